@@ -243,7 +243,7 @@ static bool wait_for_work(proa_engine *e)
     return !stop;
 }
 
-static bool stopping(proa_engine *e)
+static bool is_stopping(proa_engine *e)
 {
     pthread_mutex_lock(&e->shared.lock);
     bool stop = e->shared.stop;
@@ -255,7 +255,7 @@ static void *stepping_thread(void *arg)
 {
     proa_engine *e = arg;
     do { /* what runs since before this thread did, too */
-        while (!stopping(e) && proa_sched_step(e)) {
+        while (!is_stopping(e) && proa_sched_step(e)) {
         }
     } while (wait_for_work(e));
     return NULL;

@@ -111,7 +111,7 @@ static void set_step(const proa_beam *b, int64_t length, proa_beam_params *s)
 
 /* ---- life ---- */
 
-static void *piece(char *base, int64_t *at, int64_t count, size_t size)
+static void *take_piece(char *base, int64_t *at, int64_t count, size_t size)
 {
     void *start = base ? base + *at : NULL;
     *at += proa_round_up(count * (int64_t)size, 16);
@@ -122,24 +122,24 @@ static void *piece(char *base, int64_t *at, int64_t count, size_t size)
 static int64_t lay_out(proa_beam *b, char *base)
 {
     int64_t at = 0, K = b->o.beams, returned = b->o.returned;
-    b->best = piece(base, &at, b->kept, sizeof *b->best);
-    b->score = piece(base, &at, K, sizeof *b->score);
-    b->sum = piece(base, &at, K, sizeof *b->sum);
-    b->total = piece(base, &at, K, sizeof *b->total);
-    b->total_old = piece(base, &at, K, sizeof *b->total_old);
-    b->lived = piece(base, &at, K, sizeof *b->lived);
-    b->lived_old = piece(base, &at, K, sizeof *b->lived_old);
-    b->hyp = piece(base, &at, K, sizeof *b->hyp);
-    b->hyp_old = piece(base, &at, K, sizeof *b->hyp_old);
-    b->rank = piece(base, &at, K + b->kept, sizeof *b->rank);
-    b->order = piece(base, &at, K, sizeof *b->order);
-    b->place = piece(base, &at, 2 * K, sizeof *b->place);
-    b->place_old = piece(base, &at, K, sizeof *b->place_old);
-    b->chosen = piece(base, &at, b->chosen_size, sizeof *b->chosen);
-    b->result = piece(base, &at, returned, sizeof *b->result);
-    b->parent = piece(base, &at, b->o.max_new * K, sizeof *b->parent);
-    b->token = piece(base, &at, b->o.max_new * K, sizeof *b->token);
-    b->ids = piece(base, &at, returned * b->o.max_new, sizeof *b->ids);
+    b->best = take_piece(base, &at, b->kept, sizeof *b->best);
+    b->score = take_piece(base, &at, K, sizeof *b->score);
+    b->sum = take_piece(base, &at, K, sizeof *b->sum);
+    b->total = take_piece(base, &at, K, sizeof *b->total);
+    b->total_old = take_piece(base, &at, K, sizeof *b->total_old);
+    b->lived = take_piece(base, &at, K, sizeof *b->lived);
+    b->lived_old = take_piece(base, &at, K, sizeof *b->lived_old);
+    b->hyp = take_piece(base, &at, K, sizeof *b->hyp);
+    b->hyp_old = take_piece(base, &at, K, sizeof *b->hyp_old);
+    b->rank = take_piece(base, &at, K + b->kept, sizeof *b->rank);
+    b->order = take_piece(base, &at, K, sizeof *b->order);
+    b->place = take_piece(base, &at, 2 * K, sizeof *b->place);
+    b->place_old = take_piece(base, &at, K, sizeof *b->place_old);
+    b->chosen = take_piece(base, &at, b->chosen_size, sizeof *b->chosen);
+    b->result = take_piece(base, &at, returned, sizeof *b->result);
+    b->parent = take_piece(base, &at, b->o.max_new * K, sizeof *b->parent);
+    b->token = take_piece(base, &at, b->o.max_new * K, sizeof *b->token);
+    b->ids = take_piece(base, &at, returned * b->o.max_new, sizeof *b->ids);
     return at;
 }
 
@@ -194,7 +194,7 @@ int32_t proa_beam_width(const proa_beam *b)
 
 /* ---- what the styles share ---- */
 
-static bool before(const proa_candidate *x, const proa_candidate *y)
+static bool ranks_before(const proa_candidate *x, const proa_candidate *y)
 {
     if (x->key > y->key || x->key < y->key) return x->key > y->key;
     return x->parent != y->parent ? x->parent < y->parent : x->tie < y->tie;
@@ -204,8 +204,8 @@ static bool before(const proa_candidate *x, const proa_candidate *y)
 static void sift_down(proa_candidate *heap, int64_t n, int64_t i, proa_candidate c)
 {
     for (int64_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && before(&heap[child], &heap[child + 1])) child++;
-        if (before(&heap[child], &c)) break;
+        if (child + 1 < n && ranks_before(&heap[child], &heap[child + 1])) child++;
+        if (ranks_before(&heap[child], &c)) break;
         heap[i] = heap[child];
     }
     heap[i] = c;
@@ -221,11 +221,11 @@ static void offer_candidate(proa_beam *b, proa_candidate c)
 {
     proa_candidate *heap = b->best;
     if (b->best_count == b->step.kept) {
-        if (before(&c, &heap[0])) sift_down(heap, b->best_count, 0, c);
+        if (ranks_before(&c, &heap[0])) sift_down(heap, b->best_count, 0, c);
         return;
     }
     int64_t i = b->best_count++;
-    for (int64_t up; i > 0 && before(&heap[up = (i - 1) / 2], &c); i = up) heap[i] = heap[up];
+    for (int64_t up; i > 0 && ranks_before(&heap[up = (i - 1) / 2], &c); i = up) heap[i] = heap[up];
     heap[i] = c;
 }
 

@@ -31,7 +31,7 @@ int32_t proa_beam_chosen_count(const proa_beam *b, int32_t token)
 
 /* ---- hypotheses: BeamHypotheses of generation/beam_search.py, scores in f64 as Python's ---- */
 
-static proa_place *places(const proa_beam *b, int32_t first)
+static proa_place *places_of(const proa_beam *b, int32_t first)
 {
     return b->place + first / b->group_size * (b->group_size + 1);
 }
@@ -40,19 +40,19 @@ static proa_place *places(const proa_beam *b, int32_t first)
 static void add_place(proa_beam *b, int32_t first, proa_place added)
 {
     proa_beam_hyp *hyp = b->hyp + first;
-    proa_place *p = places(b, first);
+    proa_place *p = places_of(b, first);
     p[hyp->count] = added;
     int32_t out = proa_beam_hyp_add(hyp, b->group_size, added.score);
     if (out >= 0) memmove(p + out, p + out + 1, (size_t)(b->group_size - out) * sizeof *p);
 }
 
-static double norm(const proa_beam *b, int64_t length)
+static double length_norm(const proa_beam *b, int64_t length)
 {
     return pow((double)length, (double)b->o.length_penalty);
 }
 
 /* H: the length at which a running beam of this length would score best. */
-static int64_t reach(const proa_beam *b, int64_t length)
+static int64_t reachable_length(const proa_beam *b, int64_t length)
 {
     return b->o.early == PROA_EARLY_NEVER && b->o.length_penalty > 0 ? b->o.max_new : length;
 }
@@ -100,8 +100,8 @@ void proa_beam_step_groups(proa_beam *b, const int32_t *tokens, const float *log
 
 void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_beam_params *s)
 {
-    s->length = norm(b, length);
-    s->reach = norm(b, reach(b, length));
+    s->length = length_norm(b, length);
+    s->reach = length_norm(b, reachable_length(b, length));
     s->penalty = b->o.diversity_penalty;
     s->pad = b->o.pad_id;
     s->first_come = b->o.early == PROA_EARLY_TRUE;
@@ -113,7 +113,7 @@ static proa_place *best_place(proa_beam *b)
     proa_place *best = NULL;
     for (int32_t first = 0; first < b->o.beams; first += b->group_size)
         for (int32_t i = 0; i < b->hyp[first].count; i++) {
-            proa_place *p = places(b, first) + i;
+            proa_place *p = places_of(b, first) + i;
             if (!p->finished && (!best || p->score >= best->score)) best = p;
         }
     return best;

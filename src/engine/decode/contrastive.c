@@ -82,7 +82,7 @@ int64_t proa_contrastive_count(const proa_contrastive *c)
     return c->count;
 }
 
-static float dot(const float *a, const float *b, int64_t width)
+static float dot_product(const float *a, const float *b, int64_t width)
 {
     float lane[LANES] = {0}, sum = 0;
     for (int64_t i = 0; i < width; i += LANES)
@@ -92,8 +92,8 @@ static float dot(const float *a, const float *b, int64_t width)
 }
 
 /* to [width] = from [H] / |from|, in f64 so that no square overflows; zeros stay zeros. The padding is zero already. */
-static proa_status normalise(const proa_contrastive *c, float *to, const float *from, const char *what,
-                             int64_t row, proa_err *err)
+static proa_status normalise_row(const proa_contrastive *c, float *to, const float *from, const char *what,
+                                 int64_t row, proa_err *err)
 {
     double squares = 0;
     for (int64_t i = 0; i < c->o.hidden; i++) squares += (double)from[i] * (double)from[i];
@@ -116,7 +116,7 @@ proa_status proa_contrastive_add(proa_contrastive *c, const float *rows, int64_t
     PROA_TRY(check_room(c, n, err));
     float *to = c->context + c->count * c->width;
     for (int64_t i = 0; i < n; i++)
-        PROA_TRY(normalise(c, to + i * c->width, rows + i * c->o.hidden, "token", c->count + i, err));
+        PROA_TRY(normalise_row(c, to + i * c->width, rows + i * c->o.hidden, "token", c->count + i, err));
     c->count += n;
     return PROA_OK;
 }
@@ -128,7 +128,7 @@ static void find_nearest(proa_contrastive *c)
     for (int64_t i = 0; i < c->count; i++) {
         const float *row = c->context + i * c->width;
         for (int32_t j = 0; j < c->o.k; j++)
-            c->nearest[j] = fmaxf(c->nearest[j], dot(row, c->candidate + j * c->width, c->width));
+            c->nearest[j] = fmaxf(c->nearest[j], dot_product(row, c->candidate + j * c->width, c->width));
     }
 }
 
@@ -139,7 +139,7 @@ proa_status proa_contrastive_choose(proa_contrastive *c, int32_t *index, const f
     *index = 0;
     PROA_TRY(check_room(c, 1, err));
     for (int32_t j = 0; j < c->o.k; j++) {
-        PROA_TRY(normalise(c, c->candidate + j * c->width, hidden + j * c->o.hidden, "candidate", j, err));
+        PROA_TRY(normalise_row(c, c->candidate + j * c->width, hidden + j * c->o.hidden, "candidate", j, err));
         if (PROA_UNLIKELY(!isfinite(probs[j])))
             return PROA_FAIL(err, INTERNAL, "probability of candidate %d is %g", (int)j, (double)probs[j]);
     }

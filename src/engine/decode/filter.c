@@ -26,7 +26,7 @@ typedef struct rules {
     bool falling;    /* ft, trtllm: mass is counted from the likeliest down, and the last one is cut */
 } rules;
 
-static float part(float p)
+static float valid_part(float p)
 {
     return p > 0 && p < 1 ? p : 0;
 }
@@ -43,9 +43,9 @@ static rules rules_of(const proa_options *o, const proa_history *history)
     bool hf = o->style == PROA_STYLE_HF;
     return (rules){.temperature = hf ? o->temperature : 1,
                    .top_k = o->top_k,
-                   .top_p = keeps_one(o) ? FLT_MIN : part(proa_sampler_top_p(o, history)),
+                   .top_p = keeps_one(o) ? FLT_MIN : valid_part(proa_sampler_top_p(o, history)),
                    .min_p = o->min_p,
-                   .typical_p = part(o->typical_p),
+                   .typical_p = valid_part(o->typical_p),
                    .falling = !hf};
 }
 
@@ -121,7 +121,7 @@ typedef struct cut {
     double above; /* out: weight of all candidates above the last value kept */
 } cut;
 
-static bool keeps(const cut *c, double above)
+static bool cut_keeps(const cut *c, double above)
 {
     if (c->falling) return (float)(above / c->unit) < c->limit;
     return (float)((c->total - above) / c->unit) > c->limit;
@@ -134,7 +134,7 @@ static uint32_t last_bin(const double *bins, uint32_t count, cut *c)
     uint32_t last = count;
     for (uint32_t b = count; b-- > 0;) {
         if (bins[b] <= 0) continue;
-        if (last < count && !keeps(c, above)) break;
+        if (last < count && !cut_keeps(c, above)) break;
         last = b;
         c->above = above;
         above += bins[b];
@@ -193,7 +193,7 @@ static uint32_t select_by_sorting(const proa_sampler_scratch *s, int64_t n, cut 
     double above = c->above = 0;
     for (int64_t i = 0; i < n; i++) {
         if (p[i].key != last) {
-            if (!keeps(c, above)) break;
+            if (!cut_keeps(c, above)) break;
             last = p[i].key;
             c->above = above;
         }
@@ -208,7 +208,7 @@ static uint32_t select_key(const proa_sampler_scratch *s, int64_t n, cut *c)
     return n <= FEW ? select_by_sorting(s, n, c) : select_by_bins(s, n, c);
 }
 
-static void move(proa_sampler_scratch *s, int64_t to, int64_t from)
+static void move_entry(proa_sampler_scratch *s, int64_t to, int64_t from)
 {
     s->value[to] = s->value[from];
     s->weight[to] = s->weight[from];
@@ -217,7 +217,7 @@ static void move(proa_sampler_scratch *s, int64_t to, int64_t from)
 
 /* Candidates above the key stay, and of those at the key the ones from `begin` to before `end`, counted by rising
  * id. Order is kept. */
-static int64_t compact(proa_sampler_scratch *s, int64_t n, uint32_t at, int64_t begin, int64_t end)
+static int64_t compact_entries(proa_sampler_scratch *s, int64_t n, uint32_t at, int64_t begin, int64_t end)
 {
     int64_t kept = 0, tie = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -227,7 +227,7 @@ static int64_t compact(proa_sampler_scratch *s, int64_t n, uint32_t at, int64_t 
             int64_t nth = tie++;
             if (nth < begin || nth >= end) continue;
         }
-        move(s, kept++, i);
+        move_entry(s, kept++, i);
     }
     return kept;
 }
@@ -235,7 +235,7 @@ static int64_t compact(proa_sampler_scratch *s, int64_t n, uint32_t at, int64_t 
 /* ---- the first candidates: value and id ---- */
 
 /* transformers' TemperatureLogitsWarper: x / temperature. Adding zero makes one zero of two. */
-static float scaled(float x, float temperature)
+static float scale_logit(float x, float temperature)
 {
     return x / temperature + 0.0F;
 }
@@ -243,7 +243,7 @@ static float scaled(float x, float temperature)
 static int64_t take_all(proa_sampler_scratch *s, const float *logits, int64_t n, float temperature)
 {
     for (int64_t i = 0; i < n; i++) {
-        s->value[i] = scaled(logits[i], temperature);
+        s->value[i] = scale_logit(logits[i], temperature);
         s->id[i] = (int32_t)i;
     }
     return n;
@@ -267,7 +267,7 @@ static int64_t take_above(proa_sampler_scratch *s, const float *logits, int64_t 
         int64_t end = i + LANES < n ? i + LANES : n;
         if (end - i == LANES && !any_reaches(logits + i, rough)) continue;
         for (int64_t j = i; j < end; j++) {
-            float v = scaled(logits[j], temperature);
+            float v = scale_logit(logits[j], temperature);
             if (!(v >= limit)) continue;
             s->value[kept] = v;
             s->id[kept++] = (int32_t)j;
@@ -301,7 +301,7 @@ static int64_t take_top_k_slowly(proa_sampler_scratch *s, const float *logits, i
     memset(s->weight, 0, (size_t)n * sizeof *s->weight); /* moved along, not used */
     cut c = {.total = (double)n, .unit = 1, .limit = (float)(n - r->top_k)};
     uint32_t at = select_key(s, n, &c);
-    return compact(s, n, at, 0, r->falling ? r->top_k - (int64_t)c.above : n);
+    return compact_entries(s, n, at, 0, r->falling ? r->top_k - (int64_t)c.above : n);
 }
 
 void proa_sampler_best(proa_sampler_scratch *s, const float *logits, int64_t vocab, int64_t k)
@@ -321,7 +321,7 @@ static bool is_fast(const proa_sampler_scratch *s, int64_t n, const rules *r)
 static int64_t take_top_k(proa_sampler_scratch *s, const float *logits, int64_t n, const rules *r)
 {
     int64_t k = r->top_k;
-    for (int64_t i = 0; i <= k; i++) s->value[i] = scaled(s->value[i], r->temperature);
+    for (int64_t i = 0; i <= k; i++) s->value[i] = scale_logit(s->value[i], r->temperature);
     if (!r->falling && s->value[k] >= s->value[k - 1])
         return take_above(s, logits, n, r->temperature, s->value[k - 1]);
     sort_by_id(s, k);
@@ -331,7 +331,7 @@ static int64_t take_top_k(proa_sampler_scratch *s, const float *logits, int64_t 
 /* ---- steps on candidates with weights ---- */
 
 /* weight = exp(value - top) */
-static void weigh(proa_sampler_scratch *s, int64_t n, float top)
+static void weigh_entries(proa_sampler_scratch *s, int64_t n, float top)
 {
     const float *value = s->value;
     float *PROA_RESTRICT weight = s->weight;
@@ -368,12 +368,12 @@ static int64_t keep_top_p(proa_sampler_scratch *s, int64_t n, double sum, const 
     uint32_t at = select_key(s, n, &c);
     int64_t last = 0, kept = 0, ties = ties_at(s, n, at, 0, &last);
     double weight = (double)s->weight[last];
-    while (kept < ties && (kept == 0 || keeps(&c, c.above + (double)kept * weight))) kept++;
-    if (!r->falling) return compact(s, n, at, ties - kept, ties);
+    while (kept < ties && (kept == 0 || cut_keeps(&c, c.above + (double)kept * weight))) kept++;
+    if (!r->falling) return compact_entries(s, n, at, ties - kept, ties);
     ties_at(s, n, at, kept - 1, &last);
     double left = (double)r->top_p * sum - c.above - (double)(kept - 1) * weight;
     s->weight[last] = (float)fmin(fmax(left, 0), weight);
-    return compact(s, n, at, 0, kept);
+    return compact_entries(s, n, at, 0, kept);
 }
 
 /* transformers' MinPLogitsWarper: drops p < min_p * largest p. (Nguyen et al. 2024.) The largest weight is 1. */
@@ -381,7 +381,7 @@ static int64_t keep_min_p(proa_sampler_scratch *s, int64_t n, float top, float m
 {
     int64_t kept = 0;
     for (int64_t i = 0; i < n; i++)
-        if (!(proa_row_exp(s->value[i] - top) < min_p)) move(s, kept++, i);
+        if (!(proa_row_exp(s->value[i] - top) < min_p)) move_entry(s, kept++, i);
     return kept;
 }
 
@@ -400,7 +400,7 @@ static int64_t keep_typical(proa_sampler_scratch *s, int64_t n, float top, float
         s->value[i] = -(float)fabs(surprise - entropy);
     }
     cut c = {.weight = s->weight, .total = sum, .unit = sum, .limit = typical_p, .falling = true};
-    return compact(s, n, select_key(s, n, &c), 0, n);
+    return compact_entries(s, n, select_key(s, n, &c), 0, n);
 }
 
 /* ---- all of it ---- */
@@ -430,7 +430,7 @@ static int64_t take_first(proa_sampler_scratch *s, const float *logits, int64_t 
         n = least > -INFINITY ? take_above(s, logits, vocab, r->temperature, least)
                               : take_all(s, logits, vocab, r->temperature);
     }
-    weigh(s, n, top);
+    weigh_entries(s, n, top);
     if (limited && r->top_p > 0) *sum = sum_weights(s, n);
     return n;
 }
@@ -442,7 +442,7 @@ int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_
     proa_sampler_best(s, logits, vocab, is_fast(s, vocab, &r) ? r.top_k + 1 : 1);
     s->largest = s->value[0];
     if (!isfinite(s->largest)) return 0;
-    float top = scaled(s->largest, r.temperature);
+    float top = scale_logit(s->largest, r.temperature);
     s->weight[0] = 1;
     if (!isfinite(top)) return 1; /* the limit of small temperatures: the first of the largest */
     double sum = 0;

@@ -145,7 +145,7 @@ static float temperature_of(const proa_options *o)
 }
 
 /* l / (T + 1e-6), by the inverse (FasterTransformer, batchApplyTemperaturePenalty; TensorRT-LLM, batchApplyPenalty). */
-static void temperature(const proa_logits_processor *l, float *row, const proa_history *h)
+static void apply_temperature(const proa_logits_processor *l, float *row, const proa_history *h)
 {
     PROA_UNUSED(h);
     float inverse = 1.0F / (temperature_of(&l->options) + 1e-6F);
@@ -366,7 +366,7 @@ static bool wants_forced(const proa_options *o)
 }
 
 static const processor bias_step = {"logit_bias", wants_bias, logit_bias};
-static const processor temperature_step = {"temperature", wants_temperature, temperature};
+static const processor temperature_step = {"temperature", wants_temperature, apply_temperature};
 static const processor repetition_step = {"repetition_penalty", wants_repetition, repetition_penalty};
 static const processor output_step = {"frequency_presence_penalty", wants_counts, counts_of_output};
 static const processor all_step = {"presence_frequency_penalty", wants_counts, counts_of_all};
@@ -562,7 +562,7 @@ static proa_status check_words(const char *name, const proa_words *w, int64_t vo
     return PROA_OK;
 }
 
-static proa_status check(const proa_options *o, int64_t vocab, proa_err *err)
+static proa_status check_bounds(const proa_options *o, int64_t vocab, proa_err *err)
 {
     for (int32_t i = 0; i < o->logit_bias_count; i++)
         PROA_TRY(check_id("logit_bias", o->logit_bias[i].id, vocab, err));
@@ -648,7 +648,7 @@ proa_status proa_logits_processor_new(proa_logits_processor **out, const proa_op
                                       proa_err *err)
 {
     *out = NULL;
-    PROA_TRY(check(options, vocab, err));
+    PROA_TRY(check_bounds(options, vocab, err));
     int count = 0;
     const processor *processors[PROCESSORS_MAX];
     for (const processor *const *s = processors_of[options->style]; *s; s++)

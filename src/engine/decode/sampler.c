@@ -57,7 +57,7 @@ float proa_sampler_logprob(const float *x, int64_t n, int64_t id)
 }
 
 /* Inserts (id, value) into the n best so far, in falling order, behind its equals. */
-static void insert(proa_logprob *top, int64_t n, int32_t id, float value)
+static void insert_top(proa_logprob *top, int64_t n, int32_t id, float value)
 {
     int64_t at = n - 1;
     for (; at > 0 && top[at - 1].logprob < value; at--) top[at] = top[at - 1];
@@ -77,7 +77,7 @@ int32_t proa_sampler_top(proa_logprob *top, int32_t count, const float *logits, 
             for (int j = 0; j < LANES; j++) any |= (uint32_t) - (logits[i + j] > top[n - 1].logprob);
         for (int64_t j = i; j < end && (any || end - i < LANES); j++)
             if (logits[j] > top[n - 1].logprob || j < n)
-                insert(top, j < n ? j + 1 : n, (int32_t)j, logits[j]);
+                insert_top(top, j < n ? j + 1 : n, (int32_t)j, logits[j]);
     }
     double lse = log_sum_exp(logits, vocab, top[0].logprob);
     for (int64_t i = 0; i < n; i++) top[i].logprob = (float)((double)top[i].logprob - lse);

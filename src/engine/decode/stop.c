@@ -33,7 +33,7 @@ static int64_t find_stop(const proa_stop *s)
 }
 
 /* Length of the longest end of the held text that could be the beginning of a stop string. */
-static size_t partial(const proa_stop *s)
+static size_t partial_match(const proa_stop *s)
 {
     size_t longest = 0;
     for (int32_t i = 0; i < s->strings.count; i++) {
@@ -63,7 +63,7 @@ bool proa_stop_push(proa_stop *s, proa_str piece, proa_buf *out)
         proa_buf_clear(&s->held);
         return true;
     }
-    if (s->held.len) release_text(s, s->held.len - partial(s), out);
+    if (s->held.len) release_text(s, s->held.len - partial_match(s), out);
     return false;
 }
 

@@ -213,7 +213,7 @@ static void fail_not_a_number(proa_engine_request *req, float sum)
     (void)PROA_FAIL(&req->error, INTERNAL, "logits are not numbers: their log-sum-exp is %g", (double)sum);
 }
 
-static float logprob(float logit, float sum)
+static float logprob_of(float logit, float sum)
 {
     return (float)((double)logit - (double)sum);
 }
@@ -225,7 +225,7 @@ static void copy_top_logprobs(const proa_engine_request *req, int32_t sequence, 
     int32_t n = req->options.top_logprobs;
     proa_logprob *to = req->top + (int64_t)sequence * n;
     for (int32_t i = 0; i < n; i++)
-        to[i] = i < top ? (proa_logprob){ids[i], logprob(logits[i], sum)} : (proa_logprob){-1, -INFINITY};
+        to[i] = i < top ? (proa_logprob){ids[i], logprob_of(logits[i], sum)} : (proa_logprob){-1, -INFINITY};
 }
 
 /* Token i of the in-flight step. Requests that ended meanwhile are skipped: their row was surplus. */
@@ -244,7 +244,7 @@ static void complete_token(proa_engine *e, const proa_inflight_step *f, const pr
         seq->sampled_at = -1; /* else the next in-flight step runs it, or it is the last one */
     proa_draw draw = {.req = req, .sequence = pending_tokens->sequence};
     proa_sample sample = {.id = sampled->ids[i]};
-    if (wants_logprobs(req)) sample.logprob = logprob(sampled->logits[i], sum);
+    if (wants_logprobs(req)) sample.logprob = logprob_of(sampled->logits[i], sum);
     if (req->options.top_logprobs)
         copy_top_logprobs(req, pending_tokens->sequence, sampled->top_ids + i * f->top,
                           sampled->top_logits + i * f->top, f->top, sum);
