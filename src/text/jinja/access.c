@@ -141,7 +141,7 @@ static proa_jval char_at(proa_jrun *run, proa_jval text, int64_t i, bool *found)
     return proa_j_view((proa_str){s.ptr + at, (size_t)proa_char_next((proa_str){s.ptr + at, s.len - at}, &c)});
 }
 
-static proa_jval element(proa_jrun *run, proa_jval object, proa_jval key, bool *found)
+static proa_jval element_of(proa_jrun *run, proa_jval object, proa_jval key, bool *found)
 {
     const proa_jval *place = NULL;
     int64_t i = proa_j_whole(key);
@@ -160,7 +160,7 @@ proa_jval proa_j_item(proa_jrun *run, proa_jval object, proa_jval key)
 {
     bool found;
     if (run->failed || proa_j_fail_undefined(run, object)) return proa_j_none();
-    proa_jval v = element(run, object, key, &found);
+    proa_jval v = element_of(run, object, key, &found);
     if (found) return v;
     if (key.kind == PROA_J_STRING) {
         v = find_attribute(run, object, proa_j_text(key), &found);

@@ -248,7 +248,7 @@ static proa_jval eval_concat(proa_jrun *run, const proa_jnode *node)
     return proa_j_view((proa_str){text, total});
 }
 
-static bool holds(proa_jrun *run, int op, proa_jval a, proa_jval b)
+static bool comparison_holds(proa_jrun *run, int op, proa_jval a, proa_jval b)
 {
     int order;
     switch (op) {
@@ -270,7 +270,7 @@ static proa_jval eval_compare(proa_jrun *run, const proa_jnode *node)
     for (int32_t i = 1; i < node->list.count && !run->failed; i++) {
         right = proa_j_eval(run, node->list.list[i]);
         run->line = node->line;
-        if (run->failed || !holds(run, node->ops[i], left, right)) return proa_j_bool(false);
+        if (run->failed || !comparison_holds(run, node->ops[i], left, right)) return proa_j_bool(false);
         left = right;
     }
     return proa_j_bool(true);

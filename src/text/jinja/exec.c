@@ -57,7 +57,7 @@ static bool from_input(proa_jrun *run, const proa_jinput *input, proa_str name, 
 }
 
 /* A variable of the inputs, or a function of Jinja's, or undefined. */
-static proa_jval global(proa_jrun *run, int32_t symbol)
+static proa_jval lookup_global(proa_jrun *run, int32_t symbol)
 {
     proa_str name = run->code->names[symbol];
     const proa_jfunction *row = proa_j_function_find(proa_j_globals, name);
@@ -76,7 +76,7 @@ proa_jval proa_j_lookup(proa_jrun *run, int32_t symbol)
     for (const proa_jframe *frame = run->frame; frame; frame = frame->outer)
         for (int32_t i = 0; i < frame->count; i++)
             if (frame->slots[i].symbol == symbol) return frame->slots[i].value;
-    if (run->globals[symbol].kind == PROA_J_ABSENT) run->globals[symbol] = global(run, symbol);
+    if (run->globals[symbol].kind == PROA_J_ABSENT) run->globals[symbol] = lookup_global(run, symbol);
     return run->globals[symbol];
 }
 
@@ -94,7 +94,7 @@ static void assign_namespace(proa_jrun *run, const proa_jnode *target, proa_jval
     proa_j_put(run, ns, target->value, value);
 }
 
-static void assign(proa_jrun *run, const proa_jnode *target, proa_jval value)
+static void assign_target(proa_jrun *run, const proa_jnode *target, proa_jval value)
 {
     if (run->failed) return;
     if (target->type == PROA_N_NAME) proa_j_assign(run, run->frame, target->symbol, value);
@@ -105,13 +105,13 @@ static void assign(proa_jrun *run, const proa_jnode *target, proa_jval value)
         if (!run->failed && list.seq->len != want)
             proa_j_fail(run, PROA_INVALID, "%lld values to unpack, %d expected", (long long)list.seq->len, want);
         for (int32_t i = 0; i < want && !run->failed; i++)
-            assign(run, target->list.list[i], list.seq->items[i]);
+            assign_target(run, target->list.list[i], list.seq->items[i]);
     }
 }
 
 /* ---- text that is caught instead of written ---- */
 
-static proa_jval capture(proa_jrun *run, const proa_jbody *body, flow *after)
+static proa_jval capture_body(proa_jrun *run, const proa_jbody *body, flow *after)
 {
     size_t from = run->out->len;
     *after = exec_body(run, body);
@@ -134,7 +134,7 @@ static proa_jval capture_scope(proa_jrun *run, const proa_jbody *body)
     flow after;
     proa_jframe *outer = run->frame;
     enter_scope(run);
-    proa_jval text = capture(run, body, &after);
+    proa_jval text = capture_body(run, body, &after);
     run->frame = outer;
     return text;
 }
@@ -153,7 +153,7 @@ static proa_jseq *loop_items(proa_jrun *run, const proa_jnode *node, proa_jval o
     while (proa_j_next(run, &it, &item)) {
         proa_jframe *outer = run->frame;
         enter_scope(run);
-        assign(run, node->a, item);
+        assign_target(run, node->a, item);
         bool pass = proa_j_truth(proa_j_eval(run, node->c));
         run->frame = outer;
         if (pass) proa_j_push(run, passed, item);
@@ -170,7 +170,7 @@ static void run_loop(proa_jrun *run, proa_jloop *loop)
         frame->count = 0;
         run->frame = frame;
         proa_j_assign(run, frame, run->code->loop, (proa_jval){.kind = PROA_J_LOOP, .loop = loop});
-        assign(run, loop->node->a, loop->items->items[loop->at]);
+        assign_target(run, loop->node->a, loop->items->items[loop->at]);
         after = exec_body(run, &loop->node->body);
     }
     run->frame = outer;
@@ -278,7 +278,7 @@ proa_jval proa_j_call_macro(proa_jrun *run, const proa_jmacro *macro, const proa
     if (caller.kind == PROA_J_ABSENT) caller = proa_j_undefined(PROA_J_UNDEF_TEXT, proa_str_c(no_caller));
     if (code->caller >= 0) proa_j_assign(run, run->frame, code->caller, caller);
     for (int32_t i = 0; i < code->count && !run->failed; i++) bind_param(run, code, i, call);
-    if (!run->failed) text = capture(run, &code->body, &after);
+    if (!run->failed) text = capture_body(run, &code->body, &after);
     run->frame = frame;
     run->macros--;
     return text;
@@ -343,7 +343,7 @@ static flow exec_set(proa_jrun *run, const proa_jnode *node)
 {
     proa_jval value = proa_j_eval(run, node->b);
     run->line = node->line;
-    assign(run, node->a, value);
+    assign_target(run, node->a, value);
     return FLOW_ON;
 }
 
@@ -365,7 +365,7 @@ static proa_jval filter_text(proa_jrun *run, const proa_jnode *filter, proa_jval
 static flow exec_set_block(proa_jrun *run, const proa_jnode *node)
 {
     proa_jval text = filter_text(run, node->b, capture_scope(run, &node->body));
-    assign(run, node->a, text);
+    assign_target(run, node->a, text);
     return FLOW_ON;
 }
 
@@ -386,7 +386,8 @@ static flow exec_with(proa_jrun *run, const proa_jnode *node)
     for (int32_t i = 1; i < count; i += 2) proa_j_push(run, values, proa_j_eval(run, node->list.list[i]));
     if (run->failed) return after;
     enter_scope(run);
-    for (int32_t i = 0; i + 1 < count; i += 2) assign(run, node->list.list[i], values.seq->items[i / 2]);
+    for (int32_t i = 0; i + 1 < count; i += 2)
+        assign_target(run, node->list.list[i], values.seq->items[i / 2]);
     if (!run->failed) after = exec_body(run, &node->body);
     run->frame = outer;
     return after;

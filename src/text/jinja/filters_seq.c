@@ -9,7 +9,7 @@
 #define SEQ_FILTER(name)                                                                                     \
     proa_jval name(proa_jrun *run, proa_jval self, const proa_jval *args, const proa_jcall *call)
 
-static proa_jval undefined(const char *text)
+static proa_jval undefined_value(const char *text)
 {
     return proa_j_undefined(PROA_J_UNDEF_TEXT, proa_str_c(text));
 }
@@ -45,7 +45,7 @@ SEQ_FILTER(proa_f_first)
     proa_jval item;
     proa_jiter it;
     if (!proa_j_iter(run, &it, self)) return self;
-    return proa_j_next(run, &it, &item) ? item : undefined("No first item, sequence was empty.");
+    return proa_j_next(run, &it, &item) ? item : undefined_value("No first item, sequence was empty.");
 }
 
 SEQ_FILTER(proa_f_last)
@@ -56,7 +56,7 @@ SEQ_FILTER(proa_f_last)
         return self;
     }
     proa_jseq *seq = proa_j_to_list(run, self).seq;
-    return seq->len > 0 ? seq->items[seq->len - 1] : undefined("No last item, sequence was empty.");
+    return seq->len > 0 ? seq->items[seq->len - 1] : undefined_value("No last item, sequence was empty.");
 }
 
 SEQ_FILTER(proa_f_list)
@@ -145,7 +145,7 @@ SEQ_FILTER(proa_f_map)
     return out;
 }
 
-static proa_jval pick(proa_jrun *run, proa_jval self, const proa_jcall *call, bool keep, bool by_attr)
+static proa_jval pick_items(proa_jrun *run, proa_jval self, const proa_jcall *call, bool keep, bool by_attr)
 {
     proa_jval out = proa_j_list(run, PROA_J_ITERATOR, 4), item, attribute = {.kind = PROA_J_ABSENT};
     proa_jiter it;
@@ -168,25 +168,25 @@ static proa_jval pick(proa_jrun *run, proa_jval self, const proa_jcall *call, bo
 SEQ_FILTER(proa_f_select)
 {
     PROA_UNUSED(args);
-    return pick(run, self, call, true, false);
+    return pick_items(run, self, call, true, false);
 }
 
 SEQ_FILTER(proa_f_reject)
 {
     PROA_UNUSED(args);
-    return pick(run, self, call, false, false);
+    return pick_items(run, self, call, false, false);
 }
 
 SEQ_FILTER(proa_f_selectattr)
 {
     PROA_UNUSED(args);
-    return pick(run, self, call, true, true);
+    return pick_items(run, self, call, true, true);
 }
 
 SEQ_FILTER(proa_f_rejectattr)
 {
     PROA_UNUSED(args);
-    return pick(run, self, call, false, true);
+    return pick_items(run, self, call, false, true);
 }
 
 /* ---- order ---- */
@@ -197,18 +197,18 @@ typedef struct sorting {
 } sorting;
 
 /* Equal, of a kind that has no order: Python compares such keys within a list and does not ask for their order. */
-static bool alike(proa_jrun *run, proa_jval a, proa_jval b)
+static bool are_alike(proa_jrun *run, proa_jval a, proa_jval b)
 {
     bool ordered = proa_j_is_number(a) || a.kind == PROA_J_STRING;
     return !ordered && proa_j_equal(run, a, b);
 }
 
-static void merge(proa_jrun *run, sorting *s, int64_t from, int64_t mid, int64_t to)
+static void merge_runs(proa_jrun *run, sorting *s, int64_t from, int64_t mid, int64_t to)
 {
     int64_t a = from, b = mid;
     for (int64_t i = from; i < to; i++) {
         bool right = a == mid;
-        if (!right && b < to && !run->failed && !(s->listed && alike(run, s->keys[a], s->keys[b]))) {
+        if (!right && b < to && !run->failed && !(s->listed && are_alike(run, s->keys[a], s->keys[b]))) {
             int order = s->reverse ? proa_j_compare(run, s->keys[a], s->keys[b], "<")
                                    : proa_j_compare(run, s->keys[b], s->keys[a], "<");
             right = order < 0; /* equal ones keep their order, also in reverse */
@@ -231,7 +231,7 @@ static void sort_by(proa_jrun *run, proa_jseq *list, proa_jseq *keys, bool rever
     if (run->failed || keys->len != n) return;
     for (int64_t width = 1; width < n && !run->failed; width *= 2)
         for (int64_t from = 0; from + width < n; from += 2 * width)
-            merge(run, &s, from, from + width, from + 2 * width < n ? from + 2 * width : n);
+            merge_runs(run, &s, from, from + width, from + 2 * width < n ? from + 2 * width : n);
 }
 
 /* "a,b.c" gives a list of both, as Jinja's sort has it. */
@@ -251,7 +251,7 @@ static proa_jval sort_key(proa_jrun *run, proa_jval item, proa_jval attribute, b
     return keys;
 }
 
-static proa_jval sorted(proa_jrun *run, proa_jval self, proa_jval attribute, bool exact, bool reverse)
+static proa_jval sorted_list(proa_jrun *run, proa_jval self, proa_jval attribute, bool exact, bool reverse)
 {
     proa_jval list = proa_j_to_list(run, self), keys = proa_j_list(run, PROA_J_LIST, list.seq->len);
     for (int64_t i = 0; i < list.seq->len && !run->failed; i++)
@@ -263,7 +263,7 @@ static proa_jval sorted(proa_jrun *run, proa_jval self, proa_jval attribute, boo
 SEQ_FILTER(proa_f_sort)
 {
     PROA_UNUSED(call);
-    return sorted(run, self, args[2], proa_j_truth(args[1]), proa_j_truth(args[0]));
+    return sorted_list(run, self, args[2], proa_j_truth(args[1]), proa_j_truth(args[0]));
 }
 
 SEQ_FILTER(proa_f_dictsort)
@@ -273,7 +273,7 @@ SEQ_FILTER(proa_f_dictsort)
     if (proa_j_given(args[1]) && !by_value && !proa_str_is(proa_j_text(args[1]), "key"))
         proa_j_fail(run, PROA_INVALID, "You can only sort by either \"key\" or \"value\"");
     if (self.kind == PROA_J_UNDEFINED) proa_j_fail_undefined(run, self);
-    return sorted(run, pairs, proa_j_int(by_value), proa_j_truth(args[0]), proa_j_truth(args[2]));
+    return sorted_list(run, pairs, proa_j_int(by_value), proa_j_truth(args[0]), proa_j_truth(args[2]));
 }
 
 SEQ_FILTER(proa_f_unique)
@@ -318,9 +318,9 @@ SEQ_FILTER(proa_f_groupby)
     return out;
 }
 
-static proa_jval extreme(proa_jrun *run, proa_jval self, const proa_jval *args, bool max)
+static proa_jval extreme_item(proa_jrun *run, proa_jval self, const proa_jval *args, bool max)
 {
-    proa_jval best = undefined("No aggregated item, sequence was empty."), best_key = best, item;
+    proa_jval best = undefined_value("No aggregated item, sequence was empty."), best_key = best, item;
     proa_jiter it;
     if (!proa_j_iter(run, &it, self)) return best;
     for (int64_t i = 0; proa_j_next(run, &it, &item); i++) {
@@ -335,13 +335,13 @@ static proa_jval extreme(proa_jrun *run, proa_jval self, const proa_jval *args, 
 SEQ_FILTER(proa_f_min)
 {
     PROA_UNUSED(call);
-    return extreme(run, self, args, false);
+    return extreme_item(run, self, args, false);
 }
 
 SEQ_FILTER(proa_f_max)
 {
     PROA_UNUSED(call);
-    return extreme(run, self, args, true);
+    return extreme_item(run, self, args, true);
 }
 
 SEQ_FILTER(proa_f_sum)

@@ -31,7 +31,7 @@ static bool take_digits(proa_jrun *run, proa_str s, size_t *at, int64_t *value)
 }
 
 /* text with fill around it up to the width; numbers are padded behind their sign for '='. */
-static void pad(proa_buf *out, const spec *f, proa_str text, char otherwise)
+static void put_padded(proa_buf *out, const spec *f, proa_str text, char otherwise)
 {
     int64_t more = f->width - proa_char_count(text), left, i = 0;
     char align = f->align ? f->align : otherwise;
@@ -45,7 +45,7 @@ static void pad(proa_buf *out, const spec *f, proa_str text, char otherwise)
 }
 
 /* Digits in groups of three before the point. */
-static void group(proa_buf *out, const char *digits)
+static void group_digits(proa_buf *out, const char *digits)
 {
     size_t whole = strspn(digits, "0123456789");
     for (size_t i = 0; i < whole; i++) {
@@ -61,9 +61,9 @@ static void put_number(proa_buf *out, const spec *f, const char *digits, bool ne
     proa_buf_init(&text, 1 << 20);
     if (negative) proa_buf_char(&text, '-');
     else if (f->sign == '+' || f->sign == ' ') proa_buf_char(&text, f->sign);
-    if (f->comma) group(&text, digits);
+    if (f->comma) group_digits(&text, digits);
     else proa_buf_str(&text, proa_str_c(digits));
-    pad(out, f, proa_buf_view(&text), '>');
+    put_padded(out, f, proa_buf_view(&text), '>');
     proa_buf_release(&text);
 }
 
@@ -108,7 +108,7 @@ static void put_int(proa_jrun *run, proa_buf *out, const spec *f, int64_t value)
 static void put_text(proa_buf *out, const spec *f, proa_str text, char otherwise)
 {
     if (f->precision >= 0) text.len = proa_j_offset(text, f->precision);
-    pad(out, f, text, otherwise);
+    put_padded(out, f, text, otherwise);
 }
 
 /* ---- % ---- */
@@ -183,7 +183,7 @@ static void percent_put(percent *p, spec *f, proa_jval v)
         *f = (spec){.fill = proa_str_c(" "), .width = f->width, .precision = f->precision, .type = f->type};
     if (f->type == 's') put_text(&p->out, f, proa_j_text(proa_j_str(run, v)), '>');
     else if (f->type == 'r' || f->type == 'a') put_text(&p->out, f, proa_j_text(proa_j_repr_of(run, v)), '>');
-    else if (f->type == 'c' && v.kind == PROA_J_STRING) pad(&p->out, f, proa_j_text(v), '>');
+    else if (f->type == 'c' && v.kind == PROA_J_STRING) put_padded(&p->out, f, proa_j_text(v), '>');
     else if (!proa_j_is_number(v)) {
         if (!proa_j_fail_undefined(run, v))
             proa_j_fail(run, PROA_INVALID, "%%%c format: a real number is required, not %s", f->type,

@@ -34,13 +34,13 @@ static int32_t line_at(lexer *lx, size_t at)
     return lx->line;
 }
 
-static void fail(lexer *lx, size_t at, const char *what)
+static void fail_at(lexer *lx, size_t at, const char *what)
 {
     if (lx->status == PROA_OK)
         lx->status = PROA_FAIL(lx->err, INVALID, "line %d: %s", (int)line_at(lx, at), what);
 }
 
-static void emit(lexer *lx, proa_jtype type, size_t at, proa_jval value)
+static void emit_token(lexer *lx, proa_jtype type, size_t at, proa_jval value)
 {
     if (lx->count == lx->cap) {
         int64_t cap = lx->cap ? lx->cap * 2 : 64;
@@ -52,7 +52,7 @@ static void emit(lexer *lx, proa_jtype type, size_t at, proa_jval value)
     lx->tokens[lx->count++] = (proa_jtoken){type, line_at(lx, at), value};
 }
 
-static bool has(const lexer *lx, size_t at, const char *text)
+static bool has_text(const lexer *lx, size_t at, const char *text)
 {
     size_t n = strlen(text);
     return lx->src.len - at >= n && memcmp(lx->src.ptr + at, text, n) == 0;
@@ -93,17 +93,17 @@ static void emit_data(lexer *lx, size_t from, size_t to, char sign, bool lstrip)
         size_t kept = strip_end(text);
         if ((start > 0 || lx->line_starting) && kept <= start) text.len = start;
     }
-    if (text.len > 0) emit(lx, PROA_T_DATA, from, proa_j_view(text));
+    if (text.len > 0) emit_token(lx, PROA_T_DATA, from, proa_j_view(text));
 }
 
 /* Behind the end `close` ("%}") of a tag if it stands at `at`, with its sign and what the sign strips; else 0. */
 static size_t tag_end(const lexer *lx, size_t at, const char *close, bool plus, bool trim)
 {
-    if (plus && has(lx, at, "+") && has(lx, at + 1, close)) return at + 3;
-    if (has(lx, at, "-") && has(lx, at + 1, close)) return skip_space(lx, at + 3);
-    if (!has(lx, at, close)) return 0;
+    if (plus && has_text(lx, at, "+") && has_text(lx, at + 1, close)) return at + 3;
+    if (has_text(lx, at, "-") && has_text(lx, at + 1, close)) return skip_space(lx, at + 3);
+    if (!has_text(lx, at, close)) return 0;
     at += 2;
-    return trim && has(lx, at, "\n") ? at + 1 : at;
+    return trim && has_text(lx, at, "\n") ? at + 1 : at;
 }
 
 static void tag_done(lexer *lx, size_t end)
@@ -125,21 +125,21 @@ static void lex_comment(lexer *lx, size_t open)
         if (end) break;
     }
     if (end) tag_done(lx, end);
-    else fail(lx, open, "Missing end of comment tag");
+    else fail_at(lx, open, "Missing end of comment tag");
 }
 
 /* Behind "raw %}" if the block at `at` (behind its "{%" and sign) is one; else 0. */
 static size_t raw_begin(const lexer *lx, size_t at)
 {
     at = skip_space(lx, at);
-    if (!has(lx, at, "raw")) return 0;
+    if (!has_text(lx, at, "raw")) return 0;
     return tag_end(lx, skip_space(lx, at + 3), "%}", false, false);
 }
 
 static size_t raw_end(const lexer *lx, size_t at)
 {
     at = skip_space(lx, at + 2 + (sign_at(lx, at + 2) != 0));
-    if (!has(lx, at, "endraw")) return 0;
+    if (!has_text(lx, at, "endraw")) return 0;
     return tag_end(lx, skip_space(lx, at + 6), "%}", true, true);
 }
 
@@ -147,18 +147,18 @@ static void lex_raw(lexer *lx, size_t from)
 {
     lx->line_starting = lx->src.ptr[from - 1] == '\n';
     for (size_t at = from; at < lx->src.len; at++) {
-        size_t end = has(lx, at, "{%") ? raw_end(lx, at) : 0;
+        size_t end = has_text(lx, at, "{%") ? raw_end(lx, at) : 0;
         if (!end) continue;
         emit_data(lx, from, at, sign_at(lx, at + 2), true);
         tag_done(lx, end);
         return;
     }
-    fail(lx, from, "Missing end of raw directive");
+    fail_at(lx, from, "Missing end of raw directive");
 }
 
 /* ---- inside a tag ---- */
 
-static size_t digits(const lexer *lx, size_t at, bool hex)
+static size_t count_digits(const lexer *lx, size_t at, bool hex)
 {
     for (; at < lx->src.len; at++) {
         char c = lx->src.ptr[at];
@@ -183,23 +183,23 @@ static void lex_int(lexer *lx, size_t from, size_t to, int base)
     copy_number(text, lx, from, to);
     errno = 0;
     int64_t value = strtoll(text, NULL, base);
-    if (errno || to - from > 60) fail(lx, from, "an integer beyond 64 bits");
+    if (errno || to - from > 60) fail_at(lx, from, "an integer beyond 64 bits");
     if (base == 10 && text[0] == '0' && strspn(text, "0") != strlen(text))
-        fail(lx, from, "an integer must not begin with 0");
-    emit(lx, PROA_T_INT, from, proa_j_int(value));
+        fail_at(lx, from, "an integer must not begin with 0");
+    emit_token(lx, PROA_T_INT, from, proa_j_int(value));
     lx->at = to;
 }
 
 static size_t fraction_end(const lexer *lx, size_t at)
 {
-    size_t end = at < lx->src.len && lx->src.ptr[at] == '.' ? digits(lx, at + 1, false) : at;
+    size_t end = at < lx->src.len && lx->src.ptr[at] == '.' ? count_digits(lx, at + 1, false) : at;
     return end > at + 1 ? end : at;
 }
 
 static size_t exponent_end(const lexer *lx, size_t at)
 {
     if (at >= lx->src.len || (lx->src.ptr[at] | 32) != 'e') return at;
-    size_t from = at + 1 + (sign_at(lx, at + 1) != 0), end = digits(lx, from, false);
+    size_t from = at + 1 + (sign_at(lx, at + 1) != 0), end = count_digits(lx, from, false);
     return end > from ? end : at;
 }
 
@@ -209,19 +209,19 @@ static void lex_number(lexer *lx)
     char next = from + 1 < lx->src.len ? (char)(lx->src.ptr[from + 1] | 32) : '\0', text[64];
     bool after_dot = from > 0 && lx->src.ptr[from - 1] == '.';
     int base = next == 'x' ? 16 : next == 'o' ? 8 : next == 'b' ? 2 : 10;
-    if (lx->src.ptr[from] == '0' && base != 10 && digits(lx, from + 2, base == 16) > from + 2) {
-        size_t end = digits(lx, from + 2, base == 16);
+    if (lx->src.ptr[from] == '0' && base != 10 && count_digits(lx, from + 2, base == 16) > from + 2) {
+        size_t end = count_digits(lx, from + 2, base == 16);
         lex_int(lx, from + 2, end, base);
         return;
     }
-    size_t whole = digits(lx, from, false), end = exponent_end(lx, fraction_end(lx, whole));
+    size_t whole = count_digits(lx, from, false), end = exponent_end(lx, fraction_end(lx, whole));
     if (after_dot || end == whole) {
         lex_int(lx, from, whole, 10);
         return;
     }
     copy_number(text, lx, from, end);
-    if (end - from > 60) fail(lx, from, "a number of more than 60 characters");
-    emit(lx, PROA_T_FLOAT, from, proa_j_float(strtod(text, NULL)));
+    if (end - from > 60) fail_at(lx, from, "a number of more than 60 characters");
+    emit_token(lx, PROA_T_FLOAT, from, proa_j_float(strtod(text, NULL)));
     lx->at = end;
 }
 
@@ -240,7 +240,7 @@ static void lex_name(lexer *lx)
     size_t from = lx->at;
     int n;
     while (is_name(lx, lx->at, lx->at == from, &n)) lx->at += (size_t)n;
-    emit(lx, PROA_T_NAME, from, proa_j_view((proa_str){lx->src.ptr + from, lx->at - from}));
+    emit_token(lx, PROA_T_NAME, from, proa_j_view((proa_str){lx->src.ptr + from, lx->at - from}));
 }
 
 /* A code point of `n` digits of the given base behind an escape; -1 if they are not there. */
@@ -256,7 +256,7 @@ static int32_t escape_number(proa_str s, size_t *at, int n, int base)
     return value > 0x10FFFF || (value >= 0xD800 && value < 0xE000) ? -1 : (int32_t)value;
 }
 
-static int32_t octal(proa_str s, size_t *at)
+static int32_t read_octal(proa_str s, size_t *at)
 {
     int32_t value = 0;
     for (int i = 0; i < 3 && *at < s.len && s.ptr[*at] >= '0' && s.ptr[*at] <= '7'; i++)
@@ -265,14 +265,14 @@ static int32_t octal(proa_str s, size_t *at)
 }
 
 /* One escape as Python's "unicode-escape" reads it; s.ptr[*at] is the character behind the backslash. False: broken. */
-static bool unescape(proa_str s, size_t *at, proa_buf *out)
+static bool unescape_char(proa_str s, size_t *at, proa_buf *out)
 {
     static const char letters[] = "\\'\"abfnrtv", bytes[] = "\\'\"\a\b\f\n\r\t\v";
     char c = s.ptr[*at];
     const char *found = c ? strchr(letters, c) : NULL;
     int32_t code = 0;
     if (c >= '0' && c <= '7') {
-        code = octal(s, at);
+        code = read_octal(s, at);
         return proa_buf_code_point(out, code);
     }
     ++*at;
@@ -295,8 +295,8 @@ static proa_jval unquote_string(lexer *lx, size_t from, proa_str inner)
             continue;
         }
         at++;
-        if (at >= inner.len || !unescape(inner, &at, &buf)) {
-            fail(lx, from, "a string with an escape that stands for no character");
+        if (at >= inner.len || !unescape_char(inner, &at, &buf)) {
+            fail_at(lx, from, "a string with an escape that stands for no character");
             break;
         }
     }
@@ -311,24 +311,25 @@ static void lex_string(lexer *lx)
     char quote = lx->src.ptr[from];
     while (at < lx->src.len && lx->src.ptr[at] != quote) at += lx->src.ptr[at] == '\\' ? 2 : 1;
     if (at >= lx->src.len) {
-        fail(lx, from, "a string without an end");
+        fail_at(lx, from, "a string without an end");
         return;
     }
-    emit(lx, PROA_T_STRING, from, unquote_string(lx, from, (proa_str){lx->src.ptr + from + 1, at - from - 1}));
+    emit_token(lx, PROA_T_STRING, from,
+               unquote_string(lx, from, (proa_str){lx->src.ptr + from + 1, at - from - 1}));
     lx->at = at + 1;
 }
 
-static void balance(lexer *lx, char c)
+static void balance_bracket(lexer *lx, char c)
 {
     static const char open[] = "([{", close[] = ")]}";
     char text[80];
     if (strchr(open, c)) {
-        if (lx->depth == (int)sizeof lx->stack) fail(lx, lx->at, "too many open brackets");
+        if (lx->depth == (int)sizeof lx->stack) fail_at(lx, lx->at, "too many open brackets");
         else lx->stack[lx->depth++] = close[strchr(open, c) - open];
     } else if (strchr(close, c)) {
         snprintf(text, sizeof text, lx->depth ? "unexpected '%c', expected '%c'" : "unexpected '%c'", c,
                  lx->depth ? lx->stack[lx->depth - 1] : ' ');
-        if (lx->depth == 0 || lx->stack[--lx->depth] != c) fail(lx, lx->at, text);
+        if (lx->depth == 0 || lx->stack[--lx->depth] != c) fail_at(lx, lx->at, text);
     }
 }
 
@@ -343,9 +344,9 @@ static void lex_operator(lexer *lx)
 #undef PROA_J_ROW
     };
     for (size_t i = 0; i < PROA_COUNT(operators); i++) {
-        if (!has(lx, lx->at, operators[i].text)) continue;
-        balance(lx, operators[i].text[0]);
-        emit(lx, operators[i].type, lx->at, proa_j_view(proa_str_c(operators[i].text)));
+        if (!has_text(lx, lx->at, operators[i].text)) continue;
+        balance_bracket(lx, operators[i].text[0]);
+        emit_token(lx, operators[i].type, lx->at, proa_j_view(proa_str_c(operators[i].text)));
         lx->at += strlen(operators[i].text);
         return;
     }
@@ -353,25 +354,25 @@ static void lex_operator(lexer *lx)
     int32_t c;
     int n = proa_char_next((proa_str){lx->src.ptr + lx->at, lx->src.len - lx->at}, &c);
     snprintf(text, sizeof text, "unexpected character '%.*s'", n, lx->src.ptr + lx->at);
-    fail(lx, lx->at, text);
+    fail_at(lx, lx->at, text);
 }
 
 static void lex_tag(lexer *lx, bool block)
 {
     size_t opened = lx->at, end;
     int n;
-    emit(lx, block ? PROA_T_BLOCK_BEGIN : PROA_T_VAR_BEGIN, lx->at, proa_j_none());
+    emit_token(lx, block ? PROA_T_BLOCK_BEGIN : PROA_T_VAR_BEGIN, lx->at, proa_j_none());
     lx->depth = 0;
     while (lx->status == PROA_OK) {
         lx->at = skip_space(lx, lx->at);
         if (lx->at >= lx->src.len) {
-            fail(lx, opened, block ? "a tag '{%' without '%}'" : "a tag '{{' without '}}'");
+            fail_at(lx, opened, block ? "a tag '{%' without '%}'" : "a tag '{{' without '}}'");
             return;
         }
         end = lx->depth > 0 ? 0 : tag_end(lx, lx->at, block ? "%}" : "}}", block, block);
         char c = lx->src.ptr[lx->at];
         if (end) {
-            emit(lx, block ? PROA_T_BLOCK_END : PROA_T_VAR_END, lx->at, proa_j_none());
+            emit_token(lx, block ? PROA_T_BLOCK_END : PROA_T_VAR_END, lx->at, proa_j_none());
             tag_done(lx, end);
             return;
         }
@@ -431,7 +432,7 @@ proa_status proa_j_lex(proa_jtoken **out, proa_arena *arena, proa_str source, pr
     if (!proa_utf8_valid(source)) return PROA_FAIL(err, INVALID, "the template is not UTF-8");
     lx.src = normal_lines(arena, source);
     while (lx.at < lx.src.len && lx.status == PROA_OK) lex_next(&lx);
-    emit(&lx, PROA_T_EOF, lx.src.len, proa_j_none());
+    emit_token(&lx, PROA_T_EOF, lx.src.len, proa_j_none());
     *out = lx.tokens;
     return lx.status;
 }

@@ -19,7 +19,7 @@ static const char *op_text(int op)
     }
 }
 
-static proa_jval refuse(proa_jrun *run, int op, proa_jval a, proa_jval b)
+static proa_jval refuse_operands(proa_jrun *run, int op, proa_jval a, proa_jval b)
 {
     if (proa_j_fail_undefined(run, a) || proa_j_fail_undefined(run, b)) return proa_j_none();
     if (op == PROA_T_ADD && a.kind == PROA_J_STRING)
@@ -143,13 +143,13 @@ static proa_jval repeat_seq(proa_jrun *run, proa_jval seq, int64_t times)
     return v;
 }
 
-static proa_jval repeat(proa_jrun *run, proa_jval v, proa_jval times)
+static proa_jval repeat_value(proa_jrun *run, proa_jval v, proa_jval times)
 {
     if (v.kind == PROA_J_STRING) return repeat_text(run, v, proa_j_whole(times));
     return repeat_seq(run, v, proa_j_whole(times));
 }
 
-static bool repeatable(proa_jval v)
+static bool is_repeatable(proa_jval v)
 {
     return v.kind == PROA_J_STRING || v.kind == PROA_J_LIST || v.kind == PROA_J_TUPLE;
 }
@@ -158,10 +158,10 @@ static bool repeatable(proa_jval v)
 static bool seq_math(proa_jrun *run, int op, proa_jval a, proa_jval b, proa_jval *result)
 {
     bool text = a.kind == PROA_J_STRING;
-    if (op == PROA_T_ADD && a.kind == b.kind && repeatable(a))
+    if (op == PROA_T_ADD && a.kind == b.kind && is_repeatable(a))
         *result = text ? join_text(run, a, b) : join_seq(run, a, b);
-    else if (op == PROA_T_MUL && repeatable(a) && proa_j_is_whole(b)) *result = repeat(run, a, b);
-    else if (op == PROA_T_MUL && repeatable(b) && proa_j_is_whole(a)) *result = repeat(run, b, a);
+    else if (op == PROA_T_MUL && is_repeatable(a) && proa_j_is_whole(b)) *result = repeat_value(run, a, b);
+    else if (op == PROA_T_MUL && is_repeatable(b) && proa_j_is_whole(a)) *result = repeat_value(run, b, a);
     else if (op == PROA_T_MOD && text) *result = proa_j_percent(run, proa_j_text(a), b);
     else return false;
     return true;
@@ -173,7 +173,7 @@ proa_jval proa_j_math(proa_jrun *run, int op, proa_jval a, proa_jval b)
     if (proa_j_is_whole(a) && proa_j_is_whole(b)) return int_math(run, op, proa_j_whole(a), proa_j_whole(b));
     if (proa_j_is_number(a) && proa_j_is_number(b))
         return float_math(run, op, proa_j_number(a), proa_j_number(b));
-    return seq_math(run, op, a, b, &result) ? result : refuse(run, op, a, b);
+    return seq_math(run, op, a, b, &result) ? result : refuse_operands(run, op, a, b);
 }
 
 proa_jval proa_j_negate(proa_jrun *run, proa_jval v, bool minus)

@@ -71,7 +71,7 @@ METHOD(str_swapcase)
     return proa_j_swap(run, proa_j_text(self));
 }
 
-static proa_jval strip(proa_jrun *run, proa_jval self, const proa_jval *args, int sides)
+static proa_jval strip_text(proa_jrun *run, proa_jval self, const proa_jval *args, int sides)
 {
     proa_str chars;
     if (!proa_j_given(args[0]) || args[0].kind == PROA_J_NONE)
@@ -83,19 +83,19 @@ static proa_jval strip(proa_jrun *run, proa_jval self, const proa_jval *args, in
 METHOD(str_strip)
 {
     PROA_UNUSED(call);
-    return strip(run, self, args, PROA_J_LEFT | PROA_J_RIGHT);
+    return strip_text(run, self, args, PROA_J_LEFT | PROA_J_RIGHT);
 }
 
 METHOD(str_lstrip)
 {
     PROA_UNUSED(call);
-    return strip(run, self, args, PROA_J_LEFT);
+    return strip_text(run, self, args, PROA_J_LEFT);
 }
 
 METHOD(str_rstrip)
 {
     PROA_UNUSED(call);
-    return strip(run, self, args, PROA_J_RIGHT);
+    return strip_text(run, self, args, PROA_J_RIGHT);
 }
 
 static const char *find_last(proa_jrun *run, proa_str s, proa_str what)
@@ -193,7 +193,7 @@ static void rsplit_words(proa_jrun *run, proa_jval list, proa_str s, int64_t mos
     turn_round(list.seq);
 }
 
-static proa_jval split(proa_jrun *run, proa_jval self, const proa_jval *args, bool from_right)
+static proa_jval split_value(proa_jrun *run, proa_jval self, const proa_jval *args, bool from_right)
 {
     proa_jval list = proa_j_list(run, PROA_J_LIST, 4);
     int64_t most = proa_j_int_arg(run, args[1], -1);
@@ -213,13 +213,13 @@ static proa_jval split(proa_jrun *run, proa_jval self, const proa_jval *args, bo
 METHOD(str_split)
 {
     PROA_UNUSED(call);
-    return split(run, self, args, false);
+    return split_value(run, self, args, false);
 }
 
 METHOD(str_rsplit)
 {
     PROA_UNUSED(call);
-    return split(run, self, args, true);
+    return split_value(run, self, args, true);
 }
 
 METHOD(str_splitlines)
@@ -229,7 +229,7 @@ METHOD(str_splitlines)
 }
 
 /* The part of self between the characters of args[at] and args[at + 1], which may be negative; *from is its first. */
-static proa_str part(proa_jrun *run, proa_jval self, const proa_jval *args, int at, int64_t *from)
+static proa_str cut_part(proa_jrun *run, proa_jval self, const proa_jval *args, int at, int64_t *from)
 {
     proa_str s = proa_j_text(self);
     *from = 0;
@@ -255,7 +255,7 @@ static proa_jval test_affix(proa_jrun *run, proa_jval self, const proa_jval *arg
 {
     int64_t from;
     bool found = false;
-    proa_str s = part(run, self, args, 1, &from);
+    proa_str s = cut_part(run, self, args, 1, &from);
     if (!s.ptr || run->failed) return proa_j_bool(false);
     if (args[0].kind != PROA_J_TUPLE) return proa_j_bool(begins_or_ends(run, s, args[0], ends));
     for (int64_t i = 0; i < args[0].seq->len && !found && proa_j_charge(run, 1); i++)
@@ -275,10 +275,10 @@ METHOD(str_endswith)
     return test_affix(run, self, args, true);
 }
 
-static int64_t find(proa_jrun *run, proa_jval self, const proa_jval *args, bool last)
+static int64_t find_text(proa_jrun *run, proa_jval self, const proa_jval *args, bool last)
 {
     int64_t from;
-    proa_str what = proa_j_str_arg(run, args[0], "the text to find"), s = part(run, self, args, 1, &from);
+    proa_str what = proa_j_str_arg(run, args[0], "the text to find"), s = cut_part(run, self, args, 1, &from);
     if (run->failed || !s.ptr) return -1;
     const char *found = last            ? find_last(run, s, what)
                         : what.len == 0 ? s.ptr
@@ -295,32 +295,32 @@ static proa_jval index_of(proa_jrun *run, int64_t found)
 METHOD(str_find)
 {
     PROA_UNUSED(call);
-    return proa_j_int(find(run, self, args, false));
+    return proa_j_int(find_text(run, self, args, false));
 }
 
 METHOD(str_rfind)
 {
     PROA_UNUSED(call);
-    return proa_j_int(find(run, self, args, true));
+    return proa_j_int(find_text(run, self, args, true));
 }
 
 METHOD(str_index)
 {
     PROA_UNUSED(call);
-    return index_of(run, find(run, self, args, false));
+    return index_of(run, find_text(run, self, args, false));
 }
 
 METHOD(str_rindex)
 {
     PROA_UNUSED(call);
-    return index_of(run, find(run, self, args, true));
+    return index_of(run, find_text(run, self, args, true));
 }
 
 METHOD(str_count)
 {
     PROA_UNUSED(call);
     int64_t from, n = 0;
-    proa_str what = proa_j_str_arg(run, args[0], "the text to count"), s = part(run, self, args, 1, &from);
+    proa_str what = proa_j_str_arg(run, args[0], "the text to count"), s = cut_part(run, self, args, 1, &from);
     if (run->failed || !s.ptr) return proa_j_int(0);
     if (what.len == 0) return proa_j_int(proa_char_count(s) + 1);
     for (const char *found;
@@ -380,7 +380,7 @@ METHOD(str_removesuffix)
     return cut_affix(run, self, args, true);
 }
 
-static proa_jval partition(proa_jrun *run, proa_jval self, const proa_jval *args, bool last)
+static proa_jval partition_text(proa_jrun *run, proa_jval self, const proa_jval *args, bool last)
 {
     proa_jval v = proa_j_list(run, PROA_J_TUPLE, 3), empty = proa_j_view((proa_str){"", 0});
     proa_str s = proa_j_text(self), by = proa_j_str_arg(run, args[0], "the separator");
@@ -400,13 +400,13 @@ static proa_jval partition(proa_jrun *run, proa_jval self, const proa_jval *args
 METHOD(str_partition)
 {
     PROA_UNUSED(call);
-    return partition(run, self, args, false);
+    return partition_text(run, self, args, false);
 }
 
 METHOD(str_rpartition)
 {
     PROA_UNUSED(call);
-    return partition(run, self, args, true);
+    return partition_text(run, self, args, true);
 }
 
 /* Each character passes, and there is one. */
@@ -505,7 +505,7 @@ METHOD(str_islower)
 }
 
 /* align: -1 text at the left, 0 in the middle, 1 at the right. */
-static proa_jval justify(proa_jrun *run, proa_jval self, const proa_jval *args, int align)
+static proa_jval justify_text(proa_jrun *run, proa_jval self, const proa_jval *args, int align)
 {
     proa_str s = proa_j_text(self), fill = {" ", 1};
     int64_t width = proa_max64(proa_j_int_arg(run, args[0], 0), 0), more = width - proa_char_count(s), left;
@@ -526,19 +526,19 @@ static proa_jval justify(proa_jrun *run, proa_jval self, const proa_jval *args, 
 METHOD(str_center)
 {
     PROA_UNUSED(call);
-    return justify(run, self, args, 0);
+    return justify_text(run, self, args, 0);
 }
 
 METHOD(str_ljust)
 {
     PROA_UNUSED(call);
-    return justify(run, self, args, -1);
+    return justify_text(run, self, args, -1);
 }
 
 METHOD(str_rjust)
 {
     PROA_UNUSED(call);
-    return justify(run, self, args, 1);
+    return justify_text(run, self, args, 1);
 }
 
 METHOD(str_zfill)
@@ -633,7 +633,7 @@ const proa_jfunction proa_j_list_methods[] = {
 
 /* ---- dicts ---- */
 
-static proa_jval view(proa_jrun *run, proa_jval self, const char *name, bool keys, bool values)
+static proa_jval dict_view(proa_jrun *run, proa_jval self, const char *name, bool keys, bool values)
 {
     const proa_jdict *dict = self.dict;
     proa_jval list = proa_j_list(run, PROA_J_VIEW, dict->len);
@@ -652,19 +652,19 @@ static proa_jval view(proa_jrun *run, proa_jval self, const char *name, bool key
 METHOD(dict_items)
 {
     UNUSED_ARGS;
-    return view(run, self, "dict_items", true, true);
+    return dict_view(run, self, "dict_items", true, true);
 }
 
 METHOD(dict_keys)
 {
     UNUSED_ARGS;
-    return view(run, self, "dict_keys", true, false);
+    return dict_view(run, self, "dict_keys", true, false);
 }
 
 METHOD(dict_values)
 {
     UNUSED_ARGS;
-    return view(run, self, "dict_values", false, true);
+    return dict_view(run, self, "dict_values", false, true);
 }
 
 METHOD(dict_get)

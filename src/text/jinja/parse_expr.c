@@ -63,7 +63,7 @@ static proa_jnode *parse_call(proa_jparser *p, proa_jnode *callee)
     return call;
 }
 
-static proa_jnode *constant(proa_jparser *p, proa_jval value)
+static proa_jnode *constant_node(proa_jparser *p, proa_jval value)
 {
     proa_jnode *node = proa_j_node(p, PROA_N_CONST);
     node->value = value;
@@ -73,7 +73,7 @@ static proa_jnode *constant(proa_jparser *p, proa_jval value)
 /* Adjacent strings are one. */
 static proa_jnode *parse_string(proa_jparser *p)
 {
-    proa_jnode *node = constant(p, p->at->value);
+    proa_jnode *node = constant_node(p, p->at->value);
     proa_buf buf;
     if (p->at[1].type != PROA_T_STRING) {
         p->at++;
@@ -133,8 +133,8 @@ static proa_jnode *parse_name(proa_jparser *p)
     proa_str name = proa_j_text(p->at->value);
     for (size_t i = 0; i < PROA_COUNT(constants); i++)
         if (proa_str_is(name, constants[i].name)) {
-            proa_jnode *node = constant(p, constants[i].what < 0 ? proa_j_none()
-                                                                 : proa_j_bool(constants[i].what));
+            proa_jnode *node = constant_node(p, constants[i].what < 0 ? proa_j_none()
+                                                                      : proa_j_bool(constants[i].what));
             p->at++;
             return node;
         }
@@ -164,13 +164,13 @@ static proa_jnode *parse_primary(proa_jparser *p)
     case PROA_T_NAME: return parse_name(p);
     case PROA_T_STRING: return parse_string(p);
     case PROA_T_INT:
-    case PROA_T_FLOAT: node = constant(p, p->at->value); break;
+    case PROA_T_FLOAT: node = constant_node(p, p->at->value); break;
     case PROA_T_LPAREN: return parse_parens(p);
     case PROA_T_LBRACKET: return parse_list(p);
     case PROA_T_LBRACE: return parse_dict(p);
     default:
         proa_j_parse_fail(p, p->at->line, "unexpected '%s'", proa_j_token_text(p->at, text));
-        return constant(p, proa_j_none());
+        return constant_node(p, proa_j_none());
     }
     p->at++;
     return node;
@@ -216,7 +216,7 @@ static proa_jnode *parse_attr(proa_jparser *p, proa_jnode *object)
     bool number = proa_j_at(p, PROA_T_INT);
     proa_jnode *node = proa_j_node(p, number ? PROA_N_ITEM : PROA_N_ATTR);
     node->a = object;
-    if (number) node->b = constant(p, p->at->value);
+    if (number) node->b = constant_node(p, p->at->value);
     else if (proa_j_at(p, PROA_T_NAME)) node->value = p->at->value;
     else proa_j_parse_fail(p, p->at->line, "expected name or number");
     if (!p->failed) p->at++;
@@ -305,7 +305,7 @@ static proa_jnode *parse_filter_expr(proa_jparser *p, proa_jnode *node)
 static proa_jnode *parse_unary(proa_jparser *p, bool with_filter)
 {
     proa_jnode *node;
-    if (!proa_j_enter(p)) return constant(p, proa_j_none());
+    if (!proa_j_enter(p)) return constant_node(p, proa_j_none());
     if (proa_j_at(p, PROA_T_SUB) || proa_j_at(p, PROA_T_ADD)) {
         node = proa_j_node(p, proa_j_at(p, PROA_T_SUB) ? PROA_N_NEG : PROA_N_POS);
         p->at++;
@@ -459,7 +459,7 @@ proa_jnode *proa_j_parse_expression(proa_jparser *p, bool with_condition)
 {
     proa_jnode *node;
     if (proa_j_enter(p)) node = with_condition ? parse_condition(p) : parse_or(p);
-    else node = constant(p, proa_j_none());
+    else node = constant_node(p, proa_j_none());
     p->depth--;
     return node;
 }

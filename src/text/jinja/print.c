@@ -33,7 +33,7 @@ void proa_j_print_float(proa_buf *out, double f)
     proa_buf_printf(out, "e%c%02d", exponent < 0 ? '-' : '+', abs(exponent));
 }
 
-static bool printable(int32_t c)
+static bool is_printable(int32_t c)
 {
     if (c < 0x80) return c >= 0x20 && c < 0x7F;
     switch (utf8proc_category(c)) {
@@ -55,7 +55,7 @@ static void repr_char(proa_buf *out, int32_t c, char quote)
     else if (c == '\n') proa_buf_str(out, proa_str_c("\\n"));
     else if (c == '\r') proa_buf_str(out, proa_str_c("\\r"));
     else if (c == '\t') proa_buf_str(out, proa_str_c("\\t"));
-    else if (printable(c)) proa_buf_code_point(out, c);
+    else if (is_printable(c)) proa_buf_code_point(out, c);
     else if (c < 0x100) proa_buf_printf(out, "\\x%02x", (unsigned)c);
     else proa_buf_printf(out, c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
 }
@@ -259,7 +259,7 @@ static void json_array(proa_jrun *run, proa_buf *out, const proa_jseq *seq, cons
 }
 
 /* The entries in the order of their keys: a copy, sorted by insertion, since keys are few. */
-static const proa_jdict *sorted(proa_jrun *run, const proa_jdict *dict)
+static const proa_jdict *sorted_keys(proa_jrun *run, const proa_jdict *dict)
 {
     proa_jdict *copy = proa_j_alloc(run, sizeof *copy);
     proa_jentry *entries = copy ? proa_j_alloc(run, (size_t)(dict->len + 1) * sizeof *entries) : NULL;
@@ -276,7 +276,7 @@ static const proa_jdict *sorted(proa_jrun *run, const proa_jdict *dict)
 
 static void json_object(proa_jrun *run, proa_buf *out, const proa_jdict *dict, const proa_jjson *form, int depth)
 {
-    if (form->sort) dict = sorted(run, dict);
+    if (form->sort) dict = sorted_keys(run, dict);
     proa_buf_char(out, '{');
     for (int64_t i = 0; i < dict->len && !run->failed; i++) {
         if (i > 0) proa_buf_str(out, form->item);

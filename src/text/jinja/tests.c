@@ -26,7 +26,7 @@ static bool has_case(proa_jrun *run, proa_jval v, const char *method)
 }
 
 /* A comparison with the argument; NaN (2) is never in order. */
-static bool ordered(proa_jrun *run, proa_jval a, proa_jval b, const char *op)
+static bool is_ordered(proa_jrun *run, proa_jval a, proa_jval b, const char *op)
 {
     int order = proa_j_compare(run, a, b, op);
     if (order == 2) return false;
@@ -34,7 +34,7 @@ static bool ordered(proa_jrun *run, proa_jval a, proa_jval b, const char *op)
     return order > 0 || (op[1] && order == 0);
 }
 
-static bool same(proa_jval a, proa_jval b)
+static bool is_same(proa_jval a, proa_jval b)
 {
     if (a.kind != b.kind) return false;
     switch (a.kind) {
@@ -64,14 +64,14 @@ TEST_IS(t_sequence, self.kind == PROA_J_UNDEFINED || self.kind == PROA_J_STRING 
                         proa_j_is_seq(self))
 TEST_IS(t_callable, proa_j_is_callable(self) || self.kind == PROA_J_UNDEFINED)
 TEST_IS(t_escaped, self.kind == PROA_J_STRING && self.flag)
-TEST_IS(t_sameas, same(self, args[0]))
+TEST_IS(t_sameas, is_same(self, args[0]))
 TEST_IS(t_in, proa_j_contains(run, args[0], self))
 TEST_IS(t_eq, proa_j_equal(run, self, args[0]))
 TEST_IS(t_ne, !proa_j_equal(run, self, args[0]))
-TEST_IS(t_lt, ordered(run, self, args[0], "<"))
-TEST_IS(t_le, ordered(run, self, args[0], "<="))
-TEST_IS(t_gt, ordered(run, self, args[0], ">"))
-TEST_IS(t_ge, ordered(run, self, args[0], ">="))
+TEST_IS(t_lt, is_ordered(run, self, args[0], "<"))
+TEST_IS(t_le, is_ordered(run, self, args[0], "<="))
+TEST_IS(t_gt, is_ordered(run, self, args[0], ">"))
+TEST_IS(t_ge, is_ordered(run, self, args[0], ">="))
 TEST_IS(t_odd, has_rest(run, self, 2, 1))
 TEST_IS(t_even, has_rest(run, self, 2, 0))
 TEST_IS(t_divisibleby, !proa_j_truth(proa_j_math(run, PROA_T_MOD, self, args[0])))

@@ -99,7 +99,7 @@ static void put_folded(proa_buf *out, int32_t c)
 
 typedef enum casing { LOWER, UPPER, CAPITAL, SWAP, TITLE, FOLD } casing;
 
-static proa_jval recase(proa_jrun *run, proa_str s, casing how)
+static proa_jval change_case(proa_jrun *run, proa_str s, casing how)
 {
     proa_buf *out = &run->scratch;
     bool inside = false; /* of a word */
@@ -121,32 +121,32 @@ static proa_jval recase(proa_jrun *run, proa_str s, casing how)
 
 proa_jval proa_j_lower(proa_jrun *run, proa_str s)
 {
-    return recase(run, s, LOWER);
+    return change_case(run, s, LOWER);
 }
 
 proa_jval proa_j_upper(proa_jrun *run, proa_str s)
 {
-    return recase(run, s, UPPER);
+    return change_case(run, s, UPPER);
 }
 
 proa_jval proa_j_capital(proa_jrun *run, proa_str s)
 {
-    return recase(run, s, CAPITAL);
+    return change_case(run, s, CAPITAL);
 }
 
 proa_jval proa_j_swap(proa_jrun *run, proa_str s)
 {
-    return recase(run, s, SWAP);
+    return change_case(run, s, SWAP);
 }
 
 proa_jval proa_j_folded(proa_jrun *run, proa_str s)
 {
-    return recase(run, s, FOLD);
+    return change_case(run, s, FOLD);
 }
 
 proa_jval proa_j_titled(proa_jrun *run, proa_str s)
 {
-    return recase(run, s, TITLE);
+    return change_case(run, s, TITLE);
 }
 
 /* ---- parts ---- */
@@ -161,7 +161,7 @@ size_t proa_j_offset(proa_str s, int64_t chars)
 }
 
 /* Is the character s (a few bytes) one to strip? */
-static bool strips(proa_jrun *run, proa_str s, int32_t c, const proa_str *chars)
+static bool strips_char(proa_jrun *run, proa_str s, int32_t c, const proa_str *chars)
 {
     if (!chars) return proa_j_is_space(c);
     if (!proa_j_charge(run, 1) || !proa_j_charge_text(run, chars->len)) return false;
@@ -173,14 +173,14 @@ proa_str proa_j_strip(proa_jrun *run, proa_str s, int sides, const proa_str *cha
     int32_t c;
     while ((sides & PROA_J_LEFT) && s.len > 0) {
         size_t n = (size_t)proa_char_next(s, &c);
-        if (!strips(run, (proa_str){s.ptr, n}, c, chars)) break;
+        if (!strips_char(run, (proa_str){s.ptr, n}, c, chars)) break;
         s = (proa_str){s.ptr + n, s.len - n};
     }
     while ((sides & PROA_J_RIGHT) && s.len > 0) {
         size_t last = proa_char_last(s);
         proa_str end = {s.ptr + last, s.len - last};
         proa_char_next(end, &c);
-        if (!strips(run, end, c, chars)) break;
+        if (!strips_char(run, end, c, chars)) break;
         s.len = last;
     }
     return s;

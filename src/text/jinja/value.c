@@ -84,7 +84,7 @@ bool proa_j_charge_chars(proa_jrun *run, size_t bytes)
     return proa_j_charge(run, (int64_t)(bytes / 4));
 }
 
-static bool fits(proa_jrun *run, size_t bytes)
+static bool memory_fits(proa_jrun *run, size_t bytes)
 {
     size_t most = (size_t)PROA_TEMPLATE_MEMORY_MAX, used = run->arena.bytes + run->external_bytes;
     if (bytes <= most && used <= most - bytes) return true;
@@ -95,14 +95,14 @@ static bool fits(proa_jrun *run, size_t bytes)
 
 bool proa_j_count_memory(proa_jrun *run, size_t bytes)
 {
-    if (!fits(run, bytes)) return false;
+    if (!memory_fits(run, bytes)) return false;
     run->external_bytes += bytes;
     return true;
 }
 
 void *proa_j_alloc(proa_jrun *run, size_t bytes)
 {
-    return fits(run, bytes) ? proa_arena_alloc(&run->arena, bytes) : NULL;
+    return memory_fits(run, bytes) ? proa_arena_alloc(&run->arena, bytes) : NULL;
 }
 
 /* ---- making values ---- */
@@ -163,7 +163,7 @@ proa_jval proa_j_undefined_in(int flag, proa_jval object, proa_str name)
     return v;
 }
 
-static bool grow(proa_jrun *run, void **items, int64_t len, int64_t *cap, size_t bytes)
+static bool grow_items(proa_jrun *run, void **items, int64_t len, int64_t *cap, size_t bytes)
 {
     if (len < *cap) return true;
     int64_t more = *cap ? *cap * 2 : 4;
@@ -190,7 +190,7 @@ proa_jval proa_j_list(proa_jrun *run, proa_jval_kind kind, int64_t cap)
 void proa_j_push(proa_jrun *run, proa_jval list, proa_jval item)
 {
     proa_jseq *seq = list.seq;
-    if (run->failed || !grow(run, (void **)&seq->items, seq->len, &seq->cap, sizeof item)) return;
+    if (run->failed || !grow_items(run, (void **)&seq->items, seq->len, &seq->cap, sizeof item)) return;
     seq->items[seq->len++] = item;
 }
 
@@ -215,7 +215,7 @@ proa_jval proa_j_dict(proa_jrun *run, proa_jval_kind kind, int64_t cap)
 
 static void add_entry(proa_jrun *run, proa_jdict *dict, proa_jval key, proa_jval value)
 {
-    if (run->failed || !grow(run, (void **)&dict->entries, dict->len, &dict->cap, sizeof(proa_jentry)))
+    if (run->failed || !grow_items(run, (void **)&dict->entries, dict->len, &dict->cap, sizeof(proa_jentry)))
         return;
     dict->entries[dict->len++] = (proa_jentry){key, value};
 }
@@ -240,7 +240,7 @@ proa_jval *proa_j_find_str(proa_jrun *run, proa_jval dict, proa_str key)
     return NULL;
 }
 
-static bool hashable(proa_jrun *run, proa_jval key)
+static bool is_hashable(proa_jrun *run, proa_jval key)
 {
     if (key.kind != PROA_J_LIST && key.kind != PROA_J_DICT) return true;
     proa_j_fail(run, PROA_INVALID, "unhashable type: '%s'", proa_j_type_name(key));
@@ -251,7 +251,7 @@ proa_jval *proa_j_find(proa_jrun *run, proa_jval dict, proa_jval key)
 {
     proa_jdict *d = dict.dict;
     if (key.kind == PROA_J_STRING) return proa_j_find_str(run, dict, proa_j_text(key));
-    if (!hashable(run, key)) return NULL;
+    if (!is_hashable(run, key)) return NULL;
     for (int64_t i = 0; i < d->len && proa_j_charge(run, 1); i++)
         if (proa_j_equal(run, d->entries[i].key, key)) return &d->entries[i].value;
     return NULL;
