@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/groups.h"
+#include "kernels/int4.h"
 #include "kernels/quant.h"
 #include <math.h>
 #include <string.h>
@@ -226,7 +227,7 @@ static void scale(proa_ctx *c, proa_view y, proa_view x, float factor)
 static bool widened(proa_wfmt format)
 {
     return format == PROA_WFMT_F32 || format == PROA_WFMT_I8W || format == PROA_WFMT_FP8 ||
-           format == PROA_WFMT_I4;
+           proa_wfmt_is_int4(format);
 }
 
 static int64_t element_bytes(proa_wfmt format)
@@ -311,11 +312,16 @@ static void pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources,
 {
     PROA_UNUSED(c);
     int64_t n = 0;
+    bool int4 = proa_wfmt_is_int4(w->format) && proa_int4_reads(w->format, sources, count);
     float *numbers = proa_malloc((size_t)proa_max64(w->K, 1) * sizeof *numbers);
     for (int i = 0; i < count; i++)
         for (int64_t row = 0; row < proa_tensor_source_rows(&sources[i]); row++) {
             if (proa_wfmt_is_grouped(w->format)) {
                 proa_reference_pack_groups(w, n++, &sources[i], row);
+                continue;
+            }
+            if (int4) {
+                proa_reference_pack_int4(w, n++, &sources[i], row);
                 continue;
             }
             proa_tensor_source_read(&sources[i], row, 0, w->K, numbers);

@@ -3,6 +3,7 @@
  *                      proa_quant_group. */
 #include "base/checked.h"
 #include "kernels/groups.h"
+#include "kernels/int4.h"
 #include "kernels/quant.h"
 #include "kernels/reference.h"
 
@@ -36,4 +37,17 @@ float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x)
         if (w->format == PROA_WFMT_Q4_1) y = fmaf((float)inputs, sx * proa_f16_to_f32(g->min), y);
     }
     return y;
+}
+
+void proa_reference_pack_int4(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row)
+{
+    float *out = (float *)w->data + n * w->K;
+    int64_t each = proa_int4_layout_of(w->format, w->N, w->K).group;
+    for (int64_t k = 0; k < w->K; k += each) {
+        proa_int4_group g;
+        int64_t count = proa_min64(each, w->K - k);
+        proa_int4_read(w->format, &g, source, row, k, count);
+        float scale = proa_f16_to_f32(g.scale), offset = proa_f16_to_f32(g.offset);
+        for (int64_t i = 0; i < count; i++) out[k + i] = scale * (float)g.code[i] + offset;
+    }
 }

@@ -16,6 +16,8 @@
     X(I8W, "int8w")     /* the same weights, activations left as they are (GPU: rounded to f16) */           \
     X(FP8, "fp8")       /* e4m3 rows with one f32 scale each; activations likewise where many rows come */   \
     X(I4, "int4")       /* four bits, one f16 scale for each group of 128 inputs */                          \
+    X(I4A, "int4a")     /* the same with an f16 offset for each group (GPU) */                               \
+    X(I4A32, "int4a32") /* the same in groups of 32 inputs (GPU) */                                          \
     X(Q8_0, "q8_0")     /* int8 in groups of 32 inputs with an f16 scale each; activations likewise (CPU) */ \
     X(Q4_0, "q4_0")     /* four bits in groups of 32 with an f16 scale; activations as int8 groups (CPU) */  \
     X(Q4_1, "q4_1")     /* the same with an f16 minimum for each group (CPU) */                              \
@@ -39,7 +41,10 @@ typedef enum proa_wfmt {
  * I8W: wq and sw as for I8, y the chain of F32 over wq * sw. FP8: sw[n] = max_k|w[n,k]| / 448, wq the nearest e4m3 (OCP
  * 8-bit floating point, ties to even, beyond 448 the largest). I4: for each group of PROA_I4_GROUP inputs of a row
  * s = f16(-v / 8 * c) with v the number of the largest magnitude, sign and all, wq = clamp(rint(w / s), -8, 7). c is
- * the one of sixteen factors from 0.69 to 1.16 whose squared error is least (quant.h); 1 gives v the code -8. The plain reference keeps wq * sw in f32. Devices round x to
+ * the one of sixteen factors from 0.69 to 1.16 whose squared error is least (quant.h); 1 gives v the code -8. I4A and
+ * I4A32 are asymmetric: wq s + o, with s = f16((max - min) / 15) and o = f16(min + 8 s) of the group, wq =
+ * clamp(rint((w - o) / s), -8, 7). A source whose codes these three hold keeps them (int4.h). The plain reference keeps
+ * the numbers that the codes stand for in f32. Devices round x to
  * f16, with FP8 and many rows to e4m3 with one scale a row, max_k|x[t,k]| / 448, so they agree within what that
  * costs.
  * Q8_0, Q4_0, Q4_1, IQ4_NL are llama.cpp's formats of these names (groups.h), kept as they are stored; MXFP4 is that
@@ -66,6 +71,16 @@ const char *proa_wfmt_name(proa_wfmt format);
 static inline bool proa_wfmt_is_grouped(proa_wfmt format)
 {
     return format >= PROA_WFMT_Q8_0 && format <= PROA_WFMT_IQ4_NL;
+}
+/* Those of int4.h: four bits in groups, on a device. */
+PROA_HOST_DEVICE
+#ifdef __cplusplus
+constexpr
+#endif
+    static inline bool
+    proa_wfmt_is_int4(proa_wfmt format)
+{
+    return format >= PROA_WFMT_I4 && format <= PROA_WFMT_I4A32;
 }
 /* Those whose codes are indices into a table of 16 numbers. */
 static inline bool proa_wfmt_has_table(proa_wfmt format)

@@ -25,7 +25,8 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
               EACH = (16 * ROWS + 32 * WARPS - 1) / (32 * WARPS); /* outputs that a thread finishes */
     typedef unpacked<FORMAT> form;
     typedef typename form::type T;
-    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4;
+    typedef int4_factors<FORMAT> int4;
+    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4, GROUP_FOURS = FOURS / int4::GROUPS;
     __shared__ float scratch[WARPS][16][ROWS + 1];
     __shared__ int2 at[ROWS]; /* rows of x and of y */
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
@@ -38,7 +39,8 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
     const block_rows<16> rows(a.e, a.N, blockIdx.x);
     int from[2] = {rows.row(r, false), rows.row(r, true)};
     unsigned next[STAGES][2][4];
-    float scale[STAGES][2], sum[ROW_TILES][4] = {};
+    int4 factors[STAGES][2];
+    float sum[ROW_TILES][4] = {};
     auto fetch = [&](int d, int s) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -46,10 +48,7 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
             if (s < steps && s * 64 + c * 16 < a.row_bytes)
                 v = load_stream(w + from[i] * a.row_bytes + s * 64 + c * 16);
             next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
-            if (FORMAT == PROA_WFMT_I4)
-                scale[d][i] = s < steps
-                                  ? __half2float(((const __half *)(w + a.scales_at))[(int64_t)s * a.N + from[i]])
-                                  : 0.0f;
+            if (s < steps) factors[d][i].load(w + a.scales_at, steps, from[i], s);
         }
     };
 #pragma unroll
@@ -68,25 +67,24 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
                 for (int j = 0; j < FOURS; j += 2) {
                     uint4 v = make_uint4(0, 0, 0, 0);
                     if (8 * t + r < tile.rows)
-                        v = load_vec8(x + at[8 * t + r].x * a.x_row, s * STEP + c * COUNT + 4 * j, a.K,
+                        v = load_vec8(x + at[8 * t + r].x * a.x_row, s * STEP + form::inputs(c, j), a.K,
                                       a.aligned);
                     b[t][j][0] = v.x, b[t][j][1] = v.y, b[t][j + 1][0] = v.z, b[t][j + 1][1] = v.w;
                 }
-            float part[ROW_TILES][4] = {};
+            int4_part<T, FORMAT> part[ROW_TILES];
 #pragma unroll
             for (int j = 0; j < FOURS; j++) {
                 unsigned pairs[4];
                 form::pairs(next[d][0], j, pairs[0], pairs[2]);
                 form::pairs(next[d][1], j, pairs[1], pairs[3]);
 #pragma unroll
-                for (int t = 0; t < ROW_TILES; t++)
-                    gpu_mma<T>::run(FORMAT == PROA_WFMT_I4 ? part[t] : sum[t], pairs, b[t][j][0], b[t][j][1]);
-            }
-            if (FORMAT == PROA_WFMT_I4) {
-#pragma unroll
-                for (int t = 0; t < ROW_TILES; t++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) sum[t][i] = fmaf(scale[d][i / 2], part[t][i], sum[t][i]);
+                for (int t = 0; t < ROW_TILES; t++) {
+                    if (j % GROUP_FOURS == 0) part[t].clear();
+                    gpu_mma<T>::run(int4::USED ? part[t].sum : sum[t], pairs, b[t][j][0], b[t][j][1]);
+                    if (int4::USED) part[t].sum_inputs(b[t][j][0], b[t][j][1]);
+                    if (int4::USED && (j + 1) % GROUP_FOURS == 0)
+                        part[t].add_to(sum[t], factors[d], j / GROUP_FOURS, part[t].inputs);
+                }
             }
             fetch(d, s + STAGES * WARPS);
         }
@@ -120,7 +118,7 @@ enum { WIDE_WARPS = 8, WIDE_THREADS = WIDE_WARPS * 32 };
 /* How x is stored in shared memory: DEPTH numbers of each row, PITCH bytes between rows, so that the 16-byte loads of
  * eight lanes (two rows, four places) meet all banks. */
 template <int COUNT> struct wide_layout {
-    static const int DEPTH = COUNT == 8 ? 64 : 128, PITCH = DEPTH * 2 + (COUNT == 8 ? 64 : 16);
+    static const int DEPTH = COUNT == 8 ? 64 : 128, PITCH = DEPTH * 2 + (COUNT == 16 ? 16 : 64);
 };
 
 /* The 2 x 16 rows of weights of a warp. Gated: 16 of the gate and the 16 of its factor, so that the warp has both sums
@@ -152,7 +150,9 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
 {
     typedef unpacked<FORMAT> form;
     typedef typename form::type T;
+    typedef int4_factors<FORMAT> int4;
     const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4, ROWS = 8 * ROW_TILES;
+    const int GROUP_FOURS = FOURS / int4::GROUPS;
     const int DEPTH = wide_layout<COUNT>::DEPTH, PITCH = wide_layout<COUNT>::PITCH, STEPS = DEPTH / STEP;
     const int PIECES = DEPTH / 8, LOADS = (ROWS * PIECES + WIDE_THREADS - 1) / WIDE_THREADS;
     __shared__ __align__(16) char xs[2][ROWS * PITCH];
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
     };
     int from[2][2];
     unsigned next[STEPS][2][2][4];
-    float scale[STEPS][2][2];
+    int4 factors[STEPS][2][2];
 #pragma unroll
     for (int set = 0; set < 2; set++)
 #pragma unroll
@@ -206,12 +206,8 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
                                  v = load_stream(w + from[set][i] * a.row_bytes + (int64_t)s * 64 + c * 16);
                              next[d][set][i][0] = v.x, next[d][set][i][1] = v.y, next[d][set][i][2] = v.z,
                              next[d][set][i][3] = v.w;
-                             if (FORMAT == PROA_WFMT_I4)
-                                 scale[d][set][i] =
-                                     s * 64 < a.row_bytes
-                                         ? __half2float(((
-                                               const __half *)(w + a.scales_at))[(int64_t)s * a.N + from[set][i]])
-                                         : 0.0f;
+                             if (s * 64 < a.row_bytes)
+                                 factors[d][set][i].load(w + a.scales_at, (int)(a.row_bytes / 64), from[set][i], s);
                          }
         };
     float sum[2][ROW_TILES][4] = {};
@@ -224,7 +220,7 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
         if (stage + 1 < stages) load_x(stage + 1);
 #pragma unroll
         for (int d = 0; d < STEPS; d++) {
-            float part[2][ROW_TILES][4] = {};
+            int4_part<T, FORMAT> part[2][ROW_TILES];
 #pragma unroll
             for (int j = 0; j < FOURS; j += 2) {
                 unsigned pairs[2][2][4];
@@ -238,23 +234,19 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
 #pragma unroll
                 for (int t = 0; t < ROW_TILES; t++) {
                     uint4 b = *reinterpret_cast<const uint4 *>(xs[stage & 1] + (8 * t + r) * PITCH +
-                                                               (d * STEP + c * COUNT + 4 * j) * 2);
+                                                               (d * STEP + form::inputs(c, j)) * 2);
 #pragma unroll
                     for (int set = 0; set < 2; set++) {
-                        float *to = FORMAT == PROA_WFMT_I4 ? part[set][t] : sum[set][t];
+                        if (j % GROUP_FOURS == 0) part[set][t].clear();
+                        float *to = int4::USED ? part[set][t].sum : sum[set][t];
                         gpu_mma<T>::run(to, pairs[set][0], b.x, b.y);
                         gpu_mma<T>::run(to, pairs[set][1], b.z, b.w);
+                        if (!int4::USED) continue;
+                        if (set == 0) part[0][t].sum_inputs(b.x, b.y), part[0][t].sum_inputs(b.z, b.w);
+                        if ((j + 2) % GROUP_FOURS == 0)
+                            part[set][t].add_to(sum[set][t], factors[d][set], j / GROUP_FOURS, part[0][t].inputs);
                     }
                 }
-            }
-            if (FORMAT == PROA_WFMT_I4) {
-#pragma unroll
-                for (int set = 0; set < 2; set++)
-#pragma unroll
-                    for (int t = 0; t < ROW_TILES; t++)
-#pragma unroll
-                        for (int i = 0; i < 4; i++)
-                            sum[set][t][i] = fmaf(scale[d][set][i / 2], part[set][t][i], sum[set][t][i]);
             }
             fetch(d, (stage + 1) * STEPS + d);
         }
@@ -325,6 +317,8 @@ void expert_product(gpu *g, const expert_call &a, proa_wfmt format, const expert
     case PROA_WFMT_BF16: launch<PROA_WFMT_BF16>(g, a, form, tiles); break;
     case PROA_WFMT_FP8: launch<PROA_WFMT_FP8>(g, a, form, tiles); break;
     case PROA_WFMT_I8W: launch<PROA_WFMT_I8W>(g, a, form, tiles); break;
+    case PROA_WFMT_I4A: launch<PROA_WFMT_I4A>(g, a, form, tiles); break;
+    case PROA_WFMT_I4A32: launch<PROA_WFMT_I4A32>(g, a, form, tiles); break;
     default: launch<PROA_WFMT_I4>(g, a, form, tiles); break;
     }
 }

@@ -47,7 +47,7 @@ int64_t gpu_leading_dim(proa_wfmt format, int64_t K)
 /* -1: a format that has no kernels here. */
 static int64_t pack_bytes(proa_wfmt format, int64_t N, int64_t K)
 {
-    if (format == PROA_WFMT_FP8 || format == PROA_WFMT_I8W || format == PROA_WFMT_I4)
+    if (format == PROA_WFMT_FP8 || format == PROA_WFMT_I8W || proa_wfmt_is_int4(format))
         return quant_layout_of(format, N, K).bytes;
     if (format != PROA_WFMT_F32 && format != PROA_WFMT_F16 && format != PROA_WFMT_BF16) return -1;
     return N * gpu_leading_dim(format, K) * element_bytes(format);
@@ -105,7 +105,7 @@ static void pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources,
     proa_tensor_source_walk walk = {sources, count, 0, 0, NULL};
     proa_view view;
     gpu_flush(g);
-    if (proa_wfmt_is_quantised(w->format)) return quant_pack(g, w, sources, count);
+    if (proa_wfmt_is_quantised(w->format)) return quant_pack(c, w, sources, count);
     char *at = (char *)w->data;
     int64_t ld = gpu_leading_dim(w->format, w->K);
     if (ld != w->K) /* zeros behind K; all else is overwritten */
@@ -490,7 +490,7 @@ static bool fuses_gate(const gpu *g, proa_view y, proa_view x, const proa_weight
     int64_t T = y.shape[0], most = w->format == PROA_WFMT_F32 ? (int)GEMV_ROWS : (int)SKINNY_ROWS;
     if (!proa_wfmt_is_quantised(w->format)) return !gpu_is_16bit(y) && !gpu_is_16bit(x) && T <= most;
     if (T <= PIPELINED_ROWS)
-        return pipelined_takes(g, w, T, (int)(w->N / 2)) || (T == 1 && w->format != PROA_WFMT_I4);
+        return pipelined_takes(g, w, T, (int)(w->N / 2)) || (T == 1 && !proa_wfmt_is_int4(w->format));
     return T <= most;
 }
 

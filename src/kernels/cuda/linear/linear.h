@@ -5,6 +5,9 @@
 #define PROA_KERNELS_CUDA_LINEAR_LINEAR_H
 
 #include "kernels/cuda/runtime/cuda.h"
+extern "C" {
+#include "kernels/int4.h"
+}
 
 #include <type_traits>
 
@@ -111,17 +114,16 @@ __device__ static inline uint4 load_stream(const void *p)
     return v;
 }
 
-/* ---- quant.cu. Quantised weights are stored as [N][row_bytes] with zeros behind K. The scales follow: f32
- * [N], for int4 f16 [groups of 128 inputs][N] ---- */
+/* ---- quant.cu. Quantised weights are stored as [N][row_bytes] with zeros behind K. The scales follow, f32 [N]; int4
+ * has the layout of kernels/int4.h ---- */
 
 struct quant_layout {
     int64_t row_bytes, scales_at, bytes;
-    int groups; /* of int4 */
 };
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K);
-/* Packs the numbers of the sources, stacked along N, into w->data. They are uploaded in their own type and
- * rounded on the card by the rules of kernels/quant.h. */
-void quant_pack(gpu *g, proa_weight *w, const proa_tensor_source *sources, int count);
+/* Packs the sources, stacked along N, into w->data. Numbers are uploaded in their own type and rounded on the card by
+ * the rules of kernels/quant.h; what kernels/int4.h reads is packed on the host. */
+void quant_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count);
 /* proa_device.random_weight, of every format. */
 void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed);
 /* linear for more than SKINNY_ROWS rows: e4m3 by cuBLASLt where it can, all else dequantised to f16 first. */

@@ -5,17 +5,21 @@
 #include "kernels/cuda/linear/act_quant_fp8.h"
 #include "kernels/cuda/linear/linear.h"
 
+extern "C" {
+#include "base/alloc.h"
+}
+
 enum { THREADS = 256, GROUP = PROA_I4_GROUP };
 static const int64_t DEQUANT_BYTES = 128 << 20; /* of scratch for weights widened again */
 
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K)
 {
-    quant_layout at = {};
-    at.groups = (int)((K + GROUP - 1) / GROUP);
-    at.row_bytes = format == PROA_WFMT_I4 ? (int64_t)at.groups * (GROUP / 2) : (K + 15) / 16 * 16;
-    at.scales_at = (N * at.row_bytes + 255) / 256 * 256;
-    at.bytes = at.scales_at + (format == PROA_WFMT_I4 ? (int64_t)at.groups * N * 2 : N * 4);
-    return at;
+    if (proa_wfmt_is_int4(format)) {
+        proa_int4_layout int4 = proa_int4_layout_of(format, N, K);
+        return {int4.row_bytes, int4.scales_at, int4.bytes};
+    }
+    int64_t row_bytes = (K + 15) / 16 * 16, scales_at = (N * row_bytes + 255) / 256 * 256;
+    return {row_bytes, scales_at, scales_at + N * 4};
 }
 
 /* ---- from the checkpoint's numbers ---- */
@@ -24,8 +28,9 @@ struct packing {
     char *rows;   /* of the first output of this source */
     char *scales; /* of all */
     quant_layout at;
-    int64_t row, col, first, N; /* strides of the source; its first output, of how many */
+    int64_t row, col, first; /* strides of the source; its first output */
     int K;
+    proa_int4_layout int4;
 };
 
 /* A block for each output: its scale, then its bytes. */
@@ -73,12 +78,12 @@ static __device__ float best_i4_scale(const float v[4], float extreme, bool fini
 }
 
 /* A warp for each group of an output: lane l holds the numbers 4 l to 4 l + 3; two lanes make a word
- * (skinny_gemm.h). */
+ * (kernels/int4.h). */
 template <typename From> __global__ void pack_group_kernel(packing p, const From *src)
 {
     int lane = threadIdx.x & 31, group = blockIdx.y * (THREADS / 32) + threadIdx.x / 32;
     gpu_wait();
-    if (group >= p.at.groups) return;
+    if (group >= p.int4.steps) return;
     float v[4], extreme = 0.0f;
     bool finite = true;
 #pragma unroll
@@ -102,9 +107,9 @@ template <typename From> __global__ void pack_group_kernel(packing p, const From
         bits |= (unsigned)(proa_i4_round(v[i], __half2float(scale)) + 8) << 4 * nibble;
     }
     bits |= __shfl_xor_sync(0xffffffffu, bits, 1);
-    unsigned *to = (unsigned *)(p.rows + blockIdx.x * p.at.row_bytes) + group * (GROUP / 8) + lane / 2;
+    unsigned *to = (unsigned *)(p.rows + blockIdx.x * p.at.row_bytes) + proa_int4_word(group * GROUP + lane / 2 * 8);
     if (lane % 2 == 0) *to = bits;
-    if (lane == 0) ((__half *)p.scales)[(int64_t)group * p.N + p.first + blockIdx.x] = scale;
+    if (lane == 0) ((__half *)p.scales)[proa_int4_scale(&p.int4, p.first + blockIdx.x, group * GROUP)] = scale;
 }
 
 template <typename From>
@@ -118,15 +123,30 @@ static void pack_source(gpu *g, proa_wfmt format, const packing &p, const void *
         gpu_launch(g, "pack", pack_row_kernel<PROA_WFMT_I8W, From>, grid, THREADS, 0, p, src);
     else
         gpu_launch(g, "pack", pack_group_kernel<From>,
-                   dim3((unsigned)rows, (unsigned)((p.at.groups + 7) / 8)), THREADS, 0, p, src);
+                   dim3((unsigned)rows, (unsigned)((p.int4.steps + 7) / 8)), THREADS, 0, p, src);
 }
 
-void quant_pack(gpu *g, proa_weight *w, const proa_tensor_source *sources, int count)
+/* Codes that are kept are packed on the host's threads. */
+static void pack_int4(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
+    gpu *g = gpu_of(c);
+    int64_t bytes = proa_int4_layout_of(w->format, w->N, w->K).bytes;
+    void *packed = proa_malloc((size_t)bytes);
+    proa_int4_pack(c->pool, packed, w, sources, count);
+    g->base.upload(&g->base, w->data, packed, bytes);
+    free(packed);
+}
+
+void quant_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
+{
+    gpu *g = gpu_of(c);
+    if (proa_wfmt_is_int4(w->format) && proa_int4_reads(w->format, sources, count))
+        return pack_int4(c, w, sources, count);
     proa_tensor_source_walk walk = {sources, count, 0, 0, NULL};
     proa_view view, *v = &view;
     packing p = {(char *)w->data, NULL, quant_layout_of(w->format, w->N, w->K)};
-    p.scales = p.rows + p.at.scales_at, p.N = w->N, p.K = (int)w->K;
+    p.scales = p.rows + p.at.scales_at, p.K = (int)w->K;
+    if (w->format == PROA_WFMT_I4) p.int4 = proa_int4_layout_of(w->format, w->N, w->K);
     gpu_note(g, cudaMemsetAsync(w->data, 0, (size_t)p.at.bytes, g->stream), "pack");
     while (proa_tensor_source_next(&walk, v)) {
         int64_t rows = v->shape[0], span = ((rows - 1) * v->stride[0] + (p.K - 1) * v->stride[1] + 1);
@@ -175,14 +195,13 @@ void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
     }
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
     char *scales = (char *)w->data + at.scales_at;
+    int64_t factors = (at.bytes - at.scales_at) / 2; /* of int4 */
     gpu_launch(g, "random", random_bytes_kernel, dim3(1024), THREADS, 0, (uint64_t *)w->data,
                at.scales_at / 8, seed, w->format == PROA_WFMT_FP8);
-    float steps = w->format == PROA_WFMT_I4    ? 8.0f
-                  : w->format == PROA_WFMT_FP8 ? 240.0f
-                                               : 128.0f; /* the largest of each */
-    if (w->format == PROA_WFMT_I4)
-        gpu_launch(g, "random", fill_value_kernel<__half>, dim3(256), THREADS, 0, (__half *)scales,
-                   at.groups * w->N, reach / steps);
+    float steps = w->format == PROA_WFMT_FP8 ? 240.0f : 128.0f; /* the largest of each */
+    if (proa_wfmt_is_int4(w->format)) /* offsets like the scales: the middle is a step from 0 */
+        gpu_launch(g, "random", fill_value_kernel<__half>, dim3(256), THREADS, 0, (__half *)scales, factors,
+                   reach / 8.0f);
     else
         gpu_launch(g, "random", fill_value_kernel<float>, dim3(256), THREADS, 0, (float *)scales, w->N,
                    reach / steps);
@@ -190,34 +209,48 @@ void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
 
 /* ---- back to numbers ---- */
 
-__device__ static inline float number_at(proa_wfmt format, const uint8_t *row, int k)
+/* Eight codes of a row, from k on. */
+__device__ static inline void codes_at(float f[8], proa_wfmt format, const uint8_t *row, int k)
 {
-    if (format == PROA_WFMT_I8W) return (float)(int8_t)row[k];
-    if (format == PROA_WFMT_FP8) { /* as in skinny_gemm.cu */
-        unsigned short bits = (unsigned short)((row[k] & 0x80) << 8 | (row[k] & 0x7f) << 7);
-        return __half2float(__ushort_as_half(bits)) * 256.0f;
+    unsigned word = proa_wfmt_is_int4(format) ? ((const unsigned *)row)[proa_int4_word(k)] : 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (proa_wfmt_is_int4(format)) f[i] = (float)((int)(word >> 4 * proa_int4_nibble(i) & 15) - 8);
+        else if (format == PROA_WFMT_I8W) f[i] = (float)(int8_t)row[k + i];
+        else { /* as in skinny_gemm.cu */
+            unsigned short bits = (unsigned short)((row[k + i] & 0x80) << 8 | (row[k + i] & 0x7f) << 7);
+            f[i] = __half2float(__ushort_as_half(bits)) * 256.0f;
+        }
     }
-    int at = k % 8, nibble = at / 2 + at % 2 * 4;
-    return (float)((int)(((const unsigned *)row)[k / 8] >> 4 * nibble & 15) - 8);
+}
+
+/* What is added to a number of an output, once it is scaled; the scale. */
+__device__ static inline float2 factors_at(proa_wfmt format, const char *scales, const proa_int4_layout &int4,
+                                           int64_t n, int k)
+{
+    if (!proa_wfmt_is_int4(format)) return make_float2(((const float *)scales)[n], 0.0f);
+    int64_t at = proa_int4_scale(&int4, n, k);
+    if (!int4.has_offset) return make_float2(__half2float(((const __half *)scales)[at]), 0.0f);
+    return __half22float2(((const __half2 *)scales)[at]);
 }
 
 /* Eight numbers a thread. */
 __global__ void dequantise_kernel(__half *to, int64_t ld, proa_wfmt format, const char *w, quant_layout at,
-                                  int64_t first, int64_t N, int K)
+                                  proa_int4_layout int4, int64_t first, int K)
 {
     int k = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     int64_t n = first + blockIdx.x;
     gpu_wait();
     if (k >= K) return;
     const uint8_t *row = (const uint8_t *)w + n * at.row_bytes;
-    const char *scales = w + at.scales_at;
-    float scale = format == PROA_WFMT_I4 ? __half2float(((const __half *)scales)[(int64_t)(k / GROUP) * N + n])
-                                         : ((const float *)scales)[n];
+    float2 factors = factors_at(format, w + at.scales_at, int4, n, k);
+    float f[8];
+    codes_at(f, format, row, k);
+#pragma unroll
+    for (int i = 0; i < 8; i++) f[i] = k + i < K ? fmaf(f[i], factors.x, factors.y) : 0.0f;
     __half2 v[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        v[i] = __floats2half2_rn(number_at(format, row, k + 2 * i) * scale,
-                                 number_at(format, row, k + 2 * i + 1) * scale);
+    for (int i = 0; i < 4; i++) v[i] = __floats2half2_rn(f[2 * i], f[2 * i + 1]);
     *reinterpret_cast<uint4 *>(to + blockIdx.x * ld + k) = *reinterpret_cast<uint4 *>(v);
 }
 
@@ -226,11 +259,13 @@ static proa_weight dequantise(gpu *g, const proa_weight *w, int64_t first, int64
 {
     proa_weight out = {PROA_WFMT_F16, count, w->K, NULL, 0};
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
+    proa_int4_layout int4 = {};
+    if (proa_wfmt_is_int4(w->format)) int4 = proa_int4_layout_of(w->format, w->N, w->K);
     int64_t ld = gpu_leading_dim(PROA_WFMT_F16, w->K);
     out.bytes = count * ld * 2, out.data = gpu_dequant_workspace(g, (size_t)out.bytes);
     gpu_launch(g, "widen", dequantise_kernel,
                dim3((unsigned)count, (unsigned)((w->K + 8 * THREADS - 1) / (8 * THREADS))), THREADS, 0,
-               (__half *)out.data, ld, w->format, (const char *)w->data, at, first, w->N, (int)w->K);
+               (__half *)out.data, ld, w->format, (const char *)w->data, at, int4, first, (int)w->K);
     return out;
 }
 

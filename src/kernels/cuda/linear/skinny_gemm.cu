@@ -13,10 +13,10 @@ enum { THREADS = 512, WARPS = THREADS / 32, ROW_THREADS = 128, ROWS_EACH = 4 };
 /* What opened numbers are to be multiplied by. */
 static float format_unit(proa_wfmt format)
 {
-    return format == PROA_WFMT_FP8   ? 256.0f
-           : format == PROA_WFMT_I8W ? 128.0f
-           : format == PROA_WFMT_I4  ? 8.0f
-                                     : 1.0f;
+    return format == PROA_WFMT_FP8     ? 256.0f
+           : format == PROA_WFMT_I8W   ? 128.0f
+           : proa_wfmt_is_int4(format) ? 8.0f
+                                       : 1.0f;
 }
 
 /* ---- one and two rows of quantised weights on CUDA cores: tensor cores would need 16 rows of weights for
@@ -32,12 +32,16 @@ template <int FORMAT, int X_ROWS, int OUTPUTS>
 __global__ void __launch_bounds__(ROW_THREADS) gemv_quant_kernel(skinny_call a)
 {
     typedef unpacked<FORMAT> form;
-    const int COUNT = form::COUNT, STEP = ROW_THREADS * COUNT;
+    typedef int4_factors<FORMAT> int4;
+    const int COUNT = form::COUNT, STEP = ROW_THREADS * COUNT, GROUP = COUNT / int4::GROUPS;
     __shared__ float scratch[ROW_THREADS / 32][OUTPUTS * X_ROWS];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
     const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
     unsigned next[OUTPUTS][4], from[OUTPUTS]; /* from: in pieces of 16 bytes */
-    float scale[OUTPUTS], sum[OUTPUTS][X_ROWS] = {};
+    int4 factors[OUTPUTS];
+    float sum[OUTPUTS][X_ROWS] = {};
+    int steps = (a.K + PROA_I4_STEP - 1) / PROA_I4_STEP; /* of int4, where four threads share the inputs of a step */
+    int c = threadIdx.x & 3, before = int4::USED ? c * COUNT : 0;
 #pragma unroll
     for (int r = 0; r < OUTPUTS; r++) from[r] = (unsigned)rows.row(r) * (unsigned)(a.row_bytes / 16);
     auto fetch = [&](int k) {
@@ -45,26 +49,25 @@ __global__ void __launch_bounds__(ROW_THREADS) gemv_quant_kernel(skinny_call a)
         for (int r = 0; r < OUTPUTS; r++) {
             uint4 v = load_stream((const uint4 *)a.w + (from[r] + k / COUNT));
             next[r][0] = v.x, next[r][1] = v.y, next[r][2] = v.z, next[r][3] = v.w;
-            if (FORMAT == PROA_WFMT_I4)
-                scale[r] = __half2float(
-                    ((const __half *)a.scales)[(int64_t)(k / PROA_I4_GROUP) * a.N + rows.row(r)]);
+            factors[r].load(a.scales, steps, rows.row(r), k / PROA_I4_STEP);
         }
     };
     int k = threadIdx.x * COUNT, m_end = threadIdx.x % X_ROWS,
         n_end = rows.first + (int)threadIdx.x / X_ROWS; /* what this thread finishes */
     bool ends = rows.makes((int)threadIdx.x / X_ROWS);
     skinny_operands ahead = {};
-    if (k < a.K) fetch(k);
+    if (k - before < a.K) fetch(k);
     if (ends) prefetch_scales<FORMAT>(&ahead, a, n_end);
     gpu_wait();
     if (ends) prefetch_residual(&ahead.end, a.e, m_end, n_end);
-    for (; k < a.K; k += STEP) {
+    for (; k - before < a.K; k += STEP) {
         __half2 x[X_ROWS][COUNT / 2];
 #pragma unroll
         for (int m = 0; m < X_ROWS; m++)
 #pragma unroll
             for (int i = 0; i < COUNT / 8; i++) {
-                uint4 v = load_vec8((const __half *)a.x + m * a.x_row, k + 8 * i, a.K, a.aligned);
+                int at = k - c * COUNT + form::inputs(c, 2 * i);
+                uint4 v = load_vec8((const __half *)a.x + m * a.x_row, at, a.K, a.aligned);
                 __half2 *to = &x[m][4 * i];
                 to[0] = *reinterpret_cast<__half2 *>(&v.x), to[1] = *reinterpret_cast<__half2 *>(&v.y);
                 to[2] = *reinterpret_cast<__half2 *>(&v.z), to[3] = *reinterpret_cast<__half2 *>(&v.w);
@@ -73,7 +76,7 @@ __global__ void __launch_bounds__(ROW_THREADS) gemv_quant_kernel(skinny_call a)
             }
 #pragma unroll
         for (int r = 0; r < OUTPUTS; r++) {
-            float part[X_ROWS] = {};
+            float part[X_ROWS] = {}, inputs[X_ROWS] = {};
 #pragma unroll
             for (int j = 0; j < COUNT / 4; j++) {
                 unsigned first, second;
@@ -84,13 +87,24 @@ __global__ void __launch_bounds__(ROW_THREADS) gemv_quant_kernel(skinny_call a)
                         __hfma2(*reinterpret_cast<__half2 *>(&second), x[m][2 * j + 1],
                                 __hmul2(*reinterpret_cast<__half2 *>(&first), x[m][2 * j])));
                     part[m] += f.x + f.y;
+                    float2 in = __half22float2(__hadd2(x[m][2 * j], x[m][2 * j + 1]));
+                    if (int4::OFFSETS) inputs[m] += in.x + in.y;
+                }
+                const int g = (j + 1) * 4 / GROUP - 1;
+                const bool ends_group = int4::USED && (j + 1) * 4 % GROUP == 0;
+#pragma unroll
+                for (int m = 0; m < X_ROWS; m++) { /* codes are unpacked as eighths of themselves */
+                    if (ends_group) sum[r][m] = fmaf(part[m], factors[r].scale(g), sum[r][m]);
+                    if (ends_group && int4::OFFSETS)
+                        sum[r][m] = fmaf(inputs[m], 0.125f * factors[r].offset(g), sum[r][m]);
+                    if (ends_group) part[m] = inputs[m] = 0.0f;
                 }
             }
 #pragma unroll
             for (int m = 0; m < X_ROWS; m++)
-                sum[r][m] += FORMAT == PROA_WFMT_I4 ? part[m] * scale[r] : part[m];
+                if (!int4::USED) sum[r][m] += part[m];
         }
-        if (k + STEP < a.K) fetch(k + STEP);
+        if (k + STEP - before < a.K) fetch(k + STEP);
     }
 #pragma unroll
     for (int r = 0; r < OUTPUTS; r++)
@@ -121,7 +135,7 @@ enum {
     PERSISTENT_SHARED_MAX = 94 << 10 /* and room: a block of 8.9 has 99 */
 };
 
-template <int X_ROWS>
+template <int FORMAT, int X_ROWS>
 __global__ void __launch_bounds__(PERSISTENT_WARPS * 32, PERSISTENT_BLOCKS)
     gemv_int4_persistent_kernel(skinny_call a)
 {
@@ -131,13 +145,14 @@ __global__ void __launch_bounds__(PERSISTENT_WARPS * 32, PERSISTENT_BLOCKS)
     int steps = (a.K + 127) / 128, mine = (steps - warp + PERSISTENT_WARPS - 1) / PERSISTENT_WARPS,
         tiles = (a.N + 15) / 16;
     int block_tiles = (tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x; /* tiles of this block */
-    float *offset = (float *)(xs + steps * X_ROWS * 16);
-    epilogue_operands *operands = (epilogue_operands *)(offset + steps * X_ROWS); /* of all outputs of this block */
+    float *x_sum = (float *)(xs + steps * X_ROWS * 16);
+    epilogue_operands *operands =
+        (epilogue_operands *)(x_sum + steps * X_ROWS * x_sums<FORMAT>()); /* of all outputs of this block */
     auto output = [&](int i) {
         return ((int)blockIdx.x + i / (16 * X_ROWS) * (int)gridDim.x) * 16 + i / X_ROWS % 16;
     };
     unsigned next[PERSISTENT_STAGES][2][4];
-    __half scale[PERSISTENT_STAGES][2];
+    int4_factors<FORMAT> factors[PERSISTENT_STAGES][2];
     int fetch_tile = 0, fetch_step = 0;
     auto fetch = [&](int d) {
         if (fetch_tile >= block_tiles || mine <= 0) return;
@@ -149,7 +164,7 @@ __global__ void __launch_bounds__(PERSISTENT_WARPS * 32, PERSISTENT_BLOCKS)
             uint4 v = make_uint4(0, 0, 0, 0);
             if (s * 64 + c * 16 < a.row_bytes) v = load_stream(a.w + n * a.row_bytes + s * 64 + c * 16);
             next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
-            scale[d][i] = ((const __half *)a.scales)[(int64_t)s * a.N + n];
+            factors[d][i].load(a.scales, steps, n, s);
         }
         if (++fetch_step == mine) fetch_step = 0, fetch_tile++;
     };
@@ -160,33 +175,18 @@ __global__ void __launch_bounds__(PERSISTENT_WARPS * 32, PERSISTENT_BLOCKS)
     gpu_wait();
     for (int i = threadIdx.x; i < block_tiles * 16 * X_ROWS; i += PERSISTENT_WARPS * 32)
         if (output(i) < a.N) prefetch_residual(&operands[i], a.e, i % X_ROWS, output(i));
-    prepare_x<X_ROWS, PERSISTENT_WARPS * 32, 1>(xs, offset, a, steps);
+    prepare_x<FORMAT, X_ROWS, PERSISTENT_WARPS * 32, 1>(xs, x_sum, a, steps);
     __syncthreads();
     int ring = 0; /* which of the steps ahead comes now */
     for (int t = 0; t < block_tiles; t++) {
         float sum[2][X_ROWS] = {};
         for (int i = 0; i < mine; i++) {
             int s = warp + i * PERSISTENT_WARPS;
-            float part[4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) part[j] = -offset[s * X_ROWS + j % X_ROWS];
 #pragma unroll
             for (int d = 0; d < PERSISTENT_STAGES; d++) { /* registers are named by constants */
                 if (d != ring) continue;
-#pragma unroll
-                for (int q = 0; q < 4; q++) {
-                    uint4 x = xs[(s * X_ROWS + r % X_ROWS) * 16 + q * 4 + c];
-                    unsigned w[4];
-                    nibbles_to_f16(w, next[d][0][q], next[d][1][q]);
-                    gpu_mma<__half>::run(part, w, x.x, x.y);
-                    nibbles_to_f16(w, next[d][0][q] >> 8, next[d][1][q] >> 8);
-                    gpu_mma<__half>::run(part, w, x.z, x.w);
-                }
-#pragma unroll
-                for (int j = 0; j < 2; j++)
-#pragma unroll
-                    for (int m = 0; m < X_ROWS; m++)
-                        sum[j][m] = fmaf(__half2float(scale[d][j]), part[2 * j + m], sum[j][m]);
+                add_nibble_step<FORMAT, X_ROWS, 1>(sum, next[d][0], next[d][1], xs + s * X_ROWS * 16,
+                                                   x_sum + s * X_ROWS * x_sums<FORMAT>(), factors[d]);
                 fetch(d);
             }
             ring = ring + 1 == PERSISTENT_STAGES ? 0 : ring + 1;
@@ -207,24 +207,24 @@ __global__ void __launch_bounds__(PERSISTENT_WARPS * 32, PERSISTENT_BLOCKS)
     }
 }
 
-static size_t persistent_shared_bytes(const gpu *g, const skinny_call &a)
+template <int FORMAT> static size_t persistent_shared_bytes(const gpu *g, const skinny_call &a)
 {
     size_t tiles = (size_t)((a.N + 15) / 16), blocks = (size_t)g->sms * PERSISTENT_BLOCKS;
-    size_t x = (size_t)((a.K + 127) / 128) * (size_t)a.M * (16 * sizeof(uint4) + sizeof(float));
+    size_t x = (size_t)((a.K + 127) / 128) * (size_t)a.M * (16 * sizeof(uint4) + x_sums<FORMAT>() * sizeof(float));
     return x + (tiles + blocks - 1) / blocks * 16 * (size_t)a.M * sizeof(epilogue_operands);
 }
 
-template <int X_ROWS> static void launch_persistent(gpu *g, skinny_call a)
+template <int FORMAT, int X_ROWS> static void launch_persistent(gpu *g, skinny_call a)
 {
     int tiles = (a.N + 15) / 16, most = g->sms * PERSISTENT_BLOCKS;
     gpu_note(g,
-             cudaFuncSetAttribute(gemv_int4_persistent_kernel<X_ROWS>,
+             cudaFuncSetAttribute(gemv_int4_persistent_kernel<FORMAT, X_ROWS>,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, PERSISTENT_SHARED_MAX),
              "linear (few rows)");
     a.unit = 1.0f;
-    gpu_launch(g, "linear (few rows)", gemv_int4_persistent_kernel<X_ROWS>,
+    gpu_launch(g, "linear (few rows)", gemv_int4_persistent_kernel<FORMAT, X_ROWS>,
                dim3((unsigned)(tiles < most ? tiles : most)), PERSISTENT_WARPS * 32,
-               persistent_shared_bytes(g, a), a);
+               persistent_shared_bytes<FORMAT>(g, a), a);
 }
 
 /* ---- up to 16 rows: tensor cores ---- */
@@ -240,21 +240,23 @@ template <int X_ROWS> static void launch_persistent(gpu *g, skinny_call a)
  * STAGES steps are loaded before gpu_wait. Up to 16 rows two blocks an SM are requested even if a few
  * registers spill: one block alone leaves the SM idle while it begins and ends. For int4 nvcc chooses. */
 template <int FORMAT, int ROW_TILES, int STAGES, int BLOCK_WARPS>
-__global__ void __launch_bounds__(32 * BLOCK_WARPS, FORMAT == PROA_WFMT_I4 || ROW_TILES > 2 ? 0 : 2)
+__global__ void __launch_bounds__(32 * BLOCK_WARPS, int4_factors<FORMAT>::USED || ROW_TILES > 2 ? 0 : 2)
     skinny_gemm_kernel(skinny_call a)
 {
     const int WARPS = BLOCK_WARPS, EACH = (16 * 8 * ROW_TILES + 32 * BLOCK_WARPS - 1) /
                                           (32 * BLOCK_WARPS); /* outputs that a thread finishes */
     typedef unpacked<FORMAT> form;
     typedef typename form::type T;
-    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4;
+    typedef int4_factors<FORMAT> int4;
+    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4, GROUP_FOURS = FOURS / int4::GROUPS;
     __shared__ float scratch[WARPS][16][8 * ROW_TILES + 1];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
     int steps = (a.K + STEP - 1) / STEP;
     const block_rows<16> rows(a.e, a.N, blockIdx.x);
     int from[2] = {rows.row(r, false), rows.row(r, true)};
     unsigned next[STAGES][2][4];
-    float scale[STAGES][2], sum[ROW_TILES][4] = {};
+    int4 factors[STAGES][2];
+    float sum[ROW_TILES][4] = {};
     auto fetch = [&](int d, int s) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -262,9 +264,7 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS, FORMAT == PROA_WFMT_I4 || RO
             if (s < steps && s * 64 + c * 16 < a.row_bytes)
                 v = load_stream(a.w + from[i] * a.row_bytes + s * 64 + c * 16);
             next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
-            if (FORMAT == PROA_WFMT_I4)
-                scale[d][i] = s < steps ? __half2float(((const __half *)a.scales)[(int64_t)s * a.N + from[i]])
-                                        : 0.0f;
+            if (s < steps) factors[d][i].load(a.scales, steps, from[i], s);
         }
     };
 #pragma unroll
@@ -292,25 +292,24 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS, FORMAT == PROA_WFMT_I4 || RO
                 for (int j = 0; j < FOURS; j += 2) {
                     uint4 v = make_uint4(0, 0, 0, 0);
                     if (8 * t + r < a.M)
-                        v = load_vec8((const T *)a.x + (8 * t + r) * a.x_row, s * STEP + c * COUNT + 4 * j,
+                        v = load_vec8((const T *)a.x + (8 * t + r) * a.x_row, s * STEP + form::inputs(c, j),
                                       a.K, a.aligned);
                     b[t][j][0] = v.x, b[t][j][1] = v.y, b[t][j + 1][0] = v.z, b[t][j + 1][1] = v.w;
                 }
-            float part[ROW_TILES][4] = {};
+            int4_part<T, FORMAT> part[ROW_TILES];
 #pragma unroll
             for (int j = 0; j < FOURS; j++) {
                 unsigned w[4];
                 form::pairs(next[d][0], j, w[0], w[2]);
                 form::pairs(next[d][1], j, w[1], w[3]);
 #pragma unroll
-                for (int t = 0; t < ROW_TILES; t++)
-                    gpu_mma<T>::run(FORMAT == PROA_WFMT_I4 ? part[t] : sum[t], w, b[t][j][0], b[t][j][1]);
-            }
-            if (FORMAT == PROA_WFMT_I4) {
-#pragma unroll
-                for (int t = 0; t < ROW_TILES; t++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) sum[t][i] = fmaf(scale[d][i / 2], part[t][i], sum[t][i]);
+                for (int t = 0; t < ROW_TILES; t++) {
+                    if (j % GROUP_FOURS == 0) part[t].clear();
+                    gpu_mma<T>::run(int4::USED ? part[t].sum : sum[t], w, b[t][j][0], b[t][j][1]);
+                    if (int4::USED) part[t].sum_inputs(b[t][j][0], b[t][j][1]);
+                    if (int4::USED && (j + 1) % GROUP_FOURS == 0)
+                        part[t].add_to(sum[t], factors[d], j / GROUP_FOURS, part[t].inputs);
+                }
             }
             fetch(d, s + STAGES * WARPS);
         }
@@ -347,9 +346,9 @@ template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
     const int STAGES = unpacked<FORMAT>::COUNT == 32 ? 2 : 4;
     dim3 grid((unsigned)blocks_of(a.e, a.N, 16));
     if constexpr (proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
-        if constexpr (FORMAT == PROA_WFMT_I4)
-            if (a.M <= 2 && persistent_shared_bytes(g, a) <= PERSISTENT_SHARED_MAX)
-                return a.M == 1 ? launch_persistent<1>(g, a) : launch_persistent<2>(g, a);
+        if constexpr (int4_factors<FORMAT>::USED)
+            if (a.M <= 2 && persistent_shared_bytes<FORMAT>(g, a) <= PERSISTENT_SHARED_MAX)
+                return a.M == 1 ? launch_persistent<FORMAT, 1>(g, a) : launch_persistent<FORMAT, 2>(g, a);
         if (a.M == 1) return launch_gemv_quant<FORMAT, 1>(g, a);
         if (a.M == 2) return launch_gemv_quant<FORMAT, 2>(g, a);
     }
@@ -394,6 +393,8 @@ void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const e
     case PROA_WFMT_BF16: launch_by_rows<PROA_WFMT_BF16>(g, a); break;
     case PROA_WFMT_FP8: launch_by_rows<PROA_WFMT_FP8>(g, a); break;
     case PROA_WFMT_I8W: launch_by_rows<PROA_WFMT_I8W>(g, a); break;
+    case PROA_WFMT_I4A: launch_by_rows<PROA_WFMT_I4A>(g, a); break;
+    case PROA_WFMT_I4A32: launch_by_rows<PROA_WFMT_I4A32>(g, a); break;
     default: launch_by_rows<PROA_WFMT_I4>(g, a); break;
     }
 }

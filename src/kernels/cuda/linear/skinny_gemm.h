@@ -8,11 +8,19 @@
 #include "kernels/cuda/runtime/mma.h"
 
 /* Unpacks 16 bytes of weights, COUNT numbers. pairs(v, j, ..): the four numbers from 4 j on, as two words of
- * two f16 (bf16) each. */
+ * two f16 (bf16) each. inputs(c, j), j even: where in a step the eight inputs of these and the next four begin in lane c
+ * of four. */
 template <int FORMAT> struct unpacked;
 
-template <> struct unpacked<PROA_WFMT_F16> {
-    static const int COUNT = 8;
+template <int COUNT_> struct in_order { /* a lane's numbers follow each other */
+    static const int COUNT = COUNT_;
+    __device__ static int inputs(int c, int j)
+    {
+        return c * COUNT + 4 * j;
+    }
+};
+
+template <> struct unpacked<PROA_WFMT_F16> : in_order<8> {
     typedef __half type;
     __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
     {
@@ -25,8 +33,7 @@ template <> struct unpacked<PROA_WFMT_BF16> : unpacked<PROA_WFMT_F16> {
 
 /* e4m3 has 4 bits of exponent and 3 of mantissa where f16 has 5 and 10. Its bits, shifted into place, are the
  * number times 2^-8 as f16, also for subnormal numbers. */
-template <> struct unpacked<PROA_WFMT_FP8> {
-    static const int COUNT = 16;
+template <> struct unpacked<PROA_WFMT_FP8> : in_order<16> {
     typedef __half type;
     __device__ static unsigned place(unsigned bytes)
     {
@@ -39,8 +46,7 @@ template <> struct unpacked<PROA_WFMT_FP8> {
 };
 
 /* q + 128 in the low bits of the f16 1024 is the number 1152 + q. Unpacked is q / 128. */
-template <> struct unpacked<PROA_WFMT_I8W> {
-    static const int COUNT = 16;
+template <> struct unpacked<PROA_WFMT_I8W> : in_order<16> {
     typedef __half type;
     __device__ static unsigned less(unsigned x)
     {
@@ -55,11 +61,16 @@ template <> struct unpacked<PROA_WFMT_I8W> {
     }
 };
 
-/* Eight numbers in a word: number 2 i in nibble i, number 2 i + 1 in nibble i + 4, each plus 8 (quant.cu). A
- * nibble u in the low bits of the f16 1024 is 1024 + u, one nibble higher 1024 + 16 u. Unpacked is q / 8. */
+/* Eight numbers in a word: number 2 i in nibble i, number 2 i + 1 in nibble i + 4, each plus 8; word g of lane c has the
+ * inputs 32 g + 8 c on (kernels/int4.h). A nibble u in the low bits of the f16 1024 is 1024 + u, one nibble higher
+ * 1024 + 16 u. Unpacked is q / 8. */
 template <> struct unpacked<PROA_WFMT_I4> {
     static const int COUNT = 32;
     typedef __half type;
+    __device__ static int inputs(int c, int j)
+    {
+        return 16 * j + 8 * c;
+    }
     __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
     {
         unsigned u = j % 2 ? v[j / 2] >> 8 : v[j / 2], low = (u & 0x000f000fu) | 0x64006400u,
@@ -69,6 +80,121 @@ template <> struct unpacked<PROA_WFMT_I4> {
         __half2 b = __hfma2(*reinterpret_cast<__half2 *>(&high), __half2half2(__ushort_as_half(0x2000)),
                             __half2half2(__ushort_as_half(0xc880))); /* / 128 - 9 */
         first = *reinterpret_cast<unsigned *>(&a), second = *reinterpret_cast<unsigned *>(&b);
+    }
+};
+
+template <> struct unpacked<PROA_WFMT_I4A> : unpacked<PROA_WFMT_I4> {};
+template <> struct unpacked<PROA_WFMT_I4A32> : unpacked<PROA_WFMT_I4> {};
+
+/* The factors of a row of int4 for a step of 128 inputs: those of GROUPS groups, as they are stored. */
+template <int FORMAT> struct int4_factors {
+    static const bool USED = false; /* other formats have none */
+    static const int GROUPS = 1;
+    static const bool OFFSETS = false;
+    __device__ void load(const void *, int, int, int)
+    {
+    }
+    __device__ float scale(int) const
+    {
+        return 1.0f;
+    }
+    __device__ float offset(int) const
+    {
+        return 0.0f;
+    }
+};
+
+/* Which element of those of a weight has row n, step s. */
+__device__ static inline int64_t int4_factors_at(int steps, int n, int s)
+{
+    return ((int64_t)(n / PROA_I4_TILE) * steps + s) * PROA_I4_TILE + n % PROA_I4_TILE;
+}
+
+template <> struct int4_factors<PROA_WFMT_I4> {
+    static const bool USED = true;
+    static const int GROUPS = 1;
+    static const bool OFFSETS = false;
+    __half raw;
+    __device__ void load(const void *from, int steps, int n, int s)
+    {
+        raw = ((const __half *)from)[int4_factors_at(steps, n, s)];
+    }
+    __device__ float scale(int) const
+    {
+        return __half2float(raw);
+    }
+    __device__ float offset(int) const
+    {
+        return 0.0f;
+    }
+};
+
+template <> struct int4_factors<PROA_WFMT_I4A> {
+    static const bool USED = true;
+    static const int GROUPS = 1;
+    static const bool OFFSETS = true;
+    __half2 raw;
+    __device__ void load(const void *from, int steps, int n, int s)
+    {
+        raw = ((const __half2 *)from)[int4_factors_at(steps, n, s)];
+    }
+    __device__ float scale(int) const
+    {
+        return __low2float(raw);
+    }
+    __device__ float offset(int) const
+    {
+        return __high2float(raw);
+    }
+};
+
+template <> struct int4_factors<PROA_WFMT_I4A32> {
+    static const bool USED = true;
+    static const int GROUPS = 4;
+    static const bool OFFSETS = true;
+    uint4 raw;
+    __device__ void load(const void *from, int steps, int n, int s)
+    {
+        raw = ((const uint4 *)from)[int4_factors_at(steps, n, s)];
+    }
+    __device__ __half2 pair(int g) const
+    {
+        unsigned bits = g == 0 ? raw.x : g == 1 ? raw.y : g == 2 ? raw.z : raw.w;
+        return *reinterpret_cast<__half2 *>(&bits);
+    }
+    __device__ float scale(int g) const
+    {
+        return __low2float(pair(g));
+    }
+    __device__ float offset(int g) const
+    {
+        return __high2float(pair(g));
+    }
+};
+
+/* The sums of one group of int4 on tensor cores, and, where there are offsets, those of x: products with ones. */
+template <typename T, int FORMAT> struct int4_part {
+    float sum[4], inputs[4];
+    __device__ void clear()
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum[i] = inputs[i] = 0.0f;
+    }
+    __device__ void sum_inputs(unsigned b0, unsigned b1)
+    {
+        const unsigned ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};
+        if (int4_factors<FORMAT>::OFFSETS) gpu_mma<T>::run(inputs, ones, b0, b1);
+    }
+    /* to += the group's sums, whose codes were an eighth of what they are. factors: of rows r and r + 8; of_x: the
+     * inputs' sums. */
+    __device__ void add_to(float to[4], const int4_factors<FORMAT> factors[2], int g, const float of_x[4]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            to[i] = fmaf(factors[i / 2].scale(g), sum[i], to[i]);
+            if (int4_factors<FORMAT>::OFFSETS)
+                to[i] = fmaf(0.125f * factors[i / 2].offset(g), of_x[i], to[i]);
+        }
     }
 };
 
@@ -134,39 +260,53 @@ __device__ static inline void store_output(const skinny_call &a, float v, float 
  * the nibbles as they are, as 1024 + u, or as 1024 + 16 u with a sixteenth of x. The excess is one number for
  * each group and row of x, and is subtracted in f32 before the sums ---- */
 
-/* Writes x to shared memory as the lanes of the tensor cores read it, for each group of 128 and each row 16
- * pieces of 8 numbers, piece p of lane c at p * 4 + c; and the excess to be subtracted. xs
- * [groups][X_ROWS][16], offset [groups][X_ROWS]. AT_ONCE loads are issued before the first store, since the
- * compiler cannot know that xs is not x. */
-template <int X_ROWS, int THREADS, int AT_ONCE>
-__device__ static inline void prepare_x(uint4 *xs, float *offset, const skinny_call &a, int groups)
+/* Floats beside each step of 128 of a row of x: for each group the excess, and the sum of x if there are offsets. */
+template <int FORMAT> __host__ __device__ constexpr int x_sums()
 {
+    return int4_factors<FORMAT>::GROUPS * (int4_factors<FORMAT>::OFFSETS ? 2 : 1);
+}
+
+/* Writes x to shared memory, for each step of 128 and each row 16 pieces of 8 numbers, and its sums. xs
+ * [steps][X_ROWS][16], sums [steps][X_ROWS][x_sums]. AT_ONCE loads are issued before the first store, since the
+ * compiler cannot know that xs is not x. */
+template <int FORMAT, int X_ROWS, int THREADS, int AT_ONCE>
+__device__ static inline void prepare_x(uint4 *xs, float *sums, const skinny_call &a, int steps)
+{
+    typedef int4_factors<FORMAT> factors;
     const __half2 sixteenth = __half2half2(__ushort_as_half(0x2c00));
-    int pieces = groups * X_ROWS * 16, whole = (pieces + 31) / 32 * 32; /* whole warps */
+    int pieces = steps * X_ROWS * 16, whole = (pieces + 31) / 32 * 32; /* whole warps */
     for (int base = threadIdx.x; base < whole; base += AT_ONCE * THREADS) {
         uint4 v[AT_ONCE];
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
-            int i = base + u * THREADS, group = i / (X_ROWS * 16), m = i / 16 % X_ROWS, p = i % 16;
+            int i = base + u * THREADS, step = i / (X_ROWS * 16), m = i / 16 % X_ROWS, p = i % 16;
             v[u] = make_uint4(0, 0, 0, 0);
             if (i < pieces)
-                v[u] = load_vec8((const __half *)a.x + m * a.x_row, group * 128 + p * 8, a.K, a.aligned, true);
+                v[u] = load_vec8((const __half *)a.x + m * a.x_row, step * 128 + p * 8, a.K, a.aligned, true);
         }
 #pragma unroll
-        for (int u = 0; u < AT_ONCE; u++) { /* 16 threads make one group of one row */
-            int i = base + u * THREADS, group = i / (X_ROWS * 16), m = i / 16 % X_ROWS, p = i % 16;
+        for (int u = 0; u < AT_ONCE; u++) { /* 16 threads make one step of one row */
+            int i = base + u * THREADS;
             if (i >= whole) break;
             __half2 *h = reinterpret_cast<__half2 *>(&v[u]);
             float2 f[4];
 #pragma unroll
             for (int j = 0; j < 4; j++) f[j] = __half22float2(h[j]);
-            float off = 1032.0f * (f[0].x + f[0].y + f[2].x + f[2].y) +
-                        72.0f * (f[1].x + f[1].y + f[3].x + f[3].y);
+            float low = f[0].x + f[0].y + f[2].x + f[2].y, high = f[1].x + f[1].y + f[3].x + f[3].y;
+            float excess = 1032.0f * low + 72.0f * high, sum = low + high;
             h[1] = __hmul2(h[1], sixteenth), h[3] = __hmul2(h[3], sixteenth);
-            if (i < pieces) xs[(group * X_ROWS + m) * 16 + p % 4 * 4 + p / 4] = v[u];
+            if (i < pieces) xs[i] = v[u];
+            const int THREADS_OF_GROUP = 16 / factors::GROUPS;
 #pragma unroll
-            for (int o = 8; o > 0; o >>= 1) off += __shfl_xor_sync(0xffffffffu, off, o);
-            if (i < pieces && p == 0) offset[group * X_ROWS + m] = off;
+            for (int o = THREADS_OF_GROUP / 2; o > 0; o >>= 1) {
+                excess += __shfl_xor_sync(0xffffffffu, excess, o);
+                if (factors::OFFSETS) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+            }
+            float *to = sums + i / THREADS_OF_GROUP * (factors::OFFSETS ? 2 : 1);
+            if (i < pieces && i % THREADS_OF_GROUP == 0) {
+                to[0] = excess;
+                if (factors::OFFSETS) to[1] = sum;
+            }
         }
     }
 }
@@ -176,6 +316,41 @@ __device__ static inline void nibbles_to_f16(unsigned low[4], unsigned w0, unsig
 {
     low[0] = (w0 & 0x000f000fu) | 0x64006400u, low[1] = (w1 & 0x000f000fu) | 0x64006400u;
     low[2] = (w0 & 0x00f000f0u) | 0x64006400u, low[3] = (w1 & 0x00f000f0u) | 0x64006400u;
+}
+
+/* total[j][m] += the products of a step of rows r + 8 j of weights with row m of x. u, v: this lane's words of the two;
+ * x and sums: of the step, by prepare_x; CHAINS: products that do not wait for each other, 1 or 2. */
+template <int FORMAT, int X_ROWS, int CHAINS>
+__device__ static inline void add_nibble_step(float total[2][X_ROWS], const unsigned u[4], const unsigned v[4],
+                                              const uint4 *x, const float *sums,
+                                              const int4_factors<FORMAT> factors[2])
+{
+    const int GROUPS = int4_factors<FORMAT>::GROUPS, WORDS = 4 / GROUPS, EACH = x_sums<FORMAT>() / GROUPS;
+    int lane = threadIdx.x & 31, r = lane / 4, c = lane % 4;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        float part[CHAINS][4] = {};
+#pragma unroll
+        for (int j = 0; j < 4; j++) part[0][j] = -sums[(j % X_ROWS * GROUPS + g) * EACH];
+#pragma unroll
+        for (int q = g * WORDS; q < (g + 1) * WORDS; q++) {
+            uint4 b = x[r % X_ROWS * 16 + q * 4 + c];
+            unsigned a[4];
+            nibbles_to_f16(a, u[q], v[q]);
+            gpu_mma<__half>::run(part[0], a, b.x, b.y);
+            nibbles_to_f16(a, u[q] >> 8, v[q] >> 8);
+            gpu_mma<__half>::run(part[CHAINS - 1], a, b.z, b.w);
+        }
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+#pragma unroll
+            for (int m = 0; m < X_ROWS; m++) {
+                float sum = part[0][2 * j + m] + (CHAINS > 1 ? part[CHAINS - 1][2 * j + m] : 0.0f);
+                total[j][m] = fmaf(factors[j].scale(g), sum, total[j][m]);
+                if (EACH > 1)
+                    total[j][m] = fmaf(factors[j].offset(g), sums[(m * GROUPS + g) * EACH + EACH - 1], total[j][m]);
+            }
+    }
 }
 
 /* ---- skinny_gemm_pipelined.cu ---- */

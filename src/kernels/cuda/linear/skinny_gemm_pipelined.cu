@@ -14,7 +14,7 @@
  *    row 0    [64 B   ][64 B   ]    [64 B   ] + 64 B of padding, so that the lanes of a load use different banks
  *    ...
  *    row 15   [64 B   ][64 B   ]    [64 B   ]
- *    int4: the scales of the stage, f16 [STEPS][16]
+ *    int4: the factors of the stage, of each 8 rows [STEPS][8]
  *
  * Warp w of 8 multiplies the steps w, w + 8, ... of a stage; a ninth warp loads. About 70 KB are in flight to
  * each block, two blocks an SM; half as much costs a quarter of Llama-2's speed (docs/lab/cuda-gemm.md). */
@@ -25,35 +25,38 @@ template <int FORMAT, int STEPS> struct stage_of {
         NUMBERS = STEP / 16 * unpacked<FORMAT>::COUNT, /* of a row in a step */
         STRIDE = STEPS * STEP + STEP,
         SCALES = ROWS * STRIDE, /* behind the weights */
-        BYTES = SCALES + (FORMAT == PROA_WFMT_I4 ? STEPS * ROWS * 2 : 0)
+        BYTES = SCALES + (int4_factors<FORMAT>::USED ? STEPS * ROWS * (int)sizeof(int4_factors<FORMAT>) : 0)
     };
 };
 
-static int steps_of(int format, int K)
+static int steps_of(proa_wfmt format, int K)
 {
-    int numbers = format == PROA_WFMT_I4 ? 128 : 64;
+    int numbers = proa_wfmt_is_int4(format) ? PROA_I4_STEP : 64;
     return (K + numbers - 1) / numbers;
 }
 
 /* Shared memory behind the ring. x: for each step and row 8 pieces of 16 bytes, for int4 16. */
 struct shared_layout {
     uint4 *x;
-    float *offset, *scratch;   /* offset [steps][M] of int4; room [2][WARPS][ROWS * M] */
+    float *x_sum, *scratch;    /* x_sum of int4: prepare_x; room [2][WARPS][ROWS * M] */
     skinny_operands *operands; /* [tiles of this block][ROWS * M] */
 };
 template <int FORMAT, int X_ROWS> __device__ static inline shared_layout shared_layout_at(char *at, int steps)
 {
     shared_layout p;
     p.x = (uint4 *)at, at += steps * X_ROWS * (int)sizeof(__half) * stage_of<FORMAT, 1>::NUMBERS;
-    p.offset = (float *)at, at += FORMAT == PROA_WFMT_I4 ? (steps * X_ROWS * 4 + 15) / 16 * 16 : 0;
+    p.x_sum = (float *)at, at += int4_factors<FORMAT>::USED ? (steps * X_ROWS * x_sums<FORMAT>() * 4 + 15) / 16 * 16 : 0;
     p.scratch = (float *)at, at += 2 * WARPS * ROWS * X_ROWS * (int)sizeof(float);
     p.operands = (skinny_operands *)at;
     return p;
 }
-static size_t shared_layout_bytes(int format, int x_rows, int steps, int tiles)
+static size_t shared_layout_bytes(proa_wfmt format, int x_rows, int steps, int tiles)
 {
-    int x = format == PROA_WFMT_I4 ? steps * x_rows * 256 + (steps * x_rows * 4 + 15) / 16 * 16
-                                   : steps * x_rows * 128;
+    int sums = format == PROA_WFMT_I4A32 ? x_sums<PROA_WFMT_I4A32>()
+               : format == PROA_WFMT_I4A ? x_sums<PROA_WFMT_I4A>()
+                                         : x_sums<PROA_WFMT_I4>();
+    int x = proa_wfmt_is_int4(format) ? steps * x_rows * 256 + (steps * x_rows * sums * 4 + 15) / 16 * 16
+                                      : steps * x_rows * 128;
     return (size_t)(x + 2 * WARPS * ROWS * x_rows * (int)sizeof(float)) +
            (size_t)(tiles * ROWS * x_rows) * sizeof(skinny_operands);
 }
@@ -67,20 +70,10 @@ __device__ static inline void bulk_copy(unsigned to, const void *from, int bytes
                  : "memory");
 }
 
-/* Arrives at the barrier when what this thread copied by cp.async has arrived. */
-__device__ static inline void arrive_with_copies(unsigned barrier)
+/* The first row of the upper 8 of a tile, and whether there are such. */
+__device__ static inline int upper_rows(const skinny_call &a, const block_rows<ROWS> &rows)
 {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
-/* The scales of int4 for `count` groups from `group` on: 8 scales of a group are one piece of 16 bytes. */
-__device__ static inline void fetch_scales(const skinny_call &a, const block_rows<ROWS> &rows, unsigned to,
-                                           int group, int count)
-{
-    for (int i = threadIdx.x & 31; i < 2 * count; i += 32) {
-        int n = rows.first + i % 2 * (a.e.gate_rows ? a.e.gate_rows : 8);
-        if (n < a.N) cp_async16(to + i * 16, (const __half *)a.scales + (int64_t)(group + i / 2) * a.N + n);
-    }
+    return rows.first + (a.e.gate_rows ? a.e.gate_rows : 8);
 }
 
 /* The producer warp: loads stage after stage of all tiles of this block, as stages become empty. */
@@ -89,6 +82,7 @@ __device__ static inline void produce_stages(const skinny_call &a, unsigned weig
                                              unsigned empty)
 {
     typedef stage_of<FORMAT, STEPS> stage;
+    const int TILE_BYTES = PROA_I4_TILE * (int)sizeof(int4_factors<FORMAT>); /* a step's factors of 8 rows */
     int lane = threadIdx.x & 31, tiles = blocks_of(a.e, a.N, ROWS),
         steps = (a.K + stage::NUMBERS - 1) / stage::NUMBERS, d = 0, parity = 1;
     uint64_t policy;
@@ -96,17 +90,21 @@ __device__ static inline void produce_stages(const skinny_call &a, unsigned weig
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const block_rows<ROWS> rows(a.e, a.N, tile);
         const char *row = a.w + rows.row(lane % ROWS) * a.row_bytes;
+        int upper = upper_rows(a, rows), halves = upper < a.N ? 2 : 1;
         for (int first = 0; first < steps; first += STEPS) {
             int left = (int)a.row_bytes - first * STEP, bytes = left < STEPS * STEP ? left : STEPS * STEP;
             unsigned at = weight_ring + d * stage::BYTES;
             gpu_barrier_wait(empty + 8 * d, parity);
-            if (lane == 0) gpu_barrier_expect(full + 8 * d, ROWS * bytes);
+            int of_factors = int4_factors<FORMAT>::USED ? bytes / STEP * TILE_BYTES : 0; /* of 8 rows */
+            if (lane == 0) gpu_barrier_expect(full + 8 * d, ROWS * bytes + halves * of_factors);
             __syncwarp();
             if (lane < ROWS)
                 bulk_copy(at + lane * stage::STRIDE, row + first * STEP, bytes, full + 8 * d, policy);
-            if constexpr (FORMAT == PROA_WFMT_I4) {
-                fetch_scales(a, rows, at + stage::SCALES, first, steps - first < STEPS ? steps - first : STEPS);
-                arrive_with_copies(full + 8 * d);
+            else if (int4_factors<FORMAT>::USED && lane - ROWS < halves) {
+                int n = lane == ROWS ? rows.first : upper;
+                const char *from = (const char *)a.scales + ((int64_t)(n / PROA_I4_TILE) * steps + first) * TILE_BYTES;
+                bulk_copy(at + stage::SCALES + (lane - ROWS) * STEPS * TILE_BYTES, from, of_factors, full + 8 * d,
+                          policy);
             }
             if (++d == STAGES) d = 0, parity ^= 1;
         }
@@ -118,7 +116,7 @@ __device__ static inline void produce_stages(const skinny_call &a, unsigned weig
 template <int FORMAT, int X_ROWS> struct tile_sum {
     float part[2][4] = {};
     /* One step. w: its first row; x: the step's. */
-    __device__ void add(const char *w, int stride, const __half *, const uint4 *x, const float *)
+    __device__ void add(const char *w, int stride, const char *, int, const uint4 *x, const float *)
     {
         typedef unpacked<FORMAT> form;
         int lane = threadIdx.x & 31, r = lane / 4, c = lane % 4;
@@ -142,40 +140,29 @@ template <int FORMAT, int X_ROWS> struct tile_sum {
     }
 };
 
-template <int X_ROWS> struct tile_sum<PROA_WFMT_I4, X_ROWS> {
+template <int FORMAT, int X_ROWS> struct int4_tile_sum {
     float sum[2][X_ROWS] = {};
-    /* scale: of the 16 rows; off: of the step's rows of x. */
-    __device__ void add(const char *w, int stride, const __half *scale, const uint4 *x, const float *off)
+    /* factors: of the first 8 rows; those of the others are `upper` bytes behind. x_sum: of the step's rows of x. */
+    __device__ void add(const char *w, int stride, const char *factors, int upper, const uint4 *x, const float *x_sum)
     {
         int lane = threadIdx.x & 31, r = lane / 4, c = lane % 4;
         uint4 first = *(const uint4 *)(w + r * stride + c * 16),
               second = *(const uint4 *)(w + (r + 8) * stride + c * 16);
         const unsigned u[4] = {first.x, first.y, first.z, first.w},
                        v[4] = {second.x, second.y, second.z, second.w};
-        float part[2][4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) part[0][j] = -off[j % X_ROWS], part[1][j] = 0.0f;
-#pragma unroll
-        for (int q = 0; q < 4; q++) {
-            uint4 b = x[r % X_ROWS * 16 + q * 4 + c];
-            unsigned a[4];
-            nibbles_to_f16(a, u[q], v[q]);
-            gpu_mma<__half>::run(part[0], a, b.x, b.y);
-            nibbles_to_f16(a, u[q] >> 8, v[q] >> 8);
-            gpu_mma<__half>::run(part[1], a, b.z, b.w);
-        }
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-#pragma unroll
-            for (int m = 0; m < X_ROWS; m++)
-                sum[j][m] = fmaf(__half2float(scale[r + 8 * j]), part[0][2 * j + m] + part[1][2 * j + m],
-                                 sum[j][m]);
+        typedef int4_factors<FORMAT> factor;
+        const factor of_rows[2] = {((const factor *)(const void *)factors)[r],
+                                   ((const factor *)(const void *)(factors + upper))[r]};
+        add_nibble_step<FORMAT, X_ROWS, 2>(sum, u, v, x, x_sum, of_rows);
     }
     __device__ float of(int i, int m) const
     {
         return sum[i][m];
     }
 };
+template <int X_ROWS> struct tile_sum<PROA_WFMT_I4, X_ROWS> : int4_tile_sum<PROA_WFMT_I4, X_ROWS> {};
+template <int X_ROWS> struct tile_sum<PROA_WFMT_I4A, X_ROWS> : int4_tile_sum<PROA_WFMT_I4A, X_ROWS> {};
+template <int X_ROWS> struct tile_sum<PROA_WFMT_I4A32, X_ROWS> : int4_tile_sum<PROA_WFMT_I4A32, X_ROWS> {};
 
 /* The warps' sums of the block's tile t, together. */
 template <int X_ROWS, typename S>
@@ -222,7 +209,8 @@ template <int FORMAT, int X_ROWS>
 __device__ static inline void stage_x(const shared_layout &p, const skinny_call &a, int steps)
 {
     const int AT_ONCE = 8, THREADS = WARPS * 32;
-    if constexpr (FORMAT == PROA_WFMT_I4) prepare_x<X_ROWS, THREADS, AT_ONCE>(p.x, p.offset, a, steps);
+    if constexpr (int4_factors<FORMAT>::USED)
+        prepare_x<FORMAT, X_ROWS, THREADS, AT_ONCE>(p.x, p.x_sum, a, steps);
     else
         for (int base = threadIdx.x; base < steps * X_ROWS * 8; base += AT_ONCE * THREADS) {
             uint4 v[AT_ONCE];
@@ -247,6 +235,7 @@ __global__ void __launch_bounds__(WARPS * 32 + 32) skinny_gemm_pipelined_kernel(
 {
 #ifdef GPU_HOPPER
     typedef stage_of<FORMAT, STEPS> stage;
+    const int TILE_BYTES = PROA_I4_TILE * (int)sizeof(int4_factors<FORMAT>);
     extern __shared__ __align__(128) char weight_ring[];
     __shared__ uint64_t barriers[2 * STAGES];
     int warp = threadIdx.x / 32, steps = (a.K + stage::NUMBERS - 1) / stage::NUMBERS,
@@ -256,8 +245,7 @@ __global__ void __launch_bounds__(WARPS * 32 + 32) skinny_gemm_pipelined_kernel(
     cudaTriggerProgrammaticLaunchCompletion();
     if (threadIdx.x == 0) {
         for (int d = 0; d < STAGES; d++)
-            gpu_barrier_init(full + 8 * d, FORMAT == PROA_WFMT_I4 ? 33 : 1),
-                gpu_barrier_init(empty + 8 * d, WARPS);
+            gpu_barrier_init(full + 8 * d, 1), gpu_barrier_init(empty + 8 * d, WARPS);
         gpu_barrier_fence();
     }
     __syncthreads();
@@ -279,8 +267,9 @@ __global__ void __launch_bounds__(WARPS * 32 + 32) skinny_gemm_pipelined_kernel(
             const char *at = weight_ring + d * stage::BYTES;
             gpu_barrier_wait(full + 8 * d, parity);
             for (int s = warp; s < STEPS && first + s < steps; s += WARPS)
-                sum.add(at + s * STEP, stage::STRIDE, (const __half *)(at + stage::SCALES) + s * ROWS,
-                        p.x + (first + s) * X_ROWS * (stage::NUMBERS / 8), p.offset + (first + s) * X_ROWS);
+                sum.add(at + s * STEP, stage::STRIDE, at + stage::SCALES + s * TILE_BYTES, STEPS * TILE_BYTES,
+                        p.x + (first + s) * X_ROWS * (stage::NUMBERS / 8),
+                        p.x_sum + (first + s) * X_ROWS * x_sums<FORMAT>());
             __syncwarp();
             if ((threadIdx.x & 31) == 0) gpu_barrier_arrive(empty + 8 * d);
             if (++d == STAGES) d = 0, parity ^= 1;
@@ -292,7 +281,8 @@ __global__ void __launch_bounds__(WARPS * 32 + 32) skinny_gemm_pipelined_kernel(
 
 /* ---- the form: long rows get stages of 32 steps, shorter ones more stages of 16 ---- */
 
-enum { LONG = 32, LONG_STAGES = 2, SHORT = 16, SHORT_STAGES = 4, SHORT_MIN = 12 };
+/* I4A32 has a quarter more bytes a step. */
+enum { LONG = 32, LONG_STAGES = 2, SHORT = 16, SHORT_STAGES = 4, SHORT_MIN = 12, I4A32_LONG = 24 };
 
 struct pipeline_plan {
     bool is_long;
@@ -306,6 +296,8 @@ static pipeline_plan plan_of(const gpu *g, proa_wfmt format, int x_rows, int K, 
     size_t weight_ring = LONG_STAGES * stage_of<PROA_WFMT_I8W, LONG>::BYTES;
     if (steps < LONG) weight_ring = SHORT_STAGES * stage_of<PROA_WFMT_I8W, SHORT>::BYTES;
     if (format == PROA_WFMT_I4) weight_ring = LONG_STAGES * stage_of<PROA_WFMT_I4, LONG>::BYTES;
+    if (format == PROA_WFMT_I4A) weight_ring = LONG_STAGES * stage_of<PROA_WFMT_I4A, LONG>::BYTES;
+    if (format == PROA_WFMT_I4A32) weight_ring = LONG_STAGES * stage_of<PROA_WFMT_I4A32, I4A32_LONG>::BYTES;
     return {steps >= LONG, (tiles + each - 1) / each,
             weight_ring + shared_layout_bytes(format, x_rows, steps, each)};
 }
@@ -320,15 +312,15 @@ static void launch_pipelined(gpu *g, const skinny_call &a, const pipeline_plan &
 }
 
 /* One row of 8 bits is faster with gemv_quant_kernel, and short rows of int4 with
- * gemv_int4_persistent_kernel. With fewer tiles than half of the SMs smaller tiles are better. The scales of
- * int4 are copied for 8 outputs at a time. */
+ * gemv_int4_persistent_kernel. With fewer tiles than half of the SMs smaller tiles are better. The factors of
+ * int4 are copied for 8 rows at a time. */
 bool pipelined_takes(const gpu *g, const proa_weight *w, int64_t rows, int half)
 {
     if (!g->hopper || !proa_wfmt_is_quantised(w->format) || rows > PIPELINED_ROWS) return false;
     int steps = steps_of(w->format, (int)w->K),
         tiles = half ? (half + ROWS / 2 - 1) / (ROWS / 2) : ((int)w->N + ROWS - 1) / ROWS;
-    if (w->format == PROA_WFMT_I4 ? steps < LONG || w->N % 8 != 0 || half % 8 != 0
-                                  : rows == 1 || steps < SHORT_MIN || 2 * tiles < g->sms)
+    if (proa_wfmt_is_int4(w->format) ? steps < LONG || half % PROA_I4_TILE != 0
+                                     : rows == 1 || steps < SHORT_MIN || 2 * tiles < g->sms)
         return false;
     return plan_of(g, w->format, (int)rows, (int)w->K, tiles).shared <= SHARED_MAX;
 }
@@ -336,11 +328,17 @@ bool pipelined_takes(const gpu *g, const proa_weight *w, int64_t rows, int half)
 void skinny_gemm_pipelined(gpu *g, skinny_call a, proa_wfmt format)
 {
     pipeline_plan p = plan_of(g, format, a.M, a.K, blocks_of(a.e, a.N, ROWS));
-    if (format == PROA_WFMT_I4) {
-        a.unit = 1.0f;
+    if (proa_wfmt_is_int4(format)) a.unit = 1.0f;
+    if (format == PROA_WFMT_I4)
         a.M == 1 ? launch_pipelined<PROA_WFMT_I4, 1, LONG, LONG_STAGES>(g, a, p)
                  : launch_pipelined<PROA_WFMT_I4, 2, LONG, LONG_STAGES>(g, a, p);
-    } else if (format == PROA_WFMT_FP8)
+    else if (format == PROA_WFMT_I4A)
+        a.M == 1 ? launch_pipelined<PROA_WFMT_I4A, 1, LONG, LONG_STAGES>(g, a, p)
+                 : launch_pipelined<PROA_WFMT_I4A, 2, LONG, LONG_STAGES>(g, a, p);
+    else if (format == PROA_WFMT_I4A32)
+        a.M == 1 ? launch_pipelined<PROA_WFMT_I4A32, 1, I4A32_LONG, LONG_STAGES>(g, a, p)
+                 : launch_pipelined<PROA_WFMT_I4A32, 2, I4A32_LONG, LONG_STAGES>(g, a, p);
+    else if (format == PROA_WFMT_FP8)
         p.is_long ? launch_pipelined<PROA_WFMT_FP8, 2, LONG, LONG_STAGES>(g, a, p)
                   : launch_pipelined<PROA_WFMT_FP8, 2, SHORT, SHORT_STAGES>(g, a, p);
     else

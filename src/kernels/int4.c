@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * int4.c - groups of four-bit codes from sources, and their packing for a GPU. */
+#include "kernels/int4.h"
+
+#include "base/checked.h"
+#include "kernels/quant.h"
+#include "tensor/scaled.h"
+#include <string.h>
+
+static int64_t group_inputs(proa_wfmt format)
+{
+    return format == PROA_WFMT_I4A32 ? 32 : PROA_I4_GROUP;
+}
+
+static float clamp_f16(float v)
+{
+    return v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v;
+}
+
+/* ---- one group ---- */
+
+/* The codes of 32 inputs as int4; false if the source has none, or others. *offset: of the code 0. */
+static bool read_codes(int8_t *code, float *scale, float *offset, const proa_tensor_source *s, int64_t row, int64_t k)
+{
+    proa_code_group g;
+    if (!proa_tensor_source_codes(s, row, k, &g)) return false;
+    bool centred = g.least == -8 && g.most == 7;
+    if (!centred && !(g.least == 0 && g.most == 15)) return false;
+    for (int i = 0; i < PROA_CODES; i++) code[i] = (int8_t)(g.code[i] - (centred ? 0 : 8));
+    *scale = g.scale;
+    *offset = centred ? g.min : g.min + 8.0f * g.scale;
+    return true;
+}
+
+/* A stored group as it is; false if the format cannot hold it. f16 changes the scale by at most 2^-11. */
+static bool keep_codes(proa_wfmt format, proa_int4_group *g, const proa_tensor_source *s, int64_t row, int64_t k)
+{
+    float scale = 0, offset = 0;
+    for (int64_t i = 0; i < group_inputs(format); i += PROA_CODES) {
+        float own_scale, own_offset;
+        if (!read_codes(g->code + i, &own_scale, &own_offset, s, row, k + i)) return false;
+        if (i == 0) scale = own_scale, offset = own_offset;
+        if (own_scale != scale || own_offset != offset) return false; /* NaN too */
+    }
+    float rounded = proa_f16_to_f32(proa_f32_to_f16(scale));
+    if (!(fabsf(rounded - scale) <= 0x1p-11f * fabsf(scale)) || !(fabsf(offset) <= 65504.0f)) return false;
+    if (format == PROA_WFMT_I4 && offset != 0.0f) return false;
+    g->scale = proa_f32_to_f16(scale), g->offset = proa_f32_to_f16(offset);
+    return true;
+}
+
+/* The range of n numbers; false if one of them is not finite. */
+static bool find_range(const float *v, int64_t n, float *least, float *most)
+{
+    *least = *most = n ? v[0] : 0.0f;
+    for (int64_t i = 0; i < n; i++) {
+        if (!(fabsf(v[i]) < INFINITY)) return false;
+        if (v[i] < *least) *least = v[i];
+        if (v[i] > *most) *most = v[i];
+    }
+    return true;
+}
+
+static void quantise(proa_wfmt format, proa_int4_group *g, const float *v, int64_t n)
+{
+    float least, most;
+    memset(g, 0, sizeof *g);
+    if (!find_range(v, n, &least, &most)) {
+        g->scale = proa_f32_to_f16(NAN);
+        return;
+    }
+    if (format == PROA_WFMT_I4)
+        g->scale = proa_f32_to_f16(proa_i4_scale(fabsf(least) > fabsf(most) ? least : most, 1));
+    else g->scale = proa_f32_to_f16(clamp_f16(most / 15.0f - least / 15.0f));
+    float scale = proa_f16_to_f32(g->scale), offset = 0.0f;
+    if (format != PROA_WFMT_I4) {
+        g->offset = proa_f32_to_f16(clamp_f16(least + 8.0f * scale));
+        offset = proa_f16_to_f32(g->offset);
+    }
+    for (int64_t i = 0; i < n; i++) g->code[i] = (int8_t)proa_i4_round(v[i] - offset, scale);
+}
+
+void proa_int4_read(proa_wfmt format, proa_int4_group *g, const proa_tensor_source *source, int64_t row,
+                    int64_t k, int64_t n)
+{
+    float numbers[PROA_I4_GROUP];
+    if (n == group_inputs(format) && keep_codes(format, g, source, row, k)) return;
+    proa_tensor_source_read(source, row, k, n, numbers);
+    quantise(format, g, numbers, n);
+}
+
+/* ---- which format holds a source ---- */
+
+static bool scaled_format(proa_wfmt *format, const proa_scaled_codes *s)
+{
+    if (s->kind != PROA_CODE_U4 || s->group_of || s->col_group % PROA_CODES) return false;
+    bool whole = s->col_group % PROA_I4_GROUP == 0, centred = !s->has_zeros && s->zero == 8;
+    *format = !whole ? PROA_WFMT_I4A32 : centred ? PROA_WFMT_I4 : PROA_WFMT_I4A;
+    return true;
+}
+
+bool proa_int4_format(proa_wfmt *format, const proa_tensor_source *source)
+{
+    *format = PROA_WFMT_I4A32;
+    if (source->factor || source->plus != 0.0f) return false;
+    switch (source->encoding) {
+    case PROA_ENCODING_Q4_0:
+    case PROA_ENCODING_Q4_1:
+    case PROA_ENCODING_Q4_K: return true;
+    case PROA_ENCODING_SCALED: return scaled_format(format, source->scaled);
+    default: return false;
+    }
+}
+
+bool proa_int4_reads(proa_wfmt format, const proa_tensor_source *sources, int count)
+{
+    for (int i = 0; i < count && format == PROA_WFMT_I4; i++) {
+        proa_wfmt holds;
+        if (!proa_int4_format(&holds, &sources[i]) || holds != PROA_WFMT_I4) return false;
+    }
+    return true;
+}
+
+/* ---- packing ---- */
+
+typedef struct pack_job {
+    proa_int4_layout at;
+    char *to;
+    const proa_weight *w;
+    const proa_tensor_source *source;
+    int64_t first; /* output of the source's first row */
+} pack_job;
+
+/* Of the row n: the group of the inputs from k on. */
+static void write_group(const pack_job *job, const proa_int4_group *g, int64_t n, int64_t k)
+{
+    const proa_int4_layout *at = &job->at;
+    uint32_t *words = (uint32_t *)(void *)(job->to + n * at->row_bytes);
+    for (int64_t i = 0; i < at->group; i += 8) {
+        uint32_t word = 0;
+        for (int64_t j = 0; j < 8; j++) word |= (uint32_t)(g->code[i + j] + 8) << 4 * proa_int4_nibble(j);
+        words[proa_int4_word(k + i)] = word;
+    }
+    uint16_t *factors = (uint16_t *)(void *)(job->to + at->scales_at);
+    int64_t index = proa_int4_scale(at, n, k);
+    if (!at->has_offset) factors[index] = g->scale;
+    else factors[2 * index] = g->scale, factors[2 * index + 1] = g->offset;
+}
+
+static void pack_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const pack_job *job = arg;
+    int64_t K = job->w->K, padded = job->at.steps * PROA_I4_STEP;
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t k = 0; k < padded; k += job->at.group) {
+            proa_int4_group g = {.scale = 0};
+            if (k < K)
+                proa_int4_read(job->w->format, &g, job->source, row, k, proa_min64(job->at.group, K - k));
+            write_group(job, &g, job->first + row, k);
+        }
+}
+
+void proa_int4_pack(proa_pool *pool, void *to, const proa_weight *w, const proa_tensor_source *sources, int count)
+{
+    pack_job job = {.at = proa_int4_layout_of(w->format, w->N, w->K), .to = to, .w = w};
+    memset((char *)to + job.at.scales_at, 0, (size_t)(job.at.bytes - job.at.scales_at));
+    for (int i = 0; i < count; i++) {
+        int64_t rows = proa_tensor_source_rows(&sources[i]);
+        job.source = &sources[i];
+        proa_pool_run(pool, rows, proa_max64(1, 65536 / proa_max64(w->K, 1)), pack_rows, &job);
+        job.first += rows;
+    }
+}
+
+float proa_int4_number(const void *packed, const proa_weight *w, int64_t n, int64_t k)
+{
+    proa_int4_layout at = proa_int4_layout_of(w->format, w->N, w->K);
+    const uint32_t *words = (const uint32_t *)(const void *)((const char *)packed + n * at.row_bytes);
+    const uint16_t *factors = (const uint16_t *)(const void *)((const char *)packed + at.scales_at);
+    int32_t code = (int32_t)(words[proa_int4_word(k)] >> 4 * proa_int4_nibble(k) & 15) - 8;
+    int64_t index = proa_int4_scale(&at, n, k);
+    if (!at.has_offset) return proa_f16_to_f32(factors[index]) * (float)code;
+    return proa_f16_to_f32(factors[2 * index]) * (float)code + proa_f16_to_f32(factors[2 * index + 1]);
+}

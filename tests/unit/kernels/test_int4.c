@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_int4.c - int4 as a GPU reads it: which format holds a source, its codes kept bit for bit, and the packed bytes read
+ * back by the drawing of int4.h. */
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/compiler.h"
+#include "kernels/int4.h"
+#include "tensor/scaled.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { N = 21, K = 384 };
+
+static uint64_t seed;
+
+static uint32_t next_random(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 33);
+}
+
+/* A matrix [N, K] of four-bit codes with scales in f16 and, if asked, zero points. */
+typedef struct stored {
+    uint8_t code[N * K / 2], zero[N * K / 32];
+    uint16_t scale[N * K / 32];
+    proa_scaled_codes scaled;
+    proa_tensor_source source;
+} stored;
+
+static void store(stored *s, int64_t group, bool zeros)
+{
+    int64_t groups = K / group;
+    seed = (uint64_t)group + zeros;
+    for (size_t i = 0; i < sizeof s->code; i++) s->code[i] = (uint8_t)next_random();
+    for (int64_t i = 0; i < N * groups; i++) {
+        s->scale[i] = proa_f32_to_f16(0.01f + 0.001f * (float)(next_random() % 100));
+        s->zero[i] = (uint8_t)(next_random() % 16);
+    }
+    s->scaled = (proa_scaled_codes){.kind = PROA_CODE_U4, .row_group = 1, .col_group = group, .zero = zeros ? 0 : 8};
+    s->scaled.code = (proa_code_layout){.data = s->code, .row = {8 * K, K}, .col = {1}, .cols = 1};
+    s->scaled.scale = proa_view_2d(s->scale, PROA_DTYPE_F16, N, groups);
+    s->scaled.has_zeros = zeros, s->scaled.zero_kind = PROA_CODE_U8;
+    s->scaled.zeros = (proa_code_layout){.data = s->zero, .row = {8 * groups, groups}, .col = {1}, .cols = 1};
+    s->source = (proa_tensor_source){.encoding = PROA_ENCODING_SCALED,
+                                     .scaled = &s->scaled,
+                                     .view = proa_view_2d(s->code, PROA_DTYPE_F16, N, K)};
+}
+
+static void chooses_formats(void **state)
+{
+    PROA_UNUSED(state);
+    static const struct {
+        int64_t group;
+        bool zeros;
+        proa_wfmt format;
+    } cases[] = {{128, false, PROA_WFMT_I4}, {384, false, PROA_WFMT_I4},  {128, true, PROA_WFMT_I4A},
+                 {384, true, PROA_WFMT_I4A}, {64, false, PROA_WFMT_I4A32}, {32, true, PROA_WFMT_I4A32},
+                 {96, true, PROA_WFMT_I4A32}};
+    stored s;
+    proa_wfmt format;
+    for (size_t i = 0; i < PROA_COUNT(cases); i++) {
+        store(&s, cases[i].group, cases[i].zeros);
+        assert_true(proa_int4_format(&format, &s.source));
+        assert_int_equal(format, cases[i].format);
+    }
+    store(&s, 48, false); /* no whole groups of 32 */
+    assert_false(proa_int4_format(&format, &s.source));
+    store(&s, 128, false);
+    s.scaled.kind = PROA_CODE_U8;
+    assert_false(proa_int4_format(&format, &s.source));
+    proa_tensor_source plain = proa_tensor_source_of(proa_view_2d(s.code, PROA_DTYPE_F32, 1, 32));
+    assert_false(proa_int4_format(&format, &plain));
+    assert_false(proa_int4_reads(PROA_WFMT_I4, &plain, 1));
+    assert_true(proa_int4_reads(PROA_WFMT_I4A, &plain, 1));
+}
+
+/* Code of number (n, k) by the drawing, without the functions of int4.h: the step of 64 bytes, in it the lane of 16
+ * bytes, in it the word. */
+static int code_by_drawing(const uint8_t *packed, int64_t row_bytes, int64_t n, int64_t k)
+{
+    int64_t step = k / 128, group = k % 128 / 32, lane = k % 32 / 8, i = k % 8;
+    const uint8_t *at = packed + n * row_bytes + step * 64 + lane * 16 + group * 4;
+    uint32_t word = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+    return (int)(word >> 4 * (i % 2 ? 4 + i / 2 : i / 2) & 15) - 8;
+}
+
+static void check_packed(const stored *s, proa_wfmt format, proa_pool *pool)
+{
+    proa_weight w = {.format = format, .N = N + N, .K = K};
+    proa_int4_layout at = proa_int4_layout_of(format, w.N, K);
+    proa_tensor_source both[2] = {s->source, s->source}; /* stacked; the second begins within a tile of factors */
+    assert_int_equal(at.row_bytes, 192);
+    assert_int_equal(at.scales_at % 256, 0);
+    uint8_t *packed = proa_malloc((size_t)at.bytes + 16);
+    memset(packed, 0xa5, (size_t)at.bytes + 16);
+    proa_int4_pack(pool, packed, &w, both, 2);
+    for (int i = 0; i < 16; i++) assert_int_equal(packed[at.bytes + i], 0xa5);
+    for (int64_t n = 0; n < w.N; n++)
+        for (int64_t k = 0; k < K; k++) {
+            int stored_code = s->code[(n % N * K + k) / 2] >> k % 2 * 4 & 15;
+            float want;
+            assert_int_equal(code_by_drawing(packed, at.row_bytes, n, k), stored_code - 8);
+            proa_tensor_source_read(&s->source, n % N, k, 1, &want);
+            float scale = proa_f16_to_f32(s->scale[n % N * (K / s->scaled.col_group) + k / s->scaled.col_group]);
+            float have = proa_int4_number(packed, &w, n, k);
+            assert_true(fabsf(have - want) <= (s->scaled.has_zeros ? 0.004f * scale : 0.0f));
+        }
+    free(packed);
+}
+
+static void keeps_codes(void **state)
+{
+    PROA_UNUSED(state);
+    stored s;
+    proa_pool *pool = proa_pool_new(2);
+    static const int64_t groups[] = {32, 64, 96, 128, 384};
+    for (size_t i = 0; i < PROA_COUNT(groups); i++)
+        for (int zeros = 0; zeros < 2; zeros++) {
+            proa_wfmt format;
+            store(&s, groups[i], zeros);
+            assert_true(proa_int4_format(&format, &s.source));
+            for (; format <= PROA_WFMT_I4A32; format++) check_packed(&s, format, pool); /* the wider ones too */
+        }
+    proa_pool_free(pool);
+}
+
+/* Numbers are rounded to within half a step of their group, and a group with NaN becomes NaN. */
+static void rounds_numbers(void **state)
+{
+    PROA_UNUSED(state);
+    float numbers[200];
+    seed = 5;
+    for (int i = 0; i < 200; i++) numbers[i] = 3.0f + (float)(next_random() % 1000) * 0.001f;
+    numbers[160] = NAN;
+    proa_tensor_source source = proa_tensor_source_of(proa_view_2d(numbers, PROA_DTYPE_F32, 1, 200));
+    proa_weight w = {.format = PROA_WFMT_I4A32, .N = 1, .K = 200};
+    proa_int4_layout at = proa_int4_layout_of(w.format, 1, 200);
+    void *packed = proa_malloc((size_t)at.bytes);
+    proa_pool *pool = proa_pool_new(1);
+    proa_int4_pack(pool, packed, &w, &source, 1);
+    proa_pool_free(pool);
+    for (int k = 0; k < 200; k++) {
+        float have = proa_int4_number(packed, &w, 0, k);
+        if (k / 32 == 5) assert_true(isnan(have));
+        else assert_true(fabsf(have - numbers[k]) < 1.0f / 15 / 2 + 0.003f);
+    }
+    free(packed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chooses_formats), cmocka_unit_test(keeps_codes),
+                                       cmocka_unit_test(rounds_numbers)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
