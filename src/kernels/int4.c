@@ -20,7 +20,8 @@ static float clamp_f16(float v)
 /* ---- one group ---- */
 
 /* The codes of 32 inputs as int4; false if the source has none, or others. *offset: of the code 0. */
-static bool read_codes(int8_t *code, float *scale, float *offset, const proa_tensor_source *s, int64_t row, int64_t k)
+static bool read_codes(int8_t *code, float *scale, float *offset, const proa_tensor_source *s, int64_t row,
+                       int64_t k)
 {
     proa_code_group g;
     if (!proa_tensor_source_codes(s, row, k, &g)) return false;
@@ -164,7 +165,8 @@ static void pack_rows(void *arg, int64_t begin, int64_t end, int worker)
 void proa_int4_pack(proa_pool *pool, void *to, const proa_weight *w, const proa_tensor_source *sources, int count)
 {
     pack_job job = {.at = proa_int4_layout_of(w->format, w->N, w->K), .to = to, .w = w};
-    memset((char *)to + job.at.scales_at, 0, (size_t)(job.at.bytes - job.at.scales_at));
+    int64_t rows_end = w->N * job.at.row_bytes;
+    memset((char *)to + rows_end, 0, (size_t)(job.at.bytes - rows_end));
     for (int i = 0; i < count; i++) {
         int64_t rows = proa_tensor_source_rows(&sources[i]);
         job.source = &sources[i];

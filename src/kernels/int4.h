@@ -84,7 +84,8 @@ bool proa_int4_format(proa_wfmt *format, const proa_tensor_source *source);
 bool proa_int4_reads(proa_wfmt format, const proa_tensor_source *sources, int count);
 
 /* Packs the sources, stacked along N, into `to`, host memory of layout.bytes bytes, by the layout above. */
-void proa_int4_pack(proa_pool *pool, void *to, const proa_weight *w, const proa_tensor_source *sources, int count);
+void proa_int4_pack(proa_pool *pool, void *to, const proa_weight *w, const proa_tensor_source *sources,
+                    int count);
 
 /* Number (n, k) of packed bytes, for tests. */
 float proa_int4_number(const void *packed, const proa_weight *w, int64_t n, int64_t k);

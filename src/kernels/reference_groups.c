@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * reference_groups.c - linear of q8_0, q4_0 and q4_1 as weight.h defines it; weights are kept as rows of
- *                      proa_quant_group. */
+ *                      proa_quant_group. Rows of int4 as the numbers that their codes stand for. */
 #include "base/checked.h"
 #include "kernels/groups.h"
 #include "kernels/int4.h"

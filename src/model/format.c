@@ -3,6 +3,7 @@
 #include "model/format.h"
 
 #include "kernels/groups.h"
+#include "kernels/int4.h"
 
 /* ---- by the checkpoint ---- */
 
@@ -29,6 +30,19 @@ static bool host_encoded_format(const proa_param *param, proa_wfmt *format)
         proa_wfmt one;
         if (!proa_group_format(&one, source)) return false;
         *format = i == 0 || *format == one ? one : PROA_WFMT_Q8_0;
+    }
+    return param->parts > 0;
+}
+
+/* On a GPU, of a matrix whose parts all have codes that its int4 kernels take: the widest of the parts' formats, which
+ * holds the others'. */
+static bool device_encoded_format(const proa_param *param, proa_wfmt *format)
+{
+    *format = PROA_WFMT_I4;
+    for (int32_t i = 0; i < param->parts; i++) {
+        proa_wfmt one;
+        if (param->part[i].normalised || !proa_int4_format(&one, &param->part[i].source)) return false;
+        if (one > *format) *format = one;
     }
     return param->parts > 0;
 }
@@ -122,7 +136,11 @@ proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA
     *out = (proa_formats){.host = device->host};
     out->checkpoint = first ? source_dtype(&first->part[0].source) : PROA_DTYPE_F32;
     PROA_TRY(choose_dtype(out, proa_str_c(dtype ? dtype : "auto"), err));
-    if (first && out->host && !out->given) host_encoded_format(first, &out->main);
+    proa_wfmt stored;
+    if (first && !out->given) {
+        if (out->host) host_encoded_format(first, &out->main);
+        else if (device_encoded_format(first, &stored)) out->main = stored;
+    }
     PROA_TRY(choose_quant(out, proa_str_c(quant ? quant : "none"), err));
     return choose_kv_dtype(out, proa_str_c(kv_dtype ? kv_dtype : "auto"), err);
 }
@@ -135,6 +153,11 @@ proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const pr
     bool router = slot == PROA_SLOT_ROUTER || slot == PROA_SLOT_SHARED_GATE;
     if (router && proa_wfmt_is_quantised(f->main))
         return f->host ? plain_format(param_dtype(param)) : PROA_WFMT_F16;
+    proa_wfmt stored;
+    if (!f->host && proa_wfmt_is_int4(f->main)) {
+        if (device_encoded_format(param, &stored)) return stored;
+        if (!f->given) return PROA_WFMT_F16; /* what is not stored so has the activations' type */
+    }
     /* With int4 weights the head has int8: errors of the logits change the sampled token directly. */
     if (f->given && f->main == PROA_WFMT_I4 && slot == PROA_SLOT_HEAD) return PROA_WFMT_I8W;
     if (f->given && f->main == PROA_WFMT_Q4_0 && slot == PROA_SLOT_HEAD) return PROA_WFMT_Q8_0;

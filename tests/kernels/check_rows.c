@@ -864,6 +864,7 @@ void check_linear(tester *t)
         check_few(t, (proa_wfmt)format);
         check_gated(t, (proa_wfmt)format);
         if (device_mode.on) check_rings(t, (proa_wfmt)format);
+        if (device_mode.on && proa_wfmt_is_int4((proa_wfmt)format)) check_stored_int4(t, (proa_wfmt)format);
         if (device_mode.narrow != PROA_DTYPE_F32) check_many_rows(t, (proa_wfmt)format);
     }
 }

@@ -41,7 +41,8 @@ static void store(stored *s, int64_t group, bool zeros)
         s->scale[i] = proa_f32_to_f16(0.01f + 0.001f * (float)(next_random() % 100));
         s->zero[i] = (uint8_t)(next_random() % 16);
     }
-    s->scaled = (proa_scaled_codes){.kind = PROA_CODE_U4, .row_group = 1, .col_group = group, .zero = zeros ? 0 : 8};
+    s->scaled = (proa_scaled_codes){
+        .kind = PROA_CODE_U4, .row_group = 1, .col_group = group, .zero = zeros ? 0 : 8};
     s->scaled.code = (proa_code_layout){.data = s->code, .row = {8 * K, K}, .col = {1}, .cols = 1};
     s->scaled.scale = proa_view_2d(s->scale, PROA_DTYPE_F16, N, groups);
     s->scaled.has_zeros = zeros, s->scaled.zero_kind = PROA_CODE_U8;
@@ -58,7 +59,7 @@ static void chooses_formats(void **state)
         int64_t group;
         bool zeros;
         proa_wfmt format;
-    } cases[] = {{128, false, PROA_WFMT_I4}, {384, false, PROA_WFMT_I4},  {128, true, PROA_WFMT_I4A},
+    } cases[] = {{128, false, PROA_WFMT_I4}, {384, false, PROA_WFMT_I4},   {128, true, PROA_WFMT_I4A},
                  {384, true, PROA_WFMT_I4A}, {64, false, PROA_WFMT_I4A32}, {32, true, PROA_WFMT_I4A32},
                  {96, true, PROA_WFMT_I4A32}};
     stored s;
@@ -124,7 +125,8 @@ static void keeps_codes(void **state)
             proa_wfmt format;
             store(&s, groups[i], zeros);
             assert_true(proa_int4_format(&format, &s.source));
-            for (; format <= PROA_WFMT_I4A32; format++) check_packed(&s, format, pool); /* the wider ones too */
+            for (; format <= PROA_WFMT_I4A32; format++)
+                check_packed(&s, format, pool); /* the wider ones too */
         }
     proa_pool_free(pool);
 }

@@ -193,23 +193,23 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
     for (int set = 0; set < 2; set++)
 #pragma unroll
         for (int i = 0; i < 2; i++) from[set][i] = outputs.row(a, set, r + 8 * i);
-    auto fetch =
-        [&](int d,
-            int s) { /* step s of 64 bytes */
+    auto fetch = [&](int d, int s) { /* step s of 64 bytes */
 #pragma unroll
-                     for (int set = 0; set < 2; set++)
+                                     for (int set = 0; set < 2; set++)
 #pragma unroll
-                         for (int i = 0; i < 2; i++) {
-                             uint4 v = make_uint4(0, 0, 0, 0);
-                             bool within = (int64_t)s * 64 + c * 16 < a.row_bytes;
-                             if (within)
-                                 v = load_stream(w + from[set][i] * a.row_bytes + (int64_t)s * 64 + c * 16);
-                             next[d][set][i][0] = v.x, next[d][set][i][1] = v.y, next[d][set][i][2] = v.z,
-                             next[d][set][i][3] = v.w;
-                             if (s * 64 < a.row_bytes)
-                                 factors[d][set][i].load(w + a.scales_at, (int)(a.row_bytes / 64), from[set][i], s);
-                         }
-        };
+                                         for (int i = 0; i < 2; i++) {
+                                             uint4 v = make_uint4(0, 0, 0, 0);
+                                             bool within = (int64_t)s * 64 + c * 16 < a.row_bytes;
+                                             if (within)
+                                                 v = load_stream(w + from[set][i] * a.row_bytes +
+                                                                 (int64_t)s * 64 + c * 16);
+                                             next[d][set][i][0] = v.x, next[d][set][i][1] = v.y,
+                                             next[d][set][i][2] = v.z, next[d][set][i][3] = v.w;
+                                             if (s * 64 < a.row_bytes)
+                                                 factors[d][set][i].load(
+                                                     w + a.scales_at, (int)(a.row_bytes / 64), from[set][i], s);
+                                         }
+    };
     float sum[2][ROW_TILES][4] = {};
     load_x(0);
 #pragma unroll

@@ -107,9 +107,11 @@ template <typename From> __global__ void pack_group_kernel(packing p, const From
         bits |= (unsigned)(proa_i4_round(v[i], __half2float(scale)) + 8) << 4 * nibble;
     }
     bits |= __shfl_xor_sync(0xffffffffu, bits, 1);
-    unsigned *to = (unsigned *)(p.rows + blockIdx.x * p.at.row_bytes) + proa_int4_word(group * GROUP + lane / 2 * 8);
+    unsigned *to = (unsigned *)(p.rows + blockIdx.x * p.at.row_bytes) +
+                   proa_int4_word(group * GROUP + lane / 2 * 8);
     if (lane % 2 == 0) *to = bits;
-    if (lane == 0) ((__half *)p.scales)[proa_int4_scale(&p.int4, p.first + blockIdx.x, group * GROUP)] = scale;
+    if (lane == 0)
+        ((__half *)p.scales)[proa_int4_scale(&p.int4, p.first + blockIdx.x, group * GROUP)] = scale;
 }
 
 template <typename From>

@@ -210,7 +210,8 @@ __global__ void __launch_bounds__(PERSISTENT_WARPS * 32, PERSISTENT_BLOCKS)
 template <int FORMAT> static size_t persistent_shared_bytes(const gpu *g, const skinny_call &a)
 {
     size_t tiles = (size_t)((a.N + 15) / 16), blocks = (size_t)g->sms * PERSISTENT_BLOCKS;
-    size_t x = (size_t)((a.K + 127) / 128) * (size_t)a.M * (16 * sizeof(uint4) + x_sums<FORMAT>() * sizeof(float));
+    size_t x = (size_t)((a.K + 127) / 128) * (size_t)a.M *
+               (16 * sizeof(uint4) + x_sums<FORMAT>() * sizeof(float));
     return x + (tiles + blocks - 1) / blocks * 16 * (size_t)a.M * sizeof(epilogue_operands);
 }
 

@@ -83,8 +83,10 @@ template <> struct unpacked<PROA_WFMT_I4> {
     }
 };
 
-template <> struct unpacked<PROA_WFMT_I4A> : unpacked<PROA_WFMT_I4> {};
-template <> struct unpacked<PROA_WFMT_I4A32> : unpacked<PROA_WFMT_I4> {};
+template <> struct unpacked<PROA_WFMT_I4A> : unpacked<PROA_WFMT_I4> {
+};
+template <> struct unpacked<PROA_WFMT_I4A32> : unpacked<PROA_WFMT_I4> {
+};
 
 /* The factors of a row of int4 for a step of 128 inputs: those of GROUPS groups, as they are stored. */
 template <int FORMAT> struct int4_factors {
@@ -321,8 +323,8 @@ __device__ static inline void nibbles_to_f16(unsigned low[4], unsigned w0, unsig
 /* total[j][m] += the products of a step of rows r + 8 j of weights with row m of x. u, v: this lane's words of the two;
  * x and sums: of the step, by prepare_x; CHAINS: products that do not wait for each other, 1 or 2. */
 template <int FORMAT, int X_ROWS, int CHAINS>
-__device__ static inline void add_nibble_step(float total[2][X_ROWS], const unsigned u[4], const unsigned v[4],
-                                              const uint4 *x, const float *sums,
+__device__ static inline void add_nibble_step(float total[2][X_ROWS], const unsigned u[4],
+                                              const unsigned v[4], const uint4 *x, const float *sums,
                                               const int4_factors<FORMAT> factors[2])
 {
     const int GROUPS = int4_factors<FORMAT>::GROUPS, WORDS = 4 / GROUPS, EACH = x_sums<FORMAT>() / GROUPS;
@@ -348,7 +350,8 @@ __device__ static inline void add_nibble_step(float total[2][X_ROWS], const unsi
                 float sum = part[0][2 * j + m] + (CHAINS > 1 ? part[CHAINS - 1][2 * j + m] : 0.0f);
                 total[j][m] = fmaf(factors[j].scale(g), sum, total[j][m]);
                 if (EACH > 1)
-                    total[j][m] = fmaf(factors[j].offset(g), sums[(m * GROUPS + g) * EACH + EACH - 1], total[j][m]);
+                    total[j][m] = fmaf(factors[j].offset(g), sums[(m * GROUPS + g) * EACH + EACH - 1],
+                                       total[j][m]);
             }
     }
 }

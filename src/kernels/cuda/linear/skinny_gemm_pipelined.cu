@@ -45,7 +45,8 @@ template <int FORMAT, int X_ROWS> __device__ static inline shared_layout shared_
 {
     shared_layout p;
     p.x = (uint4 *)at, at += steps * X_ROWS * (int)sizeof(__half) * stage_of<FORMAT, 1>::NUMBERS;
-    p.x_sum = (float *)at, at += int4_factors<FORMAT>::USED ? (steps * X_ROWS * x_sums<FORMAT>() * 4 + 15) / 16 * 16 : 0;
+    p.x_sum = (float *)at,
+    at += int4_factors<FORMAT>::USED ? (steps * X_ROWS * x_sums<FORMAT>() * 4 + 15) / 16 * 16 : 0;
     p.scratch = (float *)at, at += 2 * WARPS * ROWS * X_ROWS * (int)sizeof(float);
     p.operands = (skinny_operands *)at;
     return p;
@@ -102,9 +103,10 @@ __device__ static inline void produce_stages(const skinny_call &a, unsigned weig
                 bulk_copy(at + lane * stage::STRIDE, row + first * STEP, bytes, full + 8 * d, policy);
             else if (int4_factors<FORMAT>::USED && lane - ROWS < halves) {
                 int n = lane == ROWS ? rows.first : upper;
-                const char *from = (const char *)a.scales + ((int64_t)(n / PROA_I4_TILE) * steps + first) * TILE_BYTES;
-                bulk_copy(at + stage::SCALES + (lane - ROWS) * STEPS * TILE_BYTES, from, of_factors, full + 8 * d,
-                          policy);
+                const char *from = (const char *)a.scales +
+                                   ((int64_t)(n / PROA_I4_TILE) * steps + first) * TILE_BYTES;
+                bulk_copy(at + stage::SCALES + (lane - ROWS) * STEPS * TILE_BYTES, from, of_factors,
+                          full + 8 * d, policy);
             }
             if (++d == STAGES) d = 0, parity ^= 1;
         }
@@ -143,7 +145,8 @@ template <int FORMAT, int X_ROWS> struct tile_sum {
 template <int FORMAT, int X_ROWS> struct int4_tile_sum {
     float sum[2][X_ROWS] = {};
     /* factors: of the first 8 rows; those of the others are `upper` bytes behind. x_sum: of the step's rows of x. */
-    __device__ void add(const char *w, int stride, const char *factors, int upper, const uint4 *x, const float *x_sum)
+    __device__ void add(const char *w, int stride, const char *factors, int upper, const uint4 *x,
+                        const float *x_sum)
     {
         int lane = threadIdx.x & 31, r = lane / 4, c = lane % 4;
         uint4 first = *(const uint4 *)(w + r * stride + c * 16),
@@ -160,9 +163,12 @@ template <int FORMAT, int X_ROWS> struct int4_tile_sum {
         return sum[i][m];
     }
 };
-template <int X_ROWS> struct tile_sum<PROA_WFMT_I4, X_ROWS> : int4_tile_sum<PROA_WFMT_I4, X_ROWS> {};
-template <int X_ROWS> struct tile_sum<PROA_WFMT_I4A, X_ROWS> : int4_tile_sum<PROA_WFMT_I4A, X_ROWS> {};
-template <int X_ROWS> struct tile_sum<PROA_WFMT_I4A32, X_ROWS> : int4_tile_sum<PROA_WFMT_I4A32, X_ROWS> {};
+template <int X_ROWS> struct tile_sum<PROA_WFMT_I4, X_ROWS> : int4_tile_sum<PROA_WFMT_I4, X_ROWS> {
+};
+template <int X_ROWS> struct tile_sum<PROA_WFMT_I4A, X_ROWS> : int4_tile_sum<PROA_WFMT_I4A, X_ROWS> {
+};
+template <int X_ROWS> struct tile_sum<PROA_WFMT_I4A32, X_ROWS> : int4_tile_sum<PROA_WFMT_I4A32, X_ROWS> {
+};
 
 /* The warps' sums of the block's tile t, together. */
 template <int X_ROWS, typename S>

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_int4.c - linear with codes of four bits as public quantisers store them: the packed weight keeps them. */
+#include "check.h"
+
+#include "tensor/scaled.h"
+#include <math.h>
+
+/* A stored matrix [N, K]. */
+typedef struct stored {
+    uint8_t *code, *zero;
+    uint16_t *scale;
+    proa_scaled_codes scaled;
+    proa_tensor_source source;
+} stored;
+
+static stored stored_make(int64_t N, int64_t K, int64_t group, bool zeros)
+{
+    stored s = {.code = malloc((size_t)(N * K / 2)), .zero = malloc((size_t)(N * (K / group)))};
+    uint64_t seed = (uint64_t)(N + K + group);
+    s.scale = malloc((size_t)(N * (K / group)) * sizeof *s.scale);
+    PROA_ASSERT(s.code && s.zero && s.scale);
+    for (int64_t i = 0; i < N * K / 2; i++) s.code[i] = (uint8_t)rng_below(&seed, 256);
+    for (int64_t i = 0; i < N * (K / group); i++) {
+        s.scale[i] = proa_f32_to_f16(0.05f + 0.002f * (float)rng_below(&seed, 100));
+        s.zero[i] = (uint8_t)rng_below(&seed, 16);
+    }
+    s.scaled = (proa_scaled_codes){.kind = PROA_CODE_U4, .row_group = 1, .col_group = group, .zero = zeros ? 0 : 8};
+    s.scaled.code = (proa_code_layout){.data = s.code, .row = {8 * K, K}, .col = {1}, .cols = 1};
+    s.scaled.scale = proa_view_2d(s.scale, PROA_DTYPE_F16, N, K / group);
+    s.scaled.has_zeros = zeros, s.scaled.zero_kind = PROA_CODE_U8;
+    s.scaled.zeros = (proa_code_layout){.data = s.zero, .row = {8 * (K / group), K / group}, .col = {1}, .cols = 1};
+    return s;
+}
+
+static void stored_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, int64_t group, bool zeros)
+{
+    if (!takes_turn(t)) return;
+    stored s = stored_make(N, K, group, zeros);
+    proa_tensor_source source = {.encoding = PROA_ENCODING_SCALED,
+                                 .scaled = &s.scaled,
+                                 .view = proa_view_2d(s.code, PROA_DTYPE_F16, N, K)};
+    const int64_t in[] = {T, K}, of[] = {T, N};
+    canvas x = canvas_make(2, in, 0, 0), y = canvas_make(2, of, 0, 0), right = canvas_make(2, of, 0, 0);
+    test_weight ref = test_weight_pack(&t->reference, format, K, &source, 1);
+    test_weight mine = test_weight_pack(&t->tables[0], format, K, &source, 1);
+    canvas_fill(&x, 41, false);
+    device_mode.limit = 3e-3, device_mode.floor = sqrt((double)K) / 4;
+    t->reference.ops->linear(&t->reference, right.view, x.view, &ref.w, NULL);
+    t->tables[0].ops->linear(&t->tables[0], y.view, x.view, &mine.w, NULL);
+    double worst = compare_rows(y.view, right.view, TOL_EXACT);
+    expect(t, worst <= 1.0, "%s of stored codes [%d,%d]x[%d] groups of %d, zeros %d: off by %g tolerances",
+           proa_wfmt_name(format), (int)T, (int)K, (int)N, (int)group, zeros, worst);
+    expect(t, test_weight_guard_holds(&mine) && canvas_guards_hold(&y), "%s of stored codes: wrote outside",
+           proa_wfmt_name(format));
+    test_weight_free(&ref), test_weight_free(&mine);
+    canvas_free(&x), canvas_free(&y), canvas_free(&right);
+    free(s.code), free(s.zero), free(s.scale);
+}
+
+/* Of few rows (each kernel of them) and many; groups that the format takes, and zero points if it has offsets. */
+void check_stored_int4(tester *t, proa_wfmt format)
+{
+    static const int64_t rows[] = {1, 2, 5, 13, 40};
+    for (size_t i = 0; i < PROA_COUNT(rows); i++) {
+        stored_case(t, format, rows[i], 72, 512, 128, false);
+        stored_case(t, format, rows[i], 136, 4608, 4608, format != PROA_WFMT_I4);
+        if (format == PROA_WFMT_I4) continue;
+        stored_case(t, format, rows[i], 72, 512, 256, true);
+        if (format != PROA_WFMT_I4A32) continue;
+        stored_case(t, format, rows[i], 72, 576, 64, true);
+        stored_case(t, format, rows[i], 136, 4192, 32, true);
+    }
+}
