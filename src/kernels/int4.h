@@ -4,11 +4,11 @@
  *
  * Number (n, k) is scale * code + offset, the code from -8 to 7 and both factors f16 of the group of (n, k). I4 has no
  * offset. Codes of a source that a format holds are kept: GPTQ, AWQ and compressed-tensors of four bits, and GGUF's
- * Q4_0, Q4_1 and Q4_K (whose factors, products of two numbers, are rounded to f16).
+ * Q4_0, Q4_1 and Q4_K (whose factors are products of two numbers, rounded to f16).
  *
- * A row is stored in steps of 128 inputs, 64 bytes each. The four lanes of a tensor core's fragment take 16 bytes each,
- * and word g of a lane is of the step's inputs 32 g to 32 g + 31, so that one product of a tensor core has inputs of one
- * group of 32 (or 128):
+ * A row is stored in steps of 128 inputs, 64 bytes each. The four lanes of a tensor core's fragment take 16 bytes
+ * each, and word g of a lane is of the step's inputs 32 g to 32 g + 31, so that one product of a tensor core has inputs
+ * of one group of 32 (or 128):
  *
  *     bytes      0        4        8        12       16       20            60
  *     inputs     0-7      32-39    64-71    96-103   8-15     40-47   ...   120-127
@@ -79,8 +79,8 @@ void proa_int4_read(proa_wfmt format, proa_int4_group *group, const proa_tensor_
 /* The smallest of the formats that holds a source's codes; false: none does, and its numbers are for wider ones. */
 bool proa_int4_format(proa_wfmt *format, const proa_tensor_source *source);
 
-/* Whether proa_int4_read and proa_int4_pack are for these sources of one weight: all but numbers for I4, which each table
- * rounds by itself. */
+/* Whether proa_int4_read and proa_int4_pack are for these sources of one weight: all but numbers for I4, which each
+ * table rounds by itself. */
 bool proa_int4_reads(proa_wfmt format, const proa_tensor_source *sources, int count);
 
 /* Packs the sources, stacked along N, into `to`, host memory of layout.bytes bytes, by the layout above. */

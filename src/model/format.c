@@ -147,23 +147,29 @@ proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA
 
 /* ---- of one weight ---- */
 
+/* Whether a GPU's matrix keeps its codes of four bits; where the checkpoint decides, the others are f16, the type of
+ * the activations. */
+static bool has_codes(const proa_formats *f, const proa_param *param, proa_wfmt *format)
+{
+    if (f->host || !proa_wfmt_is_int4(f->main)) return false;
+    if (device_encoded_format(param, format)) return true;
+    *format = PROA_WFMT_F16;
+    return !f->given;
+}
+
 proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const proa_param *param)
 {
     /* Small, and what a rounding changes is which experts are chosen. */
     bool router = slot == PROA_SLOT_ROUTER || slot == PROA_SLOT_SHARED_GATE;
     if (router && proa_wfmt_is_quantised(f->main))
         return f->host ? plain_format(param_dtype(param)) : PROA_WFMT_F16;
-    proa_wfmt stored;
-    if (!f->host && proa_wfmt_is_int4(f->main)) {
-        if (device_encoded_format(param, &stored)) return stored;
-        if (!f->given) return PROA_WFMT_F16; /* what is not stored so has the activations' type */
-    }
+    proa_wfmt format = PROA_WFMT_F32;
+    if (has_codes(f, param, &format)) return format;
     /* With int4 weights the head has int8: errors of the logits change the sampled token directly. */
     if (f->given && f->main == PROA_WFMT_I4 && slot == PROA_SLOT_HEAD) return PROA_WFMT_I8W;
     if (f->given && f->main == PROA_WFMT_Q4_0 && slot == PROA_SLOT_HEAD) return PROA_WFMT_Q8_0;
     if (f->given || !f->host)
         return f->main; /* a device's activations have one type, that of the plain weights */
-    proa_wfmt format = PROA_WFMT_F32;
     return host_encoded_format(param, &format) ? format : plain_format(param_dtype(param));
 }
 

@@ -24,11 +24,13 @@ static stored stored_make(int64_t N, int64_t K, int64_t group, bool zeros)
         s.scale[i] = proa_f32_to_f16(0.05f + 0.002f * (float)rng_below(&seed, 100));
         s.zero[i] = (uint8_t)rng_below(&seed, 16);
     }
-    s.scaled = (proa_scaled_codes){.kind = PROA_CODE_U4, .row_group = 1, .col_group = group, .zero = zeros ? 0 : 8};
+    s.scaled = (proa_scaled_codes){
+        .kind = PROA_CODE_U4, .row_group = 1, .col_group = group, .zero = zeros ? 0 : 8};
     s.scaled.code = (proa_code_layout){.data = s.code, .row = {8 * K, K}, .col = {1}, .cols = 1};
     s.scaled.scale = proa_view_2d(s.scale, PROA_DTYPE_F16, N, K / group);
     s.scaled.has_zeros = zeros, s.scaled.zero_kind = PROA_CODE_U8;
-    s.scaled.zeros = (proa_code_layout){.data = s.zero, .row = {8 * (K / group), K / group}, .col = {1}, .cols = 1};
+    s.scaled.zeros = (proa_code_layout){
+        .data = s.zero, .row = {8 * (K / group), K / group}, .col = {1}, .cols = 1};
     return s;
 }
 

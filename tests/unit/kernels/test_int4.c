@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_int4.c - int4 as a GPU reads it: which format holds a source, its codes kept bit for bit, and the packed bytes read
- * back by the drawing of int4.h. */
+ * test_int4.c - int4 as a GPU reads it: which format holds a source, its codes kept bit for bit, and the packed bytes
+ * read back by the drawing of int4.h. */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/compiler.h"

@@ -22,6 +22,38 @@ static float format_unit(proa_wfmt format)
 /* ---- one and two rows of quantised weights on CUDA cores: tensor cores would need 16 rows of weights for
  * each warp, and small blocks begin and end faster ---- */
 
+/* sum[m] += the products of 16 bytes of weights with x[m], numbers as `unpacked` has them. */
+template <int FORMAT, int X_ROWS>
+__device__ static inline void add_piece(float sum[X_ROWS], const unsigned w[4],
+                                        const __half2 (&x)[X_ROWS][unpacked<FORMAT>::COUNT / 2],
+                                        const int4_factors<FORMAT> &factors)
+{
+    typedef int4_factors<FORMAT> int4;
+    const int FOURS = unpacked<FORMAT>::COUNT / 4, EACH = FOURS / int4::GROUPS;
+#pragma unroll
+    for (int g = 0; g < int4::GROUPS; g++) {
+        float part[X_ROWS] = {}, inputs[X_ROWS] = {};
+#pragma unroll
+        for (int j = g * EACH; j < (g + 1) * EACH; j++) {
+            unsigned first, second;
+            unpacked<FORMAT>::pairs(w, j, first, second);
+#pragma unroll
+            for (int m = 0; m < X_ROWS; m++) {
+                float2 f = __half22float2(__hfma2(*reinterpret_cast<__half2 *>(&second), x[m][2 * j + 1],
+                                                  __hmul2(*reinterpret_cast<__half2 *>(&first), x[m][2 * j])));
+                float2 in = __half22float2(__hadd2(x[m][2 * j], x[m][2 * j + 1]));
+                part[m] += f.x + f.y;
+                if (int4::OFFSETS) inputs[m] += in.x + in.y;
+            }
+        }
+#pragma unroll
+        for (int m = 0; m < X_ROWS; m++) { /* codes were unpacked as eighths of themselves */
+            sum[m] += int4::USED ? part[m] * factors.scale(g) : part[m];
+            if (int4::OFFSETS) sum[m] = fmaf(inputs[m], 0.125f * factors.offset(g), sum[m]);
+        }
+    }
+}
+
 /* y for X_ROWS (1, 2) rows of f16 and weights in e4m3, int8 or int4.
  *
  *   block        128 threads make OUTPUTS outputs; the threads share K in pieces of 16 bytes
@@ -33,7 +65,7 @@ __global__ void __launch_bounds__(ROW_THREADS) gemv_quant_kernel(skinny_call a)
 {
     typedef unpacked<FORMAT> form;
     typedef int4_factors<FORMAT> int4;
-    const int COUNT = form::COUNT, STEP = ROW_THREADS * COUNT, GROUP = COUNT / int4::GROUPS;
+    const int COUNT = form::COUNT, STEP = ROW_THREADS * COUNT;
     __shared__ float scratch[ROW_THREADS / 32][OUTPUTS * X_ROWS];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
     const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
@@ -76,33 +108,7 @@ __global__ void __launch_bounds__(ROW_THREADS) gemv_quant_kernel(skinny_call a)
             }
 #pragma unroll
         for (int r = 0; r < OUTPUTS; r++) {
-            float part[X_ROWS] = {}, inputs[X_ROWS] = {};
-#pragma unroll
-            for (int j = 0; j < COUNT / 4; j++) {
-                unsigned first, second;
-                form::pairs(next[r], j, first, second);
-#pragma unroll
-                for (int m = 0; m < X_ROWS; m++) {
-                    float2 f = __half22float2(
-                        __hfma2(*reinterpret_cast<__half2 *>(&second), x[m][2 * j + 1],
-                                __hmul2(*reinterpret_cast<__half2 *>(&first), x[m][2 * j])));
-                    part[m] += f.x + f.y;
-                    float2 in = __half22float2(__hadd2(x[m][2 * j], x[m][2 * j + 1]));
-                    if (int4::OFFSETS) inputs[m] += in.x + in.y;
-                }
-                const int g = (j + 1) * 4 / GROUP - 1;
-                const bool ends_group = int4::USED && (j + 1) * 4 % GROUP == 0;
-#pragma unroll
-                for (int m = 0; m < X_ROWS; m++) { /* codes are unpacked as eighths of themselves */
-                    if (ends_group) sum[r][m] = fmaf(part[m], factors[r].scale(g), sum[r][m]);
-                    if (ends_group && int4::OFFSETS)
-                        sum[r][m] = fmaf(inputs[m], 0.125f * factors[r].offset(g), sum[r][m]);
-                    if (ends_group) part[m] = inputs[m] = 0.0f;
-                }
-            }
-#pragma unroll
-            for (int m = 0; m < X_ROWS; m++)
-                if (!int4::USED) sum[r][m] += part[m];
+            add_piece<FORMAT, X_ROWS>(sum[r], next[r], x, factors[r]);
         }
         if (k + STEP - before < a.K) fetch(k + STEP);
     }
