@@ -46,8 +46,8 @@ float proa_i4_best_scale(const float *v, int64_t n, float extreme);
 void proa_group_read(proa_wfmt format, proa_quant_group *group, const proa_tensor_source *source, int64_t row,
                      int64_t k, int64_t n);
 
-/* The format that holds the codes of an encoded source as they are stored, or loses least of them; false if it is plain,
- * turned or e4m3: such numbers are for the formats of 16 and 32 bits. */
+/* The format that holds the codes of an encoded source as they are stored, or loses least of them; false if it is
+ * plain, turned or e4m3: such numbers are for the formats of 16 and 32 bits. */
 bool proa_group_format(proa_wfmt *format, const proa_tensor_source *source);
 
 #endif

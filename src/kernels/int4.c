@@ -3,6 +3,7 @@
 #include "kernels/int4.h"
 
 #include "base/checked.h"
+#include "kernels/groups.h"
 #include "kernels/quant.h"
 #include "tensor/scaled.h"
 #include <string.h>
@@ -71,7 +72,7 @@ static void quantise(proa_wfmt format, proa_int4_group *g, const float *v, int64
         return;
     }
     if (format == PROA_WFMT_I4)
-        g->scale = proa_f32_to_f16(proa_i4_scale(fabsf(least) > fabsf(most) ? least : most, 1));
+        g->scale = proa_f32_to_f16(proa_i4_best_scale(v, n, fabsf(least) > fabsf(most) ? least : most));
     else g->scale = proa_f32_to_f16(clamp_f16(most / 15.0f - least / 15.0f));
     float scale = proa_f16_to_f32(g->scale), offset = 0.0f;
     if (format != PROA_WFMT_I4) {
@@ -103,7 +104,7 @@ static bool scaled_format(proa_wfmt *format, const proa_scaled_codes *s)
 bool proa_int4_format(proa_wfmt *format, const proa_tensor_source *source)
 {
     *format = PROA_WFMT_I4A32;
-    if (source->factor || source->plus != 0.0f) return false;
+    if (source->factor || source->plus != 0.0f || proa_tensor_source_is_turned(source)) return false;
     switch (source->encoding) {
     case PROA_ENCODING_Q4_0:
     case PROA_ENCODING_Q4_1:
