@@ -9,7 +9,7 @@
 
 /* ---- open ---- */
 
-static proa_status configure(proa_bound *t, const proa_files *files, proa_err *err)
+static proa_status read_model_config(proa_bound *t, const proa_files *files, proa_err *err)
 {
     char name[PROA_PATH_MAX];
     proa_json *generation = NULL;
@@ -26,7 +26,7 @@ proa_status proa_bound_open(proa_bound *t, const proa_convert_job *job, proa_err
 {
     *t = (proa_bound){.weights = job->weights};
     proa_arena_init(&t->arena);
-    proa_status status = configure(t, job->files, err);
+    proa_status status = read_model_config(t, job->files, err);
     if (status == PROA_OK) status = proa_bind(t->params, t->source, &t->config, t->weights, &t->arena, err);
     if (status != PROA_OK) return proa_bound_close(t), status;
     for (int s = 0; s < PROA_STACK_COUNT; s++)
@@ -114,7 +114,7 @@ static bool has_layer(const proa_name *row)
 }
 
 /* Whether the row adds rows to its slot in that layer. */
-static bool applies(const proa_bound *t, const proa_name *row, int64_t layer)
+static bool row_applies(const proa_bound *t, const proa_name *row, int64_t layer)
 {
     return proa_name_applies(row, &t->config, has_layer(row) ? layer : PROA_SOME_LAYER);
 }
@@ -143,7 +143,7 @@ static bool is_name_of(const proa_arch *arch, const proa_name *row, const char *
 static const proa_name *find_row(const proa_bound *t, const char *name, const char *filled)
 {
     for (const proa_name *row = t->arch->names; row->name; row++) {
-        if (!applies(t, row, PROA_SOME_LAYER)) continue;
+        if (!row_applies(t, row, PROA_SOME_LAYER)) continue;
         if (is_name_of(t->arch, row, name) || is_name_of(t->arch, row, filled)) return row;
     }
     return NULL;
@@ -171,7 +171,7 @@ static int64_t place_rows(const proa_bound *t, const proa_name *row, int64_t lay
 {
     int64_t all = 0;
     for (const proa_name *other = t->arch->names; other->name; other++) {
-        if (other->stack != row->stack || other->slot != row->slot || !applies(t, other, layer)) continue;
+        if (other->stack != row->stack || other->slot != row->slot || !row_applies(t, other, layer)) continue;
         if (has_layer(other) != has_layer(row)) continue;
         if (other == row) *first = all;
         all += rows_of(other, &t->config);
@@ -190,7 +190,7 @@ bool proa_bound_find(proa_bound *t, const char *name, int64_t layer, int part, i
     char filled[PROA_TENSOR_NAME_MAX + 1];
     fill_layer(filled, name, layer);
     const proa_name *row = find_row(t, name, filled);
-    if (!row || !applies(t, row, layer) || layer >= t->params[row->stack].layers) return false;
+    if (!row || !row_applies(t, row, layer) || layer >= t->params[row->stack].layers) return false;
     const proa_params *stack = &t->params[row->stack];
     int64_t at = has_layer(row) ? layer : stack->layers, first = 0, before = rows_before(t, row);
     const proa_param *param = proa_params_at(stack, at, row->slot);
@@ -245,7 +245,7 @@ const proa_weight_part *proa_bound_part(const proa_bound_tensor *t, int64_t expe
 }
 
 /* Divides by the Euclidean norm, as the loader does where the row of the map says so. */
-static void normalise(float *row, int64_t n)
+static void normalise_row(float *row, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)row[i] * (double)row[i];
@@ -260,7 +260,7 @@ void proa_bound_read_part(const proa_bound_tensor *t, int64_t expert, int64_t ro
     const proa_weight_part *part = proa_bound_part(t, expert, row, &at);
     PROA_ASSERT(!part->normalised || n == t->cols);
     proa_tensor_source_read(&part->source, at, col, n, out);
-    if (part->normalised) normalise(out, n);
+    if (part->normalised) normalise_row(out, n);
 }
 
 void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, float *out)

@@ -291,7 +291,7 @@ static void read_group(const file *f, int g, int64_t in, int64_t count, int64_t 
         for (int64_t i = 0; i < count; i++) proa_bound_read_part(t, 0, in + i, at, n, out + i * stride);
 }
 
-static void fill(void *context, int64_t item, int64_t from, int64_t bytes, void *out)
+static void fill_item(void *context, int64_t item, int64_t from, int64_t bytes, void *out)
 {
     const piece *p = context;
     const file *f = p->f;
@@ -309,7 +309,7 @@ static void fill(void *context, int64_t item, int64_t from, int64_t bytes, void 
     free(numbers);
 }
 
-static void drop(const writer *w, const file *f)
+static void drop_weights(const writer *w, const file *f)
 {
     for (int32_t g = 0; g < GROUPS_MAX; g++) {
         const proa_param *p = f->group[g].param;
@@ -335,7 +335,7 @@ static proa_status write_file(writer *w, const file *f, int32_t rank, proa_err *
     }
     proa_outfile_item item = {0, bytes, bytes / f->local_in};
     proa_outfile out = {
-        .path = path, .items = &item, .count = 1, .bytes = bytes, .key = w->key, .fill = fill, .context = &p};
+        .path = path, .items = &item, .count = 1, .bytes = bytes, .key = w->key, .fill = fill_item, .context = &p};
     return proa_outfile_write(&out, w->job, &w->progress, err);
 }
 
@@ -348,7 +348,7 @@ static proa_status write_files(writer *w, proa_err *err)
     for (int64_t i = 0; i < w->count; i++) {
         for (int32_t rank = 0; rank < w->files[i].ranks; rank++)
             PROA_TRY(write_file(w, &w->files[i], rank, err));
-        drop(w, &w->files[i]);
+        drop_weights(w, &w->files[i]);
     }
     return PROA_OK;
 }

@@ -93,7 +93,7 @@ static void set_sizes(const writer *w, tensor *t)
     t->bytes = rows * t->row_bytes;
 }
 
-static void add(writer *w, tensor t)
+static void add_one(writer *w, tensor t)
 {
     if (w->count == w->cap) {
         int64_t cap = w->cap ? 2 * w->cap : 64;
@@ -155,7 +155,7 @@ static proa_status add_entry(writer *w, const proa_gguf_name *entry, const char 
     t.name = fill_name(w, entry->gguf, ending, layer);
     set_shape(&t);
     PROA_TRY(set_rotation(w, &t));
-    add(w, t);
+    add_one(w, t);
     return PROA_OK;
 }
 
@@ -172,7 +172,8 @@ static void add_rope(writer *w, const proa_gguf_name *entry)
     if (!proa_gguf_rope_tensor(values, entry->gguf, &w->bound.config)) return;
     float *kept = PROA_ARENA_NEW(&w->bound.arena, float, n);
     memcpy(kept, values, (size_t)n * sizeof *kept);
-    add(w, (tensor){.name = fill_name(w, entry->gguf, ".weight", 0), .values = kept, .rank = 1, .shape = {n}});
+    add_one(w,
+            (tensor){.name = fill_name(w, entry->gguf, ".weight", 0), .values = kept, .rank = 1, .shape = {n}});
 }
 
 /* Rotary factors come first (gguf_check.c), then what is of no layer, then layer by layer, as files are read. */
@@ -398,7 +399,7 @@ static void put_vector(const tensor *t, int64_t e, float *row, unsigned char *ou
     free(taken);
 }
 
-static void fill(void *context, int64_t item, int64_t from, int64_t bytes, void *out)
+static void fill_item(void *context, int64_t item, int64_t from, int64_t bytes, void *out)
 {
     const writer *w = context;
     const tensor *t = &w->tensors[item];
@@ -415,7 +416,7 @@ static void fill(void *context, int64_t item, int64_t from, int64_t bytes, void 
     free(row);
 }
 
-static void drop(void *context, int64_t item)
+static void drop_weights(void *context, int64_t item)
 {
     const writer *w = context;
     const proa_param *p = w->tensors[item].from.param;
@@ -436,8 +437,8 @@ static proa_status write_file(writer *w, proa_err *err)
                          .count = w->count,
                          .bytes = (int64_t)w->head.len + w->data_bytes,
                          .key = proa_convert_key(w->job, "gguf"),
-                         .fill = fill,
-                         .item_done = drop,
+                         .fill = fill_item,
+                         .item_done = drop_weights,
                          .context = w};
     proa_convert_progress progress = {.total = w->data_bytes};
     return proa_outfile_write(&file, w->job, &progress, err);

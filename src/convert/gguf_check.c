@@ -76,8 +76,7 @@ static proa_status compare_text(const proa_tokenizer *a, const proa_tokenizer *b
     return status;
 }
 
-/* A GGUF file without tensors has a tokenizer alone. */
-static void put_vocabulary(proa_buf *out, const proa_gguf_values *v)
+void proa_gguf_put_vocabulary(proa_buf *out, const proa_gguf_values *v)
 {
     proa_buf_str(out, proa_str_c("GGUF"));
     proa_gguf_put_u32(out, 3);
@@ -102,7 +101,7 @@ proa_status proa_gguf_check_tokenizer(const proa_gguf_values *v, const proa_toke
     proa_weights *w = NULL;
     proa_buf bytes;
     proa_buf_init(&bytes, v->bytes.len + 64);
-    put_vocabulary(&bytes, v);
+    proa_gguf_put_vocabulary(&bytes, v);
     proa_status status = proa_weights_open_bytes(&w, bytes.ptr, (int64_t)bytes.len, "the GGUF file", err);
     if (status == PROA_OK) status = compare_tokenizers(w, own, err);
     proa_weights_close(w);

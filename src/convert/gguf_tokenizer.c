@@ -250,7 +250,8 @@ static int64_t special_id(const writer *w, proa_gguf_special which, const char *
     int64_t id = named_id(w, member);
     if (id >= 0) return id;
     switch (which) {
-    case PROA_GGUF_BOS: return w->c->bos;
+    case PROA_GGUF_BOS: /* BERT's texts begin with [CLS], which llama.cpp knows by this key */
+        return w->parts.kind == PROA_TOKENIZER_WORDPIECE ? named_id(w, "cls_token") : w->c->bos;
     case PROA_GGUF_EOS: return w->c->end_count ? w->c->end_ids[0] : -1;
     case PROA_GGUF_PAD: return w->c->pad;
     case PROA_GGUF_UNK: return w->parts.unk;

@@ -43,6 +43,8 @@ PROA_MUST_CHECK proa_status proa_gguf_put_tokenizer(proa_gguf_values *v, const p
  * Compares sizes, factors and rotations with the model's. head: the file up to its data, then the tensors of rotary
  * factors, which are first. */
 PROA_MUST_CHECK proa_status proa_gguf_check_config(proa_str head, const proa_bound *t, proa_err *err);
+/* A file without tensors, which has a tokenizer alone. */
+void proa_gguf_put_vocabulary(proa_buf *out, const proa_gguf_values *v);
 /* Compares the ids of some texts. v: the members tokenizer.* */
 PROA_MUST_CHECK proa_status proa_gguf_check_tokenizer(const proa_gguf_values *v, const proa_tokenizer *own,
                                                       proa_err *err);

@@ -63,8 +63,8 @@ proa_status proa_tokenizer_pieces(const proa_tokenizer *tok, proa_str text, proa
 /* ---- what it does to a text ---- */
 
 /* Pieces without their ends equal `wanted`. */
-static proa_status becomes(bool *yes, const proa_tokenizer *tok, const char *text, const char *wanted,
-                           proa_err *err)
+static proa_status text_becomes(bool *yes, const proa_tokenizer *tok, const char *text, const char *wanted,
+                                proa_err *err)
 {
     proa_buf pieces;
     size_t n = 0;
@@ -80,13 +80,13 @@ static proa_status becomes(bool *yes, const proa_tokenizer *tok, const char *tex
 static proa_status find_habits(proa_tokenizer_parts *p, const proa_tokenizer *tok, proa_err *err)
 {
     bool prefixed, marked, one, squeezed;
-    PROA_TRY(becomes(&p->byte_level, tok, "x\n", "x\xc4\x8a", err));
-    PROA_TRY(becomes(&prefixed, tok, "x", p->byte_level ? "\xc4\xa0x" : SPACE_MARK "x", err));
-    PROA_TRY(becomes(&marked, tok, "x  x", SPACE_MARK "x" SPACE_MARK "x", err));
-    PROA_TRY(becomes(&one, tok, "x  x", "x" SPACE_MARK "x", err));
+    PROA_TRY(text_becomes(&p->byte_level, tok, "x\n", "x\xc4\x8a", err));
+    PROA_TRY(text_becomes(&prefixed, tok, "x", p->byte_level ? "\xc4\xa0x" : SPACE_MARK "x", err));
+    PROA_TRY(text_becomes(&marked, tok, "x  x", SPACE_MARK "x" SPACE_MARK "x", err));
+    PROA_TRY(text_becomes(&one, tok, "x  x", "x" SPACE_MARK "x", err));
     squeezed = marked || one;
     p->space_prefix = prefixed, p->squeeze = squeezed;
-    return becomes(&p->lowercase, tok, "X", "x", err);
+    return text_becomes(&p->lowercase, tok, "X", "x", err);
 }
 
 /* ---- the tokens around a text ---- */

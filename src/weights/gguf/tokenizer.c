@@ -92,6 +92,10 @@ static proa_status read_special(proa_gguf_vocab *v, const struct model_row *row,
         v->special_id[i] = row->special[i] < v->count ? row->special[i] : -1;
         PROA_TRY(proa_gguf_get_int(&v->special_id[i], v->g, keys[i], 0, v->count - 1, err));
     }
+    /* llama.cpp knows BERT's [CLS] as the token that begins a text */
+    if (row->kind == KIND_WORDPIECE && !proa_gguf_find(v->g, keys[PROA_GGUF_CLS]) &&
+        v->special_id[PROA_GGUF_BOS] >= 0)
+        v->special_id[PROA_GGUF_CLS] = v->special_id[PROA_GGUF_BOS];
     for (proa_gguf_token_walk walk = {.v = v}; proa_gguf_next_token(&walk);)
         for (int i = 0; i < PROA_GGUF_SPECIAL_COUNT; i++)
             if (v->special_id[i] == walk.id && walk.text.ptr != walk.empty) v->special[i] = walk.text;
