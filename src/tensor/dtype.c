@@ -63,14 +63,14 @@ uint16_t proa_f32_to_f16(float f)
     return (uint16_t)(sign | (rounded - 0x38000000u) >> 13);
 }
 
-static uint16_t load16(const void *src, int64_t i)
+static uint16_t load_half(const void *src, int64_t i)
 {
     uint16_t h;
     memcpy(&h, (const char *)src + 2 * i, 2);
     return h;
 }
 
-static void store16(void *dst, int64_t i, uint16_t h)
+static void store_half(void *dst, int64_t i, uint16_t h)
 {
     memcpy((char *)dst + 2 * i, &h, 2);
 }
@@ -92,9 +92,9 @@ void proa_to_f32(float *dst, const void *src, proa_dtype dtype, int64_t n)
     else if (dtype == PROA_DTYPE_FP8)
         for (int64_t i = 0; i < n; i++) dst[i] = proa_fp8_to_f32(((const uint8_t *)src)[i]);
     else if (dtype == PROA_DTYPE_BF16)
-        for (int64_t i = 0; i < n; i++) dst[i] = proa_bf16_to_f32(load16(src, i));
+        for (int64_t i = 0; i < n; i++) dst[i] = proa_bf16_to_f32(load_half(src, i));
     else
-        for (int64_t i = 0; i < n; i++) dst[i] = proa_f16_to_f32(load16(src, i));
+        for (int64_t i = 0; i < n; i++) dst[i] = proa_f16_to_f32(load_half(src, i));
 }
 
 void proa_from_f32(void *dst, proa_dtype dtype, const float *src, int64_t n)
@@ -104,7 +104,7 @@ void proa_from_f32(void *dst, proa_dtype dtype, const float *src, int64_t n)
     else if (dtype == PROA_DTYPE_FP8)
         for (int64_t i = 0; i < n; i++) ((uint8_t *)dst)[i] = proa_f32_to_fp8(src[i]);
     else if (dtype == PROA_DTYPE_BF16)
-        for (int64_t i = 0; i < n; i++) store16(dst, i, proa_f32_to_bf16(src[i]));
+        for (int64_t i = 0; i < n; i++) store_half(dst, i, proa_f32_to_bf16(src[i]));
     else
-        for (int64_t i = 0; i < n; i++) store16(dst, i, proa_f32_to_f16(src[i]));
+        for (int64_t i = 0; i < n; i++) store_half(dst, i, proa_f32_to_f16(src[i]));
 }

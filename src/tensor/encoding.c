@@ -279,7 +279,7 @@ static void set_range(proa_code_group *g, int32_t least, int32_t most)
     g->least = least, g->most = most;
 }
 
-static void subtract(proa_code_group *g, int offset)
+static void subtract_offset(proa_code_group *g, int offset)
 {
     for (int i = 0; i < PROA_CODES; i++) g->code[i] = (int8_t)(g->code[i] - offset);
 }
@@ -292,7 +292,7 @@ bool proa_encoding_codes(proa_code_group *g, proa_encoding encoding, const void 
     switch (encoding) {
     case PROA_ENCODING_Q4_0:
         split_nibbles(g->code, b + 2, 16);
-        subtract(g, 8);
+        subtract_offset(g, 8);
         g->scale = read_f16(b);
         return set_range(g, -8, 7), true;
     case PROA_ENCODING_Q4_1:
@@ -305,7 +305,7 @@ bool proa_encoding_codes(proa_code_group *g, proa_encoding encoding, const void 
     case PROA_ENCODING_Q5_0:
         split_nibbles(g->code, b + 6, 16);
         add_fifth_bits(g->code, b + 2);
-        subtract(g, 16);
+        subtract_offset(g, 16);
         g->scale = read_f16(b);
         return set_range(g, -16, 15), true;
     case PROA_ENCODING_Q8_0:

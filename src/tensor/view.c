@@ -47,7 +47,7 @@ bool proa_view_dense(proa_view v)
     return true;
 }
 
-static void advance(proa_view *v, int64_t elements)
+static void advance_view(proa_view *v, int64_t elements)
 {
     v->data = (char *)v->data + elements * proa_dtype_bytes(v->dtype);
 }
@@ -55,7 +55,7 @@ static void advance(proa_view *v, int64_t elements)
 proa_view proa_view_rows(proa_view v, int64_t begin, int64_t end)
 {
     PROA_DASSERT(v.rank >= 1 && begin >= 0 && begin <= end && end <= v.shape[0]);
-    advance(&v, begin * v.stride[0]);
+    advance_view(&v, begin * v.stride[0]);
     v.shape[0] = end - begin;
     return v;
 }
@@ -63,7 +63,7 @@ proa_view proa_view_rows(proa_view v, int64_t begin, int64_t end)
 proa_view proa_view_cols(proa_view v, int64_t begin, int64_t end)
 {
     PROA_DASSERT(v.rank == 2 && begin >= 0 && begin <= end && end <= v.shape[1]);
-    advance(&v, begin * v.stride[1]);
+    advance_view(&v, begin * v.stride[1]);
     v.shape[1] = end - begin;
     return v;
 }
