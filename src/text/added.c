@@ -11,7 +11,7 @@
 /* ---- finding them ---- */
 
 /* A single_word token matches only without a word character on either side. */
-static bool alone(proa_str text, size_t from, size_t to)
+static bool stands_alone(proa_str text, size_t from, size_t to)
 {
     int32_t c;
     if (from > 0) {
@@ -65,7 +65,7 @@ void proa_added_split(const proa_added *added, const proa_trie *trie, proa_str t
         const proa_added_token *t = &added->ptr[which];
         size_t from = i, to = i + n;
         i = to;
-        if (t->single_word && !alone(text, from, to)) continue;
+        if (t->single_word && !stands_alone(text, from, to)) continue;
         if (t->lstrip) from = spaces_before(text, from, done < from ? done : from);
         if (t->rstrip) to = spaces_after(text, to);
         if (done < from) proa_parts_add(out, base, done, from, zero, -1);

@@ -106,7 +106,7 @@ size_t proa_charsmap_find(const proa_charsmap *map, proa_str s, bool longest, pr
 }
 
 /* Length of the extended grapheme cluster that s begins with. */
-static size_t grapheme(proa_str s)
+static size_t grapheme_length(proa_str s)
 {
     int32_t a, b;
     utf8proc_int32_t state = 0;
@@ -138,7 +138,7 @@ void proa_charsmap_apply(const proa_charsmap *map, proa_str s, size_t *zero, pro
         /* between two ASCII characters, other than CR LF, there is always a cluster boundary */
         bool ascii = s.ptr[at] > 0 && s.ptr[at] != '\r' && (at + 1 == s.len || s.ptr[at + 1] > 0);
         proa_str g = {s.ptr + at, 0};
-        g.len = ascii ? 1 : grapheme((proa_str){s.ptr + at, s.len - at});
+        g.len = ascii ? 1 : grapheme_length((proa_str){s.ptr + at, s.len - at});
         bool whole = g.len < 6 && apply_one(map, g, out);
         for (size_t i = 0; !whole && i < g.len;) {
             int32_t c;

@@ -33,7 +33,7 @@ static const struct {
               "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"},
 };
 
-static proa_status add(proa_chat *chat, proa_str name, proa_str source, const char *where, proa_err *err)
+static proa_status add_template(proa_chat *chat, proa_str name, proa_str source, const char *where, proa_err *err)
 {
     proa_template *t;
     proa_status status = proa_template_new(&t, source, err);
@@ -53,7 +53,7 @@ static proa_status add_file(proa_chat *chat, proa_str name, const char *path, pr
 {
     proa_buf source;
     proa_status status = proa_file_read(&source, path, PROA_TEMPLATE_BYTES_MAX, err);
-    if (status == PROA_OK) status = add(chat, name, proa_buf_view(&source), path, err);
+    if (status == PROA_OK) status = add_template(chat, name, proa_buf_view(&source), path, err);
     proa_buf_release(&source);
     return status;
 }
@@ -82,14 +82,14 @@ static proa_status add_folder(proa_chat *chat, const proa_files *files, proa_err
 static proa_status add_value(proa_chat *chat, const proa_json *value, const char *path, proa_err *err)
 {
     if (proa_json_kind(value) == PROA_JSON_STRING)
-        return add(chat, proa_str_c("default"), proa_json_str(value), path, err);
+        return add_template(chat, proa_str_c("default"), proa_json_str(value), path, err);
     for (int64_t i = 0; i < proa_json_len(value); i++) {
         const proa_json *item = proa_json_at(value, i), *name = proa_json_get(item, "name");
         const proa_json *source = proa_json_get(item, "template");
         if (proa_json_kind(name) != PROA_JSON_STRING || proa_json_kind(source) != PROA_JSON_STRING)
             return PROA_FAIL(err, INVALID, "%s: chat_template[%lld] has no name or no template", path,
                              (long long)i);
-        PROA_TRY(add(chat, proa_json_str(name), proa_json_str(source), path, err));
+        PROA_TRY(add_template(chat, proa_json_str(name), proa_json_str(source), path, err));
     }
     return PROA_OK;
 }
@@ -118,8 +118,8 @@ static proa_status add_default(proa_chat *chat, const proa_files *files, const c
     proa_buf source;
     proa_status status = proa_files_read(&source, files, name, PROA_TEMPLATE_BYTES_MAX, err);
     if (status == PROA_OK)
-        status = add(chat, proa_str_c("default"), proa_buf_view(&source), proa_files_name(path, files, name),
-                     err);
+        status = add_template(chat, proa_str_c("default"), proa_buf_view(&source),
+                              proa_files_name(path, files, name), err);
     proa_buf_release(&source);
     return status;
 }
@@ -149,7 +149,7 @@ static proa_status find_template(proa_chat *chat, const proa_files *files, const
     if (!choice) return find_own(chat, files, err);
     for (size_t i = 0; i < PROA_COUNT(built_in); i++)
         if (strcmp(choice, built_in[i].name) == 0)
-            return add(chat, proa_str_c("default"), proa_str_c(built_in[i].source), choice, err);
+            return add_template(chat, proa_str_c("default"), proa_str_c(built_in[i].source), choice, err);
     return add_file(chat, proa_str_c("default"), choice, err);
 }
 

@@ -114,7 +114,7 @@ static void sort_run(int32_t *c, int64_t n, int32_t *spare)
         }
 }
 
-static void decompose(runes *r, proa_str in, utf8proc_option_t options)
+static void decompose_runes(runes *r, proa_str in, utf8proc_option_t options)
 {
     r->cap = (int64_t)in.len + 32;
     r->ptr = proa_malloc((size_t)r->cap * sizeof *r->ptr);
@@ -132,7 +132,7 @@ static void decompose(runes *r, proa_str in, utf8proc_option_t options)
     }
 }
 
-static void reorder(runes *r)
+static void reorder_marks(runes *r)
 {
     int32_t *spare = NULL;
     for (int64_t i = 0; i < r->len;) {
@@ -163,10 +163,10 @@ static void to_form(proa_str in, size_t *zero, proa_buf *out, utf8proc_option_t 
     }
     runes r = {0}, head = {0};
     options |= UTF8PROC_STABLE;
-    decompose(&r, in, options);
-    reorder(&r);
+    decompose_runes(&r, in, options);
+    reorder_marks(&r);
     if (options & UTF8PROC_COMPOSE) r.len = utf8proc_normalize_utf32(r.ptr, r.len, options);
-    if (*zero) decompose(&head, (proa_str){in.ptr, *zero < in.len ? *zero : in.len}, options);
+    if (*zero) decompose_runes(&head, (proa_str){in.ptr, *zero < in.len ? *zero : in.len}, options);
     int64_t zero_runes = options & UTF8PROC_COMPOSE ? (*zero > 0) : head.len;
     *zero = 0;
     for (int64_t i = 0; i < r.len; i++) {
@@ -250,7 +250,7 @@ static void bert_ascii(const proa_text_step *s, proa_str in, size_t *zero, proa_
     out->len = (size_t)(to - out->ptr);
 }
 
-static proa_status bert(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status normalize_bert(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
     PROA_UNUSED(err);
     if (ascii_only(in)) return bert_ascii(s, in, zero, out), PROA_OK;
@@ -308,7 +308,7 @@ static proa_status prepend_parse(proa_loader *ld, const proa_json *j, proa_text_
     return proa_load_member(ld, j, "prepend", &s->content, err);
 }
 
-static proa_status prepend(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status prepend_text(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
     PROA_UNUSED(err);
     if (in.len == 0) return PROA_OK;
@@ -325,7 +325,8 @@ static proa_status replace_parse(proa_loader *ld, const proa_json *j, proa_text_
 }
 
 /* A replacement has the offset of the last byte of its match. */
-static proa_status replace(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status replace_pattern(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out,
+                                   proa_err *err)
 {
     proa_text_spans spans = {0};
     proa_status status = proa_text_step_spans(s, in, &spans, err);
@@ -350,7 +351,7 @@ static proa_status precompiled_parse(proa_loader *ld, const proa_json *j, proa_t
     return proa_charsmap_new_base64(&s->charsmap, &ld->tok->arena, blob, err);
 }
 
-static proa_status precompiled(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status apply_charsmap(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
     PROA_UNUSED(err);
     proa_charsmap_apply(s->charsmap, in, zero, out);
@@ -365,10 +366,10 @@ const proa_text_step_kind proa_normalizers[] = {
     {.name = "Lowercase", .normalize = lowercase},
     {.name = "StripAccents", .normalize = strip_accents},
     {.name = "Strip", .parse = strip_parse, .normalize = strip_spaces},
-    {.name = "Replace", .parse = replace_parse, .normalize = replace},
-    {.name = "Prepend", .parse = prepend_parse, .normalize = prepend},
-    {.name = "Precompiled", .parse = precompiled_parse, .normalize = precompiled},
-    {.name = "BertNormalizer", .parse = bert_parse, .normalize = bert},
+    {.name = "Replace", .parse = replace_parse, .normalize = replace_pattern},
+    {.name = "Prepend", .parse = prepend_parse, .normalize = prepend_text},
+    {.name = "Precompiled", .parse = precompiled_parse, .normalize = apply_charsmap},
+    {.name = "BertNormalizer", .parse = bert_parse, .normalize = normalize_bert},
     {.name = "ByteLevel", .normalize = byte_level},
     {.name = "Nmt", .normalize = nmt},
     {.name = NULL},

@@ -10,7 +10,7 @@ typedef struct template_list {
     int64_t len;
 } template_list;
 
-static proa_status keep(proa_loader *ld, const template_list *l, proa_post_template *out)
+static proa_status keep_template(proa_loader *ld, const template_list *l, proa_post_template *out)
 {
     out->ptr = PROA_ARENA_NEW(&ld->tok->arena, proa_post_piece, l->len);
     out->len = l->len;
@@ -70,7 +70,7 @@ static proa_status load_template(proa_loader *ld, const proa_json *list, const p
                          proa_json_kind_name(proa_json_kind(list)), (long long)l.len, PROA_TEMPLATE_PIECES_MAX);
     for (int64_t i = 0; i < l.len; i++)
         PROA_TRY(load_piece(ld, proa_json_at(list, i), special, pair, &l.ptr[i], err));
-    return keep(ld, &l, out);
+    return keep_template(ld, &l, out);
 }
 
 static proa_status load_processing(proa_loader *ld, const proa_json *j, proa_err *err)
@@ -111,8 +111,8 @@ static proa_status load_cls_sep(proa_loader *ld, const proa_json *j, bool robert
     two.ptr[two.len++] = last;
     post->on = true;
     post->only_added = !roberta;
-    PROA_TRY(keep(ld, &one, &post->single));
-    return keep(ld, &two, &post->pair);
+    PROA_TRY(keep_template(ld, &one, &post->single));
+    return keep_template(ld, &two, &post->pair);
 }
 
 static proa_status load_post(proa_loader *ld, const proa_json *j, int depth, proa_err *err)

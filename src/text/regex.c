@@ -81,7 +81,7 @@ static const char *const category_names[][2] = {
     {"cntrl", "Cc"},
 };
 
-static bool compiles(const char *pattern)
+static bool pattern_compiles(const char *pattern)
 {
     int code;
     PCRE2_SIZE at;
@@ -108,11 +108,11 @@ static void property_name(translation *t, proa_str name)
             return;
         }
     snprintf(probe, sizeof probe, "\\p{sc:%.*s}", (int)(name.len < 64 ? name.len : 64), name.ptr);
-    if (name.len > 2 && name.len < 64 && compiles(probe)) proa_buf_str(&t->out, proa_str_c("sc:"));
+    if (name.len > 2 && name.len < 64 && pattern_compiles(probe)) proa_buf_str(&t->out, proa_str_c("sc:"));
     proa_buf_str(&t->out, name);
 }
 
-static bool property(translation *t, bool negated)
+static bool translate_property(translation *t, bool negated)
 {
     if (t->at >= t->in.len || t->in.ptr[t->at] != '{') return false; /* \pL: the same in both */
     const char *open = t->in.ptr + t->at + 1, *close = memchr(open, '}', t->in.len - t->at - 1);
@@ -160,7 +160,7 @@ static const struct {
 };
 
 /* Translates one escape; `at` is the character after the backslash. */
-static void escape(translation *t, bool in_class)
+static void translate_escape(translation *t, bool in_class)
 {
     char c = t->at < t->in.len ? t->in.ptr[t->at++] : '\0';
     for (size_t i = 0; i < PROA_COUNT(escapes); i++) {
@@ -173,7 +173,7 @@ static void escape(translation *t, bool in_class)
         t->not_word = true;
         return;
     }
-    if ((c == 'p' || c == 'P') && property(t, c == 'P')) return;
+    if ((c == 'p' || c == 'P') && translate_property(t, c == 'P')) return;
     if (c == 'u' && unicode_escape(t)) return;
     proa_buf_char(&t->out, '\\');
     if (c) proa_buf_char(&t->out, c);
@@ -242,7 +242,7 @@ static proa_status class_items(translation *t, bool *negated)
         if (c == ']' && !first) return PROA_OK;
         if (c == '&' && more && t->in.ptr[t->at] == '&') return PROA_OK;
         if (c == '\\') {
-            escape(t, true);
+            translate_escape(t, true);
         } else if (c == '[' && more && t->in.ptr[t->at] == ':') {
             posix_class(t);
         } else if (c == '[') {
@@ -320,7 +320,7 @@ static proa_status translate_pattern(translation *t)
     while (t->at < t->in.len) {
         char c = t->in.ptr[t->at++];
         if (c == '\\') {
-            escape(t, false);
+            translate_escape(t, false);
         } else if (c == '[') {
             PROA_TRY(outer_class(t));
         } else {

@@ -186,13 +186,13 @@ typedef struct encoder {
     proa_err *err;
 } encoder;
 
-static proa_parts *other(encoder *e)
+static proa_parts *other_parts(encoder *e)
 {
     proa_parts_clear(&e->parts[!e->now]);
     return &e->parts[!e->now];
 }
 
-static proa_status turn(encoder *e)
+static proa_status turn_parts(encoder *e)
 {
     e->now = !e->now;
     if (e->parts[e->now].text.full)
@@ -212,7 +212,7 @@ static void carry_over(const proa_parts *from, int64_t i, proa_parts *to)
 /* Every part that is not an added token: normalised, then split at the tokens that match normalised text. */
 static proa_status normalize_parts(encoder *e)
 {
-    proa_parts *from = &e->parts[e->now], *to = other(e);
+    proa_parts *from = &e->parts[e->now], *to = other_parts(e);
     proa_buf text;
     proa_buf_init(&text, (size_t)PROA_NORMALIZED_BYTES_MAX);
     proa_status status = PROA_OK;
@@ -226,7 +226,7 @@ static proa_status normalize_parts(encoder *e)
         PROA_TRY_OUT(proa_normalize(e->tok, proa_parts_text(from, i), &zero, &text, e->err));
         proa_added_split(&e->tok->added, &e->tok->added.normalized, proa_buf_view(&text), zero, to);
     }
-    status = turn(e);
+    status = turn_parts(e);
 out:
     proa_buf_release(&text);
     return status;
@@ -234,13 +234,13 @@ out:
 
 static proa_status pre_tokenize(encoder *e, const proa_text_step *step)
 {
-    proa_parts *from = &e->parts[e->now], *to = other(e);
+    proa_parts *from = &e->parts[e->now], *to = other_parts(e);
     for (int64_t i = 0; i < from->len; i++) {
         if (from->ptr[i].id >= 0) carry_over(from, i, to);
         else
             PROA_TRY(step->kind->split(step, proa_parts_text(from, i), (size_t)from->ptr[i].zero, to, e->err));
     }
-    return turn(e);
+    return turn_parts(e);
 }
 
 static proa_status run_model(encoder *e, proa_ids *out)
@@ -259,8 +259,8 @@ static proa_status run_stages(encoder *e, proa_str text, proa_ids *out)
     const proa_tokenizer *tok = e->tok;
     int32_t first;
     size_t zero = text.len ? (size_t)proa_char_next(text, &first) : 0;
-    proa_added_split(&tok->added, &tok->added.raw, text, zero, other(e));
-    PROA_TRY(turn(e));
+    proa_added_split(&tok->added, &tok->added.raw, text, zero, other_parts(e));
+    PROA_TRY(turn_parts(e));
     PROA_TRY(normalize_parts(e));
     for (int64_t i = 0; i < tok->pre_tokenizers.len; i++)
         PROA_TRY(pre_tokenize(e, &tok->pre_tokenizers.ptr[i]));
@@ -293,7 +293,7 @@ static proa_status encode_text(const proa_tokenizer *tok, proa_str text, proa_id
     return status;
 }
 
-static void append(proa_ids *out, proa_ids *types, const int32_t *ids, int64_t n, int32_t type)
+static void append_ids(proa_ids *out, proa_ids *types, const int32_t *ids, int64_t n, int32_t type)
 {
     for (int64_t i = 0; i < n; i++) {
         proa_ids_push(out, ids[i]);
@@ -308,13 +308,13 @@ static void post_process(const proa_tokenizer *tok, const proa_ids text[2], bool
     const proa_post *post = &tok->post;
     const proa_post_template *t = pair ? &post->pair : &post->single;
     if (!post->on || (post->only_added && !add_special)) {
-        for (int i = 0; i <= pair; i++) append(out, types, text[i].ptr, text[i].len, i);
+        for (int i = 0; i <= pair; i++) append_ids(out, types, text[i].ptr, text[i].len, i);
         return;
     }
     for (int64_t i = 0; i < t->len; i++) {
         const proa_post_piece *p = &t->ptr[i];
-        if (!p->ids) append(out, types, text[p->sequence].ptr, text[p->sequence].len, p->type_id);
-        else if (add_special) append(out, types, p->ids, p->ids_len, p->type_id);
+        if (!p->ids) append_ids(out, types, text[p->sequence].ptr, text[p->sequence].len, p->type_id);
+        else if (add_special) append_ids(out, types, p->ids, p->ids_len, p->type_id);
     }
 }
 
