@@ -9,7 +9,7 @@
 
 /* ---- lines ---- */
 
-static proa_str trim(proa_str s)
+static proa_str trim_spaces(proa_str s)
 {
     while (s.len && strchr(" \t\r", s.ptr[0])) s.ptr++, s.len--;
     while (s.len && strchr(" \t\r", s.ptr[s.len - 1])) s.len--;
@@ -44,8 +44,8 @@ static bool split_line(proa_str line, proa_str *key, proa_str *value)
     size_t i = 0;
     while (i < line.len && line.ptr[i] != '=' && line.ptr[i] != ':') i++;
     if (i == line.len) return false;
-    *key = trim((proa_str){line.ptr, i});
-    *value = trim((proa_str){line.ptr + i + 1, line.len - i - 1});
+    *key = trim_spaces((proa_str){line.ptr, i});
+    *value = trim_spaces((proa_str){line.ptr + i + 1, line.len - i - 1});
     return true;
 }
 
@@ -53,7 +53,7 @@ bool proa_ini_has_section(const proa_ini *ini, const char *section)
 {
     proa_str rest = ini->text, line;
     while (next_line(&rest, &line))
-        if (is_section(trim(line), section)) return true;
+        if (is_section(trim_spaces(line), section)) return true;
     return false;
 }
 
@@ -64,7 +64,7 @@ bool proa_ini_find(const proa_ini *ini, const char *section, const char *key, pr
     while (next_line(&rest, &line)) {
         if (line.len == 0 || strchr(" \t#;", line.ptr[0]))
             continue; /* a comment, or a value's continuation */
-        line = trim(line);
+        line = trim_spaces(line);
         if (line.len && line.ptr[0] == '[') inside = is_section(line, section);
         else if (inside && split_line(line, &name, &found) && same_name(name, key))
             return *value = found, true;

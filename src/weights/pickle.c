@@ -29,7 +29,7 @@ typedef struct machine {
 
 /* ---- input ---- */
 
-static proa_status take(machine *m, int64_t n, const unsigned char **out)
+static proa_status take_bytes(machine *m, int64_t n, const unsigned char **out)
 {
     if (n < 0 || n > m->len - m->at)
         return FAIL(m, CORRUPT, "the pickle ends within an instruction at byte %lld", (long long)m->at);
@@ -42,7 +42,7 @@ static proa_status take(machine *m, int64_t n, const unsigned char **out)
 static proa_status take_number(machine *m, int bytes, uint64_t *out)
 {
     const unsigned char *b = NULL;
-    PROA_TRY(take(m, bytes, &b));
+    PROA_TRY(take_bytes(m, bytes, &b));
     *out = 0;
     for (int i = 0; i < bytes; i++) *out |= (uint64_t)b[i] << (8 * i);
     return PROA_OK;
@@ -54,7 +54,7 @@ static proa_status take_text(machine *m, int width, proa_str *out)
     uint64_t n = 0;
     const unsigned char *b = NULL;
     PROA_TRY(take_number(m, width, &n));
-    PROA_TRY(take(m, n > (uint64_t)INT64_MAX ? -1 : (int64_t)n, &b));
+    PROA_TRY(take_bytes(m, n > (uint64_t)INT64_MAX ? -1 : (int64_t)n, &b));
     *out = (proa_str){(const char *)b, (size_t)n};
     return PROA_OK;
 }
@@ -70,7 +70,7 @@ static proa_status take_line(machine *m, proa_str *out)
 
 /* ---- stack ---- */
 
-static proa_status push(machine *m, proa_pickle_value v)
+static proa_status push_value(machine *m, proa_pickle_value v)
 {
     if (m->depth == m->stack_cap) {
         m->stack_cap = m->stack_cap ? 2 * m->stack_cap : 64;
@@ -92,11 +92,11 @@ static proa_status push_new(machine *m, proa_pickle_node node)
         p->node = proa_realloc(p->node, (size_t)p->cap * sizeof *p->node);
     }
     p->node[p->count++] = node;
-    return push(m, p->count);
+    return push_value(m, p->count);
 }
 
 /* Values below the last MARK belong to somebody else. */
-static proa_status pop(machine *m, proa_pickle_value *v)
+static proa_status pop_value(machine *m, proa_pickle_value *v)
 {
     if (m->depth <= (m->marks ? m->mark[m->marks - 1] : 0))
         return FAIL(m, CORRUPT, "an instruction before byte %lld takes from an empty stack", (long long)m->at);
@@ -164,12 +164,12 @@ static proa_status push_marked(machine *m, proa_pickle_kind kind)
 static proa_status push_tuple(machine *m, int32_t n)
 {
     proa_pickle_value values[3] = {0};
-    for (int32_t i = n; i-- > 0;) PROA_TRY(pop(m, &values[i]));
+    for (int32_t i = n; i-- > 0;) PROA_TRY(pop_value(m, &values[i]));
     return push_items(m, PROA_PICKLE_TUPLE, values, n);
 }
 
 /* Adds to the list, dictionary or object on top of the stack, which stays there. */
-static proa_status extend(machine *m, const proa_pickle_value *values, int32_t n, bool pairs)
+static proa_status extend_node(machine *m, const proa_pickle_value *values, int32_t n, bool pairs)
 {
     if (m->depth <= (m->marks ? m->mark[m->marks - 1] : 0))
         return FAIL(m, CORRUPT, "items for nothing before byte %lld", (long long)m->at);
@@ -189,19 +189,19 @@ static proa_status extend_marked(machine *m, bool pairs)
     const proa_pickle_value *values = NULL;
     int32_t n = 0;
     PROA_TRY(pop_mark(m, &values, &n));
-    return extend(m, values, n, pairs);
+    return extend_node(m, values, n, pairs);
 }
 
 static proa_status extend_by(machine *m, int32_t n)
 {
     proa_pickle_value values[2] = {0};
-    for (int32_t i = n; i-- > 0;) PROA_TRY(pop(m, &values[i]));
-    return extend(m, values, n, n == 2);
+    for (int32_t i = n; i-- > 0;) PROA_TRY(pop_value(m, &values[i]));
+    return extend_node(m, values, n, n == 2);
 }
 
 /* ---- memo ---- */
 
-static proa_status put(machine *m, uint64_t at)
+static proa_status put_memo(machine *m, uint64_t at)
 {
     if (m->depth == 0) return FAIL(m, CORRUPT, "nothing to remember before byte %lld", (long long)m->at);
     if (at >= PROA_PICKLE_NODES_MAX)
@@ -218,11 +218,11 @@ static proa_status put(machine *m, uint64_t at)
     return PROA_OK;
 }
 
-static proa_status get(machine *m, uint64_t at)
+static proa_status get_memo(machine *m, uint64_t at)
 {
     if (at >= (uint64_t)m->memo_count || m->memo[at] == 0)
         return FAIL(m, CORRUPT, "memo entry %llu is not set", (unsigned long long)at);
-    return push(m, m->memo[at]);
+    return push_value(m, m->memo[at]);
 }
 
 /* ---- names and calls ---- */
@@ -237,8 +237,8 @@ static proa_status push_line(machine *m)
 static proa_status push_global(machine *m)
 {
     proa_pickle_value module = 0, name = 0;
-    PROA_TRY(pop(m, &name));
-    PROA_TRY(pop(m, &module));
+    PROA_TRY(pop_value(m, &name));
+    PROA_TRY(pop_value(m, &module));
     if (m->p->node[module - 1].kind != PROA_PICKLE_STRING || m->p->node[name - 1].kind != PROA_PICKLE_STRING)
         return FAIL(m, CORRUPT, "a global whose name is no string before byte %lld", (long long)m->at);
     return push_new(m, (proa_pickle_node){.kind = PROA_PICKLE_GLOBAL, .head = module, .args = name});
@@ -255,9 +255,9 @@ static proa_status push_named_global(machine *m)
 static proa_status push_call(machine *m, bool keywords)
 {
     proa_pickle_node node = {.kind = PROA_PICKLE_CALL};
-    if (keywords) PROA_TRY(pop(m, &node.state));
-    PROA_TRY(pop(m, &node.args));
-    PROA_TRY(pop(m, &node.head));
+    if (keywords) PROA_TRY(pop_value(m, &node.state));
+    PROA_TRY(pop_value(m, &node.args));
+    PROA_TRY(pop_value(m, &node.head));
     if (m->p->node[node.args - 1].kind != PROA_PICKLE_TUPLE)
         return FAIL(m, CORRUPT, "a call without a tuple of arguments before byte %lld", (long long)m->at);
     return push_new(m, node);
@@ -267,16 +267,16 @@ static proa_status push_call(machine *m, bool keywords)
 static proa_status set_state(machine *m)
 {
     proa_pickle_value state = 0, object = 0;
-    PROA_TRY(pop(m, &state));
-    PROA_TRY(pop(m, &object));
+    PROA_TRY(pop_value(m, &state));
+    PROA_TRY(pop_value(m, &object));
     if (m->p->node[object - 1].kind == PROA_PICKLE_CALL) m->p->node[object - 1].state = state;
-    return push(m, object);
+    return push_value(m, object);
 }
 
 static proa_status push_outside(machine *m)
 {
     proa_pickle_node node = {.kind = PROA_PICKLE_OUTSIDE};
-    PROA_TRY(pop(m, &node.head));
+    PROA_TRY(pop_value(m, &node.head));
     return push_new(m, node);
 }
 
@@ -317,7 +317,7 @@ static proa_status push_float(machine *m)
     const unsigned char *b = NULL;
     uint64_t bits = 0;
     proa_pickle_node node = {.kind = PROA_PICKLE_FLOAT};
-    PROA_TRY(take(m, 8, &b));
+    PROA_TRY(take_bytes(m, 8, &b));
     for (int i = 0; i < 8; i++) bits = bits << 8 | b[i];
     memcpy(&node.number, &bits, sizeof bits);
     return push_new(m, node);
@@ -386,20 +386,20 @@ static proa_status run_memo(machine *m, int op, bool *known)
 {
     uint64_t at = 0;
     switch (op) {
-    case 'q': PROA_TRY(take_number(m, 1, &at)); return put(m, at);
-    case 'r': PROA_TRY(take_number(m, 4, &at)); return put(m, at);
-    case 0x94: return put(m, (uint64_t)m->memo_next);
-    case 'h': PROA_TRY(take_number(m, 1, &at)); return get(m, at);
-    case 'j': PROA_TRY(take_number(m, 4, &at)); return get(m, at);
+    case 'q': PROA_TRY(take_number(m, 1, &at)); return put_memo(m, at);
+    case 'r': PROA_TRY(take_number(m, 4, &at)); return put_memo(m, at);
+    case 0x94: return put_memo(m, (uint64_t)m->memo_next);
+    case 'h': PROA_TRY(take_number(m, 1, &at)); return get_memo(m, at);
+    case 'j': PROA_TRY(take_number(m, 4, &at)); return get_memo(m, at);
     }
     *known = false;
     return PROA_OK;
 }
 
-static proa_status drop(machine *m)
+static proa_status drop_value(machine *m)
 {
     proa_pickle_value v = 0;
-    return pop(m, &v);
+    return pop_value(m, &v);
 }
 
 static proa_status drop_marked(machine *m)
@@ -420,7 +420,7 @@ static proa_status run_object(machine *m, int op)
     case 'b': return set_state(m);
     case 'Q': return push_outside(m);
     case '(': return push_mark(m);
-    case '0': return drop(m);
+    case '0': return drop_value(m);
     case '1': return drop_marked(m);
     }
     return FAIL(m, UNSUPPORTED, "instruction 0x%02x at byte %lld is not one of protocols 2 to 5", op,
@@ -443,7 +443,7 @@ static proa_status run_instruction(machine *m, int op)
 static proa_status run_header(machine *m)
 {
     const unsigned char *b = NULL;
-    PROA_TRY(take(m, 2, &b));
+    PROA_TRY(take_bytes(m, 2, &b));
     if (b[0] != 0x80) return FAIL(m, CORRUPT, "does not begin as a %s", "pickle");
     if (b[1] < 2 || b[1] > 5) return FAIL(m, UNSUPPORTED, "pickle protocol %d, 2 to 5 are read", b[1]);
     return PROA_OK;
@@ -455,7 +455,7 @@ static proa_status run_all(machine *m)
     uint64_t frame = 0;
     PROA_TRY(run_header(m));
     for (;;) {
-        PROA_TRY(take(m, 1, &b));
+        PROA_TRY(take_bytes(m, 1, &b));
         if (*b == '.') break;
         if (*b == 0x95) PROA_TRY(take_number(m, 8, &frame)); /* frames only help a reader of streams */
         else PROA_TRY(run_instruction(m, *b));
@@ -469,7 +469,7 @@ static proa_status run_all(machine *m)
 /* ---- the finished graph ---- */
 
 /* Child i of a node: its items, then head, args and state. */
-static bool child(const proa_pickle_node *n, int32_t i, proa_pickle_value *v)
+static bool child_at(const proa_pickle_node *n, int32_t i, proa_pickle_value *v)
 {
     const proa_pickle_value more[] = {n->head, n->args, n->state};
     if (i < n->count) return *v = n->items[i], true;
@@ -493,7 +493,7 @@ static proa_status check_heights(machine *m, uint8_t *height)
     while (depth) {
         walk_frame *f = &stack[depth - 1];
         proa_pickle_value v = 0;
-        if (!child(&m->p->node[f->v - 1], f->next++, &v)) {
+        if (!child_at(&m->p->node[f->v - 1], f->next++, &v)) {
             height[f->v] = (uint8_t)(highest[--depth] + 1);
             if (height[f->v] + depth > PROA_PICKLE_DEPTH_MAX)
                 return FAIL(m, CORRUPT, "nested deeper than %d", PROA_PICKLE_DEPTH_MAX);

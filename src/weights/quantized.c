@@ -79,7 +79,7 @@ static bool is_word_matrix(const proa_view *v)
 }
 
 /* Matrix [rows, cols] seen as [cols, rows]. */
-static proa_view swapped(proa_view v)
+static proa_view swapped_view(proa_view v)
 {
     return proa_view_transpose(v);
 }
@@ -203,7 +203,7 @@ static proa_status make_gptq_or_awq(const group *g)
     PROA_TRY(read_packed_shape(&p, g, scales, zeros));
     const void *data = g->codes->source.view.data;
     proa_code_kind kind = p.bits == 4 ? PROA_CODE_U4 : PROA_CODE_U8;
-    proa_scaled_codes c = {.kind = kind, .scale = swapped(scales->source.view), .row_group = 1};
+    proa_scaled_codes c = {.kind = kind, .scale = swapped_view(scales->source.view), .row_group = 1};
     c.col_group = p.K / p.G;
     c.code = p.awq ? across_columns(data, p.N, true) : down_columns(data, p.N, p.bits);
     c.has_zeros = true, c.zero_kind = kind, c.zero = p.awq ? 0 : g->zero_offset;
@@ -326,7 +326,7 @@ static proa_status make_mxfp4(const group *g)
 
 /* ---- all of a checkpoint ---- */
 
-static bool ends(const proa_weights_tensor *t, const char *ending, proa_str *base)
+static bool has_ending(const proa_weights_tensor *t, const char *ending, proa_str *base)
 {
     proa_str name = proa_str_c(t->name), end = proa_str_c(ending);
     if (!proa_str_ends(name, end)) return false;
@@ -339,10 +339,10 @@ static proa_status make_of(group *g, const proa_weights_tensor *t)
     g->codes = t;
     proa_dtype d = t->source.view.dtype;
     if (t->source.encoding != PROA_ENCODING_PLAIN) return PROA_OK;
-    if (ends(t, ".qweight", &g->base)) return make_gptq_or_awq(g);
-    if (ends(t, ".weight_packed", &g->base)) return make_packed(g);
-    if (ends(t, "_blocks", &g->base)) return make_mxfp4(g);
-    if ((d != PROA_DTYPE_I8 && d != PROA_DTYPE_FP8) || !ends(t, ".weight", &g->base)) return PROA_OK;
+    if (has_ending(t, ".qweight", &g->base)) return make_gptq_or_awq(g);
+    if (has_ending(t, ".weight_packed", &g->base)) return make_packed(g);
+    if (has_ending(t, "_blocks", &g->base)) return make_mxfp4(g);
+    if ((d != PROA_DTYPE_I8 && d != PROA_DTYPE_FP8) || !has_ending(t, ".weight", &g->base)) return PROA_OK;
     const proa_weights_tensor *scale = find_part(g, ".weight_scale");
     if (!scale) scale = find_part(g, ".weight_scale_inv");
     return scale ? make_scaled(g, scale) : PROA_OK;

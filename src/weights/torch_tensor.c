@@ -129,7 +129,7 @@ static const proa_torch_global *find_global(const proa_torch *t, proa_pickle_val
     return NULL;
 }
 
-static int shown(proa_str s)
+static int shown_length(proa_str s)
 {
     return s.len > 60 ? 60 : (int)s.len;
 }
@@ -143,7 +143,7 @@ proa_status proa_torch_check_globals(const proa_torch *t)
         return FAIL_TORCH(
             t, UNSUPPORTED,
             "refers to '%.*s.%.*s': only tensors and plain containers are read, and nothing is executed",
-            shown(module), module.ptr, shown(name), name.ptr);
+            shown_length(module), module.ptr, shown_length(name), name.ptr);
     }
     return PROA_OK;
 }
@@ -177,7 +177,7 @@ proa_status proa_torch_storage_of(const proa_torch *t, proa_pickle_value v, proa
     out->first = integer_of(t, proa_pickle_item(p, view, 1));
     out->elements = integer_of(t, proa_pickle_item(p, view, 2));
     if (out->first < 0 || out->elements < 0 || out->first > whole || out->elements > whole - out->first)
-        return FAIL_TORCH(t, CORRUPT, "a view beyond storage '%.*s'", shown(out->key), out->key.ptr);
+        return FAIL_TORCH(t, CORRUPT, "a view beyond storage '%.*s'", shown_length(out->key), out->key.ptr);
     return PROA_OK;
 }
 
@@ -266,13 +266,13 @@ static proa_status find_place(const proa_torch *t, const proa_torch_storage *s, 
 {
     int32_t at = 0;
     if (!proa_map_find(&t->storages, s->key, &at))
-        return FAIL_VIEW(t, CORRUPT, name, "the file has no storage '%.*s'", shown(s->key), s->key.ptr);
+        return FAIL_VIEW(t, CORRUPT, name, "the file has no storage '%.*s'", shown_length(s->key), s->key.ptr);
     const proa_torch_place *place = &t->place[at];
     int64_t first, bytes;
     if (!proa_mul(s->first, s->element_bytes, &first) || !proa_mul(s->elements, s->element_bytes, &bytes) ||
         first > place->bytes || bytes > place->bytes - first)
         return FAIL_VIEW(t, CORRUPT, name, "storage '%.*s' has %lld bytes, fewer than its %lld elements need",
-                         shown(s->key), s->key.ptr, (long long)place->bytes, (long long)s->elements);
+                         shown_length(s->key), s->key.ptr, (long long)place->bytes, (long long)s->elements);
     *data = t->bytes + place->at + first;
     *elements = bytes / element_bytes;
     return PROA_OK;

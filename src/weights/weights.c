@@ -105,7 +105,7 @@ static void index_tensors(proa_weights *w)
 }
 
 /* All files are read: sorts the rows, indexes them, and joins those of one quantised weight. */
-static proa_status finish(proa_weights *w, proa_err *err)
+static proa_status finish_open(proa_weights *w, proa_err *err)
 {
     bool joined;
     index_tensors(w);
@@ -117,10 +117,10 @@ static proa_status finish(proa_weights *w, proa_err *err)
 }
 
 /* Hands w out, or closes it. */
-static proa_status deliver(proa_weights **out, proa_weights *w, proa_status status, proa_err *err)
+static proa_status deliver_weights(proa_weights **out, proa_weights *w, proa_status status, proa_err *err)
 {
     *out = NULL;
-    if (status == PROA_OK) status = finish(w, err);
+    if (status == PROA_OK) status = finish_open(w, err);
     if (status != PROA_OK) {
         proa_weights_close(w);
         return status;
@@ -146,7 +146,7 @@ proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *er
     w->files_by_name.made_first = !folder;
     if (folder) w->files_by_name.dir = w->files_by_name.what;
     else if (!w->self_contained) w->files_by_name.dir = folder_of(w, path);
-    return deliver(out, w, status, err);
+    return deliver_weights(out, w, status, err);
 }
 
 proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64_t len, const char *what,
@@ -155,7 +155,7 @@ proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64
     proa_weights *w = weights_new();
     int32_t file = proa_weights_add_file(w, what);
     w->files_by_name.what = w->files[file].name;
-    return deliver(out, w, proa_weights_reader_of(bytes, len)(w, bytes, len, file, err), err);
+    return deliver_weights(out, w, proa_weights_reader_of(bytes, len)(w, bytes, len, file, err), err);
 }
 
 proa_status proa_weights_check(const proa_weights *w, proa_err *err)
@@ -165,7 +165,7 @@ proa_status proa_weights_check(const proa_weights *w, proa_err *err)
     return PROA_OK;
 }
 
-static uint64_t mix(uint64_t hash, const void *bytes, size_t len)
+static uint64_t mix_hash(uint64_t hash, const void *bytes, size_t len)
 {
     uint64_t pair[2] = {hash, proa_str_hash((proa_str){bytes, len})};
     return proa_str_hash((proa_str){(const char *)pair, sizeof pair});
@@ -176,17 +176,17 @@ uint64_t proa_weights_fingerprint(const proa_weights *w)
     uint64_t hash = (uint64_t)w->count;
     for (int32_t i = 0; i < w->file_count; i++) {
         const proa_mmap *map = &w->files[i].map;
-        hash = mix(hash, w->files[i].name, strlen(w->files[i].name));
-        hash = mix(hash, &map->bytes, sizeof map->bytes);
-        hash = mix(hash, &map->written_ns, sizeof map->written_ns);
+        hash = mix_hash(hash, w->files[i].name, strlen(w->files[i].name));
+        hash = mix_hash(hash, &map->bytes, sizeof map->bytes);
+        hash = mix_hash(hash, &map->written_ns, sizeof map->written_ns);
     }
     for (int64_t i = 0; i < w->count; i++) {
         const proa_weights_tensor *t = &w->tensors[i];
         const proa_view *v = &t->source.view;
         int32_t type[3] = {(int32_t)t->source.encoding, (int32_t)v->dtype, v->rank};
-        hash = mix(hash, t->name, strlen(t->name));
-        hash = mix(hash, type, sizeof type);
-        hash = mix(hash, v->shape, sizeof v->shape);
+        hash = mix_hash(hash, t->name, strlen(t->name));
+        hash = mix_hash(hash, type, sizeof type);
+        hash = mix_hash(hash, v->shape, sizeof v->shape);
     }
     return hash;
 }

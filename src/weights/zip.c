@@ -28,7 +28,7 @@ enum {
 #define FAIL_ZIP(r, status, fmt, ...) PROA_FAIL((r)->err, status, "%.120s: " fmt, (r)->what, __VA_ARGS__)
 
 /* The little-endian number of `width` bytes at `at`, which the caller has checked. */
-static uint64_t number(const reader *r, int64_t at, int width)
+static uint64_t read_number(const reader *r, int64_t at, int width)
 {
     uint64_t value = 0;
     for (int i = 0; i < width; i++) value |= (uint64_t)r->bytes[at + i] << (8 * i);
@@ -47,7 +47,7 @@ static proa_status find_end(const reader *r, int64_t *end)
     int64_t last = r->len - END_BYTES;
     for (int64_t at = last; at >= 0 && at >= last - COMMENT_MAX; at--) {
         if (!is_magic(r, at, END_BYTES, "PK\5\6")) continue;
-        if ((int64_t)number(r, at + 20, 2) == last - at) return *end = at, PROA_OK;
+        if ((int64_t)read_number(r, at + 20, 2) == last - at) return *end = at, PROA_OK;
     }
     return FAIL_ZIP(r, CORRUPT, "the file's directory is not at its end: cut short, or no %s file", "zip");
 }
@@ -66,13 +66,15 @@ static proa_status set_directory(reader *r, int64_t end, uint64_t entries, uint6
 
 static proa_status read_end64(reader *r, int64_t locator)
 {
-    uint64_t at = number(r, locator + 8, 8);
+    uint64_t at = read_number(r, locator + 8, 8);
     if (at > (uint64_t)locator || !is_magic(r, (int64_t)at, END64_BYTES, "PK\6\6"))
         return FAIL_ZIP(r, CORRUPT, "no zip64 directory at byte %llu", (unsigned long long)at);
     int64_t end = (int64_t)at;
-    if (number(r, end + 16, 4) || number(r, end + 20, 4) || number(r, end + 24, 8) != number(r, end + 32, 8))
+    if (read_number(r, end + 16, 4) || read_number(r, end + 20, 4) ||
+        read_number(r, end + 24, 8) != read_number(r, end + 32, 8))
         return FAIL_ZIP(r, UNSUPPORTED, "a zip file in %s", "several parts");
-    return set_directory(r, end, number(r, end + 32, 8), number(r, end + 40, 8), number(r, end + 48, 8));
+    return set_directory(r, end, read_number(r, end + 32, 8), read_number(r, end + 40, 8),
+                         read_number(r, end + 48, 8));
 }
 
 static proa_status read_end(reader *r)
@@ -80,9 +82,11 @@ static proa_status read_end(reader *r)
     int64_t end = 0;
     PROA_TRY(find_end(r, &end));
     if (is_magic(r, end - LOCATOR_BYTES, LOCATOR_BYTES, "PK\6\7")) return read_end64(r, end - LOCATOR_BYTES);
-    if (number(r, end + 4, 2) || number(r, end + 6, 2) || number(r, end + 8, 2) != number(r, end + 10, 2))
+    if (read_number(r, end + 4, 2) || read_number(r, end + 6, 2) ||
+        read_number(r, end + 8, 2) != read_number(r, end + 10, 2))
         return FAIL_ZIP(r, UNSUPPORTED, "a zip file in %s", "several parts");
-    return set_directory(r, end, number(r, end + 10, 2), number(r, end + 12, 4), number(r, end + 16, 4));
+    return set_directory(r, end, read_number(r, end + 10, 2), read_number(r, end + 12, 4),
+                         read_number(r, end + 16, 4));
 }
 
 /* ---- entries ---- */
@@ -96,14 +100,14 @@ static proa_status read_extra(const reader *r, int64_t at, int64_t end, place *p
 {
     uint64_t *wide[] = {&p->bytes, &p->packed, &p->header};
     while (end - at >= 4) {
-        int64_t id = (int64_t)number(r, at, 2), next = at + 4 + (int64_t)number(r, at + 2, 2);
+        int64_t id = (int64_t)read_number(r, at, 2), next = at + 4 + (int64_t)read_number(r, at + 2, 2);
         if (next > end) break;
         for (at += 4; id == 1 && at < next;) {
             size_t i = 0;
             while (i < PROA_COUNT(wide) && (!wide[i] || *wide[i] != UINT32_MAX)) i++;
             if (i == PROA_COUNT(wide)) break;
             if (next - at < 8) return FAIL_ZIP(r, CORRUPT, "a zip64 field cut %s", "short");
-            *wide[i] = number(r, at, 8);
+            *wide[i] = read_number(r, at, 8);
             wide[i] = NULL;
             at += 8;
         }
@@ -120,8 +124,8 @@ static proa_status find_data(const reader *r, proa_zip_entry *e, const place *p)
     if (e->header < 0 || !is_magic(r, e->header, LOCAL_BYTES, "PK\3\4"))
         return FAIL_ZIP(r, CORRUPT, "entry '%.*s': no header at byte %llu", name, e->name.ptr,
                         (unsigned long long)p->header);
-    int64_t local_name = (int64_t)number(r, e->header + 26, 2);
-    e->at = e->header + LOCAL_BYTES + local_name + (int64_t)number(r, e->header + 28, 2);
+    int64_t local_name = (int64_t)read_number(r, e->header + 26, 2);
+    e->at = e->header + LOCAL_BYTES + local_name + (int64_t)read_number(r, e->header + 28, 2);
     if (e->at > r->directory || p->bytes > (uint64_t)(r->directory - e->at))
         return FAIL_ZIP(r, CORRUPT, "entry '%.*s': %llu bytes at %lld go beyond byte %lld", name, e->name.ptr,
                         (unsigned long long)p->bytes, (long long)e->at, (long long)r->directory);
@@ -138,17 +142,17 @@ static proa_status read_entry(const reader *r, int64_t *at, proa_zip_entry *e)
     int64_t here = *at;
     if (here > r->directory_end - CENTRAL_BYTES || !is_magic(r, here, CENTRAL_BYTES, "PK\1\2"))
         return FAIL_ZIP(r, CORRUPT, "no directory entry at byte %lld", (long long)here);
-    int64_t name = (int64_t)number(r, here + 28, 2), extra = (int64_t)number(r, here + 30, 2);
-    *at = here + CENTRAL_BYTES + name + extra + (int64_t)number(r, here + 32, 2);
+    int64_t name = (int64_t)read_number(r, here + 28, 2), extra = (int64_t)read_number(r, here + 30, 2);
+    *at = here + CENTRAL_BYTES + name + extra + (int64_t)read_number(r, here + 32, 2);
     if (*at > r->directory_end)
         return FAIL_ZIP(r, CORRUPT, "the directory entry at byte %lld is cut short", (long long)here);
     e->name = (proa_str){(const char *)r->bytes + here + CENTRAL_BYTES, (size_t)name};
-    place p = {number(r, here + 24, 4), number(r, here + 20, 4), number(r, here + 42, 4)};
+    place p = {read_number(r, here + 24, 4), read_number(r, here + 20, 4), read_number(r, here + 42, 4)};
     PROA_TRY(read_extra(r, here + CENTRAL_BYTES + name, here + CENTRAL_BYTES + name + extra, &p));
     int shown = name > 120 ? 120 : (int)name;
-    if (number(r, here + 8, 2) & 1)
+    if (read_number(r, here + 8, 2) & 1)
         return FAIL_ZIP(r, UNSUPPORTED, "entry '%.*s' is encrypted", shown, e->name.ptr);
-    if (number(r, here + 10, 2) != 0 || p.packed != p.bytes)
+    if (read_number(r, here + 10, 2) != 0 || p.packed != p.bytes)
         return FAIL_ZIP(r, UNSUPPORTED, "entry '%.*s' is compressed; torch stores entries as they are", shown,
                         e->name.ptr);
     return find_data(r, e, &p);
