@@ -193,7 +193,7 @@ static const proa_step roberta_mlm_head[] = {
     END};
 /* clang-format on */
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_bert(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
     proa_str positions = {"absolute", 8};
@@ -215,7 +215,7 @@ static proa_status finish_roberta(proa_config *c, const proa_json *json, proa_ar
         return PROA_FAIL(err, INVALID,
                          "'max_position_embeddings' %lld leaves no positions after 'pad_token_id' %lld",
                          (long long)(c->context + c->position_offset), (long long)pad);
-    return finish(c, json, arena, err);
+    return finish_bert(c, json, arena, err);
 }
 
 /* clang-format off */
@@ -224,7 +224,7 @@ static proa_status finish_roberta(proa_config *c, const proa_json *json, proa_ar
     .keys = keys, .names = tensors, .ignored = skipped, .head = heads,                          \
     .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs,                                  \
     .stacks = {[STACK] = {embed, layer, NULL, false}}
-#define BERT    .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish
+#define BERT    .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish_bert
 #define ROBERTA .model_type = "roberta", .prefixes = roberta_prefixes, .aliases = roberta_aliases, \
                 .finish = finish_roberta
 #define ROBERTA_CLASSES(ending) STRINGS("Roberta" ending, "XLMRoberta" ending, "Camembert" ending)

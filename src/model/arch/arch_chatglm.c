@@ -68,7 +68,7 @@ static proa_status read_id(int64_t *id, const proa_config *c, const proa_json *j
 
 /* Quantised checkpoints and prefix tuning (pre_seq_len) have tensors of their own. The residual factor is that of 28
  * layers whatever num_layers says: the published class takes it from a default that nothing overrides. */
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_chatglm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     static const char *const none[] = {"quantization_bit", "pre_seq_len"};
     bool two_positions = true;
@@ -97,5 +97,5 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
 const proa_arch proa_arch_chatglm = {
     .name = "chatglm", .model_type = "chatglm", .hf = STRINGS("ChatGLMModel", "ChatGLMForConditionalGeneration"),
     DECODER(LAYER), .keys = keys, .names = tensors, .ignored = ignored,
-    .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish};
+    .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_chatglm};
 /* clang-format on */

@@ -66,7 +66,7 @@ static const proa_step layer[] = {
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_cohere(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->gated = true;
     PROA_TRY(proa_config_read_rotary_dim(c, json, 1, err));
@@ -78,7 +78,7 @@ static proa_status finish_cohere2(proa_config *c, const proa_json *json, proa_ar
 {
     c->window = 4096;
     c->window_pattern = 4;
-    PROA_TRY(finish(c, json, arena, err));
+    PROA_TRY(finish_cohere(c, json, arena, err));
     PROA_TRY(proa_config_read_window(c, json, arena, err));
     c->rotated_layers = c->window_layers;
     return PROA_OK;
@@ -90,5 +90,5 @@ static proa_status finish_cohere2(proa_config *c, const proa_json *json, proa_ar
         .names = tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher \
     }
 
-const proa_arch proa_arch_cohere = ROW("cohere", "CohereForCausalLM", finish);
+const proa_arch proa_arch_cohere = ROW("cohere", "CohereForCausalLM", finish_cohere);
 const proa_arch proa_arch_cohere2 = ROW("cohere2", "Cohere2ForCausalLM", finish_cohere2);

@@ -239,7 +239,7 @@ static proa_status check_hidden(const proa_config *c, const proa_json *json, pro
 }
 
 /* Scores are divided by sqrt(3 head_dim): they are sums of three products. */
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_deberta(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
     PROA_TRY(check_hidden(c, json, err));
@@ -257,7 +257,7 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
     {.name = NAME, .model_type = "deberta-v2", .hf = STRINGS(CLASS), .kind = PROA_KIND_ENCODER,                       \
      .norm = PROA_NORM_LAYER, .keys = keys, .names = TENSORS, .prefixes = prefixes, .aliases = aliases,               \
      .ignored = IGNORED, .stacks = {[STACK] = {embed, layer, NULL, false}}, .head = HEAD,                             \
-     .head_rows = PROA_ROWS_##ROWS, .outputs = PROA_DIM_##OUTPUTS, .finish = finish}
+     .head_rows = PROA_ROWS_##ROWS, .outputs = PROA_DIM_##OUTPUTS, .finish = finish_deberta}
 
 const proa_arch proa_arch_deberta =
     ROW("deberta",     "DebertaV2Model",                     bare_tensors, ignored,     headless, ALL,   HIDDEN);

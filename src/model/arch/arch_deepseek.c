@@ -145,7 +145,7 @@ static double attention_scale(const proa_config *c)
     return scale * factor * factor;
 }
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_deepseek(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     if (!c->rope_pairs)
         return PROA_FAIL(err, UNSUPPORTED, "'rope_interleave': rotated halves are not supported");
@@ -166,7 +166,7 @@ static proa_status finish_v2(proa_config *c, const proa_json *json, proa_arena *
     proa_str method = {"greedy", 6};
     PROA_TRY(proa_json_get_str(&method, json, "topk_method", err));
     c->rope_pairs = true;
-    PROA_TRY(finish(c, json, arena, err));
+    PROA_TRY(finish_deepseek(c, json, arena, err));
     c->router.group_best = 1;
     if (proa_str_is(method, "greedy")) c->router.groups = 0;
     if (c->router.renormalise) c->router.scale = 1;
@@ -176,7 +176,7 @@ static proa_status finish_v2(proa_config *c, const proa_json *json, proa_arena *
 static proa_status finish_v3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->router.renormalise = true;
-    PROA_TRY(finish(c, json, arena, err));
+    PROA_TRY(finish_deepseek(c, json, arena, err));
     c->router.kind = PROA_ROUTER_SIGMOID;
     c->router.group_best = 2;
     return PROA_OK;

@@ -105,7 +105,7 @@ static const proa_step mlm_head[] = {
     END};
 /* clang-format on */
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_distilbert(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
     c->norm_eps = 1e-12;
@@ -117,7 +117,7 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
     {.name = row, .hf = STRINGS(class), .model_type = "distilbert", .kind = PROA_KIND_ENCODER,  \
      .norm = PROA_NORM_LAYER, .keys = keys, .names = tensors, .prefixes = prefixes,             \
      .ignored = ignored, .stacks = {[STACK] = {embed, layer, NULL, false}}, .head = heads,      \
-     .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finish}
+     .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finish_distilbert}
 
 const proa_arch proa_arch_distilbert =
     ROW("distilbert", "DistilBertModel", bare_tensors, headless, ALL, HIDDEN);

@@ -114,7 +114,7 @@ static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena 
     return proa_config_read_rope(c, json, arena, err);
 }
 
-static bool contains(proa_str s, const char *part)
+static bool contains_part(proa_str s, const char *part)
 {
     for (size_t i = 0; i < s.len; i++)
         if (proa_str_starts((proa_str){s.ptr + i, s.len - i}, proa_str_c(part))) return true;
@@ -129,7 +129,7 @@ static proa_status read_rope_ratio(proa_config *c, const proa_json *json, proa_a
     double ratio = 1;
     PROA_TRY(proa_json_get_str(&name, json, "_name_or_path", err));
     PROA_TRY(proa_json_get_double(&ratio, json, "rope_ratio", 1e-3, 1e6, err));
-    bool divides = contains(name, "chatglm2");
+    bool divides = contains_part(name, "chatglm2");
     c->rope.theta = divides ? 10000 : 10000 * ratio;
     PROA_TRY(proa_config_read_rope(c, json, arena, err));
     if (divides && ratio != 1) c->rope.kind = PROA_ROPE_LINEAR, c->rope.factor = ratio;

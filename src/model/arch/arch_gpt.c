@@ -225,7 +225,7 @@ static proa_status refuse_switch(const proa_json *json, const char *key, bool mu
     return PROA_FAIL(err, UNSUPPORTED, "'%s' %s is not supported", key, value ? "true" : "false");
 }
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_gpt(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
     if (c->ffn == 0) c->ffn = 4 * c->hidden;
@@ -241,14 +241,14 @@ static proa_status finish_bigcode(proa_config *c, const proa_json *json, proa_ar
     bool multi_query = true;
     PROA_TRY(proa_json_get_bool(&multi_query, json, "multi_query", err));
     c->kv_heads = multi_query ? 1 : c->heads;
-    return finish(c, json, arena, err);
+    return finish_gpt(c, json, arena, err);
 }
 
 static proa_status finish_codegen(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     if (c->heads % 4 != 0)
         return PROA_FAIL(err, INVALID, "'n_head' is %lld, must be a multiple of 4", (long long)c->heads);
-    return finish(c, json, arena, err);
+    return finish_gpt(c, json, arena, err);
 }
 
 static proa_status finish_bloom(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -330,9 +330,9 @@ static proa_status finish_mpt(proa_config *c, const proa_json *json, proa_arena 
      .stacks = {CAUSAL(embed, layer)}, .head = headsteps, .finish = finisher}
 
 const proa_arch proa_arch_gpt2 =
-    ROW("gpt2", STRINGS("GPT2LMHeadModel"), gpt2_keys, gpt2_tensors, gpt2_embed, gpt2_layer, head, finish);
+    ROW("gpt2", STRINGS("GPT2LMHeadModel"), gpt2_keys, gpt2_tensors, gpt2_embed, gpt2_layer, head, finish_gpt);
 const proa_arch proa_arch_gptj =
-    ROW("gptj", STRINGS("GPTJForCausalLM"), gptj_keys, gptj_tensors, gptj_embed, gptj_layer, head, finish);
+    ROW("gptj", STRINGS("GPTJForCausalLM"), gptj_keys, gptj_tensors, gptj_embed, gptj_layer, head, finish_gpt);
 const proa_arch proa_arch_gpt_bigcode = ROW("gpt_bigcode", STRINGS("GPTBigCodeForCausalLM"), bigcode_keys,
                                             bigcode_tensors, gpt2_embed, gpt2_layer, head, finish_bigcode);
 const proa_arch proa_arch_codegen = ROW("codegen", STRINGS("CodeGenForCausalLM"), gptj_keys, codegen_tensors,

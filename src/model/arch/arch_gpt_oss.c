@@ -64,7 +64,7 @@ static const proa_step layer[] = {
 static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_gpt_oss(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     int64_t chosen = 4;
     PROA_TRY(proa_json_get_int(&chosen, json, "experts_per_token", 1, PROA_EXPERTS_MAX, err));
@@ -91,4 +91,4 @@ const proa_arch proa_arch_gpt_oss = {.name = "gpt_oss",
                                      .ignored = ignored,
                                      .stacks = {CAUSAL(embed, layer)},
                                      .head = head,
-                                     .finish = finish};
+                                     .finish = finish_gpt_oss};

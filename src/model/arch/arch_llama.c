@@ -125,7 +125,7 @@ static const proa_step layer_qk_norm[] = {QKV_PRODUCT, Q_NORM(Q_NORM), K_NORM(K_
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_common(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->gated = true;
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
@@ -148,7 +148,7 @@ static proa_status finish_qwen(proa_config *c, const proa_json *json, proa_arena
 {
     if (!proa_json_bool(proa_json_get(json, "use_sliding_window"))) return finish_llama(c, json, arena, err);
     c->window_from = 28;
-    return finish(c, json, arena, err);
+    return finish_common(c, json, arena, err);
 }
 
 static proa_status check_residual(const proa_config *c, proa_err *err)
@@ -197,7 +197,7 @@ static proa_status finish_smollm3(proa_config *c, const proa_json *json, proa_ar
     c->rotated_layers = rotated;
     c->rope.theta = 2e6;
     if (!proa_json_bool(proa_json_get(json, "use_sliding_window"))) return finish_llama(c, json, arena, err);
-    return finish(c, json, arena, err);
+    return finish_common(c, json, arena, err);
 }
 
 /* clang-format off */
@@ -212,7 +212,7 @@ const proa_arch proa_arch_llama = ROW(
     STRINGS("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaModel", "AquilaForCausalLM", "XverseForCausalLM"),
     keys, llama, layer, finish_llama);
 const proa_arch proa_arch_mistral =
-    ROW("mistral", STRINGS("MistralForCausalLM", "MinistralForCausalLM"), keys, llama, layer, finish);
+    ROW("mistral", STRINGS("MistralForCausalLM", "MinistralForCausalLM"), keys, llama, layer, finish_common);
 const proa_arch proa_arch_qwen2 = ROW("qwen2", STRINGS("Qwen2ForCausalLM"), keys, qwen2, layer, finish_qwen);
 const proa_arch proa_arch_qwen3 = ROW("qwen3", STRINGS("Qwen3ForCausalLM"), keys, qwen3, layer_qk_norm, finish_qwen);
 const proa_arch proa_arch_granite =

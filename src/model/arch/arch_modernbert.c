@@ -116,7 +116,7 @@ static proa_status read_local_attention(proa_config *c, const proa_json *json, p
     return PROA_OK;
 }
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_base(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->gated = true;
     PROA_TRY(proa_config_read_labels(c, json, err));
@@ -138,7 +138,7 @@ static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena 
     if (!c->head_of_mean && !proa_str_is(pooling, "cls"))
         return PROA_FAIL(err, UNSUPPORTED, "'classifier_pooling' '%.*s' is not supported (cls, mean are)",
                          (int)pooling.len, pooling.ptr);
-    return finish(c, json, arena, err);
+    return finish_base(c, json, arena, err);
 }
 
 /* clang-format off */
@@ -149,11 +149,11 @@ static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena 
      .outputs = PROA_DIM_##OUTPUTS, .finish = FINISH}
 
 const proa_arch proa_arch_modernbert =
-    ROW("modernbert",     "ModernBertModel",                     bare_tensors, headless, ALL,   HIDDEN, finish);
+    ROW("modernbert",     "ModernBertModel",                     bare_tensors, headless, ALL,   HIDDEN, finish_base);
 const proa_arch proa_arch_modernbert_mlm =
-    ROW("modernbert_mlm", "ModernBertForMaskedLM",               mlm_tensors,  head,     ALL,   VOCAB,  finish);
+    ROW("modernbert_mlm", "ModernBertForMaskedLM",               mlm_tensors,  head,     ALL,   VOCAB,  finish_base);
 const proa_arch proa_arch_modernbert_cls =
     ROW("modernbert_cls", "ModernBertForSequenceClassification", cls_tensors,  head,     FIRST, LABELS, finish_cls);
 const proa_arch proa_arch_modernbert_tok =
-    ROW("modernbert_tok", "ModernBertForTokenClassification",    cls_tensors,  head,     ALL,   LABELS, finish);
+    ROW("modernbert_tok", "ModernBertForTokenClassification",    cls_tensors,  head,     ALL,   LABELS, finish_base);
 /* clang-format on */

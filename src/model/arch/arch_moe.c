@@ -139,7 +139,7 @@ static proa_status read_chosen(proa_config *c, const proa_json *json, int64_t ch
     return PROA_OK;
 }
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_moe(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->gated = true;
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
@@ -153,7 +153,7 @@ static proa_status finish_mixtral(proa_config *c, const proa_json *json, proa_ar
     c->expert_ffn = c->ffn;
     c->router.renormalise = true;
     PROA_TRY(read_chosen(c, json, 2, err));
-    return finish(c, json, arena, err);
+    return finish_moe(c, json, arena, err);
 }
 
 static proa_status finish_phimoe(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -164,7 +164,7 @@ static proa_status finish_phimoe(proa_config *c, const proa_json *json, proa_are
     c->router.kind = PROA_ROUTER_SPARSEMIXER;
     c->router.jitter = (float)jitter;
     PROA_TRY(read_chosen(c, json, 2, err));
-    return finish(c, json, arena, err);
+    return finish_moe(c, json, arena, err);
 }
 
 /* A layer has experts where its number + 1 is a multiple of decoder_sparse_step, unless mlp_only_layers lists it. */
@@ -192,7 +192,7 @@ static proa_status finish_qwen(proa_config *c, const proa_json *json, proa_arena
     PROA_TRY(read_expert_layers(c, json, arena, err));
     PROA_TRY(read_chosen(c, json, 8, err));
     c->window_from = 28;
-    if (window) return finish(c, json, arena, err);
+    if (window) return finish_moe(c, json, arena, err);
     c->gated = true;
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     c->rotary_dim = c->head_dim;

@@ -74,7 +74,7 @@ static const proa_step exaone4_layer[] = {LAYER(Q_NORM, K_NORM)};
 static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_olmo(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->gated = true;
     PROA_TRY(proa_config_read_rotary_dim(c, json, 1, err));
@@ -86,7 +86,7 @@ static proa_status finish_olmo3(proa_config *c, const proa_json *json, proa_aren
 {
     c->window = 4096;
     c->window_pattern = 4;
-    PROA_TRY(finish(c, json, arena, err));
+    PROA_TRY(finish_olmo(c, json, arena, err));
     if (c->local_rope.theta == 0) c->local_rope.theta = c->rope.theta;
     return proa_config_read_window(c, json, arena, err);
 }
@@ -94,7 +94,7 @@ static proa_status finish_olmo3(proa_config *c, const proa_json *json, proa_aren
 static proa_status finish_exaone4(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->window_pattern = 4;
-    PROA_TRY(finish(c, json, arena, err));
+    PROA_TRY(finish_olmo(c, json, arena, err));
     PROA_TRY(proa_config_read_window(c, json, arena, err));
     c->rotated_layers = c->window_layers;
     return PROA_OK;
@@ -107,6 +107,6 @@ static proa_status finish_exaone4(proa_config *c, const proa_json *json, proa_ar
         .head = head, .finish = finisher                                                                     \
     }
 
-const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", olmo, finish);
+const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", olmo, finish_olmo);
 const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", olmo, finish_olmo3);
 const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", exaone4, finish_exaone4);

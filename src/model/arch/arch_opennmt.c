@@ -168,7 +168,7 @@ static proa_status check_form(const proa_json *json, proa_err *err)
                      (long long)(relative ? relative : kv_heads));
 }
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_opennmt(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
     proa_str act = {"relu", 4};
@@ -200,4 +200,4 @@ const proa_arch proa_arch_opennmt = {
     .head = head,
     .head_rows = PROA_ROWS_LAST,
     .outputs = PROA_DIM_VOCAB,
-    .finish = finish};
+    .finish = finish_opennmt};

@@ -87,7 +87,7 @@ static const proa_step head[] = {
     END};
 /* clang-format on */
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_opt(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     bool before = true, removed = false, affine = true;
     PROA_UNUSED(arena);
@@ -105,5 +105,5 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
 const proa_arch proa_arch_opt = {
     .name = "opt", .model_type = "opt", .hf = STRINGS("OPTForCausalLM"), DECODER(LAYER), .keys = keys,
     .names = tensors, .prefixes = prefixes, .ignored = ignored,
-    .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish};
+    .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_opt};
 /* clang-format on */

@@ -105,7 +105,7 @@ static proa_status read_ffn(proa_config *c, const proa_json *json, proa_err *err
     return PROA_OK;
 }
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_t5(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
     PROA_TRY(read_ffn(c, json, err));
@@ -139,4 +139,4 @@ const proa_arch proa_arch_t5 = {
     .head = head,
     .head_rows = PROA_ROWS_LAST,
     .outputs = PROA_DIM_VOCAB,
-    .finish = finish};
+    .finish = finish_t5};
