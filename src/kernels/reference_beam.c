@@ -15,25 +15,25 @@ typedef struct candidate {
 } candidate;
 
 /* NaN is last, wherever it comes from. */
-static int compare(float a, float b)
+static int compare_scores(float a, float b)
 {
     if (a != a || b != b) return (a != a) - (b != b);
     return (a < b) - (a > b);
 }
 
-static bool before(const candidate *x, const candidate *y)
+static bool ranks_before(const candidate *x, const candidate *y)
 {
-    int order = compare(x->key, y->key);
+    int order = compare_scores(x->key, y->key);
     if (order) return order < 0;
     return x->parent != y->parent ? x->parent < y->parent : x->tie < y->tie;
 }
 
 /* Inserts c into best, which holds `count` candidates in order and at most `most`; returns the new count. */
-static int32_t keep(candidate *best, int32_t count, int32_t most, const candidate *c)
+static int32_t keep_best(candidate *best, int32_t count, int32_t most, const candidate *c)
 {
-    if (count == most && !before(c, &best[most - 1])) return count;
+    if (count == most && !ranks_before(c, &best[most - 1])) return count;
     int32_t at = count < most ? count++ : most - 1;
-    for (; at > 0 && before(c, &best[at - 1]); at--) best[at] = best[at - 1];
+    for (; at > 0 && ranks_before(c, &best[at - 1]); at--) best[at] = best[at - 1];
     best[at] = *c;
     return count;
 }
@@ -78,7 +78,7 @@ static int32_t find_best(const search_state *t, const proa_beam_params *s, const
     for (int32_t i = first; i < first + group_size(s); i++)
         for (int32_t j = 0; j < (proa_beam_has_ended(&t->view, s, i) ? 1 : s->each); j++) {
             candidate c = make_candidate(t, s, l, first, i, j);
-            kept = keep(best, kept, s->kept, &c);
+            kept = keep_best(best, kept, s->kept, &c);
         }
     return kept;
 }
@@ -109,7 +109,7 @@ static void step_group(search_state *t, const proa_beam_params *s, const proa_be
     int32_t kept = find_best(t, s, l, first, best), running = 0;
     for (int32_t i = 0; i < kept; i++) {
         candidate c = order_next(s, &best[i], i);
-        running = keep(next, running, group_size(s), &c);
+        running = keep_best(next, running, group_size(s), &c);
     }
     for (int32_t i = 0; i < running; i++) {
         int32_t parent = best[next[i].tie].parent, token = next[i].token;

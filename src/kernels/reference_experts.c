@@ -157,7 +157,7 @@ static proa_weight expert_weight(const proa_weight *w, int64_t expert)
 }
 
 /* h = the activation of v, in place in the first columns of v. */
-static void activate(const proa_experts *e, proa_view v, int64_t F)
+static void activate_rows(const proa_experts *e, proa_view v, int64_t F)
 {
     float *g = proa_view_f32(v), *u = g + F;
     for (int64_t f = 0; f < F; f++) {
@@ -179,7 +179,7 @@ static void run_expert(proa_ctx *c, proa_view out, proa_view v, proa_view x, int
     proa_epilogue of_up = {.bias = e->up_bias ? e->up_bias + expert * up.N : NULL};
     proa_epilogue of_down = {.bias = e->down_bias ? e->down_bias + expert * down.N : NULL};
     c->ops->linear(c, v, x, &up, &of_up);
-    activate(e, v, F);
+    activate_rows(e, v, F);
     c->ops->linear(c, out, proa_view_cols(v, 0, F), &down, &of_down);
 }
 

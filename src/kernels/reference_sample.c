@@ -28,7 +28,7 @@ static int by_id(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static double mass(const candidate *c, int64_t n)
+static double probability_mass(const candidate *c, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)c[i].weight;
@@ -47,7 +47,7 @@ static int64_t keep_top_k(const candidate *c, int64_t n, const proa_sample_param
 /* From the likeliest down until the mass reaches top_p; the last one weighs what was missing. */
 static int64_t keep_falling(candidate *c, int64_t n, const proa_sample_params *how)
 {
-    double sum = mass(c, n), above = 0;
+    double sum = probability_mass(c, n), above = 0;
     int64_t kept = 0;
     while (kept < n && (kept == 0 || (float)(above / sum) < how->top_p)) above += (double)c[kept++].weight;
     double before = above - (double)c[kept - 1].weight;
@@ -60,7 +60,7 @@ static int64_t keep_falling(candidate *c, int64_t n, const proa_sample_params *h
  * they are dropped in rising order. */
 static int64_t keep_rising(candidate *c, int64_t n, const proa_sample_params *how)
 {
-    double sum = mass(c, n), above = 0;
+    double sum = probability_mass(c, n), above = 0;
     int64_t kept = 0;
     for (int64_t i = 0, end; i < n; i = end) {
         end = i + 1;
@@ -84,12 +84,12 @@ static int64_t keep_min_p(candidate *c, int64_t n, float top, float min_p)
     return kept;
 }
 
-static int32_t pick(candidate *c, int64_t n, double uniform)
+static int32_t pick_token(candidate *c, int64_t n, double uniform)
 {
     double running = 0;
     int64_t at = 0;
     qsort(c, (size_t)n, sizeof *c, by_id);
-    double target = uniform * mass(c, n);
+    double target = uniform * probability_mass(c, n);
     for (; at < n; at++)
         if ((running += (double)c[at].weight) > target) break;
     return c[at < n ? at : n - 1].id;
@@ -108,7 +108,7 @@ static int32_t draw_token(const float *row, int64_t n, const proa_sample_params 
     int64_t kept = keep_top_k(c, n, how);
     if (how->top_p > 0) kept = how->falling ? keep_falling(c, kept, how) : keep_rising(c, kept, how);
     if (how->min_p > 0) kept = keep_min_p(c, kept, top, how->min_p);
-    int32_t id = pick(c, kept, how->uniform);
+    int32_t id = pick_token(c, kept, how->uniform);
     free(c);
     return id;
 }

@@ -39,7 +39,7 @@ int64_t proa_tune_bucket(int64_t rows)
     return bucket >= 4 && rows <= bucket / 4 * 3 ? bucket / 4 * 3 : bucket;
 }
 
-static proa_tune_entry *find(const proa_tune *t, const int64_t key[PROA_TUNE_KEYS])
+static proa_tune_entry *find_entry(const proa_tune *t, const int64_t key[PROA_TUNE_KEYS])
 {
     for (int64_t i = 0; i < t->count; i++)
         if (memcmp(t->entry[i].key, key, sizeof t->entry[i].key) == 0) return &t->entry[i];
@@ -48,12 +48,12 @@ static proa_tune_entry *find(const proa_tune *t, const int64_t key[PROA_TUNE_KEY
 
 const proa_tune_entry *proa_tune_find(const proa_tune *t, const int64_t key[PROA_TUNE_KEYS])
 {
-    return find(t, key);
+    return find_entry(t, key);
 }
 
 void proa_tune_put(proa_tune *t, const proa_tune_entry *entry)
 {
-    proa_tune_entry *known = find(t, entry->key);
+    proa_tune_entry *known = find_entry(t, entry->key);
     if (known) {
         *known = *entry;
         return;
@@ -163,7 +163,7 @@ static proa_status read_entries(reader *r, proa_tune *out)
         proa_tune_entry e;
         const char *wrong = read_entry(next_line(r), &e);
         if (!wrong && out->count == PROA_TUNE_ENTRIES_MAX) wrong = "there are too many";
-        if (!wrong && find(out, e.key)) wrong = "this product was there before";
+        if (!wrong && find_entry(out, e.key)) wrong = "this product was there before";
         if (wrong) return PROA_FAIL(r->err, CORRUPT, "line %lld: %s", (long long)r->line, wrong);
         proa_tune_put(out, &e);
     }
@@ -180,7 +180,7 @@ proa_status proa_tune_parse(proa_tune *t, proa_str text, proa_err *err)
         return PROA_FAIL(err, INVALID, "line 2: it was timed on something else than '%s'", t->identity);
     proa_status status = read_entries(&r, &fresh);
     for (int64_t i = 0; i < fresh.count && status == PROA_OK; i++)
-        if (!find(t, fresh.entry[i].key)) proa_tune_put(t, &fresh.entry[i]);
+        if (!find_entry(t, fresh.entry[i].key)) proa_tune_put(t, &fresh.entry[i]);
     proa_tune_release(&fresh);
     return status;
 }

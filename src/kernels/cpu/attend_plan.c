@@ -437,7 +437,7 @@ static void run_split(proa_ctx *c, attend_call *call, int slots)
 
 /* ---- how finely to cut ---- */
 
-static void measure(attend_call *call)
+static void measure_call(attend_call *call)
 {
     const proa_span *last = call->spans->span + call->spans->count;
     call->total = call->largest = call->piece = 0;
@@ -455,9 +455,9 @@ static void measure(attend_call *call)
 /* Chooses the size of blocks and who works; true: chunks of blocks are spread, not blocks. If one block is more than a
  * thread's fair share, its context is cut where it has chunks enough; else the block is, though its parts then read
  * the same pages. */
-static bool cut(attend_call *call, int threads, int64_t slots)
+static bool cut_spans(attend_call *call, int threads, int64_t slots)
 {
-    measure(call);
+    measure_call(call);
     threads = (int)proa_max64(1, proa_min64(threads, call->total / COST_SHARE));
     call->parts = threads;
     while (call->parts > 1 && call->largest > call->total / threads) {
@@ -465,7 +465,7 @@ static bool cut(attend_call *call, int threads, int64_t slots)
         if (chunks && (call->queries == 1 || call->piece * 2 <= call->total / threads)) return true;
         if (call->queries == 1) return false;
         call->queries /= 2;
-        measure(call);
+        measure_call(call);
     }
     return false;
 }
@@ -482,6 +482,6 @@ void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, c
     PROA_DASSERT(!a->relative || (kv->row && kv->dtype == PROA_DTYPE_F32));
     if (a->rel_bias) fill_buckets(&call);
     int64_t slots = proa_min64(c->scratch_bytes / (int64_t)sizeof(proa_attend_state), JOBS_MAX);
-    if (cut(&call, proa_pool_threads(c->pool), slots)) run_split(c, &call, (int)slots);
+    if (cut_spans(&call, proa_pool_threads(c->pool), slots)) run_split(c, &call, (int)slots);
     else proa_pool_run(c->pool, call.parts, 1, run_part, &call);
 }

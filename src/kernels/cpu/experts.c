@@ -105,19 +105,20 @@ static void limit_rows(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static int64_t grain(int64_t width)
+static int64_t rows_grain(int64_t width)
 {
     return proa_ceil_div(ROWS_SHARE, proa_max64(1, width));
 }
 
 /* The activation, in place in the first columns. */
-static void activate(experts_job *job, proa_view v)
+static void activate_rows(experts_job *job, proa_view v)
 {
     const proa_experts *e = job->e;
     proa_ctx *c = job->c;
     int64_t F = e->down->K;
     if (!e->gated) return; /* the product has done it */
-    if (e->limit > 0 || e->offset != 0) proa_pool_run(c->pool, job->pairs, grain(2 * F), limit_rows, job);
+    if (e->limit > 0 || e->offset != 0)
+        proa_pool_run(c->pool, job->pairs, rows_grain(2 * F), limit_rows, job);
     c->ops->act_mul(c, proa_view_cols(v, 0, F), proa_view_cols(v, 0, F), proa_view_cols(v, F, 2 * F), e->act);
 }
 
@@ -149,13 +150,13 @@ static void run_piece(experts_job *job)
     proa_view v = proa_view_2d(job->inner, PROA_DTYPE_F32, job->pairs, e->up->N);
     sort_pairs(job);
     find_groups(job);
-    proa_pool_run(c->pool, job->pairs, grain(e->up->K), gather_rows, job);
+    proa_pool_run(c->pool, job->pairs, rows_grain(e->up->K), gather_rows, job);
     proa_linear_run_grouped(c, v, in, e->up, &of_up, job->groups, job->groups_count, job->words, job->sums,
                             job->up_isa);
-    activate(job, v);
+    activate_rows(job, v);
     proa_linear_run_grouped(c, out, proa_view_cols(v, 0, e->down->K), e->down, &of_down, job->groups,
                             job->groups_count, job->words, job->sums, job->down_isa);
-    proa_pool_run(c->pool, job->rows, grain(job->k * e->down->N), add_outputs, job);
+    proa_pool_run(c->pool, job->rows, rows_grain(job->k * e->down->N), add_outputs, job);
 }
 
 void proa_experts_run(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,

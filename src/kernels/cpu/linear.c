@@ -130,7 +130,7 @@ static void do_thin(const linear_job *job, char *sums, int64_t t, int64_t rows, 
 
 /* Where the i-th of n parts of the rows begins. Rows are cut evenly: 13 rows are 7 and 6, not 12 and 1; but where
  * tiles are always whole, 40 are 32 and 8. */
-static int64_t cut(const linear_job *job, int64_t rows, int64_t i, int64_t n)
+static int64_t cut_columns(const linear_job *job, int64_t rows, int64_t i, int64_t n)
 {
     int64_t at = rows * i / n, whole = proa_max64(1, job->isa->rows_whole);
     return proa_min64(rows, proa_round_up(at, whole));
@@ -147,14 +147,14 @@ static void do_range(const linear_job *job, char *sums, int64_t t, int64_t t_end
         int64_t chunk = proa_min64(CHUNK_ROWS, t_end - t), tiles = proa_ceil_div(chunk, job->isa->rows_max);
         for (int64_t panel = begin; panel < end; panel++)
             for (int64_t i = 0; i < tiles; i++) {
-                int64_t first = cut(job, chunk, i, tiles), last = cut(job, chunk, i + 1, tiles);
+                int64_t first = cut_columns(job, chunk, i, tiles), last = cut_columns(job, chunk, i + 1, tiles);
                 do_tile(job, sums, t + first, last - first, panel, 1);
             }
     }
 }
 
 /* Items are (part of the rows, panel), panels running fastest. */
-static void product(void *arg, int64_t begin, int64_t end, int worker)
+static void run_panels(void *arg, int64_t begin, int64_t end, int worker)
 {
     const linear_job *job = arg;
     char *sums = job->sums + worker * PROA_LINEAR_WORKER_BYTES;
@@ -163,7 +163,8 @@ static void product(void *arg, int64_t begin, int64_t end, int worker)
     while (begin < end) {
         int64_t part = begin / job->panels, first = begin % job->panels;
         int64_t last = proa_min64(job->panels, first + end - begin);
-        do_range(job, sums, cut(job, rows, part, job->parts), cut(job, rows, part + 1, job->parts), first, last);
+        do_range(job, sums, cut_columns(job, rows, part, job->parts),
+                 cut_columns(job, rows, part + 1, job->parts), first, last);
         begin += last - first;
     }
     if (job->isa->leave) job->isa->leave();
@@ -188,7 +189,7 @@ static void run_product(proa_ctx *c, linear_job *job)
     int64_t grain = proa_ceil_div(WORTH_A_WORKER, work);
     int64_t wide = rows <= job->isa->rows_skinny ? panels_at_once(job, rows) : 1;
     if (job->panels >= 4 * wide * threads) grain = proa_round_up(grain, wide);
-    proa_pool_run(c->pool, job->panels * job->parts, grain, product, job);
+    proa_pool_run(c->pool, job->panels * job->parts, grain, run_panels, job);
 }
 
 /* At most PROA_LINEAR_ROWS rows. */

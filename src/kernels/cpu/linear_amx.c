@@ -24,7 +24,7 @@ typedef struct tile_config {
     uint8_t rows[16];
 } tile_config;
 
-static void enter(void)
+static void enter_tiles(void)
 {
     static const tile_config config = {
         .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
@@ -32,7 +32,7 @@ static void enter(void)
 }
 
 /* Else every switch of threads saves 8 KB from here on. */
-static void leave(void)
+static void leave_tiles(void)
 {
     _tile_release();
 }
@@ -120,13 +120,13 @@ static const proa_linear_isa *isa_of(const proa_weight *w)
     return w->format == PROA_WFMT_I8 || w->format == PROA_WFMT_BF16DOT ? &amx : &vnni;
 }
 
-static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+static void linear_amx(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     proa_linear_run(c, y, x, w, e, isa_of(w));
 }
 
-static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
-                    const proa_experts *e)
+static void experts_amx(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                        const proa_experts *e)
 {
     proa_experts_run(c, y, x, weights, ids, e, isa_of(e->up), isa_of(e->down));
 }
@@ -141,8 +141,8 @@ void proa_overlay_linear_amx(proa_ops *ops)
     amx.rows_max = 2 * TILE_ROWS;
     amx.rows_whole = TILE_ROWS;
     amx.speed = 32;
-    amx.enter = enter;
-    amx.leave = leave;
-    ops->linear = linear;
-    ops->experts = experts;
+    amx.enter = enter_tiles;
+    amx.leave = leave_tiles;
+    ops->linear = linear_amx;
+    ops->experts = experts_amx;
 }

@@ -19,13 +19,13 @@ DEFINE_TILE(tile_bf16dot, PROA_WFMT_BF16DOT)
 
 static proa_linear_isa bf16; /* written once, by the overlay */
 
-static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+static void linear_bf16(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     proa_linear_run(c, y, x, w, e, &bf16);
 }
 
-static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
-                    const proa_experts *e)
+static void experts_bf16(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                         const proa_experts *e)
 {
     proa_experts_run(c, y, x, weights, ids, e, &bf16, &bf16);
 }
@@ -34,6 +34,6 @@ void proa_overlay_linear_bf16(proa_ops *ops)
 {
     proa_linear_vnni_isa(&bf16);
     bf16.tile[PROA_WFMT_BF16DOT] = tile_bf16dot;
-    ops->linear = linear;
-    ops->experts = experts;
+    ops->linear = linear_bf16;
+    ops->experts = experts_bf16;
 }

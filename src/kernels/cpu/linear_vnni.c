@@ -41,13 +41,13 @@ void proa_linear_vnni_isa(proa_linear_isa *isa)
 
 static proa_linear_isa vnni; /* written once, by the overlay */
 
-static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+static void linear_vnni(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     proa_linear_run(c, y, x, w, e, &vnni);
 }
 
-static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
-                    const proa_experts *e)
+static void experts_vnni(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                         const proa_experts *e)
 {
     proa_experts_run(c, y, x, weights, ids, e, &vnni, &vnni);
 }
@@ -55,6 +55,6 @@ static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, co
 void proa_overlay_linear_vnni(proa_ops *ops)
 {
     proa_linear_vnni_isa(&vnni);
-    ops->linear = linear;
-    ops->experts = experts;
+    ops->linear = linear_vnni;
+    ops->experts = experts_vnni;
 }

@@ -10,18 +10,18 @@
 
 void proa_overlay_vec_avx2(proa_ops *ops)
 {
-    ops->embed = embed;
-    ops->gather = gather;
+    ops->embed = embed_op;
+    ops->gather = gather_op;
     ops->soft_cap = soft_cap;
-    ops->clip = clip;
-    ops->scale = scale;
-    ops->add = add;
+    ops->clip = clip_op;
+    ops->scale = scale_op;
+    ops->add = add_op;
     ops->rms_norm = rms_norm;
     ops->layer_norm = layer_norm;
     ops->act = act_in_place;
     ops->act_mul = act_mul;
     ops->rope_table = rope_table;
-    ops->rope = rope;
+    ops->rope = rope_op;
     ops->kv_append = kv_append;
     ops->attend = proa_attend_avx2;
     ops->log_sum_exp = log_sum_exp;

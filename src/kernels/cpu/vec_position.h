@@ -82,7 +82,7 @@ static void rope_rows(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
+static void rope_op(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
 {
     rope_job job = {.x = x, .table = table, .interleaved = interleaved};
     int64_t cols = x.shape[1] * table.shape[1];

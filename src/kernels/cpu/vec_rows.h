@@ -73,7 +73,7 @@ static void embed_rows(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
+static void embed_op(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
 {
     vec_job job = {.y = y, .a = table, .ids = ids, .factor = scale, .accumulate = accumulate};
     run_rows(c, row_count(y), row_length(y), embed_rows, &job);
@@ -87,7 +87,7 @@ static void gather_rows(void *arg, int64_t begin, int64_t end, int worker)
         memcpy(row_at(job->y, i), row_at(job->a, job->ids[i]), (size_t)row_length(job->y) * sizeof(float));
 }
 
-static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
+static void gather_op(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
 {
     vec_job job = {.y = y, .a = x, .ids = rows};
     run_rows(c, row_count(y), row_length(y), gather_rows, &job);
@@ -107,7 +107,7 @@ static void add_rows(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
+static void add_op(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
     vec_job job = {.y = y, .a = a, .b = b};
     run_rows(c, row_count(y), row_length(y), add_rows, &job);
@@ -257,7 +257,7 @@ static void clip_rows(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void clip(proa_ctx *c, proa_view x, float limit)
+static void clip_op(proa_ctx *c, proa_view x, float limit)
 {
     vec_job job = {.y = x, .factor = limit};
     run_rows(c, row_count(x), row_length(x), clip_rows, &job);
@@ -279,7 +279,7 @@ static void scale_rows(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void scale(proa_ctx *c, proa_view y, proa_view x, float factor)
+static void scale_op(proa_ctx *c, proa_view y, proa_view x, float factor)
 {
     vec_job job = {.y = y, .a = x, .factor = factor};
     run_rows(c, row_count(y), row_length(y), scale_rows, &job);
