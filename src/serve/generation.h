@@ -18,8 +18,9 @@
 #include "proa/proa.h"
 
 typedef enum proa_generation_task {
-    PROA_GENERATION_TEXT,     /* new tokens */
-    PROA_GENERATION_SCORE,    /* none: the log-probabilities of the prompt */
+    PROA_GENERATION_TEXT,  /* new tokens */
+    PROA_GENERATION_SCORE, /* none: the log-probabilities of the prompt */
+    /* Those below but EMBED are answered by tensors only: a protocol cannot send them typed. */
     PROA_GENERATION_ROWS,     /* the model's outputs at each position of the prompt */
     PROA_GENERATION_EMBED,    /* one vector */
     PROA_GENERATION_CLASSIFY, /* a score for each of the model's labels */

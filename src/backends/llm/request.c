@@ -505,8 +505,12 @@ static void submit_all(proa_llm_request *req)
 /* Generations come typed from the protocol, or the contract reads them from tensors; from here on they are the same. */
 static proa_status read_generations(proa_llm_request *req, proa_err *err)
 {
-    if (!req->infer->generation) return req->contract->read(req, err);
-    req->generations = req->infer->generation;
+    proa_generation *g = req->infer->generation;
+    if (!g) return req->contract->read(req, err);
+    if (g->task > PROA_GENERATION_SCORE && g->task != PROA_GENERATION_EMBED)
+        return PROA_FAIL(err, UNSUPPORTED, "task %s has no typed answer: send tensors",
+                         proa_llm_task_names[g->task]);
+    req->generations = g;
     req->count = 1;
     return PROA_OK;
 }

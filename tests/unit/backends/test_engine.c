@@ -785,6 +785,41 @@ static void typed_streams_and_scores(void **state)
     forget(r);
 }
 
+/* Members that tensors could say before typed generations could: the same answers. */
+static void typed_members_equal_tensors(void **state)
+{
+    PROA_UNUSED(state);
+    static const int32_t start[] = {0, 5, 9};
+    rig g;
+    rig_open(&g, &proa_backend_engine, OWN, MODELS "m30k-t5");
+    proa_infer *a = ask_for(PROMPT, 12), *b = ask_typed(PROMPT, NULL);
+    put_i32(a, "decoder_input_ids", start, 3);
+    b->generation->decoder_ids = start;
+    b->generation->decoder_ids_count = 3;
+    const proa_reply *x = only(run(&g, a)), *y = only(run(&g, b));
+    const proa_generated_sequence *s = &y->generated->sequences[0];
+    assert_text(x, "text_output", 0, proa_arena_strdup(&b->arena, s->text));
+    assert_int_equal(y->generated->prompt_tokens, ints(x, "prompt_tokens")[0]);
+    forget(a);
+    forget(b);
+    a = ask();
+    put_text(a, "text_input", PROMPT);
+    put_text(a, "task", "embed");
+    param_text(a, "pooling", "cls");
+    b = ask_typed(PROMPT, NULL);
+    b->generation->task = PROA_GENERATION_EMBED;
+    b->generation->pooling = PROA_POOLING_CLS;
+    x = only(run(&g, a)), y = only(run(&g, b));
+    assert_memory_equal(y->generated->embedding, floats(x, "embedding"),
+                        (size_t)y->generated->embedding_count * sizeof(float));
+    forget(a);
+    forget(b);
+    b = ask_typed(PROMPT, NULL);
+    b->generation->task = PROA_GENERATION_CLASSIFY;
+    assert_refused(&g, b, PROA_UNSUPPORTED, "task classify has no typed answer");
+    rig_close(&g);
+}
+
 /* As a tree, and as text: the same prompt. A configuration with tensors of its own takes none of it. */
 static void typed_chats(void **state)
 {
@@ -840,6 +875,7 @@ int main(void)
         cmocka_unit_test(typed_equals_tensors),
         cmocka_unit_test(typed_streams_and_scores),
         cmocka_unit_test(typed_chats),
+        cmocka_unit_test(typed_members_equal_tensors),
     };
     return cmocka_run_group_tests(tests, open_classics, close_classics);
 }
