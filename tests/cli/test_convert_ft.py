@@ -2,10 +2,12 @@
 """`proa convert --to ft`: golden models as folders of FasterTransformer, for one rank and several, read again."""
 import configparser
 import json
+import subprocess
+import time
 
 import numpy as np
 import pytest
-from harness import GOLDEN, T5, fails, ok, ok_json
+from harness import GOLDEN, PROA, T5, fails, ok, ok_json
 
 ARCH, CHECKPOINT = GOLDEN / "arch", GOLDEN / "checkpoint"
 MODELS = ["gpt2", "gguf_gpt2", "opt", "gptj", "codegen", "t5", "t5_v1_1", "mt5", "gguf_t5"]
@@ -73,6 +75,21 @@ def test_a_trained_translation_model(tmp_path):
     want = ok_json("run", T5, text, "--dtype", "f32")
     have = ok_json("run", tmp_path / "x", text, "--dtype", "f32")
     assert have["ids"] == want["ids"] and have["text"] == want["text"]
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.05, 0.1])
+def test_a_killed_conversion_is_continued(seconds, tmp_path):
+    convert(T5, tmp_path / "want", 5)
+    args = [PROA, "convert", T5, tmp_path / "x", "--to", "ft", "--ranks", 5, "--threads", 1]
+    run = subprocess.Popen(list(map(str, args)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(seconds)
+    run.kill()
+    run.wait()
+    if not (tmp_path / "x" / "config.ini").exists() or (tmp_path / "x" / ".proa-convert").exists():
+        ok("convert", T5, tmp_path / "x", "--to", "ft", "--ranks", "5", "--threads", "1")
+    names = {p.name for p in (tmp_path / "want").iterdir()}
+    assert names == {p.name for p in (tmp_path / "x").iterdir()}
+    for name in names: assert (tmp_path / "x" / name).read_bytes() == (tmp_path / "want" / name).read_bytes(), name
 
 
 def test_what_cannot_be_written(tmp_path):

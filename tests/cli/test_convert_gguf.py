@@ -5,10 +5,12 @@ The public reader of GGUF (`gguf` of PyPI) checks the files too where it is inst
 import json
 import random
 import shutil
+import subprocess
+import time
 
 import numpy as np
 import pytest
-from harness import GOLDEN, LM, T5, fails, ok, ok_json, proa
+from harness import GOLDEN, LM, PROA, T5, fails, ok, ok_json, proa
 
 ARCH = GOLDEN / "arch"
 # What the format has no way to say, and what the error names.
@@ -21,6 +23,7 @@ REFUSED = {
 # A window is not written for a Llama; contexts of the golden are longer than it.
 WINDOW_LOST = {"mistral"}
 WRITTEN = [
+    "arcee", "chatglm2", "chatglm3", "glm", "glm4", "nemotron",
     "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "falcon40b", "falcon7b", "gemma",
     "gemma2_b", "gemma3", "gemma3_multimodal", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
     "gguf_llama", "gguf_llama3", "gguf_mixtral", "gguf_t5", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss", "granite",
@@ -56,6 +59,17 @@ def test_logits_are_the_same_bits(name, tmp_path):
         assert np.abs(have - want).max() < 1e-6 * np.abs(want).max()
     else:
         assert (have == want).all(), np.abs(have - want).max()
+
+
+def test_every_fourth_layer_of_command_r7b_is_global(tmp_path):
+    """llama.cpp knows no other pattern; the golden's is another."""
+    shutil.copytree(ARCH / "cohere2", tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    assert "layer 2 has no rotary" in fails("convert", tmp_path / "m", tmp_path / "x.gguf")
+    config["layer_types"] = ["sliding_attention"] * 3 + ["full_attention"]
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    out = convert(tmp_path / "m", tmp_path / "x.gguf")
+    assert (logits(out, range(20)) == logits(tmp_path / "m", range(20))).all()
 
 
 @pytest.mark.parametrize("name", ["bert", "xlm_roberta"])
@@ -149,6 +163,20 @@ def test_chat_template_is_kept(tmp_path):
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     r = gguf.GGUFReader(convert(folder, tmp_path / "x.gguf"))
     assert r.fields["tokenizer.chat_template"].contents() == config["chat_template"]
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.05, 0.1])
+def test_a_killed_conversion_is_continued(seconds, tmp_path):
+    want = convert(LM, tmp_path / "want.gguf", "--type", "f32").read_bytes()
+    out = tmp_path / "x.gguf"
+    args = [PROA, "convert", LM, out, "--type", "f32", "--threads", "1"]
+    run = subprocess.Popen(list(map(str, args)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(seconds)
+    run.kill()
+    run.wait()
+    if out.exists(): assert out.read_bytes() == want
+    else: assert convert(LM, out, "--type", "f32").read_bytes() == want
+    assert not list(tmp_path.glob("x.gguf.*"))
 
 
 def test_existing_files_are_kept(tmp_path):

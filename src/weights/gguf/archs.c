@@ -47,6 +47,13 @@ static const proa_gguf_key stablelm_keys[] = {
     END};
 static const proa_gguf_key cohere_keys[] = {
     LAYER_NORM_KEYS("layer_norm_eps"), NUMBER("logit_scale", "logit_scale"), END};
+static const proa_gguf_key cohere2_keys[] = {
+    LAYER_NORM_KEYS("layer_norm_eps"),
+    NUMBER ("logit_scale",              "logit_scale"),
+    INTEGER("attention.sliding_window", "sliding_window"),
+    END};
+static const proa_gguf_key nemotron_keys[] = {
+    LAYER_NORM_KEYS("norm_eps"), INTEGER("attention.key_length", "head_dim"), END};
 static const proa_gguf_key bert_keys[] = {
     LAYER_NORM_KEYS("layer_norm_eps"), END};
 static const proa_gguf_key t5_keys[] = {
@@ -168,6 +175,27 @@ static proa_status finish_phi3(const proa_gguf *g, const proa_gguf_arch *arch, p
     int64_t window = 0;
     PROA_TRY(proa_gguf_arch_int(&window, g, arch, "attention.sliding_window", err));
     if (window) proa_gguf_put_int(json, "sliding_window", window);
+    return finish_partial(g, arch, json, err);
+}
+
+/* Biases of q, k and v alone. */
+static proa_status finish_seed_oss(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    PROA_TRY(refuse_other_rotation(g, arch, err));
+    proa_gguf_put_bool(json, "attention_bias", has_tensor(g, "blk.0.attn_q.bias"));
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
+static proa_status finish_nemotron(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    put_biases(json, g);
+    return finish_partial(g, arch, json, err);
+}
+
+static proa_status finish_glm(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    bool bias = has_tensor(g, "blk.0.attn_q.bias") || has_tensor(g, "blk.0.attn_qkv.bias");
+    proa_gguf_put_bool(json, "attention_bias", bias);
     return finish_partial(g, arch, json, err);
 }
 
@@ -315,6 +343,12 @@ const proa_gguf_arch proa_gguf_archs[] = {
      FIXED("\"no_rope_layer_interval\": 4")},
     {ROW("olmo2",      "Olmo2ForCausalLM",      llama,      olmo2,      finish_llama)},
     {ROW("command-r",  "CohereForCausalLM",     cohere,     qwen,       finish_llama)},
+    {ROW("cohere2",    "Cohere2ForCausalLM",    cohere2,    qwen,       finish_llama)},
+    {ROW("nemotron",   "NemotronForCausalLM",   nemotron,   nemotron,   finish_nemotron)},
+    {ROW("arcee",      "ArceeForCausalLM",      llama,      arcee,      finish_llama)},
+    {ROW("seed_oss",   "SeedOssForCausalLM",    llama,      seed_oss,   finish_seed_oss)},
+    {ROW("chatglm",    "GlmForCausalLM",        llama,      glm,        finish_glm)},
+    {ROW("glm4",       "Glm4ForCausalLM",       llama,      glm4,       finish_glm)},
     {ROW("gemma",      "GemmaForCausalLM",      llama,      qwen,       finish_llama)},
     {ROW("gemma2",     "Gemma2ForCausalLM",     gemma2,     gemma2,     finish_gemma2)},
     {ROW("gemma3",     "Gemma3ForCausalLM",     gemma2,     gemma2,     finish_gemma2),

@@ -24,6 +24,7 @@
 #define NORMS              T("attn_norm", "input_layernorm"), T("ffn_norm", "post_attention_layernorm")
 #define V_AND_O            T("attn_v", "self_attn.v_proj"), T("attn_output", "self_attn.o_proj")
 #define GATED_FFN          T("ffn_gate", "mlp.gate_proj"), T("ffn_up", "mlp.up_proj"), T("ffn_down", "mlp.down_proj")
+#define UNGATED_FFN        T("ffn_up", "mlp.up_proj"), T("ffn_down", "mlp.down_proj")
 #define LLAMA              EMBEDDING_AND_NORM, ROPE_FACTORS, V_AND_O, GATED_FFN
 #define MIXTRAL_EXPERTS \
     T("ffn_gate_inp", "block_sparse_moe.gate"), \
@@ -34,6 +35,25 @@
 const proa_gguf_name proa_gguf_llama_names[] = {
     LLAMA, NORMS, ROTATED_Q_AND_K, {"blk.%d.attn_rot_embd", NULL, PROA_GGUF_DROPPED}, END};
 const proa_gguf_name proa_gguf_qwen_names[] = {LLAMA, NORMS, PLAIN_Q_AND_K, NORMED_Q_AND_K, END};
+const proa_gguf_name proa_gguf_arcee_names[] = {
+    EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, ROTATED_Q_AND_K, V_AND_O, UNGATED_FFN, END};
+const proa_gguf_name proa_gguf_nemotron_names[] = {
+    EMBEDDING_AND_NORM, NORMS, PLAIN_Q_AND_K, V_AND_O, UNGATED_FFN, END};
+const proa_gguf_name proa_gguf_seed_oss_names[] = {
+    LLAMA, PLAIN_Q_AND_K,
+    T("attn_norm",           "input_layernorm"),
+    T("post_attention_norm", "post_attention_layernorm"),
+    END};
+#define GLM \
+    EMBEDDING_AND_NORM, NORMS, PLAIN_Q_AND_K, V_AND_O, \
+    T("ffn_up",   "mlp.gate_up_proj"), \
+    T("ffn_down", "mlp.down_proj")
+const proa_gguf_name proa_gguf_glm_names[] = {GLM, END};
+const proa_gguf_name proa_gguf_glm4_names[] = {
+    GLM,
+    T("post_attention_norm", "post_self_attn_layernorm"),
+    T("post_ffw_norm",       "post_mlp_layernorm"),
+    END};
 const proa_gguf_name proa_gguf_mixtral_names[] = {LLAMA, NORMS, ROTATED_Q_AND_K, MIXTRAL_EXPERTS, END};
 const proa_gguf_name proa_gguf_phimoe_names[] = {LLAMA, NORMS, PLAIN_Q_AND_K, MIXTRAL_EXPERTS, END};
 const proa_gguf_name proa_gguf_qwen_moe_names[] = {
