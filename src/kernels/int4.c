@@ -5,7 +5,6 @@
 #include "base/checked.h"
 #include "kernels/groups.h"
 #include "kernels/quant.h"
-#include "tensor/scaled.h"
 #include <string.h>
 
 static int64_t group_inputs(proa_wfmt format)

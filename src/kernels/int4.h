@@ -24,6 +24,7 @@
 
 #include "base/thread.h"
 #include "kernels/weight.h"
+#include "tensor/scaled.h"
 
 #define PROA_I4_STEP 128 /* inputs */
 #define PROA_I4_TILE 8   /* rows whose factors are side by side */

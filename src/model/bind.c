@@ -3,6 +3,7 @@
 #include "model/bind.h"
 
 #include "base/checked.h"
+#include "kernels/int4.h"
 #include <string.h>
 
 typedef struct binder {
@@ -300,6 +301,22 @@ static void add_tensor(const binder *b, proa_param *param, const wanted *w, cons
 
 /* ---- rows of the name map ---- */
 
+static bool has_placeholders(const char *name, int count)
+{
+    for (; count > 0 && (name = strstr(name, "%d")); count--) name += 2;
+    return count == 0;
+}
+
+/* Without a checkpoint: a matrix of a layer in codes of four bits with zero points. */
+static void make_codes(const binder *b, const wanted *w, proa_tensor_source *source)
+{
+    proa_scaled_codes *codes = PROA_ARENA_NEW(b->arena, proa_scaled_codes, 1);
+    *codes = (proa_scaled_codes){.kind = PROA_CODE_U4, .row_group = 1, .col_group = b->c->code_group};
+    codes->has_zeros = true;
+    if (w->row->role != PROA_ROLE_MATRIX || !has_placeholders(w->row->name, 1)) return;
+    source->encoding = PROA_ENCODING_SCALED, source->scaled = codes;
+}
+
 /* A tensor of this shape without data: computed, or where there is no checkpoint (synthetic.h). */
 static const proa_weights_tensor *make_tensor(const binder *b, const wanted *w, proa_encoding encoding)
 {
@@ -307,6 +324,7 @@ static const proa_weights_tensor *make_tensor(const binder *b, const wanted *w, 
     t->name = proa_arena_strdup(b->arena, proa_str_c(w->name));
     t->source = proa_tensor_source_of(proa_view_of(NULL, PROA_DTYPE_F16, w->rank, w->shape));
     t->source.encoding = encoding;
+    if (!b->weights && b->c->code_group) make_codes(b, w, &t->source);
     return t;
 }
 
@@ -318,12 +336,6 @@ static const proa_weights_tensor *find_or_make(const binder *b, const wanted *w)
     if (w->row->load == PROA_LOAD_SINUSOID_HALVES) return make_tensor(b, w, PROA_ENCODING_SINUSOID_HALVES);
     if (w->row->load == PROA_LOAD_SINUSOID_PAIRS) return make_tensor(b, w, PROA_ENCODING_SINUSOID_PAIRS);
     return b->weights || w->row->flags & PROA_IF(PRESENT) ? NULL : make_tensor(b, w, PROA_ENCODING_PLAIN);
-}
-
-static bool has_placeholders(const char *name, int count)
-{
-    for (; count > 0 && (name = strstr(name, "%d")); count--) name += 2;
-    return count == 0;
 }
 
 bool proa_name_has_all_experts(const proa_name *row)

@@ -61,7 +61,10 @@ static proa_status synthetic_config(proa_model *m, const char *path, proa_err *e
     proa_json *config = NULL;
     PROA_TRY(proa_synthetic_config(&text, path, err));
     PROA_TRY(proa_json_parse(&config, proa_str_c(text), path, err));
+    const proa_json *quant = proa_json_get(config, "quantization_config");
     proa_status status = proa_arch_configure(&m->arch, &m->config, config, NULL, &m->arena, err);
+    if (status == PROA_OK && quant)
+        status = proa_json_get_int(&m->config.code_group, quant, "group_size", 32, 1024, err);
     proa_json_free(config);
     return status;
 }

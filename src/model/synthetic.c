@@ -9,6 +9,16 @@
 #define SIX_LAYERS     TWO_LAYERS "," TWO_LAYERS "," TWO_LAYERS
 #define GPT_OSS_LAYERS SIX_LAYERS "," SIX_LAYERS "," SIX_LAYERS "," SIX_LAYERS
 
+#define LLAMA3_8B                                                                                            \
+    "\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":4096,"                \
+    "\"intermediate_size\":14336,\"num_hidden_layers\":32,\"num_attention_heads\":32,"                       \
+    "\"num_key_value_heads\":8,\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,"                      \
+    "\"rope_theta\":500000.0,\"vocab_size\":128256,\"hidden_act\":\"silu\",\"bos_token_id\":128000,"         \
+    "\"eos_token_id\":128001"
+/* The matrices of the layers as GPTQ stores them: four bits with zero points, groups of so many inputs. */
+#define GPTQ(group)                                                                                          \
+    "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"sym\":false,\"group_size\":" group "}"
+
 static const struct {
     const char *name, *config;
 } models[] = {
@@ -24,12 +34,9 @@ static const struct {
                   "\"intermediate_size\":11008,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
                   "\"num_key_value_heads\":32,\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-5,"
                   "\"vocab_size\":32000,\"hidden_act\":\"silu\",\"bos_token_id\":1,\"eos_token_id\":2}"},
-    {"llama3-8b",
-     "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":4096,"
-     "\"intermediate_size\":14336,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
-     "\"num_key_value_heads\":8,\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,"
-     "\"rope_theta\":500000.0,\"vocab_size\":128256,\"hidden_act\":\"silu\",\"bos_token_id\":128000,"
-     "\"eos_token_id\":128001}"},
+    {"llama3-8b", "{" LLAMA3_8B "}"},
+    {"llama3-8b-gptq", "{" LLAMA3_8B "," GPTQ("128") "}"},
+    {"llama3-8b-gptq-32", "{" LLAMA3_8B "," GPTQ("32") "}"},
     {"llama3-70b",
      "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":8192,"
      "\"intermediate_size\":28672,\"num_hidden_layers\":80,\"num_attention_heads\":64,"
