@@ -5,11 +5,13 @@
 #include "base/checked.h"
 #include "kernels/groups.h"
 #include "kernels/quant.h"
+#include "tensor/encoding.h"
+#include <math.h>
 #include <string.h>
 
 static int64_t group_inputs(proa_wfmt format)
 {
-    return format == PROA_WFMT_I4A32 ? 32 : PROA_I4_GROUP;
+    return format == PROA_WFMT_I4A32 || format == PROA_WFMT_MXFP4W ? 32 : PROA_I4_GROUP;
 }
 
 static float clamp_f16(float v)
@@ -81,19 +83,82 @@ static void quantise(proa_wfmt format, proa_int4_group *g, const float *v, int64
     for (int64_t i = 0; i < n; i++) g->code[i] = (int8_t)proa_i4_round(v[i] - offset, scale);
 }
 
+/* ---- one group of MXFP4W ---- */
+
+enum { E8M0_BIAS = 127, E8M0_NAN = 255 };
+
+static float e8m0(uint16_t exponent)
+{
+    return exponent == E8M0_NAN ? NAN : ldexpf(1.0f, exponent - E8M0_BIAS);
+}
+
+static int8_t nearest_e2m1(float v)
+{
+    int best = 0;
+    for (int i = 1; i < 16; i++)
+        if (fabsf(v - 0.5f * (float)proa_e2m1_doubled[i]) < fabsf(v - 0.5f * (float)proa_e2m1_doubled[best]))
+            best = i;
+    return (int8_t)best;
+}
+
+static void quantise_e2m1(proa_int4_group *g, const float *v, int64_t n)
+{
+    float least, most;
+    int exponent;
+    memset(g, 0, sizeof *g);
+    g->scale = E8M0_NAN;
+    if (!find_range(v, n, &least, &most)) return;
+    frexpf(fmaxf(fabsf(least), fabsf(most)), &exponent); /* of a mantissa from 0.5 to 1: one more than log2's floor */
+    exponent += E8M0_BIAS - 3;
+    g->scale = (uint16_t)(exponent < 1 ? 1 : exponent);
+    float scale = e8m0(g->scale);
+    for (int64_t i = 0; i < n; i++) g->code[i] = nearest_e2m1(v[i] / scale);
+}
+
+/* The codes of doubled e2m1 numbers whose scale is a power of 2. */
+static bool keep_e2m1(proa_int4_group *g, const proa_tensor_source *s, int64_t row, int64_t k)
+{
+    static const int8_t places[13] = {0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 6, 7}; /* of doubled numbers */
+    proa_code_group stored;
+    int exponent;
+    if (!proa_tensor_source_codes(s, row, k, &stored) || stored.least != -12 || stored.most != 12)
+        return false;
+    if (!(stored.scale > 0.0f) || frexpf(stored.scale, &exponent) != 0.5f) return false;
+    exponent += E8M0_BIAS; /* scale = 2^(exponent - 1), half of the group's */
+    if (exponent < 1 || exponent >= E8M0_NAN) return false;
+    for (int i = 0; i < PROA_CODES; i++) {
+        int8_t doubled = stored.code[i];
+        g->code[i] = (int8_t)(doubled < 0 ? 8 + places[-doubled] : places[doubled]);
+    }
+    g->scale = (uint16_t)exponent, g->offset = 0;
+    return true;
+}
+
+float proa_int4_value(proa_wfmt format, const proa_int4_group *g, int64_t i)
+{
+    if (format == PROA_WFMT_MXFP4W) return e8m0(g->scale) * 0.5f * (float)proa_e2m1_doubled[g->code[i]];
+    return proa_f16_to_f32(g->scale) * (float)g->code[i] + proa_f16_to_f32(g->offset);
+}
+
 void proa_int4_read(proa_wfmt format, proa_int4_group *g, const proa_tensor_source *source, int64_t row,
                     int64_t k, int64_t n)
 {
     float numbers[PROA_I4_GROUP];
-    if (n == group_inputs(format) && keep_codes(format, g, source, row, k)) return;
+    bool e2m1 = format == PROA_WFMT_MXFP4W;
+    if (n == group_inputs(format) &&
+        (e2m1 ? keep_e2m1(g, source, row, k) : keep_codes(format, g, source, row, k)))
+        return;
     proa_tensor_source_read(source, row, k, n, numbers);
-    quantise(format, g, numbers, n);
+    if (e2m1) quantise_e2m1(g, numbers, n);
+    else quantise(format, g, numbers, n);
 }
 
 /* ---- which format holds a source ---- */
 
 static bool scaled_format(proa_wfmt *format, const proa_scaled_codes *s)
 {
+    if (s->kind == PROA_CODE_FP4)
+        return *format = PROA_WFMT_MXFP4W, s->col_group == PROA_CODES && s->scale.dtype == PROA_DTYPE_U8;
     if (s->kind != PROA_CODE_U4 || s->group_of || s->col_group % PROA_CODES) return false;
     bool whole = s->col_group % PROA_I4_GROUP == 0, centred = !s->has_zeros && s->zero == 8;
     *format = !whole ? PROA_WFMT_I4A32 : centred ? PROA_WFMT_I4 : PROA_WFMT_I4A;
@@ -108,6 +173,7 @@ bool proa_int4_format(proa_wfmt *format, const proa_tensor_source *source)
     case PROA_ENCODING_Q4_0:
     case PROA_ENCODING_Q4_1:
     case PROA_ENCODING_Q4_K: return true;
+    case PROA_ENCODING_MXFP4: return *format = PROA_WFMT_MXFP4W, true;
     case PROA_ENCODING_SCALED: return scaled_format(format, source->scaled);
     default: return false;
     }
@@ -137,15 +203,17 @@ static void write_group(const pack_job *job, const proa_int4_group *g, int64_t n
 {
     const proa_int4_layout *at = &job->at;
     uint32_t *words = (uint32_t *)(void *)(job->to + n * at->row_bytes);
+    int plus = at->factor_bytes == 1 ? 0 : 8;
     for (int64_t i = 0; i < at->group; i += 8) {
         uint32_t word = 0;
-        for (int64_t j = 0; j < 8; j++) word |= (uint32_t)(g->code[i + j] + 8) << 4 * proa_int4_nibble(j);
+        for (int64_t j = 0; j < 8; j++) word |= (uint32_t)(g->code[i + j] + plus) << 4 * proa_int4_nibble(j);
         words[proa_int4_word(k + i)] = word;
     }
-    uint16_t *factors = (uint16_t *)(void *)(job->to + at->scales_at);
-    int64_t index = proa_int4_scale(at, n, k);
-    if (!at->has_offset) factors[index] = g->scale;
-    else factors[2 * index] = g->scale, factors[2 * index + 1] = g->offset;
+    char *factors = job->to + at->scales_at + proa_int4_scale(at, n, k) * at->factor_bytes;
+    const uint8_t exponent = (uint8_t)g->scale;
+    if (at->factor_bytes == 1) memcpy(factors, &exponent, 1);
+    else memcpy(factors, &g->scale, 2);
+    if (at->factor_bytes == 4) memcpy(factors + 2, &g->offset, 2);
 }
 
 static void pack_rows(void *arg, int64_t begin, int64_t end, int worker)
@@ -179,9 +247,11 @@ float proa_int4_number(const void *packed, const proa_weight *w, int64_t n, int6
 {
     proa_int4_layout at = proa_int4_layout_of(w->format, w->N, w->K);
     const uint32_t *words = (const uint32_t *)(const void *)((const char *)packed + n * at.row_bytes);
-    const uint16_t *factors = (const uint16_t *)(const void *)((const char *)packed + at.scales_at);
-    int32_t code = (int32_t)(words[proa_int4_word(k)] >> 4 * proa_int4_nibble(k) & 15) - 8;
-    int64_t index = proa_int4_scale(&at, n, k);
-    if (!at.has_offset) return proa_f16_to_f32(factors[index]) * (float)code;
-    return proa_f16_to_f32(factors[2 * index]) * (float)code + proa_f16_to_f32(factors[2 * index + 1]);
+    const char *factors = (const char *)packed + at.scales_at + proa_int4_scale(&at, n, k) * at.factor_bytes;
+    int32_t code = (int32_t)(words[proa_int4_word(k)] >> 4 * proa_int4_nibble(k) & 15);
+    proa_int4_group g = {.code = {(int8_t)(at.factor_bytes == 1 ? code : code - 8)}};
+    if (at.factor_bytes == 1) g.scale = *(const uint8_t *)factors;
+    else memcpy(&g.scale, factors, 2);
+    if (at.factor_bytes == 4) memcpy(&g.offset, factors + 2, 2);
+    return proa_int4_value(w->format, &g, 0);
 }

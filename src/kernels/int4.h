@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * int4.h - weights of four bits in groups of inputs as a GPU reads them: the formats I4, I4A and I4A32 of weight.h. The
- *          layout, the codes of one group, and the packer that runs on the host.
+ * int4.h - weights of four bits in groups of inputs as a GPU reads them: the formats I4, I4A, I4A32 and MXFP4W of
+ *          weight.h. The layout, the codes of one group, and the packer that runs on the host.
  *
  * Number (n, k) is scale * code + offset, the code from -8 to 7 and both factors f16 of the group of (n, k). I4 has no
  * offset. Codes of a source that a format holds are kept: GPTQ, AWQ and compressed-tensors of four bits, and GGUF's
- * Q4_0, Q4_1 and Q4_K (whose factors are products of two numbers, rounded to f16).
+ * Q4_0, Q4_1 and Q4_K (whose factors are products of two numbers, rounded to f16). MXFP4W has e2m1 codes, which are
+ * stored without the plus 8, and the exponent of its scale in a byte, biased by 127.
  *
  * A row is stored in steps of 128 inputs, 64 bytes each. The four lanes of a tensor core's fragment take 16 bytes
  * each, and word g of a lane is of the step's inputs 32 g to 32 g + 31, so that one product of a tensor core has inputs
@@ -16,7 +17,7 @@
  *     a word     nibble i: code 2i + 8, nibble i + 4: code 2i + 1, plus 8 each
  *
  * Behind the rows are the factors, for each 8 rows those of a step side by side: [ceil(N / 8)][steps][8][groups of a
- * step] of a scale, or of a scale and an offset.
+ * step] of a scale, of a scale and an offset, or of an exponent.
  *
  * Owner:   the caller's buffers. Threads: pure functions; proa_int4_pack shares its rows among the pool. */
 #ifndef PROA_KERNELS_INT4_H
@@ -32,21 +33,21 @@
 typedef struct proa_int4_layout {
     int64_t row_bytes, steps, scales_at, bytes; /* scales_at: the factors; bytes: of all */
     int64_t group, step_groups;                 /* inputs of a group; groups of a step */
-    bool has_offset;
+    int64_t factor_bytes;                       /* of a group */
 } proa_int4_layout;
 
-/* format: one of the three. */
+/* format: one of the four. */
 PROA_HOST_DEVICE static inline proa_int4_layout proa_int4_layout_of(proa_wfmt format, int64_t N, int64_t K)
 {
     proa_int4_layout at;
-    at.group = format == PROA_WFMT_I4A32 ? 32 : PROA_I4_GROUP;
+    at.group = format == PROA_WFMT_I4A32 || format == PROA_WFMT_MXFP4W ? 32 : PROA_I4_GROUP;
     at.step_groups = PROA_I4_STEP / at.group;
-    at.has_offset = format != PROA_WFMT_I4;
+    at.factor_bytes = format == PROA_WFMT_I4 ? 2 : format == PROA_WFMT_MXFP4W ? 1 : 4;
     at.steps = (K + PROA_I4_STEP - 1) / PROA_I4_STEP;
     at.row_bytes = at.steps * (PROA_I4_STEP / 2);
     at.scales_at = (N * at.row_bytes + 255) / 256 * 256;
     int64_t rows = (N + PROA_I4_TILE - 1) / PROA_I4_TILE * PROA_I4_TILE;
-    at.bytes = at.scales_at + rows * at.steps * at.step_groups * (at.has_offset ? 4 : 2);
+    at.bytes = at.scales_at + rows * at.steps * at.step_groups * at.factor_bytes;
     return at;
 }
 
@@ -60,7 +61,7 @@ PROA_HOST_DEVICE static inline int32_t proa_int4_nibble(int64_t k)
     return (int32_t)(k % 8 / 2 + k % 2 * 4);
 }
 
-/* Index of the scale, or pair of scale and offset, of number (n, k). */
+/* Index of the factors of number (n, k). */
 PROA_HOST_DEVICE static inline int64_t proa_int4_scale(const proa_int4_layout *at, int64_t n, int64_t k)
 {
     int64_t step = (n / PROA_I4_TILE * at->steps + k / PROA_I4_STEP) * PROA_I4_TILE + n % PROA_I4_TILE;
@@ -68,9 +69,12 @@ PROA_HOST_DEVICE static inline int64_t proa_int4_scale(const proa_int4_layout *a
 }
 
 typedef struct proa_int4_group {
-    int8_t code[PROA_I4_GROUP]; /* the first `group` of the format; padding is 0 */
-    uint16_t scale, offset;     /* f16; offset: 0 in I4 */
+    int8_t code[PROA_I4_GROUP]; /* the first `group` of the format; padding is 0. MXFP4W: 0 to 15 */
+    uint16_t scale, offset;     /* f16; offset: 0 in I4. MXFP4W: the biased exponent; 0 */
 } proa_int4_group;
+
+/* What code i of a group stands for. */
+float proa_int4_value(proa_wfmt format, const proa_int4_group *group, int64_t i);
 
 /* Inputs [k, k + n) of a row of a source as a group, k a multiple of the format's group and n at most that: its own
  * codes if the format holds them, else its numbers rounded as weight.h says. */

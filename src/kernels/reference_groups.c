@@ -47,7 +47,6 @@ void proa_reference_pack_int4(const proa_weight *w, int64_t n, const proa_tensor
         proa_int4_group g;
         int64_t count = proa_min64(each, w->K - k);
         proa_int4_read(w->format, &g, source, row, k, count);
-        float scale = proa_f16_to_f32(g.scale), offset = proa_f16_to_f32(g.offset);
-        for (int64_t i = 0; i < count; i++) out[k + i] = scale * (float)g.code[i] + offset;
+        for (int64_t i = 0; i < count; i++) out[k + i] = proa_int4_value(w->format, &g, i);
     }
 }

@@ -7,21 +7,22 @@
 #include "tensor/source.h"
 
 /* enum, name, what it does with a row x[K] and a weight row w[K] */
-#define PROA_WFMT_LIST(X)                                                                                    \
-    X(F32, "f32")   /* f32 weights */                                                                        \
-    X(BF16, "bf16") /* bf16 weights widened exactly, f32 activations: equals F32 on a bf16 checkpoint */     \
-    X(F16, "f16")   /* f16 weights widened exactly, f32 activations */                                       \
-    X(BF16DOT, "bf16dot") /* bf16 weights, activations rounded to bf16, products summed in f32 */            \
-    X(I8, "int8")       /* int8 rows with one f32 scale each, activations quantised per row as they come */  \
-    X(I8W, "int8w")     /* the same weights, activations left as they are (GPU: rounded to f16) */           \
-    X(FP8, "fp8")       /* e4m3 rows with one f32 scale each; activations likewise where many rows come */   \
-    X(I4, "int4")       /* four bits, one f16 scale for each group of 128 inputs */                          \
-    X(I4A, "int4a")     /* the same with an f16 offset for each group (GPU) */                               \
-    X(I4A32, "int4a32") /* the same in groups of 32 inputs (GPU) */                                          \
-    X(Q8_0, "q8_0")     /* int8 in groups of 32 inputs with an f16 scale each; activations likewise (CPU) */ \
-    X(Q4_0, "q4_0")     /* four bits in groups of 32 with an f16 scale; activations as int8 groups (CPU) */  \
-    X(Q4_1, "q4_1")     /* the same with an f16 minimum for each group (CPU) */                              \
-    X(MXFP4, "mxfp4")   /* groups as in Q4_0, a code stands for one of the 16 numbers of e2m1 (CPU) */       \
+#define PROA_WFMT_LIST(X)                                                                                           \
+    X(F32, "f32")   /* f32 weights */                                                                               \
+    X(BF16, "bf16") /* bf16 weights widened exactly, f32 activations: equals F32 on a bf16 checkpoint */            \
+    X(F16, "f16")   /* f16 weights widened exactly, f32 activations */                                              \
+    X(BF16DOT, "bf16dot") /* bf16 weights, activations rounded to bf16, products summed in f32 */                   \
+    X(I8, "int8")       /* int8 rows with one f32 scale each, activations quantised per row as they come */         \
+    X(I8W, "int8w")     /* the same weights, activations left as they are (GPU: rounded to f16) */                  \
+    X(FP8, "fp8")       /* e4m3 rows with one f32 scale each; activations likewise where many rows come */          \
+    X(I4, "int4")       /* four bits, one f16 scale for each group of 128 inputs */                                 \
+    X(I4A, "int4a")     /* the same with an f16 offset for each group (GPU) */                                      \
+    X(I4A32, "int4a32") /* the same in groups of 32 inputs (GPU) */                                                 \
+    X(MXFP4W, "mxfp4w") /* e2m1 and a power of 2 for each group of 32 inputs; activations left as they are (GPU) */ \
+    X(Q8_0, "q8_0")     /* int8 in groups of 32 inputs with an f16 scale each; activations likewise (CPU) */        \
+    X(Q4_0, "q4_0")     /* four bits in groups of 32 with an f16 scale; activations as int8 groups (CPU) */         \
+    X(Q4_1, "q4_1")     /* the same with an f16 minimum for each group (CPU) */                                     \
+    X(MXFP4, "mxfp4")   /* groups as in Q4_0, a code stands for one of the 16 numbers of e2m1 (CPU) */              \
     X(IQ4_NL, "iq4_nl") /* likewise, the 16 numbers of llama.cpp's type of this name (CPU) */
 typedef enum proa_wfmt {
 #define PROA_WFMT_ENUM(name, text) PROA_WFMT_##name,
@@ -43,8 +44,9 @@ typedef enum proa_wfmt {
  * s = f16(-v / 8 * c) with v the number of the largest magnitude, sign and all, wq = clamp(rint(w / s), -8, 7). c is
  * the one of sixteen factors from 0.69 to 1.16 whose squared error is least (quant.h); 1 gives v the code -8. I4A and
  * I4A32 are asymmetric: wq s + o, with s = f16((max - min) / 15) and o = f16(min + 8 s) of the group, wq =
- * clamp(rint((w - o) / s), -8, 7). A source whose codes these three hold keeps them (int4.h). The plain reference keeps
- * the numbers that the codes stand for in f32. Devices round x to
+ * clamp(rint((w - o) / s), -8, 7). MXFP4W: the scale of a group is 2^(floor(log2 max_k|w|) - 2), wq the
+ * nearest e2m1, the first of two, beyond 6 the largest. A source whose codes these four hold keeps them (int4.h). The
+ * plain reference keeps the numbers that the codes stand for in f32. Devices round x to
  * f16, with FP8 and many rows to e4m3 with one scale a row, max_k|x[t,k]| / 448, so they agree within what that
  * costs.
  * Q8_0, Q4_0, Q4_1, IQ4_NL are llama.cpp's formats of these names (groups.h), kept as they are stored; MXFP4 is that
@@ -80,7 +82,7 @@ constexpr
     static inline bool
     proa_wfmt_is_int4(proa_wfmt format)
 {
-    return format >= PROA_WFMT_I4 && format <= PROA_WFMT_I4A32;
+    return format >= PROA_WFMT_I4 && format <= PROA_WFMT_MXFP4W;
 }
 /* Those whose codes are indices into a table of 16 numbers. */
 static inline bool proa_wfmt_has_table(proa_wfmt format)

@@ -42,6 +42,7 @@ static bool device_encoded_format(const proa_param *param, proa_wfmt *format)
     for (int32_t i = 0; i < param->parts; i++) {
         proa_wfmt one;
         if (param->part[i].normalised || !proa_int4_format(&one, &param->part[i].source)) return false;
+        if (i > 0 && (one == PROA_WFMT_MXFP4W) != (*format == PROA_WFMT_MXFP4W)) return false;
         if (one > *format) *format = one;
     }
     return param->parts > 0;
@@ -54,6 +55,19 @@ static proa_dtype param_dtype(const proa_param *param)
     for (int32_t i = 1; i < param->parts; i++)
         if (source_dtype(&param->part[i].source) != dtype) return PROA_DTYPE_F32;
     return dtype;
+}
+
+/* The format of the first matrix of a layer that has such codes; false: none has. Others of the model may be plain:
+ * of gpt-oss only the experts have four bits. */
+static bool first_device_format(const proa_params params[PROA_STACK_COUNT], proa_wfmt *format)
+{
+    for (int s = 0; s < PROA_STACK_COUNT; s++)
+        for (int64_t i = 0; i < params[s].layers * PROA_SLOT_COUNT; i++) {
+            const proa_param *param = &params[s].param[i];
+            if (param->parts && proa_param_is_matrix(param) && device_encoded_format(param, format))
+                return true;
+        }
+    return false;
 }
 
 /* The checkpoint's first matrix; NULL: there are no layers. */
@@ -137,10 +151,8 @@ proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA
     out->checkpoint = first ? source_dtype(&first->part[0].source) : PROA_DTYPE_F32;
     PROA_TRY(choose_dtype(out, proa_str_c(dtype ? dtype : "auto"), err));
     proa_wfmt stored;
-    if (first && !out->given) {
-        if (out->host) host_encoded_format(first, &out->main);
-        else if (device_encoded_format(first, &stored)) out->main = stored;
-    }
+    if (first && out->host && !out->given) host_encoded_format(first, &out->main);
+    if (!out->host && !out->given && first_device_format(params, &stored)) out->main = stored;
     PROA_TRY(choose_quant(out, proa_str_c(quant ? quant : "none"), err));
     return choose_kv_dtype(out, proa_str_c(kv_dtype ? kv_dtype : "auto"), err);
 }

@@ -554,7 +554,8 @@ static double device_limit_of(proa_wfmt format)
     case PROA_WFMT_I8W:
     case PROA_WFMT_I4:
     case PROA_WFMT_I4A:
-    case PROA_WFMT_I4A32: return 3e-3;
+    case PROA_WFMT_I4A32:
+    case PROA_WFMT_MXFP4W: return 3e-3;
     case PROA_WFMT_FP8: return 1e-1; /* x too has four bits where many rows come */
     default: return 2e-2;
     }

@@ -154,9 +154,59 @@ static void rounds_numbers(void **state)
     free(packed);
 }
 
+/* MXFP4 as gpt-oss stores it: the codes and exponents as they are. */
+static void keeps_mxfp4(void **state)
+{
+    PROA_UNUSED(state);
+    static uint8_t codes[N * K / 2], exponents[N * K / 32];
+    seed = 9;
+    for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)next_random();
+    for (size_t i = 0; i < sizeof exponents; i++) exponents[i] = (uint8_t)(100 + next_random() % 50);
+    proa_scaled_codes scaled = {.kind = PROA_CODE_FP4, .row_group = 1, .col_group = 32};
+    scaled.code = (proa_code_layout){.data = codes, .row = {8 * K, K}, .col = {1}, .cols = 1};
+    scaled.scale = proa_view_2d(exponents, PROA_DTYPE_U8, N, K / 32);
+    proa_tensor_source source = {.encoding = PROA_ENCODING_SCALED, .scaled = &scaled};
+    source.view = proa_view_2d(codes, PROA_DTYPE_F16, N, K);
+    proa_weight w = {.N = N, .K = K};
+    assert_true(proa_int4_format(&w.format, &source));
+    assert_int_equal(w.format, PROA_WFMT_MXFP4W);
+    proa_int4_layout at = proa_int4_layout_of(w.format, N, K);
+    uint8_t *packed = proa_malloc((size_t)at.bytes);
+    proa_pool *pool = proa_pool_new(1);
+    proa_int4_pack(pool, packed, &w, &source, 1);
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t k = 0; k < K; k++) {
+            int code = codes[(n * K + k) / 2] >> k % 2 * 4 & 15;
+            float want;
+            proa_tensor_source_read(&source, n, k, 1, &want);
+            assert_true(proa_int4_number(packed, &w, n, k) == want);
+            int have = code_by_drawing(packed, at.row_bytes, n, k) + 8;
+            assert_true(have == code || (code == 8 && have == 0)); /* -0 is 0 */
+            int64_t byte = at.scales_at + ((n / 8 * 3 + k / 128) * 8 + n % 8) * 4 + k % 128 / 32;
+            assert_int_equal(packed[byte], exponents[n * (K / 32) + k / 32]);
+        }
+    proa_pool_free(pool);
+    free(packed);
+}
+
+/* Numbers become the nearest e2m1 of their group's scale. */
+static void rounds_to_mxfp4(void **state)
+{
+    PROA_UNUSED(state);
+    static const float numbers[32] = {5.5f, -5.4f, 0.2f, 0.3f, 0.75f, 1.2f, 2.6f, -3.4f, 7.9f};
+    static const float want[9] = {6, -6, 0, 0.5f, 0.5f, 1, 3, -3, 6};
+    proa_tensor_source source = proa_tensor_source_of(
+        proa_view_2d((void *)(uintptr_t)numbers, PROA_DTYPE_F32, 1, 32));
+    proa_int4_group g;
+    proa_int4_read(PROA_WFMT_MXFP4W, &g, &source, 0, 0, 32);
+    assert_int_equal(g.scale, 127);
+    for (int i = 0; i < 9; i++) assert_true(proa_int4_value(PROA_WFMT_MXFP4W, &g, i) == want[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(chooses_formats), cmocka_unit_test(keeps_codes),
-                                       cmocka_unit_test(rounds_numbers)};
+                                       cmocka_unit_test(rounds_numbers), cmocka_unit_test(keeps_mxfp4),
+                                       cmocka_unit_test(rounds_to_mxfp4)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -319,6 +319,7 @@ void expert_product(gpu *g, const expert_call &a, proa_wfmt format, const expert
     case PROA_WFMT_I8W: launch<PROA_WFMT_I8W>(g, a, form, tiles); break;
     case PROA_WFMT_I4A: launch<PROA_WFMT_I4A>(g, a, form, tiles); break;
     case PROA_WFMT_I4A32: launch<PROA_WFMT_I4A32>(g, a, form, tiles); break;
+    case PROA_WFMT_MXFP4W: launch<PROA_WFMT_MXFP4W>(g, a, form, tiles); break;
     default: launch<PROA_WFMT_I4>(g, a, form, tiles); break;
     }
 }

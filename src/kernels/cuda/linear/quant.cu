@@ -201,7 +201,9 @@ void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
     gpu_launch(g, "random", random_bytes_kernel, dim3(1024), THREADS, 0, (uint64_t *)w->data,
                at.scales_at / 8, seed, w->format == PROA_WFMT_FP8);
     float steps = w->format == PROA_WFMT_FP8 ? 240.0f : 128.0f; /* the largest of each */
-    if (proa_wfmt_is_int4(w->format)) /* offsets like the scales: the middle is a step from 0 */
+    if (w->format == PROA_WFMT_MXFP4W)                          /* e2m1 reaches 6 = 1.5 * 4 */
+        gpu_note(g, cudaMemsetAsync(scales, 127 + ilogbf(reach) - 2, (size_t)(2 * factors), g->stream), "random");
+    else if (proa_wfmt_is_int4(w->format)) /* offsets like the scales: the middle is a step from 0 */
         gpu_launch(g, "random", fill_value_kernel<__half>, dim3(256), THREADS, 0, (__half *)scales, factors,
                    reach / 8.0f);
     else
@@ -217,7 +219,10 @@ __device__ static inline void codes_at(float f[8], proa_wfmt format, const uint8
     unsigned word = proa_wfmt_is_int4(format) ? ((const unsigned *)row)[proa_int4_word(k)] : 0;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        if (proa_wfmt_is_int4(format)) f[i] = (float)((int)(word >> 4 * proa_int4_nibble(i) & 15) - 8);
+        unsigned code = word >> 4 * proa_int4_nibble(i) & 15;
+        if (format == PROA_WFMT_MXFP4W) /* as in skinny_gemm.h */
+            f[i] = __half2float(__ushort_as_half((unsigned short)((code & 8) << 12 | (code & 7) << 9))) * 16384.0f;
+        else if (proa_wfmt_is_int4(format)) f[i] = (float)((int)code - 8);
         else if (format == PROA_WFMT_I8W) f[i] = (float)(int8_t)row[k + i];
         else { /* as in skinny_gemm.cu */
             unsigned short bits = (unsigned short)((row[k + i] & 0x80) << 8 | (row[k + i] & 0x7f) << 7);
@@ -232,7 +237,11 @@ __device__ static inline float2 factors_at(proa_wfmt format, const char *scales,
 {
     if (!proa_wfmt_is_int4(format)) return make_float2(((const float *)scales)[n], 0.0f);
     int64_t at = proa_int4_scale(&int4, n, k);
-    if (!int4.has_offset) return make_float2(__half2float(((const __half *)scales)[at]), 0.0f);
+    if (format == PROA_WFMT_MXFP4W) {
+        unsigned exponent = ((const uint8_t *)scales)[at];
+        return make_float2(__uint_as_float(exponent == 255 ? 0x7fc00000u : exponent << 23), 0.0f);
+    }
+    if (format == PROA_WFMT_I4) return make_float2(__half2float(((const __half *)scales)[at]), 0.0f);
     return __half22float2(((const __half2 *)scales)[at]);
 }
 

@@ -13,10 +13,11 @@ enum { THREADS = 512, WARPS = THREADS / 32, ROW_THREADS = 128, ROWS_EACH = 4 };
 /* What opened numbers are to be multiplied by. */
 static float format_unit(proa_wfmt format)
 {
-    return format == PROA_WFMT_FP8     ? 256.0f
-           : format == PROA_WFMT_I8W   ? 128.0f
-           : proa_wfmt_is_int4(format) ? 8.0f
-                                       : 1.0f;
+    return format == PROA_WFMT_FP8      ? 256.0f
+           : format == PROA_WFMT_I8W    ? 128.0f
+           : format == PROA_WFMT_MXFP4W ? 1.0f
+           : proa_wfmt_is_int4(format)  ? 8.0f
+                                        : 1.0f;
 }
 
 /* ---- one and two rows of quantised weights on CUDA cores: tensor cores would need 16 rows of weights for
@@ -353,7 +354,7 @@ template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
     const int STAGES = unpacked<FORMAT>::COUNT == 32 ? 2 : 4;
     dim3 grid((unsigned)blocks_of(a.e, a.N, 16));
     if constexpr (proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
-        if constexpr (int4_factors<FORMAT>::USED)
+        if constexpr (int4_factors<FORMAT>::NIBBLES)
             if (a.M <= 2 && persistent_shared_bytes<FORMAT>(g, a) <= PERSISTENT_SHARED_MAX)
                 return a.M == 1 ? launch_persistent<FORMAT, 1>(g, a) : launch_persistent<FORMAT, 2>(g, a);
         if (a.M == 1) return launch_gemv_quant<FORMAT, 1>(g, a);
@@ -402,6 +403,7 @@ void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const e
     case PROA_WFMT_I8W: launch_by_rows<PROA_WFMT_I8W>(g, a); break;
     case PROA_WFMT_I4A: launch_by_rows<PROA_WFMT_I4A>(g, a); break;
     case PROA_WFMT_I4A32: launch_by_rows<PROA_WFMT_I4A32>(g, a); break;
+    case PROA_WFMT_MXFP4W: launch_by_rows<PROA_WFMT_MXFP4W>(g, a); break;
     default: launch_by_rows<PROA_WFMT_I4>(g, a); break;
     }
 }

@@ -88,9 +88,31 @@ template <> struct unpacked<PROA_WFMT_I4A> : unpacked<PROA_WFMT_I4> {
 template <> struct unpacked<PROA_WFMT_I4A32> : unpacked<PROA_WFMT_I4> {
 };
 
+/* A nibble of e2m1 at the top of each half is moved to where f16 has sign, exponent and mantissa: the number times 2^-14,
+ * also if it is subnormal. */
+template <> struct unpacked<PROA_WFMT_MXFP4W> {
+    static const int COUNT = 32;
+    typedef __half type;
+    __device__ static int inputs(int c, int j)
+    {
+        return 16 * j + 8 * c;
+    }
+    __device__ static unsigned place(unsigned top)
+    {
+        unsigned bits = (top & 0x80008000u) | (top >> 3 & 0x0e000e00u);
+        __half2 h = __hmul2(*reinterpret_cast<__half2 *>(&bits), __half2half2(__ushort_as_half(0x7400))); /* 2^14 */
+        return *reinterpret_cast<unsigned *>(&h);
+    }
+    __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
+    {
+        unsigned w = v[j / 2];
+        first = place(w << (j % 2 ? 4 : 12)), second = place(j % 2 ? w : w << 8);
+    }
+};
+
 /* The factors of a row of int4 for a step of 128 inputs: those of GROUPS groups, as they are stored. */
 template <int FORMAT> struct int4_factors {
-    static const bool USED = false; /* other formats have none */
+    static const bool USED = false, NIBBLES = false; /* other formats have none */
     static const int GROUPS = 1;
     static const bool OFFSETS = false;
     __device__ void load(const void *, int, int, int)
@@ -113,7 +135,7 @@ __device__ static inline int64_t int4_factors_at(int steps, int n, int s)
 }
 
 template <> struct int4_factors<PROA_WFMT_I4> {
-    static const bool USED = true;
+    static const bool USED = true, NIBBLES = true; /* NIBBLES: codes that nibbles_to_f16 takes */
     static const int GROUPS = 1;
     static const bool OFFSETS = false;
     __half raw;
@@ -132,7 +154,7 @@ template <> struct int4_factors<PROA_WFMT_I4> {
 };
 
 template <> struct int4_factors<PROA_WFMT_I4A> {
-    static const bool USED = true;
+    static const bool USED = true, NIBBLES = true;
     static const int GROUPS = 1;
     static const bool OFFSETS = true;
     __half2 raw;
@@ -151,7 +173,7 @@ template <> struct int4_factors<PROA_WFMT_I4A> {
 };
 
 template <> struct int4_factors<PROA_WFMT_I4A32> {
-    static const bool USED = true;
+    static const bool USED = true, NIBBLES = true;
     static const int GROUPS = 4;
     static const bool OFFSETS = true;
     uint4 raw;
@@ -171,6 +193,26 @@ template <> struct int4_factors<PROA_WFMT_I4A32> {
     __device__ float offset(int g) const
     {
         return __high2float(pair(g));
+    }
+};
+
+template <> struct int4_factors<PROA_WFMT_MXFP4W> {
+    static const bool USED = true, NIBBLES = false;
+    static const int GROUPS = 4;
+    static const bool OFFSETS = false;
+    unsigned raw; /* exponents */
+    __device__ void load(const void *from, int steps, int n, int s)
+    {
+        raw = ((const unsigned *)from)[int4_factors_at(steps, n, s)];
+    }
+    __device__ float scale(int g) const
+    {
+        unsigned exponent = raw >> 8 * g & 255;
+        return __uint_as_float(exponent == 255 ? 0x7fc00000u : exponent << 23);
+    }
+    __device__ float offset(int) const
+    {
+        return 0.0f;
     }
 };
 

@@ -323,6 +323,7 @@ static void launch_pipelined(gpu *g, const skinny_call &a, const pipeline_plan &
 bool pipelined_takes(const gpu *g, const proa_weight *w, int64_t rows, int half)
 {
     if (!g->hopper || !proa_wfmt_is_quantised(w->format) || rows > PIPELINED_ROWS) return false;
+    if (w->format == PROA_WFMT_MXFP4W) return false; /* rare but for experts */
     int steps = steps_of(w->format, (int)w->K),
         tiles = half ? (half + ROWS / 2 - 1) / (ROWS / 2) : ((int)w->N + ROWS - 1) / ROWS;
     if (proa_wfmt_is_int4(w->format) ? steps < LONG || half % PROA_I4_TILE != 0
