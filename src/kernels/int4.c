@@ -2,6 +2,7 @@
  * int4.c - groups of four-bit codes from sources, and their packing for a GPU. */
 #include "kernels/int4.h"
 
+#include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/groups.h"
 #include "kernels/quant.h"
@@ -23,10 +24,13 @@ static float clamp_f16(float v)
 
 /* The codes of 32 inputs as int4; false if the source has none, or others. *offset: of the code 0. */
 static bool read_codes(int8_t *code, float *scale, float *offset, const proa_tensor_source *s, int64_t row,
-                       int64_t k)
+                       int64_t k, const int32_t *order)
 {
     proa_code_group g;
-    if (!proa_tensor_source_codes(s, row, k, &g)) return false;
+    int64_t stored = s->first_row + proa_tensor_source_row(s, row);
+    bool found = order ? proa_scaled_read_columns(&g, s->scaled, stored, order + k)
+                       : proa_tensor_source_codes(s, row, k, &g);
+    if (!found) return false;
     bool centred = g.least == -8 && g.most == 7;
     if (!centred && !(g.least == 0 && g.most == 15)) return false;
     for (int i = 0; i < PROA_CODES; i++) code[i] = (int8_t)(g.code[i] - (centred ? 0 : 8));
@@ -36,12 +40,13 @@ static bool read_codes(int8_t *code, float *scale, float *offset, const proa_ten
 }
 
 /* A stored group as it is; false if the format cannot hold it. f16 changes the scale by at most 2^-11. */
-static bool keep_codes(proa_wfmt format, proa_int4_group *g, const proa_tensor_source *s, int64_t row, int64_t k)
+static bool keep_codes(proa_wfmt format, proa_int4_group *g, const proa_tensor_source *s, int64_t row,
+                       int64_t k, const int32_t *order)
 {
     float scale = 0, offset = 0;
     for (int64_t i = 0; i < group_inputs(format); i += PROA_CODES) {
         float own_scale, own_offset;
-        if (!read_codes(g->code + i, &own_scale, &own_offset, s, row, k + i)) return false;
+        if (!read_codes(g->code + i, &own_scale, &own_offset, s, row, k + i, order)) return false;
         if (i == 0) scale = own_scale, offset = own_offset;
         if (own_scale != scale || own_offset != offset) return false; /* NaN too */
     }
@@ -141,27 +146,59 @@ float proa_int4_value(proa_wfmt format, const proa_int4_group *g, int64_t i)
 }
 
 void proa_int4_read(proa_wfmt format, proa_int4_group *g, const proa_tensor_source *source, int64_t row,
-                    int64_t k, int64_t n)
+                    int64_t k, int64_t n, const int32_t *order)
 {
     float numbers[PROA_I4_GROUP];
     bool e2m1 = format == PROA_WFMT_MXFP4W;
     if (n == group_inputs(format) &&
-        (e2m1 ? keep_e2m1(g, source, row, k) : keep_codes(format, g, source, row, k)))
+        (e2m1 ? keep_e2m1(g, source, row, k) : keep_codes(format, g, source, row, k, order)))
         return;
-    proa_tensor_source_read(source, row, k, n, numbers);
+    if (order)
+        for (int64_t i = 0; i < n; i++) proa_tensor_source_read(source, row, order[k + i], 1, &numbers[i]);
+    else proa_tensor_source_read(source, row, k, n, numbers);
     if (e2m1) quantise_e2m1(g, numbers, n);
     else quantise(format, g, numbers, n);
 }
 
 /* ---- which format holds a source ---- */
 
-static bool scaled_format(proa_wfmt *format, const proa_scaled_codes *s)
+/* Whether each group has as many columns as if they were in order. */
+static bool has_whole_groups(const proa_scaled_codes *s, int64_t K)
+{
+    if (!s->group_of) return true;
+    int64_t groups = K / s->col_group, *count = proa_calloc((size_t)proa_max64(groups, 1), sizeof *count);
+    bool whole = K % s->col_group == 0;
+    for (int64_t k = 0; k < K && whole; k++) whole = ++count[s->group_of[k]] <= s->col_group;
+    free(count);
+    return whole;
+}
+
+bool proa_int4_same_order(const proa_tensor_source *a, const proa_tensor_source *b)
+{
+    bool permuted = proa_int4_is_permuted(a);
+    if (permuted != proa_int4_is_permuted(b)) return false;
+    size_t bytes = (size_t)proa_tensor_source_cols(a) * sizeof(int32_t);
+    return !permuted || (a->scaled->col_group == b->scaled->col_group &&
+                         memcmp(a->scaled->group_of, b->scaled->group_of, bytes) == 0);
+}
+
+void proa_int4_order(int32_t *order, const proa_tensor_source *permuted)
+{
+    const proa_scaled_codes *s = permuted->scaled;
+    int64_t K = proa_tensor_source_cols(permuted);
+    int32_t *next = proa_calloc((size_t)(K / s->col_group), sizeof *next); /* of each group, how many are placed */
+    for (int64_t k = 0; k < K; k++)
+        order[s->group_of[k] * s->col_group + next[s->group_of[k]]++] = (int32_t)k;
+    free(next);
+}
+
+static bool scaled_format(proa_wfmt *format, const proa_scaled_codes *s, int64_t K)
 {
     if (s->kind == PROA_CODE_FP4)
         return *format = PROA_WFMT_MXFP4W, s->col_group == PROA_CODES && s->scale.dtype == PROA_DTYPE_U8;
-    if (s->kind != PROA_CODE_U4 || s->group_of || s->col_group % PROA_CODES) return false;
+    if (s->kind != PROA_CODE_U4 || s->col_group % PROA_CODES || !has_whole_groups(s, K)) return false;
     bool whole = s->col_group % PROA_I4_GROUP == 0, centred = !s->has_zeros && s->zero == 8;
-    *format = !whole ? PROA_WFMT_I4A32 : centred ? PROA_WFMT_I4 : PROA_WFMT_I4A;
+    *format = !whole ? PROA_WFMT_I4A32 : centred && !s->group_of ? PROA_WFMT_I4 : PROA_WFMT_I4A;
     return true;
 }
 
@@ -174,7 +211,7 @@ bool proa_int4_format(proa_wfmt *format, const proa_tensor_source *source)
     case PROA_ENCODING_Q4_1:
     case PROA_ENCODING_Q4_K: return true;
     case PROA_ENCODING_MXFP4: return *format = PROA_WFMT_MXFP4W, true;
-    case PROA_ENCODING_SCALED: return scaled_format(format, source->scaled);
+    case PROA_ENCODING_SCALED: return scaled_format(format, source->scaled, proa_tensor_source_cols(source));
     default: return false;
     }
 }
@@ -196,6 +233,7 @@ typedef struct pack_job {
     const proa_weight *w;
     const proa_tensor_source *source;
     int64_t first; /* output of the source's first row */
+    const int32_t *order;
 } pack_job;
 
 /* Of the row n: the group of the inputs from k on. */
@@ -225,7 +263,8 @@ static void pack_rows(void *arg, int64_t begin, int64_t end, int worker)
         for (int64_t k = 0; k < padded; k += job->at.group) {
             proa_int4_group g = {.scale = 0};
             if (k < K)
-                proa_int4_read(job->w->format, &g, job->source, row, k, proa_min64(job->at.group, K - k));
+                proa_int4_read(job->w->format, &g, job->source, row, k, proa_min64(job->at.group, K - k),
+                               job->order);
             write_group(job, &g, job->first + row, k);
         }
 }
@@ -235,6 +274,11 @@ void proa_int4_pack(proa_pool *pool, void *to, const proa_weight *w, const proa_
     pack_job job = {.at = proa_int4_layout_of(w->format, w->N, w->K), .to = to, .w = w};
     int64_t rows_end = w->N * job.at.row_bytes;
     memset((char *)to + rows_end, 0, (size_t)(job.at.bytes - rows_end));
+    if (w->permuted) {
+        int32_t *order = (int32_t *)(void *)((char *)to + job.at.order_at);
+        proa_int4_order(order, &sources[0]);
+        job.order = order;
+    }
     for (int i = 0; i < count; i++) {
         int64_t rows = proa_tensor_source_rows(&sources[i]);
         job.source = &sources[i];

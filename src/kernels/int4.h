@@ -17,7 +17,8 @@
  *     a word     nibble i: code 2i + 8, nibble i + 4: code 2i + 1, plus 8 each
  *
  * Behind the rows are the factors, for each 8 rows those of a step side by side: [ceil(N / 8)][steps][8][groups of a
- * step] of a scale, of a scale and an offset, or of an exponent.
+ * step] of a scale, of a scale and an offset, or of an exponent. With I4A and I4A32 an order of the inputs follows, i32
+ * [K]: GPTQ's "act-order" spreads the columns of a group over the matrix, and packed rows have them by groups.
  *
  * Owner:   the caller's buffers. Threads: pure functions; proa_int4_pack shares its rows among the pool. */
 #ifndef PROA_KERNELS_INT4_H
@@ -31,9 +32,9 @@
 #define PROA_I4_TILE 8   /* rows whose factors are side by side */
 
 typedef struct proa_int4_layout {
-    int64_t row_bytes, steps, scales_at, bytes; /* scales_at: the factors; bytes: of all */
-    int64_t group, step_groups;                 /* inputs of a group; groups of a step */
-    int64_t factor_bytes;                       /* of a group */
+    int64_t row_bytes, steps, scales_at, order_at, bytes; /* scales_at: the factors; bytes: of all */
+    int64_t group, step_groups;                           /* inputs of a group; groups of a step */
+    int64_t factor_bytes;                                 /* of a group */
 } proa_int4_layout;
 
 /* format: one of the four. */
@@ -47,7 +48,8 @@ PROA_HOST_DEVICE static inline proa_int4_layout proa_int4_layout_of(proa_wfmt fo
     at.row_bytes = at.steps * (PROA_I4_STEP / 2);
     at.scales_at = (N * at.row_bytes + 255) / 256 * 256;
     int64_t rows = (N + PROA_I4_TILE - 1) / PROA_I4_TILE * PROA_I4_TILE;
-    at.bytes = at.scales_at + rows * at.steps * at.step_groups * at.factor_bytes;
+    at.order_at = at.scales_at + rows * at.steps * at.step_groups * at.factor_bytes;
+    at.bytes = at.order_at + (at.factor_bytes == 4 ? 4 * K : 0);
     return at;
 }
 
@@ -77,12 +79,23 @@ typedef struct proa_int4_group {
 float proa_int4_value(proa_wfmt format, const proa_int4_group *group, int64_t i);
 
 /* Inputs [k, k + n) of a row of a source as a group, k a multiple of the format's group and n at most that: its own
- * codes if the format holds them, else its numbers rounded as weight.h says. */
+ * codes if the format holds them, else its numbers rounded as weight.h says. order: NULL, or input k is column order[k].
+ */
 void proa_int4_read(proa_wfmt format, proa_int4_group *group, const proa_tensor_source *source, int64_t row,
-                    int64_t k, int64_t n);
+                    int64_t k, int64_t n, const int32_t *order);
 
 /* The smallest of the formats that holds a source's codes; false: none does, and its numbers are for wider ones. */
 bool proa_int4_format(proa_wfmt *format, const proa_tensor_source *source);
+
+/* Whether a source's columns are not in the order of their groups; two such may share a weight if proa_int4_same_order.
+ */
+static inline bool proa_int4_is_permuted(const proa_tensor_source *source)
+{
+    return source->encoding == PROA_ENCODING_SCALED && source->scaled->group_of;
+}
+bool proa_int4_same_order(const proa_tensor_source *a, const proa_tensor_source *b);
+/* order[k]: the column that is input k: the columns of group 0, in rising order, then those of group 1, ... */
+void proa_int4_order(int32_t *order, const proa_tensor_source *permuted);
 
 /* Whether proa_int4_read and proa_int4_pack are for these sources of one weight: all but numbers for I4, which each
  * table rounds by itself. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * reference_groups.c - linear of q8_0, q4_0 and q4_1 as weight.h defines it; weights are kept as rows of
  *                      proa_quant_group. Rows of int4 as the numbers that their codes stand for. */
+#include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/groups.h"
 #include "kernels/int4.h"
@@ -41,12 +42,16 @@ float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x)
 
 void proa_reference_pack_int4(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row)
 {
+    int32_t *order = w->permuted ? proa_malloc((size_t)w->K * sizeof *order) : NULL;
+    if (order) proa_int4_order(order, source);
     float *out = (float *)w->data + n * w->K;
     int64_t each = proa_int4_layout_of(w->format, w->N, w->K).group;
     for (int64_t k = 0; k < w->K; k += each) {
         proa_int4_group g;
         int64_t count = proa_min64(each, w->K - k);
-        proa_int4_read(w->format, &g, source, row, k, count);
-        for (int64_t i = 0; i < count; i++) out[k + i] = proa_int4_value(w->format, &g, i);
+        proa_int4_read(w->format, &g, source, row, k, count, order);
+        for (int64_t i = 0; i < count; i++)
+            out[order ? order[k + i] : k + i] = proa_int4_value(w->format, &g, i);
     }
+    free(order);
 }

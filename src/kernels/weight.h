@@ -66,6 +66,7 @@ typedef struct proa_weight {
     int64_t bytes; /* of data, as pack_bytes says */
     /* One such matrix for each expert, expert e at data + e * stride; pack packs one at a time. 0: one matrix. */
     int64_t experts, stride;
+    bool permuted; /* I4A, I4A32: input k of the packed rows is x[order[k]] (int4.h) */
 } proa_weight;
 
 const char *proa_wfmt_name(proa_wfmt format);

@@ -40,7 +40,10 @@ static bool device_encoded_format(const proa_param *param, proa_wfmt *format)
 {
     *format = PROA_WFMT_I4;
     for (int32_t i = 0; i < param->parts; i++) {
+        const proa_tensor_source *first = &param->part[0].source;
         proa_wfmt one;
+        if (param->experts ? proa_int4_is_permuted(first) : !proa_int4_same_order(first, &param->part[i].source))
+            return false; /* x is put into one order for the whole product */
         if (param->part[i].normalised || !proa_int4_format(&one, &param->part[i].source)) return false;
         if (i > 0 && (one == PROA_WFMT_MXFP4W) != (*format == PROA_WFMT_MXFP4W)) return false;
         if (one > *format) *format = one;

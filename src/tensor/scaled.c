@@ -122,20 +122,40 @@ static bool fits_int8(const proa_scaled_codes *s, int32_t zero)
     return s->kind != PROA_CODE_U8 || zero == 128;
 }
 
-bool proa_scaled_read_codes(proa_code_group *out, const proa_scaled_codes *s, int64_t row, int64_t col)
+/* The group of codes that were read. */
+static bool make_group(proa_code_group *out, const proa_scaled_codes *s, int64_t row, int64_t group,
+                       const uint8_t code[PROA_CODES])
 {
-    int64_t group = group_at(s, col);
-    if (s->kind == PROA_CODE_FP8 || s->group_of || group_at(s, col + PROA_CODES - 1) != group) return false;
     int32_t zero = zero_at(s, row, group), middle = s->kind == PROA_CODE_U8 ? 128 : 8;
     if (!fits_int8(s, zero)) return false;
     /* the middle is taken out of the codes, so that formats without a minimum hold them */
     int32_t offset = zero == middle && (s->kind == PROA_CODE_U4 || s->kind == PROA_CODE_U8) ? middle : 0;
-    uint8_t code[PROA_CODES];
-    read_codes(code, &s->code, s->kind, row, col, PROA_CODES);
     for (int i = 0; i < PROA_CODES; i++) out->code[i] = (int8_t)(code_value(s->kind, code[i]) - offset);
     out->scale = scale_at(s, row, group) * (s->kind == PROA_CODE_FP4 ? 0.5f : 1.0f);
     out->min = zero == offset ? 0.0f : -(out->scale * (float)(zero - offset));
     out->least = is_half(s->kind) ? -offset : -128, out->most = is_half(s->kind) ? 15 - offset : 127;
     if (s->kind == PROA_CODE_FP4) out->least = -12, out->most = 12;
     return true;
+}
+
+bool proa_scaled_read_codes(proa_code_group *out, const proa_scaled_codes *s, int64_t row, int64_t col)
+{
+    uint8_t code[PROA_CODES];
+    int64_t group = group_at(s, col);
+    if (s->kind == PROA_CODE_FP8 || s->group_of || group_at(s, col + PROA_CODES - 1) != group) return false;
+    read_codes(code, &s->code, s->kind, row, col, PROA_CODES);
+    return make_group(out, s, row, group, code);
+}
+
+bool proa_scaled_read_columns(proa_code_group *out, const proa_scaled_codes *s, int64_t row,
+                              const int32_t columns[PROA_CODES])
+{
+    uint8_t code[PROA_CODES];
+    int64_t group = group_at(s, columns[0]);
+    if (s->kind == PROA_CODE_FP8) return false;
+    for (int i = 0; i < PROA_CODES; i++) {
+        if (group_at(s, columns[i]) != group) return false;
+        read_codes(&code[i], &s->code, s->kind, row, columns[i], 1);
+    }
+    return make_group(out, s, row, group, code);
 }

@@ -44,6 +44,9 @@ typedef struct proa_scaled_codes {
 void proa_scaled_read(float *out, const proa_scaled_codes *s, int64_t row, int64_t col, int64_t n);
 /* As proa_tensor_source_codes, of 32 columns; false if they are in several groups, or e4m3. */
 bool proa_scaled_read_codes(proa_code_group *group, const proa_scaled_codes *s, int64_t row, int64_t col);
+/* The same of any 32 columns, which may be those of one group of `group_of`. */
+bool proa_scaled_read_columns(proa_code_group *group, const proa_scaled_codes *s, int64_t row,
+                              const int32_t columns[PROA_CODES]);
 /* Bytes of `count` codes. */
 int64_t proa_scaled_bytes(proa_code_kind kind, int64_t count);
 

@@ -131,6 +131,42 @@ static void keeps_codes(void **state)
     proa_pool_free(pool);
 }
 
+/* GPTQ's act-order: the packed row has the columns by groups. */
+static void orders_columns(void **state)
+{
+    PROA_UNUSED(state);
+    static int32_t group_of[K], order[K];
+    stored s;
+    store(&s, 96, true);
+    for (int k = 0; k < K; k++) group_of[k] = (k * 5 + 3) % K / 96; /* 5 and K have no common factor */
+    s.scaled.group_of = group_of;
+    proa_weight w = {.N = N, .K = K, .permuted = true};
+    assert_true(proa_int4_format(&w.format, &s.source));
+    assert_int_equal(w.format, PROA_WFMT_I4A32);
+    assert_true(proa_int4_is_permuted(&s.source) && proa_int4_same_order(&s.source, &s.source));
+    proa_int4_order(order, &s.source);
+    proa_int4_layout at = proa_int4_layout_of(w.format, N, K);
+    char *packed = proa_malloc((size_t)at.bytes);
+    proa_pool *pool = proa_pool_new(1);
+    proa_int4_pack(pool, packed, &w, &s.source, 1);
+    assert_memory_equal(packed + at.order_at, order, sizeof order);
+    for (int k = 0; k < K; k++) {
+        float want;
+        assert_int_equal(group_of[order[k]], k / 96);
+        assert_true(k % 96 == 0 || order[k] > order[k - 1]);
+        for (int n = 0; n < N; n++) {
+            proa_tensor_source_read(&s.source, n, order[k], 1, &want);
+            assert_true(fabsf(proa_int4_number(packed, &w, n, k) - want) < 0.001f);
+            int column = order[k], code = s.code[(n * K + column) / 2] >> column % 2 * 4 & 15;
+            assert_int_equal(code_by_drawing((uint8_t *)packed, at.row_bytes, n, k), code - 8);
+        }
+    }
+    group_of[0] = group_of[0] ? 0 : 1; /* one group is larger than another */
+    assert_false(proa_int4_format(&w.format, &s.source));
+    proa_pool_free(pool);
+    free(packed);
+}
+
 /* Numbers are rounded to within half a step of their group, and a group with NaN becomes NaN. */
 static void rounds_numbers(void **state)
 {
@@ -198,7 +234,7 @@ static void rounds_to_mxfp4(void **state)
     proa_tensor_source source = proa_tensor_source_of(
         proa_view_2d((void *)(uintptr_t)numbers, PROA_DTYPE_F32, 1, 32));
     proa_int4_group g;
-    proa_int4_read(PROA_WFMT_MXFP4W, &g, &source, 0, 0, 32);
+    proa_int4_read(PROA_WFMT_MXFP4W, &g, &source, 0, 0, 32, NULL);
     assert_int_equal(g.scale, 127);
     for (int i = 0; i < 9; i++) assert_true(proa_int4_value(PROA_WFMT_MXFP4W, &g, i) == want[i]);
 }
@@ -206,7 +242,7 @@ static void rounds_to_mxfp4(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(chooses_formats), cmocka_unit_test(keeps_codes),
-                                       cmocka_unit_test(rounds_numbers), cmocka_unit_test(keeps_mxfp4),
-                                       cmocka_unit_test(rounds_to_mxfp4)};
+                                       cmocka_unit_test(orders_columns),  cmocka_unit_test(rounds_numbers),
+                                       cmocka_unit_test(keeps_mxfp4),     cmocka_unit_test(rounds_to_mxfp4)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

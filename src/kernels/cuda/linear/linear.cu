@@ -515,6 +515,7 @@ static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *
     if (!many) gpu_invalidate(g, y);
     if (fuse_norm(g, y, x, w, e)) return;
     gpu_flush(g);
+    if (w->permuted) x = quant_permuted(g, x, w);
     if (skinny_takes_more_rows(y, x, w)) return skinny_gemm(g, y, x, w, e);
     if (few > 0 && (gpu_is_16bit(x) || gpu_is_16bit(y)) && gpu_gemm(g, y, x, w, ep)) return;
     if (T > few && T <= SKINNY_ROWS && w->format != PROA_WFMT_F32) skinny_gemm(g, y, x, w, e);

@@ -126,6 +126,8 @@ quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K);
 void quant_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count);
 /* proa_device.random_weight, of every format. */
 void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed);
+/* x with the columns in the order of a permuted weight's inputs, as f16 in the workspace of casts. */
+proa_view quant_permuted(gpu *g, proa_view x, const proa_weight *w);
 /* linear for more than SKINNY_ROWS rows: e4m3 by cuBLASLt where it can, all else dequantised to f16 first. */
 void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep,
                 const epilogue &e);

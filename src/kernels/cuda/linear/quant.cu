@@ -197,7 +197,9 @@ void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
     }
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
     char *scales = (char *)w->data + at.scales_at;
-    int64_t factors = (at.bytes - at.scales_at) / 2; /* of int4 */
+    int64_t factors = 0; /* of int4, in halves */
+    if (proa_wfmt_is_int4(w->format))
+        factors = (proa_int4_layout_of(w->format, w->N, w->K).order_at - at.scales_at) / 2;
     gpu_launch(g, "random", random_bytes_kernel, dim3(1024), THREADS, 0, (uint64_t *)w->data,
                at.scales_at / 8, seed, w->format == PROA_WFMT_FP8);
     float steps = w->format == PROA_WFMT_FP8 ? 240.0f : 128.0f; /* the largest of each */
@@ -302,6 +304,34 @@ static void dequantised_gemm(gpu *g, proa_view y, proa_view x, const proa_weight
         int64_t end = t + SKINNY_ROWS < y.shape[0] ? t + SKINNY_ROWS : y.shape[0];
         skinny_gemm(g, proa_view_rows(y, t, end), proa_view_rows(x, t, end), w, rows_from(e, t));
     }
+}
+
+/* ---- x in the order of a weight's inputs ---- */
+
+template <typename X>
+__global__ void permute_kernel(__half *to, int64_t ld, const X *x, int64_t row, const int32_t *order, int K)
+{
+    int k = blockIdx.y * THREADS + threadIdx.x, from = k < K ? order[k] : 0;
+    gpu_wait();
+    if (k >= ld) return;
+    float v = k < K ? gpu_to_f32(x[blockIdx.x * row + from]) : 0.0f;
+    to[blockIdx.x * ld + k] = gpu_saturate<__half>(v);
+}
+
+proa_view quant_permuted(gpu *g, proa_view x, const proa_weight *w)
+{
+    int64_t T = x.shape[0], K = w->K, ld = (K + 7) / 8 * 8;
+    const int32_t *order = (const int32_t *)((const char *)w->data +
+                                             proa_int4_layout_of(w->format, w->N, K).order_at);
+    __half *to = (__half *)gpu_cast_workspace(g, (size_t)(T * ld) * sizeof *to);
+    gpu_by_type(x.dtype, [&](auto from) {
+        using X = decltype(from);
+        gpu_launch(g, "permute", permute_kernel<X>, dim3((unsigned)T, (unsigned)((ld + THREADS - 1) / THREADS)),
+                   THREADS, 0, to, ld, (const X *)x.data, x.stride[0], order, (int)K);
+    });
+    proa_view out = proa_view_2d(to, PROA_DTYPE_F16, T, K);
+    out.stride[0] = ld;
+    return out;
 }
 
 /* ---- rows of x as e4m3 ---- */
