@@ -32,6 +32,7 @@
 #define PROA_PATH_MAX             4096             /* Linux' own */
 #define PROA_CONFIG_BYTES_MAX     (4 * PROA_MIB)   /* config.json: the largest seen (id2label of 21k classes) has 1.2
                                                       MB */
+#define PROA_FP8_BLOCK_MAX        65536            /* rows or columns of a block of fp8: DeepSeek V3 has 128 */
 #define PROA_TOKENIZER_BYTES_MAX  (64 * PROA_MIB)  /* tokenizer.json: the largest in use (Gemma 3) has 33 MB */
 #define PROA_BPE_CODES_BYTES_MAX  (8 * PROA_MIB)   /* subword-nmt's codes: 32k merges have some 400 kB */
 #define PROA_SPM_BYTES_MAX        (64 * PROA_MIB)  /* SentencePiece models: mT5's has 4.3 MB, Gemma's 4.7 MB */

@@ -79,16 +79,16 @@ typedef struct proa_int4_group {
 float proa_int4_value(proa_wfmt format, const proa_int4_group *group, int64_t i);
 
 /* Inputs [k, k + n) of a row of a source as a group, k a multiple of the format's group and n at most that: its own
- * codes if the format holds them, else its numbers rounded as weight.h says. order: NULL, or input k is column order[k].
- */
+ * codes if the format holds them, else its numbers rounded as weight.h says. order: NULL, or input k is the column
+ * order[k]. */
 void proa_int4_read(proa_wfmt format, proa_int4_group *group, const proa_tensor_source *source, int64_t row,
                     int64_t k, int64_t n, const int32_t *order);
 
 /* The smallest of the formats that holds a source's codes; false: none does, and its numbers are for wider ones. */
 bool proa_int4_format(proa_wfmt *format, const proa_tensor_source *source);
 
-/* Whether a source's columns are not in the order of their groups; two such may share a weight if proa_int4_same_order.
- */
+/* Whether a source's columns are not in the order of their groups; two such may share a weight if
+ * proa_int4_same_order. */
 static inline bool proa_int4_is_permuted(const proa_tensor_source *source)
 {
     return source->encoding == PROA_ENCODING_SCALED && source->scaled->group_of;

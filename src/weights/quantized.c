@@ -10,7 +10,8 @@
  *
  * Layouts: AutoGPTQ and GPTQModel (qlinear pack), AutoAWQ (gemm pack), vllm-project/compressed-tensors (pack_to_int32),
  * DeepSeek-V3's fp8 checkpoints, transformers' mxfp4 integration.
- * The file says what it is by names and shapes; config.json only whether GPTQ's zero points are stored less one. */
+ * The file says what it is by names and shapes; config.json only whether GPTQ's zero points are stored less one, and
+ * the size of fp8's blocks. */
 #include "base/checked.h"
 #include "tensor/scaled.h"
 #include "weights/parts.h"
@@ -24,6 +25,7 @@ typedef struct group {
     proa_str base;                    /* "X" */
     bool *used;                       /* [tensors]: they are parts of a made one */
     int32_t zero_offset;              /* GPTQ's first format stores zero points less one */
+    int64_t block[2];                 /* rows and columns of a block of fp8; 0: the shapes say it */
     proa_err *err;
 } group;
 
@@ -259,10 +261,11 @@ static proa_status make_packed(const group *g)
 
 /* ---- int8 and fp8 with scales ---- */
 
-/* The size of `count` blocks over n: n / count, or, where a last block is smaller, the power of two that gives as many;
- * 0 if there is none. */
-static int64_t block_size(int64_t n, int64_t count)
+/* The size of `count` blocks over n: `given`, if it makes as many; else n / count, or, where a last block is smaller,
+ * the power of two that gives as many; 0 if there is none. */
+static int64_t block_size(int64_t n, int64_t count, int64_t given)
 {
+    if (given > 0 && proa_ceil_div(n, given) == count) return given;
     if (n % count == 0) return n / count;
     int64_t size = 1;
     while (size < proa_ceil_div(n, count)) size *= 2;
@@ -277,7 +280,7 @@ static proa_status fit_scales(proa_scaled_codes *c, const group *g, const proa_w
     int64_t R = v.rank == 0 ? 1 : v.shape[0], G = v.rank == 2 ? v.shape[1] : 1;
     if (!is_scale(&v) || v.rank > 2 || R < 1 || G < 1 || R > N || G > K)
         return FAIL_GROUP(g, t, "its shape does not fit [%lld, %lld]", (long long)N, (long long)K);
-    c->row_group = block_size(N, R), c->col_group = block_size(K, G);
+    c->row_group = block_size(N, R, g->block[0]), c->col_group = block_size(K, G, g->block[1]);
     if (!c->row_group || !c->col_group)
         return FAIL_GROUP(g, t, "no block size divides [%lld, %lld] so", (long long)N, (long long)K);
     c->scale = proa_view_2d(v.data, v.dtype, R, G);
@@ -348,17 +351,23 @@ static proa_status make_of(group *g, const proa_weights_tensor *t)
     return scale ? make_scaled(g, scale) : PROA_OK;
 }
 
-/* GPTQ's first format, which is the usual one, stores zero points less one; "gptq_v2" does not. */
-static proa_status read_zero_offset(int32_t *out, const proa_weights *w, proa_err *err)
+/* GPTQ's first format, which is the usual one, stores zero points less one; "gptq_v2" does not. The blocks of fp8 are
+ * "weight_block_size" [rows, columns]; what is no such list is left to the shapes. */
+static proa_status read_config(group *g, const proa_weights *w, proa_err *err)
 {
     proa_json *config = NULL;
     proa_str format = {"gptq", 4};
-    *out = 1;
+    g->zero_offset = 1;
     if (!proa_files_has(proa_weights_files(w), "config.json")) return PROA_OK;
     PROA_TRY(proa_files_json(&config, proa_weights_files(w), "config.json", PROA_CONFIG_BYTES_MAX, err));
     const proa_json *quant = proa_json_get(config, "quantization_config");
     proa_status status = quant ? proa_json_get_str(&format, quant, "checkpoint_format", err) : PROA_OK;
-    if (proa_str_is(format, "gptq_v2")) *out = 0;
+    if (proa_str_is(format, "gptq_v2")) g->zero_offset = 0;
+    const proa_json *block = quant ? proa_json_get(quant, "weight_block_size") : NULL;
+    for (int64_t i = 0; i < 2 && proa_json_len(block) == 2; i++) {
+        int64_t size = proa_json_int(proa_json_at(block, i));
+        g->block[i] = size <= PROA_FP8_BLOCK_MAX ? size : 0;
+    }
     proa_json_free(config);
     return status;
 }
@@ -387,7 +396,7 @@ proa_status proa_quantized_join(proa_weights *w, bool *joined, proa_err *err)
     *joined = is_quantized(w);
     if (!*joined) return PROA_OK;
     group g = {.w = w, .err = err};
-    PROA_TRY(read_zero_offset(&g.zero_offset, w, err));
+    PROA_TRY(read_config(&g, w, err));
     g.used = PROA_ARENA_NEW(&w->arena, bool, w->count);
     for (int64_t i = 0; i < w->count; i++)
         if (!g.used[i]) PROA_TRY(make_of(&g, &w->tensors[i]));

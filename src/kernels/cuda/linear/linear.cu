@@ -503,6 +503,13 @@ static void gated_unfused(proa_ctx *c, proa_view y, proa_view x, const proa_weig
     c->ops->act_mul(c, y, proa_view_cols(ep->workspace, 0, F), proa_view_cols(ep->workspace, F, 2 * F), ep->act);
 }
 
+/* The rows that a weight multiplies, once a deferred norm is done: those of x, or their columns in the weight's order. */
+static proa_view flushed_rows(gpu *g, proa_view x, const proa_weight *w)
+{
+    gpu_flush(g);
+    return w->permuted ? quant_permuted(g, x, w) : x;
+}
+
 static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
 {
     gpu *g = gpu_of(c);
@@ -514,8 +521,7 @@ static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *
                 T > SKINNY_ROWS; /* quant_gemm invalidates y itself: it may reuse the fp8 copy of x first */
     if (!many) gpu_invalidate(g, y);
     if (fuse_norm(g, y, x, w, e)) return;
-    gpu_flush(g);
-    if (w->permuted) x = quant_permuted(g, x, w);
+    x = flushed_rows(g, x, w);
     if (skinny_takes_more_rows(y, x, w)) return skinny_gemm(g, y, x, w, e);
     if (few > 0 && (gpu_is_16bit(x) || gpu_is_16bit(y)) && gpu_gemm(g, y, x, w, ep)) return;
     if (T > few && T <= SKINNY_ROWS && w->format != PROA_WFMT_F32) skinny_gemm(g, y, x, w, e);

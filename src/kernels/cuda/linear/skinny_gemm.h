@@ -8,8 +8,8 @@
 #include "kernels/cuda/runtime/mma.h"
 
 /* Unpacks 16 bytes of weights, COUNT numbers. pairs(v, j, ..): the four numbers from 4 j on, as two words of
- * two f16 (bf16) each. inputs(c, j), j even: where in a step the eight inputs of these and the next four begin in lane c
- * of four. */
+ * two f16 (bf16) each. inputs(c, j), j even: where in a step the eight inputs of these and the next four begin in
+ * lane c of four. */
 template <int FORMAT> struct unpacked;
 
 template <int COUNT_> struct in_order { /* a lane's numbers follow each other */
@@ -61,8 +61,8 @@ template <> struct unpacked<PROA_WFMT_I8W> : in_order<16> {
     }
 };
 
-/* Eight numbers in a word: number 2 i in nibble i, number 2 i + 1 in nibble i + 4, each plus 8; word g of lane c has the
- * inputs 32 g + 8 c on (kernels/int4.h). A nibble u in the low bits of the f16 1024 is 1024 + u, one nibble higher
+/* Eight numbers in a word: number 2 i in nibble i, number 2 i + 1 in nibble i + 4, each plus 8; word g of lane c has
+ * the inputs 32 g + 8 c on (kernels/int4.h). A nibble u in the low bits of the f16 1024 is 1024 + u, one nibble higher
  * 1024 + 16 u. Unpacked is q / 8. */
 template <> struct unpacked<PROA_WFMT_I4> {
     static const int COUNT = 32;
@@ -88,8 +88,8 @@ template <> struct unpacked<PROA_WFMT_I4A> : unpacked<PROA_WFMT_I4> {
 template <> struct unpacked<PROA_WFMT_I4A32> : unpacked<PROA_WFMT_I4> {
 };
 
-/* A nibble of e2m1 at the top of each half is moved to where f16 has sign, exponent and mantissa: the number times 2^-14,
- * also if it is subnormal. */
+/* A nibble of e2m1 at the top of each half is moved to where f16 has sign, exponent and mantissa: the number times
+ * 2^-14, also if it is subnormal. */
 template <> struct unpacked<PROA_WFMT_MXFP4W> {
     static const int COUNT = 32;
     typedef __half type;
