@@ -49,6 +49,7 @@ static bool as_matrix(proa_tensor_source *s)
     proa_view *v = &s->view;
     int64_t count = proa_view_count(*v), cols = v->rank ? v->shape[v->rank - 1] : 1;
     bool numbers = s->encoding != PROA_ENCODING_PLAIN || proa_dtype_floating(v->dtype);
+    if (!proa_encoding_is_readable(s->encoding)) return false;
     if (!numbers || count == 0 || !proa_view_dense(*v)) return false;
     *v = proa_view_2d(v->data, v->dtype, count / cols, cols);
     return true;

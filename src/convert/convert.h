@@ -19,11 +19,12 @@ typedef struct proa_convert_job {
     const proa_files *files;     /* config.json, tokenizer files (made ones included) */
     proa_dtype dtype;            /* of the floats to write: f32, f16 or bf16, */
     bool dtype_given;            /* or as they are stored; encoded ones then as config.json says, or f16 */
-    const char *format;  /* of a GGUF file's matrices: "f32", "f16", "bf16", "q8_0", "q4_0"; NULL: dtype */
-    int32_t ranks;       /* of a FasterTransformer folder */
-    int64_t shard_bytes; /* of a safetensors file at most, unless one tensor is larger; 0: one file */
-    bool overwrite;      /* what is at `out` is replaced */
-    proa_pool *pool;     /* decodes */
+    const char *format; /* of a GGUF file's matrices: "f32", "f16", "bf16", "q8_0", "q4_0"; NULL: dtype */
+    const char *device, *quant; /* of a packed folder: where it will run, and --quant there */
+    int32_t ranks;              /* of a FasterTransformer folder */
+    int64_t shard_bytes;        /* of a safetensors file at most, unless one tensor is larger; 0: one file */
+    bool overwrite;             /* what is at `out` is replaced */
+    proa_pool *pool;            /* decodes */
     /* Called often with bytes written and bytes in all. False: stop; the writer then returns CANCELLED. NULL: none. */
     bool (*progress)(void *context, int64_t done, int64_t total);
     void *context;
@@ -37,5 +38,8 @@ PROA_MUST_CHECK proa_status proa_convert_hf(const proa_convert_job *job, proa_er
 PROA_MUST_CHECK proa_status proa_convert_gguf(const proa_convert_job *job, proa_err *err);
 /* A folder of FasterTransformer for job->ranks ranks. UNSUPPORTED says what of the model it cannot express. */
 PROA_MUST_CHECK proa_status proa_convert_ft(const proa_convert_job *job, proa_err *err);
+/* A folder whose weights are in the layout of the kernels (weights/packed.h), with config.json and tokenizer files. It
+ * is a model for the device that it was packed for. */
+PROA_MUST_CHECK proa_status proa_convert_packed(const proa_convert_job *job, proa_err *err);
 
 #endif

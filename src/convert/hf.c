@@ -140,7 +140,7 @@ static void shard_name(char name[64], const hf_writer *w, int64_t i)
 
 /* ---- the files ---- */
 
-static void fill(void *context, int64_t item, int64_t from, int64_t bytes, void *out)
+static void fill_piece(void *context, int64_t item, int64_t from, int64_t bytes, void *out)
 {
     const shard *s = context;
     const proa_convert_tensor *t = s->tensor[item].t;
@@ -170,7 +170,7 @@ static proa_status write_shard(hf_writer *w, int64_t i)
                       .count = s->count,
                       .bytes = s->bytes,
                       .key = w->key,
-                      .fill = fill,
+                      .fill = fill_piece,
                       .item_done = item_done,
                       .context = s};
     return proa_outfile_write(&f, w->job, &w->progress, w->err);

@@ -187,6 +187,14 @@ static void make_pieces(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
+static proa_status make_chunk(writer *w)
+{
+    if (!w->f->make) proa_pool_run(w->job->pool, w->pieces, 1, make_pieces, w);
+    for (int64_t i = 0; i < w->pieces && w->f->make; i++)
+        PROA_TRY(w->f->make(w->f->context, w->piece[i].item, w->piece[i].to, w->err));
+    return PROA_OK;
+}
+
 static proa_status write_chunk(writer *w)
 {
     for (int64_t done = 0; done < w->filled;) {
@@ -216,7 +224,7 @@ static proa_status write_all(writer *w)
         int64_t first = w->item, next;
         PROA_TRY(check_progress(w));
         next = plan_chunk(w);
-        proa_pool_run(w->job->pool, w->pieces, 1, make_pieces, w);
+        PROA_TRY(make_chunk(w));
         PROA_TRY(write_chunk(w));
         for (int64_t i = first; i < next && w->f->item_done; i++) w->f->item_done(w->f->context, i);
         if (w->written - w->synced >= proa_max64(PROA_OUTFILE_SYNC_BYTES, w->chunk_bytes) || w->f->chunk_bytes)
@@ -237,7 +245,7 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
-static proa_status finish(const writer *w)
+static proa_status finish_file(const writer *w)
 {
     if (fsync(w->fd) != 0) return fail_io(w, "write", w->partial);
     if (rename(w->partial, w->f->path) != 0) return fail_io(w, "rename", w->partial);
@@ -254,7 +262,7 @@ static void find_item(writer *w)
     w->progress->done += w->written;
 }
 
-static proa_status run(writer *w)
+static proa_status write_file(writer *w)
 {
     PROA_TRY(open_files(w));
     PROA_TRY(check_space(w));
@@ -265,7 +273,7 @@ static proa_status run(writer *w)
     last.err = status == PROA_OK ? w->err : &later; /* the first failure is reported */
     proa_status synced = sync_written(&last);
     if (status == PROA_OK) status = synced;
-    return status == PROA_OK ? finish(w) : status;
+    return status == PROA_OK ? finish_file(w) : status;
 }
 
 proa_status proa_outfile_write(const proa_outfile *f, const proa_convert_job *job,
@@ -278,7 +286,7 @@ proa_status proa_outfile_write(const proa_outfile *f, const proa_convert_job *jo
     w.key = proa_str_hash((proa_str){(const char *)keys, sizeof keys});
     w.chunk_bytes = proa_max64(f->chunk_bytes ? f->chunk_bytes : PROA_OUTFILE_CHUNK_BYTES, unit);
     w.chunk = proa_malloc((size_t)w.chunk_bytes);
-    proa_status status = run(&w);
+    proa_status status = write_file(&w);
     if (w.fd >= 0) close(w.fd);
     if (w.journal_fd >= 0) close(w.journal_fd);
     free(w.piece);
@@ -295,11 +303,12 @@ bool proa_outfile_is_begun(const char *path)
 
 uint64_t proa_convert_key(const proa_convert_job *job, const char *form)
 {
-    char text[256];
-    snprintf(text, sizeof text, "%s %016llx %s %s %d %lld", form,
+    char text[512];
+    snprintf(text, sizeof text, "%s %016llx %s %.64s %.64s %.64s %d %lld", form,
              (unsigned long long)proa_weights_fingerprint(job->weights),
              job->dtype_given ? proa_dtype_name(job->dtype) : "stored", job->format ? job->format : "-",
-             job->ranks, (long long)job->shard_bytes);
+             job->quant ? job->quant : "-", job->device ? job->device : "-", job->ranks,
+             (long long)job->shard_bytes);
     return proa_str_hash(proa_str_c(text));
 }
 

@@ -20,6 +20,8 @@ typedef struct proa_outfile_item {
 
 /* Makes bytes [from, from + bytes) of an item. from and bytes are multiples of its unit. */
 typedef void proa_outfile_fill(void *context, int64_t item, int64_t from, int64_t bytes, void *out);
+/* Makes a whole item, on the caller's thread; it may use the pool, and fail. */
+typedef proa_status proa_outfile_make(void *context, int64_t item, void *out, proa_err *err);
 
 typedef struct proa_outfile {
     const char *path;
@@ -29,6 +31,7 @@ typedef struct proa_outfile {
     int64_t bytes; /* of the whole file */
     uint64_t key;  /* of the job: source and options (proa_convert_key) */
     proa_outfile_fill *fill;
+    proa_outfile_make *make; /* in place of fill, where the unit of each item is all of it; NULL: fill */
     void (*item_done)(void *context, int64_t item); /* NULL: none */
     void *context;
     int64_t chunk_bytes; /* written at once; 0: PROA_OUTFILE_CHUNK_BYTES */

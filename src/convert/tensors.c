@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "weights/packed.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static proa_status fail_tensor(const lister *l, const proa_weights_tensor *t, co
 
 /* ---- the model ---- */
 
-static proa_status configure(const lister *l, proa_err *err)
+static proa_status read_config(const lister *l, proa_err *err)
 {
     const proa_files *files = l->job->files;
     proa_json *config = NULL, *generation = NULL;
@@ -89,7 +90,7 @@ static void note_rows(const lister *l)
 static void find_rows(const lister *l)
 {
     proa_convert_tensors *out = l->out;
-    proa_status status = configure(l, l->why);
+    proa_status status = read_config(l, l->why);
     if (status == PROA_OK)
         status = proa_bind(out->params, out->arch, &out->config, l->job->weights, &out->arena, l->why);
     if (status == PROA_OK) note_rows(l);
@@ -268,6 +269,8 @@ proa_status proa_convert_tensors_open(proa_convert_tensors *out, const proa_conv
     proa_status status = PROA_OK;
     int64_t count = proa_weights_count(job->weights);
     *out = (proa_convert_tensors){.count = 0};
+    if (proa_weights_packed(job->weights))
+        return PROA_FAIL(err, INVALID, "'%.200s' is packed: give the model that it was made from", job->in);
     proa_arena_init(&out->arena);
     lister l = {.job = job, .out = out, .why = &why, .err = err};
     l.row = PROA_ARENA_NEW(&out->arena, const proa_name *, count);

@@ -311,6 +311,9 @@ typedef struct proa_decode_ops {
 struct proa_ops {
     const char *name; /* of the highest overlay: "avx512_vnni" */
     proa_isa isa;
+    /* Names the layout of packed weights and its version: tables of one name read what any of them packed. The version
+     * rises when the layout of a format changes. */
+    const char *layout;
     /* Bytes that pack needs for such a weight; the layout belongs to the table. Shapes were checked. -1: the table has
      * no such format. */
     int64_t (*pack_bytes)(proa_wfmt format, int64_t N, int64_t K);

@@ -609,6 +609,7 @@ void proa_reference_fill(proa_ops *ops)
 {
     *ops = (proa_ops){.name = "generic",
                       .isa = PROA_ISA_GENERIC,
+                      .layout = "plain rows 1",
                       .pack_bytes = pack_bytes,
                       .embed = embed,
                       .rms_norm = rms_norm,

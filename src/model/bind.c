@@ -143,6 +143,7 @@ static proa_status check_blocks(const binder *b, const proa_weights_tensor *t, c
     bool of_heads = w->row->flags & PROA_OF_HEADS;
     int32_t along = block_axis(w, t, v);
     if (proa_encoding_is_computed(s->encoding) || s->encoding == PROA_ENCODING_PLAIN) return PROA_OK;
+    if (!proa_encoding_is_readable(s->encoding)) return PROA_OK;
     if (s->encoding == PROA_ENCODING_PIECES && !w->experts && !of_heads) return PROA_OK;
     bool dense = v->stride[along] == 1 || v->shape[along] == 1;
     if (w->row->role != PROA_ROLE_VECTOR && dense && has_whole_blocks(s, v->shape[along], of_heads))

@@ -26,6 +26,7 @@ typedef struct proa_param {
     bool heads;             /* of heads: all are used for each row */
     proa_role role;
     int64_t rows, cols; /* of all parts stacked, of one expert; cols 0 for vectors */
+    bool packed;        /* the checkpoint is packed: matrix.format is what it is packed in */
     bool load_only;     /* read while the model is loaded; takes no memory */
     bool projected; /* kept as relative positions projected by it: values [relative_rows][rows] (relative.h) */
     bool shared; /* TABLE: uses the memory of the same slot in the other stack, which is bound to the same tensor */

@@ -28,7 +28,7 @@ static bool host_encoded_format(const proa_param *param, proa_wfmt *format)
     for (int32_t i = 0; i < param->parts; i++) {
         const proa_tensor_source *source = &param->part[i].source;
         proa_wfmt one;
-        if (!proa_group_format(&one, source)) return false;
+        if (!proa_encoding_is_readable(source->encoding) || !proa_group_format(&one, source)) return false;
         *format = i == 0 || *format == one ? one : PROA_WFMT_Q8_0;
     }
     return param->parts > 0;
@@ -44,6 +44,7 @@ static bool device_encoded_format(const proa_param *param, proa_wfmt *format)
         proa_wfmt one;
         if (param->experts ? proa_int4_is_permuted(first) : !proa_int4_same_order(first, &param->part[i].source))
             return false; /* x is put into one order for the whole product */
+        if (!proa_encoding_is_readable(first->encoding)) return false;
         if (param->part[i].normalised || !proa_int4_format(&one, &param->part[i].source)) return false;
         if (i > 0 && (one == PROA_WFMT_MXFP4W) != (*format == PROA_WFMT_MXFP4W)) return false;
         if (one > *format) *format = one;
@@ -172,7 +173,7 @@ static bool has_codes(const proa_formats *f, const proa_param *param, proa_wfmt 
     return !f->given;
 }
 
-proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const proa_param *param)
+static proa_wfmt choose_format(const proa_formats *f, proa_weight_slot slot, const proa_param *param)
 {
     /* Small, and what a rounding changes is which experts are chosen. */
     bool router = slot == PROA_SLOT_ROUTER || slot == PROA_SLOT_SHARED_GATE;
@@ -186,6 +187,11 @@ proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const pr
     if (f->given || !f->host)
         return f->main; /* a device's activations have one type, that of the plain weights */
     return host_encoded_format(param, &format) ? format : plain_format(param_dtype(param));
+}
+
+proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const proa_param *param)
+{
+    return param->packed ? param->matrix.format : choose_format(f, slot, param);
 }
 
 proa_dtype proa_formats_table(const proa_formats *f, const proa_param *param)

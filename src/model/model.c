@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * model.c - prepares, loads and frees a model; chooses the weight format and the type of keys and values. */
 #include "model/model.h"
+#include "model/packed.h"
 #include "model/relative.h"
 #include "model/staging.h"
 #include "model/trace.h"
@@ -78,7 +79,10 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
         return PROA_FAIL(err, UNSUPPORTED, "'%s': random weights are made on a GPU only (--device cuda)", path);
     proa_status status = proa_bind(m->params, m->arch, &m->config, m->weights, &m->arena, err);
     if (status != PROA_OK) return proa_err_prefix(err, "%s", path), status;
-    PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, o->dtype, o->quant, o->kv_dtype, err));
+    m->packed = m->weights ? proa_weights_packed(m->weights) : NULL;
+    if (m->packed) PROA_TRY(proa_packed_formats(m, path, o, err));
+    else
+        PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, o->dtype, o->quant, o->kv_dtype, err));
     /* An encoder sees its whole input at once. */
     if (m->arch->kind != PROA_KIND_DECODER)
         rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
@@ -90,8 +94,11 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
     m->plan = (proa_plan){.rows_max = rows, .head_rows = o->head_rows};
     m->plan.device_head_rows = proa_max64(device_head_rows, o->head_rows);
     m->plan.sampled_rows = proa_min64(rows, proa_max64(o->sampled_rows, o->head_rows));
-    m->own_tables = !m->device->host || o->detach;
-    return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, &m->formats, m->own_tables, err);
+    m->detach = o->detach;
+    m->own_tables = !m->device->host || o->detach || m->packed;
+    PROA_TRY(proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, &m->formats, m->own_tables,
+                            err));
+    return m->packed ? proa_packed_check(m, path, err) : PROA_OK;
 }
 
 proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options,
@@ -133,7 +140,7 @@ void proa_model_free(proa_model *m)
     proa_staging_free(m);
     proa_step_trace_close(m->trace);
     proa_ctx_release(&m->host);
-    d->free(d, m->weight_memory, m->plan.weight_bytes);
+    if (!m->mapped) d->free(d, m->weight_memory, m->plan.weight_bytes);
     d->free(d, m->activations, m->plan.activation_bytes);
     d->free(d, m->inv_freq, inv_freq_bytes(m));
     d->free(d, m->alibi, alibi_bytes(m));
@@ -243,9 +250,36 @@ static void random_param(proa_model *m, proa_param *param, char *at)
     }
 }
 
+/* Its memory begins at `at`. */
+static void place_param(proa_param *param, char *at)
+{
+    if (param->role == PROA_ROLE_TABLE) param->table.data = at;
+    else if (proa_param_is_matrix(param)) param->matrix.data = at;
+    else param->values = (float *)(void *)at;
+}
+
+static bool has_memory(const proa_param *param)
+{
+    return param->parts && !(param->role == PROA_ROLE_TABLE && param->bytes == 0) && !param->load_only;
+}
+
+bool proa_model_next_weight(const proa_model *m, proa_weight_walk *walk)
+{
+    for (; walk->stack < PROA_STACK_COUNT; walk->stack++, walk->next = 0) {
+        const proa_params *p = &m->params[walk->stack];
+        while (walk->next < (p->layers + 1) * PROA_SLOT_COUNT) {
+            int64_t i = walk->next++;
+            walk->layer = i / PROA_SLOT_COUNT, walk->slot = (proa_weight_slot)(i % PROA_SLOT_COUNT);
+            walk->param = &p->param[i];
+            if (has_memory(walk->param)) return true;
+        }
+    }
+    return false;
+}
+
 static void load_param(proa_model *m, proa_param *param, char **at)
 {
-    if (!param->parts || (param->role == PROA_ROLE_TABLE && param->bytes == 0) || param->load_only) return;
+    if (!has_memory(param)) return;
     if (!m->weights) random_param(m, param, *at);
     else if (param->role == PROA_ROLE_TABLE) load_table(m, param, *at);
     else if (param->projected) {
@@ -273,11 +307,25 @@ static void share_tables(proa_model *m)
     }
 }
 
+/* The file's block is the memory, or is copied to it. */
+static void load_packed(proa_model *m, proa_progress_fn *progress, void *arg)
+{
+    const int64_t each = 64 << 20, bytes = m->packed->block_bytes;
+    char *at = m->weight_memory;
+    for (int64_t done = 0; done < bytes && !m->mapped; done += each) {
+        m->device->upload(m->device, at + done, m->packed->block + done, proa_min64(each, bytes - done));
+        if (progress) progress(arg, "loading weights", (double)done / (double)bytes);
+    }
+    for (proa_weight_walk walk = {.param = NULL}; proa_model_next_weight(m, &walk); at += walk.param->bytes)
+        place_param(walk.param, at);
+}
+
 static void load_weights(proa_model *m, proa_progress_fn *progress, void *arg)
 {
     char *at = m->weight_memory;
     proa_relative_begin(m);
-    for (int s = 0; s < PROA_STACK_COUNT; s++) {
+    if (m->packed) load_packed(m, progress, arg);
+    for (int s = 0; s < PROA_STACK_COUNT && !m->packed; s++) {
         proa_params *p = &m->params[s];
         for (int64_t i = 0; i < (p->layers + 1) * PROA_SLOT_COUNT; i++) {
             load_param(m, &p->param[i], &at);
@@ -351,7 +399,8 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
     const proa_plan *p = &m->plan;
     proa_device *d = m->device;
     proa_ctx_need need = proa_model_need(m);
-    m->weight_memory = d->alloc(d, p->weight_bytes);
+    m->mapped = m->packed && d->host && !m->detach;
+    m->weight_memory = m->mapped ? (char *)(uintptr_t)m->packed->block : d->alloc(d, p->weight_bytes);
     m->activations = d->alloc(d, p->activation_bytes);
     m->inv_freq = d->alloc(d, inv_freq_bytes(m));
     m->alibi = d->alloc(d, alibi_bytes(m));
@@ -371,8 +420,35 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
     load_positions(m);
     load_weights(m, progress, arg);
     if (m->weights) PROA_TRY(proa_weights_check(m->weights, err));
-    if (m->weights && m->own_tables) proa_weights_detach(m->weights);
+    if (m->weights && m->own_tables && !m->mapped) proa_weights_detach(m->weights);
     malloc_trim(0); /* returns what reading the header has freed */
+    return d->check(d, err);
+}
+
+/* ---- packing without a model in memory ---- */
+
+proa_status proa_model_pack_begin(proa_model *m, proa_err *err)
+{
+    proa_ctx_need need = proa_model_need(m);
+    m->relative_row = m->device->alloc(m->device, relative_bytes(m));
+    if (!m->relative_row) return PROA_FAIL(err, NO_MEMORY, "cannot take memory on %s", m->device->name);
+    PROA_TRY(proa_ctx_init(&m->host, m->host.ops, m->host.pool, &need, err));
+    if (m->device->host) m->ctx = m->host, m->ctx.device = m->device;
+    proa_relative_begin(m);
+    return PROA_OK;
+}
+
+proa_status proa_model_pack(proa_model *m, proa_param *param, void *to, proa_err *err)
+{
+    proa_device *d = m->device;
+    char *memory = d->host ? to : d->alloc(d, param->bytes), *at = memory;
+    if (!memory)
+        return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB on %s", (double)param->bytes / 1e6, d->name);
+    if (d->host) memset(to, 0, (size_t)param->bytes); /* padding */
+    load_param(m, param, &at);
+    if (d->host) return PROA_OK;
+    d->download(d, to, memory, param->bytes);
+    d->free(d, memory, param->bytes);
     return d->check(d, err);
 }
 

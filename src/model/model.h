@@ -18,7 +18,8 @@ typedef struct proa_model_options {
     int64_t sampled_rows; /* rows that a device samples in one step */
     int64_t device_head_rows; /* rows of logits that a device makes at once when it samples them, if that is more */
     const char *kv_dtype; /* of keys and values: "auto", "f32", "bf16", "f16", "fp8" (GPU); NULL: auto */
-    bool detach; /* embedding tables are copied into the model's memory, and its files are unmapped after the load */
+    /* embedding tables and packed weights are copied into the model's memory, its files are unmapped after the load */
+    bool detach;
 } proa_model_options;
 
 /* Input embeddings of rows [row, row + count), in place of the embeddings of their ids. */
@@ -66,6 +67,9 @@ typedef struct proa_model {
     proa_ctx ctx;        /* where the model runs */
     proa_ctx host;       /* kernels of the CPU, for logits on the host */
     proa_weights *weights;
+    const struct proa_packed_file *packed; /* what a packed checkpoint says; NULL: proa_model_load packs the weights */
+    bool mapped;                           /* weight_memory is in the mapped file */
+    bool detach;                           /* proa_model_options.detach */
     bool own_tables; /* embedding tables are in weight_memory, not read where the file is mapped */
     proa_arena arena;
     bool hidden_wanted; /* proa_model_hidden will be called: on a GPU its rows are copied with the head's */
@@ -93,6 +97,21 @@ PROA_MUST_CHECK proa_status proa_model_prepare(proa_model **out, const char *pat
 /* Takes the memory and packs the weights. NO_MEMORY with the sum. progress may be NULL. */
 PROA_MUST_CHECK proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err);
 void proa_model_free(proa_model *m); /* NULL is fine */
+/* In place of proa_model_load, for files of packed weights: after begin, each weight with memory
+ * (proa_model_next_weight) can be packed into `to`, [param->bytes], on the host. */
+PROA_MUST_CHECK proa_status proa_model_pack_begin(proa_model *m, proa_err *err);
+PROA_MUST_CHECK proa_status proa_model_pack(proa_model *m, proa_param *param, void *to, proa_err *err);
+
+/* Walks through the weights that have memory, in the order in which they are in it. Begin with {.param = NULL}; false:
+ * there are no more. */
+typedef struct proa_weight_walk {
+    proa_stack_id stack;
+    int64_t layer; /* the stack's number of layers: outside of them */
+    proa_weight_slot slot;
+    proa_param *param;
+    int64_t next; /* private */
+} proa_weight_walk;
+bool proa_model_next_weight(const proa_model *m, proa_weight_walk *walk);
 /* The small files that belong to the model (base/files.h), by name: tokenizer.json and its like. They live as long as
  * it; a synthetic model has none. */
 const proa_files *proa_model_files(const proa_model *m);

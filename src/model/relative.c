@@ -114,7 +114,7 @@ void proa_relative_begin(proa_model *m)
     int64_t *position = proa_malloc((size_t)count * sizeof *position);
     m->relative_rows = map_rows(c, row, position);
     m->device->upload(m->device, m->relative_row, row, count * (int64_t)sizeof *row);
-    if (m->weights) make_positions(m, position, m->relative_rows);
+    if (m->weights && !m->packed) make_positions(m, position, m->relative_rows);
     free(position);
     free(row);
 }

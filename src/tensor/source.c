@@ -57,6 +57,7 @@ int64_t proa_tensor_source_bytes(const proa_tensor_source *s)
 {
     int64_t last = s->view.rank - 1, span = 1;
     if (proa_view_count(s->view) == 0 || proa_encoding_is_computed(s->encoding)) return 0;
+    if (!proa_encoding_is_readable(s->encoding)) return 0;
     if (s->encoding == PROA_ENCODING_PIECES)
         return proa_view_count(s->view) * proa_dtype_bytes(s->view.dtype);
     if (s->encoding == PROA_ENCODING_SCALED)
@@ -69,7 +70,8 @@ int64_t proa_tensor_source_bytes(const proa_tensor_source *s)
 
 bool proa_tensor_source_is_float(const proa_tensor_source *s)
 {
-    return s->encoding == PROA_ENCODING_PLAIN || s->encoding == PROA_ENCODING_PIECES;
+    return s->encoding == PROA_ENCODING_PLAIN || s->encoding == PROA_ENCODING_PIECES ||
+           s->encoding == PROA_ENCODING_PACKED;
 }
 
 bool proa_tensor_source_is_plain(const proa_tensor_source *s)
@@ -192,6 +194,7 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
 {
     int64_t stored = proa_tensor_source_row(s, row);
     PROA_DASSERT(stored < s->view.shape[0] && col + n <= s->view.shape[1]);
+    PROA_DASSERT(proa_encoding_is_readable(s->encoding));
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
     else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, col, n, out);
     else if (proa_encoding_is_computed(s->encoding)) {

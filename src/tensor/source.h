@@ -36,6 +36,7 @@
     E(Q6_K,   "Q6_K",   256, 210) \
     E(IQ4_XS, "IQ4_XS", 256, 136) \
     E(SCALED, "scaled",   0,   0) /* scales in tensors of their own: scaled.h */ \
+    E(PACKED, "packed",   0,   0) /* as kernels read them (weights/packed.h): only they can; data is NULL */ \
     /* Not stored: formulas */ \
     E(SINUSOID_HALVES, "sinusoids in halves", 0, 0) \
     E(SINUSOID_PAIRS,  "sinusoids in pairs",  0, 0)
@@ -92,6 +93,11 @@ static inline bool proa_encoding_is_computed(proa_encoding encoding)
 {
     return encoding == PROA_ENCODING_SINUSOID_HALVES || encoding == PROA_ENCODING_SINUSOID_PAIRS;
 }
+/* Whether the numbers can be read from this source. */
+static inline bool proa_encoding_is_readable(proa_encoding encoding)
+{
+    return encoding != PROA_ENCODING_PACKED;
+}
 /* Bytes of a row of n encoded numbers; -1 if n is not a multiple of the block, or the encoding has no blocks. */
 int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n);
 
@@ -105,7 +111,7 @@ bool proa_tensor_source_is_turned(const proa_tensor_source *s);
 proa_tensor_source proa_tensor_source_rows_of(const proa_tensor_source *s, int64_t first, int64_t count);
 /* Bytes of the stored numbers (of a PLAIN tensor with strides: from the first to the last); 0 for an empty tensor. */
 int64_t proa_tensor_source_bytes(const proa_tensor_source *s);
-/* Whether the numbers are floats of type s->view.dtype, not encoded ones. */
+/* Whether the numbers are, or were before they were packed, floats of type s->view.dtype, not encoded ones. */
 bool proa_tensor_source_is_float(const proa_tensor_source *s);
 /* Whether the numbers are s->view as it is. */
 bool proa_tensor_source_is_plain(const proa_tensor_source *s);

@@ -3,6 +3,7 @@
 #include "weights/parts.h"
 
 #include "base/checked.h"
+#include "weights/packed.h"
 #include <dirent.h>
 
 /* ---- files ---- */
@@ -15,6 +16,7 @@ typedef struct file_format {
 
 static const file_format file_formats[] = {
     {"GGUF", 4, proa_gguf_read},
+    {PROA_PACKED_MAGIC, 8, proa_packed_read},
     {"PK\3\4", 4, proa_torch_zip_read},
     /* a pickle of torch's magic number: PROTO 2, LONG1 of 10 bytes */
     {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15, proa_torch_legacy_read},
@@ -50,6 +52,7 @@ static const folder_form folder_forms[] = {
     {"model.safetensors.index.json", proa_index_read},
     {"pytorch_model.bin", read_one},
     {"pytorch_model.bin.index.json", proa_index_read},
+    {PROA_PACKED_NAME, read_one},
     {"*.gguf", read_one},
     {"*.pt", read_one}, /* OpenNMT-py */
     {"config.ini", proa_ft_read},

@@ -28,6 +28,7 @@ struct proa_weights {
     proa_files files_by_name; /* proa_weights_files */
     proa_made_file *made;     /* [files_by_name.made_count] of made_cap, heap */
     int32_t made_cap;
+    struct proa_packed_file *packed; /* of a packed checkpoint (packed.h); NULL */
     void *reading; /* what a reader keeps from file to file while it reads a checkpoint of several */
     /* a reader sets it: the files beside the file that was opened do not belong to it */
     bool self_contained;
@@ -42,6 +43,7 @@ typedef proa_status proa_weights_reader(proa_weights *w, const unsigned char *by
                                         int32_t file, proa_err *err);
 proa_weights_reader proa_safetensors_read;  /* safetensors.c */
 proa_weights_reader proa_gguf_read;         /* gguf/reader.c */
+proa_weights_reader proa_packed_read;       /* packed.c */
 proa_weights_reader proa_torch_zip_read;    /* torch.c: torch.save since torch 1.6, */
 proa_weights_reader proa_torch_legacy_read; /* and before */
 

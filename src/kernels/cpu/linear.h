@@ -21,7 +21,8 @@
  * by 128 * (sum over k of wq) as int32 [N padded], which takes the 128 out again. A byte of q4_0 and q4_1 has the
  * code of output j in its low bits and that of output 16 + j in its high bits. A row of x for the formats in groups is
  * int8 [K padded], f32 scales [groups], and the sum of each group's int8 times proa_group_factor as int32 [groups]. */
-#define PROA_PANEL 32
+#define PROA_PANELS_LAYOUT "x86-64 panels 1" /* proa_ops.layout; the number rises when a format changes */
+#define PROA_PANEL         32
 /* q8_0 multiplies int8 with int8 + 128, q4_0 with codes + 8: the sum of x times this is taken out again. q4_1: 1. */
 int32_t proa_group_factor(proa_wfmt format, bool biased);
 

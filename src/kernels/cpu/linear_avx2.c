@@ -139,5 +139,6 @@ void proa_overlay_linear_avx2(proa_ops *ops)
     ops->linear = linear;
     ops->experts = experts;
     ops->pack = proa_panels_pack;
+    ops->layout = PROA_PANELS_LAYOUT;
     ops->pack_bytes = proa_panels_pack_bytes;
 }

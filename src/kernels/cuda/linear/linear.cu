@@ -532,6 +532,7 @@ static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *
 
 void gpu_fill_linear(proa_ops *ops)
 {
+    ops->layout = "cuda rows 1"; /* the number rises when the layout of a format changes, quant.h's too */
     ops->pack_bytes = pack_bytes;
     ops->pack = pack;
     ops->linear = linear_op;

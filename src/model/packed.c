@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * packed.c - compares a packed checkpoint with what the model and this machine's kernels expect. */
+#include "model/packed.h"
+
+#include <string.h>
+
+static bool find_format(const char *name, proa_wfmt *format)
+{
+    for (int i = 0; i < PROA_WFMT_COUNT; i++) {
+        if (strcmp(name, proa_wfmt_name((proa_wfmt)i)) != 0) continue;
+        *format = (proa_wfmt)i;
+        return true;
+    }
+    return false;
+}
+
+const char *proa_packed_format_name(const proa_param *param)
+{
+    return proa_param_is_matrix(param) ? proa_wfmt_name(param->matrix.format) : "-";
+}
+
+static proa_status check_layout(const proa_model *m, const char *path, proa_err *err)
+{
+    const char *want = m->ctx.ops->layout;
+    if (strcmp(m->packed->layout, want) == 0) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "'%.200s' is packed as '%s', this device reads '%s': "
+                     "make one with 'proa convert MODEL OUT --to packed%s'",
+                     path, m->packed->layout, want, m->device->host ? "" : " --device cuda");
+}
+
+static proa_status check_option(const char *name, const char *given, const char *none, const char *packed,
+                                const char *path, proa_err *err)
+{
+    if (!given || strcmp(given, none) == 0 || strcmp(given, packed) == 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID,
+                     "'%.200s' is packed with --%s %s: leave the option out, "
+                     "or make another with 'proa convert MODEL OUT --to packed --%s %s'",
+                     path, name, packed, name, given);
+}
+
+/* The slot of a weight; NULL: the model has no such slot. */
+static proa_param *find_param(const proa_model *m, const proa_packed_weight *w)
+{
+    if (w->stack >= PROA_STACK_COUNT || w->layer > m->params[w->stack].layers) return NULL;
+    for (int slot = 0; slot < PROA_SLOT_COUNT; slot++)
+        if (strcmp(proa_slot_name((proa_weight_slot)slot), w->slot) == 0)
+            return proa_params_at(&m->params[w->stack], w->layer, (proa_weight_slot)slot);
+    return NULL;
+}
+
+/* The host's kernels take any mixture of formats. On a device plain weights have the type of the activations. */
+static bool is_offered(const proa_model *m, proa_wfmt format)
+{
+    const proa_wfmt main = m->formats.main;
+    if (m->device->host) return true;
+    if (!proa_wfmt_is_quantised(main)) return format == main;
+    return proa_wfmt_is_quantised(format) || format == PROA_WFMT_F16;
+}
+
+static proa_status set_formats(proa_model *m, const char *path, proa_err *err)
+{
+    const proa_packed_file *p = m->packed;
+    if (!find_format(p->main, &m->formats.main))
+        return PROA_FAIL(err, UNSUPPORTED, "'%.200s': unknown format '%s'", path, p->main);
+    for (int64_t i = 0; i < p->count; i++) {
+        proa_param *param = find_param(m, &p->weight[i]);
+        bool matrix = param && proa_param_is_matrix(param);
+        if (!matrix) continue; /* proa_packed_check compares all */
+        if (!find_format(p->weight[i].format, &param->matrix.format))
+            return PROA_FAIL(err, UNSUPPORTED, "'%.200s': unknown format '%s'", path, p->weight[i].format);
+        if (!is_offered(m, param->matrix.format))
+            return PROA_FAIL(err, CORRUPT, "'%.200s': weight %lld is %s beside %s", path, (long long)i,
+                             p->weight[i].format, p->main);
+        param->packed = true;
+    }
+    return PROA_OK;
+}
+
+proa_status proa_packed_formats(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
+{
+    const proa_packed_file *p = m->packed;
+    PROA_TRY(check_layout(m, path, err));
+    PROA_TRY(check_option("quant", o->quant, "none", p->quant, path, err));
+    PROA_TRY(check_option("dtype", o->dtype, "auto", p->dtype, path, err));
+    PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, p->dtype, p->quant, o->kv_dtype, err));
+    return set_formats(m, path, err);
+}
+
+static bool is_same(const proa_packed_weight *w, const proa_weight_walk *walk)
+{
+    return w->stack == (int32_t)walk->stack && w->layer == walk->layer && w->bytes == walk->param->bytes &&
+           strcmp(w->slot, proa_slot_name(walk->slot)) == 0 &&
+           strcmp(w->format, proa_packed_format_name(walk->param)) == 0;
+}
+
+proa_status proa_packed_check(const proa_model *m, const char *path, proa_err *err)
+{
+    const proa_packed_file *p = m->packed;
+    proa_weight_walk walk = {.param = NULL};
+    int64_t i = 0;
+    for (; proa_model_next_weight(m, &walk); i++)
+        if (i >= p->count || !is_same(&p->weight[i], &walk))
+            return PROA_FAIL(err, CORRUPT,
+                             "'%.200s': weight %lld is not '%s' of layer %lld as %s in %lld bytes: "
+                             "the file is not of this config.json, or of another version of the program",
+                             path, (long long)i, proa_slot_name(walk.slot), (long long)walk.layer,
+                             proa_packed_format_name(walk.param), (long long)walk.param->bytes);
+    if (i != p->count || p->block_bytes != m->plan.weight_bytes)
+        return PROA_FAIL(err, CORRUPT, "'%.200s': it has %lld weights in %lld bytes, the model has %lld in %lld",
+                         path, (long long)p->count, (long long)p->block_bytes, (long long)i,
+                         (long long)m->plan.weight_bytes);
+    return PROA_OK;
+}
