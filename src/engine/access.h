@@ -14,6 +14,9 @@ const proa_files *proa_engine_files(const proa_engine *engine);
 bool proa_engine_in_folder(const char *dir);
 /* The kind of model that a config.json describes; false: of none that is known. */
 bool proa_engine_kind_of(proa_kind *out, const proa_json *config);
+/* The tokens with which a prompt of ids must end in a model that fills in blanks (model/prefix.h): a blank, and what
+ * begins the answer. Returns how many there are: 2, or 0 in other models. */
+int32_t proa_engine_prompt_end(const proa_engine *engine, int32_t ids[2]);
 /* The model's end tokens, from its configuration: [*count]. */
 const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count);
 

@@ -368,6 +368,14 @@ bool proa_engine_in_folder(const char *dir)
     return proa_model_in_folder(dir);
 }
 
+int32_t proa_engine_prompt_end(const proa_engine *engine, int32_t ids[2])
+{
+    const proa_config *c = &engine->model->config;
+    if (c->prefix_end < 0) return 0;
+    ids[0] = (int32_t)c->blank_ids[0], ids[1] = (int32_t)c->prefix_end;
+    return 2;
+}
+
 const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count)
 {
     *count = engine->model->config.end_count;

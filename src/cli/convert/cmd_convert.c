@@ -2,12 +2,10 @@
  * cmd_convert.c - `proa convert`: writes a model in another form, and compares the result with the source. */
 #include "cli/convert/convert.h"
 
-#include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/convert/probe.h"
 #include "cli/output.h"
-#include "convert/convert.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,21 +14,46 @@ static const proa_arg convert_rows[] = {
     {"MODEL", PROA_ARG_OPERAND, AT(common.model), 0, 0, NULL, NULL,
      "a folder of Hugging Face, OpenNMT-py or FasterTransformer, or a .gguf file"},
     {"OUT", PROA_ARG_OPERAND, AT(out), 0, 0, NULL, NULL, "the folder or file to write"},
-    {"to", PROA_ARG_CHOICE, AT(to), 0, 0, "hf|gguf|ft", NULL,
-     "the form: a folder of Hugging Face, a GGUF file, a folder of FasterTransformer (default: gguf if OUT "
-     "ends so, "
-     "else hf)"},
+    {"to", PROA_ARG_CHOICE, AT(to), 0, 0, "hf|packed|gguf|ft", NULL,
+     "a folder of Hugging Face; one in the layout of the kernels; a GGUF file; a folder of FasterTransformer "
+     "(default: gguf if OUT ends so, else hf)"},
     {"type", PROA_ARG_CHOICE, AT(type), 0, 0, "f32|f16|bf16|q8_0|q4_0", NULL,
-     "of the matrices of a GGUF file (default: --dtype)"},
-    {"ranks", PROA_ARG_INT, AT(ranks), 1, 256, "N", "1", "of a folder of FasterTransformer: files for N GPUs"},
+     "gguf: type of the matrices (default: --dtype)"},
+    {"ranks", PROA_ARG_INT, AT(ranks), 1, 256, "N", "1", "ft: files for N GPUs"},
     {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "f32|f16|bf16", NULL,
      "type of the written numbers; without it as stored, quantised ones as config.json says, or f16"},
+    {"quant", PROA_ARG_CHOICE, AT(common.quant), 0, 0, "none|int8|fp8|int4", NULL,
+     "packed: quantise the weights as 'proa run --quant' does"},
+    {"device", PROA_ARG_TEXT, AT(common.device), 0, 0, "cpu|cuda[:N]", "cpu",
+     "packed: the device that it is for; the probe runs there"},
     {"shard-size", PROA_ARG_TEXT, AT(shard_size), 0, 0, "SIZE", "5GB",
-     "bytes of a safetensors file at most; 0: one file"},
+     "hf: bytes of a safetensors file at most; 0: one file"},
     {"overwrite", PROA_ARG_FLAG, AT(overwrite), 0, 0, NULL, NULL, "replace what is at OUT"},
-    {"threads", PROA_ARG_INT, AT(common.threads), 0, 1024, "N", NULL, "threads that decode (0: all CPUs)"},
+    {"no-probe", PROA_ARG_FLAG, AT(no_probe), 0, 0, NULL, NULL, "do not compare the result with the source"},
+    {"threads", PROA_ARG_INT, AT(common.threads), 0, PROA_THREADS_MAX, "N", "0",
+     "worker threads; 0: all CPUs allowed to this process"},
+    {"json", PROA_ARG_FLAG, AT(common.json), 0, 0, NULL, NULL, "print JSON to standard output"},
 };
 static const proa_arg_table convert_args = PROA_ARG_TABLE("options", convert_rows);
+
+typedef struct form {
+    const char *name;
+    proa_status (*write)(const proa_convert_job *job, proa_err *err);
+} form;
+
+static const form forms[] = {{"hf", proa_convert_hf},
+                             {"packed", proa_convert_packed},
+                             {"gguf", proa_convert_gguf},
+                             {"ft", proa_convert_ft}};
+
+static const form *find_form(const char *name)
+{
+    const form *f = forms;
+    while (strcmp(f->name, name) != 0) f++; /* the parser takes no other names */
+    return f;
+}
+
+/* ---- the job ---- */
 
 /* "5GB", "500MB", "1.5GiB", "1000000": bytes. */
 static proa_status parse_size(int64_t *out, const char *text, proa_err *err)
@@ -66,48 +89,158 @@ static bool show_progress(void *context, int64_t done, int64_t total)
 static proa_status make_job(proa_convert_job *job, const convert_options *o, proa_err *err)
 {
     *job = (proa_convert_job){.in = o->common.model, .out = o->out, .overwrite = o->overwrite};
+    job->device = o->common.device, job->quant = o->common.quant;
     job->format = o->type, job->ranks = (int32_t)o->ranks;
+    if (o->type && strcmp(o->to, "gguf") != 0)
+        return PROA_FAIL(err, INVALID, "--type is for GGUF files; of other forms --dtype chooses");
+    if (o->common.quant && strcmp(o->to, "packed") != 0)
+        return PROA_FAIL(err, INVALID, "--quant is for packed folders; the type of GGUF files is --type");
     job->dtype_given = o->dtype && proa_dtype_find(proa_str_c(o->dtype), &job->dtype);
     return parse_size(&job->shard_bytes, o->shard_size, err);
 }
 
-/* The writer of the form that --to names, or that the ending of OUT means. */
-static proa_status write_form(const convert_options *o, const proa_convert_job *job, proa_err *err)
+static bool has_codes(const proa_weights *w)
 {
-    static const struct {
-        const char *name;
-        proa_status (*write)(const proa_convert_job *job, proa_err *err);
-    } forms[] = {{"hf", proa_convert_hf}, {"gguf", proa_convert_gguf}, {"ft", proa_convert_ft}};
-    bool gguf = proa_str_ends(proa_str_c(o->out), proa_str_c(".gguf"));
-    const char *form = o->to ? o->to : gguf ? "gguf" : "hf";
-    if (o->type && strcmp(form, "gguf") != 0)
-        return PROA_FAIL(err, INVALID, "--type is for GGUF files; of other forms --dtype chooses");
-    for (size_t i = 0; i < PROA_COUNT(forms); i++)
-        if (strcmp(forms[i].name, form) == 0) return forms[i].write(job, err);
-    return PROA_FAIL(err, INVALID, "--to '%s' is not known", form);
+    bool found = false;
+    for (int64_t i = 0; i < proa_weights_count(w) && !found; i++)
+        found = !proa_tensor_source_is_float(&proa_weights_at(w, i)->source);
+    return found;
 }
 
-static proa_status write_out(const convert_options *o, proa_convert_job *job, proa_err *err)
+static proa_status write_form(const convert_options *o, convert_result *r, proa_err *err)
 {
+    proa_convert_job job;
     proa_weights *weights;
     proa_progress progress;
+    PROA_TRY(make_job(&job, o, err));
     PROA_TRY(proa_weights_open(&weights, o->common.model, err));
     proa_progress_init(&progress);
-    job->weights = weights, job->files = proa_weights_files(weights);
-    job->pool = proa_pool_new((int)o->common.threads);
-    job->progress = show_progress, job->context = &progress;
-    proa_status status = write_form(o, job, err);
+    r->codes = has_codes(weights);
+    job.weights = weights, job.files = proa_weights_files(weights);
+    job.pool = proa_pool_new((int)o->common.threads);
+    job.progress = show_progress, job.context = &progress;
+    proa_status status = find_form(o->to)->write(&job, err);
     proa_progress_clear(&progress);
-    proa_pool_free(job->pool);
+    r->seconds = proa_progress_seconds(&progress);
+    proa_pool_free(job.pool);
     proa_weights_close(weights);
     return status;
 }
 
-static proa_status convert(const convert_options *o, proa_err *err)
+/* ---- the comparison ---- */
+
+/* How far the logits may be from the source's, as a part of the largest: 0 where the same kernels run on the same
+ * numbers. Rounding changes each weight by up to 2^-12 (f16) or 2^-9 (bf16) of itself, which trained models make 0.001
+ * and 0.01 of; the bounds leave room for models of random weights. */
+static double bound_of(const convert_options *o, const convert_result *r)
 {
-    proa_convert_job job;
-    PROA_TRY(make_job(&job, o, err));
-    return write_out(o, &job, err);
+    static const struct {
+        const char *type;
+        double bound;
+    } bounds[] = {{"f32", 1e-4}, {"f16", 0.1}, {"bf16", 0.3}, {"q8_0", 0.3}, {"q4_0", 1}};
+    const char *type = o->type ? o->type : o->dtype ? o->dtype : r->codes ? "bf16" : "f32";
+    size_t i = 0;
+    if (strcmp(o->to, "packed") == 0) return 0;
+    while (strcmp(bounds[i].type, type) != 0) i++; /* the parser takes no other names */
+    return bounds[i].bound;
+}
+
+/* A packed folder runs in what it is packed in; other forms are compared in f32, so that only the written numbers
+ * differ, and in their own types where there is not the memory for it. */
+static proa_engine_options probe_options(const convert_options *o, bool f32)
+{
+    bool packed = strcmp(o->to, "packed") == 0;
+    proa_engine_options options = {.threads = (int32_t)o->common.threads, .sequences_max = 1, .kv_tokens = 256};
+    options.device = o->common.device;
+    options.dtype = packed ? o->dtype : f32 ? "f32" : "auto";
+    options.quant = packed ? o->common.quant : "none";
+    return options;
+}
+
+static proa_status run_probes(proa_probe pair[2], const convert_options *o, bool f32, proa_err *err)
+{
+    const char *models[2] = {o->common.model, o->out};
+    proa_engine_options options = probe_options(o, f32);
+    for (int i = 0; i < 2; i++) {
+        if (proa_interrupted()) return PROA_FAIL(err, CANCELLED, "interrupted; '%s' is whole", o->out);
+        PROA_TRY(proa_probe_run(&pair[i], models[i], &options, err));
+    }
+    return PROA_OK;
+}
+
+static proa_status compare_models(const convert_options *o, convert_result *r, proa_err *err)
+{
+    proa_probe pair[2] = {{.values = NULL}, {.values = NULL}};
+    proa_err first = {.status = PROA_OK};
+    proa_status status = run_probes(pair, o, true, &first);
+    if (status == PROA_NO_MEMORY && strcmp(o->to, "packed") != 0) {
+        for (int i = 0; i < 2; i++) proa_probe_release(&pair[i]);
+        status = run_probes(pair, o, false, err);
+    } else if (status != PROA_OK) *err = first;
+    if (status == PROA_OK) status = proa_probe_compare(&r->probe, &pair[0], &pair[1], err);
+    for (int i = 0; i < 2; i++) proa_probe_release(&pair[i]);
+    if (status != PROA_OK) proa_err_prefix(err, "'%.100s' is written, but cannot be compared", o->out);
+    return status;
+}
+
+static proa_status check_bound(const convert_options *o, const convert_result *r, proa_err *err)
+{
+    if (r->probe.difference <= r->bound) return PROA_OK; /* not so if it is NaN */
+    return PROA_FAIL(
+        err, INTERNAL,
+        "'%.100s' differs from the source: logits by %.3g of the largest (at most %.3g was expected), "
+        "%lld of %lld greedy tokens are the same",
+        o->out, r->probe.difference, r->bound, (long long)r->probe.same, (long long)r->probe.tokens);
+}
+
+/* ---- the command ---- */
+
+static void print_json(proa_output *out, const convert_options *o, const convert_result *r)
+{
+    proa_output_str(out, "{\"out\":");
+    proa_output_json_str(out, proa_str_c(o->out));
+    proa_output_printf(out, ",\"to\":\"%s\",\"seconds\":", o->to);
+    proa_output_json_num(out, r->seconds);
+    if (!o->no_probe) {
+        proa_output_str(out, ",\"logit_difference\":");
+        proa_output_json_num(out, r->probe.difference);
+        proa_output_str(out, ",\"logit_bound\":");
+        proa_output_json_num(out, r->bound);
+        proa_output_printf(out, ",\"tokens\":%lld,\"tokens_same\":%lld", (long long)r->probe.tokens,
+                           (long long)r->probe.same);
+    }
+    proa_output_str(out, "}\n");
+}
+
+static void print_text(proa_output *out, const convert_options *o, const convert_result *r)
+{
+    proa_output_printf(out, "%s: written in %.1f s\n", o->out, r->seconds);
+    if (o->no_probe) return;
+    proa_output_printf(out, "compared with the source: logits differ by %.3g of the largest",
+                       r->probe.difference);
+    if (r->probe.tokens)
+        proa_output_printf(out, ", %lld of %lld greedy tokens are the same", (long long)r->probe.same,
+                           (long long)r->probe.tokens);
+    proa_output_str(out, "\n");
+}
+
+static proa_status print_result(const convert_options *o, const convert_result *r, proa_err *err)
+{
+    proa_output out;
+    PROA_TRY(proa_output_open(&out, NULL, err));
+    if (o->common.json) print_json(&out, o, r);
+    else print_text(&out, o, r);
+    return proa_output_close(&out, err);
+}
+
+static proa_status run_convert(const convert_options *o, proa_err *err)
+{
+    convert_result r = {.bound = 0};
+    PROA_TRY(write_form(o, &r, err));
+    r.bound = bound_of(o, &r);
+    if (!o->no_probe) PROA_TRY(compare_models(o, &r, err));
+    PROA_TRY(print_result(o, &r, err));
+    return o->no_probe ? PROA_OK : check_bound(o, &r, err);
 }
 
 static int convert_command(const proa_command *self, int argc, char **argv)
@@ -116,17 +249,20 @@ static int convert_command(const proa_command *self, int argc, char **argv)
     proa_err err = {0};
     int exit_status = proa_args_parse(self, &o, argc, argv);
     if (exit_status >= 0) return exit_status;
+    bool gguf = proa_str_ends(proa_str_c(o.out), proa_str_c(".gguf"));
+    if (!o.to) o.to = gguf ? "gguf" : "hf";
     proa_interrupt_watch();
-    return convert(&o, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
+    return run_convert(&o, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
 }
 
 static const proa_arg_table *const convert_tables[] = {&convert_args, NULL};
 const proa_command proa_cmd_convert = {
     .name = "convert",
-    .summary = "write a model in another form",
+    .summary = "write a model in another form, and compare the result",
     .examples = "  proa convert model.gguf model-hf\n"
                 "  proa convert models/llama-gptq models/llama-bf16 --dtype bf16\n"
                 "  proa convert models/gpt-ft models/gpt2 --shard-size 2GB\n"
+                "  proa convert models/llama models/llama-int8 --to packed --quant int8\n"
                 "  proa convert models/llama llama-q8_0.gguf --type q8_0\n"
                 "  proa convert models/gptj models/gptj-ft --to ft --ranks 2 --dtype f16\n",
     .tables = convert_tables,

@@ -3,6 +3,7 @@
 #ifndef PROA_CLI_CONVERT_CONVERT_H
 #define PROA_CLI_CONVERT_CONVERT_H
 
+#include "cli/convert/probe.h"
 #include "cli/session.h"
 #include "convert/convert.h"
 
@@ -12,5 +13,12 @@ typedef struct convert_options {
     int64_t ranks;
     bool overwrite, no_probe;
 } convert_options;
+
+typedef struct convert_result {
+    double seconds; /* of writing */
+    bool codes;     /* the source has quantised tensors */
+    proa_probe_result probe;
+    double bound; /* of probe.difference */
+} convert_result;
 
 #endif

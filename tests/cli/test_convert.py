@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`proa convert`: every golden family there and back, bit for bit; what interrupts it, and what it refuses."""
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from harness import GOLDEN, LM, PROA, T5, fails, ok, ok_json, proa
+from test_quantized import GROUP, codes_of, pack, save, write
+
+FAMILIES = sorted(folder for folder in (GOLDEN / "arch").iterdir() if folder.is_dir())
+FORMS = sorted(folder for folder in GOLDEN.glob("checkpoint/*/*") if folder.name != "safetensors")
+names = lambda folder: f"{folder.parent.name}/{folder.name}"  # noqa: E731
+
+
+def read(folder):
+    """name -> (dtype, shape, bytes) of all safetensors files of a folder, whose index must list them."""
+    tensors, files = {}, {}
+    for path in sorted(folder.glob("*.safetensors")):
+        raw = path.read_bytes()
+        size = int.from_bytes(raw[:8], "little")
+        header = json.loads(raw[8:8 + size])
+        header.pop("__metadata__", None)
+        for name, t in header.items():
+            begin, end = (8 + size + x for x in t["data_offsets"])
+            tensors[name], files[name] = (t["dtype"], t["shape"], raw[begin:end]), path.name
+    if (folder / "model.safetensors.index.json").exists():
+        index = json.loads((folder / "model.safetensors.index.json").read_text())
+        assert index["weight_map"] == files
+        assert index["metadata"]["total_size"] == sum(len(t[2]) for t in tensors.values())
+    return tensors
+
+
+def as_f32(tensor):
+    dtype, shape, raw = tensor
+    if dtype == "BF16":
+        return (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
+    return np.frombuffer(raw, {"F16": np.float16, "F32": np.float32}[dtype]).astype(np.float32).reshape(shape)
+
+
+def convert(source, out, *options):
+    return ok_json("convert", source, out, *options)
+
+
+# ---- there and back ----
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
+def test_families_to_hugging_face(family, tmp_path):
+    result = convert(family, tmp_path / "hf")
+    assert result["logit_difference"] == 0 and result["tokens_same"] == result["tokens"]
+    files = {path.name for path in (tmp_path / "hf").iterdir()}
+    assert {"config.json", "model.safetensors"} <= files and not any("part" in f or "journal" in f for f in files)
+    if list(family.glob("*.safetensors")):
+        assert read(tmp_path / "hf") == read(family)
+    config = json.loads((tmp_path / "hf/config.json").read_text())
+    widest = max((np.prod(t[1]), t[0]) for t in read(tmp_path / "hf").values())[1]
+    key = "dtype" if "dtype" in config else "torch_dtype"
+    assert config[key] == {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[widest]
+
+
+QUANTISED = {"llama", "deepseek_v3", "gguf_gpt_oss", "t5", "bert", "deberta_v3", "opennmt_pt"}
+
+
+@pytest.mark.parametrize("family, quant", [(f, "none") for f in FAMILIES] + [(f, "int8") for f in FAMILIES if f.name in QUANTISED],
+                         ids=lambda p: getattr(p, "name", p))
+def test_families_to_packed(family, quant, tmp_path):
+    result = convert(family, tmp_path / "packed", "--to", "packed", "--quant", quant)
+    assert result["logit_difference"] == 0 and result["tokens_same"] == result["tokens"]
+    assert {path.name for path in (tmp_path / "packed").iterdir()} >= {"config.json", "model.proa"}
+
+
+@pytest.mark.parametrize("form", FORMS, ids=names)
+def test_forms_of_one_checkpoint(form, tmp_path):
+    """FasterTransformer's ranks, torch files with views, shards: the tensors of the safetensors file."""
+    assert convert(form, tmp_path / "hf")["logit_difference"] == 0
+    want, have = read(form.parent / "safetensors"), read(tmp_path / "hf")
+    assert have.keys() <= want.keys()
+    for name, tensor in have.items():
+        assert tensor == want[name], name
+    for name in want.keys() - have.keys():  # tied weights are written once
+        assert any(want[name][2] == tensor[2] for tensor in have.values()), name
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f.name.startswith("gguf_")], ids=lambda f: f.name)
+def test_gguf_is_the_model_that_it_was_made_of(family, tmp_path):
+    """llama.cpp stores weights transposed, regrouped, rotated and with 1 added: all is undone."""
+    convert(family, tmp_path / "hf")
+    original = family.parent / family.name.removeprefix("gguf_")
+    want, have = read(original), read(tmp_path / "hf")
+    for name, tensor in have.items():
+        assert tensor[1] == want[name][1], name
+        limit = {"F32": 1e-7, "F16": 1e-3, "BF16": 8e-3}[tensor[0]]
+        a, b = as_f32(tensor), as_f32(want[name])
+        assert np.abs(a - b).max() <= limit * np.abs(b).max(), name
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_dtype(dtype, tmp_path):
+    """Each number is the nearest one of the type."""
+    convert(LM, tmp_path / "a", "--dtype", dtype)
+    have, want = read(tmp_path / "a"), read(LM)
+    for name, tensor in have.items():
+        assert tensor[0] == dtype.upper()
+        exact = as_f32(want[name])
+        assert (as_f32(tensor) == (exact.astype(np.float16).astype(np.float32) if dtype == "f16" else exact)).all()
+    for name in ("tokenizer.json", "generation_config.json"):
+        if (LM / name).exists():
+            assert (tmp_path / "a" / name).read_bytes() == (LM / name).read_bytes()
+    assert ok("run", tmp_path / "a", "It was", "--max-tokens", "4") == ok("run", LM, "It was", "--max-tokens", "4") or dtype == "f16"
+
+
+def test_shards(tmp_path):
+    convert(LM, tmp_path / "one", "--shard-size", "0")
+    convert(LM, tmp_path / "many", "--shard-size", "1MB")
+    count = len(list((tmp_path / "many").glob("model-*-of-*.safetensors")))
+    assert count > 3 and (tmp_path / f"many/model-00001-of-{count:05d}.safetensors").exists()
+    assert read(tmp_path / "many") == read(tmp_path / "one") == read(LM)
+    assert int.from_bytes((tmp_path / "one/model.safetensors").read_bytes()[:8], "little") % 8 == 0
+    for path in (tmp_path / "many").glob("*.safetensors"):
+        sizes = [len(t[2]) for t in read(tmp_path / "many").values()]
+        assert path.stat().st_size < max(1_000_000, max(sizes)) + 10_000
+
+
+def test_quantised_checkpoints_are_decoded(tmp_path):
+    def gptq(base, w):
+        codes, scale, zero, back = codes_of(w)
+        return {base + ".qweight": pack(codes.T, 0), base + ".scales": scale.T, base + ".qzeros": pack((zero - 1).T, 1)}, back
+
+    write(tmp_path, gptq, {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "checkpoint_format": "gptq"})
+    convert(tmp_path / "quantised", tmp_path / "f32", "--dtype", "f32")
+    assert "quantization_config" not in json.loads((tmp_path / "f32/config.json").read_text())
+    want, have = read(tmp_path / "plain"), read(tmp_path / "f32")
+    assert have.keys() == want.keys()
+    for name in want:
+        assert have[name] == want[name], name
+    convert(tmp_path / "quantised", tmp_path / "own")
+    assert {t[0] for t in read(tmp_path / "own").values()} <= {"BF16", "F16", "F32"}
+
+
+def test_encoder_decoder_with_tokenizer(tmp_path):
+    convert(T5, tmp_path / "hf")
+    args = ("translate English to German: A dog runs.", "--max-tokens", "8")
+    assert ok("run", tmp_path / "hf", *args) == ok("run", T5, *args)
+    convert(T5, tmp_path / "packed", "--to", "packed")
+    assert ok("run", tmp_path / "packed", *args) == ok("run", T5, *args)
+
+
+# ---- packed folders ----
+
+def test_packed_is_a_model_for_every_command(tmp_path):
+    out = tmp_path / "packed"
+    assert "0 of the largest" in ok("convert", LM, out, "--to", "packed", "--quant", "int8")
+    assert ok("run", out, "It was", "--max-tokens", "6") == ok("run", LM, "It was", "--max-tokens", "6", "--quant", "int8")
+    assert "packed" in ok("inspect", out) and ok_json("explain", out)["weight_format"] == "int8"
+    assert ok("run", out / "model.proa", "It was", "--max-tokens", "2") == ok("run", out, "It was", "--max-tokens", "2")
+    for isa in ("avx2", "avx512"):
+        run = proa("run", out, "It was", "--max-tokens", "6", env={"PROA_ISA": isa})
+        assert run.returncode == 0 or "CPU" in run.stderr, run.stderr
+    line = fails("run", out, "x", env={"PROA_ISA": "generic"})
+    assert "is packed as 'x86-64 panels" in line and "proa convert MODEL OUT --to packed" in line
+    assert "is packed with --quant int8" in fails("run", out, "x", "--quant", "int4")
+    assert "is packed with --dtype auto" in fails("run", out, "x", "--dtype", "f32")
+    assert "is packed: give the model" in fails("convert", out, tmp_path / "again")
+    assert "is packed: give the model" in fails("convert", out, tmp_path / "again", "--to", "packed")
+
+
+def test_damaged_packed_files(tmp_path):
+    out = tmp_path / "packed"
+    convert(LM, out, "--to", "packed")
+    good = (out / "model.proa").read_bytes()
+    (out / "model.proa").write_bytes(good[:-1])
+    assert "cut short or longer" in fails("run", out, "x")
+    config = json.loads((out / "config.json").read_text())
+    (out / "model.proa").write_bytes(good)
+    (out / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] - 1}))
+    fails("run", out, "x")
+
+
+# ---- what interrupts it ----
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """40 tensors of 8 MB: no model, but a checkpoint."""
+    folder = tmp_path_factory.mktemp("large")
+    rng = np.random.default_rng(1)
+    save(folder / "model.safetensors", {f"t{i}": rng.integers(0, 9999, (2048, 2048)).astype(np.float16) for i in range(40)})
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def start(large, out):
+    return subprocess.Popen([PROA, "convert", large, out, "--dtype", "f32", "--no-probe", "--threads", "1"], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def stop_when_begun(run, out, number, most=1.0):
+    """Sends the signal when a part of the file is written; false if it was too late."""
+    partial = out / "model.safetensors.partial"
+    until = time.monotonic() + 60
+    while run.poll() is None and time.monotonic() < until:
+        if partial.exists() and partial.stat().st_size > 50e6:
+            run.send_signal(number)
+            break
+        time.sleep(0.002)
+    return run.wait(60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_second_run_continues(large, tmp_path, number):
+    ok("convert", large, tmp_path / "whole", "--dtype", "f32", "--no-probe")
+    run = start(large, tmp_path / "cut")
+    status = stop_when_begun(run, tmp_path / "cut", number)
+    if status == 0:
+        pytest.skip("it was written before the signal came")
+    if number == signal.SIGINT:
+        assert status == 130 and "the same command continues" in run.stderr.read()
+    assert "config.json': no such file" in fails("run", tmp_path / "cut", "x")
+    line = fails("convert", large, tmp_path / "cut", "--dtype", "bf16", "--no-probe")
+    assert "begun from another source or with other options" in line
+    ok("convert", large, tmp_path / "cut", "--dtype", "f32", "--no-probe")
+    for name in ("model.safetensors", "config.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert sorted(os.listdir(tmp_path / "cut")) == sorted(os.listdir(tmp_path / "whole"))
+
+
+def test_full_disk(large, tmp_path):
+    run = subprocess.run([PROA, "convert", large, tmp_path / "out", "--dtype", "f32", "--no-probe"], capture_output=True, text=True,
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000_000, 100_000_000)))
+    assert run.returncode == 1 and "cannot write" in run.stderr and len(run.stderr.splitlines()) == 1
+    ok("convert", large, tmp_path / "out", "--dtype", "f32", "--no-probe")
+
+
+# ---- what it refuses ----
+
+def test_places_that_are_taken(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("x")
+    assert "exists and is not empty" in fails("convert", LM, tmp_path / "mine")
+    convert(LM, tmp_path / "mine", "--overwrite")
+    assert (tmp_path / "mine/notes.txt").read_text() == "x" and read(tmp_path / "mine") == read(LM)
+    convert(LM, tmp_path / "mine", "--overwrite", "--shard-size", "1MB")
+    assert read(tmp_path / "mine") == read(LM) and not (tmp_path / "mine/model.safetensors").exists()
+    assert "holds the source" in fails("convert", tmp_path / "mine", tmp_path / "mine", "--overwrite")
+    assert "holds the source" in fails("convert", tmp_path / "mine", tmp_path, "--overwrite")
+    assert "cannot make the folder" in fails("convert", LM, tmp_path / "mine/notes.txt")
+    assert "cannot make the folder" in fails("convert", LM, tmp_path / "none/out")
+
+
+def test_wrong_usage(tmp_path):
+    assert "no such file" in fails("convert", tmp_path / "none", tmp_path / "out")
+    assert "is no size" in fails("convert", LM, tmp_path / "out", "--shard-size", "5 parsecs")
+    fails("convert", LM, status=2)
+    fails("convert", LM, tmp_path / "out", "--to", "onnx", status=2)
+    fails("convert", LM, tmp_path / "out", "--to", "packed", "--device", "cuda:99")
+
+
+def test_a_model_that_does_not_run_is_not_compared(large, tmp_path):
+    assert "is written, but cannot be compared" in fails("convert", large, tmp_path / "out")
+    assert sorted(read(tmp_path / "out")) == sorted(read(large))
