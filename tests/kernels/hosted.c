@@ -273,12 +273,13 @@ void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa
 /* Sources are the host's for a device too. */
 static void pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
-    PROA_UNUSED(c);
     proa_weight weight = *w;
+    proa_ctx with_pool = *ctx(); /* codes are packed on the host's threads */
+    with_pool.pool = c->pool;
     cover(w->data, w->bytes);
     upload_covered();
     weight.data = device_ptr(w->data);
-    device->ops->pack(ctx(), &weight, sources, count);
+    device->ops->pack(&with_pool, &weight, sources, count);
     download_covered();
 }
 
