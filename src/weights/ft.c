@@ -120,7 +120,8 @@ static proa_status add_tensor(proa_ft *ft, const proa_ft_tensor *row, int64_t la
     PROA_TRY(begin_join(ft, row, &j));
     for (int32_t rank = 0; rank < j.ranks; rank++) PROA_TRY(join_rank(ft, &j, rank, layer));
     snprintf(name, sizeof name, row->name, (int)layer);
-    proa_weights_tensor t = {.name = proa_arena_strdup(&ft->w->arena, proa_str_c(name)), .file = j.file};
+    proa_weights_tensor t = {
+        .name = proa_arena_strdup(&ft->w->arena, proa_str_c(name)), .file = j.file, .final = row->final};
     t.source = end_join(ft, &j);
     return proa_weights_add_tensor(ft->w, t, ft->err);
 }

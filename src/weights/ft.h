@@ -47,6 +47,7 @@ typedef struct proa_ft_tensor {
     int groups;  /* tensors side by side in the file: q, k, v */
     int group;   /* the one taken; -1: all */
     bool turned; /* the checkpoint has it as [out, in] */
+    bool final;  /* the checkpoint has its rows in another order; the file as they are used */
     proa_ft_when when;
     proa_ft_dim layers; /* how many layers have one; PROA_FT_ONE: it is of no layer, or of layer 0 alone */
 } proa_ft_tensor;
@@ -88,6 +89,7 @@ typedef struct proa_ft_facts {
 
 typedef struct proa_ft_model {
     const char *section;             /* of config.ini, by which it is known; NULL ends the list */
+    const char *variant;             /* and by this value of model_variant; NULL: any */
     const char *hf;                  /* the class of Hugging Face whose names its tables have */
     const proa_ft_tensor *tables[3]; /* each ends with a row without a name; NULL ends the list */
     /* Reads the sizes and writes the config.json of that class. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ft_models.c - the models whose FasterTransformer folders are read and written: GPT (GPT-2, OPT), GPT-J, T5.
+ * ft_models.c - the models whose FasterTransformer folders are read and written: GPT (GPT-2, OPT), BLOOM, GPT-J, T5.
  * For each: the keys of config.ini both ways, the files, and the config.json of the Hugging Face checkpoint that says
  * the same.
  * The tables are written with macros of one line each. */
@@ -46,6 +46,28 @@ static const proa_ft_tensor gpt[] = {
     VECTOR("transformer.ln_f.weight",   "model.final_layernorm.weight",        HIDDEN,    ONCE),
     VECTOR("transformer.ln_f.bias",     "model.final_layernorm.bias",          HIDDEN,    ONCE),
     HEAD  ("lm_head.weight",            "model.lm_head.weight"),
+    END};
+/* Rows of q, k and v head by head in the checkpoint. */
+#define REGROUPED(hf, ft, n_in, is_turned) \
+    ROW(hf, ft, OUTPUTS, n_in, INNER, 3, -1, EACH, .final = true, .turned = is_turned)
+static const proa_ft_tensor bloom[] = {
+    TABLE    ("transformer.word_embeddings.weight",           "model.wte", VOCAB, HIDDEN),
+    VECTOR   ("transformer.word_embeddings_layernorm.weight", "model.pre_decoder_layernorm.weight", HIDDEN, ONCE),
+    VECTOR   ("transformer.word_embeddings_layernorm.bias",   "model.pre_decoder_layernorm.bias",   HIDDEN, ONCE),
+    VECTOR   (HF "input_layernorm.weight",                FT "input_layernorm.weight",              HIDDEN, EACH),
+    VECTOR   (HF "input_layernorm.bias",                  FT "input_layernorm.bias",                HIDDEN, EACH),
+    REGROUPED(HF "self_attention.query_key_value.weight", FT "attention.query_key_value.weight",    HIDDEN, true),
+    REGROUPED(HF "self_attention.query_key_value.bias",   FT "attention.query_key_value.bias",      ONE, false),
+    INPUTS   (HF "self_attention.dense.weight",           FT "attention.dense.weight",           INNER,  HIDDEN, EACH),
+    VECTOR   (HF "self_attention.dense.bias",             FT "attention.dense.bias",                HIDDEN, EACH),
+    VECTOR   (HF "post_attention_layernorm.weight",       FT "post_attention_layernorm.weight",     HIDDEN, EACH),
+    VECTOR   (HF "post_attention_layernorm.bias",         FT "post_attention_layernorm.bias",       HIDDEN, EACH),
+    OUTPUTS  (HF "mlp.dense_h_to_4h.weight",              FT "mlp.dense_h_to_4h.weight",         HIDDEN, FFN,    EACH),
+    OUTPUTS  (HF "mlp.dense_h_to_4h.bias",                FT "mlp.dense_h_to_4h.bias",           ONE,    FFN,    EACH),
+    INPUTS   (HF "mlp.dense_4h_to_h.weight",              FT "mlp.dense_4h_to_h.weight",         FFN,    HIDDEN, EACH),
+    VECTOR   (HF "mlp.dense_4h_to_h.bias",                FT "mlp.dense_4h_to_h.bias",              HIDDEN, EACH),
+    VECTOR   ("transformer.ln_f.weight",                  "model.final_layernorm.weight",           HIDDEN, ONCE),
+    VECTOR   ("transformer.ln_f.bias",                    "model.final_layernorm.bias",             HIDDEN, ONCE),
     END};
 static const proa_ft_tensor gptj[] = {
     TABLE  ("transformer.wte.weight",   "model.wte",                           VOCAB,     HIDDEN),
@@ -275,6 +297,48 @@ static void put_gpt(proa_buf *ini, const proa_ft_facts *f)
                     f->relu ? "Relu" : "Gelu");
 }
 
+/* ---- BLOOM: the GPT of FasterTransformer with ALiBi and a norm behind the embedding ---- */
+
+static proa_status check_bloom(proa_ft *ft, const char *section)
+{
+    bool positions = false, alibi = true;
+    PROA_TRY(require(ft, section, "layernorm_type", "pre_layernorm"));
+    PROA_TRY(require(ft, section, "activation_type", "Gelu"));
+    PROA_TRY(proa_ini_bool(&ft->ini, section, "has_positional_encoding", &positions, ft->err));
+    PROA_TRY(proa_ini_bool(&ft->ini, section, "use_attention_linear_bias", &alibi, ft->err));
+    if (positions || !alibi)
+        return FAIL_FT(ft, UNSUPPORTED, "a BLOOM with %s is not supported",
+                       positions ? "has_positional_encoding" : "use_attention_linear_bias off");
+    if (ft->dim[PROA_FT_FFN] == 4 * ft->dim[PROA_FT_HIDDEN]) return PROA_OK;
+    return FAIL_FT(ft, UNSUPPORTED, "[%s] inter_size is %lld, of a BLOOM only %lld is supported", section,
+                   (long long)ft->dim[PROA_FT_FFN], (long long)(4 * ft->dim[PROA_FT_HIDDEN]));
+}
+
+static proa_status read_bloom(proa_ft *ft, proa_buf *out)
+{
+    static const char section[] = "gpt";
+    PROA_TRY(read_gpt_sizes(ft, section));
+    PROA_TRY(check_bloom(ft, section));
+    ft->tied = true;
+    write_size(ft, out, "hidden_size", PROA_FT_HIDDEN);
+    write_size(ft, out, "n_head", PROA_FT_HEADS);
+    write_size(ft, out, "n_layer", PROA_FT_LAYERS);
+    write_size(ft, out, "vocab_size", PROA_FT_VOCAB);
+    PROA_TRY(write_id(ft, out, "bos_token_id", section, "start_id"));
+    PROA_TRY(write_id(ft, out, "eos_token_id", section, "end_id"));
+    PROA_TRY(write_epsilon(ft, out, section, "layernorm_eps", 1e-5));
+    proa_buf_printf(out, "\"model_type\":\"bloom\",\"architectures\":[\"BloomForCausalLM\"]}");
+    return PROA_OK;
+}
+
+static void put_bloom(proa_buf *ini, const proa_ft_facts *f)
+{
+    put_gpt_keys(ini, "gpt", f);
+    proa_buf_printf(ini, "model_variant = bloom-pre\nlayernorm_type = pre_layernorm\nactivation_type = Gelu\n"
+                         "has_positional_encoding = False\nhas_pre_decoder_layernorm = True\n"
+                         "has_post_decoder_layernorm = True\nuse_attention_linear_bias = True\n");
+}
+
 /* config.ini does not say how many positions there are: 2,048 as in the published GPT-J. */
 static proa_status read_gptj(proa_ft *ft, proa_buf *out)
 {
@@ -404,16 +468,21 @@ static void put_t5(proa_buf *ini, const proa_ft_facts *f)
 }
 
 const proa_ft_model proa_ft_models[] = {
-    {"gptj", "GPTJForCausalLM", {gptj}, read_gptj, put_gptj},
-    {"gpt", "GPT2LMHeadModel", {gpt}, read_gpt, put_gpt},
-    {"encoder", "T5ForConditionalGeneration", {t5_encoder, t5_decoder}, read_t5, put_t5},
+    {"gptj", NULL, "GPTJForCausalLM", {gptj}, read_gptj, put_gptj},
+    {"gpt", "bloom-pre", "BloomForCausalLM", {bloom}, read_bloom, put_bloom},
+    {"gpt", NULL, "GPT2LMHeadModel", {gpt}, read_gpt, put_gpt},
+    {"encoder", NULL, "T5ForConditionalGeneration", {t5_encoder, t5_decoder}, read_t5, put_t5},
     {.section = NULL}};
 
 proa_status proa_ft_read_model(proa_ft *ft, const proa_ft_model **model, proa_buf *config)
 {
     ft->dim[PROA_FT_ONE] = 1;
     proa_buf_char(config, '{');
-    for (const proa_ft_model *m = proa_ft_models; m->section; m++)
-        if (proa_ini_has_section(&ft->ini, m->section)) return *model = m, m->read(ft, config);
+    for (const proa_ft_model *m = proa_ft_models; m->section; m++) {
+        proa_str variant = {"", 0};
+        if (!proa_ini_has_section(&ft->ini, m->section)) continue;
+        proa_ini_find(&ft->ini, m->section, "model_variant", &variant);
+        if (!m->variant || proa_str_is(variant, m->variant)) return *model = m, m->read(ft, config);
+    }
     return FAIL_FT(ft, UNSUPPORTED, "has none of the sections %s", "[gpt], [gptj], [encoder]");
 }

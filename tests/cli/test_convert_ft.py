@@ -8,9 +8,10 @@ import time
 import numpy as np
 import pytest
 from harness import GOLDEN, PROA, T5, fails, ok, ok_json
+from test_quantized import load
 
 ARCH, CHECKPOINT = GOLDEN / "arch", GOLDEN / "checkpoint"
-MODELS = ["gpt2", "gguf_gpt2", "opt", "gptj", "codegen", "t5", "t5_v1_1", "mt5", "gguf_t5"]
+MODELS = ["bloom", "gpt2", "gguf_gpt2", "opt", "gptj", "codegen", "t5", "t5_v1_1", "mt5", "gguf_t5"]
 
 
 def logits(model, *options):
@@ -49,6 +50,21 @@ def test_files_are_those_of_its_own_converters(name, ranks, tmp_path):
     files = {p.name for p in want.glob("*.bin")} - {"shared.weight.bin"}  # which FasterTransformer does not read
     assert files == {p.name for p in (tmp_path / "x").glob("*.bin")}
     for file in files: assert (want / file).read_bytes() == (tmp_path / "x" / file).read_bytes(), file
+
+
+def test_bloom_has_q_k_and_v_side_by_side(tmp_path):
+    """As huggingface_bloom_convert.py: [in, heads, 3, size] of the class is [in, 3, heads, size] in the files."""
+    ini = convert(ARCH / "bloom", tmp_path / "x", 2)
+    assert ini["gpt"]["model_variant"] == "bloom-pre" and ini["gpt"]["use_attention_linear_bias"] == "True"
+    heads, size = int(ini["gpt"]["head_num"]), int(ini["gpt"]["size_per_head"])
+    stored = load(ARCH / "bloom" / "model.safetensors")
+    name = next(n for n in stored if n.endswith("h.1.self_attention.query_key_value.weight"))
+    for ending, width in ((".weight", heads * size), (".bias", 1)):
+        w = stored[name.replace(".weight", ending)]
+        want = w.T.reshape(width, heads, 3, size).transpose(0, 2, 1, 3).reshape(width, 3, heads * size)
+        for rank, part in enumerate(np.split(want, 2, axis=-1)):
+            file = tmp_path / "x" / f"model.layers.1.attention.query_key_value{ending}.{rank}.bin"
+            assert file.read_bytes() == np.ascontiguousarray(part, np.float32).tobytes()
 
 
 @pytest.mark.parametrize("dtype, said", [("f32", "fp32"), ("f16", "fp16"), ("bf16", "bf16")])

@@ -87,6 +87,8 @@ static void test_ini(void **state)
     "[gptj]\nhead_num = 1\nsize_per_head = 4\ninter_size = 8\nnum_layer = 1\nvocab_size = "                  \
     "2\nrotary_embedding = 2\n"
 
+#define GPT(inter) "[gpt]\nhead_num=1\nsize_per_head=4\ninter_size=" inter "\nnum_layer=1\nvocab_size=2\n"
+
 static void refuses(const char *ini, proa_status want, const char *text)
 {
     proa_weights *w = NULL;
@@ -108,9 +110,12 @@ static void test_bad_ini(void **state)
     refuses(GPTJ "weight_data_type = int8\n", PROA_UNSUPPORTED, "weight_data_type is 'int8'");
     refuses("[encoder]\n[structure]\nt5_with_bias = true\n", PROA_UNSUPPORTED, "[structure] t5_with_bias is on");
     refuses("[encoder]\nd_model = 4\n", PROA_UNSUPPORTED, "a T5 without [decoder]");
-    refuses("[gpt]\nhead_num=1\nsize_per_head=4\ninter_size=8\nnum_layer=1\nvocab_size=2\nmax_pos_seq_len=2\n"
-            "model_variant = bloom-pre\n",
-            PROA_UNSUPPORTED, "[gpt] model_variant is 'bloom-pre', only gpt is supported");
+    refuses(GPT("8") "max_pos_seq_len=2\nmodel_variant = bloom-post\n", PROA_UNSUPPORTED,
+            "[gpt] model_variant is 'bloom-post', only gpt is supported");
+    refuses(GPT("8") "model_variant = bloom-pre\n", PROA_UNSUPPORTED,
+            "[gpt] inter_size is 8, of a BLOOM only 16 is supported");
+    refuses(GPT("16") "model_variant = bloom-pre\nhas_positional_encoding = True\n", PROA_UNSUPPORTED,
+            "a BLOOM with has_positional_encoding is not supported");
 }
 
 static void test_bad_files(void **state)
