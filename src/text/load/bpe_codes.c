@@ -76,7 +76,7 @@ static bool split_code(proa_str line, code *c, bool *counted)
 }
 
 /* A piece with the joiner, unless it is the last of its word. */
-static proa_str joined(codes *c, proa_str a, proa_str b, bool last)
+static proa_str join_pair(codes *c, proa_str a, proa_str b, bool last)
 {
     proa_str joiner = proa_str_c(last ? "" : JOINER);
     char *s = proa_arena_alloc(&c->arena, a.len + b.len + joiner.len + 1);
@@ -87,7 +87,7 @@ static proa_str joined(codes *c, proa_str a, proa_str b, bool last)
 }
 
 /* Whether a code can apply at all: a word has no other piece with "</w>" than its last, which is not empty. */
-static bool applies(const code *k)
+static bool code_applies(const code *k)
 {
     return k->right.len > 0 && !proa_str_ends(k->left, proa_str_c(WORD_END));
 }
@@ -111,25 +111,25 @@ static proa_status each_code(codes *c, proa_str lines, proa_status (*put)(codes 
             return PROA_FAIL(c->err, INVALID, "line %lld is not two pieces", (long long)n);
         if (!versioned && !counted)
             return PROA_FAIL(c->err, UNSUPPORTED, "codes of subword-nmt before version 0.2");
-        if (applies(&k) && proa_map_put(&c->pairs, k.pair, 0)) PROA_TRY(put(c, &k));
+        if (code_applies(&k) && proa_map_put(&c->pairs, k.pair, 0)) PROA_TRY(put(c, &k));
     }
     return PROA_OK;
 }
 
 static proa_status put_pieces(codes *c, const code *k)
 {
-    PROA_TRY(put_piece(c, joined(c, k->left, (proa_str){"", 0}, false)));
-    PROA_TRY(put_piece(c, joined(c, (proa_str){"", 0}, k->right, k->last)));
-    return put_piece(c, joined(c, k->left, k->right, k->last));
+    PROA_TRY(put_piece(c, join_pair(c, k->left, (proa_str){"", 0}, false)));
+    PROA_TRY(put_piece(c, join_pair(c, (proa_str){"", 0}, k->right, k->last)));
+    return put_piece(c, join_pair(c, k->left, k->right, k->last));
 }
 
 static proa_status put_merge(codes *c, const code *k)
 {
     if (c->out->len && c->out->ptr[c->out->len - 1] == ']') proa_buf_char(c->out, ',');
     proa_buf_char(c->out, '[');
-    proa_buf_json_str(c->out, joined(c, k->left, (proa_str){"", 0}, false));
+    proa_buf_json_str(c->out, join_pair(c, k->left, (proa_str){"", 0}, false));
     proa_buf_char(c->out, ',');
-    proa_buf_json_str(c->out, joined(c, (proa_str){"", 0}, k->right, k->last));
+    proa_buf_json_str(c->out, join_pair(c, (proa_str){"", 0}, k->right, k->last));
     proa_buf_char(c->out, ']');
     return PROA_OK;
 }

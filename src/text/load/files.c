@@ -29,7 +29,7 @@ bool proa_next_line(proa_str *rest, proa_str *line)
     return true;
 }
 
-static bool has(folder *f, const char *name)
+static bool has_file(folder *f, const char *name)
 {
     snprintf(f->name, sizeof f->name, "%s", name);
     proa_files_name(f->file, f->files, name);
@@ -70,7 +70,7 @@ static bool only_file(folder *f, const char *ending)
         found++;
     }
     if (dir) closedir(dir);
-    return found == 1 && has(f, name);
+    return found == 1 && has_file(f, name);
 }
 
 /* A SentencePiece model by its usual names, or else whatever its name is. */
@@ -78,14 +78,14 @@ static bool has_model(folder *f)
 {
     static const char *const names[] = {"spiece.model", "tokenizer.model", "sentencepiece.bpe.model"};
     for (size_t i = 0; i < PROA_COUNT(names); i++)
-        if (has(f, names[i])) return true;
+        if (has_file(f, names[i])) return true;
     return only_file(f, ".model");
 }
 
 /* subword-nmt's codes by their usual names, or as the only *.codes. */
 static bool has_codes(folder *f)
 {
-    return has(f, "bpe.codes") || has(f, "bpecodes") || only_file(f, ".codes");
+    return has_file(f, "bpe.codes") || has_file(f, "bpecodes") || only_file(f, ".codes");
 }
 
 /* ---- a SentencePiece model, or codes, and their vocabulary ---- */
@@ -232,15 +232,15 @@ static proa_status open_byte_bpe(proa_tokenizer **out, folder *f)
 
 static proa_status open_folder(proa_tokenizer **out, folder *f)
 {
-    if (has(f, "tokenizer.json")) return open_json_file(out, f);
+    if (has_file(f, "tokenizer.json")) return open_json_file(out, f);
     PROA_TRY(proa_tokenizer_config_read(&f->config, f->files, f->err));
-    if (proa_files_has(f->files, "vocab.json") && has(f, "source.spm"))
+    if (proa_files_has(f->files, "vocab.json") && has_file(f, "source.spm"))
         return open_listed(out, f, "vocab.json", open_model_file);
     if (vocabulary_of(f) && has_codes(f)) return open_listed(out, f, vocabulary_of(f), open_codes_file);
     if (has_model(f)) return open_model(out, f);
     if (only_file(f, ".tiktoken")) return open_model_file(out, f, NULL);
-    if (has(f, "vocab.txt")) return open_wordpiece(out, f);
-    if (has(f, "merges.txt") && has(f, "vocab.json")) return open_byte_bpe(out, f);
+    if (has_file(f, "vocab.txt")) return open_wordpiece(out, f);
+    if (has_file(f, "merges.txt") && has_file(f, "vocab.json")) return open_byte_bpe(out, f);
     if (proa_str_is(proa_json_str(proa_json_get(f->config, "tokenizer_class")), "ByT5Tokenizer"))
         return open_bytes(out, f);
     return PROA_FAIL(

@@ -106,7 +106,7 @@ static proa_status load_affix(proa_loader *ld, const proa_json *m, const char *k
 /* ---- BPE ---- */
 
 /* The two halves of a merge: ["a", "b"] or "a b". */
-static bool halves(const proa_json *j, proa_str *a, proa_str *b)
+static bool split_halves(const proa_json *j, proa_str *a, proa_str *b)
 {
     if (proa_json_kind(j) == PROA_JSON_ARRAY) {
         const proa_json *x = proa_json_at(j, 0), *y = proa_json_at(j, 1);
@@ -140,7 +140,7 @@ static proa_status load_merge(proa_loader *ld, const proa_json *j, int64_t rank,
     proa_bpe *bpe = &ld->tok->bpe;
     const proa_vocab *v = &ld->tok->vocab;
     proa_str a, b;
-    if (!halves(j, &a, &b))
+    if (!split_halves(j, &a, &b))
         return PROA_FAIL(err, INVALID, "merge %lld is not a pair of pieces", (long long)rank);
     a = proa_load_text(ld, a);
     b = proa_load_text(ld, b);

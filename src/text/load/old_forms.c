@@ -33,7 +33,7 @@ typedef struct special_name {
     bool lstrip;
 } special_name;
 
-static void separate(proa_buf *out, bool *first)
+static void put_comma(proa_buf *out, bool *first)
 {
     if (!*first) proa_buf_char(out, ',');
     *first = false;
@@ -47,7 +47,7 @@ static int64_t id_of(const writer *w, proa_str piece)
 }
 
 /* Adds a token, or says of one that is there that it is special. */
-static void put(writer *w, added token)
+static void put_token(writer *w, added token)
 {
     int32_t at;
     if (token.content.len == 0) return;
@@ -64,12 +64,12 @@ static void put_special(writer *w, const proa_json *token, bool lstrip)
 {
     bool object = proa_json_kind(token) == PROA_JSON_OBJECT;
     proa_str content = proa_json_str(object ? proa_json_get(token, "content") : token);
-    put(w, (added){content, -1, object ? token : NULL, true, lstrip});
+    put_token(w, (added){content, -1, object ? token : NULL, true, lstrip});
 }
 
 /* The added tokens of the configuration, its special tokens (or the usual ones, which `force` adds even if the
  * vocabulary lacks them), and its additional ones, or else that many sentinels of T5. */
-static proa_status collect(writer *w, const special_name *names, bool force, int64_t sentinels)
+static proa_status collect_specials(writer *w, const special_name *names, bool force, int64_t sentinels)
 {
     const proa_json *decoder = proa_json_get(w->config, "added_tokens_decoder");
     const proa_json *more = proa_json_get(w->config, "additional_special_tokens");
@@ -84,18 +84,18 @@ static proa_status collect(writer *w, const special_name *names, bool force, int
         PROA_TRY(proa_config_id(&t.id, it.key, w->err));
         PROA_TRY(proa_json_get_str(&t.content, it.value, "content", w->err));
         PROA_TRY(proa_json_get_bool(&t.special, it.value, "special", w->err));
-        put(w, t);
+        put_token(w, t);
     }
     for (; names->key; names++) {
         const proa_json *token = proa_json_get(w->config, names->key);
         proa_str usual = proa_str_c(names->usual);
         if (proa_config_token(w->config, names->key).len) put_special(w, token, names->lstrip);
-        else if (force || id_of(w, usual) >= 0) put(w, (added){usual, -1, NULL, true, names->lstrip});
+        else if (force || id_of(w, usual) >= 0) put_token(w, (added){usual, -1, NULL, true, names->lstrip});
     }
     for (int64_t i = 0; i < proa_json_len(more); i++) put_special(w, proa_json_at(more, i), false);
     for (int64_t i = 0; proa_json_len(more) == 0 && i < sentinels; i++)
-        put(w, (added){proa_str_c(proa_arena_printf(&w->arena, "<extra_id_%lld>", (long long)i)), -1, NULL,
-                       true, false});
+        put_token(w, (added){proa_str_c(proa_arena_printf(&w->arena, "<extra_id_%lld>", (long long)i)), -1,
+                             NULL, true, false});
     return PROA_OK;
 }
 
@@ -105,7 +105,7 @@ static void write_missing_pieces(writer *w, bool first)
     for (int64_t i = 0; i < w->count; i++) {
         int32_t id;
         if (w->list[i].id < 0 || proa_map_find(&w->ids, w->list[i].content, &id)) continue;
-        separate(w->out, &first);
+        put_comma(w->out, &first);
         proa_buf_json_str(w->out, w->list[i].content);
         proa_buf_printf(w->out, ":%lld", (long long)w->list[i].id);
     }
@@ -118,7 +118,7 @@ static proa_status write_added(writer *w)
     proa_buf_str(w->out, proa_str_c("\"added_tokens\":["));
     for (int64_t i = 0; i < w->count; i++) {
         const added *t = &w->list[i];
-        separate(w->out, &first);
+        put_comma(w->out, &first);
         proa_buf_printf(w->out, "{\"special\":%s,\"content\":", t->special ? "true" : "false");
         proa_buf_json_str(w->out, t->content);
         for (size_t k = 0; k < PROA_COUNT(flags); k++) {
@@ -132,7 +132,7 @@ static proa_status write_added(writer *w)
     return PROA_OK;
 }
 
-static const char *flag(const proa_json *config, const char *key, const char *fallback)
+static const char *flag_text(const proa_json *config, const char *key, const char *fallback)
 {
     const proa_json *j = proa_json_get(config, key);
     return proa_json_kind(j) != PROA_JSON_BOOL ? fallback : proa_json_bool(j) ? "true" : "false";
@@ -176,7 +176,7 @@ static proa_status write_wordpiece(writer *w, proa_str lines)
             return PROA_FAIL(w->err, LIMIT, "vocab.txt has more than %d lines", PROA_VOCAB_MAX);
         proa_map_put(&w->ids, line, i);
     }
-    PROA_TRY(collect(w, bert_names, true, 0));
+    PROA_TRY(collect_specials(w, bert_names, true, 0));
     proa_buf_char(w->out, '{');
     PROA_TRY(write_added(w));
     int64_t cls = special_id(w, bert_names, "cls_token"), sep = special_id(w, bert_names, "sep_token");
@@ -185,8 +185,8 @@ static proa_status write_wordpiece(writer *w, proa_str lines)
         "\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":%s,\"handle_chinese_chars\":%s,"
         "\"strip_accents\":%s},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"
         "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},",
-        flag(w->config, "do_lower_case", "true"), flag(w->config, "tokenize_chinese_chars", "true"),
-        flag(w->config, "strip_accents", "null"));
+        flag_text(w->config, "do_lower_case", "true"), flag_text(w->config, "tokenize_chinese_chars", "true"),
+        flag_text(w->config, "strip_accents", "null"));
     if (cls >= 0 && sep >= 0)
         proa_buf_printf(
             w->out, "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"\",%lld],\"cls\":[\"\",%lld]},",
@@ -196,7 +196,7 @@ static proa_status write_wordpiece(writer *w, proa_str lines)
     proa_buf_str(w->out, proa_str_c(",\"vocab\":{"));
     bool first = true;
     for (int64_t i = 0; proa_next_line(&lines, &line); i++) {
-        separate(w->out, &first);
+        put_comma(w->out, &first);
         proa_buf_json_str(w->out, line);
         proa_buf_printf(w->out, ":%lld", (long long)i);
     }
@@ -272,7 +272,7 @@ static void write_template(writer *w, const char *name, const char *parts, bool 
     bool first = true;
     proa_buf_printf(w->out, "\"%s\":[", name);
     for (const char *p = parts; *p; p++) {
-        separate(w->out, &first);
+        put_comma(w->out, &first);
         if (*p == '2') type = types;
         if (*p == '1' || *p == '2')
             proa_buf_printf(w->out, "{\"Sequence\":{\"id\":\"%s\",\"type_id\":%d}}", *p == '1' ? "A" : "B", type);
@@ -297,7 +297,7 @@ static void write_templates(writer *w, const bpe_class *c)
     proa_buf_str(w->out, proa_str_c("\"special_tokens\":{"));
     for (size_t i = 0; letters[i]; i++) {
         if (!strchr(c->single, letters[i])) continue;
-        separate(w->out, &first);
+        put_comma(w->out, &first);
         proa_buf_printf(w->out, "\"%c\":{\"ids\":[%lld]}", letters[i],
                         (long long)special_id(w, c->names, keys[i]));
     }
@@ -311,7 +311,7 @@ static void write_merges(proa_buf *out, proa_str merges)
     proa_buf_str(out, proa_str_c(",\"merges\":["));
     for (; proa_next_line(&merges, &line); head = false) {
         if (line.len == 0 || (head && proa_str_starts(line, proa_str_c("#version")))) continue;
-        separate(out, &first);
+        put_comma(out, &first);
         proa_buf_json_str(out, line);
     }
     proa_buf_str(out, proa_str_c("]}}"));
@@ -328,7 +328,7 @@ static proa_status write_byte_bpe(writer *w, proa_str vocab, const proa_json *pi
         int64_t id = proa_json_int(it.value);
         if (id >= 0 && id < PROA_VOCAB_MAX) proa_map_put(&w->ids, it.key, (int32_t)id);
     }
-    PROA_TRY(collect(w, c->names, false, 0));
+    PROA_TRY(collect_specials(w, c->names, false, 0));
     proa_buf_char(w->out, '{');
     PROA_TRY(write_added(w));
     write_templates(w, c);
@@ -341,7 +341,7 @@ static proa_status write_byte_bpe(writer *w, proa_str vocab, const proa_json *pi
         proa_buf_str(w->out, proa_str_c("}},"));
     } else proa_buf_str(w->out, proa_str_c("\"pre_tokenizer\":"));
     proa_buf_printf(w->out, "{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":%s}%s,",
-                    flag(w->config, "add_prefix_space", "false"), c->pattern ? "false" : "true",
+                    flag_text(w->config, "add_prefix_space", "false"), c->pattern ? "false" : "true",
                     c->pattern ? "]}" : "");
     proa_buf_str(w->out,
                  proa_str_c("\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":"));
@@ -392,7 +392,7 @@ static proa_status write_bytes(writer *w)
         proa_str token = proa_config_token(w->config, names[i].key);
         proa_map_put(&w->ids, token.len ? token : proa_str_c(names[i].usual), i);
     }
-    PROA_TRY(collect(w, names, true, sentinels));
+    PROA_TRY(collect_specials(w, names, true, sentinels));
     proa_buf_char(w->out, '{');
     PROA_TRY(write_added(w));
     proa_buf_str(w->out, proa_str_c(byt5_steps));

@@ -42,7 +42,7 @@ static proa_str bytes_of(ProtobufCBinaryData b)
 
 /* ---- pieces ---- */
 
-static bool findable(const ProaSpm__Piece *p)
+static bool is_findable(const ProaSpm__Piece *p)
 {
     return p->type == PROA_SPM_NORMAL || p->type == PROA_SPM_USER || p->type == PROA_SPM_UNUSED;
 }
@@ -174,7 +174,7 @@ static proa_status build_tries(const spm_loader *ld, proa_trie **symbols)
     proa_trie_key *keys = proa_calloc(ld->m->n_pieces + 1, sizeof *keys);
     int64_t n = 0;
     for (size_t i = 0; i < ld->m->n_pieces; i++)
-        if (findable(ld->m->pieces[i]))
+        if (is_findable(ld->m->pieces[i]))
             keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, ld->ids[i]), ld->ids[i]};
     proa_status status = proa_trie_build(&tok->unigram.trie, &tok->arena, keys, n, ld->err);
     n = 0;

@@ -204,7 +204,7 @@ typedef struct ranks {
     proa_err *err;
 } ranks;
 
-static void separate(ranks *r)
+static void put_comma(ranks *r)
 {
     if (!r->first) proa_buf_char(r->out, ',');
     r->first = false;
@@ -221,7 +221,7 @@ static proa_status write_piece(ranks *r, proa_str piece, int64_t id)
         return PROA_FAIL(r->err, INVALID, "token '%.*s' has id %lld, which another token has", shown,
                          piece.ptr, (long long)id);
     r->taken[id] = true;
-    separate(r);
+    put_comma(r);
     proa_buf_json_str(r->out, piece);
     proa_buf_printf(r->out, ":%lld", (long long)id);
     return PROA_OK;
@@ -314,7 +314,7 @@ static proa_status write_added_tokens(ranks *r)
     r->first = true;
     for (int64_t i = 0; i < r->special_count; i++) {
         const named_token *t = &r->specials[i];
-        separate(r);
+        put_comma(r);
         proa_buf_str(r->out, proa_str_c("{\"content\":"));
         proa_buf_json_str(r->out, t->content);
         for (size_t k = 0; k < PROA_COUNT(flags); k++) {

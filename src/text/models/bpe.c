@@ -38,7 +38,7 @@ const proa_merge *proa_bpe_merge(const proa_bpe *bpe, int32_t left, int32_t righ
 }
 
 /* Lowest rank first, then the leftmost. */
-static bool before(const candidate *a, const candidate *b)
+static bool merges_before(const candidate *a, const candidate *b)
 {
     return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
 }
@@ -46,7 +46,7 @@ static bool before(const candidate *a, const candidate *b)
 static void heap_push(word_state *w, candidate c)
 {
     int64_t i = w->heap_len++;
-    while (i > 0 && before(&c, &w->heap[(i - 1) / 2])) {
+    while (i > 0 && merges_before(&c, &w->heap[(i - 1) / 2])) {
         w->heap[i] = w->heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
@@ -60,8 +60,8 @@ static candidate heap_pop(word_state *w)
     for (;;) {
         int64_t child = 2 * i + 1;
         if (child >= w->heap_len) break;
-        if (child + 1 < w->heap_len && before(&w->heap[child + 1], &w->heap[child])) child++;
-        if (!before(&w->heap[child], &last)) break;
+        if (child + 1 < w->heap_len && merges_before(&w->heap[child + 1], &w->heap[child])) child++;
+        if (!merges_before(&w->heap[child], &last)) break;
         w->heap[i] = w->heap[child];
         i = child;
     }
@@ -84,7 +84,7 @@ static bool find_merge(const word_state *w, int32_t left, int32_t right, candida
     return id >= 0;
 }
 
-static void consider(word_state *w, int32_t left, int32_t right)
+static void consider_pair(word_state *w, int32_t left, int32_t right)
 {
     candidate c;
     if (left >= 0 && right >= 0 && find_merge(w, left, right, &c)) heap_push(w, c);
@@ -95,7 +95,7 @@ static void consider(word_state *w, int32_t left, int32_t right)
 static void merge_all(word_state *w)
 {
     w->heap_len = 0;
-    for (int32_t i = 0; i + 1 < w->symbol_count; i++) consider(w, i, i + 1);
+    for (int32_t i = 0; i + 1 < w->symbol_count; i++) consider_pair(w, i, i + 1);
     while (w->heap_len) {
         candidate top = heap_pop(w), now;
         symbol *left = &w->symbols[top.at];
@@ -106,8 +106,8 @@ static void merge_all(word_state *w)
         right->gone = true;
         left->next = right->next;
         if (left->next >= 0) w->symbols[left->next].prev = top.at;
-        consider(w, left->prev, top.at);
-        consider(w, top.at, left->next);
+        consider_pair(w, left->prev, top.at);
+        consider_pair(w, top.at, left->next);
     }
 }
 
@@ -128,7 +128,7 @@ static bool add_bytes(word_state *w, proa_str s)
 }
 
 /* A character with its affixes, which is the piece to look up. */
-static proa_str dress(const proa_bpe *bpe, proa_str one, bool first, bool last, proa_buf *buf)
+static proa_str dress_piece(const proa_bpe *bpe, proa_str one, bool first, bool last, proa_buf *buf)
 {
     proa_str before = first ? (proa_str){"", 0} : bpe->prefix, after = last ? bpe->suffix : bpe->joiner;
     if (!before.len && !after.len) return one;
@@ -149,7 +149,7 @@ static proa_status first_symbols(const proa_tokenizer *tok, word_state *w, proa_
     for (size_t i = 0; i < word.len;) {
         int32_t c;
         size_t n = (size_t)proa_char_next((proa_str){word.ptr + i, word.len - i}, &c);
-        proa_str s = dress(bpe, (proa_str){word.ptr + i, n}, i == 0, i + n == word.len, buf);
+        proa_str s = dress_piece(bpe, (proa_str){word.ptr + i, n}, i == 0, i + n == word.len, buf);
         bool plain = s.len == n && c < (int32_t)PROA_COUNT(bpe->chars);
         int32_t id = plain ? bpe->chars[c] : proa_vocab_find(&tok->vocab, s);
         i += n;

@@ -9,7 +9,7 @@
 #define MARK_LEN 3
 
 /* The value of a digit of base 16 in capitals, or -1. */
-static int digit(char c)
+static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9') return c - '0';
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
@@ -18,7 +18,7 @@ static int digit(char c)
 int proa_spm_byte(proa_str piece)
 {
     if (piece.len != 6 || !proa_str_starts(piece, (proa_str){"<0x", 3}) || piece.ptr[5] != '>') return -1;
-    int high = digit(piece.ptr[3]), low = digit(piece.ptr[4]);
+    int high = hex_digit(piece.ptr[3]), low = hex_digit(piece.ptr[4]);
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
@@ -39,13 +39,13 @@ static size_t next_rule(const proa_text_step *step, proa_str s, proa_str *become
     return n;
 }
 
-static proa_str drop(proa_str s, size_t n)
+static proa_str drop_bytes(proa_str s, size_t n)
 {
     return (proa_str){s.ptr + n, s.len - n};
 }
 
 /* Spaces become marks where the model escapes them. */
-static void put(const proa_text_step *step, proa_str s, proa_buf *out)
+static void put_text(const proa_text_step *step, proa_str s, proa_buf *out)
 {
     for (size_t i = 0; i < s.len; i++)
         if (s.ptr[i] == ' ' && step->on[PROA_SPM_ESCAPE]) proa_buf_append(out, MARK, MARK_LEN);
@@ -64,7 +64,7 @@ static proa_str skip_spaces(const proa_text_step *step, proa_str in)
     while (in.len) {
         size_t n = next_rule(step, in, &becomes);
         if (!proa_str_is(becomes, " ")) break;
-        in = drop(in, n);
+        in = drop_bytes(in, n);
     }
     return in;
 }
@@ -75,16 +75,17 @@ static void put_all(const proa_text_step *step, proa_str in, proa_buf *out)
     while (in.len) {
         proa_str becomes;
         size_t n = next_rule(step, in, &becomes);
-        while (after_space && becomes.len && *becomes.ptr == ' ') becomes = drop(becomes, 1);
+        while (after_space && becomes.len && *becomes.ptr == ' ') becomes = drop_bytes(becomes, 1);
         if (becomes.len) {
-            put(step, becomes, out);
+            put_text(step, becomes, out);
             after_space = squeeze && becomes.ptr[becomes.len - 1] == ' ';
         }
-        in = drop(in, n);
+        in = drop_bytes(in, n);
     }
 }
 
-static proa_status normalize(const proa_text_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status normalize_spm(const proa_text_step *step, proa_str in, size_t *zero, proa_buf *out,
+                                 proa_err *err)
 {
     PROA_UNUSED(err);
     *zero = 0; /* nothing asks for it afterwards */
@@ -94,14 +95,14 @@ static proa_status normalize(const proa_text_step *step, proa_str in, size_t *ze
     size_t start = out->len;
     if (squeeze) in = skip_spaces(step, in);
     if (in.len == 0) return PROA_OK;
-    if (dummy && !suffix) put(step, space, out);
+    if (dummy && !suffix) put_text(step, space, out);
     put_all(step, in, out);
     if (squeeze) trim_end(out, start, step->on[PROA_SPM_ESCAPE] ? (proa_str){MARK, MARK_LEN} : space);
-    if (dummy && suffix) put(step, space, out);
+    if (dummy && suffix) put_text(step, space, out);
     return PROA_OK;
 }
 
-const proa_text_step_kind proa_spm_normalizer = {.name = "SentencePiece", .normalize = normalize};
+const proa_text_step_kind proa_spm_normalizer = {.name = "SentencePiece", .normalize = normalize_spm};
 
 /* ---- decoder ---- */
 
@@ -153,7 +154,7 @@ static void put_piece(proa_stream *st, int64_t at, proa_str s)
         proa_buf_str(&g->made, st->tok->unk_surface);
     } else if (!g->run && strips && proa_str_starts(s, (proa_str){MARK, MARK_LEN})) {
         g->seen = !step->on[PROA_SPM_SQUEEZE];
-        put_spaced(&g->made, drop(s, MARK_LEN));
+        put_spaced(&g->made, drop_bytes(s, MARK_LEN));
     } else {
         put_spaced(&g->made, s);
     }
@@ -162,7 +163,7 @@ static void put_piece(proa_stream *st, int64_t at, proa_str s)
     proa_buf_clear(&g->made);
 }
 
-static void feed(proa_stream *st, int64_t at, proa_str s, bool end)
+static void feed_piece(proa_stream *st, int64_t at, proa_str s, bool end)
 {
     PROA_UNUSED(end); /* the only stage: tokens arrive whole */
     const proa_unigram *u = &st->tok->unigram;
@@ -175,9 +176,10 @@ static void feed(proa_stream *st, int64_t at, proa_str s, bool end)
     put_piece(st, at, s);
 }
 
-static void finish(proa_stream *st, int64_t at)
+static void finish_stream(proa_stream *st, int64_t at)
 {
     pass_bytes(st, at, true);
 }
 
-const proa_text_step_kind proa_spm_decoder = {.name = "SentencePiece", .feed = feed, .finish = finish};
+const proa_text_step_kind proa_spm_decoder = {
+    .name = "SentencePiece", .feed = feed_piece, .finish = finish_stream};

@@ -14,7 +14,7 @@ typedef struct node {
     int32_t next;  /* on the best path of all: where the piece that begins here ends */
 } node;
 
-static void relax(node *to, double score, int32_t start, int32_t id, bool single)
+static void relax_node(node *to, double score, int32_t start, int32_t id, bool single)
 {
     if (single) score = (double)(float)score;
     if (to->start >= 0 && !(score > to->score)) return;
@@ -41,7 +41,7 @@ static bool offer_pieces(const proa_unigram *u, node *nodes, proa_str s, size_t 
         int32_t id = u->trie.value[t];
         if (id < 0 || (u->types && u->types[id] == PROA_SPM_UNUSED)) continue;
         double score = piece_score(u, id, end - at) + nodes[at].score;
-        relax(&nodes[end], score, (int32_t)at, id, u->types != NULL);
+        relax_node(&nodes[end], score, (int32_t)at, id, u->types != NULL);
         single |= end - at == char_len;
     }
     return single;
@@ -63,7 +63,7 @@ static proa_status best_path(const proa_unigram *u, node *nodes, proa_str s, pro
             if (u->unk < 0 && (to->start < 0 || score > to->score))
                 return PROA_FAIL(err, INVALID,
                                  "a character is not in the vocabulary, and the model has no unk_id");
-            relax(to, score, (int32_t)at, u->unk, u->types != NULL);
+            relax_node(to, score, (int32_t)at, u->unk, u->types != NULL);
         }
         at += n;
     }
@@ -143,7 +143,7 @@ typedef struct agenda {
     int32_t *split; /* by id, for unused pieces: length of the left half they were merged from */
 } agenda;
 
-static bool better(const candidate *a, const candidate *b)
+static bool is_better(const candidate *a, const candidate *b)
 {
     return a->score != b->score ? a->score > b->score : a->left < b->left;
 }
@@ -151,7 +151,7 @@ static bool better(const candidate *a, const candidate *b)
 static void agenda_push(agenda *g, candidate c)
 {
     int64_t i = g->heap_len++;
-    while (i > 0 && better(&c, &g->heap[(i - 1) / 2])) {
+    while (i > 0 && is_better(&c, &g->heap[(i - 1) / 2])) {
         g->heap[i] = g->heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
@@ -165,8 +165,8 @@ static candidate agenda_pop(agenda *g)
     for (;;) {
         int64_t child = 2 * i + 1;
         if (child >= g->heap_len) break;
-        if (child + 1 < g->heap_len && better(&g->heap[child + 1], &g->heap[child])) child++;
-        if (!better(&g->heap[child], &last)) break;
+        if (child + 1 < g->heap_len && is_better(&g->heap[child + 1], &g->heap[child])) child++;
+        if (!is_better(&g->heap[child], &last)) break;
         g->heap[i] = g->heap[child];
         i = child;
     }
@@ -179,7 +179,7 @@ static bool normal_piece(const proa_unigram *u, int32_t id)
     return u->types[id] == PROA_SPM_NORMAL || u->types[id] == PROA_SPM_USER || u->types[id] == PROA_SPM_UNUSED;
 }
 
-static void consider(agenda *g, int32_t left, int32_t right)
+static void consider_pair(agenda *g, int32_t left, int32_t right)
 {
     const proa_unigram *u = &g->tok->unigram;
     if (left < 0 || right < 0 || g->symbols[left].frozen || g->symbols[right].frozen) return;
@@ -210,7 +210,7 @@ static void first_symbols(agenda *g)
 
 static void merge_all(agenda *g)
 {
-    for (int32_t i = 0; i + 1 < g->symbol_count; i++) consider(g, i, i + 1);
+    for (int32_t i = 0; i + 1 < g->symbol_count; i++) consider_pair(g, i, i + 1);
     while (g->heap_len) {
         candidate top = agenda_pop(g);
         symbol *left = &g->symbols[top.left], *right = &g->symbols[top.right];
@@ -219,13 +219,13 @@ static void merge_all(agenda *g)
         left->next = right->next;
         if (right->next >= 0) g->symbols[right->next].prev = top.left;
         right->len = 0;
-        consider(g, left->prev, top.left);
-        consider(g, top.left, left->next);
+        consider_pair(g, left->prev, top.left);
+        consider_pair(g, top.left, left->next);
     }
 }
 
 /* Takes pieces of type UNUSED apart again. `stack` has room for the symbol's bytes. */
-static void resegment(agenda *g, proa_str piece, proa_str *stack, bool *after_unk, proa_ids *out)
+static void resegment_piece(agenda *g, proa_str piece, proa_str *stack, bool *after_unk, proa_ids *out)
 {
     const proa_unigram *u = &g->tok->unigram;
     int64_t depth = 0;
@@ -262,6 +262,7 @@ proa_status proa_spm_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_e
     proa_str *stack = proa_encode_scratch_take(work, 1, (size_t)longest + 2, sizeof *stack);
     bool after_unk = false;
     for (int32_t i = 0; i >= 0 && i < g.symbol_count; i = g.symbols[i].next)
-        resegment(&g, (proa_str){word.ptr + g.symbols[i].at, (size_t)g.symbols[i].len}, stack, &after_unk, out);
+        resegment_piece(&g, (proa_str){word.ptr + g.symbols[i].at, (size_t)g.symbols[i].len}, stack,
+                        &after_unk, out);
     return PROA_OK;
 }

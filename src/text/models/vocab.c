@@ -14,7 +14,7 @@ uint64_t proa_hash_seed(void)
 }
 
 /* 128-bit product folded in half (the mixing step of wyhash, public domain). */
-static uint64_t fold(uint64_t a, uint64_t b)
+static uint64_t fold_multiply(uint64_t a, uint64_t b)
 {
     __extension__ typedef unsigned __int128 wide;
     wide p = (wide)a * b;
@@ -23,7 +23,7 @@ static uint64_t fold(uint64_t a, uint64_t b)
 
 uint64_t proa_hash_pair(uint64_t pair, uint64_t seed)
 {
-    return fold(pair ^ 0x9E3779B97F4A7C15u, seed | 1);
+    return fold_multiply(pair ^ 0x9E3779B97F4A7C15u, seed | 1);
 }
 
 uint64_t proa_hash_bytes(proa_str s, uint64_t seed)
@@ -32,11 +32,11 @@ uint64_t proa_hash_bytes(proa_str s, uint64_t seed)
     size_t i = 0;
     for (; i + 8 <= s.len; i += 8) {
         memcpy(&word, s.ptr + i, 8);
-        h = fold(h ^ word, 0xA0761D6478BD642Fu);
+        h = fold_multiply(h ^ word, 0xA0761D6478BD642Fu);
     }
     word = 0;
     if (i < s.len) memcpy(&word, s.ptr + i, s.len - i);
-    return fold(h ^ word, 0xE7037ED1A0B428DBu);
+    return fold_multiply(h ^ word, 0xE7037ED1A0B428DBu);
 }
 
 proa_status proa_vocab_init(proa_vocab *v, proa_arena *arena, int32_t size, int64_t bytes, proa_err *err)
@@ -67,7 +67,7 @@ proa_str proa_vocab_piece(const proa_vocab *v, int32_t id)
 }
 
 /* The slot of the piece, or the free one where it would go. The table is never more than half full. */
-static proa_vocab_slot *probe(const proa_vocab *v, proa_str piece, uint64_t h)
+static proa_vocab_slot *probe_slot(const proa_vocab *v, proa_str piece, uint64_t h)
 {
     for (uint64_t i = h & v->mask;; i = (i + 1) & v->mask) {
         proa_vocab_slot *s = &v->slots[i];
@@ -101,7 +101,7 @@ proa_status proa_vocab_put(proa_vocab *v, proa_str piece, int64_t id, proa_err *
 {
     PROA_TRY(proa_vocab_put_hidden(v, piece, id, err));
     uint64_t h = proa_hash_bytes(piece, v->seed);
-    proa_vocab_slot *s = probe(v, piece, h);
+    proa_vocab_slot *s = probe_slot(v, piece, h);
     v->twins |= s->id >= 0;
     *s = (proa_vocab_slot){.tag = (uint32_t)(h >> 32), .id = (int32_t)id};
     return PROA_OK;
@@ -110,5 +110,5 @@ proa_status proa_vocab_put(proa_vocab *v, proa_str piece, int64_t id, proa_err *
 int32_t proa_vocab_find(const proa_vocab *v, proa_str piece)
 {
     if (!v->slots) return -1;
-    return probe(v, piece, proa_hash_bytes(piece, v->seed))->id;
+    return probe_slot(v, piece, proa_hash_bytes(piece, v->seed))->id;
 }

@@ -13,7 +13,7 @@ static proa_status push_unk(const proa_tokenizer *tok, proa_ids *out, proa_err *
 }
 
 /* Longest piece that s begins with, looked up from `node` on (the root, or where the prefix "##" leads). */
-static size_t longest(const proa_trie *t, int32_t node, proa_str s, int32_t *id)
+static size_t longest_match(const proa_trie *t, int32_t node, proa_str s, int32_t *id)
 {
     size_t best = 0;
     for (size_t i = 0; i < s.len; i++) {
@@ -36,7 +36,7 @@ proa_status proa_wordpiece_encode(const proa_tokenizer *tok, proa_str word, proa
     int64_t before = out->len;
     int32_t node = PROA_TRIE_ROOT, id = -1;
     for (size_t i = 0; i < word.len;) {
-        size_t n = node == -1 ? 0 : longest(&wp->trie, node, (proa_str){word.ptr + i, word.len - i}, &id);
+        size_t n = node == -1 ? 0 : longest_match(&wp->trie, node, (proa_str){word.ptr + i, word.len - i}, &id);
         if (n == 0) {
             out->len = before;
             return push_unk(tok, out, err);
