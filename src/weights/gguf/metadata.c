@@ -41,7 +41,7 @@ static uint64_t load_le(const unsigned char *at, int bytes)
     return value;
 }
 
-static uint64_t take(cursor *c, int bytes)
+static uint64_t take_number(cursor *c, int bytes)
 {
     if (c->end - c->at < bytes) {
         c->cut = true, c->at = c->end;
@@ -53,7 +53,7 @@ static uint64_t take(cursor *c, int bytes)
 
 static proa_str take_str(cursor *c)
 {
-    uint64_t len = take(c, 8);
+    uint64_t len = take_number(c, 8);
     if (len > (uint64_t)(c->end - c->at)) {
         c->cut = true, c->at = c->end;
         return (proa_str){"", 0};
@@ -83,7 +83,7 @@ static proa_status skip_elements(cursor *c, const proa_gguf_value *v)
 
 static proa_status parse_type(cursor *c, proa_gguf_type *out, proa_str key)
 {
-    uint64_t type = take(c, 4);
+    uint64_t type = take_number(c, 4);
     if (c->cut) return fail_cut(c, key);
     if (type >= PROA_GGUF_TYPE_COUNT)
         return PROA_FAIL(c->err, CORRUPT, "%s: '%.*s' has the unknown type %llu", c->g->what, SHOWN(key),
@@ -103,7 +103,7 @@ static proa_status parse_value(cursor *c, proa_gguf_value *v)
     v->count = 1;
     if (v->type == PROA_GGUF_ARRAY) {
         PROA_TRY(parse_type(c, &v->element, v->key));
-        uint64_t count = take(c, 8);
+        uint64_t count = take_number(c, 8);
         if (v->element == PROA_GGUF_ARRAY)
             return PROA_FAIL(c->err, UNSUPPORTED, "%s: '%.*s' is an array of arrays", c->g->what, SHOWN(v->key));
         if (count > (uint64_t)c->g->len) return fail_cut(c, v->key); /* each element has a byte or more */
@@ -138,20 +138,20 @@ static proa_status parse_tensor(cursor *c, proa_gguf_tensor *t)
         return PROA_FAIL(c->err, CORRUPT, "%s: '%.*s': a tensor's name must have 1 to %d bytes other than 0",
                          c->g->what, SHOWN(t->name), PROA_TENSOR_NAME_MAX);
     }
-    uint64_t rank = take(c, 4);
+    uint64_t rank = take_number(c, 4);
     if (rank < 1 || rank > PROA_RANK_MAX)
         return PROA_FAIL(c->err, CORRUPT, "%s: tensor '%.*s' has %llu axes, must have 1 to %d", c->g->what,
                          SHOWN(t->name), (unsigned long long)rank, PROA_RANK_MAX);
     t->rank = (int32_t)rank;
     for (int32_t i = t->rank - 1; i >= 0; i--) {
-        uint64_t size = take(c, 8);
+        uint64_t size = take_number(c, 8);
         if (size > INT64_MAX)
             return PROA_FAIL(c->err, CORRUPT, "%s: tensor '%.*s' has an axis of %llu", c->g->what,
                              SHOWN(t->name), (unsigned long long)size);
         t->shape[i] = (int64_t)size;
     }
-    t->type = (uint32_t)take(c, 4);
-    uint64_t offset = take(c, 8);
+    t->type = (uint32_t)take_number(c, 4);
+    uint64_t offset = take_number(c, 8);
     if (c->cut) return fail_cut(c, t->name);
     if (offset > INT64_MAX)
         return PROA_FAIL(c->err, CORRUPT, "%s: tensor '%.*s' is at offset %llu", c->g->what, SHOWN(t->name),
@@ -196,11 +196,11 @@ proa_status proa_gguf_parse(proa_gguf *g, const char *what, const unsigned char 
     if (len < 24)
         return PROA_FAIL(err, CORRUPT, "%s: %lld bytes, a GGUF file has at least 24", what, (long long)len);
     cursor c = {.g = g, .at = bytes + 4, .end = bytes + len, .err = err};
-    g->version = (uint32_t)take(&c, 4);
+    g->version = (uint32_t)take_number(&c, 4);
     if (g->version != 2 && g->version != 3)
         return PROA_FAIL(err, UNSUPPORTED, "%s: GGUF version %u%s; 2 and 3, little-endian, are supported",
                          what, g->version, g->version & 0xffff ? "" : " (big-endian)");
-    uint64_t tensors = take(&c, 8), values = take(&c, 8);
+    uint64_t tensors = take_number(&c, 8), values = take_number(&c, 8);
     PROA_TRY(check_counts(&c, values, tensors));
     g->value_count = (int64_t)values;
     g->values = PROA_ARENA_NEW(arena, proa_gguf_value, g->value_count);
