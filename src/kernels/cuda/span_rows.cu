@@ -22,7 +22,7 @@ __global__ void unfold_kernel(T *y, int64_t y_row, const T *x, int64_t x_row, co
     }
 }
 
-static void unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t width)
+static void cuda_unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t width)
 {
     gpu *g = flushed(c, y);
     int rows = spans->rows_max < ROWS_MAX ? spans->rows_max : ROWS_MAX;
@@ -66,5 +66,5 @@ static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *s
 
 void gpu_fill_span_rows(proa_ops *ops)
 {
-    ops->unfold = unfold, ops->span_mean = span_mean;
+    ops->unfold = cuda_unfold, ops->span_mean = span_mean;
 }

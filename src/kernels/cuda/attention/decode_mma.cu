@@ -452,7 +452,7 @@ static int splits_for(const gpu *g, const attention_task &t, int spans, int cont
     return splits;
 }
 
-static void decode(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context)
+static void run_decode(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context)
 {
     int splits = splits_for(g, t, spans, context);
     if (pages == PROA_DTYPE_F16) decode_dims<__half>(g, t, spans, context, splits);
@@ -468,7 +468,7 @@ bool gpu_decode(gpu *g, const attention_task &t, proa_dtype pages, const proa_sp
     if (t.dim % piece != 0 || t.dim > 64 * piece || ((uintptr_t)t.k | (uintptr_t)t.v) % 16 != 0) return false;
     if (spans->rows_min > 1) return true;
     if (gpu_decode_short(g, t, pages, count, spans->context_max)) return true;
-    if (tiled) decode(g, t, pages, count, spans->context_max);
+    if (tiled) run_decode(g, t, pages, count, spans->context_max);
     else gpu_decode_fallback(g, t, pages, count, spans->context_max);
     return true;
 }

@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t)
 }
 
 template <typename T, int LANES, int VECS, int UNROLL>
-static bool launch(gpu *g, const attention_task &t, int spans, int context)
+static bool launch_short(gpu *g, const attention_task &t, int spans, int context)
 {
     const int ROUND = WARPS * (32 / LANES) * UNROLL;
     int blocks = 1;
@@ -271,11 +271,11 @@ bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spa
     gpu_by_page_type(pages, [&](auto page) {
         using T = decltype(page);
         int pieces = t.dim * (int)sizeof(T) / 16;
-        if (pieces <= 4) done = launch<T, 4, 1, 2>(g, t, spans, context);
-        else if (pieces <= 8) done = launch<T, 8, 1, 4>(g, t, spans, context);
-        else if (pieces <= 16) done = launch<T, 16, 1, 8>(g, t, spans, context);
-        else if (pieces <= 32) done = launch<T, 32, 1, 8>(g, t, spans, context);
-        else if (pieces <= 64) done = launch<T, 32, 2, 4>(g, t, spans, context);
+        if (pieces <= 4) done = launch_short<T, 4, 1, 2>(g, t, spans, context);
+        else if (pieces <= 8) done = launch_short<T, 8, 1, 4>(g, t, spans, context);
+        else if (pieces <= 16) done = launch_short<T, 16, 1, 8>(g, t, spans, context);
+        else if (pieces <= 32) done = launch_short<T, 32, 1, 8>(g, t, spans, context);
+        else if (pieces <= 64) done = launch_short<T, 32, 2, 4>(g, t, spans, context);
     });
     return done;
 }

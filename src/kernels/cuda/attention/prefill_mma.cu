@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
 
 /* False: a block cannot have this much shared memory on this GPU; nothing was launched. */
 template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS>
-static bool launch(gpu *g, const attention_task &t, int spans, int rows)
+static bool launch_prefill(gpu *g, const attention_task &t, int spans, int rows)
 {
     const int ROWS = 16 * ROW_TILES * WARPS;
     auto kernel = prefill_mma_kernel<T, P, DIM, ROW_TILES, WARPS, DOUBLE_BUFFER, BLOCKS>;
@@ -338,29 +338,29 @@ static bool launch(gpu *g, const attention_task &t, int spans, int rows)
 template <typename T, typename P> static bool launch_64(gpu *g, const attention_task &t, int spans, int rows)
 {
     int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
-    if (blocks >= g->sms) return launch<T, P, 64, 2, 4, false, 2>(g, t, spans, rows);
-    if (4 * blocks >= g->sms) return launch<T, P, 64, 1, 4, true, 3>(g, t, spans, rows);
-    return launch<T, P, 64, 1, 2, true, 2>(g, t, spans, rows);
+    if (blocks >= g->sms) return launch_prefill<T, P, 64, 2, 4, false, 2>(g, t, spans, rows);
+    if (4 * blocks >= g->sms) return launch_prefill<T, P, 64, 1, 4, true, 3>(g, t, spans, rows);
+    return launch_prefill<T, P, 64, 1, 2, true, 2>(g, t, spans, rows);
 }
 
 /* The taller form takes 102 KB, more than a block may have on 8.6 and 8.9. */
 template <typename T, typename P> static bool launch_128(gpu *g, const attention_task &t, int spans, int rows)
 {
     int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
-    if (blocks >= g->sms && launch<T, P, 128, 2, 4, true, 2>(g, t, spans, rows)) return true;
-    return launch<T, P, 128, 1, 4, true, 2>(g, t, spans, rows);
+    if (blocks >= g->sms && launch_prefill<T, P, 128, 2, 4, true, 2>(g, t, spans, rows)) return true;
+    return launch_prefill<T, P, 128, 1, 4, true, 2>(g, t, spans, rows);
 }
 
 template <typename T, typename P> static bool prefill(gpu *g, const attention_task &t, int spans, int rows)
 {
     switch (t.dim) {
-    case 16: return launch<T, P, 16, 1, 4, true, 2>(g, t, spans, rows);
-    case 32: return launch<T, P, 32, 1, 4, true, 2>(g, t, spans, rows);
+    case 16: return launch_prefill<T, P, 16, 1, 4, true, 2>(g, t, spans, rows);
+    case 32: return launch_prefill<T, P, 32, 1, 4, true, 2>(g, t, spans, rows);
     case 64: return launch_64<T, P>(g, t, spans, rows);
-    case 80: return launch<T, P, 80, 1, 4, true, 2>(g, t, spans, rows);
-    case 96: return launch<T, P, 96, 1, 4, true, 2>(g, t, spans, rows);
+    case 80: return launch_prefill<T, P, 80, 1, 4, true, 2>(g, t, spans, rows);
+    case 96: return launch_prefill<T, P, 96, 1, 4, true, 2>(g, t, spans, rows);
     case 128: return launch_128<T, P>(g, t, spans, rows);
-    case 256: return launch<T, P, 256, 1, 4, false, 2>(g, t, spans, rows);
+    case 256: return launch_prefill<T, P, 256, 1, 4, false, 2>(g, t, spans, rows);
     default: return false;
     }
 }

@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(THREADS) relative_kernel(attention_task t, pro
 }
 
 template <typename T>
-static void launch(gpu *g, const attention_task &t, const proa_relative &r, const proa_spans *spans)
+static void launch_relative(gpu *g, const attention_task &t, const proa_relative &r, const proa_spans *spans)
 {
     size_t bytes = sizeof(relative_tile) + (size_t)QUERIES * t.dim * sizeof(float);
     PROA_ASSERT(bytes <= (size_t)g->shared_max);
@@ -208,5 +208,5 @@ void gpu_attend_relative(gpu *g, const attention_task &t, proa_dtype rows, const
                          const proa_spans *spans)
 {
     if (spans->rows_max < 1) return;
-    gpu_by_type(rows, [&](auto type) { launch<decltype(type)>(g, t, r, spans); });
+    gpu_by_type(rows, [&](auto type) { launch_relative<decltype(type)>(g, t, r, spans); });
 }

@@ -119,7 +119,7 @@ static void key_of(int64_t key[PROA_TUNE_KEYS], const gpu_product *p)
 
 /* Without algorithms whose order of sums depends on which block ends first: the same request gives the same
  * tokens twice. */
-static int guesses(gpu *g, const gpu_plan *p, cublasLtMatmulHeuristicResult_t *out, int most)
+static int take_guesses(gpu *g, const gpu_plan *p, cublasLtMatmulHeuristicResult_t *out, int most)
 {
     uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
     cublasLtMatmulPreference_t preference;
@@ -195,7 +195,7 @@ static void time_candidates(gpu *g, gpu_plan *p, const gpu_operands *at, const s
 {
     gpu_tuning *t = g->tuning;
     cublasLtMatmulHeuristicResult_t result[ALL_GUESSES];
-    int count = guesses(g, p, result, t->all ? ALL_GUESSES : LAZY_GUESSES);
+    int count = take_guesses(g, p, result, t->all ? ALL_GUESSES : LAZY_GUESSES);
     gpu_gemm_choice first_guess = {p->way.algo, 0};
     float first = time_one(g, p, &first_guess, at, s), best = first;
     if (first <= 0) return;

@@ -68,7 +68,7 @@ static void choose_tile(gpu *g, gpu_plan *p)
 }
 
 /* In cuBLASLt's column-major terms: D [N x T] = A^T B, A the weights [K x N], B the rows [K x T]. */
-static void describe(gpu *g, gpu_plan *p, cublasComputeType_t compute)
+static void describe_plan(gpu *g, gpu_plan *p, cublasComputeType_t compute)
 {
     const gpu_product *k = &p->key;
     cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
@@ -115,10 +115,10 @@ static void destroy_plan(gpu_plan *p)
 static void create_plan(gpu *g, gpu_plan *p)
 {
     bool f32 = p->key.w_type == CUDA_R_32F;
-    describe(g, p, f32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F);
+    describe_plan(g, p, f32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F);
     if (p->ready || !f32) return;
     destroy_plan(p);
-    describe(g, p, CUBLAS_COMPUTE_32F);
+    describe_plan(g, p, CUBLAS_COMPUTE_32F);
 }
 
 void gpu_plans_free(gpu *g)

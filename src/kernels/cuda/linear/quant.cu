@@ -268,7 +268,7 @@ __global__ void dequantise_kernel(__half *to, int64_t ld, proa_wfmt format, cons
 }
 
 /* The outputs [first, first + count) as f16 weights in the workspace. */
-static proa_weight dequantise(gpu *g, const proa_weight *w, int64_t first, int64_t count)
+static proa_weight dequantise_columns(gpu *g, const proa_weight *w, int64_t first, int64_t count)
 {
     proa_weight out = {PROA_WFMT_F16, count, w->K, NULL, 0};
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
@@ -282,7 +282,7 @@ static proa_weight dequantise(gpu *g, const proa_weight *w, int64_t first, int64
     return out;
 }
 
-static proa_view columns(proa_view v, int64_t first, int64_t count)
+static proa_view view_columns(proa_view v, int64_t first, int64_t count)
 {
     return v.rank ? proa_view_cols(v, first, first + count) : v;
 }
@@ -295,10 +295,10 @@ static void dequantised_gemm(gpu *g, proa_view y, proa_view x, const proa_weight
     bool done = true;
     for (int64_t n = 0; n < w->N && done; n += step) {
         int64_t count = w->N - n < step ? w->N - n : step;
-        proa_weight wide = dequantise(g, w, n, count);
+        proa_weight wide = dequantise_columns(g, w, n, count);
         proa_epilogue slice = *ep;
-        slice.bias = ep->bias ? ep->bias + n : NULL, slice.residual = columns(ep->residual, n, count);
-        done = gpu_gemm(g, columns(y, n, count), x, &wide, &slice); /* all slices suit it, or none */
+        slice.bias = ep->bias ? ep->bias + n : NULL, slice.residual = view_columns(ep->residual, n, count);
+        done = gpu_gemm(g, view_columns(y, n, count), x, &wide, &slice); /* all slices suit it, or none */
     }
     for (int64_t t = 0; t < y.shape[0] && !done; t += SKINNY_ROWS) {
         int64_t end = t + SKINNY_ROWS < y.shape[0] ? t + SKINNY_ROWS : y.shape[0];

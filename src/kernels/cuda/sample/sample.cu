@@ -543,7 +543,7 @@ static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
     if (x.shape[0]) argmax_rows(g, NULL, out, x);
 }
 
-static void sample(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_sample_params *how)
+static void cuda_sample(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_sample_params *how)
 {
     gpu *g = flushed(c);
     if (x.shape[0] == 0) return;
@@ -713,7 +713,7 @@ static void gather_token_ids(proa_ctx *c, int32_t *ids, const int32_t *from, con
 
 void gpu_fill_sample(proa_ops *ops, proa_decode_ops *decode)
 {
-    decode->process_logits = process_logits, decode->sample = sample,
+    decode->process_logits = process_logits, decode->sample = cuda_sample,
     decode->gather_logprobs = gather_logprobs, decode->gather_token_ids = gather_token_ids;
     ops->log_sum_exp = log_sum_exp, ops->top_k = top_k;
 }
