@@ -69,7 +69,7 @@ static bool find_range(const float *v, int64_t n, float *least, float *most)
     return true;
 }
 
-static void quantise(proa_wfmt format, proa_int4_group *g, const float *v, int64_t n)
+static void quantise_group(proa_wfmt format, proa_int4_group *g, const float *v, int64_t n)
 {
     float least, most;
     memset(g, 0, sizeof *g);
@@ -92,7 +92,7 @@ static void quantise(proa_wfmt format, proa_int4_group *g, const float *v, int64
 
 enum { E8M0_BIAS = 127, E8M0_NAN = 255 };
 
-static float e8m0(uint16_t exponent)
+static float e8m0_value(uint16_t exponent)
 {
     return exponent == E8M0_NAN ? NAN : ldexpf(1.0f, exponent - E8M0_BIAS);
 }
@@ -116,7 +116,7 @@ static void quantise_e2m1(proa_int4_group *g, const float *v, int64_t n)
     frexpf(fmaxf(fabsf(least), fabsf(most)), &exponent); /* of a mantissa from 0.5 to 1: one more than log2's floor */
     exponent += E8M0_BIAS - 3;
     g->scale = (uint16_t)(exponent < 1 ? 1 : exponent);
-    float scale = e8m0(g->scale);
+    float scale = e8m0_value(g->scale);
     for (int64_t i = 0; i < n; i++) g->code[i] = nearest_e2m1(v[i] / scale);
 }
 
@@ -141,7 +141,7 @@ static bool keep_e2m1(proa_int4_group *g, const proa_tensor_source *s, int64_t r
 
 float proa_int4_value(proa_wfmt format, const proa_int4_group *g, int64_t i)
 {
-    if (format == PROA_WFMT_MXFP4W) return e8m0(g->scale) * 0.5f * (float)proa_e2m1_doubled[g->code[i]];
+    if (format == PROA_WFMT_MXFP4W) return e8m0_value(g->scale) * 0.5f * (float)proa_e2m1_doubled[g->code[i]];
     return proa_f16_to_f32(g->scale) * (float)g->code[i] + proa_f16_to_f32(g->offset);
 }
 
@@ -157,7 +157,7 @@ void proa_int4_read(proa_wfmt format, proa_int4_group *g, const proa_tensor_sour
         for (int64_t i = 0; i < n; i++) proa_tensor_source_read(source, row, order[k + i], 1, &numbers[i]);
     else proa_tensor_source_read(source, row, k, n, numbers);
     if (e2m1) quantise_e2m1(g, numbers, n);
-    else quantise(format, g, numbers, n);
+    else quantise_group(format, g, numbers, n);
 }
 
 /* ---- which format holds a source ---- */

@@ -14,18 +14,18 @@
 
 /* ---- elements of views ---- */
 
-static float *at2(proa_view v, int64_t i, int64_t j)
+static float *at_row(proa_view v, int64_t i, int64_t j)
 {
     return proa_view_f32(v) + i * v.stride[0] + j * v.stride[1];
 }
 
-static float *at3(proa_view v, int64_t i, int64_t j, int64_t k)
+static float *at_plane(proa_view v, int64_t i, int64_t j, int64_t k)
 {
     return proa_view_f32(v) + i * v.stride[0] + j * v.stride[1] + k * v.stride[2];
 }
 
 /* Element at a flat index of any floating memory. */
-static float load(const void *data, proa_dtype dtype, int64_t index)
+static float load_element(const void *data, proa_dtype dtype, int64_t index)
 {
     float f;
     proa_to_f32(&f, (const char *)data + index * proa_dtype_bytes(dtype), dtype, 1);
@@ -40,21 +40,23 @@ static proa_view as_heads(proa_view v)
 
 /* ---- embed, gather, add ---- */
 
-static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
+static void reference_embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale,
+                            bool accumulate)
 {
     PROA_UNUSED(c);
     for (int64_t t = 0; t < y.shape[0]; t++)
         for (int64_t j = 0; j < y.shape[1]; j++) {
-            float v = scale * load(table.data, table.dtype, ids[t] * table.stride[0] + j * table.stride[1]);
-            *at2(y, t, j) = accumulate ? *at2(y, t, j) + v : v;
+            float v = scale *
+                      load_element(table.data, table.dtype, ids[t] * table.stride[0] + j * table.stride[1]);
+            *at_row(y, t, j) = accumulate ? *at_row(y, t, j) + v : v;
         }
 }
 
-static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
+static void reference_gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
 {
     PROA_UNUSED(c);
     for (int64_t i = 0; i < y.shape[0]; i++)
-        for (int64_t j = 0; j < y.shape[1]; j++) *at2(y, i, j) = *at2(x, rows[i], j);
+        for (int64_t j = 0; j < y.shape[1]; j++) *at_row(y, i, j) = *at_row(x, rows[i], j);
 }
 
 /* Work on the rows of spans, shared among workers by columns. */
@@ -70,7 +72,8 @@ static void unfold_row(const span_job *job, const proa_span *span, int64_t i, in
         int64_t from = i + s - (job->width - 1) / 2;
         bool there = from >= 0 && from < span->rows;
         for (int64_t k = begin; k < end; k++)
-            *at2(job->y, span->row + i, k * job->width + s) = there ? *at2(job->x, span->row + from, k) : 0.0f;
+            *at_row(job->y, span->row + i, k * job->width + s) = there ? *at_row(job->x, span->row + from, k)
+                                                                       : 0.0f;
     }
 }
 
@@ -83,7 +86,7 @@ static void unfold_columns(void *arg, int64_t begin, int64_t end, int worker)
             unfold_row(job, &job->spans->span[s], i, begin, end);
 }
 
-static void unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t width)
+static void reference_unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t width)
 {
     span_job job = {y, x, spans, width};
     proa_pool_run(c->pool, x.shape[1], 64, unfold_columns, &job);
@@ -97,8 +100,8 @@ static void mean_columns(void *arg, int64_t begin, int64_t end, int worker)
         const proa_span *span = &job->spans->span[s];
         for (int64_t k = begin; k < end && span->rows > 0; k++) {
             double sum = 0;
-            for (int64_t i = 0; i < span->rows; i++) sum += (double)*at2(job->x, span->row + i, k);
-            *at2(job->y, span->row, k) = (float)(sum / (double)span->rows);
+            for (int64_t i = 0; i < span->rows; i++) sum += (double)*at_row(job->x, span->row + i, k);
+            *at_row(job->y, span->row, k) = (float)(sum / (double)span->rows);
         }
     }
 }
@@ -109,11 +112,11 @@ static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *s
     proa_pool_run(c->pool, x.shape[1], 64, mean_columns, &job);
 }
 
-static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
+static void reference_add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
     PROA_UNUSED(c);
     for (int64_t t = 0; t < y.shape[0]; t++)
-        for (int64_t j = 0; j < y.shape[1]; j++) *at2(y, t, j) = *at2(a, t, j) + *at2(b, t, j);
+        for (int64_t j = 0; j < y.shape[1]; j++) *at_row(y, t, j) = *at_row(a, t, j) + *at_row(b, t, j);
 }
 
 /* ---- norms ---- */
@@ -133,7 +136,7 @@ static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float e
     y = as_heads(y), x = as_heads(x);
     for (int64_t t = 0; t < x.shape[0]; t++)
         for (int64_t h = 0; h < x.shape[1]; h++)
-            rms_norm_row(at3(y, t, h, 0), at3(x, t, h, 0), proa_norm_weights(w, h), x.shape[2], eps);
+            rms_norm_row(at_plane(y, t, h, 0), at_plane(x, t, h, 0), proa_norm_weights(w, h), x.shape[2], eps);
 }
 
 static void layer_norm_row(float *y, const float *x, const float *w, const float *b, int64_t d, float eps)
@@ -154,8 +157,8 @@ static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_
     y = as_heads(y), x = as_heads(x);
     for (int64_t t = 0; t < x.shape[0]; t++)
         for (int64_t h = 0; h < x.shape[1]; h++)
-            layer_norm_row(at3(y, t, h, 0), at3(x, t, h, 0), proa_norm_weights(w, h), proa_norm_weights(b, h),
-                           x.shape[2], eps);
+            layer_norm_row(at_plane(y, t, h, 0), at_plane(x, t, h, 0), proa_norm_weights(w, h),
+                           proa_norm_weights(b, h), x.shape[2], eps);
 }
 
 /* ---- activations ---- */
@@ -184,7 +187,7 @@ static void act_in_place(proa_ctx *c, proa_view x, proa_act act)
 {
     PROA_UNUSED(c);
     for (int64_t t = 0; t < x.shape[0]; t++)
-        for (int64_t j = 0; j < x.shape[1]; j++) *at2(x, t, j) = proa_act_reference(act, *at2(x, t, j));
+        for (int64_t j = 0; j < x.shape[1]; j++) *at_row(x, t, j) = proa_act_reference(act, *at_row(x, t, j));
 }
 
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
@@ -192,7 +195,7 @@ static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa
     PROA_UNUSED(c);
     for (int64_t t = 0; t < y.shape[0]; t++)
         for (int64_t j = 0; j < y.shape[1]; j++)
-            *at2(y, t, j) = proa_act_reference(act, *at2(gate, t, j)) * *at2(up, t, j);
+            *at_row(y, t, j) = proa_act_reference(act, *at_row(gate, t, j)) * *at_row(up, t, j);
 }
 
 static void soft_cap(proa_ctx *c, proa_view x, float cap)
@@ -200,31 +203,31 @@ static void soft_cap(proa_ctx *c, proa_view x, float cap)
     PROA_UNUSED(c);
     for (int64_t t = 0; t < x.shape[0]; t++)
         for (int64_t j = 0; j < x.shape[1]; j++)
-            *at2(x, t, j) = (float)((double)cap * tanh((double)*at2(x, t, j) / (double)cap));
+            *at_row(x, t, j) = (float)((double)cap * tanh((double)*at_row(x, t, j) / (double)cap));
 }
 
-static void clip(proa_ctx *c, proa_view x, float limit)
+static void reference_clip(proa_ctx *c, proa_view x, float limit)
 {
     PROA_UNUSED(c);
     for (int64_t t = 0; t < x.shape[0]; t++)
         for (int64_t j = 0; j < x.shape[1]; j++) {
-            float *v = at2(x, t, j);
+            float *v = at_row(x, t, j);
             if (*v < -limit) *v = -limit;
             if (*v > limit) *v = limit;
         }
 }
 
-static void scale(proa_ctx *c, proa_view y, proa_view x, float factor)
+static void reference_scale(proa_ctx *c, proa_view y, proa_view x, float factor)
 {
     PROA_UNUSED(c);
     for (int64_t t = 0; t < x.shape[0]; t++)
-        for (int64_t j = 0; j < x.shape[1]; j++) *at2(y, t, j) = factor * *at2(x, t, j);
+        for (int64_t j = 0; j < x.shape[1]; j++) *at_row(y, t, j) = factor * *at_row(x, t, j);
 }
 
 /* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N]; what is
  * only quantised on devices lies as the f32 numbers that it stands for ---- */
 
-static bool widened(proa_wfmt format)
+static bool is_widened(proa_wfmt format)
 {
     return format == PROA_WFMT_F32 || format == PROA_WFMT_I8W || format == PROA_WFMT_FP8 ||
            proa_wfmt_is_int4(format);
@@ -232,7 +235,7 @@ static bool widened(proa_wfmt format)
 
 static int64_t element_bytes(proa_wfmt format)
 {
-    return widened(format) ? 4 : format == PROA_WFMT_I8 ? 1 : 2;
+    return is_widened(format) ? 4 : format == PROA_WFMT_I8 ? 1 : 2;
 }
 
 static int64_t scales_at(int64_t N, int64_t K)
@@ -257,7 +260,7 @@ static void pack_i8_row(const proa_weight *w, int64_t n, const float *row)
 }
 
 /* Rows of int8 and e4m3: the number of the largest magnitude, and whether all are finite. Groups of int4 likewise. */
-static float extreme(const float *v, int64_t n, int *finite)
+static float extreme_value(const float *v, int64_t n, int *finite)
 {
     float best = 0.0f;
     *finite = 1;
@@ -272,7 +275,7 @@ static float extreme(const float *v, int64_t n, int *finite)
 static void round_numbers(proa_wfmt format, float *v, int64_t n)
 {
     int finite;
-    float most = extreme(v, n, &finite), scale;
+    float most = extreme_value(v, n, &finite), scale;
     if (format == PROA_WFMT_I4) {
         scale = proa_f16_to_f32(proa_f32_to_f16(finite ? proa_i4_best_scale(v, n, most) : NAN));
         for (int64_t i = 0; i < n; i++) v[i] = (float)proa_i4_round(v[i], scale) * scale;
@@ -300,7 +303,7 @@ static void pack_row(const proa_weight *w, int64_t n, const float *row)
         pack_i8_row(w, n, row);
         return;
     }
-    if (widened(w->format)) {
+    if (is_widened(w->format)) {
         pack_widened_row(w, n, row);
         return;
     }
@@ -308,7 +311,7 @@ static void pack_row(const proa_weight *w, int64_t n, const float *row)
     proa_from_f32((char *)w->data + n * w->K * element_bytes(w->format), dtype, row, w->K);
 }
 
-static void pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
+static void reference_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     PROA_UNUSED(c);
     int64_t n = 0;
@@ -338,7 +341,7 @@ static float dot_f32(const proa_weight *w, int64_t n, const float *x)
     proa_dtype dtype = w->format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
     float sum = 0.0f;
     for (int64_t k = 0; k < w->K; k++) {
-        float v = widened(w->format) ? ((const float *)(const void *)row)[k] : load(row, dtype, k);
+        float v = is_widened(w->format) ? ((const float *)(const void *)row)[k] : load_element(row, dtype, k);
         float a = w->format == PROA_WFMT_BF16DOT ? proa_bf16_to_f32(proa_f32_to_bf16(x[k])) : x[k];
         sum = fmaf(a, v, sum);
     }
@@ -371,7 +374,7 @@ typedef struct linear_job {
 static float sum_of(const linear_job *job, int64_t t, int64_t n)
 {
     const proa_epilogue *e = job->e;
-    const float *x = at2(job->x, t, 0);
+    const float *x = at_row(job->x, t, 0);
     return fmaf(e->alpha == 0.0f ? 1.0f : e->alpha, dot_of(job->w, n, x), e->bias ? e->bias[n] : 0.0f);
 }
 
@@ -384,11 +387,11 @@ static void linear_columns(void *arg, int64_t begin, int64_t end, int worker)
         for (int64_t n = begin; n < end; n++) {
             float v = proa_act_reference(e->act, sum_of(job, t, n));
             if (e->gated) v *= sum_of(job, t, job->w->N / 2 + n);
-            *at2(job->y, t, n) = e->residual.rank ? v + *at2(e->residual, t, n) : v;
+            *at_row(job->y, t, n) = e->residual.rank ? v + *at_row(e->residual, t, n) : v;
         }
 }
 
-static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+static void reference_linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     linear_job job = {y, x, w, e};
     proa_pool_run(c->pool, e->gated ? w->N / 2 : w->N, 16, linear_columns, &job);
@@ -406,8 +409,8 @@ static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const i
         float scale = freqs->long_inv_freq && proa_rope_is_long(freqs, n) ? freqs->long_scale : freqs->scale;
         for (int64_t i = 0; i < half; i++) {
             float angle = (float)pos[t] * proa_rope_freq(freqs, n, i, 2 * half);
-            *at2(table, t, i) = (float)cos((double)angle) * scale;
-            *at2(table, t, half + i) = (float)sin((double)angle) * scale;
+            *at_row(table, t, i) = (float)cos((double)angle) * scale;
+            *at_row(table, t, half + i) = (float)sin((double)angle) * scale;
         }
     }
 }
@@ -422,13 +425,13 @@ static void rope_head(float *x, const float *cosines, const float *sines, int64_
     }
 }
 
-static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
+static void reference_rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
 {
     PROA_UNUSED(c);
     int64_t half = table.shape[1] / 2;
     for (int64_t t = 0; t < x.shape[0]; t++)
         for (int64_t h = 0; h < x.shape[1]; h++)
-            rope_head(at3(x, t, h, 0), at2(table, t, 0), at2(table, t, half), half, interleaved);
+            rope_head(at_plane(x, t, h, 0), at_row(table, t, 0), at_row(table, t, half), half, interleaved);
 }
 
 /* ---- keys, values and attention ---- */
@@ -450,8 +453,8 @@ static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, 
             for (int64_t h = 0; h < kv->kv_heads; h++) {
                 int64_t at = kv_index(kv, spans, span, span->context - span->rows + i, h) *
                              proa_dtype_bytes(kv->dtype);
-                proa_from_f32((char *)kv->k + at, kv->dtype, at3(k, span->row + i, h, 0), kv->head_dim);
-                proa_from_f32((char *)kv->v + at, kv->dtype, at3(v, span->row + i, h, 0), kv->head_dim);
+                proa_from_f32((char *)kv->k + at, kv->dtype, at_plane(k, span->row + i, h, 0), kv->head_dim);
+                proa_from_f32((char *)kv->v + at, kv->dtype, at_plane(v, span->row + i, h, 0), kv->head_dim);
             }
     }
 }
@@ -483,7 +486,7 @@ static double relative_terms(const attend_job *job, const float *q, int64_t from
     int64_t at = proa_relative_row(r, distance) * r->stride + from;
     double sum = 0;
     for (int64_t j = 0; j < kv->head_dim; j++) {
-        double key = (double)load(kv->k, kv->dtype, base + j), query = (double)q[j];
+        double key = (double)load_element(kv->k, kv->dtype, base + j), query = (double)q[j];
         if (r->content_bias) sum += (double)r->content_bias[from + j] * key;
         if (r->position_bias) query += (double)r->position_bias[from + j];
         if (r->keys) sum += query * (double)r->keys[at + j];
@@ -500,7 +503,8 @@ static double score_row(const attend_job *job, const proa_span *span, const floa
     const proa_attention *a = job->a;
     int64_t heads = job->q.shape[1], base = kv_index(kv, job->spans, span, p, h / (heads / kv->kv_heads));
     double dot = 0;
-    for (int64_t j = 0; j < kv->head_dim; j++) dot += (double)q[j] * (double)load(kv->k, kv->dtype, base + j);
+    for (int64_t j = 0; j < kv->head_dim; j++)
+        dot += (double)q[j] * (double)load_element(kv->k, kv->dtype, base + j);
     if (a->relative) dot += relative_terms(job, q, h * kv->head_dim, at - p, base);
     double bias = 0;
     if (a->rel_bias) {
@@ -517,8 +521,8 @@ static double score_row(const attend_job *job, const proa_span *span, const floa
 static void attend_head(const attend_job *job, const proa_span *span, int64_t i, int64_t h)
 {
     const proa_kv *kv = job->kv;
-    const float *q = at3(job->q, span->row + i, h, 0);
-    float *y = at3(job->y, span->row + i, h, 0);
+    const float *q = at_plane(job->q, span->row + i, h, 0);
+    float *y = at_plane(job->y, span->row + i, h, 0);
     int64_t at = span->context - span->rows + i, begin = 0, end = span->context, window = job->a->window;
     if (job->a->causal) end = at + 1;
     if (window > 0) begin = proa_max64(0, at + 1 - window), end = proa_min64(end, at + window);
@@ -534,7 +538,7 @@ static void attend_head(const attend_job *job, const proa_span *span, int64_t i,
         int64_t base = kv_index(kv, job->spans, span, p, kv_head);
         sum += weight;
         for (int64_t j = 0; j < kv->head_dim; j++)
-            out[j] += weight * (double)load(kv->v, kv->dtype, base + j);
+            out[j] += weight * (double)load_element(kv->v, kv->dtype, base + j);
     }
     if (job->a->sinks) sum += exp((double)job->a->sinks[h] - largest);
     for (int64_t j = 0; j < kv->head_dim; j++) y[j] = begin < end ? (float)(out[j] / sum) : 0.0f;
@@ -550,8 +554,8 @@ static void attend_heads(void *arg, int64_t begin, int64_t end, int worker)
                 attend_head(job, &job->spans->span[s], i, h);
 }
 
-static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
-                   const proa_attention *a)
+static void reference_attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv,
+                             const proa_spans *spans, const proa_attention *a)
 {
     attend_job job = {y, q, kv, spans, a};
     proa_pool_run(c->pool, q.shape[1], 1, attend_heads, &job);
@@ -565,11 +569,11 @@ static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
     for (int64_t t = 0; t < x.shape[0]; t++) {
         double largest = (double)-INFINITY, sum = 0;
         for (int64_t j = 0; j < x.shape[1]; j++) {
-            double v = (double)*at2(x, t, j);
+            double v = (double)*at_row(x, t, j);
             if (v > largest || isnan(v)) largest = v;
             if (isnan(v)) break;
         }
-        for (int64_t j = 0; j < x.shape[1]; j++) sum += exp((double)*at2(x, t, j) - largest);
+        for (int64_t j = 0; j < x.shape[1]; j++) sum += exp((double)*at_row(x, t, j) - largest);
         out[t] = (float)(isinf(largest) ? largest : largest + log(sum));
     }
 }
@@ -589,12 +593,12 @@ static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int6
         for (int64_t r = 0; r < k; r++) {
             int64_t best = -1, previous = r ? ids[t * k + r - 1] : -1;
             for (int64_t j = 0; j < x.shape[1]; j++) {
-                if (previous >= 0 && !ranks_before(*at2(x, t, previous), previous, *at2(x, t, j), j))
+                if (previous >= 0 && !ranks_before(*at_row(x, t, previous), previous, *at_row(x, t, j), j))
                     continue;
-                if (best < 0 || ranks_before(*at2(x, t, j), j, *at2(x, t, best), best)) best = j;
+                if (best < 0 || ranks_before(*at_row(x, t, j), j, *at_row(x, t, best), best)) best = j;
             }
             ids[t * k + r] = (int32_t)best;
-            *at2(values, t, r) = *at2(x, t, best);
+            *at_row(values, t, r) = *at_row(x, t, best);
         }
 }
 
@@ -611,16 +615,16 @@ void proa_reference_fill(proa_ops *ops)
                       .isa = PROA_ISA_GENERIC,
                       .layout = "plain rows 1",
                       .pack_bytes = pack_bytes,
-                      .embed = embed,
+                      .embed = reference_embed,
                       .rms_norm = rms_norm,
                       .layer_norm = layer_norm,
-                      .linear = linear,
-                      .pack = pack,
+                      .linear = reference_linear,
+                      .pack = reference_pack,
                       .rope_table = rope_table,
-                      .rope = rope,
+                      .rope = reference_rope,
                       .kv_append = kv_append,
                       .rope_append = rope_append,
-                      .attend = attend,
+                      .attend = reference_attend,
                       .act = act_in_place,
                       .act_mul = act_mul,
                       .route = proa_route_reference,
@@ -628,11 +632,11 @@ void proa_reference_fill(proa_ops *ops)
                       .heads_linear = proa_heads_linear_reference,
                       .sigmoid_mul = proa_sigmoid_mul_reference,
                       .soft_cap = soft_cap,
-                      .clip = clip,
-                      .scale = scale,
-                      .add = add,
-                      .gather = gather,
-                      .unfold = unfold,
+                      .clip = reference_clip,
+                      .scale = reference_scale,
+                      .add = reference_add,
+                      .gather = reference_gather,
+                      .unfold = reference_unfold,
                       .span_mean = span_mean,
                       .log_sum_exp = log_sum_exp,
                       .top_k = top_k,

@@ -111,7 +111,7 @@ V_INLINE void dot_all(attend_page *p, attend_mat k, proa_dtype dtype, int base, 
     for (; i < n; i++) dot_keys(p, 1, i, k, dtype, base, first, last);
 }
 
-V_INLINE void widen(float *out, int64_t out_pitch, attend_mat m, proa_dtype dtype, int rows, int64_t cols)
+V_INLINE void widen_rows(float *out, int64_t out_pitch, attend_mat m, proa_dtype dtype, int rows, int64_t cols)
 {
     for (int r = 0; r < rows; r++) {
         const void *row = mat_row(m, dtype, r);
@@ -132,7 +132,7 @@ V_INLINE void page_scores(attend_page *p, proa_dtype dtype)
     PROA_ALIGNED(64) float tile[TILE_KEYS * WIDE_MAX];
     for (int base = p->first / TILE_KEYS * TILE_KEYS; base < p->last; base += TILE_KEYS) {
         attend_mat rows = {mat_row(k, dtype, base), p->pitch}, wide = {tile, dh};
-        widen(tile, dh, rows, dtype, TILE_KEYS, dh);
+        widen_rows(tile, dh, rows, dtype, TILE_KEYS, dh);
         int last = p->last < base + TILE_KEYS ? p->last : base + TILE_KEYS;
         dot_all(p, wide, PROA_DTYPE_F32, base, p->first > base ? p->first : base, last);
     }
@@ -297,7 +297,7 @@ V_INLINE void page_values(attend_page *p, proa_dtype dtype, proa_attend_state *s
     for (int64_t d = 0; d < dh; d += TILE_COLS) {
         int64_t cols = proa_min64(TILE_COLS, dh - d);
         attend_mat from = {mat_row(mat_at(v, dtype, d), dtype, p->first), p->pitch}, wide = {tile, TILE_COLS};
-        widen(tile + p->first * TILE_COLS, TILE_COLS, from, dtype, p->last - p->first, cols);
+        widen_rows(tile + p->first * TILE_COLS, TILE_COLS, from, dtype, p->last - p->first, cols);
         sum_all(p, wide, PROA_DTYPE_F32, state->acc + d, cols);
     }
 }

@@ -26,7 +26,7 @@
 #define DOT_I8(acc, x, w)      dot_i8(acc, x, w)
 #define DOT_BF16(acc, x, w)    dot_bf16_widened(acc, x, w)
 
-static PROA_ALWAYS_INLINE __m256i part(int64_t n)
+static PROA_ALWAYS_INLINE __m256i part_mask(int64_t n)
 {
     static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     return _mm256_loadu_si256((const __m256i *)(const void *)(lanes + 8 - n));
@@ -34,14 +34,14 @@ static PROA_ALWAYS_INLINE __m256i part(int64_t n)
 
 static PROA_ALWAYS_INLINE __m256 load_part(const float *p, int64_t n)
 {
-    return n >= LANES ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, part(n));
+    return n >= LANES ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, part_mask(n));
 }
 
 /* A masked store is microcode on AMD's cores, some twenty cycles: whole vectors go without. */
 static PROA_ALWAYS_INLINE void store_part(float *p, int64_t n, __m256 v)
 {
     if (n >= LANES) _mm256_storeu_ps(p, v);
-    else _mm256_maskstore_ps(p, part(n), v);
+    else _mm256_maskstore_ps(p, part_mask(n), v);
 }
 
 static PROA_ALWAYS_INLINE void store_i8(int8_t *out, int64_t n, __m256i q)
@@ -98,7 +98,7 @@ DEFINE_GROUPS_TILE(tile_q4_1, PROA_WFMT_Q4_1)
 DEFINE_GROUPS_TILE(tile_mxfp4, PROA_WFMT_MXFP4)
 DEFINE_GROUPS_TILE(tile_iq4_nl, PROA_WFMT_IQ4_NL)
 
-static void quantise(int8_t *out, float *scale, const float *x, int64_t K)
+static void quantise_values(int8_t *out, float *scale, const float *x, int64_t K)
 {
     quantise_row(out, scale, x, K, 0);
 }
@@ -117,27 +117,27 @@ static const proa_linear_isa isa = {
              [PROA_WFMT_Q4_1] = tile_q4_1,
              [PROA_WFMT_MXFP4] = tile_mxfp4,
              [PROA_WFMT_IQ4_NL] = tile_iq4_nl},
-    .finish = finish,
-    .quantise = quantise,
+    .finish = finish_tile,
+    .quantise = quantise_values,
     .round = round_row,
     .quantise_groups = quantise_groups,
 };
 
-static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+static void linear_avx2(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     proa_linear_run(c, y, x, w, e, &isa);
 }
 
-static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
-                    const proa_experts *e)
+static void experts_avx2(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                         const proa_experts *e)
 {
     proa_experts_run(c, y, x, weights, ids, e, &isa, &isa);
 }
 
 void proa_overlay_linear_avx2(proa_ops *ops)
 {
-    ops->linear = linear;
-    ops->experts = experts;
+    ops->linear = linear_avx2;
+    ops->experts = experts_avx2;
     ops->pack = proa_panels_pack;
     ops->layout = PROA_PANELS_LAYOUT;
     ops->pack_bytes = proa_panels_pack_bytes;

@@ -52,7 +52,7 @@ DEFINE_GROUPS_TILE(tile_q4_1, PROA_WFMT_Q4_1)
 DEFINE_GROUPS_TILE(tile_mxfp4, PROA_WFMT_MXFP4)
 DEFINE_GROUPS_TILE(tile_iq4_nl, PROA_WFMT_IQ4_NL)
 
-static void quantise(int8_t *out, float *scale, const float *x, int64_t K)
+static void quantise_values(int8_t *out, float *scale, const float *x, int64_t K)
 {
     quantise_row(out, scale, x, K, 0);
 }
@@ -76,27 +76,27 @@ const proa_linear_isa proa_linear_avx512 = {
              [PROA_WFMT_Q4_1] = tile_q4_1,
              [PROA_WFMT_MXFP4] = tile_mxfp4,
              [PROA_WFMT_IQ4_NL] = tile_iq4_nl},
-    .finish = finish,
-    .quantise = quantise,
+    .finish = finish_tile,
+    .quantise = quantise_values,
     .round = round_row,
     .quantise_groups = quantise_groups,
 };
 
-static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+static void linear_avx512(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     proa_linear_run(c, y, x, w, e, &proa_linear_avx512);
 }
 
-static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
-                    const proa_experts *e)
+static void experts_avx512(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                           const proa_experts *e)
 {
     proa_experts_run(c, y, x, weights, ids, e, &proa_linear_avx512, &proa_linear_avx512);
 }
 
 void proa_overlay_linear_avx512(proa_ops *ops)
 {
-    ops->linear = linear;
-    ops->experts = experts;
+    ops->linear = linear_avx512;
+    ops->experts = experts_avx512;
     ops->pack = proa_panels_pack;
     ops->pack_bytes = proa_panels_pack_bytes;
 }

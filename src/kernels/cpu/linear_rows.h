@@ -22,7 +22,7 @@ static PROA_ALWAYS_INLINE V finish_part(const proa_tile_epilogue *f, int64_t r, 
     return v;
 }
 
-static PROA_NO_INLINE void finish(const proa_tile_epilogue *f)
+static PROA_NO_INLINE void finish_tile(const proa_tile_epilogue *f)
 {
     for (int64_t r = 0; r < f->rows; r++)
         for (int64_t j = 0; j < f->columns; j += LANES) {
