@@ -345,7 +345,7 @@ static proa_status choose_arch(writer *w, proa_err *err)
 /* ---- the data ---- */
 
 /* The row of the class that is stored as row r: llama.cpp rotates neighbours, the class halves. */
-static int64_t unrotate(const tensor *t, int64_t r)
+static int64_t unrotate_row(const tensor *t, int64_t r)
 {
     int64_t d = t->from.rows / t->heads, in_head = r % d;
     return r - in_head + in_head % 2 * (d / 2) + in_head / 2;
@@ -379,7 +379,7 @@ static void put_blocks(const tensor *t, int64_t expert, int64_t row, unsigned ch
 static void put_row(const tensor *t, int64_t r, float *row, unsigned char *out)
 {
     int64_t expert = r / t->from.rows, in_expert = r % t->from.rows;
-    if (t->heads) in_expert = unrotate(t, in_expert);
+    if (t->heads) in_expert = unrotate_row(t, in_expert);
     if (t->encoding != PROA_ENCODING_PLAIN) {
         put_blocks(t, expert, in_expert, out);
         return;
@@ -394,7 +394,7 @@ static void put_vector(const tensor *t, int64_t e, float *row, unsigned char *ou
     int64_t n = t->from.rows;
     float *taken = proa_malloc((size_t)n * sizeof *taken);
     proa_bound_read(&t->from, e, 0, taken);
-    for (int64_t i = 0; i < n; i++) row[i] = taken[t->heads ? unrotate(t, i) : i];
+    for (int64_t i = 0; i < n; i++) row[i] = taken[t->heads ? unrotate_row(t, i) : i];
     proa_from_f32(out, t->dtype, row, n);
     free(taken);
 }

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-static proa_status configure(proa_model *m, const proa_files *files, proa_err *err)
+static proa_status configure_model(proa_model *m, const proa_files *files, proa_err *err)
 {
     char name[PROA_PATH_MAX];
     proa_json *config = NULL, *generation = NULL;
@@ -39,9 +39,9 @@ static proa_status read_checkpoint(proa_model *m, const char *path, proa_err *er
                (proa_files_has(&folder, "config.json") || !proa_weights_in_folder(path));
     if (!proa_dir_exists(path) && !proa_file_exists(path))
         return PROA_FAIL(err, NOT_FOUND, "cannot open model '%s': no such folder or file", path);
-    if (own) PROA_TRY(configure(m, &folder, err));
+    if (own) PROA_TRY(configure_model(m, &folder, err));
     PROA_TRY(proa_weights_open(&m->weights, path, err));
-    return own ? PROA_OK : configure(m, proa_weights_files(m->weights), err);
+    return own ? PROA_OK : configure_model(m, proa_weights_files(m->weights), err);
 }
 
 bool proa_model_in_folder(const char *dir)
@@ -70,7 +70,7 @@ static proa_status synthetic_config(proa_model *m, const char *path, proa_err *e
     return status;
 }
 
-static proa_status prepare(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
+static proa_status prepare_model(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
     int64_t rows = o->rows_max, device_head_rows = m->device->host ? 0 : o->device_head_rows;
     bool synthetic = proa_synthetic_is(path);
@@ -111,7 +111,7 @@ proa_status proa_model_prepare(proa_model **out, const char *path, const proa_mo
     m->device = device;
     m->ctx = (proa_ctx){.pool = pool, .ops = device->ops, .device = device};
     m->host = (proa_ctx){.pool = pool, .ops = proa_ops_cpu(proa_isa_choose())};
-    proa_status status = prepare(m, path, options, err);
+    proa_status status = prepare_model(m, path, options, err);
     if (status != PROA_OK) return proa_model_free(m), status;
     *out = m;
     return PROA_OK;

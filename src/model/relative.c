@@ -60,7 +60,7 @@ static const proa_param *own_param(const proa_model *m, proa_weight_slot slot)
 }
 
 /* XLNet's sinusoids of a distance: all sines, then all cosines (modeling_xlnet.py, positional_embedding). */
-static void sinusoid(float *to, int64_t distance, int64_t hidden)
+static void fill_sinusoid(float *to, int64_t distance, int64_t hidden)
 {
     for (int64_t i = 0; i < hidden / 2; i++) {
         float angle = (float)distance * (1.0f / powf(10000.0f, (float)(2 * i) / (float)hidden));
@@ -99,7 +99,7 @@ static void make_positions(proa_model *m, const int64_t *position, int64_t rows)
     for (int64_t i = 0; i < rows; i++) {
         float *to = m->relative_positions + i * hidden;
         if (table->parts) proa_tensor_source_read(&table->part[0].source, position[i], 0, hidden, to);
-        else sinusoid(to, position[i], hidden);
+        else fill_sinusoid(to, position[i], hidden);
     }
     if (own_param(m, PROA_SLOT_REL_NORM)->parts)
         norm_positions(m, proa_view_2d(m->relative_positions, PROA_DTYPE_F32, rows, hidden));
