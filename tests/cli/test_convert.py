@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import time
+import urllib.request
 
 import numpy as np
 import pytest
@@ -166,6 +167,26 @@ def test_packed_is_a_model_for_every_command(tmp_path):
     assert "is packed with --dtype auto" in fails("run", out, "x", "--dtype", "f32")
     assert "is packed: give the model" in fails("convert", out, tmp_path / "again")
     assert "is packed: give the model" in fails("convert", out, tmp_path / "again", "--to", "packed")
+
+
+def test_packed_is_served(tmp_path):
+    """A served model has no file open, so a packed one is copied."""
+    convert(LM, tmp_path / "packed", "--to", "packed")
+    server = subprocess.Popen([PROA, "serve", tmp_path / "packed", "--http-address", "127.0.0.1", "--http-port", "18931", "--allow-grpc", "false",
+                               "--allow-metrics", "false"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        for line in server.stdout:
+            if "Started HTTPService" in line:
+                break
+        os.unlink(tmp_path / "packed/model.proa")
+        body = json.dumps({"model": "packed", "prompt": "It was", "max_tokens": 6, "temperature": 0}).encode()
+        request = urllib.request.Request("http://127.0.0.1:18931/v1/completions", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text = json.load(answer)["choices"][0]["text"]
+    finally:
+        server.kill()
+        server.wait()
+    assert text == ok_json("run", LM, "It was", "--max-tokens", "6")["text"]
 
 
 def test_damaged_packed_files(tmp_path):

@@ -42,7 +42,17 @@ bool proa_config_is_gguf_file(const char *path)
 }
 
 /* Files by which a model's folder is known: "*" begins an ending. */
-enum { CONFIG = 1, SAFETENSORS = 2, TORCH = 4, GGUF = 8, INI = 16, FT = 32, PT = 64, PIECES = 128 };
+enum {
+    CONFIG = 1,
+    SAFETENSORS = 2,
+    TORCH = 4,
+    GGUF = 8,
+    INI = 16,
+    FT = 32,
+    PT = 64,
+    PIECES = 128,
+    PACKED = 256
+};
 static const struct {
     const char *name;
     unsigned is;
@@ -51,6 +61,7 @@ static const struct {
     {"*.safetensors", SAFETENSORS},
     {"pytorch_model.bin", TORCH},
     {"*.gguf", GGUF},
+    {"model.proa", PACKED},
     {"config.ini", INI},
     {"pytorch_model.bin.index.json", TORCH},
     {"model.wte.bin", FT},
@@ -58,8 +69,10 @@ static const struct {
     {"*.pt", PT},
     {"*.model", PIECES},
 };
-/* What is a model: weights of Hugging Face, GGUF, FasterTransformer, OpenNMT-py (a .pt alone may be a TorchScript). */
-static const unsigned model_forms[] = {CONFIG | SAFETENSORS, CONFIG | TORCH, GGUF, INI | FT, PT | PIECES};
+/* What is a model: weights of Hugging Face, packed ones, GGUF, FasterTransformer, OpenNMT-py (a .pt alone may be a
+ * TorchScript). */
+static const unsigned model_forms[] = {CONFIG | SAFETENSORS, CONFIG | TORCH, CONFIG | PACKED, GGUF, INI | FT,
+                                       PT | PIECES};
 
 static unsigned known_file(const char *name)
 {
