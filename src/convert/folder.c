@@ -30,12 +30,16 @@ static bool has_name(const char *dir, const char *name)
     return proa_path_join(path, dir, name, NULL) == PROA_OK && access(path, F_OK) == 0;
 }
 
+/* Whether the folder has no files. The mark of a run that was killed while it wrote it is none. */
 static bool is_empty(const char *folder)
 {
+    static const char *const none[] = {".", "..", MARK ".partial"};
     bool empty = true;
     DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && empty && (e = readdir(dir));)
-        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    for (struct dirent *e; dir && empty && (e = readdir(dir));) {
+        empty = false;
+        for (size_t i = 0; i < PROA_COUNT(none); i++) empty |= strcmp(e->d_name, none[i]) == 0;
+    }
     if (dir) closedir(dir);
     return empty;
 }

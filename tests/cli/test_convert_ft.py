@@ -108,6 +108,13 @@ def test_a_killed_conversion_is_continued(seconds, tmp_path):
     for name in names: assert (tmp_path / "x" / name).read_bytes() == (tmp_path / "want" / name).read_bytes(), name
 
 
+def test_a_run_that_was_killed_before_its_mark_was_whole(tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / ".proa-convert.partial").write_text("unfin")
+    convert(ARCH / "gpt2", tmp_path / "x", 1)
+    assert not list((tmp_path / "x").glob(".*"))
+
+
 def test_what_cannot_be_written(tmp_path):
     assert "computes what a llama does" in fails("convert", ARCH / "llama", tmp_path / "x", "--to", "ft")
     assert "cannot be shared by 3 ranks" in fails("convert", ARCH / "gpt2", tmp_path / "x", "--to", "ft", "--ranks", 3)
