@@ -40,6 +40,8 @@ STACKS = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 2, "encoder_atte
           "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64, "vocab_size": VOCAB, "scale_embedding": True}
 # Encoders: the class with its head, and its configuration.
 HEADS = {
+    "bert_types": ("BertModel", lambda: BertConfig(**BERT)),
+    "bert_types_cls": ("BertForSequenceClassification", lambda: BertConfig(num_labels=3, type_vocab_size=3, **BERT)),
     "bert_token": ("BertForTokenClassification", lambda: BertConfig(num_labels=5, **BERT)),
     "roberta_token": ("RobertaForTokenClassification", lambda: RobertaConfig(num_labels=5, type_vocab_size=1, **BERT)),
     "roberta_mlm": ("RobertaForMaskedLM", lambda: RobertaConfig(type_vocab_size=1, **BERT)),
@@ -64,6 +66,8 @@ def fill(model, seed):
     random = torch.Generator().manual_seed(seed)
     stored_plus_one = type(model).__name__.startswith("Gemma")
     for name, p in model.named_parameters():
+        if "Marian" in type(model).__name__ and "embed_positions" in name:  # sinusoids, which no checkpoint has
+            continue
         values = torch.randn(p.shape, generator=random)
         if p.dim() == 2:
             p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[1] ** 0.5)
@@ -106,9 +110,14 @@ def make_head(row):
     model.tie_weights()
     kind, cases = ("cls" if "For" in name else "enc"), []
     for ids in prompts_of(1):
-        out = model(torch.tensor([ids]))
+        types = {"token_type_ids": [min(3 * i // len(ids), model.config.type_vocab_size - 1) for i in range(len(ids))]}
+        types = types if "types" in row else {}
+        out = model(torch.tensor([ids]), **{k: torch.tensor([v]) for k, v in types.items()})
         rows = out.logits[0] if kind == "cls" else out.last_hidden_state[0]
-        cases.append({"input_ids": ids, "logits" if kind == "cls" else "last_hidden_state": [rounded(r) for r in rows]})
+        rows = rounded(rows) if rows.dim() == 1 else [rounded(r) for r in rows]
+        cases.append({"input_ids": ids, **types, "logits" if kind == "cls" else "last_hidden_state": rows})
+        if types and kind == "enc":
+            cases[-1]["pooler"] = rounded(out.pooler_output[0])
     save(row, model, kind, cases)
 
 

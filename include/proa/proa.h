@@ -313,10 +313,13 @@ typedef void proa_event_fn(const proa_event *event);
 
 typedef struct proa_request {
     proa_task task;
-    const char *text;   /* UTF-8, tokenised with special tokens; or NULL with ids */
-    size_t text_len;    /* 0: text is NUL-terminated */
-    const int32_t *ids; /* token ids, used as they are */
+    const char *text;      /* UTF-8, tokenised with special tokens; or NULL with ids */
+    size_t text_len;       /* 0: text is NUL-terminated */
+    const char *text_pair; /* encoders: a second text, joined to the first as the tokenizer does; NULL: none */
+    size_t text_pair_len;  /* 0: text_pair is NUL-terminated */
+    const int32_t *ids;    /* token ids, used as they are */
     int64_t ids_count;
+    const int32_t *type_ids; /* encoders: [ids_count] token types of ids (segments); NULL: all 0 */
     const float *embedded; /* encoders: vectors in place of text and ids, as the embedding makes them (its norm
                               applied): [ids_count, hidden]; copied. NULL: none */
     const int32_t *decoder_ids; /* encoder-decoder: the decoder's first tokens, start token included; NULL: the

@@ -61,6 +61,16 @@ static void compare_rows(proa_golden_case *c, const proa_json *golden, const pro
         compare_row(c, nested ? proa_json_at(golden, i) : golden, r->rows + i * r->columns, r->columns);
 }
 
+/* The case's token types, if it has some. */
+static proa_status read_types(int32_t **types, const proa_golden_case *c, const proa_json *j, proa_err *err)
+{
+    int64_t count = 0;
+    if (!proa_json_get(j, "token_type_ids")) return PROA_OK;
+    PROA_TRY(read_ids(types, &count, proa_json_get(j, "token_type_ids"), "token_type_ids", err));
+    if (count == c->ids_count) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "token_type_ids and input_ids have different lengths");
+}
+
 /* Runs one forward pass over the given ids and compares every row that the reference has. */
 static proa_status check_rows(proa_golden *g, proa_golden_case *c, const proa_json *j, proa_err *err)
 {
@@ -68,7 +78,7 @@ static proa_status check_rows(proa_golden *g, proa_golden_case *c, const proa_js
     const proa_json *all = proa_json_get(j, "logits"), *hidden = proa_json_get(j, "last_hidden_state");
     const proa_json *pooler = proa_json_get(j, "pooler");
     if (!first && !last && !all && !hidden && !pooler) return PROA_OK;
-    int32_t *decoder_ids = NULL;
+    int32_t *decoder_ids = NULL, *type_ids = NULL;
     proa_request request = {.task = PROA_TASK_ROWS, .ids = c->ids, .ids_count = c->ids_count};
     proa_result r;
     proa_result_init(&r);
@@ -78,6 +88,8 @@ static proa_status check_rows(proa_golden *g, proa_golden_case *c, const proa_js
                           "decoder_input_ids", err);
         request.decoder_ids = decoder_ids;
     }
+    if (status == PROA_OK) status = read_types(&type_ids, c, j, err);
+    request.type_ids = type_ids;
     if (status == PROA_OK) status = proa_result_run(g->session->engine, &request, &r, err);
     if (status == PROA_OK && r.rows_count > 0) {
         if (first) compare_row(c, first, r.rows, r.columns);
@@ -88,6 +100,7 @@ static proa_status check_rows(proa_golden *g, proa_golden_case *c, const proa_js
     }
     proa_result_release(&r);
     free(decoder_ids);
+    free(type_ids);
     return status;
 }
 

@@ -18,6 +18,8 @@ static const proa_arg run_rows[] = {
     {"[PROMPT]", PROA_ARG_OPERAND, AT(prompt),
      .help = "text to continue, translate or score; default: standard input"},
     {"ids", PROA_ARG_TEXT, AT(ids_text), 0, 0, "\"5 6 7\"", NULL, "token ids instead of a prompt, used unchanged"},
+    {"pair", PROA_ARG_TEXT, AT(pair), 0, 0, "TEXT", NULL, "a second text that an encoder scores with the prompt"},
+    {"type-ids", PROA_ARG_TEXT, AT(type_ids_text), 0, 0, "\"0 0 1\"", NULL, "token types of --ids (encoders)"},
     {"decoder-ids", PROA_ARG_TEXT, AT(decoder_ids_text), 0, 0, "\"0 9\"", NULL,
      "first tokens of the decoder, including the start token"},
     {"input", PROA_ARG_TEXT, AT(input), 0, 0, "FILE", NULL,
@@ -96,6 +98,8 @@ static int check_sources(const proa_run_settings *run)
         {sources > 1, "give one of PROMPT, --ids and --input"},
         {run->output && !file, "--output needs --input"},
         {file && decoder, "--decoder-ids does not go with --input"},
+        {run->pair && (file || run->ids_text), "--pair goes with PROMPT"},
+        {run->type_ids_text && !run->ids_text, "--type-ids needs --ids"},
         {file && run->logits, "--logits does not go with --input"},
         {run->score && run->logits, "--score does not go with --logits"},
         {text && file, "--score TEXT does not go with --input (--score alone does)"},
@@ -123,6 +127,17 @@ static int check_settings(const proa_run_settings *run)
     return -1;
 }
 
+static proa_status read_type_ids(proa_run_settings *run, proa_request *request, proa_err *err)
+{
+    int64_t count = 0;
+    PROA_TRY(proa_args_numbers(&run->type_ids, &count, run->type_ids_text, "--type-ids", 0, INT32_MAX,
+                               PROA_CONTEXT_MAX, err));
+    request->type_ids = run->type_ids;
+    if (count == request->ids_count) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "--type-ids has %lld numbers, --ids %lld", (long long)count,
+                     (long long)request->ids_count);
+}
+
 /* Reads the request's content from the options or standard input. `hold` owns a prompt that was read. */
 static proa_status read_request(proa_run_settings *run, proa_request *request, proa_buf *hold, proa_err *err)
 {
@@ -136,8 +151,10 @@ static proa_status read_request(proa_run_settings *run, proa_request *request, p
         PROA_TRY(proa_args_numbers(&run->ids, &request->ids_count, run->ids_text, "--ids", 0, INT32_MAX,
                                    PROA_CONTEXT_MAX, err));
         request->ids = run->ids;
+        if (run->type_ids_text) PROA_TRY(read_type_ids(run, request, err));
         return request->ids_count ? PROA_OK : PROA_FAIL(err, INVALID, "--ids is empty");
     }
+    request->text_pair = run->pair;
     proa_str text = proa_str_c(run->prompt);
     if (!run->prompt && run->score && *run->score) return PROA_OK; /* a text to score needs no prompt */
     if (!run->prompt) {
@@ -202,7 +219,7 @@ static void print_generated(proa_output *out, const proa_run_settings *run, cons
 /* Encodes the prompt where ids are needed and a text was given. */
 static proa_status make_ids(const proa_session *s, proa_run_settings *run, proa_request *request, proa_err *err)
 {
-    if (request->ids) return PROA_OK;
+    if (request->ids || request->text_pair) return PROA_OK; /* the engine encodes pairs */
     PROA_TRY(proa_encode_text(s->engine, (proa_str){request->text, request->text_len}, &run->ids,
                               &request->ids_count, err));
     request->ids = run->ids;
@@ -241,8 +258,8 @@ static void print_rows(proa_output *out, const proa_session *s, const proa_run_s
         proa_output_str(out, "{");
         proa_print_rows_json(out, r, &s->info);
         proa_output_printf(out, ",\"prompt_tokens\":%lld}\n", (long long)r->prompt_tokens);
-    } else if (proa_print_is_hidden(&s->info)) {
-        proa_print_hidden(out, r);
+    } else if (proa_print_is_hidden(&s->info) || (request->text_pair && r->columns == s->info.vocab)) {
+        proa_print_hidden(out, r); /* a pair's ids are not known here: no tokens are shown */
     } else if (r->columns != s->info.vocab) {
         proa_print_scores(out, r, run->common.model);
     } else {
@@ -347,6 +364,7 @@ static int run_command(const proa_command *self, int argc, char **argv)
         exit_status = open_and_work(&run, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
     proa_decoding_release(&run.decoding);
     free(run.ids);
+    free(run.type_ids);
     free(run.decoder_ids);
     return exit_status;
 }

@@ -12,11 +12,11 @@
 
 typedef struct proa_run_settings {
     proa_common common; /* first: see session.h */
-    const char *prompt, *ids_text, *decoder_ids_text, *input, *output;
+    const char *prompt, *pair, *ids_text, *type_ids_text, *decoder_ids_text, *input, *output;
     const char *score; /* NULL: generate; "": score what is given as prompt or input; else the text itself */
     bool logits, no_stream, verbose;
     proa_decoding decoding;
-    int32_t *ids, *decoder_ids; /* parsed; freed by run_command */
+    int32_t *ids, *type_ids, *decoder_ids; /* parsed; freed by run_command */
 } proa_run_settings;
 
 /* The options that were given, with this command's defaults for the kind of model. */

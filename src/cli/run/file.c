@@ -77,6 +77,7 @@ static proa_status read_line_options(file_run *f, const proa_json *line, proa_op
         const char *nearest;
         const proa_option_row *row = proa_option_find(it.key, &nearest);
         bool content = proa_str_is(it.key, "prompt") || proa_str_is(it.key, "ids") ||
+                       proa_str_is(it.key, "pair") || proa_str_is(it.key, "type_ids") ||
                        proa_str_is(it.key, "decoder_ids") || (f->run->score && proa_str_is(it.key, "target"));
         if (!row && !content) return proa_option_unknown(it.key, nearest, err);
         if (row && row->kind == PROA_OPTION_KIND_STRINGS)
@@ -88,19 +89,26 @@ static proa_status read_line_options(file_run *f, const proa_json *line, proa_op
 static proa_status read_json_line(file_run *f, proa_str text, proa_request *request, proa_str *target,
                                   bool *has_target, proa_err *err)
 {
-    proa_str prompt = {NULL, 0};
-    bool has_prompt = false;
+    proa_str prompt = {NULL, 0}, pair = {NULL, 0};
+    bool has_prompt = false, has_pair = false;
+    int64_t types = 0;
     PROA_TRY(proa_json_parse(&f->json, text, "the line", err));
     PROA_TRY(read_line_options(f, f->json, &request->options, err));
     PROA_TRY(read_text(f->json, "prompt", &prompt, &has_prompt, err));
     PROA_TRY(read_text(f->json, "target", target, has_target, err));
+    PROA_TRY(read_text(f->json, "pair", &pair, &has_pair, err));
     PROA_TRY(read_ids(f, f->json, "ids", &request->ids, &request->ids_count, err));
+    PROA_TRY(read_ids(f, f->json, "type_ids", &request->type_ids, &types, err));
+    if (request->type_ids && types != request->ids_count)
+        return PROA_FAIL(err, INVALID, "the line has %lld 'type_ids' for %lld 'ids'", (long long)types,
+                         (long long)request->ids_count);
     PROA_TRY(read_ids(f, f->json, "decoder_ids", &request->decoder_ids, &request->decoder_ids_count, err));
     if (has_prompt == (request->ids != NULL))
         return PROA_FAIL(err, INVALID, "the line needs either 'prompt' or 'ids'");
     if (*has_target && request->decoder_ids)
         return PROA_FAIL(err, INVALID, "the line has both 'target' and 'decoder_ids'");
     if (has_prompt) proa_request_set_text(request, prompt);
+    if (has_pair) request->text_pair = pair.ptr, request->text_pair_len = pair.len;
     return PROA_OK;
 }
 

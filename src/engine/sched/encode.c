@@ -8,6 +8,7 @@
 #include "engine/sched/request.h"
 
 #include "base/checked.h"
+#include <string.h>
 
 enum {
     AHEAD_ROWS_MIN = 4096
@@ -39,7 +40,11 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     if (req->embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
             e->step.rows, req->input_count, req->embedded};
+    int32_t *types = e->step.types + e->step.rows;
     for (int64_t i = 0; i < req->input_count; i++) proa_sched_add_row(e, req->input[i], i, req->input_count);
+    if (!req->input_types) return;
+    memcpy(types, req->input_types, (size_t)req->input_count * sizeof *types);
+    e->step.any_types = true;
 }
 
 static void take_inputs(proa_engine *e, proa_encoder_pass *pass)

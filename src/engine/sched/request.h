@@ -58,9 +58,10 @@ struct proa_engine_request {
     void *arg;
     int32_t *input; /* encoder models: [input_count] ids of the encoder */
     int64_t input_count;
-    float *embedded; /* [input_count][hidden] input embeddings in place of ids; or NULL */
-    float *encoded;  /* task ENCODE: [input_count][hidden] hidden states to emit */
-    int32_t *prompt; /* [prompt_count] ids of the decoder */
+    int32_t *input_types; /* [input_count] token types; NULL: all 0 */
+    float *embedded;      /* [input_count][hidden] input embeddings in place of ids; or NULL */
+    float *encoded;       /* task ENCODE: [input_count][hidden] hidden states to emit */
+    int32_t *prompt;      /* [prompt_count] ids of the decoder */
     int64_t prompt_count;
     proa_prefix prefix; /* of the prompt */
     int32_t width; /* rows of a decoding step: sequences, beams or candidates, which share the prompt's pages */
@@ -179,6 +180,8 @@ typedef struct proa_step_arrays {
     int64_t rows, spans; /* in use */
     int64_t prefixes;    /* the last of the spans: prefixes of prompts */
     int32_t *ids, *positions, *block_positions, *lengths;
+    int32_t *types;      /* token types of an encoder pass */
+    bool any_types;      /* some are not 0 */
     int32_t *sampled_at; /* index of the row's id among those sampled last on the device; -1: `ids` has it */
     bool any_sampled_at; /* some are not -1 */
     proa_span *self_spans, *cross_spans;

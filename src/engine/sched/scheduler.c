@@ -189,7 +189,7 @@ void proa_sched_batch_clear(proa_engine *e)
 {
     e->step.rows = e->step.spans = e->step.prefixes = e->step.logits_count = e->step.inputs_embeds_count =
         e->step.pending_count = 0;
-    e->step.any_sampled_at = false;
+    e->step.any_sampled_at = e->step.any_types = false;
 }
 
 static int32_t table_at(const proa_engine *e, const proa_page_table *table)
@@ -219,6 +219,7 @@ void proa_sched_add_row(proa_engine *e, int32_t id, int64_t position, int64_t le
     e->step.block_positions[e->step.rows] = 0;
     e->step.lengths[e->step.rows] = (int32_t)length;
     e->step.sampled_at[e->step.rows] = -1;
+    e->step.types[e->step.rows] = 0;
     e->step.rows++;
 }
 
@@ -262,6 +263,7 @@ proa_batch proa_sched_batch(const proa_engine *e)
     if (proa_model_wants_lengths(e->model)) b.lengths = e->step.lengths;
     if (e->model->config.prefix_end >= 0) b.block_positions = e->step.block_positions;
     b.prefixes = e->step.prefixes;
+    if (e->step.any_types) b.types = e->step.types;
     if (e->step.any_sampled_at) b.sampled_at = e->step.sampled_at;
     b.pending = e->step.pending;
     b.pending_count = e->step.pending_count;

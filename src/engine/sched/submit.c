@@ -18,9 +18,9 @@ void proa_engine_request_free(proa_engine_request *req)
         proa_buf_release(&req->seq[i].shown);
         free(req->seq[i].ids);
     }
-    void *all[] = {req->seq,           req->top,         req->input,      req->prompt, req->beam_ids,
-                   req->beam_logprobs, req->beam_parent, req->beam_token, req->path,   req->path_next,
-                   req->probs,         req->hidden,      req->embedded,   req->encoded};
+    void *all[] = {req->seq,           req->top,         req->input,      req->prompt,   req->beam_ids,
+                   req->beam_logprobs, req->beam_parent, req->beam_token, req->path,     req->path_next,
+                   req->input_types,   req->probs,       req->hidden,     req->embedded, req->encoded};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     proa_beam_free(req->beam);
     proa_contrastive_free(req->contrast);
@@ -48,12 +48,52 @@ static int32_t *copy_ids(const int32_t *ids, int64_t count)
     return copy;
 }
 
-/* Copies the request's ids, or tokenizes its text, into *ids. */
-static proa_status read_input(const proa_engine *e, const proa_request *r, int32_t **ids, int64_t *count,
+/* Token types of an input. Of a model that embeds none they have no effect, as those tokenizers have that all models
+ * share. */
+static proa_status take_types(const proa_engine *e, int32_t **types, const int32_t *from, int64_t count,
                               proa_err *err)
 {
-    proa_ids list = {0};
+    const proa_config *c = &e->model->config;
+    if (c->segments)
+        return PROA_FAIL(err, UNSUPPORTED, "token types of %s, whose attention they change",
+                         e->model->arch->name);
+    if (c->types == 0) return PROA_OK;
+    for (int64_t i = 0; i < count; i++)
+        if (from[i] < 0 || from[i] >= c->types)
+            return PROA_FAIL(err, INVALID, "token type %d at position %lld is outside of the model's (0 to %lld)",
+                             from[i], (long long)i, (long long)c->types - 1);
+    *types = copy_ids(from, count);
+    return PROA_OK;
+}
+
+/* The ids of the request's text, or of its pair of texts with their types. */
+static proa_status encode_text(const proa_engine *e, const proa_request *r, proa_ids *ids, proa_ids *types,
+                               proa_err *err)
+{
+    proa_str text = {r->text, r->text_len ? r->text_len : strlen(r->text)};
+    if (!e->tokenizer) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give ids");
+    if (!r->text_pair) return proa_tokenizer_encode(e->tokenizer, text, true, ids, err);
+    proa_str pair = {r->text_pair, r->text_pair_len ? r->text_pair_len : strlen(r->text_pair)};
+    return proa_tokenizer_encode_pair(e->tokenizer, text, pair, true, ids, types, err);
+}
+
+static proa_status check_sources(const proa_engine *e, const proa_request *r, proa_err *err)
+{
     if (!r->text == !r->ids) return PROA_FAIL(err, INVALID, "a request needs either text or ids");
+    if ((r->text_pair || r->type_ids) && e->model->arch->kind != PROA_KIND_ENCODER)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s takes no %s", e->model->arch->name,
+                         r->text_pair ? "second text" : "token types");
+    if (r->ids ? r->text_pair != NULL : r->type_ids != NULL)
+        return PROA_FAIL(err, INVALID, "a second text goes with text, token types go with ids");
+    return PROA_OK;
+}
+
+/* Copies the request's ids, or tokenizes its text, into *ids; token types into *types. */
+static proa_status read_input(const proa_engine *e, const proa_request *r, int32_t **ids, int64_t *count,
+                              int32_t **types, proa_err *err)
+{
+    proa_ids list = {0}, list_types = {0};
+    PROA_TRY(check_sources(e, r, err));
     if (r->ids) {
         if (r->ids_count < 0 || r->ids_count > PROA_CONTEXT_MAX)
             return PROA_FAIL(err, LIMIT, "%lld ids, at most %d are taken", (long long)r->ids_count,
@@ -61,16 +101,16 @@ static proa_status read_input(const proa_engine *e, const proa_request *r, int32
         PROA_TRY(check_ids(e, "prompt", r->ids, r->ids_count, err));
         *ids = copy_ids(r->ids, r->ids_count);
         *count = r->ids_count;
-        return PROA_OK;
+        return r->type_ids ? take_types(e, types, r->type_ids, r->ids_count, err) : PROA_OK;
     }
-    if (!e->tokenizer) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give ids");
-    proa_str text = {r->text, r->text_len ? r->text_len : strlen(r->text)};
-    proa_status status = proa_tokenizer_encode(e->tokenizer, text, true, &list, err);
+    proa_status status = encode_text(e, r, &list, &list_types, err);
     if (status == PROA_OK)
         status = check_ids(e, "prompt (is the tokenizer of another model?)", list.ptr, list.len, err);
+    if (status == PROA_OK && r->text_pair) status = take_types(e, types, list_types.ptr, list_types.len, err);
     *count = list.len;
     if (status == PROA_OK) *ids = copy_ids(list.ptr, list.len);
     proa_ids_release(&list);
+    proa_ids_release(&list_types);
     return status;
 }
 
@@ -79,7 +119,8 @@ static proa_status read_embedded(const proa_engine *e, proa_engine_request *req,
                                  proa_err *err)
 {
     int64_t hidden = e->model->config.hidden, rows = e->model->plan.rows_max;
-    if (r->text || r->ids) return PROA_FAIL(err, INVALID, "a request has vectors, and text or ids as well");
+    if (r->text || r->ids || r->text_pair || r->type_ids)
+        return PROA_FAIL(err, INVALID, "a request has vectors, and text or ids as well");
     if (r->ids_count < 1 || r->ids_count > rows)
         return PROA_FAIL(err, LIMIT, "%lld vectors, must be 1 to %lld", (long long)r->ids_count, (long long)rows);
     req->input_count = r->ids_count;
@@ -97,11 +138,11 @@ static proa_status read_prompt(const proa_engine *e, proa_engine_request *req, c
     if (kind == PROA_KIND_DECODER && r->embedded)
         return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder to take vectors", e->model->arch->name);
     if (kind == PROA_KIND_DECODER) {
-        PROA_TRY(read_input(e, r, &req->prompt, &req->prompt_count, err));
+        PROA_TRY(read_input(e, r, &req->prompt, &req->prompt_count, &req->input_types, err));
         return proa_prefix_find(&req->prefix, &e->model->config, req->prompt, req->prompt_count, err);
     }
     if (r->embedded) PROA_TRY(read_embedded(e, req, r, err));
-    else PROA_TRY(read_input(e, r, &req->input, &req->input_count, err));
+    else PROA_TRY(read_input(e, r, &req->input, &req->input_count, &req->input_types, err));
     if (kind == PROA_KIND_ENCODER) return PROA_OK;
     req->prompt_count = r->decoder_ids ? r->decoder_ids_count : 1;
     if (req->prompt_count < 1 || req->prompt_count > PROA_CONTEXT_MAX)

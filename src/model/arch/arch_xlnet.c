@@ -105,7 +105,7 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
     PROA_UNUSED(arena);
     PROA_TRY(check_attention(json, err));
     PROA_TRY(proa_config_read_labels(c, json, err));
-    c->relative.used = true;
+    c->relative.used = c->segments = true;
     PROA_TRY(proa_json_get_int(&c->relative.clamp, json, "clamp_len", -1, PROA_CONTEXT_MAX, err));
     if (c->relative.clamp < 0) c->relative.clamp = 0;
     if (c->hidden % 2 != 0)

@@ -31,13 +31,15 @@ static void compare_row(const char *what, const float *have, const proa_json *wa
 
 static void check_rows(proa_engine *engine, const proa_json *c, const int32_t *ids, int64_t n)
 {
-    int64_t dn = 0;
+    int64_t dn = 0, tn = 0;
     outcome o = {0};
     int32_t *decoder = read_ids(proa_json_get(c, "decoder_input_ids"), &dn);
+    int32_t *types = read_ids(proa_json_get(c, "token_type_ids"), &tn);
     run_request(engine,
                 (proa_request){.task = PROA_TASK_ROWS,
                                .ids = ids,
                                .ids_count = n,
+                               .type_ids = tn ? types : NULL,
                                .decoder_ids = dn ? decoder : NULL,
                                .decoder_ids_count = dn},
                 &o);
@@ -58,6 +60,7 @@ static void check_rows(proa_engine *engine, const proa_json *c, const int32_t *i
     if (pooler) compare_row("pooler", o.pooled, pooler, o.columns);
     outcome_release(&o);
     free(decoder);
+    free(types);
 }
 
 static void check_ids(const char *what, const int32_t *have, int64_t n, const proa_json *want, int64_t skip)
