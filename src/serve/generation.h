@@ -47,6 +47,8 @@ typedef struct proa_generation {
     proa_str text; /* NULL ptr: none */
     const int32_t *ids;
     int64_t ids_count;
+    proa_str text_pair;      /* with text: a second one of an encoder's input; NULL ptr: none */
+    const int32_t *type_ids; /* with ids: [ids_count] their token types; NULL: all 0 */
     proa_json *chat; /* an object: messages, tools, documents, ...: the variables of the model's template */
     proa_str chat_text;    /* the same as JSON, of a chat whose tree is too large to wait; NULL ptr: none */
     const float *embedded; /* ENCODE: [ids_count][hidden] input embeddings in place of ids; NULL: none */

@@ -48,6 +48,10 @@ static const proa_io_row encoder_outputs[] = {
     {"label", T(STRING), ONE, 0},        {"labels", T(STRING), ANY_1D, 0},
     {"prompt_tokens", T(INT32), ONE, 0}, {.name = NULL}};
 
+/* Of encoders only. */
+static const proa_io_row pair_inputs[] = {
+    {"text_pair", T(STRING), ONE, OPTIONAL}, {"token_type_ids", T(INT32), ANY_1D, OPTIONAL}, {.name = NULL}};
+
 /* An encoder with a batch dimension: rows of prompts, each answered by one row. */
 static const proa_io_row batch_inputs[] = {
     {"text_input", T(STRING), ONE, OPTIONAL}, {"input_ids", T(INT32), ANY_1D, OPTIONAL}, {.name = NULL}};
@@ -145,7 +149,8 @@ static proa_status complete_config(Inference__ModelConfig *config, const char *v
     bool encoder = is_encoder(config, version_path), batched = encoder && config->max_batch_size > 0;
     if (!config->n_input) {
         proa_config_inputs(config, batched ? batch_inputs : inputs, arena);
-        if (!encoder) add_option_inputs(config, arena);
+        if (encoder) proa_config_inputs(config, pair_inputs, arena);
+        else add_option_inputs(config, arena);
     }
     if (!config->n_output)
         proa_config_outputs(config,
@@ -276,20 +281,46 @@ static proa_status read_options(proa_options *o, proa_llm_request *req, proa_err
     return PROA_OK;
 }
 
-/* `texts` walks over text_input, a text for each row. */
-static proa_status read_prompt(proa_generation *g, const proa_llm_request *req, int64_t row, size_t *texts,
+/* Where the texts of a batch are that the next row reads: one for each row. */
+typedef struct text_cursor {
+    size_t text, pair;
+} text_cursor;
+
+/* The second text of a row, and the token types of its ids, if the request has them. */
+static proa_status read_pair(proa_generation *g, const proa_llm_request *req, int64_t row, text_cursor *at,
+                             proa_err *err)
+{
+    const proa_tensor *second = proa_infer_input(req->infer, "text_pair");
+    const proa_tensor *types = proa_infer_input(req->infer, "token_type_ids");
+    int64_t count = 0;
+    if (!second && !types) return PROA_OK;
+    if (req->llm_model->info.kind != PROA_KIND_ENCODER)
+        return PROA_FAIL(err, INVALID, "text_pair and token_type_ids are for encoders");
+    if ((second && !g->text.ptr) || (types && !g->ids))
+        return PROA_FAIL(err, INVALID, "text_pair goes with text_input, token_type_ids with input_ids");
+    if (second && (second->type != PROA_TYPE_BYTES || !proa_tensor_next_string(second, &at->pair, &g->text_pair)))
+        return PROA_FAIL(err, INVALID, "input 'text_pair' has no text for row %lld", (long long)row);
+    if (second && !g->text_pair.len) g->text_pair = (proa_str){"", 0};
+    if (!types) return PROA_OK;
+    PROA_TRY(proa_input_ids(types, row, req->count, &req->infer->arena, &g->type_ids, &count, err));
+    if (count == g->ids_count) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "token_type_ids has %lld numbers, input_ids %lld", (long long)count,
+                     (long long)g->ids_count);
+}
+
+static proa_status read_prompt(proa_generation *g, const proa_llm_request *req, int64_t row, text_cursor *at,
                                proa_err *err)
 {
     const proa_infer *r = req->infer;
     const proa_tensor *ids = proa_infer_input(r, "input_ids"), *given = proa_infer_input(r, "text_input");
     proa_str text = {NULL, 0};
-    bool has_text = given && given->type == PROA_TYPE_BYTES && proa_tensor_next_string(given, texts, &text);
+    bool has_text = given && given->type == PROA_TYPE_BYTES && proa_tensor_next_string(given, &at->text, &text);
     g->chat_text = proa_input_text(r, "messages");
     if (has_text + (g->chat_text.ptr != NULL) + (ids != NULL) != 1)
         return PROA_FAIL(err, INVALID, "a request needs one of text_input, input_ids and messages");
     if (has_text) g->text = text.len ? text : (proa_str){"", 0};
-    if (!ids) return PROA_OK;
-    return proa_input_ids(ids, row, req->count, &req->infer->arena, &g->ids, &g->ids_count, err);
+    if (ids) PROA_TRY(proa_input_ids(ids, row, req->count, &req->infer->arena, &g->ids, &g->ids_count, err));
+    return read_pair(g, req, row, at, err);
 }
 
 static proa_status read_decoder(proa_generation *g, const proa_llm_request *req, proa_err *err)
@@ -319,7 +350,7 @@ static proa_status read_request(proa_llm_request *req, proa_err *err)
     const proa_infer *r = req->infer;
     proa_generation common = {.task = PROA_GENERATION_TEXT};
     int64_t rows;
-    size_t texts = 0;
+    text_cursor at = {0, 0};
     PROA_TRY(read_task(&common, req, err));
     PROA_TRY(read_rows(req, common.task, &rows, err));
     if (req->llm_model->info.kind != PROA_KIND_ENCODER) PROA_TRY(read_options(&common.options, req, err));
@@ -328,7 +359,7 @@ static proa_status read_request(proa_llm_request *req, proa_err *err)
     proa_generation *g = proa_llm_add_generations(req, rows);
     for (int64_t i = 0; i < rows; i++) {
         g[i] = common;
-        PROA_TRY(read_prompt(&g[i], req, i, &texts, err));
+        PROA_TRY(read_prompt(&g[i], req, i, &at, err));
         PROA_TRY(read_decoder(&g[i], req, err));
     }
     return PROA_OK;

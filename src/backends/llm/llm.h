@@ -59,6 +59,7 @@ typedef struct proa_prompt {
     proa_request request;              /* the lists of its options are in the request's arena */
     proa_id_list ids, decoder_ids;     /* what `request` points to: the generation's, or `tokens` */
     proa_ids tokens;                   /* of a text or chat */
+    proa_ids types;                    /* of the tokens of a text pair */
     int64_t start_tokens;       /* of the decoder's prompt, as the engine counts them; 0 for decoders */
     proa_str echo;              /* text that precedes each sequence's; empty: none */
     _Atomic uint64_t id;        /* the engine's; 0: not yet submitted */

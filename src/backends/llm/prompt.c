@@ -48,6 +48,18 @@ static proa_status tokenize_text(proa_prompt *p, proa_str text, bool special, pr
     return PROA_OK;
 }
 
+/* Two texts as one input. */
+static proa_status tokenize_pair(proa_prompt *p, proa_err *err)
+{
+    const proa_tokenizer *tok = p->req->llm_model->tokenizer;
+    const proa_generation *g = p->generation;
+    if (!tok) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give input_ids");
+    PROA_TRY(proa_tokenizer_encode_pair(tok, g->text, g->text_pair, true, &p->tokens, &p->types, err));
+    p->ids = (proa_id_list){p->tokens.ptr, p->tokens.len};
+    p->request.type_ids = p->types.ptr;
+    return PROA_OK;
+}
+
 proa_status proa_llm_parse_json(proa_json **out, proa_str text, const char *what, proa_err *err)
 {
     proa_err why = {.status = PROA_OK};
@@ -107,6 +119,7 @@ static proa_status read_tokens(proa_prompt *p, proa_err *err)
 {
     const proa_generation *g = p->generation;
     if (g->embedded) return PROA_OK;
+    if (g->text_pair.ptr) return tokenize_pair(p, err);
     if (g->text.ptr) return tokenize_text(p, g->text, true, err);
     if (g->chat || g->chat_text.ptr) {
         proa_status status = read_chat(p, err);
@@ -117,6 +130,7 @@ static proa_status read_tokens(proa_prompt *p, proa_err *err)
         return PROA_FAIL(err, LIMIT, "input 'input_ids' has %lld ids, at most %d are taken",
                          (long long)g->ids_count, PROA_CONTEXT_MAX);
     p->ids = (proa_id_list){g->ids, g->ids_count};
+    p->request.type_ids = g->type_ids;
     return PROA_OK;
 }
 

@@ -50,6 +50,7 @@ static void release_prompt(proa_prompt *p)
     p->output = NULL;
     p->output_count = 0;
     proa_ids_release(&p->tokens);
+    proa_ids_release(&p->types);
     proa_buf *const all[] = {&p->logprobs, &p->top, &p->rows, &p->pooled};
     for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_release(all[i]);
 }
