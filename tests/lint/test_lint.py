@@ -40,7 +40,7 @@ def tree(tmp_path):
     (tmp_path / "tools").mkdir()
     for tool in ("check-names", "check-form", "check-layers", "check-complexity", "check-commits"):
         shutil.copy(ROOT / "tools" / tool, tmp_path / "tools")
-    put(tmp_path, {"tools/form.allow": "", "tools/complexity.allow": "", **CLEAN})
+    put(tmp_path, {"tools/form.allow": "", "tools/complexity.allow": "", "tools/names.allow": "", **CLEAN})
     names = tmp_path / "tools/check-names"  # the names of this repository are not those of the small tree
     names.write_text("".join("KNOWN = set()\n" if line.startswith("KNOWN") else line for line in names.open()))
     for folder in ("include", "examples", "tests", "bench"):
@@ -96,6 +96,31 @@ def test_declared_twice_is_defined_once(tree):
 def test_names_of_one_file_may_be_in_two(tree):
     job = "typedef struct {\n    int a;\n} job;\n#define ROW 1\n"
     put(tree, {"src/net/wire.c": source("wire.c", job), "src/base/text.c": source("text.c", job)})
+    assert check(tree, "check-names") == (0, "")
+
+
+@pytest.mark.parametrize("name, code, word", [
+    ("src/net/wire.c", "static int read(int a)\n{\n    return a;\n}\n", "read"),
+    ("src/net/wire.c", "static PROA_COLD const char *name(void);\n", "name"),
+    ("src/net/wire.h", "static inline void step(int a) { (void)a; }\n", "step"),
+    ("src/net/wire.h", "V_INLINE void widen(float *out)\n{\n}\n", "widen"),
+    ("src/net/wire.cu", "template <int N>\nstatic __global__ void __launch_bounds__(256) sum(float *x)\n{\n}\n", "sum"),
+    ("src/net/wire.cu", "static int list(const std::vector<int> &a,\n                int b)\n{\n}\n", "list"),
+])
+def test_static_of_one_word(tree, name, code, word):
+    fails(tree, {name: source("wire", code)}, f"{name}: static function '{word}' has a name of one word", "check-names")
+    put(tree, {"tools/names.allow": f"{name} {word}  # as POSIX calls it\n"})
+    assert check(tree, "check-names") == (0, "")
+    put(tree, {name: source("wire", "")})
+    code, out = check(tree, "check-names")
+    assert code == 1 and f"has no static function '{word}' any more" in out, out
+
+
+def test_statics_that_are_fine(tree):
+    put(tree, {"src/net/wire.c": source("wire.c", "static int read_header(int a);\n/* static int read(int a); */\n"
+                                        "static const int table[] = {read(1)};\nstatic int x = read(2);\n"
+                                        "#define MAKE(t) static void t##_run(t)\nint main(void);\n"
+                                        "static void (*hook)(int);\n")})
     assert check(tree, "check-names") == (0, "")
 
 
