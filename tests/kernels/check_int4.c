@@ -67,8 +67,9 @@ static void stored_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     test_weight mine = test_weight_pack(&t->tables[0], format, K, &source, 1);
     canvas_fill(&x, 41, false);
     device_mode.limit = 3e-3, device_mode.floor = sqrt((double)K) / 4;
-    t->reference.ops->linear(&t->reference, right.view, x.view, &ref.w, NULL);
-    t->tables[0].ops->linear(&t->tables[0], y.view, x.view, &mine.w, NULL);
+    const proa_epilogue plain = {.residual.rank = 0};
+    t->reference.ops->linear(&t->reference, right.view, x.view, &ref.w, &plain);
+    t->tables[0].ops->linear(&t->tables[0], y.view, x.view, &mine.w, &plain);
     double worst = compare_rows(y.view, right.view, TOL_EXACT);
     expect(t, worst <= 1.0,
            "%s of stored codes [%d,%d]x[%d] groups of %d, zeros %d, spread %d: off by %g tolerances",
