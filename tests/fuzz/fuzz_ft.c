@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "weights/ft.h"
 
-static void check(const proa_ft *ft, const proa_ft_tensor *const *tables, const proa_buf *config)
+static void check(const proa_ft *ft, const proa_ft_model *model, const proa_buf *config)
 {
     proa_json *json = NULL;
     proa_err err = {.status = PROA_OK};
@@ -15,8 +15,8 @@ static void check(const proa_ft *ft, const proa_ft_tensor *const *tables, const 
     PROA_ASSERT(proa_json_parse(&json, proa_buf_view(config), "config", &err) == PROA_OK);
     PROA_ASSERT(proa_json_get(json, "architectures") && proa_json_get(json, "vocab_size"));
     proa_json_free(json);
-    for (int i = 0; tables[i]; i++)
-        for (const proa_ft_tensor *row = tables[i]; row->name; row++) {
+    for (int i = 0; model->tables[i]; i++)
+        for (const proa_ft_tensor *row = model->tables[i]; row->name; row++) {
             PROA_ASSERT(ft->dim[row->in] > 0 && ft->dim[row->out] > 0 && ft->dim[row->layers] > 0);
             PROA_ASSERT(ft->dim[row->in] <= 1 << 27 && ft->dim[row->out] <= 1 << 27);
             tensors += ft->dim[row->layers];
@@ -27,12 +27,12 @@ static void check(const proa_ft *ft, const proa_ft_tensor *const *tables, const 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     proa_err err = {.status = PROA_OK};
-    const proa_ft_tensor *tables[4] = {NULL};
+    const proa_ft_model *model = NULL;
     proa_buf config;
     proa_ft ft = {.dir = "/nonexistent", .ini = {{(const char *)data, size}, "config.ini"}, .err = &err};
     ft.dim[PROA_FT_ONE] = 1;
     proa_buf_init(&config, (size_t)PROA_CONFIG_BYTES_MAX);
-    if (proa_ft_read_model(&ft, tables, &config) == PROA_OK) check(&ft, tables, &config);
+    if (proa_ft_read_model(&ft, &model, &config) == PROA_OK) check(&ft, model, &config);
     else PROA_ASSERT(err.text[0] != '\0');
     proa_buf_release(&config);
     return 0;
