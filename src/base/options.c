@@ -249,8 +249,8 @@ static void mark_given(proa_options *o, const proa_option_row *row)
     o->given |= (uint64_t)1 << row->option;
 }
 
-proa_status proa_option_add_string(proa_options *o, const proa_option_row *row, proa_str text,
-                                   proa_arena *arena, proa_err *err)
+static proa_status append_string(proa_options *o, const proa_option_row *row, proa_str text,
+                                 proa_arena *arena, proa_err *err)
 {
     proa_strings *s = proa_option_field(o, row);
     if (text.len == 0) return PROA_FAIL(err, INVALID, "option '%s' has an empty string", row->name);
@@ -262,6 +262,13 @@ proa_status proa_option_add_string(proa_options *o, const proa_option_row *row, 
     if (s->count) memcpy(list, s->text, (size_t)s->count * sizeof *list);
     list[s->count] = proa_arena_strdup(arena, text);
     *s = (proa_strings){list, s->count + 1};
+    return PROA_OK;
+}
+
+proa_status proa_option_add_string(proa_options *o, const proa_option_row *row, proa_str text,
+                                   proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(append_string(o, row, text, arena, err));
     mark_given(o, row);
     return PROA_OK;
 }
@@ -269,13 +276,12 @@ proa_status proa_option_add_string(proa_options *o, const proa_option_row *row, 
 static proa_status set_strings(proa_options *o, const proa_option_row *row, const proa_json *j,
                                proa_arena *arena, proa_err *err)
 {
-    if (proa_json_kind(j) == PROA_JSON_STRING)
-        return proa_option_add_string(o, row, proa_json_str(j), arena, err);
+    if (proa_json_kind(j) == PROA_JSON_STRING) return append_string(o, row, proa_json_str(j), arena, err);
     if (proa_json_kind(j) != PROA_JSON_ARRAY) return wrong_kind(row, "a string or a list of strings", err);
     for (int64_t i = 0; i < proa_json_len(j); i++) {
         if (proa_json_kind(proa_json_at(j, i)) != PROA_JSON_STRING)
             return wrong_kind(row, "a list of strings", err);
-        PROA_TRY(proa_option_add_string(o, row, proa_json_str(proa_json_at(j, i)), arena, err));
+        PROA_TRY(append_string(o, row, proa_json_str(proa_json_at(j, i)), arena, err));
     }
     return PROA_OK;
 }
@@ -405,7 +411,7 @@ proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_s
     if (row->kind == PROA_OPTION_KIND_STYLE || row->kind == PROA_OPTION_KIND_EARLY)
         status = set_choice(o, row, value, err);
     else if (row->kind == PROA_OPTION_KIND_STRINGS && !json_strings)
-        status = proa_option_add_string(o, row, value, arena, err);
+        status = append_string(o, row, value, arena, err);
     else if (row->kind == PROA_OPTION_KIND_IDS) {
         list_text(&text, value);
         status = set_from_json_text(o, row, proa_buf_view(&text), arena, err);
