@@ -39,7 +39,7 @@ typedef struct options {
     const char *device; /* check its table instead of the CPU's */
     const char *narrow; /* its views of 16 bits: "f16", "bf16" */
     bool bench, json, verbose;
-    int threads, every;
+    int threads, every, first;
 } options;
 
 static void check_table(tester *t, const options *o, proa_pool *const *pools, const proa_ops *ops,
@@ -109,7 +109,7 @@ static int check_cpu(const options *o, proa_pool *const *pools, int64_t *failure
         const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
         if (!ops) printf("skip %-12s this CPU lacks it\n", proa_isa_name((proa_isa)isa));
         if (!ops || (o->table && strcmp(o->table, ops->name) != 0)) continue;
-        tester t = {.verbose = o->verbose, .every = o->every};
+        tester t = {.verbose = o->verbose, .every = o->every, .cases = o->every - o->first};
         check_table(&t, o, pools, ops, failures);
         tables++;
     }
@@ -120,7 +120,7 @@ static int check_cpu(const options *o, proa_pool *const *pools, int64_t *failure
 static int check_device(const options *o, proa_pool *const *pools, int64_t *failures)
 {
     proa_err err = {0};
-    tester t = {.verbose = o->verbose, .every = o->every};
+    tester t = {.verbose = o->verbose, .every = o->every, .cases = o->every - o->first};
     const proa_ops *ops = hosted_table(o->device, &err);
     device_mode.on = true;
     device_mode.narrow = !o->narrow                       ? PROA_DTYPE_F32
@@ -154,7 +154,8 @@ static int usage(void)
     puts("kerncheck [--op NAME] [--table NAME]            compare with the reference\n"
          "kerncheck --device cuda [--op NAME]             the table of a GPU\n"
          "kerncheck --device cuda --narrow f16|bf16       its views of 16 bits\n"
-         "kerncheck --every N ...                         only each Nth case, for sanitisers\n"
+         "kerncheck --every N [--first K] ...             only each Nth case, from the Kth on: N processes "
+         "do all\n"
          "kerncheck --bench [--op NAME] [--threads N] [--json]   time every table");
     return 2;
 }
@@ -179,6 +180,7 @@ static bool read_option(options *o, int argc, char **argv, int *i)
     if (*i + 1 == argc) return false;
     if (strcmp(argv[*i], "--threads") == 0) return o->threads = atoi(argv[++*i]), true;
     if (strcmp(argv[*i], "--every") == 0) return o->every = atoi(argv[++*i]), true;
+    if (strcmp(argv[*i], "--first") == 0) return o->first = atoi(argv[++*i]), true;
     return false;
 }
 
