@@ -110,10 +110,17 @@ static proa_dtype product_type(proa_wfmt format)
 static void place_buffers(gpu *g, piece *p)
 {
     int64_t E = p->e->up->experts, N = p->e->down->N, F = p->e->down->K;
-    p->ffn_row = (F + 7) / 8 * 8, p->ffn_type = product_type(p->e->up->format);
+    proa_wfmt format = p->e->up->format;
+    int64_t output = N * 4;
+    p->ffn_row = (F + 7) / 8 * 8, p->ffn_type = product_type(format);
+    if (p->form.wgmma) { /* the rows of x in its order are in the memory of the outputs */
+        p->ffn_row = expert_wgmma_row(format, F);
+        int64_t x = expert_wgmma_row(format, p->e->up->K) * 2;
+        output = x > output ? x : output;
+    }
     int64_t tiles = aligned(p->tiles * (int64_t)sizeof(expert_tile)), pairs = aligned(p->pairs * 4);
     int64_t ffn = aligned(p->pairs * p->ffn_row * proa_dtype_bytes(p->ffn_type));
-    char *at = (char *)gpu_experts_workspace(g, (size_t)(256 + tiles + pairs + ffn + p->pairs * N * 4));
+    char *at = (char *)gpu_experts_workspace(g, (size_t)(256 + tiles + pairs + ffn + p->pairs * output));
     p->lists = {0, 0, 0, (expert_tile *)(at + 256), (int *)at, (int *)(at + 256 + tiles), p->ids, (int)p->k};
     p->ffn = at + 256 + tiles + pairs, p->outputs = (float *)((char *)p->ffn + ffn);
     if (p->T == 1) p->lists.tiles = NULL; /* one tile for each pair */
@@ -145,12 +152,12 @@ static expert_call product_of(const expert_lists &lists, const proa_weight *w, c
     return a;
 }
 
-static void run_up(gpu *g, const piece *p)
+static expert_call up_of(gpu *g, const piece *p)
 {
     const proa_experts *e = p->e;
     expert_call a = product_of(p->lists, e->up, e->up_bias);
     a.x = p->x.data, a.x_row = p->x.stride[0], a.x_type = p->x.dtype, a.x_by_step = true;
-    if (e->up->format != PROA_WFMT_F32) {
+    if (e->up->format != PROA_WFMT_F32 && !p->form.wgmma) {
         a.x = cast_rows(g, p->x, e->up->format == PROA_WFMT_BF16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
         a.x_type = p->ffn_type;
     }
@@ -158,25 +165,39 @@ static void run_up(gpu *g, const piece *p)
     a.e.act = (int)e->act, a.e.gate_rows = e->gated ? (int)e->down->K : 0;
     a.limit = e->limit, a.offset = e->offset;
     a.y = p->ffn, a.y_row = p->ffn_row, a.y_type = p->ffn_type;
-    expert_product(g, a, e->up->format, p->form, p->tiles);
+    return a;
 }
 
-static void run_down(gpu *g, const piece *p)
+static expert_call down_of(const piece *p)
 {
     const proa_experts *e = p->e;
     expert_call a = product_of(p->lists, e->down, e->down_bias);
     a.x = p->ffn, a.x_row = p->ffn_row, a.x_type = p->ffn_type, a.aligned = true;
     a.y = p->outputs, a.y_row = e->down->N, a.y_type = PROA_DTYPE_F32, a.y_by_pair = true;
-    expert_product(g, a, e->down->format, p->form, p->tiles);
+    return a;
+}
+
+static void set_residual(epilogue *e, proa_view residual)
+{
+    if (residual.rank == 0) return;
+    e->residual = residual.data, e->residual_type = residual.dtype, e->residual_row = residual.stride[0];
+}
+
+/* One row: the second product adds the experts itself. */
+static void run_single_row(gpu *g, const piece *p)
+{
+    expert_call up = up_of(g, p), down = down_of(p);
+    set_residual(&down.e, p->residual);
+    down.y = p->y.data, down.y_type = p->y.dtype;
+    expert_row_up(g, up, p->e->up->format);
+    expert_row_down(g, down, p->e->down->format, (const float *)p->weights.data);
 }
 
 static void add_outputs(gpu *g, const piece *p)
 {
     int N = (int)p->e->down->N;
     epilogue e = {1.0f, PROA_ACT_NONE, NULL, NULL, PROA_DTYPE_F32, 0, 0};
-    if (p->residual.rank)
-        e.residual = p->residual.data, e.residual_type = p->residual.dtype,
-        e.residual_row = p->residual.stride[0];
+    set_residual(&e, p->residual);
     gpu_by_type(p->y.dtype, [&](auto type) {
         using Y = decltype(type);
         gpu_launch(g, "experts (add)", add_outputs_kernel<Y>,
@@ -184,6 +205,25 @@ static void add_outputs(gpu *g, const piece *p)
                    p->y.stride[0], (const float *)p->outputs, (int64_t)N, (const float *)p->weights.data,
                    p->weights.stride[0], (int)p->k, N, e);
     });
+}
+
+static expert_form form_of(const gpu *g, const proa_experts *e, int64_t T, int64_t k)
+{
+    expert_form form = expert_form_of(e->up->format, T, k, e->up->experts);
+    return form.wide && expert_wgmma_takes(g, e) ? expert_wgmma_form(T, k, e->up->experts) : form;
+}
+
+/* Both products of all pairs, and the sums of each row. */
+static void run_pairs(gpu *g, const piece *p)
+{
+    const proa_experts *e = p->e;
+    expert_call up = up_of(g, p), down = down_of(p);
+    if (p->form.wgmma) expert_wgmma(g, up, down, e, p->outputs, p->pairs, p->form.rows, p->tiles);
+    else {
+        expert_product(g, up, e->up->format, p->form, p->tiles);
+        expert_product(g, down, e->down->format, p->form, p->tiles);
+    }
+    add_outputs(g, p);
 }
 
 static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
@@ -197,13 +237,12 @@ static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, co
         piece p = {e, proa_view_rows(y, t, end), proa_view_rows(x, t, end), proa_view_rows(weights, t, end)};
         if (e->residual.rank) p.residual = proa_view_rows(e->residual, t, end);
         p.ids = ids + t * k, p.T = end - t, p.k = k, p.pairs = p.T * k;
-        p.form = expert_form_of(e->up->format, p.T, k, E);
+        p.form = form_of(g, e, p.T, k);
         int64_t most = p.pairs / p.form.rows + (p.pairs < E ? p.pairs : E);
         p.tiles = (int)(most < p.pairs ? most : p.pairs);
         place_buffers(g, &p);
-        run_up(g, &p);
-        run_down(g, &p);
-        add_outputs(g, &p);
+        if (expert_row_takes(e, p.T, k)) run_single_row(g, &p);
+        else run_pairs(g, &p);
     }
 }
 

@@ -112,8 +112,9 @@ __device__ static inline void expert_store(const expert_call &a, int expert, int
 
 /* Which kernel makes the products of a piece, and how many pairs its tiles have. */
 struct expert_form {
-    bool wide; /* expert_wide_kernel; else expert_skinny_kernel (weights in f32: expert_f32_kernel) */
-    int rows;  /* 8 or 16; wide: 32 or 64 */
+    bool wide;  /* expert_wide_kernel; else expert_skinny_kernel (weights in f32: expert_f32_kernel) */
+    int rows;   /* 8 or 16; wide: 32 or 64; wgmma: 32, 64, 96 or 128 */
+    bool wgmma; /* expert_wgmma_kernel instead of expert_wide_kernel */
 };
 /* T rows that choose k of E experts each. */
 expert_form expert_form_of(proa_wfmt format, int64_t T, int64_t k, int64_t E);
@@ -121,6 +122,22 @@ expert_form expert_form_of(proa_wfmt format, int64_t T, int64_t k, int64_t E);
 /* grouped_gemm.cu, grouped_f32.cu: one product. tiles: how many there can be at most. */
 void expert_product(gpu *g, const expert_call &a, proa_wfmt format, const expert_form &form, int tiles);
 void expert_product_f32(gpu *g, const expert_call &a, int tiles);
+
+/* grouped_wgmma.cu: both products of many pairs an expert. */
+bool expert_wgmma_takes(const gpu *g, const proa_experts *e);
+expert_form expert_wgmma_form(int64_t T, int64_t k, int64_t E);
+/* Numbers between rows of K numbers that are in its products' order. */
+int64_t expert_wgmma_row(proa_wfmt format, int64_t K);
+/* up.x: the rows of the step, of any type. rows: scratch of pairs rows of expert_wgmma_row(K) numbers of 16 bits, which
+ * down.y may overlap. The rows of down.x are as long as expert_wgmma_row says. */
+void expert_wgmma(gpu *g, const expert_call &up, const expert_call &down, const proa_experts *e, void *rows,
+                  int64_t pairs, int tile_rows, int tiles);
+
+/* single_row.cu: one row whose weights have 8 bits. Up makes the FFN of each chosen expert. Down makes the op's result
+ * (a.e has its residual), and is launched directly behind up. */
+bool expert_row_takes(const proa_experts *e, int64_t T, int64_t k);
+void expert_row_up(gpu *g, const expert_call &a, proa_wfmt format);
+void expert_row_down(gpu *g, const expert_call &a, proa_wfmt format, const float *weights);
 
 /* route.cu */
 void gpu_fill_route(proa_ops *ops);

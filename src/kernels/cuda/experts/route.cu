@@ -145,12 +145,143 @@ __global__ void __launch_bounds__(LANES) route_kernel(route_call a)
     else choose_best(a, x, weights, ids, p, key, group, lane);
 }
 
+/* ---- few experts: all in registers ---- */
+
+/* Larger for larger numbers, 0 for NaN. */
+__device__ static inline unsigned rank_of(float x)
+{
+    unsigned bits = __float_as_uint(x + 0.0f); /* -0 is 0 */
+    return isnan(x) ? 0 : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+/* p of each lane's experts, as find_probabilities. */
+template <int COUNT>
+__device__ static inline void find_few(float (&p)[COUNT], const float (&x)[COUNT], int E, bool sigmoid)
+{
+    float largest = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) largest = fmaxf(largest, x[i]);
+    largest = gpu_warp_max(largest);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        p[i] = sigmoid ? 1.0f / (1.0f + expf(-x[i])) : expf(x[i] - largest);
+        sum += 32 * i + (int)threadIdx.x % LANES < E ? p[i] : 0.0f;
+    }
+    sum = gpu_warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < COUNT && !sigmoid; i++) p[i] /= sum;
+}
+
+/* What was chosen in the round of this lane's number, and the sum of all that was chosen. */
+struct few_chosen {
+    int id;
+    float probability, total;
+};
+
+/* Takes the best out, round by round. rank 0: cannot be chosen. */
+template <int COUNT>
+__device__ static inline few_chosen choose_few(unsigned (&rank)[COUNT], const float (&p)[COUNT], int rounds)
+{
+    int lane = threadIdx.x % LANES;
+    few_chosen out = {0, 0.0f, 0.0f};
+    for (int j = 0; j < rounds; j++) {
+        unsigned best = 0, most;
+        int at = 0; /* the register of this lane's best: the first of equal ones */
+        float own = 0.0f;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (rank[i] > best) best = rank[i], at = i, own = p[i];
+        most = __reduce_max_sync(0xffffffffu, best);
+        int chosen = __reduce_min_sync(0xffffffffu, best == most ? 32 * at + lane : 0x7fffffff);
+        float probability = __shfl_sync(0xffffffffu, own, chosen % 32);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (32 * i + lane == chosen) rank[i] = 0;
+        out.total += probability;
+        if (lane == j)
+            out.id = most ? chosen : j, out.probability = probability; /* most 0: all corrections are NaN */
+    }
+    return out;
+}
+
+/* softmax or sigmoid without groups for up to 32 COUNT experts, chosen <= 32, by one warp: expert e = 32 i + lane in
+ * register i of x and correction. The formulas and the order of each sum are those of choose_best. */
+template <int COUNT>
+__device__ static void route_few(const route_call &a, int row, const float (&x)[COUNT],
+                                 const float (&correction)[COUNT])
+{
+    int lane = threadIdx.x % LANES;
+    bool sigmoid = a.r.kind == PROA_ROUTER_SIGMOID, by_score = !sigmoid && !a.r.correction, finite = true;
+    float p[COUNT];
+    unsigned rank[COUNT];
+    find_few(p, x, a.E, sigmoid);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        bool is = 32 * i + lane < a.E;
+        finite = finite && (fabsf(x[i]) < INFINITY || !is);
+        rank[i] = is ? rank_of((by_score ? x[i] : p[i]) + correction[i]) : 0;
+    }
+    finite = __all_sync(0xffffffffu, finite);
+    few_chosen chosen = choose_few(rank, p, a.r.chosen);
+    float divisor = a.r.renormalise ? chosen.total + 1e-20f : 1.0f, scale = a.r.scale == 0.0f ? 1.0f : a.r.scale;
+    if (lane >= a.r.chosen) return;
+    a.ids[(int64_t)row * a.r.chosen + lane] = finite ? chosen.id : lane;
+    a.weights[row * a.weights_row + lane] = finite ? chosen.probability / divisor * scale : NAN;
+}
+
+template <int COUNT> __device__ static inline void load_correction(float (&to)[COUNT], const route_call &a)
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        int e = 32 * i + threadIdx.x % LANES;
+        to[i] = a.r.correction && e < a.E ? a.r.correction[e] : 0.0f;
+    }
+}
+
+template <int COUNT>
+__device__ static inline void load_scores(float (&to)[COUNT], const route_call &a, const float *scores)
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        int e = 32 * i + threadIdx.x % LANES;
+        to[i] = e < a.E ? scores[e] : -INFINITY;
+    }
+}
+
+/* A warp for each row. */
+template <int COUNT> __global__ void __launch_bounds__(LANES) route_few_kernel(route_call a)
+{
+    float x[COUNT], correction[COUNT];
+    load_correction(correction, a);
+    gpu_wait();
+    load_scores(x, a, a.scores + blockIdx.x * a.scores_row);
+    route_few(a, (int)blockIdx.x, x, correction);
+}
+
+static bool is_few(const route_call &a)
+{
+    return a.r.kind != PROA_ROUTER_SPARSEMIXER && a.r.groups == 0 && a.E <= 256 && a.r.chosen <= LANES;
+}
+
+/* false: not such a router. */
+static bool launch_few(gpu *g, const route_call &a, unsigned rows)
+{
+    if (!is_few(a)) return false;
+    auto kernel = a.E <= 32    ? route_few_kernel<1>
+                  : a.E <= 64  ? route_few_kernel<2>
+                  : a.E <= 128 ? route_few_kernel<4>
+                               : route_few_kernel<8>;
+    gpu_launch(g, "route", kernel, dim3(rows), LANES, 0, a);
+    return true;
+}
+
 static void route(proa_ctx *c, proa_view weights, int32_t *ids, proa_view scores, const proa_router *r)
 {
     gpu *g = flushed(c, weights);
     route_call a = {(float *)weights.data, weights.stride[0],    ids, (const float *)scores.data,
                     scores.stride[0],      (int)scores.shape[1], *r};
     size_t shared = (size_t)a.E * 3 * sizeof(float); /* at most 48 KB: PROA_EXPERTS_MAX */
+    if (launch_few(g, a, (unsigned)scores.shape[0])) return;
     gpu_launch(g, "route", route_kernel, dim3((unsigned)scores.shape[0]), LANES, shared, a);
 }
 

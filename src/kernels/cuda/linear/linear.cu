@@ -510,6 +510,16 @@ static proa_view flushed_rows(gpu *g, proa_view x, const proa_weight *w)
     return w->permuted ? quant_permuted(g, x, w) : x;
 }
 
+/* Few rows of 16 bits with small matrices: also those that stay f16 beside quantised weights (routers). cuBLASLt takes
+ * longer for them, and nothing of it overlaps. */
+static bool is_skinny(proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    proa_dtype type = w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16;
+    bool narrow = w->format == PROA_WFMT_F16 || w->format == PROA_WFMT_BF16;
+    if (skinny_takes_more_rows(y, x, w)) return true;
+    return narrow && x.dtype == type && !gpu_is_16bit(y) && y.shape[0] <= SKINNY_ROWS && !e.gate_rows;
+}
+
 static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
 {
     gpu *g = gpu_of(c);
@@ -522,7 +532,7 @@ static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *
     if (!many) gpu_invalidate(g, y);
     if (fuse_norm(g, y, x, w, e)) return;
     x = flushed_rows(g, x, w);
-    if (skinny_takes_more_rows(y, x, w)) return skinny_gemm(g, y, x, w, e);
+    if (is_skinny(y, x, w, e)) return skinny_gemm(g, y, x, w, e);
     if (few > 0 && (gpu_is_16bit(x) || gpu_is_16bit(y)) && gpu_gemm(g, y, x, w, ep)) return;
     if (T > few && T <= SKINNY_ROWS && w->format != PROA_WFMT_F32) skinny_gemm(g, y, x, w, e);
     else if (few == 0) quant_gemm(g, y, x, w, ep, e);

@@ -198,6 +198,16 @@ __device__ static inline void gpu_wait()
 #endif
 }
 
+/* The same, but the next kernel may start only when all blocks of this one have waited. So it may read before its own
+ * gpu_wait what the kernels before this one have written. */
+__device__ static inline void gpu_wait_then_release()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 __device__ static inline float gpu_to_f32(float x)
 {
     return x;

@@ -203,6 +203,7 @@ template <typename T, int N> struct gpu_wgmma;
 
 #define GPU_R10(t)                                                                                           \
     "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
+#define GPU_R16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define GPU_R30 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9," GPU_R10(1) GPU_R10(2)
 #define GPU_R32 GPU_R30 "%30,%31"
 #define GPU_R48 GPU_R30 GPU_R10(3) "%40,%41,%42,%43,%44,%45,%46,%47"
@@ -253,6 +254,7 @@ template <typename T, int N> struct gpu_wgmma;
 #define GPU_WGMMA_BOTH(...)                                                                                  \
     GPU_WGMMA(__half, "f16", __VA_ARGS__)                                                                    \
     GPU_WGMMA(__nv_bfloat16, "bf16", __VA_ARGS__)
+GPU_WGMMA_BOTH(32, 16, 16, 17, 18, 19, 20, 21)
 GPU_WGMMA_BOTH(64, 32, 32, 33, 34, 35, 36, 37)
 GPU_WGMMA_BOTH(96, 48, 48, 49, 50, 51, 52, 53)
 GPU_WGMMA_BOTH(128, 64, 64, 65, 66, 67, 68, 69)

@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * grouped_wgmma.cu - grouped products of many pairs an expert on Hopper, weights of 16 and 8 bits. The weights are the
+ * left factor of wgmma: they come into shared memory as they are stored, and each warp unpacks its 16 rows into
+ * registers. So a product of weights of 8 bits reads 8 bits, and the rows of x are rounded to nothing but their 16 bits.
+ *
+ * The order of k within a slot is free as long as both sides agree. A lane takes whole pieces of 16 bytes of a row of
+ * weights; the numbers of x stand where these products need them (wgmma_place). Rows of x are brought into this order,
+ * sorted by expert, by gather_kernel; the FFN is written in it by the first product. */
+#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/runtime/tma.h"
+
+enum {
+    GATHER_THREADS = 256,
+    CONSUMERS = 8, /* warps */
+    WGMMA_THREADS = (CONSUMERS + 1) * 32,
+    BOX = 32,               /* rows that one load brings */
+    BOX_BYTES = BOX * 128,  /* of 128 bytes */
+    STRIP_BYTES = 64 * 128, /* the rows of weights of a warpgroup */
+    SHARED_MAX = 200 << 10
+};
+
+/* Where number k of a row stands: within 8 COUNT numbers, COUNT of them in a piece of 16 bytes. Lane c of a row of
+ * mma's A takes piece 2 c + s in step s; of its product j these are the columns 2 c, 2 c + 1 and 2 c + 8, 2 c + 9. */
+__host__ __device__ static inline int wgmma_place(int k, int count)
+{
+    int within = k & (8 * count - 1), piece = within / count, i = within & (count - 1);
+    return k - within + piece % 2 * 4 * count + i / 4 * 16 + i % 4 / 2 * 8 + piece / 2 * 2 + i % 2;
+}
+
+/* Which number stands there. */
+__device__ static inline int wgmma_number(int place, int count)
+{
+    int within = place & (8 * count - 1), s = within / (4 * count), j = within % (4 * count) / 16,
+        i = within % 16;
+    return place - within + (i % 8 / 2 * 2 + s) * count + 4 * j + i / 8 * 2 + i % 2;
+}
+
+/* ---- the rows of x ---- */
+
+struct gather_call {
+    expert_lists lists;
+    const void *x;
+    int64_t x_row;
+    void *to; /* [pairs][ld] */
+    int64_t ld;
+    int K, count;
+    void *ffn; /* whose numbers behind F in the last ffn_tail become zeros: products read them. ffn_tail 0: none are */
+    int64_t ffn_row;
+    int ffn_tail;
+};
+
+/* Row blockIdx.x of the sorted pairs in 16 bits, zeros behind K. */
+template <typename To, typename From>
+__global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_call a)
+{
+    gpu_wait();
+    int64_t place = blockIdx.x;
+    const From *x = (const From *)a.x + a.lists.pair[place] / a.lists.k * a.x_row;
+    To *to = (To *)a.to + place * a.ld;
+    for (int i = blockIdx.y * GATHER_THREADS + threadIdx.x; i < a.ld / 2; i += gridDim.y * GATHER_THREADS) {
+        int k = wgmma_number(2 * i, a.count);
+        float first = k < a.K ? gpu_to_f32(x[k]) : 0.0f, second = k + 1 < a.K ? gpu_to_f32(x[k + 1]) : 0.0f;
+        reinterpret_cast<unsigned *>(to)[i] = gpu_pack2<To>(first, second);
+    }
+    if (blockIdx.y == 0 && (int)threadIdx.x < a.ffn_tail)
+        ((To *)a.ffn)[(place + 1) * a.ffn_row - 1 - threadIdx.x] = gpu_from_f32<To>(0.0f);
+}
+
+/* ---- the product ---- */
+
+template <int FORMAT, int ROWS> struct wgmma_form {
+    static const int COUNT = unpacked<FORMAT>::COUNT, DEPTH = 8 * COUNT; /* numbers of K in a slot */
+    static const int PANELS = DEPTH / 64, PANEL = ROWS * 128;            /* of x */
+    static const int X_AT = 2 * STRIP_BYTES, SLOT = X_AT + PANELS * PANEL;
+    static const int SLOTS = SHARED_MAX / SLOT < 8 ? SHARED_MAX / SLOT : 8;
+    static const int BARRIERS_AT = SLOTS * SLOT, BYTES = BARRIERS_AT + SLOTS * 16 + 1024;
+};
+
+/* What a block works on next: all tiles of some outputs, then of the next, so that tiles of one expert share its
+ * weights in the L2 cache. */
+struct wgmma_work {
+    int tiles, items, stages;
+};
+
+/* The activations that the kernel has: act(v) = v / (1 + exp(-v (linear + cubic v^2))), of SiLU and the approximations
+ * of GELU; or v, with relu cut at 0. */
+struct wgmma_act {
+    bool sigmoid, relu;
+    float linear, cubic;
+};
+
+#ifdef GPU_HOPPER
+
+template <int SLOTS> struct ring_cursor {
+    int slot;
+    unsigned phase;
+    __device__ void step()
+    {
+        if (++slot == SLOTS) slot = 0, phase ^= 1;
+    }
+};
+
+struct wgmma_ring {
+    unsigned slots, full, empty; /* shared addresses */
+};
+
+/* First output of a warpgroup, and how many it makes. */
+__device__ static inline int outputs_each(const expert_call &a)
+{
+    return a.e.gate_rows ? 32 : 64;
+}
+
+template <typename F>
+__device__ static void fetch_items(const wgmma_ring &ring, const expert_call &a, const wgmma_work &work,
+                                   const CUtensorMap *w, const CUtensorMap *x)
+{
+    ring_cursor<F::SLOTS> at = {0, 0};
+    for (int item = blockIdx.x; item < work.items; item += gridDim.x) {
+        expert_tile tile = a.lists.tiles[item % work.tiles];
+        int n = item / work.tiles * 2 * outputs_each(a), boxes = (tile.rows + BOX - 1) / BOX;
+        for (int k = 0; k < work.stages; k++, at.step()) {
+            unsigned to = ring.slots + at.slot * F::SLOT, full = ring.full + 8 * at.slot;
+            gpu_barrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
+            gpu_barrier_expect(full, 4 * BOX_BYTES + boxes * F::PANELS * BOX_BYTES);
+#pragma unroll
+            for (int i = 0; i < 4;
+                 i++) /* gated: 32 rows of the gate, the 32 of its factor, the next 32 of the gate, .. */
+                gpu_tma_load(to + i * BOX_BYTES, w, full, k * 64,
+                             a.e.gate_rows ? n + i / 2 * BOX + i % 2 * a.e.gate_rows : n + i * BOX, tile.expert);
+            for (int p = 0; p < F::PANELS; p++)
+                for (int i = 0; i < boxes; i++)
+                    gpu_tma_load(to + F::X_AT + p * F::PANEL + i * BOX_BYTES, x, full, k * F::DEPTH + p * 64,
+                                 tile.first + i * BOX);
+        }
+    }
+}
+
+/* Where a lane finds its two rows of weights: their offsets in the strip, and its swizzle. */
+struct wgmma_lane {
+    unsigned row[2], r, c;
+};
+
+__device__ static inline uint4 load_shared(unsigned at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at));
+    return v;
+}
+
+__device__ static inline void release_slot(const wgmma_ring &ring, int slot)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) gpu_barrier_arrive(ring.empty + 8 * slot);
+}
+
+/* sum += the strip of weights times N rows of x, over all of K. While the tensor cores multiply a step the next one is
+ * unpacked. */
+template <int FORMAT, typename F, int N>
+__device__ static inline void multiply_strip(float (&sum)[N / 2], const wgmma_ring &ring,
+                                             ring_cursor<F::SLOTS> &at, int stages, unsigned strip,
+                                             const wgmma_lane &lane)
+{
+    typedef unpacked<FORMAT> form;
+    const int FOURS = form::COUNT / 4;
+    unsigned pairs[2][FOURS][4];
+    int before = -1;
+    for (int k = 0; k < stages; k++) {
+        unsigned slot = ring.slots + at.slot * F::SLOT;
+        gpu_barrier_wait(ring.full + 8 * at.slot, at.phase);
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                uint4 v = load_shared(slot + strip + lane.row[i] + ((2 * lane.c + s) ^ lane.r) * 16);
+                const unsigned bytes[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+                for (int j = 0; j < FOURS; j++) form::pairs(bytes, j, pairs[s][j][i], pairs[s][j][2 + i]);
+            }
+            gpu_wgmma_fence();
+#pragma unroll
+            for (int j = 0; j < FOURS; j++) {
+                int q = s * FOURS + j;
+                gpu_wgmma<typename form::type, N>::run(
+                    sum, pairs[s][j], gpu_smem_desc(slot + F::X_AT + q / 4 * F::PANEL) + 2 * (q % 4), true);
+            }
+            gpu_wgmma_commit();
+            gpu_wgmma_wait<1>();
+            if (s == 0 && before >= 0) release_slot(ring, before);
+        }
+        before = at.slot;
+        at.step();
+    }
+    gpu_wgmma_wait<0>();
+    release_slot(ring, before);
+}
+
+__device__ static inline float apply_act(const wgmma_act &act, float v)
+{
+    if (act.sigmoid) return __fdividef(v, 1.0f + __expf(-v * fmaf(act.cubic * v, v, act.linear)));
+    return act.relu && v < 0.0f ? 0.0f : v;
+}
+
+/* As expert_finish. */
+__device__ static inline float finish_gated(const expert_call &a, const wgmma_act &act, float v, float u,
+                                            const expert_operands &o)
+{
+    v = v * o.scale + o.bias, u = u * o.factor + o.second;
+    if (a.limit > 0.0f) {
+        v = v > a.limit ? a.limit : v;
+        u = u > a.limit ? a.limit : u < -a.limit ? -a.limit : u;
+    }
+    return apply_act(act, v) * (u + a.offset);
+}
+
+/* Writes the outputs of this warp: rows m of the tile, of each lane 2 c and 2 c + 1 of each 8. UP: the FFN in 16 bits
+ * and in the order of wgmma_place; else f32, in the order of the rows of the step. */
+template <int FORMAT, bool UP, int N>
+__device__ static inline void write_outputs(const float (&sum)[N / 2], const expert_call &a,
+                                            const wgmma_act &act, const expert_tile &tile, int n, int c)
+{
+    typedef typename std::conditional<UP, typename unpacked<FORMAT>::type, float>::type Y;
+    const char *w = a.w + tile.expert * a.expert_bytes;
+    int end = outputs_of(a.e, a.N);
+    bool two = a.e.gate_rows == 0, makes[2] = {n < end, two && n + 8 < end};
+    expert_operands o[2] = {};
+    Y *y[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (makes[i]) o[i] = expert_operands_of<FORMAT>(a, w, tile.expert, n + 8 * i);
+        y[i] = (Y *)a.y + (UP ? wgmma_place(n + 8 * i, unpacked<FORMAT>::COUNT) : n + 8 * i);
+    }
+#pragma unroll
+    for (int t = 0; t < N / 8; t++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int m = 8 * t + 2 * c + h;
+            if (m >= tile.rows) continue;
+            int64_t row = (UP ? tile.first + m : a.lists.pair[tile.first + m]) * a.y_row;
+            float v = sum[4 * t + h], u = sum[4 * t + 2 + h];
+            if (UP && !two) {
+                if (makes[0]) y[0][row] = gpu_saturate<Y>(finish_gated(a, act, v, u, o[0]));
+                continue;
+            }
+            v = v * o[0].scale + o[0].bias, u = u * o[1].scale + o[1].bias;
+            if (UP) v = apply_act(act, v), u = apply_act(act, u);
+            if (makes[0]) y[0][row] = gpu_saturate<Y>(v);
+            if (makes[1]) y[1][row] = gpu_saturate<Y>(u);
+        }
+}
+
+template <int FORMAT, bool UP, typename F, int N>
+__device__ static inline void make_tile(const wgmma_ring &ring, ring_cursor<F::SLOTS> &at,
+                                        const expert_call &a, const wgmma_act &act, const expert_tile &tile,
+                                        int stages, int n, unsigned strip, const wgmma_lane &lane)
+{
+    float sum[N / 2] = {};
+    multiply_strip<FORMAT, F, N>(sum, ring, at, stages, strip, lane);
+    write_outputs<FORMAT, UP, N>(sum, a, act, tile, n, (int)lane.c);
+}
+
+template <int FORMAT, bool UP, int ROWS>
+__device__ static void consume_items(const wgmma_ring &ring, const expert_call &a, const wgmma_act &act,
+                                     const wgmma_work &work)
+{
+    typedef wgmma_form<FORMAT, ROWS> F;
+    const int FEW = ROWS <= 64 ? 32 : 64;
+    /* the same number in all lanes, visibly to the compiler, so that descriptors stay in uniform registers */
+    int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0), group = warp / 4, at_strip = warp % 4;
+    unsigned r = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+    wgmma_lane lane = {{(16 * at_strip + r) * 128, (16 * at_strip + 8 + r) * 128}, r, c};
+    if (a.e.gate_rows) lane.row[0] = (8 * at_strip + r) * 128, lane.row[1] = (32 + 8 * at_strip + r) * 128;
+    ring_cursor<F::SLOTS> at = {0, 0};
+    for (int item = blockIdx.x; item < work.items; item += gridDim.x) {
+        expert_tile tile = a.lists.tiles[item % work.tiles];
+        int n = (item / work.tiles * 2 + group) * outputs_each(a) + at_strip * (a.e.gate_rows ? 8 : 16) + (int)r;
+        unsigned strip = (unsigned)(group * STRIP_BYTES);
+        if (ROWS == 32) make_tile<FORMAT, UP, F, 32>(ring, at, a, act, tile, work.stages, n, strip, lane);
+        else if (tile.rows <= FEW)
+            make_tile<FORMAT, UP, F, FEW>(ring, at, a, act, tile, work.stages, n, strip, lane);
+        else make_tile<FORMAT, UP, F, ROWS>(ring, at, a, act, tile, work.stages, n, strip, lane);
+    }
+}
+#endif
+
+/* y of all tiles of up to ROWS pairs.
+ *
+ *   block        persistent; 8 warps make 128 sums (gated: 64 outputs) of the rows of a tile, a ninth loads by TMA
+ *   warp         unpacks its 16 rows of weights: 16 outputs; gated 8 of the gate and the 8 of their factor
+ *   slot         8 pieces of 16 bytes of 128 rows of weights, and the numbers of x that meet them
+ *   registers    N / 2 sums, two steps of unpacked weights
+ *   shared       SLOTS slots and their barriers
+ *
+ * full[slot]: the bytes have arrived. empty[slot]: all 8 warps have multiplied them. Rows of x behind a tile's are
+ * those of the next expert, whose sums are not written. */
+template <int FORMAT, bool UP, int ROWS>
+__global__ void __launch_bounds__(WGMMA_THREADS, 1)
+    expert_wgmma_kernel(const __grid_constant__ CUtensorMap w, const __grid_constant__ CUtensorMap x,
+                        const __grid_constant__ expert_call a, wgmma_act act, int stages, int blocks)
+{
+#ifdef GPU_HOPPER
+    typedef wgmma_form<FORMAT, ROWS> F;
+    extern __shared__ char memory[];
+    unsigned begin = (gpu_smem_address(memory) + 1023) / 1024 * 1024;
+    wgmma_ring ring = {begin, begin + F::BARRIERS_AT, begin + F::BARRIERS_AT + 8 * F::SLOTS};
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < F::SLOTS; i++) {
+            gpu_barrier_init(ring.full + 8 * i, 1);
+            gpu_barrier_init(ring.empty + 8 * i, CONSUMERS);
+        }
+        gpu_barrier_fence();
+    }
+    __syncthreads();
+    gpu_wait();
+    int tiles = *a.lists.tile_count;
+    wgmma_work work = {tiles, tiles * blocks, stages};
+    if (threadIdx.x < CONSUMERS * 32) consume_items<FORMAT, UP, ROWS>(ring, a, act, work);
+    else if (threadIdx.x == CONSUMERS * 32) fetch_items<F>(ring, a, work, &w, &x);
+#endif
+}
+
+/* ---- launching ---- */
+
+static bool weight_map(CUtensorMap *map, const proa_weight *w, const expert_call &a)
+{
+    const int64_t extent[3] = {a.row_bytes / 2, w->N, w->experts}, stride[2] = {a.row_bytes / 2, w->stride / 2};
+    const int box[3] = {64, BOX, 1};
+    return gpu_tensor_map(map, PROA_DTYPE_F16, w->data, 3, extent, stride, box);
+}
+
+static bool rows_map(CUtensorMap *map, const void *at, int64_t pairs, int64_t ld)
+{
+    const int64_t extent[2] = {ld, pairs}, stride[1] = {ld};
+    const int box[2] = {64, BOX};
+    return gpu_tensor_map(map, PROA_DTYPE_F16, at, 2, extent, stride, box);
+}
+
+static bool find_act(wgmma_act *to, int act)
+{
+    const float TANH = 2.0f * 0.7978845608028654f;
+    *to = {false, act == PROA_ACT_RELU, 0.0f, 0.0f};
+    if (act == PROA_ACT_SILU) *to = {true, false, 1.0f, 0.0f};
+    if (act == PROA_ACT_QUICK_GELU) *to = {true, false, 1.702f, 0.0f};
+    if (act == PROA_ACT_GELU_TANH) *to = {true, false, TANH, TANH * 0.044715f};
+    return to->sigmoid || act == PROA_ACT_RELU || act == PROA_ACT_NONE;
+}
+
+struct wgmma_launch {
+    CUtensorMap w, x;
+    expert_call a;
+    int rows, tiles;
+};
+
+template <int FORMAT, bool UP, int ROWS> static void launch_rows(gpu *g, const wgmma_launch &l)
+{
+    typedef wgmma_form<FORMAT, ROWS> F;
+    auto kernel = expert_wgmma_kernel<FORMAT, UP, ROWS>;
+    int each = l.a.e.gate_rows ? 64 : 128, blocks = (outputs_of(l.a.e, l.a.N) + each - 1) / each;
+    int stages = (l.a.K + F::DEPTH - 1) / F::DEPTH, most = l.tiles * blocks;
+    wgmma_act act;
+    find_act(&act, l.a.e.act);
+    gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES), "experts");
+    gpu_launch(g, "experts (wgmma)", kernel, dim3((unsigned)(most < g->sms ? most : g->sms)), WGMMA_THREADS,
+               (size_t)F::BYTES, l.w, l.x, l.a, act, stages, blocks);
+}
+
+template <int FORMAT, bool UP> static void launch_format(gpu *g, const wgmma_launch &l)
+{
+    switch (l.rows) {
+    case 32: launch_rows<FORMAT, UP, 32>(g, l); break;
+    case 64: launch_rows<FORMAT, UP, 64>(g, l); break;
+    case 96: launch_rows<FORMAT, UP, 96>(g, l); break;
+    default: launch_rows<FORMAT, UP, 128>(g, l); break;
+    }
+}
+
+template <bool UP> static void launch_product(gpu *g, const wgmma_launch &l, proa_wfmt format)
+{
+    switch (format) {
+    case PROA_WFMT_F16: launch_format<PROA_WFMT_F16, UP>(g, l); break;
+    case PROA_WFMT_BF16: launch_format<PROA_WFMT_BF16, UP>(g, l); break;
+    case PROA_WFMT_FP8: launch_format<PROA_WFMT_FP8, UP>(g, l); break;
+    default: launch_format<PROA_WFMT_I8W, UP>(g, l); break;
+    }
+}
+
+/* Numbers of a piece of 16 bytes. */
+static int count_of(proa_wfmt format)
+{
+    return proa_wfmt_is_quantised(format) ? 16 : 8;
+}
+
+int64_t expert_wgmma_row(proa_wfmt format, int64_t K)
+{
+    int64_t depth = 8 * count_of(format);
+    return (K + depth - 1) / depth * depth;
+}
+
+bool expert_wgmma_takes(const gpu *g, const proa_experts *e)
+{
+    auto fits = [](const proa_weight *w) {
+        return ((uintptr_t)w->data | (uintptr_t)w->stride) % 16 == 0 &&
+               (w->format == PROA_WFMT_F16 || w->format == PROA_WFMT_BF16 || w->format == PROA_WFMT_FP8 ||
+                w->format == PROA_WFMT_I8W);
+    };
+    wgmma_act act;
+    return g->hopper && e->up->format == e->down->format && fits(e->up) && fits(e->down) &&
+           find_act(&act, (int)e->act);
+}
+
+expert_form expert_wgmma_form(int64_t T, int64_t k, int64_t E)
+{
+    int64_t average = T * k / E;
+    return {true, average <= 20 ? 32 : average <= 44 ? 64 : average <= 76 ? 96 : 128, true};
+}
+
+static void gather_rows(gpu *g, const expert_call &up, const expert_call &down, proa_wfmt format, void *to,
+                        int64_t ld, int64_t pairs)
+{
+    gather_call a = {up.lists, up.x, up.x_row, to, ld, up.K, count_of(format), (void *)down.x, down.x_row};
+    a.ffn_tail = down.K < down.x_row ? 8 * a.count : 0;
+    dim3 grid((unsigned)pairs, (unsigned)((ld / 2 + 4 * GATHER_THREADS - 1) / (4 * GATHER_THREADS)));
+    auto as = [&](auto type) {
+        using To = decltype(type);
+        gpu_by_type(up.x_type, [&](auto from) {
+            using From = decltype(from);
+            gpu_launch(g, "experts (gather)", gather_kernel<To, From>, grid, GATHER_THREADS, 0, a);
+        });
+    };
+    if (format == PROA_WFMT_BF16) as(__nv_bfloat16());
+    else as(__half());
+}
+
+void expert_wgmma(gpu *g, const expert_call &up, const expert_call &down, const proa_experts *e, void *rows,
+                  int64_t pairs, int tile_rows, int tiles)
+{
+    wgmma_launch first = {{}, {}, up, tile_rows, tiles}, second = {{}, {}, down, tile_rows, tiles};
+    proa_wfmt format = e->up->format;
+    int64_t ld = expert_wgmma_row(format, up.K);
+    if (!weight_map(&first.w, e->up, up) || !rows_map(&first.x, rows, pairs, ld) ||
+        !weight_map(&second.w, e->down, down) || !rows_map(&second.x, down.x, pairs, down.x_row))
+        return gpu_note(g, cudaErrorInvalidValue, "experts (wgmma)");
+    gather_rows(g, up, down, format, rows, ld, pairs);
+    launch_product<true>(g, first, format);
+    launch_product<false>(g, second, format);
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * single_row.cu - a mixture of experts for one row, weights of 8 bits: the bytes of the chosen experts are the limit.
+ * Two kernels on CUDA cores, made as gemv_quant_kernel (linear/skinny_gemm.cu) is: one makes the FFN of all chosen
+ * experts, the other their weighted sum. Each block of the second adds all experts of its outputs, so nothing is left
+ * to add. Two products are added in f16, then in f32; x is divided by 4 so that the pair stays within f16's range. */
+#include "kernels/cuda/experts/experts.h"
+
+enum { THREADS = 128, WARPS = THREADS / 32, OUTPUTS = 4, CHOSEN_MAX = 64 };
+
+/* Steps of weights in flight, and blocks of an SM. */
+enum { AHEAD = 2, BLOCKS = 8 };
+
+/* The four rows of weights of a block, as pieces behind the first row of the matrix. */
+struct row_pieces {
+    unsigned from[OUTPUTS];
+    __device__ row_pieces(const block_rows<OUTPUTS> &rows, unsigned pieces)
+    {
+#pragma unroll
+        for (int r = 0; r < OUTPUTS; r++) from[r] = (unsigned)rows.row(r) * pieces;
+    }
+    __device__ void fetch(unsigned (&next)[OUTPUTS][4], const char *w, unsigned piece) const
+    {
+#pragma unroll
+        for (int r = 0; r < OUTPUTS; r++) {
+            uint4 v = load_stream((const uint4 *)w + (from[r] + piece));
+            next[r][0] = v.x, next[r][1] = v.y, next[r][2] = v.z, next[r][3] = v.w;
+        }
+    }
+};
+
+/* The 16 numbers of x from k on, each divided by 4; zeros behind K. */
+__device__ static inline void load_quarters(__half2 (&to)[8], const __half *x, int k, int K, bool aligned)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint4 v = load_vec8(x, k + 8 * i, K, aligned);
+        const __half2 *from = reinterpret_cast<const __half2 *>(&v);
+#pragma unroll
+        for (int j = 0; j < 4; j++) to[4 * i + j] = __hmul2(from[j], __half2half2(__ushort_as_half(0x3400)));
+    }
+}
+
+/* The sum of a piece of weights times these. */
+template <int FORMAT>
+__device__ static inline float multiply_piece(const unsigned w[4], const __half2 (&x)[8])
+{
+    float part = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        unsigned first, second;
+        unpacked<FORMAT>::pairs(w, j, first, second);
+        float2 f = __half22float2(__hfma2(*reinterpret_cast<__half2 *>(&second), x[2 * j + 1],
+                                          __hmul2(*reinterpret_cast<__half2 *>(&first), x[2 * j])));
+        part += f.x + f.y;
+    }
+    return part;
+}
+
+/* Adds the threads' sums over each warp, into scratch. A barrier of the block. */
+__device__ static inline void add_lanes(float (*scratch)[OUTPUTS], const float (&sum)[OUTPUTS])
+{
+#pragma unroll
+    for (int r = 0; r < OUTPUTS; r++) {
+        float v = gpu_warp_sum(sum[r]);
+        if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32][r] = v;
+    }
+    __syncthreads();
+}
+
+/* Sum r of all warps, times 4. */
+__device__ static inline float add_warps(const float (*scratch)[OUTPUTS], int r)
+{
+    float v = 0.0f;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) v += scratch[i][r];
+    return 4.0f * v;
+}
+
+/* The FFN of the row and its chosen expert blockIdx.y.
+ *
+ *   block        128 threads make 4 sums (gated: 2 outputs); the threads share K in pieces of 16 bytes
+ *   registers    AHEAD x 4 pieces of weights in flight
+ *   shared       4 warps x 4 floats
+ *
+ * The expert is known only behind the wait. The next kernel is released behind it too, so that it may read the ids and
+ * weights of the experts before its own wait. */
+template <int FORMAT> __global__ void __launch_bounds__(THREADS, BLOCKS) expert_row_up_kernel(expert_call a)
+{
+    __shared__ float scratch[WARPS][OUTPUTS];
+    const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
+    int pieces = (int)(a.row_bytes / 16), me = (int)threadIdx.x, n = rows.first + me;
+    const row_pieces from(rows, (unsigned)pieces);
+    bool ends = rows.makes(me);
+    unsigned next[AHEAD][OUTPUTS][4];
+    float sum[OUTPUTS] = {};
+    expert_operands o = {};
+    gpu_wait_then_release();
+    int expert = a.lists.ids[blockIdx.y];
+    const char *w = a.w + expert * a.expert_bytes;
+#pragma unroll
+    for (int d = 0; d < AHEAD; d++)
+        if (me + d * THREADS < pieces) from.fetch(next[d], w, me + d * THREADS);
+    if (ends) o = expert_operands_of<FORMAT>(a, w, expert, n);
+    for (int base = me; base < pieces; base += AHEAD * THREADS) {
+#pragma unroll
+        for (int d = 0; d < AHEAD; d++) {
+            int piece = base + d * THREADS;
+            if (piece >= pieces) break;
+            __half2 xs[8];
+            load_quarters(xs, (const __half *)a.x, piece * 16, a.K, a.aligned);
+#pragma unroll
+            for (int r = 0; r < OUTPUTS; r++) sum[r] += multiply_piece<FORMAT>(next[d][r], xs);
+            if (piece + AHEAD * THREADS < pieces) from.fetch(next[d], w, piece + AHEAD * THREADS);
+        }
+    }
+    add_lanes(scratch, sum);
+    if (!ends) return;
+    float v = add_warps(scratch, me), u = a.e.gate_rows ? add_warps(scratch, me + OUTPUTS / 2) : 0.0f;
+    expert_store(a, 0, blockIdx.y, n, expert_finish(a, v, u, o));
+}
+
+/* A piece of the concatenated rows of the chosen experts. */
+struct chosen_piece {
+    int chosen, piece;
+    __device__ void step(int by, int pieces)
+    {
+        for (piece += by; piece >= pieces; piece -= pieces) chosen++;
+    }
+};
+
+/* y = residual + the outputs of all chosen experts, each times its weight.
+ *
+ *   block        128 threads make 4 outputs; the threads share the rows of all chosen experts, one behind the other, in
+ *                pieces of 16 bytes
+ *   registers    AHEAD x 4 pieces of weights in flight
+ *   shared       expert [k], and factor [k][4]: the weight of an expert times the scale of its row of weights
+ *
+ * expert_row_up_kernel is the kernel before. It releases this one when the ids and weights are known, so these and
+ * the first pieces are read before gpu_wait. */
+template <int FORMAT>
+__global__ void __launch_bounds__(THREADS, BLOCKS) expert_row_down_kernel(expert_call a, const float *weights)
+{
+    __shared__ float scratch[WARPS][OUTPUTS], factor[CHOSEN_MAX][OUTPUTS];
+    const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
+    int pieces = (int)(a.row_bytes / 16), chosen = a.lists.k, n = rows.first + (int)threadIdx.x;
+    bool ends = rows.makes((int)threadIdx.x);
+    const row_pieces from(rows, pieces);
+    float base = 0.0f, sum[OUTPUTS] = {};
+    unsigned next[AHEAD][OUTPUTS][4];
+    chosen_piece now = {0, 0}, ahead = {0, 0};
+    now.step((int)threadIdx.x, pieces), ahead = now;
+    auto fetch = [&](int d) {
+        if (ahead.chosen < chosen)
+            from.fetch(next[d], a.w + a.lists.ids[ahead.chosen] * a.expert_bytes, ahead.piece);
+        ahead.step(THREADS, pieces);
+    };
+#pragma unroll
+    for (int d = 0; d < AHEAD; d++) fetch(d);
+    for (int i = threadIdx.x; i < chosen * OUTPUTS; i += THREADS) {
+        int j = i / OUTPUTS, r = i % OUTPUTS;
+        const float *scales = (const float *)(a.w + a.lists.ids[j] * a.expert_bytes + a.scales_at);
+        factor[j][r] = weights[j] * (a.unit * scales[rows.row(r)]);
+    }
+    if (ends && a.e.bias)
+        for (int j = 0; j < chosen; j++)
+            base = fmaf(weights[j], a.e.bias[(int64_t)a.lists.ids[j] * a.N + n], base);
+    __syncthreads();
+    gpu_wait();
+    if (ends && a.e.residual) base += residual_at(a.e, 0, n);
+    while (now.chosen < chosen) {
+#pragma unroll
+        for (int d = 0; d < AHEAD; d++) {
+            if (now.chosen >= chosen) break;
+            __half2 xs[8];
+            load_quarters(xs, (const __half *)a.x + now.chosen * a.x_row, now.piece * 16, a.K, a.aligned);
+#pragma unroll
+            for (int r = 0; r < OUTPUTS; r++)
+                sum[r] = fmaf(multiply_piece<FORMAT>(next[d][r], xs), factor[now.chosen][r], sum[r]);
+            fetch(d);
+            now.step(THREADS, pieces);
+        }
+    }
+    add_lanes(scratch, sum);
+    if (ends) expert_store(a, 0, 0, n, base + add_warps(scratch, threadIdx.x));
+}
+
+bool expert_row_takes(const proa_experts *e, int64_t T, int64_t k)
+{
+    auto is_8bit = [](const proa_weight *w) {
+        return w->format == PROA_WFMT_FP8 || w->format == PROA_WFMT_I8W;
+    };
+    return T == 1 && k <= CHOSEN_MAX && is_8bit(e->up) && is_8bit(e->down);
+}
+
+void expert_row_up(gpu *g, const expert_call &a, proa_wfmt format)
+{
+    dim3 grid((unsigned)blocks_of(a.e, a.N, OUTPUTS), (unsigned)a.lists.k);
+    auto kernel = format == PROA_WFMT_FP8 ? expert_row_up_kernel<PROA_WFMT_FP8>
+                                          : expert_row_up_kernel<PROA_WFMT_I8W>;
+    gpu_launch(g, "experts (one row)", kernel, grid, THREADS, 0, a);
+}
+
+void expert_row_down(gpu *g, const expert_call &a, proa_wfmt format, const float *weights)
+{
+    auto kernel = format == PROA_WFMT_FP8 ? expert_row_down_kernel<PROA_WFMT_FP8>
+                                          : expert_row_down_kernel<PROA_WFMT_I8W>;
+    gpu_launch(g, "experts (one row)", kernel, dim3((unsigned)blocks_of(a.e, a.N, OUTPUTS)), THREADS, 0, a,
+               weights);
+}
