@@ -229,7 +229,20 @@ static void load_matrices(proa_model *m, proa_param *param, char *at)
     free(sources);
 }
 
-/* Random values that keep sums in range: matrices around 0, vectors around 1. */
+/* Each slot is followed by the slot of its bias (arch.h). */
+static bool is_bias(const proa_model *m, const proa_param *param)
+{
+    bool bias = false;
+    for (int s = 0; s < PROA_STACK_COUNT; s++) {
+        const proa_params *p = &m->params[s];
+        int64_t count = p->param ? (p->layers + 1) * PROA_SLOT_COUNT : 0;
+        for (int64_t i = 1; i < count && !bias; i += 2) bias = param == &p->param[i];
+    }
+    return bias;
+}
+
+/* Random values that keep sums in range: matrices and biases around 0, the weights of norms around 1. A bias around 1
+ * would add the same to every token until all tokens choose the same experts. */
 static void random_param(proa_model *m, proa_param *param, char *at)
 {
     proa_device *d = m->device;
@@ -239,7 +252,7 @@ static void random_param(proa_model *m, proa_param *param, char *at)
         param->table.data = at;
     } else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32 || param->projected) {
         param->values = (float *)(void *)at;
-        d->random(d, at, PROA_DTYPE_F32, param->bytes / 4, 1, 0.1F, seed);
+        d->random(d, at, PROA_DTYPE_F32, param->bytes / 4, is_bias(m, param) ? 0 : 1, 0.1F, seed);
     } else {
         param->matrix.data = at;
         for (int64_t e = 0; e < proa_max64(param->experts, 1); e++) {
