@@ -71,18 +71,18 @@ static proa_view register_view(const frame *f, proa_reg r)
     return proa_view_rows(register_rows(f, r, end), f->first, end);
 }
 
-static proa_param *param(const frame *f, proa_weight_slot slot)
+static proa_param *layer_param(const frame *f, proa_weight_slot slot)
 {
     return proa_params_find(&f->m->params[f->stack], f->layer, slot);
 }
 
-static proa_view values(const proa_param *p)
+static proa_view param_values(const proa_param *p)
 {
     return p->parts ? proa_view_1d(p->values, PROA_DTYPE_F32, p->rows) : (proa_view){.rank = 0};
 }
 
 /* Columns of QKV or CKV as [rows, count, dim]. */
-static proa_view heads(proa_view v, int64_t first, int64_t count, int64_t dim)
+static proa_view head_range(proa_view v, int64_t first, int64_t count, int64_t dim)
 {
     return proa_view_heads(proa_view_cols(v, first * dim, (first + count) * dim), count);
 }
@@ -100,7 +100,7 @@ static proa_view qkv_part(const frame *f, proa_view qkv, int which)
 {
     const proa_config *c = &f->m->config;
     int64_t first = which == 0 ? 0 : c->heads + (which - 1) * c->kv_heads;
-    return heads(qkv, first, which == 0 ? c->heads : c->kv_heads, c->head_dim);
+    return head_range(qkv, first, which == 0 ? c->heads : c->kv_heads, c->head_dim);
 }
 
 /* Gemma's is rounded to the embedding table's type, in which transformers keeps it. */
@@ -118,7 +118,7 @@ static float embed_scale(const frame *f, const proa_step *s, proa_dtype table)
 static void do_embed(const frame *f, const proa_step *s)
 {
     static const int32_t zeros[PROA_STEP_TOKENS_MAX];
-    proa_param *p = param(f, s->w);
+    proa_param *p = layer_param(f, s->w);
     const int32_t *ids = s->flags & PROA_OF_POS ? f->batch->positions : f->batch->ids;
     if (s->flags & PROA_OF_TYPE) ids = f->batch->types ? f->batch->types : zeros;
     proa_ctx *c = &f->m->ctx;
@@ -139,26 +139,26 @@ static void do_rope_table(const frame *f, const proa_step *s)
 /* The weights of a norm of x: [d], or one row for each head of x, if the parameter has as many. */
 static proa_view norm_weights(const proa_param *p, proa_view x)
 {
-    proa_view w = values(p);
+    proa_view w = param_values(p);
     int64_t d = x.shape[x.rank - 1];
     if (x.rank == 3 && x.shape[1] > 1 && p->rows == x.shape[1] * d)
         w = proa_view_2d(w.data, w.dtype, x.shape[1], d);
     return w;
 }
 
-static void norm(const frame *f, proa_view y, proa_view x, proa_weight_slot slot)
+static void norm_rows(const frame *f, proa_view y, proa_view x, proa_weight_slot slot)
 {
     proa_ctx *c = &f->m->ctx;
     float eps = (float)f->m->config.norm_eps;
-    proa_view w = norm_weights(param(f, slot), x);
+    proa_view w = norm_weights(layer_param(f, slot), x);
     if (f->m->arch->norm == PROA_NORM_RMS) c->ops->rms_norm(c, y, x, w, eps);
-    else c->ops->layer_norm(c, y, x, w, norm_weights(param(f, slot + 1), x), eps);
+    else c->ops->layer_norm(c, y, x, w, norm_weights(layer_param(f, slot + 1), x), eps);
 }
 
 static void do_norm(const frame *f, const proa_step *s)
 {
     proa_view y = register_view(f, s->out), x = register_view(f, s->in);
-    norm(f, s->flags & PROA_ADD ? x : y, x, s->w);
+    norm_rows(f, s->flags & PROA_ADD ? x : y, x, s->w);
     if (s->flags & PROA_ADD) f->m->ctx.ops->add(&f->m->ctx, y, y, x);
 }
 
@@ -169,29 +169,30 @@ static void do_heads_norm(const frame *f, const proa_step *s)
     int64_t count = k ? c->kv_heads : c->heads, first = (k ? c->heads : 0) * c->head_dim;
     proa_view x = proa_view_cols(register_view(f, s->in), first, first + count * c->head_dim);
     if (!(s->flags & PROA_WHOLE)) {
-        int64_t normed = proa_min64(param(f, s->w)->rows, c->head_dim); /* of latent keys those without position */
+        /* of latent keys those without position */
+        int64_t normed = proa_min64(layer_param(f, s->w)->rows, c->head_dim);
         x = head_columns(proa_view_heads(x, count), c->head_dim - normed, normed);
     }
-    norm(f, x, x, s->w);
+    norm_rows(f, x, x, s->w);
 }
 
 /* The columns of a register that a product has: some are as wide as their widest use. */
-static proa_view columns(proa_view v, int64_t count)
+static proa_view first_columns(proa_view v, int64_t count)
 {
     return v.rank ? proa_view_cols(v, 0, count) : v;
 }
 
-static void multiply(const frame *f, const proa_step *s, proa_epilogue e)
+static void multiply_matrix(const frame *f, const proa_step *s, proa_epilogue e)
 {
-    const proa_param *bias = param(f, s->w + 1);
-    const proa_weight *w = &param(f, s->w)->matrix;
+    const proa_param *bias = layer_param(f, s->w + 1);
+    const proa_weight *w = &layer_param(f, s->w)->matrix;
     const proa_config *c = &f->m->config;
     int64_t outputs = e.gated ? w->N / 2 : w->N, first = s->flags & PROA_OF_K ? c->heads * c->head_dim : 0;
     proa_view y = register_view(f, s->out);
     if (bias->parts) e.bias = bias->values;
-    e.residual = columns(e.residual, outputs), e.workspace = columns(e.workspace, w->N);
+    e.residual = first_columns(e.residual, outputs), e.workspace = first_columns(e.workspace, w->N);
     f->m->ctx.ops->linear(&f->m->ctx, proa_view_cols(y, first, first + outputs),
-                          columns(register_view(f, s->in), w->K), w, &e);
+                          first_columns(register_view(f, s->in), w->K), w, &e);
 }
 
 static void do_linear(const frame *f, const proa_step *s)
@@ -205,15 +206,15 @@ static void do_linear(const frame *f, const proa_step *s)
     if (s->flags & PROA_RESIDUAL) e.alpha = (float)c->residual_scale;
     if (s->flags & PROA_ADD) e.residual = y;
     if (s->flags & PROA_ADD_X) e.residual = register_view(f, PROA_REG_X);
-    multiply(f, s, e);
+    multiply_matrix(f, s, e);
     if (s->flags & PROA_CAPPED && c->logit_cap > 0)
         f->m->ctx.ops->soft_cap(&f->m->ctx, y, (float)c->logit_cap);
 }
 
 static void do_linear_gated(const frame *f, const proa_step *s)
 {
-    multiply(f, s,
-             (proa_epilogue){.act = f->m->config.act, .gated = true, .workspace = register_view(f, PROA_REG_U)});
+    multiply_matrix(
+        f, s, (proa_epilogue){.act = f->m->config.act, .gated = true, .workspace = register_view(f, PROA_REG_U)});
 }
 
 static void do_scale(const frame *f, const proa_step *s)
@@ -239,10 +240,10 @@ static proa_view rope_of_layer(const frame *f)
 static void do_heads_linear(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    const proa_weight *w = &param(f, s->w)->matrix;
+    const proa_weight *w = &layer_param(f, s->w)->matrix;
     int64_t kept = s->flags & PROA_KEEP ? c->qk_rope : 0;
     proa_view x = proa_view_heads(register_view(f, s->in), c->heads);
-    proa_view y = proa_view_heads(columns(register_view(f, s->out), c->heads * (kept + w->N)), c->heads);
+    proa_view y = proa_view_heads(first_columns(register_view(f, s->out), c->heads * (kept + w->N)), c->heads);
     x = head_columns(x, x.shape[2] - w->K - kept, w->K + kept);
     f->m->ctx.ops->heads_linear(&f->m->ctx, y, x, w, kept);
 }
@@ -250,7 +251,7 @@ static void do_heads_linear(const frame *f, const proa_step *s)
 static void do_route(const frame *f, const proa_step *s)
 {
     proa_router r = f->m->config.router;
-    const proa_param *correction = param(f, s->w);
+    const proa_param *correction = layer_param(f, s->w);
     if (correction->parts) r.correction = correction->values;
     f->m->ctx.ops->route(&f->m->ctx, register_view(f, s->out), register_view(f, PROA_REG_EXPERT_IDS).data,
                          register_view(f, s->in), &r);
@@ -259,9 +260,11 @@ static void do_route(const frame *f, const proa_step *s)
 static void do_experts(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    const proa_param *up_bias = param(f, PROA_SLOT_EXPERT_UP_B), *down_bias = param(f, PROA_SLOT_EXPERT_DOWN_B);
+    const proa_param *up_bias = layer_param(f, PROA_SLOT_EXPERT_UP_B),
+                     *down_bias = layer_param(f, PROA_SLOT_EXPERT_DOWN_B);
     proa_view y = register_view(f, s->out);
-    proa_experts e = {.up = &param(f, s->w)->matrix, .down = &param(f, PROA_SLOT_EXPERT_DOWN)->matrix};
+    proa_experts e = {.up = &layer_param(f, s->w)->matrix,
+                      .down = &layer_param(f, PROA_SLOT_EXPERT_DOWN)->matrix};
     e.up_bias = up_bias->parts ? up_bias->values : NULL,
     e.down_bias = down_bias->parts ? down_bias->values : NULL;
     e.act = c->act, e.gated = c->gated;
@@ -273,7 +276,7 @@ static void do_experts(const frame *f, const proa_step *s)
 
 static void do_sigmoid_mul(const frame *f, const proa_step *s)
 {
-    proa_view x = columns(register_view(f, s->out), param(f, s->w)->matrix.K);
+    proa_view x = first_columns(register_view(f, s->out), layer_param(f, s->w)->matrix.K);
     f->m->ctx.ops->sigmoid_mul(&f->m->ctx, x, register_view(f, s->in));
 }
 
@@ -291,7 +294,7 @@ static void do_rope(const frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     proa_ctx *ctx = &f->m->ctx;
     if (!proa_config_rotates(c, f->layer)) return;
-    proa_view q_and_k = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
+    proa_view q_and_k = head_range(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
     proa_view table = s->flags & PROA_BLOCK ? register_view(f, PROA_REG_BLOCK_ROPE) : rope_of_layer(f);
     if (s->flags & PROA_BLOCK) q_and_k = second_halves(q_and_k);
     ctx->ops->rope(ctx, q_and_k, table, s->flags & PROA_INTERLEAVED);
@@ -346,8 +349,8 @@ static void do_rope_append(const frame *f, const proa_step *s)
         do_kv_append(f, s);
         return;
     }
-    proa_view x = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
-    proa_view v = heads(register_view(f, s->in), c->heads + c->kv_heads, c->kv_heads, c->head_dim);
+    proa_view x = head_range(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
+    proa_view v = head_range(register_view(f, s->in), c->heads + c->kv_heads, c->kv_heads, c->head_dim);
     proa_kv pages = self_pages(f);
     f->m->ctx.ops->rope_append(&f->m->ctx, x, v, rope_of_layer(f), s->flags & PROA_INTERLEAVED, &pages,
                                &f->batch->self);
@@ -356,12 +359,12 @@ static void do_rope_append(const frame *f, const proa_step *s)
 static void do_attend(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    const proa_param *rel = param(f, PROA_SLOT_REL_BIAS);
+    const proa_param *rel = layer_param(f, PROA_SLOT_REL_BIAS);
     bool causal = f->m->arch->stacks[f->stack].causal;
     proa_attention a = {.scale = (float)c->attention_scale, .causal = causal};
     a.soft_cap = (float)c->attention_cap;
     if (c->alibi_max > 0) a.alibi = f->m->alibi;
-    if (param(f, PROA_SLOT_SINKS)->parts) a.sinks = param(f, PROA_SLOT_SINKS)->values;
+    if (layer_param(f, PROA_SLOT_SINKS)->parts) a.sinks = layer_param(f, PROA_SLOT_SINKS)->values;
     a.window = proa_config_window(c, f->layer);
     if (rel->parts) {
         a.rel_bias = rel->values;
@@ -402,7 +405,8 @@ static void do_cross_append(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     proa_view kv = register_view(f, s->in);
-    proa_view k = heads(kv, 0, c->kv_heads, c->head_dim), v = heads(kv, c->kv_heads, c->kv_heads, c->head_dim);
+    proa_view k = head_range(kv, 0, c->kv_heads, c->head_dim),
+              v = head_range(kv, c->kv_heads, c->kv_heads, c->head_dim);
     f->m->ctx.ops->kv_append(&f->m->ctx, &f->kv[f->layer], k, v, &f->batch->self);
 }
 

@@ -102,7 +102,8 @@ static proa_status punctuation_parse(proa_loader *ld, const proa_json *j, proa_t
     return proa_load_behavior(j, &s->behavior, err);
 }
 
-static proa_status punctuation(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status split_punctuation(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out,
+                                     proa_err *err)
 {
     PROA_UNUSED(err);
     return split_class(proa_char_is_punct, s->behavior, in, zero, out);
@@ -114,7 +115,7 @@ static proa_status digits_parse(proa_loader *ld, const proa_json *j, proa_text_s
     return proa_json_get_bool(&s->on[0], j, "individual_digits", err);
 }
 
-static proa_status digits(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status split_digits(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     PROA_UNUSED(err);
     return split_class(proa_char_is_numeric, s->on[0] ? PROA_ISOLATED : PROA_CONTIGUOUS, in, zero, out);
@@ -181,7 +182,8 @@ static proa_status delimiter_parse(proa_loader *ld, const proa_json *j, proa_tex
     return PROA_OK;
 }
 
-static proa_status delimiter(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status split_delimiter(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out,
+                                   proa_err *err)
 {
     PROA_UNUSED(err);
     proa_text_spans spans = {0};
@@ -220,7 +222,7 @@ static proa_status fixed_length(const proa_text_step *s, proa_str in, size_t zer
 
 /* Cuts where the script changes. Characters without one (blanks) go with what is before them; as in the library, those
  * before the first script are lost. */
-static proa_status scripts(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status split_scripts(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     PROA_UNUSED(s);
     PROA_UNUSED(err);
@@ -252,7 +254,7 @@ static proa_status split_parse(proa_loader *ld, const proa_json *j, proa_text_st
     return proa_json_get_bool(&s->on[0], j, "invert", err);
 }
 
-static proa_status split(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status split_pattern(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     proa_text_spans spans = {0};
     proa_status status = proa_text_step_spans(s, in, &spans, err);
@@ -292,7 +294,8 @@ static size_t put_marked(const proa_text_step *s, proa_str in, size_t zero, proa
 }
 
 /* Replaces spaces by the mark, puts one in front, and cuts the text before each mark. */
-static proa_status metaspace(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status split_metaspace(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out,
+                                   proa_err *err)
 {
     PROA_UNUSED(err);
     char bytes[4];
@@ -362,15 +365,15 @@ static proa_status byte_level(const proa_text_step *s, proa_str in, size_t zero,
 
 const proa_text_step_kind proa_pre_tokenizers[] = {
     {.name = "ByteLevel", .parse = byte_level_parse, .split = byte_level},
-    {.name = "Metaspace", .parse = metaspace_parse, .split = metaspace},
-    {.name = "Split", .parse = split_parse, .split = split},
+    {.name = "Metaspace", .parse = metaspace_parse, .split = split_metaspace},
+    {.name = "Split", .parse = split_parse, .split = split_pattern},
     {.name = "Whitespace", .split = split_whitespace},
     {.name = "WhitespaceSplit", .split = whitespace_split},
-    {.name = "Punctuation", .parse = punctuation_parse, .split = punctuation},
-    {.name = "Digits", .parse = digits_parse, .split = digits},
+    {.name = "Punctuation", .parse = punctuation_parse, .split = split_punctuation},
+    {.name = "Digits", .parse = digits_parse, .split = split_digits},
     {.name = "BertPreTokenizer", .split = split_bert},
-    {.name = "CharDelimiterSplit", .parse = delimiter_parse, .split = delimiter},
-    {.name = "UnicodeScripts", .split = scripts},
+    {.name = "CharDelimiterSplit", .parse = delimiter_parse, .split = split_delimiter},
+    {.name = "UnicodeScripts", .split = split_scripts},
     {.name = "FixedLength", .parse = fixed_length_parse, .split = fixed_length},
     {.name = NULL},
 };

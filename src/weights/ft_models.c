@@ -154,7 +154,7 @@ static void put_sizes(proa_buf *ini, const proa_ft_facts *f, const proa_ft_key *
 }
 
 /* A key that may be absent but has only one value that is supported. */
-static proa_status require(const proa_ft *ft, const char *section, const char *key, const char *wanted)
+static proa_status require_value(const proa_ft *ft, const char *section, const char *key, const char *wanted)
 {
     proa_str value;
     if (!proa_ini_find(&ft->ini, section, key, &value) || proa_str_is(value, wanted)) return PROA_OK;
@@ -269,14 +269,14 @@ static proa_status read_gpt(proa_ft *ft, proa_buf *out)
     bool head_norm = true;
     PROA_TRY(read_gpt_sizes(ft, section));
     PROA_TRY(read_sizes(ft, section, position_keys));
-    PROA_TRY(require(ft, section, "model_variant", "gpt"));
-    PROA_TRY(require(ft, section, "layernorm_type", "pre_layernorm"));
+    PROA_TRY(require_value(ft, section, "model_variant", "gpt"));
+    PROA_TRY(require_value(ft, section, "layernorm_type", "pre_layernorm"));
     PROA_TRY(proa_ini_bool(&ft->ini, section, "has_post_decoder_layernorm", &head_norm, ft->err));
     if (!head_norm)
         return FAIL_FT(ft, UNSUPPORTED, "a [%s] without has_post_decoder_layernorm is not supported", section);
     proa_ini_find(&ft->ini, section, "activation_type", &act);
     bool relu = proa_str_is(act, "Relu");
-    if (!relu) PROA_TRY(require(ft, section, "activation_type", "Gelu"));
+    if (!relu) PROA_TRY(require_value(ft, section, "activation_type", "Gelu"));
     ft->tied = !proa_ft_has_file(ft, "model.lm_head.weight.bin");
     PROA_TRY(write_gpt_config(ft, out, section));
     write_size(ft, out, "n_positions", PROA_FT_POSITIONS);
@@ -302,8 +302,8 @@ static void put_gpt(proa_buf *ini, const proa_ft_facts *f)
 static proa_status check_bloom(proa_ft *ft, const char *section)
 {
     bool positions = false, alibi = true;
-    PROA_TRY(require(ft, section, "layernorm_type", "pre_layernorm"));
-    PROA_TRY(require(ft, section, "activation_type", "Gelu"));
+    PROA_TRY(require_value(ft, section, "layernorm_type", "pre_layernorm"));
+    PROA_TRY(require_value(ft, section, "activation_type", "Gelu"));
     PROA_TRY(proa_ini_bool(&ft->ini, section, "has_positional_encoding", &positions, ft->err));
     PROA_TRY(proa_ini_bool(&ft->ini, section, "use_attention_linear_bias", &alibi, ft->err));
     if (positions || !alibi)
@@ -431,7 +431,7 @@ static proa_status write_t5_config(const proa_ft *ft, proa_buf *out, int64_t hea
 static proa_status read_t5(proa_ft *ft, proa_buf *out)
 {
     PROA_TRY(require_not(ft, "structure", "t5_with_bias"));
-    PROA_TRY(require(ft, "structure", "position_embedding_type", "relative"));
+    PROA_TRY(require_value(ft, "structure", "position_embedding_type", "relative"));
     PROA_TRY(proa_ini_bool(&ft->ini, "structure", "use_gated_activation", &ft->gated, ft->err));
     ft->tied = true;
     PROA_TRY(proa_ini_bool(&ft->ini, "decoder", "tie_word_embeddings", &ft->tied, ft->err));

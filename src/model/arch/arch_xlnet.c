@@ -100,7 +100,7 @@ static proa_status check_attention(const proa_json *json, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_xlnet(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
     PROA_TRY(check_attention(json, err));
@@ -124,7 +124,7 @@ static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena 
     PROA_TRY(proa_config_read_act(&c->head_act, json, "summary_activation", PROA_ACT_NONE, err));
     if (!proa_str_is(type, "last") || !projected || to_labels)
         return PROA_FAIL(err, UNSUPPORTED, "'summary_type' must be last, with a projection to the hidden size");
-    return finish(c, json, arena, err);
+    return finish_xlnet(c, json, arena, err);
 }
 
 /* clang-format off */
@@ -135,11 +135,11 @@ static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena 
      .outputs = PROA_DIM_##OUTPUTS, .finish = FINISH}
 
 const proa_arch proa_arch_xlnet =
-    ROW("xlnet",     "XLNetModel",                     bare_tensors, headless, ALL,  HIDDEN, finish);
+    ROW("xlnet",     "XLNetModel",                     bare_tensors, headless, ALL,  HIDDEN, finish_xlnet);
 const proa_arch proa_arch_xlnet_lm =
-    ROW("xlnet_lm",  "XLNetLMHeadModel",               lm_tensors,   lm_head,  ALL,  VOCAB,  finish);
+    ROW("xlnet_lm",  "XLNetLMHeadModel",               lm_tensors,   lm_head,  ALL,  VOCAB,  finish_xlnet);
 const proa_arch proa_arch_xlnet_cls =
     ROW("xlnet_cls", "XLNetForSequenceClassification", cls_tensors,  cls_head, LAST, LABELS, finish_cls);
 const proa_arch proa_arch_xlnet_tok =
-    ROW("xlnet_tok", "XLNetForTokenClassification",    tok_tensors,  lm_head,  ALL,  LABELS, finish);
+    ROW("xlnet_tok", "XLNetForTokenClassification",    tok_tensors,  lm_head,  ALL,  LABELS, finish_xlnet);
 /* clang-format on */
