@@ -237,6 +237,11 @@ void proa_json_put_str(proa_json *obj, const char *key, proa_str value)
     json_object_object_add(obj, key, text);
 }
 
+void proa_json_put(proa_json *obj, const char *key, proa_json *value)
+{
+    json_object_object_add(obj, key, value);
+}
+
 void proa_json_remove(proa_json *obj, const char *key)
 {
     json_object_object_del(obj, key);

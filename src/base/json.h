@@ -49,6 +49,8 @@ bool proa_json_bool(const proa_json *j);
 
 /* Sets a member of an object to a string, in its place if it is there. */
 void proa_json_put_str(proa_json *obj, const char *key, proa_str value);
+/* To a document, which then belongs to the object. */
+void proa_json_put(proa_json *obj, const char *key, proa_json *value);
 void proa_json_remove(proa_json *obj, const char *key);
 /* Appends the document as text with an indentation of two spaces. Numbers are spelt as they were read. */
 void proa_json_print(proa_buf *out, const proa_json *j);

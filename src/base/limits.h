@@ -46,6 +46,7 @@
 #define PROA_ST_HEADER_BYTES_MAX  (100 * PROA_MIB) /* the safetensors library's own limit (100 MB) */
 #define PROA_ST_NODES_MAX         (1 << 21)        /* commas and colons of one header: a tensor takes 9 to 12 */
 #define PROA_ST_INDEX_BYTES_MAX   (32 * PROA_MIB)  /* model.safetensors.index.json: DeepSeek-V3's has 9 MB */
+#define PROA_HESSIAN_BYTES_MAX    (2 * PROA_GIB)   /* of --calibrate at once; for more the text runs again */
 #define PROA_TENSORS_MAX          (1 << 17)        /* DeepSeek-V3 has 91,991 */
 #define PROA_SHARDS_MAX           4096             /* files of one checkpoint */
 #define PROA_TENSOR_NAME_MAX      512              /* bytes */

@@ -23,8 +23,10 @@ typedef struct proa_convert_job {
     const char *device, *quant; /* of a packed folder: where it will run, and --quant there */
     int32_t ranks;              /* of a FasterTransformer folder */
     int64_t shard_bytes;        /* of a safetensors file at most, unless one tensor is larger; 0: one file */
-    bool overwrite;             /* what is at `out` is replaced */
-    proa_pool *pool;            /* decodes */
+    /* How matrices are quantised on the way (calibrate.h; proa_convert_hf only); NULL: they are not. */
+    const struct proa_calibrate *calibrate;
+    bool overwrite;  /* what is at `out` is replaced */
+    proa_pool *pool; /* decodes */
     /* Called often with bytes written and bytes in all. False: stop; the writer then returns CANCELLED. NULL: none. */
     bool (*progress)(void *context, int64_t done, int64_t total);
     void *context;

@@ -194,7 +194,18 @@ static void set_config(proa_json *config, const char *dtype, bool decoded)
     proa_json_remove(config, "compression_config");
 }
 
-proa_status proa_out_folder_config(const proa_convert_job *job, const char *dtype, bool decoded, proa_err *err)
+/* The config's member quantization_config. */
+static proa_status put_quantised(proa_json *config, proa_str text, proa_err *err)
+{
+    proa_json *value;
+    PROA_TRY(proa_json_parse(&value, text, "quantization_config", err));
+    proa_json_remove(config, "quantization_config");
+    proa_json_put(config, "quantization_config", value);
+    return PROA_OK;
+}
+
+proa_status proa_out_folder_config(const proa_convert_job *job, const char *dtype, bool decoded,
+                                   proa_str quantised, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     proa_json *config = NULL;
@@ -203,11 +214,13 @@ proa_status proa_out_folder_config(const proa_convert_job *job, const char *dtyp
     PROA_TRY(proa_files_json(&config, job->files, "config.json", PROA_CONFIG_BYTES_MAX, err));
     proa_buf_init(&text, (size_t)(2 * PROA_CONFIG_BYTES_MAX));
     set_config(config, dtype, decoded);
+    proa_status status = quantised.len ? put_quantised(config, quantised, err) : PROA_OK;
     proa_json_print(&text, config);
     proa_buf_char(&text, '\n');
-    proa_status status = text.full ? PROA_FAIL(err, LIMIT, "config.json is longer than %lld bytes",
-                                               (long long)(2 * PROA_CONFIG_BYTES_MAX))
-                                   : proa_outfile_put(path, proa_buf_view(&text), err);
+    if (status == PROA_OK && text.full)
+        status = PROA_FAIL(err, LIMIT, "config.json is longer than %lld bytes",
+                           (long long)(2 * PROA_CONFIG_BYTES_MAX));
+    if (status == PROA_OK) status = proa_outfile_put(path, proa_buf_view(&text), err);
     proa_buf_release(&text);
     proa_json_free(config);
     return status;

@@ -16,8 +16,9 @@ PROA_MUST_CHECK proa_status proa_out_folder_begin(const proa_convert_job *job, u
 PROA_MUST_CHECK proa_status proa_out_folder_end(const proa_convert_job *job, proa_err *err);
 /* Copies tokenizer files, generation_config.json, chat templates and the like; not config.json. */
 PROA_MUST_CHECK proa_status proa_out_folder_copy_files(const proa_convert_job *job, proa_err *err);
-/* Writes config.json: dtype set where it is not NULL; quantization_config removed if decoded. */
+/* Writes config.json: dtype set where it is not NULL; quantization_config removed if decoded, and set to
+ * `quantised`, a JSON object, unless that is empty. */
 PROA_MUST_CHECK proa_status proa_out_folder_config(const proa_convert_job *job, const char *dtype,
-                                                   bool decoded, proa_err *err);
+                                                   bool decoded, proa_str quantised, proa_err *err);
 
 #endif

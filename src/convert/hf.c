@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/file.h"
+#include "convert/calibrate.h"
 #include "convert/folder.h"
 #include "convert/outfile.h"
 #include "convert/tensors.h"
@@ -34,6 +35,7 @@ typedef struct hf_writer {
     shard *shards; /* [count] */
     int64_t count;
     int64_t data_bytes;
+    proa_calibrated calibrated;
     uint64_t key;
     proa_convert_progress progress;
     proa_err *err;
@@ -222,8 +224,14 @@ static const char *main_dtype(const hf_writer *w)
 
 static proa_status write_folder(hf_writer *w)
 {
+    const proa_calibrate *calibrate = w->job->calibrate;
     PROA_TRY(proa_convert_tensors_open(&w->tensors, w->job, w->err));
     w->key = proa_convert_key(w->job, "hf");
+    if (calibrate) {
+        w->key = proa_calibrate_key(calibrate, w->key);
+        PROA_TRY(proa_out_folder_begin(w->job, w->key, w->err)); /* refused before the work, not after it */
+        PROA_TRY(proa_calibrate_tensors(&w->calibrated, &w->tensors, w->job, w->err));
+    }
     PROA_TRY(plan_shards(w));
     PROA_TRY(proa_out_folder_begin(w->job, w->key, w->err));
     PROA_TRY(proa_out_folder_copy_files(w->job, w->err));
@@ -231,7 +239,8 @@ static proa_status write_folder(hf_writer *w)
     PROA_TRY(proa_weights_check(w->job->weights, w->err));
     PROA_TRY(write_index(w));
     /* without a config.json it is no model, so that comes last */
-    PROA_TRY(proa_out_folder_config(w->job, main_dtype(w), w->tensors.decoded, w->err));
+    PROA_TRY(proa_out_folder_config(w->job, main_dtype(w), w->tensors.decoded,
+                                    proa_buf_view(&w->calibrated.config), w->err));
     return proa_out_folder_end(w->job, w->err);
 }
 
@@ -245,6 +254,7 @@ proa_status proa_convert_hf(const proa_convert_job *job, proa_err *err)
         free(w.shards[i].item);
     }
     free(w.shards);
+    proa_calibrated_release(&w.calibrated);
     proa_convert_tensors_close(&w.tensors);
     return status;
 }

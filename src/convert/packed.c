@@ -190,7 +190,7 @@ static proa_status write_folder(packed_writer *w)
     PROA_TRY(proa_out_folder_copy_files(w->job, w->err));
     PROA_TRY(write_file(w, key));
     PROA_TRY(proa_weights_check(w->model->weights, w->err));
-    PROA_TRY(proa_out_folder_config(w->job, NULL, false, w->err));
+    PROA_TRY(proa_out_folder_config(w->job, NULL, false, (proa_str){NULL, 0}, w->err));
     return proa_out_folder_end(w->job, w->err);
 }
 

@@ -19,5 +19,9 @@ bool proa_engine_kind_of(proa_kind *out, const proa_json *config);
 int32_t proa_engine_prompt_end(const proa_engine *engine, int32_t ids[2]);
 /* The model's end tokens, from its configuration: [*count]. */
 const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count);
+/* From now on the observer sees the inputs of the products of a model on the host (model/model.h); NULL: none does. It
+ * stays the caller's. Only while no step runs. */
+struct proa_observer;
+void proa_engine_observe(proa_engine *engine, const struct proa_observer *observer);
 
 #endif

@@ -346,6 +346,11 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     info->decoder_start_id = (int32_t)c->decoder_start;
 }
 
+void proa_engine_observe(proa_engine *e, const proa_observer *observer)
+{
+    e->model->observer = observer;
+}
+
 const proa_tokenizer *proa_engine_tokenizer(const proa_engine *engine)
 {
     return engine->tokenizer;

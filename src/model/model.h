@@ -56,7 +56,17 @@ typedef struct proa_batch {
 
 typedef struct proa_staging proa_staging; /* staging.h */
 
-typedef struct proa_model {
+typedef struct proa_model proa_model;
+
+/* Sees the inputs of the matrix products of a model on the host: x [rows, K] f32, before the product is made, on the
+ * stepping thread. param: the weight slot, one of model->params[stack]. Products for each expert or head are not
+ * seen. */
+typedef struct proa_observer {
+    void (*see)(void *context, proa_model *m, proa_stack_id stack, const proa_param *param, proa_view x);
+    void *context;
+} proa_observer;
+
+struct proa_model {
     const proa_arch *arch;
     proa_config config;
     proa_params params[PROA_STACK_COUNT];
@@ -86,7 +96,8 @@ typedef struct proa_model {
     proa_staging *staging;         /* staging.h */
     proa_dtype stream;             /* type of register X since the last pass */
     struct proa_step_trace *trace; /* trace.h; NULL: off */
-} proa_model;
+    const proa_observer *observer; /* the caller's; NULL: none */
+};
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder, or a
  * single file of weights that has or lies beside the rest (weights/weights.h).

@@ -191,8 +191,10 @@ static void multiply_matrix(const frame *f, const proa_step *s, proa_epilogue e)
     proa_view y = register_view(f, s->out);
     if (bias->parts) e.bias = bias->values;
     e.residual = first_columns(e.residual, outputs), e.workspace = first_columns(e.workspace, w->N);
-    f->m->ctx.ops->linear(&f->m->ctx, proa_view_cols(y, first, first + outputs),
-                          first_columns(register_view(f, s->in), w->K), w, &e);
+    proa_view x = first_columns(register_view(f, s->in), w->K);
+    const proa_observer *o = f->m->observer;
+    if (o && f->m->device->host) o->see(o->context, f->m, f->stack, layer_param(f, s->w), x);
+    f->m->ctx.ops->linear(&f->m->ctx, proa_view_cols(y, first, first + outputs), x, w, &e);
 }
 
 static void do_linear(const frame *f, const proa_step *s)

@@ -23,11 +23,23 @@ static const proa_arg convert_rows[] = {
     {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "f32|f16|bf16", NULL,
      "type of the written numbers; without it as stored, quantised ones as config.json says, or f16"},
     {"quant", PROA_ARG_CHOICE, AT(common.quant), 0, 0, "none|int8|fp8|int4", NULL,
-     "packed: quantise the weights as 'proa run --quant' does"},
+     "packed: quantise the weights as 'proa run --quant' does; --calibrate: the codes (default: int4)"},
     {"device", PROA_ARG_TEXT, AT(common.device), 0, 0, "cpu|cuda[:N]", "cpu",
      "packed: the device that it is for; the probe runs there"},
     {"shard-size", PROA_ARG_TEXT, AT(shard_size), 0, 0, "SIZE", "5GB",
      "hf: bytes of a safetensors file at most; 0: one file"},
+    {"calibrate", PROA_ARG_TEXT, AT(calibrate), 0, 0, "FILE", NULL,
+     "hf: quantise the matrices of the layers by what this text shows of their inputs: plain text for "
+     "decoders, "
+     "else one input a line (encoder-decoders: input, tab, output)"},
+    {"method", PROA_ARG_CHOICE, AT(method), 0, 0, "gptq|rtn", NULL,
+     "with --calibrate: error feedback, or rounding to nearest"},
+    {"group", PROA_ARG_INT, AT(group), 32, 4096, "N", "32", "with --calibrate and int4: inputs that share a scale"},
+    {"zero-points", PROA_ARG_FLAG, AT(zero_points), 0, 0, NULL, NULL,
+     "with --calibrate and int4: a zero point for each group"},
+    {"prefix", PROA_ARG_TEXT, AT(prefix), 0, 0, "TEXT", NULL, "with --calibrate: put before each line"},
+    {"calibrate-tokens", PROA_ARG_INT, AT(calibrate_tokens), 128, (int64_t)1 << 40, "N", "65536",
+     "with --calibrate: tokens of the text at most"},
     {"overwrite", PROA_ARG_FLAG, AT(overwrite), 0, 0, NULL, NULL, "replace what is at OUT"},
     {"no-probe", PROA_ARG_FLAG, AT(no_probe), 0, 0, NULL, NULL, "do not compare the result with the source"},
     {"threads", PROA_ARG_INT, AT(common.threads), 0, PROA_THREADS_MAX, "N", "0",
@@ -93,8 +105,11 @@ static proa_status make_job(proa_convert_job *job, const convert_options *o, pro
     job->format = o->type, job->ranks = (int32_t)o->ranks;
     if (o->type && strcmp(o->to, "gguf") != 0)
         return PROA_FAIL(err, INVALID, "--type is for GGUF files; of other forms --dtype chooses");
-    if (o->common.quant && strcmp(o->to, "packed") != 0)
-        return PROA_FAIL(err, INVALID, "--quant is for packed folders; the type of GGUF files is --type");
+    if (o->common.quant && !o->calibrate && strcmp(o->to, "packed") != 0)
+        return PROA_FAIL(
+            err, INVALID, "--quant is for packed folders and with --calibrate; the type of GGUF files is --type");
+    if (o->calibrate && strcmp(o->to, "hf") != 0)
+        return PROA_FAIL(err, INVALID, "--calibrate writes folders of Hugging Face (--to hf)");
     job->dtype_given = o->dtype && proa_dtype_find(proa_str_c(o->dtype), &job->dtype);
     return parse_size(&job->shard_bytes, o->shard_size, err);
 }
@@ -119,7 +134,7 @@ static proa_status write_form(const convert_options *o, convert_result *r, proa_
     job.weights = weights, job.files = proa_weights_files(weights);
     job.pool = proa_pool_new((int)o->common.threads);
     job.progress = show_progress, job.context = &progress;
-    proa_status status = find_form(o->to)->write(&job, err);
+    proa_status status = o->calibrate ? calibration_write(o, &job, err) : find_form(o->to)->write(&job, err);
     proa_progress_clear(&progress);
     r->seconds = proa_progress_seconds(&progress);
     proa_pool_free(job.pool);
@@ -139,6 +154,7 @@ static double bound_of(const convert_options *o, const convert_result *r)
         double bound;
     } bounds[] = {{"f32", 1e-4}, {"f16", 0.1}, {"bf16", 0.3}, {"q8_0", 0.3}, {"q4_0", 1}};
     const char *type = o->type ? o->type : o->dtype ? o->dtype : r->codes ? "bf16" : "f32";
+    if (o->calibrate) type = "q4_0";
     size_t i = 0;
     if (strcmp(o->to, "packed") == 0) return 0;
     while (strcmp(bounds[i].type, type) != 0) i++; /* the parser takes no other names */

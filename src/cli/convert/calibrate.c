@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * calibrate.c - runs the text of --calibrate through the model: windows of a text for a decoder, its lines for the
+ *               others. A line of an encoder-decoder may have a tab and the target behind it; else the model's own
+ *               output is what its decoder reads. */
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "cli/convert/convert.h"
+#include "cli/lines.h"
+#include "cli/result.h"
+#include "engine/access.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { WINDOW = 8, STEP_TOKENS = 512, TARGET_TOKENS = 64, SWEEPS = 4 };
+
+/* The source as an open engine, and the text that runs through it. */
+typedef struct calibration {
+    proa_session session;
+    const char *prefix;
+    int32_t *ids; /* [count] of a decoder's text */
+    int64_t count, window;
+    proa_line_list lines; /* of other models */
+    int64_t tokens;       /* at most so many are run */
+    proa_progress progress;
+} calibration;
+
+/* One run of the text. */
+typedef struct text_run {
+    calibration *c;
+    int32_t *ids;  /* [2 * STEP_TOKENS] of the item that is submitted */
+    int64_t taken; /* tokens submitted */
+    int64_t line;
+    proa_err err;
+} text_run;
+
+static void show_progress(void *arg)
+{
+    text_run *t = arg;
+    if (!proa_progress_due(&t->c->progress)) return;
+    double part = t->c->tokens ? (double)t->taken / (double)t->c->tokens : 0;
+    proa_progress_show(&t->c->progress, part < 1 ? part : 1, "calibrating  %lld of %lld tokens",
+                       (long long)t->taken, (long long)t->c->tokens);
+}
+
+/* The next window of the text. */
+static bool next_window(void *arg, int64_t index, proa_request *request, proa_err *item_err)
+{
+    text_run *t = arg;
+    const calibration *c = t->c;
+    PROA_UNUSED(item_err);
+    int64_t from = index * c->window;
+    if (from >= c->count || t->taken >= c->tokens || proa_interrupted()) return false;
+    request->task = PROA_TASK_SCORE;
+    request->ids = c->ids + from;
+    request->ids_count = proa_min64(c->window, c->count - from);
+    if (request->ids_count < 2) return false;
+    t->taken += request->ids_count;
+    return true;
+}
+
+static proa_status encode_part(const calibration *c, proa_str text, int32_t *ids, int64_t *count, proa_err *err)
+{
+    proa_status status = proa_engine_encode(c->session.engine, text.ptr, text.len, ids, STEP_TOKENS, count, err);
+    *count = proa_min64(*count, STEP_TOKENS);
+    return status;
+}
+
+/* A source, or a source, a tab and a target. */
+static bool next_line(void *arg, int64_t index, proa_request *request, proa_err *item_err)
+{
+    text_run *t = arg;
+    const calibration *c = t->c;
+    if (index >= c->lines.count || t->taken >= c->tokens || proa_interrupted()) return false;
+    proa_str line = c->lines.line[index];
+    const char *tab = memchr(line.ptr, '\t', line.len);
+    proa_str source = {line.ptr, tab ? (size_t)(tab - line.ptr) : line.len};
+    proa_buf text;
+    proa_buf_init(&text, (size_t)PROA_LINE_BYTES_MAX);
+    proa_buf_str(&text, proa_str_c(c->prefix));
+    proa_buf_str(&text, source);
+    int64_t count = 0, targets = 0;
+    proa_status status = encode_part(c, proa_buf_view(&text), t->ids, &count, item_err);
+    int32_t *target = t->ids + STEP_TOKENS;
+    proa_buf_release(&text);
+    bool decodes = c->session.info.kind == PROA_KIND_ENCODER_DECODER;
+    target[0] = c->session.info.decoder_start_id;
+    if (status == PROA_OK && tab && decodes) {
+        proa_str rest = {tab + 1, (size_t)(line.ptr + line.len - tab - 1)};
+        status = proa_engine_encode(c->session.engine, rest.ptr, rest.len, target + 1, STEP_TOKENS - 1,
+                                    &targets, item_err);
+        targets = proa_min64(targets, STEP_TOKENS - 1) + 1;
+    }
+    request->ids = t->ids, request->ids_count = count;
+    request->task = decodes ? PROA_TASK_GENERATE : PROA_TASK_ENCODE;
+    if (targets) {
+        request->task = PROA_TASK_SCORE;
+        request->decoder_ids = target, request->decoder_ids_count = targets;
+    } else if (decodes) request->options.max_tokens = TARGET_TOKENS;
+    t->taken += count + targets;
+    return true;
+}
+
+static bool item_done(void *arg, int64_t index, proa_result *r)
+{
+    text_run *t = arg;
+    PROA_UNUSED(index);
+    return proa_result_status(r, &t->err) == PROA_OK;
+}
+
+static void no_rows(proa_result *r, const proa_event *event)
+{
+    PROA_UNUSED(r), PROA_UNUSED(event);
+}
+
+/* proa_calibrate.run */
+static proa_status run_text(void *context, const proa_observer *observer, proa_err *err)
+{
+    calibration *c = context;
+    text_run t = {.c = c};
+    bool windows = c->session.info.kind == PROA_KIND_DECODER;
+    proa_request_queue queue = {.engine = c->session.engine,
+                                .window = WINDOW,
+                                .arg = &t,
+                                .next = windows ? next_window : next_line,
+                                .done = item_done,
+                                .on_rows = no_rows,
+                                .idle = show_progress};
+    t.ids = proa_malloc(2 * STEP_TOKENS * sizeof *t.ids);
+    proa_engine_observe(c->session.engine, observer);
+    proa_status status = proa_request_queue_run(&queue, err);
+    proa_engine_observe(c->session.engine, NULL);
+    free(t.ids);
+    if (status == PROA_OK && t.err.status != PROA_OK) *err = t.err, status = t.err.status;
+    if (status == PROA_OK && proa_interrupted()) status = PROA_FAIL(err, CANCELLED, "interrupted");
+    return status;
+}
+
+/* ---- the text ---- */
+
+static proa_status read_text(calibration *c, const char *path, proa_err *err)
+{
+    proa_buf text;
+    proa_status status = proa_text_read(&text, path, PROA_TEXT_BYTES_MAX, err);
+    if (status == PROA_OK)
+        status = proa_encode_text(c->session.engine, proa_buf_view(&text), &c->ids, &c->count, err);
+    proa_buf_release(&text);
+    if (status == PROA_OK && c->count < 2)
+        status = PROA_FAIL(err, INVALID, "--calibrate: '%s' has %lld tokens", path, (long long)c->count);
+    c->window = proa_min64(STEP_TOKENS, c->session.info.context);
+    c->tokens = proa_min64(c->tokens, c->count);
+    return status;
+}
+
+static proa_status open_source(calibration *c, const convert_options *o, proa_err *err)
+{
+    proa_engine_options options;
+    *c = (calibration){.prefix = o->prefix ? o->prefix : "", .tokens = o->calibrate_tokens};
+    proa_common common = o->common;
+    common.device = "cpu", common.dtype = "auto", common.quant = "none", common.kv_dtype = "auto";
+    PROA_TRY(proa_session_options(&options, &common, err));
+    options.step_tokens = STEP_TOKENS;
+    PROA_TRY(proa_session_open(&c->session, &common, &options, err));
+    proa_progress_init(&c->progress);
+    if (!c->session.info.has_tokenizer)
+        return PROA_FAIL(err, UNSUPPORTED, "'%s' has no tokenizer", common.model);
+    if (c->session.info.kind == PROA_KIND_DECODER) return read_text(c, o->calibrate, err);
+    PROA_TRY(proa_line_list_read(&c->lines, o->calibrate, err));
+    if (c->lines.count) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "--calibrate: '%s' is empty", o->calibrate);
+}
+
+static uint64_t mix_bytes(uint64_t key, const void *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) key = (key ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3ULL;
+    return key;
+}
+
+static uint64_t text_key(const calibration *c)
+{
+    uint64_t key = mix_bytes(0xcbf29ce484222325ULL, c->prefix, strlen(c->prefix));
+    key = mix_bytes(key, &c->tokens, sizeof c->tokens);
+    if (c->count) key = mix_bytes(key, c->ids, (size_t)c->count * sizeof *c->ids);
+    for (int64_t i = 0; i < c->lines.count; i++)
+        key = mix_bytes(key, c->lines.line[i].ptr, c->lines.line[i].len);
+    return key;
+}
+
+static void close_source(calibration *c)
+{
+    proa_progress_clear(&c->progress);
+    free(c->ids);
+    proa_line_list_release(&c->lines);
+    proa_session_close(&c->session);
+}
+
+proa_status calibration_write(const convert_options *o, proa_convert_job *job, proa_err *err)
+{
+    static const char *const kinds[] = {"int4", "int8", "fp8"};
+    calibration c;
+    bool rtn = o->method && strcmp(o->method, "rtn") == 0;
+    proa_calibrate options = {.method = rtn ? PROA_CALIBRATE_RTN : PROA_CALIBRATE_GPTQ,
+                              .group = o->group,
+                              .asymmetric = o->zero_points,
+                              .sweeps = SWEEPS};
+    for (int i = 0; i < 3; i++)
+        if (o->common.quant && strcmp(o->common.quant, kinds[i]) == 0) options.kind = (proa_codes_kind)i;
+    proa_status status = open_source(&c, o, err);
+    options.run = run_text, options.context = &c;
+    options.text_key = text_key(&c);
+    job->calibrate = &options;
+    if (status == PROA_OK) status = proa_convert_hf(job, err);
+    close_source(&c);
+    return status;
+}

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`proa convert --calibrate`: what it writes is read by numpy as compressed-tensors documents it, without Proa's readers,
+and must give the logits of the numbers that numpy finds. Calibrated models must be better than rounded ones."""
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pytest
+from harness import GOLDEN, LM, fails, ok_json
+from test_convert import as_f32, read
+from test_quantized import compare, save
+
+TEXT = gzip.open(GOLDEN / "data/classics-validation.txt.gz", "rt").read()
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A text to calibrate on, and another one to measure with: of other books."""
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "calibrate.txt").write_text(TEXT[:30000])
+    (folder / "measure.txt").write_text(TEXT[-20000:])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def calibrated(texts, tmp_path_factory):
+    """classics-10m as (method, *options): made once each."""
+    made = {}
+
+    def make(*options):
+        if options not in made:
+            made[options] = tmp_path_factory.mktemp("calibrated") / "model"
+            ok_json("convert", LM, made[options], "--calibrate", texts / "calibrate.txt", "--calibrate-tokens", 4096,
+                    *options)
+        return made[options]
+
+    return make
+
+
+def unpack(words, count):
+    """4-bit codes of 32-bit words [rows, count / 8], the first in the lowest bits."""
+    codes = words.view(np.uint32)[..., None] >> np.arange(0, 32, 4, dtype=np.uint32) & 15
+    return codes.reshape(words.shape[0], -1)[:, :count].astype(int)
+
+
+def e4m3(raw):
+    raw = raw.astype(int)
+    e, m = raw >> 3 & 15, raw & 7
+    return np.where(raw & 128, -1, 1) * np.where(e, 2.0 ** (e - 7) * (1 + m / 8), m / 512)
+
+
+def array(tensor):
+    dtype, shape, raw = tensor
+    kinds = {"I32": np.int32, "I64": np.int64, "I8": np.int8, "F8_E4M3": np.uint8}
+    return np.frombuffer(raw, kinds[dtype]).reshape(shape) if dtype in kinds else as_f32(tensor)
+
+
+def decode(tensors, base):
+    """The numbers [N, K] of a quantised matrix."""
+    part = lambda end: array(tensors[base + end])  # noqa: E731
+    scale = part(".weight_scale")
+    if base + ".weight" in tensors:
+        codes = part(".weight")
+        return scale * (e4m3(codes) if codes.dtype == np.uint8 else codes)
+    n, k = part(".weight_shape")
+    codes, zero = unpack(part(".weight_packed"), k), np.full(scale.shape, 8)
+    if base + ".weight_zero_point" in tensors:
+        zero = unpack(part(".weight_zero_point").T, n).T
+    wide = lambda x: np.repeat(x, k // scale.shape[1], axis=1)  # noqa: E731
+    return wide(scale) * (codes - wide(zero))
+
+
+def plain_of(folder, to):
+    """The same model with the numbers in place of the codes. Returns them by name."""
+    tensors, numbers = read(folder), {}
+    for name in tensors:
+        base, end = name.rsplit(".", 1)
+        if end == "weight_scale":
+            numbers[base + ".weight"] = decode(tensors, base).astype(np.float32)
+    for name, tensor in tensors.items():
+        if name.endswith((".weight", ".bias")) and name not in numbers:
+            numbers[name] = as_f32(tensor)
+    shutil.copytree(folder, to, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((to / "config.json").read_text())
+    del config["quantization_config"]
+    (to / "config.json").write_text(json.dumps(config))
+    save(to / "model.safetensors", numbers)
+    return numbers
+
+
+def quantised_names(folder):
+    return sorted(name.rsplit(".", 1)[0] for name in read(folder) if name.endswith(".weight_scale"))
+
+
+FORMS = [("int4",), ("int4", "--zero-points"), ("int8",), ("fp8",)]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=" ".join)
+def test_numpy_reads_the_same_numbers(form, calibrated, tmp_path):
+    folder = calibrated("--quant", *form)
+    (tmp_path / "quantised").symlink_to(folder)
+    numbers = plain_of(folder, tmp_path / "plain")
+    compare(tmp_path)
+    matrices = [name for name in read(LM) if "proj.weight" in name]
+    assert quantised_names(folder) == sorted(name.removesuffix(".weight") for name in matrices)
+    for name in matrices:  # close to the source's
+        w = as_f32(read(LM)[name])
+        assert np.abs(numbers[name] - w).mean() < {"int4": 0.2, "int8": 0.02, "fp8": 0.06}[form[0]] * np.abs(w).mean()
+
+
+def test_config_names_the_layout(calibrated):
+    config = json.loads((calibrated("--quant", "int4") / "config.json").read_text())
+    own = config["quantization_config"]
+    assert own["quant_method"] == "compressed-tensors" and own["format"] == "pack-quantized"
+    group = own["config_groups"]["group_0"]
+    assert group["targets"] == ["Linear"] and group["input_activations"] is None
+    assert group["weights"] | {"num_bits": 4, "type": "int", "group_size": 32, "strategy": "group"} == group["weights"]
+    assert "lm_head" in own["ignore"] and not any("proj" in name for name in own["ignore"])
+
+
+def nll(model, texts):
+    return ok_json("eval", model, "--data", texts / "measure.txt")["nll"]
+
+
+def test_error_feedback_is_better_than_rounding(calibrated, texts):
+    source = nll(LM, texts)
+    rounded, fed_back = (nll(calibrated("--quant", "int4", "--method", m), texts) for m in ("rtn", "gptq"))
+    assert source < fed_back < source + 0.85 * (rounded - source)
+
+
+def test_fp8_has_the_scale_of_the_inputs(calibrated):
+    tensors = read(calibrated("--quant", "fp8"))
+    for base in quantised_names(calibrated("--quant", "fp8")):
+        assert tensors[base + ".input_scale"][1] == [1] and array(tensors[base + ".input_scale"])[0] > 0
+
+
+def test_refusals(texts, tmp_path):
+    text, out = texts / "calibrate.txt", tmp_path / "out"
+    assert "--to hf" in fails("convert", LM, tmp_path / "m.gguf", "--calibrate", text)
+    assert "--calibrate" in fails("convert", LM, out, "--quant", "int4")
+    (tmp_path / "empty.txt").write_text("")
+    fails("convert", LM, out, "--calibrate", tmp_path / "empty.txt")
+    fails("convert", LM, out, "--calibrate", tmp_path / "none.txt")
+    assert "--calibrate" in fails("convert", LM, out, "--calibrate", text, "--group", 128)
+    assert not out.exists() or not (out / "config.json").exists()
