@@ -5,12 +5,14 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "cli/decoding.h"
+#include "cli/wrap.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 enum { NAMES_MAX = 192, HELP_COLUMN = 28 };
 
@@ -283,9 +285,18 @@ int proa_args_parse(const proa_command *command, void *options, int argc, char *
     return -1;
 }
 
-static void help_row(const proa_arg *arg)
+/* The help of a row with its default, as one line. */
+static void describe_row(char *out, size_t size, const proa_arg *arg)
 {
-    char left[128];
+    const char *help = arg->help ? arg->help : "";
+    if (arg->preset && arg->preset[0])
+        snprintf(out, size, "%s%s(default %s)", help, help[0] ? " " : "", arg->preset);
+    else snprintf(out, size, "%s", help);
+}
+
+static void help_row(const proa_arg *arg, int columns)
+{
+    char left[128], right[1024];
     bool bracket = arg->name[0] == '[';
     if (is_operand(arg))
         snprintf(left, sizeof left, "  %.*s", (int)strcspn(arg->name + bracket, "]"), arg->name + bracket);
@@ -295,39 +306,47 @@ static void help_row(const proa_arg *arg)
     else snprintf(left, sizeof left, "  --%s %s", arg->name, arg->value);
     if (strlen(left) + 1 > HELP_COLUMN) printf("%s\n%*s", left, HELP_COLUMN, "");
     else printf("%-*s", HELP_COLUMN, left);
-    if (arg->help) printf("%s", arg->help);
-    if (arg->preset && arg->preset[0])
-        printf("%s(default %s)", arg->help && arg->help[0] ? " " : "", arg->preset);
-    putchar('\n');
+    describe_row(right, sizeof right, arg);
+    proa_print_wrapped(right, HELP_COLUMN, HELP_COLUMN, columns);
 }
 
 /* Prints the decoding options, except those that a table of the command has. */
-static void help_decoding(const proa_command *command)
+static void help_decoding(const proa_command *command, int columns)
 {
     if (!command->decoding) return;
-    printf("\n%s\n", command->decoding_title);
+    putchar('\n');
+    proa_print_wrapped(command->decoding_title, 0, 0, columns);
     for (int i = 0; i < PROA_OPTION_COUNT; i++) {
         proa_decoding_arg option;
         proa_decoding_arg_of(&option, &proa_option_rows[i], NULL, 0);
         /* a default of 0 is not printed: the help explains what 0 means */
         if (strcmp(option.preset, "0") == 0) option.arg.preset = NULL;
-        if (!find_arg(command, option.name, strlen(option.name), -1)) help_row(&option.arg);
+        if (!find_arg(command, option.name, strlen(option.name), -1)) help_row(&option.arg, columns);
     }
+}
+
+int proa_help_columns(void)
+{
+    int columns = proa_terminal_columns(STDOUT_FILENO);
+    return columns < HELP_COLUMN + 32 ? HELP_COLUMN + 32 : columns < 120 ? columns : 120;
 }
 
 void proa_args_help(const proa_command *command)
 {
+    int columns = proa_help_columns();
     printf("usage: proa %s", command->name);
     const proa_arg *arg;
     for (int i = 0; (arg = find_arg(command, NULL, 0, i)); i++) {
         printf(arg->kind == PROA_ARG_OPERANDS ? " %s..." : " %s", arg->name);
         if (arg->kind == PROA_ARG_OPERANDS) break;
     }
-    printf(" [options]\n\n%s\n", command->summary);
+    printf(" [options]\n\n");
+    proa_print_wrapped(command->summary, 0, 0, columns);
     for (const proa_arg_table *const *t = command->tables; *t; t++) {
-        printf("\n%s\n", (*t)->title);
-        for (size_t i = 0; i < (*t)->count; i++) help_row(&(*t)->rows[i]);
-        if (t == command->tables) help_decoding(command);
+        putchar('\n');
+        proa_print_wrapped((*t)->title, 0, 0, columns);
+        for (size_t i = 0; i < (*t)->count; i++) help_row(&(*t)->rows[i], columns);
+        if (t == command->tables) help_decoding(command, columns);
     }
     if (command->examples) printf("\nexamples\n%s", command->examples);
 }

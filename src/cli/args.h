@@ -42,7 +42,7 @@ typedef struct proa_arg {
     int64_t min, max;
     const char *value;  /* the placeholder, or the choices "a|b" */
     const char *preset; /* the default as text; NULL: zero */
-    const char *help;   /* one line; the default is appended */
+    const char *help;   /* one sentence; it is wrapped, and the default is appended */
 } proa_arg;
 
 typedef struct proa_arg_table {
@@ -68,7 +68,9 @@ struct proa_command {
 /* Fills *options with the defaults and then from argv. Returns -1 if the command should continue, else the
  * exit status: help was printed, or an error was reported in one line. */
 PROA_MUST_CHECK int proa_args_parse(const proa_command *command, void *options, int argc, char **argv);
+/* Prints the help of a command to standard output. Texts are wrapped to proa_help_columns. */
 void proa_args_help(const proa_command *command);
+int proa_help_columns(void); /* of the terminal on standard output, 60 to 120; 80 if it is no terminal */
 /* Stores one option's text in its field of *options; text is NULL for a flag and for a bool without a
  * value. Returns -1 or the exit status. */
 int proa_arg_set(const proa_arg *arg, void *options, const char *text);

@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 
 #include "cli/decoding.h"
+#include "cli/wrap.h"
 #include "proa/proa.h"
 #include <signal.h>
 #include <string.h>
@@ -11,15 +12,26 @@ static const proa_command *const commands[] = {
     &proa_cmd_run,     &proa_cmd_serve,   &proa_cmd_client,  &proa_cmd_eval, &proa_cmd_bench,
     &proa_cmd_explain, &proa_cmd_inspect, &proa_cmd_convert, &proa_cmd_tune, &proa_cmd_version};
 
+static void print_summary(const char *name, const char *summary, int columns)
+{
+    enum { INDENT = 17 };
+    printf("  %-14s ", name);
+    proa_print_wrapped(summary, INDENT, INDENT, columns);
+}
+
 static int print_overview(void)
 {
+    static const char *const helps[][2] = {
+        {"help", "print this text, or the options of a command"},
+        {"help decoding", "print the decoding options and their names in other engines"},
+        {"help models", "print the architectures that run"},
+    };
+    int columns = proa_help_columns();
     printf("proa %s - runs and serves transformers from a Hugging Face folder\n\nusage: proa COMMAND ...\n\n",
            proa_version());
     for (size_t i = 0; i < PROA_COUNT(commands); i++)
-        printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
-    printf("  %-9s %s\n", "help", "print this text, or the options of a command");
-    printf("  %-9s %s\n", "", "('proa help decoding': the decoding options and their names in other engines;");
-    printf("  %-9s %s\n", "", " 'proa help models': the architectures that run)");
+        print_summary(commands[i]->name, commands[i]->summary, columns);
+    for (size_t i = 0; i < PROA_COUNT(helps); i++) print_summary(helps[i][0], helps[i][1], columns);
     printf("\nexamples\n"
            "  proa run models/classics-10m \"It was a dark and stormy night\"\n"
            "  proa run models/m30k-t5 \"translate English to German: A dog runs on the beach.\"\n"

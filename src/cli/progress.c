@@ -3,9 +3,9 @@
 #include "cli/progress.h"
 
 #include "base/clock.h"
+#include "cli/wrap.h"
 #include <stdarg.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { QUIET_MS = 300, DRAW_MS = 100, BAR_CELLS = 24, LINE_BYTES = 512 };
@@ -27,13 +27,6 @@ bool proa_progress_due(const proa_progress *p)
 double proa_progress_seconds(const proa_progress *p)
 {
     return (double)(proa_clock_ns() - p->start_ns) * 1e-9;
-}
-
-static int terminal_columns(void)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 80;
-    return size.ws_col;
 }
 
 /* "  [#####....]  42 % " with eighths of a cell, or nothing. Returns the columns that it takes. */
@@ -71,7 +64,7 @@ void proa_progress_show(proa_progress *p, double part, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
-    int columns = terminal_columns() - 1;
+    int columns = proa_terminal_columns(STDERR_FILENO) - 1;
     int used = print_bar(cells, sizeof cells, part);
     time_left(left, sizeof left, proa_progress_seconds(p), part);
     int room = columns - used - (int)strlen(left);

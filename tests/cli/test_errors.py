@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes wrong is one line on standard error and a status that is not 0."""
+import fcntl
 import os
+import pty
 import shutil
+import struct
 import subprocess
+import termios
 
 import pytest
 from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, proa
@@ -177,10 +181,45 @@ def test_help_names_every_common_option(command):
     for option in ("--device", "--dtype", "--quant", "--threads", "--seed", "--json"):
         assert option in text
     assert text.startswith(f"usage: proa {command}") and "examples" in text
-    assert max(map(len, text.splitlines())) <= 120
 
 
-@pytest.mark.parametrize("command", ["run", "serve", "client", "eval", "bench", "explain", "tune", "version"])
+COMMANDS = ["run", "serve", "client", "eval", "bench", "explain", "inspect", "convert", "tune", "version"]
+
+
+def help_on_terminal(columns, *args):
+    """The help as a terminal of so many columns shows it."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    child = subprocess.Popen([PROA, "help", *args], stdin=subprocess.DEVNULL, stdout=its, stderr=its)
+    os.close(its)
+    text = b""
+    try:
+        while part := os.read(ours, 65536):
+            text += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    assert child.wait(60) == 0
+    return text.decode().replace("\r\n", "\n")
+
+
+def width_of(text):
+    return max(map(len, text.split("\nexamples\n")[0].splitlines()))
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help_is_wrapped_to_the_terminal(command):
+    args = [command] if command else []
+    text = ok("help", *args)
+    assert 60 < width_of(text) <= 80
+    assert help_on_terminal(80, *args) == text
+    assert width_of(help_on_terminal(70, *args)) <= 70
+    wide = help_on_terminal(300, *args)
+    assert width_of(wide) <= 120
+    assert wide.split() == text.split()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_a_straight_column(command):
     lines = ok(command, "--help").split("\nexamples\n")[0].splitlines()
     for line, after in zip(lines, [*lines[1:], ""]):

@@ -15,8 +15,9 @@ static const proa_arg convert_rows[] = {
      "a folder of Hugging Face, OpenNMT-py or FasterTransformer, or a .gguf file"},
     {"OUT", PROA_ARG_OPERAND, AT(out), 0, 0, NULL, NULL, "the folder or file to write"},
     {"to", PROA_ARG_CHOICE, AT(to), 0, 0, "hf|packed|gguf|ft", NULL,
-     "a folder of Hugging Face; one in the layout of the kernels; a GGUF file; a folder of FasterTransformer "
-     "(default: gguf if OUT ends so, else hf)"},
+     "hf: a folder of Hugging Face; packed: weights in the layout of the kernels; gguf: one file; ft: a "
+     "folder of "
+     "FasterTransformer (default: gguf if OUT ends in .gguf, else hf)"},
     {"type", PROA_ARG_CHOICE, AT(type), 0, 0, "f32|f16|bf16|q8_0|q4_0", NULL,
      "gguf: type of the matrices (default: --dtype)"},
     {"ranks", PROA_ARG_INT, AT(ranks), 1, 256, "N", "1", "ft: files for N GPUs"},

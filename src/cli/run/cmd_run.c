@@ -383,7 +383,7 @@ const proa_command proa_cmd_run = {
         "  proa run models/classics-10m --ids \"1 812 316\" --max-tokens 24 --ignore-eos --logprobs --json\n",
     .tables = run_tables,
     .decoding = offsetof(proa_run_settings, decoding),
-    .decoding_title = "decoding (defaults: the model's generation_config.json, else the values below;\n"
+    .decoding_title = "decoding (defaults: the model's generation_config.json, else the values below; "
                       "max-tokens: 128, for T5 twice the input or 64; see proa help decoding)",
     .run = run_command,
 };
