@@ -63,6 +63,8 @@
 #define PROA_OUTFILE_CHUNK_BYTES  (16 * PROA_MIB)  /* decoded and written at once */
 #define PROA_OUTFILE_SYNC_BYTES   (128 * PROA_MIB) /* after so many the journal is brought up to date: the most that is
                                                       made again after a power failure */
+#define PROA_OUTFILE_LOCK_MS      3000             /* wait for another writer: a killed process ends when its last write
+                                                      is done, which takes a slow disk a second or more */
 
 /* text */
 #define PROA_VOCAB_MAX            (1 << 21)        /* largest in use: 262,144 */

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/file.h"
 
 #include <errno.h>
@@ -11,7 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PIECE_BYTES = 256 << 10 }; /* that one thread makes at a time */
@@ -96,6 +99,32 @@ static proa_status read_journal(writer *w)
     return PROA_OK;
 }
 
+static proa_status check_progress(const writer *w)
+{
+    const proa_convert_progress *p = w->progress;
+    if (!w->job->progress || w->job->progress(w->job->context, p->done, p->total)) return PROA_OK;
+    return PROA_FAIL(w->err, CANCELLED, "interrupted after %.2f of %.2f GB; the same command continues",
+                     (double)p->done * 1e-9, (double)p->total * 1e-9);
+}
+
+/* One process writes the file. A killed process keeps its lock until the kernel has finished its last write, so the
+ * lock is waited for. If the other process finished the file meanwhile, it has removed the journal locked here. */
+static proa_status lock_journal(const writer *w)
+{
+    const int64_t end_ns = proa_clock_ns() + (int64_t)PROA_OUTFILE_LOCK_MS * 1000000;
+    struct stat st;
+    while (flock(w->journal_fd, LOCK_EX | LOCK_NB) != 0) {
+        if (proa_clock_ns() > end_ns)
+            return PROA_FAIL(w->err, IO, "another process is writing '%s'", w->partial);
+        PROA_TRY(check_progress(w));
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    if (fstat(w->journal_fd, &st) != 0) return fail_io(w, "read", w->journal);
+    if (st.st_nlink == 0)
+        return PROA_FAIL(w->err, EXISTS, "another process has written '%s' meanwhile", w->f->path);
+    return PROA_OK;
+}
+
 static proa_status open_files(writer *w)
 {
     const char *path = w->f->path;
@@ -105,8 +134,7 @@ static proa_status open_files(writer *w)
         return PROA_FAIL(w->err, INVALID, "path too long: '%.200s...'", path);
     w->journal_fd = open(w->journal, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (w->journal_fd < 0) return fail_io(w, "write", w->journal);
-    if (flock(w->journal_fd, LOCK_EX | LOCK_NB) != 0)
-        return PROA_FAIL(w->err, IO, "another process is writing '%s'", w->partial);
+    PROA_TRY(lock_journal(w));
     w->fd = open(w->partial, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (w->fd < 0) return fail_io(w, "write", w->partial);
     PROA_TRY(read_journal(w));
@@ -208,14 +236,6 @@ static proa_status write_chunk(writer *w)
     w->written += w->filled;
     w->progress->done += w->filled;
     return PROA_OK;
-}
-
-static proa_status check_progress(const writer *w)
-{
-    const proa_convert_progress *p = w->progress;
-    if (!w->job->progress || w->job->progress(w->job->context, p->done, p->total)) return PROA_OK;
-    return PROA_FAIL(w->err, CANCELLED, "interrupted after %.2f of %.2f GB; the same command continues",
-                     (double)p->done * 1e-9, (double)p->total * 1e-9);
 }
 
 static proa_status write_all(writer *w)

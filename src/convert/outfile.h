@@ -43,8 +43,9 @@ typedef struct proa_convert_progress {
 } proa_convert_progress;
 
 /* Writes or continues the file. An existing file at path is replaced. IO with the reason (a full disk: the file can be
- * continued later); CANCELLED if the job's progress function said so; INVALID if the unfinished file there belongs to
- * another job and job->overwrite is not set. */
+ * continued later) or because another process writes the file and has not ended within PROA_OUTFILE_LOCK_MS; CANCELLED
+ * if the job's progress function returned false; EXISTS if the unfinished file belongs to another job and
+ * job->overwrite is not set, or if another process completed the file while this one waited. */
 PROA_MUST_CHECK proa_status proa_outfile_write(const proa_outfile *f, const proa_convert_job *job,
                                                proa_convert_progress *progress, proa_err *err);
 /* What tells a job from others: the source's files and tensors, and the options. form: "hf", "gguf", ... */

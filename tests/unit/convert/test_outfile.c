@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -223,16 +225,89 @@ static void full_disk(void **state)
     snprintf(path, sizeof path, "%s", keep);
 }
 
+/* A child holds the lock of the journal as a writer does. It writes a byte into the pipe when it has it, and calls
+ * `last` after so many milliseconds, before it ends. */
+static pid_t hold_journal(int ms, void (*last)(const char *journal))
+{
+    char name[PROA_PATH_MAX + 16], byte = 0;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    snprintf(name, sizeof name, "%s.journal", path);
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open(name, O_RDWR | O_CREAT, 0666);
+        if (fd < 0 || flock(fd, LOCK_EX) != 0 || write(ends[1], &byte, 1) != 1) _exit(1);
+        usleep((useconds_t)ms * 1000);
+        if (last) last(name);
+        _exit(0);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    return child;
+}
+
+static void finish_as_writer(const char *journal)
+{
+    int fd = open(path, O_WRONLY | O_CREAT, 0666);
+    if (fd < 0) _exit(1);
+    unlink(journal);
+}
+
+/* The lock of a killed process lasts a moment longer than the kill. */
+static void lock_is_waited_for(void **state)
+{
+    scene s = {.calls = 0};
+    int how;
+    (void)state;
+    pid_t child = hold_journal(300, NULL);
+    assert_int_equal(write_as(&s, 1, false, NULL), PROA_OK);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_int_equal(how, 0);
+    check_file();
+    check_clean();
+}
+
+static void lock_is_held(void **state)
+{
+    scene s = {.calls = 0}, stopped = {.stop_after = 2};
+    proa_err err = {.status = PROA_OK}, cancelled = {.status = PROA_OK};
+    (void)state;
+    pid_t child = hold_journal(60000, NULL);
+    assert_int_equal(write_as(&stopped, 1, false, &cancelled), PROA_CANCELLED);
+    assert_int_equal(write_as(&s, 1, false, &err), PROA_IO);
+    assert_non_null(strstr(err.text, "another process is writing"));
+    assert_int_equal(s.calls, 0);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(write_as(&s, 1, false, NULL), PROA_OK);
+    check_file();
+    check_clean();
+}
+
+/* The other process finished the file: it is not written once more. */
+static void other_writer_finished(void **state)
+{
+    scene s = {.calls = 0};
+    proa_err err = {.status = PROA_OK};
+    (void)state;
+    pid_t child = hold_journal(200, finish_as_writer);
+    assert_int_equal(write_as(&s, 1, false, &err), PROA_EXISTS);
+    assert_non_null(strstr(err.text, "another process has written"));
+    assert_int_equal(s.calls, 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(proa_file_exists(path));
+    check_clean();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(undisturbed),
-        cmocka_unit_test(cancelled_and_continued),
-        cmocka_unit_test(killed_and_continued),
-        cmocka_unit_test(another_job_is_refused),
-        cmocka_unit_test(damaged_journal),
-        cmocka_unit_test(cut_file),
-        cmocka_unit_test(full_disk),
+        cmocka_unit_test(undisturbed),           cmocka_unit_test(cancelled_and_continued),
+        cmocka_unit_test(killed_and_continued),  cmocka_unit_test(another_job_is_refused),
+        cmocka_unit_test(damaged_journal),       cmocka_unit_test(cut_file),
+        cmocka_unit_test(lock_is_waited_for),    cmocka_unit_test(lock_is_held),
+        cmocka_unit_test(other_writer_finished), cmocka_unit_test(full_disk),
     };
     if (!mkdtemp(folder)) return 1;
     snprintf(path, sizeof path, "%s/out.bin", folder);
