@@ -159,12 +159,6 @@ void *proa_malloc_aligned(size_t bytes)
     return PROA_LIKELY(ptr) ? ptr : from_reserve((allocation){ALIGNED, .bytes = rounded});
 }
 
-void *proa_malloc_try(size_t bytes)
-{
-    count_call();
-    return malloc(bytes ? bytes : 1);
-}
-
 void *proa_realloc_try(void *ptr, size_t bytes)
 {
     count_call();

@@ -20,7 +20,6 @@ char *proa_strdup(const char *s);
 void *proa_malloc_aligned(size_t bytes); /* to 64 bytes, a cache line; not zeroed; released with free */
 
 /* NULL if the system refuses; the reserve is not used. */
-void *proa_malloc_try(size_t bytes);
 void *proa_realloc_try(void *ptr, size_t bytes);
 void *proa_malloc_aligned_try(size_t bytes);
 

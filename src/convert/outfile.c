@@ -314,13 +314,6 @@ proa_status proa_outfile_write(const proa_outfile *f, const proa_convert_job *jo
     return status;
 }
 
-bool proa_outfile_is_begun(const char *path)
-{
-    char journal_path[PROA_PATH_MAX];
-    int n = snprintf(journal_path, sizeof journal_path, "%s.journal", path);
-    return n < PROA_PATH_MAX && proa_file_exists(journal_path);
-}
-
 uint64_t proa_convert_key(const proa_convert_job *job, const char *form)
 {
     char text[512];

@@ -50,8 +50,6 @@ PROA_MUST_CHECK proa_status proa_outfile_write(const proa_outfile *f, const proa
                                                proa_convert_progress *progress, proa_err *err);
 /* What tells a job from others: the source's files and tensors, and the options. form: "hf", "gguf", ... */
 uint64_t proa_convert_key(const proa_convert_job *job, const char *form);
-/* Whether an unfinished file of this name is there. */
-bool proa_outfile_is_begun(const char *path);
 /* Writes a small file at once: to a name of its own, then renamed. */
 PROA_MUST_CHECK proa_status proa_outfile_put(const char *path, proa_str text, proa_err *err);
 

@@ -495,7 +495,6 @@ static void free_conn(proa_conn *conn)
     link_out(conn);
     proa_listen_part_gone(conn->part, conn->fd, conn->turned_away);
     free((char *)conn->peer);
-    free((char *)conn->client_name);
     proa_block_free(conn);
 }
 

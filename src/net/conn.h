@@ -68,7 +68,6 @@ proa_loop *proa_conn_loop(const proa_conn *conn);
 bool proa_conn_reserved(proa_conn *conn);
 const char *proa_conn_peer(const proa_conn *conn);                          /* "127.0.0.1:50312", "unix" */
 const struct proa_listen_options *proa_conn_options(const proa_conn *conn); /* with the defaults filled in */
-const char *proa_conn_client_name(const proa_conn *conn); /* subject of the client's certificate, or NULL */
 
 /* ---- listening ---- */
 

@@ -69,9 +69,9 @@ struct proa_conn {
     proa_conn_out *out, *out_last;
     size_t queued;
     SSL *ssl;
-    bool tls_broken;                /* unusable from now on */
-    bool raw_end;                   /* the socket under ssl has ended */
-    const char *peer, *client_name; /* made at the first call */
+    bool tls_broken;  /* unusable from now on */
+    bool raw_end;     /* the socket under ssl has ended */
+    const char *peer; /* made at the first call */
 };
 
 /* One loop's share of a listener. */

@@ -140,27 +140,3 @@ void proa_conn_tls_free(proa_conn *conn)
     SSL_free(conn->ssl);
     conn->ssl = NULL;
 }
-
-/* The subject in the form of RFC 2253, "CN=alice,O=example". */
-static char *subject_text(const X509 *certificate)
-{
-    BIO *bio = BIO_new(BIO_s_mem());
-    if (!bio) return NULL;
-    char *text = NULL, *bytes = NULL;
-    if (X509_NAME_print_ex(bio, X509_get_subject_name(certificate), 0, XN_FLAG_RFC2253) >= 0) {
-        long len = BIO_get_mem_data(bio, &bytes);
-        text = proa_calloc(1, (size_t)len + 1);
-        memcpy(text, bytes, (size_t)len);
-    }
-    BIO_free(bio);
-    return text;
-}
-
-const char *proa_conn_client_name(const proa_conn *conn)
-{
-    if (!conn->ssl) return NULL;
-    /* Made at the first call: a cache behind a const interface. */
-    X509 *certificate = conn->client_name ? NULL : SSL_get0_peer_certificate(conn->ssl);
-    if (certificate) ((proa_conn *)conn)->client_name = subject_text(certificate);
-    return conn->client_name;
-}

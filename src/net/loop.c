@@ -232,11 +232,6 @@ void proa_timer_start(proa_timer *timer, int64_t ms)
     event_add(timer->event, &after);
 }
 
-void proa_timer_stop(proa_timer *timer)
-{
-    if (timer->event) event_del(timer->event);
-}
-
 void proa_timer_release(proa_timer *timer)
 {
     if (timer->event) event_free(timer->event);

@@ -37,7 +37,6 @@ typedef struct proa_timer {
     struct event *event; /* made at the first start, kept until release */
 } proa_timer;
 void proa_timer_start(proa_timer *timer, int64_t ms); /* once; a running timer starts anew */
-void proa_timer_stop(proa_timer *timer);
-void proa_timer_release(proa_timer *timer); /* a zeroed timer is fine */
+void proa_timer_release(proa_timer *timer);           /* a zeroed timer is fine */
 
 #endif

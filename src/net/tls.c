@@ -201,14 +201,6 @@ static proa_status reload_locked(proa_tls *tls, proa_err *err)
     return PROA_OK;
 }
 
-proa_status proa_tls_reload(proa_tls *tls, proa_err *err)
-{
-    pthread_mutex_lock(&tls->mutex);
-    proa_status status = reload_locked(tls, err);
-    pthread_mutex_unlock(&tls->mutex);
-    return status;
-}
-
 SSL *proa_tls_session(const proa_tls *shared, int64_t now_ns)
 {
     proa_tls *tls = (proa_tls *)shared; /* const for its users; the mutex guards what changes */

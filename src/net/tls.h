@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tls.h - the TLS context of a listener: certificates and rules (TLS 1.2 and up, ALPN), with OpenSSL.
- * Owner:   proa_tls_open/close; listeners hold it. Certificates are read again when their files change (each minute).
+ * Owner:   proa_tls_open/close; listeners hold it. Files that have changed are read again, within a minute;
+ *          if they do not go together, the old certificate stays.
  * Threads: open and close by one thread; used by all loops. */
 #ifndef PROA_NET_TLS_H
 #define PROA_NET_TLS_H
@@ -13,8 +14,6 @@ typedef struct proa_tls_options {
     const char *client_ca; /* PEM file: clients must present a certificate of these; NULL: none is requested */
 } proa_tls_options;
 PROA_MUST_CHECK proa_status proa_tls_open(proa_tls **out, const proa_tls_options *options, proa_err *err);
-/* Reloads changed files now instead of within the minute. On failure the old certificate stays. Any thread. */
-PROA_MUST_CHECK proa_status proa_tls_reload(proa_tls *tls, proa_err *err);
 void proa_tls_close(proa_tls *tls); /* NULL is fine */
 
 #endif

@@ -192,12 +192,6 @@ static proa_status read_tokens(proa_chat *chat, const proa_files *files, proa_er
     return status;
 }
 
-proa_status proa_chat_open(proa_chat **out, const char *folder, const char *choice, proa_err *err)
-{
-    proa_files files = proa_files_of(folder);
-    return proa_chat_open_files(out, &files, choice, err);
-}
-
 proa_status proa_chat_open_files(proa_chat **out, const proa_files *files, const char *choice, proa_err *err)
 {
     proa_chat *chat = proa_calloc(1, sizeof *chat);

@@ -34,7 +34,6 @@ static proa_status open_file(proa_ft *ft, const char *name, int64_t elements, co
         PROA_TRY(proa_mmap_open(&row->map, path, ft->err));
         row->path = proa_arena_strdup(&ft->w->arena, proa_str_c(path));
         proa_map_put(&ft->files, proa_str_c(row->name), *file);
-        ft->w->bytes += row->map.bytes;
     }
     const proa_mmap *map = &ft->w->files[*file].map;
     if (!proa_mul(elements, proa_dtype_bytes(ft->dtype), &bytes) || bytes != map->bytes)

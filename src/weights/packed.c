@@ -185,7 +185,6 @@ proa_status proa_packed_read(proa_weights *w, const unsigned char *bytes, int64_
     if (block > len) return FAIL_FILE(&r, CORRUPT, "it ends before its block, at byte %lld", (long long)len);
     w->packed = r.packed = PROA_ARENA_NEW(&w->arena, proa_packed_file, 1);
     r.packed->block = (const char *)bytes + block, r.packed->block_bytes = len - block;
-    w->bytes += len - block;
     snprintf(what, sizeof what, "%.*s: header", PROA_NAME_SHOWN, r.what);
     PROA_TRY(proa_json_parse(&root, (proa_str){(const char *)bytes + 16, (size_t)header}, what, err));
     proa_status status = read_root(&r, root);

@@ -23,7 +23,6 @@ struct proa_weights {
     int64_t count, cap;
     proa_weights_file *files; /* [file_count] of file_cap, heap */
     int32_t file_count, file_cap;
-    int64_t bytes;            /* of tensor data */
     proa_map by_name;         /* name to row; filled when all files are read */
     proa_files files_by_name; /* proa_weights_files */
     proa_made_file *made;     /* [files_by_name.made_count] of made_cap, heap */

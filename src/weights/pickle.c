@@ -561,13 +561,6 @@ proa_str proa_pickle_text(const proa_pickle *p, proa_pickle_value v)
     return n->kind == PROA_PICKLE_STRING ? n->text : (proa_str){"", 0};
 }
 
-bool proa_pickle_is_global(const proa_pickle *p, proa_pickle_value v, const char *module, const char *name)
-{
-    const proa_pickle_node *n = proa_pickle_at(p, v);
-    return n->kind == PROA_PICKLE_GLOBAL && proa_str_is(proa_pickle_text(p, n->head), module) &&
-           proa_str_is(proa_pickle_text(p, n->args), name);
-}
-
 proa_pickle_value proa_pickle_item(const proa_pickle *p, proa_pickle_value v, int32_t i)
 {
     const proa_pickle_node *n = proa_pickle_at(p, v);

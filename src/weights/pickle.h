@@ -61,7 +61,6 @@ void proa_pickle_release(proa_pickle *p);
 const proa_pickle_node *proa_pickle_at(const proa_pickle *p, proa_pickle_value v);
 proa_pickle_kind proa_pickle_kind_of(const proa_pickle *p, proa_pickle_value v);
 proa_str proa_pickle_text(const proa_pickle *p, proa_pickle_value v); /* of a STRING; else empty */
-bool proa_pickle_is_global(const proa_pickle *p, proa_pickle_value v, const char *module, const char *name);
 /* Member i of a TUPLE or LIST; 0 if there is none. */
 proa_pickle_value proa_pickle_item(const proa_pickle *p, proa_pickle_value v, int32_t i);
 /* The value of a key that is a string, of a DICT or of a CALL's pairs, then of its state; the last one wins, as in

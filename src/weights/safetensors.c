@@ -253,7 +253,6 @@ static proa_status read_tensor(const reader *r, proa_str key, const proa_json *e
                                .source = proa_tensor_source_of(proa_view_of(data, c.dtype, c.rank, c.shape)),
                                .file = r->file};
     *place = (extent){c.at[0], c.at[1], row.name};
-    r->w->bytes += c.at[1] - c.at[0];
     return proa_weights_add_tensor(r->w, row, r->err);
 }
 

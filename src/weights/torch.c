@@ -62,7 +62,6 @@ static proa_status add_tensor(proa_torch *t, proa_str name, proa_pickle_value v)
     if (!proa_map_put(&t->names, proa_str_c(row.name), 0))
         return FAIL_TORCH(t, CORRUPT, "tensor '%.*s' is there twice", PROA_NAME_SHOWN, row.name);
     row.source = proa_tensor_source_of(view);
-    t->w->bytes += proa_tensor_source_bytes(&row.source);
     return proa_weights_add_tensor(t->w, row, t->err);
 }
 

@@ -201,11 +201,6 @@ int64_t proa_weights_count(const proa_weights *w)
     return w->count;
 }
 
-int64_t proa_weights_bytes(const proa_weights *w)
-{
-    return w->bytes;
-}
-
 const proa_weights_tensor *proa_weights_at(const proa_weights *w, int64_t i)
 {
     PROA_ASSERT(i >= 0 && i < w->count);

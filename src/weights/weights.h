@@ -46,7 +46,6 @@ const proa_weights_tensor *proa_weights_find(const proa_weights *w, const char *
 const char *proa_weights_nearest(const proa_weights *w, const char *name);
 /* The tensor was packed and will not be read again: its pages leave this process's memory. */
 void proa_weights_drop(const proa_weights *w, const proa_weights_tensor *tensor);
-int64_t proa_weights_bytes(const proa_weights *w); /* of tensor data in all files */
 /* IO, with the file's name, if a file was written to or shortened since it was opened (proa_mmap_check). */
 PROA_MUST_CHECK proa_status proa_weights_check(const proa_weights *w, proa_err *err);
 /* A number that differs, but for accident, if another file was opened, one of them was written to since, or a tensor

@@ -181,19 +181,20 @@ static proa_status check_overlap(const reader *r, const proa_zip *z)
     return status;
 }
 
-static proa_status read_entries(const reader *r, proa_zip *z)
+/* names is filled for the check that no two are equal; the caller releases it. */
+static proa_status read_entries(const reader *r, proa_zip *z, proa_map *names)
 {
     int64_t at = r->directory;
     if (r->entries > (uint64_t)(r->directory_end - r->directory) / CENTRAL_BYTES)
         return FAIL_ZIP(r, CORRUPT, "%llu entries in a directory of %lld bytes",
                         (unsigned long long)r->entries, (long long)(r->directory_end - r->directory));
     z->entry = proa_calloc((size_t)r->entries, sizeof *z->entry);
-    proa_map_init(&z->by_name, (int64_t)r->entries);
+    proa_map_init(names, (int64_t)r->entries);
     for (uint64_t i = 0; i < r->entries; i++) {
         proa_zip_entry *e = &z->entry[i];
         PROA_TRY(read_entry(r, &at, e));
         z->count++;
-        if (!proa_map_put(&z->by_name, e->name, (int32_t)i))
+        if (!proa_map_put(names, e->name, (int32_t)i))
             return FAIL_ZIP(r, CORRUPT, "entry '%.*s' is there twice",
                             (int)proa_min64(120, (int64_t)e->name.len), e->name.ptr);
     }
@@ -205,18 +206,14 @@ proa_status proa_zip_open(proa_zip *z, const unsigned char *bytes, int64_t len, 
     reader r = {.bytes = bytes, .len = len, .what = what, .err = err};
     *z = (proa_zip){.entry = NULL};
     PROA_TRY(read_end(&r));
-    return read_entries(&r, z);
+    proa_map names = {0};
+    proa_status status = read_entries(&r, z, &names);
+    proa_map_release(&names);
+    return status;
 }
 
 void proa_zip_release(proa_zip *z)
 {
-    proa_map_release(&z->by_name);
     free(z->entry);
     *z = (proa_zip){.entry = NULL};
-}
-
-const proa_zip_entry *proa_zip_find(const proa_zip *z, proa_str name)
-{
-    int32_t i = 0;
-    return proa_map_find(&z->by_name, name, &i) ? &z->entry[i] : NULL;
 }

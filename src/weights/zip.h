@@ -17,7 +17,6 @@ typedef struct proa_zip_entry {
 typedef struct proa_zip {
     proa_zip_entry *entry; /* [count], in the order of the directory */
     int32_t count;
-    proa_map by_name;
 } proa_zip;
 
 /* Reads and checks the directory (APPNOTE.TXT of PKWARE, with zip64): every entry inside the file and stored, none
@@ -26,6 +25,5 @@ typedef struct proa_zip {
 PROA_MUST_CHECK proa_status proa_zip_open(proa_zip *z, const unsigned char *bytes, int64_t len,
                                           const char *what, proa_err *err);
 void proa_zip_release(proa_zip *z);
-const proa_zip_entry *proa_zip_find(const proa_zip *z, proa_str name); /* NULL if there is none */
 
 #endif

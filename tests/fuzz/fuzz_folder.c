@@ -191,7 +191,8 @@ static void try_chat(void)
     proa_json *json;
     proa_buf out;
     proa_err err = {.status = PROA_OK};
-    if (proa_chat_open(&chat, folder, NULL, &err) != PROA_OK) {
+    proa_files files = proa_files_of(folder);
+    if (proa_chat_open_files(&chat, &files, NULL, &err) != PROA_OK) {
         PROA_ASSERT(!chat && err.text[0]);
         return;
     }

@@ -187,11 +187,6 @@ int64_t proa_beam_candidates(const proa_beam *b)
     return b->each;
 }
 
-int32_t proa_beam_width(const proa_beam *b)
-{
-    return b->o.beams;
-}
-
 /* ---- what the styles share ---- */
 
 static bool ranks_before(const proa_candidate *x, const proa_candidate *y)

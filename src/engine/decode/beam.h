@@ -90,7 +90,6 @@ void proa_beam_free(proa_beam *b); /* NULL is fine */
 /* M: how many candidates the caller gives for each beam: min(V, C); with groups min(V, C + K - Q), so that the list is
  * long enough whichever K - Q tokens the groups before have chosen. */
 int64_t proa_beam_candidates(const proa_beam *b);
-int32_t proa_beam_width(const proa_beam *b); /* K */
 
 /* One step. tokens [K][M] and logprobs [K][M]: for each running beam its M most likely next tokens, best first (among
  * equals the lower token first), with log softmax of its logits (for ft and trtllm after penalties and temperature) in

@@ -47,11 +47,6 @@ static int64_t count_bytes(const proa_contrastive_options *o)
     return ((o->tokens_max + o->k) * width + o->k) * (int64_t)sizeof(float);
 }
 
-int64_t proa_contrastive_bytes(const proa_contrastive_options *o)
-{
-    return check_options(o, NULL) == PROA_OK ? count_bytes(o) : -1;
-}
-
 proa_status proa_contrastive_new(proa_contrastive **out, const proa_contrastive_options *o, proa_err *err)
 {
     *out = NULL;
@@ -75,11 +70,6 @@ void proa_contrastive_free(proa_contrastive *c)
     if (!c) return;
     proa_pages_free(c->context, c->bytes);
     free(c);
-}
-
-int64_t proa_contrastive_count(const proa_contrastive *c)
-{
-    return c->count;
 }
 
 static float dot_product(const float *a, const float *b, int64_t width)

@@ -25,14 +25,12 @@ typedef struct proa_contrastive_options {
 
 typedef struct proa_contrastive proa_contrastive;
 
-/* Bytes: 4 H (tokens_max + k) and a little, resident only as far as the context goes. -1 if out of range. */
-int64_t proa_contrastive_bytes(const proa_contrastive_options *o);
-/* INVALID with the value and the range; NO_MEMORY with the sum. All memory is taken here. On failure *out is NULL. */
+/* INVALID with the value and the range; NO_MEMORY with the sum. On failure *out is NULL. All memory is taken here: 4 H
+ * (tokens_max + k) bytes and a little, resident only as far as the context goes. */
 PROA_MUST_CHECK proa_status proa_contrastive_new(proa_contrastive **out, const proa_contrastive_options *o,
                                                  proa_err *err);
 void proa_contrastive_free(proa_contrastive *c); /* NULL is fine */
 
-int64_t proa_contrastive_count(const proa_contrastive *c); /* tokens of the context so far */
 /* Appends rows [n][H] to the context, normalised. LIMIT over tokens_max, INTERNAL if a state is not finite; nothing is
  * appended then. No allocation. */
 PROA_MUST_CHECK proa_status proa_contrastive_add(proa_contrastive *c, const float *rows, int64_t n,

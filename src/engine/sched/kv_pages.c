@@ -231,10 +231,3 @@ bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_
     }
     return true;
 }
-
-int64_t proa_page_table_need(const proa_kv_pages *p, const proa_page_table *table, int64_t from_token,
-                             int64_t tokens)
-{
-    int64_t missing = proa_kv_pages_for(tokens) - table->count;
-    return shared_pages(p, table, from_token) + proa_max64(missing, 0);
-}

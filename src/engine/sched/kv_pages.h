@@ -71,10 +71,4 @@ void proa_page_tables_reorder(proa_kv_pages *p, proa_page_table *tables, proa_pa
  * from_token on is replaced by a private one. Of the first, the tokens before from_token are copied in all layers;
  * the others will be overwritten. False, and nothing is changed, if the pool has too few free pages. */
 PROA_MUST_CHECK bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token);
-/* Pages that proa_page_table_own(from_token) and then proa_page_table_grow(tokens) would take: both succeed if at
- * least so many are free and cap suffices. Summed over tables that share pages, the number is at most one too high
- * for each shared page. */
-int64_t proa_page_table_need(const proa_kv_pages *p, const proa_page_table *table, int64_t from_token,
-                             int64_t tokens);
-
 #endif

@@ -285,7 +285,7 @@ static proa_status read_tensors(const gguf_file *f)
         status = check_tensor(f, t, &source, &bytes);
         if (status != PROA_OK) break;
         places[i] = (extent){t->offset, t->offset + bytes, t};
-        f->c->w->bytes += bytes, f->c->tensor_count++;
+        f->c->tensor_count++;
         status = add_tensor(f, t, &source);
     }
     if (status == PROA_OK) status = check_places(f, places);

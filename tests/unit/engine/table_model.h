@@ -61,8 +61,8 @@ static inline void top_row(const model *m, uint32_t state, int64_t count, int32_
     }
 }
 
-/* Runs a search to its end, or for steps_max steps; returns the steps. Only the first row is given in the first. */
-static inline int64_t run_search(proa_beam *b, const model *m, int64_t steps_max)
+/* Runs a search of K beams to its end, or for steps_max steps; returns the steps. The first has one row only. */
+static inline int64_t run_search(proa_beam *b, const model *m, int32_t K, int64_t steps_max)
 {
     static int32_t tokens[WIDTH * VOCAB];
     static float logprobs[WIDTH * VOCAB];
@@ -71,12 +71,11 @@ static inline int64_t run_search(proa_beam *b, const model *m, int64_t steps_max
     int64_t M = proa_beam_candidates(b), steps = 0;
     state[0] = mix(m->seed);
     for (bool more = true; more && steps < steps_max; steps++) {
-        for (int32_t k = 0; k < (steps ? proa_beam_width(b) : 1); k++)
+        for (int32_t k = 0; k < (steps ? K : 1); k++)
             top_row(m, state[k], M, tokens + k * M, logprobs + k * M);
         assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, logprobs, NULL), PROA_OK);
         memcpy(before, state, sizeof state);
-        for (int32_t k = 0; k < proa_beam_width(b); k++)
-            state[k] = follow(steps ? before[parent[k]] : before[0], token[k]);
+        for (int32_t k = 0; k < K; k++) state[k] = follow(steps ? before[parent[k]] : before[0], token[k]);
     }
     return steps;
 }

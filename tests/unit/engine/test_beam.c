@@ -40,7 +40,7 @@ static void check_case(const proa_json *c)
     memset(end_ids, 0xff, sizeof end_ids); /* they were copied */
     for (int64_t i = 0; i < proa_json_len(ends); i++)
         end_ids[i] = (int32_t)proa_json_int(proa_json_at(ends, i));
-    assert_int_equal(run_search(b, &m, o.max_new), proa_json_int(proa_json_get(c, "steps")));
+    assert_int_equal(run_search(b, &m, o.beams, o.max_new), proa_json_int(proa_json_get(c, "steps")));
     assert_int_equal(proa_beam_finish(b), proa_json_len(ids));
     for (int32_t i = 0; i < proa_json_len(ids); i++) {
         proa_beam_result got = proa_beam_get(b, i);
@@ -77,7 +77,7 @@ static void test_one_beam_is_greedy(void **state)
             .beams = 1, .vocab = 40, .max_new = 50, .length_penalty = 1, .end_ids = end_ids, .end_ids_count = 1};
         proa_beam *b;
         assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
-        run_search(b, &m, o.max_new);
+        run_search(b, &m, o.beams, o.max_new);
         assert_int_equal(proa_beam_finish(b), 1);
         proa_beam_result got = proa_beam_get(b, 0);
         uint32_t at = mix(seed);
@@ -149,7 +149,7 @@ static void test_exhaustive(void **state)
         assert_int_equal(all->count, ends == 0 ? 64 : ends == 1 ? 40 : 22);
         proa_beam *b;
         assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
-        assert_int_equal(run_search(b, &m, 9), 3);
+        assert_int_equal(run_search(b, &m, o.beams, 9), 3);
         assert_true(proa_beam_finish(b) >= all->count); /* then such as come of beams that never lived */
         for (int i = 0; i < all->count; i++) {
             proa_beam_result got = proa_beam_get(b, i);
@@ -204,7 +204,7 @@ static void test_no_allocation(void **state)
     assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
     assert_int_equal(proa_beam_candidates(b), 24);
     uint64_t allocations = proa_alloc_count();
-    assert_int_equal(run_search(b, &m, 1000), 300);
+    assert_int_equal(run_search(b, &m, o.beams, 1000), 300);
     assert_int_equal(proa_beam_finish(b), 8);
     assert_int_equal(proa_alloc_count(), allocations);
     proa_beam_free(b);
@@ -219,10 +219,10 @@ static void test_stopped_early(void **state)
     proa_beam *b, *whole;
     assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
     assert_int_equal(proa_beam_finish(b), 0);
-    run_search(b, &m, 4);
+    run_search(b, &m, o.beams, 4);
     o.max_new = 4;
     assert_int_equal(proa_beam_new(&whole, &o, NULL), PROA_OK);
-    run_search(whole, &m, 4);
+    run_search(whole, &m, o.beams, 4);
     assert_int_equal(proa_beam_finish(b), 3);
     assert_int_equal(proa_beam_finish(whole), 3);
     for (int32_t i = 0; i < 3; i++) { /* as if four had been the limit */

@@ -71,7 +71,7 @@ static void check_case(const proa_json *c, const proa_beam_options *o)
     proa_err err = {0};
     if (proa_beam_new(&b, o, &err) != PROA_OK) fail_msg("%s", err.text);
     assert_true(proa_beam_candidates(b) <= VOCAB && o->beams <= WIDTH);
-    assert_int_equal(run_search(b, &m, o->max_new), proa_json_int(get(c, "steps")));
+    assert_int_equal(run_search(b, &m, o->beams, o->max_new), proa_json_int(get(c, "steps")));
     assert_int_equal(proa_beam_finish(b), proa_json_len(ids));
     for (int32_t i = 0; i < proa_json_len(ids); i++) {
         proa_beam_result got = proa_beam_get(b, i);
@@ -254,7 +254,7 @@ static void test_one_beam_is_greedy(void **state)
                                .prompt_tokens = 1};
         proa_beam *b;
         assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
-        run_search(b, &m, o.max_new);
+        run_search(b, &m, o.beams, o.max_new);
         assert_int_equal(proa_beam_finish(b), 1);
         proa_beam_result got = proa_beam_get(b, 0);
         uint32_t at = mix(seed);
@@ -299,7 +299,7 @@ static void test_no_allocation(void **state)
         proa_beam *b;
         assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
         uint64_t allocations = proa_alloc_count();
-        assert_int_equal(run_search(b, &m, 1000), 200);
+        assert_int_equal(run_search(b, &m, o.beams, 1000), 200);
         assert_int_equal(proa_beam_finish(b), 8);
         assert_int_equal(proa_beam_finish(b), 8); /* again the same */
         assert_int_equal(proa_alloc_count(), allocations);
@@ -322,7 +322,7 @@ static void test_stopped_early(void **state)
         assert_int_equal(proa_beam_finish(b), 0);
         o.max_new = 4;
         assert_int_equal(proa_beam_new(&whole, &o, NULL), PROA_OK);
-        assert_int_equal(run_search(b, &m, 4), run_search(whole, &m, 4));
+        assert_int_equal(run_search(b, &m, o.beams, 4), run_search(whole, &m, o.beams, 4));
         int32_t count = proa_beam_finish(b);
         assert_int_equal(count, 8);
         assert_int_equal(proa_beam_finish(whole), count);

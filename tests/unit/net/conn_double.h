@@ -158,7 +158,7 @@ void proa_loop_late(proa_loop *loop, proa_loop_task *task)
     loop->last = &task->next;
 }
 
-void proa_timer_stop(proa_timer *timer)
+static void stop_timer(proa_timer *timer)
 {
     for (int i = 0; i < DOUBLE_TIMERS; i++)
         if (timer->loop->timers[i] == timer) timer->loop->timers[i] = NULL;
@@ -166,7 +166,7 @@ void proa_timer_stop(proa_timer *timer)
 
 void proa_timer_start(proa_timer *timer, int64_t ms)
 {
-    proa_timer_stop(timer);
+    stop_timer(timer);
     int at = 0;
     while (at < DOUBLE_TIMERS && timer->loop->timers[at]) at++;
     PROA_ASSERT(at < DOUBLE_TIMERS);
@@ -176,7 +176,7 @@ void proa_timer_start(proa_timer *timer, int64_t ms)
 
 void proa_timer_release(proa_timer *timer)
 {
-    if (timer->loop) proa_timer_stop(timer);
+    if (timer->loop) stop_timer(timer);
 }
 
 #endif

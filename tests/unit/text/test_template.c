@@ -126,7 +126,8 @@ static void test_chats(void **state)
         proa_chat *chat;
         proa_err err = {0};
         snprintf(path, sizeof path, FOLDER "chats/%s", it.key.ptr);
-        if (proa_chat_open(&chat, folder, path, &err) != PROA_OK) fail_msg("%s", err.text);
+        proa_files of_folder = proa_files_of(folder);
+        if (proa_chat_open_files(&chat, &of_folder, path, &err) != PROA_OK) fail_msg("%s", err.text);
         for (proa_json_iter c = proa_json_begin(it.value); proa_json_next(&c);) {
             proa_buf out;
             proa_err failure = {0};
@@ -156,7 +157,8 @@ static void expect_chat(const char *const *files, const char *choice, const char
     proa_err err = {0};
     proa_buf_init(&out, 1 << 20);
     assert_int_equal(proa_json_parse(&request, proa_str_c(request_text), "request", &err), PROA_OK);
-    proa_status status = proa_chat_open(&chat, folder, choice, &err);
+    proa_files of_folder = proa_files_of(folder);
+    proa_status status = proa_chat_open_files(&chat, &of_folder, choice, &err);
     if (status == PROA_OK) status = proa_chat_render(chat, request, &out, &err);
     if (status == PROA_OK) assert_string_equal(out.ptr, want);
     else if (!strstr(err.text, want)) fail_msg("'%s' is not in '%s'", want, err.text);
