@@ -7,26 +7,9 @@
 #include "tensor/scaled.h"
 #include <string.h>
 
-static float clamp_f16(float v)
-{
-    return v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v;
-}
-
-/* The smallest and the largest number; whether all are finite. */
-static bool find_range(const float *v, int64_t n, float *least, float *most)
-{
-    *least = *most = n ? v[0] : 0.0f;
-    for (int64_t i = 0; i < n; i++) {
-        if (!(fabsf(v[i]) < INFINITY)) return false;
-        if (v[i] < *least) *least = v[i];
-        if (v[i] > *most) *most = v[i];
-    }
-    return true;
-}
-
 static void quantise_q8(proa_quant_group *g, const float *v, int64_t n, float largest)
 {
-    g->scale = proa_f32_to_f16(clamp_f16(proa_i8_scale(largest, 1)));
+    g->scale = proa_f32_to_f16(proa_clamp_f16(proa_i8_scale(largest, 1)));
     float scale = proa_f16_to_f32(g->scale);
     for (int64_t i = 0; i < n; i++) g->code[i] = (uint8_t)(proa_i8_round(v[i], scale) + 128);
 }
@@ -64,8 +47,8 @@ static void quantise_q4(proa_quant_group *g, const float *v, int64_t n, float ex
 
 static void quantise_q4_min(proa_quant_group *g, const float *v, int64_t n, float least, float most)
 {
-    g->scale = proa_f32_to_f16(clamp_f16((most - least) / 15.0f));
-    g->min = proa_f32_to_f16(clamp_f16(least));
+    g->scale = proa_f32_to_f16(proa_clamp_f16((most - least) / 15.0f));
+    g->min = proa_f32_to_f16(proa_clamp_f16(least));
     float scale = proa_f16_to_f32(g->scale), min = proa_f16_to_f32(g->min);
     for (int64_t i = 0; i < n; i++) {
         float q = scale > 0.0f ? rintf((v[i] - min) / scale) : 0.0f;
@@ -89,7 +72,7 @@ static int8_t nearest_of(const int8_t table[16], float v)
 static void quantise_by_table(proa_quant_group *g, const int8_t table[16], const float *v, int64_t n, float extreme)
 {
     const float largest = table[0] == 0 ? 12.0f : -127.0f;
-    g->scale = proa_f32_to_f16(clamp_f16(extreme / largest));
+    g->scale = proa_f32_to_f16(proa_clamp_f16(extreme / largest));
     float scale = proa_f16_to_f32(g->scale);
     for (int64_t i = 0; i < n; i++)
         g->code[i] = (uint8_t)(nearest_of(table, scale != 0.0f ? v[i] / scale : 0.0f) + 128);
@@ -100,7 +83,7 @@ void proa_group_quantise(proa_wfmt format, proa_quant_group *g, const float *v, 
     float least, most;
     memset(g->code, proa_group_zero(format), sizeof g->code);
     g->min = 0;
-    if (!find_range(v, n, &least, &most)) {
+    if (!proa_find_range(v, n, &least, &most)) {
         g->scale = proa_f32_to_f16(NAN);
         return;
     }
@@ -131,7 +114,7 @@ static bool keep_codes(proa_wfmt format, proa_quant_group *g, const proa_code_gr
         g->code[i] = (uint8_t)(format == PROA_WFMT_Q8_0 && code == 0 ? 1 : code);
     }
     g->scale = proa_f32_to_f16(scale);
-    g->min = proa_f32_to_f16(clamp_f16(stored->min));
+    g->min = proa_f32_to_f16(proa_clamp_f16(stored->min));
     return true;
 }
 

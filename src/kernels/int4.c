@@ -15,11 +15,6 @@ static int64_t group_inputs(proa_wfmt format)
     return format == PROA_WFMT_I4A32 || format == PROA_WFMT_MXFP4W ? 32 : PROA_I4_GROUP;
 }
 
-static float clamp_f16(float v)
-{
-    return v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v;
-}
-
 /* ---- one group ---- */
 
 /* The codes of 32 inputs as int4; false if the source has none, or others. *offset: of the code 0. */
@@ -57,32 +52,20 @@ static bool keep_codes(proa_wfmt format, proa_int4_group *g, const proa_tensor_s
     return true;
 }
 
-/* The range of n numbers; false if one of them is not finite. */
-static bool find_range(const float *v, int64_t n, float *least, float *most)
-{
-    *least = *most = n ? v[0] : 0.0f;
-    for (int64_t i = 0; i < n; i++) {
-        if (!(fabsf(v[i]) < INFINITY)) return false;
-        if (v[i] < *least) *least = v[i];
-        if (v[i] > *most) *most = v[i];
-    }
-    return true;
-}
-
 static void quantise_group(proa_wfmt format, proa_int4_group *g, const float *v, int64_t n)
 {
     float least, most;
     memset(g, 0, sizeof *g);
-    if (!find_range(v, n, &least, &most)) {
+    if (!proa_find_range(v, n, &least, &most)) {
         g->scale = proa_f32_to_f16(NAN);
         return;
     }
     if (format == PROA_WFMT_I4)
         g->scale = proa_f32_to_f16(proa_i4_best_scale(v, n, fabsf(least) > fabsf(most) ? least : most));
-    else g->scale = proa_f32_to_f16(clamp_f16(most / 15.0f - least / 15.0f));
+    else g->scale = proa_f32_to_f16(proa_clamp_f16(most / 15.0f - least / 15.0f));
     float scale = proa_f16_to_f32(g->scale), offset = 0.0f;
     if (format != PROA_WFMT_I4) {
-        g->offset = proa_f32_to_f16(clamp_f16(least + 8.0f * scale));
+        g->offset = proa_f32_to_f16(proa_clamp_f16(least + 8.0f * scale));
         offset = proa_f16_to_f32(g->offset);
     }
     for (int64_t i = 0; i < n; i++) g->code[i] = (int8_t)proa_i4_round(v[i] - offset, scale);
@@ -112,7 +95,7 @@ static void quantise_e2m1(proa_int4_group *g, const float *v, int64_t n)
     int exponent;
     memset(g, 0, sizeof *g);
     g->scale = E8M0_NAN;
-    if (!find_range(v, n, &least, &most)) return;
+    if (!proa_find_range(v, n, &least, &most)) return;
     frexpf(fmaxf(fabsf(least), fabsf(most)), &exponent); /* of a mantissa from 0.5 to 1: one more than log2's floor */
     exponent += E8M0_BIAS - 3;
     g->scale = (uint16_t)(exponent < 1 ? 1 : exponent);

@@ -6,7 +6,26 @@
 
 #include "tensor/fp8.h"
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
+
+/* To the finite numbers of f16. NaN stays. */
+static inline PROA_HOST_DEVICE float proa_clamp_f16(float v)
+{
+    return v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v;
+}
+
+/* The smallest and the largest of n numbers (0 of none); false if one of them is not finite. */
+static inline bool proa_find_range(const float *v, int64_t n, float *least, float *most)
+{
+    *least = *most = n ? v[0] : 0.0f;
+    for (int64_t i = 0; i < n; i++) {
+        if (!(fabsf(v[i]) < INFINITY)) return false;
+        if (v[i] < *least) *least = v[i];
+        if (v[i] > *most) *most = v[i];
+    }
+    return true;
+}
 
 /* Scale of a row whose largest magnitude is `largest`; `finite` is false if the row holds NaN or infinity: its
  * scale is NaN then, and so is all that is made of it. */
@@ -81,8 +100,7 @@ static inline PROA_HOST_DEVICE int32_t proa_i4_error(int16_t x, int16_t step, in
 /* The scale of a step, before it is rounded to f16. */
 static inline PROA_HOST_DEVICE float proa_i4_scale(float extreme, int step, int finite)
 {
-    float s = extreme * ((float)step / -PROA_I4_UNIT);
-    s = s > 65504.0f ? 65504.0f : s < -65504.0f ? -65504.0f : s;
+    float s = proa_clamp_f16(extreme * ((float)step / -PROA_I4_UNIT));
     return finite ? s : NAN;
 }
 

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "forest/packed.h"
 #include "forest/shap.h"
 #include <string.h>
@@ -236,7 +237,12 @@ static proa_status open_all(fil *m, proa_err *err)
     PROA_TRY(proa_fil_forest(&m->forest, &m->settings, proa_served_model_version_path(m->model), err));
     PROA_TRY(proa_fil_tensors(c, &m->settings, m->forest, &m->answer, &m->scores, &m->shap, &has_shap, err));
     if (has_shap) PROA_TRY(proa_shap_new(&m->explain, m->forest, err));
-    return proa_packed_new(&m->packed, m->forest, err);
+    PROA_TRY(proa_packed_new(&m->packed, m->forest, err));
+    int64_t slow = proa_packed_slow_trees(m->packed);
+    if (slow)
+        PROA_LOG(INFO, "model '%s': %lld of %lld trees have splits that packed nodes cannot hold and are slower",
+                 c->name, (long long)slow, (long long)m->forest->tree_count);
+    return PROA_OK;
 }
 
 static proa_status model_open(void **state, proa_served_model *model, proa_err *err)

@@ -8,17 +8,16 @@
 #define MARK     "\xE2\x96\x81" /* U+2581 stands for a space */
 #define MARK_LEN 3
 
-/* The value of a digit of base 16 in capitals, or -1. */
-static int hex_digit(char c)
+/* The value of a hexadecimal digit, or -1. Pieces of bytes are written in capitals. */
+static int capital_hex_digit(char c)
 {
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= 'a' ? -1 : proa_hex_digit(c);
 }
 
 int proa_spm_byte(proa_str piece)
 {
     if (piece.len != 6 || !proa_str_starts(piece, (proa_str){"<0x", 3}) || piece.ptr[5] != '>') return -1;
-    int high = hex_digit(piece.ptr[3]), low = hex_digit(piece.ptr[4]);
+    int high = capital_hex_digit(piece.ptr[3]), low = capital_hex_digit(piece.ptr[4]);
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
