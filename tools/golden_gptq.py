@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden/gptq.json: small matrices rounded to codes by GPTQ and coordinate descent.
+"""Makes tests/golden/gptq.json: small matrices rounded to codes by GPTQ and coordinate descent, and scales of inputs
+by AWQ and SmoothQuant.
 
 Frantar et al. 2022 (arXiv 2210.17323), algorithm 1 with the inputs in the order of the Hessian's diagonal, and Behdin et
 al. 2023 (arXiv 2309.01885), equation 7, in numpy and f64, by the textbook's formulas: the factor is numpy's Cholesky
-factor of numpy's inverse. A case is left out when a choice in it hangs on a difference that f32 could lose.
+factor of numpy's inverse. Lin et al. 2023 (arXiv 2306.00978), equation 5, and Xiao et al. 2022 (arXiv 2211.10438),
+equation 4. A case is left out when a choice in it hangs on a difference that f32 could lose.
 Needs numpy only:  python3 tools/golden_gptq.py > tests/golden/gptq.json
 """
 import json
@@ -47,7 +49,7 @@ def round_to(kind, scale, zero, v):
     return nearest(values[np.argsort(np.abs(values - at))[:2]], at)
 
 
-def scale_of(kind, asymmetric, w, weight):
+def scale_of(kind, asymmetric, w, weight, close=1e-4):
     """(scale, zero) of a group of int4: ranges from the whole one down to 0.54 of it, by weighted squared error."""
     low, high = min(w.min(), 0), max(w.max(), 0)
     span, zero = np.abs(w).max() / 7, 8
@@ -61,7 +63,7 @@ def scale_of(kind, asymmetric, w, weight):
         errors.append((weight * (w - scale * level) ** 2).sum())
         scales.append(scale)
     first, second = np.sort(errors)[:2]
-    if second - first < 1e-4 * first:
+    if second - first < close * first:
         raise Close
     return scales[int(np.argmin(errors))], zero
 
@@ -144,7 +146,41 @@ def make(seed, kind, asymmetric):
     return case
 
 
-def first_of(kind, asymmetric):
+def try_scale(W, X, scale, kind, asymmetric):
+    """The error of the products when the scaled rows are rounded to nearest, as a sum over H = X^T X."""
+    H, scaled = X.T @ X, W * scale
+    if kind == "int4":
+        V = np.empty_like(W)
+        for n in range(N):
+            for g in range(0, K, GROUP):
+                part = slice(g, g + GROUP)
+                step, zero = scale_of("f32", asymmetric, scaled[n, part], np.diag(H)[part] / scale[part] ** 2, close=0)
+                V[n, part] = step * np.clip(np.rint(scaled[n, part] / step), -zero, 15 - zero)
+    return error_of(V / scale, W, H)
+
+
+def make_awq(seed, kind, asymmetric):
+    r = np.random.default_rng(seed)
+    X = r.normal(size=(64, K)) * np.exp(1.5 * r.normal(size=K))
+    W = (r.normal(size=(N, K)) * 0.05 + 0.03 * asymmetric).astype(np.float32).astype(float)
+    mean = np.abs(X).mean(0)
+    errors, scales = [], []
+    for i in range(20):
+        scale = mean ** (i / 20)
+        scale /= np.sqrt(scale.max() * scale.min())
+        errors.append(try_scale(W, X, scale, kind, asymmetric))
+        scales.append(scale)
+    best = int(np.argmin(errors))
+    first, second = np.sort(errors)[:2]
+    if second - first < 1e-3 * first or best in (0, 19):
+        raise Close
+    return {"kind": kind, "asymmetric": asymmetric, "N": N, "K": K, "group": GROUP, "numbers": W.ravel().tolist(),
+            "hessian": [float(f"{h:.9g}") for h in (X.T @ X).ravel()], "mean": mean.tolist(), "power": best / 20,
+            "scale": scales[best].tolist(), "most_x": np.abs(X).max(0).tolist(), "most_w": np.abs(W).max(0).tolist(),
+            "smoothquant": (np.abs(X).max(0) ** 0.5 / np.abs(W).max(0) ** 0.5).tolist()}
+
+
+def first_of(make, kind, asymmetric):
     for seed in range(10000):
         try:
             return make(seed, kind, asymmetric)
@@ -155,4 +191,5 @@ def first_of(kind, asymmetric):
 
 if __name__ == "__main__":
     kinds = [("int4", False), ("int4", True), ("int8", False), ("fp8", False)]
-    print(json.dumps({"cases": [first_of(*k) for k in kinds]}))
+    print(json.dumps({"cases": [first_of(make, *k) for k in kinds],
+                      "smooth": [first_of(make_awq, *k) for k in kinds[:2]]}))

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/file.h"
-#include "convert/calibrate.h"
+#include "convert/calibrate/calibrate.h"
 #include "convert/folder.h"
 #include "convert/outfile.h"
 #include "convert/tensors.h"

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW = 8, STEP_TOKENS = 512, TARGET_TOKENS = 64, SWEEPS = 4 };
+enum { WINDOW = 8, STEP_TOKENS = 512, TARGET_TOKENS = 64, SWEEPS = 4, GROUP = 32 };
 
 /* The source as an open engine, and the text that runs through it. */
 typedef struct calibration {
@@ -195,17 +195,45 @@ static void close_source(calibration *c)
     proa_session_close(&c->session);
 }
 
+/* ---- the methods ---- */
+
+static const char *const kinds[] = {"int4", "int8", "fp8"};
+
+/* enum, and the codes that it is for */
+static const struct {
+    const char *name, *kinds;
+} methods[] = {{"rtn", "int4 int8 fp8"},
+               {"gptq", "int4 int8 fp8"},
+               {"awq", "int4"},
+               {"awq-gptq", "int4"},
+               {"smoothquant", "int8"}};
+
+/* --quant, --method, --group and --zero-points. */
+static proa_status read_method(proa_calibrate *out, const convert_options *o, proa_err *err)
+{
+    const char *quant = o->common.quant ? o->common.quant : "int4", *method = o->method ? o->method : "gptq";
+    int kind = 0, m = 0;
+    while (kind < (int)PROA_COUNT(kinds) && strcmp(quant, kinds[kind]) != 0) kind++;
+    if (kind == (int)PROA_COUNT(kinds))
+        return PROA_FAIL(err, INVALID, "--calibrate needs --quant int4, int8 or fp8");
+    while (strcmp(method, methods[m].name) != 0) m++; /* the parser takes no other names */
+    if (!strstr(methods[m].kinds, quant))
+        return PROA_FAIL(err, INVALID, "--method %s is for --quant %s", method, methods[m].kinds);
+    if (kind != PROA_CODES_INT4 && (o->group || o->zero_points))
+        return PROA_FAIL(err, INVALID, "--group and --zero-points are for --quant int4");
+    *out = (proa_calibrate){.kind = (proa_codes_kind)kind,
+                            .method = (proa_calibrate_method)m,
+                            .group = o->group ? o->group : GROUP,
+                            .asymmetric = o->zero_points,
+                            .sweeps = SWEEPS};
+    return PROA_OK;
+}
+
 proa_status calibration_write(const convert_options *o, proa_convert_job *job, proa_err *err)
 {
-    static const char *const kinds[] = {"int4", "int8", "fp8"};
     calibration c;
-    bool rtn = o->method && strcmp(o->method, "rtn") == 0;
-    proa_calibrate options = {.method = rtn ? PROA_CALIBRATE_RTN : PROA_CALIBRATE_GPTQ,
-                              .group = o->group,
-                              .asymmetric = o->zero_points,
-                              .sweeps = SWEEPS};
-    for (int i = 0; i < 3; i++)
-        if (o->common.quant && strcmp(o->common.quant, kinds[i]) == 0) options.kind = (proa_codes_kind)i;
+    proa_calibrate options;
+    PROA_TRY(read_method(&options, o, err));
     proa_status status = open_source(&c, o, err);
     options.run = run_text, options.context = &c;
     options.text_key = text_key(&c);

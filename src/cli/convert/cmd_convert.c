@@ -33,9 +33,10 @@ static const proa_arg convert_rows[] = {
      "hf: quantise the matrices of the layers by what this text shows of their inputs: plain text for "
      "decoders, "
      "else one input a line (encoder-decoders: input, tab, output)"},
-    {"method", PROA_ARG_CHOICE, AT(method), 0, 0, "gptq|rtn", NULL,
-     "with --calibrate: error feedback, or rounding to nearest"},
-    {"group", PROA_ARG_INT, AT(group), 32, 4096, "N", "32", "with --calibrate and int4: inputs that share a scale"},
+    {"method", PROA_ARG_CHOICE, AT(method), 0, 0, "rtn|gptq|awq|awq-gptq|smoothquant", NULL,
+     "with --calibrate: how codes are chosen; awq is for int4, smoothquant for int8 (default: gptq)"},
+    {"group", PROA_ARG_INT, AT(group), 32, 4096, "N", NULL,
+     "with --calibrate and int4: inputs that share a scale (default: 32)"},
     {"zero-points", PROA_ARG_FLAG, AT(zero_points), 0, 0, NULL, NULL,
      "with --calibrate and int4: a zero point for each group"},
     {"prefix", PROA_ARG_TEXT, AT(prefix), 0, 0, "TEXT", NULL, "with --calibrate: put before each line"},

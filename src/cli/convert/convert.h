@@ -5,7 +5,7 @@
 
 #include "cli/convert/probe.h"
 #include "cli/session.h"
-#include "convert/calibrate.h"
+#include "convert/calibrate/calibrate.h"
 
 typedef struct convert_options {
     proa_common common; /* model: the source */

@@ -9,7 +9,8 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/limits.h"
-#include "convert/gptq.h"
+#include "convert/calibrate/gptq.h"
+#include "convert/calibrate/smooth.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -163,12 +164,76 @@ static void test_inputs_that_say_nothing(void **state)
     }
 }
 
+/* ---- smoothing ---- */
+
+static void expect_near(const float *got, const float *want, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabsf(got[i] - want[i]) <= 1e-5f * fabsf(want[i])))
+            fail_msg("%d: %.9g, want %.9g", (int)i, (double)got[i], (double)want[i]);
+}
+
+static void check_smooth(const proa_json *c, proa_pool *pool)
+{
+    int64_t K = int_of(c, "K"), N = int_of(c, "N");
+    float *numbers = numbers_of(c, "numbers", N * K), *hessian = numbers_of(c, "hessian", K * K);
+    float *mean = numbers_of(c, "mean", K), *want = numbers_of(c, "scale", K), scale[64];
+    proa_smooth_sample s = {.kind = PROA_CODES_INT4, .N = N, .K = K, .group = int_of(c, "group")};
+    s.asymmetric = proa_json_bool(proa_json_get(c, "asymmetric"));
+    s.numbers = numbers, s.hessian = hessian, s.mean = mean;
+    float power = proa_smooth_awq(scale, &s, pool);
+    assert_true(fabs((double)power - proa_json_double(proa_json_get(c, "power"))) < 1e-6);
+    expect_near(scale, want, K);
+    float *most_x = numbers_of(c, "most_x", K), *most_w = numbers_of(c, "most_w", K);
+    float *smooth = numbers_of(c, "smoothquant", K);
+    proa_smooth_activations(scale, most_x, most_w, K);
+    expect_near(scale, smooth, K);
+    free(numbers), free(hessian), free(mean), free(want), free(most_x), free(most_w), free(smooth);
+}
+
+static void test_smooth_goldens(void **state)
+{
+    (void)state;
+    proa_json *root;
+    proa_err err = {0};
+    if (proa_json_load(&root, PROA_SOURCE_DIR "/tests/golden/gptq.json", PROA_MIB, &err))
+        fail_msg("%s", err.text);
+    const proa_json *cases = proa_json_get(root, "smooth");
+    proa_pool *pool = proa_pool_new(2);
+    assert_int_equal(proa_json_len(cases), 2);
+    for (int64_t n = 0; n < 2; n++) check_smooth(proa_json_at(cases, n), pool);
+    proa_pool_free(pool);
+    proa_json_free(root);
+}
+
+/* Whatever the type rounds, weight times scale is what it was; what cannot be divided stays. */
+static void test_norms_take_scales(void **state)
+{
+    (void)state;
+    enum { K = 6 };
+    const float before[K] = {0.8f, -1.25f, 0, 3e4f, 1.5f, 0.1f};
+    for (int plus = 0; plus < 2; plus++) {
+        float weight[K], bias[K], scale[K] = {3, 0.7f, 2, 1e-30f, 1e9f, 1.1f};
+        for (int i = 0; i < K; i++) weight[i] = before[i] - (float)plus, bias[i] = 1;
+        proa_smooth_norm(weight, bias, (float)plus, PROA_DTYPE_BF16, scale, K);
+        for (int i = 0; i < K; i++) {
+            float whole = before[i] - (float)plus + (float)plus;
+            assert_true(weight[i] == proa_codes_round_float(PROA_DTYPE_BF16, weight[i]) || scale[i] == 1);
+            assert_true(fabsf((weight[i] + (float)plus) * scale[i] - whole) <= 1e-6f * fabsf(whole));
+            assert_true(fabsf(bias[i] * scale[i] - 1) <= 1e-6f);
+        }
+        assert_true(fabsf(scale[0] / 3 - 1) < 0.01f && scale[2] == 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_unknown_inputs),
         cmocka_unit_test(test_inputs_that_say_nothing),
+        cmocka_unit_test(test_smooth_goldens),
+        cmocka_unit_test(test_norms_take_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

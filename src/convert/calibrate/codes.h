@@ -3,8 +3,8 @@
  * Owner:   the caller's buffers.
  * Threads: a row of a matrix belongs to one thread at a time.
  * Way in:  proa_codes_scales for a row, then proa_codes_round for each of its numbers. */
-#ifndef PROA_CONVERT_CODES_H
-#define PROA_CONVERT_CODES_H
+#ifndef PROA_CONVERT_CALIBRATE_CODES_H
+#define PROA_CONVERT_CALIBRATE_CODES_H
 
 #include "tensor/dtype.h"
 
@@ -32,7 +32,7 @@ void proa_codes_scales(const proa_codes *m, int64_t row, const float *weight);
 float proa_codes_round(const proa_codes *m, int64_t row, int64_t k, float v);
 /* The number of a code by itself: what the scale is multiplied by. */
 float proa_codes_unit(const proa_codes *m, int64_t row, int64_t k);
-/* Rounded to m->scale_dtype. */
-float proa_codes_round_scale(const proa_codes *m, float scale);
+/* v rounded to f32, f16 or bf16. */
+float proa_codes_round_float(proa_dtype dtype, float v);
 
 #endif

@@ -11,16 +11,19 @@
  *            X.weight_zero_point i32 [N/8, K/group]; activations stay as they are
  *     int8   X.weight i8 [N, K], X.weight_scale [N, 1]; activations are quantised token by token
  *     fp8    X.weight e4m3 [N, K], X.weight_scale [N, 1], X.input_scale [1]: the scale of all activations */
-#ifndef PROA_CONVERT_CALIBRATE_H
-#define PROA_CONVERT_CALIBRATE_H
+#ifndef PROA_CONVERT_CALIBRATE_CALIBRATE_H
+#define PROA_CONVERT_CALIBRATE_CALIBRATE_H
 
-#include "convert/gptq.h"
+#include "convert/calibrate/gptq.h"
 #include "convert/tensors.h"
 #include "model/model.h"
 
 typedef enum proa_calibrate_method {
-    PROA_CALIBRATE_GPTQ, /* error feedback */
-    PROA_CALIBRATE_RTN   /* rounding to nearest, with scales that weigh errors by the activations */
+    PROA_CALIBRATE_RTN,        /* rounding to nearest, with ranges that weigh errors by the activations */
+    PROA_CALIBRATE_GPTQ,       /* error feedback */
+    PROA_CALIBRATE_AWQ,        /* columns scaled by what weights need; then rounding to nearest */
+    PROA_CALIBRATE_AWQ_GPTQ,   /* the same, then error feedback */
+    PROA_CALIBRATE_SMOOTHQUANT /* columns scaled by what activations need; then rounding to nearest */
 } proa_calibrate_method;
 
 typedef struct proa_calibrate {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * gptq.c - GPTQ: the factor of the inverse Hessian, rounding with error feedback, and coordinate descent. */
-#include "convert/gptq.h"
+#include "convert/calibrate/gptq.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -230,7 +230,8 @@ static void move_scales(const row_state *s, float *change)
         for (int64_t k = g * m->group; k < (g + 1) * m->group; k++)
             curve += (double)proa_codes_unit(m, s->row, k) * (double)change[k];
         if (!(curve > 0)) continue;
-        float next = proa_codes_round_scale(m, (float)((double)*scale - slope / curve)), step = next - *scale;
+        float next = proa_codes_round_float(m->scale_dtype, (float)((double)*scale - slope / curve)),
+              step = next - *scale;
         if (!(next > 0) || step == 0) continue;
         *scale = next;
         for (int64_t k = g * m->group; k < (g + 1) * m->group; k++)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * codes.c - scales, zero points and rounding of the codes that calibration writes. */
-#include "convert/codes.h"
+#include "convert/calibrate/codes.h"
 
 #include "kernels/quant.h"
 
 enum { RANGES = 24 }; /* that are tried, from the whole one down to 0.54 of it */
 
-float proa_codes_round_scale(const proa_codes *m, float scale)
+float proa_codes_round_float(proa_dtype dtype, float v)
 {
     uint16_t narrow;
-    if (m->scale_dtype == PROA_DTYPE_F32) return scale;
-    proa_from_f32(&narrow, m->scale_dtype, &scale, 1);
-    proa_to_f32(&scale, &narrow, m->scale_dtype, 1);
-    return scale;
+    if (dtype == PROA_DTYPE_F32) return v;
+    proa_from_f32(&narrow, dtype, &v, 1);
+    proa_to_f32(&v, &narrow, dtype, 1);
+    return v;
 }
 
 /* The code of v less the zero point. */
@@ -48,7 +48,7 @@ static float int4_scale(const proa_codes *m, const float *v, const float *weight
             float at = rintf(-least / span);
             z = at < 0 ? 0 : at > 15 ? 15 : (int)at;
         } else span = (most > -least ? most : -least) / 7;
-        float scale = proa_codes_round_scale(m, span * part);
+        float scale = proa_codes_round_float(m->scale_dtype, span * part);
         if (!(scale > 0)) break;
         float error = weighted_error(v, weight, m->group, scale, z);
         if (error < best) best = error, best_scale = scale, *zero = (uint8_t)z;
@@ -61,7 +61,7 @@ static float row_scale(const proa_codes *m, const float *v)
     int finite;
     float largest = proa_i8_largest(v, m->K, 1, &finite);
     float scale = m->kind == PROA_CODES_INT8 ? proa_i8_scale(largest, finite) : proa_fp8_scale(largest, finite);
-    return proa_codes_round_scale(m, scale);
+    return proa_codes_round_float(m->scale_dtype, scale);
 }
 
 void proa_codes_scales(const proa_codes *m, int64_t row, const float *weight)

@@ -7,11 +7,11 @@
  *          2. Coordinate descent over codes (QuantEase, Behdin et al. 2023) and over scales, in turns.
  * Owner:   the caller's buffers. Threads: shared among those of the pool.
  * Way in:  proa_gptq_factor once for each Hessian, then proa_gptq_round for each matrix that reads these inputs. */
-#ifndef PROA_CONVERT_GPTQ_H
-#define PROA_CONVERT_GPTQ_H
+#ifndef PROA_CONVERT_CALIBRATE_GPTQ_H
+#define PROA_CONVERT_CALIBRATE_GPTQ_H
 
 #include "base/thread.h"
-#include "convert/codes.h"
+#include "convert/calibrate/codes.h"
 
 /* What the inputs say of a matrix with K of them. */
 typedef struct proa_gptq_inputs {
