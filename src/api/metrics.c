@@ -31,7 +31,7 @@ static void of_ports(proa_buf *out, const proa_api *api, const char *name,
 static void put_connections(proa_buf *out, const proa_api *api)
 {
     put_family(out, "proa_connections", "gauge",
-               "Number of connections that are open, by the first face of their port");
+               "Number of connections that are open, by the first protocol of their port");
     of_ports(out, api, "proa_connections", proa_listener_connections);
     put_family(out, "proa_connections_refused_total", "counter",
                "Number of connections for which their port had no room");

@@ -173,7 +173,7 @@ char *proa_strdup(const char *s)
 
 #define HUGE_BYTES ((size_t)2 << 20)
 
-/* Maps one huge page more than asked and unmaps what is outside the aligned range. */
+/* Maps one huge page more than requested and unmaps what is outside the aligned range. */
 static void *map_aligned(size_t bytes)
 {
     char *raw = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * options.h - one table of everything that a request can ask for: name, kind, range, default, help, and what
+ * options.h - one table of everything that a request can set: name, kind, range, default, help, and what
  *             FasterTransformer, TensorRT-LLM, OpenAI and transformers call it. Checking, the command line's options
  *             and help, JSON lines and docs/decoding.md all read this table.
  * Way in:  proa_option_rows; proa_options_check at submit; proa_options_set from text; proa_options_read_json. */

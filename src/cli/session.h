@@ -22,7 +22,7 @@ typedef struct proa_common {
 
 extern const proa_arg_table proa_common_args; /* of every command */
 extern const proa_arg_table proa_engine_args; /* of those that run an engine */
-/* Two rows: the operand, and the option that stands in for it. */
+/* Two rows: the operand, and the option that replaces it. */
 #define PROA_MODEL_ARG                                                                                       \
     {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                                \
      .help = "a folder of Hugging Face, OpenNMT-py or FasterTransformer, or a .gguf file"},                  \

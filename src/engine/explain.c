@@ -186,7 +186,7 @@ static void text_head(const explained *x, proa_buf *out, const char *path)
         out, "hidden %lld, heads %lld of %lld, key-value heads %lld, ffn %lld, vocabulary %lld, context %lld\n",
         (long long)c->hidden, (long long)c->heads, (long long)c->head_dim, (long long)c->kv_heads,
         (long long)c->ffn, (long long)c->vocab, (long long)c->context);
-    proa_buf_printf(out, "T rows of a step (at most %lld), S rows that the head is asked for (%lld at once)\n",
+    proa_buf_printf(out, "T rows of a step (at most %lld), S rows that the head computes (%lld at once)\n",
                     (long long)p->rows_max, (long long)p->head_rows);
 }
 

@@ -119,7 +119,7 @@ static void add_block(const proa_packed *p, int64_t number, const int32_t *leaf,
 static void add_row(const proa_packed *p, int64_t tree, int64_t count, const int32_t *leaf, const sums *s,
                     const float *x)
 {
-    static const int32_t here = 0;
+    static const int32_t first_row = 0;
     const proa_forest_tree *t = p->forest->trees + tree;
     if (p->vector) {
         for (int64_t i = 0; i < count; i++) {
@@ -128,7 +128,7 @@ static void add_row(const proa_packed *p, int64_t tree, int64_t count, const int
         }
     } else if (p->line) {
         for (int64_t i = 0; i < count; i++)
-            add_linear_leaves(p, (double *)s->values + t[i].output, 0, &leaf[i], 1, x, &here);
+            add_linear_leaves(p, (double *)s->values + t[i].output, 0, &leaf[i], 1, x, &first_row);
     } else if (p->value64) {
         for (int64_t i = 0; i < count; i++) ((double *)s->values)[t[i].output] += p->value64[leaf[i]];
     } else if (p->forest->outputs == 1) {

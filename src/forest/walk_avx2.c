@@ -5,10 +5,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* 8 rows or trees in a register, and up to 4 registers in flight, which hides the latency of the gathers.
- * */
+/* 8 rows or trees in a register. Loops work on 4 registers, which hides the latency of the gathers. */
 #define LANES  8
-#define FLIGHT 4
+#define UNROLL 4
 
 typedef struct shape {
     __m256i feature_mask, flip;
@@ -41,9 +40,9 @@ static PROA_ALWAYS_INLINE __m256i descend_nodes(const shape *s, const proa_walk_
 static PROA_ALWAYS_INLINE void walk_some(const proa_walk_node *nodes, const shape *s, const int32_t *roots,
                                          const int32_t *offsets, int32_t depth, const float *x, int32_t *leaf)
 {
-    __m256i at[FLIGHT], root[FLIGHT], offset[FLIGHT];
+    __m256i at[UNROLL], root[UNROLL], offset[UNROLL];
     PROA_UNROLL
-    for (int g = 0; g < FLIGHT; g++) {
+    for (int g = 0; g < UNROLL; g++) {
         root[g] = roots ? _mm256_loadu_si256((const void *)(roots + g * LANES)) : _mm256_setzero_si256();
         offset[g] = offsets ? _mm256_loadu_si256((const void *)(offsets + g * LANES)) : _mm256_setzero_si256();
         at[g] = root[g];
@@ -51,7 +50,7 @@ static PROA_ALWAYS_INLINE void walk_some(const proa_walk_node *nodes, const shap
     for (int32_t level = 0; level < depth; level++) {
         __m256i moved = _mm256_setzero_si256();
         PROA_UNROLL
-        for (int g = 0; g < FLIGHT; g++) {
+        for (int g = 0; g < UNROLL; g++) {
             __m256i next = _mm256_add_epi32(root[g], descend_nodes(s, nodes, at[g], x, offset[g]));
             moved = _mm256_or_si256(moved, _mm256_xor_si256(next, at[g]));
             at[g] = next;
@@ -59,7 +58,7 @@ static PROA_ALWAYS_INLINE void walk_some(const proa_walk_node *nodes, const shap
         if (_mm256_testz_si256(moved, moved)) break;
     }
     PROA_UNROLL
-    for (int g = 0; g < FLIGHT; g++) _mm256_storeu_si256((void *)(leaf + g * LANES), at[g]);
+    for (int g = 0; g < UNROLL; g++) _mm256_storeu_si256((void *)(leaf + g * LANES), at[g]);
 }
 
 /* An odd group of 16 is walked together with the next one, whose leaves are ignored. */
@@ -74,9 +73,9 @@ static void walk_trees(const proa_walk_node *nodes, int32_t feature_bits, const 
                        const int32_t *depth, int64_t count, const float *x, int32_t *leaf)
 {
     const shape s = shape_of(feature_bits);
-    for (int64_t t = 0; t < count; t += LANES * FLIGHT) {
+    for (int64_t t = 0; t < count; t += LANES * UNROLL) {
         int32_t deepest = 0;
-        for (int i = 0; i < LANES * FLIGHT; i++) deepest = depth[t + i] > deepest ? depth[t + i] : deepest;
+        for (int i = 0; i < LANES * UNROLL; i++) deepest = depth[t + i] > deepest ? depth[t + i] : deepest;
         walk_some(nodes, &s, start + t, NULL, deepest, x, leaf + t);
     }
 }

@@ -224,8 +224,8 @@ static void reference_scale(proa_ctx *c, proa_view y, proa_view x, float factor)
         for (int64_t j = 0; j < x.shape[1]; j++) *at_row(y, t, j) = factor * *at_row(x, t, j);
 }
 
-/* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N]; what is
- * only quantised on devices lies as the f32 numbers that it stands for ---- */
+/* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N].
+ * Formats that only devices quantise to are stored as f32 numbers. ---- */
 
 static bool is_widened(proa_wfmt format)
 {

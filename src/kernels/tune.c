@@ -254,17 +254,17 @@ static proa_status write_all(int fd, proa_str text, const char *path, proa_err *
 
 static proa_status write_beside(const char *path, proa_str text, proa_err *err)
 {
-    char beside[PROA_PATH_MAX + 32];
-    snprintf(beside, sizeof beside, "%s.%lld", path, (long long)getpid());
+    char temporary[PROA_PATH_MAX + 32];
+    snprintf(temporary, sizeof temporary, "%s.%lld", path, (long long)getpid());
     make_folders(path);
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return PROA_FAIL(err, IO, "cannot write '%s': %s", beside, strerror(errno));
-    proa_status status = write_all(fd, text, beside, err);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return PROA_FAIL(err, IO, "cannot write '%s': %s", temporary, strerror(errno));
+    proa_status status = write_all(fd, text, temporary, err);
     if (close(fd) != 0 && status == PROA_OK)
-        status = PROA_FAIL(err, IO, "cannot write '%s': %s", beside, strerror(errno));
-    if (status == PROA_OK && rename(beside, path) != 0)
+        status = PROA_FAIL(err, IO, "cannot write '%s': %s", temporary, strerror(errno));
+    if (status == PROA_OK && rename(temporary, path) != 0)
         status = PROA_FAIL(err, IO, "cannot write '%s': %s", path, strerror(errno));
-    if (status != PROA_OK) unlink(beside);
+    if (status != PROA_OK) unlink(temporary);
     return status;
 }
 

@@ -48,8 +48,8 @@ PROA_MUST_CHECK proa_status proa_tune_read(proa_tune *t, const char *path, proa_
 /* The same whatever it was timed on, into a fresh t, which takes that as its identity: to look at. */
 PROA_MUST_CHECK proa_status proa_tune_look(proa_tune *t, const char *path, proa_err *err);
 PROA_MUST_CHECK bool proa_tune_print(proa_buf *out, const proa_tune *t);
-/* Through a file beside it that then takes its name, so that a reader sees the old or the new one whole. Makes the
- * folder. */
+/* Through a temporary file in the same folder that is then renamed, so that a reader sees the old or the new one
+ * whole. Makes the folder. */
 PROA_MUST_CHECK proa_status proa_tune_write(const proa_tune *t, const char *path, proa_err *err);
 
 #endif

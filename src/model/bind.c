@@ -16,7 +16,7 @@ typedef struct binder {
     proa_err *err;
 } binder;
 
-/* One tensor that a row of the name map asks for: its name and the shape of the matrix (rank 2) or vector (rank 1). */
+/* One tensor that a row of the name map requires: its name and the shape of the matrix (rank 2) or vector (rank 1). */
 typedef struct wanted {
     const proa_name *row;
     char name[PROA_TENSOR_NAME_MAX];

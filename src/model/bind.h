@@ -12,7 +12,7 @@
 typedef struct proa_weight_part {
     proa_tensor_source source;
     const proa_weights_tensor *tensor;
-    const proa_name *row;  /* of the architecture's map, which asked for the tensor */
+    const proa_name *row;  /* of the architecture's map, which requires the tensor */
     int32_t expert, place; /* place: its number among all parts of the slot as they were bound */
     bool normalised;       /* the loader divides each row by its norm (source.factor) */
 } proa_weight_part;

@@ -183,7 +183,7 @@ static proa_status read_end_ids(proa_config *c, const proa_json *json, proa_err 
     const proa_json *eos = proa_json_get(json, "eos_token_id");
     bool list = proa_json_kind(eos) == PROA_JSON_ARRAY;
     int64_t count = list ? proa_json_len(eos) : eos ? 1 : 0;
-    if (!eos) return PROA_OK; /* what an earlier file said stays */
+    if (!eos) return PROA_OK; /* the value of an earlier file stays */
     if (count > PROA_END_IDS_MAX)
         return PROA_FAIL(err, LIMIT, "'eos_token_id' lists %lld ids, at most %d are taken", (long long)count,
                          PROA_END_IDS_MAX);

@@ -69,7 +69,7 @@ typedef struct proa_config {
     int64_t rotary_dim;
     proa_rope_params rope, local_rope;
     const bool *rotated_layers; /* [layers] which layers rotate q and k, the others know no positions; NULL: all do */
-    /* sliding window; window_layers[layer] tells which layers use it, NULL: all */
+    /* sliding window; window_layers[layer]: whether the layer uses it, NULL: all */
     int64_t window, window_from;
     int64_t window_pattern; /* > 0: every such layer has none, the others have it (Gemma); 0: layers from window_from */
     bool window_used;

@@ -100,7 +100,7 @@ struct proa_model {
 };
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder, or a
- * single file of weights that has or lies beside the rest (weights/weights.h).
+ * single file of weights that holds the rest or has it in its folder (weights/weights.h).
  * Errors name the file, the key or the tensor. */
 PROA_MUST_CHECK proa_status proa_model_prepare(proa_model **out, const char *path,
                                                const proa_model_options *options, proa_device *device,

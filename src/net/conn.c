@@ -243,11 +243,11 @@ static bool read_once(proa_conn *conn)
 {
     struct iovec iov[2];
     int count = read_targets(conn, iov);
-    size_t asked = iov[0].iov_len + (count > 1 ? iov[1].iov_len : 0);
+    size_t room = iov[0].iov_len + (count > 1 ? iov[1].iov_len : 0);
     int64_t n = conn->io->recv(conn, iov, count);
     if (n > 0) {
         bytes_arrived(conn, (size_t)n);
-        return (size_t)n == asked || conn->hup;
+        return (size_t)n == room || conn->hup;
     }
     if (n == -EPROTO) abandon_tls(conn);
     else if (n == 0) on_eof(conn);

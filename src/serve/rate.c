@@ -135,8 +135,8 @@ static int64_t given_count(const proa_rate *rate, const resource *r)
 {
     int64_t most = 0;
     for (const resource *g = rate->given; g; g = g->next) {
-        bool here = r->device == GLOBAL || g->device == r->device || g->device == EVERY_DEVICE;
-        if (here && strcmp(g->name, r->name) == 0 && g->all > most) most = g->all;
+        bool matches = r->device == GLOBAL || g->device == r->device || g->device == EVERY_DEVICE;
+        if (matches && strcmp(g->name, r->name) == 0 && g->all > most) most = g->all;
     }
     return most;
 }

@@ -56,13 +56,13 @@ static proa_status check_shard(const index_reader *ix, int32_t shard, int64_t fi
 {
     for (int64_t i = first; i < ix->w->count; i++) {
         const char *name = ix->w->tensors[i].name;
-        int32_t said = 0;
-        if (!proa_map_find(&ix->shard_of, proa_str_c(name), &said))
+        int32_t listed = 0;
+        if (!proa_map_find(&ix->shard_of, proa_str_c(name), &listed))
             return FAIL_INDEX(ix, CORRUPT, "tensor '%.*s' of %.*s is not listed", PROA_NAME_SHOWN, name,
                               PROA_NAME_SHOWN, ix->names[shard]);
-        if (said != shard)
+        if (listed != shard)
             return FAIL_INDEX(ix, CORRUPT, "tensor '%.*s' should be in %.*s, it is in %.*s", PROA_NAME_SHOWN,
-                              name, PROA_NAME_SHOWN, ix->names[said], PROA_NAME_SHOWN, ix->names[shard]);
+                              name, PROA_NAME_SHOWN, ix->names[listed], PROA_NAME_SHOWN, ix->names[shard]);
     }
     return PROA_OK;
 }

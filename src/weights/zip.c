@@ -139,20 +139,20 @@ static proa_status find_data(const reader *r, proa_zip_entry *e, const place *p)
 /* Reads the entry of the directory at *at, and moves *at behind it. */
 static proa_status read_entry(const reader *r, int64_t *at, proa_zip_entry *e)
 {
-    int64_t here = *at;
-    if (here > r->directory_end - CENTRAL_BYTES || !is_magic(r, here, CENTRAL_BYTES, "PK\1\2"))
-        return FAIL_ZIP(r, CORRUPT, "no directory entry at byte %lld", (long long)here);
-    int64_t name = (int64_t)read_number(r, here + 28, 2), extra = (int64_t)read_number(r, here + 30, 2);
-    *at = here + CENTRAL_BYTES + name + extra + (int64_t)read_number(r, here + 32, 2);
+    int64_t entry = *at;
+    if (entry > r->directory_end - CENTRAL_BYTES || !is_magic(r, entry, CENTRAL_BYTES, "PK\1\2"))
+        return FAIL_ZIP(r, CORRUPT, "no directory entry at byte %lld", (long long)entry);
+    int64_t name = (int64_t)read_number(r, entry + 28, 2), extra = (int64_t)read_number(r, entry + 30, 2);
+    *at = entry + CENTRAL_BYTES + name + extra + (int64_t)read_number(r, entry + 32, 2);
     if (*at > r->directory_end)
-        return FAIL_ZIP(r, CORRUPT, "the directory entry at byte %lld is cut short", (long long)here);
-    e->name = (proa_str){(const char *)r->bytes + here + CENTRAL_BYTES, (size_t)name};
-    place p = {read_number(r, here + 24, 4), read_number(r, here + 20, 4), read_number(r, here + 42, 4)};
-    PROA_TRY(read_extra(r, here + CENTRAL_BYTES + name, here + CENTRAL_BYTES + name + extra, &p));
+        return FAIL_ZIP(r, CORRUPT, "the directory entry at byte %lld is cut short", (long long)entry);
+    e->name = (proa_str){(const char *)r->bytes + entry + CENTRAL_BYTES, (size_t)name};
+    place p = {read_number(r, entry + 24, 4), read_number(r, entry + 20, 4), read_number(r, entry + 42, 4)};
+    PROA_TRY(read_extra(r, entry + CENTRAL_BYTES + name, entry + CENTRAL_BYTES + name + extra, &p));
     int shown = name > 120 ? 120 : (int)name;
-    if (read_number(r, here + 8, 2) & 1)
+    if (read_number(r, entry + 8, 2) & 1)
         return FAIL_ZIP(r, UNSUPPORTED, "entry '%.*s' is encrypted", shown, e->name.ptr);
-    if (read_number(r, here + 10, 2) != 0 || p.packed != p.bytes)
+    if (read_number(r, entry + 10, 2) != 0 || p.packed != p.bytes)
         return FAIL_ZIP(r, UNSUPPORTED, "entry '%.*s' is compressed; torch stores entries as they are", shown,
                         e->name.ptr);
     return find_data(r, e, &p);

@@ -142,7 +142,7 @@ static bool read_generation(proa_oai *job)
     if (p->n > 1 || p->best_of > 1)
         return proa_oai_bad(&job->error, "n", "The model '%.200s' gives one answer to a prompt.", job->name.ptr);
     if (p->logprobs || p->score)
-        return proa_oai_bad(&job->error, "logprobs", "The model '%.200s' tells no log-probabilities.",
+        return proa_oai_bad(&job->error, "logprobs", "The model '%.200s' returns no log-probabilities.",
                             job->name.ptr);
     return true;
 }

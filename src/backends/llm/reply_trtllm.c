@@ -174,11 +174,12 @@ static void add_time(const answer *a, const char *name, int64_t value)
 static void add_perf_metrics(const answer *a)
 {
     const proa_prompt *p = a->p[0];
-    bool told = asked_of(a, 0)->perf_metrics && a->last;
-    int64_t tokens = told ? p->prompt_tokens + p->new_tokens : 0;
+    bool reported = asked_of(a, 0)->perf_metrics && a->last;
+    int64_t tokens = reported ? p->prompt_tokens + p->new_tokens : 0;
     int32_t pages = (int32_t)proa_ceil_div(tokens, PROA_PAGE_TOKENS);
-    int64_t arrived = told ? p->arrived_ns : 0, scheduled = arrived + (told ? (int64_t)(p->queue_s * 1e9) : 0);
-    int64_t first = scheduled + (told ? (int64_t)(p->prompt_s * 1e9) : 0);
+    int64_t arrived = reported ? p->arrived_ns : 0,
+            scheduled = arrived + (reported ? (int64_t)(p->queue_s * 1e9) : 0);
+    int64_t first = scheduled + (reported ? (int64_t)(p->prompt_s * 1e9) : 0);
     const float none = 0;
     add_one(a, "kv_cache_alloc_new_blocks", pages);
     add_one(a, "kv_cache_reused_blocks", 0);
@@ -186,7 +187,7 @@ static void add_perf_metrics(const answer *a)
     add_time(a, "arrival_time_ns", arrived);
     add_time(a, "first_scheduled_time_ns", scheduled);
     add_time(a, "first_token_time_ns", first);
-    add_time(a, "last_token_time_ns", first + (told ? (int64_t)(p->decode_s * 1e9) : 0));
+    add_time(a, "last_token_time_ns", first + (reported ? (int64_t)(p->decode_s * 1e9) : 0));
     add_floats(a, "acceptance_rate", (int64_t[]){1, 1}, 2, &none);
     add_one(a, "total_accepted_draft_tokens", 0);
     add_one(a, "total_draft_tokens", 0);
@@ -227,7 +228,7 @@ void proa_trtllm_emit(proa_llm_request *req, proa_prompt *p, proa_llm_output *ou
 
 void proa_trtllm_end(proa_llm_request *req)
 {
-    if (!req->contract_data) { /* it stopped another one: nothing to tell */
+    if (!req->contract_data) { /* it stopped another one: no reply */
         proa_llm_reply(req, proa_reply_new(req->infer), true);
         return;
     }

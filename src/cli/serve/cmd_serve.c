@@ -163,16 +163,16 @@ static void warn_open(const proa_serve_plan *plan)
     const struct {
         const char *name;
         const proa_port *port;
-    } faces[] = {{"HTTP", &a->http}, {"gRPC", &a->grpc}};
+    } protocols[] = {{"HTTP", &a->http}, {"gRPC", &a->grpc}};
     if (plan->server.control != PROA_CONTROL_EXPLICIT) return;
-    for (size_t i = 0; i < PROA_COUNT(faces); i++)
-        if (is_open(faces[i].port, a))
+    for (size_t i = 0; i < PROA_COUNT(protocols); i++)
+        if (is_open(protocols[i].port, a))
             PROA_LOG(WARNING,
                      "ANYBODY WHO REACHES THE %s PORT AT %s CAN LOAD MODELS AND RUN CODE AS THIS USER: "
                      "control mode "
                      "explicit without a key. Give --api-key-file, restrict model-repository, or listen on "
                      "127.0.0.1 (docs/hardening.md)",
-                     faces[i].name, faces[i].port->address);
+                     protocols[i].name, protocols[i].port->address);
 }
 
 static proa_status announce_server(proa_server *server, proa_api *api, proa_serve_plan *plan, bool json,

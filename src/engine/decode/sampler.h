@@ -107,7 +107,7 @@ int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_
                             const proa_options *options, const proa_history *history);
 /* The same steps as numbers for a device, all but the random one (proa_sample_params.uniform, of
  * proa_sampler_uniform): a temperature of 0 for options that are greedy, FLT_MIN for a top_p of 0 that was given.
- * False if a row's numbers alone do not tell what to do: typical_p, a top_p that decays. (filter.c) */
+ * False if a row's numbers alone do not suffice: typical_p, a top_p that decays. (filter.c) */
 bool proa_sampler_choice(proa_sample_params *choice, const proa_options *options);
 /* The candidate at which the running sum of weights first exceeds u times their sum, 0 <= u < 1. */
 int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u);

@@ -58,13 +58,13 @@ static PROA_ALWAYS_INLINE __m256i dot_i8(__m256i acc, __m256i x, __m256i w)
     return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-#define THIN_CASES(format)                                                                                   \
-    THIN(format, 2);                                                                                         \
-    THIN(format, 3)
+#define SKINNY_CASES(format)                                                                                 \
+    SKINNY_CASE(format, 2);                                                                                  \
+    SKINNY_CASE(format, 3)
 #define TALL_CASES(format)                                                                                   \
-    TALL(format, 4);                                                                                         \
-    TALL(format, 5);                                                                                         \
-    TALL(format, 6)
+    TALL_CASE(format, 4);                                                                                    \
+    TALL_CASE(format, 5);                                                                                    \
+    TALL_CASE(format, 6)
 
 #include "kernels/cpu/linear_tile.h"
 

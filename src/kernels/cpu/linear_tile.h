@@ -2,7 +2,7 @@
  * linear_tile.h - the tile of linear, written once; linear_avx2.c, linear_avx512.c, linear_vnni.c and linear_bf16.c
  * give the width and the dot products. A panel (linear.h) is HALVES groups; a group is two vectors, "low" of the
  * outputs from 0 on and "high" of those from 16 on.
- * Needs:  V, VI, OP(name), AND_INT, TO_V, TO_I, LANES, HALVES, ROWS_MAX, PREFETCH_FEW, PREFETCH_TALL, THIN_CASES,
+ * Needs:  V, VI, OP(name), AND_INT, TO_V, TO_I, LANES, HALVES, ROWS_MAX, PREFETCH_FEW, PREFETCH_TALL, SKINNY_CASES,
  *         TALL_CASES, F16(p): LANES halves to f32, DOT_I8(acc, x, w), DOT_BF16(acc, x, w). */
 
 #define GROUPS_MAX 4
@@ -127,13 +127,13 @@ static PROA_ALWAYS_INLINE void tile_few(proa_wfmt format, const int R, const pro
     else tile_groups(format, R, 1, t, 0);
 }
 
-/* A tile function is a switch over its rows. THIN: several groups side by side. TALL: one panel, group after group,
- * with rows enough to fill the registers. */
-#define THIN(format, rows)                                                                                   \
+/* A tile function is a switch over its rows. SKINNY_CASE: several groups side by side. TALL_CASE: one panel, group
+ * after group, with rows enough to fill the registers. */
+#define SKINNY_CASE(format, rows)                                                                            \
     case rows:                                                                                               \
         tile_few(format, rows, t);                                                                           \
         break
-#define TALL(format, rows)                                                                                   \
+#define TALL_CASE(format, rows)                                                                              \
     case rows:                                                                                               \
         for (int h = 0; h < HALVES; h++) tile_groups(format, rows, 1, t, h);                                 \
         break
@@ -144,7 +144,7 @@ static PROA_ALWAYS_INLINE void tile_few(proa_wfmt format, const int R, const pro
         case 1:                                                                                              \
             tile_one(format, t);                                                                             \
             break;                                                                                           \
-            THIN_CASES(format);                                                                              \
+            SKINNY_CASES(format);                                                                            \
             TALL_CASES(format);                                                                              \
         default: PROA_ASSERT(0);                                                                             \
         }                                                                                                    \

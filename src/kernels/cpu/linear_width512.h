@@ -26,16 +26,16 @@
     GROUPS_CASE(format, 5);                                                                                  \
     GROUPS_CASE(format, 6)
 
-#define THIN_CASES(format)                                                                                   \
-    THIN(format, 2);                                                                                         \
-    THIN(format, 3);                                                                                         \
-    THIN(format, 4);                                                                                         \
-    THIN(format, 5);                                                                                         \
-    THIN(format, 6)
+#define SKINNY_CASES(format)                                                                                 \
+    SKINNY_CASE(format, 2);                                                                                  \
+    SKINNY_CASE(format, 3);                                                                                  \
+    SKINNY_CASE(format, 4);                                                                                  \
+    SKINNY_CASE(format, 5);                                                                                  \
+    SKINNY_CASE(format, 6)
 #define TALL_CASES(format)                                                                                   \
-    TALL(format, 7);                                                                                         \
-    TALL(format, 8);                                                                                         \
-    TALL(format, 9);                                                                                         \
-    TALL(format, 10);                                                                                        \
-    TALL(format, 11);                                                                                        \
-    TALL(format, 12)
+    TALL_CASE(format, 7);                                                                                    \
+    TALL_CASE(format, 8);                                                                                    \
+    TALL_CASE(format, 9);                                                                                    \
+    TALL_CASE(format, 10);                                                                                   \
+    TALL_CASE(format, 11);                                                                                   \
+    TALL_CASE(format, 12)

@@ -72,7 +72,7 @@ static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
 }
 
 /* ---- top_k: the k-th largest of the maxima of blocks is a floor under the k best, so one pass over the row and a
- * second one over the few blocks that reach the floor find them. A heap of the k best so far, its worst on top, lies in
+ * second one over the few blocks that reach the floor find them. A heap of the k best so far, its worst on top, is in
  * the outputs themselves; a vector comparison with that worst finds the few candidates among the rest ---- */
 
 /* Whether (a, at i) comes after (b, at j) in top_k's order, in which NaN is the smallest. */

@@ -122,7 +122,7 @@ static bool contains_part(proa_str s, const char *part)
 }
 
 /* rope_ratio multiplies the base of the rotary frequencies in ChatGLM3 and GLM-4, and divides the positions in
- * ChatGLM2-32k. Nothing but the name of the model tells the two apart. */
+ * ChatGLM2-32k. Only the name of the model distinguishes the two. */
 static proa_status read_rope_ratio(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     proa_str name = {"", 0};

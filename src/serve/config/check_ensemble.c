@@ -157,15 +157,15 @@ proa_status proa_config_check_ensemble(const Inference__ModelConfig *c, proa_err
     enum { STEPS_MAX = 1024, MAPPED_MAX = 65536 }; /* TensorRT-LLM's have 3 steps and 60 names */
     const Inference__ModelEnsembling *e = c->ensemble_scheduling;
     size_t mapped = 0;
-    const char *beside = c->n_instance_group ? "instance group should not be"
-                         : c->optimization   ? "optimization should not be"
-                         : c->n_model_warmup ? "model_warmup can not be"
-                                             : NULL;
+    const char *extra = c->n_instance_group ? "instance group should not be"
+                        : c->optimization   ? "optimization should not be"
+                        : c->n_model_warmup ? "model_warmup can not be"
+                                            : NULL;
     if (strcmp(c->platform, "ensemble") != 0)
         return PROA_FAIL(err, INVALID,
                          "ensemble scheduling cannot be set for model '%s' whose platform is not ensemble",
                          c->name);
-    if (beside) return PROA_FAIL(err, INVALID, "%s specified for ensemble '%s'", beside, c->name);
+    if (extra) return PROA_FAIL(err, INVALID, "%s specified for ensemble '%s'", extra, c->name);
     if (e->n_step == 0) return PROA_FAIL(err, INVALID, "must specify 'step' for ensemble '%s'", c->name);
     for (size_t i = 0; i < e->n_step; i++) mapped += e->step[i]->n_input_map + e->step[i]->n_output_map;
     if (e->n_step > STEPS_MAX || mapped > MAPPED_MAX)

@@ -269,9 +269,9 @@ static served serve_once(proa_scheduler *s, int64_t rows_most, int64_t *again_ns
     *again_ns = PROA_ALARM_NEVER;
     while (how != SERVED && (slot = acquire_slot(s, slot)) != NULL) {
         uint64_t seen;
-        served here = serve_slot(slot, rows_most, again_ns, &seen);
+        served last = serve_slot(slot, rows_most, again_ns, &seen);
         if (how == NO_SLOT || seen < *pushes) *pushes = seen;
-        how = here;
+        how = last;
         if (!s->pinned) break;
     }
     return how;

@@ -323,7 +323,7 @@ static proa_status read_part_number(const proa_gguf *g, int64_t *part, int64_t *
     return PROA_OK;
 }
 
-/* The reader of the second and later files: w->reading has what the first one said. */
+/* The reader of the second and later files: w->reading has the values of the first one. */
 static proa_status read_later_part(proa_weights *w, const unsigned char *bytes, int64_t len, int32_t file,
                                    proa_err *err)
 {
