@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each check of tools/ that ./do lint runs over text fails on a fault that is planted here, in a small tree of its own, and
 passes without it. Run by pytest; needs no build."""
+import os
 import pathlib
 import shutil
 import subprocess
@@ -205,3 +206,39 @@ def test_subjects_of_commits(tree):
     code, out = check(tree, "check-commits", env=env)
     assert code == 1 and "73 characters" in out and "xxx" not in out
     assert check(tree, "check-commits", env={**env, "SINCE": "HEAD"}) == (0, "")
+
+
+def lint(tree, name):
+    """One check of tools/lint itself, with what it printed."""
+    shutil.copy(ROOT / "tools/lint", tree / "tools")
+    shutil.copy(ROOT / "tools/words", tree / "tools")
+    shutil.copy(ROOT / ".clang-format", tree)
+    for tool in ("fmt", "check-links"):
+        shutil.copy(ROOT / "tools" / tool, tree / "tools")
+    (tree / "build").mkdir(exist_ok=True)
+    done = subprocess.run([tree / "tools/lint"], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "LINT": name})
+    assert done.returncode == (0 if "1 passed, 0 failed" in done.stdout else 1), done.stdout + done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("check, needs, files, message", [
+    ("format", "clang-format", {"src/base/gpu.cu": source("gpu.cu", "int  a;\n")}, "src/base/gpu.cu:3:"),
+    ("format", "clang-format", {"bench/tile.cuh": source("tile.cuh", "int a ;\n")}, "bench/tile.cuh:3:"),
+    ("banned", "grep", {"src/net/loop.c": source("loop.c", "void f(char *a)\n{\n    strcpy(a, a);\n}\n")}, "loop.c:5:"),
+    ("banned", "grep", {"src/base/gpu.cu": source("gpu.cu", "int f(char *a)\n{\n    return atoi(a);\n}\n")}, "gpu.cu:5:"),
+    ("spelling", "codespell", {"src/base/gpu.cu": source("gpu.cu", "/* teh tile */\n")}, "gpu.cu:3: teh"),
+    ("spelling", "codespell", {"docs/a.md": "A recieved text.\n"}, "docs/a.md:1: recieved"),
+    ("links", "sed", {"docs/a.md": "[b](b.md)\n"}, "docs/a.md: b.md is not there"),
+    ("width", "sed", {"src/net/README.md": "wire.c\n", "src/base/gpu.cuh": source("gpu.cuh", "/* " + "x" * 120 + " */\n")},
+     "gpu.cuh:3: width"),
+    ("prose", "sed", {"src/net/README.md": "wire.c " + "x " * 60 + "\n"}, "src/net/README.md:1: prose"),
+])
+def test_check_of_lint(tree, check, needs, files, message):
+    if not shutil.which(needs):
+        pytest.skip(f"no {needs}")
+    code, out = lint(tree, check)
+    assert code == 0, out
+    put(tree, files)
+    code, out = lint(tree, check)
+    assert code == 1 and message in out and "0 passed, 1 failed" in out, out
