@@ -103,7 +103,9 @@ static bool table_has(proa_wfmt format, int8_t number)
  * to f16, which changes numbers by at most 2^-11. A code of -128, which no quantizer writes, counts as -127. */
 static bool keep_codes(proa_wfmt format, proa_quant_group *g, const proa_code_group *stored)
 {
-    int32_t zero = proa_group_zero(format), most = zero == 128 ? 255 : 15;
+    /* codes less 8 and no minimum are q4_1's too: code c - 8 is c with the minimum -8 scale */
+    int32_t shift = format == PROA_WFMT_Q4_1 && stored->least == -8 ? 8 : 0;
+    int32_t zero = proa_group_zero(format) + shift, most = proa_group_zero(format) == 128 ? 255 : 15;
     float scale = stored->scale, rounded = proa_f16_to_f32(proa_f32_to_f16(scale));
     if (format != PROA_WFMT_Q4_1 && stored->min != 0.0f) return false;
     if (stored->least + zero < 0 || stored->most + zero > most) return false;
@@ -114,7 +116,7 @@ static bool keep_codes(proa_wfmt format, proa_quant_group *g, const proa_code_gr
         g->code[i] = (uint8_t)(format == PROA_WFMT_Q8_0 && code == 0 ? 1 : code);
     }
     g->scale = proa_f32_to_f16(scale);
-    g->min = proa_f32_to_f16(proa_clamp_f16(stored->min));
+    g->min = proa_f32_to_f16(proa_clamp_f16(stored->min - (float)shift * scale));
     return true;
 }
 

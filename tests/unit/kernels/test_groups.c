@@ -79,6 +79,21 @@ static void keeps_stored_codes(void **state)
 }
 
 /* Numbers that are changed when they are read cannot keep their codes. */
+/* Codes whose zero point is the middle, among others in q4_1: GPTQ's groups have any zero point. Q4_0 stores such. */
+static void keeps_middle_in_q4_1(void **state)
+{
+    PROA_UNUSED(state);
+    proa_tensor_source s = source_of(PROA_ENCODING_Q4_0);
+    for (int64_t k = 0; k < 256; k += PROA_GROUP) {
+        proa_quant_group q4_0, q4_1;
+        proa_group_read(PROA_WFMT_Q4_0, &q4_0, &s, 1, k, PROA_GROUP);
+        proa_group_read(PROA_WFMT_Q4_1, &q4_1, &s, 1, k, PROA_GROUP);
+        assert_memory_equal(q4_1.code, q4_0.code, PROA_GROUP);
+        assert_int_equal(q4_1.scale, q4_0.scale);
+        assert_true(proa_f16_to_f32(q4_1.min) == -8.0f * proa_f16_to_f32(q4_0.scale));
+    }
+}
+
 static void quantises_changed_numbers(void **state)
 {
     PROA_UNUSED(state);
@@ -146,7 +161,8 @@ static void takes_the_step_of_least_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_stored_codes), cmocka_unit_test(quantises_changed_numbers),
-        cmocka_unit_test(pads_with_zeros_and_passes_nan), cmocka_unit_test(takes_the_step_of_least_error)};
+        cmocka_unit_test(keeps_stored_codes), cmocka_unit_test(keeps_middle_in_q4_1),
+        cmocka_unit_test(quantises_changed_numbers), cmocka_unit_test(pads_with_zeros_and_passes_nan),
+        cmocka_unit_test(takes_the_step_of_least_error)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
