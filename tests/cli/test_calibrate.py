@@ -4,10 +4,13 @@ and must give the logits of the numbers that numpy finds. Calibrated models must
 import gzip
 import json
 import shutil
+import signal
+import subprocess
+import time
 
 import numpy as np
 import pytest
-from harness import GOLDEN, LM, T5, fails, ok_json
+from harness import GOLDEN, LM, PROA, T5, fails, ok_json
 from test_convert import as_f32, read
 from test_quantized import compare, save
 
@@ -167,6 +170,21 @@ def test_fp8_has_the_scale_of_the_inputs(calibrated):
     tensors = read(calibrated("--quant", "fp8"))
     for base in quantised_names(calibrated("--quant", "fp8")):
         assert tensors[base + ".input_scale"][1] == [1] and array(tensors[base + ".input_scale"])[0] > 0
+
+
+def test_an_interrupted_run_can_be_repeated(texts, tmp_path):
+    out = tmp_path / "out"
+    command = ("convert", LM, out, "--calibrate", texts / "calibrate.txt", "--calibrate-tokens", 2048)
+    run = subprocess.Popen([PROA, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while not (out / ".proa-convert").exists():
+        time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    assert run.wait(60) != 0 and "interrupted" in run.stderr.read()
+    assert not (out / "config.json").exists()
+    assert "other options" in fails(*command, "--method", "rtn")
+    assert ok_json(*command)["logit_difference"] < 1
+    assert {path.name for path in out.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
+    assert not (out / ".proa-convert").exists()
 
 
 def test_refusals(texts, tmp_path):

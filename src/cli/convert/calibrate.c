@@ -44,6 +44,17 @@ static void show_progress(void *arg)
                        (long long)t->taken, (long long)t->c->tokens);
 }
 
+/* proa_calibrate.progress */
+static bool show_matrices(void *context, int64_t done, int64_t total)
+{
+    calibration *c = context;
+    if (proa_progress_due(&c->progress))
+        proa_progress_show(&c->progress, (double)done / (double)total, "quantising  %lld of %lld matrices",
+                           (long long)done, (long long)total);
+    if (done == total) proa_progress_clear(&c->progress);
+    return !proa_interrupted();
+}
+
 /* The next window of the text. */
 static bool next_window(void *arg, int64_t index, proa_request *request, proa_err *item_err)
 {
@@ -133,8 +144,9 @@ static proa_status run_text(void *context, const proa_observer *observer, proa_e
     proa_engine_observe(c->session.engine, NULL);
     free(t.ids);
     if (status == PROA_OK && t.err.status != PROA_OK) *err = t.err, status = t.err.status;
-    if (status == PROA_OK && proa_interrupted()) status = PROA_FAIL(err, CANCELLED, "interrupted");
-    return status;
+    if (!proa_interrupted()) return status;
+    *err = (proa_err){.status = PROA_OK}; /* in place of what the queue says of its items */
+    return PROA_FAIL(err, CANCELLED, "interrupted");
 }
 
 /* ---- the text ---- */
@@ -235,7 +247,7 @@ proa_status calibration_write(const convert_options *o, proa_convert_job *job, p
     proa_calibrate options;
     PROA_TRY(read_method(&options, o, err));
     proa_status status = open_source(&c, o, err);
-    options.run = run_text, options.context = &c;
+    options.run = run_text, options.progress = show_matrices, options.context = &c;
     options.text_key = text_key(&c);
     job->calibrate = &options;
     if (status == PROA_OK) status = proa_convert_hf(job, err);

@@ -156,7 +156,7 @@ static double bound_of(const convert_options *o, const convert_result *r)
         double bound;
     } bounds[] = {{"f32", 1e-4}, {"f16", 0.1}, {"bf16", 0.3}, {"q8_0", 0.3}, {"q4_0", 1}};
     const char *type = o->type ? o->type : o->dtype ? o->dtype : r->codes ? "bf16" : "f32";
-    if (o->calibrate) type = "q4_0";
+    if (o->calibrate) type = !o->common.quant || strcmp(o->common.quant, "int4") == 0 ? "q4_0" : "q8_0";
     size_t i = 0;
     if (strcmp(o->to, "packed") == 0) return 0;
     while (strcmp(bounds[i].type, type) != 0) i++; /* the parser takes no other names */

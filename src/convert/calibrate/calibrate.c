@@ -106,7 +106,6 @@ static proa_status find_targets(proa_calibrate_session *s)
         if (!is_target(s, &all->at[i], t, &stack, &index)) continue;
         t->tensor = &all->at[i];
         t->stats = stats_of(s, stack, index, t->K);
-        s->work += t->N * t->K;
         s->targets++;
     }
     qsort(s->target, (size_t)s->targets, sizeof *s->target, by_stats);
@@ -205,8 +204,7 @@ static proa_status quantise_all(proa_calibrate_session *s)
             factor_stats(s, &s->stats[i]);
             for (; next < s->targets && s->target[next].stats == i; next++) {
                 PROA_TRY(quantise_tensor(s, &s->target[next]));
-                s->done += s->target[next].N * s->target[next].K;
-                if (s->job->progress && !s->job->progress(s->job->context, s->done, s->work))
+                if (!s->c->progress(s->c->context, next + 1, s->targets))
                     return PROA_FAIL(s->err, CANCELLED, "interrupted");
             }
             proa_input_stats_release(&s->stats[i]);

@@ -35,6 +35,8 @@ typedef struct proa_calibrate {
     uint64_t text_key; /* of the text and what is made of it: another one is another job */
     /* Runs the text through the model once, with this observer. Called as often as the memory of the Hessians needs. */
     proa_status (*run)(void *context, const proa_observer *observer, proa_err *err);
+    /* Called after each matrix. False: stop; CANCELLED is returned. */
+    bool (*progress)(void *context, int64_t done, int64_t total);
     void *context;
 } proa_calibrate;
 

@@ -38,7 +38,6 @@ typedef struct proa_calibrate_session {
     int64_t first, end; /* the stats that are gathered in this run of the text */
     proa_convert_tensor *made;
     int64_t made_count;
-    int64_t done, work; /* numbers quantised, in all */
     proa_err *err;
 } proa_calibrate_session;
 
