@@ -130,9 +130,10 @@ static proa_status choose_quant(proa_formats *f, proa_str quant, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status choose_kv_dtype(proa_formats *f, proa_str name, proa_err *err)
+proa_status proa_formats_choose_kv(proa_formats *f, const char *kv_dtype, proa_err *err)
 {
     proa_dtype dtype;
+    const proa_str name = proa_str_c(kv_dtype ? kv_dtype : "auto");
     if (proa_str_is(name, "auto")) {
         if (!f->host) f->kv = device_kv_dtype(f->main);
         return PROA_OK;
@@ -158,7 +159,7 @@ proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA
     if (first && out->host && !out->given) host_encoded_format(first, &out->main);
     if (!out->host && !out->given && first_device_format(params, &stored)) out->main = stored;
     PROA_TRY(choose_quant(out, proa_str_c(quant ? quant : "none"), err));
-    return choose_kv_dtype(out, proa_str_c(kv_dtype ? kv_dtype : "auto"), err);
+    return proa_formats_choose_kv(out, kv_dtype, err);
 }
 
 /* ---- of one weight ---- */

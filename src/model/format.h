@@ -21,6 +21,8 @@ typedef struct proa_formats {
 PROA_MUST_CHECK proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA_STACK_COUNT],
                                                 const proa_device *device, const char *dtype,
                                                 const char *quant, const char *kv_dtype, proa_err *err);
+/* The type of keys and values again, once the formats of a packed checkpoint are known. */
+PROA_MUST_CHECK proa_status proa_formats_choose_kv(proa_formats *f, const char *kv_dtype, proa_err *err);
 /* The format of one matrix: the given one, else by its own tensors. */
 proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const proa_param *param);
 /* The type of an embedding table in memory: that of its tensor, or of an encoded one f16 or the given one. */

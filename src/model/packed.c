@@ -84,7 +84,8 @@ proa_status proa_packed_formats(proa_model *m, const char *path, const proa_mode
     PROA_TRY(check_option("quant", o->quant, "none", p->quant, path, err));
     PROA_TRY(check_option("dtype", o->dtype, "auto", p->dtype, path, err));
     PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, p->dtype, p->quant, o->kv_dtype, err));
-    return set_formats(m, path, err);
+    PROA_TRY(set_formats(m, path, err));
+    return proa_formats_choose_kv(&m->formats, o->kv_dtype, err);
 }
 
 static bool is_same(const proa_packed_weight *w, const proa_weight_walk *walk)
