@@ -306,7 +306,8 @@ void proa_engine_stats(proa_engine *engine, proa_stats *stats)
 static const char *quant_name(const proa_formats *formats)
 {
     proa_wfmt format = formats->main;
-    if (format == PROA_WFMT_I8W) return "int8";
+    if (format == PROA_WFMT_I8W || format == PROA_WFMT_I8G) return "int8";
+    if (format == PROA_WFMT_FP8G) return "fp8";
     if (proa_wfmt_is_int4(format) || (format == PROA_WFMT_Q4_0 && formats->given)) return "int4";
     return proa_wfmt_is_quantised(format) ? proa_wfmt_name(format) : "none";
 }

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/groups.h"
-#include "kernels/int4.h"
+#include "kernels/coded.h"
 #include "kernels/quant.h"
 #include <math.h>
 #include <string.h>
@@ -230,7 +230,7 @@ static void reference_scale(proa_ctx *c, proa_view y, proa_view x, float factor)
 static bool is_widened(proa_wfmt format)
 {
     return format == PROA_WFMT_F32 || format == PROA_WFMT_I8W || format == PROA_WFMT_FP8 ||
-           proa_wfmt_is_int4(format);
+           proa_wfmt_is_coded(format);
 }
 
 static int64_t element_bytes(proa_wfmt format)
@@ -315,7 +315,7 @@ static void reference_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source
 {
     PROA_UNUSED(c);
     int64_t n = 0;
-    bool int4 = proa_wfmt_is_int4(w->format) && proa_int4_reads(w->format, sources, count);
+    bool coded = proa_coded_is_kept(w->format, sources, count);
     float *numbers = proa_malloc((size_t)proa_max64(w->K, 1) * sizeof *numbers);
     for (int i = 0; i < count; i++)
         for (int64_t row = 0; row < proa_tensor_source_rows(&sources[i]); row++) {
@@ -323,8 +323,8 @@ static void reference_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source
                 proa_reference_pack_groups(w, n++, &sources[i], row);
                 continue;
             }
-            if (int4) {
-                proa_reference_pack_int4(w, n++, &sources[i], row);
+            if (coded) {
+                proa_reference_pack_coded(w, n++, &sources[i], row);
                 continue;
             }
             proa_tensor_source_read(&sources[i], row, 0, w->K, numbers);

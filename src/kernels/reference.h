@@ -24,8 +24,8 @@ proa_reorder_kv_fn proa_reorder_kv_reference;
 int64_t proa_reference_group_bytes(int64_t N, int64_t K);
 void proa_reference_pack_groups(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row);
 float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x);
-/* Row n of an int4 weight, kept as f32 numbers, from row `row` of a source (int4.h). */
-void proa_reference_pack_int4(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row);
+/* Row n of an int4 weight, kept as f32 numbers, from row `row` of a source (coded.h). */
+void proa_reference_pack_coded(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row);
 /* The ops of mixtures of experts (reference_experts.c). */
 proa_route_fn proa_route_reference;
 proa_experts_fn proa_experts_reference;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * reference_groups.c - linear of q8_0, q4_0 and q4_1 as weight.h defines it; weights are kept as rows of
- *                      proa_quant_group. Rows of int4 as the numbers that their codes stand for. */
+ *                      proa_quant_group. Rows of codes (coded.h) as the numbers that their codes stand for. */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/groups.h"
-#include "kernels/int4.h"
+#include "kernels/coded.h"
 #include "kernels/quant.h"
 #include "kernels/reference.h"
 
@@ -40,18 +40,32 @@ float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x)
     return y;
 }
 
-void proa_reference_pack_int4(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row)
+/* I8W and FP8. */
+static void read_coded_row(float *out, const proa_weight *w, const proa_tensor_source *source, int64_t row)
 {
-    int32_t *order = w->permuted ? proa_malloc((size_t)w->K * sizeof *order) : NULL;
-    if (order) proa_int4_order(order, source);
+    uint8_t *code = proa_malloc((size_t)proa_max64(w->K, 1));
+    float scale = proa_coded_read_row(code, source, row);
+    for (int64_t k = 0; k < w->K; k++)
+        out[k] = scale * (w->format == PROA_WFMT_FP8 ? proa_fp8_to_f32(code[k]) : (float)(int8_t)code[k]);
+    free(code);
+}
+
+void proa_reference_pack_coded(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row)
+{
     float *out = (float *)w->data + n * w->K;
-    int64_t each = proa_int4_layout_of(w->format, w->N, w->K).group;
+    if (!proa_wfmt_is_coded(w->format)) {
+        read_coded_row(out, w, source, row);
+        return;
+    }
+    int32_t *order = w->permuted ? proa_malloc((size_t)w->K * sizeof *order) : NULL;
+    if (order) proa_coded_order(order, source);
+    int64_t each = proa_coded_layout_of(w->format, w->N, w->K).group;
     for (int64_t k = 0; k < w->K; k += each) {
-        proa_int4_group g;
+        proa_coded_group g;
         int64_t count = proa_min64(each, w->K - k);
-        proa_int4_read(w->format, &g, source, row, k, count, order);
+        proa_coded_read(w->format, &g, source, row, k, count, order);
         for (int64_t i = 0; i < count; i++)
-            out[order ? order[k + i] : k + i] = proa_int4_value(w->format, &g, i);
+            out[order ? order[k + i] : k + i] = proa_coded_value(w->format, &g, i);
     }
     free(order);
 }

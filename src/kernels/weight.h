@@ -19,6 +19,8 @@
     X(I4A, "int4a")     /* the same with an f16 offset for each group (GPU) */                                      \
     X(I4A32, "int4a32") /* the same in groups of 32 inputs (GPU) */                                                 \
     X(MXFP4W, "mxfp4w") /* e2m1 and a power of 2 for each group of 32 inputs; activations left as they are (GPU) */ \
+    X(I8G, "int8g") /* int8 in groups of 32 inputs with an f16 scale each; activations left as they are (GPU) */    \
+    X(FP8G, "fp8g")     /* e4m3 in groups of 128 inputs with an f32 scale each; likewise (GPU) */                   \
     X(Q8_0, "q8_0")     /* int8 in groups of 32 inputs with an f16 scale each; activations likewise (CPU) */        \
     X(Q4_0, "q4_0")     /* four bits in groups of 32 with an f16 scale; activations as int8 groups (CPU) */         \
     X(Q4_1, "q4_1")     /* the same with an f16 minimum for each group (CPU) */                                     \
@@ -45,7 +47,9 @@ typedef enum proa_wfmt {
  * the one of sixteen factors from 0.69 to 1.16 whose squared error is least (quant.h); 1 gives v the code -8. I4A and
  * I4A32 are asymmetric: wq s + o, with s = f16((max - min) / 15) and o = f16(min + 8 s) of the group, wq =
  * clamp(rint((w - o) / s), -8, 7). MXFP4W: the scale of a group is 2^(floor(log2 max_k|w|) - 2), wq the
- * nearest e2m1, the first of two, beyond 6 the largest. A source whose codes these four hold keeps them (int4.h). The
+ * nearest e2m1, the first of two, beyond 6 the largest. I8G: for each group of 32 s = f16(max_k|w| / 127), wq as in
+ * I8. FP8G: for each group of 128 s and wq as in FP8. A source whose codes a format has keeps them (coded.h; I8W and
+ * FP8 too). The
  * plain reference keeps the numbers that the codes stand for in f32. Devices round x to
  * f16, with FP8 and many rows to e4m3 with one scale a row, max_k|x[t,k]| / 448, so they agree within what that
  * costs.
@@ -66,7 +70,7 @@ typedef struct proa_weight {
     int64_t bytes; /* of data, as pack_bytes says */
     /* One such matrix for each expert, expert e at data + e * stride; pack packs one at a time. 0: one matrix. */
     int64_t experts, stride;
-    bool permuted; /* I4A, I4A32: input k of the packed rows is x[order[k]] (int4.h) */
+    bool permuted; /* I4A, I4A32: input k of the packed rows is x[order[k]] (coded.h) */
 } proa_weight;
 
 const char *proa_wfmt_name(proa_wfmt format);
@@ -75,7 +79,7 @@ static inline bool proa_wfmt_is_grouped(proa_wfmt format)
 {
     return format >= PROA_WFMT_Q8_0 && format <= PROA_WFMT_IQ4_NL;
 }
-/* Those of int4.h: four bits in groups, on a device. */
+/* Those of coded.h with four bits, on a device. */
 PROA_HOST_DEVICE
 #ifdef __cplusplus
 constexpr
@@ -84,6 +88,16 @@ constexpr
     proa_wfmt_is_int4(proa_wfmt format)
 {
     return format >= PROA_WFMT_I4 && format <= PROA_WFMT_MXFP4W;
+}
+/* Those of coded.h: codes in groups, on a device. */
+PROA_HOST_DEVICE
+#ifdef __cplusplus
+constexpr
+#endif
+    static inline bool
+    proa_wfmt_is_coded(proa_wfmt format)
+{
+    return format >= PROA_WFMT_I4 && format <= PROA_WFMT_FP8G;
 }
 /* Those whose codes are indices into a table of 16 numbers. */
 static inline bool proa_wfmt_has_table(proa_wfmt format)

@@ -3,7 +3,7 @@
 #include "model/bind.h"
 
 #include "base/checked.h"
-#include "kernels/int4.h"
+#include "kernels/coded.h"
 #include <string.h>
 
 typedef struct binder {
@@ -308,12 +308,13 @@ static bool has_placeholders(const char *name, int count)
     return count == 0;
 }
 
-/* Without a checkpoint: a matrix of a layer in codes of four bits with zero points. */
+/* Without a checkpoint: a matrix of a layer in codes, those of four bits with zero points. */
 static void make_codes(const binder *b, const wanted *w, proa_tensor_source *source)
 {
     proa_scaled_codes *codes = PROA_ARENA_NEW(b->arena, proa_scaled_codes, 1);
     *codes = (proa_scaled_codes){.kind = PROA_CODE_U4, .row_group = 1, .col_group = b->c->code_group};
-    codes->has_zeros = true;
+    if (b->c->code_bits == 8) codes->kind = b->c->code_e4m3 ? PROA_CODE_FP8 : PROA_CODE_I8;
+    else codes->has_zeros = true;
     if (w->row->role != PROA_ROLE_MATRIX || !has_placeholders(w->row->name, 1)) return;
     source->encoding = PROA_ENCODING_SCALED, source->scaled = codes;
 }

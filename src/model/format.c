@@ -3,7 +3,7 @@
 #include "model/format.h"
 
 #include "kernels/groups.h"
-#include "kernels/int4.h"
+#include "kernels/coded.h"
 
 /* ---- by the checkpoint ---- */
 
@@ -34,20 +34,23 @@ static bool host_encoded_format(const proa_param *param, proa_wfmt *format)
     return param->parts > 0;
 }
 
-/* On a GPU, of a matrix whose parts all have codes that its int4 kernels take: the widest of the parts' formats, which
- * holds the others'. */
+/* Whether x can be put into one order for the whole product. */
+static bool has_one_order(const proa_param *param, const proa_tensor_source *part)
+{
+    const proa_tensor_source *first = &param->part[0].source;
+    return param->experts ? !proa_coded_is_permuted(part) : proa_coded_same_order(first, part);
+}
+
+/* On a GPU, of a matrix whose parts all have codes that its kernels take: the format that holds those of all parts. */
 static bool device_encoded_format(const proa_param *param, proa_wfmt *format)
 {
-    *format = PROA_WFMT_I4;
     for (int32_t i = 0; i < param->parts; i++) {
-        const proa_tensor_source *first = &param->part[0].source;
+        const proa_tensor_source *source = &param->part[i].source;
         proa_wfmt one;
-        if (param->experts ? proa_int4_is_permuted(first) : !proa_int4_same_order(first, &param->part[i].source))
-            return false; /* x is put into one order for the whole product */
-        if (!proa_encoding_is_readable(first->encoding)) return false;
-        if (param->part[i].normalised || !proa_int4_format(&one, &param->part[i].source)) return false;
-        if (i > 0 && (one == PROA_WFMT_MXFP4W) != (*format == PROA_WFMT_MXFP4W)) return false;
-        if (one > *format) *format = one;
+        if (param->part[i].normalised || !proa_coded_format(&one, source)) return false;
+        if (proa_wfmt_is_int4(one) && !has_one_order(param, source)) one = PROA_WFMT_I8G;
+        if (i == 0) *format = one;
+        else if (!proa_coded_merge(format, one)) return false;
     }
     return param->parts > 0;
 }
@@ -164,12 +167,12 @@ proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA
 
 /* ---- of one weight ---- */
 
-/* Whether a GPU's matrix keeps its codes of four bits; where the checkpoint decides, the others are f16, the type of
- * the activations. */
+/* Whether a GPU's matrix keeps its codes; where the checkpoint decides, the others are f16, the type of the
+ * activations. --quant int4 keeps those of four bits. */
 static bool has_codes(const proa_formats *f, const proa_param *param, proa_wfmt *format)
 {
-    if (f->host || !proa_wfmt_is_int4(f->main)) return false;
-    if (device_encoded_format(param, format)) return true;
+    if (f->host || !proa_wfmt_is_quantised(f->main) || (f->given && f->main != PROA_WFMT_I4)) return false;
+    if (device_encoded_format(param, format) && (!f->given || proa_wfmt_is_int4(*format))) return true;
     *format = PROA_WFMT_F16;
     return !f->given;
 }

@@ -56,6 +56,16 @@ const proa_files *proa_model_files(const proa_model *m)
     return m->weights ? proa_weights_files(m->weights) : &none;
 }
 
+/* The codes of a synthetic model's matrices. */
+static proa_status synthetic_codes(proa_config *c, const proa_json *quant, proa_err *err)
+{
+    proa_str method = {"gptq", 4};
+    PROA_TRY(proa_json_get_str(&method, quant, "quant_method", err));
+    PROA_TRY(proa_json_get_int(&c->code_bits, quant, "bits", 4, 8, err));
+    c->code_e4m3 = proa_str_is(method, "fp8");
+    return proa_json_get_int(&c->code_group, quant, "group_size", 32, 1024, err);
+}
+
 static proa_status synthetic_config(proa_model *m, const char *path, proa_err *err)
 {
     const char *text;
@@ -64,8 +74,7 @@ static proa_status synthetic_config(proa_model *m, const char *path, proa_err *e
     PROA_TRY(proa_json_parse(&config, proa_str_c(text), path, err));
     const proa_json *quant = proa_json_get(config, "quantization_config");
     proa_status status = proa_arch_configure(&m->arch, &m->config, config, NULL, &m->arena, err);
-    if (status == PROA_OK && quant)
-        status = proa_json_get_int(&m->config.code_group, quant, "group_size", 32, 1024, err);
+    if (status == PROA_OK && quant) status = synthetic_codes(&m->config, quant, err);
     proa_json_free(config);
     return status;
 }

@@ -3,7 +3,7 @@
 #include "model/plan.h"
 
 #include "base/checked.h"
-#include "kernels/int4.h"
+#include "kernels/coded.h"
 #include "model/relative.h"
 #include <string.h>
 
@@ -171,7 +171,7 @@ static proa_status size_matrix(proa_param *param, const proa_ops *ops, proa_wfmt
                          (long long)param->cols, PROA_I8_INPUTS_MAX);
     proa_weight w = {.format = format, .N = param->rows, .K = param->cols, .experts = param->experts};
     w.permuted = (format == PROA_WFMT_I4A || format == PROA_WFMT_I4A32) &&
-                 proa_int4_is_permuted(&param->part[0].source);
+                 proa_coded_is_permuted(&param->part[0].source);
     w.bytes = ops->pack_bytes(format, w.N, w.K);
     if (w.bytes < 0)
         return PROA_FAIL(err, UNSUPPORTED, "weights as %s are not offered on this device",

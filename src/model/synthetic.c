@@ -18,6 +18,9 @@
 /* The matrices of the layers as GPTQ stores them: four bits with zero points, groups of so many inputs. */
 #define GPTQ(group)                                                                                          \
     "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"sym\":false,\"group_size\":" group "}"
+/* As eight bits without zero points, and as e4m3, with a scale for each group. */
+#define INT8(group) "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":" group "}"
+#define FP8(group)  "\"quantization_config\":{\"quant_method\":\"fp8\",\"bits\":8,\"group_size\":" group "}"
 
 static const struct {
     const char *name, *config;
@@ -37,6 +40,8 @@ static const struct {
     {"llama3-8b", "{" LLAMA3_8B "}"},
     {"llama3-8b-gptq", "{" LLAMA3_8B "," GPTQ("128") "}"},
     {"llama3-8b-gptq-32", "{" LLAMA3_8B "," GPTQ("32") "}"},
+    {"llama3-8b-int8-32", "{" LLAMA3_8B "," INT8("32") "}"},
+    {"llama3-8b-fp8-128", "{" LLAMA3_8B "," FP8("128") "}"},
     {"llama3-70b",
      "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":8192,"
      "\"intermediate_size\":28672,\"num_hidden_layers\":80,\"num_attention_heads\":64,"

@@ -159,3 +159,24 @@ bool proa_scaled_read_columns(proa_code_group *out, const proa_scaled_codes *s, 
     }
     return make_group(out, s, row, group, code);
 }
+
+bool proa_scaled_read_bytes(uint8_t *code, float *scale, const proa_scaled_codes *s, proa_code_kind kind,
+                            int64_t row, int64_t col, int64_t n)
+{
+    int64_t group = group_at(s, col);
+    if (s->kind != kind || is_half(kind) || group_run(s, col, n) != n) return false;
+    if (zero_at(s, row, group) != (kind == PROA_CODE_U8 ? 128 : 0)) return false;
+    read_codes(code, &s->code, kind, row, col, n);
+    for (int64_t i = 0; i < n && kind == PROA_CODE_U8; i++) code[i] ^= 0x80;
+    *scale = scale_at(s, row, group);
+    return true;
+}
+
+bool proa_tensor_source_bytes_of(const proa_tensor_source *s, proa_code_kind kind, int64_t row, int64_t col,
+                                 int64_t n, uint8_t *code, float *scale)
+{
+    if (s->encoding != PROA_ENCODING_SCALED || s->factor || s->plus != 0.0f) return false;
+    if (proa_tensor_source_is_turned(s)) return false;
+    return proa_scaled_read_bytes(code, scale, s->scaled, kind, s->first_row + proa_tensor_source_row(s, row),
+                                  col, n);
+}

@@ -47,6 +47,13 @@ bool proa_scaled_read_codes(proa_code_group *group, const proa_scaled_codes *s, 
 /* The same of any 32 columns, which may be those of one group of `group_of`. */
 bool proa_scaled_read_columns(proa_code_group *group, const proa_scaled_codes *s, int64_t row,
                               const int32_t columns[PROA_CODES]);
+/* Codes (row, col) to (row, col + n - 1) of one byte each, and the scale that all have; U8 codes less 128, as int8.
+ * False: they are in several groups or not of this kind, or their zero point is another than 0 (U8: 128). */
+bool proa_scaled_read_bytes(uint8_t *code, float *scale, const proa_scaled_codes *s, proa_code_kind kind,
+                            int64_t row, int64_t col, int64_t n);
+/* The same of a source; false too if its numbers are not these codes as they are stored. */
+bool proa_tensor_source_bytes_of(const proa_tensor_source *s, proa_code_kind kind, int64_t row, int64_t col,
+                                 int64_t n, uint8_t *code, float *scale);
 /* Bytes of `count` codes. */
 int64_t proa_scaled_bytes(proa_code_kind kind, int64_t count);
 

@@ -2,10 +2,12 @@
  * Quantised weights in tensors that may not fit each other. The input is a list of tensors, each of 2 + rank bytes: its
  * ending, dtype and rank, its shape; then, behind a byte 255, the data, repeated as often as needed. They become a
  * safetensors file in memory. What opens must be readable: each number, and each group of codes, equal where both are
- * given. */
+ * given; and packed as a GPU reads it. */
 #include "fuzz.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
+#include "kernels/coded.h"
 #include "weights/weights.h"
 
 #include <math.h>
@@ -59,6 +61,29 @@ static void check_codes(const proa_tensor_source *s, int64_t row, int64_t col)
     }
 }
 
+/* As a GPU's weight: each number can be read from groups, and those of e4m3 are what is stored, or NaN. */
+static void check_packed(const proa_tensor_source *s)
+{
+    proa_weight w = {.N = proa_tensor_source_rows(s), .K = proa_tensor_source_cols(s)};
+    if (!proa_coded_format(&w.format, s)) return;
+    PROA_ASSERT(proa_coded_is_kept(w.format, s, 1));
+    const bool rows = !proa_wfmt_is_coded(w.format);
+    w.permuted = (w.format == PROA_WFMT_I4A || w.format == PROA_WFMT_I4A32) && proa_coded_is_permuted(s);
+    w.bytes = rows ? proa_coded_rows_of(w.N, w.K).bytes : proa_coded_layout_of(w.format, w.N, w.K).bytes;
+    void *packed = proa_malloc((size_t)proa_max64(w.bytes, 1));
+    proa_pool *pool = proa_pool_new(1);
+    if (rows) proa_coded_pack_rows(pool, packed, &w, s, 1);
+    else proa_coded_pack(pool, packed, &w, s, 1);
+    for (int64_t n = 0; n < w.N && !rows; n++)
+        for (int64_t k = 0; k < w.K; k++) {
+            float number = proa_coded_number(packed, &w, n, k), stored;
+            proa_tensor_source_read(s, n, k, 1, &stored);
+            PROA_ASSERT(w.format != PROA_WFMT_FP8G || number == stored || isnan(number));
+        }
+    proa_pool_free(pool);
+    free(packed);
+}
+
 static void check_matrix(const proa_tensor_source *s)
 {
     int64_t rows = proa_tensor_source_rows(s), cols = proa_tensor_source_cols(s);
@@ -68,6 +93,7 @@ static void check_matrix(const proa_tensor_source *s)
         for (int64_t col = 0; col + PROA_CODES <= cols; col += PROA_CODES) check_codes(s, row, col);
     }
     free(numbers);
+    check_packed(s);
 }
 
 /* Tensors of experts as matrices one by one, transposed so that their blocks are along the rows. */

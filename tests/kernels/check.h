@@ -82,8 +82,8 @@ bool takes_turn(tester *t);
 /* Counts; prints "FAIL table op: text" when ok is false. */
 bool expect(tester *t, bool ok, const char *fmt, ...) PROA_PRINTF(3, 4);
 
-/* check_int4.c, a part of check_linear. */
-void check_stored_int4(tester *t, proa_wfmt format);
+/* check_coded.c, a part of check_linear. */
+void check_stored(tester *t, proa_wfmt format);
 
 /* One function for each op of ops.def. */
 #define PROA_OP(name, args) void check_##name(tester *t);

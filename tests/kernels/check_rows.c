@@ -555,7 +555,9 @@ static double device_limit_of(proa_wfmt format)
     case PROA_WFMT_I4:
     case PROA_WFMT_I4A:
     case PROA_WFMT_I4A32:
-    case PROA_WFMT_MXFP4W: return 3e-3;
+    case PROA_WFMT_MXFP4W:
+    case PROA_WFMT_I8G:
+    case PROA_WFMT_FP8G: return 3e-3;
     case PROA_WFMT_FP8: return 1e-1; /* x too has four bits where many rows come */
     default: return 2e-2;
     }
@@ -865,7 +867,7 @@ void check_linear(tester *t)
         check_few(t, (proa_wfmt)format);
         check_gated(t, (proa_wfmt)format);
         if (device_mode.on) check_rings(t, (proa_wfmt)format);
-        if (device_mode.on && proa_wfmt_is_int4((proa_wfmt)format)) check_stored_int4(t, (proa_wfmt)format);
+        if (device_mode.on) check_stored(t, (proa_wfmt)format);
         if (device_mode.narrow != PROA_DTYPE_F32) check_many_rows(t, (proa_wfmt)format);
     }
 }

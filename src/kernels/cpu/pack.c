@@ -247,6 +247,8 @@ static void pack_panel(const pack_job *job, int64_t panel)
         case PROA_WFMT_I4A:
         case PROA_WFMT_I4A32:
         case PROA_WFMT_MXFP4W:
+        case PROA_WFMT_I8G:
+        case PROA_WFMT_FP8G:
         case PROA_WFMT_Q8_0: /* pack_group_panel */
         case PROA_WFMT_Q4_0:
         case PROA_WFMT_Q4_1:

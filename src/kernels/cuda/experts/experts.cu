@@ -146,8 +146,7 @@ static expert_call product_of(const expert_lists &lists, const proa_weight *w, c
         quant_layout at = quant_layout_of(w->format, w->N, w->K);
         a.row_bytes = at.row_bytes, a.scales_at = at.scales_at;
     }
-    a.unit = w->format == PROA_WFMT_FP8 ? 256.0f : w->format == PROA_WFMT_I8W ? 128.0f : 1.0f;
-    if (proa_wfmt_is_int4(w->format) && w->format != PROA_WFMT_MXFP4W) a.unit = 8.0f;
+    a.unit = format_unit(w->format);
     a.e = {1.0f, PROA_ACT_NONE, bias, NULL, PROA_DTYPE_F32, 0, 0};
     return a;
 }

@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
               EACH = (16 * ROWS + 32 * WARPS - 1) / (32 * WARPS); /* outputs that a thread finishes */
     typedef unpacked<FORMAT> form;
     typedef typename form::type T;
-    typedef int4_factors<FORMAT> int4;
-    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4, GROUP_FOURS = FOURS / int4::GROUPS;
+    typedef group_factors<FORMAT> groups;
+    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4, GROUP_FOURS = FOURS / groups::GROUPS;
     __shared__ float scratch[WARPS][16][ROWS + 1];
     __shared__ int2 at[ROWS]; /* rows of x and of y */
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
     const block_rows<16> rows(a.e, a.N, blockIdx.x);
     int from[2] = {rows.row(r, false), rows.row(r, true)};
     unsigned next[STAGES][2][4];
-    int4 factors[STAGES][2];
+    groups factors[STAGES][2];
     float sum[ROW_TILES][4] = {};
     auto fetch = [&](int d, int s) {
 #pragma unroll
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
                                       a.aligned);
                     b[t][j][0] = v.x, b[t][j][1] = v.y, b[t][j + 1][0] = v.z, b[t][j + 1][1] = v.w;
                 }
-            int4_part<T, FORMAT> part[ROW_TILES];
+            group_part<T, FORMAT> part[ROW_TILES];
 #pragma unroll
             for (int j = 0; j < FOURS; j++) {
                 unsigned pairs[4];
@@ -80,9 +80,9 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
 #pragma unroll
                 for (int t = 0; t < ROW_TILES; t++) {
                     if (j % GROUP_FOURS == 0) part[t].clear();
-                    gpu_mma<T>::run(int4::USED ? part[t].sum : sum[t], pairs, b[t][j][0], b[t][j][1]);
-                    if (int4::USED) part[t].sum_inputs(b[t][j][0], b[t][j][1]);
-                    if (int4::USED && (j + 1) % GROUP_FOURS == 0)
+                    gpu_mma<T>::run(groups::USED ? part[t].sum : sum[t], pairs, b[t][j][0], b[t][j][1]);
+                    if (groups::USED) part[t].sum_inputs(b[t][j][0], b[t][j][1]);
+                    if (groups::USED && (j + 1) % GROUP_FOURS == 0)
                         part[t].add_to(sum[t], factors[d], j / GROUP_FOURS, part[t].inputs);
                 }
             }
@@ -117,8 +117,9 @@ enum { WIDE_WARPS = 8, WIDE_THREADS = WIDE_WARPS * 32 };
 
 /* How x is stored in shared memory: DEPTH numbers of each row, PITCH bytes between rows, so that the 16-byte loads of
  * eight lanes (two rows, four places) meet all banks. */
-template <int COUNT> struct wide_layout {
-    static const int DEPTH = COUNT == 8 ? 64 : 128, PITCH = DEPTH * 2 + (COUNT == 16 ? 16 : 64);
+template <int FORMAT> struct wide_layout {
+    static const int DEPTH = unpacked<FORMAT>::COUNT == 8 ? 64 : 128,
+                     PITCH = DEPTH * 2 + (unpacked<FORMAT>::APART == 16 ? 16 : 64);
 };
 
 /* The 2 x 16 rows of weights of a warp. Gated: 16 of the gate and the 16 of its factor, so that the warp has both sums
@@ -150,10 +151,10 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
 {
     typedef unpacked<FORMAT> form;
     typedef typename form::type T;
-    typedef int4_factors<FORMAT> int4;
+    typedef group_factors<FORMAT> groups;
     const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4, ROWS = 8 * ROW_TILES;
-    const int GROUP_FOURS = FOURS / int4::GROUPS;
-    const int DEPTH = wide_layout<COUNT>::DEPTH, PITCH = wide_layout<COUNT>::PITCH, STEPS = DEPTH / STEP;
+    const int GROUP_FOURS = FOURS / groups::GROUPS;
+    const int DEPTH = wide_layout<FORMAT>::DEPTH, PITCH = wide_layout<FORMAT>::PITCH, STEPS = DEPTH / STEP;
     const int PIECES = DEPTH / 8, LOADS = (ROWS * PIECES + WIDE_THREADS - 1) / WIDE_THREADS;
     __shared__ __align__(16) char xs[2][ROWS * PITCH];
     __shared__ int2 at[ROWS];
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
     };
     int from[2][2];
     unsigned next[STEPS][2][2][4];
-    int4 factors[STEPS][2][2];
+    groups factors[STEPS][2][2];
 #pragma unroll
     for (int set = 0; set < 2; set++)
 #pragma unroll
@@ -220,7 +221,7 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
         if (stage + 1 < stages) load_x(stage + 1);
 #pragma unroll
         for (int d = 0; d < STEPS; d++) {
-            int4_part<T, FORMAT> part[2][ROW_TILES];
+            group_part<T, FORMAT> part[2][ROW_TILES];
 #pragma unroll
             for (int j = 0; j < FOURS; j += 2) {
                 unsigned pairs[2][2][4];
@@ -238,10 +239,10 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
 #pragma unroll
                     for (int set = 0; set < 2; set++) {
                         if (j % GROUP_FOURS == 0) part[set][t].clear();
-                        float *to = int4::USED ? part[set][t].sum : sum[set][t];
+                        float *to = groups::USED ? part[set][t].sum : sum[set][t];
                         gpu_mma<T>::run(to, pairs[set][0], b.x, b.y);
                         gpu_mma<T>::run(to, pairs[set][1], b.z, b.w);
-                        if (!int4::USED) continue;
+                        if (!groups::USED) continue;
                         if (set == 0) part[0][t].sum_inputs(b.x, b.y), part[0][t].sum_inputs(b.z, b.w);
                         if ((j + 2) % GROUP_FOURS == 0)
                             part[set][t].add_to(sum[set][t], factors[d][set], j / GROUP_FOURS, part[0][t].inputs);
@@ -320,6 +321,8 @@ void expert_product(gpu *g, const expert_call &a, proa_wfmt format, const expert
     case PROA_WFMT_I4A: launch<PROA_WFMT_I4A>(g, a, form, tiles); break;
     case PROA_WFMT_I4A32: launch<PROA_WFMT_I4A32>(g, a, form, tiles); break;
     case PROA_WFMT_MXFP4W: launch<PROA_WFMT_MXFP4W>(g, a, form, tiles); break;
+    case PROA_WFMT_I8G: launch<PROA_WFMT_I8G>(g, a, form, tiles); break;
+    case PROA_WFMT_FP8G: launch<PROA_WFMT_FP8G>(g, a, form, tiles); break;
     default: launch<PROA_WFMT_I4>(g, a, form, tiles); break;
     }
 }

@@ -47,7 +47,7 @@ int64_t gpu_leading_dim(proa_wfmt format, int64_t K)
 /* -1: a format that has no kernels here. */
 static int64_t pack_bytes(proa_wfmt format, int64_t N, int64_t K)
 {
-    if (format == PROA_WFMT_FP8 || format == PROA_WFMT_I8W || proa_wfmt_is_int4(format))
+    if (format == PROA_WFMT_FP8 || format == PROA_WFMT_I8W || proa_wfmt_is_coded(format))
         return quant_layout_of(format, N, K).bytes;
     if (format != PROA_WFMT_F32 && format != PROA_WFMT_F16 && format != PROA_WFMT_BF16) return -1;
     return N * gpu_leading_dim(format, K) * element_bytes(format);

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/runtime/cuda.h"
 extern "C" {
-#include "kernels/int4.h"
+#include "kernels/coded.h"
 }
 
 #include <type_traits>
@@ -115,14 +115,14 @@ __device__ static inline uint4 load_stream(const void *p)
 }
 
 /* ---- quant.cu. Quantised weights are stored as [N][row_bytes] with zeros behind K. The scales follow, f32 [N]; int4
- * has the layout of kernels/int4.h ---- */
+ * has the layout of kernels/coded.h ---- */
 
 struct quant_layout {
     int64_t row_bytes, scales_at, bytes;
 };
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K);
 /* Packs the sources, stacked along N, into w->data. Numbers are uploaded in their own type and rounded on the card by
- * the rules of kernels/quant.h; what kernels/int4.h reads is packed on the host. */
+ * the rules of kernels/quant.h; what kernels/coded.h reads is packed on the host. */
 void quant_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count);
 /* proa_device.random_weight, of every format. */
 void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed);

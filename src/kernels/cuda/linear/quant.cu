@@ -14,12 +14,12 @@ static const int64_t DEQUANT_BYTES = 128 << 20; /* of scratch for weights widene
 
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K)
 {
-    if (proa_wfmt_is_int4(format)) {
-        proa_int4_layout int4 = proa_int4_layout_of(format, N, K);
-        return {int4.row_bytes, int4.scales_at, int4.bytes};
+    if (proa_wfmt_is_coded(format)) {
+        proa_coded_layout coded = proa_coded_layout_of(format, N, K);
+        return {coded.row_bytes, coded.scales_at, coded.bytes};
     }
-    int64_t row_bytes = (K + 15) / 16 * 16, scales_at = (N * row_bytes + 255) / 256 * 256;
-    return {row_bytes, scales_at, scales_at + N * 4};
+    proa_coded_rows rows = proa_coded_rows_of(N, K);
+    return {rows.row_bytes, rows.scales_at, rows.bytes};
 }
 
 /* ---- from the checkpoint's numbers ---- */
@@ -30,7 +30,7 @@ struct packing {
     quant_layout at;
     int64_t row, col, first; /* strides of the source; its first output */
     int K;
-    proa_int4_layout int4;
+    proa_coded_layout int4;
 };
 
 /* A block for each output: its scale, then its bytes. */
@@ -78,7 +78,7 @@ static __device__ float best_i4_scale(const float v[4], float extreme, bool fini
 }
 
 /* A warp for each group of an output: lane l holds the numbers 4 l to 4 l + 3; two lanes make a word
- * (kernels/int4.h). */
+ * (kernels/coded.h). */
 template <typename From> __global__ void pack_group_kernel(packing p, const From *src)
 {
     int lane = threadIdx.x & 31, group = blockIdx.y * (THREADS / 32) + threadIdx.x / 32;
@@ -108,10 +108,10 @@ template <typename From> __global__ void pack_group_kernel(packing p, const From
     }
     bits |= __shfl_xor_sync(0xffffffffu, bits, 1);
     unsigned *to = (unsigned *)(p.rows + blockIdx.x * p.at.row_bytes) +
-                   proa_int4_word(group * GROUP + lane / 2 * 8);
+                   proa_coded_word(group * GROUP + lane / 2 * 8);
     if (lane % 2 == 0) *to = bits;
     if (lane == 0)
-        ((__half *)p.scales)[proa_int4_scale(&p.int4, p.first + blockIdx.x, group * GROUP)] = scale;
+        ((__half *)p.scales)[proa_coded_scale(&p.int4, p.first + blockIdx.x, group * GROUP)] = scale;
 }
 
 template <typename From>
@@ -128,13 +128,14 @@ static void pack_source(gpu *g, proa_wfmt format, const packing &p, const void *
                    dim3((unsigned)rows, (unsigned)((p.int4.steps + 7) / 8)), THREADS, 0, p, src);
 }
 
-/* Codes that are kept are packed on the host's threads. */
-static void pack_int4(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
+/* Codes that are kept, and groups of 32 and more, are packed on the host's threads. */
+static void pack_coded(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     gpu *g = gpu_of(c);
-    int64_t bytes = proa_int4_layout_of(w->format, w->N, w->K).bytes;
+    int64_t bytes = quant_layout_of(w->format, w->N, w->K).bytes;
     void *packed = proa_malloc((size_t)bytes);
-    proa_int4_pack(c->pool, packed, w, sources, count);
+    if (proa_wfmt_is_coded(w->format)) proa_coded_pack(c->pool, packed, w, sources, count);
+    else proa_coded_pack_rows(c->pool, packed, w, sources, count);
     g->base.upload(&g->base, w->data, packed, bytes);
     free(packed);
 }
@@ -142,13 +143,12 @@ static void pack_int4(proa_ctx *c, proa_weight *w, const proa_tensor_source *sou
 void quant_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     gpu *g = gpu_of(c);
-    if (proa_wfmt_is_int4(w->format) && proa_int4_reads(w->format, sources, count))
-        return pack_int4(c, w, sources, count);
+    if (proa_coded_is_kept(w->format, sources, count)) return pack_coded(c, w, sources, count);
     proa_tensor_source_walk walk = {sources, count, 0, 0, NULL};
     proa_view view, *v = &view;
     packing p = {(char *)w->data, NULL, quant_layout_of(w->format, w->N, w->K)};
     p.scales = p.rows + p.at.scales_at, p.K = (int)w->K;
-    if (w->format == PROA_WFMT_I4) p.int4 = proa_int4_layout_of(w->format, w->N, w->K);
+    if (w->format == PROA_WFMT_I4) p.int4 = proa_coded_layout_of(w->format, w->N, w->K);
     gpu_note(g, cudaMemsetAsync(w->data, 0, (size_t)p.at.bytes, g->stream), "pack");
     while (proa_tensor_source_next(&walk, v)) {
         int64_t rows = v->shape[0], span = ((rows - 1) * v->stride[0] + (p.K - 1) * v->stride[1] + 1);
@@ -197,20 +197,24 @@ void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
     }
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
     char *scales = (char *)w->data + at.scales_at;
-    int64_t factors = 0; /* of int4, in halves */
-    if (proa_wfmt_is_int4(w->format))
-        factors = (proa_int4_layout_of(w->format, w->N, w->K).order_at - at.scales_at) / 2;
+    const bool e4m3 = w->format == PROA_WFMT_FP8 || w->format == PROA_WFMT_FP8G;
+    int64_t factors = 0; /* of groups, in bytes */
+    if (proa_wfmt_is_coded(w->format))
+        factors = proa_coded_layout_of(w->format, w->N, w->K).order_at - at.scales_at;
     gpu_launch(g, "random", random_bytes_kernel, dim3(1024), THREADS, 0, (uint64_t *)w->data,
-               at.scales_at / 8, seed, w->format == PROA_WFMT_FP8);
-    float steps = w->format == PROA_WFMT_FP8 ? 240.0f : 128.0f; /* the largest of each */
-    if (w->format == PROA_WFMT_MXFP4W)                          /* e2m1 reaches 6 = 1.5 * 4 */
-        gpu_note(g, cudaMemsetAsync(scales, 127 + ilogbf(reach) - 2, (size_t)(2 * factors), g->stream), "random");
+               at.scales_at / 8, seed, e4m3);
+    float steps = e4m3 ? 240.0f : 128.0f; /* the largest of each */
+    if (w->format == PROA_WFMT_MXFP4W)    /* e2m1 reaches 6 = 1.5 * 4 */
+        gpu_note(g, cudaMemsetAsync(scales, 127 + ilogbf(reach) - 2, (size_t)factors, g->stream), "random");
     else if (proa_wfmt_is_int4(w->format)) /* offsets like the scales: the middle is a step from 0 */
-        gpu_launch(g, "random", fill_value_kernel<__half>, dim3(256), THREADS, 0, (__half *)scales, factors,
-                   reach / 8.0f);
+        gpu_launch(g, "random", fill_value_kernel<__half>, dim3(256), THREADS, 0, (__half *)scales,
+                   factors / 2, reach / 8.0f);
+    else if (w->format == PROA_WFMT_I8G)
+        gpu_launch(g, "random", fill_value_kernel<__half>, dim3(256), THREADS, 0, (__half *)scales,
+                   factors / 2, reach / steps);
     else
-        gpu_launch(g, "random", fill_value_kernel<float>, dim3(256), THREADS, 0, (float *)scales, w->N,
-                   reach / steps);
+        gpu_launch(g, "random", fill_value_kernel<float>, dim3(256), THREADS, 0, (float *)scales,
+                   factors ? factors / 4 : w->N, reach / steps);
 }
 
 /* ---- back to numbers ---- */
@@ -218,45 +222,48 @@ void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
 /* Eight codes of a row, from k on. */
 __device__ static inline void codes_at(float f[8], proa_wfmt format, const uint8_t *row, int k)
 {
-    unsigned word = proa_wfmt_is_int4(format) ? ((const unsigned *)row)[proa_int4_word(k)] : 0;
+    unsigned word = proa_wfmt_is_int4(format) ? ((const unsigned *)row)[proa_coded_word(k)] : 0;
+    const uint8_t *bytes = row + (format == PROA_WFMT_I8G ? proa_coded_byte(format, k) : k);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        unsigned code = word >> 4 * proa_int4_nibble(i) & 15;
+        unsigned code = word >> 4 * proa_coded_nibble(i) & 15;
         if (format == PROA_WFMT_MXFP4W) /* as in skinny_gemm.h */
             f[i] = __half2float(__ushort_as_half((unsigned short)((code & 8) << 12 | (code & 7) << 9))) * 16384.0f;
         else if (proa_wfmt_is_int4(format)) f[i] = (float)((int)code - 8);
-        else if (format == PROA_WFMT_I8W) f[i] = (float)(int8_t)row[k + i];
+        else if (format == PROA_WFMT_I8W || format == PROA_WFMT_I8G) f[i] = (float)(int8_t)bytes[i];
         else { /* as in skinny_gemm.cu */
-            unsigned short bits = (unsigned short)((row[k + i] & 0x80) << 8 | (row[k + i] & 0x7f) << 7);
+            unsigned short bits = (unsigned short)((bytes[i] & 0x80) << 8 | (bytes[i] & 0x7f) << 7);
             f[i] = __half2float(__ushort_as_half(bits)) * 256.0f;
         }
     }
 }
 
 /* What is added to a number of an output, once it is scaled; the scale. */
-__device__ static inline float2 factors_at(proa_wfmt format, const char *scales, const proa_int4_layout &int4,
-                                           int64_t n, int k)
+__device__ static inline float2 factors_at(proa_wfmt format, const char *scales,
+                                           const proa_coded_layout &coded, int64_t n, int k)
 {
-    if (!proa_wfmt_is_int4(format)) return make_float2(((const float *)scales)[n], 0.0f);
-    int64_t at = proa_int4_scale(&int4, n, k);
+    if (!proa_wfmt_is_coded(format)) return make_float2(((const float *)scales)[n], 0.0f);
+    int64_t at = proa_coded_scale(&coded, n, k);
+    if (format == PROA_WFMT_FP8G) return make_float2(((const float *)scales)[at], 0.0f);
     if (format == PROA_WFMT_MXFP4W) {
         unsigned exponent = ((const uint8_t *)scales)[at];
         return make_float2(__uint_as_float(exponent == 255 ? 0x7fc00000u : exponent << 23), 0.0f);
     }
-    if (format == PROA_WFMT_I4) return make_float2(__half2float(((const __half *)scales)[at]), 0.0f);
+    if (format == PROA_WFMT_I4 || format == PROA_WFMT_I8G)
+        return make_float2(__half2float(((const __half *)scales)[at]), 0.0f);
     return __half22float2(((const __half2 *)scales)[at]);
 }
 
 /* Eight numbers a thread. */
 __global__ void dequantise_kernel(__half *to, int64_t ld, proa_wfmt format, const char *w, quant_layout at,
-                                  proa_int4_layout int4, int64_t first, int K)
+                                  proa_coded_layout coded, int64_t first, int K)
 {
     int k = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     int64_t n = first + blockIdx.x;
     gpu_wait();
     if (k >= K) return;
     const uint8_t *row = (const uint8_t *)w + n * at.row_bytes;
-    float2 factors = factors_at(format, w + at.scales_at, int4, n, k);
+    float2 factors = factors_at(format, w + at.scales_at, coded, n, k);
     float f[8];
     codes_at(f, format, row, k);
 #pragma unroll
@@ -272,13 +279,13 @@ static proa_weight dequantise_columns(gpu *g, const proa_weight *w, int64_t firs
 {
     proa_weight out = {PROA_WFMT_F16, count, w->K, NULL, 0};
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
-    proa_int4_layout int4 = {};
-    if (proa_wfmt_is_int4(w->format)) int4 = proa_int4_layout_of(w->format, w->N, w->K);
+    proa_coded_layout coded = {};
+    if (proa_wfmt_is_coded(w->format)) coded = proa_coded_layout_of(w->format, w->N, w->K);
     int64_t ld = gpu_leading_dim(PROA_WFMT_F16, w->K);
     out.bytes = count * ld * 2, out.data = gpu_dequant_workspace(g, (size_t)out.bytes);
     gpu_launch(g, "widen", dequantise_kernel,
                dim3((unsigned)count, (unsigned)((w->K + 8 * THREADS - 1) / (8 * THREADS))), THREADS, 0,
-               (__half *)out.data, ld, w->format, (const char *)w->data, at, int4, first, (int)w->K);
+               (__half *)out.data, ld, w->format, (const char *)w->data, at, coded, first, (int)w->K);
     return out;
 }
 
@@ -322,7 +329,7 @@ proa_view quant_permuted(gpu *g, proa_view x, const proa_weight *w)
 {
     int64_t T = x.shape[0], K = w->K, ld = (K + 7) / 8 * 8;
     const int32_t *order = (const int32_t *)((const char *)w->data +
-                                             proa_int4_layout_of(w->format, w->N, K).order_at);
+                                             proa_coded_layout_of(w->format, w->N, K).order_at);
     __half *to = (__half *)gpu_cast_workspace(g, (size_t)(T * ld) * sizeof *to);
     gpu_by_type(x.dtype, [&](auto from) {
         using X = decltype(from);

@@ -10,16 +10,6 @@
 
 enum { THREADS = 512, WARPS = THREADS / 32, ROW_THREADS = 128, ROWS_EACH = 4 };
 
-/* What opened numbers are to be multiplied by. */
-static float format_unit(proa_wfmt format)
-{
-    return format == PROA_WFMT_FP8      ? 256.0f
-           : format == PROA_WFMT_I8W    ? 128.0f
-           : format == PROA_WFMT_MXFP4W ? 1.0f
-           : proa_wfmt_is_int4(format)  ? 8.0f
-                                        : 1.0f;
-}
-
 /* ---- one and two rows of quantised weights on CUDA cores: tensor cores would need 16 rows of weights for
  * each warp, and small blocks begin and end faster ---- */
 
@@ -27,12 +17,12 @@ static float format_unit(proa_wfmt format)
 template <int FORMAT, int X_ROWS>
 __device__ static inline void add_piece(float sum[X_ROWS], const unsigned w[4],
                                         const __half2 (&x)[X_ROWS][unpacked<FORMAT>::COUNT / 2],
-                                        const int4_factors<FORMAT> &factors)
+                                        const group_factors<FORMAT> &factors)
 {
-    typedef int4_factors<FORMAT> int4;
-    const int FOURS = unpacked<FORMAT>::COUNT / 4, EACH = FOURS / int4::GROUPS;
+    typedef group_factors<FORMAT> groups;
+    const int FOURS = unpacked<FORMAT>::COUNT / 4, EACH = FOURS / groups::GROUPS;
 #pragma unroll
-    for (int g = 0; g < int4::GROUPS; g++) {
+    for (int g = 0; g < groups::GROUPS; g++) {
         float part[X_ROWS] = {}, inputs[X_ROWS] = {};
 #pragma unroll
         for (int j = g * EACH; j < (g + 1) * EACH; j++) {
@@ -44,13 +34,13 @@ __device__ static inline void add_piece(float sum[X_ROWS], const unsigned w[4],
                                                   __hmul2(*reinterpret_cast<__half2 *>(&first), x[m][2 * j])));
                 float2 in = __half22float2(__hadd2(x[m][2 * j], x[m][2 * j + 1]));
                 part[m] += f.x + f.y;
-                if (int4::OFFSETS) inputs[m] += in.x + in.y;
+                if (groups::OFFSETS) inputs[m] += in.x + in.y;
             }
         }
 #pragma unroll
-        for (int m = 0; m < X_ROWS; m++) { /* codes were unpacked as eighths of themselves */
-            sum[m] += int4::USED ? part[m] * factors.scale(g) : part[m];
-            if (int4::OFFSETS) sum[m] = fmaf(inputs[m], 0.125f * factors.offset(g), sum[m]);
+        for (int m = 0; m < X_ROWS; m++) { /* codes of four bits were unpacked as eighths of themselves */
+            sum[m] += groups::USED ? part[m] * factors.scale(g) : part[m];
+            if (groups::OFFSETS) sum[m] = fmaf(inputs[m], 0.125f * factors.offset(g), sum[m]);
         }
     }
 }
@@ -65,16 +55,16 @@ template <int FORMAT, int X_ROWS, int OUTPUTS>
 __global__ void __launch_bounds__(ROW_THREADS) gemv_quant_kernel(skinny_call a)
 {
     typedef unpacked<FORMAT> form;
-    typedef int4_factors<FORMAT> int4;
+    typedef group_factors<FORMAT> groups;
     const int COUNT = form::COUNT, STEP = ROW_THREADS * COUNT;
     __shared__ float scratch[ROW_THREADS / 32][OUTPUTS * X_ROWS];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
     const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
     unsigned next[OUTPUTS][4], from[OUTPUTS]; /* from: in pieces of 16 bytes */
-    int4 factors[OUTPUTS];
+    groups factors[OUTPUTS];
     float sum[OUTPUTS][X_ROWS] = {};
-    int steps = (a.K + PROA_I4_STEP - 1) / PROA_I4_STEP; /* of int4, where four threads share the inputs of a step */
-    int c = threadIdx.x & 3, before = int4::USED ? c * COUNT : 0;
+    const int GROUP_STEP = 4 * COUNT; /* inputs that four threads share */
+    int steps = (a.K + GROUP_STEP - 1) / GROUP_STEP, c = threadIdx.x & 3, before = groups::USED ? c * COUNT : 0;
 #pragma unroll
     for (int r = 0; r < OUTPUTS; r++) from[r] = (unsigned)rows.row(r) * (unsigned)(a.row_bytes / 16);
     auto fetch = [&](int k) {
@@ -82,7 +72,7 @@ __global__ void __launch_bounds__(ROW_THREADS) gemv_quant_kernel(skinny_call a)
         for (int r = 0; r < OUTPUTS; r++) {
             uint4 v = load_stream((const uint4 *)a.w + (from[r] + k / COUNT));
             next[r][0] = v.x, next[r][1] = v.y, next[r][2] = v.z, next[r][3] = v.w;
-            factors[r].load(a.scales, steps, rows.row(r), k / PROA_I4_STEP);
+            factors[r].load(a.scales, steps, rows.row(r), k / GROUP_STEP);
         }
     };
     int k = threadIdx.x * COUNT, m_end = threadIdx.x % X_ROWS,
@@ -159,7 +149,7 @@ __global__ void __launch_bounds__(PERSISTENT_WARPS * 32, PERSISTENT_BLOCKS)
         return ((int)blockIdx.x + i / (16 * X_ROWS) * (int)gridDim.x) * 16 + i / X_ROWS % 16;
     };
     unsigned next[PERSISTENT_STAGES][2][4];
-    int4_factors<FORMAT> factors[PERSISTENT_STAGES][2];
+    group_factors<FORMAT> factors[PERSISTENT_STAGES][2];
     int fetch_tile = 0, fetch_step = 0;
     auto fetch = [&](int d) {
         if (fetch_tile >= block_tiles || mine <= 0) return;
@@ -248,22 +238,22 @@ template <int FORMAT, int X_ROWS> static void launch_persistent(gpu *g, skinny_c
  * STAGES steps are loaded before gpu_wait. Up to 16 rows two blocks an SM are requested even if a few
  * registers spill: one block alone leaves the SM idle while it begins and ends. For int4 nvcc chooses. */
 template <int FORMAT, int ROW_TILES, int STAGES, int BLOCK_WARPS>
-__global__ void __launch_bounds__(32 * BLOCK_WARPS, int4_factors<FORMAT>::USED || ROW_TILES > 2 ? 0 : 2)
+__global__ void __launch_bounds__(32 * BLOCK_WARPS, group_factors<FORMAT>::USED || ROW_TILES > 2 ? 0 : 2)
     skinny_gemm_kernel(skinny_call a)
 {
     const int WARPS = BLOCK_WARPS, EACH = (16 * 8 * ROW_TILES + 32 * BLOCK_WARPS - 1) /
                                           (32 * BLOCK_WARPS); /* outputs that a thread finishes */
     typedef unpacked<FORMAT> form;
     typedef typename form::type T;
-    typedef int4_factors<FORMAT> int4;
-    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4, GROUP_FOURS = FOURS / int4::GROUPS;
+    typedef group_factors<FORMAT> groups;
+    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4, GROUP_FOURS = FOURS / groups::GROUPS;
     __shared__ float scratch[WARPS][16][8 * ROW_TILES + 1];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
     int steps = (a.K + STEP - 1) / STEP;
     const block_rows<16> rows(a.e, a.N, blockIdx.x);
     int from[2] = {rows.row(r, false), rows.row(r, true)};
     unsigned next[STAGES][2][4];
-    int4 factors[STAGES][2];
+    groups factors[STAGES][2];
     float sum[ROW_TILES][4] = {};
     auto fetch = [&](int d, int s) {
 #pragma unroll
@@ -304,7 +294,7 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS, int4_factors<FORMAT>::USED |
                                       a.K, a.aligned);
                     b[t][j][0] = v.x, b[t][j][1] = v.y, b[t][j + 1][0] = v.z, b[t][j + 1][1] = v.w;
                 }
-            int4_part<T, FORMAT> part[ROW_TILES];
+            group_part<T, FORMAT> part[ROW_TILES];
 #pragma unroll
             for (int j = 0; j < FOURS; j++) {
                 unsigned w[4];
@@ -313,9 +303,9 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS, int4_factors<FORMAT>::USED |
 #pragma unroll
                 for (int t = 0; t < ROW_TILES; t++) {
                     if (j % GROUP_FOURS == 0) part[t].clear();
-                    gpu_mma<T>::run(int4::USED ? part[t].sum : sum[t], w, b[t][j][0], b[t][j][1]);
-                    if (int4::USED) part[t].sum_inputs(b[t][j][0], b[t][j][1]);
-                    if (int4::USED && (j + 1) % GROUP_FOURS == 0)
+                    gpu_mma<T>::run(groups::USED ? part[t].sum : sum[t], w, b[t][j][0], b[t][j][1]);
+                    if (groups::USED) part[t].sum_inputs(b[t][j][0], b[t][j][1]);
+                    if (groups::USED && (j + 1) % GROUP_FOURS == 0)
                         part[t].add_to(sum[t], factors[d], j / GROUP_FOURS, part[t].inputs);
                 }
             }
@@ -354,7 +344,7 @@ template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
     const int STAGES = unpacked<FORMAT>::COUNT == 32 ? 2 : 4;
     dim3 grid((unsigned)blocks_of(a.e, a.N, 16));
     if constexpr (proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
-        if constexpr (int4_factors<FORMAT>::NIBBLES)
+        if constexpr (group_factors<FORMAT>::NIBBLES)
             if (a.M <= 2 && persistent_shared_bytes<FORMAT>(g, a) <= PERSISTENT_SHARED_MAX)
                 return a.M == 1 ? launch_persistent<FORMAT, 1>(g, a) : launch_persistent<FORMAT, 2>(g, a);
         if (a.M == 1) return launch_gemv_quant<FORMAT, 1>(g, a);
@@ -404,6 +394,8 @@ void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const e
     case PROA_WFMT_I4A: launch_by_rows<PROA_WFMT_I4A>(g, a); break;
     case PROA_WFMT_I4A32: launch_by_rows<PROA_WFMT_I4A32>(g, a); break;
     case PROA_WFMT_MXFP4W: launch_by_rows<PROA_WFMT_MXFP4W>(g, a); break;
+    case PROA_WFMT_I8G: launch_by_rows<PROA_WFMT_I8G>(g, a); break;
+    case PROA_WFMT_FP8G: launch_by_rows<PROA_WFMT_FP8G>(g, a); break;
     default: launch_by_rows<PROA_WFMT_I4>(g, a); break;
     }
 }

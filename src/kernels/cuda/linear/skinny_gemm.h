@@ -9,11 +9,11 @@
 
 /* Unpacks 16 bytes of weights, COUNT numbers. pairs(v, j, ..): the four numbers from 4 j on, as two words of
  * two f16 (bf16) each. inputs(c, j), j even: where in a step the eight inputs of these and the next four begin in
- * lane c of four. */
+ * lane c of four. APART: from a lane's first input to the next lane's. */
 template <int FORMAT> struct unpacked;
 
 template <int COUNT_> struct in_order { /* a lane's numbers follow each other */
-    static const int COUNT = COUNT_;
+    static const int COUNT = COUNT_, APART = COUNT_;
     __device__ static int inputs(int c, int j)
     {
         return c * COUNT + 4 * j;
@@ -61,11 +61,22 @@ template <> struct unpacked<PROA_WFMT_I8W> : in_order<16> {
     }
 };
 
+/* Lane c has the inputs 8 c on and 32 + 8 c on (kernels/coded.h). */
+template <> struct unpacked<PROA_WFMT_I8G> : unpacked<PROA_WFMT_I8W> {
+    static const int APART = 8;
+    __device__ static int inputs(int c, int j)
+    {
+        return 16 * j + 8 * c;
+    }
+};
+template <> struct unpacked<PROA_WFMT_FP8G> : unpacked<PROA_WFMT_FP8> {
+};
+
 /* Eight numbers in a word: number 2 i in nibble i, number 2 i + 1 in nibble i + 4, each plus 8; word g of lane c has
- * the inputs 32 g + 8 c on (kernels/int4.h). A nibble u in the low bits of the f16 1024 is 1024 + u, one nibble higher
+ * the inputs 32 g + 8 c on (kernels/coded.h). A nibble u in the low bits of the f16 1024 is 1024 + u, one nibble higher
  * 1024 + 16 u. Unpacked is q / 8. */
 template <> struct unpacked<PROA_WFMT_I4> {
-    static const int COUNT = 32;
+    static const int COUNT = 32, APART = 8;
     typedef __half type;
     __device__ static int inputs(int c, int j)
     {
@@ -91,7 +102,7 @@ template <> struct unpacked<PROA_WFMT_I4A32> : unpacked<PROA_WFMT_I4> {
 /* A nibble of e2m1 at the top of each half is moved to where f16 has sign, exponent and mantissa: the number times
  * 2^-14, also if it is subnormal. */
 template <> struct unpacked<PROA_WFMT_MXFP4W> {
-    static const int COUNT = 32;
+    static const int COUNT = 32, APART = 8;
     typedef __half type;
     __device__ static int inputs(int c, int j)
     {
@@ -110,8 +121,19 @@ template <> struct unpacked<PROA_WFMT_MXFP4W> {
     }
 };
 
-/* The factors of a row of int4 for a step of 128 inputs: those of GROUPS groups, as they are stored. */
-template <int FORMAT> struct int4_factors {
+/* What unpacked numbers are to be multiplied by. */
+static inline float format_unit(proa_wfmt format)
+{
+    return format == PROA_WFMT_FP8 || format == PROA_WFMT_FP8G  ? 256.0f
+           : format == PROA_WFMT_I8W || format == PROA_WFMT_I8G ? 128.0f
+           : format == PROA_WFMT_MXFP4W                         ? 1.0f
+           : proa_wfmt_is_int4(format)                          ? 8.0f
+                                                                : 1.0f;
+}
+
+/* The factors of a row of codes for a step of 64 bytes: those of GROUPS groups, as they are stored. load's steps: of
+ * the row, of 64 bytes; s: which of them. */
+template <int FORMAT> struct group_factors {
     static const bool USED = false, NIBBLES = false; /* other formats have none */
     static const int GROUPS = 1;
     static const bool OFFSETS = false;
@@ -128,20 +150,20 @@ template <int FORMAT> struct int4_factors {
     }
 };
 
-/* Which element of those of a weight has row n, step s. */
-__device__ static inline int64_t int4_factors_at(int steps, int n, int s)
+/* Which element of those of a weight has row n, step s of 128 inputs. */
+__device__ static inline int64_t factors_of(int steps, int n, int s)
 {
-    return ((int64_t)(n / PROA_I4_TILE) * steps + s) * PROA_I4_TILE + n % PROA_I4_TILE;
+    return ((int64_t)(n / PROA_CODED_TILE) * steps + s) * PROA_CODED_TILE + n % PROA_CODED_TILE;
 }
 
-template <> struct int4_factors<PROA_WFMT_I4> {
+template <> struct group_factors<PROA_WFMT_I4> {
     static const bool USED = true, NIBBLES = true; /* NIBBLES: codes that nibbles_to_f16 takes */
     static const int GROUPS = 1;
     static const bool OFFSETS = false;
     __half raw;
     __device__ void load(const void *from, int steps, int n, int s)
     {
-        raw = ((const __half *)from)[int4_factors_at(steps, n, s)];
+        raw = ((const __half *)from)[factors_of(steps, n, s)];
     }
     __device__ float scale(int) const
     {
@@ -153,14 +175,14 @@ template <> struct int4_factors<PROA_WFMT_I4> {
     }
 };
 
-template <> struct int4_factors<PROA_WFMT_I4A> {
+template <> struct group_factors<PROA_WFMT_I4A> {
     static const bool USED = true, NIBBLES = true;
     static const int GROUPS = 1;
     static const bool OFFSETS = true;
     __half2 raw;
     __device__ void load(const void *from, int steps, int n, int s)
     {
-        raw = ((const __half2 *)from)[int4_factors_at(steps, n, s)];
+        raw = ((const __half2 *)from)[factors_of(steps, n, s)];
     }
     __device__ float scale(int) const
     {
@@ -172,14 +194,14 @@ template <> struct int4_factors<PROA_WFMT_I4A> {
     }
 };
 
-template <> struct int4_factors<PROA_WFMT_I4A32> {
+template <> struct group_factors<PROA_WFMT_I4A32> {
     static const bool USED = true, NIBBLES = true;
     static const int GROUPS = 4;
     static const bool OFFSETS = true;
     uint4 raw;
     __device__ void load(const void *from, int steps, int n, int s)
     {
-        raw = ((const uint4 *)from)[int4_factors_at(steps, n, s)];
+        raw = ((const uint4 *)from)[factors_of(steps, n, s)];
     }
     __device__ __half2 pair(int g) const
     {
@@ -196,14 +218,14 @@ template <> struct int4_factors<PROA_WFMT_I4A32> {
     }
 };
 
-template <> struct int4_factors<PROA_WFMT_MXFP4W> {
+template <> struct group_factors<PROA_WFMT_MXFP4W> {
     static const bool USED = true, NIBBLES = false;
     static const int GROUPS = 4;
     static const bool OFFSETS = false;
     unsigned raw; /* exponents */
     __device__ void load(const void *from, int steps, int n, int s)
     {
-        raw = ((const unsigned *)from)[int4_factors_at(steps, n, s)];
+        raw = ((const unsigned *)from)[factors_of(steps, n, s)];
     }
     __device__ float scale(int g) const
     {
@@ -216,8 +238,46 @@ template <> struct int4_factors<PROA_WFMT_MXFP4W> {
     }
 };
 
-/* The sums of one group of int4 on tensor cores, and, where there are offsets, those of x: products with ones. */
-template <typename T, int FORMAT> struct int4_part {
+template <> struct group_factors<PROA_WFMT_I8G> {
+    static const bool USED = true, NIBBLES = false;
+    static const int GROUPS = 2;
+    static const bool OFFSETS = false;
+    __half2 raw;
+    __device__ void load(const void *from, int steps, int n, int s)
+    {
+        raw = ((const __half2 *)from)[factors_of((steps + 1) / 2, n, s / 2) * 2 + s % 2];
+    }
+    __device__ float scale(int g) const
+    {
+        return g == 0 ? __low2float(raw) : __high2float(raw);
+    }
+    __device__ float offset(int) const
+    {
+        return 0.0f;
+    }
+};
+
+template <> struct group_factors<PROA_WFMT_FP8G> {
+    static const bool USED = true, NIBBLES = false;
+    static const int GROUPS = 1;
+    static const bool OFFSETS = false;
+    float raw;
+    __device__ void load(const void *from, int steps, int n, int s)
+    {
+        raw = ((const float *)from)[factors_of((steps + 1) / 2, n, s / 2)];
+    }
+    __device__ float scale(int) const
+    {
+        return raw;
+    }
+    __device__ float offset(int) const
+    {
+        return 0.0f;
+    }
+};
+
+/* The sums of one group of codes on tensor cores, and, where there are offsets, those of x: products with ones. */
+template <typename T, int FORMAT> struct group_part {
     float sum[4], inputs[4];
     __device__ void clear()
     {
@@ -227,16 +287,16 @@ template <typename T, int FORMAT> struct int4_part {
     __device__ void sum_inputs(unsigned b0, unsigned b1)
     {
         const unsigned ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};
-        if (int4_factors<FORMAT>::OFFSETS) gpu_mma<T>::run(inputs, ones, b0, b1);
+        if (group_factors<FORMAT>::OFFSETS) gpu_mma<T>::run(inputs, ones, b0, b1);
     }
-    /* to += the group's sums, whose codes were an eighth of what they are. factors: of rows r and r + 8; of_x: the
-     * inputs' sums. */
-    __device__ void add_to(float to[4], const int4_factors<FORMAT> factors[2], int g, const float of_x[4]) const
+    /* to += the group's sums, as the codes were unpacked; those of four bits with offsets are eighths. factors: of rows
+     * r and r + 8; of_x: the inputs' sums. */
+    __device__ void add_to(float to[4], const group_factors<FORMAT> factors[2], int g, const float of_x[4]) const
     {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             to[i] = fmaf(factors[i / 2].scale(g), sum[i], to[i]);
-            if (int4_factors<FORMAT>::OFFSETS)
+            if (group_factors<FORMAT>::OFFSETS)
                 to[i] = fmaf(0.125f * factors[i / 2].offset(g), of_x[i], to[i]);
         }
     }
@@ -307,7 +367,7 @@ __device__ static inline void store_output(const skinny_call &a, float v, float 
 /* Floats beside each step of 128 of a row of x: for each group the excess, and the sum of x if there are offsets. */
 template <int FORMAT> __host__ __device__ constexpr int x_sums()
 {
-    return int4_factors<FORMAT>::GROUPS * (int4_factors<FORMAT>::OFFSETS ? 2 : 1);
+    return group_factors<FORMAT>::GROUPS * (group_factors<FORMAT>::OFFSETS ? 2 : 1);
 }
 
 /* Writes x to shared memory, for each step of 128 and each row 16 pieces of 8 numbers, and its sums. xs
@@ -316,7 +376,7 @@ template <int FORMAT> __host__ __device__ constexpr int x_sums()
 template <int FORMAT, int X_ROWS, int THREADS, int AT_ONCE>
 __device__ static inline void prepare_x(uint4 *xs, float *sums, const skinny_call &a, int steps)
 {
-    typedef int4_factors<FORMAT> factors;
+    typedef group_factors<FORMAT> factors;
     const __half2 sixteenth = __half2half2(__ushort_as_half(0x2c00));
     int pieces = steps * X_ROWS * 16, whole = (pieces + 31) / 32 * 32; /* whole warps */
     for (int base = threadIdx.x; base < whole; base += AT_ONCE * THREADS) {
@@ -367,9 +427,9 @@ __device__ static inline void nibbles_to_f16(unsigned low[4], unsigned w0, unsig
 template <int FORMAT, int X_ROWS, int CHAINS>
 __device__ static inline void add_nibble_step(float total[2][X_ROWS], const unsigned u[4],
                                               const unsigned v[4], const uint4 *x, const float *sums,
-                                              const int4_factors<FORMAT> factors[2])
+                                              const group_factors<FORMAT> factors[2])
 {
-    const int GROUPS = int4_factors<FORMAT>::GROUPS, WORDS = 4 / GROUPS, EACH = x_sums<FORMAT>() / GROUPS;
+    const int GROUPS = group_factors<FORMAT>::GROUPS, WORDS = 4 / GROUPS, EACH = x_sums<FORMAT>() / GROUPS;
     int lane = threadIdx.x & 31, r = lane / 4, c = lane % 4;
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {

@@ -25,13 +25,13 @@ template <int FORMAT, int STEPS> struct stage_of {
         NUMBERS = STEP / 16 * unpacked<FORMAT>::COUNT, /* of a row in a step */
         STRIDE = STEPS * STEP + STEP,
         SCALES = ROWS * STRIDE, /* behind the weights */
-        BYTES = SCALES + (int4_factors<FORMAT>::USED ? STEPS * ROWS * (int)sizeof(int4_factors<FORMAT>) : 0)
+        BYTES = SCALES + (group_factors<FORMAT>::USED ? STEPS * ROWS * (int)sizeof(group_factors<FORMAT>) : 0)
     };
 };
 
 static int steps_of(proa_wfmt format, int K)
 {
-    int numbers = proa_wfmt_is_int4(format) ? PROA_I4_STEP : 64;
+    int numbers = proa_wfmt_is_int4(format) ? PROA_CODED_STEP : 64;
     return (K + numbers - 1) / numbers;
 }
 
@@ -46,7 +46,7 @@ template <int FORMAT, int X_ROWS> __device__ static inline shared_layout shared_
     shared_layout p;
     p.x = (uint4 *)at, at += steps * X_ROWS * (int)sizeof(__half) * stage_of<FORMAT, 1>::NUMBERS;
     p.x_sum = (float *)at,
-    at += int4_factors<FORMAT>::USED ? (steps * X_ROWS * x_sums<FORMAT>() * 4 + 15) / 16 * 16 : 0;
+    at += group_factors<FORMAT>::USED ? (steps * X_ROWS * x_sums<FORMAT>() * 4 + 15) / 16 * 16 : 0;
     p.scratch = (float *)at, at += 2 * WARPS * ROWS * X_ROWS * (int)sizeof(float);
     p.operands = (skinny_operands *)at;
     return p;
@@ -83,7 +83,7 @@ __device__ static inline void produce_stages(const skinny_call &a, unsigned weig
                                              unsigned empty)
 {
     typedef stage_of<FORMAT, STEPS> stage;
-    const int TILE_BYTES = PROA_I4_TILE * (int)sizeof(int4_factors<FORMAT>); /* a step's factors of 8 rows */
+    const int TILE_BYTES = PROA_CODED_TILE * (int)sizeof(group_factors<FORMAT>); /* a step's factors of 8 rows */
     int lane = threadIdx.x & 31, tiles = blocks_of(a.e, a.N, ROWS),
         steps = (a.K + stage::NUMBERS - 1) / stage::NUMBERS, d = 0, parity = 1;
     uint64_t policy;
@@ -96,15 +96,15 @@ __device__ static inline void produce_stages(const skinny_call &a, unsigned weig
             int left = (int)a.row_bytes - first * STEP, bytes = left < STEPS * STEP ? left : STEPS * STEP;
             unsigned at = weight_ring + d * stage::BYTES;
             gpu_barrier_wait(empty + 8 * d, parity);
-            int of_factors = int4_factors<FORMAT>::USED ? bytes / STEP * TILE_BYTES : 0; /* of 8 rows */
+            int of_factors = group_factors<FORMAT>::USED ? bytes / STEP * TILE_BYTES : 0; /* of 8 rows */
             if (lane == 0) gpu_barrier_expect(full + 8 * d, ROWS * bytes + halves * of_factors);
             __syncwarp();
             if (lane < ROWS)
                 bulk_copy(at + lane * stage::STRIDE, row + first * STEP, bytes, full + 8 * d, policy);
-            else if (int4_factors<FORMAT>::USED && lane - ROWS < halves) {
+            else if (group_factors<FORMAT>::USED && lane - ROWS < halves) {
                 int n = lane == ROWS ? rows.first : upper;
                 const char *from = (const char *)a.scales +
-                                   ((int64_t)(n / PROA_I4_TILE) * steps + first) * TILE_BYTES;
+                                   ((int64_t)(n / PROA_CODED_TILE) * steps + first) * TILE_BYTES;
                 bulk_copy(at + stage::SCALES + (lane - ROWS) * STEPS * TILE_BYTES, from, of_factors,
                           full + 8 * d, policy);
             }
@@ -142,7 +142,7 @@ template <int FORMAT, int X_ROWS> struct tile_sum {
     }
 };
 
-template <int FORMAT, int X_ROWS> struct int4_tile_sum {
+template <int FORMAT, int X_ROWS> struct group_tile_sum {
     float sum[2][X_ROWS] = {};
     /* factors: of the first 8 rows; those of the others are `upper` bytes behind. x_sum: of the step's rows of x. */
     __device__ void add(const char *w, int stride, const char *factors, int upper, const uint4 *x,
@@ -153,7 +153,7 @@ template <int FORMAT, int X_ROWS> struct int4_tile_sum {
               second = *(const uint4 *)(w + (r + 8) * stride + c * 16);
         const unsigned u[4] = {first.x, first.y, first.z, first.w},
                        v[4] = {second.x, second.y, second.z, second.w};
-        typedef int4_factors<FORMAT> factor;
+        typedef group_factors<FORMAT> factor;
         const factor of_rows[2] = {((const factor *)(const void *)factors)[r],
                                    ((const factor *)(const void *)(factors + upper))[r]};
         add_nibble_step<FORMAT, X_ROWS, 2>(sum, u, v, x, x_sum, of_rows);
@@ -163,11 +163,11 @@ template <int FORMAT, int X_ROWS> struct int4_tile_sum {
         return sum[i][m];
     }
 };
-template <int X_ROWS> struct tile_sum<PROA_WFMT_I4, X_ROWS> : int4_tile_sum<PROA_WFMT_I4, X_ROWS> {
+template <int X_ROWS> struct tile_sum<PROA_WFMT_I4, X_ROWS> : group_tile_sum<PROA_WFMT_I4, X_ROWS> {
 };
-template <int X_ROWS> struct tile_sum<PROA_WFMT_I4A, X_ROWS> : int4_tile_sum<PROA_WFMT_I4A, X_ROWS> {
+template <int X_ROWS> struct tile_sum<PROA_WFMT_I4A, X_ROWS> : group_tile_sum<PROA_WFMT_I4A, X_ROWS> {
 };
-template <int X_ROWS> struct tile_sum<PROA_WFMT_I4A32, X_ROWS> : int4_tile_sum<PROA_WFMT_I4A32, X_ROWS> {
+template <int X_ROWS> struct tile_sum<PROA_WFMT_I4A32, X_ROWS> : group_tile_sum<PROA_WFMT_I4A32, X_ROWS> {
 };
 
 /* The warps' sums of the block's tile t, together. */
@@ -215,7 +215,7 @@ template <int FORMAT, int X_ROWS>
 __device__ static inline void stage_x(const shared_layout &p, const skinny_call &a, int steps)
 {
     const int AT_ONCE = 8, THREADS = WARPS * 32;
-    if constexpr (int4_factors<FORMAT>::USED)
+    if constexpr (group_factors<FORMAT>::USED)
         prepare_x<FORMAT, X_ROWS, THREADS, AT_ONCE>(p.x, p.x_sum, a, steps);
     else
         for (int base = threadIdx.x; base < steps * X_ROWS * 8; base += AT_ONCE * THREADS) {
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(WARPS * 32 + 32) skinny_gemm_pipelined_kernel(
 {
 #ifdef GPU_HOPPER
     typedef stage_of<FORMAT, STEPS> stage;
-    const int TILE_BYTES = PROA_I4_TILE * (int)sizeof(int4_factors<FORMAT>);
+    const int TILE_BYTES = PROA_CODED_TILE * (int)sizeof(group_factors<FORMAT>);
     extern __shared__ __align__(128) char weight_ring[];
     __shared__ uint64_t barriers[2 * STAGES];
     int warp = threadIdx.x / 32, steps = (a.K + stage::NUMBERS - 1) / stage::NUMBERS,
@@ -324,9 +324,10 @@ bool pipelined_takes(const gpu *g, const proa_weight *w, int64_t rows, int half)
 {
     if (!g->hopper || !proa_wfmt_is_quantised(w->format) || rows > PIPELINED_ROWS) return false;
     if (w->format == PROA_WFMT_MXFP4W) return false; /* rare but for experts */
+    if (w->format == PROA_WFMT_I8G || w->format == PROA_WFMT_FP8G) return false;
     int steps = steps_of(w->format, (int)w->K),
         tiles = half ? (half + ROWS / 2 - 1) / (ROWS / 2) : ((int)w->N + ROWS - 1) / ROWS;
-    if (proa_wfmt_is_int4(w->format) ? steps < LONG || half % PROA_I4_TILE != 0
+    if (proa_wfmt_is_int4(w->format) ? steps < LONG || half % PROA_CODED_TILE != 0
                                      : rows == 1 || steps < SHORT_MIN || 2 * tiles < g->sms)
         return false;
     return plan_of(g, w->format, (int)rows, (int)w->K, tiles).shared <= SHARED_MAX;
