@@ -177,6 +177,33 @@ int proa_hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
+int proa_base64_digit(char c)
+{
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+void proa_base64_group(char out[4], const char *bytes, size_t count)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t group = 0;
+    for (size_t i = 0; i < 3; i++) group = group << 8 | (i < count ? (unsigned char)bytes[i] : 0);
+    for (size_t i = 0; i < 4; i++) out[i] = i <= count ? digits[group >> (18 - 6 * i) & 63] : '=';
+}
+
+bool proa_buf_base64(proa_buf *buf, proa_str bytes)
+{
+    bool ok = true;
+    for (size_t i = 0; i < bytes.len && ok; i += 3) {
+        char four[4];
+        proa_base64_group(four, bytes.ptr + i, bytes.len - i < 3 ? bytes.len - i : 3);
+        ok = proa_buf_append(buf, four, sizeof four);
+    }
+    return ok;
+}
+
 static bool is_tail(const unsigned char *s, int n)
 {
     for (int i = 1; i <= n; i++)

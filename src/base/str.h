@@ -46,6 +46,11 @@ proa_str proa_buf_view(const proa_buf *buf);
 
 int proa_hex_digit(char c); /* 0 to 15; -1: not a hexadecimal digit of either case */
 
+/* Base64 of RFC 4648. */
+int proa_base64_digit(char c); /* 0 to 63; -1: none of the alphabet with + and / */
+void proa_base64_group(char out[4], const char *bytes, size_t count); /* of 1 to 3 bytes, padded with '=' */
+bool proa_buf_base64(proa_buf *buf, proa_str bytes);                  /* appends all groups */
+
 /* UTF-8. Decodes one code point of text[0..len); returns its length in bytes, or 0 if the bytes are not well
  * formed (overlong, surrogate, above U+10FFFF, cut short). len > 0. */
 int proa_utf8_decode(const char *text, size_t len, int32_t *code_point);

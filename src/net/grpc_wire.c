@@ -70,14 +70,6 @@ proa_str proa_grpc_percent_encode(proa_arena *arena, proa_str text)
 
 /* ---- base64 ---- */
 
-static int digit_of(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 bool proa_base64_decode(proa_arena *arena, proa_str text, proa_str *out)
 {
     while (text.len % 4 == 0 && text.len > 0 && text.ptr[text.len - 1] == '=') { /* "=" or "==" of a whole group */
@@ -88,7 +80,7 @@ bool proa_base64_decode(proa_arena *arena, proa_str text, proa_str *out)
     char *bytes = proa_arena_alloc(arena, text.len / 4 * 3 + 3), *at = bytes;
     uint32_t group = 0;
     for (size_t i = 0; i < text.len; i++) {
-        int digit = digit_of(text.ptr[i]);
+        int digit = proa_base64_digit(text.ptr[i]);
         if (digit < 0) return false;
         group = group << 6 | (uint32_t)digit;
         if (i % 4 != 3) continue;
@@ -102,15 +94,14 @@ bool proa_base64_decode(proa_arena *arena, proa_str text, proa_str *out)
 
 proa_str proa_base64_encode(proa_arena *arena, proa_str bytes)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char *out = proa_arena_alloc(arena, bytes.len / 3 * 4 + 4), *at = out;
+    char *out = proa_arena_alloc(arena, bytes.len / 3 * 4 + 4);
+    size_t len = 0;
     for (size_t i = 0; i < bytes.len; i += 3) {
         size_t n = bytes.len - i < 3 ? bytes.len - i : 3;
-        uint32_t group = 0;
-        for (size_t k = 0; k < 3; k++) group = group << 8 | (k < n ? (unsigned char)bytes.ptr[i + k] : 0);
-        for (size_t k = 0; k <= n; k++) *at++ = digits[group >> (18 - 6 * k) & 63];
+        proa_base64_group(out + len, bytes.ptr + i, n);
+        len += n + 1; /* without the padding */
     }
-    return (proa_str){out, (size_t)(at - out)};
+    return (proa_str){out, len};
 }
 
 bool proa_grpc_content_type(proa_str value)

@@ -60,7 +60,7 @@ static void print_value(printer *p, const ProtobufCFieldDescriptor *field,
     case PROTOBUF_C_TYPE_STRING: proa_buf_json_str(p->out, proa_str_c(*(char *const *)at)); break;
     case PROTOBUF_C_TYPE_BYTES:
         proa_buf_char(p->out, '"');
-        proa_print_base64(p->out, (proa_str){(const char *)data->data, data->len});
+        proa_buf_base64(p->out, (proa_str){(const char *)data->data, data->len});
         proa_buf_char(p->out, '"');
         break;
     case PROTOBUF_C_TYPE_MESSAGE:

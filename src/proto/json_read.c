@@ -118,14 +118,10 @@ static proa_status read_string(reader *r, const proa_json *j, char **value)
     return PROA_OK;
 }
 
-/* 0..63, or -1. */
-static int base64_value(char c)
+/* 0 to 63, or -1. */
+static int digit_of_either_alphabet(char c)
 {
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    if (c == '+' || c == '-') return 62;
-    return c == '/' || c == '_' ? 63 : -1;
+    return proa_base64_digit(c == '-' ? '+' : c == '_' ? '/' : c);
 }
 
 /* Either alphabet, padded or not. */
@@ -138,7 +134,7 @@ static bool base64_decode(ProtobufCBinaryData *out, proa_str text, proa_arena *a
     out->data = proa_arena_alloc(arena, len / 4 * 3 + 3);
     uint32_t group = 0;
     for (size_t i = 0; i < len; i++) {
-        int v = base64_value(text.ptr[i]);
+        int v = digit_of_either_alphabet(text.ptr[i]);
         if (v < 0) return false;
         group = group << 6 | (uint32_t)v;
         if (i % 4 != 0) out->data[out->len++] = (uint8_t)(group >> (6 - i % 4 * 2));

@@ -42,16 +42,3 @@ void proa_print_integer(proa_buf *out, ProtobufCType type, const void *at)
     default: proa_buf_printf(out, "%" PRId32, *(const int32_t *)at); break;
     }
 }
-
-void proa_print_base64(proa_buf *out, proa_str bytes)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < bytes.len; i += 3) {
-        uint32_t group = 0;
-        size_t left = bytes.len - i < 3 ? bytes.len - i : 3;
-        for (size_t j = 0; j < 3; j++) group = group << 8 | (j < left ? (unsigned char)bytes.ptr[i + j] : 0);
-        char four[4];
-        for (size_t j = 0; j < 4; j++) four[j] = j <= left ? letters[group >> (18 - 6 * j) & 63] : '=';
-        proa_buf_append(out, four, 4);
-    }
-}

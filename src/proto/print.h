@@ -12,7 +12,5 @@ void proa_print_real(proa_buf *out, double value, bool single);
 const char *proa_print_special(double value, const char *nan, const char *inf, const char *minus_inf);
 /* An integer of any of protobuf's integer types. */
 void proa_print_integer(proa_buf *out, ProtobufCType type, const void *at);
-/* Base64 with padding. */
-void proa_print_base64(proa_buf *out, proa_str bytes);
 
 #endif

@@ -33,14 +33,6 @@ proa_status proa_charsmap_new(proa_charsmap **out, proa_arena *arena, const void
     return PROA_OK;
 }
 
-static int base64_value(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 proa_status proa_charsmap_new_base64(proa_charsmap **out, proa_arena *arena, proa_str s, proa_err *err)
 {
     while (s.len && s.ptr[s.len - 1] == '=') s.len--;
@@ -49,7 +41,7 @@ proa_status proa_charsmap_new_base64(proa_charsmap **out, proa_arena *arena, pro
     uint32_t bits = 0;
     int have = 0;
     for (size_t i = 0; i < s.len; i++) {
-        int v = base64_value(s.ptr[i]);
+        int v = proa_base64_digit(s.ptr[i]);
         if (v < 0) {
             proa_buf_release(&raw);
             return PROA_FAIL(err, CORRUPT, "precompiled_charsmap is not base64 at character %zu", i);

@@ -77,14 +77,6 @@ static void on_disconnect(proa_http_exchange *x)
     c->client = NULL;
 }
 
-static int base64_digit(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 /* Line breaks are passed over; "=" ends it. */
 static proa_status decode_base64(proa_arena *arena, proa_str in, proa_str *out, const char *name, proa_err *err)
 {
@@ -94,7 +86,7 @@ static proa_status decode_base64(proa_arena *arena, proa_str in, proa_str *out, 
     int have = 0;
     for (size_t i = 0; i < in.len && in.ptr[i] != '='; i++) {
         if (in.ptr[i] == '\n' || in.ptr[i] == '\r') continue;
-        int digit = base64_digit(in.ptr[i]);
+        int digit = proa_base64_digit(in.ptr[i]);
         if (digit < 0) return PROA_FAIL(err, INVALID, "'%s' must be a valid base64 encoded string", name);
         bits = bits << 6 | (uint32_t)digit;
         have += 6;

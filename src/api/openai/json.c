@@ -48,20 +48,6 @@ void proa_oai_put_json(proa_buf *out, const proa_json *j)
     }
 }
 
-void proa_oai_put_base64(proa_buf *out, const void *bytes, size_t len)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *in = bytes;
-    for (size_t i = 0; i < len; i += 3) {
-        unsigned rest = len - i < 3 ? (unsigned)(len - i) : 3;
-        unsigned v = (unsigned)in[i] << 16 | (rest > 1 ? (unsigned)in[i + 1] << 8 : 0) |
-                     (rest > 2 ? in[i + 2] : 0);
-        char four[4] = {digits[v >> 18], digits[v >> 12 & 63], digits[v >> 6 & 63], digits[v & 63]};
-        for (unsigned k = rest + 1; k < 4; k++) four[k] = '=';
-        proa_buf_append(out, four, 4);
-    }
-}
-
 /* ---- members ---- */
 
 static bool is_number(const proa_json *j)

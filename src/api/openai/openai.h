@@ -128,7 +128,6 @@ bool proa_oai_take_chat(proa_oai *job);
 /* ---- json.c ---- */
 void proa_oai_put_json(proa_buf *out, const proa_json *j);
 void proa_oai_put_number(proa_buf *out, double value);
-void proa_oai_put_base64(proa_buf *out, const void *bytes, size_t len);
 bool proa_oai_number(proa_oai_error *e, const proa_json *body, const char *key, double min, double max,
                      double *value, bool *given);
 bool proa_oai_whole(proa_oai_error *e, const proa_json *body, const char *key, int64_t min, int64_t max,

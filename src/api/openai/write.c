@@ -183,7 +183,8 @@ static void put_vector(const proa_oai *job, proa_buf *out, int32_t index)
     proa_buf_printf(out, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", index > 0 ? "," : "",
                     (int)index);
     proa_buf_char(out, job->params.base64 ? '"' : '[');
-    if (job->params.base64) proa_oai_put_base64(out, p->vector, (size_t)p->width * sizeof(float));
+    if (job->params.base64)
+        proa_buf_base64(out, (proa_str){(const char *)p->vector, (size_t)p->width * sizeof(float)});
     for (int64_t i = 0; !job->params.base64 && i < p->width; i++) {
         if (i > 0) proa_buf_char(out, ',');
         proa_oai_put_number(out, (double)p->vector[i]);

@@ -129,14 +129,6 @@ static const encoding *find_encoding(const char *file, const proa_json *config)
 
 /* ---- the lines ---- */
 
-static int base64_digit(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 /* Appends the bytes of base64 text as GPT-2's characters; false: it is none, or it has no bytes. */
 static bool put_decoded(proa_buf *out, proa_str text)
 {
@@ -145,7 +137,7 @@ static bool put_decoded(proa_buf *out, proa_str text)
     size_t before = out->len;
     while (text.len && text.ptr[text.len - 1] == '=') text.len--;
     for (size_t i = 0; i < text.len; i++) {
-        int digit = base64_digit(text.ptr[i]);
+        int digit = proa_base64_digit(text.ptr[i]);
         if (digit < 0) return false;
         bits = bits << 6 | (uint32_t)digit;
         held += 6;
@@ -180,7 +172,7 @@ bool proa_tiktoken_is(proa_str bytes)
     if (!proa_next_line(&bytes, &line) || !split_line(line, &base64, &rank)) return false;
     while (base64.len && base64.ptr[base64.len - 1] == '=') base64.len--;
     for (size_t i = 0; i < base64.len; i++)
-        if (base64_digit(base64.ptr[i]) < 0) return false;
+        if (proa_base64_digit(base64.ptr[i]) < 0) return false;
     return base64.len > 0;
 }
 

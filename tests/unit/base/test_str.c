@@ -173,12 +173,45 @@ static void test_distance(void **state)
     (void)state;
 }
 
+/* The vectors of RFC 4648, and every digit. */
+static void base64(void **state)
+{
+    static const char *const pairs[][2] = {{"", ""},
+                                           {"f", "Zg=="},
+                                           {"fo", "Zm8="},
+                                           {"foo", "Zm9v"},
+                                           {"foob", "Zm9vYg=="},
+                                           {"fooba", "Zm9vYmE="},
+                                           {"foobar", "Zm9vYmFy"},
+                                           {"\xFF\xEF\xBE", "/+++"}};
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    (void)state;
+    for (size_t i = 0; i < PROA_COUNT(pairs); i++) {
+        proa_buf buf;
+        proa_buf_init(&buf, 100);
+        assert_true(proa_buf_base64(&buf, proa_str_c(pairs[i][0])));
+        assert_true(proa_str_is(proa_buf_view(&buf), pairs[i][1]));
+        proa_buf_release(&buf);
+    }
+    proa_buf small;
+    proa_buf_init(&small, 7);
+    assert_false(proa_buf_base64(&small, proa_str_c("foobar")));
+    proa_buf_release(&small);
+    int found = 0;
+    for (int c = 0; c < 256; c++) {
+        int digit = proa_base64_digit((char)c);
+        if (digit >= 0) assert_int_equal(digits[digit], c);
+        found += digit >= 0;
+    }
+    assert_int_equal(found, 64);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slices),   cmocka_unit_test(test_buf),      cmocka_unit_test(test_buf_grows),
-        cmocka_unit_test(test_json_str), cmocka_unit_test(test_utf8_all), cmocka_unit_test(test_utf8_bytes),
-        cmocka_unit_test(test_distance),
+        cmocka_unit_test(base64),          cmocka_unit_test(test_slices),   cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_buf_grows),  cmocka_unit_test(test_json_str), cmocka_unit_test(test_utf8_all),
+        cmocka_unit_test(test_utf8_bytes), cmocka_unit_test(test_distance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
