@@ -23,6 +23,15 @@ static inline int64_t proa_round_up(int64_t n, int64_t step)
     return (n + step - 1) / step * step;
 }
 
+/* For hashes: both halves of a 128-bit product, xored. Each bit of a and b reaches most bits of the result (the mixing
+ * step of wyhash, Wang Yi 2019, public domain). */
+static inline uint64_t proa_fold_multiply(uint64_t a, uint64_t b)
+{
+    __extension__ typedef unsigned __int128 wide;
+    wide product = (wide)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 static inline int64_t proa_ceil_div(int64_t n, int64_t d)
 {
     return (n + d - 1) / d;

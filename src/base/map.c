@@ -3,6 +3,7 @@
 #include "base/map.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/random.h>
@@ -45,15 +46,6 @@ static uint64_t map_secret(void)
     return atomic_compare_exchange_strong(&shared, &have, fresh) ? fresh : have;
 }
 
-/* Both halves of a 128-bit product, folded: each bit of a and b reaches most bits of the result (after wyhash,
- * Wang Yi 2019). */
-static uint64_t fold_multiply(uint64_t a, uint64_t b)
-{
-    __extension__ typedef unsigned __int128 wide;
-    wide product = (wide)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
 static uint64_t hash_of(proa_str key)
 {
     uint64_t h = map_secret() ^ key.len, word;
@@ -61,11 +53,11 @@ static uint64_t hash_of(proa_str key)
     size_t left = key.len;
     for (; left >= 8; left -= 8, p += 8) {
         memcpy(&word, p, 8);
-        h = fold_multiply(h ^ word, 0x9e3779b97f4a7c15u);
+        h = proa_fold_multiply(h ^ word, 0x9e3779b97f4a7c15u);
     }
     word = 0;
     memcpy(&word, p, left);
-    return fold_multiply(fold_multiply(h ^ word, 0x9e3779b97f4a7c15u), map_secret());
+    return proa_fold_multiply(proa_fold_multiply(h ^ word, 0x9e3779b97f4a7c15u), map_secret());
 }
 
 /* The slot of the key, or the empty one where it belongs (linear probing; at most half of the slots are full). */

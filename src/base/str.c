@@ -170,6 +170,14 @@ proa_str proa_buf_view(const proa_buf *buf)
     return (proa_str){buf->ptr ? buf->ptr : "", buf->len};
 }
 
+char *proa_str_copy(proa_str s)
+{
+    char *text = proa_malloc(s.len + 1);
+    if (s.len) memcpy(text, s.ptr, s.len);
+    text[s.len] = 0;
+    return text;
+}
+
 int proa_hex_digit(char c)
 {
     if (c >= '0' && c <= '9') return c - '0';
@@ -202,6 +210,13 @@ bool proa_buf_base64(proa_buf *buf, proa_str bytes)
         ok = proa_buf_append(buf, four, sizeof four);
     }
     return ok;
+}
+
+int64_t proa_utf8_count(proa_str s)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < s.len; i++) n += ((unsigned char)s.ptr[i] & 0xC0) != 0x80;
+    return n;
 }
 
 static bool is_tail(const unsigned char *s, int n)

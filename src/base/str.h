@@ -44,6 +44,8 @@ bool proa_buf_printf(proa_buf *buf, const char *fmt, ...) PROA_PRINTF(2, 3);
 bool proa_buf_json_str(proa_buf *buf, proa_str s);
 proa_str proa_buf_view(const proa_buf *buf);
 
+char *proa_str_copy(proa_str s); /* on the heap, with a NUL at the end; free it */
+
 int proa_hex_digit(char c); /* 0 to 15; -1: not a hexadecimal digit of either case */
 
 /* Base64 of RFC 4648. */
@@ -56,6 +58,7 @@ bool proa_buf_base64(proa_buf *buf, proa_str bytes);                  /* appends
 int proa_utf8_decode(const char *text, size_t len, int32_t *code_point);
 int proa_utf8_encode(int32_t cp, char out[4]); /* returns the length; valid code points only */
 bool proa_utf8_valid(proa_str s);
+int64_t proa_utf8_count(proa_str s); /* code points of valid UTF-8 */
 
 /* Edit distance (Levenshtein) capped at 64 characters: for "did you mean". */
 int proa_str_distance(const char *a, const char *b);

@@ -85,13 +85,6 @@ size_t proa_char_last(proa_str s)
     return i;
 }
 
-int64_t proa_char_count(proa_str s)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < s.len; i++) n += ((unsigned char)s.ptr[i] & 0xC0) != 0x80;
-    return n;
-}
-
 static const uint32_t script_ranges[] = {
 /* first code point << 8 | script */
 #include "text/scripts.inc"

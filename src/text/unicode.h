@@ -23,7 +23,6 @@ bool proa_char_is_han(int32_t c);        /* the CJK blocks that BERT puts spaces
 int proa_char_next(proa_str s, int32_t *c);
 /* The start of the last character of valid UTF-8; s.len > 0. */
 size_t proa_char_last(proa_str s);
-int64_t proa_char_count(proa_str s);
 /* A number for each script, 0 for none: as the pre-tokenizer UnicodeScripts sees them (tools/unicode_scripts.py). */
 int proa_char_script(int32_t c);
 bool proa_buf_code_point(proa_buf *buf, int32_t c);

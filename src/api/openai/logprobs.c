@@ -31,13 +31,6 @@ static void put_comma(proa_buf *out)
     if (out->len > 0) proa_buf_char(out, ',');
 }
 
-static int64_t count_characters(proa_str s)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < s.len; i++) n += ((unsigned char)s.ptr[i] & 0xC0) != 0x80;
-    return n;
-}
-
 /* "token":..., "logprob":..., "bytes":[...] */
 static void put_members(proa_buf *out, proa_str text, float value)
 {
@@ -86,7 +79,7 @@ static void take_completion(proa_oai_choice *c, const proa_generated_tokens *t, 
     put_value(&c->values, t->logprobs[token]);
     put_comma(&c->offsets);
     proa_buf_printf(&c->offsets, "%lld", (long long)c->characters);
-    c->characters += count_characters(t->texts[token]);
+    c->characters += proa_utf8_count(t->texts[token]);
     put_comma(&c->tops);
     if (isnan(t->logprobs[token]))
         proa_buf_str(&c->tops, proa_str_c("null")); /* a prompt's first: nothing before it */

@@ -148,13 +148,6 @@ static int64_t width_of(proa_fil_answer answer, const proa_forest *f)
     return answer == PROA_FIL_SCORES ? f->outputs : answer == PROA_FIL_BOTH ? 2 : f->targets;
 }
 
-static const Inference__ModelOutput *find_output(const Inference__ModelConfig *c, const char *name)
-{
-    for (size_t i = 0; i < c->n_output; i++)
-        if (strcmp(c->output[i]->name, name) == 0) return c->output[i];
-    return NULL;
-}
-
 /* Product of the dimensions, with `open` for open ones; saturated. */
 static int64_t elements_of(const int64_t *dims, size_t count, int64_t open)
 {
@@ -211,7 +204,8 @@ proa_status proa_fil_tensors(const Inference__ModelConfig *c, const proa_fil_set
                              const proa_forest *f, proa_fil_answer *answer, proa_fil_output *scores,
                              proa_fil_output *shap, bool *has_shap, proa_err *err)
 {
-    const Inference__ModelOutput *out = find_output(c, PROA_FIL_OUTPUT), *values = find_output(c, PROA_FIL_SHAP);
+    const Inference__ModelOutput *out = proa_config_output(c, PROA_FIL_OUTPUT),
+                                 *values = proa_config_output(c, PROA_FIL_SHAP);
     if (c->max_batch_size < 1)
         return PROA_FAIL(err, INVALID, "max_batch_size must be greater than 0: rows of the input are a batch");
     PROA_TRY(check_input(c, f, err));

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "serve/config/config.h"
 #include <string.h>
 
 static const proa_io_row inputs[] = {{"text_input", T(STRING), ONE, OPTIONAL},
@@ -91,32 +92,18 @@ static void add_option_inputs(Inference__ModelConfig *config, proa_arena *arena)
     proa_config_inputs(config, rows, arena);
 }
 
-static const Inference__ModelInput *find_input(const Inference__ModelConfig *config, const char *name)
-{
-    for (size_t i = 0; i < config->n_input; i++)
-        if (strcmp(config->input[i]->name, name) == 0) return config->input[i];
-    return NULL;
-}
-
-static const Inference__ModelOutput *find_output(const Inference__ModelConfig *config, const char *name)
-{
-    for (size_t i = 0; i < config->n_output; i++)
-        if (strcmp(config->output[i]->name, name) == 0) return config->output[i];
-    return NULL;
-}
-
 /* A configuration that leaves out or changes a tensor means it: a typed generation would go around it. */
 static bool has_native_tensors(const Inference__ModelConfig *config)
 {
-    bool encoder = find_output(config, "labels") != NULL, same = config->max_batch_size == 0;
+    bool encoder = proa_config_output(config, "labels") != NULL, same = config->max_batch_size == 0;
     for (const proa_io_row *row = inputs; row->name && same; row++) {
-        const Inference__ModelInput *in = find_input(config, row->name);
+        const Inference__ModelInput *in = proa_config_input(config, row->name);
         same = in && in->data_type == row->type && in->optional && !in->reshape &&
                (int)in->n_dims == row->rank && in->dims[0] == row->dims[0];
     }
     for (size_t i = 0; i < config->n_input && same; i++) same = config->input[i]->optional;
     for (const proa_io_row *row = encoder ? encoder_outputs : generator_outputs; row->name && same; row++) {
-        const Inference__ModelOutput *out = find_output(config, row->name);
+        const Inference__ModelOutput *out = proa_config_output(config, row->name);
         same = out && out->data_type == row->type && !out->reshape;
     }
     return same;

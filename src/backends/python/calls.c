@@ -78,14 +78,6 @@ static void *run_control(void *arg)
     return NULL;
 }
 
-static char *copy_text(proa_str s)
-{
-    char *text = proa_malloc(s.len + 1);
-    if (s.len) memcpy(text, s.ptr, s.len);
-    text[s.len] = 0;
-    return text;
-}
-
 static proa_status take_files(control *c, const proa_json *head, proa_pywire *w, proa_err *err)
 {
     const proa_json *names = proa_json_get(head, "files");
@@ -98,7 +90,8 @@ static proa_status take_files(control *c, const proa_json *head, proa_pywire *w,
         proa_str name;
         PROA_TRY(proa_pywire_tensor(&c->tensors[k], &name, w, (uint32_t)k, err));
         name = proa_json_str(proa_json_at(names, k));
-        c->files[k] = (proa_model_file){{copy_text(name), name.len}, {c->tensors[k].data, c->tensors[k].bytes}};
+        c->files[k] = (proa_model_file){{proa_str_copy(name), name.len},
+                                        {c->tensors[k].data, c->tensors[k].bytes}};
         c->files_count++;
     }
     return PROA_OK;
@@ -109,8 +102,8 @@ static proa_status start_control(control *c, const proa_json *head, proa_pywire 
     pthread_t thread;
     if (proa_str_has_nul(proa_json_str(proa_json_get(head, "model"))))
         return PROA_FAIL(err, INVALID, "the model's name has a NUL byte");
-    c->model = copy_text(proa_json_str(proa_json_get(head, "model")));
-    c->config = copy_text(proa_json_str(proa_json_get(head, "config")));
+    c->model = proa_str_copy(proa_json_str(proa_json_get(head, "model")));
+    c->config = proa_str_copy(proa_json_str(proa_json_get(head, "config")));
     c->dependents = proa_json_bool(proa_json_get(head, "dependents"));
     if (c->load) PROA_TRY(take_files(c, head, w, err));
     proa_pyinstance_begin(c->instance);
@@ -123,7 +116,7 @@ static void is_ready(proa_pyinstance *i, uint64_t process, uint64_t id, const pr
 {
     proa_err err = {0};
     int64_t version = -1;
-    char *model = copy_text(proa_json_str(proa_json_get(head, "model")));
+    char *model = proa_str_copy(proa_json_str(proa_json_get(head, "model")));
     proa_status status = proa_version_parse(&version, proa_json_str(proa_json_get(head, "version")), &err);
     if (status != PROA_OK) {
         answer_error(i, process, id, &err);

@@ -73,14 +73,6 @@ static bool good_name(proa_str s, bool label)
     return s.len > 0 && s.len <= 256;
 }
 
-static char *copy_text(proa_str s)
-{
-    char *text = proa_malloc(s.len + 1);
-    if (s.len) memcpy(text, s.ptr, s.len);
-    text[s.len] = 0;
-    return text;
-}
-
 /* One line: line ends are escaped as \n, as Prometheus requires. */
 static char *copy_help(proa_str s)
 {
@@ -91,7 +83,7 @@ static char *copy_help(proa_str s)
         else if (s.ptr[i] == '\\') proa_buf_printf(&text, "\\\\");
         else proa_buf_char(&text, s.ptr[i]);
     }
-    char *help = copy_text(proa_buf_view(&text));
+    char *help = proa_str_copy(proa_buf_view(&text));
     proa_buf_release(&text);
     return help;
 }
@@ -101,7 +93,7 @@ static proa_status add_family(proa_pyfamilies *f, proa_str name, const proa_json
     if (f->families_count >= PROA_PYTHON_METRICS_MAX)
         return PROA_FAIL(err, LIMIT, "more than %d metric families", PROA_PYTHON_METRICS_MAX);
     f->families = proa_realloc(f->families, (size_t)(f->families_count + 1) * sizeof *f->families);
-    f->families[f->families_count++] = (family){copy_text(name), copy_help(proa_json_str(help)), k, 1};
+    f->families[f->families_count++] = (family){proa_str_copy(name), copy_help(proa_json_str(help)), k, 1};
     return PROA_OK;
 }
 
@@ -172,7 +164,7 @@ static proa_status new_metric(proa_pyfamilies *f, int of, proa_str labels, const
         metric_release(&g);
         return status;
     }
-    g.labels = copy_text(labels);
+    g.labels = proa_str_copy(labels);
     if (*number < f->metrics_count) {
         metric_release(&f->metrics[*number]);
     } else {

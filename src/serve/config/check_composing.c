@@ -195,20 +195,6 @@ static node output_node(const Inference__ModelConfig *c, const Inference__ModelO
                   false};
 }
 
-static const Inference__ModelInput *input_of(const Inference__ModelConfig *c, const char *name)
-{
-    for (size_t i = 0; i < c->n_input; i++)
-        if (strcmp(c->input[i]->name, name) == 0) return c->input[i];
-    return NULL;
-}
-
-static const Inference__ModelOutput *output_of(const Inference__ModelConfig *c, const char *name)
-{
-    for (size_t i = 0; i < c->n_output; i++)
-        if (strcmp(c->output[i]->name, name) == 0) return c->output[i];
-    return NULL;
-}
-
 static int outputs_named(const Inference__ModelConfig *c, const char *name)
 {
     int count = 0;
@@ -227,7 +213,7 @@ static proa_status meet_inputs(flow *f, const step *s, const Inference__ModelCon
 {
     node *n;
     for (size_t i = 0; i < s->n_input_map; i++)
-        if (!input_of(model, s->input_map[i]->key))
+        if (!proa_config_input(model, s->input_map[i]->key))
             return PROA_FAIL(
                 f->err, INVALID,
                 "in ensemble %s, ensemble tensor %s is mapping to non-existing input %s in model %s",
@@ -238,7 +224,7 @@ static proa_status meet_inputs(flow *f, const step *s, const Inference__ModelCon
                              "in ensemble %s, input %s in model %s is not mapped to any ensemble tensors",
                              f->config->name, model->input[i]->name, s->model_name);
     for (size_t i = 0; i < s->n_input_map; i++) {
-        const Inference__ModelInput *in = input_of(model, s->input_map[i]->key);
+        const Inference__ModelInput *in = proa_config_input(model, s->input_map[i]->key);
         PROA_TRY(meet_node(f, s->input_map[i]->value, input_node(model, in, false), &n));
     }
     return PROA_OK;
@@ -248,7 +234,7 @@ static proa_status meet_outputs(flow *f, const step *s, const Inference__ModelCo
 {
     for (size_t i = 0; i < s->n_output_map; i++) {
         const char *tensor = s->output_map[i]->value;
-        const Inference__ModelOutput *out = output_of(model, s->output_map[i]->key);
+        const Inference__ModelOutput *out = proa_config_output(model, s->output_map[i]->key);
         node *n = NULL;
         if (!out)
             return PROA_FAIL(

@@ -123,13 +123,6 @@ static proa_status check_output(const graph *g, const char *name)
         name, g->config->name, cause->name);
 }
 
-static bool is_output(const Inference__ModelConfig *c, const char *name)
-{
-    for (size_t i = 0; i < c->n_output; i++)
-        if (strcmp(c->output[i]->name, name) == 0) return true;
-    return false;
-}
-
 static proa_status check_graph(graph *g)
 {
     for (size_t i = 0; i < g->ensemble->n_step; i++) PROA_TRY(add_step(g, (int)i));
@@ -145,7 +138,7 @@ static proa_status check_graph(graph *g)
     for (size_t i = 0; i < g->config->n_output; i++) PROA_TRY(check_output(g, g->config->output[i]->name));
     for (int i = 0; i < g->count; i++) {
         const tensor *t = &g->tensors[i];
-        if ((!t->ready || !t->read) && !is_output(g->config, t->name))
+        if ((!t->ready || !t->read) && !proa_config_output(g->config, t->name))
             return PROA_FAIL(g->err, INVALID, "ensemble tensor '%s' is unused in ensemble '%s'", t->name,
                              g->config->name);
     }

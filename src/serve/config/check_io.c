@@ -145,13 +145,6 @@ static bool has_input(const Inference__ModelConfig *c, const char *name)
     return false;
 }
 
-static bool has_output(const Inference__ModelConfig *c, const char *name)
-{
-    for (size_t i = 0; i < c->n_output; i++)
-        if (strcmp(c->output[i]->name, name) == 0) return true;
-    return false;
-}
-
 static proa_status check_sources(const Inference__ModelConfig *c, char *const *names, size_t count, proa_err *err)
 {
     for (size_t i = 0; i < count; i++)
@@ -183,7 +176,7 @@ static proa_status check_batch_output(const Inference__ModelConfig *c, const Inf
                          b->n_source_input, c->name);
     PROA_TRY(check_sources(c, b->source_input, b->n_source_input, err));
     for (size_t i = 0; i < b->n_target_name; i++) {
-        if (!has_output(c, b->target_name[i]))
+        if (!proa_config_output(c, b->target_name[i]))
             return PROA_FAIL(err, INVALID, "unknown target output name '%s' for %s", b->target_name[i], c->name);
         for (size_t j = 0; j < i; j++)
             if (strcmp(b->target_name[i], b->target_name[j]) == 0)

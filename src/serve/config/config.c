@@ -178,6 +178,20 @@ proa_status proa_config_finish(Inference__ModelConfig *config, const proa_config
     return proa_config_check_groups(config, options, err);
 }
 
+const Inference__ModelInput *proa_config_input(const Inference__ModelConfig *config, const char *name)
+{
+    for (size_t i = 0; i < config->n_input; i++)
+        if (strcmp(config->input[i]->name, name) == 0) return config->input[i];
+    return NULL;
+}
+
+const Inference__ModelOutput *proa_config_output(const Inference__ModelConfig *config, const char *name)
+{
+    for (size_t i = 0; i < config->n_output; i++)
+        if (strcmp(config->output[i]->name, name) == 0) return config->output[i];
+    return NULL;
+}
+
 const char *proa_config_parameter(const Inference__ModelConfig *config, const char *key)
 {
     for (size_t i = 0; i < config->n_parameters; i++) {

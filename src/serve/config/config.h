@@ -91,6 +91,9 @@ static inline const Inference__ModelEnsembling *proa_config_ensemble(const Infer
     return set ? c->ensemble_scheduling : NULL;
 }
 
+/* An input or output by its name; NULL: there is none. */
+const Inference__ModelInput *proa_config_input(const Inference__ModelConfig *config, const char *name);
+const Inference__ModelOutput *proa_config_output(const Inference__ModelConfig *config, const char *name);
 /* ${name} and $name become the value of the fill of that name; $$ becomes $; what has no fill stays. */
 void proa_config_fill(proa_buf *out, proa_str text, const proa_setting *fills, int fills_count);
 /* parameters[key].string_value; NULL if it is absent, empty or still a literal "${...}". */

@@ -133,7 +133,7 @@ static proa_jval char_at(proa_jrun *run, proa_jval text, int64_t i, bool *found)
 {
     proa_str s = proa_j_text(text);
     int32_t c;
-    if (i < 0) i += proa_char_count(s);
+    if (i < 0) i += proa_utf8_count(s);
     size_t at = i < 0 ? s.len : proa_j_offset(s, i);
     proa_j_charge_text(run, at);
     *found = at < s.len;

@@ -180,11 +180,11 @@ FILTER(f_truncate)
     PROA_UNUSED(call);
     proa_str end = proa_j_given(args[2]) ? proa_j_str_arg(run, args[2], "end") : proa_str_c("..."), s;
     int64_t length = proa_j_int_arg(run, args[0], 255), leeway = proa_j_int_arg(run, args[3], 5);
-    if (length < proa_char_count(end) || leeway < 0)
+    if (length < proa_utf8_count(end) || leeway < 0)
         proa_j_fail(run, PROA_INVALID, "expected a length of at least the end's, and leeway >= 0");
     if (run->failed || proa_j_len(run, self) <= length + leeway) return self;
     s = proa_j_str_arg(run, self, "the text to truncate");
-    size_t kept = proa_j_offset(s, length - proa_char_count(end));
+    size_t kept = proa_j_offset(s, length - proa_utf8_count(end));
     const char *space = proa_j_truth(args[1]) ? NULL : memrchr(s.ptr, ' ', kept);
     if (space) kept = (size_t)(space - s.ptr);
     proa_buf_clear(&run->scratch);

@@ -33,7 +33,7 @@ static bool take_digits(proa_jrun *run, proa_str s, size_t *at, int64_t *value)
 /* text with fill around it up to the width; numbers are padded behind their sign for '='. */
 static void put_padded(proa_buf *out, const spec *f, proa_str text, char otherwise)
 {
-    int64_t more = f->width - proa_char_count(text), left, i = 0;
+    int64_t more = f->width - proa_utf8_count(text), left, i = 0;
     char align = f->align ? f->align : otherwise;
     size_t head = align == '=' && text.len && (text.ptr[0] == '-' || text.ptr[0] == '+' || text.ptr[0] == ' ');
     if (more < 0) more = 0;

@@ -238,7 +238,7 @@ static proa_str cut_part(proa_jrun *run, proa_jval self, const proa_jval *args, 
     for (int i = 0; i < 2; i++)
         if (!proa_j_given(bounds[i])) bounds[i] = proa_j_none();
     if (proa_j_is_whole(bounds[0])) *from = proa_j_whole(bounds[0]);
-    int64_t n = proa_char_count(s);
+    int64_t n = proa_utf8_count(s);
     if (*from < 0) *from = *from + n < 0 ? 0 : *from + n;
     if (*from > n) return (proa_str){NULL, 0}; /* nothing is found there, not even the empty text */
     return proa_j_text(proa_j_slice(run, self, bounds));
@@ -283,7 +283,7 @@ static int64_t find_text(proa_jrun *run, proa_jval self, const proa_jval *args, 
     const char *found = last            ? find_last(run, s, what)
                         : what.len == 0 ? s.ptr
                                         : memmem(s.ptr, s.len, what.ptr, what.len);
-    return found ? from + proa_char_count((proa_str){s.ptr, (size_t)(found - s.ptr)}) : -1;
+    return found ? from + proa_utf8_count((proa_str){s.ptr, (size_t)(found - s.ptr)}) : -1;
 }
 
 static proa_jval index_of(proa_jrun *run, int64_t found)
@@ -322,7 +322,7 @@ METHOD(str_count)
     int64_t from, n = 0;
     proa_str what = proa_j_str_arg(run, args[0], "the text to count"), s = cut_part(run, self, args, 1, &from);
     if (run->failed || !s.ptr) return proa_j_int(0);
-    if (what.len == 0) return proa_j_int(proa_char_count(s) + 1);
+    if (what.len == 0) return proa_j_int(proa_utf8_count(s) + 1);
     for (const char *found;
          (found = s.len ? memmem(s.ptr, s.len, what.ptr, what.len) : NULL) && proa_j_charge(run, 1); n++)
         s = (proa_str){found + what.len, s.len - (size_t)(found - s.ptr) - what.len};
@@ -508,9 +508,9 @@ METHOD(str_islower)
 static proa_jval justify_text(proa_jrun *run, proa_jval self, const proa_jval *args, int align)
 {
     proa_str s = proa_j_text(self), fill = {" ", 1};
-    int64_t width = proa_max64(proa_j_int_arg(run, args[0], 0), 0), more = width - proa_char_count(s), left;
+    int64_t width = proa_max64(proa_j_int_arg(run, args[0], 0), 0), more = width - proa_utf8_count(s), left;
     if (proa_j_given(args[1])) fill = proa_j_str_arg(run, args[1], "the fill character");
-    if (proa_char_count(fill) != 1)
+    if (proa_utf8_count(fill) != 1)
         proa_j_fail(run, PROA_INVALID, "The fill character must be exactly one character long");
     if (more <= 0 || run->failed) return self;
     if (more > PROA_TEMPLATE_MEMORY_MAX / 4) more = PROA_TEMPLATE_MEMORY_MAX / 4;
@@ -546,7 +546,7 @@ METHOD(str_zfill)
     PROA_UNUSED(call);
     proa_str s = proa_j_text(self);
     size_t sign = s.len && (s.ptr[0] == '-' || s.ptr[0] == '+');
-    int64_t more = proa_max64(proa_j_int_arg(run, args[0], 0), 0) - proa_char_count(s);
+    int64_t more = proa_max64(proa_j_int_arg(run, args[0], 0), 0) - proa_utf8_count(s);
     if (more <= 0 || !proa_j_charge(run, more / 16)) return self;
     proa_buf_clear(&run->scratch);
     proa_buf_append(&run->scratch, s.ptr, sign);

@@ -341,7 +341,7 @@ int64_t proa_j_len(proa_jrun *run, proa_jval v)
 {
     switch (v.kind) {
     case PROA_J_UNDEFINED: return 0;
-    case PROA_J_STRING: return proa_j_charge_text(run, v.len) ? proa_char_count(proa_j_text(v)) : 0;
+    case PROA_J_STRING: return proa_j_charge_text(run, v.len) ? proa_utf8_count(proa_j_text(v)) : 0;
     case PROA_J_LIST:
     case PROA_J_TUPLE:
     case PROA_J_RANGE:

@@ -2,6 +2,7 @@
  * vocab.c - the table of pieces: by id, and by bytes through a seeded hash. */
 #include "text/models/vocab.h"
 
+#include "base/checked.h"
 #include "base/limits.h"
 #include <string.h>
 #include <sys/random.h>
@@ -13,17 +14,9 @@ uint64_t proa_hash_seed(void)
     return seed;
 }
 
-/* 128-bit product folded in half (the mixing step of wyhash, public domain). */
-static uint64_t fold_multiply(uint64_t a, uint64_t b)
-{
-    __extension__ typedef unsigned __int128 wide;
-    wide p = (wide)a * b;
-    return (uint64_t)p ^ (uint64_t)(p >> 64);
-}
-
 uint64_t proa_hash_pair(uint64_t pair, uint64_t seed)
 {
-    return fold_multiply(pair ^ 0x9E3779B97F4A7C15u, seed | 1);
+    return proa_fold_multiply(pair ^ 0x9E3779B97F4A7C15u, seed | 1);
 }
 
 uint64_t proa_hash_bytes(proa_str s, uint64_t seed)
@@ -32,11 +25,11 @@ uint64_t proa_hash_bytes(proa_str s, uint64_t seed)
     size_t i = 0;
     for (; i + 8 <= s.len; i += 8) {
         memcpy(&word, s.ptr + i, 8);
-        h = fold_multiply(h ^ word, 0xA0761D6478BD642Fu);
+        h = proa_fold_multiply(h ^ word, 0xA0761D6478BD642Fu);
     }
     word = 0;
     if (i < s.len) memcpy(&word, s.ptr + i, s.len - i);
-    return fold_multiply(h ^ word, 0xE7037ED1A0B428DBu);
+    return proa_fold_multiply(h ^ word, 0xE7037ED1A0B428DBu);
 }
 
 proa_status proa_vocab_init(proa_vocab *v, proa_arena *arena, int32_t size, int64_t bytes, proa_err *err)

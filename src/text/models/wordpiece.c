@@ -32,7 +32,7 @@ proa_status proa_wordpiece_encode(const proa_tokenizer *tok, proa_str word, proa
 {
     PROA_UNUSED(work);
     const proa_wordpiece *wp = &tok->wordpiece;
-    if (proa_char_count(word) > wp->chars_max) return push_unk(tok, out, err);
+    if (proa_utf8_count(word) > wp->chars_max) return push_unk(tok, out, err);
     int64_t before = out->len;
     int32_t node = PROA_TRIE_ROOT, id = -1;
     for (size_t i = 0; i < word.len;) {
