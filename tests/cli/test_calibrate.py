@@ -172,6 +172,46 @@ def test_fp8_has_the_scale_of_the_inputs(calibrated):
         assert tensors[base + ".input_scale"][1] == [1] and array(tensors[base + ".input_scale"])[0] > 0
 
 
+# ---- other architectures ----
+
+# the norms that take scales: (their number, a part of their names)
+NORMS = {"llama": (4, "layernorm"), "gemma": (4, "layernorm"), "phi3": (4, "layernorm"), "gpt_neox": (4, "layernorm"),
+         "opt": (4, "layer_norm"), "bloom": (4, "layernorm"), "mixtral": (2, "input_layernorm"), "stablelm": (4, "layernorm"),
+         "deepseek_v2": (1, "post_attention"), "t5": (10, "layer_norm"), "mbart": (10, "layer_norm"),
+         "modernbert": (7, "norm"), "falcon7b": (0, ""), "bert": (0, ""), "olmo2": (0, ""), "chatglm2": (4, "layernorm")}
+
+
+def with_words(family, folder):
+    """A model of tests/golden/arch with a vocabulary of words, and a text of them."""
+    shutil.copytree(GOLDEN / "arch" / family, folder)
+    config = json.loads((folder / "config.json").read_text())
+    size = config.get("vocab_size") or config["padded_vocab_size"]
+    model = {"type": "WordLevel", "vocab": {f"w{i}": i for i in range(size)}, "unk_token": "w1"}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": model, "pre_tokenizer": {"type": "Whitespace"}}))
+    words = np.random.default_rng(1).integers(3, size, (24, 12))
+    (folder / "text.txt").write_text("\n".join(" ".join(f"w{i}" for i in line) for line in words))
+    return folder
+
+
+@pytest.mark.parametrize("family", NORMS)
+def test_smoothing_changes_no_product(family, tmp_path):
+    """int8 of these models differs from f32 by 0.005 to 0.2 of the largest logit; a scale that is on one side only would
+    change it altogether."""
+    model = with_words(family, tmp_path / "model")
+    result = ok_json("convert", model, tmp_path / "out", "--calibrate", model / "text.txt", "--quant", "int8", "--method",
+                     "smoothquant")
+    assert result["logit_difference"] < 0.25
+    before, after = read(model), read(tmp_path / "out")
+    changed = [n for n in before if n.endswith("weight") and len(before[n][1]) == 1 and before[n] != after[n]]
+    count, part = NORMS[family]
+    assert len(changed) == count and all(part in name for name in changed)
+
+
+def test_matrices_that_are_stored_transposed(tmp_path):
+    model = with_words("gpt2", tmp_path / "model")
+    assert "no matrices" in fails("convert", model, tmp_path / "out", "--calibrate", model / "text.txt")
+
+
 def test_an_interrupted_run_can_be_repeated(texts, tmp_path):
     out = tmp_path / "out"
     command = ("convert", LM, out, "--calibrate", texts / "calibrate.txt", "--calibrate-tokens", 2048)

@@ -64,10 +64,13 @@ static bool next_window(void *arg, int64_t index, proa_request *request, proa_er
     int64_t from = index * c->window;
     if (from >= c->count || t->taken >= c->tokens || proa_interrupted()) return false;
     request->task = PROA_TASK_SCORE;
-    request->ids = c->ids + from;
-    request->ids_count = proa_min64(c->window, c->count - from);
-    if (request->ids_count < 2) return false;
-    t->taken += request->ids_count;
+    int64_t count = proa_min64(c->window, c->count - from);
+    int32_t end[2], ends = proa_engine_prompt_end(c->session.engine, end);
+    if (count < 2 || count < ends) return false;
+    memcpy(t->ids, c->ids + from, (size_t)count * sizeof *t->ids);
+    memcpy(t->ids + count - ends, end, (size_t)ends * sizeof *end); /* GLM: what every prompt has */
+    request->ids = t->ids, request->ids_count = count;
+    t->taken += count;
     return true;
 }
 

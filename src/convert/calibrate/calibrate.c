@@ -14,6 +14,14 @@
 
 /* ---- which ---- */
 
+/* A matrix of a layer whose products the observer sees: [N, cols] as it is stored. */
+static bool is_product_of_layer(const proa_params *p, int64_t index, const proa_convert_tensor *t)
+{
+    const proa_param *param = &p->param[index];
+    bool product = proa_param_is_matrix(param) && param->role == PROA_ROLE_MATRIX && !param->heads;
+    return product && index < p->layers * PROA_SLOT_COUNT && param->cols == t->shape[t->rank - 1];
+}
+
 /* The slot that the tensor is of, if it is one slot only: a matrix of a layer. */
 static bool find_slot(const proa_calibrate_session *s, const proa_convert_tensor *t, proa_stack_id *stack,
                       int64_t *index)
@@ -22,13 +30,12 @@ static bool find_slot(const proa_calibrate_session *s, const proa_convert_tensor
     for (int st = 0; st < PROA_STACK_COUNT; st++) {
         const proa_params *p = &s->tensors->params[st];
         for (int64_t i = 0; i < (p->layers + 1) * PROA_SLOT_COUNT; i++) {
-            const proa_param *param = &p->param[i];
             bool is_part = false;
-            for (int32_t k = 0; k < param->parts; k++) is_part |= param->part[k].tensor == t->whole[0];
+            for (int32_t k = 0; k < p->param[i].parts; k++)
+                is_part |= p->param[i].part[k].tensor == t->whole[0];
             if (!is_part) continue;
-            bool in_layer = i < p->layers * PROA_SLOT_COUNT;
             *stack = (proa_stack_id)st, *index = i;
-            found += proa_param_is_matrix(param) && in_layer && !param->heads ? 1 : 2;
+            found += is_product_of_layer(p, i, t) ? 1 : 2;
         }
     }
     return found == 1;
