@@ -74,7 +74,7 @@ static bool same_rows(proa_view a, proa_view b)
            a.stride[0] == b.stride[0];
 }
 
-static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
+static void embed_op(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
 {
     gpu *g = gpu_of(c);
     gpu_pending_embed *e = &g->embed;
@@ -82,7 +82,7 @@ static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids,
                 table.dtype == g->embed_dtype;
     bool vec8 = gpu_is_vec8(y) && gpu_is_vec8(table);
     if (!more) {
-        flushed(c, y);
+        gpu_flushed(c, y);
         g->embed_y = y, g->embed_dtype = table.dtype;
         e->add = accumulate, e->vec8 = vec8;
     }
@@ -114,9 +114,9 @@ __global__ void gather_vec8_kernel(rows3<Y> y, rows3<X> x, const int32_t *rows, 
     }
 }
 
-static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
+static void gather_op(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
 {
-    gpu *g = flushed(c, y);
+    gpu *g = gpu_flushed(c, y);
     gpu_by_type(y.dtype, [&](auto to) {
         gpu_by_type(x.dtype, [&](auto from) {
             using Y = decltype(to);
@@ -450,7 +450,7 @@ __global__ void rope_table_kernel(rows3<float> table, const int32_t *pos, const 
 static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const int32_t *length,
                        const proa_rope_freqs *freqs)
 {
-    gpu_launch(flushed(c, table), "rope_table", rope_table_kernel, dim3((unsigned)table.shape[0]), 64, 0,
+    gpu_launch(gpu_flushed(c, table), "rope_table", rope_table_kernel, dim3((unsigned)table.shape[0]), 64, 0,
                rows_view(table), pos, length, *freqs, (int)(table.shape[1] / 2));
 }
 
@@ -468,11 +468,11 @@ __global__ void rope_kernel(rows3<X> x, rows3<float> table, int heads, int half,
     head[second] = gpu_saturate<X>(b * cosine + a * sine);
 }
 
-static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
+static void rope_op(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
 {
     int64_t half = table.shape[1] / 2;
     dim3 grid((unsigned)x.shape[0], (unsigned)((x.shape[1] * half + 127) / 128));
-    gpu *g = flushed(c, x);
+    gpu *g = gpu_flushed(c, x);
     gpu_by_type(x.dtype, [&](auto type) {
         using X = decltype(type);
         gpu_launch(g, "rope", rope_kernel<X>, grid, 128, 0, rows_view<X>(x), rows_view(table),
@@ -541,9 +541,9 @@ void gpu_activate_rows(gpu *g, const char *what, proa_view x, int act)
     });
 }
 
-static void act(proa_ctx *c, proa_view x, proa_act act)
+static void act_op(proa_ctx *c, proa_view x, proa_act act)
 {
-    gpu_activate_rows(flushed(c, x), "act", x, (int)act);
+    gpu_activate_rows(gpu_flushed(c, x), "act", x, (int)act);
 }
 
 template <typename T> __global__ void act_mul_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
@@ -614,7 +614,7 @@ template <typename T> static void act_mul_vec8(gpu *g, proa_view y, proa_view ga
 
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
 {
-    gpu *g = flushed(c, y);
+    gpu *g = gpu_flushed(c, y);
     gpu_by_type(y.dtype, [&](auto type) {
         using T = decltype(type);
         if constexpr (sizeof(T) == 2)
@@ -634,7 +634,7 @@ __global__ void soft_cap_kernel(rows3<float> x, int d, float cap)
 
 static void soft_cap(proa_ctx *c, proa_view x, float cap)
 {
-    gpu_launch(flushed(c, x), "soft_cap", soft_cap_kernel, elementwise_grid(x), THREADS, 0, rows_view(x),
+    gpu_launch(gpu_flushed(c, x), "soft_cap", soft_cap_kernel, elementwise_grid(x), THREADS, 0, rows_view(x),
                (int)x.shape[1], cap);
 }
 
@@ -650,9 +650,9 @@ template <typename X> __global__ void clip_kernel(rows3<X> x, int d, float limit
     }
 }
 
-static void clip(proa_ctx *c, proa_view x, float limit)
+static void clip_op(proa_ctx *c, proa_view x, float limit)
 {
-    gpu *g = flushed(c, x);
+    gpu *g = gpu_flushed(c, x);
     gpu_by_type(x.dtype, [&](auto type) {
         using X = decltype(type);
         gpu_launch(g, "clip", clip_kernel<X>, elementwise_grid(x), THREADS, 0, rows_view<X>(x),
@@ -668,9 +668,9 @@ template <typename Y, typename X> __global__ void scale_kernel(rows3<Y> y, rows3
     EACH(j, d) to[j] = gpu_saturate<Y>(factor * gpu_to_f32(from[j]));
 }
 
-static void scale(proa_ctx *c, proa_view y, proa_view x, float factor)
+static void scale_op(proa_ctx *c, proa_view y, proa_view x, float factor)
 {
-    gpu *g = flushed(c, y);
+    gpu *g = gpu_flushed(c, y);
     gpu_by_type(y.dtype, [&](auto to) {
         gpu_by_type(x.dtype, [&](auto from) {
             using Y = decltype(to);
@@ -689,17 +689,17 @@ __global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d
     EACH(j, d) to[j] = p[j] + q[j];
 }
 
-static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
+static void add_op(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
-    gpu_launch(flushed(c, y), "add", add_kernel, elementwise_grid(y), THREADS, 0, rows_view(y), rows_view(a),
-               rows_view(b), (int)y.shape[1]);
+    gpu_launch(gpu_flushed(c, y), "add", add_kernel, elementwise_grid(y), THREADS, 0, rows_view(y),
+               rows_view(a), rows_view(b), (int)y.shape[1]);
 }
 
 void gpu_fill_elementwise(proa_ops *ops)
 {
-    ops->embed = embed, ops->gather = gather;
+    ops->embed = embed_op, ops->gather = gather_op;
     ops->rms_norm = rms_norm, ops->layer_norm = layer_norm;
-    ops->rope_table = rope_table, ops->rope = rope;
-    ops->act = act, ops->act_mul = act_mul, ops->add = add;
-    ops->soft_cap = soft_cap, ops->clip = clip, ops->scale = scale;
+    ops->rope_table = rope_table, ops->rope = rope_op;
+    ops->act = act_op, ops->act_mul = act_mul, ops->add = add_op;
+    ops->soft_cap = soft_cap, ops->clip = clip_op, ops->scale = scale_op;
 }

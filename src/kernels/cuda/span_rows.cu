@@ -24,7 +24,7 @@ __global__ void unfold_kernel(T *y, int64_t y_row, const T *x, int64_t x_row, co
 
 static void cuda_unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t width)
 {
-    gpu *g = flushed(c, y);
+    gpu *g = gpu_flushed(c, y);
     int rows = spans->rows_max < ROWS_MAX ? spans->rows_max : ROWS_MAX;
     if (spans->count == 0 || rows < 1) return;
     gpu_by_type(x.dtype, [&](auto type) {
@@ -50,7 +50,7 @@ __global__ void span_mean_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row,
 
 static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans)
 {
-    gpu *g = flushed(c, y);
+    gpu *g = gpu_flushed(c, y);
     int d = (int)x.shape[1];
     if (spans->count == 0) return;
     gpu_by_type(y.dtype, [&](auto to) {

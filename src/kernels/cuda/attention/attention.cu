@@ -104,7 +104,7 @@ template <typename T, typename X> static constexpr bool appends_vec8()
 
 static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, const proa_spans *spans)
 {
-    gpu *g = flushed(c);
+    gpu *g = gpu_flushed(c);
     append_rows rows = {spans->span, spans->pages, (int)spans->count};
     int64_t work = kv->kv_heads * kv->head_dim;
     if (spans->count == 0) return;
@@ -260,7 +260,7 @@ static void rope_append_as(gpu *g, const rope_args<X> &t, const proa_kv *kv, con
 static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved,
                         const proa_kv *kv, const proa_spans *spans)
 {
-    gpu *g = flushed(c, x);
+    gpu *g = gpu_flushed(c, x);
     append_rows rows = {spans->span, spans->pages, (int)spans->count};
     int half = (int)table.shape[1] / 2;
     if (spans->count == 0) return;
@@ -386,10 +386,10 @@ static void use_rel_bias(gpu *g, attention_task *t, const proa_attention *a)
     t->buckets = g->buckets[which];
 }
 
-static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
-                   const proa_attention *a)
+static void attend_op(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
+                      const proa_attention *a)
 {
-    gpu *g = flushed(c, y);
+    gpu *g = gpu_flushed(c, y);
     if (spans->count == 0) return;
     attention_task t = {y.data,  y.stride[0], y.stride[1], q.data,  q.stride[0], q.stride[1],
                         q.dtype, kv->k,       kv->v,       kv->row, q.shape[0]};
@@ -414,5 +414,5 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
 void gpu_fill_attention(proa_ops *ops)
 {
     ops->kv_append = kv_append, ops->rope_append = rope_append;
-    ops->attend = attend;
+    ops->attend = attend_op;
 }

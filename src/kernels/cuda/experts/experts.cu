@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- the op ---- */
 
-static int64_t aligned(int64_t bytes)
+static int64_t aligned_bytes(int64_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
@@ -118,8 +118,8 @@ static void place_buffers(gpu *g, piece *p)
         int64_t x = expert_wgmma_row(format, p->e->up->K) * 2;
         output = x > output ? x : output;
     }
-    int64_t tiles = aligned(p->tiles * (int64_t)sizeof(expert_tile)), pairs = aligned(p->pairs * 4);
-    int64_t ffn = aligned(p->pairs * p->ffn_row * proa_dtype_bytes(p->ffn_type));
+    int64_t tiles = aligned_bytes(p->tiles * (int64_t)sizeof(expert_tile)), pairs = aligned_bytes(p->pairs * 4);
+    int64_t ffn = aligned_bytes(p->pairs * p->ffn_row * proa_dtype_bytes(p->ffn_type));
     char *at = (char *)gpu_experts_workspace(g, (size_t)(256 + tiles + pairs + ffn + p->pairs * output));
     p->lists = {0, 0, 0, (expert_tile *)(at + 256), (int *)at, (int *)(at + 256 + tiles), p->ids, (int)p->k};
     p->ffn = at + 256 + tiles + pairs, p->outputs = (float *)((char *)p->ffn + ffn);
@@ -225,10 +225,10 @@ static void run_pairs(gpu *g, const piece *p)
     add_outputs(g, p);
 }
 
-static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
-                    const proa_experts *e)
+static void experts_op(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                       const proa_experts *e)
 {
-    gpu *g = flushed(c, y);
+    gpu *g = gpu_flushed(c, y);
     int64_t T = y.shape[0], k = weights.shape[1], step = PROA_DEVICE_EXPERT_PAIRS / k, E = e->up->experts;
     if (step < 1) step = 1;
     for (int64_t t = 0; t < T; t += step) {
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(THREADS) keep_kernel(Y *y, int64_t y_row, int6
             gpu_to_f32(x[blockIdx.x * x_row + i / kept * x_head + i % kept]));
 }
 
-static void keep(gpu *g, proa_view y, proa_view x, int64_t K, int64_t kept)
+static void keep_columns(gpu *g, proa_view y, proa_view x, int64_t K, int64_t kept)
 {
     int heads = (int)x.shape[1];
     dim3 grid((unsigned)x.shape[0], (unsigned)((heads * kept + 4 * THREADS - 1) / (4 * THREADS)));
@@ -289,12 +289,12 @@ static void heads_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, i
     a.y = (char *)y.data + kept * proa_dtype_bytes(y.dtype), a.y_row = y.stride[0], a.y_expert = y.stride[1];
     a.y_type = y.dtype;
     expert_product(g, a, w->format, form, (int)(H * ((T + form.rows - 1) / form.rows)));
-    if (kept) keep(g, y, x, w->K, kept);
+    if (kept) keep_columns(g, y, x, w->K, kept);
 }
 
 static void heads_linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, int64_t kept)
 {
-    gpu *g = flushed(c, y);
+    gpu *g = gpu_flushed(c, y);
     int64_t T = x.shape[0], step = 65535 / x.shape[1] * 8;
     for (int64_t t = 0; t < T; t += step) {
         int64_t end = t + step < T ? t + step : T;
@@ -306,5 +306,5 @@ void gpu_fill_experts(proa_ops *ops)
 {
     ops->heads_linear = heads_linear;
     gpu_fill_route(ops);
-    ops->experts = experts;
+    ops->experts = experts_op;
 }

@@ -275,9 +275,9 @@ static bool launch_few(gpu *g, const route_call &a, unsigned rows)
     return true;
 }
 
-static void route(proa_ctx *c, proa_view weights, int32_t *ids, proa_view scores, const proa_router *r)
+static void route_op(proa_ctx *c, proa_view weights, int32_t *ids, proa_view scores, const proa_router *r)
 {
-    gpu *g = flushed(c, weights);
+    gpu *g = gpu_flushed(c, weights);
     route_call a = {(float *)weights.data, weights.stride[0],    ids, (const float *)scores.data,
                     scores.stride[0],      (int)scores.shape[1], *r};
     size_t shared = (size_t)a.E * 3 * sizeof(float); /* at most 48 KB: PROA_EXPERTS_MAX */
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(THREADS)
 
 static void sigmoid_mul(proa_ctx *c, proa_view x, proa_view gate)
 {
-    gpu *g = flushed(c, x);
+    gpu *g = gpu_flushed(c, x);
     dim3 grid((unsigned)x.shape[0], (unsigned)((x.shape[1] + 4 * THREADS - 1) / (4 * THREADS)));
     gpu_by_type(x.dtype, [&](auto type) {
         using T = decltype(type);
@@ -313,6 +313,6 @@ static void sigmoid_mul(proa_ctx *c, proa_view x, proa_view gate)
 
 void gpu_fill_route(proa_ops *ops)
 {
-    ops->route = route;
+    ops->route = route_op;
     ops->sigmoid_mul = sigmoid_mul;
 }

@@ -63,8 +63,8 @@ __global__ void convert_kernel(To *dst, int64_t ld, const From *src, int64_t row
 }
 
 template <typename From>
-static void convert(gpu *g, void *dst, proa_wfmt format, int64_t ld, const From *src, int64_t row,
-                    int64_t col, int64_t N, int64_t K)
+static void convert_matrix(gpu *g, void *dst, proa_wfmt format, int64_t ld, const From *src, int64_t row,
+                           int64_t col, int64_t N, int64_t K)
 {
     dim3 grid((unsigned)N);
     if (format == PROA_WFMT_F32)
@@ -92,14 +92,15 @@ static void pack_source(gpu *g, char *dst, proa_wfmt format, int64_t ld, const p
     char *raw = (char *)gpu_cast_workspace(g, (size_t)span);
     g->base.upload(&g->base, raw, v->data, span);
     if (v->dtype == PROA_DTYPE_F32)
-        convert(g, dst, format, ld, (const float *)(const void *)raw, v->stride[0], v->stride[1], N, K);
+        convert_matrix(g, dst, format, ld, (const float *)(const void *)raw, v->stride[0], v->stride[1], N, K);
     else if (v->dtype == PROA_DTYPE_F16)
-        convert(g, dst, format, ld, (const __half *)(const void *)raw, v->stride[0], v->stride[1], N, K);
+        convert_matrix(g, dst, format, ld, (const __half *)(const void *)raw, v->stride[0], v->stride[1], N, K);
     else
-        convert(g, dst, format, ld, (const __nv_bfloat16 *)(const void *)raw, v->stride[0], v->stride[1], N, K);
+        convert_matrix(g, dst, format, ld, (const __nv_bfloat16 *)(const void *)raw, v->stride[0],
+                       v->stride[1], N, K);
 }
 
-static void pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
+static void pack_op(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     gpu *g = gpu_of(c);
     proa_tensor_source_walk walk = {sources, count, 0, 0, NULL};
@@ -544,6 +545,6 @@ void gpu_fill_linear(proa_ops *ops)
 {
     ops->layout = "cuda rows 1"; /* the number rises when the layout of a format changes, quant.h's too */
     ops->pack_bytes = pack_bytes;
-    ops->pack = pack;
+    ops->pack = pack_op;
     ops->linear = linear_op;
 }

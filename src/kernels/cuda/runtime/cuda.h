@@ -135,15 +135,15 @@ void gpu_invalidate(gpu *g, proa_view y);
 
 /* The GPU with nothing deferred: the beginning of every operation but the norms and linear. y: the register
  * that it writes. */
-static inline gpu *flushed(proa_ctx *c)
+static inline gpu *gpu_flushed(proa_ctx *c)
 {
     gpu *g = gpu_of(c);
     gpu_flush(g);
     return g;
 }
-static inline gpu *flushed(proa_ctx *c, proa_view y)
+static inline gpu *gpu_flushed(proa_ctx *c, proa_view y)
 {
-    gpu *g = flushed(c);
+    gpu *g = gpu_flushed(c);
     gpu_invalidate(g, y);
     return g;
 }

@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(BEAM_THREADS)
 
 static void beam_step(proa_ctx *c, const proa_beam_params *s, int64_t count, const proa_beam_lists *lists)
 {
-    gpu_launch(flushed(c), "beam_step", beam_step_kernel, dim3((unsigned)count), BEAM_THREADS, 0, s, *lists);
+    gpu_launch(gpu_flushed(c), "beam_step", beam_step_kernel, dim3((unsigned)count), BEAM_THREADS, 0, s, *lists);
 }
 
 /* ---- pages follow ---- */
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(REORDER_THREADS)
 static void reorder_kv(proa_ctx *c, int32_t *pages, const proa_kv_reorder *b, int64_t count, int32_t most,
                        const int32_t *parents, const proa_kv *kv, int64_t layers)
 {
-    gpu *g = flushed(c);
+    gpu *g = gpu_flushed(c);
     if (count == 0) return;
     int64_t token = kv->head_dim * proa_dtype_bytes(kv->dtype), head = PROA_PAGE_TOKENS * token;
     kv_pool pool = {(char *)kv->k, (char *)kv->v - (char *)kv->k, kv->kv_heads * head, head};

@@ -539,13 +539,13 @@ __global__ void __launch_bounds__(DRAW_THREADS)
 
 static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
 {
-    gpu *g = flushed(c);
+    gpu *g = gpu_flushed(c);
     if (x.shape[0]) argmax_rows(g, NULL, out, x);
 }
 
 static void cuda_sample(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_sample_params *how)
 {
-    gpu *g = flushed(c);
+    gpu *g = gpu_flushed(c);
     if (x.shape[0] == 0) return;
     argmax_rows(g, ids, sums, x);
     if (how)
@@ -623,7 +623,7 @@ __global__ void __launch_bounds__(DRAW_THREADS) top_k_kernel(float *values, int6
 
 static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int64_t k)
 {
-    gpu_launch(flushed(c), "top_k", top_k_kernel, dim3((unsigned)x.shape[0]), DRAW_THREADS, 0,
+    gpu_launch(gpu_flushed(c), "top_k", top_k_kernel, dim3((unsigned)x.shape[0]), DRAW_THREADS, 0,
                (float *)values.data, values.stride[0], ids, (const float *)x.data, x.stride[0],
                (int)x.shape[1], (int)k);
 }
@@ -680,7 +680,7 @@ __global__ void logits_processor_kernel(float *x, int64_t row, int n, const proa
 static void process_logits(proa_ctx *c, proa_view x, const proa_logits_row *rows,
                            const proa_logits_entry *entries, const int32_t *last)
 {
-    gpu_launch(flushed(c), "process_logits", logits_processor_kernel, dim3((unsigned)x.shape[0]),
+    gpu_launch(gpu_flushed(c), "process_logits", logits_processor_kernel, dim3((unsigned)x.shape[0]),
                EDIT_THREADS, 0, (float *)x.data, x.stride[0], (int)x.shape[1], rows, entries, last);
 }
 
@@ -694,7 +694,7 @@ __global__ void gather_logits_kernel(float *out, const float *x, int64_t row, co
 static void gather_logprobs(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
 {
     int count = (int)x.shape[0];
-    gpu_launch(flushed(c), "gather_logprobs", gather_logits_kernel, dim3((unsigned)((count + 127) / 128)),
+    gpu_launch(gpu_flushed(c), "gather_logprobs", gather_logits_kernel, dim3((unsigned)((count + 127) / 128)),
                128, 0, out, (const float *)x.data, x.stride[0], ids, count);
 }
 
@@ -707,8 +707,8 @@ __global__ void gather_ids_kernel(int32_t *ids, const int32_t *from, const int32
 
 static void gather_token_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows, int64_t count)
 {
-    gpu_launch(flushed(c), "gather_token_ids", gather_ids_kernel, dim3((unsigned)((count + 127) / 128)), 128,
-               0, ids, from, rows, (int)count);
+    gpu_launch(gpu_flushed(c), "gather_token_ids", gather_ids_kernel, dim3((unsigned)((count + 127) / 128)),
+               128, 0, ids, from, rows, (int)count);
 }
 
 void gpu_fill_sample(proa_ops *ops, proa_decode_ops *decode)
