@@ -117,6 +117,17 @@ typedef struct proa_words {
     int32_t count;
 } proa_words;
 
+typedef struct proa_tokens {
+    const int32_t *ids;
+    int32_t count;
+} proa_tokens;
+
+/* values[w] belongs to word w. */
+typedef struct proa_sequence_bias {
+    proa_words words;
+    const float *values;
+} proa_sequence_bias;
+
 typedef struct proa_bias {
     int32_t id;
     float value; /* added to the logit */
@@ -137,6 +148,8 @@ typedef struct proa_strings {
     X(top_p)                                                                                                 \
     X(min_p)                                                                                                 \
     X(typical_p)                                                                                             \
+    X(epsilon_cutoff)                                                                                        \
+    X(eta_cutoff)                                                                                            \
     X(top_p_decay)                                                                                           \
     X(top_p_min)                                                                                             \
     X(top_p_reset_id)                                                                                        \
@@ -145,7 +158,15 @@ typedef struct proa_strings {
     X(presence_penalty)                                                                                      \
     X(frequency_penalty)                                                                                     \
     X(no_repeat_ngram)                                                                                       \
+    X(encoder_repetition_penalty)                                                                            \
+    X(encoder_no_repeat_ngram)                                                                               \
     X(logit_bias)                                                                                            \
+    X(sequence_bias)                                                                                         \
+    X(suppress_tokens)                                                                                       \
+    X(begin_suppress_tokens)                                                                                 \
+    X(exponential_decay_start)                                                                               \
+    X(exponential_decay_factor)                                                                              \
+    X(renormalize_logits)                                                                                    \
     X(allowed_words)                                                                                         \
     X(banned_words)                                                                                          \
     X(banned_strings)                                                                                        \
@@ -197,6 +218,8 @@ typedef struct proa_options {
                              if given, is the most likely token */
     float min_p;       /* 0: all; else tokens at least min_p times as likely as the most likely one */
     float typical_p;   /* 1, the default: all; else the most typical tokens whose mass reaches typical_p */
+    float epsilon_cutoff;   /* 0: all; else tokens with a probability of at least epsilon_cutoff */
+    float eta_cutoff;       /* 0: all; else of at least min(eta, sqrt(eta) * exp(-entropy)) */
     float top_p_decay;      /* 0 or 1: none; after each token top_p = max(top_p * decay, top_p_min) */
     float top_p_min;        /* default 1e-6 */
     int32_t top_p_reset_id; /* token that sets top_p back; 0: none unless given */
@@ -206,15 +229,24 @@ typedef struct proa_options {
     float presence_penalty;   /* subtracted once from tokens that were generated (ft: prompt too) */
     float frequency_penalty;  /* subtracted for each time that a token was generated */
     int32_t no_repeat_ngram;  /* no n-gram comes twice; 0: none */
+    float encoder_repetition_penalty; /* default 1: none; > 1 makes tokens of the encoder's input (of the prompt, where
+                                         there is no encoder) likelier */
+    int32_t encoder_no_repeat_ngram; /* no n-gram of the encoder's input (of the prompt) comes; 0: none */
     const proa_bias *logit_bias;
     int32_t logit_bias_count;
-    proa_words allowed_words;    /* the output is made of these words only, end tokens between them */
-    proa_words banned_words;     /* never completed */
-    proa_strings banned_strings; /* the same as text, with and without a space before */
-    int32_t forced_bos_id;       /* the first new token is this one; -1: none, as 0 unless given */
-    int32_t forced_eos_id;       /* and the last one that max_tokens allows; likewise */
-    proa_words stop_words;       /* end the sequence; their tokens are in the output */
-    proa_strings stop_strings;   /* end the sequence; the text is cut before them, and never shown in part */
+    proa_sequence_bias sequence_bias;  /* added to the last token of a sequence that is about to come */
+    proa_tokens suppress_tokens;       /* never come */
+    proa_tokens begin_suppress_tokens; /* are not the first new token (after a forced one: the second) */
+    int32_t exponential_decay_start; /* after that many new tokens end tokens get likelier: logit l becomes */
+    float exponential_decay_factor;  /* l + |l| (factor^(new tokens - start) - 1); default 1: none */
+    bool renormalize_logits;         /* log-softmax after all processors: changes beam scores */
+    proa_words allowed_words;        /* the output is made of these words only, end tokens between them */
+    proa_words banned_words;         /* never completed */
+    proa_strings banned_strings;     /* the same as text, with and without a space before */
+    int32_t forced_bos_id;           /* the first new token is this one; -1: none, as 0 unless given */
+    int32_t forced_eos_id;           /* and the last one that max_tokens allows; likewise */
+    proa_words stop_words;           /* end the sequence; their tokens are in the output */
+    proa_strings stop_strings; /* end the sequence; the text is cut before them, and never shown in part */
     int32_t end_ids[PROA_END_IDS_MAX]; /* replace the model's own when end_ids_count > 0 */
     int32_t end_ids_count;
     bool ignore_eos; /* end tokens neither end the sequence nor count as ends in beam search */

@@ -14,6 +14,7 @@
 #define BOOL      PROA_OPTION_KIND_BOOL
 #define WORDS     PROA_OPTION_KIND_WORDS
 #define STRINGS   PROA_OPTION_KIND_STRINGS
+#define IDS       PROA_OPTION_KIND_TOKENS
 #define TOKENS    (double)PROA_CONTEXT_MAX
 
 /* clang-format off: a table. option and name, kind, offset, min, max, min_open, default, help,
@@ -35,6 +36,10 @@ const proa_option_row proa_option_rows[] = {
      "sample among tokens at least X times as likely as the best", "", "min_p", "", "min_p", "min_p"},
     {AT(typical_p), FLOAT, IN(typical_p), 0, 1, true, 1,
      "sample among the most typical with total probability X", "", "", "", "typical_p", "typical_p"},
+    {AT(epsilon_cutoff), FLOAT, IN(epsilon_cutoff), 0, 1, false, 0, "sample among tokens at least X likely",
+     "", "", "", "epsilon_cutoff", "epsilon_cutoff"},
+    {AT(eta_cutoff), FLOAT, IN(eta_cutoff), 0, 1, false, 0,
+     "sample among tokens at least min(X, sqrt(X) exp(-entropy)) likely", "", "", "", "eta_cutoff", "eta_cutoff"},
     {AT(top_p_decay), FLOAT, IN(top_p_decay), 0, 1, true, 1, "multiply top-p by X after each token",
      "top_p_decay", "runtime_top_p_decay", "", "", ""},
     {AT(top_p_min), FLOAT, IN(top_p_min), 0, 1, true, 1e-6, "lower bound of the decayed top-p", "top_p_min",
@@ -55,9 +60,30 @@ const proa_option_row proa_option_rows[] = {
     {AT(no_repeat_ngram), INT, IN(no_repeat_ngram), 0, TOKENS, false, 0,
      "no sequence of N tokens occurs twice; 0: off", "", "no_repeat_ngram_size", "", "no_repeat_ngram_size",
      "no_repeat_ngram_size"},
+    {AT(encoder_repetition_penalty), FLOAT, IN(encoder_repetition_penalty), 1e-4, 1e4, false, 1,
+     "multiply positive logits of the input's tokens by X, divide negative ones", "", "", "",
+     "encoder_repetition_penalty", "encoder_repetition_penalty"},
+    {AT(encoder_no_repeat_ngram), INT, IN(encoder_no_repeat_ngram), 0, TOKENS, false, 0,
+     "no sequence of N tokens of the input occurs in the output; 0: off", "", "", "",
+     "encoder_no_repeat_ngram_size", "encoder_no_repeat_ngram_size"},
     {AT(logit_bias), PROA_OPTION_KIND_BIAS, IN(logit_bias), -1e9, 1e9, false, 0,
-     "added to the logits of tokens: {\"id\": value, ...}", "", "embedding_bias", "logit_bias",
-     "sequence_bias", ""},
+     "added to the logits of tokens: {\"id\": value, ...}", "", "embedding_bias", "logit_bias", "", ""},
+    {AT(sequence_bias), PROA_OPTION_KIND_SEQUENCE_BIAS, IN(sequence_bias), -1e9, 1e9, false, 0,
+     "added to the logit of a sequence's last token: [[[ids], value], ...]", "", "", "", "sequence_bias",
+     "sequence_bias"},
+    {AT(suppress_tokens), IDS, IN(suppress_tokens), 0, PROA_VOCAB_MAX, false, 0, "tokens that never come", "",
+     "", "", "suppress_tokens", "suppress_tokens"},
+    {AT(begin_suppress_tokens), IDS, IN(begin_suppress_tokens), 0, PROA_VOCAB_MAX, false, 0,
+     "tokens that do not come first (after a forced one: second)", "", "", "", "begin_suppress_tokens",
+     "begin_suppress_tokens"},
+    {AT(exponential_decay_start), INT, IN(exponential_decay_start), 0, TOKENS, false, 0,
+     "end tokens get likelier after N new tokens", "", "", "", "exponential_decay_length_penalty[0]", ""},
+    {AT(exponential_decay_factor), FLOAT, IN(exponential_decay_factor), 1e-4, 1e4, false, 1,
+     "by |logit| * (X^(new tokens - exponential_decay_start) - 1)", "", "", "",
+     "exponential_decay_length_penalty[1]", ""},
+    {AT(renormalize_logits), BOOL, IN(renormalize_logits), 0, 1, false, 0,
+     "normalise the scores after all processors: changes beam scores", "", "", "", "renormalize_logits",
+     "renormalize_logits"},
     {AT(allowed_words), WORDS, IN(allowed_words), 0, 0, false, 0,
      "the output consists only of these words: [[ids], ...]", "", "", "", "prefix_allowed_tokens_fn", ""},
     {AT(banned_words), WORDS, IN(banned_words), 0, 0, false, 0, "words that are never completed: [[ids], ...]",
@@ -74,7 +100,7 @@ const proa_option_row proa_option_rows[] = {
      "stopping_criteria", ""},
     {AT(stop_strings), STRINGS, IN(stop_strings), 0, 0, false, 0,
      "strings that end the sequence; the text is cut before them", "stop_words (backend)", "stop_words",
-     "stop", "stop_strings", ""},
+     "stop", "stop_strings", "stop_strings"},
     {AT(end_ids), PROA_OPTION_KIND_IDS, IN(end_ids), 0, PROA_VOCAB_MAX, false, 0,
      "end tokens that replace the model's own", "end_id", "end_id", "", "eos_token_id", ""},
     {AT(ignore_eos), BOOL, IN(ignore_eos), 0, 1, false, 0, "continue after an end token", "", "", "", "", ""},
@@ -102,7 +128,7 @@ const proa_option_row proa_option_rows[] = {
      "added to a beam's score: ft times the rank among siblings, trtllm times the beam",
      "beam_search_diversity_rate", "beam_search_diversity_rate", "", "", ""},
     {AT(penalty_alpha), FLOAT, IN(penalty_alpha), 0, 1, false, 0,
-     "contrastive search: weight of the degeneration penalty", "", "", "", "penalty_alpha", ""},
+     "contrastive search: weight of the degeneration penalty", "", "", "", "penalty_alpha", "penalty_alpha"},
     {AT(logprobs), BOOL, IN(logprobs), 0, 1, false, 0, "log-probability of each token", "is_return_log_probs",
      "return_log_probs", "logprobs", "output_scores", ""},
     {AT(top_logprobs), INT, IN(top_logprobs), 0, 1024, false, 0,
@@ -196,6 +222,20 @@ static proa_status read_id(int32_t *id, const proa_json *j, const proa_option_ro
     return PROA_OK;
 }
 
+static proa_status set_tokens(proa_options *o, const proa_option_row *row, const proa_json *list,
+                              proa_arena *arena, proa_err *err)
+{
+    int64_t n = proa_json_len(list);
+    if (proa_json_kind(list) != PROA_JSON_ARRAY) return wrong_kind(row, "a list of token ids", err);
+    if (n > PROA_WORD_IDS_MAX)
+        return PROA_FAIL(err, LIMIT, "option '%s' has %lld ids, at most %d are taken", row->name,
+                         (long long)n, PROA_WORD_IDS_MAX);
+    int32_t *ids = PROA_ARENA_NEW(arena, int32_t, n);
+    for (int64_t i = 0; i < n; i++) PROA_TRY(read_id(&ids[i], proa_json_at(list, i), row, err));
+    *(proa_tokens *)proa_option_field(o, row) = (proa_tokens){ids, (int32_t)n};
+    return PROA_OK;
+}
+
 static proa_status set_end_ids(proa_options *o, const proa_option_row *row, const proa_json *list, proa_err *err)
 {
     if (proa_json_kind(list) == PROA_JSON_INT) {
@@ -212,12 +252,19 @@ static proa_status set_end_ids(proa_options *o, const proa_option_row *row, cons
     return PROA_OK;
 }
 
+/* Word i of a list of words, or of a list of words and numbers. */
+static const proa_json *word_at(const proa_option_row *row, const proa_json *list, int64_t i)
+{
+    const proa_json *item = proa_json_at(list, i);
+    return row->kind == PROA_OPTION_KIND_WORDS ? item : proa_json_at(item, 0);
+}
+
 static proa_status count_words(const proa_option_row *row, const proa_json *list, int64_t *ids, proa_err *err)
 {
     *ids = 0;
     if (proa_json_kind(list) != PROA_JSON_ARRAY) return wrong_kind(row, "a list of lists of token ids", err);
     for (int64_t i = 0; i < proa_json_len(list); i++) {
-        const proa_json *word = proa_json_at(list, i);
+        const proa_json *word = word_at(row, list, i);
         if (proa_json_kind(word) != PROA_JSON_ARRAY || proa_json_len(word) == 0)
             return wrong_kind(row, "a list of lists of token ids, none of them empty", err);
         *ids += proa_json_len(word);
@@ -228,19 +275,41 @@ static proa_status count_words(const proa_option_row *row, const proa_json *list
     return PROA_OK;
 }
 
-static proa_status set_words(proa_options *o, const proa_option_row *row, const proa_json *list,
-                             proa_arena *arena, proa_err *err)
+static proa_status read_words(proa_words *out, const proa_option_row *row, const proa_json *list,
+                              proa_arena *arena, proa_err *err)
 {
     int64_t total = 0, at = 0, n = proa_json_len(list);
     PROA_TRY(count_words(row, list, &total, err));
     int32_t *ids = PROA_ARENA_NEW(arena, int32_t, total), *ends = PROA_ARENA_NEW(arena, int32_t, n);
     for (int64_t w = 0; w < n; w++) {
-        const proa_json *word = proa_json_at(list, w);
+        const proa_json *word = word_at(row, list, w);
         for (int64_t i = 0; i < proa_json_len(word); i++)
             PROA_TRY(read_id(&ids[at++], proa_json_at(word, i), row, err));
         ends[w] = (int32_t)at;
     }
-    *(proa_words *)proa_option_field(o, row) = (proa_words){ids, ends, (int32_t)n};
+    *out = (proa_words){ids, ends, (int32_t)n};
+    return PROA_OK;
+}
+
+/* [[[5, 6], -1.5], ...], as transformers writes it. */
+static proa_status set_sequence_bias(proa_options *o, const proa_option_row *row, const proa_json *list,
+                                     proa_arena *arena, proa_err *err)
+{
+    int64_t n = proa_json_len(list);
+    proa_sequence_bias bias = {.values = NULL};
+    float *values = PROA_ARENA_NEW(arena, float, n);
+    for (int64_t i = 0; i < n && proa_json_kind(list) == PROA_JSON_ARRAY; i++) {
+        const proa_json *pair = proa_json_at(list, i), *value = proa_json_at(pair, 1);
+        bool number = proa_json_kind(value) == PROA_JSON_INT || proa_json_kind(value) == PROA_JSON_DOUBLE;
+        if (proa_json_kind(pair) != PROA_JSON_ARRAY || proa_json_len(pair) != 2 || !number)
+            return wrong_kind(row, "a list of pairs [[token ids], number]", err);
+        if (!proa_option_in_range(row, proa_json_double(value)))
+            return proa_option_out_of_range(row, proa_json_double(value), err);
+        values[i] = (float)proa_json_double(value);
+    }
+    PROA_TRY(read_words(&bias.words, row, list, arena, err));
+    bias.values = values;
+    o->sequence_bias = bias;
     return PROA_OK;
 }
 
@@ -346,7 +415,9 @@ static proa_status set_json(proa_options *o, const proa_option_row *row, const p
         return set_choice(o, row, proa_json_str(j), err);
     case PROA_OPTION_KIND_STYLE: return set_choice(o, row, proa_json_str(j), err);
     case PROA_OPTION_KIND_IDS: return set_end_ids(o, row, j, err);
-    case PROA_OPTION_KIND_WORDS: return set_words(o, row, j, arena, err);
+    case PROA_OPTION_KIND_WORDS: return read_words(proa_option_field(o, row), row, j, arena, err);
+    case PROA_OPTION_KIND_TOKENS: return set_tokens(o, row, j, arena, err);
+    case PROA_OPTION_KIND_SEQUENCE_BIAS: return set_sequence_bias(o, row, j, arena, err);
     case PROA_OPTION_KIND_STRINGS: return set_strings(o, row, j, arena, err);
     case PROA_OPTION_KIND_BIAS: return set_bias(o, row, j, arena, err);
     }
@@ -412,7 +483,7 @@ proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_s
         status = set_choice(o, row, value, err);
     else if (row->kind == PROA_OPTION_KIND_STRINGS && !json_strings)
         status = append_string(o, row, value, arena, err);
-    else if (row->kind == PROA_OPTION_KIND_IDS) {
+    else if (row->kind == PROA_OPTION_KIND_IDS || row->kind == PROA_OPTION_KIND_TOKENS) {
         list_text(&text, value);
         status = set_from_json_text(o, row, proa_buf_view(&text), arena, err);
     } else status = set_from_json_text(o, row, value, arena, err);
@@ -428,12 +499,28 @@ static bool is_set(const proa_options *o, const proa_option_row *row)
     return (o->given >> row->option & 1) || proa_option_number(o, row) != 0;
 }
 
+/* Lists and switches: the field's size, and whether it is empty. 0: other kinds. */
+static size_t list_bytes(const proa_options *o, const proa_option_row *row, bool *empty)
+{
+    const void *field = proa_option_field(o, row);
+    switch (row->kind) {
+    case PROA_OPTION_KIND_WORDS: return *empty = !((const proa_words *)field)->count, sizeof(proa_words);
+    case PROA_OPTION_KIND_STRINGS:
+        return *empty = !((const proa_strings *)field)->count, sizeof(proa_strings);
+    case PROA_OPTION_KIND_TOKENS: return *empty = !((const proa_tokens *)field)->count, sizeof(proa_tokens);
+    case PROA_OPTION_KIND_SEQUENCE_BIAS:
+        return *empty = !((const proa_sequence_bias *)field)->words.count, sizeof(proa_sequence_bias);
+    case PROA_OPTION_KIND_BOOL: return *empty = !*(const bool *)field, sizeof(bool);
+    default: return *empty = false, 0;
+    }
+}
+
 static void take_default(proa_options *o, const proa_option_row *row, const proa_options *defaults)
 {
+    bool empty, given = o->given >> row->option & 1;
     void *field = proa_option_field(o, row);
-    bool words = row->kind == PROA_OPTION_KIND_WORDS && defaults && !(o->given >> row->option & 1);
-    if (words && ((const proa_words *)field)->count == 0)
-        *(proa_words *)field = *(const proa_words *)proa_option_field(defaults, row);
+    size_t bytes = list_bytes(o, row, &empty);
+    if (bytes && empty && !given && defaults) memcpy(field, proa_option_field(defaults, row), bytes);
     if ((row->kind != PROA_OPTION_KIND_INT && row->kind != PROA_OPTION_KIND_FLOAT) || is_set(o, row)) return;
     bool from_model = defaults && is_set(defaults, row);
     double value = from_model ? proa_option_number(defaults, row) : row->fallback;
@@ -458,25 +545,6 @@ void proa_options_resolve(proa_options *o, const proa_options *defaults)
     o->given = (((uint64_t)1 << PROA_OPTION_COUNT) - 1) & ~open;
 }
 
-proa_status proa_options_from_generation_config(proa_options *o, const proa_json *json, proa_arena *arena,
-                                                proa_err *err)
-{
-    bool sample = proa_json_bool(proa_json_get(json, "do_sample"));
-    for (int i = 0; i < PROA_OPTION_COUNT; i++) {
-        const proa_option_row *row = &proa_option_rows[i];
-        const proa_json *value = *row->generation_config ? proa_json_get(json, row->generation_config) : NULL;
-        bool warper = row->option >= PROA_OPTION_temperature && row->option <= PROA_OPTION_typical_p;
-        if (!value || proa_json_kind(value) == PROA_JSON_NULL || (warper && !sample)) continue;
-        bool list_of_one = proa_json_kind(value) == PROA_JSON_ARRAY && proa_json_len(value) == 1;
-        if (row->kind == PROA_OPTION_KIND_INT && list_of_one)
-            value = proa_json_at(value, 0); /* forced_eos_token_id */
-        PROA_TRY(set_json(o, row, value, arena, err));
-        mark_given(o, row);
-    }
-    if (sample && !(o->given & PROA_GIVEN(temperature))) o->temperature = 1;
-    return PROA_OK;
-}
-
 /* ---- copies ---- */
 
 static proa_words copy_words(proa_words w, proa_arena *arena)
@@ -487,6 +555,22 @@ static proa_words copy_words(proa_words w, proa_arena *arena)
     memcpy(ids, w.ids, (size_t)total * sizeof *ids);
     memcpy(ends, w.ends, (size_t)w.count * sizeof *ends);
     return (proa_words){ids, ends, w.count};
+}
+
+static proa_tokens copy_tokens(proa_tokens t, proa_arena *arena)
+{
+    if (t.count <= 0) return (proa_tokens){0};
+    int32_t *ids = PROA_ARENA_NEW(arena, int32_t, t.count);
+    memcpy(ids, t.ids, (size_t)t.count * sizeof *ids);
+    return (proa_tokens){ids, t.count};
+}
+
+static proa_sequence_bias copy_sequence_bias(proa_sequence_bias b, proa_arena *arena)
+{
+    if (b.words.count <= 0) return (proa_sequence_bias){.values = NULL};
+    float *values = PROA_ARENA_NEW(arena, float, b.words.count);
+    memcpy(values, b.values, (size_t)b.words.count * sizeof *values);
+    return (proa_sequence_bias){copy_words(b.words, arena), values};
 }
 
 static proa_strings copy_strings(proa_strings s, proa_arena *arena)
@@ -503,6 +587,9 @@ void proa_options_copy(proa_options *o, const proa_options *from, proa_arena *ar
     o->allowed_words = copy_words(from->allowed_words, arena);
     o->banned_words = copy_words(from->banned_words, arena);
     o->stop_words = copy_words(from->stop_words, arena);
+    o->suppress_tokens = copy_tokens(from->suppress_tokens, arena);
+    o->begin_suppress_tokens = copy_tokens(from->begin_suppress_tokens, arena);
+    o->sequence_bias = copy_sequence_bias(from->sequence_bias, arena);
     o->banned_strings = copy_strings(from->banned_strings, arena);
     o->stop_strings = copy_strings(from->stop_strings, arena);
     if (from->logit_bias_count <= 0) return;

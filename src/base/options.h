@@ -15,12 +15,14 @@ typedef enum proa_option_kind {
     PROA_OPTION_KIND_FLOAT,
     PROA_OPTION_KIND_U64,
     PROA_OPTION_KIND_BOOL,
-    PROA_OPTION_KIND_STYLE,   /* hf, ft, trtllm */
-    PROA_OPTION_KIND_EARLY,   /* false, true, never */
-    PROA_OPTION_KIND_IDS,     /* end_ids: a list of token ids */
-    PROA_OPTION_KIND_WORDS,   /* lists of token sequences */
-    PROA_OPTION_KIND_STRINGS, /* list of texts */
-    PROA_OPTION_KIND_BIAS     /* {"id": value, ...} */
+    PROA_OPTION_KIND_STYLE,        /* hf, ft, trtllm */
+    PROA_OPTION_KIND_EARLY,        /* false, true, never */
+    PROA_OPTION_KIND_IDS,          /* end_ids: a list of token ids */
+    PROA_OPTION_KIND_WORDS,        /* lists of token sequences */
+    PROA_OPTION_KIND_STRINGS,      /* list of texts */
+    PROA_OPTION_KIND_BIAS,         /* {"id": value, ...} */
+    PROA_OPTION_KIND_TOKENS,       /* a list of token ids */
+    PROA_OPTION_KIND_SEQUENCE_BIAS /* [[[ids], value], ...] */
 } proa_option_kind;
 
 typedef struct proa_option_row {
@@ -53,7 +55,8 @@ double proa_option_number(const proa_options *o, const proa_option_row *row);
 bool proa_option_in_range(const proa_option_row *row, double value);
 proa_status proa_option_out_of_range(const proa_option_row *row, double value, proa_err *err);
 /* Sets one option from text: "0.9", "true", "never"; lists: "1,2,3" for ids, JSON for words ([[5,6],[7]]), strings
- * (["a","b"] or one plain text, appended) and biases ({"5":-100}). Lists go to the arena. Marks it as given. */
+ * (["a","b"] or one plain text, appended), biases ({"5":-100}) and biases of sequences ([[[5,6],-1]]). Lists go to
+ * the arena. Marks it as given. */
 PROA_MUST_CHECK proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_str value,
                                              proa_arena *arena, proa_err *err);
 /* Adds one text, taken unchanged, to a list of texts; the list moves to the arena. Marks it as given. */
@@ -72,12 +75,8 @@ PROA_MUST_CHECK proa_status proa_options_check(const proa_options *o, int64_t vo
                                                proa_err *err);
 /* Puts defaults where fields are zero and not given: first `defaults` (the model's, may be NULL; what is zero there
  * and given counts too), then the table's. All bits of `given` are set then, but that of a temperature that was not
- * given. */
+ * given. Lists of the defaults stay where they are. */
 void proa_options_resolve(proa_options *o, const proa_options *defaults);
-/* generation_config.json's values as options, each marked as given (temperature, top_k and kin only when it says
- * do_sample). */
-PROA_MUST_CHECK proa_status proa_options_from_generation_config(proa_options *o, const proa_json *json,
-                                                                proa_arena *arena, proa_err *err);
 /* A deep copy of all lists into the arena. */
 void proa_options_copy(proa_options *o, const proa_options *from, proa_arena *arena);
 

@@ -37,6 +37,7 @@ bool proa_option_in_range(const proa_option_row *row, double value)
     return value >= min && value <= max && !(row->min_open && value == min);
 }
 
+/* The words of a list of words, or of the biases of such a list: proa_sequence_bias begins with them. */
 static proa_status check_words(const proa_options *o, const proa_option_row *row, int64_t vocab, proa_err *err)
 {
     const proa_words *w = proa_option_field(o, row);
@@ -51,6 +52,29 @@ static proa_status check_words(const proa_options *o, const proa_option_row *row
         if (w->ids[i] < 0 || w->ids[i] >= vocab)
             return PROA_FAIL(err, INVALID, "option '%s': token id %d is outside of the vocabulary (0 to %lld)",
                              row->name, w->ids[i], (long long)vocab - 1);
+    return PROA_OK;
+}
+
+static proa_status check_sequence_bias(const proa_options *o, const proa_option_row *row, int64_t vocab,
+                                       proa_err *err)
+{
+    PROA_TRY(check_words(o, row, vocab, err));
+    for (int32_t i = 0; i < o->sequence_bias.words.count; i++)
+        if (!proa_option_in_range(row, (double)o->sequence_bias.values[i]))
+            return proa_option_out_of_range(row, (double)o->sequence_bias.values[i], err);
+    return PROA_OK;
+}
+
+static proa_status check_tokens(const proa_options *o, const proa_option_row *row, int64_t vocab, proa_err *err)
+{
+    const proa_tokens *t = proa_option_field(o, row);
+    if (t->count < 0 || t->count > PROA_WORD_IDS_MAX)
+        return PROA_FAIL(err, LIMIT, "option '%s' has %d ids, at most %d are taken", row->name, t->count,
+                         PROA_WORD_IDS_MAX);
+    for (int32_t i = 0; i < t->count; i++)
+        if (t->ids[i] < 0 || t->ids[i] >= vocab)
+            return PROA_FAIL(err, INVALID, "option '%s': token id %d is outside of the vocabulary (0 to %lld)",
+                             row->name, t->ids[i], (long long)vocab - 1);
     return PROA_OK;
 }
 
@@ -117,7 +141,9 @@ static check_fn *const checks[] = {[PROA_OPTION_KIND_INT] = check_number,
                                    [PROA_OPTION_KIND_IDS] = check_end_ids,
                                    [PROA_OPTION_KIND_WORDS] = check_words,
                                    [PROA_OPTION_KIND_STRINGS] = check_strings,
-                                   [PROA_OPTION_KIND_BIAS] = check_bias};
+                                   [PROA_OPTION_KIND_BIAS] = check_bias,
+                                   [PROA_OPTION_KIND_TOKENS] = check_tokens,
+                                   [PROA_OPTION_KIND_SEQUENCE_BIAS] = check_sequence_bias};
 
 static proa_status fail_contradiction(const char *a, double x, const char *b, double y, const char *why,
                                       proa_err *err)

@@ -44,10 +44,12 @@ static const char *option_placeholder(const proa_option_row *row)
     case PROA_OPTION_KIND_BOOL: return NULL;
     case PROA_OPTION_KIND_STYLE: return "hf|ft|trtllm";
     case PROA_OPTION_KIND_EARLY: return "false|true|never";
-    case PROA_OPTION_KIND_IDS: return "\"2 5\"";
+    case PROA_OPTION_KIND_IDS:
+    case PROA_OPTION_KIND_TOKENS: return "\"2 5\"";
     case PROA_OPTION_KIND_WORDS: return row->option == PROA_OPTION_allowed_words ? "IDS" : "IDS|TEXT";
     case PROA_OPTION_KIND_STRINGS: return "TEXT";
-    case PROA_OPTION_KIND_BIAS: return "JSON";
+    case PROA_OPTION_KIND_BIAS:
+    case PROA_OPTION_KIND_SEQUENCE_BIAS: return "JSON";
     }
     return "VALUE";
 }
@@ -64,7 +66,9 @@ static proa_arg_kind arg_kind(proa_option_kind kind)
     case PROA_OPTION_KIND_IDS:
     case PROA_OPTION_KIND_WORDS:
     case PROA_OPTION_KIND_STRINGS:
-    case PROA_OPTION_KIND_BIAS: break;
+    case PROA_OPTION_KIND_BIAS:
+    case PROA_OPTION_KIND_TOKENS:
+    case PROA_OPTION_KIND_SEQUENCE_BIAS: break;
     }
     return PROA_ARG_TEXT;
 }
@@ -149,6 +153,7 @@ static void range_of(char out[CELL], const proa_option_row *row)
     else if (row->kind == PROA_OPTION_KIND_EARLY) snprintf(out, CELL, "false, true, never");
     else if (row->kind == PROA_OPTION_KIND_STRINGS) snprintf(out, CELL, "texts");
     else if (row->kind == PROA_OPTION_KIND_WORDS) snprintf(out, CELL, "lists of ids");
+    else if (row->kind == PROA_OPTION_KIND_TOKENS) snprintf(out, CELL, "list of ids");
     else if (row->kind == PROA_OPTION_KIND_IDS) snprintf(out, CELL, "up to %d ids", PROA_END_IDS_MAX);
     else snprintf(out, CELL, "%s%.10g to %.10g", row->min_open ? "above " : "", row->min, row->max);
 }

@@ -17,6 +17,9 @@ bool proa_engine_kind_of(proa_kind *out, const proa_json *config);
 /* The tokens with which a prompt of ids must end in a model that fills in blanks (model/prefix.h): a blank, and what
  * begins the answer. Returns how many there are: 2, or 0 in other models. */
 int32_t proa_engine_prompt_end(const proa_engine *engine, int32_t ids[2]);
+/* What a request that says nothing gets of generation_config.json: the options that it gives, 0 elsewhere; whether it
+ * limits the length of the output. */
+const proa_options *proa_engine_defaults(const proa_engine *engine, bool *limits_length);
 /* The model's end tokens, from its configuration: [*count]. */
 const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count);
 /* From now on the observer sees the inputs of the products of a model on the host (model/model.h); NULL: none does. It

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "engine/access.h"
+#include "engine/generation_config.h"
 #include <malloc.h>
 #include <string.h>
 
@@ -27,13 +28,19 @@ static proa_status open_tokenizer(proa_engine *e, proa_err *err)
     return PROA_FAIL(err, INVALID, "%s", why.text);
 }
 
-/* max_length and min_length of an encoder-decoder model count the decoder's start token. They give way to
- * max_new_tokens and min_new_tokens. */
-static proa_status read_lengths(proa_options *o, const proa_json *json, proa_err *err)
+/* max_length and min_length count the prompt, which of an encoder-decoder model is the decoder's start token. They
+ * give way to max_new_tokens and min_new_tokens. */
+static proa_status read_lengths(proa_engine *e, const proa_json *json, proa_err *err)
 {
+    proa_options *o = &e->defaults;
     int64_t most = 0, least = 0;
     PROA_TRY(proa_json_get_int(&most, json, "max_length", 0, INT32_MAX, err));
     PROA_TRY(proa_json_get_int(&least, json, "min_length", 0, INT32_MAX, err));
+    if (e->model->arch->kind == PROA_KIND_DECODER) {
+        e->length_max = o->max_tokens == 0 ? most : 0;
+        e->length_min = o->min_tokens == 0 ? least : 0;
+        return PROA_OK;
+    }
     if (o->max_tokens == 0 && most > 1) o->max_tokens = (int32_t)proa_min64(most - 1, PROA_CONTEXT_MAX);
     if (o->min_tokens == 0 && least > 1) o->min_tokens = (int32_t)proa_min64(least - 1, PROA_CONTEXT_MAX);
     return PROA_OK;
@@ -49,8 +56,8 @@ static proa_status read_defaults(proa_engine *e, proa_err *err)
     if (e->model->arch->kind == PROA_KIND_ENCODER || !proa_files_has(files, name)) return PROA_OK;
     PROA_TRY(proa_files_json(&json, files, name, PROA_CONFIG_BYTES_MAX, err));
     proa_status status = proa_options_from_generation_config(&e->defaults, json, &e->arena, err);
-    if (status == PROA_OK && e->model->arch->kind == PROA_KIND_ENCODER_DECODER)
-        status = read_lengths(&e->defaults, json, err);
+    bool own_file = strcmp(name, "config.json") != 0 || e->model->arch->kind == PROA_KIND_ENCODER_DECODER;
+    if (status == PROA_OK && own_file) status = read_lengths(e, json, err);
     if (status != PROA_OK) proa_err_prefix(err, "%s", proa_files_name(where, files, name));
     proa_json_free(json);
     return status;
@@ -350,6 +357,12 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
 void proa_engine_observe(proa_engine *e, const proa_observer *observer)
 {
     e->model->observer = observer;
+}
+
+const proa_options *proa_engine_defaults(const proa_engine *e, bool *limits_length)
+{
+    *limits_length = e->defaults.max_tokens > 0 || e->length_max > 0;
+    return &e->defaults;
 }
 
 const proa_tokenizer *proa_engine_tokenizer(const proa_engine *engine)

@@ -58,6 +58,7 @@ static void set_generation(proa_oai *job, proa_infer *r, const proa_json *prompt
     g->stream = job->stream;
     g->options.seed = p->seeded ? (uint64_t)p->seed : proa_oai_random();
     g->options.given |= PROA_GIVEN(seed);
+    if (g->options.n == 0) g->options.n = 1; /* a model may have another default */
 }
 
 /* ---- sending ---- */

@@ -74,9 +74,11 @@ static proa_io_row option_input(const proa_option_row *row)
     case PROA_OPTION_KIND_FLOAT: in.type = T(FP32); break;
     case PROA_OPTION_KIND_U64: in.type = T(UINT64); break;
     case PROA_OPTION_KIND_BOOL: in.type = T(BOOL); break;
+    case PROA_OPTION_KIND_TOKENS:
     case PROA_OPTION_KIND_IDS: in.dims[0] = -1; break;
     case PROA_OPTION_KIND_STYLE:
     case PROA_OPTION_KIND_EARLY:
+    case PROA_OPTION_KIND_SEQUENCE_BIAS:
     case PROA_OPTION_KIND_BIAS: in.type = T(STRING); break;
     case PROA_OPTION_KIND_WORDS:
     case PROA_OPTION_KIND_STRINGS: in.type = T(STRING), in.dims[0] = -1; break;

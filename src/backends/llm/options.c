@@ -24,7 +24,6 @@ static pthread_once_t aliases_once = PTHREAD_ONCE_INIT;
 static const char *const not_aliases[] = {"return_context_logits",
                                           "is_return_context_embeddings",
                                           "is_return_context_cum_log_probs",
-                                          "sequence_bias",
                                           "stopping_criteria",
                                           "prefix_allowed_tokens_fn",
                                           "output_scores",
@@ -274,6 +273,25 @@ static proa_status read_end_ids(proa_options *o, const proa_option_row *row, con
     return PROA_OK;
 }
 
+static proa_status read_tokens(proa_options *o, const proa_option_row *row, const proa_tensor *t,
+                               int64_t batch_row, int64_t rows, proa_arena *arena, proa_err *err)
+{
+    int64_t each = proa_tensor_count(t) / rows, id = 0;
+    if (each > PROA_WORD_IDS_MAX)
+        return PROA_FAIL(err, LIMIT, "option '%s' has %lld ids, at most %d are taken", row->name,
+                         (long long)each, PROA_WORD_IDS_MAX);
+    int32_t *ids = PROA_ARENA_NEW(arena, int32_t, each);
+    for (int64_t i = 0; i < each; i++) {
+        if (!proa_element_int(t, batch_row * each + i, &id)) return must_be(row, "made of token ids", err);
+        if (id < 0 || id > PROA_VOCAB_MAX)
+            return PROA_FAIL(err, INVALID, "option '%s' has the token id %lld", row->name, (long long)id);
+        ids[i] = (int32_t)id;
+    }
+    *(proa_tokens *)proa_option_field(o, row) = (proa_tokens){ids, (int32_t)each};
+    mark_given(o, row);
+    return PROA_OK;
+}
+
 static proa_status read_number(proa_options *o, const proa_option_row *row, const proa_tensor *t,
                                int64_t batch_row, int64_t rows, proa_err *err)
 {
@@ -305,6 +323,7 @@ proa_status proa_option_read(proa_options *o, const proa_option_row *row, const 
         return status;
     }
     case PROA_OPTION_KIND_BIAS: return read_dense_bias(o, row, t, batch_row, rows, arena, err);
+    case PROA_OPTION_KIND_TOKENS: return read_tokens(o, row, t, batch_row, rows, arena, err);
     case PROA_OPTION_KIND_IDS: return read_end_ids(o, row, t, batch_row, rows, err);
     default: return read_number(o, row, t, batch_row, rows, err);
     }

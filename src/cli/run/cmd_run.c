@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/lines.h"
+#include "engine/access.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -36,11 +37,16 @@ static const proa_arg run_rows[] = {
 #undef AT
 static const proa_arg_table run_args = PROA_ARG_TABLE("options", run_rows);
 
-proa_options proa_run_options(const proa_run_settings *run, const proa_info *info)
+proa_options proa_run_options(const proa_run_settings *run, const proa_session *s)
 {
     proa_options o = run->decoding.options;
+    bool limited, samples = o.temperature > 0 || !(o.given & PROA_GIVEN(temperature));
+    const proa_options *model = proa_engine_defaults(s->engine, &limited);
+    bool searches = o.beams > 1 || o.penalty_alpha > 0 || (o.beams == 0 && model->beams > 1);
     o.seed = (uint64_t)run->common.seed;
-    if (!(o.given & PROA_GIVEN(max_tokens)) && info->kind == PROA_KIND_DECODER) o.max_tokens = TEXT_TOKENS;
+    if (!(o.given & PROA_GIVEN(max_tokens)) && s->info.kind == PROA_KIND_DECODER && !limited)
+        o.max_tokens = TEXT_TOKENS;
+    if (!(o.given & PROA_GIVEN(n)) && samples && !searches) o.n = model->n; /* what is shown depends on it */
     return o;
 }
 
@@ -309,7 +315,7 @@ static proa_status run_request(proa_session *s, proa_run_settings *run, proa_req
 {
     proa_output out;
     if (run->verbose) proa_run_describe(s);
-    request->options = proa_run_options(run, &s->info);
+    request->options = proa_run_options(run, s);
     PROA_TRY(proa_output_open(&out, run->output, err));
     proa_err work_err = {0};
     proa_status status;

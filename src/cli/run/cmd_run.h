@@ -20,7 +20,7 @@ typedef struct proa_run_settings {
 } proa_run_settings;
 
 /* The options that were given, with this command's defaults for the kind of model. */
-proa_options proa_run_options(const proa_run_settings *run, const proa_info *info);
+proa_options proa_run_options(const proa_run_settings *run, const proa_session *s);
 /* Which members of a result to print; sets the options that this needs. */
 proa_show proa_run_show(proa_options *options, bool json);
 /* Whether the tokens' log-probabilities need another pass, because a beam search reports them only as a

@@ -119,7 +119,7 @@ static proa_status make_request(file_run *f, proa_str line, proa_request *reques
     bool json = f->run->common.json, has_target = false;
     proa_str target = {NULL, 0};
     proa_options *o = &request->options;
-    *o = proa_run_options(f->run, &f->session->info);
+    *o = proa_run_options(f->run, f->session);
     if (line.len && line.ptr[0] == '{') PROA_TRY(read_json_line(f, line, request, &target, &has_target, err));
     else proa_request_set_text(request, line);
     PROA_TRY(proa_run_check(o, true, err));

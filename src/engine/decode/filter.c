@@ -23,6 +23,8 @@ typedef struct rules {
     float top_p;     /* 0: all */
     float min_p;     /* 0: all */
     float typical_p; /* 0: all */
+    float epsilon;   /* 0: all */
+    float eta;       /* 0: all */
     bool falling;    /* ft, trtllm: mass is counted from the likeliest down, and the last one is cut */
 } rules;
 
@@ -46,6 +48,8 @@ static rules rules_of(const proa_options *o, const proa_history *history)
                    .top_p = keeps_one(o) ? FLT_MIN : valid_part(proa_sampler_top_p(o, history)),
                    .min_p = o->min_p,
                    .typical_p = valid_part(o->typical_p),
+                   .epsilon = o->epsilon_cutoff,
+                   .eta = o->eta_cutoff,
                    .falling = !hf};
 }
 
@@ -104,7 +108,7 @@ bool proa_sampler_choice(proa_sample_params *choice, const proa_options *o)
                                    .rest = (float)rest_of(r.top_p),
                                    .min_p = r.min_p,
                                    .falling = r.falling};
-    return decay_of(o).fixed && r.typical_p <= 0;
+    return decay_of(o).fixed && r.typical_p <= 0 && r.epsilon <= 0 && r.eta <= 0;
 }
 
 /* ---- selection ---- */
@@ -387,7 +391,7 @@ static int64_t keep_min_p(proa_sampler_scratch *s, int64_t n, float top, float m
 
 /* transformers' TypicalLogitsWarper (Meister et al. 2023): with p = softmax of what is left and its entropy
  * H = -sum(p log p), tokens in rising order of |-log p - H| until their mass reaches typical_p; ties with the last
- * stay. Afterwards `value` is used up. */
+ * stay. Afterwards `value` is used up, `weight` is not. */
 static int64_t keep_typical(proa_sampler_scratch *s, int64_t n, float top, float typical_p)
 {
     double sum = sum_weights(s, n), entropy = 0;
@@ -401,6 +405,24 @@ static int64_t keep_typical(proa_sampler_scratch *s, int64_t n, float top, float
     }
     cut c = {.weight = s->weight, .total = sum, .unit = sum, .limit = typical_p, .falling = true};
     return compact_entries(s, n, select_key(s, n, &c), 0, n);
+}
+
+/* transformers' EpsilonLogitsWarper and EtaLogitsWarper (Hewitt et al. 2022): drops p < epsilon, or with the entropy H
+ * of what is left p < min(eta, sqrt(eta) exp(-H)). The likeliest, and what is as likely, stays. */
+static int64_t keep_likely(proa_sampler_scratch *s, int64_t n, float epsilon, float eta)
+{
+    double sum = sum_weights(s, n), entropy = 0;
+    float largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double p = (double)s->weight[i] / sum;
+        if (p > 0) entropy -= p * log(p);
+        largest = fmaxf(largest, s->weight[i]);
+    }
+    double least = eta > 0 ? fmin((double)eta, sqrt((double)eta) * exp(-entropy)) : (double)epsilon;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (s->weight[i] >= largest || (double)s->weight[i] / sum >= least) move_entry(s, kept++, i);
+    return kept;
 }
 
 /* ---- all of it ---- */
@@ -450,5 +472,7 @@ int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_
     if (r.top_p > 0) n = keep_top_p(s, n, sum, &r);
     if (r.min_p > 0) n = keep_min_p(s, n, top, r.min_p);
     if (r.typical_p > 0) n = keep_typical(s, n, top, r.typical_p);
+    if (r.epsilon > 0) n = keep_likely(s, n, r.epsilon, 0);
+    if (r.eta > 0) n = keep_likely(s, n, 0, r.eta);
     return n;
 }

@@ -45,7 +45,7 @@ typedef struct processor {
     void (*apply)(const proa_logits_processor *l, float *row, const proa_history *h);
 } processor;
 
-enum { PROCESSORS_MAX = 12 }; /* of a style, and NULL */
+enum { PROCESSORS_MAX = 20 }; /* of a style, and NULL */
 
 struct proa_logits_processor {
     proa_arena arena;
@@ -138,6 +138,18 @@ static void logit_bias(const proa_logits_processor *l, float *row, const proa_hi
     for (int32_t i = 0; i < o->logit_bias_count; i++) row[o->logit_bias[i].id] += o->logit_bias[i].value;
 }
 
+/* transformers' SequenceBiasLogitsProcessor: of a sequence of n tokens the last gets likelier where the n - 1 others
+ * have just come; a single token always. */
+static void sequence_bias(const proa_logits_processor *l, float *row, const proa_history *h)
+{
+    const proa_sequence_bias *b = &l->options.sequence_bias;
+    for (int32_t i = 0, begin = 0; i < b->words.count; begin = b->words.ends[i++]) {
+        int64_t n = b->words.ends[i] - begin;
+        const int32_t *ids = b->words.ids + begin;
+        if (n == 1 || (length_of(h) >= n && ends_with(h, ids, n - 1))) row[ids[n - 1]] += b->values[i];
+    }
+}
+
 /* FasterTransformer's default is 1; 0 means "not given" unless the bit in `given` is set. */
 static float temperature_of(const proa_options *o)
 {
@@ -164,6 +176,18 @@ static void repetition_penalty(const proa_logits_processor *l, float *row, const
     /* FasterTransformer asks for step > 1, and step is the tokens so far. */
     if (l->options.style == PROA_STYLE_FT && length_of(h) <= 1) return;
     each_distinct(l, row, h, 0, repeat_token);
+}
+
+/* transformers' EncoderRepetitionPenaltyLogitsProcessor: the same with the inverse, for tokens of the input. */
+static void encoder_repetition(const proa_logits_processor *l, float *row, const proa_history *h)
+{
+    float penalty = 1 / l->options.encoder_repetition_penalty;
+    next_epoch(l);
+    for (int64_t i = 0; i < h->source_count; i++) {
+        int32_t id = h->source[i];
+        if (!is_column(l, id) || count_of(l, id)->count++) continue;
+        row[id] = row[id] < 0 ? row[id] * penalty : row[id] / penalty;
+    }
 }
 
 /* OpenAI's formula, in vLLM's order of operations. */
@@ -201,6 +225,16 @@ static void no_repeat_ngram(const proa_logits_processor *l, float *row, const pr
     for (int64_t i = 0; i + n <= length; i++) {
         int32_t id = token_at(h, i + n - 1);
         if (repeats_end(h, i, n - 1) && is_column(l, id)) row[id] = -INFINITY;
+    }
+}
+
+/* transformers' EncoderNoRepeatNGramLogitsProcessor: what followed the last n - 1 tokens in the input. */
+static void encoder_no_repeat(const proa_logits_processor *l, float *row, const proa_history *h)
+{
+    int64_t n = l->options.encoder_no_repeat_ngram;
+    for (int64_t i = 0; i + n <= h->source_count; i++) {
+        int32_t id = h->source[i + n - 1];
+        if (ends_with(h, h->source + i, n - 1) && is_column(l, id)) row[id] = -INFINITY;
     }
 }
 
@@ -316,6 +350,60 @@ static void forced_tokens(const proa_logits_processor *l, float *row, const proa
     for (int64_t i = 0; i < l->vocab && id >= 0; i++) row[i] = i == id ? 0 : -INFINITY;
 }
 
+/* ---- after the forced tokens ---- */
+
+/* transformers' ExponentialDecayLengthPenalty: l + |l| (factor^(new tokens - start) - 1) for end tokens. */
+static void exponential_decay(const proa_logits_processor *l, float *row, const proa_history *h)
+{
+    const proa_options *o = &l->options;
+    int64_t over = h->generated_count - o->exponential_decay_start;
+    if (over <= 0) return;
+    float more = powf(o->exponential_decay_factor, (float)over) - 1;
+    for (int32_t i = 0; i < o->end_ids_count; i++) {
+        float *logit = is_column(l, o->end_ids[i]) ? &row[o->end_ids[i]] : NULL;
+        if (logit && isfinite(*logit)) *logit += fabsf(*logit) * more; /* what is banned stays so */
+    }
+}
+
+static void ban_tokens(const proa_logits_processor *l, float *row, const proa_tokens *t)
+{
+    for (int32_t i = 0; i < t->count; i++)
+        if (is_column(l, t->ids[i])) row[t->ids[i]] = -INFINITY;
+}
+
+static void suppress_tokens(const proa_logits_processor *l, float *row, const proa_history *h)
+{
+    PROA_UNUSED(h);
+    ban_tokens(l, row, &l->options.suppress_tokens);
+}
+
+/* Whether these are the logits of the first token that is free: transformers counts a forced one that follows a single
+ * token of the prompt as part of the beginning. */
+static bool begins_here(const proa_options *o, const proa_history *h, int64_t generated)
+{
+    bool forced = is_forced(o, o->forced_bos_id, PROA_GIVEN(forced_bos_id)) && h->prompt_count <= 1;
+    return generated == (forced ? 1 : 0);
+}
+
+static void begin_suppress(const proa_logits_processor *l, float *row, const proa_history *h)
+{
+    if (begins_here(&l->options, h, h->generated_count))
+        ban_tokens(l, row, &l->options.begin_suppress_tokens);
+}
+
+/* transformers' LogitNormalization: log-softmax. */
+static void renormalize_row(const proa_logits_processor *l, float *row, const proa_history *h)
+{
+    float largest = -INFINITY;
+    double sum = 0;
+    PROA_UNUSED(h);
+    for (int64_t i = 0; i < l->vocab; i++) largest = fmaxf(largest, row[i]);
+    if (!isfinite(largest)) return;
+    for (int64_t i = 0; i < l->vocab; i++) sum += exp((double)row[i] - (double)largest);
+    float all = largest + (float)log(sum);
+    for (int64_t i = 0; i < l->vocab; i++) row[i] -= all;
+}
+
 /* ---- which processors, in which order ---- */
 
 static bool wants_bias(const proa_options *o)
@@ -332,6 +420,41 @@ static bool wants_temperature(const proa_options *o)
 static bool wants_repetition(const proa_options *o)
 {
     return o->repetition_penalty > 0 && o->repetition_penalty != 1;
+}
+
+static bool wants_sequence_bias(const proa_options *o)
+{
+    return o->sequence_bias.words.count > 0;
+}
+
+static bool wants_encoder_repetition(const proa_options *o)
+{
+    return o->encoder_repetition_penalty > 0 && o->encoder_repetition_penalty != 1;
+}
+
+static bool wants_encoder_no_repeat(const proa_options *o)
+{
+    return o->encoder_no_repeat_ngram > 0;
+}
+
+static bool wants_decay(const proa_options *o)
+{
+    return o->exponential_decay_factor > 0 && o->exponential_decay_factor != 1 && o->end_ids_count > 0;
+}
+
+static bool wants_suppress(const proa_options *o)
+{
+    return o->suppress_tokens.count > 0;
+}
+
+static bool wants_begin_suppress(const proa_options *o)
+{
+    return o->begin_suppress_tokens.count > 0;
+}
+
+static bool wants_renormalize(const proa_options *o)
+{
+    return o->renormalize_logits;
 }
 
 static bool wants_counts(const proa_options *o)
@@ -375,17 +498,29 @@ static const processor banned_step = {"banned_words", wants_banned, banned_words
 static const processor min_step = {"min_tokens", wants_min, min_tokens};
 static const processor allowed_step = {"allowed_words", wants_allowed, allowed_words};
 static const processor forced_step = {"forced_tokens", wants_forced, forced_tokens};
+static const processor sequence_step = {"sequence_bias", wants_sequence_bias, sequence_bias};
+static const processor encoder_step = {"encoder_repetition_penalty", wants_encoder_repetition,
+                                       encoder_repetition};
+static const processor encoder_ngram_step = {"encoder_no_repeat_ngram", wants_encoder_no_repeat,
+                                             encoder_no_repeat};
+static const processor decay_step = {"exponential_decay", wants_decay, exponential_decay};
+static const processor suppress_step = {"suppress_tokens", wants_suppress, suppress_tokens};
+static const processor begin_step = {"begin_suppress_tokens", wants_begin_suppress, begin_suppress};
+static const processor renormalize_step = {"renormalize_logits", wants_renormalize, renormalize_row};
 
 /* hf: transformers 5.17.0, generation/utils.py, _get_logits_processor. ft: FasterTransformer, DynamicDecodeLayer.cc
  * (bad words first), then BaseSamplingLayer.cc. trtllm: TensorRT-LLM, penaltyKernels.cu, then banRepeatNgram.cu and
  * banBadWords.cu. */
 static const processor *const processors_of[][PROCESSORS_MAX] = {
-    [PROA_STYLE_HF] = {&bias_step, &repetition_step, &output_step, &no_repeat_step, &banned_step, &min_step,
-                       &allowed_step, &forced_step},
-    [PROA_STYLE_FT] = {&banned_step, &no_repeat_step, &bias_step, &temperature_step, &repetition_step,
-                       &all_step, &min_step, &allowed_step, &forced_step},
-    [PROA_STYLE_TRTLLM] = {&bias_step, &temperature_step, &repetition_step, &all_step, &min_step,
-                           &no_repeat_step, &banned_step, &allowed_step, &forced_step}};
+    [PROA_STYLE_HF] = {&bias_step, &sequence_step, &encoder_step, &repetition_step, &output_step,
+                       &no_repeat_step, &encoder_ngram_step, &banned_step, &min_step, &allowed_step,
+                       &forced_step, &decay_step, &suppress_step, &begin_step, &renormalize_step},
+    [PROA_STYLE_FT] = {&banned_step, &no_repeat_step, &encoder_ngram_step, &bias_step, &sequence_step,
+                       &temperature_step, &encoder_step, &repetition_step, &all_step, &min_step, &allowed_step,
+                       &forced_step, &decay_step, &suppress_step, &begin_step, &renormalize_step},
+    [PROA_STYLE_TRTLLM] = {&bias_step, &sequence_step, &temperature_step, &encoder_step, &repetition_step,
+                           &all_step, &min_step, &no_repeat_step, &encoder_ngram_step, &banned_step, &allowed_step,
+                           &forced_step, &decay_step, &suppress_step, &begin_step, &renormalize_step}};
 
 void proa_logits_processor_apply(const proa_logits_processor *l, float *row, const proa_history *history)
 {
@@ -398,7 +533,9 @@ bool proa_logits_processor_changes(const proa_logits_processor *l, int64_t gener
     for (int i = 0; l && i < l->count; i++) {
         const processor *p = l->processors[i];
         bool idle = (p == &forced_step && forced_token(&l->options, generated) < 0) ||
-                    (p == &min_step && generated >= l->options.min_tokens);
+                    (p == &min_step && generated >= l->options.min_tokens) ||
+                    (p == &begin_step && generated > 1) ||
+                    (p == &decay_step && generated <= l->options.exponential_decay_start);
         changes = changes || !idle;
     }
     return changes;
@@ -424,8 +561,10 @@ int64_t proa_logits_processor_entries_max(const proa_logits_processor *l, int64_
     const proa_options *o = &l->options;
     int64_t counts = wants_repetition(o) || wants_counts(o) ? length : 0;
     int64_t bans = o->banned_words.count + (wants_min(o) ? o->end_ids_count : 0) +
-                   (wants_no_repeat(o) ? length : 0);
-    if (wants_allowed(o)) return -1;
+                   (wants_no_repeat(o) ? length : 0) + o->suppress_tokens.count + o->begin_suppress_tokens.count;
+    bool on_host = wants_allowed(o) || wants_sequence_bias(o) || wants_encoder_repetition(o) ||
+                   wants_encoder_no_repeat(o) || wants_decay(o) || wants_renormalize(o);
+    if (on_host) return -1;
     next_epoch(l);
     for (int32_t i = 0; i < o->logit_bias_count; i++)
         if (count_of(l, o->logit_bias[i].id)->count++) return -1;
@@ -526,6 +665,21 @@ static int32_t put_end_bans(const proa_logits_processor *l, const proa_history *
     return count;
 }
 
+/* suppress_tokens, and begin_suppress_tokens where they count. */
+static int32_t put_suppressed(const proa_logits_processor *l, const proa_history *h, bool unknown,
+                              proa_logits_entry *entries)
+{
+    const proa_options *o = &l->options;
+    bool begins = begins_here(o, h, h->generated_count + unknown);
+    const proa_tokens *lists[] = {&o->suppress_tokens, &o->begin_suppress_tokens};
+    int32_t count = 0;
+    for (int k = 0; k < 1 + begins; k++)
+        for (int32_t i = 0; i < lists[k]->count; i++)
+            if (is_column(l, lists[k]->ids[i]))
+                entries[count++] = (proa_logits_entry){.id = lists[k]->ids[i], .number = -1};
+    return count;
+}
+
 /* One order fits all styles: a banned token stays at -infinity whatever else is applied to it. */
 void proa_logits_processor_entries(const proa_logits_processor *l, const proa_history *history, bool unknown,
                                    proa_logits_row *row, proa_logits_entry *entries)
@@ -543,6 +697,7 @@ void proa_logits_processor_entries(const proa_logits_processor *l, const proa_hi
     row->mask_count += put_word_bans(l, history, unknown, entries + row->mask_count);
     row->only = 1 + forced_token(o, history->generated_count + unknown);
     row->mask_count += put_end_bans(l, history, unknown, entries + row->mask_count);
+    row->mask_count += put_suppressed(l, history, unknown, entries + row->mask_count);
 }
 
 /* ---- life ---- */
@@ -570,6 +725,7 @@ static proa_status check_bounds(const proa_options *o, int64_t vocab, proa_err *
     if (o->forced_bos_id > 0) PROA_TRY(check_id("forced_bos_id", o->forced_bos_id, vocab, err));
     if (o->forced_eos_id > 0) PROA_TRY(check_id("forced_eos_id", o->forced_eos_id, vocab, err));
     PROA_TRY(check_words("allowed_words", &o->allowed_words, vocab, err));
+    PROA_TRY(check_words("sequence_bias", &o->sequence_bias.words, vocab, err));
     if (o->style == PROA_STYLE_FT && wants_repetition(o) && o->presence_penalty != 0)
         return PROA_FAIL(err, INVALID,
                          "presence_penalty is %g with repetition_penalty %g, style ft takes one of them",
@@ -587,6 +743,22 @@ static proa_words copy_words(const proa_words *w, proa_arena *arena)
     return (proa_words){ids, ends, w->count};
 }
 
+static proa_tokens copy_tokens(const proa_tokens *t, proa_arena *arena)
+{
+    if (t->count <= 0) return (proa_tokens){0};
+    int32_t *ids = PROA_ARENA_NEW(arena, int32_t, t->count);
+    memcpy(ids, t->ids, (size_t)t->count * sizeof *ids);
+    return (proa_tokens){ids, t->count};
+}
+
+static proa_sequence_bias copy_sequence_bias(const proa_sequence_bias *b, proa_arena *arena)
+{
+    if (b->words.count <= 0) return (proa_sequence_bias){.values = NULL};
+    float *values = PROA_ARENA_NEW(arena, float, b->words.count);
+    memcpy(values, b->values, (size_t)b->words.count * sizeof *values);
+    return (proa_sequence_bias){copy_words(&b->words, arena), values};
+}
+
 static void copy_lists(proa_logits_processor *l)
 {
     proa_options *o = &l->options;
@@ -596,6 +768,9 @@ static void copy_lists(proa_logits_processor *l)
         o->logit_bias = bias;
     }
     o->banned_words = copy_words(&o->banned_words, &l->arena);
+    o->suppress_tokens = copy_tokens(&o->suppress_tokens, &l->arena);
+    o->begin_suppress_tokens = copy_tokens(&o->begin_suppress_tokens, &l->arena);
+    o->sequence_bias = copy_sequence_bias(&o->sequence_bias, &l->arena);
     /* the caller's lists that no processor reads */
     o->stop_words = (proa_words){0};
     o->stop_strings = o->banned_strings = (proa_strings){0};

@@ -20,6 +20,8 @@ typedef struct proa_history {
     int64_t prompt_count;
     const int32_t *generated;
     int64_t generated_count;
+    const int32_t *source; /* the encoder's input; without an encoder the prompt. NULL: not known */
+    int64_t source_count;
 } proa_history;
 
 typedef struct proa_logits_processor proa_logits_processor;
@@ -34,11 +36,16 @@ typedef struct proa_logits_processor proa_logits_processor;
  * tokens of h are its first n-1):
  *   hf, transformers' _get_logits_processor:
  *     logit_bias          l += bias
+ *     sequence_bias       l += bias for the last token of a word about to come, if h has at least n tokens, or n is 1
+ *     encoder_repetition_penalty
+ *                         once for each token of the source: l < 0 ? l / r : l * r
  *     repetition_penalty  once for each token of h: l < 0 ? l * r : l / r
  *     presence_penalty, frequency_penalty
  *                         tokens generated c > 0 times: l -= frequency * c, then presence (OpenAI; transformers has
  *                         neither, so they stand where vLLM has them: right after repetition)
  *     no_repeat_ngram     -inf for tokens that would complete an n-gram of h
+ *     encoder_no_repeat_ngram
+ *                         -inf for tokens that would complete an n-gram of the source
  *     banned_words        -inf for the last token of a word about to come, if h has at least n tokens; a word that
  *                         consists of an end token is skipped; both as in transformers
  *     min_tokens          -inf for end tokens while fewer are generated; not with ignore_eos
@@ -47,6 +54,11 @@ typedef struct proa_logits_processor proa_logits_processor;
  *                         transformers' prefix_allowed_tokens_fn
  *     forced_tokens       of the first new token and of the last that max_tokens allows: forced_bos_id or
  *                         forced_eos_id gets 0, all others -inf. In all styles
+ *     exponential_decay   end tokens, after `start` new tokens: l += |l| (factor^(new tokens - start) - 1)
+ *     suppress_tokens, begin_suppress_tokens
+ *                         -inf for these; the second for the first free new token only
+ *     renormalize_logits  l -= log(sum(exp(l)))
+ *                         The seven options that transformers alone has stand at the same places in all styles
  *   ft, FasterTransformer's DynamicDecodeLayer and BaseSamplingLayer:
  *     banned_words        as above, but ids > 0 alone can be banned, and h needs n-1 tokens
  *     no_repeat_ngram     (not in FasterTransformer; in the place where TensorRT-LLM had it)
@@ -72,7 +84,8 @@ void proa_logits_processor_free(proa_logits_processor *l); /* NULL is fine */
  * be NULL. If all logits become -inf, proa_sampler_choose returns an error. */
 void proa_logits_processor_apply(const proa_logits_processor *l, float *row, const proa_history *history);
 /* The most entries that proa_logits_processor_entries makes for a history of `length` tokens; -1: a device cannot
- * apply all options (allowed words, two biases of one token). */
+ * apply all options (allowed words, two biases of one token, biases of sequences, the encoder's penalties, exponential
+ * decay, renormalize_logits). */
 int64_t proa_logits_processor_entries_max(const proa_logits_processor *l, int64_t length);
 /* The same processors as entries for a device (process_logits in kernels/decode.def); row->first is kept. unknown:
  * one more generated token, known to the device only, follows the history. */

@@ -41,7 +41,8 @@ int64_t proa_sampler_bytes(int64_t vocab); /* what init takes, for the plan */
 bool proa_sampler_greedy(const proa_options *options);
 
 /* Samples the token at `position` of its sequence from logits[vocab] (vocab <= s->vocab), which are not
- * changed. Reads style, temperature, top_k, top_p and its decay, min_p, typical_p, seed and logprobs of options.
+ * changed. Reads style, temperature, top_k, top_p and its decay, min_p, typical_p, epsilon_cutoff, eta_cutoff, seed and
+ * logprobs of options.
  *   greedy          the first index of the largest logit; all other options are ignored
  *   style hf        x = logits / temperature
  *                   top_k > 0: drops x below the k-th largest; ties with it stay
@@ -49,14 +50,14 @@ bool proa_sampler_greedy(const proa_options *options);
  *                   but never the last; among equal ones the lower id is dropped first. So 0, if given, leaves one; a 0
  *                   that was not given is 1
  *                   min_p > 0: drops what is less than min_p times as likely as the likeliest
- *                   0 < typical_p < 1: see keep_typical in filter.c
+ *                   0 < typical_p < 1: see keep_typical in filter.c; epsilon_cutoff, eta_cutoff: see keep_likely
  *                   draws from softmax of the remaining candidates
  *   ft, trtllm      x = logits, which logits_processor.c has divided by the temperature
  *                   top_k > 0: exactly k stay, of ties the lower ids; top_p is then measured within these
  *                   0 < top_p < 1: in falling order, up to the token at which the running sum reaches top_p; that
  *                   one weighs only what was missing, because FasterTransformer's and TensorRT-LLM's kernels draw
  *                   uniformly from (0, top_p * sum] along that order
- *                   then min_p and typical_p as above
+ *                   then min_p, typical_p and the cutoffs as above
  * top_p decays as proa_sampler_top_p says. history may be NULL: nothing was generated.
  * The random number depends on (seed, position) alone: the same seed gives the same tokens whatever else is in the
  * batch. position is the index in the sequence of the token to be chosen, prompt included; different sequences of
@@ -107,7 +108,8 @@ int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_
                             const proa_options *options, const proa_history *history);
 /* The same steps as numbers for a device, all but the random one (proa_sample_params.uniform, of
  * proa_sampler_uniform): a temperature of 0 for options that are greedy, FLT_MIN for a top_p of 0 that was given.
- * False if a row's numbers alone do not suffice: typical_p, a top_p that decays. (filter.c) */
+ * False if a row's numbers alone do not suffice: typical_p, epsilon_cutoff, eta_cutoff, a top_p that decays.
+ * (filter.c) */
 bool proa_sampler_choice(proa_sample_params *choice, const proa_options *options);
 /* The candidate at which the running sum of weights first exceeds u times their sum, 0 <= u < 1. */
 int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u);

@@ -98,7 +98,7 @@ static void add_row_processors(proa_engine *e, const proa_inflight_step *f, proa
     *row = (proa_logits_row){.scale = 1};
     e->async.last_sampled_at[f->count] = -1;
     if (!req->logits) return;
-    const proa_history history = {req->prompt, req->prompt_count, seq->ids, seq->count};
+    const proa_history history = proa_request_history(req, seq->ids, seq->count);
     row->first = (int32_t)e->async.entries_count;
     e->async.last_sampled_at[f->count] = seq->sampled_at;
     proa_logits_processor_entries(req->logits, &history, seq->sampled_at >= 0, row,

@@ -9,9 +9,13 @@
 #include <math.h>
 #include <string.h>
 
-static proa_history history_of(const proa_engine_request *req, const int32_t *generated, int64_t count)
+proa_history proa_request_history(const proa_engine_request *req, const int32_t *generated, int64_t count)
 {
-    return (proa_history){req->prompt, req->prompt_count, generated, count};
+    proa_history h = {.prompt = req->prompt, .prompt_count = req->prompt_count};
+    h.generated = generated, h.generated_count = count;
+    h.source = req->input ? req->input : req->prompt;
+    h.source_count = req->input ? req->input_count : req->prompt_count;
+    return h;
 }
 
 /* ---- one sequence or several ---- */
@@ -71,7 +75,7 @@ static void add_draw(proa_engine *e, proa_engine_request *req, int32_t i, const 
     d->options.logprobs = req->options.logprobs || req->options.best_of > req->options.n;
     *row = (proa_sampler_row){
         .logits = raw, .raw = raw, .position = req->length, .options = &d->options, .err = &d->err};
-    row->history = history_of(req, req->seq[i].ids, req->seq[i].count);
+    row->history = proa_request_history(req, req->seq[i].ids, req->seq[i].count);
     if (req->options.top_logprobs) row->top = req->top + (int64_t)i * req->options.top_logprobs;
     if (req->logits) {
         float *processed_logits = e->head.processed_logits + e->head.draw_count * vocab;
@@ -102,7 +106,7 @@ static void apply_processors(proa_engine_request *req, proa_view logits, int64_t
     for (int64_t i = 0; i < logits.shape[0]; i++) {
         float *row = proa_view_f32(logits) + i * logits.stride[0];
         const int32_t *path = req->path + (first_beam + i) * (req->new_max + 1);
-        proa_history history = history_of(req, path, req->depth);
+        proa_history history = proa_request_history(req, path, req->depth);
         for (int64_t v = 0; v < logits.shape[1] && lse; v++) row[v] -= lse[i];
         proa_logits_processor_apply(req->logits, row, &history);
     }

@@ -244,9 +244,10 @@ struct proa_engine {
     proa_pool *pool;
     proa_device *device;
     proa_model *model;
-    proa_tokenizer *tokenizer; /* NULL: ids only */
-    proa_options defaults;     /* of generation_config.json */
-    proa_arena arena;          /* lists of the defaults, and the arrays of all structs below */
+    proa_tokenizer *tokenizer;      /* NULL: ids only */
+    proa_options defaults;          /* of generation_config.json */
+    int64_t length_max, length_min; /* of a decoder: its max_length and min_length, prompt included; 0: none */
+    proa_arena arena;               /* lists of the defaults, and the arrays of all structs below */
     proa_sizes sizes;
     proa_memory memory;
     proa_kv_pages pages;
@@ -275,6 +276,8 @@ void proa_emit_token(const proa_draw *draw, const proa_sample *sample);
 /* rows [count][columns] of the input from row `first` on, or pooled [columns]; the other is NULL. */
 void proa_emit_rows(proa_engine_request *req, const float *rows, const float *pooled, int64_t first,
                     int64_t count, int64_t columns);
+/* The tokens of a sequence of the request, of which `count` were generated. */
+proa_history proa_request_history(const proa_engine_request *req, const int32_t *generated, int64_t count);
 /* Log-probabilities of the prompt's tokens [first, first + count). */
 void proa_emit_prompt(proa_engine_request *req, const float *logprobs, int64_t first, int64_t count);
 /* DONE, then frees the request, which is in no list any more and holds no pages. */

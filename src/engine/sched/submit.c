@@ -220,6 +220,40 @@ static proa_status ban_strings(const proa_engine *e, proa_engine_request *req, p
     return status;
 }
 
+/* A request's kind of search replaces the model's default one. */
+static void replace_search(proa_options *o, const proa_options *given)
+{
+    bool other = given->temperature > 0 || given->n > 1 || given->best_of > 1 || given->penalty_alpha > 0;
+    if (other && given->beams == 0) o->beams = 1;
+    if (given->beams > 1 && given->n == 0) o->n = 1;
+    if (other || given->beams > 1) o->given |= PROA_GIVEN(penalty_alpha);
+}
+
+/* The least number of new tokens of a decoder whose generation_config.json has min_length. */
+static void take_length_min(proa_options *o, const proa_options *given, int64_t more)
+{
+    bool least_given = given->min_tokens || given->given & PROA_GIVEN(min_tokens);
+    if (!least_given && more > 0) o->min_tokens = (int32_t)proa_min64(more, PROA_CONTEXT_MAX);
+}
+
+static void resolve_options(proa_options *o, const proa_options *given, const proa_options *defaults)
+{
+    replace_search(o, given);
+    proa_options_resolve(o, defaults);
+    if (given->beams_returned == 0 && o->beams_returned > o->beams) o->beams_returned = 0;
+    bool search = o->penalty_alpha > 0 || (o->beams > 1 && o->style == PROA_STYLE_HF);
+    if (search && given->temperature == 0) o->temperature = 0;
+}
+
+static void take_end_ids(proa_options *o, const proa_config *c)
+{
+    if (o->ignore_eos) o->end_ids_count = 0;
+    else if (o->end_ids_count == 0) {
+        o->end_ids_count = c->end_count;
+        memcpy(o->end_ids, c->end_ids, sizeof o->end_ids);
+    }
+}
+
 /* Checks the options, fills in defaults, and checks again: the model's own defaults can contradict what was given. */
 static proa_status read_options(const proa_engine *e, proa_engine_request *req, const proa_options *given,
                                 proa_err *err)
@@ -228,18 +262,10 @@ static proa_status read_options(const proa_engine *e, proa_engine_request *req, 
     const proa_config *c = &e->model->config;
     PROA_TRY(proa_options_check(given, c->vocab, e->sizes.sequences_max, err));
     proa_options_copy(o, given, &req->arena);
-    /* the request's kind of search replaces the model's default beam search */
-    bool other = given->temperature > 0 || given->n > 1 || given->best_of > 1 || given->penalty_alpha > 0;
-    if (other && given->beams == 0) o->beams = 1;
-    proa_options_resolve(o, &e->defaults);
-    bool search = o->penalty_alpha > 0 || (o->beams > 1 && o->style == PROA_STYLE_HF);
-    if (search && given->temperature == 0) o->temperature = 0;
+    resolve_options(o, given, &e->defaults);
+    take_length_min(o, given, e->length_min - req->prompt_count);
     PROA_TRY(proa_options_check(o, c->vocab, e->sizes.sequences_max, err));
-    if (o->ignore_eos) o->end_ids_count = 0;
-    else if (o->end_ids_count == 0) {
-        o->end_ids_count = c->end_count;
-        memcpy(o->end_ids, c->end_ids, sizeof o->end_ids);
-    }
+    take_end_ids(o, c);
     if (o->stop_strings.count && !e->tokenizer)
         return PROA_FAIL(err, UNSUPPORTED, "option 'stop_strings' needs a tokenizer: give stop_words");
     return ban_strings(e, req, err);
@@ -305,11 +331,13 @@ static int64_t pages_needed(const proa_engine_request *req)
     return proa_kv_pages_for(req->input_count) + (req->prompt_count ? shared + own * req->width : 0);
 }
 
-/* max_tokens, or its default. The output of an encoder-decoder model is about as long as its input; one that has
- * not ended by twice that length repeats itself, so it is cut there. */
-static int64_t new_tokens_wanted(const proa_engine_request *req)
+/* max_tokens, or its default: max_length of a decoder's generation_config.json. Without one the output of an
+ * encoder-decoder model is about as long as its input; one that has not ended by twice that length repeats itself,
+ * so it is cut there. */
+static int64_t new_tokens_wanted(const proa_engine *e, const proa_engine_request *req)
 {
     if (req->options.max_tokens) return req->options.max_tokens;
+    if (e->length_max) return proa_max64(1, e->length_max - req->prompt_count);
     return req->input ? proa_max64(64, 2 * req->input_count) : INT32_MAX;
 }
 
@@ -366,7 +394,7 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
     if (req->task == PROA_TASK_ENCODE)
         req->encoded = proa_malloc((size_t)(req->input_count * e->model->config.hidden) * sizeof *req->encoded);
     if (req->task == PROA_TASK_GENERATE) {
-        req->new_max = proa_min64(new_tokens_wanted(req), room);
+        req->new_max = proa_min64(new_tokens_wanted(e, req), room);
         req->width = width_of(&req->options, e->model->plan.width[PROA_REG_OUT]);
         PROA_TRY(make_state(e, req, err));
     } else if (req->options.top_logprobs) {

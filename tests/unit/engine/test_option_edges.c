@@ -2,6 +2,7 @@
  * test_option_edges.c - tests/golden/option_edges.json through the library: what each option means at the edges of
  * its range. tests/wire/test_option_edges.py sends the same table through the server's protocols. */
 #include "engine_test.h"
+#include "engine/generation_config.h"
 
 #include "base/options.h"
 #include <float.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_options.c - the table of options: text and JSON in, ranges and contradictions out, defaults. */
 #include "engine_test.h"
+#include "engine/generation_config.h"
 
 #include "base/arena.h"
 #include "base/options.h"
