@@ -202,6 +202,50 @@ static void decode_allocates_nothing(void **state)
     proa_engine_close(engine);
 }
 
+enum { QUEUED = 40, LARGE = 3 };
+
+/* The requests in the order in which they began. */
+typedef struct begin_order {
+    int count, request[QUEUED];
+} begin_order;
+
+typedef struct waiting_request {
+    begin_order *order;
+    int number;
+    bool done;
+} waiting_request;
+
+static void note_begin(const proa_event *event)
+{
+    waiting_request *w = event->arg;
+    if (event->kind == PROA_EVENT_BEGIN) w->order->request[w->order->count++] = w->number;
+    if (event->kind == PROA_EVENT_DONE) w->done = true;
+}
+
+/* One request needs every page of the pool. Small ones, which would fit beside those that run, are submitted before and
+ * all the time after it: they begin after it all the same, so it is never starved. */
+static void large_requests_are_not_starved(void **state)
+{
+    proa_engine *engine = open_or_fail(
+        *state, &(proa_engine_options){.threads = 1, .kv_tokens = 256, .sequences_max = 8});
+    static waiting_request w[QUEUED];
+    begin_order order = {.count = 0};
+    int32_t ids[4] = {4, 5, 6, 7};
+    for (int i = 0; i < QUEUED; i++) {
+        w[i] = (waiting_request){.order = &order, .number = i};
+        proa_options options = {.max_tokens = i == LARGE ? 250 : 10 + 7 * (i % 5), .ignore_eos = true};
+        proa_request request = {
+            .ids = ids, .ids_count = 4, .options = options, .on_event = note_begin, .arg = &w[i]};
+        assert_int_equal(proa_engine_submit(engine, &request, NULL, NULL), PROA_OK);
+        if (i >= LARGE) proa_engine_step(engine);
+    }
+    assert_true(order.count > LARGE && order.count < QUEUED); /* some waited */
+    proa_engine_run(engine);
+    assert_int_equal(order.count, QUEUED);
+    for (int i = 0; i < QUEUED; i++) assert_true(w[i].done && order.request[i] == i);
+    proa_engine_close(engine);
+}
+
 typedef struct submitter {
     proa_engine *engine;
     _Atomic int done;
@@ -544,6 +588,7 @@ int main(void)
         ON(decode_allocates_nothing, "t5"),
         ON(threads_submit_and_cancel, "llama3"),
         ON(threads_submit_and_cancel, "t5"),
+        ON(large_requests_are_not_starved, "llama3"),
         ON(a_thread_goes_on, "llama3"),
         ON(a_thread_goes_on, "t5"),
         ON(chunks_do_not_matter, "llama"),
