@@ -152,7 +152,8 @@ def test_encoder_decoder(tmp_path):
     targets = gzip.open(GOLDEN / "data/test_2016_flickr.de.gz", "rt").read().splitlines()[:12]
     given = {"sources": lines, "pairs": [f"{a}\t{b}" for a, b in zip(lines, targets)]}
     for name, text in given.items():
-        (tmp_path / name).write_text("\n".join(text) + "\n")
+        long = "a dog and " * 400  # is cut off
+        (tmp_path / name).write_text("\n\n".join([*text, long if name == "sources" else f"{long}\t{long}"]))
         result = ok_json("convert", T5, tmp_path / f"{name}-int4", "--calibrate", tmp_path / name, "--prefix",
                          "translate English to German: ")
         assert result["logit_difference"] < 0.2

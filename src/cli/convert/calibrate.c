@@ -10,6 +10,7 @@
 #include "cli/lines.h"
 #include "cli/result.h"
 #include "engine/access.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,8 +21,9 @@ typedef struct calibration {
     proa_session session;
     const char *prefix;
     int32_t *ids; /* [count] of a decoder's text */
-    int64_t count, window;
+    int64_t count;
     proa_line_list lines; /* of other models */
+    int64_t window;       /* tokens of an item at most */
     int64_t tokens;       /* at most so many are run */
     proa_progress progress;
 } calibration;
@@ -31,7 +33,7 @@ typedef struct text_run {
     calibration *c;
     int32_t *ids;  /* [2 * STEP_TOKENS] of the item that is submitted */
     int64_t taken; /* tokens submitted */
-    int64_t line;
+    int64_t line;  /* the next one */
     proa_err err;
 } text_run;
 
@@ -40,6 +42,7 @@ static void show_progress(void *arg)
     text_run *t = arg;
     if (!proa_progress_due(&t->c->progress)) return;
     double part = t->c->tokens ? (double)t->taken / (double)t->c->tokens : 0;
+    if (t->c->lines.count) part = fmax(part, (double)t->line / (double)t->c->lines.count);
     proa_progress_show(&t->c->progress, part < 1 ? part : 1, "calibrating  %lld of %lld tokens",
                        (long long)t->taken, (long long)t->c->tokens);
 }
@@ -74,45 +77,65 @@ static bool next_window(void *arg, int64_t index, proa_request *request, proa_er
     return true;
 }
 
-static proa_status encode_part(const calibration *c, proa_str text, int32_t *ids, int64_t *count, proa_err *err)
+/* Ids of a text, cut off after limit of them. */
+static proa_status encode_part(const calibration *c, proa_str text, int32_t *ids, int64_t limit,
+                               int64_t *count, proa_err *err)
 {
-    proa_status status = proa_engine_encode(c->session.engine, text.ptr, text.len, ids, STEP_TOKENS, count, err);
-    *count = proa_min64(*count, STEP_TOKENS);
+    proa_status status = proa_engine_encode(c->session.engine, text.ptr, text.len, ids, limit, count, err);
+    *count = proa_min64(*count, limit);
     return status;
 }
 
-/* A source, or a source, a tab and a target. */
+static proa_status encode_source(const text_run *t, proa_str source, int64_t *count, proa_err *err)
+{
+    proa_buf text;
+    proa_buf_init(&text, (size_t)PROA_LINE_BYTES_MAX);
+    proa_buf_str(&text, proa_str_c(t->c->prefix));
+    proa_buf_str(&text, source);
+    proa_status status = encode_part(t->c, proa_buf_view(&text), t->ids, t->c->window, count, err);
+    proa_buf_release(&text);
+    return status;
+}
+
+/* What the decoder reads: the target, or without one what the model generates. */
+static proa_status set_target(text_run *t, proa_request *request, const char *target, size_t bytes, proa_err *err)
+{
+    const calibration *c = t->c;
+    int32_t *ids = t->ids + STEP_TOKENS;
+    int64_t count = 0;
+    if (!target) {
+        request->task = PROA_TASK_GENERATE;
+        request->options.max_tokens = (int32_t)proa_min64(TARGET_TOKENS, c->window - 1);
+        request->options.given = PROA_GIVEN(temperature) |
+                                 PROA_GIVEN(beams); /* greedy, whatever the model's own are */
+        return PROA_OK;
+    }
+    request->task = PROA_TASK_SCORE;
+    ids[0] = c->session.info.decoder_start_id;
+    PROA_TRY(encode_part(c, (proa_str){target, bytes}, ids + 1, c->window - 1, &count, err));
+    request->decoder_ids = ids, request->decoder_ids_count = count + 1;
+    t->taken += count + 1;
+    return PROA_OK;
+}
+
+/* The next line that is not empty: a source, or a source, a tab and a target. */
 static bool next_line(void *arg, int64_t index, proa_request *request, proa_err *item_err)
 {
     text_run *t = arg;
     const calibration *c = t->c;
-    if (index >= c->lines.count || t->taken >= c->tokens || proa_interrupted()) return false;
-    proa_str line = c->lines.line[index];
+    PROA_UNUSED(index);
+    while (t->line < c->lines.count && c->lines.line[t->line].len == 0) t->line++;
+    if (t->line >= c->lines.count || t->taken >= c->tokens || proa_interrupted()) return false;
+    proa_str line = c->lines.line[t->line++];
     const char *tab = memchr(line.ptr, '\t', line.len);
     proa_str source = {line.ptr, tab ? (size_t)(tab - line.ptr) : line.len};
-    proa_buf text;
-    proa_buf_init(&text, (size_t)PROA_LINE_BYTES_MAX);
-    proa_buf_str(&text, proa_str_c(c->prefix));
-    proa_buf_str(&text, source);
-    int64_t count = 0, targets = 0;
-    proa_status status = encode_part(c, proa_buf_view(&text), t->ids, &count, item_err);
-    int32_t *target = t->ids + STEP_TOKENS;
-    proa_buf_release(&text);
-    bool decodes = c->session.info.kind == PROA_KIND_ENCODER_DECODER;
-    target[0] = c->session.info.decoder_start_id;
-    if (status == PROA_OK && tab && decodes) {
-        proa_str rest = {tab + 1, (size_t)(line.ptr + line.len - tab - 1)};
-        status = proa_engine_encode(c->session.engine, rest.ptr, rest.len, target + 1, STEP_TOKENS - 1,
-                                    &targets, item_err);
-        targets = proa_min64(targets, STEP_TOKENS - 1) + 1;
-    }
-    request->ids = t->ids, request->ids_count = count;
-    request->task = decodes ? PROA_TASK_GENERATE : PROA_TASK_ENCODE;
-    if (targets) {
-        request->task = PROA_TASK_SCORE;
-        request->decoder_ids = target, request->decoder_ids_count = targets;
-    } else if (decodes) request->options.max_tokens = TARGET_TOKENS;
-    t->taken += count + targets;
+    request->task = PROA_TASK_ENCODE;
+    request->ids = t->ids;
+    proa_status status = encode_source(t, source, &request->ids_count, item_err);
+    t->taken += request->ids_count;
+    if (status == PROA_OK && c->session.info.kind == PROA_KIND_ENCODER_DECODER)
+        status = set_target(t, request, tab ? tab + 1 : NULL, tab ? line.len - source.len - 1 : 0, item_err);
+    PROA_UNUSED(status); /* an error is in item_err, and becomes the item's */
     return true;
 }
 
@@ -163,7 +186,6 @@ static proa_status read_text(calibration *c, const char *path, proa_err *err)
     proa_buf_release(&text);
     if (status == PROA_OK && c->count < 2)
         status = PROA_FAIL(err, INVALID, "--calibrate: '%s' has %lld tokens", path, (long long)c->count);
-    c->window = proa_min64(STEP_TOKENS, c->session.info.context);
     c->tokens = proa_min64(c->tokens, c->count);
     return status;
 }
@@ -180,6 +202,7 @@ static proa_status open_source(calibration *c, const convert_options *o, proa_er
     proa_progress_init(&c->progress);
     if (!c->session.info.has_tokenizer)
         return PROA_FAIL(err, UNSUPPORTED, "'%s' has no tokenizer", common.model);
+    c->window = proa_min64(STEP_TOKENS, c->session.info.context);
     if (c->session.info.kind == PROA_KIND_DECODER) return read_text(c, o->calibrate, err);
     PROA_TRY(proa_line_list_read(&c->lines, o->calibrate, err));
     if (c->lines.count) return PROA_OK;
