@@ -30,6 +30,7 @@ ROWS = {
     "modernbert_mean": ("ModernBertForSequenceClassification", lambda: ModernBertConfig(
         num_labels=3, classifier_pooling="mean", **dict(MODERN, num_hidden_layers=2, global_attn_every_n_layers=2))),
     "modernbert_token": ("ModernBertForTokenClassification", lambda: ModernBertConfig(num_labels=5, **BIASES, **MODERN)),
+    "modernbert_bare": ("ModernBertModel", lambda: ModernBertConfig(**MODERN)),
     "deberta_bare": ("DebertaV2Model", lambda: DebertaV2Config(
         position_biased_input=True, type_vocab_size=2, max_relative_positions=20, **DEBERTA)),
     "deberta_token": ("DebertaV2ForTokenClassification", lambda: DebertaV2Config(

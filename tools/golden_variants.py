@@ -13,6 +13,7 @@ exaone4          modeling_exaone4.py: norms of what the sublayers give and of he
 smollm3          modeling_smollm3.py: every second layer without positions
 minicpm          modeling_minicpm.py of openbmb/MiniCPM-2B: three factors
 seed_oss         modeling_seed_oss.py: biases of q, k and v alone
+internlm         modeling_internlm.py of internlm/internlm-7b: biases of q, k, v and o
 internlm3        modeling_internlm3.py of internlm/internlm3-8b-instruct, as vLLM's llama.py: all biases, dynamic NTK
 nemotron         modeling_nemotron.py: LayerNorm of 1 + w, squared ReLU, half of each head rotated
 arcee            modeling_arcee.py: squared ReLU, YaRN
@@ -346,6 +347,15 @@ def seed_oss_shapes(c):
         c, self_attn__q_proj__bias=(96,), self_attn__k_proj__bias=(48,), self_attn__v_proj__bias=(48,))
 
 
+def internlm_config():
+    return llama_config(architectures=["InternLMForCausalLM"], model_type="internlm", bias=True, tie_word_embeddings=False)
+
+
+def internlm_shapes(c):
+    shapes = llama_shapes(c) | {"lm_head.weight": (VOCAB, 64)}
+    return shapes | {name[:-6] + "bias": shape[:1] for name, shape in shapes.items() if "self_attn" in name}
+
+
 def internlm3_config():
     return llama_config(architectures=["InternLM3ForCausalLM"], model_type="internlm3", qkv_bias=True, bias=True,
                         rope_scaling={"rope_type": "dynamic", "factor": 6.0}, tie_word_embeddings=False)
@@ -382,7 +392,7 @@ def arcee_shapes(c):
 
 smollm3_shapes = minicpm_shapes = llama_shapes
 MODELS = {"cohere_qk_norm": cohere, "phi_qk_norm": phi, "cohere2": cohere, "olmo3": olmo, "exaone4": exaone,
-          "smollm3": llama, "minicpm": llama, "seed_oss": llama, "internlm3": llama, "nemotron": nemotron, "arcee": nemotron}
+          "smollm3": llama, "minicpm": llama, "seed_oss": llama, "internlm": llama, "internlm3": llama, "nemotron": nemotron, "arcee": nemotron}
 PLAIN = {"cohere": cohere, "phi": phi, "olmo2": olmo, "granite": llama, "llama": llama}
 LAST_NORMS = ("model.norm.weight", "model.final_layernorm.weight")
 
