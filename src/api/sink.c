@@ -195,7 +195,7 @@ static void on_infer_reply(proa_infer *r, proa_reply *reply, bool final)
 {
     proa_sink *sink = r->user;
     PROA_ASSERT(reply || final);
-    if (!proa_loop_here(sink->loop) || sink->draining || proa_handoff_pending(sink->handoff) ||
+    if (!proa_loop_is_current(sink->loop) || sink->draining || proa_handoff_pending(sink->handoff) ||
         atomic_load_explicit(&sink->arrived, memory_order_relaxed)) {
         push_reply(sink, reply, final);
         return;

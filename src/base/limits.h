@@ -115,7 +115,7 @@
 #define PROA_WAKEUPS_MAX          64               /* event loops that a thread wakes at the end of a batch */
 #define PROA_LOOPS_MAX            64               /* threads with an event loop */
 #define PROA_CONNECTIONS_MAX      20000            /* open at once on one port; 5,000 idle ones cost 20 MB */
-#define PROA_CONNECTIONS_TOLD_MAX 64               /* connections above the limit of a port that stay open until they
+#define PROA_LEAVING_MAX          64               /* connections above the limit of a port that stay open until they
                                                       have read the refusal */
 #define PROA_SPARE_DESCRIPTORS    4                /* descriptors that each loop reserves for each port: health and
                                                       metrics work when all others are used */

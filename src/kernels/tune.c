@@ -252,7 +252,7 @@ static proa_status write_all(int fd, proa_str text, const char *path, proa_err *
     return PROA_OK;
 }
 
-static proa_status write_beside(const char *path, proa_str text, proa_err *err)
+static proa_status write_temporary(const char *path, proa_str text, proa_err *err)
 {
     char temporary[PROA_PATH_MAX + 32];
     snprintf(temporary, sizeof temporary, "%s.%lld", path, (long long)getpid());
@@ -272,7 +272,7 @@ proa_status proa_tune_write(const proa_tune *t, const char *path, proa_err *err)
 {
     proa_buf text;
     proa_buf_init(&text, (size_t)PROA_TUNE_BYTES_MAX);
-    proa_status status = proa_tune_print(&text, t) ? write_beside(path, proa_buf_view(&text), err)
+    proa_status status = proa_tune_print(&text, t) ? write_temporary(path, proa_buf_view(&text), err)
                                                    : PROA_FAIL(err, LIMIT, "'%s' would be too large", path);
     proa_buf_release(&text);
     return status;

@@ -105,7 +105,7 @@ static void pump_output(grpc_session *s)
     s->held = hold;
 }
 
-static void tell_calls(grpc_session *s)
+static void notify_calls(grpc_session *s)
 {
     s->work_pending = false;
     for (grpc_call *c = s->calls, *next; c; c = next) {
@@ -126,7 +126,7 @@ static void flush_staged(grpc_session *s)
 {
     s->busy = true;
     do {
-        if (s->work_pending) tell_calls(s);
+        if (s->work_pending) notify_calls(s);
         pump_output(s);
     } while (s->work_pending);
     s->busy = false;
@@ -267,7 +267,7 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint
     return 0;
 }
 
-static int frame_came(nghttp2_session *h2, const nghttp2_frame *frame, void *user)
+static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *user)
 {
     grpc_session *s = user;
     if (frame->hd.type == NGHTTP2_PING) frame_ping(s, &frame->ping);
@@ -281,8 +281,7 @@ static int frame_came(nghttp2_session *h2, const nghttp2_frame *frame, void *use
     return 0;
 }
 
-static int data_came(nghttp2_session *h2, uint8_t flags, int32_t stream, const uint8_t *data, size_t len,
-                     void *user)
+static int on_data(nghttp2_session *h2, uint8_t flags, int32_t stream, const uint8_t *data, size_t len, void *user)
 {
     grpc_session *s = user;
     (void)flags;
@@ -443,8 +442,8 @@ static void set_callbacks(nghttp2_session_callbacks *callbacks)
     nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, frame_came);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, data_came);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, stream_closed);
     nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, frame_sent);
     nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks, frame_not_sent);

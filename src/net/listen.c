@@ -228,7 +228,7 @@ static void refuse_conn(proa_listen_part *part, int fd)
     const proa_listen_options *options = &listener->options;
     log_refused(listener, proa_loop_now_ns(part->loop));
     bool can = !options->tls && options->http1 && options->http1->turn_away;
-    if (!can || atomic_load(&listener->leaving) >= PROA_CONNECTIONS_TOLD_MAX) {
+    if (!can || atomic_load(&listener->leaving) >= PROA_LEAVING_MAX) {
         close(fd);
         return;
     }

@@ -192,7 +192,7 @@ void proa_loop_post(proa_loop *loop, proa_loop_task *task)
     if (how == PROA_WAKEUP_NOW) wake_loop(loop);
 }
 
-bool proa_loop_here(const proa_loop *loop)
+bool proa_loop_is_current(const proa_loop *loop)
 {
     return loop_of_thread == loop;
 }

@@ -25,8 +25,8 @@ void proa_loop_stop(proa_loop *loop); /* any thread; also before run */
 
 /* Queues a task, in order for each posting thread. Lock-free, and wakes the loop only if it sleeps. */
 void proa_loop_post(proa_loop *loop, proa_loop_task *task);
-bool proa_loop_here(const proa_loop *loop);      /* is this the thread that runs it? */
-int64_t proa_loop_now_ns(const proa_loop *loop); /* the monotonic clock as of this turn: cheap */
+bool proa_loop_is_current(const proa_loop *loop); /* is this the thread that runs it? */
+int64_t proa_loop_now_ns(const proa_loop *loop);  /* the monotonic clock as of this turn: cheap */
 /* Runs the task on this thread when the events of this turn have been handled. Loop thread only. */
 void proa_loop_late(proa_loop *loop, proa_loop_task *task);
 

@@ -236,7 +236,7 @@ static proa_status read_ids(proa_generation *g, const proa_llm_request *req, int
 }
 
 /* What a client may send as zeros, since the guides' clients do. */
-static proa_status refuse_what_is_not_there(const proa_llm_request *req, proa_err *err)
+static proa_status refuse_unsupported(const proa_llm_request *req, proa_err *err)
 {
     static const char *const zeros[] = {"prompt_learning_task_name_ids",
                                         "request_prompt_lengths",
@@ -367,7 +367,7 @@ static proa_status read_request(proa_llm_request *req, proa_err *err)
     req->contract_data = ft;
     PROA_TRY(read_shape(req, &rows, &columns, err));
     proa_generation *g = proa_llm_add_generations(req, rows);
-    PROA_TRY(refuse_what_is_not_there(req, err));
+    PROA_TRY(refuse_unsupported(req, err));
     ft->input_width = columns;
     ft->end_id = PROA_ARENA_NEW(&req->arena, int32_t, rows);
     ft->beams = 1;

@@ -103,7 +103,7 @@ struct proa_llm_request {
     atomic_int pending;       /* prompts */
     atomic_bool stop_quietly; /* a cancel ends it with its output so far, not with an error */
     atomic_bool made;         /* prompts and count do not change any more */
-    atomic_bool cancel_asked, cancel_done, failed;
+    atomic_bool cancel_requested, cancel_done, failed;
     proa_err err;
     proa_llm_request *next, **link; /* in llm_model->live_requests */
     proa_llm_request *read_next;    /* of its reader */

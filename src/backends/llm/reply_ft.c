@@ -25,7 +25,7 @@ static bool is_configured(const proa_llm_request *req, const char *name)
 }
 
 /* Sequence k of a prompt; fewer may have come than there are beams. */
-static const proa_llm_output *said_at(const proa_prompt *p, int64_t k)
+static const proa_llm_output *output_at(const proa_prompt *p, int64_t k)
 {
     return k < p->output_count ? &p->output[k] : NULL;
 }
@@ -52,7 +52,7 @@ static void add_ids(proa_llm_request *req, proa_reply *reply)
     int32_t *inputs = PROA_ARENA_NEW(&reply->arena, int32_t, B * K);
     for (int64_t i = 0; i < B * K; i++) {
         const proa_prompt *p = &req->prompts[i / K];
-        const proa_llm_output *output = said_at(p, i % K);
+        const proa_llm_output *output = output_at(p, i % K);
         for (int64_t k = 0; k < width; k++) ids[i * width + k] = ft->end_id[i / K];
         fill_row(ids + i * width, width, p, output, gpt);
         lengths[i] = (int32_t)((output ? output->ids.len : 0) + (gpt ? p->ids.len : 0));
@@ -79,7 +79,7 @@ static void add_log_probs(proa_llm_request *req, proa_reply *reply)
                       ? proa_reply_floats(req, reply, "output_log_probs", (int64_t[]){B, K, width}, 3, 0)
                       : NULL;
     for (int64_t i = 0; i < B * K && ft->log_probs; i++) {
-        const proa_llm_output *output = said_at(&req->prompts[i / K], i % K);
+        const proa_llm_output *output = output_at(&req->prompts[i / K], i % K);
         if (!output) continue;
         if (sums) sums[i] = (float)output->sum;
         size_t bytes = (size_t)proa_min64((int64_t)output->logprobs.len, width * (int64_t)sizeof(float));

@@ -21,12 +21,12 @@ typedef struct answer {
     bool last; /* of its prompts */
 } answer;
 
-static const proa_trtllm_prompt *asked_of(const answer *a, int64_t row)
+static const proa_trtllm_prompt *trtllm_prompt_of(const answer *a, int64_t row)
 {
     return &a->trtllm->prompt[a->p[row]->row];
 }
 
-static const proa_llm_output *said_at(const answer *a, int64_t i)
+static const proa_llm_output *output_at(const answer *a, int64_t i)
 {
     return i % a->K < a->counts[i / a->K] ? a->output[i / a->K] + i % a->K : NULL;
 }
@@ -61,7 +61,7 @@ static const proa_id_list *head_of(const answer *a, int64_t row)
 {
     static const proa_id_list none;
     const proa_prompt *p = a->p[row];
-    if (a->part || asked_of(a, row)->exclude_input) return &none;
+    if (a->part || trtllm_prompt_of(a, row)->exclude_input) return &none;
     return p->req->llm_model->info.kind == PROA_KIND_ENCODER_DECODER ? &p->decoder_ids : &p->ids;
 }
 
@@ -70,7 +70,7 @@ static void add_ids(const answer *a)
     int64_t n = a->B * a->K, width = 0;
     int32_t *lengths = PROA_ARENA_NEW(&a->reply->arena, int32_t, n);
     for (int64_t i = 0; i < n; i++) {
-        const proa_llm_output *output = said_at(a, i);
+        const proa_llm_output *output = output_at(a, i);
         lengths[i] = (int32_t)(head_of(a, i / a->K)->len + (output ? proa_llm_visible_tokens(output) : 0));
         width = proa_max64(width, lengths[i]);
     }
@@ -78,7 +78,7 @@ static void add_ids(const answer *a)
     for (int64_t i = 0; i < n * width; i++) ids[i] = -1;
     for (int64_t i = 0; i < n; i++) {
         const proa_id_list *head = head_of(a, i / a->K);
-        const proa_llm_output *output = said_at(a, i);
+        const proa_llm_output *output = output_at(a, i);
         int64_t visible = output ? proa_llm_visible_tokens(output) : 0;
         if (head->len) memcpy(ids + i * width, head->ptr, (size_t)head->len * sizeof *ids);
         if (visible) memcpy(ids + i * width + head->len, output->ids.ptr, (size_t)visible * sizeof *ids);
@@ -91,7 +91,7 @@ static int64_t widest_output(const answer *a)
 {
     int64_t width = 0;
     for (int64_t i = 0; i < a->B * a->K; i++)
-        if (said_at(a, i)) width = proa_max64(width, proa_llm_visible_tokens(said_at(a, i)));
+        if (output_at(a, i)) width = proa_max64(width, proa_llm_visible_tokens(output_at(a, i)));
     return width;
 }
 
@@ -101,8 +101,8 @@ static void add_log_probs(const answer *a)
     float *sums = PROA_ARENA_NEW(&a->reply->arena, float, n),
           *each = PROA_ARENA_NEW(&a->reply->arena, float, n *width);
     for (int64_t i = 0; i < n; i++) {
-        const proa_llm_output *output = said_at(a, i);
-        if (!output || !asked_of(a, i / a->K)->log_probs) continue;
+        const proa_llm_output *output = output_at(a, i);
+        if (!output || !trtllm_prompt_of(a, i / a->K)->log_probs) continue;
         sums[i] = (float)output->sum;
         int64_t have = proa_min64(proa_llm_visible_tokens(output),
                                   (int64_t)(output->logprobs.len / sizeof(float)));
@@ -119,7 +119,7 @@ static void add_context_logits(const answer *a)
     int64_t V = 1, L = 1;
     const float zero = 0;
     for (int64_t i = 0; i < a->B; i++) {
-        if (!asked_of(a, i)->context_logits || !a->last || !a->p[i]->rows.len) continue;
+        if (!trtllm_prompt_of(a, i)->context_logits || !a->last || !a->p[i]->rows.len) continue;
         V = a->p[i]->columns;
         L = proa_max64(L, (int64_t)(a->p[i]->rows.len / sizeof(float)) / V);
     }
@@ -129,7 +129,7 @@ static void add_context_logits(const answer *a)
     }
     float *all = PROA_ARENA_NEW(&a->reply->arena, float, a->B *L *V);
     for (int64_t i = 0; i < a->B; i++)
-        if (asked_of(a, i)->context_logits && a->p[i]->rows.len)
+        if (trtllm_prompt_of(a, i)->context_logits && a->p[i]->rows.len)
             memcpy(all + i * L * V, a->p[i]->rows.ptr, a->p[i]->rows.len);
     add_floats(a, "context_logits", (int64_t[]){a->B, L, V}, 3, all);
 }
@@ -139,14 +139,14 @@ static void add_generation_logits(const answer *a)
     int64_t n = a->B * a->K, width = widest_output(a), V = a->req->llm_model->info.outputs;
     const float zero = 0;
     bool any = false;
-    for (int64_t i = 0; i < a->B; i++) any = any || asked_of(a, i)->generation_logits;
+    for (int64_t i = 0; i < a->B; i++) any = any || trtllm_prompt_of(a, i)->generation_logits;
     if (!any) {
         add_floats(a, "generation_logits", (int64_t[]){1, 1, 1, 1}, 4, &zero);
         return;
     }
     float *all = PROA_ARENA_NEW(&a->reply->arena, float, n *width *V);
     for (int64_t i = 0; i < n; i++) {
-        const proa_llm_output *output = said_at(a, i);
+        const proa_llm_output *output = output_at(a, i);
         size_t bytes = output ? (size_t)(proa_llm_visible_tokens(output) * V) * sizeof(float) : 0;
         if (bytes && bytes <= output->logits.len) memcpy(all + i * width * V, output->logits.ptr, bytes);
     }
@@ -174,7 +174,7 @@ static void add_time(const answer *a, const char *name, int64_t value)
 static void add_perf_metrics(const answer *a)
 {
     const proa_prompt *p = a->p[0];
-    bool reported = asked_of(a, 0)->perf_metrics && a->last;
+    bool reported = trtllm_prompt_of(a, 0)->perf_metrics && a->last;
     int64_t tokens = reported ? p->prompt_tokens + p->new_tokens : 0;
     int32_t pages = (int32_t)proa_ceil_div(tokens, PROA_PAGE_TOKENS);
     int64_t arrived = reported ? p->arrived_ns : 0,
@@ -195,7 +195,7 @@ static void add_perf_metrics(const answer *a)
 
 static void add_counts(const answer *a)
 {
-    const proa_llm_output *output = said_at(a, 0);
+    const proa_llm_output *output = output_at(a, 0);
     add_one(a, "batch_index", (int32_t)a->p[0]->row);
     add_one(a, "sequence_index", output && a->counts[0] == 1 ? output->index : 0);
     add_one(a, "num_input_tokens", (int32_t)a->p[0]->ids.len);

@@ -421,9 +421,9 @@ static void on_event(const proa_event *e)
 
 static void cancel_prompts(proa_llm_request *req)
 {
-    atomic_store(&req->cancel_asked, true);
+    atomic_store(&req->cancel_requested, true);
     if (!atomic_load(&req->made))
-        return; /* a reader makes the prompts: it looks at cancel_asked afterwards */
+        return; /* a reader makes the prompts: it looks at cancel_requested afterwards */
     for (int64_t i = 0; i < req->count; i++) {
         uint64_t id = atomic_load(&req->prompts[i].id);
         if (id) proa_engine_cancel(req->llm_model->engine, id);
@@ -498,7 +498,7 @@ static void submit_all(proa_llm_request *req)
         fail_request(req, &err);
         cancel_prompts(req);
         if (atomic_fetch_sub(&req->pending, (int)(count - sent)) == (int)(count - sent)) reply_error(req);
-    } else if (atomic_load(&req->cancel_asked)) {
+    } else if (atomic_load(&req->cancel_requested)) {
         cancel_prompts(req);
     }
 }
@@ -534,7 +534,7 @@ void proa_llm_request_read(proa_llm_request *req)
     proa_err err = {.status = PROA_OK};
     proa_status status = read_request(req, &err);
     if (status == PROA_OK && req->count) status = check_queue(req->llm_model, req->count, &err);
-    if (status == PROA_OK && atomic_load(&req->cancel_asked))
+    if (status == PROA_OK && atomic_load(&req->cancel_requested))
         status = PROA_FAIL(&err, CANCELLED, "request was cancelled");
     if (status != PROA_OK) {
         fail_request(req, &err);

@@ -343,7 +343,7 @@ static const char *api_of(const client_options *o)
     return o->inputs.count ? "infer" : "generate";
 }
 
-static proa_status ask_http(session *s, proa_infer *r, proa_err *err)
+static proa_status send_http(session *s, proa_infer *r, proa_err *err)
 {
     proa_buf body;
     const char *api = api_of(s->o), *path;
@@ -398,7 +398,7 @@ static proa_status on_reply(void *arg, const proa_reply *reply, proa_err *err)
     return status;
 }
 
-static proa_status ask_grpc(session *s, proa_infer *r, proa_err *err)
+static proa_status send_grpc(session *s, proa_infer *r, proa_err *err)
 {
     if (s->o->text) {
         proa_buf typed;
@@ -450,7 +450,7 @@ static proa_status send_request(session *s, proa_err *err)
     proa_infer *r = proa_infer_new();
     proa_status status = fill_request(r, s->o, err);
     if (s->o->stream && !s->o->json && asks_for_several(r)) proa_output_str(&s->out, "--- 1 ---\n");
-    if (status == PROA_OK) status = grpc ? ask_grpc(s, r, err) : ask_http(s, r, err);
+    if (status == PROA_OK) status = grpc ? send_grpc(s, r, err) : send_http(s, r, err);
     show_rest(s);
     proa_infer_drop(r);
     proa_buf_release(&s->body);

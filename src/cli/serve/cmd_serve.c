@@ -15,7 +15,7 @@
 
 /* ---- signals: the first asks for the end, the second ends ---- */
 
-static sem_t end_asked;
+static sem_t shutdown_requested;
 
 /* timeout(1) and some supervisors send one signal twice, to the process and to its group. */
 #define SAME_SIGNAL_NS ((int64_t)200000000)
@@ -28,7 +28,7 @@ static void *wait_for_signals(void *arg)
     int64_t first_ns = proa_clock_ns();
     PROA_LOG(INFO, "%s: finishing what runs (once more: at once)",
              number == SIGINT ? "interrupted" : "terminated");
-    sem_post(&end_asked);
+    sem_post(&shutdown_requested);
     do sigwait(set, &number);
     while (proa_clock_ns() - first_ns < SAME_SIGNAL_NS);
     PROA_LOG(ERROR, "exiting at once");
@@ -43,7 +43,7 @@ static void signals_block(sigset_t *set)
     sigaddset(set, SIGINT);
     sigaddset(set, SIGTERM);
     pthread_sigmask(SIG_BLOCK, set, NULL);
-    sem_init(&end_asked, 0, 0);
+    sem_init(&shutdown_requested, 0, 0);
 }
 
 static void signals_watch(sigset_t *set)
@@ -213,7 +213,7 @@ static int run_server(proa_serve_plan *plan, const proa_serve_options *o, proa_e
         proa_server_free(server);
         return proa_cli_fail_err(err);
     }
-    while (sem_wait(&end_asked) != 0) continue;
+    while (sem_wait(&shutdown_requested) != 0) continue;
     bool ended = drain_server(server, api, plan->exit_ms);
     if (!ended) proa_log_flush();
     if (!ended)

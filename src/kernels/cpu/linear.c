@@ -118,7 +118,7 @@ static int64_t panels_at_once(const linear_job *job, int64_t rows)
 }
 
 /* Few rows: several panels at a time, so that enough chains run side by side. */
-static void do_thin(const linear_job *job, char *sums, int64_t t, int64_t rows, int64_t begin, int64_t end)
+static void do_skinny(const linear_job *job, char *sums, int64_t t, int64_t rows, int64_t begin, int64_t end)
 {
     int64_t wide = panels_at_once(job, rows);
     for (int64_t panel = begin; panel < end;) {
@@ -140,7 +140,7 @@ static int64_t cut_columns(const linear_job *job, int64_t rows, int64_t i, int64
 static void do_range(const linear_job *job, char *sums, int64_t t, int64_t t_end, int64_t begin, int64_t end)
 {
     if (t_end - t <= job->isa->rows_skinny) {
-        if (t < t_end) do_thin(job, sums, t, t_end - t, begin, end);
+        if (t < t_end) do_skinny(job, sums, t, t_end - t, begin, end);
         return;
     }
     for (; t < t_end; t += CHUNK_ROWS) {

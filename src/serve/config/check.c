@@ -121,7 +121,7 @@ static proa_status check_gpus(const Inference__ModelConfig *c, const Inference__
                               const proa_config_options *o, proa_err *err)
 {
     char have[256] = "";
-    if (o->gpus == PROA_GPUS_ASK && g->n_gpus > 0) return PROA_OK;
+    if (o->gpus == PROA_GPUS_UNCOUNTED && g->n_gpus > 0) return PROA_OK;
     if (o->gpus < 0) return GROUP_FAIL(err, g, c, "has kind KIND_GPU but server does not support GPUs");
     if (g->n_gpus == 0 && o->gpus == 0)
         return GROUP_FAIL(err, g, c, "has kind KIND_GPU but no GPUs are available");

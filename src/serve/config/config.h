@@ -16,7 +16,7 @@
 
 #include "serve/server.h"
 
-#define PROA_GPUS_ASK (-2)
+#define PROA_GPUS_UNCOUNTED (-2)
 
 typedef struct proa_config_options {
     const char *config_name; /* --model-config-name: configs/NAME.pbtxt is read if there is one; NULL: config.pbtxt */
@@ -25,7 +25,7 @@ typedef struct proa_config_options {
     bool no_auto_complete; /* the file must be there and complete */
     bool external_paths;   /* names of files may lead out of the model's folder */
     /* CUDA devices 0..gpus-1 that the model's backend can use; -1: this server, or this backend, has no use for GPUs;
-     * PROA_GPUS_ASK: they were not counted, the backend opens the devices of a group and reports missing ones. */
+     * PROA_GPUS_UNCOUNTED: they were not counted, the backend opens the devices of a group and reports missing ones. */
     int gpus;
     double compute_capability_min; /* named in an error text; 0: 6.0 */
 } proa_config_options;

@@ -75,7 +75,7 @@ void proa_config_normalise_groups(Inference__ModelConfig *config, const proa_con
             g->kind = auto_kind(g, options->gpus);
         if (g->count < 1) g->count = default_count(g, config->backend);
         if (g->kind != INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU || g->n_gpus > 0) continue;
-        int gpus = options->gpus == PROA_GPUS_ASK ? 1 : options->gpus;
+        int gpus = options->gpus == PROA_GPUS_UNCOUNTED ? 1 : options->gpus;
         for (int gpu = 0; gpu < gpus; gpu++) append_int32(&g->base, "gpus", gpu, arena);
     }
 }

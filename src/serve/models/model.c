@@ -235,7 +235,7 @@ static proa_status set_config(proa_served_model *m, const proa_source *source, p
     proa_config_options options = proa_server_config_options(m->server);
     m->config = (Inference__ModelConfig *)proa_message_copy(&source->config->base, &m->arena);
     PROA_TRY(set_backend(m, err));
-    if (m->flags & PROA_BACKEND_GPU) options.gpus = PROA_GPUS_ASK;
+    if (m->flags & PROA_BACKEND_GPU) options.gpus = PROA_GPUS_UNCOUNTED;
     if (m->backend && m->backend->complete && !options.no_auto_complete) PROA_TRY(complete_config(m, err));
     else if (!source->provided) return proa_config_not_provided(m->config, err);
     PROA_TRY(proa_config_finish(m->config, &options, &m->arena, err));

@@ -731,30 +731,30 @@ static void test_idle_connections(void **state)
  * count against the limit. Only a few at a time are answered; more are closed without an answer. */
 static void test_connections_max(void **state)
 {
-    enum { TOLD = PROA_CONNECTIONS_TOLD_MAX };
+    enum { REFUSED = PROA_LEAVING_MAX };
     shop s;
     shop_open(&s, (proa_listen_options){.connections_max = 1});
-    client in = client_open(s.house.port), told[TOLD];
+    client in = client_open(s.house.port), refused[REFUSED];
     client_send(&in, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     client_expect(&in, 200, "hello");
-    for (int i = 0; i < TOLD; i++) {
-        told[i] = client_open(s.house.port);
-        if (i % 2) client_send(&told[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-        client_expect(&told[i], 503, "{\"error\":\"503 too many connections: at most 1 at once\"}");
-        assert_non_null(strstr(told[i].head, "Connection: close\r\n"));
-        assert_non_null(strstr(told[i].head, "Retry-After: 1\r\n"));
+    for (int i = 0; i < REFUSED; i++) {
+        refused[i] = client_open(s.house.port);
+        if (i % 2) client_send(&refused[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        client_expect(&refused[i], 503, "{\"error\":\"503 too many connections: at most 1 at once\"}");
+        assert_non_null(strstr(refused[i].head, "Connection: close\r\n"));
+        assert_non_null(strstr(refused[i].head, "Retry-After: 1\r\n"));
     }
     client beyond = client_open(s.house.port);
     client_expect_end(&beyond);
-    assert_int_equal(proa_listener_refused(s.house.listener), TOLD + 1);
+    assert_int_equal(proa_listener_refused(s.house.listener), REFUSED + 1);
     assert_int_equal(proa_listener_connections(s.house.listener), 1);
     client_close(&in);
     for (int i = 0; i < 5000 && proa_listener_connections(s.house.listener) > 0; i++) sleep_ms(1);
     in = client_open(s.house.port); /* though the others have not gone yet */
     client_send(&in, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     client_expect(&in, 200, "hello");
-    client_expect_end(&told[0]);
-    for (int i = 1; i < TOLD; i++) client_close(&told[i]);
+    client_expect_end(&refused[0]);
+    for (int i = 1; i < REFUSED; i++) client_close(&refused[i]);
     client_close(&in);
     house_close(&s.house);
     (void)state;

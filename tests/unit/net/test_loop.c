@@ -40,7 +40,7 @@ static void *post_all(void *arg)
         if (batched && i % 10 == 1) proa_wakeups_begin();
         numbered *n = calloc(1, sizeof *n);
         *n = (numbered){.task.run = run_numbered, .poster = p->index, .number = i};
-        assert_false(proa_loop_here(p->loop));
+        assert_false(proa_loop_is_current(p->loop));
         proa_loop_post(p->loop, &n->task);
         if (batched && i % 10 == 0) proa_wakeups_end();
         if (i % 1000 == 0) sleep_ms(1); /* so that the loop falls asleep in between */
@@ -110,7 +110,7 @@ typedef struct chain {
 static void run_chain(proa_loop_task *task)
 {
     chain *c = (chain *)task;
-    assert_int_equal(proa_loop_here(c->loop), !c->stopped);
+    assert_int_equal(proa_loop_is_current(c->loop), !c->stopped);
     assert_true(proa_loop_now_ns(c->loop) > 0);
     if (c->left > 0) {
         c->left--;
@@ -127,12 +127,12 @@ static void test_own_thread(void **state)
 {
     proa_loop *loop;
     assert_int_equal(proa_loop_new(&loop, NULL), PROA_OK);
-    assert_false(proa_loop_here(loop));
+    assert_false(proa_loop_is_current(loop));
     chain c = {.task.run = run_chain, .loop = loop, .left = 100, .late_left = 100};
     proa_loop_post(loop, &c.task);
     proa_loop_run(loop);
     assert_int_equal(c.left + c.late_left, 0);
-    assert_false(proa_loop_here(loop));
+    assert_false(proa_loop_is_current(loop));
     proa_loop_stop(loop); /* before run: run returns at once */
     proa_loop_run(loop);
     /* what is posted and not run is run by free, and what that posts too */

@@ -20,7 +20,7 @@ typedef struct job {
 static void run_job(proa_work_item *work)
 {
     job *j = (job *)work;
-    assert_false(proa_loop_here(work->loop));
+    assert_false(proa_loop_is_current(work->loop));
     if (j->gate) {
         atomic_store(&started, 1);
         pthread_mutex_lock(j->gate);

@@ -43,7 +43,7 @@ static Inference__ModelConfig *parsed(const char *text)
 }
 
 static const proa_config_options cpu = {.gpus = -1}, gpu2 = {.gpus = 2}, gpu0 = {.gpus = 0},
-                                 gpus_ask = {.gpus = PROA_GPUS_ASK};
+                                 uncounted = {.gpus = PROA_GPUS_UNCOUNTED};
 
 static void finish_says(const char *text, const proa_config_options *o, proa_status status, const char *want)
 {
@@ -361,7 +361,7 @@ static void test_defaults(void **state)
             "name: \"m\"\n" LATEST
             "instance_group {\n  name: \"m\"\n  count: 1\n  gpus: [ 0, 1 ]\n  kind: KIND_GPU\n}\n" PINNED BACKEND);
     /* not counted: the backend finds out */
-    becomes(MODEL "instance_group [ { kind: KIND_GPU }, { kind: KIND_GPU gpus: 7 }, { count: 2 } ]", &gpus_ask,
+    becomes(MODEL "instance_group [ { kind: KIND_GPU }, { kind: KIND_GPU gpus: 7 }, { count: 2 } ]", &uncounted,
             "name: \"m\"\n" LATEST
             "instance_group {\n  name: \"m_0\"\n  count: 1\n  gpus: [ 0 ]\n  kind: KIND_GPU\n}\n"
             "instance_group {\n  name: \"m_1\"\n  count: 1\n  gpus: [ 7 ]\n  kind: KIND_GPU\n}\n"
