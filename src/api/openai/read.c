@@ -54,7 +54,6 @@ static bool find_contract(proa_oai *job)
     if (!engine && job->kind == PROA_OAI_CHAT) fits = false;
     if (!fits)
         return proa_oai_bad(&job->error, "model", "The model '%.200s' does not do %s.", job->name.ptr, what);
-    /* An encoder has the outputs of its own only; a task without options. */
     return true;
 }
 
