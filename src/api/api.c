@@ -16,29 +16,18 @@ static const char *const frontend_names[PROA_FRONTEND_COUNT] = {"HTTP", "gRPC", 
 
 /* ---- options ---- */
 
-static const char *copy_text(proa_arena *arena, const char *s)
-{
-    return s ? proa_arena_strdup(arena, proa_str_c(s)) : NULL;
-}
-
-static const char *const *copy_list(proa_arena *arena, const char *const *from, int count)
-{
-    const char **list = PROA_ARENA_NEW(arena, const char *, count);
-    for (int i = 0; i < count; i++) list[i] = copy_text(arena, from[i]);
-    return list;
-}
-
 static void copy_port(proa_arena *arena, proa_port *port, const proa_port *from)
 {
-    port->address = copy_text(arena, from->address ? from->address : "0.0.0.0");
-    port->cert = copy_text(arena, from->cert);
-    port->key = copy_text(arena, from->key);
-    port->client_ca = copy_text(arena, from->client_ca);
-    port->forward_pattern = copy_text(arena, from->forward_pattern);
+    port->address = proa_arena_copy_text(arena, from->address ? from->address : "0.0.0.0");
+    port->cert = proa_arena_copy_text(arena, from->cert);
+    port->key = proa_arena_copy_text(arena, from->key);
+    port->client_ca = proa_arena_copy_text(arena, from->client_ca);
+    port->forward_pattern = proa_arena_copy_text(arena, from->forward_pattern);
     proa_restriction *rules = PROA_ARENA_NEW(arena, proa_restriction, from->restrictions_count);
     for (int i = 0; i < from->restrictions_count; i++) {
         const proa_restriction *r = &from->restrictions[i];
-        rules[i] = (proa_restriction){r->category, copy_text(arena, r->key), copy_text(arena, r->value)};
+        rules[i] = (proa_restriction){r->category, proa_arena_copy_text(arena, r->key),
+                                      proa_arena_copy_text(arena, r->value)};
     }
     port->restrictions = rules;
 }
@@ -50,9 +39,9 @@ static void copy_options(proa_api *api, const proa_api_options *from)
     copy_port(&api->arena, &o->http, &from->http);
     copy_port(&api->arena, &o->grpc, &from->grpc);
     copy_port(&api->arena, &o->metrics, &from->metrics);
-    o->api_keys = copy_list(&api->arena, from->api_keys, from->api_keys_count);
-    o->allow_origins = copy_list(&api->arena, from->allow_origins, from->allow_origins_count);
-    o->allow_hosts = copy_list(&api->arena, from->allow_hosts, from->allow_hosts_count);
+    o->api_keys = proa_arena_copy_list(&api->arena, from->api_keys, from->api_keys_count);
+    o->allow_origins = proa_arena_copy_list(&api->arena, from->allow_origins, from->allow_origins_count);
+    o->allow_hosts = proa_arena_copy_list(&api->arena, from->allow_hosts, from->allow_hosts_count);
     if (o->http_max_input <= 0) o->http_max_input = PROA_HTTP_BODY_MAX;
     if (o->threads <= 0) {
         int cpus = proa_cpu_count();

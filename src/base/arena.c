@@ -100,6 +100,18 @@ char *proa_arena_strdup(proa_arena *arena, proa_str s)
     return copy;
 }
 
+const char *proa_arena_copy_text(proa_arena *arena, const char *text)
+{
+    return text ? proa_arena_strdup(arena, proa_str_c(text)) : NULL;
+}
+
+const char *const *proa_arena_copy_list(proa_arena *arena, const char *const *list, int count)
+{
+    const char **copy = PROA_ARENA_NEW(arena, const char *, count);
+    for (int i = 0; i < count; i++) copy[i] = proa_arena_copy_text(arena, list[i]);
+    return copy;
+}
+
 char *proa_arena_url_decode(proa_arena *arena, proa_str s)
 {
     char *out = proa_arena_alloc(arena, s.len + 1);

@@ -30,6 +30,8 @@ void *proa_arena_alloc(proa_arena *arena, size_t bytes);
 #define PROA_ARENA_NEW(arena, type, count) ((type *)proa_arena_array((arena), (count), sizeof(type)))
 void *proa_arena_array(proa_arena *arena, int64_t count, size_t bytes); /* a product that overflows aborts */
 char *proa_arena_strdup(proa_arena *arena, proa_str s);                 /* with a NUL */
+const char *proa_arena_copy_text(proa_arena *arena, const char *text);  /* NULL stays NULL */
+const char *const *proa_arena_copy_list(proa_arena *arena, const char *const *list, int count);
 /* With a NUL; each %XX of a URL becomes its byte, what is no such escape stays. NULL if the result would hold a NUL. */
 char *proa_arena_url_decode(proa_arena *arena, proa_str s);
 char *proa_arena_printf(proa_arena *arena, const char *fmt, ...) PROA_PRINTF(2, 3);

@@ -14,24 +14,13 @@
 
 /* ---- options ---- */
 
-static const char *copy_text(proa_arena *arena, const char *s)
-{
-    return s ? proa_arena_strdup(arena, proa_str_c(s)) : NULL;
-}
-
-static const char *const *copy_list(proa_arena *arena, const char *const *list, int count)
-{
-    const char **out = PROA_ARENA_NEW(arena, const char *, count);
-    for (int i = 0; i < count; i++) out[i] = copy_text(arena, list[i]);
-    return out;
-}
-
 static const proa_setting *copy_settings(proa_arena *arena, const proa_setting *list, int count)
 {
     proa_setting *out = PROA_ARENA_NEW(arena, proa_setting, count);
     for (int i = 0; i < count; i++)
-        out[i] = (proa_setting){copy_text(arena, list[i].backend), copy_text(arena, list[i].key),
-                                copy_text(arena, list[i].value)};
+        out[i] = (proa_setting){proa_arena_copy_text(arena, list[i].backend),
+                                proa_arena_copy_text(arena, list[i].key),
+                                proa_arena_copy_text(arena, list[i].value)};
     return out;
 }
 
@@ -40,13 +29,13 @@ static void copy_options(proa_server *s, const proa_server_options *from)
     proa_server_options *o = &s->options;
     proa_arena *a = &s->arena;
     *o = *from;
-    o->id = from->id && *from->id ? copy_text(a, from->id) : "triton";
-    o->repositories = copy_list(a, from->repositories, from->repositories_count);
-    o->load_models = copy_list(a, from->load_models, from->load_models_count);
-    o->rate_resources = copy_list(a, from->rate_resources, from->rate_resources_count);
+    o->id = from->id && *from->id ? proa_arena_copy_text(a, from->id) : "triton";
+    o->repositories = proa_arena_copy_list(a, from->repositories, from->repositories_count);
+    o->load_models = proa_arena_copy_list(a, from->load_models, from->load_models_count);
+    o->rate_resources = proa_arena_copy_list(a, from->rate_resources, from->rate_resources_count);
     o->settings = copy_settings(a, from->settings, from->settings_count);
     o->fills = copy_settings(a, from->fills, from->fills_count);
-    o->config_name = copy_text(a, from->config_name);
+    o->config_name = proa_arena_copy_text(a, from->config_name);
     if (o->load_threads < 1) o->load_threads = 4;
     if (o->load_retries < 0) o->load_retries = 0;
     if (o->poll_secs < 1) o->poll_secs = 15;

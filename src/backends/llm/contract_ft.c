@@ -386,11 +386,6 @@ static proa_status model_open(void **state, proa_served_model *model, proa_err *
     return proa_llm_model_open(state, model, &contract, err);
 }
 
-static void execute_ft(void *instance_state, proa_infer *const *requests, int count)
-{
-    for (int i = 0; i < count; i++) proa_llm_request_start(instance_state, requests[i]);
-}
-
 const proa_backend proa_backend_fastertransformer = {.name = "fastertransformer",
                                                      .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_GPU,
                                                      .complete = complete_config,
@@ -398,6 +393,6 @@ const proa_backend proa_backend_fastertransformer = {.name = "fastertransformer"
                                                      .model_close = proa_llm_model_close,
                                                      .instance_open = proa_llm_instance_open,
                                                      .instance_close = proa_llm_instance_close,
-                                                     .execute = execute_ft,
+                                                     .execute = proa_llm_execute,
                                                      .metrics = proa_llm_metrics,
                                                      .figures = proa_llm_figures};

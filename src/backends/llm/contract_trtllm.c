@@ -321,11 +321,6 @@ static proa_status model_open(void **state, proa_served_model *model, proa_err *
     return proa_llm_model_open(state, model, &contract, err);
 }
 
-static void execute_trtllm(void *instance_state, proa_infer *const *requests, int count)
-{
-    for (int i = 0; i < count; i++) proa_llm_request_start(instance_state, requests[i]);
-}
-
 static void trtllm_metrics(void *state, const char *labels, proa_buf *out)
 {
     proa_llm_metrics(state, labels, out);
@@ -340,6 +335,6 @@ const proa_backend proa_backend_tensorrtllm = {.name = "tensorrtllm",
                                                .model_close = proa_llm_model_close,
                                                .instance_open = proa_llm_instance_open,
                                                .instance_close = proa_llm_instance_close,
-                                               .execute = execute_trtllm,
+                                               .execute = proa_llm_execute,
                                                .metrics = trtllm_metrics,
                                                .figures = proa_llm_figures};

@@ -4,7 +4,7 @@
  * Owner:   a model belongs to its version; a request is in the arena of its proa_infer and ends with the final reply.
  * Threads: `read` runs on the caller's thread or a reader's, `emit` and `end` on the engine's; a model does not
  *          change after open, except for what `lock` guards.
- * Way in:  proa_llm_model_open, proa_llm_request_start. */
+ * Way in:  proa_llm_model_open, proa_llm_execute. */
 #ifndef PROA_BACKENDS_LLM_LLM_H
 #define PROA_BACKENDS_LLM_LLM_H
 
@@ -174,8 +174,8 @@ void proa_llm_figures(void *state, proa_buf *out);
 void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out);
 
 /* ---- request.c ---- */
-/* One request of the server's from execute on: reads, submits, and sees to the replies. */
-void proa_llm_request_start(proa_llm_model *llm_model, proa_infer *r);
+/* A backend's `execute`, of all contracts: reads each request, submits it to the engine, and sees to the replies. */
+void proa_llm_execute(void *instance_state, proa_infer *const *requests, int count);
 /* `read` makes its generations, zeroed: one for each row of the batch. */
 proa_generation *proa_llm_add_generations(proa_llm_request *req, int64_t count);
 /* Reads a request and submits its prompts, or fails it; on the caller's thread or a reader's. */

@@ -563,7 +563,7 @@ static bool is_chat(const proa_infer *r)
     return g ? g->chat || g->chat_text.ptr : proa_infer_input(r, "messages") != NULL;
 }
 
-void proa_llm_request_start(proa_llm_model *llm_model, proa_infer *r)
+static void start_request(proa_llm_model *llm_model, proa_infer *r)
 {
     proa_llm_request *req = PROA_ARENA_NEW(&r->arena, proa_llm_request, 1);
     req->contract = llm_model->contract;
@@ -578,4 +578,9 @@ void proa_llm_request_start(proa_llm_model *llm_model, proa_infer *r)
                           : is_chat(r) ? &llm_model->readers[PROA_READER_CHATS]
                                        : NULL;
     if (!reader || !proa_llm_reader_take(reader, req)) proa_llm_request_read(req);
+}
+
+void proa_llm_execute(void *instance_state, proa_infer *const *requests, int count)
+{
+    for (int i = 0; i < count; i++) start_request(instance_state, requests[i]);
 }
