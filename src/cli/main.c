@@ -79,7 +79,8 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* the same for a file at its size limit */
     int exit_status = dispatch_command(argc, argv);
     /* help is printed through stdio; commands write through proa_output and have closed it */
-    if (fflush(stdout) != 0 && exit_status == PROA_EXIT_OK)
+    bool lost = fflush(stdout) != 0 || ferror(stdout); /* now, or at an earlier flush */
+    if (lost && exit_status == PROA_EXIT_OK)
         exit_status = proa_cli_fail(PROA_EXIT_FAILED, "cannot write to standard output");
     return exit_status;
 }

@@ -11,6 +11,8 @@ import termios
 import pytest
 from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, proa
 
+COMMANDS = ["run", "serve", "client", "eval", "bench", "explain", "inspect", "convert", "tune", "version"]
+
 ANY_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")  # another program may have the usual ones
 
 
@@ -128,7 +130,7 @@ def test_closed_pipe():
 @pytest.mark.parametrize("args", [
     ["run", LM, "It was", "--max-tokens", "5"], ["run", LM, "It was", "--max-tokens", "5", "--json"],
     ["run", LM, "--logits", "--ids", "1"], ["version"], ["version", "--json"], ["explain", LM, "--no-measure"],
-    ["run", LM, "--input", "/dev/null", "--output", "/dev/full"], ["help"], ["run", "--help"],
+    ["run", LM, "--input", "/dev/null", "--output", "/dev/full"], ["help"], *[["help", command] for command in COMMANDS],
     ["eval", BERT, "--labels", GOLDEN / "data/polarity-test.tsv", "--limit", "5"],
 ])
 def test_full_disk(args):
@@ -181,9 +183,6 @@ def test_help_names_every_common_option(command):
     for option in ("--device", "--dtype", "--quant", "--threads", "--seed", "--json"):
         assert option in text
     assert text.startswith(f"usage: proa {command}") and "examples" in text
-
-
-COMMANDS = ["run", "serve", "client", "eval", "bench", "explain", "inspect", "convert", "tune", "version"]
 
 
 def help_on_terminal(columns, *args):
