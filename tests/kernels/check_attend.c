@@ -229,10 +229,57 @@ static void rope_append_cases(tester *t, proa_dtype pages)
     }
 }
 
+/* A device may do the norms of the heads and rope_append as one, where there are few rows. */
+static void norm_rope_append_case(tester *t, int64_t heads, int64_t kv_heads, int64_t dh, int64_t r,
+                                  bool interleaved)
+{
+    static const int32_t shape[][2] = {{1, 65}, {3, 3}, {2, 130}, {1, 1}};
+    const float eps = 1e-6f;
+    bool narrow = device_mode.narrow != PROA_DTYPE_F32;
+    world right, mine;
+    if (!takes_turn(t)) return;
+    world_init(&right, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, PROA_DTYPE_F32);
+    world_init(&mine, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, device_mode.narrow);
+    const int64_t T = right.T, xs[] = {T, heads + kv_heads, dh}, vs[] = {T, kv_heads, dh}, ts[] = {T, r};
+    canvas x = canvas_make(3, xs, 0, 0), v = canvas_make(3, vs, 0, 0), table = canvas_make(2, ts, 0, 0);
+    canvas q_norm = canvas_make(1, &dh, 0, 1), k_norm = canvas_make(1, &dh, 0, 3);
+    canvas_fill(&x, 14, false), canvas_fill(&v, 15, false), canvas_fill(&table, 16, false);
+    canvas_fill(&q_norm, 17, false), canvas_fill(&k_norm, 18, false);
+    round_narrow(&x), round_narrow(&v);
+    canvas a = canvas_clone(&x), b = canvas_clone(&x);
+    proa_view q = heads_of(a.view, heads), k = heads_of(a.view, kv_heads);
+    k.data = proa_view_f32(k) + heads * dh;
+    memset(right.kv.k, 0, (size_t)right.bytes), memset(right.kv.v, 0, (size_t)right.bytes);
+    memset(mine.kv.k, 0, (size_t)mine.bytes), memset(mine.kv.v, 0, (size_t)mine.bytes);
+    t->reference.ops->rms_norm(&t->reference, q, q, q_norm.view, eps);
+    t->reference.ops->rms_norm(&t->reference, k, k, k_norm.view, eps);
+    t->reference.ops->rope_append(&t->reference, a.view, v.view, table.view, interleaved, &right.kv,
+                                  &right.spans);
+    hosted_norm_rope_append(b.view, v.view, table.view, interleaved, &mine.kv, &mine.spans, q_norm.view,
+                            k_norm.view, eps);
+    if (narrow) device_mode.limit = device_mode.narrow == PROA_DTYPE_F16 ? 2e-3 : 1.6e-2; /* rounded twice */
+    double worst = compare_rows(heads_of(b.view, heads), heads_of(a.view, heads), TOL_NORM);
+    double keys = compare_pages(mine.kv.k, mine.kv.dtype, right.kv.k, right.bytes / 4);
+    double values = compare_pages(mine.kv.v, mine.kv.dtype, right.kv.v, right.bytes / 4);
+    expect(t, worst <= 1 && keys <= 1 && values <= 1,
+           "heads %d+%d dim %d rotated %d normed: queries off by %g, keys by %g, values by %g tolerances",
+           (int)heads, (int)kv_heads, (int)dh, (int)r, worst, keys, values);
+    world_release(&right), world_release(&mine);
+    canvas *all[] = {&a, &b, &x, &v, &table, &q_norm, &k_norm};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) canvas_free(all[i]);
+}
+
 void check_rope_append(tester *t)
 {
     rope_append_cases(t, device_mode.narrow);
-    if (device_mode.on) rope_append_cases(t, PROA_DTYPE_FP8);
+    if (!device_mode.on) return;
+    rope_append_cases(t, PROA_DTYPE_FP8);
+    for (int interleaved = 0; interleaved < 2; interleaved++) {
+        norm_rope_append_case(t, 4, 2, 64, 64, interleaved);
+        norm_rope_append_case(t, 32, 4, 128, 128, interleaved);
+        norm_rope_append_case(t, 2, 2, 256, 64, interleaved);
+        norm_rope_append_case(t, 3, 1, 10, 6, interleaved);
+    }
 }
 
 /* ---- attend ---- */

@@ -66,8 +66,61 @@ static void route_experts(tester *t, int64_t rows, int64_t experts, int32_t chos
     }
 }
 
+/* A device may do the norm of a row into 16 bits, the product that makes the scores, and the choice as one. */
+static void router_case(tester *t, int64_t experts, int64_t K, proa_router r)
+{
+    const int64_t k = r.chosen;
+    const float eps = 1e-6f;
+    int32_t ids[PROA_EXPERTS_MAX], right_ids[PROA_EXPERTS_MAX];
+    if (!takes_turn(t)) return;
+    canvas x = canvas_make(2, (const int64_t[]){1, K}, 0, 0), n = canvas_clone(&x), right_n = canvas_clone(&x);
+    canvas y = canvas_make(2, (const int64_t[]){1, experts}, 0, 0), right_y = canvas_clone(&y);
+    canvas weights = canvas_make(2, (const int64_t[]){1, k}, 0, 0), right = canvas_clone(&weights);
+    canvas numbers = canvas_make(2, (const int64_t[]){experts, K}, 0, 0), norm = canvas_make(1, &K, 0, 1);
+    canvas bias = canvas_make(1, &experts, 0, 1);
+    canvas *all[] = {&x, &n, &right_n, &y, &right_y, &weights, &right, &numbers, &norm, &bias};
+    canvas_fill(&x, 61, false), canvas_fill(&numbers, 62, false), canvas_fill(&norm, 63, false);
+    canvas_fill(&bias, 64, false);
+    for (int64_t i = 0; i < K; i++) /* scores are about 1: sigmoids of 17 and more are one in f32, but not in f64 */
+        proa_view_f32(norm.view)[i] /= sqrtf((float)K);
+    proa_tensor_source source = proa_tensor_source_of(numbers.view);
+    test_weight ref = test_weight_pack(&t->reference, PROA_WFMT_F16, K, &source, 1);
+    test_weight mine = test_weight_pack(&t->tables[0], PROA_WFMT_F16, K, &source, 1);
+    proa_epilogue e = {.bias = proa_view_f32(bias.view)};
+    hosted_router(weights.view, ids, y.view, n.view, x.view, norm.view, eps, &mine.w, e.bias, &r);
+    t->reference.ops->rms_norm(&t->reference, right_n.view, x.view, norm.view, eps);
+    t->reference.ops->linear(&t->reference, right_y.view, n.view, &ref.w, &e);
+    t->reference.ops->route(&t->reference, right.view, right_ids, y.view, &r); /* of the device's scores */
+    double norms = compare_rows(n.view, right_n.view, TOL_NORM),
+           chosen = compare_rows(weights.view, right.view, TOL_MATH);
+    device_mode.limit = 1e-5, device_mode.floor = 0.25;
+    double scores = compare_rows(y.view, right_y.view, TOL_MATH);
+    device_mode.limit = 4e-6, device_mode.floor = 0;
+    bool same = memcmp(ids, right_ids, (size_t)k * 4) == 0;
+    expect(t, norms <= 1 && scores <= 1 && chosen <= 1 && same,
+           "router of %d experts, K %d: row off by %g, scores by %g, weights by %g tolerances; ids %s",
+           (int)experts, (int)K, norms, scores, chosen, same ? "right" : "wrong");
+    for (size_t i = 0; i < PROA_COUNT(all); i++)
+        expect(t, canvas_guards_hold(all[i]), "router of %d experts: wrote outside", (int)experts),
+            canvas_free(all[i]);
+    test_weight_free(&ref), test_weight_free(&mine);
+}
+
+static void router_cases(tester *t)
+{
+    static const int64_t shapes[][3] = {{128, 2048, 8}, {32, 2880, 4}, {8, 4096, 2},  {60, 72, 4},
+                                        {17, 64, 2},    {1, 8, 1},     {128, 4096, 8}};
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
+        proa_router r = {.chosen = (int32_t)shapes[i][2], .renormalise = i % 2};
+        router_case(t, shapes[i][0], shapes[i][1], r);
+        r.kind = PROA_ROUTER_SIGMOID, r.scale = 2.5f;
+        router_case(t, shapes[i][0], shapes[i][1], r);
+    }
+}
+
 void check_route(tester *t)
 {
+    if (device_mode.narrow == PROA_DTYPE_F16) router_cases(t);
     static const int64_t counts[][2] = {{1, 1},  {2, 1},  {2, 2},   {4, 2},   {8, 2},   {16, 4},
                                         {60, 4}, {64, 6}, {128, 8}, {160, 6}, {256, 8}, {513, 12}};
     for (size_t h = 0; h < PROA_COUNT(scene_heights); h++)

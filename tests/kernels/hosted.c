@@ -366,6 +366,24 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
     download_covered();
 }
 
+void hosted_norm_rope_append(proa_view x, proa_view v, proa_view table, bool interleaved, const proa_kv *kv,
+                             const proa_spans *spans, proa_view q_norm, proa_view k_norm, float eps)
+{
+    proa_spans s = cover_spans(spans, kv);
+    proa_kv pages = *kv;
+    cover_narrow(x, true), cover_narrow(v, true), cover_view(table), cover_view(q_norm), cover_view(k_norm);
+    upload_covered();
+    s.span = device_ptr(s.span), s.pages = device_ptr(s.pages), pages.k = device_ptr(kv->k),
+    pages.v = device_ptr(kv->v);
+    proa_view all = device_view(x), q = all, k = all;
+    q.shape[1] = x.shape[1] - kv->kv_heads, k.shape[1] = kv->kv_heads;
+    k.data = (char *)k.data + q.shape[1] * k.stride[1] * proa_dtype_bytes(k.dtype);
+    device->ops->rms_norm(ctx(), q, q, device_view(q_norm), eps);
+    device->ops->rms_norm(ctx(), k, k, device_view(k_norm), eps);
+    device->ops->rope_append(ctx(), all, device_view(v), device_view(table), interleaved, &pages, &s);
+    download_covered();
+}
+
 /* Keys or values that are rows of the step: of the host's in f32. */
 static proa_view rows_of_kv(const proa_kv *kv, void *data, int64_t rows)
 {
@@ -470,6 +488,21 @@ static void route(proa_ctx *c, proa_view weights, int32_t *ids, proa_view scores
     upload_covered();
     router.correction = device_ptr(r->correction);
     device->ops->route(ctx(), device_view(weights), device_ptr(ids), device_view(scores), &router);
+    download_covered();
+}
+
+void hosted_router(proa_view weights, int32_t *ids, proa_view y, proa_view n, proa_view x, proa_view norm,
+                   float eps, const proa_weight *w, const float *bias, const proa_router *r)
+{
+    proa_weight packed = *w;
+    proa_epilogue e = {.bias = bias};
+    cover_view(weights), cover(ids, y.shape[0] * r->chosen * 4), cover_view(y), cover_narrow(n, true);
+    cover_view(x), cover_view(norm), cover(w->data, w->bytes), cover(bias, w->N * 4);
+    upload_covered();
+    packed.data = device_ptr(w->data), e.bias = device_ptr(bias);
+    device->ops->rms_norm(ctx(), device_view(n), device_view(x), device_view(norm), eps);
+    device->ops->linear(ctx(), device_view(y), device_view(n), &packed, &e);
+    device->ops->route(ctx(), device_view(weights), device_ptr(ids), device_view(y), r);
     download_covered();
 }
 

@@ -3,6 +3,7 @@
  * kernel ending in _vec8_kernel handles eight numbers at a time and needs aligned rows (gpu_is_vec8); the
  * other form takes any rows. */
 #include "kernels/cuda/linear/act_quant_fp8.h"
+#include "kernels/cuda/linear/linear.h"
 
 enum { THREADS = 256 };
 
@@ -378,10 +379,23 @@ static void run_norm(gpu *g, proa_view y, proa_view x, norm_weights w, float eps
     });
 }
 
+/* The heads' norms, or the norm and the product of a router. */
+static void run_pending(gpu *g)
+{
+    gpu_pending_heads heads = g->heads;
+    gpu_pending_router router = g->router;
+    g->heads.count = 0, g->router.norm = g->router.product = false;
+    for (int i = 0; i < heads.count; i++)
+        run_norm(g, heads.x[i], heads.x[i], {heads.w[i], NULL, 0}, heads.eps[i], false);
+    if (router.norm) run_norm(g, router.n, router.x, {router.norm_w, NULL, 0}, router.eps, false);
+    if (router.product) skinny_gemm(g, router.y, router.n, &router.w, {1.0f, PROA_ACT_NONE, router.bias});
+}
+
 void gpu_flush(gpu *g)
 {
     gpu_pending_norm n = g->norm;
-    if (g->embed.count) run_embed(g); /* at most one of the two is deferred: each flushes what came before */
+    if (g->embed.count) run_embed(g); /* at most one kind is deferred: each flushes what came before */
+    if (g->heads.count || g->router.norm) run_pending(g);
     if (!n.x) return;
     g->norm.x = NULL;
     proa_view y = {n.y, PROA_DTYPE_F32, 2, {n.rows, n.d, 1, 1}, {n.y_row, 1, 0, 0}}, x = y;
@@ -389,11 +403,48 @@ void gpu_flush(gpu *g)
     run_norm(g, y, x, {n.w, n.b, 0}, n.eps, n.layer);
 }
 
+/* An RMS norm of the heads of few rows in place, all heads with the same weights? */
+static bool is_of_heads(proa_view y, proa_view x, norm_weights w, bool layer)
+{
+    bool in_place = x.data == y.data && x.dtype == y.dtype && x.stride[0] == y.stride[0] &&
+                    x.stride[1] == y.stride[1];
+    return x.rank == 3 && in_place && x.shape[0] <= GPU_FEW_ROWS && x.stride[1] == x.shape[2] && !layer &&
+           !w.head;
+}
+
+/* Do the heads of b stand behind those of a, in the same rows? */
+static bool heads_follow(proa_view a, proa_view b)
+{
+    const char *end = (const char *)a.data + a.shape[1] * a.shape[2] * proa_dtype_bytes(a.dtype);
+    return b.dtype == a.dtype && b.shape[0] == a.shape[0] && b.shape[2] == a.shape[2] &&
+           b.stride[0] == a.stride[0] && (const char *)b.data == end;
+}
+
+/* Defers the norms of the heads of q, and then of those of k. */
+static void defer_heads(gpu *g, proa_view x, norm_weights w, float eps)
+{
+    gpu_pending_heads *p = &g->heads;
+    if (p->count != 1 || !heads_follow(p->x[0], x)) gpu_flush(g);
+    p->x[p->count] = x, p->w[p->count] = w.w, p->eps[p->count] = eps;
+    p->count++;
+}
+
+/* Defers the norm of one row into 16 bits: a router's product may follow. */
+static bool defer_row(gpu *g, proa_view y, proa_view x, norm_weights w, float eps, bool layer)
+{
+    if (x.rank != 2 || x.shape[0] != 1 || gpu_is_16bit(x) || !gpu_is_16bit(y) || layer || !g->clusters)
+        return false;
+    g->router = {true, false, x, y, {}, w.w, NULL, eps, {}};
+    return true;
+}
+
 /* A norm of few rows is deferred to the product that will probably read it. */
 static void norm_op(proa_ctx *c, proa_view y, proa_view x, norm_weights w, float eps, bool layer)
 {
     gpu *g = gpu_of(c);
+    if (is_of_heads(y, x, w, layer)) return defer_heads(g, x, w, eps);
     gpu_flush(g);
+    if (defer_row(g, y, x, w, eps, layer)) return;
     gpu_pending_norm n = {(const float *)x.data,
                           (float *)y.data,
                           w.w,

@@ -81,7 +81,11 @@ __global__ void append_vec8_kernel(T *kp, T *vp, const X *k, int64_t k_row, int6
     }
 }
 
-enum { APPEND_THREADS = 256, APPEND_BLOCKS = 8192 /* more of them cost more to start than they gain */ };
+enum {
+    NORMED_THREADS = 128,
+    APPEND_THREADS = 256,
+    APPEND_BLOCKS = 8192 /* more of them cost more to start than they gain */
+};
 
 /* Blocks for each row: a thread for each piece of work, unless there are enough rows. */
 static dim3 append_grid(int64_t rows, int64_t work)
@@ -177,6 +181,66 @@ __global__ void rope_append_kernel(T *kp, T *vp, rope_args<X> t, append_rows a)
     }
 }
 
+/* ---- the same of few rows, and before it an RMS norm of each head of the queries and keys ---- */
+
+struct head_norms {
+    const float *q, *k; /* weights [dim] */
+    float q_eps, k_eps;
+};
+
+enum { NORMED_DIM_MAX = 256, NORMED_EACH = NORMED_DIM_MAX / 32 };
+
+/* Norms the head, with weights w of this lane's numbers, into shared memory, rounded as it would be stored. */
+template <typename X>
+__device__ static inline void norm_head(X *to, const X *head, const float (&w)[NORMED_EACH], int dim, float eps)
+{
+    float v[NORMED_EACH], sum = 0.0f;
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < NORMED_EACH; i++) {
+        v[i] = 32 * i + lane < dim ? gpu_to_f32(head[32 * i + lane]) : 0.0f;
+        sum = fmaf(v[i], v[i], sum);
+    }
+    float inverse = 1.0f / sqrtf(gpu_warp_sum(sum) / (float)dim + eps);
+#pragma unroll
+    for (int i = 0; i < NORMED_EACH; i++)
+        if (32 * i + lane < dim) to[32 * i + lane] = gpu_saturate<X>(v[i] * inverse * w[i]);
+    __syncwarp();
+}
+
+/* A warp for each head of q, of k and of v. */
+template <typename T, typename X>
+__global__ void __launch_bounds__(NORMED_THREADS)
+    norm_rope_append_kernel(T *kp, T *vp, rope_args<X> t, append_rows a, head_norms n)
+{
+    __shared__ X normed[NORMED_THREADS / 32][NORMED_DIM_MAX];
+    int lane = threadIdx.x % 32, h = blockIdx.y * (NORMED_THREADS / 32) + threadIdx.x / 32, p;
+    bool query = h < t.heads, value = h >= t.heads + t.kv_heads;
+    float w[NORMED_EACH];
+#pragma unroll
+    for (int i = 0; i < NORMED_EACH; i++)
+        w[i] = !value && 32 * i + lane < t.dim ? (query ? n.q : n.k)[32 * i + lane] : 0.0f;
+    const float *turn = t.table + blockIdx.x * t.table_row;
+    proa_span s;
+    gpu_wait();
+    if (h >= t.heads + 2 * t.kv_heads || !find_span(a, (int)blockIdx.x, &s, &p)) return;
+    if (value) {
+        int kv = h - t.heads - t.kv_heads;
+        const X *from = t.v + blockIdx.x * t.v_row + kv * t.v_head;
+        T *to = vp + slot_of(s, a.pages, p, kv, t.kv_heads, t.dim);
+        for (int e = lane; e < t.dim; e += 32) to[e] = gpu_from_f32<T>(gpu_to_f32(from[e]));
+        return;
+    }
+    X *head = t.x + blockIdx.x * t.x_row + h * t.x_head, *row = normed[threadIdx.x / 32];
+    norm_head(row, head, w, t.dim, query ? n.q_eps : n.k_eps);
+    T *to = query ? NULL : kp + slot_of(s, a.pages, p, h - t.heads, t.kv_heads, t.dim);
+    for (int e = lane; e < t.dim; e += 32) {
+        float v = rotated(t, row, turn, e);
+        if (query) head[e] = gpu_saturate<X>(v);
+        else to[e] = gpu_from_f32<T>(v);
+    }
+}
+
 /* Rotates 8 pairs at j and j + half of a head, or 4 interleaved pairs. */
 template <typename T, typename X>
 __device__ static inline void rotate_vec8(T *to, const X *head, const float *turn, int half, int j,
@@ -257,12 +321,38 @@ static void rope_append_as(gpu *g, const rope_args<X> &t, const proa_kv *kv, con
     });
 }
 
+/* Do the norms that wait make the heads of q and then those of k of x? */
+static bool are_norms_of(const gpu_pending_heads &n, proa_view x, const proa_kv *kv)
+{
+    int64_t heads = x.shape[1] - kv->kv_heads;
+    return n.count == 2 && n.x[0].data == x.data && n.x[0].dtype == x.dtype && n.x[0].stride[0] == x.stride[0] &&
+           n.x[0].shape[0] == x.shape[0] && n.x[0].shape[1] == heads && n.x[1].shape[1] == kv->kv_heads &&
+           n.x[0].shape[2] == kv->head_dim && x.stride[1] == kv->head_dim && kv->head_dim <= NORMED_DIM_MAX;
+}
+
+template <typename X>
+static void norm_rope_append(gpu *g, const rope_args<X> &t, const proa_kv *kv, const append_rows &a, int64_t rows)
+{
+    head_norms n = {g->heads.w[0], g->heads.w[1], g->heads.eps[0], g->heads.eps[1]};
+    int heads = t.heads + 2 * t.kv_heads, each = NORMED_THREADS / 32;
+    g->heads.count = 0;
+    gpu_by_page_type(kv->dtype, [&](auto page) {
+        using T = decltype(page);
+        gpu_launch(g, "norm and rope_append", norm_rope_append_kernel<T, X>,
+                   dim3((unsigned)rows, (unsigned)((heads + each - 1) / each)), NORMED_THREADS, 0, (T *)kv->k,
+                   (T *)kv->v, t, a, n);
+    });
+}
+
 static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved,
                         const proa_kv *kv, const proa_spans *spans)
 {
-    gpu *g = gpu_flushed(c, x);
+    gpu *g = gpu_of(c);
     append_rows rows = {spans->span, spans->pages, (int)spans->count};
     int half = (int)table.shape[1] / 2;
+    bool norms = are_norms_of(g->heads, x, kv) && spans->count > 0;
+    if (!norms) gpu_flush(g);
+    gpu_invalidate(g, x);
     if (spans->count == 0) return;
     bool vec8 = gpu_is_vec8(x) && gpu_is_vec8(v) && pages_are_vec8(kv) && half % 8 == 0 &&
                 table.stride[0] % 4 == 0 && (uintptr_t)table.data % 16 == 0;
@@ -278,7 +368,8 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
                           table.stride[0]};
         t.kv_heads = (int)kv->kv_heads, t.heads = (int)x.shape[1] - t.kv_heads, t.dim = (int)kv->head_dim;
         t.half = half, t.interleaved = interleaved;
-        rope_append_as<X>(g, t, kv, rows, x.shape[0], vec8);
+        if (norms) norm_rope_append<X>(g, t, kv, rows, x.shape[0]);
+        else rope_append_as<X>(g, t, kv, rows, x.shape[0], vec8);
     });
 }
 

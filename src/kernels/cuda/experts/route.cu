@@ -3,6 +3,10 @@
  * those of proa_router (kernels/ops.h), in f32. */
 #include "kernels/cuda/experts/experts.h"
 
+#include <cooperative_groups.h>
+
+namespace groups = cooperative_groups;
+
 enum { LANES = 32 };
 
 /* An element and its index; of equal ones the lower index is better. NaN is never chosen. */
@@ -275,12 +279,176 @@ static bool launch_few(gpu *g, const route_call &a, unsigned rows)
     return true;
 }
 
+/* ---- one row: its norm, the product that makes the scores, and the choice in one kernel ---- */
+
+enum {
+    ROUTER_BLOCKS = 8,
+    ROUTER_THREADS = 512,
+    ROUTER_WARPS = 16,
+    ROUTER_PIECES = 8,
+    ROUTER_WIDTH_MAX = 4096,
+    ROUTER_EXPERTS_MAX = ROUTER_BLOCKS * ROUTER_WARPS
+};
+
+struct router_call {
+    route_call route; /* scores are not read */
+    const float *x, *norm_w;
+    float eps;
+    __half *n; /* the normed row, written for the experts */
+    float *y;  /* the scores */
+    const char *w;
+    int64_t row_bytes;
+    const float *bias;  /* NULL: none */
+    int K, each, parts; /* experts of a block, and warps that share one's K */
+};
+
+/* Where a warp's share of K is, in pieces of 8 numbers. */
+struct router_share {
+    int expert, begin, end; /* of the block's */
+    __device__ router_share(const router_call &a)
+    {
+        int warp = threadIdx.x / LANES, part = warp % a.parts, pieces = a.K / 8,
+            size = (pieces + a.parts - 1) / a.parts;
+        expert = warp / a.parts, begin = part * size, end = min(pieces, begin + size);
+        if (expert >= a.each || (int)blockIdx.x * a.each + expert >= a.route.E) end = begin;
+    }
+};
+
+/* Eight products of f16 in f32. */
+__device__ static inline float dot8(uint4 w, uint4 x, float sum)
+{
+    const __half2 *a = reinterpret_cast<const __half2 *>(&w), *b = reinterpret_cast<const __half2 *>(&x);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float2 f = __half22float2(a[i]), h = __half22float2(b[i]);
+        sum = fmaf(f.x, h.x, sum), sum = fmaf(f.y, h.y, sum);
+    }
+    return sum;
+}
+
+enum { ROUTER_EACH = ROUTER_WIDTH_MAX / ROUTER_THREADS }; /* numbers of the row that a thread has */
+
+/* Norms the row into shared memory; each block writes a part of it to n. norm_w: this thread's weights. */
+__device__ static inline void norm_router_row(const router_call &a, __half *row, float *scratch,
+                                              const float (&norm_w)[ROUTER_EACH])
+{
+    float x[ROUTER_EACH], total = 0.0f;
+#pragma unroll
+    for (int i = 0; i < ROUTER_EACH; i++) {
+        int k = i * ROUTER_THREADS + threadIdx.x;
+        x[i] = k < a.K ? a.x[k] : 0.0f;
+        total = fmaf(x[i], x[i], total);
+    }
+    float inverse = 1.0f / sqrtf(gpu_block_sum(total, scratch) / (float)a.K + a.eps);
+#pragma unroll
+    for (int i = 0; i < ROUTER_EACH; i++) {
+        int k = i * ROUTER_THREADS + threadIdx.x;
+        if (k >= a.K) break;
+        row[k] = gpu_saturate<__half>(x[i] * inverse * norm_w[i]);
+        if (blockIdx.x == i % ROUTER_BLOCKS) a.n[k] = row[k];
+    }
+    __syncthreads();
+}
+
+/* The sum of this warp's share of an expert. */
+__device__ static inline float multiply_share(const router_share &share, const uint4 (&w)[ROUTER_PIECES],
+                                              const __half *row)
+{
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < ROUTER_PIECES; i++) {
+        int piece = share.begin + i * LANES + threadIdx.x % LANES;
+        if (piece < share.end) sum = dot8(w[i], *reinterpret_cast<const uint4 *>(row + piece * 8), sum);
+    }
+    return gpu_warp_sum(sum);
+}
+
+/* n = rms_norm(x), y = n w^T + bias, and the choice among these scores.
+ *
+ *   cluster      8 blocks share the experts; a block's 16 warps share its experts, several an expert if there are few
+ *   registers    the share of w of a lane, up to 8 pieces of 16 bytes, loaded before gpu_wait
+ *   shared       the normed row, sums of warps; of the first block the scores, which the others write there
+ *
+ * Each block norms the row itself. The first warp of the first block chooses. */
+template <int COUNT> __global__ void __launch_bounds__(ROUTER_THREADS) router_kernel(router_call a)
+{
+#if __CUDA_ARCH__ >= 900
+    __shared__ __align__(16) __half row[ROUTER_WIDTH_MAX];
+    __shared__ float scratch[33], sums[ROUTER_WARPS], scores[ROUTER_EXPERTS_MAX];
+    const router_share share(a);
+    groups::cluster_group cluster = groups::this_cluster();
+    int lane = threadIdx.x % LANES, first = (int)blockIdx.x * a.each, e = first + (int)threadIdx.x;
+    uint4 w[ROUTER_PIECES];
+    float norm_w[ROUTER_EACH], correction[COUNT], mine[COUNT];
+#pragma unroll
+    for (int i = 0; i < ROUTER_PIECES; i++) {
+        int piece = share.begin + i * LANES + lane;
+        w[i] = make_uint4(0, 0, 0, 0);
+        if (piece < share.end) w[i] = load_stream(a.w + (first + share.expert) * a.row_bytes + piece * 16);
+    }
+#pragma unroll
+    for (int i = 0; i < ROUTER_EACH; i++) {
+        int k = i * ROUTER_THREADS + threadIdx.x;
+        norm_w[i] = k < a.K ? a.norm_w[k] : 0.0f;
+    }
+    load_correction(correction, a.route);
+    cluster.sync(); /* the first block has begun: its memory may be written */
+    gpu_wait();
+    norm_router_row(a, row, scratch, norm_w);
+    float sum = multiply_share(share, w, row);
+    if (lane == 0) sums[threadIdx.x / LANES] = sum;
+    __syncthreads();
+    if ((int)threadIdx.x < a.each && e < a.route.E) {
+        float score = a.bias ? a.bias[e] : 0.0f;
+        for (int i = 0; i < a.parts; i++) score += sums[threadIdx.x * a.parts + i];
+        a.y[e] = score;
+        *cluster.map_shared_rank(scores + e, 0) = score;
+    }
+    cluster.sync();
+    if (blockIdx.x > 0 || threadIdx.x >= LANES) return;
+    load_scores(mine, a.route, scores);
+    route_few(a.route, 0, mine, correction);
+#endif
+}
+
+bool gpu_router_defers(gpu *g, proa_view y, proa_view x, const proa_weight *w, const float *bias)
+{
+    gpu_pending_router *p = &g->router;
+    int64_t each = (w->N + ROUTER_BLOCKS - 1) / ROUTER_BLOCKS, parts = ROUTER_WARPS / (each > 0 ? each : 1);
+    bool takes = p->norm && !p->product && x.data == p->n.data && x.dtype == PROA_DTYPE_F16 &&
+                 w->format == PROA_WFMT_F16 && w->K == p->n.shape[1] && w->K % 8 == 0 &&
+                 w->K <= ROUTER_WIDTH_MAX && w->N <= ROUTER_EXPERTS_MAX && y.data != p->x.data &&
+                 y.data != p->n.data && (w->K / 8 + parts - 1) / parts <= ROUTER_PIECES * LANES;
+    if (!takes) return false;
+    p->product = true, p->y = y, p->w = *w, p->bias = bias;
+    return true;
+}
+
+/* Runs what waits and this choice in one kernel. False: they do not belong together, and nothing was done. */
+static bool run_router(gpu *g, const route_call &a, int64_t rows)
+{
+    gpu_pending_router p = g->router;
+    if (!p.product || rows != 1 || !is_few(a) || a.scores != (const float *)p.y.data || a.E != p.w.N)
+        return false;
+    router_call r = {a, (const float *)p.x.data, p.norm_w, p.eps, (__half *)p.n.data, (float *)p.y.data};
+    r.w = (const char *)p.w.data, r.row_bytes = gpu_leading_dim(p.w.format, p.w.K) * 2, r.bias = p.bias;
+    r.K = (int)p.w.K, r.each = (a.E + ROUTER_BLOCKS - 1) / ROUTER_BLOCKS, r.parts = ROUTER_WARPS / r.each;
+    auto kernel = a.E <= 32 ? router_kernel<1> : a.E <= 64 ? router_kernel<2> : router_kernel<4>;
+    g->router.norm = g->router.product = false;
+    gpu_invalidate(g, p.n), gpu_invalidate(g, p.y);
+    gpu_launch_clusters(g, "router", kernel, dim3(ROUTER_BLOCKS), ROUTER_BLOCKS, ROUTER_THREADS, 0, r);
+    return true;
+}
+
 static void route_op(proa_ctx *c, proa_view weights, int32_t *ids, proa_view scores, const proa_router *r)
 {
-    gpu *g = gpu_flushed(c, weights);
+    gpu *g = gpu_of(c);
     route_call a = {(float *)weights.data, weights.stride[0],    ids, (const float *)scores.data,
                     scores.stride[0],      (int)scores.shape[1], *r};
     size_t shared = (size_t)a.E * 3 * sizeof(float); /* at most 48 KB: PROA_EXPERTS_MAX */
+    gpu_invalidate(g, weights);
+    if (run_router(g, a, scores.shape[0])) return;
+    gpu_flush(g);
     if (launch_few(g, a, (unsigned)scores.shape[0])) return;
     gpu_launch(g, "route", route_kernel, dim3((unsigned)scores.shape[0]), LANES, shared, a);
 }

@@ -521,6 +521,19 @@ static bool is_skinny(proa_view y, proa_view x, const proa_weight *w, const epil
     return narrow && x.dtype == type && !gpu_is_16bit(y) && y.shape[0] <= SKINNY_ROWS && !e.gate_rows;
 }
 
+/* The product of a router waits for the choice, with its norm. */
+static bool defers_router(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    bool plain = e.alpha == 1.0f && e.act == PROA_ACT_NONE && !e.residual;
+    return g->router.norm && plain && is_skinny(y, x, w, e) && gpu_router_defers(g, y, x, w, e.bias);
+}
+
+/* A product of the row that the deferred norm makes: it waits for the choice too, or both run in one kernel. */
+static bool joins_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    return defers_router(g, y, x, w, e) || fuse_norm(g, y, x, w, e);
+}
+
 static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
 {
     gpu *g = gpu_of(c);
@@ -531,7 +544,7 @@ static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *
     bool many = few == 0 &&
                 T > SKINNY_ROWS; /* quant_gemm invalidates y itself: it may reuse the fp8 copy of x first */
     if (!many) gpu_invalidate(g, y);
-    if (fuse_norm(g, y, x, w, e)) return;
+    if (joins_norm(g, y, x, w, e)) return;
     x = flushed_rows(g, x, w);
     if (is_skinny(y, x, w, e)) return skinny_gemm(g, y, x, w, e);
     if (few > 0 && (gpu_is_16bit(x) || gpu_is_16bit(y)) && gpu_gemm(g, y, x, w, ep)) return;

@@ -47,6 +47,25 @@ struct gpu_pending_embed {
     bool vec8;
 };
 
+/* An RMS norm of one row into 16 bits that was requested and has not run, and behind it the product that makes the
+ * scores of a router: `route` may include both (experts/route.cu). */
+struct gpu_pending_router {
+    bool norm, product; /* what waits; no product without the norm */
+    proa_view x, n, y;  /* n = the norm of x; y = n w^T + bias */
+    const float *norm_w, *bias;
+    float eps;
+    proa_weight w;
+};
+
+/* RMS norms of heads in place, of few rows, that were requested and have not run: those of the queries, and those of
+ * the keys behind them. rope_append may include them (attention/attention.cu). */
+struct gpu_pending_heads {
+    int count; /* 0 to 2 */
+    proa_view x[2];
+    const float *w[2];
+    float eps[2];
+};
+
 /* Rows of 16 bits as e4m3, [rows][width], with a scale for each row (linear/act_quant_fp8.h). */
 struct gpu_fp8_rows {
     uint8_t *at; /* NULL: none */
@@ -106,6 +125,8 @@ struct gpu {
     int biases_count;
     gpu_pending_norm norm;
     gpu_pending_embed embed;
+    gpu_pending_router router;
+    gpu_pending_heads heads;
     proa_view embed_y;      /* its y */
     proa_dtype embed_dtype; /* its tables' type */
     gpu_trace *trace;       /* with PROA_TRACE set: time of each kind of kernel; nothing is recorded then */
@@ -128,6 +149,8 @@ static inline gpu *gpu_of(proa_ctx *c)
 }
 
 void gpu_flush(gpu *g);
+/* The product of a router for the norm that waits; it waits too. False: it does not fit (experts/route.cu). */
+bool gpu_router_defers(gpu *g, proa_view y, proa_view x, const proa_weight *w, const float *bias);
 /* Can a product include this norm of more than one row? (linear/skinny_gemm_f32.cu) */
 bool gpu_skinny_f32_takes_norm(const gpu_pending_norm &norm);
 /* y is about to be written: its fp8 copy is no longer valid (linear/quant.cu). */
