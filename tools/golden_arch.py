@@ -58,6 +58,9 @@ PAIRS = {
     "mbart_forced": ("MBartForConditionalGeneration", lambda: MBartConfig(
         pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **STACKS),
         {"forced_bos_token_id": 150, "forced_eos_token_id": 2, "no_repeat_ngram_size": 3}),
+    "m2m100": ("M2M100ForConditionalGeneration", lambda: transformers.M2M100Config(
+        pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **STACKS),
+        {"forced_bos_token_id": 150}),
 }
 
 

@@ -293,9 +293,10 @@ typedef enum proa_load {
     PROA_LOAD_ROPE_FIRST, /* the last qk_rope rows, then the others: DeepSeek's kv_a_proj_with_mqa */
     PROA_LOAD_EVEN_ODD,   /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
     PROA_LOAD_NORMALISED, /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
-    /* A TABLE [CONTEXT, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
+    /* A TABLE [POSITIONS, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
     PROA_LOAD_SINUSOID_HALVES,
-    PROA_LOAD_SINUSOID_PAIRS
+    PROA_LOAD_SINUSOID_PAIRS,
+    PROA_LOAD_SINUSOID_ENDS
 } proa_load;
 
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
@@ -356,6 +357,7 @@ typedef struct proa_arch {
     A(bart)                                                                                                  \
     A(mbart)                                                                                                 \
     A(marian)                                                                                                \
+    A(m2m100)                                                                                                \
     A(opennmt)                                                                                               \
     A(bert_token)                                                                                            \
     A(roberta)                                                                                               \

@@ -179,13 +179,20 @@ static void read_blocks(const proa_tensor_source *s, int64_t cols, int64_t row, 
 }
 
 /* Numbers (pos, col + i) of the sinusoids [positions, d]. */
-static void make_sinusoids(bool halves, int64_t d, int64_t pos, int64_t col, int64_t n, float *out)
+static void make_sinusoids(proa_encoding form, int64_t d, int64_t pos, int64_t col, int64_t n, float *out)
 {
-    int64_t sines = (d + 1) / 2;
+    bool pairs = form == PROA_ENCODING_SINUSOID_PAIRS, ends = form == PROA_ENCODING_SINUSOID_ENDS;
+    int64_t sines = ends ? d / 2 : (d + 1) / 2;
     for (int64_t c = col; c < col + n; c++) {
-        int64_t i = halves ? c % sines : c / 2;
-        double angle = (double)pos / pow(10000, (double)(2 * i) / (double)d);
-        bool sine = halves ? c < sines : c % 2 == 0;
+        if (ends && c >= 2 * sines) {
+            *out++ = 0;
+            continue;
+        }
+        int64_t i = pairs ? c / 2 : c % sines;
+        double exponent = (double)(2 * i) / (double)d;
+        if (ends) exponent = sines > 1 ? (double)i / (double)(sines - 1) : 0;
+        double angle = (double)pos / pow(10000, exponent);
+        bool sine = pairs ? c % 2 == 0 : c < sines;
         *out++ = (float)(sine ? sin(angle) : cos(angle));
     }
 }
@@ -197,10 +204,9 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
     PROA_DASSERT(proa_encoding_is_readable(s->encoding));
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
     else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, col, n, out);
-    else if (proa_encoding_is_computed(s->encoding)) {
-        bool halves = s->encoding == PROA_ENCODING_SINUSOID_HALVES;
-        make_sinusoids(halves, s->view.shape[1], stored, col, n, out);
-    } else if (proa_tensor_source_is_turned(s))
+    else if (proa_encoding_is_computed(s->encoding))
+        make_sinusoids(s->encoding, s->view.shape[1], stored, col, n, out);
+    else if (proa_tensor_source_is_turned(s))
         for (int64_t i = 0; i < n; i++) read_blocks(s, s->view.shape[0], col + i, stored, 1, &out[i]);
     else read_blocks(s, s->view.shape[1], stored, col, n, out);
     for (int64_t i = 0; s->factor && i < n; i++) out[i] *= s->factor[stored];

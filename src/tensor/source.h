@@ -16,7 +16,8 @@
  *
  * Sinusoids are not stored: number (p, c) of a matrix [positions, d] is sin(p / 10000^(2i/d)) or the cosine of the same
  * angle (Vaswani et al. 2017). HALVES: sines i = c in the first (d + 1) / 2 columns, then cosines; PAIRS: sine and
- * cosine i = c / 2 in columns 2i and 2i + 1. */
+ * cosine i = c / 2 in columns 2i and 2i + 1. ENDS: n = d / 2 sines, n cosines, and 0 in the last column of an odd d;
+ * the angle is p / 10000^(i/(n - 1)), so that the frequencies end at exactly 1/10000 (tensor2tensor, fairseq). */
 /* clang-format off */
 #define PROA_ENCODING_LIST(E) \
     E(PLAIN,  "plain",    0,   0) /* floats, of any dtype and strides */ \
@@ -39,7 +40,8 @@
     E(PACKED, "packed",   0,   0) /* as kernels read them (weights/packed.h): only they can; data is NULL */ \
     /* Not stored: formulas */ \
     E(SINUSOID_HALVES, "sinusoids in halves", 0, 0) \
-    E(SINUSOID_PAIRS,  "sinusoids in pairs",  0, 0)
+    E(SINUSOID_PAIRS,  "sinusoids in pairs",  0, 0) \
+    E(SINUSOID_ENDS,   "sinusoids with both ends", 0, 0)
 /* clang-format on */
 
 typedef enum proa_encoding {
@@ -91,7 +93,8 @@ int64_t proa_encoding_numbers(proa_encoding encoding); /* in a block; 0: not in 
 /* Whether the numbers are a formula: no bytes are stored, and view.data is NULL. */
 static inline bool proa_encoding_is_computed(proa_encoding encoding)
 {
-    return encoding == PROA_ENCODING_SINUSOID_HALVES || encoding == PROA_ENCODING_SINUSOID_PAIRS;
+    return encoding == PROA_ENCODING_SINUSOID_HALVES || encoding == PROA_ENCODING_SINUSOID_PAIRS ||
+           encoding == PROA_ENCODING_SINUSOID_ENDS;
 }
 /* Whether the numbers can be read from this source. */
 static inline bool proa_encoding_is_readable(proa_encoding encoding)

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_bart.c - BART, mBART and Marian: encoder and decoder with LayerNorm and biases.
- * BART and Marian norm the sum of a sublayer and its input (post-norm), mBART the input of a sublayer (pre-norm), and
- * the stacks' outputs at the end. BART and mBART learn positions, from row 2 of their tables on, and norm what is
- * embedded; Marian's positions are sinusoids. The head is the embedding, and adds final_logits_bias.
- * Facts: transformers' modeling_bart.py, modeling_mbart.py, modeling_marian.py. */
+ * arch_bart.c - BART, mBART, Marian and M2M100 (also NLLB-200): encoder and decoder with LayerNorm and biases.
+ * BART and Marian norm the sum of a sublayer and its input (post-norm), mBART and M2M100 the input of a sublayer
+ * (pre-norm), and the stacks' outputs at the end. BART and mBART learn positions, from row 2 of their tables on, and
+ * norm what is embedded; the positions of Marian and M2M100 are sinusoids, M2M100's from the row after that of the
+ * padding token on. The head is the embedding, and adds final_logits_bias, which M2M100 has not.
+ * Facts: transformers' modeling_bart.py, modeling_mbart.py, modeling_marian.py, modeling_m2m_100.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
 
 /* clang-format off */
-static const proa_key keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("d_model",                 hidden,         HIDDEN),
-    REQUIRED  ("encoder_layers",          encoder_layers, LAYERS),
-    REQUIRED  ("decoder_layers",          layers,         LAYERS),
-    REQUIRED  ("encoder_attention_heads", heads,          HEADS),
-    REQUIRED  ("encoder_ffn_dim",         ffn,            FFN),
-    INTEGER   ("max_position_embeddings", context,        1, CONTEXT, 1024),
-    ACTIVATION("activation_function",     GELU),
-    SWITCH    ("tie_word_embeddings",     tied,           1),
-    END_KEYS};
+/* ACT: the activation of the FFN where the file names none. */
+#define KEYS(ACT) \
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),            \
+    REQUIRED  ("d_model",                 hidden,         HIDDEN),           \
+    REQUIRED  ("encoder_layers",          encoder_layers, LAYERS),           \
+    REQUIRED  ("decoder_layers",          layers,         LAYERS),           \
+    REQUIRED  ("encoder_attention_heads", heads,          HEADS),            \
+    REQUIRED  ("encoder_ffn_dim",         ffn,            FFN),              \
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT, 1024), \
+    ACTIVATION("activation_function",     ACT),                              \
+    SWITCH    ("tie_word_embeddings",     tied,           1),                \
+    END_KEYS
+static const proa_key bart_keys[] = {KEYS(GELU)};
+static const proa_key m2m100_keys[] = {KEYS(RELU)};
 
 #define ATTENTION_TENSORS(part, Q_SLOT, KV_SLOT, O_SLOT) \
     MATRIX(part "q_proj.weight",   Q_SLOT,      Q,      HIDDEN), \
@@ -95,19 +99,35 @@ static const proa_name marian_tensors[] = {
     HEAD_TENSORS,
 #undef STACK
     END_TENSORS};
+static const proa_name m2m100_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS      (ENDS, "model.encoder.embed_positions.weight", 0),
+    LAYER_TENSORS        ("model.encoder.layers.%d."),
+    NORM_TENSORS         ("model.encoder.layer_norm", FINAL_NORM),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS      (ENDS, "model.decoder.embed_positions.weight", PROA_SHARED),
+    DECODER_LAYER_TENSORS("model.decoder.layers.%d."),
+    NORM_TENSORS         ("model.decoder.layer_norm", FINAL_NORM),
+    TIED_HEAD            ("model.shared.weight"),
+    MATRIX_IF            (UNTIED, "lm_head.weight", HEAD, VOCAB, HIDDEN),
+#undef STACK
+    END_TENSORS};
 static const char *const prefixes[] = {"model.", NULL};
 static const char *const aliases[] = {"shared.weight", "encoder.embed_tokens.weight", NULL};
-/* Copies of the embedding, and version marks of fairseq. */
+/* Copies of the embedding, version marks of fairseq, and M2M100's sinusoids, which old checkpoints hold. */
 static const char *const ignored[] = {
     "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight", "lm_head.weight",
-    "encoder.version", "decoder.version", NULL};
+    "encoder.version", "decoder.version", "encoder.embed_positions.weights", "decoder.embed_positions.weights", NULL};
 
 static const proa_step bart_embed[] = {
     EMBED_TO(D, TOKENS,    SCALED | EXACT),
     EMBED_TO(D, POSITIONS, OF_POS | ADD),
     NORM    (D, X,         EMBED_NORM),
     END};
-static const proa_step marian_embed[] = {
+static const proa_step sinusoid_embed[] = {
     EMBED_TO(X, TOKENS,    SCALED | EXACT),
     EMBED_TO(X, POSITIONS, OF_POS | ADD),
     END};
@@ -164,10 +184,9 @@ static proa_status check_alike(const proa_json *json, const char *key, int64_t e
                      (long long)decoder, (long long)encoder);
 }
 
-static proa_status finish_marian(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+/* scaled: whether embeddings are scaled by sqrt(d) where the file does not say it. */
+static proa_status finish_stacks(proa_config *c, const proa_json *json, bool scaled, proa_err *err)
 {
-    bool scaled = false;
-    PROA_UNUSED(arena);
     c->norm_eps = 1e-5;
     PROA_TRY(proa_json_get_bool(&scaled, json, "scale_embedding", err));
     c->embed_scale = scaled ? sqrt((double)c->hidden) : 1;
@@ -179,16 +198,33 @@ static proa_status finish_marian(proa_config *c, const proa_json *json, proa_are
     return PROA_FAIL(err, UNSUPPORTED, "'share_encoder_decoder_embeddings' false is not supported");
 }
 
+static proa_status finish_marian(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_UNUSED(arena);
+    return finish_stacks(c, json, false, err);
+}
+
 static proa_status finish_bart(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
+    PROA_UNUSED(arena);
     c->position_offset = 2;
-    return finish_marian(c, json, arena, err);
+    return finish_stacks(c, json, false, err);
+}
+
+/* The padding token has the position pad_token_id, the first token the one after it (fairseq's make_positions). */
+static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t pad = 1;
+    PROA_UNUSED(arena);
+    PROA_TRY(proa_json_get_int(&pad, json, "pad_token_id", 0, PROA_CONTEXT_MAX - 1, err));
+    c->position_offset = pad + 1;
+    return finish_stacks(c, json, true, err);
 }
 
 /* clang-format off */
-#define ROW(type, class, tensors, embed, encoder, decoder, after, heads, finisher)              \
+#define ROW(type, class, config_keys, tensors, embed, encoder, decoder, after, heads, finisher)              \
     {.name = type, .model_type = type, .hf = class, .kind = PROA_KIND_ENCODER_DECODER,          \
-     .norm = PROA_NORM_LAYER, .keys = keys, .names = tensors, .prefixes = prefixes,             \
+     .norm = PROA_NORM_LAYER, .keys = config_keys, .names = tensors, .prefixes = prefixes,             \
      .aliases = aliases, .ignored = ignored,                                                    \
      .stacks = {[PROA_STACK_DECODER] = {embed, decoder, NULL, true},                            \
                 [PROA_STACK_ENCODER] = {embed, encoder, after, false}},                         \
@@ -196,12 +232,15 @@ static proa_status finish_bart(proa_config *c, const proa_json *json, proa_arena
      .finish = finisher}
 
 const proa_arch proa_arch_bart =
-    ROW("bart", STRINGS("BartForConditionalGeneration"), bart_tensors, bart_embed,
+    ROW("bart", STRINGS("BartForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
         post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_bart);
 const proa_arch proa_arch_mbart =
-    ROW("mbart", STRINGS("MBartForConditionalGeneration"), mbart_tensors, bart_embed,
+    ROW("mbart", STRINGS("MBartForConditionalGeneration"), bart_keys, mbart_tensors, bart_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_bart);
 const proa_arch proa_arch_marian =
-    ROW("marian", STRINGS("MarianMTModel"), marian_tensors, marian_embed,
+    ROW("marian", STRINGS("MarianMTModel"), bart_keys, marian_tensors, sinusoid_embed,
         post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_marian);
+const proa_arch proa_arch_m2m100 =
+    ROW("m2m_100", STRINGS("M2M100ForConditionalGeneration"), m2m100_keys, m2m100_tensors, sinusoid_embed,
+        pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_m2m100);
 /* clang-format on */

@@ -33,8 +33,8 @@
  * TRANSPOSED   the same, but stored as [COLS, ROWS] (GPT-2's Conv1D)
  * TABLE        [ROWS, COLS], read in place, row by row (embeddings)
  * TABLE_SINUSOIDS
- *              [CONTEXT, HIDDEN], fixed positions, made if the checkpoint lacks them; sines before cosines (HALVES) or
- *              in turn (PAIRS)
+ *              [POSITIONS, HIDDEN], fixed positions, made if the checkpoint lacks them; sines before cosines
+ *              (HALVES, or with fairseq's frequencies ENDS) or in turn (PAIRS)
  * MATRIX_F32   [ROWS, COLS], copied to f32 (T5's position biases)
  * VECTOR       [ROWS], copied to f32 (norms, biases)
  * VECTOR_1     [ROWS], copied to f32 with 1 added (Gemma's norms)
@@ -57,7 +57,7 @@
 #define TABLE(name, SLOT, ROWS, COLS)         TENSOR(name, SLOT, TABLE, ROWS, COLS, 0)
 #define TABLE_SHARED(name, SLOT, ROWS, COLS)  TENSOR(name, SLOT, TABLE, ROWS, COLS, PROA_SHARED)
 #define TABLE_SINUSOIDS(FORM, name, flags) \
-    TENSOR_LOADED(SINUSOID_##FORM, name, POSITIONS, TABLE, CONTEXT, HIDDEN, flags)
+    TENSOR_LOADED(SINUSOID_##FORM, name, POSITIONS, TABLE, POSITIONS, HIDDEN, flags)
 #define MATRIX_F32(name, SLOT, ROWS, COLS)    TENSOR(name, SLOT, F32, ROWS, COLS, 0)
 #define VECTOR(name, SLOT, ROWS)              TENSOR(name, SLOT, VECTOR, ROWS, NONE, 0)
 #define VECTOR_1(name, SLOT, ROWS)            TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_PLUS_ONE)

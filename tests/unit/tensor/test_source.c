@@ -144,6 +144,26 @@ static void sinusoids(void **state)
     assert_float_equal(have[1], 1, 0);
 }
 
+/* The last frequency is 1/10000; an odd number of columns ends with 0. One sine has the frequency 1. */
+static void sinusoids_with_both_ends(void **state)
+{
+    const float want[] = {0.84147098F, 0.000099999999833F, 0.54030231F, 0.999999995F, 0};
+    float have[5];
+    PROA_UNUSED(state);
+    proa_tensor_source s = proa_tensor_source_of(proa_view_2d(NULL, PROA_DTYPE_F32, 2, 5));
+    s.encoding = PROA_ENCODING_SINUSOID_ENDS;
+    assert_int_equal(proa_tensor_source_bytes(&s), 0);
+    proa_tensor_source_read(&s, 1, 0, 5, have);
+    for (int i = 0; i < 5; i++) assert_float_equal(have[i], want[i], 1e-7F);
+    proa_tensor_source_read(&s, 1, 3, 2, have);
+    for (int i = 0; i < 2; i++) assert_float_equal(have[i], want[i + 3], 1e-7F);
+    s.view.shape[1] = 3;
+    proa_tensor_source_read(&s, 1, 0, 3, have);
+    assert_float_equal(have[0], want[0], 1e-7F);
+    assert_float_equal(have[1], want[2], 1e-7F);
+    assert_float_equal(have[2], 0, 0);
+}
+
 static void many_and_none(void **state)
 {
     PROA_UNUSED(state);
@@ -201,9 +221,13 @@ static void in_pieces(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(row_order), cmocka_unit_test(even_rows_first),
-                                       cmocka_unit_test(decoded),   cmocka_unit_test(many_and_none),
-                                       cmocka_unit_test(in_pieces), cmocka_unit_test(sinusoids),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(row_order),
+                                       cmocka_unit_test(even_rows_first),
+                                       cmocka_unit_test(decoded),
+                                       cmocka_unit_test(many_and_none),
+                                       cmocka_unit_test(in_pieces),
+                                       cmocka_unit_test(sinusoids),
+                                       cmocka_unit_test(sinusoids_with_both_ends),
                                        cmocka_unit_test(turned)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
