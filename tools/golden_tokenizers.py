@@ -8,12 +8,15 @@ files are of make of fixed strings.
 golden.txt has the format of tools/golden_text.py. tests/unit/text/test_golden_folders.c reads all folders.
 """
 import base64
+import importlib.metadata
+import io
 import itertools
 import json
 import pathlib
 import random
 import struct
 import sys
+import tempfile
 import unicodedata
 
 import tiktoken
@@ -208,6 +211,58 @@ def codes_folder(name, vocabulary, size=500, fast=False):
            ["the other <s> thing</s> <unk> <blank>", "weather thther th t h", "a" * 40, "@@ x@@ @@"])
 
 
+# ---- a SentencePiece model with fairseq's ids ----
+
+SPM_RULES = "".join(f"{c}\t20\n" for c in ("9", "A", "B", "C", "D", "85", "A0", "2003", "2028", "3000")) + "FF21\t41\n"
+
+
+def spm_bytes(kind):
+    """A model of 500 pieces; its rules make blanks of all white space."""
+    import sentencepiece
+    with tempfile.TemporaryDirectory() as folder:
+        rules = pathlib.Path(folder) / "rules.tsv"
+        rules.write_text(SPM_RULES)
+        lines = [t.replace("\n", " ").replace("\0", "") for t in texts()]
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter([t for t in lines if t.strip()]), model_writer=model, model_type=kind,
+                                                 vocab_size=500, hard_vocab_limit=False, normalization_rule_tsv=str(rules), num_threads=1,
+                                                 character_coverage=0.99, minloglevel=2)
+    # the trainer writes the path of the rules; an equal file must come out each time
+    from sentencepiece import sentencepiece_model_pb2
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    proto.normalizer_spec.normalization_rule_tsv = "rules.tsv"
+    return proto.SerializeToString(deterministic=True), [p.piece for p in proto.pieces]
+
+
+def fairseq_folder(name, kind, extra, vocabulary=False, **config):
+    """The slow tokenizer of the class, whose files these are. Without added_tokens_decoder the class adds its tokens.
+    Pieces are decoded by sentencepiece: the class also strips blanks at both ends."""
+    def run():
+        import transformers
+        model, pieces = spm_bytes(kind)
+        write(name, "sentencepiece.bpe.model", model)
+        n = len(pieces)
+        if vocabulary:
+            words = pieces[3:]
+            random.Random(2).shuffle(words)
+            write(name, "vocab.json", json.dumps({p: i for i, p in enumerate(["<s>", "<pad>", "</s>", "<unk>"] + words[5:])}, ensure_ascii=False) + "\n")
+        if vocabulary:  # as the public folders have it
+            from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES as codes
+            config["additional_special_tokens"] = [f"__{c}__" for c in codes["m2m100"]]
+        if name == "nllb_files":  # transformers 4 puts the mask first where the file does not say the order
+            from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
+            names = ["<s>", "<pad>", "</s>", "<unk>"]
+            config["added_tokens_decoder"] = {str(i): added(t, special=True) for i, t in enumerate(names)} | {
+                str(n + 1 + i): added(t, special=True) for i, t in enumerate(FAIRSEQ_LANGUAGE_CODES)} | {
+                str(n + 1 + len(FAIRSEQ_LANGUAGE_CODES)): added("<mask>", special=True, lstrip=True)}
+        write(name, "tokenizer_config.json", json.dumps(config, ensure_ascii=False, indent=1) + "\n")
+        tok = getattr(transformers, config["tokenizer_class"]).from_pretrained(str(OUT / name))
+        golden(name, f"transformers {transformers.__version__} {type(tok).__name__}, sentencepiece {importlib.metadata.version('sentencepiece')}",
+               lambda t: tok(t)["input_ids"],
+               lambda ids: tok.sp_model.decode_pieces(tok.convert_ids_to_tokens(ids, skip_special_tokens=True)), extra)
+    return run
+
+
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 FOLDERS = {
     "gpt2_files": bpe_folder("gpt2_files", ["<|endoftext|>"], ["a<|endoftext|>b <|endoftext|> c"], config__json={"model_type": "gpt2"}),
@@ -228,6 +283,12 @@ FOLDERS = {
         "added_tokens_decoder": {"600": added("<|endoftext|>", special=True), "601": added("<|im_start|>", special=True),
                                  "602": added("<|im_end|>", special=True), "603": added("<tool>", special=False)}}),
     "bert_files": bert_folder,
+    "xlmr_files": fairseq_folder("xlmr_files", "unigram", ["a <mask> b<s>c</s> <unk>", "<pad> the"], tokenizer_class="XLMRobertaTokenizer"),
+    "camembert_files": fairseq_folder("camembert_files", "unigram", ["a <mask> b</s> <unk>", "<pad> the"], tokenizer_class="CamembertTokenizer"),
+    "mbart_files": fairseq_folder("mbart_files", "unigram", ["the ro_RO dog", "<mask> en_XX"], tokenizer_class="MBartTokenizer", src_lang="de_DE"),
+    "mbart50_files": fairseq_folder("mbart50_files", "unigram", ["the sl_SI dog", "<mask> en_XX"], tokenizer_class="MBart50Tokenizer"),
+    "nllb_files": fairseq_folder("nllb_files", "bpe", ["the deu_Latn dog", "<mask> zul_Latn"], tokenizer_class="NllbTokenizer", src_lang="fra_Latn"),
+    "m2m100_files": fairseq_folder("m2m100_files", "bpe", ["the __de__ dog", "</s> __zu__"], vocabulary=True, tokenizer_class="M2M100Tokenizer", src_lang="fr"),
     "subword_nmt": lambda: codes_folder("subword_nmt", "vocab.txt"),
     "subword_nmt_fast": lambda: codes_folder("subword_nmt_fast", "vocab.json", fast=True),
     "tiktoken_llama3": llama3,

@@ -243,9 +243,10 @@ typedef struct proa_piece_list {
     int32_t len;
 } proa_piece_list;
 /* list: NULL, or the ids that the pieces have in place of their order in the file. A piece of the file that the list
- * lacks is unknown; one that only the list has can be decoded, but text never becomes it. */
-proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, const proa_piece_list *list,
-                          proa_err *err);
+ * lacks is unknown; one that only the list has can be decoded, but text never becomes it. config: may be NULL; its
+ * class may have an order of its own (load/fairseq.c). */
+proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, const proa_json *config,
+                          const proa_piece_list *list, proa_err *err);
 /* What tokenizer_config.json says about a SentencePiece model: added tokens, beginning and end. */
 proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, proa_err *err);
 /* proa_tokenizer_open_spm with a tokenizer_config.json and a vocabulary, each may be NULL. */

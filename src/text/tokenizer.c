@@ -115,7 +115,7 @@ proa_status proa_tokenizer_open_model(proa_tokenizer **out, const void *bytes, s
                                       const proa_json *config, const proa_piece_list *list, proa_err *err)
 {
     proa_tokenizer *tok = tokenizer_new();
-    proa_status status = proa_load_spm(tok, bytes, len, list, err);
+    proa_status status = proa_load_spm(tok, bytes, len, config, list, err);
     if (status == PROA_OK && config) status = proa_load_spm_config(tok, config, err);
     return finish_open(out, tok, status, what, err);
 }

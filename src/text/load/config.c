@@ -118,6 +118,7 @@ static const char *const class_of_model[][2] = {
     {"xlm-roberta", "XLMRobertaTokenizer"},
     {"camembert", "CamembertTokenizer"},
     {"mbart", "MBartTokenizer"},
+    {"m2m_100", "M2M100Tokenizer"},
     {"byt5", "ByT5Tokenizer"},
 };
 
@@ -262,11 +263,10 @@ static int32_t id_of(const proa_tokenizer *tok, const proa_json *config, const c
     return proa_vocab_find(&tok->vocab, name.len ? name : proa_str_c(fallback));
 }
 
-/* These classes number their pieces in the order of fairseq, not of the .model file. */
+/* These classes number their pieces otherwise than the .model file, and no row of fairseq.c has their order. */
 static proa_status check_order(const proa_json *config, proa_err *err)
 {
-    static const char *const shifted[] = {"XLMRoberta", "Camembert", "MBart", "Nllb",
-                                          "XGLM",       "Barthez",   NULL};
+    static const char *const shifted[] = {"XGLM", "Barthez", NULL};
     if (!proa_config_adds(config, "", shifted)) return PROA_OK;
     proa_str class = proa_json_str(proa_json_get(config, "tokenizer_class"));
     return PROA_FAIL(err, UNSUPPORTED,
@@ -283,11 +283,14 @@ proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, p
     int64_t n = proa_json_len(added);
     if (n > PROA_VOCAB_MAX)
         return PROA_FAIL(err, LIMIT, "added_tokens_decoder has %lld entries", (long long)n);
-    if (proa_json_kind(added) == PROA_JSON_OBJECT && n > 0) {
-        proa_added_init(tok, n);
+    if (proa_json_kind(added) != PROA_JSON_OBJECT) n = 0;
+    const proa_fairseq *order = proa_fairseq_of(config);
+    if (n > 0 || order) proa_added_init(tok, n + (order ? proa_fairseq_added_max(order) : 0));
+    if (n > 0) {
         for (proa_json_iter it = proa_json_begin(added); proa_json_next(&it);)
             PROA_TRY(put_added(tok, &it, err));
     }
+    if (order) return proa_fairseq_finish(tok, order, config, err);
     int32_t bos = -1, eos = -1;
     if (proa_config_adds(config, "add_bos_token", bos_classes)) bos = id_of(tok, config, "bos_token", "<s>");
     if (proa_config_adds(config, "add_eos_token", eos_classes)) eos = id_of(tok, config, "eos_token", "</s>");

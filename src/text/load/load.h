@@ -55,6 +55,21 @@ PROA_MUST_CHECK proa_status proa_bytes_write(proa_buf *out, const proa_json *con
 PROA_MUST_CHECK proa_status proa_bpe_codes_write(proa_buf *out, proa_str lines, const proa_piece_list *list,
                                                  proa_err *err);
 
+/* How fairseq's dictionary numbers the pieces of a SentencePiece model for the class of a tokenizer; NULL: the class
+ * has no such order. config may be NULL. */
+typedef struct proa_fairseq proa_fairseq;
+const proa_fairseq *proa_fairseq_of(const proa_json *config);
+/* The names by id. file: the pieces of the .model file; listed: those of vocab.json, or NULL. The names are of these
+ * lists or of the arena. NOT_FOUND when the class needs vocab.json and there is none. */
+PROA_MUST_CHECK proa_status proa_fairseq_list(proa_piece_list *out, const proa_fairseq *order,
+                                              const proa_piece_list *file, const proa_piece_list *listed,
+                                              proa_arena *arena, proa_err *err);
+int64_t proa_fairseq_added_max(const proa_fairseq *order); /* so many tokens proa_fairseq_finish adds at most */
+/* Adds the special tokens that tokenizer_config.json lacks, and sets what surrounds a text. INVALID when src_lang is
+ * no language of the tokenizer. */
+PROA_MUST_CHECK proa_status proa_fairseq_finish(proa_tokenizer *tok, const proa_fairseq *order,
+                                                const proa_json *config, proa_err *err);
+
 /* Whether a file begins as one of tiktoken: a token in base64 and a rank. No SentencePiece model does. */
 bool proa_tiktoken_is(proa_str bytes);
 /* Appends a tokenizer.json for tiktoken's lines. name: the file's, which says the encoding unless the configuration

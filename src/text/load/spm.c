@@ -233,18 +233,35 @@ static proa_status load_trainer(proa_tokenizer *tok, const spm_model *m, proa_er
     return load_bytes(tok, spec->byte_fallback, err);
 }
 
-static proa_status load_model(proa_tokenizer *tok, const spm_model *m, const proa_piece_list *list, proa_err *err)
+/* The ids that fairseq gives the pieces of the file, or those of vocab.json. */
+static proa_status order_pieces(proa_piece_list *out, const spm_model *m, const proa_fairseq *order,
+                                const proa_piece_list *listed, proa_arena *arena, proa_err *err)
+{
+    proa_str *pieces = PROA_ARENA_NEW(arena, proa_str, m->n_pieces);
+    for (size_t i = 0; i < m->n_pieces; i++) pieces[i] = bytes_of(m->pieces[i]->piece);
+    proa_piece_list file = {pieces, (int32_t)m->n_pieces};
+    return proa_fairseq_list(out, order, &file, listed, arena, err);
+}
+
+static proa_status load_model(proa_tokenizer *tok, const spm_model *m, const proa_fairseq *order,
+                              const proa_piece_list *list, proa_arena *scratch, proa_err *err)
 {
     proa_trie *symbols = NULL;
-    spm_loader ld = {.tok = tok, .m = m, .list = list, .err = err};
+    proa_piece_list ordered;
+    spm_loader ld = {.tok = tok, .m = m, .err = err};
     if (m->n_pieces == 0) return PROA_FAIL(err, INVALID, "the model has no pieces");
     if (m->n_pieces > PROA_VOCAB_MAX)
         return PROA_FAIL(err, LIMIT, "the model has %zu pieces, at most %d are allowed", m->n_pieces,
                          PROA_VOCAB_MAX);
+    if (order) {
+        PROA_TRY(order_pieces(&ordered, m, order, list, scratch, err));
+        list = &ordered;
+    }
     if (list && list->len > PROA_VOCAB_MAX - (int64_t)m->n_pieces)
         return PROA_FAIL(err, LIMIT,
                          "the vocabulary has %d entries, with the model's pieces at most %d are allowed",
                          list->len, PROA_VOCAB_MAX);
+    ld.list = list;
     PROA_TRY(load_pieces(&ld));
     PROA_TRY(load_trainer(tok, m, err));
     PROA_TRY(build_tries(&ld, &symbols));
@@ -252,8 +269,8 @@ static proa_status load_model(proa_tokenizer *tok, const spm_model *m, const pro
     return load_normalizer(tok, m, symbols, err);
 }
 
-proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, const proa_piece_list *list,
-                          proa_err *err)
+proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, const proa_json *config,
+                          const proa_piece_list *list, proa_err *err)
 {
     proa_arena scratch;
     ProtobufCAllocator allocator = {budget_alloc, budget_free, &scratch};
@@ -263,7 +280,7 @@ proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, co
     proa_arena_init(&scratch);
     const spm_model *m = proa_spm__model__unpack(&allocator, len, bytes);
     proa_status status =
-        m ? load_model(tok, m, list, err)
+        m ? load_model(tok, m, proa_fairseq_of(config), list, &scratch, err)
           : PROA_FAIL(err, CORRUPT,
                       "not a SentencePiece model: broken, cut short, or needs more than %lld MiB to read",
                       (long long)(PROA_SPM_MEMORY_MAX / PROA_MIB));

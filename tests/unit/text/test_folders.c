@@ -290,6 +290,27 @@ static void broken_codes(void **state)
     }
 }
 
+static void broken_fairseq(void **state)
+{
+    static const struct {
+        const char *config, *says;
+    } bad[] = {{"{\"tokenizer_class\":\"MBartTokenizer\",\"src_lang\":\"xx_YY\"}",
+                "the tokenizer has no token 'xx_YY'"},
+               {"{\"tokenizer_class\":\"M2M100Tokenizer\"}", "M2M100's tokenizer needs vocab.json"},
+               {"{\"tokenizer_class\":\"XGLMTokenizer\"}", "tokenizer.json is needed"},
+               {"{\"tokenizer_class\":\"CamembertTokenizer\"}", "there twice"}}; /* T5's model has <pad> itself */
+    PROA_UNUSED(state);
+    for (size_t i = 0; i < PROA_COUNT(bad); i++) {
+        proa_tokenizer *tok = NULL;
+        proa_err err = {0};
+        folder f = make_folder();
+        put_spm(&f, "sentencepiece.bpe.model");
+        put_file(&f, "tokenizer_config.json", bad[i].config, strlen(bad[i].config));
+        if (open_and_remove(&tok, &f, &err) == PROA_OK) fail_msg("case %d opens", (int)i);
+        if (!strstr(err.text, bad[i].says)) fail_msg("'%s' does not say '%s'", err.text, bad[i].says);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lists_of_pieces),
@@ -297,6 +318,7 @@ int main(void)
                                        cmocka_unit_test(bytes),
                                        cmocka_unit_test(broken_tiktoken),
                                        cmocka_unit_test(broken_special_tokens),
-                                       cmocka_unit_test(broken_codes)};
+                                       cmocka_unit_test(broken_codes),
+                                       cmocka_unit_test(broken_fairseq)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
