@@ -54,7 +54,7 @@ HEADS = {
 PAIRS = {
     "marian_banned": ("MarianMTModel", lambda: MarianConfig(
         activation_function="swish", pad_token_id=199, decoder_start_token_id=199, eos_token_id=0, bos_token_id=None, **STACKS),
-        {"bad_words_ids": [[199], [7, 8]], "forced_eos_token_id": 0}),
+        {"bad_words_ids": [[199], [7, 8]], "forced_eos_token_id": 0, "no_repeat_ngram_size": 2}),
     "mbart_forced": ("MBartForConditionalGeneration", lambda: MBartConfig(
         pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **STACKS),
         {"forced_bos_token_id": 150, "forced_eos_token_id": 2, "no_repeat_ngram_size": 3}),
