@@ -8,6 +8,7 @@
 
 struct proa_fairseq {
     const char *class; /* how tokenizer_class begins; the first row that fits counts */
+    const char *codes; /* "language_codes" of tokenizer_config.json; NULL: whatever it says */
     const char *first; /* names of the first ids; NULL: vocab.json has the order of all pieces */
     int32_t replaced;  /* so many pieces of the file are among these names */
     const char *languages, *more_languages; /* behind the pieces, in this order */
@@ -53,21 +54,27 @@ static const char m2m100[] = /* 100 */
     "nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo "
     "xh yi yo zh zu";
 
+static const char wmt21[] = "en ha is ja cs ru zh de";
+
 static const proa_fairseq rows[] = {
-    {"XLMRoberta", FIRST, 3, "", "", "", "", true, "<s> $A </s>", "<s> $A </s> </s> $B </s>"},
-    {"Camembert", "<s>NOTUSED <pad> </s>NOTUSED <unk> <unk>NOTUSED", 1, "", "", "", "", true, "<s> $A </s>",
-     "<s> $A </s> </s> $B </s>"},
-    {"MBart50", FIRST, 3, mbart, mbart50, "", "en_XX", true, "$L $A </s>", "$L $A $B </s>"},
-    {"MBart", FIRST, 3, mbart, "", "", "en_XX", true, "$A </s> $L", "$A $B </s> $L"},
-    {"Nllb", FIRST, 3, nllb, "", "", "eng_Latn", true, "$L $A </s>", "$L $A $B </s>"},
-    {"M2M100", NULL, 0, m2m100, "", "__", "en", false, "$L $A </s>", "$L $A $B </s>"},
+    {"XLMRoberta", NULL, FIRST, 3, "", "", "", "", true, "<s> $A </s>", "<s> $A </s> </s> $B </s>"},
+    {"Camembert", NULL, "<s>NOTUSED <pad> </s>NOTUSED <unk> <unk>NOTUSED", 1, "", "", "", "", true,
+     "<s> $A </s>", "<s> $A </s> </s> $B </s>"},
+    {"MBart50", NULL, FIRST, 3, mbart, mbart50, "", "en_XX", true, "$L $A </s>", "$L $A $B </s>"},
+    {"MBart", NULL, FIRST, 3, mbart, "", "", "en_XX", true, "$A </s> $L", "$A $B </s> $L"},
+    {"Nllb", NULL, FIRST, 3, nllb, "", "", "eng_Latn", true, "$L $A </s>", "$L $A $B </s>"},
+    {"M2M100", "wmt21", NULL, 0, wmt21, "", "__", "en", false, "$L $A </s>", "$L $A $B </s>"},
+    {"M2M100", NULL, NULL, 0, m2m100, "", "__", "en", false, "$L $A </s>", "$L $A $B </s>"},
 };
 
 const proa_fairseq *proa_fairseq_of(const proa_json *config)
 {
     proa_str class = proa_json_str(proa_json_get(config, "tokenizer_class"));
+    proa_str codes = proa_json_str(proa_json_get(config, "language_codes"));
     for (size_t i = 0; i < PROA_COUNT(rows); i++)
-        if (proa_str_starts(class, proa_str_c(rows[i].class))) return &rows[i];
+        if (proa_str_starts(class, proa_str_c(rows[i].class)) &&
+            (!rows[i].codes || proa_str_is(codes, rows[i].codes)))
+            return &rows[i];
     return NULL;
 }
 

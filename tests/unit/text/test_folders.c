@@ -290,6 +290,55 @@ static void broken_codes(void **state)
     }
 }
 
+/* vocab.json: fairseq's four special tokens, then the other pieces of the file in their order. */
+static void put_fairseq(folder *f)
+{
+    proa_tokenizer *plain;
+    proa_buf bytes, list;
+    int32_t id = 4;
+    assert_int_equal(proa_file_read(&bytes, SPM, PROA_SPM_BYTES_MAX, NULL), PROA_OK);
+    assert_int_equal(proa_tokenizer_open_spm(&plain, bytes.ptr, bytes.len, "spm", NULL), PROA_OK);
+    proa_buf_init(&list, 4 << 20);
+    proa_buf_str(&list, proa_str_c("{\"<s>\":0,\"<pad>\":1,\"</s>\":2,\"<unk>\":3"));
+    for (int32_t i = 3; i < proa_tokenizer_vocab(plain); i++) { /* behind <pad>, </s>, <unk> */
+        proa_buf_char(&list, ',');
+        proa_buf_json_str(&list, proa_tokenizer_token(plain, i));
+        proa_buf_printf(&list, ":%d", id++);
+    }
+    proa_buf_char(&list, '}');
+    put_file(f, "vocab.json", list.ptr, list.len);
+    proa_buf_release(&list);
+    proa_buf_release(&bytes);
+    proa_tokenizer_free(plain);
+}
+
+/* M2M100's languages and those of WMT21; the expected ids are those of transformers 5.17's M2M100Tokenizer. */
+static void language_codes(void **state)
+{
+    static const struct {
+        const char *config;
+        int32_t size, language;
+    } of[] = {{"{\"tokenizer_class\":\"M2M100Tokenizer\",\"src_lang\":\"am\"}", 8101, 8002},
+              {"{\"tokenizer_class\":\"M2M100Tokenizer\",\"language_codes\":\"wmt21\"}", 8009, 8001},
+              {"{\"tokenizer_class\":\"M2M100Tokenizer\",\"language_codes\":\"wmt21\",\"src_lang\":\"ja\"}",
+               8009, 8004}};
+    PROA_UNUSED(state);
+    for (size_t i = 0; i < PROA_COUNT(of); i++) {
+        proa_tokenizer *tok = NULL;
+        proa_err err = {0};
+        folder f = make_folder();
+        put_spm(&f, "sentencepiece.bpe.model");
+        put_file(&f, "tokenizer_config.json", of[i].config, strlen(of[i].config));
+        put_fairseq(&f);
+        if (open_and_remove(&tok, &f, &err) != PROA_OK) fail_msg("%s", err.text);
+        assert_int_equal(proa_tokenizer_vocab(tok), of[i].size);
+        const int32_t ids[] = {of[i].language, 8, 107, 773, 23, 18, 328, 4, 2};
+        assert_ids(tok, "A dog runs on the beach.", ids, 9);
+        assert_text(tok, ids, 9, true, "A dog runs on the beach.");
+        proa_tokenizer_free(tok);
+    }
+}
+
 static void broken_fairseq(void **state)
 {
     static const struct {
@@ -319,6 +368,7 @@ int main(void)
                                        cmocka_unit_test(broken_tiktoken),
                                        cmocka_unit_test(broken_special_tokens),
                                        cmocka_unit_test(broken_codes),
+                                       cmocka_unit_test(language_codes),
                                        cmocka_unit_test(broken_fairseq)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
