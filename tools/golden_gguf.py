@@ -3,6 +3,7 @@
 """Writes tests/golden/arch/gguf_NAME: the checkpoint tests/golden/arch/NAME as a GGUF file, and its golden.json.
 
 usage: tools/golden_gguf.py LLAMA_CPP [NAME...]      default: llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5
+                                                           minicpm exaone4 olmo3
 
 LLAMA_CPP is a folder with llama.cpp's sources; the committed files are from those in the sdist of llama-cpp-python 0.3.36
 (PyPI, vendor/llama.cpp). Its own converter writes the file, in float32; it needs torch, transformers, safetensors and
@@ -50,7 +51,7 @@ def convert(source, out):
 
 def main():
     sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
-    for name in sys.argv[2:] or ["llama", "llama3", "gpt2", "gpt_neox", "falcon40b", "mixtral", "gpt_oss", "t5"]:
+    for name in sys.argv[2:] or ["llama", "llama3", "gpt2", "gpt_neox", "falcon40b", "mixtral", "gpt_oss", "t5", "minicpm", "exaone4", "olmo3"]:
         target = ROOT / f"gguf_{name}"
         target.mkdir(exist_ok=True)
         convert(ROOT / name, target / "model.gguf")

@@ -33,6 +33,8 @@ static const proa_gguf_key gemma2_keys[] = {
     NUMBER ("final_logit_softcapping",  "final_logit_softcapping"),
     INTEGER("attention.sliding_window", "sliding_window"),
     END};
+static const proa_gguf_key windows_keys[] = {
+    LLAMA_KEYS, INTEGER("attention.sliding_window", "sliding_window"), END};
 /* Phi-2, StarCoder 2, StableLM: LayerNorm, whose epsilon the classes call differently. */
 #define LAYER_NORM_KEYS(epsilon) \
     HF_SIZES, \
@@ -220,6 +222,58 @@ static proa_status finish_gpt_oss(const proa_gguf *g, const proa_gguf_arch *arch
     return finish_llama(g, arch, json, err);
 }
 
+/* Which layers have the window: a list, or all but every fourth. */
+static proa_status put_layer_types(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    char key[96];
+    int64_t layers = 0;
+    const proa_gguf_value *list = NULL;
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", arch->name);
+    PROA_TRY(proa_gguf_arch_int(&layers, g, arch, "block_count", err));
+    PROA_TRY(proa_gguf_get_array(&list, g, key, PROA_GGUF_BOOL, err));
+    if (list && list->count != layers)
+        return PROA_FAIL(err, INVALID, "%s: '%s' has %lld entries for %lld layers", g->what, key,
+                         (long long)list->count, (long long)layers);
+    proa_buf_printf(json, ", \"layer_types\": [");
+    for (int64_t i = 0; i < layers && !json->full; i++) {
+        bool sliding = list ? list->at[i] != 0 : (i + 1) % 4 != 0;
+        proa_buf_printf(json, "%s\"%s_attention\"", i ? ", " : "", sliding ? "sliding" : "full");
+    }
+    proa_buf_char(json, ']');
+    return PROA_OK;
+}
+
+/* The window is optional; without it all layers are alike. */
+static proa_status finish_windows(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t window = 0;
+    PROA_TRY(proa_gguf_arch_int(&window, g, arch, "attention.sliding_window", err));
+    if (window > 0) PROA_TRY(put_layer_types(g, arch, json, err));
+    return finish_llama(g, arch, json, err);
+}
+
+/* A Granite in all but the scale of scores, which is the usual one. Older files lack the other three, which are then
+ * those of MiniCPM 2B. */
+static proa_status finish_minicpm(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t head_dim = 0, hidden = 0, layers = 0;
+    double embedding = 12, residual, logits;
+    PROA_TRY(read_head_dim(&head_dim, g, arch, err));
+    PROA_TRY(proa_gguf_arch_int(&hidden, g, arch, "embedding_length", err));
+    PROA_TRY(proa_gguf_arch_int(&layers, g, arch, "block_count", err));
+    if (head_dim < 1 || layers < 1)
+        return PROA_FAIL(err, INVALID, "%s: minicpm needs a head size and layers above 0", g->what);
+    residual = 1.4 / sqrt((double)layers), logits = (double)hidden / 256;
+    PROA_TRY(proa_gguf_arch_number(&embedding, g, arch, "embedding_scale", err));
+    PROA_TRY(proa_gguf_arch_number(&residual, g, arch, "residual_scale", err));
+    PROA_TRY(proa_gguf_arch_number(&logits, g, arch, "logit_scale", err));
+    proa_gguf_put_number(json, "attention_multiplier", 1 / sqrt((double)head_dim));
+    proa_gguf_put_number(json, "embedding_multiplier", embedding);
+    proa_gguf_put_number(json, "residual_multiplier", residual);
+    proa_gguf_put_number(json, "logits_scaling", logits);
+    return finish_llama(g, arch, json, err);
+}
+
 /* The sizes of experts are those of the tensors: older files have no keys for them. */
 static proa_status finish_qwen_moe(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {
@@ -308,6 +362,12 @@ static bool has_two_norms(const proa_gguf *g)
     return has_tensor(g, "blk.0.attn_norm_2.weight");
 }
 
+/* OLMo 3, which has the name of OLMo 2. */
+static bool has_window(const proa_gguf *g)
+{
+    return proa_gguf_find(g, "olmo2.attention.sliding_window") != NULL;
+}
+
 static bool has_experts(const proa_gguf *g)
 {
     return has_tensor(g, "blk.0.ffn_gate_inp.weight");
@@ -341,6 +401,9 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("granite",    "GraniteForCausalLM",    granite,    llama,      finish_llama)},
     {ROW("smollm3",    "SmolLM3ForCausalLM",    llama,      llama,      finish_llama),
      FIXED("\"no_rope_layer_interval\": 4")},
+    {ROW("minicpm",    "GraniteForCausalLM",    llama,      llama,      finish_minicpm)},
+    {ROW("olmo2",      "Olmo3ForCausalLM",      windows,    olmo2,      finish_windows), .fits = has_window},
+    {ROW("exaone4",    "Exaone4ForCausalLM",    windows,    olmo2,      finish_windows)},
     {ROW("olmo2",      "Olmo2ForCausalLM",      llama,      olmo2,      finish_llama)},
     {ROW("command-r",  "CohereForCausalLM",     cohere,     qwen,       finish_llama)},
     {ROW("cohere2",    "Cohere2ForCausalLM",    cohere2,    qwen,       finish_llama)},

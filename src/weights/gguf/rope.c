@@ -73,6 +73,20 @@ static proa_status put_two_lists(proa_buf *json, const proa_gguf *g, const proa_
     return PROA_OK;
 }
 
+/* YaRN's numbers, where a file has them. */
+static proa_status put_yarn(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
+{
+    static const char *const keys[][2] = {{"rope.scaling.yarn_attn_factor", "attention_factor"},
+                                          {"rope.scaling.yarn_beta_fast", "beta_fast"},
+                                          {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+    for (size_t i = 0; i < PROA_COUNT(keys); i++) {
+        double value = 0;
+        PROA_TRY(proa_gguf_arch_number(&value, g, arch, keys[i][0], err));
+        if (value > 0) proa_gguf_put_number(json, keys[i][1], value);
+    }
+    return PROA_OK;
+}
+
 static proa_status put_scaling(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
 {
     char key[128];
@@ -88,6 +102,7 @@ static proa_status put_scaling(proa_buf *json, const proa_gguf *g, const proa_gg
     proa_buf_json_str(json, type);
     proa_gguf_put_number(json, "factor", factor);
     if (original) proa_gguf_put_int(json, "original_max_position_embeddings", original);
+    if (proa_str_is(type, "yarn")) PROA_TRY(put_yarn(json, g, arch, err));
     if (strcmp(arch->name, "gpt-oss") == 0)
         proa_gguf_put_bool(json, "truncate", false); /* which no key says */
     proa_buf_char(json, '}');

@@ -324,6 +324,26 @@ static void sizes_by_layer(void **state)
     refused(b, PROA_UNSUPPORTED, "'llama.attention.key_length' is 4 and 5: layers of different sizes");
 }
 
+/* A list of the layers with a window has an entry for each layer. */
+static void windows_by_layer(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin();
+    put_text(b, "general.architecture", "exaone4");
+    put_u32(b, "exaone4.embedding_length", 8);
+    put_u32(b, "exaone4.block_count", 3);
+    put_u32(b, "exaone4.feed_forward_length", 32);
+    put_u32(b, "exaone4.attention.head_count", 2);
+    put_u32(b, "exaone4.attention.sliding_window", 16);
+    b->values++;
+    put_str(b, "exaone4.attention.sliding_window_pattern");
+    put_number(b, ARRAY, 4), put_number(b, BOOL, 4), put_number(b, 2, 8), put_number(b, 1, 1),
+        put_number(b, 0, 1);
+    put_tensor(b, "token_embd.weight", 4, 8, 0, 0);
+    end(b, 32);
+    refused(b, PROA_INVALID, "'exaone4.attention.sliding_window_pattern' has 2 entries for 3 layers");
+}
+
 /* ---- lies of tensors ---- */
 
 /* A file with one tensor of these numbers and 32 f32 of data. */
@@ -564,6 +584,7 @@ int main(void)
         cmocka_unit_test(lying_header),
         cmocka_unit_test(lying_values),
         cmocka_unit_test(sizes_by_layer),
+        cmocka_unit_test(windows_by_layer),
         cmocka_unit_test(lying_tensors),
         cmocka_unit_test(lying_pairs),
         cmocka_unit_test(experts),
