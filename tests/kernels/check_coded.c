@@ -176,7 +176,7 @@ static void check_stored_nibbles(tester *t, proa_wfmt format, int64_t T)
 
 void check_stored(tester *t, proa_wfmt format)
 {
-    static const int64_t rows[] = {1, 2, 5, 13, 40};
+    static const int64_t rows[] = {1, 2, 5, 13, 24, 40};
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         if (format >= PROA_WFMT_I4 && format <= PROA_WFMT_I4A32) check_stored_nibbles(t, format, rows[i]);
         else if (format == PROA_WFMT_FP8 || format == PROA_WFMT_I8W || format == PROA_WFMT_I8G ||

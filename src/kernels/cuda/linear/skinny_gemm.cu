@@ -333,10 +333,28 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS, group_factors<FORMAT>::USED 
 
 /* ---- choosing ---- */
 
+/* Weights of 8 and 4 bits that have no product of many rows as they are. */
+static constexpr bool skinny_is_narrow(proa_wfmt format)
+{
+    return format == PROA_WFMT_I8W || proa_wfmt_is_coded(format);
+}
+
 template <int FORMAT, int X_ROWS> static void launch_gemv_quant(gpu *g, const skinny_call &a)
 {
     gpu_launch(g, "linear (few rows)", gemv_quant_kernel<FORMAT, X_ROWS, ROWS_EACH>,
                dim3((unsigned)blocks_of(a.e, a.N, ROWS_EACH)), ROW_THREADS, 0, a);
+}
+
+/* More than SKINNY_ROWS rows. */
+template <int FORMAT> static void launch_more_rows(gpu *g, const skinny_call &a, dim3 grid)
+{
+    if constexpr (skinny_is_narrow((proa_wfmt)FORMAT)) {
+        if (a.M > 32) gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 8, 2, 8>, grid, 256, 0, a);
+        else gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 4, 2, 8>, grid, 256, 0, a);
+    } else if constexpr (!proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
+        if (a.M > 32) gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 8, 4, 8>, grid, 256, 0, a);
+        else gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 4, 4, 16>, grid, 512, 0, a);
+    }
 }
 
 template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
@@ -354,18 +372,16 @@ template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
         gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 1, STAGES, WARPS>, grid, THREADS, 0, a);
     else if (a.M <= SKINNY_ROWS)
         gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 2, 2, WARPS>, grid, THREADS, 0, a);
-    if constexpr (!proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
-        if (a.M > 32) gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 8, 4, 8>, grid, 256, 0, a);
-        else if (a.M > SKINNY_ROWS)
-            gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 4, 4, 16>, grid, 512, 0, a);
-    }
+    else launch_more_rows<FORMAT>(g, a, grid);
 }
 
 /* More than SKINNY_ROWS rows of 16 bits. All blocks read all rows: beyond 5 MB the rate of the L2 cache is
- * the limit, and cuBLASLt's wider tiles are better. */
+ * the limit, and cuBLASLt's wider tiles are better. Weights of 8 and 4 bits would have to be
+ * made f16 for these: each is read, written and read again. */
 bool skinny_takes_more_rows(proa_view y, proa_view x, const proa_weight *w)
 {
     const int64_t ROWS = 64, READ_MAX = 5 << 20;
+    if (skinny_is_narrow(w->format)) return y.shape[0] > SKINNY_ROWS && y.shape[0] <= ROWS;
     bool narrow = gpu_is_16bit(x) && x.dtype == (w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16);
     if (proa_wfmt_is_quantised(w->format) || w->format == PROA_WFMT_F32 || !narrow) return false;
     return y.shape[0] > SKINNY_ROWS && y.shape[0] <= ROWS && (w->N + 15) / 16 * y.shape[0] * w->K * 2 <= READ_MAX;
@@ -375,6 +391,7 @@ void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const e
 {
     bool bf16 = w->format == PROA_WFMT_BF16;
     skinny_call a = {y.data, y.stride[0], y.dtype, x.data, x.stride[0]};
+    gpu_invalidate(g, y);
     if (x.dtype != (bf16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16))
         a.x = cast_rows(g, x, bf16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
     a.aligned = a.x_row % 8 == 0 && (uintptr_t)a.x % 16 == 0;
