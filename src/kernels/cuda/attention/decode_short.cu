@@ -251,11 +251,13 @@ template <typename T, int LANES, int VECS, int UNROLL>
 static bool launch_short(gpu *g, const attention_task &t, int spans, int context)
 {
     const int ROUND = WARPS * (32 / LANES) * UNROLL;
-    int blocks = 1;
-    while (blocks < CLUSTER_MAX && blocks * ROUND < context) blocks *= 2;
-    /* all keys are in flight at once, 64 KB an SM; longer contexts are bound by bytes and belong to
+    /* Keys of a block. A second round costs less than the barriers of a cluster of two: context is rounded up
+     * (model/staging.h), so often no key is left for it. */
+    int blocks = 1, keys = context <= 2 * ROUND ? 2 * ROUND : ROUND;
+    while (blocks < CLUSTER_MAX && blocks * keys < context) blocks *= 2;
+    /* nearly all keys are in flight at once, 64 KB an SM; longer contexts are bound by bytes and belong to
      * decode_mma.cu */
-    if (blocks * ROUND < context ||
+    if (blocks * keys < context ||
         (int64_t)spans * t.heads * context * t.dim * (int)sizeof(T) * 2 > (int64_t)g->sms << 16)
         return false;
     gpu_launch_clusters(g, "attend (short)", decode_short_kernel<T, LANES, VECS, UNROLL>,
