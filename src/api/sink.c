@@ -69,11 +69,25 @@ typedef struct proa_sink_parked {
     uintptr_t ends;           /* how the list ends: ENDS_WITH, ENDS_AFTER or neither */
 } sink_parked;
 
+/* What a typed reply would have as tensors, about. */
+static size_t generated_bytes(const proa_generated *g)
+{
+    int64_t values = g->embedding_count + g->rows_count * g->rows_columns + (g->classes ? g->classes->count : 0);
+    size_t texts = 0;
+    if (g->prompt) values += g->prompt->count * (2 + 2 * g->prompt->tops);
+    for (int64_t i = 0; i < g->count; i++) {
+        const proa_generated_sequence *s = &g->sequences[i];
+        texts += s->text.len;
+        values += s->ids_count * (2 + g->logits_columns + g->hidden_columns + 2 * g->tops);
+    }
+    return texts + (size_t)values * sizeof(float);
+}
+
 size_t proa_reply_bytes(const proa_reply *reply)
 {
     size_t bytes = 0;
     for (int32_t i = 0; i < reply->outputs_count; i++) bytes += reply->outputs[i].bytes;
-    return bytes;
+    return reply->generated ? generated_bytes(reply->generated) : bytes;
 }
 
 static void run_prepare(proa_work_item *work)

@@ -178,14 +178,60 @@ proa_status proa_option_unknown(proa_str name, const char *nearest, proa_err *er
 
 /* ---- values ---- */
 
-static proa_status set_number(proa_options *o, const proa_option_row *row, double value, proa_err *err)
+static void mark_given(proa_options *o, const proa_option_row *row)
+{
+    o->given |= (uint64_t)1 << row->option;
+}
+
+static proa_status wrong_kind(const proa_option_row *row, const char *want, proa_err *err)
+{
+    return PROA_FAIL(err, INVALID, "option '%s' must be %s", row->name, want);
+}
+
+static proa_status set_ranged(proa_options *o, const proa_option_row *row, double value, proa_err *err)
 {
     void *field = proa_option_field(o, row);
     if (!proa_option_in_range(row, value)) return proa_option_out_of_range(row, value, err);
     if (row->kind == PROA_OPTION_KIND_FLOAT) *(float *)field = (float)value;
     else if (value != floor(value))
         return PROA_FAIL(err, INVALID, "option '%s' is %g, must be an integer", row->name, value);
-    else if (row->kind == PROA_OPTION_KIND_INT) *(int32_t *)field = (int32_t)value;
+    else *(int32_t *)field = (int32_t)value;
+    return PROA_OK;
+}
+
+static proa_status set_end_id(proa_options *o, const proa_option_row *row, double value, proa_err *err)
+{
+    if (!(value >= 0 && value <= PROA_VOCAB_MAX && value == floor(value)))
+        return PROA_FAIL(err, INVALID, "option '%s' has the token id %g", row->name, value);
+    o->end_ids[0] = (int32_t)value;
+    o->end_ids_count = 1;
+    return PROA_OK;
+}
+
+proa_status proa_option_set_number(proa_options *o, const proa_option_row *row, double value, proa_err *err)
+{
+    switch (row->kind) {
+    case PROA_OPTION_KIND_INT:
+    case PROA_OPTION_KIND_FLOAT: PROA_TRY(set_ranged(o, row, value, err)); break;
+    case PROA_OPTION_KIND_BOOL:
+        if (value != 0 && value != 1) return wrong_kind(row, "true or false", err);
+        *(bool *)proa_option_field(o, row) = value != 0;
+        break;
+    case PROA_OPTION_KIND_EARLY:
+        if (!isfinite(value)) return wrong_kind(row, "a number", err);
+        o->early_stopping = value == 0 ? PROA_EARLY_FALSE : value == 1 ? PROA_EARLY_TRUE : PROA_EARLY_NEVER;
+        break;
+    case PROA_OPTION_KIND_IDS:
+        if (value != -1) {
+            PROA_TRY(set_end_id(o, row, value, err));
+            break;
+        }
+        o->ignore_eos = true; /* other engines' way to say that there is no end token */
+        o->given |= PROA_GIVEN(ignore_eos);
+        return PROA_OK;
+    default: return wrong_kind(row, "no number", err);
+    }
+    mark_given(o, row);
     return PROA_OK;
 }
 
@@ -203,11 +249,6 @@ static proa_status set_choice(proa_options *o, const proa_option_row *row, proa_
     return PROA_FAIL(err, INVALID, "option '%s' is '%.*s', must be %s", row->name,
                      (int)proa_min64((int64_t)value.len, 60), value.ptr,
                      is_style ? "hf, ft or trtllm" : "false, true or never");
-}
-
-static proa_status wrong_kind(const proa_option_row *row, const char *want, proa_err *err)
-{
-    return PROA_FAIL(err, INVALID, "option '%s' must be %s", row->name, want);
 }
 
 /* ---- lists ---- */
@@ -313,11 +354,6 @@ static proa_status set_sequence_bias(proa_options *o, const proa_option_row *row
     return PROA_OK;
 }
 
-static void mark_given(proa_options *o, const proa_option_row *row)
-{
-    o->given |= (uint64_t)1 << row->option;
-}
-
 static proa_status append_string(proa_options *o, const proa_option_row *row, proa_str text,
                                  proa_arena *arena, proa_err *err)
 {
@@ -403,12 +439,11 @@ static proa_status set_json(proa_options *o, const proa_option_row *row, const p
     case PROA_OPTION_KIND_INT:
     case PROA_OPTION_KIND_FLOAT:
         if (kind != PROA_JSON_INT && kind != PROA_JSON_DOUBLE) return wrong_kind(row, "a number", err);
-        return set_number(o, row, proa_json_double(j), err);
+        return proa_option_set_number(o, row, proa_json_double(j), err);
     case PROA_OPTION_KIND_U64: return set_seed(o, row, j, err);
     case PROA_OPTION_KIND_BOOL:
         if (kind != PROA_JSON_BOOL) return wrong_kind(row, "true or false", err);
-        *(bool *)proa_option_field(o, row) = proa_json_bool(j);
-        return PROA_OK;
+        return proa_option_set_number(o, row, proa_json_bool(j), err);
     case PROA_OPTION_KIND_EARLY:
         if (kind == PROA_JSON_BOOL)
             return set_choice(o, row, proa_str_c(proa_json_bool(j) ? "true" : "false"), err);

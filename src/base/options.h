@@ -59,6 +59,10 @@ proa_status proa_option_out_of_range(const proa_option_row *row, double value, p
  * the arena. Marks it as given. */
 PROA_MUST_CHECK proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_str value,
                                              proa_arena *arena, proa_err *err);
+/* Sets one option from a number, whichever way a protocol has it (a switch: 0 or 1; end_ids: one id, or -1 for none).
+ * Marks it as given. */
+PROA_MUST_CHECK proa_status proa_option_set_number(proa_options *o, const proa_option_row *row, double value,
+                                                   proa_err *err);
 /* Adds one text, taken unchanged, to a list of texts; the list moves to the arena. Marks it as given. */
 PROA_MUST_CHECK proa_status proa_option_add_string(proa_options *o, const proa_option_row *row, proa_str text,
                                                    proa_arena *arena, proa_err *err);

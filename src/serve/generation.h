@@ -18,13 +18,13 @@
 #include "proa/proa.h"
 
 typedef enum proa_generation_task {
-    PROA_GENERATION_TEXT,  /* new tokens */
-    PROA_GENERATION_SCORE, /* none: the log-probabilities of the prompt */
-    /* Those below but EMBED are answered by tensors only: a protocol cannot send them typed. */
+    PROA_GENERATION_TEXT,     /* new tokens */
+    PROA_GENERATION_SCORE,    /* none: the log-probabilities of the prompt */
     PROA_GENERATION_ROWS,     /* the model's outputs at each position of the prompt */
     PROA_GENERATION_EMBED,    /* one vector */
     PROA_GENERATION_CLASSIFY, /* a score for each of the model's labels */
-    PROA_GENERATION_ENCODE    /* the encoder's hidden states at each position of the prompt */
+    PROA_GENERATION_ENCODE, /* the encoder's hidden states at each position of the prompt; has no typed reply */
+    PROA_GENERATION_DEFAULT /* the model's own: TEXT; of encoders CLASSIFY if they have labels, else EMBED */
 } proa_generation_task;
 
 /* Which vector is the embedding of a prompt. */
@@ -48,13 +48,17 @@ typedef struct proa_generation {
     const int32_t *ids;
     int64_t ids_count;
     proa_str text_pair;      /* with text: a second one of an encoder's input; NULL ptr: none */
-    const int32_t *type_ids; /* with ids: [ids_count] their token types; NULL: all 0 */
+    const int32_t *type_ids; /* with ids: [type_ids_count == ids_count] their token types; NULL: all 0 */
+    int64_t type_ids_count;
     proa_json *chat; /* an object: messages, tools, documents, ...: the variables of the model's template */
     proa_str chat_text;    /* the same as JSON, of a chat whose tree is too large to wait; NULL ptr: none */
     const float *embedded; /* ENCODE: [ids_count][hidden] input embeddings in place of ids; NULL: none */
     const int32_t *decoder_ids; /* of an encoder-decoder, start token included; NULL: the model's start token */
     int64_t decoder_ids_count;
 
+    /* Its settings or options could not be read: the model answers with this, and counts it as a request that failed.
+     * NULL: they could. */
+    const proa_err *refused;
     size_t prompt_bytes;  /* about: long ones are read by a thread of their own */
     proa_options options; /* each in its range; not yet checked against the model */
 } proa_generation;
@@ -62,28 +66,52 @@ typedef struct proa_generation {
 /* Log-probabilities of consecutive tokens; `tops` alternatives for each, most likely first. */
 typedef struct proa_generated_tokens {
     int64_t count, tops;
-    const float *logprobs;     /* [count]; NaN: the first token of a prompt has none */
-    const proa_str *texts;     /* [count]; the bytes of a token need not be whole characters */
-    const float *top_logprobs; /* [count * tops], or NULL */
-    const proa_str *top_texts; /* the same */
+    const int32_t *ids;    /* [count] */
+    const float *logprobs; /* [count]; NaN: the first token of a prompt has none */
+    const proa_str *texts; /* [count]; the bytes of a token need not be whole characters; NULL: no tokenizer */
+    const int32_t *top_ids;    /* [count * tops], or NULL; -1: none, of the first token of a prompt */
+    const float *top_logprobs; /* the same; NaN: none */
+    const proa_str *top_texts; /* the same; NULL also without a tokenizer */
 } proa_generated_tokens;
 
 /* What a reply adds to one sequence; a reply that does not stream has all of it. */
 typedef struct proa_generated_sequence {
-    int32_t index;               /* which of n */
-    proa_finish finish;          /* NONE: it runs */
-    proa_str text;               /* whole characters; may be empty */
-    int64_t tokens;              /* of the sequence so far; negative: not known */
+    int32_t index;      /* which of n */
+    proa_finish finish; /* NONE: it runs */
+    proa_str text;      /* whole characters; may be empty */
+    int64_t tokens;     /* of the sequence so far; negative: not known */
+    const int32_t *ids; /* [ids_count] of this reply; not set in replies that were made of tensors */
+    int64_t ids_count;
+    float sum;                   /* of log-probabilities so far, with `sums` */
+    float score;                 /* with `scores` */
     proa_generated_tokens added; /* count 0: no log-probabilities were wanted */
+    const float *logits;         /* [ids_count][logits_columns], or NULL */
+    const float *hidden;         /* [ids_count][hidden_columns], or NULL */
 } proa_generated_sequence;
+
+/* CLASSIFY: [count] labels of the model with their logits and scores. */
+typedef struct proa_generated_classes {
+    int64_t count, best;
+    const float *logits, *scores;
+    const char *const *labels;
+} proa_generated_classes;
 
 typedef struct proa_generated {
     const proa_generated_sequence *sequences;
     int64_t count;
-    int64_t prompt_tokens;               /* negative: not known */
-    const proa_generated_tokens *prompt; /* NULL: not wanted, or in an earlier reply */
-    const float *embedding;              /* EMBED: [embedding_count]; NULL: none */
+    int64_t prompt_tokens; /* negative: not known */
+    proa_generation_task task;
+    int32_t pad_id;              /* fills ids of shorter sequences, where a protocol sends a rectangle */
+    bool no_texts;               /* the model has no tokenizer: texts are empty */
+    bool logprobs, sums, scores; /* of all sequences */
+    int64_t tops;                /* alternatives of each token of all sequences; 0: none */
+    int64_t logits_columns, hidden_columns; /* 0: not wanted */
+    const proa_generated_tokens *prompt;    /* NULL: not wanted, or in an earlier reply */
+    const float *embedding;                 /* EMBED: [embedding_count]; NULL: none */
     int64_t embedding_count;
+    const float *rows; /* ROWS: [rows_count][rows_columns] */
+    int64_t rows_count, rows_columns;
+    const proa_generated_classes *classes; /* CLASSIFY */
 } proa_generated;
 
 #endif

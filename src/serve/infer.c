@@ -80,7 +80,7 @@ bool proa_infer_add_output(proa_infer *r, proa_str name)
 
 proa_generation *proa_infer_generate(proa_infer *r)
 {
-    PROA_DASSERT(r->inputs_count == 0 && r->params_count == 0 && r->outputs_count == 0 && !r->generation);
+    PROA_DASSERT(r->inputs_count == 0 && r->outputs_count == 0 && !r->generation);
     r->generation = PROA_ARENA_NEW(&r->arena, proa_generation, 1);
     return r->generation;
 }

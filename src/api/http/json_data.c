@@ -14,7 +14,10 @@ typedef struct sink_array {
     proa_type type;
     char *dst;        /* of numbers: the next one */
     int64_t left;     /* of numbers: how many still fit */
-    proa_buf strings; /* of BYTES */
+    proa_buf strings; /* of BYTES, as a tensor has them */
+    proa_str *texts;  /* of BYTES, [texts_max], as a list; NULL: no list is made */
+    int64_t texts_max, texts_count;
+    size_t texts_bytes; /* what a tensor of them would have */
 } sink_array;
 
 static proa_status wrong_element(const proa_jread *j, const char *type, const char *as, proa_err *err)
@@ -114,6 +117,23 @@ static proa_status read_text(proa_jread *j, sink_array *s, proa_err *err)
     return PROA_OK;
 }
 
+/* One more text of a list, owned by the arena: the body ends before the request. Those beyond the shape are counted. */
+static proa_status list_text(proa_jread *j, sink_array *s, proa_err *err)
+{
+    proa_str text;
+    if (proa_jread_peek(j) != PROA_JREAD_STRING)
+        return proa_err_set(err, j->bad, __FILE__, __LINE__,
+                            "Unable to parse JSON bytes array: attempt to access JSON non-string as string");
+    PROA_TRY(proa_jread_string(j, &text, err));
+    s->texts_bytes += sizeof(uint32_t) + text.len;
+    if (s->texts_count++ >= s->texts_max) return PROA_OK;
+    bool in_body = text.ptr >= j->begin && text.ptr < j->end;
+    if (!text.len) text.ptr = "";
+    else if (in_body) text.ptr = proa_arena_strdup(j->arena, text);
+    s->texts[s->texts_count - 1] = text;
+    return PROA_OK;
+}
+
 typedef proa_status element_reader(proa_jread *j, sink_array *s, proa_err *err);
 
 static element_reader *reader_of(proa_type type)
@@ -190,20 +210,62 @@ static proa_status read_strings(proa_jread *j, proa_tensor *t, sink_array *s, pr
     return PROA_OK;
 }
 
+static proa_status check_number_bytes(const proa_jread *j, const proa_tensor *t, int64_t elements,
+                                      int64_t *bytes, proa_err *err)
+{
+    *bytes = INT64_MAX;
+    if (!proa_mul(elements, proa_type_bytes(t->type), bytes) || (size_t)*bytes > j->tensor_bytes_max)
+        return too_many_bytes(j, t->name, (size_t)*bytes, err);
+    /* Each element takes two characters of text or more, so a short text cannot ask for a large buffer. */
+    if (elements - 1 > (j->end - j->at) / 2)
+        return PROA_FAIL(err, INTERNAL, "Failed to parse 'data' field: shape does not match true shape");
+    return PROA_OK;
+}
+
+static proa_status list_texts(proa_jread *j, proa_jlist *out, sink_array *s, proa_err *err)
+{
+    if (s->left - 1 > (j->end - j->at) / 2)
+        return PROA_FAIL(err, INTERNAL, "Failed to parse 'data' field: shape does not match true shape");
+    s->texts_max = s->left;
+    s->texts = PROA_ARENA_NEW(j->arena, proa_str, s->left);
+    PROA_TRY(read_all(j, s, list_text, err));
+    if (s->texts_bytes > j->tensor_bytes_max)
+        return too_many_bytes(j, out->tensor.name, j->tensor_bytes_max + 1, err);
+    out->found = s->texts_count;
+    out->bytes = s->texts_bytes;
+    out->texts = s->texts;
+    return PROA_OK;
+}
+
+proa_status proa_jread_list(proa_jread *j, proa_jlist *out, proa_err *err)
+{
+    const proa_tensor *t = &out->tensor;
+    element_reader *read = reader_of(t->type);
+    int64_t elements = proa_shape_elements(t->shape, t->rank), bytes;
+    sink_array s = {.type = t->type, .left = elements};
+    if (elements == 0 || t->rank == 0) return proa_jread_skip(j, err);
+    if (!read) return refuse_type(t, err);
+    if (read == read_text) return list_texts(j, out, &s, err);
+    PROA_TRY(check_number_bytes(j, t, elements, &bytes, err));
+    out->numbers = s.dst = proa_arena_alloc(j->arena, (size_t)bytes);
+    PROA_TRY(read_all(j, &s, read, err));
+    if (s.left > 0)
+        return PROA_FAIL(err, INTERNAL, "Failed to parse 'data' field: shape does not match true shape");
+    out->found = elements;
+    out->bytes = (size_t)bytes;
+    return PROA_OK;
+}
+
 proa_status proa_jread_data(proa_jread *j, proa_tensor *t, proa_err *err)
 {
     element_reader *read = reader_of(t->type);
-    int64_t elements = proa_shape_elements(t->shape, t->rank), bytes = INT64_MAX;
+    int64_t elements = proa_shape_elements(t->shape, t->rank), bytes;
     sink_array s = {.type = t->type, .left = elements};
     if (elements == 0 || t->rank == 0)
         return proa_jread_skip(j, err); /* no dimension: refused for its shape */
     if (!read) return refuse_type(t, err);
     if (read == read_text) return read_strings(j, t, &s, err);
-    if (!proa_mul(elements, proa_type_bytes(t->type), &bytes) || (size_t)bytes > j->tensor_bytes_max)
-        return too_many_bytes(j, t->name, (size_t)bytes, err);
-    /* Each element takes two characters of text or more, so a short text cannot ask for a large buffer. */
-    if (elements - 1 > (j->end - j->at) / 2)
-        return PROA_FAIL(err, INTERNAL, "Failed to parse 'data' field: shape does not match true shape");
+    PROA_TRY(check_number_bytes(j, t, elements, &bytes, err));
     PROA_TRY(proa_buffer_try(&t->buffer, (size_t)bytes, err));
     t->data = s.dst = t->buffer->data;
     t->bytes = (size_t)bytes;

@@ -76,4 +76,14 @@ proa_status proa_jread_fail(const proa_jread *j, const char *what, proa_err *err
  * buffer, data and bytes are made. The number of BYTES elements need not match the shape: check.c counts them. */
 proa_status proa_jread_data(proa_jread *j, proa_tensor *t, proa_err *err);
 
+/* The same value as a list in the arena, with no buffer and no framing. */
+typedef struct proa_jlist {
+    proa_tensor tensor; /* name, type and shape, set by the caller; has no data */
+    int64_t found; /* elements; of BYTES it may differ from the shape's, then the list must not be used */
+    size_t bytes;  /* what they would have as a tensor */
+    const void *numbers;   /* [found] of the type; NULL: BYTES, or none */
+    const proa_str *texts; /* [found] of BYTES; NULL: numbers, or none */
+} proa_jlist;
+proa_status proa_jread_list(proa_jread *j, proa_jlist *out, proa_err *err);
+
 #endif

@@ -72,9 +72,9 @@ static void take_reply(proa_oai_prompt *p, proa_reply *reply)
         take_vector(p, g);
         return;
     }
-    if (g->prompt) proa_oai_take_prompt(job, p, g->prompt);
+    if (g->prompt && !g->no_texts) proa_oai_take_prompt(job, p, g->prompt);
     if (job->params.score) take_score(p);
-    else
+    else if (!g->no_texts)
         for (int64_t i = 0; i < g->count && job->x; i++) take_sequence(p, &g->sequences[i]);
 }
 

@@ -94,21 +94,41 @@ static void add_option_inputs(Inference__ModelConfig *config, proa_arena *arena)
     proa_config_inputs(config, rows, arena);
 }
 
-/* A configuration that leaves out or changes a tensor means it: a typed generation would go around it. */
-static bool has_native_tensors(const Inference__ModelConfig *config)
+static bool is_declared(const Inference__ModelInput *in, const proa_io_row *row)
 {
-    bool encoder = proa_config_output(config, "labels") != NULL, same = config->max_batch_size == 0;
-    for (const proa_io_row *row = inputs; row->name && same; row++) {
-        const Inference__ModelInput *in = proa_config_input(config, row->name);
-        same = in && in->data_type == row->type && in->optional && !in->reshape &&
-               (int)in->n_dims == row->rank && in->dims[0] == row->dims[0];
-    }
-    for (size_t i = 0; i < config->n_input && same; i++) same = config->input[i]->optional;
+    return in && in->data_type == row->type && in->optional && !in->reshape && (int)in->n_dims == row->rank &&
+           in->dims[0] == row->dims[0];
+}
+
+/* Is an input that a configuration may leave out (pairs, options) declared as the contract has it? Others are free. */
+static bool has_own_type(const Inference__ModelInput *in)
+{
+    const proa_option_row *option = proa_option_by_alias(in->name);
+    proa_io_row own = {.name = NULL};
+    for (const proa_io_row *row = pair_inputs; row->name; row++)
+        if (strcmp(row->name, in->name) == 0) own = *row;
+    if (option) own = option_input(option);
+    return own.name ? is_declared(in, &own) : in->optional;
+}
+
+static bool has_native_outputs(const Inference__ModelConfig *config)
+{
+    bool encoder = proa_config_output(config, "labels") != NULL, same = true;
     for (const proa_io_row *row = encoder ? encoder_outputs : generator_outputs; row->name && same; row++) {
         const Inference__ModelOutput *out = proa_config_output(config, row->name);
         same = out && out->data_type == row->type && !out->reshape;
     }
     return same;
+}
+
+/* A configuration that leaves out or changes a tensor means it: a typed generation would go around it. */
+static bool has_native_tensors(const Inference__ModelConfig *config)
+{
+    bool same = config->max_batch_size == 0;
+    for (const proa_io_row *row = inputs; row->name && same; row++)
+        same = is_declared(proa_config_input(config, row->name), row);
+    for (size_t i = 0; i < config->n_input && same; i++) same = has_own_type(config->input[i]);
+    return same && has_native_outputs(config);
 }
 
 /* Before a model is opened its config.json says what it is. If the folder cannot be read, open reports the error. */
@@ -189,80 +209,20 @@ static proa_status open_native(proa_llm_model *s, proa_err *err)
 
 /* ---- reading ---- */
 
-static const char *const native_params[] = {
-    "task",    "stream",    "streaming", "echo", "exclude_input_in_output",
-    "pooling", "normalize", "options",   NULL};
-
-/* Text of an input, or else of a parameter; NULL ptr: neither. */
-static proa_str text_of(const proa_infer *r, const char *name)
+static proa_str text_input(const void *arg, const char *name)
 {
-    proa_str text = proa_input_text(r, name);
-    const proa_infer_param *param = text.ptr ? NULL : proa_infer_find_param(r, name);
-    if (param && param->kind == PROA_PARAM_STRING) text = param->s;
-    return text;
+    return proa_input_text(arg, name);
 }
 
-static bool flag_of(const proa_infer *r, const char *name, bool preset)
+static bool flag_input(const void *arg, const char *name, bool *value)
 {
-    bool value = preset;
-    if (proa_input_bool(r, name, 0, &value)) return value;
-    const proa_infer_param *param = proa_infer_find_param(r, name);
-    if (!param) return preset;
-    if (param->kind == PROA_PARAM_BOOL) return param->b;
-    if (param->kind == PROA_PARAM_INT) return param->i != 0;
-    return param->kind == PROA_PARAM_STRING ? proa_str_is(param->s, "true") : preset;
+    return proa_input_bool(arg, name, 0, value);
 }
 
-/* The index of a name in the list; *value is kept if the request does not have it. */
-static proa_status choice_of(const proa_infer *r, const char *name, const char *const *names, int *value,
-                             proa_err *err)
-{
-    proa_str text = text_of(r, name);
-    if (!text.len) return PROA_OK;
-    for (int i = 0; names[i]; i++)
-        if (proa_str_is(text, names[i])) return *value = i, PROA_OK;
-    return PROA_FAIL(err, INVALID, "'%s' is '%.*s', must be one of %s, %s, ...", name,
-                     (int)(text.len < 40 ? text.len : 40), text.ptr, names[0], names[1]);
-}
-
-/* What the request asks for, and with which settings; the same for all rows of a batch. */
-static proa_status read_task(proa_generation *g, const proa_llm_request *req, proa_err *err)
-{
-    static const char *const poolings[] = {"mean", "cls", "pooler", "last", NULL};
-    static const proa_generation_task encoder_tasks[] = {PROA_GENERATION_EMBED, PROA_GENERATION_CLASSIFY};
-    const proa_llm_model *s = req->llm_model;
-    bool encoder = s->info.kind == PROA_KIND_ENCODER;
-    int task = encoder ? (int)encoder_tasks[s->labels > 0] : PROA_GENERATION_TEXT, pooling = -1;
-    const char *tasks[PROA_GENERATION_CLASSIFY + 2] = {NULL};
-    memcpy(tasks, proa_llm_task_names, (PROA_GENERATION_CLASSIFY + 1) * sizeof *tasks);
-    PROA_TRY(choice_of(req->infer, "task", tasks, &task, err));
-    PROA_TRY(choice_of(req->infer, "pooling", poolings, &pooling, err));
-    g->task = (proa_generation_task)task;
-    g->pooling = (proa_pooling)(pooling + 1); /* DEFAULT precedes the names */
-    g->normalize = flag_of(req->infer, "normalize", false);
-    return PROA_OK;
-}
-
-static proa_status read_json_options(proa_options *o, const proa_llm_request *req, proa_arena *arena,
-                                     proa_err *err)
-{
-    proa_str text = text_of(req->infer, "options");
-    proa_json *json = NULL;
-    if (!text.len) return PROA_OK;
-    PROA_TRY(proa_llm_parse_json(&json, text, "options", err));
-    proa_status status = PROA_OK;
-    if (proa_json_kind(json) != PROA_JSON_OBJECT)
-        status = PROA_FAIL(err, INVALID, "'options' must be a JSON object");
-    else status = proa_options_read_json(o, json, true, arena, err);
-    proa_json_free(json);
-    return status;
-}
-
+/* Options that are tensors of their own: they go before parameters and `options`. */
 static proa_status read_options(proa_options *o, proa_llm_request *req, proa_err *err)
 {
     const proa_infer *r = req->infer;
-    PROA_TRY(read_json_options(o, req, &req->arena, err));
-    PROA_TRY(proa_options_read_params(o, r, native_params, &req->arena, err));
     for (int32_t i = 0; i < r->inputs_count; i++) {
         const proa_option_row *row = proa_option_by_alias(r->inputs[i].name);
         if (row) PROA_TRY(proa_option_read(o, row, &r->inputs[i], 0, 1, &req->arena, err));
@@ -275,50 +235,62 @@ typedef struct text_cursor {
     size_t text, pair;
 } text_cursor;
 
-/* The second text of a row, and the token types of its ids, if the request has them. */
-static proa_status read_pair(proa_generation *g, const proa_llm_request *req, int64_t row, text_cursor *at,
-                             proa_err *err)
+static const int32_t no_ids[1]; /* of an input that has none */
+
+/* Row `row` of an input with token ids; *ids is NULL if there is no such input. */
+static proa_status read_ids(const proa_llm_request *req, const char *name, int64_t row, int64_t rows,
+                            const int32_t **ids, int64_t *count, proa_err *err)
 {
-    const proa_tensor *second = proa_infer_input(req->infer, "text_pair");
-    const proa_tensor *types = proa_infer_input(req->infer, "token_type_ids");
-    int64_t count = 0;
-    if (!second && !types) return PROA_OK;
-    if (req->llm_model->info.kind != PROA_KIND_ENCODER)
-        return PROA_FAIL(err, INVALID, "text_pair and token_type_ids are for encoders");
-    if ((second && !g->text.ptr) || (types && !g->ids))
-        return PROA_FAIL(err, INVALID, "text_pair goes with text_input, token_type_ids with input_ids");
-    if (second && (second->type != PROA_TYPE_BYTES || !proa_tensor_next_string(second, &at->pair, &g->text_pair)))
-        return PROA_FAIL(err, INVALID, "input 'text_pair' has no text for row %lld", (long long)row);
-    if (second && !g->text_pair.len) g->text_pair = (proa_str){"", 0};
-    if (!types) return PROA_OK;
-    PROA_TRY(proa_input_ids(types, row, req->count, &req->infer->arena, &g->type_ids, &count, err));
-    if (count == g->ids_count) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "token_type_ids has %lld numbers, input_ids %lld", (long long)count,
-                     (long long)g->ids_count);
+    const proa_tensor *t = proa_infer_input(req->infer, name);
+    if (!t) return PROA_OK;
+    PROA_TRY(proa_input_ids(t, row, rows, &req->infer->arena, ids, count, err));
+    if (!*ids && strcmp(name, "decoder_input_ids") != 0) *ids = no_ids; /* none: the model's start token */
+    return PROA_OK;
+}
+
+/* The next text of an input; *text keeps its NULL ptr if there is no such input. */
+static proa_status read_text(const proa_llm_request *req, const char *name, int64_t row, size_t *at,
+                             proa_str *text, proa_err *err)
+{
+    const proa_tensor *t = proa_infer_input(req->infer, name);
+    if (!t) return PROA_OK;
+    if (t->type != PROA_TYPE_BYTES || !proa_tensor_next_string(t, at, text))
+        return PROA_FAIL(err, INVALID, "input '%s' has no text for row %lld", name, (long long)row);
+    if (!text->len) text->ptr = "";
+    return PROA_OK;
 }
 
 static proa_status read_prompt(proa_generation *g, const proa_llm_request *req, int64_t row, text_cursor *at,
                                proa_err *err)
 {
-    const proa_infer *r = req->infer;
-    const proa_tensor *ids = proa_infer_input(r, "input_ids"), *given = proa_infer_input(r, "text_input");
-    proa_str text = {NULL, 0};
-    bool has_text = given && given->type == PROA_TYPE_BYTES && proa_tensor_next_string(given, &at->text, &text);
-    g->chat_text = proa_input_text(r, "messages");
-    if (has_text + (g->chat_text.ptr != NULL) + (ids != NULL) != 1)
-        return PROA_FAIL(err, INVALID, "a request needs one of text_input, input_ids and messages");
-    if (has_text) g->text = text.len ? text : (proa_str){"", 0};
-    if (ids) PROA_TRY(proa_input_ids(ids, row, req->count, &req->infer->arena, &g->ids, &g->ids_count, err));
-    return read_pair(g, req, row, at, err);
+    g->chat_text = proa_input_text(req->infer, "messages");
+    PROA_TRY(read_text(req, "text_input", row, &at->text, &g->text, err));
+    PROA_TRY(read_text(req, "text_pair", row, &at->pair, &g->text_pair, err));
+    PROA_TRY(read_ids(req, "input_ids", row, req->count, &g->ids, &g->ids_count, err));
+    PROA_TRY(read_ids(req, "token_type_ids", row, req->count, &g->type_ids, &g->type_ids_count, err));
+    return read_ids(req, "decoder_input_ids", 0, 1, &g->decoder_ids, &g->decoder_ids_count, err);
 }
 
-static proa_status read_decoder(proa_generation *g, const proa_llm_request *req, proa_err *err)
+/* What was given, by the names of the contract. */
+static proa_status check_generation(const proa_llm_request *req, const proa_generation *g, proa_err *err)
 {
-    const proa_tensor *ids = proa_infer_input(req->infer, "decoder_input_ids");
-    if (!ids) return PROA_OK;
-    if (req->llm_model->info.kind != PROA_KIND_ENCODER_DECODER)
+    proa_kind kind = req->llm_model->info.kind;
+    bool chat = g->chat || g->chat_text.ptr;
+    if ((g->text.ptr != NULL) + chat + (g->ids != NULL) != 1)
+        return PROA_FAIL(err, INVALID, "a request needs one of text_input, input_ids and messages");
+    if ((g->text_pair.ptr || g->type_ids) && kind != PROA_KIND_ENCODER)
+        return PROA_FAIL(err, INVALID, "text_pair and token_type_ids are for encoders");
+    if ((g->text_pair.ptr && !g->text.ptr) || (g->type_ids && !g->ids))
+        return PROA_FAIL(err, INVALID, "text_pair goes with text_input, token_type_ids with input_ids");
+    if (g->type_ids && g->type_ids_count != g->ids_count)
+        return PROA_FAIL(err, INVALID, "token_type_ids has %lld numbers, input_ids %lld",
+                         (long long)g->type_ids_count, (long long)g->ids_count);
+    if (g->decoder_ids && kind != PROA_KIND_ENCODER_DECODER)
         return PROA_FAIL(err, INVALID, "decoder_input_ids are for encoder-decoder models");
-    return proa_input_ids(ids, 0, 1, &req->infer->arena, &g->decoder_ids, &g->decoder_ids_count, err);
+    if (g->decoder_ids_count > PROA_CONTEXT_MAX)
+        return PROA_FAIL(err, LIMIT, "input 'decoder_input_ids' has %lld ids, at most %d are taken",
+                         (long long)g->decoder_ids_count, PROA_CONTEXT_MAX);
+    return PROA_OK;
 }
 
 /* Rows of an encoder with a batch dimension; otherwise one. */
@@ -336,26 +308,27 @@ static proa_status read_rows(const proa_llm_request *req, proa_generation_task t
 
 static proa_status read_request(proa_llm_request *req, proa_err *err)
 {
-    const proa_infer *r = req->infer;
+    const proa_generation_inputs named = {text_input, flag_input, req->infer};
     proa_generation common = {.task = PROA_GENERATION_TEXT};
+    bool generates = req->llm_model->info.kind != PROA_KIND_ENCODER;
     int64_t rows;
     text_cursor at = {0, 0};
-    PROA_TRY(read_task(&common, req, err));
+    PROA_TRY(proa_generation_read_settings(&common, req->infer, &named, generates, &req->arena, err));
     PROA_TRY(read_rows(req, common.task, &rows, err));
-    if (req->llm_model->info.kind != PROA_KIND_ENCODER) PROA_TRY(read_options(&common.options, req, err));
-    common.stream = flag_of(r, "stream", flag_of(r, "streaming", false));
-    common.echo = flag_of(r, "echo", !flag_of(r, "exclude_input_in_output", true));
+    if (generates) PROA_TRY(read_options(&common.options, req, err));
     proa_generation *g = proa_llm_add_generations(req, rows);
     for (int64_t i = 0; i < rows; i++) {
         g[i] = common;
         PROA_TRY(read_prompt(&g[i], req, i, &at, err));
-        PROA_TRY(read_decoder(&g[i], req, err));
     }
     return PROA_OK;
 }
 
-static const proa_contract contract = {
-    .open = open_native, .read = read_request, .emit = proa_native_emit, .end = proa_native_end};
+static const proa_contract contract = {.open = open_native,
+                                       .read = read_request,
+                                       .check = check_generation,
+                                       .emit = proa_native_emit,
+                                       .end = proa_native_end};
 
 static proa_status model_open(void **state, proa_served_model *model, proa_err *err)
 {

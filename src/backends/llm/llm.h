@@ -13,6 +13,7 @@
 #include "engine/access.h"
 #include "serve/backend.h"
 #include "serve/config/config.h"
+#include "serve/generation_read.h"
 #include "text/template.h"
 #include <pthread.h>
 
@@ -83,6 +84,8 @@ typedef struct proa_contract {
     proa_status (*open)(proa_llm_model *s, proa_err *err); /* its own settings; NULL: none */
     /* Of a request that is made of tensors: makes its generations (proa_llm_add_generations) and fills them in. */
     proa_status (*read)(proa_llm_request *req, proa_err *err);
+    /* Of each generation, typed or read: what does not go together, or not with the model. NULL: nothing to check. */
+    proa_status (*check)(const proa_llm_request *req, const proa_generation *g, proa_err *err);
     bool bundles_beams; /* the beams of a prompt come in one reply */
     /* For all deliveries but ALL: these `count` sequences, one unless beams are bundled, have news. Afterwards they are
      * cleared, but for SNAPSHOTS. */
@@ -185,7 +188,6 @@ void proa_llm_request_read(proa_llm_request *req);
 int proa_llm_stop_others(const proa_llm_request *self);
 /* Sends a reply; with `final` the call is over and must not be touched. */
 void proa_llm_reply(proa_llm_request *req, proa_reply *reply, bool final);
-const char *proa_llm_finish_name(proa_finish finish); /* "stop", "length", "cancelled", "" */
 /* Tokens without the end token that ended them. */
 int64_t proa_llm_visible_tokens(const proa_llm_output *output);
 
@@ -201,8 +203,6 @@ bool proa_llm_reader_take(proa_reader *r, proa_llm_request *req);
 /* Fills in p's ids, echo and request from p->generation; tokenises its text, renders its chat. INVALID, UNSUPPORTED if
  * the model cannot do the task. */
 PROA_MUST_CHECK proa_status proa_llm_make_prompt(proa_prompt *p, proa_err *err);
-/* [task]; "encode" is the last one. */
-extern const char *const proa_llm_task_names[];
 /* The pooling of an embedding, where the generation leaves it to the model. */
 proa_pooling proa_llm_pooling(const proa_prompt *p);
 /* A client's JSON: what is wrong with it is INVALID, or LIMIT. */
@@ -222,17 +222,9 @@ proa_str proa_input_text(const proa_infer *r, const char *name);
 /* Numbers of row `row` of `rows` as token ids, in the arena. */
 proa_status proa_input_ids(const proa_tensor *t, int64_t row, int64_t rows, proa_arena *arena,
                            const int32_t **ids, int64_t *count, proa_err *err);
-/* The option that a tensor or parameter of this name means, by any engine's name; NULL: none. */
-const proa_option_row *proa_option_by_alias(const char *name);
 /* One option from row `row` of `rows` of a tensor. An empty tensor leaves it as it is. */
 proa_status proa_option_read(proa_options *o, const proa_option_row *row, const proa_tensor *t,
                              int64_t batch_row, int64_t rows, proa_arena *arena, proa_err *err);
-proa_status proa_option_read_param(proa_options *o, const proa_option_row *row, const proa_infer_param *param,
-                                   proa_arena *arena, proa_err *err);
-/* All parameters that name options; a name one slip away is INVALID, what cannot be done UNSUPPORTED. `known` (NULL-
- * terminated) are names that the caller reads itself. */
-proa_status proa_options_read_params(proa_options *o, const proa_infer *r, const char *const *known,
-                                     proa_arena *arena, proa_err *err);
 /* UNSUPPORTED if an input of these names (NULL-terminated) is there and not empty. */
 proa_status proa_refuse_inputs(const proa_infer *r, const char *const *names, proa_err *err);
 

@@ -1,237 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * options.c - options from tensors and parameters, by the names that any of the engines has for them
- * (base/options.c is the table). */
+ * options.c - options from tensors, by rows of a batch (serve/generation_read.h has the names and the setters). */
 #include "backends/llm/llm.h"
 
 #include "backends/llm/word_lists.h"
-#include "base/alloc.h"
 #include "base/limits.h"
-#include <math.h>
-#include <string.h>
-
-/* ---- names ---- */
-
-typedef struct alias {
-    char name[40];
-    const proa_option_row *row;
-} alias;
-
-static alias *aliases; /* sorted */
-static size_t aliases_count;
-static pthread_once_t aliases_once = PTHREAD_ONCE_INIT;
-
-/* Names of the table that mean something else there, or have another form. */
-static const char *const not_aliases[] = {"return_context_logits",
-                                          "is_return_context_embeddings",
-                                          "is_return_context_cum_log_probs",
-                                          "stopping_criteria",
-                                          "prefix_allowed_tokens_fn",
-                                          "output_scores",
-                                          "output_hidden_states",
-                                          "output_logits",
-                                          "manual_seed"};
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const alias *)a)->name, ((const alias *)b)->name);
-}
-
-static bool is_known(const char *name)
-{
-    for (size_t i = 0; i < aliases_count; i++)
-        if (strcmp(aliases[i].name, name) == 0) return true;
-    for (size_t i = 0; i < PROA_COUNT(not_aliases); i++)
-        if (strcmp(not_aliases[i], name) == 0) return true;
-    return false;
-}
-
-static void add_alias(const char *name, size_t len, const proa_option_row *row)
-{
-    alias a = {.row = row};
-    if (!len || len >= sizeof a.name || memchr(name, ' ', len) || memchr(name, '.', len)) return;
-    memcpy(a.name, name, len);
-    if (is_known(a.name)) return; /* a row's own name, or an earlier row, comes first */
-    aliases = proa_realloc(aliases, (aliases_count + 1) * sizeof *aliases);
-    aliases[aliases_count++] = a;
-}
-
-/* "max_tokens, max_completion_tokens", "bad_words (backend)" */
-static void add_names(const char *text, const proa_option_row *row)
-{
-    while (text && *text) {
-        size_t all = strcspn(text, ","), len = strcspn(text, ",(");
-        while (len && text[len - 1] == ' ') len--;
-        add_alias(text, len, row);
-        text += all;
-        while (*text == ',' || *text == ' ') text++;
-    }
-}
-
-static void make_aliases(void)
-{
-    for (int i = 0; i < PROA_OPTION_COUNT; i++)
-        add_alias(proa_option_rows[i].name, strlen(proa_option_rows[i].name), &proa_option_rows[i]);
-    for (int i = 0; i < PROA_OPTION_COUNT; i++) {
-        const proa_option_row *row = &proa_option_rows[i];
-        const char *const columns[] = {row->ft, row->trtllm, row->openai, row->hf};
-        for (size_t k = 0; k < PROA_COUNT(columns); k++) add_names(columns[k], row);
-    }
-    qsort(aliases, aliases_count, sizeof *aliases, by_name);
-}
-
-const proa_option_row *proa_option_by_alias(const char *name)
-{
-    alias wanted = {.row = NULL};
-    size_t len = strlen(name);
-    pthread_once(&aliases_once, make_aliases);
-    if (len >= sizeof wanted.name) return NULL;
-    memcpy(wanted.name, name, len);
-    const alias *found = bsearch(&wanted, aliases, aliases_count, sizeof *aliases, by_name);
-    return found ? found->row : NULL;
-}
-
-/* ---- values ---- */
-
-static void mark_given(proa_options *o, const proa_option_row *row)
-{
-    o->given |= (uint64_t)1 << row->option;
-}
 
 static proa_status must_be(const proa_option_row *row, const char *what, proa_err *err)
 {
     return PROA_FAIL(err, INVALID, "option '%s' must be %s", row->name, what);
 }
 
-static proa_status set_end_id(proa_options *o, double value, const proa_option_row *row, proa_err *err)
-{
-    if (value == -1) { /* other engines' way to say that there is no end token */
-        o->ignore_eos = true;
-        o->given |= PROA_GIVEN(ignore_eos);
-        return PROA_OK;
-    }
-    if (!(value >= 0 && value <= PROA_VOCAB_MAX && value == floor(value)))
-        return PROA_FAIL(err, INVALID, "option '%s' has the token id %g", row->name, value);
-    o->end_ids[0] = (int32_t)value;
-    o->end_ids_count = 1;
-    mark_given(o, row);
-    return PROA_OK;
-}
-
-static proa_status set_number(proa_options *o, const proa_option_row *row, double value, proa_err *err)
-{
-    void *field = proa_option_field(o, row);
-    switch (row->kind) {
-    case PROA_OPTION_KIND_INT:
-        if (!proa_option_in_range(row, value)) return proa_option_out_of_range(row, value, err);
-        if (value != floor(value)) return must_be(row, "an integer", err);
-        *(int32_t *)field = (int32_t)value;
-        break;
-    case PROA_OPTION_KIND_FLOAT:
-        if (!proa_option_in_range(row, value)) return proa_option_out_of_range(row, value, err);
-        *(float *)field = (float)value;
-        break;
-    case PROA_OPTION_KIND_BOOL:
-        if (value != 0 && value != 1) return must_be(row, "true or false", err);
-        *(bool *)field = value != 0;
-        break;
-    case PROA_OPTION_KIND_EARLY:
-        if (!isfinite(value)) return must_be(row, "a number", err);
-        o->early_stopping = value == 0 ? PROA_EARLY_FALSE : value == 1 ? PROA_EARLY_TRUE : PROA_EARLY_NEVER;
-        break;
-    case PROA_OPTION_KIND_IDS: return set_end_id(o, value, row, err);
-    default: return must_be(row, "no number", err);
-    }
-    mark_given(o, row);
-    return PROA_OK;
-}
-
-static void set_seed(proa_options *o, const proa_option_row *row, uint64_t seed)
-{
-    o->seed = seed;
-    mark_given(o, row);
-}
-
-/* ---- texts ---- */
-
-/* Lists replace what an earlier source gave. */
-static void forget_strings(proa_options *o, const proa_option_row *row)
-{
-    if (row->kind == PROA_OPTION_KIND_STRINGS) *(proa_strings *)proa_option_field(o, row) = (proa_strings){0};
-}
-
-/* "[[5,6],[7]]" and "[5,6]" both add to a list of lists. */
-static void add_json_words(proa_buf *json, proa_str text)
-{
-    while (text.len && strchr(" \t\r\n", text.ptr[text.len - 1])) text.len--;
-    size_t inner = 1;
-    while (inner < text.len && strchr(" \t\r\n", text.ptr[inner])) inner++;
-    bool nested = inner < text.len && text.ptr[inner] == '[' && text.ptr[text.len - 1] == ']';
-    if (nested) text.ptr++, text.len -= 2;
-    proa_buf_char(json, json->len ? ',' : '[');
-    proa_buf_str(json, text);
-}
-
-/* The sibling that takes words as text. */
-static const proa_option_row *text_sibling(const proa_option_row *row)
-{
-    if (row->option == PROA_OPTION_stop_words) return &proa_option_rows[PROA_OPTION_stop_strings];
-    if (row->option == PROA_OPTION_banned_words) return &proa_option_rows[PROA_OPTION_banned_strings];
-    return NULL;
-}
-
-typedef struct texts { /* of one option, one by one */
-    proa_options *o;
-    const proa_option_row *row;
-    proa_arena *arena;
-    proa_buf words; /* JSON of lists of ids */
-} texts;
-
-static proa_status take_text(texts *t, proa_str text, proa_err *err)
-{
-    const proa_option_row *sibling = text_sibling(t->row);
-    if (!text.len) return PROA_OK;
-    if (t->row->kind == PROA_OPTION_KIND_STRINGS)
-        return proa_option_add_string(t->o, t->row, text, t->arena, err);
-    if (t->row->kind != PROA_OPTION_KIND_WORDS) return proa_options_set(t->o, t->row, text, t->arena, err);
-    if (sibling && text.ptr[0] != '[') return proa_option_add_string(t->o, sibling, text, t->arena, err);
-    add_json_words(&t->words, text);
-    return PROA_OK;
-}
-
-static proa_status end_texts(texts *t, proa_err *err)
-{
-    proa_status status = PROA_OK;
-    if (t->words.len) {
-        proa_buf_char(&t->words, ']');
-        status = proa_options_set(t->o, t->row, proa_buf_view(&t->words), t->arena, err);
-    }
-    proa_buf_release(&t->words);
-    return status;
-}
-
-static texts begin_texts(proa_options *o, const proa_option_row *row, proa_arena *arena)
-{
-    texts t = {.o = o, .row = row, .arena = arena};
-    proa_buf_init(&t.words, PROA_TEXT_BYTES_MAX);
-    forget_strings(o, row);
-    return t;
-}
-
 static proa_status read_texts(proa_options *o, const proa_option_row *row, const proa_tensor *t,
                               int64_t batch_row, int64_t rows, proa_arena *arena, proa_err *err)
 {
-    int64_t each = proa_tensor_count(t) / rows, begin = batch_row * each;
-    texts all = begin_texts(o, row, arena);
-    proa_status status = PROA_OK;
-    proa_str text;
+    int64_t each = proa_tensor_count(t) / rows, begin = batch_row * each, found = 0;
+    proa_str *list = PROA_ARENA_NEW(arena, proa_str, each), text;
     size_t at = 0;
-    for (int64_t i = 0; i < begin + each && proa_tensor_next_string(t, &at, &text) && status == PROA_OK; i++)
-        if (i >= begin) status = take_text(&all, text, err);
-    proa_status ended = end_texts(&all, err);
-    return status == PROA_OK ? ended : status;
+    for (int64_t i = 0; i < begin + each && proa_tensor_next_string(t, &at, &text); i++)
+        if (i >= begin) list[found++] = text;
+    return proa_option_set_texts(o, row, list, found, arena, err);
 }
-
-/* ---- tensors ---- */
 
 /* A bias for each token of the vocabulary, of which most are 0. */
 static proa_status read_dense_bias(proa_options *o, const proa_option_row *row, const proa_tensor *t,
@@ -250,31 +38,13 @@ static proa_status read_dense_bias(proa_options *o, const proa_option_row *row, 
         if (!proa_option_in_range(row, value)) return proa_option_out_of_range(row, value, err);
         list[o->logit_bias_count++] = (proa_bias){(int32_t)i, (float)value};
     }
-    if (n) mark_given(o, row);
+    if (n) o->given |= PROA_GIVEN(logit_bias);
     return PROA_OK;
 }
 
-static proa_status read_end_ids(proa_options *o, const proa_option_row *row, const proa_tensor *t,
-                                int64_t batch_row, int64_t rows, proa_err *err)
-{
-    int64_t each = proa_tensor_count(t) / rows, id = 0;
-    if (each > PROA_END_IDS_MAX)
-        return PROA_FAIL(err, INVALID, "option '%s' has %lld ids, at most %d are taken", row->name,
-                         (long long)each, PROA_END_IDS_MAX);
-    for (int64_t i = 0; i < each; i++) {
-        if (!proa_element_int(t, batch_row * each + i, &id)) return must_be(row, "made of token ids", err);
-        if (each == 1) return set_end_id(o, (double)id, row, err);
-        if (id < 0 || id > PROA_VOCAB_MAX)
-            return PROA_FAIL(err, INVALID, "option '%s' has the token id %lld", row->name, (long long)id);
-        o->end_ids[i] = (int32_t)id;
-        o->end_ids_count = (int32_t)i + 1;
-    }
-    mark_given(o, row);
-    return PROA_OK;
-}
-
-static proa_status read_tokens(proa_options *o, const proa_option_row *row, const proa_tensor *t,
-                               int64_t batch_row, int64_t rows, proa_arena *arena, proa_err *err)
+/* end_ids and lists of tokens. */
+static proa_status read_ids(proa_options *o, const proa_option_row *row, const proa_tensor *t,
+                            int64_t batch_row, int64_t rows, proa_arena *arena, proa_err *err)
 {
     int64_t each = proa_tensor_count(t) / rows, id = 0;
     if (each > PROA_WORD_IDS_MAX)
@@ -283,13 +53,11 @@ static proa_status read_tokens(proa_options *o, const proa_option_row *row, cons
     int32_t *ids = PROA_ARENA_NEW(arena, int32_t, each);
     for (int64_t i = 0; i < each; i++) {
         if (!proa_element_int(t, batch_row * each + i, &id)) return must_be(row, "made of token ids", err);
-        if (id < 0 || id > PROA_VOCAB_MAX)
+        if (id < INT32_MIN || id > INT32_MAX)
             return PROA_FAIL(err, INVALID, "option '%s' has the token id %lld", row->name, (long long)id);
         ids[i] = (int32_t)id;
     }
-    *(proa_tokens *)proa_option_field(o, row) = (proa_tokens){ids, (int32_t)each};
-    mark_given(o, row);
-    return PROA_OK;
+    return proa_option_set_ids(o, row, ids, each, arena, err);
 }
 
 static proa_status read_number(proa_options *o, const proa_option_row *row, const proa_tensor *t,
@@ -299,11 +67,11 @@ static proa_status read_number(proa_options *o, const proa_option_row *row, cons
     double value = 0;
     if (row->kind == PROA_OPTION_KIND_U64) {
         if (!proa_element_int(t, at, &seed)) return must_be(row, "an integer", err);
-        set_seed(o, row, (uint64_t)seed);
+        proa_option_set_seed(o, row, (uint64_t)seed);
         return PROA_OK;
     }
     if (!proa_element_double(t, at, &value)) return must_be(row, "a number", err);
-    return set_number(o, row, value, err);
+    return proa_option_set_number(o, row, value, err);
 }
 
 proa_status proa_option_read(proa_options *o, const proa_option_row *row, const proa_tensor *t,
@@ -319,114 +87,12 @@ proa_status proa_option_read(proa_options *o, const proa_option_row *row, const 
     switch (row->kind) {
     case PROA_OPTION_KIND_WORDS: {
         proa_status status = proa_words_read(proa_option_field(o, row), t, batch_row, rows, arena, err);
-        if (status == PROA_OK) mark_given(o, row);
+        if (status == PROA_OK) o->given |= (uint64_t)1 << row->option;
         return status;
     }
     case PROA_OPTION_KIND_BIAS: return read_dense_bias(o, row, t, batch_row, rows, arena, err);
-    case PROA_OPTION_KIND_TOKENS: return read_tokens(o, row, t, batch_row, rows, arena, err);
-    case PROA_OPTION_KIND_IDS: return read_end_ids(o, row, t, batch_row, rows, err);
+    case PROA_OPTION_KIND_TOKENS:
+    case PROA_OPTION_KIND_IDS: return read_ids(o, row, t, batch_row, rows, arena, err);
     default: return read_number(o, row, t, batch_row, rows, err);
     }
-}
-
-/* ---- parameters ---- */
-
-/* A text that is a JSON list of strings, or one string. */
-static proa_status read_string_param(proa_options *o, const proa_option_row *row, proa_str text,
-                                     proa_arena *arena, proa_err *err)
-{
-    proa_json *json = NULL;
-    texts all = begin_texts(o, row, arena);
-    proa_status status = PROA_OK;
-    bool list = row->kind == PROA_OPTION_KIND_STRINGS && text.len && text.ptr[0] == '[' &&
-                proa_json_parse_within(&json, text, PROA_REQUEST_NODES_MAX, row->name, NULL) == PROA_OK;
-    if (!list) status = take_text(&all, text, err);
-    for (int64_t i = 0; list && i < proa_json_len(json) && status == PROA_OK; i++) {
-        const proa_json *one = proa_json_at(json, i);
-        status = proa_json_kind(one) == PROA_JSON_STRING ? take_text(&all, proa_json_str(one), err)
-                                                         : must_be(row, "a list of strings", err);
-    }
-    proa_json_free(json);
-    proa_status ended = end_texts(&all, err);
-    return status == PROA_OK ? ended : status;
-}
-
-proa_status proa_option_read_param(proa_options *o, const proa_option_row *row, const proa_infer_param *param,
-                                   proa_arena *arena, proa_err *err)
-{
-    bool seed = row->kind == PROA_OPTION_KIND_U64;
-    switch (param->kind) {
-    case PROA_PARAM_STRING: return read_string_param(o, row, param->s, arena, err);
-    case PROA_PARAM_BOOL: return set_number(o, row, param->b, err);
-    case PROA_PARAM_DOUBLE:
-        if (seed) return must_be(row, "an integer", err);
-        return set_number(o, row, param->d, err);
-    case PROA_PARAM_INT:
-        if (seed) return set_seed(o, row, (uint64_t)param->i), PROA_OK;
-        return set_number(o, row, (double)param->i, err);
-    case PROA_PARAM_UINT:
-        if (seed) return set_seed(o, row, param->u), PROA_OK;
-        return set_number(o, row, (double)param->u, err);
-    }
-    return PROA_OK;
-}
-
-/* What other servers take and this engine cannot do: better refused than left out in silence. */
-static const char *const refused[] = {"lora_task_id",
-                                      "lora_name",
-                                      "lora_id",
-                                      "lora_weights",
-                                      "lora_config",
-                                      "guided_decoding_guide",
-                                      "guided_decoding_guide_type",
-                                      "guided_json",
-                                      "guided_regex",
-                                      "guided_choice",
-                                      "guided_grammar",
-                                      "response_format",
-                                      "prompt_embedding_table",
-                                      "draft_input_ids",
-                                      "image_url"};
-
-static bool in_list(const char *name, const char *const *list)
-{
-    for (; list && *list; list++)
-        if (strcmp(*list, name) == 0) return true;
-    return false;
-}
-
-/* One letter too much, too few or another: a slip of the pen. */
-static const char *nearest_alias(const char *name)
-{
-    if (strlen(name) < 5) return NULL;
-    for (size_t i = 0; i < aliases_count; i++)
-        if (proa_str_distance(name, aliases[i].name) <= 1) return aliases[i].name;
-    return NULL;
-}
-
-static proa_status read_param(proa_options *o, const char *name, const proa_infer_param *param,
-                              proa_arena *arena, proa_err *err)
-{
-    const proa_option_row *row = proa_option_by_alias(name);
-    if (row) return proa_option_read_param(o, row, param, arena, err);
-    for (size_t i = 0; i < PROA_COUNT(refused); i++)
-        if (strcmp(refused[i], name) == 0)
-            return PROA_FAIL(err, UNSUPPORTED, "parameter '%s' is not supported by this engine", name);
-    const char *meant = nearest_alias(name);
-    if (meant) return PROA_FAIL(err, INVALID, "unknown option '%s' (did you mean '%s'?)", name, meant);
-    return PROA_OK;
-}
-
-proa_status proa_options_read_params(proa_options *o, const proa_infer *r, const char *const *known_names,
-                                     proa_arena *arena, proa_err *err)
-{
-    for (int32_t i = 0; i < r->params_count; i++) {
-        const proa_infer_param *param = &r->params[i];
-        char name[64];
-        if (param->name.len >= sizeof name) continue;
-        memcpy(name, param->name.ptr, param->name.len);
-        name[param->name.len] = '\0';
-        if (!in_list(name, known_names)) PROA_TRY(read_param(o, name, param, arena, err));
-    }
-    return PROA_OK;
 }

@@ -6,11 +6,6 @@
 #include "base/limits.h"
 #include <string.h>
 
-const char *const proa_llm_task_names[] = {
-    [PROA_GENERATION_TEXT] = "generate",     [PROA_GENERATION_SCORE] = "score",
-    [PROA_GENERATION_ROWS] = "rows",         [PROA_GENERATION_EMBED] = "embed",
-    [PROA_GENERATION_CLASSIFY] = "classify", [PROA_GENERATION_ENCODE] = "encode"};
-
 proa_pooling proa_llm_pooling(const proa_prompt *p)
 {
     proa_pooling pooling = p->generation->pooling;
@@ -26,7 +21,7 @@ static proa_status check_task(const proa_prompt *p, proa_err *err)
     proa_pooling pooling = proa_llm_pooling(p);
     if (s->info.kind == PROA_KIND_ENCODER && task <= PROA_GENERATION_SCORE)
         return PROA_FAIL(err, UNSUPPORTED, "an encoder does not %s: task must be rows, embed or classify",
-                         proa_llm_task_names[task]);
+                         proa_generation_task_names[task]);
     if (task == PROA_GENERATION_CLASSIFY && s->labels <= 0)
         return PROA_FAIL(err, UNSUPPORTED, "the model has no labels to classify by");
     if (task != PROA_GENERATION_EMBED) return PROA_OK;

@@ -57,7 +57,8 @@ static void add_ids(const answer *a)
 static void add_reasons(const answer *a)
 {
     proa_str *reasons = PROA_ARENA_NEW(&a->reply->arena, proa_str, a->S);
-    for (int64_t i = 0; i < a->S; i++) reasons[i] = proa_str_c(proa_llm_finish_name(a->output[i]->finish));
+    for (int64_t i = 0; i < a->S; i++)
+        reasons[i] = proa_str_c(proa_generated_finish_name(a->output[i]->finish));
     proa_reply_texts(a->req, a->reply, "finish_reason", reasons, a->S);
 }
 
@@ -220,27 +221,38 @@ static void add_prompt_tokens(const answer *a)
 
 /* `count` tokens, of which the first `skip` have no log-probability: those of a prompt have none for their first. */
 static void type_tokens(const answer *a, proa_generated_tokens *to, const int32_t *ids, int64_t count,
-                        int64_t skip, const proa_buf *logprobs, const proa_buf *top)
+                        int64_t skip, const proa_buf *logprobs)
 {
     proa_token_bytes *token_bytes = a->req->llm_model->token_bytes;
     proa_arena *arena = &a->reply->arena;
-    bool tops = a->M > 0 && top->len == (size_t)((count - skip) * a->M) * sizeof(proa_logprob);
-    if (!token_bytes) return;
     float *values = PROA_ARENA_NEW(arena, float, count);
-    proa_str *texts = PROA_ARENA_NEW(arena, proa_str, count);
     for (int64_t i = 0; i < skip; i++) values[i] = NAN;
     if (count > skip) memcpy(values + skip, logprobs->ptr, (size_t)(count - skip) * sizeof *values);
+    *to = (proa_generated_tokens){.count = count, .ids = ids, .logprobs = values};
+    if (!token_bytes) return;
+    proa_str *texts = PROA_ARENA_NEW(arena, proa_str, count);
     for (int64_t i = 0; i < count; i++) texts[i] = proa_token_bytes_of(token_bytes, ids[i]);
-    *to = (proa_generated_tokens){.count = count, .logprobs = values, .texts = texts};
-    if (!tops) return;
-    float *top_values = PROA_ARENA_NEW(arena, float, count * a->M);
-    proa_str *top_texts = PROA_ARENA_NEW(arena, proa_str, count * a->M);
+    to->texts = texts;
+}
+
+/* The alternatives of these tokens, if there are M for each but the first `skip`. */
+static void type_tops(const answer *a, proa_generated_tokens *to, int64_t skip, const proa_buf *top)
+{
+    proa_token_bytes *token_bytes = a->req->llm_model->token_bytes;
+    proa_arena *arena = &a->reply->arena;
     const proa_logprob *from = (const void *)top->ptr;
-    for (int64_t i = skip * a->M; i < count * a->M; i++) {
-        top_values[i] = from[i - skip * a->M].logprob;
-        top_texts[i] = proa_token_bytes_of(token_bytes, from[i - skip * a->M].id);
+    int64_t n = to->count * a->M, first = skip * a->M;
+    if (!a->M || top->len != (size_t)(n - first) * sizeof *from) return;
+    int32_t *ids = PROA_ARENA_NEW(arena, int32_t, n);
+    float *values = PROA_ARENA_NEW(arena, float, n);
+    proa_str *texts = token_bytes ? PROA_ARENA_NEW(arena, proa_str, n) : NULL;
+    for (int64_t i = 0; i < n; i++) {
+        const proa_logprob *one = i < first ? NULL : &from[i - first];
+        ids[i] = one ? one->id : -1;
+        values[i] = one ? one->logprob : NAN;
+        if (one && texts) texts[i] = proa_token_bytes_of(token_bytes, one->id);
     }
-    to->tops = a->M, to->top_logprobs = top_values, to->top_texts = top_texts;
+    to->tops = a->M, to->top_ids = ids, to->top_logprobs = values, to->top_texts = texts;
 }
 
 static void type_prompt(const answer *a, proa_generated *g)
@@ -250,36 +262,78 @@ static void type_prompt(const answer *a, proa_generated *g)
     if (!is_prompt_wanted(p)) return;
     p->prompt_emitted = true;
     proa_generated_tokens *tokens = PROA_ARENA_NEW(&a->reply->arena, proa_generated_tokens, 1);
-    type_tokens(a, tokens, ids->ptr, ids->len, 1, &p->logprobs, &p->top);
-    if (tokens->count) g->prompt = tokens;
+    int32_t *copy = PROA_ARENA_NEW(&a->reply->arena, int32_t, ids->len); /* those of a text end with the request */
+    memcpy(copy, ids->ptr, (size_t)ids->len * sizeof *copy);
+    type_tokens(a, tokens, copy, ids->len, 1, &p->logprobs);
+    type_tops(a, tokens, 1, &p->top);
+    g->prompt = tokens;
 }
 
-static void type_sequence(const answer *a, proa_generated_sequence *to, const proa_llm_output *s)
+/* Rows of a sequence, copied: the sequence is cleared when the reply is sent. */
+static const void *copy_rows(const answer *a, const proa_buf *from)
 {
-    const proa_options *o = &a->p->request.options;
+    char *to = proa_arena_alloc(&a->reply->arena, from->len + 1);
+    if (from->len) memcpy(to, from->ptr, from->len);
+    return to;
+}
+
+static void type_sequence(const answer *a, const proa_generated *g, proa_generated_sequence *to,
+                          const proa_llm_output *s)
+{
+    int32_t *ids = PROA_ARENA_NEW(&a->reply->arena, int32_t, s->ids.len);
+    if (s->ids.len) memcpy(ids, s->ids.ptr, (size_t)s->ids.len * sizeof *ids);
     *to = (proa_generated_sequence){.index = s->index, .finish = s->finish, .tokens = s->tokens};
     to->text = copy_text(a, s, s->emitted == PROA_EMITTED_NOTHING ? a->p->echo : (proa_str){NULL, 0});
-    if (o->logprobs && is_complete(s, &s->logprobs, sizeof(float)))
-        type_tokens(a, &to->added, s->ids.ptr, s->ids.len, 0, &s->logprobs, &s->top);
+    to->ids = ids, to->ids_count = s->ids.len;
+    to->sum = (float)s->sum, to->score = s->score;
+    if (a->p->request.options.logprobs && is_complete(s, &s->logprobs, sizeof(float))) {
+        type_tokens(a, &to->added, ids, s->ids.len, 0, &s->logprobs);
+        type_tops(a, &to->added, 0, &s->top);
+    }
+    if (g->logits_columns) to->logits = copy_rows(a, &s->logits);
+    if (g->hidden_columns) to->hidden = copy_rows(a, &s->hidden);
 }
 
 static proa_generated *type_reply(const answer *a)
 {
+    const proa_llm_model *s = a->req->llm_model;
     proa_generated *g = PROA_ARENA_NEW(&a->reply->arena, proa_generated, 1);
     g->prompt_tokens = count_prompt(a->p);
+    g->task = a->p->generation->task;
+    g->pad_id = s->end_id >= 0 ? s->end_id : 0;
+    g->no_texts = !s->tokenizer;
     a->reply->generated = g;
     return g;
 }
 
-/* Without a tokenizer there is no text to reply with. */
+/* Is there a row of `bytes` for each token of all sequences? */
+static bool all_complete(const answer *a, size_t at, size_t bytes)
+{
+    bool complete = true;
+    for (int64_t i = 0; i < a->S && complete; i++)
+        complete = is_complete(a->output[i], (const void *)((const char *)a->output[i] + at), bytes);
+    return complete;
+}
+
 static void type_sequences(const answer *a)
 {
+    const proa_options *o = &a->p->request.options;
+    const proa_info *info = &a->req->llm_model->info;
     proa_generated *g = type_reply(a);
-    int64_t count = a->req->llm_model->tokenizer ? a->S : 0;
-    proa_generated_sequence *list = PROA_ARENA_NEW(&a->reply->arena, proa_generated_sequence, count);
-    for (int64_t i = 0; i < count; i++) type_sequence(a, &list[i], a->output[i]);
+    proa_generated_sequence *list = PROA_ARENA_NEW(&a->reply->arena, proa_generated_sequence, a->S);
+    size_t of_logits = (size_t)info->outputs * sizeof(float), of_hidden = (size_t)info->hidden * sizeof(float);
+    g->scores = a->p->whole && a->p->finish != PROA_FINISH_NONE;
+    g->sums = o->logprobs || g->scores;
+    g->logprobs = o->logprobs && all_complete(a, offsetof(proa_llm_output, logprobs), sizeof(float));
+    if (o->logprobs && all_complete(a, offsetof(proa_llm_output, top), (size_t)a->M * sizeof(proa_logprob)))
+        g->tops = a->M;
+    if (o->return_logits && all_complete(a, offsetof(proa_llm_output, logits), of_logits))
+        g->logits_columns = info->outputs;
+    if (o->return_hidden && all_complete(a, offsetof(proa_llm_output, hidden), of_hidden))
+        g->hidden_columns = info->hidden;
+    for (int64_t i = 0; i < a->S; i++) type_sequence(a, g, &list[i], a->output[i]);
     g->sequences = list;
-    g->count = count;
+    g->count = a->S;
     type_prompt(a, g);
 }
 
@@ -378,21 +432,6 @@ static void reply_embedding(const answer *a)
         embed_row(a, &a->req->prompts[i], to + i * columns, columns);
 }
 
-/* A vector, or the prompt's log-probabilities: what a typed generation asks for without new tokens. */
-static void type_other(const answer *a)
-{
-    proa_generated *g = type_reply(a);
-    if (a->p->generation->task != PROA_GENERATION_EMBED) {
-        type_prompt(a, g);
-        return;
-    }
-    int64_t columns = a->req->llm_model->info.hidden;
-    float *to = PROA_ARENA_NEW(&a->reply->arena, float, columns);
-    embed_row(a, a->p, to, columns);
-    g->embedding = to;
-    g->embedding_count = columns;
-}
-
 static void scores_of(float *to, const float *logits, int64_t n, const proa_llm_model *s)
 {
     float most = logits[0];
@@ -444,6 +483,48 @@ static void reply_classes(const answer *a)
     }
     add_labels(a, "label", best, 1);
     add_labels(a, "labels", labels, n);
+}
+
+/* ---- typed replies without new tokens ---- */
+
+static void type_rows(const answer *a, proa_generated *g)
+{
+    const proa_prompt *p = a->p;
+    g->rows_columns = p->columns ? p->columns : 1;
+    g->rows_count = (int64_t)(p->rows.len / sizeof(float)) / g->rows_columns;
+    g->rows = copy_rows(a, &p->rows);
+}
+
+static void type_embedding(const answer *a, proa_generated *g)
+{
+    int64_t columns = a->req->llm_model->info.hidden;
+    float *to = PROA_ARENA_NEW(&a->reply->arena, float, columns);
+    embed_row(a, a->p, to, columns);
+    g->embedding = to;
+    g->embedding_count = columns;
+}
+
+static void type_classes(const answer *a, proa_generated *g)
+{
+    const proa_llm_model *s = a->req->llm_model;
+    int64_t n = a->p->columns;
+    proa_generated_classes *classes = PROA_ARENA_NEW(&a->reply->arena, proa_generated_classes, 1);
+    float *scores = PROA_ARENA_NEW(&a->reply->arena, float, n);
+    const float *logits = copy_rows(a, &a->p->rows);
+    scores_of(scores, logits, n, s);
+    *classes = (proa_generated_classes){n, best_of(logits, n), logits, scores, s->label};
+    g->classes = classes;
+}
+
+static void type_other(const answer *a)
+{
+    proa_generated *g = type_reply(a);
+    switch (g->task) {
+    case PROA_GENERATION_ROWS: type_rows(a, g); break;
+    case PROA_GENERATION_EMBED: type_embedding(a, g); break;
+    case PROA_GENERATION_CLASSIFY: type_classes(a, g); break;
+    default: type_prompt(a, g); break;
+    }
 }
 
 void proa_native_end(proa_llm_request *req)

@@ -81,19 +81,6 @@ int64_t proa_llm_visible_tokens(const proa_llm_output *output)
     return output->finish == PROA_FINISH_END && output->ids.len > 0 ? output->ids.len - 1 : output->ids.len;
 }
 
-const char *proa_llm_finish_name(proa_finish finish)
-{
-    switch (finish) {
-    case PROA_FINISH_END:
-    case PROA_FINISH_STOP: return "stop";
-    case PROA_FINISH_LENGTH: return "length";
-    case PROA_FINISH_CANCELLED: return "cancelled";
-    case PROA_FINISH_ERROR: return "error";
-    case PROA_FINISH_NONE: break;
-    }
-    return "";
-}
-
 /* ---- the end of a request ---- */
 
 static void fail_request(proa_llm_request *req, const proa_err *err)
@@ -508,17 +495,29 @@ static proa_status read_generations(proa_llm_request *req, proa_err *err)
 {
     proa_generation *g = req->infer->generation;
     if (!g) return req->contract->read(req, err);
-    if (g->task > PROA_GENERATION_SCORE && g->task != PROA_GENERATION_EMBED)
+    if (g->refused) return *err = *g->refused, err->status;
+    if (g->task == PROA_GENERATION_ENCODE)
         return PROA_FAIL(err, UNSUPPORTED, "task %s has no typed answer: send tensors",
-                         proa_llm_task_names[g->task]);
+                         proa_generation_task_names[g->task]);
     req->generations = g;
     req->count = 1;
     return PROA_OK;
 }
 
+/* The task, where the request leaves it to the model; then what the contract refuses. */
+static proa_status settle_generation(const proa_llm_request *req, proa_generation *g, proa_err *err)
+{
+    const proa_llm_model *s = req->llm_model;
+    proa_generation_task of_encoder = s->labels > 0 ? PROA_GENERATION_CLASSIFY : PROA_GENERATION_EMBED;
+    if (g->task == PROA_GENERATION_DEFAULT)
+        g->task = s->info.kind == PROA_KIND_ENCODER ? of_encoder : PROA_GENERATION_TEXT;
+    return req->contract->check ? req->contract->check(req, g, err) : PROA_OK;
+}
+
 static proa_status read_request(proa_llm_request *req, proa_err *err)
 {
     PROA_TRY(read_generations(req, err));
+    for (int64_t i = 0; i < req->count; i++) PROA_TRY(settle_generation(req, &req->generations[i], err));
     bool stream = req->count > 0 && req->generations[0].stream;
     if (stream && !req->llm_model->decoupled)
         return PROA_FAIL(err, INVALID, "Streaming is only supported if model is deployed using decoupled mode.");

@@ -815,8 +815,8 @@ static void typed_members_equal_tensors(void **state)
     forget(a);
     forget(b);
     b = ask_typed(PROMPT, NULL);
-    b->generation->task = PROA_GENERATION_CLASSIFY;
-    assert_refused(&g, b, PROA_UNSUPPORTED, "task classify has no typed answer");
+    b->generation->task = PROA_GENERATION_ENCODE;
+    assert_refused(&g, b, PROA_UNSUPPORTED, "task encode has no typed answer");
     rig_close(&g);
 }
 
