@@ -237,7 +237,7 @@ static proa_status load_trainer(proa_tokenizer *tok, const spm_model *m, proa_er
 static proa_status order_pieces(proa_piece_list *out, const spm_model *m, const proa_fairseq *order,
                                 const proa_piece_list *listed, proa_arena *arena, proa_err *err)
 {
-    proa_str *pieces = PROA_ARENA_NEW(arena, proa_str, m->n_pieces);
+    proa_str *pieces = PROA_ARENA_NEW(arena, proa_str, (int64_t)m->n_pieces);
     for (size_t i = 0; i < m->n_pieces; i++) pieces[i] = bytes_of(m->pieces[i]->piece);
     proa_piece_list file = {pieces, (int32_t)m->n_pieces};
     return proa_fairseq_list(out, order, &file, listed, arena, err);
