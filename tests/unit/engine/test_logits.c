@@ -257,7 +257,9 @@ static void test_strange_ids(void **state)
     float row[V] = {0};
     row[3] = 8;
     proa_logits_processor *l = make(&o, V);
-    proa_logits_processor_apply(l, row, &(proa_history){prompt, 4, generated, 4});
+    proa_logits_processor_apply(
+        l, row,
+        &(proa_history){.prompt = prompt, .prompt_count = 4, .generated = generated, .generated_count = 4});
     for (int i = 0; i < V; i++)
         if (i != 3) assert_true(row[i] == 0);
     assert_true(row[3] == -INFINITY); /* 99 3 stood there */
@@ -328,7 +330,8 @@ static void test_pairs_of_random_histories(void **state)
         float before[GOLDEN_ROW] = {0}, row[GOLDEN_ROW];
         fill_lists(&x, &r);
         proa_options o = random_steps(&x, &r);
-        proa_history h = {x.prompt, 1 + dice(&r, 9), x.generated, dice(&r, 12)};
+        proa_history h = {.prompt = x.prompt, .generated = x.generated};
+        h.prompt_count = 1 + dice(&r, 9), h.generated_count = dice(&r, 12);
         for (int i = 0; i < V; i++) before[i] = (float)(dice(&r, 2001) - 1000) * 0.0037F;
         proa_logits_processor *l = make(&o, V);
         memcpy(row, before, sizeof row);
