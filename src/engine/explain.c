@@ -3,7 +3,7 @@
 #include "engine/explain.h"
 
 #include "base/alloc.h"
-#include "engine/sched/kv_pages.h"
+#include "kv/pages.h"
 #include "model/relative.h"
 #include <string.h>
 

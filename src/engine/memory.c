@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/sched/kv_pages.h"
 #include "engine/decode/sampler.h"
+#include "kv/pages.h"
 
 /* Resident memory of the program with its libraries and a little heap, before a model is opened (measured). */
 #define PROGRAM_BYTES (5 * PROA_MIB)

@@ -13,7 +13,7 @@
 #include "engine/decode/stop.h"
 #include "engine/memory.h"
 #include "base/options.h"
-#include "engine/sched/kv_pages.h"
+#include "kv/pages.h"
 #include "model/prefix.h"
 #include <pthread.h>
 #include <stdatomic.h>

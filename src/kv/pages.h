@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kv_pages.h - the pool of KV pages (keys and values of 64 tokens in all layers), and the page tables of sequences.
+ * pages.h - the pool of KV pages (keys and values of 64 tokens in all layers), and the page tables of sequences.
  * Owner:   one pool per engine, made when the model is opened; a table belongs to its sequence.
  * Threads: the stepping thread only.
  * Way in:  proa_kv_pages_init; for a sequence proa_page_table_grow, proa_page_table_share, proa_page_table_own. */
-#ifndef PROA_ENGINE_SCHED_KV_PAGES_H
-#define PROA_ENGINE_SCHED_KV_PAGES_H
+#ifndef PROA_KV_PAGES_H
+#define PROA_KV_PAGES_H
 
 #include "base/limits.h"
 #include "kernels/device.h"

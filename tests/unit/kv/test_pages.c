@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/sched/kv_pages.h"
+#include "kv/pages.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kv_pages.c - the pool of KV pages and its page tables: reference counts, sharing, copy on write, reordering for
+ * pages.c - the pool of KV pages and its page tables: reference counts, sharing, copy on write, reordering for
  * beams. */
-#include "engine/sched/kv_pages.h"
+#include "kv/pages.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
