@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * golden_logits.h - tests/golden/logits.json, read for test_logits and test_filter. */
+ * golden_logits.h - reads tests/golden/logits.json and processors.json, and checks logits processors as entries of a
+ *                   device: for test_logits, test_filter and test_processors. */
 #ifndef PROA_TESTS_GOLDEN_LOGITS_H
 #define PROA_TESTS_GOLDEN_LOGITS_H
 
+#include "base/alloc.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "engine/decode/logits_processor.h"
+#include "kernels/reference.h"
 #include "proa/proa.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { GOLDEN_ROW = 64, GOLDEN_IDS = 64 };
@@ -19,12 +24,14 @@ typedef struct golden_options {
     int32_t banned_ids[GOLDEN_IDS], banned_ends[GOLDEN_IDS], allowed_ids[GOLDEN_IDS], allowed_ends[GOLDEN_IDS];
 } golden_options;
 
-static inline proa_json *golden_load(void)
+/* A file of tests/golden; the caller frees it. */
+static inline proa_json *golden_load(const char *name)
 {
     proa_json *root;
     proa_err err = {0};
-    if (proa_json_load(&root, PROA_SOURCE_DIR "/tests/golden/logits.json", PROA_MIB, &err))
-        fail_msg("%s", err.text);
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/golden/%s", PROA_SOURCE_DIR, name);
+    if (proa_json_load(&root, path, PROA_MIB, &err)) fail_msg("%s", err.text);
     return root;
 }
 
@@ -105,4 +112,29 @@ static inline void golden_read(golden_options *g, const proa_json *c)
         g->o.end_ids_count = golden_ids(g->o.end_ids, proa_json_get(json, "end_ids"));
 }
 
+/* Where a device can apply the options, its entries change the row as the processors do, to the bit, whether the host
+ * knows the last token or not. 0: a device cannot. */
+static inline int golden_check_entries(const proa_logits_processor *l, const float *before,
+                                       const float *after, int n, proa_history h, int64_t at)
+{
+    int64_t most = l ? proa_logits_processor_entries_max(l, h.prompt_count + h.generated_count) : -1;
+    if (most < 0) return 0;
+    for (int unknown = 0; unknown <= (h.generated_count > 0); unknown++) {
+        float row[GOLDEN_ROW];
+        proa_logits_row e = {.first = 0};
+        proa_logits_entry *entries = proa_calloc((size_t)most + 1, sizeof *entries);
+        int32_t last = -1;
+        memcpy(row, before, sizeof row);
+        if (unknown) last = h.generated[--h.generated_count];
+        proa_logits_processor_entries(l, &h, unknown, &e, entries);
+        assert_true(e.bias_count + e.seen_count + e.mask_count <= most);
+        proa_process_logits_reference(NULL, proa_view_2d(row, PROA_DTYPE_F32, 1, n), &e, entries, &last);
+        for (int i = 0; i < n; i++)
+            if (row[i] != after[i])
+                fail_msg("case %d, token %d, last %d: %.9g by entries, %.9g by processors", (int)at, i, last,
+                         (double)row[i], (double)after[i]);
+        free(entries);
+    }
+    return 1;
+}
 #endif

@@ -47,7 +47,7 @@ static void check_case(proa_sampler_scratch *s, const proa_json *c, int64_t at)
 static void test_goldens(void **state)
 {
     (void)state;
-    proa_json *root = golden_load();
+    proa_json *root = golden_load("logits.json");
     const proa_json *cases = proa_json_get(root, "warpers");
     assert_int_equal(proa_json_len(cases), 140);
     proa_sampler_scratch s;
@@ -61,7 +61,7 @@ static void test_goldens(void **state)
 static void test_draws(void **state)
 {
     (void)state;
-    proa_json *root = golden_load();
+    proa_json *root = golden_load("logits.json");
     const proa_json *cases = proa_json_get(root, "warpers");
     proa_sampler_scratch s;
     proa_sampler_init(&s, GOLDEN_ROW);
@@ -114,7 +114,7 @@ static void check_decay(proa_sampler_scratch *s, const proa_json *c)
 static void test_decay(void **state)
 {
     (void)state;
-    proa_json *root = golden_load();
+    proa_json *root = golden_load("logits.json");
     const proa_json *cases = proa_json_get(root, "decay");
     proa_sampler_scratch s;
     proa_sampler_init(&s, GOLDEN_ROW);

@@ -33,30 +33,6 @@ static void expect_row(const float *got, const float *want, int n, int64_t at)
     }
 }
 
-/* What a device does with the entries, the last token known or not, is what the steps do, to the bit. */
-static void check_pairs(const proa_logits_processor *l, const float *before, const float *after, int n,
-                        proa_history h, int64_t at)
-{
-    int64_t most = l ? proa_logits_processor_entries_max(l, h.prompt_count + h.generated_count) : -1;
-    if (most < 0) return;
-    for (int unknown = 0; unknown <= (h.generated_count > 0); unknown++) {
-        float row[GOLDEN_ROW];
-        proa_logits_row e = {.first = 0};
-        proa_logits_entry *entries = proa_calloc((size_t)most + 1, sizeof *entries);
-        int32_t last = -1;
-        memcpy(row, before, sizeof row);
-        if (unknown) last = h.generated[--h.generated_count];
-        proa_logits_processor_entries(l, &h, unknown, &e, entries);
-        assert_true(e.bias_count + e.seen_count + e.mask_count <= most);
-        proa_process_logits_reference(NULL, proa_view_2d(row, PROA_DTYPE_F32, 1, n), &e, entries, &last);
-        for (int i = 0; i < n; i++)
-            if (row[i] != after[i])
-                fail_msg("case %d, token %d, last %d: %.9g by entries, %.9g by steps", (int)at, i, last,
-                         (double)row[i], (double)after[i]);
-        free(entries);
-    }
-}
-
 static void check_case(const proa_json *c, int64_t at)
 {
     golden_options g;
@@ -78,14 +54,14 @@ static void check_case(const proa_json *c, int64_t at)
     proa_logits_processor_apply(l, again, &h); /* nothing is left of the row before */
     assert_memory_equal(row, again, (size_t)n * sizeof *row);
     assert_int_equal(proa_alloc_count(), allocations);
-    check_pairs(l, before, row, n, h, at);
+    golden_check_entries(l, before, row, n, h, at);
     proa_logits_processor_free(l);
 }
 
 static void test_goldens(void **state)
 {
     (void)state;
-    proa_json *root = golden_load();
+    proa_json *root = golden_load("logits.json");
     const proa_json *cases = proa_json_get(root, "steps");
     assert_int_equal(proa_json_len(cases), 192);
     for (int64_t i = 0; i < proa_json_len(cases); i++) check_case(proa_json_at(cases, i), i);
@@ -118,7 +94,7 @@ static void test_forced(void **state)
             for (int v = 0; v < V; v++)
                 assert_true(row[v] == (forced < 0 ? before[v] : v == forced ? 0 : -INFINITY));
             assert_int_equal(proa_logits_processor_changes(l, n), forced >= 0);
-            check_pairs(l, before, row, V, h, (int64_t)i);
+            golden_check_entries(l, before, row, V, h, (int64_t)i);
         }
         proa_logits_processor_free(l);
     }
@@ -336,7 +312,7 @@ static void test_pairs_of_random_histories(void **state)
         proa_logits_processor *l = make(&o, V);
         memcpy(row, before, sizeof row);
         proa_logits_processor_apply(l, row, &h);
-        check_pairs(l, before, row, V, h, round);
+        golden_check_entries(l, before, row, V, h, round);
         proa_logits_processor_free(l);
     }
 }

@@ -16,15 +16,6 @@
 #include "golden_logits.h"
 #include "kernels/reference.h"
 
-static proa_json *load_processors(void)
-{
-    proa_json *root;
-    proa_err err = {0};
-    if (proa_json_load(&root, PROA_SOURCE_DIR "/tests/golden/processors.json", PROA_MIB, &err))
-        fail_msg("%s", err.text);
-    return root;
-}
-
 static proa_options read_case(const proa_json *c, proa_arena *arena)
 {
     proa_options o = {.given = 0};
@@ -42,30 +33,6 @@ static void expect_row(const float *got, const float *want, int n, int64_t at)
         if (got[i] != want[i] && !(numbers && fabsf(got[i] - want[i]) <= 2e-5F * fmaxf(1, fabsf(want[i]))))
             fail_msg("case %d, token %d: %.8g, want %.8g", (int)at, i, (double)got[i], (double)want[i]);
     }
-}
-
-/* Where a device can apply the options, its entries change the row as the processors do. */
-static int check_entries(const proa_logits_processor *l, const float *before, const float *after, int n,
-                         proa_history h, int64_t at)
-{
-    int64_t most = l ? proa_logits_processor_entries_max(l, h.prompt_count + h.generated_count) : -1;
-    if (most < 0) return 0;
-    for (int unknown = 0; unknown <= (h.generated_count > 0); unknown++) {
-        float row[GOLDEN_ROW];
-        proa_logits_row e = {.first = 0};
-        proa_logits_entry *entries = proa_calloc((size_t)most + 1, sizeof *entries);
-        int32_t last = -1;
-        memcpy(row, before, sizeof row);
-        if (unknown) last = h.generated[--h.generated_count];
-        proa_logits_processor_entries(l, &h, unknown, &e, entries);
-        assert_true(e.bias_count + e.seen_count + e.mask_count <= most);
-        proa_process_logits_reference(NULL, proa_view_2d(row, PROA_DTYPE_F32, 1, n), &e, entries, &last);
-        for (int i = 0; i < n; i++)
-            if (row[i] != after[i])
-                fail_msg("case %d, token %d: %.9g, %.9g", (int)at, i, (double)row[i], (double)after[i]);
-        free(entries);
-    }
-    return 1;
 }
 
 static int check_step(const proa_json *c, int64_t at)
@@ -88,7 +55,7 @@ static int check_step(const proa_json *c, int64_t at)
     proa_arena_release(&arena); /* the lists were copied */
     proa_logits_processor_apply(l, row, &h);
     expect_row(row, want, n, at);
-    int entries = check_entries(l, before, row, n, h, at);
+    int entries = golden_check_entries(l, before, row, n, h, at);
     proa_logits_processor_free(l);
     return entries;
 }
@@ -96,7 +63,7 @@ static int check_step(const proa_json *c, int64_t at)
 static void test_steps(void **state)
 {
     (void)state;
-    proa_json *root = load_processors();
+    proa_json *root = golden_load("processors.json");
     const proa_json *cases = proa_json_get(root, "steps");
     int entries = 0;
     assert_int_equal(proa_json_len(cases), 160);
@@ -134,7 +101,7 @@ static void check_warper(const proa_json *c, int64_t at)
 static void test_warpers(void **state)
 {
     (void)state;
-    proa_json *root = load_processors();
+    proa_json *root = golden_load("processors.json");
     const proa_json *cases = proa_json_get(root, "warpers");
     assert_int_equal(proa_json_len(cases), 60);
     for (int64_t i = 0; i < proa_json_len(cases); i++) check_warper(proa_json_at(cases, i), i);
@@ -174,7 +141,7 @@ static void check_file(const proa_json *c, int64_t at)
 static void test_files(void **state)
 {
     (void)state;
-    proa_json *root = load_processors();
+    proa_json *root = golden_load("processors.json");
     const proa_json *cases = proa_json_get(root, "files");
     assert_int_equal(proa_json_len(cases), 9);
     for (int64_t i = 0; i < proa_json_len(cases); i++) check_file(proa_json_at(cases, i), i);
