@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tiny GPT-2, GPT-J and T5 models as safetensors and as folders of FasterTransformer of 1 and 2 ranks.
+"""Writes tiny GPT-2, GPT-J, GPT-NeoX and T5 models as safetensors and as folders of FasterTransformer of 1 and 2 ranks.
 
 usage: tools/golden_ft_folders.py [FOLDER]      default: tests/golden/checkpoint
 
 tests/unit/engine/test_checkpoints.c asserts that all forms give bitwise the same logits. Needs numpy and safetensors
 (made with numpy 2.4.6, safetensors 0.6.2). The layouts follow NVIDIA/FasterTransformer's converters
-(examples/pytorch/{gpt,gptj,t5}/utils/huggingface_*_convert.py): matrices are [in, out], q, k and v are side by side as
-[in, 3, out], ranks share the outputs of the first matrix of a pair and the inputs of the second.
+(examples/pytorch/{gpt,gptj,gptneox,t5}/utils/huggingface_*_convert.py): matrices are [in, out], q, k and v are side by
+side as [in, 3, out], ranks share the outputs of the first matrix of a pair and the inputs of the second.
 """
 
 import configparser
@@ -139,6 +139,53 @@ def gptj_ft(folder, w):
         folder.whole(f + "mlp.dense_4h_to_h.bias", w[h + "mlp.fc_out.bias"])
 
 
+# ---- GPT-NeoX: q, k and v head by head; attention and FFN are parallel ----
+
+def gptneox():
+    w = {"gpt_neox.embed_in.weight": matrix(VOCAB, HIDDEN), "embed_out.weight": matrix(VOCAB, HIDDEN),
+         "gpt_neox.final_layer_norm.weight": gain(HIDDEN), "gpt_neox.final_layer_norm.bias": matrix(HIDDEN)}
+    for i in range(LAYERS):
+        h = f"gpt_neox.layers.{i}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            w[f"{h}{norm}.weight"], w[f"{h}{norm}.bias"] = gain(HIDDEN), matrix(HIDDEN)
+        for name, rows, cols in (("attention.query_key_value", 3 * HIDDEN, HIDDEN), ("attention.dense", HIDDEN, HIDDEN),
+                                 ("mlp.dense_h_to_4h", FFN, HIDDEN), ("mlp.dense_4h_to_h", HIDDEN, FFN)):
+            w[f"{h}{name}.weight"], w[f"{h}{name}.bias"] = matrix(rows, cols), matrix(rows)
+    config = {"architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "hidden_size": HIDDEN,
+              "num_attention_heads": HEADS, "num_hidden_layers": LAYERS, "intermediate_size": FFN, "vocab_size": VOCAB,
+              "max_position_embeddings": 2048, "rotary_pct": 0.25, "rotary_emb_base": 10000, "layer_norm_eps": 1e-5,
+              "hidden_act": "gelu", "use_parallel_residual": True, "tie_word_embeddings": False, "bos_token_id": 1,
+              "eos_token_id": 2}
+    return config, w
+
+
+def gptneox_ft(folder, w):
+    size = HIDDEN // HEADS
+    folder.config(gptneox={"model_name": "pythia", "head_num": HEADS, "size_per_head": size, "inter_size": FFN,
+                           "num_layer": LAYERS, "rotary_embedding": size // 4, "vocab_size": VOCAB, "start_id": 1,
+                           "end_id": 2, "use_gptj_residual": 1, "weight_data_type": "fp32"})
+    for theirs, ours in (("model.wte", "gpt_neox.embed_in.weight"), ("model.lm_head.weight", "embed_out.weight"),
+                         ("model.final_layernorm.weight", "gpt_neox.final_layer_norm.weight"),
+                         ("model.final_layernorm.bias", "gpt_neox.final_layer_norm.bias")):
+        folder.whole(theirs, w[ours])
+    for i in range(LAYERS):
+        h, f = f"gpt_neox.layers.{i}.", f"model.layers.{i}."
+        for name in ("input_layernorm.weight", "input_layernorm.bias", "post_attention_layernorm.weight",
+                     "post_attention_layernorm.bias"):
+            folder.whole(f + name, w[h + name])
+        for ending, width in ((".weight", HIDDEN), (".bias", 1)):
+            qkv = w[h + "attention.query_key_value" + ending].T.reshape(width, HEADS, 3, size).transpose(0, 2, 1, 3)
+            folder.split(f + "attention.query_key_value" + ending, qkv.reshape(width, 3, HIDDEN), -1)
+        folder.split(f + "attention.dense.weight", w[h + "attention.dense.weight"].T, 0)
+        folder.split(f + "mlp.dense_h_to_4h.weight", w[h + "mlp.dense_h_to_4h.weight"].T, -1)
+        folder.split(f + "mlp.dense_h_to_4h.bias", w[h + "mlp.dense_h_to_4h.bias"], -1)
+        folder.split(f + "mlp.dense_4h_to_h.weight", w[h + "mlp.dense_4h_to_h.weight"].T, 0)
+        biases = [w[h + name + ".bias"] / np.float32(folder.ranks) for name in ("attention.dense", "mlp.dense_4h_to_h")]
+        folder.whole(f + "attention.dense.bias", biases[0])
+        folder.whole(f + "mlp.dense_4h_to_h.bias", biases[1])
+        folder.whole(f + "mlp.attention.bias.sum", biases[0] + biases[1])
+
+
 # ---- T5 v1.1: gated, untied ----
 
 T5 = {"d_model": HIDDEN, "d_kv": 8, "d_ff": FFN, "num_heads": HEADS, "num_layers": LAYERS, "vocab_size": VOCAB,
@@ -196,7 +243,8 @@ def t5_ft(folder, w):
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/checkpoint")
-    for model, make, write in (("gpt2", gpt2, gpt2_ft), ("gptj", gptj, gptj_ft), ("t5", t5, t5_ft)):
+    for model, make, write in (("gpt2", gpt2, gpt2_ft), ("gptj", gptj, gptj_ft), ("t5", t5, t5_ft),
+                               ("gpt_neox", gptneox, gptneox_ft)):
         config, w = make()
         folder = root / model / "safetensors"
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
  * ft.c - writes a folder of FasterTransformer: config.ini, and a file of plain numbers for each tensor and rank, by the
  * tables of weights/ft_models.c, which the reader has too. A file is [in][groups][out]. Of one that is split, rank R
  * has NAME.R.bin with its part of the outputs or of the inputs.
- * Facts: NVIDIA/FasterTransformer, examples/pytorch/{gpt,gptj,t5}/utils/huggingface_*_convert.py. */
+ * Facts: NVIDIA/FasterTransformer, examples/pytorch/{gpt,gptj,gptneox,t5}/utils/huggingface_*_convert.py. */
 #include "convert/bound.h"
 #include "convert/folder.h"
 #include "convert/outfile.h"
@@ -20,6 +20,7 @@ typedef struct file {
     const char *name;                    /* without rank and ".bin" */
     proa_bound_tensor group[GROUPS_MAX]; /* the tensors side by side; one tensor of all groups: the first */
     int32_t groups_found;
+    int32_t groups;              /* side by side in the file; 1 in a sum */
     bool turned;                 /* the weights are [out, in], the file [in, out] */
     int64_t in, out;             /* of the whole; out is that of one group */
     int64_t local_in, local_out; /* of a rank */
@@ -71,10 +72,12 @@ static void set_facts(writer *w)
                                .decoder_start = c->decoder_start,
                                .relu = c->act == PROA_ACT_RELU,
                                .gated = c->gated,
-                               .tied = c->tied};
+                               .tied = c->tied,
+                               .parallel = c->parallel,
+                               .act = proa_act_name(c->act)};
     memcpy(w->facts.dim, dim, sizeof dim);
     w->facts.ffn = c->gated ? "gated-gelu" : "relu";
-    w->ft.gated = c->gated, w->ft.tied = c->tied;
+    w->ft.gated = c->gated, w->ft.tied = c->tied, w->ft.parallel = c->parallel;
     w->ft.ranks = w->job->ranks;
 }
 
@@ -112,12 +115,24 @@ static file *find_file(writer *w, const proa_ft_tensor *row, const char *name)
     return f;
 }
 
+/* FasterTransformer adds a shared bias once on each rank where attention and FFN are parallel, and once in all where
+ * they follow each other; its converter divides it in both cases. So no folder of several ranks is right for both. */
+static proa_status check_shared(const writer *w, const proa_ft_tensor *row, proa_err *err)
+{
+    if (!row->shared || w->ft.parallel || w->job->ranks == 1) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "FasterTransformer's '%s' without use_parallel_residual can be written for 1 rank only",
+                     w->model->section);
+}
+
 static proa_status set_sizes(const writer *w, file *f, proa_err *err)
 {
     const proa_ft_tensor *row = f->row;
     f->in = w->facts.dim[row->in], f->out = w->facts.dim[row->out];
     f->ranks = row->split == PROA_FT_WHOLE ? 1 : w->job->ranks;
+    f->groups = row->summed ? 1 : row->groups;
     int64_t cut = row->split == PROA_FT_INPUTS ? f->in : f->out;
+    PROA_TRY(check_shared(w, row, err));
     if (cut % f->ranks)
         return PROA_FAIL(err, INVALID, "%s: %lld rows or columns cannot be shared by %d ranks", f->name,
                          (long long)cut, f->ranks);
@@ -155,6 +170,7 @@ static proa_status add_tensor(writer *w, const proa_ft_tensor *row, int64_t laye
 static bool is_wanted(const writer *w, const proa_ft_tensor *row)
 {
     if (row->when == PROA_FT_COPY_IF_TIED) return w->ft.tied;
+    if (row->when == PROA_FT_COPY_IF_PARALLEL) return w->ft.parallel;
     return row->when == PROA_FT_IF_FILE || proa_ft_applies(&w->ft, row);
 }
 
@@ -291,20 +307,32 @@ static void read_group(const file *f, int g, int64_t in, int64_t count, int64_t 
         for (int64_t i = 0; i < count; i++) proa_bound_read_part(t, 0, in + i, at, n, out + i * stride);
 }
 
+/* A sum gets its other tensors, a vector that each rank adds is divided. */
+static void finish_numbers(const writer *w, const file *f, int64_t count, float *scratch, float *numbers)
+{
+    for (int g = 1; f->row->summed && g < f->row->groups; g++)
+        for (int64_t i = 0; i < count; i++) {
+            read_group(f, g, 0, 1, i, 1, NULL, scratch, 1);
+            numbers[i] += *scratch;
+        }
+    for (int64_t i = 0; f->row->shared && i < count; i++) numbers[i] /= (float)w->facts.ranks;
+}
+
 static void fill_item(void *context, int64_t item, int64_t from, int64_t bytes, void *out)
 {
     const piece *p = context;
     const file *f = p->f;
     proa_dtype dtype = p->w->facts.dtype;
-    int64_t stride = f->row->groups * f->local_out, row_bytes = stride * proa_dtype_bytes(dtype);
+    int64_t stride = f->groups * f->local_out, row_bytes = stride * proa_dtype_bytes(dtype);
     int64_t in = from / row_bytes, count = bytes / row_bytes;
     int64_t first = f->row->split == PROA_FT_OUTPUTS ? p->rank * f->local_out : 0;
     PROA_UNUSED(item);
     if (f->row->split == PROA_FT_INPUTS) in += p->rank * f->local_in;
     float *numbers = proa_malloc((size_t)(count * stride + proa_max64(count, 1)) * sizeof *numbers);
-    for (int g = 0; g < f->row->groups; g++)
+    for (int g = 0; g < f->groups; g++)
         read_group(f, g, in, count, first, f->local_out, numbers + count * stride, numbers + g * f->local_out,
                    stride);
+    finish_numbers(p->w, f, count * stride, numbers + count * stride, numbers);
     proa_from_f32(out, dtype, numbers, count * stride);
     free(numbers);
 }
@@ -320,7 +348,7 @@ static void drop_weights(const writer *w, const file *f)
 
 static int64_t file_bytes(const writer *w, const file *f)
 {
-    return f->local_in * f->row->groups * f->local_out * proa_dtype_bytes(w->facts.dtype);
+    return f->local_in * f->groups * f->local_out * proa_dtype_bytes(w->facts.dtype);
 }
 
 static proa_status write_file(writer *w, const file *f, int32_t rank, proa_err *err)

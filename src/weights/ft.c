@@ -2,7 +2,7 @@
  * ft.c - a folder of FasterTransformer: config.ini, and a file of plain numbers for each tensor and rank.
  * The tensors are given the names and shapes of the Hugging Face checkpoint that they were made from, so that a model's
  * row binds either. A tensor in the files of several ranks is one source in pieces; nothing is copied.
- * Facts: NVIDIA/FasterTransformer, examples/pytorch/{gpt,gptj,t5}/utils/huggingface_*_convert.py. */
+ * Facts: NVIDIA/FasterTransformer, examples/pytorch/{gpt,gptj,gptneox,t5}/utils/huggingface_*_convert.py. */
 #include "weights/ft.h"
 
 #include "base/alloc.h"
@@ -93,6 +93,14 @@ static proa_status join_rank(proa_ft *ft, joiner *j, int32_t rank, int64_t layer
     return PROA_OK;
 }
 
+/* Each rank adds its part of a vector, and the ranks are summed. */
+static const float *factors_of_ranks(const proa_ft *ft, int64_t n)
+{
+    float *factor = PROA_ARENA_NEW(&ft->w->arena, float, n);
+    for (int64_t i = 0; i < n; i++) factor[i] = (float)ft->ranks;
+    return factor;
+}
+
 /* One piece is a view like any other. */
 static proa_tensor_source end_join(proa_ft *ft, const joiner *j)
 {
@@ -109,6 +117,7 @@ static proa_tensor_source end_join(proa_ft *ft, const joiner *j)
         s.view.shape[0] = cols, s.view.stride[0] = 1;
         s.view.shape[1] = 1, s.view.stride[1] = 0;
     } else if (j->row->turned) s.view = proa_view_transpose(s.view);
+    if (j->row->shared && ft->ranks > 1) s.factor = factors_of_ranks(ft, cols);
     return s;
 }
 
@@ -133,7 +142,8 @@ bool proa_ft_applies(const proa_ft *ft, const proa_ft_tensor *row)
     case PROA_FT_IF_GATED: return ft->gated;
     case PROA_FT_IF_PLAIN: return !ft->gated;
     case PROA_FT_IF_UNTIED: return !ft->tied;
-    case PROA_FT_COPY_IF_TIED: return false;
+    case PROA_FT_COPY_IF_TIED:
+    case PROA_FT_COPY_IF_PARALLEL: return false;
     case PROA_FT_IF_FILE: return snprintf(name, sizeof name, "%s.bin", row->file), proa_ft_has_file(ft, name);
     }
     return false;

@@ -35,7 +35,9 @@ typedef enum proa_ft_when {
     PROA_FT_IF_PLAIN,
     PROA_FT_IF_UNTIED,
     PROA_FT_IF_FILE,
-    PROA_FT_COPY_IF_TIED /* a second file of the same tensor, which is written for other readers but not read */
+    /* Files which are written for other readers but not read: of a tensor a second time, of a sum of tensors. */
+    PROA_FT_COPY_IF_TIED,
+    PROA_FT_COPY_IF_PARALLEL
 } proa_ft_when;
 
 /* One tensor of the checkpoint that the files were made from. */
@@ -48,6 +50,8 @@ typedef struct proa_ft_tensor {
     int group;   /* the one taken; -1: all */
     bool turned; /* the checkpoint has it as [out, in] */
     bool final;  /* the checkpoint has its rows in another order; the file as they are used */
+    bool shared; /* a vector that each rank adds: the file has it divided by the number of ranks */
+    bool summed; /* the file is the sum of the groups, not the groups side by side; it is not read */
     proa_ft_when when;
     proa_ft_dim layers; /* how many layers have one; PROA_FT_ONE: it is of no layer, or of layer 0 alone */
 } proa_ft_tensor;
@@ -67,7 +71,7 @@ typedef struct proa_ft {
     proa_dtype dtype;
     int32_t ranks;
     int64_t dim[PROA_FT_DIM_COUNT];
-    bool gated, tied;
+    bool gated, tied, parallel;
     proa_map files; /* name to the row of w->files */
     proa_err *err;
 } proa_ft;
@@ -83,7 +87,8 @@ typedef struct proa_ft_facts {
     int32_t ranks;
     double eps;
     int64_t bos, eos, pad, decoder_start; /* -1: none */
-    bool relu, gated, tied;
+    bool relu, gated, tied, parallel;
+    const char *act; /* its name in config.json */
     const char *ffn; /* T5's feed_forward_proj */
 } proa_ft_facts;
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ft_models.c - the models whose FasterTransformer folders are read and written: GPT (GPT-2, OPT), BLOOM, GPT-J, T5.
+ * ft_models.c - the models whose FasterTransformer folders are read and written: GPT (GPT-2, OPT), BLOOM, GPT-J,
+ * GPT-NeoX, T5.
  * For each: the keys of config.ini both ways, the files, and the config.json of the Hugging Face checkpoint that says
  * the same.
  * The tables are written with macros of one line each. */
 #include "weights/ft.h"
+
+#include <math.h>
 
 /* clang-format off */
 
@@ -85,6 +88,34 @@ static const proa_ft_tensor gptj[] = {
     VECTOR ("transformer.ln_f.bias",    "model.final_layernorm.bias",          HIDDEN,    ONCE),
     TABLE  ("lm_head.weight",           "model.lm_head.weight",                VOCAB,     HIDDEN),
     ROW    ("lm_head.bias",             "model.lm_head.bias", WHOLE, ONE, VOCAB, 1, 0, ONCE, .when = PROA_FT_IF_FILE),
+    END};
+#undef HF
+/* use_gptj_residual: attention and FFN are parallel, and FasterTransformer reads only the sum of their biases. The
+ * converter has divided both by the number of ranks. */
+#define HF "gpt_neox.layers.%d."
+#define SHARED(hf, ft)           ROW(hf, ft, WHOLE, ONE, HIDDEN, 1, 0, EACH, .shared = true)
+#define SUM(hf, which) \
+    ROW(hf, FT "mlp.attention.bias.sum", WHOLE, ONE, HIDDEN, 2, which, EACH, .shared = true, .summed = true, \
+        .when = PROA_FT_COPY_IF_PARALLEL)
+static const proa_ft_tensor gptneox[] = {
+    TABLE    ("gpt_neox.embed_in.weight",                "model.wte",                           VOCAB,  HIDDEN),
+    VECTOR   (HF "input_layernorm.weight",            FT "input_layernorm.weight",              HIDDEN, EACH),
+    VECTOR   (HF "input_layernorm.bias",              FT "input_layernorm.bias",                HIDDEN, EACH),
+    REGROUPED(HF "attention.query_key_value.weight",  FT "attention.query_key_value.weight",    HIDDEN, true),
+    REGROUPED(HF "attention.query_key_value.bias",    FT "attention.query_key_value.bias",      ONE, false),
+    INPUTS   (HF "attention.dense.weight",            FT "attention.dense.weight",              INNER,  HIDDEN, EACH),
+    SHARED   (HF "attention.dense.bias",              FT "attention.dense.bias"),
+    VECTOR   (HF "post_attention_layernorm.weight",   FT "post_attention_layernorm.weight",     HIDDEN, EACH),
+    VECTOR   (HF "post_attention_layernorm.bias",     FT "post_attention_layernorm.bias",       HIDDEN, EACH),
+    OUTPUTS  (HF "mlp.dense_h_to_4h.weight",          FT "mlp.dense_h_to_4h.weight",            HIDDEN, FFN, EACH),
+    OUTPUTS  (HF "mlp.dense_h_to_4h.bias",            FT "mlp.dense_h_to_4h.bias",              ONE,    FFN, EACH),
+    INPUTS   (HF "mlp.dense_4h_to_h.weight",          FT "mlp.dense_4h_to_h.weight",            FFN,    HIDDEN, EACH),
+    SHARED   (HF "mlp.dense_4h_to_h.bias",            FT "mlp.dense_4h_to_h.bias"),
+    SUM      (HF "attention.dense.bias", 0),
+    SUM      (HF "mlp.dense_4h_to_h.bias", 1),
+    VECTOR   ("gpt_neox.final_layer_norm.weight",        "model.final_layernorm.weight",        HIDDEN, ONCE),
+    VECTOR   ("gpt_neox.final_layer_norm.bias",          "model.final_layernorm.bias",          HIDDEN, ONCE),
+    TABLE    ("embed_out.weight",                        "model.lm_head.weight",                VOCAB,  HIDDEN),
     END};
 #undef HF
 #undef FT
@@ -210,11 +241,11 @@ static proa_status write_id(const proa_ft *ft, proa_buf *out, const char *key, c
     return PROA_OK;
 }
 
-static proa_status write_epsilon(const proa_ft *ft, proa_buf *out, const char *section, const char *name,
-                                 double eps)
+static proa_status write_epsilon(const proa_ft *ft, proa_buf *out, const char *key, const char *section,
+                                 const char *name, double eps)
 {
     PROA_TRY(proa_ini_double(&ft->ini, section, name, 0, 1, &eps, ft->err));
-    proa_buf_printf(out, "\"layer_norm_epsilon\":%.9g,", eps);
+    proa_buf_printf(out, "\"%s\":%.9g,", key, eps);
     return PROA_OK;
 }
 
@@ -259,7 +290,7 @@ static proa_status write_gpt_config(const proa_ft *ft, proa_buf *out, const char
     write_size(ft, out, "vocab_size", PROA_FT_VOCAB);
     PROA_TRY(write_id(ft, out, "bos_token_id", section, "start_id"));
     PROA_TRY(write_id(ft, out, "eos_token_id", section, "end_id"));
-    return write_epsilon(ft, out, section, "layernorm_eps", 1e-5);
+    return write_epsilon(ft, out, "layer_norm_epsilon", section, "layernorm_eps", 1e-5);
 }
 
 static proa_status read_gpt(proa_ft *ft, proa_buf *out)
@@ -326,7 +357,7 @@ static proa_status read_bloom(proa_ft *ft, proa_buf *out)
     write_size(ft, out, "vocab_size", PROA_FT_VOCAB);
     PROA_TRY(write_id(ft, out, "bos_token_id", section, "start_id"));
     PROA_TRY(write_id(ft, out, "eos_token_id", section, "end_id"));
-    PROA_TRY(write_epsilon(ft, out, section, "layernorm_eps", 1e-5));
+    PROA_TRY(write_epsilon(ft, out, "layer_norm_epsilon", section, "layernorm_eps", 1e-5));
     proa_buf_printf(out, "\"model_type\":\"bloom\",\"architectures\":[\"BloomForCausalLM\"]}");
     return PROA_OK;
 }
@@ -360,6 +391,46 @@ static void put_gptj(proa_buf *ini, const proa_ft_facts *f)
 {
     put_gpt_keys(ini, "gptj", f);
     proa_buf_printf(ini, "rotary_embedding = %lld\n", (long long)f->rotary_dim);
+}
+
+/* ---- GPT-NeoX ---- */
+
+/* config.ini says neither how many positions there are, 2,048 as in the published models, nor the activation: GELU as
+ * in Pythia, unless hidden_act, a key that Proa writes, names another one. rotary_pct times the size of a head is
+ * rounded down, so half a number is added to it. */
+static proa_status read_gptneox(proa_ft *ft, proa_buf *out)
+{
+    static const char section[] = "gptneox";
+    int64_t rotary = 0, head_dim;
+    proa_str act = {"gelu", 4};
+    PROA_TRY(read_gpt_sizes(ft, section));
+    head_dim = ft->dim[PROA_FT_HIDDEN] / ft->dim[PROA_FT_HEADS];
+    PROA_TRY(proa_ini_int(&ft->ini, section, "rotary_embedding", 0, head_dim, &rotary, ft->err));
+    ft->parallel = true;
+    PROA_TRY(proa_ini_bool(&ft->ini, section, "use_gptj_residual", &ft->parallel, ft->err));
+    proa_ini_find(&ft->ini, section, "hidden_act", &act);
+    write_size(ft, out, "hidden_size", PROA_FT_HIDDEN);
+    write_size(ft, out, "num_attention_heads", PROA_FT_HEADS);
+    write_size(ft, out, "num_hidden_layers", PROA_FT_LAYERS);
+    write_size(ft, out, "intermediate_size", PROA_FT_FFN);
+    write_size(ft, out, "vocab_size", PROA_FT_VOCAB);
+    PROA_TRY(write_id(ft, out, "bos_token_id", section, "start_id"));
+    PROA_TRY(write_id(ft, out, "eos_token_id", section, "end_id"));
+    PROA_TRY(write_epsilon(ft, out, "layer_norm_eps", section, "layernorm_eps", 1e-5));
+    proa_buf_str(out, proa_str_c("\"hidden_act\":"));
+    proa_buf_json_str(out, act);
+    proa_buf_printf(out,
+                    ",\"rotary_pct\":%.17g,\"use_parallel_residual\":%s,\"tie_word_embeddings\":false,"
+                    "\"model_type\":\"gpt_neox\",\"architectures\":[\"GPTNeoXForCausalLM\"]}",
+                    fmin(((double)rotary + 0.5) / (double)head_dim, 1), ft->parallel ? "true" : "false");
+    return PROA_OK;
+}
+
+static void put_gptneox(proa_buf *ini, const proa_ft_facts *f)
+{
+    put_gpt_keys(ini, "gptneox", f);
+    proa_buf_printf(ini, "rotary_embedding = %lld\nuse_gptj_residual = %d\nhidden_act = %s\n",
+                    (long long)f->rotary_dim, f->parallel, f->act);
 }
 
 /* ---- T5 ---- */
@@ -418,7 +489,7 @@ static proa_status write_t5_config(const proa_ft *ft, proa_buf *out, int64_t hea
     PROA_TRY(write_id(ft, out, "pad_token_id", "decoder", "pad_token_id"));
     PROA_TRY(write_id(ft, out, "eos_token_id", "decoder", "eos_token_id"));
     PROA_TRY(write_id(ft, out, "decoder_start_token_id", "decoder", "decoder_start_token_id"));
-    PROA_TRY(write_epsilon(ft, out, "encoder", "layer_norm_epsilon", 1e-6));
+    PROA_TRY(write_epsilon(ft, out, "layer_norm_epsilon", "encoder", "layer_norm_epsilon", 1e-6));
     proa_buf_str(out, proa_str_c("\"feed_forward_proj\":"));
     proa_buf_json_str(out, ffn);
     proa_buf_printf(out,
@@ -471,6 +542,7 @@ const proa_ft_model proa_ft_models[] = {
     {"gptj", NULL, "GPTJForCausalLM", {gptj}, read_gptj, put_gptj},
     {"gpt", "bloom-pre", "BloomForCausalLM", {bloom}, read_bloom, put_bloom},
     {"gpt", NULL, "GPT2LMHeadModel", {gpt}, read_gpt, put_gpt},
+    {"gptneox", NULL, "GPTNeoXForCausalLM", {gptneox}, read_gptneox, put_gptneox},
     {"encoder", NULL, "T5ForConditionalGeneration", {t5_encoder, t5_decoder}, read_t5, put_t5},
     {.section = NULL}};
 
@@ -484,5 +556,5 @@ proa_status proa_ft_read_model(proa_ft *ft, const proa_ft_model **model, proa_bu
         proa_ini_find(&ft->ini, m->section, "model_variant", &variant);
         if (!m->variant || proa_str_is(variant, m->variant)) return *model = m, m->read(ft, config);
     }
-    return FAIL_FT(ft, UNSUPPORTED, "has none of the sections %s", "[gpt], [gptj], [encoder]");
+    return FAIL_FT(ft, UNSUPPORTED, "has none of the sections %s", "[gpt], [gptj], [gptneox], [encoder]");
 }

@@ -2,16 +2,17 @@
 """`proa convert --to ft`: golden models as folders of FasterTransformer, for one rank and several, read again."""
 import configparser
 import json
+import shutil
 import subprocess
 import time
 
 import numpy as np
 import pytest
 from harness import GOLDEN, PROA, T5, fails, ok, ok_json
-from test_quantized import load
+from test_quantized import load, save
 
 ARCH, CHECKPOINT = GOLDEN / "arch", GOLDEN / "checkpoint"
-MODELS = ["bloom", "gpt2", "gguf_gpt2", "opt", "gptj", "codegen", "t5", "t5_v1_1", "mt5", "gguf_t5"]
+MODELS = ["bloom", "gpt2", "gguf_gpt2", "opt", "gptj", "codegen", "gpt_neox", "t5", "t5_v1_1", "mt5", "gguf_t5"]
 
 
 def logits(model, *options):
@@ -42,7 +43,7 @@ def test_logits_are_the_same_bits(name, ranks, tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("name", ["gpt2", "gptj", "t5"])
+@pytest.mark.parametrize("name", ["gpt2", "gptj", "gpt_neox", "t5"])
 def test_files_are_those_of_its_own_converters(name, ranks, tmp_path):
     """The committed folders have the layout of FasterTransformer's converters (tools/golden_ft_folders.py)."""
     want = CHECKPOINT / name / f"ft_{ranks}"
@@ -65,6 +66,33 @@ def test_bloom_has_q_k_and_v_side_by_side(tmp_path):
         for rank, part in enumerate(np.split(want, 2, axis=-1)):
             file = tmp_path / "x" / f"model.layers.1.attention.query_key_value{ending}.{rank}.bin"
             assert file.read_bytes() == np.ascontiguousarray(part, np.float32).tobytes()
+
+
+def test_a_gpt_neox_without_parallel_residual(tmp_path):
+    """FasterTransformer and its converter disagree on its biases if there are several ranks."""
+    shutil.copytree(ARCH / "gpt_neox", tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    config["use_parallel_residual"], config["hidden_act"] = False, "relu"
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    assert "can be written for 1 rank only" in fails("convert", tmp_path / "m", tmp_path / "x", "--to", "ft", "--ranks", 2)
+    ini = convert(tmp_path / "m", tmp_path / "x", 1)
+    assert ini["gptneox"]["use_gptj_residual"] == "0" and ini["gptneox"]["hidden_act"] == "relu"
+    assert not list((tmp_path / "x").glob("*.sum.bin"))
+    assert (logits(tmp_path / "x") == logits(tmp_path / "m")).all()
+
+
+def test_a_tied_gpt_neox_gets_a_head(tmp_path):
+    """FasterTransformer reads model.lm_head.weight.bin of every GPT-NeoX."""
+    folder = CHECKPOINT / "gpt_neox" / "safetensors"
+    config = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    tensors = load(folder / "model.safetensors")
+    del tensors["embed_out.weight"]
+    save(tmp_path / "m" / "model.safetensors", tensors)
+    convert(tmp_path / "m", tmp_path / "x", 2)
+    assert (tmp_path / "x" / "model.lm_head.weight.bin").read_bytes() == (tmp_path / "x" / "model.wte.bin").read_bytes()
+    assert (logits(tmp_path / "x") == logits(tmp_path / "m")).all()
 
 
 @pytest.mark.parametrize("dtype, said", [("f32", "fp32"), ("f16", "fp16"), ("bf16", "bf16")])

@@ -104,7 +104,8 @@ static void refuses(const char *ini, proa_status want, const char *text)
 static void test_bad_ini(void **state)
 {
     (void)state;
-    refuses("[llama]\n", PROA_UNSUPPORTED, "config.ini: has none of the sections [gpt], [gptj], [encoder]");
+    refuses("[llama]\n", PROA_UNSUPPORTED,
+            "config.ini: has none of the sections [gpt], [gptj], [gptneox], [encoder]");
     refuses("[gptj]\n", PROA_INVALID, "config.ini: [gptj] has no head_num");
     refuses("[gptj]\nhead_num = 0\n", PROA_INVALID, "[gptj] head_num is '0', must be 1 to 4096");
     refuses(GPTJ "weight_data_type = int8\n", PROA_UNSUPPORTED, "weight_data_type is 'int8'");
