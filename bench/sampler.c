@@ -64,7 +64,8 @@ static void time_steps(double *median, double *least, proa_pool *pool, proa_samp
     for (int step = 0; step < STEPS; step++) {
         const float *set = logits + step % SETS * rows * vocab;
         for (int64_t i = 0; i < rows; i++)
-            row[i] = (proa_sampler_row){.logits = set + i * vocab, .position = step, .options = o};
+            row[i] = (proa_sampler_row){
+                .logits = set + i * vocab, .position = step, .options = o, .seed = o->seed};
         int64_t begin = proa_clock_ns();
         proa_sampler_choose_rows(pool, s, row, rows, vocab);
         ms[step] = (double)(proa_clock_ns() - begin) * 1e-6;

@@ -95,6 +95,7 @@ static void make_step_arrays(proa_engine *e)
     s->sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->self_spans = PROA_ARENA_NEW(&e->arena, proa_span, rows);
     s->cross_spans = PROA_ARENA_NEW(&e->arena, proa_span, rows);
+    s->span_seqs = PROA_ARENA_NEW(&e->arena, proa_seq *, rows);
     s->logits_requests = PROA_ARENA_NEW(&e->arena, proa_logits_request, rows);
     s->logits_rows = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->inputs_embeds = PROA_ARENA_NEW(&e->arena, proa_inputs_embeds, rows);
@@ -118,7 +119,7 @@ static void make_async_steps(proa_engine *e)
     a->last_sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, n);
     a->entries = proa_calloc(PROA_LOGITS_ENTRIES_MAX, sizeof *a->entries);
     for (int i = 0; i < 2; i++) {
-        a->step[i].pending_tokens = PROA_ARENA_NEW(&e->arena, proa_pending_token, n);
+        a->step[i].pending_tokens = PROA_ARENA_NEW(&e->arena, proa_seq *, n);
         a->step[i].search = PROA_ARENA_NEW(&e->arena, proa_beam_params, n / 2 + 1);
         a->step[i].search_owner = PROA_ARENA_NEW(&e->arena, proa_engine_request *, n / 2 + 1);
         a->step[i].ticket = i;

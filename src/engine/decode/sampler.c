@@ -131,7 +131,7 @@ static proa_status choose_id(proa_sampler_scratch *s, proa_sampler_row *r, int64
         count = proa_sampler_filter(s, r->logits, vocab, o, &r->history);
     }
     PROA_TRY(check_numbers(s->largest, r->logits, vocab, r->position, r->err));
-    r->out.id = count == 1 ? s->id[0] : proa_sampler_pick(s, count, proa_sampler_uniform(o->seed, r->position));
+    r->out.id = count == 1 ? s->id[0] : proa_sampler_pick(s, count, proa_sampler_uniform(r->seed, r->position));
     return PROA_OK;
 }
 
@@ -141,7 +141,7 @@ static proa_status choose_row(proa_sampler_scratch *s, proa_sampler_row *r, int6
     r->out = (proa_sample){0};
     PROA_TRY(choose_id(s, r, vocab));
     const float *raw = r->raw ? r->raw : r->logits;
-    if (r->options->logprobs) r->out.logprob = proa_sampler_logprob(raw, vocab, r->out.id);
+    if (r->logprobs) r->out.logprob = proa_sampler_logprob(raw, vocab, r->out.id);
     if (r->top && r->options->top_logprobs > 0)
         proa_sampler_top(r->top, r->options->top_logprobs, raw, vocab);
     return PROA_OK;
@@ -152,6 +152,7 @@ proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sample *out, const
                                 proa_err *err)
 {
     proa_sampler_row row = {.logits = logits, .position = position, .options = options, .err = err};
+    row.seed = options->seed, row.logprobs = options->logprobs;
     if (history) row.history = *history;
     proa_status status = choose_row(s, &row, vocab);
     *out = row.out;

@@ -75,7 +75,9 @@ typedef struct proa_sampler_row {
     const float *raw;    /* [vocab] as the model gave them, for log-probabilities; NULL: logits are that */
     int64_t position;    /* as above, and so on: */
     proa_history history;
-    const proa_options *options;
+    const proa_options *options; /* but for these two, which may differ between sequences that share the options */
+    uint64_t seed;
+    bool logprobs;
     proa_sample out;    /* set, */
     proa_logprob *top;  /* [options->top_logprobs] set; may be NULL */
     proa_status status; /* and this one */

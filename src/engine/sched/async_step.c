@@ -61,14 +61,13 @@ static bool sampling_fits_device(proa_engine_request *req)
 {
     const proa_options *o = &req->options;
     bool whole = o->prompt_logprobs || o->return_logits || o->return_hidden; /* whole rows, not single tokens */
-    bool plain = req->task == PROA_TASK_GENERATE && req->seq && !req->candidates && !whole;
+    bool plain = req->task == PROA_TASK_GENERATE && !req->candidates && !whole;
     return plain && o->top_logprobs <= PROA_TOP_MAX && processors_fit_device(req) &&
            proa_sampler_choice(&req->sample_params, o);
 }
 
 void proa_async_step_prepare(proa_engine_request *req)
 {
-    req->sampled_at = -1;
     req->samples_on_device = req->beam ? beams_fit_device(req) : sampling_fits_device(req);
 }
 
@@ -90,10 +89,9 @@ bool proa_async_step_allowed(const proa_engine *e)
 
 /* The logits processors of the next sampled row. After a prompt the host knows the whole history; later its last
  * token may be on the device only (sampled_at). */
-static void add_row_processors(proa_engine *e, const proa_inflight_step *f, proa_engine_request *req,
-                               int32_t sequence)
+static void add_row_processors(proa_engine *e, const proa_inflight_step *f, const proa_seq *seq)
 {
-    const proa_seq *seq = &req->seq[sequence];
+    const proa_engine_request *req = seq->req;
     proa_logits_row *row = &e->async.row_processors[f->count];
     *row = (proa_logits_row){.scale = 1};
     e->async.last_sampled_at[f->count] = -1;
@@ -107,30 +105,33 @@ static void add_row_processors(proa_engine *e, const proa_inflight_step *f, proa
     e->async.any_processed = true;
 }
 
-static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_engine_request *req,
-                              int32_t sequence, int32_t row)
+/* The sequence's next token is sampled from this row of the step, and is known to the device from now on. */
+static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_seq *seq, int32_t row)
 {
+    const proa_engine_request *req = seq->req;
     proa_sample_params *sample_params = &e->async.sample_params[f->count];
     *sample_params = req->sample_params;
     if (sample_params->temperature > 0) {
-        sample_params->uniform = proa_sampler_uniform(proa_seed_of(req->options.seed, sequence), req->length);
+        sample_params->uniform = proa_sampler_uniform(seq->seed, seq->length);
         e->async.any_random = true;
     }
     int64_t top = proa_min64(req->options.top_logprobs, e->model->plan.width[PROA_REG_OUT]);
     f->logits = f->logits || wants_logprobs(req);
     f->top = (int32_t)proa_max64(f->top, top);
-    add_row_processors(e, f, req, sequence);
-    req->seq[sequence].sampled_at = (int32_t)f->count;
+    add_row_processors(e, f, seq);
+    seq->sampled_at = (int32_t)f->count;
+    seq->known++;
     e->step.logits_rows[f->count] = row;
-    f->pending_tokens[f->count++] = (proa_pending_token){req, sequence};
+    f->pending_tokens[f->count++] = seq;
 }
 
 /* All sequences of a request sample their first token from the last row of the prompt. */
-static void add_prompt_tokens(proa_engine *e, proa_inflight_step *f, proa_engine_request *req, int32_t row)
+static void add_pending_tokens(proa_engine *e, proa_inflight_step *f, const proa_logits_request *a)
 {
-    proa_share_prompt_pages(e, req);
-    for (int32_t i = 0; i < req->width; i++) add_pending_token(e, f, req, i, row);
-    req->phase = PROA_PHASE_DECODE;
+    proa_engine_request *req = a->seq->req;
+    if (a->position >= req->prompt_count) add_pending_token(e, f, a->seq, a->row);
+    else
+        for (int32_t i = 0; i < req->width; i++) add_pending_token(e, f, &req->seq[i], a->row);
 }
 
 /* Moves the requests for single tokens into the in-flight step. Beams, and rows for the host, stay in
@@ -140,30 +141,29 @@ static void take_token_requests(proa_engine *e, proa_inflight_step *f)
     int64_t others = 0;
     for (int64_t i = 0; i < e->step.logits_count; i++) {
         proa_logits_request a = e->step.logits_requests[i];
-        if (!a.req->samples_on_device || a.req->beam) e->step.logits_requests[others++] = a;
-        else if (a.req->phase == PROA_PHASE_PREFILL) add_prompt_tokens(e, f, a.req, a.row);
-        else add_pending_token(e, f, a.req, a.index, a.row);
+        if (!a.seq->req->samples_on_device || a.seq->req->beam) e->step.logits_requests[others++] = a;
+        else add_pending_tokens(e, f, &a);
     }
     e->step.logits_count = others;
 }
 
-/* Appends a beam step. Its rows, candidates and tokens follow those of the step before in the device's lists. */
-static void add_beam_step(proa_engine *e, proa_inflight_step *f, proa_engine_request *req,
+/* Appends a beam step. Its rows, candidates and tokens follow those of the step before in the device's lists. prompt:
+ * its only row is the last one of the prompt. */
+static void add_beam_step(proa_inflight_step *f, proa_engine_request *req, bool prompt,
                           const proa_beam_params *before)
 {
     proa_beam_params *s = &f->search[f->searches];
-    bool prompt = req->phase == PROA_PHASE_PREFILL;
-    proa_beam_search(req->beam, req->length - req->prompt_count + 1, s);
+    proa_beam_search(req->beam, req->seq[0].length - req->prompt_count + 1, s);
     s->rows = prompt ? 1 : s->beams;
     s->row = before ? before->row + before->rows : 0;
     s->at = before ? before->at + before->rows * before->each : 0;
     s->to = before ? before->to + before->beams : (int32_t)f->count;
     s->state = req->slot;
-    req->sampled_at = s->to;
     f->search_owner[f->searches++] = req;
-    if (!prompt) return;
-    proa_share_prompt_pages(e, req);
-    req->phase = PROA_PHASE_DECODE;
+    for (int32_t i = 0; i < req->width; i++) {
+        req->seq[i].sampled_at = s->to + i;
+        req->seq[i].known++;
+    }
 }
 
 static void take_beam_requests(proa_engine *e, proa_inflight_step *f)
@@ -171,12 +171,13 @@ static void take_beam_requests(proa_engine *e, proa_inflight_step *f)
     int64_t others = 0, rows = f->count;
     for (int64_t i = 0; i < e->step.logits_count; i++) {
         proa_logits_request a = e->step.logits_requests[i];
-        if (!a.req->samples_on_device) {
+        if (!a.seq->req->samples_on_device) {
             e->step.logits_requests[others++] = a;
             continue;
         }
-        if (a.req->phase == PROA_PHASE_PREFILL || a.index == 0)
-            add_beam_step(e, f, a.req, f->searches ? &f->search[f->searches - 1] : NULL);
+        if (a.seq->index == 0)
+            add_beam_step(f, a.seq->req, a.position < a.seq->req->prompt_count,
+                          f->searches ? &f->search[f->searches - 1] : NULL);
         e->step.logits_rows[rows++] = a.row;
     }
     e->step.logits_count = others;
@@ -219,35 +220,31 @@ static float logprob_of(float logit, float sum)
 }
 
 /* The same result as proa_sampler_top. ids, logits: [top] of one row, likeliest first. */
-static void copy_top_logprobs(const proa_engine_request *req, int32_t sequence, const int32_t *ids,
-                              const float *logits, int32_t top, float sum)
+static void copy_top_logprobs(const proa_seq *seq, const int32_t *ids, const float *logits, int32_t top, float sum)
 {
-    int32_t n = req->options.top_logprobs;
-    proa_logprob *to = req->top + (int64_t)sequence * n;
+    int32_t n = seq->req->options.top_logprobs;
+    proa_logprob *to = seq->req->top + (int64_t)seq->index * n;
     for (int32_t i = 0; i < n; i++)
         to[i] = i < top ? (proa_logprob){ids[i], logprob_of(logits[i], sum)} : (proa_logprob){-1, -INFINITY};
 }
 
-/* Token i of the in-flight step. Requests that ended meanwhile are skipped: their row was surplus. */
+/* Token i of the in-flight step. Sequences that ended meanwhile are skipped: their row was surplus. */
 static void complete_token(proa_engine *e, const proa_inflight_step *f, const proa_sampled *sampled, int64_t i)
 {
-    const proa_pending_token *pending_tokens = &f->pending_tokens[i];
+    proa_seq *seq = f->pending_tokens[i];
     float sum = sampled->sums[i];
-    proa_engine_request *req = pending_tokens->req;
-    proa_seq *seq = req ? &req->seq[pending_tokens->sequence] : NULL;
-    if (!req || req->ending == PROA_FINISH_ERROR || seq->finish != PROA_FINISH_NONE) return;
+    if (!seq || seq->req->ending == PROA_FINISH_ERROR || seq->finish != PROA_FINISH_NONE) return;
     if (!isfinite(sum)) {
-        fail_not_a_number(req, sum);
+        fail_not_a_number(seq->req, sum);
         return;
     }
-    if (!e->async.count)
-        seq->sampled_at = -1; /* else the next in-flight step runs it, or it is the last one */
-    proa_draw draw = {.req = req, .sequence = pending_tokens->sequence};
+    /* else the step after this one has sampled a newer token */
+    if (seq->known == seq->req->prompt_count + seq->count + 1) seq->sampled_at = -1;
+    proa_draw draw = {.seq = seq};
     proa_sample sample = {.id = sampled->ids[i]};
-    if (wants_logprobs(req)) sample.logprob = logprob_of(sampled->logits[i], sum);
-    if (req->options.top_logprobs)
-        copy_top_logprobs(req, pending_tokens->sequence, sampled->top_ids + i * f->top,
-                          sampled->top_logits + i * f->top, f->top, sum);
+    if (wants_logprobs(seq->req)) sample.logprob = logprob_of(sampled->logits[i], sum);
+    if (seq->req->options.top_logprobs)
+        copy_top_logprobs(seq, sampled->top_ids + i * f->top, sampled->top_logits + i * f->top, f->top, sum);
     proa_append_token(e, &draw, &sample);
 }
 
@@ -270,9 +267,10 @@ static bool same_as_device(const proa_engine_request *req, const proa_beam_param
 static void complete_beam_step(proa_engine *e, const proa_beam_params *s, proa_engine_request *req,
                                const proa_beam_lists *l)
 {
-    bool next_submitted = e->async.count > 0; /* then the device has already reordered its page tables */
     if (!req || req->ending != PROA_FINISH_NONE) return;
-    if (!next_submitted) req->sampled_at = -1;
+    /* the next step was submitted: the device has already reordered its page tables */
+    bool next_submitted = req->seq[0].length > req->prompt_count + req->depth;
+    for (int32_t i = 0; i < req->width && !next_submitted; i++) req->seq[i].sampled_at = -1;
     copy_candidates(req, s, l);
     if (!proa_advance_beams(e, req)) return;
     if (!same_as_device(req, s, l)) {
@@ -292,7 +290,7 @@ static void complete_beam_step(proa_engine *e, const proa_beam_params *s, proa_e
 static bool has_owner(const proa_engine *e, const proa_inflight_step *f)
 {
     for (int64_t i = 0; i < f->count; i++)
-        if (f->pending_tokens[i].req) return true;
+        if (f->pending_tokens[i]) return true;
     for (int64_t i = 0; i < f->searches; i++)
         if (f->search_owner[i]) return true;
     return e->running.count == 0;
@@ -319,7 +317,7 @@ void proa_async_step_detach(proa_engine *e, const proa_engine_request *req)
     for (int32_t n = 0; n < e->async.count; n++) {
         proa_inflight_step *f = &e->async.step[n];
         for (int64_t i = 0; i < f->count; i++)
-            if (f->pending_tokens[i].req == req) f->pending_tokens[i].req = NULL;
+            if (f->pending_tokens[i] && f->pending_tokens[i]->req == req) f->pending_tokens[i] = NULL;
         for (int64_t i = 0; i < f->searches; i++)
             if (f->search_owner[i] == req) f->search_owner[i] = NULL;
     }

@@ -35,13 +35,13 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     pass->wants_outputs = pass->wants_outputs || (alone && !hidden);
     pass->exclusive = pass->exclusive || hidden || !proa_model_sends_encoder_outputs(e->model);
     req->phase = PROA_PHASE_ENCODE_INFLIGHT;
-    proa_sched_take_pages(e, table, 0, req->input_count);
-    proa_sched_add_span(e, table, req->input_count, req->input_count, table, 0);
+    proa_queue_take_pages(e, table, 0, req->input_count);
+    proa_batch_add_span(e, table, req->input_count, req->input_count, table, 0);
     if (req->embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
             e->step.rows, req->input_count, req->embedded};
     int32_t *types = e->step.types + e->step.rows;
-    for (int64_t i = 0; i < req->input_count; i++) proa_sched_add_row(e, req->input[i], i, req->input_count);
+    for (int64_t i = 0; i < req->input_count; i++) proa_batch_add_row(e, req->input[i], i, req->input_count);
     if (!req->input_types) return;
     memcpy(types, req->input_types, (size_t)req->input_count * sizeof *types);
     e->step.any_types = true;
@@ -51,7 +51,7 @@ static void take_inputs(proa_engine *e, proa_encoder_pass *pass)
 {
     pass->count = 0;
     pass->wants_outputs = pass->exclusive = false;
-    proa_sched_batch_clear(e);
+    proa_batch_clear(e);
     for (proa_engine_request *req = e->running.first; req; req = req->next) {
         if (req->phase != PROA_PHASE_ENCODE_WAITING) continue;
         if (e->step.rows + req->input_count > e->model->plan.rows_max) break;
@@ -76,7 +76,7 @@ static void submit_pass(proa_engine *e)
     proa_encoder_pass *pass = &e->encoder.pass[e->encoder.count];
     take_inputs(e, pass);
     if (!pass->count) return;
-    proa_batch batch = proa_sched_batch(e);
+    proa_batch batch = proa_batch_of_step(e);
     batch.inputs_embeds = e->step.inputs_embeds;
     batch.inputs_embeds_count = e->step.inputs_embeds_count;
     e->model->encoder_ticket = pass->wants_outputs ? pass->ticket : -1;
@@ -128,8 +128,8 @@ static void emit_hidden(proa_engine *e, proa_engine_request *req, int64_t row)
 static void process_input(proa_engine *e, proa_engine_request *req, const proa_encoder_outputs *h,
                           int64_t index, int64_t row)
 {
-    req->phase = ends_after_encoder(e, req) ? PROA_PHASE_ENCODE_WAITING : PROA_PHASE_PREFILL;
-    if (req->phase == PROA_PHASE_PREFILL) return;
+    req->phase = ends_after_encoder(e, req) ? PROA_PHASE_ENCODE_WAITING : PROA_PHASE_DECODER;
+    if (req->phase == PROA_PHASE_DECODER) return;
     if (req->ending != PROA_FINISH_ERROR && req->task == PROA_TASK_ENCODE) emit_hidden(e, req, row);
     else if (req->ending != PROA_FINISH_ERROR) emit_outputs(e, req, h, index, row);
     if (req->ending == PROA_FINISH_NONE) req->ending = PROA_FINISH_END;

@@ -76,8 +76,8 @@ static proa_finish finish_of(const proa_engine_request *req, const proa_seq *seq
 
 void proa_emit_token(const proa_draw *draw, const proa_sample *sample)
 {
-    proa_engine_request *req = draw->req;
-    proa_seq *seq = &req->seq[draw->sequence];
+    proa_seq *seq = draw->seq;
+    proa_engine_request *req = seq->req;
     proa_event event = event_of(req, PROA_EVENT_TOKEN);
     seq->ids[seq->count++] = sample->id;
     seq->logprob_sum += (double)sample->logprob;
@@ -88,10 +88,10 @@ void proa_emit_token(const proa_draw *draw, const proa_sample *sample)
     if (make_text(seq, sample->id, whole, req->sequences > 1)) seq->finish = PROA_FINISH_STOP;
     event.id = sample->id;
     event.logprob = req->options.logprobs ? sample->logprob : 0;
-    event.sequence = draw->sequence;
+    event.sequence = seq->index;
     event.finish = seq->finish;
     event.top_count = req->options.top_logprobs;
-    event.top = event.top_count ? req->top + draw->sequence * event.top_count : NULL;
+    event.top = event.top_count ? req->top + seq->index * event.top_count : NULL;
     event.logits = req->options.return_logits ? draw->raw : NULL;
     event.hidden = req->options.return_hidden ? draw->hidden : NULL;
     set_text(&event, &seq->piece);
@@ -207,7 +207,7 @@ static void unlink_live(proa_engine *e, const proa_engine_request *req)
 static void set_held_text(proa_event *event, proa_engine_request *req)
 {
     proa_seq *seq = req->seq;
-    if (!seq || req->sequences != 1 || seq->finish != PROA_FINISH_NONE || !seq->detok) return;
+    if (req->sequences != 1 || seq->finish != PROA_FINISH_NONE || !seq->detok) return;
     proa_buf_clear(&seq->piece);
     if (proa_detok_flush(seq->detok, &seq->stop.held, NULL) != PROA_OK) return;
     proa_stop_flush(&seq->stop, &seq->piece);
@@ -226,7 +226,7 @@ void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish
     event.new_tokens = req->beam ? req->new_tokens / req->width : req->new_tokens; /* per beam */
     set_times(&event, req);
     set_held_text(&event, req);
-    if (req->seq && req->sequences == 1) event.logprob_sum = req->seq->logprob_sum;
+    if (req->sequences == 1) event.logprob_sum = req->seq->logprob_sum;
     if (whole && (req->beam || req->sequences > 1)) {
         results = proa_calloc((size_t)req->width, sizeof *results);
         event.beams_count = req->beam ? beam_results(e, req, results, &texts) : seq_results(req, results);

@@ -20,19 +20,18 @@ proa_history proa_request_history(const proa_engine_request *req, const int32_t 
 
 /* ---- one sequence or several ---- */
 
-static void end_sequence(proa_engine *e, proa_engine_request *req, int32_t i)
+static void end_sequence(proa_engine *e, proa_seq *seq)
 {
-    proa_page_table_release(&e->pages, &e->slots.self[req->slot + i]);
+    proa_engine_request *req = seq->req;
+    proa_queue_end_seq(e, seq);
     if (--req->running == 0 && req->ending == PROA_FINISH_NONE) req->ending = req->seq[0].finish;
 }
 
 void proa_append_token(proa_engine *e, const proa_draw *draw, const proa_sample *sample)
 {
-    proa_seq *seq = &draw->req->seq[draw->sequence];
     e->now.new_tokens++;
-    seq->token = sample->id;
     proa_emit_token(draw, sample);
-    if (seq->finish != PROA_FINISH_NONE) end_sequence(e, draw->req, draw->sequence);
+    if (draw->seq->finish != PROA_FINISH_NONE) end_sequence(e, draw->seq);
 }
 
 /* Appends the sampled tokens to their sequences, in order. */
@@ -41,9 +40,10 @@ static void append_draws(proa_engine *e, int64_t n)
     proa_wakeups_begin();
     for (int64_t i = 0; i < n; i++) {
         proa_draw *d = &e->head.draws[i];
-        proa_engine_request *req = d->req;
+        proa_engine_request *req = d->seq->req;
         if (req->ending == PROA_FINISH_ERROR) continue;
         if (e->head.draw_rows[i].status == PROA_OK) {
+            d->seq->known++;
             proa_append_token(e, d, &e->head.draw_rows[i].out);
             continue;
         }
@@ -62,41 +62,28 @@ static void sample_draws(proa_engine *e)
     append_draws(e, n);
 }
 
-/* Collects a row from which sequence i's next token is sampled. Logits processors change a copy: log-probabilities
+/* Collects a row from which the sequence's next token is sampled. Logits processors change a copy: log-probabilities
  * are those of the row as the model made it. */
-static void add_draw(proa_engine *e, proa_engine_request *req, int32_t i, const float *raw, const float *hidden)
+static void add_draw(proa_engine *e, proa_seq *seq, const float *raw, const float *hidden)
 {
     if (e->head.draw_count == PROA_HEAD_ROWS) sample_draws(e);
+    const proa_options *o = &seq->req->options;
     proa_draw *d = &e->head.draws[e->head.draw_count];
     proa_sampler_row *row = &e->head.draw_rows[e->head.draw_count];
     int64_t vocab = e->model->plan.width[PROA_REG_OUT];
-    *d = (proa_draw){.req = req, .sequence = i, .raw = raw, .hidden = hidden, .options = req->options};
-    d->options.seed = proa_seed_of(req->options.seed, i);
-    d->options.logprobs = req->options.logprobs || req->options.best_of > req->options.n;
-    *row = (proa_sampler_row){
-        .logits = raw, .raw = raw, .position = req->length, .options = &d->options, .err = &d->err};
-    row->history = proa_request_history(req, req->seq[i].ids, req->seq[i].count);
-    if (req->options.top_logprobs) row->top = req->top + (int64_t)i * req->options.top_logprobs;
-    if (req->logits) {
+    *d = (proa_draw){.seq = seq, .raw = raw, .hidden = hidden};
+    *row = (proa_sampler_row){.logits = raw, .raw = raw, .position = seq->known, .options = o, .err = &d->err};
+    row->seed = seq->seed;
+    row->logprobs = o->logprobs || o->best_of > o->n;
+    row->history = proa_request_history(seq->req, seq->ids, seq->count);
+    if (o->top_logprobs) row->top = seq->req->top + (int64_t)seq->index * o->top_logprobs;
+    if (seq->req->logits) {
         float *processed_logits = e->head.processed_logits + e->head.draw_count * vocab;
         memcpy(processed_logits, raw, (size_t)vocab * sizeof *raw);
-        proa_logits_processor_apply(req->logits, processed_logits, &row->history);
+        proa_logits_processor_apply(seq->req->logits, processed_logits, &row->history);
         row->logits = processed_logits;
     }
     e->head.draw_count++;
-}
-
-void proa_share_prompt_pages(proa_engine *e, proa_engine_request *req)
-{
-    for (int32_t i = 1; i < req->width; i++)
-        proa_page_table_share(&e->pages, &e->slots.self[req->slot + i], &e->slots.self[req->slot], req->length);
-}
-
-/* All sequences sample their first token from the prompt's last row. */
-static void fork_sequences(proa_engine *e, proa_engine_request *req, const float *logits, const float *hidden)
-{
-    proa_share_prompt_pages(e, req);
-    for (int32_t i = 0; i < req->width; i++) add_draw(e, req, i, logits, hidden);
 }
 
 /* ---- beams ---- */
@@ -151,13 +138,21 @@ static void reorder_tables(proa_engine *e, proa_engine_request *req)
 {
     proa_page_table *self = &e->slots.self[req->slot], *spare = &e->slots.spare[req->slot];
     for (int32_t i = 0; i < req->width; i++)
-        proa_page_table_share(&e->pages, &spare[i], &self[req->beam_parent[i]], req->length);
+        proa_page_table_share(&e->pages, &spare[i], &self[req->beam_parent[i]], req->seq[0].length);
     for (int32_t i = 0; i < req->width; i++) {
         proa_page_table_release(&e->pages, &self[i]);
         proa_page_table swap = self[i];
         self[i] = spare[i];
         spare[i] = swap;
     }
+}
+
+/* Each beam or candidate becomes that of beam_parent, with the next token of beam_token. */
+static void go_on(proa_engine *e, proa_engine_request *req)
+{
+    reorder_paths(req);
+    reorder_tables(e, req);
+    for (int32_t i = 0; i < req->width; i++) req->seq[i].known++;
 }
 
 bool proa_advance_beams(proa_engine *e, proa_engine_request *req)
@@ -178,7 +173,7 @@ bool proa_advance_beams(proa_engine *e, proa_engine_request *req)
 
 static void advance_beams(proa_engine *e, proa_engine_request *req)
 {
-    if (proa_advance_beams(e, req)) reorder_paths(req), reorder_tables(e, req);
+    if (proa_advance_beams(e, req)) go_on(e, req);
 }
 
 /* ---- contrastive search ---- */
@@ -193,8 +188,7 @@ static void run_candidates(proa_engine *e, proa_engine_request *req, int32_t fro
         req->beam_token[i] = ids[i];
         req->probs[i] = expf(logprobs[i]);
     }
-    reorder_paths(req);
-    reorder_tables(e, req);
+    go_on(e, req);
 }
 
 /* All candidates have been run: one of them becomes the token. */
@@ -205,11 +199,11 @@ static void choose_candidate(proa_engine *e, proa_engine_request *req)
         req->ending = PROA_FINISH_ERROR;
         return;
     }
-    proa_draw draw = {.req = req};
+    proa_draw draw = {.seq = req->seq};
     proa_sample sample = {req->beam_token[best], logf(req->probs[best])};
     e->now.new_tokens++;
     proa_emit_token(&draw, &sample);
-    if (req->seq->finish != PROA_FINISH_NONE) end_sequence(e, req, 0);
+    if (req->seq->finish != PROA_FINISH_NONE) end_sequence(e, req->seq);
     else run_candidates(e, req, best);
 }
 
@@ -217,10 +211,10 @@ static void process_candidates(proa_engine *e, proa_engine_request *req, const p
                                int64_t n, proa_view logits)
 {
     int64_t hidden = proa_model_hidden_width(e->model);
-    memcpy(req->hidden + a->index * hidden, proa_model_hidden(e->model, e->head.first_row),
+    memcpy(req->hidden + a->seq->index * hidden, proa_model_hidden(e->model, e->head.first_row),
            (size_t)(n * hidden) * sizeof(float));
-    take_candidates(e, req, logits, a->index);
-    if (a[n - 1].index + 1 == req->width) choose_candidate(e, req);
+    take_candidates(e, req, logits, a->seq->index);
+    if (a[n - 1].seq->index + 1 == req->width) choose_candidate(e, req);
 }
 
 static void start_contrast(proa_engine *e, proa_engine_request *req, proa_view last_row)
@@ -256,6 +250,7 @@ static void process_prompt_rows(proa_engine *e, proa_engine_request *req, int64_
     bool last = first + n == req->prompt_count;
     const float *hidden = proa_model_hidden(e->model, e->head.first_row + n - 1);
     proa_view row = proa_view_rows(logits, n - 1, n);
+    req->rows_done = first + n;
     if (req->task == PROA_TASK_ROWS) emit_logits_rows(req, first, logits);
     else if (req->task == PROA_TASK_SCORE || req->options.prompt_logprobs)
         emit_prompt_logprobs(e, req, first, logits);
@@ -266,24 +261,25 @@ static void process_prompt_rows(proa_engine *e, proa_engine_request *req, int64_
     if (req->task != PROA_TASK_GENERATE) req->ending = PROA_FINISH_END;
     else if (req->contrast) start_contrast(e, req, row);
     else if (req->beam) take_candidates(e, req, row, 0), advance_beams(e, req);
-    else fork_sequences(e, req, proa_view_f32(row), hidden);
+    else /* all sequences sample their first token from it */
+        for (int32_t i = 0; i < req->width; i++) add_draw(e, &req->seq[i], proa_view_f32(row), hidden);
 }
 
 /* n logits requests of one request, whose logits are these rows. They are the head's rows from head.first_row on. */
 static void process_request(proa_engine *e, const proa_logits_request *a, int64_t n, proa_view logits)
 {
-    proa_engine_request *req = a->req;
+    proa_engine_request *req = a->seq->req;
     if (req->ending == PROA_FINISH_ERROR) return;
-    if (req->phase == PROA_PHASE_PREFILL) {
-        process_prompt_rows(e, req, a->index, logits);
+    if (a->position < req->prompt_count) {
+        process_prompt_rows(e, req, a->position, logits);
     } else if (req->contrast) {
         process_candidates(e, req, a, n, logits);
     } else if (req->beam) {
-        take_candidates(e, req, logits, a->index);
-        if (a[n - 1].index + 1 == req->width) advance_beams(e, req);
+        take_candidates(e, req, logits, a->seq->index);
+        if (a[n - 1].seq->index + 1 == req->width) advance_beams(e, req);
     } else {
         for (int64_t i = 0; i < n; i++)
-            add_draw(e, req, a[i].index, proa_view_f32(logits) + i * logits.stride[0],
+            add_draw(e, a[i].seq, proa_view_f32(logits) + i * logits.stride[0],
                      proa_model_hidden(e->model, e->head.first_row + i));
     }
 }
@@ -294,7 +290,7 @@ static void process_request(proa_engine *e, const proa_logits_request *a, int64_
  * model runs, so that the rows themselves need not be copied to the host. */
 static bool wants_top_k_only(const proa_engine *e, const proa_logits_request *a)
 {
-    const proa_engine_request *req = a->req;
+    const proa_engine_request *req = a->seq->req;
     return e->async.mode != PROA_SAMPLE_HOST && req->beam && !req->options.prompt_logprobs &&
            req->candidates <= PROA_TOP_MAX && !proa_logits_processor_changes(req->logits, req->depth);
 }
@@ -306,7 +302,7 @@ static int64_t next_group(const proa_engine *e, const proa_logits_request *a, in
     int64_t most = proa_min64(left, PROA_HEAD_ROWS), n = 1;
     *top_k_only = wants_top_k_only(e, a);
     while (n < most && wants_top_k_only(e, &a[n]) == *top_k_only &&
-           (!*top_k_only || a[n].req->candidates == a[0].req->candidates))
+           (!*top_k_only || a[n].seq->req->candidates == a[0].seq->req->candidates))
         n++;
     return n;
 }
@@ -314,9 +310,9 @@ static int64_t next_group(const proa_engine *e, const proa_logits_request *a, in
 /* Rows [at, at + n) of the top-k lists are the candidates of these logits requests, which belong to one request. */
 static void store_candidates(proa_engine *e, const proa_logits_request *a, int64_t n, int64_t at)
 {
-    proa_engine_request *req = a->req;
-    int64_t M = req->candidates, first = req->phase == PROA_PHASE_PREFILL ? 0 : a->index;
-    bool last = req->phase == PROA_PHASE_PREFILL || a[n - 1].index + 1 == req->width;
+    proa_engine_request *req = a->seq->req;
+    int64_t M = req->candidates, first = a->seq->index;
+    bool last = a->position < req->prompt_count || a[n - 1].seq->index + 1 == req->width;
     if (req->ending == PROA_FINISH_ERROR) return;
     memcpy(req->beam_ids + first * M, e->head.top_ids + at * M, (size_t)(n * M) * sizeof *e->head.top_ids);
     for (int64_t i = 0; i < n; i++)
@@ -327,11 +323,11 @@ static void store_candidates(proa_engine *e, const proa_logits_request *a, int64
 
 static void process_top_k(proa_engine *e, const proa_logits_request *a, int64_t n)
 {
-    proa_model_top_k(e->model, e->step.logits_rows, n, a->req->candidates, e->head.top_ids,
+    proa_model_top_k(e->model, e->step.logits_rows, n, a->seq->req->candidates, e->head.top_ids,
                      e->head.top_logits, e->head.lse);
     proa_sched_check_device(e, NULL);
     for (int64_t i = 0, k; i < n; i = k) {
-        for (k = i + 1; k < n && a[k].req == a[i].req;) k++;
+        for (k = i + 1; k < n && a[k].seq->req == a[i].seq->req;) k++;
         store_candidates(e, &a[i], k - i, i);
     }
 }
@@ -341,7 +337,7 @@ static void process_head_rows(proa_engine *e, const proa_logits_request *a, int6
     proa_view logits = proa_model_head(e->model, e->step.logits_rows, n);
     proa_sched_check_device(e, NULL);
     for (int64_t i = 0, k; i < n; i = k) {
-        for (k = i + 1; k < n && a[k].req == a[i].req;) k++;
+        for (k = i + 1; k < n && a[k].seq->req == a[i].seq->req;) k++;
         e->head.first_row = i;
         process_request(e, &a[i], k - i, proa_view_rows(logits, i, k));
     }
@@ -351,7 +347,8 @@ static void process_head_rows(proa_engine *e, const proa_logits_request *a, int6
 static bool wants_hidden(const proa_engine *e)
 {
     for (int64_t i = 0; i < e->step.logits_count; i++)
-        if (e->step.logits_requests[i].req->options.return_hidden || e->step.logits_requests[i].req->contrast)
+        if (e->step.logits_requests[i].seq->req->options.return_hidden ||
+            e->step.logits_requests[i].seq->req->contrast)
             return true;
     return false;
 }

@@ -18,22 +18,37 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* The state of a request. A decoder's request goes QUEUED -> PREFILL -> DECODE; with an encoder the two ENCODE phases
- * come first, and a request to an encoder-only model ends after them. */
+/* The state of a request. With an encoder the two ENCODE phases come first, and a request to an encoder-only model ends
+ * after them. */
 typedef enum proa_request_phase {
     PROA_PHASE_QUEUED,          /* not admitted: holds no pages and no slots */
     PROA_PHASE_ENCODE_WAITING,  /* admitted; its encoder input has not been run yet */
     PROA_PHASE_ENCODE_INFLIGHT, /* in an encoder pass whose outputs the host has not received */
-    PROA_PHASE_PREFILL,         /* its decoder prompt is run in chunks */
-    PROA_PHASE_DECODE           /* one row per sequence and step */
+    PROA_PHASE_DECODER          /* its sequences run, each in its own phase (proa_seq_phase) */
 } proa_request_phase;
 
-/* One sequence of a request. The sequences of a request that still run have the same length: they started together. */
-typedef struct proa_seq {
-    int32_t token; /* input of the next step */
-    /* while only the device knows that token: its index among the ids sampled last; -1: `token` is valid */
+typedef struct proa_engine_request proa_engine_request;
+
+/* One sequence of a request: one of `n` or `best_of`, a beam, or a candidate of contrastive search.
+ *
+ * Its tokens are the prompt and then those that it generated. `known` of them exist; the keys and values of the first
+ * `length` are in its pages. A step runs tokens [length, known), or as many of them as the budget allows, and the
+ * logits of the last known token give the next one:
+ *
+ *   0            length        prompt_count              known
+ *   |== in pages ==|== to be run ==|=== generated, to be run ===|
+ *
+ * So a prompt in chunks, one token a step, and a sequence whose pages were dropped are one case. */
+struct proa_seq {
+    proa_engine_request *req;
+    int32_t index;          /* in its request */
+    proa_page_table *table; /* its pages, those of slot req->slot + index; NULL: its request is not admitted */
+    int64_t length, known;  /* tokens, as above */
+    /* while only the device knows the last of the known tokens: its index among the ids sampled last; -1: the host
+     * knows it */
     int32_t sampled_at;
-    int32_t *ids;       /* [new_max] generated so far */
+    uint64_t seed;      /* of its random numbers: draw i depends on (seed, i) alone */
+    int32_t *ids;       /* [new_max] generated so far; NULL for beams and candidates after the first */
     int64_t count;      /* of ids */
     double logprob_sum; /* of ids, if log-probabilities were requested */
     proa_finish finish; /* NONE while it runs */
@@ -41,10 +56,11 @@ typedef struct proa_seq {
     proa_stop stop;
     proa_buf piece; /* text of the last token */
     proa_buf shown; /* all text emitted so far, kept only if the results need it */
-} proa_seq;
+};
+typedef struct proa_seq proa_seq;
 
-/* The engine's own copy of a submitted proa_request, with everything that its decoding needs. */
-typedef struct proa_engine_request proa_engine_request;
+/* The engine's own copy of a submitted proa_request, with everything that its decoding needs. It groups sequences,
+ * which start together from one prompt. */
 struct proa_engine_request {
     /* fixed at submit */
     proa_engine_request *next; /* in the inbox, the waiting list or the running list */
@@ -64,31 +80,29 @@ struct proa_engine_request {
     int32_t *prompt;      /* [prompt_count] ids of the decoder */
     int64_t prompt_count;
     proa_prefix prefix; /* of the prompt */
-    int32_t width; /* rows of a decoding step: sequences, beams or candidates, which share the prompt's pages */
-    int32_t sequences; /* of `seq`: 1 or n; 0 for beams */
-    int64_t reserved;  /* pages that it can come to use */
-    int64_t new_max;   /* new tokens of each sequence at most */
+    int32_t width;      /* sequences, beams or candidates, which share the prompt's pages */
+    int32_t sequences;  /* those of `seq` that emit tokens: 1 or n; 0 for beams */
+    int64_t reserved;   /* pages that it can come to use */
+    int64_t new_max;    /* new tokens of each sequence at most */
     atomic_bool cancelled;
 
     /* progress */
     proa_request_phase phase;
     int32_t slot;       /* first of `width` slots (page tables), while admitted */
-    int64_t length;     /* tokens whose keys and values are in the pages, of each sequence that runs */
-    int64_t chunk_rows; /* rows of its prompt in the current step */
     int64_t new_tokens; /* of all sequences together */
     int32_t running;    /* sequences that have not ended */
+    int64_t rows_done;  /* rows of the prompt whose outputs were emitted, if it wants those of all rows */
     proa_finish ending; /* decided during a step, carried out by proa_sched_retire */
     proa_err error;     /* why, when ending is ERROR */
     int64_t submitted_ns, admitted_ns, first_ns;
 
     /* decoding */
-    proa_seq *seq;                 /* [sequences] */
+    proa_seq *seq;                 /* [width] */
     proa_logits_processor *logits; /* NULL: no option changes logits */
     proa_logprob *top;      /* [top_logprobs] for each sequence, or for each of PROA_HEAD_ROWS prompt rows */
     bool samples_on_device; /* its tokens can be sampled where the model runs (async_step.c) */
     proa_sample_params sample_params; /* how, but for the random number of each row */
-    int64_t entries;    /* entries that its logits processors can need in one step, all sequences */
-    int32_t sampled_at; /* beams: as proa_seq.sampled_at, of the first beam */
+    int64_t entries; /* entries that its logits processors can need in one step, all sequences */
 
     /* beam and contrastive search: M candidates for each of `width` rows */
     proa_beam *beam;
@@ -111,33 +125,25 @@ typedef struct proa_request_list {
 
 /* One row of the step whose logits are needed. */
 typedef struct proa_logits_request {
-    proa_engine_request *req;
-    int32_t row;   /* of the step */
-    int32_t index; /* position in the prompt, or number of the beam or sequence */
+    proa_seq *seq;
+    int32_t row;      /* of the step */
+    int32_t position; /* of the row's token in its sequence: below prompt_count it is a row of the prompt */
 } proa_logits_request;
 
 /* One token to be sampled on the host from a row of logits. Many are sampled at once, spread over the thread pool. */
 typedef struct proa_draw {
-    proa_engine_request *req;
-    int32_t sequence;
+    proa_seq *seq;
     const float *raw, *hidden; /* the head's row, and its input */
-    proa_options options;      /* the request's, with this sequence's seed */
     proa_err err;
 } proa_draw;
 
-/* One token that the device samples. req NULL: the request was detached meanwhile. */
-typedef struct proa_pending_token {
-    proa_engine_request *req;
-    int32_t sequence;
-} proa_pending_token;
-
 /* A step that was submitted and whose tokens the host has not received. */
 typedef struct proa_inflight_step {
-    proa_pending_token *pending_tokens; /* [sequences_max], `count` used */
-    int64_t count;
-    bool logits;                        /* the sampled tokens' logits come back too, */
-    int32_t top;                        /* and this many of the likeliest tokens of each row */
-    proa_beam_params *search;           /* [sequences_max / 2 + 1] steps of beam searches */
+    proa_seq **pending_tokens; /* [sequences_max] whose tokens the device samples; NULL: detached meanwhile */
+    int64_t count;             /* of them */
+    bool logits;               /* the sampled tokens' logits come back too, */
+    int32_t top;               /* and this many of the likeliest tokens of each row */
+    proa_beam_params *search;  /* [sequences_max / 2 + 1] steps of beam searches */
     proa_engine_request **search_owner; /* their requests; NULL: detached */
     int64_t searches;
     int ticket; /* 0 or 1, for proa_model_wait_sampled */
@@ -185,6 +191,7 @@ typedef struct proa_step_arrays {
     int32_t *sampled_at; /* index of the row's id among those sampled last on the device; -1: `ids` has it */
     bool any_sampled_at; /* some are not -1 */
     proa_span *self_spans, *cross_spans;
+    proa_seq **span_seqs;        /* the sequence of each span of a decoder's pass */
     proa_pending_beams *pending; /* beam searches whose last step the host has not received */
     int64_t pending_count;
     proa_inputs_embeds *inputs_embeds; /* of an encoder pass */
@@ -265,9 +272,6 @@ struct proa_engine {
 };
 
 void proa_engine_request_free(proa_engine_request *req);
-void proa_request_list_init(proa_request_list *list);
-void proa_request_list_push(proa_request_list *list, proa_engine_request *req);
-proa_engine_request *proa_request_list_pop(proa_request_list *list);
 
 /* output.c: events to the request's callback. BEGIN: it was admitted. */
 void proa_emit_begin(proa_engine_request *req);
@@ -286,12 +290,10 @@ void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish
 /* process_logits.c: runs the head over the rows of step.logits_requests and gives each request its tokens,
  * candidates or rows; sets req->ending. */
 void proa_process_logits(proa_engine *e);
-/* After the prompt: all sequences share its pages. */
-void proa_share_prompt_pages(proa_engine *e, proa_engine_request *req);
 /* One step of the beam search from beam_ids and beam_logprobs. False: the search has ended. Otherwise beam_token and
  * beam_parent say how each beam goes on. */
 bool proa_advance_beams(proa_engine *e, proa_engine_request *req);
-/* Emits a sequence's next token, and ends the sequence if it was the last one. */
+/* Emits a sequence's next token, and ends the sequence if it was the last one. The token counts as known already. */
 void proa_append_token(proa_engine *e, const proa_draw *draw, const proa_sample *sample);
 
 /* async_step.c: steps whose tokens are sampled where the model runs. */
@@ -318,23 +320,39 @@ void proa_encode_step(proa_engine *e);
 /* The request ends: passes in flight forget it. */
 void proa_encode_detach(proa_engine *e, const proa_engine_request *req);
 
+/* queue.c: requests that wait, admission, and what an admitted request holds. */
+void proa_request_list_init(proa_request_list *list);
+void proa_request_list_push(proa_request_list *list, proa_engine_request *req);
+proa_engine_request *proa_request_list_pop(proa_request_list *list);
+/* Takes over what was submitted; requests that were cancelled end; admits waiting ones. False: there were none. */
+bool proa_queue_update(proa_engine *e);
+/* Emits DONE. The request is in no list any more; it may be running or waiting. */
+void proa_queue_finish(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error);
+/* After the last row of a prompt was submitted: its other sequences go on from the same pages. */
+void proa_queue_fork(proa_engine *e, proa_engine_request *req);
+/* The sequence runs no further: its pages are returned. */
+void proa_queue_end_seq(proa_engine *e, proa_seq *seq);
+/* Pages for tokens [from, to) of a table. Cannot fail: admission has promised them. */
+void proa_queue_take_pages(proa_engine *e, proa_page_table *table, int64_t from, int64_t to);
+
+/* batch.c: the arrays of a pass. Empty them; begin a span; add a row to it; the batch as the model takes it. */
+void proa_batch_clear(proa_engine *e);
+void proa_batch_add_span(proa_engine *e, const proa_page_table *table, int64_t rows, int64_t context,
+                         const proa_page_table *cross, int64_t cross_context);
+/* length: see proa_rope_length */
+void proa_batch_add_row(proa_engine *e, int32_t id, int64_t position, int64_t length);
+proa_batch proa_batch_of_step(const proa_engine *e);
+/* A decoder's pass: each decoding sequence, then chunks of prompts within the token budget. */
+void proa_batch_build(proa_engine *e);
+/* The batch was submitted: its rows are in the pages from now on. */
+void proa_batch_advance(proa_engine *e);
+
 /* scheduler.c: one step of the engine. False: there was nothing to do. */
 bool proa_sched_step(proa_engine *e);
 /* Called when results have arrived, before they are used. If the device has failed, all running requests end with
  * its error, and so does `req`, which may be in no list (NULL: none). */
 void proa_sched_check_device(proa_engine *e, proa_engine_request *req);
-/* Requests whose end was decided leave the running list; prompts that are complete go on to DECODE. */
+/* Requests whose end was decided leave the running list. */
 void proa_sched_retire(proa_engine *e);
-/* Building the batch of the next pass: empty it; begin a span; add a row to it; the batch as the model takes it. */
-void proa_sched_batch_clear(proa_engine *e);
-void proa_sched_add_span(proa_engine *e, const proa_page_table *table, int64_t rows, int64_t context,
-                         const proa_page_table *cross, int64_t cross_context);
-/* length: see proa_rope_length */
-void proa_sched_add_row(proa_engine *e, int32_t id, int64_t position, int64_t length);
-proa_batch proa_sched_batch(const proa_engine *e);
-/* Pages for the rows [length, length + rows) of a sequence. Cannot fail: admission has promised them. */
-void proa_sched_take_pages(proa_engine *e, proa_page_table *table, int64_t length, int64_t rows);
-/* Returns the pages and slots of an admitted request. */
-void proa_sched_release(proa_engine *e, proa_engine_request *req);
 
 #endif

@@ -11,7 +11,7 @@
 void proa_engine_request_free(proa_engine_request *req)
 {
     if (!req) return;
-    for (int32_t i = 0; i < req->sequences && req->seq; i++) {
+    for (int32_t i = 0; i < req->width && req->seq; i++) {
         proa_detok_free(req->seq[i].detok);
         proa_stop_release(&req->seq[i].stop);
         proa_buf_release(&req->seq[i].piece);
@@ -341,9 +341,20 @@ static int64_t new_tokens_wanted(const proa_engine *e, const proa_engine_request
     return req->input ? proa_max64(64, 2 * req->input_count) : INT32_MAX;
 }
 
-static void make_seq(const proa_engine *e, proa_engine_request *req, proa_seq *seq)
+static void make_seqs(proa_engine_request *req)
 {
-    seq->sampled_at = -1;
+    req->seq = proa_calloc((size_t)req->width, sizeof *req->seq);
+    for (int32_t i = 0; i < req->width; i++)
+        req->seq[i] = (proa_seq){.req = req,
+                                 .index = i,
+                                 .known = req->prompt_count,
+                                 .sampled_at = -1,
+                                 .seed = proa_seed_of(req->options.seed, i)};
+}
+
+/* What a sequence needs that emits tokens. */
+static void make_output(const proa_engine *e, const proa_engine_request *req, proa_seq *seq)
+{
     seq->ids = proa_malloc((size_t)req->new_max * sizeof *seq->ids);
     proa_stop_init(&seq->stop, req->options.stop_strings);
     proa_buf_init(&seq->piece, PROA_TEXT_BYTES_MAX);
@@ -368,8 +379,7 @@ static proa_status make_state(const proa_engine *e, proa_engine_request *req, pr
     if (o->beams > 1) return make_beams(e, req, err);
     req->sequences = o->penalty_alpha > 0 ? 1 : req->width;
     req->running = req->sequences;
-    req->seq = proa_calloc((size_t)req->sequences, sizeof *req->seq);
-    for (int32_t i = 0; i < req->sequences; i++) make_seq(e, req, &req->seq[i]);
+    for (int32_t i = 0; i < req->sequences; i++) make_output(e, req, &req->seq[i]);
     return o->penalty_alpha > 0 ? make_contrast(e, req, err) : PROA_OK;
 }
 
@@ -396,10 +406,12 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
     if (req->task == PROA_TASK_GENERATE) {
         req->new_max = proa_min64(new_tokens_wanted(e, req), room);
         req->width = width_of(&req->options, e->model->plan.width[PROA_REG_OUT]);
+        make_seqs(req);
         PROA_TRY(make_state(e, req, err));
     } else if (req->options.top_logprobs) {
         req->top = proa_calloc((size_t)req->options.top_logprobs * PROA_HEAD_ROWS, sizeof *req->top);
     }
+    if (!req->seq) make_seqs(req);
     proa_async_step_prepare(req);
     req->reserved = pages_needed(req);
     if (req->reserved > e->pages.count)

@@ -254,6 +254,8 @@ static void fill_batch(batch *b)
                                         .raw = r % 4 ? NULL : b->raw,
                                         .position = r,
                                         .options = &b->o[r],
+                                        .seed = b->o[r].seed,
+                                        .logprobs = b->o[r].logprobs,
                                         .top = b->top[r]};
     }
     b->logits[BAD][7] = NAN; /* one bad row leaves the others alone */

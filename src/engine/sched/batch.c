@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * batch.c - the arrays of a pass: which tokens of which sequences are its rows, and what the model reads with them. */
+#include "engine/sched/request.h"
+
+#include "base/checked.h"
+
+/* ---- rows and spans ---- */
+
+void proa_batch_clear(proa_engine *e)
+{
+    e->step.rows = e->step.spans = e->step.prefixes = e->step.logits_count = e->step.inputs_embeds_count =
+        e->step.pending_count = 0;
+    e->step.any_sampled_at = e->step.any_types = false;
+}
+
+static int32_t table_at(const proa_engine *e, const proa_page_table *table)
+{
+    return (int32_t)(table->page - e->slots.memory);
+}
+
+void proa_batch_add_span(proa_engine *e, const proa_page_table *table, int64_t rows, int64_t context,
+                         const proa_page_table *cross, int64_t cross_context)
+{
+    e->step.self_spans[e->step.spans] = (proa_span){(int32_t)e->step.rows, (int32_t)rows, (int32_t)context,
+                                                    table_at(e, table)};
+    e->step.cross_spans[e->step.spans] = (proa_span){(int32_t)e->step.rows, (int32_t)rows,
+                                                     (int32_t)cross_context, table_at(e, cross)};
+    e->step.spans++;
+}
+
+void proa_batch_add_row(proa_engine *e, int32_t id, int64_t position, int64_t length)
+{
+    e->step.ids[e->step.rows] = id;
+    e->step.positions[e->step.rows] = (int32_t)position;
+    e->step.block_positions[e->step.rows] = 0;
+    e->step.lengths[e->step.rows] = (int32_t)length;
+    e->step.sampled_at[e->step.rows] = -1;
+    e->step.types[e->step.rows] = 0;
+    e->step.rows++;
+}
+
+proa_batch proa_batch_of_step(const proa_engine *e)
+{
+    proa_batch b = {.rows = e->step.rows, .ids = e->step.ids, .positions = e->step.positions};
+    if (proa_model_wants_lengths(e->model)) b.lengths = e->step.lengths;
+    if (e->model->config.prefix_end >= 0) b.block_positions = e->step.block_positions;
+    b.prefixes = e->step.prefixes;
+    if (e->step.any_types) b.types = e->step.types;
+    if (e->step.any_sampled_at) b.sampled_at = e->step.sampled_at;
+    b.pending = e->step.pending;
+    b.pending_count = e->step.pending_count;
+    b.self = (proa_spans){.span = e->step.self_spans, .count = e->step.spans, .pages = e->slots.memory};
+    b.cross = (proa_spans){.span = e->step.cross_spans, .count = e->step.spans, .pages = e->slots.memory};
+    return b;
+}
+
+/* ---- tokens of a sequence ---- */
+
+/* Id of a known token; 0 if only the device knows it, which fills it in. */
+static int32_t token_id(const proa_seq *seq, int64_t i)
+{
+    const proa_engine_request *req = seq->req;
+    if (i < req->prompt_count) return req->prompt[i];
+    if (req->candidates) return req->beam_token[seq->index];
+    return i - req->prompt_count < seq->count ? seq->ids[i - req->prompt_count] : 0;
+}
+
+/* The row of token i of the sequence. */
+static void add_token_row(proa_engine *e, const proa_seq *seq, int64_t i)
+{
+    const proa_engine_request *req = seq->req;
+    int64_t row = e->step.rows, longest = req->prompt_count + req->new_max;
+    bool on_device = i + 1 == seq->known && seq->sampled_at >= 0;
+    proa_batch_add_row(e, on_device ? 0 : token_id(seq, i), proa_prefix_position(&req->prefix, i),
+                       proa_rope_length(&e->model->config.rope, i, req->prompt_count, longest));
+    e->step.block_positions[row] = (int32_t)proa_prefix_block_position(&req->prefix, i);
+    if (!on_device) return;
+    e->step.sampled_at[row] = seq->sampled_at;
+    e->step.any_sampled_at = true;
+}
+
+/* Whether the logits (or hidden states) of every prompt row are needed, not only of the last one. */
+static bool wants_all_rows(const proa_engine_request *req)
+{
+    return req->task != PROA_TASK_GENERATE || req->options.prompt_logprobs || req->contrast;
+}
+
+/* Whether the logits of the row of token i are needed: a token follows it, or its own output is emitted. */
+static bool wants_logits(const proa_seq *seq, int64_t i)
+{
+    const proa_engine_request *req = seq->req;
+    return i + 1 == seq->known || (i < req->prompt_count && i >= req->rows_done && wants_all_rows(req));
+}
+
+/* The span of the sequence's next tokens. */
+static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
+{
+    int64_t begin = seq->length, end = begin + rows;
+    const proa_engine_request *req = seq->req;
+    proa_queue_take_pages(e, seq->table, begin, end);
+    e->step.span_seqs[e->step.spans] = seq;
+    proa_batch_add_span(e, seq->table, rows, end, &e->slots.cross[req->slot], req->input_count);
+    for (int64_t i = begin; i < end; i++) {
+        if (wants_logits(seq, i))
+            e->step.logits_requests[e->step.logits_count++] = (proa_logits_request){seq, (int32_t)e->step.rows,
+                                                                                    (int32_t)i};
+        add_token_row(e, seq, i);
+    }
+}
+
+/* ---- a decoder's pass ---- */
+
+/* Whether the sequence has tokens to run. A token that the host has not received may turn out to be an end token, which
+ * costs one surplus row; that it reaches the length limit is known beforehand. */
+static bool has_rows(const proa_seq *seq)
+{
+    bool last = seq->sampled_at >= 0 && seq->known - seq->req->prompt_count >= seq->req->new_max;
+    return seq->finish == PROA_FINISH_NONE && seq->length < seq->known && !last;
+}
+
+/* Whether it runs its newest token, which every step does; otherwise it has a prompt to run, in chunks. */
+static bool is_decoding(const proa_seq *seq)
+{
+    return seq->length >= seq->req->prompt_count && seq->known - seq->length == 1;
+}
+
+/* Whether it waits for the first sequence of its request to run the prompt for all. */
+static bool waits_for_prompt(const proa_seq *seq)
+{
+    return seq->index > 0 && seq->length < seq->req->prompt_count;
+}
+
+/* Beams whose last step the host has not received: the device also reorders the page tables; not after the prompt,
+ * when all beams go on from the same pages. */
+static void add_pending_beams(proa_engine *e, const proa_engine_request *req)
+{
+    int32_t sampled_at = req->seq[0].sampled_at;
+    if (!req->beam || sampled_at < 0 || req->depth == 0) return;
+    e->step.pending[e->step.pending_count++] = (proa_pending_beams){(int32_t)e->step.spans, req->width,
+                                                                    sampled_at};
+}
+
+static void add_decode_rows(proa_engine *e, proa_engine_request *req)
+{
+    for (int32_t i = 0; i < req->width; i++) {
+        proa_seq *seq = &req->seq[i];
+        if (!has_rows(seq) || !is_decoding(seq)) continue;
+        if (i == 0) add_pending_beams(e, req);
+        add_seq_rows(e, seq, 1);
+    }
+}
+
+/* Whether the next tokens are the prompt's prefix, whose rows see each other both ways. */
+static bool is_at_prefix(const proa_seq *seq)
+{
+    return seq->length < seq->req->prefix.rows;
+}
+
+static bool has_chunk(const proa_seq *seq)
+{
+    return has_rows(seq) && !is_decoding(seq) && !waits_for_prompt(seq);
+}
+
+static void add_chunks(proa_engine *e, proa_engine_request *req)
+{
+    for (int32_t i = 0; i < req->width; i++) {
+        proa_seq *seq = &req->seq[i];
+        int64_t left = e->sizes.step_tokens - e->step.rows;
+        if (left > 0 && has_chunk(seq) && !is_at_prefix(seq))
+            add_seq_rows(e, seq, proa_min64(seq->known - seq->length, left));
+    }
+}
+
+/* A prefix runs in one piece, so it may exceed the budget: beside a full step there is room for the longest one
+ * (plan.rows_max). Such spans come last. */
+static void add_prefix(proa_engine *e, proa_engine_request *req)
+{
+    proa_seq *seq = &req->seq[0];
+    if (!has_chunk(seq) || !is_at_prefix(seq)) return;
+    if (e->step.rows + req->prefix.rows > e->model->plan.rows_max) return;
+    add_seq_rows(e, seq, req->prefix.rows);
+    e->step.prefixes++;
+}
+
+void proa_batch_build(proa_engine *e)
+{
+    int64_t budget = e->sizes.step_tokens;
+    proa_batch_clear(e);
+    for (proa_engine_request *req = e->running.first; req; req = req->next)
+        if (req->phase == PROA_PHASE_DECODER) add_decode_rows(e, req);
+    for (proa_engine_request *req = e->running.first; req && e->step.rows < budget; req = req->next)
+        if (req->phase == PROA_PHASE_DECODER) add_chunks(e, req);
+    for (proa_engine_request *req = e->running.first; req && e->step.rows < budget; req = req->next)
+        if (req->phase == PROA_PHASE_DECODER) add_prefix(e, req);
+}
+
+/* Called before logits are processed: reordering the page tables of beams needs the length after this step. */
+void proa_batch_advance(proa_engine *e)
+{
+    for (int64_t s = 0; s < e->step.spans; s++) {
+        proa_seq *seq = e->step.span_seqs[s];
+        int64_t rows = e->step.self_spans[s].rows, prompt = seq->req->prompt_count;
+        int64_t prompt_rows = proa_max64(0, proa_min64(prompt, seq->length + rows) - seq->length);
+        e->now.rows += (uint64_t)rows;
+        e->now.prompt_tokens += (uint64_t)prompt_rows;
+        seq->length += rows;
+        if (prompt_rows > 0 && seq->length >= prompt) proa_queue_fork(e, seq->req);
+    }
+}
