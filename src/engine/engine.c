@@ -167,7 +167,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     const proa_config *c = &e->model->config;
     PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
                                 c->kv_heads, c->head_dim, e->model->formats.kv, err));
-    if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 8 * e->pages.count);
+    if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 9 * e->pages.count);
     make_arrays(e);
     e->async.mode = proa_sample_mode_choose(e->device);
     return PROA_OK;

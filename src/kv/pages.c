@@ -36,7 +36,7 @@ int64_t proa_kv_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int
     int64_t bytes = block_bytes_of(kv_heads, head_dim, dtype);
     int64_t tables;
     if (!proa_mul(bytes, 2 * (int64_t)layers, &bytes) || !proa_mul(bytes, count, &bytes) ||
-        !proa_mul(count, 2 * (int64_t)sizeof(int32_t), &tables) || !proa_add(bytes, tables, &bytes))
+        !proa_mul(count, 2 * (int64_t)sizeof(int32_t) + 1, &tables) || !proa_add(bytes, tables, &bytes))
         return -1;
     return bytes;
 }
@@ -74,6 +74,7 @@ static proa_status allocate_pool(proa_kv_pages *p, proa_err *err)
                          (long long)p->count, PROA_PAGE_TOKENS, (long long)p->bytes, (long long)available);
     p->refs = proa_calloc(2 * (size_t)p->count, sizeof *p->refs);
     p->stack = p->refs + p->count;
+    p->held = proa_calloc((size_t)p->count, sizeof *p->held);
     return PROA_OK;
 }
 
@@ -99,6 +100,7 @@ void proa_kv_pages_release(proa_kv_pages *p)
 {
     if (p->memory) p->device->free(p->device, p->memory, block_total(p));
     free(p->refs);
+    free(p->held);
     *p = (proa_kv_pages){0};
 }
 
@@ -124,28 +126,85 @@ int64_t proa_kv_pages_for(int64_t tokens)
     return tokens / PROA_PAGE_TOKENS + (tokens % PROA_PAGE_TOKENS != 0);
 }
 
+int64_t proa_kv_pages_available(const proa_kv_pages *p)
+{
+    return p->free + p->idle;
+}
+
+/* ---- references ---- */
+
+void proa_kv_pages_set_keeper(proa_kv_pages *p, proa_kv_keeper keeper)
+{
+    p->keeper = keeper;
+}
+
+bool proa_kv_pages_is_idle(const proa_kv_pages *p, int32_t page)
+{
+    return p->held[page] && p->refs[page] == 1;
+}
+
+static void count_peak(proa_kv_pages *p)
+{
+    p->used_peak = proa_max64(p->used_peak, p->used - p->idle);
+}
+
+void proa_kv_pages_hold(proa_kv_pages *p, int32_t page)
+{
+    PROA_ASSERT(p->refs[page] > 0 && !p->held[page]);
+    p->refs[page]++;
+    p->held[page] = true;
+}
+
+void proa_kv_pages_unhold(proa_kv_pages *p, int32_t page)
+{
+    PROA_ASSERT(p->held[page]);
+    if (p->refs[page] == 1) p->idle--;
+    p->held[page] = false;
+    proa_kv_pages_drop(p, page);
+}
+
+void proa_kv_pages_refer(proa_kv_pages *p, int32_t page)
+{
+    PROA_DASSERT(p->refs[page] > 0);
+    bool idle = proa_kv_pages_is_idle(p, page);
+    p->refs[page]++;
+    if (!idle) return;
+    p->idle--;
+    count_peak(p);
+    p->keeper.turns_idle(p->keeper.arg, page, false);
+}
+
+void proa_kv_pages_drop(proa_kv_pages *p, int32_t page)
+{
+    PROA_ASSERT(page >= 0 && page < p->count && p->refs[page] > 0);
+    if (--p->refs[page] == 0) {
+        p->stack[p->free++] = page;
+        p->used--;
+    } else if (proa_kv_pages_is_idle(p, page)) {
+        p->idle++;
+        p->keeper.turns_idle(p->keeper.arg, page, true);
+    }
+}
+
+/* The caller has checked that a page is available. */
 static int32_t take_page(proa_kv_pages *p)
 {
+    if (p->free == 0) p->keeper.evict(p->keeper.arg);
+    PROA_ASSERT(p->free > 0);
     int32_t page = p->stack[--p->free];
     PROA_DASSERT(p->refs[page] == 0);
     p->refs[page] = 1;
     p->used++;
-    p->used_peak = proa_max64(p->used_peak, p->used);
+    count_peak(p);
     return page;
 }
 
-static void drop_page(proa_kv_pages *p, int32_t page)
-{
-    PROA_ASSERT(page >= 0 && page < p->count && p->refs[page] > 0);
-    if (--p->refs[page] > 0) return;
-    p->stack[p->free++] = page;
-    p->used--;
-}
+/* ---- page tables ---- */
 
 bool proa_page_table_grow(proa_kv_pages *p, proa_page_table *table, int64_t tokens)
 {
     int64_t count = proa_kv_pages_for(tokens);
-    if (count > table->cap || count - table->count > p->free) return false;
+    if (count > table->cap || count - table->count > proa_kv_pages_available(p)) return false;
     while (table->count < count) table->page[table->count++] = take_page(p);
     return true;
 }
@@ -153,7 +212,7 @@ bool proa_page_table_grow(proa_kv_pages *p, proa_page_table *table, int64_t toke
 void proa_page_table_release(proa_kv_pages *p, proa_page_table *table)
 {
     /* Last page first: the next table then gets them in the same order. */
-    while (table->count > 0) drop_page(p, table->page[--table->count]);
+    while (table->count > 0) proa_kv_pages_drop(p, table->page[--table->count]);
 }
 
 void proa_page_table_share(proa_kv_pages *p, proa_page_table *dst, const proa_page_table *src, int64_t tokens)
@@ -162,7 +221,7 @@ void proa_page_table_share(proa_kv_pages *p, proa_page_table *dst, const proa_pa
     PROA_ASSERT(dst->count == 0 && count <= dst->cap && count <= src->count);
     for (int64_t i = 0; i < count; i++) {
         dst->page[i] = src->page[i];
-        p->refs[src->page[i]]++;
+        proa_kv_pages_refer(p, src->page[i]);
     }
     dst->count = (int32_t)count;
 }
@@ -219,14 +278,14 @@ static int64_t shared_pages(const proa_kv_pages *p, const proa_page_table *table
 
 bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token)
 {
-    if (shared_pages(p, table, from_token) > p->free) return false;
+    if (shared_pages(p, table, from_token) > proa_kv_pages_available(p)) return false;
     int64_t first = from_token / PROA_PAGE_TOKENS;
     for (int64_t i = first; i < table->count; i++) {
         int32_t old = table->page[i];
         if (p->refs[old] == 1) continue;
         table->page[i] = take_page(p);
         if (i == first) copy_page(p, table->page[i], old, from_token % PROA_PAGE_TOKENS);
-        drop_page(p, old);
+        proa_kv_pages_drop(p, old);
         p->copies++;
     }
     return true;

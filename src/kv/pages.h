@@ -9,27 +9,39 @@
 #include "base/limits.h"
 #include "kernels/device.h"
 
+/* Who keeps pages that no table refers to (prefix_tree.h), and what the pool calls. A kept page is idle while the
+ * keeper alone refers to it. */
+typedef struct proa_kv_keeper {
+    void (*turns_idle)(void *arg, int32_t page, bool idle); /* a kept page becomes idle, or is used again */
+    void (*evict)(void *arg); /* makes one idle page free; called only while there is one */
+    void *arg;
+} proa_kv_keeper;
+
 /* A page holds the keys and values of PROA_PAGE_TOKENS tokens in every layer: page i is the i-th block of each
  * layer's K and of each layer's V. Memory layout, layer by layer: K [count][Hk][64][dh], then V likewise. A page
- * with n references is in n tables; with none it is free. Pages are not cleared when they are taken: attention
- * reads no further than the context of its span. */
+ * with n references is in n tables (and the prefix tree); with none it is free. Pages are not cleared when they are
+ * taken: attention reads no further than the context of its span. */
 typedef struct proa_kv_pages {
     int64_t count; /* pages in all; 0 is a pool for models without keys and values */
     int32_t layers;
     int64_t kv_heads, head_dim; /* Hk, dh */
     proa_dtype dtype;           /* f32, bf16 or f16 */
     /* counters, for statistics */
-    int64_t free, used, used_peak;
-    int64_t copies; /* pages copied on write since the start */
+    int64_t free, used;
+    int64_t idle; /* of those used: kept for later by the keeper alone, and evicted when pages are needed */
+    int64_t used_peak; /* the most that were used and not idle */
+    int64_t copies;    /* pages copied on write since the start */
     /* private */
     proa_device *device;
     char *memory;
     int64_t bytes, block_bytes; /* of everything; of one page's K (or V) in one layer */
     int32_t *refs;              /* [count] */
     int32_t *stack;             /* [free] free pages; the last is taken first */
+    bool *held;                 /* [count] the keeper refers to it */
+    proa_kv_keeper keeper;      /* evict NULL: there is none */
 } proa_kv_pages;
 
-/* Memory of such a pool in bytes, its bookkeeping (8 bytes a page) included: what proa_kv_pages_init takes. -1 if the
+/* Memory of such a pool in bytes, its bookkeeping (9 bytes a page) included: what proa_kv_pages_init takes. -1 if the
  * number does not fit, an argument is negative, or the dtype is not one of keys and values. */
 int64_t proa_kv_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype);
 /* INVALID for shapes and dtypes outside of limits.h; NO_MEMORY, with the sum, if the device has less. The device
@@ -44,6 +56,17 @@ void proa_kv_pages_release(proa_kv_pages *p); /* page tables into it become inva
 proa_kv proa_kv_pages_layer(const proa_kv_pages *p, int32_t layer);
 /* Pages that hold so many tokens. */
 int64_t proa_kv_pages_for(int64_t tokens);
+/* Pages that can be taken: the free ones and the idle ones. */
+int64_t proa_kv_pages_available(const proa_kv_pages *p);
+
+/* For the keeper, and for what adds cached pages to a table. hold: the keeper refers to a page that is in use. unhold:
+ * it does not any more. refer, drop: one reference of a table more, or less. */
+void proa_kv_pages_set_keeper(proa_kv_pages *p, proa_kv_keeper keeper);
+void proa_kv_pages_hold(proa_kv_pages *p, int32_t page);
+void proa_kv_pages_unhold(proa_kv_pages *p, int32_t page);
+bool proa_kv_pages_is_idle(const proa_kv_pages *p, int32_t page);
+void proa_kv_pages_refer(proa_kv_pages *p, int32_t page);
+void proa_kv_pages_drop(proa_kv_pages *p, int32_t page);
 
 /* The pages of a sequence: token t is in page[t / 64]. page[] is memory of the caller, of fixed size cap; no
  * function here allocates. */
@@ -52,8 +75,8 @@ typedef struct proa_page_table {
     int32_t count, cap;
 } proa_page_table;
 
-/* Takes pages until `tokens` fit; never returns any. False, and nothing is changed, if the pool has too few free
- * pages or cap is too small. */
+/* Takes pages until `tokens` fit; never returns any. Idle pages are evicted if there are too few free ones. False, and
+ * nothing is changed, if the pool has too few of both or cap is too small. */
 PROA_MUST_CHECK bool proa_page_table_grow(proa_kv_pages *p, proa_page_table *table, int64_t tokens);
 /* Drops the references; count = 0. */
 void proa_page_table_release(proa_kv_pages *p, proa_page_table *table);
@@ -69,6 +92,6 @@ void proa_page_tables_reorder(proa_kv_pages *p, proa_page_table *tables, proa_pa
                               const int32_t *parent, int32_t count, int64_t tokens, bool copied);
 /* Copy on write, before tokens from_token, from_token + 1, ... are written: each shared page from that of
  * from_token on is replaced by a private one. Of the first, the tokens before from_token are copied in all layers;
- * the others will be overwritten. False, and nothing is changed, if the pool has too few free pages. */
+ * the others will be overwritten. False, and nothing is changed, if too few pages are available. */
 PROA_MUST_CHECK bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token);
 #endif

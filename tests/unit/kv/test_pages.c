@@ -342,8 +342,8 @@ static void test_follow(void **state)
 static void test_sizes(void **state)
 {
     (void)state;
-    assert_int_equal(proa_kv_pages_bytes(10, 4, 2, 16, PROA_DTYPE_F32), 10LL * 4 * 2 * 2 * 64 * 16 * 4 + 80);
-    assert_int_equal(proa_kv_pages_bytes(10, 4, 2, 16, PROA_DTYPE_BF16), 10LL * 4 * 2 * 2 * 64 * 16 * 2 + 80);
+    assert_int_equal(proa_kv_pages_bytes(10, 4, 2, 16, PROA_DTYPE_F32), 10LL * 4 * 2 * 2 * 64 * 16 * 4 + 90);
+    assert_int_equal(proa_kv_pages_bytes(10, 4, 2, 16, PROA_DTYPE_BF16), 10LL * 4 * 2 * 2 * 64 * 16 * 2 + 90);
     assert_int_equal(proa_kv_pages_bytes(0, 4, 2, 16, PROA_DTYPE_F16), 0);
     assert_int_equal(proa_kv_pages_bytes(INT64_MAX / 2, 4, 2, 16, PROA_DTYPE_F32), -1);
     assert_int_equal(proa_kv_pages_bytes(1, 1, INT64_MAX / 2, INT64_MAX / 2, PROA_DTYPE_F32), -1);
@@ -361,7 +361,7 @@ static void test_refusals(void **state)
     proa_err err = {0};
     assert_int_equal(proa_kv_pages_init(&p, host(), 1 << 30, 1000, 64, 128, PROA_DTYPE_F32, &err),
                      PROA_NO_MEMORY);
-    assert_non_null(strstr(err.text, "1073741824 pages of 64 tokens need 4503599635960430592 bytes"));
+    assert_non_null(strstr(err.text, "1073741824 pages of 64 tokens need 4503599637034172416 bytes"));
     assert_null(p.memory);
     proa_kv_pages_release(&p);
     const struct {

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * prefix_tree.c - the tree over full KV pages: a hash table of nodes, and a heap of the idle leaves for eviction. */
+#include "kv/prefix_tree.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+struct proa_prefix_node {
+    int32_t parent;   /* or a proa_prefix_root */
+    int32_t next;     /* in its chain, or in the list of free nodes */
+    int32_t page;     /* of the pool */
+    int32_t children; /* nodes whose parent this one is */
+    int32_t heap_at;  /* place in the heap; -1: not an idle leaf */
+    int32_t count;    /* of ids: 64, or less in the last page of an encoder's input */
+    int32_t uses;     /* how often it was matched */
+    uint64_t hash;
+    uint64_t value;           /* of an idle leaf: the one with the lowest is evicted first */
+    proa_kv_namespace *space; /* of a root node; NULL: the parent's */
+    int32_t ids[PROA_PAGE_TOKENS];
+};
+
+enum {
+    USES_COUNTED = 8,  /* reuses that keep a page, at most */
+    USE_WORTH_PART = 8 /* each counts as a use that is later by that part of the pool */
+};
+
+/* ---- namespaces ---- */
+
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t len)
+{
+    const unsigned char *p = bytes;
+    uint64_t word;
+    for (size_t i = 0; i < len; i += sizeof word) {
+        word = 0;
+        memcpy(&word, p + i, len - i < sizeof word ? len - i : sizeof word);
+        hash = proa_fold_multiply(hash ^ word ^ 0x9e3779b97f4a7c15u, 0xd6e8feb86659fd93u);
+    }
+    return hash ^ len;
+}
+
+proa_kv_namespace *proa_kv_namespace_new(const void *bytes, size_t len)
+{
+    proa_kv_namespace *n = proa_malloc(sizeof *n + len);
+    *n = (proa_kv_namespace){.refs = 1, .hash = hash_bytes(1, bytes, len), .len = len};
+    if (len) memcpy(n->bytes, bytes, len);
+    return n;
+}
+
+void proa_kv_namespace_release(proa_kv_namespace *n)
+{
+    if (n && --n->refs == 0) free(n);
+}
+
+static bool same_namespace(const proa_kv_namespace *a, const proa_kv_namespace *b)
+{
+    return a == b || (a->hash == b->hash && a->len == b->len && memcmp(a->bytes, b->bytes, a->len) == 0);
+}
+
+/* ---- the heap of idle leaves ---- */
+
+static bool heap_less(const proa_prefix_tree *t, int64_t a, int64_t b)
+{
+    return t->node[t->heap[a]].value < t->node[t->heap[b]].value;
+}
+
+static void heap_swap(proa_prefix_tree *t, int64_t a, int64_t b)
+{
+    int32_t node = t->heap[a];
+    t->heap[a] = t->heap[b];
+    t->heap[b] = node;
+    t->node[t->heap[a]].heap_at = (int32_t)a;
+    t->node[t->heap[b]].heap_at = (int32_t)b;
+}
+
+static void heap_up(proa_prefix_tree *t, int64_t at)
+{
+    for (; at > 0 && heap_less(t, at, (at - 1) / 2); at = (at - 1) / 2) heap_swap(t, at, (at - 1) / 2);
+}
+
+static void heap_down(proa_prefix_tree *t, int64_t at)
+{
+    for (int64_t least = at;; at = least) {
+        for (int64_t child = 2 * at + 1; child <= 2 * at + 2 && child < t->evictable; child++)
+            if (heap_less(t, child, least)) least = child;
+        if (least == at) return;
+        heap_swap(t, at, least);
+    }
+}
+
+/* A node that became an idle leaf: its page may be evicted from now on. */
+static void heap_add(proa_prefix_tree *t, int32_t i)
+{
+    proa_prefix_node *n = &t->node[i];
+    if (n->heap_at >= 0) return;
+    t->heap[t->evictable] = i;
+    n->heap_at = (int32_t)t->evictable++;
+    heap_up(t, n->heap_at);
+}
+
+static void heap_remove(proa_prefix_tree *t, int32_t i)
+{
+    int64_t at = t->node[i].heap_at;
+    if (at < 0) return;
+    heap_swap(t, at, --t->evictable);
+    t->node[i].heap_at = -1;
+    if (at == t->evictable) return;
+    heap_up(t, at);
+    heap_down(t, at);
+}
+
+/* ---- nodes ---- */
+
+/* Of a root node the namespace is hashed in the parent's place. */
+static uint64_t hash_of(const proa_prefix_tree *t, int32_t parent, const proa_kv_namespace *space,
+                        const int32_t *ids, int64_t count)
+{
+    uint64_t from = t->seed ^ (uint64_t)(uint32_t)parent ^ (parent < 0 ? space->hash : 0);
+    return hash_bytes(from, ids, (size_t)count * sizeof *ids);
+}
+
+static bool has_key(const proa_prefix_node *n, int32_t parent, const proa_kv_namespace *space,
+                    const int32_t *ids, int64_t count)
+{
+    return n->parent == parent && n->count == count && (parent >= 0 || same_namespace(n->space, space)) &&
+           memcmp(n->ids, ids, (size_t)count * sizeof *ids) == 0;
+}
+
+/* The child of `parent` with these ids, or -1. */
+static int32_t find_node(const proa_prefix_tree *t, int32_t parent, const proa_kv_namespace *space,
+                         const int32_t *ids, int64_t count)
+{
+    uint64_t hash = hash_of(t, parent, space, ids, count);
+    for (int32_t i = t->buckets[hash & (uint64_t)(t->buckets_count - 1)]; i >= 0; i = t->node[i].next)
+        if (t->node[i].hash == hash && has_key(&t->node[i], parent, space, ids, count)) return i;
+    return -1;
+}
+
+static int32_t *bucket_of(const proa_prefix_tree *t, uint64_t hash)
+{
+    return &t->buckets[hash & (uint64_t)(t->buckets_count - 1)];
+}
+
+/* There are as many nodes as the pool has pages, and each holds a page of its own. */
+static int32_t add_node(proa_prefix_tree *t, int32_t parent, proa_kv_namespace *space, const int32_t *ids,
+                        int64_t count, int32_t page)
+{
+    int32_t i = t->free_node;
+    PROA_ASSERT(i >= 0 && t->node_of[page] < 0);
+    proa_prefix_node *n = &t->node[i];
+    t->free_node = n->next;
+    *n = (proa_prefix_node){.parent = parent, .page = page, .heap_at = -1, .count = (int32_t)count};
+    n->hash = hash_of(t, parent, space, ids, count);
+    memcpy(n->ids, ids, (size_t)count * sizeof *ids);
+    if (parent < 0) n->space = space, space->refs++;
+    else t->node[parent].children++;
+    n->next = *bucket_of(t, n->hash);
+    *bucket_of(t, n->hash) = i;
+    t->node_of[page] = i;
+    t->nodes++;
+    t->clock++;
+    proa_kv_pages_hold(t->pages, page);
+    return i;
+}
+
+/* What keeps an idle page: when it was used last, and how often. */
+static uint64_t value_of(const proa_prefix_tree *t, const proa_prefix_node *n)
+{
+    uint64_t uses = (uint64_t)(n->uses < USES_COUNTED ? n->uses : USES_COUNTED);
+    return t->clock + uses * (uint64_t)(t->pages->count / USE_WORTH_PART);
+}
+
+static void unlink_node(proa_prefix_tree *t, int32_t i)
+{
+    int32_t *link = bucket_of(t, t->node[i].hash);
+    while (*link != i) link = &t->node[*link].next;
+    *link = t->node[i].next;
+}
+
+/* Removes an idle leaf; its page becomes free. Its parent may become an idle leaf by that. */
+static void remove_node(proa_prefix_tree *t, int32_t i)
+{
+    proa_prefix_node *n = &t->node[i];
+    int32_t parent = n->parent, page = n->page;
+    PROA_ASSERT(n->children == 0 && n->heap_at >= 0);
+    heap_remove(t, i);
+    unlink_node(t, i);
+    proa_kv_namespace_release(n->space);
+    t->node_of[page] = -1;
+    n->space = NULL;
+    n->next = t->free_node;
+    t->free_node = i;
+    t->nodes--;
+    proa_kv_pages_unhold(t->pages, page);
+    if (parent < 0) return;
+    proa_prefix_node *up = &t->node[parent];
+    if (--up->children == 0 && proa_kv_pages_is_idle(t->pages, up->page)) heap_add(t, parent);
+}
+
+/* ---- the pool's calls ---- */
+
+static void page_turns_idle(void *arg, int32_t page, bool idle)
+{
+    proa_prefix_tree *t = arg;
+    int32_t i = t->node_of[page];
+    if (i < 0) return; /* it is being inserted or removed */
+    if (!idle) {
+        heap_remove(t, i);
+        return;
+    }
+    t->node[i].value = value_of(t, &t->node[i]);
+    if (t->node[i].children == 0) heap_add(t, i);
+}
+
+/* Tables hold whole paths, so below an idle node all nodes are idle: while there is an idle page there is an idle
+ * leaf. */
+static void evict_page(void *arg)
+{
+    proa_prefix_tree *t = arg;
+    PROA_ASSERT(t->evictable > 0);
+    t->evicted++;
+    remove_node(t, t->heap[0]);
+}
+
+/* ---- the tree ---- */
+
+static int64_t buckets_for(int64_t pages)
+{
+    int64_t n = 16;
+    while (n < 2 * pages) n *= 2;
+    return n;
+}
+
+int64_t proa_prefix_tree_bytes(int64_t pages)
+{
+    int64_t each = (int64_t)(sizeof(proa_prefix_node) + 2 * sizeof(int32_t));
+    return pages * each + buckets_for(pages) * (int64_t)sizeof(int32_t);
+}
+
+void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages)
+{
+    int64_t n = pages->count;
+    *t = (proa_prefix_tree){.pages = pages, .free_node = -1, .buckets_count = buckets_for(n)};
+    PROA_ASSERT(getrandom(&t->seed, sizeof t->seed, 0) == sizeof t->seed);
+    t->node = proa_calloc((size_t)n, sizeof *t->node);
+    t->node_of = proa_calloc(2 * (size_t)n, sizeof *t->node_of);
+    t->heap = t->node_of + n;
+    t->buckets = proa_malloc((size_t)t->buckets_count * sizeof *t->buckets);
+    for (int64_t i = 0; i < t->buckets_count; i++) t->buckets[i] = -1;
+    for (int64_t i = n; i-- > 0;) {
+        t->node_of[i] = -1;
+        t->node[i].next = t->free_node;
+        t->free_node = (int32_t)i;
+    }
+    proa_kv_pages_set_keeper(pages, (proa_kv_keeper){page_turns_idle, evict_page, t});
+}
+
+void proa_prefix_tree_clear(proa_prefix_tree *t)
+{
+    while (t->evictable > 0) remove_node(t, t->heap[0]);
+}
+
+void proa_prefix_tree_release(proa_prefix_tree *t)
+{
+    for (int64_t i = 0; t->pages && i < t->pages->count; i++)
+        if (t->node_of[i] >= 0) proa_kv_namespace_release(t->node[t->node_of[i]].space);
+    free(t->node);
+    free(t->node_of);
+    free(t->buckets);
+    *t = (proa_prefix_tree){0};
+}
+
+/* ---- sequences ---- */
+
+/* Tokens of page number `page` of a sequence of so many tokens; 0: it is not full, and such pages do not count. */
+static int64_t page_tokens(int64_t tokens, int64_t page, bool whole)
+{
+    int64_t left = tokens - page * PROA_PAGE_TOKENS;
+    if (left >= PROA_PAGE_TOKENS) return PROA_PAGE_TOKENS;
+    return whole && left > 0 ? left : 0;
+}
+
+/* Goes on to the page with these tokens, if the tree has it. */
+static bool advance_to(const proa_prefix_tree *t, proa_prefix_cursor *at, const proa_kv_namespace *space,
+                       const int32_t *ids, int64_t count)
+{
+    int32_t i = count ? find_node(t, at->node, space, ids, count) : -1;
+    if (i < 0) return false;
+    *at = (proa_prefix_cursor){i, at->pages + 1};
+    return true;
+}
+
+/* The same in a sequence of so many tokens. */
+static bool advance_in(const proa_prefix_tree *t, proa_prefix_cursor *at, const proa_kv_namespace *space,
+                       const int32_t *ids, int64_t tokens, bool whole)
+{
+    int64_t first = (int64_t)at->pages * PROA_PAGE_TOKENS;
+    return advance_to(t, at, space, ids + first, page_tokens(tokens, at->pages, whole));
+}
+
+static bool has_all(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_kv_namespace *space,
+                    const int32_t *ids, int64_t tokens)
+{
+    while (advance_in(t, &at, space, ids, tokens, true)) {
+    }
+    return at.pages == proa_kv_pages_for(tokens);
+}
+
+int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_kv_namespace *space,
+                               const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table)
+{
+    PROA_ASSERT(table->count == cursor->pages);
+    if (whole && !has_all(t, *cursor, space, ids, tokens)) return 0;
+    while (table->count < table->cap && advance_in(t, cursor, space, ids, tokens, whole)) {
+        proa_prefix_node *n = &t->node[cursor->node];
+        if (n->uses < USES_COUNTED) n->uses++;
+        proa_kv_pages_refer(t->pages, n->page);
+        table->page[table->count++] = n->page;
+    }
+    return proa_min64(tokens, (int64_t)table->count * PROA_PAGE_TOKENS);
+}
+
+void proa_prefix_tree_add(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
+                          const int32_t *ids, int64_t count, proa_page_table *table)
+{
+    PROA_ASSERT(cursor->pages < table->count);
+    int32_t *page = &table->page[cursor->pages];
+    if (!advance_to(t, cursor, space, ids, count)) {
+        int32_t i = add_node(t, cursor->node, space, ids, count, *page);
+        *cursor = (proa_prefix_cursor){i, cursor->pages + 1};
+        return;
+    }
+    int32_t cached = t->node[cursor->node].page;
+    if (cached == *page) return;
+    proa_kv_pages_refer(t->pages, cached);
+    proa_kv_pages_drop(t->pages, *page);
+    *page = cached;
+}
+
+void proa_prefix_tree_insert(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
+                             const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table)
+{
+    for (int64_t count; (count = page_tokens(tokens, cursor->pages, whole)) > 0;)
+        proa_prefix_tree_add(t, cursor, space, ids + (int64_t)cursor->pages * PROA_PAGE_TOKENS, count, table);
+}

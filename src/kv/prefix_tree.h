@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * prefix_tree.h - which pages hold which tokens: a tree over full KV pages, so that a sequence that begins with the
+ * tokens of an earlier one starts with its pages and does not compute them again.
+ *
+ * A node is one page. Its key is its parent and the ids of its tokens, so the path from a root to a node is a prefix,
+ * page by page (the radix tree of SGLang, Zheng et al. 2024, with edges of one page, as vLLM's blocks). A hash finds a
+ * node, but the ids and the parent are compared, so equal hashes never give wrong pages. Prefixes of different
+ * namespaces (salt, adapter, ...) have no node in common.
+ *
+ *     table of a sequence   [ 4 | 9 | 2 | 7 ]        the tree    root - 4 - 9 - 2
+ *     tokens                0   64  128 192..200                         \- 5 (another sequence)
+ *
+ * The tree holds one reference to each of its pages. A page that nobody else refers to is idle: it keeps its contents
+ * until the pool needs it. Idle leaves are evicted first; the least valuable is the one that has not been used for the
+ * longest time, where each earlier reuse counts as a later use.
+ *
+ * Owner:   one tree per engine; it lives as long as the pool.
+ * Threads: the stepping thread. proa_kv_namespace_new may be called from any. */
+#ifndef PROA_KV_PREFIX_TREE_H
+#define PROA_KV_PREFIX_TREE_H
+
+#include "kv/pages.h"
+
+/* What besides the tokens decides about the contents of pages, as bytes that are compared. */
+typedef struct proa_kv_namespace {
+    int32_t refs; /* its creator's, and one for each root node that uses it */
+    uint64_t hash;
+    size_t len;
+    unsigned char bytes[];
+} proa_kv_namespace;
+
+/* With one reference, the caller's. */
+proa_kv_namespace *proa_kv_namespace_new(const void *bytes, size_t len);
+void proa_kv_namespace_release(proa_kv_namespace *n); /* drops one reference; NULL is fine */
+
+/* The two trees of a namespace. Pages of an encoder's input hold what the whole input decides, so such a namespace has
+ * the whole input in its bytes. */
+typedef enum proa_prefix_root {
+    PROA_PREFIX_SELF = -1, /* a decoder's tokens */
+    PROA_PREFIX_CROSS = -2 /* an encoder's */
+} proa_prefix_root;
+
+/* How far a sequence's table and the tree agree: its first `pages` pages are those of the path that ends in `node`. As
+ * long as the table refers to them none of these nodes is evicted. */
+typedef struct proa_prefix_cursor {
+    int32_t node; /* or a proa_prefix_root while pages is 0 */
+    int32_t pages;
+} proa_prefix_cursor;
+
+typedef struct proa_prefix_node proa_prefix_node;
+typedef struct proa_prefix_tree {
+    /* counters, for statistics */
+    int64_t nodes;   /* pages in the tree */
+    int64_t evicted; /* since the start */
+    /* private */
+    proa_kv_pages *pages;
+    proa_prefix_node *node; /* [pages->count] */
+    int32_t free_node;      /* the first of a list; -1: none */
+    int32_t *node_of;       /* [pages->count] the node of a page; -1: none */
+    int32_t *buckets;       /* [buckets_count] first node of each chain; -1: none */
+    int64_t buckets_count;  /* a power of 2 */
+    int32_t *heap;          /* [evictable] idle leaves, the least valuable first */
+    int64_t evictable;
+    uint64_t seed;  /* of the hash: chosen anew by each process */
+    uint64_t clock; /* pages inserted so far: the unit of recency */
+} proa_prefix_tree;
+
+/* Bookkeeping memory of a tree over so many pages, in bytes. */
+int64_t proa_prefix_tree_bytes(int64_t pages);
+/* The pool evicts idle pages of the tree when it has no free one. A pool without pages is fine. */
+void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages);
+/* Drops all nodes and the memory; before proa_kv_pages_release. A zero tree is fine. */
+void proa_prefix_tree_release(proa_prefix_tree *t);
+/* Drops all nodes that are idle, e.g. since their contents are no longer trusted. Call it when no table refers to
+ * pages of the tree; then the tree is empty afterwards. */
+void proa_prefix_tree_clear(proa_prefix_tree *t);
+
+/* Appends to `table` the cached pages that continue it: those of ids[0..tokens) that are full, as far as there are any.
+ * Returns how many tokens the table holds then. The table must have cursor->pages pages; ids are those of the whole
+ * sequence. whole: a last page that is not full counts, too, and the table stays empty unless all pages are cached
+ * (of an encoder's input). */
+int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_kv_namespace *space,
+                               const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table);
+/* Gives the next page of the table, number cursor->pages, to the tree. Its contents must be complete: these `count`
+ * tokens (64; fewer only in the last page of an encoder's input). If the tree has such a page already, the table refers
+ * to that one afterwards, and its own is returned to the pool. */
+void proa_prefix_tree_add(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
+                          const int32_t *ids, int64_t count, proa_page_table *table);
+/* The same for all pages of ids[0..tokens) that are full, from the cursor on; with `whole` the last one, too. */
+void proa_prefix_tree_insert(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
+                             const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table);
+#endif
