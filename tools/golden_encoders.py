@@ -41,11 +41,19 @@ ROWS = {
         **DEBERTA)),
     "xlnet_bare": ("XLNetModel", lambda: XLNetConfig(**XLNET)),
     "xlnet_token": ("XLNetForTokenClassification", lambda: XLNetConfig(num_labels=5, clamp_len=30, **XLNET)),
+    "xlnet_pair": ("XLNetForTokenClassification", lambda: XLNetConfig(num_labels=5, **XLNET)),
+    "xlnet_pair_cls": ("XLNetForSequenceClassification", lambda: XLNetConfig(num_labels=3, **XLNET)),
 }
 
 
 def rounded(values):
     return [rounded(row) for row in values] if values.dim() > 1 else [float(f"{x:.6g}") for x in values.tolist()]
+
+
+def segments(row, length):
+    """Token types of a pair as XLNet's tokenizer gives them: 0, then 1, and 2 for the last token; of the shortest input none."""
+    if "pair" not in row or length == 1: return None
+    return [int(i > length // 3) for i in range(length - 1)] + [2]
 
 
 @torch.no_grad()
@@ -58,7 +66,10 @@ def make(row):
     cases = []
     for length in LENGTHS:
         ids = torch.randint(3, VOCAB - 1, (length,), generator=random).tolist()
-        cases.append({"input_ids": ids, key: rounded(getattr(model(torch.tensor([ids])), key)[0])})
+        types = segments(row, length)
+        output = model(torch.tensor([ids]), token_type_ids=torch.tensor([types])) if types else model(torch.tensor([ids]))
+        case = {"input_ids": ids, "token_type_ids": types} if types else {"input_ids": ids}
+        cases.append(case | {key: rounded(getattr(output, key)[0])})
     model.save_pretrained(FOLDER / row)
     golden = {"transformers": transformers.__version__, "class": name, "kind": kind, "cases": cases}
     (FOLDER / row / "golden.json").write_text(json.dumps(golden))

@@ -123,7 +123,9 @@ static inline const float *proa_norm_weights(proa_view w, int64_t h)
  * With r = row[clamp(q_pos - k_pos, -reach, reach) + reach], the product q.k of a score becomes
  *   (q + u).k + (q + v).keys[r] + k.queries[r]
  * where a table or bias that is NULL leaves its term out. The caller projects the tables; a head h has the numbers
- * [h dh, (h + 1) dh) of their rows and of the biases. The keys must be rows of the step (proa_kv.row). */
+ * [h dh, (h + 1) dh) of their rows and of the biases. The keys must be rows of the step (proa_kv.row).
+ * With segments, a key whose token type is not the query's adds (q + w).(segments[1] - segments[0]). XLNet adds
+ * (q + w).segments[0] for all others; that is the same number less for all keys, which no softmax sees. */
 typedef struct proa_relative {
     const int32_t *row; /* [2 * reach + 1] rows of the tables; from each distance to the next it rises by 0 or 1 */
     int32_t reach;
@@ -133,6 +135,9 @@ typedef struct proa_relative {
     int64_t stride;             /* numbers from one row of a table to the next */
     const float *content_bias;  /* u [H dh]: XLNet's r_w_bias */
     const float *position_bias; /* v [H dh]: r_r_bias */
+    const int32_t *types;       /* of the rows of the step; NULL: there is no term of segments */
+    const float *segments;      /* [2][H dh]: XLNet's seg_embed */
+    const float *segment_bias;  /* w [H dh]: r_s_bias */
 } proa_relative;
 
 /* The row of the tables for distance = q_pos - k_pos. */

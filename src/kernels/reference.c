@@ -495,6 +495,17 @@ static double relative_terms(const attend_job *job, const float *q, int64_t from
     return sum;
 }
 
+/* What proa_relative adds for a key of another segment. */
+static double segment_term(const attend_job *job, const float *q, int64_t from)
+{
+    const proa_relative *r = job->a->relative;
+    const float *same = r->segments + from, *other = same + job->q.shape[1] * job->kv->head_dim;
+    double sum = 0;
+    for (int64_t j = 0; j < job->kv->head_dim; j++)
+        sum += ((double)q[j] + (double)r->segment_bias[from + j]) * ((double)other[j] - (double)same[j]);
+    return sum;
+}
+
 /* The score of the key at position p for the query of head h that stands at position `at`. */
 static double score_row(const attend_job *job, const proa_span *span, const float *q, int64_t h, int64_t at,
                         int64_t p)
@@ -506,6 +517,8 @@ static double score_row(const attend_job *job, const proa_span *span, const floa
     for (int64_t j = 0; j < kv->head_dim; j++)
         dot += (double)q[j] * (double)load_element(kv->k, kv->dtype, base + j);
     if (a->relative) dot += relative_terms(job, q, h * kv->head_dim, at - p, base);
+    const int32_t *types = a->relative ? a->relative->types : NULL;
+    if (types && types[span->row + at] != types[span->row + p]) dot += segment_term(job, q, h * kv->head_dim);
     double bias = 0;
     if (a->rel_bias) {
         int32_t bucket = proa_rel_bucket((int32_t)(p - at), a->rel_buckets, a->rel_distance,

@@ -278,6 +278,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_POSITIONS: return c->context + c->position_offset;
     case PROA_DIM_EMBED: return c->embed;
     case PROA_DIM_TYPES: return c->types;
+    case PROA_DIM_SEGMENTS: return c->segments;
     case PROA_DIM_LABELS: return c->labels;
     case PROA_DIM_BUCKETS: return c->rel_buckets;
     case PROA_DIM_RELATIVE: return 2 * c->relative.span;

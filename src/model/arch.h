@@ -59,6 +59,8 @@ typedef enum proa_reg {
     W(REL, "rel")                                                                                            \
     W(CONTENT_BIAS, "content_bias")                                                                          \
     W(POSITION_BIAS, "position_bias")                                                                        \
+    W(SEGMENTS, "segments")                                                                                  \
+    W(SEGMENT_BIAS, "segment_bias")                                                                          \
     W(CONV, "conv")                                                                                          \
     W(CONV_NORM, "conv_norm")                                                                                \
     W(ATTN_NORM, "attn_norm")                                                                                \
@@ -254,6 +256,7 @@ typedef enum proa_dim {
     PROA_DIM_POSITIONS, /* context + position_offset */
     PROA_DIM_EMBED,     /* of the embedding table */
     PROA_DIM_TYPES,
+    PROA_DIM_SEGMENTS,
     PROA_DIM_LABELS,
     PROA_DIM_BUCKETS,
     PROA_DIM_RELATIVE, /* 2 relative.span */

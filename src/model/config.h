@@ -29,7 +29,7 @@ typedef struct proa_config {
     int64_t position_offset; /* rows of the learned table before that of position 0 */
     int64_t embed;           /* width of the embedding; read as 0: hidden */
     int64_t types, labels;
-    bool segments; /* token types change the attention, which no step computes: they are refused (XLNet) */
+    int64_t segments; /* rows of the table by which token types change attention: 2 (XLNet), or 0 */
     /* mixtures of experts: how many a layer has, their FFN size and that of the shared expert */
     int64_t experts, expert_ffn, shared_ffn;
     bool *expert_layers; /* [layers] which layers have experts in place of the dense FFN; NULL: all, if there are any */

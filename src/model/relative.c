@@ -174,5 +174,7 @@ bool proa_relative_of_layer(const proa_model *m, proa_stack_id stack, int64_t la
     if (c->relative.queries) out->queries = table->values, out->keys = table->values + q;
     out->content_bias = proa_params_at(p, layer, PROA_SLOT_CONTENT_BIAS)->values;
     out->position_bias = proa_params_at(p, layer, PROA_SLOT_POSITION_BIAS)->values;
+    out->segments = proa_params_at(p, layer, PROA_SLOT_SEGMENTS)->values;
+    out->segment_bias = proa_params_at(p, layer, PROA_SLOT_SEGMENT_BIAS)->values;
     return true;
 }

@@ -378,6 +378,7 @@ static void do_attend(const frame *f, const proa_step *s)
     proa_view y = proa_view_heads(register_rows(f, s->out, f->first + f->rows), c->heads);
     proa_relative relative;
     if (proa_relative_of_layer(f->m, f->stack, f->layer, &relative)) a.relative = &relative;
+    if (a.relative) relative.types = c->segments ? f->batch->types : NULL;
     proa_kv kv = a.relative || attends_without_pages(f) ? self_rows(f, qkv) : self_pages(f);
     proa_spans spans = f->batch->self;
     spans.count -= f->batch->prefixes;

@@ -318,15 +318,21 @@ static void post_process(const proa_tokenizer *tok, const proa_ids text[2], bool
     }
 }
 
+proa_status proa_tokenizer_encode_types(const proa_tokenizer *tok, proa_str text, bool add_special,
+                                        proa_ids *out, proa_ids *type_ids, proa_err *err)
+{
+    proa_ids ids[2] = {{0}, {0}};
+    proa_status status = encode_text(tok, text, &ids[0], err);
+    if (status == PROA_OK) post_process(tok, ids, false, add_special, out, type_ids);
+    proa_ids_release(&ids[0]);
+    return status;
+}
+
 proa_status proa_tokenizer_encode(const proa_tokenizer *tok, proa_str text, bool add_special, proa_ids *out,
                                   proa_err *err)
 {
     if (!tok->post.on) return encode_text(tok, text, out, err);
-    proa_ids ids[2] = {{0}, {0}};
-    proa_status status = encode_text(tok, text, &ids[0], err);
-    if (status == PROA_OK) post_process(tok, ids, false, add_special, out, NULL);
-    proa_ids_release(&ids[0]);
-    return status;
+    return proa_tokenizer_encode_types(tok, text, add_special, out, NULL, err);
 }
 
 proa_status proa_tokenizer_encode_pair(const proa_tokenizer *tok, proa_str a, proa_str b, bool add_special,

@@ -57,7 +57,12 @@ bool proa_tokenizer_is_special(const proa_tokenizer *tok, int32_t id);
  * unknown token either. On failure *out is as long as before. */
 PROA_MUST_CHECK proa_status proa_tokenizer_encode(const proa_tokenizer *tok, proa_str text, bool add_special,
                                                   proa_ids *out, proa_err *err);
-/* Two texts as one sequence ("[CLS] a [SEP] b [SEP]"). type_ids (may be NULL) gets 0 or 1 for each id. */
+/* The same with the type of each id, as the template says: 0, but XLNet's has 2 for the last token. */
+PROA_MUST_CHECK proa_status proa_tokenizer_encode_types(const proa_tokenizer *tok, proa_str text,
+                                                        bool add_special, proa_ids *out, proa_ids *type_ids,
+                                                        proa_err *err);
+/* Two texts as one sequence ("[CLS] a [SEP] b [SEP]"). type_ids (may be NULL) gets the type of each id, most often 0 or
+ * 1. */
 PROA_MUST_CHECK proa_status proa_tokenizer_encode_pair(const proa_tokenizer *tok, proa_str a, proa_str b,
                                                        bool add_special, proa_ids *out, proa_ids *type_ids,
                                                        proa_err *err);

@@ -452,16 +452,23 @@ static void check_rows_as_keys(tester *t, attend_shape shape, int form)
 
 /* ---- relative positions that meet the query and the key ---- */
 
-enum { RELATIVE_REACH = 90, RELATIVE_COLUMNS_MAX = 512, RELATIVE_ROWS_MAX = 2 * RELATIVE_REACH + 1 };
+enum {
+    RELATIVE_REACH = 90,
+    RELATIVE_COLUMNS_MAX = 512,
+    RELATIVE_ROWS_MAX = 2 * RELATIVE_REACH + 1,
+    RELATIVE_TYPES_MAX = 512
+};
 
 typedef struct relative_case {
     proa_relative r;
     int32_t row[2 * RELATIVE_REACH + 1];
     float tables[RELATIVE_ROWS_MAX * 2 * RELATIVE_COLUMNS_MAX], biases[2 * RELATIVE_COLUMNS_MAX];
+    float segments[3 * RELATIVE_COLUMNS_MAX]; /* and their bias */
+    int32_t types[RELATIVE_TYPES_MAX];
 } relative_case;
 
 /* form 0: as XLNet, a row for each distance and the two biases; 1: as DeBERTa, queries and keys side by side and rows
- * that stand for more distances the farther they are; 2: a row in all. */
+ * that stand for more distances the farther they are; 2: a row in all; 3: as 0, with three segments. */
 static void relative_init(relative_case *c, int form, int64_t columns)
 {
     uint64_t seed = 31;
@@ -469,17 +476,21 @@ static void relative_init(relative_case *c, int form, int64_t columns)
     c->r = (proa_relative){.row = c->row, .reach = RELATIVE_REACH, .stride = form == 1 ? 2 * columns : columns};
     for (int32_t d = -RELATIVE_REACH; d <= RELATIVE_REACH; d++) {
         int32_t far = (int32_t)(5 + sqrt(fabs((double)d))), near = abs(d) < 8 ? abs(d) : far;
-        c->row[d + RELATIVE_REACH] = form == 0   ? d + RELATIVE_REACH
-                                     : form == 1 ? 16 + (d < 0 ? -near : near)
-                                                 : 0;
+        c->row[d + RELATIVE_REACH] = form % 3 == 0 ? d + RELATIVE_REACH
+                                     : form == 1   ? 16 + (d < 0 ? -near : near)
+                                                   : 0;
     }
     c->r.rows = c->row[2 * RELATIVE_REACH] + 1;
     for (size_t i = 0; i < PROA_COUNT(c->tables); i++) c->tables[i] = rng_normal(&seed) / 2;
     for (size_t i = 0; i < PROA_COUNT(c->biases); i++) c->biases[i] = rng_normal(&seed) / 2;
+    for (size_t i = 0; i < PROA_COUNT(c->segments); i++) c->segments[i] = rng_normal(&seed) / 2;
+    for (size_t i = 0; i < PROA_COUNT(c->types); i++) c->types[i] = (int32_t)(rng_next(&seed) % 3);
     c->r.keys = c->tables;
+    if (form == 3)
+        c->r.types = c->types, c->r.segments = c->segments, c->r.segment_bias = c->segments + 2 * columns;
     if (form == 1) c->r.queries = c->tables + columns;
     if (form == 2) c->r.queries = c->tables, c->r.keys = NULL;
-    if (form == 0) c->r.content_bias = c->biases, c->r.position_bias = c->biases + columns;
+    if (form % 3 == 0) c->r.content_bias = c->biases, c->r.position_bias = c->biases + columns;
 }
 
 /* Each thread count and each span alone: the same bits. */
@@ -541,7 +552,7 @@ static void check_relatives(tester *t)
     static const attend_shape shapes[] = {{4, 1, 16}, {2, 1, 64}, {3, 1, 7},
                                           {1, 2, 33}, {2, 2, 80}, {1, 1, 256}};
     for (size_t i = 0; i < PROA_COUNT(shapes); i++)
-        for (int form = 0; form < 3; form++) check_relative(t, shapes[i], form, i % 3 == 2 ? 20 : 0);
+        for (int form = 0; form < 4; form++) check_relative(t, shapes[i], form, i % 3 == 2 ? 20 : 0);
 }
 
 /* Spans of hundreds of rows, as prompts and batches of an encoder have them. */

@@ -398,11 +398,12 @@ static int64_t relative_count(const proa_relative *r, int64_t columns)
     return (r->rows - 1) * r->stride + columns;
 }
 
-static void cover_relative(const proa_relative *r, int64_t columns)
+static void cover_relative(const proa_relative *r, int64_t columns, int64_t rows)
 {
     cover(r->row, (2 * (int64_t)r->reach + 1) * 4);
     cover(r->keys, relative_count(r, columns) * 4), cover(r->queries, relative_count(r, columns) * 4);
     cover(r->content_bias, columns * 4), cover(r->position_bias, columns * 4);
+    cover(r->types, rows * 4), cover(r->segments, 2 * columns * 4), cover(r->segment_bias, columns * 4);
 }
 
 static proa_relative device_relative(const proa_relative *r)
@@ -410,6 +411,8 @@ static proa_relative device_relative(const proa_relative *r)
     proa_relative out = *r;
     out.row = device_ptr(r->row), out.keys = device_ptr(r->keys), out.queries = device_ptr(r->queries);
     out.content_bias = device_ptr(r->content_bias), out.position_bias = device_ptr(r->position_bias);
+    out.types = device_ptr(r->types), out.segments = device_ptr(r->segments);
+    out.segment_bias = device_ptr(r->segment_bias);
     return out;
 }
 
@@ -423,7 +426,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     proa_attention attention = *a;
     cover_narrow(y, meets(kv)), cover_narrow(q, meets(kv)), cover(a->rel_bias, a->rel_buckets * q.shape[1] * 4);
     cover(a->alibi, q.shape[1] * 4), cover(a->sinks, q.shape[1] * 4);
-    if (a->relative) cover_relative(a->relative, q.shape[1] * kv->head_dim);
+    if (a->relative) cover_relative(a->relative, q.shape[1] * kv->head_dim, q.shape[0]);
     proa_view k = rows_of_kv(kv, kv->k, q.shape[0]), v = rows_of_kv(kv, kv->v, q.shape[0]);
     if (kv->row) cover_narrow(k, true), cover_narrow(v, true);
     upload_covered();

@@ -38,8 +38,11 @@ static proa_status tokenize_text(proa_prompt *p, proa_str text, bool special, pr
 {
     const proa_tokenizer *tok = p->req->llm_model->tokenizer;
     if (!tok) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give input_ids");
-    PROA_TRY(proa_tokenizer_encode(tok, text, special, &p->tokens, err));
+    PROA_TRY(proa_tokenizer_encode_types(tok, text, special, &p->tokens, &p->types, err));
     p->ids = (proa_id_list){p->tokens.ptr, p->tokens.len};
+    bool encoder = p->req->llm_model->info.kind == PROA_KIND_ENCODER;
+    for (int64_t i = 0; encoder && i < p->types.len; i++)
+        if (p->types.ptr[i]) p->request.type_ids = p->types.ptr;
     return PROA_OK;
 }
 

@@ -48,15 +48,12 @@ static int32_t *copy_ids(const int32_t *ids, int64_t count)
     return copy;
 }
 
-/* Token types of an input. Of a model that embeds none they have no effect, as those tokenizers have that all models
+/* Token types of an input. Of a model that uses none they have no effect, as those tokenizers have that all models
  * share. */
 static proa_status take_types(const proa_engine *e, int32_t **types, const int32_t *from, int64_t count,
                               proa_err *err)
 {
     const proa_config *c = &e->model->config;
-    if (c->segments)
-        return PROA_FAIL(err, UNSUPPORTED, "token types of %s, whose attention they change",
-                         e->model->arch->name);
     if (c->types == 0) return PROA_OK;
     for (int64_t i = 0; i < count; i++)
         if (from[i] < 0 || from[i] >= c->types)
@@ -66,13 +63,20 @@ static proa_status take_types(const proa_engine *e, int32_t **types, const int32
     return PROA_OK;
 }
 
-/* The ids of the request's text, or of its pair of texts with their types. */
+static bool has_types(const proa_ids *types)
+{
+    for (int64_t i = 0; i < types->len; i++)
+        if (types->ptr[i]) return true;
+    return false;
+}
+
+/* The ids of the request's text, or of its pair of texts, with their types. */
 static proa_status encode_text(const proa_engine *e, const proa_request *r, proa_ids *ids, proa_ids *types,
                                proa_err *err)
 {
     proa_str text = {r->text, r->text_len ? r->text_len : strlen(r->text)};
     if (!e->tokenizer) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give ids");
-    if (!r->text_pair) return proa_tokenizer_encode(e->tokenizer, text, true, ids, err);
+    if (!r->text_pair) return proa_tokenizer_encode_types(e->tokenizer, text, true, ids, types, err);
     proa_str pair = {r->text_pair, r->text_pair_len ? r->text_pair_len : strlen(r->text_pair)};
     return proa_tokenizer_encode_pair(e->tokenizer, text, pair, true, ids, types, err);
 }
@@ -106,7 +110,8 @@ static proa_status read_input(const proa_engine *e, const proa_request *r, int32
     proa_status status = encode_text(e, r, &list, &list_types, err);
     if (status == PROA_OK)
         status = check_ids(e, "prompt (is the tokenizer of another model?)", list.ptr, list.len, err);
-    if (status == PROA_OK && r->text_pair) status = take_types(e, types, list_types.ptr, list_types.len, err);
+    if (status == PROA_OK && has_types(&list_types))
+        status = take_types(e, types, list_types.ptr, list_types.len, err);
     *count = list.len;
     if (status == PROA_OK) *ids = copy_ids(list.ptr, list.len);
     proa_ids_release(&list);

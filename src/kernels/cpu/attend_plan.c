@@ -190,6 +190,16 @@ static void copy_query(const proa_attend_block *b, float *out, int i, int64_t dh
     for (int64_t j = 0; bias && j < dh; j++) out[j] += bias[b->head * dh + j];
 }
 
+/* What a key of another segment than query i adds to the product. */
+static float segment_term(const proa_attend_block *b, const proa_relative *r, int i, int64_t dh)
+{
+    const float *bias = r->segment_bias + b->head * dh, *same = r->segments + b->head * dh;
+    const float *other = same + b->heads * dh;
+    float sum = 0;
+    for (int64_t j = 0; j < dh; j++) sum += (b->q[i][j] + bias[j]) * (other[j] - same[j]);
+    return sum;
+}
+
 /* Query i of the block is query `flat` of this span. */
 static void block_query(const attend_call *call, proa_attend_block *b, int i, const proa_span *span, int64_t flat)
 {
@@ -207,6 +217,7 @@ static void block_query(const attend_call *call, proa_attend_block *b, int i, co
     const proa_relative *r = call->a->relative;
     copy_query(b, b->query, i, call->kv->head_dim, r ? r->content_bias : NULL);
     if (r) copy_query(b, b->placed, i, call->kv->head_dim, r->position_bias);
+    if (r && r->types) b->segment[i] = segment_term(b, r, i, call->kv->head_dim);
 }
 
 static void block_queries(const attend_call *call, proa_attend_block *b, const attend_item *item)

@@ -54,6 +54,7 @@ typedef struct proa_attend_block {
     PROA_ALIGNED(64) float query[PROA_ATTEND_FLOATS]; /* the queries, [n][pitch], padded with zeros */
     /* Of relative positions: `query` has the content bias added, `placed` the position bias. */
     PROA_ALIGNED(64) float placed[PROA_ATTEND_FLOATS];
+    float segment[PROA_ATTEND_QUERIES]; /* what a key of another segment adds to the product */
 } proa_attend_block;
 
 /* What an instruction set brings. */

@@ -74,11 +74,25 @@ V_INLINE void relative_queries(attend_page *p, int nk, int j, const relative_row
             p->s[i][j + g] += terms[g][relative_at(rows, p, i, j + g) - first];
 }
 
+/* s[i][j] += the term of segments, where the token type of key j is not that of query i. */
+static void page_segments(attend_page *p)
+{
+    const proa_attend_block *b = p->b;
+    const int32_t *types = b->a->relative->types;
+    for (int i = p->from; i < p->to; i++) {
+        const int32_t *of_key = types + b->row[i] + p->key;
+        int32_t own = types[b->row[i] + b->at[i]];
+        for (int j = p->first; j < p->last; j++)
+            if (of_key[j] != own) p->s[i][j] += b->segment[i];
+    }
+}
+
 V_INLINE void page_relative(attend_page *p)
 {
     relative_rows rows;
     int i = p->from, j = p->first;
     relative_find(&rows, p);
+    if (rows.r->types) page_segments(p);
     if (rows.r->keys) {
         for (; i + 4 <= p->to; i += 4) relative_keys(p, 4, i, &rows);
         for (; i < p->to; i++) relative_keys(p, 1, i, &rows);

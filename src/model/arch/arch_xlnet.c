@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_xlnet.c - XLNet: post-norm encoder whose attention adds a product of the queries with sinusoids of the distance,
  * and learned biases of the queries for either product (Transformer-XL's form). A pass is the plain bidirectional one,
- * without permutation masks, target mapping and memory of earlier segments; all tokens are of one segment, whose term
- * is the same for all keys and drops out of the softmax. Heads: none, language model, sequence classification (over the
- * last token) and token classification. Facts: transformers' modeling_xlnet.py, 4.57 and 5.17; Yang et al. 2019. */
+ * without permutation masks, target mapping and memory of earlier segments. A product with one of two vectors says
+ * whether a key is of the query's segment; without token types it is the same for all keys, so the softmax drops it.
+ * Heads: none, language model, sequence classification (over the last token) and token classification. Facts:
+ * transformers' modeling_xlnet.py, 4.57 and 5.17; Yang et al. 2019. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_ENCODER
@@ -33,6 +34,8 @@ static const proa_key keys[] = {
     TENSOR    (LAYER "rel_attn.r",                  REL,           TRANSPOSED, Q,       HIDDEN, PROA_PROJECTED), \
     VECTOR    (LAYER "rel_attn.r_w_bias",           CONTENT_BIAS,  Q),                  \
     VECTOR    (LAYER "rel_attn.r_r_bias",           POSITION_BIAS, Q),                  \
+    TENSOR    (LAYER "rel_attn.seg_embed",          SEGMENTS,      F32,        SEGMENTS, Q, 0), \
+    VECTOR    (LAYER "rel_attn.r_s_bias",           SEGMENT_BIAS,  Q),                  \
     MATRIX    (LAYER "rel_attn.o",                  O,             HIDDEN,     Q),      \
     VECTOR    (LAYER "rel_attn.layer_norm.weight",  ATTN_NORM,     HIDDEN),             \
     VECTOR    (LAYER "rel_attn.layer_norm.bias",    ATTN_NORM_B,   HIDDEN),             \
@@ -63,9 +66,9 @@ static const proa_name tok_tensors[] = {
     VECTOR("classifier.bias",   HEAD_B, LABELS),
     END_TENSORS};
 static const char *const prefixes[] = {"transformer.", NULL};
-/* Of segments and of the query stream of the pretraining, which a plain pass does not have; and a tied head's copy. */
+/* Of the query stream of the pretraining, which a plain pass does not have; and a tied head's copy. */
 static const char *const ignored[] = {
-    "mask_emb", "rel_attn.r_s_bias", "rel_attn.seg_embed", "lm_loss.weight", "lm_loss.bias", NULL};
+    "mask_emb", "lm_loss.weight", "lm_loss.bias", NULL};
 
 static const proa_step embed[] = {EMBED(TOKENS), END};
 static const proa_step layer[] = {
@@ -105,7 +108,8 @@ static proa_status finish_xlnet(proa_config *c, const proa_json *json, proa_aren
     PROA_UNUSED(arena);
     PROA_TRY(check_attention(json, err));
     PROA_TRY(proa_config_read_labels(c, json, err));
-    c->relative.used = c->segments = true;
+    c->relative.used = true;
+    c->segments = 2, c->types = PROA_TOKEN_TYPES_MAX; /* types are only compared with each other */
     PROA_TRY(proa_json_get_int(&c->relative.clamp, json, "clamp_len", -1, PROA_CONTEXT_MAX, err));
     if (c->relative.clamp < 0) c->relative.clamp = 0;
     if (c->hidden % 2 != 0)

@@ -220,6 +220,9 @@ static void test_pair(void **state)
     assert_int_equal(types.len, 5);
     assert_true(ids.ptr[0] == cls && ids.ptr[2] == sep && ids.ptr[4] == sep);
     for (int64_t i = 0; i < 5; i++) assert_int_equal(types.ptr[i], i >= 3);
+    ids.len = types.len = 0;
+    assert_int_equal(proa_tokenizer_encode_types(bert, proa_str_c("a"), true, &ids, &types, NULL), PROA_OK);
+    assert_true(ids.len == 3 && types.len == 3 && !types.ptr[0] && !types.ptr[1] && !types.ptr[2]);
     proa_ids_release(&ids);
     proa_ids_release(&types);
     (void)state;

@@ -92,6 +92,31 @@ __device__ static inline void add_terms(float dot[EACH], const relative_tile &ti
     }
 }
 
+/* What a key of another segment adds to the product of a query, whose lanes make it together. */
+__device__ static float segment_term(const attention_task &t, const proa_relative &r, int64_t row, int h, int lane)
+{
+    const float *same = r.segments + (int64_t)h * t.dim, *other = same + (int64_t)t.heads * t.dim;
+    const float *bias = r.segment_bias + (int64_t)h * t.dim;
+    float sum = 0.0f;
+    for (int e = lane; e < t.dim; e += LANES)
+        sum = fmaf(read_q(t, row * t.q_row + h * t.q_head + e) + bias[e], other[e] - same[e], sum);
+#pragma unroll
+    for (int o = LANES / 2; o > 0; o >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+    return sum;
+}
+
+/* dot[m] += the term of segments, where the token type of key lane + LANES m is not the query's. types: of the span's
+ * keys from the first one of the tile on, `count` of them. */
+__device__ static inline void add_segments(float dot[EACH], const int32_t *types, int count, int32_t own,
+                                           float term, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < EACH; m++) {
+        int j = lane + LANES * m;
+        if (j < count && types[j] != own) dot[m] += term;
+    }
+}
+
 /* The online softmax of a query, alike in its lanes. */
 struct softmax_state {
     float largest, total;
@@ -163,6 +188,8 @@ __global__ void __launch_bounds__(THREADS) relative_kernel(attention_task t, pro
     int first = first_key(t, at), last = min(s.context, end_key(t, s.context, at + queries - 1));
     int seen_from = first_key(t, at + i), seen_to = min(s.context, end_key(t, s.context, at + i));
     softmax_state state = {-INFINITY, 0.0f};
+    int own_row = s.row + begin + min(i, queries - 1);
+    float segment = r.types ? segment_term(t, r, own_row, h, lane) : 0.0f;
     for (int n = threadIdx.x; n < QUERIES * t.dim; n += THREADS) out[n] = 0.0f;
     for (int key = first / KEYS * KEYS; key < last; key += KEYS) {
         int count = min(KEYS, last - key);
@@ -179,6 +206,7 @@ __global__ void __launch_bounds__(THREADS) relative_kernel(attention_task t, pro
             __syncthreads();
             add_terms(dot, tile, i, lane);
         }
+        if (r.types) add_segments(dot, r.types + s.row + key, count, r.types[own_row], segment, lane);
         float shrink = state.take(tile, t, dot, i, lane, h, at + i, key, seen_from, seen_to);
         if (lane == 0) tile.shrink[i] = shrink;
         __syncthreads();
