@@ -50,6 +50,8 @@ typedef struct proa_engine_options {
     int64_t kv_tokens; /* room for keys and values, in tokens of all running sequences; 0: see proa_info */
     float kv_share; /* with kv_tokens 0: as many as fit into this share (0 to 1) of the memory that the weights
                            leave, but no more than sequences_max whole contexts; 0: planned without it */
+    const char *prefix_cache; /* "on" (default): keys and values of ended requests stay while nothing else needs their
+                                 memory, and requests that begin alike use them; "off" */
     proa_progress_fn *progress;
     void *progress_arg;
     bool detach_files; /* true: nothing is read from the model's files once it is open, so they may be overwritten or
@@ -339,6 +341,7 @@ typedef struct proa_event {
     int32_t beams_count;
     double logprob_sum; /* of all tokens, with options.logprobs */
     int64_t prompt_tokens, new_tokens;
+    int64_t cached_tokens;              /* of prompt_tokens, whose keys and values were cached */
     double queue_s, prompt_s, decode_s; /* waiting, until the first token, from then to the end */
 } proa_event;
 typedef void proa_event_fn(const proa_event *event);
@@ -357,6 +360,7 @@ typedef struct proa_request {
     const int32_t *decoder_ids; /* encoder-decoder: the decoder's first tokens, start token included; NULL: the
                                    start token alone */
     int64_t decoder_ids_count;
+    const char *cache_salt; /* requests share cached keys and values only with those of the same salt; NULL: "" */
     proa_options options;
     proa_event_fn *on_event; /* required */
     void *arg;
@@ -383,8 +387,11 @@ typedef struct proa_stats {
     uint64_t prompt_tokens, new_tokens;
     uint64_t submitted, finished, cancelled, failed;
     int32_t running, waiting;
-    int64_t pages_used, pages_free, pages_used_peak;
-    double step_s; /* time inside forward passes */
+    int64_t pages_used, pages_free, pages_used_peak; /* pages that are only cached count as free */
+    int64_t pages_cached;                            /* in the prefix cache, those in use included */
+    uint64_t pages_evicted;                          /* that left the cache since the start */
+    uint64_t prefix_queries, prefix_hits; /* prompt tokens that could have been cached, and that were */
+    double step_s;                        /* time inside forward passes */
 } proa_stats;
 PROA_EXPORT void proa_engine_stats(proa_engine *engine, proa_stats *stats);
 

@@ -168,6 +168,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
                                 c->kv_heads, c->head_dim, e->model->formats.kv, err));
     if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 9 * e->pages.count);
+    if (e->sizes.prefix_cache) proa_prefix_tree_init(&e->prefixes, &e->pages);
     make_arrays(e);
     e->async.mode = proa_sample_mode_choose(e->device);
     return PROA_OK;
@@ -208,6 +209,7 @@ void proa_engine_close(proa_engine *e)
         for (proa_engine_request *req; (req = proa_request_list_pop(lists[i]));)
             proa_engine_request_free(req);
     free_arrays(e);
+    proa_prefix_tree_release(&e->prefixes);
     proa_kv_pages_release(&e->pages);
     proa_tokenizer_free(e->tokenizer);
     proa_model_free(e->model);

@@ -5,7 +5,8 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/decode/sampler.h"
-#include "kv/pages.h"
+#include "kv/prefix_tree.h"
+#include <string.h>
 
 /* Resident memory of the program with its libraries and a little heap, before a model is opened (measured). */
 #define PROGRAM_BYTES (5 * PROA_MIB)
@@ -32,6 +33,10 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     if (!(s->kv_share >= 0 && s->kv_share <= 1))
         return PROA_FAIL(err, INVALID, "option 'kv-share' is %g, must be 0 to 1", s->kv_share);
     s->threads = o->threads;
+    const char *prefix = o->prefix_cache ? o->prefix_cache : "on";
+    s->prefix_cache = strcmp(prefix, "on") == 0;
+    if (!s->prefix_cache && strcmp(prefix, "off") != 0)
+        return PROA_FAIL(err, INVALID, "option 'prefix-cache' is '%.40s', must be on or off", prefix);
     /* Every running sequence has a row in every step. */
     s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
     s->model = (proa_model_options){.dtype = o->dtype, .quant = o->quant, .kv_dtype = o->kv_dtype};
@@ -81,6 +86,7 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     if (s->kv_tokens == 0 && s->kv_share > 0) s->kv_tokens = shared_tokens(s, m, longest);
     if (s->kv_tokens == 0)
         s->kv_tokens = proa_max64(longest, (int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS);
+    if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
 }
 
 int64_t proa_sizes_pages(const proa_sizes *s)
@@ -115,6 +121,7 @@ static int64_t bookkeeping_bytes(const proa_sizes *s, const proa_model *m)
     int64_t tables = PROA_TABLES * (int64_t)s->sequences_max * proa_sizes_table(m) * 4;
     int64_t samplers = proa_pool_threads(m->ctx.pool) * proa_sampler_bytes(m->plan.width[PROA_REG_OUT]);
     if (m->arch->kind == PROA_KIND_ENCODER) samplers = 0;
+    if (s->prefix_cache) tables += proa_prefix_tree_bytes(proa_sizes_pages(s));
     return tables + samplers + 100 * m->plan.rows_max + (int64_t)m->arena.bytes;
 }
 

@@ -21,6 +21,7 @@ typedef struct proa_sizes {
     int64_t step_tokens, kv_tokens; /* kv_tokens 0: not yet known (it follows from the model) */
     double kv_share;                /* part of the free memory, if kv_tokens is 0; 0: not used */
     int32_t threads;                /* 0: all */
+    bool prefix_cache;              /* for models with keys and values */
 } proa_sizes;
 
 /* In bytes. On a device the total is the device's only; tokenizer, bookkeeping and program are on the host. */

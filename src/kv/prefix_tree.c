@@ -309,17 +309,25 @@ static bool has_all(const proa_prefix_tree *t, proa_prefix_cursor at, const proa
     return at.pages == proa_kv_pages_for(tokens);
 }
 
+bool proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_kv_namespace *space,
+                           const int32_t *ids, int64_t count, proa_page_table *table)
+{
+    PROA_ASSERT(table->count == cursor->pages);
+    if (table->count == table->cap || !advance_to(t, cursor, space, ids, count)) return false;
+    proa_prefix_node *n = &t->node[cursor->node];
+    if (n->uses < USES_COUNTED) n->uses++;
+    proa_kv_pages_refer(t->pages, n->page);
+    table->page[table->count++] = n->page;
+    return true;
+}
+
 int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_kv_namespace *space,
                                const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table)
 {
-    PROA_ASSERT(table->count == cursor->pages);
     if (whole && !has_all(t, *cursor, space, ids, tokens)) return 0;
-    while (table->count < table->cap && advance_in(t, cursor, space, ids, tokens, whole)) {
-        proa_prefix_node *n = &t->node[cursor->node];
-        if (n->uses < USES_COUNTED) n->uses++;
-        proa_kv_pages_refer(t->pages, n->page);
-        table->page[table->count++] = n->page;
-    }
+    for (int64_t count; (count = page_tokens(tokens, cursor->pages, whole)) > 0;)
+        if (!proa_prefix_tree_take(t, cursor, space, ids + (int64_t)cursor->pages * PROA_PAGE_TOKENS, count, table))
+            break;
     return proa_min64(tokens, (int64_t)table->count * PROA_PAGE_TOKENS);
 }
 

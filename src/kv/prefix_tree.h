@@ -75,6 +75,11 @@ void proa_prefix_tree_release(proa_prefix_tree *t);
  * pages of the tree; then the tree is empty afterwards. */
 void proa_prefix_tree_clear(proa_prefix_tree *t);
 
+/* Appends the cached page that holds the next tokens of a sequence, those after the cursor: `count` ids (64, or fewer
+ * as the last page of an encoder's input). The table must have cursor->pages pages. False: the tree has no such page,
+ * or the table is full. */
+bool proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_kv_namespace *space,
+                           const int32_t *ids, int64_t count, proa_page_table *table);
 /* Appends to `table` the cached pages that continue it: those of ids[0..tokens) that are full, as far as there are any.
  * Returns how many tokens the table holds then. The table must have cursor->pages pages; ids are those of the whole
  * sequence. whole: a last page that is not full counts, too, and the table stays empty unless all pages are cached

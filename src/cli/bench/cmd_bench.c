@@ -92,6 +92,8 @@ static proa_status engine_options(proa_bench *b, const proa_info *info, proa_eng
     if (info->kind == PROA_KIND_ENCODER)
         most = proa_min64(2 * most, PROA_SEQUENCES_MAX); /* the next batch is queued too */
     if (!options->sequences_max) options->sequences_max = (int32_t)most;
+    if (!options->prefix_cache)
+        options->prefix_cache = "off"; /* all prompts are alike, and are to be computed */
     if (!options->kv_tokens && !(options->kv_share > 0))
         options->kv_tokens = most * proa_bench_sequence_tokens(b, most);
     proa_status status = check_context(b, err);

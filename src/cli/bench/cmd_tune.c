@@ -156,6 +156,7 @@ static proa_status run_on_gpu(const proa_tuner *t, proa_engine_options *options,
     int64_t decoding = proa_min64(t->rows, DECODING_MAX), each = 2 * PROA_PAGE_TOKENS;
     if (!options->step_tokens) options->step_tokens = (int32_t)proa_max64(t->rows, 1);
     if (!options->sequences_max) options->sequences_max = (int32_t)decoding;
+    if (!options->prefix_cache) options->prefix_cache = "off"; /* all prompts are to be computed */
     if (!options->kv_tokens && !(options->kv_share > 0))
         options->kv_tokens = proa_max64(2 * t->rows, decoding * each) + each;
     PROA_TRY(proa_session_open(&session, &t->common, options, err));

@@ -79,8 +79,7 @@ static void add_token_row(proa_engine *e, const proa_seq *seq, int64_t i)
     e->step.any_sampled_at = true;
 }
 
-/* Whether the logits (or hidden states) of every prompt row are needed, not only of the last one. */
-static bool wants_all_rows(const proa_engine_request *req)
+bool proa_request_wants_all_rows(const proa_engine_request *req)
 {
     return req->task != PROA_TASK_GENERATE || req->options.prompt_logprobs || req->contrast;
 }
@@ -89,7 +88,8 @@ static bool wants_all_rows(const proa_engine_request *req)
 static bool wants_logits(const proa_seq *seq, int64_t i)
 {
     const proa_engine_request *req = seq->req;
-    return i + 1 == seq->known || (i < req->prompt_count && i >= req->rows_done && wants_all_rows(req));
+    return i + 1 == seq->known ||
+           (i < req->prompt_count && i >= req->rows_done && proa_request_wants_all_rows(req));
 }
 
 /* The span of the sequence's next tokens. */
@@ -166,8 +166,9 @@ static void add_chunks(proa_engine *e, proa_engine_request *req)
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
         int64_t left = e->sizes.step_tokens - e->step.rows;
-        if (left > 0 && has_chunk(seq) && !is_at_prefix(seq))
-            add_seq_rows(e, seq, proa_min64(seq->known - seq->length, left));
+        if (left <= 0 || !has_chunk(seq) || is_at_prefix(seq)) continue;
+        proa_prefix_cache_reuse(e, seq);
+        add_seq_rows(e, seq, proa_min64(seq->known - seq->length, left));
     }
 }
 
@@ -204,6 +205,7 @@ void proa_batch_advance(proa_engine *e)
         e->now.rows += (uint64_t)rows;
         e->now.prompt_tokens += (uint64_t)prompt_rows;
         seq->length += rows;
+        if (prompt_rows > 0) proa_prefix_cache_keep(e, seq);
         if (prompt_rows > 0 && seq->length >= prompt) proa_queue_fork(e, seq->req);
     }
 }

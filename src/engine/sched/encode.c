@@ -54,6 +54,10 @@ static void take_inputs(proa_engine *e, proa_encoder_pass *pass)
     proa_batch_clear(e);
     for (proa_engine_request *req = e->running.first; req; req = req->next) {
         if (req->phase != PROA_PHASE_ENCODE_WAITING) continue;
+        if (!ends_after_encoder(e, req) && proa_prefix_cache_reuse_input(e, req)) {
+            req->phase = PROA_PHASE_DECODER;
+            continue;
+        }
         if (e->step.rows + req->input_count > e->model->plan.rows_max) break;
         add_input(e, pass, req);
     }
@@ -129,7 +133,10 @@ static void process_input(proa_engine *e, proa_engine_request *req, const proa_e
                           int64_t index, int64_t row)
 {
     req->phase = ends_after_encoder(e, req) ? PROA_PHASE_ENCODE_WAITING : PROA_PHASE_DECODER;
-    if (req->phase == PROA_PHASE_DECODER) return;
+    if (req->phase == PROA_PHASE_DECODER) {
+        proa_prefix_cache_keep_input(e, req);
+        return;
+    }
     if (req->ending != PROA_FINISH_ERROR && req->task == PROA_TASK_ENCODE) emit_hidden(e, req, row);
     else if (req->ending != PROA_FINISH_ERROR) emit_outputs(e, req, h, index, row);
     if (req->ending == PROA_FINISH_NONE) req->ending = PROA_FINISH_END;

@@ -45,12 +45,15 @@ void proa_queue_fork(proa_engine *e, proa_engine_request *req)
         proa_seq *seq = &req->seq[i];
         proa_page_table_share(&e->pages, seq->table, leader->table, req->prompt_count);
         seq->length = req->prompt_count;
+        seq->cached = leader->cached;
     }
 }
 
 void proa_queue_end_seq(proa_engine *e, proa_seq *seq)
 {
+    proa_prefix_cache_keep(e, seq);
     proa_page_table_release(&e->pages, seq->table);
+    seq->cached = (proa_prefix_cursor){PROA_PREFIX_SELF, 0}; /* it may be computed anew */
 }
 
 /* Returns the pages and slots of an admitted request. */
@@ -129,6 +132,7 @@ static void start_request(proa_engine *e, proa_engine_request *req, int32_t slot
     for (int32_t i = 0; i < req->width; i++) {
         e->slots.used[slot + i] = true;
         req->seq[i].table = &e->slots.self[slot + i];
+        req->seq[i].cached = (proa_prefix_cursor){PROA_PREFIX_SELF, 0};
     }
     if (slot == e->slots.first_free) e->slots.first_free = slot + req->width;
     proa_async_step_reserve(e, req);

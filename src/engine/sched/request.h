@@ -13,7 +13,7 @@
 #include "engine/decode/stop.h"
 #include "engine/memory.h"
 #include "base/options.h"
-#include "kv/pages.h"
+#include "kv/prefix_tree.h"
 #include "model/prefix.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -44,6 +44,7 @@ struct proa_seq {
     int32_t index;          /* in its request */
     proa_page_table *table; /* its pages, those of slot req->slot + index; NULL: its request is not admitted */
     int64_t length, known;  /* tokens, as above */
+    proa_prefix_cursor cached; /* its first pages that are in the prefix tree, too */
     /* while only the device knows the last of the known tokens: its index among the ids sampled last; -1: the host
      * knows it */
     int32_t sampled_at;
@@ -79,21 +80,23 @@ struct proa_engine_request {
     float *encoded;       /* task ENCODE: [input_count][hidden] hidden states to emit */
     int32_t *prompt;      /* [prompt_count] ids of the decoder */
     int64_t prompt_count;
-    proa_prefix prefix; /* of the prompt */
-    int32_t width;      /* sequences, beams or candidates, which share the prompt's pages */
-    int32_t sequences;  /* those of `seq` that emit tokens: 1 or n; 0 for beams */
-    int64_t reserved;   /* pages that it can come to use */
-    int64_t new_max;    /* new tokens of each sequence at most */
+    proa_prefix prefix;       /* of the prompt */
+    int32_t width;            /* sequences, beams or candidates, which share the prompt's pages */
+    int32_t sequences;        /* those of `seq` that emit tokens: 1 or n; 0 for beams */
+    int64_t reserved;         /* pages that it can come to use */
+    proa_kv_namespace *space; /* of its pages in the prefix tree; NULL: it neither reuses nor keeps any */
+    int64_t new_max;          /* new tokens of each sequence at most */
     atomic_bool cancelled;
 
     /* progress */
     proa_request_phase phase;
-    int32_t slot;       /* first of `width` slots (page tables), while admitted */
-    int64_t new_tokens; /* of all sequences together */
-    int32_t running;    /* sequences that have not ended */
-    int64_t rows_done;  /* rows of the prompt whose outputs were emitted, if it wants those of all rows */
-    proa_finish ending; /* decided during a step, carried out by proa_sched_retire */
-    proa_err error;     /* why, when ending is ERROR */
+    int32_t slot;          /* first of `width` slots (page tables), while admitted */
+    int64_t new_tokens;    /* of all sequences together */
+    int64_t cached_tokens; /* of input and prompt, whose keys and values were found in the prefix tree */
+    int32_t running;       /* sequences that have not ended */
+    int64_t rows_done;     /* rows of the prompt whose outputs were emitted, if it wants those of all rows */
+    proa_finish ending;    /* decided during a step, carried out by proa_sched_retire */
+    proa_err error;        /* why, when ending is ERROR */
     int64_t submitted_ns, admitted_ns, first_ns;
 
     /* decoding */
@@ -258,6 +261,8 @@ struct proa_engine {
     proa_sizes sizes;
     proa_memory memory;
     proa_kv_pages pages;
+    proa_prefix_tree prefixes;      /* zero: there is no prefix cache */
+    bool prefix_broken;             /* the device has failed: what is in the tree may be wrong */
     proa_kv *kv;                    /* [kv_layers] */
     proa_sampler_scratch *samplers; /* [threads] */
 
@@ -313,6 +318,20 @@ void proa_async_step_complete(proa_engine *e);
 /* The request ends: in-flight steps forget it. */
 void proa_async_step_detach(proa_engine *e, const proa_engine_request *req);
 
+/* prefix_cache.c: keys and values that requests share over time. */
+/* Makes the namespace of a request that may share; called once, by submit. */
+void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, const proa_request *r);
+/* Before a chunk of its prompt is added to a batch: cached pages that continue the sequence become its own, and its
+ * length grows. */
+void proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq);
+/* After a chunk was submitted, and before the sequence releases its pages: its full pages are given to the tree. */
+void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq);
+/* The same for the pages of an encoder's input. True: all of them were cached, and no pass is needed. */
+bool proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_request *req);
+void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req);
+/* The device has failed: nothing is reused from now on. */
+void proa_prefix_cache_distrust(proa_engine *e);
+
 /* encode.c: passes of the encoder. */
 bool proa_encode_has_encoder(const proa_engine *e);
 /* Submits a pass over waiting inputs (a second one when many rows wait on a device), and completes the oldest pass. */
@@ -334,6 +353,9 @@ void proa_queue_fork(proa_engine *e, proa_engine_request *req);
 void proa_queue_end_seq(proa_engine *e, proa_seq *seq);
 /* Pages for tokens [from, to) of a table. Cannot fail: admission has promised them. */
 void proa_queue_take_pages(proa_engine *e, proa_page_table *table, int64_t from, int64_t to);
+
+/* Whether the logits (or hidden states) of every prompt row are needed, not only of the last one. */
+bool proa_request_wants_all_rows(const proa_engine_request *req);
 
 /* batch.c: the arrays of a pass. Empty them; begin a span; add a row to it; the batch as the model takes it. */
 void proa_batch_clear(proa_engine *e);

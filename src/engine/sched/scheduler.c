@@ -62,6 +62,7 @@ void proa_sched_check_device(proa_engine *e, proa_engine_request *req)
 {
     proa_err why = {.status = PROA_OK};
     if (e->device->failed(e->device, &why) == PROA_OK) return;
+    proa_prefix_cache_distrust(e);
     for (proa_engine_request *other = e->running.first; other; other = other->next) fail_request(other, &why);
     if (req) fail_request(req, &why);
 }
@@ -124,8 +125,10 @@ static void publish_stats(proa_engine *e)
 {
     e->now.running = e->running.count;
     e->now.waiting = e->waiting.count;
-    e->now.pages_used = e->pages.used;
-    e->now.pages_free = e->pages.free;
+    e->now.pages_used = e->pages.used - e->pages.idle;
+    e->now.pages_free = proa_kv_pages_available(&e->pages);
+    e->now.pages_cached = e->prefixes.nodes;
+    e->now.pages_evicted = (uint64_t)e->prefixes.evicted;
     e->now.pages_used_peak = e->pages.used_peak;
     pthread_mutex_lock(&e->shared.lock);
     uint64_t submitted = e->shared.stats.submitted;

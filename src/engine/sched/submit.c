@@ -25,6 +25,7 @@ void proa_engine_request_free(proa_engine_request *req)
     proa_beam_free(req->beam);
     proa_contrastive_free(req->contrast);
     proa_logits_processor_free(req->logits);
+    proa_kv_namespace_release(req->space);
     proa_arena_release(&req->arena);
     free(req);
 }
@@ -437,7 +438,9 @@ static proa_status make_request(const proa_engine *e, proa_engine_request *req, 
     req->arg = r->arg;
     PROA_TRY(read_prompt(e, req, r, err));
     PROA_TRY(check_lengths(e, req, err));
-    return plan_request(e, req, &r->options, err);
+    PROA_TRY(plan_request(e, req, &r->options, err));
+    proa_prefix_cache_prepare(e, req, r);
+    return PROA_OK;
 }
 
 static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, uint64_t *id, proa_err *err)

@@ -35,7 +35,7 @@ typedef struct outcome {
     proa_finish finish;
     bool done;
     char error[512];
-    int64_t new_tokens;
+    int64_t new_tokens, cached_tokens;
 } outcome;
 
 static inline void outcome_token(outcome *o, const proa_event *event)
@@ -76,6 +76,7 @@ static inline void outcome_done(outcome *o, const proa_event *event)
     o->done = true;
     o->finish = event->finish;
     o->new_tokens = event->new_tokens;
+    o->cached_tokens = event->cached_tokens;
     if (event->error) snprintf(o->error, sizeof o->error, "%s", event->error->text);
     o->beams = event->beams_count < 16 ? event->beams_count : 16;
     for (int32_t i = 0; i < o->beams; i++) {

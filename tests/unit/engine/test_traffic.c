@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_traffic.c - random traffic: requests of every kind come, go on and are cancelled at random steps of an engine
- * with few slots, few pages and a small step. Each hears, to the bit, what it hears alone; what was cancelled has
- * heard the beginning of it; all pages come back. PROA_TRAFFIC=seed,rounds makes it another run, or a longer one. */
+ * with few slots, few pages and a small step. Many begin with the same tokens, so that they reuse cached pages. Each
+ * hears, to the bit, what it hears alone without a cache; what was cancelled has heard the beginning of it; all pages
+ * come back. PROA_TRAFFIC=seed,rounds makes it another run, or a longer one. */
 #include "engine_test.h"
 
 #include "base/checked.h"
@@ -200,12 +201,25 @@ static void random_options(request_case *a, int32_t vocab, bool text)
     if (text && one_in(3)) o->stop_strings = (proa_strings){a->stops, 1 + (int32_t)dice(2)};
 }
 
+static int32_t common[1100]; /* what many requests of a round begin with */
+
+/* A part of the common tokens, or all of a common input, in place of the request's own. */
+static void begin_alike(request_case *a)
+{
+    if (one_in(2)) return;
+    size_t count = 64 * (size_t)(1 + dice(3)) + dice(20);
+    if (one_in(3)) a->request.ids_count = 70;
+    memcpy(a->ids, common, (one_in(3) ? 1100 : count) * sizeof *common);
+}
+
 static void random_request(request_case *a, const proa_info *info, received *h)
 {
     proa_request *r = &a->request;
     memset(a, 0, sizeof *a);
     for (int i = 0; i < 1100; i++) a->ids[i] = (int32_t)dice((uint32_t)info->vocab);
     r->ids = a->ids, r->ids_count = length_of(info->context);
+    begin_alike(a);
+    if (one_in(6)) r->cache_salt = "salt";
     if (info->kind == PROA_KIND_ENCODER_DECODER && one_in(3))
         r->decoder_ids = a->ids + 500, r->decoder_ids_count = one_in(3) ? length_of(130) : 1 + dice(4);
     if (info->kind == PROA_KIND_ENCODER) r->task = PROA_TASK_ROWS;
@@ -261,6 +275,7 @@ static void run_alone(const round_of *r, const request_case *all, received *alon
                                        .kv_tokens = 16384,
                                        .dtype = r->options.dtype,
                                        .quant = r->options.quant,
+                                       .prefix_cache = "off",
                                        .kv_dtype = r->options.kv_dtype};
     proa_engine *engine = open_as(r, &plain, as_together ? r->ahead : "host");
     for (int i = 0; i < r->count; i++) {
@@ -272,6 +287,8 @@ static void run_alone(const round_of *r, const request_case *all, received *alon
     }
     proa_engine_close(engine);
 }
+
+static uint64_t prefix_hits;
 
 static void run_together(const round_of *r, const request_case *all, received *together)
 {
@@ -288,6 +305,7 @@ static void run_together(const round_of *r, const request_case *all, received *t
     }
     proa_engine_stats(engine, &stats);
     assert_int_equal(stats.pages_used, 0);
+    prefix_hits += stats.prefix_hits;
     assert_int_equal(stats.running + stats.waiting, 0);
     proa_engine_close(engine);
 }
@@ -335,6 +353,7 @@ static void choose_round(round_of *r, const char *model)
     o->kv_tokens = 64 * (1 + (int64_t)dice(one_in(2) ? 12 : 40));
     o->dtype = dtypes[dice(4)];
     if (one_in(5)) o->quant = "int8";
+    if (one_in(5)) o->prefix_cache = "off";
     if (one_in(3)) o->kv_dtype = dtypes[1 + dice(3)];
 }
 
@@ -350,6 +369,7 @@ static void play(uint32_t seed, const char *model)
     proa_engine *engine = open_or_fail(model, NULL);
     proa_engine_info(engine, &info);
     proa_engine_close(engine);
+    for (int i = 0; i < 1100; i++) common[i] = (int32_t)dice((uint32_t)info.vocab);
     for (int i = 0; i < r.count; i++) random_request(&all[i], &info, &together[i]);
     run_alone(&r, all, alone, false);
     run_alone(&r, all, alone, true);
@@ -371,6 +391,7 @@ static void each_hears_what_it_hears_alone(void **unused)
     for (unsigned i = 0; i < rounds; i++)
         for (size_t m = 0; m < PROA_COUNT(models); m += step)
             if (!only || strstr(models[m], only)) play((seed + i) * 1000 + (uint32_t)m, models[m]);
+    if (!only) assert_true(prefix_hits > 0);
 }
 
 int main(void)

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * prefix_cache.c - reuse of keys and values between requests: which pages a sequence finds in the prefix tree
+ * (kv/prefix_tree.h), and which it gives to it.
+ *
+ * A sequence looks for cached pages before each chunk of its prompt, so that it also finds what a request beside it
+ * has computed meanwhile. Its last token is always run, since its logits are needed. It gives its full pages to the
+ * tree after each chunk and at its end, those of generated tokens too.
+ *
+ * Not reused: rows whose own output is wanted (log-probabilities or rows of the prompt, contrastive search), prompts
+ * whose tokens see each other both ways, input embeddings, and sequences whose rotary frequencies depend on their
+ * length. What decides about keys and values besides the tokens is in the request's namespace. */
+#include "engine/sched/request.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include <string.h>
+
+/* ---- what a request may share ---- */
+
+/* Rotary frequencies that depend on the length of a sequence: of LongRoPE there are two sets; of dynamic NTK a set for
+ * each length, so beyond the trained context nothing is shared. */
+static bool is_length_shared(const proa_engine *e, const proa_engine_request *req, uint8_t *longer)
+{
+    const proa_rope_params *rope = &e->model->config.rope;
+    *longer = 0;
+    if (!proa_model_wants_lengths(e->model)) return true;
+    *longer = req->prompt_count + req->new_max > rope->original;
+    return rope->kind == PROA_ROPE_LONG || !*longer;
+}
+
+static bool is_on(const proa_engine *e)
+{
+    return e->prefixes.pages != NULL;
+}
+
+void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, const proa_request *r)
+{
+    uint8_t longer = 0;
+    bool both_ways = req->prefix.used || req->embedded || req->input_types;
+    if (!is_on(e) || both_ways || !is_length_shared(e, req, &longer)) return;
+    size_t salt = r->cache_salt ? strlen(r->cache_salt) : 0,
+           input = (size_t)req->input_count * sizeof *req->input;
+    unsigned char *bytes = proa_malloc(sizeof longer + salt + 1 + input);
+    size_t len = 0;
+    bytes[len++] = longer;
+    if (salt) memcpy(bytes + len, r->cache_salt, salt);
+    len += salt;
+    bytes[len++] = '\0'; /* ends the salt: an input cannot pass for a part of it */
+    if (input) memcpy(bytes + len, req->input, input);
+    req->space = proa_kv_namespace_new(bytes, len + input);
+    free(bytes);
+}
+
+/* ---- a decoder's tokens ---- */
+
+/* Tokens of the sequence whose ids the host knows: those of beams and candidates are the prompt's only. */
+static int64_t known_ids(const proa_seq *seq)
+{
+    return seq->req->prompt_count + (seq->req->candidates ? 0 : seq->count);
+}
+
+/* ids [PROA_PAGE_TOKENS] of page number `page`, all of which are known. */
+static void copy_page_ids(const proa_seq *seq, int64_t page, int32_t *ids)
+{
+    const proa_engine_request *req = seq->req;
+    int64_t first = page * PROA_PAGE_TOKENS;
+    int64_t prompt = proa_max64(0, proa_min64(req->prompt_count - first, PROA_PAGE_TOKENS));
+    if (prompt) memcpy(ids, req->prompt + first, (size_t)prompt * sizeof *ids);
+    if (prompt == PROA_PAGE_TOKENS) return;
+    memcpy(ids + prompt, seq->ids + (first + prompt - req->prompt_count),
+           (size_t)(PROA_PAGE_TOKENS - prompt) * sizeof *ids);
+}
+
+/* Whether rows of the prompt that are still to be run have outputs of their own. */
+static bool wants_own_rows(const proa_seq *seq)
+{
+    const proa_engine_request *req = seq->req;
+    return proa_request_wants_all_rows(req) && req->rows_done < req->prompt_count;
+}
+
+static void count_reuse(proa_engine *e, proa_seq *seq, int64_t tokens)
+{
+    proa_engine_request *req = seq->req;
+    if (req->new_tokens > 0) return; /* a sequence that is computed anew reuses its own pages */
+    req->cached_tokens += tokens;
+    e->now.prefix_hits += (uint64_t)tokens;
+}
+
+void proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
+{
+    int32_t ids[PROA_PAGE_TOKENS];
+    int64_t begin = seq->length, most = proa_min64(seq->known - 1, known_ids(seq)) / PROA_PAGE_TOKENS;
+    if (!seq->req->space || e->prefix_broken || wants_own_rows(seq)) return;
+    if (begin == 0 && seq->req->new_tokens == 0) e->now.prefix_queries += (uint64_t)seq->req->prompt_count;
+    if (begin != (int64_t)seq->cached.pages * PROA_PAGE_TOKENS || seq->table->count != seq->cached.pages)
+        return;
+    while (seq->cached.pages < most) {
+        copy_page_ids(seq, seq->cached.pages, ids);
+        if (!proa_prefix_tree_take(&e->prefixes, &seq->cached, seq->req->space, ids, PROA_PAGE_TOKENS, seq->table))
+            break;
+    }
+    seq->length = (int64_t)seq->cached.pages * PROA_PAGE_TOKENS;
+    count_reuse(e, seq, seq->length - begin);
+}
+
+void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
+{
+    int32_t ids[PROA_PAGE_TOKENS];
+    int64_t full = proa_min64(seq->length, known_ids(seq)) / PROA_PAGE_TOKENS;
+    if (!seq->req->space || e->prefix_broken || seq->table->count < full)
+        return; /* or its pages are released */
+    if (seq->req->candidates && seq->index > 0) return;
+    while (seq->cached.pages < full) {
+        copy_page_ids(seq, seq->cached.pages, ids);
+        proa_prefix_tree_add(&e->prefixes, &seq->cached, seq->req->space, ids, PROA_PAGE_TOKENS, seq->table);
+    }
+}
+
+void proa_prefix_cache_distrust(proa_engine *e)
+{
+    e->prefix_broken = true;
+}
+
+/* ---- an encoder's input ---- */
+
+bool proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_request *req)
+{
+    proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
+    if (!req->space || e->prefix_broken) return false;
+    if (!proa_prefix_tree_match(&e->prefixes, &at, req->space, req->input, req->input_count, true,
+                                &e->slots.cross[req->slot]))
+        return false;
+    req->cached_tokens += req->input_count;
+    e->now.prefix_queries += (uint64_t)req->input_count;
+    e->now.prefix_hits += (uint64_t)req->input_count;
+    return true;
+}
+
+void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req)
+{
+    proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
+    if (!req->space || e->prefix_broken) return;
+    e->now.prefix_queries += (uint64_t)req->input_count;
+    proa_prefix_tree_insert(&e->prefixes, &at, req->space, req->input, req->input_count, true,
+                            &e->slots.cross[req->slot]);
+}
