@@ -325,6 +325,7 @@ typedef struct proa_event {
     const proa_logprob *top; /* [top_count] most likely first, with options.top_logprobs */
     int32_t top_count;
     const float *logits, *hidden; /* [vocab], [hidden]; NULL unless requested */
+    const char *stop_string; /* the one of options.stop_strings that ended the sequence; NULL: none did */
     /* ROWS: row-major [rows_count, columns] f32, rows rows_first.. of the sequence; pooled is NULL or [columns]
        with the last rows */
     const float *rows, *pooled;

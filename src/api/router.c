@@ -18,8 +18,10 @@ static bool dispatch_exchange(proa_endpoint *endpoint, proa_http_exchange *x)
 {
     proa_api *api = endpoint->api;
     if (!endpoint->frontends[PROA_FRONTEND_HTTP]) return metrics_port(endpoint, x);
-    if (proa_str_starts(x->path, (proa_str){"/v2", 3})) return proa_http_v2(api, x);
+    if (proa_str_starts(x->path, (proa_str){"/v2", 3}) && !proa_str_is(x->path, "/v2/rerank"))
+        return proa_http_v2(api, x);
     if (proa_str_starts(x->path, (proa_str){"/v1", 3})) return proa_openai(api, x);
+    if (proa_openai_other(api, x)) return true;
     if (endpoint->frontends[PROA_FRONTEND_METRICS] && proa_metrics_frontend(api, x)) return true;
     return proa_page(api, x);
 }

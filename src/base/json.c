@@ -247,6 +247,35 @@ void proa_json_remove(proa_json *obj, const char *key)
     json_object_object_del(obj, key);
 }
 
+proa_json *proa_json_new_object(void)
+{
+    return json_object_new_object();
+}
+
+proa_json *proa_json_new_array(void)
+{
+    return json_object_new_array();
+}
+
+proa_json *proa_json_new_str(proa_str value)
+{
+    return json_object_new_string_len(value.ptr ? value.ptr : "", (int)value.len);
+}
+
+void proa_json_add(proa_json *array, proa_json *value)
+{
+    if (proa_json_kind(array) != PROA_JSON_ARRAY || json_object_array_add(array, value) != 0)
+        proa_json_free(value);
+}
+
+proa_json *proa_json_take(proa_json *obj, const char *key)
+{
+    proa_json *value = proa_json_get(obj, key);
+    if (value) json_object_get(value);
+    proa_json_remove(obj, key);
+    return value;
+}
+
 void proa_json_print(proa_buf *out, const proa_json *j)
 {
     enum { FLAGS = JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE };

@@ -52,6 +52,14 @@ void proa_json_put_str(proa_json *obj, const char *key, proa_str value);
 /* To a document, which then belongs to the object. */
 void proa_json_put(proa_json *obj, const char *key, proa_json *value);
 void proa_json_remove(proa_json *obj, const char *key);
+/* New documents; the caller owns them until they are put into another one. NULL without memory, which reads as null. */
+proa_json *proa_json_new_object(void);
+proa_json *proa_json_new_array(void);
+proa_json *proa_json_new_str(proa_str value);
+/* Appends a document to an array, which then owns it. */
+void proa_json_add(proa_json *array, proa_json *value);
+/* Takes a member out of an object: the caller owns it. NULL as proa_json_get. */
+proa_json *proa_json_take(proa_json *obj, const char *key);
 /* Appends the document as text with an indentation of two spaces. Numbers are spelt as they were read. */
 void proa_json_print(proa_buf *out, const proa_json *j);
 /* Removes every member that is null or not one of these `count` names. */

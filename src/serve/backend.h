@@ -65,8 +65,9 @@ void proa_served_model_set_long(proa_served_model *model);
 /* Called in model_open of an INLINE backend: executions of more rows than this (> 0) take long and run on a thread of
  * the model; smaller ones run on the caller's thread. */
 void proa_served_model_set_inline_rows(proa_served_model *model, int64_t rows);
-/* model_open: this version takes typed generations (generation.h) beside tensors. */
-void proa_served_model_set_generations(proa_served_model *model);
+/* model_open: this version takes typed generations (generation.h) beside tensors. labels: outputs of its head that
+ * classifies or rates an input; 0: it has none. */
+void proa_served_model_set_generations(proa_served_model *model, int64_t labels);
 struct proa_server *proa_served_model_server(const proa_served_model *model); /* for backends that call other models */
 const char *proa_instance_name(const proa_instance *instance);                /* "m_0_1" */
 int proa_instance_device(const proa_instance *instance);                      /* CUDA device, -1: CPU */

@@ -24,12 +24,21 @@ typedef enum proa_generation_task {
     PROA_GENERATION_EMBED,    /* one vector */
     PROA_GENERATION_CLASSIFY, /* a score for each of the model's labels */
     PROA_GENERATION_ENCODE, /* the encoder's hidden states at each position of the prompt; has no typed reply */
+    PROA_GENERATION_TOKENIZE,   /* nothing is computed: the token ids of the prompt */
+    PROA_GENERATION_DETOKENIZE, /* nothing is computed: the text of the prompt's ids */
     PROA_GENERATION_DEFAULT /* the model's own: TEXT; of encoders CLASSIFY if they have labels, else EMBED */
 } proa_generation_task;
 
+/* Are the tokenizer's special tokens ("<s>", "[CLS]") added to a prompt? */
+typedef enum proa_special {
+    PROA_SPECIAL_DEFAULT, /* to a text, not to a chat: its template writes them */
+    PROA_SPECIAL_ADD,
+    PROA_SPECIAL_NONE
+} proa_special;
+
 /* Which vector is the embedding of a prompt. */
 typedef enum proa_pooling {
-    PROA_POOLING_DEFAULT, /* LAST of a decoder, MEAN of an encoder */
+    PROA_POOLING_DEFAULT, /* what the model's folder says, else LAST of a decoder, MEAN of an encoder */
     PROA_POOLING_MEAN,
     PROA_POOLING_CLS, /* the first position's */
     PROA_POOLING_POOLER,
@@ -43,6 +52,7 @@ typedef struct proa_generation {
     bool normalize;       /* EMBED: the vector gets length 1 */
     bool prompt_logits;   /* TEXT: the logits of the prompt too */
     proa_pooling pooling; /* EMBED */
+    proa_special special; /* of a text or chat */
     /* The prompt, one of: */
     proa_str text; /* NULL ptr: none */
     const int32_t *ids;
@@ -79,7 +89,8 @@ typedef struct proa_generated_sequence {
     int32_t index;      /* which of n */
     proa_finish finish; /* NONE: it runs */
     proa_str text;      /* whole characters; may be empty */
-    int64_t tokens;     /* of the sequence so far; negative: not known */
+    const char *stop; /* with STOP: the stop string that came, of the generation's options; NULL: not known */
+    int64_t tokens;   /* of the sequence so far; negative: not known */
     const int32_t *ids; /* [ids_count] of this reply; not set in replies that were made of tensors */
     int64_t ids_count;
     float sum;                   /* of log-probabilities so far, with `sums` */
@@ -94,6 +105,7 @@ typedef struct proa_generated_classes {
     int64_t count, best;
     const float *logits, *scores;
     const char *const *labels;
+    float relevance; /* of a pair of texts, of a cross-encoder: a head with one output. NaN: it has more */
 } proa_generated_classes;
 
 typedef struct proa_generated {
@@ -112,6 +124,11 @@ typedef struct proa_generated {
     const float *rows; /* ROWS: [rows_count][rows_columns] */
     int64_t rows_count, rows_columns;
     const proa_generated_classes *classes; /* CLASSIFY */
+    const int32_t *ids;                    /* TOKENIZE: [ids_count] */
+    const proa_str *pieces; /* TOKENIZE: [ids_count] as the vocabulary has them; NULL: no tokenizer */
+    int64_t ids_count;
+    proa_str text;   /* DETOKENIZE */
+    int64_t context; /* TOKENIZE: the most tokens that the model takes, prompt and answer together */
 } proa_generated;
 
 #endif

@@ -7,7 +7,8 @@
 const char *const proa_generation_task_names[] = {
     [PROA_GENERATION_TEXT] = "generate",     [PROA_GENERATION_SCORE] = "score",
     [PROA_GENERATION_ROWS] = "rows",         [PROA_GENERATION_EMBED] = "embed",
-    [PROA_GENERATION_CLASSIFY] = "classify", [PROA_GENERATION_ENCODE] = "encode"};
+    [PROA_GENERATION_CLASSIFY] = "classify", [PROA_GENERATION_ENCODE] = "encode",
+    [PROA_GENERATION_TOKENIZE] = "tokenize", [PROA_GENERATION_DETOKENIZE] = "detokenize"};
 
 const char *proa_generated_finish_name(proa_finish finish)
 {

@@ -11,7 +11,7 @@
 #include "base/options.h"
 #include "serve/infer.h"
 
-/* [task]; "encode" is the last one. */
+/* [task], up to the ones without a model: what requests of tensors may name ends with "classify". */
 extern const char *const proa_generation_task_names[];
 const char *proa_generated_finish_name(proa_finish finish); /* "stop", "length", "cancelled", "error", "" */
 

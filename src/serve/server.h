@@ -84,6 +84,8 @@ proa_served_model *proa_served_model_hold(proa_served_model *model); /* once mor
 void proa_served_model_drop(proa_served_model *model);
 /* May a request be a typed generation? Not where replies are cached: the cache keeps tensors. */
 bool proa_served_model_takes_generation(const proa_served_model *model);
+/* Of a model that takes typed generations: outputs of its head that classifies or rates an input; 0: none. */
+int64_t proa_served_model_labels(const proa_served_model *model);
 /* The label of class `index` of an output, or NULL (label_filename). */
 const char *proa_served_model_label(const proa_served_model *model, const char *output, int64_t index);
 /* "3", "-1" for "" ; INVALID with Triton's text. */

@@ -60,11 +60,11 @@ void proa_oai_error_json(proa_buf *out, const proa_oai_error *e)
     else proa_buf_str(out, proa_str_c(",\"code\":null}}"));
 }
 
-void proa_oai_fail(proa_http_exchange *x, const proa_oai_error *e)
+void proa_oai_fail(proa_http_exchange *x, const proa_oai_form *form, const proa_oai_error *e)
 {
     proa_buf body;
     proa_buf_init(&body, PROA_ERR_JSON_MAX);
-    proa_oai_error_json(&body, e);
+    form->put_error(&body, e);
     struct iovec iov = {body.ptr, body.len};
     const char *headers = e->status == 429 ? "Content-Type: application/json\r\nRetry-After: 1\r\n"
                                            : "Content-Type: application/json\r\n";

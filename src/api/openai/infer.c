@@ -5,13 +5,6 @@
 #include "api/trace.h"
 #include <string.h>
 
-static const proa_json *prompt_at(const proa_oai *job, int32_t i)
-{
-    const proa_json *all = proa_json_get(job->body, job->kind == PROA_OAI_EMBEDDING ? "input" : "prompt");
-    bool list = proa_json_kind(all) == PROA_JSON_ARRAY && proa_json_kind(proa_json_at(all, 0)) != PROA_JSON_INT;
-    return list ? proa_json_at(all, i) : all;
-}
-
 /* ---- typed generations ---- */
 
 static void set_prompt(proa_generation *g, proa_arena *arena, const proa_json *prompt)
@@ -38,22 +31,11 @@ static void set_chat(proa_generation *g, proa_oai *job, proa_arena *arena)
     if (!g->chat) g->chat_text = (proa_str){proa_arena_strdup(arena, job->chat_text), job->chat_text.len};
 }
 
-static void set_generation(proa_oai *job, proa_infer *r, const proa_json *prompt)
+static void set_options(const proa_oai *job, proa_generation *g, proa_arena *arena)
 {
     const proa_oai_params *p = &job->params;
-    proa_generation *g = proa_infer_generate(r);
-    if (job->kind == PROA_OAI_CHAT) set_chat(g, job, &r->arena);
-    else set_prompt(g, &r->arena, prompt);
-    if (job->kind == PROA_OAI_EMBEDDING) {
-        g->task = PROA_GENERATION_EMBED;
-        g->normalize = true; /* OpenAI's vectors have length 1 */
-        return;
-    }
-    proa_options_copy(&g->options, &job->options, &r->arena);
-    if (p->score) {
-        g->task = PROA_GENERATION_SCORE;
-        return;
-    }
+    proa_options_copy(&g->options, &job->options, arena);
+    if (p->score) return;
     g->echo = p->echo;
     g->stream = job->stream;
     g->options.seed = p->seeded ? (uint64_t)p->seed : proa_oai_random();
@@ -61,12 +43,30 @@ static void set_generation(proa_oai *job, proa_infer *r, const proa_json *prompt
     if (g->options.n == 0) g->options.n = 1; /* a model may have another default */
 }
 
+static void set_generation(proa_oai *job, proa_infer *r, const proa_oai_input *input)
+{
+    proa_generation *g = proa_infer_generate(r);
+    g->task = job->task;
+    if (input) set_prompt(g, &r->arena, input->prompt);
+    else set_chat(g, job, &r->arena);
+    if (input && input->pair) {
+        proa_str text = proa_json_str(input->pair);
+        g->text_pair = (proa_str){proa_arena_strdup(&r->arena, text), text.len};
+        g->prompt_bytes += text.len;
+    }
+    g->special = job->params.special;
+    g->pooling = job->params.pooling;
+    g->normalize = !job->params.plain_vectors;
+    if (job->form->choices) set_options(job, g, &r->arena);
+}
+
 /* ---- sending ---- */
 
 static proa_infer *make_request(proa_oai *job, int32_t i)
 {
     proa_infer *r = proa_infer_new();
-    const proa_json *prompt = job->kind == PROA_OAI_CHAT ? NULL : prompt_at(job, i);
+    const proa_oai_input *input = job->inputs ? &job->inputs[i] : NULL;
+    const proa_json *prompt = input ? input->prompt : NULL;
     r->id = proa_arena_strdup(&r->arena, proa_str_c(job->id));
     r->model_name = proa_arena_strdup(&r->arena, job->name);
     r->model_version = -1;
@@ -76,7 +76,7 @@ static proa_infer *make_request(proa_oai *job, int32_t i)
         bool given = proa_json_kind(prompt) == PROA_JSON_STRING;
         if (given) job->prompts[i].text = (proa_str){proa_arena_strdup(&job->arena, text), text.len};
     }
-    if (job->typed) set_generation(job, r, prompt);
+    if (job->typed) set_generation(job, r, input);
     else proa_oai_add_tensors(job, r, prompt);
     return r;
 }
@@ -84,7 +84,7 @@ static proa_infer *make_request(proa_oai *job, int32_t i)
 static bool ids_for_text_model(const proa_oai *job)
 {
     for (int32_t i = 0; job->contract == PROA_OAI_TEXT && i < job->prompts_count; i++)
-        if (proa_json_kind(prompt_at(job, i)) == PROA_JSON_ARRAY) return true;
+        if (proa_json_kind(job->inputs[i].prompt) == PROA_JSON_ARRAY) return true;
     return false;
 }
 
@@ -110,9 +110,9 @@ static void send_one(proa_oai *job, int32_t i)
 /* Typed, unless the model takes tensors only, or a trace may want to show them. */
 static bool prepare_job(proa_oai *job)
 {
-    bool chat = job->kind == PROA_OAI_CHAT, generates = job->kind != PROA_OAI_EMBEDDING;
-    job->typed = job->contract == PROA_OAI_NATIVE && proa_served_model_takes_generation(job->model) &&
-                 !proa_trace_on();
+    bool chat = !job->inputs, generates = job->form->choices;
+    bool takes = job->contract == PROA_OAI_NATIVE && proa_served_model_takes_generation(job->model);
+    job->typed = takes && (job->form->typed || !proa_trace_on());
     if (chat && !proa_oai_check_chat(job)) return false;
     if (!chat && ids_for_text_model(job))
         return proa_oai_bad(&job->error, "prompt", "The model '%.200s' takes texts only.", job->name.ptr);

@@ -89,7 +89,7 @@ static void take_completion(proa_oai_choice *c, const proa_generated_tokens *t, 
 void proa_oai_take_logprobs(const proa_oai *job, proa_oai_choice *c, const proa_generated_tokens *tokens)
 {
     for (int64_t i = 0; job->params.logprobs && i < tokens->count; i++) {
-        if (job->kind == PROA_OAI_CHAT) take_chat(c, tokens, i);
+        if (job->form->chat) take_chat(c, tokens, i);
         else take_completion(c, tokens, i);
     }
 }
@@ -117,7 +117,7 @@ void proa_oai_put_logprobs(const proa_oai *job, proa_buf *out, const proa_oai_ch
         return;
     }
     proa_buf_char(out, '{');
-    if (job->kind == PROA_OAI_CHAT) {
+    if (job->form->chat) {
         put_list(out, "content", &c->tokens);
         proa_buf_str(out, proa_str_c(",\"refusal\":null}"));
         return;

@@ -48,12 +48,11 @@ static void on_disconnect(proa_http_exchange *x)
 
 proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
 {
-    static const char *const prefixes[] = {"cmpl", "chatcmpl", "embd"};
     proa_oai *job = proa_calloc(1, sizeof *job);
-    *job = (proa_oai){.api = api, .x = x, .kind = kind, .live = 1};
+    *job = (proa_oai){.api = api, .x = x, .kind = kind, .form = &proa_oai_forms[kind], .live = 1};
     proa_arena_init(&job->arena);
     proa_buf_init(&job->out, (size_t)PROA_OPENAI_ANSWER_MAX);
-    job->id = proa_arena_printf(&job->arena, "%s-%016llx%08x", prefixes[kind],
+    job->id = proa_arena_printf(&job->arena, "%s%016llx%08x", job->form->id,
                                 (unsigned long long)proa_oai_random(), (unsigned)(proa_oai_random() >> 32));
     x->user = job;
     proa_http_on_disconnect(x, on_disconnect);
@@ -102,12 +101,10 @@ void proa_oai_give_up(proa_oai *job)
     proa_http_exchange *x = job->x;
     job->failed = true;
     if (x && job->sending) {
-        proa_buf_str(&job->out, proa_str_c("data: "));
-        proa_oai_error_json(&job->out, &job->error);
-        proa_buf_str(&job->out, proa_str_c("\n\n"));
+        job->form->put_failure(job);
         proa_oai_stream_send(job);
         if (job->x) proa_http_end(x);
-    } else if (x) proa_oai_fail(x, &job->error);
+    } else if (x) proa_oai_fail(x, job->form, &job->error);
     job->x = NULL;
     proa_oai_cancel(job);
 }
@@ -122,7 +119,7 @@ static void write_head(proa_oai *job)
     proa_buf out;
     proa_buf_init(&out, (size_t)64 << 10);
     proa_buf_printf(&out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", job->id,
-                    objects[job->kind == PROA_OAI_CHAT][job->stream], (long long)time(NULL));
+                    objects[job->form->chat][job->stream], (long long)time(NULL));
     proa_buf_json_str(&out, job->name);
     proa_buf_printf(&out, ",\"system_fingerprint\":\"fp_%010llx\",\"choices\":[",
                     (unsigned long long)(print >> 24));
@@ -132,7 +129,7 @@ static void write_head(proa_oai *job)
 
 static void make_choices(proa_oai *job)
 {
-    if (job->kind == PROA_OAI_EMBEDDING) return;
+    if (!job->form->choices) return;
     int32_t n = job->prompts_count * (int32_t)job->params.n;
     job->choices = PROA_ARENA_NEW(&job->arena, proa_oai_choice, n);
     job->choices_count = n;
@@ -184,7 +181,7 @@ static void list_models(proa_api *api, proa_http_exchange *x)
     const char *last = "";
     if (proa_server_index(proa_api_server(api), true, &index, x->arena, &err) != PROA_OK) {
         proa_oai_error_of(&e, &err);
-        proa_oai_fail(x, &e);
+        proa_oai_fail(x, &proa_oai_forms[PROA_OAI_CHAT], &e);
         return;
     }
     proa_buf_init(&body, (size_t)PROA_OPENAI_ANSWER_MAX);
@@ -211,7 +208,7 @@ static void show_model(proa_api *api, proa_http_exchange *x, proa_str encoded)
         int shown = (int)(encoded.len < 200 ? encoded.len : 200);
         if (name) snprintf(e.text, sizeof e.text, "The model '%.200s' does not exist", name);
         else snprintf(e.text, sizeof e.text, "The model '%.*s' does not exist", shown, encoded.ptr);
-        proa_oai_fail(x, &e);
+        proa_oai_fail(x, &proa_oai_forms[PROA_OAI_CHAT], &e);
         return;
     }
     proa_buf_init(&body, (size_t)64 << 10);
@@ -231,7 +228,7 @@ static void refuse_path(proa_http_exchange *x, bool method)
                  x->method.ptr, path, x->path.ptr);
     e.status = method ? 405 : 404;
     e.code = method ? "method_not_supported" : "unknown_url";
-    proa_oai_fail(x, &e);
+    proa_oai_fail(x, &proa_oai_forms[PROA_OAI_CHAT], &e);
 }
 
 static bool post_request(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
@@ -250,13 +247,33 @@ static bool route_models(proa_api *api, proa_http_exchange *x, proa_str name)
     return true;
 }
 
+static const struct {
+    const char *path;
+    proa_oai_kind kind;
+} operations[] = {{"/v1/chat/completions", PROA_OAI_CHAT},
+                  {"/v1/completions", PROA_OAI_COMPLETION},
+                  {"/v1/embeddings", PROA_OAI_EMBEDDING},
+                  {"/v1/rerank", PROA_OAI_RERANK},
+                  {"/rerank", PROA_OAI_RERANK},
+                  {"/v2/rerank", PROA_OAI_RERANK},
+                  {"/v1/score", PROA_OAI_SCORE},
+                  {"/score", PROA_OAI_SCORE},
+                  {"/tokenize", PROA_OAI_TOKENIZE},
+                  {"/detokenize", PROA_OAI_DETOKENIZE}};
+
+/* Paths of these operations that are not below /v1. */
+bool proa_openai_other(proa_api *api, proa_http_exchange *x)
+{
+    for (size_t i = 0; i < PROA_COUNT(operations); i++)
+        if (proa_str_is(x->path, operations[i].path)) return post_request(api, x, operations[i].kind);
+    return false;
+}
+
 bool proa_openai(proa_api *api, proa_http_exchange *x)
 {
     static const char prefix[] = "/v1/models/";
     proa_str path = x->path, name = {"", 0};
-    if (proa_str_is(path, "/v1/chat/completions")) return post_request(api, x, PROA_OAI_CHAT);
-    if (proa_str_is(path, "/v1/completions")) return post_request(api, x, PROA_OAI_COMPLETION);
-    if (proa_str_is(path, "/v1/embeddings")) return post_request(api, x, PROA_OAI_EMBEDDING);
+    if (proa_openai_other(api, x)) return true;
     if (proa_str_is(path, "/v1/models")) return route_models(api, x, name);
     if (proa_str_starts(path, proa_str_c(prefix)) && path.len >= sizeof prefix) {
         name = (proa_str){path.ptr + sizeof prefix - 1, path.len - (sizeof prefix - 1)};

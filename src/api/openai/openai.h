@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/options.h"
+#include "serve/generation.h"
 
 /* ---- errors in OpenAI's form: error.c ---- */
 
@@ -29,11 +30,41 @@ bool proa_oai_bad(proa_oai_error *e, const char *param, const char *fmt, ...) PR
 void proa_oai_error_of(proa_oai_error *e, const proa_err *err);
 /* {"error":{"message","type","param","code"}} */
 void proa_oai_error_json(proa_buf *out, const proa_oai_error *e);
-void proa_oai_fail(proa_http_exchange *x, const proa_oai_error *e);
 
 /* ---- jobs ---- */
 
-typedef enum proa_oai_kind { PROA_OAI_COMPLETION, PROA_OAI_CHAT, PROA_OAI_EMBEDDING } proa_oai_kind;
+typedef enum proa_oai_kind {
+    PROA_OAI_COMPLETION,
+    PROA_OAI_CHAT,
+    PROA_OAI_EMBEDDING,
+    PROA_OAI_RERANK,
+    PROA_OAI_SCORE,
+    PROA_OAI_TOKENIZE,
+    PROA_OAI_DETOKENIZE,
+    PROA_OAI_KINDS
+} proa_oai_kind;
+
+struct proa_oai;
+
+/* What is different between the operations: one row for each kind (forms.c). */
+typedef struct proa_oai_form {
+    const char *id;   /* what ids of its answers begin with */
+    const char *what; /* for errors: "does not do embeddings" */
+    bool chat;        /* the prompt is a list of messages */
+    bool choices;     /* it generates: there are choices, and it may stream */
+    bool typed;       /* only models that take typed generations do it */
+    /* The body, whose model is found: options, task and prompts. False with job->error. */
+    bool (*read)(struct proa_oai *job);
+    /* A stream: what choice `index` has that was not sent; and what follows the last choice. */
+    void (*write_chunk)(struct proa_oai *job, int32_t index);
+    void (*end_stream)(struct proa_oai *job);
+    /* Not a stream: the whole answer. False with job->error. */
+    bool (*put_answer)(struct proa_oai *job, proa_buf *out);
+    void (*put_error)(proa_buf *out, const proa_oai_error *e);
+    void (*put_failure)(struct proa_oai *job); /* the error as the last event of a stream, into job->out */
+} proa_oai_form;
+extern const proa_oai_form proa_oai_forms[PROA_OAI_KINDS];
+void proa_oai_fail(proa_http_exchange *x, const proa_oai_form *form, const proa_oai_error *e); /* error.c */
 
 /* The inputs that the model takes. */
 typedef enum proa_oai_contract {
@@ -49,7 +80,14 @@ typedef struct proa_oai_params { /* of generation; has_*: the client gave it */
     bool logprobs, echo, score; /* score: no new token is wanted, only the prompt's log-probabilities */
     bool base64;                /* embeddings */
     int64_t dimensions;         /* 0: not given */
-    const proa_json *stop;      /* in the body's document */
+    proa_pooling pooling;       /* of vectors */
+    proa_special special;
+    bool plain_vectors;    /* not normalised */
+    bool pieces;           /* tokenize: the tokens as texts too */
+    int64_t top_n;         /* rerank */
+    bool documents;        /* rerank: the results have them */
+    bool cohere;           /* rerank: the form of Cohere's second version */
+    const proa_json *stop; /* in the body's document */
 } proa_oai_params;
 
 typedef struct proa_oai_choice {            /* one sequence that the client gets */
@@ -61,7 +99,11 @@ typedef struct proa_oai_choice {            /* one sequence that the client gets
     bool begun, end_sent;                   /* its first chunk was sent; its last one */
 } proa_oai_choice;
 
-struct proa_oai;
+typedef struct proa_oai_input { /* one prompt, in the body's document: a text or ids */
+    const proa_json *prompt;
+    const proa_json *pair; /* the second text of a pair; NULL: none */
+} proa_oai_input;
+
 typedef struct proa_oai_prompt { /* one request of inference */
     proa_sink sink;              /* first */
     struct proa_oai *job;
@@ -71,6 +113,7 @@ typedef struct proa_oai_prompt { /* one request of inference */
     proa_oai_choice echoed; /* the log-probabilities of the prompt, for echo */
     float *vector;          /* embeddings: in the job's arena */
     int64_t width;
+    float relevance; /* of a cross-encoder */
 } proa_oai_prompt;
 
 typedef struct proa_oai {
@@ -78,6 +121,8 @@ typedef struct proa_oai {
     proa_http_exchange *x; /* NULL: answered, or the client has gone */
     proa_arena arena;
     proa_oai_kind kind;
+    const proa_oai_form *form;
+    proa_generation_task task;
     proa_oai_contract contract;
     proa_served_model *model; /* held */
     proa_str name;            /* of the model, as the client wrote it */
@@ -87,6 +132,9 @@ typedef struct proa_oai {
     bool sending;       /* the head of the stream was sent */
     bool failed;
     proa_oai_error error;
+    const proa_oai_input *inputs;     /* [prompts_count], while the body is there; NULL: a chat */
+    int32_t first_count, pairs_count; /* rerank, score: texts before the second ones; scores */
+    const proa_str *documents;        /* rerank: [pairs_count], to be returned */
     proa_oai_prompt *prompts;
     int32_t prompts_count, live; /* live: requests that run, and 1 while they are sent */
     proa_oai_choice *choices;    /* n for each prompt */
@@ -115,8 +163,15 @@ bool proa_oai_has_input(const proa_served_model *model, const char *name);
 
 /* ---- read.c and options.c: from the body ---- */
 
-/* All but the prompts; false with job->error. */
+/* Body, model and what the form reads; false with job->error. */
 bool proa_oai_read(proa_oai *job);
+bool proa_oai_read_generation(proa_oai *job); /* forms: completions, chats */
+bool proa_oai_read_embedding(proa_oai *job);
+bool proa_oai_read_pooling(proa_oai *job); /* pooling and normalisation of vectors */
+/* The member `key` as job->inputs: a text, ids, or a list of either. */
+bool proa_oai_read_prompts(proa_oai *job, const char *key);
+bool proa_oai_read_ids(proa_oai *job, const proa_json *ids, const char *key); /* one prompt: a list, maybe empty */
+proa_oai_input *proa_oai_add_inputs(proa_oai *job, int32_t count);
 /* Checks the options of a generation that OpenAI has. */
 bool proa_oai_read_options(proa_oai *job);
 bool proa_oai_set_options(proa_oai *job);   /* job->options; false with job->error */
@@ -150,6 +205,18 @@ const proa_generated *proa_oai_generated(const proa_oai *job, proa_reply *reply)
 
 void proa_oai_on_reply(proa_sink *sink, proa_reply *reply, bool final);
 
+/* ---- tokens.c: /tokenize and /detokenize ---- */
+bool proa_oai_read_tokenize(proa_oai *job);
+bool proa_oai_read_detokenize(proa_oai *job);
+/* The answer is written from the reply, whose lists may be long. */
+void proa_oai_take_tokens(proa_oai *job, const proa_generated *g);
+bool proa_oai_put_tokens(proa_oai *job, proa_buf *out);
+/* ---- rerank.c: /rerank and /score ---- */
+bool proa_oai_read_rerank(proa_oai *job);
+bool proa_oai_read_score(proa_oai *job);
+bool proa_oai_put_rerank(proa_oai *job, proa_buf *out);
+bool proa_oai_put_score(proa_oai *job, proa_buf *out);
+
 /* ---- logprobs.c ---- */
 
 /* Adds log-probabilities to a choice's lists, as JSON. */
@@ -160,9 +227,17 @@ void proa_oai_put_logprobs(const proa_oai *job, proa_buf *out, const proa_oai_ch
 
 /* ---- write.c: what the client gets ---- */
 
-void proa_oai_write_chunk(proa_oai *job, int32_t index); /* of choice `index`: what it has that was not sent */
-void proa_oai_write_end(proa_oai *job);                  /* all have ended: answers, and releases it */
-bool proa_oai_stream_open(proa_oai *job);                /* sends the head once; false: there is no client */
+void proa_oai_chat_chunk(proa_oai *job, int32_t index); /* forms: chats, completions, embeddings */
+void proa_oai_completion_chunk(proa_oai *job, int32_t index);
+void proa_oai_end_stream(proa_oai *job);
+bool proa_oai_put_completion(proa_oai *job, proa_buf *out);
+bool proa_oai_put_embeddings(proa_oai *job, proa_buf *out);
+void proa_oai_put_failure(proa_oai *job);
+void proa_oai_clear_choice(proa_oai_choice *c); /* all that it has was sent */
+int64_t proa_oai_prompt_tokens(const proa_oai *job);
+void proa_oai_write_end(proa_oai *job);   /* all have ended: answers, and releases it */
+bool proa_oai_stream_open(proa_oai *job); /* sends the head once; false: there is no client */
 void proa_oai_stream_send(proa_oai *job); /* job->out; too much of it in the queue ends the job */
+void proa_oai_stream_end(proa_oai *job);  /* job->out, and the end of the exchange */
 
 #endif

@@ -59,7 +59,7 @@ static bool read_numbers(proa_oai *job)
 static bool read_lengths(proa_oai *job)
 {
     proa_oai_params *p = &job->params;
-    bool chat = job->kind == PROA_OAI_CHAT, max = false;
+    bool chat = job->form->chat, max = false;
     p->max_tokens = chat ? 0 : 16; /* OpenAI's: a completion has 16 tokens, a chat as many as it takes */
     if (!proa_oai_whole(&job->error, job->body, "max_tokens", chat, PROA_CONTEXT_MAX, &p->max_tokens, &max))
         return false;
@@ -109,9 +109,8 @@ static bool read_completion(proa_oai *job)
 
 bool proa_oai_read_options(proa_oai *job)
 {
-    bool chat = job->kind == PROA_OAI_CHAT;
+    bool chat = job->form->chat;
     job->params.temperature = 1; /* OpenAI's */
-    job->params.n = 1;
     if (!read_numbers(job) || !read_lengths(job) || !check_stop(job) || !check_bias(job)) return false;
     return chat ? read_chat_logprobs(job) : read_completion(job);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * read.c - a body becomes a job: its model, what is common to all three operations, and its prompts. */
+ * read.c - a body becomes a job: its model, what its form reads of it, and its prompts. */
 #include "api/openai/openai.h"
 
 #include <string.h>
@@ -20,16 +20,37 @@ static bool has_output(const proa_served_model *model, const char *name)
     return false;
 }
 
-static bool find_model(proa_oai *job)
+/* The only model that is served, for operations whose clients may leave the name out. */
+static bool only_model(proa_oai *job)
+{
+    Inference__RepositoryIndexResponse *index;
+    if (!job->form->typed ||
+        proa_server_index(proa_api_server(job->api), true, &index, &job->arena, NULL) != PROA_OK)
+        return false;
+    for (size_t i = 0; i < index->n_models; i++)
+        if (strcmp(index->models[i]->name, index->models[0]->name) != 0) return false;
+    if (index->n_models == 0) return false;
+    job->name = proa_str_c(index->models[0]->name);
+    return true;
+}
+
+static bool read_name(proa_oai *job)
 {
     const proa_json *model = proa_json_get(job->body, "model");
-    proa_err err = {.status = PROA_OK};
+    if (!model && only_model(job)) return true;
     if (proa_json_kind(model) != PROA_JSON_STRING)
         return proa_oai_bad(&job->error, "model", "you must provide a model parameter");
     job->name = proa_json_str(model);
     if (proa_str_has_nul(job->name))
         return proa_oai_bad(&job->error, "model", "Invalid 'model': the name has a NUL byte.");
     job->name.ptr = proa_arena_strdup(&job->arena, job->name);
+    return true;
+}
+
+static bool find_model(proa_oai *job)
+{
+    proa_err err = {.status = PROA_OK};
+    if (!read_name(job)) return false;
     if (proa_server_find(proa_api_server(job->api), job->name.ptr, -1, &job->model, &err) == PROA_OK)
         return true;
     proa_oai_error_of(&job->error, &err);
@@ -46,15 +67,24 @@ static bool find_model(proa_oai *job)
 static bool find_contract(proa_oai *job)
 {
     bool engine = proa_oai_has_input(job->model, "task") && proa_oai_has_input(job->model, "options");
-    bool embeds = job->kind == PROA_OAI_EMBEDDING,
-         fits = has_output(job->model, embeds ? "embedding" : "text_output");
-    const char *what = embeds ? "embeddings" : job->kind == PROA_OAI_CHAT ? "chat" : "completions";
+    bool completes = job->kind == PROA_OAI_COMPLETION && proa_oai_has_input(job->model, "text_input"),
+         fits = engine || completes;
     job->contract = engine ? PROA_OAI_NATIVE : PROA_OAI_TEXT;
-    if (!engine && (embeds || !proa_oai_has_input(job->model, "text_input"))) fits = false;
-    if (!engine && job->kind == PROA_OAI_CHAT) fits = false;
+    if (job->form->choices) fits = fits && has_output(job->model, "text_output");
+    if (job->kind == PROA_OAI_EMBEDDING) fits = fits && has_output(job->model, "embedding");
+    if (job->form->typed) fits = fits && proa_served_model_takes_generation(job->model);
     if (!fits)
-        return proa_oai_bad(&job->error, "model", "The model '%.200s' does not do %s.", job->name.ptr, what);
+        return proa_oai_bad(&job->error, "model", "The model '%.200s' does not do %s.", job->name.ptr,
+                            job->form->what);
     return true;
+}
+
+proa_oai_input *proa_oai_add_inputs(proa_oai *job, int32_t count)
+{
+    proa_oai_input *inputs = PROA_ARENA_NEW(&job->arena, proa_oai_input, count);
+    job->inputs = inputs;
+    job->prompts_count = count;
+    return inputs;
 }
 
 /* Prompts of the member `key`: a text, ids, or a list of either. */
@@ -85,19 +115,19 @@ static bool check_prompt(proa_oai *job, const proa_json *prompt, const char *key
                         key);
 }
 
-static const char *prompt_key(const proa_oai *job)
+bool proa_oai_read_ids(proa_oai *job, const proa_json *ids, const char *key)
 {
-    return job->kind == PROA_OAI_EMBEDDING ? "input" : "prompt";
+    proa_oai_add_inputs(job, 1)->prompt = ids;
+    return check_ids(job, ids, key);
 }
 
-static bool read_prompts(proa_oai *job)
+bool proa_oai_read_prompts(proa_oai *job, const char *key)
 {
-    const char *key = prompt_key(job);
     const proa_json *prompts = proa_json_get(job->body, key);
     bool one = proa_json_kind(prompts) == PROA_JSON_STRING || is_ids(prompts);
     if (!prompts) return proa_oai_bad(&job->error, key, "Missing required parameter: '%s'.", key);
     if (one) {
-        job->prompts_count = 1;
+        proa_oai_add_inputs(job, 1)->prompt = prompts;
         return check_prompt(job, prompts, key);
     }
     if (proa_json_kind(prompts) != PROA_JSON_ARRAY || proa_json_len(prompts) == 0)
@@ -105,9 +135,11 @@ static bool read_prompts(proa_oai *job)
     if (proa_json_len(prompts) > PROA_OPENAI_PROMPTS_MAX)
         return proa_oai_bad(&job->error, key, "Invalid '%s': at most %d in one request.", key,
                             PROA_OPENAI_PROMPTS_MAX);
-    job->prompts_count = (int32_t)proa_json_len(prompts);
-    for (int64_t i = 0; i < job->prompts_count; i++)
-        if (!check_prompt(job, proa_json_at(prompts, i), key)) return false;
+    proa_oai_input *inputs = proa_oai_add_inputs(job, (int32_t)proa_json_len(prompts));
+    for (int64_t i = 0; i < job->prompts_count; i++) {
+        inputs[i].prompt = proa_json_at(prompts, i);
+        if (!check_prompt(job, inputs[i].prompt, key)) return false;
+    }
     return true;
 }
 
@@ -121,21 +153,38 @@ static bool read_stream(proa_oai *job)
     return proa_oai_flag(&job->error, options, "include_usage", &job->usage);
 }
 
-static bool read_embedding(proa_oai *job)
+bool proa_oai_read_pooling(proa_oai *job)
 {
-    proa_str encoding = proa_json_str(proa_json_get(job->body, "encoding_format"));
-    job->params.n = 1;
-    job->params.base64 = proa_str_is(encoding, "base64");
-    if (encoding.len > 0 && !job->params.base64 && !proa_str_is(encoding, "float"))
+    static const char *const names[] = {"mean", "cls", "pooler", "last"};
+    const proa_json *pooling = proa_json_get(job->body, "pooling");
+    bool normalize = true;
+    for (size_t i = 0; i < PROA_COUNT(names) && pooling; i++)
+        if (proa_str_is(proa_json_str(pooling), names[i])) job->params.pooling = (proa_pooling)(i + 1);
+    if (pooling && job->params.pooling == PROA_POOLING_DEFAULT)
+        return proa_oai_bad(&job->error, "pooling",
+                            "Invalid 'pooling': expected 'mean', 'cls', 'pooler' or 'last'.");
+    if (!proa_oai_flag(&job->error, job->body, "normalize", &normalize)) return false;
+    job->params.plain_vectors = !normalize;
+    return true;
+}
+
+bool proa_oai_read_embedding(proa_oai *job)
+{
+    const proa_json *encoding = proa_json_get(job->body, "encoding_format");
+    proa_str name = proa_json_str(encoding);
+    job->params.base64 = proa_str_is(name, "base64");
+    job->task = PROA_GENERATION_EMBED;
+    if (encoding && !job->params.base64 && !proa_str_is(name, "float"))
         return proa_oai_bad(&job->error, "encoding_format",
                             "Invalid 'encoding_format': expected 'float' or 'base64'.");
     return proa_oai_whole(&job->error, job->body, "dimensions", 1, PROA_HIDDEN_MAX, &job->params.dimensions,
-                          NULL);
+                          NULL) &&
+           proa_oai_read_pooling(job) && proa_oai_read_prompts(job, "input");
 }
 
-static bool read_generation(proa_oai *job)
+/* What a model that takes no options of the engine cannot do. */
+static bool check_text_model(proa_oai *job)
 {
-    if (!read_stream(job) || !proa_oai_read_options(job)) return false;
     const proa_oai_params *p = &job->params;
     if (job->contract == PROA_OAI_NATIVE) return true;
     if (p->n > 1 || p->best_of > 1)
@@ -146,13 +195,19 @@ static bool read_generation(proa_oai *job)
     return true;
 }
 
+bool proa_oai_read_generation(proa_oai *job)
+{
+    if (!read_stream(job) || !proa_oai_read_options(job) || !check_text_model(job)) return false;
+    job->task = job->params.score ? PROA_GENERATION_SCORE : PROA_GENERATION_TEXT;
+    return job->form->chat || proa_oai_read_prompts(job, "prompt");
+}
+
 static bool read_all(proa_oai *job)
 {
-    bool embeds = job->kind == PROA_OAI_EMBEDDING;
     if (!find_model(job) || !find_contract(job)) return false;
-    if (!(embeds ? read_embedding(job) : read_generation(job))) return false;
-    if (job->kind == PROA_OAI_CHAT) job->prompts_count = 1;
-    else if (!read_prompts(job)) return false;
+    job->params.n = 1;
+    job->prompts_count = 1;
+    if (!job->form->read(job)) return false;
     if (job->prompts_count * job->params.n > PROA_OPENAI_CHOICES_MAX)
         return proa_oai_bad(&job->error, "n", "Invalid 'n': at most %d answers in one request.",
                             PROA_OPENAI_CHOICES_MAX);

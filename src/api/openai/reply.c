@@ -33,7 +33,7 @@ static void take_sequence(proa_oai_prompt *p, const proa_generated_sequence *s)
     if (s->tokens >= 0) c->count = s->tokens;
     proa_oai_take_logprobs(job, c, &s->added);
     if (reason_of(s->finish)) c->finish = reason_of(s->finish);
-    if (job->stream) proa_oai_write_chunk(job, (int32_t)(first + s->index));
+    if (job->stream) job->form->write_chunk(job, (int32_t)(first + s->index));
 }
 
 /* Only the prompt was scored: it is the whole answer, for each of n. */
@@ -46,12 +46,16 @@ static void take_score(proa_oai_prompt *p)
         begin_choice(c, &p->echoed);
         proa_buf_str(&c->text, p->text.ptr ? p->text : proa_buf_view(&p->echoed.text));
         c->finish = "length";
-        if (job->stream) proa_oai_write_chunk(job, (int32_t)i);
+        if (job->stream) job->form->write_chunk(job, (int32_t)i);
     }
 }
 
-static void take_vector(proa_oai_prompt *p, const proa_generated *g)
+/* What there is instead of new tokens. */
+static void take_result(proa_oai_prompt *p, const proa_generated *g)
 {
+    if (g->classes) p->relevance = g->classes->relevance;
+    if (g->task == PROA_GENERATION_TOKENIZE || g->task == PROA_GENERATION_DETOKENIZE)
+        proa_oai_take_tokens(p->job, g);
     if (!g->embedding) return;
     p->width = g->embedding_count;
     p->vector = PROA_ARENA_NEW(&p->job->arena, float, p->width);
@@ -68,8 +72,8 @@ static void take_reply(proa_oai_prompt *p, proa_reply *reply)
     }
     const proa_generated *g = proa_oai_generated(job, reply);
     if (g->prompt_tokens >= 0) p->tokens = g->prompt_tokens;
-    if (job->kind == PROA_OAI_EMBEDDING) {
-        take_vector(p, g);
+    if (!job->form->choices) {
+        take_result(p, g);
         return;
     }
     if (g->prompt && !g->no_texts) proa_oai_take_prompt(job, p, g->prompt);

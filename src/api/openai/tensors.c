@@ -88,6 +88,14 @@ static void add_seed(const proa_oai *job, proa_infer *r)
     seed->u = job->params.seeded ? (uint64_t)job->params.seed : proa_oai_random();
 }
 
+static void add_pooling(const proa_oai *job, proa_infer *r)
+{
+    static const char *const names[] = {"", "mean", "cls", "pooler", "last"};
+    proa_infer_param *pooling = proa_infer_add_param(r, proa_str_c("pooling"));
+    pooling->kind = PROA_PARAM_STRING;
+    pooling->s = proa_str_c(names[job->params.pooling]);
+}
+
 /* The native contract: a text, ids or messages, and everything else in `options`. */
 static void add_native_inputs(const proa_oai *job, proa_infer *r)
 {
@@ -95,7 +103,8 @@ static void add_native_inputs(const proa_oai *job, proa_infer *r)
     if (job->kind == PROA_OAI_EMBEDDING) {
         proa_infer_param *normalize = proa_infer_add_param(r, proa_str_c("normalize"));
         normalize->kind = PROA_PARAM_BOOL; /* OpenAI's vectors have length 1 */
-        normalize->b = true;
+        normalize->b = !p->plain_vectors;
+        if (p->pooling != PROA_POOLING_DEFAULT) add_pooling(job, r);
         add_text(r, "task", proa_str_c("embed"));
         add_outputs(r, (const char *const[]){"embedding", "prompt_tokens", NULL});
         return;
@@ -180,7 +189,7 @@ static void add_prompt(const proa_oai *job, proa_infer *r, const proa_json *prom
 
 void proa_oai_add_tensors(const proa_oai *job, proa_infer *r, const proa_json *prompt)
 {
-    if (job->kind == PROA_OAI_CHAT) add_text(r, "messages", job->chat_text);
+    if (!job->inputs) add_text(r, "messages", job->chat_text);
     else add_prompt(job, r, prompt);
     if (job->contract == PROA_OAI_NATIVE) add_native_inputs(job, r);
     else add_text_model_inputs(job, r);

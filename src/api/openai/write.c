@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include <math.h>
 #include <string.h>
 
 /* ---- streams ---- */
@@ -33,9 +34,7 @@ static void give_up_reader(proa_oai *job)
     job->failed = true;
     job->error = (proa_oai_error){
         .status = 500, .type = "server_error", .text = "The client does not read its answers."};
-    proa_buf_str(&job->out, proa_str_c("data: "));
-    proa_oai_error_json(&job->out, &job->error);
-    proa_buf_str(&job->out, proa_str_c("\n\n"));
+    job->form->put_failure(job);
     send_out(job);
     proa_http_exchange *x = job->x;
     job->x = NULL;
@@ -109,34 +108,52 @@ static void completion_chunk(proa_oai *job, int32_t index)
     end_chunk(job);
 }
 
-void proa_oai_write_chunk(proa_oai *job, int32_t index)
+void proa_oai_clear_choice(proa_oai_choice *c)
+{
+    proa_buf *const bufs[] = {&c->text, &c->tokens, &c->values, &c->tops, &c->offsets};
+    for (size_t i = 0; i < PROA_COUNT(bufs); i++) proa_buf_clear(bufs[i]);
+}
+
+/* Ends a chunk of a choice: what it had was sent. */
+static void chunk_sent(proa_oai *job, proa_oai_choice *c)
+{
+    c->begun = true;
+    c->end_sent = c->finish != NULL;
+    proa_oai_clear_choice(c);
+    proa_oai_stream_send(job);
+}
+
+void proa_oai_chat_chunk(proa_oai *job, int32_t index)
 {
     proa_oai_choice *c = &job->choices[index];
-    bool news = c->text.len > 0 || c->tokens.len > 0, ends = c->finish && !c->end_sent;
     if (c->end_sent || !proa_oai_stream_open(job)) return;
-    if (job->kind == PROA_OAI_CHAT) {
-        if (!c->begun) chat_chunk(job, index, "assistant", false, NULL);
-        if (news) chat_chunk(job, index, NULL, true, NULL);
-        if (ends) chat_chunk(job, index, NULL, false, c->finish);
-    } else if (news || ends) completion_chunk(job, index);
-    c->begun = true;
-    c->end_sent = ends;
-    proa_buf_clear(&c->text);
-    proa_buf_clear(&c->tokens);
-    proa_buf_clear(&c->values);
-    proa_buf_clear(&c->tops);
-    proa_buf_clear(&c->offsets);
-    proa_oai_stream_send(job);
+    if (!c->begun) chat_chunk(job, index, "assistant", false, NULL);
+    if (c->text.len > 0 || c->tokens.len > 0) chat_chunk(job, index, NULL, true, NULL);
+    if (c->finish) chat_chunk(job, index, NULL, false, c->finish);
+    chunk_sent(job, c);
+}
+
+void proa_oai_completion_chunk(proa_oai *job, int32_t index)
+{
+    proa_oai_choice *c = &job->choices[index];
+    if (c->end_sent || !proa_oai_stream_open(job)) return;
+    if (c->text.len > 0 || c->tokens.len > 0 || c->finish) completion_chunk(job, index);
+    chunk_sent(job, c);
+}
+
+int64_t proa_oai_prompt_tokens(const proa_oai *job)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < job->prompts_count; i++) sum += job->prompts[i].tokens;
+    return sum;
 }
 
 static void put_usage(const proa_oai *job, proa_buf *out)
 {
-    int64_t prompt = 0, completion = 0;
-    for (int32_t i = 0; i < job->prompts_count; i++) prompt += job->prompts[i].tokens;
+    int64_t prompt = proa_oai_prompt_tokens(job), completion = 0;
     for (int32_t i = 0; i < job->choices_count; i++) completion += job->choices[i].count;
     proa_buf_printf(out, "\"usage\":{\"prompt_tokens\":%lld,", (long long)prompt);
-    if (job->kind != PROA_OAI_EMBEDDING)
-        proa_buf_printf(out, "\"completion_tokens\":%lld,", (long long)completion);
+    if (job->form->choices) proa_buf_printf(out, "\"completion_tokens\":%lld,", (long long)completion);
     proa_buf_printf(out, "\"total_tokens\":%lld}", (long long)(prompt + completion));
 }
 
@@ -147,9 +164,15 @@ static void end_all(proa_oai *job)
         if (!job->choices[i].finish) job->choices[i].finish = "stop";
 }
 
-static void end_stream(proa_oai *job)
+void proa_oai_stream_end(proa_oai *job)
 {
-    for (int32_t i = 0; i < job->choices_count && job->x; i++) proa_oai_write_chunk(job, i);
+    send_out(job); /* whatever waits: there is no more to come */
+    if (job->x) proa_http_end(job->x);
+    job->x = NULL;
+}
+
+void proa_oai_end_stream(proa_oai *job)
+{
     if (!proa_oai_stream_open(job)) return;
     if (job->usage) {
         begin_chunk(job);
@@ -158,9 +181,14 @@ static void end_stream(proa_oai *job)
         proa_buf_str(&job->out, proa_str_c("}\n\n"));
     }
     proa_buf_str(&job->out, proa_str_c("data: [DONE]\n\n"));
-    send_out(job); /* whatever waits: there is no more to come */
-    if (job->x) proa_http_end(job->x);
-    job->x = NULL;
+    proa_oai_stream_end(job);
+}
+
+void proa_oai_put_failure(proa_oai *job)
+{
+    proa_buf_str(&job->out, proa_str_c("data: "));
+    job->form->put_error(&job->out, &job->error);
+    proa_buf_str(&job->out, proa_str_c("\n\n"));
 }
 
 /* ---- whole answers ---- */
@@ -168,7 +196,7 @@ static void end_stream(proa_oai *job)
 static void put_choice(const proa_oai *job, proa_buf *out, int32_t index)
 {
     const proa_oai_choice *c = &job->choices[index];
-    bool chat = job->kind == PROA_OAI_CHAT;
+    bool chat = job->form->chat;
     proa_buf_printf(out, "%s{\"index\":%d,", index > 0 ? "," : "", (int)index);
     proa_buf_str(out, proa_str_c(chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":"));
     proa_buf_json_str(out, proa_buf_view(&c->text));
@@ -192,49 +220,66 @@ static void put_vector(const proa_oai *job, proa_buf *out, int32_t index)
     proa_buf_str(out, proa_str_c(job->params.base64 ? "\"}" : "]}"));
 }
 
-static void put_embeddings(proa_oai *job, proa_buf *out)
+/* Fewer numbers, as models that are trained for it allow: the first ones, with length 1 again. */
+static void shorten_vector(proa_oai_prompt *p, int64_t dimensions, bool normalize)
 {
+    double sum = 0;
+    p->width = dimensions;
+    for (int64_t i = 0; i < p->width; i++) sum += (double)p->vector[i] * (double)p->vector[i];
+    for (int64_t i = 0; i < p->width && normalize && sum > 0; i++)
+        p->vector[i] = (float)((double)p->vector[i] / sqrt(sum));
+}
+
+/* Every prompt has a vector, of the requested size. */
+static bool fit_vectors(proa_oai *job)
+{
+    int64_t wanted = job->params.dimensions;
+    for (int32_t i = 0; i < job->prompts_count; i++) {
+        proa_oai_prompt *p = &job->prompts[i];
+        if (!p->vector) {
+            job->error = (proa_oai_error){
+                .status = 500, .type = "server_error", .text = "The model gave no vector."};
+            return false;
+        }
+        if (wanted > p->width)
+            return proa_oai_bad(&job->error, "dimensions",
+                                "Invalid 'dimensions': this model's vectors have %lld.", (long long)p->width);
+        if (wanted && wanted < p->width) shorten_vector(p, wanted, !job->params.plain_vectors);
+    }
+    return true;
+}
+
+bool proa_oai_put_embeddings(proa_oai *job, proa_buf *out)
+{
+    if (!fit_vectors(job)) return false;
     proa_buf_str(out, proa_str_c("{\"object\":\"list\",\"data\":["));
     for (int32_t i = 0; i < job->prompts_count; i++) put_vector(job, out, i);
     proa_buf_str(out, proa_str_c("],\"model\":"));
     proa_buf_json_str(out, job->name);
     proa_buf_char(out, ',');
+    put_usage(job, out);
+    proa_buf_char(out, '}');
+    return true;
 }
 
-/* Every prompt has a vector, of the requested size. */
-static bool vectors_fit(proa_oai *job)
+bool proa_oai_put_completion(proa_oai *job, proa_buf *out)
 {
-    int64_t wanted = job->params.dimensions;
-    for (int32_t i = 0; i < job->prompts_count; i++) {
-        const proa_oai_prompt *p = &job->prompts[i];
-        if (p->vector && (!wanted || p->width == wanted)) continue;
-        if (p->vector)
-            return proa_oai_bad(&job->error, "dimensions",
-                                "Invalid 'dimensions': this model's vectors have %lld.", (long long)p->width);
-        job->error = (proa_oai_error){.status = 500, .type = "server_error", .text = "The model gave no vector."};
-        return false;
-    }
+    proa_buf_str(out, job->head);
+    for (int32_t i = 0; i < job->choices_count; i++) put_choice(job, out, i);
+    proa_buf_str(out, proa_str_c("],"));
+    put_usage(job, out);
+    proa_buf_char(out, '}');
     return true;
 }
 
 static void write_whole(proa_oai *job)
 {
-    if (job->kind == PROA_OAI_EMBEDDING && !vectors_fit(job)) {
-        proa_oai_give_up(job);
-        return;
-    }
     proa_buf body;
     proa_buf_init(&body, (size_t)PROA_OPENAI_ANSWER_MAX);
-    if (job->kind == PROA_OAI_EMBEDDING) put_embeddings(job, &body);
-    else {
-        proa_buf_str(&body, job->head);
-        for (int32_t i = 0; i < job->choices_count; i++) put_choice(job, &body, i);
-        proa_buf_str(&body, proa_str_c("],"));
-    }
-    put_usage(job, &body);
-    proa_buf_char(&body, '}');
-    proa_http_json(job->x, 200, &body);
-    job->x = NULL;
+    if (job->form->put_answer(job, &body)) {
+        proa_http_json(job->x, 200, &body);
+        job->x = NULL;
+    } else proa_oai_give_up(job);
     proa_buf_release(&body);
 }
 
@@ -261,7 +306,8 @@ void proa_oai_write_end(proa_oai *job)
 {
     end_all(job);
     if (job->stream) {
-        end_stream(job);
+        for (int32_t i = 0; i < job->choices_count && job->x; i++) job->form->write_chunk(job, i);
+        if (job->x) job->form->end_stream(job);
         proa_oai_release(job);
         return;
     }

@@ -333,7 +333,9 @@ static const proa_contract contract = {.open = open_native,
 static proa_status model_open(void **state, proa_served_model *model, proa_err *err)
 {
     PROA_TRY(proa_llm_model_open(state, model, &contract, err));
-    if (has_native_tensors(proa_served_model_config(model))) proa_served_model_set_generations(model);
+    const proa_llm_model *s = *state;
+    if (has_native_tensors(proa_served_model_config(model)))
+        proa_served_model_set_generations(model, s->labels);
     return PROA_OK;
 }
 

@@ -23,6 +23,13 @@ typedef struct proa_llm_request proa_llm_request;
 /* How much of a sequence earlier replies had. */
 typedef enum proa_emitted { PROA_EMITTED_NOTHING, PROA_EMITTED_SOME, PROA_EMITTED_END } proa_emitted;
 
+/* What modules.json and 1_Pooling/config.json of a sentence-transformers folder say about embeddings. */
+typedef struct proa_sentence_modules {
+    proa_pooling pooling; /* DEFAULT: nothing */
+    bool normalize;
+    const char *refused; /* why the folder's own embedding cannot be computed; NULL: it can */
+} proa_sentence_modules;
+
 /* When a request is answered. */
 typedef enum proa_delivery {
     PROA_DELIVER_ALL,      /* once, when all prompts are done: the contract's `end` */
@@ -44,6 +51,7 @@ typedef struct proa_llm_output {
     int64_t tokens; /* so far, emitted ones included */
     proa_emitted emitted;
     proa_finish finish; /* NONE while it runs */
+    const char *stop;   /* the stop string that ended it, of the request's options; NULL: none */
 } proa_llm_output;
 
 /* Token ids that something else owns. */
@@ -63,6 +71,7 @@ typedef struct proa_prompt {
     proa_ids types;                    /* of the tokens of a text pair */
     int64_t start_tokens;       /* of the decoder's prompt, as the engine counts them; 0 for decoders */
     proa_str echo;              /* text that precedes each sequence's; empty: none */
+    proa_str decoded;           /* DETOKENIZE: the text of its ids */
     _Atomic uint64_t id;        /* the engine's; 0: not yet submitted */
     bool whole;                 /* sequences come whole, at the end: beams, best_of */
     proa_llm_output *output;    /* [output_count], known from the start unless whole */
@@ -144,6 +153,8 @@ struct proa_llm_model {
     const char *const *label; /* names of an encoder's outputs, [labels] */
     int64_t labels;
     enum { PROA_SCORES_SOFTMAX, PROA_SCORES_SIGMOID, PROA_SCORES_PLAIN } scores;
+    bool plain_relevance; /* of a cross-encoder: its output is the relevance as it is, without a sigmoid */
+    proa_sentence_modules modules;
     proa_chat *chat;    /* engine: the folder's chat template; NULL: none */
     bool exclude_input; /* tensorrtllm */
     int variant;        /* fastertransformer */
@@ -169,6 +180,11 @@ proa_status proa_llm_parameter_flag(bool *out, const proa_served_model *model, c
 /* The folder that the configuration names by one of these keys, or the version's or the model's own. */
 proa_status proa_llm_folder(char out[4096], const proa_served_model *model, const char *const *keys,
                             proa_err *err);
+
+/* ---- sentence.c ---- */
+/* Reads s->modules and s->plain_relevance from the model's folder. What it cannot compute is refused when an embedding
+ * is requested: the model may still be served for other tasks. */
+PROA_MUST_CHECK proa_status proa_llm_read_sentence(proa_llm_model *s, const proa_json *config, proa_err *err);
 
 /* ---- metrics.c ---- */
 void proa_llm_count_tokens(proa_llm_model *s, int64_t prompt_tokens, int64_t new_tokens);
@@ -203,6 +219,8 @@ bool proa_llm_reader_take(proa_reader *r, proa_llm_request *req);
 /* Fills in p's ids, echo and request from p->generation; tokenises its text, renders its chat. INVALID, UNSUPPORTED if
  * the model cannot do the task. */
 PROA_MUST_CHECK proa_status proa_llm_make_prompt(proa_prompt *p, proa_err *err);
+/* Does this task need the engine? The others are answered from the tokenizer. */
+bool proa_llm_task_computes(proa_generation_task task);
 /* The pooling of an embedding, where the generation leaves it to the model. */
 proa_pooling proa_llm_pooling(const proa_prompt *p);
 /* A client's JSON: what is wrong with it is INVALID, or LIMIT. */

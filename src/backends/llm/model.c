@@ -234,8 +234,9 @@ static proa_status read_folder(proa_llm_model *s, proa_err *err)
     s->end_id = ends ? end[0] : -1;
     s->pad_id = pad >= 0 && pad < s->info.vocab ? (int32_t)pad : s->end_id;
     if (s->info.labels > 0) read_labels(s, config);
+    proa_status status = proa_llm_read_sentence(s, config, err);
     proa_json_free(config);
-    return PROA_OK;
+    return status;
 }
 
 /* ---- open and close ---- */

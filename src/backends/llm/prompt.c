@@ -9,6 +9,7 @@
 proa_pooling proa_llm_pooling(const proa_prompt *p)
 {
     proa_pooling pooling = p->generation->pooling;
+    if (pooling == PROA_POOLING_DEFAULT) pooling = p->req->llm_model->modules.pooling;
     if (pooling != PROA_POOLING_DEFAULT) return pooling;
     return p->req->llm_model->info.kind == PROA_KIND_DECODER ? PROA_POOLING_LAST : PROA_POOLING_MEAN;
 }
@@ -25,6 +26,9 @@ static proa_status check_task(const proa_prompt *p, proa_err *err)
     if (task == PROA_GENERATION_CLASSIFY && s->labels <= 0)
         return PROA_FAIL(err, UNSUPPORTED, "the model has no labels to classify by");
     if (task != PROA_GENERATION_EMBED) return PROA_OK;
+    if (s->modules.refused && p->generation->pooling == PROA_POOLING_DEFAULT)
+        return PROA_FAIL(err, UNSUPPORTED, "%s (a pooling in the request gives the vector without it)",
+                         s->modules.refused);
     if (s->info.kind == PROA_KIND_DECODER && pooling != PROA_POOLING_LAST)
         return PROA_FAIL(err, UNSUPPORTED, "a decoder's embedding is its last position's: pooling must be last");
     if (pooling == PROA_POOLING_POOLER && !s->info.has_pooler)
@@ -33,6 +37,17 @@ static proa_status check_task(const proa_prompt *p, proa_err *err)
 }
 
 /* ---- tokens ---- */
+
+bool proa_llm_task_computes(proa_generation_task task)
+{
+    return task != PROA_GENERATION_TOKENIZE && task != PROA_GENERATION_DETOKENIZE;
+}
+
+static bool adds_special(const proa_prompt *p, bool otherwise)
+{
+    proa_special special = p->generation->special;
+    return special == PROA_SPECIAL_DEFAULT ? otherwise : special == PROA_SPECIAL_ADD;
+}
 
 static proa_status tokenize_text(proa_prompt *p, proa_str text, bool special, proa_err *err)
 {
@@ -90,7 +105,7 @@ static proa_status tokenize_chat(proa_prompt *p, const proa_json *chat, proa_err
     proa_buf text;
     proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
     proa_status status = proa_chat_render(p->req->llm_model->chat, chat, &text, err);
-    if (status == PROA_OK) status = tokenize_text(p, proa_buf_view(&text), false, err);
+    if (status == PROA_OK) status = tokenize_text(p, proa_buf_view(&text), adds_special(p, false), err);
     proa_buf_release(&text);
     return status;
 }
@@ -118,7 +133,7 @@ static proa_status read_tokens(proa_prompt *p, proa_err *err)
     const proa_generation *g = p->generation;
     if (g->embedded) return PROA_OK;
     if (g->text_pair.ptr) return tokenize_pair(p, err);
-    if (g->text.ptr) return tokenize_text(p, g->text, true, err);
+    if (g->text.ptr) return tokenize_text(p, g->text, adds_special(p, true), err);
     if (g->chat || g->chat_text.ptr) {
         proa_status status = read_chat(p, err);
         proa_infer_free_chat(p->req->infer);
@@ -144,21 +159,27 @@ static void set_decoder_ids(proa_prompt *p)
 
 /* ---- the request ---- */
 
+/* The text of the prompt's ids, in the request's arena. */
+static proa_status decode_ids(proa_prompt *p, bool skip_special, proa_str *to, proa_err *err)
+{
+    const proa_tokenizer *tok = p->req->llm_model->tokenizer;
+    proa_buf text;
+    if (!tok) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer");
+    proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
+    proa_status status = proa_tokenizer_decode(tok, p->ids.ptr, p->ids.len, skip_special, &text, err);
+    if (status == PROA_OK)
+        *to = (proa_str){proa_arena_strdup(&p->req->arena, proa_buf_view(&text)), text.len};
+    proa_buf_release(&text);
+    return status;
+}
+
 /* What is to stand before each sequence's text. */
 static proa_status read_echo(proa_prompt *p, proa_err *err)
 {
-    const proa_llm_request *req = p->req;
     if (!p->generation->echo) return PROA_OK;
     p->echo = p->generation->text;
-    if (p->echo.ptr || !req->llm_model->tokenizer) return PROA_OK;
-    proa_buf text;
-    proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
-    proa_status status = proa_tokenizer_decode(req->llm_model->tokenizer, p->ids.ptr, p->ids.len, true, &text,
-                                               err);
-    if (status == PROA_OK)
-        p->echo = (proa_str){proa_arena_strdup(&p->req->arena, proa_buf_view(&text)), text.len};
-    proa_buf_release(&text);
-    return status;
+    if (p->echo.ptr || !p->req->llm_model->tokenizer) return PROA_OK;
+    return decode_ids(p, true, &p->echo, err);
 }
 
 /* A decoder's vector is what its head reads at the prompt's last position. */
@@ -192,6 +213,8 @@ proa_status proa_llm_make_prompt(proa_prompt *p, proa_err *err)
 {
     PROA_TRY(check_task(p, err));
     PROA_TRY(read_tokens(p, err));
+    if (p->generation->task == PROA_GENERATION_DETOKENIZE) return decode_ids(p, false, &p->decoded, err);
+    if (!proa_llm_task_computes(p->generation->task)) return PROA_OK;
     set_decoder_ids(p);
     PROA_TRY(read_echo(p, err));
     set_request(p);

@@ -285,6 +285,7 @@ static void type_sequence(const answer *a, const proa_generated *g, proa_generat
     *to = (proa_generated_sequence){.index = s->index, .finish = s->finish, .tokens = s->tokens};
     to->text = copy_text(a, s, s->emitted == PROA_EMITTED_NOTHING ? a->p->echo : (proa_str){NULL, 0});
     to->ids = ids, to->ids_count = s->ids.len;
+    to->stop = s->stop;
     to->sum = (float)s->sum, to->score = s->score;
     if (a->p->request.options.logprobs && is_complete(s, &s->logprobs, sizeof(float))) {
         type_tokens(a, &to->added, ids, s->ids.len, 0, &s->logprobs);
@@ -412,6 +413,12 @@ static void normalize_vector(float *v, int64_t n)
     for (int64_t i = 0; i < n && sum > 0; i++) v[i] = (float)((double)v[i] / sqrt(sum));
 }
 
+/* The folder's own embedding ends with a module that normalises. */
+static bool folder_normalizes(const proa_prompt *p)
+{
+    return p->generation->pooling == PROA_POOLING_DEFAULT && p->req->llm_model->modules.normalize;
+}
+
 static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t columns)
 {
     if (p->request.task == PROA_TASK_GENERATE && p->output_count) /* a decoder's */
@@ -419,7 +426,7 @@ static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t column
     int64_t n = (int64_t)(p->rows.len / sizeof(float)) / columns;
     float *mean = PROA_ARENA_NEW(&a->reply->arena, float, columns);
     memcpy(to, pool_rows(p, mean, n, columns), (size_t)columns * sizeof *to);
-    if (p->generation->normalize) normalize_vector(to, columns);
+    if (p->generation->normalize || folder_normalizes(p)) normalize_vector(to, columns);
 }
 
 static void reply_embedding(const answer *a)
@@ -504,6 +511,13 @@ static void type_embedding(const answer *a, proa_generated *g)
     g->embedding_count = columns;
 }
 
+/* As the CrossEncoder of sentence-transformers computes it. */
+static float relevance_of(const proa_llm_model *s, const float *logits)
+{
+    if (s->labels != 1) return NAN;
+    return s->plain_relevance ? logits[0] : (float)(1 / (1 + exp(-(double)logits[0])));
+}
+
 static void type_classes(const answer *a, proa_generated *g)
 {
     const proa_llm_model *s = a->req->llm_model;
@@ -512,8 +526,31 @@ static void type_classes(const answer *a, proa_generated *g)
     float *scores = PROA_ARENA_NEW(&a->reply->arena, float, n);
     const float *logits = copy_rows(a, &a->p->rows);
     scores_of(scores, logits, n, s);
-    *classes = (proa_generated_classes){n, best_of(logits, n), logits, scores, s->label};
+    *classes = (proa_generated_classes){n,      best_of(logits, n), logits,
+                                        scores, s->label,           relevance_of(s, logits)};
     g->classes = classes;
+}
+
+/* Copied: the tokens of a prompt end with its request. */
+static void type_ids(const answer *a, proa_generated *g)
+{
+    const proa_id_list *ids = &a->p->ids;
+    const proa_tokenizer *tok = a->req->llm_model->tokenizer;
+    int32_t *copy = PROA_ARENA_NEW(&a->reply->arena, int32_t, ids->len);
+    if (ids->len) memcpy(copy, ids->ptr, (size_t)ids->len * sizeof *copy);
+    g->ids = copy;
+    g->ids_count = ids->len;
+    g->context = a->req->llm_model->info.context;
+    if (!tok) return;
+    proa_str *pieces = PROA_ARENA_NEW(&a->reply->arena, proa_str, ids->len);
+    for (int64_t i = 0; i < ids->len; i++) pieces[i] = proa_tokenizer_token(tok, copy[i]);
+    g->pieces = pieces;
+}
+
+static void type_text(const answer *a, proa_generated *g)
+{
+    const proa_str *text = &a->p->decoded;
+    g->text = (proa_str){proa_arena_strdup(&a->reply->arena, *text), text->len};
 }
 
 static void type_other(const answer *a)
@@ -523,6 +560,8 @@ static void type_other(const answer *a)
     case PROA_GENERATION_ROWS: type_rows(a, g); break;
     case PROA_GENERATION_EMBED: type_embedding(a, g); break;
     case PROA_GENERATION_CLASSIFY: type_classes(a, g); break;
+    case PROA_GENERATION_TOKENIZE: type_ids(a, g); break;
+    case PROA_GENERATION_DETOKENIZE: type_text(a, g); break;
     default: type_prompt(a, g); break;
     }
 }

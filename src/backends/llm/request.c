@@ -284,6 +284,15 @@ static bool run_further(proa_prompt *p)
 
 /* ---- events ---- */
 
+/* The stop string of an event, as the request has it: the engine's own copy ends with its request. */
+static const char *stop_string_of(const proa_prompt *p, const char *text)
+{
+    const proa_strings *all = &p->request.options.stop_strings;
+    for (int32_t i = 0; i < all->count && text; i++)
+        if (strcmp(all->text[i], text) == 0) return all->text[i];
+    return NULL;
+}
+
 static void add_token(proa_prompt *p, const proa_event *e)
 {
     proa_llm_output *output = output_of(p, e->sequence);
@@ -292,6 +301,7 @@ static void add_token(proa_prompt *p, const proa_event *e)
     proa_buf_append(&output->text, e->text, e->text_len);
     output->tokens++;
     output->finish = e->finish;
+    output->stop = stop_string_of(p, e->stop_string);
     if (e->finish != PROA_FINISH_NONE) p->open--;
     if (p->request.options.logprobs) {
         proa_buf_append(&output->logprobs, &e->logprob, sizeof e->logprob);
@@ -532,13 +542,14 @@ void proa_llm_request_read(proa_llm_request *req)
     proa_infer *r = req->infer;
     proa_err err = {.status = PROA_OK};
     proa_status status = read_request(req, &err);
-    if (status == PROA_OK && req->count) status = check_queue(req->llm_model, req->count, &err);
+    bool computes = req->count > 0 && proa_llm_task_computes(req->generations[0].task);
+    if (status == PROA_OK && computes) status = check_queue(req->llm_model, req->count, &err);
     if (status == PROA_OK && atomic_load(&req->cancel_requested))
         status = PROA_FAIL(&err, CANCELLED, "request was cancelled");
     if (status != PROA_OK) {
         fail_request(req, &err);
         reply_error(req);
-    } else if (!req->count) { /* nothing to compute */
+    } else if (!computes) {
         req->contract->end(req);
     } else {
         submit_all(req);

@@ -20,14 +20,14 @@ void proa_stop_release(proa_stop *s)
     proa_buf_release(&s->held);
 }
 
-/* Where the earliest complete stop string begins in the held text, or -1. */
-static int64_t find_stop(const proa_stop *s)
+/* Where the earliest complete stop string begins in the held text, or -1; *hit is which it is. */
+static int64_t find_stop(const proa_stop *s, int32_t *hit)
 {
     int64_t first = -1;
     for (int32_t i = 0; i < s->strings.count; i++) {
         const char *text = s->strings.text[i];
         const char *at = s->held.len ? memmem(s->held.ptr, s->held.len, text, strlen(text)) : NULL;
-        if (at && (first < 0 || at - s->held.ptr < first)) first = at - s->held.ptr;
+        if (at && (first < 0 || at - s->held.ptr < first)) first = at - s->held.ptr, *hit = i;
     }
     return first;
 }
@@ -57,7 +57,7 @@ bool proa_stop_push(proa_stop *s, proa_str piece, proa_buf *out)
 {
     if (s->strings.count == 0) return proa_buf_str(out, piece), false;
     if (!proa_buf_str(&s->held, piece)) return false;
-    int64_t at = find_stop(s);
+    int64_t at = find_stop(s, &s->hit);
     if (at >= 0) {
         release_text(s, (size_t)at, out);
         proa_buf_clear(&s->held);

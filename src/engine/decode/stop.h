@@ -10,6 +10,7 @@
 typedef struct proa_stop {
     proa_strings strings;
     proa_buf held; /* text that may be the beginning of a stop string */
+    int32_t hit;   /* after a push returned true: which string is complete */
 } proa_stop;
 
 void proa_stop_init(proa_stop *s, proa_strings strings); /* reserves the memory that pushes will need */

@@ -85,7 +85,9 @@ void proa_emit_token(const proa_draw *draw, const proa_sample *sample)
     if (!req->first_ns) req->first_ns = proa_clock_ns();
     seq->finish = finish_of(req, seq, sample->id);
     bool whole = seq->finish != PROA_FINISH_NONE;
-    if (make_text(seq, sample->id, whole, req->sequences > 1)) seq->finish = PROA_FINISH_STOP;
+    bool stopped = make_text(seq, sample->id, whole, req->sequences > 1);
+    if (stopped) seq->finish = PROA_FINISH_STOP;
+    event.stop_string = stopped ? req->options.stop_strings.text[seq->stop.hit] : NULL;
     event.id = sample->id;
     event.logprob = req->options.logprobs ? sample->logprob : 0;
     event.sequence = seq->index;

@@ -72,9 +72,15 @@ void proa_served_model_set_inline_rows(proa_served_model *model, int64_t rows)
     model->inline_rows_max = rows;
 }
 
-void proa_served_model_set_generations(proa_served_model *model)
+void proa_served_model_set_generations(proa_served_model *model, int64_t labels)
 {
     model->generations = true;
+    model->labels_count = labels;
+}
+
+int64_t proa_served_model_labels(const proa_served_model *model)
+{
+    return model->labels_count;
 }
 
 bool proa_served_model_takes_generation(const proa_served_model *model)

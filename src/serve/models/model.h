@@ -62,6 +62,7 @@ struct proa_served_model {
     unsigned flags; /* the backend's, without those that model_open has cleared; used by schedulers */
     int64_t inline_rows_max; /* INLINE: more rows do not run on a caller's thread; 0: all do */
     bool generations;        /* takes typed ones: proa_served_model_takes_generation */
+    int64_t labels_count;    /* of its head: proa_served_model_labels */
     void *state;             /* the backend's */
     bool opened;             /* model_open succeeded */
     proa_instance *instances;

@@ -166,7 +166,10 @@ static void test_refused(void **state)
         {EMBEDDING, "{\"model\":\"plain\",\"input\":\"x\"}", "model"},
         {EMBEDDING, "{\"model\":\"words\"}", "input"},
         {EMBEDDING, "{\"model\":\"words\",\"input\":\"x\",\"encoding_format\":\"int8\"}", "encoding_format"},
-        {EMBEDDING, "{\"model\":\"words\",\"input\":\"x\",\"dimensions\":2}", "dimensions"},
+        {EMBEDDING, "{\"model\":\"words\",\"input\":\"x\",\"dimensions\":4}", "dimensions"},
+        {EMBEDDING, "{\"model\":\"words\",\"input\":\"x\",\"pooling\":\"max\"}", "pooling"},
+        {"/tokenize", "{\"model\":\"words\",\"prompt\":\"x\"}", "model"},
+        {"/rerank", "{\"model\":\"words\",\"query\":\"x\",\"documents\":[\"y\"]}", "model"},
     };
     for (size_t i = 0; i < PROA_COUNT(bad); i++)
         expect(bad[i].path, bad[i].body, 400, "error.type", "invalid_request_error", "error.param",

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * sentence.c - what a folder of sentence-transformers says beside the model: modules.json lists the steps of an
+ *              embedding, 1_Pooling/config.json the pooling, and config.json the activation of a cross-encoder. */
+#include "backends/llm/llm.h"
+
+#include "base/limits.h"
+#include <string.h>
+
+/* The keys of 1_Pooling/config.json; NULL pooling: not computed. */
+static const struct {
+    const char *key;
+    proa_pooling pooling;
+} modes[] = {{"pooling_mode_cls_token", PROA_POOLING_CLS},
+             {"pooling_mode_mean_tokens", PROA_POOLING_MEAN},
+             {"pooling_mode_lasttoken", PROA_POOLING_LAST},
+             {"pooling_mode_max_tokens", PROA_POOLING_DEFAULT},
+             {"pooling_mode_mean_sqrt_len_tokens", PROA_POOLING_DEFAULT},
+             {"pooling_mode_weightedmean_tokens", PROA_POOLING_DEFAULT}};
+
+/* "pooling_mode": "cls" of newer files. */
+static const struct {
+    const char *name;
+    proa_pooling pooling;
+} names[] = {{"cls", PROA_POOLING_CLS}, {"mean", PROA_POOLING_MEAN}, {"lasttoken", PROA_POOLING_LAST}};
+
+static void refuse_module(proa_llm_model *s, const char *what, const char *name)
+{
+    s->modules.refused = proa_arena_printf(
+        &s->arena, "the model's own embedding has %s '%.100s', which is not supported", what, name);
+}
+
+static void read_pooling_name(proa_llm_model *s, proa_str name)
+{
+    for (size_t i = 0; i < PROA_COUNT(names); i++)
+        if (proa_str_is(name, names[i].name)) s->modules.pooling = names[i].pooling;
+    if (s->modules.pooling == PROA_POOLING_DEFAULT)
+        refuse_module(s, "the pooling", proa_arena_strdup(&s->arena, name));
+}
+
+/* Several modes are concatenated there; here one is computed. */
+static void read_pooling(proa_llm_model *s, const proa_json *config)
+{
+    proa_str name = proa_json_str(proa_json_get(config, "pooling_mode"));
+    if (name.len > 0) {
+        read_pooling_name(s, name);
+        return;
+    }
+    for (size_t i = 0; i < PROA_COUNT(modes); i++) {
+        if (!proa_json_bool(proa_json_get(config, modes[i].key))) continue;
+        if (modes[i].pooling == PROA_POOLING_DEFAULT) refuse_module(s, "the pooling", modes[i].key);
+        else if (s->modules.pooling != PROA_POOLING_DEFAULT)
+            refuse_module(s, "a second pooling", modes[i].key);
+        s->modules.pooling = modes[i].pooling;
+    }
+}
+
+static proa_status read_pooling_file(proa_llm_model *s, const char *folder, proa_err *err)
+{
+    const proa_files *files = proa_engine_files(s->engine);
+    const char *name = proa_arena_printf(&s->arena, "%s/config.json", folder);
+    proa_json *config = NULL;
+    if (proa_path_climbs(name))
+        return PROA_FAIL(err, INVALID, "modules.json names the path '%.100s'", folder);
+    if (!proa_files_has(files, name)) return PROA_OK;
+    PROA_TRY(proa_files_json(&config, files, name, PROA_CONFIG_BYTES_MAX, err));
+    read_pooling(s, config);
+    proa_json_free(config);
+    return PROA_OK;
+}
+
+/* One step: "sentence_transformers.models.Pooling" with its folder. */
+static proa_status read_module(proa_llm_model *s, const proa_json *module, proa_err *err)
+{
+    const char *path = proa_arena_strdup(&s->arena, proa_json_str(proa_json_get(module, "path")));
+    const char *type = proa_arena_strdup(&s->arena, proa_json_str(proa_json_get(module, "type"))),
+               *dot = strrchr(type, '.'), *last = dot ? dot + 1 : type;
+    if (strcmp(last, "Transformer") == 0) return PROA_OK;
+    if (strcmp(last, "Pooling") == 0) return read_pooling_file(s, path, err);
+    if (strcmp(last, "Normalize") == 0) s->modules.normalize = true;
+    else refuse_module(s, "the module", type);
+    return PROA_OK;
+}
+
+/* "torch.nn.modules.linear.Identity", by the key of this or of an earlier release. */
+static void read_activation(proa_llm_model *s, const proa_json *config)
+{
+    proa_str now = proa_json_str(
+        proa_json_get(proa_json_get(config, "sentence_transformers"), "activation_fn"));
+    if (!now.len) now = proa_json_str(proa_json_get(config, "sbert_ce_default_activation_function"));
+    s->plain_relevance = proa_str_ends(now, proa_str_c("Identity"));
+}
+
+proa_status proa_llm_read_sentence(proa_llm_model *s, const proa_json *config, proa_err *err)
+{
+    const proa_files *files = proa_engine_files(s->engine);
+    proa_json *modules = NULL;
+    proa_status status = PROA_OK;
+    read_activation(s, config);
+    if (!proa_files_has(files, "modules.json")) return read_pooling_file(s, "1_Pooling", err);
+    PROA_TRY(proa_files_json(&modules, files, "modules.json", PROA_CONFIG_BYTES_MAX, err));
+    for (int64_t i = 0; i < proa_json_len(modules) && status == PROA_OK; i++)
+        status = read_module(s, proa_json_at(modules, i), err);
+    proa_json_free(modules);
+    return status;
+}
