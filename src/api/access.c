@@ -50,14 +50,20 @@ static proa_str bearer_token(proa_str authorization)
 }
 
 /* Liveness and readiness probes usually carry no token, so health needs none. */
-static bool has_key(const proa_api *api, proa_str authorization, proa_category category)
+static bool has_key(const proa_api *api, proa_str token, proa_category category)
 {
     if (!api->options.api_keys_count || category == PROA_CATEGORY_HEALTH) return true;
-    proa_str token = bearer_token(authorization);
     bool found = false;
     for (int i = 0; i < api->options.api_keys_count; i++)
         found |= token.len > 0 && same_secret(token, proa_str_c(api->options.api_keys[i]));
     return found;
+}
+
+/* The key of an HTTP request: a bearer token, or Anthropic's header. */
+static bool has_http_key(const proa_api *api, const proa_http_exchange *x, proa_category category)
+{
+    return has_key(api, bearer_token(proa_http_get(x, "authorization")), category) ||
+           has_key(api, proa_http_get(x, "x-api-key"), category);
 }
 
 static void refuse_http(proa_http_exchange *x, int status, const char *extra, const char *text)
@@ -65,7 +71,12 @@ static void refuse_http(proa_http_exchange *x, int status, const char *extra, co
     bool openai = proa_str_starts(x->path, proa_str_c("/v1/"));
     proa_buf body;
     proa_buf_init(&body, (size_t)64 << 10);
-    if (openai) {
+    if (proa_str_starts(x->path, proa_str_c("/v1/messages"))) {
+        proa_buf_printf(&body, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+                        status == 401 ? "authentication_error" : "permission_error");
+        proa_buf_json_str(&body, proa_str_c(text));
+        proa_buf_printf(&body, "}}");
+    } else if (openai) {
         proa_buf_printf(&body, "{\"error\":{\"message\":");
         proa_buf_json_str(&body, proa_str_c(text));
         proa_buf_printf(&body, ",\"type\":\"invalid_request_error\",\"param\":null,\"code\":%s}}",
@@ -97,7 +108,7 @@ bool proa_http_allowed(proa_api *api, proa_http_exchange *x, proa_category categ
         return false;
     }
     if (PROA_LIKELY(!api->options.api_keys_count)) return true;
-    if (has_key(api, proa_http_get(x, "authorization"), category)) return true;
+    if (has_http_key(api, x, category)) return true;
     refuse_http(x, 401, "WWW-Authenticate: Bearer\r\n",
                 "missing or wrong API key, expecting header 'Authorization: Bearer KEY'");
     return false;
@@ -118,7 +129,7 @@ bool proa_grpc_allowed(proa_api *api, proa_grpc_call *call, proa_category catego
         return false;
     }
     if (PROA_LIKELY(!api->options.api_keys_count)) return true;
-    if (has_key(api, proa_grpc_get(call, "authorization"), category)) return true;
+    if (has_key(api, bearer_token(proa_grpc_get(call, "authorization")), category)) return true;
     proa_grpc_finish(call, GRPC_UNAUTHENTICATED,
                      proa_str_c("missing or wrong API key, expecting metadata 'authorization: Bearer KEY'"),
                      NULL, 0);

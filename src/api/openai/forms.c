@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * forms.c - the operations of the OpenAI front end: how each reads its body and writes its answer. */
+#include "api/anthropic/messages.h"
 #include "api/openai/openai.h"
 
 #define OPENAI_ERRORS .put_error = proa_oai_error_json, .put_failure = proa_oai_put_failure
@@ -27,6 +28,23 @@ const proa_oai_form proa_oai_forms[PROA_OAI_KINDS] = {
                             .read = proa_oai_read_embedding,
                             .put_answer = proa_oai_put_embeddings,
                             OPENAI_ERRORS},
+    [PROA_OAI_MESSAGE] = {.id = "msg_",
+                          .what = "chat",
+                          .chat = true,
+                          .choices = true,
+                          .read = proa_msg_read,
+                          .write_chunk = proa_msg_write_chunk,
+                          .end_stream = proa_msg_end_stream,
+                          .put_answer = proa_msg_put_answer,
+                          .put_error = proa_msg_put_error,
+                          .put_failure = proa_msg_put_failure},
+    [PROA_OAI_COUNT] = {.id = "count_",
+                        .what = "tokenization",
+                        .typed = true,
+                        .read = proa_msg_read_count,
+                        .put_answer = proa_msg_put_count,
+                        .put_error = proa_msg_put_error,
+                        .put_failure = proa_msg_put_failure},
     [PROA_OAI_RERANK] = {.id = "rerank-",
                          .what = "reranking",
                          .typed = true,

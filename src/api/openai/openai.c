@@ -154,6 +154,8 @@ static void start_job(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
 
 /* ---- models ---- */
 
+static const proa_oai_form *const openai_form = &proa_oai_forms[PROA_OAI_CHAT]; /* of errors without an operation */
+
 static bool takes_text(proa_api *api, const char *name)
 {
     proa_served_model *model;
@@ -181,7 +183,7 @@ static void list_models(proa_api *api, proa_http_exchange *x)
     const char *last = "";
     if (proa_server_index(proa_api_server(api), true, &index, x->arena, &err) != PROA_OK) {
         proa_oai_error_of(&e, &err);
-        proa_oai_fail(x, &proa_oai_forms[PROA_OAI_CHAT], &e);
+        proa_oai_fail(x, openai_form, &e);
         return;
     }
     proa_buf_init(&body, (size_t)PROA_OPENAI_ANSWER_MAX);
@@ -208,7 +210,7 @@ static void show_model(proa_api *api, proa_http_exchange *x, proa_str encoded)
         int shown = (int)(encoded.len < 200 ? encoded.len : 200);
         if (name) snprintf(e.text, sizeof e.text, "The model '%.200s' does not exist", name);
         else snprintf(e.text, sizeof e.text, "The model '%.*s' does not exist", shown, encoded.ptr);
-        proa_oai_fail(x, &proa_oai_forms[PROA_OAI_CHAT], &e);
+        proa_oai_fail(x, openai_form, &e);
         return;
     }
     proa_buf_init(&body, (size_t)64 << 10);
@@ -219,7 +221,7 @@ static void show_model(proa_api *api, proa_http_exchange *x, proa_str encoded)
 
 /* ---- paths ---- */
 
-static void refuse_path(proa_http_exchange *x, bool method)
+static void refuse_path(proa_http_exchange *x, const proa_oai_form *form, bool method)
 {
     proa_oai_error e;
     int path = (int)(x->path.len < 200 ? x->path.len : 200),
@@ -228,19 +230,19 @@ static void refuse_path(proa_http_exchange *x, bool method)
                  x->method.ptr, path, x->path.ptr);
     e.status = method ? 405 : 404;
     e.code = method ? "method_not_supported" : "unknown_url";
-    proa_oai_fail(x, &proa_oai_forms[PROA_OAI_CHAT], &e);
+    proa_oai_fail(x, form, &e);
 }
 
 static bool post_request(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
 {
-    if (!proa_str_is(x->method, "POST")) refuse_path(x, true);
+    if (!proa_str_is(x->method, "POST")) refuse_path(x, &proa_oai_forms[kind], true);
     else if (proa_http_allowed(api, x, PROA_CATEGORY_INFERENCE)) start_job(api, x, kind);
     return true;
 }
 
 static bool route_models(proa_api *api, proa_http_exchange *x, proa_str name)
 {
-    if (!proa_str_is(x->method, "GET")) refuse_path(x, true);
+    if (!proa_str_is(x->method, "GET")) refuse_path(x, openai_form, true);
     else if (!proa_http_allowed(api, x, PROA_CATEGORY_METADATA)) return true;
     else if (name.len == 0) list_models(api, x);
     else show_model(api, x, name);
@@ -253,6 +255,8 @@ static const struct {
 } operations[] = {{"/v1/chat/completions", PROA_OAI_CHAT},
                   {"/v1/completions", PROA_OAI_COMPLETION},
                   {"/v1/embeddings", PROA_OAI_EMBEDDING},
+                  {"/v1/messages", PROA_OAI_MESSAGE},
+                  {"/v1/messages/count_tokens", PROA_OAI_COUNT},
                   {"/v1/rerank", PROA_OAI_RERANK},
                   {"/rerank", PROA_OAI_RERANK},
                   {"/v2/rerank", PROA_OAI_RERANK},
@@ -279,6 +283,6 @@ bool proa_openai(proa_api *api, proa_http_exchange *x)
         name = (proa_str){path.ptr + sizeof prefix - 1, path.len - (sizeof prefix - 1)};
         return route_models(api, x, name);
     }
-    refuse_path(x, false);
+    refuse_path(x, openai_form, false);
     return true;
 }

@@ -37,6 +37,8 @@ typedef enum proa_oai_kind {
     PROA_OAI_COMPLETION,
     PROA_OAI_CHAT,
     PROA_OAI_EMBEDDING,
+    PROA_OAI_MESSAGE, /* Anthropic's: api/anthropic */
+    PROA_OAI_COUNT,   /* its count_tokens */
     PROA_OAI_RERANK,
     PROA_OAI_SCORE,
     PROA_OAI_TOKENIZE,
@@ -94,6 +96,7 @@ typedef struct proa_oai_choice {            /* one sequence that the client gets
     proa_buf text;                          /* what came since it was last written */
     proa_buf tokens, values, tops, offsets; /* log-probabilities as JSON, without the brackets; chat: tokens only */
     const char *finish;                     /* "stop", "length"; NULL: it runs */
+    const char *stop;                       /* the stop string that ended it; NULL: none, or not known */
     int64_t count;                          /* tokens so far */
     int64_t characters;                     /* written so far, for text_offset */
     bool begun, end_sent;                   /* its first chunk was sent; its last one */

@@ -33,6 +33,7 @@ static void take_sequence(proa_oai_prompt *p, const proa_generated_sequence *s)
     if (s->tokens >= 0) c->count = s->tokens;
     proa_oai_take_logprobs(job, c, &s->added);
     if (reason_of(s->finish)) c->finish = reason_of(s->finish);
+    if (s->stop) c->stop = proa_arena_strdup(&job->arena, proa_str_c(s->stop));
     if (job->stream) job->form->write_chunk(job, (int32_t)(first + s->index));
 }
 
@@ -50,12 +51,17 @@ static void take_score(proa_oai_prompt *p)
     }
 }
 
+static void take_tokens(proa_oai_prompt *p, const proa_generated *g)
+{
+    p->tokens = g->ids_count;
+    if (p->job->kind != PROA_OAI_COUNT) proa_oai_take_tokens(p->job, g);
+}
+
 /* What there is instead of new tokens. */
 static void take_result(proa_oai_prompt *p, const proa_generated *g)
 {
     if (g->classes) p->relevance = g->classes->relevance;
-    if (g->task == PROA_GENERATION_TOKENIZE || g->task == PROA_GENERATION_DETOKENIZE)
-        proa_oai_take_tokens(p->job, g);
+    if (g->task == PROA_GENERATION_TOKENIZE || g->task == PROA_GENERATION_DETOKENIZE) take_tokens(p, g);
     if (!g->embedding) return;
     p->width = g->embedding_count;
     p->vector = PROA_ARENA_NEW(&p->job->arena, float, p->width);

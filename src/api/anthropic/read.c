@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * read.c - a body of /v1/messages becomes that of a chat, by the names of OpenAI's members. What this server cannot do
+ *          is refused by the name that the client used. */
+#include "api/anthropic/messages.h"
+
+static bool is_type(const proa_json *object, const char *type)
+{
+    return proa_str_is(proa_json_str(proa_json_get(object, "type")), type);
+}
+
+static bool convert_stop(proa_oai *job)
+{
+    proa_json *stop = proa_json_take(job->body, "stop_sequences");
+    proa_json_remove(job->body, "stop");
+    bool good = !stop || proa_json_kind(stop) == PROA_JSON_ARRAY;
+    for (int64_t i = 0; i < proa_json_len(stop) && good; i++)
+        good = proa_json_str(proa_json_at(stop, i)).len > 0;
+    good = good && proa_json_len(stop) <= PROA_STRINGS_MAX;
+    if (stop && good) proa_json_put(job->body, "stop", stop);
+    else proa_json_free(stop);
+    return good || proa_oai_bad(&job->error, "stop_sequences",
+                                "stop_sequences: expected a list of at most %d texts", PROA_STRINGS_MAX);
+}
+
+/* {"name","description","input_schema"} to {"type":"function","function":{"name","description","parameters"}} */
+static proa_json *convert_tool(proa_oai *job, proa_json *tool, int64_t i)
+{
+    proa_str name = proa_json_str(proa_json_get(tool, "name"));
+    if (proa_json_get(tool, "type") && !is_type(tool, "custom")) {
+        proa_str type = proa_json_str(proa_json_get(tool, "type"));
+        proa_oai_bad(&job->error, "tools", "tools[%lld]: tools of type '%.60s' are not supported",
+                     (long long)i, type.len ? type.ptr : "");
+        return NULL;
+    }
+    if (name.len == 0 || proa_json_kind(proa_json_get(tool, "input_schema")) != PROA_JSON_OBJECT) {
+        proa_oai_bad(&job->error, "tools", "tools[%lld]: 'name' and an object 'input_schema' are required",
+                     (long long)i);
+        return NULL;
+    }
+    proa_json *function = proa_json_new_object(), *out = proa_json_new_object();
+    proa_json_put_str(function, "name", name);
+    if (proa_json_get(tool, "description"))
+        proa_json_put(function, "description", proa_json_take(tool, "description"));
+    proa_json_put(function, "parameters", proa_json_take(tool, "input_schema"));
+    proa_json_put_str(out, "type", proa_str_c("function"));
+    proa_json_put(out, "function", function);
+    return out;
+}
+
+static bool convert_tools(proa_oai *job)
+{
+    const proa_json *tools = proa_json_get(job->body, "tools");
+    if (!tools) return true;
+    if (proa_json_kind(tools) != PROA_JSON_ARRAY)
+        return proa_oai_bad(&job->error, "tools", "tools: expected a list");
+    proa_json *out = proa_json_new_array();
+    for (int64_t i = 0; i < proa_json_len(tools); i++) {
+        proa_json *tool = convert_tool(job, proa_json_at(tools, i), i);
+        if (!tool) return proa_json_free(out), false;
+        proa_json_add(out, tool);
+    }
+    proa_json_put(job->body, "tools", out);
+    return true;
+}
+
+static void put_named_choice(proa_oai *job, proa_str name)
+{
+    proa_json *choice = proa_json_new_object(), *function = proa_json_new_object();
+    proa_json_put_str(function, "name", name);
+    proa_json_put_str(choice, "type", proa_str_c("function"));
+    proa_json_put(choice, "function", function);
+    proa_json_put(job->body, "tool_choice", choice);
+}
+
+/* {"type": "auto", "any", "none" or "tool" with "name"} */
+static bool convert_choice(proa_oai *job)
+{
+    static const char *const names[][2] = {{"auto", "auto"}, {"any", "required"}, {"none", "none"}};
+    proa_json *choice = proa_json_take(job->body, "tool_choice");
+    bool known = !choice, serial = false;
+    for (size_t i = 0; i < PROA_COUNT(names) && choice; i++) {
+        if (!is_type(choice, names[i][0])) continue;
+        proa_json_put_str(job->body, "tool_choice", proa_str_c(names[i][1]));
+        known = true;
+    }
+    proa_str name = proa_json_str(proa_json_get(choice, "name"));
+    if (choice && is_type(choice, "tool") && name.len > 0) put_named_choice(job, name), known = true;
+    known = known && proa_oai_flag(&job->error, choice, "disable_parallel_tool_use", &serial);
+    proa_json_free(choice);
+    if (serial)
+        return proa_oai_bad(&job->error, "tool_choice",
+                            "tool_choice: 'disable_parallel_tool_use' is not supported");
+    return known ||
+           proa_oai_bad(&job->error, "tool_choice",
+                        "tool_choice: the type must be 'auto', 'any', 'none', or 'tool' with a 'name'");
+}
+
+/* Templates know a switch, not a budget. */
+static bool convert_thinking(proa_oai *job)
+{
+    proa_json *thinking = proa_json_take(job->body, "thinking");
+    bool off = is_type(thinking, "disabled"), good = !thinking || off;
+    proa_json_free(thinking);
+    if (!good)
+        return proa_oai_bad(&job->error, "thinking",
+                            "thinking: only 'disabled' is supported; a model thinks as its template says");
+    proa_json *values = NULL;
+    if (!off || proa_json_parse(&values, proa_str_c("{\"enable_thinking\":false}"), "thinking", NULL) != PROA_OK)
+        return true;
+    proa_json_put(job->body, "chat_template_kwargs", values);
+    return true;
+}
+
+/* What Anthropic has and this server has not. */
+static bool check_absent(proa_oai *job)
+{
+    static const char *const names[] = {"container",     "context_management", "mcp_servers", "output_config",
+                                        "output_format", "inference_geo",      "speed"};
+    proa_str tier = proa_json_str(proa_json_get(job->body, "service_tier"));
+    for (size_t i = 0; i < PROA_COUNT(names); i++)
+        if (proa_json_get(job->body, names[i]))
+            return proa_oai_bad(&job->error, names[i], "%s: is not supported", names[i]);
+    if (tier.len > 0 && !proa_str_is(tier, "auto") && !proa_str_is(tier, "standard_only"))
+        return proa_oai_bad(&job->error, "service_tier", "service_tier: must be 'auto' or 'standard_only'");
+    return true;
+}
+
+static bool convert_body(proa_oai *job)
+{
+    return check_absent(job) && proa_msg_convert_messages(job) && convert_stop(job) && convert_tools(job) &&
+           convert_choice(job) && convert_thinking(job);
+}
+
+bool proa_msg_read(proa_oai *job)
+{
+    double temperature = 1;
+    if (!proa_json_get(job->body, "max_tokens"))
+        return proa_oai_bad(&job->error, "max_tokens", "max_tokens: Field required");
+    if (!proa_oai_number(&job->error, job->body, "temperature", 0, 1, &temperature, NULL)) return false;
+    return convert_body(job) && proa_oai_read_generation(job);
+}
+
+bool proa_msg_read_count(proa_oai *job)
+{
+    job->task = PROA_GENERATION_TOKENIZE;
+    return convert_body(job);
+}
