@@ -3,7 +3,7 @@
 """Writes tests/golden/arch/gguf_NAME: the checkpoint tests/golden/arch/NAME as a GGUF file, and its golden.json.
 
 usage: tools/golden_gguf.py LLAMA_CPP [NAME...]      default: llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5
-                                                           minicpm exaone4 olmo3
+                                                           minicpm exaone4 olmo3 deepseek_v2 deepseek_v3 modernbert_bare
 
 LLAMA_CPP is a folder with llama.cpp's sources; the committed files are from those in the sdist of llama-cpp-python 0.3.36
 (PyPI, vendor/llama.cpp). Its own converter writes the file, in float32; it needs torch, transformers, safetensors and
@@ -25,6 +25,8 @@ def older_keys(config):
     config.setdefault("rotary_pct", config.get("rope_parameters", {}).get("partial_rotary_factor", 0.25))
     if config["model_type"] == "falcon" and config["multi_query"] and not config["new_decoder_architecture"]:
         config["num_kv_heads"] = 1
+    if config["model_type"] == "deepseek_v3":
+        config.setdefault("scoring_func", "sigmoid")
     if config["model_type"] == "mpt":
         config["architectures"] = ["MPTForCausalLM"]
         config["attn_config"].setdefault("clip_qkv", None)
@@ -51,7 +53,8 @@ def convert(source, out):
 
 def main():
     sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
-    for name in sys.argv[2:] or ["llama", "llama3", "gpt2", "gpt_neox", "falcon40b", "mixtral", "gpt_oss", "t5", "minicpm", "exaone4", "olmo3"]:
+    for name in sys.argv[2:] or ["llama", "llama3", "gpt2", "gpt_neox", "falcon40b", "mixtral", "gpt_oss", "t5", "minicpm", "exaone4", "olmo3",
+                                 "deepseek_v2", "deepseek_v3", "modernbert_bare"]:
         target = ROOT / f"gguf_{name}"
         target.mkdir(exist_ok=True)
         convert(ROOT / name, target / "model.gguf")

@@ -329,6 +329,7 @@ static proa_status choose_arch(writer *w, proa_err *err)
     bool own = false;
     for (int same = 1; same >= 0 && !own; same--)
         for (const proa_gguf_arch *a = proa_gguf_archs; a->name; a++) {
+            if (a->read_only) continue;
             proa_err other = {0};
             const proa_arch *class = proa_bound_class(a->hf);
             if (!class || (class == w->bound.source) != same) continue;

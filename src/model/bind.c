@@ -249,7 +249,7 @@ static void add_matrix(const binder *b, proa_param *param, const proa_name *row,
     add_parts(b, param, row, part);
 }
 
-/* Rows of each head, one matrix after the other. */
+/* Rows of each head, one matrix after the other; a final tensor has a matrix for each head. */
 static void add_heads(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
 {
     const proa_config *c = b->c;
@@ -259,7 +259,8 @@ static void add_heads(const binder *b, proa_param *param, const proa_name *row, 
     param->rows = proa_dim_size(c, row->rows);
     for (int64_t h = 0; h < c->heads; h++) {
         int64_t first = h * (c->qk_nope + c->v_dim) + (keys ? 0 : c->qk_nope);
-        part.source = proa_tensor_source_rows_of(&all, first, keys ? c->qk_nope : c->v_dim);
+        if (part.tensor->final) part.source = proa_tensor_source_slice(&all, h);
+        else part.source = proa_tensor_source_rows_of(&all, first, keys ? c->qk_nope : c->v_dim);
         part.expert = (int32_t)h;
         add_matrix(b, param, row, part);
     }
@@ -347,10 +348,17 @@ bool proa_name_has_all_experts(const proa_name *row)
     return row->flags & PROA_PER_EXPERT && !has_placeholders(row->name, 2);
 }
 
-/* A tensor that is stored as it is used has the shape of the weight. */
-static void want_final(wanted *w)
+/* A tensor that is stored as it is used has the shape of the weight, or those of all heads. */
+static void want_final(const binder *b, wanted *w)
 {
     w->final = true;
+    if (w->row->flags & PROA_OF_HEADS) {
+        const int64_t shape[3] = {b->c->heads, proa_dim_size(b->c, w->row->rows),
+                                  proa_dim_size(b->c, w->row->cols)};
+        w->rank = 3, w->experts = b->c->heads;
+        memcpy(w->shape, shape, sizeof shape);
+        return;
+    }
     if (w->row->role != PROA_ROLE_TRANSPOSED) return;
     int64_t *shape = &w->shape[w->rank - 2], rows = shape[1];
     shape[1] = shape[0], shape[0] = rows;
@@ -404,13 +412,23 @@ static proa_status bind_parts(const binder *b, const wanted *w, const proa_weigh
     }
 }
 
+/* Where keys and values of the heads are final, they are two tensors: NAME and NAME#2. */
+static const proa_weights_tensor *find_values(const binder *b, const wanted *w)
+{
+    char name[PROA_TENSOR_NAME_MAX + 16];
+    snprintf(name, sizeof name, "%s#2", w->name);
+    return proa_weights_find(b->weights, name);
+}
+
 static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer, int64_t number)
 {
     const proa_params *stack = &b->out[row->stack];
     wanted w = want_tensor(b, row, layer, number);
     const proa_weights_tensor *t = find_or_make(b, &w);
     if (!t) return row->flags & PROA_IF(PRESENT) ? PROA_OK : fail_missing(b, &w);
-    if (t->final) want_final(&w);
+    if (t->final && row->load == PROA_LOAD_HEAD_VALUES) t = find_values(b, &w);
+    if (!t) return fail_missing(b, &w);
+    if (t->final) want_final(b, &w);
     int64_t at = has_placeholders(row->name, 1) ? layer : stack->layers;
     int64_t expert = row->flags & PROA_PER_EXPERT ? number : 0;
     return bind_parts(b, &w, t, proa_params_at(stack, at, row->slot), expert);

@@ -16,6 +16,7 @@ typedef enum proa_gguf_use {
      * rotates halves. ROTATED_Q has the query heads, ROTATED_K the key heads. */
     PROA_GGUF_ROTATED_Q,
     PROA_GGUF_ROTATED_K,
+    PROA_GGUF_STORED, /* as the class's own file has it: load actions apply */
     PROA_GGUF_EXPERTS, /* [experts, rows, cols]: one tensor of the class for each, by the second "%d" of its name */
     PROA_GGUF_ROW,      /* a vector that is a matrix of one row */
     PROA_GGUF_DROPPED,  /* says something about the configuration, or nothing */
@@ -43,6 +44,7 @@ typedef struct proa_gguf_arch {
     const char *hf;   /* architectures[0] */
     const proa_gguf_key *keys;
     const proa_gguf_name *names;
+    bool read_only;    /* no file of it is written */
     const char *fixed; /* members of config.json that are always the same; NULL: none */
     /* Whether this row is for the file, where several rows have one name; NULL: it is. */
     bool (*fits)(const proa_gguf *g);
@@ -64,6 +66,7 @@ extern const proa_gguf_name proa_gguf_phi2_names[], proa_gguf_phi3_names[], proa
 extern const proa_gguf_name proa_gguf_gpt2_names[], proa_gguf_gptneox_names[], proa_gguf_mpt_names[];
 extern const proa_gguf_name proa_gguf_falcon7b_names[], proa_gguf_falcon40b_names[], proa_gguf_bloom_names[];
 extern const proa_gguf_name proa_gguf_bert_names[], proa_gguf_t5_names[], proa_gguf_gated_t5_names[];
+extern const proa_gguf_name proa_gguf_deepseek_names[], proa_gguf_modernbert_names[], proa_gguf_baichuan_names[];
 
 /* The row of the file. UNSUPPORTED names the architecture and lists the known ones. */
 PROA_MUST_CHECK proa_status proa_gguf_arch_of(const proa_gguf_arch **out, const proa_gguf *g, proa_err *err);

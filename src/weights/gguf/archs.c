@@ -94,6 +94,33 @@ static const proa_gguf_key falcon_keys[] = {
     INTEGER("feed_forward_length", "ffn_hidden_size"),
     LAYER_EPSILON("layer_norm_epsilon"),
     END};
+static const proa_gguf_key deepseek_keys[] = {
+    HF_SIZES,
+    NEEDED ("feed_forward_length",        "intermediate_size"),
+    NUMBER ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    INTEGER("attention.q_lora_rank",      "q_lora_rank"),
+    NEEDED ("attention.kv_lora_rank",     "kv_lora_rank"),
+    NEEDED ("rope.dimension_count",       "qk_rope_head_dim"),
+    INTEGER("leading_dense_block_count",  "first_k_dense_replace"),
+    EXPERT_COUNTS("n_routed_experts"),
+    INTEGER("expert_feed_forward_length", "moe_intermediate_size"),
+    INTEGER("expert_shared_count",        "n_shared_experts"),
+    INTEGER("expert_group_count",         "n_group"),
+    INTEGER("expert_group_used_count",    "topk_group"),
+    NUMBER ("expert_weights_scale",       "routed_scaling_factor"),
+    {"expert_weights_norm", "norm_topk_prob", PROA_GGUF_KEY_BOOL, false},
+    END};
+static const proa_gguf_key baichuan_keys[] = {
+    SIZES("hidden_size", "num_hidden_layers", "num_attention_heads", "model_max_length"),
+    NEEDED("feed_forward_length", "intermediate_size"),
+    NUMBER("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    END};
+static const proa_gguf_key modernbert_keys[] = {
+    HF_SIZES,
+    NEEDED ("feed_forward_length",        "intermediate_size"),
+    LAYER_EPSILON("norm_eps"),
+    INTEGER("attention.sliding_window",   "local_attention"),
+    END};
 static const proa_gguf_key bloom_keys[] = {
     SIZES("hidden_size", "n_layer", "n_head", "seq_length"), LAYER_EPSILON("layer_norm_epsilon"), END};
 static const proa_gguf_key mpt_keys[] = {
@@ -149,13 +176,63 @@ static proa_status finish_llama(const proa_gguf *g, const proa_gguf_arch *arch, 
     return proa_gguf_put_rope(json, g, arch, err);
 }
 
-/* Baichuan 13B has ALiBi instead of rotations, which no key says: llama.cpp knows it by its 40 layers. */
-static proa_status finish_baichuan(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+/* The sizes of DeepSeek's heads: those that attention has with the latent row as keys and values are other ones, and
+ * files that have these name the heads' own by keys with "_mla". */
+static proa_status finish_deepseek(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {
-    int64_t layers = 0;
+    int64_t key = 0, value = 0, rope = 0;
+    PROA_TRY(proa_gguf_arch_int(&key, g, arch, "attention.key_length", err));
+    PROA_TRY(proa_gguf_arch_int(&value, g, arch, "attention.value_length", err));
+    PROA_TRY(proa_gguf_arch_int(&key, g, arch, "attention.key_length_mla", err));
+    PROA_TRY(proa_gguf_arch_int(&value, g, arch, "attention.value_length_mla", err));
+    PROA_TRY(proa_gguf_arch_int(&rope, g, arch, "rope.dimension_count", err));
+    if (key <= rope)
+        return PROA_FAIL(err, INVALID, "%s: heads of %lld numbers, of which %lld rotate", g->what,
+                         (long long)key, (long long)rope);
+    proa_gguf_put_int(json, "qk_nope_head_dim", key - rope);
+    proa_gguf_put_int(json, "v_head_dim", value);
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
+/* Which layers see all positions: every n-th from the first on, by a number or by a list of those that do not. */
+static proa_status put_global_layers(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    static const char key[] = "attention.sliding_window_pattern";
+    char full[96];
+    int64_t layers = 0, every = 3;
+    const proa_gguf_value *list = NULL;
+    snprintf(full, sizeof full, "%s.%s", arch->name, key);
+    const proa_gguf_value *value = proa_gguf_find(g, full);
+    bool is_list = value && value->type == PROA_GGUF_ARRAY;
     PROA_TRY(proa_gguf_arch_int(&layers, g, arch, "block_count", err));
-    if (layers == 40) return fail_part(g, arch, "block_count", layers, 32, err);
-    return finish_llama(g, arch, json, err);
+    if (is_list) PROA_TRY(proa_gguf_get_array(&list, g, full, PROA_GGUF_BOOL, err));
+    else PROA_TRY(proa_gguf_arch_int(&every, g, arch, key, err));
+    if (every < 1 || (list && list->count != layers))
+        return PROA_FAIL(err, INVALID, "%s: '%s' does not describe %lld layers", g->what, full,
+                         (long long)layers);
+    proa_buf_printf(json, ", \"layer_types\": [");
+    for (int64_t i = 0; i < layers && !json->full; i++) {
+        bool sliding = list ? list->at[i] != 0 : i % every != 0;
+        proa_buf_printf(json, "%s\"%s_attention\"", i ? ", " : "", sliding ? "sliding" : "full");
+    }
+    proa_buf_char(json, ']');
+    return PROA_OK;
+}
+
+static proa_status finish_modernbert(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    char key[96];
+    double theta = 160000, local = 10000;
+    proa_str act = {"gelu", 4};
+    snprintf(key, sizeof key, "%s.hidden_activation", arch->name);
+    PROA_TRY(proa_gguf_get_str(&act, g, key, err));
+    PROA_TRY(proa_gguf_arch_number(&theta, g, arch, "rope.freq_base", err));
+    PROA_TRY(proa_gguf_arch_number(&local, g, arch, "rope.freq_base_swa", err));
+    proa_gguf_put_number(json, "global_rope_theta", theta);
+    proa_gguf_put_number(json, "local_rope_theta", local);
+    proa_buf_printf(json, ", \"hidden_activation\": ");
+    proa_buf_json_str(json, act);
+    return put_global_layers(g, arch, json, err);
 }
 
 /* The part of each head that is rotated; the classes multiply it with the head size and round down. */
@@ -368,6 +445,20 @@ static bool has_window(const proa_gguf *g)
     return proa_gguf_find(g, "olmo2.attention.sliding_window") != NULL;
 }
 
+static bool has_sigmoids(const proa_gguf *g)
+{
+    int64_t function = 0;
+    return proa_gguf_get_int(&function, g, "deepseek2.expert_gating_func", 0, 255, NULL) == PROA_OK &&
+           function == 2;
+}
+
+/* Baichuan 13B has ALiBi instead of rotations, which no key says: llama.cpp knows it by its 40 layers. */
+static bool has_40_layers(const proa_gguf *g)
+{
+    int64_t layers = 0;
+    return proa_gguf_get_int(&layers, g, "baichuan.block_count", 0, INT32_MAX, NULL) == PROA_OK && layers == 40;
+}
+
 static bool has_experts(const proa_gguf *g)
 {
     return has_tensor(g, "blk.0.ffn_gate_inp.weight");
@@ -390,7 +481,14 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("llama",      "LlamaForCausalLM",      llama,      llama,      finish_llama)},
     {ROW("internlm2",  "LlamaForCausalLM",      llama,      llama,      finish_llama)},
     {ROW("xverse",     "LlamaForCausalLM",      llama,      llama,      finish_llama)},
-    {ROW("baichuan",   "LlamaForCausalLM",      llama,      llama,      finish_baichuan)},
+    {ROW("baichuan",   "BaichuanForCausalLM",   baichuan,   baichuan,   NULL), .fits = has_40_layers,
+     .read_only = true},
+    {ROW("baichuan",   "LlamaForCausalLM",      llama,      llama,      finish_llama)},
+    {ROW("deepseek2",  "DeepseekV3ForCausalLM", deepseek,   deepseek,   finish_deepseek), .fits = has_sigmoids,
+     .read_only = true},
+    {ROW("deepseek2",  "DeepseekV2ForCausalLM", deepseek,   deepseek,   finish_deepseek), .read_only = true,
+     FIXED("\"topk_method\": \"group_limited_greedy\"")},
+    {ROW("modern-bert", "ModernBertModel",      modernbert, modernbert, finish_modernbert), .read_only = true},
     {ROW("qwen2",      "Qwen2ForCausalLM",      llama,      qwen,       finish_llama)},
     {ROW("qwen3",      "Qwen3ForCausalLM",      llama,      qwen,       finish_llama)},
     {ROW("qwen2moe",   "Qwen2MoeForCausalLM",   qwen_moe,   qwen_moe,   finish_qwen_moe)},

@@ -93,6 +93,52 @@ const proa_gguf_name proa_gguf_olmo2_names[] = {
     T("post_attention_norm", "post_attention_layernorm"),
     T("post_ffw_norm",       "post_feedforward_layernorm"),
     END};
+/* Latent attention: kv_b_proj is stored by head, its keys transposed as they are used (#2: its values), or in older
+ * files as the class has it. */
+const proa_gguf_name proa_gguf_deepseek_names[] = {
+    EMBEDDING_AND_NORM, NORMS, GATED_FFN,
+    T("attn_q",            "self_attn.q_proj"),
+    T("attn_q_a",          "self_attn.q_a_proj"),
+    T("attn_q_a_norm",     "self_attn.q_a_layernorm"),
+    T("attn_q_b",          "self_attn.q_b_proj"),
+    USE(STORED, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
+    T("attn_kv_a_norm",    "self_attn.kv_a_layernorm"),
+    USE(STORED, "attn_kv_b", "self_attn.kv_b_proj"),
+    T("attn_k_b.weight",   "self_attn.kv_b_proj.weight"),
+    T("attn_v_b.weight",   "self_attn.kv_b_proj.weight#2"),
+    T("attn_output",       "self_attn.o_proj"),
+    T("ffn_gate_inp",      "mlp.gate"),
+    T("exp_probs_b.bias",  "mlp.gate.e_score_correction_bias"),
+    T("exp_probs_b",       "mlp.gate.e_score_correction_bias"), /* without an ending in older files */
+    USE(EXPERTS, "ffn_gate_exps", "mlp.experts.%d.gate_proj"),
+    USE(EXPERTS, "ffn_up_exps",   "mlp.experts.%d.up_proj"),
+    USE(EXPERTS, "ffn_down_exps", "mlp.experts.%d.down_proj"),
+    T("ffn_gate_shexp",    "mlp.shared_experts.gate_proj"),
+    T("ffn_up_shexp",      "mlp.shared_experts.up_proj"),
+    T("ffn_down_shexp",    "mlp.shared_experts.down_proj"),
+    END};
+/* Of 13B, whose positions are ALiBi; q and k are stored in the order of rotations nevertheless. */
+const proa_gguf_name proa_gguf_baichuan_names[] = {
+    EMBEDDING_AND_NORM, NORMS, GATED_FFN,
+    USE(ROTATED_Q, "attn_q.weight", "self_attn.W_pack.weight"),
+    USE(ROTATED_K, "attn_k.weight", "self_attn.W_pack.weight#2"),
+    T("attn_v.weight", "self_attn.W_pack.weight#3"),
+    T("attn_output",   "self_attn.o_proj"),
+    END};
+const proa_gguf_name proa_gguf_modernbert_names[] = {
+    {"token_embd",      "model.embeddings.tok_embeddings", 0},
+    {"token_embd_norm", "model.embeddings.norm", 0},
+    {"output_norm",     "model.final_norm", 0},
+    {"cls",             "head.dense", 0},
+    {"cls.norm",        "head.norm", 0},
+    {"cls.output",      "classifier", 0},
+    T("attn_norm",   "attn_norm"),
+    T("attn_qkv",    "attn.Wqkv"),
+    T("attn_output", "attn.Wo"),
+    T("ffn_norm",    "mlp_norm"),
+    T("ffn_up",      "mlp.Wi"),
+    T("ffn_down",    "mlp.Wo"),
+    END};
 const proa_gguf_name proa_gguf_phi2_names[] = {
     EMBEDDING_AND_HEAD("model.embed_tokens", "model.final_layernorm", "lm_head"),
     PLAIN_Q_AND_K,

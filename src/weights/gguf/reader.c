@@ -140,9 +140,9 @@ static proa_status check_tensor(const gguf_file *f, const proa_gguf_tensor *t, p
 /* ---- names ---- */
 
 static proa_status add_named(const gguf_file *f, const proa_gguf_tensor *t, const char *name,
-                             const proa_tensor_source *source)
+                             const proa_tensor_source *source, bool final)
 {
-    proa_weights_tensor row = {.name = name, .source = *source, .file = f->file, .final = true};
+    proa_weights_tensor row = {.name = name, .source = *source, .file = f->file, .final = final};
     if (!proa_map_put(&f->c->names, proa_str_c(name), 0))
         return FAIL_TENSOR(f, CORRUPT, t, "there are two of it (as '%.*s')", PROA_NAME_SHOWN, name);
     return proa_weights_add_tensor(f->c->w, row, f->c->err);
@@ -184,7 +184,7 @@ static proa_status add_experts(const gguf_file *f, const proa_gguf_tensor *t, co
     for (int64_t e = 0; e < experts; e++) {
         proa_tensor_source one = {.encoding = all->encoding};
         one.view = proa_view_of((char *)all->view.data + e * bytes, all->view.dtype, t->rank - 1, t->shape + 1);
-        PROA_TRY(add_named(f, t, fill_name(f, entry->hf, layer, e, ending), &one));
+        PROA_TRY(add_named(f, t, fill_name(f, entry->hf, layer, e, ending), &one, true));
     }
     return PROA_OK;
 }
@@ -201,9 +201,10 @@ static proa_status add_entry(const gguf_file *f, const proa_gguf_tensor *t, cons
     case PROA_GGUF_ROW:
         if (t->rank == 1) s->view = proa_view_of(s->view.data, s->view.dtype, 2, (int64_t[]){1, t->shape[0]});
         break;
-    case PROA_GGUF_AS_IS: break;
+    case PROA_GGUF_AS_IS:
+    case PROA_GGUF_STORED: break;
     }
-    return add_named(f, t, fill_name(f, entry->hf, layer, 0, ending), s);
+    return add_named(f, t, fill_name(f, entry->hf, layer, 0, ending), s, entry->use != PROA_GGUF_STORED);
 }
 
 /* q, k and v in one tensor, where the class has three. */
@@ -239,7 +240,7 @@ static proa_status add_tensor(const gguf_file *f, const proa_gguf_tensor *t, pro
     if (entry) return add_entry(f, t, entry, layer, ending, s);
     if (strcmp(pattern, "blk.%d.attn_qkv") == 0 && proa_gguf_name_of(arch, "blk.%d.attn_q", &ending))
         return add_fused(f, t, s, layer, ending);
-    return add_named(f, t, proa_arena_strdup(&f->c->w->arena, t->name), s); /* the binder says that it is extra */
+    return add_named(f, t, proa_arena_strdup(&f->c->w->arena, t->name), s, true); /* the binder says that it is extra */
 }
 
 /* ---- all tensors of a file ---- */

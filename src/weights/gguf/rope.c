@@ -73,6 +73,17 @@ static proa_status put_two_lists(proa_buf *json, const proa_gguf *g, const proa_
     return PROA_OK;
 }
 
+/* DeepSeek's: the file has 0.1 times mscale_all_dim, which mscale is equal to in all its models. */
+static proa_status put_mscale(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
+{
+    double factor = 0;
+    PROA_TRY(proa_gguf_arch_number(&factor, g, arch, "rope.scaling.yarn_log_multiplier", err));
+    if (factor == 0) return PROA_OK;
+    proa_gguf_put_number(json, "mscale", 10 * factor);
+    proa_gguf_put_number(json, "mscale_all_dim", 10 * factor);
+    return PROA_OK;
+}
+
 /* YaRN's numbers, where a file has them. */
 static proa_status put_yarn(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
 {
@@ -103,6 +114,7 @@ static proa_status put_scaling(proa_buf *json, const proa_gguf *g, const proa_gg
     proa_gguf_put_number(json, "factor", factor);
     if (original) proa_gguf_put_int(json, "original_max_position_embeddings", original);
     if (proa_str_is(type, "yarn")) PROA_TRY(put_yarn(json, g, arch, err));
+    if (strcmp(arch->name, "deepseek2") == 0) PROA_TRY(put_mscale(json, g, arch, err));
     if (strcmp(arch->name, "gpt-oss") == 0)
         proa_gguf_put_bool(json, "truncate", false); /* which no key says */
     proa_buf_char(json, '}');
