@@ -32,6 +32,12 @@ def random_blocks(rng, kind, rows, cols):
     def f16(value):
         return np.frombuffer(np.float16(value / cols**0.5).tobytes(), np.uint8)
 
+    if kind == "bf16":  # uniform, in [-1, 1) over the root of the inputs
+        values = rng.random((rows, cols), dtype=np.float32)
+        values *= 2
+        values -= 1
+        values *= 1 / cols**0.5
+        return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8).reshape(rows, -1)
     numbers, size = {"q8_0": (32, 34), "q4_0": (32, 18), "q4_k": (256, 144), "q6_k": (256, 210)}[kind]
     blocks = rng.integers(0, 256, (rows * cols // numbers, size), dtype=np.uint8)
     if kind == "q8_0":

@@ -38,10 +38,12 @@ typedef void proa_progress_fn(void *arg, const char *what, double part);
 
 typedef struct proa_engine_options {
     const char *device; /* "cpu" */
-    const char *dtype; /* "auto": weights as the checkpoint has them, arithmetic in f32 (bf16 and f16 weights are
-                              widened exactly, so the result is that of "f32" at half the bytes); "f32": the same
-                              result, f32 weights in memory; "f16": weights and keys/values in f16; "bf16": weights
-                              and keys/values in bf16, and matrix inputs too where the CPU is faster so */
+    /* "exact": weights as the checkpoint has them, arithmetic in f32: bf16 and f16 weights are widened exactly, so the
+     * result is that of "f32" at half the bytes. "auto" (default): as "exact", but with a checkpoint of bf16 a CPU
+     * keeps keys and values in bf16 and, if it is faster so, rounds the inputs of matrices to bf16. "f32": weights in
+     * f32, the result of "exact". "f16": weights, keys and values in f16. "bf16": weights, keys and values in bf16,
+     * and inputs of matrices too where the CPU is faster so. */
+    const char *dtype;
     const char *quant; /* "none", "int8", "int4"; on a GPU also "fp8" */
     const char *kv_dtype; /* of keys and values: "auto" (as dtype says), "f32", "bf16", "f16"; on a GPU also "fp8" */
     int32_t threads;       /* 0: all CPUs that this process may use */

@@ -115,3 +115,20 @@ bool proa_cpu_bf16_dot_pays(void)
     return false;
 #endif
 }
+
+bool proa_cpu_prefers_one_stream(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd") && proa_isa_detect() >= PROA_ISA_AVX512;
+#else
+    return false;
+#endif
+}
+
+int64_t proa_cpu_cache_bytes(void)
+{
+    long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (l3 <= 0) l3 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return l3 > 0 ? l3 : 0;
+}

@@ -4,6 +4,7 @@
 #define PROA_BASE_CPU_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Levels in increasing order: each includes all before it on the CPUs that have it. */
 #define PROA_ISA_LIST(X)                                                                                     \
@@ -31,5 +32,11 @@ proa_isa proa_isa_choose(void);
 /* Whether a bf16 dot product does more work per cycle than an f32 multiply-add: true on AMD since Zen 4 and
  * for AMX tiles; Intel's AVX-512 units do half as much (measured: 90 GFLOP/s a core against 190). */
 bool proa_cpu_bf16_dot_pays(void);
+
+/* Whether a core reads memory fastest as one stream of addresses without prefetch instructions: true on AMD since
+ * Zen 4 (measured: 34 GB/s a core, 28 with four streams); Intel's cores want several streams and instructions. */
+bool proa_cpu_prefers_one_stream(void);
+/* Bytes of the last-level cache; 0: unknown. */
+int64_t proa_cpu_cache_bytes(void);
 
 #endif

@@ -9,13 +9,14 @@
 #include "kernels/peak.h"
 #include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
 #define AT(field) offsetof(proa_common, field)
 static const proa_arg common_rows[] = {
     {"device", PROA_ARG_TEXT, AT(device), 0, 0, "cpu|cuda[:N]", "cpu", "device to compute on"},
-    {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "auto|f32|bf16|f16", "auto",
-     "type of weights and arithmetic; auto: as stored, exact"},
+    {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "auto|exact|f32|bf16|f16", "auto",
+     "type of weights and arithmetic; auto: as stored, rounded to bf16 where the weights are and it is "
+     "faster; exact: "
+     "as stored, arithmetic in f32"},
     {"quant", PROA_ARG_CHOICE, AT(quant), 0, 0, "none|int8|fp8|int4", "none",
      "quantize the weights at load; fp8 on GPUs only"},
     {"threads", PROA_ARG_INT, AT(threads), 0, PROA_THREADS_MAX, "N", "0",
@@ -146,11 +147,4 @@ double proa_session_bandwidth(const proa_common *common)
     proa_progress_clear(&progress);
     proa_pool_free(pool);
     return bandwidth;
-}
-
-int64_t proa_session_cache_bytes(void)
-{
-    long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (l3 <= 0) l3 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return l3 > 0 ? l3 : 0;
 }

@@ -57,7 +57,5 @@ bool proa_interrupted(void);
 /* Measured rate at which all threads together read memory, bytes a second. Takes about a second; 0 if there
  * is no memory for it. */
 double proa_session_bandwidth(const proa_common *common);
-/* Size of the last-level cache in bytes; 0 if unknown. */
-int64_t proa_session_cache_bytes(void);
 
 #endif

@@ -299,6 +299,10 @@ typedef struct proa_ctx {
     void *scratch;
     int64_t scratch_bytes;
     struct proa_device *device; /* of a device's table: its state; NULL: the host */
+    /* CPU: linear reads one panel of weights at a time and leaves prefetching to the CPU. No effect on results. Set by
+     * the owner where that is faster (proa_cpu_prefers_one_stream) and a pass reads more weights than the last-level
+     * cache holds. */
+    bool one_stream;
 } proa_ctx;
 
 #define PROA_OP(name, args) typedef void proa_##name##_fn args;

@@ -100,19 +100,30 @@ static proa_dtype device_kv_dtype(proa_wfmt format)
                                       : PROA_DTYPE_F32;
 }
 
+/* "auto" on the host: a checkpoint of bf16 has no more digits than its own type, so its matrix inputs, keys and values
+ * are rounded to bf16 too where that is faster (docs/performance.md: what it costs). */
+static void choose_fastest(proa_formats *f)
+{
+    bool bf16 = f->host && f->checkpoint == PROA_DTYPE_BF16;
+    f->rounds = bf16 && proa_cpu_bf16_dot_pays();
+    f->main = f->rounds ? PROA_WFMT_BF16DOT : plain_format(f->checkpoint);
+    if (bf16) f->kv = PROA_DTYPE_BF16;
+}
+
 static proa_status choose_dtype(proa_formats *f, proa_str dtype, proa_err *err)
 {
     bool dot = f->host && proa_cpu_bf16_dot_pays();
     f->kv = PROA_DTYPE_F32;
-    f->given = !proa_str_is(dtype, "auto");
-    if (proa_str_is(dtype, "auto")) f->main = plain_format(f->checkpoint);
+    f->given = !proa_str_is(dtype, "auto") && !proa_str_is(dtype, "exact");
+    if (proa_str_is(dtype, "auto")) choose_fastest(f);
+    else if (proa_str_is(dtype, "exact")) f->main = plain_format(f->checkpoint);
     else if (proa_str_is(dtype, "f32")) f->main = PROA_WFMT_F32;
     else if (proa_str_is(dtype, "f16")) f->main = PROA_WFMT_F16, f->kv = PROA_DTYPE_F16;
     else if (proa_str_is(dtype, "bf16"))
         f->main = dot ? PROA_WFMT_BF16DOT : PROA_WFMT_BF16, f->kv = PROA_DTYPE_BF16;
     else
-        return PROA_FAIL(err, INVALID, "dtype '%.*s' is not one of auto, f32, bf16, f16", (int)dtype.len,
-                         dtype.ptr);
+        return PROA_FAIL(err, INVALID, "dtype '%.*s' is not one of auto, exact, f32, bf16, f16",
+                         (int)dtype.len, dtype.ptr);
     return PROA_OK;
 }
 
@@ -177,6 +188,15 @@ static bool has_codes(const proa_formats *f, const proa_param *param, proa_wfmt 
     return !f->given;
 }
 
+/* On the host, where the checkpoint decides. */
+static proa_wfmt stored_format(const proa_formats *f, const proa_param *param, bool router)
+{
+    proa_wfmt format;
+    if (host_encoded_format(param, &format)) return format;
+    format = plain_format(param_dtype(param));
+    return f->rounds && !router && format == PROA_WFMT_BF16 ? PROA_WFMT_BF16DOT : format;
+}
+
 static proa_wfmt choose_format(const proa_formats *f, proa_weight_slot slot, const proa_param *param)
 {
     /* Small, and what a rounding changes is which experts are chosen. */
@@ -190,7 +210,7 @@ static proa_wfmt choose_format(const proa_formats *f, proa_weight_slot slot, con
     if (f->given && f->main == PROA_WFMT_Q4_0 && slot == PROA_SLOT_HEAD) return PROA_WFMT_Q8_0;
     if (f->given || !f->host)
         return f->main; /* a device's activations have one type, that of the plain weights */
-    return host_encoded_format(param, &format) ? format : plain_format(param_dtype(param));
+    return stored_format(f, param, router);
 }
 
 proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const proa_param *param)

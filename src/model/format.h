@@ -10,8 +10,9 @@
 typedef struct proa_formats {
     /* Of the layers' matrices: it decides on a device in which type activations are, and reports name it. */
     proa_wfmt main;
-    bool given;            /* by --dtype or --quant: all matrices have it */
-    bool host;             /* the model runs on the host, whose kernels take any mixture of formats */
+    bool given; /* by --dtype or --quant: all matrices have it */
+    bool rounds; /* by "auto": matrices of bf16 are multiplied with inputs that are rounded to bf16 (bf16dot) */
+    bool host;   /* the model runs on the host, whose kernels take any mixture of formats */
     proa_dtype checkpoint; /* of the first matrix; of an encoded one f16 */
     proa_dtype kv;
 } proa_formats;

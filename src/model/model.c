@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/cpu.h"
 #include "base/file.h"
 #include <malloc.h>
 #include <math.h>
@@ -435,6 +436,7 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
         m->trace = proa_step_trace_open();
         m->ctx = m->host;
         m->ctx.device = d;
+        m->ctx.one_stream = proa_cpu_prefers_one_stream() && p->weight_bytes > proa_cpu_cache_bytes();
         proa_model_touch(m->ctx.pool, m->activations, p->activation_bytes);
         proa_model_touch(m->ctx.pool, m->ctx.scratch, m->ctx.scratch_bytes);
     }

@@ -11,7 +11,7 @@
 #include "model/plan.h"
 
 typedef struct proa_model_options {
-    const char *dtype;    /* "auto", "f32", "bf16", "f16" */
+    const char *dtype;    /* "auto", "exact", "f32", "bf16", "f16" */
     const char *quant;    /* "none", "int8", on a GPU also "fp8", "int4" */
     int64_t rows_max;     /* rows of the widest step */
     int64_t head_rows;    /* rows of logits that are copied to the host at once */

@@ -39,6 +39,18 @@ static proa_status check_option(const char *name, const char *given, const char 
                      path, name, packed, name, given);
 }
 
+static proa_status check_dtype(const proa_packed_file *p, const char *given, const char *path, proa_err *err)
+{
+    if (!given || strcmp(given, "exact") != 0 || strcmp(p->dtype, "auto") != 0)
+        return check_option("dtype", given, "auto", p->dtype, path, err);
+    if (strcmp(p->main, proa_wfmt_name(PROA_WFMT_BF16DOT)) != 0) return PROA_OK;
+    return PROA_FAIL(
+        err, INVALID,
+        "'%.200s' is packed for inputs in bf16: run the model that it was made from with --dtype exact, "
+        "or make another with 'proa convert MODEL OUT --to packed --dtype f32'",
+        path);
+}
+
 /* The slot of a weight; NULL: the model has no such slot. */
 static proa_param *find_param(const proa_model *m, const proa_packed_weight *w)
 {
@@ -82,7 +94,7 @@ proa_status proa_packed_formats(proa_model *m, const char *path, const proa_mode
     const proa_packed_file *p = m->packed;
     PROA_TRY(check_layout(m, path, err));
     PROA_TRY(check_option("quant", o->quant, "none", p->quant, path, err));
-    PROA_TRY(check_option("dtype", o->dtype, "auto", p->dtype, path, err));
+    PROA_TRY(check_dtype(p, o->dtype, path, err));
     PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, p->dtype, p->quant, o->kv_dtype, err));
     PROA_TRY(set_formats(m, path, err));
     return proa_formats_choose_kv(&m->formats, o->kv_dtype, err);

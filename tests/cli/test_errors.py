@@ -30,7 +30,7 @@ ANY_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")  # another pr
     (["run", LM, "x", "--temperature", "nan"], ["--temperature 'nan' is not a number"]),
     (["run", LM, "x", "--threads", "100000"], ["--threads 100000 is outside 0..256"]),
     (["run", LM, "x", "--json=yes"], ["--json takes no value"]),
-    (["run", LM, "x", "--dtype", "f64"], ["--dtype 'f64' is none of auto|f32|bf16|f16"]),
+    (["run", LM, "x", "--dtype", "f64"], ["--dtype 'f64' is none of auto|exact|f32|bf16|f16"]),
     (["run", LM, "x", "--early-stopping", "maybe"], ["none of false|true|never"]),
     (["run", LM, "x", "y"], ["'y' is one argument too many"]),
     (["run"], ["needs MODEL"]),

@@ -92,7 +92,7 @@ def test_ids_take_commas_and_spaces():
 
 def test_text_agrees_with_the_reference():
     for case in json.loads((GOLDEN / "trained/classics-10m.json").read_text())["greedy"][:3]:
-        out = ok_json("run", LM, case["prompt"], "--max-tokens", len(case["ids"]), "--ignore-eos")
+        out = ok_json("run", LM, case["prompt"], "--max-tokens", len(case["ids"]), "--ignore-eos", "--dtype", "exact")
         assert out["ids"] == case["ids"] and out["text"] == case["text"]
 
 
@@ -177,12 +177,12 @@ def english(corpus):
 
 def test_file_equals_one_by_one(tmp_path, english):
     (tmp_path / "in").write_text("\n".join(english) + "\n", encoding="utf-8")
-    run = proa("run", T5, "--input", tmp_path / "in", "--output", tmp_path / "out", "--max-tokens", 56)
+    run = proa("run", T5, "--input", tmp_path / "in", "--output", tmp_path / "out", "--max-tokens", 56, "--dtype", "exact")
     assert run.returncode == 0 and run.stdout == "" and "60 lines" in run.stderr
     out = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
     assert len(out) == 60
     for i in (0, 7, 31, 59):
-        assert ok("run", T5, english[i], "--max-tokens", 56).rstrip("\n") == out[i]
+        assert ok("run", T5, english[i], "--max-tokens", 56, "--dtype", "exact").rstrip("\n") == out[i]
     golden = (GOLDEN / "trained/hyp/m30k-t5.hyp.test_2016_flickr.en-de.beam1.txt").read_text(encoding="utf-8").splitlines()
     assert sum(a == b for a, b in zip(out, golden)) == 60
 

@@ -56,6 +56,8 @@ class Server:
 
     def __init__(self, *options, repositories=(REPOSITORY,), env=None, ports=("--http-port=0", "--grpc-port=0", "--metrics-port=0")):
         self.command = [str(PROA), "serve", "--json", *ports, *options]
+        if not any("dtype" in str(option) for option in options):
+            self.command += ["--dtype", "exact"]  # tests compare bits
         for path in repositories:
             self.command += ["--model-repository", str(path)]
         self.env = {**os.environ, **(env or {})}

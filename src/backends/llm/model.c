@@ -92,9 +92,9 @@ static proa_status read_int32(int32_t *out, const proa_served_model *m, const ch
 
 static proa_status read_dtype(const char **out, const proa_served_model *m, proa_err *err)
 {
-    static const char *const names[][2] = {{"auto", "auto"},   {"f32", "f32"},   {"fp32", "f32"},
-                                           {"float32", "f32"}, {"f16", "f16"},   {"fp16", "f16"},
-                                           {"float16", "f16"}, {"bf16", "bf16"}, {"bfloat16", "bf16"}};
+    static const char *const names[][2] = {
+        {"auto", "auto"}, {"exact", "exact"}, {"f32", "f32"},     {"fp32", "f32"},  {"float32", "f32"},
+        {"f16", "f16"},   {"fp16", "f16"},    {"float16", "f16"}, {"bf16", "bf16"}, {"bfloat16", "bf16"}};
     const char *value = either_setting(m, "dtype", "data_type");
     *out = "auto";
     if (!value) return PROA_OK;
@@ -103,7 +103,7 @@ static proa_status read_dtype(const char **out, const proa_served_model *m, proa
         *out = names[i][1];
         return PROA_OK;
     }
-    return PROA_FAIL(err, INVALID, "parameter 'dtype' is '%s', must be auto, f32, f16 or bf16", value);
+    return PROA_FAIL(err, INVALID, "parameter 'dtype' is '%s', must be auto, exact, f32, f16 or bf16", value);
 }
 
 static proa_status read_share(float *out, const proa_served_model *m, proa_err *err)

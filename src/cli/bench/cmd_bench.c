@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * cmd_bench.c - `proa bench`: its options, and the loop over batch sizes. */
 #include "base/checked.h"
+#include "base/cpu.h"
 #include "base/limits.h"
 #include "base/thread.h"
 #include "cli/bench/bench.h"
@@ -149,7 +150,7 @@ static proa_status bench_with(proa_bench *b, proa_err *err)
     const proa_info *i = &b->session->info;
     proa_output out;
     b->token_bytes = i->kv_tokens > 0 ? (double)i->kv_bytes / (double)i->kv_tokens : 0;
-    b->cache_bytes = proa_session_cache_bytes();
+    b->cache_bytes = proa_cpu_cache_bytes();
     PROA_TRY(measure_all(b, err));
     PROA_TRY(proa_output_open(&out, NULL, err));
     if (b->common.json) proa_bench_show_json(b, &out);

@@ -195,7 +195,7 @@ static proa_status open_source(calibration *c, const convert_options *o, proa_er
     proa_engine_options options;
     *c = (calibration){.prefix = o->prefix ? o->prefix : "", .tokens = o->calibrate_tokens};
     proa_common common = o->common;
-    common.device = "cpu", common.dtype = "auto", common.quant = "none", common.kv_dtype = "auto";
+    common.device = "cpu", common.dtype = "exact", common.quant = "none", common.kv_dtype = "auto";
     PROA_TRY(proa_session_options(&options, &common, err));
     options.step_tokens = STEP_TOKENS;
     PROA_TRY(proa_session_open(&c->session, &common, &options, err));

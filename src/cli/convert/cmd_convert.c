@@ -170,7 +170,7 @@ static proa_engine_options probe_options(const convert_options *o, bool f32)
     bool packed = strcmp(o->to, "packed") == 0;
     proa_engine_options options = {.threads = (int32_t)o->common.threads, .sequences_max = 1, .kv_tokens = 256};
     options.device = o->common.device;
-    options.dtype = packed ? o->dtype : f32 ? "f32" : "auto";
+    options.dtype = packed ? o->dtype : f32 ? "f32" : "exact";
     options.quant = packed ? o->common.quant : "none";
     return options;
 }

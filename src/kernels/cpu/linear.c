@@ -24,6 +24,7 @@ typedef struct linear_job {
     float *x_scales; /* int8: one for each row */
     char *sums;      /* PROA_LINEAR_WORKER_BYTES for each worker */
     int64_t panels, parts;
+    bool one_stream; /* proa_ctx.one_stream */
 } linear_job;
 
 static const float *row_of(proa_view v, int64_t t)
@@ -105,7 +106,8 @@ static void do_tile(const linear_job *job, char *sums, int64_t t, int64_t rows, 
                       .sums = sums,
                       .sums_stride = stride,
                       .rows = (int)rows,
-                      .panels = (int)panels};
+                      .panels = (int)panels,
+                      .hardware_prefetch = job->one_stream};
     job->isa->tile[w->format](&tile);
     proa_tile_epilogue f = finish_of(job, sums, stride, t, rows, panel, panels);
     job->isa->finish(&f);
@@ -114,7 +116,7 @@ static void do_tile(const linear_job *job, char *sums, int64_t t, int64_t rows, 
 /* Panels that a tile of few rows takes at once. Formats in groups have chains enough in one panel. */
 static int64_t panels_at_once(const linear_job *job, int64_t rows)
 {
-    return proa_wfmt_is_grouped(job->w->format) ? 1 : job->isa->panels_of[rows];
+    return job->one_stream || proa_wfmt_is_grouped(job->w->format) ? 1 : job->isa->panels_of[rows];
 }
 
 /* Few rows: several panels at a time, so that enough chains run side by side. */
@@ -229,6 +231,7 @@ void proa_linear_run(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w
         proa_epilogue part = *e;
         if (part.residual.rank) part.residual = proa_view_rows(part.residual, t, end);
         linear_job job = {.isa = isa, .w = w, .e = &part, .panels = proa_panel_count(w->N), .parts = 1};
+        job.one_stream = c->one_stream;
         job.y = proa_view_rows(y, t, end);
         job.x = proa_view_rows(x, t, end);
         run_rows(c, &job);
@@ -272,6 +275,7 @@ void proa_linear_run_grouped(proa_ctx *c, proa_view y, proa_view x, const proa_w
     grouped_job grouped = {&job, groups};
     if (!count) return;
     job.panels = proa_panel_count(w->N);
+    job.one_stream = c->one_stream;
     make_words(c, &job, words);
     int64_t work = proa_max64(1, panel_work(&job, proa_ceil_div(x.shape[0], count)));
     proa_pool_run(c->pool, job.panels * count, proa_ceil_div(WORTH_A_WORKER, work), grouped_product, &grouped);

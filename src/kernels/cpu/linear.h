@@ -38,10 +38,11 @@ typedef struct proa_tile {
     int64_t x_stride; /* bytes between rows */
     const char *w;    /* panel 0 */
     int64_t panel_bytes;
-    int64_t steps;       /* over k; formats in groups: groups */
-    void *sums;          /* f32, int8: int32 */
-    int64_t sums_stride; /* elements between rows */
-    int rows, panels;    /* as the isa takes them */
+    int64_t steps;          /* over k; formats in groups: groups */
+    void *sums;             /* f32, int8: int32 */
+    int64_t sums_stride;    /* elements between rows */
+    int rows, panels;       /* as the isa takes them */
+    bool hardware_prefetch; /* the tile leaves prefetching to the CPU */
 } proa_tile;
 
 /* From sums to y: scales, alpha, bias, activation, residual. */

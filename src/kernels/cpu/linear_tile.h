@@ -74,6 +74,8 @@ static PROA_ALWAYS_INLINE void tile_groups(proa_wfmt format, const int R, const 
     V low[ROWS_MAX][GROUPS_MAX], high[ROWS_MAX][GROUPS_MAX];
     const char *w[GROUPS_MAX], *x[4];
     const int64_t stride = t->x_stride, step = step_bytes(format);
+    /* 0 asks for the line that is read at this moment, which costs nothing */
+    const int64_t ahead = t->hardware_prefetch ? 0 : G > 1 ? PREFETCH_FEW : PREFETCH_TALL;
     PROA_UNROLL
     for (int g = 0; g < G; g++)
         w[g] = t->w + (first + g) / HALVES * t->panel_bytes + (first + g) % HALVES * half_bytes(format);
@@ -88,7 +90,6 @@ static PROA_ALWAYS_INLINE void tile_groups(proa_wfmt format, const int R, const 
         PROA_UNROLL
         for (int g = 0; g < G; g++) {
             pair p = load_pair(format, w[g] + s * step);
-            const int ahead = G > 1 ? PREFETCH_FEW : PREFETCH_TALL;
             _mm_prefetch(w[g] + s * step + ahead, _MM_HINT_T0);
             if (step == 128) _mm_prefetch(w[g] + s * step + ahead + 64, _MM_HINT_T0);
             PROA_UNROLL

@@ -77,6 +77,16 @@ static inline void rig_model(rig *g)
 }
 
 /* The status of opening; on success rig_close is needed, on failure only rig_release. */
+/* Language models are compared bit for bit with engines of their own, in "exact" arithmetic unless the test says. */
+static inline const char *rig_exact(proa_arena *arena, const proa_backend *backend, const char *config)
+{
+    const char *const llm[] = {"engine", "fastertransformer", "tensorrtllm"};
+    bool found = false;
+    for (size_t i = 0; i < PROA_COUNT(llm); i++) found = found || strcmp(backend->name, llm[i]) == 0;
+    if (!found || strstr(config, "\"dtype\"") || strstr(config, "\"data_type\"")) return config;
+    return proa_arena_printf(arena, "%s parameters { key: \"dtype\" value { string_value: \"exact\" } }", config);
+}
+
 static inline proa_status rig_try(rig *g, const proa_backend *backend, const char *config, const char *folder)
 {
     ProtobufCMessage *message = NULL;
@@ -88,6 +98,7 @@ static inline proa_status rig_try(rig *g, const proa_backend *backend, const cha
     g->model.version = 1;
     g->model.path = folder;
     g->model.version_path = folder;
+    config = rig_exact(&g->arena, backend, config);
     if (proa_pbtxt_parse(&message, &inference__model_config__descriptor, proa_str_c(config), "config",
                          &g->arena, &g->err) != PROA_OK)
         fail_msg("%s", g->err.text);
@@ -420,7 +431,8 @@ static inline void direct_open(direct *d, const char *folder)
 {
     proa_err err = {.status = PROA_OK};
     memset(d, 0, sizeof *d);
-    if (proa_engine_open(&d->engine, folder, NULL, &err) != PROA_OK) fail_msg("%s", err.text);
+    if (proa_engine_open(&d->engine, folder, &(proa_engine_options){.dtype = "exact"}, &err) != PROA_OK)
+        fail_msg("%s", err.text);
 }
 
 static inline void direct_run(direct *d, proa_request request)

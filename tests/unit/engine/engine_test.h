@@ -114,10 +114,10 @@ static inline proa_engine *open_or_fail(const char *path, const proa_engine_opti
 {
     proa_engine *engine = NULL;
     proa_err err = {.status = PROA_OK};
-    proa_engine_options elsewhere = options ? *options : (proa_engine_options){.device = NULL};
-    elsewhere.device = getenv("PROA_TEST_DEVICE");
-    if (elsewhere.device) options = &elsewhere;
-    if (proa_engine_open(&engine, path, options, &err) != PROA_OK) fail_msg("%s: %s", path, err.text);
+    proa_engine_options all = options ? *options : (proa_engine_options){.device = NULL};
+    if (getenv("PROA_TEST_DEVICE")) all.device = getenv("PROA_TEST_DEVICE");
+    if (!all.dtype) all.dtype = "exact"; /* tests compare bits */
+    if (proa_engine_open(&engine, path, &all, &err) != PROA_OK) fail_msg("%s: %s", path, err.text);
     return engine;
 }
 
