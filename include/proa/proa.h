@@ -54,6 +54,10 @@ typedef struct proa_engine_options {
                            leave, but no more than sequences_max whole contexts; 0: planned without it */
     const char *prefix_cache; /* "on" (default): keys and values of ended requests stay while nothing else needs their
                                  memory, and requests that begin alike use them; "off" */
+    /* "max_utilization" (default): a request is admitted when there is room for the tokens that it has; when room runs
+     * out, the youngest of the lowest priority is preempted and later goes on where it was. "guaranteed_no_evict": a
+     * request is admitted when there is room for all that it can come to need, and is never preempted. */
+    const char *policy;
     proa_progress_fn *progress;
     void *progress_arg;
     bool detach_files; /* true: nothing is read from the model's files once it is open, so they may be overwritten or
@@ -195,7 +199,9 @@ typedef struct proa_strings {
     X(top_logprobs)                                                                                          \
     X(prompt_logprobs)                                                                                       \
     X(return_logits)                                                                                         \
-    X(return_hidden)
+    X(return_hidden)                                                                                         \
+    X(priority)                                                                                              \
+    X(timeout_ms)
 
 typedef enum proa_option {
 #define PROA_OPTION_ENUM(name) PROA_OPTION_##name,
@@ -274,6 +280,9 @@ typedef struct proa_options {
     bool prompt_logprobs; /* PROMPT events before the first token */
     bool return_logits;   /* the raw logits in TOKEN events */
     bool return_hidden;   /* the hidden state that the head read, in TOKEN events */
+    /* when */
+    int32_t priority;   /* requests with a higher one are admitted first, and preempt others; default 0 */
+    int32_t timeout_ms; /* from submit on; then the request ends with an error; 0: none */
 } proa_options;
 
 /* The seed that sequence i of a request draws with: seed itself for 0, else a mix of both (SplitMix64). */
@@ -365,6 +374,7 @@ typedef struct proa_request {
     int64_t decoder_ids_count;
     const char *cache_salt; /* requests share cached keys and values only with those of the same salt; NULL: "" */
     proa_options options;
+    const char *client;      /* who sent it: clients take turns (requests of one priority); NULL: "" */
     proa_event_fn *on_event; /* required */
     void *arg;
 } proa_request;
@@ -389,6 +399,7 @@ typedef struct proa_stats {
     uint64_t steps, rows; /* forward passes, token rows in them */
     uint64_t prompt_tokens, new_tokens;
     uint64_t submitted, finished, cancelled, failed;
+    uint64_t preemptions; /* of running requests, whose pages others needed */
     int32_t running, waiting;
     int64_t pages_used, pages_free, pages_used_peak; /* pages that are only cached count as free */
     int64_t pages_cached;                            /* in the prefix cache, those in use included */

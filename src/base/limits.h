@@ -102,6 +102,7 @@
                                                       (docs/adr/0007-pages.md) */
 #define PROA_SEQUENCES_MAX        4096             /* running at once */
 #define PROA_WAITING_MAX          (1 << 20)        /* submitted and not yet running */
+#define PROA_CLIENT_BYTES_MAX     4096             /* of a client's name: an API key or a header */
 #define PROA_BEAMS_MAX            256
 #define PROA_STEP_TOKENS_MAX      (1 << 16)        /* token budget of one step */
 #define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */

@@ -139,6 +139,10 @@ const proa_option_row proa_option_rows[] = {
      "return_generation_logits", NULL, "output_logits", ""},
     {AT(return_hidden), BOOL, IN(return_hidden), 0, 1, false, 0, "hidden state of each new token",
      "is_return_context_embeddings", "", NULL, "output_hidden_states", ""},
+    {AT(priority), INT, IN(priority), -1000000, 1000000, false, 0,
+     "requests with a higher one are admitted first and preempt others", "", "priority", "", "", ""},
+    {AT(timeout_ms), INT, IN(timeout_ms), 0, INT32_MAX, false, 0,
+     "milliseconds after which the request ends with an error; 0: none", "", "", "", "", ""},
 };
 /* clang-format on */
 _Static_assert(PROA_COUNT(proa_option_rows) == PROA_OPTION_COUNT, "one row for each option");

@@ -39,6 +39,11 @@ static const proa_arg engine_rows[] = {
      "requests that begin alike share cached keys and values (default on; off in bench)"},
     {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0",
      "sequences that run concurrently (each beam counts); 0: " PROA_STR(PROA_SEQUENCES_DEFAULT)},
+    {"scheduler-policy", PROA_ARG_CHOICE, AT(policy), 0, 0, "max_utilization|guaranteed_no_evict",
+     "max_utilization",
+     "when sequences start: with room for the tokens they have, and are preempted when room runs out, or "
+     "with room "
+     "for all they can need"},
     {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0",
      "token budget of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT)},
 };
@@ -56,7 +61,8 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
                                  .sequences_max = (int32_t)c->sequences,
                                  .step_tokens = (int32_t)c->step_tokens,
                                  .kv_tokens = c->kv_tokens,
-                                 .kv_share = (float)c->kv_share};
+                                 .kv_share = (float)c->kv_share,
+                                 .policy = c->policy};
     PROA_UNUSED(err);
     return PROA_OK;
 }

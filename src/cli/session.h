@@ -18,6 +18,7 @@ typedef struct proa_common {
     bool json;
     int64_t kv_tokens, sequences, step_tokens;
     double kv_share;
+    const char *policy;
 } proa_common;
 
 extern const proa_arg_table proa_common_args; /* of every command */

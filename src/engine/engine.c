@@ -182,7 +182,6 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
     pthread_mutex_init(&e->shared.lock, NULL);
     pthread_cond_init(&e->shared.work, NULL);
     proa_request_list_init(&e->shared.inbox);
-    proa_request_list_init(&e->waiting);
     proa_request_list_init(&e->running);
     proa_arena_init(&e->arena);
     proa_status status = open_engine(e, path, options, err);
@@ -204,10 +203,12 @@ void proa_engine_close(proa_engine *e)
 {
     if (!e) return;
     proa_engine_stop(e);
-    proa_request_list *lists[] = {&e->shared.inbox, &e->waiting, &e->running};
+    proa_request_list *lists[] = {&e->shared.inbox, &e->running};
+    for (proa_engine_request *req; (req = proa_waiting_pop(&e->waiting));) proa_engine_request_free(req);
     for (size_t i = 0; i < PROA_COUNT(lists); i++)
         for (proa_engine_request *req; (req = proa_request_list_pop(lists[i]));)
             proa_engine_request_free(req);
+    proa_client_queues_free(&e->shared);
     free_arrays(e);
     proa_prefix_tree_release(&e->prefixes);
     proa_kv_pages_release(&e->pages);

@@ -18,6 +18,15 @@ static proa_status in_range(const char *name, int64_t value, int64_t min, int64_
                      (long long)min, (long long)max);
 }
 
+static proa_status read_policy(bool *evicts, const char *policy, proa_err *err)
+{
+    *evicts = !policy || strcmp(policy, "max_utilization") == 0;
+    if (*evicts || strcmp(policy, "guaranteed_no_evict") == 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID,
+                     "option 'scheduler-policy' is '%.40s', must be max_utilization or guaranteed_no_evict",
+                     policy);
+}
+
 proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, proa_err *err)
 {
     static const proa_engine_options none;
@@ -37,6 +46,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->prefix_cache = strcmp(prefix, "on") == 0;
     if (!s->prefix_cache && strcmp(prefix, "off") != 0)
         return PROA_FAIL(err, INVALID, "option 'prefix-cache' is '%.40s', must be on or off", prefix);
+    PROA_TRY(read_policy(&s->evicts, o->policy, err));
     /* Every running sequence has a row in every step. */
     s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
     s->model = (proa_model_options){.dtype = o->dtype, .quant = o->quant, .kv_dtype = o->kv_dtype};

@@ -22,6 +22,7 @@ typedef struct proa_sizes {
     double kv_share;                /* part of the free memory, if kv_tokens is 0; 0: not used */
     int32_t threads;                /* 0: all */
     bool prefix_cache;              /* for models with keys and values */
+    bool evicts;                    /* policy max_utilization: running requests can be preempted */
 } proa_sizes;
 
 /* In bytes. On a device the total is the device's only; tokenizer, bookkeeping and program are on the host. */

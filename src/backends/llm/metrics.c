@@ -86,6 +86,8 @@ void proa_llm_metrics(void *state, const char *labels, proa_buf *out)
     put_counter(out, labels, "proa_engine_steps", "Forward passes", (double)stats.steps);
     put_counter(out, labels, "proa_engine_step_seconds", "Time inside of forward passes", stats.step_s);
     put_counter(out, labels, "proa_engine_cancelled", "Requests that were cancelled", (double)stats.cancelled);
+    put_counter(out, labels, "proa_engine_preemptions", "Requests that were preempted and run again later",
+                (double)stats.preemptions);
     put_gauge(out, labels, "proa_engine_running", "Requests that run", stats.running);
     put_gauge(out, labels, "proa_engine_waiting", "Requests that wait for pages or slots", stats.waiting);
     put_gauge(out, labels, "proa_engine_pages_used", "Pages of keys and values in use", (double)stats.pages_used);

@@ -130,20 +130,18 @@ static void warn_parallel(const proa_served_model *m)
     }
 }
 
-/* All three run the same way here: a sequence that has started keeps its pages until it ends. guaranteed_completion is
- * what TensorRT-LLM called guaranteed_no_evict before its first release. */
-static proa_status check_policy(const proa_served_model *m, proa_err *err)
+/* guaranteed_completion is what TensorRT-LLM called guaranteed_no_evict before its first release. */
+static proa_status read_policy(const char **out, const proa_served_model *m, proa_err *err)
 {
     const char *policy = proa_served_model_parameter(m, "batch_scheduler_policy");
-    if (!policy || strcmp(policy, "guaranteed_no_evict") == 0 || strcmp(policy, "guaranteed_completion") == 0)
-        return PROA_OK;
-    if (strcmp(policy, "max_utilization") != 0)
+    if (!policy) policy = setting_of(m, "batch_scheduler_policy");
+    if (policy && strcmp(policy, "guaranteed_completion") == 0) policy = "guaranteed_no_evict";
+    if (policy && strcmp(policy, "guaranteed_no_evict") != 0 && strcmp(policy, "max_utilization") != 0)
         return PROA_FAIL(err, INVALID,
                          "parameter 'batch_scheduler_policy' is '%s', must be max_utilization, "
                          "guaranteed_no_evict or guaranteed_completion",
                          policy);
-    PROA_LOG(INFO, "model '%s': nothing that runs is ever evicted, as guaranteed_no_evict says",
-             proa_served_model_name(m));
+    *out = policy;
     return PROA_OK;
 }
 
@@ -185,7 +183,7 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
                       either_setting(m, "kv_tokens", "max_tokens_in_paged_kv_cache"), (int64_t)1 << 32, err));
     PROA_TRY(read_share(&o->kv_share, m, err));
     warn_parallel(m);
-    return check_policy(m, err);
+    return read_policy(&o->policy, m, err);
 }
 
 /* The queue policy of the configuration, or a parameter, or no limit but the engine's. */

@@ -55,6 +55,10 @@ static const proa_arg engine_rows[] = {
     TEXT("kv-cache-free-gpu-mem-fraction", kv_share, "X", NULL,
          "without --kv-tokens: KV cache share of the memory that the weights leave"),
     INT("sequences", sequences, 0, PROA_SEQUENCES_MAX, "N", "0", "sequences that run concurrently"),
+    CHOICE("scheduler-policy", policy, "max_utilization|guaranteed_no_evict", NULL,
+           "when sequences start: with room for the tokens they have, and are preempted when room runs out, "
+           "or with "
+           "room for all they can need"),
 };
 static const proa_arg_table engine_args = PROA_ARG_TABLE(
     "transformers (a model's own parameters win over these)", engine_rows);

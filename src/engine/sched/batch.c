@@ -97,7 +97,7 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
 {
     int64_t begin = seq->length, end = begin + rows;
     const proa_engine_request *req = seq->req;
-    proa_queue_take_pages(e, seq->table, begin, end);
+    proa_admission_take_pages(e, seq->table, begin, end);
     e->step.span_seqs[e->step.spans] = seq;
     proa_batch_add_span(e, seq->table, rows, end, &e->slots.cross[req->slot], req->input_count);
     for (int64_t i = begin; i < end; i++) {
@@ -110,24 +110,22 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
 
 /* ---- a decoder's pass ---- */
 
-/* Whether the sequence has tokens to run. A token that the host has not received may turn out to be an end token, which
- * costs one surplus row; that it reaches the length limit is known beforehand. */
-static bool has_rows(const proa_seq *seq)
+/* Whether it waits for another sequence of its request to run the prompt for all. */
+static bool waits_for_prompt(const proa_seq *seq)
+{
+    return seq->index != seq->req->leader && seq->length < seq->req->prompt_count;
+}
+
+bool proa_batch_has_rows(const proa_seq *seq)
 {
     bool last = seq->sampled_at >= 0 && seq->known - seq->req->prompt_count >= seq->req->new_max;
-    return seq->finish == PROA_FINISH_NONE && seq->length < seq->known && !last;
+    return seq->finish == PROA_FINISH_NONE && seq->length < seq->known && !last && !waits_for_prompt(seq);
 }
 
 /* Whether it runs its newest token, which every step does; otherwise it has a prompt to run, in chunks. */
 static bool is_decoding(const proa_seq *seq)
 {
     return seq->length >= seq->req->prompt_count && seq->known - seq->length == 1;
-}
-
-/* Whether it waits for the first sequence of its request to run the prompt for all. */
-static bool waits_for_prompt(const proa_seq *seq)
-{
-    return seq->index > 0 && seq->length < seq->req->prompt_count;
 }
 
 /* Beams whose last step the host has not received: the device also reorders the page tables; not after the prompt,
@@ -144,7 +142,7 @@ static void add_decode_rows(proa_engine *e, proa_engine_request *req)
 {
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
-        if (!has_rows(seq) || !is_decoding(seq)) continue;
+        if (!proa_batch_has_rows(seq) || !is_decoding(seq)) continue;
         if (i == 0) add_pending_beams(e, req);
         add_seq_rows(e, seq, 1);
     }
@@ -158,7 +156,7 @@ static bool is_at_prefix(const proa_seq *seq)
 
 static bool has_chunk(const proa_seq *seq)
 {
-    return has_rows(seq) && !is_decoding(seq) && !waits_for_prompt(seq);
+    return proa_batch_has_rows(seq) && !is_decoding(seq);
 }
 
 static void add_chunks(proa_engine *e, proa_engine_request *req)
@@ -176,7 +174,7 @@ static void add_chunks(proa_engine *e, proa_engine_request *req)
  * (plan.rows_max). Such spans come last. */
 static void add_prefix(proa_engine *e, proa_engine_request *req)
 {
-    proa_seq *seq = &req->seq[0];
+    proa_seq *seq = &req->seq[req->leader];
     if (!has_chunk(seq) || !is_at_prefix(seq)) return;
     if (e->step.rows + req->prefix.rows > e->model->plan.rows_max) return;
     add_seq_rows(e, seq, req->prefix.rows);
@@ -186,6 +184,7 @@ static void add_prefix(proa_engine *e, proa_engine_request *req)
 void proa_batch_build(proa_engine *e)
 {
     int64_t budget = e->sizes.step_tokens;
+    proa_admission_reserve(e);
     proa_batch_clear(e);
     for (proa_engine_request *req = e->running.first; req; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_decode_rows(e, req);
@@ -206,6 +205,6 @@ void proa_batch_advance(proa_engine *e)
         e->now.prompt_tokens += (uint64_t)prompt_rows;
         seq->length += rows;
         if (prompt_rows > 0) proa_prefix_cache_keep(e, seq);
-        if (prompt_rows > 0 && seq->length >= prompt) proa_queue_fork(e, seq->req);
+        if (prompt_rows > 0 && seq->length >= prompt) proa_admission_fork(e, seq->req);
     }
 }

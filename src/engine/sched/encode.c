@@ -35,7 +35,7 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     pass->wants_outputs = pass->wants_outputs || (alone && !hidden);
     pass->exclusive = pass->exclusive || hidden || !proa_model_sends_encoder_outputs(e->model);
     req->phase = PROA_PHASE_ENCODE_INFLIGHT;
-    proa_queue_take_pages(e, table, 0, req->input_count);
+    proa_admission_take_pages(e, table, 0, req->input_count);
     proa_batch_add_span(e, table, req->input_count, req->input_count, table, 0);
     if (req->embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){

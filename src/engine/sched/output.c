@@ -197,11 +197,12 @@ static void count_finish(proa_engine *e, proa_finish finish)
     e->now.failed += finish == PROA_FINISH_ERROR;
 }
 
-static void unlink_live(proa_engine *e, const proa_engine_request *req)
+static void unlink_live(proa_engine *e, proa_engine_request *req)
 {
     pthread_mutex_lock(&e->shared.lock);
     *req->live_link = req->live_next;
     if (req->live_next) req->live_next->live_link = req->live_link;
+    proa_client_queue_drop(&e->shared, req->queue);
     pthread_mutex_unlock(&e->shared.lock);
 }
 

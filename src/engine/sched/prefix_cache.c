@@ -91,6 +91,8 @@ void proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
     int32_t ids[PROA_PAGE_TOKENS];
     int64_t begin = seq->length, most = proa_min64(seq->known - 1, known_ids(seq)) / PROA_PAGE_TOKENS;
     if (!seq->req->space || e->prefix_broken || wants_own_rows(seq)) return;
+    /* the other sequences of a request start when this one has run the last row of the prompt */
+    if (seq->req->width > 1) most = proa_min64(most, (seq->req->prompt_count - 1) / PROA_PAGE_TOKENS);
     if (begin == 0 && seq->req->new_tokens == 0) e->now.prefix_queries += (uint64_t)seq->req->prompt_count;
     if (begin != (int64_t)seq->cached.pages * PROA_PAGE_TOKENS || seq->table->count != seq->cached.pages)
         return;

@@ -23,7 +23,7 @@ proa_history proa_request_history(const proa_engine_request *req, const int32_t 
 static void end_sequence(proa_engine *e, proa_seq *seq)
 {
     proa_engine_request *req = seq->req;
-    proa_queue_end_seq(e, seq);
+    proa_admission_end_seq(e, seq);
     if (--req->running == 0 && req->ending == PROA_FINISH_NONE) req->ending = req->seq[0].finish;
 }
 

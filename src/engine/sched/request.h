@@ -28,6 +28,7 @@ typedef enum proa_request_phase {
 } proa_request_phase;
 
 typedef struct proa_engine_request proa_engine_request;
+typedef struct proa_client_queue proa_client_queue;
 
 /* One sequence of a request: one of `n` or `best_of`, a beam, or a candidate of contrastive search.
  *
@@ -80,10 +81,13 @@ struct proa_engine_request {
     float *encoded;       /* task ENCODE: [input_count][hidden] hidden states to emit */
     int32_t *prompt;      /* [prompt_count] ids of the decoder */
     int64_t prompt_count;
-    proa_prefix prefix;       /* of the prompt */
-    int32_t width;            /* sequences, beams or candidates, which share the prompt's pages */
-    int32_t sequences;        /* those of `seq` that emit tokens: 1 or n; 0 for beams */
-    int64_t reserved;         /* pages that it can come to use */
+    proa_prefix prefix; /* of the prompt */
+    int32_t width;      /* sequences, beams or candidates, which share the prompt's pages */
+    int32_t sequences;  /* those of `seq` that emit tokens: 1 or n; 0 for beams */
+    int64_t reserved;   /* pages that it can come to use */
+    bool keeps_pages;   /* all these are promised at admission; otherwise it may be preempted (admission.c) */
+    proa_client_queue *queue; /* where it waits */
+    int64_t deadline_ns;      /* it ends with an error then; 0: never */
     proa_kv_namespace *space; /* of its pages in the prefix tree; NULL: it neither reuses nor keeps any */
     int64_t new_max;          /* new tokens of each sequence at most */
     atomic_bool cancelled;
@@ -91,6 +95,8 @@ struct proa_engine_request {
     /* progress */
     proa_request_phase phase;
     int32_t slot;          /* first of `width` slots (page tables), while admitted */
+    int32_t leader;        /* the sequence that runs the prompt, from whose pages the others start */
+    int64_t promised;      /* pages that it holds or may take at any time, while admitted */
     int64_t new_tokens;    /* of all sequences together */
     int64_t cached_tokens; /* of input and prompt, whose keys and values were found in the prefix tree */
     int32_t running;       /* sequences that have not ended */
@@ -125,6 +131,25 @@ typedef struct proa_request_list {
     proa_engine_request *first, **last;
     int32_t count;
 } proa_request_list;
+
+/* Waiting requests of one client and one priority (clients.c). It lives while the client has requests with it. */
+struct proa_client_queue {
+    /* guarded by shared.lock */
+    proa_client_queue *next_in_bucket;
+    char *client;
+    int32_t priority;
+    int32_t users; /* requests */
+    /* the stepping thread's */
+    proa_client_queue *next; /* in proa_waiting.queues, if it has requests */
+    proa_request_list requests;
+    int64_t deficit; /* tokens that its next requests may cost */
+};
+
+/* All waiting requests. */
+typedef struct proa_waiting {
+    proa_client_queue *queues; /* with requests: by falling priority, those of one priority in the order of turns */
+    int32_t count;             /* requests */
+} proa_waiting;
 
 /* One row of the step whose logits are needed. */
 typedef struct proa_logits_request {
@@ -181,7 +206,6 @@ typedef struct proa_slots {
     proa_page_table *self, *spare, *cross; /* [sequences_max]: own pages; next step's, for beams; encoder's */
     bool *used;                            /* [sequences_max] */
     int32_t first_free;                    /* every slot below it is used */
-    int64_t pages_reserved;                /* promised to admitted requests */
 } proa_slots;
 
 /* The batch of the current pass. Arrays of [rows_max]. */
@@ -237,13 +261,16 @@ typedef struct proa_encoder_passes {
     int32_t count;             /* 0, 1 or 2 */
 } proa_encoder_passes;
 
+enum { PROA_CLIENT_BUCKETS = 256 };
+
 /* What callers' threads touch; guarded by lock. */
 typedef struct proa_engine_shared {
     pthread_mutex_t lock;
     pthread_cond_t work; /* signalled when a request arrives, or the thread is to stop */
     atomic_bool work_signalled; /* the same as a hint for proa_engine_start's thread, which polls it before it sleeps */
-    proa_request_list inbox;   /* submitted, not yet seen by the stepping thread */
-    proa_engine_request *live; /* all requests that are not done */
+    proa_request_list inbox;                         /* submitted, not yet seen by the stepping thread */
+    proa_engine_request *live;                       /* all requests that are not done */
+    proa_client_queue *clients[PROA_CLIENT_BUCKETS]; /* all, by a hash of name and priority */
     uint64_t next_id;
     proa_stats stats; /* published after each step */
     pthread_t thread;
@@ -266,7 +293,8 @@ struct proa_engine {
     proa_kv *kv;                    /* [kv_layers] */
     proa_sampler_scratch *samplers; /* [threads] */
 
-    proa_request_list waiting, running; /* not admitted; admitted */
+    proa_waiting waiting;      /* not admitted, */
+    proa_request_list running; /* admitted */
     proa_slots slots;
     proa_step_arrays step;
     proa_head_buffers head;
@@ -339,20 +367,44 @@ void proa_encode_step(proa_engine *e);
 /* The request ends: passes in flight forget it. */
 void proa_encode_detach(proa_engine *e, const proa_engine_request *req);
 
-/* queue.c: requests that wait, admission, and what an admitted request holds. */
+/* queue.c: lists of requests, and what arrives. */
 void proa_request_list_init(proa_request_list *list);
 void proa_request_list_push(proa_request_list *list, proa_engine_request *req);
+void proa_request_list_push_first(proa_request_list *list, proa_engine_request *req);
 proa_engine_request *proa_request_list_pop(proa_request_list *list);
-/* Takes over what was submitted; requests that were cancelled end; admits waiting ones. False: there were none. */
+/* Moves requests for which moves() is true to the end of another list, in order; returns how many. */
+int32_t proa_request_list_split(proa_request_list *list, proa_request_list *to,
+                                bool (*moves)(void *arg, proa_engine_request *req), void *arg);
+/* Takes over what was submitted; requests that were cancelled or are overdue end; admits waiting ones. False: there
+ * were none. */
 bool proa_queue_update(proa_engine *e);
-/* Emits DONE. The request is in no list any more; it may be running or waiting. */
-void proa_queue_finish(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error);
-/* After the last row of a prompt was submitted: its other sequences go on from the same pages. */
-void proa_queue_fork(proa_engine *e, proa_engine_request *req);
+
+/* clients.c: waiting requests. Take and drop under shared.lock: the queue of a client's requests of one priority. */
+proa_client_queue *proa_client_queue_take(proa_engine_shared *shared, const char *client, int32_t priority);
+void proa_client_queue_drop(proa_engine_shared *shared, proa_client_queue *queue);
+void proa_client_queues_free(proa_engine_shared *shared);
+void proa_waiting_push(proa_waiting *w, proa_engine_request *req);
+/* A request that was preempted: it is first among those of its priority. */
+void proa_waiting_return(proa_waiting *w, proa_engine_request *req);
+/* Whose turn it is; it stays until it is popped. NULL: none waits. */
+proa_engine_request *proa_waiting_first(proa_waiting *w);
+proa_engine_request *proa_waiting_pop(proa_waiting *w);
+void proa_waiting_split(proa_waiting *w, proa_request_list *ended,
+                        bool (*ends)(void *arg, proa_engine_request *req), void *arg);
+
+/* admission.c: which requests run, what they hold, and preemption. Admits waiting requests. */
+void proa_admission_step(proa_engine *e);
+/* Before a pass: each running request is promised pages for its known tokens. Requests are preempted if there are too
+ * few. */
+void proa_admission_reserve(proa_engine *e);
+/* After the last row of a prompt was submitted: the other sequences go on from the same pages. */
+void proa_admission_fork(proa_engine *e, proa_engine_request *req);
 /* The sequence runs no further: its pages are returned. */
-void proa_queue_end_seq(proa_engine *e, proa_seq *seq);
-/* Pages for tokens [from, to) of a table. Cannot fail: admission has promised them. */
-void proa_queue_take_pages(proa_engine *e, proa_page_table *table, int64_t from, int64_t to);
+void proa_admission_end_seq(proa_engine *e, proa_seq *seq);
+/* Emits DONE. The request is in no list any more; it may have been running or waiting. */
+void proa_admission_finish(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error);
+/* Pages for tokens [from, to) of a table. Cannot fail: they were promised. */
+void proa_admission_take_pages(proa_engine *e, proa_page_table *table, int64_t from, int64_t to);
 
 /* Whether the logits (or hidden states) of every prompt row are needed, not only of the last one. */
 bool proa_request_wants_all_rows(const proa_engine_request *req);
@@ -364,6 +416,9 @@ void proa_batch_add_span(proa_engine *e, const proa_page_table *table, int64_t r
 /* length: see proa_rope_length */
 void proa_batch_add_row(proa_engine *e, int32_t id, int64_t position, int64_t length);
 proa_batch proa_batch_of_step(const proa_engine *e);
+/* Whether the sequence has tokens to run. A token that the host has not received may turn out to be an end token, which
+ * costs one surplus row; that it reaches the length limit is known beforehand. */
+bool proa_batch_has_rows(const proa_seq *seq);
 /* A decoder's pass: each decoding sequence, then chunks of prompts within the token budget. */
 void proa_batch_build(proa_engine *e);
 /* The batch was submitted: its rows are in the pages from now on. */

@@ -7,8 +7,8 @@
  *   --------------------------|--------------------------------------------------------------
  *                take_inbox   v                             the stepping thread
  *                          waiting (QUEUED)
- *             admit_waiting   |   in order of arrival, once `width` slots are free and the
- *                             v   pool has all pages that the request can ever need
+ *         admission, clients  |   by priority and in turns of clients, once `width` slots are free and
+ *                             v   there are pages (policies: admission.c)
  *          +------------- running ---------------+
  *          | with an encoder                     | decoder only
  *          v                                     |
@@ -39,7 +39,8 @@
  *                             v
  *                proa_sched_retire: return pages and slots, emit DONE
  *
- * Admission reserves the worst case, so nothing that runs is ever evicted and taking pages cannot fail. */
+ * Under the policy max_utilization a running request can lose its pages and slots to another before a pass is built; it
+ * then waits, and runs its tokens again. */
 #include "engine/sched/request.h"
 
 #include "base/checked.h"
@@ -74,7 +75,8 @@ void proa_sched_retire(proa_engine *e)
     proa_wakeups_begin();
     for (proa_engine_request *req; (req = proa_request_list_pop(&e->running));) {
         if (req->ending == PROA_FINISH_NONE) proa_request_list_push(&kept, req);
-        else proa_queue_finish(e, req, req->ending, req->ending == PROA_FINISH_ERROR ? &req->error : NULL);
+        else
+            proa_admission_finish(e, req, req->ending, req->ending == PROA_FINISH_ERROR ? &req->error : NULL);
     }
     proa_wakeups_end();
     e->running = kept;

@@ -418,8 +418,10 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
         req->top = proa_calloc((size_t)req->options.top_logprobs * PROA_HEAD_ROWS, sizeof *req->top);
     }
     if (!req->seq) make_seqs(req);
+    req->options.priority = options->priority, req->options.timeout_ms = options->timeout_ms;
     proa_async_step_prepare(req);
     req->reserved = pages_needed(req);
+    req->keeps_pages = !e->sizes.evicts || req->candidates || req->new_max == 0;
     if (req->reserved > e->pages.count)
         return PROA_FAIL(
             err, LIMIT, "needs room for %lld tokens of keys and values, there is room for %lld (--kv-tokens)",
@@ -436,6 +438,9 @@ static proa_status make_request(const proa_engine *e, proa_engine_request *req, 
     req->task = r->task;
     req->on_event = r->on_event;
     req->arg = r->arg;
+    if (r->client && strlen(r->client) > PROA_CLIENT_BYTES_MAX)
+        return PROA_FAIL(err, LIMIT, "client: a name of %zu bytes, at most %d are taken", strlen(r->client),
+                         PROA_CLIENT_BYTES_MAX);
     PROA_TRY(read_prompt(e, req, r, err));
     PROA_TRY(check_lengths(e, req, err));
     PROA_TRY(plan_request(e, req, &r->options, err));
@@ -443,7 +448,8 @@ static proa_status make_request(const proa_engine *e, proa_engine_request *req, 
     return PROA_OK;
 }
 
-static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, uint64_t *id, proa_err *err)
+static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, const char *client, uint64_t *id,
+                                   proa_err *err)
 {
     proa_status status = PROA_OK;
     pthread_mutex_lock(&e->shared.lock);
@@ -453,6 +459,9 @@ static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, uin
         req->id = ++e->shared.next_id;
         if (id) *id = req->id;
         req->submitted_ns = proa_clock_ns();
+        if (req->options.timeout_ms > 0)
+            req->deadline_ns = req->submitted_ns + (int64_t)1000000 * req->options.timeout_ms;
+        req->queue = proa_client_queue_take(&e->shared, client ? client : "", req->options.priority);
         req->live_next = e->shared.live;
         req->live_link = &e->shared.live;
         if (e->shared.live) e->shared.live->live_link = &req->live_next;
@@ -471,7 +480,7 @@ proa_status proa_engine_submit(proa_engine *engine, const proa_request *request,
 {
     proa_engine_request *req = proa_calloc(1, sizeof *req);
     proa_status status = make_request(engine, req, request, err);
-    if (status == PROA_OK) status = enqueue_request(engine, req, id, err);
+    if (status == PROA_OK) status = enqueue_request(engine, req, request->client, id, err);
     if (status != PROA_OK) proa_engine_request_free(req);
     return status;
 }

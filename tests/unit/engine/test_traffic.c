@@ -6,6 +6,7 @@
 #include "engine_test.h"
 
 #include "base/checked.h"
+#include "engine/sched/request.h"
 
 enum { REQUESTS_MAX = 24, SEQUENCES = 20, WORDS = 40 };
 
@@ -212,6 +213,13 @@ static void begin_alike(request_case *a)
     memcpy(a->ids, common, (one_in(3) ? 1100 : count) * sizeof *common);
 }
 
+static void choose_client(proa_request *r)
+{
+    static const char *const clients[] = {NULL, "", "one", "two"};
+    r->client = clients[dice(4)];
+    if (one_in(4)) r->options.priority = (int32_t)dice(3) - 1;
+}
+
 static void random_request(request_case *a, const proa_info *info, received *h)
 {
     proa_request *r = &a->request;
@@ -227,6 +235,7 @@ static void random_request(request_case *a, const proa_info *info, received *h)
     if (info->kind != PROA_KIND_DECODER && one_in(8)) r->task = PROA_TASK_ENCODE;
     if (r->task == PROA_TASK_GENERATE) random_options(a, info->vocab, info->has_tokenizer);
     if (r->task == PROA_TASK_SCORE && one_in(2)) r->options.top_logprobs = 3;
+    choose_client(r);
     r->on_event = hear, r->arg = h;
     a->comes = (int32_t)dice(40);
     a->goes = one_in(5) ? a->comes + (int32_t)dice(40) : -1;
@@ -288,7 +297,7 @@ static void run_alone(const round_of *r, const request_case *all, received *alon
     proa_engine_close(engine);
 }
 
-static uint64_t prefix_hits;
+static uint64_t prefix_hits, preemptions; /* of all rounds */
 
 static void run_together(const round_of *r, const request_case *all, received *together)
 {
@@ -307,6 +316,11 @@ static void run_together(const round_of *r, const request_case *all, received *t
     assert_int_equal(stats.pages_used, 0);
     prefix_hits += stats.prefix_hits;
     assert_int_equal(stats.running + stats.waiting, 0);
+    assert_int_equal(engine->async.entries_reserved, 0);
+    for (int32_t i = 0; i < r->options.sequences_max; i++) assert_false(engine->slots.used[i]);
+    for (int i = 0; i < PROA_CLIENT_BUCKETS; i++) assert_null(engine->shared.clients[i]);
+    if (r->options.policy) assert_int_equal(stats.preemptions, 0);
+    preemptions += stats.preemptions;
     proa_engine_close(engine);
 }
 
@@ -355,6 +369,7 @@ static void choose_round(round_of *r, const char *model)
     if (one_in(5)) o->quant = "int8";
     if (one_in(5)) o->prefix_cache = "off";
     if (one_in(3)) o->kv_dtype = dtypes[1 + dice(3)];
+    if (one_in(4)) o->policy = "guaranteed_no_evict";
 }
 
 static void play(uint32_t seed, const char *model)
@@ -392,6 +407,8 @@ static void each_hears_what_it_hears_alone(void **unused)
         for (size_t m = 0; m < PROA_COUNT(models); m += step)
             if (!only || strstr(models[m], only)) play((seed + i) * 1000 + (uint32_t)m, models[m]);
     if (!only) assert_true(prefix_hits > 0);
+    if (wanted) print_message("%llu preemptions\n", (unsigned long long)preemptions);
+    else assert_true(preemptions > 0); /* so what is compared has been preempted */
 }
 
 int main(void)

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * admission.c - which requests run: their slots and pages, and who gives pages up when there are too few.
+ *
+ * Two policies (proa_engine_options.policy):
+ *
+ *   guaranteed_no_evict  a request is admitted when all pages that it can ever need (`reserved`) can be promised to it
+ *   max_utilization      a request is admitted when there are pages for the tokens that it has, and a few more
+ *                        (the watermark). When a running request needs a page and there is none, another is preempted:
+ *                        of those with the lowest priority the one that was submitted last. It loses its pages and
+ *                        slots, waits before all others of its priority, and runs its prompt and what it has generated
+ *                        again. What it emitted stays; on the CPU it goes on with the same bits.
+ *
+ * Under max_utilization some requests keep the guarantee: beam and contrastive searches, whose pages follow a tree
+ * that cannot be rebuilt from tokens alone, and requests that generate nothing, whose need is known. */
+#include "engine/sched/request.h"
+
+#include "base/checked.h"
+#include "base/clock.h"
+
+/* ---- pages ---- */
+
+/* Pages that a request holds, or will own when its sequences go on: full pages of the prompt, which its sequences
+ * share, count once. */
+static int64_t pages_held(const proa_engine *e, const proa_engine_request *req)
+{
+    int64_t pages = e->slots.cross[req->slot].count, tables = 0;
+    for (int32_t i = 0; i < req->width; i++) {
+        pages += req->seq[i].table->count;
+        tables += req->seq[i].table->count > 0;
+    }
+    return pages - proa_max64(tables - 1, 0) * (req->prompt_count / PROA_PAGE_TOKENS);
+}
+
+/* The least that it can be holding: its sequences may share all pages. */
+static int64_t pages_held_least(const proa_engine *e, const proa_engine_request *req)
+{
+    int64_t longest = 0;
+    for (int32_t i = 0; i < req->width; i++) longest = proa_max64(longest, req->seq[i].table->count);
+    return e->slots.cross[req->slot].count + longest;
+}
+
+/* Pages that may be promised beside those that are promised or held already. There are two lower bounds, and the better
+ * one counts: what remains of all pages, and what remains of the free ones after those that are promised and may not be
+ * taken yet. The second one knows that requests share pages of the prefix tree. */
+static int64_t pages_available(const proa_engine *e)
+{
+    int64_t used = 0, untaken = 0;
+    for (const proa_engine_request *req = e->running.first; req; req = req->next) {
+        used += proa_max64(req->promised, pages_held(e, req));
+        untaken += proa_max64(0, req->promised - pages_held_least(e, req));
+    }
+    return proa_max64(e->pages.count - used, proa_kv_pages_available(&e->pages) - untaken);
+}
+
+void proa_admission_take_pages(proa_engine *e, proa_page_table *table, int64_t from, int64_t to)
+{
+    bool ok = proa_page_table_own(&e->pages, table, from) && proa_page_table_grow(&e->pages, table, to);
+    PROA_ASSERT(ok);
+}
+
+/* ---- what a request holds ---- */
+
+/* All sequences that run start from the pages of the one that ran the prompt. The last page is copied by each that
+ * writes to it. */
+void proa_admission_fork(proa_engine *e, proa_engine_request *req)
+{
+    const proa_seq *leader = &req->seq[req->leader];
+    for (int32_t i = 0; i < req->width; i++) {
+        proa_seq *seq = &req->seq[i];
+        if (seq == leader || seq->finish != PROA_FINISH_NONE) continue;
+        proa_page_table_share(&e->pages, seq->table, leader->table, req->prompt_count);
+        seq->length = req->prompt_count;
+        seq->cached = leader->cached;
+    }
+}
+
+void proa_admission_end_seq(proa_engine *e, proa_seq *seq)
+{
+    proa_prefix_cache_keep(e, seq);
+    proa_page_table_release(&e->pages, seq->table);
+    seq->cached = (proa_prefix_cursor){PROA_PREFIX_SELF, 0}; /* it may be computed anew */
+}
+
+/* Returns the pages and slots of an admitted request. */
+static void release_request(proa_engine *e, proa_engine_request *req)
+{
+    proa_async_step_detach(e, req);
+    proa_encode_detach(e, req);
+    for (int32_t i = 0; i < req->width; i++) {
+        proa_admission_end_seq(e, &req->seq[i]);
+        req->seq[i].table = NULL;
+        proa_page_table_release(&e->pages, &e->slots.cross[req->slot + i]);
+        e->slots.used[req->slot + i] = false;
+    }
+    if (req->slot < e->slots.first_free) e->slots.first_free = req->slot;
+    req->promised = 0;
+    if (req->samples_on_device) e->async.entries_reserved -= req->entries;
+}
+
+void proa_admission_finish(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error)
+{
+    if (req->phase != PROA_PHASE_QUEUED) release_request(e, req);
+    proa_emit_done(e, req, finish, error);
+}
+
+/* ---- admission ---- */
+
+/* The first of `width` neighbouring free slots, or -1. */
+static int32_t find_slots(const proa_engine *e, int32_t width)
+{
+    int32_t run = 0;
+    for (int32_t i = e->slots.first_free; i < e->sizes.sequences_max; i++) {
+        run = e->slots.used[i] ? 0 : run + 1;
+        if (run == width) return i - width + 1;
+    }
+    return -1;
+}
+
+/* Tokens that the sequence has, and the next one. */
+static int64_t tokens_of(const proa_seq *seq)
+{
+    return proa_min64(seq->known + 1, seq->req->prompt_count + seq->req->new_max);
+}
+
+/* Pages for the tokens that the request has, all that it can come to need if it keeps the guarantee. */
+static int64_t pages_to_start(const proa_engine_request *req)
+{
+    int64_t shared = req->prompt_count / PROA_PAGE_TOKENS, pages = 0;
+    if (req->keeps_pages) return req->reserved;
+    for (int32_t i = 0; i < req->width; i++)
+        if (req->seq[i].finish == PROA_FINISH_NONE)
+            pages += proa_kv_pages_for(tokens_of(&req->seq[i])) - shared;
+    return proa_kv_pages_for(req->input_count) + shared + pages;
+}
+
+/* Pages that stay free at admission, so that requests that can be preempted find some for their next tokens: 1 % of
+ * all, and one for every fourth of their sequences. */
+static int64_t pages_kept_free(const proa_engine *e)
+{
+    int64_t sequences = 0;
+    for (const proa_engine_request *req = e->running.first; req; req = req->next)
+        if (!req->keeps_pages) sequences += req->running;
+    return sequences ? e->pages.count / 100 + sequences / 4 : 0;
+}
+
+/* The request gets its slots, and its sequences their page tables, which are empty. */
+static void start_request(proa_engine *e, proa_engine_request *req, int32_t slot)
+{
+    req->slot = slot;
+    req->leader = -1;
+    req->promised = pages_to_start(req);
+    for (int32_t i = 0; i < req->width; i++) {
+        e->slots.used[slot + i] = true;
+        req->seq[i].table = &e->slots.self[slot + i];
+        req->seq[i].cached = (proa_prefix_cursor){PROA_PREFIX_SELF, 0};
+        if (req->leader < 0 && req->seq[i].finish == PROA_FINISH_NONE) req->leader = i;
+    }
+    if (slot == e->slots.first_free) e->slots.first_free = slot + req->width;
+    proa_async_step_reserve(e, req);
+    req->phase = proa_encode_has_encoder(e) ? PROA_PHASE_ENCODE_WAITING : PROA_PHASE_DECODER;
+}
+
+static bool try_admit(proa_engine *e, proa_engine_request *req)
+{
+    int32_t slot = find_slots(e, req->width);
+    if (slot < 0 || pages_to_start(req) + pages_kept_free(e) > pages_available(e)) return false;
+    start_request(e, req, slot);
+    return true;
+}
+
+/* ---- preemption ---- */
+
+/* The running request that gives way first; NULL: all keep their pages. */
+static proa_engine_request *find_victim(const proa_engine *e)
+{
+    proa_engine_request *victim = NULL;
+    for (proa_engine_request *req = e->running.first; req; req = req->next) {
+        if (req->keeps_pages || req->ending != PROA_FINISH_NONE) continue;
+        int32_t priority = req->options.priority, lowest = victim ? victim->options.priority : 0;
+        if (!victim || priority < lowest || (priority == lowest && req->id > victim->id)) victim = req;
+    }
+    return victim;
+}
+
+static bool is_same(void *arg, proa_engine_request *req)
+{
+    return req == arg;
+}
+
+/* Its tokens of steps in flight are dropped with its pages, and sampled again. */
+static void preempt_request(proa_engine *e, proa_engine_request *req)
+{
+    proa_request_list one;
+    proa_request_list_init(&one);
+    proa_request_list_split(&e->running, &one, is_same, req);
+    release_request(e, req);
+    for (int32_t i = 0; i < req->width; i++) {
+        proa_seq *seq = &req->seq[i];
+        seq->length = 0;
+        seq->known = req->prompt_count + seq->count;
+        seq->sampled_at = -1;
+    }
+    req->phase = PROA_PHASE_QUEUED;
+    proa_waiting_return(&e->waiting, req);
+    e->now.preemptions++;
+}
+
+/* Pages and slots are too few for a waiting request: one of lower priority gives way. */
+static bool make_way(proa_engine *e, const proa_engine_request *req)
+{
+    proa_engine_request *victim = find_victim(e);
+    if (!victim || victim->options.priority >= req->options.priority) return false;
+    preempt_request(e, victim);
+    return true;
+}
+
+/* The order is strict, so that small requests cannot overtake a large one for ever. */
+void proa_admission_step(proa_engine *e)
+{
+    for (proa_engine_request *req; (req = proa_waiting_first(&e->waiting));) {
+        if (!try_admit(e, req)) {
+            if (make_way(e, req)) continue;
+            return;
+        }
+        proa_waiting_pop(&e->waiting);
+        proa_request_list_push(&e->running, req);
+        if (req->admitted_ns) continue; /* it goes on after a preemption */
+        req->admitted_ns = proa_clock_ns();
+        proa_emit_begin(req);
+    }
+}
+
+/* Pages that the request needs for the known tokens of all its sequences. */
+static int64_t pages_needed_now(const proa_engine *e, const proa_engine_request *req)
+{
+    int64_t pages = pages_held(e, req);
+    for (int32_t i = 0; i < req->width; i++)
+        if (proa_batch_has_rows(&req->seq[i]))
+            pages += proa_max64(0, proa_kv_pages_for(req->seq[i].known) - req->seq[i].table->count);
+    return pages;
+}
+
+/* Promises the request pages for its known tokens. Others are preempted until there are enough, and the request itself
+ * if no other gives way before it. */
+static void reserve_pages(proa_engine *e, proa_engine_request *req)
+{
+    int64_t needed = pages_needed_now(e, req);
+    while (needed - proa_max64(req->promised, pages_held(e, req)) > pages_available(e)) {
+        proa_engine_request *victim = find_victim(e);
+        preempt_request(e, victim);
+        if (victim == req) return;
+    }
+    req->promised = needed;
+}
+
+void proa_admission_reserve(proa_engine *e)
+{
+    for (proa_engine_request *req = e->running.first; req;) {
+        uint64_t before = e->now.preemptions;
+        if (req->phase == PROA_PHASE_DECODER && !req->keeps_pages && pages_needed_now(e, req) > req->promised)
+            reserve_pages(e, req);
+        /* preemption changes the list: those that have their pages pass quickly */
+        req = e->now.preemptions == before ? req->next : e->running.first;
+    }
+}
