@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden/arch/NAME for heads and variants of ModernBERT, DeBERTa and XLNet: a tiny random float32 checkpoint as
+"""Makes tests/golden/arch/NAME for heads and variants of ModernBERT, DeBERTa, XLNet and T5: a tiny random float32 checkpoint as
 transformers saves it, and golden.json with what transformers computes from it on the CPU: the logits of the head, or the hidden
 states of a model without one.
 
@@ -14,7 +14,7 @@ import sys
 import torch
 import transformers
 from golden_arch import FOLDER, VOCAB, fill
-from transformers import DebertaV2Config, ModernBertConfig, XLNetConfig
+from transformers import DebertaV2Config, ModernBertConfig, T5Config, XLNetConfig
 
 LENGTHS = (7, 1, 90)
 MODERN = {"hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64, "local_attention": 10,
@@ -41,6 +41,9 @@ ROWS = {
         **DEBERTA)),
     "xlnet_bare": ("XLNetModel", lambda: XLNetConfig(**XLNET)),
     "xlnet_token": ("XLNetForTokenClassification", lambda: XLNetConfig(num_labels=5, clamp_len=30, **XLNET)),
+    "t5_encoder": ("T5EncoderModel", lambda: T5Config(
+        d_model=48, d_kv=12, d_ff=64, num_layers=2, num_heads=4, vocab_size=VOCAB, relative_attention_num_buckets=16,
+        feed_forward_proj="gated-gelu", pad_token_id=0, eos_token_id=1)),
     "xlnet_pair": ("XLNetForTokenClassification", lambda: XLNetConfig(num_labels=5, **XLNET)),
     "xlnet_pair_cls": ("XLNetForSequenceClassification", lambda: XLNetConfig(num_labels=3, **XLNET)),
 }

@@ -4,6 +4,10 @@
 
 usage: tools/golden_gguf.py LLAMA_CPP [NAME...]      default: llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5
                                                            minicpm exaone4 olmo3 deepseek_v2 deepseek_v3 modernbert_bare
+                                                           t5_encoder
+
+"baichuan_40" as a NAME writes tests/golden/checkpoint/baichuan_40 instead: a tiny random Baichuan with ALiBi as safetensors
+and as a GGUF file. It has 40 layers because llama.cpp knows the 13B models by that number.
 
 LLAMA_CPP is a folder with llama.cpp's sources; the committed files are from those in the sdist of llama-cpp-python 0.3.36
 (PyPI, vendor/llama.cpp). Its own converter writes the file, in float32; it needs torch, transformers, safetensors and
@@ -33,6 +37,17 @@ def older_keys(config):
     return config
 
 
+def mend(model_class):
+    """The converter of Baichuan calls itself without end for all but W_pack."""
+    original = model_class.modify_tensors
+
+    def modify_tensors(self, data, name, layer):
+        if name.endswith("W_pack.weight"): return original(self, data, name, layer)
+        return [(self.map_tensor_name(name), data)]
+
+    if model_class.__name__ == "BaichuanModel": model_class.modify_tensors = modify_tensors
+
+
 def convert(source, out):
     import gguf
     import torch
@@ -43,6 +58,7 @@ def convert(source, out):
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
         loaded = ModelBase.load_hparams(pathlib.Path(folder), False)
         model_class = get_model_class(get_model_architecture(loaded, ModelType.TEXT))
+        mend(model_class)
         model_class.set_vocab = lambda self: self.gguf_writer.add_tokenizer_model("no_vocab")
         with torch.inference_mode():
             model = model_class(pathlib.Path(folder), gguf.LlamaFileType.ALL_F32, out)
@@ -51,10 +67,46 @@ def convert(source, out):
             model.write()
 
 
+def baichuan_40():
+    import numpy as np
+    from safetensors.numpy import save_file
+    layers, hidden, ffn, vocab = 40, 16, 16, 64
+    random = np.random.default_rng(13)
+
+    def matrix(rows, cols):
+        return (random.standard_normal((rows, cols)) * 0.15).astype(np.float32)
+
+    def gain():
+        return (1 + random.standard_normal(hidden) * 0.1).astype(np.float32)
+
+    tensors = {"model.embed_tokens.weight": matrix(vocab, hidden), "lm_head.weight": matrix(vocab, hidden),
+               "model.norm.weight": gain()}
+    for i in range(layers):
+        at = f"model.layers.{i}."
+        tensors[at + "input_layernorm.weight"], tensors[at + "post_attention_layernorm.weight"] = gain(), gain()
+        for name, rows, cols in (("self_attn.W_pack", 3 * hidden, hidden), ("self_attn.o_proj", hidden, hidden),
+                                 ("mlp.gate_proj", ffn, hidden), ("mlp.up_proj", ffn, hidden), ("mlp.down_proj", hidden, ffn)):
+            tensors[at + name + ".weight"] = matrix(rows, cols)
+    config = {"architectures": ["BaichuanForCausalLM"], "model_type": "baichuan", "hidden_size": hidden,
+              "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": 2, "vocab_size": vocab,
+              "model_max_length": 128, "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False,
+              "bos_token_id": 1, "eos_token_id": 2}
+    folder = ROOT.parent / "checkpoint/baichuan_40"
+    for form in ("safetensors", "gguf"):
+        (folder / form).mkdir(parents=True, exist_ok=True)
+    (folder / "safetensors/config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file(tensors, folder / "safetensors/model.safetensors")
+    (folder / "safetensors/model.safetensors").chmod(0o644)
+    convert(folder / "safetensors", folder / "gguf/model.gguf")
+
+
 def main():
     sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
     for name in sys.argv[2:] or ["llama", "llama3", "gpt2", "gpt_neox", "falcon40b", "mixtral", "gpt_oss", "t5", "minicpm", "exaone4", "olmo3",
-                                 "deepseek_v2", "deepseek_v3", "modernbert_bare"]:
+                                 "deepseek_v2", "deepseek_v3", "modernbert_bare", "t5_encoder"]:
+        if name == "baichuan_40":
+            baichuan_40()
+            continue
         target = ROOT / f"gguf_{name}"
         target.mkdir(exist_ok=True)
         convert(ROOT / name, target / "model.gguf")

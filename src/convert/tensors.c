@@ -200,11 +200,25 @@ static void set_final_shape(proa_convert_tensor *t, bool experts, bool vector)
     set_shape(t, rank, shape);
 }
 
-static proa_status set_final(const lister *l, proa_convert_tensor *t, const proa_weights_tensor *from)
+/* Keys and values of each head: its keys, which are stored transposed, then its values (bind.c). */
+static proa_status set_heads(const lister *l, proa_convert_tensor *t, const proa_weights_tensor *from)
 {
-    if (!t->row)
-        return FAIL_TENSOR(l, from, "its layout in the class of the model is not known: %s",
-                           l->why->text[0] ? l->why->text : "the model does not use it");
+    const proa_config *c = &l->out->config;
+    if (find_parts(l, t, from) != 2) return FAIL_TENSOR(l, from, "it has %d parts of 2", t->whole_count);
+    proa_tensor_source *part = PROA_ARENA_NEW(&l->out->arena, proa_tensor_source, 2 * c->heads);
+    for (int64_t h = 0; h < c->heads; h++) {
+        part[2 * h] = proa_tensor_source_slice(&t->whole[0]->source, h);
+        part[2 * h].view = proa_view_transpose(part[2 * h].view);
+        part[2 * h + 1] = proa_tensor_source_slice(&t->whole[1]->source, h);
+    }
+    t->slices = c->heads, t->parts = 2, t->part = part;
+    t->N = c->qk_nope + c->v_dim, t->K = c->kv_lora;
+    set_shape(t, 2, (const int64_t[]){t->slices * t->N, t->K});
+    return PROA_OK;
+}
+
+static proa_status set_stacked(const lister *l, proa_convert_tensor *t, const proa_weights_tensor *from)
+{
     bool experts = proa_name_has_all_experts(t->row), vector = t->row->role == PROA_ROLE_VECTOR;
     int32_t parts = find_parts(l, t, from);
     int64_t slices = experts ? from->source.view.shape[0] : 1;
@@ -226,6 +240,14 @@ static proa_status set_final(const lister *l, proa_convert_tensor *t, const proa
     if (as_is && proa_tensor_source_is_dense(&from->source) && t->dtype == from->source.view.dtype)
         t->stored = from;
     return PROA_OK;
+}
+
+static proa_status set_final(const lister *l, proa_convert_tensor *t, const proa_weights_tensor *from)
+{
+    if (!t->row)
+        return FAIL_TENSOR(l, from, "its layout in the class of the model is not known: %s",
+                           l->why->text[0] ? l->why->text : "the model does not use it");
+    return t->row->flags & PROA_OF_HEADS ? set_heads(l, t, from) : set_stacked(l, t, from);
 }
 
 /* ---- the list ---- */

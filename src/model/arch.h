@@ -418,6 +418,7 @@ typedef struct proa_arch {
     A(gemma2)                                                                                                \
     A(gemma3)                                                                                                \
     A(t5)                                                                                                    \
+    A(t5_encoder)                                                                                            \
     A(bert)                                                                                                  \
     A(bert_cls)                                                                                              \
     A(bert_mlm)                                                                                              \

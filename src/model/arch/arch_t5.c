@@ -1,27 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_t5.c - T5 v1.0 and v1.1 (FLAN, mT5): encoder and decoder with RMS norms and relative position buckets.
  * The first layer stores the position biases for all layers; scores are not divided by sqrt(d). v1.1 gates its FFN and
- * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is.
+ * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is. The
+ * encoder alone (T5EncoderModel) is a row of its own.
  * Facts: transformers' modeling_t5.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
 
 /* clang-format off */
+#define ENCODER_KEYS \
+    REQUIRED("vocab_size",                      vocab,          VOCAB),       \
+    REQUIRED("d_model",                         hidden,         HIDDEN),      \
+    REQUIRED("d_kv",                            head_dim,       HEAD_DIM),    \
+    REQUIRED("d_ff",                            ffn,            FFN),         \
+    REQUIRED("num_layers",                      encoder_layers, LAYERS),      \
+    REQUIRED("num_heads",                       heads,          HEADS),       \
+    INTEGER ("n_positions",                     context,        1, CONTEXT, 0), \
+    INTEGER ("relative_attention_num_buckets",  rel_buckets,    4, BUCKETS, 32), \
+    INTEGER ("relative_attention_max_distance", rel_distance,   2, CONTEXT, 128), \
+    EPSILON ("layer_norm_epsilon",              1e-6)
 static const proa_key keys[] = {
-    REQUIRED("vocab_size",                      vocab,          VOCAB),
-    REQUIRED("d_model",                         hidden,         HIDDEN),
-    REQUIRED("d_kv",                            head_dim,       HEAD_DIM),
-    REQUIRED("d_ff",                            ffn,            FFN),
-    REQUIRED("num_layers",                      encoder_layers, LAYERS),
+    ENCODER_KEYS,
     INTEGER ("num_decoder_layers",              layers,         1, LAYERS,  0),
-    REQUIRED("num_heads",                       heads,          HEADS),
-    INTEGER ("n_positions",                     context,        1, CONTEXT, 0),
-    INTEGER ("relative_attention_num_buckets",  rel_buckets,    4, BUCKETS, 32),
-    INTEGER ("relative_attention_max_distance", rel_distance,   2, CONTEXT, 128),
-    EPSILON ("layer_norm_epsilon",              1e-6),
     SWITCH  ("tie_word_embeddings",             tied,           1),
     END_KEYS};
+static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
 
 /* T5 numbers the parts of a layer: 0 self-attention, then (decoder only) cross-attention, then the FFN. */
 #define SELF_ATTENTION_TENSORS(block) \
@@ -38,12 +42,15 @@ static const proa_key keys[] = {
     MATRIX_IF(GATED, part ".DenseReluDense.wi_1.weight", UP,       FFN,    HIDDEN), \
     MATRIX   (part ".DenseReluDense.wo.weight",          DOWN,     HIDDEN, FFN)
 #define CROSS "decoder.block.%d.layer.1."
-static const proa_name tensors[] = {
+#define ENCODER_TENSORS \
+    TABLE                 ("shared.weight",                   TOKENS,     VOCAB, HIDDEN), \
+    SELF_ATTENTION_TENSORS("encoder.block"),                                              \
+    FFN_TENSORS           ("encoder.block.%d.layer.1"),                                   \
+    VECTOR                ("encoder.final_layer_norm.weight", FINAL_NORM, HIDDEN)
 #define STACK PROA_STACK_ENCODER
-    TABLE                 ("shared.weight",                   TOKENS,     VOCAB, HIDDEN),
-    SELF_ATTENTION_TENSORS("encoder.block"),
-    FFN_TENSORS           ("encoder.block.%d.layer.1"),
-    VECTOR                ("encoder.final_layer_norm.weight", FINAL_NORM, HIDDEN),
+static const proa_name encoder_tensors[] = {ENCODER_TENSORS, END_TENSORS};
+static const proa_name tensors[] = {
+    ENCODER_TENSORS,
 #undef STACK
 #define STACK PROA_STACK_DECODER
     TABLE_SHARED          ("shared.weight",                   TOKENS,     VOCAB,  HIDDEN),
@@ -88,6 +95,7 @@ static const proa_step decoder_layer[] = {SELF_ATTENTION, CROSS_ATTENTION, PLAIN
 static const proa_step encoder_after[] = {NORM(X, X, FINAL_NORM), END};
 static const proa_step cross[] = {LINEAR(X, CKV, CROSS_KV, 0), CROSS_APPEND, END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
+static const proa_step encoder_head[] = {GATHER(OUT), END};
 /* clang-format on */
 
 /* feed_forward_proj is "relu", "gated-gelu", "gated-silu": the gated gelu is the tanh form (T5Config). */
@@ -105,11 +113,10 @@ static proa_status read_ffn(proa_config *c, const proa_json *json, proa_err *err
     return PROA_OK;
 }
 
-static proa_status finish_t5(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_encoder(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
     PROA_TRY(read_ffn(c, json, err));
-    if (c->layers == 0) c->layers = c->encoder_layers;
     if (c->context == 0)
         c->context = 1024; /* relative positions know no limit; pages and activations need one */
     if (c->rel_distance <= c->rel_buckets / 2)
@@ -117,10 +124,18 @@ static proa_status finish_t5(proa_config *c, const proa_json *json, proa_arena *
                          "'relative_attention_max_distance' %lld must be above half of the %lld buckets",
                          (long long)c->rel_distance, (long long)c->rel_buckets);
     c->attention_scale = 1;
+    c->pad = 0;
+    return PROA_OK;
+}
+
+static proa_status finish_t5(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    if (c->layers == 0) c->layers = c->encoder_layers;
+    PROA_TRY(finish_encoder(c, json, arena, err));
     bool scaled = c->tied; /* transformers 5 says it outright, before it went with the tie */
     PROA_TRY(proa_json_get_bool(&scaled, json, "scale_decoder_outputs", err));
     c->logit_scale = scaled ? 1 / sqrt((double)c->hidden) : 1;
-    c->decoder_start = c->pad = 0;
+    c->decoder_start = 0;
     return PROA_OK;
 }
 
@@ -140,3 +155,18 @@ const proa_arch proa_arch_t5 = {
     .head_rows = PROA_ROWS_LAST,
     .outputs = PROA_DIM_VOCAB,
     .finish = finish_t5};
+
+const proa_arch proa_arch_t5_encoder = {
+    .name = "t5_encoder",
+    .model_type = "t5",
+    .hf = STRINGS("T5EncoderModel", "MT5EncoderModel"),
+    .kind = PROA_KIND_ENCODER,
+    .norm = PROA_NORM_RMS,
+    .keys = encoder_keys,
+    .names = encoder_tensors,
+    .ignored = ignored,
+    .stacks = {[PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}},
+    .head = encoder_head,
+    .head_rows = PROA_ROWS_ALL,
+    .outputs = PROA_DIM_HIDDEN,
+    .finish = finish_encoder};

@@ -66,6 +66,7 @@ extern const proa_gguf_name proa_gguf_phi2_names[], proa_gguf_phi3_names[], proa
 extern const proa_gguf_name proa_gguf_gpt2_names[], proa_gguf_gptneox_names[], proa_gguf_mpt_names[];
 extern const proa_gguf_name proa_gguf_falcon7b_names[], proa_gguf_falcon40b_names[], proa_gguf_bloom_names[];
 extern const proa_gguf_name proa_gguf_bert_names[], proa_gguf_t5_names[], proa_gguf_gated_t5_names[];
+extern const proa_gguf_name proa_gguf_t5_encoder_names[], proa_gguf_gated_t5_encoder_names[];
 extern const proa_gguf_name proa_gguf_deepseek_names[], proa_gguf_modernbert_names[], proa_gguf_baichuan_names[];
 
 /* The row of the file. UNSUPPORTED names the architecture and lists the known ones. */

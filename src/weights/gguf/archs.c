@@ -529,6 +529,9 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("t5",         "T5ForConditionalGeneration", t5,    gated_t5,   NULL), .fits = has_gate,
      FIXED("\"feed_forward_proj\": \"gated-gelu\", \"scale_decoder_outputs\": false")},
     {ROW("t5",         "T5ForConditionalGeneration", t5,    t5,         NULL)},
+    {ROW("t5encoder",  "T5EncoderModel",        t5,         gated_t5_encoder, NULL), .fits = has_gate,
+     FIXED("\"feed_forward_proj\": \"gated-gelu\"")},
+    {ROW("t5encoder",  "T5EncoderModel",        t5,         t5_encoder, NULL)},
     {.name = NULL}};
 /* clang-format on */
 

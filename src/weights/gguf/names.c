@@ -249,6 +249,11 @@ const proa_gguf_name proa_gguf_bert_names[] = {
     {"dec.blk.%d.cross_attn_rel_b", NULL, PROA_GGUF_DROPPED} /* of no use: there are no relative positions */
 const proa_gguf_name proa_gguf_t5_names[] = {T5("wi"), END};
 const proa_gguf_name proa_gguf_gated_t5_names[] = {T5("wi_1"), END};
+#define T5_ENCODER(up) \
+    {"token_embd", "shared", 0}, {"enc.output_norm", "encoder.final_layer_norm", 0}, SELF_ATTENTION("en"), \
+    FFN("en", "1", up)
+const proa_gguf_name proa_gguf_t5_encoder_names[] = {T5_ENCODER("wi"), END};
+const proa_gguf_name proa_gguf_gated_t5_encoder_names[] = {T5_ENCODER("wi_1"), END};
 /* clang-format on */
 
 /* Digits of a layer's number at text[0..len), at most 6; 0: none. */
