@@ -2,6 +2,7 @@
  * api.c - opening and closing the API: event loops and their threads, listening ports and the front ends behind
  * them. */
 #include "api/http/v2.h"
+#include "api/responses/responses.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -245,6 +246,7 @@ proa_status proa_api_open(proa_api **out, proa_server *server, const proa_api_op
                                                                      : PROA_WORKER_THREADS_MAX,
                                     PROA_WORKER_WAITING_MAX, proa_v2_infer_trim);
     api->settings = proa_settings_new(&api->options);
+    api->responses = proa_response_store_new();
     proa_status status = open_parts(api, err);
     if (status != PROA_OK) {
         proa_api_close(api);
@@ -257,6 +259,11 @@ proa_status proa_api_open(proa_api **out, proa_server *server, const proa_api_op
 static int frontend_port(const proa_api *api, proa_frontend frontend)
 {
     return api->endpoint_of[frontend] ? proa_listener_port(api->endpoint_of[frontend]->listener) : -1;
+}
+
+proa_response_store *proa_api_responses(const proa_api *api)
+{
+    return api->responses;
 }
 
 int proa_api_http_port(const proa_api *api)
@@ -330,6 +337,7 @@ void proa_api_close(proa_api *api)
     proa_workers_free(api->workers);
     for (int i = 0; i < 2; i++) proa_forward_free(api->forward[i]);
     proa_settings_free(api->settings);
+    proa_response_store_free(api->responses);
     proa_arena_release(&api->arena);
     free(api);
 }

@@ -67,7 +67,8 @@ struct proa_api {
     proa_workers *loaders;                           /* of loads and unloads */
     proa_workers *workers;                           /* of large requests and answers */
     proa_settings *settings;
-    const char *machine; /* its host name; "" if it has none */
+    struct proa_response_store *responses; /* of OpenAI's API */
+    const char *machine;                   /* its host name; "" if it has none */
 };
 
 /* access.c: fills api->rules from the options. */

@@ -268,10 +268,25 @@ void proa_json_add(proa_json *array, proa_json *value)
         proa_json_free(value);
 }
 
+void proa_json_move_all(proa_json *to, proa_json *from)
+{
+    for (int64_t i = 0; proa_json_kind(from) == PROA_JSON_ARRAY && i < proa_json_len(from); i++)
+        proa_json_add(to, json_object_get(proa_json_at(from, i)));
+    for (proa_json_iter it = proa_json_begin(from); proa_json_next(&it);)
+        json_object_object_add(to, it.key.ptr, json_object_get(it.value));
+    proa_json_free(from);
+}
+
+proa_json *proa_json_hold(proa_json *j)
+{
+    return json_object_get(j);
+}
+
 proa_json *proa_json_take(proa_json *obj, const char *key)
 {
     proa_json *value = proa_json_get(obj, key);
-    if (value) json_object_get(value);
+    if (!value) return NULL;
+    json_object_get(value);
     proa_json_remove(obj, key);
     return value;
 }

@@ -221,6 +221,8 @@
 #define PROA_OPENAI_CHOICES_MAX   4096             /* prompts times n: PROA_SEQUENCES_MAX */
 #define PROA_OPENAI_LOGPROBS_MAX  20               /* alternatives of a token: OpenAI's */
 #define PROA_OPENAI_ANSWER_MAX    (256 * PROA_MIB) /* one answer: 2,048 vectors of 4,096 numbers have 100 MB */
+#define PROA_RESPONSES_MAX        4096             /* stored responses of /v1/responses */
+#define PROA_RESPONSES_BYTES_MAX  (64 * PROA_MIB)  /* the same with their conversations; also the longest of these */
 #define PROA_OPENAI_QUEUED_MAX    (64 * PROA_MIB)  /* of a stream that its client does not read; beyond it the stream
                                                       ends with an error */
 #define PROA_FIGURES_BYTES_MAX    (16 * PROA_MIB)  /* /figures: 4,096 models with 1 kB each and room */

@@ -2,6 +2,7 @@
  * forms.c - the operations of the OpenAI front end: how each reads its body and writes its answer. */
 #include "api/anthropic/messages.h"
 #include "api/openai/openai.h"
+#include "api/responses/responses.h"
 
 #define OPENAI_ERRORS .put_error = proa_oai_error_json, .put_failure = proa_oai_put_failure
 
@@ -28,6 +29,16 @@ const proa_oai_form proa_oai_forms[PROA_OAI_KINDS] = {
                             .read = proa_oai_read_embedding,
                             .put_answer = proa_oai_put_embeddings,
                             OPENAI_ERRORS},
+    [PROA_OAI_RESPONSE] = {.id = "resp_",
+                           .what = "chat",
+                           .chat = true,
+                           .choices = true,
+                           .read = proa_resp_read,
+                           .write_chunk = proa_resp_write_chunk,
+                           .end_stream = proa_resp_end_stream,
+                           .put_answer = proa_resp_put_answer,
+                           .put_error = proa_oai_error_json,
+                           .put_failure = proa_resp_put_failure},
     [PROA_OAI_MESSAGE] = {.id = "msg_",
                           .what = "chat",
                           .chat = true,

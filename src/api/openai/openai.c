@@ -2,6 +2,7 @@
  * openai.c - OpenAI's API: paths, models, and the life of a job. */
 #include "api/openai/openai.h"
 
+#include "api/responses/responses.h"
 #include "base/alloc.h"
 #include <pthread.h>
 #include <string.h>
@@ -51,6 +52,7 @@ proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
     proa_oai *job = proa_calloc(1, sizeof *job);
     *job = (proa_oai){.api = api, .x = x, .kind = kind, .form = &proa_oai_forms[kind], .live = 1};
     proa_arena_init(&job->arena);
+    job->created = (int64_t)time(NULL);
     proa_buf_init(&job->out, (size_t)PROA_OPENAI_ANSWER_MAX);
     job->id = proa_arena_printf(&job->arena, "%s%016llx%08x", job->form->id,
                                 (unsigned long long)proa_oai_random(), (unsigned)(proa_oai_random() >> 32));
@@ -83,6 +85,8 @@ void proa_oai_release(proa_oai *job)
     proa_json_free(job->body);
     proa_json_free(job->chat);
     proa_buf_release(&job->out);
+    proa_buf_release(&job->whole);
+    proa_buf_release(&job->whole_logprobs);
     proa_arena_release(&job->arena);
     free(job);
 }
@@ -119,7 +123,7 @@ static void write_head(proa_oai *job)
     proa_buf out;
     proa_buf_init(&out, (size_t)64 << 10);
     proa_buf_printf(&out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", job->id,
-                    objects[job->form->chat][job->stream], (long long)time(NULL));
+                    objects[job->form->chat][job->stream], (long long)job->created);
     proa_buf_json_str(&out, job->name);
     proa_buf_printf(&out, ",\"system_fingerprint\":\"fp_%010llx\",\"choices\":[",
                     (unsigned long long)(print >> 24));
@@ -256,6 +260,7 @@ static const struct {
                   {"/v1/completions", PROA_OAI_COMPLETION},
                   {"/v1/embeddings", PROA_OAI_EMBEDDING},
                   {"/v1/messages", PROA_OAI_MESSAGE},
+                  {"/v1/responses", PROA_OAI_RESPONSE},
                   {"/v1/messages/count_tokens", PROA_OAI_COUNT},
                   {"/v1/rerank", PROA_OAI_RERANK},
                   {"/rerank", PROA_OAI_RERANK},
@@ -275,13 +280,18 @@ bool proa_openai_other(proa_api *api, proa_http_exchange *x)
 
 bool proa_openai(proa_api *api, proa_http_exchange *x)
 {
-    static const char prefix[] = "/v1/models/";
+    static const char prefix[] = "/v1/models/", responses[] = "/v1/responses/";
     proa_str path = x->path, name = {"", 0};
     if (proa_openai_other(api, x)) return true;
     if (proa_str_is(path, "/v1/models")) return route_models(api, x, name);
     if (proa_str_starts(path, proa_str_c(prefix)) && path.len >= sizeof prefix) {
         name = (proa_str){path.ptr + sizeof prefix - 1, path.len - (sizeof prefix - 1)};
         return route_models(api, x, name);
+    }
+    if (proa_str_starts(path, proa_str_c(responses)) && path.len >= sizeof responses &&
+        !memchr(path.ptr + sizeof responses - 1, '/', path.len - (sizeof responses - 1))) {
+        proa_resp_stored(api, x, (proa_str){path.ptr + sizeof responses - 1, path.len - (sizeof responses - 1)});
+        return true;
     }
     refuse_path(x, openai_form, false);
     return true;

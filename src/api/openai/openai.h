@@ -37,8 +37,9 @@ typedef enum proa_oai_kind {
     PROA_OAI_COMPLETION,
     PROA_OAI_CHAT,
     PROA_OAI_EMBEDDING,
-    PROA_OAI_MESSAGE, /* Anthropic's: api/anthropic */
-    PROA_OAI_COUNT,   /* its count_tokens */
+    PROA_OAI_RESPONSE, /* OpenAI's responses: api/responses */
+    PROA_OAI_MESSAGE,  /* Anthropic's: api/anthropic */
+    PROA_OAI_COUNT,    /* its count_tokens */
     PROA_OAI_RERANK,
     PROA_OAI_SCORE,
     PROA_OAI_TOKENIZE,
@@ -151,6 +152,13 @@ typedef struct proa_oai {
     size_t chat_bytes;     /* of its text */
     proa_str chat_text;
     proa_str head; /* of each chunk: up to "choices":[ */
+    /* of a response: */
+    int64_t created, events;        /* unix seconds; events of the stream so far */
+    proa_str shown;                 /* the members of the request that the answer repeats, as JSON */
+    bool store;                     /* it is kept when it is complete, for its owner, with `history`: */
+    uint64_t owner;                 /* the hash of the API key */
+    proa_str history;               /* the list of messages up to the answer, as JSON */
+    proa_buf whole, whole_logprobs; /* of its stream, all of it */
     proa_buf out;
 } proa_oai;
 
