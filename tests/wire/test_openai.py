@@ -8,6 +8,7 @@ import time
 
 import openai
 import pytest
+import requests
 from wire import ROOT, Server, raw_request, read_answer, wait_until
 
 DECODER, TRANSLATOR, ENCODER = "classics-10m", "m30k-t5", "polarity-bert"
@@ -284,3 +285,57 @@ def test_many_at_once(client):
     alone = [said(seed) for seed in range(8)]
     with ThreadPoolExecutor(32) as pool:
         assert list(pool.map(said, [s % 8 for s in range(32)])) == [alone[s % 8] for s in range(32)]
+
+
+FIELDS = {
+    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+    "completion": ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+    "embedding": ("/v1/embeddings", {"input": "a"}),
+    "response": ("/v1/responses", {"input": "a", "max_output_tokens": 1}),
+    "message": ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+    "rerank": ("/rerank", {"query": "a", "documents": ["b"]}),
+    "score": ("/score", {"text_1": "a", "text_2": "b"}),
+    "tokenize": ("/tokenize", {"prompt": "a"}),
+    "detokenize": ("/detokenize", {"tokens": [1]}),
+}
+
+
+@pytest.fixture(scope="module")
+def talker():
+    with Server(repositories=[ROOT / "tests/fuzz/repository/chat"]) as running:
+        yield running
+
+
+@pytest.mark.parametrize("operation", FIELDS)
+def test_fields_of_others_are_refused(talker, operation):
+    """A member that no operation has is refused by its name, null is as if it was not there."""
+    path, body = FIELDS[operation]
+    for more, status in (({"no_such": 1}, 400), ({"no_such": None}, 200), ({}, 200)):
+        answer = requests.post(talker.url(path), json={"model": "chat"} | body | more, timeout=60)
+        assert answer.status_code == status, answer.text
+        assert status == 200 or "no_such" in answer.text
+
+
+@pytest.mark.parametrize("operation, field, good, bad", [
+    ("chat", "store", False, True), ("chat", "metadata", {"a": "b"}, "b"), ("chat", "user", "u", 5),
+    ("chat", "service_tier", "auto", "flex"), ("chat", "verbosity", "medium", "low"), ("chat", "prediction", None, {}),
+    ("chat", "parallel_tool_calls", True, False), ("chat", "audio", None, {}), ("chat", "prompt_cache_key", "k", []),
+    ("chat", "safety_identifier", "s", 1), ("chat", "top_k", 5, "x"), ("chat", "modalities", ["text"], ["audio"]),
+    ("chat", "continue_final_message", False, True), ("completion", "user", "u", 5), ("completion", "messages", None, []),
+    ("embedding", "user", "u", 5), ("embedding", "top_k", None, 5), ("response", "parallel_tool_calls", True, False),
+    ("response", "max_tokens", None, 5), ("message", "metadata", {"user_id": "u"}, 5), ("message", "n", None, 1)])
+def test_each_field(talker, operation, field, good, bad):
+    path, body = FIELDS[operation]
+    for value, status in ((good, 200), (bad, 400)):
+        answer = requests.post(talker.url(path), json={"model": "chat"} | body | {field: value}, timeout=60)
+        assert answer.status_code == status, answer.text
+    assert field in answer.json()["error"]["message"]
+
+
+def test_stream_options(talker):
+    path, body = FIELDS["chat"]
+    for options, status in (({"include_usage": True, "include_obfuscation": False}, 200),
+                            ({"include_obfuscation": True}, 400), ({"nothing": 1}, 400)):
+        answer = requests.post(talker.url(path), timeout=60,
+                               json={"model": "chat", "stream": True, "stream_options": options} | body)
+        assert answer.status_code == status, answer.text

@@ -82,24 +82,19 @@ static bool check_format(proa_oai *job)
                         "Invalid 'response_format': only the type 'text' is supported.");
 }
 
-/* What OpenAI has and this server has not: better refused than left out in silence. */
-static bool check_absent(proa_oai *job)
+static bool check_modalities(proa_oai *job)
 {
-    static const char *const names[] = {"functions", "function_call", "audio", "prediction",
-                                        "web_search_options"};
     const proa_json *modalities = proa_json_get(job->body, "modalities");
-    for (size_t i = 0; i < PROA_COUNT(names); i++)
-        if (proa_json_get(job->body, names[i]))
-            return proa_oai_bad(&job->error, names[i], "The parameter '%s' is not supported.", names[i]);
     for (int64_t i = 0; i < proa_json_len(modalities); i++)
         if (!proa_str_is(proa_json_str(proa_json_at(modalities, i)), "text"))
-            return proa_oai_bad(&job->error, "modalities", "Only the modality 'text' is supported.");
+            return proa_oai_bad(&job->error, "modalities", "Invalid 'modalities': only 'text' is supported.");
     return true;
 }
 
 bool proa_oai_check_chat(proa_oai *job)
 {
-    return check_messages(job) && check_tools(job, &job->hide_tools) && check_format(job) && check_absent(job);
+    return check_messages(job) && check_tools(job, &job->hide_tools) && check_format(job) &&
+           check_modalities(job);
 }
 
 static bool print_chat(proa_oai *job)

@@ -176,6 +176,7 @@ bool proa_oai_has_input(const proa_served_model *model, const char *name);
 
 /* Body, model and what the form reads; false with job->error. */
 bool proa_oai_read(proa_oai *job);
+bool proa_oai_check_fields(proa_oai *job); /* fields.c: each member of the body is one of the operation's */
 bool proa_oai_read_generation(proa_oai *job); /* forms: completions, chats */
 bool proa_oai_read_embedding(proa_oai *job);
 bool proa_oai_read_pooling(proa_oai *job); /* pooling and normalisation of vectors */

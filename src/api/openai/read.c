@@ -143,6 +143,13 @@ bool proa_oai_read_prompts(proa_oai *job, const char *key)
     return true;
 }
 
+/* Events carry no obfuscation, and there is no usage before the last one. */
+static bool is_stream_option(proa_str name, const proa_json *value)
+{
+    bool off = proa_str_is(name, "include_obfuscation") || proa_str_is(name, "continuous_usage_stats");
+    return proa_str_is(name, "include_usage") || (off && !proa_json_bool(value));
+}
+
 static bool read_stream(proa_oai *job)
 {
     const proa_json *options = proa_json_get(job->body, "stream_options");
@@ -150,6 +157,11 @@ static bool read_stream(proa_oai *job)
     if (options && !job->stream)
         return proa_oai_bad(&job->error, "stream_options",
                             "The 'stream_options' parameter is only allowed when 'stream' is enabled.");
+    for (proa_json_iter it = proa_json_begin(options); proa_json_next(&it);)
+        if (!is_stream_option(it.key, it.value))
+            return proa_oai_bad(&job->error, "stream_options",
+                                "Invalid 'stream_options': '%.40s' is not supported, or not with this value.",
+                                it.key.ptr);
     return proa_oai_flag(&job->error, options, "include_usage", &job->usage);
 }
 
@@ -204,7 +216,7 @@ bool proa_oai_read_generation(proa_oai *job)
 
 static bool read_all(proa_oai *job)
 {
-    if (!find_model(job) || !find_contract(job)) return false;
+    if (!find_model(job) || !find_contract(job) || !proa_oai_check_fields(job)) return false;
     job->params.n = 1;
     job->prompts_count = 1;
     if (!job->form->read(job)) return false;

@@ -106,8 +106,6 @@ bool proa_oai_read_rerank(proa_oai *job)
     texts query, documents;
     job->params.cohere = proa_str_is(job->x->path, "/v2/rerank");
     job->params.documents = !job->params.cohere;
-    if (proa_json_get(job->body, "rank_fields"))
-        return proa_oai_bad(&job->error, "rank_fields", "The parameter 'rank_fields' is not supported.");
     if (!read_texts(job, &query, "query", 1) ||
         !read_texts(job, &documents, "documents", PROA_OPENAI_PROMPTS_MAX - 1))
         return false;
