@@ -165,7 +165,25 @@ static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const pro
     if (!decoder) proa_gguf_value_bool(v, full_key(full, arch, "attention.causal"), false);
 }
 
+/* Which layers have the window, where the architecture has a list of them. */
+static void put_windows(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    char full[KEY_BYTES];
+    if (!arch->window_list || !c->window_used) return;
+    proa_gguf_value_array(v, full_key(full, arch, "attention.sliding_window_pattern"), PROA_GGUF_BOOL, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) proa_buf_char(&v->bytes, proa_config_window(c, i) > 0);
+}
+
 /* ---- rotary positions ---- */
+
+/* YaRN's numbers that are not the usual ones. */
+static void put_yarn(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_rope_params *r)
+{
+    if (fabs(r->scale - proa_rope_mscale(r->factor, 1)) > 1e-6)
+        put_number(v, arch, "rope.scaling.yarn_attn_factor", r->scale);
+    if (r->beta_fast != 32) put_number(v, arch, "rope.scaling.yarn_beta_fast", r->beta_fast);
+    if (r->beta_slow != 1) put_number(v, arch, "rope.scaling.yarn_beta_slow", r->beta_slow);
+}
 
 static void put_rope_type(proa_gguf_values *v, const proa_gguf_arch *arch, const char *type, double factor)
 {
@@ -185,6 +203,7 @@ static void put_rope(proa_gguf_values *v, const proa_gguf_arch *arch, const proa
     case PROA_ROPE_YARN:
         put_rope_type(v, arch, "yarn", r->factor);
         put_whole(v, arch, "rope.scaling.original_context_length", r->original);
+        put_yarn(v, arch, r);
         break;
     case PROA_ROPE_LONG:
         put_whole(v, arch, "rope.scaling.original_context_length", r->original);
@@ -234,6 +253,7 @@ proa_status proa_gguf_put_config(proa_gguf_values *v, const proa_gguf_arch *arch
 {
     for (const proa_gguf_key *key = arch->keys; key->gguf; key++) PROA_TRY(put_key(v, arch, key, t, err));
     put_sizes(v, arch, &t->config);
+    put_windows(v, arch, &t->config);
     put_rope(v, arch, &t->config);
     return PROA_OK;
 }

@@ -19,7 +19,6 @@ REFUSED = {
     "stablelm_12b": "q_layernorm.norms", "phi_qk_norm": "q_layernorm", "mpt_grouped": "kv_heads",
     "cohere_qk_norm": "qk_norm", "falcon_rw": "input_layernorm", "gptj": "computes what a gptj does",
     "opt": "computes what a opt does", "baichuan_13b": "computes what a baichuan does",
-    "exaone4": "layer 2 has no rotary", "olmo3": "attention_factor",
 }
 # A window is not written for a Llama; contexts of the golden are longer than it.
 WINDOW_LOST = {"mistral"}
@@ -27,6 +26,7 @@ WRITTEN = [
     "arcee", "chatglm2", "chatglm3", "glm", "glm4", "nemotron",
     "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "falcon40b", "falcon7b", "gemma",
     "gemma2_b", "gemma3", "gemma3_multimodal", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
+    "exaone4", "gguf_exaone4", "gguf_olmo3", "olmo3",
     "gguf_llama", "gguf_llama3", "gguf_minicpm", "gguf_mixtral", "gguf_t5", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss", "granite",
     "internlm2", "llama", "llama3", "llama_linear", "llama_yarn", "minicpm", "mixtral", "mpt", "mpt_clip", "mt5",
     "olmo2", "phi", "phi3", "phi3_longrope", "phimoe", "qwen2", "qwen2_moe", "qwen2_yarn", "qwen3", "qwen3_moe",

@@ -45,6 +45,7 @@ typedef struct proa_gguf_arch {
     const proa_gguf_key *keys;
     const proa_gguf_name *names;
     bool read_only;    /* no file of it is written */
+    bool window_list;  /* which layers have the window is a list, attention.sliding_window_pattern */
     const char *fixed; /* members of config.json that are always the same; NULL: none */
     /* Whether this row is for the file, where several rows have one name; NULL: it is. */
     bool (*fits)(const proa_gguf *g);
