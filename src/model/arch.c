@@ -19,7 +19,13 @@ static const char *const reg_names[] = {
 #undef ROW
 };
 static const char *const slot_names[] = {
-#define ROW(name, text) text, text ".bias",
+#define ROW(name, text, split) text, text ".bias",
+    PROA_SLOT_LIST(ROW)
+#undef ROW
+};
+static const proa_split slot_splits[] = {
+#define ROW(name, text, split)                                                                               \
+    PROA_SPLIT_##split, PROA_SPLIT_##split == PROA_SPLIT_COLUMNS ? PROA_SPLIT_NONE : PROA_SPLIT_##split,
     PROA_SLOT_LIST(ROW)
 #undef ROW
 };
@@ -37,6 +43,11 @@ const char *proa_reg_name(proa_reg reg)
 const char *proa_slot_name(proa_weight_slot slot)
 {
     return slot_names[slot];
+}
+
+proa_split proa_slot_split(proa_weight_slot slot)
+{
+    return slot_splits[slot];
 }
 
 const char *proa_step_name(proa_step_op op)

@@ -46,64 +46,77 @@ typedef enum proa_reg {
         PROA_REG_COUNT
 } proa_reg;
 
-/* Slots: where the weights of a layer or of the model are kept. Each slot NAME is followed by its bias slot NAME_B. */
+/* Slots: where the weights of a layer or of the model are kept. Each slot NAME is followed by its bias slot NAME_B.
+ * enum, name, how ranks share it */
 #define PROA_SLOT_LIST(W)                                                                                    \
-    W(TOKENS, "tokens")                                                                                      \
-    W(POSITIONS, "positions")                                                                                \
-    W(TYPES, "types")                                                                                        \
-    W(PROJECT_IN, "project_in")                                                                              \
-    W(EMBED_NORM, "embed_norm")                                                                              \
-    W(REL_BIAS, "rel_bias")                                                                                  \
-    W(REL_EMBED, "rel_embed")                                                                                \
-    W(REL_NORM, "rel_norm")                                                                                  \
-    W(REL, "rel")                                                                                            \
-    W(CONTENT_BIAS, "content_bias")                                                                          \
-    W(POSITION_BIAS, "position_bias")                                                                        \
-    W(SEGMENTS, "segments")                                                                                  \
-    W(SEGMENT_BIAS, "segment_bias")                                                                          \
-    W(CONV, "conv")                                                                                          \
-    W(CONV_NORM, "conv_norm")                                                                                \
-    W(ATTN_NORM, "attn_norm")                                                                                \
-    W(QKV, "qkv")                                                                                            \
-    W(Q_DOWN, "q_down")                                                                                      \
-    W(Q_DOWN_NORM, "q_down_norm")                                                                            \
-    W(Q, "q")                                                                                                \
-    W(Q_LATENT, "q_latent")                                                                                  \
-    W(KV_DOWN, "kv_down")                                                                                    \
-    W(V_UP, "v_up")                                                                                          \
-    W(Q_NORM, "q_norm")                                                                                      \
-    W(K_NORM, "k_norm")                                                                                      \
-    W(O, "o")                                                                                                \
-    W(SINKS, "sinks")                                                                                        \
-    W(ATTN_OUT_NORM, "attn_out_norm")                                                                        \
-    W(CROSS_NORM, "cross_norm")                                                                              \
-    W(CROSS_Q, "cross_q")                                                                                    \
-    W(CROSS_KV, "cross_kv")                                                                                  \
-    W(CROSS_O, "cross_o")                                                                                    \
-    W(FFN_NORM, "ffn_norm")                                                                                  \
-    W(UP, "up")                                                                                              \
-    W(DOWN, "down")                                                                                          \
-    W(ROUTER, "router")                                                                                      \
-    W(CORRECTION, "correction")                                                                              \
-    W(EXPERT_UP, "expert_up")                                                                                \
-    W(EXPERT_DOWN, "expert_down")                                                                            \
-    W(SHARED_GATE, "shared_gate")                                                                            \
-    W(SHARED_UP, "shared_up")                                                                                \
-    W(SHARED_DOWN, "shared_down")                                                                            \
-    W(FFN_OUT_NORM, "ffn_out_norm")                                                                          \
-    W(FINAL_NORM, "final_norm")                                                                              \
-    W(PROJECT_OUT, "project_out")                                                                            \
-    W(HEAD, "head")                                                                                          \
-    W(HEAD_DENSE, "head_dense")                                                                              \
-    W(HEAD_NORM, "head_norm")                                                                                \
-    W(POOL, "pooler")
+    W(TOKENS, "tokens", NONE)                                                                                \
+    W(POSITIONS, "positions", NONE)                                                                          \
+    W(TYPES, "types", NONE)                                                                                  \
+    W(PROJECT_IN, "project_in", NONE)                                                                        \
+    W(EMBED_NORM, "embed_norm", NONE)                                                                        \
+    W(REL_BIAS, "rel_bias", COLUMNS)                                                                         \
+    W(REL_EMBED, "rel_embed", NONE)                                                                          \
+    W(REL_NORM, "rel_norm", NONE)                                                                            \
+    W(REL, "rel", HEADS)                                                                                     \
+    W(CONTENT_BIAS, "content_bias", HEADS)                                                                   \
+    W(POSITION_BIAS, "position_bias", HEADS)                                                                 \
+    W(SEGMENTS, "segments", COLUMNS)                                                                         \
+    W(SEGMENT_BIAS, "segment_bias", HEADS)                                                                   \
+    W(CONV, "conv", NONE)                                                                                    \
+    W(CONV_NORM, "conv_norm", NONE)                                                                          \
+    W(ATTN_NORM, "attn_norm", NONE)                                                                          \
+    W(QKV, "qkv", HEADS)                                                                                     \
+    W(Q_DOWN, "q_down", NONE)                                                                                \
+    W(Q_DOWN_NORM, "q_down_norm", NONE)                                                                      \
+    W(Q, "q", HEADS)                                                                                         \
+    W(Q_LATENT, "q_latent", HEADS)                                                                           \
+    W(KV_DOWN, "kv_down", NONE)                                                                              \
+    W(V_UP, "v_up", HEADS)                                                                                   \
+    W(Q_NORM, "q_norm", NONE)                                                                                \
+    W(K_NORM, "k_norm", NONE)                                                                                \
+    W(O, "o", COLUMNS)                                                                                       \
+    W(SINKS, "sinks", HEADS)                                                                                 \
+    W(ATTN_OUT_NORM, "attn_out_norm", NONE)                                                                  \
+    W(CROSS_NORM, "cross_norm", NONE)                                                                        \
+    W(CROSS_Q, "cross_q", HEADS)                                                                             \
+    W(CROSS_KV, "cross_kv", HEADS)                                                                           \
+    W(CROSS_O, "cross_o", COLUMNS)                                                                           \
+    W(FFN_NORM, "ffn_norm", NONE)                                                                            \
+    W(UP, "up", ROWS)                                                                                        \
+    W(DOWN, "down", COLUMNS)                                                                                 \
+    W(ROUTER, "router", NONE)                                                                                \
+    W(CORRECTION, "correction", NONE)                                                                        \
+    W(EXPERT_UP, "expert_up", ROWS)                                                                          \
+    W(EXPERT_DOWN, "expert_down", COLUMNS)                                                                   \
+    W(SHARED_GATE, "shared_gate", NONE)                                                                      \
+    W(SHARED_UP, "shared_up", ROWS)                                                                          \
+    W(SHARED_DOWN, "shared_down", COLUMNS)                                                                   \
+    W(FFN_OUT_NORM, "ffn_out_norm", NONE)                                                                    \
+    W(FINAL_NORM, "final_norm", NONE)                                                                        \
+    W(PROJECT_OUT, "project_out", NONE)                                                                      \
+    W(HEAD, "head", ROWS)                                                                                    \
+    W(HEAD_DENSE, "head_dense", NONE)                                                                        \
+    W(HEAD_NORM, "head_norm", NONE)                                                                          \
+    W(POOL, "pooler", NONE)
 
 typedef enum proa_weight_slot {
-#define PROA_SLOT_ENUM(name, text) PROA_SLOT_##name, PROA_SLOT_##name##_B,
+#define PROA_SLOT_ENUM(name, text, split) PROA_SLOT_##name, PROA_SLOT_##name##_B,
     PROA_SLOT_LIST(PROA_SLOT_ENUM)
 #undef PROA_SLOT_ENUM
         PROA_SLOT_COUNT
 } proa_weight_slot;
+
+/* How several ranks share the weight of a slot (tensor parallelism; Megatron-LM, Shoeybi et al. 2019). A product by
+ * rows or heads gives each rank a part of the outputs, which stays with it; one by columns takes such a part and gives
+ * each rank a term of the whole sum. */
+typedef enum proa_split {
+    PROA_SPLIT_NONE,    /* each rank has all of it */
+    PROA_SPLIT_ROWS,    /* a part of the rows; the same of gate and up and of experts */
+    PROA_SPLIT_HEADS,   /* the rows, vectors or matrices of some heads: of q, of k and of v */
+    PROA_SPLIT_COLUMNS, /* a part of the columns: those of its heads or FFN rows */
+} proa_split;
+/* Of a bias slot: as the rows of its matrix; NONE behind a product by columns, where one rank adds it. */
+proa_split proa_slot_split(proa_weight_slot slot);
 
 /* The opcodes. enum, name, what it does */
 #define PROA_STEP_LIST(S)                                                                                    \

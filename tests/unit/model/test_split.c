@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_split.c - how ranks share weights (proa_slot_split), checked against the programs of all architectures. A walk
+ * knows of each register whether every rank has all of it or a part: a product by columns must read parts, any other
+ * one what all ranks have, attention is over the heads of a rank, and the residual stream is never a part. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/arch.h"
+#include <cmocka.h>
+
+/* Registers of which a rank has a part, while a program is walked. */
+typedef struct walk {
+    const char *arch;
+    bool part[PROA_REG_COUNT];
+} walk;
+
+static void expect_part(const walk *w, const proa_step *s, proa_reg reg, bool part)
+{
+    if (w->part[reg] != part)
+        fail_msg("%s: step %s with %s: a rank has %s of register %s", w->arch, proa_step_name(s->op),
+                 proa_slot_name(s->w), part ? "all" : "a part", proa_reg_name(reg));
+}
+
+static void walk_product(walk *w, const proa_step *s)
+{
+    proa_split split = proa_slot_split(s->w);
+    bool gives_part = split == PROA_SPLIT_ROWS || split == PROA_SPLIT_HEADS;
+    expect_part(w, s, s->in, split == PROA_SPLIT_COLUMNS || s->op == PROA_STEP_HEADS_LINEAR);
+    if (s->flags & PROA_ADD) expect_part(w, s, s->out, gives_part);
+    if (s->flags & PROA_ADD_X) expect_part(w, s, PROA_REG_X, gives_part);
+    if (!(s->flags & PROA_OF_K))
+        w->part[s->out] = gives_part; /* a single key head beside the queries of a rank */
+}
+
+static void walk_step(walk *w, const proa_step *s)
+{
+    switch (s->op) {
+    case PROA_STEP_LINEAR:
+    case PROA_STEP_LINEAR_GATED:
+    case PROA_STEP_HEADS_LINEAR: walk_product(w, s); break;
+    case PROA_STEP_EXPERTS:
+        expect_part(w, s, s->in, false);
+        assert_int_equal(proa_slot_split(PROA_SLOT_EXPERT_UP), PROA_SPLIT_ROWS);
+        assert_int_equal(proa_slot_split(PROA_SLOT_EXPERT_DOWN), PROA_SPLIT_COLUMNS);
+        w->part[s->out] = false;
+        break;
+    case PROA_STEP_ROPE:
+    case PROA_STEP_KV_APPEND:
+    case PROA_STEP_ROPE_APPEND:
+    case PROA_STEP_HEADS_NORM:
+    case PROA_STEP_CLIP:
+    case PROA_STEP_CROSS_APPEND: expect_part(w, s, s->in, true); break;
+    case PROA_STEP_ATTEND:
+    case PROA_STEP_CROSS_ATTEND:
+        expect_part(w, s, s->in, true);
+        w->part[s->out] = true;
+        break;
+    case PROA_STEP_SIGMOID_MUL: expect_part(w, s, s->in, false); break; /* one number for each row */
+    case PROA_STEP_EMBED:
+    case PROA_STEP_ROPE_TABLE: w->part[s->out] = false; break;
+    case PROA_STEP_NORM:
+    case PROA_STEP_SCALE:
+    case PROA_STEP_UNFOLD:
+    case PROA_STEP_SPAN_MEAN:
+    case PROA_STEP_ROUTE:
+    case PROA_STEP_GATHER:
+        expect_part(w, s, s->in, false);
+        w->part[s->out] = false;
+        break;
+    case PROA_STEP_END:
+    case PROA_STEP_COUNT: break;
+    }
+    if (s->op != PROA_STEP_END && s->out == PROA_REG_X) expect_part(w, s, PROA_REG_X, false);
+}
+
+static void walk_program(const proa_arch *arch, const proa_step *program)
+{
+    walk w = {.arch = arch->name};
+    for (const proa_step *s = program; s && s->op != PROA_STEP_END; s++) walk_step(&w, s);
+}
+
+static void test_programs(void **state)
+{
+    (void)state;
+    for (int i = 0; proa_archs[i]; i++) {
+        const proa_arch *arch = proa_archs[i];
+        for (int s = 0; s < PROA_STACK_COUNT; s++) {
+            walk_program(arch, arch->stacks[s].embed);
+            walk_program(arch, arch->stacks[s].layer);
+            walk_program(arch, arch->stacks[s].after);
+        }
+        walk_program(arch, arch->cross);
+        walk_program(arch, arch->head);
+        walk_program(arch, arch->pool);
+    }
+}
+
+static void test_biases(void **state)
+{
+    (void)state;
+    assert_int_equal(proa_slot_split(PROA_SLOT_QKV_B), PROA_SPLIT_HEADS);
+    assert_int_equal(proa_slot_split(PROA_SLOT_UP_B), PROA_SPLIT_ROWS);
+    assert_int_equal(proa_slot_split(PROA_SLOT_O_B), PROA_SPLIT_NONE);
+    assert_int_equal(proa_slot_split(PROA_SLOT_DOWN_B), PROA_SPLIT_NONE);
+    assert_int_equal(proa_slot_split(PROA_SLOT_ATTN_NORM_B), PROA_SPLIT_NONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_biases),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
