@@ -8,7 +8,7 @@
 #ifndef PROA_BACKENDS_LLM_LLM_H
 #define PROA_BACKENDS_LLM_LLM_H
 
-#include "backends/llm/token_bytes.h"
+#include "text/token_bytes.h"
 #include "base/options.h"
 #include "engine/access.h"
 #include "serve/backend.h"

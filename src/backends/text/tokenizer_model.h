@@ -5,7 +5,7 @@
 #define PROA_BACKENDS_TEXT_TOKENIZER_MODEL_H
 
 #include "backends/llm/llm.h"
-#include "backends/llm/token_bytes.h"
+#include "text/token_bytes.h"
 #include "serve/backend.h"
 
 typedef struct proa_tokenizer_model {

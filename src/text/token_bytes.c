@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * token_bytes.c - the bytes that each token adds to a text, as one table for a vocabulary. */
-#include "backends/llm/token_bytes.h"
+#include "text/token_bytes.h"
 
 #include "base/alloc.h"
 #include "base/arena.h"

@@ -2,8 +2,8 @@
  * token_bytes.h - the bytes that each token of a vocabulary adds to a text, for log-probabilities token by token.
  * Owner:   proa_token_bytes_new/free; it borrows the tokenizer.
  * Threads: any; the table is made at the first question. */
-#ifndef PROA_BACKENDS_LLM_TOKEN_BYTES_H
-#define PROA_BACKENDS_LLM_TOKEN_BYTES_H
+#ifndef PROA_TEXT_TOKEN_BYTES_H
+#define PROA_TEXT_TOKEN_BYTES_H
 
 #include "text/tokenizer.h"
 
