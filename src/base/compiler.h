@@ -15,6 +15,8 @@
 #define PROA_NO_INLINE               __attribute__((noinline))
 #define PROA_LIKELY(x)               __builtin_expect(!!(x), 1)
 #define PROA_UNLIKELY(x)             __builtin_expect(!!(x), 0)
+#define PROA_POPCOUNT32(x)           __builtin_popcount(x)
+#define PROA_LOWEST_BIT32(x)         __builtin_ctz(x) /* x is not 0 */
 #ifdef __cplusplus
 #define PROA_RESTRICT __restrict__
 #else

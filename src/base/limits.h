@@ -96,6 +96,22 @@
 #define PROA_EXPERTS_MAX          4096             /* of a layer of a mixture of experts */
 #define PROA_LABELS_MAX           (1 << 20)        /* outputs of a classification head */
 
+/* grammars of constrained output */
+#define PROA_GRAMMAR_BYTES_MAX    (1 << 20)        /* text of one grammar or schema; the largest in use have 100 kB */
+#define PROA_GRAMMAR_DEPTH_MAX    128              /* groups and schemas within each other */
+#define PROA_GRAMMAR_RULES_MAX    (1 << 14)        /* of one grammar; a schema has one for each of its objects */
+#define PROA_GRAMMAR_NODES_MAX    (1 << 20)        /* expressions: 100 MB while a grammar is compiled */
+#define PROA_GRAMMAR_STATES_MAX   (1 << 18)        /* of all machines: 12 MB */
+#define PROA_GRAMMAR_REPEAT_MAX   (1 << 20)        /* times of one repetition; a counter, not copies */
+#define PROA_GRAMMAR_LEFT_DEPTH_MAX 512            /* rules that begin with each other: calls of one step */
+#define PROA_GRAMMAR_TOKEN_MAX    1024             /* bytes of a token that a grammar allows; runs of spaces have 512 */
+#define PROA_GRAMMAR_STACKS_MAX   4096             /* stacks of one configuration: ways to read a text */
+#define PROA_GRAMMAR_CONFIGS_MAX  (1 << 15)        /* configurations that are kept, 1 kB each; 4 times as many within
+                                                      one mask */
+#define PROA_GRAMMAR_FRAMES_MAX   (1 << 20)        /* frames of stacks that are kept, 20 bytes each; likewise */
+#define PROA_GRAMMAR_MASK_BYTES_MAX (64 * PROA_MIB) /* masks that are kept, of one grammar */
+#define PROA_GRAMMAR_CACHE_MAX    64               /* compiled grammars that an engine keeps */
+
 /* engine */
 #define PROA_THREADS_MAX          256
 #define PROA_PAGE_TOKENS          64               /* tokens of a KV page; a multiple of every vector width

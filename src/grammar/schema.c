@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * schema.c - schemas as lists of schemas that hold together: references, combinations, types and constants. */
+#include "grammar/schema.h"
+
+#include "grammar/schema_inner.h"
+#include "base/alloc.h"
+#include "base/limits.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- errors ---- */
+
+static void print_path(proa_buf *out, const proa_path *path)
+{
+    if (!path) return;
+    print_path(out, path->up);
+    if (path->keyword) proa_buf_printf(out, "/%s", path->keyword);
+    if (path->name.len) proa_buf_printf(out, "/%.*s", (int)path->name.len, path->name.ptr);
+    if (path->index >= 0) proa_buf_printf(out, "/%lld", (long long)path->index);
+}
+
+proa_status proa_schema_refuse(const proa_schema *s, const proa_path *path, const char *fmt, ...)
+{
+    proa_buf where;
+    va_list args;
+    char text[256];
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    proa_buf_init(&where, 256);
+    proa_buf_char(&where, '#');
+    print_path(&where, path);
+    proa_status status = PROA_FAIL(s->err, UNSUPPORTED, "at %s: %s", where.ptr, text);
+    proa_buf_release(&where);
+    return status;
+}
+
+/* ---- keywords ---- */
+
+static const char *const keywords[] = {
+    "type", "enum", "const", "properties", "required", "additionalProperties", "unevaluatedProperties",
+    "patternProperties", "minProperties", "maxProperties", "items", "prefixItems", "minItems", "maxItems",
+    "uniqueItems", "anyOf", "oneOf", "allOf", "$ref", "$defs", "definitions", "pattern", "format",
+    "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+    /* say nothing about what is valid */
+    "title", "description", "default", "example", "examples", "$schema", "$id", "id", "$comment", "deprecated",
+    "readOnly", "writeOnly", "contentMediaType", "contentEncoding", "discriminator", "externalDocs", "strict"};
+
+static proa_status check_keywords(const proa_schema *s, const proa_json *schema, const proa_path *path)
+{
+    for (proa_json_iter it = proa_json_begin(schema); proa_json_next(&it);) {
+        bool known = it.key.len > 1 && memcmp(it.key.ptr, "x-", 2) == 0;
+        for (size_t i = 0; i < PROA_COUNT(keywords) && !known; i++) known = proa_str_is(it.key, keywords[i]);
+        if (!known)
+            return proa_schema_refuse(s, path, "the keyword '%.*s' is not supported", (int)(it.key.len & 63),
+                                      it.key.ptr);
+    }
+    return PROA_OK;
+}
+
+const proa_json *proa_all_first(const proa_all *all, const char *key)
+{
+    for (int32_t i = 0; i < all->count; i++)
+        if (proa_json_get(all->list[i], key)) return proa_json_get(all->list[i], key);
+    return NULL;
+}
+
+const char *proa_all_any(const proa_all *all, const char *const *names)
+{
+    for (; *names; names++)
+        if (proa_all_first(all, *names)) return *names;
+    return NULL;
+}
+
+proa_status proa_all_bound(const proa_schema *s, const proa_all *all, const char *key, bool least,
+                           int64_t *out, const proa_path *path)
+{
+    *out = -1;
+    for (int32_t i = 0; i < all->count; i++) {
+        const proa_json *j = proa_json_get(all->list[i], key);
+        double value = proa_json_double(j);
+        if (!j) continue;
+        bool number = proa_json_kind(j) == PROA_JSON_INT || proa_json_kind(j) == PROA_JSON_DOUBLE;
+        if (!number || !(value >= 0 && value <= PROA_GRAMMAR_REPEAT_MAX) || value != (double)(int64_t)value)
+            return proa_schema_refuse(s, path, "'%s' must be an integer from 0 to %d", key,
+                                      PROA_GRAMMAR_REPEAT_MAX);
+        int64_t v = (int64_t)value;
+        if (*out < 0 || (least ? v < *out : v > *out)) *out = v;
+    }
+    return PROA_OK;
+}
+
+/* ---- references ---- */
+
+/* One step of a JSON pointer, with ~0, ~1 and %XX decoded in place. */
+static proa_str pointer_step(proa_arena *arena, proa_str *rest)
+{
+    size_t n = 0, to = 0;
+    while (n < rest->len && rest->ptr[n] != '/') n++;
+    char *text = proa_arena_strdup(arena, (proa_str){rest->ptr, n});
+    *rest = (proa_str){rest->ptr + n + (n < rest->len), rest->len - n - (n < rest->len)};
+    for (size_t i = 0; i < n; i++, to++) {
+        text[to] = text[i];
+        if (text[i] == '~' && i + 1 < n) text[to] = text[++i] == '1' ? '/' : '~';
+        else if (text[i] == '%' && i + 2 < n && proa_hex_digit(text[i + 1]) >= 0 &&
+                 proa_hex_digit(text[i + 2]) >= 0) {
+            text[to] = (char)(16 * proa_hex_digit(text[i + 1]) + proa_hex_digit(text[i + 2]));
+            i += 2;
+        }
+    }
+    text[to] = '\0';
+    return (proa_str){text, to};
+}
+
+/* The schema that a reference names; NULL: there is none. */
+static const proa_json *find_target(const proa_schema *s, proa_str ref)
+{
+    const proa_json *at = s->root;
+    if (ref.len == 1) return at;
+    proa_str rest = {ref.ptr + 2, ref.len - 2};
+    while (rest.len && at) {
+        proa_str step = pointer_step(&s->rules->arena, &rest);
+        if (proa_json_kind(at) == PROA_JSON_ARRAY) {
+            char *end;
+            long i = strtol(step.ptr, &end, 10);
+            at = *end || end == step.ptr || i < 0 || i >= proa_json_len(at) ? NULL : proa_json_at(at, i);
+        } else at = proa_json_get(at, step.ptr);
+    }
+    return at;
+}
+
+static proa_status resolve_ref(const proa_schema *s, const proa_json *schema, const proa_json **out,
+                               const proa_path *path)
+{
+    proa_str ref = proa_json_str(proa_json_get(schema, "$ref"));
+    bool local = proa_str_is(ref, "#") || proa_str_starts(ref, proa_str_c("#/"));
+    if (!local)
+        return proa_schema_refuse(s, path, "'$ref' to '%.80s': only references within the schema are supported",
+                                  ref.len ? ref.ptr : "");
+    *out = find_target(s, ref);
+    if (*out) return PROA_OK;
+    return proa_schema_refuse(s, path, "'$ref' to '%.80s', which does not exist", ref.ptr);
+}
+
+/* Whether the schema says nothing but this keyword. */
+static bool says_only(const proa_json *schema, const char *keyword)
+{
+    static const char *const notes[] = {"title",    "description", "default",
+                                        "examples", "$comment",    "deprecated"};
+    if (!proa_json_get(schema, keyword)) return false;
+    for (proa_json_iter it = proa_json_begin(schema); proa_json_next(&it);) {
+        bool known = proa_str_is(it.key, keyword);
+        for (size_t i = 0; i < PROA_COUNT(notes); i++) known = known || proa_str_is(it.key, notes[i]);
+        if (!known) return false;
+    }
+    return true;
+}
+
+static bool is_reference(const proa_json *schema)
+{
+    return says_only(schema, "$ref");
+}
+
+/* ---- lists of schemas ---- */
+
+static proa_status add_schema(proa_schema *s, proa_all *all, const proa_json *schema, bool *never,
+                              const proa_path *path);
+
+static proa_status add_all_of(proa_schema *s, proa_all *all, const proa_json *schema, bool *never,
+                              const proa_path *path)
+{
+    const proa_json *list = proa_json_get(schema, "allOf");
+    if (list && proa_json_kind(list) != PROA_JSON_ARRAY)
+        return proa_schema_refuse(s, path, "'allOf' is no list");
+    for (int64_t i = 0; i < proa_json_len(list); i++) {
+        const proa_path inner = {path, "allOf", {"", 0}, i};
+        PROA_TRY(add_schema(s, all, proa_json_at(list, i), never, &inner));
+    }
+    return PROA_OK;
+}
+
+static proa_status add_schema(proa_schema *s, proa_all *all, const proa_json *schema, bool *never,
+                              const proa_path *path)
+{
+    const proa_json *target = NULL;
+    if (proa_json_kind(schema) == PROA_JSON_BOOL) {
+        *never = *never || !proa_json_bool(schema);
+        return PROA_OK;
+    }
+    if (proa_json_kind(schema) != PROA_JSON_OBJECT)
+        return proa_schema_refuse(s, path, "a schema must be an object, true or false");
+    for (int32_t i = 0; i < all->count; i++)
+        if (all->list[i] == schema) return PROA_OK;
+    if (all->count == PROA_ALL_MAX)
+        return proa_schema_refuse(s, path, "more than %d schemas hold at once", PROA_ALL_MAX);
+    PROA_TRY(check_keywords(s, schema, path));
+    all->chosen[all->count] = false;
+    all->list[all->count++] = schema;
+    if (proa_json_get(schema, "$ref")) {
+        PROA_TRY(resolve_ref(s, schema, &target, path));
+        PROA_TRY(add_schema(s, all, target, never, path));
+    }
+    return add_all_of(s, all, schema, never, path);
+}
+
+/* An allOf of one schema and nothing else is that schema. */
+proa_status proa_all_add(proa_schema *s, proa_all *all, const proa_json *schema, bool *never,
+                         const proa_path *path)
+{
+    while (says_only(schema, "allOf") && proa_json_len(proa_json_get(schema, "allOf")) == 1)
+        schema = proa_json_at(proa_json_get(schema, "allOf"), 0);
+    if (proa_json_kind(schema) == PROA_JSON_OBJECT) all->roots++;
+    return add_schema(s, all, schema, never, path);
+}
+
+/* ---- types ---- */
+
+static int type_bit(proa_str name)
+{
+    static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+    for (int i = 0; i < (int)PROA_COUNT(names); i++)
+        if (proa_str_is(name, names[i])) return i == 3 ? PROA_TYPES_NUMBERS | PROA_TYPES_INTEGERS : 1 << i;
+    return 0;
+}
+
+static proa_status types_of_one(const proa_schema *s, const proa_json *type, int *out, const proa_path *path)
+{
+    bool list = proa_json_kind(type) == PROA_JSON_ARRAY;
+    *out = 0;
+    for (int64_t i = 0; i < (list ? proa_json_len(type) : 1); i++) {
+        proa_str name = proa_json_str(list ? proa_json_at(type, i) : type);
+        int bit = type_bit(name);
+        if (!bit) return proa_schema_refuse(s, path, "the type '%.40s' is unknown", name.len ? name.ptr : "");
+        *out |= bit;
+    }
+    return PROA_OK;
+}
+
+/* The types for which some keyword says something; without a type the value is one of these. */
+static int types_of_keywords(const proa_all *all)
+{
+    static const char *const object[] = {
+        "properties",    "required", "additionalProperties", "patternProperties", "minProperties",
+        "maxProperties", NULL};
+    static const char *const array[] = {"items", "prefixItems", "minItems", "maxItems", "uniqueItems", NULL};
+    static const char *const string[] = {"pattern", "format", "minLength", "maxLength", NULL};
+    static const char *const number[] = {"minimum",          "maximum",    "exclusiveMinimum",
+                                         "exclusiveMaximum", "multipleOf", NULL};
+    int types = 0;
+    if (proa_all_any(all, object)) types |= PROA_TYPES_OBJECTS;
+    if (proa_all_any(all, array)) types |= PROA_TYPES_ARRAYS;
+    if (proa_all_any(all, string)) types |= PROA_TYPES_STRINGS;
+    if (proa_all_any(all, number)) types |= PROA_TYPES_NUMBERS | PROA_TYPES_INTEGERS;
+    return types ? types : PROA_TYPES_ALL;
+}
+
+static proa_status types_of_all(const proa_schema *s, const proa_all *all, int *out, const proa_path *path)
+{
+    bool given = false;
+    *out = PROA_TYPES_ALL;
+    for (int32_t i = 0; i < all->count; i++) {
+        int types = 0;
+        const proa_json *type = proa_json_get(all->list[i], "type");
+        if (!type) continue;
+        PROA_TRY(types_of_one(s, type, &types, path));
+        *out &= types;
+        given = true;
+    }
+    if (!given && !proa_all_any(all, (const char *const[]){"enum", "const", NULL}))
+        *out = types_of_keywords(all);
+    return PROA_OK;
+}
+
+/* ---- combinations ---- */
+
+/* Whether no value can match both branches of a oneOf: their types differ, or a required property (or they themselves)
+ * has constants that differ. */
+static bool constants_differ(const proa_json *a, const proa_json *b)
+{
+    const proa_json *x = proa_json_get(a, "enum"), *y = proa_json_get(b, "enum");
+    bool fixed_a = proa_has_member(a, "const"), fixed_b = proa_has_member(b, "const");
+    if (!(x || fixed_a) || !(y || fixed_b)) return false;
+    for (int64_t i = 0; i < (fixed_a ? 1 : proa_json_len(x)); i++)
+        if (proa_value_in_schema(b, fixed_a ? proa_json_get(a, "const") : proa_json_at(x, i))) return false;
+    return true;
+}
+
+static bool is_required(const proa_json *schema, proa_str name)
+{
+    const proa_json *list = proa_json_get(schema, "required");
+    for (int64_t i = 0; i < proa_json_len(list); i++)
+        if (proa_str_eq(proa_json_str(proa_json_at(list, i)), name)) return true;
+    return false;
+}
+
+/* Whether a property that both require has constants that differ. */
+static bool required_differ(const proa_json *a, const proa_json *b)
+{
+    const proa_json *of_b = proa_json_get(b, "properties");
+    for (proa_json_iter it = proa_json_begin(proa_json_get(a, "properties")); proa_json_next(&it);) {
+        const proa_json *other = of_b ? proa_json_get(of_b, it.key.ptr) : NULL;
+        if (other && is_required(a, it.key) && is_required(b, it.key) && constants_differ(it.value, other))
+            return true;
+    }
+    return false;
+}
+
+/* The schema, or what its $ref names. Cycles of references end at the depth. */
+static const proa_json *follow_refs(const proa_schema *s, const proa_json *schema, const proa_path *path)
+{
+    for (int i = 0; i < PROA_GRAMMAR_DEPTH_MAX && proa_json_get(schema, "$ref"); i++)
+        if (resolve_ref(s, schema, &schema, path) != PROA_OK) break;
+    return schema;
+}
+
+static bool branches_differ(const proa_schema *s, const proa_json *a, const proa_json *b, const proa_path *path)
+{
+    int x = 0, y = 0;
+    a = follow_refs(s, a, path);
+    b = follow_refs(s, b, path);
+    const proa_json *type_a = proa_json_get(a, "type"), *type_b = proa_json_get(b, "type");
+    if (type_a && types_of_one(s, type_a, &x, path) != PROA_OK) return true;
+    if (type_b && types_of_one(s, type_b, &y, path) != PROA_OK) return true;
+    if (x && y && !(x & y)) return true;
+    if (constants_differ(a, b)) return true;
+    return x == PROA_TYPES_OBJECTS && y == PROA_TYPES_OBJECTS && required_differ(a, b);
+}
+
+static proa_status check_one_of(const proa_schema *s, const proa_json *list, const proa_path *path)
+{
+    for (int64_t i = 0; i < proa_json_len(list); i++)
+        for (int64_t k = 0; k < i; k++)
+            if (!branches_differ(s, proa_json_at(list, k), proa_json_at(list, i), path))
+                return proa_schema_refuse(
+                    s, path,
+                    "'oneOf': branches %lld and %lld might both match (use 'anyOf', or give "
+                    "them types or required constants that differ)",
+                    (long long)k, (long long)i);
+    return PROA_OK;
+}
+
+/* The list with each branch of one anyOf or oneOf in turn. */
+static proa_status read_branches(proa_schema *s, const proa_all *all, int32_t owner, const char *keyword,
+                                 const proa_path *path, const proa_expr **out)
+{
+    const proa_json *list = proa_json_get(all->list[owner], keyword);
+    proa_expr_items items = {0};
+    if (proa_json_kind(list) != PROA_JSON_ARRAY)
+        return proa_schema_refuse(s, path, "'%s' is no list", keyword);
+    if (keyword[0] == 'o') PROA_TRY(check_one_of(s, list, path));
+    for (int64_t i = 0; i < proa_json_len(list); i++) {
+        const proa_path inner = {path, keyword, {"", 0}, i};
+        proa_all branch = *all;
+        const proa_expr *e = NULL;
+        bool never = false;
+        branch.chosen[owner] = true;
+        if (all->roots == 1 && says_only(all->list[0], keyword)) branch.count = branch.roots = 0;
+        PROA_TRY(proa_all_add(s, &branch, proa_json_at(list, i), &never, &inner));
+        if (never) continue;
+        PROA_TRY(proa_schema_all(s, &branch, &inner, &e));
+        proa_expr_push(s->rules, &items, e);
+    }
+    *out = proa_expr_list(s->rules, PROA_EXPR_ALT, items.ptr, items.count);
+    return PROA_OK;
+}
+
+/* ---- values ---- */
+
+static int32_t *find_ref(proa_schema *s, const proa_json *target)
+{
+    for (int32_t i = 0; i < s->refs_count; i++)
+        if (s->refs[i].schema == target) return &s->refs[i].rule;
+    return NULL;
+}
+
+static proa_status read_one(proa_schema *s, const proa_json *schema, const proa_path *path, const proa_expr **out)
+{
+    proa_all all = {.count = 0};
+    bool never = false;
+    PROA_TRY(proa_all_add(s, &all, schema, &never, path));
+    if (never) return *out = proa_expr_never(s->rules), PROA_OK;
+    return proa_schema_all(s, &all, path, out);
+}
+
+/* The rule of a reference's target; made at its first use, so that it may refer to itself. */
+static proa_status read_reference(proa_schema *s, const proa_json *schema, const proa_path *path,
+                                  const proa_expr **out)
+{
+    const proa_json *target = NULL;
+    PROA_TRY(resolve_ref(s, schema, &target, path));
+    int32_t *known = find_ref(s, target), rule;
+    if (known) return *out = proa_expr_rule(s->rules, *known), PROA_OK;
+    if (s->refs_count == s->refs_cap) {
+        s->refs_cap = s->refs_cap ? 2 * s->refs_cap : 16;
+        s->refs = proa_realloc(s->refs, (size_t)s->refs_cap * sizeof *s->refs);
+    }
+    rule = proa_rules_add(s->rules, proa_json_str(proa_json_get(schema, "$ref")));
+    s->refs[s->refs_count++] = (proa_known_ref){target, rule};
+    const proa_expr *body = NULL;
+    if (is_reference(target)) PROA_TRY(read_reference(s, target, path, &body));
+    else PROA_TRY(read_one(s, target, path, &body));
+    s->rules->rule[rule].body = body;
+    *out = proa_expr_rule(s->rules, rule);
+    return PROA_OK;
+}
+
+static proa_status read_types(proa_schema *s, const proa_all *all, int types, const proa_path *path,
+                              const proa_expr **out)
+{
+    proa_expr_items items = {0};
+    const proa_expr *e = NULL;
+    if (types & PROA_TYPES_OBJECTS) {
+        PROA_TRY(proa_schema_object(s, all, path, &e));
+        proa_expr_push(s->rules, &items, e);
+    }
+    if (types & PROA_TYPES_ARRAYS) {
+        PROA_TRY(proa_schema_array(s, all, path, &e));
+        proa_expr_push(s->rules, &items, e);
+    }
+    if (types & PROA_TYPES_STRINGS) {
+        PROA_TRY(proa_schema_string(s, all, path, &e));
+        proa_expr_push(s->rules, &items, e);
+    }
+    if (types & (PROA_TYPES_NUMBERS | PROA_TYPES_INTEGERS)) {
+        PROA_TRY(proa_schema_number(s, all, !(types & PROA_TYPES_NUMBERS), path, &e));
+        proa_expr_push(s->rules, &items, e);
+    }
+    if (types & PROA_TYPES_BOOLS) {
+        proa_expr_push(s->rules, &items, proa_expr_text(s->rules, "true"));
+        proa_expr_push(s->rules, &items, proa_expr_text(s->rules, "false"));
+    }
+    if (types & PROA_TYPES_NULLS) proa_expr_push(s->rules, &items, proa_expr_text(s->rules, "null"));
+    *out = proa_expr_list(s->rules, PROA_EXPR_ALT, items.ptr, items.count);
+    return PROA_OK;
+}
+
+static proa_status read_all(proa_schema *s, const proa_all *all, const proa_path *path, const proa_expr **out)
+{
+    static const char *const combinations[] = {"anyOf", "oneOf"};
+    bool found = false;
+    int types = 0;
+    if (all->roots == 1 && is_reference(all->list[0])) return read_reference(s, all->list[0], path, out);
+    for (int32_t i = 0; i < all->count; i++)
+        for (int k = 0; k < 2 && !all->chosen[i]; k++)
+            if (proa_json_get(all->list[i], combinations[k])) {
+                if (k == 0 && proa_json_get(all->list[i], "oneOf"))
+                    return proa_schema_refuse(s, path, "'oneOf' beside 'anyOf' is not supported");
+                return read_branches(s, all, i, combinations[k], path, out);
+            }
+    PROA_TRY(types_of_all(s, all, &types, path));
+    PROA_TRY(proa_schema_constants(s, all, types, &found, path, out));
+    if (found) return PROA_OK;
+    bool anything = types == PROA_TYPES_ALL && types_of_keywords(all) == PROA_TYPES_ALL;
+    if (anything) return *out = s->value, PROA_OK;
+    return read_types(s, all, types, path, out);
+}
+
+proa_status proa_schema_all(proa_schema *s, const proa_all *all, const proa_path *path, const proa_expr **out)
+{
+    if (++s->depth > PROA_GRAMMAR_DEPTH_MAX)
+        return proa_schema_refuse(s, path, "schemas nest deeper than %d", PROA_GRAMMAR_DEPTH_MAX);
+    PROA_TRY(proa_rules_check(s->rules, s->err));
+    PROA_TRY(read_all(s, all, path, out));
+    s->depth--;
+    return PROA_OK;
+}
+
+/* ---- parts that all schemas share ---- */
+
+static const proa_expr *class_of(proa_rules *r, const char *pairs)
+{
+    proa_range ranges[16];
+    int32_t n = 0;
+    for (; pairs[0]; pairs += 2) ranges[n++] = (proa_range){(uint8_t)pairs[0], (uint8_t)pairs[1]};
+    return proa_expr_class(r, ranges, n, false);
+}
+
+/* Nothing, a space, or a line end with an indentation. */
+static const proa_expr *make_space(proa_rules *r)
+{
+    const proa_expr *indentation = proa_expr_repeat(r, class_of(r, "  \t\t"), 0, 32);
+    const proa_expr *line = proa_expr_shared(r, "line end",
+                                             proa_expr_seq2(r, proa_expr_text(r, "\n"), indentation));
+    return proa_expr_optional(r, proa_expr_alt2(r, proa_expr_text(r, " "), line));
+}
+
+/* One character of a string. \u escapes of surrogates are left out: two of them are one character. */
+static const proa_expr *make_character(proa_rules *r)
+{
+    static const proa_range plain[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x10FFFF}};
+    const proa_expr *hex = class_of(r, "09afAF");
+    const proa_expr *most[] = {class_of(r, "09acACefEF"), hex, hex, hex};
+    const proa_expr *d[] = {class_of(r, "ddDD"), class_of(r, "07"), hex, hex};
+    const proa_expr *code = proa_expr_alt2(r, proa_expr_list(r, PROA_EXPR_SEQ, most, 4),
+                                           proa_expr_list(r, PROA_EXPR_SEQ, d, 4));
+    const proa_expr *escape = proa_expr_alt2(r, class_of(r, "\"\"\\\\//bbffnnrrtt"),
+                                             proa_expr_seq2(r, proa_expr_text(r, "u"), code));
+    return proa_expr_alt2(r, proa_expr_class(r, plain, 3, false),
+                          proa_expr_seq2(r, proa_expr_text(r, "\\"), escape));
+}
+
+static void make_numbers(proa_schema *s)
+{
+    proa_rules *r = s->rules;
+    const proa_expr *digit = class_of(r, "09"), *digits = proa_expr_repeat(r, digit, 1, -1);
+    const proa_expr *more = proa_expr_seq2(r, class_of(r, "19"), proa_expr_repeat(r, digit, 0, -1));
+    const proa_expr *whole = proa_expr_seq2(r, proa_expr_optional(r, proa_expr_text(r, "-")),
+                                            proa_expr_alt2(r, proa_expr_text(r, "0"), more));
+    const proa_expr *fraction = proa_expr_optional(r, proa_expr_seq2(r, proa_expr_text(r, "."), digits));
+    const proa_expr *exponent[] = {class_of(r, "eeEE"), proa_expr_optional(r, class_of(r, "++--")),
+                                   proa_expr_repeat(r, digit, 1, 2)};
+    const proa_expr *parts[] = {whole, fraction,
+                                proa_expr_optional(r, proa_expr_list(r, PROA_EXPR_SEQ, exponent, 3))};
+    s->integer = proa_expr_shared(r, "integer", whole);
+    s->number = proa_expr_shared(r, "number", proa_expr_list(r, PROA_EXPR_SEQ, parts, 3));
+}
+
+static proa_status make_value(proa_schema *s)
+{
+    const proa_all nothing = {.count = 0};
+    const proa_expr *body = NULL;
+    int32_t rule = proa_rules_add(s->rules, proa_str_c("value"));
+    s->value = proa_expr_rule(s->rules, rule);
+    PROA_TRY(read_types(s, &nothing, PROA_TYPES_ALL, NULL, &body));
+    s->rules->rule[rule].body = body;
+    return PROA_OK;
+}
+
+static proa_status read_root(proa_schema *s)
+{
+    proa_rules *r = s->rules;
+    int32_t root = proa_rules_add(r, proa_str_c("#"));
+    const proa_expr *quote = proa_expr_text(r, "\""), *body = NULL;
+    r->root = root;
+    s->space = make_space(r);
+    s->character = make_character(r);
+    const proa_expr *string[] = {quote, proa_expr_repeat(r, s->character, 0, -1), quote};
+    s->string = proa_expr_shared(r, "string", proa_expr_list(r, PROA_EXPR_SEQ, string, 3));
+    make_numbers(s);
+    PROA_TRY(make_value(s));
+    s->refs = proa_malloc(16 * sizeof *s->refs);
+    s->refs_cap = 16;
+    s->refs[s->refs_count++] = (proa_known_ref){s->root, root};
+    if (is_reference(s->root)) PROA_TRY(read_reference(s, s->root, NULL, &body));
+    else PROA_TRY(read_one(s, s->root, NULL, &body));
+    r->rule[root].body = body;
+    return PROA_OK;
+}
+
+proa_status proa_schema_read(proa_rules *rules, proa_str text, proa_err *err)
+{
+    proa_json *json = NULL;
+    PROA_TRY(proa_json_parse_within(&json, text, PROA_REQUEST_NODES_MAX, "the schema", err));
+    proa_schema s = {.rules = rules, .root = json, .err = err};
+    proa_status status = read_root(&s);
+    free(s.refs);
+    proa_json_free(json);
+    return status;
+}

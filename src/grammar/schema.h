@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * schema.h - reads a JSON schema (draft 2020-12) into a grammar of the JSON texts that it accepts. README.md lists the
+ *            keywords, and what is narrower than the draft. */
+#ifndef PROA_GRAMMAR_SCHEMA_H
+#define PROA_GRAMMAR_SCHEMA_H
+
+#include "grammar/expr.h"
+
+/* Sets the root. UNSUPPORTED names a keyword and its path: "at #/properties/a: the keyword 'not' is not supported". */
+PROA_MUST_CHECK proa_status proa_schema_read(proa_rules *rules, proa_str text, proa_err *err);
+
+#endif

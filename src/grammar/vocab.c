@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * vocab.c - sorts the tokens by their bytes and makes the prefix tree of them. */
+#include "grammar/vocab.h"
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct entry {
+    const uint8_t *bytes;
+    int32_t len, token;
+} entry;
+
+static int compare_entries(const void *x, const void *y)
+{
+    const entry *a = x, *b = y;
+    int order = memcmp(a->bytes, b->bytes, (size_t)(a->len < b->len ? a->len : b->len));
+    if (order) return order;
+    return a->len != b->len ? (a->len < b->len ? -1 : 1) : a->token < b->token ? -1 : 1;
+}
+
+static int32_t common_prefix(const entry *a, const entry *b)
+{
+    int32_t n = a->len < b->len ? a->len : b->len, i = 0;
+    while (i < n && a->bytes[i] == b->bytes[i]) i++;
+    return i;
+}
+
+static void copy_bytes(proa_token_trie *v, const proa_str *bytes)
+{
+    size_t total = 0;
+    v->begins = proa_malloc(((size_t)v->size + 1) * sizeof *v->begins);
+    for (int32_t i = 0; i < v->size; i++)
+        if (bytes[i].len <= PROA_GRAMMAR_TOKEN_MAX) total += bytes[i].len;
+    v->bytes = proa_malloc(total + 1);
+    total = 0;
+    for (int32_t i = 0; i < v->size; i++) {
+        size_t len = bytes[i].len <= PROA_GRAMMAR_TOKEN_MAX ? bytes[i].len : 0;
+        v->begins[i] = (int32_t)total;
+        if (len) memcpy(v->bytes + total, bytes[i].ptr, len);
+        total += len;
+        if ((int32_t)len > v->longest) v->longest = (int32_t)len;
+    }
+    v->begins[v->size] = (int32_t)total;
+}
+
+static int32_t add_node(proa_token_trie *v, uint8_t byte, int32_t depth)
+{
+    v->nodes[v->nodes_count] = (proa_token_node){.end = -1, .token = -1, .depth = (uint16_t)depth, .byte = byte};
+    return v->nodes_count++;
+}
+
+/* entries are in order. open[d]: the node of the last token's first d bytes. */
+static void make_nodes(proa_token_trie *v, const entry *entries, int32_t count)
+{
+    int32_t open[PROA_GRAMMAR_TOKEN_MAX + 1], depth = 0;
+    open[0] = add_node(v, 0, 0);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t shared = i ? common_prefix(&entries[i - 1], &entries[i]) : 0;
+        while (depth > shared) v->nodes[open[depth--]].end = v->nodes_count;
+        while (depth < entries[i].len) {
+            uint8_t byte = entries[i].bytes[depth++];
+            open[depth] = add_node(v, byte, depth);
+        }
+        v->same[entries[i].token] = v->nodes[open[depth]].token;
+        v->nodes[open[depth]].token = entries[i].token;
+    }
+    for (; depth >= 0; depth--) v->nodes[open[depth]].end = v->nodes_count;
+}
+
+/* Backwards, so that the nodes below are done. */
+static void find_deepest(proa_token_trie *v)
+{
+    for (int32_t i = v->nodes_count; i-- > 0;) {
+        proa_token_node *n = &v->nodes[i];
+        n->deepest = n->depth;
+        for (int32_t k = i + 1; k < n->end; k = v->nodes[k].end)
+            if (v->nodes[k].deepest > n->deepest) n->deepest = v->nodes[k].deepest;
+    }
+}
+
+static int longer_first(const void *x, const void *y)
+{
+    const entry *a = x, *b = y;
+    if (a->len != b->len) return a->len > b->len ? -1 : 1;
+    return a->token < b->token ? -1 : 1;
+}
+
+static void sort_by_length(proa_token_trie *v, entry *entries, int32_t count)
+{
+    qsort(entries, (size_t)count, sizeof *entries, longer_first);
+    v->by_length = proa_malloc(((size_t)count + 1) * sizeof *v->by_length);
+    v->by_length_count = count;
+    for (int32_t i = 0; i < count; i++) v->by_length[i] = entries[i].token;
+}
+
+proa_token_trie *proa_token_trie_new(const proa_str *bytes, int32_t size)
+{
+    proa_token_trie *v = proa_calloc(1, sizeof *v);
+    v->size = size;
+    copy_bytes(v, bytes);
+    entry *entries = proa_malloc(((size_t)size + 1) * sizeof *entries);
+    int32_t count = 0;
+    size_t nodes = 1;
+    v->same = proa_malloc(((size_t)size + 1) * sizeof *v->same);
+    for (int32_t i = 0; i < size; i++) {
+        int32_t len = v->begins[i + 1] - v->begins[i];
+        v->same[i] = -1;
+        if (len) entries[count++] = (entry){(const uint8_t *)v->bytes + v->begins[i], len, i};
+    }
+    qsort(entries, (size_t)count, sizeof *entries, compare_entries);
+    for (int32_t i = 0; i < count; i++)
+        nodes += (size_t)(entries[i].len - (i ? common_prefix(&entries[i - 1], &entries[i]) : 0));
+    v->nodes = proa_malloc(nodes * sizeof *v->nodes);
+    make_nodes(v, entries, count);
+    find_deepest(v);
+    sort_by_length(v, entries, count);
+    free(entries);
+    return v;
+}
+
+void proa_token_trie_free(proa_token_trie *v)
+{
+    if (!v) return;
+    free(v->nodes);
+    free(v->same);
+    free(v->by_length);
+    free(v->begins);
+    free(v->bytes);
+    free(v);
+}
+
+proa_str proa_token_trie_bytes(const proa_token_trie *v, int32_t token)
+{
+    if (token < 0 || token >= v->size) return (proa_str){"", 0};
+    return (proa_str){v->bytes + v->begins[token], (size_t)(v->begins[token + 1] - v->begins[token])};
+}

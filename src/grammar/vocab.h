@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * vocab.h - the bytes of a vocabulary's tokens as a prefix tree in depth-first order, which masks are computed from.
+ * Owner:   proa_token_trie_new/free. Threads: it never changes. */
+#ifndef PROA_GRAMMAR_VOCAB_H
+#define PROA_GRAMMAR_VOCAB_H
+
+#include "base/str.h"
+
+typedef struct proa_token_node {
+    int32_t end;      /* the first node that is not below this one */
+    int32_t token;    /* that ends at this node, -1: none; further ones by `same` */
+    uint16_t depth;   /* bytes from the root */
+    uint16_t deepest; /* the greatest depth of this node and those below it */
+    uint8_t byte;
+} proa_token_node;
+
+typedef struct proa_token_trie {
+    proa_token_node *nodes; /* [nodes_count]; node 0 is the root */
+    int32_t nodes_count;
+    int32_t size;       /* columns of a mask */
+    int32_t *same;      /* [size] next token with the same bytes, -1: none */
+    int32_t longest;    /* bytes of the longest token */
+    int32_t *by_length; /* [by_length_count] tokens with bytes, the longest first */
+    int32_t by_length_count;
+    int32_t *begins; /* [size + 1] where a token's bytes are */
+    char *bytes;
+} proa_token_trie;
+
+/* bytes[size]: what each token adds to a text; the empty slice for tokens that no text contains (special ones). Tokens
+ * longer than PROA_GRAMMAR_TOKEN_MAX count as empty. The bytes are copied. */
+proa_token_trie *proa_token_trie_new(const proa_str *bytes, int32_t size);
+void proa_token_trie_free(proa_token_trie *v);                           /* NULL is fine */
+proa_str proa_token_trie_bytes(const proa_token_trie *v, int32_t token); /* empty for ids outside */
+
+#endif
