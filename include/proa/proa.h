@@ -176,6 +176,11 @@ typedef struct proa_strings {
     X(exponential_decay_factor)                                                                              \
     X(renormalize_logits)                                                                                    \
     X(allowed_words)                                                                                         \
+    X(json_schema)                                                                                           \
+    X(json_object)                                                                                           \
+    X(regex)                                                                                                 \
+    X(grammar)                                                                                               \
+    X(choice)                                                                                                \
     X(banned_words)                                                                                          \
     X(banned_strings)                                                                                        \
     X(forced_bos_id)                                                                                         \
@@ -251,12 +256,18 @@ typedef struct proa_options {
     float exponential_decay_factor;  /* l + |l| (factor^(new tokens - start) - 1); default 1: none */
     bool renormalize_logits;         /* log-softmax after all processors: changes beam scores */
     proa_words allowed_words;        /* the output is made of these words only, end tokens between them */
-    proa_words banned_words;         /* never completed */
-    proa_strings banned_strings;     /* the same as text, with and without a space before */
-    int32_t forced_bos_id;           /* the first new token is this one; -1: none, as 0 unless given */
-    int32_t forced_eos_id;           /* and the last one that max_tokens allows; likewise */
-    proa_words stop_words;           /* end the sequence; their tokens are in the output */
-    proa_strings stop_strings; /* end the sequence; the text is cut before them, and never shown in part */
+    /* at most one of these five: the whole output matches, and ends where it may; NULL, empty: none */
+    const char *json_schema;     /* JSON that this schema accepts */
+    bool json_object;            /* a JSON object */
+    const char *regex;           /* text that the whole expression matches */
+    const char *grammar;         /* text of a grammar in GBNF or in Lark's form */
+    proa_strings choice;         /* one of these texts */
+    proa_words banned_words;     /* never completed */
+    proa_strings banned_strings; /* the same as text, with and without a space before */
+    int32_t forced_bos_id;       /* the first new token is this one; -1: none, as 0 unless given */
+    int32_t forced_eos_id;       /* and the last one that max_tokens allows; likewise */
+    proa_words stop_words;       /* end the sequence; their tokens are in the output */
+    proa_strings stop_strings;   /* end the sequence; the text is cut before them, and never shown in part */
     int32_t end_ids[PROA_END_IDS_MAX]; /* replace the model's own when end_ids_count > 0 */
     int32_t end_ids_count;
     bool ignore_eos; /* end tokens neither end the sequence nor count as ends in beam search */

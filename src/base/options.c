@@ -14,6 +14,7 @@
 #define BOOL      PROA_OPTION_KIND_BOOL
 #define WORDS     PROA_OPTION_KIND_WORDS
 #define STRINGS   PROA_OPTION_KIND_STRINGS
+#define TEXT      PROA_OPTION_KIND_TEXT
 #define IDS       PROA_OPTION_KIND_TOKENS
 #define TOKENS    (double)PROA_CONTEXT_MAX
 
@@ -86,6 +87,14 @@ const proa_option_row proa_option_rows[] = {
      "renormalize_logits"},
     {AT(allowed_words), WORDS, IN(allowed_words), 0, 0, false, 0,
      "the output consists only of these words: [[ids], ...]", "", "", "", "prefix_allowed_tokens_fn", ""},
+    {AT(json_schema), TEXT, IN(json_schema), 0, 0, false, 0, "the output is JSON that this schema accepts",
+     "", "", "", "", ""},
+    {AT(json_object), BOOL, IN(json_object), 0, 1, false, 0, "the output is a JSON object", "", "", "", "", ""},
+    {AT(regex), TEXT, IN(regex), 0, 0, false, 0, "the whole output matches this regular expression", "", "",
+     "", "", ""},
+    {AT(grammar), TEXT, IN(grammar), 0, 0, false, 0,
+     "the output is a text of this grammar, in GBNF or Lark's form", "", "", "", "", ""},
+    {AT(choice), STRINGS, IN(choice), 0, 0, false, 0, "the output is one of these texts", "", "", "", "", ""},
     {AT(banned_words), WORDS, IN(banned_words), 0, 0, false, 0, "words that are never completed: [[ids], ...]",
      "bad_words_list", "bad_words_list", "", "bad_words_ids", "bad_words_ids"},
     {AT(banned_strings), STRINGS, IN(banned_strings), 0, 0, false, 0,
@@ -395,6 +404,30 @@ static proa_status set_strings(proa_options *o, const proa_option_row *row, cons
     return PROA_OK;
 }
 
+/* A text; a document of JSON that is no string (a schema) as it was written. */
+static proa_status set_text(proa_options *o, const proa_option_row *row, proa_str text, proa_arena *arena,
+                            proa_err *err)
+{
+    if (memchr(text.ptr, 0, text.len)) return PROA_FAIL(err, INVALID, "option '%s' has a NUL", row->name);
+    if (text.len > PROA_GRAMMAR_BYTES_MAX)
+        return PROA_FAIL(err, LIMIT, "option '%s' has %zu bytes, at most %d are taken", row->name, text.len,
+                         PROA_GRAMMAR_BYTES_MAX);
+    *(const char **)proa_option_field(o, row) = text.len ? proa_arena_strdup(arena, text) : NULL;
+    return PROA_OK;
+}
+
+static proa_status set_document(proa_options *o, const proa_option_row *row, const proa_json *j,
+                                proa_arena *arena, proa_err *err)
+{
+    proa_buf text;
+    if (proa_json_kind(j) == PROA_JSON_STRING) return set_text(o, row, proa_json_str(j), arena, err);
+    proa_buf_init(&text, 8 * PROA_GRAMMAR_BYTES_MAX);
+    proa_json_print(&text, j);
+    proa_status status = set_text(o, row, proa_buf_view(&text), arena, err);
+    proa_buf_release(&text);
+    return status;
+}
+
 static proa_status read_bias(proa_bias *bias, proa_str key, const proa_json *value,
                              const proa_option_row *row, proa_err *err)
 {
@@ -459,6 +492,7 @@ static proa_status set_json(proa_options *o, const proa_option_row *row, const p
     case PROA_OPTION_KIND_SEQUENCE_BIAS: return set_sequence_bias(o, row, j, arena, err);
     case PROA_OPTION_KIND_STRINGS: return set_strings(o, row, j, arena, err);
     case PROA_OPTION_KIND_BIAS: return set_bias(o, row, j, arena, err);
+    case PROA_OPTION_KIND_TEXT: return set_document(o, row, j, arena, err);
     }
     return PROA_OK;
 }
@@ -522,6 +556,7 @@ proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_s
         status = set_choice(o, row, value, err);
     else if (row->kind == PROA_OPTION_KIND_STRINGS && !json_strings)
         status = append_string(o, row, value, arena, err);
+    else if (row->kind == PROA_OPTION_KIND_TEXT) status = set_text(o, row, value, arena, err);
     else if (row->kind == PROA_OPTION_KIND_IDS || row->kind == PROA_OPTION_KIND_TOKENS) {
         list_text(&text, value);
         status = set_from_json_text(o, row, proa_buf_view(&text), arena, err);
@@ -631,6 +666,10 @@ void proa_options_copy(proa_options *o, const proa_options *from, proa_arena *ar
     o->sequence_bias = copy_sequence_bias(from->sequence_bias, arena);
     o->banned_strings = copy_strings(from->banned_strings, arena);
     o->stop_strings = copy_strings(from->stop_strings, arena);
+    o->choice = copy_strings(from->choice, arena);
+    o->json_schema = proa_arena_copy_text(arena, from->json_schema);
+    o->regex = proa_arena_copy_text(arena, from->regex);
+    o->grammar = proa_arena_copy_text(arena, from->grammar);
     if (from->logit_bias_count <= 0) return;
     proa_bias *bias = PROA_ARENA_NEW(arena, proa_bias, from->logit_bias_count);
     memcpy(bias, from->logit_bias, (size_t)from->logit_bias_count * sizeof *bias);

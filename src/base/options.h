@@ -15,14 +15,15 @@ typedef enum proa_option_kind {
     PROA_OPTION_KIND_FLOAT,
     PROA_OPTION_KIND_U64,
     PROA_OPTION_KIND_BOOL,
-    PROA_OPTION_KIND_STYLE,        /* hf, ft, trtllm */
-    PROA_OPTION_KIND_EARLY,        /* false, true, never */
-    PROA_OPTION_KIND_IDS,          /* end_ids: a list of token ids */
-    PROA_OPTION_KIND_WORDS,        /* lists of token sequences */
-    PROA_OPTION_KIND_STRINGS,      /* list of texts */
-    PROA_OPTION_KIND_BIAS,         /* {"id": value, ...} */
-    PROA_OPTION_KIND_TOKENS,       /* a list of token ids */
-    PROA_OPTION_KIND_SEQUENCE_BIAS /* [[[ids], value], ...] */
+    PROA_OPTION_KIND_STYLE,         /* hf, ft, trtllm */
+    PROA_OPTION_KIND_EARLY,         /* false, true, never */
+    PROA_OPTION_KIND_IDS,           /* end_ids: a list of token ids */
+    PROA_OPTION_KIND_WORDS,         /* lists of token sequences */
+    PROA_OPTION_KIND_STRINGS,       /* list of texts */
+    PROA_OPTION_KIND_BIAS,          /* {"id": value, ...} */
+    PROA_OPTION_KIND_TOKENS,        /* a list of token ids */
+    PROA_OPTION_KIND_SEQUENCE_BIAS, /* [[[ids], value], ...] */
+    PROA_OPTION_KIND_TEXT           /* a text; what is another kind of JSON is taken as its text */
 } proa_option_kind;
 
 typedef struct proa_option_row {
@@ -56,7 +57,7 @@ bool proa_option_in_range(const proa_option_row *row, double value);
 proa_status proa_option_out_of_range(const proa_option_row *row, double value, proa_err *err);
 /* Sets one option from text: "0.9", "true", "never"; lists: "1,2,3" for ids, JSON for words ([[5,6],[7]]), strings
  * (["a","b"] or one plain text, appended), biases ({"5":-100}) and biases of sequences ([[[5,6],-1]]). Lists go to
- * the arena. Marks it as given. */
+ * the arena, as texts do. Marks it as given. */
 PROA_MUST_CHECK proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_str value,
                                              proa_arena *arena, proa_err *err);
 /* Sets one option from a number, whichever way a protocol has it (a switch: 0 or 1; end_ids: one id, or -1 for none).

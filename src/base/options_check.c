@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 void *proa_option_field(const proa_options *o, const proa_option_row *row)
 {
@@ -91,6 +92,14 @@ static proa_status check_strings(const proa_options *o, const proa_option_row *r
     return PROA_OK;
 }
 
+static proa_status check_text(const proa_options *o, const proa_option_row *row, int64_t vocab, proa_err *err)
+{
+    const char *text = *(const char *const *)proa_option_field(o, row);
+    PROA_UNUSED(vocab);
+    if (!text || strnlen(text, PROA_GRAMMAR_BYTES_MAX + 1) <= PROA_GRAMMAR_BYTES_MAX) return PROA_OK;
+    return PROA_FAIL(err, LIMIT, "option '%s' has more than %d bytes", row->name, PROA_GRAMMAR_BYTES_MAX);
+}
+
 static proa_status check_end_ids(const proa_options *o, const proa_option_row *row, int64_t vocab, proa_err *err)
 {
     if (o->end_ids_count < 0 || o->end_ids_count > PROA_END_IDS_MAX)
@@ -143,7 +152,8 @@ static check_fn *const checks[] = {[PROA_OPTION_KIND_INT] = check_number,
                                    [PROA_OPTION_KIND_STRINGS] = check_strings,
                                    [PROA_OPTION_KIND_BIAS] = check_bias,
                                    [PROA_OPTION_KIND_TOKENS] = check_tokens,
-                                   [PROA_OPTION_KIND_SEQUENCE_BIAS] = check_sequence_bias};
+                                   [PROA_OPTION_KIND_SEQUENCE_BIAS] = check_sequence_bias,
+                                   [PROA_OPTION_KIND_TEXT] = check_text};
 
 static proa_status fail_contradiction(const char *a, double x, const char *b, double y, const char *why,
                                       proa_err *err)
@@ -194,6 +204,32 @@ static proa_status check_contrastive(const proa_options *o, proa_err *err)
     return PROA_OK;
 }
 
+/* One grammar at most, and one that the sequence can end by. */
+static proa_status check_grammars(const proa_options *o, proa_err *err)
+{
+    static const proa_option all[] = {PROA_OPTION_json_schema, PROA_OPTION_json_object, PROA_OPTION_regex,
+                                      PROA_OPTION_grammar, PROA_OPTION_choice};
+    const bool given[] = {o->json_schema != NULL, o->json_object, o->regex != NULL, o->grammar != NULL,
+                          o->choice.count > 0};
+    int first = -1;
+    for (int i = 0; i < (int)PROA_COUNT(all); i++) {
+        if (!given[i]) continue;
+        if (first >= 0)
+            return PROA_FAIL(err, INVALID, "options '%s' and '%s' contradict: one grammar constrains the output",
+                             proa_option_rows[all[first]].name, proa_option_rows[all[i]].name);
+        first = i;
+    }
+    if (first < 0) return PROA_OK;
+    if (o->ignore_eos)
+        return PROA_FAIL(err, INVALID, "options '%s' and 'ignore_eos' contradict: an end token ends the grammar",
+                         proa_option_rows[all[first]].name);
+    if (o->allowed_words.count)
+        return PROA_FAIL(err, INVALID,
+                         "options '%s' and 'allowed_words' contradict: one grammar constrains the output",
+                         proa_option_rows[all[first]].name);
+    return PROA_OK;
+}
+
 static proa_status check_together(const proa_options *o, int64_t sequences_max, proa_err *err)
 {
     int32_t width = o->beams > 1 ? o->beams : o->best_of > o->n ? o->best_of : o->n;
@@ -217,5 +253,6 @@ proa_status proa_options_check(const proa_options *o, int64_t vocab, int64_t seq
     if (o->style == PROA_STYLE_FT && penalties)
         return fail_contradiction("repetition_penalty", (double)o->repetition_penalty, "presence_penalty",
                                   (double)o->presence_penalty, "FasterTransformer takes one of them", err);
+    PROA_TRY(check_grammars(o, err));
     return check_together(o, sequences_max, err);
 }

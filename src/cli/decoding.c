@@ -2,6 +2,8 @@
  * decoding.c - the engine's table of decoding options as command-line options and as help. */
 #include "cli/decoding.h"
 
+#include "base/file.h"
+#include "base/limits.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +50,7 @@ static const char *option_placeholder(const proa_option_row *row)
     case PROA_OPTION_KIND_TOKENS: return "\"2 5\"";
     case PROA_OPTION_KIND_WORDS: return row->option == PROA_OPTION_allowed_words ? "IDS" : "IDS|TEXT";
     case PROA_OPTION_KIND_STRINGS: return "TEXT";
+    case PROA_OPTION_KIND_TEXT: return row->option == PROA_OPTION_regex ? "REGEX" : "TEXT|@FILE";
     case PROA_OPTION_KIND_BIAS:
     case PROA_OPTION_KIND_SEQUENCE_BIAS: return "JSON";
     }
@@ -68,7 +71,8 @@ static proa_arg_kind arg_kind(proa_option_kind kind)
     case PROA_OPTION_KIND_STRINGS:
     case PROA_OPTION_KIND_BIAS:
     case PROA_OPTION_KIND_TOKENS:
-    case PROA_OPTION_KIND_SEQUENCE_BIAS: break;
+    case PROA_OPTION_KIND_SEQUENCE_BIAS:
+    case PROA_OPTION_KIND_TEXT: break;
     }
     return PROA_ARG_TEXT;
 }
@@ -115,6 +119,19 @@ static const proa_option_row *row_of_value(const proa_option_row *row, const cha
     return row;
 }
 
+/* A schema or a grammar from a file: @FILE. False: the file cannot be read. */
+static bool read_text_file(proa_decoding *d, const proa_option_row *row, const char **text, proa_err *err)
+{
+    bool file = (row->option == PROA_OPTION_json_schema || row->option == PROA_OPTION_grammar) &&
+                (*text)[0] == '@';
+    proa_buf content;
+    if (!file) return true;
+    proa_status status = proa_file_read(&content, *text + 1, PROA_GRAMMAR_BYTES_MAX, err);
+    if (status == PROA_OK) *text = proa_arena_strdup(&d->arena, proa_buf_view(&content));
+    proa_buf_release(&content);
+    return status == PROA_OK;
+}
+
 int proa_decoding_set(proa_decoding *d, const proa_option_row *row, const proa_arg *arg, const char *text)
 {
     /* parsed and checked like other options, so that errors look alike; then written as valid JSON (no
@@ -133,7 +150,8 @@ int proa_decoding_set(proa_decoding *d, const proa_option_row *row, const proa_a
     if (arg->kind == PROA_ARG_REAL) snprintf(number, sizeof number, "%.17g", value.real);
     if (arg->kind == PROA_ARG_INT || arg->kind == PROA_ARG_REAL) text = number;
     proa_err err = {0};
-    if (proa_options_set(&d->options, row_of_value(row, text), proa_str_c(text), &d->arena, &err) == PROA_OK)
+    if (read_text_file(d, row, &text, &err) &&
+        proa_options_set(&d->options, row_of_value(row, text), proa_str_c(text), &d->arena, &err) == PROA_OK)
         return -1;
     return proa_cli_fail(PROA_EXIT_USAGE, "%s", err.text);
 }
@@ -152,6 +170,7 @@ static void range_of(char out[CELL], const proa_option_row *row)
     else if (row->kind == PROA_OPTION_KIND_STYLE) snprintf(out, CELL, "hf, ft, trtllm");
     else if (row->kind == PROA_OPTION_KIND_EARLY) snprintf(out, CELL, "false, true, never");
     else if (row->kind == PROA_OPTION_KIND_STRINGS) snprintf(out, CELL, "texts");
+    else if (row->kind == PROA_OPTION_KIND_TEXT) snprintf(out, CELL, "a text");
     else if (row->kind == PROA_OPTION_KIND_WORDS) snprintf(out, CELL, "lists of ids");
     else if (row->kind == PROA_OPTION_KIND_TOKENS) snprintf(out, CELL, "list of ids");
     else if (row->kind == PROA_OPTION_KIND_IDS) snprintf(out, CELL, "up to %d ids", PROA_END_IDS_MAX);

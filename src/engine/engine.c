@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "engine/access.h"
 #include "engine/generation_config.h"
+#include "text/token_bytes.h"
 #include <malloc.h>
 #include <string.h>
 
@@ -150,6 +151,21 @@ static void make_arrays(proa_engine *e)
     make_head_buffers(e);
 }
 
+/* The vocabulary as grammars see it: special tokens are not part of a text. */
+static proa_token_trie *make_vocab(void *arg)
+{
+    const proa_engine *e = arg;
+    int32_t size = (int32_t)proa_min64(proa_tokenizer_vocab(e->tokenizer), e->model->plan.width[PROA_REG_OUT]);
+    proa_token_bytes *all = proa_token_bytes_new(e->tokenizer);
+    proa_str *bytes = proa_calloc((size_t)size + 1, sizeof *bytes);
+    for (int32_t i = 0; i < size; i++)
+        if (!proa_tokenizer_is_special(e->tokenizer, i)) bytes[i] = proa_token_bytes_of(all, i);
+    proa_token_trie *v = proa_token_trie_new(bytes, size);
+    free(bytes);
+    proa_token_bytes_free(all);
+    return v;
+}
+
 static proa_status open_engine(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
 {
     PROA_TRY(proa_sizes_make(&e->sizes, o, err));
@@ -171,6 +187,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     if (e->sizes.prefix_cache) proa_prefix_tree_init(&e->prefixes, &e->pages);
     make_arrays(e);
     e->async.mode = proa_sample_mode_choose(e->device);
+    if (e->tokenizer) e->grammars = proa_grammars_new(make_vocab, e);
     return PROA_OK;
 }
 
@@ -212,6 +229,7 @@ void proa_engine_close(proa_engine *e)
     free_arrays(e);
     proa_prefix_tree_release(&e->prefixes);
     proa_kv_pages_release(&e->pages);
+    proa_grammars_free(e->grammars);
     proa_tokenizer_free(e->tokenizer);
     proa_model_free(e->model);
     proa_device_close(e->device);

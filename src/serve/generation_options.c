@@ -71,6 +71,15 @@ static void make_aliases(void)
 {
     for (int i = 0; i < PROA_OPTION_COUNT; i++)
         add_alias(proa_option_rows[i].name, strlen(proa_option_rows[i].name), &proa_option_rows[i]);
+    static const struct {
+        const char *name;
+        proa_option option;
+    } of_vllm[] = {{"guided_json", PROA_OPTION_json_schema},
+                   {"guided_regex", PROA_OPTION_regex},
+                   {"guided_choice", PROA_OPTION_choice},
+                   {"guided_grammar", PROA_OPTION_grammar}};
+    for (size_t i = 0; i < PROA_COUNT(of_vllm); i++)
+        add_alias(of_vllm[i].name, strlen(of_vllm[i].name), &proa_option_rows[of_vllm[i].option]);
     for (int i = 0; i < PROA_OPTION_COUNT; i++) {
         const proa_option_row *row = &proa_option_rows[i];
         const char *const columns[] = {row->ft, row->trtllm, row->openai, row->hf};
@@ -264,10 +273,6 @@ static const char *const refused[] = {"lora_task_id",
                                       "lora_config",
                                       "guided_decoding_guide",
                                       "guided_decoding_guide_type",
-                                      "guided_json",
-                                      "guided_regex",
-                                      "guided_choice",
-                                      "guided_grammar",
                                       "response_format",
                                       "prompt_embedding_table",
                                       "draft_input_ids",

@@ -102,7 +102,7 @@ REFUSED = [({"temperature": -1}, "option 'temperature' is -1, must be 0 to 10000
            ({"task": "x"}, "'task' is 'x', must be one of generate, score, ..."),
            ({"input_ids": [5]}, "a request needs one of text_input, input_ids and messages"),
            ({"end_ids": [5, -1]}, "option 'end_ids' has the token id -1"),
-           ({"guided_json": "{}"}, "parameter 'guided_json' is not supported by this engine"),
+           ({"guided_json": '{"not": {}}'}, "option 'json_schema': at #: the keyword 'not' is not supported"),
            ({"text_input": ["a", "b"]}, "The schema can not convert input 'text_input' to tensor with proper shape")]
 
 

@@ -246,7 +246,7 @@ def test_chat_choices(chat):
 
 def test_chat_refuses(chat):
     picture = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-    for more in ({"messages": picture}, {"tool_choice": "required"}, {"response_format": {"type": "json_object"}}):
+    for more in ({"messages": picture}, {"tool_choice": "required"}, {"response_format": {"type": "xml"}}):
         with pytest.raises(openai.BadRequestError):
             chat.chat.completions.create(**{"model": "chat", "messages": TALK, **more})
 

@@ -73,15 +73,6 @@ static bool check_tools(proa_oai *job, bool *hide)
                         "made to call a tool.");
 }
 
-static bool check_format(proa_oai *job)
-{
-    const proa_json *format = proa_json_get(job->body, "response_format");
-    proa_str type = proa_json_str(proa_json_get(format, "type"));
-    if (!format || proa_str_is(type, "text")) return true;
-    return proa_oai_bad(&job->error, "response_format",
-                        "Invalid 'response_format': only the type 'text' is supported.");
-}
-
 static bool check_modalities(proa_oai *job)
 {
     const proa_json *modalities = proa_json_get(job->body, "modalities");
@@ -93,8 +84,7 @@ static bool check_modalities(proa_oai *job)
 
 bool proa_oai_check_chat(proa_oai *job)
 {
-    return check_messages(job) && check_tools(job, &job->hide_tools) && check_format(job) &&
-           check_modalities(job);
+    return check_messages(job) && check_tools(job, &job->hide_tools) && check_modalities(job);
 }
 
 static bool print_chat(proa_oai *job)

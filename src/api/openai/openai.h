@@ -164,6 +164,10 @@ typedef struct proa_oai {
 
 proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind);
 void proa_oai_choice_init(proa_oai_choice *c);
+/* grammar.c: response_format and vLLM's guided_... and structured_outputs are checked; which option of ours they set,
+ * and from which value (NULL: a switch that is on). NULL: none. */
+bool proa_oai_check_format(proa_oai *job);
+const proa_option_row *proa_oai_grammar(const proa_oai *job, const proa_json **value);
 void proa_oai_release(proa_oai *job); /* frees it if nothing runs and it was answered */
 /* Ends it with job->error: as the answer, or as the stream's last words. Running requests are cancelled. */
 void proa_oai_give_up(proa_oai *job);

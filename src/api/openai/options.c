@@ -111,7 +111,9 @@ bool proa_oai_read_options(proa_oai *job)
 {
     bool chat = job->form->chat;
     job->params.temperature = 1; /* OpenAI's */
-    if (!read_numbers(job) || !read_lengths(job) || !check_stop(job) || !check_bias(job)) return false;
+    if (!read_numbers(job) || !read_lengths(job) || !check_stop(job) || !check_bias(job) ||
+        !proa_oai_check_format(job))
+        return false;
     return chat ? read_chat_logprobs(job) : read_completion(job);
 }
 
@@ -161,6 +163,10 @@ static proa_status set_all(proa_oai *job, proa_options *o, proa_err *err)
     PROA_TRY(set_stop(job, o, err));
     if (proa_json_len(bias) > 0)
         PROA_TRY(proa_option_read_json(o, &proa_option_rows[PROA_OPTION_logit_bias], bias, &job->arena, err));
+    const proa_json *source;
+    const proa_option_row *grammar = proa_oai_grammar(job, &source);
+    if (grammar && source) PROA_TRY(proa_option_read_json(o, grammar, source, &job->arena, err));
+    if (grammar && !source) PROA_TRY(proa_option_set_number(o, grammar, 1, err));
     for (int i = 0; i < PROA_OPTION_COUNT; i++) {
         const proa_json *value = extension_of(job, &proa_option_rows[i]);
         if (value) PROA_TRY(proa_option_read_json(o, &proa_option_rows[i], value, &job->arena, err));
@@ -240,6 +246,11 @@ static void put_extras(const proa_oai *job, proa_buf *out)
         put_key(out, "logit_bias");
         proa_oai_put_json(out, bias);
     }
+    const proa_json *source;
+    const proa_option_row *grammar = proa_oai_grammar(job, &source);
+    if (grammar) put_key(out, grammar->name);
+    if (grammar && source) proa_oai_put_json(out, source);
+    if (grammar && !source) proa_buf_str(out, proa_str_c("true"));
     for (int i = 0; i < PROA_OPTION_COUNT; i++) {
         const proa_json *value = extension_of(job, &proa_option_rows[i]);
         if (!value) continue;

@@ -79,6 +79,7 @@ static proa_io_row option_input(const proa_option_row *row)
     case PROA_OPTION_KIND_STYLE:
     case PROA_OPTION_KIND_EARLY:
     case PROA_OPTION_KIND_SEQUENCE_BIAS:
+    case PROA_OPTION_KIND_TEXT:
     case PROA_OPTION_KIND_BIAS: in.type = T(STRING); break;
     case PROA_OPTION_KIND_WORDS:
     case PROA_OPTION_KIND_STRINGS: in.type = T(STRING), in.dims[0] = -1; break;

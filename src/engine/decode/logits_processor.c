@@ -53,7 +53,10 @@ struct proa_logits_processor {
     int64_t vocab;
     const processor *processors[PROCESSORS_MAX];
     int count;
-    tree words; /* allowed */
+    tree words;                 /* allowed */
+    proa_matcher *grammar;      /* NULL: none */
+    proa_matcher_place *places; /* [PROA_PLACES] of its sequences */
+    uint32_t *mask;             /* of the tokens that it allows next */
     scratch *scratch;
 };
 
@@ -406,6 +409,29 @@ static void renormalize_row(const proa_logits_processor *l, float *row, const pr
 
 /* ---- which processors, in which order ---- */
 
+/* ---- a grammar ---- */
+
+/* End tokens are allowed where the grammar may end, and nowhere else. A state that the grammar does not know, or that
+ * does not fit, allows nothing: the sampler then ends the sequence with an error. */
+static void apply_grammar(const proa_logits_processor *l, float *row, const proa_history *h)
+{
+    const proa_options *o = &l->options;
+    float ends[PROA_END_IDS_MAX];
+    bool may_end = false;
+    if (!l->grammar) return;
+    int64_t words = proa_matcher_words(l->grammar), columns = proa_min64(32 * words, l->vocab);
+    for (int32_t i = 0; i < o->end_ids_count; i++)
+        ends[i] = is_column(l, o->end_ids[i]) ? row[o->end_ids[i]] : 0;
+    if (proa_matcher_mask(l->grammar, l->places, h->generated, h->generated_count, l->mask, &may_end, NULL) !=
+        PROA_OK)
+        memset(l->mask, 0, (size_t)words * sizeof *l->mask);
+    for (int64_t i = 0; i < columns; i++)
+        if (!(l->mask[i >> 5] >> (i & 31) & 1)) row[i] = -INFINITY;
+    for (int64_t i = columns; i < l->vocab; i++) row[i] = -INFINITY;
+    for (int32_t i = 0; i < o->end_ids_count; i++)
+        if (is_column(l, o->end_ids[i])) row[o->end_ids[i]] = may_end ? ends[i] : -INFINITY;
+}
+
 static bool wants_bias(const proa_options *o)
 {
     return o->logit_bias_count > 0;
@@ -482,6 +508,11 @@ static bool wants_allowed(const proa_options *o)
     return o->allowed_words.count > 0;
 }
 
+static bool wants_grammar(const proa_options *o)
+{
+    return o->json_schema || o->json_object || o->regex || o->grammar || o->choice.count > 0;
+}
+
 static bool wants_forced(const proa_options *o)
 {
     return is_forced(o, o->forced_bos_id, PROA_GIVEN(forced_bos_id)) ||
@@ -497,6 +528,7 @@ static const processor no_repeat_step = {"no_repeat_ngram", wants_no_repeat, no_
 static const processor banned_step = {"banned_words", wants_banned, banned_words};
 static const processor min_step = {"min_tokens", wants_min, min_tokens};
 static const processor allowed_step = {"allowed_words", wants_allowed, allowed_words};
+static const processor grammar_step = {"grammar", wants_grammar, apply_grammar};
 static const processor forced_step = {"forced_tokens", wants_forced, forced_tokens};
 static const processor sequence_step = {"sequence_bias", wants_sequence_bias, sequence_bias};
 static const processor encoder_step = {"encoder_repetition_penalty", wants_encoder_repetition,
@@ -514,13 +546,14 @@ static const processor renormalize_step = {"renormalize_logits", wants_renormali
 static const processor *const processors_of[][PROCESSORS_MAX] = {
     [PROA_STYLE_HF] = {&bias_step, &sequence_step, &encoder_step, &repetition_step, &output_step,
                        &no_repeat_step, &encoder_ngram_step, &banned_step, &min_step, &allowed_step,
-                       &forced_step, &decay_step, &suppress_step, &begin_step, &renormalize_step},
+                       &grammar_step, &forced_step, &decay_step, &suppress_step, &begin_step, &renormalize_step},
     [PROA_STYLE_FT] = {&banned_step, &no_repeat_step, &encoder_ngram_step, &bias_step, &sequence_step,
                        &temperature_step, &encoder_step, &repetition_step, &all_step, &min_step, &allowed_step,
-                       &forced_step, &decay_step, &suppress_step, &begin_step, &renormalize_step},
+                       &grammar_step, &forced_step, &decay_step, &suppress_step, &begin_step, &renormalize_step},
     [PROA_STYLE_TRTLLM] = {&bias_step, &sequence_step, &temperature_step, &encoder_step, &repetition_step,
-                           &all_step, &min_step, &no_repeat_step, &encoder_ngram_step, &banned_step, &allowed_step,
-                           &forced_step, &decay_step, &suppress_step, &begin_step, &renormalize_step}};
+                           &all_step, &min_step, &no_repeat_step, &encoder_ngram_step, &banned_step,
+                           &allowed_step, &grammar_step, &forced_step, &decay_step, &suppress_step,
+                           &begin_step, &renormalize_step}};
 
 void proa_logits_processor_apply(const proa_logits_processor *l, float *row, const proa_history *history)
 {
@@ -563,7 +596,7 @@ int64_t proa_logits_processor_entries_max(const proa_logits_processor *l, int64_
     int64_t bans = o->banned_words.count + (wants_min(o) ? o->end_ids_count : 0) +
                    (wants_no_repeat(o) ? length : 0) + o->suppress_tokens.count + o->begin_suppress_tokens.count;
     bool on_host = wants_allowed(o) || wants_sequence_bias(o) || wants_encoder_repetition(o) ||
-                   wants_encoder_no_repeat(o) || wants_decay(o) || wants_renormalize(o);
+                   wants_encoder_no_repeat(o) || wants_grammar(o) || wants_decay(o) || wants_renormalize(o);
     if (on_host) return -1;
     next_epoch(l);
     for (int32_t i = 0; i < o->logit_bias_count; i++)
@@ -774,6 +807,7 @@ static void copy_lists(proa_logits_processor *l)
     /* the caller's lists that no processor reads */
     o->stop_words = (proa_words){0};
     o->stop_strings = o->banned_strings = (proa_strings){0};
+    o->choice.text = NULL;
 }
 
 static void add_word(tree *w, const int32_t *ids, int32_t n)
@@ -810,6 +844,13 @@ static void make_tree(proa_logits_processor *l)
     l->options.allowed_words.ids = l->options.allowed_words.ends = NULL; /* the caller's */
 }
 
+void proa_logits_processor_set_grammar(proa_logits_processor *l, proa_matcher *grammar)
+{
+    l->grammar = grammar;
+    l->places = PROA_ARENA_NEW(&l->arena, proa_matcher_place, PROA_PLACES);
+    l->mask = PROA_ARENA_NEW(&l->arena, uint32_t, proa_matcher_words(grammar));
+}
+
 static void make_scratch(proa_logits_processor *l)
 {
     int64_t active = (int64_t)l->words.depth + 1;
@@ -842,6 +883,7 @@ proa_status proa_logits_processor_new(proa_logits_processor **out, const proa_op
 void proa_logits_processor_free(proa_logits_processor *l)
 {
     if (!l) return;
+    proa_matcher_release(l->grammar);
     free(l->scratch->counts);
     proa_arena_release(&l->arena);
     free(l);

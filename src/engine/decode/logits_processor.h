@@ -11,6 +11,7 @@
 #define PROA_ENGINE_DECODE_LOGITS_PROCESSOR_H
 
 #include "base/status.h"
+#include "grammar/matcher.h"
 #include "kernels/ops.h"
 #include "proa/proa.h"
 
@@ -52,6 +53,8 @@ typedef struct proa_logits_processor proa_logits_processor;
  *     allowed_words       -inf for all tokens but those that continue a word, or, where all words are complete, start
  *                         one or end the sequence. The generated text is a series of such words. In the place of
  *                         transformers' prefix_allowed_tokens_fn
+ *     grammar             -inf for tokens that json_schema, json_object, regex, grammar or choice does not allow next,
+ *                         and for end tokens where the text may not end; in the place of allowed_words, in all styles
  *     forced_tokens       of the first new token and of the last that max_tokens allows: forced_bos_id or
  *                         forced_eos_id gets 0, all others -inf. In all styles
  *     exponential_decay   end tokens, after `start` new tokens: l += |l| (factor^(new tokens - start) - 1)
@@ -79,13 +82,15 @@ typedef struct proa_logits_processor proa_logits_processor;
 PROA_MUST_CHECK proa_status proa_logits_processor_new(proa_logits_processor **out, const proa_options *options,
                                                       int64_t vocab, proa_err *err);
 void proa_logits_processor_free(proa_logits_processor *l); /* NULL is fine */
+/* The grammar of a request whose options have one, before the first row. Takes the reference. */
+void proa_logits_processor_set_grammar(proa_logits_processor *l, proa_matcher *grammar);
 /* Changes row[vocab] in place; no allocation; O(h + words) but for temperature and allowed_words, which touch the
  * whole row. For beams of style hf the row holds log-probabilities, as transformers has it; otherwise logits. l may
  * be NULL. If all logits become -inf, proa_sampler_choose returns an error. */
 void proa_logits_processor_apply(const proa_logits_processor *l, float *row, const proa_history *history);
 /* The most entries that proa_logits_processor_entries makes for a history of `length` tokens; -1: a device cannot
- * apply all options (allowed words, two biases of one token, biases of sequences, the encoder's penalties, exponential
- * decay, renormalize_logits). */
+ * apply all options (allowed words, a grammar, two biases of one token, biases of sequences, the encoder's penalties,
+ * exponential decay, renormalize_logits). */
 int64_t proa_logits_processor_entries_max(const proa_logits_processor *l, int64_t length);
 /* The same processors as entries for a device (process_logits in kernels/decode.def); row->first is kept. unknown:
  * one more generated token, known to the device only, follows the history. */

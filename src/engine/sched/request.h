@@ -11,6 +11,7 @@
 #include "engine/decode/logits_processor.h"
 #include "engine/decode/sampler.h"
 #include "engine/decode/stop.h"
+#include "grammar/grammar.h"
 #include "engine/memory.h"
 #include "base/options.h"
 #include "kv/prefix_tree.h"
@@ -282,6 +283,7 @@ struct proa_engine {
     proa_device *device;
     proa_model *model;
     proa_tokenizer *tokenizer;      /* NULL: ids only */
+    proa_grammars *grammars;        /* of constrained output; NULL without a tokenizer */
     proa_options defaults;          /* of generation_config.json */
     int64_t length_max, length_min; /* of a decoder: its max_length and min_length, prompt included; 0: none */
     proa_arena arena;               /* lists of the defaults, and the arrays of all structs below */

@@ -372,6 +372,40 @@ static void make_output(const proa_engine *e, const proa_engine_request *req, pr
     proa_buf_reserve(&seq->shown, (size_t)text + 1024);
 }
 
+/* The grammar of the options; which option it is. False: none. */
+static bool grammar_of(const proa_options *o, proa_grammar_source *source, const char **option)
+{
+    const char *text = NULL;
+    *source = (proa_grammar_source){.choices = o->choice.text, .choices_count = o->choice.count};
+    if (o->json_schema)
+        source->kind = PROA_GRAMMAR_JSON_SCHEMA, text = o->json_schema, *option = "json_schema";
+    else if (o->regex) source->kind = PROA_GRAMMAR_REGEX, text = o->regex, *option = "regex";
+    else if (o->grammar) source->kind = PROA_GRAMMAR_EBNF, text = o->grammar, *option = "grammar";
+    else if (o->json_object) source->kind = PROA_GRAMMAR_JSON_OBJECT, *option = "json_object";
+    else if (o->choice.count) source->kind = PROA_GRAMMAR_CHOICE, *option = "choice";
+    else return false;
+    source->text = proa_str_c(text);
+    return true;
+}
+
+/* Compiles the request's grammar, or finds it among those that were used before. */
+static proa_status make_grammar(const proa_engine *e, proa_engine_request *req, proa_err *err)
+{
+    proa_grammar_source source;
+    proa_matcher *grammar;
+    const char *option;
+    if (!grammar_of(&req->options, &source, &option)) return PROA_OK;
+    if (!e->grammars)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "option '%s' needs a tokenizer, which the model's folder does not have", option);
+    if (req->options.end_ids_count == 0)
+        return PROA_FAIL(err, INVALID, "option '%s' needs an end token: give end_ids", option);
+    proa_status status = proa_grammars_get(e->grammars, &source, &grammar, err);
+    if (status == PROA_OK) proa_logits_processor_set_grammar(req->logits, grammar);
+    else proa_err_prefix(err, "option '%s'", option);
+    return status;
+}
+
 /* Allocates all that decoding needs, so that steps allocate nothing. */
 static proa_status make_state(const proa_engine *e, proa_engine_request *req, proa_err *err)
 {
@@ -380,6 +414,7 @@ static proa_status make_state(const proa_engine *e, proa_engine_request *req, pr
     proa_options processed = *o;
     processed.max_tokens = (int32_t)req->new_max;
     PROA_TRY(proa_logits_processor_new(&req->logits, &processed, vocab, err));
+    PROA_TRY(make_grammar(e, req, err));
     int64_t tops = (int64_t)o->top_logprobs * proa_max64(req->width, o->prompt_logprobs ? PROA_HEAD_ROWS : 1);
     if (tops) req->top = proa_calloc((size_t)tops, sizeof *req->top);
     if (o->beams > 1) return make_beams(e, req, err);

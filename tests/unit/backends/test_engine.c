@@ -343,8 +343,8 @@ static void wrong_requests_are_refused(void **state)
     param_double(r, "temprature", 0.5);
     assert_refused(&own, r, PROA_INVALID, "did you mean 'temperature'");
     r = ask_for(PROMPT, 4);
-    param_text(r, "guided_json", "{}");
-    assert_refused(&own, r, PROA_UNSUPPORTED, "guided_json");
+    param_text(r, "guided_json", "{\"not\":{}}");
+    assert_refused(&own, r, PROA_UNSUPPORTED, "option 'json_schema': at #: the keyword 'not' is not supported");
     r = ask_for(PROMPT, 4);
     param_text(r, "options", "{\"max_tokenz\":4}");
     assert_refused(&own, r, PROA_INVALID, "max_tokens");
