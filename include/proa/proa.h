@@ -91,7 +91,8 @@ typedef struct proa_info {
     int64_t kv_tokens, kv_bytes;                /* room for keys and values */
     int64_t memory_bytes;                       /* planned for this engine as a whole */
     int32_t bos_id, eos_id, decoder_start_id;   /* -1: none */
-    int32_t labels; /* outputs of a head that classifies or rates an input; 0: the model has no such head */
+    const char *plan; /* sizes and arithmetic in words, with the option of each; lives as long as the engine */
+    int32_t labels;   /* outputs of a head that classifies or rates an input; 0: the model has no such head */
 } proa_info;
 
 PROA_EXPORT void proa_engine_info(const proa_engine *engine, proa_info *info);

@@ -176,6 +176,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(read_defaults(e, err));
     proa_sizes_for_model(&e->sizes, e->model);
     PROA_TRY(proa_sizes_check(&e->sizes, e->model, err));
+    proa_sizes_describe(e->plan, &e->sizes, e->model);
     malloc_trim(0); /* returns what reading the JSON files has freed */
     proa_memory_plan(&e->memory, &e->sizes, e->model, e->tokenizer);
     PROA_TRY(proa_memory_check(&e->memory, e->model, err));
@@ -371,6 +372,7 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     info->parameters = p->parameters, info->weight_bytes = p->weight_bytes;
     info->kv_tokens = e->pages.count * PROA_PAGE_TOKENS, info->kv_bytes = e->memory.kv;
     info->memory_bytes = e->memory.total;
+    info->plan = e->plan;
     info->bos_id = (int32_t)c->bos;
     info->eos_id = c->end_count ? c->end_ids[0] : -1;
     info->decoder_start_id = (int32_t)c->decoder_start;

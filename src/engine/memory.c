@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/decode/sampler.h"
+#include <math.h>
 #include "kv/prefix_tree.h"
 #include <string.h>
 
@@ -27,6 +28,21 @@ static proa_status read_policy(bool *evicts, const char *policy, proa_err *err)
                      policy);
 }
 
+static bool is_host(const char *device)
+{
+    return !device || strcmp(device, "cpu") == 0;
+}
+
+int32_t proa_sizes_sequences(const char *device)
+{
+    return is_host(device) ? PROA_SEQUENCES_DEFAULT : PROA_DEVICE_SEQUENCES;
+}
+
+int32_t proa_sizes_step_tokens(const char *device)
+{
+    return is_host(device) ? PROA_STEP_TOKENS_DEFAULT : PROA_DEVICE_STEP_TOKENS;
+}
+
 proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, proa_err *err)
 {
     static const proa_engine_options none;
@@ -35,12 +51,14 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     PROA_TRY(in_range("sequences", o->sequences_max, 0, PROA_SEQUENCES_MAX, err));
     PROA_TRY(in_range("step-tokens", o->step_tokens, 0, PROA_STEP_TOKENS_MAX, err));
     PROA_TRY(in_range("kv-tokens", o->kv_tokens, 0, (int64_t)1 << 32, err));
-    s->sequences_max = o->sequences_max ? o->sequences_max : PROA_SEQUENCES_DEFAULT;
-    s->step_tokens = o->step_tokens ? o->step_tokens : PROA_STEP_TOKENS_DEFAULT;
+    s->sequences_max = o->sequences_max ? o->sequences_max : proa_sizes_sequences(o->device);
+    s->step_tokens = o->step_tokens ? o->step_tokens : proa_sizes_step_tokens(o->device);
+    s->prompt_rows = o->step_tokens; /* a budget that was chosen holds for all steps */
     s->kv_tokens = o->kv_tokens;
     s->kv_share = (double)o->kv_share;
     if (!(s->kv_share >= 0 && s->kv_share <= 1))
         return PROA_FAIL(err, INVALID, "option 'kv-share' is %g, must be 0 to 1", s->kv_share);
+    if (s->kv_share == 0 && !is_host(o->device)) s->kv_share = PROA_DEVICE_KV_SHARE;
     s->threads = o->threads;
     const char *prefix = o->prefix_cache ? o->prefix_cache : "on";
     s->prefix_cache = strcmp(prefix, "on") == 0;
@@ -88,8 +106,25 @@ static int64_t shared_tokens(const proa_sizes *s, const proa_model *m, int64_t l
     return proa_max64(longest, (int64_t)(tokens < most ? tokens : most));
 }
 
+/* On the host as many as are computed in about a tenth of a second: 10 GFLOP a thread at the 100 GFLOP/s that bf16
+ * products of AVX-512 reach on a core (docs/performance.md), at least HOST_PROMPT_ROWS, where reading the weights costs
+ * more than multiplying. On a device 1,024: 15 ms of a model of 8 billion parameters in fp8 on an H200. */
+#define HOST_PROMPT_FLOP   1e10
+#define HOST_PROMPT_ROWS   32
+#define DEVICE_PROMPT_ROWS 1024
+
+static int64_t planned_prompt_rows(const proa_model *m)
+{
+    if (!m->device->host) return DEVICE_PROMPT_ROWS;
+    double flop = HOST_PROMPT_FLOP * proa_pool_threads(m->ctx.pool);
+    double rows = flop / (2 * fmax((double)m->plan.parameters, 1));
+    return rows > PROA_STEP_TOKENS_MAX ? PROA_STEP_TOKENS_MAX : proa_max64(HOST_PROMPT_ROWS, (int64_t)rows);
+}
+
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
 {
+    if (s->prompt_rows == 0) s->prompt_rows = planned_prompt_rows(m);
+
     int64_t longest = m->config.context;
     if (m->arch->kind == PROA_KIND_ENCODER_DECODER)
         longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
@@ -97,6 +132,22 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     if (s->kv_tokens == 0)
         s->kv_tokens = proa_max64(longest, (int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS);
     if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
+}
+
+void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m)
+{
+    const proa_formats *f = &m->formats;
+    char kv[96] = "", cut[64] = "";
+    bool rounds = f->host && f->main == PROA_WFMT_BF16DOT;
+    if (s->prompt_rows < s->step_tokens)
+        snprintf(cut, sizeof cut, ", of prompts %lld beside tokens", (long long)s->prompt_rows);
+    if (m->kv_layers)
+        snprintf(kv, sizeof kv, "; keys and values of %lld tokens (--kv-tokens) in %s (--kv-dtype)",
+                 (long long)s->kv_tokens, proa_dtype_name(f->kv));
+    snprintf(out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows%s (--step-tokens)%s; %s",
+             s->sequences_max, (long long)s->step_tokens, cut, kv,
+             rounds ? "inputs of matrices rounded to bf16 (--dtype exact: f32)"
+                    : "arithmetic as stored (--dtype)");
 }
 
 int64_t proa_sizes_pages(const proa_sizes *s)

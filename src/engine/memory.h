@@ -9,6 +9,11 @@
 
 #define PROA_SEQUENCES_DEFAULT   16
 #define PROA_STEP_TOKENS_DEFAULT 512
+/* On a GPU, whose step takes longer to submit than a few hundred rows take to compute, and whose memory is the model's:
+ * of what weights, activations and scratch leave, the KV cache takes this share. */
+#define PROA_DEVICE_SEQUENCES    256
+#define PROA_DEVICE_STEP_TOKENS  2048
+#define PROA_DEVICE_KV_SHARE     0.9
 #define PROA_HEAD_ROWS           64  /* rows of logits at once: 32 MB at a vocabulary of 128k */
 #define PROA_BEST_ROWS           512 /* rows of logits at once on a device that samples them: 256 MB */
 #define PROA_TABLES              3   /* page tables of a slot: its own, the next step's, the encoder's */
@@ -19,10 +24,13 @@ typedef struct proa_sizes {
     proa_model_options model;
     int32_t sequences_max;
     int64_t step_tokens, kv_tokens; /* kv_tokens 0: not yet known (it follows from the model) */
-    double kv_share;                /* part of the free memory, if kv_tokens is 0; 0: not used */
-    int32_t threads;                /* 0: all */
-    bool prefix_cache;              /* for models with keys and values */
-    bool evicts;                    /* policy max_utilization: running requests can be preempted */
+    /* Rows of prompts in a step that has decoding rows too, so that the time between tokens stays even while prompts
+     * arrive. 0: not yet known. */
+    int64_t prompt_rows;
+    double kv_share;   /* part of the free memory, if kv_tokens is 0; 0: not used */
+    int32_t threads;   /* 0: all */
+    bool prefix_cache; /* for models with keys and values */
+    bool evicts;       /* policy max_utilization: running requests can be preempted */
 } proa_sizes;
 
 /* In bytes. On a device the total is the device's only; tokenizer, bookkeeping and program are on the host. */
@@ -32,8 +40,15 @@ typedef struct proa_memory {
 
 /* INVALID names the option, its value and its range. options may be NULL. */
 PROA_MUST_CHECK proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, proa_err *err);
-/* Fills kv_tokens when it is 0: the longest sequence, or PROA_SEQUENCE_TOKENS for each that may run. */
+/* The budget and the number of sequences by default, on the device of that name (NULL: cpu). */
+int32_t proa_sizes_sequences(const char *device);
+int32_t proa_sizes_step_tokens(const char *device);
+/* Fills kv_tokens when it is 0: by kv_share, else the longest sequence, or PROA_SEQUENCE_TOKENS for each that may run;
+ * and prompt_rows. */
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m);
+/* The plan in words, with the option that changes each part: one line without an end, at most PROA_PLAN_TEXT bytes. */
+#define PROA_PLAN_TEXT 320
+void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m);
 /* Pages of the pool, and entries of one sequence's page table. */
 int64_t proa_sizes_pages(const proa_sizes *s);
 int64_t proa_sizes_table(const proa_model *m);

@@ -7,11 +7,13 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "engine/memory.h"
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
 
-/* Sequences that run at once, a beam counts as one: decode rates hardly rise beyond (bench/README.md). */
+/* Sequences that run at once on a CPU, a beam counts as one: decode rates hardly rise beyond (bench/README.md). On a
+ * device it is the engine's default. */
 #define SERVED_SEQUENCES 64
 
 /* ---- the model's folder ---- */
@@ -170,8 +172,10 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
     const proa_served_model *m = s->model;
     const char *quant = proa_served_model_parameter(m, "quant"),
                *int8 = proa_served_model_parameter(m, "int8_mode");
-    *o = (proa_engine_options){.sequences_max = SERVED_SEQUENCES, .detach_files = true};
+    *o = (proa_engine_options){.detach_files = true};
     PROA_TRY(read_device(&o->device, s, err));
+    int32_t planned = proa_sizes_sequences(o->device);
+    o->sequences_max = planned > SERVED_SEQUENCES ? planned : SERVED_SEQUENCES;
     if (!quant && !int8) quant = setting_of(m, "quant");
     o->quant = quant ? quant : int8 && strcmp(int8, "0") != 0 ? "int8" : "none";
     o->kv_dtype = either_setting(m, "kv_dtype", "kv_dtype");
@@ -246,7 +250,7 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
     PROA_TRY(proa_llm_folder(s->folder, s->model, folder_keys, err));
     PROA_TRY(engine_options(&options, s, err));
     PROA_TRY(read_queue(s, err));
-    s->sequences_max = options.sequences_max ? options.sequences_max : SERVED_SEQUENCES;
+    s->sequences_max = options.sequences_max ? options.sequences_max : proa_sizes_sequences(options.device);
     s->decoupled = config->model_transaction_policy && config->model_transaction_policy->decoupled;
     PROA_TRY(proa_engine_open(&s->engine, s->folder, &options, err));
     proa_engine_info(s->engine, &s->info);
@@ -261,6 +265,7 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
         "values",
         proa_served_model_name(s->model), s->info.arch, (double)s->info.parameters * 1e-6, s->info.dtype,
         s->info.quant, s->info.threads, (long long)s->info.kv_tokens);
+    PROA_LOG(INFO, "model '%s': planned %s", proa_served_model_name(s->model), s->info.plan);
     return PROA_OK;
 }
 

@@ -187,7 +187,7 @@ enum { FOLLOWING = 4 };
 static int64_t following_batch(const proa_bench *b, int64_t batch)
 {
     bool device = strcmp(b->common.device, "cpu") != 0; /* on devices that can launch the next step early */
-    int64_t budget = b->common.step_tokens ? b->common.step_tokens : PROA_STEP_TOKENS_DEFAULT;
+    int64_t budget = b->common.step_tokens ? b->common.step_tokens : proa_sizes_step_tokens(b->common.device);
     return device && 2 * batch * b->prompt > budget ? FOLLOWING : 0;
 }
 
@@ -250,7 +250,7 @@ proa_status proa_bench_measure(proa_bench *b, proa_bench_row *row, proa_err *err
 int64_t proa_bench_max_tokens(const proa_bench *b, int64_t batch)
 {
     /* prefills share steps with decoding: in the worst case one row of the budget is left each step */
-    int64_t budget = b->common.step_tokens ? b->common.step_tokens : PROA_STEP_TOKENS_DEFAULT;
+    int64_t budget = b->common.step_tokens ? b->common.step_tokens : proa_sizes_step_tokens(b->common.device);
     if (batch == 1) return b->tokens + 2; /* no other's prompt */
     int64_t room = proa_max64(budget - batch, 1);
     return b->tokens + proa_ceil_div(batch * b->prompt, room) + batch / 8 + 8;

@@ -24,6 +24,7 @@ static void describe_setup(const proa_bench *b, proa_output *out)
         proa_output_printf(out, ", of which a decoding step reads %s; keys and values %s a token",
                            proa_output_bytes_text(read, (double)b->cost.step_bytes),
                            proa_output_bytes_text(kv, b->token_bytes));
+    proa_output_printf(out, "\nplanned: %s", i->plan);
     const char *where = strcmp(b->common.device, "cpu") == 0 ? "this machine" : "the device";
     proa_output_printf(out, "\nread bandwidth of %s, measured: %.1f GB/s", where, b->bandwidth * 1e-9);
     if (b->matrix_rate > 0)

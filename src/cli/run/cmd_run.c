@@ -300,6 +300,7 @@ void proa_run_describe(const proa_session *s)
     fprintf(stderr, "room for %lld tokens of keys and values (%s); %s in all; context %d\n",
             (long long)i->kv_tokens, proa_output_bytes_text(kv, (double)i->kv_bytes),
             proa_output_bytes_text(all, (double)i->memory_bytes), i->context);
+    fprintf(stderr, "planned: %s\n", i->plan);
 }
 
 static void describe_work(const proa_session *s)

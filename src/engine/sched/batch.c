@@ -159,11 +159,18 @@ static bool has_chunk(const proa_seq *seq)
     return proa_batch_has_rows(seq) && !is_decoding(seq);
 }
 
-static void add_chunks(proa_engine *e, proa_engine_request *req)
+/* Rows of a step up to which prompts are added. */
+static int64_t rows_with_prompts(const proa_engine *e)
+{
+    int64_t decoding = e->step.rows, all = e->sizes.step_tokens;
+    return decoding ? proa_min64(all, decoding + e->sizes.prompt_rows) : all;
+}
+
+static void add_chunks(proa_engine *e, proa_engine_request *req, int64_t budget)
 {
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
-        int64_t left = e->sizes.step_tokens - e->step.rows;
+        int64_t left = budget - e->step.rows;
         if (left <= 0 || !has_chunk(seq) || is_at_prefix(seq)) continue;
         proa_prefix_cache_reuse(e, seq);
         add_seq_rows(e, seq, proa_min64(seq->known - seq->length, left));
@@ -188,8 +195,9 @@ void proa_batch_build(proa_engine *e)
     proa_batch_clear(e);
     for (proa_engine_request *req = e->running.first; req; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_decode_rows(e, req);
-    for (proa_engine_request *req = e->running.first; req && e->step.rows < budget; req = req->next)
-        if (req->phase == PROA_PHASE_DECODER) add_chunks(e, req);
+    const int64_t prompts = rows_with_prompts(e);
+    for (proa_engine_request *req = e->running.first; req && e->step.rows < prompts; req = req->next)
+        if (req->phase == PROA_PHASE_DECODER) add_chunks(e, req, prompts);
     for (proa_engine_request *req = e->running.first; req && e->step.rows < budget; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_prefix(e, req);
 }

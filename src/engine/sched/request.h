@@ -288,6 +288,7 @@ struct proa_engine {
     int64_t length_max, length_min; /* of a decoder: its max_length and min_length, prompt included; 0: none */
     proa_arena arena;               /* lists of the defaults, and the arrays of all structs below */
     proa_sizes sizes;
+    char plan[PROA_PLAN_TEXT]; /* sizes in words */
     proa_memory memory;
     proa_kv_pages pages;
     proa_prefix_tree prefixes;      /* zero: there is no prefix cache */
