@@ -71,7 +71,7 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
 
 void proa_session_room(proa_engine_options *options, int64_t beams, int64_t max_tokens, bool many)
 {
-    enum { MANY = 128 }; /* a file translates 1.15 to 1.3 times as fast as with 16 (docs/performance.md) */
+    enum { MANY = 256 }; /* a file is translated 1.15 to 1.2 times as fast as with 16 (docs/performance.md) */
     /* every beam writes its own pages from the prompt's last page on; the engine plans PROA_SEQUENCE_TOKENS
      * for a sequence */
     int64_t tokens = max_tokens + 2 * PROA_PAGE_TOKENS;

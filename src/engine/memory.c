@@ -121,6 +121,16 @@ static int64_t planned_prompt_rows(const proa_model *m)
     return rows > PROA_STEP_TOKENS_MAX ? PROA_STEP_TOKENS_MAX : proa_max64(HOST_PROMPT_ROWS, (int64_t)rows);
 }
 
+/* PROA_SEQUENCE_TOKENS for each sequence that may run, in no more than half of the memory that the weights leave: with
+ * fewer pages some sequences wait. */
+static int64_t sequence_tokens(const proa_sizes *s, const proa_model *m)
+{
+    int64_t page = proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
+    int64_t left = m->device->available(m->device) - m->plan.weight_bytes - m->plan.activation_bytes;
+    int64_t fit = proa_max64(left, 0) / 2 / proa_max64(page, 1) * PROA_PAGE_TOKENS;
+    return proa_min64((int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS, fit);
+}
+
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
 {
     if (s->prompt_rows == 0) s->prompt_rows = planned_prompt_rows(m);
@@ -129,8 +139,7 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     if (m->arch->kind == PROA_KIND_ENCODER_DECODER)
         longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
     if (s->kv_tokens == 0 && s->kv_share > 0) s->kv_tokens = shared_tokens(s, m, longest);
-    if (s->kv_tokens == 0)
-        s->kv_tokens = proa_max64(longest, (int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS);
+    if (s->kv_tokens == 0) s->kv_tokens = proa_max64(longest, sequence_tokens(s, m));
     if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
 }
 
