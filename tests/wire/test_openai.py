@@ -58,6 +58,18 @@ def test_completion(client):
     assert echoed.choices[0].text == PROMPT + choice.text
 
 
+def test_cached_tokens(client):
+    """A prompt that came before is not computed again, but for its last page."""
+    ids = [3 + i * 7 % 1000 for i in range(150)]
+    first = client.completions.create(model=DECODER, prompt=ids, max_tokens=5, temperature=0)
+    again = client.completions.create(model=DECODER, prompt=ids, max_tokens=5, temperature=0)
+    assert first.usage.prompt_tokens_details.cached_tokens == 0
+    assert again.usage.prompt_tokens_details.cached_tokens == 128
+    assert again.choices[0].text == first.choices[0].text
+    both = client.completions.create(model=DECODER, prompt=[ids, ids[:100]], max_tokens=5, temperature=0)
+    assert both.usage.prompt_tokens_details.cached_tokens == 128 + 64
+
+
 def test_default_length(client):
     assert client.completions.create(model=DECODER, prompt=PROMPT, temperature=0).usage.completion_tokens == 16
 

@@ -113,6 +113,7 @@ typedef struct proa_oai_prompt { /* one request of inference */
     struct proa_oai *job;
     bool live;
     int64_t tokens;         /* of the prompt */
+    int64_t cached;         /* of these, found in the prefix cache */
     proa_str text;          /* for echo without new tokens; NULL ptr: ids were given */
     proa_oai_choice echoed; /* the log-probabilities of the prompt, for echo */
     float *vector;          /* embeddings: in the job's arena */

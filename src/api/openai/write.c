@@ -150,10 +150,13 @@ int64_t proa_oai_prompt_tokens(const proa_oai *job)
 
 static void put_usage(const proa_oai *job, proa_buf *out)
 {
-    int64_t prompt = proa_oai_prompt_tokens(job), completion = 0;
+    int64_t prompt = proa_oai_prompt_tokens(job), completion = 0, cached = 0;
+    for (int32_t i = 0; i < job->prompts_count; i++) cached += job->prompts[i].cached;
     for (int32_t i = 0; i < job->choices_count; i++) completion += job->choices[i].count;
     proa_buf_printf(out, "\"usage\":{\"prompt_tokens\":%lld,", (long long)prompt);
-    if (job->form->choices) proa_buf_printf(out, "\"completion_tokens\":%lld,", (long long)completion);
+    if (job->form->choices)
+        proa_buf_printf(out, "\"completion_tokens\":%lld,\"prompt_tokens_details\":{\"cached_tokens\":%lld},",
+                        (long long)completion, (long long)cached);
     proa_buf_printf(out, "\"total_tokens\":%lld}", (long long)(prompt + completion));
 }
 

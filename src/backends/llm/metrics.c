@@ -91,8 +91,16 @@ void proa_llm_metrics(void *state, const char *labels, proa_buf *out)
     put_gauge(out, labels, "proa_engine_running", "Requests that run", stats.running);
     put_gauge(out, labels, "proa_engine_waiting", "Requests that wait for pages or slots", stats.waiting);
     put_gauge(out, labels, "proa_engine_pages_used", "Pages of keys and values in use", (double)stats.pages_used);
-    put_gauge(out, labels, "proa_engine_pages_free", "Pages of keys and values that are free",
+    put_gauge(out, labels, "proa_engine_pages_free", "Pages of keys and values that can be taken",
               (double)stats.pages_free);
+    put_counter(out, labels, "proa_engine_prefix_cache_queries",
+                "Prompt tokens looked up in the prefix cache", (double)stats.prefix_queries);
+    put_counter(out, labels, "proa_engine_prefix_cache_hits", "Prompt tokens found in the prefix cache",
+                (double)stats.prefix_hits);
+    put_gauge(out, labels, "proa_engine_prefix_cache_pages", "Pages in the prefix cache",
+              (double)stats.pages_cached);
+    put_counter(out, labels, "proa_engine_prefix_cache_evicted", "Pages evicted from the prefix cache",
+                (double)stats.pages_evicted);
 }
 
 /* The families of TensorRT-LLM's backend, as far as a CPU has what they count. */
@@ -104,15 +112,19 @@ void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out)
     proa_engine_stats(s->engine, &stats);
     clock_gettime(CLOCK_REALTIME, &now);
     double pages = (double)(stats.pages_used + stats.pages_free), used = (double)stats.pages_used;
+    uint64_t reused = stats.prefix_hits / PROA_PAGE_TOKENS;
     const sample requests[] = {{"active", stats.running + stats.waiting},
                                {"max", s->sequences_max},
                                {"scheduled", stats.running},
                                {"context", 0},
                                {"waiting", stats.waiting}};
     const sample memory[] = {{"cpu", (double)s->info.memory_bytes}, {"gpu", 0}, {"pinned", 0}};
-    const sample blocks[] = {{"max", pages}, {"free", (double)stats.pages_free},
-                             {"used", used}, {"tokens_per", PROA_PAGE_TOKENS},
-                             {"reused", 0},  {"fraction", pages > 0 ? used / pages : 0}};
+    const sample blocks[] = {{"max", pages},
+                             {"free", (double)stats.pages_free},
+                             {"used", used},
+                             {"tokens_per", PROA_PAGE_TOKENS},
+                             {"reused", (double)reused},
+                             {"fraction", pages > 0 ? used / pages : 0}};
     const sample batcher[] = {{"total_context_tokens", (double)stats.prompt_tokens},
                               {"generation_requests", stats.running},
                               {"micro_batch_id", 0},

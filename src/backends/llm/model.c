@@ -108,6 +108,19 @@ static proa_status read_dtype(const char **out, const proa_served_model *m, proa
     return PROA_FAIL(err, INVALID, "parameter 'dtype' is '%s', must be auto, exact, f32, f16 or bf16", value);
 }
 
+/* prefix_cache: on or off; enable_kv_cache_reuse is what TensorRT-LLM's backend calls it. */
+static proa_status read_prefix_cache(const char **out, const proa_served_model *m, proa_err *err)
+{
+    const char *value = proa_served_model_parameter(m, "prefix_cache");
+    bool reuse = true;
+    PROA_TRY(proa_llm_parameter_flag(&reuse, m, "enable_kv_cache_reuse", err));
+    *out = value                                                     ? value
+           : proa_served_model_parameter(m, "enable_kv_cache_reuse") ? reuse ? "on" : "off"
+                                                                     : NULL;
+    if (!*out) *out = setting_of(m, "prefix_cache");
+    return PROA_OK;
+}
+
 static proa_status read_share(float *out, const proa_served_model *m, proa_err *err)
 {
     const char *key = "kv_cache_free_gpu_mem_fraction", *value = either_setting(m, key, key);
@@ -186,6 +199,7 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
     PROA_TRY(read_int(&o->kv_tokens, "kv_tokens",
                       either_setting(m, "kv_tokens", "max_tokens_in_paged_kv_cache"), (int64_t)1 << 32, err));
     PROA_TRY(read_share(&o->kv_share, m, err));
+    PROA_TRY(read_prefix_cache(&o->prefix_cache, m, err));
     warn_parallel(m);
     return read_policy(&o->policy, m, err);
 }

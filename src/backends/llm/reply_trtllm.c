@@ -177,12 +177,13 @@ static void add_perf_metrics(const answer *a)
     bool reported = trtllm_prompt_of(a, 0)->perf_metrics && a->last;
     int64_t tokens = reported ? p->prompt_tokens + p->new_tokens : 0;
     int32_t pages = (int32_t)proa_ceil_div(tokens, PROA_PAGE_TOKENS);
+    int32_t reused = reported ? (int32_t)proa_ceil_div(p->cached_tokens, PROA_PAGE_TOKENS) : 0;
     int64_t arrived = reported ? p->arrived_ns : 0,
             scheduled = arrived + (reported ? (int64_t)(p->queue_s * 1e9) : 0);
     int64_t first = scheduled + (reported ? (int64_t)(p->prompt_s * 1e9) : 0);
     const float none = 0;
-    add_one(a, "kv_cache_alloc_new_blocks", pages);
-    add_one(a, "kv_cache_reused_blocks", 0);
+    add_one(a, "kv_cache_alloc_new_blocks", pages - reused);
+    add_one(a, "kv_cache_reused_blocks", reused);
     add_one(a, "kv_cache_alloc_total_blocks", pages);
     add_time(a, "arrival_time_ns", arrived);
     add_time(a, "first_scheduled_time_ns", scheduled);

@@ -54,6 +54,8 @@ static const proa_arg engine_rows[] = {
     INT("kv-tokens", kv_tokens, 0, (int64_t)1 << 40, "N", "0", "size of the KV cache in tokens; 0: automatic"),
     TEXT("kv-cache-free-gpu-mem-fraction", kv_share, "X", NULL,
          "without --kv-tokens: KV cache share of the memory that the weights leave"),
+    CHOICE("prefix-cache", prefix_cache, "on|off", NULL,
+           "requests that begin alike share cached keys and values (default on)"),
     INT("sequences", sequences, 0, PROA_SEQUENCES_MAX, "N", "0", "sequences that run concurrently"),
     CHOICE("scheduler-policy", policy, "max_utilization|guaranteed_no_evict", NULL,
            "when sequences start: with room for the tokens they have, and are preempted when room runs out, "

@@ -57,6 +57,7 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "kv_tokens", number_text(&p->arena, o->kv_tokens));
     add_setting(&p->server, list, "kv_cache_free_gpu_mem_fraction", o->kv_share);
     add_setting(&p->server, list, "batch_scheduler_policy", o->policy);
+    add_setting(&p->server, list, "prefix_cache", o->prefix_cache);
     add_setting(&p->server, list, "sequences_max", number_text(&p->arena, o->sequences));
     for (int i = 0; i < o->settings.count; i++)
         PROA_TRY(split_setting(&p->arena, o->settings.items[i], &list[p->server.settings_count++], err));
