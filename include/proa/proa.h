@@ -384,6 +384,11 @@ typedef struct proa_request {
     const int32_t *decoder_ids; /* encoder-decoder: the decoder's first tokens, start token included; NULL: the
                                    start token alone */
     int64_t decoder_ids_count;
+    const char *session_id; /* decoders: a conversation of that name. Its tokens so far, prompts and answers, come
+                               before this prompt, whose text gets no special tokens then; NULL: none. The request has
+                               one sequence. Requests that fail or are cancelled leave the session as it was */
+    bool session_continues; /* NOT_FOUND if there is no such session; else it begins with this request */
+    bool session_ends;      /* it ends with this request */
     const char *cache_salt; /* requests share cached keys and values only with those of the same salt; NULL: "" */
     proa_options options;
     const char *client;      /* who sent it: clients take turns (requests of one priority); NULL: "" */

@@ -199,6 +199,7 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
     *out = NULL;
     pthread_mutex_init(&e->shared.lock, NULL);
     pthread_cond_init(&e->shared.work, NULL);
+    proa_sessions_init(&e->sessions);
     proa_request_list_init(&e->shared.inbox);
     proa_request_list_init(&e->running);
     proa_arena_init(&e->arena);
@@ -227,6 +228,7 @@ void proa_engine_close(proa_engine *e)
         for (proa_engine_request *req; (req = proa_request_list_pop(lists[i]));)
             proa_engine_request_free(req);
     proa_client_queues_free(&e->shared);
+    proa_sessions_release(&e->sessions);
     free_arrays(e);
     proa_prefix_tree_release(&e->prefixes);
     proa_kv_pages_release(&e->pages);

@@ -217,6 +217,18 @@ static void set_held_text(proa_event *event, proa_engine_request *req)
     set_text(event, &seq->piece);
 }
 
+/* What the request's session has from now on. Its callback may already submit the next turn. */
+static void end_session(proa_engine_request *req, bool whole)
+{
+    proa_engine_session *session = req->session;
+    if (!session) return;
+    req->session = NULL;
+    if (whole && req->session_ends) proa_sessions_drop(session);
+    else if (whole)
+        proa_sessions_end(session, req->prompt, req->prompt_count, req->seq->ids, req->seq->count);
+    else proa_sessions_end(session, NULL, 0, NULL, 0);
+}
+
 void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error)
 {
     proa_event event = event_of(req, PROA_EVENT_DONE);
@@ -238,6 +250,7 @@ void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish
     }
     unlink_live(e, req);
     count_finish(e, finish);
+    end_session(req, whole);
     req->on_event(&event);
     proa_buf_release(&texts);
     free(results);

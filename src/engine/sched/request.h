@@ -14,6 +14,7 @@
 #include "grammar/grammar.h"
 #include "engine/memory.h"
 #include "base/options.h"
+#include "engine/sessions.h"
 #include "kv/prefix_tree.h"
 #include "model/prefix.h"
 #include <pthread.h>
@@ -87,10 +88,12 @@ struct proa_engine_request {
     int32_t sequences;  /* those of `seq` that emit tokens: 1 or n; 0 for beams */
     int64_t reserved;   /* pages that it can come to use */
     bool keeps_pages;   /* all these are promised at admission; otherwise it may be preempted (admission.c) */
-    proa_client_queue *queue; /* where it waits */
-    int64_t deadline_ns;      /* it ends with an error then; 0: never */
-    proa_kv_namespace *space; /* of its pages in the prefix tree; NULL: it neither reuses nor keeps any */
-    int64_t new_max;          /* new tokens of each sequence at most */
+    proa_client_queue *queue;     /* where it waits */
+    int64_t deadline_ns;          /* it ends with an error then; 0: never */
+    proa_kv_namespace *space;     /* of its pages in the prefix tree; NULL: it neither reuses nor keeps any */
+    int64_t new_max;              /* new tokens of each sequence at most */
+    proa_engine_session *session; /* that it continues, and holds until its end; NULL: none */
+    bool session_ends;
     atomic_bool cancelled;
 
     /* progress */
@@ -303,6 +306,7 @@ struct proa_engine {
     proa_head_buffers head;
     proa_async_steps async;
     proa_encoder_passes encoder;
+    proa_sessions sessions;
     proa_stats now; /* the stepping thread's own counters */
     proa_engine_shared shared;
 };

@@ -25,6 +25,7 @@ void proa_engine_request_free(proa_engine_request *req)
     proa_beam_free(req->beam);
     proa_contrastive_free(req->contrast);
     proa_logits_processor_free(req->logits);
+    if (req->session) proa_sessions_end(req->session, NULL, 0, NULL, 0);
     proa_kv_namespace_release(req->space);
     proa_arena_release(&req->arena);
     free(req);
@@ -72,12 +73,12 @@ static bool has_types(const proa_ids *types)
 }
 
 /* The ids of the request's text, or of its pair of texts, with their types. */
-static proa_status encode_text(const proa_engine *e, const proa_request *r, proa_ids *ids, proa_ids *types,
-                               proa_err *err)
+static proa_status encode_text(const proa_engine *e, const proa_request *r, bool special, proa_ids *ids,
+                               proa_ids *types, proa_err *err)
 {
     proa_str text = {r->text, r->text_len ? r->text_len : strlen(r->text)};
     if (!e->tokenizer) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give ids");
-    if (!r->text_pair) return proa_tokenizer_encode_types(e->tokenizer, text, true, ids, types, err);
+    if (!r->text_pair) return proa_tokenizer_encode_types(e->tokenizer, text, special, ids, types, err);
     proa_str pair = {r->text_pair, r->text_pair_len ? r->text_pair_len : strlen(r->text_pair)};
     return proa_tokenizer_encode_pair(e->tokenizer, text, pair, true, ids, types, err);
 }
@@ -93,9 +94,10 @@ static proa_status check_sources(const proa_engine *e, const proa_request *r, pr
     return PROA_OK;
 }
 
-/* Copies the request's ids, or tokenizes its text, into *ids; token types into *types. */
-static proa_status read_input(const proa_engine *e, const proa_request *r, int32_t **ids, int64_t *count,
-                              int32_t **types, proa_err *err)
+/* Copies the request's ids, or tokenizes its text, into *ids; token types into *types. special: a text gets the
+ * tokenizer's special tokens. */
+static proa_status read_input(const proa_engine *e, const proa_request *r, bool special, int32_t **ids,
+                              int64_t *count, int32_t **types, proa_err *err)
 {
     proa_ids list = {0}, list_types = {0};
     PROA_TRY(check_sources(e, r, err));
@@ -108,7 +110,7 @@ static proa_status read_input(const proa_engine *e, const proa_request *r, int32
         *count = r->ids_count;
         return r->type_ids ? take_types(e, types, r->type_ids, r->ids_count, err) : PROA_OK;
     }
-    proa_status status = encode_text(e, r, &list, &list_types, err);
+    proa_status status = encode_text(e, r, special, &list, &list_types, err);
     if (status == PROA_OK)
         status = check_ids(e, "prompt (is the tokenizer of another model?)", list.ptr, list.len, err);
     if (status == PROA_OK && has_types(&list_types))
@@ -136,6 +138,53 @@ static proa_status read_embedded(const proa_engine *e, proa_engine_request *req,
     return PROA_OK;
 }
 
+/* The tokens that the request continues; NULL, and *count 0, if there are none. */
+static const int32_t *session_tokens(const proa_engine_request *req, int64_t *count)
+{
+    *count = 0;
+    return req->session ? proa_session_tokens(req->session, count) : NULL;
+}
+
+static proa_status hold_session(proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
+{
+    if (!r->session_id && (r->session_continues || r->session_ends))
+        return PROA_FAIL(err, INVALID, "session_continues and session_ends need a session_id");
+    if (!r->session_id) return PROA_OK;
+    if (e->model->arch->kind != PROA_KIND_DECODER || r->task != PROA_TASK_GENERATE)
+        return PROA_FAIL(err, UNSUPPORTED, "session_id: sessions are for texts that a decoder generates");
+    req->session_ends = r->session_ends;
+    return proa_sessions_begin(&e->sessions, &req->session, r->session_id, r->session_continues, err);
+}
+
+/* Puts the tokens of the session before the prompt. */
+static proa_status continue_session(proa_engine_request *req, proa_err *err)
+{
+    int64_t before;
+    const int32_t *tokens = session_tokens(req, &before);
+    if (!before) return PROA_OK;
+    int64_t count = before + req->prompt_count;
+    if (count > PROA_CONTEXT_MAX)
+        return PROA_FAIL(err, LIMIT, "the session has %lld tokens and the prompt %lld, at most %d are taken",
+                         (long long)before, (long long)req->prompt_count, PROA_CONTEXT_MAX);
+    int32_t *ids = proa_malloc((size_t)count * sizeof *ids);
+    memcpy(ids, tokens, (size_t)before * sizeof *ids);
+    if (req->prompt_count) memcpy(ids + before, req->prompt, (size_t)req->prompt_count * sizeof *ids);
+    free(req->prompt);
+    req->prompt = ids;
+    req->prompt_count = count;
+    return PROA_OK;
+}
+
+static proa_status read_decoder_prompt(const proa_engine *e, proa_engine_request *req, const proa_request *r,
+                                       proa_err *err)
+{
+    int64_t before;
+    bool begins = !session_tokens(req, &before);
+    PROA_TRY(read_input(e, r, begins, &req->prompt, &req->prompt_count, &req->input_types, err));
+    PROA_TRY(continue_session(req, err));
+    return proa_prefix_find(&req->prefix, &e->model->config, req->prompt, req->prompt_count, err);
+}
+
 static proa_status read_prompt(const proa_engine *e, proa_engine_request *req, const proa_request *r,
                                proa_err *err)
 {
@@ -143,12 +192,9 @@ static proa_status read_prompt(const proa_engine *e, proa_engine_request *req, c
     proa_kind kind = e->model->arch->kind;
     if (kind == PROA_KIND_DECODER && r->embedded)
         return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder to take vectors", e->model->arch->name);
-    if (kind == PROA_KIND_DECODER) {
-        PROA_TRY(read_input(e, r, &req->prompt, &req->prompt_count, &req->input_types, err));
-        return proa_prefix_find(&req->prefix, &e->model->config, req->prompt, req->prompt_count, err);
-    }
+    if (kind == PROA_KIND_DECODER) return read_decoder_prompt(e, req, r, err);
     if (r->embedded) PROA_TRY(read_embedded(e, req, r, err));
-    else PROA_TRY(read_input(e, r, &req->input, &req->input_count, &req->input_types, err));
+    else PROA_TRY(read_input(e, r, true, &req->input, &req->input_count, &req->input_types, err));
     if (kind == PROA_KIND_ENCODER) return PROA_OK;
     req->prompt_count = r->decoder_ids ? r->decoder_ids_count : 1;
     if (req->prompt_count < 1 || req->prompt_count > PROA_CONTEXT_MAX)
@@ -464,8 +510,7 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
     return PROA_OK;
 }
 
-static proa_status make_request(const proa_engine *e, proa_engine_request *req, const proa_request *r,
-                                proa_err *err)
+static proa_status make_request(proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
 {
     if (!r->on_event) return PROA_FAIL(err, INVALID, "a request needs on_event");
     if (r->task < PROA_TASK_GENERATE || r->task > PROA_TASK_ENCODE)
@@ -476,9 +521,12 @@ static proa_status make_request(const proa_engine *e, proa_engine_request *req, 
     if (r->client && strlen(r->client) > PROA_CLIENT_BYTES_MAX)
         return PROA_FAIL(err, LIMIT, "client: a name of %zu bytes, at most %d are taken", strlen(r->client),
                          PROA_CLIENT_BYTES_MAX);
+    PROA_TRY(hold_session(e, req, r, err));
     PROA_TRY(read_prompt(e, req, r, err));
     PROA_TRY(check_lengths(e, req, err));
     PROA_TRY(plan_request(e, req, &r->options, err));
+    if (req->session && req->sequences != 1)
+        return PROA_FAIL(err, INVALID, "a session has one sequence: 'n', 'best_of' and 'beams' must be 1");
     proa_prefix_cache_prepare(e, req, r);
     return PROA_OK;
 }
