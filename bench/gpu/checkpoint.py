@@ -22,6 +22,8 @@ SHAPES = {
     "gptj-6b": GPTJ,
     "llama3-8b": LLAMA | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
                           "num_key_value_heads": 8, "vocab_size": 128256},
+    "llama-tiny": LLAMA | {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 2, "num_attention_heads": 4,
+                           "num_key_value_heads": 2, "vocab_size": 4000},
     "llama-1.1b": LLAMA | {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 32,
                            "num_key_value_heads": 4, "vocab_size": 32000},
 }

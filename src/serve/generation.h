@@ -61,8 +61,9 @@ typedef struct proa_generation {
     const int32_t *type_ids; /* with ids: [type_ids_count == ids_count] their token types; NULL: all 0 */
     int64_t type_ids_count;
     proa_json *chat; /* an object: messages, tools, documents, ...: the variables of the model's template */
-    proa_str chat_text;    /* the same as JSON, of a chat whose tree is too large to wait; NULL ptr: none */
-    const float *embedded; /* ENCODE: [ids_count][hidden] input embeddings in place of ids; NULL: none */
+    proa_str chat_text;     /* the same as JSON, of a chat whose tree is too large to wait; NULL ptr: none */
+    const float *embedded;  /* ENCODE: [ids_count][hidden] input embeddings in place of ids; NULL: none */
+    const char *cache_salt; /* of proa_request; NULL: none */
     const int32_t *decoder_ids; /* of an encoder-decoder, start token included; NULL: the model's start token */
     int64_t decoder_ids_count;
 

@@ -3,6 +3,7 @@
 #include "serve/generation_read.h"
 
 #include "base/limits.h"
+#include <string.h>
 
 const char *const proa_generation_task_names[] = {
     [PROA_GENERATION_TEXT] = "generate",     [PROA_GENERATION_SCORE] = "score",
@@ -81,14 +82,22 @@ static proa_status read_json_options(proa_options *o, proa_str text, proa_arena 
     return status;
 }
 
+static proa_status read_salt(proa_generation *g, proa_str salt, proa_arena *arena, proa_err *err)
+{
+    if (!salt.len) return PROA_OK;
+    if (memchr(salt.ptr, 0, salt.len)) return PROA_FAIL(err, INVALID, "'cache_salt' has a character 0");
+    g->cache_salt = proa_arena_strdup(arena, salt);
+    return PROA_OK;
+}
+
 proa_status proa_generation_read_settings(proa_generation *g, const proa_infer *r,
                                           const proa_generation_inputs *inputs, bool options,
                                           proa_arena *arena, proa_err *err)
 {
     static const char *const poolings[] = {"mean", "cls", "pooler", "last"};
     static const char *const known[] = {
-        "task",    "stream",    "streaming", "echo", "exclude_input_in_output",
-        "pooling", "normalize", "options",   NULL};
+        "task",    "stream",    "streaming", "echo",       "exclude_input_in_output",
+        "pooling", "normalize", "options",   "cache_salt", NULL};
     settings s = {r, inputs};
     int task = PROA_GENERATION_DEFAULT, pooling = -1;
     PROA_TRY(choice_of(&s, "task", proa_generation_task_names, PROA_GENERATION_CLASSIFY + 1, &task, err));
@@ -98,6 +107,7 @@ proa_status proa_generation_read_settings(proa_generation *g, const proa_infer *
     g->normalize = flag_of(&s, "normalize", false);
     g->stream = flag_of(&s, "stream", flag_of(&s, "streaming", false));
     g->echo = flag_of(&s, "echo", !flag_of(&s, "exclude_input_in_output", true));
+    PROA_TRY(read_salt(g, text_of(&s, "cache_salt"), arena, err));
     if (!options) return PROA_OK;
     PROA_TRY(read_json_options(&g->options, text_of(&s, "options"), arena, err));
     return proa_options_read_params(&g->options, r, known, arena, err);

@@ -66,6 +66,12 @@ def test_cached_tokens(client):
     assert first.usage.prompt_tokens_details.cached_tokens == 0
     assert again.usage.prompt_tokens_details.cached_tokens == 128
     assert again.choices[0].text == first.choices[0].text
+    salted = [client.completions.create(model=DECODER, prompt=ids, max_tokens=5, temperature=0, extra_body={"cache_salt": salt})
+              for salt in ("a", "b", "a")]
+    assert [one.usage.prompt_tokens_details.cached_tokens for one in salted] == [0, 0, 128]
+    assert {one.choices[0].text for one in salted} == {first.choices[0].text}
+    with pytest.raises(openai.BadRequestError, match="cache_salt"):
+        client.completions.create(model=DECODER, prompt=ids, max_tokens=5, extra_body={"cache_salt": 3})
     both = client.completions.create(model=DECODER, prompt=[ids, ids[:100]], max_tokens=5, temperature=0)
     assert both.usage.prompt_tokens_details.cached_tokens == 128 + 64
 

@@ -38,6 +38,7 @@ static void set_options(const proa_oai *job, proa_generation *g, proa_arena *are
     if (p->score) return;
     g->echo = p->echo;
     g->stream = job->stream;
+    if (p->cache_salt) g->cache_salt = proa_arena_strdup(arena, proa_str_c(p->cache_salt));
     g->options.seed = p->seeded ? (uint64_t)p->seed : proa_oai_random();
     g->options.given |= PROA_GIVEN(seed);
     if (g->options.n == 0) g->options.n = 1; /* a model may have another default */

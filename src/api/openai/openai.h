@@ -91,6 +91,7 @@ typedef struct proa_oai_params { /* of generation; has_*: the client gave it */
     bool documents;        /* rerank: the results have them */
     bool cohere;           /* rerank: the form of Cohere's second version */
     const proa_json *stop; /* in the body's document */
+    const char *cache_salt;
 } proa_oai_params;
 
 typedef struct proa_oai_choice {            /* one sequence that the client gets */

@@ -107,12 +107,26 @@ static bool read_completion(proa_oai *job)
     return true;
 }
 
+/* vLLM's field: requests share cached prompts only with those of the same salt. */
+static bool read_salt(proa_oai *job)
+{
+    const proa_json *value = proa_json_get(job->body, "cache_salt");
+    proa_str salt = proa_json_str(value);
+    if (!value || proa_json_kind(value) == PROA_JSON_NULL) return true;
+    if (salt.len == 0 || memchr(salt.ptr, 0, salt.len))
+        return proa_oai_bad(
+            &job->error, "cache_salt",
+            "Invalid 'cache_salt': expected a string that is not empty, without the character 0.");
+    job->params.cache_salt = proa_arena_strdup(&job->arena, salt);
+    return true;
+}
+
 bool proa_oai_read_options(proa_oai *job)
 {
     bool chat = job->form->chat;
     job->params.temperature = 1; /* OpenAI's */
     if (!read_numbers(job) || !read_lengths(job) || !check_stop(job) || !check_bias(job) ||
-        !proa_oai_check_format(job))
+        !proa_oai_check_format(job) || !read_salt(job))
         return false;
     return chat ? read_chat_logprobs(job) : read_completion(job);
 }

@@ -203,6 +203,7 @@ static void set_request(proa_prompt *p)
     if (o->top_logprobs > 0) o->logprobs = true, o->given |= PROA_GIVEN(logprobs);
     if (embed && proa_llm_pooling(p) == PROA_POOLING_POOLER) p->request.task = PROA_TASK_ROWS;
     if (embed && p->req->llm_model->info.kind == PROA_KIND_DECODER) embed_by_decoder(&p->request);
+    p->request.cache_salt = g->cache_salt;
     p->request.embedded = g->embedded;
     p->request.ids = p->ids.ptr;
     p->request.ids_count = g->embedded ? g->ids_count : p->ids.len;

@@ -135,7 +135,7 @@ static void cancelled_turns_leave_it(void **state)
     proa_engine_cancel(engine, id);
     proa_engine_run(engine);
     assert_int_equal(b.finish, PROA_FINISH_CANCELLED);
-    memset(&b, 0, sizeof b);
+    outcome_release(&b);
     run_request(engine, turn(ids + 5, 7, "s"), &b);
     int32_t all[60];
     memcpy(all, ids, 30 * sizeof *all);
