@@ -390,6 +390,8 @@ typedef struct proa_request {
     bool session_continues; /* NOT_FOUND if there is no such session; else it begins with this request */
     bool session_ends;      /* it ends with this request */
     const char *cache_salt; /* requests share cached keys and values only with those of the same salt; NULL: "" */
+    const int32_t *visible_ids; /* special tokens whose text is emitted like that of others; copied */
+    int64_t visible_ids_count;
     proa_options options;
     const char *client;      /* who sent it: clients take turns (requests of one priority); NULL: "" */
     proa_event_fn *on_event; /* required */

@@ -45,6 +45,22 @@ typedef enum proa_pooling {
     PROA_POOLING_LAST
 } proa_pooling;
 
+/* Which tools the answer to a chat may call. */
+typedef enum proa_tool_choice {
+    PROA_TOOL_CHOICE_NONE, /* no tools are given */
+    PROA_TOOL_CHOICE_AUTO,
+    PROA_TOOL_CHOICE_REQUIRED, /* any, and at least one */
+    PROA_TOOL_CHOICE_NAMED     /* `tool` */
+} proa_tool_choice;
+
+/* How the text of a chat becomes a message. */
+typedef struct proa_message_options {
+    bool split; /* into content, reasoning and tool calls, if the model has forms of them */
+    bool hide_reasoning, one_call;
+    proa_tool_choice choice;
+    proa_str tool;
+} proa_message_options;
+
 typedef struct proa_generation {
     proa_generation_task task;
     bool stream;          /* a reply for each token; else one reply */
@@ -61,6 +77,7 @@ typedef struct proa_generation {
     const int32_t *type_ids; /* with ids: [type_ids_count == ids_count] their token types; NULL: all 0 */
     int64_t type_ids_count;
     proa_json *chat; /* an object: messages, tools, documents, ...: the variables of the model's template */
+    proa_message_options message; /* with a chat */
     proa_str chat_text;     /* the same as JSON, of a chat whose tree is too large to wait; NULL ptr: none */
     const float *embedded;  /* ENCODE: [ids_count][hidden] input embeddings in place of ids; NULL: none */
     const char *cache_salt; /* of proa_request; NULL: none */
@@ -85,11 +102,29 @@ typedef struct proa_generated_tokens {
     const proa_str *top_texts; /* the same; NULL also without a tokenizer */
 } proa_generated_tokens;
 
+/* A part of a message, in the order of the text. */
+typedef enum proa_part_kind {
+    PROA_PART_CONTENT,   /* text */
+    PROA_PART_REASONING, /* text */
+    PROA_PART_CALL,      /* a tool call begins: the function's name and an id */
+    PROA_PART_ARGUMENTS, /* text: what is added to the call's JSON */
+    PROA_PART_CALL_END
+} proa_part_kind;
+
+typedef struct proa_generated_part {
+    proa_part_kind kind;
+    int32_t call;   /* of calls: from 0 in each sequence */
+    proa_str text;  /* of a call that begins: the function's name */
+    const char *id; /* of a call that begins */
+} proa_generated_part;
+
 /* What a reply adds to one sequence; a reply that does not stream has all of it. */
 typedef struct proa_generated_sequence {
-    int32_t index;      /* which of n */
-    proa_finish finish; /* NONE: it runs */
-    proa_str text;      /* whole characters; may be empty */
+    int32_t index;                    /* which of n */
+    proa_finish finish;               /* NONE: it runs */
+    proa_str text;                    /* whole characters; may be empty */
+    const proa_generated_part *parts; /* [parts_count] of the text, if `split` */
+    int64_t parts_count;
     const char *stop; /* with STOP: the stop string that came, of the generation's options; NULL: not known */
     int64_t tokens;   /* of the sequence so far; negative: not known */
     const int32_t *ids; /* [ids_count] of this reply; not set in replies that were made of tensors */
@@ -117,6 +152,7 @@ typedef struct proa_generated {
     proa_generation_task task;
     int32_t pad_id;              /* fills ids of shorter sequences, where a protocol sends a rectangle */
     bool no_texts;               /* the model has no tokenizer: texts are empty */
+    bool split;                  /* texts are in parts too */
     bool logprobs, sums, scores; /* of all sequences */
     int64_t tops;                /* alternatives of each token of all sequences; 0: none */
     int64_t logits_columns, hidden_columns; /* 0: not wanted */

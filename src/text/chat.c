@@ -8,7 +8,9 @@
 #include <dirent.h>
 #include <string.h>
 
-#define ARGUMENT_BYTES 32 /* that json-c may take for a byte of JSON */
+#define CONTINUE_TAG                                                                                         \
+    "CONTINUE_FINAL_MESSAGE_TAG " /* marks the end of the last message's text; transformers' */
+#define ARGUMENT_BYTES 32         /* that json-c may take for a byte of JSON */
 
 typedef struct named_template {
     char *name;
@@ -18,6 +20,7 @@ typedef struct named_template {
 struct proa_chat {
     named_template *list;
     int count;
+    proa_message_form form;
     proa_json *specials; /* {"bos_token": "<s>", ...} */
 };
 
@@ -46,6 +49,7 @@ static proa_status add_template(proa_chat *chat, proa_str name, proa_str source,
     memcpy(copy, name.ptr, name.len);
     copy[name.len] = '\0';
     chat->list[chat->count++] = (named_template){copy, t};
+    proa_message_form_detect(&chat->form, source);
     return PROA_OK;
 }
 
@@ -214,6 +218,11 @@ void proa_chat_free(proa_chat *chat)
     free(chat);
 }
 
+proa_message_form proa_chat_form(const proa_chat *chat)
+{
+    return chat->form;
+}
+
 /* ---- what a template is given ---- */
 
 static bool all_text(const proa_json *parts)
@@ -276,12 +285,37 @@ static proa_jval make_message(proa_jrun *run, const proa_json *message)
     return v;
 }
 
+/* The text of the last message, with the tag behind it. */
+static void add_tag(proa_jrun *run, proa_jval message)
+{
+    proa_jval *content = proa_j_find_str(run, message, proa_str_c("content"));
+    if (!content || content->kind != PROA_J_STRING) return;
+    proa_buf_clear(&run->scratch);
+    proa_buf_str(&run->scratch, proa_j_text(*content));
+    proa_buf_str(&run->scratch, proa_str_c(CONTINUE_TAG));
+    *content = proa_j_take(run, &run->scratch, 0);
+}
+
 static proa_jval make_messages(proa_jrun *run, const proa_json *messages)
 {
     proa_jval list = proa_j_list(run, PROA_J_LIST, proa_json_len(messages));
     for (int64_t i = 0; i < proa_json_len(messages) && !run->failed; i++)
         proa_j_push(run, list, make_message(run, proa_json_at(messages, i)));
     return list;
+}
+
+static proa_jval make_continued(proa_jrun *run, const proa_json *messages)
+{
+    proa_jval list = make_messages(run, messages);
+    if (!run->failed && list.seq->len > 0) add_tag(run, list.seq->items[list.seq->len - 1]);
+    return list;
+}
+
+static proa_jval make_no_prompt(proa_jrun *run, const proa_json *flag)
+{
+    PROA_UNUSED(run);
+    PROA_UNUSED(flag);
+    return proa_j_bool(false);
 }
 
 /* add_generation_prompt: true unless the request says false. */
@@ -326,6 +360,33 @@ static proa_status check_messages(const proa_json *messages, proa_err *err)
     return PROA_OK;
 }
 
+static proa_status check_continued(const proa_json *request, proa_err *err)
+{
+    const proa_json *messages = proa_json_get(request, "messages"), *prompt;
+    const proa_json *content = proa_json_get(proa_json_at(messages, proa_json_len(messages) - 1), "content");
+    prompt = proa_json_get(request, "add_generation_prompt");
+    if (proa_json_kind(prompt) == PROA_JSON_BOOL && proa_json_bool(prompt))
+        return PROA_FAIL(err, INVALID, "continue_final_message and add_generation_prompt exclude each other");
+    if (proa_json_kind(content) == PROA_JSON_STRING || all_text(content)) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "continue_final_message: the last message has no text to continue");
+}
+
+/* Cuts the prompt, which begins at `from`, behind the text of the last message; where the template removed the space
+ * at the end of that text, the space before it too. */
+static proa_status cut_behind_message(proa_buf *out, size_t from, proa_err *err)
+{
+    size_t len = strlen(CONTINUE_TAG), bare = len - 1;
+    for (size_t at = out->len - from >= bare ? out->len - bare : 0; at >= from && at > 0; at--) {
+        if (memcmp(out->ptr + at, CONTINUE_TAG, bare) != 0) continue;
+        bool kept = out->len - at >= len && out->ptr[at + bare] == ' ';
+        while (!kept && at > from && strchr(" \t\r\n", out->ptr[at - 1])) at--;
+        out->len = at;
+        return PROA_OK;
+    }
+    out->len = from;
+    return PROA_FAIL(err, INVALID, "continue_final_message: the template does not keep the last message's text");
+}
+
 proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, proa_buf *out, proa_err *err)
 {
     const proa_json *messages = proa_json_get(request, "messages"), *tools = proa_json_get(request, "tools");
@@ -333,14 +394,19 @@ proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, pr
     if (proa_json_len(tools) == 0) tools = NULL; /* transformers passes None if there are none */
     PROA_TRY(check_messages(messages, err));
     PROA_TRY(choose_template(&t, chat, request, tools != NULL, err));
+    bool goes_on = proa_json_bool(proa_json_get(request, "continue_final_message"));
+    if (goes_on) PROA_TRY(check_continued(request, err));
+    size_t from = out->len;
     const proa_jinput inputs[] = {
-        {"messages", messages, make_messages},
+        {"messages", messages, goes_on ? make_continued : make_messages},
         {"tools", tools, NULL},
         {"documents", proa_json_get(request, "documents"), NULL},
-        {"add_generation_prompt", proa_json_get(request, "add_generation_prompt"), make_prompt_flag},
+        {"add_generation_prompt", proa_json_get(request, "add_generation_prompt"),
+         goes_on ? make_no_prompt : make_prompt_flag},
         {NULL, proa_json_get(request, "chat_template_kwargs"), NULL},
         {NULL, request, NULL}, /* reasoning_effort and other members */
         {NULL, chat->specials, NULL},
     };
-    return proa_j_run(proa_template_code(t), inputs, (int)PROA_COUNT(inputs), out, err);
+    PROA_TRY(proa_j_run(proa_template_code(t), inputs, (int)PROA_COUNT(inputs), out, err));
+    return goes_on ? cut_behind_message(out, from, err) : PROA_OK;
 }

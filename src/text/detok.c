@@ -45,6 +45,19 @@ void proa_detok_reset(proa_detok *d)
     d->tokens = 0;
 }
 
+void proa_detok_show(proa_detok *d, const int32_t *ids, int64_t count)
+{
+    d->shown = ids;
+    d->shown_count = count;
+}
+
+static bool is_shown(const proa_detok *d, int32_t id)
+{
+    for (int64_t i = 0; i < d->shown_count; i++)
+        if (d->shown[i] == id) return true;
+    return false;
+}
+
 static proa_status check_full(const proa_detok *d, const proa_buf *out, proa_err *err)
 {
     bool full = out->full;
@@ -59,7 +72,7 @@ proa_status proa_detok_push(proa_detok *d, int32_t id, proa_buf *out, proa_err *
 {
     const proa_tokenizer *tok = d->tok;
     if (id < 0 || id >= tok->size || !tok->texts[id].ptr) return PROA_OK;
-    if (d->skip_special && tok->special[id]) return PROA_OK;
+    if (d->skip_special && tok->special[id] && !is_shown(d, id)) return PROA_OK;
     d->out = out;
     d->id = id;
     if (tok->decoders.len == 0 && d->tokens > 0)

@@ -222,6 +222,8 @@ struct proa_detok {
     int64_t tokens;             /* pushed and not skipped */
     int32_t id;                 /* the one under way */
     bool skip_special;
+    const int32_t *shown; /* [shown_count] special tokens that are not skipped */
+    int64_t shown_count;
 };
 void proa_stream_emit(proa_stream *stream, int64_t at, proa_str bytes, bool end); /* to stage `at`, or out */
 

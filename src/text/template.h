@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "text/message.h"
 
 typedef struct proa_template proa_template;
 
@@ -38,14 +39,16 @@ typedef struct proa_chat proa_chat;
 PROA_MUST_CHECK proa_status proa_chat_open_files(proa_chat **out, const proa_files *files, const char *choice,
                                                  proa_err *err);
 bool proa_chat_is_built_in(const char *choice); /* else it is a file */
-void proa_chat_free(proa_chat *chat);           /* NULL is fine */
+/* The forms of tool calls and reasoning that the templates show. */
+proa_message_form proa_chat_form(const proa_chat *chat);
+void proa_chat_free(proa_chat *chat); /* NULL is fine */
 
 /* Appends the prompt for a request: an object with messages and, if wanted, tools, documents, add_generation_prompt
- * (true), chat_template (the name of one of the model's templates) and chat_template_kwargs (more variables;
- * its other members are variables too). These are OpenAI's messages: a content of text parts is joined by
- * line feeds, and the arguments of tool calls, JSON in a text, become objects. Without chat_template the
- * template is "tool_use" if there are tools and such a template, else "default". Special tokens stand in the
- * text: encode it with add_special false. */
+ * (true), continue_final_message, chat_template (the name of one of the model's templates) and chat_template_kwargs
+ * (more variables; its other members are variables too). These are OpenAI's messages: a content of text parts is joined
+ * by line feeds, and the arguments of tool calls, JSON in a text, become objects. Without chat_template the template is
+ * "tool_use" if there are tools and such a template, else "default". Special tokens stand in the text: encode it with
+ * add_special false. With continue_final_message the prompt ends with the last message's text. */
 PROA_MUST_CHECK proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, proa_buf *out,
                                              proa_err *err);
 

@@ -77,6 +77,8 @@ PROA_MUST_CHECK proa_status proa_tokenizer_decode(const proa_tokenizer *tok, con
  * the tokenizer. Memory is taken in new and grows only when one held-back character run outgrows it. */
 typedef struct proa_detok proa_detok;
 proa_detok *proa_detok_new(const proa_tokenizer *tok, bool skip_special);
+/* These special tokens are not skipped. The list is borrowed. */
+void proa_detok_show(proa_detok *detok, const int32_t *ids, int64_t count);
 void proa_detok_free(proa_detok *detok);  /* NULL is fine */
 void proa_detok_reset(proa_detok *detok); /* as new, memory kept */
 PROA_MUST_CHECK proa_status proa_detok_push(proa_detok *detok, int32_t id, proa_buf *out, proa_err *err);

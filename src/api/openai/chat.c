@@ -5,9 +5,14 @@
 #include <string.h>
 
 /* Members of the body that templates may see. */
-static const char *const members[] = {
-    "messages",        "tools", "documents", "add_generation_prompt", "chat_template", "chat_template_kwargs",
-    "reasoning_effort"};
+static const char *const members[] = {"messages",
+                                      "tools",
+                                      "documents",
+                                      "add_generation_prompt",
+                                      "continue_final_message",
+                                      "chat_template",
+                                      "chat_template_kwargs",
+                                      "reasoning_effort"};
 
 static bool check_parts(proa_oai *job, const proa_json *parts, int64_t message)
 {
@@ -54,25 +59,6 @@ static bool check_messages(proa_oai *job)
     return true;
 }
 
-/* Of tool_choice none and auto are done here: the template gets the tools or not. */
-static bool check_tools(proa_oai *job, bool *hide)
-{
-    const proa_json *tools = proa_json_get(job->body, "tools"),
-                    *choice = proa_json_get(job->body, "tool_choice");
-    proa_str how = proa_json_str(choice);
-    if (tools && proa_json_kind(tools) != PROA_JSON_ARRAY)
-        return proa_oai_bad(&job->error, "tools", "Invalid type for 'tools': expected a list of tools.");
-    for (int64_t i = 0; i < proa_json_len(tools); i++)
-        if (proa_json_kind(proa_json_get(proa_json_at(tools, i), "function")) != PROA_JSON_OBJECT)
-            return proa_oai_bad(&job->error, "tools", "Missing required parameter: 'tools[%lld].function'.",
-                                (long long)i);
-    *hide = proa_str_is(how, "none");
-    if (!choice || *hide || proa_str_is(how, "auto")) return true;
-    return proa_oai_bad(&job->error, "tool_choice",
-                        "Invalid 'tool_choice': only 'none' and 'auto' are supported; the model cannot be "
-                        "made to call a tool.");
-}
-
 static bool check_modalities(proa_oai *job)
 {
     const proa_json *modalities = proa_json_get(job->body, "modalities");
@@ -84,7 +70,7 @@ static bool check_modalities(proa_oai *job)
 
 bool proa_oai_check_chat(proa_oai *job)
 {
-    return check_messages(job) && check_tools(job, &job->hide_tools) && check_modalities(job);
+    return check_messages(job) && proa_oai_check_tools(job) && check_modalities(job);
 }
 
 static bool print_chat(proa_oai *job)

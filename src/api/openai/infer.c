@@ -26,6 +26,8 @@ static void set_prompt(proa_generation *g, proa_arena *arena, const proa_json *p
 static void set_chat(proa_generation *g, proa_oai *job, proa_arena *arena)
 {
     g->chat = job->chat;
+    g->message = job->message;
+    g->message.tool.ptr = proa_arena_strdup(arena, job->message.tool);
     g->prompt_bytes = job->chat ? job->chat_bytes : job->chat_text.len;
     job->chat = NULL;
     if (!g->chat) g->chat_text = (proa_str){proa_arena_strdup(arena, job->chat_text), job->chat_text.len};

@@ -63,13 +63,17 @@ proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
 
 void proa_oai_choice_init(proa_oai_choice *c)
 {
-    proa_buf *const bufs[] = {&c->text, &c->tokens, &c->values, &c->tops, &c->offsets};
+    proa_buf *const bufs[] = {&c->text,   &c->reasoning, &c->calls, &c->arguments,
+                              &c->tokens, &c->values,    &c->tops,  &c->offsets};
     for (size_t i = 0; i < PROA_COUNT(bufs); i++) proa_buf_init(bufs[i], (size_t)PROA_OPENAI_ANSWER_MAX);
 }
 
 static void release_choice(proa_oai_choice *c)
 {
     proa_buf_release(&c->text);
+    proa_buf_release(&c->reasoning);
+    proa_buf_release(&c->calls);
+    proa_buf_release(&c->arguments);
     proa_buf_release(&c->tokens);
     proa_buf_release(&c->values);
     proa_buf_release(&c->tops);

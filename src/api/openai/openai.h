@@ -94,8 +94,12 @@ typedef struct proa_oai_params { /* of generation; has_*: the client gave it */
     const char *cache_salt;
 } proa_oai_params;
 
-typedef struct proa_oai_choice {            /* one sequence that the client gets */
-    proa_buf text;                          /* what came since it was last written */
+typedef struct proa_oai_choice { /* one sequence that the client gets */
+    proa_buf text;               /* what came since it was last written */
+    proa_buf reasoning;          /* the same of its reasoning */
+    proa_buf calls;     /* tool calls as JSON, without the brackets: deltas of a stream, or whole ones */
+    proa_buf arguments; /* of the call under way, where calls are written whole */
+    bool called, split; /* it has a tool call; its text came in parts */
     proa_buf tokens, values, tops, offsets; /* log-probabilities as JSON, without the brackets; chat: tokens only */
     const char *finish;                     /* "stop", "length"; NULL: it runs */
     const char *stop;                       /* the stop string that ended it; NULL: none, or not known */
@@ -145,13 +149,14 @@ typedef struct proa_oai {
     int32_t prompts_count, live; /* live: requests that run, and 1 while they are sent */
     proa_oai_choice *choices;    /* n for each prompt */
     int32_t choices_count;
-    proa_json *body;       /* until the requests are sent, or until `chat` is made of it */
-    bool typed;            /* the model takes typed generations */
-    proa_options options;  /* typed */
-    proa_str options_text; /* else: JSON */
-    bool hide_tools;       /* tool_choice is none: the template does not see the tools */
-    proa_json *chat;       /* what the template sees; NULL: chat_text */
-    size_t chat_bytes;     /* of its text */
+    proa_json *body;              /* until the requests are sent, or until `chat` is made of it */
+    bool typed;                   /* the model takes typed generations */
+    proa_options options;         /* typed */
+    proa_str options_text;        /* else: JSON */
+    proa_message_options message; /* of a chat */
+    bool hide_tools;              /* tool_choice is none: the template does not see the tools */
+    proa_json *chat;              /* what the template sees; NULL: chat_text */
+    size_t chat_bytes;            /* of its text */
     proa_str chat_text;
     proa_str head; /* of each chunk: up to "choices":[ */
     /* of a response: */
@@ -194,6 +199,11 @@ proa_oai_input *proa_oai_add_inputs(proa_oai *job, int32_t count);
 bool proa_oai_read_options(proa_oai *job);
 bool proa_oai_set_options(proa_oai *job);   /* job->options; false with job->error */
 void proa_oai_print_options(proa_oai *job); /* job->options_text */
+/* ---- tools.c: tools and tool calls ---- */
+/* The members that say which tools may be called, and how reasoning is answered: job->message. */
+bool proa_oai_check_tools(proa_oai *job);
+/* The parts of a message are added to its choice. */
+void proa_oai_take_parts(const proa_oai *job, proa_oai_choice *c, const proa_generated_sequence *s);
 /* ---- chat.c: messages ---- */
 bool proa_oai_check_chat(proa_oai *job);
 /* job->chat or job->chat_text; the body is not needed afterwards. */

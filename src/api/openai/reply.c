@@ -22,18 +22,20 @@ static void begin_choice(proa_oai_choice *c, const proa_oai_choice *prompt)
     c->characters = prompt->characters;
 }
 
-static void take_sequence(proa_oai_prompt *p, const proa_generated_sequence *s)
+static void take_sequence(proa_oai_prompt *p, const proa_generated_sequence *s, bool split)
 {
     proa_oai *job = p->job;
     int64_t n = job->params.n, first = (p - job->prompts) * n;
     if (s->index < 0 || s->index >= n) return;
     proa_oai_choice *c = &job->choices[first + s->index];
     begin_choice(c, &p->echoed);
-    proa_buf_str(&c->text, s->text);
+    if (split) proa_oai_take_parts(job, c, s);
+    else proa_buf_str(&c->text, s->text);
     if (s->tokens >= 0) c->count = s->tokens;
     proa_oai_take_logprobs(job, c, &s->added);
     if (reason_of(s->finish)) c->finish = reason_of(s->finish);
     if (s->stop) c->stop = proa_arena_strdup(&job->arena, proa_str_c(s->stop));
+    if (c->called && c->finish && strcmp(c->finish, "stop") == 0) c->finish = "tool_calls";
     if (job->stream) job->form->write_chunk(job, (int32_t)(first + s->index));
 }
 
@@ -86,7 +88,7 @@ static void take_reply(proa_oai_prompt *p, proa_reply *reply)
     if (g->prompt && !g->no_texts) proa_oai_take_prompt(job, p, g->prompt);
     if (job->params.score) take_score(p);
     else if (!g->no_texts)
-        for (int64_t i = 0; i < g->count && job->x; i++) take_sequence(p, &g->sequences[i]);
+        for (int64_t i = 0; i < g->count && job->x; i++) take_sequence(p, &g->sequences[i], g->split);
 }
 
 void proa_oai_on_reply(proa_sink *sink, proa_reply *reply, bool final)

@@ -76,23 +76,71 @@ static void put_finish(proa_buf *out, const char *finish)
     else proa_buf_str(out, proa_str_c(",\"finish_reason\":null}"));
 }
 
-/* A piece of chat. what: NULL content, "" nothing, else the role. */
-static void chat_chunk(proa_oai *job, int32_t index, const char *role, bool content, const char *finish)
+/* What a piece of chat adds to its message. */
+typedef enum chat_piece {
+    CHAT_ROLE,
+    CHAT_REASONING,
+    CHAT_CONTENT,
+    CHAT_CALLS,
+    CHAT_TOKENS,
+    CHAT_END
+} chat_piece;
+
+static void put_delta(proa_buf *out, const proa_oai_choice *c, chat_piece piece)
+{
+    switch (piece) {
+    case CHAT_ROLE:
+        proa_buf_str(out, proa_str_c("\"role\":\"assistant\",\"content\":\"\",\"refusal\":null"));
+        break;
+    case CHAT_REASONING:
+        proa_buf_str(out, proa_str_c("\"reasoning_content\":"));
+        proa_buf_json_str(out, proa_buf_view(&c->reasoning));
+        break;
+    case CHAT_CONTENT:
+        proa_buf_str(out, proa_str_c("\"content\":"));
+        proa_buf_json_str(out, proa_buf_view(&c->text));
+        break;
+    case CHAT_CALLS:
+        proa_buf_str(out, proa_str_c("\"tool_calls\":["));
+        proa_buf_str(out, proa_buf_view(&c->calls));
+        proa_buf_char(out, ']');
+        break;
+    case CHAT_TOKENS:
+    case CHAT_END: break;
+    }
+}
+
+/* A piece of chat; log-probabilities go with one of the pieces that have some. */
+static void chat_chunk(proa_oai *job, int32_t index, chat_piece piece, bool logprobs)
 {
     const proa_oai_choice *c = &job->choices[index];
     begin_chunk(job);
     put_index(&job->out, index);
     proa_buf_str(&job->out, proa_str_c(",\"delta\":{"));
-    if (role) proa_buf_printf(&job->out, "\"role\":\"%s\",\"content\":\"\",\"refusal\":null", role);
-    if (content) {
-        proa_buf_str(&job->out, proa_str_c("\"content\":"));
-        proa_buf_json_str(&job->out, proa_buf_view(&c->text));
-    }
+    put_delta(&job->out, c, piece);
     proa_buf_str(&job->out, proa_str_c("},\"logprobs\":"));
-    if (content) proa_oai_put_logprobs(job, &job->out, c);
+    if (logprobs) proa_oai_put_logprobs(job, &job->out, c);
     else proa_buf_str(&job->out, proa_str_c("null"));
-    put_finish(&job->out, finish);
+    put_finish(&job->out, piece == CHAT_END ? c->finish : NULL);
     end_chunk(job);
+}
+
+/* The news of a choice of a chat, each kind in a chunk of its own. */
+static void chat_chunks(proa_oai *job, int32_t index, bool ends)
+{
+    const proa_oai_choice *c = &job->choices[index];
+    const bool news[] = {[CHAT_REASONING] = c->reasoning.len > 0,
+                         [CHAT_CONTENT] = c->text.len > 0 || (!c->split && c->tokens.len > 0),
+                         [CHAT_CALLS] = c->calls.len > 0,
+                         [CHAT_TOKENS] = c->tokens.len > 0};
+    bool written = false;
+    if (!c->begun) chat_chunk(job, index, CHAT_ROLE, false);
+    for (chat_piece piece = CHAT_REASONING; piece <= CHAT_TOKENS; piece++) {
+        if (!news[piece] || (piece == CHAT_TOKENS && written)) continue;
+        chat_chunk(job, index, piece, !written);
+        written = true;
+    }
+    if (ends) chat_chunk(job, index, CHAT_END, false);
 }
 
 static void completion_chunk(proa_oai *job, int32_t index)
@@ -110,7 +158,8 @@ static void completion_chunk(proa_oai *job, int32_t index)
 
 void proa_oai_clear_choice(proa_oai_choice *c)
 {
-    proa_buf *const bufs[] = {&c->text, &c->tokens, &c->values, &c->tops, &c->offsets};
+    proa_buf *const bufs[] = {&c->text,   &c->reasoning, &c->calls,  &c->tokens,
+                              &c->values, &c->tops,      &c->offsets};
     for (size_t i = 0; i < PROA_COUNT(bufs); i++) proa_buf_clear(bufs[i]);
 }
 
@@ -127,9 +176,7 @@ void proa_oai_chat_chunk(proa_oai *job, int32_t index)
 {
     proa_oai_choice *c = &job->choices[index];
     if (c->end_sent || !proa_oai_stream_open(job)) return;
-    if (!c->begun) chat_chunk(job, index, "assistant", false, NULL);
-    if (c->text.len > 0 || c->tokens.len > 0) chat_chunk(job, index, NULL, true, NULL);
-    if (c->finish) chat_chunk(job, index, NULL, false, c->finish);
+    chat_chunks(job, index, c->finish != NULL);
     chunk_sent(job, c);
 }
 
@@ -196,14 +243,37 @@ void proa_oai_put_failure(proa_oai *job)
 
 /* ---- whole answers ---- */
 
+/* A message without content has null if it has something else. */
+static void put_message(proa_buf *out, const proa_oai_choice *c)
+{
+    bool other = c->reasoning.len > 0 || c->calls.len > 0;
+    proa_buf_str(out, proa_str_c("\"message\":{\"role\":\"assistant\",\"content\":"));
+    if (c->text.len == 0 && other) proa_buf_str(out, proa_str_c("null"));
+    else proa_buf_json_str(out, proa_buf_view(&c->text));
+    proa_buf_str(out, proa_str_c(",\"refusal\":null"));
+    if (c->reasoning.len > 0) {
+        proa_buf_str(out, proa_str_c(",\"reasoning_content\":"));
+        proa_buf_json_str(out, proa_buf_view(&c->reasoning));
+    }
+    if (c->calls.len > 0) {
+        proa_buf_str(out, proa_str_c(",\"tool_calls\":["));
+        proa_buf_str(out, proa_buf_view(&c->calls));
+        proa_buf_char(out, ']');
+    }
+    proa_buf_char(out, '}');
+}
+
 static void put_choice(const proa_oai *job, proa_buf *out, int32_t index)
 {
     const proa_oai_choice *c = &job->choices[index];
     bool chat = job->form->chat;
     proa_buf_printf(out, "%s{\"index\":%d,", index > 0 ? "," : "", (int)index);
-    proa_buf_str(out, proa_str_c(chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":"));
-    proa_buf_json_str(out, proa_buf_view(&c->text));
-    proa_buf_str(out, proa_str_c(chat ? ",\"refusal\":null},\"logprobs\":" : ",\"logprobs\":"));
+    if (chat) put_message(out, c);
+    else {
+        proa_buf_str(out, proa_str_c("\"text\":"));
+        proa_buf_json_str(out, proa_buf_view(&c->text));
+    }
+    proa_buf_str(out, proa_str_c(",\"logprobs\":"));
     proa_oai_put_logprobs(job, out, c);
     put_finish(out, c->finish);
 }
@@ -300,7 +370,8 @@ static size_t long_bytes(const proa_oai *job)
 {
     size_t bytes = 0;
     for (int32_t i = 0; i < job->choices_count; i++)
-        bytes += job->choices[i].text.len + job->choices[i].tops.len + job->choices[i].tokens.len;
+        bytes += job->choices[i].text.len + job->choices[i].reasoning.len + job->choices[i].calls.len +
+                 job->choices[i].tops.len + job->choices[i].tokens.len;
     for (int32_t i = 0; i < job->prompts_count; i++) bytes += (size_t)job->prompts[i].width * sizeof(float);
     return bytes;
 }

@@ -185,7 +185,8 @@ static proa_status open_chat(proa_llm_model *s, proa_err *err)
         choice = path;
     }
     if (!s->tokenizer) return PROA_OK;
-    if (proa_chat_open_files(&s->chat, proa_engine_files(s->engine), choice, &why) == PROA_OK) return PROA_OK;
+    if (proa_chat_open_files(&s->chat, proa_engine_files(s->engine), choice, &why) == PROA_OK)
+        return proa_llm_read_form(s, err);
     s->chat = NULL;
     if (why.status == PROA_NOT_FOUND && !choice) return PROA_OK;
     return proa_err_set(err, why.status, why.file, why.line, "%s", why.text);

@@ -50,8 +50,10 @@ typedef struct proa_llm_output {
     float score;
     int64_t tokens; /* so far, emitted ones included */
     proa_emitted emitted;
-    proa_finish finish; /* NONE while it runs */
-    const char *stop;   /* the stop string that ended it, of the request's options; NULL: none */
+    proa_finish finish;           /* NONE while it runs */
+    const char *stop;             /* the stop string that ended it, of the request's options; NULL: none */
+    proa_message_parser *parser;  /* with split; NULL before its first text */
+    struct proa_part_list *parts; /* where the parser's events go, of the reply under way */
 } proa_llm_output;
 
 /* Token ids that something else owns. */
@@ -72,6 +74,9 @@ typedef struct proa_prompt {
     int64_t start_tokens;       /* of the decoder's prompt, as the engine counts them; 0 for decoders */
     proa_str echo;              /* text that precedes each sequence's; empty: none */
     proa_str decoded;           /* DETOKENIZE: the text of its ids */
+    bool split;                 /* texts are split into parts: by `setup` */
+    proa_message_setup setup;   /* of each sequence's parser */
+    proa_str begun;             /* the text that the prompt has of the message: the beginning of a call */
     _Atomic uint64_t id;        /* the engine's; 0: not yet submitted */
     bool whole;                 /* sequences come whole, at the end: beams, best_of */
     proa_llm_output *output;    /* [output_count], known from the start unless whole */
@@ -156,9 +161,10 @@ struct proa_llm_model {
     enum { PROA_SCORES_SOFTMAX, PROA_SCORES_SIGMOID, PROA_SCORES_PLAIN } scores;
     bool plain_relevance; /* of a cross-encoder: its output is the relevance as it is, without a sigmoid */
     proa_sentence_modules modules;
-    proa_chat *chat;    /* engine: the folder's chat template; NULL: none */
-    bool exclude_input; /* tensorrtllm */
-    int variant;        /* fastertransformer */
+    proa_chat *chat;        /* engine: the folder's chat template; NULL: none */
+    proa_message_form form; /* of the model's messages: by its template, or as configured */
+    bool exclude_input;     /* tensorrtllm */
+    int variant;            /* fastertransformer */
     pthread_mutex_t lock;
     proa_llm_request *live_requests;
     proa_reader readers[PROA_READERS];
@@ -176,6 +182,8 @@ void proa_llm_model_close(void *state);
 /* Instances share the model's state. */
 proa_status proa_llm_instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err);
 void proa_llm_instance_close(void *state);
+/* The model's own parameter, or what the command line says for its backend; NULL: neither. */
+const char *proa_llm_setting(const proa_served_model *model, const char *key);
 /* A boolean parameter of the configuration: true, false, 1, 0, yes, no...; INVALID otherwise. */
 proa_status proa_llm_parameter_flag(bool *out, const proa_served_model *model, const char *key, proa_err *err);
 /* The folder that the configuration names by one of these keys, or the version's or the model's own. */
@@ -226,6 +234,17 @@ bool proa_llm_task_computes(proa_generation_task task);
 proa_pooling proa_llm_pooling(const proa_prompt *p);
 /* A client's JSON: what is wrong with it is INVALID, or LIMIT. */
 PROA_MUST_CHECK proa_status proa_llm_parse_json(proa_json **out, proa_str text, const char *what, proa_err *err);
+
+/* ---- prompt.c: the texts of a chat as messages ---- */
+
+/* The form of the model's messages: parameters tool_parser and reasoning_parser, or settings, or by its template. */
+PROA_MUST_CHECK proa_status proa_llm_read_form(proa_llm_model *s, proa_err *err);
+/* Sets p->split and what goes with it, by the chat and the text that its template made of it; a call that must come is
+ * begun at the end of *text. */
+PROA_MUST_CHECK proa_status proa_llm_prepare_message(proa_prompt *p, const proa_json *chat, proa_buf *text,
+                                                     proa_err *err);
+/* The parts of the text that a sequence has now; in the arena. At its end also what was held back. */
+void proa_llm_split_text(proa_prompt *p, proa_llm_output *output, proa_generated_sequence *to, proa_arena *arena);
 
 /* ---- tensor_read.c: numbers, texts and options from tensors and parameters ---- */
 

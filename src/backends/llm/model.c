@@ -48,6 +48,12 @@ static const char *setting_of(const proa_served_model *m, const char *key)
     return value;
 }
 
+const char *proa_llm_setting(const proa_served_model *m, const char *key)
+{
+    const char *value = proa_served_model_parameter(m, key);
+    return value ? value : setting_of(m, key);
+}
+
 /* The model's own parameters, by either name, come before the command line's. */
 static const char *either_setting(const proa_served_model *m, const char *a, const char *b)
 {

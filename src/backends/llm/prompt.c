@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * prompt.c - a typed generation as a request of the engine: its text or chat as tokens, the echo, the task. It is the
- *            same for requests that a protocol sends typed and for those that a contract reads from tensors. */
+ *            same for requests that a protocol sends typed and for those that a contract reads from tensors. Also the
+ *            texts of a chat as messages, whose parsers are in text/message. */
 #include "backends/llm/llm.h"
 
 #include "base/limits.h"
 #include <string.h>
+#include <sys/random.h>
 
 proa_pooling proa_llm_pooling(const proa_prompt *p)
 {
@@ -34,6 +36,147 @@ static proa_status check_task(const proa_prompt *p, proa_err *err)
     if (pooling == PROA_POOLING_POOLER && !s->info.has_pooler)
         return PROA_FAIL(err, UNSUPPORTED, "the model has no pooler");
     return PROA_OK;
+}
+
+/* ---- messages: the form of a model's ---- */
+
+proa_status proa_llm_read_form(proa_llm_model *s, proa_err *err)
+{
+    const char *tools = proa_llm_setting(s->model, "tool_parser");
+    const char *reasoning = proa_llm_setting(s->model, "reasoning_parser");
+    s->form = proa_chat_form(s->chat);
+    if (tools && strcmp(tools, "auto") != 0 && !proa_tool_form_find(&s->form.tools, tools))
+        return PROA_FAIL(err, INVALID, "parameter 'tool_parser' is '%s', must be auto, %s", tools,
+                         proa_tool_form_names);
+    if (reasoning && strcmp(reasoning, "auto") != 0 && !proa_reasoning_form_find(&s->form.reasoning, reasoning))
+        return PROA_FAIL(err, INVALID, "parameter 'reasoning_parser' is '%s', must be auto, %s", reasoning,
+                         proa_reasoning_form_names);
+    return PROA_OK;
+}
+
+/* ---- messages: what a chat adds to its prompt ---- */
+
+/* The markers of the form that the tokenizer has as special tokens. */
+static void show_markers(proa_prompt *p)
+{
+    const char *markers[PROA_MESSAGE_MARKERS_MAX];
+    const proa_tokenizer *tok = p->req->llm_model->tokenizer;
+    int count = proa_message_markers(&p->setup.form, markers, PROA_MESSAGE_MARKERS_MAX);
+    int32_t *ids = PROA_ARENA_NEW(&p->req->arena, int32_t, count), id;
+    for (int i = 0; i < count && tok; i++)
+        if (proa_tokenizer_find(tok, proa_str_c(markers[i]), &id) && proa_tokenizer_is_special(tok, id))
+            ids[p->request.visible_ids_count++] = id;
+    p->request.visible_ids = ids;
+}
+
+/* A call that must come begins in the prompt. */
+static void begin_call(proa_prompt *p, bool open, proa_buf *text)
+{
+    const proa_message_options *m = &p->generation->message;
+    bool named = m->choice == PROA_TOOL_CHOICE_NAMED;
+    proa_message_form form = p->setup.form;
+    size_t from = text->len;
+    proa_message_begin_call(&form, named ? m->tool : (proa_str){"", 0}, open, text);
+    proa_str begun = {text->ptr + from, text->len - from};
+    p->begun = (proa_str){proa_arena_strdup(&p->req->arena, begun), begun.len};
+}
+
+proa_status proa_llm_prepare_message(proa_prompt *p, const proa_json *chat, proa_buf *text, proa_err *err)
+{
+    const proa_message_options *m = &p->generation->message;
+    proa_message_form form = p->req->llm_model->form;
+    bool forced = m->choice == PROA_TOOL_CHOICE_REQUIRED || m->choice == PROA_TOOL_CHOICE_NAMED;
+    if (forced && form.tools == PROA_TOOL_FORM_NONE)
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "tool_choice: the model's chat template has no form of tool calls that is known; the "
+            "parameter tool_parser of the model names one: %s",
+            proa_tool_form_names);
+    if (m->choice == PROA_TOOL_CHOICE_NONE) form.tools = PROA_TOOL_FORM_NONE;
+    p->split = form.tools != PROA_TOOL_FORM_NONE || form.reasoning != PROA_REASONING_NONE;
+    if (!p->split) return PROA_OK;
+    int reasons = proa_message_prompt_reasons(&form, proa_buf_view(text));
+    bool first = reasons < 0 && form.reasoning == PROA_REASONING_THINK_FIRST;
+    p->setup = (proa_message_setup){
+        .form = form, .one_call = m->one_call, .reasoning_open = reasons > 0 || (first && !forced)};
+    p->setup.tools = proa_toolset_new(&p->req->arena, proa_json_get(chat, "tools"));
+    show_markers(p);
+    if (forced) begin_call(p, reasons > 0, text);
+    return PROA_OK;
+}
+
+/* ---- messages: the parts of a reply ---- */
+
+typedef struct proa_part_list {
+    proa_arena *arena;
+    proa_generated_part *items;
+    int64_t count, room;
+    bool hide_reasoning;
+    proa_tool_form form;
+} proa_part_list;
+
+/* Mistral's templates want ids of nine letters and digits; others take any. */
+static const char *make_id(const proa_part_list *list)
+{
+    static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    bool mistral = list->form == PROA_TOOL_FORM_MISTRAL;
+    unsigned char random[24] = {0};
+    char text[40];
+    int n = mistral ? 0 : snprintf(text, sizeof text, "call_"), count = mistral ? 9 : 24;
+    if (getrandom(random, sizeof random, 0) < 0) memset(random, 0, sizeof random);
+    for (int i = 0; i < count; i++) text[n++] = digits[random[i] % (sizeof digits - 1)];
+    return proa_arena_strdup(list->arena, (proa_str){text, (size_t)n});
+}
+
+static void add_part(void *arg, const proa_message_event *e)
+{
+    static const proa_part_kind kinds[] = {[PROA_MESSAGE_CONTENT] = PROA_PART_CONTENT,
+                                           [PROA_MESSAGE_REASONING] = PROA_PART_REASONING,
+                                           [PROA_MESSAGE_CALL] = PROA_PART_CALL,
+                                           [PROA_MESSAGE_ARGUMENTS] = PROA_PART_ARGUMENTS,
+                                           [PROA_MESSAGE_CALL_END] = PROA_PART_CALL_END};
+    const proa_llm_output *output = arg;
+    proa_part_list *list = output->parts;
+    if (e->kind == PROA_MESSAGE_REASONING && list->hide_reasoning) return;
+    if (list->count == list->room) {
+        int64_t room = list->room ? 2 * list->room : 8;
+        proa_generated_part *items = PROA_ARENA_NEW(list->arena, proa_generated_part, room);
+        if (list->count) memcpy(items, list->items, (size_t)list->count * sizeof *items);
+        list->items = items;
+        list->room = room;
+    }
+    proa_generated_part *part = &list->items[list->count++];
+    *part = (proa_generated_part){.kind = kinds[e->kind], .call = e->call};
+    part->text = (proa_str){proa_arena_strdup(list->arena, e->text), e->text.len};
+    if (e->kind != PROA_MESSAGE_CALL) return;
+    part->id = e->id.len ? proa_arena_strdup(list->arena, e->id) : make_id(list);
+}
+
+/* The outputs of a prompt may move, so the parser's argument is set for each push. */
+static void open_parser(proa_prompt *p, proa_llm_output *output)
+{
+    proa_message_setup setup = p->setup;
+    setup.on_event = add_part;
+    setup.arg = output;
+    if (output->parser) {
+        proa_message_parser_set_arg(output->parser, output);
+        return;
+    }
+    output->parser = proa_message_parser_new(&setup);
+    proa_message_push(output->parser, p->begun);
+}
+
+void proa_llm_split_text(proa_prompt *p, proa_llm_output *output, proa_generated_sequence *to, proa_arena *arena)
+{
+    proa_part_list list = {
+        .arena = arena, .hide_reasoning = p->generation->message.hide_reasoning, .form = p->setup.form.tools};
+    output->parts = &list;
+    open_parser(p, output);
+    proa_message_push(output->parser, proa_buf_view(&output->text));
+    if (output->finish != PROA_FINISH_NONE) proa_message_finish(output->parser);
+    output->parts = NULL;
+    to->parts = list.items;
+    to->parts_count = list.count;
 }
 
 /* ---- tokens ---- */
@@ -105,6 +248,8 @@ static proa_status tokenize_chat(proa_prompt *p, const proa_json *chat, proa_err
     proa_buf text;
     proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
     proa_status status = proa_chat_render(p->req->llm_model->chat, chat, &text, err);
+    if (status == PROA_OK && p->generation->message.split)
+        status = proa_llm_prepare_message(p, chat, &text, err);
     if (status == PROA_OK) status = tokenize_text(p, proa_buf_view(&text), adds_special(p, false), err);
     proa_buf_release(&text);
     return status;

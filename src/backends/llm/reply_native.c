@@ -278,7 +278,7 @@ static const void *copy_rows(const answer *a, const proa_buf *from)
 }
 
 static void type_sequence(const answer *a, const proa_generated *g, proa_generated_sequence *to,
-                          const proa_llm_output *s)
+                          proa_llm_output *s)
 {
     int32_t *ids = PROA_ARENA_NEW(&a->reply->arena, int32_t, s->ids.len);
     if (s->ids.len) memcpy(ids, s->ids.ptr, (size_t)s->ids.len * sizeof *ids);
@@ -287,6 +287,7 @@ static void type_sequence(const answer *a, const proa_generated *g, proa_generat
     to->ids = ids, to->ids_count = s->ids.len;
     to->stop = s->stop;
     to->sum = (float)s->sum, to->score = s->score;
+    if (g->split) proa_llm_split_text(a->p, s, to, &a->reply->arena);
     if (a->p->request.options.logprobs && is_complete(s, &s->logprobs, sizeof(float))) {
         type_tokens(a, &to->added, ids, s->ids.len, 0, &s->logprobs);
         type_tops(a, &to->added, 0, &s->top);
@@ -304,6 +305,7 @@ static proa_generated *type_reply(const answer *a)
     g->task = a->p->generation->task;
     g->pad_id = s->end_id >= 0 ? s->end_id : 0;
     g->no_texts = !s->tokenizer;
+    g->split = a->p->split;
     a->reply->generated = g;
     return g;
 }

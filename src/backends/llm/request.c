@@ -39,6 +39,8 @@ static void add_prompts(proa_llm_request *req)
 static void release_output(proa_llm_output *output)
 {
     proa_ids_release(&output->ids);
+    proa_message_parser_free(output->parser);
+    output->parser = NULL;
     proa_buf *const all[] = {&output->text, &output->logprobs, &output->top, &output->logits, &output->hidden};
     for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_release(all[i]);
 }

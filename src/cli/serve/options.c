@@ -61,6 +61,10 @@ static const proa_arg engine_rows[] = {
            "when sequences start: with room for the tokens they have, and are preempted when room runs out, "
            "or with "
            "room for all they can need"),
+    CHOICE("tool-parser", tool_parser, "auto|hermes|llama3_json|mistral|qwen3_coder|openai|none", "auto",
+           "form of their tool calls; auto: by the chat template"),
+    CHOICE("reasoning-parser", reasoning_parser, "auto|deepseek_r1|qwen3|mistral|openai_gptoss|none", "auto",
+           "form of their reasoning; auto: by the chat template"),
 };
 static const proa_arg_table engine_args = PROA_ARG_TABLE(
     "transformers (a model's own parameters win over these)", engine_rows);

@@ -16,7 +16,7 @@ typedef struct proa_serve_options {
     const char *device, *dtype, *quant, *kv_dtype,
         *prefix_cache; /* of the engine: as --backend-config engine,dtype=... */
     int64_t engine_threads, kv_tokens, sequences;
-    const char *kv_share, *policy;
+    const char *kv_share, *policy, *tool_parser, *reasoning_parser;
     bool json, help;
     proa_arg_list paths, repositories; /* operands; --model-repository and --model-store */
     const char *id, *config_name, *control, *rate_limit, *log_format, *log_file;

@@ -59,6 +59,8 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "batch_scheduler_policy", o->policy);
     add_setting(&p->server, list, "prefix_cache", o->prefix_cache);
     add_setting(&p->server, list, "sequences_max", number_text(&p->arena, o->sequences));
+    add_setting(&p->server, list, "tool_parser", o->tool_parser);
+    add_setting(&p->server, list, "reasoning_parser", o->reasoning_parser);
     for (int i = 0; i < o->settings.count; i++)
         PROA_TRY(split_setting(&p->arena, o->settings.items[i], &list[p->server.settings_count++], err));
     for (int i = 0; i < o->fills.count; i++) {

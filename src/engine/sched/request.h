@@ -78,10 +78,12 @@ struct proa_engine_request {
     void *arg;
     int32_t *input; /* encoder models: [input_count] ids of the encoder */
     int64_t input_count;
-    int32_t *input_types; /* [input_count] token types; NULL: all 0 */
-    float *embedded;      /* [input_count][hidden] input embeddings in place of ids; or NULL */
-    float *encoded;       /* task ENCODE: [input_count][hidden] hidden states to emit */
-    int32_t *prompt;      /* [prompt_count] ids of the decoder */
+    int32_t *input_types;   /* [input_count] token types; NULL: all 0 */
+    float *embedded;        /* [input_count][hidden] input embeddings in place of ids; or NULL */
+    float *encoded;         /* task ENCODE: [input_count][hidden] hidden states to emit */
+    const int32_t *visible; /* [visible_count] special tokens whose text is emitted; in the arena */
+    int64_t visible_count;
+    int32_t *prompt; /* [prompt_count] ids of the decoder */
     int64_t prompt_count;
     proa_prefix prefix; /* of the prompt */
     int32_t width;      /* sequences, beams or candidates, which share the prompt's pages */

@@ -413,6 +413,7 @@ static void make_output(const proa_engine *e, const proa_engine_request *req, pr
     proa_buf_init(&seq->shown, PROA_TEXT_BYTES_MAX);
     if (!e->tokenizer) return;
     seq->detok = proa_detok_new(e->tokenizer, true);
+    proa_detok_show(seq->detok, req->visible, req->visible_count);
     int64_t text = req->sequences > 1 ? proa_min64(8 * req->new_max, 64 * PROA_KIB) : 0;
     proa_buf_reserve(&seq->piece, 1024); /* the decode loop allocates nothing */
     proa_buf_reserve(&seq->shown, (size_t)text + 1024);
@@ -510,6 +511,15 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
     return PROA_OK;
 }
 
+static void take_visible(proa_engine_request *req, const proa_request *r)
+{
+    if (r->visible_ids_count <= 0) return;
+    int32_t *ids = PROA_ARENA_NEW(&req->arena, int32_t, r->visible_ids_count);
+    memcpy(ids, r->visible_ids, (size_t)r->visible_ids_count * sizeof *ids);
+    req->visible = ids;
+    req->visible_count = r->visible_ids_count;
+}
+
 static proa_status make_request(proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
 {
     if (!r->on_event) return PROA_FAIL(err, INVALID, "a request needs on_event");
@@ -521,6 +531,7 @@ static proa_status make_request(proa_engine *e, proa_engine_request *req, const 
     if (r->client && strlen(r->client) > PROA_CLIENT_BYTES_MAX)
         return PROA_FAIL(err, LIMIT, "client: a name of %zu bytes, at most %d are taken", strlen(r->client),
                          PROA_CLIENT_BYTES_MAX);
+    take_visible(req, r);
     PROA_TRY(hold_session(e, req, r, err));
     PROA_TRY(read_prompt(e, req, r, err));
     PROA_TRY(check_lengths(e, req, err));
