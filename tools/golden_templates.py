@@ -10,7 +10,7 @@ import pathlib
 
 import jinja2
 import transformers
-from transformers.utils.chat_template_utils import _compile_jinja_template
+from transformers.utils.chat_template_utils import _compile_jinja_template, render_jinja_template
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "templates"
 
@@ -385,6 +385,11 @@ CASES = {
     "think": {"messages": [USER, BOT, AGAIN], "chat_template_kwargs": {"enable_thinking": True, "thinking": True}},
     "documents": {"messages": [USER], "documents": [{"title": "T1", "text": "One."}, {"title": "T2", "text": "Two."}]},
     "parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": "only text"}]}]},
+    "reasoned": {"messages": [ASK, {**CALLS, "content": "", "reasoning_content": "hm", "thinking": "hm"}, RESULT],
+                 "tools": [WEATHER]},
+    "continue": {"messages": [USER, {"role": "assistant", "content": "It is  "}], "continue_final_message": True},
+    "continue_tight": {"messages": [SYSTEM, USER, {"role": "assistant", "content": "It is"}],
+                       "continue_final_message": True},
     "custom": {"messages": [SYSTEM, USER], "chat_template_kwargs": {
         "date_string": "26 Jul 2024", "custom_tools": [WEATHER], "tools_in_user_message": False,
         "builtin_tools": ["brave_search", "code_interpreter"], "reasoning_effort": "high"}},
@@ -398,8 +403,22 @@ def flat(case):
     for m in messages:
         if isinstance(m.get("content"), list):
             m["content"] = "\n".join(p["text"] for p in m["content"])
+    prompt = case.get("add_generation_prompt", not case.get("continue_final_message"))
     return {**TOKENS, **case.get("chat_template_kwargs", {}), "messages": messages, "tools": case.get("tools"),
-            "documents": case.get("documents"), "add_generation_prompt": case.get("add_generation_prompt", True)}
+            "documents": case.get("documents"), "add_generation_prompt": prompt}
+
+
+def run_chat(source, case):
+    """What apply_chat_template makes of a request; one whose last message goes on, by transformers' own cut."""
+    if not case.get("continue_final_message"):
+        return run(source, flat(case))
+    variables = flat(case)
+    try:
+        chats, _ = render_jinja_template([variables.pop("messages")], chat_template=source, continue_final_message=True,
+                                         **variables)
+        return {"output": chats[0]}
+    except Exception as error:  # noqa: BLE001 - as in run
+        return {"error": str(error), "exact": False}
 
 
 def main():
@@ -410,7 +429,7 @@ def main():
     chats = {}
     for path in sorted((FOLDER / "chats").glob("*.jinja")):
         source = path.read_text()
-        chats[path.name] = {name: run(source, flat(case)) for name, case in CASES.items()}
+        chats[path.name] = {name: run_chat(source, case) for name, case in CASES.items()}
     text = json.dumps({"versions": versions, "tokens": TOKENS, "cases": CASES, "chats": chats}, ensure_ascii=False,
                       indent=1)
     (FOLDER / "chats.json").write_text(text + "\n")
