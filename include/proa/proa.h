@@ -60,6 +60,9 @@ typedef struct proa_engine_options {
     const char *policy;
     proa_progress_fn *progress;
     void *progress_arg;
+    const char *speculation; /* draft tokens, verified several in a pass: "none" (default), "ngram": looked up in the
+                                sequence's own text. The tokens are the same; decoding is faster where text repeats */
+    int32_t draft_tokens; /* of one sequence and pass at most; 0: 16 */
     bool detach_files; /* true: nothing is read from the model's files once it is open, so they may be overwritten or
                           removed; embedding tables, else read where they are mapped, then count in the memory */
 } proa_engine_options;
@@ -417,6 +420,7 @@ PROA_EXPORT void proa_engine_stop(proa_engine *engine);
 typedef struct proa_stats {
     uint64_t steps, rows; /* forward passes, token rows in them */
     uint64_t prompt_tokens, new_tokens;
+    uint64_t drafted, accepted; /* draft tokens, those that were right */
     uint64_t submitted, finished, cancelled, failed;
     uint64_t preemptions; /* of running requests, whose pages others needed */
     int32_t running, waiting;

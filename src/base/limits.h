@@ -124,6 +124,7 @@
 #define PROA_SESSIONS_MAX         4096             /* conversations whose tokens an engine keeps */
 #define PROA_SESSION_TOKENS_MAX   (16 << 20)       /* of all of them together: 64 MB */
 #define PROA_SESSION_NAME_MAX     256              /* bytes of a session's name */
+#define PROA_DRAFT_MAX            16               /* draft tokens of a sequence in one step */
 #define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */
 #define PROA_LOGITS_ENTRIES_MAX       (1 << 20)        /* entries of the logits processors of a step that samples on
                                                           the device: 8 MB */

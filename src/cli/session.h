@@ -16,7 +16,8 @@ typedef struct proa_common {
     const char *device, *dtype, *quant, *kv_dtype, *prefix_cache;
     int64_t threads, seed;
     bool json;
-    int64_t kv_tokens, sequences, step_tokens;
+    int64_t kv_tokens, sequences, step_tokens, draft_tokens;
+    const char *speculation;
     double kv_share;
     const char *policy;
 } proa_common;

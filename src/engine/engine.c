@@ -120,7 +120,7 @@ static void make_async_steps(proa_engine *e)
     a->last_sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, n);
     a->entries = proa_calloc(PROA_LOGITS_ENTRIES_MAX, sizeof *a->entries);
     for (int i = 0; i < 2; i++) {
-        a->step[i].pending_tokens = PROA_ARENA_NEW(&e->arena, proa_seq *, n);
+        a->step[i].pending_tokens = PROA_ARENA_NEW(&e->arena, proa_pending_token, n);
         a->step[i].search = PROA_ARENA_NEW(&e->arena, proa_beam_params, n / 2 + 1);
         a->step[i].search_owner = PROA_ARENA_NEW(&e->arena, proa_engine_request *, n / 2 + 1);
         a->step[i].ticket = i;
@@ -136,6 +136,19 @@ static void make_head_buffers(proa_engine *e)
     e->head.processed_logits = proa_calloc((size_t)(PROA_HEAD_ROWS * vocab), sizeof(float));
     e->samplers = PROA_ARENA_NEW(&e->arena, proa_sampler_scratch, threads);
     for (int i = 0; i < threads; i++) proa_sampler_init(&e->samplers[i], vocab);
+}
+
+static proa_status read_speculation(proa_speculation *s, const proa_engine_options *o, proa_err *err)
+{
+    const char *mode = o && o->speculation ? o->speculation : "none";
+    int32_t tokens = o ? o->draft_tokens : 0;
+    if (strcmp(mode, "ngram") == 0) s->mode = PROA_SPECULATION_NGRAM;
+    else if (strcmp(mode, "none") != 0)
+        return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', must be none or ngram", mode);
+    if (tokens < 0 || tokens > PROA_DRAFT_MAX)
+        return PROA_FAIL(err, INVALID, "option 'draft-tokens' is %d, must be 0 to %d", tokens, PROA_DRAFT_MAX);
+    s->tokens_max = tokens ? tokens : PROA_DRAFT_MAX;
+    return PROA_OK;
 }
 
 /* All arrays that steps use, so that a step allocates nothing. */
@@ -169,6 +182,7 @@ static proa_token_trie *make_vocab(void *arg)
 static proa_status open_engine(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
 {
     PROA_TRY(proa_sizes_make(&e->sizes, o, err));
+    PROA_TRY(read_speculation(&e->speculation, o, err));
     e->pool = proa_pool_new(e->sizes.threads);
     PROA_TRY(proa_device_open(&e->device, o ? o->device : NULL, err));
     PROA_TRY(proa_model_prepare(&e->model, path, &e->sizes.model, e->device, e->pool, err));

@@ -198,6 +198,8 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
     if (!quant && !int8) quant = setting_of(m, "quant");
     o->quant = quant ? quant : int8 && strcmp(int8, "0") != 0 ? "int8" : "none";
     o->kv_dtype = either_setting(m, "kv_dtype", "kv_dtype");
+    o->speculation = either_setting(m, "speculation", "speculation");
+    PROA_TRY(read_int32(&o->draft_tokens, m, "draft_tokens", "draft_tokens", PROA_DRAFT_MAX, err));
     PROA_TRY(read_dtype(&o->dtype, m, err));
     PROA_TRY(read_int32(&o->threads, m, "threads", "threads", PROA_THREADS_MAX, err));
     PROA_TRY(read_int32(&o->sequences_max, m, "sequences_max", "max_num_sequences", PROA_SEQUENCES_MAX, err));

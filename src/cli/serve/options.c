@@ -51,6 +51,7 @@ static const proa_arg engine_rows[] = {
     INT("threads", engine_threads, 0, PROA_THREADS_MAX, "N", "0",
         "their worker threads; 0: all CPUs allowed to this process"),
     CHOICE("kv-dtype", kv_dtype, "auto|f32|bf16|f16|fp8", NULL, "type of their KV cache; fp8 on GPUs only"),
+    CHOICE("speculation", speculation, "none|ngram", NULL, "draft tokens; ngram: from the sequence's own text"),
     INT("kv-tokens", kv_tokens, 0, (int64_t)1 << 40, "N", "0", "size of the KV cache in tokens; 0: automatic"),
     TEXT("kv-cache-free-gpu-mem-fraction", kv_share, "X", NULL,
          "without --kv-tokens: KV cache share of the memory that the weights leave"),

@@ -13,8 +13,8 @@
 enum { PROA_SERVE_IGNORED_MAX = 48 };
 
 typedef struct proa_serve_options {
-    const char *device, *dtype, *quant, *kv_dtype,
-        *prefix_cache; /* of the engine: as --backend-config engine,dtype=... */
+    const char *device, *dtype, *quant, *kv_dtype, *prefix_cache,
+        *speculation; /* of the engine: as --backend-config engine,dtype=... */
     int64_t engine_threads, kv_tokens, sequences;
     const char *kv_share, *policy, *tool_parser, *reasoning_parser;
     bool json, help;

@@ -199,6 +199,8 @@ static void preempt_request(proa_engine *e, proa_engine_request *req)
         seq->length = 0;
         seq->known = req->prompt_count + seq->count;
         seq->sampled_at = -1;
+        seq->drafts = 0;
+        seq->verifying = seq->held = false;
     }
     req->phase = PROA_PHASE_QUEUED;
     proa_waiting_return(&e->waiting, req);
@@ -230,13 +232,14 @@ void proa_admission_step(proa_engine *e)
     }
 }
 
-/* Pages that the request needs for the known tokens of all its sequences. */
+/* Pages that the request needs for the known tokens of all its sequences, and for their draft tokens. */
 static int64_t pages_needed_now(const proa_engine *e, const proa_engine_request *req)
 {
     int64_t pages = pages_held(e, req);
     for (int32_t i = 0; i < req->width; i++)
         if (proa_batch_has_rows(&req->seq[i]))
-            pages += proa_max64(0, proa_kv_pages_for(req->seq[i].known) - req->seq[i].table->count);
+            pages += proa_max64(0, proa_kv_pages_for(req->seq[i].known + req->seq[i].drafts) -
+                                       req->seq[i].table->count);
     return pages;
 }
 

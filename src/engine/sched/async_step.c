@@ -16,6 +16,7 @@
 #include "engine/sched/request.h"
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/thread.h"
 #include <math.h>
 #include <stdlib.h>
@@ -89,14 +90,15 @@ bool proa_async_step_allowed(const proa_engine *e)
 
 /* The logits processors of the next sampled row. After a prompt the host knows the whole history; later its last
  * token may be on the device only (sampled_at). */
-static void add_row_processors(proa_engine *e, const proa_inflight_step *f, const proa_seq *seq)
+static void add_row_processors(proa_engine *e, const proa_inflight_step *f, const proa_seq *seq, int64_t position)
 {
     const proa_engine_request *req = seq->req;
     proa_logits_row *row = &e->async.row_processors[f->count];
     *row = (proa_logits_row){.scale = 1};
     e->async.last_sampled_at[f->count] = -1;
     if (!req->logits) return;
-    const proa_history history = proa_request_history(req, seq->ids, seq->count);
+    int64_t in_flight = seq->sampled_at >= 0;
+    const proa_history history = proa_request_history(req, seq->ids, position - req->prompt_count - in_flight);
     row->first = (int32_t)e->async.entries_count;
     e->async.last_sampled_at[f->count] = seq->sampled_at;
     proa_logits_processor_entries(req->logits, &history, seq->sampled_at >= 0, row,
@@ -105,33 +107,35 @@ static void add_row_processors(proa_engine *e, const proa_inflight_step *f, cons
     e->async.any_processed = true;
 }
 
-/* The sequence's next token is sampled from this row of the step, and is known to the device from now on. */
-static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_seq *seq, int32_t row)
+/* The sequence's token at this position is sampled from this row of the step. Without draft tokens it is the next one,
+ * which the device knows from now on. */
+static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_seq *seq, int64_t position, int32_t row)
 {
     const proa_engine_request *req = seq->req;
     proa_sample_params *sample_params = &e->async.sample_params[f->count];
     *sample_params = req->sample_params;
     if (sample_params->temperature > 0) {
-        sample_params->uniform = proa_sampler_uniform(seq->seed, seq->length);
+        sample_params->uniform = proa_sampler_uniform(seq->seed, position);
         e->async.any_random = true;
     }
     int64_t top = proa_min64(req->options.top_logprobs, e->model->plan.width[PROA_REG_OUT]);
     f->logits = f->logits || wants_logprobs(req);
     f->top = (int32_t)proa_max64(f->top, top);
-    add_row_processors(e, f, seq);
-    seq->sampled_at = (int32_t)f->count;
-    seq->known++;
+    add_row_processors(e, f, seq, position);
+    if (seq->drafts) seq->verifying = true;
+    else seq->sampled_at = (int32_t)f->count, seq->known++;
     e->step.logits_rows[f->count] = row;
-    f->pending_tokens[f->count++] = seq;
+    f->pending_tokens[f->count++] = (proa_pending_token){seq, position};
 }
 
 /* All sequences of a request sample their first token from the last row of the prompt. */
 static void add_pending_tokens(proa_engine *e, proa_inflight_step *f, const proa_logits_request *a)
 {
     proa_engine_request *req = a->seq->req;
-    if (a->position >= req->prompt_count) add_pending_token(e, f, a->seq, a->row);
+    int64_t position = (int64_t)a->position + 1;
+    if (position > req->prompt_count) add_pending_token(e, f, a->seq, position, a->row);
     else
-        for (int32_t i = 0; i < req->width; i++) add_pending_token(e, f, &req->seq[i], a->row);
+        for (int32_t i = 0; i < req->width; i++) add_pending_token(e, f, &req->seq[i], position, a->row);
 }
 
 /* Moves the requests for single tokens into the in-flight step. Beams, and rows for the host, stay in
@@ -190,6 +194,8 @@ void proa_async_step_submit(proa_engine *e)
     f->logits = false, f->top = 0;
     e->async.any_random = e->async.any_processed = false;
     e->async.entries_count = 0;
+    f->rows = e->step.logits_count == e->step.rows ? e->step.rows : 0;
+    f->submitted_ns = proa_clock_ns();
     take_token_requests(e, f);
     take_beam_requests(e, f);
     if (!f->count && !f->searches) return;
@@ -231,16 +237,20 @@ static void copy_top_logprobs(const proa_seq *seq, const int32_t *ids, const flo
 /* Token i of the in-flight step. Sequences that ended meanwhile are skipped: their row was surplus. */
 static void complete_token(proa_engine *e, const proa_inflight_step *f, const proa_sampled *sampled, int64_t i)
 {
-    proa_seq *seq = f->pending_tokens[i];
+    proa_seq *seq = f->pending_tokens[i].seq;
+    int64_t position = f->pending_tokens[i].position;
     float sum = sampled->sums[i];
     if (!seq || seq->req->ending == PROA_FINISH_ERROR || seq->finish != PROA_FINISH_NONE) return;
+    if (seq->verifying && !proa_speculate_row_counts(seq, position)) return;
     if (!isfinite(sum)) {
         fail_not_a_number(seq->req, sum);
         return;
     }
     /* else the step after this one has sampled a newer token */
     if (seq->known == seq->req->prompt_count + seq->count + 1) seq->sampled_at = -1;
-    proa_draw draw = {.seq = seq};
+    if (seq->verifying) seq->known++;
+    proa_speculate_sampled(e, seq, position, sampled->ids[i]);
+    proa_draw draw = {.seq = seq, .position = position};
     proa_sample sample = {.id = sampled->ids[i]};
     if (wants_logprobs(seq->req)) sample.logprob = logprob_of(sampled->logits[i], sum);
     if (seq->req->options.top_logprobs)
@@ -290,7 +300,7 @@ static void complete_beam_step(proa_engine *e, const proa_beam_params *s, proa_e
 static bool has_owner(const proa_engine *e, const proa_inflight_step *f)
 {
     for (int64_t i = 0; i < f->count; i++)
-        if (f->pending_tokens[i]) return true;
+        if (f->pending_tokens[i].seq) return true;
     for (int64_t i = 0; i < f->searches; i++)
         if (f->search_owner[i]) return true;
     return e->running.count == 0;
@@ -307,7 +317,10 @@ void proa_async_step_complete(proa_engine *e)
     proa_sched_check_device(e, NULL);
     proa_wakeups_begin();
     for (int64_t i = 0; i < f.count; i++) complete_token(e, &f, &sampled, i);
+    for (int64_t i = 0; i < f.count; i++)
+        if (f.pending_tokens[i].seq) f.pending_tokens[i].seq->verifying = false;
     proa_wakeups_end();
+    if (f.rows) proa_speculate_step_time(e, f.rows, f.submitted_ns);
     for (int64_t i = 0; i < f.searches; i++)
         complete_beam_step(e, &f.search[i], f.search_owner[i], &sampled.lists);
 }
@@ -317,7 +330,8 @@ void proa_async_step_detach(proa_engine *e, const proa_engine_request *req)
     for (int32_t n = 0; n < e->async.count; n++) {
         proa_inflight_step *f = &e->async.step[n];
         for (int64_t i = 0; i < f->count; i++)
-            if (f->pending_tokens[i] && f->pending_tokens[i]->req == req) f->pending_tokens[i] = NULL;
+            if (f->pending_tokens[i].seq && f->pending_tokens[i].seq->req == req)
+                f->pending_tokens[i].seq = NULL;
         for (int64_t i = 0; i < f->searches; i++)
             if (f->search_owner[i] == req) f->search_owner[i] = NULL;
     }

@@ -62,7 +62,7 @@ static int32_t token_id(const proa_seq *seq, int64_t i)
     const proa_engine_request *req = seq->req;
     if (i < req->prompt_count) return req->prompt[i];
     if (req->candidates) return req->beam_token[seq->index];
-    return i - req->prompt_count < seq->count ? seq->ids[i - req->prompt_count] : 0;
+    return i - req->prompt_count < seq->count + seq->drafts ? seq->ids[i - req->prompt_count] : 0;
 }
 
 /* The row of token i of the sequence. */
@@ -88,7 +88,7 @@ bool proa_request_wants_all_rows(const proa_engine_request *req)
 static bool wants_logits(const proa_seq *seq, int64_t i)
 {
     const proa_engine_request *req = seq->req;
-    return i + 1 == seq->known ||
+    return i + 1 >= seq->known ||
            (i < req->prompt_count && i >= req->rows_done && proa_request_wants_all_rows(req));
 }
 
@@ -98,6 +98,7 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
     int64_t begin = seq->length, end = begin + rows;
     const proa_engine_request *req = seq->req;
     proa_admission_take_pages(e, seq->table, begin, end);
+    seq->rows_valid = seq->known + seq->drafts;
     e->step.span_seqs[e->step.spans] = seq;
     proa_batch_add_span(e, seq->table, rows, end, &e->slots.cross[req->slot], req->input_count);
     for (int64_t i = begin; i < end; i++) {
@@ -119,7 +120,8 @@ static bool waits_for_prompt(const proa_seq *seq)
 bool proa_batch_has_rows(const proa_seq *seq)
 {
     bool last = seq->sampled_at >= 0 && seq->known - seq->req->prompt_count >= seq->req->new_max;
-    return seq->finish == PROA_FINISH_NONE && seq->length < seq->known && !last && !waits_for_prompt(seq);
+    bool waits = waits_for_prompt(seq) || seq->verifying || seq->held;
+    return seq->finish == PROA_FINISH_NONE && seq->length < seq->known && !last && !waits;
 }
 
 /* Whether it runs its newest token, which every step does; otherwise it has a prompt to run, in chunks. */
@@ -144,7 +146,7 @@ static void add_decode_rows(proa_engine *e, proa_engine_request *req)
         proa_seq *seq = &req->seq[i];
         if (!proa_batch_has_rows(seq) || !is_decoding(seq)) continue;
         if (i == 0) add_pending_beams(e, req);
-        add_seq_rows(e, seq, 1);
+        add_seq_rows(e, seq, 1 + seq->drafts);
     }
 }
 

@@ -23,6 +23,7 @@ proa_history proa_request_history(const proa_engine_request *req, const int32_t 
 static void end_sequence(proa_engine *e, proa_seq *seq)
 {
     proa_engine_request *req = seq->req;
+    proa_speculate_end(e, seq);
     proa_admission_end_seq(e, seq);
     if (--req->running == 0 && req->ending == PROA_FINISH_NONE) req->ending = req->seq[0].finish;
 }
@@ -41,9 +42,10 @@ static void append_draws(proa_engine *e, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         proa_draw *d = &e->head.draws[i];
         proa_engine_request *req = d->seq->req;
-        if (req->ending == PROA_FINISH_ERROR) continue;
+        if (req->ending == PROA_FINISH_ERROR || !proa_speculate_row_counts(d->seq, d->position)) continue;
         if (e->head.draw_rows[i].status == PROA_OK) {
             d->seq->known++;
+            proa_speculate_sampled(e, d->seq, d->position, e->head.draw_rows[i].out.id);
             proa_append_token(e, d, &e->head.draw_rows[i].out);
             continue;
         }
@@ -62,20 +64,20 @@ static void sample_draws(proa_engine *e)
     append_draws(e, n);
 }
 
-/* Collects a row from which the sequence's next token is sampled. Logits processors change a copy: log-probabilities
- * are those of the row as the model made it. */
-static void add_draw(proa_engine *e, proa_seq *seq, const float *raw, const float *hidden)
+/* Collects a row from which the sequence's token at this position is sampled, the next one or one behind draft tokens.
+ * Logits processors change a copy: log-probabilities are those of the row as the model made it. */
+static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, const float *raw, const float *hidden)
 {
     if (e->head.draw_count == PROA_HEAD_ROWS) sample_draws(e);
     const proa_options *o = &seq->req->options;
     proa_draw *d = &e->head.draws[e->head.draw_count];
     proa_sampler_row *row = &e->head.draw_rows[e->head.draw_count];
     int64_t vocab = e->model->plan.width[PROA_REG_OUT];
-    *d = (proa_draw){.seq = seq, .raw = raw, .hidden = hidden};
-    *row = (proa_sampler_row){.logits = raw, .raw = raw, .position = seq->known, .options = o, .err = &d->err};
+    *d = (proa_draw){.seq = seq, .position = position, .raw = raw, .hidden = hidden};
+    *row = (proa_sampler_row){.logits = raw, .raw = raw, .position = position, .options = o, .err = &d->err};
     row->seed = seq->seed;
     row->logprobs = o->logprobs || o->best_of > o->n;
-    row->history = proa_request_history(seq->req, seq->ids, seq->count);
+    row->history = proa_request_history(seq->req, seq->ids, position - seq->req->prompt_count);
     if (o->top_logprobs) row->top = seq->req->top + (int64_t)seq->index * o->top_logprobs;
     if (seq->req->logits) {
         float *processed_logits = e->head.processed_logits + e->head.draw_count * vocab;
@@ -262,7 +264,8 @@ static void process_prompt_rows(proa_engine *e, proa_engine_request *req, int64_
     else if (req->contrast) start_contrast(e, req, row);
     else if (req->beam) take_candidates(e, req, row, 0), advance_beams(e, req);
     else /* all sequences sample their first token from it */
-        for (int32_t i = 0; i < req->width; i++) add_draw(e, &req->seq[i], proa_view_f32(row), hidden);
+        for (int32_t i = 0; i < req->width; i++)
+            add_draw(e, &req->seq[i], req->prompt_count, proa_view_f32(row), hidden);
 }
 
 /* n logits requests of one request, whose logits are these rows. They are the head's rows from head.first_row on. */
@@ -279,7 +282,7 @@ static void process_request(proa_engine *e, const proa_logits_request *a, int64_
         if (a[n - 1].seq->index + 1 == req->width) advance_beams(e, req);
     } else {
         for (int64_t i = 0; i < n; i++)
-            add_draw(e, a[i].seq, proa_view_f32(logits) + i * logits.stride[0],
+            add_draw(e, a[i].seq, a[i].position + 1, proa_view_f32(logits) + i * logits.stride[0],
                      proa_model_hidden(e->model, e->head.first_row + i));
     }
 }

@@ -8,6 +8,7 @@
 
 #include "engine/decode/beam.h"
 #include "engine/decode/contrastive.h"
+#include "engine/decode/draft.h"
 #include "engine/decode/logits_processor.h"
 #include "engine/decode/sampler.h"
 #include "engine/decode/stop.h"
@@ -51,9 +52,15 @@ struct proa_seq {
     /* while only the device knows the last of the known tokens: its index among the ids sampled last; -1: the host
      * knows it */
     int32_t sampled_at;
-    uint64_t seed;      /* of its random numbers: draw i depends on (seed, i) alone */
-    int32_t *ids;       /* [new_max] generated so far; NULL for beams and candidates after the first */
-    int64_t count;      /* of ids */
+    uint64_t seed;  /* of its random numbers: draw i depends on (seed, i) alone */
+    int32_t *ids;   /* [new_max] generated so far; NULL for beams and candidates after the first */
+    int64_t count;  /* of ids */
+    int32_t drafts; /* draft tokens behind them: tokens [known, known + drafts) (speculate.c) */
+    int64_t rows_valid; /* rows of this step give tokens up to this position; lower once a draft token was wrong */
+    bool verifying; /* a pass with its draft tokens is in flight: it takes no part in the next one */
+    bool held; /* it takes no part in this pass: tokens can be drafted once the host knows its newest one */
+    int32_t *text; /* [input + prompt + new_max] all tokens in one row, for prompt lookup; NULL: no drafts */
+    proa_draft_state draft;
     double logprob_sum; /* of ids, if log-probabilities were requested */
     proa_finish finish; /* NONE while it runs */
     proa_detok *detok;  /* NULL without a tokenizer, and for beams */
@@ -167,17 +174,25 @@ typedef struct proa_logits_request {
 /* One token to be sampled on the host from a row of logits. Many are sampled at once, spread over the thread pool. */
 typedef struct proa_draw {
     proa_seq *seq;
+    int64_t position;          /* of the token to be sampled */
     const float *raw, *hidden; /* the head's row, and its input */
     proa_err err;
 } proa_draw;
 
+/* A token that the device samples. seq NULL: its request was detached meanwhile. */
+typedef struct proa_pending_token {
+    proa_seq *seq;
+    int64_t position; /* in its sequence */
+} proa_pending_token;
+
 /* A step that was submitted and whose tokens the host has not received. */
 typedef struct proa_inflight_step {
-    proa_seq **pending_tokens; /* [sequences_max] whose tokens the device samples; NULL: detached meanwhile */
-    int64_t count;             /* of them */
-    bool logits;               /* the sampled tokens' logits come back too, */
-    int32_t top;               /* and this many of the likeliest tokens of each row */
-    proa_beam_params *search;  /* [sequences_max / 2 + 1] steps of beam searches */
+    proa_pending_token *pending_tokens; /* [sequences_max] */
+    int64_t count;                      /* of them */
+    int64_t rows, submitted_ns;         /* of the pass, if all of its rows are sampled; else 0 */
+    bool logits;                        /* the sampled tokens' logits come back too, */
+    int32_t top;                        /* and this many of the likeliest tokens of each row */
+    proa_beam_params *search;           /* [sequences_max / 2 + 1] steps of beam searches */
     proa_engine_request **search_owner; /* their requests; NULL: detached */
     int64_t searches;
     int ticket; /* 0 or 1, for proa_model_wait_sampled */
@@ -262,6 +277,19 @@ typedef struct proa_async_steps {
     int64_t entries_reserved; /* entries that running requests can come to need */
 } proa_async_steps;
 
+/* Who drafts tokens. */
+typedef enum proa_speculation_mode {
+    PROA_SPECULATION_NONE,
+    PROA_SPECULATION_NGRAM /* prompt lookup */
+} proa_speculation_mode;
+
+typedef struct proa_speculation {
+    proa_speculation_mode mode;
+    int64_t tokens_max; /* of one draft */
+    proa_draft_times times;
+    int64_t last_end_ns; /* of the last pass */
+} proa_speculation;
+
 typedef struct proa_encoder_passes {
     proa_encoder_pass pass[2]; /* the older one first */
     int32_t count;             /* 0, 1 or 2 */
@@ -309,6 +337,7 @@ struct proa_engine {
     proa_async_steps async;
     proa_encoder_passes encoder;
     proa_sessions sessions;
+    proa_speculation speculation;
     proa_stats now; /* the stepping thread's own counters */
     proa_engine_shared shared;
 };
@@ -368,6 +397,23 @@ bool proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_request *req);
 void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req);
 /* The device has failed: nothing is reused from now on. */
 void proa_prefix_cache_distrust(proa_engine *e);
+
+/* speculate.c: draft tokens. */
+/* At submit: whether the request's sequences get draft tokens; allocates what that needs. */
+bool proa_speculate_prepare(const proa_engine *e, proa_engine_request *req);
+/* Before the arrays of a pass are built: drafts tokens for sequences that decode. */
+void proa_speculate_propose(proa_engine *e);
+/* Whether the token that a row gives for this position is the sequence's next one: all draft tokens before it were
+ * right. */
+bool proa_speculate_row_counts(const proa_seq *seq, int64_t position);
+/* The token at this position is known now; compares it with the draft token there. After `known` was raised, before the
+ * token is appended. */
+void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int32_t id);
+/* The sequence ends; draft tokens behind its last token are dropped. */
+void proa_speculate_end(proa_engine *e, proa_seq *seq);
+/* A pass with so many rows, all of which were sampled, has just ended with its sampling. It was submitted at
+ * begin_ns. */
+void proa_speculate_step_time(proa_engine *e, int64_t rows, int64_t begin_ns);
 
 /* encode.c: passes of the encoder. */
 bool proa_encode_has_encoder(const proa_engine *e);

@@ -87,6 +87,7 @@ void proa_sched_retire(proa_engine *e)
  * to run. */
 static bool submit_decoder_pass(proa_engine *e)
 {
+    proa_speculate_propose(e);
     proa_batch_build(e);
     if (!e->step.rows) return false;
     proa_batch batch = proa_batch_of_step(e);
@@ -98,10 +99,11 @@ static bool submit_decoder_pass(proa_engine *e)
 }
 
 /* The step has rows that the host must sample, or none to sample at all: it ends before the next one begins. */
-static void finish_on_host(proa_engine *e)
+static void finish_on_host(proa_engine *e, int64_t begin)
 {
     if (e->async.count) proa_async_step_complete(e);
     proa_process_logits(e);
+    if (e->step.logits_count == e->step.rows) proa_speculate_step_time(e, e->step.rows, begin);
     proa_sched_retire(e);
 }
 
@@ -111,9 +113,10 @@ static void finish_on_host(proa_engine *e)
 static void decoder_step(proa_engine *e)
 {
     if (!e->async.count) {
+        int64_t begin = proa_clock_ns();
         if (!submit_decoder_pass(e)) return;
         if (!e->async.count || e->step.logits_count) {
-            finish_on_host(e);
+            finish_on_host(e, begin);
             return;
         }
     }

@@ -17,6 +17,7 @@ void proa_engine_request_free(proa_engine_request *req)
         proa_buf_release(&req->seq[i].piece);
         proa_buf_release(&req->seq[i].shown);
         free(req->seq[i].ids);
+        free(req->seq[i].text);
     }
     void *all[] = {req->seq,           req->top,         req->input,      req->prompt,   req->beam_ids,
                    req->beam_logprobs, req->beam_parent, req->beam_token, req->path,     req->path_next,
@@ -401,6 +402,7 @@ static void make_seqs(proa_engine_request *req)
                                  .index = i,
                                  .known = req->prompt_count,
                                  .sampled_at = -1,
+                                 .rows_valid = INT64_MAX,
                                  .seed = proa_seed_of(req->options.seed, i)};
 }
 
@@ -502,6 +504,7 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
     if (!req->seq) make_seqs(req);
     req->options.priority = options->priority, req->options.timeout_ms = options->timeout_ms;
     proa_async_step_prepare(req);
+    (void)proa_speculate_prepare(e, req);
     req->reserved = pages_needed(req);
     req->keeps_pages = !e->sizes.evicts || req->candidates || req->new_max == 0;
     if (req->reserved > e->pages.count)

@@ -71,11 +71,13 @@ static proa_options options_of(int i, bool others)
     return o;
 }
 
-/* f32: on a GPU the bits of a row depend on how many share its step, and a surplus row may be among them. */
+/* f32: on a GPU the bits of a row depend on how many share its step, and a surplus row may be among them. No prefix
+ * cache: a cached input would save the encoder's pass, which is counted here. */
 static proa_engine *open_with(const char *ahead, const place *p)
 {
     setenv("PROA_AHEAD", ahead, 1);
-    const proa_engine_options o = {.sequences_max = SLOTS, .kv_tokens = 4096, .dtype = "f32"};
+    const proa_engine_options o = {
+        .sequences_max = SLOTS, .kv_tokens = 4096, .dtype = "f32", .prefix_cache = "off"};
     proa_engine *engine = open_or_fail(p->model, &o);
     unsetenv("PROA_AHEAD");
     return engine;

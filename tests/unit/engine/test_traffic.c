@@ -297,7 +297,7 @@ static void run_alone(const round_of *r, const request_case *all, received *alon
     proa_engine_close(engine);
 }
 
-static uint64_t prefix_hits, preemptions; /* of all rounds */
+static uint64_t prefix_hits, preemptions, drafts_accepted; /* of all rounds */
 
 static void run_together(const round_of *r, const request_case *all, received *together)
 {
@@ -315,6 +315,7 @@ static void run_together(const round_of *r, const request_case *all, received *t
     proa_engine_stats(engine, &stats);
     assert_int_equal(stats.pages_used, 0);
     prefix_hits += stats.prefix_hits;
+    drafts_accepted += stats.accepted;
     assert_int_equal(stats.running + stats.waiting, 0);
     assert_int_equal(engine->async.entries_reserved, 0);
     for (int32_t i = 0; i < r->options.sequences_max; i++) assert_false(engine->slots.used[i]);
@@ -368,6 +369,7 @@ static void choose_round(round_of *r, const char *model)
     o->dtype = dtypes[dice(4)];
     if (one_in(5)) o->quant = "int8";
     if (one_in(5)) o->prefix_cache = "off";
+    if (one_in(2)) o->speculation = "ngram";
     if (one_in(3)) o->kv_dtype = dtypes[1 + dice(3)];
     if (one_in(4)) o->policy = "guaranteed_no_evict";
 }
@@ -406,7 +408,7 @@ static void each_hears_what_it_hears_alone(void **unused)
     for (unsigned i = 0; i < rounds; i++)
         for (size_t m = 0; m < PROA_COUNT(models); m += step)
             if (!only || strstr(models[m], only)) play((seed + i) * 1000 + (uint32_t)m, models[m]);
-    if (!only) assert_true(prefix_hits > 0);
+    if (!only) assert_true(prefix_hits > 0 && drafts_accepted > 0);
     if (wanted) print_message("%llu preemptions\n", (unsigned long long)preemptions);
     else assert_true(preemptions > 0); /* so what is compared has been preempted */
 }

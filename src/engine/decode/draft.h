@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * draft.h - how many tokens to draft for a sequence, and prompt lookup, which drafts them from its own text.
+ * Owner:   the caller owns all memory. Threads: any, one at a time on one object.
+ * Way in:  proa_draft_lookup for tokens, proa_draft_size for their number, proa_draft_result for what became of them.
+ *
+ * Draft tokens are verified in one pass: row j of the sequence's span sees the draft tokens before it, and its logits
+ * give the token that follows (Leviathan, Kalman, Matias 2023; Chen et al. 2023). Here a draft token is a guess without
+ * a distribution, so it is accepted if the token that is sampled from its row, with the same random number as without
+ * drafts, is equal to it. This accepts it with its probability, the most that any rule can for such a guess, and the
+ * tokens are those without drafts, for sampling too. */
+#ifndef PROA_ENGINE_DECODE_DRAFT_H
+#define PROA_ENGINE_DECODE_DRAFT_H
+
+#include <stdint.h>
+
+#define PROA_DRAFT_ROWS 64 /* rows of a step whose times are kept */
+
+/* Prompt lookup (Saxena 2023): finds the longest earlier occurrence of the last tokens of text[0..count), `most` tokens
+ * at most and `least` at least; of equals the last one. Copies the tokens that follow it, at most `size`, into draft.
+ * Returns how many; 0: there is none. O(count). */
+int32_t proa_draft_lookup(int32_t *draft, int32_t size, const int32_t *text, int64_t count, int32_t most,
+                          int32_t least);
+
+/* What drafting was worth for one sequence. Begin with PROA_DRAFT_STATE. */
+typedef struct proa_draft_state {
+    float rate;   /* share of draft tokens that are accepted, one after the other; decaying mean */
+    int32_t most; /* tokens of the next draft at most: doubled after a draft that was accepted whole */
+    int32_t idle; /* steps since the last draft */
+} proa_draft_state;
+#define PROA_DRAFT_STATE ((proa_draft_state){.rate = 0.7F, .most = 4})
+
+/* Times of passes by their number of rows, as measured: decaying means, 0 where there is none. */
+typedef struct proa_draft_times {
+    double ns[PROA_DRAFT_ROWS + 1];
+} proa_draft_times;
+void proa_draft_time(proa_draft_times *t, int64_t rows, double ns);
+/* The mean for so many rows, interpolated between those that are known; beyond the last known one it is taken to grow
+ * by 1/64 for each row, so that larger drafts are tried. 0: nothing is known. */
+double proa_draft_time_of(const proa_draft_times *t, int64_t rows);
+
+/* The number of draft tokens, 0 to limit, that promises the most tokens a second from a step with `rows` rows that make
+ * a token each, if drafting a token takes draft_ns. Where none pays, every 64th step tries two all the same. */
+int32_t proa_draft_size(proa_draft_state *s, const proa_draft_times *t, int64_t rows, int32_t limit,
+                        double draft_ns);
+/* Of `drafted` tokens, `accepted` were right. */
+void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted);
+#endif
