@@ -134,6 +134,11 @@ static void make_head_buffers(proa_engine *e)
     e->head.top_ids = PROA_ARENA_NEW(&e->arena, int32_t, PROA_HEAD_ROWS * PROA_TOP_MAX);
     e->head.top_logits = PROA_ARENA_NEW(&e->arena, float, PROA_HEAD_ROWS *PROA_TOP_MAX);
     e->head.processed_logits = proa_calloc((size_t)(PROA_HEAD_ROWS * vocab), sizeof(float));
+    if (e->device->host && e->async.mode == PROA_SAMPLE_ASYNC) {
+        int64_t hidden = proa_model_hidden_width(e->model);
+        e->head.fetched.logits_copy = proa_calloc((size_t)(PROA_HEAD_ROWS * vocab), sizeof(float));
+        e->head.fetched.hidden_copy = proa_calloc((size_t)(PROA_HEAD_ROWS * hidden), sizeof(float));
+    }
     e->samplers = PROA_ARENA_NEW(&e->arena, proa_sampler_scratch, threads);
     for (int i = 0; i < threads; i++) proa_sampler_init(&e->samplers[i], vocab);
 }
@@ -200,8 +205,8 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
                                 c->kv_heads, c->head_dim, e->model->formats.kv, err));
     if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 9 * e->pages.count);
     if (e->sizes.prefix_cache) proa_prefix_tree_init(&e->prefixes, &e->pages);
-    make_arrays(e);
     e->async.mode = proa_sample_mode_choose(e->device);
+    make_arrays(e);
     if (e->tokenizer) e->grammars = proa_grammars_new(make_vocab, e);
     return PROA_OK;
 }
@@ -230,6 +235,8 @@ static void free_arrays(proa_engine *e)
     free(e->slots.memory);
     free(e->async.entries);
     free(e->head.processed_logits);
+    free(e->head.fetched.logits_copy);
+    free(e->head.fetched.hidden_copy);
 }
 
 void proa_engine_close(proa_engine *e)

@@ -79,13 +79,6 @@ void proa_async_step_reserve(proa_engine *e, proa_engine_request *req)
     else e->async.entries_reserved += req->entries;
 }
 
-bool proa_async_step_allowed(const proa_engine *e)
-{
-    for (const proa_engine_request *req = e->running.first; req; req = req->next)
-        if (!req->samples_on_device) return false;
-    return true;
-}
-
 /* ---- submission ---- */
 
 /* The logits processors of the next sampled row. After a prompt the host knows the whole history; later its last
@@ -327,6 +320,9 @@ void proa_async_step_complete(proa_engine *e)
 
 void proa_async_step_detach(proa_engine *e, const proa_engine_request *req)
 {
+    proa_fetched_logits *host = &e->head.fetched;
+    for (int64_t i = 0; i < host->count; i++)
+        if (host->requests[i].seq && host->requests[i].seq->req == req) host->requests[i].seq = NULL;
     for (int32_t n = 0; n < e->async.count; n++) {
         proa_inflight_step *f = &e->async.step[n];
         for (int64_t i = 0; i < f->count; i++)

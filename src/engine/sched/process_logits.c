@@ -18,6 +18,14 @@ proa_history proa_request_history(const proa_engine_request *req, const int32_t 
     return h;
 }
 
+/* What the head read for row i of the request that is processed. */
+static const float *fetched_hidden(const proa_engine *e, int64_t i)
+{
+    const float *copy = e->head.fetched.hidden_copy;
+    int64_t row = e->head.first_row + i;
+    return copy ? copy + row * proa_model_hidden_width(e->model) : proa_model_hidden(e->model, row);
+}
+
 /* ---- one sequence or several ---- */
 
 static void end_sequence(proa_engine *e, proa_seq *seq)
@@ -213,8 +221,7 @@ static void process_candidates(proa_engine *e, proa_engine_request *req, const p
                                int64_t n, proa_view logits)
 {
     int64_t hidden = proa_model_hidden_width(e->model);
-    memcpy(req->hidden + a->seq->index * hidden, proa_model_hidden(e->model, e->head.first_row),
-           (size_t)(n * hidden) * sizeof(float));
+    memcpy(req->hidden + a->seq->index * hidden, fetched_hidden(e, 0), (size_t)(n * hidden) * sizeof(float));
     take_candidates(e, req, logits, a->seq->index);
     if (a[n - 1].seq->index + 1 == req->width) choose_candidate(e, req);
 }
@@ -250,14 +257,13 @@ static void process_prompt_rows(proa_engine *e, proa_engine_request *req, int64_
 {
     int64_t n = logits.shape[0];
     bool last = first + n == req->prompt_count;
-    const float *hidden = proa_model_hidden(e->model, e->head.first_row + n - 1);
+    const float *hidden = fetched_hidden(e, n - 1);
     proa_view row = proa_view_rows(logits, n - 1, n);
     req->rows_done = first + n;
     if (req->task == PROA_TASK_ROWS) emit_logits_rows(req, first, logits);
     else if (req->task == PROA_TASK_SCORE || req->options.prompt_logprobs)
         emit_prompt_logprobs(e, req, first, logits);
-    if (req->contrast && proa_contrastive_add(req->contrast, proa_model_hidden(e->model, e->head.first_row),
-                                              n, &req->error) != PROA_OK)
+    if (req->contrast && proa_contrastive_add(req->contrast, fetched_hidden(e, 0), n, &req->error) != PROA_OK)
         req->ending = PROA_FINISH_ERROR;
     if (!last || req->ending == PROA_FINISH_ERROR) return;
     if (req->task != PROA_TASK_GENERATE) req->ending = PROA_FINISH_END;
@@ -283,7 +289,7 @@ static void process_request(proa_engine *e, const proa_logits_request *a, int64_
     } else {
         for (int64_t i = 0; i < n; i++)
             add_draw(e, a[i].seq, a[i].position + 1, proa_view_f32(logits) + i * logits.stride[0],
-                     proa_model_hidden(e->model, e->head.first_row + i));
+                     fetched_hidden(e, i));
     }
 }
 
@@ -335,16 +341,48 @@ static void process_top_k(proa_engine *e, const proa_logits_request *a, int64_t 
     }
 }
 
-static void process_head_rows(proa_engine *e, const proa_logits_request *a, int64_t n)
+/* ---- fetched rows ---- */
+
+/* Copies the rows that the next pass would overwrite. */
+static void keep_rows(proa_engine *e)
 {
-    proa_view logits = proa_model_head(e->model, e->step.logits_rows, n);
+    proa_fetched_logits *f = &e->head.fetched;
+    int64_t vocab = f->rows.shape[1], hidden = proa_model_hidden_width(e->model);
+    for (int64_t i = 0; i < f->count; i++) {
+        memcpy(f->logits_copy + i * vocab, proa_view_f32(f->rows) + i * f->rows.stride[0],
+               (size_t)vocab * sizeof(float));
+        if (e->model->hidden_wanted)
+            memcpy(f->hidden_copy + i * hidden, proa_model_hidden(e->model, i), (size_t)hidden * sizeof(float));
+    }
+    f->rows = proa_view_2d(f->logits_copy, PROA_DTYPE_F32, f->count, vocab);
+}
+
+static void fetch_head_rows(proa_engine *e, const proa_logits_request *a, int64_t n)
+{
+    proa_fetched_logits *f = &e->head.fetched;
+    f->rows = proa_model_head(e->model, e->step.logits_rows, n);
+    f->count = n;
+    memcpy(f->requests, a, (size_t)n * sizeof *a);
+    if (f->logits_copy) keep_rows(e);
     proa_sched_check_device(e, NULL);
-    for (int64_t i = 0, k; i < n; i = k) {
-        for (k = i + 1; k < n && a[k].seq->req == a[i].seq->req;) k++;
+}
+
+static bool is_of_request(const proa_logits_request *a, const proa_engine_request *req)
+{
+    return a->seq && a->seq->req == req;
+}
+
+void proa_process_logits(proa_engine *e)
+{
+    proa_fetched_logits *f = &e->head.fetched;
+    for (int64_t i = 0, k; i < f->count; i = k) {
+        const proa_logits_request *a = &f->requests[i];
+        for (k = i + 1; a->seq && k < f->count && is_of_request(&f->requests[k], a->seq->req);) k++;
         e->head.first_row = i;
-        process_request(e, &a[i], k - i, proa_view_rows(logits, i, k));
+        if (a->seq) process_request(e, a, k - i, proa_view_rows(f->rows, i, k));
     }
     sample_draws(e); /* the next rows of the head overwrite these */
+    f->count = 0;
 }
 
 static bool wants_hidden(const proa_engine *e)
@@ -356,15 +394,16 @@ static bool wants_hidden(const proa_engine *e)
     return false;
 }
 
-void proa_process_logits(proa_engine *e)
+void proa_fetch_logits(proa_engine *e)
 {
     e->model->hidden_wanted = wants_hidden(e);
     for (int64_t at = 0, n; at < e->step.logits_count; at += n) {
         const proa_logits_request *a = &e->step.logits_requests[at];
         bool top_k_only;
+        proa_process_logits(e); /* the group before */
         n = next_group(e, a, e->step.logits_count - at, &top_k_only);
         for (int64_t i = 0; i < n; i++) e->step.logits_rows[i] = a[i].row;
         if (top_k_only) process_top_k(e, a, n);
-        else process_head_rows(e, a, n);
+        else fetch_head_rows(e, a, n);
     }
 }

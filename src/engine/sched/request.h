@@ -249,8 +249,19 @@ typedef struct proa_step_arrays {
     int64_t logits_count;
 } proa_step_arrays;
 
+/* Rows of logits that the host has, and is yet to process. */
+typedef struct proa_fetched_logits {
+    proa_logits_request requests[PROA_HEAD_ROWS]; /* seq NULL: detached meanwhile */
+    int64_t count;                                /* 0: none */
+    proa_view rows;                               /* [count][vocab] */
+    /* of a model on the host, whose next pass overwrites its head: [PROA_HEAD_ROWS][vocab] and [..][hidden width]
+     * copies; NULL: the head's own rows stay */
+    float *logits_copy, *hidden_copy;
+} proa_fetched_logits;
+
 /* Logits on the host, at most PROA_HEAD_ROWS rows at once. */
 typedef struct proa_head_buffers {
+    proa_fetched_logits fetched;
     int64_t first_row; /* of the head's rows: the first one of the request that is processed */
     proa_draw draws[PROA_HEAD_ROWS];
     proa_sampler_row draw_rows[PROA_HEAD_ROWS];
@@ -358,8 +369,11 @@ void proa_emit_prompt(proa_engine_request *req, const float *logprobs, int64_t f
 /* DONE, then frees the request, which is in no list any more and holds no pages. */
 void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error);
 
-/* process_logits.c: runs the head over the rows of step.logits_requests and gives each request its tokens,
- * candidates or rows; sets req->ending. */
+/* process_logits.c: rows that the host processes. Runs the head over the rows of step.logits_requests, all groups but
+ * the last of which are processed at once; the last one stays fetched, so that the next pass can be submitted before
+ * the host processes it. */
+void proa_fetch_logits(proa_engine *e);
+/* Gives each request of the fetched rows its tokens, candidates or rows; sets req->ending. */
 void proa_process_logits(proa_engine *e);
 /* One step of the beam search from beam_ids and beam_logprobs. False: the search has ended. Otherwise beam_token and
  * beam_parent say how each beam goes on. */
@@ -374,14 +388,12 @@ void proa_async_step_prepare(proa_engine_request *req);
 /* At admission: reserves room for the request's logits processor entries. If there is none, the host samples its
  * tokens. */
 void proa_async_step_reserve(proa_engine *e, proa_engine_request *req);
-/* Whether every running request can be sampled on the device, so that a step may be submitted ahead. */
-bool proa_async_step_allowed(const proa_engine *e);
 /* Behind the decoder pass: submits the sampling of all rows that can be sampled on the device, and removes them from
  * step.logits_requests. */
 void proa_async_step_submit(proa_engine *e);
 /* Waits for the oldest in-flight step and gives its tokens to their requests. */
 void proa_async_step_complete(proa_engine *e);
-/* The request ends: in-flight steps forget it. */
+/* The request ends or is preempted: in-flight steps and fetched logits forget it. */
 void proa_async_step_detach(proa_engine *e, const proa_engine_request *req);
 
 /* prefix_cache.c: keys and values that requests share over time. */

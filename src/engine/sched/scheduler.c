@@ -83,7 +83,8 @@ void proa_sched_retire(proa_engine *e)
 }
 
 /* Runs one pass over all decoding rows and, in what is left of the token budget, prompt chunks. Rows whose tokens
- * the device samples become an in-flight step; the others stay in step.logits_requests. False: there are no rows
+ * the device samples become an in-flight step; the others stay in step.logits_requests, to be fetched before the next
+ * pass. False: there are no rows
  * to run. */
 static bool submit_decoder_pass(proa_engine *e)
 {
@@ -98,31 +99,44 @@ static bool submit_decoder_pass(proa_engine *e)
     return true;
 }
 
-/* The step has rows that the host must sample, or none to sample at all: it ends before the next one begins. */
-static void finish_on_host(proa_engine *e, int64_t begin)
+/* Each step ends before the next one begins. */
+static void complete_step(proa_engine *e, int64_t begin)
 {
+    int64_t rows = e->step.logits_count == e->step.rows ? e->step.rows : 0;
     if (e->async.count) proa_async_step_complete(e);
+    proa_fetch_logits(e);
     proa_process_logits(e);
-    if (e->step.logits_count == e->step.rows) proa_speculate_step_time(e, e->step.rows, begin);
+    if (rows) proa_speculate_step_time(e, rows, begin);
     proa_sched_retire(e);
 }
 
-/* The tokens of one step are emitted. If the device samples them all, the next step is submitted before the host
- * receives them: its rows are known but for their ids. A sequence that turns out to have ended has a surplus row
- * in that step, on a page that it still held; its token is discarded. */
+/* The tokens of one step are emitted. Before the host receives those that the device samples, and before it processes
+ * the logits of sequences that it samples itself, the next step is submitted:
+ *
+ *   device   | pass n        | pass n + 1            | pass n + 2
+ *   host      submit n        submit n + 1, process   submit n + 2, ...
+ *                             logits of n, receive
+ *                             tokens of n, fetch
+ *                             logits of n + 1
+ *
+ * Sequences that the device samples are in every step: their rows are known but for their ids. One that turns out to
+ * have ended has a surplus row in the next step, on a page that it still held; its token is discarded. Sequences that
+ * the host samples have no row in step n + 1 while it processes those of step n; they go on in step n + 2. */
 static void decoder_step(proa_engine *e)
 {
-    if (!e->async.count) {
-        int64_t begin = proa_clock_ns();
-        if (!submit_decoder_pass(e)) return;
-        if (!e->async.count || e->step.logits_count) {
-            finish_on_host(e, begin);
-            return;
-        }
+    int64_t begin = proa_clock_ns();
+    bool submitted = e->async.count || e->head.fetched.count; /* by the call before */
+    if (!submitted && !submit_decoder_pass(e)) return;
+    if (e->async.mode != PROA_SAMPLE_ASYNC) {
+        complete_step(e, begin);
+        return;
     }
-    if (e->async.count == 1 && e->async.mode == PROA_SAMPLE_ASYNC && proa_async_step_allowed(e))
-        submit_decoder_pass(e);
-    proa_async_step_complete(e);
+    if (!submitted) proa_fetch_logits(e);
+    bool sampled = e->async.count > 0;
+    bool ahead = (sampled || e->head.fetched.count) && submit_decoder_pass(e);
+    proa_process_logits(e);
+    if (sampled) proa_async_step_complete(e);
+    if (ahead) proa_fetch_logits(e);
     proa_sched_retire(e);
 }
 

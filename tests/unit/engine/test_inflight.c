@@ -344,6 +344,33 @@ static void what_ended_unseen_leaves_nothing(void **state)
     proa_engine_close(engine);
 }
 
+/* A request that the host samples (typical-p) beside one of the device: the latter has a token in every step, and its
+ * next pass is in flight whenever a step returns; the other one has a token in every second step at least. */
+static void the_host_does_not_hold_up_the_device(void **state)
+{
+    enum { STEPS = 30 };
+    (void)state;
+    proa_engine *engine = open_with("1");
+    outcome device = {.count = 0}, host = {.count = 0}, alone = {.count = 0};
+    proa_request a = {.text = "The sea", .options = {.max_tokens = STEPS, .ignore_eos = true}}, b = a;
+    b.options = (proa_options){
+        .max_tokens = STEPS, .ignore_eos = true, .temperature = 0.9F, .typical_p = 0.7F, .logprobs = true};
+    submit_or_fail(engine, b, &host);
+    submit_or_fail(engine, a, &device);
+    for (int tokens = 1; tokens <= STEPS; tokens++) {
+        assert_true(proa_engine_step(engine));
+        assert_int_equal(device.count, tokens);
+        assert_true(host.count >= tokens / 2);
+        assert_int_equal(engine->async.count, tokens < STEPS);
+    }
+    proa_engine_run(engine);
+    assert_true(host.done && !engine->head.fetched.count);
+    run_request(engine, b, &alone);
+    if (!getenv("PROA_TEST_DEVICE")) same(&host, &alone, 0); /* there bits depend on who shares a step */
+    outcome_release(&device), outcome_release(&host), outcome_release(&alone);
+    proa_engine_close(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,6 +380,7 @@ int main(void)
         cmocka_unit_test(same_tokens_beside_requests_for_the_host),
         cmocka_unit_test(same_tokens_wherever_they_are_sampled),
         cmocka_unit_test(one_step_is_in_flight),
+        cmocka_unit_test(the_host_does_not_hold_up_the_device),
         cmocka_unit_test(what_ended_unseen_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
