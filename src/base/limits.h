@@ -126,6 +126,11 @@
 #define PROA_SESSION_NAME_MAX     256              /* bytes of a session's name */
 #define PROA_DRAFT_MAX            16               /* draft tokens of a sequence in one step */
 #define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */
+#define PROA_LORA_RANK_MAX        512              /* of a low-rank adapter; published ones have 4 to 256 */
+#define PROA_LORA_ADAPTERS_MAX    4096             /* that an engine keeps; each takes memory of the host */
+#define PROA_LORA_SLOTS_MAX       1024             /* in the memory of the device at one time */
+#define PROA_LORA_NAME_MAX        256              /* bytes of an adapter's name, with the end */
+#define PROA_LORA_PATTERNS_MAX    4096             /* of rank_pattern and of alpha_pattern */
 #define PROA_LOGITS_ENTRIES_MAX       (1 << 20)        /* entries of the logits processors of a step that samples on
                                                           the device: 8 MB */
 #define PROA_WORD_IDS_MAX         (1 << 20)        /* ids in all words of one list of a request */

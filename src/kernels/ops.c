@@ -170,10 +170,17 @@ static int64_t experts_scratch(const proa_ctx_need *need, int threads)
     return lists + words + values + threads * PROA_LINEAR_WORKER_BYTES + 64;
 }
 
+/* lora: the rank's numbers of each row. */
+static int64_t lora_scratch(const proa_ctx_need *need)
+{
+    return need->rows * need->lora * 4;
+}
+
 int64_t proa_ctx_scratch_bytes(const proa_ctx_need *need, int threads)
 {
     int64_t bytes = proa_max64(linear_scratch(need, threads), attend_scratch(need, threads));
     bytes = proa_max64(bytes, experts_scratch(need, threads));
+    bytes = proa_max64(bytes, lora_scratch(need));
     return proa_round_up(proa_max64(bytes, threads * need->columns * 8), 4096);
 }
 

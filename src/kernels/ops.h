@@ -85,6 +85,56 @@ typedef struct proa_experts {
     proa_view residual;  /* [T,N] or rank 0; may be y */
 } proa_experts;
 
+/* Rows of the step grouped by adapter. A segment is up to PROA_LORA_ROWS rows order[first], order[first + 1], ... that
+ * use the adapter whose memory begins at base. Rows without an adapter are in no segment. A segment may be empty. */
+#define PROA_LORA_ROWS  16
+#define PROA_LORA_PANEL 16 /* columns of B that follow each other */
+typedef struct proa_lora_segment {
+    const char *base;
+    int32_t first, rows;
+} proa_lora_segment;
+typedef struct proa_lora_rows {
+    const int32_t *order;
+    const proa_lora_segment *segment;
+    int64_t count;
+} proa_lora_rows;
+
+/* How an adapter changes one piece of a matrix. */
+typedef struct proa_lora_use {
+    float scale;
+    int32_t rank; /* 0: not at all */
+} proa_lora_use;
+
+/* The adapters of one matrix [N,K]. Its columns of y are in pieces that have an A and a B of their own: q, k and v of
+ * a fused matrix, or the gate and up. In the memory of each adapter, at these offsets in bytes from its base:
+ *   use  proa_lora_use [pieces]
+ *   a    A_p[j,k] at [k][p * rank + j], `dtype`
+ *   b    panels of PROA_LORA_PANEL columns of y, those of piece 0 first; each piece begins a panel:
+ *        B_p[n,j] at [panel][j][column], [rank][PROA_LORA_PANEL] in each panel. Padding is 0.
+ * rank is a multiple of 16, the same for all adapters and pieces. Everything is aligned to 64 bytes. */
+#define PROA_LORA_PIECES_MAX 4
+typedef struct proa_lora {
+    int64_t use, a, b;
+    proa_dtype dtype; /* f32, f16 or bf16 */
+    int32_t rank, pieces;
+    int64_t K;
+    int64_t end[PROA_LORA_PIECES_MAX]; /* piece p has the columns [end[p - 1], end[p]) of y, piece 0 from 0 */
+    float alpha;                       /* times each adapter's scale; 0 means 1 */
+} proa_lora;
+
+static inline int64_t proa_lora_first(const proa_lora *l, int32_t piece)
+{
+    return piece > 0 ? l->end[piece - 1] : 0;
+}
+static inline int64_t proa_lora_panels(const proa_lora *l, int32_t piece)
+{
+    return (l->end[piece] - proa_lora_first(l, piece) + PROA_LORA_PANEL - 1) / PROA_LORA_PANEL;
+}
+static inline const proa_lora_use *proa_lora_use_of(const proa_lora *l, const proa_lora_segment *s)
+{
+    return (const proa_lora_use *)(const void *)(s->base + l->use);
+}
+
 /* Keys and values of one layer in pages of PROA_PAGE_TOKENS: k and v are [page][Hk][64][dh], so one (page, head)
  * is one contiguous block. dtype f32, bf16 or f16; on a device e4m3 too, without a scale. Rows there are f32, of the
  * pages' type, or of 16 bits beside e4m3. */
@@ -354,6 +404,7 @@ extern const char *const proa_op_names[];
 typedef struct proa_ctx_need {
     int64_t rows, inputs, heads, head_dim, columns;    /* columns: widest row of top_k (vocabulary) */
     int64_t experts, chosen, expert_width, expert_ffn; /* E, k, the larger of K and N, 2F (F); 0: no experts */
+    int64_t lora; /* the most pieces * rank of proa_lora; 0: no adapters */
 } proa_ctx_need;
 /* Pairs of a row and an expert in a piece of `experts`. */
 int64_t proa_expert_pairs(int64_t rows, int64_t chosen);

@@ -644,6 +644,7 @@ void proa_reference_fill(proa_ops *ops)
                       .experts = proa_experts_reference,
                       .heads_linear = proa_heads_linear_reference,
                       .sigmoid_mul = proa_sigmoid_mul_reference,
+                      .lora = proa_lora_reference,
                       .soft_cap = soft_cap,
                       .clip = reference_clip,
                       .scale = reference_scale,

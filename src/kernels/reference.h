@@ -31,6 +31,8 @@ proa_route_fn proa_route_reference;
 proa_experts_fn proa_experts_reference;
 proa_heads_linear_fn proa_heads_linear_reference;
 proa_sigmoid_mul_fn proa_sigmoid_mul_reference;
+/* Low-rank adapters (reference_lora.c). */
+proa_lora_fn proa_lora_reference;
 
 /* One activation in double precision, rounded once: act's formula as PROA_ACT_LIST states it. */
 float proa_act_reference(proa_act act, float x);

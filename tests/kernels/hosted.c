@@ -557,6 +557,31 @@ static void sigmoid_mul(proa_ctx *c, proa_view x, proa_view gate)
     download_covered();
 }
 
+/* Adapters are read only: they go over one by one, since their segments name the memory of each. */
+static void lora(proa_ctx *c, proa_view y, proa_view x, const proa_lora *l, const proa_lora_rows *rows)
+{
+    proa_lora_segment *segments = proa_malloc((size_t)(rows->count + 1) * sizeof *segments);
+    proa_lora_rows here = *rows;
+    int64_t bytes = l->b, order = 0;
+    PROA_UNUSED(c);
+    for (int32_t p = 0; p < l->pieces; p++)
+        bytes += proa_lora_panels(l, p) * l->rank * PROA_LORA_PANEL * proa_dtype_bytes(l->dtype);
+    for (int64_t i = 0; i < rows->count; i++) {
+        cover(rows->segment[i].base, bytes);
+        order = proa_max64(order, rows->segment[i].first + rows->segment[i].rows);
+    }
+    memcpy(segments, rows->segment, (size_t)rows->count * sizeof *segments);
+    cover_narrow(y, y.shape[0] % 3 != 2), cover_narrow(x, y.shape[0] % 3 != 1);
+    cover(rows->order, order * 4), cover(segments, rows->count * (int64_t)sizeof *segments);
+    upload_covered();
+    for (int64_t i = 0; i < rows->count; i++) segments[i].base = device_ptr(rows->segment[i].base);
+    here.order = device_ptr(rows->order), here.segment = device_ptr(segments);
+    device->upload(device, (void *)(uintptr_t)here.segment, segments, rows->count * (int64_t)sizeof *segments);
+    device->ops->lora(ctx(), device_view(y), device_view(x), l, &here);
+    download_covered();
+    free(segments);
+}
+
 static void soft_cap(proa_ctx *c, proa_view x, float cap)
 {
     PROA_UNUSED(c);

@@ -53,7 +53,8 @@ static void check_table(tester *t, const options *o, proa_pool *const *pools, co
                                 .experts = 128,
                                 .chosen = 8,
                                 .expert_width = 2048,
-                                .expert_ffn = 2 * 768};
+                                .expert_ffn = 2 * 768,
+                                .lora = 128};
     proa_err err = {0};
     bool ready = proa_ctx_init(&t->reference, proa_ops_cpu(PROA_ISA_GENERIC), pools[0], &need, &err) == PROA_OK;
     for (int n = 0; n < CHECK_THREADS; n++)

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/attend_plan.h"
 #include "kernels/cpu/overlay.h"
+#include "kernels/cpu/vec_lora.h"
 #include "kernels/cpu/vec_pick.h"
 #include "kernels/cpu/vec_position.h"
 #include "kernels/cpu/vec_rows.h"
@@ -23,6 +24,7 @@ void proa_overlay_vec_avx512(proa_ops *ops)
     ops->rope_table = rope_table;
     ops->rope = rope_op;
     ops->kv_append = kv_append;
+    ops->lora = lora_op;
     ops->attend = proa_attend_avx512;
     ops->log_sum_exp = log_sum_exp;
     ops->top_k = top_k;

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * reference_lora.c - low-rank adapters as ops.def states them: the two chains of f32 fused multiply-adds, row by row. */
+#include "kernels/reference.h"
+
+#include <math.h>
+
+/* Element at a flat index of any floating memory. */
+static float element(const char *data, proa_dtype dtype, int64_t index)
+{
+    float f;
+    proa_to_f32(&f, data + index * proa_dtype_bytes(dtype), dtype, 1);
+    return f;
+}
+
+/* sum_k x[k] A_p[j,k] */
+static float shrink(const proa_lora *l, const char *base, int32_t piece, int32_t j, const float *x)
+{
+    int64_t columns = (int64_t)l->pieces * l->rank, at = (int64_t)piece * l->rank + j;
+    float sum = 0;
+    for (int64_t k = 0; k < l->K; k++) sum = fmaf(x[k], element(base + l->a, l->dtype, k * columns + at), sum);
+    return sum;
+}
+
+/* One piece of a row; panels: those of the pieces before. */
+static void add_piece(const proa_lora *l, const char *base, int32_t piece, int64_t panels, float *y, const float *x)
+{
+    const proa_lora_use *use = (const proa_lora_use *)(const void *)(base + l->use) + piece;
+    int64_t first = proa_lora_first(l, piece), count = l->end[piece] - first;
+    float h[PROA_LORA_RANK_MAX], scale = (l->alpha == 0 ? 1 : l->alpha) * use->scale;
+    for (int32_t j = 0; j < use->rank; j++) h[j] = shrink(l, base, piece, j, x);
+    for (int64_t n = 0; n < count; n++) {
+        int64_t panel = panels + n / PROA_LORA_PANEL;
+        float sum = 0;
+        for (int32_t j = 0; j < use->rank; j++)
+            sum = fmaf(h[j],
+                       element(base + l->b, l->dtype,
+                               (panel * l->rank + j) * PROA_LORA_PANEL + n % PROA_LORA_PANEL),
+                       sum);
+        y[first + n] = fmaf(scale, sum, y[first + n]);
+    }
+}
+
+void proa_lora_reference(proa_ctx *c, proa_view y, proa_view x, const proa_lora *l, const proa_lora_rows *rows)
+{
+    PROA_UNUSED(c);
+    for (int64_t s = 0; s < rows->count; s++) {
+        const proa_lora_segment *segment = &rows->segment[s];
+        for (int32_t i = 0; i < segment->rows; i++) {
+            int64_t t = rows->order[segment->first + i], panels = 0;
+            for (int32_t p = 0; p < l->pieces; panels += proa_lora_panels(l, p), p++)
+                if (proa_lora_use_of(l, segment)[p].rank > 0)
+                    add_piece(l, segment->base, p, panels, proa_view_f32(y) + t * y.stride[0],
+                              proa_view_f32(x) + t * x.stride[0]);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_lora.c - low-rank adapters: matrices of one to three pieces, adapters of different ranks that change some of the
+ * pieces, rows with and without an adapter, in every dtype. */
+#include "scene.h"
+
+#include "base/checked.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { ADAPTERS = 5 };
+
+typedef struct lora_case {
+    int64_t T, K;
+    int32_t rank, pieces;
+    int64_t end[PROA_LORA_PIECES_MAX];
+} lora_case;
+
+/* What the run of a scene needs besides. */
+static struct {
+    proa_lora l;
+    char *memory;
+    int64_t stride;
+} now;
+
+/* Segments of the rows [begin, end) of the scene, numbered from 0: adapter by adapter, at most PROA_LORA_ROWS rows in
+ * each, then an empty one. ints: the adapter of each row, -1: none. */
+static void run_lora(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    int32_t *order = malloc((size_t)(end - begin + 1) * sizeof *order), count = 0;
+    proa_lora_segment *segments = malloc((size_t)(end - begin + ADAPTERS + 1) * sizeof *segments);
+    proa_lora_rows rows = {.order = order, .segment = segments};
+    PROA_ASSERT(order && segments);
+    for (int adapter = 0; adapter < ADAPTERS; adapter++)
+        for (int64_t t = begin; t < end; t++) {
+            proa_lora_segment *last = rows.count ? &segments[rows.count - 1] : NULL;
+            const char *base = now.memory + adapter * now.stride;
+            if (s->ints[t] != adapter) continue;
+            if (!last || last->base != base || last->rows == PROA_LORA_ROWS)
+                segments[rows.count++] = (proa_lora_segment){base, count, 1};
+            else last->rows++;
+            order[count++] = (int32_t)(t - begin);
+        }
+    segments[rows.count++] = (proa_lora_segment){now.memory, count, 0};
+    c->ops->lora(c, out, rows_of(s->input[0], begin, end), &now.l, &rows);
+    free(order), free(segments);
+}
+
+/* The last adapter is of rank 0 in the first piece, others of ranks from 1 to the largest. */
+static void fill_adapter(char *base, int adapter, int64_t panels, uint64_t *seed)
+{
+    const proa_lora *l = &now.l;
+    proa_lora_use *use = (proa_lora_use *)(void *)(base + l->use);
+    for (int32_t p = 0; p < l->pieces; p++) {
+        bool none = (adapter + p) % ADAPTERS == ADAPTERS - 1;
+        use[p].rank = none ? 0 : adapter == 0 ? l->rank : 1 + (int32_t)rng_below(seed, l->rank);
+        use[p].scale = 0.25f * (float)(adapter + 1);
+    }
+    for (int64_t i = 0; i < l->K * l->pieces * l->rank; i++) {
+        int64_t column = i % ((int64_t)l->pieces * l->rank);
+        float v = column % l->rank < use[column / l->rank].rank ? rng_normal(seed) : 0;
+        proa_from_f32(base + l->a + i * proa_dtype_bytes(l->dtype), l->dtype, &v, 1);
+    }
+    for (int64_t i = 0; i < panels * l->rank * PROA_LORA_PANEL; i++) {
+        float v = rng_normal(seed);
+        proa_from_f32(base + l->b + i * proa_dtype_bytes(l->dtype), l->dtype, &v, 1);
+    }
+}
+
+static void make_adapters(const lora_case *k, proa_dtype dtype)
+{
+    int64_t bytes = proa_dtype_bytes(dtype), panels = 0;
+    uint64_t seed = 91;
+    now.l = (proa_lora){.dtype = dtype, .rank = k->rank, .pieces = k->pieces, .K = k->K, .alpha = k->T % 2 ? 0 : 0.5f};
+    memcpy(now.l.end, k->end, sizeof now.l.end);
+    for (int32_t p = 0; p < k->pieces; p++) panels += proa_lora_panels(&now.l, p);
+    now.l.a = 64;
+    now.l.b = now.l.a + proa_round_up(k->K * k->pieces * k->rank * bytes, 64);
+    now.stride = now.l.b + panels * k->rank * PROA_LORA_PANEL * bytes;
+    now.memory = aligned_alloc(64, (size_t)(ADAPTERS * now.stride));
+    PROA_ASSERT(now.memory);
+    for (int i = 0; i < ADAPTERS; i++) fill_adapter(now.memory + i * now.stride, i, panels, &seed);
+}
+
+/* kind 0: rows of all adapters and of none; 1: all rows of one adapter; 2: no row has one. */
+static void run_case(tester *t, const lora_case *k, proa_dtype dtype, int kind)
+{
+    int32_t *ids = malloc((size_t)(k->T + 1) * sizeof *ids);
+    uint64_t seed = (uint64_t)k->K;
+    PROA_ASSERT(ids);
+    for (int64_t i = 0; i < k->T; i++)
+        ids[i] = kind == 1 ? 0 : kind == 2 ? -1 : (int32_t)rng_below(&seed, ADAPTERS + 1) - 1;
+    make_adapters(k, dtype);
+    device_mode.limit = dtype == PROA_DTYPE_BF16 ? 8e-3 : 1e-3;
+    device_mode.floor = sqrt((double)(k->K * k->rank)) / 4;
+    canvas x = odd_canvas(k->T, k->K);
+    canvas_fill(&x, 92, k->T % 2 && !device_mode.on);
+    scene s = {.run = run_lora,
+               .T = k->T,
+               .out = odd_canvas(k->T, k->end[k->pieces - 1] + k->T % 3), /* columns of no piece */
+               .alias = {-1, -1},
+               .input = {x.view},
+               .ints = ids};
+    canvas_fill(&s.out, 93, false);
+    LABEL(&s, "%s rows %d [%d,%d] rank %d pieces %d kind %d", proa_dtype_name(dtype), (int)k->T, (int)k->K,
+          (int)k->end[k->pieces - 1], (int)k->rank, (int)k->pieces, kind);
+    check_scene(t, &s, TOL_EXACT);
+    free(now.memory), free(ids);
+    canvas_free(&x), canvas_free(&s.out);
+}
+
+/* The formula itself, which the other tables are compared with: rank 1, two columns. */
+static void check_formula(tester *t)
+{
+    const lora_case k = {1, 2, 16, 1, {2}};
+    int32_t order[] = {0}; /* not const: what a device covers is copied back to the host */
+    float *x = malloc(2 * sizeof *x), *y = malloc(2 * sizeof *y);
+    PROA_ASSERT(x && y);
+    make_adapters(&k, PROA_DTYPE_F32);
+    float *a = (float *)(void *)(now.memory + now.l.a), *b = (float *)(void *)(now.memory + now.l.b);
+    *(proa_lora_use *)(void *)now.memory = (proa_lora_use){0.5f, 1};
+    x[0] = 3, x[1] = 5, y[0] = 100, y[1] = 200;
+    a[0] = 2, a[16] = 1, b[0] = 4, b[1] = -2; /* h = 11 */
+    const proa_lora_segment segment = {now.memory, 0, 1};
+    t->tables[0].ops->lora(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 1, 2),
+                           proa_view_2d(x, PROA_DTYPE_F32, 1, 2), &now.l, &(proa_lora_rows){order, &segment, 1});
+    expect(t, fabsf(y[0] - 122) < 0.5f && fabsf(y[1] - 189) < 0.5f, "not y + scale (x A^T) B^T: %g %g", (double)y[0],
+           (double)y[1]);
+    free(x), free(y), free(now.memory);
+}
+
+void check_lora(tester *t)
+{
+    static const lora_case cases[] = {
+        {0, 8, 16, 1, {8}},          {1, 64, 16, 3, {64, 96, 128}},   {7, 33, 16, 3, {24, 32, 40}},
+        {13, 128, 32, 2, {100, 200}}, {40, 48, 16, 1, {130}},          {40, 100, 48, 2, {16, 20}},
+        {33, 256, 16, 4, {16, 32, 48, 64}}, {20, 1024, 16, 3, {512, 640, 768}}, {18, 700, 64, 1, {300}},
+    };
+    static const proa_dtype dtypes[] = {PROA_DTYPE_F32, PROA_DTYPE_BF16, PROA_DTYPE_F16};
+    check_formula(t);
+    for (size_t i = 0; i < PROA_COUNT(cases); i++)
+        for (size_t d = 0; d < PROA_COUNT(dtypes); d++)
+            for (int kind = 0; kind < 3; kind++)
+                    if (takes_turn(t)) run_case(t, &cases[i], dtypes[d], kind);
+}
