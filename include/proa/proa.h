@@ -36,6 +36,11 @@ typedef struct proa_engine proa_engine;
 /* Called with a part in [0,1] while a model loads. */
 typedef void proa_progress_fn(void *arg, const char *what, double part);
 
+/* A low-rank adapter (LoRA): a folder of PEFT. */
+typedef struct proa_adapter_source {
+    const char *name, *path;
+} proa_adapter_source;
+
 typedef struct proa_engine_options {
     const char *device; /* "cpu" */
     /* "exact": weights as the checkpoint has them, arithmetic in f32: bf16 and f16 weights are widened exactly, so the
@@ -65,6 +70,11 @@ typedef struct proa_engine_options {
     int32_t draft_tokens; /* of one sequence and pass at most; 0: 16 */
     bool detach_files; /* true: nothing is read from the model's files once it is open, so they may be overwritten or
                           removed; embedding tables, else read where they are mapped, then count in the memory */
+    const proa_adapter_source *adapters; /* [adapters_count] loaded when the model is; decoders only */
+    int32_t adapters_count;
+    int32_t adapter_slots; /* different adapters in one batch; 0: adapters_count. Neither: the engine takes none */
+    int32_t adapters_max; /* loaded at one time, kept in host memory; 0: adapter_slots, at least adapters_count */
+    int32_t adapter_rank; /* the largest rank; 0: that of the given adapters, at least 16 */
 } proa_engine_options;
 
 /* Opens a model: a Hugging Face folder (config.json, *.safetensors or pytorch_model*.bin, and for text a tokenizer), a
@@ -210,7 +220,8 @@ typedef struct proa_strings {
     X(return_logits)                                                                                         \
     X(return_hidden)                                                                                         \
     X(priority)                                                                                              \
-    X(timeout_ms)
+    X(timeout_ms)                                                                                            \
+    X(adapter)
 
 typedef enum proa_option {
 #define PROA_OPTION_ENUM(name) PROA_OPTION_##name,
@@ -298,6 +309,8 @@ typedef struct proa_options {
     /* when */
     int32_t priority;   /* requests with a higher one are admitted first, and preempt others; default 0 */
     int32_t timeout_ms; /* from submit on; then the request ends with an error; 0: none */
+    /* with which weights */
+    const char *adapter; /* name of an adapter (proa_engine_load_adapter); NULL: the model alone */
 } proa_options;
 
 /* The seed that sequence i of a request draws with: seed itself for 0, else a mix of both (SplitMix64). */
@@ -400,6 +413,15 @@ typedef struct proa_request {
     proa_event_fn *on_event; /* required */
     void *arg;
 } proa_request;
+
+/* Adapters while the engine runs, by any thread. load: EXISTS if the name is taken, LIMIT if there are adapters_max,
+ * else what is wrong with the folder. unload: NOT_FOUND; requests that use the adapter go on. */
+PROA_EXPORT proa_status proa_engine_load_adapter(proa_engine *engine, const char *name, const char *path,
+                                                 proa_err *err);
+PROA_EXPORT proa_status proa_engine_unload_adapter(proa_engine *engine, const char *name, proa_err *err);
+/* How many are loaded. see (may be NULL) is called for each, in the order of loading; it must not call the engine. */
+PROA_EXPORT int32_t proa_engine_adapters(const proa_engine *engine,
+                                         void (*see)(void *arg, const char *name, const char *path), void *arg);
 
 /* Checks and queues a request. *id (may be NULL) names it for cancel. INVALID, LIMIT: nothing was queued. */
 PROA_EXPORT proa_status proa_engine_submit(proa_engine *engine, const proa_request *request, uint64_t *id,

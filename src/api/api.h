@@ -59,6 +59,7 @@ typedef struct proa_api_options {
     int threads;            /* event loops; 0: 1 for up to 2 CPUs, else half of them, at most 8 */
     int64_t http_max_input; /* 0: PROA_HTTP_BODY_MAX */
     bool allow_client_shm;
+    bool allow_adapters;         /* clients may load and unload adapters */
     bool strict_triton;          /* statuses as Triton has them where ours are better (docs/server.md) */
     const char *const *api_keys; /* bearer tokens; none: everybody may */
     int api_keys_count;

@@ -39,9 +39,13 @@ static void run_control(proa_work_item *work)
 {
     proa_model_control *c = (proa_model_control *)work;
     proa_server *server = c->api->server;
-    proa_status status = c->load
-                             ? proa_server_load(server, c->model, c->config, c->files, c->files_count, &c->err)
-                             : proa_server_unload(server, c->model, c->dependents, &c->err);
+    proa_status status;
+    if (c->adapter)
+        status = c->load ? proa_server_load_adapter(server, c->model, c->adapter, c->path, &c->err)
+                         : proa_server_unload_adapter(server, c->model, c->adapter, &c->err);
+    else
+        status = c->load ? proa_server_load(server, c->model, c->config, c->files, c->files_count, &c->err)
+                         : proa_server_unload(server, c->model, c->dependents, &c->err);
     if (status == PROA_OK) c->err.status = PROA_OK; /* a step of a success may have failed */
 }
 

@@ -17,7 +17,9 @@ typedef struct proa_model_control {
     bool load;        /* else unload */
     bool dependents;  /* of unload: also the models that only this one needs */
     const char *model;
-    const char *config; /* of load: JSON in place of the file; NULL: none */
+    const char *adapter; /* not NULL: of an adapter of the model, whose name may be "" */
+    const char *path;    /* of load of an adapter */
+    const char *config;  /* of load: JSON in place of the file; NULL: none */
     proa_model_file *files;
     int files_count, files_cap;
     proa_buffer *message; /* the memory that `files` point into, dropped at the end; NULL: they are in the arena */

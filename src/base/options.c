@@ -152,6 +152,8 @@ const proa_option_row proa_option_rows[] = {
      "requests with a higher one are admitted first and preempt others", "", "priority", "", "", ""},
     {AT(timeout_ms), INT, IN(timeout_ms), 0, INT32_MAX, false, 0,
      "milliseconds after which the request ends with an error; 0: none", "", "", "", "", ""},
+    {AT(adapter), PROA_OPTION_KIND_TEXT, IN(adapter), 0, 0, false, 0,
+     "name of the adapter to use; none: the model alone", "", "lora_task_id", "model", "", ""},
 };
 /* clang-format on */
 _Static_assert(PROA_COUNT(proa_option_rows) == PROA_OPTION_COUNT, "one row for each option");
@@ -670,6 +672,7 @@ void proa_options_copy(proa_options *o, const proa_options *from, proa_arena *ar
     o->json_schema = proa_arena_copy_text(arena, from->json_schema);
     o->regex = proa_arena_copy_text(arena, from->regex);
     o->grammar = proa_arena_copy_text(arena, from->grammar);
+    o->adapter = proa_arena_copy_text(arena, from->adapter);
     if (from->logit_bias_count <= 0) return;
     proa_bias *bias = PROA_ARENA_NEW(arena, proa_bias, from->logit_bias_count);
     memcpy(bias, from->logit_bias, (size_t)from->logit_bias_count * sizeof *bias);

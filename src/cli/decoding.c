@@ -50,7 +50,9 @@ static const char *option_placeholder(const proa_option_row *row)
     case PROA_OPTION_KIND_TOKENS: return "\"2 5\"";
     case PROA_OPTION_KIND_WORDS: return row->option == PROA_OPTION_allowed_words ? "IDS" : "IDS|TEXT";
     case PROA_OPTION_KIND_STRINGS: return "TEXT";
-    case PROA_OPTION_KIND_TEXT: return row->option == PROA_OPTION_regex ? "REGEX" : "TEXT|@FILE";
+    case PROA_OPTION_KIND_TEXT:
+        if (row->option == PROA_OPTION_adapter) return "NAME";
+        return row->option == PROA_OPTION_regex ? "REGEX" : "TEXT|@FILE";
     case PROA_OPTION_KIND_BIAS:
     case PROA_OPTION_KIND_SEQUENCE_BIAS: return "JSON";
     }

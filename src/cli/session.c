@@ -52,9 +52,35 @@ static const proa_arg engine_rows[] = {
      "draft tokens, verified several at once; ngram: from the sequence's own text"},
     {"draft-tokens", PROA_ARG_INT, AT(draft_tokens), 0, PROA_DRAFT_MAX, "N", "0",
      "draft tokens of a sequence in a step at most; 0: " PROA_STR(PROA_DRAFT_MAX)},
+    {"lora", PROA_ARG_LIST, AT(lora), 0, 0, "NAME=PATH", NULL,
+     "load a low-rank adapter (a folder of PEFT); may be given more than once"},
+    {"lora-slots", PROA_ARG_INT, AT(lora_slots), 0, PROA_LORA_SLOTS_MAX, "N", "0",
+     "different adapters in one batch; 0: as many as --lora loads"},
+    {"lora-max", PROA_ARG_INT, AT(lora_max), 0, PROA_LORA_ADAPTERS_MAX, "N", "0",
+     "adapters loaded at one time; 0: as many as --lora-slots"},
+    {"lora-rank", PROA_ARG_INT, AT(lora_rank), 0, PROA_LORA_RANK_MAX, "N", "0",
+     "largest rank of an adapter; 0: that of those loaded, at least 16"},
 };
 const proa_arg_table proa_engine_args = PROA_ARG_TABLE("engine options", engine_rows);
 #undef AT
+
+/* NAME=PATH pairs. The names are cut out of copies. */
+static proa_status read_adapters(proa_engine_options *out, const proa_arg_list *list, proa_err *err)
+{
+    static char names[PROA_ARG_LIST_MAX][PROA_LORA_NAME_MAX];
+    static proa_adapter_source sources[PROA_ARG_LIST_MAX];
+    for (int i = 0; i < list->count; i++) {
+        const char *text = list->items[i], *equals = strchr(text, '=');
+        size_t len = equals ? (size_t)(equals - text) : 0;
+        if (!len || !equals[1] || len >= PROA_LORA_NAME_MAX)
+            return PROA_FAIL(err, INVALID, "--lora '%s' is not of the form NAME=PATH", text);
+        memcpy(names[i], text, len);
+        names[i][len] = '\0';
+        sources[i] = (proa_adapter_source){names[i], equals + 1};
+    }
+    out->adapters = sources, out->adapters_count = list->count;
+    return PROA_OK;
+}
 
 proa_status proa_session_options(proa_engine_options *out, const proa_common *c, proa_err *err)
 {
@@ -70,9 +96,11 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
                                  .draft_tokens = (int32_t)c->draft_tokens,
                                  .kv_tokens = c->kv_tokens,
                                  .kv_share = (float)c->kv_share,
-                                 .policy = c->policy};
-    PROA_UNUSED(err);
-    return PROA_OK;
+                                 .policy = c->policy,
+                                 .adapter_slots = (int32_t)c->lora_slots,
+                                 .adapters_max = (int32_t)c->lora_max,
+                                 .adapter_rank = (int32_t)c->lora_rank};
+    return read_adapters(out, &c->lora, err);
 }
 
 void proa_session_room(proa_engine_options *options, int64_t beams, int64_t max_tokens, bool many)

@@ -20,6 +20,8 @@ typedef struct proa_common {
     const char *speculation;
     double kv_share;
     const char *policy;
+    proa_arg_list lora; /* NAME=PATH */
+    int64_t lora_slots, lora_max, lora_rank;
 } proa_common;
 
 extern const proa_arg_table proa_common_args; /* of every command */
@@ -41,7 +43,8 @@ typedef struct proa_session {
     double open_s;
 } proa_session;
 
-/* Fills what proa_engine_open takes. UNSUPPORTED for a device that this build does not have. */
+/* Fills what proa_engine_open takes. UNSUPPORTED for a device that this build does not have. Adapters are in static
+ * memory: one call at a time. */
 PROA_MUST_CHECK proa_status proa_session_options(proa_engine_options *out, const proa_common *common,
                                                  proa_err *err);
 /* Sets the number of sequences unless the user did: enough for a beam search of this width and length, and

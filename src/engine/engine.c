@@ -99,6 +99,7 @@ static void make_step_arrays(proa_engine *e)
     s->span_seqs = PROA_ARENA_NEW(&e->arena, proa_seq *, rows);
     s->logits_requests = PROA_ARENA_NEW(&e->arena, proa_logits_request, rows);
     s->logits_rows = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    s->lora = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->inputs_embeds = PROA_ARENA_NEW(&e->arena, proa_inputs_embeds, rows);
     s->pending = PROA_ARENA_NEW(&e->arena, proa_pending_beams, e->sizes.sequences_max / 2 + 1);
 }
@@ -188,6 +189,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
 {
     PROA_TRY(proa_sizes_make(&e->sizes, o, err));
     PROA_TRY(read_speculation(&e->speculation, o, err));
+    PROA_TRY(proa_adapters_sizes(&e->sizes, o, err));
     e->pool = proa_pool_new(e->sizes.threads);
     PROA_TRY(proa_device_open(&e->device, o ? o->device : NULL, err));
     PROA_TRY(proa_model_prepare(&e->model, path, &e->sizes.model, e->device, e->pool, err));
@@ -205,6 +207,9 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
                                 c->kv_heads, c->head_dim, e->model->formats.kv, err));
     if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 9 * e->pages.count);
     if (e->sizes.prefix_cache) proa_prefix_tree_init(&e->prefixes, &e->pages);
+    proa_adapters_init(&e->adapters, e->model, e->sizes.adapters_max);
+    for (int32_t i = 0; o && i < o->adapters_count; i++)
+        PROA_TRY(proa_adapters_load(&e->adapters, o->adapters[i].name, o->adapters[i].path, err));
     e->async.mode = proa_sample_mode_choose(e->device);
     make_arrays(e);
     if (e->tokenizer) e->grammars = proa_grammars_new(make_vocab, e);
@@ -250,6 +255,7 @@ void proa_engine_close(proa_engine *e)
             proa_engine_request_free(req);
     proa_client_queues_free(&e->shared);
     proa_sessions_release(&e->sessions);
+    proa_adapters_release_all(&e->adapters);
     free_arrays(e);
     proa_prefix_tree_release(&e->prefixes);
     proa_kv_pages_release(&e->pages);

@@ -7,6 +7,7 @@
 #include "engine/decode/sampler.h"
 #include <math.h>
 #include "kv/prefix_tree.h"
+#include "model/lora/lora.h"
 #include <string.h>
 
 /* Resident memory of the program with its libraries and a little heap, before a model is opened (measured). */
@@ -205,8 +206,9 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
     if (memory->kv < 0) memory->kv = INT64_MAX / 4;
     memory->tokenizer = tokenizer ? proa_tokenizer_bytes(tokenizer) : 0;
     memory->bookkeeping = bookkeeping_bytes(s, m);
+    memory->adapters = m->device->host ? s->adapters_max * proa_lora_image_bytes(m) : proa_lora_slot_bytes(m);
     memory->program = PROGRAM_BYTES;
-    memory->total = memory->weights + memory->activations + memory->scratch + memory->kv;
+    memory->total = memory->weights + memory->activations + memory->scratch + memory->kv + memory->adapters;
     if (m->device->host) memory->total += memory->tokenizer + memory->bookkeeping + memory->program;
 }
 
@@ -259,16 +261,20 @@ static void say_what_fits(char *out, size_t size, const proa_memory *memory, con
 proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, proa_err *err)
 {
     int64_t available = m->device->available(m->device);
-    char fits[96], rest[64] = "";
+    char fits[96], rest[64] = "", adapters[64] = "";
     if (memory->total <= available) return PROA_OK;
     say_what_fits(fits, sizeof fits, memory, m, available);
     if (m->device->host)
         snprintf(rest, sizeof rest, ", the rest %.1f MB",
                  (double)(memory->tokenizer + memory->bookkeeping + memory->program) / 1e6);
+    if (memory->adapters)
+        snprintf(adapters, sizeof adapters, ", adapters %.1f MB (--lora-max, --lora-rank)",
+                 (double)memory->adapters / 1e6);
     return PROA_FAIL(
         err, NO_MEMORY,
         "needs %.1f MB of memory on %s, %.1f MB are available: weights %.1f MB, keys and values %.1f MB "
-        "(--kv-tokens), activations %.1f MB and scratch %.1f MB (--step-tokens)%s%s",
+        "(--kv-tokens), activations %.1f MB and scratch %.1f MB (--step-tokens)%s%s%s",
         (double)memory->total / 1e6, m->device->name, (double)available / 1e6, (double)memory->weights / 1e6,
-        (double)memory->kv / 1e6, (double)memory->activations / 1e6, (double)memory->scratch / 1e6, rest, fits);
+        (double)memory->kv / 1e6, (double)memory->activations / 1e6, (double)memory->scratch / 1e6, adapters,
+        rest, fits);
 }

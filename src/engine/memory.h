@@ -27,15 +27,17 @@ typedef struct proa_sizes {
     /* Rows of prompts in a step that has decoding rows too, so that the time between tokens stays even while prompts
      * arrive. 0: not yet known. */
     int64_t prompt_rows;
-    double kv_share;   /* part of the free memory, if kv_tokens is 0; 0: not used */
-    int32_t threads;   /* 0: all */
-    bool prefix_cache; /* for models with keys and values */
-    bool evicts;       /* policy max_utilization: running requests can be preempted */
+    double kv_share;      /* part of the free memory, if kv_tokens is 0; 0: not used */
+    int32_t threads;      /* 0: all */
+    bool prefix_cache;    /* for models with keys and values */
+    bool evicts;          /* policy max_utilization: running requests can be preempted */
+    int32_t adapters_max; /* in memory */
 } proa_sizes;
 
 /* In bytes. On a device the total is the device's only; tokenizer, bookkeeping and program are on the host. */
 typedef struct proa_memory {
     int64_t weights, activations, scratch, kv, tokenizer, bookkeeping, program, total;
+    int64_t adapters; /* slots on a device; on the host all that may be loaded */
 } proa_memory;
 
 /* INVALID names the option, its value and its range. options may be NULL. */

@@ -16,6 +16,7 @@ typedef struct proa_pass {
     int32_t rows, spans, rows_max, context; /* of all spans; context rounded up by the caller */
     int32_t cross_context;
     int32_t rows_min; /* of all spans */
+    int32_t segments; /* of rows that use adapters; 0: none do */
 } proa_pass;
 
 /* Pieces of memory: [count[0]][count[1]] of them, each of so many bytes, at i * stride[0] + j * stride[1]. */
@@ -83,7 +84,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 14
+#define PROA_CUDA_VERSION 15
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 /* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or

@@ -108,7 +108,7 @@ typedef struct proa_lora_use {
 /* The adapters of one matrix [N,K]. Its columns of y are in pieces that have an A and a B of their own: q, k and v of
  * a fused matrix, or the gate and up. In the memory of each adapter, at these offsets in bytes from its base:
  *   use  proa_lora_use [pieces]
- *   a    A_p[j,k] at [k][p * rank + j], `dtype`
+ *   a    A_p[j,k] at [k][p * rank + j], `dtype`, for K rounded up to 16
  *   b    panels of PROA_LORA_PANEL columns of y, those of piece 0 first; each piece begins a panel:
  *        B_p[n,j] at [panel][j][column], [rank][PROA_LORA_PANEL] in each panel. Padding is 0.
  * rank is a multiple of 16, the same for all adapters and pieces. Everything is aligned to 64 bytes. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_lora.c - low-rank adapters as ops.def states them: the two chains of f32 fused multiply-adds, row by row. */
+ * reference_lora.c - low-rank adapters as ops.def states them: two chains of f32 fused multiply-adds, row by row. */
 #include "kernels/reference.h"
 
 #include <math.h>
 
 /* Element at a flat index of any floating memory. */
-static float element(const char *data, proa_dtype dtype, int64_t index)
+static float load_element(const char *data, proa_dtype dtype, int64_t index)
 {
     float f;
     proa_to_f32(&f, data + index * proa_dtype_bytes(dtype), dtype, 1);
@@ -13,28 +13,30 @@ static float element(const char *data, proa_dtype dtype, int64_t index)
 }
 
 /* sum_k x[k] A_p[j,k] */
-static float shrink(const proa_lora *l, const char *base, int32_t piece, int32_t j, const float *x)
+static float shrink_row(const proa_lora *l, const char *base, int32_t piece, int32_t j, const float *x)
 {
     int64_t columns = (int64_t)l->pieces * l->rank, at = (int64_t)piece * l->rank + j;
     float sum = 0;
-    for (int64_t k = 0; k < l->K; k++) sum = fmaf(x[k], element(base + l->a, l->dtype, k * columns + at), sum);
+    for (int64_t k = 0; k < l->K; k++)
+        sum = fmaf(x[k], load_element(base + l->a, l->dtype, k * columns + at), sum);
     return sum;
 }
 
 /* One piece of a row; panels: those of the pieces before. */
-static void add_piece(const proa_lora *l, const char *base, int32_t piece, int64_t panels, float *y, const float *x)
+static void add_piece(const proa_lora *l, const char *base, int32_t piece, int64_t panels, float *y,
+                      const float *x)
 {
     const proa_lora_use *use = (const proa_lora_use *)(const void *)(base + l->use) + piece;
     int64_t first = proa_lora_first(l, piece), count = l->end[piece] - first;
     float h[PROA_LORA_RANK_MAX], scale = (l->alpha == 0 ? 1 : l->alpha) * use->scale;
-    for (int32_t j = 0; j < use->rank; j++) h[j] = shrink(l, base, piece, j, x);
+    for (int32_t j = 0; j < use->rank; j++) h[j] = shrink_row(l, base, piece, j, x);
     for (int64_t n = 0; n < count; n++) {
         int64_t panel = panels + n / PROA_LORA_PANEL;
         float sum = 0;
         for (int32_t j = 0; j < use->rank; j++)
             sum = fmaf(h[j],
-                       element(base + l->b, l->dtype,
-                               (panel * l->rank + j) * PROA_LORA_PANEL + n % PROA_LORA_PANEL),
+                       load_element(base + l->b, l->dtype,
+                                    (panel * l->rank + j) * PROA_LORA_PANEL + n % PROA_LORA_PANEL),
                        sum);
         y[first + n] = fmaf(scale, sum, y[first + n]);
     }

@@ -5,6 +5,7 @@
 #ifndef PROA_MODEL_BIND_H
 #define PROA_MODEL_BIND_H
 
+#include "kernels/ops.h"
 #include "model/arch.h"
 #include "weights/weights.h"
 
@@ -33,8 +34,9 @@ typedef struct proa_param {
     /* after loading, one of these by role */
     proa_weight matrix;
     proa_view table;
-    float *values; /* VECTOR, F32 and projected */
-    int64_t bytes; /* in memory, a multiple of 64; 0 for tables that are read in the mapped file */
+    float *values;   /* VECTOR, F32 and projected */
+    proa_lora *lora; /* adapters of the matrix; NULL: it can have none */
+    int64_t bytes;   /* in memory, a multiple of 64; 0 for tables that are read in the mapped file */
 } proa_param;
 
 /* All slots of one stack: param[layer * PROA_SLOT_COUNT + slot]. Slots outside of the layers have layer == layers. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * model.c - prepares, loads and frees a model; chooses the weight format and the type of keys and values. */
 #include "model/model.h"
+#include "model/lora/lora.h"
 #include "model/packed.h"
 #include "model/relative.h"
 #include "model/staging.h"
@@ -108,6 +109,8 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
     m->own_tables = !m->device->host || o->detach || m->packed;
     PROA_TRY(proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, &m->formats, m->own_tables,
                             err));
+    m->lora = (proa_lora_store){.slots = o->lora_slots, .rank = o->lora_rank};
+    PROA_TRY(proa_lora_plan(m, err));
     return m->packed ? proa_packed_check(m, path, err) : PROA_OK;
 }
 
@@ -155,6 +158,7 @@ void proa_model_free(proa_model *m)
     d->free(d, m->inv_freq, inv_freq_bytes(m));
     d->free(d, m->alibi, alibi_bytes(m));
     d->free(d, m->relative_row, relative_bytes(m));
+    proa_lora_free(m);
     proa_relative_end(m);
     proa_weights_close(m->weights);
     proa_arena_release(&m->arena);
@@ -372,6 +376,7 @@ proa_ctx_need proa_model_need(const proa_model *m)
     need.expert_ffn = (c->gated ? 2 : 1) * c->expert_ffn;
     need.inputs = proa_max64(need.inputs, m->plan.width[PROA_REG_WINDOWS]);
     need.columns = m->plan.width[PROA_REG_OUT];
+    need.lora = m->lora.columns;
     return need;
 }
 
@@ -440,6 +445,7 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
         proa_model_touch(m->ctx.pool, m->activations, p->activation_bytes);
         proa_model_touch(m->ctx.pool, m->ctx.scratch, m->ctx.scratch_bytes);
     }
+    PROA_TRY(proa_lora_make(m, err));
     PROA_TRY(proa_staging_make(m, err));
     load_positions(m);
     load_weights(m, progress, arg);

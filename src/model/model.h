@@ -20,6 +20,8 @@ typedef struct proa_model_options {
     const char *kv_dtype; /* of keys and values: "auto", "f32", "bf16", "f16", "fp8" (GPU); NULL: auto */
     /* embedding tables and packed weights are copied into the model's memory, its files are unmapped after the load */
     bool detach;
+    int32_t lora_slots; /* adapters that a batch can have at one time; 0: none */
+    int32_t lora_rank;  /* the largest rank of one */
 } proa_model_options;
 
 /* Input embeddings of rows [row, row + count), in place of the embeddings of their ids. */
@@ -52,9 +54,24 @@ typedef struct proa_batch {
     proa_spans cross; /* the same rows with the encoder's contexts (decoder of an encoder-decoder model) */
     const proa_inputs_embeds *inputs_embeds; /* [inputs_embeds_count] of an encoder pass */
     int64_t inputs_embeds_count;
+    const int32_t *lora; /* [self.count] the slot of each span's adapter (lora/lora.h), -1: none; NULL: all -1 */
+    proa_lora_rows lora_rows; /* the same as groups of rows: made by the pass */
 } proa_batch;
 
 typedef struct proa_staging proa_staging; /* staging.h */
+
+/* Adapters of a model: lora/lora.h. */
+typedef struct proa_lora_store {
+    int32_t slots, rank; /* rank: a multiple of 16 once they are planned */
+    proa_dtype dtype;
+    int64_t bytes;     /* of one adapter */
+    int64_t columns;   /* the most pieces * rank of a matrix */
+    char *memory;      /* on a device: [slots][bytes] */
+    const char **slot; /* [slots] where each is; on the host NULL: empty */
+    /* of the pass: */
+    int32_t *count, *order;     /* [slots + 1], [rows_max] */
+    proa_lora_segment *segment; /* [proa_lora_segments(rows_max)] */
+} proa_lora_store;
 
 typedef struct proa_model proa_model;
 
@@ -97,6 +114,7 @@ struct proa_model {
     proa_dtype stream;             /* type of register X since the last pass */
     struct proa_step_trace *trace; /* trace.h; NULL: off */
     const proa_observer *observer; /* the caller's; NULL: none */
+    proa_lora_store lora;
 };
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder, or a

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "model/lora/lora.h"
 #include "model/relative.h"
 #include "model/staging.h"
 #include "model/trace.h"
@@ -182,6 +183,35 @@ static proa_view first_columns(proa_view v, int64_t count)
     return v.rank ? proa_view_cols(v, 0, count) : v;
 }
 
+/* The part of an epilogue that comes after an adapter's numbers: the activation, in place, or the gated product. */
+static void finish_product(const frame *f, proa_view y, proa_view sums, const proa_epilogue *e)
+{
+    proa_ctx *c = &f->m->ctx;
+    int64_t F = sums.shape[1] / 2;
+    if (e->gated) c->ops->act_mul(c, y, proa_view_cols(sums, 0, F), proa_view_cols(sums, F, 2 * F), e->act);
+    else if (e->act) c->ops->act(c, y, e->act);
+}
+
+/* linear, or where rows of the pass use adapters of this matrix the same in three parts: the sums, those of the
+ * adapters, the rest of the epilogue. On the host a row without an adapter has the same bits both ways. */
+static void multiply_adapted(const frame *f, proa_view y, proa_view x, const proa_param *p,
+                             const proa_epilogue *e)
+{
+    proa_ctx *c = &f->m->ctx;
+    proa_epilogue plain = *e;
+    if (!f->batch || !f->batch->lora_rows.count || !p->lora) {
+        c->ops->linear(c, y, x, &p->matrix, e);
+        return;
+    }
+    proa_lora l = *p->lora;
+    proa_view sums = e->gated ? e->workspace : y;
+    l.alpha = e->alpha;
+    plain.act = PROA_ACT_NONE, plain.gated = false, plain.workspace = (proa_view){.rank = 0};
+    c->ops->linear(c, sums, x, &p->matrix, &plain);
+    c->ops->lora(c, sums, x, &l, &f->batch->lora_rows);
+    finish_product(f, y, sums, e);
+}
+
 static void multiply_matrix(const frame *f, const proa_step *s, proa_epilogue e)
 {
     const proa_param *bias = layer_param(f, s->w + 1);
@@ -194,7 +224,7 @@ static void multiply_matrix(const frame *f, const proa_step *s, proa_epilogue e)
     proa_view x = first_columns(register_view(f, s->in), w->K);
     const proa_observer *o = f->m->observer;
     if (o && f->m->device->host) o->see(o->context, f->m, f->stack, layer_param(f, s->w), x);
-    f->m->ctx.ops->linear(&f->m->ctx, proa_view_cols(y, first, first + outputs), x, w, &e);
+    multiply_adapted(f, proa_view_cols(y, first, first + outputs), x, layer_param(f, s->w), &e);
 }
 
 static void do_linear(const frame *f, const proa_step *s)
@@ -576,8 +606,13 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
                          void (*body)(frame *f))
 {
     enum { RECORDED_ROWS_MAX = 1024 };
-    proa_batch staged;
+    proa_batch staged, grouped;
     frame f = make_frame(m, stack, batch->rows);
+    if (batch->lora) {
+        grouped = *batch;
+        proa_lora_group(m, batch, &grouped.lora_rows);
+        batch = &grouped;
+    }
     m->rows_sent_early = 0;
     f.kv = kv;
     f.host_batch = batch;
@@ -588,9 +623,9 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX &&
                     !batch->inputs_embeds_count && !batch->prefixes;
     if (recorded) {
-        proa_pass pass = {(int32_t)stack,       (int32_t)batch->rows,    (int32_t)batch->self.count,
-                          staged.self.rows_max, staged.self.context_max, staged.cross.context_max,
-                          staged.self.rows_min};
+        proa_pass pass = {(int32_t)stack,       (int32_t)batch->rows,           (int32_t)batch->self.count,
+                          staged.self.rows_max, staged.self.context_max,        staged.cross.context_max,
+                          staged.self.rows_min, (int32_t)staged.lora_rows.count};
         if (m->device->pass_begin(m->device, &pass)) return;
     }
     body(&f);

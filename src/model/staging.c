@@ -3,7 +3,8 @@
  *
  * The block of a batch, each part rounded up to 16 bytes; the device has the same block at the same offsets:
  *
- *   ids | positions | block positions | lengths | types | self spans | cross spans | page tables | beam reorders
+ *   ids | positions | block positions | lengths | types | self spans | cross spans | adapters' rows | page tables |
+ *   beam reorders
  *
  * Block positions are present only if the model has them, lengths only if its rotary frequencies depend on them.
  * The page tables are those of the self spans, then those of the cross spans, then, for beams whose last step the
@@ -11,6 +12,7 @@
  * them is where a recorded pass of this shape expects it, whether beams are reordered or not. */
 #include "model/staging_state.h"
 
+#include "model/lora/lora.h"
 #include "base/alloc.h"
 #include "base/checked.h"
 #include <stdlib.h>
@@ -94,7 +96,8 @@ proa_status proa_staging_make(proa_model *m, proa_err *err)
     proa_staging *s = m->staging = proa_calloc(1, sizeof *s);
     int64_t rows = m->plan.rows_max;
     s->page_entries_max = page_entries(m);
-    s->bytes = rows * (5 * 4 + 2 * (int64_t)sizeof(proa_span)) +
+    s->bytes = rows * (6 * 4 + 2 * (int64_t)sizeof(proa_span)) +
+               proa_lora_segments(m, rows) * (int64_t)sizeof(proa_lora_segment) +
                m->plan.sampled_rows * (int64_t)sizeof(proa_kv_reorder) + 4 * s->page_entries_max + 1024;
     s->host = proa_malloc((size_t)s->bytes);
     PROA_TRY(make_device_buffers(m, err));
@@ -187,6 +190,16 @@ static proa_span *put_spans(proa_staging *s, const proa_spans *spans, proa_spans
     }
     if (staged->context_max) staged->context_max = length_class(staged->context_max);
     return span;
+}
+
+/* The rows that use adapters; their lists are as long in all passes of this shape. */
+static void put_lora(proa_staging *s, const proa_batch *batch, proa_batch *staged)
+{
+    const proa_lora_rows *l = &batch->lora_rows;
+    if (!l->count) return;
+    staged->lora_rows.order = put_array(s, l->order, batch->rows * 4).device;
+    staged->lora_rows.segment = put_array(s, l->segment, l->count * (int64_t)sizeof *l->segment).device;
+    staged->lora_rows.count = l->count;
 }
 
 /* Page tables that are collected on the host, behind each other. */
@@ -283,6 +296,7 @@ const proa_batch *proa_staging_batch(proa_model *m, const proa_kv *kv, const pro
     staged->types = put_array(s, batch->types, batch->rows * 4).device;
     proa_span *self = put_spans(s, &batch->self, &staged->self);
     proa_span *cross = put_spans(s, &batch->cross, &staged->cross);
+    put_lora(s, batch, staged);
     page_list list = {.page = (int32_t *)(void *)(s->host + s->used), .max = s->page_entries_max};
     put_tables(&list, &batch->self, self);
     put_tables(&list, &batch->cross, cross);

@@ -23,6 +23,9 @@ enum proa_backend_flags {
     PROA_BACKEND_GPU = 1 << 3,
 };
 
+/* path: as it was given. */
+typedef void proa_see_adapter_fn(void *arg, const char *name, const char *path);
+
 typedef struct proa_backend {
     const char *name; /* config.pbtxt's backend; several tables may share functions */
     unsigned flags;
@@ -46,6 +49,10 @@ typedef struct proa_backend {
     void (*metrics)(void *model_state, const char *labels, proa_buf *out);
     /* Live figures for the page at /: members of a JSON object, `"tokens_per_second":12.5,...`. NULL: none. */
     void (*figures)(void *model_state, proa_buf *out);
+    /* Low-rank adapters of a version, by name; any thread. NULL: it takes none. see: called for each, briefly. */
+    proa_status (*load_adapter)(void *model_state, const char *name, const char *path, proa_err *err);
+    proa_status (*unload_adapter)(void *model_state, const char *name, proa_err *err);
+    void (*adapters)(void *model_state, proa_see_adapter_fn *see, void *arg);
 } proa_backend;
 
 /* NULL-terminated list of all tables, given to proa_server_new. */

@@ -111,6 +111,12 @@ static proa_status must_be(const proa_option_row *row, const char *what, proa_er
     return PROA_FAIL(err, INVALID, "option '%s' must be %s", row->name, what);
 }
 
+proa_status proa_option_set_integer_text(proa_options *o, const proa_option_row *row, int64_t value,
+                                         proa_arena *arena, proa_err *err)
+{
+    return proa_options_set(o, row, proa_str_c(proa_arena_printf(arena, "%lld", (long long)value)), arena, err);
+}
+
 void proa_option_set_seed(proa_options *o, const proa_option_row *row, uint64_t seed)
 {
     o->seed = seed;
@@ -248,7 +254,9 @@ static proa_status read_string_param(proa_options *o, const proa_option_row *row
 static proa_status read_value_param(proa_options *o, const proa_option_row *row,
                                     const proa_infer_param *param, proa_arena *arena, proa_err *err)
 {
-    bool seed = row->kind == PROA_OPTION_KIND_U64;
+    bool seed = row->kind == PROA_OPTION_KIND_U64, text = row->kind == PROA_OPTION_KIND_TEXT;
+    if (text && param->kind == PROA_PARAM_INT)
+        return proa_option_set_integer_text(o, row, param->i, arena, err);
     switch (param->kind) {
     case PROA_PARAM_STRING: return read_string_param(o, row, param->s, arena, err);
     case PROA_PARAM_BOOL: return proa_option_set_number(o, row, param->b, err);
@@ -266,8 +274,7 @@ static proa_status read_value_param(proa_options *o, const proa_option_row *row,
 }
 
 /* What other servers take and this engine cannot do: better refused than left out in silence. */
-static const char *const refused[] = {"lora_task_id",
-                                      "lora_name",
+static const char *const refused[] = {"lora_name",
                                       "lora_id",
                                       "lora_weights",
                                       "lora_config",

@@ -35,6 +35,9 @@ PROA_MUST_CHECK proa_status proa_generation_read_settings(proa_generation *g, co
 const proa_option_row *proa_option_by_alias(const char *name);
 /* Setters beside proa_option_set_number. Each marks the option as given. Texts: lists of words, strings and biases, or
  * any value as text; for options that take words, a text that is no JSON list is a string. Empty ones are left out. */
+/* An option that is a text from an integer, in decimal: lora_task_id 7 is the adapter "7". */
+proa_status proa_option_set_integer_text(proa_options *o, const proa_option_row *row, int64_t value,
+                                         proa_arena *arena, proa_err *err);
 void proa_option_set_seed(proa_options *o, const proa_option_row *row, uint64_t seed);
 PROA_MUST_CHECK proa_status proa_option_set_ids(proa_options *o, const proa_option_row *row, const int32_t *ids,
                                                 int64_t count, proa_arena *arena, proa_err *err);

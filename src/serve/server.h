@@ -86,6 +86,19 @@ void proa_served_model_drop(proa_served_model *model);
 bool proa_served_model_takes_generation(const proa_served_model *model);
 /* Of a model that takes typed generations: outputs of its head that classifies or rates an input; 0: none. */
 int64_t proa_served_model_labels(const proa_served_model *model);
+/* Low-rank adapters of a version: calls see for each. It must be brief. */
+void proa_served_model_adapters(proa_served_model *model,
+                                void (*see)(void *arg, const char *name, const char *path), void *arg);
+/* A version with an adapter of that name, held; NULL: none has one. */
+proa_served_model *proa_server_find_adapter(proa_server *server, const char *adapter);
+/* Loads an adapter from a folder into the newest version of a model; blocks. model "": the only one that takes
+ * adapters. Errors of proa_server_find, of the engine; UNSUPPORTED if the model takes none; INVALID if it must be
+ * named. */
+PROA_MUST_CHECK proa_status proa_server_load_adapter(proa_server *server, const char *model,
+                                                     const char *adapter, const char *path, proa_err *err);
+/* model "": the one that has it. Requests that use it go on. */
+PROA_MUST_CHECK proa_status proa_server_unload_adapter(proa_server *server, const char *model,
+                                                       const char *adapter, proa_err *err);
 /* The label of class `index` of an output, or NULL (label_filename). */
 const char *proa_served_model_label(const proa_served_model *model, const char *output, int64_t index);
 /* "3", "-1" for "" ; INVALID with Triton's text. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_lora.c - low-rank adapters: matrices of one to three pieces, adapters of different ranks that change some of the
- * pieces, rows with and without an adapter, in every dtype. */
+ * check_lora.c - low-rank adapters: matrices of one to four pieces, adapters of different ranks that change some of
+ * the pieces, rows with and without an adapter, in every dtype. */
 #include "scene.h"
 
 #include "base/checked.h"
@@ -55,9 +55,9 @@ static void fill_adapter(char *base, int adapter, int64_t panels, uint64_t *seed
         use[p].rank = none ? 0 : adapter == 0 ? l->rank : 1 + (int32_t)rng_below(seed, l->rank);
         use[p].scale = 0.25f * (float)(adapter + 1);
     }
-    for (int64_t i = 0; i < l->K * l->pieces * l->rank; i++) {
-        int64_t column = i % ((int64_t)l->pieces * l->rank);
-        float v = column % l->rank < use[column / l->rank].rank ? rng_normal(seed) : 0;
+    for (int64_t i = 0; i < proa_round_up(l->K, 16) * l->pieces * l->rank; i++) {
+        int64_t columns = (int64_t)l->pieces * l->rank, column = i % columns;
+        float v = i / columns < l->K && column % l->rank < use[column / l->rank].rank ? rng_normal(seed) : 0;
         proa_from_f32(base + l->a + i * proa_dtype_bytes(l->dtype), l->dtype, &v, 1);
     }
     for (int64_t i = 0; i < panels * l->rank * PROA_LORA_PANEL; i++) {
@@ -70,11 +70,12 @@ static void make_adapters(const lora_case *k, proa_dtype dtype)
 {
     int64_t bytes = proa_dtype_bytes(dtype), panels = 0;
     uint64_t seed = 91;
-    now.l = (proa_lora){.dtype = dtype, .rank = k->rank, .pieces = k->pieces, .K = k->K, .alpha = k->T % 2 ? 0 : 0.5f};
+    now.l = (proa_lora){
+        .dtype = dtype, .rank = k->rank, .pieces = k->pieces, .K = k->K, .alpha = k->T % 2 ? 0 : 0.5f};
     memcpy(now.l.end, k->end, sizeof now.l.end);
     for (int32_t p = 0; p < k->pieces; p++) panels += proa_lora_panels(&now.l, p);
     now.l.a = 64;
-    now.l.b = now.l.a + proa_round_up(k->K * k->pieces * k->rank * bytes, 64);
+    now.l.b = now.l.a + proa_round_up(proa_round_up(k->K, 16) * k->pieces * k->rank * bytes, 64);
     now.stride = now.l.b + panels * k->rank * PROA_LORA_PANEL * bytes;
     now.memory = aligned_alloc(64, (size_t)(ADAPTERS * now.stride));
     PROA_ASSERT(now.memory);
@@ -123,22 +124,28 @@ static void check_formula(tester *t)
     const proa_lora_segment segment = {now.memory, 0, 1};
     t->tables[0].ops->lora(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 1, 2),
                            proa_view_2d(x, PROA_DTYPE_F32, 1, 2), &now.l, &(proa_lora_rows){order, &segment, 1});
-    expect(t, fabsf(y[0] - 122) < 0.5f && fabsf(y[1] - 189) < 0.5f, "not y + scale (x A^T) B^T: %g %g", (double)y[0],
-           (double)y[1]);
+    expect(t, fabsf(y[0] - 122) < 0.5f && fabsf(y[1] - 189) < 0.5f, "not y + scale (x A^T) B^T: %g %g",
+           (double)y[0], (double)y[1]);
     free(x), free(y), free(now.memory);
 }
 
 void check_lora(tester *t)
 {
     static const lora_case cases[] = {
-        {0, 8, 16, 1, {8}},          {1, 64, 16, 3, {64, 96, 128}},   {7, 33, 16, 3, {24, 32, 40}},
-        {13, 128, 32, 2, {100, 200}}, {40, 48, 16, 1, {130}},          {40, 100, 48, 2, {16, 20}},
-        {33, 256, 16, 4, {16, 32, 48, 64}}, {20, 1024, 16, 3, {512, 640, 768}}, {18, 700, 64, 1, {300}},
+        {0, 8, 16, 1, {8}},
+        {1, 64, 16, 3, {64, 96, 128}},
+        {7, 33, 16, 3, {24, 32, 40}},
+        {13, 128, 32, 2, {100, 200}},
+        {40, 48, 16, 1, {130}},
+        {40, 100, 48, 2, {16, 20}},
+        {33, 256, 16, 4, {16, 32, 48, 64}},
+        {20, 1024, 16, 3, {512, 640, 768}},
+        {18, 700, 64, 1, {300}},
     };
     static const proa_dtype dtypes[] = {PROA_DTYPE_F32, PROA_DTYPE_BF16, PROA_DTYPE_F16};
     check_formula(t);
     for (size_t i = 0; i < PROA_COUNT(cases); i++)
         for (size_t d = 0; d < PROA_COUNT(dtypes); d++)
             for (int kind = 0; kind < 3; kind++)
-                    if (takes_turn(t)) run_case(t, &cases[i], dtypes[d], kind);
+                if (takes_turn(t)) run_case(t, &cases[i], dtypes[d], kind);
 }

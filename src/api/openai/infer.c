@@ -61,6 +61,7 @@ static void set_generation(proa_oai *job, proa_infer *r, const proa_oai_input *i
     g->pooling = job->params.pooling;
     g->normalize = !job->params.plain_vectors;
     if (job->form->choices) set_options(job, g, &r->arena);
+    if (job->adapter) g->options.adapter = proa_arena_strdup(&r->arena, proa_str_c(job->adapter));
 }
 
 /* ---- sending ---- */
@@ -71,7 +72,7 @@ static proa_infer *make_request(proa_oai *job, int32_t i)
     const proa_oai_input *input = job->inputs ? &job->inputs[i] : NULL;
     const proa_json *prompt = input ? input->prompt : NULL;
     r->id = proa_arena_strdup(&r->arena, proa_str_c(job->id));
-    r->model_name = proa_arena_strdup(&r->arena, job->name);
+    r->model_name = proa_served_model_name(job->model);
     r->model_version = -1;
     r->model = proa_served_model_hold(job->model);
     if (job->params.score) {

@@ -167,7 +167,9 @@ static const proa_oai_form *const openai_form = &proa_oai_forms[PROA_OAI_CHAT]; 
 static bool takes_text(proa_api *api, const char *name)
 {
     proa_served_model *model;
-    if (proa_server_find(proa_api_server(api), name, -1, &model, NULL) != PROA_OK) return false;
+    if (proa_server_find(proa_api_server(api), name, -1, &model, NULL) != PROA_OK)
+        model = proa_server_find_adapter(proa_api_server(api), name);
+    if (!model) return false;
     bool text = proa_oai_has_input(model, "text_input");
     proa_served_model_drop(model);
     return text;
@@ -181,7 +183,35 @@ static void put_model(proa_buf *out, const char *name)
                     (long long)proa_oai_started());
 }
 
-/* Models that are ready and take a text, each name once. */
+typedef struct adapter_list {
+    proa_buf *out;
+    const char *model;
+} adapter_list;
+
+static void put_adapter(void *arg, const char *name, const char *path)
+{
+    const adapter_list *list = arg;
+    proa_buf_str(list->out, proa_str_c(",{\"id\":"));
+    proa_buf_json_str(list->out, proa_str_c(name));
+    proa_buf_printf(list->out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"proa\",\"root\":",
+                    (long long)proa_oai_started());
+    proa_buf_json_str(list->out, proa_str_c(path));
+    proa_buf_str(list->out, proa_str_c(",\"parent\":"));
+    proa_buf_json_str(list->out, proa_str_c(list->model));
+    proa_buf_char(list->out, '}');
+}
+
+/* The model's adapters, behind it in the list. */
+static void put_adapters(proa_api *api, proa_buf *out, const char *name)
+{
+    adapter_list list = {out, name};
+    proa_served_model *model;
+    if (proa_server_find(proa_api_server(api), name, -1, &model, NULL) != PROA_OK) return;
+    proa_served_model_adapters(model, put_adapter, &list);
+    proa_served_model_drop(model);
+}
+
+/* Models that are ready and take a text, each name once, and their adapters. */
 static void list_models(proa_api *api, proa_http_exchange *x)
 {
     Inference__RepositoryIndexResponse *index;
@@ -201,6 +231,7 @@ static void list_models(proa_api *api, proa_http_exchange *x)
         if (strcmp(name, last) == 0 || !takes_text(api, name)) continue;
         if (*last) proa_buf_char(&body, ',');
         put_model(&body, name);
+        put_adapters(api, &body, name);
         last = name;
     }
     proa_buf_str(&body, proa_str_c("]}"));
@@ -248,6 +279,13 @@ static bool post_request(proa_api *api, proa_http_exchange *x, proa_oai_kind kin
     return true;
 }
 
+static bool post_adapter(proa_api *api, proa_http_exchange *x, bool load)
+{
+    if (!proa_str_is(x->method, "POST")) refuse_path(x, openai_form, true);
+    else if (proa_http_allowed(api, x, PROA_CATEGORY_MODEL_REPOSITORY)) proa_oai_change_adapter(api, x, load);
+    return true;
+}
+
 static bool route_models(proa_api *api, proa_http_exchange *x, proa_str name)
 {
     if (!proa_str_is(x->method, "GET")) refuse_path(x, openai_form, true);
@@ -287,6 +325,8 @@ bool proa_openai(proa_api *api, proa_http_exchange *x)
     static const char prefix[] = "/v1/models/", responses[] = "/v1/responses/";
     proa_str path = x->path, name = {"", 0};
     if (proa_openai_other(api, x)) return true;
+    if (proa_str_is(path, "/v1/load_lora_adapter")) return post_adapter(api, x, true);
+    if (proa_str_is(path, "/v1/unload_lora_adapter")) return post_adapter(api, x, false);
     if (proa_str_is(path, "/v1/models")) return route_models(api, x, name);
     if (proa_str_starts(path, proa_str_c(prefix)) && path.len >= sizeof prefix) {
         name = (proa_str){path.ptr + sizeof prefix - 1, path.len - (sizeof prefix - 1)};

@@ -135,7 +135,8 @@ typedef struct proa_oai {
     proa_generation_task task;
     proa_oai_contract contract;
     proa_served_model *model; /* held */
-    proa_str name;            /* of the model, as the client wrote it */
+    proa_str name;            /* of the model or an adapter of it, as the client wrote it */
+    const char *adapter;      /* NULL: the model itself */
     proa_oai_params params;
     const char *id;
     bool stream, usage; /* usage: the last chunk reports it */
@@ -185,6 +186,8 @@ bool proa_oai_has_input(const proa_served_model *model, const char *name);
 
 /* ---- read.c and options.c: from the body ---- */
 
+/* adapters.c: answers. */
+void proa_oai_change_adapter(proa_api *api, proa_http_exchange *x, bool load);
 /* Body, model and what the form reads; false with job->error. */
 bool proa_oai_read(proa_oai *job);
 bool proa_oai_check_fields(proa_oai *job); /* fields.c: each member of the body is one of the operation's */

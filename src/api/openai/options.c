@@ -174,6 +174,7 @@ static proa_status set_all(proa_oai *job, proa_options *o, proa_err *err)
 {
     const proa_json *bias = proa_json_get(job->body, "logit_bias");
     set_common(&job->params, o);
+    if (job->adapter) SET(o, adapter, job->adapter);
     PROA_TRY(set_stop(job, o, err));
     if (proa_json_len(bias) > 0)
         PROA_TRY(proa_option_read_json(o, &proa_option_rows[PROA_OPTION_logit_bias], bias, &job->arena, err));
@@ -251,6 +252,9 @@ static void put_common(const proa_oai *job, proa_buf *out)
     if (p->top_logprobs > 0) put_whole(out, "top_logprobs", p->top_logprobs);
     if (p->logprobs && p->echo) put_flag(out, "prompt_logprobs");
     if (p->stop) put_stop(out, p->stop);
+    if (!job->adapter) return;
+    put_key(out, "adapter");
+    proa_buf_json_str(out, proa_str_c(job->adapter));
 }
 
 static void put_extras(const proa_oai *job, proa_buf *out)

@@ -53,6 +53,8 @@ static bool find_model(proa_oai *job)
     if (!read_name(job)) return false;
     if (proa_server_find(proa_api_server(job->api), job->name.ptr, -1, &job->model, &err) == PROA_OK)
         return true;
+    job->model = proa_server_find_adapter(proa_api_server(job->api), job->name.ptr);
+    if (job->model) return job->adapter = job->name.ptr, true;
     proa_oai_error_of(&job->error, &err);
     job->error.param = "model";
     if (err.status == PROA_NOT_FOUND || err.status == PROA_INVALID) {

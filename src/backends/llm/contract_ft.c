@@ -395,4 +395,7 @@ const proa_backend proa_backend_fastertransformer = {.name = "fastertransformer"
                                                      .instance_close = proa_llm_instance_close,
                                                      .execute = proa_llm_execute,
                                                      .metrics = proa_llm_metrics,
-                                                     .figures = proa_llm_figures};
+                                                     .figures = proa_llm_figures,
+                                                     .load_adapter = proa_llm_load_adapter,
+                                                     .unload_adapter = proa_llm_unload_adapter,
+                                                     .adapters = proa_llm_adapters};

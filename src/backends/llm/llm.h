@@ -199,6 +199,10 @@ PROA_MUST_CHECK proa_status proa_llm_read_sentence(proa_llm_model *s, const proa
 void proa_llm_count_tokens(proa_llm_model *s, int64_t prompt_tokens, int64_t new_tokens);
 void proa_llm_metrics(void *state, const char *labels, proa_buf *out);
 void proa_llm_figures(void *state, proa_buf *out);
+/* Adapters of the engine (serve/backend.h). */
+proa_status proa_llm_load_adapter(void *state, const char *name, const char *path, proa_err *err);
+proa_status proa_llm_unload_adapter(void *state, const char *name, proa_err *err);
+void proa_llm_adapters(void *state, proa_see_adapter_fn *see, void *arg);
 void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out);
 
 /* ---- request.c ---- */

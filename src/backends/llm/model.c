@@ -212,6 +212,52 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
     return read_policy(&o->policy, m, err);
 }
 
+/* ---- adapters ---- */
+
+/* Setting 'lora': NAME=PATH, more of them behind commas. Paths are relative to the model's folder. */
+static proa_status read_adapters(proa_engine_options *o, proa_llm_model *s, proa_err *err)
+{
+    const char *text = either_setting(s->model, "lora", "lora");
+    if (!text) text = "";
+    proa_adapter_source *list = PROA_ARENA_NEW(&s->arena, proa_adapter_source, (int64_t)strlen(text) / 2 + 1);
+    for (size_t len; *text; text += len + (text[len] == ',')) {
+        len = strcspn(text, ",");
+        const char *pair = proa_arena_strdup(&s->arena, (proa_str){text, len}), *equals = strchr(pair, '=');
+        char path[PROA_PATH_MAX];
+        if (!equals || equals == pair || !equals[1])
+            return PROA_FAIL(err, INVALID, "parameter 'lora': '%.80s' is not of the form NAME=PATH", pair);
+        PROA_TRY(proa_served_model_resolve(path, s->model, proa_served_model_path(s->model), "lora",
+                                           equals + 1, err));
+        list[o->adapters_count++] = (proa_adapter_source){
+            proa_arena_strdup(&s->arena, (proa_str){pair, (size_t)(equals - pair)}),
+            proa_arena_strdup(&s->arena, proa_str_c(path))};
+    }
+    o->adapters = list;
+    PROA_TRY(read_int32(&o->adapter_slots, s->model, "lora_slots", "max_loras", PROA_LORA_SLOTS_MAX, err));
+    PROA_TRY(read_int32(&o->adapters_max, s->model, "lora_max", "max_cpu_loras", PROA_LORA_ADAPTERS_MAX, err));
+    return read_int32(&o->adapter_rank, s->model, "lora_rank", "max_lora_rank", PROA_LORA_RANK_MAX, err);
+}
+
+proa_status proa_llm_load_adapter(void *state, const char *name, const char *path, proa_err *err)
+{
+    proa_llm_model *s = state;
+    PROA_TRY(proa_engine_load_adapter(s->engine, name, path, err));
+    PROA_LOG(INFO, "model '%s': adapter '%s' of %s", proa_served_model_name(s->model), name, path);
+    return PROA_OK;
+}
+
+proa_status proa_llm_unload_adapter(void *state, const char *name, proa_err *err)
+{
+    proa_llm_model *s = state;
+    return proa_engine_unload_adapter(s->engine, name, err);
+}
+
+void proa_llm_adapters(void *state, proa_see_adapter_fn *see, void *arg)
+{
+    const proa_llm_model *s = state;
+    proa_engine_adapters(s->engine, see, arg);
+}
+
 /* The queue policy of the configuration, or a parameter, or no limit but the engine's. */
 static proa_status read_queue(proa_llm_model *s, proa_err *err)
 {
@@ -271,6 +317,7 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
     const Inference__ModelConfig *config = proa_served_model_config(s->model);
     PROA_TRY(proa_llm_folder(s->folder, s->model, folder_keys, err));
     PROA_TRY(engine_options(&options, s, err));
+    PROA_TRY(read_adapters(&options, s, err));
     PROA_TRY(read_queue(s, err));
     s->sequences_max = options.sequences_max ? options.sequences_max : proa_sizes_sequences(options.device);
     s->decoupled = config->model_transaction_policy && config->model_transaction_policy->decoupled;

@@ -61,7 +61,7 @@ static proa_status read_ids(proa_options *o, const proa_option_row *row, const p
 }
 
 static proa_status read_number(proa_options *o, const proa_option_row *row, const proa_tensor *t,
-                               int64_t batch_row, int64_t rows, proa_err *err)
+                               int64_t batch_row, int64_t rows, proa_arena *arena, proa_err *err)
 {
     int64_t at = batch_row * (proa_tensor_count(t) / rows), seed = 0;
     double value = 0;
@@ -69,6 +69,10 @@ static proa_status read_number(proa_options *o, const proa_option_row *row, cons
         if (!proa_element_int(t, at, &seed)) return must_be(row, "an integer", err);
         proa_option_set_seed(o, row, (uint64_t)seed);
         return PROA_OK;
+    }
+    if (row->kind == PROA_OPTION_KIND_TEXT) {
+        if (!proa_element_int(t, at, &seed)) return must_be(row, "a text or an integer", err);
+        return proa_option_set_integer_text(o, row, seed, arena, err);
     }
     if (!proa_element_double(t, at, &value)) return must_be(row, "a number", err);
     return proa_option_set_number(o, row, value, err);
@@ -93,6 +97,6 @@ proa_status proa_option_read(proa_options *o, const proa_option_row *row, const 
     case PROA_OPTION_KIND_BIAS: return read_dense_bias(o, row, t, batch_row, rows, arena, err);
     case PROA_OPTION_KIND_TOKENS:
     case PROA_OPTION_KIND_IDS: return read_ids(o, row, t, batch_row, rows, arena, err);
-    default: return read_number(o, row, t, batch_row, rows, err);
+    default: return read_number(o, row, t, batch_row, rows, arena, err);
     }
 }

@@ -227,6 +227,7 @@ static proa_status score_output(proa_prompt *p, int32_t index, proa_err *err)
     for (int64_t i = 0; i < p->output[index].ids.len; i++) proa_ids_push(&ids, p->output[index].ids.ptr[i]);
     proa_request request = {.task = PROA_TASK_SCORE, .on_event = on_score, .arg = s};
     request.options.top_logprobs = p->request.options.top_logprobs;
+    request.options.adapter = p->request.options.adapter;
     request.ids = s2s ? p->ids.ptr : ids.ptr;
     request.ids_count = s2s ? p->ids.len : ids.len;
     if (s2s) request.decoder_ids = ids.ptr, request.decoder_ids_count = ids.len;
@@ -267,7 +268,7 @@ static void submit_rows(proa_prompt *p)
     proa_request request = p->request;
     if (!p->wants_rows) return;
     request.task = PROA_TASK_ROWS;
-    request.options = (proa_options){.given = 0};
+    request.options = (proa_options){.adapter = p->request.options.adapter};
     request.on_event = on_rows;
     request.arg = p;
     if (proa_engine_submit(p->req->llm_model->engine, &request, NULL, &err) == PROA_OK) p->scoring++;

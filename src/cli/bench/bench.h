@@ -43,7 +43,7 @@ typedef struct proa_bench_cost {
 typedef struct proa_bench {
     proa_common common; /* first: see session.h */
     const char *batches_text, *plot;
-    int64_t prompt, tokens, repeats, top_k;
+    int64_t prompt, tokens, repeats, top_k, adapters;
     double temperature;
     bool csv;
 

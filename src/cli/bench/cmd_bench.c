@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "cli/bench/bench.h"
 #include "cli/commands.h"
+#include "engine/access.h"
 #include "model/model.h"
 #include <math.h>
 #include <string.h>
@@ -23,6 +24,8 @@ static const proa_arg bench_rows[] = {
     {"temperature", PROA_ARG_REAL, AT(temperature), 0, 100, "X", "0", "sampling temperature; 0: greedy"},
     {"top-k", PROA_ARG_INT, AT(top_k), 0, PROA_VOCAB_MAX, "N", "0",
      "sample among the N most likely tokens; 0: all"},
+    {"adapters", PROA_ARG_INT, AT(adapters), 0, PROA_LORA_SLOTS_MAX, "N", "0",
+     "N random low-rank adapters of all matrices, sequence i with number i modulo N (--lora-rank, 16 if 0)"},
     {"plot", PROA_ARG_TEXT, AT(plot), 0, 0, "FILE.svg", NULL,
      "plot the rate by batch size under the measured limit"},
     {"csv", PROA_ARG_FLAG, AT(csv), 0, 0, NULL, NULL, "print CSV with a header line"},
@@ -172,10 +175,13 @@ static proa_status bench_batches(proa_bench *b, proa_err *err)
     PROA_TRY(proa_session_options(&options, &b->common, err)); /* a wrong device is reported before anything is read */
     PROA_TRY(read_plan(b, &info, err));
     PROA_TRY(engine_options(b, &info, &options, err));
+    if (b->adapters) options.adapter_slots = options.adapters_max = (int32_t)b->adapters;
     b->bandwidth = proa_session_bandwidth(&b->common);
     PROA_TRY(proa_session_open(&session, &b->common, &options, err));
     b->session = &session;
-    proa_status status = bench_with(b, err);
+    int32_t rank = b->common.lora_rank ? (int32_t)b->common.lora_rank : 16;
+    proa_status status = proa_engine_random_adapters(session.engine, (int32_t)b->adapters, rank, err);
+    if (status == PROA_OK) status = bench_with(b, err);
     proa_session_close(&session);
     return status;
 }

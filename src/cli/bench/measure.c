@@ -80,6 +80,8 @@ static proa_status submit_all(const proa_bench *b, trial *t, proa_err *err)
     proa_status status = PROA_OK;
     for (int64_t i = 0; i < t->batch && status == PROA_OK; i++) {
         sequence *seq = &t->seq[t->submitted++];
+        char adapter[32];
+        snprintf(adapter, sizeof adapter, "random-%lld", (long long)(b->adapters ? i % b->adapters : 0));
         *seq = (sequence){.trial = t};
         proa_request request = {.task = proa_bench_is_encoder(b) ? PROA_TASK_ROWS : PROA_TASK_GENERATE,
                                 .ids = t->ids + i * b->prompt,
@@ -90,6 +92,7 @@ static proa_status submit_all(const proa_bench *b, trial *t, proa_err *err)
                                             .temperature = (float)b->temperature,
                                             .top_k = (int32_t)b->top_k,
                                             .seed = (uint64_t)b->common.seed + (uint64_t)i,
+                                            .adapter = b->adapters ? adapter : NULL,
                                             .ignore_eos = true}};
         status = proa_engine_submit(t->engine, &request, &seq->id, err);
     }

@@ -66,6 +66,13 @@ static const proa_arg engine_rows[] = {
            "form of their tool calls; auto: by the chat template"),
     CHOICE("reasoning-parser", reasoning_parser, "auto|deepseek_r1|qwen3|mistral|openai_gptoss|none", "auto",
            "form of their reasoning; auto: by the chat template"),
+    LIST("lora", lora, "NAME=PATH", "load a low-rank adapter (a folder of PEFT), a model of its own to clients"),
+    INT("lora-slots", lora_slots, 0, PROA_LORA_SLOTS_MAX, "N", "0",
+        "different adapters in one batch; 0: as many as --lora loads"),
+    INT("lora-max", lora_max, 0, PROA_LORA_ADAPTERS_MAX, "N", "0",
+        "adapters loaded at one time; 0: as many as --lora-slots"),
+    INT("lora-rank", lora_rank, 0, PROA_LORA_RANK_MAX, "N", "0",
+        "largest rank of an adapter; 0: that of those loaded, at least 16"),
 };
 static const proa_arg_table engine_args = PROA_ARG_TABLE(
     "transformers (a model's own parameters win over these)", engine_rows);
@@ -93,6 +100,7 @@ static const proa_arg http_rows[] = {
     LIST("allow-host", allow_hosts, "NAME",
          "additional host name by which clients may control this server; '*': any"),
     BOOL("allow-client-shm", allow_shm, "false", "allow clients to register shared memory"),
+    BOOL("allow-lora-updates", allow_adapters, "false", "allow clients to load and unload low-rank adapters"),
     BOOL("strict-triton", strict_triton, "false", "use Triton's status codes also where Proa's are more precise"),
 };
 static const proa_arg_table http_args = PROA_ARG_TABLE("HTTP", http_rows);

@@ -15,7 +15,8 @@ enum { PROA_SERVE_IGNORED_MAX = 48 };
 typedef struct proa_serve_options {
     const char *device, *dtype, *quant, *kv_dtype, *prefix_cache,
         *speculation; /* of the engine: as --backend-config engine,dtype=... */
-    int64_t engine_threads, kv_tokens, sequences;
+    int64_t engine_threads, kv_tokens, sequences, lora_slots, lora_max, lora_rank;
+    proa_arg_list lora;
     const char *kv_share, *policy, *tool_parser, *reasoning_parser;
     bool json, help;
     proa_arg_list paths, repositories; /* operands; --model-repository and --model-store */
@@ -27,8 +28,8 @@ typedef struct proa_serve_options {
     int64_t exit_secs, poll_secs, load_threads, load_retries, verbose, http_port, grpc_port, metrics_port,
         threads, max_input, cache_bytes, keepalive_ms, keepalive_timeout_ms, age_ms, grace_ms;
     bool allow_http, allow_grpc, allow_metrics, reuse_http, reuse_grpc, exit_on_error, no_auto_complete,
-        strict_readiness, namespacing, allow_shm, grpc_ssl, grpc_ssl_mutual, log_info, log_warning, log_error,
-        strict_triton, external_paths;
+        strict_readiness, namespacing, allow_shm, allow_adapters, grpc_ssl, grpc_ssl_mutual, log_info,
+        log_warning, log_error, strict_triton, external_paths;
     const char *ignored[PROA_SERVE_IGNORED_MAX]; /* values of tritonserver's options that do nothing here */
 } proa_serve_options;
 

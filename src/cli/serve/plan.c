@@ -44,6 +44,15 @@ static const char *number_text(proa_arena *arena, int64_t n)
     return n ? proa_arena_printf(arena, "%lld", (long long)n) : NULL;
 }
 
+/* NULL: it is empty. */
+static const char *join_list(proa_arena *arena, const proa_arg_list *list)
+{
+    const char *text = NULL;
+    for (int i = 0; i < list->count; i++)
+        text = text ? proa_arena_printf(arena, "%s,%s", text, list->items[i]) : list->items[i];
+    return text;
+}
+
 static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
 {
     proa_setting *list = PROA_ARENA_NEW(&p->arena, proa_setting, SETTINGS_MAX);
@@ -62,6 +71,10 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "sequences_max", number_text(&p->arena, o->sequences));
     add_setting(&p->server, list, "tool_parser", o->tool_parser);
     add_setting(&p->server, list, "reasoning_parser", o->reasoning_parser);
+    add_setting(&p->server, list, "lora", join_list(&p->arena, &o->lora));
+    add_setting(&p->server, list, "lora_slots", number_text(&p->arena, o->lora_slots));
+    add_setting(&p->server, list, "lora_max", number_text(&p->arena, o->lora_max));
+    add_setting(&p->server, list, "lora_rank", number_text(&p->arena, o->lora_rank));
     for (int i = 0; i < o->settings.count; i++)
         PROA_TRY(split_setting(&p->arena, o->settings.items[i], &list[p->server.settings_count++], err));
     for (int i = 0; i < o->fills.count; i++) {
@@ -317,7 +330,8 @@ static proa_status plan_api(proa_serve_plan *p, const proa_serve_options *o, pro
     PROA_TRY(plan_tls(a, o, err));
     PROA_TRY(plan_traces(p, o, err));
     a->threads = (int)o->threads, a->http_max_input = o->max_input;
-    a->allow_client_shm = o->allow_shm, a->strict_triton = o->strict_triton;
+    a->allow_client_shm = o->allow_shm, a->allow_adapters = o->allow_adapters,
+    a->strict_triton = o->strict_triton;
     a->grpc_keepalive_ms = o->keepalive_ms, a->grpc_keepalive_timeout_ms = o->keepalive_timeout_ms;
     a->grpc_age_ms = o->age_ms, a->grpc_grace_ms = o->grace_ms;
     a->grpc_compression = compression_of(o->compression);

@@ -94,6 +94,7 @@ static void release_request(proa_engine *e, proa_engine_request *req)
     }
     if (req->slot < e->slots.first_free) e->slots.first_free = req->slot;
     req->promised = 0;
+    proa_adapters_release(req->adapter);
     if (req->samples_on_device) e->async.entries_reserved -= req->entries;
 }
 
@@ -164,6 +165,7 @@ static bool try_admit(proa_engine *e, proa_engine_request *req)
 {
     int32_t slot = find_slots(e, req->width);
     if (slot < 0 || pages_to_start(req) + pages_kept_free(e) > pages_available(e)) return false;
+    if (!proa_adapters_admit(req->adapter)) return false;
     start_request(e, req, slot);
     return true;
 }

@@ -10,7 +10,7 @@ void proa_batch_clear(proa_engine *e)
 {
     e->step.rows = e->step.spans = e->step.prefixes = e->step.logits_count = e->step.inputs_embeds_count =
         e->step.pending_count = 0;
-    e->step.any_sampled_at = e->step.any_types = false;
+    e->step.any_sampled_at = e->step.any_types = e->step.any_lora = false;
 }
 
 static int32_t table_at(const proa_engine *e, const proa_page_table *table)
@@ -46,6 +46,7 @@ proa_batch proa_batch_of_step(const proa_engine *e)
     if (e->model->config.prefix_end >= 0) b.block_positions = e->step.block_positions;
     b.prefixes = e->step.prefixes;
     if (e->step.any_types) b.types = e->step.types;
+    if (e->step.any_lora) b.lora = e->step.lora;
     if (e->step.any_sampled_at) b.sampled_at = e->step.sampled_at;
     b.pending = e->step.pending;
     b.pending_count = e->step.pending_count;
@@ -100,6 +101,8 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
     proa_admission_take_pages(e, seq->table, begin, end);
     seq->rows_valid = seq->known + seq->drafts;
     e->step.span_seqs[e->step.spans] = seq;
+    e->step.lora[e->step.spans] = req->adapter ? req->adapter->slot : -1;
+    e->step.any_lora = e->step.any_lora || req->adapter;
     proa_batch_add_span(e, seq->table, rows, end, &e->slots.cross[req->slot], req->input_count);
     for (int64_t i = begin; i < end; i++) {
         if (wants_logits(seq, i))

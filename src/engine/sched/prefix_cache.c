@@ -36,13 +36,16 @@ static bool is_on(const proa_engine *e)
 void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, const proa_request *r)
 {
     uint8_t longer = 0;
+    uint64_t adapter = req->adapter ? req->adapter->id : 0;
     bool both_ways = req->prefix.used || req->embedded || req->input_types;
     if (!is_on(e) || both_ways || !is_length_shared(e, req, &longer)) return;
     size_t salt = r->cache_salt ? strlen(r->cache_salt) : 0,
            input = (size_t)req->input_count * sizeof *req->input;
-    unsigned char *bytes = proa_malloc(sizeof longer + salt + 1 + input);
+    unsigned char *bytes = proa_malloc(sizeof longer + sizeof adapter + salt + 1 + input);
     size_t len = 0;
     bytes[len++] = longer;
+    memcpy(bytes + len, &adapter, sizeof adapter);
+    len += sizeof adapter;
     if (salt) memcpy(bytes + len, r->cache_salt, salt);
     len += salt;
     bytes[len++] = '\0'; /* ends the salt: an input cannot pass for a part of it */

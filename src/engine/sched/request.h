@@ -12,6 +12,7 @@
 #include "engine/decode/logits_processor.h"
 #include "engine/decode/sampler.h"
 #include "engine/decode/stop.h"
+#include "engine/adapters.h"
 #include "grammar/grammar.h"
 #include "engine/memory.h"
 #include "base/options.h"
@@ -103,6 +104,7 @@ struct proa_engine_request {
     int64_t new_max;              /* new tokens of each sequence at most */
     proa_engine_session *session; /* that it continues, and holds until its end; NULL: none */
     bool session_ends;
+    proa_adapter *adapter; /* NULL: the model alone */
     atomic_bool cancelled;
 
     /* progress */
@@ -240,6 +242,8 @@ typedef struct proa_step_arrays {
     bool any_sampled_at; /* some are not -1 */
     proa_span *self_spans, *cross_spans;
     proa_seq **span_seqs;        /* the sequence of each span of a decoder's pass */
+    int32_t *lora;               /* the slot of each span's adapter; -1: none */
+    bool any_lora;               /* some are not -1 */
     proa_pending_beams *pending; /* beam searches whose last step the host has not received */
     int64_t pending_count;
     proa_inputs_embeds *inputs_embeds; /* of an encoder pass */
@@ -334,6 +338,7 @@ struct proa_engine {
     proa_sizes sizes;
     char plan[PROA_PLAN_TEXT]; /* sizes in words */
     proa_memory memory;
+    proa_adapters adapters;
     proa_kv_pages pages;
     proa_prefix_tree prefixes;      /* zero: there is no prefix cache */
     bool prefix_broken;             /* the device has failed: what is in the tree may be wrong */

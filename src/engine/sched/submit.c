@@ -23,6 +23,7 @@ void proa_engine_request_free(proa_engine_request *req)
                    req->beam_logprobs, req->beam_parent, req->beam_token, req->path,     req->path_next,
                    req->input_types,   req->probs,       req->hidden,     req->embedded, req->encoded};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
+    proa_adapters_unref(req->adapter);
     proa_beam_free(req->beam);
     proa_contrastive_free(req->contrast);
     proa_logits_processor_free(req->logits);
@@ -536,6 +537,7 @@ static proa_status make_request(proa_engine *e, proa_engine_request *req, const 
                          PROA_CLIENT_BYTES_MAX);
     take_visible(req, r);
     PROA_TRY(hold_session(e, req, r, err));
+    PROA_TRY(proa_adapters_ref(&e->adapters, r->options.adapter, &req->adapter, err));
     PROA_TRY(read_prompt(e, req, r, err));
     PROA_TRY(check_lengths(e, req, err));
     PROA_TRY(plan_request(e, req, &r->options, err));

@@ -43,7 +43,8 @@ V_INLINE void lora_shrink_tile(const lora_job *job, const proa_lora_segment *s, 
         for (int v = 0; v < count; v++) sum[r][v] = v_zero();
     for (int64_t k = 0; k < l->K; k++) {
         vf a[LORA_CHAINS];
-        for (int v = 0; v < count; v++) a[v] = v_load_as(s->base + l->a, dtype, k * columns + at + v * V_WIDTH);
+        for (int v = 0; v < count; v++)
+            a[v] = v_load_as(s->base + l->a, dtype, k * columns + at + v * V_WIDTH);
         for (int r = 0; r < rows; r++)
             for (int v = 0; v < count; v++) sum[r][v] = v_fma(v_set1(x[r][k]), a[v], sum[r][v]);
     }
@@ -161,8 +162,8 @@ V_INLINE void lora_expand_range(const lora_job *job, const proa_lora_segment *s,
         float scale = (l->alpha == 0 ? 1 : l->alpha) * use[p].scale;
         for (int64_t panel = first; panel < last && use[p].rank > 0; panel++) {
             int64_t n = proa_lora_first(l, p) + (panel - before) * PROA_LORA_PANEL;
-            lora_expand_panel(job, s, s->base + l->b + panel * bytes, (int64_t)p * l->rank, use[p].rank, scale, n,
-                              proa_min64(PROA_LORA_PANEL, l->end[p] - n), dtype);
+            lora_expand_panel(job, s, s->base + l->b + panel * bytes, (int64_t)p * l->rank, use[p].rank,
+                              scale, n, proa_min64(PROA_LORA_PANEL, l->end[p] - n), dtype);
         }
     }
 }

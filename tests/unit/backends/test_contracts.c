@@ -630,7 +630,7 @@ static void trtllm_refusals(void **state)
     assert_refused(&g, r, PROA_INVALID, "Streaming is only supported if model is deployed using decoupled mode.");
     r = ask_trt(&b, 1, 4);
     put_rows(r, "lora_task_id", PROA_TYPE_UINT64, (const uint64_t[]){1}, 1);
-    assert_refused(&g, r, PROA_UNSUPPORTED, "lora_task_id");
+    assert_refused(&g, r, PROA_INVALID, "there is no adapter '1'");
     r = ask_trt(&b, 1, 4);
     param_text(r, "request_type", "context_only");
     assert_refused(&g, r, PROA_UNSUPPORTED, "context_only");

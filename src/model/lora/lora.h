@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * lora.h - low-rank adapters (LoRA, Hu et al. 2021) of the decoder's matrices: where the numbers of an adapter are in
+ * memory, slots in which the model reads them, and the rows of a step grouped by adapter.
+ * An image is all numbers of one adapter in the layout of kernels/ops.h (proa_lora), m->lora.bytes of them: the same
+ * layout for all adapters of a model, made for the largest rank. A slot is what the kernels read: on a device memory
+ * of its own, filled from an image; on the host the image itself.
+ * Owner:   images are the caller's (proa_adapter_free).
+ * Threads: proa_adapter_read may run beside passes; slots belong to the stepping thread. */
+#ifndef PROA_MODEL_LORA_LORA_H
+#define PROA_MODEL_LORA_LORA_H
+
+#include "model/model.h"
+
+/* Lays out the adapters of a model whose plan is made: sets param->lora of each matrix that can have one, and m->lora.
+ * Does nothing if m->lora.slots is 0. UNSUPPORTED if the model is not a decoder. */
+PROA_MUST_CHECK proa_status proa_lora_plan(proa_model *m, proa_err *err);
+/* Takes the memory of the slots; and gives it back. */
+PROA_MUST_CHECK proa_status proa_lora_make(proa_model *m, proa_err *err);
+void proa_lora_free(proa_model *m);
+/* Bytes on the model's device that the slots take, and of each image on the host. 0: no adapters. */
+int64_t proa_lora_slot_bytes(const proa_model *m);
+int64_t proa_lora_image_bytes(const proa_model *m);
+/* Puts an image into a slot, in order with the passes. On the host the image must live until the slot is set again.
+ * NULL: the slot is empty. */
+void proa_lora_set_slot(proa_model *m, int32_t slot, const char *image);
+/* Groups the rows of a batch by adapter. On the device the lists are in the staged batch (staging.c). */
+void proa_lora_group(proa_model *m, const proa_batch *batch, proa_lora_rows *out);
+/* Segments of a pass with that many rows at most: of those that are used the others are empty, so that passes of one
+ * shape have one number. */
+int64_t proa_lora_segments(const proa_model *m, int64_t rows);
+/* The rows of the name map that a matrix is made of, each a piece. */
+int32_t proa_lora_pieces(const proa_param *param, const proa_name *pieces[PROA_LORA_PIECES_MAX]);
+
+/* ---- adapter.c: adapters from files ---- */
+
+/* Reads a folder of PEFT (adapter_config.json with adapter_model.safetensors or adapter_model.bin) into an image, which
+ * the caller frees. INVALID, LIMIT or UNSUPPORTED in one line with the folder, and the key or the tensor. */
+PROA_MUST_CHECK proa_status proa_adapter_read(char **image, const proa_model *m, const char *path, proa_err *err);
+void proa_adapter_free(const proa_model *m, char *image); /* NULL is fine */
+/* The same from tensors and the text of an adapter_config.json in memory; what: for errors. */
+PROA_MUST_CHECK proa_status proa_adapter_read_tensors(char **image, const proa_model *m,
+                                                      const proa_weights *tensors, const proa_json *config,
+                                                      const char *what, proa_err *err);
+/* The largest rank that the adapter_config.json of a folder names. */
+PROA_MUST_CHECK proa_status proa_adapter_rank(int64_t *rank, const char *path, proa_err *err);
+/* An image of random numbers with this rank in all matrices, small enough that the text stays the model's own: for
+ * measurements. */
+char *proa_adapter_random(const proa_model *m, int32_t rank, uint64_t seed);
+
+#endif
