@@ -39,6 +39,7 @@ class Request(asyncio.Protocol):
         self.head, self.body, self.limit = head, body, limit
         self.done = asyncio.get_running_loop().create_future()
         self.begin, self.times, self.tokens, self.tail, self.error = time.monotonic(), [], 0, b"", None
+        self.begun = False
 
     def connection_made(self, transport):
         self.transport = transport
@@ -46,10 +47,12 @@ class Request(asyncio.Protocol):
 
     def data_received(self, data):
         now, data = time.monotonic(), self.tail + data
-        self.tail = data[-16:].rpartition(b"\n")[2] if not data.endswith(b"\n") else b""
+        line = data.rfind(b"\n") + 1
+        data, self.tail = data[:line], data[line:]
         events = data.count(b"\ndata: {") + data.startswith(b"data: {")
-        if not self.times and not data.startswith((b"HTTP/1.1 200", b"data", b"\n")) and b"HTTP/1.1 200" not in data:
+        if not self.begun and not data.startswith(b"HTTP/1.1 200"):
             self.error = data[:300].decode("utf-8", "replace")
+        self.begun = True
         if events:
             self.times.append(now)
             self.tokens += events
