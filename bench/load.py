@@ -141,7 +141,7 @@ def summary(args, results):
     first = [r[1][0] - r[0] for r in good]
     seconds = max(r[1][-1] for r in good) - min(r[0] for r in good)
     row = {"clients": args.clients, "rate": args.rate, "prompt": args.prompt, "tokens": args.tokens, "shared": args.shared,
-           "requests": len(good), "failed": len(bad), "tokens_s": round(len(good) * args.tokens / seconds, 1)}
+           "requests": len(good), "failed": len(bad), "tokens_s": round(sum(r[2] for r in good) / seconds, 1)}
     for name, values in (("ttft", first), ("itl", gaps)):
         for p in (50, 90, 99):
             row[f"{name}_p{p}_ms"] = round(percentile(values, p / 100), 2)

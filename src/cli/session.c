@@ -40,11 +40,9 @@ static const proa_arg engine_rows[] = {
     {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0",
      "sequences that run concurrently (each beam counts); 0: " PROA_STR(
          PROA_SEQUENCES_DEFAULT) ", on a GPU " PROA_STR(PROA_DEVICE_SEQUENCES)},
-    {"scheduler-policy", PROA_ARG_CHOICE, AT(policy), 0, 0, "max_utilization|guaranteed_no_evict",
-     "max_utilization",
-     "when sequences start: with room for the tokens they have, and are preempted when room runs out, or "
-     "with room "
-     "for all they can need"},
+    {"scheduler-policy", PROA_ARG_CHOICE, AT(policy), 0, 0, "max_utilization|guaranteed_no_evict", NULL,
+     "when sequences start: with room for the tokens they have, and are preempted when room runs out (the "
+     "default), or with room for all they can need"},
     {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0",
      "token budget of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT) ", on a GPU " PROA_STR(
          PROA_DEVICE_STEP_TOKENS)},

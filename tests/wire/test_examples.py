@@ -56,9 +56,10 @@ def client(program, *args, status=0):
     return ran.stdout if status == 0 else ran.stderr
 
 
-def said(model, text, *options):
+def said(model, text, *options, dtype="exact"):
     """proa run's object for this prompt."""
-    ran = subprocess.run([PROA, "run", model, text, *map(str, options), "--json"], capture_output=True, text=True, check=True)
+    ran = subprocess.run([PROA, "run", model, text, "--dtype", dtype, *map(str, options), "--json"],
+                         capture_output=True, text=True, check=True)
     return json.loads(ran.stdout)
 
 
@@ -103,7 +104,7 @@ def test_t5_batch(t5, protocol):
 def test_t5_beams(t5):
     text = "translate English to German: Two young women are playing with a dog."
     printed = client("t5_tokens.py", "--tokenizer", T5, "--url", t5.http, "--beams", 4, "--all", text).splitlines()
-    run = said(T5, text, "--beams", 4, "--style", "ft", "--max-tokens", 64)
+    run = said(T5, text, "--beams", 4, "--style", "ft", "--max-tokens", 64, dtype="bf16")  # as config.pbtxt says
     assert len(printed) == 4
     for line, beam in zip(printed, run["beams"]):
         score, translation = line.split(" ", 1)
@@ -155,7 +156,8 @@ def test_openai_chat(chat):
     printed = client("openai_chat.py", "--url", f"http://{chat.http}/v1", "--chat", "--system", "Be brief.", "--tokens", 16, "The sea")
     prompt = "system: Be brief.\nuser: The sea\nnarrator:"
     ids = " ".join(map(str, encoded(prompt)))
-    ran = subprocess.run([PROA, "run", LM, "--ids", ids, "--max-tokens", "16", "--json"], capture_output=True, text=True, check=True)
+    ran = subprocess.run([PROA, "run", LM, "--dtype", "exact", "--ids", ids, "--max-tokens", "16", "--json"],
+                         capture_output=True, text=True, check=True)
     assert printed == json.loads(ran.stdout)["text"] + "\n"
 
 

@@ -246,7 +246,7 @@ def said(model, asked):
 
 @functools.lru_cache
 def run(model, text):
-    ran = subprocess.run([PROA, "run", model, "--input", "-", "--json"], input=text, capture_output=True, text=True, check=True)
+    ran = subprocess.run([PROA, "run", model, "--dtype", "exact", "--input", "-", "--json"], input=text, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 

@@ -34,7 +34,7 @@ def expected():
     for model in MODELS:
         mine = [i for i in range(COUNT) if asked(i)[0] == model]
         lines = "".join(json.dumps({"prompt": asked(i)[1], **asked(i)[2]}) + "\n" for i in mine)
-        run = subprocess.run([PROA, "run", ROOT / "models" / model, "--input", "-", "--json"], input=lines,
+        run = subprocess.run([PROA, "run", ROOT / "models" / model, "--dtype", "exact", "--input", "-", "--json"], input=lines,
                              capture_output=True, text=True, timeout=120, check=True)
         for i, line in zip(mine, run.stdout.splitlines(), strict=True):
             texts[i] = json.loads(line)["text"]
