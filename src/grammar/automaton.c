@@ -110,7 +110,7 @@ static void store_set(builder *b, int32_t number)
     GROW(b->sets, number, b->sets_cap);
     int32_t *set = PROA_ARENA_NEW(&b->sets_arena, int32_t, b->list_count + 1);
     set[0] = b->list_count;
-    memcpy(set + 1, b->list, (size_t)b->list_count * sizeof *set);
+    if (b->list_count) memcpy(set + 1, b->list, (size_t)b->list_count * sizeof *set);
     b->sets[number] = set;
 }
 
@@ -120,9 +120,9 @@ static int32_t *slot_of_set(builder *b)
     for (uint32_t i = (uint32_t)hash;; i++) {
         int32_t *slot = &b->slots[i & (uint32_t)(b->slots_count - 1)];
         const int32_t *set = *slot ? b->sets[*slot - 1] : NULL;
-        if (!set ||
-            (set[0] == b->list_count && memcmp(set + 1, b->list, (size_t)b->list_count * sizeof *set) == 0))
-            return slot;
+        if (!set) return slot;
+        if (set[0] != b->list_count) continue;
+        if (!set[0] || memcmp(set + 1, b->list, (size_t)set[0] * sizeof *set) == 0) return slot;
     }
 }
 
@@ -130,7 +130,7 @@ static int32_t *slot_of_set(builder *b)
 static int32_t state_of_set(builder *b)
 {
     int32_t number = b->a->states_count - b->base;
-    qsort(b->list, (size_t)b->list_count, sizeof *b->list, compare_ids);
+    if (b->list_count) qsort(b->list, (size_t)b->list_count, sizeof *b->list, compare_ids);
     int32_t *slot = slot_of_set(b);
     if (*slot) return b->base + *slot - 1;
     if (2 * (number + 1) > b->slots_count) return -1;
@@ -252,7 +252,7 @@ static bool make_subsets(builder *b)
     prepare_sets(b);
     begin_set(b);
     add_to_set(b, PROA_NFA_START);
-    qsort(b->list, (size_t)b->list_count, sizeof *b->list, compare_ids);
+    if (b->list_count) qsort(b->list, (size_t)b->list_count, sizeof *b->list, compare_ids);
     new_gstate(b);
     store_set(b, 0);
     for (int32_t at = b->base; at < a->states_count; at++) {

@@ -78,7 +78,8 @@ static int32_t *slot_of_config(proa_configs *c, const int32_t *frames, int32_t c
         int32_t *slot = &c->config_slots[i & (uint32_t)(c->config_slots_count - 1)];
         if (*slot == 0) return slot;
         const proa_gconfig *g = &c->configs[*slot - 1];
-        if (g->count == count && memcmp(g->frames, frames, (size_t)count * sizeof *frames) == 0) return slot;
+        if (g->count != count) continue;
+        if (count == 0 || memcmp(g->frames, frames, (size_t)count * sizeof *frames) == 0) return slot;
     }
 }
 
@@ -95,7 +96,7 @@ static int32_t append_config(proa_configs *c)
         c->configs = proa_realloc(c->configs, (size_t)c->configs_cap * sizeof *c->configs);
     }
     int32_t *frames = PROA_ARENA_NEW(&c->arena, int32_t, c->list_count);
-    memcpy(frames, c->list, (size_t)c->list_count * sizeof *frames);
+    if (c->list_count) memcpy(frames, c->list, (size_t)c->list_count * sizeof *frames);
     proa_gconfig *g = &c->configs[c->configs_count];
     *g = (proa_gconfig){.frames = frames, .count = c->list_count, .next = PROA_ARENA_NEW(&c->arena, int32_t, 256)};
     for (int32_t i = 0; i < g->count && frames[i] <= PROA_FRAME_END; i++) {

@@ -195,7 +195,7 @@ static const char *refused_escape(char c)
 /* After a backslash: one code point, or a class (*named). */
 static proa_status read_escape(reader *r, set *s, int32_t *code, bool *named)
 {
-    static const char controls[] = "n\nt\tr\rf\fv\v0";
+    static const char controls[] = "n\nt\tr\rf\fv\v0\0"; /* pairs, and the end */
     char c = peek_char(r);
     *named = false;
     if (!has_more(r)) return refuse_syntax(r, "a backslash at the end");
