@@ -14,7 +14,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { NAMES_MAX = 192, HELP_COLUMN = 28 };
+enum { NAMES_MAX = 192, HELP_COLUMN = 28, VALUES_INDENT = 6 };
 
 int proa_cli_fail(int exit_status, const char *fmt, ...)
 {
@@ -294,6 +294,21 @@ static void describe_row(char *out, size_t size, const proa_arg *arg)
     else snprintf(out, size, "%s", help);
 }
 
+/* Prints an option with its value. A list of values that is wider than the terminal is broken behind a '|'. */
+static void print_option(const char *text, int columns)
+{
+    int room = columns;
+    while ((int)strlen(text) > room) {
+        int cut = room;
+        while (cut > 0 && text[cut - 1] != '|') cut--;
+        if (cut == 0) break;
+        printf("%.*s\n%*s", cut, text, VALUES_INDENT, "");
+        text += cut;
+        room = columns - VALUES_INDENT;
+    }
+    printf("%s", text);
+}
+
 static void help_row(const proa_arg *arg, int columns)
 {
     char left[128], right[1024];
@@ -304,8 +319,9 @@ static void help_row(const proa_arg *arg, int columns)
     else if (arg->kind == PROA_ARG_OPTIONAL_TEXT)
         snprintf(left, sizeof left, "  --%s [%s]", arg->name, arg->value);
     else snprintf(left, sizeof left, "  --%s %s", arg->name, arg->value);
-    if (strlen(left) + 1 > HELP_COLUMN) printf("%s\n%*s", left, HELP_COLUMN, "");
-    else printf("%-*s", HELP_COLUMN, left);
+    print_option(left, columns);
+    if (strlen(left) + 1 > HELP_COLUMN) printf("\n%*s", HELP_COLUMN, "");
+    else printf("%*s", HELP_COLUMN - (int)strlen(left), "");
     describe_row(right, sizeof right, arg);
     proa_print_wrapped(right, HELP_COLUMN, HELP_COLUMN, columns);
 }
