@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch.h - how a GGUF architecture becomes a model of the table (model/arch.h): which Hugging Face class has its
- * layers,
- *          which keys of config.json its metadata are, and which of that class's tensors its tensors are.
+ *          layers, which keys of config.json its metadata are, which of that class's tensors its tensors are.
  * Facts:   llama.cpp's conversion/ and src/models/, gguf-py's constants.py and tensor_mapping.py.
  * Way in:  proa_gguf_arch_of for a file; names.c has the tensors, config.c writes the configuration. */
 #ifndef PROA_WEIGHTS_GGUF_ARCH_H

@@ -125,20 +125,6 @@ const proa_gguf_name proa_gguf_baichuan_names[] = {
     T("attn_v.weight", "self_attn.W_pack.weight#3"),
     T("attn_output",   "self_attn.o_proj"),
     END};
-const proa_gguf_name proa_gguf_modernbert_names[] = {
-    {"token_embd",      "model.embeddings.tok_embeddings", 0},
-    {"token_embd_norm", "model.embeddings.norm", 0},
-    {"output_norm",     "model.final_norm", 0},
-    {"cls",             "head.dense", 0},
-    {"cls.norm",        "head.norm", 0},
-    {"cls.output",      "classifier", 0},
-    T("attn_norm",   "attn_norm"),
-    T("attn_qkv",    "attn.Wqkv"),
-    T("attn_output", "attn.Wo"),
-    T("ffn_norm",    "mlp_norm"),
-    T("ffn_up",      "mlp.Wi"),
-    T("ffn_down",    "mlp.Wo"),
-    END};
 const proa_gguf_name proa_gguf_phi2_names[] = {
     EMBEDDING_AND_HEAD("model.embed_tokens", "model.final_layernorm", "lm_head"),
     PLAIN_Q_AND_K,
@@ -180,6 +166,23 @@ const proa_gguf_name proa_gguf_falcon7b_names[] = {FALCON, T("attn_norm", "input
 const proa_gguf_name proa_gguf_falcon40b_names[] = {FALCON, T("attn_norm", "ln_mlp"), T("attn_norm_2", "ln_attn"), END};
 const proa_gguf_name proa_gguf_bloom_names[] = {
     FALCON, NORMS, {"token_embd_norm", "transformer.word_embeddings_layernorm", 0}, END};
+#undef L
+
+#define L "layers.%d."
+const proa_gguf_name proa_gguf_modernbert_names[] = {
+    {"token_embd",      "embeddings.tok_embeddings", 0},
+    {"token_embd_norm", "embeddings.norm", 0},
+    {"output_norm",     "final_norm", 0},
+    {"cls",             "head.dense", 0},
+    {"cls.norm",        "head.norm", 0},
+    {"cls.output",      "classifier", 0},
+    T("attn_norm",   "attn_norm"),
+    T("attn_qkv",    "attn.Wqkv"),
+    T("attn_output", "attn.Wo"),
+    T("ffn_norm",    "mlp_norm"),
+    T("ffn_up",      "mlp.Wi"),
+    T("ffn_down",    "mlp.Wo"),
+    END};
 #undef L
 
 #define L "gpt_neox.layers.%d."
