@@ -195,8 +195,7 @@ static void end_object(proa_message_parser *p, bool whole)
         p->state = p->after;
         return;
     }
-    p->state = p->content;
-    proa_parser_give_back(p);
+    (void)proa_parser_give_back(p);
 }
 
 /* Bytes are kept in raw, except for those that are in events. */

@@ -28,8 +28,8 @@ static bool read_body(proa_message_parser *p)
 
 static bool give_back(proa_message_parser *p)
 {
+    (void)proa_parser_give_back(p);
     p->state = read_body;
-    proa_parser_give_back(p);
     return true;
 }
 

@@ -20,28 +20,21 @@ static bool read_content(proa_message_parser *p)
     return true;
 }
 
-static bool give_back(proa_message_parser *p)
-{
-    p->state = p->content;
-    proa_parser_give_back(p);
-    return true;
-}
-
 /* The beginning of the message. */
 bool proa_state_llama(proa_message_parser *p)
 {
     p->content = read_content;
     if (!proa_parser_take_space(p)) return false;
     if (*proa_parser_rest(p).ptr == '{') proa_call_object_begin(p, true, read_after);
-    else return give_back(p);
+    else return proa_parser_give_back(p);
     return true;
 }
 
 /* Behind the tag; what is no call there is code, and stays with its tag. */
 static bool read_tag(proa_message_parser *p)
 {
-    if (!proa_parser_take_space(p)) return p->ending && give_back(p);
-    if (*proa_parser_rest(p).ptr != '{') return give_back(p);
+    if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
+    if (*proa_parser_rest(p).ptr != '{') return proa_parser_give_back(p);
     proa_call_object_begin(p, false, read_after);
     return true;
 }
@@ -49,7 +42,7 @@ static bool read_tag(proa_message_parser *p)
 static bool read_after(proa_message_parser *p)
 {
     if (!proa_parser_take_space(p)) return false;
-    if (*proa_parser_rest(p).ptr != ';') return give_back(p);
+    if (*proa_parser_rest(p).ptr != ';') return proa_parser_give_back(p);
     proa_parser_take(p, 1);
     p->state = read_next;
     return true;
@@ -57,8 +50,8 @@ static bool read_after(proa_message_parser *p)
 
 static bool read_next(proa_message_parser *p)
 {
-    if (!proa_parser_take_space(p)) return p->ending && give_back(p);
-    if (*proa_parser_rest(p).ptr != '{') return give_back(p);
+    if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
+    if (*proa_parser_rest(p).ptr != '{') return proa_parser_give_back(p);
     proa_call_object_begin(p, true, read_after);
     return true;
 }

@@ -22,16 +22,9 @@ bool proa_state_mistral(proa_message_parser *p)
     return true;
 }
 
-static bool give_back(proa_message_parser *p)
-{
-    p->state = p->content;
-    proa_parser_give_back(p);
-    return true;
-}
-
 static bool read_open(proa_message_parser *p)
 {
-    if (!proa_parser_take_space(p)) return p->ending && give_back(p);
+    if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
     proa_buf_clear(&p->name);
     proa_buf_clear(&p->id);
     switch (*proa_parser_rest(p).ptr) {
@@ -48,8 +41,8 @@ static bool read_open(proa_message_parser *p)
 
 static bool read_item(proa_message_parser *p)
 {
-    if (!proa_parser_take_space(p)) return p->ending && give_back(p);
-    if (*proa_parser_rest(p).ptr != '{') return give_back(p);
+    if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
+    if (*proa_parser_rest(p).ptr != '{') return proa_parser_give_back(p);
     proa_call_object_begin(p, false, read_after);
     return true;
 }
@@ -58,7 +51,7 @@ static bool read_after(proa_message_parser *p)
 {
     if (!proa_parser_take_space(p)) return false;
     char c = *proa_parser_rest(p).ptr;
-    if (c != ',' && c != ']') return give_back(p);
+    if (c != ',' && c != ']') return proa_parser_give_back(p);
     proa_parser_take(p, 1);
     if (c == ']') {
         proa_buf_clear(&p->raw);
@@ -96,13 +89,13 @@ static bool begin_arguments(proa_message_parser *p, size_t marker)
 
 static bool read_name(proa_message_parser *p)
 {
-    if (!take_name(p, &p->name)) return p->ending && give_back(p);
-    if (p->name.len == 0) return give_back(p);
+    if (!take_name(p, &p->name)) return p->ending && proa_parser_give_back(p);
+    if (p->name.len == 0) return proa_parser_give_back(p);
     if (*proa_parser_rest(p).ptr == '{') return begin_arguments(p, 0);
     proa_match id = proa_parser_match(p, "[CALL_ID]"), arguments = proa_parser_match(p, "[ARGS]");
     if (id == PROA_MATCH_PART || arguments == PROA_MATCH_PART) return false;
     if (arguments == PROA_MATCH_YES) return begin_arguments(p, strlen("[ARGS]"));
-    if (id == PROA_MATCH_NO) return give_back(p);
+    if (id == PROA_MATCH_NO) return proa_parser_give_back(p);
     proa_parser_take(p, strlen("[CALL_ID]"));
     p->state = read_id;
     return true;
@@ -110,17 +103,17 @@ static bool read_name(proa_message_parser *p)
 
 static bool read_id(proa_message_parser *p)
 {
-    if (!take_name(p, &p->id)) return p->ending && give_back(p);
+    if (!take_name(p, &p->id)) return p->ending && proa_parser_give_back(p);
     proa_match arguments = proa_parser_match(p, "[ARGS]");
     if (arguments == PROA_MATCH_PART) return false;
-    if (arguments == PROA_MATCH_NO) return give_back(p);
+    if (arguments == PROA_MATCH_NO) return proa_parser_give_back(p);
     return begin_arguments(p, strlen("[ARGS]"));
 }
 
 static bool read_arguments(proa_message_parser *p)
 {
-    if (!proa_parser_take_space(p)) return p->ending && give_back(p);
-    if (*proa_parser_rest(p).ptr != '{') return give_back(p);
+    if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
+    if (*proa_parser_rest(p).ptr != '{') return proa_parser_give_back(p);
     proa_parser_call(p, proa_buf_view(&p->name), proa_buf_view(&p->id));
     proa_parser_json_begin(p, proa_state_mistral);
     return true;

@@ -56,13 +56,15 @@ void proa_parser_at_marker(proa_message_parser *p)
     p->trim = true;
 }
 
-void proa_parser_give_back(proa_message_parser *p)
+bool proa_parser_give_back(proa_message_parser *p)
 {
     proa_buf raw = p->raw;
     proa_buf_init(&p->raw, PROA_TEXT_BYTES_MAX);
     p->kind = PROA_MESSAGE_CONTENT;
     proa_parser_text(p, proa_buf_view(&raw));
     proa_buf_release(&raw);
+    p->state = p->content;
+    return true;
 }
 
 void proa_parser_call(proa_message_parser *p, proa_str name, proa_str id)
@@ -283,7 +285,7 @@ void proa_message_finish(proa_message_parser *p)
     bool enough = p->setup.one_call && p->ended > 0;
     p->ending = true;
     run_states(p);
-    if (!enough && p->raw.len > 0) proa_parser_give_back(p);
+    if (!enough && p->raw.len > 0) (void)proa_parser_give_back(p);
     if (!enough) proa_parser_text(p, proa_parser_rest(p));
     if (!p->trim) add_delta(p, p->kind, p->space.ptr, p->space.len);
     proa_buf_clear(&p->space);

@@ -81,8 +81,8 @@ int proa_parser_until(proa_message_parser *p, const char *const *markers);
 void proa_parser_text(proa_message_parser *p, proa_str text);
 /* A marker was read: the white space before it and after it is dropped. */
 void proa_parser_at_marker(proa_message_parser *p);
-/* raw is no call: it becomes content. */
-void proa_parser_give_back(proa_message_parser *p);
+/* raw is no call: it becomes content, and the parser goes on with content. True, as a state that has read something. */
+bool proa_parser_give_back(proa_message_parser *p);
 
 void proa_parser_call(proa_message_parser *p, proa_str name, proa_str id);
 void proa_parser_arguments(proa_message_parser *p, const char *bytes, size_t len);

@@ -21,11 +21,7 @@ bool proa_state_opening(proa_message_parser *p)
         p->state = proa_state_reasoning;
         return true;
     }
-    if (match == PROA_MATCH_NO) {
-        p->state = p->content;
-        proa_parser_give_back(p);
-        return true;
-    }
+    if (match == PROA_MATCH_NO) return proa_parser_give_back(p);
     proa_buf_clear(&p->raw);
     proa_parser_skip(p, strlen(open));
     proa_parser_at_marker(p);

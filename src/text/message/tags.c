@@ -33,24 +33,17 @@ bool proa_state_tags(proa_message_parser *p)
     }
 }
 
-static bool give_back(proa_message_parser *p)
-{
-    p->state = p->content;
-    proa_parser_give_back(p);
-    return true;
-}
-
 /* Behind <tool_call>. */
 static bool read_open(proa_message_parser *p)
 {
-    if (!proa_parser_take_space(p)) return p->ending && give_back(p);
+    if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
     if (*proa_parser_rest(p).ptr == '{') {
         proa_call_object_begin(p, false, read_close);
         return true;
     }
     proa_match match = proa_parser_match(p, FUNCTION);
     if (match == PROA_MATCH_PART) return false;
-    if (match == PROA_MATCH_NO) return give_back(p);
+    if (match == PROA_MATCH_NO) return proa_parser_give_back(p);
     proa_parser_take(p, strlen(FUNCTION));
     proa_buf_clear(&p->name);
     p->state = read_function;
@@ -63,7 +56,7 @@ static bool read_close(proa_message_parser *p)
     if (!proa_parser_take_space(p)) return false;
     proa_match match = proa_parser_match(p, CLOSE);
     if (match == PROA_MATCH_PART) return false;
-    if (match == PROA_MATCH_NO) return give_back(p);
+    if (match == PROA_MATCH_NO) return proa_parser_give_back(p);
     proa_parser_skip(p, strlen(CLOSE));
     proa_buf_clear(&p->raw);
     proa_parser_at_marker(p);
@@ -97,7 +90,7 @@ static bool read_function(proa_message_parser *p)
 {
     int read = read_name(p);
     if (read == 0) return false;
-    if (read < 0) return give_back(p);
+    if (read < 0) return proa_parser_give_back(p);
     proa_buf_clear(&p->id); /* names the function; p->name will name parameters */
     proa_buf_str(&p->id, proa_buf_view(&p->name));
     proa_parser_call(p, proa_buf_view(&p->name), (proa_str){"", 0});
@@ -124,7 +117,7 @@ static bool read_parameters(proa_message_parser *p)
         return true;
     }
     end_call(p);
-    if (end == PROA_MATCH_NO) return give_back(p);
+    if (end == PROA_MATCH_NO) return proa_parser_give_back(p);
     proa_parser_skip(p, strlen("</function>"));
     proa_buf_clear(&p->raw);
     p->state = read_close;
@@ -137,7 +130,7 @@ static bool read_key(proa_message_parser *p)
     if (read == 0) return false;
     if (read < 0) {
         end_call(p);
-        return give_back(p);
+        return proa_parser_give_back(p);
     }
     p->state = read_value;
     return true;
@@ -210,7 +203,7 @@ static bool read_value(proa_message_parser *p)
     if (!end && !p->ending) return false;
     if (!end) {
         end_call(p);
-        return give_back(p);
+        return proa_parser_give_back(p);
     }
     put_parameter(p, (proa_str){rest.ptr, (size_t)(end - rest.ptr)});
     proa_parser_skip(p, (size_t)(end - rest.ptr) + sizeof close - 1);
