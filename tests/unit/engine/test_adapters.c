@@ -3,52 +3,29 @@
  * as the argument); requests with many adapters in one batch equal each alone, and those without an adapter equal an
  * engine without adapters, bit for bit on the CPU; more adapters than slots; loading and unloading while requests run;
  * folders that must be refused. */
-#include "engine_test.h"
+#include "golden_rows.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TOLERANCE 1e-4
-
 static const char *root = GOLDEN "adapters";
 
 /* ---- PEFT's outputs ---- */
-
-static int32_t *read_ids(const proa_json *list, int64_t *count)
-{
-    *count = proa_json_len(list);
-    int32_t *ids = malloc((size_t)(*count + 1) * sizeof *ids);
-    for (int64_t i = 0; i < *count; i++) ids[i] = (int32_t)proa_json_int(proa_json_at(list, i));
-    return ids;
-}
-
-static void compare_row(const char *what, const float *have, const proa_json *want, int64_t columns)
-{
-    double largest = 0, worst = 0;
-    assert_int_equal(proa_json_len(want), columns);
-    for (int64_t i = 0; i < columns; i++) {
-        double w = proa_json_double(proa_json_at(want, i));
-        largest = fmax(largest, fabs(w));
-        worst = fmax(worst, fabs(w - (double)have[i]));
-    }
-    double limit = getenv("PROA_TEST_DEVICE") ? 2e-3 : TOLERANCE;
-    if (!(worst <= limit * largest))
-        fail_msg("%s: differs by %.3g, %.3g of the largest", what, worst, worst / largest);
-}
 
 static void check_case(proa_engine *engine, const char *adapter, const proa_json *c)
 {
     int64_t n, want_count;
     outcome rows = {0}, text = {0};
-    int32_t *ids = read_ids(proa_json_get(c, "input_ids"), &n);
-    int32_t *want = read_ids(proa_json_get(c, "greedy"), &want_count);
+    int32_t *ids = golden_read_ids(proa_json_get(c, "input_ids"), &n);
+    int32_t *want = golden_read_ids(proa_json_get(c, "greedy"), &want_count);
     run_request(
         engine,
         (proa_request){.task = PROA_TASK_ROWS, .ids = ids, .ids_count = n, .options = {.adapter = adapter}},
         &rows);
-    compare_row("logits_first", rows.rows, proa_json_get(c, "logits_first"), rows.columns);
-    compare_row("logits_last", rows.rows + (n - 1) * rows.columns, proa_json_get(c, "logits_last"), rows.columns);
+    golden_compare_row("logits_first", rows.rows, proa_json_get(c, "logits_first"), rows.columns);
+    golden_compare_row("logits_last", rows.rows + (n - 1) * rows.columns, proa_json_get(c, "logits_last"),
+                       rows.columns);
     proa_options options = {.max_tokens = (int32_t)want_count, .ignore_eos = true, .adapter = adapter};
     run_request(engine, (proa_request){.ids = ids, .ids_count = n, .options = options}, &text);
     assert_int_equal(text.count, want_count);

@@ -2,39 +2,16 @@
  * test_golden_arch.c - every row of the model table against transformers' outputs for a tiny random checkpoint:
  * logits within 1e-4 of the largest absolute logit, the same greedy tokens, the same beams, scores within 1e-4.
  * The folders are those of tests/golden/arch, or of a folder given as the argument. */
-#include "engine_test.h"
+#include "golden_rows.h"
 
 #include <dirent.h>
-
-#define TOLERANCE 1e-4
-
-static int32_t *read_ids(const proa_json *list, int64_t *count)
-{
-    *count = proa_json_len(list);
-    int32_t *ids = malloc((size_t)(*count ? *count : 1) * sizeof *ids);
-    for (int64_t i = 0; i < *count; i++) ids[i] = (int32_t)proa_json_int(proa_json_at(list, i));
-    return ids;
-}
-
-static void compare_row(const char *what, const float *have, const proa_json *want, int64_t columns)
-{
-    double largest = 0, worst = 0;
-    assert_int_equal(proa_json_len(want), columns);
-    for (int64_t i = 0; i < columns; i++) {
-        double w = proa_json_double(proa_json_at(want, i));
-        largest = fmax(largest, fabs(w));
-        worst = fmax(worst, fabs(w - (double)have[i]));
-    }
-    if (!(worst <= TOLERANCE * largest))
-        fail_msg("%s: differs by %.3g, %.3g of the largest", what, worst, worst / largest);
-}
 
 static void check_rows(proa_engine *engine, const proa_json *c, const int32_t *ids, int64_t n)
 {
     int64_t dn = 0, tn = 0;
     outcome o = {0};
-    int32_t *decoder = read_ids(proa_json_get(c, "decoder_input_ids"), &dn);
-    int32_t *types = read_ids(proa_json_get(c, "token_type_ids"), &tn);
+    int32_t *decoder = golden_read_ids(proa_json_get(c, "decoder_input_ids"), &dn);
+    int32_t *types = golden_read_ids(proa_json_get(c, "token_type_ids"), &tn);
     run_request(engine,
                 (proa_request){.task = PROA_TASK_ROWS,
                                .ids = ids,
@@ -47,17 +24,17 @@ static void check_rows(proa_engine *engine, const proa_json *c, const int32_t *i
     const proa_json *first = proa_json_get(c, "logits_first"), *last = proa_json_get(c, "logits_last");
     const proa_json *all = proa_json_get(c, "logits"), *hidden = proa_json_get(c, "last_hidden_state");
     const proa_json *pooler = proa_json_get(c, "pooler");
-    if (first) compare_row("logits_first", o.rows, first, o.columns);
-    if (last) compare_row("logits_last", o.rows + (o.rows_count - 1) * o.columns, last, o.columns);
+    if (first) golden_compare_row("logits_first", o.rows, first, o.columns);
+    if (last) golden_compare_row("logits_last", o.rows + (o.rows_count - 1) * o.columns, last, o.columns);
     if (!all) all = hidden;
     if (all && proa_json_kind(proa_json_at(all, 0)) == PROA_JSON_ARRAY) {
         assert_int_equal(proa_json_len(all), o.rows_count);
         for (int64_t i = 0; i < o.rows_count; i++)
-            compare_row("row", o.rows + i * o.columns, proa_json_at(all, i), o.columns);
+            golden_compare_row("row", o.rows + i * o.columns, proa_json_at(all, i), o.columns);
     } else if (all) {
-        compare_row("logits", o.rows, all, o.columns);
+        golden_compare_row("logits", o.rows, all, o.columns);
     }
-    if (pooler) compare_row("pooler", o.pooled, pooler, o.columns);
+    if (pooler) golden_compare_row("pooler", o.pooled, pooler, o.columns);
     outcome_release(&o);
     free(decoder);
     free(types);
@@ -104,7 +81,7 @@ static void check_beams(proa_engine *engine, proa_str key, const proa_json *beam
     } else {
         double score = proa_json_double(proa_json_get(beam, "score"));
         check_ids(name, o.beam_ids[0], o.beam_count[0], want, 1);
-        if (fabs((double)o.beam_score[0] - score) > TOLERANCE * fmax(1, fabs(score)))
+        if (fabs((double)o.beam_score[0] - score) > GOLDEN_TOLERANCE * fmax(1, fabs(score)))
             fail_msg("%s: score %g, expected %g", name, (double)o.beam_score[0], score);
     }
     outcome_release(&o);
@@ -113,7 +90,7 @@ static void check_beams(proa_engine *engine, proa_str key, const proa_json *beam
 static void check_case(proa_engine *engine, const proa_json *c)
 {
     int64_t n = 0;
-    int32_t *ids = read_ids(proa_json_get(c, "input_ids"), &n);
+    int32_t *ids = golden_read_ids(proa_json_get(c, "input_ids"), &n);
     check_rows(engine, c, ids, n);
     check_greedy(engine, c, ids, n);
     for (proa_json_iter it = proa_json_begin(c); proa_json_next(&it);)
