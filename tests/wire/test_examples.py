@@ -86,7 +86,7 @@ def test_gptj_words_and_sampling(gptj):
     assert drawn != plain
 
 
-# ---- T5's guide ----
+# ---- T5's guide, whose config.pbtxt has data_type auto ----
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -97,14 +97,14 @@ def test_t5_batch(t5, protocol):
         "translate English to German: A dog runs.",
     ]
     printed = client("t5_tokens.py", "--tokenizer", T5, "--protocol", protocol, "--url", getattr(t5, protocol), *texts)
-    assert printed.splitlines() == [said(T5, text)["text"] for text in texts]
+    assert printed.splitlines() == [said(T5, text, dtype="auto")["text"] for text in texts]
     assert printed.splitlines()[0] == "Zwei junge Frauen spielen mit einem Hund am Strand."
 
 
 def test_t5_beams(t5):
     text = "translate English to German: Two young women are playing with a dog."
     printed = client("t5_tokens.py", "--tokenizer", T5, "--url", t5.http, "--beams", 4, "--all", text).splitlines()
-    run = said(T5, text, "--beams", 4, "--style", "ft", "--max-tokens", 64, dtype="bf16")  # as config.pbtxt says
+    run = said(T5, text, "--beams", 4, "--style", "ft", "--max-tokens", 64, dtype="auto")
     assert len(printed) == 4
     for line, beam in zip(printed, run["beams"]):
         score, translation = line.split(" ", 1)
