@@ -416,8 +416,8 @@ void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req);
 void proa_prefix_cache_distrust(proa_engine *e);
 
 /* speculate.c: draft tokens. */
-/* At submit: whether the request's sequences get draft tokens; allocates what that needs. */
-bool proa_speculate_prepare(const proa_engine *e, proa_engine_request *req);
+/* At submit: allocates what a request needs whose sequences can get draft tokens. */
+void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req);
 /* Before the arrays of a pass are built: drafts tokens for sequences that decode. */
 void proa_speculate_propose(proa_engine *e);
 /* Whether the token that a row gives for this position is the sequence's next one: all draft tokens before it were

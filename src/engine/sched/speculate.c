@@ -22,11 +22,11 @@
 /* Tokens that prompt lookup compares. */
 enum { LOOKUP_MOST = 4, LOOKUP_LEAST = 2 };
 
-bool proa_speculate_prepare(const proa_engine *e, proa_engine_request *req)
+void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req)
 {
     const proa_options *o = &req->options;
-    if (e->speculation.mode == PROA_SPECULATION_NONE) return false;
-    if (req->task != PROA_TASK_GENERATE || req->candidates || o->top_logprobs) return false;
+    if (e->speculation.mode == PROA_SPECULATION_NONE) return;
+    if (req->task != PROA_TASK_GENERATE || req->candidates || o->top_logprobs) return;
     int64_t source = req->input_count + req->prompt_count;
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
@@ -35,7 +35,6 @@ bool proa_speculate_prepare(const proa_engine *e, proa_engine_request *req)
         if (req->input_count) memcpy(seq->text, req->input, (size_t)req->input_count * sizeof *seq->text);
         memcpy(seq->text + req->input_count, req->prompt, (size_t)req->prompt_count * sizeof *seq->text);
     }
-    return true;
 }
 
 /* ---- before a pass ---- */
