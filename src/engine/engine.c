@@ -148,8 +148,8 @@ static proa_status read_speculation(proa_speculation *s, const proa_engine_optio
 {
     const char *mode = o && o->speculation ? o->speculation : "none";
     int32_t tokens = o ? o->draft_tokens : 0;
-    if (strcmp(mode, "ngram") == 0) s->mode = PROA_SPECULATION_NGRAM;
-    else if (strcmp(mode, "none") != 0)
+    s->proposer = proa_proposer_find(mode);
+    if (!s->proposer)
         return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', must be none or ngram", mode);
     if (tokens < 0 || tokens > PROA_DRAFT_MAX)
         return PROA_FAIL(err, INVALID, "option 'draft-tokens' is %d, must be 0 to %d", tokens, PROA_DRAFT_MAX);
@@ -168,6 +168,7 @@ static void make_arrays(proa_engine *e)
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
     make_async_steps(e);
     make_head_buffers(e);
+    e->speculation.chains = PROA_ARENA_NEW(&e->arena, proa_draft_chain, e->sizes.sequences_max);
 }
 
 /* The vocabulary as grammars see it: special tokens are not part of a text. */

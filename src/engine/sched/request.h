@@ -15,6 +15,7 @@
 #include "engine/adapters.h"
 #include "grammar/grammar.h"
 #include "engine/memory.h"
+#include "engine/sched/proposer.h"
 #include "base/options.h"
 #include "engine/sessions.h"
 #include "kv/prefix_tree.h"
@@ -31,7 +32,6 @@ typedef enum proa_request_phase {
     PROA_PHASE_DECODER          /* its sequences run, each in its own phase (proa_seq_phase) */
 } proa_request_phase;
 
-typedef struct proa_engine_request proa_engine_request;
 typedef struct proa_client_queue proa_client_queue;
 
 /* One sequence of a request: one of `n` or `best_of`, a beam, or a candidate of contrastive search.
@@ -60,7 +60,7 @@ struct proa_seq {
     int64_t rows_valid; /* rows of this step give tokens up to this position; lower once a draft token was wrong */
     bool verifying; /* a pass with its draft tokens is in flight: it takes no part in the next one */
     bool held; /* it takes no part in this pass: tokens can be drafted once the host knows its newest one */
-    int32_t *text; /* [input + prompt + new_max] all tokens in one row, for prompt lookup; NULL: no drafts */
+    int32_t *text; /* [input + prompt + new_max] all tokens in one row, for prompt lookup; or NULL */
     proa_draft_state draft;
     double logprob_sum; /* of ids, if log-probabilities were requested */
     proa_finish finish; /* NONE while it runs */
@@ -69,7 +69,6 @@ struct proa_seq {
     proa_buf piece; /* text of the last token */
     proa_buf shown; /* all text emitted so far, kept only if the results need it */
 };
-typedef struct proa_seq proa_seq;
 
 /* The engine's own copy of a submitted proa_request, with everything that its decoding needs. It groups sequences,
  * which start together from one prompt. */
@@ -127,6 +126,7 @@ struct proa_engine_request {
     bool samples_on_device; /* its tokens can be sampled where the model runs (async_step.c) */
     proa_sample_params sample_params; /* how, but for the random number of each row */
     int64_t entries; /* entries that its logits processors can need in one step, all sequences */
+    const proa_proposer *proposer; /* who drafts its tokens; &proa_propose_none: nobody */
 
     /* beam and contrastive search: M candidates for each of `width` rows */
     proa_beam *beam;
@@ -292,15 +292,10 @@ typedef struct proa_async_steps {
     int64_t entries_reserved; /* entries that running requests can come to need */
 } proa_async_steps;
 
-/* Who drafts tokens. */
-typedef enum proa_speculation_mode {
-    PROA_SPECULATION_NONE,
-    PROA_SPECULATION_NGRAM /* prompt lookup */
-} proa_speculation_mode;
-
 typedef struct proa_speculation {
-    proa_speculation_mode mode;
-    int64_t tokens_max; /* of one draft */
+    const proa_proposer *proposer; /* of requests that do not choose one */
+    int64_t tokens_max;            /* of one draft */
+    proa_draft_chain *chains;      /* [sequences_max] of the next pass */
     proa_draft_times times;
     int64_t last_end_ns; /* of the last pass */
 } proa_speculation;
@@ -415,11 +410,13 @@ void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req);
 /* The device has failed: nothing is reused from now on. */
 void proa_prefix_cache_distrust(proa_engine *e);
 
-/* speculate.c: draft tokens. */
-/* At submit: allocates what a request needs whose sequences can get draft tokens. */
+/* speculate.c: draft tokens, of the proposers in proposer.h. */
+/* At submit: chooses the request's proposer, and allocates what it needs. */
 void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req);
 /* Before the arrays of a pass are built: drafts tokens for sequences that decode. */
 void proa_speculate_propose(proa_engine *e);
+/* A decoder pass was submitted: proposers run their part of it. Before lengths are advanced. */
+void proa_speculate_follow(proa_engine *e);
 /* Whether the token that a row gives for this position is the sequence's next one: all draft tokens before it were
  * right. */
 bool proa_speculate_row_counts(const proa_seq *seq, int64_t position);

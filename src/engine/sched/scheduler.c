@@ -94,6 +94,7 @@ static bool submit_decoder_pass(proa_engine *e)
     proa_batch batch = proa_batch_of_step(e);
     proa_model_decode(e->model, e->kv, &batch);
     e->now.steps++;
+    proa_speculate_follow(e);
     proa_batch_advance(e);
     if (e->async.mode != PROA_SAMPLE_HOST) proa_async_step_submit(e);
     return true;

@@ -14,27 +14,27 @@
  * one token is appended. */
 #include "engine/sched/request.h"
 
-#include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include <string.h>
 
-/* Tokens that prompt lookup compares. */
-enum { LOOKUP_MOST = 4, LOOKUP_LEAST = 2 };
+const proa_proposer proa_propose_none = {.name = "none"};
+
+static const proa_proposer *const proposers[] = {&proa_propose_none, &proa_propose_lookup};
+
+const proa_proposer *proa_proposer_find(const char *name)
+{
+    for (size_t i = 0; i < PROA_COUNT(proposers); i++)
+        if (strcmp(proposers[i]->name, name) == 0) return proposers[i];
+    return NULL;
+}
 
 void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req)
 {
-    const proa_options *o = &req->options;
-    if (e->speculation.mode == PROA_SPECULATION_NONE) return;
-    if (req->task != PROA_TASK_GENERATE || req->candidates || o->top_logprobs) return;
-    int64_t source = req->input_count + req->prompt_count;
-    for (int32_t i = 0; i < req->width; i++) {
-        proa_seq *seq = &req->seq[i];
-        seq->text = proa_malloc((size_t)(source + req->new_max) * sizeof *seq->text);
-        seq->draft = PROA_DRAFT_STATE;
-        if (req->input_count) memcpy(seq->text, req->input, (size_t)req->input_count * sizeof *seq->text);
-        memcpy(seq->text + req->input_count, req->prompt, (size_t)req->prompt_count * sizeof *seq->text);
-    }
+    bool can = req->task == PROA_TASK_GENERATE && !req->candidates && !req->options.top_logprobs;
+    req->proposer = can ? e->speculation.proposer : &proa_propose_none;
+    for (int32_t i = 0; i < req->width; i++) req->seq[i].draft = PROA_DRAFT_STATE;
+    if (req->proposer->prepare) req->proposer->prepare(e, req);
 }
 
 /* ---- before a pass ---- */
@@ -44,7 +44,7 @@ void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req)
 static bool may_draft(const proa_engine *e, const proa_seq *seq)
 {
     bool room = e->async.mode == PROA_SAMPLE_HOST || !seq->req->samples_on_device || seq->req->entries == 0;
-    return seq->text && seq->finish == PROA_FINISH_NONE && seq->count > 0 && seq->known - seq->length == 1 &&
+    return seq->finish == PROA_FINISH_NONE && seq->count > 0 && seq->known - seq->length == 1 &&
            !seq->verifying && room;
 }
 
@@ -65,41 +65,68 @@ static int64_t tokens_with_pages(const proa_engine *e, const proa_seq *seq)
     return proa_round_up(seq->known, PROA_PAGE_TOKENS) - seq->known;
 }
 
-/* Looks its next tokens up. Of a sequence whose newest token is in flight, the tokens behind that one count: if there
- * are any, the pass that the device could begin now goes without the sequence, which has draft tokens in the next. */
-static void draft_tokens(proa_engine *e, proa_seq *seq, int64_t tokens, int64_t left)
+/* Adds the sequence to those that draft, or holds it. Of a sequence whose newest token is in flight, the tokens behind
+ * that one count: if there are any, the pass that the device could begin now goes without the sequence, which has draft
+ * tokens in the next. */
+static void add_chain(proa_engine *e, proa_seq *seq, int64_t tokens, int64_t left, int64_t *count)
 {
-    const proa_engine_request *req = seq->req;
-    int32_t unknown = seq->sampled_at >= 0, guess[PROA_DRAFT_MAX + 1];
+    const proa_proposer *p = seq->req->proposer;
+    int32_t unknown = seq->sampled_at >= 0;
     int64_t limit = proa_min64(proa_min64(left, e->speculation.tokens_max),
-                               req->new_max - seq->count - unknown - 1);
+                               seq->req->new_max - seq->count - unknown - 1);
     limit = proa_min64(limit, tokens_with_pages(e, seq));
-    int64_t source = req->input_count + req->prompt_count;
-    int32_t size = proa_draft_size(&seq->draft, &e->speculation.times, tokens, (int32_t)limit, 0);
+    double token_ns = p->token_ns ? p->token_ns(e, tokens) : 0;
+    int32_t size = proa_draft_size(&seq->draft, &e->speculation.times, tokens, (int32_t)limit, token_ns);
     if (size <= 0) return;
-    int32_t n = proa_draft_lookup(guess, size + unknown, seq->text, source + seq->count, LOOKUP_MOST,
-                                  LOOKUP_LEAST);
-    seq->held = unknown && n > 1;
-    if (unknown || n == 0) return;
-    memcpy(seq->ids + seq->count, guess, (size_t)n * sizeof *guess);
-    seq->drafts = n;
+    if (unknown) seq->held = p->foresee(e, seq, size) > 0;
+    else e->speculation.chains[(*count)++] = (proa_draft_chain){seq, size, 0};
+}
+
+/* Collects the sequences of the proposer; returns how many. At most `left` tokens are drafted. */
+static int64_t collect_chains(proa_engine *e, const proa_proposer *proposer, int64_t tokens, int64_t left)
+{
+    int64_t count = 0;
+    for (proa_engine_request *req = e->running.first; req; req = req->next) {
+        for (int32_t i = 0; i < req->width && req->proposer == proposer && req->phase == PROA_PHASE_DECODER; i++) {
+            int64_t before = count;
+            req->seq[i].held = false;
+            if (left <= 0 || !may_draft(e, &req->seq[i])) continue;
+            add_chain(e, &req->seq[i], tokens, left, &count);
+            if (count > before) left -= e->speculation.chains[before].size;
+        }
+    }
+    return count;
+}
+
+/* Returns the number of tokens that were drafted. */
+static int64_t propose_tokens(proa_engine *e, const proa_proposer *proposer, int64_t tokens, int64_t left)
+{
+    int64_t count = collect_chains(e, proposer, tokens, left), drafted = 0;
+    if (count) proposer->propose(e, e->speculation.chains, count);
+    for (int64_t i = 0; i < count; i++) {
+        const proa_draft_chain *c = &e->speculation.chains[i];
+        c->seq->drafts = c->count;
+        drafted += c->count;
+    }
+    return drafted;
 }
 
 void proa_speculate_propose(proa_engine *e)
 {
-    if (e->speculation.mode == PROA_SPECULATION_NONE) return;
     int64_t tokens = tokens_without_drafts(e), room = e->sizes.step_tokens;
     if (e->async.mode != PROA_SAMPLE_HOST) room = proa_min64(room, e->sizes.sequences_max);
     int64_t left = room - tokens;
-    for (proa_engine_request *req = e->running.first; req; req = req->next) {
-        for (int32_t i = 0; i < req->width && req->phase == PROA_PHASE_DECODER; i++) {
-            req->seq[i].held = false;
-            if (left <= 0 || !may_draft(e, &req->seq[i])) continue;
-            draft_tokens(e, &req->seq[i], tokens, left);
-            left -= req->seq[i].drafts;
-            e->now.drafted += (uint64_t)req->seq[i].drafts;
-        }
+    for (size_t i = 0; i < PROA_COUNT(proposers); i++) {
+        if (!proposers[i]->propose) continue;
+        int64_t drafted = propose_tokens(e, proposers[i], tokens, left);
+        e->now.drafted += (uint64_t)drafted;
+        left -= drafted;
     }
+}
+
+void proa_speculate_follow(proa_engine *e)
+{
+    if (e->speculation.proposer->follow) e->speculation.proposer->follow(e);
 }
 
 /* ---- after it ---- */
@@ -112,18 +139,19 @@ bool proa_speculate_row_counts(const proa_seq *seq, int64_t position)
 /* The sequence's draft tokens are done with: so many were right. */
 static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
 {
+    const proa_proposer *p = seq->req->proposer;
     proa_draft_result(&seq->draft, seq->drafts, accepted);
     e->now.accepted += (uint64_t)accepted;
     seq->drafts = 0;
     seq->rows_valid = seq->known - 1;
     seq->length = proa_min64(seq->length, seq->known - 1); /* rows behind a wrong draft token are as if not run */
+    if (p->settle) p->settle(e, seq);
 }
 
 void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int32_t id)
 {
-    if (!seq->text) return;
     const proa_engine_request *req = seq->req;
-    seq->text[req->input_count + position] = id;
+    if (seq->text) seq->text[req->input_count + position] = id;
     if (!seq->drafts) return;
     int64_t first = seq->rows_valid - seq->drafts;
     bool right = position < seq->rows_valid && seq->ids[position - req->prompt_count] == id;
@@ -139,6 +167,6 @@ void proa_speculate_step_time(proa_engine *e, int64_t rows, int64_t begin_ns)
 {
     proa_speculation *s = &e->speculation;
     int64_t now = proa_clock_ns(), begin = proa_max64(begin_ns, s->last_end_ns); /* passes run one after the other */
-    if (s->mode != PROA_SPECULATION_NONE) proa_draft_time(&s->times, rows, (double)(now - begin));
+    if (s->proposer != &proa_propose_none) proa_draft_time(&s->times, rows, (double)(now - begin));
     s->last_end_ns = now;
 }

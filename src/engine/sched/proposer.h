@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * proposer.h - who drafts tokens: a row of the table of proposers for each kind of speculation. Private to src/engine.
+ * Owner:   what a proposer keeps is a part of the engine, or of the sequence.
+ * Threads: prepare on the thread that submits; everything else on the stepping thread.
+ * Way in:  proa_proposers; speculate.c decides how many tokens are drafted for whom, calls propose, and verifies.
+ *
+ * The life of a draft:
+ *
+ *   propose   before a pass: ids are written behind the sequence's known tokens
+ *             the pass runs the newest known token and the draft as one span, and a token is sampled from each row
+ *   settle    the sampled tokens have been compared: seq->known counts those that were right, and one more */
+#ifndef PROA_ENGINE_SCHED_PROPOSER_H
+#define PROA_ENGINE_SCHED_PROPOSER_H
+
+#include "proa/proa.h"
+
+typedef struct proa_engine_request proa_engine_request;
+typedef struct proa_seq proa_seq;
+
+/* The draft of one sequence, whose known tokens the host has: ids [count] are written to seq->ids + seq->count, for
+ * which there is room. */
+typedef struct proa_draft_chain {
+    proa_seq *seq;
+    int32_t size;  /* tokens at most, 1 or more */
+    int32_t count; /* set: tokens that were drafted, 0 to size */
+} proa_draft_chain;
+
+/* Functions that are NULL have nothing to do. */
+typedef struct proa_proposer {
+    const char *name; /* of the options `speculation` */
+    /* Allocates what the request's sequences need, so that steps allocate nothing. */
+    void (*prepare)(const proa_engine *e, proa_engine_request *req);
+    /* The newest token of the sequence is in flight. How many tokens behind it could be drafted, at most `size`, if the
+     * sequence waited until the host knows it. */
+    int32_t (*foresee)(const proa_engine *e, const proa_seq *seq, int32_t size);
+    /* Nanoseconds that one draft token of one sequence takes, if so many sequences draft together. NULL: 0. */
+    double (*token_ns)(const proa_engine *e, int64_t sequences);
+    void (*propose)(proa_engine *e, proa_draft_chain *chains, int64_t count);
+    /* A pass over the batch of e->step was submitted; lengths are those before it. */
+    void (*follow)(proa_engine *e);
+    /* The draft of the sequence is done with. */
+    void (*settle)(proa_engine *e, proa_seq *seq);
+} proa_proposer;
+
+/* NULL: no proposer has this name. "none" has a row with no functions. */
+const proa_proposer *proa_proposer_find(const char *name);
+
+extern const proa_proposer proa_propose_none, proa_propose_lookup;
+
+#endif
