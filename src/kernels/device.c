@@ -67,6 +67,36 @@ static void host_copy_blocks(proa_device *d, void *dst, const void *src, const p
         }
 }
 
+/* Copies on the host have ended when they return, so all have the number 0. */
+static int64_t host_save_pieces(proa_device *d, void *host, const void *memory, int64_t bytes, int64_t count,
+                                int64_t stride)
+{
+    PROA_UNUSED(d);
+    for (int64_t i = 0; i < count; i++)
+        memcpy((char *)host + i * bytes, (const char *)memory + i * stride, (size_t)bytes);
+    return 0;
+}
+
+static int64_t host_load_pieces(proa_device *d, void *memory, const void *host, int64_t bytes, int64_t count,
+                                int64_t stride)
+{
+    PROA_UNUSED(d);
+    for (int64_t i = 0; i < count; i++)
+        memcpy((char *)memory + i * stride, (const char *)host + i * bytes, (size_t)bytes);
+    return 0;
+}
+
+static int64_t host_pieces_done(proa_device *d)
+{
+    PROA_UNUSED(d);
+    return 0;
+}
+
+static void host_wait_pieces(proa_device *d, int64_t nr)
+{
+    PROA_UNUSED(d), PROA_UNUSED(nr);
+}
+
 static int64_t host_available(proa_device *d)
 {
     PROA_UNUSED(d);
@@ -100,6 +130,11 @@ static proa_device *open_host(void)
                        .sent = host_sent,
                        .wait_copies_on_stream = host_after_sent,
                        .copy = host_copy_blocks,
+                       .save_pieces = host_save_pieces,
+                       .load_pieces = host_load_pieces,
+                       .pieces_done = host_pieces_done,
+                       .wait_pieces = host_wait_pieces,
+                       .wait_pieces_on_stream = host_after_sent,
                        .available = host_available,
                        .check = host_check,
                        .failed = host_check,

@@ -45,7 +45,17 @@ struct proa_device {
     void (*sent)(proa_device *d, int ticket);
     void (*wait_copies_on_stream)(proa_device *d); /* kernels that follow wait for all unordered copies */
     void (*copy)(proa_device *d, void *dst, const void *src, const proa_blocks *blocks); /* within the device */
-    int64_t (*available)(proa_device *d); /* bytes that can still be taken */
+    /* `count` pieces of `bytes` each: on the device at i * stride, in memory of host_alloc one after the other. The
+     * copies run beside kernels, in an order of their own, and begin after the kernels that were submitted before. They
+     * return at once, with a number that counts them. */
+    int64_t (*save_pieces)(proa_device *d, void *host, const void *memory, int64_t bytes, int64_t count,
+                           int64_t stride);
+    int64_t (*load_pieces)(proa_device *d, void *memory, const void *host, int64_t bytes, int64_t count,
+                           int64_t stride);
+    int64_t (*pieces_done)(proa_device *d);          /* all copies up to this number have ended */
+    void (*wait_pieces)(proa_device *d, int64_t nr); /* returns when copy `nr` has ended */
+    void (*wait_pieces_on_stream)(proa_device *d);   /* kernels that follow wait for all these copies */
+    int64_t (*available)(proa_device *d);            /* bytes that can still be taken */
     /* INTERNAL with the device's message if a kernel has failed since the last call; waits for all kernels. */
     proa_status (*check)(proa_device *d, proa_err *err);
     /* The same without waiting: the failures known by now. Call it before results are used. */
@@ -84,7 +94,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 15
+#define PROA_CUDA_VERSION 16
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 /* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or

@@ -20,6 +20,7 @@ struct gpu_bias;
 struct gpu_plan;
 struct gpu_trace;
 struct gpu_uploads;
+struct gpu_pieces;
 struct gpu_tuning;
 
 /* A norm of few rows that was requested and has not run: the product behind it may include it
@@ -95,6 +96,7 @@ struct gpu {
     void *branch_workspace; /* of the branch's products, which run beside others */
     size_t branch_workspace_bytes;
     gpu_uploads *uploads; /* transfer.cu */
+    gpu_pieces *pieces;   /* pieces.cu */
     void *cast[2];        /* activations cast to the weights' type; [1] for the branch (on_branch) */
     size_t cast_bytes[2];
     void *dequant; /* quantised weights as f16 again (linear/quant.cu) */
@@ -531,6 +533,17 @@ void gpu_wait_copies_on_stream(proa_device *d);
 /* The weights are loaded: frees the staging memory and the threads. */
 void gpu_uploads_release_staging(gpu *g);
 void gpu_uploads_close(gpu *g);
+
+/* ---- KV pages to the host and back (pieces.cu) ---- */
+cudaError_t gpu_pieces_open(gpu *g);
+int64_t gpu_save_pieces(proa_device *d, void *host, const void *memory, int64_t bytes, int64_t count,
+                        int64_t stride);
+int64_t gpu_load_pieces(proa_device *d, void *memory, const void *host, int64_t bytes, int64_t count,
+                        int64_t stride);
+int64_t gpu_pieces_done(proa_device *d);
+void gpu_wait_pieces(proa_device *d, int64_t nr);
+void gpu_wait_pieces_on_stream(proa_device *d);
+void gpu_pieces_close(gpu *g);
 
 /* workspace_bytes of memory for the product that is launched next. */
 void *gpu_workspace(gpu *g);

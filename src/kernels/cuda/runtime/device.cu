@@ -337,6 +337,7 @@ static void gpu_close(proa_device *d)
                       g->counters,  g->buckets[0],       g->buckets[1]};
     for (size_t i = 0; i < PROA_COUNT(memory); i++) cudaFree(memory[i]);
     gpu_uploads_close(g);
+    gpu_pieces_close(g);
     if (g->branch_forked) cudaEventDestroy(g->branch_forked);
     if (g->branch_done) cudaEventDestroy(g->branch_done);
     for (cudaEvent_t event : g->copy_done)
@@ -359,6 +360,7 @@ static proa_status open_resources(gpu *g, proa_err *err)
     for (cudaEvent_t &event : g->copy_done)
         if (status == cudaSuccess) status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     if (status == cudaSuccess) status = gpu_uploads_open(g);
+    if (status == cudaSuccess) status = gpu_pieces_open(g);
     if (status == cudaSuccess) status = cudaMalloc(&g->workspace, g->workspace_bytes);
     if (status == cudaSuccess) status = cudaMalloc((void **)&g->counters, GPU_COUNTERS * sizeof *g->counters);
     if (status == cudaSuccess)
@@ -441,6 +443,9 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->alloc = gpu_alloc, d->free = gpu_free, d->host_alloc = gpu_host_alloc, d->host_free = gpu_host_free;
     d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;
     d->send = gpu_copy_to_host, d->sent = gpu_wait_copy, d->wait_copies_on_stream = gpu_wait_copies_on_stream;
+    d->save_pieces = gpu_save_pieces, d->load_pieces = gpu_load_pieces;
+    d->pieces_done = gpu_pieces_done, d->wait_pieces = gpu_wait_pieces;
+    d->wait_pieces_on_stream = gpu_wait_pieces_on_stream;
     d->available = gpu_available, d->check = gpu_check, d->failed = gpu_failed, d->close = gpu_close;
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
     d->branch_begin = gpu_branch_begin, d->branch_end = gpu_branch_end, d->branch_join = gpu_branch_join;

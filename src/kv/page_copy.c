@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * page_copy.c - pages to memory of the host and back. */
+#include "kv/page_copy.h"
+
+#include "base/checked.h"
+
+int64_t proa_kv_image_bytes(const proa_kv_pages *p)
+{
+    return 2 * (int64_t)p->layers * p->block_bytes;
+}
+
+char *proa_kv_images_alloc(const proa_kv_pages *p, int64_t count)
+{
+    int64_t bytes;
+    if (!proa_mul(proa_kv_image_bytes(p), count, &bytes) || bytes <= 0) return NULL;
+    return p->device->host_alloc(p->device, bytes);
+}
+
+void proa_kv_images_free(const proa_kv_pages *p, char *images)
+{
+    if (images) p->device->host_free(p->device, images);
+}
+
+/* Where the page's keys of the first layer are. Its other blocks follow at the distance of all pages' keys. */
+static char *first_block(const proa_kv_pages *p, int32_t page)
+{
+    PROA_ASSERT(page >= 0 && page < p->count);
+    return p->memory + page * p->block_bytes;
+}
+
+int64_t proa_kv_page_save(const proa_kv_pages *p, int32_t page, char *image)
+{
+    return p->device->save_pieces(p->device, image, first_block(p, page), p->block_bytes,
+                                  2 * (int64_t)p->layers, p->count * p->block_bytes);
+}
+
+int64_t proa_kv_page_load(const proa_kv_pages *p, int32_t page, const char *image)
+{
+    return p->device->load_pieces(p->device, first_block(p, page), image, p->block_bytes,
+                                  2 * (int64_t)p->layers, p->count * p->block_bytes);
+}
+
+void proa_kv_pages_wait_on_stream(const proa_kv_pages *p)
+{
+    p->device->wait_pieces_on_stream(p->device);
+}
+
+int64_t proa_kv_pages_copied(const proa_kv_pages *p)
+{
+    return p->device->pieces_done(p->device);
+}
+
+void proa_kv_page_wait(const proa_kv_pages *p, int64_t nr)
+{
+    p->device->wait_pieces(p->device, nr);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_page_copy.c - pages to memory of the host and back into other pages. With PROA_TEST_DEVICE=cuda on a GPU. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "kv/page_copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGES = 40, LAYERS = 3, HEADS = 2, DIM = 8 };
+
+static void make(proa_kv_pages *p, proa_dtype dtype)
+{
+    static proa_device *d;
+    proa_err err = {.status = PROA_OK};
+    if (!d && proa_device_open(&d, getenv("PROA_TEST_DEVICE"), &err) != PROA_OK) fail_msg("%s", err.text);
+    assert_int_equal(proa_kv_pages_init(p, d, PAGES, LAYERS, HEADS, DIM, dtype, &err), PROA_OK);
+}
+
+static size_t bytes_of(proa_dtype dtype)
+{
+    return (size_t)proa_dtype_bytes(dtype) * HEADS * PROA_PAGE_TOKENS * DIM;
+}
+
+/* A byte that differs between pages, layers, keys and values, and places. */
+static unsigned char mark_of(int page, int block, size_t at)
+{
+    return (unsigned char)(page * 31 + block * 7 + (int)(at % 251));
+}
+
+/* Keys (value 0) or values of a layer of a page, where kernels find them. */
+static char *block_of(const proa_kv_pages *p, int page, int layer, int value, size_t bytes)
+{
+    proa_kv kv = proa_kv_pages_layer(p, layer);
+    return (char *)(value ? kv.v : kv.k) + (size_t)page * bytes;
+}
+
+static void write_page(const proa_kv_pages *p, int page, size_t bytes)
+{
+    unsigned char *from = proa_malloc(bytes);
+    for (int block = 0; block < 2 * LAYERS; block++) {
+        for (size_t i = 0; i < bytes; i++) from[i] = mark_of(page, block, i);
+        p->device->upload(p->device, block_of(p, page, block / 2, block % 2, bytes), from, (int64_t)bytes);
+    }
+    free(from);
+}
+
+/* The page has what was written to page number `written`. */
+static void check_page(const proa_kv_pages *p, int page, int written, size_t bytes)
+{
+    unsigned char *got = proa_malloc(bytes);
+    for (int block = 0; block < 2 * LAYERS; block++) {
+        p->device->download(p->device, got, block_of(p, page, block / 2, block % 2, bytes), (int64_t)bytes);
+        for (size_t i = 0; i < bytes; i++)
+            if (got[i] != mark_of(written, block, i))
+                fail_msg("page %d, block %d, byte %zu is not that of page %d", page, block, i, written);
+    }
+    free(got);
+}
+
+static void images_have_every_layer(void **state)
+{
+    static const proa_dtype dtypes[] = {PROA_DTYPE_F32, PROA_DTYPE_BF16, PROA_DTYPE_FP8};
+    (void)state;
+    for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++) {
+        proa_kv_pages p;
+        size_t bytes = bytes_of(dtypes[k]);
+        make(&p, dtypes[k]);
+        assert_int_equal(proa_kv_image_bytes(&p), 2 * LAYERS * bytes);
+        char *image = proa_kv_images_alloc(&p, 1);
+        write_page(&p, 5, bytes);
+        proa_kv_page_wait(&p, proa_kv_page_save(&p, 5, image));
+        for (size_t i = 0; i < 2 * LAYERS * bytes; i++)
+            assert_int_equal((unsigned char)image[i], mark_of(5, (int)(i / bytes), i % bytes));
+        proa_kv_images_free(&p, image);
+        proa_kv_pages_release(&p);
+    }
+}
+
+/* Every page goes out, is overwritten at once, and comes back elsewhere: the copies keep their order with what the
+ * device writes before and after them. More copies are under way than a device counts at one time. */
+static void pages_trade_places(void **state)
+{
+    enum { ROUNDS = 9 };
+    proa_kv_pages p;
+    size_t bytes = bytes_of(PROA_DTYPE_F32);
+    (void)state;
+    make(&p, PROA_DTYPE_F32);
+    char *images = proa_kv_images_alloc(&p, PAGES);
+    int64_t image = proa_kv_image_bytes(&p), nr = 0;
+    for (int i = 0; i < PAGES; i++) write_page(&p, i, bytes);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < PAGES; i++) proa_kv_page_save(&p, i, images + i * image);
+        proa_kv_pages_wait_on_stream(&p);
+        for (int i = 0; i < PAGES; i++) write_page(&p, i, bytes / 2); /* spoils it */
+        for (int i = 0; i < PAGES; i++) nr = proa_kv_page_load(&p, (i + 1) % PAGES, images + i * image);
+        proa_kv_pages_wait_on_stream(&p);
+    }
+    for (int i = 0; i < PAGES; i++) check_page(&p, (i + ROUNDS) % PAGES, i, bytes);
+    proa_kv_page_wait(&p, nr);
+    assert_true(proa_kv_pages_copied(&p) >= nr);
+    assert_int_equal(p.device->check(p.device, NULL), PROA_OK);
+    proa_kv_images_free(&p, images);
+    proa_kv_pages_release(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(images_have_every_layer),
+                                       cmocka_unit_test(pages_trade_places)};
+    return cmocka_run_group_tests_name("page_copy", tests, NULL, NULL);
+}
