@@ -106,6 +106,13 @@ def test_options(post):
     post(**BODY, metadata={"user_id": "u"}, service_tier="auto", thinking={"type": "disabled"}, tool_choice={"type": "none"})
 
 
+def test_schema(post):
+    """output_config.format holds the text to a schema, and so does its older name."""
+    form = {"type": "json_schema", "schema": {"enum": ["red", "green"]}}
+    for more in ({"output_config": {"format": form, "effort": "low"}}, {"output_format": form}):
+        assert json.loads(post(**BODY | more)["content"][0]["text"]) in ("red", "green")
+
+
 @pytest.mark.parametrize("more, told", [
     ({"max_tokens": None}, "max_tokens"), ({"max_tokens": 0}, "max_tokens"), ({"messages": []}, "messages"),
     ({"temperature": 1.5}, "temperature"), ({"stop_sequences": "a"}, "stop_sequences"),
@@ -114,7 +121,9 @@ def test_options(post):
     ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {}}]}]}, "tool_use"),
     ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "thinking"), ({"mcp_servers": []}, "mcp_servers"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0]"), ({"container": "x"}, "container"),
-    ({"tool_choice": {"type": "tool"}}, "tool_choice")])
+    ({"tool_choice": {"type": "tool"}}, "tool_choice"), ({"output_format": {"type": "xml"}}, "output_format"),
+    ({"output_config": {"format": {"type": "json_schema"}}}, "output_config"), ({"output_config": {"effort": 5}}, "output_config"),
+    ({"output_config": {"task_budget": {}}}, "output_config")])
 def test_refused(post, more, told):
     answer = post(status=400, **BODY | more)
     assert answer["type"] == "error" and answer["error"]["type"] == "invalid_request_error"

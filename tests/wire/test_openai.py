@@ -340,7 +340,7 @@ def test_fields_of_others_are_refused(talker, operation):
     ("chat", "parallel_tool_calls", False, 5), ("chat", "audio", None, {}), ("chat", "prompt_cache_key", "k", []),
     ("chat", "safety_identifier", "s", 1), ("chat", "top_k", 5, "x"), ("chat", "modalities", ["text"], ["audio"]),
     ("chat", "continue_final_message", False, 5), ("completion", "user", "u", 5), ("completion", "messages", None, []),
-    ("embedding", "user", "u", 5), ("embedding", "top_k", None, 5), ("response", "parallel_tool_calls", True, False),
+    ("embedding", "user", "u", 5), ("embedding", "top_k", None, 5), ("response", "parallel_tool_calls", False, 5),
     ("response", "max_tokens", None, 5), ("message", "metadata", {"user_id": "u"}, 5), ("message", "n", None, 1)])
 def test_each_field(talker, operation, field, good, bad):
     path, body = FIELDS[operation]

@@ -18,7 +18,10 @@ bool proa_msg_read_count(proa_oai *job);
 bool proa_msg_convert_messages(proa_oai *job);
 
 /* ---- write.c ---- */
-void proa_msg_write_chunk(proa_oai *job, int32_t index);
+void proa_msg_begin_stream(proa_oai *job);
+void proa_msg_begin_item(proa_oai *job, const proa_oai_item *item);
+void proa_msg_grow_item(proa_oai *job, const proa_oai_item *item, proa_str text, proa_str logprobs);
+void proa_msg_end_item(proa_oai *job, const proa_oai_item *item);
 void proa_msg_end_stream(proa_oai *job);
 bool proa_msg_put_answer(proa_oai *job, proa_buf *out);
 bool proa_msg_put_count(proa_oai *job, proa_buf *out);

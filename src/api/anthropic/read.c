@@ -87,9 +87,9 @@ static bool convert_choice(proa_oai *job)
     if (choice && is_type(choice, "tool") && name.len > 0) put_named_choice(job, name), known = true;
     known = known && proa_oai_flag(&job->error, choice, "disable_parallel_tool_use", &serial);
     proa_json_free(choice);
-    if (serial)
-        return proa_oai_bad(&job->error, "tool_choice",
-                            "tool_choice: 'disable_parallel_tool_use' is not supported");
+    proa_json *parallel = NULL;
+    if (serial && proa_json_parse(&parallel, proa_str_c("false"), "tool_choice", NULL) == PROA_OK)
+        proa_json_put(job->body, "parallel_tool_calls", parallel);
     return known ||
            proa_oai_bad(&job->error, "tool_choice",
                         "tool_choice: the type must be 'auto', 'any', 'none', or 'tool' with a 'name'");
@@ -98,24 +98,60 @@ static bool convert_choice(proa_oai *job)
 /* Templates know a switch, not a budget. */
 static bool convert_thinking(proa_oai *job)
 {
-    proa_json *thinking = proa_json_take(job->body, "thinking");
-    bool off = is_type(thinking, "disabled"), good = !thinking || off;
+    proa_json *thinking = proa_json_take(job->body, "thinking"), *values = NULL;
+    bool off = is_type(thinking, "disabled"), on = is_type(thinking, "adaptive"), given = thinking != NULL;
+    proa_str text = proa_str_c(off ? "{\"enable_thinking\":false}" : "{\"enable_thinking\":true}");
     proa_json_free(thinking);
-    if (!good)
+    if (given && !off && !on)
         return proa_oai_bad(&job->error, "thinking",
-                            "thinking: only 'disabled' is supported; a model thinks as its template says");
-    proa_json *values = NULL;
-    if (!off || proa_json_parse(&values, proa_str_c("{\"enable_thinking\":false}"), "thinking", NULL) != PROA_OK)
-        return true;
-    proa_json_put(job->body, "chat_template_kwargs", values);
+                            "thinking: the type must be 'adaptive' or 'disabled'; budgets are not supported");
+    if (given && proa_json_parse(&values, text, "thinking", NULL) == PROA_OK)
+        proa_json_put(job->body, "chat_template_kwargs", values);
     return true;
+}
+
+static bool bad_output(proa_oai *job, const char *param)
+{
+    return proa_oai_bad(&job->error, param,
+                        "%s: expected a format {\"type\": \"json_schema\", \"schema\": {...}}%s", param,
+                        proa_str_is(proa_str_c(param), "output_config") ? " and a text 'effort'" : "");
+}
+
+/* {"type":"json_schema","schema"}, in output_config.format or by its older name output_format. */
+static bool convert_format(proa_oai *job, proa_json *format, const char *param)
+{
+    proa_json *schema = proa_json_take(format, "schema");
+    bool good = is_type(format, "json_schema") && proa_json_kind(schema) == PROA_JSON_OBJECT;
+    proa_json_free(format);
+    if (!good) return proa_json_free(schema), bad_output(job, param);
+    proa_json *outer = proa_json_new_object(), *named = proa_json_new_object();
+    proa_json_put_str(named, "name", proa_str_c("output"));
+    proa_json_put(named, "schema", schema);
+    proa_json_put_str(outer, "type", proa_str_c("json_schema"));
+    proa_json_put(outer, "json_schema", named);
+    proa_json_put(job->body, "response_format", outer);
+    return true;
+}
+
+static bool convert_output(proa_oai *job)
+{
+    proa_json *config = proa_json_take(job->body, "output_config"),
+              *format = proa_json_take(job->body, "output_format"), *inner = proa_json_take(config, "format"),
+              *effort = proa_json_take(config, "effort");
+    bool good = (!config || proa_json_kind(config) == PROA_JSON_OBJECT) &&
+                (!effort || proa_json_kind(effort) == PROA_JSON_STRING) && proa_json_len(config) == 0;
+    proa_json_free(config);
+    if (effort) proa_json_put(job->body, "reasoning_effort", effort);
+    if (!good) return proa_json_free(format), proa_json_free(inner), bad_output(job, "output_config");
+    if (format && !convert_format(job, format, "output_format")) return proa_json_free(inner), false;
+    return !inner || convert_format(job, inner, "output_config");
 }
 
 /* What Anthropic has and this server has not. */
 static bool check_absent(proa_oai *job)
 {
-    static const char *const names[] = {"container",     "context_management", "mcp_servers", "output_config",
-                                        "output_format", "inference_geo",      "speed"};
+    static const char *const names[] = {"container", "context_management", "mcp_servers", "inference_geo",
+                                        "speed"};
     proa_str tier = proa_json_str(proa_json_get(job->body, "service_tier"));
     for (size_t i = 0; i < PROA_COUNT(names); i++)
         if (proa_json_get(job->body, names[i]))
@@ -128,7 +164,7 @@ static bool check_absent(proa_oai *job)
 static bool convert_body(proa_oai *job)
 {
     return check_absent(job) && proa_msg_convert_messages(job) && convert_stop(job) && convert_tools(job) &&
-           convert_choice(job) && convert_thinking(job);
+           convert_choice(job) && convert_thinking(job) && convert_output(job);
 }
 
 bool proa_msg_read(proa_oai *job)

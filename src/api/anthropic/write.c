@@ -11,6 +11,7 @@
 static const char *stop_reason(const proa_oai_choice *c)
 {
     if (c->stop) return "stop_sequence";
+    if (proa_str_is(proa_str_c(c->finish), "tool_calls")) return "tool_use";
     return proa_str_is(proa_str_c(c->finish), "length") ? "max_tokens" : "end_turn";
 }
 
@@ -37,14 +38,46 @@ static void put_usage(const proa_oai *job, proa_buf *out)
                     (long long)proa_oai_prompt_tokens(job), (long long)job->choices[0].count);
 }
 
+/* A content block with its text; a tool_use block has its arguments only if they are complete. */
+static void put_block(proa_buf *out, const proa_oai_item *item)
+{
+    proa_str text = proa_buf_view(&item->text);
+    proa_json *input = NULL;
+    switch (item->kind) {
+    case PROA_PART_REASONING:
+        proa_buf_str(out, proa_str_c("{\"type\":\"thinking\",\"signature\":\"\",\"thinking\":"));
+        proa_buf_json_str(out, text);
+        break;
+    case PROA_PART_CALL:
+        proa_buf_str(out, proa_str_c("{\"type\":\"tool_use\",\"id\":"));
+        proa_buf_json_str(out, proa_str_c(item->call_id));
+        proa_buf_str(out, proa_str_c(",\"name\":"));
+        proa_buf_json_str(out, item->name);
+        if (proa_json_parse_within(&input, text, PROA_REQUEST_NODES_MAX, "input", NULL) != PROA_OK ||
+            proa_json_kind(input) != PROA_JSON_OBJECT)
+            text = proa_str_c("{}");
+        proa_json_free(input);
+        proa_buf_str(out, proa_str_c(",\"input\":"));
+        proa_buf_str(out, text);
+        break;
+    default:
+        proa_buf_str(out, proa_str_c("{\"type\":\"text\",\"text\":"));
+        proa_buf_json_str(out, text);
+        break;
+    }
+    proa_buf_char(out, '}');
+}
+
 bool proa_msg_put_answer(proa_oai *job, proa_buf *out)
 {
-    const proa_oai_choice *c = &job->choices[0];
+    proa_oai_end_items(job);
     put_head(job, out);
-    proa_buf_str(out, proa_str_c("{\"type\":\"text\",\"text\":"));
-    proa_buf_json_str(out, proa_buf_view(&c->text));
-    proa_buf_str(out, proa_str_c("}],"));
-    put_stop(out, c);
+    for (int32_t i = 0; i < job->items_count; i++) {
+        if (i > 0) proa_buf_char(out, ',');
+        put_block(out, &job->items[i]);
+    }
+    proa_buf_str(out, proa_str_c("],"));
+    put_stop(out, &job->choices[0]);
     proa_buf_char(out, ',');
     put_usage(job, out);
     proa_buf_char(out, '}');
@@ -70,7 +103,7 @@ static void end_event(proa_oai *job)
     proa_buf_str(&job->out, proa_str_c("}\n\n"));
 }
 
-static void start_message(proa_oai *job)
+void proa_msg_begin_stream(proa_oai *job)
 {
     begin_event(job, "message_start");
     proa_buf_str(&job->out, proa_str_c(",\"message\":"));
@@ -79,38 +112,49 @@ static void start_message(proa_oai *job)
     put_usage(job, &job->out);
     proa_buf_char(&job->out, '}');
     end_event(job);
-    begin_event(job, "content_block_start");
-    proa_buf_str(&job->out, proa_str_c(",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}"));
+}
+
+static void begin_block_event(proa_oai *job, const proa_oai_item *item, const char *type)
+{
+    begin_event(job, type);
+    proa_buf_printf(&job->out, ",\"index\":%d", (int)item->index);
+}
+
+void proa_msg_begin_item(proa_oai *job, const proa_oai_item *item)
+{
+    begin_block_event(job, item, "content_block_start");
+    proa_buf_str(&job->out, proa_str_c(",\"content_block\":"));
+    put_block(&job->out, item);
     end_event(job);
+    if (item->index > 0) return;
     begin_event(job, "ping");
     end_event(job);
 }
 
-static void put_delta(proa_oai *job, proa_str text)
+void proa_msg_grow_item(proa_oai *job, const proa_oai_item *item, proa_str text, proa_str logprobs)
 {
-    begin_event(job, "content_block_delta");
-    proa_buf_str(&job->out, proa_str_c(",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":"));
+    static const char *const deltas[][2] = {[PROA_PART_CONTENT] = {"text_delta", "text"},
+                                            [PROA_PART_REASONING] = {"thinking_delta", "thinking"},
+                                            [PROA_PART_CALL] = {"input_json_delta", "partial_json"}};
+    PROA_UNUSED(logprobs);
+    if (text.len == 0) return;
+    begin_block_event(job, item, "content_block_delta");
+    proa_buf_printf(&job->out, ",\"delta\":{\"type\":\"%s\",\"%s\":", deltas[item->kind][0],
+                    deltas[item->kind][1]);
     proa_buf_json_str(&job->out, text);
     proa_buf_char(&job->out, '}');
     end_event(job);
 }
 
-void proa_msg_write_chunk(proa_oai *job, int32_t index)
+void proa_msg_end_item(proa_oai *job, const proa_oai_item *item)
 {
-    proa_oai_choice *c = &job->choices[index];
-    if (!proa_oai_stream_open(job)) return;
-    if (!c->begun) start_message(job);
-    c->begun = true;
-    if (c->text.len > 0) put_delta(job, proa_buf_view(&c->text));
-    proa_oai_clear_choice(c);
-    proa_oai_stream_send(job);
+    begin_block_event(job, item, "content_block_stop");
+    end_event(job);
 }
 
 void proa_msg_end_stream(proa_oai *job)
 {
-    begin_event(job, "content_block_stop");
-    proa_buf_str(&job->out, proa_str_c(",\"index\":0"));
-    end_event(job);
+    proa_oai_end_items(job);
     begin_event(job, "message_delta");
     proa_buf_str(&job->out, proa_str_c(",\"delta\":{"));
     put_stop(&job->out, &job->choices[0]);

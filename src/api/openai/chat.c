@@ -59,6 +59,83 @@ static bool check_messages(proa_oai *job)
     return true;
 }
 
+/* ---- tools ---- */
+
+static bool check_tool_list(proa_oai *job, const proa_json *tools, bool named)
+{
+    if (tools && proa_json_kind(tools) != PROA_JSON_ARRAY)
+        return proa_oai_bad(&job->error, "tools", "Invalid type for 'tools': expected a list of tools.");
+    for (int64_t i = 0; i < proa_json_len(tools); i++) {
+        const proa_json *function = proa_json_get(proa_json_at(tools, i), "function");
+        if (proa_json_kind(function) != PROA_JSON_OBJECT)
+            return proa_oai_bad(&job->error, "tools", "Missing required parameter: 'tools[%lld].function'.",
+                                (long long)i);
+        if (named && proa_json_str(proa_json_get(function, "name")).len == 0)
+            return proa_oai_bad(&job->error, "tools",
+                                "Missing required parameter: 'tools[%lld].function.name'.", (long long)i);
+    }
+    return true;
+}
+
+/* {"type": "function", "function": {"name": ..}} with the name of a tool. */
+static bool read_named_choice(proa_oai *job, const proa_json *tools, const proa_json *choice)
+{
+    proa_str name = proa_json_str(proa_json_get(proa_json_get(choice, "function"), "name"));
+    if (name.len == 0)
+        return proa_oai_bad(&job->error, "tool_choice",
+                            "Missing required parameter: 'tool_choice.function.name'.");
+    for (int64_t i = 0; i < proa_json_len(tools); i++) {
+        const proa_json *function = proa_json_get(proa_json_at(tools, i), "function");
+        if (!proa_str_eq(proa_json_str(proa_json_get(function, "name")), name)) continue;
+        job->message.choice = PROA_TOOL_CHOICE_NAMED;
+        job->message.one_call = true;
+        job->message.tool = (proa_str){proa_arena_strdup(&job->arena, name), name.len};
+        return true;
+    }
+    return proa_oai_bad(&job->error, "tool_choice",
+                        "Invalid 'tool_choice': the function '%.100s' is not in 'tools'.", name.ptr);
+}
+
+static bool read_tool_choice(proa_oai *job, const proa_json *tools)
+{
+    const proa_json *choice = proa_json_get(job->body, "tool_choice");
+    proa_str how = proa_json_str(choice);
+    proa_message_options *m = &job->message;
+    bool some = proa_json_len(tools) > 0;
+    m->choice = some && !job->hide_tools ? PROA_TOOL_CHOICE_AUTO : PROA_TOOL_CHOICE_NONE;
+    if (!choice || job->hide_tools || proa_str_is(how, "auto")) return true;
+    if (!some)
+        return proa_oai_bad(&job->error, "tool_choice",
+                            "Invalid 'tool_choice': it is only allowed when 'tools' are specified.");
+    if (!job->typed)
+        return proa_oai_bad(&job->error, "tool_choice",
+                            "Invalid 'tool_choice': only 'none' and 'auto' are supported with '%.200s'.",
+                            job->name.ptr);
+    if (proa_json_kind(choice) == PROA_JSON_OBJECT) return read_named_choice(job, tools, choice);
+    m->choice = PROA_TOOL_CHOICE_REQUIRED;
+    if (proa_str_is(how, "required")) return true;
+    return proa_oai_bad(&job->error, "tool_choice",
+                        "Invalid 'tool_choice': expected 'none', 'auto', 'required', or a function.");
+}
+
+static bool check_tools(proa_oai *job)
+{
+    const proa_json *tools = proa_json_get(job->body, "tools");
+    bool parallel = true, reasoning = true, goes_on = false;
+    job->hide_tools = proa_str_is(proa_json_str(proa_json_get(job->body, "tool_choice")), "none");
+    if (!check_tool_list(job, tools, !job->hide_tools) || !read_tool_choice(job, tools)) return false;
+    if (!proa_oai_flag(&job->error, job->body, "parallel_tool_calls", &parallel) ||
+        !proa_oai_flag(&job->error, job->body, "include_reasoning", &reasoning) ||
+        !proa_oai_flag(&job->error, job->body, "continue_final_message", &goes_on))
+        return false;
+    job->message.split = job->form->chat;
+    job->message.one_call |= !parallel;
+    job->message.hide_reasoning = !reasoning;
+    return true;
+}
+
+/* ---- the whole ---- */
+
 static bool check_modalities(proa_oai *job)
 {
     const proa_json *modalities = proa_json_get(job->body, "modalities");
@@ -70,7 +147,7 @@ static bool check_modalities(proa_oai *job)
 
 bool proa_oai_check_chat(proa_oai *job)
 {
-    return check_messages(job) && proa_oai_check_tools(job) && check_modalities(job);
+    return check_messages(job) && check_tools(job) && check_modalities(job);
 }
 
 static bool print_chat(proa_oai *job)

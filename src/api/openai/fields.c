@@ -29,7 +29,6 @@ typedef enum rule {
     LABEL,  /* a text, for the client's own use: it changes nothing */
     LABELS, /* an object of the same kind */
     NEVER,  /* only false: what it asks for is not done */
-    ALWAYS, /* only true: it is always so */
     TIER,   /* "auto" or "default": there is one */
     MEDIUM, /* "medium" only */
     REFUSED
@@ -81,8 +80,7 @@ static const field fields[] = {
     {"messages", READ, TEMPLATES | ANTHROPIC},
     {"tools", READ, TEMPLATES | RESPONSES | ANTHROPIC},
     {"tool_choice", READ, TEMPLATES | RESPONSES | ANTHROPIC},
-    {"parallel_tool_calls", READ, CHATS},
-    {"parallel_tool_calls", ALWAYS, RESPONSES},
+    {"parallel_tool_calls", READ, CHATS | RESPONSES},
     {"documents", READ, TEMPLATES | RERANKS},
     {"add_generation_prompt", READ, TEMPLATES},
     {"continue_final_message", READ, TEMPLATES},
@@ -162,7 +160,6 @@ static bool check_value(proa_oai *job, const field *f, const proa_json *value)
                proa_oai_bad(&job->error, f->name, "Invalid type for '%s': expected an object.", f->name);
     case NEVER:
         return (kind == PROA_JSON_BOOL && !proa_json_bool(value)) || refuse_value(job, f->name, "false");
-    case ALWAYS: return proa_json_bool(value) || refuse_value(job, f->name, "true");
     case TIER:
         return is_one_of(proa_json_str(value), "auto", "default") ||
                refuse_value(job, f->name, "'auto' or 'default'");

@@ -89,8 +89,7 @@ void proa_oai_release(proa_oai *job)
     proa_json_free(job->body);
     proa_json_free(job->chat);
     proa_buf_release(&job->out);
-    proa_buf_release(&job->whole);
-    proa_buf_release(&job->whole_logprobs);
+    proa_oai_release_items(job);
     proa_arena_release(&job->arena);
     free(job);
 }

@@ -49,6 +49,17 @@ typedef enum proa_oai_kind {
 
 struct proa_oai;
 
+/* A part of an answer that is a list of items (parts.c): reasoning, a text, or a tool call. */
+typedef struct proa_oai_item {
+    proa_part_kind kind; /* REASONING, CONTENT or CALL */
+    int32_t index;       /* in the answer */
+    const char *call_id; /* of a call; else NULL */
+    proa_str name;       /* of the function that is called */
+    proa_buf text;       /* so far: the text, or the arguments as JSON */
+    proa_buf logprobs;   /* of its tokens as JSON, without the brackets */
+    bool ended;
+} proa_oai_item;
+
 /* What is different between the operations: one row for each kind (forms.c). */
 typedef struct proa_oai_form {
     const char *id;   /* what ids of its answers begin with */
@@ -61,6 +72,12 @@ typedef struct proa_oai_form {
     /* A stream: what choice `index` has that was not sent; and what follows the last choice. */
     void (*write_chunk)(struct proa_oai *job, int32_t index);
     void (*end_stream)(struct proa_oai *job);
+    /* Of answers that are a list of items, else NULL; into job->out. What precedes the items of a stream; an item
+     * begins; text and log-probabilities are added to it, which it does not have yet; it has ended. */
+    void (*begin_stream)(struct proa_oai *job);
+    void (*begin_item)(struct proa_oai *job, const proa_oai_item *item);
+    void (*grow_item)(struct proa_oai *job, const proa_oai_item *item, proa_str text, proa_str logprobs);
+    void (*end_item)(struct proa_oai *job, const proa_oai_item *item);
     /* Not a stream: the whole answer. False with job->error. */
     bool (*put_answer)(struct proa_oai *job, proa_buf *out);
     void (*put_error)(proa_buf *out, const proa_oai_error *e);
@@ -161,12 +178,13 @@ typedef struct proa_oai {
     proa_str chat_text;
     proa_str head; /* of each chunk: up to "choices":[ */
     /* of a response: */
-    int64_t created, events;        /* unix seconds; events of the stream so far */
-    proa_str shown;                 /* the members of the request that the answer repeats, as JSON */
-    bool store;                     /* it is kept when it is complete, for its owner, with `history`: */
-    uint64_t owner;                 /* the hash of the API key */
-    proa_str history;               /* the list of messages up to the answer, as JSON */
-    proa_buf whole, whole_logprobs; /* of its stream, all of it */
+    int64_t created, events; /* unix seconds; events of the stream so far */
+    proa_str shown;          /* the members of the request that the answer repeats, as JSON */
+    bool store;              /* it is kept when it is complete, for its owner, with `history`: */
+    uint64_t owner;          /* the hash of the API key */
+    proa_str history;        /* the list of messages up to the answer, as JSON */
+    proa_oai_item *items;    /* [items_count] of a form that has them, in the arena */
+    int32_t items_count, items_room;
     proa_buf out;
 } proa_oai;
 
@@ -202,12 +220,18 @@ proa_oai_input *proa_oai_add_inputs(proa_oai *job, int32_t count);
 bool proa_oai_read_options(proa_oai *job);
 bool proa_oai_set_options(proa_oai *job);   /* job->options; false with job->error */
 void proa_oai_print_options(proa_oai *job); /* job->options_text */
-/* ---- tools.c: tools and tool calls ---- */
-/* The members that say which tools may be called, and how reasoning is answered: job->message. */
-bool proa_oai_check_tools(proa_oai *job);
-/* The parts of a message are added to its choice. */
+/* ---- parts.c: the parts of a message ---- */
+/* They are added to its choice. */
 void proa_oai_take_parts(const proa_oai *job, proa_oai_choice *c, const proa_generated_sequence *s);
-/* ---- chat.c: messages ---- */
+/* A sequence's new parts, or its text if it is not split; a stream writes their events. The log-probabilities of c are
+ * taken, too. */
+void proa_oai_take_items(proa_oai *job, proa_oai_choice *c, const proa_generated_sequence *s, bool split);
+void proa_oai_write_items(proa_oai *job, int32_t index); /* forms: write_chunk */
+void proa_oai_end_item(proa_oai *job);                   /* the open item, if there is one */
+void proa_oai_end_items(proa_oai *job); /* the same; without any item, an empty text is one */
+void proa_oai_release_items(proa_oai *job);
+/* ---- chat.c: messages and tools ---- */
+/* Also sets job->message: which tools may be called, and how reasoning is answered. */
 bool proa_oai_check_chat(proa_oai *job);
 /* job->chat or job->chat_text; the body is not needed afterwards. */
 bool proa_oai_take_chat(proa_oai *job);

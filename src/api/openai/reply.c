@@ -29,14 +29,15 @@ static void take_sequence(proa_oai_prompt *p, const proa_generated_sequence *s, 
     if (s->index < 0 || s->index >= n) return;
     proa_oai_choice *c = &job->choices[first + s->index];
     begin_choice(c, &p->echoed);
-    if (split) proa_oai_take_parts(job, c, s);
-    else proa_buf_str(&c->text, s->text);
     if (s->tokens >= 0) c->count = s->tokens;
     proa_oai_take_logprobs(job, c, &s->added);
+    if (job->form->begin_item) proa_oai_take_items(job, c, s, split);
+    else if (split) proa_oai_take_parts(job, c, s);
+    else proa_buf_str(&c->text, s->text);
     if (reason_of(s->finish)) c->finish = reason_of(s->finish);
     if (s->stop) c->stop = proa_arena_strdup(&job->arena, proa_str_c(s->stop));
     if (c->called && c->finish && strcmp(c->finish, "stop") == 0) c->finish = "tool_calls";
-    if (job->stream) job->form->write_chunk(job, (int32_t)(first + s->index));
+    if (job->stream && job->x) job->form->write_chunk(job, (int32_t)(first + s->index));
 }
 
 /* Only the prompt was scored: it is the whole answer, for each of n. */

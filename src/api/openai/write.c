@@ -372,6 +372,8 @@ static size_t long_bytes(const proa_oai *job)
     for (int32_t i = 0; i < job->choices_count; i++)
         bytes += job->choices[i].text.len + job->choices[i].reasoning.len + job->choices[i].calls.len +
                  job->choices[i].tops.len + job->choices[i].tokens.len;
+    for (int32_t i = 0; i < job->items_count; i++)
+        bytes += job->items[i].text.len + job->items[i].logprobs.len;
     for (int32_t i = 0; i < job->prompts_count; i++) bytes += (size_t)job->prompts[i].width * sizeof(float);
     return bytes;
 }

@@ -203,8 +203,6 @@ static bool convert_conversation(proa_oai *job)
 
 bool proa_resp_read(proa_oai *job)
 {
-    proa_buf_init(&job->whole, (size_t)PROA_OPENAI_ANSWER_MAX);
-    proa_buf_init(&job->whole_logprobs, (size_t)PROA_OPENAI_ANSWER_MAX);
     if (!check_absent(job)) return false;
     keep_shown(job);
     if (!convert_include(job) || !convert_lengths(job) || !convert_format(job) || !convert_reasoning(job) ||

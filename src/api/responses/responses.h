@@ -15,7 +15,10 @@ bool proa_resp_read(proa_oai *job);
 bool proa_resp_convert_input(proa_oai *job, proa_json *history);
 
 /* ---- write.c ---- */
-void proa_resp_write_chunk(proa_oai *job, int32_t index);
+void proa_resp_begin_stream(proa_oai *job);
+void proa_resp_begin_item(proa_oai *job, const proa_oai_item *item);
+void proa_resp_grow_item(proa_oai *job, const proa_oai_item *item, proa_str text, proa_str logprobs);
+void proa_resp_end_item(proa_oai *job, const proa_oai_item *item);
 void proa_resp_end_stream(proa_oai *job);
 bool proa_resp_put_answer(proa_oai *job, proa_buf *out);
 void proa_resp_put_failure(proa_oai *job);

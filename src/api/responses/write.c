@@ -19,24 +19,62 @@ static const char *status_of(const proa_oai *job)
     return is_cut(job) ? "incomplete" : "completed";
 }
 
-/* {"type":"output_text",...} */
-static void put_part(proa_buf *out, proa_str text, proa_str logprobs)
+/* Only the last item can have been cut. */
+static const char *item_status(const proa_oai *job, const proa_oai_item *item)
 {
-    proa_buf_str(out, proa_str_c("{\"type\":\"output_text\",\"text\":"));
-    proa_buf_json_str(out, text);
-    proa_buf_str(out, proa_str_c(",\"annotations\":[],\"logprobs\":["));
-    proa_buf_str(out, logprobs);
-    proa_buf_str(out, proa_str_c("]}"));
+    bool last = item->index + 1 == job->items_count;
+    if (!item->ended) return "in_progress";
+    return last ? status_of(job) : "completed";
 }
 
-/* The message: without its part while it is in progress. */
-static void put_item(const proa_oai *job, proa_buf *out, const char *status)
+/* What the ids of an item of this kind begin with. */
+static const char *const id_heads[] = {
+    [PROA_PART_CONTENT] = "msg", [PROA_PART_REASONING] = "rs", [PROA_PART_CALL] = "fc"};
+
+/* "msg_..." of the response "resp_..." */
+static void put_item_id(const proa_oai *job, proa_buf *out, const proa_oai_item *item)
 {
-    proa_buf_printf(
-        out, "{\"id\":\"msg_%s\",\"type\":\"message\",\"role\":\"assistant\",\"status\":\"%s\",\"content\":[",
-        job->id + strlen("resp_"), status ? status : "in_progress");
-    if (status) put_part(out, proa_buf_view(&job->whole), proa_buf_view(&job->whole_logprobs));
-    proa_buf_str(out, proa_str_c("]}"));
+    proa_buf_printf(out, "\"%s_%s%02d\"", id_heads[item->kind], job->id + strlen("resp_"), (int)item->index);
+}
+
+/* {"type":"output_text",...} or {"type":"reasoning_text",...} */
+static void put_part(proa_buf *out, const proa_oai_item *item, proa_str text, proa_str logprobs)
+{
+    bool reasoning = item->kind == PROA_PART_REASONING;
+    proa_buf_printf(out, "{\"type\":\"%s\",\"text\":", reasoning ? "reasoning_text" : "output_text");
+    proa_buf_json_str(out, text);
+    if (!reasoning) {
+        proa_buf_str(out, proa_str_c(",\"annotations\":[],\"logprobs\":["));
+        proa_buf_str(out, logprobs);
+        proa_buf_char(out, ']');
+    }
+    proa_buf_char(out, '}');
+}
+
+static void put_call(proa_buf *out, const proa_oai_item *item)
+{
+    proa_buf_str(out, proa_str_c(",\"type\":\"function_call\",\"call_id\":"));
+    proa_buf_json_str(out, proa_str_c(item->call_id));
+    proa_buf_str(out, proa_str_c(",\"name\":"));
+    proa_buf_json_str(out, item->name);
+    proa_buf_str(out, proa_str_c(",\"arguments\":"));
+    proa_buf_json_str(out, proa_buf_view(&item->text));
+}
+
+/* A message or reasoning is without its part while it is in progress. */
+static void put_item(const proa_oai *job, proa_buf *out, const proa_oai_item *item)
+{
+    proa_buf_str(out, proa_str_c("{\"id\":"));
+    put_item_id(job, out, item);
+    if (item->kind == PROA_PART_CALL) put_call(out, item);
+    else {
+        proa_buf_str(out, proa_str_c(item->kind == PROA_PART_REASONING
+                                         ? ",\"type\":\"reasoning\",\"summary\":[],\"content\":["
+                                         : ",\"type\":\"message\",\"role\":\"assistant\",\"content\":["));
+        if (item->ended) put_part(out, item, proa_buf_view(&item->text), proa_buf_view(&item->logprobs));
+        proa_buf_char(out, ']');
+    }
+    proa_buf_printf(out, ",\"status\":\"%s\"}", item_status(job, item));
 }
 
 static void put_usage(const proa_oai *job, proa_buf *out)
@@ -73,7 +111,10 @@ static void put_response(const proa_oai *job, proa_buf *out, const char *status)
     proa_buf_str(out, proa_str_c("\"model\":"));
     proa_buf_json_str(out, job->name);
     proa_buf_str(out, proa_str_c(",\"output\":["));
-    if (ended) put_item(job, out, status);
+    for (int32_t i = 0; i < job->items_count && ended; i++) {
+        if (i > 0) proa_buf_char(out, ',');
+        put_item(job, out, &job->items[i]);
+    }
     proa_buf_str(out, proa_str_c("],\"usage\":"));
     if (ended) put_usage(job, out);
     else proa_buf_str(out, proa_str_c("null"));
@@ -82,23 +123,49 @@ static void put_response(const proa_oai *job, proa_buf *out, const char *status)
 
 /* ---- the end ---- */
 
-/* What the choice has since it was last written joins the whole text. */
-static void take_text(proa_oai *job, const proa_oai_choice *c)
+/* "member": "the texts of all items of a kind" */
+static void put_texts(const proa_oai *job, proa_buf *out, const char *member, proa_part_kind kind)
 {
-    proa_buf_str(&job->whole, proa_buf_view(&c->text));
-    if (c->tokens.len && job->whole_logprobs.len) proa_buf_char(&job->whole_logprobs, ',');
-    proa_buf_str(&job->whole_logprobs, proa_buf_view(&c->tokens));
+    proa_buf text;
+    proa_buf_init(&text, (size_t)PROA_OPENAI_ANSWER_MAX);
+    for (int32_t i = 0; i < job->items_count; i++)
+        if (job->items[i].kind == kind) proa_buf_str(&text, proa_buf_view(&job->items[i].text));
+    if (text.len > 0 || kind == PROA_PART_CONTENT) {
+        proa_buf_printf(out, ",\"%s\":", member);
+        proa_buf_json_str(out, proa_buf_view(&text));
+    }
+    proa_buf_release(&text);
 }
 
-/* The conversation with its new message, and the response. */
+static void put_chat_calls(const proa_oai *job, proa_buf *out)
+{
+    const char *before = ",\"tool_calls\":[";
+    for (int32_t i = 0; i < job->items_count; i++) {
+        const proa_oai_item *item = &job->items[i];
+        if (item->kind != PROA_PART_CALL) continue;
+        proa_buf_printf(out, "%s{\"id\":", before);
+        proa_buf_json_str(out, proa_str_c(item->call_id));
+        proa_buf_str(out, proa_str_c(",\"type\":\"function\",\"function\":{\"name\":"));
+        proa_buf_json_str(out, item->name);
+        proa_buf_str(out, proa_str_c(",\"arguments\":"));
+        proa_buf_json_str(out, proa_buf_view(&item->text));
+        proa_buf_str(out, proa_str_c("}}"));
+        before = ",";
+    }
+    if (before[1] == 0) proa_buf_char(out, ']');
+}
+
+/* The conversation with its new message, in the form of a chat, and the response. */
 static void store_response(proa_oai *job, proa_str answer)
 {
     proa_buf messages;
     if (!job->store) return;
     proa_buf_init(&messages, (size_t)PROA_RESPONSES_BYTES_MAX);
     proa_buf_append(&messages, job->history.ptr, job->history.len - 1); /* without its ] */
-    proa_buf_str(&messages, proa_str_c(",{\"role\":\"assistant\",\"content\":"));
-    proa_buf_json_str(&messages, proa_buf_view(&job->whole));
+    proa_buf_str(&messages, proa_str_c(",{\"role\":\"assistant\""));
+    put_texts(job, &messages, "content", PROA_PART_CONTENT);
+    put_texts(job, &messages, "reasoning_content", PROA_PART_REASONING);
+    put_chat_calls(job, &messages);
     proa_buf_str(&messages, proa_str_c("}]"));
     if (!messages.full)
         proa_response_store_put(proa_api_responses(job->api), job->id, job->owner, proa_buf_view(&messages),
@@ -108,7 +175,7 @@ static void store_response(proa_oai *job, proa_str answer)
 
 bool proa_resp_put_answer(proa_oai *job, proa_buf *out)
 {
-    take_text(job, &job->choices[0]);
+    proa_oai_end_items(job);
     put_response(job, out, status_of(job));
     store_response(job, proa_buf_view(out));
     return true;
@@ -127,12 +194,14 @@ static void end_event(proa_oai *job)
     proa_buf_str(&job->out, proa_str_c("}\n\n"));
 }
 
-/* An event of the text part: which item, and where it is. */
-static void begin_part_event(proa_oai *job, const char *type)
+/* An event of an item's part: which item, and where it is. */
+static void begin_part_event(proa_oai *job, const proa_oai_item *item, const char *type)
 {
     begin_event(job, type);
-    proa_buf_printf(&job->out, ",\"item_id\":\"msg_%s\",\"output_index\":0,\"content_index\":0",
-                    job->id + strlen("resp_"));
+    proa_buf_str(&job->out, proa_str_c(",\"item_id\":"));
+    put_item_id(job, &job->out, item);
+    proa_buf_printf(&job->out, ",\"output_index\":%d", (int)item->index);
+    if (item->kind != PROA_PART_CALL) proa_buf_str(&job->out, proa_str_c(",\"content_index\":0"));
 }
 
 static void response_event(proa_oai *job, const char *type, const char *status)
@@ -143,61 +212,72 @@ static void response_event(proa_oai *job, const char *type, const char *status)
     end_event(job);
 }
 
-static void item_event(proa_oai *job, const char *type, const char *status)
+static void item_event(proa_oai *job, const proa_oai_item *item, const char *type)
 {
     begin_event(job, type);
-    proa_buf_str(&job->out, proa_str_c(",\"output_index\":0,\"item\":"));
-    put_item(job, &job->out, status);
+    proa_buf_printf(&job->out, ",\"output_index\":%d,\"item\":", (int)item->index);
+    put_item(job, &job->out, item);
     end_event(job);
 }
 
-static void part_event(proa_oai *job, const char *type, proa_str text, proa_str logprobs)
+static void part_event(proa_oai *job, const proa_oai_item *item, const char *type)
 {
-    begin_part_event(job, type);
+    begin_part_event(job, item, type);
     proa_buf_str(&job->out, proa_str_c(",\"part\":"));
-    put_part(&job->out, text, logprobs);
+    put_part(&job->out, item, proa_buf_view(&item->text), proa_buf_view(&item->logprobs));
     end_event(job);
 }
 
-static void text_event(proa_oai *job, const char *type, const char *member, proa_str text, proa_str logprobs)
+/* What the events of an item's text are called: more of it, all of it, and its member in the second. */
+static const char *const text_events[][3] = {
+    [PROA_PART_CONTENT] = {"output_text.delta", "output_text.done", "text"},
+    [PROA_PART_REASONING] = {"reasoning_text.delta", "reasoning_text.done", "text"},
+    [PROA_PART_CALL] = {"function_call_arguments.delta", "function_call_arguments.done", "arguments"}};
+
+static void text_event(proa_oai *job, const proa_oai_item *item, bool done, proa_str text, proa_str logprobs)
 {
-    begin_part_event(job, type);
-    proa_buf_printf(&job->out, ",\"%s\":", member);
+    begin_part_event(job, item, text_events[item->kind][done]);
+    if (done && item->kind == PROA_PART_CALL) {
+        proa_buf_str(&job->out, proa_str_c(",\"name\":"));
+        proa_buf_json_str(&job->out, item->name);
+    }
+    proa_buf_printf(&job->out, ",\"%s\":", done ? text_events[item->kind][2] : "delta");
     proa_buf_json_str(&job->out, text);
-    proa_buf_str(&job->out, proa_str_c(",\"logprobs\":["));
-    proa_buf_str(&job->out, logprobs);
-    proa_buf_char(&job->out, ']');
+    if (item->kind == PROA_PART_CONTENT) {
+        proa_buf_str(&job->out, proa_str_c(",\"logprobs\":["));
+        proa_buf_str(&job->out, logprobs);
+        proa_buf_char(&job->out, ']');
+    }
     end_event(job);
 }
 
-static void begin_stream(proa_oai *job)
+void proa_resp_begin_stream(proa_oai *job)
 {
-    const proa_str none = {"", 0};
     response_event(job, "created", "in_progress");
     response_event(job, "in_progress", "in_progress");
-    item_event(job, "output_item.added", NULL);
-    part_event(job, "content_part.added", none, none);
 }
 
-void proa_resp_write_chunk(proa_oai *job, int32_t index)
+void proa_resp_begin_item(proa_oai *job, const proa_oai_item *item)
 {
-    proa_oai_choice *c = &job->choices[index];
-    if (!proa_oai_stream_open(job)) return;
-    if (!c->begun) begin_stream(job);
-    c->begun = true;
-    if (c->text.len > 0 || c->tokens.len > 0)
-        text_event(job, "output_text.delta", "delta", proa_buf_view(&c->text), proa_buf_view(&c->tokens));
-    take_text(job, c);
-    proa_oai_clear_choice(c);
-    proa_oai_stream_send(job);
+    item_event(job, item, "output_item.added");
+    if (item->kind != PROA_PART_CALL) part_event(job, item, "content_part.added");
+}
+
+void proa_resp_grow_item(proa_oai *job, const proa_oai_item *item, proa_str text, proa_str logprobs)
+{
+    text_event(job, item, false, text, logprobs);
+}
+
+void proa_resp_end_item(proa_oai *job, const proa_oai_item *item)
+{
+    text_event(job, item, true, proa_buf_view(&item->text), proa_buf_view(&item->logprobs));
+    if (item->kind != PROA_PART_CALL) part_event(job, item, "content_part.done");
+    item_event(job, item, "output_item.done");
 }
 
 void proa_resp_end_stream(proa_oai *job)
 {
-    proa_str text = proa_buf_view(&job->whole), logprobs = proa_buf_view(&job->whole_logprobs);
-    text_event(job, "output_text.done", "text", text, logprobs);
-    part_event(job, "content_part.done", text, logprobs);
-    item_event(job, "output_item.done", status_of(job));
+    proa_oai_end_items(job);
     proa_buf answer;
     proa_buf_init(&answer, (size_t)PROA_OPENAI_ANSWER_MAX);
     put_response(job, &answer, status_of(job));
