@@ -36,7 +36,8 @@ typedef struct proa_engine proa_engine;
 /* Called with a part in [0,1] while a model loads. */
 typedef void proa_progress_fn(void *arg, const char *what, double part);
 
-/* A low-rank adapter (LoRA): a folder of PEFT. */
+/* A folder of PEFT: a low-rank adapter (LoRA), or a prompt table (prompt tuning, p-tuning, prefix tuning), whose tokens
+ * come before the prompts of the requests that use it. */
 typedef struct proa_adapter_source {
     const char *name, *path;
 } proa_adapter_source;
@@ -72,7 +73,9 @@ typedef struct proa_engine_options {
                           removed; embedding tables, else read where they are mapped, then count in the memory */
     const proa_adapter_source *adapters; /* [adapters_count] loaded when the model is; decoders only */
     int32_t adapters_count;
-    int32_t adapter_slots; /* different adapters in one batch; 0: adapters_count. Neither: the engine takes none */
+    /* different low-rank adapters in one batch; 0: as many as are given, or adapters_max. None of all: the engine takes
+     * none */
+    int32_t adapter_slots;
     int32_t adapters_max; /* loaded at one time, kept in host memory; 0: adapter_slots, at least adapters_count */
     int32_t adapter_rank; /* the largest rank; 0: that of the given adapters, at least 16 */
 } proa_engine_options;
@@ -106,6 +109,7 @@ typedef struct proa_info {
     int32_t bos_id, eos_id, decoder_start_id;   /* -1: none */
     const char *plan; /* sizes and arithmetic in words, with the option of each; lives as long as the engine */
     int32_t labels;   /* outputs of a head that classifies or rates an input; 0: the model has no such head */
+    int32_t embedding; /* width of the input embeddings of tokens; mostly `hidden` */
 } proa_info;
 
 PROA_EXPORT void proa_engine_info(const proa_engine *engine, proa_info *info);
@@ -394,6 +398,11 @@ typedef struct proa_request {
     size_t text_pair_len;  /* 0: text_pair is NUL-terminated */
     const int32_t *ids;    /* token ids, used as they are */
     int64_t ids_count;
+    /* decoders: [prompt_table_rows, proa_info.embedding] input embeddings of the tokens vocab, vocab + 1, ...; these
+     * may stand anywhere in ids (TensorRT-LLM's prompt_embedding_table); copied. Requests with equal tables share
+     * cached keys and values. NULL: none */
+    const float *prompt_table;
+    int64_t prompt_table_rows;
     const int32_t *type_ids; /* encoders: [ids_count] token types of ids (segments); NULL: all 0 */
     const float *embedded; /* encoders: vectors in place of text and ids, as the embedding makes them (its norm
                               applied): [ids_count, hidden]; copied. NULL: none */

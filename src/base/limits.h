@@ -131,6 +131,8 @@
 #define PROA_LORA_SLOTS_MAX       1024             /* in the memory of the device at one time */
 #define PROA_LORA_NAME_MAX        256              /* bytes of an adapter's name, with the end */
 #define PROA_LORA_PATTERNS_MAX    4096             /* of rank_pattern and of alpha_pattern */
+#define PROA_PROMPT_TABLE_BYTES_MAX (1 * PROA_GIB) /* of a prompt table: 1,000 prefix tokens of Llama 3 405B */
+#define PROA_PROMPT_TABLES_KEPT   (64 * PROA_MIB)  /* bytes of ended requests' tables: later ones may bring the same */
 #define PROA_LOGITS_ENTRIES_MAX       (1 << 20)        /* entries of the logits processors of a step that samples on
                                                           the device: 8 MB */
 #define PROA_WORD_IDS_MAX         (1 << 20)        /* ids in all words of one list of a request */

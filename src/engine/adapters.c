@@ -27,18 +27,19 @@ proa_status proa_adapters_sizes(proa_sizes *s, const proa_engine_options *o, pro
     PROA_TRY(in_range("lora-max", o->adapters_max, PROA_LORA_ADAPTERS_MAX, err));
     PROA_TRY(in_range("lora-rank", o->adapter_rank, PROA_LORA_RANK_MAX, err));
     PROA_TRY(in_range("lora", o->adapters_count, PROA_LORA_ADAPTERS_MAX, err));
-    int64_t rank = RANK_DEFAULT;
-    for (int32_t i = 0; i < o->adapters_count && !o->adapter_rank; i++) {
+    int64_t rank = RANK_DEFAULT, low_rank = 0;
+    for (int32_t i = 0; i < o->adapters_count; i++) {
         int64_t own;
         PROA_TRY(proa_adapter_rank(&own, o->adapters[i].path, err));
         rank = proa_max64(rank, own);
+        low_rank += own > 0;
     }
     s->model.lora_rank = o->adapter_rank ? o->adapter_rank : (int32_t)rank;
     s->model.lora_slots = o->adapter_slots ? o->adapter_slots
-                                           : (int32_t)proa_min64(o->adapters_count, PROA_LORA_SLOTS_MAX);
+                                           : (int32_t)proa_min64(low_rank, PROA_LORA_SLOTS_MAX);
+    if (!s->model.lora_slots) s->model.lora_slots = (int32_t)proa_min64(o->adapters_max, PROA_LORA_SLOTS_MAX);
     s->adapters_max = o->adapters_max ? o->adapters_max : s->model.lora_slots;
     if (s->adapters_max < o->adapters_count) s->adapters_max = o->adapters_count;
-    if (s->adapters_max && !s->model.lora_slots) s->model.lora_slots = s->adapters_max;
     return PROA_OK;
 }
 
@@ -54,6 +55,7 @@ void proa_adapters_init(proa_adapters *a, proa_model *m, int32_t max)
 static void free_adapter(proa_adapter *adapter)
 {
     proa_adapter_free(adapter->owner->model, adapter->image);
+    proa_prompt_table_free(adapter->table);
     free(adapter->name);
     free(adapter->path);
     free(adapter);
@@ -80,9 +82,9 @@ static proa_adapter *find_loaded(const proa_adapters *a, const char *name)
 /* Names of those that are loaded, as far as there is room. */
 static void list_names(const proa_adapters *a, char *out, size_t size)
 {
-    size_t len = (size_t)snprintf(out, size, "%s", a->first ? "loaded:" : "none is loaded");
+    size_t len = (size_t)snprintf(out, size, "%s", a->count ? "loaded:" : "none is loaded");
     for (const proa_adapter *at = a->first; at && len + 1 < size; at = at->next)
-        if (at->loaded) len += (size_t)snprintf(out + len, size - len, " %s", at->name);
+        if (at->loaded && at->name[0]) len += (size_t)snprintf(out + len, size - len, " %s", at->name);
 }
 
 /* Unlinks and frees an adapter that is neither loaded nor used. */
@@ -93,7 +95,7 @@ static void remove_unused(proa_adapters *a, proa_adapter *adapter)
     while (*link != adapter) link = &(*link)->next;
     *link = adapter->next;
     if (adapter->slot >= 0) a->in_slot[adapter->slot] = NULL;
-    a->count--;
+    a->count -= adapter->name[0] != '\0';
     free_adapter(adapter);
 }
 
@@ -118,37 +120,45 @@ static proa_status check_room(const proa_adapters *a, const char *name, proa_err
                      a->max);
 }
 
+/* Appends an adapter; the lock is held. */
+static proa_adapter *add_adapter(proa_adapters *a, const char *name, const char *path, char *image,
+                                 proa_prompt_table *table)
+{
+    proa_adapter **last = &a->first, *adapter = proa_calloc(1, sizeof *adapter);
+    *adapter = (proa_adapter){
+        .owner = a, .image = image, .table = table, .loaded = true, .slot = -1, .id = ++a->next_id};
+    adapter->name = proa_strdup(name), adapter->path = proa_strdup(path);
+    while (*last) last = &(*last)->next;
+    return *last = adapter;
+}
+
 /* ---- loading ---- */
 
-proa_status proa_adapters_take(proa_adapters *a, const char *name, const char *path, char *image, proa_err *err)
+proa_status proa_adapters_take(proa_adapters *a, const char *name, const char *path, char *image,
+                               proa_prompt_table *table, proa_err *err)
 {
-    proa_status status = image ? check_name(name, err) : PROA_FAIL(err, NO_MEMORY, "no memory for an adapter");
+    proa_status status = image || table ? check_name(name, err)
+                                        : PROA_FAIL(err, NO_MEMORY, "no memory for an adapter");
     pthread_mutex_lock(&a->lock);
     if (status == PROA_OK) status = check_room(a, name, err);
-    if (status == PROA_OK) {
-        proa_adapter **last = &a->first, *adapter = proa_calloc(1, sizeof *adapter);
-        *adapter = (proa_adapter){.owner = a, .image = image, .loaded = true, .slot = -1, .id = ++a->next_id};
-        adapter->name = proa_strdup(name), adapter->path = proa_strdup(path);
-        while (*last) last = &(*last)->next;
-        *last = adapter;
-        a->count++;
-    }
+    if (status == PROA_OK) add_adapter(a, name, path, image, table), a->count++;
     pthread_mutex_unlock(&a->lock);
-    if (status != PROA_OK) proa_adapter_free(a->model, image);
+    if (status != PROA_OK) proa_adapter_free(a->model, image), proa_prompt_table_free(table);
     return status;
 }
 
 proa_status proa_adapters_load(proa_adapters *a, const char *name, const char *path, proa_err *err)
 {
     char *image;
+    proa_prompt_table *table;
     PROA_TRY(check_name(name, err));
     if (!path || !*path) return PROA_FAIL(err, INVALID, "adapter '%s' needs a path", name);
     pthread_mutex_lock(&a->lock);
     proa_status status = check_room(a, name, err);
     pthread_mutex_unlock(&a->lock);
     if (status != PROA_OK) return status;
-    PROA_TRY(proa_adapter_read(&image, a->model, path, err));
-    return proa_adapters_take(a, name, path, image, err);
+    PROA_TRY(proa_adapter_read(&image, &table, a->model, path, err));
+    return proa_adapters_take(a, name, path, image, table, err);
 }
 
 proa_status proa_adapters_unload(proa_adapters *a, const char *name, proa_err *err)
@@ -182,13 +192,60 @@ proa_status proa_adapters_ref(proa_adapters *a, const char *name, proa_adapter *
     return PROA_FAIL(err, INVALID, "option 'adapter': there is no adapter '%.64s' (%s)", name, names);
 }
 
+static int64_t table_bytes(const proa_adapters *a, const proa_prompt_table *table)
+{
+    return proa_prompt_table_count(a->model, table) * (int64_t)sizeof *table->values;
+}
+
+/* The loaded table without a name that is equal; NULL: there is none. */
+static proa_adapter *find_table(const proa_adapters *a, const proa_prompt_table *table)
+{
+    size_t bytes = (size_t)table_bytes(a, table);
+    for (proa_adapter *at = a->first; at; at = at->next) {
+        const proa_prompt_table *t = at->table;
+        if (at->name[0] || t->tokens != table->tokens || t->keys != table->keys) continue;
+        if (memcmp(t->values, table->values, bytes) == 0) return at;
+    }
+    return NULL;
+}
+
+/* Frees the oldest tables without a name that no request uses, until they take PROA_PROMPT_TABLES_KEPT bytes. */
+static void drop_old_tables(proa_adapters *a)
+{
+    for (proa_adapter *oldest = NULL;; oldest = NULL) {
+        int64_t bytes = 0;
+        for (proa_adapter *at = a->first; at; at = at->next) {
+            if (at->name[0] || at->refs > 0) continue;
+            bytes += table_bytes(a, at->table);
+            if (!oldest || at->used < oldest->used) oldest = at;
+        }
+        if (bytes <= PROA_PROMPT_TABLES_KEPT) return;
+        oldest->loaded = false;
+        remove_unused(a, oldest);
+    }
+}
+
+proa_adapter *proa_adapters_ref_table(proa_adapters *a, proa_prompt_table *table)
+{
+    pthread_mutex_lock(&a->lock);
+    proa_adapter *adapter = find_table(a, table);
+    if (adapter) proa_prompt_table_free(table);
+    else adapter = add_adapter(a, "", "", NULL, table);
+    adapter->refs++;
+    adapter->used = ++a->now;
+    pthread_mutex_unlock(&a->lock);
+    return adapter;
+}
+
 void proa_adapters_unref(proa_adapter *adapter)
 {
     if (!adapter) return;
     proa_adapters *a = adapter->owner;
     pthread_mutex_lock(&a->lock);
     adapter->refs--;
+    bool kept = !adapter->name[0];
     remove_unused(a, adapter);
+    if (kept) drop_old_tables(a);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -206,7 +263,7 @@ static int32_t find_slot(const proa_adapters *a)
 
 bool proa_adapters_admit(proa_adapter *adapter)
 {
-    if (!adapter) return true;
+    if (!adapter || adapter->table) return true;
     proa_adapters *a = adapter->owner;
     pthread_mutex_lock(&a->lock);
     int32_t slot = adapter->slot >= 0 ? adapter->slot : find_slot(a);
@@ -222,7 +279,7 @@ bool proa_adapters_admit(proa_adapter *adapter)
 
 void proa_adapters_release(proa_adapter *adapter)
 {
-    if (!adapter) return;
+    if (!adapter || adapter->table) return;
     pthread_mutex_lock(&adapter->owner->lock);
     adapter->running--;
     pthread_mutex_unlock(&adapter->owner->lock);
@@ -247,7 +304,7 @@ int32_t proa_engine_adapters(const proa_engine *engine,
     int32_t count = 0;
     pthread_mutex_lock(&a->lock);
     for (const proa_adapter *at = a->first; at; at = at->next)
-        if (at->loaded) {
+        if (at->loaded && at->name[0]) {
             if (see) see(arg, at->name, at->path);
             count++;
         }
@@ -261,7 +318,7 @@ proa_status proa_engine_random_adapters(proa_engine *engine, int32_t count, int3
         char name[32];
         snprintf(name, sizeof name, "random-%d", i);
         char *image = proa_adapter_random(engine->model, rank, (uint64_t)i + 1);
-        PROA_TRY(proa_adapters_take(&engine->adapters, name, "", image, err));
+        PROA_TRY(proa_adapters_take(&engine->adapters, name, "", image, NULL, err));
     }
     return PROA_OK;
 }

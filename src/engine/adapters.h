@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * adapters.h - the adapters of an engine by name: loaded and unloaded while it runs, kept in host memory, and put into
- * the model's slots (model/lora/lora.h) when a request that uses one is admitted. With more adapters than slots the one
- * that was used least recently, and by no running request, gives its slot.
+ * adapters.h - the adapters of an engine by name: loaded and unloaded while it runs, and kept in host memory.
+ * A low-rank adapter is put into one of the model's slots (model/lora/lora.h) when a request that uses it is admitted.
+ * With more of them than slots the one that was used least recently, and by no running request, gives its slot.
+ * A prompt table (model/lora/prompt_table.h) needs no slot. Tables that requests bring have no name; the last ones are
+ * kept, so that a request with an equal table has the same one and finds its cached pages.
  * Owner:   the engine. An adapter that was unloaded lives until the last request that uses it is done.
  * Threads: load, unload, list, ref and unref: any. admit and release: the stepping thread. */
 #ifndef PROA_ENGINE_ADAPTERS_H
 #define PROA_ENGINE_ADAPTERS_H
 
 #include "engine/memory.h"
+#include "model/lora/prompt_table.h"
 #include <pthread.h>
 
 typedef struct proa_adapters proa_adapters;
@@ -15,9 +18,10 @@ typedef struct proa_adapters proa_adapters;
 typedef struct proa_adapter {
     struct proa_adapter *next;
     proa_adapters *owner;
-    char *name, *path; /* path: as it was given */
+    char *name, *path; /* path: as it was given; "": a table that a request brought */
     uint64_t id;       /* of this load, never used again: keys and values made with it are its own */
-    char *image;
+    char *image;       /* low-rank; NULL: it has a table */
+    proa_prompt_table *table;
     int32_t refs; /* requests that use it */
     bool loaded;  /* false: unloaded while requests still use it */
     int32_t slot; /* -1: in none */
@@ -30,7 +34,7 @@ struct proa_adapters {
     proa_model *model;
     proa_adapter *first;
     proa_adapter **in_slot; /* [slots] NULL: empty */
-    int32_t count, max;     /* in memory */
+    int32_t count, max;     /* in memory, with a name */
     uint64_t next_id, now;
 };
 
@@ -41,13 +45,15 @@ void proa_adapters_release_all(proa_adapters *a);
 /* Reads a folder. EXISTS if the name is taken; LIMIT if there are `max` already. */
 PROA_MUST_CHECK proa_status proa_adapters_load(proa_adapters *a, const char *name, const char *path,
                                                proa_err *err);
-/* Takes an image that was made otherwise (proa_adapter_random); it is freed if that fails. */
+/* Takes an image that was made otherwise (proa_adapter_random), or a table; it is freed if that fails. */
 PROA_MUST_CHECK proa_status proa_adapters_take(proa_adapters *a, const char *name, const char *path,
-                                               char *image, proa_err *err);
+                                               char *image, proa_prompt_table *table, proa_err *err);
 PROA_MUST_CHECK proa_status proa_adapters_unload(proa_adapters *a, const char *name, proa_err *err);
 /* The adapter of a request: *out NULL without a name. INVALID names those that are loaded. */
 PROA_MUST_CHECK proa_status proa_adapters_ref(proa_adapters *a, const char *name, proa_adapter **out,
                                               proa_err *err);
+/* The table that a request brings, or an equal one of an earlier request. Takes ownership of it. */
+proa_adapter *proa_adapters_ref_table(proa_adapters *a, proa_prompt_table *table);
 void proa_adapters_unref(proa_adapter *adapter); /* NULL is fine */
 /* A request begins to run: its adapter is in a slot until release. False: all slots are in use. NULL is fine. */
 bool proa_adapters_admit(proa_adapter *adapter);

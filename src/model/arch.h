@@ -209,12 +209,13 @@ _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 64, "more conditio
 #define PROA_SOME_LAYER (-1)
 
 enum proa_step_flags {
-    PROA_ADD = 1 << 0,         /* LINEAR, EMBED: add to out; NORM: in is normed in place, then added */
-    PROA_ACT = 1 << 1,         /* LINEAR: the configuration's activation */
-    PROA_SCALED = 1 << 3,      /* LINEAR: times the configuration's logit_scale; EMBED: its embed_scale */
-    PROA_OF_POS = 1 << 4,      /* EMBED: by position */
-    PROA_OF_TYPE = 1 << 5,     /* EMBED: by token type */
-    PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries. LINEAR: out is the keys of QKV */
+    PROA_ADD = 1 << 0,     /* LINEAR, EMBED: add to out; NORM: in is normed in place, then added */
+    PROA_ACT = 1 << 1,     /* LINEAR: the configuration's activation */
+    PROA_SCALED = 1 << 3,  /* LINEAR: times the configuration's logit_scale; EMBED: its embed_scale */
+    PROA_INPUTS = 1 << 2,  /* EMBED with SCALED: rows of a prompt table are scaled like those of the table */
+    PROA_OF_POS = 1 << 4,  /* EMBED: by position */
+    PROA_OF_TYPE = 1 << 5, /* EMBED: by token type */
+    PROA_OF_K = 1 << 6,    /* HEADS_NORM: the keys; else the queries. LINEAR: out is the keys of QKV */
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
     PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and
                             the plan keeps its registers apart from theirs */

@@ -27,7 +27,10 @@ typedef struct proa_model_options {
 /* Input embeddings of rows [row, row + count), in place of the embeddings of their ids. */
 typedef struct proa_inputs_embeds {
     int64_t row, count;
-    const float *values; /* [count][hidden], the host's */
+    const float *values; /* [count][width], the host's */
+    /* In place of rows of the table of tokens: positions, types and norm are applied to them. False: in place of all
+     * that the model's embedding makes. */
+    bool of_table;
 } proa_inputs_embeds;
 
 /* Beams whose last step (proa_model_sample) the host has not received: the spans [span, span + beams), one row
@@ -52,7 +55,7 @@ typedef struct proa_batch {
     proa_spans self;      /* the sequence of each row, and its context, this pass's tokens included */
     int64_t prefixes; /* the last so many spans of self are prefixes of prompts: their rows see each other both ways */
     proa_spans cross; /* the same rows with the encoder's contexts (decoder of an encoder-decoder model) */
-    const proa_inputs_embeds *inputs_embeds; /* [inputs_embeds_count] of an encoder pass */
+    const proa_inputs_embeds *inputs_embeds; /* [inputs_embeds_count] in the order of their rows */
     int64_t inputs_embeds_count;
     const int32_t *lora; /* [self.count] the slot of each span's adapter (lora/lora.h), -1: none; NULL: all -1 */
     proa_lora_rows lora_rows; /* the same as groups of rows: made by the pass */

@@ -43,6 +43,7 @@ static proa_dtype reg_dtype(const frame *f, proa_reg r)
     switch (r) {
     case PROA_REG_X:
     case PROA_REG_D: return f->m->stream;
+    case PROA_REG_E: return f->inputs_embeds_count ? PROA_DTYPE_F32 : f->narrow; /* as the stream */
     case PROA_REG_HN:
     case PROA_REG_HE: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
     case PROA_REG_ROUTER: /* so that roundings do not choose experts */
@@ -116,6 +117,19 @@ static float embed_scale(const frame *f, const proa_step *s, proa_dtype table)
     return scale;
 }
 
+/* Overwrites rows of a register with the caller's input embeddings of one kind. */
+static void upload_inputs_embeds(const frame *f, proa_reg r, bool of_table, float scale)
+{
+    proa_model *m = f->m;
+    for (int64_t i = 0; i < f->inputs_embeds_count; i++) {
+        const proa_inputs_embeds *e = &f->inputs_embeds[i];
+        if (e->of_table != of_table) continue;
+        proa_view rows = proa_view_rows(register_view(f, r), e->row, e->row + e->count);
+        m->device->upload(m->device, rows.data, e->values, e->count * rows.shape[1] * (int64_t)sizeof(float));
+        if (scale != 1) m->ctx.ops->scale(&m->ctx, rows, rows, scale);
+    }
+}
+
 static void do_embed(const frame *f, const proa_step *s)
 {
     static const int32_t zeros[PROA_STEP_TOKENS_MAX];
@@ -127,6 +141,7 @@ static void do_embed(const frame *f, const proa_step *s)
     proa_view table = p->table;
     if (s->flags & PROA_OF_POS) table = proa_view_rows(table, f->m->config.position_offset, table.shape[0]);
     c->ops->embed(c, register_view(f, s->out), table, ids, scale, s->flags & PROA_ADD);
+    if (s->w == PROA_SLOT_TOKENS) upload_inputs_embeds(f, s->out, true, s->flags & PROA_INPUTS ? scale : 1);
 }
 
 static void do_rope_table(const frame *f, const proa_step *s)
@@ -503,17 +518,6 @@ static void run_program(const frame *f, const proa_program *program)
     }
 }
 
-/* Overwrites embedded rows of X with the caller's input embeddings. */
-static void upload_inputs_embeds(const frame *f)
-{
-    proa_model *m = f->m;
-    int64_t row = m->plan.width[PROA_REG_X] * (int64_t)sizeof(float);
-    for (int64_t i = 0; i < f->inputs_embeds_count; i++) {
-        char *to = m->activations + m->plan.offset[PROA_REG_X] + f->inputs_embeds[i].row * row;
-        m->device->upload(m->device, to, f->inputs_embeds[i].values, f->inputs_embeds[i].count * row);
-    }
-}
-
 /* Layers [from, layers), and the program after them. */
 static void run_layers(frame *f, int64_t from)
 {
@@ -579,7 +583,7 @@ static void run_stack(frame *f)
     PROA_ASSERT(f->rows <= f->m->plan.rows_max);
     f->layer = layers;
     run_program(f, &f->m->plan.program[f->stack][PROA_SECTION_EMBED]);
-    upload_inputs_embeds(f);
+    upload_inputs_embeds(f, PROA_REG_X, false, 1);
     if (!splits_tail(f)) {
         run_layers(f, 0);
         return;
@@ -641,6 +645,22 @@ void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch
 void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
 {
     run_recorded(m, kv, batch, PROA_STACK_DECODER, run_stack);
+}
+
+void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, const float *values, int64_t stride)
+{
+    static const int32_t zeros[PROA_STEP_TOKENS_MAX];
+    int64_t rows = span->span->rows, heads = m->config.kv_heads, dim = m->config.head_dim,
+            width = 2 * heads * dim;
+    proa_batch staged, batch = {.rows = rows, .ids = zeros, .positions = zeros, .self = *span};
+    PROA_ASSERT(rows <= m->plan.rows_max && rows <= PROA_STEP_TOKENS_MAX);
+    const proa_batch *b = proa_staging_batch(m, kv, &batch, &staged);
+    proa_view both = proa_view_2d(m->activations + m->plan.offset[PROA_REG_QKV], PROA_DTYPE_F32, rows, width);
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        m->device->upload(m->device, both.data, values + layer * stride, rows * width * (int64_t)sizeof(float));
+        m->ctx.ops->kv_append(&m->ctx, &kv[layer], head_range(both, 0, heads, dim),
+                              head_range(both, heads, heads, dim), &b->self);
+    }
 }
 
 /* The input of the head's last matrix product; for a headless model the gathered rows of X. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Low-rank adapters from files: an adapter_config.json, a byte 0, and a file of tensors, for the golden model llama.
- * Whatever they say, the adapter is refused with a text, or every matrix of its image has a rank that the layout has
- * room for and a finite scale. */
+ * Adapters from files: an adapter_config.json, a byte 0, and a file of tensors, for the golden model llama. Whatever
+ * they say, they are refused with a text, or every matrix of a low-rank adapter's image has a rank that the layout has
+ * room for and a finite scale, and a prompt table has the width that the model reads. */
 #include "fuzz.h"
 
 #include "model/lora/lora.h"
@@ -40,15 +40,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     proa_json *config = NULL;
     proa_weights *tensors = NULL;
     char *image = NULL;
+    proa_prompt_table *table = NULL;
     proa_err err = {.status = PROA_OK};
     bool opened = proa_json_parse(&config, (proa_str){(const char *)data, len}, "adapter_config.json", &err) ==
                       PROA_OK &&
                   proa_weights_open_bytes(&tensors, data + size - rest, (int64_t)rest, "adapter", &err) ==
                       PROA_OK;
-    if (opened && proa_adapter_read_tensors(&image, m, tensors, config, "adapter", &err) == PROA_OK)
+    bool is_table = opened && proa_prompt_table_is_type(proa_json_str(proa_json_get(config, "peft_type")));
+    if (is_table && proa_prompt_table_read(&table, m, tensors, config, "adapter", &err) == PROA_OK)
+        PROA_ASSERT(table->tokens > 0 && table->width == proa_prompt_table_width(m, table->keys));
+    else if (opened && !is_table &&
+             proa_adapter_read_tensors(&image, m, tensors, config, "adapter", &err) == PROA_OK)
         check_image(m, image);
-    else PROA_ASSERT(err.text[0] != '\0' && !image);
+    else PROA_ASSERT(err.text[0] != '\0' && !image && !table);
     proa_adapter_free(m, image);
+    proa_prompt_table_free(table);
     proa_weights_close(tensors);
     proa_json_free(config);
     return 0;

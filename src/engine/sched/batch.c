@@ -48,6 +48,8 @@ proa_batch proa_batch_of_step(const proa_engine *e)
     if (e->step.any_types) b.types = e->step.types;
     if (e->step.any_lora) b.lora = e->step.lora;
     if (e->step.any_sampled_at) b.sampled_at = e->step.sampled_at;
+    b.inputs_embeds = e->step.inputs_embeds;
+    b.inputs_embeds_count = e->step.inputs_embeds_count;
     b.pending = e->step.pending;
     b.pending_count = e->step.pending_count;
     b.self = (proa_spans){.span = e->step.self_spans, .count = e->step.spans, .pages = e->slots.memory};
@@ -66,13 +68,28 @@ static int32_t token_id(const proa_seq *seq, int64_t i)
     return i - req->prompt_count < seq->count + seq->drafts ? seq->ids[i - req->prompt_count] : 0;
 }
 
+/* The next row is row `index` of a prompt table. Rows that follow each other in both are uploaded together. */
+static void add_virtual_token(proa_engine *e, const proa_prompt_table *table, int64_t index)
+{
+    const float *values = table->values + index * table->width;
+    int64_t count = e->step.inputs_embeds_count;
+    proa_inputs_embeds *last = count ? &e->step.inputs_embeds[count - 1] : NULL;
+    if (last && last->row + last->count == e->step.rows && last->values + last->count * table->width == values)
+        last->count++;
+    else
+        e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
+            .row = e->step.rows, .count = 1, .values = values, .of_table = true};
+}
+
 /* The row of token i of the sequence. */
 static void add_token_row(proa_engine *e, const proa_seq *seq, int64_t i)
 {
     const proa_engine_request *req = seq->req;
-    int64_t row = e->step.rows, longest = req->prompt_count + req->new_max;
+    int64_t row = e->step.rows, longest = req->prompt_count + req->new_max, vocab = e->model->config.vocab;
     bool on_device = i + 1 == seq->known && seq->sampled_at >= 0;
-    proa_batch_add_row(e, on_device ? 0 : token_id(seq, i), proa_prefix_position(&req->prefix, i),
+    int32_t id = on_device ? 0 : token_id(seq, i);
+    if (id >= vocab) add_virtual_token(e, req->virtuals, id - vocab);
+    proa_batch_add_row(e, id < vocab ? id : 0, proa_prefix_position(&req->prefix, i),
                        proa_rope_length(&e->model->config.rope, i, req->prompt_count, longest));
     e->step.block_positions[row] = (int32_t)proa_prefix_block_position(&req->prefix, i);
     if (!on_device) return;
@@ -102,7 +119,7 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
     seq->rows_valid = seq->known + seq->drafts;
     e->step.span_seqs[e->step.spans] = seq;
     e->step.lora[e->step.spans] = req->adapter ? req->adapter->slot : -1;
-    e->step.any_lora = e->step.any_lora || req->adapter;
+    e->step.any_lora = e->step.any_lora || e->step.lora[e->step.spans] >= 0;
     proa_batch_add_span(e, seq->table, rows, end, &e->slots.cross[req->slot], req->input_count);
     for (int64_t i = begin; i < end; i++) {
         if (wants_logits(seq, i))
@@ -171,6 +188,16 @@ static int64_t rows_with_prompts(const proa_engine *e)
     return decoding ? proa_min64(all, decoding + e->sizes.prompt_rows) : all;
 }
 
+/* Tokens at the beginning whose keys and values are in a table are not run: they are written to the pages. */
+static void write_virtual_tokens(proa_engine *e, proa_seq *seq)
+{
+    const proa_engine_request *req = seq->req;
+    if (seq->length >= req->virtual_count || !req->virtuals->keys) return;
+    proa_admission_take_pages(e, seq->table, seq->length, req->virtual_count);
+    proa_prompt_table_write(e->model, e->kv, req->virtuals, seq->length, req->virtual_count, seq->table->page);
+    seq->length = req->virtual_count;
+}
+
 static void add_chunks(proa_engine *e, proa_engine_request *req, int64_t budget)
 {
     for (int32_t i = 0; i < req->width; i++) {
@@ -178,6 +205,7 @@ static void add_chunks(proa_engine *e, proa_engine_request *req, int64_t budget)
         int64_t left = budget - e->step.rows;
         if (left <= 0 || !has_chunk(seq) || is_at_prefix(seq)) continue;
         proa_prefix_cache_reuse(e, seq);
+        write_virtual_tokens(e, seq);
         add_seq_rows(e, seq, proa_min64(seq->known - seq->length, left));
     }
 }

@@ -39,7 +39,7 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     proa_batch_add_span(e, table, req->input_count, req->input_count, table, 0);
     if (req->embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
-            e->step.rows, req->input_count, req->embedded};
+            .row = e->step.rows, .count = req->input_count, .values = req->embedded};
     int32_t *types = e->step.types + e->step.rows;
     for (int64_t i = 0; i < req->input_count; i++) proa_batch_add_row(e, req->input[i], i, req->input_count);
     if (!req->input_types) return;
@@ -81,8 +81,6 @@ static void submit_pass(proa_engine *e)
     take_inputs(e, pass);
     if (!pass->count) return;
     proa_batch batch = proa_batch_of_step(e);
-    batch.inputs_embeds = e->step.inputs_embeds;
-    batch.inputs_embeds_count = e->step.inputs_embeds_count;
     e->model->encoder_ticket = pass->wants_outputs ? pass->ticket : -1;
     proa_model_encode(e->model, e->kv, &batch);
     if (pass->wants_outputs) request_outputs(e, pass);

@@ -122,7 +122,7 @@ void proa_emit_prompt(proa_engine_request *req, const float *logprobs, int64_t f
     event.prompt_ids = req->prompt + first;
     event.prompt_top = req->top;
     event.top_count = req->options.top_logprobs;
-    event.rows_first = first;
+    event.rows_first = first - req->virtual_count;
     event.rows_count = count;
     req->on_event(&event);
 }
@@ -225,7 +225,8 @@ static void end_session(proa_engine_request *req, bool whole)
     req->session = NULL;
     if (whole && req->session_ends) proa_sessions_drop(session);
     else if (whole)
-        proa_sessions_end(session, req->prompt, req->prompt_count, req->seq->ids, req->seq->count);
+        proa_sessions_end(session, req->prompt + req->virtual_count, req->prompt_count - req->virtual_count,
+                          req->seq->ids, req->seq->count);
     else proa_sessions_end(session, NULL, 0, NULL, 0);
 }
 
@@ -237,7 +238,7 @@ void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish
     proa_buf texts = {0};
     event.finish = finish;
     event.error = error;
-    event.prompt_tokens = req->input_count + req->prompt_count;
+    event.prompt_tokens = req->input_count + req->prompt_count - req->virtual_count;
     event.cached_tokens = req->cached_tokens;
     event.new_tokens = req->beam ? req->new_tokens / req->width : req->new_tokens; /* per beam */
     set_times(&event, req);

@@ -36,16 +36,16 @@ static bool is_on(const proa_engine *e)
 void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, const proa_request *r)
 {
     uint8_t longer = 0;
-    uint64_t adapter = req->adapter ? req->adapter->id : 0;
+    const uint64_t adapters[] = {req->adapter ? req->adapter->id : 0, req->table ? req->table->id : 0};
     bool both_ways = req->prefix.used || req->embedded || req->input_types;
     if (!is_on(e) || both_ways || !is_length_shared(e, req, &longer)) return;
     size_t salt = r->cache_salt ? strlen(r->cache_salt) : 0,
            input = (size_t)req->input_count * sizeof *req->input;
-    unsigned char *bytes = proa_malloc(sizeof longer + sizeof adapter + salt + 1 + input);
+    unsigned char *bytes = proa_malloc(sizeof longer + sizeof adapters + salt + 1 + input);
     size_t len = 0;
     bytes[len++] = longer;
-    memcpy(bytes + len, &adapter, sizeof adapter);
-    len += sizeof adapter;
+    memcpy(bytes + len, adapters, sizeof adapters);
+    len += sizeof adapters;
     if (salt) memcpy(bytes + len, r->cache_salt, salt);
     len += salt;
     bytes[len++] = '\0'; /* ends the salt: an input cannot pass for a part of it */
@@ -81,10 +81,12 @@ static bool wants_own_rows(const proa_seq *seq)
     return proa_request_wants_all_rows(req) && req->rows_done < req->prompt_count;
 }
 
-static void count_reuse(proa_engine *e, proa_seq *seq, int64_t tokens)
+/* Tokens of an adapter's table do not count: no client sent them. */
+static void count_reuse(proa_engine *e, proa_seq *seq, int64_t begin, int64_t tokens)
 {
     proa_engine_request *req = seq->req;
     if (req->new_tokens > 0) return; /* a sequence that is computed anew reuses its own pages */
+    tokens = proa_max64(0, tokens - proa_max64(0, req->virtual_count - begin));
     req->cached_tokens += tokens;
     e->now.prefix_hits += (uint64_t)tokens;
 }
@@ -96,7 +98,8 @@ void proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
     if (!seq->req->space || e->prefix_broken || wants_own_rows(seq)) return;
     /* the other sequences of a request start when this one has run the last row of the prompt */
     if (seq->req->width > 1) most = proa_min64(most, (seq->req->prompt_count - 1) / PROA_PAGE_TOKENS);
-    if (begin == 0 && seq->req->new_tokens == 0) e->now.prefix_queries += (uint64_t)seq->req->prompt_count;
+    if (begin == 0 && seq->req->new_tokens == 0)
+        e->now.prefix_queries += (uint64_t)(seq->req->prompt_count - seq->req->virtual_count);
     if (begin != (int64_t)seq->cached.pages * PROA_PAGE_TOKENS || seq->table->count != seq->cached.pages)
         return;
     while (seq->cached.pages < most) {
@@ -105,7 +108,7 @@ void proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
             break;
     }
     seq->length = (int64_t)seq->cached.pages * PROA_PAGE_TOKENS;
-    count_reuse(e, seq, seq->length - begin);
+    count_reuse(e, seq, begin, seq->length - begin);
 }
 
 void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)

@@ -249,7 +249,8 @@ static void emit_prompt_logprobs(proa_engine *e, proa_engine_request *req, int64
 
 static void emit_logits_rows(proa_engine_request *req, int64_t first, proa_view logits)
 {
-    proa_emit_rows(req, proa_view_f32(logits), NULL, first, logits.shape[0], logits.shape[1]);
+    proa_emit_rows(req, proa_view_f32(logits), NULL, first - req->virtual_count, logits.shape[0],
+                   logits.shape[1]);
 }
 
 /* Rows of a prompt, from position `first` on. The prompt's last row starts the generation. */

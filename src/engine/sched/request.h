@@ -103,7 +103,10 @@ struct proa_engine_request {
     int64_t new_max;              /* new tokens of each sequence at most */
     proa_engine_session *session; /* that it continues, and holds until its end; NULL: none */
     bool session_ends;
-    proa_adapter *adapter; /* NULL: the model alone */
+    proa_adapter *adapter;             /* NULL: the model alone */
+    proa_adapter *table;               /* that it brought; NULL: none */
+    const proa_prompt_table *virtuals; /* of one of the two: ids from the vocabulary's size on are its rows; or NULL */
+    int64_t virtual_count; /* so many tokens were put before its prompt: those of the adapter's table */
     atomic_bool cancelled;
 
     /* progress */
@@ -246,7 +249,7 @@ typedef struct proa_step_arrays {
     bool any_lora;               /* some are not -1 */
     proa_pending_beams *pending; /* beam searches whose last step the host has not received */
     int64_t pending_count;
-    proa_inputs_embeds *inputs_embeds; /* of an encoder pass */
+    proa_inputs_embeds *inputs_embeds; /* of rows without an id of the vocabulary */
     int64_t inputs_embeds_count;
     proa_logits_request *logits_requests; /* [logits_count] */
     int32_t *logits_rows;                 /* their rows, as the head takes them */

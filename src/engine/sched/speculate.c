@@ -32,6 +32,7 @@ const proa_proposer *proa_proposer_find(const char *name)
 void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req)
 {
     bool can = req->task == PROA_TASK_GENERATE && !req->candidates && !req->options.top_logprobs;
+    can = can && !req->virtuals; /* a draft could hold ids of the table */
     req->proposer = can ? e->speculation.proposer : &proa_propose_none;
     for (int32_t i = 0; i < req->width; i++) req->seq[i].draft = PROA_DRAFT_STATE;
     if (req->proposer->prepare) req->proposer->prepare(e, req);

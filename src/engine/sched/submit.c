@@ -24,6 +24,7 @@ void proa_engine_request_free(proa_engine_request *req)
                    req->input_types,   req->probs,       req->hidden,     req->embedded, req->encoded};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     proa_adapters_unref(req->adapter);
+    proa_adapters_unref(req->table);
     proa_beam_free(req->beam);
     proa_contrastive_free(req->contrast);
     proa_logits_processor_free(req->logits);
@@ -33,15 +34,17 @@ void proa_engine_request_free(proa_engine_request *req)
     free(req);
 }
 
+/* rows: of the prompt table whose ids follow those of the vocabulary; 0: there is none. */
 static proa_status check_ids(const proa_engine *e, const char *what, const int32_t *ids, int64_t count,
-                             proa_err *err)
+                             int64_t rows, proa_err *err)
 {
     int64_t vocab = e->model->config.vocab;
     for (int64_t i = 0; i < count; i++)
-        if (ids[i] < 0 || ids[i] >= vocab)
+        if (ids[i] < 0 || ids[i] >= vocab + rows)
             return PROA_FAIL(err, INVALID,
-                             "%s: token id %d at position %lld is outside of the vocabulary (0 to %lld)",
-                             what, ids[i], (long long)i, (long long)vocab - 1);
+                             "%s: token id %d at position %lld is outside of the vocabulary%s (0 to %lld)",
+                             what, ids[i], (long long)i, rows ? " and the prompt table" : "",
+                             (long long)(vocab + rows) - 1);
     return PROA_OK;
 }
 
@@ -97,7 +100,7 @@ static proa_status check_sources(const proa_engine *e, const proa_request *r, pr
 }
 
 /* Copies the request's ids, or tokenizes its text, into *ids; token types into *types. special: a text gets the
- * tokenizer's special tokens. */
+ * tokenizer's special tokens. The ids may be those of the prompt table that the request brings. */
 static proa_status read_input(const proa_engine *e, const proa_request *r, bool special, int32_t **ids,
                               int64_t *count, int32_t **types, proa_err *err)
 {
@@ -107,14 +110,14 @@ static proa_status read_input(const proa_engine *e, const proa_request *r, bool 
         if (r->ids_count < 0 || r->ids_count > PROA_CONTEXT_MAX)
             return PROA_FAIL(err, LIMIT, "%lld ids, at most %d are taken", (long long)r->ids_count,
                              PROA_CONTEXT_MAX);
-        PROA_TRY(check_ids(e, "prompt", r->ids, r->ids_count, err));
+        PROA_TRY(check_ids(e, "prompt", r->ids, r->ids_count, r->prompt_table ? r->prompt_table_rows : 0, err));
         *ids = copy_ids(r->ids, r->ids_count);
         *count = r->ids_count;
         return r->type_ids ? take_types(e, types, r->type_ids, r->ids_count, err) : PROA_OK;
     }
     proa_status status = encode_text(e, r, special, &list, &list_types, err);
     if (status == PROA_OK)
-        status = check_ids(e, "prompt (is the tokenizer of another model?)", list.ptr, list.len, err);
+        status = check_ids(e, "prompt (is the tokenizer of another model?)", list.ptr, list.len, 0, err);
     if (status == PROA_OK && has_types(&list_types))
         status = take_types(e, types, list_types.ptr, list_types.len, err);
     *count = list.len;
@@ -177,24 +180,81 @@ static proa_status continue_session(proa_engine_request *req, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status read_decoder_prompt(const proa_engine *e, proa_engine_request *req, const proa_request *r,
+/* ---- virtual tokens ---- */
+
+/* The prompt table that the request brings. */
+static proa_status take_table(proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
+{
+    proa_prompt_table *table;
+    if (!r->prompt_table) return PROA_OK;
+    if (req->virtuals)
+        return PROA_FAIL(err, INVALID, "prompt_table: adapter '%.64s' has a prompt table itself",
+                         req->adapter->name);
+    if (req->session) return PROA_FAIL(err, UNSUPPORTED, "prompt_table: a session's prompts have none");
+    if (!r->ids)
+        return PROA_FAIL(err, INVALID, "prompt_table: its rows are used by ids, a text has none of them");
+    PROA_TRY(proa_prompt_table_new(&table, e->model, r->prompt_table_rows, false, err));
+    memcpy(table->values, r->prompt_table, (size_t)(table->tokens * table->width) * sizeof *table->values);
+    req->table = proa_adapters_ref_table(&e->adapters, table);
+    req->virtuals = req->table->table;
+    return PROA_OK;
+}
+
+/* Puts the ids of the adapter's table before the prompt. */
+static proa_status put_virtuals_first(const proa_engine *e, proa_engine_request *req, proa_err *err)
+{
+    const proa_prompt_table *table = req->adapter ? req->adapter->table : NULL;
+    if (!table) return PROA_OK;
+    if (table->keys && req->prompt_count == 0)
+        return PROA_FAIL(err, INVALID, "the prompt is empty: adapter '%.64s' needs a token behind its own",
+                         req->adapter->name);
+    int64_t count = table->tokens + req->prompt_count;
+    int32_t *ids = proa_malloc((size_t)count * sizeof *ids);
+    for (int64_t i = 0; i < table->tokens; i++) ids[i] = (int32_t)(e->model->config.vocab + i);
+    if (req->prompt_count) memcpy(ids + table->tokens, req->prompt, (size_t)req->prompt_count * sizeof *ids);
+    free(req->prompt);
+    req->prompt = ids;
+    req->prompt_count = count;
+    req->virtual_count = req->rows_done = table->tokens;
+    return PROA_OK;
+}
+
+/* Log-probabilities of a prompt's tokens: those of its table have none. */
+static proa_status check_scored(const proa_engine *e, const proa_engine_request *req, const proa_request *r,
+                                proa_err *err)
+{
+    bool scored = r->task == PROA_TASK_SCORE || r->options.prompt_logprobs;
+    for (int64_t i = req->virtual_count; scored && i < req->prompt_count; i++)
+        if (req->prompt[i] >= e->model->config.vocab)
+            return PROA_FAIL(
+                err, INVALID, "prompt_table: token %lld of the prompt is of the table and has no log-probability",
+                (long long)(i - req->virtual_count));
+    return PROA_OK;
+}
+
+static proa_status read_decoder_prompt(proa_engine *e, proa_engine_request *req, const proa_request *r,
                                        proa_err *err)
 {
     int64_t before;
     bool begins = !session_tokens(req, &before);
+    if (req->adapter) req->virtuals = req->adapter->table;
+    PROA_TRY(take_table(e, req, r, err));
     PROA_TRY(read_input(e, r, begins, &req->prompt, &req->prompt_count, &req->input_types, err));
     PROA_TRY(continue_session(req, err));
+    PROA_TRY(put_virtuals_first(e, req, err));
+    PROA_TRY(check_scored(e, req, r, err));
     return proa_prefix_find(&req->prefix, &e->model->config, req->prompt, req->prompt_count, err);
 }
 
-static proa_status read_prompt(const proa_engine *e, proa_engine_request *req, const proa_request *r,
-                               proa_err *err)
+static proa_status read_prompt(proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
 {
     int32_t start = (int32_t)e->model->config.decoder_start;
     proa_kind kind = e->model->arch->kind;
     if (kind == PROA_KIND_DECODER && r->embedded)
         return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder to take vectors", e->model->arch->name);
     if (kind == PROA_KIND_DECODER) return read_decoder_prompt(e, req, r, err);
+    if (r->prompt_table)
+        return PROA_FAIL(err, UNSUPPORTED, "prompt_table: a %s takes none", e->model->arch->name);
     if (r->embedded) PROA_TRY(read_embedded(e, req, r, err));
     else PROA_TRY(read_input(e, r, true, &req->input, &req->input_count, &req->input_types, err));
     if (kind == PROA_KIND_ENCODER) return PROA_OK;
@@ -204,7 +264,7 @@ static proa_status read_prompt(const proa_engine *e, proa_engine_request *req, c
     if (!r->decoder_ids && start < 0)
         return PROA_FAIL(err, INVALID, "config.json has no 'decoder_start_token_id': give decoder ids");
     req->prompt = copy_ids(r->decoder_ids ? r->decoder_ids : &start, req->prompt_count);
-    return check_ids(e, "decoder prompt", req->prompt, req->prompt_count, err);
+    return check_ids(e, "decoder prompt", req->prompt, req->prompt_count, 0, err);
 }
 
 static proa_status check_length(const char *what, int64_t count, int64_t least, int64_t most, proa_err *err)

@@ -108,6 +108,7 @@ static const proa_name qwen3_tensors[] = {
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
+static const proa_step granite_embed[] = {EMBED_TO(X, TOKENS, SCALED | INPUTS), ROPE_TABLE, END};
 #define QKV_PRODUCT \
     NORM  (X, N,   ATTN_NORM), \
     LINEAR(N, QKV, QKV, 0)
@@ -216,7 +217,9 @@ const proa_arch proa_arch_mistral =
 const proa_arch proa_arch_qwen2 = ROW("qwen2", STRINGS("Qwen2ForCausalLM"), keys, qwen2, layer, finish_qwen);
 const proa_arch proa_arch_qwen3 = ROW("qwen3", STRINGS("Qwen3ForCausalLM"), keys, qwen3, layer_qk_norm, finish_qwen);
 const proa_arch proa_arch_granite =
-    ROW("granite", STRINGS("GraniteForCausalLM"), granite_keys, llama, layer, finish_granite);
+    {.name = "granite", .model_type = "granite", .hf = STRINGS("GraniteForCausalLM"), DECODER(RMS),
+     .keys = granite_keys, .names = llama_tensors, .ignored = ignored, .stacks = {CAUSAL(granite_embed, layer)},
+     .head = head, .finish = finish_granite};
 const proa_arch proa_arch_minicpm =
     ROW("minicpm", STRINGS("MiniCPMForCausalLM"), minicpm_keys, llama, layer, finish_minicpm);
 const proa_arch proa_arch_smollm3 =

@@ -184,6 +184,7 @@ enum {
     RELU    = PROA_ACT_IS(RELU),
     GELU    = PROA_ACT_IS(GELU),
     SCALED  = PROA_SCALED,  /* times logit_scale, or of an embedding embed_scale */
+    INPUTS  = PROA_INPUTS,  /* with SCALED of an embedding: input embeddings in place of its rows are scaled, too */
     EXACT   = PROA_EXACT,   /* with SCALED of an embedding: the scale is not rounded to the table's type */
     CAPPED  = PROA_CAPPED,  /* then logit_cap * tanh(y / logit_cap) */
     OF_POS  = PROA_OF_POS,

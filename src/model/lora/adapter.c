@@ -2,7 +2,8 @@
  * adapter.c - low-rank adapters from files: PEFT's adapter_config.json and its tensors, into an image of the layout of
  * lora.c. Tensors are found by the same name map as the model's own: module "model.layers.0.self_attn.q_proj" of the
  * tensor that a row names has "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" [r,K] and
- * "....lora_B.weight" [N,r]. Rows of B are taken in the order of the row's load action, as those of the matrix are. */
+ * "....lora_B.weight" [N,r]. Rows of B are taken in the order of the row's load action, as those of the matrix are.
+ * Folders of PEFT are opened here, those of prompt tables too. */
 #include "model/lora/lora.h"
 
 #include "base/alloc.h"
@@ -100,8 +101,10 @@ static proa_status check_config(const proa_json *config, int64_t *rank, double *
     if (proa_json_kind(config) != PROA_JSON_OBJECT) return PROA_FAIL(err, INVALID, "it is not an object");
     PROA_TRY(proa_json_get_str(&type, config, "peft_type", err));
     if (!proa_str_is(type, "LORA"))
-        return PROA_FAIL(err, UNSUPPORTED, "'peft_type' is '%.*s', only LORA is supported",
-                         (int)proa_min64((int64_t)type.len, 40), type.ptr);
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "'peft_type' is '%.*s'; LORA, PROMPT_TUNING, P_TUNING and PREFIX_TUNING are supported",
+            (int)proa_min64((int64_t)type.len, 40), type.ptr);
     PROA_TRY(refuse_features(config, err));
     PROA_TRY(check_start(config, err));
     PROA_TRY(proa_json_get_int(rank, config, "r", 1, PROA_LORA_RANK_MAX, err));
@@ -341,16 +344,27 @@ static proa_status open_tensors(proa_weights **out, const char *path, proa_err *
     return PROA_FAIL(err, NOT_FOUND, "'%s' has neither %s nor %s", path, names[0], names[1]);
 }
 
-proa_status proa_adapter_read(char **image, const proa_model *m, const char *path, proa_err *err)
+static bool is_prompt_table(const proa_json *config)
+{
+    return proa_prompt_table_is_type(proa_json_str(proa_json_get(config, "peft_type")));
+}
+
+proa_status proa_adapter_read(char **image, proa_prompt_table **table, const proa_model *m, const char *path,
+                              proa_err *err)
 {
     proa_json *config = NULL;
     proa_weights *tensors = NULL;
-    *image = NULL;
+    *image = NULL, *table = NULL;
     proa_status status = read_config(&config, path, err);
     if (status == PROA_OK) status = open_tensors(&tensors, path, err);
-    if (status == PROA_OK) status = proa_adapter_read_tensors(image, m, tensors, config, path, err);
+    if (status == PROA_OK)
+        status = is_prompt_table(config) ? proa_prompt_table_read(table, m, tensors, config, path, err)
+                                         : proa_adapter_read_tensors(image, m, tensors, config, path, err);
     if (status == PROA_OK) status = proa_weights_check(tensors, err);
-    if (status != PROA_OK) proa_adapter_free(m, *image), *image = NULL;
+    if (status != PROA_OK) {
+        proa_adapter_free(m, *image), proa_prompt_table_free(*table);
+        *image = NULL, *table = NULL;
+    }
     proa_weights_close(tensors);
     proa_json_free(config);
     return status;
@@ -362,6 +376,8 @@ proa_status proa_adapter_rank(int64_t *rank, const char *path, proa_err *err)
     double alpha;
     bool root;
     PROA_TRY(read_config(&config, path, err));
+    *rank = 0;
+    if (is_prompt_table(config)) return proa_json_free(config), PROA_OK;
     proa_status status = check_config(config, rank, &alpha, &root, err);
     const proa_json *patterns = proa_json_get(config, "rank_pattern");
     for (proa_json_iter it = proa_json_begin(patterns); status == PROA_OK && patterns && proa_json_next(&it);)

@@ -9,7 +9,7 @@
 #ifndef PROA_MODEL_LORA_LORA_H
 #define PROA_MODEL_LORA_LORA_H
 
-#include "model/model.h"
+#include "model/lora/prompt_table.h"
 
 /* Lays out the adapters of a model whose plan is made: sets param->lora of each matrix that can have one, and m->lora.
  * Does nothing if m->lora.slots is 0. UNSUPPORTED if the model is not a decoder. */
@@ -33,15 +33,17 @@ int32_t proa_lora_pieces(const proa_param *param, const proa_name *pieces[PROA_L
 
 /* ---- adapter.c: adapters from files ---- */
 
-/* Reads a folder of PEFT (adapter_config.json with adapter_model.safetensors or adapter_model.bin) into an image, which
- * the caller frees. INVALID, LIMIT or UNSUPPORTED in one line with the folder, and the key or the tensor. */
-PROA_MUST_CHECK proa_status proa_adapter_read(char **image, const proa_model *m, const char *path, proa_err *err);
+/* Reads a folder of PEFT (adapter_config.json with adapter_model.safetensors or adapter_model.bin) into an image or, if
+ * its type is one of these, a prompt table; the other is NULL. The caller frees them. INVALID, LIMIT or UNSUPPORTED in
+ * one line with the folder, and the key or the tensor. */
+PROA_MUST_CHECK proa_status proa_adapter_read(char **image, proa_prompt_table **table, const proa_model *m,
+                                              const char *path, proa_err *err);
 void proa_adapter_free(const proa_model *m, char *image); /* NULL is fine */
 /* The same from tensors and the text of an adapter_config.json in memory; what: for errors. */
 PROA_MUST_CHECK proa_status proa_adapter_read_tensors(char **image, const proa_model *m,
                                                       const proa_weights *tensors, const proa_json *config,
                                                       const char *what, proa_err *err);
-/* The largest rank that the adapter_config.json of a folder names. */
+/* The largest rank that the adapter_config.json of a folder names; 0: it is of a prompt table. */
 PROA_MUST_CHECK proa_status proa_adapter_rank(int64_t *rank, const char *path, proa_err *err);
 /* An image of random numbers with this rank in all matrices, small enough that the text stays the model's own: for
  * measurements. */

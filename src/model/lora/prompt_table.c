@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * prompt_table.c - prompt tables: their sizes, PEFT's files, and keys and values on their way to the pages. */
+#include "model/lora/prompt_table.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/limits.h"
+#include "model/run.h"
+#include <stdlib.h>
+
+/* ---- life ---- */
+
+int64_t proa_prompt_table_width(const proa_model *m, bool keys)
+{
+    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    const proa_config *c = &m->config;
+    return keys ? 2 * c->kv_heads * c->head_dim : proa_params_find(p, p->layers, PROA_SLOT_TOKENS)->cols;
+}
+
+static int64_t layers_of(const proa_model *m, bool keys)
+{
+    return keys ? m->config.layers : 1;
+}
+
+static proa_status check_model(const proa_model *m, bool keys, proa_err *err)
+{
+    if (m->arch->kind != PROA_KIND_DECODER)
+        return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s: only decoders take them", m->arch->name);
+    if (m->config.prefix_end >= 0)
+        return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s, whose prompts are read both ways",
+                         m->arch->name);
+    if (keys && m->config.kv_lora)
+        return PROA_FAIL(err, UNSUPPORTED, "keys and values of virtual tokens of a %s, whose own are latent",
+                         m->arch->name);
+    return PROA_OK;
+}
+
+proa_status proa_prompt_table_new(proa_prompt_table **out, const proa_model *m, int64_t tokens, bool keys,
+                                  proa_err *err)
+{
+    int64_t bytes = 0, most = proa_min64(m->config.context - 1, PROA_CONTEXT_MAX);
+    *out = NULL;
+    PROA_TRY(check_model(m, keys, err));
+    if (tokens < 1 || tokens > most)
+        return PROA_FAIL(err, LIMIT, "a prompt table of %lld tokens, must be 1 to %lld", (long long)tokens,
+                         (long long)most);
+    int64_t width = proa_prompt_table_width(m, keys);
+    if (!proa_mul(tokens, width * (int64_t)sizeof(float), &bytes) ||
+        !proa_mul(bytes, layers_of(m, keys), &bytes) || bytes > PROA_PROMPT_TABLE_BYTES_MAX)
+        return PROA_FAIL(err, LIMIT, "a prompt table of %lld tokens takes more than %lld MB",
+                         (long long)tokens, (long long)(PROA_PROMPT_TABLE_BYTES_MAX / PROA_MIB));
+    *out = proa_malloc(sizeof **out + (size_t)bytes);
+    **out = (proa_prompt_table){.tokens = tokens, .width = width, .keys = keys};
+    return PROA_OK;
+}
+
+void proa_prompt_table_free(proa_prompt_table *table)
+{
+    free(table);
+}
+
+int64_t proa_prompt_table_count(const proa_model *m, const proa_prompt_table *table)
+{
+    return layers_of(m, table->keys) * table->tokens * table->width;
+}
+
+/* ---- PEFT's files ---- */
+
+static const struct {
+    const char *type;
+    bool keys;
+} types[] = {{"PROMPT_TUNING", false}, {"P_TUNING", false}, {"PREFIX_TUNING", true}};
+
+bool proa_prompt_table_is_type(proa_str peft_type)
+{
+    for (size_t i = 0; i < PROA_COUNT(types); i++)
+        if (proa_str_is(peft_type, types[i].type)) return true;
+    return false;
+}
+
+static bool has_keys(const proa_json *config)
+{
+    proa_str type = proa_json_str(proa_json_get(config, "peft_type"));
+    for (size_t i = 0; i < PROA_COUNT(types); i++)
+        if (proa_str_is(type, types[i].type)) return types[i].keys;
+    return false;
+}
+
+static proa_status check_config(const proa_json *config, int64_t *tokens, proa_err *err)
+{
+    int64_t stacks = 1;
+    const proa_json *saved = proa_json_get(config, "modules_to_save");
+    *tokens = 0;
+    if (saved && proa_json_kind(saved) != PROA_JSON_NULL && proa_json_len(saved) > 0)
+        return PROA_FAIL(err, UNSUPPORTED, "'modules_to_save': modules saved whole are not supported");
+    PROA_TRY(proa_json_get_int(&stacks, config, "num_transformer_submodules", 1, 2, err));
+    if (stacks != 1)
+        return PROA_FAIL(err, UNSUPPORTED, "'num_transformer_submodules' is 2: only decoders take prompt tables");
+    PROA_TRY(proa_json_get_int(tokens, config, "num_virtual_tokens", 1, PROA_CONTEXT_MAX, err));
+    return *tokens ? PROA_OK : PROA_FAIL(err, INVALID, "it has no 'num_virtual_tokens'");
+}
+
+static proa_status check_tensor(const proa_weights_tensor *t, int64_t rows, int64_t cols, proa_err *err)
+{
+    const proa_view *v = &t->source.view;
+    char shape[64];
+    bool known = v->dtype == PROA_DTYPE_F32 || v->dtype == PROA_DTYPE_F16 || v->dtype == PROA_DTYPE_BF16;
+    if (!proa_tensor_source_is_plain(&t->source) || !known)
+        return PROA_FAIL(err, UNSUPPORTED, "tensor '%s' is %s; f32, f16 and bf16 are supported", t->name,
+                         proa_dtype_name(v->dtype));
+    if (v->rank == 2 && v->shape[0] == rows && v->shape[1] == cols) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "tensor '%s' has shape %s, must be [%lld, %lld]", t->name,
+                     proa_shape_text(shape, v->rank, v->shape), (long long)rows, (long long)cols);
+}
+
+/* Row t of the tensor has what the table has of token t: of each layer the keys, then the values. */
+static void copy_rows(proa_prompt_table *table, int64_t layers, const proa_tensor_source *from)
+{
+    for (int64_t t = 0; t < table->tokens; t++)
+        for (int64_t l = 0; l < layers; l++)
+            proa_tensor_source_read(from, t, l * table->width, table->width,
+                                    table->values + (l * table->tokens + t) * table->width);
+}
+
+static proa_status read_table(proa_prompt_table **out, const proa_model *m, const proa_weights *tensors,
+                              const proa_json *config, proa_err *err)
+{
+    int64_t tokens;
+    const proa_weights_tensor *t = proa_weights_find(tensors, "prompt_embeddings");
+    PROA_TRY(check_config(config, &tokens, err));
+    PROA_TRY(proa_prompt_table_new(out, m, tokens, has_keys(config), err));
+    int64_t layers = layers_of(m, (*out)->keys);
+    if (!t) return PROA_FAIL(err, INVALID, "it has no tensor 'prompt_embeddings'");
+    if (proa_weights_count(tensors) > 1)
+        return PROA_FAIL(err, UNSUPPORTED, "it has %lld tensors, 'prompt_embeddings' alone is supported",
+                         (long long)proa_weights_count(tensors));
+    PROA_TRY(check_tensor(t, tokens, layers * (*out)->width, err));
+    copy_rows(*out, layers, &t->source);
+    return PROA_OK;
+}
+
+proa_status proa_prompt_table_read(proa_prompt_table **out, const proa_model *m, const proa_weights *tensors,
+                                   const proa_json *config, const char *what, proa_err *err)
+{
+    *out = NULL;
+    proa_status status = read_table(out, m, tensors, config, err);
+    if (status == PROA_OK) return PROA_OK;
+    proa_err_prefix(err, "%s", what);
+    proa_prompt_table_free(*out);
+    *out = NULL;
+    return status;
+}
+
+/* ---- into pages ---- */
+
+void proa_prompt_table_write(proa_model *m, const proa_kv *kv, const proa_prompt_table *table, int64_t first,
+                             int64_t end, const int32_t *pages)
+{
+    for (int64_t at = first, n; at < end; at += n) {
+        n = proa_min64(end - at, m->plan.rows_max);
+        proa_span span = {.rows = (int32_t)n, .context = (int32_t)(at + n)};
+        proa_spans spans = {.span = &span, .count = 1, .pages = pages};
+        proa_run_append(m, kv, &spans, table->values + at * table->width, table->tokens * table->width);
+    }
+}

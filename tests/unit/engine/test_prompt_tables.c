@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_prompt_tables.c - prompt tables: PEFT's own outputs for those of tests/golden/prompt_tables; requests with them
+ * and other options in one batch equal each alone, bit for bit on the CPU; tables that requests bring; folders and
+ * requests that must be refused. */
+#include "golden_rows.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const kinds[] = {"prompt", "ptuning", "prefix"};
+enum { KINDS = 3 };
+
+/* ---- PEFT's outputs ---- */
+
+static void check_case(proa_engine *engine, const char *adapter, const proa_json *c)
+{
+    int64_t n, want_count;
+    outcome rows = {0}, text = {0};
+    int32_t *ids = golden_read_ids(proa_json_get(c, "input_ids"), &n);
+    int32_t *want = golden_read_ids(proa_json_get(c, "greedy"), &want_count);
+    proa_request r = {.task = PROA_TASK_ROWS, .ids = ids, .ids_count = n, .options = {.adapter = adapter}};
+    run_request(engine, r, &rows);
+    assert_int_equal(rows.rows_count, n); /* none of the table's tokens */
+    golden_compare_row("logits_first", rows.rows, proa_json_get(c, "logits_first"), rows.columns);
+    golden_compare_row("logits_last", rows.rows + (n - 1) * rows.columns, proa_json_get(c, "logits_last"),
+                       rows.columns);
+    r.task = PROA_TASK_GENERATE;
+    r.options = (proa_options){.max_tokens = (int32_t)want_count, .ignore_eos = true, .adapter = adapter};
+    run_request(engine, r, &text);
+    assert_int_equal(text.count, want_count);
+    assert_memory_equal(text.ids, want, (size_t)want_count * sizeof *want);
+    outcome_release(&rows), outcome_release(&text);
+    free(ids), free(want);
+}
+
+static void check_folder(proa_engine *engine, const char *kind, const char *folder)
+{
+    char path[PROA_PATH_MAX];
+    proa_json *json = NULL;
+    proa_err err = {.status = PROA_OK};
+    snprintf(path, sizeof path, "%s/golden.json", folder);
+    if (proa_json_load(&json, path, 64 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
+    const proa_json *cases = proa_json_get(json, "cases");
+    assert_true(proa_json_len(cases) > 0);
+    for (int64_t k = 0; k < proa_json_len(cases); k++) check_case(engine, kind, proa_json_at(cases, k));
+    proa_json_free(json);
+}
+
+/* An engine with the tables of a model, and two low-rank adapters if there are any. */
+static proa_engine *open_with(const char *model, proa_engine_options options)
+{
+    static char folder[KINDS + 2][PROA_PATH_MAX / 2];
+    static proa_adapter_source adapters[KINDS + 2];
+    char path[PROA_PATH_MAX];
+    int32_t count = 0;
+    for (int i = 0; i < KINDS + 2; i++) {
+        const char *name = i < KINDS ? kinds[i] : i == KINDS ? "a" : "b";
+        snprintf(folder[i], sizeof folder[i], GOLDEN "%s/%s/%s", i < KINDS ? "prompt_tables" : "adapters",
+                 model, name);
+        if (access(folder[i], R_OK) == 0) adapters[count++] = (proa_adapter_source){name, folder[i]};
+    }
+    snprintf(path, sizeof path, GOLDEN "arch/%s", model);
+    options.dtype = "f32", options.adapters = adapters, options.adapters_count = count;
+    return open_or_fail(path, &options);
+}
+
+static void golden(void **state)
+{
+    char folder[PROA_PATH_MAX / 2];
+    proa_engine *engine = open_with(*state, (proa_engine_options){.step_tokens = 40});
+    for (int i = 0; i < KINDS; i++) {
+        snprintf(folder, sizeof folder, GOLDEN "prompt_tables/%s/%s", (const char *)*state, kinds[i]);
+        if (access(folder, R_OK) == 0) check_folder(engine, kinds[i], folder);
+    }
+    proa_engine_close(engine);
+}
+
+/* ---- many in one batch ---- */
+
+enum { REQUESTS = 40, NEW = 6, LONGEST = 63 };
+static const char *const adapter_of[] = {NULL, "prompt", "ptuning", "prefix", "a", "b"};
+
+/* Requests of many kinds, each with one of the adapters; there are twice as many requests as kinds, so that some find
+ * cached pages. Where there is room in the context they grow over the end of a page. */
+static proa_request request_of(int i, int32_t ids[LONGEST])
+{
+    int kind = i % 20;
+    const char *adapter = adapter_of[kind % (int)PROA_COUNT(adapter_of)];
+    bool is_long = adapter && adapter[0] == 'p' && strcmp(adapter, "prompt") != 0; /* a table of more than a page */
+    int64_t n = is_long ? 2 + kind % 10 : LONGEST - kind % 8;
+    for (int64_t k = 0; k < n; k++) ids[k] = (int32_t)((k * k * 5 + kind * 11) % 96);
+    proa_options o = {.max_tokens = NEW, .ignore_eos = true, .logprobs = true};
+    o.adapter = adapter;
+    if (kind % 7 == 1) o.repetition_penalty = 1.3F, o.no_repeat_ngram = 2;
+    if (kind % 7 == 3) o.beams = 3, o.logprobs = false;
+    if (kind % 7 == 4) o.n = 2, o.temperature = 1, o.seed = 5;
+    if (kind % 7 == 6) o.temperature = 0.7F, o.seed = 9;
+    return (proa_request){.ids = ids, .ids_count = n, .options = o};
+}
+
+static void same_outcome(const outcome *a, const outcome *b, const char *what, int i)
+{
+    if (a->error[0] || b->error[0]) fail_msg("%s: request %d: %s%s", what, i, a->error, b->error);
+    assert_int_equal(a->count, b->count);
+    assert_int_equal(a->beams, b->beams);
+    if (getenv("PROA_TEST_DEVICE")) return;
+    bool same = a->count == 0 || (!memcmp(a->ids, b->ids, (size_t)a->count * sizeof *a->ids) &&
+                                  !memcmp(a->logprobs, b->logprobs, (size_t)a->count * sizeof *a->logprobs));
+    for (int32_t k = 0; k < a->beams; k++)
+        same = same && a->beam_count[k] == b->beam_count[k] && a->beam_score[k] == b->beam_score[k] &&
+               !memcmp(a->beam_ids[k], b->beam_ids[k], (size_t)a->beam_count[k] * sizeof(int32_t));
+    if (!same) fail_msg("%s: request %d differs", what, i);
+}
+
+static void run_all(proa_engine *engine, outcome out[REQUESTS], bool together)
+{
+    for (int i = 0; i < REQUESTS; i++) {
+        int32_t ids[LONGEST];
+        submit_or_fail(engine, request_of(i, ids), &out[i]);
+        if (!together) proa_engine_run(engine);
+    }
+    proa_engine_run(engine);
+}
+
+static void release_all(outcome out[REQUESTS])
+{
+    for (int i = 0; i < REQUESTS; i++) outcome_release(&out[i]);
+}
+
+static void pages_are_free(proa_engine *engine)
+{
+    proa_stats stats;
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    proa_engine_close(engine);
+}
+
+/* Alone without a cache; together; with drafts; with so few pages that requests are preempted. */
+static void one_by_one_equals_batched(void **state)
+{
+    const struct {
+        const char *what;
+        proa_engine_options options;
+    } ways[] = {{"together", {.sequences_max = 8, .step_tokens = 40}},
+                {"with drafts", {.sequences_max = 8, .step_tokens = 40, .speculation = "ngram"}},
+                {"with few pages", {.sequences_max = 8, .step_tokens = 64, .kv_tokens = 7 * 64}}};
+    outcome alone[REQUESTS] = {0}, plain = {0};
+    int32_t ids[LONGEST];
+    proa_engine *engine = open_with(*state, (proa_engine_options){.prefix_cache = "off"});
+    run_all(engine, alone, false);
+    proa_request r = request_of(2, ids);
+    r.options.adapter = NULL;
+    run_request(engine, r, &plain);
+    assert_memory_not_equal(plain.logprobs, alone[2].logprobs, sizeof *plain.logprobs * NEW); /* they do something */
+    outcome_release(&plain);
+    pages_are_free(engine);
+    for (size_t w = 0; w < PROA_COUNT(ways); w++) {
+        outcome batched[REQUESTS] = {0};
+        engine = open_with(*state, ways[w].options);
+        run_all(engine, batched, true);
+        for (int i = 0; i < REQUESTS; i++) same_outcome(&alone[i], &batched[i], ways[w].what, i);
+        if (w == 2) {
+            proa_stats stats;
+            proa_engine_stats(engine, &stats);
+            assert_true(stats.preemptions > 0);
+        }
+        release_all(batched);
+        pages_are_free(engine);
+    }
+    release_all(alone);
+}
+
+/* A table's full pages are in the tree: a second request finds them, and counts none of the table's tokens. */
+static void pages_are_shared(void **state)
+{
+    proa_engine *engine = open_with("llama", (proa_engine_options){.kv_tokens = 4096});
+    int32_t ids[12];
+    PROA_UNUSED(state);
+    for (int i = 0; i < 12; i++) ids[i] = (i * 5 + 3) % 96;
+    for (int k = 1; k < KINDS; k++) { /* of 70 and 67 tokens */
+        outcome first = {0}, second = {0};
+        proa_stats before, after;
+        proa_options options = {.max_tokens = NEW, .ignore_eos = true, .logprobs = true, .adapter = kinds[k]};
+        proa_request r = {.ids = ids, .ids_count = 12, .options = options};
+        run_request(engine, r, &first);
+        proa_engine_stats(engine, &before);
+        run_request(engine, r, &second);
+        proa_engine_stats(engine, &after);
+        same_outcome(&first, &second, kinds[k], 0);
+        assert_int_equal(second.cached_tokens, 0);
+        int64_t rows = (int64_t)(after.rows - before.rows), run = k == 1 ? 70 - 64 + 12 : 12;
+        assert_int_equal(rows, run + NEW - 1);
+        outcome_release(&first), outcome_release(&second);
+    }
+    pages_are_free(engine);
+}
+
+/* ---- tables of requests ---- */
+
+/* Numbers of a table, as large as those of a model. */
+static float *table_of(int64_t count)
+{
+    float *values = malloc((size_t)count * sizeof *values);
+    for (int64_t i = 0; i < count; i++) values[i] = (float)((i * 37) % 101 - 50) / 60.0F;
+    return values;
+}
+
+/* Ids of the table anywhere in a prompt; equal tables share pages, others do not. */
+static void tables_of_requests(void **state)
+{
+    enum { ROWS = 80, TOKENS = 90 };
+    proa_engine *engine = open_with("gpt2", (proa_engine_options){.kv_tokens = 4096, .speculation = "ngram"});
+    proa_info info;
+    int32_t ids[TOKENS];
+    outcome o[4] = {0};
+    PROA_UNUSED(state);
+    proa_engine_info(engine, &info);
+    float *table = table_of(ROWS * (int64_t)info.embedding);
+    for (int i = 0; i < TOKENS; i++) ids[i] = i % 3 == 1 ? info.vocab + i % ROWS : (i * 5 + 3) % 96;
+    proa_request r = {.ids = ids, .ids_count = TOKENS, .prompt_table = table, .prompt_table_rows = ROWS};
+    r.options = (proa_options){
+        .max_tokens = NEW, .ignore_eos = true, .logprobs = true, .repetition_penalty = 1.1F};
+    run_request(engine, r, &o[0]);
+    run_request(engine, r, &o[1]);
+    same_outcome(&o[0], &o[1], "equal tables", 0);
+    assert_int_equal(o[1].cached_tokens, 64);
+    r.options.adapter = "a"; /* a low-rank adapter goes with a table */
+    run_request(engine, r, &o[2]);
+    assert_int_equal(o[2].cached_tokens, 0);
+    r.options.adapter = NULL;
+    table[1 * info.embedding] += 1; /* of the token that comes second */
+    run_request(engine, r, &o[3]);
+    assert_int_equal(o[3].cached_tokens, 0);
+    assert_memory_not_equal(o[0].logprobs, o[3].logprobs, NEW * sizeof(float));
+    for (int i = 0; i < 4; i++) outcome_release(&o[i]);
+    free(table);
+    pages_are_free(engine);
+}
+
+/* ---- refusals ---- */
+
+static void refused_request(proa_engine *engine, proa_request r, const char *why)
+{
+    proa_err err = {.status = PROA_OK};
+    r.on_event = collect;
+    if (proa_engine_submit(engine, &r, NULL, &err) == PROA_OK) fail_msg("taken: %s", why);
+    if (!strstr(err.text, why)) fail_msg("'%s' does not say '%s'", err.text, why);
+}
+
+static void bad_requests(void **state)
+{
+    proa_engine *engine = open_with("llama", (proa_engine_options){.kv_tokens = 1024}), *t5 = NULL;
+    proa_info info;
+    PROA_UNUSED(state);
+    proa_engine_info(engine, &info);
+    float *table = table_of(2 * (int64_t)info.embedding);
+    int32_t ids[] = {5, info.vocab, info.vocab + 1}, none[1] = {0};
+    proa_request r = {.ids = ids, .ids_count = 3, .prompt_table = table, .prompt_table_rows = 2};
+    proa_request bad = r;
+    bad.prompt_table_rows = 1;
+    refused_request(engine, bad, "token id 201 at position 2 is outside of the vocabulary and the prompt table");
+    bad.prompt_table_rows = 0;
+    refused_request(engine, bad, "prompt table of 0 tokens");
+    bad.prompt_table_rows = INT64_MAX / 4;
+    refused_request(engine, bad, "must be 1 to 95");
+    bad = r, bad.prompt_table = NULL, bad.prompt_table_rows = 0;
+    refused_request(engine, bad, "outside of the vocabulary (0 to 199)");
+    bad = r, bad.options.adapter = "prompt";
+    refused_request(engine, bad, "adapter 'prompt' has a prompt table itself");
+    bad = r, bad.task = PROA_TASK_SCORE;
+    refused_request(engine, bad, "token 1 of the prompt is of the table");
+    bad = r, bad.session_id = "s";
+    refused_request(engine, bad, "session");
+    bad = (proa_request){.ids = none, .options = {.adapter = "prefix"}};
+    refused_request(engine, bad, "the prompt is empty");
+    t5 = open_or_fail(GOLDEN "arch/t5", NULL);
+    refused_request(t5, r, "a t5 takes none");
+    proa_engine_close(t5);
+    free(table);
+    pages_are_free(engine);
+}
+
+/* Writes a folder with this configuration and the tensors of a golden one, and tries to load it. */
+static void refused(proa_engine *engine, const char *kind, const char *config, const char *why)
+{
+    char dir[] = "/tmp/proa-table-XXXXXX", file[64], model[64], from[PROA_PATH_MAX];
+    proa_err err = {.status = PROA_OK};
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/adapter_config.json", dir);
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs(config, f);
+    fclose(f);
+    snprintf(model, sizeof model, "%s/adapter_model.safetensors", dir);
+    snprintf(from, sizeof from, GOLDEN "%s/adapter_model.safetensors", kind);
+    assert_int_equal(symlink(from, model), 0);
+    if (proa_engine_load_adapter(engine, "x", dir, &err) == PROA_OK) fail_msg("taken: %s", config);
+    if (!strstr(err.text, why)) fail_msg("'%s' does not say '%s'", err.text, why);
+    unlink(model), unlink(file), rmdir(dir);
+}
+
+static void bad_folders(void **state)
+{
+    proa_engine *engine = open_with("llama", (proa_engine_options){.adapters_max = 8});
+    PROA_UNUSED(state);
+    const char *of_llama = "prompt_tables/llama/prompt";
+    refused(engine, of_llama, "{\"peft_type\":\"PROMPT_TUNING\"}", "no 'num_virtual_tokens'");
+    refused(engine, of_llama, "{\"peft_type\":\"PROMPT_TUNING\",\"num_virtual_tokens\":-1}",
+            "'num_virtual_tokens'");
+    refused(engine, of_llama, "{\"peft_type\":\"PROMPT_TUNING\",\"num_virtual_tokens\":6}", "must be [6, 64]");
+    refused(engine, of_llama, "{\"peft_type\":\"PROMPT_TUNING\",\"num_virtual_tokens\":96}", "must be 1 to 95");
+    refused(engine, of_llama, "{\"peft_type\":\"PREFIX_TUNING\",\"num_virtual_tokens\":5}", "must be [5, 256]");
+    refused(engine, of_llama,
+            "{\"peft_type\":\"P_TUNING\",\"num_virtual_tokens\":5,\"num_transformer_submodules\":2}",
+            "'num_transformer_submodules'");
+    refused(engine, of_llama,
+            "{\"peft_type\":\"P_TUNING\",\"num_virtual_tokens\":5,\"modules_to_save\":[\"score\"]}",
+            "'modules_to_save'");
+    refused(engine, of_llama, "{\"peft_type\":\"MULTITASK_PROMPT_TUNING\",\"num_virtual_tokens\":5}",
+            "'peft_type'");
+    refused(engine, "adapters/llama/a", "{\"peft_type\":\"P_TUNING\",\"num_virtual_tokens\":5}",
+            "no tensor 'prompt_embeddings'");
+    proa_engine_close(engine);
+}
+
+static int is_case(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+int main(void)
+{
+    struct dirent **folders = NULL;
+    int count = scandir(GOLDEN "prompt_tables", &folders, is_case, alphasort);
+    static char models[3][16] = {"llama", "gpt2", "gemma2"};
+    struct CMUnitTest tests[64] = {{"one_by_one_llama", one_by_one_equals_batched, NULL, NULL, models[0]},
+                                   {"one_by_one_gpt2", one_by_one_equals_batched, NULL, NULL, models[1]},
+                                   {"one_by_one_gemma2", one_by_one_equals_batched, NULL, NULL, models[2]},
+                                   cmocka_unit_test(pages_are_shared),
+                                   cmocka_unit_test(tables_of_requests),
+                                   cmocka_unit_test(bad_requests),
+                                   cmocka_unit_test(bad_folders)};
+    size_t total = 7;
+    if (count <= 0 || count > 50) return fprintf(stderr, "%d folders\n", count), 1;
+    for (int i = 0; i < count; i++)
+        tests[total++] = (struct CMUnitTest){
+            .name = folders[i]->d_name, .test_func = golden, .initial_state = folders[i]->d_name};
+    int failed = _cmocka_run_group_tests("prompt tables", tests, total, NULL, NULL);
+    for (int i = 0; i < count; i++) free(folders[i]);
+    free(folders);
+    return failed;
+}
