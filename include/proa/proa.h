@@ -432,6 +432,20 @@ PROA_EXPORT proa_status proa_engine_unload_adapter(proa_engine *engine, const ch
 PROA_EXPORT int32_t proa_engine_adapters(const proa_engine *engine,
                                          void (*see)(void *arg, const char *name, const char *path), void *arg);
 
+/* A low-rank adapter as TensorRT-LLM's tensors have it. Row i of weights is A [D,K], then B [N,D] with the scale, of
+ * module config[i][0] in layer config[i][1], of rank D = config[i][2]; the rest of the row is ignored. The modules are
+ * LoraManager's ids: 0 attn_qkv, 1 to 3 attn_q, attn_k, attn_v, 4 attn_dense, 5 mlp_h_to_4h (of a gated FFN the gate),
+ * 6 mlp_4h_to_h, 7 mlp_gate (the other one), 18 mlp_gate_up. */
+typedef struct proa_adapter_rows {
+    const float *weights;  /* [rows][width] */
+    const int32_t *config; /* [rows][3] */
+    int64_t rows, width;
+} proa_adapter_rows;
+/* As proa_engine_load_adapter. If there are adapters_max already, the one of those loaded in this way that no request
+ * uses and that was used least recently is unloaded. */
+PROA_EXPORT proa_status proa_engine_load_adapter_rows(proa_engine *engine, const char *name,
+                                                      const proa_adapter_rows *rows, proa_err *err);
+
 /* Checks and queues a request. *id (may be NULL) names it for cancel. INVALID, LIMIT: nothing was queued. */
 PROA_EXPORT proa_status proa_engine_submit(proa_engine *engine, const proa_request *request, uint64_t *id,
                                            proa_err *err);

@@ -129,6 +129,7 @@ static proa_adapter *add_adapter(proa_adapters *a, const char *name, const char 
         .owner = a, .image = image, .table = table, .loaded = true, .slot = -1, .id = ++a->next_id};
     adapter->name = proa_strdup(name), adapter->path = proa_strdup(path);
     while (*last) last = &(*last)->next;
+    adapter->used = ++a->now;
     return *last = adapter;
 }
 
@@ -290,6 +291,34 @@ void proa_adapters_release(proa_adapter *adapter)
 proa_status proa_engine_load_adapter(proa_engine *engine, const char *name, const char *path, proa_err *err)
 {
     return proa_adapters_load(&engine->adapters, name, path, err);
+}
+
+/* The adapter that was loaded from tensors and used least recently, by no request; the lock is held. NULL: none. */
+static proa_adapter *find_oldest_rows(const proa_adapters *a)
+{
+    proa_adapter *oldest = NULL;
+    for (proa_adapter *at = a->first; at; at = at->next)
+        if (at->loaded && at->image && !at->path[0] && !at->refs && (!oldest || at->used < oldest->used))
+            oldest = at;
+    return oldest;
+}
+
+proa_status proa_engine_load_adapter_rows(proa_engine *engine, const char *name,
+                                          const proa_adapter_rows *rows, proa_err *err)
+{
+    proa_adapters *a = &engine->adapters;
+    char *image;
+    PROA_TRY(check_name(name, err));
+    pthread_mutex_lock(&a->lock);
+    bool exists = find_loaded(a, name) != NULL;
+    pthread_mutex_unlock(&a->lock);
+    if (exists) return PROA_FAIL(err, EXISTS, "an adapter '%s' is loaded already", name);
+    PROA_TRY(proa_adapter_read_rows(&image, a->model, rows, err));
+    pthread_mutex_lock(&a->lock);
+    proa_adapter *oldest = a->count >= a->max ? find_oldest_rows(a) : NULL;
+    if (oldest) oldest->loaded = false, remove_unused(a, oldest);
+    pthread_mutex_unlock(&a->lock);
+    return proa_adapters_take(a, name, "", image, NULL, err);
 }
 
 proa_status proa_engine_unload_adapter(proa_engine *engine, const char *name, proa_err *err)

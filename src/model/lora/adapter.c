@@ -193,44 +193,37 @@ static proa_status check_tensor(const reader *r, const proa_weights_tensor *t, i
 
 /* ---- the image ---- */
 
-/* A [rank,K] to [k][piece * rank + j]. */
+/* A [rank,K] of a piece. */
 static void put_a(const reader *r, const proa_lora *l, int32_t piece, const proa_tensor_source *a)
 {
-    int64_t columns = (int64_t)l->pieces * l->rank, bytes = proa_dtype_bytes(l->dtype);
     float *row = proa_malloc((size_t)l->K * sizeof *row);
-    for (int64_t j = 0; j < proa_tensor_source_rows(a); j++) {
-        char *to = r->image + l->a + ((int64_t)piece * l->rank + j) * bytes;
+    for (int32_t j = 0; j < (int32_t)proa_tensor_source_rows(a); j++) {
         proa_tensor_source_read(a, j, 0, l->K, row);
-        for (int64_t k = 0; k < l->K; k++) proa_from_f32(to + k * columns * bytes, l->dtype, &row[k], 1);
+        proa_lora_put_a(r->image, l, piece, j, row);
     }
     free(row);
 }
 
 /* Rows [0, rows) of a source of B to the columns of the piece from n on. */
-static void put_b_rows(const reader *r, const proa_lora *l, int64_t panels, int64_t n,
-                       const proa_tensor_source *b)
+static void put_b_rows(const reader *r, const proa_lora *l, int32_t piece, int64_t n, const proa_tensor_source *b)
 {
-    int64_t bytes = proa_dtype_bytes(l->dtype), rank = b->view.shape[1];
+    int32_t rank = (int32_t)b->view.shape[1];
     float row[PROA_LORA_RANK_MAX];
-    for (int64_t i = 0; i < proa_tensor_source_rows(b); i++, n++) {
-        int64_t panel = panels + n / PROA_LORA_PANEL;
+    for (int64_t i = 0; i < proa_tensor_source_rows(b); i++) {
         proa_tensor_source_read(b, i, 0, rank, row);
-        for (int64_t j = 0; j < rank; j++)
-            proa_from_f32(r->image + l->b + ((panel * l->rank + j) * PROA_LORA_PANEL + n % PROA_LORA_PANEL) * bytes,
-                          l->dtype, &row[j], 1);
+        proa_lora_put_b(r->image, l, piece, n + i, 0, rank, row);
     }
 }
 
 static void put_b(const reader *r, const proa_lora *l, int32_t piece, const proa_name *row, proa_tensor_source b)
 {
     proa_row_order order[3];
-    int64_t panels = 0, n = 0;
+    int64_t n = 0;
     int orders = proa_load_orders(order, row->load, &r->m->config, b.view.shape[0]);
-    for (int32_t p = 0; p < piece; p++) panels += proa_lora_panels(l, p);
-    if (orders == 0) put_b_rows(r, l, panels, 0, &b);
+    if (orders == 0) put_b_rows(r, l, piece, 0, &b);
     for (int i = 0; i < orders; i++) {
         b.order = order[i];
-        put_b_rows(r, l, panels, n, &b);
+        put_b_rows(r, l, piece, n, &b);
         n += proa_tensor_source_rows(&b);
     }
 }

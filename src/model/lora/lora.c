@@ -97,6 +97,24 @@ int64_t proa_lora_slot_bytes(const proa_model *m)
     return m->device->host ? 0 : m->lora.slots * m->lora.bytes;
 }
 
+/* ---- numbers of an image ---- */
+
+void proa_lora_put_a(char *image, const proa_lora *l, int32_t piece, int32_t j, const float *row)
+{
+    int64_t columns = (int64_t)l->pieces * l->rank, bytes = proa_dtype_bytes(l->dtype);
+    char *to = image + l->a + ((int64_t)piece * l->rank + j) * bytes;
+    for (int64_t k = 0; k < l->K; k++) proa_from_f32(to + k * columns * bytes, l->dtype, &row[k], 1);
+}
+
+void proa_lora_put_b(char *image, const proa_lora *l, int32_t piece, int64_t n, int32_t j, int32_t count,
+                     const float *row)
+{
+    int64_t panel = n / PROA_LORA_PANEL, bytes = proa_dtype_bytes(l->dtype);
+    for (int32_t p = 0; p < piece; p++) panel += proa_lora_panels(l, p);
+    char *to = image + l->b + ((panel * l->rank + j) * PROA_LORA_PANEL + n % PROA_LORA_PANEL) * bytes;
+    for (int32_t i = 0; i < count; i++) proa_from_f32(to + i * PROA_LORA_PANEL * bytes, l->dtype, &row[i], 1);
+}
+
 /* ---- slots ---- */
 
 proa_status proa_lora_make(proa_model *m, proa_err *err)

@@ -31,6 +31,12 @@ int64_t proa_lora_segments(const proa_model *m, int64_t rows);
 /* The rows of the name map that a matrix is made of, each a piece. */
 int32_t proa_lora_pieces(const proa_param *param, const proa_name *pieces[PROA_LORA_PIECES_MAX]);
 
+/* Numbers of one piece of a matrix into an image: row j of A, [l->K]; of the row of B that makes column n of the piece
+ * those from j on, [count]. */
+void proa_lora_put_a(char *image, const proa_lora *l, int32_t piece, int32_t j, const float *row);
+void proa_lora_put_b(char *image, const proa_lora *l, int32_t piece, int64_t n, int32_t j, int32_t count,
+                     const float *row);
+
 /* ---- adapter.c: adapters from files ---- */
 
 /* Reads a folder of PEFT (adapter_config.json with adapter_model.safetensors or adapter_model.bin) into an image or, if
@@ -45,6 +51,12 @@ PROA_MUST_CHECK proa_status proa_adapter_read_tensors(char **image, const proa_m
                                                       const char *what, proa_err *err);
 /* The largest rank that the adapter_config.json of a folder names; 0: it is of a prompt table. */
 PROA_MUST_CHECK proa_status proa_adapter_rank(int64_t *rank, const char *path, proa_err *err);
+/* ---- trtllm.c: adapters from tensors of TensorRT-LLM ---- */
+
+/* The same from lora_weights and lora_config, as proa_adapter_rows describes them. Errors name the row. */
+PROA_MUST_CHECK proa_status proa_adapter_read_rows(char **image, const proa_model *m,
+                                                   const proa_adapter_rows *rows, proa_err *err);
+
 /* An image of random numbers with this rank in all matrices, small enough that the text stays the model's own: for
  * measurements. */
 char *proa_adapter_random(const proa_model *m, int32_t rank, uint64_t seed);
