@@ -78,9 +78,11 @@ typedef struct proa_generation {
     int64_t type_ids_count;
     proa_json *chat; /* an object: messages, tools, documents, ...: the variables of the model's template */
     proa_message_options message; /* with a chat */
-    proa_str chat_text;     /* the same as JSON, of a chat whose tree is too large to wait; NULL ptr: none */
-    const float *embedded;  /* ENCODE: [ids_count][hidden] input embeddings in place of ids; NULL: none */
-    const char *cache_salt; /* of proa_request; NULL: none */
+    proa_str chat_text;    /* the same as JSON, of a chat whose tree is too large to wait; NULL ptr: none */
+    const float *embedded; /* ENCODE: [ids_count][hidden] input embeddings in place of ids; NULL: none */
+    const float *prompt_table; /* [prompt_table_rows][embedding]: proa_request.prompt_table; NULL: none */
+    int64_t prompt_table_rows;
+    const char *cache_salt;     /* of proa_request; NULL: none */
     const int32_t *decoder_ids; /* of an encoder-decoder, start token included; NULL: the model's start token */
     int64_t decoder_ids_count;
 

@@ -115,6 +115,25 @@ def test_loading(models):
     assert status == 404 and error["error"]["code"] == "model_not_found"
 
 
+def test_prompt_tables(start):
+    """Prefix tuning and prompt tuning beside a low-rank adapter: listed, chosen and unloaded like it."""
+    tables = GOLDEN / "prompt_tables/llama"
+    server = start(f"--lora=prefix={tables / 'prefix'}", f"--lora=a={ADAPTERS / 'a'}", "--lora-max=3",
+                   "--allow-lora-updates", "--dtype=f32", repositories=[GOLDEN / "arch/llama"])
+    status, text = post(server, "/v1/load_lora_adapter", {"lora_name": "soft", "lora_path": str(tables / "prompt")})
+    assert status == 200, text
+    assert listed(server) == {"llama": None, "prefix": "llama", "a": "llama", "soft": "llama"}
+    for name, folder in (("prefix", "prefix"), ("soft", "prompt"), ("prefix", "prefix")):
+        case = json.loads((tables / folder / "golden.json").read_text(encoding="utf-8"))["cases"][0]
+        assert tokens_of(server, case, name) == case["greedy"]
+        body = {"model": name, "prompt": case["input_ids"], "max_tokens": 3, "temperature": 0}
+        status, answer = post(server, "/v1/completions", body)
+        assert status == 200 and answer["usage"]["prompt_tokens"] == len(case["input_ids"]), answer
+    assert tokens_of(server, golden("a"), "a") == golden("a")["greedy"]
+    status, text = post(server, "/v1/unload_lora_adapter", {"lora_name": "prefix"})
+    assert status == 200 and "prefix" not in listed(server)
+
+
 def test_refusals(models):
     for body, member in (({}, "lora_name"), ({"lora_name": 5}, "lora_name"), ({"lora_name": "x"}, "lora_path")):
         status, error = post(models, "/v1/load_lora_adapter", body)

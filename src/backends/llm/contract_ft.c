@@ -7,7 +7,7 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
-#include "tensor/dtype.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- tensors ---- */
@@ -17,6 +17,9 @@ static const proa_io_row gpt_inputs[] = {{"input_ids", T(UINT32), ANY_1D, 0},
                                          {"end_id", T(UINT32), SCALAR},
                                          {"input_lengths", T(UINT32), NEEDED},
                                          {"request_output_len", T(UINT32), ANY_1D, 0},
+                                         {"request_prompt_embedding", T(FP16), 2, {-1, -1}, PROA_IO_OPTIONAL},
+                                         {"request_prompt_lengths", T(UINT32), SCALAR},
+                                         {"request_prompt_type", T(UINT32), SCALAR},
                                          {.name = NULL}};
 static const proa_io_row t5_inputs[] = {{"input_ids", T(UINT32), ANY_1D, 0},
                                         {"sequence_length", T(UINT32), NEEDED},
@@ -199,23 +202,12 @@ static proa_status read_hidden(proa_generation *g, proa_llm_request *req, int64_
                                proa_err *err)
 {
     const proa_tensor *t = proa_infer_input(req->infer, "input_hidden_state");
-    int64_t width = t->shape[t->rank - 1], hidden = req->llm_model->info.hidden, length = columns;
-    proa_dtype dtype = t->type == PROA_TYPE_FP16   ? PROA_DTYPE_F16
-                       : t->type == PROA_TYPE_BF16 ? PROA_DTYPE_BF16
-                                                   : PROA_DTYPE_F32;
-    if (width != hidden)
-        return PROA_FAIL(err, INVALID, "input '%s' has vectors of %lld, the model's have %lld", t->name,
-                         (long long)width, (long long)hidden);
-    if (t->type != PROA_TYPE_FP32 && dtype == PROA_DTYPE_F32)
-        return PROA_FAIL(err, UNSUPPORTED, "input '%s' must be FP32, FP16 or BF16", t->name);
+    int64_t hidden = req->llm_model->info.hidden, length = columns, vectors = 0;
     proa_input_int(req->infer, "sequence_lengths", row, &length);
     if (length < 1 || length > columns)
         return PROA_FAIL(err, INVALID, "input 'sequence_lengths' is %lld in row %lld, must be 1 to %lld",
                          (long long)length, (long long)row, (long long)columns);
-    float *rows = PROA_ARENA_NEW(&req->arena, float, length *hidden);
-    const char *from = t->data + (size_t)(row * columns * hidden * proa_dtype_bytes(dtype));
-    proa_to_f32(rows, from, dtype, length * hidden);
-    g->embedded = rows;
+    PROA_TRY(proa_input_vectors(t, row, req->count, hidden, &req->arena, &g->embedded, &vectors, err));
     g->ids_count = length;
     return PROA_OK;
 }
@@ -235,7 +227,7 @@ static proa_status read_ids(proa_generation *g, const proa_llm_request *req, int
     return PROA_OK;
 }
 
-/* What a client may send as zeros, since the guides' clients do. */
+/* What a client may send as zeros, since the guides' clients do. The first three are a GPT's (read_table). */
 static proa_status refuse_unsupported(const proa_llm_request *req, proa_err *err)
 {
     static const char *const zeros[] = {"prompt_learning_task_name_ids",
@@ -248,12 +240,98 @@ static proa_status refuse_unsupported(const proa_llm_request *req, proa_err *err
                                         "memory_len"};
     static const char *const empty[] = {"request_prompt_embedding", "ia3_tasks", NULL};
     int64_t value = 0;
-    for (size_t i = 0; i < PROA_COUNT(zeros); i++)
+    int of_gpt = req->llm_model->variant == PROA_FT_GPT;
+    for (size_t i = of_gpt ? 3 : 0; i < PROA_COUNT(zeros); i++)
         for (int64_t row = 0; row < req->count; row++)
             if (proa_input_int(req->infer, zeros[i], row, &value) && value != 0)
                 return PROA_FAIL(err, UNSUPPORTED, "input '%s' is %lld: not supported by this engine",
                                  zeros[i], (long long)value);
-    return proa_refuse_inputs(req->infer, empty, err);
+    return proa_refuse_inputs(req->infer, empty + of_gpt, err);
+}
+
+/* ---- prompt learning of a GPT ---- */
+
+/* FasterTransformer's PromptLearningType, of request_prompt_type. */
+enum { NO_PROMPT, SOFT_PROMPT, PREFIX_PROMPT, P_PROMPT_TUNING };
+
+/* Ids of a prompt table begin with prompt_learning_start_id of the configuration; the engine's with the vocabulary's
+ * size, which is the default. */
+static proa_status read_start_id(const proa_llm_model *s, int64_t *start, proa_err *err)
+{
+    const char *text = proa_served_model_parameter(s->model, "prompt_learning_start_id");
+    *start = s->info.vocab;
+    if (!text) return PROA_OK;
+    char *end = NULL;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || value < 0 || value > INT32_MAX)
+        return PROA_FAIL(err, INVALID, "parameter 'prompt_learning_start_id' is '%.40s', must be 0 to %d",
+                         text, INT32_MAX);
+    *start = value;
+    return PROA_OK;
+}
+
+/* The prompt's ids, those of a table numbered as the engine does; before them the first `first` rows of the table. */
+static proa_status place_virtuals(proa_generation *g, const proa_llm_request *req, int64_t first, proa_err *err)
+{
+    int64_t start = 0, vocab = req->llm_model->info.vocab;
+    PROA_TRY(read_start_id(req->llm_model, &start, err));
+    int32_t *ids = PROA_ARENA_NEW(&req->infer->arena, int32_t, proa_max64(first + g->ids_count, 1));
+    for (int64_t i = 0; i < first; i++) ids[i] = (int32_t)(vocab + i);
+    for (int64_t i = 0; i < g->ids_count; i++) {
+        bool is_virtual = g->ids[i] >= start;
+        int64_t id = is_virtual ? vocab + g->ids[i] - start : g->ids[i];
+        ids[first + i] = (int32_t)proa_min64(id, INT32_MAX);
+    }
+    g->ids = ids;
+    g->ids_count += first;
+    return PROA_OK;
+}
+
+/* prompt_learning_task_name_ids: task n is the adapter of that name. Clients send 0 where there are no tasks. */
+static proa_status read_task(proa_generation *g, const proa_llm_request *req, int64_t row, proa_err *err)
+{
+    int64_t task = -1;
+    if (!proa_input_int(req->infer, "prompt_learning_task_name_ids", row, &task) || task < 0) return PROA_OK;
+    char *name = proa_arena_printf(&req->infer->arena, "%lld", (long long)task);
+    if (!proa_llm_has_adapter(req->llm_model, name)) {
+        if (task == 0) return PROA_OK;
+        return PROA_FAIL(err, INVALID,
+                         "input 'prompt_learning_task_name_ids' is %s: there is no adapter '%s'", name, name);
+    }
+    g->options.adapter = name;
+    g->options.given |= PROA_GIVEN(adapter);
+    return PROA_OK;
+}
+
+/* request_prompt_embedding: a soft prompt comes before the prompt, a table of p-tuning is named by its ids. */
+static proa_status read_table(proa_generation *g, const proa_llm_request *req, int64_t row, proa_err *err)
+{
+    const proa_tensor *t = proa_infer_input(req->infer, "request_prompt_embedding");
+    int64_t type = NO_PROMPT, rows = 0, length = 0;
+    PROA_TRY(read_task(g, req, row, err));
+    const bool task = g->options.adapter != NULL;
+    proa_input_int(req->infer, "request_prompt_type", row, &type);
+    if (type != NO_PROMPT && type != SOFT_PROMPT && type != P_PROMPT_TUNING)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "input 'request_prompt_type' is %lld: 0, 1 (soft prompt) and 3 (p-tuning) "
+                         "are supported",
+                         (long long)type);
+    bool has_table = t && proa_tensor_count(t) > 0;
+    if (type != NO_PROMPT && !has_table && !task)
+        return PROA_FAIL(err, INVALID,
+                         "input 'request_prompt_type' is %lld, and there is no request_prompt_embedding",
+                         (long long)type);
+    if (type == NO_PROMPT || !has_table) return task ? place_virtuals(g, req, 0, err) : PROA_OK;
+    PROA_TRY(proa_input_vectors(t, row, req->count, req->llm_model->info.embedding, &req->infer->arena,
+                                &g->prompt_table, &rows, err));
+    length = rows;
+    proa_input_int(req->infer, "request_prompt_lengths", row, &length);
+    if (length < 0 || length > rows)
+        return PROA_FAIL(err, INVALID, "input 'request_prompt_lengths' is %lld in row %lld, must be 0 to %lld",
+                         (long long)length, (long long)row, (long long)rows);
+    g->prompt_table_rows = length;
+    if (length == 0) g->prompt_table = NULL;
+    return place_virtuals(g, req, type == SOFT_PROMPT ? length : 0, err);
 }
 
 /* FasterTransformer puts its own default in place of a dynamic top-p outside of (0, 1]. */
@@ -325,6 +403,8 @@ static proa_status read_generation(proa_generation *g, proa_ft_request *ft, proa
     PROA_TRY(read_options(&g->options, req, row, err));
     PROA_TRY(read_output_len(g, ft, req, row, t5 ? "max_output_len" : "request_output_len", err));
     set_start(g, ft, req, row);
+    ft->input[row] = (proa_id_list){g->ids, g->ids_count};
+    if (!t5) PROA_TRY(read_table(g, req, row, err));
     ft->beams = proa_max64(ft->beams, o->beams);
     ft->log_probs = ft->log_probs || o->logprobs;
     ft->end_id[row] = o->end_ids_count ? o->end_ids[0] : s->end_id >= 0 ? s->end_id : 0;
@@ -370,6 +450,7 @@ static proa_status read_request(proa_llm_request *req, proa_err *err)
     PROA_TRY(refuse_unsupported(req, err));
     ft->input_width = columns;
     ft->end_id = PROA_ARENA_NEW(&req->arena, int32_t, rows);
+    ft->input = PROA_ARENA_NEW(&req->arena, proa_id_list, rows);
     ft->beams = 1;
     for (int64_t i = 0; i < rows; i++) PROA_TRY(read_row(&g[i], ft, req, i, err));
     PROA_TRY(check_size(req, ft, err));

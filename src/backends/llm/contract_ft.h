@@ -12,7 +12,8 @@ typedef struct proa_ft_request { /* call->contract_data */
     int64_t output_width;        /* the longest request_output_len */
     int64_t beams;               /* rows of the output for each prompt */
     bool log_probs;
-    int32_t *end_id; /* [prompts] what outputs are padded with */
+    int32_t *end_id;     /* [prompts] what outputs are padded with */
+    proa_id_list *input; /* [prompts] as the client sent them: a soft prompt is not among the outputs */
 } proa_ft_request;
 
 /* reply_ft.c: proa_contract's functions; engine's thread. */

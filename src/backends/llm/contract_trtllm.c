@@ -5,45 +5,53 @@
 #include "backends/llm/contract_trtllm.h"
 #include "backends/llm/io_shapes.h"
 
+#include "base/checked.h"
 #include "base/limits.h"
 #include <string.h>
 
 /* ---- tensors ---- */
 
-static const proa_io_row inputs[] = {{"input_ids", T(INT32), ANY_1D, RAGGED},
-                                     {"input_lengths", T(INT32), NEEDED},
-                                     {"request_output_len", T(INT32), NEEDED},
-                                     {"num_return_sequences", T(INT32), SCALAR},
-                                     {"decoder_input_ids", T(INT32), ANY_1D, RAGGED},
-                                     {"decoder_input_lengths", T(INT32), SCALAR},
-                                     {"end_id", T(INT32), SCALAR},
-                                     {"pad_id", T(INT32), SCALAR},
-                                     {"stop_words_list", T(INT32), WORDS, RAGGED},
-                                     {"bad_words_list", T(INT32), WORDS, RAGGED},
-                                     {"embedding_bias", T(FP32), ANY_1D, RAGGED},
-                                     {"beam_width", T(INT32), SCALAR},
-                                     {"temperature", T(FP32), SCALAR},
-                                     {"runtime_top_k", T(INT32), SCALAR},
-                                     {"runtime_top_p", T(FP32), SCALAR},
-                                     {"runtime_top_p_min", T(FP32), SCALAR},
-                                     {"runtime_top_p_decay", T(FP32), SCALAR},
-                                     {"runtime_top_p_reset_ids", T(INT32), SCALAR},
-                                     {"len_penalty", T(FP32), SCALAR},
-                                     {"early_stopping", T(BOOL), SCALAR},
-                                     {"repetition_penalty", T(FP32), SCALAR},
-                                     {"min_tokens", T(INT32), SCALAR},
-                                     {"beam_search_diversity_rate", T(FP32), SCALAR},
-                                     {"presence_penalty", T(FP32), SCALAR},
-                                     {"frequency_penalty", T(FP32), SCALAR},
-                                     {"seed", T(UINT64), SCALAR},
-                                     {"return_log_probs", T(BOOL), SCALAR},
-                                     {"return_context_logits", T(BOOL), SCALAR},
-                                     {"return_generation_logits", T(BOOL), SCALAR},
-                                     {"return_perf_metrics", T(BOOL), SCALAR},
-                                     {"exclude_input_in_output", T(BOOL), SCALAR},
-                                     {"stop", T(BOOL), SCALAR},
-                                     {"streaming", T(BOOL), SCALAR},
-                                     {.name = NULL}};
+static const proa_io_row inputs[] = {
+    {"input_ids", T(INT32), ANY_1D, RAGGED},
+    {"input_lengths", T(INT32), NEEDED},
+    {"request_output_len", T(INT32), NEEDED},
+    {"num_return_sequences", T(INT32), SCALAR},
+    {"decoder_input_ids", T(INT32), ANY_1D, RAGGED},
+    {"decoder_input_lengths", T(INT32), SCALAR},
+    {"end_id", T(INT32), SCALAR},
+    {"pad_id", T(INT32), SCALAR},
+    {"stop_words_list", T(INT32), WORDS, RAGGED},
+    {"bad_words_list", T(INT32), WORDS, RAGGED},
+    {"embedding_bias", T(FP32), ANY_1D, RAGGED},
+    {"beam_width", T(INT32), SCALAR},
+    {"temperature", T(FP32), SCALAR},
+    {"runtime_top_k", T(INT32), SCALAR},
+    {"runtime_top_p", T(FP32), SCALAR},
+    {"runtime_top_p_min", T(FP32), SCALAR},
+    {"runtime_top_p_decay", T(FP32), SCALAR},
+    {"runtime_top_p_reset_ids", T(INT32), SCALAR},
+    {"len_penalty", T(FP32), SCALAR},
+    {"early_stopping", T(BOOL), SCALAR},
+    {"repetition_penalty", T(FP32), SCALAR},
+    {"min_tokens", T(INT32), SCALAR},
+    {"beam_search_diversity_rate", T(FP32), SCALAR},
+    {"presence_penalty", T(FP32), SCALAR},
+    {"frequency_penalty", T(FP32), SCALAR},
+    {"seed", T(UINT64), SCALAR},
+    {"return_log_probs", T(BOOL), SCALAR},
+    {"return_context_logits", T(BOOL), SCALAR},
+    {"return_generation_logits", T(BOOL), SCALAR},
+    {"return_perf_metrics", T(BOOL), SCALAR},
+    {"exclude_input_in_output", T(BOOL), SCALAR},
+    {"prompt_embedding_table", T(FP16), 2, {-1, -1}, PROA_IO_OPTIONAL | PROA_IO_RAGGED},
+    {"prompt_table_extra_ids", T(UINT64), ANY_1D, RAGGED},
+    {"prompt_vocab_size", T(INT32), SCALAR},
+    {"lora_task_id", T(UINT64), SCALAR},
+    {"lora_weights", T(FP16), 2, {-1, -1}, PROA_IO_OPTIONAL | PROA_IO_RAGGED},
+    {"lora_config", T(INT32), 2, {-1, 3}, PROA_IO_OPTIONAL | PROA_IO_RAGGED},
+    {"stop", T(BOOL), SCALAR},
+    {"streaming", T(BOOL), SCALAR},
+    {.name = NULL}};
 static const proa_io_row outputs[] = {{"output_ids", T(INT32), ANY_2D, 0},
                                       {"sequence_length", T(INT32), ANY_1D, 0},
                                       {"cum_log_probs", T(FP32), ANY_1D, 0},
@@ -82,6 +90,11 @@ static const char *const own_inputs[] = {"input_ids",
                                          "return_num_input_tokens",
                                          "return_num_output_tokens",
                                          "runtime_top_k_min",
+                                         "prompt_embedding_table",
+                                         "prompt_table_extra_ids",
+                                         "prompt_vocab_size",
+                                         "lora_weights",
+                                         "lora_config",
                                          NULL};
 
 /* What this engine cannot do: configured, but refused when it comes. */
@@ -90,15 +103,10 @@ static const char *const refused_inputs[] = {"encoder_input_features",
                                              "draft_input_ids",
                                              "draft_logits",
                                              "draft_acceptance_threshold",
-                                             "prompt_embedding_table",
-                                             "prompt_table_extra_ids",
-                                             "prompt_vocab_size",
                                              "multimodal_embedding",
                                              "cross_attention_mask",
                                              "mrope_rotary_cos_sin",
                                              "mrope_position_deltas",
-                                             "lora_weights",
-                                             "lora_config",
                                              "context_phase_params",
                                              "skip_cross_attn_blocks",
                                              "retention_token_range_starts",
@@ -249,6 +257,96 @@ static proa_status read_decoder(const batch_row *b, proa_err *err)
     return PROA_OK;
 }
 
+/* prompt_embedding_table, whose rows the ids from the vocabulary's size on name. prompt_vocab_size is how many there
+ * are; prompt_table_extra_ids tell tables of one shape apart, which the engine does by their numbers. */
+static proa_status read_table(const batch_row *b, proa_err *err)
+{
+    const proa_tensor *t = proa_infer_input(b->req->infer, "prompt_embedding_table");
+    proa_generation *g = b->g;
+    int64_t size = 0, rows = 0;
+    bool sized = proa_input_int(b->req->infer, "prompt_vocab_size", b->row, &size);
+    if (!t || proa_tensor_count(t) == 0) {
+        if (size == 0) return PROA_OK;
+        return PROA_FAIL(err, INVALID, "prompt_vocab_size is %lld, and there is no prompt_embedding_table",
+                         (long long)size);
+    }
+    PROA_TRY(proa_input_vectors(t, b->row, b->req->count, b->req->llm_model->info.embedding,
+                                &b->req->infer->arena, &g->prompt_table, &rows, err));
+    if (sized && (size < 1 || size > rows))
+        return PROA_FAIL(err, INVALID, "prompt_vocab_size is %lld, must be 1 to %lld, the rows of the table",
+                         (long long)size, (long long)rows);
+    g->prompt_table_rows = sized ? size : rows;
+    return PROA_OK;
+}
+
+/* lora_config [rows, 3], or with a fourth column that says whether it is weight-decomposed. */
+static proa_status read_lora_config(const batch_row *b, const proa_tensor *t, proa_adapter_rows *rows,
+                                    proa_err *err)
+{
+    int64_t count = proa_tensor_count(t) / b->req->count, columns = t->rank ? t->shape[t->rank - 1] : 0,
+            value = 0;
+    if (t->rank < 2 || (columns != 3 && columns != 4) || count % columns != 0)
+        return PROA_FAIL(err, INVALID, "input 'lora_config' has %lld columns, must be 3 or 4",
+                         (long long)columns);
+    rows->rows = count / columns;
+    int32_t *config = PROA_ARENA_NEW(&b->req->arena, int32_t, proa_max64(3 * rows->rows, 1));
+    for (int64_t i = 0; i < count; i++) {
+        if (!proa_element_int(t, b->row * count + i, &value) || value != (int32_t)value)
+            return PROA_FAIL(err, INVALID, "input 'lora_config' must be made of 32-bit integers");
+        if (i % columns < 3) config[i / columns * 3 + i % columns] = (int32_t)value;
+        else if (value)
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "input 'lora_config': row %lld is of a DoRA, which is not supported",
+                             (long long)(i / columns));
+    }
+    rows->config = config;
+    return PROA_OK;
+}
+
+static proa_status load_adapter(const batch_row *b, const proa_tensor *weights, const proa_tensor *config,
+                                proa_err *err)
+{
+    const char *name = b->g->options.adapter;
+    proa_adapter_rows rows = {.width = weights->rank ? weights->shape[weights->rank - 1] : 0};
+    int64_t count = 0;
+    proa_err late = {.status = PROA_OK};
+    PROA_TRY(read_lora_config(b, config, &rows, err));
+    PROA_TRY(proa_input_vectors(weights, b->row, b->req->count, rows.width, &b->req->arena, &rows.weights,
+                                &count, err));
+    if (count != rows.rows)
+        return PROA_FAIL(err, INVALID, "input 'lora_weights' has %lld rows, 'lora_config' has %lld",
+                         (long long)count, (long long)rows.rows);
+    proa_status status = proa_engine_load_adapter_rows(b->req->llm_model->engine, name, &rows, &late);
+    if (status == PROA_OK || status == PROA_EXISTS)
+        return PROA_OK; /* another request may have brought it meanwhile */
+    *err = late;
+    proa_err_prefix(err, "lora_task_id %s", name);
+    return status;
+}
+
+/* The first request with a lora_task_id brings lora_weights and lora_config, later ones the id alone. */
+static proa_status read_adapter(const batch_row *b, proa_err *err)
+{
+    const proa_tensor *weights = proa_infer_input(b->req->infer, "lora_weights"),
+                      *config = proa_infer_input(b->req->infer, "lora_config");
+    bool has_weights = weights && proa_tensor_count(weights) > 0,
+         has_config = config && proa_tensor_count(config) > 0;
+    const char *name = b->g->options.adapter;
+    if (has_weights != has_config)
+        return PROA_FAIL(err, INVALID, "input '%s' needs '%s' as well",
+                         has_weights ? "lora_weights" : "lora_config",
+                         has_weights ? "lora_config" : "lora_weights");
+    if (has_weights && !name)
+        return PROA_FAIL(err, INVALID, "input 'lora_weights' needs 'lora_task_id' as well");
+    if (!name || proa_llm_has_adapter(b->req->llm_model, name)) return PROA_OK;
+    if (has_weights) return load_adapter(b, weights, config, err);
+    return PROA_FAIL(
+        err, INVALID,
+        "there is no adapter '%.64s': the first request with a lora_task_id brings lora_weights and "
+        "lora_config",
+        name);
+}
+
 static proa_status read_row(const batch_row *b, proa_trtllm_prompt *trtllm, proa_err *err)
 {
     const proa_infer *r = b->req->infer;
@@ -257,6 +355,8 @@ static proa_status read_row(const batch_row *b, proa_trtllm_prompt *trtllm, proa
     PROA_TRY(read_options(b, err));
     PROA_TRY(read_output_len(b, err));
     PROA_TRY(read_decoder(b, err));
+    PROA_TRY(read_table(b, err));
+    PROA_TRY(read_adapter(b, err));
     if (!g->ids_count) return PROA_FAIL(err, INVALID, "row %lld of the batch is empty", (long long)b->row);
     trtllm->exclude_input = b->req->llm_model->exclude_input;
     proa_input_bool(r, "exclude_input_in_output", b->row, &trtllm->exclude_input);

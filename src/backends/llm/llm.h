@@ -203,6 +203,7 @@ void proa_llm_figures(void *state, proa_buf *out);
 proa_status proa_llm_load_adapter(void *state, const char *name, const char *path, proa_err *err);
 proa_status proa_llm_unload_adapter(void *state, const char *name, proa_err *err);
 void proa_llm_adapters(void *state, proa_see_adapter_fn *see, void *arg);
+bool proa_llm_has_adapter(const proa_llm_model *s, const char *name); /* whether one of that name is loaded */
 void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out);
 
 /* ---- request.c ---- */
@@ -264,6 +265,9 @@ proa_str proa_input_text(const proa_infer *r, const char *name);
 /* Numbers of row `row` of `rows` as token ids, in the arena. */
 proa_status proa_input_ids(const proa_tensor *t, int64_t row, int64_t rows, proa_arena *arena,
                            const int32_t **ids, int64_t *count, proa_err *err);
+/* Row `row` of `rows` of a tensor [..., count, width] of floats as f32, in the arena. */
+proa_status proa_input_vectors(const proa_tensor *t, int64_t row, int64_t rows, int64_t width,
+                               proa_arena *arena, const float **values, int64_t *count, proa_err *err);
 /* One option from row `row` of `rows` of a tensor. An empty tensor leaves it as it is. */
 proa_status proa_option_read(proa_options *o, const proa_option_row *row, const proa_tensor *t,
                              int64_t batch_row, int64_t rows, proa_arena *arena, proa_err *err);

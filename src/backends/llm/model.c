@@ -252,6 +252,19 @@ proa_status proa_llm_unload_adapter(void *state, const char *name, proa_err *err
     return proa_engine_unload_adapter(s->engine, name, err);
 }
 
+static void compare_name(void *arg, const char *name, const char *path)
+{
+    const char **sought = arg;
+    PROA_UNUSED(path);
+    if (*sought && strcmp(*sought, name) == 0) *sought = NULL;
+}
+
+bool proa_llm_has_adapter(const proa_llm_model *s, const char *name)
+{
+    proa_engine_adapters(s->engine, compare_name, &name);
+    return !name;
+}
+
 void proa_llm_adapters(void *state, proa_see_adapter_fn *see, void *arg)
 {
     const proa_llm_model *s = state;

@@ -350,6 +350,8 @@ static void set_request(proa_prompt *p)
     if (embed && p->req->llm_model->info.kind == PROA_KIND_DECODER) embed_by_decoder(&p->request);
     p->request.cache_salt = g->cache_salt;
     p->request.embedded = g->embedded;
+    p->request.prompt_table = g->prompt_table;
+    p->request.prompt_table_rows = g->prompt_table_rows;
     p->request.ids = p->ids.ptr;
     p->request.ids_count = g->embedded ? g->ids_count : p->ids.len;
     p->wants_rows = g->prompt_logits;

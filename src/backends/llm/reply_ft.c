@@ -30,14 +30,10 @@ static const proa_llm_output *output_at(const proa_prompt *p, int64_t k)
     return k < p->output_count ? &p->output[k] : NULL;
 }
 
-static void fill_row(int32_t *to, int64_t width, const proa_prompt *p, const proa_llm_output *output,
-                     bool with_prompt)
+static void fill_row(int32_t *to, int64_t width, const proa_id_list *prompt, const proa_llm_output *output)
 {
-    int64_t at = 0;
-    if (with_prompt) {
-        memcpy(to, p->ids.ptr, (size_t)p->ids.len * sizeof *to);
-        at = p->ids.len;
-    }
+    int64_t at = prompt->len;
+    if (at) memcpy(to, prompt->ptr, (size_t)at * sizeof *to);
     int64_t n = output ? proa_min64(output->ids.len, width - at) : 0;
     if (n) memcpy(to + at, output->ids.ptr, (size_t)n * sizeof *to);
 }
@@ -51,12 +47,12 @@ static void add_ids(proa_llm_request *req, proa_reply *reply)
     int32_t *lengths = PROA_ARENA_NEW(&reply->arena, int32_t, B * K);
     int32_t *inputs = PROA_ARENA_NEW(&reply->arena, int32_t, B * K);
     for (int64_t i = 0; i < B * K; i++) {
-        const proa_prompt *p = &req->prompts[i / K];
-        const proa_llm_output *output = output_at(p, i % K);
+        const proa_llm_output *output = output_at(&req->prompts[i / K], i % K);
+        const proa_id_list none = {NULL, 0}, *prompt = gpt ? &ft->input[i / K] : &none;
         for (int64_t k = 0; k < width; k++) ids[i * width + k] = ft->end_id[i / K];
-        fill_row(ids + i * width, width, p, output, gpt);
-        lengths[i] = (int32_t)((output ? output->ids.len : 0) + (gpt ? p->ids.len : 0));
-        inputs[i] = (int32_t)p->ids.len;
+        fill_row(ids + i * width, width, prompt, output);
+        lengths[i] = (int32_t)((output ? output->ids.len : 0) + prompt->len);
+        inputs[i] = (int32_t)ft->input[i / K].len;
     }
     proa_reply_typed_ints(req, reply, "output_ids", type_of(req, "output_ids", PROA_TYPE_UINT32),
                           (int64_t[]){B, K, width}, 3, ids);

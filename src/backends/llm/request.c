@@ -567,7 +567,8 @@ static bool is_long(const proa_infer *r)
 {
     size_t bytes = r->generation ? r->generation->prompt_bytes : 0;
     for (int32_t i = 0; i < r->inputs_count; i++)
-        if (r->inputs[i].type == PROA_TYPE_BYTES) bytes += r->inputs[i].bytes;
+        if (r->inputs[i].type == PROA_TYPE_BYTES || r->inputs[i].rank > 2)
+            bytes += r->inputs[i].bytes; /* texts, vectors: tables and adapters */
     return bytes > PROA_READ_AT_ONCE_BYTES;
 }
 

@@ -147,6 +147,33 @@ proa_status proa_input_ids(const proa_tensor *t, int64_t row, int64_t rows, proa
     return PROA_OK;
 }
 
+static bool float_type(proa_type type, proa_dtype *dtype)
+{
+    *dtype = type == PROA_TYPE_FP16   ? PROA_DTYPE_F16
+             : type == PROA_TYPE_BF16 ? PROA_DTYPE_BF16
+                                      : PROA_DTYPE_F32;
+    return type == PROA_TYPE_FP16 || type == PROA_TYPE_BF16 || type == PROA_TYPE_FP32;
+}
+
+proa_status proa_input_vectors(const proa_tensor *t, int64_t row, int64_t rows, int64_t width,
+                               proa_arena *arena, const float **values, int64_t *count, proa_err *err)
+{
+    proa_dtype dtype;
+    int64_t all = proa_tensor_count(t), each = rows > 0 ? all / rows : 0;
+    if (!float_type(t->type, &dtype))
+        return PROA_FAIL(err, UNSUPPORTED, "input '%s' must be FP32, FP16 or BF16", t->name);
+    if (t->rank < 2 || width < 1 || t->shape[t->rank - 1] != width || each * rows != all || each % width != 0)
+        return PROA_FAIL(err, INVALID, "input '%s' has vectors of %lld, the model's have %lld", t->name,
+                         (long long)(t->rank ? t->shape[t->rank - 1] : 0), (long long)width);
+    if (t->bytes < (size_t)(all * proa_dtype_bytes(dtype)))
+        return PROA_FAIL(err, INVALID, "input '%s' has %zu bytes, too few for its shape", t->name, t->bytes);
+    float *to = PROA_ARENA_NEW(arena, float, each);
+    proa_to_f32(to, t->data + (size_t)(row * each * proa_dtype_bytes(dtype)), dtype, each);
+    *values = to;
+    *count = each / width;
+    return PROA_OK;
+}
+
 static bool holds_anything(const proa_tensor *t)
 {
     int64_t n = proa_tensor_count(t);

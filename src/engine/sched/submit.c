@@ -100,9 +100,9 @@ static proa_status check_sources(const proa_engine *e, const proa_request *r, pr
 }
 
 /* Copies the request's ids, or tokenizes its text, into *ids; token types into *types. special: a text gets the
- * tokenizer's special tokens. The ids may be those of the prompt table that the request brings. */
-static proa_status read_input(const proa_engine *e, const proa_request *r, bool special, int32_t **ids,
-                              int64_t *count, int32_t **types, proa_err *err)
+ * tokenizer's special tokens. virtuals: tokens of a prompt table, which ids may be of, too. */
+static proa_status read_input(const proa_engine *e, const proa_request *r, bool special, int64_t virtuals,
+                              int32_t **ids, int64_t *count, int32_t **types, proa_err *err)
 {
     proa_ids list = {0}, list_types = {0};
     PROA_TRY(check_sources(e, r, err));
@@ -110,7 +110,7 @@ static proa_status read_input(const proa_engine *e, const proa_request *r, bool 
         if (r->ids_count < 0 || r->ids_count > PROA_CONTEXT_MAX)
             return PROA_FAIL(err, LIMIT, "%lld ids, at most %d are taken", (long long)r->ids_count,
                              PROA_CONTEXT_MAX);
-        PROA_TRY(check_ids(e, "prompt", r->ids, r->ids_count, r->prompt_table ? r->prompt_table_rows : 0, err));
+        PROA_TRY(check_ids(e, "prompt", r->ids, r->ids_count, virtuals, err));
         *ids = copy_ids(r->ids, r->ids_count);
         *count = r->ids_count;
         return r->type_ids ? take_types(e, types, r->type_ids, r->ids_count, err) : PROA_OK;
@@ -200,11 +200,18 @@ static proa_status take_table(proa_engine *e, proa_engine_request *req, const pr
     return PROA_OK;
 }
 
-/* Puts the ids of the adapter's table before the prompt. */
+static bool has_virtuals(const proa_engine *e, const proa_engine_request *req)
+{
+    for (int64_t i = 0; i < req->prompt_count; i++)
+        if (req->prompt[i] >= e->model->config.vocab) return true;
+    return false;
+}
+
+/* Puts the ids of the adapter's table before the prompt, unless it has some of them itself. */
 static proa_status put_virtuals_first(const proa_engine *e, proa_engine_request *req, proa_err *err)
 {
     const proa_prompt_table *table = req->adapter ? req->adapter->table : NULL;
-    if (!table) return PROA_OK;
+    if (!table || has_virtuals(e, req)) return PROA_OK;
     if (table->keys && req->prompt_count == 0)
         return PROA_FAIL(err, INVALID, "the prompt is empty: adapter '%.64s' needs a token behind its own",
                          req->adapter->name);
@@ -239,7 +246,8 @@ static proa_status read_decoder_prompt(proa_engine *e, proa_engine_request *req,
     bool begins = !session_tokens(req, &before);
     if (req->adapter) req->virtuals = req->adapter->table;
     PROA_TRY(take_table(e, req, r, err));
-    PROA_TRY(read_input(e, r, begins, &req->prompt, &req->prompt_count, &req->input_types, err));
+    int64_t virtuals = req->virtuals && !req->virtuals->keys ? req->virtuals->tokens : 0;
+    PROA_TRY(read_input(e, r, begins, virtuals, &req->prompt, &req->prompt_count, &req->input_types, err));
     PROA_TRY(continue_session(req, err));
     PROA_TRY(put_virtuals_first(e, req, err));
     PROA_TRY(check_scored(e, req, r, err));
@@ -256,7 +264,7 @@ static proa_status read_prompt(proa_engine *e, proa_engine_request *req, const p
     if (r->prompt_table)
         return PROA_FAIL(err, UNSUPPORTED, "prompt_table: a %s takes none", e->model->arch->name);
     if (r->embedded) PROA_TRY(read_embedded(e, req, r, err));
-    else PROA_TRY(read_input(e, r, true, &req->input, &req->input_count, &req->input_types, err));
+    else PROA_TRY(read_input(e, r, true, 0, &req->input, &req->input_count, &req->input_types, err));
     if (kind == PROA_KIND_ENCODER) return PROA_OK;
     req->prompt_count = r->decoder_ids ? r->decoder_ids_count : 1;
     if (req->prompt_count < 1 || req->prompt_count > PROA_CONTEXT_MAX)

@@ -374,6 +374,55 @@ static void ft_own_files(void **state)
     direct_close(&made);
 }
 
+/* Numbers that f16 has, as large as embeddings. */
+static void make_table(float *values, uint16_t *narrow, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) values[i] = (float)((i * 37) % 101 - 50) / 1024;
+    proa_from_f32(narrow, PROA_DTYPE_F16, values, count);
+}
+
+/* A soft prompt comes before each row's prompt, and is not among the outputs; ids of a table may stand anywhere. */
+static void gpt_prompt_tables(void **state)
+{
+    PROA_UNUSED(state);
+    enum { TABLE = 4, H = 320, TOTAL = WIDTH + 6 };
+    static float table[ROWS * TABLE * H];
+    static uint16_t narrow[ROWS * TABLE * H];
+    const int32_t used[ROWS] = {4, 2, 0};
+    rig g;
+    make_table(table, narrow, ROWS * TABLE * H);
+    rig_open(&g, &proa_backend_fastertransformer,
+             PARAMETER("model_type", "GPT") PARAMETER("prompt_learning_start_id", "9000"), CLASSICS);
+    batch b = encode(ref.engine, prompts, 2);
+    for (int type = 1; type <= 3; type += 2) {
+        batch sent = b;
+        if (type == 3) sent.ids[0][1] = 9002, sent.ids[1][0] = 9001;
+        proa_infer *r = ask_gptj(&sent, ROWS, 6);
+        put_all(r, "request_prompt_type", PROA_TYPE_UINT32, type, ROWS);
+        put_rows(r, "request_prompt_lengths", PROA_TYPE_UINT32, used, ROWS);
+        put(r, "request_prompt_embedding", PROA_TYPE_FP16, narrow, sizeof narrow, 3, (int64_t[]){ROWS, TABLE, H});
+        const proa_reply *reply = only(run(&g, r));
+        assert_shape(reply, "output_ids", 3, ROWS, 1, TOTAL);
+        for (int i = 0; i < ROWS; i++) {
+            int32_t ids[TABLE + WIDTH], first = type == 1 ? used[i] : 0, n = b.lengths[i];
+            for (int32_t k = 0; k < first; k++) ids[k] = 8192 + k;
+            for (int32_t k = 0; k < n; k++)
+                ids[first + k] = sent.ids[i][k] >= 9000 ? sent.ids[i][k] - 9000 + 8192 : sent.ids[i][k];
+            direct_run(&ref, (proa_request){.ids = ids,
+                                            .ids_count = first + n,
+                                            .prompt_table = used[i] ? table + i * TABLE * H : NULL,
+                                            .prompt_table_rows = used[i],
+                                            .options = ft_options(6)});
+            const int32_t *row = ints(reply, "output_ids") + i * TOTAL;
+            assert_int_equal(ints(reply, "sequence_length")[i], n + 6);
+            assert_memory_equal(row, sent.ids[i], (size_t)n * 4);
+            assert_memory_equal(row + n, ref.ids[0], 6 * 4);
+        }
+        forget(r);
+    }
+    rig_close(&g);
+}
+
 static void ft_refusals(void **state)
 {
     PROA_UNUSED(state);
@@ -393,7 +442,17 @@ static void ft_refusals(void **state)
     assert_refused(&g, r, PROA_INVALID, "request_output_len");
     r = ask_gptj(&b, 1, 4);
     put_all(r, "prompt_learning_task_name_ids", PROA_TYPE_UINT32, 3, 1);
-    assert_refused(&g, r, PROA_UNSUPPORTED, "prompt_learning_task_name_ids");
+    assert_refused(&g, r, PROA_INVALID, "'prompt_learning_task_name_ids' is 3: there is no adapter '3'");
+    r = ask_gptj(&b, 1, 4);
+    put_all(r, "request_prompt_type", PROA_TYPE_UINT32, 2, 1);
+    assert_refused(&g, r, PROA_UNSUPPORTED, "'request_prompt_type' is 2");
+    r = ask_gptj(&b, 1, 4);
+    put_all(r, "request_prompt_type", PROA_TYPE_UINT32, 1, 1);
+    assert_refused(&g, r, PROA_INVALID, "there is no request_prompt_embedding");
+    r = ask_gptj(&b, 1, 4);
+    put_all(r, "request_prompt_type", PROA_TYPE_UINT32, 1, 1);
+    put(r, "request_prompt_embedding", PROA_TYPE_FP16, (const uint16_t[]){0, 0}, 4, 3, (int64_t[]){1, 1, 2});
+    assert_refused(&g, r, PROA_INVALID, "'request_prompt_embedding' has vectors of 2, the model's have 320");
     r = ask_gptj(&b, 1, 4);
     put(r, "stop_words_list", PROA_TYPE_INT32, (const int32_t[]){5, 6, 2, 1}, 16, 3, (int64_t[]){1, 2, 2});
     assert_refused(&g, r, PROA_INVALID, "a word ends at 1");
@@ -609,6 +668,103 @@ static void trtllm_stop(void **state)
     rig_close(&g);
 }
 
+/* prompt_embedding_table: ids from the vocabulary's size on are its rows. */
+static void trtllm_prompt_tables(void **state)
+{
+    PROA_UNUSED(state);
+    enum { TABLE = 3, H = 320 };
+    static float table[TABLE * H];
+    static uint16_t narrow[TABLE * H];
+    rig g;
+    make_table(table, narrow, TABLE * H);
+    rig_open(&g, &proa_backend_tensorrtllm, "", CLASSICS);
+    batch b = encode(ref.engine, prompts, 2);
+    b.ids[0][0] = 8194, b.ids[0][2] = 8192;
+    proa_infer *r = ask_trt(&b, 1, 6);
+    put(r, "prompt_embedding_table", PROA_TYPE_FP16, narrow, sizeof narrow, 3, (int64_t[]){1, TABLE, H});
+    put_all(r, "prompt_vocab_size", PROA_TYPE_INT32, TABLE, 1);
+    const proa_reply *reply = only(run(&g, r));
+    proa_request same = {.ids = b.ids[0], .ids_count = b.lengths[0], .options = trt_options(6)};
+    same.prompt_table = table, same.prompt_table_rows = TABLE;
+    direct_run(&ref, same);
+    assert_memory_equal(ints(reply, "output_ids"), b.ids[0], (size_t)b.lengths[0] * 4);
+    assert_memory_equal(ints(reply, "output_ids") + b.lengths[0], ref.ids[0], 6 * 4);
+    forget(r);
+    r = ask_trt(&b, 1, 6);
+    put(r, "prompt_embedding_table", PROA_TYPE_FP16, narrow, sizeof narrow, 3, (int64_t[]){1, TABLE, H});
+    put_all(r, "prompt_vocab_size", PROA_TYPE_INT32, 2, 1);
+    assert_refused(&g, r, PROA_INVALID, "token id 8194");
+    r = ask_trt(&b, 1, 6);
+    put(r, "prompt_embedding_table", PROA_TYPE_FP16, narrow, sizeof narrow, 3, (int64_t[]){1, TABLE, H});
+    put_all(r, "prompt_vocab_size", PROA_TYPE_INT32, TABLE + 1, 1);
+    assert_refused(&g, r, PROA_INVALID, "prompt_vocab_size is 4, must be 1 to 3");
+    r = ask_trt(&b, 1, 6);
+    put_all(r, "prompt_vocab_size", PROA_TYPE_INT32, 1, 1);
+    assert_refused(&g, r, PROA_INVALID, "there is no prompt_embedding_table");
+    rig_close(&g);
+}
+
+/* The first request with a task id brings the weights, later ones the id alone. */
+static void trtllm_adapters(void **state)
+{
+    PROA_UNUSED(state);
+    enum { RANK = 2, H = 320, ROW = RANK * H * 2 };
+    static float weights[2 * ROW];
+    static uint16_t narrow[2 * ROW];
+    const int32_t config[] = {1, 0, RANK, 4, 1, RANK}; /* attn_q of layer 0, attn_dense of layer 1 */
+    rig g;
+    for (int64_t i = 0; i < 2 * ROW; i++) weights[i] = (float)((i * 73) % 97 - 48) / 64;
+    proa_from_f32(narrow, PROA_DTYPE_F16, weights, 2 * ROW);
+    rig_open(&g, &proa_backend_tensorrtllm, PARAMETER("lora_slots", "2"), CLASSICS);
+    batch b = encode(ref.engine, prompts, 2);
+    direct_run(&ref, (proa_request){.ids = b.ids[0], .ids_count = b.lengths[0], .options = trt_options(6)});
+    proa_infer *r = ask_trt(&b, 1, 6);
+    put_rows(r, "lora_task_id", PROA_TYPE_UINT64, (const uint64_t[]){7}, 1);
+    assert_refused(&g, r, PROA_INVALID, "there is no adapter '7': the first request with a lora_task_id brings");
+    int32_t first[6];
+    for (int turn = 0; turn < 4; turn++) { /* task 7 with weights and alone; tasks 8 and 9, which drops 7 */
+        r = ask_trt(&b, 1, 6);
+        put_rows(r, "lora_task_id", PROA_TYPE_UINT64, (const uint64_t[]){(uint64_t)(turn < 2 ? 7 : 6 + turn)}, 1);
+        if (turn != 1) {
+            put(r, "lora_weights", PROA_TYPE_FP16, narrow, sizeof narrow, 3, (int64_t[]){1, 2, ROW});
+            put(r, "lora_config", PROA_TYPE_INT32, config, sizeof config, 3, (int64_t[]){1, 2, 3});
+        }
+        const proa_reply *reply = only(run(&g, r));
+        const int32_t *ids = ints(reply, "output_ids") + b.lengths[0];
+        if (turn == 0) memcpy(first, ids, sizeof first);
+        assert_memory_equal(ids, first, sizeof first);
+        assert_memory_not_equal(ids, ref.ids[0], sizeof first);
+        forget(r);
+    }
+    r = ask_trt(&b, 1, 6);
+    put_rows(r, "lora_task_id", PROA_TYPE_UINT64, (const uint64_t[]){7}, 1);
+    assert_refused(&g, r, PROA_INVALID, "there is no adapter '7'");
+    r = ask_trt(&b, 1, 6);
+    put_rows(r, "lora_task_id", PROA_TYPE_UINT64, (const uint64_t[]){5}, 1);
+    put(r, "lora_weights", PROA_TYPE_FP16, narrow, sizeof narrow, 3, (int64_t[]){1, 2, ROW});
+    assert_refused(&g, r, PROA_INVALID, "'lora_weights' needs 'lora_config'");
+    r = ask_trt(&b, 1, 6);
+    put(r, "lora_weights", PROA_TYPE_FP16, narrow, sizeof narrow, 3, (int64_t[]){1, 2, ROW});
+    put(r, "lora_config", PROA_TYPE_INT32, config, sizeof config, 3, (int64_t[]){1, 2, 3});
+    assert_refused(&g, r, PROA_INVALID, "needs 'lora_task_id'");
+    const struct {
+        int32_t config[3];
+        const char *says;
+    } bad[] = {{{13, 0, 2}, "lora_task_id 5: row 0 of lora_config: module 13"},
+               {{1, 99, 2}, "layer 99"},
+               {{1, 0, 0}, "rank 0"},
+               {{1, 0, 500}, "module 'attn_q' of rank 500 has"},
+               {{8, 0, 2}, "module 8"}};
+    for (size_t i = 0; i < PROA_COUNT(bad); i++) {
+        r = ask_trt(&b, 1, 6);
+        put_rows(r, "lora_task_id", PROA_TYPE_UINT64, (const uint64_t[]){5}, 1);
+        put(r, "lora_weights", PROA_TYPE_FP16, narrow, sizeof narrow / 2, 3, (int64_t[]){1, 1, ROW});
+        put(r, "lora_config", PROA_TYPE_INT32, bad[i].config, sizeof bad[i].config, 3, (int64_t[]){1, 1, 3});
+        assert_refused(&g, r, bad[i].config[0] == 1 ? PROA_INVALID : PROA_UNSUPPORTED, bad[i].says);
+    }
+    rig_close(&g);
+}
+
 static void trtllm_refusals(void **state)
 {
     PROA_UNUSED(state);
@@ -715,11 +871,14 @@ int main(void)
         cmocka_unit_test(encoders_give_hidden_states),
         cmocka_unit_test(bert_takes_hidden_states),
         cmocka_unit_test(ft_own_files),
+        cmocka_unit_test(gpt_prompt_tables),
         cmocka_unit_test(ft_refusals),
         cmocka_unit_test(trtllm_one_reply),
         cmocka_unit_test(trtllm_batches),
         cmocka_unit_test(trtllm_streams),
         cmocka_unit_test(trtllm_stop),
+        cmocka_unit_test(trtllm_prompt_tables),
+        cmocka_unit_test(trtllm_adapters),
         cmocka_unit_test(trtllm_refusals),
         cmocka_unit_test(trtllm_encoder_decoder),
         cmocka_unit_test(trtllm_metrics),
