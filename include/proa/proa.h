@@ -60,6 +60,9 @@ typedef struct proa_engine_options {
                            leave, but no more than sequences_max whole contexts; 0: planned without it */
     const char *prefix_cache; /* "on" (default): keys and values of ended requests stay while nothing else needs their
                                  memory, and requests that begin alike use them; "off" */
+    /* What leaves the prefix cache of a device is kept in so much memory of the host, and copied back: bytes, with K, M
+     * or G for units of 1024; "off"; "auto" (default): on a GPU 4G, or a quarter of what is available, on a CPU off. */
+    const char *prefix_host_memory;
     /* "max_utilization" (default): a request is admitted when there is room for the tokens that it has; when room runs
      * out, the youngest of the lowest priority is preempted and later goes on where it was. "guaranteed_no_evict": a
      * request is admitted when there is room for all that it can come to need, and is never preempted. */
@@ -473,6 +476,8 @@ typedef struct proa_stats {
     int64_t pages_cached;                            /* in the prefix cache, those in use included */
     uint64_t pages_evicted;                          /* that left the cache since the start */
     uint64_t prefix_queries, prefix_hits; /* prompt tokens that could have been cached, and that were */
+    uint64_t prefix_hits_host;            /* of the hits: copied back from memory of the host */
+    int64_t pages_host;                   /* kept there now */
     double step_s;                        /* time inside forward passes */
 } proa_stats;
 PROA_EXPORT void proa_engine_stats(proa_engine *engine, proa_stats *stats);

@@ -37,6 +37,10 @@ static const proa_arg engine_rows[] = {
      "without --kv-tokens: KV cache share of the memory that the weights leave"},
     {"prefix-cache", PROA_ARG_CHOICE, AT(prefix_cache), 0, 0, "on|off", NULL,
      "requests that begin alike share cached keys and values (default on; off in bench)"},
+    {"prefix-host-memory", PROA_ARG_TEXT, AT(prefix_host_memory), 0, 0, "auto|off|BYTES", NULL,
+     "host memory for cached prefixes that the KV cache has no room for, such as 512M (default auto: 4G on a "
+     "GPU, "
+     "else off)"},
     {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0",
      "sequences that run concurrently (each beam counts); 0: " PROA_STR(
          PROA_SEQUENCES_DEFAULT) ", on a GPU " PROA_STR(PROA_DEVICE_SEQUENCES)},
@@ -87,6 +91,7 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
                                  .quant = c->quant,
                                  .kv_dtype = c->kv_dtype,
                                  .prefix_cache = c->prefix_cache,
+                                 .prefix_host_memory = c->prefix_host_memory,
                                  .threads = (int32_t)c->threads,
                                  .sequences_max = (int32_t)c->sequences,
                                  .step_tokens = (int32_t)c->step_tokens,

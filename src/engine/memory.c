@@ -5,9 +5,13 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/decode/sampler.h"
-#include <math.h>
 #include "kv/prefix_tree.h"
 #include "model/lora/lora.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Resident memory of the program with its libraries and a little heap, before a model is opened (measured). */
@@ -27,6 +31,30 @@ static proa_status read_policy(bool *evicts, const char *policy, proa_err *err)
     return PROA_FAIL(err, INVALID,
                      "option 'scheduler-policy' is '%.40s', must be max_utilization or guaranteed_no_evict",
                      policy);
+}
+
+/* A number of bytes, with K, M or G behind it for units of 1024. False: it is none, or too large. */
+static bool read_bytes(int64_t *out, const char *text)
+{
+    static const char units[] = "KMG";
+    char *end;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    if (errno || end == text || !isdigit((unsigned char)text[0])) return false;
+    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    if (*end && (!unit || end[1])) return false;
+    return proa_mul(number, unit ? (int64_t)1 << (10 * (unit - units + 1)) : 1, out);
+}
+
+static proa_status read_host_memory(int64_t *out, const char *text, proa_err *err)
+{
+    *out = -1;
+    if (!text || strcmp(text, "auto") == 0) return PROA_OK;
+    *out = 0;
+    if (strcmp(text, "off") == 0 || read_bytes(out, text)) return PROA_OK;
+    return PROA_FAIL(err, INVALID,
+                     "option 'prefix-host-memory' is '%.40s', must be auto, off, or bytes such as 512M or 4G",
+                     text);
 }
 
 static bool is_host(const char *device)
@@ -65,6 +93,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->prefix_cache = strcmp(prefix, "on") == 0;
     if (!s->prefix_cache && strcmp(prefix, "off") != 0)
         return PROA_FAIL(err, INVALID, "option 'prefix-cache' is '%.40s', must be on or off", prefix);
+    PROA_TRY(read_host_memory(&s->host_bytes, o->prefix_host_memory, err));
     PROA_TRY(read_policy(&s->evicts, o->policy, err));
     /* Every running sequence has a row in every step. */
     s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
@@ -132,6 +161,20 @@ static int64_t sequence_tokens(const proa_sizes *s, const proa_model *m)
     return proa_min64((int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS, fit);
 }
 
+/* Memory of the host beside a device: what others pin by default (vLLM's swap space), within a quarter of what there
+ * is. Where the model runs on the host, a second copy of the same kind would only take memory from the first. */
+#define HOST_CACHE_BYTES (4 * PROA_GIB)
+
+static int64_t planned_host_bytes(const proa_model *m)
+{
+    return m->device->host ? 0 : proa_min64(HOST_CACHE_BYTES, proa_memory_available() / 4);
+}
+
+static int64_t page_bytes(const proa_model *m)
+{
+    return proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
+}
+
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
 {
     if (s->prompt_rows == 0) s->prompt_rows = planned_prompt_rows(m);
@@ -142,20 +185,25 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     if (s->kv_tokens == 0 && s->kv_share > 0) s->kv_tokens = shared_tokens(s, m, longest);
     if (s->kv_tokens == 0) s->kv_tokens = proa_max64(longest, sequence_tokens(s, m));
     if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
+    if (s->host_bytes < 0) s->host_bytes = planned_host_bytes(m);
+    if (!s->prefix_cache) s->host_bytes = 0;
 }
 
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m)
 {
     const proa_formats *f = &m->formats;
-    char kv[96] = "", cut[64] = "";
+    char kv[96] = "", cut[64] = "", host[96] = "";
     bool rounds = f->host && f->main == PROA_WFMT_BF16DOT;
     if (s->prompt_rows < s->step_tokens)
         snprintf(cut, sizeof cut, ", of prompts %lld beside tokens", (long long)s->prompt_rows);
     if (m->kv_layers)
         snprintf(kv, sizeof kv, "; keys and values of %lld tokens (--kv-tokens) in %s (--kv-dtype)",
                  (long long)s->kv_tokens, proa_dtype_name(f->kv));
-    snprintf(out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows%s (--step-tokens)%s; %s",
-             s->sequences_max, (long long)s->step_tokens, cut, kv,
+    if (proa_sizes_host_pages(s, m))
+        snprintf(host, sizeof host, "; cached prefixes of %lld tokens more in host memory (--prefix-host-memory)",
+                 (long long)proa_sizes_host_pages(s, m) * PROA_PAGE_TOKENS);
+    snprintf(out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows%s (--step-tokens)%s%s; %s",
+             s->sequences_max, (long long)s->step_tokens, cut, kv, host,
              rounds ? "inputs of matrices rounded to bf16 (--dtype exact: f32)"
                     : "arithmetic as stored (--dtype)");
 }
@@ -163,6 +211,11 @@ void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const pr
 int64_t proa_sizes_pages(const proa_sizes *s)
 {
     return proa_ceil_div(s->kv_tokens, PROA_PAGE_TOKENS);
+}
+
+int64_t proa_sizes_host_pages(const proa_sizes *s, const proa_model *m)
+{
+    return proa_min64(INT32_MAX, s->host_bytes / proa_max64(page_bytes(m), 1));
 }
 
 int64_t proa_sizes_table(const proa_model *m)
@@ -193,6 +246,7 @@ static int64_t bookkeeping_bytes(const proa_sizes *s, const proa_model *m)
     int64_t samplers = proa_pool_threads(m->ctx.pool) * proa_sampler_bytes(m->plan.width[PROA_REG_OUT]);
     if (m->arch->kind == PROA_KIND_ENCODER) samplers = 0;
     if (s->prefix_cache) tables += proa_prefix_tree_bytes(proa_sizes_pages(s));
+    if (s->host_bytes) tables += proa_host_cache_bytes(proa_sizes_host_pages(s, m));
     return tables + samplers + 100 * m->plan.rows_max + (int64_t)m->arena.bytes;
 }
 
@@ -208,8 +262,10 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
     memory->bookkeeping = bookkeeping_bytes(s, m);
     memory->adapters = m->device->host ? s->adapters_max * proa_lora_image_bytes(m) : proa_lora_slot_bytes(m);
     memory->program = PROGRAM_BYTES;
+    memory->host_cache = proa_sizes_host_pages(s, m) * page_bytes(m);
     memory->total = memory->weights + memory->activations + memory->scratch + memory->kv + memory->adapters;
-    if (m->device->host) memory->total += memory->tokenizer + memory->bookkeeping + memory->program;
+    if (m->device->host)
+        memory->total += memory->tokenizer + memory->bookkeeping + memory->program + memory->host_cache;
 }
 
 /* Tokens whose keys and values fit beside everything else, in whole pages. */
@@ -258,10 +314,22 @@ static void say_what_fits(char *out, size_t size, const proa_memory *memory, con
         snprintf(out, size, "; the weights alone are too large");
 }
 
+/* On a device the second level of the prefix cache is beside all that the total counts. */
+static proa_status check_host_cache(const proa_memory *memory, const proa_model *m, proa_err *err)
+{
+    int64_t available = proa_memory_available();
+    if (m->device->host || memory->host_cache <= available) return PROA_OK;
+    return PROA_FAIL(
+        err, NO_MEMORY,
+        "cached prefixes need %.1f MB of the host's memory (--prefix-host-memory), %.1f MB are available",
+        (double)memory->host_cache / 1e6, (double)available / 1e6);
+}
+
 proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, proa_err *err)
 {
     int64_t available = m->device->available(m->device);
-    char fits[96], rest[64] = "", adapters[64] = "";
+    char fits[96], rest[64] = "", adapters[64] = "", cached[64] = "";
+    PROA_TRY(check_host_cache(memory, m, err));
     if (memory->total <= available) return PROA_OK;
     say_what_fits(fits, sizeof fits, memory, m, available);
     if (m->device->host)
@@ -270,11 +338,14 @@ proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, pr
     if (memory->adapters)
         snprintf(adapters, sizeof adapters, ", adapters %.1f MB (--lora-max, --lora-rank)",
                  (double)memory->adapters / 1e6);
+    if (m->device->host && memory->host_cache)
+        snprintf(cached, sizeof cached, ", cached prefixes %.1f MB (--prefix-host-memory)",
+                 (double)memory->host_cache / 1e6);
     return PROA_FAIL(
         err, NO_MEMORY,
         "needs %.1f MB of memory on %s, %.1f MB are available: weights %.1f MB, keys and values %.1f MB "
-        "(--kv-tokens), activations %.1f MB and scratch %.1f MB (--step-tokens)%s%s%s",
+        "(--kv-tokens), activations %.1f MB and scratch %.1f MB (--step-tokens)%s%s%s%s",
         (double)memory->total / 1e6, m->device->name, (double)available / 1e6, (double)memory->weights / 1e6,
         (double)memory->kv / 1e6, (double)memory->activations / 1e6, (double)memory->scratch / 1e6, adapters,
-        rest, fits);
+        cached, rest, fits);
 }

@@ -30,6 +30,7 @@ typedef struct proa_sizes {
     double kv_share;      /* part of the free memory, if kv_tokens is 0; 0: not used */
     int32_t threads;      /* 0: all */
     bool prefix_cache;    /* for models with keys and values */
+    int64_t host_bytes;   /* of its second level; -1: not yet known (it follows from the model) */
     bool evicts;          /* policy max_utilization: running requests can be preempted */
     int32_t adapters_max; /* in memory */
 } proa_sizes;
@@ -37,7 +38,8 @@ typedef struct proa_sizes {
 /* In bytes. On a device the total is the device's only; tokenizer, bookkeeping and program are on the host. */
 typedef struct proa_memory {
     int64_t weights, activations, scratch, kv, tokenizer, bookkeeping, program, total;
-    int64_t adapters; /* slots on a device; on the host all that may be loaded */
+    int64_t adapters;   /* slots on a device; on the host all that may be loaded */
+    int64_t host_cache; /* pages of the prefix cache in memory of the host; on a device not in the total */
 } proa_memory;
 
 /* INVALID names the option, its value and its range. options may be NULL. */
@@ -49,10 +51,11 @@ int32_t proa_sizes_step_tokens(const char *device);
  * and prompt_rows. */
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m);
 /* The plan in words, with the option that changes each part: one line without an end, at most PROA_PLAN_TEXT bytes. */
-#define PROA_PLAN_TEXT 320
+#define PROA_PLAN_TEXT 416
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m);
-/* Pages of the pool, and entries of one sequence's page table. */
+/* Pages of the pool, pages of the prefix cache in memory of the host, and entries of one sequence's page table. */
 int64_t proa_sizes_pages(const proa_sizes *s);
+int64_t proa_sizes_host_pages(const proa_sizes *s, const proa_model *m);
 int64_t proa_sizes_table(const proa_model *m);
 /* LIMIT if the page tables of all slots have more entries than an int32 counts, by which kernels find them. */
 PROA_MUST_CHECK proa_status proa_sizes_check(const proa_sizes *s, const proa_model *m, proa_err *err);

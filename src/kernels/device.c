@@ -26,7 +26,7 @@ static void host_free(proa_device *d, void *memory, int64_t bytes)
 static void *host_host_alloc(proa_device *d, int64_t bytes)
 {
     PROA_UNUSED(d);
-    return proa_malloc((size_t)bytes);
+    return proa_realloc_try(NULL, (size_t)bytes);
 }
 
 static void host_host_free(proa_device *d, void *memory)

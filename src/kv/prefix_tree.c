@@ -14,12 +14,13 @@ struct proa_prefix_node {
     int32_t next;     /* in its chain, or in the list of free nodes */
     int32_t page;     /* of the pool */
     int32_t children; /* nodes whose parent this one is */
-    int32_t heap_at;  /* place in the heap; -1: not an idle leaf */
+    int32_t depth;    /* pages before it */
     int32_t count;    /* of ids: 64, or less in the last page of an encoder's input */
     int32_t uses;     /* how often it was matched */
     uint64_t hash;
     uint64_t value;           /* of an idle leaf: the one with the lowest is evicted first */
     proa_kv_namespace *space; /* of a root node; NULL: the parent's */
+    proa_page_key key;        /* of a tree with a lower level */
     int32_t ids[PROA_PAGE_TOKENS];
 };
 
@@ -45,7 +46,8 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t len)
 proa_kv_namespace *proa_kv_namespace_new(const void *bytes, size_t len)
 {
     proa_kv_namespace *n = proa_malloc(sizeof *n + len);
-    *n = (proa_kv_namespace){.refs = 1, .hash = hash_bytes(1, bytes, len), .len = len};
+    *n = (proa_kv_namespace){
+        .refs = 1, .hash = hash_bytes(1, bytes, len), .key = proa_page_key_of(bytes, len), .len = len};
     if (len) memcpy(n->bytes, bytes, len);
     return n;
 }
@@ -58,58 +60,6 @@ void proa_kv_namespace_release(proa_kv_namespace *n)
 static bool same_namespace(const proa_kv_namespace *a, const proa_kv_namespace *b)
 {
     return a == b || (a->hash == b->hash && a->len == b->len && memcmp(a->bytes, b->bytes, a->len) == 0);
-}
-
-/* ---- the heap of idle leaves ---- */
-
-static bool heap_less(const proa_prefix_tree *t, int64_t a, int64_t b)
-{
-    return t->node[t->heap[a]].value < t->node[t->heap[b]].value;
-}
-
-static void heap_swap(proa_prefix_tree *t, int64_t a, int64_t b)
-{
-    int32_t node = t->heap[a];
-    t->heap[a] = t->heap[b];
-    t->heap[b] = node;
-    t->node[t->heap[a]].heap_at = (int32_t)a;
-    t->node[t->heap[b]].heap_at = (int32_t)b;
-}
-
-static void heap_up(proa_prefix_tree *t, int64_t at)
-{
-    for (; at > 0 && heap_less(t, at, (at - 1) / 2); at = (at - 1) / 2) heap_swap(t, at, (at - 1) / 2);
-}
-
-static void heap_down(proa_prefix_tree *t, int64_t at)
-{
-    for (int64_t least = at;; at = least) {
-        for (int64_t child = 2 * at + 1; child <= 2 * at + 2 && child < t->evictable; child++)
-            if (heap_less(t, child, least)) least = child;
-        if (least == at) return;
-        heap_swap(t, at, least);
-    }
-}
-
-/* A node that became an idle leaf: its page may be evicted from now on. */
-static void heap_add(proa_prefix_tree *t, int32_t i)
-{
-    proa_prefix_node *n = &t->node[i];
-    if (n->heap_at >= 0) return;
-    t->heap[t->evictable] = i;
-    n->heap_at = (int32_t)t->evictable++;
-    heap_up(t, n->heap_at);
-}
-
-static void heap_remove(proa_prefix_tree *t, int32_t i)
-{
-    int64_t at = t->node[i].heap_at;
-    if (at < 0) return;
-    heap_swap(t, at, --t->evictable);
-    t->node[i].heap_at = -1;
-    if (at == t->evictable) return;
-    heap_up(t, at);
-    heap_down(t, at);
 }
 
 /* ---- nodes ---- */
@@ -139,20 +89,33 @@ static int32_t find_node(const proa_prefix_tree *t, int32_t parent, const proa_k
     return -1;
 }
 
+/* The name outside of the tree of the page with these tokens that follows the cursor. */
+static proa_page_name name_of(const proa_prefix_tree *t, const proa_prefix_cursor *at,
+                              const proa_kv_namespace *space, const int32_t *ids, int64_t count)
+{
+    bool first = at->node < 0;
+    const proa_page_key *before = first ? &space->key : &t->node[at->node].key;
+    return (proa_page_name){.key = proa_page_key_next(before, first ? at->node : 0, ids, count),
+                            .ids = ids,
+                            .count = (int32_t)count,
+                            .depth = at->pages};
+}
+
 static int32_t *bucket_of(const proa_prefix_tree *t, uint64_t hash)
 {
     return &t->buckets[hash & (uint64_t)(t->buckets_count - 1)];
 }
 
 /* There are as many nodes as the pool has pages, and each holds a page of its own. */
-static int32_t add_node(proa_prefix_tree *t, int32_t parent, proa_kv_namespace *space, const int32_t *ids,
-                        int64_t count, int32_t page)
+static int32_t add_node(proa_prefix_tree *t, const proa_prefix_cursor *behind, proa_kv_namespace *space,
+                        const int32_t *ids, int64_t count, int32_t page)
 {
-    int32_t i = t->free_node;
+    int32_t i = t->free_node, parent = behind->node;
     PROA_ASSERT(i >= 0 && t->node_of[page] < 0);
     proa_prefix_node *n = &t->node[i];
     t->free_node = n->next;
-    *n = (proa_prefix_node){.parent = parent, .page = page, .heap_at = -1, .count = (int32_t)count};
+    *n = (proa_prefix_node){.parent = parent, .page = page, .depth = behind->pages, .count = (int32_t)count};
+    if (t->below) n->key = name_of(t, behind, space, ids, count).key;
     n->hash = hash_of(t, parent, space, ids, count);
     memcpy(n->ids, ids, (size_t)count * sizeof *ids);
     if (parent < 0) n->space = space, space->refs++;
@@ -185,8 +148,8 @@ static void remove_node(proa_prefix_tree *t, int32_t i)
 {
     proa_prefix_node *n = &t->node[i];
     int32_t parent = n->parent, page = n->page;
-    PROA_ASSERT(n->children == 0 && n->heap_at >= 0);
-    heap_remove(t, i);
+    PROA_ASSERT(n->children == 0);
+    proa_value_heap_remove(&t->leaves, i);
     unlink_node(t, i);
     proa_kv_namespace_release(n->space);
     t->node_of[page] = -1;
@@ -197,7 +160,8 @@ static void remove_node(proa_prefix_tree *t, int32_t i)
     proa_kv_pages_unhold(t->pages, page);
     if (parent < 0) return;
     proa_prefix_node *up = &t->node[parent];
-    if (--up->children == 0 && proa_kv_pages_is_idle(t->pages, up->page)) heap_add(t, parent);
+    if (--up->children == 0 && proa_kv_pages_is_idle(t->pages, up->page))
+        proa_value_heap_put(&t->leaves, parent, up->value);
 }
 
 /* ---- the pool's calls ---- */
@@ -208,11 +172,11 @@ static void page_turns_idle(void *arg, int32_t page, bool idle)
     int32_t i = t->node_of[page];
     if (i < 0) return; /* it is being inserted or removed */
     if (!idle) {
-        heap_remove(t, i);
+        proa_value_heap_remove(&t->leaves, i);
         return;
     }
     t->node[i].value = value_of(t, &t->node[i]);
-    if (t->node[i].children == 0) heap_add(t, i);
+    if (t->node[i].children == 0) proa_value_heap_put(&t->leaves, i, t->node[i].value);
 }
 
 /* Tables hold whole paths, so below an idle node all nodes are idle: while there is an idle page there is an idle
@@ -220,9 +184,13 @@ static void page_turns_idle(void *arg, int32_t page, bool idle)
 static void evict_page(void *arg)
 {
     proa_prefix_tree *t = arg;
-    PROA_ASSERT(t->evictable > 0);
+    int32_t i = proa_value_heap_first(&t->leaves);
+    PROA_ASSERT(i >= 0);
+    proa_prefix_node *n = &t->node[i];
+    proa_page_name name = {.key = n->key, .ids = n->ids, .count = n->count, .depth = n->depth};
+    if (t->below) proa_host_cache_put(t->below, &name, n->page);
     t->evicted++;
-    remove_node(t, t->heap[0]);
+    remove_node(t, i);
 }
 
 /* ---- the tree ---- */
@@ -236,18 +204,18 @@ static int64_t buckets_for(int64_t pages)
 
 int64_t proa_prefix_tree_bytes(int64_t pages)
 {
-    int64_t each = (int64_t)(sizeof(proa_prefix_node) + 2 * sizeof(int32_t));
-    return pages * each + buckets_for(pages) * (int64_t)sizeof(int32_t);
+    int64_t each = (int64_t)(sizeof(proa_prefix_node) + sizeof(int32_t));
+    return pages * each + buckets_for(pages) * (int64_t)sizeof(int32_t) + proa_value_heap_bytes(pages);
 }
 
-void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages)
+void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages, proa_host_cache *below)
 {
     int64_t n = pages->count;
-    *t = (proa_prefix_tree){.pages = pages, .free_node = -1, .buckets_count = buckets_for(n)};
+    *t = (proa_prefix_tree){.pages = pages, .free_node = -1, .buckets_count = buckets_for(n), .below = below};
     PROA_ASSERT(getrandom(&t->seed, sizeof t->seed, 0) == sizeof t->seed);
     t->node = proa_calloc((size_t)n, sizeof *t->node);
-    t->node_of = proa_calloc(2 * (size_t)n, sizeof *t->node_of);
-    t->heap = t->node_of + n;
+    t->node_of = proa_calloc((size_t)n, sizeof *t->node_of);
+    proa_value_heap_init(&t->leaves, n);
     t->buckets = proa_malloc((size_t)t->buckets_count * sizeof *t->buckets);
     for (int64_t i = 0; i < t->buckets_count; i++) t->buckets[i] = -1;
     for (int64_t i = n; i-- > 0;) {
@@ -260,7 +228,7 @@ void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages)
 
 void proa_prefix_tree_clear(proa_prefix_tree *t)
 {
-    while (t->evictable > 0) remove_node(t, t->heap[0]);
+    while (t->leaves.count > 0) remove_node(t, proa_value_heap_first(&t->leaves));
 }
 
 void proa_prefix_tree_release(proa_prefix_tree *t)
@@ -270,6 +238,7 @@ void proa_prefix_tree_release(proa_prefix_tree *t)
     free(t->node);
     free(t->node_of);
     free(t->buckets);
+    proa_value_heap_release(&t->leaves);
     *t = (proa_prefix_tree){0};
 }
 
@@ -301,33 +270,69 @@ static bool advance_in(const proa_prefix_tree *t, proa_prefix_cursor *at, const 
     return advance_to(t, at, space, ids + first, page_tokens(tokens, at->pages, whole));
 }
 
+/* Whether the lower level has all pages of a sequence from the cursor on. */
+static bool below_has_all(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_kv_namespace *space,
+                          const int32_t *ids, int64_t tokens)
+{
+    int64_t first = (int64_t)at.pages * PROA_PAGE_TOKENS, count = page_tokens(tokens, at.pages, true);
+    if (!t->below) return false;
+    proa_page_key key = name_of(t, &at, space, ids + first, count).key;
+    while (proa_host_cache_has(t->below, &key)) {
+        count = page_tokens(tokens, ++at.pages, true);
+        if (count == 0) return true;
+        key = proa_page_key_next(&key, 0, ids + (int64_t)at.pages * PROA_PAGE_TOKENS, count);
+    }
+    return false;
+}
+
 static bool has_all(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_kv_namespace *space,
                     const int32_t *ids, int64_t tokens)
 {
     while (advance_in(t, &at, space, ids, tokens, true)) {
     }
-    return at.pages == proa_kv_pages_for(tokens);
+    return at.pages == proa_kv_pages_for(tokens) || below_has_all(t, at, space, ids, tokens);
 }
 
-bool proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_kv_namespace *space,
-                           const int32_t *ids, int64_t count, proa_page_table *table)
+/* Copies the next page of the table back from the lower level. */
+static bool restore_page(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
+                         const int32_t *ids, int64_t count, proa_page_table *table)
+{
+    if (!t->below || count == 0) return false;
+    proa_page_name name = name_of(t, cursor, space, ids, count);
+    int32_t image = proa_host_cache_find(t->below, &name);
+    if (image < 0) return false;
+    if (!proa_page_table_grow(t->pages, table, (int64_t)cursor->pages * PROA_PAGE_TOKENS + count)) {
+        proa_host_cache_drop(t->below, image);
+        return false;
+    }
+    proa_host_cache_load(t->below, image, table->page[cursor->pages]);
+    proa_prefix_tree_add(t, cursor, space, ids, count, table);
+    t->restored++;
+    return true;
+}
+
+proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
+                                        const int32_t *ids, int64_t count, proa_page_table *table)
 {
     PROA_ASSERT(table->count == cursor->pages);
-    if (table->count == table->cap || !advance_to(t, cursor, space, ids, count)) return false;
+    if (table->count == table->cap) return PROA_PREFIX_NOWHERE;
+    if (!advance_to(t, cursor, space, ids, count))
+        return restore_page(t, cursor, space, ids, count, table) ? PROA_PREFIX_HOST : PROA_PREFIX_NOWHERE;
     proa_prefix_node *n = &t->node[cursor->node];
     if (n->uses < USES_COUNTED) n->uses++;
     proa_kv_pages_refer(t->pages, n->page);
     table->page[table->count++] = n->page;
-    return true;
+    return PROA_PREFIX_DEVICE;
 }
 
-int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_kv_namespace *space,
+int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
                                const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table)
 {
     if (whole && !has_all(t, *cursor, space, ids, tokens)) return 0;
     for (int64_t count; (count = page_tokens(tokens, cursor->pages, whole)) > 0;)
         if (!proa_prefix_tree_take(t, cursor, space, ids + (int64_t)cursor->pages * PROA_PAGE_TOKENS, count, table))
             break;
+    if (whole && table->count < proa_kv_pages_for(tokens)) proa_page_table_release(t->pages, table);
     return proa_min64(tokens, (int64_t)table->count * PROA_PAGE_TOKENS);
 }
 
@@ -337,7 +342,7 @@ void proa_prefix_tree_add(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_
     PROA_ASSERT(cursor->pages < table->count);
     int32_t *page = &table->page[cursor->pages];
     if (!advance_to(t, cursor, space, ids, count)) {
-        int32_t i = add_node(t, cursor->node, space, ids, count, *page);
+        int32_t i = add_node(t, cursor, space, ids, count, *page);
         *cursor = (proa_prefix_cursor){i, cursor->pages + 1};
         return;
     }

@@ -12,19 +12,21 @@
  *
  * The tree holds one reference to each of its pages. A page that nobody else refers to is idle: it keeps its contents
  * until the pool needs it. Idle leaves are evicted first; the least valuable is the one that has not been used for the
- * longest time, where each earlier reuse counts as a later use.
+ * longest time, where each earlier reuse counts as a later use. What is evicted goes to the second level, if there is
+ * one (host_cache.h).
  *
  * Owner:   one tree per engine; it lives as long as the pool.
  * Threads: the stepping thread. proa_kv_namespace_new may be called from any. */
 #ifndef PROA_KV_PREFIX_TREE_H
 #define PROA_KV_PREFIX_TREE_H
 
-#include "kv/pages.h"
+#include "kv/host_cache.h"
 
 /* What besides the tokens decides about the contents of pages, as bytes that are compared. */
 typedef struct proa_kv_namespace {
     int32_t refs; /* its creator's, and one for each root node that uses it */
     uint64_t hash;
+    proa_page_key key; /* of the bytes, for the lower levels */
     size_t len;
     unsigned char bytes[];
 } proa_kv_namespace;
@@ -50,8 +52,9 @@ typedef struct proa_prefix_cursor {
 typedef struct proa_prefix_node proa_prefix_node;
 typedef struct proa_prefix_tree {
     /* counters, for statistics */
-    int64_t nodes;   /* pages in the tree */
-    int64_t evicted; /* since the start */
+    int64_t nodes;    /* pages in the tree */
+    int64_t evicted;  /* since the start */
+    int64_t restored; /* pages that came back from the lower level */
     /* private */
     proa_kv_pages *pages;
     proa_prefix_node *node; /* [pages->count] */
@@ -59,32 +62,40 @@ typedef struct proa_prefix_tree {
     int32_t *node_of;       /* [pages->count] the node of a page; -1: none */
     int32_t *buckets;       /* [buckets_count] first node of each chain; -1: none */
     int64_t buckets_count;  /* a power of 2 */
-    int32_t *heap;          /* [evictable] idle leaves, the least valuable first */
-    int64_t evictable;
-    uint64_t seed;  /* of the hash: chosen anew by each process */
-    uint64_t clock; /* pages inserted so far: the unit of recency */
+    proa_value_heap leaves; /* nodes that are idle leaves: the one with the lowest value is evicted first */
+    proa_host_cache *below; /* where evicted pages go; NULL: nowhere */
+    uint64_t seed;          /* of the hash: chosen anew by each process */
+    uint64_t clock;         /* pages inserted so far: the unit of recency */
 } proa_prefix_tree;
 
 /* Bookkeeping memory of a tree over so many pages, in bytes. */
 int64_t proa_prefix_tree_bytes(int64_t pages);
-/* The pool evicts idle pages of the tree when it has no free one. A pool without pages is fine. */
-void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages);
+/* The pool evicts idle pages of the tree when it has no free one. A pool without pages is fine. below: takes evicted
+ * pages, and lives as long as the tree; NULL: they are lost. */
+void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages, proa_host_cache *below);
 /* Drops all nodes and the memory; before proa_kv_pages_release. A zero tree is fine. */
 void proa_prefix_tree_release(proa_prefix_tree *t);
 /* Drops all nodes that are idle, e.g. since their contents are no longer trusted. Call it when no table refers to
  * pages of the tree; then the tree is empty afterwards. */
 void proa_prefix_tree_clear(proa_prefix_tree *t);
 
+/* Where a page was found. */
+typedef enum proa_prefix_level {
+    PROA_PREFIX_NOWHERE,
+    PROA_PREFIX_DEVICE, /* in the pool */
+    PROA_PREFIX_HOST    /* in memory of the host: it is copied into a page of the pool */
+} proa_prefix_level;
+
 /* Appends the cached page that holds the next tokens of a sequence, those after the cursor: `count` ids (64, or fewer
- * as the last page of an encoder's input). The table must have cursor->pages pages. False: the tree has no such page,
- * or the table is full. */
-bool proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_kv_namespace *space,
-                           const int32_t *ids, int64_t count, proa_page_table *table);
+ * as the last page of an encoder's input). The table must have cursor->pages pages. NOWHERE: there is no such page, the
+ * table is full, or a copy is in memory of the host and the pool has no page for it. */
+proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
+                                        const int32_t *ids, int64_t count, proa_page_table *table);
 /* Appends to `table` the cached pages that continue it: those of ids[0..tokens) that are full, as far as there are any.
  * Returns how many tokens the table holds then. The table must have cursor->pages pages; ids are those of the whole
  * sequence. whole: a last page that is not full counts, too, and the table stays empty unless all pages are cached
  * (of an encoder's input). */
-int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_kv_namespace *space,
+int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
                                const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table);
 /* Gives the next page of the table, number cursor->pages, to the tree. Its contents must be complete: these `count`
  * tokens (64; fewer only in the last page of an encoder's input). If the tree has such a page already, the table refers

@@ -97,6 +97,10 @@ void proa_llm_metrics(void *state, const char *labels, proa_buf *out)
                 "Prompt tokens looked up in the prefix cache", (double)stats.prefix_queries);
     put_counter(out, labels, "proa_engine_prefix_cache_hits", "Prompt tokens found in the prefix cache",
                 (double)stats.prefix_hits);
+    put_counter(out, labels, "proa_engine_prefix_cache_host_hits",
+                "Prompt tokens that were copied back from memory of the host", (double)stats.prefix_hits_host);
+    put_gauge(out, labels, "proa_engine_prefix_cache_host_pages",
+              "Pages of the prefix cache in memory of the host", (double)stats.pages_host);
     put_gauge(out, labels, "proa_engine_prefix_cache_pages", "Pages in the prefix cache",
               (double)stats.pages_cached);
     put_counter(out, labels, "proa_engine_prefix_cache_evicted", "Pages evicted from the prefix cache",

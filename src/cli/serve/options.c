@@ -57,6 +57,10 @@ static const proa_arg engine_rows[] = {
          "without --kv-tokens: KV cache share of the memory that the weights leave"),
     CHOICE("prefix-cache", prefix_cache, "on|off", NULL,
            "requests that begin alike share cached keys and values (default on)"),
+    TEXT("prefix-host-memory", prefix_host_memory, "auto|off|BYTES", NULL,
+         "host memory for cached prefixes that the KV cache has no room for, such as 512M (default auto: 4G "
+         "on a "
+         "GPU, else off)"),
     INT("sequences", sequences, 0, PROA_SEQUENCES_MAX, "N", "0", "sequences that run concurrently"),
     CHOICE("scheduler-policy", policy, "max_utilization|guaranteed_no_evict", NULL,
            "when sequences start: with room for the tokens they have, and are preempted when room runs out, "

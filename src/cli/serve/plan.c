@@ -68,6 +68,7 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "kv_cache_free_gpu_mem_fraction", o->kv_share);
     add_setting(&p->server, list, "batch_scheduler_policy", o->policy);
     add_setting(&p->server, list, "prefix_cache", o->prefix_cache);
+    add_setting(&p->server, list, "prefix_host_memory", o->prefix_host_memory);
     add_setting(&p->server, list, "sequences_max", number_text(&p->arena, o->sequences));
     add_setting(&p->server, list, "tool_parser", o->tool_parser);
     add_setting(&p->server, list, "reasoning_parser", o->reasoning_parser);

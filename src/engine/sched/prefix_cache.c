@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+
 #include <string.h>
 
 /* ---- what a request may share ---- */
@@ -81,20 +82,21 @@ static bool wants_own_rows(const proa_seq *seq)
     return proa_request_wants_all_rows(req) && req->rows_done < req->prompt_count;
 }
 
-/* Tokens of an adapter's table do not count: no client sent them. */
-static void count_reuse(proa_engine *e, proa_seq *seq, int64_t begin, int64_t tokens)
+/* Tokens of an adapter's table do not count: no client sent them. host: those of the tokens that came back from memory of
+ * the host. */
+static void count_reuse(proa_engine *e, proa_engine_request *req, int64_t begin, int64_t tokens, int64_t host)
 {
-    proa_engine_request *req = seq->req;
     if (req->new_tokens > 0) return; /* a sequence that is computed anew reuses its own pages */
     tokens = proa_max64(0, tokens - proa_max64(0, req->virtual_count - begin));
     req->cached_tokens += tokens;
     e->now.prefix_hits += (uint64_t)tokens;
+    e->now.prefix_hits_host += (uint64_t)proa_min64(host, tokens);
 }
 
 void proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
 {
     int32_t ids[PROA_PAGE_TOKENS];
-    int64_t begin = seq->length, most = proa_min64(seq->known - 1, known_ids(seq)) / PROA_PAGE_TOKENS;
+    int64_t begin = seq->length, most = proa_min64(seq->known - 1, known_ids(seq)) / PROA_PAGE_TOKENS, host = 0;
     if (!seq->req->space || e->prefix_broken || wants_own_rows(seq)) return;
     /* the other sequences of a request start when this one has run the last row of the prompt */
     if (seq->req->width > 1) most = proa_min64(most, (seq->req->prompt_count - 1) / PROA_PAGE_TOKENS);
@@ -104,11 +106,13 @@ void proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
         return;
     while (seq->cached.pages < most) {
         copy_page_ids(seq, seq->cached.pages, ids);
-        if (!proa_prefix_tree_take(&e->prefixes, &seq->cached, seq->req->space, ids, PROA_PAGE_TOKENS, seq->table))
-            break;
+        proa_prefix_level level = proa_prefix_tree_take(&e->prefixes, &seq->cached, seq->req->space, ids,
+                                                        PROA_PAGE_TOKENS, seq->table);
+        if (level == PROA_PREFIX_NOWHERE) break;
+        if (level == PROA_PREFIX_HOST) host += PROA_PAGE_TOKENS;
     }
     seq->length = (int64_t)seq->cached.pages * PROA_PAGE_TOKENS;
-    count_reuse(e, seq, begin, seq->length - begin);
+    count_reuse(e, seq->req, begin, seq->length - begin, host);
 }
 
 void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
@@ -134,13 +138,14 @@ void proa_prefix_cache_distrust(proa_engine *e)
 bool proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_request *req)
 {
     proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
+    int64_t before = e->prefixes.restored;
     if (!req->space || e->prefix_broken) return false;
     if (!proa_prefix_tree_match(&e->prefixes, &at, req->space, req->input, req->input_count, true,
                                 &e->slots.cross[req->slot]))
         return false;
-    req->cached_tokens += req->input_count;
+    int64_t host = proa_min64(req->input_count, (e->prefixes.restored - before) * PROA_PAGE_TOKENS);
     e->now.prefix_queries += (uint64_t)req->input_count;
-    e->now.prefix_hits += (uint64_t)req->input_count;
+    count_reuse(e, req, req->virtual_count, req->input_count, host);
     return true;
 }
 

@@ -339,6 +339,7 @@ struct proa_engine {
     proa_adapters adapters;
     proa_kv_pages pages;
     proa_prefix_tree prefixes;      /* zero: there is no prefix cache */
+    proa_host_cache host_cache;     /* its second level; of capacity 0: there is none */
     bool prefix_broken;             /* the device has failed: what is in the tree may be wrong */
     proa_kv *kv;                    /* [kv_layers] */
     proa_sampler_scratch *samplers; /* [threads] */

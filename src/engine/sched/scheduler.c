@@ -150,6 +150,7 @@ static void publish_stats(proa_engine *e)
     e->now.pages_cached = e->prefixes.nodes;
     e->now.pages_evicted = (uint64_t)e->prefixes.evicted;
     e->now.pages_used_peak = e->pages.used_peak;
+    e->now.pages_host = e->host_cache.count;
     pthread_mutex_lock(&e->shared.lock);
     uint64_t submitted = e->shared.stats.submitted;
     e->shared.stats = e->now;

@@ -297,7 +297,7 @@ static void run_alone(const round_of *r, const request_case *all, received *alon
     proa_engine_close(engine);
 }
 
-static uint64_t prefix_hits, preemptions, drafts_accepted; /* of all rounds */
+static uint64_t prefix_hits, host_hits, preemptions, drafts_accepted; /* of all rounds */
 
 static void run_together(const round_of *r, const request_case *all, received *together)
 {
@@ -314,7 +314,7 @@ static void run_together(const round_of *r, const request_case *all, received *t
     }
     proa_engine_stats(engine, &stats);
     assert_int_equal(stats.pages_used, 0);
-    prefix_hits += stats.prefix_hits;
+    prefix_hits += stats.prefix_hits, host_hits += stats.prefix_hits_host;
     drafts_accepted += stats.accepted;
     assert_int_equal(stats.running + stats.waiting, 0);
     assert_int_equal(engine->async.entries_reserved, 0);
@@ -359,7 +359,7 @@ static void compare(const received *a, const received *b, const round_of *r, int
 static void choose_round(round_of *r, const char *model)
 {
     static const char *const dtypes[] = {NULL, "f32", "f16", "bf16"};
-    static const char *const aheads[] = {"host", "1", "1"};
+    static const char *const aheads[] = {"host", "1", "1"}, *const host[] = {"300K", "2M", "64M"};
     proa_engine_options *o = &r->options;
     *r = (round_of){.model = model, .ahead = aheads[dice(3)], .count = 4 + (int)dice(REQUESTS_MAX - 4)};
     o->threads = 1 + (int32_t)dice(3);
@@ -369,6 +369,7 @@ static void choose_round(round_of *r, const char *model)
     o->dtype = dtypes[dice(4)];
     if (one_in(5)) o->quant = "int8";
     if (one_in(5)) o->prefix_cache = "off";
+    else if (one_in(2)) o->prefix_host_memory = host[dice(3)];
     if (one_in(2)) o->speculation = "ngram";
     if (one_in(3)) o->kv_dtype = dtypes[1 + dice(3)];
     if (one_in(4)) o->policy = "guaranteed_no_evict";
@@ -409,7 +410,9 @@ static void each_hears_what_it_hears_alone(void **unused)
         for (size_t m = 0; m < PROA_COUNT(models); m += step)
             if (!only || strstr(models[m], only)) play((seed + i) * 1000 + (uint32_t)m, models[m]);
     if (!only) assert_true(prefix_hits > 0 && drafts_accepted > 0);
-    if (wanted) print_message("%llu preemptions\n", (unsigned long long)preemptions);
+    if (wanted)
+        print_message("%llu preemptions, %llu tokens from host memory\n", (unsigned long long)preemptions,
+                      (unsigned long long)host_hits);
     else assert_true(preemptions > 0); /* so what is compared has been preempted */
 }
 

@@ -27,6 +27,7 @@ static proa_device *host(void)
 typedef struct fixture {
     proa_kv_pages pool;
     proa_prefix_tree tree;
+    proa_host_cache below;
     proa_kv_namespace *space[3];
     int32_t page[TABLES][CAP];
     proa_page_table table[TABLES];
@@ -36,14 +37,21 @@ typedef struct fixture {
     int of_space[TABLES];
 } fixture;
 
-static void make(fixture *f, int64_t pages)
+/* images: of the second level; 0: there is none. */
+static void make_levels(fixture *f, int64_t pages, int64_t images)
 {
     static const char *const names[] = {"", "salt a", "salt b"};
     memset(f, 0, sizeof *f);
     assert_int_equal(proa_kv_pages_init(&f->pool, host(), pages, 1, 1, 1, PROA_DTYPE_F32, NULL), PROA_OK);
-    proa_prefix_tree_init(&f->tree, &f->pool);
+    assert_int_equal(proa_host_cache_init(&f->below, &f->pool, images, NULL), PROA_OK);
+    proa_prefix_tree_init(&f->tree, &f->pool, images ? &f->below : NULL);
     for (int i = 0; i < 3; i++) f->space[i] = proa_kv_namespace_new(names[i], strlen(names[i]));
     for (int i = 0; i < TABLES; i++) f->table[i] = (proa_page_table){.page = f->page[i], .cap = CAP};
+}
+
+static void make(fixture *f, int64_t pages)
+{
+    make_levels(f, pages, 0);
 }
 
 static void start(fixture *f, int t, int space)
@@ -73,6 +81,7 @@ static void break_up(fixture *f)
         proa_kv_namespace_release(f->space[i]);
     }
     proa_prefix_tree_release(&f->tree);
+    proa_host_cache_release(&f->below);
     proa_kv_pages_release(&f->pool);
 }
 
@@ -114,7 +123,7 @@ static void check_counts(const fixture *f)
     assert_int_equal(f->pool.used, used);
     assert_int_equal(f->tree.nodes, held);
     assert_int_equal(f->pool.used + f->pool.free, f->pool.count);
-    assert_true(idle == 0 || f->tree.evictable > 0);
+    assert_true(idle == 0 || f->tree.leaves.count > 0);
 }
 
 /* Runs tokens up to `tokens`. False: there are too few pages. */
@@ -290,19 +299,20 @@ static void play(fixture *f, int t, uint32_t *random, int64_t *hits)
     else if (dice(random, 4)) insert(f, t);
 }
 
-static void random_sequences(void **state)
+static void play_sequences(int64_t images, int steps)
 {
     fixture f;
     uint32_t random = 3;
     int64_t hits = 0;
-    (void)state;
-    make(&f, PAGES);
+    make_levels(&f, PAGES, images);
     uint64_t allocations = proa_alloc_count();
-    for (int step = 0; step < 20000; step++) {
+    for (int step = 0; step < steps; step++) {
         int t = (int)dice(&random, TABLES), from = (int)dice(&random, TABLES);
-        if (dice(&random, 20) == 0 && t != from) { /* a fork, as of n > 1 */
+        if (dice(&random, 20) == 0 && t != from) { /* a fork, as of n > 1: full pages are in the tree by then */
             end(&f, t);
             start(&f, t, f.of_space[from]);
+            if (f.tokens[from]) insert(&f, from);
+            f.cursor[t] = f.tokens[from] ? f.cursor[from] : f.cursor[t];
             memcpy(f.ids[t], f.ids[from], sizeof f.ids[t]);
             proa_page_table_share(&f.pool, &f.table[t], &f.table[from], f.tokens[from]);
             f.tokens[t] = f.tokens[from];
@@ -314,15 +324,95 @@ static void random_sequences(void **state)
             for (int i = 0; i < TABLES; i++) check(&f, i);
     }
     assert_int_equal(proa_alloc_count(), allocations);
-    assert_true(hits > 1000 && f.tree.evicted > 1000);
+    assert_true(hits > steps / 20 && f.tree.evicted > steps / 20);
+    assert_true(images ? f.tree.restored > 5 : f.tree.restored == 0);
+    assert_true(f.below.count <= images && (images == 0 || images > 50 || f.below.evicted > 100));
+    break_up(&f);
+}
+
+static void random_sequences(void **state)
+{
+    (void)state;
+    play_sequences(0, 20000);
+}
+
+static void random_sequences_with_a_second_level(void **state)
+{
+    (void)state;
+    play_sequences(3, 4000);
+    play_sequences(30, 4000);
+    play_sequences(2000, 4000);
+}
+
+/* A page that was evicted comes back into another one, with those behind it as far as they are there. */
+static void evicted_pages_come_back(void **state)
+{
+    fixture f;
+    (void)state;
+    make_levels(&f, 4, 8);
+    start(&f, 0, 1), number(&f, 0, 5);
+    assert_true(run(&f, 0, 200));
+    insert(&f, 0), end(&f, 0);
+    start(&f, 1, 1), number(&f, 1, 900);
+    assert_true(run(&f, 1, 256)); /* takes all pages */
+    assert_int_equal(f.below.count, 3);
+    end(&f, 1);
+    start(&f, 2, 0), number(&f, 2, 5);
+    assert_int_equal(match(&f, 2, 200), 0); /* of another namespace */
+    start(&f, 0, 1);
+    assert_int_equal(match(&f, 0, 150), 128);
+    assert_int_equal(f.tree.restored, 2);
+    check(&f, 0), check_counts(&f);
+    start(&f, 3, 1), number(&f, 3, 5);
+    assert_int_equal(match(&f, 3, 200), 192); /* two from the tree, one from below */
+    assert_int_equal(f.tree.restored, 3);
+    check(&f, 3), check_counts(&f);
+    end(&f, 0);
+    start(&f, 0, 1), number(&f, 0, 5);
+    f.ids[0][130] = 1;
+    assert_int_equal(match(&f, 0, 200), 128);
+    assert_true(run(&f, 0, 129));
+    start(&f, 4, 1), number(&f, 4, 5);
+    assert_false(run(&f, 4, 64)); /* all pages are in use: nothing changes */
+    assert_int_equal(match(&f, 4, 200), 192);
+    break_up(&f);
+}
+
+/* Of an encoder's input all pages must be somewhere. */
+static void whole_inputs_come_back(void **state)
+{
+    fixture f;
+    (void)state;
+    make_levels(&f, 4, 2);
+    number(&f, 0, 3);
+    proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
+    assert_true(proa_page_table_grow(&f.pool, &f.table[0], 100));
+    proa_prefix_tree_insert(&f.tree, &at, f.space[1], f.ids[0], 100, true, &f.table[0]);
+    end(&f, 0);
+    number(&f, 1, 7);
+    assert_true(proa_page_table_grow(&f.pool, &f.table[1], 192)); /* evicts the last page */
+    end(&f, 1);
+    at = (proa_prefix_cursor){PROA_PREFIX_CROSS, 0};
+    assert_int_equal(proa_prefix_tree_match(&f.tree, &at, f.space[1], f.ids[0], 101, true, &f.table[0]), 0);
+    assert_int_equal(f.table[0].count, 0);
+    assert_int_equal(proa_prefix_tree_match(&f.tree, &at, f.space[1], f.ids[0], 100, true, &f.table[0]), 100);
+    assert_int_equal(f.tree.restored, 1);
+    end(&f, 0);
+    assert_true(proa_page_table_grow(&f.pool, &f.table[1], 256)); /* evicts both */
+    end(&f, 1);
+    at = (proa_prefix_cursor){PROA_PREFIX_CROSS, 0};
+    assert_int_equal(proa_prefix_tree_match(&f.tree, &at, f.space[1], f.ids[0], 100, true, &f.table[0]), 100);
+    assert_int_equal(f.tree.restored, 3);
+    end(&f, 0);
     break_up(&f);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(full_pages_are_found_again),
-                                       cmocka_unit_test(equal_pages_become_one),
-                                       cmocka_unit_test(eviction_takes_old_leaves),
-                                       cmocka_unit_test(whole_inputs), cmocka_unit_test(random_sequences)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(full_pages_are_found_again), cmocka_unit_test(equal_pages_become_one),
+        cmocka_unit_test(eviction_takes_old_leaves),  cmocka_unit_test(whole_inputs),
+        cmocka_unit_test(random_sequences),           cmocka_unit_test(evicted_pages_come_back),
+        cmocka_unit_test(whole_inputs_come_back),     cmocka_unit_test(random_sequences_with_a_second_level)};
     return cmocka_run_group_tests_name("prefix_tree", tests, NULL, NULL);
 }

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_prefix_levels.c - the levels of the prefix cache below the pool: many requests that begin alike run in a pool
+ * that is too small for their prefixes, so these leave it and come back. Every request gets, to the bit, what it gets
+ * alone without a cache. */
+#include "engine_test.h"
+
+#include "base/checked.h"
+
+enum { ROUNDS = 40, TOGETHER = 4, FAMILIES = 7, ROOM = 230 };
+
+static uint32_t state_of_dice;
+static uint32_t dice(uint32_t below)
+{
+    state_of_dice = state_of_dice * 1664525u + 1013904223u;
+    return (uint32_t)(((uint64_t)(state_of_dice >> 4) * below) >> 28);
+}
+
+typedef struct case_of {
+    int32_t ids[ROOM];
+    proa_request request;
+} case_of;
+
+/* A prompt of one of few families. Those of a family begin alike for one to three pages. */
+static void random_case(case_of *c, const proa_info *info)
+{
+    int32_t family = (int32_t)dice(FAMILIES), vocab = info->vocab - 3;
+    int64_t count = 66 + dice(ROOM - 66), alike = 64 * (1 + dice(3));
+    for (int i = 0; i < ROOM; i++) {
+        bool own = i >= alike && info->kind == PROA_KIND_DECODER;
+        c->ids[i] = 3 + (family * 7919 + i * i + (own ? (int32_t)dice(5) * 31 : 0)) % vocab;
+    }
+    if (info->kind != PROA_KIND_DECODER) count = 70 + 25 * family; /* an input is reused as a whole */
+    c->request = (proa_request){.ids = c->ids, .ids_count = count};
+    proa_options *o = &c->request.options;
+    *o = (proa_options){.max_tokens = 1 + (int32_t)dice(24), .ignore_eos = true, .logprobs = true};
+    if (dice(3) == 0) o->temperature = 1, o->seed = dice(1000), o->n = 1 + (int32_t)dice(3);
+    else if (dice(4) == 0) o->beams = 3, o->logprobs = false;
+    if (dice(6) == 0) c->request.cache_salt = "salt";
+}
+
+static void same(const outcome *a, const outcome *b)
+{
+    if (a->error[0] || b->error[0]) fail_msg("%s %s", a->error, b->error);
+    assert_int_equal(a->new_tokens, b->new_tokens);
+    assert_int_equal(a->beams, b->beams);
+    for (int32_t i = 0; i < a->beams; i++) {
+        assert_int_equal(a->beam_count[i], b->beam_count[i]);
+        assert_memory_equal(a->beam_ids[i], b->beam_ids[i], (size_t)a->beam_count[i] * sizeof(int32_t));
+        assert_true(a->beam_score[i] == b->beam_score[i]);
+    }
+    assert_int_equal(a->count, b->count);
+    if (!a->count) return;
+    assert_memory_equal(a->ids, b->ids, (size_t)a->count * sizeof *a->ids);
+    assert_memory_equal(a->logprobs, b->logprobs, (size_t)a->count * sizeof *a->logprobs);
+}
+
+/* Runs random requests on both engines, on the first one some at a time. */
+static void play_rounds(proa_engine *engine, proa_engine *plain, const proa_info *info)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        case_of all[TOGETHER];
+        outcome together[TOGETHER] = {{.done = false}};
+        int count = 1 + (int)dice(TOGETHER);
+        for (int i = 0; i < count; i++) {
+            random_case(&all[i], info);
+            submit_or_fail(engine, all[i].request, &together[i]);
+        }
+        proa_engine_run(engine);
+        for (int i = 0; i < count; i++) {
+            outcome alone = {.done = false};
+            run_request(plain, all[i].request, &alone);
+            same(&together[i], &alone);
+            outcome_release(&alone), outcome_release(&together[i]);
+        }
+    }
+}
+
+static void evicted_prefixes_come_back(void **state)
+{
+    static const char *const sizes[] = {"500K", "8M"};
+    const proa_engine_options off = {.kv_tokens = 4096, .prefix_cache = "off"};
+    proa_engine *plain = open_or_fail(*state, &off);
+    for (size_t i = 0; i < PROA_COUNT(sizes); i++) {
+        proa_engine_options options = {
+            .kv_tokens = 16 * 64, .sequences_max = 5, .step_tokens = 300, .prefix_host_memory = sizes[i]};
+        proa_stats stats;
+        proa_info info;
+        state_of_dice = 11;
+        proa_engine *engine = open_or_fail(*state, &options);
+        proa_engine_info(engine, &info);
+        assert_non_null(strstr(info.plan, "--prefix-host-memory"));
+        play_rounds(engine, plain, &info);
+        proa_engine_stats(engine, &stats);
+        assert_int_equal(stats.pages_used, 0);
+        assert_true(stats.pages_evicted > 20 && stats.pages_host > 0);
+        assert_true(stats.prefix_hits_host >= 64 * 5 && stats.prefix_hits_host <= stats.prefix_hits);
+        proa_engine_close(engine);
+    }
+    proa_engine_close(plain);
+}
+
+/* Three of the four pages of a prompt leave a pool of six and come back later. */
+static void hits_are_counted_by_level(void **state)
+{
+    const proa_engine_options options = {.kv_tokens = 6 * 64, .prefix_host_memory = "16M"};
+    proa_engine *engine = open_or_fail(*state, &options);
+    static const int64_t cached[] = {0, 256, 0, 256}, host[] = {0, 0, 0, 192};
+    int32_t ids[300];
+    proa_stats stats;
+    for (int i = 0; i < 4; i++) {
+        outcome o = {.done = false};
+        for (int k = 0; k < 300; k++) ids[k] = 3 + (k * 7 + (i == 2 ? 50 : 0)) % 150;
+        proa_request r = {.ids = ids, .ids_count = 300, .options = {.max_tokens = 2}};
+        run_request(engine, r, &o);
+        assert_int_equal(o.cached_tokens, cached[i]);
+        outcome_release(&o);
+        proa_engine_stats(engine, &stats);
+        assert_int_equal(stats.prefix_hits_host, host[i]);
+    }
+    assert_int_equal(stats.prefix_hits, 512);
+    proa_engine_close(engine);
+}
+
+static void bad_sizes(void **state)
+{
+    static const char *const bad[] = {"",  "-1", "4X", "4GB", " 4", "99999999999999999999", "9000000000G",
+                                      "on"};
+    static const char *const good[] = {"auto", "off", "0", "12345", "1k", "2M"};
+    for (size_t i = 0; i < PROA_COUNT(bad) + PROA_COUNT(good); i++) {
+        bool is_bad = i < PROA_COUNT(bad);
+        proa_engine_options options = {.prefix_host_memory = is_bad ? bad[i] : good[i - PROA_COUNT(bad)]};
+        proa_engine *engine = NULL;
+        proa_err err = {.status = PROA_OK};
+        assert_int_equal(proa_engine_open(&engine, *state, &options, &err), is_bad ? PROA_INVALID : PROA_OK);
+        if (is_bad) assert_non_null(strstr(err.text, "option 'prefix-host-memory' is '"));
+        proa_engine_close(engine);
+    }
+}
+
+static void too_much_memory(void **state)
+{
+    const proa_engine_options options = {.prefix_host_memory = "100000G"};
+    proa_engine *engine;
+    proa_err err = {.status = PROA_OK};
+    assert_int_equal(proa_engine_open(&engine, *state, &options, &err), PROA_NO_MEMORY);
+    assert_non_null(strstr(err.text, "(--prefix-host-memory)"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {ON(evicted_prefixes_come_back, "llama3"),
+                                       ON(evicted_prefixes_come_back, "gemma2"),
+                                       ON(evicted_prefixes_come_back, "t5"),
+                                       ON(hits_are_counted_by_level, "llama3"),
+                                       ON(bad_sizes, "llama3"),
+                                       ON(too_much_memory, "llama3")};
+    return cmocka_run_group_tests_name("prefix_levels", tests, NULL, NULL);
+}
