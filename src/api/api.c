@@ -246,7 +246,7 @@ proa_status proa_api_open(proa_api **out, proa_server *server, const proa_api_op
                                                                      : PROA_WORKER_THREADS_MAX,
                                     PROA_WORKER_WAITING_MAX, proa_v2_infer_trim);
     api->settings = proa_settings_new(&api->options);
-    api->responses = proa_response_store_new();
+    api->responses = proa_response_store_new(PROA_RESPONSES_KEEP_MS);
     proa_status status = open_parts(api, err);
     if (status != PROA_OK) {
         proa_api_close(api);

@@ -250,6 +250,7 @@
 #define PROA_OPENAI_ANSWER_MAX    (256 * PROA_MIB) /* one answer: 2,048 vectors of 4,096 numbers have 100 MB */
 #define PROA_RESPONSES_MAX        4096             /* stored responses of /v1/responses */
 #define PROA_RESPONSES_BYTES_MAX  (64 * PROA_MIB)  /* the same with their conversations; also the longest of these */
+#define PROA_RESPONSES_KEEP_MS    (30 * 86400000LL) /* a stored response that nobody asks for: OpenAI's 30 days */
 #define PROA_OPENAI_QUEUED_MAX    (64 * PROA_MIB)  /* of a stream that its client does not read; beyond it the stream
                                                       ends with an error */
 #define PROA_FIGURES_BYTES_MAX    (16 * PROA_MIB)  /* /figures: 4,096 models with 1 kB each and room */

@@ -101,6 +101,19 @@ def test_stream(post, models):
     assert told[-2]["usage"] == whole["usage"] and told[-2]["delta"]["stop_reason"] == "max_tokens"
 
 
+def test_cached_tokens(post, models):
+    """Those that were found in the prefix cache count apart from the other tokens of the prompt."""
+    body = BODY | {"messages": [{"role": "user", "content": "Tell me of the sea " * 30}]}
+    first, again = post(**body)["usage"], post(**body)["usage"]
+    count = first["input_tokens"]
+    assert count > 129 and first["cache_read_input_tokens"] == 0
+    assert again["cache_read_input_tokens"] == (count - 1) // 64 * 64
+    assert again["input_tokens"] + again["cache_read_input_tokens"] == count
+    assert events(models, **body)[-2]["usage"] == again
+    assert post(**body, cache_salt="a")["usage"]["cache_read_input_tokens"] == 0
+    assert post(**body, cache_salt="a")["usage"] == again
+
+
 def test_options(post):
     assert post(**BODY, temperature=0.9, top_k=1)["content"] == post(**BODY, temperature=0)["content"]
     post(**BODY, metadata={"user_id": "u"}, service_tier="auto", thinking={"type": "disabled"}, tool_choice={"type": "none"})

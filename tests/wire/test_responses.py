@@ -119,6 +119,21 @@ def test_store(client):
         assert failure.value.code == "previous_response_not_found"
 
 
+def test_cached_tokens(client):
+    """Whole pages of 64 tokens of the prompt, but for its last token; other salts share nothing."""
+    body = BODY | {"input": "Tell me of the sea " * 30}
+    def cached(**more):
+        usage = client.responses.create(**body, extra_body=more).usage
+        assert usage.input_tokens > 129
+        return usage.input_tokens_details.cached_tokens, (usage.input_tokens - 1) // 64 * 64
+    assert cached()[0] == 0
+    found, whole = cached()
+    assert found == whole > 0
+    assert cached(cache_salt="a")[0] == 0 and cached(cache_salt="a") == (whole, whole)
+    with pytest.raises(openai.BadRequestError, match="cache_salt"):
+        cached(cache_salt="")
+
+
 def test_owner(start):
     """A response belongs to the key that made it."""
     two = start("--api-key=one", "--api-key=two", repositories=[ROOT / "tests/fuzz/repository/chat"])

@@ -30,12 +30,15 @@ static void put_head(const proa_oai *job, proa_buf *out)
     proa_buf_str(out, proa_str_c(",\"content\":["));
 }
 
+/* Anthropic counts tokens that were read from the cache apart from the others. Before the end none are known. */
 static void put_usage(const proa_oai *job, proa_buf *out)
 {
+    int64_t cached = proa_oai_cached_tokens(job);
     proa_buf_printf(out,
                     "\"usage\":{\"input_tokens\":%lld,\"cache_creation_input_tokens\":0,"
-                    "\"cache_read_input_tokens\":0,\"output_tokens\":%lld}",
-                    (long long)proa_oai_prompt_tokens(job), (long long)job->choices[0].count);
+                    "\"cache_read_input_tokens\":%lld,\"output_tokens\":%lld}",
+                    (long long)(proa_oai_prompt_tokens(job) - cached), (long long)cached,
+                    (long long)job->choices[0].count);
 }
 
 /* A content block with its text; a tool_use block has its arguments only if they are complete. */

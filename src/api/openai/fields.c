@@ -58,7 +58,7 @@ static const field fields[] = {
     {"presence_penalty", READ, GENERATE | RESPONSES},
     {"frequency_penalty", READ, GENERATE | RESPONSES},
     {"logit_bias", READ, GENERATE | RESPONSES},
-    {"cache_salt", READ, GENERATE},
+    {"cache_salt", READ, GENERATE | RESPONSES | MESSAGES},
     {"seed", READ, GENERATE | RESPONSES | MESSAGES},
     {"stop", READ, GENERATE | RESPONSES},
     {"n", READ, GENERATE | RESPONSES},

@@ -290,9 +290,10 @@ bool proa_oai_put_embeddings(proa_oai *job, proa_buf *out);
 void proa_oai_put_failure(proa_oai *job);
 void proa_oai_clear_choice(proa_oai_choice *c); /* all that it has was sent */
 int64_t proa_oai_prompt_tokens(const proa_oai *job);
-void proa_oai_write_end(proa_oai *job);   /* all have ended: answers, and releases it */
-bool proa_oai_stream_open(proa_oai *job); /* sends the head once; false: there is no client */
-void proa_oai_stream_send(proa_oai *job); /* job->out; too much of it in the queue ends the job */
-void proa_oai_stream_end(proa_oai *job);  /* job->out, and the end of the exchange */
+int64_t proa_oai_cached_tokens(const proa_oai *job); /* of these; known when the last reply is there */
+void proa_oai_write_end(proa_oai *job);              /* all have ended: answers, and releases it */
+bool proa_oai_stream_open(proa_oai *job);            /* sends the head once; false: there is no client */
+void proa_oai_stream_send(proa_oai *job);            /* job->out; too much of it in the queue ends the job */
+void proa_oai_stream_end(proa_oai *job);             /* job->out, and the end of the exchange */
 
 #endif

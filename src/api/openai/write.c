@@ -195,10 +195,16 @@ int64_t proa_oai_prompt_tokens(const proa_oai *job)
     return sum;
 }
 
+int64_t proa_oai_cached_tokens(const proa_oai *job)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < job->prompts_count; i++) sum += job->prompts[i].cached;
+    return sum;
+}
+
 static void put_usage(const proa_oai *job, proa_buf *out)
 {
-    int64_t prompt = proa_oai_prompt_tokens(job), completion = 0, cached = 0;
-    for (int32_t i = 0; i < job->prompts_count; i++) cached += job->prompts[i].cached;
+    int64_t prompt = proa_oai_prompt_tokens(job), completion = 0, cached = proa_oai_cached_tokens(job);
     for (int32_t i = 0; i < job->choices_count; i++) completion += job->choices[i].count;
     proa_buf_printf(out, "\"usage\":{\"prompt_tokens\":%lld,", (long long)prompt);
     if (job->form->choices)

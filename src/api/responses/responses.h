@@ -28,7 +28,8 @@ void proa_resp_put_failure(proa_oai *job);
 /* Responses by id, with their conversations, for GET and previous_response_id. At most PROA_RESPONSES_MAX and
  * PROA_RESPONSES_BYTES_MAX: the one that was not used for the longest time is dropped first. Any thread. */
 typedef struct proa_response_store proa_response_store;
-proa_response_store *proa_response_store_new(void);
+/* keep_ms: a response that was not used for so long is not found any more. */
+proa_response_store *proa_response_store_new(int64_t keep_ms);
 void proa_response_store_free(proa_response_store *store); /* NULL is fine */
 /* owner: of the API key that made it; only the same one finds it. messages: a list of chat messages as JSON, answer:
  * the response; both are copied. What is larger than the store is not kept. */

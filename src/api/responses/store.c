@@ -4,12 +4,14 @@
 #include "api/responses/responses.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include <pthread.h>
 #include <string.h>
 
 typedef struct entry {
     struct entry *newer, *older;
     uint64_t hash, owner;
+    int64_t used_ns;
     char id[64];
     proa_str messages, answer; /* in the same block as the entry */
     size_t bytes;
@@ -18,12 +20,13 @@ typedef struct entry {
 struct proa_response_store {
     pthread_mutex_t lock;
     entry ends; /* ends.older is the newest, ends.newer the oldest */
-    int64_t count, bytes;
+    int64_t count, bytes, keep_ns;
 };
 
-proa_response_store *proa_response_store_new(void)
+proa_response_store *proa_response_store_new(int64_t keep_ms)
 {
     proa_response_store *s = proa_calloc(1, sizeof *s);
+    s->keep_ns = keep_ms * 1000000;
     pthread_mutex_init(&s->lock, NULL);
     s->ends.newer = s->ends.older = &s->ends;
     return s;
@@ -37,6 +40,7 @@ static void unlink_entry(entry *e)
 
 static void link_newest(proa_response_store *s, entry *e)
 {
+    e->used_ns = proa_clock_ns();
     e->newer = &s->ends;
     e->older = s->ends.older;
     e->older->newer = e;
@@ -79,12 +83,20 @@ static entry *make_entry(const char *id, uint64_t owner, proa_str messages, proa
     return e;
 }
 
+/* Entries are in the order of their last use, so those that are too old come first. */
+static void drop_old(proa_response_store *s)
+{
+    int64_t oldest = proa_clock_ns() - s->keep_ns;
+    while (s->count > 0 && s->ends.newer->used_ns <= oldest) drop_entry(s, s->ends.newer);
+}
+
 void proa_response_store_put(proa_response_store *s, const char *id, uint64_t owner, proa_str messages,
                              proa_str answer)
 {
     if (messages.len + answer.len + sizeof(entry) > (size_t)PROA_RESPONSES_BYTES_MAX) return;
     entry *e = make_entry(id, owner, messages, answer);
     pthread_mutex_lock(&s->lock);
+    drop_old(s);
     link_newest(s, e);
     s->count++;
     s->bytes += (int64_t)e->bytes;
@@ -95,6 +107,7 @@ void proa_response_store_put(proa_response_store *s, const char *id, uint64_t ow
 /* Under the lock. */
 static entry *find_entry(proa_response_store *s, proa_str id, uint64_t owner)
 {
+    drop_old(s);
     uint64_t hash = proa_str_hash(id);
     for (entry *e = s->ends.older; e != &s->ends; e = e->older)
         if (e->hash == hash && e->owner == owner && proa_str_is(id, e->id)) return e;

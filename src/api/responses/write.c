@@ -82,9 +82,9 @@ static void put_usage(const proa_oai *job, proa_buf *out)
     long long in = (long long)proa_oai_prompt_tokens(job), made = (long long)job->choices[0].count;
     proa_buf_printf(
         out,
-        "{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":0},\"output_tokens\":%lld,"
+        "{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld},\"output_tokens\":%lld,"
         "\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%lld}",
-        in, made, in + made);
+        in, (long long)proa_oai_cached_tokens(job), made, in + made);
 }
 
 static void put_error(const proa_oai *job, proa_buf *out)

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 static bool is_there(proa_response_store *s, const char *id, uint64_t owner)
@@ -16,7 +17,7 @@ static bool is_there(proa_response_store *s, const char *id, uint64_t owner)
 static void test_get(void **state)
 {
     (void)state;
-    proa_response_store *s = proa_response_store_new();
+    proa_response_store *s = proa_response_store_new(60000);
     proa_buf messages, answer;
     proa_buf_init(&messages, 100);
     proa_buf_init(&answer, 100);
@@ -38,7 +39,7 @@ static void test_get(void **state)
 static void test_count(void **state)
 {
     (void)state;
-    proa_response_store *s = proa_response_store_new();
+    proa_response_store *s = proa_response_store_new(60000);
     char id[32];
     for (int i = 0; i < PROA_RESPONSES_MAX; i++) {
         snprintf(id, sizeof id, "resp_%d", i);
@@ -56,7 +57,7 @@ static void test_count(void **state)
 static void test_bytes(void **state)
 {
     (void)state;
-    proa_response_store *s = proa_response_store_new();
+    proa_response_store *s = proa_response_store_new(60000);
     size_t third = (size_t)PROA_RESPONSES_BYTES_MAX / 3, all = (size_t)PROA_RESPONSES_BYTES_MAX;
     char *text = proa_calloc(1, all);
     const char *const ids[] = {"a", "b", "c"};
@@ -71,9 +72,28 @@ static void test_bytes(void **state)
     proa_response_store_free(s);
 }
 
+/* What nobody asked for in time is gone; each use is a new beginning. */
+static void test_age(void **state)
+{
+    (void)state;
+    proa_response_store *s = proa_response_store_new(0);
+    proa_response_store_put(s, "a", 0, proa_str_c("[]"), proa_str_c("{}"));
+    assert_false(is_there(s, "a", 0));
+    proa_response_store_free(s);
+    s = proa_response_store_new(400);
+    proa_response_store_put(s, "a", 0, proa_str_c("[]"), proa_str_c("{}"));
+    proa_response_store_put(s, "b", 0, proa_str_c("[]"), proa_str_c("{}"));
+    usleep(250000);
+    assert_true(is_there(s, "a", 0));
+    usleep(250000);
+    assert_true(is_there(s, "a", 0));
+    assert_false(is_there(s, "b", 0));
+    proa_response_store_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_get), cmocka_unit_test(test_count),
-                                       cmocka_unit_test(test_bytes)};
+                                       cmocka_unit_test(test_bytes), cmocka_unit_test(test_age)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
