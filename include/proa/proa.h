@@ -63,6 +63,10 @@ typedef struct proa_engine_options {
     /* What leaves the prefix cache of a device is kept in so much memory of the host, and copied back: bytes, with K, M
      * or G for units of 1024; "off"; "auto" (default): on a GPU 4G, or a quarter of what is available, on a CPU off. */
     const char *prefix_host_memory;
+    /* A folder that keeps cached prefixes as files, also for later processes and for others beside this one; NULL:
+     * none. It must belong to this user alone. Its size: as above, default 16G, of all files in it; those that were not
+     * used for the longest time go first. */
+    const char *prefix_dir, *prefix_dir_size;
     /* "max_utilization" (default): a request is admitted when there is room for the tokens that it has; when room runs
      * out, the youngest of the lowest priority is preempted and later goes on where it was. "guaranteed_no_evict": a
      * request is admitted when there is room for all that it can come to need, and is never preempted. */
@@ -476,9 +480,10 @@ typedef struct proa_stats {
     int64_t pages_cached;                            /* in the prefix cache, those in use included */
     uint64_t pages_evicted;                          /* that left the cache since the start */
     uint64_t prefix_queries, prefix_hits; /* prompt tokens that could have been cached, and that were */
-    uint64_t prefix_hits_host;            /* of the hits: copied back from memory of the host */
-    int64_t pages_host;                   /* kept there now */
-    double step_s;                        /* time inside forward passes */
+    uint64_t prefix_hits_host,
+        prefix_hits_dir;           /* of the hits: copied back from memory of the host, read from files */
+    int64_t pages_host, pages_dir; /* kept there now */
+    double step_s;                 /* time inside forward passes */
 } proa_stats;
 PROA_EXPORT void proa_engine_stats(proa_engine *engine, proa_stats *stats);
 

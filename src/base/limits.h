@@ -124,6 +124,11 @@
 #define PROA_SESSIONS_MAX         4096             /* conversations whose tokens an engine keeps */
 #define PROA_SESSION_TOKENS_MAX   (16 << 20)       /* of all of them together: 64 MB */
 #define PROA_SESSION_NAME_MAX     256              /* bytes of a session's name */
+#define PROA_PREFIX_FILES_MAX     (1 << 20)        /* pages in a folder: 4 TB of an 8B model's */
+#define PROA_PREFIX_READ_MS       2000             /* that a request waits for pages of a folder; then it computes
+                                                      them */
+#define PROA_PREFIX_IMAGES_MIN    32               /* of pages in memory of the host beside a folder: what is being read
+                                                      and written */
 #define PROA_DRAFT_MAX            16               /* draft tokens of a sequence in one step */
 #define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */
 #define PROA_LORA_RANK_MAX        512              /* of a low-rank adapter; published ones have 4 to 256 */

@@ -41,6 +41,10 @@ static const proa_arg engine_rows[] = {
      "host memory for cached prefixes that the KV cache has no room for, such as 512M (default auto: 4G on a "
      "GPU, "
      "else off)"},
+    {"prefix-dir", PROA_ARG_TEXT, AT(prefix_dir), 0, 0, "FOLDER", NULL,
+     "keep cached prefixes as files of a private folder, for later runs and other processes"},
+    {"prefix-dir-size", PROA_ARG_TEXT, AT(prefix_dir_size), 0, 0, "BYTES", NULL,
+     "its files at most, such as 512M; those used least recently go first (default 16G)"},
     {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0",
      "sequences that run concurrently (each beam counts); 0: " PROA_STR(
          PROA_SEQUENCES_DEFAULT) ", on a GPU " PROA_STR(PROA_DEVICE_SEQUENCES)},
@@ -92,6 +96,8 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
                                  .kv_dtype = c->kv_dtype,
                                  .prefix_cache = c->prefix_cache,
                                  .prefix_host_memory = c->prefix_host_memory,
+                                 .prefix_dir = c->prefix_dir,
+                                 .prefix_dir_size = c->prefix_dir_size,
                                  .threads = (int32_t)c->threads,
                                  .sequences_max = (int32_t)c->sequences,
                                  .step_tokens = (int32_t)c->step_tokens,

@@ -13,7 +13,8 @@
 /* The first field of every command's options struct, so that the shared tables' offsets hold for all. */
 typedef struct proa_common {
     const char *model; /* operand MODEL */
-    const char *device, *dtype, *quant, *kv_dtype, *prefix_cache, *prefix_host_memory;
+    const char *device, *dtype, *quant, *kv_dtype, *prefix_cache, *prefix_host_memory, *prefix_dir,
+        *prefix_dir_size;
     int64_t threads, seed;
     bool json;
     int64_t kv_tokens, sequences, step_tokens, draft_tokens;

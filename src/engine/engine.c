@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * engine.c - opening and closing an engine, its own thread, statistics, and what callers can query. */
-#include "engine/sched/request.h"
+#include "engine/prefix_levels.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -207,9 +207,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
                                 c->kv_heads, c->head_dim, e->model->formats.kv, err));
     if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 9 * e->pages.count);
-    PROA_TRY(proa_host_cache_init(&e->host_cache, &e->pages, proa_sizes_host_pages(&e->sizes, e->model), err));
-    if (e->sizes.prefix_cache)
-        proa_prefix_tree_init(&e->prefixes, &e->pages, e->host_cache.capacity ? &e->host_cache : NULL);
+    PROA_TRY(proa_prefix_levels_open(e, o, err));
     proa_adapters_init(&e->adapters, e->model, e->sizes.adapters_max);
     for (int32_t i = 0; o && i < o->adapters_count; i++)
         PROA_TRY(proa_adapters_load(&e->adapters, o->adapters[i].name, o->adapters[i].path, err));

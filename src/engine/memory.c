@@ -33,6 +33,8 @@ static proa_status read_policy(bool *evicts, const char *policy, proa_err *err)
                      policy);
 }
 
+#define PREFIX_DIR_BYTES (16 * PROA_GIB)
+
 /* A number of bytes, with K, M or G behind it for units of 1024. False: it is none, or too large. */
 static bool read_bytes(int64_t *out, const char *text)
 {
@@ -55,6 +57,16 @@ static proa_status read_host_memory(int64_t *out, const char *text, proa_err *er
     return PROA_FAIL(err, INVALID,
                      "option 'prefix-host-memory' is '%.40s', must be auto, off, or bytes such as 512M or 4G",
                      text);
+}
+
+static proa_status read_folder_size(int64_t *out, const proa_engine_options *o, proa_err *err)
+{
+    *out = o->prefix_dir ? PREFIX_DIR_BYTES : 0;
+    if (!o->prefix_dir_size) return PROA_OK;
+    if (!o->prefix_dir) return PROA_FAIL(err, INVALID, "option 'prefix-dir-size' needs a 'prefix-dir'");
+    if (read_bytes(out, o->prefix_dir_size) && *out > 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "option 'prefix-dir-size' is '%.40s', must be bytes such as 512M or 16G",
+                     o->prefix_dir_size);
 }
 
 static bool is_host(const char *device)
@@ -94,6 +106,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     if (!s->prefix_cache && strcmp(prefix, "off") != 0)
         return PROA_FAIL(err, INVALID, "option 'prefix-cache' is '%.40s', must be on or off", prefix);
     PROA_TRY(read_host_memory(&s->host_bytes, o->prefix_host_memory, err));
+    PROA_TRY(read_folder_size(&s->folder_bytes, o, err));
     PROA_TRY(read_policy(&s->evicts, o->policy, err));
     /* Every running sequence has a row in every step. */
     s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
@@ -186,13 +199,14 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     if (s->kv_tokens == 0) s->kv_tokens = proa_max64(longest, sequence_tokens(s, m));
     if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
     if (s->host_bytes < 0) s->host_bytes = planned_host_bytes(m);
-    if (!s->prefix_cache) s->host_bytes = 0;
+    if (!s->prefix_cache) s->host_bytes = s->folder_bytes = 0;
+    if (s->folder_bytes) s->host_bytes = proa_max64(s->host_bytes, PROA_PREFIX_IMAGES_MIN * page_bytes(m));
 }
 
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m)
 {
     const proa_formats *f = &m->formats;
-    char kv[96] = "", cut[64] = "", host[96] = "";
+    char kv[96] = "", cut[64] = "", host[96] = "", folder[64] = "";
     bool rounds = f->host && f->main == PROA_WFMT_BF16DOT;
     if (s->prompt_rows < s->step_tokens)
         snprintf(cut, sizeof cut, ", of prompts %lld beside tokens", (long long)s->prompt_rows);
@@ -202,8 +216,11 @@ void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const pr
     if (proa_sizes_host_pages(s, m))
         snprintf(host, sizeof host, "; cached prefixes of %lld tokens more in host memory (--prefix-host-memory)",
                  (long long)proa_sizes_host_pages(s, m) * PROA_PAGE_TOKENS);
-    snprintf(out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows%s (--step-tokens)%s%s; %s",
-             s->sequences_max, (long long)s->step_tokens, cut, kv, host,
+    if (s->folder_bytes)
+        snprintf(folder, sizeof folder, "; a folder of %.1f GB for them (--prefix-dir-size)",
+                 (double)s->folder_bytes / 1e9);
+    snprintf(out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows%s (--step-tokens)%s%s%s; %s",
+             s->sequences_max, (long long)s->step_tokens, cut, kv, host, folder,
              rounds ? "inputs of matrices rounded to bf16 (--dtype exact: f32)"
                     : "arithmetic as stored (--dtype)");
 }

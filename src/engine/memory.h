@@ -31,6 +31,7 @@ typedef struct proa_sizes {
     int32_t threads;      /* 0: all */
     bool prefix_cache;    /* for models with keys and values */
     int64_t host_bytes;   /* of its second level; -1: not yet known (it follows from the model) */
+    int64_t folder_bytes; /* of its third level; 0: there is none */
     bool evicts;          /* policy max_utilization: running requests can be preempted */
     int32_t adapters_max; /* in memory */
 } proa_sizes;
@@ -51,7 +52,7 @@ int32_t proa_sizes_step_tokens(const char *device);
  * and prompt_rows. */
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m);
 /* The plan in words, with the option that changes each part: one line without an end, at most PROA_PLAN_TEXT bytes. */
-#define PROA_PLAN_TEXT 416
+#define PROA_PLAN_TEXT 480
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m);
 /* Pages of the pool, pages of the prefix cache in memory of the host, and entries of one sequence's page table. */
 int64_t proa_sizes_pages(const proa_sizes *s);

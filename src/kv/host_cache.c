@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * host_cache.c - images of pages in memory of the host: a hash table of them, and a heap for eviction. */
+ * host_cache.c - images of pages in memory of the host: a hash table of them, a heap for eviction, and the way of an
+ * image to the folder and back. */
 #include "kv/host_cache.h"
 
 #include "base/alloc.h"
@@ -15,6 +16,12 @@ struct proa_host_image {
     int32_t depth; /* pages before it */
     int32_t uses;  /* how often it was loaded */
     int32_t holds; /* it is not evicted while somebody holds it */
+    bool staged;   /* it was made to be written, and nobody has asked for it */
+    bool reading;  /* its job fills it */
+    bool was_read; /* since it was loaded last */
+    bool has_job;
+    int64_t copy; /* number of the copy from the pool that fills it */
+    proa_page_job job;
     int32_t ids[PROA_PAGE_TOKENS];
 };
 
@@ -64,7 +71,7 @@ static uint64_t value_of(const proa_host_cache *c, const proa_host_image *image)
 {
     uint64_t use = (uint64_t)(c->capacity / USE_WORTH_PART) * (uint64_t)image->count / PROA_PAGE_TOKENS;
     uint64_t when = c->clock + (uint64_t)image->uses * use;
-    return ((when + 1) << DEPTH_BITS) - 1 - (uint64_t)image->depth;
+    return image->staged ? 0 : ((when + 1) << DEPTH_BITS) - 1 - (uint64_t)image->depth;
 }
 
 static void let_go(proa_host_cache *c, int32_t i)
@@ -74,21 +81,137 @@ static void let_go(proa_host_cache *c, int32_t i)
     if (--image->holds == 0) proa_value_heap_put(&c->heap, i, value_of(c, image));
 }
 
-/* An image that is in no table, held by the caller: an unused one, or the least valuable. -1: all are held. */
-static int32_t take_image(proa_host_cache *c)
+static void hold_image(proa_host_cache *c, int32_t i)
+{
+    if (c->image[i].holds++ == 0) proa_value_heap_remove(&c->heap, i);
+}
+
+/* An unused image, or the least valuable one, which is evicted. -1: all are held. */
+static int32_t free_image(proa_host_cache *c)
 {
     int32_t i = c->free;
     if (i >= 0) {
         c->free = c->image[i].next;
-    } else {
-        i = proa_value_heap_first(&c->heap);
-        if (i < 0) return -1;
-        proa_value_heap_remove(&c->heap, i);
-        unlink_image(c, i);
-        c->evicted++;
+        return i;
     }
-    c->image[i].holds = 1;
+    i = proa_value_heap_first(&c->heap);
+    if (i < 0) return -1;
+    proa_value_heap_remove(&c->heap, i);
+    unlink_image(c, i);
+    c->evicted++;
     return i;
+}
+
+/* An image for this page, in the table and held, without contents; -1: there is none. */
+static int32_t make_image(proa_host_cache *c, const proa_page_name *name)
+{
+    int32_t i = c->capacity ? free_image(c) : -1;
+    if (i < 0) return -1;
+    proa_host_image *image = &c->image[i];
+    *image = (proa_host_image){
+        .key = name->key, .count = name->count, .depth = name->depth, .holds = 1, .copy = image->copy};
+    memcpy(image->ids, name->ids, (size_t)name->count * sizeof *name->ids);
+    link_image(c, i);
+    return i;
+}
+
+static char *memory_of(const proa_host_cache *c, int32_t image)
+{
+    return c->memory + image * c->image_bytes;
+}
+
+/* ---- the folder ---- */
+
+static void submit_job(proa_host_cache *c, int32_t i, bool writes)
+{
+    proa_host_image *image = &c->image[i];
+    image->job = (proa_page_job){.name = {image->key, image->ids, image->count, image->depth},
+                                 .image = memory_of(c, i),
+                                 .writes = writes,
+                                 .tag = i};
+    proa_page_folder_submit(c->folder, &image->job);
+}
+
+/* Half of the images at most are on the way to the folder, and half on the way back: the others serve requests. */
+static bool is_writable(proa_host_cache *c, const proa_page_key *key)
+{
+    return c->folder && !c->broken && c->writing < c->capacity / 2 && !proa_page_folder_has(c->folder, key);
+}
+
+/* The image, which the caller holds, is written once its copy has ended, and let go then. */
+static void begin_write(proa_host_cache *c, int32_t i)
+{
+    c->image[i].has_job = true;
+    c->writing++;
+    c->copying[(c->copying_first + c->copying_count++) % c->capacity] = i;
+    if (c->pages->device->host) proa_host_cache_poll(c);
+}
+
+static bool begin_read(proa_host_cache *c, const proa_page_name *name)
+{
+    if (!c->folder || c->reading >= (c->capacity + 1) / 2 || !proa_page_folder_has(c->folder, &name->key))
+        return false;
+    int32_t i = make_image(c, name);
+    if (i < 0) return false;
+    proa_host_image *image = &c->image[i];
+    proa_kv_page_wait(c->pages, image->copy); /* what the image had may still be on its way */
+    image->reading = image->was_read = image->has_job = true;
+    c->reading++;
+    submit_job(c, i, false);
+    return true;
+}
+
+/* An image that was not read is no image. */
+static void end_read(proa_host_cache *c, int32_t i, bool good)
+{
+    c->image[i].reading = c->image[i].has_job = false;
+    c->reading--;
+    if (good) {
+        let_go(c, i);
+        return;
+    }
+    unlink_image(c, i);
+    c->image[i].next = c->free;
+    c->free = i;
+}
+
+static void end_write(proa_host_cache *c, int32_t i)
+{
+    c->image[i].has_job = false;
+    c->writing--;
+    let_go(c, i);
+}
+
+bool proa_host_cache_copies(const proa_host_cache *c)
+{
+    return c->copying_count > 0;
+}
+
+void proa_host_cache_poll(proa_host_cache *c)
+{
+    proa_page_job *job;
+    while (c->copying_count > 0) {
+        int32_t i = c->copying[c->copying_first];
+        if (c->image[i].copy > proa_kv_pages_copied(c->pages)) break;
+        c->copying_first = (c->copying_first + 1) % c->capacity;
+        c->copying_count--;
+        if (c->broken) end_write(c, i);
+        else submit_job(c, i, true);
+    }
+    while (c->folder && (job = proa_page_folder_finished(c->folder))) {
+        if (job->writes) end_write(c, job->tag);
+        else end_read(c, job->tag, job->status == PROA_OK);
+    }
+}
+
+void proa_host_cache_wait(proa_host_cache *c, int64_t ms)
+{
+    if (c->folder && c->reading + c->writing - c->copying_count > 0) proa_page_folder_wait(c->folder, ms);
+}
+
+void proa_host_cache_distrust(proa_host_cache *c)
+{
+    c->broken = true;
 }
 
 /* ---- the cache ---- */
@@ -102,21 +225,25 @@ static int64_t buckets_for(int64_t capacity)
 
 int64_t proa_host_cache_bytes(int64_t capacity)
 {
-    return capacity * (int64_t)sizeof(proa_host_image) + proa_value_heap_bytes(capacity) +
+    return capacity * (int64_t)(sizeof(proa_host_image) + sizeof(int32_t)) + proa_value_heap_bytes(capacity) +
            buckets_for(capacity) * (int64_t)sizeof(int32_t);
 }
 
-proa_status proa_host_cache_init(proa_host_cache *c, const proa_kv_pages *pages, int64_t capacity, proa_err *err)
+proa_status proa_host_cache_init(proa_host_cache *c, const proa_kv_pages *pages, int64_t capacity,
+                                 proa_page_folder *folder, proa_err *err)
 {
     *c = (proa_host_cache){.pages = pages, .free = -1, .image_bytes = proa_kv_image_bytes(pages)};
+    if (capacity > 0) c->memory = proa_kv_images_alloc(pages, capacity);
+    if (!c->memory) proa_page_folder_close(folder);
     if (capacity == 0) return PROA_OK;
-    c->memory = proa_kv_images_alloc(pages, capacity);
     if (!c->memory)
         return PROA_FAIL(err, NO_MEMORY,
                          "prefix cache: %lld pages of %lld bytes do not fit into memory of the host "
                          "(--prefix-host-memory)",
                          (long long)capacity, (long long)c->image_bytes);
     c->capacity = capacity;
+    c->folder = folder;
+    c->copying = proa_calloc((size_t)capacity, sizeof *c->copying);
     c->image = proa_calloc((size_t)capacity, sizeof *c->image);
     c->buckets_count = buckets_for(capacity);
     c->buckets = proa_malloc((size_t)c->buckets_count * sizeof *c->buckets);
@@ -131,61 +258,91 @@ proa_status proa_host_cache_init(proa_host_cache *c, const proa_kv_pages *pages,
 
 void proa_host_cache_release(proa_host_cache *c)
 {
+    if (proa_host_cache_copies(c)) { /* copies keep their order: the last one ends after all others */
+        int64_t last = c->copying_first + c->copying_count - 1;
+        proa_kv_page_wait(c->pages, c->image[c->copying[last % c->capacity]].copy);
+        proa_host_cache_poll(c);
+    }
+    proa_page_folder_close(c->folder);
     if (c->memory) proa_kv_images_free(c->pages, c->memory);
     free(c->image);
+    free(c->copying);
     free(c->buckets);
     proa_value_heap_release(&c->heap);
     *c = (proa_host_cache){.count = 0};
 }
 
-static char *memory_of(const proa_host_cache *c, int32_t image)
-{
-    return c->memory + image * c->image_bytes;
-}
-
 /* A page that comes back finds its image where it left it: only its time changes. */
-void proa_host_cache_put(proa_host_cache *c, const proa_page_name *name, int32_t page)
+void proa_host_cache_put(proa_host_cache *c, const proa_page_name *name, int32_t page, bool keeps)
 {
     int32_t i = find_image(c, &name->key);
+    if (c->broken) return;
     c->clock++;
     if (i >= 0) {
+        c->image[i].staged = false;
         if (c->image[i].holds == 0) proa_value_heap_put(&c->heap, i, value_of(c, &c->image[i]));
+        proa_kv_pages_wait_on_stream(c->pages); /* its copy may have begun just now */
         return;
     }
-    i = c->capacity ? take_image(c) : -1;
+    i = make_image(c, name);
     if (i < 0) return;
-    proa_host_image *image = &c->image[i];
-    *image = (proa_host_image){.key = name->key, .count = name->count, .depth = name->depth, .holds = 1};
-    memcpy(image->ids, name->ids, (size_t)name->count * sizeof *name->ids);
-    link_image(c, i);
-    proa_kv_page_save(c->pages, page, memory_of(c, i));
+    c->image[i].copy = proa_kv_page_save(c->pages, page, memory_of(c, i));
     proa_kv_pages_wait_on_stream(c->pages);
-    let_go(c, i);
+    if (keeps && is_writable(c, &name->key)) begin_write(c, i);
+    else let_go(c, i);
 }
 
-bool proa_host_cache_has(const proa_host_cache *c, const proa_page_key *key)
+/* If the pool evicts the page before the copy has ended, passes that follow wait for it (proa_host_cache_put). */
+void proa_host_cache_keep(proa_host_cache *c, const proa_page_name *name, int32_t page)
 {
-    return find_image(c, key) >= 0;
+    if (!is_writable(c, &name->key)) return;
+    int32_t i = find_image(c, &name->key);
+    if (i >= 0 && c->image[i].has_job) return;
+    if (i >= 0) {
+        hold_image(c, i);
+    } else {
+        i = make_image(c, name);
+        if (i < 0) return;
+        c->image[i].staged = true;
+        c->image[i].copy = proa_kv_page_save(c->pages, page, memory_of(c, i));
+    }
+    begin_write(c, i);
 }
 
-int32_t proa_host_cache_find(proa_host_cache *c, const proa_page_name *name)
+static bool has_tokens(const proa_host_image *image, const proa_page_name *name)
+{
+    size_t bytes = (size_t)name->count * sizeof *name->ids;
+    return image->count == name->count && memcmp(image->ids, name->ids, bytes) == 0;
+}
+
+proa_host_find proa_host_cache_find(proa_host_cache *c, const proa_page_name *name, int32_t *image)
 {
     int32_t i = find_image(c, &name->key);
-    if (i < 0) return -1;
-    proa_host_image *image = &c->image[i];
-    if (image->count != name->count || memcmp(image->ids, name->ids, (size_t)name->count * sizeof *name->ids) != 0)
-        return -1;
-    if (image->holds++ == 0) proa_value_heap_remove(&c->heap, i);
-    return i;
+    if (i < 0) return begin_read(c, name) ? PROA_HOST_READING : PROA_HOST_MISS;
+    if (!has_tokens(&c->image[i], name)) return PROA_HOST_MISS;
+    if (c->image[i].reading) return PROA_HOST_READING;
+    hold_image(c, i);
+    *image = i;
+    return PROA_HOST_READY;
 }
 
-/* Copies keep their order, so the image may be overwritten by a later one at once. */
-void proa_host_cache_load(proa_host_cache *c, int32_t image, int32_t page)
+bool proa_host_cache_fetch(proa_host_cache *c, const proa_page_name *name)
 {
-    if (c->image[image].uses < USES_COUNTED) c->image[image].uses++;
-    proa_kv_page_load(c->pages, page, memory_of(c, image));
+    if (find_image(c, &name->key) >= 0 || begin_read(c, name)) return true;
+    return c->folder && proa_page_folder_has(c->folder, &name->key);
+}
+
+/* Copies keep their order, so the image may be overwritten by a later one at once; a job that fills it waits. */
+bool proa_host_cache_load(proa_host_cache *c, int32_t image, int32_t page)
+{
+    proa_host_image *from = &c->image[image];
+    bool was_read = from->was_read;
+    if (from->uses < USES_COUNTED) from->uses++;
+    from->staged = from->was_read = false;
+    from->copy = proa_kv_page_load(c->pages, page, memory_of(c, image));
     proa_kv_pages_wait_on_stream(c->pages);
     let_go(c, image);
+    return was_read;
 }
 
 void proa_host_cache_drop(proa_host_cache *c, int32_t image)

@@ -15,6 +15,14 @@ typedef struct proa_page_key {
     unsigned char bytes[PROA_SHA256_BYTES];
 } proa_page_key;
 
+/* A page as the lower levels know it. */
+typedef struct proa_page_name {
+    proa_page_key key;
+    const int32_t *ids; /* [count] its own tokens */
+    int32_t count;
+    int32_t depth; /* pages before it */
+} proa_page_name;
+
 /* The key of a namespace's bytes. */
 proa_page_key proa_page_key_of(const void *bytes, size_t len);
 /* The key of the page of `count` tokens behind `before`: the page before it, or the namespace. root: of which of a

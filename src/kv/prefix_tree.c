@@ -17,6 +17,7 @@ struct proa_prefix_node {
     int32_t depth;    /* pages before it */
     int32_t count;    /* of ids: 64, or less in the last page of an encoder's input */
     int32_t uses;     /* how often it was matched */
+    bool keeps;       /* of its namespace */
     uint64_t hash;
     uint64_t value;           /* of an idle leaf: the one with the lowest is evicted first */
     proa_kv_namespace *space; /* of a root node; NULL: the parent's */
@@ -43,11 +44,14 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t len)
     return hash ^ len;
 }
 
-proa_kv_namespace *proa_kv_namespace_new(const void *bytes, size_t len)
+proa_kv_namespace *proa_kv_namespace_new(const void *bytes, size_t len, bool keeps)
 {
     proa_kv_namespace *n = proa_malloc(sizeof *n + len);
-    *n = (proa_kv_namespace){
-        .refs = 1, .hash = hash_bytes(1, bytes, len), .key = proa_page_key_of(bytes, len), .len = len};
+    *n = (proa_kv_namespace){.refs = 1,
+                             .hash = hash_bytes(1, bytes, len),
+                             .key = proa_page_key_of(bytes, len),
+                             .keeps = keeps,
+                             .len = len};
     if (len) memcpy(n->bytes, bytes, len);
     return n;
 }
@@ -115,6 +119,7 @@ static int32_t add_node(proa_prefix_tree *t, const proa_prefix_cursor *behind, p
     proa_prefix_node *n = &t->node[i];
     t->free_node = n->next;
     *n = (proa_prefix_node){.parent = parent, .page = page, .depth = behind->pages, .count = (int32_t)count};
+    n->keeps = space->keeps;
     if (t->below) n->key = name_of(t, behind, space, ids, count).key;
     n->hash = hash_of(t, parent, space, ids, count);
     memcpy(n->ids, ids, (size_t)count * sizeof *ids);
@@ -166,6 +171,11 @@ static void remove_node(proa_prefix_tree *t, int32_t i)
 
 /* ---- the pool's calls ---- */
 
+static proa_page_name node_name(const proa_prefix_node *n)
+{
+    return (proa_page_name){.key = n->key, .ids = n->ids, .count = n->count, .depth = n->depth};
+}
+
 static void page_turns_idle(void *arg, int32_t page, bool idle)
 {
     proa_prefix_tree *t = arg;
@@ -175,8 +185,12 @@ static void page_turns_idle(void *arg, int32_t page, bool idle)
         proa_value_heap_remove(&t->leaves, i);
         return;
     }
-    t->node[i].value = value_of(t, &t->node[i]);
-    if (t->node[i].children == 0) proa_value_heap_put(&t->leaves, i, t->node[i].value);
+    proa_prefix_node *n = &t->node[i];
+    n->value = value_of(t, n);
+    if (n->children == 0) proa_value_heap_put(&t->leaves, i, n->value);
+    if (!t->below || !n->keeps) return;
+    proa_page_name name = node_name(n);
+    proa_host_cache_keep(t->below, &name, page);
 }
 
 /* Tables hold whole paths, so below an idle node all nodes are idle: while there is an idle page there is an idle
@@ -187,8 +201,8 @@ static void evict_page(void *arg)
     int32_t i = proa_value_heap_first(&t->leaves);
     PROA_ASSERT(i >= 0);
     proa_prefix_node *n = &t->node[i];
-    proa_page_name name = {.key = n->key, .ids = n->ids, .count = n->count, .depth = n->depth};
-    if (t->below) proa_host_cache_put(t->below, &name, n->page);
+    proa_page_name name = node_name(n);
+    if (t->below) proa_host_cache_put(t->below, &name, n->page, n->keeps);
     t->evicted++;
     remove_node(t, i);
 }
@@ -270,19 +284,28 @@ static bool advance_in(const proa_prefix_tree *t, proa_prefix_cursor *at, const 
     return advance_to(t, at, space, ids + first, page_tokens(tokens, at->pages, whole));
 }
 
-/* Whether the lower level has all pages of a sequence from the cursor on. */
-static bool below_has_all(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_kv_namespace *space,
-                          const int32_t *ids, int64_t tokens)
+/* Whether the lower levels have the pages of so many tokens (or of the first of them) behind the cursor; those that are
+ * in the folder are read now. ids: from the cursor on. */
+static bool fetch_pages(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_kv_namespace *space,
+                        const int32_t *ids, int64_t tokens)
 {
-    int64_t first = (int64_t)at.pages * PROA_PAGE_TOKENS, count = page_tokens(tokens, at.pages, true);
-    if (!t->below) return false;
-    proa_page_key key = name_of(t, &at, space, ids + first, count).key;
-    while (proa_host_cache_has(t->below, &key)) {
-        count = page_tokens(tokens, ++at.pages, true);
-        if (count == 0) return true;
-        key = proa_page_key_next(&key, 0, ids + (int64_t)at.pages * PROA_PAGE_TOKENS, count);
+    proa_page_name name = name_of(t, &at, space, ids, proa_min64(tokens, PROA_PAGE_TOKENS));
+    while (proa_host_cache_fetch(t->below, &name)) {
+        tokens -= name.count;
+        if (tokens <= 0) return true;
+        name.ids += name.count;
+        name.count = (int32_t)proa_min64(tokens, PROA_PAGE_TOKENS);
+        name.key = proa_page_key_next(&name.key, 0, name.ids, name.count);
+        name.depth++;
     }
     return false;
+}
+
+void proa_prefix_tree_fetch(proa_prefix_tree *t, const proa_prefix_cursor *cursor,
+                            const proa_kv_namespace *space, const int32_t *ids, int64_t tokens)
+{
+    int64_t full = tokens / PROA_PAGE_TOKENS * PROA_PAGE_TOKENS;
+    if (t->below && full) fetch_pages(t, *cursor, space, ids, full);
 }
 
 static bool has_all(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_kv_namespace *space,
@@ -290,25 +313,28 @@ static bool has_all(const proa_prefix_tree *t, proa_prefix_cursor at, const proa
 {
     while (advance_in(t, &at, space, ids, tokens, true)) {
     }
-    return at.pages == proa_kv_pages_for(tokens) || below_has_all(t, at, space, ids, tokens);
+    int64_t first = (int64_t)at.pages * PROA_PAGE_TOKENS;
+    if (first >= tokens) return true;
+    return t->below && fetch_pages(t, at, space, ids + first, tokens - first);
 }
 
-/* Copies the next page of the table back from the lower level. */
-static bool restore_page(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
-                         const int32_t *ids, int64_t count, proa_page_table *table)
+/* Copies the next page of the table back from the lower levels. */
+static proa_prefix_level restore_page(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
+                                      const int32_t *ids, int64_t count, proa_page_table *table)
 {
-    if (!t->below || count == 0) return false;
+    int32_t image;
+    if (!t->below || count == 0) return PROA_PREFIX_NOWHERE;
     proa_page_name name = name_of(t, cursor, space, ids, count);
-    int32_t image = proa_host_cache_find(t->below, &name);
-    if (image < 0) return false;
+    proa_host_find found = proa_host_cache_find(t->below, &name, &image);
+    if (found != PROA_HOST_READY) return found == PROA_HOST_MISS ? PROA_PREFIX_NOWHERE : PROA_PREFIX_READING;
     if (!proa_page_table_grow(t->pages, table, (int64_t)cursor->pages * PROA_PAGE_TOKENS + count)) {
         proa_host_cache_drop(t->below, image);
-        return false;
+        return PROA_PREFIX_NOWHERE;
     }
-    proa_host_cache_load(t->below, image, table->page[cursor->pages]);
+    bool was_read = proa_host_cache_load(t->below, image, table->page[cursor->pages]);
     proa_prefix_tree_add(t, cursor, space, ids, count, table);
     t->restored++;
-    return true;
+    return was_read ? PROA_PREFIX_FOLDER : PROA_PREFIX_HOST;
 }
 
 proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
@@ -316,8 +342,7 @@ proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor 
 {
     PROA_ASSERT(table->count == cursor->pages);
     if (table->count == table->cap) return PROA_PREFIX_NOWHERE;
-    if (!advance_to(t, cursor, space, ids, count))
-        return restore_page(t, cursor, space, ids, count, table) ? PROA_PREFIX_HOST : PROA_PREFIX_NOWHERE;
+    if (!advance_to(t, cursor, space, ids, count)) return restore_page(t, cursor, space, ids, count, table);
     proa_prefix_node *n = &t->node[cursor->node];
     if (n->uses < USES_COUNTED) n->uses++;
     proa_kv_pages_refer(t->pages, n->page);
@@ -328,11 +353,17 @@ proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor 
 int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
                                const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table)
 {
+    proa_prefix_level level = PROA_PREFIX_NOWHERE;
     if (whole && !has_all(t, *cursor, space, ids, tokens)) return 0;
-    for (int64_t count; (count = page_tokens(tokens, cursor->pages, whole)) > 0;)
-        if (!proa_prefix_tree_take(t, cursor, space, ids + (int64_t)cursor->pages * PROA_PAGE_TOKENS, count, table))
-            break;
-    if (whole && table->count < proa_kv_pages_for(tokens)) proa_page_table_release(t->pages, table);
+    for (int64_t count; (count = page_tokens(tokens, cursor->pages, whole)) > 0;) {
+        const int32_t *from = ids + (int64_t)cursor->pages * PROA_PAGE_TOKENS;
+        level = proa_prefix_tree_take(t, cursor, space, from, count, table);
+        if (level == PROA_PREFIX_NOWHERE || level == PROA_PREFIX_READING) break;
+    }
+    if (whole && table->count < proa_kv_pages_for(tokens)) {
+        proa_page_table_release(t->pages, table);
+        return level == PROA_PREFIX_READING ? -1 : 0;
+    }
     return proa_min64(tokens, (int64_t)table->count * PROA_PAGE_TOKENS);
 }
 

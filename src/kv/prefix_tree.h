@@ -27,12 +27,13 @@ typedef struct proa_kv_namespace {
     int32_t refs; /* its creator's, and one for each root node that uses it */
     uint64_t hash;
     proa_page_key key; /* of the bytes, for the lower levels */
+    bool keeps;        /* its bytes mean the same to other processes: its pages may be written to a folder */
     size_t len;
     unsigned char bytes[];
 } proa_kv_namespace;
 
 /* With one reference, the caller's. */
-proa_kv_namespace *proa_kv_namespace_new(const void *bytes, size_t len);
+proa_kv_namespace *proa_kv_namespace_new(const void *bytes, size_t len, bool keeps);
 void proa_kv_namespace_release(proa_kv_namespace *n); /* drops one reference; NULL is fine */
 
 /* The two trees of a namespace. Pages of an encoder's input hold what the whole input decides, so such a namespace has
@@ -83,18 +84,25 @@ void proa_prefix_tree_clear(proa_prefix_tree *t);
 typedef enum proa_prefix_level {
     PROA_PREFIX_NOWHERE,
     PROA_PREFIX_DEVICE, /* in the pool */
-    PROA_PREFIX_HOST    /* in memory of the host: it is copied into a page of the pool */
+    PROA_PREFIX_HOST,   /* in memory of the host: it is copied into a page of the pool */
+    PROA_PREFIX_FOLDER, /* the same, and it was read from the folder for this */
+    PROA_PREFIX_READING /* it is being read from the folder: ask again */
 } proa_prefix_level;
 
 /* Appends the cached page that holds the next tokens of a sequence, those after the cursor: `count` ids (64, or fewer
  * as the last page of an encoder's input). The table must have cursor->pages pages. NOWHERE: there is no such page, the
- * table is full, or a copy is in memory of the host and the pool has no page for it. */
+ * table is full, or a copy is in memory of the host and the pool has no page for it. READING changes nothing. */
 proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
                                         const int32_t *ids, int64_t count, proa_page_table *table);
+/* A sequence waits for a page of the folder: the pages behind it, those that have all of ids[0..tokens), are read
+ * meanwhile. ids: the tokens from the cursor on. */
+void proa_prefix_tree_fetch(proa_prefix_tree *t, const proa_prefix_cursor *cursor,
+                            const proa_kv_namespace *space, const int32_t *ids, int64_t tokens);
 /* Appends to `table` the cached pages that continue it: those of ids[0..tokens) that are full, as far as there are any.
- * Returns how many tokens the table holds then. The table must have cursor->pages pages; ids are those of the whole
- * sequence. whole: a last page that is not full counts, too, and the table stays empty unless all pages are cached
- * (of an encoder's input). */
+ * Returns how many tokens the table holds then; -1 if all pages are there
+ * (with `whole`) and some are still being read: ask again. The table must have cursor->pages pages; ids are those of
+ * the whole sequence. whole: a last page that is not full counts, too, and the table stays empty unless all pages are
+ * cached (of an encoder's input). */
 int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
                                const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table);
 /* Gives the next page of the table, number cursor->pages, to the tree. Its contents must be complete: these `count`

@@ -101,6 +101,10 @@ void proa_llm_metrics(void *state, const char *labels, proa_buf *out)
                 "Prompt tokens that were copied back from memory of the host", (double)stats.prefix_hits_host);
     put_gauge(out, labels, "proa_engine_prefix_cache_host_pages",
               "Pages of the prefix cache in memory of the host", (double)stats.pages_host);
+    put_counter(out, labels, "proa_engine_prefix_cache_dir_hits",
+                "Prompt tokens whose keys and values were read from files", (double)stats.prefix_hits_dir);
+    put_gauge(out, labels, "proa_engine_prefix_cache_dir_pages", "Pages of the prefix cache in files",
+              (double)stats.pages_dir);
     put_gauge(out, labels, "proa_engine_prefix_cache_pages", "Pages in the prefix cache",
               (double)stats.pages_cached);
     put_counter(out, labels, "proa_engine_prefix_cache_evicted", "Pages evicted from the prefix cache",

@@ -208,6 +208,8 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
                       either_setting(m, "kv_tokens", "max_tokens_in_paged_kv_cache"), (int64_t)1 << 32, err));
     PROA_TRY(read_share(&o->kv_share, m, err));
     PROA_TRY(read_prefix_cache(&o->prefix_cache, m, err));
+    o->prefix_dir = setting_of(m, "prefix_dir"); /* no parameter: a client that loads a model may not name folders */
+    o->prefix_dir_size = setting_of(m, "prefix_dir_size");
     o->prefix_host_memory = either_setting(m, "prefix_host_memory", "kv_cache_host_memory_bytes");
     warn_parallel(m);
     return read_policy(&o->policy, m, err);

@@ -61,6 +61,10 @@ static const proa_arg engine_rows[] = {
          "host memory for cached prefixes that the KV cache has no room for, such as 512M (default auto: 4G "
          "on a "
          "GPU, else off)"),
+    TEXT("prefix-dir", prefix_dir, "FOLDER", NULL,
+         "keep cached prefixes as files of a private folder, for later runs and other servers"),
+    TEXT("prefix-dir-size", prefix_dir_size, "BYTES", NULL,
+         "its files at most, such as 512M; those used least recently go first (default 16G)"),
     INT("sequences", sequences, 0, PROA_SEQUENCES_MAX, "N", "0", "sequences that run concurrently"),
     CHOICE("scheduler-policy", policy, "max_utilization|guaranteed_no_evict", NULL,
            "when sequences start: with room for the tokens they have, and are preempted when room runs out, "

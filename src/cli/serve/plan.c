@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETTINGS_MAX = PROA_ARG_LIST_MAX + 16, KEYS_MAX = 1024 };
+enum { SETTINGS_MAX = PROA_ARG_LIST_MAX + 24, KEYS_MAX = 1024 };
 
 /* "a=b" in two, copied. */
 static proa_status split_pair(proa_arena *arena, const char *what, const char *text, size_t len,
@@ -69,6 +69,8 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "batch_scheduler_policy", o->policy);
     add_setting(&p->server, list, "prefix_cache", o->prefix_cache);
     add_setting(&p->server, list, "prefix_host_memory", o->prefix_host_memory);
+    add_setting(&p->server, list, "prefix_dir", o->prefix_dir);
+    add_setting(&p->server, list, "prefix_dir_size", o->prefix_dir_size);
     add_setting(&p->server, list, "sequences_max", number_text(&p->arena, o->sequences));
     add_setting(&p->server, list, "tool_parser", o->tool_parser);
     add_setting(&p->server, list, "reasoning_parser", o->reasoning_parser);

@@ -204,7 +204,7 @@ static void add_chunks(proa_engine *e, proa_engine_request *req, int64_t budget)
         proa_seq *seq = &req->seq[i];
         int64_t left = budget - e->step.rows;
         if (left <= 0 || !has_chunk(seq) || is_at_prefix(seq)) continue;
-        proa_prefix_cache_reuse(e, seq);
+        if (!proa_prefix_cache_reuse(e, seq)) continue;
         write_virtual_tokens(e, seq);
         add_seq_rows(e, seq, proa_min64(seq->known - seq->length, left));
     }

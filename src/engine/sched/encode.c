@@ -54,10 +54,10 @@ static void take_inputs(proa_engine *e, proa_encoder_pass *pass)
     proa_batch_clear(e);
     for (proa_engine_request *req = e->running.first; req; req = req->next) {
         if (req->phase != PROA_PHASE_ENCODE_WAITING) continue;
-        if (!ends_after_encoder(e, req) && proa_prefix_cache_reuse_input(e, req)) {
-            req->phase = PROA_PHASE_DECODER;
-            continue;
-        }
+        proa_prefix_input cached = PROA_PREFIX_INPUT_MISS;
+        if (!ends_after_encoder(e, req)) cached = proa_prefix_cache_reuse_input(e, req);
+        if (cached == PROA_PREFIX_INPUT_HIT) req->phase = PROA_PHASE_DECODER;
+        if (cached != PROA_PREFIX_INPUT_MISS) continue;
         if (e->step.rows + req->input_count > e->model->plan.rows_max) break;
         add_input(e, pass, req);
     }

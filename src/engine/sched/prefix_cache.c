@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/clock.h"
 
 #include <string.h>
 
@@ -51,7 +52,8 @@ void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, c
     len += salt;
     bytes[len++] = '\0'; /* ends the salt: an input cannot pass for a part of it */
     if (input) memcpy(bytes + len, req->input, input);
-    req->space = proa_kv_namespace_new(bytes, len + input);
+    bool keeps = !req->adapter && !req->table; /* their ids are this process's */
+    req->space = proa_kv_namespace_new(bytes, len + input, keeps);
     free(bytes);
 }
 
@@ -82,37 +84,76 @@ static bool wants_own_rows(const proa_seq *seq)
     return proa_request_wants_all_rows(req) && req->rows_done < req->prompt_count;
 }
 
-/* Tokens of an adapter's table do not count: no client sent them. host: those of the tokens that came back from memory of
- * the host. */
-static void count_reuse(proa_engine *e, proa_engine_request *req, int64_t begin, int64_t tokens, int64_t host)
+/* Tokens that came back from the lower levels. */
+typedef struct restored_tokens {
+    int64_t host, folder;
+} restored_tokens;
+
+/* Tokens of an adapter's table do not count: no client sent them. */
+static void count_reuse(proa_engine *e, proa_engine_request *req, int64_t begin, int64_t tokens,
+                        restored_tokens from)
 {
     if (req->new_tokens > 0) return; /* a sequence that is computed anew reuses its own pages */
     tokens = proa_max64(0, tokens - proa_max64(0, req->virtual_count - begin));
     req->cached_tokens += tokens;
     e->now.prefix_hits += (uint64_t)tokens;
-    e->now.prefix_hits_host += (uint64_t)proa_min64(host, tokens);
+    e->now.prefix_hits_host += (uint64_t)proa_min64(from.host, tokens);
+    e->now.prefix_hits_dir += (uint64_t)proa_min64(from.folder, tokens);
 }
 
-void proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
+/* Whether the request goes on waiting for the folder. One that was slow is not asked again. */
+static bool may_wait(proa_engine *e, proa_engine_request *req)
+{
+    int64_t now = proa_clock_ns();
+    if (!req->read_until_ns) req->read_until_ns = now + (int64_t)PROA_PREFIX_READ_MS * 1000000;
+    if (now >= req->read_until_ns) return false;
+    e->reads_waited = true;
+    return true;
+}
+
+/* The pages behind the one that a sequence waits for are read meanwhile, up to page number `most`. */
+static void fetch_rest(proa_engine *e, proa_seq *seq, int64_t most)
+{
+    int32_t ids[PROA_PREFIX_IMAGES_MIN][PROA_PAGE_TOKENS];
+    int64_t first = seq->cached.pages, count = proa_min64(most - first, PROA_PREFIX_IMAGES_MIN);
+    for (int64_t i = 0; i < count; i++) copy_page_ids(seq, first + i, ids[i]);
+    proa_prefix_tree_fetch(&e->prefixes, &seq->cached, seq->req->space, ids[0], count * PROA_PAGE_TOKENS);
+}
+
+/* Takes pages up to number `most`; false: the next one is being read. */
+static bool take_pages(proa_engine *e, proa_seq *seq, int64_t most, restored_tokens *from)
 {
     int32_t ids[PROA_PAGE_TOKENS];
-    int64_t begin = seq->length, most = proa_min64(seq->known - 1, known_ids(seq)) / PROA_PAGE_TOKENS, host = 0;
-    if (!seq->req->space || e->prefix_broken || wants_own_rows(seq)) return;
-    /* the other sequences of a request start when this one has run the last row of the prompt */
-    if (seq->req->width > 1) most = proa_min64(most, (seq->req->prompt_count - 1) / PROA_PAGE_TOKENS);
-    if (begin == 0 && seq->req->new_tokens == 0)
-        e->now.prefix_queries += (uint64_t)(seq->req->prompt_count - seq->req->virtual_count);
-    if (begin != (int64_t)seq->cached.pages * PROA_PAGE_TOKENS || seq->table->count != seq->cached.pages)
-        return;
+    proa_prefix_level level = PROA_PREFIX_DEVICE;
     while (seq->cached.pages < most) {
         copy_page_ids(seq, seq->cached.pages, ids);
-        proa_prefix_level level = proa_prefix_tree_take(&e->prefixes, &seq->cached, seq->req->space, ids,
-                                                        PROA_PAGE_TOKENS, seq->table);
-        if (level == PROA_PREFIX_NOWHERE) break;
-        if (level == PROA_PREFIX_HOST) host += PROA_PAGE_TOKENS;
+        level = proa_prefix_tree_take(&e->prefixes, &seq->cached, seq->req->space, ids, PROA_PAGE_TOKENS,
+                                      seq->table);
+        if (level == PROA_PREFIX_NOWHERE || level == PROA_PREFIX_READING) break;
+        if (level == PROA_PREFIX_HOST) from->host += PROA_PAGE_TOKENS;
+        if (level == PROA_PREFIX_FOLDER) from->folder += PROA_PAGE_TOKENS;
     }
+    if (level != PROA_PREFIX_READING || !may_wait(e, seq->req)) return true;
+    fetch_rest(e, seq, most);
+    return false;
+}
+
+bool proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
+{
+    restored_tokens from = {0, 0};
+    int64_t begin = seq->length, most = proa_min64(seq->known - 1, known_ids(seq)) / PROA_PAGE_TOKENS;
+    bool waited = seq->req->read_until_ns != 0;
+    if (!seq->req->space || e->prefix_broken || wants_own_rows(seq)) return true;
+    /* the other sequences of a request start when this one has run the last row of the prompt */
+    if (seq->req->width > 1) most = proa_min64(most, (seq->req->prompt_count - 1) / PROA_PAGE_TOKENS);
+    if (begin == 0 && seq->req->new_tokens == 0 && !waited)
+        e->now.prefix_queries += (uint64_t)(seq->req->prompt_count - seq->req->virtual_count);
+    if (begin != (int64_t)seq->cached.pages * PROA_PAGE_TOKENS || seq->table->count != seq->cached.pages)
+        return true;
+    bool ready = take_pages(e, seq, most, &from);
     seq->length = (int64_t)seq->cached.pages * PROA_PAGE_TOKENS;
-    count_reuse(e, seq->req, begin, seq->length - begin, host);
+    count_reuse(e, seq->req, begin, seq->length - begin, from);
+    return ready;
 }
 
 void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
@@ -131,22 +172,41 @@ void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
 void proa_prefix_cache_distrust(proa_engine *e)
 {
     e->prefix_broken = true;
+    proa_host_cache_distrust(&e->host_cache);
+}
+
+/* What kernels wrote that failed must not be written, so copies are looked at after their device. */
+void proa_prefix_cache_poll(proa_engine *e)
+{
+    if (!e->host_cache.folder) return;
+    if (proa_host_cache_copies(&e->host_cache)) proa_sched_check_device(e, NULL);
+    proa_host_cache_poll(&e->host_cache);
+    e->reads_waited = false;
+}
+
+void proa_prefix_cache_wait(proa_engine *e)
+{
+    enum { WAIT_MS = 5 }; /* requests may arrive meanwhile, or be cancelled */
+    if (e->reads_waited) proa_host_cache_wait(&e->host_cache, WAIT_MS);
 }
 
 /* ---- an encoder's input ---- */
 
-bool proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_request *req)
+proa_prefix_input proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_request *req)
 {
     proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
     int64_t before = e->prefixes.restored;
-    if (!req->space || e->prefix_broken) return false;
-    if (!proa_prefix_tree_match(&e->prefixes, &at, req->space, req->input, req->input_count, true,
-                                &e->slots.cross[req->slot]))
-        return false;
-    int64_t host = proa_min64(req->input_count, (e->prefixes.restored - before) * PROA_PAGE_TOKENS);
+    if (!req->space || e->prefix_broken) return PROA_PREFIX_INPUT_MISS;
+    int64_t found = proa_prefix_tree_match(&e->prefixes, &at, req->space, req->input, req->input_count, true,
+                                           &e->slots.cross[req->slot]);
+    if (found < 0 && may_wait(e, req)) return PROA_PREFIX_INPUT_WAIT;
+    if (found <= 0) return PROA_PREFIX_INPUT_MISS;
+    int64_t below = proa_min64(req->input_count, (e->prefixes.restored - before) * PROA_PAGE_TOKENS);
+    bool read = req->read_until_ns != 0;
     e->now.prefix_queries += (uint64_t)req->input_count;
-    count_reuse(e, req, req->virtual_count, req->input_count, host);
-    return true;
+    count_reuse(e, req, req->virtual_count, req->input_count,
+                (restored_tokens){read ? 0 : below, read ? below : 0});
+    return PROA_PREFIX_INPUT_HIT;
 }
 
 void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req)

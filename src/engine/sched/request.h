@@ -116,6 +116,7 @@ struct proa_engine_request {
     int64_t promised;      /* pages that it holds or may take at any time, while admitted */
     int64_t new_tokens;    /* of all sequences together */
     int64_t cached_tokens; /* of input and prompt, whose keys and values were found in the prefix tree */
+    int64_t read_until_ns; /* until then it waits for pages of a folder; 0: it has not waited yet */
     int32_t running;       /* sequences that have not ended */
     int64_t rows_done;     /* rows of the prompt whose outputs were emitted, if it wants those of all rows */
     proa_finish ending;    /* decided during a step, carried out by proa_sched_retire */
@@ -338,10 +339,11 @@ struct proa_engine {
     proa_memory memory;
     proa_adapters adapters;
     proa_kv_pages pages;
-    proa_prefix_tree prefixes;      /* zero: there is no prefix cache */
-    proa_host_cache host_cache;     /* its second level; of capacity 0: there is none */
-    bool prefix_broken;             /* the device has failed: what is in the tree may be wrong */
-    proa_kv *kv;                    /* [kv_layers] */
+    proa_prefix_tree prefixes;  /* zero: there is no prefix cache */
+    proa_host_cache host_cache; /* its lower levels; of capacity 0: there are none */
+    bool reads_waited;  /* a sequence would be in this pass if a page of the folder were read already */
+    bool prefix_broken; /* the device has failed: what is in the tree may be wrong */
+    proa_kv *kv;        /* [kv_layers] */
     proa_sampler_scratch *samplers; /* [threads] */
 
     proa_waiting waiting;      /* not admitted, */
@@ -404,15 +406,24 @@ void proa_async_step_detach(proa_engine *e, const proa_engine_request *req);
 /* Makes the namespace of a request that may share; called once, by submit. */
 void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, const proa_request *r);
 /* Before a chunk of its prompt is added to a batch: cached pages that continue the sequence become its own, and its
- * length grows. */
-void proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq);
+ * length grows. False: the next one is being read from a folder, and the sequence takes no part in this pass. */
+bool proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq);
 /* After a chunk was submitted, and before the sequence releases its pages: its full pages are given to the tree. */
 void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq);
-/* The same for the pages of an encoder's input. True: all of them were cached, and no pass is needed. */
-bool proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_request *req);
+/* The same for the pages of an encoder's input. */
+typedef enum proa_prefix_input {
+    PROA_PREFIX_INPUT_MISS,
+    PROA_PREFIX_INPUT_HIT, /* all of them were cached, and no pass is needed */
+    PROA_PREFIX_INPUT_WAIT /* some are being read */
+} proa_prefix_input;
+proa_prefix_input proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_request *req);
 void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req);
 /* The device has failed: nothing is reused from now on. */
 void proa_prefix_cache_distrust(proa_engine *e);
+/* Once a step: pages on their way to the folder and back move on. */
+void proa_prefix_cache_poll(proa_engine *e);
+/* There were no rows to run. If sequences wait for pages of the folder, it returns when some were read. */
+void proa_prefix_cache_wait(proa_engine *e);
 
 /* speculate.c: draft tokens, of the proposers in proposer.h. */
 /* At submit: chooses the request's proposer, and allocates what it needs. */

@@ -127,7 +127,10 @@ static void decoder_step(proa_engine *e)
 {
     int64_t begin = proa_clock_ns();
     bool submitted = e->async.count || e->head.fetched.count; /* by the call before */
-    if (!submitted && !submit_decoder_pass(e)) return;
+    if (!submitted && !submit_decoder_pass(e)) {
+        proa_prefix_cache_wait(e);
+        return;
+    }
     if (e->async.mode != PROA_SAMPLE_ASYNC) {
         complete_step(e, begin);
         return;
@@ -151,6 +154,7 @@ static void publish_stats(proa_engine *e)
     e->now.pages_evicted = (uint64_t)e->prefixes.evicted;
     e->now.pages_used_peak = e->pages.used_peak;
     e->now.pages_host = e->host_cache.count;
+    if (e->host_cache.folder) e->now.pages_dir = proa_page_folder_pages(e->host_cache.folder);
     pthread_mutex_lock(&e->shared.lock);
     uint64_t submitted = e->shared.stats.submitted;
     e->shared.stats = e->now;
@@ -163,6 +167,7 @@ bool proa_sched_step(proa_engine *e)
 {
     bool any = proa_queue_update(e);
     int64_t begin = proa_clock_ns();
+    proa_prefix_cache_poll(e);
     if (proa_encode_has_encoder(e)) proa_encode_step(e);
     if (has_decoder(e)) decoder_step(e);
     if (any) e->now.step_s += (double)(proa_clock_ns() - begin) * 1e-9;

@@ -121,6 +121,125 @@ static void hits_are_counted_by_level(void **state)
     proa_engine_close(engine);
 }
 
+/* ---- a folder ---- */
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/proa-prefix-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    char command[96];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command);
+}
+
+/* The same traffic with a folder too, which is smaller than what is to be kept; then by a second engine that begins
+ * with its files, while the first one uses them. */
+static void prefixes_outlive_the_engine(void **state)
+{
+    const proa_engine_options off = {.kv_tokens = 4096, .prefix_cache = "off"};
+    proa_engine_options options = {.kv_tokens = 16 * 64,
+                                   .sequences_max = 5,
+                                   .step_tokens = 300,
+                                   .prefix_host_memory = "500K",
+                                   .prefix_dir = dir,
+                                   .prefix_dir_size = "3M"};
+    proa_engine *plain = open_or_fail(*state, &off), *engine[2];
+    proa_stats stats;
+    proa_info info;
+    for (int i = 0; i < 2; i++) {
+        state_of_dice = 11;
+        engine[i] = open_or_fail(*state, &options);
+        proa_engine_info(engine[i], &info);
+        assert_non_null(strstr(info.plan, "--prefix-dir-size"));
+        play_rounds(engine[i], plain, &info);
+        if (i) play_rounds(engine[0], plain, &info);
+        proa_engine_stats(engine[i], &stats);
+        assert_int_equal(stats.pages_used, 0);
+        assert_true(stats.pages_dir > 0);
+        if (i) assert_true(stats.prefix_hits_dir > 0);
+        assert_true(stats.prefix_hits_host + stats.prefix_hits_dir <= stats.prefix_hits);
+    }
+    proa_engine_close(engine[0]);
+    proa_engine_close(engine[1]);
+    proa_engine_close(plain);
+}
+
+/* A prompt of 200 tokens in an engine of its own: how many of them come from files. */
+static int64_t tokens_from_files(const char *model, const proa_engine_options *options, const char *salt)
+{
+    proa_engine *engine = open_or_fail(model, options);
+    int32_t ids[200];
+    outcome o = {.done = false};
+    proa_stats stats;
+    for (int k = 0; k < 200; k++) ids[k] = 3 + k * 7 % 150;
+    proa_request r = {.ids = ids, .ids_count = 200, .cache_salt = salt, .options = {.max_tokens = 2}};
+    run_request(engine, r, &o);
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.prefix_hits, o.cached_tokens);
+    assert_int_equal(stats.prefix_queries, 200);
+    outcome_release(&o);
+    proa_engine_close(engine);
+    return (int64_t)stats.prefix_hits_dir;
+}
+
+static void files_are_apart(void **state)
+{
+    const proa_engine_options plain = {.prefix_dir = dir}, bf16 = {.prefix_dir = dir, .kv_dtype = "bf16"},
+                              f16 = {.prefix_dir = dir, .dtype = "f16"},
+                              off = {.prefix_dir = dir, .prefix_cache = "off"};
+    const char *model = *state;
+    assert_int_equal(tokens_from_files(model, &plain, NULL), 0);
+    assert_int_equal(tokens_from_files(model, &plain, NULL), 192);
+    assert_int_equal(tokens_from_files(model, &plain, "salt"), 0);
+    assert_int_equal(tokens_from_files(model, &plain, "salt"), 192);
+    assert_int_equal(tokens_from_files(model, &bf16, NULL), 0); /* other keys and values */
+    assert_int_equal(tokens_from_files(model, &bf16, NULL), 192);
+    assert_int_equal(tokens_from_files(model, &f16, NULL), 0);
+    assert_int_equal(tokens_from_files(GOLDEN "arch/mistral", &plain, NULL), 0);
+    assert_int_equal(tokens_from_files(model, &plain, NULL), 192);
+    proa_engine_close(open_or_fail(model, &off));
+}
+
+/* All files are spoiled: none is used, every result is right, and the files are made anew. */
+static void spoiled_files_are_computed(void **state)
+{
+    const proa_engine_options options = {.prefix_dir = dir};
+    char command[160];
+    assert_int_equal(tokens_from_files(*state, &options, NULL), 0);
+    snprintf(command, sizeof command,
+             "for f in %s/*.kv; do printf xyz | dd of=$f bs=1 seek=9000 conv=notrunc status=none; done", dir);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(tokens_from_files(*state, &options, NULL), 0);
+    assert_int_equal(tokens_from_files(*state, &options, NULL), 192);
+}
+
+static void bad_folders(void **state)
+{
+    static const struct {
+        const char *dir, *size, *text;
+    } bad[] = {{NULL, "1G", "option 'prefix-dir-size' needs a 'prefix-dir'"},
+               {dir, "much", "option 'prefix-dir-size' is 'much', must be bytes such as 512M or 16G"},
+               {dir, "0", "option 'prefix-dir-size' is '0'"},
+               {dir, "1K", "option 'prefix-dir-size' is 1024 bytes, one page of this model has"},
+               {"/proc/nothing", NULL, "--prefix-dir '/proc/nothing'"},
+               {"", NULL, "option 'prefix-dir' has 0 bytes"}};
+    for (size_t i = 0; i < PROA_COUNT(bad); i++) {
+        proa_engine_options options = {.prefix_dir = bad[i].dir, .prefix_dir_size = bad[i].size};
+        proa_engine *engine;
+        proa_err err = {.status = PROA_OK};
+        assert_int_not_equal(proa_engine_open(&engine, *state, &options, &err), PROA_OK);
+        if (!strstr(err.text, bad[i].text)) fail_msg("'%s' has no '%s'", err.text, bad[i].text);
+    }
+}
+
 static void bad_sizes(void **state)
 {
     static const char *const bad[] = {"",  "-1", "4X", "4GB", " 4", "99999999999999999999", "9000000000G",
@@ -146,12 +265,22 @@ static void too_much_memory(void **state)
     assert_non_null(strstr(err.text, "(--prefix-host-memory)"));
 }
 
+#define IN_DIR(test, model)                                                                                  \
+    {                                                                                                        \
+#test " " model, test, make_dir, remove_dir, (void *)(uintptr_t)(GOLDEN "arch/" model)               \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {ON(evicted_prefixes_come_back, "llama3"),
                                        ON(evicted_prefixes_come_back, "gemma2"),
                                        ON(evicted_prefixes_come_back, "t5"),
                                        ON(hits_are_counted_by_level, "llama3"),
+                                       IN_DIR(prefixes_outlive_the_engine, "llama3"),
+                                       IN_DIR(prefixes_outlive_the_engine, "t5"),
+                                       IN_DIR(files_are_apart, "llama3"),
+                                       IN_DIR(spoiled_files_are_computed, "llama3"),
+                                       IN_DIR(bad_folders, "llama3"),
                                        ON(bad_sizes, "llama3"),
                                        ON(too_much_memory, "llama3")};
     return cmocka_run_group_tests_name("prefix_levels", tests, NULL, NULL);

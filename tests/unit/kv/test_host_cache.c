@@ -24,7 +24,7 @@ static void make(fixture *f, int64_t capacity)
     static proa_device *d;
     if (!d && proa_device_open(&d, "cpu", NULL) != PROA_OK) abort();
     assert_int_equal(proa_kv_pages_init(&f->pool, d, PAGES, 2, 1, 1, PROA_DTYPE_F32, NULL), PROA_OK);
-    assert_int_equal(proa_host_cache_init(&f->cache, &f->pool, capacity, NULL), PROA_OK);
+    assert_int_equal(proa_host_cache_init(&f->cache, &f->pool, capacity, NULL, NULL), PROA_OK);
 }
 
 static void break_up(fixture *f)
@@ -56,22 +56,22 @@ static void put(fixture *f, int32_t id, int32_t depth)
     for (int layer = 0; layer < 2; layer++)
         for (int value = 0; value < 2; value++)
             *first_of(f, 1, layer, value) = (float)(id * 10 + layer * 2 + value);
-    proa_host_cache_put(&f->cache, &name, 1);
+    proa_host_cache_put(&f->cache, &name, 1, true);
 }
 
-static bool has(const fixture *f, int32_t id)
+static bool has(fixture *f, int32_t id)
 {
     proa_page_name name = name_of(id, 0);
-    return proa_host_cache_has(&f->cache, &name.key);
+    return proa_host_cache_fetch(&f->cache, &name);
 }
 
 /* Loads the page into another one, and looks at it. */
 static void load(fixture *f, int32_t id)
 {
     proa_page_name name = name_of(id, 0);
-    int32_t image = proa_host_cache_find(&f->cache, &name);
-    assert_true(image >= 0);
-    proa_host_cache_load(&f->cache, image, 2);
+    int32_t image;
+    assert_int_equal(proa_host_cache_find(&f->cache, &name, &image), PROA_HOST_READY);
+    assert_false(proa_host_cache_load(&f->cache, image, 2));
     for (int layer = 0; layer < 2; layer++)
         for (int value = 0; value < 2; value++)
             assert_true(*first_of(f, 2, layer, value) == (float)(id * 10 + layer * 2 + value));
@@ -120,7 +120,9 @@ static void held_images_stay(void **state)
     make(&f, 2);
     put(&f, 1, 0), put(&f, 2, 0);
     proa_page_name one = name_of(1, 0), two = name_of(2, 0);
-    int32_t a = proa_host_cache_find(&f.cache, &one), b = proa_host_cache_find(&f.cache, &two);
+    int32_t a, b;
+    assert_int_equal(proa_host_cache_find(&f.cache, &one, &a), PROA_HOST_READY);
+    assert_int_equal(proa_host_cache_find(&f.cache, &two, &b), PROA_HOST_READY);
     put(&f, 3, 0); /* there is no room */
     assert_true(has(&f, 1) && has(&f, 2) && !has(&f, 3));
     proa_host_cache_drop(&f.cache, a);
@@ -134,16 +136,16 @@ static void held_images_stay(void **state)
 static void other_tokens_are_not_found(void **state)
 {
     fixture f;
-    int32_t ids[PROA_PAGE_TOKENS] = {0};
+    int32_t ids[PROA_PAGE_TOKENS] = {0}, image;
     (void)state;
     make(&f, 2);
     put(&f, 1, 0);
     proa_page_name name = name_of(1, 0);
     name.ids = ids; /* the key of other tokens */
-    assert_int_equal(proa_host_cache_find(&f.cache, &name), -1);
+    assert_int_equal(proa_host_cache_find(&f.cache, &name, &image), PROA_HOST_MISS);
     name = name_of(1, 0);
     name.count--;
-    assert_int_equal(proa_host_cache_find(&f.cache, &name), -1);
+    assert_int_equal(proa_host_cache_find(&f.cache, &name, &image), PROA_HOST_MISS);
     break_up(&f);
 }
 
@@ -151,15 +153,16 @@ static void no_room_at_all(void **state)
 {
     fixture f;
     proa_page_name name = name_of(1, 0);
+    int32_t image;
     proa_err err = {.status = PROA_OK};
     (void)state;
     make(&f, 0);
     put(&f, 1, 0);
-    assert_int_equal(proa_host_cache_find(&f.cache, &name), -1);
+    assert_int_equal(proa_host_cache_find(&f.cache, &name, &image), PROA_HOST_MISS);
     break_up(&f);
     make(&f, 1);
     proa_host_cache_release(&f.cache);
-    assert_int_equal(proa_host_cache_init(&f.cache, &f.pool, (int64_t)1 << 40, &err), PROA_NO_MEMORY);
+    assert_int_equal(proa_host_cache_init(&f.cache, &f.pool, (int64_t)1 << 40, NULL, &err), PROA_NO_MEMORY);
     assert_non_null(strstr(err.text, "--prefix-host-memory"));
     break_up(&f);
 }
