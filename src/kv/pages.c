@@ -226,15 +226,27 @@ void proa_page_table_share(proa_kv_pages *p, proa_page_table *dst, const proa_pa
     dst->count = (int32_t)count;
 }
 
-/* Copies the first `tokens` tokens of a page in every layer, keys and values. The tokens of one head are contiguous. */
-static void copy_page(const proa_kv_pages *p, int32_t to, int32_t from, int64_t tokens)
+/* Bytes from the beginning of layer 0's K to a token of head 0. */
+static int64_t token_offset(const proa_kv_pages *p, int32_t page, int64_t token)
+{
+    return page * p->block_bytes + p->block_bytes / p->kv_heads / PROA_PAGE_TOKENS * token;
+}
+
+/* Copies tokens that follow each other within a page, in every layer, keys and values. Those of one head are
+ * contiguous. */
+static void copy_tokens(const proa_kv_pages *p, int64_t to, int64_t from, int64_t tokens)
 {
     int64_t head = p->block_bytes / p->kv_heads;
     proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * tokens,
                      .count = {2 * (int64_t)p->layers, p->kv_heads},
                      .stride = {p->count * p->block_bytes, head}};
-    if (tokens > 0)
-        p->device->copy(p->device, p->memory + to * p->block_bytes, p->memory + from * p->block_bytes, &b);
+    if (tokens > 0) p->device->copy(p->device, p->memory + to, p->memory + from, &b);
+}
+
+/* Copies the first `tokens` tokens of a page. */
+static void copy_page(const proa_kv_pages *p, int32_t to, int32_t from, int64_t tokens)
+{
+    copy_tokens(p, token_offset(p, to, 0), token_offset(p, from, 0), tokens);
 }
 
 /* The page that the next token will be written to, the only page that no other table may share; -1: not taken yet. */
@@ -289,4 +301,20 @@ bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_
         p->copies++;
     }
     return true;
+}
+
+static int64_t table_offset(const proa_kv_pages *p, const proa_page_table *table, int64_t token)
+{
+    return token_offset(p, table->page[token / PROA_PAGE_TOKENS], token % PROA_PAGE_TOKENS);
+}
+
+/* One by one: in rising order no token is overwritten before it was copied. */
+void proa_page_table_compact(proa_kv_pages *p, const proa_page_table *table, int64_t first,
+                             const int32_t *rows, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        PROA_ASSERT(rows[i] >= i && first + rows[i] < (int64_t)table->count * PROA_PAGE_TOKENS);
+        if (rows[i] > i)
+            copy_tokens(p, table_offset(p, table, first + i), table_offset(p, table, first + rows[i]), 1);
+    }
 }

@@ -193,6 +193,25 @@ static void test_own_middle(void **state)
     expect(f, 0, 0, 192, 0);
 }
 
+/* A path through a tree that lies on both sides of a page's border. */
+static void test_compact(void **state)
+{
+    fixture *f = *state;
+    static const int32_t rows[] = {0, 2, 3, 7, 9};
+    assert_true(proa_page_table_grow(&f->pool, &f->table[0], 128));
+    fill(f, 0, 0, 128, 0);
+    proa_page_table_compact(&f->pool, &f->table[0], 62, rows, PROA_COUNT(rows));
+    expect(f, 0, 0, 63, 0);
+    for (int i = 0; i < (int)PROA_COUNT(rows); i++)
+        for (int64_t h = 0; h < HEADS; h++) {
+            assert_true(element(f, 0, LAYERS - 1, true, 62 + i, h)[0] ==
+                        mark(LAYERS - 1, true, 62 + rows[i], h, 0));
+            assert_true(element(f, 0, 0, false, 62 + i, h)[DIM - 1] == mark(0, false, 62 + rows[i], h, DIM - 1));
+        }
+    expect(f, 0, 67, 128, 0);
+    check_counts(f, 2);
+}
+
 static void test_dry_changes_nothing(void **state)
 {
     fixture *f = *state;
@@ -413,6 +432,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_grow, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_share_and_own, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_own_middle, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_compact, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_dry_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_random_moves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_layout, set_up, tear_down),
