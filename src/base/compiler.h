@@ -17,6 +17,8 @@
 #define PROA_UNLIKELY(x)             __builtin_expect(!!(x), 0)
 #define PROA_POPCOUNT32(x)           __builtin_popcount(x)
 #define PROA_LOWEST_BIT32(x)         __builtin_ctz(x) /* x is not 0 */
+#define PROA_POPCOUNT64(x)           __builtin_popcountll(x)
+#define PROA_LOWEST_BIT64(x)         __builtin_ctzll(x) /* x is not 0 */
 #ifdef __cplusplus
 #define PROA_RESTRICT __restrict__
 #else

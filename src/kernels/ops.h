@@ -151,16 +151,49 @@ typedef struct proa_kv {
 typedef struct proa_span {
     int32_t row, rows; /* rows [row, row+rows) of the step */
     int32_t context;   /* keys of the sequence, those of this step included. Row i of the span is at position
-                        context - rows + i when causal. */
+                        context - rows + i when causal (proa_tree_position). */
     int32_t table;     /* page of token p: spans->pages[table + p / PROA_PAGE_TOKENS] */
+    int32_t tree;      /* its last so many rows, at most PROA_TREE_MAX, are a tree of draft tokens; 0: none */
 } proa_span;
 typedef struct proa_spans {
     const proa_span *span; /* in the order of their rows */
     int64_t count;
     const int32_t *pages;
+    const uint64_t *seen; /* [rows of the step] what the rows of trees see (proa_tree_position); NULL: no trees */
     int32_t rows_max, context_max; /* of all spans; read where the spans themselves are on a device */
     int32_t rows_min;              /* 0: may be anything */
 } proa_spans;
+
+/* Trees of draft tokens (SpecInfer, Miao et al. 2023; Medusa, Cai et al. 2024). The keys of a tree are stored where the
+ * span has its rows: row j of the tree at first + j, first = context - tree. Bit j of a row's mask `seen` says whether
+ * it sees row j of its tree: its ancestors, which come before it, and itself. A row sees all keys before `first` too.
+ * Its position is that of its depth, as if its ancestors alone had been run one after the other, and what it computes
+ * has the same bits as then. Trees need causal attention over pages. */
+#define PROA_TREE_MAX 64
+
+static inline int64_t proa_tree_first(const proa_span *span)
+{
+    return (int64_t)span->context - span->tree;
+}
+/* The mask of row i of a span; 0: it is not in a tree. */
+static inline uint64_t proa_tree_seen(const proa_spans *spans, const proa_span *span, int64_t i)
+{
+    return i < span->rows - span->tree ? 0 : spans->seen[span->row + i];
+}
+/* The position of row i of a span. */
+static inline int64_t proa_tree_position(const proa_spans *spans, const proa_span *span, int64_t i)
+{
+    uint64_t seen = proa_tree_seen(spans, span, i);
+    if (!seen) return (int64_t)span->context - span->rows + i;
+    return proa_tree_first(span) + PROA_POPCOUNT64(seen) - 1;
+}
+/* Where the key at position p is stored that a row with this mask sees. */
+static inline int64_t proa_tree_slot(int64_t first, uint64_t seen, int64_t p)
+{
+    if (!seen || p < first) return p;
+    for (int64_t skip = p - first; skip > 0; skip--) seen &= seen - 1;
+    return first + PROA_LOWEST_BIT64(seen);
+}
 
 /* The weights of head h of a norm, whose w is [d] or [H,dh]; NULL if w is absent. */
 static inline const float *proa_norm_weights(proa_view w, int64_t h)

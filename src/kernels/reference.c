@@ -506,13 +506,13 @@ static double segment_term(const attend_job *job, const float *q, int64_t from)
     return sum;
 }
 
-/* The score of the key at position p for the query of head h that stands at position `at`. */
+/* The score of the key at position p, stored at `slot`, for the query of head h that stands at position `at`. */
 static double score_row(const attend_job *job, const proa_span *span, const float *q, int64_t h, int64_t at,
-                        int64_t p)
+                        int64_t p, int64_t slot)
 {
     const proa_kv *kv = job->kv;
     const proa_attention *a = job->a;
-    int64_t heads = job->q.shape[1], base = kv_index(kv, job->spans, span, p, h / (heads / kv->kv_heads));
+    int64_t heads = job->q.shape[1], base = kv_index(kv, job->spans, span, slot, h / (heads / kv->kv_heads));
     double dot = 0;
     for (int64_t j = 0; j < kv->head_dim; j++)
         dot += (double)q[j] * (double)load_element(kv->k, kv->dtype, base + j);
@@ -536,19 +536,22 @@ static void attend_head(const attend_job *job, const proa_span *span, int64_t i,
     const proa_kv *kv = job->kv;
     const float *q = at_plane(job->q, span->row + i, h, 0);
     float *y = at_plane(job->y, span->row + i, h, 0);
-    int64_t at = span->context - span->rows + i, begin = 0, end = span->context, window = job->a->window;
+    int64_t at = proa_tree_position(job->spans, span, i), begin = 0, end = span->context;
+    int64_t window = job->a->window, first = proa_tree_first(span);
+    uint64_t seen = proa_tree_seen(job->spans, span, i);
     if (job->a->causal) end = at + 1;
     if (window > 0) begin = proa_max64(0, at + 1 - window), end = proa_min64(end, at + window);
     int64_t kv_head = h / (job->q.shape[1] / kv->kv_heads);
     double largest = (double)-INFINITY, sum = 0, out[PROA_HEAD_DIM_MAX] = {0};
     for (int64_t p = begin; p < end; p++) {
-        double s = score_row(job, span, q, h, at, p);
+        double s = score_row(job, span, q, h, at, p, proa_tree_slot(first, seen, p));
         if (s > largest || isnan(s)) largest = s;
         if (isnan(s)) break;
     }
     for (int64_t p = begin; p < end; p++) {
-        double weight = exp(score_row(job, span, q, h, at, p) - largest);
-        int64_t base = kv_index(kv, job->spans, span, p, kv_head);
+        int64_t slot = proa_tree_slot(first, seen, p);
+        double weight = exp(score_row(job, span, q, h, at, p, slot) - largest);
+        int64_t base = kv_index(kv, job->spans, span, slot, kv_head);
         sum += weight;
         for (int64_t j = 0; j < kv->head_dim; j++)
             out[j] += weight * (double)load_element(kv->v, kv->dtype, base + j);

@@ -627,9 +627,15 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX &&
                     !batch->inputs_embeds_count && !batch->prefixes;
     if (recorded) {
-        proa_pass pass = {(int32_t)stack,       (int32_t)batch->rows,           (int32_t)batch->self.count,
-                          staged.self.rows_max, staged.self.context_max,        staged.cross.context_max,
-                          staged.self.rows_min, (int32_t)staged.lora_rows.count};
+        proa_pass pass = {(int32_t)stack,
+                          (int32_t)batch->rows,
+                          (int32_t)batch->self.count,
+                          staged.self.rows_max,
+                          staged.self.context_max,
+                          staged.cross.context_max,
+                          staged.self.rows_min,
+                          (int32_t)staged.lora_rows.count,
+                          staged.self.seen != NULL};
         if (m->device->pass_begin(m->device, &pass)) return;
     }
     body(&f);

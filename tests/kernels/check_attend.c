@@ -15,6 +15,7 @@ typedef struct world {
     proa_span span[SPANS_MAX];
     int32_t pages[PAGES_MAX];
     proa_spans spans;
+    uint64_t seen[SPANS_MAX * PROA_TREE_MAX]; /* of the rows of trees */
     int64_t T, heads;
     int32_t page_count;
     char label[160];
@@ -33,7 +34,7 @@ static const int32_t ragged[][2] = {{3, 3}, {1, 5}, {65, 130}, {2, 0}, {17, 64},
 static void world_add(world *w, int32_t rows, int32_t context)
 {
     int32_t pages = (int32_t)proa_ceil_div(context, PROA_PAGE_TOKENS);
-    w->span[w->spans.count++] = (proa_span){(int32_t)w->T, rows, context, w->page_count};
+    w->span[w->spans.count++] = (proa_span){(int32_t)w->T, rows, context, w->page_count, 0};
     w->T += rows;
     w->page_count += pages;
 }
@@ -310,7 +311,7 @@ static void check_spans_alone(tester *t, const world *w, const canvas *out, cons
         canvas_free(&y);
         for (int32_t i = 0; a->causal && i < w->span[s].rows && w->span[s].context; i += step) {
             one = (proa_span){w->span[s].row + i, 1, w->span[s].context - w->span[s].rows + i + 1,
-                              w->span[s].table};
+                              w->span[s].table, 0};
             y = attend_run(&t->tables[0], w, out, q, &spans, a);
             expect(t, same_bits(y.view, all->view, one.row, one.row + 1),
                    "%s: span %d row %d as a step differs", w->label, (int)s, (int)i);
@@ -555,6 +556,112 @@ static void check_relatives(tester *t)
         for (int form = 0; form < 4; form++) check_relative(t, shapes[i], form, i % 3 == 2 ? 20 : 0);
 }
 
+/* ---- trees of draft tokens ---- */
+
+/* Makes the last rows of each span a tree: each hangs below a row before it or below the context. */
+static void world_plant(world *w, const int32_t *tree, uint64_t seed)
+{
+    w->spans.seen = w->seen;
+    PROA_ASSERT(w->T <= (int64_t)PROA_COUNT(w->seen));
+    for (int64_t s = 0; s < w->spans.count; s++) {
+        proa_span *span = &w->span[s];
+        span->tree = tree[s];
+        uint64_t *seen = w->seen + span->row + span->rows - span->tree;
+        for (int32_t j = 0; j < span->tree; j++) {
+            int32_t parent = (int32_t)(rng_next(&seed) % (uint64_t)(j + 1)) - 1;
+            seen[j] = (uint64_t)1 << j | (parent >= 0 ? seen[parent] : 0);
+        }
+    }
+}
+
+/* Copies what the pages hold at one place to another, in all heads. */
+static void copy_slot(world *w, const proa_span *span, int64_t to, int64_t from)
+{
+    int64_t bytes = w->kv.head_dim * proa_dtype_bytes(w->kv.dtype);
+    for (int64_t h = 0; h < w->kv.kv_heads; h++) {
+        int64_t at[2], p[2] = {to, from};
+        for (int i = 0; i < 2; i++)
+            at[i] = ((w->pages[span->table + p[i] / PROA_PAGE_TOKENS] * w->kv.kv_heads + h) * PROA_PAGE_TOKENS +
+                     p[i] % PROA_PAGE_TOKENS) *
+                    bytes;
+        memcpy((char *)w->kv.k + at[0], (char *)w->kv.k + at[1], (size_t)bytes);
+        memcpy((char *)w->kv.v + at[0], (char *)w->kv.v + at[1], (size_t)bytes);
+    }
+}
+
+/* A row of a tree gives the bits of a step of one row, whose context are the row's ancestors one after the other. On
+ * a device it need only be as close as any kernel. */
+static void check_tree_row(tester *t, const world *w, const canvas *out, const canvas *q, const canvas *all,
+                           const proa_attention *a, const proa_span *span, int32_t i)
+{
+    world path = *w;
+    int64_t first = proa_tree_first(span), at = proa_tree_position(&w->spans, span, i);
+    uint64_t seen = proa_tree_seen(&w->spans, span, i);
+    path.kv.k = malloc((size_t)w->bytes), path.kv.v = malloc((size_t)w->bytes);
+    PROA_ASSERT(path.kv.k && path.kv.v);
+    memcpy(path.kv.k, w->kv.k, (size_t)w->bytes), memcpy(path.kv.v, w->kv.v, (size_t)w->bytes);
+    for (int64_t p = first; p <= at; p++) copy_slot(&path, span, p, proa_tree_slot(first, seen, p));
+    const proa_span one = {span->row + i, 1, (int32_t)at + 1, span->table, 0};
+    const proa_spans spans = {.span = &one, .count = 1, .pages = w->pages};
+    canvas y = attend_run(&t->tables[0], &path, out, q, &spans, a);
+    proa_view mine = proa_view_rows(all->view, one.row, one.row + 1),
+              step = proa_view_rows(y.view, one.row, one.row + 1);
+    bool same = device_mode.on ? compare_rows(mine, step, TOL_ATTEND) <= 1.0
+                               : same_bits(y.view, all->view, one.row, one.row + 1);
+    expect(t, same, "%s: row %d of a tree as a step differs", w->label, one.row);
+    canvas_free(&y);
+    world_release(&path);
+}
+
+static void tree_case(tester *t, attend_shape shape, proa_dtype dtype, int variant)
+{
+    /* trees within a page, over its border, after rows of their own, of one row, the largest, and none */
+    static const int32_t of[][2] = {{9, 60},   {12, 69},  {20, 131}, {1, 64},
+                                    {64, 100}, {9, 1030}, {7, 7},    {5, 70}};
+    static const int32_t tree[] = {9, 12, 15, 1, 64, 9, 7, 0};
+    float bias[32 * 64], slopes[64], sinks[64];
+    if (!takes_turn(t)) return;
+    device_mode.limit = dtype == PROA_DTYPE_F32 ? 2e-5 : dtype == PROA_DTYPE_BF16 ? 2.5e-2 : 4e-3;
+    uint64_t seed = 7;
+    for (size_t i = 0; i < PROA_COUNT(bias); i++) bias[i] = rng_normal(&seed);
+    fill_slopes(slopes, shape.kv_heads * shape.group);
+    for (int h = 0; h < 64; h++) sinks[h] = 4.0f * rng_normal(&seed);
+    proa_attention a = form_of(shape, variant, bias, slopes, sinks);
+    a.causal = true, a.rel_bidirectional = false;
+    world w;
+    world_init(&w, of, PROA_COUNT(of), shape.kv_heads, shape.group, shape.dh, dtype);
+    world_fill(&w, (uint64_t)shape.dh, false);
+    world_plant(&w, tree, (uint64_t)variant);
+    snprintf(w.label, sizeof w.label, "trees: %s kv heads %d group %d dim %d variant %d",
+             proa_dtype_name(dtype), (int)shape.kv_heads, (int)shape.group, (int)shape.dh, variant);
+    const int64_t dims[] = {w.T, w.heads, shape.dh};
+    canvas q = canvas_make(3, dims, 0, 0), out = canvas_make(3, dims, 0, 0);
+    canvas_fill(&q, 29, false);
+    canvas right = attend_run(&t->reference, &w, &out, &q, &w.spans, &a);
+    canvas mine = attend_run(&t->tables[0], &w, &out, &q, &w.spans, &a);
+    double worst = compare_rows(mine.view, right.view, TOL_ATTEND);
+    expect(t, worst <= 1.0, "%s: off by %g tolerances", w.label, worst);
+    for (int n = 1; n < CHECK_THREADS; n++) {
+        canvas other = attend_run(&t->tables[n], &w, &out, &q, &w.spans, &a);
+        expect(t, same_bits(other.view, mine.view, 0, w.T), "%s: %d threads differ", w.label, n + 1);
+        canvas_free(&other);
+    }
+    for (int64_t s = 0; s < w.spans.count; s++)
+        for (int32_t i = w.span[s].rows - w.span[s].tree; i < w.span[s].rows; i += device_mode.on ? 7 : 1)
+            check_tree_row(t, &w, &out, &q, &mine, &a, &w.span[s], i);
+    canvas_free(&q), canvas_free(&out), canvas_free(&right), canvas_free(&mine);
+    world_release(&w);
+}
+
+static void check_trees(tester *t)
+{
+    static const attend_shape shapes[] = {{2, 2, 64}, {1, 3, 16}, {1, 4, 128}, {1, 2, 33}};
+    for (size_t d = 0; d < kv_dtypes_here(); d++)
+        for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+            for (int variant = 0; variant < ATTEND_VARIANTS; variant += 3)
+                if (d == 0 || (variant / 3 + (int)i) % 3 == 0) tree_case(t, shapes[i], kv_dtypes[d], variant);
+}
+
 /* Spans of hundreds of rows, as prompts and batches of an encoder have them. */
 static void long_case(tester *t, attend_shape shape, bool causal, int32_t window)
 {
@@ -624,6 +731,7 @@ void check_attend(tester *t)
     for (size_t i = 0; i < PROA_COUNT(shapes); i++)
         for (int form = 0; form < 4; form++) check_rows_as_keys(t, shapes[i], form);
     check_relatives(t);
+    check_trees(t);
     /* groups of more heads than a tile has too */
     static const attend_shape tiled[] = {{2, 4, 128}, {1, 12, 64}, {1, 16, 128},
                                          {1, 9, 256}, {2, 9, 80},  {1, 3, 96}};

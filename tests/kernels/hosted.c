@@ -324,6 +324,8 @@ static proa_spans cover_spans(const proa_spans *s, const proa_kv *kv)
         out.context_max = span->context > out.context_max ? span->context : out.context_max;
     }
     cover(s->span, s->count * (int64_t)sizeof *s->span), cover(s->pages, entries * 4L);
+    const proa_span *last = &s->span[s->count - 1];
+    if (s->seen) cover(s->seen, (last->row + last->rows) * (int64_t)sizeof *s->seen);
     out.rows_min = out.rows_max;
     for (int64_t i = 0; i < s->count; i++)
         out.rows_min = s->span[i].rows < out.rows_min ? s->span[i].rows : out.rows_min;
@@ -431,7 +433,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     if (kv->row) cover_narrow(k, true), cover_narrow(v, true);
     upload_covered();
     s.span = device_ptr(s.span), s.pages = device_ptr(s.pages), pages.k = device_ptr(kv->k),
-    pages.v = device_ptr(kv->v);
+    pages.v = device_ptr(kv->v), s.seen = device_ptr(s.seen);
     if (kv->row) pages.k = device_view(k).data, pages.v = device_view(v).data;
     attention.rel_bias = device_ptr(a->rel_bias), attention.alibi = device_ptr(a->alibi);
     attention.sinks = device_ptr(a->sinks);

@@ -304,16 +304,29 @@ V_INLINE void page_values(attend_page *p, proa_dtype dtype, proa_attend_state *s
 
 /* ---- pages ---- */
 
-/* What each query of the block sees of the page at this place. */
+/* Whether query i sees keys of its tree at the positions of this page: they are stored elsewhere, perhaps. */
+static bool sees_tree(const proa_attend_block *b, int i, int64_t place)
+{
+    return b->seen[i] && b->end[i] > place * PAGE && b->tree[i] < (place + 1) * PAGE;
+}
+
+/* What query i sees of the page at this place. */
+static void query_limits(attend_page *p, int i)
+{
+    const proa_attend_block *b = p->b;
+    p->lo[i] = (int)(proa_max64(b->begin[i], p->key) - p->key);
+    p->hi[i] = (int)(proa_min64(b->end[i], p->key + PAGE) - p->key);
+    if (p->lo[i] >= p->hi[i]) p->lo[i] = p->hi[i] = 0;
+}
+
+/* The same of all queries, but for those that attend_tree takes. */
 static void page_limits(attend_page *p, const proa_attend_block *b, int64_t place)
 {
     p->b = b;
     p->key = place * PAGE;
-    for (int i = 0; i < b->n; i++) {
-        p->lo[i] = (int)(proa_max64(b->begin[i], p->key) - p->key);
-        p->hi[i] = (int)(proa_min64(b->end[i], p->key + PAGE) - p->key);
-        if (p->lo[i] >= p->hi[i]) p->lo[i] = p->hi[i] = 0;
-    }
+    for (int i = 0; i < b->n; i++)
+        if (sees_tree(b, i, place)) p->lo[i] = p->hi[i] = 0;
+        else query_limits(p, i);
 }
 
 /* The page's keys and values for query i. */
@@ -356,12 +369,77 @@ static bool page_open(attend_page *p, int from, int64_t place)
     return true;
 }
 
+/* ---- a row of a tree: its keys in the order of their positions, wherever they are stored ---- */
+
+/* Keys that follow each other in one page and at the positions of another: row `from` + j there is key `to` + j. */
+typedef struct tree_run {
+    int64_t place; /* of the page that they are in */
+    int from, to, count;
+} tree_run;
+
+/* The run that begins at key j of the page of positions p->key, for query i. */
+static tree_run tree_run_at(const attend_page *p, int i, int j)
+{
+    const proa_attend_block *b = p->b;
+    int64_t slot = proa_tree_slot(b->tree[i], b->seen[i], p->key + j);
+    tree_run run = {slot / PAGE, (int)(slot % PAGE), j, 1};
+    while (j + run.count < p->hi[i] && run.from + run.count < PAGE &&
+           proa_tree_slot(b->tree[i], b->seen[i], p->key + j + run.count) == slot + run.count)
+        run.count++;
+    return run;
+}
+
+/* The scores of query i with the keys of its runs. Runs of one page share their products. */
+V_INLINE void tree_scores(attend_page *p, int i, const tree_run *runs, int count, proa_dtype dtype)
+{
+    const proa_attend_block *b = p->b;
+    float raw[PAGE];
+    for (int r = 0, end; r < count; r = end) {
+        for (end = r + 1; end < count && runs[end].place == runs[r].place;) end++;
+        page_find(p, i, runs[r].place);
+        dot_rows(1, b->query + i * b->pitch, b->pitch, (attend_mat){p->k, p->pitch}, dtype, 0, runs[r].from,
+                 runs[end - 1].from + runs[end - 1].count, PAGE, b->kv->head_dim, raw, PAGE);
+        for (int n = r; n < end; n++)
+            memcpy(p->s[i] + runs[n].to, raw + runs[n].from, (size_t)runs[n].count * sizeof *raw);
+    }
+}
+
+V_INLINE void tree_values(attend_page *p, int i, const tree_run *runs, int count, proa_dtype dtype,
+                          proa_attend_state *state)
+{
+    const proa_attend_block *b = p->b;
+    for (int r = 0; r < count; r++) {
+        page_find(p, i, runs[r].place);
+        attend_mat v = {p->v, p->pitch};
+        v.data = mat_row(v, dtype, runs[r].from);
+        sum_cols(1, p->s[i] + runs[r].to, v, dtype, 0, runs[r].count, state->acc + i * b->pitch, b->pitch,
+                 b->kv->head_dim);
+    }
+}
+
+/* Query i with the keys at the positions of the page, some of which are its tree's. */
+V_INLINE void attend_tree(attend_page *p, int i, proa_dtype dtype, proa_attend_state *state)
+{
+    tree_run runs[PAGE];
+    int count = 0;
+    query_limits(p, i);
+    for (int j = p->lo[i]; j < p->hi[i]; j += runs[count++].count) runs[count] = tree_run_at(p, i, j);
+    if (count > 0) {
+        tree_scores(p, i, runs, count, dtype);
+        softmax_row(p, i, state);
+        tree_values(p, i, runs, count, dtype, state);
+    }
+    p->lo[i] = p->hi[i] = 0;
+}
+
 V_INLINE void attend_pages(const proa_attend_block *b, proa_dtype dtype, int64_t begin, int64_t end,
                            proa_attend_state *state)
 {
     attend_page p;
     for (int64_t place = begin; place < end; place++) {
         page_limits(&p, b, place);
+        for (int i = 0; i < b->n; i++)
+            if (sees_tree(b, i, place)) attend_tree(&p, i, dtype, state);
         for (int from = 0; page_open(&p, from, place); from = p.to) {
             page_scores(&p, dtype);
             if (dtype == PROA_DTYPE_F32 && b->a->relative) page_relative(&p);

@@ -39,15 +39,31 @@ typedef struct attend_item {
 
 /* ---- which keys a row sees ---- */
 
-static void row_keys(const attend_call *call, const proa_span *span, int64_t i, int64_t *begin, int64_t *end)
+/* The keys of a row at this position: [*begin, *end). */
+static void position_keys(const attend_call *call, const proa_span *span, int64_t at, int64_t *begin, int64_t *end)
 {
-    int64_t at = (int64_t)span->context - span->rows + i, window = call->a->window;
+    int64_t window = call->a->window;
     *begin = 0;
     *end = span->context;
     if (call->a->causal) *end = proa_max64(0, at + 1);
     if (window <= 0) return;
     *begin = proa_max64(0, at + 1 - window);
     *end = proa_max64(0, proa_min64(*end, at + window));
+}
+
+static void row_keys(const attend_call *call, const proa_span *span, int64_t i, int64_t *begin, int64_t *end)
+{
+    position_keys(call, span, proa_tree_position(call->spans, span, i), begin, end);
+}
+
+/* The same of the rows [i, end_row) together. Those of a tree are taken as if they were at all of its positions. */
+static void rows_keys(const attend_call *call, const proa_span *span, int64_t i, int64_t end_row,
+                      int64_t *begin, int64_t *end)
+{
+    int64_t unused, first = (int64_t)span->context - span->rows;
+    int64_t plain = span->rows - span->tree; /* rows before the tree */
+    position_keys(call, span, first + proa_min64(i, plain), begin, &unused);
+    position_keys(call, span, end_row > plain ? span->context - 1 : first + end_row - 1, &unused, end);
 }
 
 /* ---- groups: neighbouring spans that have the same page where both of them begin to see keys ---- */
@@ -208,7 +224,8 @@ static void block_query(const attend_call *call, proa_attend_block *b, int i, co
     b->y[i] = proa_view_f32(call->y) + t * call->y.stride[0] + head * call->y.stride[1];
     b->pages[i] = call->spans->pages + span->table;
     b->row[i] = span->row, b->query_head[i] = head;
-    b->at[i] = (int64_t)span->context - span->rows + row;
+    b->at[i] = proa_tree_position(call->spans, span, row);
+    b->tree[i] = proa_tree_first(span), b->seen[i] = proa_tree_seen(call->spans, span, row);
     row_keys(call, span, row, &b->begin[i], &b->end[i]);
     if (b->begin[i] < b->end[i]) {
         b->first = proa_min64(b->first, b->begin[i]);
@@ -317,11 +334,13 @@ static attend_size item_size(const attend_call *call, const attend_item *item)
     int64_t first = item->first, left = item->n, begin, end, keys, pages = 2; /* 2: the pages have to come, too */
     for (; left > 0; span++, first = 0, pages = 0) {
         int64_t n = proa_min64(left, span_queries(call, span) - first);
-        row_keys(call, span, first / call->group, &begin, &end);
+        int64_t row = first / call->group, last = (first + n - 1) / call->group;
+        rows_keys(call, span, row, last + 1, &begin, &end);
         size.begin = proa_min64(size.begin, begin);
-        keys = end - begin;
-        row_keys(call, span, (first + n - 1) / call->group, &begin, &end);
         size.end = proa_max64(size.end, end);
+        row_keys(call, span, row, &begin, &end);
+        keys = end - begin;
+        row_keys(call, span, last, &begin, &end);
         keys = (keys + end - begin) / 2; /* of the middle row */
         size.cost += (keys + 32) * (n + pages) * call->pitch;
         left -= n;
@@ -490,6 +509,7 @@ void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, c
     call.pitch = proa_round_up(kv->head_dim, 16);
     call.queries = proa_min64(PROA_ATTEND_QUERIES, PROA_ATTEND_FLOATS / call.pitch);
     PROA_DASSERT(kv->head_dim <= PROA_HEAD_DIM_MAX && call.heads % kv->kv_heads == 0);
+    PROA_DASSERT(!spans->seen || (a->causal && !kv->row));
     PROA_DASSERT(!a->relative || (kv->row && kv->dtype == PROA_DTYPE_F32));
     if (a->rel_bias) fill_buckets(&call);
     int64_t slots = proa_min64(c->scratch_bytes / (int64_t)sizeof(proa_attend_state), JOBS_MAX);

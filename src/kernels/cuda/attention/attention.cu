@@ -385,8 +385,8 @@ template <typename T> __global__ void attention_plain_kernel(attention_task t, b
     float *q = shared, *out = shared + (t.dim + 3) / 4 * 4, *weight = out + t.dim;
     int h = blockIdx.z, kv = h / t.group;
     for (int i = blockIdx.y; i < s.rows; i += gridDim.y) {
-        int begin, end, at = s.context - s.rows + i;
-        visible_keys(t, s, i, &begin, &end);
+        const tree_row row = tree_row_of(t, s, i);
+        int begin = first_key(t, row.at), end = end_key(t, s.context, s.context - s.rows + i);
         __syncthreads();
         for (int j = threadIdx.x; j < t.dim; j += blockDim.x)
             q[j] = read_q(t, (s.row + i) * t.q_row + h * t.q_head + j), out[j] = 0.0f;
@@ -395,25 +395,24 @@ template <typename T> __global__ void attention_plain_kernel(attention_task t, b
         for (int base = begin; base < end; base += blockDim.x) {
             int p = base + threadIdx.x;
             float dot = -INFINITY;
-            if (p < end) {
+            int position = p < end ? row.position(p) : -1, far = position - row.at;
+            if (position >= begin) {
                 const T *key = key_row<T>(t, t.k, s, p, kv);
                 dot = 0.0f;
                 for (int j = 0; j < t.dim; j++) dot = fmaf(q[j], gpu_to_f32(key[j]), dot);
                 dot *= t.scale;
-                if (t.has_score_mod) dot = score_mod(t, dot, bias_of(t, h, p - at), slope_of(t, h), p - at);
+                if (t.has_score_mod) dot = score_mod(t, dot, bias_of(t, h, far), slope_of(t, h), far);
             }
-            float top = dot;
-#pragma unroll
-            for (int o = 16; o > 0; o >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, o));
+            float top = gpu_warp_max(dot);
             __syncthreads();
             if ((threadIdx.x & 31) == 0) scratch[threadIdx.x / 32] = top;
             __syncthreads();
             for (int w = 0; w < (int)blockDim.x / 32; w++) top = fmaxf(top, scratch[w]);
             float now = fmaxf(largest, top), shrink = largest == -INFINITY ? 0.0f : expf(largest - now);
-            weight[threadIdx.x] = p < end ? expf(dot - (now == -INFINITY ? 0.0f : now)) : 0.0f; /* NaN stays NaN */
+            weight[threadIdx.x] = expf(dot - (now == -INFINITY ? 0.0f : now)); /* NaN stays NaN */
             total = total * shrink + gpu_block_sum(weight[threadIdx.x], scratch);
             __syncthreads();
-            int count = end - base < (int)blockDim.x ? end - base : (int)blockDim.x;
+            int count = min(end - base, (int)blockDim.x);
             for (int j = threadIdx.x; j < t.dim; j += blockDim.x) {
                 float sum = out[j] * shrink;
                 for (int k = 0; k < count; k++)
@@ -446,8 +445,9 @@ static void attend_typed(gpu *g, const attention_task &t, proa_dtype pages, cons
     int count = (int)spans->count, rows = spans->rows_max;
     bool singles = !t.kv_row && gpu_decode(g, t, pages, spans); /* spans of one row are decode's */
     if (singles && rows <= 1) return;
-    bool done = gpu_prefill_wgmma(g, t, pages, count, rows) || gpu_prefill_mma(g, t, pages, count, rows) ||
-                gpu_encoder_short(g, t, pages, count, rows, spans->context_max);
+    bool done = (!t.seen && gpu_prefill_wgmma(g, t, pages, count, rows)) ||
+                gpu_prefill_mma(g, t, pages, count, rows) ||
+                (!t.seen && gpu_encoder_short(g, t, pages, count, rows, spans->context_max));
     if (!done || (!singles && !t.kv_row)) attend_plain<T>(g, t, count, rows, singles);
 }
 
@@ -487,7 +487,7 @@ static void attend_op(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, 
     PROA_ASSERT(q.dtype == y.dtype);
     t.heads = (int)q.shape[1], t.kv_heads = (int)kv->kv_heads, t.dim = (int)kv->head_dim;
     t.group = t.heads / t.kv_heads;
-    t.spans = spans->span, t.pages = spans->pages;
+    t.spans = spans->span, t.pages = spans->pages, t.seen = spans->seen;
     t.scale = a->scale, t.causal = a->causal, t.window = a->window;
     t.q_vec4 = t.type == PROA_DTYPE_F32 && t.q_row % 4 == 0 && t.q_head % 4 == 0 && (uintptr_t)t.q % 16 == 0;
     if (a->rel_bias) use_rel_bias(g, &t, a);

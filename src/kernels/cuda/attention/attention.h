@@ -20,6 +20,7 @@ struct attention_task {
     int heads, kv_heads, dim, group; /* group: query heads of a key head */
     const proa_span *spans;
     const int32_t *pages;
+    const uint64_t *seen; /* [rows] of the rows of trees; NULL: no span has a tree */
     float scale;
     bool causal;
     int window;
@@ -95,6 +96,31 @@ __device__ static inline void visible_keys(const attention_task &t, const proa_s
     *begin = first_key(t, at), *end = end_key(t, s.context, at);
 }
 
+/* A row of a tree of draft tokens, or any other row (proa_tree_seen and the functions after it, for keys by their
+ * place). */
+struct tree_row {
+    uint64_t seen; /* 0: it is in no tree */
+    int first, at; /* where the tree begins; the row's position */
+
+    /* The position of the key that is stored at p; -1: it is in the tree, and the row does not see it. */
+    __device__ inline int position(int p) const
+    {
+        if (!seen || p < first) return p;
+        int j = p - first;
+        bool sees = j < PROA_TREE_MAX && (seen >> j & 1);
+        return sees ? first + __popcll(seen & (((uint64_t)1 << j) - 1)) : -1;
+    }
+};
+
+__device__ static inline tree_row tree_row_of(const attention_task &t, const proa_span &s, int i)
+{
+    tree_row row = {0, s.context - s.tree, s.context - s.rows + i};
+    if (i < s.rows - s.tree || i >= s.rows) return row;
+    row.seen = t.seen[s.row + i];
+    row.at = row.first + __popcll(row.seen) - 1;
+    return row;
+}
+
 /* Where the 64 keys (or values) of a head in a page begin; they are `step` elements apart. */
 template <typename T>
 __device__ static inline const T *page_of(const attention_task &t, const void *base, const proa_span &s,
@@ -119,7 +145,7 @@ enum { SHORT_SPANS_MAX = 16 };
 /* Few spans of one row over short contexts (decode_short.cu). False: the sizes do not fit. */
 bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context);
 /* Spans of more than one row on tensor cores; with kv_row all spans. False: the sizes do not fit and nothing
- * was launched. For Hopper (prefill_wgmma.cu), and for any GPU (prefill_mma.cu). */
+ * was launched. For Hopper (prefill_wgmma.cu), and for any GPU (prefill_mma.cu), which takes trees too. */
 bool gpu_prefill_wgmma(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows);
 bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows);
 /* The same in f32, if all keys of a head fit into a block's shared memory (encoder_short_f32.cu). */

@@ -157,6 +157,43 @@ template <typename T, int DIM, int ROW_TILES> struct warp_tile {
                 }
     }
 
+    /* The same of a span with a tree. i: the warp's first row in the span. */
+    __device__ void mask_tree(const attention_task &t, const proa_span &s, const float *bias, float slope,
+                              int i, int key)
+    {
+        int lane = threadIdx.x & 31;
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const tree_row row = tree_row_of(t, s, i + m * 16 + lane / 4 + 8 * r);
+                int begin = first_key(t, row.at);
+#pragma unroll
+                for (int n = 0; n < 8; n++)
+#pragma unroll
+                    for (int c = 0; c < 2; c++) {
+                        float *x = &score[m][n][2 * r + c];
+                        int position = row.position(key + n * 8 + lane % 4 * 2 + c), d = position - row.at;
+                        int near = d < -t.reach ? -t.reach : d > t.reach ? t.reach : d;
+                        if (position < begin || position > row.at) *x = -INFINITY;
+                        else if (t.has_score_mod)
+                            *x = score_mod(t, *x * t.scale, t.rel_bias ? bias[near + t.reach] : 0.0f, slope, d);
+                    }
+            }
+    }
+
+    /* The mask of the page that begins at `key`, if any of its keys is not seen by all. i: the warp's first row in the
+     * span; tree: the first key of the span's tree. */
+    template <bool TREES>
+    __device__ void mask_page(const attention_task &t, const proa_span &s, const float *bias, float slope,
+                              int at, int i, int key, int tree)
+    {
+        bool cut = key + PAGE > s.context || t.has_score_mod || t.window > 0 ||
+                   (t.causal && key + PAGE > at + 1) || (TREES && key + PAGE > tree);
+        if (TREES && cut && s.tree) mask_tree(t, s, bias, slope, i, key);
+        else if (cut) mask(t, bias, slope, at, key, s.context);
+    }
+
     /* Online softmax: scores become weights. unit: the factor from a score to powers of 2. */
     __device__ void apply_softmax(float unit)
     {
@@ -249,8 +286,8 @@ template <typename T, int DIM, int ROW_TILES> struct warp_tile {
  * DOUBLE_BUFFER: the next page's keys and values are loaded while this page is worked on. Otherwise, where
  * two pages would take the room of a second block, keys are loaded during the product with the values and
  * values during that with the keys. Grid: span, head, tile of rows (last rows first: they have the most
- * keys). */
-template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS>
+ * keys). TREES: spans may have trees of draft tokens. */
+template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS, bool TREES>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attention_task t)
 {
     const int THREADS = 32 * WARPS, ROWS = 16 * ROW_TILES * WARPS, LD = DIM + 8, BUFFERS = DOUBLE_BUFFER ? 2 : 1;
@@ -263,7 +300,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
     int begin = (int)(gridDim.z - 1 - blockIdx.z) * ROWS; /* long ones first */
     if ((s.rows == 1 && !t.kv_row) || begin >= s.rows) return;
     int rows = s.rows - begin < ROWS ? s.rows - begin : ROWS, offset = s.context - s.rows + begin;
-    int first = first_key(t, offset), last = end_key(t, s.context, offset + rows - 1); /* of all rows of the block */
+    int tree = s.context - s.tree; /* keys from here on are a tree's */
+    int first = first_key(t, TREES ? min(offset, tree) : offset);
+    int last = end_key(t, s.context, offset + rows - 1); /* of all rows of the block */
     int page = first / PAGE, pages = (last + PAGE - 1) / PAGE;
     int64_t step = t.kv_row ? t.kv_row : DIM;
     auto load = [&](T *to, const void *from, int which) {
@@ -300,8 +339,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
         }
         if (active) {
             work.multiply_keys(qs, ks);
-            if (key + PAGE > s.context || t.has_score_mod || t.window > 0 || (t.causal && key + PAGE > at + 1))
-                work.mask(t, bias, slope, at, key, s.context);
+            work.template mask_page<TREES>(t, s, bias, slope, at, begin + mine, key, tree);
         }
         if (!DOUBLE_BUFFER) {
             __syncthreads();
@@ -317,11 +355,11 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
 }
 
 /* False: a block cannot have this much shared memory on this GPU; nothing was launched. */
-template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS>
+template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS, bool TREES = false>
 static bool launch_prefill(gpu *g, const attention_task &t, int spans, int rows)
 {
     const int ROWS = 16 * ROW_TILES * WARPS;
-    auto kernel = prefill_mma_kernel<T, P, DIM, ROW_TILES, WARPS, DOUBLE_BUFFER, BLOCKS>;
+    auto kernel = prefill_mma_kernel<T, P, DIM, ROW_TILES, WARPS, DOUBLE_BUFFER, BLOCKS, TREES>;
     size_t shared = (size_t)(ROWS + (DOUBLE_BUFFER ? 4 : 2) * PAGE) * (DIM + 8) * sizeof(T);
     if (t.rel_bias) shared += (size_t)(2 * t.reach + 1) * sizeof(float);
     if (shared > (size_t)g->shared_max) return false;
@@ -351,8 +389,25 @@ template <typename T, typename P> static bool launch_128(gpu *g, const attention
     return launch_prefill<T, P, 128, 1, 4, true, 2>(g, t, spans, rows);
 }
 
+/* Trees have at most 64 rows: one size of block does for all. */
+template <typename T, typename P>
+static bool prefill_trees(gpu *g, const attention_task &t, int spans, int rows)
+{
+    switch (t.dim) {
+    case 16: return launch_prefill<T, P, 16, 1, 4, true, 2, true>(g, t, spans, rows);
+    case 32: return launch_prefill<T, P, 32, 1, 4, true, 2, true>(g, t, spans, rows);
+    case 64: return launch_prefill<T, P, 64, 1, 4, true, 2, true>(g, t, spans, rows);
+    case 80: return launch_prefill<T, P, 80, 1, 4, true, 2, true>(g, t, spans, rows);
+    case 96: return launch_prefill<T, P, 96, 1, 4, true, 2, true>(g, t, spans, rows);
+    case 128: return launch_prefill<T, P, 128, 1, 4, true, 2, true>(g, t, spans, rows);
+    case 256: return launch_prefill<T, P, 256, 1, 4, false, 2, true>(g, t, spans, rows);
+    default: return false;
+    }
+}
+
 template <typename T, typename P> static bool prefill(gpu *g, const attention_task &t, int spans, int rows)
 {
+    if (t.seen) return prefill_trees<T, P>(g, t, spans, rows);
     switch (t.dim) {
     case 16: return launch_prefill<T, P, 16, 1, 4, true, 2>(g, t, spans, rows);
     case 32: return launch_prefill<T, P, 32, 1, 4, true, 2>(g, t, spans, rows);
