@@ -420,7 +420,8 @@ typedef struct proa_request {
                                before this prompt, whose text gets no special tokens then; NULL: none. The request has
                                one sequence. Requests that fail or are cancelled leave the session as it was */
     bool session_continues; /* NOT_FOUND if there is no such session; else it begins with this request */
-    bool session_ends;      /* it ends with this request */
+    bool session_begins; /* it begins anew with this request: what a session of that name had is forgotten */
+    bool session_ends;   /* it ends with this request */
     const char *cache_salt; /* requests share cached keys and values only with those of the same salt; NULL: "" */
     const int32_t *visible_ids; /* special tokens whose text is emitted like that of others; copied */
     int64_t visible_ids_count;

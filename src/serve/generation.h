@@ -82,7 +82,9 @@ typedef struct proa_generation {
     const float *embedded; /* ENCODE: [ids_count][hidden] input embeddings in place of ids; NULL: none */
     const float *prompt_table; /* [prompt_table_rows][embedding]: proa_request.prompt_table; NULL: none */
     int64_t prompt_table_rows;
-    const char *cache_salt;     /* of proa_request; NULL: none */
+    const char *cache_salt;            /* of proa_request; NULL: none */
+    const char *session;               /* of proa_request.session_id, from a sequence id; NULL: none */
+    bool session_starts, session_ends; /* without starts it must exist */
     const int32_t *decoder_ids; /* of an encoder-decoder, start token included; NULL: the model's start token */
     int64_t decoder_ids_count;
 

@@ -90,6 +90,17 @@ static proa_status read_salt(proa_generation *g, proa_str salt, proa_arena *aren
     return PROA_OK;
 }
 
+/* A sequence of KServe is a session: its id is a number, or a text, which stands in quotes so that it is no number. */
+static void read_sequence(proa_generation *g, const proa_infer *r, proa_arena *arena)
+{
+    bool named = r->sequence_name && *r->sequence_name;
+    if (!named && r->sequence_id == 0) return;
+    g->session = named ? proa_arena_printf(arena, "'%s'", r->sequence_name)
+                       : proa_arena_printf(arena, "%llu", (unsigned long long)r->sequence_id);
+    g->session_starts = r->sequence_start;
+    g->session_ends = r->sequence_end;
+}
+
 proa_status proa_generation_read_settings(proa_generation *g, const proa_infer *r,
                                           const proa_generation_inputs *inputs, bool options,
                                           proa_arena *arena, proa_err *err)
@@ -108,6 +119,7 @@ proa_status proa_generation_read_settings(proa_generation *g, const proa_infer *
     g->stream = flag_of(&s, "stream", flag_of(&s, "streaming", false));
     g->echo = flag_of(&s, "echo", !flag_of(&s, "exclude_input_in_output", true));
     PROA_TRY(read_salt(g, text_of(&s, "cache_salt"), arena, err));
+    read_sequence(g, r, arena);
     if (!options) return PROA_OK;
     PROA_TRY(read_json_options(&g->options, text_of(&s, "options"), arena, err));
     return proa_options_read_params(&g->options, r, known, arena, err);

@@ -23,8 +23,9 @@ typedef struct proa_generation_inputs {
 } proa_generation_inputs;
 
 /* Task (PROA_GENERATION_DEFAULT if the request names none), pooling, stream, echo and normalize, from inputs or else
- * from parameters of r. With `options` also the JSON of `options`, and then the parameters that name options: what is
- * an input of its own is set afterwards by the caller. INVALID, UNSUPPORTED with the name of the setting. */
+ * from parameters of r; the session from its sequence. With `options` also the JSON of `options`, and then the
+ * parameters that name options: what is an input of its own is set afterwards by the caller. INVALID, UNSUPPORTED with
+ * the name of the setting. */
 PROA_MUST_CHECK proa_status proa_generation_read_settings(proa_generation *g, const proa_infer *r,
                                                           const proa_generation_inputs *inputs, bool options,
                                                           proa_arena *arena, proa_err *err);

@@ -349,6 +349,10 @@ static void set_request(proa_prompt *p)
     if (embed && proa_llm_pooling(p) == PROA_POOLING_POOLER) p->request.task = PROA_TASK_ROWS;
     if (embed && p->req->llm_model->info.kind == PROA_KIND_DECODER) embed_by_decoder(&p->request);
     p->request.cache_salt = g->cache_salt;
+    p->request.session_id = g->session;
+    p->request.session_begins = g->session && g->session_starts;
+    p->request.session_continues = g->session && !g->session_starts;
+    p->request.session_ends = g->session_ends;
     p->request.embedded = g->embedded;
     p->request.prompt_table = g->prompt_table;
     p->request.prompt_table_rows = g->prompt_table_rows;

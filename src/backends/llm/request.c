@@ -268,6 +268,8 @@ static void submit_rows(proa_prompt *p)
     proa_request request = p->request;
     if (!p->wants_rows) return;
     request.task = PROA_TASK_ROWS;
+    request.session_id = NULL;
+    request.session_begins = request.session_continues = request.session_ends = false;
     request.options = (proa_options){.adapter = p->request.options.adapter};
     request.on_event = on_rows;
     request.arg = p;
@@ -476,16 +478,39 @@ static proa_status check_queue(const proa_llm_model *s, int64_t more, proa_err *
                      (long long)s->queue_max);
 }
 
+/* Of a batch the prompts would go on at one time. */
+static proa_status check_sequence(const proa_llm_request *req, const proa_prompt *p, proa_err *err)
+{
+    if (!p->request.session_id || req->count == 1) return PROA_OK;
+    return PROA_FAIL(
+        err, INVALID, "inference request for sequence %s to model '%s' has %lld prompts, must have 1",
+        p->request.session_id, proa_served_model_name(req->llm_model->model), (long long)req->count);
+}
+
+/* Triton's words. */
+static proa_status refuse_sequence(const proa_llm_request *req, const proa_prompt *p, proa_err *err)
+{
+    return PROA_FAIL(
+        err, INVALID,
+        "inference request for sequence %s to model '%s' must specify the START flag on the first "
+        "request of the sequence",
+        p->request.session_id, proa_served_model_name(req->llm_model->model));
+}
+
 static proa_status submit_prompt(proa_llm_request *req, proa_prompt *p, proa_err *err)
 {
     uint64_t id = 0;
+    proa_err why = {.status = PROA_OK};
     p->request.on_event = on_event;
     p->request.arg = p;
     p->open = p->request.options.n > 1 ? p->request.options.n : 1;
     p->arrived_ns = proa_clock_ns();
-    PROA_TRY(proa_engine_submit(req->llm_model->engine, &p->request, &id, err));
-    atomic_store(&p->id, id);
-    return PROA_OK;
+    PROA_TRY(check_sequence(req, p, err));
+    proa_status status = proa_engine_submit(req->llm_model->engine, &p->request, &id, &why);
+    if (status == PROA_OK) atomic_store(&p->id, id);
+    else if (status == PROA_NOT_FOUND && p->request.session_continues) status = refuse_sequence(req, p, err);
+    else *err = why;
+    return status;
 }
 
 static void submit_all(proa_llm_request *req)

@@ -102,7 +102,7 @@ struct proa_engine_request {
     proa_kv_namespace *space;     /* of its pages in the prefix tree; NULL: it neither reuses nor keeps any */
     int64_t new_max;              /* new tokens of each sequence at most */
     proa_engine_session *session; /* that it continues, and holds until its end; NULL: none */
-    bool session_ends;
+    bool session_begins, session_ends;
     proa_adapter *adapter;             /* NULL: the model alone */
     proa_adapter *table;               /* that it brought; NULL: none */
     const proa_prompt_table *virtuals; /* of one of the two: ids from the vocabulary's size on are its rows; or NULL */

@@ -147,16 +147,19 @@ static proa_status read_embedded(const proa_engine *e, proa_engine_request *req,
 static const int32_t *session_tokens(const proa_engine_request *req, int64_t *count)
 {
     *count = 0;
-    return req->session ? proa_session_tokens(req->session, count) : NULL;
+    return req->session && !req->session_begins ? proa_session_tokens(req->session, count) : NULL;
 }
 
 static proa_status hold_session(proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
 {
-    if (!r->session_id && (r->session_continues || r->session_ends))
-        return PROA_FAIL(err, INVALID, "session_continues and session_ends need a session_id");
+    if (!r->session_id && (r->session_continues || r->session_begins || r->session_ends))
+        return PROA_FAIL(err, INVALID, "session_continues, session_begins and session_ends need a session_id");
+    if (r->session_continues && r->session_begins)
+        return PROA_FAIL(err, INVALID, "session_continues and session_begins exclude each other");
     if (!r->session_id) return PROA_OK;
     if (e->model->arch->kind != PROA_KIND_DECODER || r->task != PROA_TASK_GENERATE)
         return PROA_FAIL(err, UNSUPPORTED, "session_id: sessions are for texts that a decoder generates");
+    req->session_begins = r->session_begins;
     req->session_ends = r->session_ends;
     return proa_sessions_begin(&e->sessions, &req->session, r->session_id, r->session_continues, err);
 }

@@ -83,6 +83,42 @@ static void texts_go_on(void **state)
     proa_engine_close(engine);
 }
 
+/* A session that begins anew forgets what it had; if that request is cancelled, it does not. */
+static void sessions_begin_anew(void **state)
+{
+    proa_engine *engine = open_or_fail(*state, NULL);
+    int32_t ids[40];
+    for (int i = 0; i < 40; i++) ids[i] = 20 + i;
+    outcome a = {.done = false}, b = {.done = false}, c = {.done = false};
+    proa_request r = turn(ids, 30, "s");
+    r.session_begins = true;
+    run_request(engine, r, &a);
+    run_request(engine, r, &b); /* the same again, not behind the first one */
+    assert_memory_equal(a.ids, b.ids, 20 * sizeof *a.ids);
+    uint64_t id;
+    proa_err err = {.status = PROA_OK};
+    r = turn(ids + 10, 25, "s");
+    r.session_begins = true, r.on_event = collect, r.arg = &c;
+    assert_int_equal(proa_engine_submit(engine, &r, &id, &err), PROA_OK);
+    for (int i = 0; i < 5; i++) proa_engine_step(engine);
+    proa_engine_cancel(engine, id);
+    proa_engine_run(engine);
+    outcome_release(&b), outcome_release(&c);
+    run_request(engine, turn(ids + 35, 5, "s"), &b);
+    int32_t all[60];
+    memcpy(all, ids, 30 * sizeof *all);
+    memcpy(all + 30, a.ids, 20 * sizeof *all);
+    memcpy(all + 50, ids + 35, 5 * sizeof *all);
+    run_request(engine, turn(all, 55, NULL), &c);
+    assert_memory_equal(b.ids, c.ids, 20 * sizeof *b.ids);
+    r = turn(ids, 30, "s");
+    r.session_begins = r.session_continues = true;
+    char text[512];
+    assert_int_equal(refusal(engine, r, text), PROA_INVALID);
+    outcome_release(&a), outcome_release(&b), outcome_release(&c);
+    proa_engine_close(engine);
+}
+
 static void what_is_refused(void **state)
 {
     proa_engine *engine = open_or_fail(*state, NULL);
@@ -193,6 +229,7 @@ int main(void)
          .initial_state = (void *)(uintptr_t)(MODELS "classics-10m")},
         ON(what_is_refused, "llama3"),
         ON(cancelled_turns_leave_it, "llama3"),
+        ON(sessions_begin_anew, "llama3"),
         cmocka_unit_test(the_oldest_are_dropped),
     };
     return cmocka_run_group_tests_name("sessions", tests, NULL, NULL);
