@@ -274,16 +274,60 @@ static proa_status read_value_param(proa_options *o, const proa_option_row *row,
 }
 
 /* What other servers take and this engine cannot do: better refused than left out in silence. */
-static const char *const refused[] = {"lora_name",
-                                      "lora_id",
-                                      "lora_weights",
-                                      "lora_config",
-                                      "guided_decoding_guide",
-                                      "guided_decoding_guide_type",
-                                      "response_format",
-                                      "prompt_embedding_table",
-                                      "draft_input_ids",
-                                      "image_url"};
+static const char *const refused[] = {"lora_name",       "lora_id",         "lora_weights",
+                                      "lora_config",     "response_format", "prompt_embedding_table",
+                                      "draft_input_ids", "image_url"};
+
+/* TensorRT-LLM's guided decoding. Its kind "json" is an object or an array. */
+#define GUIDE_TYPE "guided_decoding_guide_type"
+#define GUIDE      "guided_decoding_guide"
+
+proa_status proa_options_set_guide(proa_options *o, proa_str type, proa_str guide, proa_arena *arena,
+                                   proa_err *err)
+{
+    static const struct {
+        const char *type;
+        proa_option option;
+    } kinds[] = {{"json_schema", PROA_OPTION_json_schema},
+                 {"regex", PROA_OPTION_regex},
+                 {"ebnf_grammar", PROA_OPTION_grammar}};
+    int shown = (int)(type.len < 40 ? type.len : 40);
+    if (!type.len && !guide.len) return PROA_OK;
+    if (!type.len) return PROA_FAIL(err, INVALID, "'" GUIDE "' needs '" GUIDE_TYPE "'");
+    if (proa_str_is(type, "json"))
+        return proa_options_set(o, &proa_option_rows[PROA_OPTION_json_schema],
+                                proa_str_c("{\"type\":[\"object\",\"array\"]}"), arena, err);
+    for (size_t i = 0; i < PROA_COUNT(kinds); i++) {
+        if (!proa_str_is(type, kinds[i].type)) continue;
+        if (!guide.len)
+            return PROA_FAIL(err, INVALID, "'" GUIDE_TYPE "' is '%.*s', which needs '" GUIDE "'", shown,
+                             type.ptr);
+        return proa_options_set(o, &proa_option_rows[kinds[i].option], guide, arena, err);
+    }
+    return PROA_FAIL(err, INVALID, "'" GUIDE_TYPE "' is '%.*s', must be json, json_schema, regex or ebnf_grammar",
+                     shown, type.ptr);
+}
+
+static bool is_guide(const char *name)
+{
+    return strcmp(name, GUIDE) == 0 || strcmp(name, GUIDE_TYPE) == 0;
+}
+
+static proa_status read_guide(proa_options *o, const proa_infer *r, proa_arena *arena, proa_err *err)
+{
+    const proa_infer_param *type = proa_infer_find_param(r, GUIDE_TYPE),
+                           *guide = proa_infer_find_param(r, GUIDE);
+    const proa_infer_param *both[] = {type, guide};
+    const char *const names[] = {GUIDE_TYPE, GUIDE};
+    proa_str values[2] = {{"", 0}, {"", 0}};
+    for (int i = 0; i < 2; i++) {
+        if (!both[i]) continue;
+        if (both[i]->kind != PROA_PARAM_STRING)
+            return PROA_FAIL(err, INVALID, "parameter '%s' must be a text", names[i]);
+        values[i] = both[i]->s;
+    }
+    return proa_options_set_guide(o, values[0], values[1], arena, err);
+}
 
 static bool in_list(const char *name, const char *const *list)
 {
@@ -323,7 +367,7 @@ proa_status proa_options_read_params(proa_options *o, const proa_infer *r, const
         if (param->name.len >= sizeof name) continue;
         memcpy(name, param->name.ptr, param->name.len);
         name[param->name.len] = '\0';
-        if (!in_list(name, known_names)) PROA_TRY(read_param(o, name, param, arena, err));
+        if (!in_list(name, known_names) && !is_guide(name)) PROA_TRY(read_param(o, name, param, arena, err));
     }
-    return PROA_OK;
+    return read_guide(o, r, arena, err);
 }

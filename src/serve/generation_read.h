@@ -45,6 +45,9 @@ PROA_MUST_CHECK proa_status proa_option_set_ids(proa_options *o, const proa_opti
 PROA_MUST_CHECK proa_status proa_option_set_texts(proa_options *o, const proa_option_row *row,
                                                   const proa_str *list, int64_t count, proa_arena *arena,
                                                   proa_err *err);
+/* guided_decoding_guide_type and guided_decoding_guide of TensorRT-LLM as an option; both empty: none. */
+PROA_MUST_CHECK proa_status proa_options_set_guide(proa_options *o, proa_str type, proa_str guide,
+                                                   proa_arena *arena, proa_err *err);
 /* All parameters that name options; a name one slip away is INVALID, what cannot be done UNSUPPORTED. `known` (NULL-
  * terminated) are names that the caller reads itself. */
 PROA_MUST_CHECK proa_status proa_options_read_params(proa_options *o, const proa_infer *r,

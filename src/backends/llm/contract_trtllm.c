@@ -38,6 +38,8 @@ static const proa_io_row inputs[] = {
     {"presence_penalty", T(FP32), SCALAR},
     {"frequency_penalty", T(FP32), SCALAR},
     {"seed", T(UINT64), SCALAR},
+    {"guided_decoding_guide_type", T(STRING), ONE, OPTIONAL},
+    {"guided_decoding_guide", T(STRING), ONE, OPTIONAL},
     {"return_log_probs", T(BOOL), SCALAR},
     {"return_context_logits", T(BOOL), SCALAR},
     {"return_generation_logits", T(BOOL), SCALAR},
@@ -95,6 +97,8 @@ static const char *const own_inputs[] = {"input_ids",
                                          "prompt_vocab_size",
                                          "lora_weights",
                                          "lora_config",
+                                         "guided_decoding_guide_type",
+                                         "guided_decoding_guide",
                                          NULL};
 
 /* What this engine cannot do: configured, but refused when it comes. */
@@ -115,8 +119,6 @@ static const char *const refused_inputs[] = {"encoder_input_features",
                                              "retention_token_range_durations_ms",
                                              "retention_decode_priority",
                                              "retention_decode_duration_ms",
-                                             "guided_decoding_guide_type",
-                                             "guided_decoding_guide",
                                              "lookahead_window_size",
                                              "lookahead_ngram_size",
                                              "lookahead_verification_set_size",
@@ -207,6 +209,19 @@ static proa_status read_option(const batch_row *b, const proa_tensor *t, proa_er
     return proa_option_read(&b->g->options, row, t, b->row, b->req->count, &b->req->arena, err);
 }
 
+/* Of a batch, or the only one, which is every row's. */
+static proa_str row_text(const batch_row *b, const char *name)
+{
+    const proa_tensor *t = proa_infer_input(b->req->infer, name);
+    proa_str text = {"", 0};
+    size_t at = 0;
+    if (!t || t->type != PROA_TYPE_BYTES) return text;
+    int64_t row = proa_tensor_count(t) == 1 ? 0 : b->row;
+    for (int64_t i = 0; i <= row; i++)
+        if (!proa_tensor_next_string(t, &at, &text)) return (proa_str){"", 0};
+    return text;
+}
+
 static proa_status read_options(const batch_row *b, proa_err *err)
 {
     static const char *const known[] = {"request_type", NULL};
@@ -216,6 +231,8 @@ static proa_status read_options(const batch_row *b, proa_err *err)
     o->given |= PROA_GIVEN(style);
     PROA_TRY(proa_options_read_params(o, r, known, &b->req->arena, err));
     for (int32_t i = 0; i < r->inputs_count; i++) PROA_TRY(read_option(b, &r->inputs[i], err));
+    PROA_TRY(proa_options_set_guide(o, row_text(b, "guided_decoding_guide_type"),
+                                    row_text(b, "guided_decoding_guide"), &b->req->arena, err));
     if (o->beams == 0) o->beams = 1, o->given |= PROA_GIVEN(beams);
     if (o->beams > 1 && o->n > 0) { /* how many of the beams to return */
         o->beams_returned = o->n < o->beams ? o->n : 0;
