@@ -112,7 +112,8 @@ const proa_option_row proa_option_rows[] = {
      "stop", "stop_strings", "stop_strings"},
     {AT(end_ids), PROA_OPTION_KIND_IDS, IN(end_ids), 0, PROA_VOCAB_MAX, false, 0,
      "end tokens that replace the model's own", "end_id", "end_id", "", "eos_token_id", ""},
-    {AT(ignore_eos), BOOL, IN(ignore_eos), 0, 1, false, 0, "continue after an end token", "", "", "", "", ""},
+    {AT(ignore_eos), BOOL, IN(ignore_eos), 0, 1, false, 0,
+     "continue after an end token; with a grammar, as long as it allows more", "", "", "", "", ""},
     {AT(n), INT, IN(n), 0, PROA_SEQUENCES_MAX, false, 1, "sequences to return for each prompt", "",
      "num_return_sequences", "n", "num_return_sequences", ""},
     {AT(best_of), INT, IN(best_of), 0, PROA_SEQUENCES_MAX, false, 0,
@@ -655,6 +656,11 @@ static proa_strings copy_strings(proa_strings s, proa_arena *arena)
     const char **text = PROA_ARENA_NEW(arena, const char *, s.count);
     for (int32_t i = 0; i < s.count; i++) text[i] = proa_arena_strdup(arena, proa_str_c(s.text[i]));
     return (proa_strings){text, s.count};
+}
+
+bool proa_options_constrain(const proa_options *o)
+{
+    return o->json_schema || o->json_object || o->regex || o->grammar || o->choice.count > 0;
 }
 
 void proa_options_copy(proa_options *o, const proa_options *from, proa_arena *arena)

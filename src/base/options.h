@@ -82,6 +82,8 @@ PROA_MUST_CHECK proa_status proa_options_check(const proa_options *o, int64_t vo
  * and given counts too), then the table's. All bits of `given` are set then, but that of a temperature that was not
  * given. Lists of the defaults stay where they are. */
 void proa_options_resolve(proa_options *o, const proa_options *defaults);
+/* Whether a grammar constrains the output: json_schema, json_object, regex, grammar or choice. */
+bool proa_options_constrain(const proa_options *o);
 /* A deep copy of all lists into the arena. */
 void proa_options_copy(proa_options *o, const proa_options *from, proa_arena *arena);
 

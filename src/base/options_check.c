@@ -204,7 +204,7 @@ static proa_status check_contrastive(const proa_options *o, proa_err *err)
     return PROA_OK;
 }
 
-/* One grammar at most, and one that the sequence can end by. */
+/* One grammar at most. */
 static proa_status check_grammars(const proa_options *o, proa_err *err)
 {
     static const proa_option all[] = {PROA_OPTION_json_schema, PROA_OPTION_json_object, PROA_OPTION_regex,
@@ -220,9 +220,6 @@ static proa_status check_grammars(const proa_options *o, proa_err *err)
         first = i;
     }
     if (first < 0) return PROA_OK;
-    if (o->ignore_eos)
-        return PROA_FAIL(err, INVALID, "options '%s' and 'ignore_eos' contradict: an end token ends the grammar",
-                         proa_option_rows[all[first]].name);
     if (o->allowed_words.count)
         return PROA_FAIL(err, INVALID,
                          "options '%s' and 'allowed_words' contradict: one grammar constrains the output",

@@ -372,7 +372,9 @@ static void resolve_options(proa_options *o, const proa_options *given, const pr
 
 static void take_end_ids(proa_options *o, const proa_config *c)
 {
-    if (o->ignore_eos) o->end_ids_count = 0;
+    bool endless = o->ignore_eos &&
+                   !proa_options_constrain(o); /* a grammar's text ends by an end token all the same */
+    if (endless) o->end_ids_count = 0;
     else if (o->end_ids_count == 0) {
         o->end_ids_count = c->end_count;
         memcpy(o->end_ids, c->end_ids, sizeof o->end_ids);
