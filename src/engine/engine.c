@@ -120,6 +120,8 @@ static void make_async_steps(proa_engine *e)
     a->row_processors = PROA_ARENA_NEW(&e->arena, proa_logits_row, n);
     a->last_sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, n);
     a->entries = proa_calloc(PROA_LOGITS_ENTRIES_MAX, sizeof *a->entries);
+    a->mask_of = PROA_ARENA_NEW(&e->arena, int32_t, n);
+    a->masks = proa_calloc((size_t)(n * proa_ceil_div(e->model->plan.width[PROA_REG_OUT], 32)), sizeof *a->masks);
     for (int i = 0; i < 2; i++) {
         a->step[i].pending_tokens = PROA_ARENA_NEW(&e->arena, proa_pending_token, n);
         a->step[i].search = PROA_ARENA_NEW(&e->arena, proa_beam_params, n / 2 + 1);
@@ -240,6 +242,7 @@ static void free_arrays(proa_engine *e)
     for (int i = 0; e->samplers && i < proa_pool_threads(e->pool); i++) proa_sampler_release(&e->samplers[i]);
     free(e->slots.memory);
     free(e->async.entries);
+    free(e->async.masks);
     free(e->head.processed_logits);
     free(e->head.fetched.logits_copy);
     free(e->head.fetched.hidden_copy);

@@ -620,6 +620,7 @@ static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int6
 
 static const proa_decode_ops decode_ops = {.sample = proa_sample_reference,
                                            .process_logits = proa_process_logits_reference,
+                                           .mask_logits = proa_mask_logits_reference,
                                            .gather_logprobs = proa_gather_logprobs_reference,
                                            .gather_token_ids = proa_gather_token_ids_reference,
                                            .beam_step = proa_beam_step_reference,

@@ -12,6 +12,7 @@ void proa_reference_fill(proa_ops *ops);
 /* The ops edit, choose, pick and take_ids (reference_sample.c). */
 proa_sample_fn proa_sample_reference;
 proa_process_logits_fn proa_process_logits_reference;
+proa_mask_logits_fn proa_mask_logits_reference;
 proa_gather_logprobs_fn proa_gather_logprobs_reference;
 proa_gather_token_ids_fn proa_gather_token_ids_reference;
 

@@ -166,6 +166,17 @@ void proa_process_logits_reference(proa_ctx *c, proa_view x, const proa_logits_r
         process_row(proa_view_f32(x) + t * x.stride[0], x.shape[1], &rows[t], entries + rows[t].first, last[t]);
 }
 
+void proa_mask_logits_reference(proa_ctx *c, proa_view x, const uint32_t *masks, const int32_t *which)
+{
+    int64_t n = x.shape[1], words = (n + 31) / 32;
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++) {
+        float *row = proa_view_f32(x) + t * x.stride[0];
+        for (int64_t v = 0; v < n && which[t] >= 0; v++)
+            if (!(masks[which[t] * words + v / 32] >> v % 32 & 1)) row[v] = -INFINITY;
+    }
+}
+
 void proa_gather_logprobs_reference(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
 {
     PROA_UNUSED(c);

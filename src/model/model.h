@@ -192,6 +192,11 @@ typedef struct proa_sample_request {
     int64_t entries_count;
     /* [count] index of a row's last token among the ids sampled last; -1: the host knows it */
     const int32_t *last_sampled_at;
+    /* Tokens that may be sampled: [masks_count][(outputs + 31) / 32], and [count] the mask of each row, -1: all may;
+     * applied first. mask_of NULL: there are none. */
+    const uint32_t *masks;
+    const int32_t *mask_of;
+    int64_t masks_count;
     bool logits; /* return the logits of the `count` sampled tokens, */
     int32_t top; /* and the k likeliest tokens of their rows: 0..PROA_TOP_MAX, at most the outputs */
     const proa_beam_params *search; /* [searches] */

@@ -26,11 +26,12 @@ static void find_candidates(proa_model *m, const proa_sample_request *r, const p
 
 /* Samples one token from each row; logits: rows [at, at + n) of the request. */
 static void sample_tokens(proa_model *m, const proa_sample_request *r, const proa_sampled *sampled,
-                          proa_view logits, const proa_sample_params *params,
+                          proa_view logits, const proa_sample_params *params, const proa_device_masks *masks,
                           const proa_device_processors *processors, int64_t at)
 {
     proa_ctx *c = &m->ctx;
     int64_t n = logits.shape[0], top = r->top;
+    if (masks->mask_of) c->ops->decode->mask_logits(c, logits, masks->masks, masks->mask_of + at);
     if (processors->rows)
         c->ops->decode->process_logits(c, logits, processors->rows + at, processors->entries,
                                        processors->last + at);
@@ -54,6 +55,7 @@ void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)
 {
     int64_t single = r->count, count = single + count_beam_rows(r);
     proa_device_processors processors = proa_staging_processors(m, r);
+    proa_device_masks masks = proa_staging_masks(m, r);
     proa_sampled sampled = proa_staging_sampled(m, r, ticket);
     const int32_t *rows = proa_staging_rows(m, r->rows, count);
     const proa_sample_params *params = proa_staging_sample_params(m, r->sample_params, single);
@@ -62,7 +64,8 @@ void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)
         n = proa_min64(count - at, m->plan.device_head_rows);
         int64_t tokens = proa_max64(0, proa_min64(single - at, n));
         proa_view logits = proa_run_head(m, &m->plan.head, rows + at, n);
-        if (tokens) sample_tokens(m, r, &sampled, proa_view_rows(logits, 0, tokens), params, &processors, at);
+        if (tokens)
+            sample_tokens(m, r, &sampled, proa_view_rows(logits, 0, tokens), params, &masks, &processors, at);
         if (tokens < n)
             find_candidates(m, r, &sampled, proa_view_rows(logits, tokens, n), proa_max64(0, at - single));
     }

@@ -37,6 +37,12 @@ typedef struct proa_device_processors {
     const int32_t *last;
 } proa_device_processors;
 proa_device_processors proa_staging_processors(proa_model *m, const proa_sample_request *r);
+/* Masks of the rows; mask_of NULL: there are none. */
+typedef struct proa_device_masks {
+    const uint32_t *masks;
+    const int32_t *mask_of;
+} proa_device_masks;
+proa_device_masks proa_staging_masks(proa_model *m, const proa_sample_request *r);
 /* Where the results of this request go, on the device; and the copy to the host, for proa_model_wait_sampled. */
 proa_sampled proa_staging_sampled(proa_model *m, const proa_sample_request *r, int ticket);
 void proa_staging_send_sampled(proa_model *m, int ticket);

@@ -97,12 +97,12 @@ const proa_beam_params *proa_staging_beam_params(proa_model *m, const proa_beam_
 }
 
 /* In pieces: longer uploads are spread over all cores, as for weights, and a step should not wake them. */
-static void upload_entries(proa_model *m, const proa_logits_entry *entries, int64_t count)
+static void upload_pieces(proa_model *m, void *to, const void *from, int64_t bytes)
 {
-    enum { PIECE = 1 << 16 };
-    for (int64_t at = 0, n; at < count; at += n) {
-        n = proa_min64(count - at, PIECE);
-        m->device->upload(m->device, m->staging->entries + at, entries + at, n * (int64_t)sizeof *entries);
+    enum { PIECE = 768 << 10 };
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        n = proa_min64(bytes - at, PIECE);
+        m->device->upload(m->device, (char *)to + at, (const char *)from + at, n);
     }
 }
 
@@ -119,9 +119,20 @@ proa_device_processors proa_staging_processors(proa_model *m, const proa_sample_
     if (m->device->host) return p;
     PROA_ASSERT(r->entries_count <= PROA_LOGITS_ENTRIES_MAX);
     m->device->upload(m->device, s->row_processors, r->row_processors, n * (int64_t)sizeof *r->row_processors);
-    upload_entries(m, r->entries, r->entries_count);
+    upload_pieces(m, s->entries, r->entries, r->entries_count * (int64_t)sizeof *r->entries);
     p.rows = s->row_processors, p.entries = s->entries;
     return p;
+}
+
+proa_device_masks proa_staging_masks(proa_model *m, const proa_sample_request *r)
+{
+    proa_staging *s = m->staging;
+    int64_t words = proa_ceil_div(m->plan.width[PROA_REG_OUT], 32);
+    if (!r->mask_of || m->device->host) return (proa_device_masks){r->masks, r->mask_of};
+    PROA_ASSERT(r->masks_count <= m->plan.sampled_rows);
+    m->device->upload(m->device, s->mask_of, r->mask_of, 4 * r->count);
+    upload_pieces(m, s->masks, r->masks, 4 * r->masks_count * words);
+    return (proa_device_masks){s->masks, s->mask_of};
 }
 
 /* ---- top-k ---- */

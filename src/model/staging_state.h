@@ -27,11 +27,13 @@ struct proa_staging {
     proa_logits_row *row_processors;   /* [sampled_rows] */
     int32_t *last_sampled_at;          /* [sampled_rows] */
     int32_t *last_ids;                 /* [sampled_rows] the ids found there */
+    int32_t *mask_of;                  /* [sampled_rows] masks of rows */
     float *beam_scores;                /* [sampled_rows] */
     proa_beam_hyp *beam_hyps;          /* [sampled_rows] */
     char *sampled;              /* what was sampled last (proa_sampled_layout), or the result of a top-k */
     int32_t *beam_parents;      /* in `sampled` */
     proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] by itself; NULL on the host and for encoders */
+    uint32_t *masks;            /* [sampled_rows][words of the outputs] the same */
 
     /* On the host. */
     proa_beam_params *uploaded_beam_params; /* [uploaded_beams] copy of what the device has */

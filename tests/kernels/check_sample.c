@@ -248,6 +248,35 @@ void check_process_logits(tester *t)
     for (size_t i = 0; i < PROA_COUNT(shapes); i++) edit_shape(t, shapes[i][0], shapes[i][1]);
 }
 
+static void mask_shape(tester *t, int64_t rows, int64_t cols, uint64_t *state)
+{
+    canvas mine = make_logits(rows, cols), right = make_logits(rows, cols);
+    int64_t words = (cols + 31) / 32;
+    uint32_t *masks = proa_calloc((size_t)(rows * words) + 1, sizeof *masks);
+    int32_t *which = proa_calloc((size_t)rows + 1, sizeof *which);
+    for (int64_t i = 0; i < rows * words; i++)
+        masks[i] = i % 3 ? (uint32_t)rng_below(state, INT64_C(1) << 32) : i % 2 ? UINT32_MAX : 0;
+    for (int64_t i = 0; i < rows; i++) which[i] = (int32_t)rng_below(state, rows + 1) - 1;
+    t->reference.ops->decode->mask_logits(&t->reference, right.view, masks, which);
+    t->tables[0].ops->decode->mask_logits(&t->tables[0], mine.view, masks, which);
+    int64_t differ = 0;
+    for (int64_t i = 0; i < rows; i++)
+        differ += memcmp(proa_view_f32(mine.view) + i * mine.view.stride[0],
+                         proa_view_f32(right.view) + i * right.view.stride[0], (size_t)cols * 4) != 0;
+    expect(t, differ == 0, "%d rows of %d: %d differ", (int)rows, (int)cols, (int)differ);
+    expect(t, canvas_guards_hold(&mine), "%d rows of %d: edges", (int)rows, (int)cols);
+    canvas_free(&mine), canvas_free(&right);
+    free(masks), free(which);
+}
+
+void check_mask_logits(tester *t)
+{
+    static const int64_t shapes[][2] = {{0, 8},  {1, 1},     {3, 31},    {40, 32},
+                                        {5, 33}, {64, 4097}, {9, 50400}, {3, 128256}};
+    uint64_t state = 3;
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++) mask_shape(t, shapes[i][0], shapes[i][1], &state);
+}
+
 void check_gather_logprobs(tester *t)
 {
     static const int64_t shapes[][2] = {{0, 3}, {1, 1}, {7, 31}, {130, 50}, {3, 50400}};

@@ -672,6 +672,17 @@ static void process_logits(proa_ctx *c, proa_view x, const proa_logits_row *rows
     download_covered();
 }
 
+static void mask_logits(proa_ctx *c, proa_view x, const uint32_t *masks, const int32_t *which)
+{
+    int64_t T = x.shape[0], count = 0;
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < T; t++) count = proa_max64(count, which[t] + 1);
+    cover_view(x), cover(masks, count * ((x.shape[1] + 31) / 32) * 4), cover(which, T * 4);
+    upload_covered();
+    device->ops->decode->mask_logits(ctx(), device_view(x), device_ptr(masks), device_ptr(which));
+    download_covered();
+}
+
 static void gather_logprobs(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
 {
     PROA_UNUSED(c);

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/checked.h"
+#include "base/options.h"
 
 #include <math.h>
 #include <string.h>
@@ -56,7 +57,7 @@ struct proa_logits_processor {
     tree words;                 /* allowed */
     proa_matcher *grammar;      /* NULL: none */
     proa_matcher_place *places; /* [PROA_PLACES] of its sequences */
-    uint32_t *mask;             /* of the tokens that it allows next */
+    uint32_t *mask; /* a bit for each column: tokens that the grammar or the words allow next; or NULL */
     scratch *scratch;
 };
 
@@ -94,6 +95,12 @@ static bool repeats_end(const proa_history *h, int64_t at, int64_t n)
     for (int64_t i = n; i-- > 0;)
         if (token_at(h, at + i) != token_at(h, length - n + i)) return false;
     return true;
+}
+
+/* Of a mask with a bit for each column. */
+static int64_t mask_words(const proa_logits_processor *l)
+{
+    return (l->vocab + 31) / 32;
 }
 
 /* ---- counts ---- */
@@ -313,21 +320,41 @@ static int32_t find_word_states(const proa_logits_processor *l, const proa_histo
     return count;
 }
 
-/* A rule of Proa; in transformers it would be a prefix_allowed_tokens_fn, after all other processors. */
-static void allowed_words(const proa_logits_processor *l, float *row, const proa_history *h)
+static void set_bit(const proa_logits_processor *l, uint32_t *mask, int32_t id, bool on)
 {
-    const proa_options *o = &l->options;
+    uint32_t bit = (uint32_t)1 << (id & 31);
+    if (!is_column(l, id)) return;
+    mask[id >> 5] = on ? mask[id >> 5] | bit : mask[id >> 5] & ~bit;
+}
+
+static void set_end_bits(const proa_logits_processor *l, uint32_t *mask, bool on)
+{
+    for (int32_t i = 0; i < l->options.end_ids_count; i++) set_bit(l, mask, l->options.end_ids[i], on);
+}
+
+/* A rule of Proa; in transformers it would be a prefix_allowed_tokens_fn, after all other processors. */
+static void mask_of_words(const proa_logits_processor *l, const proa_history *h, uint32_t *mask)
+{
     const node *nodes = l->words.node;
     int32_t count = find_word_states(l, h);
-    next_epoch(l);
+    memset(mask, 0, (size_t)mask_words(l) * sizeof *mask);
     for (int32_t k = 0; k < count; k++) {
         int32_t at = l->scratch->active[k];
-        for (int32_t c = nodes[at].child; c; c = nodes[c].next) count_of(l, nodes[c].token);
-        for (int32_t i = 0; !at && i < o->end_ids_count; i++)
-            if (is_column(l, o->end_ids[i])) count_of(l, o->end_ids[i]);
+        for (int32_t c = nodes[at].child; c; c = nodes[c].next) set_bit(l, mask, nodes[c].token, true);
+        if (!at) set_end_bits(l, mask, true);
     }
+}
+
+static void apply_mask(const proa_logits_processor *l, float *row)
+{
     for (int64_t i = 0; i < l->vocab; i++)
-        if (l->scratch->counts[i].epoch != l->scratch->epoch) row[i] = -INFINITY;
+        if (!(l->mask[i >> 5] >> (i & 31) & 1)) row[i] = -INFINITY;
+}
+
+static void allowed_words(const proa_logits_processor *l, float *row, const proa_history *h)
+{
+    mask_of_words(l, h, l->mask);
+    apply_mask(l, row);
 }
 
 /* ---- forced tokens ---- */
@@ -411,25 +438,31 @@ static void renormalize_row(const proa_logits_processor *l, float *row, const pr
 
 /* ---- a grammar ---- */
 
-/* End tokens are allowed where the grammar may end, and nowhere else. A state that the grammar does not know, or that
- * does not fit, allows nothing: the sampler then ends the sequence with an error. */
+static bool allows_any(const proa_logits_processor *l, const uint32_t *mask)
+{
+    uint32_t any = 0;
+    for (int64_t i = 0; i < mask_words(l); i++) any |= mask[i];
+    return any != 0;
+}
+
+/* End tokens are allowed where the grammar may end, and nowhere else; with ignore_eos only where it must. A state that
+ * the grammar does not know, or that does not fit, allows nothing: the sampler then ends the sequence with an error. */
+static void mask_of_grammar(const proa_logits_processor *l, const proa_history *h, uint32_t *mask)
+{
+    bool may_end = false;
+    int64_t words = proa_matcher_words(l->grammar);
+    if (proa_matcher_mask(l->grammar, l->places, h->generated, h->generated_count, mask, &may_end, NULL) != PROA_OK)
+        words = 0, may_end = false;
+    memset(mask + words, 0, (size_t)(mask_words(l) - words) * sizeof *mask);
+    set_end_bits(l, mask, false);
+    set_end_bits(l, mask, may_end && !(l->options.ignore_eos && allows_any(l, mask)));
+}
+
 static void apply_grammar(const proa_logits_processor *l, float *row, const proa_history *h)
 {
-    const proa_options *o = &l->options;
-    float ends[PROA_END_IDS_MAX];
-    bool may_end = false;
     if (!l->grammar) return;
-    int64_t words = proa_matcher_words(l->grammar), columns = proa_min64(32 * words, l->vocab);
-    for (int32_t i = 0; i < o->end_ids_count; i++)
-        ends[i] = is_column(l, o->end_ids[i]) ? row[o->end_ids[i]] : 0;
-    if (proa_matcher_mask(l->grammar, l->places, h->generated, h->generated_count, l->mask, &may_end, NULL) !=
-        PROA_OK)
-        memset(l->mask, 0, (size_t)words * sizeof *l->mask);
-    for (int64_t i = 0; i < columns; i++)
-        if (!(l->mask[i >> 5] >> (i & 31) & 1)) row[i] = -INFINITY;
-    for (int64_t i = columns; i < l->vocab; i++) row[i] = -INFINITY;
-    for (int32_t i = 0; i < o->end_ids_count; i++)
-        if (is_column(l, o->end_ids[i])) row[o->end_ids[i]] = may_end ? ends[i] : -INFINITY;
+    mask_of_grammar(l, h, l->mask);
+    apply_mask(l, row);
 }
 
 static bool wants_bias(const proa_options *o)
@@ -510,7 +543,12 @@ static bool wants_allowed(const proa_options *o)
 
 static bool wants_grammar(const proa_options *o)
 {
-    return o->json_schema || o->json_object || o->regex || o->grammar || o->choice.count > 0;
+    return proa_options_constrain(o);
+}
+
+static bool wants_mask(const proa_options *o)
+{
+    return wants_allowed(o) || wants_grammar(o);
 }
 
 static bool wants_forced(const proa_options *o)
@@ -587,7 +625,19 @@ void proa_logits_processor_names(const proa_logits_processor *l, char out[512])
     }
 }
 
-/* ---- the same as entries for a device ---- */
+/* ---- the same for a device: a mask, and entries ---- */
+
+bool proa_logits_processor_has_mask(const proa_logits_processor *l)
+{
+    return l && l->mask;
+}
+
+/* Both kinds of masks do not go together (proa_options_check). */
+void proa_logits_processor_mask(const proa_logits_processor *l, const proa_history *history, uint32_t *mask)
+{
+    if (l->grammar) mask_of_grammar(l, history, mask);
+    else mask_of_words(l, history, mask);
+}
 
 int64_t proa_logits_processor_entries_max(const proa_logits_processor *l, int64_t length)
 {
@@ -595,8 +645,8 @@ int64_t proa_logits_processor_entries_max(const proa_logits_processor *l, int64_
     int64_t counts = wants_repetition(o) || wants_counts(o) ? length : 0;
     int64_t bans = o->banned_words.count + (wants_min(o) ? o->end_ids_count : 0) +
                    (wants_no_repeat(o) ? length : 0) + o->suppress_tokens.count + o->begin_suppress_tokens.count;
-    bool on_host = wants_allowed(o) || wants_sequence_bias(o) || wants_encoder_repetition(o) ||
-                   wants_encoder_no_repeat(o) || wants_grammar(o) || wants_decay(o) || wants_renormalize(o);
+    bool on_host = wants_sequence_bias(o) || wants_encoder_repetition(o) || wants_encoder_no_repeat(o) ||
+                   wants_decay(o) || wants_renormalize(o);
     if (on_host) return -1;
     next_epoch(l);
     for (int32_t i = 0; i < o->logit_bias_count; i++)
@@ -713,7 +763,8 @@ static int32_t put_suppressed(const proa_logits_processor *l, const proa_history
     return count;
 }
 
-/* One order fits all styles: a banned token stays at -infinity whatever else is applied to it. */
+/* One order fits all styles: a token that is banned, or that the mask excludes, stays at -infinity whatever else is
+ * applied to it. */
 void proa_logits_processor_entries(const proa_logits_processor *l, const proa_history *history, bool unknown,
                                    proa_logits_row *row, proa_logits_entry *entries)
 {
@@ -848,7 +899,6 @@ void proa_logits_processor_set_grammar(proa_logits_processor *l, proa_matcher *g
 {
     l->grammar = grammar;
     l->places = PROA_ARENA_NEW(&l->arena, proa_matcher_place, PROA_PLACES);
-    l->mask = PROA_ARENA_NEW(&l->arena, uint32_t, proa_matcher_words(grammar));
 }
 
 static void make_scratch(proa_logits_processor *l)
@@ -876,6 +926,7 @@ proa_status proa_logits_processor_new(proa_logits_processor **out, const proa_op
     proa_arena_init(&l->arena);
     copy_lists(l);
     make_tree(l);
+    if (wants_mask(options)) l->mask = PROA_ARENA_NEW(&l->arena, uint32_t, mask_words(l));
     make_scratch(l);
     return PROA_OK;
 }

@@ -88,11 +88,15 @@ void proa_logits_processor_set_grammar(proa_logits_processor *l, proa_matcher *g
  * whole row. For beams of style hf the row holds log-probabilities, as transformers has it; otherwise logits. l may
  * be NULL. If all logits become -inf, proa_sampler_choose returns an error. */
 void proa_logits_processor_apply(const proa_logits_processor *l, float *row, const proa_history *history);
-/* The most entries that proa_logits_processor_entries makes for a history of `length` tokens; -1: a device cannot
- * apply all options (allowed words, a grammar, two biases of one token, biases of sequences, the encoder's penalties,
+/* Whether a mask says which tokens may come next: that of a grammar or of allowed words. */
+bool proa_logits_processor_has_mask(const proa_logits_processor *l); /* NULL: false */
+/* That mask, for a device (mask_logits in kernels/decode.def): mask[(vocab + 31) / 32]. */
+void proa_logits_processor_mask(const proa_logits_processor *l, const proa_history *history, uint32_t *mask);
+/* The most entries that proa_logits_processor_entries makes for a history of `length` tokens, the mask not among them;
+ * -1: a device cannot apply all options (two biases of one token, biases of sequences, the encoder's penalties,
  * exponential decay, renormalize_logits). */
 int64_t proa_logits_processor_entries_max(const proa_logits_processor *l, int64_t length);
-/* The same processors as entries for a device (process_logits in kernels/decode.def); row->first is kept. unknown:
+/* The other processors as entries for a device (process_logits in kernels/decode.def); row->first is kept. unknown:
  * one more generated token, known to the device only, follows the history. */
 void proa_logits_processor_entries(const proa_logits_processor *l, const proa_history *history, bool unknown,
                                    proa_logits_row *row, proa_logits_entry *entries);

@@ -7,7 +7,11 @@
  *
  * Logits processors that depend on the history (penalties, biases, bans) are sent as entries (id, value): what the host
  * knows at submission, with a condition where an entry depends on the token that is still in flight. The host samples
- * rows that this cannot express: allowed words, typical-p, log-probabilities of processed rows (process_logits.c).
+ * rows that this cannot express: typical-p, log-probabilities of processed rows (process_logits.c).
+ *
+ * Rows that a grammar or allowed words constrain are sampled with a mask, which depends on all tokens before. So the
+ * pass is submitted at once, and its sampling once the host has received the tokens of the step before; while the
+ * device runs the pass, the host computes the masks. Without such rows sampling follows its pass immediately.
  *
  * Beam search, diverse groups included: the device makes the step (beam_step in kernels/decode.def) and reorders the
  * page tables (reorder_kv). On completion the host gets the same candidates, makes the same step with its own
@@ -81,6 +85,18 @@ void proa_async_step_reserve(proa_engine *e, proa_engine_request *req)
 
 /* ---- submission ---- */
 
+static void add_row_mask(proa_engine *e, const proa_inflight_step *f, const proa_seq *seq, int64_t position)
+{
+    proa_async_steps *a = &e->async;
+    const proa_engine_request *req = seq->req;
+    a->mask_of[f->count] = -1;
+    if (!proa_logits_processor_has_mask(req->logits)) return;
+    const proa_history history = proa_request_history(req, seq->ids, position - req->prompt_count);
+    int64_t words = proa_ceil_div(e->model->plan.width[PROA_REG_OUT], 32);
+    a->mask_of[f->count] = (int32_t)a->masks_count;
+    proa_logits_processor_mask(req->logits, &history, a->masks + a->masks_count++ * words);
+}
+
 /* The logits processors of the next sampled row. After a prompt the host knows the whole history; later its last
  * token may be on the device only (sampled_at). */
 static void add_row_processors(proa_engine *e, const proa_inflight_step *f, const proa_seq *seq, int64_t position)
@@ -96,8 +112,9 @@ static void add_row_processors(proa_engine *e, const proa_inflight_step *f, cons
     e->async.last_sampled_at[f->count] = seq->sampled_at;
     proa_logits_processor_entries(req->logits, &history, seq->sampled_at >= 0, row,
                                   e->async.entries + e->async.entries_count);
-    e->async.entries_count += row->bias_count + row->seen_count + row->mask_count;
-    e->async.any_processed = true;
+    int32_t entries = row->bias_count + row->seen_count + row->mask_count;
+    e->async.entries_count += entries;
+    if (entries || row->scale != 1 || row->only || row->last) e->async.any_processed = true;
 }
 
 /* The sequence's token at this position is sampled from this row of the step. Without draft tokens it is the next one,
@@ -115,10 +132,17 @@ static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_seq *s
     f->logits = f->logits || wants_logprobs(req);
     f->top = (int32_t)proa_max64(f->top, top);
     add_row_processors(e, f, seq, position);
+    add_row_mask(e, f, seq, position);
     if (seq->drafts) seq->verifying = true;
     else seq->sampled_at = (int32_t)f->count, seq->known++;
     e->step.logits_rows[f->count] = row;
     f->pending_tokens[f->count++] = (proa_pending_token){seq, position};
+}
+
+/* Sampling may have waited for a step that ended the sequence: its row was surplus. */
+static bool has_ended(const proa_seq *seq)
+{
+    return seq->finish != PROA_FINISH_NONE || seq->req->ending != PROA_FINISH_NONE;
 }
 
 /* All sequences of a request sample their first token from the last row of the prompt. */
@@ -139,7 +163,7 @@ static void take_token_requests(proa_engine *e, proa_inflight_step *f)
     for (int64_t i = 0; i < e->step.logits_count; i++) {
         proa_logits_request a = e->step.logits_requests[i];
         if (!a.seq->req->samples_on_device || a.seq->req->beam) e->step.logits_requests[others++] = a;
-        else add_pending_tokens(e, f, &a);
+        else if (!has_ended(a.seq)) add_pending_tokens(e, f, &a);
     }
     e->step.logits_count = others;
 }
@@ -172,6 +196,7 @@ static void take_beam_requests(proa_engine *e, proa_inflight_step *f)
             e->step.logits_requests[others++] = a;
             continue;
         }
+        if (a.seq->req->ending != PROA_FINISH_NONE) continue;
         if (a.seq->index == 0)
             add_beam_step(f, a.seq->req, a.position < a.seq->req->prompt_count,
                           f->searches ? &f->search[f->searches - 1] : NULL);
@@ -180,26 +205,55 @@ static void take_beam_requests(proa_engine *e, proa_inflight_step *f)
     e->step.logits_count = others;
 }
 
-void proa_async_step_submit(proa_engine *e)
+/* Whether a mask of some row depends on a token that only the device knows. */
+static bool must_wait(const proa_engine *e)
 {
-    proa_inflight_step *f = &e->async.step[e->async.count];
+    for (int64_t i = 0; i < e->step.logits_count; i++) {
+        const proa_seq *seq = e->step.logits_requests[i].seq;
+        if (seq->sampled_at >= 0 && seq->req->samples_on_device &&
+            proa_logits_processor_has_mask(seq->req->logits))
+            return true;
+    }
+    return false;
+}
+
+static void begin_step(proa_engine *e, proa_inflight_step *f)
+{
     f->count = f->searches = 0;
     f->logits = false, f->top = 0;
-    e->async.any_random = e->async.any_processed = false;
-    e->async.entries_count = 0;
     f->rows = e->step.logits_count == e->step.rows ? e->step.rows : 0;
-    f->submitted_ns = proa_clock_ns();
-    take_token_requests(e, f);
-    take_beam_requests(e, f);
-    if (!f->count && !f->searches) return;
+    f->submitted_ns = e->async.pass_ns;
+    e->async.any_random = e->async.any_processed = false;
+    e->async.entries_count = e->async.masks_count = 0;
+}
+
+static proa_sample_request make_request(const proa_engine *e, const proa_inflight_step *f)
+{
+    const proa_async_steps *a = &e->async;
     proa_sample_request request = {
         .rows = e->step.logits_rows, .count = f->count, .search = f->search, .searches = f->searches};
     request.logits = f->logits, request.top = f->top;
-    if (e->async.any_random) request.sample_params = e->async.sample_params;
-    if (e->async.any_processed)
-        request.row_processors = e->async.row_processors, request.entries = e->async.entries,
-        request.last_sampled_at = e->async.last_sampled_at;
-    request.entries_count = e->async.entries_count;
+    if (a->any_random) request.sample_params = a->sample_params;
+    if (a->any_processed)
+        request.row_processors = a->row_processors, request.entries = a->entries,
+        request.last_sampled_at = a->last_sampled_at;
+    request.entries_count = a->entries_count;
+    if (a->masks_count) request.masks = a->masks, request.mask_of = a->mask_of;
+    request.masks_count = a->masks_count;
+    return request;
+}
+
+void proa_async_step_submit(proa_engine *e)
+{
+    if (!e->async.waits) e->async.pass_ns = proa_clock_ns();
+    e->async.waits = !e->async.waits && must_wait(e);
+    if (e->async.waits) return;
+    proa_inflight_step *f = &e->async.step[e->async.count];
+    begin_step(e, f);
+    take_token_requests(e, f);
+    take_beam_requests(e, f);
+    if (!f->count && !f->searches) return;
+    proa_sample_request request = make_request(e, f);
     e->model->hidden_wanted = false;
     proa_model_sample(e->model, &request, f->ticket);
     e->async.count++;

@@ -292,6 +292,11 @@ typedef struct proa_async_steps {
     proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] their entries; memory is touched only where it is used */
     int32_t *last_sampled_at; /* [sequences_max] a row's last token, as proa_seq.sampled_at */
     bool any_processed;
+    uint32_t *masks;  /* [sequences_max][words of a row] of constrained rows; touched only where it is used */
+    int32_t *mask_of; /* [sequences_max] the mask of each row, -1: none */
+    int64_t masks_count; /* of this step */
+    bool waits; /* a pass was submitted whose sampling is to follow, once the host knows the tokens before it */
+    int64_t pass_ns;          /* when the pass was submitted */
     int64_t entries_count;    /* entries of this step */
     int64_t entries_reserved; /* entries that running requests can come to need */
 } proa_async_steps;
@@ -395,7 +400,8 @@ void proa_async_step_prepare(proa_engine_request *req);
  * tokens. */
 void proa_async_step_reserve(proa_engine *e, proa_engine_request *req);
 /* Behind the decoder pass: submits the sampling of all rows that can be sampled on the device, and removes them from
- * step.logits_requests. */
+ * step.logits_requests. If a mask of a row depends on a token that only the device knows, sampling waits
+ * (async.waits) until this is called again, after the step before was completed. */
 void proa_async_step_submit(proa_engine *e);
 /* Waits for the oldest in-flight step and gives its tokens to their requests. */
 void proa_async_step_complete(proa_engine *e);

@@ -122,7 +122,8 @@ static void complete_step(proa_engine *e, int64_t begin)
  *
  * Sequences that the device samples are in every step: their rows are known but for their ids. One that turns out to
  * have ended has a surplus row in the next step, on a page that it still held; its token is discarded. Sequences that
- * the host samples have no row in step n + 1 while it processes those of step n; they go on in step n + 2. */
+ * the host samples have no row in step n + 1 while it processes those of step n; they go on in step n + 2. If a row of
+ * pass n + 1 is sampled with a mask, the sampling of that pass is submitted after the tokens of n were received. */
 static void decoder_step(proa_engine *e)
 {
     int64_t begin = proa_clock_ns();
@@ -140,6 +141,7 @@ static void decoder_step(proa_engine *e)
     bool ahead = (sampled || e->head.fetched.count) && submit_decoder_pass(e);
     proa_process_logits(e);
     if (sampled) proa_async_step_complete(e);
+    if (e->async.waits) proa_async_step_submit(e);
     if (ahead) proa_fetch_logits(e);
     proa_sched_retire(e);
 }

@@ -112,7 +112,8 @@ static inline void golden_read(golden_options *g, const proa_json *c)
         g->o.end_ids_count = golden_ids(g->o.end_ids, proa_json_get(json, "end_ids"));
 }
 
-/* Where a device can apply the options, its entries change the row as the processors do, to the bit, whether the host
+/* Where a device can apply the options, its mask and entries change the row as the processors do, to the bit, whether
+ * the host
  * knows the last token or not. 0: a device cannot. */
 static inline int golden_check_entries(const proa_logits_processor *l, const float *before,
                                        const float *after, int n, proa_history h, int64_t at)
@@ -125,6 +126,11 @@ static inline int golden_check_entries(const proa_logits_processor *l, const flo
         proa_logits_entry *entries = proa_calloc((size_t)most + 1, sizeof *entries);
         int32_t last = -1;
         memcpy(row, before, sizeof row);
+        if (proa_logits_processor_has_mask(l)) {
+            uint32_t mask[GOLDEN_ROW / 32 + 1];
+            proa_logits_processor_mask(l, &h, mask);
+            proa_mask_logits_reference(NULL, proa_view_2d(row, PROA_DTYPE_F32, 1, n), mask, &(int32_t){0});
+        }
         if (unknown) last = h.generated[--h.generated_count];
         proa_logits_processor_entries(l, &h, unknown, &e, entries);
         assert_true(e.bias_count + e.seen_count + e.mask_count <= most);

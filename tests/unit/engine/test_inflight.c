@@ -14,6 +14,8 @@ static const char *const prompts[] = {"It was a dark and stormy night", "The sea
 static proa_options options_of(int i, bool others)
 {
     static const char *const stops[] = {"going to", "the sea, and"};
+    static const int32_t ids[] = {300, 301, 302, 303, 304}, ends[] = {2, 5};
+    const proa_words words = {ids, ends, 2};
     proa_options o = {.max_tokens = 3 + 5 * (i % 7), .seed = (uint64_t)i, .ignore_eos = i % 2 == 0};
     switch (i % 7) {
     case 1: o.temperature = 0.8F, o.top_k = 50; break;
@@ -22,12 +24,18 @@ static proa_options options_of(int i, bool others)
     case 4:
         o.end_ids_count = 2, o.end_ids[0] = 17, o.end_ids[1] = 202, o.max_tokens = 60, o.ignore_eos = false;
         break;
-    case 5: o.temperature = 1; break;
+    case 5:
+        o.temperature = 1;
+        if (i % 2) o.json_object = true, o.max_tokens = 40, o.presence_penalty = 0.5F;
+        break;
     case 6:
         if (others) o.repetition_penalty = 1.3F, o.logprobs = true; /* of rows before they are edited */
         if (others && i == 6) o = (proa_options){.beams = 3, .max_tokens = 12};
         break;
-    default: break;
+    default: /* their masks depend on the token before */
+        if (i % 2) o.regex = "[A-Z][a-z]+( [a-z]+){2,9}\\.", o.max_tokens = 50;
+        if (i % 4 == 2) o.allowed_words = words, o.max_tokens = 9;
+        break;
     }
     return o;
 }

@@ -136,6 +136,7 @@ static void random_words(request_case *a, proa_options *o, int32_t vocab)
     if (one_in(8)) o->banned_words = w;
     if (one_in(8)) o->stop_words = w;
     if (one_in(24)) o->allowed_words = w;
+    else if (a->words[7] % 16 == 0) o->json_object = true;
     for (int i = 0; i < 3; i++) a->bias[i] = (proa_bias){(int32_t)dice((uint32_t)vocab), (float)dice(9) - 4};
     if (one_in(8)) o->logit_bias = a->bias, o->logit_bias_count = 1 + (int32_t)dice(3);
 }

@@ -684,6 +684,28 @@ static void process_logits(proa_ctx *c, proa_view x, const proa_logits_row *rows
                EDIT_THREADS, 0, (float *)x.data, x.stride[0], (int)x.shape[1], rows, entries, last);
 }
 
+enum { MASK_COLUMNS = 4096 }; /* of a block: 16 for each thread */
+
+/* Blocks (row, columns); the threads of a warp share a word of the mask. */
+__global__ void mask_logits_kernel(float *x, int64_t row, int n, const uint32_t *masks, const int32_t *which)
+{
+    gpu_wait();
+    int mask = which[blockIdx.x];
+    if (mask < 0) return;
+    const uint32_t *bits = masks + (int64_t)mask * ((n + 31) / 32);
+    float *at = x + blockIdx.x * row;
+    int begin = blockIdx.y * MASK_COLUMNS, end = min(n, begin + MASK_COLUMNS);
+    for (int j = begin + threadIdx.x; j < end; j += EDIT_THREADS)
+        if (!(bits[j >> 5] >> (j & 31) & 1)) at[j] = -INFINITY;
+}
+
+static void mask_logits(proa_ctx *c, proa_view x, const uint32_t *masks, const int32_t *which)
+{
+    unsigned parts = (unsigned)((x.shape[1] + MASK_COLUMNS - 1) / MASK_COLUMNS);
+    gpu_launch(gpu_flushed(c), "mask_logits", mask_logits_kernel, dim3((unsigned)x.shape[0], parts),
+               EDIT_THREADS, 0, (float *)x.data, x.stride[0], (int)x.shape[1], masks, which);
+}
+
 __global__ void gather_logits_kernel(float *out, const float *x, int64_t row, const int32_t *ids, int count)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -713,7 +735,7 @@ static void gather_token_ids(proa_ctx *c, int32_t *ids, const int32_t *from, con
 
 void gpu_fill_sample(proa_ops *ops, proa_decode_ops *decode)
 {
-    decode->process_logits = process_logits, decode->sample = cuda_sample,
+    decode->process_logits = process_logits, decode->mask_logits = mask_logits, decode->sample = cuda_sample,
     decode->gather_logprobs = gather_logprobs, decode->gather_token_ids = gather_token_ids;
     ops->log_sum_exp = log_sum_exp, ops->top_k = top_k;
 }
