@@ -405,9 +405,9 @@ typedef struct proa_request {
     size_t text_pair_len;  /* 0: text_pair is NUL-terminated */
     const int32_t *ids;    /* token ids, used as they are */
     int64_t ids_count;
-    /* decoders: [prompt_table_rows, proa_info.embedding] input embeddings of the tokens vocab, vocab + 1, ...; these
-     * may stand anywhere in ids (TensorRT-LLM's prompt_embedding_table); copied. Requests with equal tables share
-     * cached keys and values. NULL: none */
+    /* for models with a decoder: [prompt_table_rows, proa_info.embedding] input embeddings of the tokens vocab, vocab +
+     * 1, ...; these may stand anywhere in ids (TensorRT-LLM's prompt_embedding_table); copied. Requests with equal
+     * tables share cached keys and values. NULL: none */
     const float *prompt_table;
     int64_t prompt_table_rows;
     const int32_t *type_ids; /* encoders: [ids_count] token types of ids (segments); NULL: all 0 */

@@ -227,12 +227,12 @@ static proa_status read_ids(proa_generation *g, const proa_llm_request *req, int
     return PROA_OK;
 }
 
-/* What a client may send as zeros, since the guides' clients do. The first three are a GPT's (read_table). */
+/* What a client may send as zeros, since the guides' clients do. A T5 takes the first, a GPT three (read_table). */
 static proa_status refuse_unsupported(const proa_llm_request *req, proa_err *err)
 {
-    static const char *const zeros[] = {"prompt_learning_task_name_ids",
-                                        "request_prompt_lengths",
+    static const char *const zeros[] = {"request_prompt_lengths",
                                         "request_prompt_type",
+                                        "prompt_learning_task_name_ids",
                                         "is_return_context_embeddings",
                                         "is_return_context_cum_log_probs",
                                         "is_return_attentions",
@@ -240,16 +240,16 @@ static proa_status refuse_unsupported(const proa_llm_request *req, proa_err *err
                                         "memory_len"};
     static const char *const empty[] = {"request_prompt_embedding", "ia3_tasks", NULL};
     int64_t value = 0;
-    int of_gpt = req->llm_model->variant == PROA_FT_GPT;
-    for (size_t i = of_gpt ? 3 : 0; i < PROA_COUNT(zeros); i++)
+    const bool gpt = req->llm_model->variant == PROA_FT_GPT, t5 = req->llm_model->variant == PROA_FT_T5;
+    for (size_t i = gpt ? 3 : t5 ? 1 : 0; i < PROA_COUNT(zeros); i++)
         for (int64_t row = 0; row < req->count; row++)
             if (proa_input_int(req->infer, zeros[i], row, &value) && value != 0)
                 return PROA_FAIL(err, UNSUPPORTED, "input '%s' is %lld: not supported by this engine",
                                  zeros[i], (long long)value);
-    return proa_refuse_inputs(req->infer, empty + of_gpt, err);
+    return proa_refuse_inputs(req->infer, empty + (gpt || t5), err);
 }
 
-/* ---- prompt learning of a GPT ---- */
+/* ---- prompt learning ---- */
 
 /* FasterTransformer's PromptLearningType, of request_prompt_type. */
 enum { NO_PROMPT, SOFT_PROMPT, PREFIX_PROMPT, P_PROMPT_TUNING };
@@ -303,25 +303,28 @@ static proa_status read_task(proa_generation *g, const proa_llm_request *req, in
     return PROA_OK;
 }
 
-/* request_prompt_embedding: a soft prompt comes before the prompt, a table of p-tuning is named by its ids. */
-static proa_status read_table(proa_generation *g, const proa_llm_request *req, int64_t row, proa_err *err)
+/* request_prompt_type of a row. A T5 names none: its tables are of p-tuning. */
+static proa_status read_prompt_type(int64_t *type, const proa_llm_request *req, int64_t row, bool has_table,
+                                    bool has_adapter, proa_err *err)
 {
-    const proa_tensor *t = proa_infer_input(req->infer, "request_prompt_embedding");
-    int64_t type = NO_PROMPT, rows = 0, length = 0;
-    PROA_TRY(read_task(g, req, row, err));
-    const bool task = g->options.adapter != NULL;
-    proa_input_int(req->infer, "request_prompt_type", row, &type);
-    if (type != NO_PROMPT && type != SOFT_PROMPT && type != P_PROMPT_TUNING)
-        return PROA_FAIL(err, UNSUPPORTED,
-                         "input 'request_prompt_type' is %lld: 0, 1 (soft prompt) and 3 (p-tuning) "
-                         "are supported",
-                         (long long)type);
-    bool has_table = t && proa_tensor_count(t) > 0;
-    if (type != NO_PROMPT && !has_table && !task)
-        return PROA_FAIL(err, INVALID,
-                         "input 'request_prompt_type' is %lld, and there is no request_prompt_embedding",
-                         (long long)type);
-    if (type == NO_PROMPT || !has_table) return task ? place_virtuals(g, req, 0, err) : PROA_OK;
+    *type = NO_PROMPT;
+    proa_input_int(req->infer, "request_prompt_type", row, type);
+    if (*type != NO_PROMPT && *type != SOFT_PROMPT && *type != P_PROMPT_TUNING)
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "input 'request_prompt_type' is %lld: 0, 1 (soft prompt) and 3 (p-tuning) are supported",
+            (long long)*type);
+    if (has_table && req->llm_model->variant == PROA_FT_T5) *type = P_PROMPT_TUNING;
+    if (*type == NO_PROMPT || has_table || has_adapter) return PROA_OK;
+    return PROA_FAIL(err, INVALID,
+                     "input 'request_prompt_type' is %lld, and there is no request_prompt_embedding",
+                     (long long)*type);
+}
+
+static proa_status read_vectors(proa_generation *g, const proa_llm_request *req, const proa_tensor *t,
+                                int64_t row, proa_err *err)
+{
+    int64_t rows = 0, length = 0;
     PROA_TRY(proa_input_vectors(t, row, req->count, req->llm_model->info.embedding, &req->infer->arena,
                                 &g->prompt_table, &rows, err));
     length = rows;
@@ -331,7 +334,21 @@ static proa_status read_table(proa_generation *g, const proa_llm_request *req, i
                          (long long)length, (long long)row, (long long)rows);
     g->prompt_table_rows = length;
     if (length == 0) g->prompt_table = NULL;
-    return place_virtuals(g, req, type == SOFT_PROMPT ? length : 0, err);
+    return PROA_OK;
+}
+
+/* request_prompt_embedding: a soft prompt comes before the prompt, a table of p-tuning is named by its ids. */
+static proa_status read_table(proa_generation *g, const proa_llm_request *req, int64_t row, proa_err *err)
+{
+    const proa_tensor *t = proa_infer_input(req->infer, "request_prompt_embedding");
+    bool has_table = t && proa_tensor_count(t) > 0;
+    int64_t type;
+    if (req->llm_model->variant == PROA_FT_GPT) PROA_TRY(read_task(g, req, row, err));
+    const bool has_adapter = g->options.adapter != NULL;
+    PROA_TRY(read_prompt_type(&type, req, row, has_table, has_adapter, err));
+    if (type == NO_PROMPT || !has_table) return has_adapter ? place_virtuals(g, req, 0, err) : PROA_OK;
+    PROA_TRY(read_vectors(g, req, t, row, err));
+    return place_virtuals(g, req, type == SOFT_PROMPT ? g->prompt_table_rows : 0, err);
 }
 
 /* FasterTransformer puts its own default in place of a dynamic top-p outside of (0, 1]. */
@@ -404,7 +421,7 @@ static proa_status read_generation(proa_generation *g, proa_ft_request *ft, proa
     PROA_TRY(read_output_len(g, ft, req, row, t5 ? "max_output_len" : "request_output_len", err));
     set_start(g, ft, req, row);
     ft->input[row] = (proa_id_list){g->ids, g->ids_count};
-    if (!t5) PROA_TRY(read_table(g, req, row, err));
+    PROA_TRY(read_table(g, req, row, err));
     ft->beams = proa_max64(ft->beams, o->beams);
     ft->log_probs = ft->log_probs || o->logprobs;
     ft->end_id[row] = o->end_ids_count ? o->end_ids[0] : s->end_id >= 0 ? s->end_id : 0;

@@ -39,6 +39,18 @@ void proa_batch_add_row(proa_engine *e, int32_t id, int64_t position, int64_t le
     e->step.rows++;
 }
 
+void proa_batch_add_virtual(proa_engine *e, const proa_prompt_table *table, int64_t index)
+{
+    const float *values = table->values + index * table->width;
+    int64_t count = e->step.inputs_embeds_count;
+    proa_inputs_embeds *last = count ? &e->step.inputs_embeds[count - 1] : NULL;
+    if (last && last->row + last->count == e->step.rows && last->values + last->count * table->width == values)
+        last->count++;
+    else
+        e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
+            .row = e->step.rows, .count = 1, .values = values, .of_table = true};
+}
+
 proa_batch proa_batch_of_step(const proa_engine *e)
 {
     proa_batch b = {.rows = e->step.rows, .ids = e->step.ids, .positions = e->step.positions};
@@ -68,19 +80,6 @@ static int32_t token_id(const proa_seq *seq, int64_t i)
     return i - req->prompt_count < seq->count + seq->drafts ? seq->ids[i - req->prompt_count] : 0;
 }
 
-/* The next row is row `index` of a prompt table. Rows that follow each other in both are uploaded together. */
-static void add_virtual_token(proa_engine *e, const proa_prompt_table *table, int64_t index)
-{
-    const float *values = table->values + index * table->width;
-    int64_t count = e->step.inputs_embeds_count;
-    proa_inputs_embeds *last = count ? &e->step.inputs_embeds[count - 1] : NULL;
-    if (last && last->row + last->count == e->step.rows && last->values + last->count * table->width == values)
-        last->count++;
-    else
-        e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
-            .row = e->step.rows, .count = 1, .values = values, .of_table = true};
-}
-
 /* The row of token i of the sequence. */
 static void add_token_row(proa_engine *e, const proa_seq *seq, int64_t i)
 {
@@ -88,7 +87,7 @@ static void add_token_row(proa_engine *e, const proa_seq *seq, int64_t i)
     int64_t row = e->step.rows, longest = req->prompt_count + req->new_max, vocab = e->model->config.vocab;
     bool on_device = i + 1 == seq->known && seq->sampled_at >= 0;
     int32_t id = on_device ? 0 : token_id(seq, i);
-    if (id >= vocab) add_virtual_token(e, req->virtuals, id - vocab);
+    if (id >= vocab) proa_batch_add_virtual(e, req->virtuals, id - vocab);
     proa_batch_add_row(e, id < vocab ? id : 0, proa_prefix_position(&req->prefix, i),
                        proa_rope_length(&e->model->config.rope, i, req->prompt_count, longest));
     e->step.block_positions[row] = (int32_t)proa_prefix_block_position(&req->prefix, i);

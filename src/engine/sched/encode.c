@@ -41,7 +41,11 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
             .row = e->step.rows, .count = req->input_count, .values = req->embedded};
     int32_t *types = e->step.types + e->step.rows;
-    for (int64_t i = 0; i < req->input_count; i++) proa_batch_add_row(e, req->input[i], i, req->input_count);
+    for (int64_t i = 0; i < req->input_count; i++) {
+        int64_t row = req->input[i] - e->model->config.vocab; /* of the request's prompt table */
+        if (row >= 0) proa_batch_add_virtual(e, req->virtuals, row);
+        proa_batch_add_row(e, row < 0 ? req->input[i] : 0, i, req->input_count);
+    }
     if (!req->input_types) return;
     memcpy(types, req->input_types, (size_t)req->input_count * sizeof *types);
     e->step.any_types = true;

@@ -505,6 +505,8 @@ void proa_batch_add_span(proa_engine *e, const proa_page_table *table, int64_t r
                          const proa_page_table *cross, int64_t cross_context);
 /* length: see proa_rope_length */
 void proa_batch_add_row(proa_engine *e, int32_t id, int64_t position, int64_t length);
+/* The next row will be row `index` of a prompt table. Rows that follow each other in both are uploaded together. */
+void proa_batch_add_virtual(proa_engine *e, const proa_prompt_table *table, int64_t index);
 proa_batch proa_batch_of_step(const proa_engine *e);
 /* Whether the sequence has tokens to run. A token that the host has not received may turn out to be an end token, which
  * costs one surplus row; that it reaches the length limit is known beforehand. */

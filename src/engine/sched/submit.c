@@ -264,10 +264,10 @@ static proa_status read_prompt(proa_engine *e, proa_engine_request *req, const p
     if (kind == PROA_KIND_DECODER && r->embedded)
         return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder to take vectors", e->model->arch->name);
     if (kind == PROA_KIND_DECODER) return read_decoder_prompt(e, req, r, err);
-    if (r->prompt_table)
-        return PROA_FAIL(err, UNSUPPORTED, "prompt_table: a %s takes none", e->model->arch->name);
+    PROA_TRY(take_table(e, req, r, err));
+    int64_t virtuals = req->virtuals ? req->virtuals->tokens : 0;
     if (r->embedded) PROA_TRY(read_embedded(e, req, r, err));
-    else PROA_TRY(read_input(e, r, true, 0, &req->input, &req->input_count, &req->input_types, err));
+    else PROA_TRY(read_input(e, r, true, virtuals, &req->input, &req->input_count, &req->input_types, err));
     if (kind == PROA_KIND_ENCODER) return PROA_OK;
     req->prompt_count = r->decoder_ids ? r->decoder_ids_count : 1;
     if (req->prompt_count < 1 || req->prompt_count > PROA_CONTEXT_MAX)

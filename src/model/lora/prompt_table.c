@@ -10,9 +10,11 @@
 
 /* ---- life ---- */
 
+/* Of input embeddings: those of the encoder, if there is one. */
 int64_t proa_prompt_table_width(const proa_model *m, bool keys)
 {
-    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    bool decoder = m->arch->kind == PROA_KIND_DECODER;
+    const proa_params *p = &m->params[decoder ? PROA_STACK_DECODER : PROA_STACK_ENCODER];
     const proa_config *c = &m->config;
     return keys ? 2 * c->kv_heads * c->head_dim : proa_params_find(p, p->layers, PROA_SLOT_TOKENS)->cols;
 }
@@ -24,8 +26,9 @@ static int64_t layers_of(const proa_model *m, bool keys)
 
 static proa_status check_model(const proa_model *m, bool keys, proa_err *err)
 {
-    if (m->arch->kind != PROA_KIND_DECODER)
-        return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s: only decoders take them", m->arch->name);
+    if (m->arch->kind == PROA_KIND_ENCODER || (keys && m->arch->kind != PROA_KIND_DECODER))
+        return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s%s: only decoders take them", m->arch->name,
+                         keys ? " with keys and values" : "");
     if (m->config.prefix_end >= 0)
         return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s, whose prompts are read both ways",
                          m->arch->name);
@@ -127,6 +130,9 @@ static proa_status read_table(proa_prompt_table **out, const proa_model *m, cons
 {
     int64_t tokens;
     const proa_weights_tensor *t = proa_weights_find(tensors, "prompt_embeddings");
+    if (m->arch->kind != PROA_KIND_DECODER)
+        return PROA_FAIL(err, UNSUPPORTED, "prompt tables as adapters of a %s: only decoders take them",
+                         m->arch->name);
     PROA_TRY(check_config(config, &tokens, err));
     PROA_TRY(proa_prompt_table_new(out, m, tokens, has_keys(config), err));
     int64_t layers = layers_of(m, (*out)->keys);

@@ -423,6 +423,40 @@ static void gpt_prompt_tables(void **state)
     rig_close(&g);
 }
 
+/* A T5's table is one of p-tuning, for the encoder's input. */
+static void t5_prompt_tables(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const texts[] = {"translate English to German: A dog runs.", "Two men.", "A red ball."};
+    enum { TABLE = 3 };
+    rig g;
+    proa_info info;
+    proa_engine_info(t5_ref.engine, &info);
+    int64_t H = info.embedding, vocab = info.vocab, count = TABLE * H;
+    float *table = malloc((size_t)count * sizeof *table);
+    uint16_t *narrow = malloc((size_t)count * sizeof *narrow);
+    make_table(table, narrow, count);
+    rig_open(&g, &proa_backend_fastertransformer, PARAMETER("model_type", "T5"), T5);
+    batch b = encode(t5_ref.engine, texts, 0);
+    b.ids[0][1] = (int32_t)vocab + 2, b.ids[0][3] = (int32_t)vocab;
+    proa_infer *r = ask();
+    put_ids(r, "input_ids", PROA_TYPE_UINT32, &b, 1);
+    put_rows(r, "sequence_length", PROA_TYPE_UINT32, b.lengths, 1);
+    put_all(r, "max_output_len", PROA_TYPE_UINT32, 8, 1);
+    put_all(r, "start_id", PROA_TYPE_UINT32, 0, 1);
+    put(r, "request_prompt_embedding", PROA_TYPE_FP16, narrow, (size_t)count * 2, 3, (int64_t[]){1, TABLE, H});
+    const proa_reply *reply = only(run(&g, r));
+    direct_run(&t5_ref, (proa_request){.ids = b.ids[0],
+                                       .ids_count = b.lengths[0],
+                                       .prompt_table = table,
+                                       .prompt_table_rows = TABLE,
+                                       .options = ft_options(8)});
+    assert_memory_equal(ints(reply, "output_ids"), t5_ref.ids[0], (size_t)t5_ref.count[0] * 4);
+    forget(r);
+    free(table), free(narrow);
+    rig_close(&g);
+}
+
 static void ft_refusals(void **state)
 {
     PROA_UNUSED(state);
@@ -872,6 +906,7 @@ int main(void)
         cmocka_unit_test(bert_takes_hidden_states),
         cmocka_unit_test(ft_own_files),
         cmocka_unit_test(gpt_prompt_tables),
+        cmocka_unit_test(t5_prompt_tables),
         cmocka_unit_test(ft_refusals),
         cmocka_unit_test(trtllm_one_reply),
         cmocka_unit_test(trtllm_batches),

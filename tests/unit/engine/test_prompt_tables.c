@@ -4,6 +4,7 @@
  * requests that must be refused. */
 #include "golden_rows.h"
 
+#include "weights/weights.h"
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -238,6 +239,47 @@ static void tables_of_requests(void **state)
     pages_are_free(engine);
 }
 
+/* A table with rows of the model's own embedding table: the results are those of the ids, bit for bit. */
+static void own_embeddings(void **state)
+{
+    enum { TOKENS = 30, ROWS = 8 };
+    const char *model = strrchr(*state, ' ') + 1;
+    char path[PROA_PATH_MAX], file[PROA_PATH_MAX];
+    proa_weights *w = NULL;
+    proa_err err = {.status = PROA_OK};
+    proa_info info;
+    int32_t ids[TOKENS], named[TOKENS];
+    outcome plain = {0}, table = {0}, again = {0};
+    snprintf(path, sizeof path, GOLDEN "arch/%s", model);
+    snprintf(file, sizeof file, "%s/model.safetensors", path);
+    proa_engine *engine = open_or_fail(path, &(proa_engine_options){.dtype = "f32"});
+    proa_engine_info(engine, &info);
+    if (proa_weights_open(&w, file, &err) != PROA_OK) fail_msg("%s", err.text);
+    char tensor[64];
+    snprintf(tensor, sizeof tensor, "%.*s", (int)(strrchr(*state, ' ') - (char *)*state), (const char *)*state);
+    const proa_weights_tensor *t = proa_weights_find(w, tensor);
+    assert_non_null(t);
+    float *values = malloc((size_t)(ROWS * info.embedding) * sizeof *values);
+    for (int32_t i = 0; i < TOKENS; i++) {
+        ids[i] = named[i] = (i * 7 + 3) % 90;
+        if (i % 4 == 1) named[i] = info.vocab + i / 4;
+        if (i % 4 == 1)
+            proa_tensor_source_read(&t->source, ids[i], 0, info.embedding, values + i / 4 * info.embedding);
+    }
+    proa_request r = {.ids = ids, .ids_count = TOKENS};
+    r.options = (proa_options){.max_tokens = 8, .ignore_eos = true, .logprobs = true};
+    run_request(engine, r, &plain);
+    r.ids = named, r.prompt_table = values, r.prompt_table_rows = ROWS;
+    run_request(engine, r, &table);
+    run_request(engine, r, &again);
+    same_outcome(&plain, &table, *state, 0);
+    same_outcome(&plain, &again, *state, 1);
+    outcome_release(&plain), outcome_release(&table), outcome_release(&again);
+    proa_weights_close(w);
+    free(values);
+    pages_are_free(engine);
+}
+
 /* ---- refusals ---- */
 
 static void refused_request(proa_engine *engine, proa_request r, const char *why)
@@ -275,8 +317,12 @@ static void bad_requests(void **state)
     bad = (proa_request){.ids = none, .options = {.adapter = "prefix"}};
     refused_request(engine, bad, "the prompt is empty");
     t5 = open_or_fail(GOLDEN "arch/t5", NULL);
-    refused_request(t5, r, "a t5 takes none");
+    bad = r, ids[1] = 600;
+    refused_request(t5, bad, "token id 600 at position 1 is outside of the vocabulary and the prompt table");
     proa_engine_close(t5);
+    proa_engine *bert = open_or_fail(GOLDEN "arch/bert", NULL);
+    refused_request(bert, r, "prompt tables of a bert: only decoders");
+    proa_engine_close(bert);
     free(table);
     pages_are_free(engine);
 }
@@ -333,15 +379,21 @@ int main(void)
 {
     struct dirent **folders = NULL;
     int count = scandir(GOLDEN "prompt_tables", &folders, is_case, alphasort);
+    static char own[4][64] = {"model.embed_tokens.weight llama", "transformer.wte.weight gpt2",
+                              "model.decoder.embed_tokens.weight opt_350m", "shared.weight t5"}; /* tensor, folder */
     static char models[3][16] = {"llama", "gpt2", "gemma2"};
     struct CMUnitTest tests[64] = {{"one_by_one_llama", one_by_one_equals_batched, NULL, NULL, models[0]},
                                    {"one_by_one_gpt2", one_by_one_equals_batched, NULL, NULL, models[1]},
                                    {"one_by_one_gemma2", one_by_one_equals_batched, NULL, NULL, models[2]},
+                                   {"own_embeddings_llama", own_embeddings, NULL, NULL, own[0]},
+                                   {"own_embeddings_gpt2", own_embeddings, NULL, NULL, own[1]},
+                                   {"own_embeddings_opt_350m", own_embeddings, NULL, NULL, own[2]},
+                                   {"own_embeddings_t5", own_embeddings, NULL, NULL, own[3]},
                                    cmocka_unit_test(pages_are_shared),
                                    cmocka_unit_test(tables_of_requests),
                                    cmocka_unit_test(bad_requests),
                                    cmocka_unit_test(bad_folders)};
-    size_t total = 7;
+    size_t total = 11;
     if (count <= 0 || count > 50) return fprintf(stderr, "%d folders\n", count), 1;
     for (int i = 0; i < count; i++)
         tests[total++] = (struct CMUnitTest){
