@@ -6,7 +6,7 @@
 
 int64_t proa_kv_image_bytes(const proa_kv_pages *p)
 {
-    return 2 * (int64_t)p->layers * p->block_bytes;
+    return 2 * (int64_t)p->layers * p->block_bytes + (p->beside ? proa_kv_image_bytes(p->beside) : 0);
 }
 
 char *proa_kv_images_alloc(const proa_kv_pages *p, int64_t count)
@@ -28,16 +28,21 @@ static char *first_block(const proa_kv_pages *p, int32_t page)
     return p->memory + page * p->block_bytes;
 }
 
+/* What another model has in the page comes last in the image; the number of the last copy is that of all. */
 int64_t proa_kv_page_save(const proa_kv_pages *p, int32_t page, char *image)
 {
-    return p->device->save_pieces(p->device, image, first_block(p, page), p->block_bytes,
-                                  2 * (int64_t)p->layers, p->count * p->block_bytes);
+    int64_t blocks = 2 * (int64_t)p->layers;
+    int64_t nr = p->device->save_pieces(p->device, image, first_block(p, page), p->block_bytes, blocks,
+                                        p->count * p->block_bytes);
+    return p->beside ? proa_kv_page_save(p->beside, page, image + blocks * p->block_bytes) : nr;
 }
 
 int64_t proa_kv_page_load(const proa_kv_pages *p, int32_t page, const char *image)
 {
-    return p->device->load_pieces(p->device, first_block(p, page), image, p->block_bytes,
-                                  2 * (int64_t)p->layers, p->count * p->block_bytes);
+    int64_t blocks = 2 * (int64_t)p->layers;
+    int64_t nr = p->device->load_pieces(p->device, first_block(p, page), image, p->block_bytes, blocks,
+                                        p->count * p->block_bytes);
+    return p->beside ? proa_kv_page_load(p->beside, page, image + blocks * p->block_bytes) : nr;
 }
 
 void proa_kv_pages_wait_on_stream(const proa_kv_pages *p)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * page_copy.h - moves the keys and values of a page, of all layers, between the pool and memory of the host.
  *
- * An image is such a page in memory of the host: [layers][K, V][Hk][64][dh], without gaps. On a GPU a copy runs beside
- * the kernels: it begins after the passes that were submitted before it, and a number tells when it has ended. On the
- * CPU it is done when the call returns, and its number is 0.
+ * An image is such a page in memory of the host: [layers][K, V][Hk][64][dh], without gaps; then the same of what
+ * another model has in the page (proa_kv_pages.beside). On a GPU a copy runs beside the kernels: it begins after the
+ * passes that were submitted before it, and a number tells when it has ended. On the CPU it is done when the call
+ * returns, and its number is 0.
  *
  * Moving a page out and using it for something else, and getting it back into another page:
  *

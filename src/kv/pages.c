@@ -96,6 +96,14 @@ out:
     return status;
 }
 
+proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p, int32_t layers,
+                                      int64_t kv_heads, int64_t head_dim, proa_dtype dtype, proa_err *err)
+{
+    PROA_TRY(proa_kv_pages_init(beside, p->device, p->count, layers, kv_heads, head_dim, dtype, err));
+    p->beside = beside;
+    return PROA_OK;
+}
+
 void proa_kv_pages_release(proa_kv_pages *p)
 {
     if (p->memory) p->device->free(p->device, p->memory, block_total(p));
@@ -247,6 +255,7 @@ static void copy_tokens(const proa_kv_pages *p, int64_t to, int64_t from, int64_
 static void copy_page(const proa_kv_pages *p, int32_t to, int32_t from, int64_t tokens)
 {
     copy_tokens(p, token_offset(p, to, 0), token_offset(p, from, 0), tokens);
+    if (p->beside) copy_page(p->beside, to, from, tokens);
 }
 
 /* The page that the next token will be written to, the only page that no other table may share; -1: not taken yet. */

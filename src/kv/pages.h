@@ -21,7 +21,8 @@ typedef struct proa_kv_keeper {
  * layer's K and of each layer's V. Memory layout, layer by layer: K [count][Hk][64][dh], then V likewise. A page
  * with n references is in n tables (and the prefix tree); with none it is free. Pages are not cleared when they are
  * taken: attention reads no further than the context of its span. */
-typedef struct proa_kv_pages {
+typedef struct proa_kv_pages proa_kv_pages;
+struct proa_kv_pages {
     int64_t count; /* pages in all; 0 is a pool for models without keys and values */
     int32_t layers;
     int64_t kv_heads, head_dim; /* Hk, dh */
@@ -39,7 +40,8 @@ typedef struct proa_kv_pages {
     int32_t *stack;             /* [free] free pages; the last is taken first */
     bool *held;                 /* [count] the keeper refers to it */
     proa_kv_keeper keeper;      /* evict NULL: there is none */
-} proa_kv_pages;
+    proa_kv_pages *beside;      /* what another model has in the same pages; or NULL */
+};
 
 /* Memory of such a pool in bytes, its bookkeeping (9 bytes a page) included: what proa_kv_pages_init takes. -1 if the
  * number does not fit, an argument is negative, or the dtype is not one of keys and values. */
@@ -50,6 +52,12 @@ int64_t proa_kv_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int
 PROA_MUST_CHECK proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count,
                                                int32_t layers, int64_t kv_heads, int64_t head_dim,
                                                proa_dtype dtype, proa_err *err);
+/* The keys and values of another model for the same tokens (a draft model): page i of `beside` belongs to page i of p,
+ * and is taken, shared and copied with it. beside has no page tables of its own; it must outlive p, and is released by
+ * itself. Errors as above. */
+PROA_MUST_CHECK proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p, int32_t layers,
+                                                      int64_t kv_heads, int64_t head_dim, proa_dtype dtype,
+                                                      proa_err *err);
 void proa_kv_pages_release(proa_kv_pages *p); /* page tables into it become invalid; a zero pool is fine */
 
 /* The pages of one layer (0..layers), as kernels take them. */

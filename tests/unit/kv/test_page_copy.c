@@ -110,9 +110,42 @@ static void pages_trade_places(void **state)
     proa_kv_pages_release(&p);
 }
 
+/* What another model has in a page goes with it: to the host and back, and into the copy of a shared page. */
+static void pages_beside_go_along(void **state)
+{
+    proa_kv_pages p, beside;
+    proa_err err = {.status = PROA_OK};
+    int32_t mine[2], its[2];
+    proa_page_table a = {mine, 0, 2}, b = {its, 0, 2};
+    size_t bytes = bytes_of(PROA_DTYPE_BF16);
+    (void)state;
+    make(&p, PROA_DTYPE_F32);
+    assert_int_equal(proa_kv_pages_init_beside(&beside, &p, LAYERS, HEADS, DIM, PROA_DTYPE_BF16, &err), PROA_OK);
+    assert_int_equal(proa_kv_image_bytes(&p), 2 * LAYERS * (bytes_of(PROA_DTYPE_F32) + bytes));
+    char *image = proa_kv_images_alloc(&p, 1);
+    write_page(&p, 7, bytes_of(PROA_DTYPE_F32)), write_page(&beside, 7, bytes);
+    proa_kv_page_save(&p, 7, image);
+    proa_kv_page_wait(&p, proa_kv_page_load(&p, 9, image));
+    check_page(&p, 9, 7, bytes_of(PROA_DTYPE_F32)), check_page(&beside, 9, 7, bytes);
+    assert_true(proa_page_table_grow(&p, &a, 2 * PROA_PAGE_TOKENS));
+    write_page(&p, mine[1], bytes_of(PROA_DTYPE_F32)), write_page(&beside, mine[1], bytes);
+    proa_page_table_share(&p, &b, &a, 2 * PROA_PAGE_TOKENS);
+    assert_true(proa_page_table_own(&p, &b, 2 * PROA_PAGE_TOKENS - 1));
+    assert_int_not_equal(mine[1], its[1]);
+    char first[DIM * 2], copied[DIM * 2];
+    for (int value = 0; value < 2; value++) {
+        p.device->download(p.device, first, block_of(&beside, mine[1], 1, value, bytes), sizeof first);
+        p.device->download(p.device, copied, block_of(&beside, its[1], 1, value, bytes), sizeof copied);
+        assert_memory_equal(first, copied, sizeof first);
+    }
+    proa_kv_images_free(&p, image);
+    proa_kv_pages_release(&beside), proa_kv_pages_release(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(images_have_every_layer),
-                                       cmocka_unit_test(pages_trade_places)};
+                                       cmocka_unit_test(pages_trade_places),
+                                       cmocka_unit_test(pages_beside_go_along)};
     return cmocka_run_group_tests_name("page_copy", tests, NULL, NULL);
 }
