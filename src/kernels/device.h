@@ -12,7 +12,7 @@
 /* The key of a recorded pass (a CUDA graph): everything that shapes its launches. The kernels read the rest from
  * memory, so passes with equal keys run by one recording. */
 typedef struct proa_pass {
-    int32_t kind;                           /* the caller's name of the program */
+    int32_t model, kind;                    /* the caller's number of the model, and name of the program */
     int32_t rows, spans, rows_max, context; /* of all spans; context rounded up by the caller */
     int32_t cross_context;
     int32_t rows_min; /* of all spans */
@@ -95,7 +95,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 16
+#define PROA_CUDA_VERSION 17
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 /* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or

@@ -117,8 +117,10 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
 proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options,
                                proa_device *device, proa_pool *pool, proa_err *err)
 {
+    static _Atomic int32_t models;
     proa_model *m = proa_calloc(1, sizeof *m);
     m->encoder_ticket = -1;
+    m->number = ++models;
     *out = NULL;
     proa_arena_init(&m->arena);
     m->device = device;

@@ -92,6 +92,7 @@ struct proa_model {
     proa_params params[PROA_STACK_COUNT];
     proa_plan plan;
     proa_formats formats;
+    int32_t number;      /* which no other model of this program has */
     int32_t kv_layers;   /* layers of the page pool: decoder layers, or 1 for an encoder's scratch */
     proa_device *device; /* the caller's */
     proa_ctx ctx;        /* where the model runs */

@@ -627,7 +627,8 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX &&
                     !batch->inputs_embeds_count && !batch->prefixes;
     if (recorded) {
-        proa_pass pass = {(int32_t)stack,
+        proa_pass pass = {m->number,
+                          (int32_t)stack,
                           (int32_t)batch->rows,
                           (int32_t)batch->self.count,
                           staged.self.rows_max,
