@@ -73,8 +73,11 @@ typedef struct proa_engine_options {
     const char *policy;
     proa_progress_fn *progress;
     void *progress_arg;
-    const char *speculation; /* draft tokens, verified several in a pass: "none" (default), "ngram": looked up in the
-                                sequence's own text. The tokens are the same; decoding is faster where text repeats */
+    /* Draft tokens, verified several in a pass; the tokens that are generated are the same. "none"; "ngram": looked up
+     * in the sequence's own text, which is faster where text repeats; "draft": from draft_model. Default: "draft" with
+     * a draft_model, else "none". */
+    const char *speculation;
+    const char *draft_model; /* a smaller decoder with the same vocabulary, as path of proa_engine_open; NULL: none */
     int32_t draft_tokens; /* of one sequence and pass at most; 0: 16 */
     bool detach_files; /* true: nothing is read from the model's files once it is open, so they may be overwritten or
                           removed; embedding tables, else read where they are mapped, then count in the memory */
@@ -392,8 +395,9 @@ typedef struct proa_event {
     int32_t beams_count;
     double logprob_sum; /* of all tokens, with options.logprobs */
     int64_t prompt_tokens, new_tokens;
-    int64_t cached_tokens;              /* of prompt_tokens, whose keys and values were cached */
-    double queue_s, prompt_s, decode_s; /* waiting, until the first token, from then to the end */
+    int64_t cached_tokens;                   /* of prompt_tokens, whose keys and values were cached */
+    int64_t drafted_tokens, accepted_tokens; /* draft tokens that were verified; of these, those that were right */
+    double queue_s, prompt_s, decode_s;      /* waiting, until the first token, from then to the end */
 } proa_event;
 typedef void proa_event_fn(const proa_event *event);
 
@@ -473,7 +477,7 @@ PROA_EXPORT void proa_engine_stop(proa_engine *engine);
 typedef struct proa_stats {
     uint64_t steps, rows; /* forward passes, token rows in them */
     uint64_t prompt_tokens, new_tokens;
-    uint64_t drafted, accepted; /* draft tokens, those that were right */
+    uint64_t drafted, accepted; /* draft tokens that were verified, those of them that were right */
     uint64_t submitted, finished, cancelled, failed;
     uint64_t preemptions; /* of running requests, whose pages others needed */
     int32_t running, waiting;

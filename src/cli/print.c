@@ -323,5 +323,9 @@ void proa_print_summary(const proa_result *r)
     fprintf(stderr, "%lld token%s, %.0f tokens/s", (long long)r->new_tokens, r->new_tokens == 1 ? "" : "s",
             proa_result_rate(r));
     fprintf(stderr, first_ms < 9.5 ? " (first after %.1f ms)" : " (first after %.0f ms)", first_ms);
-    fprintf(stderr, " · prompt %lld token%s\n", (long long)r->prompt_tokens, r->prompt_tokens == 1 ? "" : "s");
+    fprintf(stderr, " · prompt %lld token%s", (long long)r->prompt_tokens, r->prompt_tokens == 1 ? "" : "s");
+    if (r->drafted_tokens)
+        fprintf(stderr, " · %lld of %lld draft tokens accepted", (long long)r->accepted_tokens,
+                (long long)r->drafted_tokens);
+    fputs("\n", stderr);
 }

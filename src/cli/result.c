@@ -46,6 +46,7 @@ void proa_result_clear(proa_result *r)
     r->pooled = NULL;
     r->seq_count = r->top_count = 0;
     r->count = r->prompt_scored = r->rows_count = r->columns = r->prompt_tokens = r->new_tokens = 0;
+    r->drafted_tokens = r->accepted_tokens = 0;
     r->queue_s = r->prompt_s = r->decode_s = 0;
     r->done = r->stop = false;
     r->finish = PROA_FINISH_NONE;
@@ -189,6 +190,7 @@ static void finish_result(proa_result *r, const proa_event *e)
     r->finish = e->finish;
     if (e->error) r->err = *e->error;
     r->prompt_tokens = e->prompt_tokens;
+    r->drafted_tokens = e->drafted_tokens, r->accepted_tokens = e->accepted_tokens;
     r->new_tokens = e->new_tokens;
     r->queue_s = e->queue_s;
     r->prompt_s = e->prompt_s;

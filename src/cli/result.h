@@ -59,6 +59,7 @@ struct proa_result {
     proa_finish finish;
     proa_err err; /* of PROA_FINISH_ERROR */
     int64_t prompt_tokens, new_tokens;
+    int64_t drafted_tokens, accepted_tokens;
     double queue_s, prompt_s, decode_s;
 };
 

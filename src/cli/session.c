@@ -54,8 +54,12 @@ static const proa_arg engine_rows[] = {
     {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0",
      "token budget of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT) ", on a GPU " PROA_STR(
          PROA_DEVICE_STEP_TOKENS)},
-    {"speculation", PROA_ARG_CHOICE, AT(speculation), 0, 0, "none|ngram", "none",
-     "draft tokens, verified several at once; ngram: from the sequence's own text"},
+    {"speculation", PROA_ARG_CHOICE, AT(speculation), 0, 0, "none|ngram|draft", NULL,
+     "draft tokens, verified several at once; ngram: from the sequence's own text; draft: from --draft-model "
+     "(the "
+     "default with one)"},
+    {"draft-model", PROA_ARG_TEXT, AT(draft_model), 0, 0, "FOLDER", NULL,
+     "a smaller model with the same vocabulary, which drafts tokens"},
     {"draft-tokens", PROA_ARG_INT, AT(draft_tokens), 0, PROA_DRAFT_MAX, "N", "0",
      "draft tokens of a sequence in a step at most; 0: " PROA_STR(PROA_DRAFT_MAX)},
     {"lora", PROA_ARG_LIST, AT(lora), 0, 0, "NAME=PATH", NULL,
@@ -102,6 +106,7 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
                                  .sequences_max = (int32_t)c->sequences,
                                  .step_tokens = (int32_t)c->step_tokens,
                                  .speculation = c->speculation,
+                                 .draft_model = c->draft_model,
                                  .draft_tokens = (int32_t)c->draft_tokens,
                                  .kv_tokens = c->kv_tokens,
                                  .kv_share = (float)c->kv_share,

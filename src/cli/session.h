@@ -18,7 +18,7 @@ typedef struct proa_common {
     int64_t threads, seed;
     bool json;
     int64_t kv_tokens, sequences, step_tokens, draft_tokens;
-    const char *speculation;
+    const char *speculation, *draft_model;
     double kv_share;
     const char *policy;
     proa_arg_list lora; /* NAME=PATH */

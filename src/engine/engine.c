@@ -148,11 +148,14 @@ static void make_head_buffers(proa_engine *e)
 
 static proa_status read_speculation(proa_speculation *s, const proa_engine_options *o, proa_err *err)
 {
-    const char *mode = o && o->speculation ? o->speculation : "none";
+    bool model = o && o->draft_model;
+    const char *mode = o && o->speculation ? o->speculation : model ? "draft" : "none";
     int32_t tokens = o ? o->draft_tokens : 0;
     s->proposer = proa_proposer_find(mode);
     if (!s->proposer)
-        return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', must be none or ngram", mode);
+        return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', must be none, ngram or draft", mode);
+    if (s->proposer == &proa_propose_draft && !model)
+        return PROA_FAIL(err, INVALID, "option 'speculation' is 'draft', which needs option 'draft-model'");
     if (tokens < 0 || tokens > PROA_DRAFT_MAX)
         return PROA_FAIL(err, INVALID, "option 'draft-tokens' is %d, must be 0 to %d", tokens, PROA_DRAFT_MAX);
     s->tokens_max = tokens ? tokens : PROA_DRAFT_MAX;
@@ -198,6 +201,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(proa_model_prepare(&e->model, path, &e->sizes.model, e->device, e->pool, err));
     PROA_TRY(open_tokenizer(e, err));
     PROA_TRY(read_defaults(e, err));
+    if (o && o->draft_model) PROA_TRY(proa_draft_model_prepare(e, o->draft_model, err));
     proa_sizes_for_model(&e->sizes, e->model);
     PROA_TRY(proa_sizes_check(&e->sizes, e->model, err));
     proa_sizes_describe(e->plan, &e->sizes, e->model);
@@ -208,6 +212,8 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     const proa_config *c = &e->model->config;
     PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
                                 c->kv_heads, c->head_dim, e->model->formats.kv, err));
+    if (e->draft_model)
+        PROA_TRY(proa_draft_model_load(e, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
     if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 9 * e->pages.count);
     PROA_TRY(proa_prefix_levels_open(e, o, err));
     proa_adapters_init(&e->adapters, e->model, e->sizes.adapters_max);
@@ -263,6 +269,7 @@ void proa_engine_close(proa_engine *e)
     free_arrays(e);
     proa_prefix_tree_release(&e->prefixes);
     proa_host_cache_release(&e->host_cache);
+    proa_draft_model_free(e);
     proa_kv_pages_release(&e->pages);
     proa_grammars_free(e->grammars);
     proa_tokenizer_free(e->tokenizer);

@@ -137,12 +137,40 @@ static int64_t device_scratch(const proa_model *m)
     return DEVICE_SCRATCH_BYTES + 6 * need.rows * widest + device_experts(&need);
 }
 
+/* Keys and values of so many pages, those of the draft model too. -1 if the number does not fit. */
+static int64_t pages_bytes(const proa_sizes *s, const proa_model *m, int64_t count)
+{
+    const proa_model *d = s->draft;
+    int64_t more = 0;
+    int64_t bytes = proa_kv_pages_bytes(count, m->kv_layers, m->config.kv_heads, m->config.head_dim,
+                                        m->formats.kv);
+    if (d)
+        more = proa_kv_pages_bytes(count, d->kv_layers, d->config.kv_heads, d->config.head_dim, d->formats.kv);
+    return bytes < 0 || more < 0 || !proa_add(bytes, more, &bytes) ? -1 : bytes;
+}
+
+static int64_t scratch_bytes(const proa_model *m)
+{
+    proa_ctx_need need = proa_model_need(m);
+    if (!m->device->host) return device_scratch(m);
+    return proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
+}
+
+/* Memory of the draft model, but for its keys and values; what a device's kernels allocate, it shares. */
+static int64_t draft_bytes(const proa_sizes *s)
+{
+    const proa_model *d = s->draft;
+    if (!d) return 0;
+    return d->plan.weight_bytes + d->plan.activation_bytes + (d->device->host ? scratch_bytes(d) : 0);
+}
+
 /* Tokens that fit into the share of the free memory: at least one longest sequence, at most one for each that may
  * run. */
 static int64_t shared_tokens(const proa_sizes *s, const proa_model *m, int64_t longest)
 {
-    int64_t page = proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
-    int64_t left = m->device->available(m->device) - m->plan.weight_bytes - m->plan.activation_bytes;
+    int64_t page = pages_bytes(s, m, 1);
+    int64_t left = m->device->available(m->device) - m->plan.weight_bytes - m->plan.activation_bytes -
+                   draft_bytes(s);
     if (!m->device->host) left -= device_scratch(m);
     double tokens = s->kv_share * (double)proa_max64(left, 0) / (double)proa_max64(page, 1) * PROA_PAGE_TOKENS;
     double most = (double)longest * s->sequences_max;
@@ -168,8 +196,9 @@ static int64_t planned_prompt_rows(const proa_model *m)
  * fewer pages some sequences wait. */
 static int64_t sequence_tokens(const proa_sizes *s, const proa_model *m)
 {
-    int64_t page = proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
-    int64_t left = m->device->available(m->device) - m->plan.weight_bytes - m->plan.activation_bytes;
+    int64_t page = pages_bytes(s, m, 1);
+    int64_t left = m->device->available(m->device) - m->plan.weight_bytes - m->plan.activation_bytes -
+                   draft_bytes(s);
     int64_t fit = proa_max64(left, 0) / 2 / proa_max64(page, 1) * PROA_PAGE_TOKENS;
     return proa_min64((int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS, fit);
 }
@@ -181,11 +210,6 @@ static int64_t sequence_tokens(const proa_sizes *s, const proa_model *m)
 static int64_t planned_host_bytes(const proa_model *m)
 {
     return m->device->host ? 0 : proa_min64(HOST_CACHE_BYTES, proa_memory_available() / 4);
-}
-
-static int64_t page_bytes(const proa_model *m)
-{
-    return proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
 }
 
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
@@ -200,7 +224,7 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
     if (s->host_bytes < 0) s->host_bytes = planned_host_bytes(m);
     if (!s->prefix_cache) s->host_bytes = s->folder_bytes = 0;
-    if (s->folder_bytes) s->host_bytes = proa_max64(s->host_bytes, PROA_PREFIX_IMAGES_MIN * page_bytes(m));
+    if (s->folder_bytes) s->host_bytes = proa_max64(s->host_bytes, PROA_PREFIX_IMAGES_MIN * pages_bytes(s, m, 1));
 }
 
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m)
@@ -232,7 +256,7 @@ int64_t proa_sizes_pages(const proa_sizes *s)
 
 int64_t proa_sizes_host_pages(const proa_sizes *s, const proa_model *m)
 {
-    return proa_min64(INT32_MAX, s->host_bytes / proa_max64(page_bytes(m), 1));
+    return proa_min64(INT32_MAX, s->host_bytes / proa_max64(pages_bytes(s, m, 1), 1));
 }
 
 int64_t proa_sizes_table(const proa_model *m)
@@ -247,13 +271,6 @@ proa_status proa_sizes_check(const proa_sizes *s, const proa_model *m, proa_err 
     return PROA_FAIL(
         err, LIMIT, "%d sequences of %lld tokens have more pages than can be counted; --sequences %lld would do",
         s->sequences_max, (long long)m->config.context, (long long)most);
-}
-
-static int64_t scratch_bytes(const proa_model *m)
-{
-    proa_ctx_need need = proa_model_need(m);
-    if (!m->device->host) return device_scratch(m);
-    return proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
 }
 
 /* Arrays of a step, page tables, the samplers' scratch. */
@@ -272,25 +289,26 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
 {
     *memory = (proa_memory){.weights = m->plan.weight_bytes, .activations = m->plan.activation_bytes};
     memory->scratch = scratch_bytes(m);
-    memory->kv = proa_kv_pages_bytes(proa_sizes_pages(s), m->kv_layers, m->config.kv_heads,
-                                     m->config.head_dim, m->formats.kv);
+    memory->page = pages_bytes(s, m, 1);
+    memory->kv = pages_bytes(s, m, proa_sizes_pages(s));
+    memory->draft = draft_bytes(s);
     if (memory->kv < 0) memory->kv = INT64_MAX / 4;
     memory->tokenizer = tokenizer ? proa_tokenizer_bytes(tokenizer) : 0;
     memory->bookkeeping = bookkeeping_bytes(s, m);
     memory->adapters = m->device->host ? s->adapters_max * proa_lora_image_bytes(m) : proa_lora_slot_bytes(m);
     memory->program = PROGRAM_BYTES;
-    memory->host_cache = proa_sizes_host_pages(s, m) * page_bytes(m);
-    memory->total = memory->weights + memory->activations + memory->scratch + memory->kv + memory->adapters;
+    memory->host_cache = proa_sizes_host_pages(s, m) * memory->page;
+    memory->total = memory->weights + memory->activations + memory->scratch + memory->kv + memory->adapters +
+                    memory->draft;
     if (m->device->host)
         memory->total += memory->tokenizer + memory->bookkeeping + memory->program + memory->host_cache;
 }
 
 /* Tokens whose keys and values fit beside everything else, in whole pages. */
-static int64_t tokens_that_fit(const proa_memory *memory, const proa_model *m, int64_t available)
+static int64_t tokens_that_fit(const proa_memory *memory, int64_t available)
 {
-    int64_t page = proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
     int64_t left = available - (memory->total - memory->kv);
-    return left <= 0 || page <= 0 ? 0 : left / page * PROA_PAGE_TOKENS;
+    return left <= 0 || memory->page <= 0 ? 0 : left / memory->page * PROA_PAGE_TOKENS;
 }
 
 /* The total with matrices in another format; 0: the format is not offered or not smaller. */
@@ -325,7 +343,7 @@ static bool quant_that_fits(char *out, size_t size, const proa_memory *memory, c
 /* What would fit, for the end of the error text. */
 static void say_what_fits(char *out, size_t size, const proa_memory *memory, const proa_model *m, int64_t available)
 {
-    int64_t tokens = tokens_that_fit(memory, m, available);
+    int64_t tokens = tokens_that_fit(memory, available);
     if (tokens >= PROA_PAGE_TOKENS) snprintf(out, size, "; --kv-tokens %lld would fit", (long long)tokens);
     else if (!quant_that_fits(out, size, memory, m, available))
         snprintf(out, size, "; the weights alone are too large");
@@ -345,7 +363,7 @@ static proa_status check_host_cache(const proa_memory *memory, const proa_model 
 proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, proa_err *err)
 {
     int64_t available = m->device->available(m->device);
-    char fits[96], rest[64] = "", adapters[64] = "", cached[64] = "";
+    char fits[96], rest[64] = "", adapters[64] = "", cached[64] = "", draft[64] = "";
     PROA_TRY(check_host_cache(memory, m, err));
     if (memory->total <= available) return PROA_OK;
     say_what_fits(fits, sizeof fits, memory, m, available);
@@ -358,11 +376,13 @@ proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, pr
     if (m->device->host && memory->host_cache)
         snprintf(cached, sizeof cached, ", cached prefixes %.1f MB (--prefix-host-memory)",
                  (double)memory->host_cache / 1e6);
+    if (memory->draft)
+        snprintf(draft, sizeof draft, ", draft model %.1f MB (--draft-model)", (double)memory->draft / 1e6);
     return PROA_FAIL(
         err, NO_MEMORY,
         "needs %.1f MB of memory on %s, %.1f MB are available: weights %.1f MB, keys and values %.1f MB "
-        "(--kv-tokens), activations %.1f MB and scratch %.1f MB (--step-tokens)%s%s%s%s",
+        "(--kv-tokens), activations %.1f MB and scratch %.1f MB (--step-tokens)%s%s%s%s%s",
         (double)memory->total / 1e6, m->device->name, (double)available / 1e6, (double)memory->weights / 1e6,
         (double)memory->kv / 1e6, (double)memory->activations / 1e6, (double)memory->scratch / 1e6, adapters,
-        cached, rest, fits);
+        cached, draft, rest, fits);
 }

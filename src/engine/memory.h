@@ -27,13 +27,14 @@ typedef struct proa_sizes {
     /* Rows of prompts in a step that has decoding rows too, so that the time between tokens stays even while prompts
      * arrive. 0: not yet known. */
     int64_t prompt_rows;
-    double kv_share;      /* part of the free memory, if kv_tokens is 0; 0: not used */
-    int32_t threads;      /* 0: all */
-    bool prefix_cache;    /* for models with keys and values */
-    int64_t host_bytes;   /* of its second level; -1: not yet known (it follows from the model) */
-    int64_t folder_bytes; /* of its third level; 0: there is none */
-    bool evicts;          /* policy max_utilization: running requests can be preempted */
-    int32_t adapters_max; /* in memory */
+    double kv_share;         /* part of the free memory, if kv_tokens is 0; 0: not used */
+    int32_t threads;         /* 0: all */
+    bool prefix_cache;       /* for models with keys and values */
+    int64_t host_bytes;      /* of its second level; -1: not yet known (it follows from the model) */
+    int64_t folder_bytes;    /* of its third level; 0: there is none */
+    bool evicts;             /* policy max_utilization: running requests can be preempted */
+    int32_t adapters_max;    /* in memory */
+    const proa_model *draft; /* the draft model, which has keys and values in the same pages; NULL: none */
 } proa_sizes;
 
 /* In bytes. On a device the total is the device's only; tokenizer, bookkeeping and program are on the host. */
@@ -41,6 +42,8 @@ typedef struct proa_memory {
     int64_t weights, activations, scratch, kv, tokenizer, bookkeeping, program, total;
     int64_t adapters;   /* slots on a device; on the host all that may be loaded */
     int64_t host_cache; /* pages of the prefix cache in memory of the host; on a device not in the total */
+    int64_t draft;      /* the draft model, but for its keys and values */
+    int64_t page;       /* of kv */
 } proa_memory;
 
 /* INVALID names the option, its value and its range. options may be NULL. */

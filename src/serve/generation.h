@@ -151,8 +151,9 @@ typedef struct proa_generated_classes {
 typedef struct proa_generated {
     const proa_generated_sequence *sequences;
     int64_t count;
-    int64_t prompt_tokens; /* negative: not known */
-    int64_t cached_tokens; /* of these, found in the prefix cache; in the last reply */
+    int64_t prompt_tokens;                   /* negative: not known */
+    int64_t cached_tokens;                   /* of these, found in the prefix cache; in the last reply */
+    int64_t drafted_tokens, accepted_tokens; /* draft tokens, those that were right; in the last reply */
     proa_generation_task task;
     int32_t pad_id;              /* fills ids of shorter sequences, where a protocol sends a rectangle */
     bool no_texts;               /* the model has no tokenizer: texts are empty */

@@ -134,11 +134,12 @@ typedef struct proa_oai_prompt { /* one request of inference */
     proa_sink sink;              /* first */
     struct proa_oai *job;
     bool live;
-    int64_t tokens;         /* of the prompt */
-    int64_t cached;         /* of these, found in the prefix cache */
-    proa_str text;          /* for echo without new tokens; NULL ptr: ids were given */
-    proa_oai_choice echoed; /* the log-probabilities of the prompt, for echo */
-    float *vector;          /* embeddings: in the job's arena */
+    int64_t tokens;            /* of the prompt */
+    int64_t cached;            /* of these, found in the prefix cache */
+    int64_t drafted, accepted; /* draft tokens, those that were right */
+    proa_str text;             /* for echo without new tokens; NULL ptr: ids were given */
+    proa_oai_choice echoed;    /* the log-probabilities of the prompt, for echo */
+    float *vector;             /* embeddings: in the job's arena */
     int64_t width;
     float relevance; /* of a cross-encoder */
 } proa_oai_prompt;

@@ -82,6 +82,7 @@ static void take_reply(proa_oai_prompt *p, proa_reply *reply)
     const proa_generated *g = proa_oai_generated(job, reply);
     if (g->prompt_tokens >= 0) p->tokens = g->prompt_tokens;
     if (g->cached_tokens > 0) p->cached = g->cached_tokens;
+    if (g->drafted_tokens > 0) p->drafted = g->drafted_tokens, p->accepted = g->accepted_tokens;
     if (!job->form->choices) {
         take_result(p, g);
         return;

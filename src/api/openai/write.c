@@ -202,6 +202,19 @@ int64_t proa_oai_cached_tokens(const proa_oai *job)
     return sum;
 }
 
+/* Draft tokens, whoever drafted them: the only such counts of OpenAI's API are those of predicted outputs. */
+static void put_drafts(const proa_oai *job, proa_buf *out)
+{
+    int64_t drafted = 0, accepted = 0;
+    for (int32_t i = 0; i < job->prompts_count; i++)
+        drafted += job->prompts[i].drafted, accepted += job->prompts[i].accepted;
+    if (!drafted) return;
+    proa_buf_printf(out,
+                    "\"completion_tokens_details\":{\"accepted_prediction_tokens\":%lld,"
+                    "\"rejected_prediction_tokens\":%lld},",
+                    (long long)accepted, (long long)(drafted - accepted));
+}
+
 static void put_usage(const proa_oai *job, proa_buf *out)
 {
     int64_t prompt = proa_oai_prompt_tokens(job), completion = 0, cached = proa_oai_cached_tokens(job);
@@ -210,6 +223,7 @@ static void put_usage(const proa_oai *job, proa_buf *out)
     if (job->form->choices)
         proa_buf_printf(out, "\"completion_tokens\":%lld,\"prompt_tokens_details\":{\"cached_tokens\":%lld},",
                         (long long)completion, (long long)cached);
+    if (job->form->choices) put_drafts(job, out);
     proa_buf_printf(out, "\"total_tokens\":%lld}", (long long)(prompt + completion));
 }
 

@@ -86,10 +86,11 @@ typedef struct proa_prompt {
     proa_buf rows, pooled;  /* float [..][columns] */
     int64_t columns;
     int64_t prompt_tokens, new_tokens;
-    int64_t cached_tokens; /* of prompt_tokens, found in the prefix cache */
-    proa_finish finish;    /* of the whole; NONE while it runs */
-    bool prompt_emitted;   /* an earlier reply had the outputs about the prompt */
-    int32_t scoring;       /* further passes that have not ended */
+    int64_t cached_tokens;                   /* of prompt_tokens, found in the prefix cache */
+    int64_t drafted_tokens, accepted_tokens; /* draft tokens, those that were right */
+    proa_finish finish;                      /* of the whole; NONE while it runs */
+    bool prompt_emitted;                     /* an earlier reply had the outputs about the prompt */
+    int32_t scoring;                         /* further passes that have not ended */
     double queue_s, prompt_s, decode_s;
     int64_t arrived_ns;
 } proa_prompt;

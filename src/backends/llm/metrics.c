@@ -93,6 +93,10 @@ void proa_llm_metrics(void *state, const char *labels, proa_buf *out)
     put_gauge(out, labels, "proa_engine_pages_used", "Pages of keys and values in use", (double)stats.pages_used);
     put_gauge(out, labels, "proa_engine_pages_free", "Pages of keys and values that can be taken",
               (double)stats.pages_free);
+    put_counter(out, labels, "proa_engine_draft_tokens", "Draft tokens that were verified",
+                (double)stats.drafted);
+    put_counter(out, labels, "proa_engine_accepted_draft_tokens", "Draft tokens that were right",
+                (double)stats.accepted);
     put_counter(out, labels, "proa_engine_prefix_cache_queries",
                 "Prompt tokens looked up in the prefix cache", (double)stats.prefix_queries);
     put_counter(out, labels, "proa_engine_prefix_cache_hits", "Prompt tokens found in the prefix cache",

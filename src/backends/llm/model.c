@@ -198,8 +198,6 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
     if (!quant && !int8) quant = setting_of(m, "quant");
     o->quant = quant ? quant : int8 && strcmp(int8, "0") != 0 ? "int8" : "none";
     o->kv_dtype = either_setting(m, "kv_dtype", "kv_dtype");
-    o->speculation = either_setting(m, "speculation", "speculation");
-    PROA_TRY(read_int32(&o->draft_tokens, m, "draft_tokens", "draft_tokens", PROA_DRAFT_MAX, err));
     PROA_TRY(read_dtype(&o->dtype, m, err));
     PROA_TRY(read_int32(&o->threads, m, "threads", "threads", PROA_THREADS_MAX, err));
     PROA_TRY(read_int32(&o->sequences_max, m, "sequences_max", "max_num_sequences", PROA_SEQUENCES_MAX, err));
@@ -213,6 +211,20 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
     o->prefix_host_memory = either_setting(m, "prefix_host_memory", "kv_cache_host_memory_bytes");
     warn_parallel(m);
     return read_policy(&o->policy, m, err);
+}
+
+/* The draft model's folder is relative to the model's. */
+static proa_status read_speculation(proa_engine_options *o, proa_llm_model *s, proa_err *err)
+{
+    const char *folder = either_setting(s->model, "draft_model", "draft_model_path");
+    char path[PROA_PATH_MAX];
+    o->speculation = either_setting(s->model, "speculation", "speculation");
+    PROA_TRY(read_int32(&o->draft_tokens, s->model, "draft_tokens", "draft_tokens", PROA_DRAFT_MAX, err));
+    if (!folder) return PROA_OK;
+    PROA_TRY(proa_served_model_resolve(path, s->model, proa_served_model_path(s->model), "draft_model",
+                                       folder, err));
+    o->draft_model = proa_arena_strdup(&s->arena, proa_str_c(path));
+    return PROA_OK;
 }
 
 /* ---- adapters ---- */
@@ -333,6 +345,7 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
     const Inference__ModelConfig *config = proa_served_model_config(s->model);
     PROA_TRY(proa_llm_folder(s->folder, s->model, folder_keys, err));
     PROA_TRY(engine_options(&options, s, err));
+    PROA_TRY(read_speculation(&options, s, err));
     PROA_TRY(read_adapters(&options, s, err));
     PROA_TRY(read_queue(s, err));
     s->sequences_max = options.sequences_max ? options.sequences_max : proa_sizes_sequences(options.device);

@@ -302,6 +302,7 @@ static proa_generated *type_reply(const answer *a)
     proa_generated *g = PROA_ARENA_NEW(&a->reply->arena, proa_generated, 1);
     g->prompt_tokens = count_prompt(a->p);
     g->cached_tokens = a->p->cached_tokens;
+    g->drafted_tokens = a->p->drafted_tokens, g->accepted_tokens = a->p->accepted_tokens;
     g->task = a->p->generation->task;
     g->pad_id = s->end_id >= 0 ? s->end_id : 0;
     g->no_texts = !s->tokenizer;

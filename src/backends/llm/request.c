@@ -387,6 +387,7 @@ static void on_prompt_done(proa_prompt *p, const proa_event *e)
     p->prompt_tokens = e->prompt_tokens;
     p->new_tokens = e->new_tokens;
     p->cached_tokens = e->cached_tokens;
+    p->drafted_tokens = e->drafted_tokens, p->accepted_tokens = e->accepted_tokens;
     p->queue_s = e->queue_s, p->prompt_s = e->prompt_s, p->decode_s = e->decode_s;
     proa_llm_count_tokens(p->req->llm_model, e->prompt_tokens, e->new_tokens);
     check_done(p, e);

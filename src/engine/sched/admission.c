@@ -71,6 +71,7 @@ void proa_admission_fork(proa_engine *e, proa_engine_request *req)
         proa_page_table_share(&e->pages, seq->table, leader->table, req->prompt_count);
         seq->length = req->prompt_count;
         seq->cached = leader->cached;
+        seq->draft_length = leader->draft_length;
     }
 }
 
@@ -198,7 +199,7 @@ static void preempt_request(proa_engine *e, proa_engine_request *req)
     release_request(e, req);
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
-        seq->length = 0;
+        seq->length = seq->draft_length = 0;
         seq->known = req->prompt_count + seq->count;
         seq->sampled_at = -1;
         seq->drafts = 0;

@@ -240,6 +240,7 @@ void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish
     event.error = error;
     event.prompt_tokens = req->input_count + req->prompt_count - req->virtual_count;
     event.cached_tokens = req->cached_tokens;
+    event.drafted_tokens = req->drafted, event.accepted_tokens = req->accepted;
     event.new_tokens = req->beam ? req->new_tokens / req->width : req->new_tokens; /* per beam */
     set_times(&event, req);
     set_held_text(&event, req);

@@ -72,28 +72,34 @@ static void sample_draws(proa_engine *e)
     append_draws(e, n);
 }
 
-/* Collects a row from which the sequence's token at this position is sampled, the next one or one behind draft tokens.
- * Logits processors change a copy: log-probabilities are those of the row as the model made it. */
-static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, const float *raw, const float *hidden)
+/* Logits processors change a copy: log-probabilities are those of the row as the model made it. */
+void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t position, const float *raw)
 {
-    if (e->head.draw_count == PROA_HEAD_ROWS) sample_draws(e);
     const proa_options *o = &seq->req->options;
-    proa_draw *d = &e->head.draws[e->head.draw_count];
-    proa_sampler_row *row = &e->head.draw_rows[e->head.draw_count];
+    proa_sampler_row *row = &e->head.draw_rows[i];
     int64_t vocab = e->model->plan.width[PROA_REG_OUT];
-    *d = (proa_draw){.seq = seq, .position = position, .raw = raw, .hidden = hidden};
-    *row = (proa_sampler_row){.logits = raw, .raw = raw, .position = position, .options = o, .err = &d->err};
+    *row = (proa_sampler_row){.logits = raw, .raw = raw, .position = position, .options = o};
     row->seed = seq->seed;
     row->logprobs = o->logprobs || o->best_of > o->n;
     row->history = proa_request_history(seq->req, seq->ids, position - seq->req->prompt_count);
     if (o->top_logprobs) row->top = seq->req->top + (int64_t)seq->index * o->top_logprobs;
     if (seq->req->logits) {
-        float *processed_logits = e->head.processed_logits + e->head.draw_count * vocab;
+        float *processed_logits = e->head.processed_logits + i * vocab;
         memcpy(processed_logits, raw, (size_t)vocab * sizeof *raw);
         proa_logits_processor_apply(seq->req->logits, processed_logits, &row->history);
         row->logits = processed_logits;
     }
-    e->head.draw_count++;
+}
+
+/* Collects a row from which the sequence's token at this position is sampled, the next one or one behind draft
+ * tokens. */
+static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, const float *raw, const float *hidden)
+{
+    if (e->head.draw_count == PROA_HEAD_ROWS) sample_draws(e);
+    proa_draw *d = &e->head.draws[e->head.draw_count];
+    *d = (proa_draw){.seq = seq, .position = position, .raw = raw, .hidden = hidden};
+    proa_sampler_row_make(e, e->head.draw_count, seq, position, raw);
+    e->head.draw_rows[e->head.draw_count++].err = &d->err;
 }
 
 /* ---- beams ---- */

@@ -15,7 +15,7 @@
 #include "engine/adapters.h"
 #include "grammar/grammar.h"
 #include "engine/memory.h"
-#include "engine/sched/proposer.h"
+#include "engine/sched/draft_model.h"
 #include "base/options.h"
 #include "engine/sessions.h"
 #include "kv/prefix_tree.h"
@@ -62,9 +62,10 @@ struct proa_seq {
     bool held; /* it takes no part in this pass: tokens can be drafted once the host knows its newest one */
     int32_t *text; /* [input + prompt + new_max] all tokens in one row, for prompt lookup; or NULL */
     proa_draft_state draft;
-    double logprob_sum; /* of ids, if log-probabilities were requested */
-    proa_finish finish; /* NONE while it runs */
-    proa_detok *detok;  /* NULL without a tokenizer, and for beams */
+    int64_t draft_length; /* tokens whose keys and values the draft model has (draft_model.h) */
+    double logprob_sum;   /* of ids, if log-probabilities were requested */
+    proa_finish finish;   /* NONE while it runs */
+    proa_detok *detok;    /* NULL without a tokenizer, and for beams */
     proa_stop stop;
     proa_buf piece; /* text of the last token */
     proa_buf shown; /* all text emitted so far, kept only if the results need it */
@@ -111,16 +112,17 @@ struct proa_engine_request {
 
     /* progress */
     proa_request_phase phase;
-    int32_t slot;          /* first of `width` slots (page tables), while admitted */
-    int32_t leader;        /* the sequence that runs the prompt, from whose pages the others start */
-    int64_t promised;      /* pages that it holds or may take at any time, while admitted */
-    int64_t new_tokens;    /* of all sequences together */
-    int64_t cached_tokens; /* of input and prompt, whose keys and values were found in the prefix tree */
-    int64_t read_until_ns; /* until then it waits for pages of a folder; 0: it has not waited yet */
-    int32_t running;       /* sequences that have not ended */
-    int64_t rows_done;     /* rows of the prompt whose outputs were emitted, if it wants those of all rows */
-    proa_finish ending;    /* decided during a step, carried out by proa_sched_retire */
-    proa_err error;        /* why, when ending is ERROR */
+    int32_t slot;              /* first of `width` slots (page tables), while admitted */
+    int32_t leader;            /* the sequence that runs the prompt, from whose pages the others start */
+    int64_t promised;          /* pages that it holds or may take at any time, while admitted */
+    int64_t new_tokens;        /* of all sequences together */
+    int64_t cached_tokens;     /* of input and prompt, whose keys and values were found in the prefix tree */
+    int64_t read_until_ns;     /* until then it waits for pages of a folder; 0: it has not waited yet */
+    int64_t drafted, accepted; /* draft tokens that were verified, those that were right */
+    int32_t running;           /* sequences that have not ended */
+    int64_t rows_done;  /* rows of the prompt whose outputs were emitted, if it wants those of all rows */
+    proa_finish ending; /* decided during a step, carried out by proa_sched_retire */
+    proa_err error;     /* why, when ending is ERROR */
     int64_t submitted_ns, admitted_ns, first_ns;
 
     /* decoding */
@@ -360,7 +362,8 @@ struct proa_engine {
     proa_encoder_passes encoder;
     proa_sessions sessions;
     proa_speculation speculation;
-    proa_stats now; /* the stepping thread's own counters */
+    proa_draft_model *draft_model; /* NULL: none */
+    proa_stats now;                /* the stepping thread's own counters */
     proa_engine_shared shared;
 };
 
@@ -386,6 +389,9 @@ void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish
 void proa_fetch_logits(proa_engine *e);
 /* Gives each request of the fetched rows its tokens, candidates or rows; sets req->ending. */
 void proa_process_logits(proa_engine *e);
+/* Makes e->head.draw_rows[i] from the logits of the row before the sequence's token at this position. i: below
+ * PROA_HEAD_ROWS. Tokens before that position are known or drafted. */
+void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t position, const float *raw);
 /* One step of the beam search from beam_ids and beam_logprobs. False: the search has ended. Otherwise beam_token and
  * beam_parent say how each beam goes on. */
 bool proa_advance_beams(proa_engine *e, proa_engine_request *req);

@@ -20,7 +20,7 @@
 
 const proa_proposer proa_propose_none = {.name = "none"};
 
-static const proa_proposer *const proposers[] = {&proa_propose_none, &proa_propose_lookup};
+static const proa_proposer *const proposers[] = {&proa_propose_none, &proa_propose_lookup, &proa_propose_draft};
 
 const proa_proposer *proa_proposer_find(const char *name)
 {
@@ -119,15 +119,13 @@ void proa_speculate_propose(proa_engine *e)
     int64_t left = room - tokens;
     for (size_t i = 0; i < PROA_COUNT(proposers); i++) {
         if (!proposers[i]->propose) continue;
-        int64_t drafted = propose_tokens(e, proposers[i], tokens, left);
-        e->now.drafted += (uint64_t)drafted;
-        left -= drafted;
+        left -= propose_tokens(e, proposers[i], tokens, left);
     }
 }
 
 void proa_speculate_follow(proa_engine *e)
 {
-    if (e->speculation.proposer->follow) e->speculation.proposer->follow(e);
+    if (e->draft_model) proa_propose_draft.follow(e);
 }
 
 /* ---- after it ---- */
@@ -142,7 +140,8 @@ static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
 {
     const proa_proposer *p = seq->req->proposer;
     proa_draft_result(&seq->draft, seq->drafts, accepted);
-    e->now.accepted += (uint64_t)accepted;
+    e->now.drafted += (uint64_t)seq->drafts, e->now.accepted += (uint64_t)accepted;
+    seq->req->drafted += seq->drafts, seq->req->accepted += accepted;
     seq->drafts = 0;
     seq->rows_valid = seq->known - 1;
     seq->length = proa_min64(seq->length, seq->known - 1); /* rows behind a wrong draft token are as if not run */

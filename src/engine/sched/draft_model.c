@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * draft_model.c - draft tokens from a smaller model (Leviathan, Kalman, Matias 2023; Chen et al. 2023).
+ *
+ * Its logits pass through the request's own logits processors, grammar and sampler, with the random numbers that the
+ * target will use at the same positions. So both choose the same token where their distributions agree (common random
+ * numbers; Daliri, Musco, Suresh 2025), and the target's text is the same with and without drafts. */
+#include "engine/sched/draft_model.h"
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "engine/sched/request.h"
+#include "text/token_bytes.h"
+
+struct proa_draft_model {
+    proa_model *model;
+    proa_tokenizer *tokenizer; /* NULL: its folder has none */
+    proa_kv_pages pages;       /* beside the target's */
+    proa_kv *kv;               /* [layers] */
+    proa_draft_times times;    /* of a token of so many sequences: pass, logits and sampling */
+    /* the batch of a pass */
+    int64_t rows, spans;                /* in use */
+    int32_t *ids, *positions, *lengths; /* [rows_max] */
+    proa_span *span;                    /* [rows_max] */
+    int32_t *last_row;                  /* [sequences_max] of each chain that is drafted, its last row */
+    proa_draft_chain **live;            /* [sequences_max] these chains */
+    proa_err errors[PROA_HEAD_ROWS];
+};
+
+/* ---- life ---- */
+
+static proa_status check_tokens(const proa_tokenizer *target, const proa_tokenizer *draft, int64_t vocab,
+                                proa_err *err)
+{
+    proa_token_bytes *a = proa_token_bytes_new(target), *b = proa_token_bytes_new(draft);
+    int32_t other = -1;
+    for (int32_t id = 0; id < vocab && other < 0; id++) {
+        proa_str x = proa_token_bytes_of(a, id), y = proa_token_bytes_of(b, id);
+        if (x.len != y.len || (x.len && memcmp(x.ptr, y.ptr, x.len) != 0)) other = id;
+    }
+    proa_token_bytes_free(a);
+    proa_token_bytes_free(b);
+    if (other < 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID,
+                     "option 'draft-model': its token %d is not that of the model, which is needed", other);
+}
+
+static proa_status check_draft_model(const proa_engine *e, const proa_draft_model *d, proa_err *err)
+{
+    const proa_model *target = e->model, *draft = d->model;
+    int64_t outputs = target->plan.width[PROA_REG_OUT], drafted = draft->plan.width[PROA_REG_OUT];
+    if (target->arch->kind != PROA_KIND_DECODER || draft->arch->kind != PROA_KIND_DECODER)
+        return PROA_FAIL(err, INVALID, "option 'draft-model': a %s cannot draft for a %s, both must be decoders",
+                         draft->arch->name, target->arch->name);
+    if (target->config.prefix_end >= 0 || draft->config.prefix_end >= 0)
+        return PROA_FAIL(err, INVALID,
+                         "option 'draft-model': a %s sees its prompt both ways, which is not supported",
+                         target->config.prefix_end >= 0 ? target->arch->name : draft->arch->name);
+    if (outputs != drafted || target->config.vocab != draft->config.vocab)
+        return PROA_FAIL(err, INVALID,
+                         "option 'draft-model': its vocabulary has %lld tokens, that of the model %lld",
+                         (long long)drafted, (long long)outputs);
+    return e->tokenizer && d->tokenizer ? check_tokens(e->tokenizer, d->tokenizer, outputs, err) : PROA_OK;
+}
+
+static proa_status open_draft_model(proa_engine *e, proa_draft_model *d, const char *path, proa_err *err)
+{
+    proa_model_options options = e->sizes.model;
+    proa_err why = {.status = PROA_OK};
+    options.lora_slots = options.lora_rank = 0;
+    PROA_TRY(proa_model_prepare(&d->model, path, &options, e->device, e->pool, err));
+    proa_status status = proa_tokenizer_open_files(&d->tokenizer, proa_model_files(d->model), &why);
+    if (status != PROA_OK && status != PROA_NOT_FOUND) return PROA_FAIL(err, INVALID, "%s", why.text);
+    return check_draft_model(e, d, err);
+}
+
+proa_status proa_draft_model_prepare(proa_engine *e, const char *path, proa_err *err)
+{
+    proa_draft_model *d = e->draft_model = PROA_ARENA_NEW(&e->arena, proa_draft_model, 1);
+    PROA_TRY(open_draft_model(e, d, path, err));
+    e->sizes.draft = d->model;
+    return PROA_OK;
+}
+
+proa_status proa_draft_model_load(proa_engine *e, proa_progress_fn *progress, void *arg, proa_err *err)
+{
+    proa_draft_model *d = e->draft_model;
+    const proa_config *c = &d->model->config;
+    int64_t rows = d->model->plan.rows_max, sequences = e->sizes.sequences_max;
+    PROA_TRY(proa_model_load(d->model, progress, arg, err));
+    PROA_TRY(proa_kv_pages_init_beside(&d->pages, &e->pages, d->model->kv_layers, c->kv_heads, c->head_dim,
+                                       d->model->formats.kv, err));
+    d->kv = PROA_ARENA_NEW(&e->arena, proa_kv, d->model->kv_layers);
+    for (int32_t i = 0; i < d->model->kv_layers; i++) d->kv[i] = proa_kv_pages_layer(&d->pages, i);
+    d->ids = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    d->positions = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    d->lengths = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    d->span = PROA_ARENA_NEW(&e->arena, proa_span, rows);
+    d->last_row = PROA_ARENA_NEW(&e->arena, int32_t, sequences);
+    d->live = PROA_ARENA_NEW(&e->arena, proa_draft_chain *, sequences);
+    return PROA_OK;
+}
+
+void proa_draft_model_free(proa_engine *e)
+{
+    proa_draft_model *d = e->draft_model;
+    if (!d) return;
+    e->pages.beside = NULL;
+    proa_kv_pages_release(&d->pages);
+    proa_tokenizer_free(d->tokenizer);
+    proa_model_free(d->model);
+}
+
+int64_t proa_draft_model_tokens(const proa_engine *e, const proa_seq *seq)
+{
+    const proa_draft_model *d = e->draft_model;
+    bool drafts_on = d && seq->draft_length < d->model->config.context; /* behind it nothing is drafted */
+    return drafts_on ? seq->draft_length : INT64_MAX;
+}
+
+/* ---- a pass ---- */
+
+static int32_t id_of(const proa_seq *seq, int64_t i)
+{
+    int64_t prompt = seq->req->prompt_count;
+    return i < prompt ? seq->req->prompt[i] : seq->ids[i - prompt];
+}
+
+/* Adds tokens [begin, end) of the sequence, which are known or drafted and have pages. */
+static void add_rows(const proa_engine *e, proa_draft_model *d, proa_seq *seq, int64_t begin, int64_t end)
+{
+    const proa_engine_request *req = seq->req;
+    d->span[d->spans++] = (proa_span){(int32_t)d->rows, (int32_t)(end - begin), (int32_t)end,
+                                      (int32_t)(seq->table->page - e->slots.memory), 0};
+    for (int64_t i = begin; i < end; i++, d->rows++) {
+        d->ids[d->rows] = id_of(seq, i);
+        d->positions[d->rows] = (int32_t)i;
+        d->lengths[d->rows] = (int32_t)proa_rope_length(&d->model->config.rope, i, req->prompt_count,
+                                                        req->prompt_count + req->new_max);
+    }
+    seq->draft_length = end;
+}
+
+static void run_pass(const proa_engine *e, proa_draft_model *d)
+{
+    proa_batch batch = {.rows = d->rows, .ids = d->ids, .positions = d->positions};
+    if (proa_model_wants_lengths(d->model)) batch.lengths = d->lengths;
+    batch.self = batch.cross = (proa_spans){.span = d->span, .count = d->spans, .pages = e->slots.memory};
+    proa_model_decode(d->model, d->kv, &batch);
+    d->rows = d->spans = 0;
+}
+
+/* Whether the target runs a part of a prompt, or what it computes anew after a preemption. */
+static bool is_chunk(const proa_seq *seq)
+{
+    return seq->length < seq->req->prompt_count || seq->known - seq->length > 1;
+}
+
+static void follow_chunks(proa_engine *e)
+{
+    proa_draft_model *d = e->draft_model;
+    for (int64_t s = 0; s < e->step.spans; s++) {
+        proa_seq *seq = e->step.span_seqs[s];
+        int64_t end = proa_min64(seq->length + e->step.self_spans[s].rows, d->model->config.context);
+        bool used = seq->req->space || seq->req->proposer == &proa_propose_draft;
+        if (used && is_chunk(seq) && seq->length < end) add_rows(e, d, seq, seq->length, end);
+    }
+    if (d->rows) run_pass(e, d);
+}
+
+/* ---- drafting ---- */
+
+static int32_t foresee_drafts(const proa_engine *e, const proa_seq *seq, int32_t size)
+{
+    return (int32_t)proa_max64(0, proa_min64(size, e->draft_model->model->config.context - seq->known - 1));
+}
+
+static double token_ns(const proa_engine *e, int64_t sequences)
+{
+    return proa_draft_time_of(&e->draft_model->times, sequences) / (double)sequences;
+}
+
+/* Pages for the rows of a draft of so many tokens. Those of known tokens are promised; where few are free, a draft
+ * takes no more. */
+static bool take_pages(proa_engine *e, proa_seq *seq, int32_t size)
+{
+    int64_t end = seq->known + size - 1;
+    bool scarce = proa_kv_pages_available(&e->pages) <= 2 * (int64_t)e->sizes.sequences_max;
+    if (scarce && !seq->req->keeps_pages && seq->table->count < proa_kv_pages_for(end)) return false;
+    return proa_page_table_own(&e->pages, seq->table, seq->length) &&
+           proa_page_table_grow(&e->pages, seq->table, end);
+}
+
+/* The rows that the draft model lacks. Returns the number of chains that are drafted; others only catch up, since the
+ * rows of one pass do not suffice. */
+static int64_t begin_chains(proa_engine *e, proa_draft_chain *chains, int64_t count)
+{
+    proa_draft_model *d = e->draft_model;
+    int64_t live = 0;
+    for (int64_t i = 0; i < count; i++) {
+        proa_draft_chain *c = &chains[i];
+        int64_t begin = c->seq->draft_length, left = d->model->plan.rows_max - d->rows;
+        c->size = foresee_drafts(e, c->seq, c->size);
+        if (c->size == 0 || left == 0 || !take_pages(e, c->seq, c->size)) continue;
+        add_rows(e, d, c->seq, begin, proa_min64(c->seq->known, begin + left));
+        if (c->seq->draft_length < c->seq->known) continue;
+        d->last_row[live] = (int32_t)d->rows - 1;
+        d->live[live++] = c;
+    }
+    return live;
+}
+
+static bool is_end(const proa_options *o, int32_t id)
+{
+    bool end = false;
+    for (int32_t i = 0; i < o->end_ids_count; i++) end = end || o->end_ids[i] == id;
+    return end;
+}
+
+/* Samples the next token of chains [at, at + n), at most PROA_HEAD_ROWS, as the target will. One that cannot be
+ * sampled ends its chain. */
+static void sample_tokens(proa_engine *e, int64_t at, int64_t n)
+{
+    proa_draft_model *d = e->draft_model;
+    proa_sampler_row *rows = e->head.draw_rows;
+    proa_view logits = proa_model_head(d->model, d->last_row + at, n);
+    for (int64_t i = 0; i < n; i++) {
+        const proa_draft_chain *c = d->live[at + i];
+        proa_sampler_row_make(e, i, c->seq, c->seq->known + c->count,
+                              proa_view_f32(logits) + i * logits.stride[0]);
+        rows[i].logprobs = false, rows[i].top = NULL, rows[i].err = &d->errors[i];
+    }
+    proa_sampler_choose_rows(e->pool, e->samplers, rows, n, logits.shape[1]);
+    for (int64_t i = 0; i < n; i++) {
+        proa_draft_chain *c = d->live[at + i];
+        if (rows[i].status != PROA_OK) c->size = c->count;
+        else c->seq->ids[c->seq->count + c->count++] = rows[i].out.id;
+        if (rows[i].status == PROA_OK && is_end(&c->seq->req->options, rows[i].out.id)) c->size = c->count;
+    }
+}
+
+/* The rows of the tokens that were drafted last, of chains that go on. Returns how many these are. */
+static int64_t continue_chains(const proa_engine *e, int64_t live)
+{
+    proa_draft_model *d = e->draft_model;
+    int64_t more = 0;
+    for (int64_t i = 0; i < live; i++) {
+        proa_draft_chain *c = d->live[i];
+        if (c->count == c->size) continue;
+        add_rows(e, d, c->seq, c->seq->known + c->count - 1, c->seq->known + c->count);
+        d->last_row[more] = (int32_t)d->rows - 1;
+        d->live[more++] = c;
+    }
+    return more;
+}
+
+static void propose_drafts(proa_engine *e, proa_draft_chain *chains, int64_t count)
+{
+    proa_draft_model *d = e->draft_model;
+    int64_t live = begin_chains(e, chains, count);
+    while (d->rows) {
+        int64_t begin = proa_clock_ns();
+        run_pass(e, d);
+        for (int64_t at = 0; at < live; at += PROA_HEAD_ROWS)
+            sample_tokens(e, at, proa_min64(live - at, PROA_HEAD_ROWS));
+        proa_draft_time(&d->times, live, (double)(proa_clock_ns() - begin));
+        live = continue_chains(e, live);
+    }
+}
+
+/* Rows behind a wrong draft token are as if not run. */
+static void settle_length(proa_engine *e, proa_seq *seq)
+{
+    PROA_UNUSED(e);
+    seq->draft_length = proa_min64(seq->draft_length, seq->known - 1);
+}
+
+const proa_proposer proa_propose_draft = {.name = "draft",
+                                          .foresee = foresee_drafts,
+                                          .token_ns = token_ns,
+                                          .propose = propose_drafts,
+                                          .follow = follow_chunks,
+                                          .settle = settle_length};

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_draft_model.c - a draft model changes no token; what it drafts, and what it keeps in its pages. A model that
+ *                      drafts for itself is always right, so a single wrong draft token shows a wrong row. */
+#include "engine_test.h"
+
+#include "base/checked.h"
+#include "engine/sched/request.h"
+
+enum { REQUESTS = 6, TOKENS = 90, PROMPT = 150 };
+
+static proa_engine *open_with(const char *model, const char *draft, proa_engine_options options)
+{
+    options.draft_model = draft;
+    if (!options.threads) options.threads = 2;
+    return open_or_fail(model, &options);
+}
+
+static void fill_prompt(int32_t *ids, int64_t count, int32_t seed)
+{
+    for (int64_t i = 0; i < count; i++) ids[i] = (int32_t)((seed + i * i * 7 + i * 13) % 190 + 3);
+}
+
+/* Requests of all kinds that draft; those of odd numbers begin with the same tokens. */
+static proa_request request_of(int i, const int32_t *ids)
+{
+    proa_request r = {.ids = ids, .ids_count = i % 2 ? PROMPT : 20 + 3 * i};
+    proa_options *o = &r.options;
+    o->max_tokens = TOKENS, o->ignore_eos = true, o->seed = (uint64_t)i;
+    if (i >= 1) o->temperature = 0.8F;
+    if (i == 2) o->top_k = 20, o->top_p = 0.9F;
+    if (i == 3) o->n = 3;
+    if (i == 4) o->repetition_penalty = 1.2F, o->no_repeat_ngram = 3, o->logprobs = true;
+    if (i == 5) o->regex = "([a-z]+ ){40,60}", o->ignore_eos = false;
+    return r;
+}
+
+/* Runs the requests together; returns what the engine counted. */
+static proa_stats run_all(const char *model, const char *draft, proa_engine_options options, outcome *o)
+{
+    static int32_t ids[REQUESTS][PROMPT];
+    proa_stats stats;
+    proa_info info;
+    proa_engine *e = open_with(model, draft, options);
+    proa_engine_info(e, &info);
+    for (int i = 0; i < REQUESTS; i++) {
+        fill_prompt(ids[i], PROMPT, i % 2 ? 5 : 100 * i);
+        proa_request r = request_of(i, ids[i]);
+        if (!info.has_tokenizer) r.options.regex = NULL, r.options.ignore_eos = true;
+        submit_or_fail(e, r, &o[i]);
+    }
+    proa_engine_run(e);
+    proa_engine_stats(e, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    proa_engine_close(e);
+    return stats;
+}
+
+static void assert_same(outcome *a, outcome *b)
+{
+    for (int i = 0; i < REQUESTS; i++) {
+        assert_true(a[i].done && a[i].finish != PROA_FINISH_ERROR);
+        assert_int_equal(a[i].beams, b[i].beams);
+        for (int32_t k = 0; k < a[i].beams; k++) {
+            assert_int_equal(a[i].beam_count[k], b[i].beam_count[k]);
+            assert_memory_equal(a[i].beam_ids[k], b[i].beam_ids[k], (size_t)a[i].beam_count[k] * sizeof(int32_t));
+        }
+        if (a[i].beams) continue;
+        assert_int_equal(a[i].count, b[i].count);
+        assert_memory_equal(a[i].ids, b[i].ids, (size_t)a[i].count * sizeof(int32_t));
+        assert_memory_equal(a[i].logprobs, b[i].logprobs, (size_t)a[i].count * sizeof(float));
+    }
+}
+
+static void release_all(outcome *o)
+{
+    for (int i = 0; i < REQUESTS; i++) outcome_release(&o[i]);
+}
+
+/* own: the model drafts for itself. */
+static void compare_with_none(const char *model, const char *draft, bool own, proa_engine_options options)
+{
+    static outcome with[REQUESTS], without[REQUESTS];
+    proa_engine_options plain = {.threads = 1, .sequences_max = 16, .kv_tokens = 8192};
+    run_all(model, NULL, plain, without);
+    proa_stats stats = run_all(model, draft, options, with);
+    assert_same(with, without);
+    assert_true(stats.drafted > 0);
+    if (own) assert_int_equal(stats.accepted, stats.drafted);
+    else assert_true(stats.accepted < stats.drafted);
+    if (options.kv_tokens < 2048) assert_true(stats.preemptions > 0);
+    release_all(with), release_all(without);
+}
+
+static const proa_engine_options roomy = {.sequences_max = 16, .kv_tokens = 8192, .draft_tokens = 5};
+static const proa_engine_options tight = {.sequences_max = 16, .kv_tokens = 640, .step_tokens = 24};
+
+static void a_model_drafts_for_itself(void **state)
+{
+    PROA_UNUSED(state);
+    compare_with_none(MODELS "classics-10m", MODELS "classics-10m", true, roomy);
+    compare_with_none(MODELS "classics-10m", MODELS "classics-10m", true, tight);
+    compare_with_none(GOLDEN "arch/llama3", GOLDEN "arch/llama3", true, roomy);
+    compare_with_none(GOLDEN "arch/mistral", GOLDEN "arch/mistral", true, tight);
+}
+
+static void tokens_in_flight_wait(void **state)
+{
+    PROA_UNUSED(state);
+    setenv("PROA_AHEAD", "1", 1);
+    compare_with_none(GOLDEN "arch/qwen2", GOLDEN "arch/qwen2", true, roomy);
+    compare_with_none(GOLDEN "arch/qwen2", GOLDEN "arch/llama3", false, tight);
+    unsetenv("PROA_AHEAD");
+}
+
+static void another_model_drafts(void **state)
+{
+    PROA_UNUSED(state);
+    compare_with_none(GOLDEN "arch/llama3", GOLDEN "arch/qwen2", false, roomy);
+    compare_with_none(GOLDEN "arch/llama3", GOLDEN "arch/qwen2", false, tight);
+    compare_with_none(GOLDEN "arch/llama3", GOLDEN "arch/gpt2", false, roomy); /* whose context is shorter */
+}
+
+/* The keys and values of the draft model in the first pages, after the sequence with these tokens has ended. */
+static char *run_and_copy(proa_engine *e, const proa_request *r, outcome *o, int64_t pages, size_t *bytes)
+{
+    run_request(e, *r, o);
+    const proa_kv_pages *p = e->pages.beside;
+    size_t each = (size_t)(pages * p->block_bytes), lists = 2 * (size_t)p->layers;
+    char *copy = malloc(each * lists);
+    for (size_t i = 0; i < lists; i++)
+        memcpy(copy + i * each, p->memory + i * (size_t)(p->count * p->block_bytes), each);
+    *bytes = each * lists;
+    return copy;
+}
+
+/* Rows behind wrong draft tokens are run again: after many of them the draft model has what it has after a prompt with
+ * these tokens. */
+static void pages_hold_the_right_tokens(void **state)
+{
+    enum { FIRST = 20, PAGES = 3 };
+    outcome drafted = {0}, given = {0};
+    int32_t ids[64 * PAGES + 10];
+    size_t bytes, other;
+    PROA_UNUSED(state);
+    fill_prompt(ids, FIRST, 1);
+    proa_request r = {.ids = ids, .ids_count = FIRST};
+    r.options.max_tokens = (int32_t)PROA_COUNT(ids) - FIRST + 20, r.options.ignore_eos = true;
+    proa_engine *e = open_with(GOLDEN "arch/llama3", GOLDEN "arch/qwen2", roomy);
+    char *a = run_and_copy(e, &r, &drafted, PAGES, &bytes);
+    proa_stats stats;
+    proa_engine_stats(e, &stats);
+    assert_true(stats.drafted > stats.accepted);
+    assert_true(stats.pages_cached >= PAGES - 1); /* those that the draft model has run */
+    int64_t cached = stats.pages_cached;
+    proa_engine_close(e);
+    memcpy(ids + FIRST, drafted.ids, sizeof ids - FIRST * sizeof *ids);
+    r.ids_count = PROA_COUNT(ids), r.options.max_tokens = 1;
+    e = open_with(GOLDEN "arch/llama3", GOLDEN "arch/qwen2", roomy);
+    char *b = run_and_copy(e, &r, &given, PAGES, &other);
+    assert_int_equal(bytes, other);
+    for (int64_t i = 0, lists = 2 * (int64_t)e->pages.beside->layers; i < lists; i++)
+        assert_memory_equal(a + i * (int64_t)bytes / lists, b + i * (int64_t)bytes / lists,
+                            (size_t)(proa_min64(cached, PAGES) * e->pages.beside->block_bytes));
+    proa_engine_close(e);
+    free(a), free(b);
+    outcome_release(&drafted), outcome_release(&given);
+}
+
+static void refuse(const char *model, proa_engine_options options, const char *text)
+{
+    proa_engine *e = NULL;
+    proa_err err = {.status = PROA_OK};
+    assert_int_equal(proa_engine_open(&e, model, &options, &err), PROA_INVALID);
+    if (!strstr(err.text, text)) fail_msg("'%s' is not in '%s'", text, err.text);
+    assert_null(e);
+}
+
+static void unfit_models_are_refused(void **state)
+{
+    PROA_UNUSED(state);
+    const char *ten = MODELS "classics-10m";
+    refuse(ten, (proa_engine_options){.draft_model = GOLDEN "arch/llama"},
+           "option 'draft-model': its vocabulary has 200 tokens, that of the model 8192");
+    refuse(ten, (proa_engine_options){.draft_model = MODELS "m30k-t5"},
+           "option 'draft-model': a t5 cannot draft");
+    refuse(MODELS "m30k-t5", (proa_engine_options){.draft_model = ten}, "cannot draft for a t5");
+    refuse(ten, (proa_engine_options){.speculation = "draft"}, "option 'speculation' is 'draft', which needs");
+    refuse(ten, (proa_engine_options){.speculation = "drat"}, "must be none, ngram or draft");
+}
+
+static void cancelled_requests_return_their_pages(void **state)
+{
+    PROA_UNUSED(state);
+    outcome o[REQUESTS] = {{0}};
+    int32_t ids[PROMPT];
+    proa_stats stats;
+    uint64_t id[REQUESTS];
+    fill_prompt(ids, PROMPT, 3);
+    proa_engine *e = open_with(GOLDEN "arch/llama3", GOLDEN "arch/llama3", tight);
+    for (int i = 0; i < REQUESTS; i++) {
+        proa_err err;
+        proa_request r = request_of(i, ids);
+        r.options.regex = NULL, r.options.ignore_eos = true, r.on_event = collect, r.arg = &o[i];
+        assert_int_equal(proa_engine_submit(e, &r, &id[i], &err), PROA_OK);
+    }
+    for (int step = 0; proa_engine_step(e); step++)
+        if (step % 5 == 4 && step / 5 < REQUESTS) proa_engine_cancel(e, id[step / 5]);
+    proa_engine_stats(e, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    assert_true(stats.cancelled > 0);
+    proa_engine_close(e);
+    release_all(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_drafts_for_itself), cmocka_unit_test(tokens_in_flight_wait),
+        cmocka_unit_test(another_model_drafts),      cmocka_unit_test(pages_hold_the_right_tokens),
+        cmocka_unit_test(unfit_models_are_refused),  cmocka_unit_test(cancelled_requests_return_their_pages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
