@@ -158,6 +158,7 @@ static proa_status read_speculation(proa_speculation *s, const proa_engine_optio
         return PROA_FAIL(err, INVALID, "option 'speculation' is 'draft', which needs option 'draft-model'");
     if (tokens < 0 || tokens > PROA_DRAFT_MAX)
         return PROA_FAIL(err, INVALID, "option 'draft-tokens' is %d, must be 0 to %d", tokens, PROA_DRAFT_MAX);
+    s->used = s->proposer != &proa_propose_none;
     s->tokens_max = tokens ? tokens : PROA_DRAFT_MAX;
     return PROA_OK;
 }
@@ -173,7 +174,10 @@ static void make_arrays(proa_engine *e)
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
     make_async_steps(e);
     make_head_buffers(e);
-    e->speculation.chains = PROA_ARENA_NEW(&e->arena, proa_draft_chain, e->sizes.sequences_max);
+    proa_speculation *s = &e->speculation;
+    s->offers = PROA_ARENA_NEW(&e->arena, proa_draft_offer, e->sizes.sequences_max);
+    s->seqs = PROA_ARENA_NEW(&e->arena, proa_seq *, e->sizes.sequences_max);
+    s->chains = PROA_ARENA_NEW(&e->arena, proa_draft_chain, e->sizes.sequences_max);
 }
 
 /* The vocabulary as grammars see it: special tokens are not part of a text. */

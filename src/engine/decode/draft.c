@@ -4,11 +4,15 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
+#include <math.h>
 
 /* Weight of a new measurement in a decaying mean. */
-#define NEW_SHARE 0.125
-/* Steps without a draft after which one is tried although it does not seem to pay. */
-#define TRY_AFTER 64
+#define NEW_SHARE  0.125
+#define ROW_SHARE  (1.0 / 512)
+/* Drafts that promise less than this much more are left. */
+#define GAIN_LEAST 1.01
+/* Tokens of a try. */
+#define TRY_TOKENS 2
 
 static int32_t match_length(const int32_t *text, int64_t a, int64_t b, int32_t most)
 {
@@ -33,49 +37,114 @@ int32_t proa_draft_lookup(int32_t *draft, int32_t size, const int32_t *text, int
     return n;
 }
 
+/* Passes of up to EXACT_ROWS rows have a time each; beyond, each SLOT_ROWS rows have one together. */
+enum { EXACT_ROWS = 64, SLOT_ROWS = 32 };
+
+static int64_t slot_of(int64_t rows)
+{
+    return rows <= EXACT_ROWS ? rows : EXACT_ROWS + proa_ceil_div(rows - EXACT_ROWS, SLOT_ROWS);
+}
+
+/* The rows that a slot stands for: the middle of its own. */
+static double rows_of(int64_t slot)
+{
+    return slot <= EXACT_ROWS ? (double)slot : EXACT_ROWS + SLOT_ROWS * ((double)(slot - EXACT_ROWS) - 0.5);
+}
+
 void proa_draft_time(proa_draft_times *t, int64_t rows, double ns)
 {
-    if (rows < 1 || rows > PROA_DRAFT_ROWS) return;
-    double *mean = &t->ns[rows];
+    if (rows < 1 || slot_of(rows) >= PROA_DRAFT_SLOTS) return;
+    double *mean = &t->ns[slot_of(rows)];
     *mean = *mean == 0 ? ns : *mean + NEW_SHARE * (ns - *mean);
 }
 
 double proa_draft_time_of(const proa_draft_times *t, int64_t rows)
 {
-    int64_t below = proa_min64(rows, PROA_DRAFT_ROWS), above = rows;
+    int64_t slot = proa_min64(slot_of(rows), PROA_DRAFT_SLOTS - 1), below = slot, above = slot;
+    if (t->ns[slot] > 0) return t->ns[slot];
     while (below > 0 && t->ns[below] == 0) below--;
-    if (below == rows) return t->ns[rows];
-    while (above <= PROA_DRAFT_ROWS && t->ns[above] == 0) above++;
-    if (above > PROA_DRAFT_ROWS) return below ? t->ns[below] * (1 + (double)(rows - below) / 64) : 0;
+    while (above < PROA_DRAFT_SLOTS && t->ns[above] == 0) above++;
+    if (above == PROA_DRAFT_SLOTS)
+        return below ? t->ns[below] * (1 + ((double)rows - rows_of(below)) / fmax(64, rows_of(below))) : 0;
     if (below == 0) return t->ns[above];
-    double part = (double)(rows - below) / (double)(above - below);
+    double part = ((double)rows - rows_of(below)) / (rows_of(above) - rows_of(below));
     return t->ns[below] + part * (t->ns[above] - t->ns[below]);
 }
 
-int32_t proa_draft_size(proa_draft_state *s, const proa_draft_times *t, int64_t rows, int32_t limit,
-                        double draft_ns)
+/* A pass with drafts, while their sizes are chosen. */
+typedef struct pass_plan {
+    const proa_draft_times *times;
+    int64_t rows, drafted; /* of the pass without drafts; draft tokens so far, */
+    double expected, ns;   /* how many of them are expected to be right, and the time to draft them */
+} pass_plan;
+
+/* Tokens a nanosecond. Times are noisy, and a row is never free: it is taken to cost at least ROW_SHARE of the pass. */
+static double rate_of(const pass_plan *p)
 {
-    double time = proa_draft_time_of(t, rows), best = 1, expected = 0, likely = 1;
-    int32_t most = (int32_t)proa_min64(s->most, limit), size = 0;
-    if (most <= 0) return 0;
-    if (time == 0) return most;
+    double least = proa_draft_time_of(p->times, p->rows) * (1 + ROW_SHARE * (double)p->drafted);
+    double ns = fmax(proa_draft_time_of(p->times, p->rows + p->drafted), least);
+    return ((double)p->rows + p->expected) / (ns + p->ns);
+}
+
+static pass_plan with_draft(const pass_plan *p, const proa_draft_offer *o, int32_t size)
+{
+    pass_plan more = *p;
+    double likely = 1;
+    for (int32_t d = 0; d < size; d++) more.expected += likely *= (double)o->state->rate;
+    more.drafted += size;
+    more.ns += o->token_ns * size;
+    return more;
+}
+
+/* The best size of one more draft; 0: none makes the pass better. */
+static int32_t best_size(const pass_plan *p, const proa_draft_offer *o)
+{
+    int32_t most = (int32_t)proa_min64(o->state->most, o->limit), size = 0;
+    double best = rate_of(p);
     for (int32_t d = 1; d <= most; d++) {
-        likely *= (double)s->rate;
-        expected += likely;
-        double tokens = ((double)rows + expected) / (double)rows;
-        double gain = tokens * time / (proa_draft_time_of(t, rows + d) + draft_ns * d);
-        if (gain > best) best = gain, size = d;
+        pass_plan more = with_draft(p, o, d);
+        if (rate_of(&more) > best) best = rate_of(&more), size = d;
     }
-    if (size > 0) s->idle = 0;
-    else if (++s->idle >= TRY_AFTER) s->idle = 0, size = (int32_t)proa_min64(2, most);
     return size;
+}
+
+/* The sequence drafts now whatever that promises: it has not for a long time. */
+static int32_t try_size(const proa_draft_offer *o)
+{
+    return o->state->idle < o->state->tries ? 0 : (int32_t)proa_min64(TRY_TOKENS, o->limit);
+}
+
+bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_times *t, int64_t rows,
+                     double pause_ns)
+{
+    const pass_plan none = {.times = t, .rows = rows};
+    const bool known = proa_draft_time_of(t, rows) > 0;
+    pass_plan p = none;
+    for (int64_t i = 0; i < count; i++) {
+        offers[i].size = known ? best_size(&p, &offers[i]) : 0;
+        if (offers[i].size) p = with_draft(&p, &offers[i], offers[i].size);
+    }
+    p.ns += pause_ns; /* paid once, so it weighs against all drafts together */
+    bool pays = p.drafted > 0 && rate_of(&p) > GAIN_LEAST * rate_of(&none);
+    for (int64_t i = 0; i < count; i++)
+        if (!pays || offers[i].size == 0) offers[i].size = try_size(&offers[i]);
+    return pays;
 }
 
 void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted)
 {
+    bool tried = s->idle >= s->tries;
     /* each accepted token is a success, the first that is not is a failure */
     for (int32_t i = 0; i < accepted; i++) s->rate += (float)NEW_SHARE * (1 - s->rate);
     if (accepted < drafted) s->rate -= (float)NEW_SHARE * s->rate;
     s->most = accepted == drafted ? 2 * s->most : accepted + 2;
     if (s->most > PROA_DRAFT_MAX) s->most = PROA_DRAFT_MAX;
+    if (tried) s->tries = (int32_t)proa_min64(2 * (int64_t)s->tries, PROA_DRAFT_TRY_LAST);
+    else if (accepted) s->tries = PROA_DRAFT_TRY_FIRST;
+    s->idle = 0;
+}
+
+void proa_draft_idle(proa_draft_state *s)
+{
+    if (s->idle < s->tries) s->idle++;
 }

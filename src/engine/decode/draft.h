@@ -11,9 +11,10 @@
 #ifndef PROA_ENGINE_DECODE_DRAFT_H
 #define PROA_ENGINE_DECODE_DRAFT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#define PROA_DRAFT_ROWS 64 /* rows of a step whose times are kept */
+#define PROA_DRAFT_SLOTS 128 /* times that are kept: of passes with up to 2,080 rows */
 
 /* Prompt lookup (Saxena 2023): finds the longest earlier occurrence of the last tokens of text[0..count), `most` tokens
  * at most and `least` at least; of equals the last one. Copies the tokens that follow it, at most `size`, into draft.
@@ -21,27 +22,43 @@
 int32_t proa_draft_lookup(int32_t *draft, int32_t size, const int32_t *text, int64_t count, int32_t most,
                           int32_t least);
 
-/* What drafting was worth for one sequence. Begin with PROA_DRAFT_STATE. */
+/* What drafting was worth for one sequence. Begin with PROA_DRAFT_STATE, or with the rate of others. */
 typedef struct proa_draft_state {
-    float rate;   /* share of draft tokens that are accepted, one after the other; decaying mean */
-    int32_t most; /* tokens of the next draft at most: doubled after a draft that was accepted whole */
-    int32_t idle; /* steps since the last draft */
+    float rate;    /* share of draft tokens that are accepted, one after the other; decaying mean */
+    int32_t most;  /* tokens of the next draft at most: doubled after a draft that was accepted whole */
+    int32_t idle;  /* passes since the last draft, */
+    int32_t tries; /* and before one is tried although it does not seem to pay: doubled by each try */
 } proa_draft_state;
-#define PROA_DRAFT_STATE ((proa_draft_state){.rate = 0.7F, .most = 4})
+#define PROA_DRAFT_STATE     ((proa_draft_state){.rate = 0.7F, .most = 4, .tries = PROA_DRAFT_TRY_FIRST})
+#define PROA_DRAFT_TRY_FIRST 16
+#define PROA_DRAFT_TRY_LAST  1024
+
+/* Of `drafted` tokens, `accepted` were right. */
+void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted);
+/* The sequence could have drafted and did not. */
+void proa_draft_idle(proa_draft_state *s);
 
 /* Times of passes by their number of rows, as measured: decaying means, 0 where there is none. */
 typedef struct proa_draft_times {
-    double ns[PROA_DRAFT_ROWS + 1];
+    double ns[PROA_DRAFT_SLOTS];
 } proa_draft_times;
 void proa_draft_time(proa_draft_times *t, int64_t rows, double ns);
 /* The mean for so many rows, interpolated between those that are known; beyond the last known one it is taken to grow
- * by 1/64 for each row, so that larger drafts are tried. 0: nothing is known. */
+ * by 1/64 for each row, or in proportion to the rows if they are more, so that larger drafts are tried. 0: nothing is
+ * known. */
 double proa_draft_time_of(const proa_draft_times *t, int64_t rows);
 
-/* The number of draft tokens, 0 to limit, that promises the most tokens a second from a step with `rows` rows that make
- * a token each, if drafting a token takes draft_ns. Where none pays, every 64th step tries two all the same. */
-int32_t proa_draft_size(proa_draft_state *s, const proa_draft_times *t, int64_t rows, int32_t limit,
-                        double draft_ns);
-/* Of `drafted` tokens, `accepted` were right. */
-void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted);
+/* A sequence that could draft in the next pass. */
+typedef struct proa_draft_offer {
+    const proa_draft_state *state;
+    double token_ns; /* that it takes to draft one token */
+    int32_t limit;   /* tokens at most */
+    int32_t size;    /* set by the plan: tokens to draft; 0: none pays */
+} proa_draft_offer;
+
+/* Chooses the sizes that promise the most tokens a second from a pass with `rows` rows, each of which makes a token
+ * without drafts. pause_ns: how much later the pass begins if it has any drafts. False: none are worth their cost, or no
+ * times are known; offers with a size are tries then, which are due whatever they promise. */
+bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_times *t, int64_t rows,
+                     double pause_ns);
 #endif

@@ -203,7 +203,7 @@ static void preempt_request(proa_engine *e, proa_engine_request *req)
         seq->known = req->prompt_count + seq->count;
         seq->sampled_at = -1;
         seq->drafts = 0;
-        seq->verifying = seq->held = false;
+        seq->verifying = false;
     }
     req->phase = PROA_PHASE_QUEUED;
     proa_waiting_return(&e->waiting, req);

@@ -139,7 +139,7 @@ static bool waits_for_prompt(const proa_seq *seq)
 bool proa_batch_has_rows(const proa_seq *seq)
 {
     bool last = seq->sampled_at >= 0 && seq->known - seq->req->prompt_count >= seq->req->new_max;
-    bool waits = waits_for_prompt(seq) || seq->verifying || seq->held;
+    bool waits = waits_for_prompt(seq) || seq->verifying;
     return seq->finish == PROA_FINISH_NONE && seq->length < seq->known && !last && !waits;
 }
 

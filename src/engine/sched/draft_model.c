@@ -171,7 +171,8 @@ static void follow_chunks(proa_engine *e)
 
 static int32_t foresee_drafts(const proa_engine *e, const proa_seq *seq, int32_t size)
 {
-    return (int32_t)proa_max64(0, proa_min64(size, e->draft_model->model->config.context - seq->known - 1));
+    int64_t unknown = seq->sampled_at >= 0, context = e->draft_model->model->config.context;
+    return (int32_t)proa_max64(0, proa_min64(size, context - seq->known - unknown));
 }
 
 static double token_ns(const proa_engine *e, int64_t sequences)

@@ -27,12 +27,12 @@ static int32_t look_up(int32_t *ids, int32_t size, const proa_seq *seq)
     return proa_draft_lookup(ids, size, seq->text, count, LOOKUP_MOST, LOOKUP_LEAST);
 }
 
-/* The first token that is found stands for the one in flight. */
+/* The first token that is found stands for one in flight. */
 static int32_t foresee_match(const proa_engine *e, const proa_seq *seq, int32_t size)
 {
-    int32_t ids[PROA_DRAFT_MAX + 1];
+    int32_t ids[PROA_DRAFT_MAX + 1], unknown = seq->sampled_at >= 0;
     PROA_UNUSED(e);
-    return (int32_t)proa_max64(0, look_up(ids, size + 1, seq) - 1);
+    return (int32_t)proa_max64(0, look_up(ids, size + unknown, seq) - unknown);
 }
 
 static void propose_matches(proa_engine *e, proa_draft_chain *chains, int64_t count)

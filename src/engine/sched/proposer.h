@@ -30,8 +30,8 @@ typedef struct proa_proposer {
     const char *name; /* of the options `speculation` */
     /* Allocates what the request's sequences need, so that steps allocate nothing. */
     void (*prepare)(const proa_engine *e, proa_engine_request *req);
-    /* The newest token of the sequence is in flight. How many tokens behind it could be drafted, at most `size`, if the
-     * sequence waited until the host knows it. */
+    /* How many tokens could be drafted, at most `size`; if the newest token of the sequence is in flight, behind that
+     * one, once the host knows it. */
     int32_t (*foresee)(const proa_engine *e, const proa_seq *seq, int32_t size);
     /* Nanoseconds that one draft token of one sequence takes, if so many sequences draft together. NULL: 0. */
     double (*token_ns)(const proa_engine *e, int64_t sequences);
@@ -42,6 +42,7 @@ typedef struct proa_proposer {
     void (*settle)(proa_engine *e, proa_seq *seq);
 } proa_proposer;
 
+enum { PROA_PROPOSERS = 3 };
 /* NULL: no proposer has this name. "none" has a row with no functions. */
 const proa_proposer *proa_proposer_find(const char *name);
 

@@ -59,8 +59,7 @@ struct proa_seq {
     int32_t drafts; /* draft tokens behind them: tokens [known, known + drafts) (speculate.c) */
     int64_t rows_valid; /* rows of this step give tokens up to this position; lower once a draft token was wrong */
     bool verifying; /* a pass with its draft tokens is in flight: it takes no part in the next one */
-    bool held; /* it takes no part in this pass: tokens can be drafted once the host knows its newest one */
-    int32_t *text; /* [input + prompt + new_max] all tokens in one row, for prompt lookup; or NULL */
+    int32_t *text;  /* [input + prompt + new_max] all tokens in one row, for prompt lookup; or NULL */
     proa_draft_state draft;
     int64_t draft_length; /* tokens whose keys and values the draft model has (draft_model.h) */
     double logprob_sum;   /* of ids, if log-probabilities were requested */
@@ -306,8 +305,14 @@ typedef struct proa_async_steps {
 typedef struct proa_speculation {
     const proa_proposer *proposer; /* of requests that do not choose one */
     int64_t tokens_max;            /* of one draft */
-    proa_draft_chain *chains;      /* [sequences_max] of the next pass */
+    /* of the next pass: [sequences_max] sequences that could draft, and those of one proposer that do */
+    proa_draft_offer *offers;
+    proa_seq **seqs; /* of each offer */
+    proa_draft_chain *chains;
+    bool used;                   /* some request may have a proposer */
+    float rates[PROA_PROPOSERS]; /* with which sequences begin: a decaying mean over all that ended */
     proa_draft_times times;
+    double pause_ns;     /* between passes of which the second was not submitted ahead: a decaying mean */
     int64_t last_end_ns; /* of the last pass */
 } proa_speculation;
 
@@ -440,6 +445,9 @@ void proa_prefix_cache_wait(proa_engine *e);
 /* speculate.c: draft tokens, of the proposers in proposer.h. */
 /* At submit: chooses the request's proposer, and allocates what it needs. */
 void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req);
+/* While a step is in flight: whether the next pass waits for its tokens, because it would have draft tokens then that
+ * are worth the wait, or because draft tokens are in flight. */
+bool proa_speculate_waits(proa_engine *e);
 /* Before the arrays of a pass are built: drafts tokens for sequences that decode. */
 void proa_speculate_propose(proa_engine *e);
 /* A decoder pass was submitted: proposers run their part of it. Before lengths are advanced. */

@@ -138,7 +138,7 @@ static void decoder_step(proa_engine *e)
     }
     if (!submitted) proa_fetch_logits(e);
     bool sampled = e->async.count > 0;
-    bool ahead = (sampled || e->head.fetched.count) && submit_decoder_pass(e);
+    bool ahead = (sampled || e->head.fetched.count) && !proa_speculate_waits(e) && submit_decoder_pass(e);
     proa_process_logits(e);
     if (sampled) proa_async_step_complete(e);
     if (e->async.waits) proa_async_step_submit(e);

@@ -18,9 +18,14 @@
 #include "base/clock.h"
 #include <string.h>
 
+/* Weights of new values in decaying means. */
+#define FIRST_RATE_SHARE (1.0F / 32)
+#define PAUSE_SHARE      0.125
+
 const proa_proposer proa_propose_none = {.name = "none"};
 
-static const proa_proposer *const proposers[] = {&proa_propose_none, &proa_propose_lookup, &proa_propose_draft};
+static const proa_proposer *const proposers[PROA_PROPOSERS] = {&proa_propose_none, &proa_propose_lookup,
+                                                               &proa_propose_draft};
 
 const proa_proposer *proa_proposer_find(const char *name)
 {
@@ -34,8 +39,15 @@ void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req)
     bool can = req->task == PROA_TASK_GENERATE && !req->candidates && !req->options.top_logprobs;
     can = can && !req->virtuals; /* a draft could hold ids of the table */
     req->proposer = can ? e->speculation.proposer : &proa_propose_none;
-    for (int32_t i = 0; i < req->width; i++) req->seq[i].draft = PROA_DRAFT_STATE;
     if (req->proposer->prepare) req->proposer->prepare(e, req);
+}
+
+/* The share of draft tokens that are right, with which sequences begin. */
+static float *first_rate(proa_engine *e, const proa_proposer *proposer)
+{
+    size_t i = 0;
+    while (proposers[i] != proposer) i++;
+    return &e->speculation.rates[i];
 }
 
 /* ---- before a pass ---- */
@@ -66,61 +78,118 @@ static int64_t tokens_with_pages(const proa_engine *e, const proa_seq *seq)
     return proa_round_up(seq->known, PROA_PAGE_TOKENS) - seq->known;
 }
 
-/* Adds the sequence to those that draft, or holds it. Of a sequence whose newest token is in flight, the tokens behind
- * that one count: if there are any, the pass that the device could begin now goes without the sequence, which has draft
- * tokens in the next. */
-static void add_chain(proa_engine *e, proa_seq *seq, int64_t tokens, int64_t left, int64_t *count)
+/* Draft tokens of the sequence at most: one of its new tokens is always sampled without. */
+static int64_t tokens_allowed(const proa_engine *e, const proa_seq *seq)
 {
-    const proa_proposer *p = seq->req->proposer;
-    int32_t unknown = seq->sampled_at >= 0;
-    int64_t limit = proa_min64(proa_min64(left, e->speculation.tokens_max),
-                               seq->req->new_max - seq->count - unknown - 1);
-    limit = proa_min64(limit, tokens_with_pages(e, seq));
-    double token_ns = p->token_ns ? p->token_ns(e, tokens) : 0;
-    int32_t size = proa_draft_size(&seq->draft, &e->speculation.times, tokens, (int32_t)limit, token_ns);
-    if (size <= 0) return;
-    if (unknown) seq->held = p->foresee(e, seq, size) > 0;
-    else e->speculation.chains[(*count)++] = (proa_draft_chain){seq, size, 0};
+    int64_t unknown = seq->sampled_at >= 0, left = seq->req->new_max - seq->count - unknown - 1;
+    return proa_min64(proa_min64(left, e->speculation.tokens_max), tokens_with_pages(e, seq));
 }
 
-/* Collects the sequences of the proposer; returns how many. At most `left` tokens are drafted. */
-static int64_t collect_chains(proa_engine *e, const proa_proposer *proposer, int64_t tokens, int64_t left)
+static void begin_state(proa_engine *e, proa_seq *seq)
 {
+    const proa_draft_state first = PROA_DRAFT_STATE;
+    float *rate = first_rate(e, seq->req->proposer);
+    if (*rate == 0) *rate = first.rate;
+    seq->draft = first;
+    seq->draft.rate = *rate;
+}
+
+/* Collects the sequences that could draft in the next pass; returns how many. */
+static int64_t collect_offers(proa_engine *e, int64_t tokens)
+{
+    proa_speculation *s = &e->speculation;
     int64_t count = 0;
     for (proa_engine_request *req = e->running.first; req; req = req->next) {
-        for (int32_t i = 0; i < req->width && req->proposer == proposer && req->phase == PROA_PHASE_DECODER; i++) {
-            int64_t before = count;
-            req->seq[i].held = false;
-            if (left <= 0 || !may_draft(e, &req->seq[i])) continue;
-            add_chain(e, &req->seq[i], tokens, left, &count);
-            if (count > before) left -= e->speculation.chains[before].size;
+        const proa_proposer *p = req->proposer;
+        for (int32_t i = 0; i < req->width && p->propose && req->phase == PROA_PHASE_DECODER; i++) {
+            proa_seq *seq = &req->seq[i];
+            int64_t allowed = may_draft(e, seq) ? tokens_allowed(e, seq) : 0;
+            if (allowed <= 0) continue;
+            if (seq->draft.tries == 0) begin_state(e, seq);
+            s->seqs[count] = seq;
+            s->offers[count] = (proa_draft_offer){.state = &seq->draft, .limit = (int32_t)allowed};
+            s->offers[count++].token_ns = p->token_ns ? p->token_ns(e, tokens) : 0;
         }
     }
     return count;
 }
 
-/* Returns the number of tokens that were drafted. */
-static int64_t propose_tokens(proa_engine *e, const proa_proposer *proposer, int64_t tokens, int64_t left)
+/* What a pass with drafts waits for: the host must know all tokens, so it is not submitted ahead. */
+static double pause_ns(const proa_engine *e)
 {
-    int64_t count = collect_chains(e, proposer, tokens, left), drafted = 0;
-    if (count) proposer->propose(e, e->speculation.chains, count);
-    for (int64_t i = 0; i < count; i++) {
-        const proa_draft_chain *c = &e->speculation.chains[i];
-        c->seq->drafts = c->count;
-        drafted += c->count;
-    }
-    return drafted;
+    return e->async.mode == PROA_SAMPLE_ASYNC ? e->speculation.pause_ns : 0;
 }
 
+static bool plan_offers(const proa_engine *e, int64_t count, int64_t tokens)
+{
+    return proa_draft_plan(e->speculation.offers, count, &e->speculation.times, tokens, pause_ns(e));
+}
+
+/* Limits the offers that were chosen to what their proposers could draft now. */
+static void foresee_drafts(proa_engine *e, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        proa_draft_offer *o = &e->speculation.offers[i];
+        const proa_seq *seq = e->speculation.seqs[i];
+        o->limit = o->size ? seq->req->proposer->foresee(e, seq, o->size) : 0;
+    }
+}
+
+static bool any_chosen(const proa_engine *e, int64_t count)
+{
+    bool any = false;
+    for (int64_t i = 0; i < count; i++) any = any || e->speculation.offers[i].size > 0;
+    return any;
+}
+
+static bool is_verifying(const proa_engine *e)
+{
+    bool any = false;
+    for (const proa_engine_request *req = e->running.first; req; req = req->next)
+        for (int32_t i = 0; i < req->width; i++) any = any || req->seq[i].verifying;
+    return any;
+}
+
+bool proa_speculate_waits(proa_engine *e)
+{
+    if (!e->speculation.used) return false;
+    if (is_verifying(e)) return true;
+    int64_t tokens = tokens_without_drafts(e), count = collect_offers(e, tokens);
+    plan_offers(e, count, tokens);
+    if (any_chosen(e, count)) {
+        foresee_drafts(e, count);
+        plan_offers(e, count, tokens);
+    }
+    if (any_chosen(e, count)) return true;
+    for (int64_t i = 0; i < count; i++) proa_draft_idle(&e->speculation.seqs[i]->draft);
+    return false;
+}
+
+/* The chosen offers of the proposer draft their tokens; of what is left of the pass each gets a part. */
+static void propose_tokens(proa_engine *e, const proa_proposer *proposer, int64_t offers, int64_t *left)
+{
+    proa_speculation *s = &e->speculation;
+    int64_t count = 0;
+    for (int64_t i = 0; i < offers; i++) {
+        int32_t size = (int32_t)proa_min64(s->offers[i].size, *left);
+        if (s->seqs[i]->req->proposer != proposer) continue;
+        if (size > 0) s->chains[count++] = (proa_draft_chain){s->seqs[i], size, 0}, *left -= size;
+        else proa_draft_idle(&s->seqs[i]->draft);
+    }
+    if (count) proposer->propose(e, s->chains, count);
+    for (int64_t i = 0; i < count; i++) s->chains[i].seq->drafts = s->chains[i].count;
+}
+
+/* Not in a pass that is submitted ahead: proa_speculate_waits has decided that. */
 void proa_speculate_propose(proa_engine *e)
 {
-    int64_t tokens = tokens_without_drafts(e), room = e->sizes.step_tokens;
+    if (!e->speculation.used || e->async.count || e->head.fetched.count) return;
+    int64_t tokens = tokens_without_drafts(e), room = e->sizes.step_tokens, count = collect_offers(e, tokens);
     if (e->async.mode != PROA_SAMPLE_HOST) room = proa_min64(room, e->sizes.sequences_max);
     int64_t left = room - tokens;
-    for (size_t i = 0; i < PROA_COUNT(proposers); i++) {
-        if (!proposers[i]->propose) continue;
-        left -= propose_tokens(e, proposers[i], tokens, left);
-    }
+    plan_offers(e, count, tokens);
+    for (size_t i = 0; i < PROA_COUNT(proposers); i++)
+        if (proposers[i]->propose) propose_tokens(e, proposers[i], count, &left);
 }
 
 void proa_speculate_follow(proa_engine *e)
@@ -139,7 +208,9 @@ bool proa_speculate_row_counts(const proa_seq *seq, int64_t position)
 static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
 {
     const proa_proposer *p = seq->req->proposer;
+    float *first = first_rate(e, p);
     proa_draft_result(&seq->draft, seq->drafts, accepted);
+    *first += FIRST_RATE_SHARE * (seq->draft.rate - *first);
     e->now.drafted += (uint64_t)seq->drafts, e->now.accepted += (uint64_t)accepted;
     seq->req->drafted += seq->drafts, seq->req->accepted += accepted;
     seq->drafts = 0;
@@ -163,10 +234,20 @@ void proa_speculate_end(proa_engine *e, proa_seq *seq)
     if (seq->drafts) settle_drafts(e, seq, (int32_t)(seq->known - (seq->rows_valid - seq->drafts)));
 }
 
+/* A pause that is longer than the pass after it was one without requests. */
+static void note_pause(proa_speculation *s, double ns, double pass_ns)
+{
+    if (ns <= 0 || ns > pass_ns) return;
+    s->pause_ns += s->pause_ns == 0 ? ns : PAUSE_SHARE * (ns - s->pause_ns);
+}
+
 void proa_speculate_step_time(proa_engine *e, int64_t rows, int64_t begin_ns)
 {
     proa_speculation *s = &e->speculation;
     int64_t now = proa_clock_ns(), begin = proa_max64(begin_ns, s->last_end_ns); /* passes run one after the other */
-    if (s->proposer != &proa_propose_none) proa_draft_time(&s->times, rows, (double)(now - begin));
+    if (s->used) {
+        proa_draft_time(&s->times, rows, (double)(now - begin));
+        note_pause(s, (double)(begin - s->last_end_ns), (double)(now - begin));
+    }
     s->last_end_ns = now;
 }
