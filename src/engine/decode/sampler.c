@@ -105,6 +105,33 @@ int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u
     return s->id[at];
 }
 
+static uint64_t splitmix(uint64_t key, int32_t id)
+{
+    uint64_t z = key + ((uint64_t)id + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* -log(1 - v) >= v, so that few candidates need the logarithm. */
+int32_t proa_sampler_race(const proa_sampler_scratch *s, int64_t count, uint64_t seed, int64_t position)
+{
+    const uint32_t seeds[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint32_t counter[4] = {(uint32_t)position, (uint32_t)((uint64_t)position >> 32), 1, 0};
+    uint32_t out[4];
+    proa_philox(out, counter, seeds);
+    uint64_t key = (uint64_t)out[0] << 32 | out[1];
+    double first = INFINITY;
+    int64_t at = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double v = (double)(splitmix(key, s->id[i]) >> 11) * 0x1p-53, weight = (double)s->weight[i];
+        if (!(v < first * weight)) continue;
+        double arrives = -log1p(-v) / weight;
+        if (arrives < first) first = arrives, at = i;
+    }
+    return s->id[at];
+}
+
 static proa_status check_numbers(float largest, const float *logits, int64_t vocab, int64_t position,
                                  proa_err *err)
 {
@@ -131,7 +158,9 @@ static proa_status choose_id(proa_sampler_scratch *s, proa_sampler_row *r, int64
         count = proa_sampler_filter(s, r->logits, vocab, o, &r->history);
     }
     PROA_TRY(check_numbers(s->largest, r->logits, vocab, r->position, r->err));
-    r->out.id = count == 1 ? s->id[0] : proa_sampler_pick(s, count, proa_sampler_uniform(r->seed, r->position));
+    if (count == 1) r->out.id = s->id[0];
+    else if (r->race) r->out.id = proa_sampler_race(s, count, r->seed, r->position);
+    else r->out.id = proa_sampler_pick(s, count, proa_sampler_uniform(r->seed, r->position));
     return PROA_OK;
 }
 

@@ -78,6 +78,7 @@ typedef struct proa_sampler_row {
     const proa_options *options; /* but for these two, which may differ between sequences that share the options */
     uint64_t seed;
     bool logprobs;
+    bool race;          /* drawn by proa_sampler_race, not by proa_sampler_pick */
     proa_sample out;    /* set, */
     proa_logprob *top;  /* [options->top_logprobs] set; may be NULL */
     proa_status status; /* and this one */
@@ -115,6 +116,13 @@ int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_
 bool proa_sampler_choice(proa_sample_params *choice, const proa_options *options);
 /* The candidate at which the running sum of weights first exceeds u times their sum, 0 <= u < 1. */
 int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u);
+/* A draw in which every candidate has a random number of its own: the one that comes first in an exponential race, of
+ * which candidate id arrives at -log(1 - v) / weight. v in [0,1) depends on (seed, position, id) alone: the upper 53
+ * bits of SplitMix64 (Steele, Lea, Flood 2014) of out[0] * 2^32 + out[1] of Philox with counter = (position, 1, 0), at
+ * step id + 1. The token has the probability of its weight, as with proa_sampler_pick. Two distributions that are close
+ * choose the same token more often in this way: with the sum m of min(p, q), at least m / (2 - m) of the time (Daliri,
+ * Musco, Suresh 2025), which is why a draft model is compared by it. */
+int32_t proa_sampler_race(const proa_sampler_scratch *s, int64_t count, uint64_t seed, int64_t position);
 /* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011). */
 void proa_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
 /* Uniform in [0,1), a multiple of 2^-53: the upper 53 bits of out[0] * 2^32 + out[1] of Philox with

@@ -119,10 +119,12 @@ int64_t proa_draft_model_tokens(const proa_engine *e, const proa_seq *seq)
 
 /* ---- a pass ---- */
 
-static int32_t id_of(const proa_seq *seq, int64_t i)
+/* Tokens that are not of the vocabulary (of a prompt table) are the first one to the draft model. */
+static int32_t id_of(const proa_draft_model *d, const proa_seq *seq, int64_t i)
 {
     int64_t prompt = seq->req->prompt_count;
-    return i < prompt ? seq->req->prompt[i] : seq->ids[i - prompt];
+    int32_t id = i < prompt ? seq->req->prompt[i] : seq->ids[i - prompt];
+    return id < d->model->config.vocab ? id : 0;
 }
 
 /* Adds tokens [begin, end) of the sequence, which are known or drafted and have pages. */
@@ -132,7 +134,7 @@ static void add_rows(const proa_engine *e, proa_draft_model *d, proa_seq *seq, i
     d->span[d->spans++] = (proa_span){(int32_t)d->rows, (int32_t)(end - begin), (int32_t)end,
                                       (int32_t)(seq->table->page - e->slots.memory), 0};
     for (int64_t i = begin; i < end; i++, d->rows++) {
-        d->ids[d->rows] = id_of(seq, i);
+        d->ids[d->rows] = id_of(d, seq, i);
         d->positions[d->rows] = (int32_t)i;
         d->lengths[d->rows] = (int32_t)proa_rope_length(&d->model->config.rope, i, req->prompt_count,
                                                         req->prompt_count + req->new_max);

@@ -80,6 +80,7 @@ void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t pos
     int64_t vocab = e->model->plan.width[PROA_REG_OUT];
     *row = (proa_sampler_row){.logits = raw, .raw = raw, .position = position, .options = o};
     row->seed = seq->seed;
+    row->race = seq->req->race;
     row->logprobs = o->logprobs || o->best_of > o->n;
     row->history = proa_request_history(seq->req, seq->ids, position - seq->req->prompt_count);
     if (o->top_logprobs) row->top = seq->req->top + (int64_t)seq->index * o->top_logprobs;

@@ -132,6 +132,7 @@ struct proa_engine_request {
     proa_sample_params sample_params; /* how, but for the random number of each row */
     int64_t entries; /* entries that its logits processors can need in one step, all sequences */
     const proa_proposer *proposer; /* who drafts its tokens; &proa_propose_none: nobody */
+    bool race;                     /* how its tokens are drawn on the host (proa_sampler_race) */
 
     /* beam and contrastive search: M candidates for each of `width` rows */
     proa_beam *beam;

@@ -39,6 +39,7 @@ void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req)
     bool can = req->task == PROA_TASK_GENERATE && !req->candidates && !req->options.top_logprobs;
     can = can && !req->virtuals; /* a draft could hold ids of the table */
     req->proposer = can ? e->speculation.proposer : &proa_propose_none;
+    req->race = e->draft_model && e->async.mode == PROA_SAMPLE_HOST;
     if (req->proposer->prepare) req->proposer->prepare(e, req);
 }
 

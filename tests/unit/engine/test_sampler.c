@@ -253,6 +253,39 @@ static void test_pick_edges(void **state)
     proa_sampler_release(&s);
 }
 
+/* Draws of the race have their distribution, and two distributions choose the same token as often as is promised. */
+static void test_race(void **state)
+{
+    enum { N = 40, DRAWS = 20000 };
+    (void)state;
+    proa_sampler_scratch s, other;
+    double p[N], q[N], sum = 0, other_sum = 0, common = 0;
+    int seen[N] = {0}, same = 0, same_pick = 0;
+    proa_sampler_init(&s, N), proa_sampler_init(&other, N);
+    for (int i = 0; i < N; i++) {
+        s.id[i] = other.id[i] = 3 * i;
+        s.weight[i] = i % 9 == 4 ? 0 : (float)exp(3 * random_unit());
+        other.weight[i] = s.weight[i] * (float)exp(random_unit() - 0.5);
+        sum += (double)s.weight[i], other_sum += (double)other.weight[i];
+    }
+    for (int i = 0; i < N; i++) {
+        p[i] = (double)s.weight[i] / sum, q[i] = (double)other.weight[i] / other_sum;
+        common += p[i] < q[i] ? p[i] : q[i];
+    }
+    for (int i = 0; i < DRAWS; i++) {
+        int32_t id = proa_sampler_race(&s, N, 5, i);
+        double u = proa_sampler_uniform(5, i);
+        seen[id / 3]++;
+        same += id == proa_sampler_race(&other, N, 5, i);
+        same_pick += proa_sampler_pick(&s, N, u) == proa_sampler_pick(&other, N, u);
+        assert_int_equal(id, proa_sampler_race(&s, N, 5, i));
+    }
+    expect_distribution(seen, p, N, DRAWS);
+    assert_true(same > DRAWS * common / (2 - common) && same < DRAWS * (common + 0.02));
+    assert_true(same > same_pick + DRAWS / 10);
+    proa_sampler_release(&s), proa_sampler_release(&other);
+}
+
 /* The draw depends on seed and position alone, not on what the scratch saw before. */
 static void test_same_seed(void **state)
 {
@@ -409,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_filter_against_sorting),
         cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_pick_edges),
+        cmocka_unit_test(test_race),
         cmocka_unit_test(test_same_seed),
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_not_numbers),

@@ -286,6 +286,8 @@ static void run_alone(const round_of *r, const request_case *all, received *alon
                                        .dtype = r->options.dtype,
                                        .quant = r->options.quant,
                                        .prefix_cache = "off",
+                                       .draft_model = r->options.draft_model, /* decides how tokens are drawn */
+                                       .speculation = "none",
                                        .kv_dtype = r->options.kv_dtype};
     proa_engine *engine = open_as(r, &plain, as_together ? r->ahead : "host");
     for (int i = 0; i < r->count; i++) {
