@@ -7,12 +7,15 @@
 #include <math.h>
 
 /* Weight of a new measurement in a decaying mean. */
-#define NEW_SHARE  0.125
-#define ROW_SHARE  (1.0 / 512)
+#define NEW_SHARE    0.125
+#define CHANCE_SHARE (1.0 / 64)
+#define ROW_SHARE    (1.0 / 512)
+/* A pass that took that many times the mean was interrupted, and counts as one that took this long. */
+#define OUTLIER      1.5
 /* Drafts that promise less than this much more are left. */
-#define GAIN_LEAST 1.01
+#define GAIN_LEAST   1.01
 /* Tokens of a try. */
-#define TRY_TOKENS 2
+#define TRY_TOKENS   2
 
 static int32_t match_length(const int32_t *text, int64_t a, int64_t b, int32_t most)
 {
@@ -55,7 +58,7 @@ void proa_draft_time(proa_draft_times *t, int64_t rows, double ns)
 {
     if (rows < 1 || slot_of(rows) >= PROA_DRAFT_SLOTS) return;
     double *mean = &t->ns[slot_of(rows)];
-    *mean = *mean == 0 ? ns : *mean + NEW_SHARE * (ns - *mean);
+    *mean = *mean == 0 ? ns : *mean + NEW_SHARE * (fmin(ns, OUTLIER * *mean) - *mean);
 }
 
 double proa_draft_time_of(const proa_draft_times *t, int64_t rows)
@@ -96,6 +99,14 @@ static pass_plan with_draft(const pass_plan *p, const proa_draft_offer *o, int32
     return more;
 }
 
+/* The time of one more row, over those of a long draft. */
+static double row_cost(const pass_plan *p)
+{
+    int64_t rows = p->rows + p->drafted;
+    double now = proa_draft_time_of(p->times, rows), then = proa_draft_time_of(p->times, rows + PROA_DRAFT_MAX);
+    return fmax((then - now) / PROA_DRAFT_MAX, ROW_SHARE * now);
+}
+
 /* The best size of one more draft; 0: none makes the pass better. */
 static int32_t best_size(const pass_plan *p, const proa_draft_offer *o)
 {
@@ -124,11 +135,31 @@ bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_t
         offers[i].size = known ? best_size(&p, &offers[i]) : 0;
         if (offers[i].size) p = with_draft(&p, &offers[i], offers[i].size);
     }
+    float least = (float)(known ? rate_of(&p) * row_cost(&p) : 0);
     p.ns += pause_ns; /* paid once, so it weighs against all drafts together */
     bool pays = p.drafted > 0 && rate_of(&p) > GAIN_LEAST * rate_of(&none);
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count; i++) {
+        offers[i].chance_least = offers[i].size && pays ? least + (float)(rate_of(&p) * offers[i].token_ns) : 0;
         if (!pays || offers[i].size == 0) offers[i].size = try_size(&offers[i]);
+    }
     return pays;
+}
+
+void proa_draft_chances_init(proa_draft_chances *c)
+{
+    for (int32_t i = 0; i < PROA_DRAFT_CHANCES; i++)
+        c->right[i] = ((float)i + 0.5F) / PROA_DRAFT_CHANCES; /* as probable as the proposer says */
+}
+
+int32_t proa_draft_chance_of(float probability)
+{
+    int32_t i = probability > 0 ? (int32_t)(probability * PROA_DRAFT_CHANCES) : 0;
+    return i < PROA_DRAFT_CHANCES ? i : PROA_DRAFT_CHANCES - 1;
+}
+
+void proa_draft_chance_result(proa_draft_chances *c, int32_t chance, bool right)
+{
+    c->right[chance] += (float)CHANCE_SHARE * ((right ? 1.0F : 0.0F) - c->right[chance]);
 }
 
 void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted)

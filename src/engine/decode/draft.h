@@ -48,17 +48,29 @@ void proa_draft_time(proa_draft_times *t, int64_t rows, double ns);
  * known. */
 double proa_draft_time_of(const proa_draft_times *t, int64_t rows);
 
+/* How often draft tokens are right, by the probability that their proposer gave them: decaying means. Begin with
+ * proa_draft_chances_init. */
+#define PROA_DRAFT_CHANCES 10
+typedef struct proa_draft_chances {
+    float right[PROA_DRAFT_CHANCES]; /* of probabilities from i / 10 on */
+} proa_draft_chances;
+void proa_draft_chances_init(proa_draft_chances *c);
+int32_t proa_draft_chance_of(float probability); /* index into right */
+void proa_draft_chance_result(proa_draft_chances *c, int32_t chance, bool right);
+
 /* A sequence that could draft in the next pass. */
 typedef struct proa_draft_offer {
     const proa_draft_state *state;
     double token_ns; /* that it takes to draft one token */
     int32_t limit;   /* tokens at most */
     int32_t size;    /* set by the plan: tokens to draft; 0: none pays */
+    /* set with the size: one more draft token pays if it, with those before it, is right with this chance at least */
+    float chance_least;
 } proa_draft_offer;
 
 /* Chooses the sizes that promise the most tokens a second from a pass with `rows` rows, each of which makes a token
- * without drafts. pause_ns: how much later the pass begins if it has any drafts. False: none are worth their cost, or no
- * times are known; offers with a size are tries then, which are due whatever they promise. */
+ * without drafts. pause_ns: how much later the pass begins if it has any drafts. False: none are worth their cost, or
+ * no times are known; offers with a size are tries then, which are due whatever they promise. */
 bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_times *t, int64_t rows,
                      double pause_ns);
 #endif

@@ -10,13 +10,15 @@
 #include "base/clock.h"
 #include "engine/sched/request.h"
 #include "text/token_bytes.h"
+#include <math.h>
 
 struct proa_draft_model {
     proa_model *model;
     proa_tokenizer *tokenizer; /* NULL: its folder has none */
     proa_kv_pages pages;       /* beside the target's */
     proa_kv *kv;               /* [layers] */
-    proa_draft_times times;    /* of a token of so many sequences: pass, logits and sampling */
+    proa_draft_chances chances;
+    proa_draft_times times; /* of a token of so many sequences: pass, logits and sampling */
     /* the batch of a pass */
     int64_t rows, spans;                /* in use */
     int32_t *ids, *positions, *lengths; /* [rows_max] */
@@ -86,6 +88,7 @@ proa_status proa_draft_model_load(proa_engine *e, proa_progress_fn *progress, vo
     proa_draft_model *d = e->draft_model;
     const proa_config *c = &d->model->config;
     int64_t rows = d->model->plan.rows_max, sequences = e->sizes.sequences_max;
+    proa_draft_chances_init(&d->chances);
     PROA_TRY(proa_model_load(d->model, progress, arg, err));
     PROA_TRY(proa_kv_pages_init_beside(&d->pages, &e->pages, d->model->kv_layers, c->kv_heads, c->head_dim,
                                        d->model->formats.kv, err));
@@ -219,6 +222,20 @@ static bool is_end(const proa_options *o, int32_t id)
     return end;
 }
 
+/* Adds a token to the draft, or ends the draft before it or behind it. */
+static void add_token(const proa_draft_model *d, proa_draft_chain *c, const proa_sampler_row *row)
+{
+    int32_t chance = row->status == PROA_OK ? proa_draft_chance_of(expf(row->out.logprob)) : 0;
+    c->chance *= d->chances.right[chance];
+    if (row->status != PROA_OK || c->chance < c->least) {
+        c->size = c->count;
+        return;
+    }
+    c->seq->draft_chance[c->count] = (uint8_t)chance;
+    c->seq->ids[c->seq->count + c->count++] = row->out.id;
+    if (is_end(&c->seq->req->options, row->out.id)) c->size = c->count;
+}
+
 /* Samples the next token of chains [at, at + n), at most PROA_HEAD_ROWS, as the target will. One that cannot be
  * sampled ends its chain. */
 static void sample_tokens(proa_engine *e, int64_t at, int64_t n)
@@ -230,15 +247,10 @@ static void sample_tokens(proa_engine *e, int64_t at, int64_t n)
         const proa_draft_chain *c = d->live[at + i];
         proa_sampler_row_make(e, i, c->seq, c->seq->known + c->count,
                               proa_view_f32(logits) + i * logits.stride[0]);
-        rows[i].logprobs = false, rows[i].top = NULL, rows[i].err = &d->errors[i];
+        rows[i].logprobs = true, rows[i].top = NULL, rows[i].err = &d->errors[i];
     }
     proa_sampler_choose_rows(e->pool, e->samplers, rows, n, logits.shape[1]);
-    for (int64_t i = 0; i < n; i++) {
-        proa_draft_chain *c = d->live[at + i];
-        if (rows[i].status != PROA_OK) c->size = c->count;
-        else c->seq->ids[c->seq->count + c->count++] = rows[i].out.id;
-        if (rows[i].status == PROA_OK && is_end(&c->seq->req->options, rows[i].out.id)) c->size = c->count;
-    }
+    for (int64_t i = 0; i < n; i++) add_token(d, d->live[at + i], &rows[i]);
 }
 
 /* The rows of the tokens that were drafted last, of chains that go on. Returns how many these are. */
@@ -271,9 +283,10 @@ static void propose_drafts(proa_engine *e, proa_draft_chain *chains, int64_t cou
 }
 
 /* Rows behind a wrong draft token are as if not run. */
-static void settle_length(proa_engine *e, proa_seq *seq)
+static void settle_draft(proa_engine *e, proa_seq *seq, int32_t accepted)
 {
-    PROA_UNUSED(e);
+    for (int32_t i = 0; i < seq->drafts && i <= accepted; i++)
+        proa_draft_chance_result(&e->draft_model->chances, seq->draft_chance[i], i < accepted);
     seq->draft_length = proa_min64(seq->draft_length, seq->known - 1);
 }
 
@@ -282,4 +295,5 @@ const proa_proposer proa_propose_draft = {.name = "draft",
                                           .token_ns = token_ns,
                                           .propose = propose_drafts,
                                           .follow = follow_chunks,
-                                          .settle = settle_length};
+                                          .settle = settle_draft,
+                                          .stops = true};

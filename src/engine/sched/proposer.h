@@ -21,7 +21,9 @@ typedef struct proa_seq proa_seq;
  * which there is room. */
 typedef struct proa_draft_chain {
     proa_seq *seq;
-    int32_t size;  /* tokens at most, 1 or more */
+    int32_t size; /* tokens at most, 1 or more */
+    float least; /* chance to be right, of a token and those before it, below which it is not worth its row */
+    float chance;  /* 1; then that of the tokens drafted so far */
     int32_t count; /* set: tokens that were drafted, 0 to size */
 } proa_draft_chain;
 
@@ -38,8 +40,10 @@ typedef struct proa_proposer {
     void (*propose)(proa_engine *e, proa_draft_chain *chains, int64_t count);
     /* A pass over the batch of e->step was submitted; lengths are those before it. */
     void (*follow)(proa_engine *e);
-    /* The draft of the sequence is done with. */
-    void (*settle)(proa_engine *e, proa_seq *seq);
+    /* The draft of the sequence is done with: so many of its `drafts` tokens were right. */
+    void (*settle)(proa_engine *e, proa_seq *seq, int32_t accepted);
+    /* Whether it stops a draft by itself where it gets unsure, so that its size need not be limited beforehand. */
+    bool stops;
 } proa_proposer;
 
 enum { PROA_PROPOSERS = 3 };

@@ -61,6 +61,7 @@ struct proa_seq {
     bool verifying; /* a pass with its draft tokens is in flight: it takes no part in the next one */
     int32_t *text;  /* [input + prompt + new_max] all tokens in one row, for prompt lookup; or NULL */
     proa_draft_state draft;
+    uint8_t draft_chance[PROA_DRAFT_MAX]; /* of its draft tokens: proa_draft_chance_of */
     int64_t draft_length; /* tokens whose keys and values the draft model has (draft_model.h) */
     double logprob_sum;   /* of ids, if log-probabilities were requested */
     proa_finish finish;   /* NONE while it runs */

@@ -172,9 +172,12 @@ static void propose_tokens(proa_engine *e, const proa_proposer *proposer, int64_
     proa_speculation *s = &e->speculation;
     int64_t count = 0;
     for (int64_t i = 0; i < offers; i++) {
-        int32_t size = (int32_t)proa_min64(s->offers[i].size, *left);
+        const proa_draft_offer *o = &s->offers[i];
+        int64_t most = o->size && proposer->stops ? proa_min64(o->state->most, o->limit) : o->size;
+        int32_t size = (int32_t)proa_min64(most, *left);
         if (s->seqs[i]->req->proposer != proposer) continue;
-        if (size > 0) s->chains[count++] = (proa_draft_chain){s->seqs[i], size, 0}, *left -= size;
+        if (size > 0)
+            s->chains[count++] = (proa_draft_chain){s->seqs[i], size, o->chance_least, 1, 0}, *left -= size;
         else proa_draft_idle(&s->seqs[i]->draft);
     }
     if (count) proposer->propose(e, s->chains, count);
@@ -214,10 +217,10 @@ static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
     *first += FIRST_RATE_SHARE * (seq->draft.rate - *first);
     e->now.drafted += (uint64_t)seq->drafts, e->now.accepted += (uint64_t)accepted;
     seq->req->drafted += seq->drafts, seq->req->accepted += accepted;
+    if (p->settle) p->settle(e, seq, accepted);
     seq->drafts = 0;
     seq->rows_valid = seq->known - 1;
     seq->length = proa_min64(seq->length, seq->known - 1); /* rows behind a wrong draft token are as if not run */
-    if (p->settle) p->settle(e, seq);
 }
 
 void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int32_t id)

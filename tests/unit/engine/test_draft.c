@@ -101,6 +101,29 @@ static void sizes_follow_time_and_luck(void **state)
     assert_true(s.rate < 0.6F);
 }
 
+/* A proposer that is as sure as it says is asked to stop where a token costs more than it promises. */
+static void chances_are_learned(void **state)
+{
+    PROA_UNUSED(state);
+    proa_draft_chances c;
+    proa_draft_chances_init(&c);
+    assert_int_equal(proa_draft_chance_of(0), 0);
+    assert_int_equal(proa_draft_chance_of(0.55F), 5);
+    assert_int_equal(proa_draft_chance_of(1), PROA_DRAFT_CHANCES - 1);
+    assert_int_equal(proa_draft_chance_of(NAN), 0);
+    for (int i = 0; i < 500; i++) proa_draft_chance_result(&c, 5, i % 5 == 0);
+    assert_true(c.right[5] > 0.1F && c.right[5] < 0.3F && c.right[6] == 0.65F);
+    proa_draft_times t = {{0}};
+    proa_draft_state s = PROA_DRAFT_STATE;
+    for (int64_t n = 1; n <= 64; n++) proa_draft_time(&t, n, 900 + 100.0 * (double)n);
+    proa_draft_offer o = {.state = &s, .limit = 16, .token_ns = 100};
+    assert_true(proa_draft_plan(&o, 1, &t, 1, 0));
+    /* about two tokens in 1,500 ns with two drafts: a row and a token of 200 ns must be right one time in four */
+    assert_true(o.size > 1 && o.chance_least > 0.2F && o.chance_least < 0.35F);
+    proa_draft_time(&t, 1, 2000); /* an interruption */
+    assert_true(proa_draft_time_of(&t, 1) < 1070);
+}
+
 /* ---- a simulated engine ---- */
 
 /* Sequences that decode together on a device, with passes submitted ahead as async_step.c does, or without (pause 0).
@@ -141,7 +164,7 @@ static double simulated_gain(const simulated *m)
         if (step % 400 == 0) states[(step / 400) % m->sequences] = PROA_DRAFT_STATE; /* a new one */
         for (int64_t i = 0; i < m->sequences; i++) {
             int32_t limit = random_unit() < m->matches ? PROA_DRAFT_MAX : 0;
-            offers[i] = (proa_draft_offer){&states[i], m->token_ns, limit, 0};
+            offers[i] = (proa_draft_offer){.state = &states[i], .token_ns = m->token_ns, .limit = limit};
         }
         proa_draft_plan(offers, m->sequences, &times, m->sequences, m->pause_ns);
         for (int64_t i = 0; i < m->sequences; i++) {
@@ -202,6 +225,7 @@ int main(void)
         cmocka_unit_test(sizes_follow_time_and_luck),
         cmocka_unit_test(drafts_never_cost_much),
         cmocka_unit_test(copying_gains),
+        cmocka_unit_test(chances_are_learned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
