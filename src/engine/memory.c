@@ -224,7 +224,8 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
     if (s->host_bytes < 0) s->host_bytes = planned_host_bytes(m);
     if (!s->prefix_cache) s->host_bytes = s->folder_bytes = 0;
-    if (s->folder_bytes) s->host_bytes = proa_max64(s->host_bytes, PROA_PREFIX_IMAGES_MIN * pages_bytes(s, m, 1));
+    if (s->folder_bytes)
+        s->host_bytes = proa_max64(s->host_bytes, PROA_PREFIX_IMAGES_MIN * pages_bytes(s, m, 1));
 }
 
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m)

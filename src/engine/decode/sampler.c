@@ -105,7 +105,7 @@ int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u
     return s->id[at];
 }
 
-static uint64_t splitmix(uint64_t key, int32_t id)
+static uint64_t mix_key(uint64_t key, int32_t id)
 {
     uint64_t z = key + ((uint64_t)id + 1) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -124,7 +124,7 @@ int32_t proa_sampler_race(const proa_sampler_scratch *s, int64_t count, uint64_t
     double first = INFINITY;
     int64_t at = 0;
     for (int64_t i = 0; i < count; i++) {
-        double v = (double)(splitmix(key, s->id[i]) >> 11) * 0x1p-53, weight = (double)s->weight[i];
+        double v = (double)(mix_key(key, s->id[i]) >> 11) * 0x1p-53, weight = (double)s->weight[i];
         if (!(v < first * weight)) continue;
         double arrives = -log1p(-v) / weight;
         if (arrives < first) first = arrives, at = i;
