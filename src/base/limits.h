@@ -130,6 +130,9 @@
 #define PROA_PREFIX_IMAGES_MIN    32               /* of pages in memory of the host beside a folder: what is being read
                                                       and written */
 #define PROA_DRAFT_MAX            16               /* draft tokens of a sequence in one step */
+#define PROA_TREE_MAX             64               /* the same in a tree: bits of a mask */
+#define PROA_MEDUSA_HEADS_MAX     16               /* published ones have 3 to 5 */
+#define PROA_MEDUSA_LAYERS_MAX    8                /* of a head; published ones have 1 */
 #define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */
 #define PROA_LORA_RANK_MAX        512              /* of a low-rank adapter; published ones have 4 to 256 */
 #define PROA_LORA_ADAPTERS_MAX    4096             /* that an engine keeps; each takes memory of the host */

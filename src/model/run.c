@@ -700,6 +700,18 @@ proa_view proa_run_head(proa_model *m, const proa_program *program, const int32_
     return register_view(&f, PROA_REG_OUT);
 }
 
+proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count)
+{
+    proa_program before = m->plan.head;
+    frame f = make_frame(m, PROA_STACK_DECODER, count);
+    PROA_ASSERT(count <= m->plan.device_head_rows && before.count > 1);
+    before.step[--before.count].op = PROA_STEP_END;
+    f.gather = rows;
+    f.layer = m->params[f.stack].layers;
+    run_program(&f, &before);
+    return register_view(&f, hidden_register(m));
+}
+
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
 {
     proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, rows, count), count);
