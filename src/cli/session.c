@@ -54,14 +54,14 @@ static const proa_arg engine_rows[] = {
     {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0",
      "token budget of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT) ", on a GPU " PROA_STR(
          PROA_DEVICE_STEP_TOKENS)},
-    {"speculation", PROA_ARG_CHOICE, AT(speculation), 0, 0, "none|ngram|draft", NULL,
+    {"speculation", PROA_ARG_CHOICE, AT(speculation), 0, 0, "none|ngram|draft|medusa", NULL,
      "draft tokens, verified several at once; ngram: from the sequence's own text; draft: from --draft-model "
-     "(the "
-     "default with one)"},
+     "(the default with one); medusa: from the heads there"},
     {"draft-model", PROA_ARG_TEXT, AT(draft_model), 0, 0, "FOLDER", NULL,
-     "a smaller model with the same vocabulary, which drafts tokens"},
-    {"draft-tokens", PROA_ARG_INT, AT(draft_tokens), 0, PROA_DRAFT_MAX, "N", "0",
-     "draft tokens of a sequence in a step at most; 0: " PROA_STR(PROA_DRAFT_MAX)},
+     "a smaller model with the same vocabulary, which drafts tokens, or Medusa heads"},
+    {"draft-tokens", PROA_ARG_INT, AT(draft_tokens), 0, PROA_TREE_MAX, "N", "0",
+     "draft tokens of a sequence in a step at most; 0: " PROA_STR(PROA_DRAFT_MAX) ", in a tree " PROA_STR(
+         PROA_TREE_MAX)},
     {"lora", PROA_ARG_LIST, AT(lora), 0, 0, "NAME=PATH", NULL,
      "load an adapter (a folder of PEFT: LoRA or a prompt table); may be given more than once"},
     {"lora-slots", PROA_ARG_INT, AT(lora_slots), 0, PROA_LORA_SLOTS_MAX, "N", "0",

@@ -96,6 +96,7 @@ static void make_step_arrays(proa_engine *e)
     s->sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->self_spans = PROA_ARENA_NEW(&e->arena, proa_span, rows);
     s->cross_spans = PROA_ARENA_NEW(&e->arena, proa_span, rows);
+    s->seen = PROA_ARENA_NEW(&e->arena, uint64_t, rows);
     s->span_seqs = PROA_ARENA_NEW(&e->arena, proa_seq *, rows);
     s->logits_requests = PROA_ARENA_NEW(&e->arena, proa_logits_request, rows);
     s->logits_rows = PROA_ARENA_NEW(&e->arena, int32_t, rows);
@@ -153,13 +154,14 @@ static proa_status read_speculation(proa_speculation *s, const proa_engine_optio
     int32_t tokens = o ? o->draft_tokens : 0;
     s->proposer = proa_proposer_find(mode);
     if (!s->proposer)
-        return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', must be none, ngram or draft", mode);
-    if (s->proposer == &proa_propose_draft && !model)
-        return PROA_FAIL(err, INVALID, "option 'speculation' is 'draft', which needs option 'draft-model'");
-    if (tokens < 0 || tokens > PROA_DRAFT_MAX)
-        return PROA_FAIL(err, INVALID, "option 'draft-tokens' is %d, must be 0 to %d", tokens, PROA_DRAFT_MAX);
+        return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', must be none, ngram, draft or medusa",
+                         mode);
+    if ((s->proposer == &proa_propose_draft || s->proposer == &proa_propose_medusa) && !model)
+        return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', which needs option 'draft-model'", mode);
+    if (tokens < 0 || tokens > PROA_TREE_MAX)
+        return PROA_FAIL(err, INVALID, "option 'draft-tokens' is %d, must be 0 to %d", tokens, PROA_TREE_MAX);
     s->used = s->proposer != &proa_propose_none;
-    s->tokens_max = tokens ? tokens : PROA_DRAFT_MAX;
+    s->tokens_max = tokens ? tokens : PROA_TREE_MAX;
     return PROA_OK;
 }
 
@@ -195,6 +197,13 @@ static proa_token_trie *make_vocab(void *arg)
     return v;
 }
 
+/* What the folder of the option draft-model holds. */
+static proa_status prepare_drafts(proa_engine *e, const char *folder, proa_err *err)
+{
+    if (e->speculation.proposer == &proa_propose_medusa) return proa_medusa_proposer_prepare(e, folder, err);
+    return proa_draft_model_prepare(e, folder, err);
+}
+
 static proa_status open_engine(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
 {
     PROA_TRY(proa_sizes_make(&e->sizes, o, err));
@@ -205,7 +214,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(proa_model_prepare(&e->model, path, &e->sizes.model, e->device, e->pool, err));
     PROA_TRY(open_tokenizer(e, err));
     PROA_TRY(read_defaults(e, err));
-    if (o && o->draft_model) PROA_TRY(proa_draft_model_prepare(e, o->draft_model, err));
+    if (o && o->draft_model) PROA_TRY(prepare_drafts(e, o->draft_model, err));
     proa_sizes_for_model(&e->sizes, e->model);
     PROA_TRY(proa_sizes_check(&e->sizes, e->model, err));
     proa_sizes_describe(e->plan, &e->sizes, e->model);
@@ -216,6 +225,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     const proa_config *c = &e->model->config;
     PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
                                 c->kv_heads, c->head_dim, e->model->formats.kv, err));
+    if (e->medusa) PROA_TRY(proa_medusa_proposer_load(e, err));
     if (e->draft_model)
         PROA_TRY(proa_draft_model_load(e, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
     if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 9 * e->pages.count);
@@ -274,6 +284,7 @@ void proa_engine_close(proa_engine *e)
     proa_prefix_tree_release(&e->prefixes);
     proa_host_cache_release(&e->host_cache);
     proa_draft_model_free(e);
+    proa_medusa_proposer_free(e);
     proa_kv_pages_release(&e->pages);
     proa_grammars_free(e->grammars);
     proa_tokenizer_free(e->tokenizer);

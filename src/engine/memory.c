@@ -156,11 +156,12 @@ static int64_t scratch_bytes(const proa_model *m)
     return proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
 }
 
-/* Memory of the draft model, but for its keys and values; what a device's kernels allocate, it shares. */
+/* Memory of the draft model, but for its keys and values, or of draft heads; what a device's kernels allocate, it
+ * shares. */
 static int64_t draft_bytes(const proa_sizes *s)
 {
     const proa_model *d = s->draft;
-    if (!d) return 0;
+    if (!d) return s->heads_bytes;
     return d->plan.weight_bytes + d->plan.activation_bytes + (d->device->host ? scratch_bytes(d) : 0);
 }
 

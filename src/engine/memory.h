@@ -35,6 +35,7 @@ typedef struct proa_sizes {
     bool evicts;             /* policy max_utilization: running requests can be preempted */
     int32_t adapters_max;    /* in memory */
     const proa_model *draft; /* the draft model, which has keys and values in the same pages; NULL: none */
+    int64_t heads_bytes;     /* of draft heads; 0: there are none */
 } proa_sizes;
 
 /* In bytes. On a device the total is the device's only; tokenizer, bookkeeping and program are on the host. */
@@ -42,7 +43,7 @@ typedef struct proa_memory {
     int64_t weights, activations, scratch, kv, tokenizer, bookkeeping, program, total;
     int64_t adapters;   /* slots on a device; on the host all that may be loaded */
     int64_t host_cache; /* pages of the prefix cache in memory of the host; on a device not in the total */
-    int64_t draft;      /* the draft model, but for its keys and values */
+    int64_t draft;      /* the draft model, but for its keys and values, or draft heads */
     int64_t page;       /* of kv */
 } proa_memory;
 

@@ -169,7 +169,6 @@ typedef struct proa_spans {
  * it sees row j of its tree: its ancestors, which come before it, and itself. A row sees all keys before `first` too.
  * Its position is that of its depth, as if its ancestors alone had been run one after the other, and what it computes
  * has the same bits as then. Trees need causal attention over pages. */
-#define PROA_TREE_MAX 64
 
 static inline int64_t proa_tree_first(const proa_span *span)
 {

@@ -219,7 +219,7 @@ static proa_status read_speculation(proa_engine_options *o, proa_llm_model *s, p
     const char *folder = either_setting(s->model, "draft_model", "draft_model_path");
     char path[PROA_PATH_MAX];
     o->speculation = either_setting(s->model, "speculation", "speculation");
-    PROA_TRY(read_int32(&o->draft_tokens, s->model, "draft_tokens", "draft_tokens", PROA_DRAFT_MAX, err));
+    PROA_TRY(read_int32(&o->draft_tokens, s->model, "draft_tokens", "draft_tokens", PROA_TREE_MAX, err));
     if (!folder) return PROA_OK;
     PROA_TRY(proa_served_model_resolve(path, s->model, proa_served_model_path(s->model), "draft_model",
                                        folder, err));

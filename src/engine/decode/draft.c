@@ -93,9 +93,12 @@ static pass_plan with_draft(const pass_plan *p, const proa_draft_offer *o, int32
 {
     pass_plan more = *p;
     double likely = 1;
-    for (int32_t d = 0; d < size; d++) more.expected += likely *= (double)o->state->rate;
+    for (int32_t d = 0; d < size; d++) {
+        likely = o->chances ? (double)o->chances[d] : likely * (double)o->state->rate;
+        more.expected += likely;
+    }
     more.drafted += size;
-    more.ns += o->token_ns * size;
+    more.ns += o->first_ns + o->token_ns * size;
     return more;
 }
 
@@ -110,7 +113,7 @@ static double row_cost(const pass_plan *p)
 /* The best size of one more draft; 0: none makes the pass better. */
 static int32_t best_size(const pass_plan *p, const proa_draft_offer *o)
 {
-    int32_t most = (int32_t)proa_min64(o->state->most, o->limit), size = 0;
+    int32_t most = o->chances ? o->limit : (int32_t)proa_min64(o->state->most, o->limit), size = 0;
     double best = rate_of(p);
     for (int32_t d = 1; d <= most; d++) {
         pass_plan more = with_draft(p, o, d);

@@ -61,9 +61,12 @@ void proa_draft_chance_result(proa_draft_chances *c, int32_t chance, bool right)
 /* A sequence that could draft in the next pass. */
 typedef struct proa_draft_offer {
     const proa_draft_state *state;
-    double token_ns; /* that it takes to draft one token */
-    int32_t limit;   /* tokens at most */
-    int32_t size;    /* set by the plan: tokens to draft; 0: none pays */
+    double token_ns; /* that it takes to draft one token, */
+    double first_ns; /* and once for all of them */
+    /* [limit] falling chances that a token is accepted, of a tree's nodes; NULL: of a chain's, by state->rate */
+    const float *chances;
+    int32_t limit; /* tokens at most */
+    int32_t size;  /* set by the plan: tokens to draft; 0: none pays */
     /* set with the size: one more draft token pays if it, with those before it, is right with this chance at least */
     float chance_least;
 } proa_draft_offer;

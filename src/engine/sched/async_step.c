@@ -117,9 +117,10 @@ static void add_row_processors(proa_engine *e, const proa_inflight_step *f, cons
     if (entries || row->scale != 1 || row->only || row->last) e->async.any_processed = true;
 }
 
-/* The sequence's token at this position is sampled from this row of the step. Without draft tokens it is the next one,
+/* The sequence's token at this position is sampled from the row of a. Without draft tokens it is the next one,
  * which the device knows from now on. */
-static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_seq *seq, int64_t position, int32_t row)
+static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_seq *seq, int64_t position,
+                              const proa_logits_request *a)
 {
     const proa_engine_request *req = seq->req;
     proa_sample_params *sample_params = &e->async.sample_params[f->count];
@@ -135,8 +136,8 @@ static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_seq *s
     add_row_mask(e, f, seq, position);
     if (seq->drafts) seq->verifying = true;
     else seq->sampled_at = (int32_t)f->count, seq->known++;
-    e->step.logits_rows[f->count] = row;
-    f->pending_tokens[f->count++] = (proa_pending_token){seq, position};
+    e->step.logits_rows[f->count] = a->row;
+    f->pending_tokens[f->count++] = (proa_pending_token){seq, position, a->node};
 }
 
 /* Sampling may have waited for a step that ended the sequence: its row was surplus. */
@@ -150,9 +151,9 @@ static void add_pending_tokens(proa_engine *e, proa_inflight_step *f, const proa
 {
     proa_engine_request *req = a->seq->req;
     int64_t position = (int64_t)a->position + 1;
-    if (position > req->prompt_count) add_pending_token(e, f, a->seq, position, a->row);
+    if (position > req->prompt_count) add_pending_token(e, f, a->seq, position, a);
     else
-        for (int32_t i = 0; i < req->width; i++) add_pending_token(e, f, &req->seq[i], position, a->row);
+        for (int32_t i = 0; i < req->width; i++) add_pending_token(e, f, &req->seq[i], position, a);
 }
 
 /* Moves the requests for single tokens into the in-flight step. Beams, and rows for the host, stay in
@@ -288,7 +289,7 @@ static void complete_token(proa_engine *e, const proa_inflight_step *f, const pr
     int64_t position = f->pending_tokens[i].position;
     float sum = sampled->sums[i];
     if (!seq || seq->req->ending == PROA_FINISH_ERROR || seq->finish != PROA_FINISH_NONE) return;
-    if (seq->verifying && !proa_speculate_row_counts(seq, position)) return;
+    if (seq->verifying && !proa_speculate_row_counts(seq, position, f->pending_tokens[i].node)) return;
     if (!isfinite(sum)) {
         fail_not_a_number(seq->req, sum);
         return;

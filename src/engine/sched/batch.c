@@ -10,7 +10,7 @@ void proa_batch_clear(proa_engine *e)
 {
     e->step.rows = e->step.spans = e->step.prefixes = e->step.logits_count = e->step.inputs_embeds_count =
         e->step.pending_count = 0;
-    e->step.any_sampled_at = e->step.any_types = e->step.any_lora = false;
+    e->step.any_sampled_at = e->step.any_types = e->step.any_lora = e->step.any_tree = false;
 }
 
 static int32_t table_at(const proa_engine *e, const proa_page_table *table)
@@ -65,6 +65,7 @@ proa_batch proa_batch_of_step(const proa_engine *e)
     b.pending = e->step.pending;
     b.pending_count = e->step.pending_count;
     b.self = (proa_spans){.span = e->step.self_spans, .count = e->step.spans, .pages = e->slots.memory};
+    if (e->step.any_tree) b.self.seen = e->step.seen;
     b.cross = (proa_spans){.span = e->step.cross_spans, .count = e->step.spans, .pages = e->slots.memory};
     return b;
 }
@@ -80,12 +81,40 @@ static int32_t token_id(const proa_seq *seq, int64_t i)
     return i - req->prompt_count < seq->count + seq->drafts ? seq->ids[i - req->prompt_count] : 0;
 }
 
-/* The row of token i of the sequence. */
+/* The position of token i of the sequence, or of the node that is run as it. */
+static int64_t position_of(const proa_seq *seq, int64_t i)
+{
+    bool node = proa_seq_has_tree(seq) && i >= seq->known;
+    return node ? seq->known - 1 + seq->tree->depth[i - seq->known] : i;
+}
+
+/* Which node of the tree is run as token i, from 1 on; 0: none. */
+static int32_t node_of(const proa_seq *seq, int64_t i)
+{
+    return proa_seq_has_tree(seq) && i >= seq->known ? (int32_t)(i - seq->known) + 1 : 0;
+}
+
+/* The row of node j of the sequence's tree of draft tokens. */
+static void add_node_row(proa_engine *e, const proa_seq *seq, int64_t j)
+{
+    const proa_engine_request *req = seq->req;
+    int64_t position = position_of(seq, seq->known + j), longest = req->prompt_count + req->new_max;
+    e->step.seen[e->step.rows] = seq->tree->seen[j];
+    e->step.any_tree = true;
+    proa_batch_add_row(e, seq->tree->id[j], position,
+                       proa_rope_length(&e->model->config.rope, position, req->prompt_count, longest));
+}
+
+/* The row of token i of the sequence; with a tree, those behind the known tokens are its nodes. */
 static void add_token_row(proa_engine *e, const proa_seq *seq, int64_t i)
 {
     const proa_engine_request *req = seq->req;
     int64_t row = e->step.rows, longest = req->prompt_count + req->new_max, vocab = e->model->config.vocab;
     bool on_device = i + 1 == seq->known && seq->sampled_at >= 0;
+    if (proa_seq_has_tree(seq) && i >= seq->known) {
+        add_node_row(e, seq, i - seq->known);
+        return;
+    }
     int32_t id = on_device ? 0 : token_id(seq, i);
     if (id >= vocab) proa_batch_add_virtual(e, req->virtuals, id - vocab);
     proa_batch_add_row(e, id < vocab ? id : 0, proa_prefix_position(&req->prefix, i),
@@ -120,10 +149,11 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
     e->step.lora[e->step.spans] = req->adapter ? req->adapter->slot : -1;
     e->step.any_lora = e->step.any_lora || e->step.lora[e->step.spans] >= 0;
     proa_batch_add_span(e, seq->table, rows, end, &e->slots.cross[req->slot], req->input_count);
+    if (proa_seq_has_tree(seq)) e->step.self_spans[e->step.spans - 1].tree = seq->drafts;
     for (int64_t i = begin; i < end; i++) {
         if (wants_logits(seq, i))
-            e->step.logits_requests[e->step.logits_count++] = (proa_logits_request){seq, (int32_t)e->step.rows,
-                                                                                    (int32_t)i};
+            e->step.logits_requests[e->step.logits_count++] = (proa_logits_request){
+                seq, (int32_t)e->step.rows, (int32_t)position_of(seq, i), node_of(seq, i)};
         add_token_row(e, seq, i);
     }
 }

@@ -50,7 +50,8 @@ static void append_draws(proa_engine *e, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         proa_draw *d = &e->head.draws[i];
         proa_engine_request *req = d->seq->req;
-        if (req->ending == PROA_FINISH_ERROR || !proa_speculate_row_counts(d->seq, d->position)) continue;
+        if (req->ending == PROA_FINISH_ERROR || !proa_speculate_row_counts(d->seq, d->position, d->node))
+            continue;
         if (e->head.draw_rows[i].status == PROA_OK) {
             d->seq->known++;
             proa_speculate_sampled(e, d->seq, d->position, e->head.draw_rows[i].out.id);
@@ -94,11 +95,12 @@ void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t pos
 
 /* Collects a row from which the sequence's token at this position is sampled, the next one or one behind draft
  * tokens. */
-static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, const float *raw, const float *hidden)
+static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, int32_t node, const float *raw,
+                     const float *hidden)
 {
     if (e->head.draw_count == PROA_HEAD_ROWS) sample_draws(e);
     proa_draw *d = &e->head.draws[e->head.draw_count];
-    *d = (proa_draw){.seq = seq, .position = position, .raw = raw, .hidden = hidden};
+    *d = (proa_draw){.seq = seq, .position = position, .node = node, .raw = raw, .hidden = hidden};
     proa_sampler_row_make(e, e->head.draw_count, seq, position, raw);
     e->head.draw_rows[e->head.draw_count++].err = &d->err;
 }
@@ -279,7 +281,7 @@ static void process_prompt_rows(proa_engine *e, proa_engine_request *req, int64_
     else if (req->beam) take_candidates(e, req, row, 0), advance_beams(e, req);
     else /* all sequences sample their first token from it */
         for (int32_t i = 0; i < req->width; i++)
-            add_draw(e, &req->seq[i], req->prompt_count, proa_view_f32(row), hidden);
+            add_draw(e, &req->seq[i], req->prompt_count, 0, proa_view_f32(row), hidden);
 }
 
 /* n logits requests of one request, whose logits are these rows. They are the head's rows from head.first_row on. */
@@ -296,7 +298,7 @@ static void process_request(proa_engine *e, const proa_logits_request *a, int64_
         if (a[n - 1].seq->index + 1 == req->width) advance_beams(e, req);
     } else {
         for (int64_t i = 0; i < n; i++)
-            add_draw(e, a[i].seq, a[i].position + 1, proa_view_f32(logits) + i * logits.stride[0],
+            add_draw(e, a[i].seq, a[i].position + 1, a[i].node, proa_view_f32(logits) + i * logits.stride[0],
                      fetched_hidden(e, i));
     }
 }

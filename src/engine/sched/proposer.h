@@ -12,13 +12,14 @@
 #ifndef PROA_ENGINE_SCHED_PROPOSER_H
 #define PROA_ENGINE_SCHED_PROPOSER_H
 
+#include "engine/decode/draft.h"
 #include "proa/proa.h"
 
 typedef struct proa_engine_request proa_engine_request;
 typedef struct proa_seq proa_seq;
 
 /* The draft of one sequence, whose known tokens the host has: ids [count] are written to seq->ids + seq->count, for
- * which there is room. */
+ * which there is room. Or they are the nodes of a tree, seq->tree (decode/draft_tree.h). */
 typedef struct proa_draft_chain {
     proa_seq *seq;
     int32_t size; /* tokens at most, 1 or more */
@@ -35,6 +36,8 @@ typedef struct proa_proposer {
     /* How many tokens could be drafted, at most `size`; if the newest token of the sequence is in flight, behind that
      * one, once the host knows it. */
     int32_t (*foresee)(const proa_engine *e, const proa_seq *seq, int32_t size);
+    /* Says more about what the sequence could draft: chances, costs, a lower limit. */
+    void (*offer)(const proa_engine *e, const proa_seq *seq, proa_draft_offer *offer);
     /* Nanoseconds that one draft token of one sequence takes, if so many sequences draft together. NULL: 0. */
     double (*token_ns)(const proa_engine *e, int64_t sequences);
     void (*propose)(proa_engine *e, proa_draft_chain *chains, int64_t count);
@@ -46,7 +49,7 @@ typedef struct proa_proposer {
     bool stops;
 } proa_proposer;
 
-enum { PROA_PROPOSERS = 3 };
+enum { PROA_PROPOSERS = 4 };
 /* NULL: no proposer has this name. "none" has a row with no functions. */
 const proa_proposer *proa_proposer_find(const char *name);
 

@@ -16,6 +16,7 @@
 #include "grammar/grammar.h"
 #include "engine/memory.h"
 #include "engine/sched/draft_model.h"
+#include "engine/sched/propose_medusa.h"
 #include "base/options.h"
 #include "engine/sessions.h"
 #include "kv/prefix_tree.h"
@@ -62,6 +63,11 @@ struct proa_seq {
     int32_t *text;  /* [input + prompt + new_max] all tokens in one row, for prompt lookup; or NULL */
     proa_draft_state draft;
     uint8_t draft_chance[PROA_DRAFT_MAX]; /* of its draft tokens: proa_draft_chance_of */
+    proa_draft_tree *tree;                /* its drafts are a tree, in place of a chain behind ids; or NULL */
+    /* of Medusa heads: where the hidden states of its rows in pass number state_pass are kept, from the first one on,
+     * and the row of its newest token */
+    int64_t state_pass, state_at;
+    int32_t state_row;
     int64_t draft_length; /* tokens whose keys and values the draft model has (draft_model.h) */
     double logprob_sum;   /* of ids, if log-probabilities were requested */
     proa_finish finish;   /* NONE while it runs */
@@ -70,6 +76,12 @@ struct proa_seq {
     proa_buf piece; /* text of the last token */
     proa_buf shown; /* all text emitted so far, kept only if the results need it */
 };
+
+/* Whether its drafts are a tree; otherwise they are a chain behind ids. */
+static inline bool proa_seq_has_tree(const proa_seq *seq)
+{
+    return seq->tree && seq->drafts > 0;
+}
 
 /* The engine's own copy of a submitted proa_request, with everything that its decoding needs. It groups sequences,
  * which start together from one prompt. */
@@ -178,12 +190,14 @@ typedef struct proa_logits_request {
     proa_seq *seq;
     int32_t row;      /* of the step */
     int32_t position; /* of the row's token in its sequence: below prompt_count it is a row of the prompt */
+    int32_t node;     /* of a tree of draft tokens: 1 + the node; else 0 */
 } proa_logits_request;
 
 /* One token to be sampled on the host from a row of logits. Many are sampled at once, spread over the thread pool. */
 typedef struct proa_draw {
     proa_seq *seq;
     int64_t position;          /* of the token to be sampled */
+    int32_t node;              /* of the row, as in proa_logits_request */
     const float *raw, *hidden; /* the head's row, and its input */
     proa_err err;
 } proa_draw;
@@ -192,6 +206,7 @@ typedef struct proa_draw {
 typedef struct proa_pending_token {
     proa_seq *seq;
     int64_t position; /* in its sequence */
+    int32_t node;     /* of the row, as in proa_logits_request */
 } proa_pending_token;
 
 /* A step that was submitted and whose tokens the host has not received. */
@@ -248,6 +263,8 @@ typedef struct proa_step_arrays {
     int32_t *sampled_at; /* index of the row's id among those sampled last on the device; -1: `ids` has it */
     bool any_sampled_at; /* some are not -1 */
     proa_span *self_spans, *cross_spans;
+    uint64_t *seen; /* masks of rows of trees */
+    bool any_tree;
     proa_seq **span_seqs;        /* the sequence of each span of a decoder's pass */
     int32_t *lora;               /* the slot of each span's adapter; -1: none */
     bool any_lora;               /* some are not -1 */
@@ -316,6 +333,7 @@ typedef struct proa_speculation {
     proa_draft_times times;
     double pause_ns;     /* between passes of which the second was not submitted ahead: a decaying mean */
     int64_t last_end_ns; /* of the last pass */
+    int64_t proposed_ns; /* when the drafts of the last pass were ready */
 } proa_speculation;
 
 typedef struct proa_encoder_passes {
@@ -370,6 +388,7 @@ struct proa_engine {
     proa_sessions sessions;
     proa_speculation speculation;
     proa_draft_model *draft_model; /* NULL: none */
+    proa_medusa_proposer *medusa;  /* likewise */
     proa_stats now;                /* the stepping thread's own counters */
     proa_engine_shared shared;
 };
@@ -456,7 +475,7 @@ void proa_speculate_propose(proa_engine *e);
 void proa_speculate_follow(proa_engine *e);
 /* Whether the token that a row gives for this position is the sequence's next one: all draft tokens before it were
  * right. */
-bool proa_speculate_row_counts(const proa_seq *seq, int64_t position);
+bool proa_speculate_row_counts(const proa_seq *seq, int64_t position, int32_t node);
 /* The token at this position is known now; compares it with the draft token there. After `known` was raised, before the
  * token is appended. */
 void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int32_t id);

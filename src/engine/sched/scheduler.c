@@ -107,7 +107,7 @@ static void complete_step(proa_engine *e, int64_t begin)
     if (e->async.count) proa_async_step_complete(e);
     proa_fetch_logits(e);
     proa_process_logits(e);
-    if (rows) proa_speculate_step_time(e, rows, begin);
+    if (rows) proa_speculate_step_time(e, rows, proa_max64(begin, e->speculation.proposed_ns));
     proa_sched_retire(e);
 }
 

@@ -25,7 +25,7 @@
 const proa_proposer proa_propose_none = {.name = "none"};
 
 static const proa_proposer *const proposers[PROA_PROPOSERS] = {&proa_propose_none, &proa_propose_lookup,
-                                                               &proa_propose_draft};
+                                                               &proa_propose_draft, &proa_propose_medusa};
 
 const proa_proposer *proa_proposer_find(const char *name)
 {
@@ -75,7 +75,7 @@ static int64_t tokens_without_drafts(const proa_engine *e)
 static int64_t tokens_with_pages(const proa_engine *e, const proa_seq *seq)
 {
     int64_t scarce = 2 * (int64_t)e->sizes.sequences_max;
-    if (seq->req->keeps_pages || proa_kv_pages_available(&e->pages) > scarce) return PROA_DRAFT_MAX;
+    if (seq->req->keeps_pages || proa_kv_pages_available(&e->pages) > scarce) return PROA_TREE_MAX;
     return proa_round_up(seq->known, PROA_PAGE_TOKENS) - seq->known;
 }
 
@@ -83,6 +83,7 @@ static int64_t tokens_with_pages(const proa_engine *e, const proa_seq *seq)
 static int64_t tokens_allowed(const proa_engine *e, const proa_seq *seq)
 {
     int64_t unknown = seq->sampled_at >= 0, left = seq->req->new_max - seq->count - unknown - 1;
+    if (!seq->tree) left = proa_min64(left, PROA_DRAFT_MAX);
     return proa_min64(proa_min64(left, e->speculation.tokens_max), tokens_with_pages(e, seq));
 }
 
@@ -109,7 +110,9 @@ static int64_t collect_offers(proa_engine *e, int64_t tokens)
             if (seq->draft.tries == 0) begin_state(e, seq);
             s->seqs[count] = seq;
             s->offers[count] = (proa_draft_offer){.state = &seq->draft, .limit = (int32_t)allowed};
-            s->offers[count++].token_ns = p->token_ns ? p->token_ns(e, tokens) : 0;
+            s->offers[count].token_ns = p->token_ns ? p->token_ns(e, tokens) : 0;
+            if (p->offer) p->offer(e, seq, &s->offers[count]);
+            count++;
         }
     }
     return count;
@@ -194,23 +197,35 @@ void proa_speculate_propose(proa_engine *e)
     plan_offers(e, count, tokens);
     for (size_t i = 0; i < PROA_COUNT(proposers); i++)
         if (proposers[i]->propose) propose_tokens(e, proposers[i], count, &left);
+    e->speculation.proposed_ns = proa_clock_ns();
 }
 
 void proa_speculate_follow(proa_engine *e)
 {
     if (e->draft_model) proa_propose_draft.follow(e);
+    if (e->medusa) proa_propose_medusa.follow(e);
 }
 
 /* ---- after it ---- */
 
-bool proa_speculate_row_counts(const proa_seq *seq, int64_t position)
+bool proa_speculate_row_counts(const proa_seq *seq, int64_t position, int32_t node)
 {
+    if (proa_seq_has_tree(seq)) return seq->finish == PROA_FINISH_NONE && node == seq->tree->tip;
     return seq->finish == PROA_FINISH_NONE && position == seq->known && position <= seq->rows_valid;
+}
+
+/* The keys and values of the accepted path become those of the positions behind each other. */
+static void settle_tree(proa_engine *e, proa_seq *seq)
+{
+    const proa_draft_tree *tree = seq->tree;
+    proa_page_table_compact(&e->pages, seq->table, tree->first, tree->path, tree->accepted);
 }
 
 /* The sequence's draft tokens are done with: so many were right. */
 static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
 {
+    seq->state_row = proa_seq_has_tree(seq) ? seq->tree->tip : accepted;
+    if (proa_seq_has_tree(seq)) settle_tree(e, seq);
     const proa_proposer *p = seq->req->proposer;
     float *first = first_rate(e, p);
     proa_draft_result(&seq->draft, seq->drafts, accepted);
@@ -228,6 +243,11 @@ void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int
     const proa_engine_request *req = seq->req;
     if (seq->text) seq->text[req->input_count + position] = id;
     if (!seq->drafts) return;
+    if (proa_seq_has_tree(seq)) {
+        proa_medusa_proposer_learn(e, seq->tree, id);
+        if (!proa_draft_tree_next(seq->tree, id)) settle_drafts(e, seq, seq->tree->accepted);
+        return;
+    }
     int64_t first = seq->rows_valid - seq->drafts;
     bool right = position < seq->rows_valid && seq->ids[position - req->prompt_count] == id;
     if (!right) settle_drafts(e, seq, (int32_t)(position - first));
@@ -235,7 +255,8 @@ void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int
 
 void proa_speculate_end(proa_engine *e, proa_seq *seq)
 {
-    if (seq->drafts) settle_drafts(e, seq, (int32_t)(seq->known - (seq->rows_valid - seq->drafts)));
+    if (proa_seq_has_tree(seq)) settle_drafts(e, seq, seq->tree->accepted);
+    else if (seq->drafts) settle_drafts(e, seq, (int32_t)(seq->known - (seq->rows_valid - seq->drafts)));
 }
 
 /* A pause that is longer than the pass after it was one without requests. */

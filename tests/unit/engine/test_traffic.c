@@ -377,6 +377,8 @@ static void choose_speculation(proa_engine_options *o, const char *model)
     if (kind == 1) o->speculation = "ngram";
     if (kind < 2) return;
     o->draft_model = choose_draft_model(model);
+    if (strcmp(model, GOLDEN "arch/llama") == 0 && one_in(2))
+        o->speculation = "medusa", o->draft_model = GOLDEN "medusa/a";
     if (one_in(2)) o->draft_tokens = 1 + (int32_t)dice(8);
 }
 

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * draft_tree.h - trees of draft tokens from heads that guess several places ahead: which guesses are worth a row.
+ * Owner:   the caller owns all memory. Threads: any, one at a time on one object.
+ * Way in:  proa_tree_shape_make before a pass, proa_draft_tree_fill with the tokens of the
+ *          heads, proa_draft_tree_next after it.
+ *
+ * Head d has an ordered list of tokens for the place d + 1 behind the newest token. A node of the tree is a path of
+ * ranks: (0, 2) is the third token of head 1 after the first token of head 0, as in Medusa's lists of choices (Cai et
+ * al. 2024). The probability of a node is the product, along its path, of the shares with which a head's token of that
+ * rank turned out right; the shares are measured as text is generated. The best tree of n nodes has the n likeliest
+ * nodes: a node is never likelier than the one it hangs from. */
+#ifndef PROA_ENGINE_DECODE_DRAFT_TREE_H
+#define PROA_ENGINE_DECODE_DRAFT_TREE_H
+
+#include "base/limits.h"
+#include <stdbool.h>
+
+enum { PROA_TREE_RANKS = 10 };
+
+/* How often the token of each rank of each head was right: decaying means. */
+typedef struct proa_tree_rates {
+    int32_t heads;
+    float rate[PROA_MEDUSA_HEADS_MAX][PROA_TREE_RANKS];
+} proa_tree_rates;
+void proa_tree_rates_init(proa_tree_rates *r, int32_t heads);
+/* The token that head d guessed at was this one; top [PROA_TREE_RANKS]: what it guessed. */
+void proa_tree_rates_add(proa_tree_rates *r, int32_t d, const int32_t *top, int32_t id);
+
+typedef struct proa_tree_node {
+    int32_t parent; /* index of a node before it; -1: the newest token */
+    int32_t head, rank;
+} proa_tree_node;
+
+/* The likeliest nodes in falling order, so that each prefix is a tree. */
+typedef struct proa_tree_shape {
+    int32_t count;
+    proa_tree_node node[PROA_TREE_MAX];
+    float likely[PROA_TREE_MAX]; /* the probability that a node is accepted */
+} proa_tree_shape;
+void proa_tree_shape_make(proa_tree_shape *shape, const proa_tree_rates *r);
+
+/* The draft of one sequence. Node j is row j + 1 of its span, the newest token row 0. */
+typedef struct proa_draft_tree {
+    int32_t count; /* nodes; 0: no tree is in the pass */
+    int32_t id[PROA_TREE_MAX], parent[PROA_TREE_MAX], depth[PROA_TREE_MAX]; /* depth: 1, 2, ... */
+    uint64_t seen[PROA_TREE_MAX];                                           /* proa_spans.seen */
+    int32_t top[PROA_MEDUSA_HEADS_MAX][PROA_TREE_RANKS];
+    /* while the pass is verified: */
+    int32_t tip;      /* the row whose token is the sequence's next one */
+    int32_t accepted; /* nodes of the path to it, */
+    int32_t path[PROA_MEDUSA_HEADS_MAX];
+    int64_t first; /* where the key of node 0 is in the sequence's pages */
+} proa_draft_tree;
+/* Makes the tree of the first `count` nodes of a shape from top. first: the position behind the newest token. */
+void proa_draft_tree_fill(proa_draft_tree *tree, const proa_tree_shape *shape, int32_t count, int64_t first);
+/* The token after the tip is this one. True: a node has guessed it, and is the tip now. */
+bool proa_draft_tree_next(proa_draft_tree *tree, int32_t id);
+
+#endif
