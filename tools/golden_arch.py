@@ -31,6 +31,9 @@ ROWS = {
         hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         max_position_embeddings=256, query_pre_attn_scalar=24, sliding_window=8, attn_logit_softcapping=3.0,
         final_logit_softcapping=8.0, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **IDS),
+    "xglm": lambda: transformers.XGLMConfig(
+        d_model=64, ffn_dim=96, num_layers=2, attention_heads=4, max_position_embeddings=128, vocab_size=VOCAB,
+        pad_token_id=1, bos_token_id=0, eos_token_id=2),
 }
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
@@ -75,7 +78,7 @@ def fill(model, seed):
         if p.dim() == 2:
             p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[1] ** 0.5)
         elif name.endswith("weight") and ("norm" in name or "ln_" in name):
-            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight"))
+            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "model.layer_norm.weight"))
             p.data = (8.0 if last else 1.0) * (1.0 + 0.2 * values) - (1.0 if stored_plus_one else 0.0)
         else:
             p.data = 0.2 * values

@@ -216,8 +216,8 @@ def codes_folder(name, vocabulary, size=500, fast=False):
 SPM_RULES = "".join(f"{c}\t20\n" for c in ("9", "A", "B", "C", "D", "85", "A0", "2003", "2028", "3000")) + "FF21\t41\n"
 
 
-def spm_bytes(kind):
-    """A model of 500 pieces; its rules make blanks of all white space."""
+def spm_bytes(kind, own_ids=False):
+    """A model of 500 pieces; its rules make blanks of all white space. own_ids: it has fairseq's special tokens itself."""
     import sentencepiece
     with tempfile.TemporaryDirectory() as folder:
         rules = pathlib.Path(folder) / "rules.tsv"
@@ -226,11 +226,14 @@ def spm_bytes(kind):
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter([t for t in lines if t.strip()]), model_writer=model, model_type=kind,
                                                  vocab_size=500, hard_vocab_limit=False, normalization_rule_tsv=str(rules), num_threads=1,
-                                                 character_coverage=0.99, minloglevel=2)
+                                                 character_coverage=0.99, minloglevel=2,
+                                                 **({"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3} if own_ids else {}))
     # the trainer writes the path of the rules; an equal file must come out each time
     from sentencepiece import sentencepiece_model_pb2
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
     proto.normalizer_spec.normalization_rule_tsv = "rules.tsv"
+    if own_ids:
+        proto.pieces.add(piece="<mask>", score=0, type=sentencepiece_model_pb2.ModelProto.SentencePiece.CONTROL)
     return proto.SerializeToString(deterministic=True), [p.piece for p in proto.pieces]
 
 
@@ -239,7 +242,7 @@ def fairseq_folder(name, kind, extra, vocabulary=False, **config):
     Pieces are decoded by sentencepiece: the class also strips blanks at both ends."""
     def run():
         import transformers
-        model, pieces = spm_bytes(kind)
+        model, pieces = spm_bytes(kind, own_ids="Barthez" in config["tokenizer_class"])
         write(name, "sentencepiece.bpe.model", model)
         n = len(pieces)
         if vocabulary:
@@ -285,6 +288,8 @@ FOLDERS = {
     "bert_files": bert_folder,
     "xlmr_files": fairseq_folder("xlmr_files", "unigram", ["a <mask> b<s>c</s> <unk>", "<pad> the"], tokenizer_class="XLMRobertaTokenizer"),
     "camembert_files": fairseq_folder("camembert_files", "unigram", ["a <mask> b</s> <unk>", "<pad> the"], tokenizer_class="CamembertTokenizer"),
+    "xglm_files": fairseq_folder("xglm_files", "unigram", ["a <s> b</s> <unk>", "<madeupword3> the"], tokenizer_class="XGLMTokenizer"),
+    "barthez_files": fairseq_folder("barthez_files", "unigram", ["a <mask> b</s> <unk>", "<pad> the"], tokenizer_class="BarthezTokenizer"),
     "mbart_files": fairseq_folder("mbart_files", "unigram", ["the ro_RO dog", "<mask> en_XX"], tokenizer_class="MBartTokenizer", src_lang="de_DE"),
     "mbart50_files": fairseq_folder("mbart50_files", "unigram", ["the sl_SI dog", "<mask> en_XX"], tokenizer_class="MBart50Tokenizer"),
     "nllb_files": fairseq_folder("nllb_files", "bpe", ["the deu_Latn dog", "<mask> zul_Latn"], tokenizer_class="NllbTokenizer", src_lang="fra_Latn"),

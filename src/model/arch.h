@@ -423,6 +423,7 @@ typedef struct proa_arch {
     A(stablelm)                                                                                              \
     A(starcoder2)                                                                                            \
     A(opt)                                                                                                   \
+    A(xglm)                                                                                                  \
     A(internlm2)                                                                                             \
     A(baichuan)                                                                                              \
     A(glm)                                                                                                   \

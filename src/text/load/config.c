@@ -119,6 +119,7 @@ static const char *const class_of_model[][2] = {
     {"camembert", "CamembertTokenizer"},
     {"mbart", "MBartTokenizer"},
     {"m2m_100", "M2M100Tokenizer"},
+    {"xglm", "XGLMTokenizer"},
     {"byt5", "ByT5Tokenizer"},
 };
 
@@ -263,20 +264,8 @@ static int32_t id_of(const proa_tokenizer *tok, const proa_json *config, const c
     return proa_vocab_find(&tok->vocab, name.len ? name : proa_str_c(fallback));
 }
 
-/* These classes number their pieces otherwise than the .model file, and no row of fairseq.c has their order. */
-static proa_status check_order(const proa_json *config, proa_err *err)
-{
-    static const char *const shifted[] = {"XGLM", "Barthez", NULL};
-    if (!proa_config_adds(config, "", shifted)) return PROA_OK;
-    proa_str class = proa_json_str(proa_json_get(config, "tokenizer_class"));
-    return PROA_FAIL(err, UNSUPPORTED,
-                     "%.*s numbers its pieces otherwise than its .model file: tokenizer.json is needed",
-                     class.len > 60 ? 60 : (int)class.len, class.ptr);
-}
-
 proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, proa_err *err)
 {
-    PROA_TRY(check_order(config, err));
     static const char *const bos_classes[] = {"Llama", "CodeLlama", "Gemma", NULL};
     static const char *const eos_classes[] = {"T5", "MT5", "Pegasus", "Marian", NULL};
     const proa_json *added = proa_json_get(config, "added_tokens_decoder");

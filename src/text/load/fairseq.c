@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fairseq.c - the ids of fairseq's dictionaries: XLM-RoBERTa, CamemBERT, mBART, mBART-50, NLLB and M2M100 come with a
- * SentencePiece model, whose pieces have other ids than their places in the file. Special tokens come first, then the
- * pieces, languages and the mask (facts: transformers' tokenizers of these classes). */
+ * fairseq.c - the ids of fairseq's dictionaries: XLM-RoBERTa, CamemBERT, XGLM, BARThez, mBART, mBART-50, NLLB and
+ * M2M100 come with a SentencePiece model, whose pieces have other ids than their places in the file (but for BARThez).
+ * Special tokens come first, then the pieces, languages and the mask (facts: transformers' tokenizers of these
+ * classes). */
 #include "base/limits.h"
 #include "text/load/load.h"
 #include <string.h>
@@ -54,12 +55,17 @@ static const char m2m100[] = /* 100 */
     "nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo "
     "xh yi yo zh zu";
 
+static const char madeup[] = /* XGLM's, to make the number of ids a multiple of 8 */
+    "<madeupword0> <madeupword1> <madeupword2> <madeupword3> <madeupword4> <madeupword5> <madeupword6>";
+
 static const char wmt21[] = "en ha is ja cs ru zh de";
 
 static const proa_fairseq rows[] = {
     {"XLMRoberta", NULL, FIRST, 3, "", "", "", "", true, "<s> $A </s>", "<s> $A </s> </s> $B </s>"},
     {"Camembert", NULL, "<s>NOTUSED <pad> </s>NOTUSED <unk> <unk>NOTUSED", 1, "", "", "", "", true,
      "<s> $A </s>", "<s> $A </s> </s> $B </s>"},
+    {"XGLM", NULL, FIRST, 3, madeup, "", "", "", false, "</s> $A", "</s> $A </s> </s> $B"},
+    {"Barthez", NULL, "", 0, "", "", "", "", false, "<s> $A </s>", "<s> $A </s> </s> $B </s>"}, /* the file's own ids */
     {"MBart50", NULL, FIRST, 3, mbart, mbart50, "", "en_XX", true, "$L $A </s>", "$L $A $B </s>"},
     {"MBart", NULL, FIRST, 3, mbart, "", "", "en_XX", true, "$A </s> $L", "$A $B </s> $L"},
     {"Nllb", NULL, FIRST, 3, nllb, "", "", "eng_Latn", true, "$L $A </s>", "$L $A $B </s>"},
