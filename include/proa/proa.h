@@ -55,6 +55,11 @@ typedef struct proa_engine_options {
     int32_t threads;       /* 0: all CPUs that this process may use */
     int32_t sequences_max; /* running at once, each beam counts as one; default 16 */
     int32_t step_tokens; /* token budget of a step; default 512, at least the longest encoder input is planned */
+    int32_t prompt_rows; /* rows of prompts at most in a step that has decoding rows too; 0: planned, of which as many
+                            as prompt_slowdown allows; step_tokens if that was given */
+    float prompt_slowdown; /* a step with prompts may take so many times as long as one in which all running sequences
+                              decode, by the times of earlier steps; 0: 1.5, no bound if prompt_rows or step_tokens was
+                              given */
     int64_t kv_tokens; /* room for keys and values, in tokens of all running sequences; 0: see proa_info */
     float kv_share; /* with kv_tokens 0: as many as fit into this share (0 to 1) of the memory that the weights
                            leave, but no more than sequences_max whole contexts; 0: planned without it */

@@ -117,6 +117,7 @@
 #define PROA_PAGE_TOKENS          64               /* tokens of a KV page; a multiple of every vector width
                                                       (docs/adr/0007-pages.md) */
 #define PROA_SEQUENCES_MAX        4096             /* running at once */
+#define PROA_PROMPT_SLOWDOWN_MAX  1000             /* times as long: no bound in practice */
 #define PROA_WAITING_MAX          (1 << 20)        /* submitted and not yet running */
 #define PROA_CLIENT_BYTES_MAX     4096             /* of a client's name: an API key or a header */
 #define PROA_BEAMS_MAX            256

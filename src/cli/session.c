@@ -54,6 +54,11 @@ static const proa_arg engine_rows[] = {
     {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0",
      "token budget of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT) ", on a GPU " PROA_STR(
          PROA_DEVICE_STEP_TOKENS)},
+    {"prompt-rows", PROA_ARG_INT, AT(prompt_rows), 0, PROA_STEP_TOKENS_MAX, "N", "0",
+     "rows of prompts at most beside decoding ones; 0: planned, and as --prompt-slowdown allows"},
+    {"prompt-slowdown", PROA_ARG_REAL, AT(prompt_slowdown), 0, PROA_PROMPT_SLOWDOWN_MAX, "X", "0",
+     "steps with prompts take at most X times as long as without; 0: 1.5, no bound with --prompt-rows or "
+     "--step-tokens"},
     {"speculation", PROA_ARG_CHOICE, AT(speculation), 0, 0, "none|ngram|draft|medusa", NULL,
      "draft tokens, verified several at once; ngram: from the sequence's own text; draft: from --draft-model "
      "(the default with one); medusa: from the heads there"},
@@ -105,6 +110,8 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
                                  .threads = (int32_t)c->threads,
                                  .sequences_max = (int32_t)c->sequences,
                                  .step_tokens = (int32_t)c->step_tokens,
+                                 .prompt_rows = (int32_t)c->prompt_rows,
+                                 .prompt_slowdown = (float)c->prompt_slowdown,
                                  .speculation = c->speculation,
                                  .draft_model = c->draft_model,
                                  .draft_tokens = (int32_t)c->draft_tokens,

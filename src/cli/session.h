@@ -17,9 +17,9 @@ typedef struct proa_common {
         *prefix_dir_size;
     int64_t threads, seed;
     bool json;
-    int64_t kv_tokens, sequences, step_tokens, draft_tokens;
+    int64_t kv_tokens, sequences, step_tokens, prompt_rows, draft_tokens;
     const char *speculation, *draft_model;
-    double kv_share;
+    double kv_share, prompt_slowdown;
     const char *policy;
     proa_arg_list lora; /* NAME=PATH */
     int64_t lora_slots, lora_max, lora_rank;

@@ -98,6 +98,7 @@ static void make_step_arrays(proa_engine *e)
     s->cross_spans = PROA_ARENA_NEW(&e->arena, proa_span, rows);
     s->seen = PROA_ARENA_NEW(&e->arena, uint64_t, rows);
     s->span_seqs = PROA_ARENA_NEW(&e->arena, proa_seq *, rows);
+    s->chunks = PROA_ARENA_NEW(&e->arena, proa_seq *, e->sizes.sequences_max);
     s->logits_requests = PROA_ARENA_NEW(&e->arena, proa_logits_request, rows);
     s->logits_rows = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->lora = PROA_ARENA_NEW(&e->arena, int32_t, rows);
@@ -163,6 +164,15 @@ static proa_status read_speculation(proa_speculation *s, const proa_engine_optio
     s->used = s->proposer != &proa_propose_none;
     s->tokens_max = tokens ? tokens : PROA_TREE_MAX;
     return PROA_OK;
+}
+
+static void init_pacing(proa_engine *e)
+{
+    const proa_config *c = &e->model->config;
+    /* scores and sums of a row with one token, in all layers, against its products with all weights */
+    double pair = 4.0 * (double)c->heads * (double)c->head_dim * e->model->kv_layers;
+    e->pacing.budget = (proa_prompt_budget){.most = e->sizes.prompt_rows, .slowdown = e->sizes.prompt_slowdown};
+    e->pacing.pair_work = pair / (2 * (double)proa_max64(1, e->model->plan.parameters));
 }
 
 /* All arrays that steps use, so that a step allocates nothing. */
@@ -234,6 +244,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     for (int32_t i = 0; o && i < o->adapters_count; i++)
         PROA_TRY(proa_adapters_load(&e->adapters, o->adapters[i].name, o->adapters[i].path, err));
     e->async.mode = proa_sample_mode_choose(e->device);
+    init_pacing(e);
     make_arrays(e);
     if (e->tokenizer) e->grammars = proa_grammars_new(make_vocab, e);
     return PROA_OK;

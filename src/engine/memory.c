@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/decode/sampler.h"
+#include "engine/sched/prompt_budget.h"
 #include "kv/prefix_tree.h"
 #include "model/lora/lora.h"
 
@@ -84,6 +85,19 @@ int32_t proa_sizes_step_tokens(const char *device)
     return is_host(device) ? PROA_STEP_TOKENS_DEFAULT : PROA_DEVICE_STEP_TOKENS;
 }
 
+/* A number of rows, or a budget of a step, that was chosen holds for all steps, unless a slowdown was chosen too. */
+static proa_status read_prompt_rows(proa_sizes *s, const proa_engine_options *o, proa_err *err)
+{
+    double slowdown = (double)o->prompt_slowdown;
+    PROA_TRY(in_range("prompt-rows", o->prompt_rows, 0, PROA_STEP_TOKENS_MAX, err));
+    if (slowdown != 0 && !(slowdown >= 1 && slowdown <= PROA_PROMPT_SLOWDOWN_MAX))
+        return PROA_FAIL(err, INVALID, "option 'prompt-slowdown' is %g, must be 1 to %d, or 0", slowdown,
+                         PROA_PROMPT_SLOWDOWN_MAX);
+    s->prompt_rows = o->prompt_rows ? o->prompt_rows : o->step_tokens;
+    s->prompt_slowdown = slowdown != 0 || s->prompt_rows ? slowdown : PROA_PROMPT_SLOWDOWN;
+    return PROA_OK;
+}
+
 proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, proa_err *err)
 {
     static const proa_engine_options none;
@@ -94,7 +108,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     PROA_TRY(in_range("kv-tokens", o->kv_tokens, 0, (int64_t)1 << 32, err));
     s->sequences_max = o->sequences_max ? o->sequences_max : proa_sizes_sequences(o->device);
     s->step_tokens = o->step_tokens ? o->step_tokens : proa_sizes_step_tokens(o->device);
-    s->prompt_rows = o->step_tokens; /* a budget that was chosen holds for all steps */
+    PROA_TRY(read_prompt_rows(s, o, err));
     s->kv_tokens = o->kv_tokens;
     s->kv_share = (double)o->kv_share;
     if (!(s->kv_share >= 0 && s->kv_share <= 1))
@@ -232,10 +246,13 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m)
 {
     const proa_formats *f = &m->formats;
-    char kv[96] = "", cut[64] = "", host[96] = "", folder[64] = "";
+    char kv[96] = "", cut[112] = "", host[96] = "", folder[64] = "";
     bool rounds = f->host && f->main == PROA_WFMT_BF16DOT;
-    if (s->prompt_rows < s->step_tokens)
-        snprintf(cut, sizeof cut, ", of prompts %lld beside tokens", (long long)s->prompt_rows);
+    if (s->prompt_slowdown > 0)
+        snprintf(cut, sizeof cut, ", up to %lld of prompts beside tokens (--prompt-rows, --prompt-slowdown %g)",
+                 (long long)proa_min64(s->prompt_rows, s->step_tokens), s->prompt_slowdown);
+    else if (s->prompt_rows < s->step_tokens)
+        snprintf(cut, sizeof cut, ", %lld of prompts beside tokens (--prompt-rows)", (long long)s->prompt_rows);
     if (m->kv_layers)
         snprintf(kv, sizeof kv, "; keys and values of %lld tokens (--kv-tokens) in %s (--kv-dtype)",
                  (long long)s->kv_tokens, proa_dtype_name(f->kv));
@@ -245,7 +262,7 @@ void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const pr
     if (s->folder_bytes)
         snprintf(folder, sizeof folder, "; a folder of %.1f GB for them (--prefix-dir-size)",
                  (double)s->folder_bytes / 1e9);
-    snprintf(out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows%s (--step-tokens)%s%s%s; %s",
+    snprintf(out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows (--step-tokens)%s%s%s%s; %s",
              s->sequences_max, (long long)s->step_tokens, cut, kv, host, folder,
              rounds ? "inputs of matrices rounded to bf16 (--dtype exact: f32)"
                     : "arithmetic as stored (--dtype)");

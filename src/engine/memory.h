@@ -24,9 +24,9 @@ typedef struct proa_sizes {
     proa_model_options model;
     int32_t sequences_max;
     int64_t step_tokens, kv_tokens; /* kv_tokens 0: not yet known (it follows from the model) */
-    /* Rows of prompts in a step that has decoding rows too, so that the time between tokens stays even while prompts
-     * arrive. 0: not yet known. */
+    /* The most rows of prompts in a step that has decoding rows too (sched/prompt_budget.h). 0: not yet known. */
     int64_t prompt_rows;
+    double prompt_slowdown;  /* proa_prompt_budget.slowdown */
     double kv_share;         /* part of the free memory, if kv_tokens is 0; 0: not used */
     int32_t threads;         /* 0: all */
     bool prefix_cache;       /* for models with keys and values */
@@ -56,7 +56,7 @@ int32_t proa_sizes_step_tokens(const char *device);
  * and prompt_rows. */
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m);
 /* The plan in words, with the option that changes each part: one line without an end, at most PROA_PLAN_TEXT bytes. */
-#define PROA_PLAN_TEXT 480
+#define PROA_PLAN_TEXT 560
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m);
 /* Pages of the pool, pages of the prefix cache in memory of the host, and entries of one sequence's page table. */
 int64_t proa_sizes_pages(const proa_sizes *s);

@@ -127,16 +127,26 @@ static proa_status read_prefix_cache(const char **out, const proa_served_model *
     return PROA_OK;
 }
 
+/* A number of the range; *out stays as it is without the parameter. */
+static proa_status read_real(float *out, const proa_served_model *m, const char *key, double min, double max,
+                             proa_err *err)
+{
+    const char *value = either_setting(m, key, key);
+    char *end;
+    if (!value) return PROA_OK;
+    double number = strtod(value, &end);
+    if (end == value || *end || !(number >= min && number <= max))
+        return PROA_FAIL(err, INVALID, "parameter '%s' is '%s', must be %g to %g", key, value, min, max);
+    *out = (float)number;
+    return PROA_OK;
+}
+
 static proa_status read_share(float *out, const proa_served_model *m, proa_err *err)
 {
     const char *key = "kv_cache_free_gpu_mem_fraction", *value = either_setting(m, key, key);
-    char *end;
-    if (!value) return PROA_OK;
-    double share = strtod(value, &end);
-    if (end == value || *end || !(share > 0 && share <= 1))
+    if (value && strtod(value, NULL) == 0)
         return PROA_FAIL(err, INVALID, "parameter '%s' is '%s', must be above 0 to 1", key, value);
-    *out = (float)share;
-    return PROA_OK;
+    return read_real(out, m, key, 0, 1, err);
 }
 
 /* A model that other engines split over GPUs runs on all cores: one warning, and it is loaded. */
@@ -202,6 +212,8 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
     PROA_TRY(read_int32(&o->threads, m, "threads", "threads", PROA_THREADS_MAX, err));
     PROA_TRY(read_int32(&o->sequences_max, m, "sequences_max", "max_num_sequences", PROA_SEQUENCES_MAX, err));
     PROA_TRY(read_int32(&o->step_tokens, m, "step_tokens", "max_num_tokens", PROA_STEP_TOKENS_MAX, err));
+    PROA_TRY(read_int32(&o->prompt_rows, m, "prompt_rows", "prompt_rows", PROA_STEP_TOKENS_MAX, err));
+    PROA_TRY(read_real(&o->prompt_slowdown, m, "prompt_slowdown", 1, PROA_PROMPT_SLOWDOWN_MAX, err));
     PROA_TRY(read_int(&o->kv_tokens, "kv_tokens",
                       either_setting(m, "kv_tokens", "max_tokens_in_paged_kv_cache"), (int64_t)1 << 32, err));
     PROA_TRY(read_share(&o->kv_share, m, err));

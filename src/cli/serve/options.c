@@ -73,6 +73,10 @@ static const proa_arg engine_rows[] = {
     TEXT("prefix-dir-size", prefix_dir_size, "BYTES", NULL,
          "its files at most, such as 512M; those used least recently go first (default 16G)"),
     INT("sequences", sequences, 0, PROA_SEQUENCES_MAX, "N", "0", "sequences that run concurrently"),
+    INT("prompt-rows", prompt_rows, 0, PROA_STEP_TOKENS_MAX, "N", "0",
+        "rows of prompts at most beside decoding ones; 0: planned, and as --prompt-slowdown allows"),
+    TEXT("prompt-slowdown", prompt_slowdown, "X",
+         NULL, "steps with prompts take at most X times as long as without; default 1.5, no bound with --prompt-rows"),
     CHOICE("scheduler-policy", policy, "max_utilization|guaranteed_no_evict", NULL,
            "when sequences start: with room for the tokens they have, and are preempted when room runs out, "
            "or with "

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETTINGS_MAX = PROA_ARG_LIST_MAX + 24, KEYS_MAX = 1024 };
+enum { SETTINGS_MAX = PROA_ARG_LIST_MAX + 32, KEYS_MAX = 1024 };
 
 /* "a=b" in two, copied. */
 static proa_status split_pair(proa_arena *arena, const char *what, const char *text, size_t len,
@@ -74,6 +74,8 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "prefix_dir", o->prefix_dir);
     add_setting(&p->server, list, "prefix_dir_size", o->prefix_dir_size);
     add_setting(&p->server, list, "sequences_max", number_text(&p->arena, o->sequences));
+    add_setting(&p->server, list, "prompt_rows", number_text(&p->arena, o->prompt_rows));
+    add_setting(&p->server, list, "prompt_slowdown", o->prompt_slowdown);
     add_setting(&p->server, list, "tool_parser", o->tool_parser);
     add_setting(&p->server, list, "reasoning_parser", o->reasoning_parser);
     add_setting(&p->server, list, "lora", join_list(&p->arena, &o->lora));

@@ -224,6 +224,8 @@ static void begin_step(proa_engine *e, proa_inflight_step *f)
     f->logits = false, f->top = 0;
     f->rows = e->step.logits_count == e->step.rows ? e->step.rows : 0;
     f->submitted_ns = e->async.pass_ns;
+    f->shape = e->step.shape;
+    f->timed = !e->async.untimed;
     e->async.any_random = e->async.any_processed = false;
     e->async.entries_count = e->async.masks_count = 0;
 }
@@ -253,7 +255,8 @@ void proa_async_step_submit(proa_engine *e)
     begin_step(e, f);
     take_token_requests(e, f);
     take_beam_requests(e, f);
-    if (!f->count && !f->searches) return;
+    e->async.untimed = !f->count && !f->searches;
+    if (e->async.untimed) return;
     proa_sample_request request = make_request(e, f);
     e->model->hidden_wanted = false;
     proa_model_sample(e->model, &request, f->ticket);
@@ -360,7 +363,10 @@ void proa_async_step_complete(proa_engine *e)
     e->async.step[0] = e->async.step[1];
     e->async.step[1] = f;
     e->async.count--;
-    if (!has_owner(e, &f)) return;
+    if (!has_owner(e, &f)) {
+        e->async.untimed = true;
+        return;
+    }
     proa_sampled sampled = proa_model_wait_sampled(e->model, f.ticket);
     proa_sched_check_device(e, NULL);
     proa_wakeups_begin();
@@ -369,6 +375,8 @@ void proa_async_step_complete(proa_engine *e)
         if (f.pending_tokens[i].seq) f.pending_tokens[i].seq->verifying = false;
     proa_wakeups_end();
     if (f.rows) proa_speculate_step_time(e, f.rows, f.submitted_ns);
+    if (e->async.mode == PROA_SAMPLE_ASYNC)
+        proa_sched_pass_ended(e, f.timed ? &f.shape : NULL, f.submitted_ns);
     for (int64_t i = 0; i < f.searches; i++)
         complete_beam_step(e, &f.search[i], f.search_owner[i], &sampled.lists);
 }

@@ -210,11 +210,14 @@ static bool has_chunk(const proa_seq *seq)
     return proa_batch_has_rows(seq) && !is_decoding(seq);
 }
 
-/* Rows of a step up to which prompts are added. */
-static int64_t rows_with_prompts(const proa_engine *e)
+/* By falling priority, then by what is left to run: a short prompt does not wait for long ones. */
+static bool comes_before(const proa_seq *x, const proa_seq *y)
 {
-    int64_t decoding = e->step.rows, all = e->sizes.step_tokens;
-    return decoding ? proa_min64(all, decoding + e->sizes.prompt_rows) : all;
+    int64_t rest = (x->known - x->length) - (y->known - y->length);
+    if (x->req->options.priority != y->req->options.priority)
+        return x->req->options.priority > y->req->options.priority;
+    if (rest) return rest < 0;
+    return x->req->id != y->req->id ? x->req->id < y->req->id : x->index < y->index;
 }
 
 /* Tokens at the beginning whose keys and values are in a table are not run: they are written to the pages. */
@@ -227,16 +230,81 @@ static void write_virtual_tokens(proa_engine *e, proa_seq *seq)
     seq->length = req->virtual_count;
 }
 
-static void add_chunks(proa_engine *e, proa_engine_request *req, int64_t budget)
+/* Shell's method: in place, because steps allocate nothing. */
+static void sort_by_turn(proa_seq **seqs, int64_t count)
 {
-    for (int32_t i = 0; i < req->width; i++) {
-        proa_seq *seq = &req->seq[i];
-        int64_t left = budget - e->step.rows;
-        if (left <= 0 || !has_chunk(seq) || is_at_prefix(seq)) continue;
+    for (int64_t gap = count / 2; gap > 0; gap = gap == 2 ? 1 : gap * 5 / 11)
+        for (int64_t i = gap; i < count; i++) {
+            proa_seq *seq = seqs[i];
+            int64_t j = i;
+            for (; j >= gap && comes_before(seq, seqs[j - gap]); j -= gap) seqs[j] = seqs[j - gap];
+            seqs[j] = seq;
+        }
+}
+
+/* Fills step.chunks, and counts the sequences that decode and those that do not. Returns the number of chunks. */
+static int64_t collect_chunks(proa_engine *e, proa_prompt_load *load)
+{
+    int64_t count = 0;
+    for (proa_engine_request *req = e->running.first; req; req = req->next)
+        for (int32_t i = 0; i < req->width && req->phase == PROA_PHASE_DECODER; i++) {
+            proa_seq *seq = &req->seq[i];
+            if (seq->finish != PROA_FINISH_NONE) continue;
+            bool decodes = seq->length >= req->prompt_count && seq->known - seq->length <= 1;
+            load->decoding += decodes;
+            load->in_prompt += !decodes;
+            if (has_chunk(seq) && !is_at_prefix(seq)) e->step.chunks[count++] = seq;
+        }
+    sort_by_turn(e->step.chunks, count);
+    return count;
+}
+
+/* Spans from the first one on, as proa_step_shape counts their work. */
+static double work_of_spans(const proa_engine *e, int64_t first)
+{
+    double work = 0;
+    for (int64_t i = first; i < e->step.spans; i++) {
+        const proa_span *span = &e->step.self_spans[i];
+        double context = (double)span->context - (double)span->rows / 2;
+        work += (double)span->rows * (1 + e->pacing.pair_work * context);
+    }
+    return work;
+}
+
+/* The oldest of the requests with a chunk has an eighth of the rows at least, so that short prompts cannot hold it up
+ * for ever. */
+static const proa_seq *find_oldest(const proa_engine *e, int64_t count)
+{
+    const proa_seq *oldest = NULL;
+    for (int64_t i = 0; i < count; i++)
+        if (!oldest || e->step.chunks[i]->req->id < oldest->req->id) oldest = e->step.chunks[i];
+    return oldest;
+}
+
+static void add_chunks(proa_engine *e, int64_t count, int64_t rows)
+{
+    const proa_seq *oldest = find_oldest(e, count);
+    int64_t end = e->step.rows + rows, kept = count > 1 ? rows / 8 : 0;
+    for (int64_t i = 0; i < count; i++) {
+        proa_seq *seq = e->step.chunks[i];
+        if (seq == oldest) kept = 0;
+        int64_t left = end - kept - e->step.rows;
+        if (left <= 0) continue;
         if (!proa_prefix_cache_reuse(e, seq)) continue;
         write_virtual_tokens(e, seq);
         add_seq_rows(e, seq, proa_min64(seq->known - seq->length, left));
     }
+}
+
+/* Chunks of prompts, in what the token budget leaves and as many rows as the decoding ones allow (prompt_budget.h). */
+static void add_prompts(proa_engine *e)
+{
+    proa_prompt_load load = {.decode = e->step.shape};
+    int64_t count = collect_chunks(e, &load), rows = e->sizes.step_tokens - e->step.rows;
+    if (count == 0 || rows <= 0) return;
+    load.row_work = 1 + e->pacing.pair_work * (double)e->step.chunks[0]->length;
+    if (e->step.rows) rows = proa_prompt_budget_rows(&e->pacing.budget, &e->pacing.times, &load, rows);
+    add_chunks(e, count, rows);
 }
 
 /* A prefix runs in one piece, so it may exceed the budget: beside a full step there is room for the longest one
@@ -257,11 +325,14 @@ void proa_batch_build(proa_engine *e)
     proa_batch_clear(e);
     for (proa_engine_request *req = e->running.first; req; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_decode_rows(e, req);
-    const int64_t prompts = rows_with_prompts(e);
-    for (proa_engine_request *req = e->running.first; req && e->step.rows < prompts; req = req->next)
-        if (req->phase == PROA_PHASE_DECODER) add_chunks(e, req, prompts);
+    const int64_t decoding = e->step.spans;
+    e->step.shape = (proa_step_shape){.decode_rows = e->step.rows};
+    for (int64_t i = 0; i < decoding; i++) e->step.shape.decode_tokens += e->step.self_spans[i].context;
+    add_prompts(e);
     for (proa_engine_request *req = e->running.first; req && e->step.rows < budget; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_prefix(e, req);
+    e->step.shape.prompt_rows = e->step.rows - e->step.shape.decode_rows;
+    e->step.shape.prompt_work = work_of_spans(e, decoding);
 }
 
 /* Called before logits are processed: reordering the page tables of beams needs the length after this step. */

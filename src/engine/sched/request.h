@@ -18,6 +18,7 @@
 #include "engine/sched/draft_model.h"
 #include "engine/sched/propose_medusa.h"
 #include "base/options.h"
+#include "engine/sched/prompt_budget.h"
 #include "engine/sessions.h"
 #include "kv/prefix_tree.h"
 #include "model/prefix.h"
@@ -214,8 +215,10 @@ typedef struct proa_inflight_step {
     proa_pending_token *pending_tokens; /* [sequences_max] */
     int64_t count;                      /* of them */
     int64_t rows, submitted_ns;         /* of the pass, if all of its rows are sampled; else 0 */
-    bool logits;                        /* the sampled tokens' logits come back too, */
-    int32_t top;                        /* and this many of the likeliest tokens of each row */
+    proa_step_shape shape;              /* of the pass */
+    bool timed;  /* the end of the pass before was observed, so that the time of this one will be known */
+    bool logits; /* the sampled tokens' logits come back too, */
+    int32_t top; /* and this many of the likeliest tokens of each row */
     proa_beam_params *search;           /* [sequences_max / 2 + 1] steps of beam searches */
     proa_engine_request **search_owner; /* their requests; NULL: detached */
     int64_t searches;
@@ -265,9 +268,11 @@ typedef struct proa_step_arrays {
     proa_span *self_spans, *cross_spans;
     uint64_t *seen; /* masks of rows of trees */
     bool any_tree;
-    proa_seq **span_seqs;        /* the sequence of each span of a decoder's pass */
-    int32_t *lora;               /* the slot of each span's adapter; -1: none */
-    bool any_lora;               /* some are not -1 */
+    proa_seq **span_seqs;  /* the sequence of each span of a decoder's pass */
+    proa_seq **chunks;     /* [sequences_max] sequences with prompts to run, in the order of their turns */
+    proa_step_shape shape; /* of a decoder's pass */
+    int32_t *lora;         /* the slot of each span's adapter; -1: none */
+    bool any_lora;         /* some are not -1 */
     proa_pending_beams *pending; /* beam searches whose last step the host has not received */
     int64_t pending_count;
     proa_inputs_embeds *inputs_embeds; /* of rows without an id of the vocabulary */
@@ -308,6 +313,7 @@ typedef struct proa_async_steps {
     int32_t count;                     /* of step: 0, 1 or 2 */
     proa_sample_params *sample_params; /* [sequences_max] */
     bool any_random;                   /* not all rows are greedy */
+    bool untimed;                      /* the end of the pass that was submitted last will not be observed */
     proa_logits_row *row_processors;   /* [sequences_max] logits processors of each row */
     proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] their entries; memory is touched only where it is used */
     int32_t *last_sampled_at; /* [sequences_max] a row's last token, as proa_seq.sampled_at */
@@ -335,6 +341,14 @@ typedef struct proa_speculation {
     int64_t last_end_ns; /* of the last pass */
     int64_t proposed_ns; /* when the drafts of the last pass were ready */
 } proa_speculation;
+
+/* How long passes take, and how many rows of prompts they get. */
+typedef struct proa_prompt_pacing {
+    proa_prompt_budget budget;
+    proa_step_times times;
+    double pair_work;    /* a row's attention to one token, as a part of all its other work */
+    int64_t last_end_ns; /* of the last pass */
+} proa_prompt_pacing;
 
 typedef struct proa_encoder_passes {
     proa_encoder_pass pass[2]; /* the older one first */
@@ -387,6 +401,7 @@ struct proa_engine {
     proa_encoder_passes encoder;
     proa_sessions sessions;
     proa_speculation speculation;
+    proa_prompt_pacing pacing;
     proa_draft_model *draft_model; /* NULL: none */
     proa_medusa_proposer *medusa;  /* likewise */
     proa_stats now;                /* the stepping thread's own counters */
@@ -553,6 +568,8 @@ void proa_batch_advance(proa_engine *e);
 
 /* scheduler.c: one step of the engine. False: there was nothing to do. */
 bool proa_sched_step(proa_engine *e);
+/* A decoder's pass of this shape has ended; it was submitted at begin_ns. NULL: what ended cannot be timed. */
+void proa_sched_pass_ended(proa_engine *e, const proa_step_shape *shape, int64_t begin_ns);
 /* Called when results have arrived, before they are used. If the device has failed, all running requests end with
  * its error, and so does `req`, which may be in no list (NULL: none). */
 void proa_sched_check_device(proa_engine *e, proa_engine_request *req);

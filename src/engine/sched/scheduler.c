@@ -100,14 +100,24 @@ static bool submit_decoder_pass(proa_engine *e)
     return true;
 }
 
+void proa_sched_pass_ended(proa_engine *e, const proa_step_shape *shape, int64_t begin_ns)
+{
+    proa_prompt_pacing *p = &e->pacing;
+    int64_t now = proa_clock_ns(), begin = proa_max64(begin_ns, p->last_end_ns); /* passes run one after the other */
+    p->last_end_ns = now;
+    if (shape && !e->encoder.count) proa_step_time_add(&p->times, shape, (double)(now - begin));
+}
+
 /* Each step ends before the next one begins. */
 static void complete_step(proa_engine *e, int64_t begin)
 {
+    bool ends = e->device->host || e->async.count || e->step.logits_count; /* else it may still run on the device */
     int64_t rows = e->step.logits_count == e->step.rows ? e->step.rows : 0;
     if (e->async.count) proa_async_step_complete(e);
     proa_fetch_logits(e);
     proa_process_logits(e);
     if (rows) proa_speculate_step_time(e, rows, proa_max64(begin, e->speculation.proposed_ns));
+    proa_sched_pass_ended(e, ends ? &e->step.shape : NULL, begin);
     proa_sched_retire(e);
 }
 
