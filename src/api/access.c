@@ -25,6 +25,8 @@ static void init_rules(proa_api *api, proa_rule *rules, const proa_port *port, c
 
 void proa_access_init(proa_api *api)
 {
+    const char *header = api->options.client_header;
+    api->options.client_header = lower_name(&api->arena, "", header ? header : PROA_CLIENT_HEADER);
     init_rules(api, api->rules[PROA_FRONTEND_HTTP], &api->options.http, "");
     init_rules(api, api->rules[PROA_FRONTEND_GRPC], &api->options.grpc, "triton-grpc-protocol-");
     proa_origin_init(api);
@@ -65,6 +67,33 @@ static bool has_http_key(const proa_api *api, const proa_http_exchange *x, proa_
     return has_key(api, bearer_token(proa_http_get(x, "authorization")), category) ||
            has_key(api, proa_http_get(x, "x-api-key"), category);
 }
+
+/* ---- who sent a request ---- */
+
+/* A client of a key is another one than that of another key with the same header. */
+static const char *client_name(proa_str key, proa_str header, proa_arena *arena)
+{
+    if (!key.len && !header.len) return NULL;
+    unsigned long long k = key.len ? proa_str_hash(key) : 0, h = header.len ? proa_str_hash(header) : 0;
+    return proa_arena_printf(arena, "%016llx-%016llx", k, h);
+}
+
+const char *proa_http_client(const proa_api *api, const proa_http_exchange *x, proa_arena *arena)
+{
+    const char *header = api->options.client_header;
+    proa_str key = bearer_token(proa_http_get(x, "authorization"));
+    if (!key.len) key = proa_http_get(x, "x-api-key");
+    return client_name(key, *header ? proa_http_get(x, header) : (proa_str){NULL, 0}, arena);
+}
+
+const char *proa_grpc_client(const proa_api *api, const proa_grpc_call *call, proa_arena *arena)
+{
+    const char *header = api->options.client_header;
+    return client_name(bearer_token(proa_grpc_get(call, "authorization")),
+                       *header ? proa_grpc_get(call, header) : (proa_str){NULL, 0}, arena);
+}
+
+/* ---- who may ---- */
 
 static void refuse_http(proa_http_exchange *x, int status, const char *extra, const char *text)
 {

@@ -54,6 +54,8 @@ typedef struct proa_trace_options { /* --trace-config: initial values of /v2/tra
     int64_t log_frequency; /* traces of one file, FILE.0, FILE.1, ...; 0: all in FILE, when the server ends */
 } proa_trace_options;
 
+#define PROA_CLIENT_HEADER "x-client-id"
+
 typedef struct proa_api_options {
     proa_port http, grpc, metrics;
     int threads;            /* event loops; 0: 1 for up to 2 CPUs, else half of them, at most 8 */
@@ -63,6 +65,8 @@ typedef struct proa_api_options {
     bool strict_triton;          /* statuses as Triton has them where ours are better (docs/server.md) */
     const char *const *api_keys; /* bearer tokens; none: everybody may */
     int api_keys_count;
+    const char *client_header; /* its value and the API key say who sends a request; NULL: PROA_CLIENT_HEADER; "":
+                                  the key alone does */
     /* Control routes take requests of the server's own origin and names only, and of these: "https://ui.example" (its
      * host counts as a name too), "triton"; "*" is any. */
     const char *const *allow_origins, *const *allow_hosts;

@@ -25,6 +25,10 @@ proa_server *proa_api_server(const proa_api *api);
  * false if this category is closed. */
 bool proa_http_allowed(proa_api *api, proa_http_exchange *x, proa_category category);
 bool proa_grpc_allowed(proa_api *api, proa_grpc_call *call, proa_category category); /* finishes the call */
+/* Who sent a request, for proa_infer.client: by the API key that it carries and the header --client-header. Both are
+ * hashed, so that no key is kept or logged. NULL: it carries neither. The text is in `arena`. */
+const char *proa_http_client(const proa_api *api, const proa_http_exchange *x, proa_arena *arena);
+const char *proa_grpc_client(const proa_api *api, const proa_grpc_call *call, proa_arena *arena);
 
 /* ---- errors ---- */
 

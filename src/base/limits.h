@@ -119,7 +119,7 @@
 #define PROA_SEQUENCES_MAX        4096             /* running at once */
 #define PROA_PROMPT_SLOWDOWN_MAX  1000             /* times as long: no bound in practice */
 #define PROA_WAITING_MAX          (1 << 20)        /* submitted and not yet running */
-#define PROA_CLIENT_BYTES_MAX     4096             /* of a client's name: an API key or a header */
+#define PROA_CLIENT_BYTES_MAX     4096             /* of a client's name */
 #define PROA_BEAMS_MAX            256
 #define PROA_STEP_TOKENS_MAX      (1 << 16)        /* token budget of one step */
 #define PROA_SESSIONS_MAX         4096             /* conversations whose tokens an engine keeps */

@@ -88,6 +88,7 @@ struct proa_infer {
     uint64_t sequence_id;        /* 0: none; */
     const char *sequence_name; /* of a string id; NULL: none */
     bool sequence_start, sequence_end;
+    const char *client; /* who sent it, in the arena: clients of a language model take turns; NULL: not known */
     uint64_t priority;   /* 0: the model's default */
     uint64_t timeout_us; /* 0: none */
     int64_t deadline_ns; /* of the protocol (gRPC), on the monotonic clock; 0: none */

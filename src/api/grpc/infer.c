@@ -246,6 +246,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     proa_err err;
     err.status = PROA_OK;
     r->times.received = call->start_ns;
+    r->client = proa_grpc_client(api, call, &r->arena);
     u->api = api;
     u->call = call;
     u->r = r;

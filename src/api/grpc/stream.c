@@ -45,6 +45,7 @@ static stream_request *stream_request_new(stream *s)
 {
     proa_infer *r = proa_infer_new();
     stream_request *a = PROA_ARENA_NEW(&r->arena, stream_request, 1);
+    r->client = proa_grpc_client(s->api, s->call, &r->arena);
     a->r = r;
     a->s = s;
     a->last = &a->waiting;

@@ -222,6 +222,7 @@ static void generate_request(proa_api *api, proa_http_exchange *x, const proa_v2
     proa_infer *r = proa_infer_new();
     r->model_name = proa_arena_strdup(&r->arena, proa_str_c(path->model));
     r->model_version = version;
+    r->client = proa_http_client(api, x, &r->arena);
     r->times.received = x->start_ns;
     if (proa_generate_read(api, x, r, &err) != PROA_OK) {
         proa_infer_drop(r);

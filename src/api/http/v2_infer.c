@@ -398,6 +398,7 @@ void proa_v2_infer(proa_api *api, proa_http_exchange *x, const proa_v2_path *pat
     err.status = PROA_OK;
     proa_infer *r = proa_infer_new();
     r->model_name = proa_arena_strdup(&r->arena, proa_str_c(path->model));
+    r->client = proa_http_client(api, x, &r->arena);
     r->times.received = x->start_ns;
     if (proa_version_parse(&r->model_version, path->version, &err) != PROA_OK ||
         find_model(api, r, &err) != PROA_OK) {

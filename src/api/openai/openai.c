@@ -53,6 +53,7 @@ proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
     *job = (proa_oai){.api = api, .x = x, .kind = kind, .form = &proa_oai_forms[kind], .live = 1};
     proa_arena_init(&job->arena);
     job->created = (int64_t)time(NULL);
+    job->client = proa_http_client(api, x, &job->arena);
     proa_buf_init(&job->out, (size_t)PROA_OPENAI_ANSWER_MAX);
     job->id = proa_arena_printf(&job->arena, "%s%016llx%08x", job->form->id,
                                 (unsigned long long)proa_oai_random(), (unsigned)(proa_oai_random() >> 32));

@@ -153,6 +153,7 @@ typedef struct proa_oai {
     proa_generation_task task;
     proa_oai_contract contract;
     proa_served_model *model; /* held */
+    const char *client;       /* of proa_infer; NULL: not known */
     proa_str name;            /* of the model or an adapter of it, as the client wrote it */
     const char *adapter;      /* NULL: the model itself */
     proa_oai_params params;

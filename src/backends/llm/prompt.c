@@ -353,6 +353,7 @@ static void set_request(proa_prompt *p)
     p->request.session_begins = g->session && g->session_starts;
     p->request.session_continues = g->session && !g->session_starts;
     p->request.session_ends = g->session_ends;
+    p->request.client = p->req->infer->client;
     p->request.embedded = g->embedded;
     p->request.prompt_table = g->prompt_table;
     p->request.prompt_table_rows = g->prompt_table_rows;

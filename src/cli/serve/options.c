@@ -114,6 +114,8 @@ static const proa_arg http_rows[] = {
     TEXT("http-client-ca", client_ca, "FILE", NULL, "require client certificates that these CAs signed"),
     LIST("api-key", api_keys, "KEY", "require 'Authorization: Bearer KEY'"),
     TEXT("api-key-file", api_key_file, "FILE", NULL, "file with API keys, one per line"),
+    TEXT("client-header", client_header, "NAME", PROA_CLIENT_HEADER,
+         "header that names the client, beside its API key: clients of a transformer take turns; '': none"),
     LIST("allow-origin", allow_origins, "ORIGIN",
          "web origin https://HOST[:PORT] whose pages may control this server through a proxy; '*': all"),
     LIST("allow-host", allow_hosts, "NAME",

@@ -22,7 +22,8 @@ typedef struct proa_serve_options {
     proa_arg_list paths, repositories; /* operands; --model-repository and --model-store */
     const char *id, *config_name, *control, *rate_limit, *log_format, *log_file;
     const char *http_address, *grpc_address, *metrics_address, *forward_http, *forward_grpc;
-    const char *cert, *key, *client_ca, *grpc_cert, *grpc_key, *grpc_root, *compression, *api_key_file;
+    const char *cert, *key, *client_ca, *grpc_cert, *grpc_key, *grpc_root, *compression, *api_key_file,
+        *client_header;
     proa_arg_list load_models, settings, fills, rate_resources, http_restricted, grpc_restricted, api_keys,
         allow_origins, allow_hosts, metrics_config, cache_config, trace_config;
     int64_t exit_secs, poll_secs, load_threads, load_retries, verbose, http_port, grpc_port, metrics_port,

@@ -88,6 +88,7 @@ proa_step_call *proa_step_call_new(proa_ensemble_run *run, proa_ready_step *read
     r->sequence_name = parent->sequence_name;
     r->sequence_start = parent->sequence_start;
     r->sequence_end = parent->sequence_end;
+    r->client = parent->client; /* as long as the parameters */
     r->priority = parent->priority;
     r->timeout_us = parent->timeout_us;
     r->deadline_ns = parent->deadline_ns;
