@@ -3,12 +3,15 @@
 #include "base/cpu.h"
 
 #include "base/compiler.h"
+#include "base/limits.h"
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* Read by cpuid: clang 14's builtin does not know these two names. */
 static bool has_f16c(void)
@@ -126,8 +129,71 @@ bool proa_cpu_prefers_one_stream(void)
 #endif
 }
 
+/* ---- caches ---- */
+
+/* The first line of ROOT/cpuN/cache/indexM/NAME; false if there is none. */
+static bool read_cache_line(char *line, size_t size, const char *root, int cpu, int index, const char *name)
+{
+    char path[PROA_PATH_MAX];
+    snprintf(path, sizeof path, "%s/cpu%d/cache/index%d/%s", root, cpu, index, name);
+    FILE *file = fopen(path, "re");
+    bool ok = file && fgets(line, (int)size, file);
+    if (file) fclose(file);
+    return ok;
+}
+
+/* The index of the CPU's cache of the highest level; -1: none is listed. */
+static int find_last_level(const char *root, int cpu)
+{
+    char line[256];
+    int last = -1;
+    for (long i = 0, level, highest = 0; read_cache_line(line, sizeof line, root, cpu, (int)i, "level"); i++)
+        if ((level = strtol(line, NULL, 10)) > highest) last = (int)i, highest = level;
+    return last;
+}
+
+/* Whether a list such as "0-7,16-23" has an allowed CPU before this one. */
+static bool has_cpu_before(const char *list, int cpu, const cpu_set_t *allowed)
+{
+    for (const char *at = list;; at++) {
+        char *end;
+        long first = strtol(at, &end, 10), last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+        if (end == at || first < 0) return false;
+        for (long other = first; other <= last && other < cpu; other++)
+            if (CPU_ISSET((size_t)other, allowed)) return true;
+        if (*end != ',') return false;
+        at = end;
+    }
+}
+
+/* The size of the CPU's last-level cache, if the CPU is the first of the allowed ones that share it; otherwise 0. */
+static int64_t own_cache_bytes(const char *root, int cpu, const cpu_set_t *allowed)
+{
+    char line[256], *unit;
+    int index = find_last_level(root, cpu);
+    if (index < 0 || !read_cache_line(line, sizeof line, root, cpu, index, "shared_cpu_list")) return 0;
+    if (has_cpu_before(line, cpu, allowed)) return 0;
+    if (!read_cache_line(line, sizeof line, root, cpu, index, "size")) return 0;
+    int64_t size = strtoll(line, &unit, 10);
+    if (size < 0 || size > (int64_t)1 << 20) return 0;
+    return size << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 0);
+}
+
+int64_t proa_cpu_cache_bytes_of(const char *root, const cpu_set_t *allowed)
+{
+    int64_t bytes = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET((size_t)cpu, allowed)) bytes += own_cache_bytes(root, cpu, allowed);
+    return bytes;
+}
+
 int64_t proa_cpu_cache_bytes(void)
 {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0;
+    int64_t bytes = proa_cpu_cache_bytes_of("/sys/devices/system/cpu", &allowed);
+    if (bytes > 0) return bytes;
     long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
     if (l3 <= 0) l3 = sysconf(_SC_LEVEL2_CACHE_SIZE);
     return l3 > 0 ? l3 : 0;

@@ -3,6 +3,7 @@
 #ifndef PROA_BASE_CPU_H
 #define PROA_BASE_CPU_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -36,7 +37,12 @@ bool proa_cpu_bf16_dot_pays(void);
 /* Whether a core reads memory fastest as one stream of addresses without prefetch instructions: true on AMD since
  * Zen 4 (measured: 34 GB/s a core, 28 with four streams); Intel's cores want several streams and instructions. */
 bool proa_cpu_prefers_one_stream(void);
-/* Bytes of the last-level cache; 0: unknown. */
+
+/* Bytes of the last-level caches of the CPUs that this process may use, each counted once; 0: unknown. The kernel's
+ * list says which CPUs share one. cpuid, which sysconf reads, is right for a machine but not for a part of it: a
+ * virtual machine with 2 CPUs of one complex (32 MB) gets the 320 MB of all complexes. */
 int64_t proa_cpu_cache_bytes(void);
+/* The same from a folder of the form of /sys/devices/system/cpu, for CPUs of the set. */
+int64_t proa_cpu_cache_bytes_of(const char *root, const cpu_set_t *allowed);
 
 #endif

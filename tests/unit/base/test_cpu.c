@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <cmocka.h>
 
@@ -50,12 +51,58 @@ static void test_clock(void **state)
     (void)state;
 }
 
+static void write_cache(const char *root, int cpu, int index, const char *level, const char *size,
+                        const char *shared)
+{
+    const char *names[] = {"level", "size", "shared_cpu_list"}, *values[] = {level, size, shared};
+    char path[512];
+    snprintf(path, sizeof path, "mkdir -p %s/cpu%d/cache/index%d", root, cpu, index);
+    assert_int_equal(system(path), 0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/cpu%d/cache/index%d/%s", root, cpu, index, names[i]);
+        FILE *file = fopen(path, "we");
+        assert_non_null(file);
+        fprintf(file, "%s\n", values[i]);
+        fclose(file);
+    }
+}
+
+/* Two complexes of two CPUs, each with 32 MB, and a CPU without a list. */
+static void test_caches(void **state)
+{
+    char root[] = "/tmp/proa-caches-XXXXXX", command[64];
+    assert_non_null(mkdtemp(root));
+    for (int cpu = 0; cpu < 4; cpu++) {
+        const char *own[] = {"0", "1", "2", "3"};
+        write_cache(root, cpu, 0, "1", "32K", own[cpu]);
+        write_cache(root, cpu, 1, "2", "1024K", own[cpu]);
+        write_cache(root, cpu, 2, "3", "32768K", cpu % 2 ? "1,3" : "0,2-2");
+    }
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    assert_int_equal(proa_cpu_cache_bytes_of(root, &allowed), 0);
+    CPU_SET(3, &allowed);
+    assert_int_equal(proa_cpu_cache_bytes_of(root, &allowed), 32 << 20);
+    CPU_SET(1, &allowed);
+    assert_int_equal(proa_cpu_cache_bytes_of(root, &allowed), 32 << 20);
+    CPU_SET(2, &allowed);
+    CPU_SET(9, &allowed);
+    assert_int_equal(proa_cpu_cache_bytes_of(root, &allowed), 64 << 20);
+    write_cache(root, 2, 2, "3", "-1", "x");
+    assert_int_equal(proa_cpu_cache_bytes_of(root, &allowed), 32 << 20);
+    assert_true(proa_cpu_cache_bytes() >= 0 && proa_cpu_cache_bytes() < INT64_C(1) << 40);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_caches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
