@@ -8,6 +8,7 @@ Prompts are random token ids, so that a server needs no particular tokenizer; ev
 
 closed loop  (default) each of --clients sends its next request when the last one has ended.
 open loop    --rate R: requests arrive at random times, R a second on average (a Poisson process), whatever the server does.
+--of-closed X  a closed loop is measured first, and then an open loop at X times its rate of requests.
 --shared N   the first N tokens of all prompts are the same (a system prompt).
 --intrude P,R  beside the load, R requests a second arrive that have prompts of P tokens and want one token.
 --no-max     the clients do not name max_tokens; they stop reading and close after --tokens tokens.
@@ -140,12 +141,46 @@ def summary(args, results):
     gaps = [b - a for r in good for a, b in zip(r[1], r[1][1:])]
     first = [r[1][0] - r[0] for r in good]
     seconds = max(r[1][-1] for r in good) - min(r[0] for r in good)
-    row = {"clients": args.clients, "rate": args.rate, "prompt": args.prompt, "tokens": args.tokens, "shared": args.shared,
+    row = {"clients": args.clients, "rate": round(args.rate, 3), "prompt": args.prompt, "tokens": args.tokens, "shared": args.shared,
            "requests": len(good), "failed": len(bad), "tokens_s": round(sum(r[2] for r in good) / seconds, 1)}
     for name, values in (("ttft", first), ("itl", gaps)):
         for p in (50, 90, 99):
             row[f"{name}_p{p}_ms"] = round(percentile(values, p / 100), 2)
     return row
+
+
+def measure(args):
+    """One load by several processes: its row, and the requests that ended in a second."""
+    count = max(1, min(args.processes, args.clients))
+    start, pipes = time.monotonic() + 0.5, []
+    for index in range(count):
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        multiprocessing.Process(target=process, args=(args, index, count, start, theirs), daemon=True).start()
+        pipes.append(ours)
+    results = [r for pipe in pipes for r in pipe.recv()]
+    ends = [r[1][-1] for r in results if r[1]]
+    row = summary(args, results)
+    row |= {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"), "machine": args.machine,
+            "commit": args.commit, "label": args.label}
+    return row, len(ends) / (max(ends) - min(r[0] for r in results))
+
+
+def write_row(args, row):
+    if args.csv:
+        new = not args.csv.exists()
+        with args.csv.open("a", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+    if args.json:
+        print(json.dumps(row))
+        return
+    loop = f"open loop, {row['rate']:.2f} requests/s" if row["rate"] else f"closed loop, {row['clients']} clients"
+    print(f"{loop}: {row['requests']} requests, {row['failed']} failed, {row['tokens_s']:.0f} tokens/s")
+    for name, what in (("ttft", "first token"), ("itl", "between tokens")):
+        print(f"{what:15s} ms: " + ", ".join(f"p{p} {row[f'{name}_p{p}_ms']:.2f}" for p in (50, 90, 99)) +
+              (f" ({row['itl_p99_ms'] / row['itl_p50_ms']:.2f} times the median)" if name == "itl" else ""))
 
 
 def main():
@@ -154,6 +189,7 @@ def main():
     parser.add_argument("--model", required=True)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--rate", type=float, default=0, help="open loop: requests a second")
+    parser.add_argument("--of-closed", type=float, default=0, help="then an open loop at this share of the closed loop's rate")
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--requests", type=int, default=0, help="0: two for each client")
@@ -172,28 +208,11 @@ def main():
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     args.requests = args.requests or 2 * args.clients
-    count = max(1, min(args.processes, args.clients))
-    start, pipes = time.monotonic() + 0.5, []
-    for index in range(count):
-        ours, theirs = multiprocessing.Pipe(duplex=False)
-        multiprocessing.Process(target=process, args=(args, index, count, start, theirs), daemon=True).start()
-        pipes.append(ours)
-    row = summary(args, [r for pipe in pipes for r in pipe.recv()])
-    row |= {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"), "machine": args.machine,
-            "commit": args.commit, "label": args.label}
-    if args.csv:
-        new = not args.csv.exists()
-        with args.csv.open("a", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
-    if args.json:
-        print(json.dumps(row))
-        return
-    print(f"{row['requests']} requests, {row['failed']} failed, {row['tokens_s']:.0f} tokens/s")
-    for name, what in (("ttft", "first token"), ("itl", "between tokens")):
-        print(f"{what:15s} ms: " + ", ".join(f"p{p} {row[f'{name}_p{p}_ms']:.2f}" for p in (50, 90, 99)))
+    row, rate = measure(args)
+    write_row(args, row)
+    if args.of_closed:
+        args.rate = args.of_closed * rate
+        write_row(args, measure(args)[0])
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@
  * the weights are read for a small batch. The rule weighs the two by one number, the time that a step would take if all
  * running sequences decoded: what each of them can expect between two tokens once the prompts are done.
  *
- *   A step with prompts takes at most `slowdown` times as long as that. While fewer than half of the running sequences
- *   decode, the bound grows in proportion, because prompts are what limits throughput.
+ *   A step with prompts takes at most `slowdown` times as long as that. While fewer than nine in ten of the running
+ *   sequences decode, the bound grows in proportion, because prompts are what limits throughput.
  *
  * So the time between tokens stays even while some prompts arrive beside many streams. The more sequences wait in
  * their prompts, the larger the step that all of them could fill, and the more rows prompts get. Times come from

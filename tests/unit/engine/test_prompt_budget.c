@@ -117,9 +117,12 @@ static void rows_follow_who_waits(void **state)
     load.row_work = 1;
     assert_int_equal(proa_prompt_budget_rows(&b, &t, &load, 50), 50);
 
-    int64_t half = rows_for(&b, &t, &load, 64), most = rows_for(&b, &t, &load, 192);
-    double more = 1.5 * 64 * 0.042 / 0.0165; /* 64 decoding rows more, at 1.5 times their time */
-    assert_true((double)(half - few) > 0.7 * more && (double)(half - few) < 1.5 * more);
+    /* with nine in ten, the bound is that of 7 decoding rows more; with fewer, it grows besides */
+    double more = 1.5 * 7 * 0.042 / 0.0165;
+    int64_t tenth = rows_for(&b, &t, &load, 7), half = rows_for(&b, &t, &load, 64);
+    int64_t most = rows_for(&b, &t, &load, 192);
+    assert_true((double)(tenth - few) > 0.7 * more && (double)(tenth - few) < 1.5 * more);
+    assert_true(half > 4 * few && half < 1024);
     assert_int_equal(most, 1024);
     b.slowdown = 1;
     assert_int_equal(rows_for(&b, &t, &load, 1), PROA_PROMPT_ROWS_LEAST);
@@ -156,7 +159,7 @@ enum { SLOTS = 256, STEP_TOKENS = 2048, GAPS_MAX = 600000 };
 
 typedef struct sim_seq {
     int64_t prompt, done, answer, tokens; /* tokens of the prompt, of it run, of the answer, of it made */
-    double last_ms;                       /* of its newest token */
+    double begin_ms, last_ms;             /* of its arrival, of its newest token */
     bool stream;                          /* one of the streams that are measured; else an intruder */
 } sim_seq;
 
@@ -167,14 +170,16 @@ typedef struct sim {
     proa_step_times times;
     double now_ms;
     double gap_ms[GAPS_MAX];
-    int64_t gaps, tokens;
+    double first_ms; /* sum of the times to the first token */
+    int64_t gaps, tokens, firsts;
     int64_t requests; /* streams' that have yet to begin */
     int64_t prompt, answer;
 } sim;
 
 static void begin_seq(sim *s, int64_t prompt, int64_t answer, bool stream)
 {
-    s->running[s->count++] = (sim_seq){.prompt = prompt, .answer = answer, .stream = stream};
+    s->running[s->count++] = (sim_seq){
+        .prompt = prompt, .answer = answer, .stream = stream, .begin_ms = s->now_ms};
 }
 
 static bool decodes(const sim_seq *q)
@@ -226,6 +231,7 @@ static void emit_tokens(sim *s, const bool *token)
         sim_seq q = s->running[i];
         if (token[i]) {
             if (q.stream) s->tokens++;
+            if (q.stream && !q.tokens) s->first_ms += s->now_ms - q.begin_ms, s->firsts++;
             if (q.stream && q.tokens) s->gap_ms[s->gaps++] = s->now_ms - q.last_ms;
             q.tokens++, q.last_ms = s->now_ms;
         }
@@ -261,32 +267,76 @@ static int by_value(const void *a, const void *b)
 }
 
 typedef struct sim_result {
-    double tokens_s, p50_ms, p99_ms;
+    double tokens_s, p50_ms, p99_ms, first_ms; /* first_ms: mean time to the first token */
 } sim_result;
+
+static sim *sim_new(int64_t rows, int64_t prompt, int64_t answer, uint32_t seed)
+{
+    sim *s = proa_calloc(1, sizeof *s);
+    random_state = seed;
+    s->budget = (proa_prompt_budget){.most = rows ? rows : 1024, .slowdown = rows ? 0 : PROA_PROMPT_SLOWDOWN};
+    s->prompt = prompt, s->answer = answer;
+    return s;
+}
+
+static double ms_to_arrival(double rate)
+{
+    return -log(1 - random_unit()) / rate * 1000;
+}
+
+static sim_result result_of(sim *s)
+{
+    qsort(s->gap_ms, (size_t)s->gaps, sizeof *s->gap_ms, by_value);
+    return (sim_result){.tokens_s = (double)s->tokens / s->now_ms * 1000,
+                        .p50_ms = s->gap_ms[s->gaps / 2],
+                        .p99_ms = s->gap_ms[s->gaps * 99 / 100],
+                        .first_ms = s->first_ms / (double)s->firsts};
+}
+
+static void print_result(const sim_result *r)
+{
+    print_message("%.0f tokens/s, first token %.0f ms, between tokens p50 %.2f ms, p99 %.2f ms\n",
+                  r->tokens_s, r->first_ms, r->p50_ms, r->p99_ms);
+}
+
+/* Requests arrive at random times, so many a second. */
+static sim_result simulate_open(int64_t rows, int64_t prompt, int64_t answer, double rate, int64_t requests)
+{
+    sim *s = sim_new(rows, prompt, answer, 1);
+    double arrival = ms_to_arrival(rate);
+    int64_t waiting = 0;
+    while (s->tokens < requests * answer) {
+        if (s->count == 0 && s->now_ms < arrival) s->now_ms = arrival;
+        for (; s->now_ms >= arrival; arrival += ms_to_arrival(rate)) waiting++;
+        for (; waiting && s->count < SLOTS; waiting--) begin_seq(s, prompt, answer, true);
+        sim_step(s);
+    }
+    sim_result r = result_of(s);
+    print_message("%4lld rows, %.2f requests/s %lld/%lld: ", (long long)rows, rate, (long long)prompt,
+                  (long long)answer);
+    print_result(&r);
+    free(s);
+    return r;
+}
 
 /* `clients` streams, each with two requests; intruders of 8,000 tokens arrive at this rate a second and want one
  * token. rows 0: the rule, else a constant. */
 static sim_result simulate(int64_t rows, int64_t clients, int64_t prompt, int64_t answer, double intruders,
                            uint32_t seed)
 {
-    sim *s = proa_calloc(1, sizeof *s);
-    random_state = seed;
-    s->budget = (proa_prompt_budget){.most = rows ? rows : 1024, .slowdown = rows ? 0 : PROA_PROMPT_SLOWDOWN};
-    s->prompt = prompt, s->answer = answer, s->requests = clients;
+    sim *s = sim_new(rows, prompt, answer, seed);
+    s->requests = clients;
     for (int64_t i = 0; i < clients; i++) begin_seq(s, prompt, answer, true);
-    double arrival = intruders > 0 ? -log(1 - random_unit()) / intruders * 1000 : INFINITY;
+    double arrival = intruders > 0 ? ms_to_arrival(intruders) : INFINITY;
     for (int64_t all = 2 * clients * answer; s->tokens < all;) {
-        for (; s->now_ms >= arrival; arrival += -log(1 - random_unit()) / intruders * 1000)
+        for (; s->now_ms >= arrival; arrival += ms_to_arrival(intruders))
             if (s->count < SLOTS) begin_seq(s, 8000, 1, false);
         sim_step(s);
     }
-    qsort(s->gap_ms, (size_t)s->gaps, sizeof *s->gap_ms, by_value);
-    sim_result r = {(double)s->tokens / s->now_ms * 1000, s->gap_ms[s->gaps / 2], s->gap_ms[s->gaps * 99 / 100]};
-    print_message(
-        "%4lld rows, %lld clients %lld/%lld, %g intruders/s: %.0f tokens/s, between tokens p50 %.2f ms, "
-        "p99 %.2f ms\n",
-        (long long)rows, (long long)clients, (long long)prompt, (long long)answer, intruders, r.tokens_s,
-        r.p50_ms, r.p99_ms);
+    sim_result r = result_of(s);
+    print_message("%4lld rows, %lld clients %lld/%lld, %g intruders/s: ", (long long)rows, (long long)clients,
+                  (long long)prompt, (long long)answer, intruders);
+    print_result(&r);
     free(s);
     return r;
 }
@@ -302,7 +352,7 @@ static void streams_stay_even_beside_prompts(void **state)
         assert_true(constant.p99_ms > 3 * 7.07);
         assert_true(rule.p99_ms < 1.5 * 7.07 && rule.p50_ms < 1.8 * alone.p50_ms);
         assert_true(rule.tokens_s > 1.1 * constant.tokens_s);
-        assert_true(rare.p99_ms < 1.25 * 7.07);
+        assert_true(rare.p99_ms < 1.35 * 7.07);
     }
 }
 
@@ -321,6 +371,20 @@ static void throughput_is_kept(void **state)
     }
 }
 
+/* At 80 % of the rate that 256 clients reach. */
+static void an_open_loop_is_even(void **state)
+{
+    PROA_UNUSED(state);
+    static const int64_t answers[] = {300, 1000};
+    for (size_t i = 0; i < PROA_COUNT(answers); i++) {
+        double rate = 0.8 * simulate(0, 256, 1000, answers[i], 0, 1).tokens_s / (double)answers[i];
+        sim_result constant = simulate_open(1024, 1000, answers[i], rate, 500);
+        sim_result rule = simulate_open(0, 1000, answers[i], rate, 500);
+        assert_true(rule.p99_ms < 2 * rule.p50_ms);
+        assert_true(rule.p99_ms < constant.p99_ms);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +394,7 @@ int main(void)
         cmocka_unit_test(some_steps_are_without_prompts),
         cmocka_unit_test(streams_stay_even_beside_prompts),
         cmocka_unit_test(throughput_is_kept),
+        cmocka_unit_test(an_open_loop_is_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
