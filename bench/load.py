@@ -11,7 +11,8 @@ open loop    --rate R: requests arrive at random times, R a second on average (a
 --of-closed X  a closed loop is measured first, and then an open loop at X times its rate of requests.
 --shared N   the first N tokens of all prompts are the same (a system prompt).
 --intrude P,R  beside the load, R requests a second arrive that have prompts of P tokens and want one token.
---no-max     the clients do not name max_tokens; they stop reading and close after --tokens tokens.
+--no-max C   the clients want all that fits into a context of C tokens, as chats do that do not name max_tokens; they stop
+             reading and close after --tokens tokens.
 
 Output: tokens a second (of the time between the first and the last token of the load), and median, 90th and 99th percentile of the
 time to the first token and of the time between tokens, in ms. --json prints one object, --csv FILE appends a row.
@@ -78,8 +79,7 @@ class Load:
         ids = self.shared + [self.random.randrange(10, self.args.vocab) for _ in range(prompt - len(self.shared))]
         want = {"model": self.args.model, "prompt": ids, "stream": True, "ignore_eos": True, "temperature": self.args.temperature,
                 "seed": self.random.randrange(1 << 30)}
-        if not self.args.no_max or tokens == 1:
-            want["max_tokens"] = tokens
+        want["max_tokens"] = self.args.no_max - prompt if self.args.no_max and tokens > 1 else tokens
         want.update(json.loads(self.args.extra))
         body = json.dumps(want).encode()
         head = (f"POST /v1/completions HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
@@ -196,7 +196,7 @@ def main():
     parser.add_argument("--shared", type=int, default=0)
     parser.add_argument("--vocab", type=int, default=8000, help="ids of prompts are below it")
     parser.add_argument("--intrude", help="P,R: beside the load, R prompts of P tokens a second")
-    parser.add_argument("--no-max", action="store_true")
+    parser.add_argument("--no-max", type=int, default=0, metavar="CONTEXT")
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--extra", default="{}", help="JSON members added to every request")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) // 2))

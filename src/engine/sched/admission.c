@@ -136,13 +136,15 @@ static int64_t pages_to_start(const proa_engine_request *req)
 }
 
 /* Pages that stay free at admission, so that requests that can be preempted find some for their next tokens: 1 % of
- * all, and one for every fourth of their sequences. */
+ * all, and one for every second of their sequences. With a quarter of a page for each, 110 of 256 requests that want
+ * more than there is are preempted, with a half 80, with a whole one 39; the throughput of a CPU is the same (within
+ * 5 %), and more free pages make batches smaller. */
 static int64_t pages_kept_free(const proa_engine *e)
 {
     int64_t sequences = 0;
     for (const proa_engine_request *req = e->running.first; req; req = req->next)
         if (!req->keeps_pages) sequences += req->running;
-    return sequences ? e->pages.count / 100 + sequences / 4 : 0;
+    return sequences ? e->pages.count / 100 + sequences / 2 : 0;
 }
 
 /* The request gets its slots, and its sequences their page tables, which are empty. */
