@@ -327,7 +327,7 @@ static sim_result simulate(int64_t rows, int64_t clients, int64_t prompt, int64_
     sim *s = sim_new(rows, prompt, answer, seed);
     s->requests = clients;
     for (int64_t i = 0; i < clients; i++) begin_seq(s, prompt, answer, true);
-    double arrival = intruders > 0 ? ms_to_arrival(intruders) : INFINITY;
+    double arrival = intruders > 0 ? ms_to_arrival(intruders) : (double)INFINITY;
     for (int64_t all = 2 * clients * answer; s->tokens < all;) {
         for (; s->now_ms >= arrival; arrival += ms_to_arrival(intruders))
             if (s->count < SLOTS) begin_seq(s, 8000, 1, false);
