@@ -8,12 +8,15 @@
 
 /* ---- keys and values in ---- */
 
-/* Where element 0 of a head's key at position p is stored in the pages. */
-__device__ static inline int64_t slot_of(const proa_span &s, const int32_t *pages, int p, int h, int heads,
-                                         int dim)
-{
-    return (((int64_t)pages[s.table + p / PAGE] * heads + h) * PAGE + p % PAGE) * dim;
-}
+/* The place of a row's key: its page, and which of the page's keys it is. */
+struct append_slot {
+    int page, key;
+    /* Where element 0 of a head's key is stored in the pages. */
+    __device__ int64_t of(int h, int heads, int dim) const
+    {
+        return (((int64_t)page * heads + h) * PAGE + key) * dim;
+    }
+};
 
 /* The rows of a step and the spans that they belong to. */
 struct append_rows {
@@ -22,9 +25,10 @@ struct append_rows {
     int count;
 };
 
-/* Finds the span of a row: first guess, all spans before it have one row; else a binary search for the last
- * span that begins at the row or before. False: the row has none. *p: the row's position. */
-__device__ static inline bool find_span(const append_rows &a, int row, proa_span *s, int *p)
+/* Finds where a row's key goes. Its span: first guess, all spans before it have one row; else a binary search for the
+ * last span that begins at the row or before. False: the row has none. No kernel of a pass writes spans and page
+ * tables, so this needs no gpu_wait. */
+__device__ static inline bool find_slot(const append_rows &a, int row, append_slot *slot)
 {
     int low = row < a.count ? row : a.count - 1, high = a.count;
     if (a.spans[low].row != row || a.spans[low].rows == 0) low = 0;
@@ -34,9 +38,11 @@ __device__ static inline bool find_span(const append_rows &a, int row, proa_span
         if (a.spans[middle].row <= row) low = middle;
         else high = middle;
     }
-    *s = a.spans[low];
-    *p = s->context - s->rows + row - s->row;
-    return row >= s->row && row < s->row + s->rows;
+    proa_span s = a.spans[low];
+    int p = s.context - s.rows + row - s.row;
+    if (row < s.row || row >= s.row + s.rows) return false;
+    *slot = {a.pages[s.table + p / PAGE], p % PAGE};
+    return true;
 }
 
 template <typename T, typename X>
@@ -44,13 +50,13 @@ __global__ void append_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k
                               int64_t v_row, int64_t v_head, append_rows a, int heads, int dim)
 {
     int64_t row = blockIdx.x;
-    proa_span s;
-    int p;
+    append_slot slot;
+    bool found = find_slot(a, (int)row, &slot);
     gpu_wait();
-    if (!find_span(a, (int)row, &s, &p)) return;
+    if (!found) return;
     for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < heads * dim; i += gridDim.y * blockDim.x) {
         int h = i / dim, e = i % dim;
-        int64_t to = slot_of(s, a.pages, p, h, heads, dim) + e;
+        int64_t to = slot.of(h, heads, dim) + e;
         kp[to] = gpu_from_f32<T>(gpu_to_f32(k[row * k_row + h * k_head + e]));
         vp[to] = gpu_from_f32<T>(gpu_to_f32(v[row * v_row + h * v_head + e]));
     }
@@ -69,13 +75,13 @@ __global__ void append_vec8_kernel(T *kp, T *vp, const X *k, int64_t k_row, int6
                                    int64_t v_row, int64_t v_head, append_rows a, int heads, int dim)
 {
     int64_t row = blockIdx.x;
-    proa_span s;
-    int p;
+    append_slot slot;
+    bool found = find_slot(a, (int)row, &slot);
     gpu_wait();
-    if (!find_span(a, (int)row, &s, &p)) return;
+    if (!found) return;
     for (int i = (blockIdx.y * blockDim.x + threadIdx.x) * 8; i < heads * dim; i += gridDim.y * blockDim.x * 8) {
         int h = i / dim, e = i % dim;
-        int64_t to = slot_of(s, a.pages, p, h, heads, dim) + e;
+        int64_t to = slot.of(h, heads, dim) + e;
         copy_vec8(kp + to, k + row * k_row + h * k_head + e);
         copy_vec8(vp + to, v + row * v_row + h * v_head + e);
     }
@@ -142,26 +148,40 @@ template <typename X> struct rope_args {
     bool interleaved;
 };
 
+/* Which of the cosines turns number e of a head; -1: none. */
+template <typename X> __device__ static inline int turn_of(const rope_args<X> &t, int e)
+{
+    return e >= 2 * t.half ? -1 : t.interleaved ? e / 2 : e < t.half ? e : e - t.half;
+}
+
+/* Number e of the head, turned. */
 template <typename X>
-__device__ static inline float rotated(const rope_args<X> &t, const X *head, const float *turn, int e)
+__device__ static inline float turned(const rope_args<X> &t, const X *head, int e, float cosine, float sine)
 {
     if (e >= 2 * t.half) return gpu_to_f32(head[e]);
     bool second = t.interleaved ? e & 1 : e >= t.half;
-    int j = t.interleaved ? e / 2 : second ? e - t.half : e;
     int other = t.interleaved ? e ^ 1 : second ? e - t.half : e + t.half;
     float a = gpu_to_f32(head[e]), b = gpu_to_f32(head[other]);
-    return a * turn[j] + (second ? b : -b) * turn[t.half + j];
+    return a * cosine + (second ? b : -b) * sine;
+}
+
+template <typename X>
+__device__ static inline float rotated(const rope_args<X> &t, const X *head, const float *turn, int e)
+{
+    int j = turn_of(t, e);
+    return turned(t, head, e, j >= 0 ? turn[j] : 1.0f, j >= 0 ? turn[t.half + j] : 0.0f);
 }
 
 template <typename T, typename X>
 __global__ void rope_append_kernel(T *kp, T *vp, rope_args<X> t, append_rows a)
 {
-    int pairs = t.heads * t.half, p;
+    int pairs = t.heads * t.half;
     const float *turn = t.table + blockIdx.x * t.table_row;
     X *row = t.x + blockIdx.x * t.x_row;
-    proa_span s;
+    append_slot slot;
+    bool found = find_slot(a, (int)blockIdx.x, &slot);
     gpu_wait();
-    if (!find_span(a, (int)blockIdx.x, &s, &p)) return;
+    if (!found) return;
     for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < pairs + t.kv_heads * t.dim;
          i += gridDim.y * blockDim.x) {
         if (i < pairs) {
@@ -174,7 +194,7 @@ __global__ void rope_append_kernel(T *kp, T *vp, rope_args<X> t, append_rows a)
             head[second] = gpu_saturate<X>(y * cosine + x * sine);
         } else {
             int h = (i - pairs) / t.dim, e = (i - pairs) % t.dim;
-            int64_t to = slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e;
+            int64_t to = slot.of(h, t.kv_heads, t.dim) + e;
             kp[to] = gpu_from_f32<T>(rotated(t, row + (t.heads + h) * t.x_head, turn, e));
             vp[to] = gpu_from_f32<T>(gpu_to_f32(t.v[blockIdx.x * t.v_row + h * t.v_head + e]));
         }
@@ -190,17 +210,37 @@ struct head_norms {
 
 enum { NORMED_DIM_MAX = 256, NORMED_EACH = NORMED_DIM_MAX / 32 };
 
-/* Norms the head, with weights w of this lane's numbers, into shared memory, rounded as it would be stored. */
-template <typename X>
-__device__ static inline void norm_head(X *to, const X *head, const float (&w)[NORMED_EACH], int dim, float eps)
+/* A lane's numbers of a head: 32 i + lane is number i. */
+template <typename X> __device__ static inline void load_head(float (&v)[NORMED_EACH], const X *head, int dim)
 {
-    float v[NORMED_EACH], sum = 0.0f;
-    int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < NORMED_EACH; i++) {
-        v[i] = 32 * i + lane < dim ? gpu_to_f32(head[32 * i + lane]) : 0.0f;
-        sum = fmaf(v[i], v[i], sum);
+        int e = 32 * i + threadIdx.x % 32;
+        v[i] = e < dim ? gpu_to_f32(head[e]) : 0.0f;
     }
+}
+
+/* The cosines and sines that turn them; of numbers that are not turned, 1 and 0. */
+template <typename X>
+__device__ static inline void load_turns(float (&cosine)[NORMED_EACH], float (&sine)[NORMED_EACH],
+                                         const rope_args<X> &t, const float *turn)
+{
+#pragma unroll
+    for (int i = 0; i < NORMED_EACH; i++) {
+        int e = 32 * i + threadIdx.x % 32, j = turn_of(t, e);
+        cosine[i] = j >= 0 ? turn[j] : 1.0f, sine[i] = j >= 0 ? turn[t.half + j] : 0.0f;
+    }
+}
+
+/* Norms the head v, with weights w of this lane's numbers, into shared memory, rounded as it would be stored. */
+template <typename X>
+__device__ static inline void norm_head(X *to, const float (&v)[NORMED_EACH], const float (&w)[NORMED_EACH],
+                                        int dim, float eps)
+{
+    int lane = threadIdx.x % 32;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < NORMED_EACH; i++) sum = fmaf(v[i], v[i], sum);
     float inverse = 1.0f / sqrtf(gpu_warp_sum(sum) / (float)dim + eps);
 #pragma unroll
     for (int i = 0; i < NORMED_EACH; i++)
@@ -208,36 +248,42 @@ __device__ static inline void norm_head(X *to, const X *head, const float (&w)[N
     __syncwarp();
 }
 
-/* A warp for each head of q, of k and of v. */
+/* A warp for each head of q, of k and of v. All that it reads is requested at once: where the row's key goes before
+ * gpu_wait, the head and its cosines behind it. */
 template <typename T, typename X>
 __global__ void __launch_bounds__(NORMED_THREADS)
     norm_rope_append_kernel(T *kp, T *vp, rope_args<X> t, append_rows a, head_norms n)
 {
     __shared__ X normed[NORMED_THREADS / 32][NORMED_DIM_MAX];
-    int lane = threadIdx.x % 32, h = blockIdx.y * (NORMED_THREADS / 32) + threadIdx.x / 32, p;
+    int lane = threadIdx.x % 32, h = blockIdx.y * (NORMED_THREADS / 32) + threadIdx.x / 32;
     bool query = h < t.heads, value = h >= t.heads + t.kv_heads;
-    float w[NORMED_EACH];
+    float w[NORMED_EACH], v[NORMED_EACH], cosine[NORMED_EACH], sine[NORMED_EACH];
 #pragma unroll
     for (int i = 0; i < NORMED_EACH; i++)
         w[i] = !value && 32 * i + lane < t.dim ? (query ? n.q : n.k)[32 * i + lane] : 0.0f;
-    const float *turn = t.table + blockIdx.x * t.table_row;
-    proa_span s;
+    append_slot slot;
+    bool found = find_slot(a, (int)blockIdx.x, &slot);
     gpu_wait();
-    if (h >= t.heads + 2 * t.kv_heads || !find_span(a, (int)blockIdx.x, &s, &p)) return;
+    if (h >= t.heads + 2 * t.kv_heads || !found) return;
     if (value) {
         int kv = h - t.heads - t.kv_heads;
         const X *from = t.v + blockIdx.x * t.v_row + kv * t.v_head;
-        T *to = vp + slot_of(s, a.pages, p, kv, t.kv_heads, t.dim);
+        T *to = vp + slot.of(kv, t.kv_heads, t.dim);
         for (int e = lane; e < t.dim; e += 32) to[e] = gpu_from_f32<T>(gpu_to_f32(from[e]));
         return;
     }
     X *head = t.x + blockIdx.x * t.x_row + h * t.x_head, *row = normed[threadIdx.x / 32];
-    norm_head(row, head, w, t.dim, query ? n.q_eps : n.k_eps);
-    T *to = query ? NULL : kp + slot_of(s, a.pages, p, h - t.heads, t.kv_heads, t.dim);
-    for (int e = lane; e < t.dim; e += 32) {
-        float v = rotated(t, row, turn, e);
-        if (query) head[e] = gpu_saturate<X>(v);
-        else to[e] = gpu_from_f32<T>(v);
+    load_head(v, head, t.dim);
+    load_turns(cosine, sine, t, t.table + blockIdx.x * t.table_row);
+    norm_head(row, v, w, t.dim, query ? n.q_eps : n.k_eps);
+    T *to = query ? NULL : kp + slot.of(h - t.heads, t.kv_heads, t.dim);
+#pragma unroll
+    for (int i = 0; i < NORMED_EACH; i++) {
+        int e = 32 * i + lane;
+        if (e >= t.dim) break;
+        float y = turned(t, row, e, cosine[i], sine[i]);
+        if (query) head[e] = gpu_saturate<X>(y);
+        else to[e] = gpu_from_f32<T>(y);
     }
 }
 
@@ -274,13 +320,14 @@ __device__ static inline void rotate_vec8(T *to, const X *head, const float *tur
 template <typename T, typename X>
 __global__ void rope_append_vec8_kernel(T *kp, T *vp, rope_args<X> t, append_rows a)
 {
-    int turns = (t.interleaved ? 2 * t.half : t.half) / 8, rest = (t.dim - 2 * t.half) / 8, whole = t.dim / 8, p;
+    int turns = (t.interleaved ? 2 * t.half : t.half) / 8, rest = (t.dim - 2 * t.half) / 8, whole = t.dim / 8;
     int queries = t.heads * turns, keys = queries + t.kv_heads * turns, others = keys + t.kv_heads * rest;
     const float *turn = t.table + blockIdx.x * t.table_row;
     X *row = t.x + blockIdx.x * t.x_row;
-    proa_span s;
+    append_slot slot;
+    bool found = find_slot(a, (int)blockIdx.x, &slot);
     gpu_wait();
-    if (!find_span(a, (int)blockIdx.x, &s, &p)) return;
+    if (!found) return;
     for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < others + t.kv_heads * whole;
          i += gridDim.y * blockDim.x) {
         if (i < queries) {
@@ -288,15 +335,14 @@ __global__ void rope_append_vec8_kernel(T *kp, T *vp, rope_args<X> t, append_row
             rotate_vec8(head, head, turn, t.half, i % turns * 8, t.interleaved);
         } else if (i < keys) {
             int h = (i - queries) / turns;
-            rotate_vec8(kp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim), row + (t.heads + h) * t.x_head,
-                        turn, t.half, (i - queries) % turns * 8, t.interleaved);
+            rotate_vec8(kp + slot.of(h, t.kv_heads, t.dim), row + (t.heads + h) * t.x_head, turn, t.half,
+                        (i - queries) % turns * 8, t.interleaved);
         } else if (i < others) {
             int h = (i - keys) / rest, e = 2 * t.half + (i - keys) % rest * 8;
-            copy_vec8(kp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e, row + (t.heads + h) * t.x_head + e);
+            copy_vec8(kp + slot.of(h, t.kv_heads, t.dim) + e, row + (t.heads + h) * t.x_head + e);
         } else {
             int h = (i - others) / whole, e = (i - others) % whole * 8;
-            copy_vec8(vp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e,
-                      t.v + blockIdx.x * t.v_row + h * t.v_head + e);
+            copy_vec8(vp + slot.of(h, t.kv_heads, t.dim) + e, t.v + blockIdx.x * t.v_row + h * t.v_head + e);
         }
     }
 }
@@ -489,6 +535,7 @@ static void attend_op(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, 
     t.group = t.heads / t.kv_heads;
     t.spans = spans->span, t.pages = spans->pages, t.seen = spans->seen;
     t.scale = a->scale, t.causal = a->causal, t.window = a->window;
+    t.q_vec8 = t.type != PROA_DTYPE_F32 && t.q_row % 8 == 0 && t.q_head % 8 == 0 && (uintptr_t)t.q % 16 == 0;
     t.q_vec4 = t.type == PROA_DTYPE_F32 && t.q_row % 4 == 0 && t.q_head % 4 == 0 && (uintptr_t)t.q % 16 == 0;
     if (a->rel_bias) use_rel_bias(g, &t, a);
     t.sinks = a->sinks;

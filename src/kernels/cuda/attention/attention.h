@@ -32,6 +32,7 @@ struct attention_task {
     float soft_cap;
     bool has_score_mod; /* a score is more than the scaled product: score_mod must be called */
     bool q_vec4;        /* q is f32, and groups of four numbers are aligned to 16 bytes */
+    bool q_vec8;        /* q has 16 bits, and groups of eight numbers are aligned to 16 bytes */
 };
 
 __device__ static inline float read_q(const attention_task &t, int64_t at)
@@ -69,10 +70,22 @@ __device__ static inline float score_mod(const attention_task &t, float x, float
     return fmaf(slope, (float)distance, x + bias);
 }
 
-/* What the sink of a head adds to the sum of weights that are relative to 2^top. */
+/* The sink of a head; without sinks -INFINITY, whose weight is 0. */
+__device__ static inline float sink_of(const attention_task &t, int h)
+{
+    return t.sinks ? t.sinks[h] : -INFINITY;
+}
+
+/* What a sink adds to the sum of weights that are relative to 2^top. */
+__device__ static inline float weight_of_sink(float sink, float top)
+{
+    return exp2f(sink * 1.4426950408889634f - (top == -INFINITY ? 0.0f : top));
+}
+
+/* The same of a head's. */
 __device__ static inline float sink_weight(const attention_task &t, int h, float top)
 {
-    return t.sinks ? exp2f(t.sinks[h] * 1.4426950408889634f - (top == -INFINITY ? 0.0f : top)) : 0.0f;
+    return t.sinks ? weight_of_sink(t.sinks[h], top) : 0.0f;
 }
 
 /* The keys [first_key, end_key) that a row at position `at` sees. Both rise with `at`, so neighbouring rows together

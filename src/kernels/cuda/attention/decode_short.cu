@@ -26,6 +26,15 @@ template <typename T> struct key_vec {
 template <int COUNT>
 __device__ static inline void load_q(float out[COUNT], const attention_task &t, int64_t at, bool in)
 {
+    if (COUNT == 8 && t.q_vec8) { /* 16 bits */
+        uint4 v = in ? *reinterpret_cast<const uint4 *>((const __half *)t.q + at) : make_uint4(0, 0, 0, 0);
+        const __half *h = reinterpret_cast<const __half *>(&v);
+        const __nv_bfloat16 *b = reinterpret_cast<const __nv_bfloat16 *>(&v);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            out[i] = t.scale * (t.type == PROA_DTYPE_F16 ? __half2float(h[i % 8]) : __bfloat162float(b[i % 8]));
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < COUNT; i += 4) {
         float4 f = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -52,7 +61,7 @@ struct part_result {
 #if __CUDA_ARCH__ >= 900
 /* Adds the parts of the cluster. Each block writes its share of the head's dimensions. */
 __device__ static void combine_cluster(const attention_task &t, const float *sums, const part_result *mine,
-                                       int64_t at, int head)
+                                       int64_t at, float sink)
 {
     groups::cluster_group cluster = groups::this_cluster();
     int count = (int)cluster.num_blocks(), rank = (int)cluster.block_rank(), each = (t.dim + count - 1) / count;
@@ -70,7 +79,7 @@ __device__ static void combine_cluster(const attention_task &t, const float *sum
 #pragma unroll
     for (int i = 0; i < CLUSTER_MAX; i++)
         weight[i] = __expf(part[i].largest - base), total += weight[i] * part[i].total;
-    total += sink_weight(t, head, base * 1.4426950408889634f);
+    total += weight_of_sink(sink, base * 1.4426950408889634f);
     for (int j = rank * each + (int)threadIdx.x; j < t.dim && j < (rank + 1) * each; j += blockDim.x) {
         float v = 0.0f;
 #pragma unroll
@@ -111,7 +120,7 @@ __device__ static inline void combine_lanes(float (*sum)[COUNT], float largest, 
 /* Combines the parts of the warps: into y, or, for a cluster, into sums [dim] and *mine of this block. */
 __device__ static inline void combine_warps(const attention_task &t, float *sums, const float *tops,
                                             const float *totals, part_result *mine, bool alone, int64_t y,
-                                            int head)
+                                            float sink)
 {
     float weight[WARPS], all = 0.0f, top = -INFINITY;
 #pragma unroll
@@ -121,12 +130,12 @@ __device__ static inline void combine_warps(const attention_task &t, float *sums
         weight[w] = __expf(tops[w] - (top == -INFINITY ? 0.0f : top));
         all = fmaf(weight[w], totals[w], all);
     }
-    float sink = sink_weight(t, head, top * 1.4426950408889634f);
+    float more = weight_of_sink(sink, top * 1.4426950408889634f);
     for (int j = threadIdx.x; j < t.dim; j += THREADS) {
         float v = 0.0f;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) v = fmaf(weight[w], sums[w * t.dim + j], v);
-        if (alone) write_y(t, y + j, all > 0.0f || isnan(all) ? v / (all + sink) : 0.0f);
+        if (alone) write_y(t, y + j, all > 0.0f || isnan(all) ? v / (all + more) : 0.0f);
         else sums[j] = v; /* its own column, which no other thread reads */
     }
     if (!alone && threadIdx.x == 0) mine->largest = top, mine->total = all;
@@ -160,7 +169,7 @@ __global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t)
     /* keys before `old` were written by earlier passes: all but the newest one; in an encoder none */
     int old = s.rows != 1 ? 0 : t.causal ? s.context - 1 : s.context > 1 ? s.context : 0;
     uint4 key[UNROLL][VECS], value[UNROLL][VECS];
-    float bias[UNROLL], slope = t.has_score_mod ? slope_of(t, h) : 0.0f;
+    float bias[UNROLL], slope = t.has_score_mod ? slope_of(t, h) : 0.0f, sink = sink_of(t, h);
     auto fetch_bias = [&](int base) {
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
@@ -242,8 +251,8 @@ __global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t)
     combine_lanes<LANES, VECS, COUNT>(sum, largest, total, t.dim, sums, tops, totals);
     __syncthreads();
     int64_t y = s.row * t.y_row + h * t.y_head;
-    combine_warps(t, sums, tops, totals, &mine, blocks == 1, y, h);
-    if (blocks > 1) combine_cluster(t, sums, &mine, y, h);
+    combine_warps(t, sums, tops, totals, &mine, blocks == 1, y, sink);
+    if (blocks > 1) combine_cluster(t, sums, &mine, y, sink);
 #endif
 }
 
