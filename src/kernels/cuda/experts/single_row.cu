@@ -5,12 +5,12 @@
  * to add. Two products are added in f16, then in f32; x is divided by 4 so that the pair stays within f16's range. */
 #include "kernels/cuda/experts/experts.h"
 
-enum { THREADS = 128, WARPS = THREADS / 32, OUTPUTS = 4, CHOSEN_MAX = 64 };
+enum { THREADS = 128, WARPS = THREADS / 32, OUTPUTS = 8, CHOSEN_MAX = 64 };
 
-/* Steps of weights in flight, and blocks of an SM. */
-enum { AHEAD = 2, BLOCKS = 8 };
+/* Blocks of an SM of the first and of the second product; steps of weights that the second has in flight. */
+enum { UP_BLOCKS = 8, DOWN_BLOCKS = 4, DOWN_AHEAD = 2 };
 
-/* The four rows of weights of a block, as pieces behind the first row of the matrix. */
+/* The rows of weights of a block, as pieces behind the first row of the matrix. */
 struct row_pieces {
     unsigned from[OUTPUTS];
     __device__ row_pieces(const block_rows<OUTPUTS> &rows, unsigned pieces)
@@ -48,7 +48,7 @@ __device__ static inline float multiply_piece(const unsigned w[4], const __half2
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         unsigned first, second;
-        unpacked<FORMAT>::pairs(w, j, first, second);
+        fast_unpacked<FORMAT>::pairs(w, j, first, second);
         float2 f = __half22float2(__hfma2(*reinterpret_cast<__half2 *>(&second), x[2 * j + 1],
                                           __hmul2(*reinterpret_cast<__half2 *>(&first), x[2 * j])));
         part += f.x + f.y;
@@ -78,40 +78,34 @@ __device__ static inline float add_warps(const float (*scratch)[OUTPUTS], int r)
 
 /* The FFN of the row and its chosen expert blockIdx.y.
  *
- *   block        128 threads make 4 sums (gated: 2 outputs); the threads share K in pieces of 16 bytes
- *   registers    AHEAD x 4 pieces of weights in flight
- *   shared       4 warps x 4 floats
+ *   block        128 threads make 8 sums (gated: 4 outputs); the threads share K in pieces of 16 bytes
+ *   registers    8 pieces of weights in flight
+ *   shared       4 warps x 8 floats
  *
  * The expert is known only behind the wait. The next kernel is released behind it too, so that it may read the ids and
  * weights of the experts before its own wait. */
-template <int FORMAT> __global__ void __launch_bounds__(THREADS, BLOCKS) expert_row_up_kernel(expert_call a)
+template <int FORMAT>
+__global__ void __launch_bounds__(THREADS, UP_BLOCKS) expert_row_up_kernel(expert_call a)
 {
     __shared__ float scratch[WARPS][OUTPUTS];
     const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
     int pieces = (int)(a.row_bytes / 16), me = (int)threadIdx.x, n = rows.first + me;
     const row_pieces from(rows, (unsigned)pieces);
     bool ends = rows.makes(me);
-    unsigned next[AHEAD][OUTPUTS][4];
+    unsigned next[OUTPUTS][4];
     float sum[OUTPUTS] = {};
     expert_operands o = {};
     gpu_wait_then_release();
     int expert = a.lists.ids[blockIdx.y];
     const char *w = a.w + expert * a.expert_bytes;
-#pragma unroll
-    for (int d = 0; d < AHEAD; d++)
-        if (me + d * THREADS < pieces) from.fetch(next[d], w, me + d * THREADS);
+    if (me < pieces) from.fetch(next, w, me);
     if (ends) o = expert_operands_of<FORMAT>(a, w, expert, n);
-    for (int base = me; base < pieces; base += AHEAD * THREADS) {
+    for (int piece = me; piece < pieces; piece += THREADS) {
+        __half2 xs[8];
+        load_quarters(xs, (const __half *)a.x, piece * 16, a.K, a.aligned);
 #pragma unroll
-        for (int d = 0; d < AHEAD; d++) {
-            int piece = base + d * THREADS;
-            if (piece >= pieces) break;
-            __half2 xs[8];
-            load_quarters(xs, (const __half *)a.x, piece * 16, a.K, a.aligned);
-#pragma unroll
-            for (int r = 0; r < OUTPUTS; r++) sum[r] += multiply_piece<FORMAT>(next[d][r], xs);
-            if (piece + AHEAD * THREADS < pieces) from.fetch(next[d], w, piece + AHEAD * THREADS);
-        }
+        for (int r = 0; r < OUTPUTS; r++) sum[r] += multiply_piece<FORMAT>(next[r], xs);
+        if (piece + THREADS < pieces) from.fetch(next, w, piece + THREADS);
     }
     add_lanes(scratch, sum);
     if (!ends) return;
@@ -130,15 +124,16 @@ struct chosen_piece {
 
 /* y = residual + the outputs of all chosen experts, each times its weight.
  *
- *   block        128 threads make 4 outputs; the threads share the rows of all chosen experts, one behind the other, in
+ *   block        128 threads make 8 outputs; the threads share the rows of all chosen experts, one behind the other, in
  *                pieces of 16 bytes
- *   registers    AHEAD x 4 pieces of weights in flight
- *   shared       expert [k], and factor [k][4]: the weight of an expert times the scale of its row of weights
+ *   registers    2 x 8 pieces of weights in flight
+ *   shared       expert [k], and factor [k][8]: the weight of an expert times the scale of its row of weights
  *
  * expert_row_up_kernel is the kernel before. It releases this one when the ids and weights are known, so these and
  * the first pieces are read before gpu_wait. */
 template <int FORMAT>
-__global__ void __launch_bounds__(THREADS, BLOCKS) expert_row_down_kernel(expert_call a, const float *weights)
+__global__ void __launch_bounds__(THREADS, DOWN_BLOCKS)
+    expert_row_down_kernel(expert_call a, const float *weights)
 {
     __shared__ float scratch[WARPS][OUTPUTS], factor[CHOSEN_MAX][OUTPUTS];
     const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
@@ -146,7 +141,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) expert_row_down_kernel(expert
     bool ends = rows.makes((int)threadIdx.x);
     const row_pieces from(rows, pieces);
     float base = 0.0f, sum[OUTPUTS] = {};
-    unsigned next[AHEAD][OUTPUTS][4];
+    unsigned next[DOWN_AHEAD][OUTPUTS][4];
     chosen_piece now = {0, 0}, ahead = {0, 0};
     now.step((int)threadIdx.x, pieces), ahead = now;
     auto fetch = [&](int d) {
@@ -155,7 +150,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) expert_row_down_kernel(expert
         ahead.step(THREADS, pieces);
     };
 #pragma unroll
-    for (int d = 0; d < AHEAD; d++) fetch(d);
+    for (int d = 0; d < DOWN_AHEAD; d++) fetch(d);
     for (int i = threadIdx.x; i < chosen * OUTPUTS; i += THREADS) {
         int j = i / OUTPUTS, r = i % OUTPUTS;
         const float *scales = (const float *)(a.w + a.lists.ids[j] * a.expert_bytes + a.scales_at);
@@ -169,7 +164,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) expert_row_down_kernel(expert
     if (ends && a.e.residual) base += residual_at(a.e, 0, n);
     while (now.chosen < chosen) {
 #pragma unroll
-        for (int d = 0; d < AHEAD; d++) {
+        for (int d = 0; d < DOWN_AHEAD; d++) {
             if (now.chosen >= chosen) break;
             __half2 xs[8];
             load_quarters(xs, (const __half *)a.x + now.chosen * a.x_row, now.piece * 16, a.K, a.aligned);

@@ -8,7 +8,7 @@
  * weights and the numbers of x at the same places, so neither is ever moved between lanes. */
 #include "kernels/cuda/linear/skinny_gemm.h"
 
-enum { THREADS = 512, WARPS = THREADS / 32, ROW_THREADS = 128, ROWS_EACH = 4 };
+enum { THREADS = 512, WARPS = THREADS / 32, ROW_THREADS = 128 };
 
 /* ---- one and two rows of quantised weights on CUDA cores: tensor cores would need 16 rows of weights for
  * each warp, and small blocks begin and end faster ---- */
@@ -27,7 +27,7 @@ __device__ static inline void add_piece(float sum[X_ROWS], const unsigned w[4],
 #pragma unroll
         for (int j = g * EACH; j < (g + 1) * EACH; j++) {
             unsigned first, second;
-            unpacked<FORMAT>::pairs(w, j, first, second);
+            fast_unpacked<FORMAT>::pairs(w, j, first, second);
 #pragma unroll
             for (int m = 0; m < X_ROWS; m++) {
                 float2 f = __half22float2(__hfma2(*reinterpret_cast<__half2 *>(&second), x[m][2 * j + 1],
@@ -49,10 +49,10 @@ __device__ static inline void add_piece(float sum[X_ROWS], const unsigned w[4],
  *
  *   block        128 threads make OUTPUTS outputs; the threads share K in pieces of 16 bytes
  *   arithmetic   two products are added in f16, then in f32; x is divided by 4 so that the pair stays within f16's range
- *   registers    OUTPUTS pieces of weights in flight, x of one step as f16 pairs
+ *   registers    OUTPUTS pieces of weights in flight, x of one step as f16 pairs; BLOCKS blocks an SM
  *   shared       4 warps x OUTPUTS x X_ROWS floats */
-template <int FORMAT, int X_ROWS, int OUTPUTS>
-__global__ void __launch_bounds__(ROW_THREADS) gemv_quant_kernel(skinny_call a)
+template <int FORMAT, int X_ROWS, int OUTPUTS, int BLOCKS>
+__global__ void __launch_bounds__(ROW_THREADS, BLOCKS) gemv_quant_kernel(skinny_call a)
 {
     typedef unpacked<FORMAT> form;
     typedef group_factors<FORMAT> groups;
@@ -339,10 +339,21 @@ static constexpr bool skinny_is_narrow(proa_wfmt format)
     return format == PROA_WFMT_I8W || proa_wfmt_is_coded(format);
 }
 
+template <int FORMAT, int X_ROWS, int OUTPUTS, int BLOCKS>
+static void launch_gemv_as(gpu *g, const skinny_call &a)
+{
+    gpu_launch(g, "linear (few rows)", gemv_quant_kernel<FORMAT, X_ROWS, OUTPUTS, BLOCKS>,
+               dim3((unsigned)blocks_of(a.e, a.N, OUTPUTS)), ROW_THREADS, 0, a);
+}
+
+/* One row of e4m3: registers for as many blocks as the form needs (docs/lab/cuda-experts.md). If all of K is in flight
+ * at once, ten blocks of four outputs, so that all blocks of a small product start together; otherwise 16 of two. */
 template <int FORMAT, int X_ROWS> static void launch_gemv_quant(gpu *g, const skinny_call &a)
 {
-    gpu_launch(g, "linear (few rows)", gemv_quant_kernel<FORMAT, X_ROWS, ROWS_EACH>,
-               dim3((unsigned)blocks_of(a.e, a.N, ROWS_EACH)), ROW_THREADS, 0, a);
+    if constexpr (FORMAT == PROA_WFMT_FP8 && X_ROWS == 1) {
+        if (a.K <= ROW_THREADS * unpacked<FORMAT>::COUNT) launch_gemv_as<FORMAT, 1, 4, 10>(g, a);
+        else launch_gemv_as<FORMAT, 1, 2, 16>(g, a);
+    } else launch_gemv_as<FORMAT, X_ROWS, 4, 0>(g, a);
 }
 
 /* More than SKINNY_ROWS rows. */
