@@ -192,16 +192,25 @@ static void make_arrays(proa_engine *e)
     s->chains = PROA_ARENA_NEW(&e->arena, proa_draft_chain, e->sizes.sequences_max);
 }
 
-/* The vocabulary as grammars see it: special tokens are not part of a text. */
+/* The bytes of a token as grammars see them. Special tokens are no part of a text, and what is not UTF-8 cannot be. */
+static proa_str grammar_bytes(const proa_engine *e, proa_token_bytes *all, int32_t id,
+                              char special[PROA_TOKEN_SPECIAL_BYTES])
+{
+    if (proa_tokenizer_is_special(e->tokenizer, id)) return proa_token_special(special, id);
+    proa_str bytes = proa_token_bytes_of(all, id);
+    return bytes.len && memchr(bytes.ptr, 0xFF, bytes.len) ? (proa_str){"", 0} : bytes;
+}
+
 static proa_token_trie *make_vocab(void *arg)
 {
     const proa_engine *e = arg;
     int32_t size = (int32_t)proa_min64(proa_tokenizer_vocab(e->tokenizer), e->model->plan.width[PROA_REG_OUT]);
     proa_token_bytes *all = proa_token_bytes_new(e->tokenizer);
     proa_str *bytes = proa_calloc((size_t)size + 1, sizeof *bytes);
-    for (int32_t i = 0; i < size; i++)
-        if (!proa_tokenizer_is_special(e->tokenizer, i)) bytes[i] = proa_token_bytes_of(all, i);
+    char(*special)[PROA_TOKEN_SPECIAL_BYTES] = proa_malloc(((size_t)size + 1) * sizeof *special);
+    for (int32_t i = 0; i < size; i++) bytes[i] = grammar_bytes(e, all, i, special[i]);
     proa_token_trie *v = proa_token_trie_new(bytes, size);
+    free(special);
     free(bytes);
     proa_token_bytes_free(all);
     return v;

@@ -298,6 +298,8 @@ proa_status proa_ebnf_read(proa_rules *rules, proa_str text, proa_err *err)
 {
     proa_ebnf r = {.rules = rules, .text = text, .err = err};
     if (!proa_utf8_valid(text)) return PROA_FAIL(err, INVALID, "the grammar is not UTF-8");
-    r.gbnf = memmem(text.ptr, text.len, "::=", 3) != NULL;
+    proa_ebnf first = {.text = text, .gbnf = true}; /* texts further down may have ::=, too */
+    skip_space(&first, true);
+    r.gbnf = at_definition(&first);
     return r.gbnf ? read_gbnf(&r) : proa_lark_read(&r);
 }

@@ -4,8 +4,8 @@
  * GBNF: name ::= alternatives; "text", [class], . (any code point), (groups), * + ? {n} {n,} {n,m}, # comments; the
  * rule root is matched. Lark: rule: alternatives, TERMINAL: alternatives; "text", "text"i, /expression/ with the flags
  * i and s, "a".."z", (groups), [optional], * + ? ~n ~n..m, -> alias, %ignore, %import common.NAME, // comments; the
- * rule start is matched. Terminals are not matched greedily as Lark's lexer does: every way to read the text counts.
- * Templates, %declare, %override and %extend are refused. */
+ * rule start is matched; %json {schema}, and <[7]> for the special token 7. Terminals are not matched greedily as
+ * Lark's lexer does: every way to read the text counts. Templates, %declare, %override and %extend are refused. */
 #ifndef PROA_GRAMMAR_EBNF_H
 #define PROA_GRAMMAR_EBNF_H
 

@@ -12,6 +12,7 @@ typedef struct proa_ebnf {
     bool gbnf;
     int depth;
     bool in_terminal;         /* Lark: within the definition of a terminal */
+    int32_t defining;         /* Lark: the rule that is being read */
     const proa_expr *ignored; /* Lark: what may stand between terminals; NULL: nothing */
     proa_err *err;
 } proa_ebnf;

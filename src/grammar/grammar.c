@@ -54,8 +54,9 @@ static proa_status read_source(proa_rules *rules, const proa_grammar_source *s, 
     if (s->text.len > PROA_GRAMMAR_BYTES_MAX)
         return PROA_FAIL(err, LIMIT, "%zu bytes, at most %d are taken", s->text.len, PROA_GRAMMAR_BYTES_MAX);
     switch (s->kind) {
-    case PROA_GRAMMAR_JSON_SCHEMA: return proa_schema_read(rules, s->text, err);
-    case PROA_GRAMMAR_JSON_OBJECT: return proa_schema_read(rules, proa_str_c("{\"type\":\"object\"}"), err);
+    case PROA_GRAMMAR_JSON_SCHEMA: return proa_schema_read(rules, s->text, &rules->root, err);
+    case PROA_GRAMMAR_JSON_OBJECT:
+        return proa_schema_read(rules, proa_str_c("{\"type\":\"object\"}"), &rules->root, err);
     case PROA_GRAMMAR_REGEX: return read_regex(rules, s->text, err);
     case PROA_GRAMMAR_EBNF: return proa_ebnf_read(rules, s->text, err);
     case PROA_GRAMMAR_CHOICE: return read_choices(rules, s, err);

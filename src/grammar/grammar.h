@@ -12,7 +12,7 @@ typedef enum proa_grammar_kind {
     PROA_GRAMMAR_JSON_SCHEMA,
     PROA_GRAMMAR_JSON_OBJECT, /* any object; no text */
     PROA_GRAMMAR_REGEX,
-    PROA_GRAMMAR_EBNF, /* GBNF if a rule is defined by ::=, else Lark's form */
+    PROA_GRAMMAR_EBNF, /* GBNF if the first rule is defined by ::=, else Lark's form */
     PROA_GRAMMAR_CHOICE
 } proa_grammar_kind;
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * lark.c - Lark's form of a grammar. What is ignored may follow each terminal of a rule, and stand before the first. */
+ * lark.c - Lark's form of a grammar. What is ignored may follow each terminal of a rule, and stand before the first.
+ * Two elements are llguidance's: %json {..}, a text of this schema, and <[7]>, the special token with the id 7. */
 #include "grammar/ebnf_inner.h"
 
 #include "base/limits.h"
 #include "grammar/regex.h"
+#include "grammar/schema.h"
+#include "grammar/vocab.h"
 #include <string.h>
 
 /* The terminals of lark/grammars/common.lark, as regular expressions. */
@@ -106,8 +109,59 @@ static proa_status read_group(proa_ebnf *r, const char *end, const proa_expr **o
     return PROA_OK;
 }
 
+/* The end of the JSON object that begins at r->at; 0: it is not closed. */
+static size_t end_of_object(const proa_ebnf *r)
+{
+    int64_t depth = 0;
+    bool string = false;
+    for (size_t i = r->at; i < r->text.len; i++) {
+        char c = r->text.ptr[i];
+        if (string && c == '\\') i++;
+        else if (c == '"') string = !string;
+        else if (!string && (c == '{' || c == '[')) depth++;
+        else if (!string && (c == '}' || c == ']') && --depth == 0) return i + 1;
+    }
+    return 0;
+}
+
+/* After %json. Errors of the schema name the rule. Its own rules get names that no rule of the grammar has. */
+static proa_status read_schema(proa_ebnf *r, const proa_expr **out)
+{
+    int32_t rule = 0, first = r->rules->count;
+    skip_space(r, true);
+    size_t end = proa_ebnf_peek(r) == '{' ? end_of_object(r) : 0;
+    if (end == 0) return proa_ebnf_fail(r, "an object is expected behind %json");
+    proa_str text = {r->text.ptr + r->at, end - r->at};
+    proa_status status = proa_schema_read(r->rules, text, &rule, r->err);
+    if (status != PROA_OK) {
+        proa_err_prefix(r->err, "rule '%s'", r->rules->rule[r->defining].name);
+        return status;
+    }
+    for (int32_t i = first; i < r->rules->count; i++)
+        r->rules->rule[i].name = proa_arena_printf(&r->rules->arena, "%%json %s", r->rules->rule[i].name);
+    r->at = end;
+    *out = proa_expr_rule(r->rules, rule);
+    return PROA_OK;
+}
+
+/* After <[ */
+static proa_status read_special(proa_ebnf *r, const proa_expr **out)
+{
+    int64_t id = 0;
+    size_t from = r->at;
+    char bytes[PROA_TOKEN_SPECIAL_BYTES];
+    for (; proa_ebnf_peek(r) >= '0' && proa_ebnf_peek(r) <= '9' && id <= PROA_VOCAB_MAX; r->at++)
+        id = 10 * id + (proa_ebnf_peek(r) - '0');
+    if (r->at == from || id > PROA_VOCAB_MAX || !proa_ebnf_take(r, "]>"))
+        return proa_ebnf_fail(r, "a token id is expected: <[7]>");
+    *out = proa_expr_bytes(r->rules, proa_token_special(bytes, (int32_t)id));
+    return PROA_OK;
+}
+
 static proa_status read_item(proa_ebnf *r, const proa_expr **out)
 {
+    if (proa_ebnf_take(r, "%json")) return read_schema(r, out);
+    if (proa_ebnf_take(r, "<[")) return read_special(r, out);
     if (proa_ebnf_take(r, "(")) return read_group(r, ")", out);
     if (proa_ebnf_take(r, "[")) {
         PROA_TRY(read_group(r, "]", out));
@@ -272,7 +326,7 @@ static proa_status read_definition(proa_ebnf *r)
     skip_space(r, false);
     if (name.len == 0 || !proa_ebnf_take(r, ":")) return proa_ebnf_fail(r, "a rule is expected: name: ...");
     r->in_terminal = is_terminal_name(name);
-    int32_t rule = proa_ebnf_rule(r, name);
+    int32_t rule = r->defining = proa_ebnf_rule(r, name);
     if (r->rules->rule[rule].body) return proa_ebnf_fail(r, "a rule that is defined twice");
     PROA_TRY(read_choice(r, &body));
     if (!at_end(r) || proa_ebnf_peek(r) == ')' || proa_ebnf_peek(r) == ']')

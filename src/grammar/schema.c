@@ -527,12 +527,11 @@ static proa_status make_value(proa_schema *s)
     return PROA_OK;
 }
 
-static proa_status read_root(proa_schema *s)
+static proa_status read_root(proa_schema *s, int32_t *rule)
 {
     proa_rules *r = s->rules;
-    int32_t root = proa_rules_add(r, proa_str_c("#"));
+    int32_t root = *rule = proa_rules_add(r, proa_str_c("#"));
     const proa_expr *quote = proa_expr_text(r, "\""), *body = NULL;
-    r->root = root;
     s->space = make_space(r);
     s->character = make_character(r);
     const proa_expr *string[] = {quote, proa_expr_repeat(r, s->character, 0, -1), quote};
@@ -548,12 +547,12 @@ static proa_status read_root(proa_schema *s)
     return PROA_OK;
 }
 
-proa_status proa_schema_read(proa_rules *rules, proa_str text, proa_err *err)
+proa_status proa_schema_read(proa_rules *rules, proa_str text, int32_t *rule, proa_err *err)
 {
     proa_json *json = NULL;
     PROA_TRY(proa_json_parse_within(&json, text, PROA_REQUEST_NODES_MAX, "the schema", err));
     proa_schema s = {.rules = rules, .root = json, .err = err};
-    proa_status status = read_root(&s);
+    proa_status status = read_root(&s, rule);
     free(s.refs);
     proa_json_free(json);
     return status;

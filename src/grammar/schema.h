@@ -6,7 +6,8 @@
 
 #include "grammar/expr.h"
 
-/* Sets the root. UNSUPPORTED names a keyword and its path: "at #/properties/a: the keyword 'not' is not supported". */
-PROA_MUST_CHECK proa_status proa_schema_read(proa_rules *rules, proa_str text, proa_err *err);
+/* Adds the schema's rules; *rule is that of a whole text. UNSUPPORTED names a keyword and its path:
+ * "at #/properties/a: the keyword 'not' is not supported". */
+PROA_MUST_CHECK proa_status proa_schema_read(proa_rules *rules, proa_str text, int32_t *rule, proa_err *err);
 
 #endif

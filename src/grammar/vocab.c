@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/limits.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,12 @@ static void sort_by_length(proa_token_trie *v, entry *entries, int32_t count)
     v->by_length = proa_malloc(((size_t)count + 1) * sizeof *v->by_length);
     v->by_length_count = count;
     for (int32_t i = 0; i < count; i++) v->by_length[i] = entries[i].token;
+}
+
+proa_str proa_token_special(char out[PROA_TOKEN_SPECIAL_BYTES], int32_t id)
+{
+    int n = snprintf(out, PROA_TOKEN_SPECIAL_BYTES, "\xFF%d\xFF", (int)id);
+    return (proa_str){out, (size_t)n};
 }
 
 proa_token_trie *proa_token_trie_new(const proa_str *bytes, int32_t size)

@@ -26,8 +26,13 @@ typedef struct proa_token_trie {
     char *bytes;
 } proa_token_trie;
 
-/* bytes[size]: what each token adds to a text; the empty slice for tokens that no text contains (special ones). Tokens
- * longer than PROA_GRAMMAR_TOKEN_MAX count as empty. The bytes are copied. */
+/* The bytes that stand for a special token in grammars and vocabularies: they begin and end with 0xFF, which no text in
+ * UTF-8 has. */
+enum { PROA_TOKEN_SPECIAL_BYTES = 16 };
+proa_str proa_token_special(char out[PROA_TOKEN_SPECIAL_BYTES], int32_t id);
+
+/* bytes[size]: what each token adds to a text; of a special token proa_token_special, or the empty slice if no grammar
+ * may name it. Tokens longer than PROA_GRAMMAR_TOKEN_MAX count as empty. The bytes are copied. */
 proa_token_trie *proa_token_trie_new(const proa_str *bytes, int32_t size);
 void proa_token_trie_free(proa_token_trie *v);                           /* NULL is fine */
 proa_str proa_token_trie_bytes(const proa_token_trie *v, int32_t token); /* empty for ids outside */

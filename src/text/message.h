@@ -74,6 +74,23 @@ typedef struct proa_toolset proa_toolset;
 /* tools: OpenAI's list, or NULL. Everything is copied into the arena. */
 proa_toolset *proa_toolset_new(proa_arena *arena, const proa_json *tools);
 
+/* ---- calls that follow their schemas: message/call_grammar.c ---- */
+
+typedef struct proa_call_grammar {
+    const proa_message_form *form;
+    const proa_json *tools; /* OpenAI's list */
+    const proa_toolset *toolset;
+    bool forced;    /* the prompt has begun a call (proa_message_begin_call) of */
+    proa_str named; /* this function, or of any if it is empty */
+    bool one_call;
+    int32_t (*special)(const void *arg,
+                       const char *marker); /* id of a marker that is a special token; -1: it is a text */
+    const void *arg;
+} proa_call_grammar;
+/* The grammar in Lark's form that a message must follow: the arguments of each call are held to the schema of its tool,
+ * if the call is forced or the tool is `strict`. False: nothing is to be held. */
+bool proa_message_call_grammar(const proa_call_grammar *g, proa_buf *out);
+
 /* ---- parsers ---- */
 
 typedef enum proa_message_event_kind {

@@ -147,6 +147,41 @@ def test_named(client, tokenizer):
     assert [(c.function.name, c.function.arguments) for c in called] == [("get_weather", "{}")]
 
 
+HELD = {"type": "function", "function": {"name": "book", "description": "A room.", "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Rome", "Zürich"]}, "nights": {"$ref": "#/$defs/nights"}},
+    "required": ["city", "nights"], "additionalProperties": False, "$defs": {"nights": {"type": "integer", "minimum": 1, "maximum": 30}}}}}
+
+
+@pytest.mark.parametrize("model", FORMS)
+def test_held(client, model):
+    """The arguments of a call that must come follow the schema of its tool, whatever the model likes to write."""
+    for choice in ("required", {"type": "function", "function": {"name": "book"}}):
+        for seed in range(3):
+            answer = client.chat.completions.create(model=model, messages=ASK, tools=[HELD], tool_choice=choice, seed=seed,
+                                                    temperature=1.2, max_tokens=200, parallel_tool_calls=False).choices[0]
+            assert answer.finish_reason == "tool_calls" and len(answer.message.tool_calls) == 1, (answer, choice)
+            call = answer.message.tool_calls[0].function
+            given = json.loads(call.arguments)
+            assert call.name == "book" and given.keys() == {"city", "nights"}
+            assert given["city"] in ("Rome", "Zürich") and 1 <= given["nights"] <= 30
+    streamed = join(client.chat.completions.create(model=model, messages=ASK, tools=[HELD], tool_choice="required", stream=True,
+                                                   temperature=1.2, max_tokens=400))
+    assert streamed[2] and json.loads(streamed[2][0][2])["city"] in ("Rome", "Zürich")
+
+
+def test_strict(client):
+    """A strict tool is held without being forced; a schema that cannot be is refused, unless it is not to be held."""
+    bad = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}}
+    for more in ({"tool_choice": "required"}, {"tools": [{**bad, "function": {**bad["function"], "strict": True}}]}):
+        with pytest.raises(openai.BadRequestError) as failure:
+            client.chat.completions.create(**{"model": "qwen3", "messages": ASK, "tools": [bad], "max_tokens": 4, **more})
+        assert "tools" in failure.value.message and "arguments_0" in failure.value.message
+        assert "at #/properties/a: the keyword 'not' is not supported" in failure.value.message
+    loose = {**bad, "function": {**bad["function"], "strict": False}}
+    for more in ({"tool_choice": "required", "tools": [loose]}, {}):
+        client.chat.completions.create(**{"model": "qwen3", "messages": ASK, "tools": [bad], "max_tokens": 4, **more})
+
+
 def test_refused(client, tokenizer):
     forced = force(tokenizer, "Hi.")
     other = {"type": "function", "function": {"name": "other"}}

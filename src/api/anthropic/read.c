@@ -42,6 +42,7 @@ static proa_json *convert_tool(proa_oai *job, proa_json *tool, int64_t i)
     if (proa_json_get(tool, "description"))
         proa_json_put(function, "description", proa_json_take(tool, "description"));
     proa_json_put(function, "parameters", proa_json_take(tool, "input_schema"));
+    if (proa_json_get(tool, "strict")) proa_json_put(function, "strict", proa_json_take(tool, "strict"));
     proa_json_put_str(out, "type", proa_str_c("function"));
     proa_json_put(out, "function", function);
     return out;

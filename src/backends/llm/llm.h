@@ -77,6 +77,7 @@ typedef struct proa_prompt {
     bool split;                 /* texts are split into parts: by `setup` */
     proa_message_setup setup;   /* of each sequence's parser */
     proa_str begun;             /* the text that the prompt has of the message: the beginning of a call */
+    const char *call_grammar;   /* that tool calls are held to; NULL: none */
     _Atomic uint64_t id;        /* the engine's; 0: not yet submitted */
     bool whole;                 /* sequences come whole, at the end: beams, best_of */
     proa_llm_output *output;    /* [output_count], known from the start unless whole */

@@ -81,6 +81,40 @@ static void begin_call(proa_prompt *p, bool open, proa_buf *text)
     p->begun = (proa_str){proa_arena_strdup(&p->req->arena, begun), begun.len};
 }
 
+static int32_t special_marker(const void *arg, const char *marker)
+{
+    const proa_tokenizer *tok = arg;
+    int32_t id;
+    bool special = tok && proa_tokenizer_find(tok, proa_str_c(marker), &id) &&
+                   proa_tokenizer_is_special(tok, id);
+    return special ? id : -1;
+}
+
+/* A list of allowed words, and a grammar beside calls that need not come, constrain the text alone. */
+static proa_status hold_calls(proa_prompt *p, const proa_json *chat, bool forced, proa_err *err)
+{
+    const proa_message_options *m = &p->generation->message;
+    const proa_options *o = &p->generation->options;
+    proa_buf text;
+    if (o->allowed_words.count || (!forced && proa_options_constrain(o))) return PROA_OK;
+    const proa_call_grammar g = {.form = &p->setup.form,
+                                 .tools = proa_json_get(chat, "tools"),
+                                 .toolset = p->setup.tools,
+                                 .forced = forced,
+                                 .named = m->choice == PROA_TOOL_CHOICE_NAMED ? m->tool : (proa_str){"", 0},
+                                 .one_call = m->one_call,
+                                 .special = special_marker,
+                                 .arg = p->req->llm_model->tokenizer};
+    proa_buf_init(&text, PROA_GRAMMAR_BYTES_MAX);
+    if (proa_message_call_grammar(&g, &text))
+        p->call_grammar = proa_arena_strdup(&p->req->arena, proa_buf_view(&text));
+    bool full = text.full;
+    proa_buf_release(&text);
+    if (full)
+        return PROA_FAIL(err, LIMIT, "tools: their schemas have more than %d bytes", PROA_GRAMMAR_BYTES_MAX);
+    return PROA_OK;
+}
+
 proa_status proa_llm_prepare_message(proa_prompt *p, const proa_json *chat, proa_buf *text, proa_err *err)
 {
     const proa_message_options *m = &p->generation->message;
@@ -102,7 +136,7 @@ proa_status proa_llm_prepare_message(proa_prompt *p, const proa_json *chat, proa
     p->setup.tools = proa_toolset_new(&p->req->arena, proa_json_get(chat, "tools"));
     show_markers(p);
     if (forced) begin_call(p, reasons > 0, text);
-    return PROA_OK;
+    return m->choice == PROA_TOOL_CHOICE_NONE ? PROA_OK : hold_calls(p, chat, forced, err);
 }
 
 /* ---- messages: the parts of a reply ---- */
@@ -345,6 +379,13 @@ static void set_request(proa_prompt *p)
     proa_options *o = &p->request.options;
     p->request.task = tasks[g->task];
     *o = g->options; /* its lists are in the request's arena */
+    if (p->call_grammar) {
+        o->json_schema = o->regex = NULL;
+        o->json_object = false;
+        o->choice.count = 0;
+        o->grammar = p->call_grammar;
+        o->given |= PROA_GIVEN(grammar);
+    }
     if (o->top_logprobs > 0) o->logprobs = true, o->given |= PROA_GIVEN(logprobs);
     if (embed && proa_llm_pooling(p) == PROA_POOLING_POOLER) p->request.task = PROA_TASK_ROWS;
     if (embed && p->req->llm_model->info.kind == PROA_KIND_DECODER) embed_by_decoder(&p->request);

@@ -508,6 +508,8 @@ static proa_status submit_prompt(proa_llm_request *req, proa_prompt *p, proa_err
     p->arrived_ns = proa_clock_ns();
     PROA_TRY(check_sequence(req, p, err));
     proa_status status = proa_engine_submit(req->llm_model->engine, &p->request, &id, &why);
+    bool of_tools = p->call_grammar && strncmp(why.text, "option 'grammar'", 16) == 0;
+    if (status != PROA_OK && of_tools) proa_err_prefix(&why, "tools");
     if (status == PROA_OK) atomic_store(&p->id, id);
     else if (status == PROA_NOT_FOUND && p->request.session_continues) status = refuse_sequence(req, p, err);
     else *err = why;

@@ -49,6 +49,14 @@ typedef struct texts_case {
 
 static const texts_case cases[] = {
     {REGEX, "a{2,4}b?", {"aa", "aaaab"}, {"a", "aaaaa", "aab "}},
+    {EBNF, "start: \"a::=b\"\n", {"a::=b"}, {"a"}},
+    {EBNF,
+     "start: value | %json {\"enum\": [\"}\", \"a\\\"b\", {\"c\": [1]}]} string?\nvalue: \"v\"\nstring: "
+     "<[7]> \"s\"",
+     {"v", "\"}\"", "\"a\\\"b\"",
+      "{\"c\":[1]}\xFF"
+      "7\xFFs"},
+     {"s", "\"}", "\"x\"", "\"}\"7s"}},
     {REGEX, "(x|yz)*", {"", "x", "yzxyz"}, {"y", "xy"}},
     {REGEX, "[^a-c\\d]+", {"xyz", "\xC3\xA9"}, {"a", "x1", ""}},
     {REGEX, "[a-z]{20,3000}", {"abcdefghijklmnopqrst"}, {"abcdefghijklmnopqrs", "ABCDEFGHIJKLMNOPQRST"}},
@@ -163,6 +171,10 @@ static const struct {
     {EBNF, "root ::= \"a", "the text ends within a literal"},
     {EBNF, "start: a\n", "rule 'a' is not defined"},
     {EBNF, "start: \"a\"\n%declare X\n", "line 2: a directive that is not supported"},
+    {EBNF, "start: %json {\"not\": {}}", "rule 'start': at #: the keyword 'not' is not supported"},
+    {EBNF, "start: %json {\"a\": \"}\"", "line 1: an object is expected behind %json"},
+    {EBNF, "start: <[x]>", "line 1: a token id is expected"},
+    {EBNF, "start: <[99999999999]>", "line 1: a token id is expected"},
     {PROA_GRAMMAR_CHOICE, "", "nothing to choose from"},
 };
 
