@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-WINDOW, BATCH = 512, 512
+WINDOW, BATCH = 512, 128
 
 
 class Head(torch.nn.Module):
