@@ -128,6 +128,7 @@
 #define PROA_PREFIX_FILES_MAX     (1 << 20)        /* pages in a folder: 4 TB of an 8B model's */
 #define PROA_PREFIX_READ_MS       2000             /* that a request waits for pages of a folder; then it computes
                                                       them */
+#define PROA_PREFIX_FLUSH_MS      1000             /* that the end of an engine waits for pages to be written */
 #define PROA_PREFIX_IMAGES_MIN    32               /* of pages in memory of the host beside a folder: what is being read
                                                       and written */
 #define PROA_DRAFT_MAX            16               /* draft tokens of a sequence in one step */

@@ -292,6 +292,7 @@ void proa_engine_close(proa_engine *e)
 {
     if (!e) return;
     proa_engine_stop(e);
+    proa_prefix_cache_flush(e);
     proa_request_list *lists[] = {&e->shared.inbox, &e->running};
     for (proa_engine_request *req; (req = proa_waiting_pop(&e->waiting));) proa_engine_request_free(req);
     for (size_t i = 0; i < PROA_COUNT(lists); i++)

@@ -16,7 +16,7 @@ struct proa_host_image {
     int32_t depth; /* pages before it */
     int32_t uses;  /* how often it was loaded */
     int32_t holds; /* it is not evicted while somebody holds it */
-    bool staged;   /* it was made to be written, and nobody has asked for it */
+    bool staged;   /* it was made to be written, or was read and loaded: it is elsewhere, too */
     bool reading;  /* its job fills it */
     bool was_read; /* since it was loaded last */
     bool has_job;
@@ -133,9 +133,14 @@ static void submit_job(proa_host_cache *c, int32_t i, bool writes)
 }
 
 /* Half of the images at most are on the way to the folder, and half on the way back: the others serve requests. */
-static bool is_writable(proa_host_cache *c, const proa_page_key *key)
+static bool may_write(const proa_host_cache *c)
 {
-    return c->folder && !c->broken && c->writing < c->capacity / 2 && !proa_page_folder_has(c->folder, key);
+    return c->writing < c->capacity / 2;
+}
+
+static bool is_wanted(proa_host_cache *c, const proa_page_key *key)
+{
+    return c->folder && !c->broken && !proa_page_folder_has(c->folder, key);
 }
 
 /* The image, which the caller holds, is written once its copy has ended, and let go then. */
@@ -288,25 +293,27 @@ void proa_host_cache_put(proa_host_cache *c, const proa_page_name *name, int32_t
     if (i < 0) return;
     c->image[i].copy = proa_kv_page_save(c->pages, page, memory_of(c, i));
     proa_kv_pages_wait_on_stream(c->pages);
-    if (keeps && is_writable(c, &name->key)) begin_write(c, i);
+    if (keeps && is_wanted(c, &name->key) && may_write(c)) begin_write(c, i);
     else let_go(c, i);
 }
 
 /* If the pool evicts the page before the copy has ended, passes that follow wait for it (proa_host_cache_put). */
-void proa_host_cache_keep(proa_host_cache *c, const proa_page_name *name, int32_t page)
+bool proa_host_cache_keep(proa_host_cache *c, const proa_page_name *name, int32_t page)
 {
-    if (!is_writable(c, &name->key)) return;
+    if (!is_wanted(c, &name->key)) return true;
     int32_t i = find_image(c, &name->key);
-    if (i >= 0 && c->image[i].has_job) return;
+    if (i >= 0 && c->image[i].has_job) return true;
+    if (!may_write(c)) return false;
     if (i >= 0) {
         hold_image(c, i);
     } else {
         i = make_image(c, name);
-        if (i < 0) return;
+        if (i < 0) return false;
         c->image[i].staged = true;
         c->image[i].copy = proa_kv_page_save(c->pages, page, memory_of(c, i));
     }
     begin_write(c, i);
+    return true;
 }
 
 static bool has_tokens(const proa_host_image *image, const proa_page_name *name)
@@ -315,10 +322,17 @@ static bool has_tokens(const proa_host_image *image, const proa_page_name *name)
     return image->count == name->count && memcmp(image->ids, name->ids, bytes) == 0;
 }
 
+/* The folder has the page, and others are being read, whose images will be free soon. */
+static bool waits_for_room(const proa_host_cache *c, const proa_page_key *key)
+{
+    return c->folder && c->reading > 0 && proa_page_folder_has(c->folder, key);
+}
+
 proa_host_find proa_host_cache_find(proa_host_cache *c, const proa_page_name *name, int32_t *image)
 {
     int32_t i = find_image(c, &name->key);
-    if (i < 0) return begin_read(c, name) ? PROA_HOST_READING : PROA_HOST_MISS;
+    if (i < 0 && begin_read(c, name)) return PROA_HOST_READING;
+    if (i < 0) return waits_for_room(c, &name->key) ? PROA_HOST_READING : PROA_HOST_MISS;
     if (!has_tokens(&c->image[i], name)) return PROA_HOST_MISS;
     if (c->image[i].reading) return PROA_HOST_READING;
     hold_image(c, i);
@@ -338,7 +352,8 @@ bool proa_host_cache_load(proa_host_cache *c, int32_t image, int32_t page)
     proa_host_image *from = &c->image[image];
     bool was_read = from->was_read;
     if (from->uses < USES_COUNTED) from->uses++;
-    from->staged = from->was_read = false;
+    from->staged = was_read; /* the pool has it now, and the folder, too */
+    from->was_read = false;
     from->copy = proa_kv_page_load(c->pages, page, memory_of(c, image));
     proa_kv_pages_wait_on_stream(c->pages);
     let_go(c, image);

@@ -4,14 +4,14 @@
  * that begins with their tokens gets them back by a copy, which is cheaper than computing them.
  *
  *     pool      --- evicted --->  image  --- loaded --->  pool
- *     pool      --- idle ------>  image  --- written -->  file     whether it is evicted or not
+ *     pool      --- kept ------>  image  --- written -->  file     whether it is evicted or not
  *     file      --- wanted ---->  image                            while the engine runs other requests
  *
  * Images are found by their key (page_key.h) alone; the tree of the pool knows nothing of them. When memory runs out,
  * the least valuable image goes: the one that was not used for the longest time, where each use counts as a later one,
  * and of pages used at one time the one farthest from the beginning, since without those before it nobody finds it. A
- * page of an encoder's input that is not full saves less work for its bytes and counts less. An image that was made
- * only to be written goes before all others.
+ * page of an encoder's input that is not full saves less work for its bytes and counts less. An image that is
+ * elsewhere, too, since it was made to be written or was read, goes before all others.
  *
  * Owner:   one cache per engine; it lives as long as the pool.
  * Threads: the stepping thread. */
@@ -60,9 +60,9 @@ void proa_host_cache_distrust(proa_host_cache *c);
 /* The page is about to be evicted: its contents are copied, unless they are here already. Passes that are submitted
  * from now on may overwrite it. keeps: it may be written to the folder. */
 void proa_host_cache_put(proa_host_cache *c, const proa_page_name *name, int32_t page, bool keeps);
-/* No sequence uses the page any more, and it is complete: it is written to the folder, if that has room and does not
- * have it. */
-void proa_host_cache_keep(proa_host_cache *c, const proa_page_name *name, int32_t page);
+/* The page, which is complete, is written to the folder unless that has it. False: as much as may be is on its way
+ * there already; ask again. */
+bool proa_host_cache_keep(proa_host_cache *c, const proa_page_name *name, int32_t page);
 
 typedef enum proa_host_find {
     PROA_HOST_MISS,

@@ -188,9 +188,9 @@ static void page_turns_idle(void *arg, int32_t page, bool idle)
     proa_prefix_node *n = &t->node[i];
     n->value = value_of(t, n);
     if (n->children == 0) proa_value_heap_put(&t->leaves, i, n->value);
-    if (!t->below || !n->keeps) return;
-    proa_page_name name = node_name(n);
-    proa_host_cache_keep(t->below, &name, page);
+    if (!t->below || !t->below->folder || !n->keeps || t->is_unwritten[page]) return;
+    t->is_unwritten[page] = true;
+    t->unwritten[t->unwritten_count++] = page;
 }
 
 /* Tables hold whole paths, so below an idle node all nodes are idle: while there is an idle page there is an idle
@@ -207,6 +207,21 @@ static void evict_page(void *arg)
     remove_node(t, i);
 }
 
+/* A sequence returns its last page first, so the newest on the list is nearest to its beginning. A page that was
+ * evicted meanwhile may have another node, or none. */
+bool proa_prefix_tree_write(proa_prefix_tree *t)
+{
+    while (t->unwritten_count > 0) {
+        int32_t page = t->unwritten[t->unwritten_count - 1], i = t->node_of[page];
+        proa_page_name name = {.count = 0};
+        if (i >= 0) name = node_name(&t->node[i]);
+        if (i >= 0 && t->node[i].keeps && !proa_host_cache_keep(t->below, &name, page)) break;
+        t->is_unwritten[page] = false;
+        t->unwritten_count--;
+    }
+    return t->unwritten_count > 0 || (t->below && t->below->writing > 0);
+}
+
 /* ---- the tree ---- */
 
 static int64_t buckets_for(int64_t pages)
@@ -218,7 +233,7 @@ static int64_t buckets_for(int64_t pages)
 
 int64_t proa_prefix_tree_bytes(int64_t pages)
 {
-    int64_t each = (int64_t)(sizeof(proa_prefix_node) + sizeof(int32_t));
+    int64_t each = (int64_t)(sizeof(proa_prefix_node) + 2 * sizeof(int32_t) + sizeof(bool));
     return pages * each + buckets_for(pages) * (int64_t)sizeof(int32_t) + proa_value_heap_bytes(pages);
 }
 
@@ -229,6 +244,8 @@ void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages, proa_host_
     PROA_ASSERT(getrandom(&t->seed, sizeof t->seed, 0) == sizeof t->seed);
     t->node = proa_calloc((size_t)n, sizeof *t->node);
     t->node_of = proa_calloc((size_t)n, sizeof *t->node_of);
+    t->unwritten = proa_calloc((size_t)n, sizeof *t->unwritten);
+    t->is_unwritten = proa_calloc((size_t)n, sizeof *t->is_unwritten);
     proa_value_heap_init(&t->leaves, n);
     t->buckets = proa_malloc((size_t)t->buckets_count * sizeof *t->buckets);
     for (int64_t i = 0; i < t->buckets_count; i++) t->buckets[i] = -1;
@@ -252,6 +269,8 @@ void proa_prefix_tree_release(proa_prefix_tree *t)
     free(t->node);
     free(t->node_of);
     free(t->buckets);
+    free(t->unwritten);
+    free(t->is_unwritten);
     proa_value_heap_release(&t->leaves);
     *t = (proa_prefix_tree){0};
 }

@@ -65,8 +65,11 @@ typedef struct proa_prefix_tree {
     int64_t buckets_count;  /* a power of 2 */
     proa_value_heap leaves; /* nodes that are idle leaves: the one with the lowest value is evicted first */
     proa_host_cache *below; /* where evicted pages go; NULL: nowhere */
-    uint64_t seed;          /* of the hash: chosen anew by each process */
-    uint64_t clock;         /* pages inserted so far: the unit of recency */
+    int32_t *unwritten; /* [unwritten_count] pages that turned idle and may not be in the folder yet, newest last */
+    int64_t unwritten_count;
+    bool *is_unwritten; /* [pages->count] */
+    uint64_t seed;      /* of the hash: chosen anew by each process */
+    uint64_t clock;     /* pages inserted so far: the unit of recency */
 } proa_prefix_tree;
 
 /* Bookkeeping memory of a tree over so many pages, in bytes. */
@@ -76,6 +79,9 @@ int64_t proa_prefix_tree_bytes(int64_t pages);
 void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages, proa_host_cache *below);
 /* Drops all nodes and the memory; before proa_kv_pages_release. A zero tree is fine. */
 void proa_prefix_tree_release(proa_prefix_tree *t);
+/* Writes pages that turned idle to the folder of the lower levels, as far as may be now: of a sequence those at its
+ * beginning first. True: some are left, or on their way. */
+bool proa_prefix_tree_write(proa_prefix_tree *t);
 /* Drops all nodes that are idle, e.g. since their contents are no longer trusted. Call it when no table refers to
  * pages of the tree; then the tree is empty afterwards. */
 void proa_prefix_tree_clear(proa_prefix_tree *t);

@@ -182,13 +182,25 @@ void proa_prefix_cache_poll(proa_engine *e)
     if (!e->host_cache.folder) return;
     if (proa_host_cache_copies(&e->host_cache)) proa_sched_check_device(e, NULL);
     proa_host_cache_poll(&e->host_cache);
+    e->writes_left = proa_prefix_tree_write(&e->prefixes);
     e->reads_waited = false;
+}
+
+enum { WAIT_MS = 5 }; /* requests may arrive meanwhile, or be cancelled */
+
+void proa_prefix_cache_flush(proa_engine *e)
+{
+    int64_t until = proa_clock_ns() + (int64_t)PROA_PREFIX_FLUSH_MS * 1000000;
+    do {
+        proa_prefix_cache_poll(e);
+        if (e->writes_left) proa_host_cache_wait(&e->host_cache, WAIT_MS);
+    } while (e->writes_left && proa_clock_ns() < until);
 }
 
 void proa_prefix_cache_wait(proa_engine *e)
 {
-    enum { WAIT_MS = 5 }; /* requests may arrive meanwhile, or be cancelled */
-    if (e->reads_waited) proa_host_cache_wait(&e->host_cache, WAIT_MS);
+    bool idle = e->running.count + e->waiting.count == 0;
+    if (e->reads_waited || (idle && e->writes_left)) proa_host_cache_wait(&e->host_cache, WAIT_MS);
 }
 
 /* ---- an encoder's input ---- */

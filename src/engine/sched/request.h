@@ -387,6 +387,7 @@ struct proa_engine {
     proa_kv_pages pages;
     proa_prefix_tree prefixes;  /* zero: there is no prefix cache */
     proa_host_cache host_cache; /* its lower levels; of capacity 0: there are none */
+    bool writes_left;           /* pages are yet to be written to the folder */
     bool reads_waited;  /* a sequence would be in this pass if a page of the folder were read already */
     bool prefix_broken; /* the device has failed: what is in the tree may be wrong */
     proa_kv *kv;        /* [kv_layers] */
@@ -475,8 +476,11 @@ void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req);
 void proa_prefix_cache_distrust(proa_engine *e);
 /* Once a step: pages on their way to the folder and back move on. */
 void proa_prefix_cache_poll(proa_engine *e);
-/* There were no rows to run. If sequences wait for pages of the folder, it returns when some were read. */
+/* There were no rows to run. If sequences wait for pages of the folder, or there is nothing to do but to write pages,
+ * it returns when some were read or written. */
 void proa_prefix_cache_wait(proa_engine *e);
+/* The engine closes: what is yet to be written is written, within PROA_PREFIX_FLUSH_MS. */
+void proa_prefix_cache_flush(proa_engine *e);
 
 /* speculate.c: draft tokens, of the proposers in proposer.h. */
 /* At submit: chooses the request's proposer, and allocates what it needs. */

@@ -184,5 +184,5 @@ bool proa_sched_step(proa_engine *e)
     if (has_decoder(e)) decoder_step(e);
     if (any) e->now.step_s += (double)(proa_clock_ns() - begin) * 1e-9;
     publish_stats(e);
-    return any;
+    return any || e->writes_left;
 }

@@ -190,6 +190,30 @@ static int64_t tokens_from_files(const char *model, const proa_engine_options *o
     return (int64_t)stats.prefix_hits_dir;
 }
 
+/* Many pages turn idle at one time, more than may be on their way to the folder: all are written. */
+static void all_pages_are_written(void **state)
+{
+    enum { PROMPTS = 12 };
+    const proa_engine_options options = {.prefix_dir = dir, .kv_tokens = 8192, .sequences_max = PROMPTS};
+    static int32_t ids[PROMPTS][200];
+    proa_stats stats;
+    for (int i = 0; i < 2; i++) {
+        proa_engine *engine = open_or_fail(*state, &options);
+        outcome o[PROMPTS] = {{.done = false}};
+        for (int k = 0; k < PROMPTS; k++) {
+            for (int t = 0; t < 200; t++) ids[k][t] = 3 + (t * 7 + k * 11) % 150;
+            proa_request r = {.ids = ids[k], .ids_count = 200, .options = {.max_tokens = 2}};
+            submit_or_fail(engine, r, &o[k]);
+        }
+        proa_engine_run(engine);
+        proa_engine_stats(engine, &stats);
+        assert_int_equal(stats.prefix_hits_dir, i ? PROMPTS * 192 : 0);
+        assert_int_equal(stats.pages_dir, PROMPTS * 3);
+        for (int k = 0; k < PROMPTS; k++) outcome_release(&o[k]);
+        proa_engine_close(engine);
+    }
+}
+
 static void files_are_apart(void **state)
 {
     const proa_engine_options plain = {.prefix_dir = dir}, bf16 = {.prefix_dir = dir, .kv_dtype = "bf16"},
@@ -278,6 +302,7 @@ int main(void)
                                        ON(hits_are_counted_by_level, "llama3"),
                                        IN_DIR(prefixes_outlive_the_engine, "llama3"),
                                        IN_DIR(prefixes_outlive_the_engine, "t5"),
+                                       IN_DIR(all_pages_are_written, "llama3"),
                                        IN_DIR(files_are_apart, "llama3"),
                                        IN_DIR(spoiled_files_are_computed, "llama3"),
                                        IN_DIR(bad_folders, "llama3"),

@@ -149,6 +149,12 @@ static void other_tokens_are_not_found(void **state)
     break_up(&f);
 }
 
+static void *no_memory(proa_device *d, int64_t bytes)
+{
+    (void)d, (void)bytes;
+    return NULL;
+}
+
 static void no_room_at_all(void **state)
 {
     fixture f;
@@ -162,8 +168,12 @@ static void no_room_at_all(void **state)
     break_up(&f);
     make(&f, 1);
     proa_host_cache_release(&f.cache);
-    assert_int_equal(proa_host_cache_init(&f.cache, &f.pool, (int64_t)1 << 40, NULL, &err), PROA_NO_MEMORY);
+    proa_device full = *f.pool.device, *device = f.pool.device;
+    full.host_alloc = no_memory;
+    f.pool.device = &full;
+    assert_int_equal(proa_host_cache_init(&f.cache, &f.pool, 3, NULL, &err), PROA_NO_MEMORY);
     assert_non_null(strstr(err.text, "--prefix-host-memory"));
+    f.pool.device = device;
     break_up(&f);
 }
 
