@@ -22,9 +22,10 @@ int32_t proa_engine_prompt_end(const proa_engine *engine, int32_t ids[2]);
 const proa_options *proa_engine_defaults(const proa_engine *engine, bool *limits_length);
 /* The model's end tokens, from its configuration: [*count]. */
 const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count);
-/* Loads `count` adapters "random-0", ... of random numbers with this rank in all matrices, for measurements. */
-PROA_MUST_CHECK proa_status proa_engine_random_adapters(proa_engine *engine, int32_t count, int32_t rank,
-                                                        proa_err *err);
+/* Loads `count` adapters "random-0", ... of random numbers with this rank, for measurements. modules: as
+ * proa_adapter_random takes them. */
+PROA_MUST_CHECK proa_status proa_engine_random_adapters(proa_engine *engine, int32_t count,
+                                                        const char *modules, int32_t rank, proa_err *err);
 /* From now on the observer sees the inputs of the products of a model on the host (model/model.h); NULL: none does. It
  * stays the caller's. Only while no step runs. */
 struct proa_observer;

@@ -341,12 +341,13 @@ int32_t proa_engine_adapters(const proa_engine *engine,
     return count;
 }
 
-proa_status proa_engine_random_adapters(proa_engine *engine, int32_t count, int32_t rank, proa_err *err)
+proa_status proa_engine_random_adapters(proa_engine *engine, int32_t count, const char *modules, int32_t rank,
+                                        proa_err *err)
 {
     for (int32_t i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "random-%d", i);
-        char *image = proa_adapter_random(engine->model, rank, (uint64_t)i + 1);
+        char *image = proa_adapter_random(engine->model, modules, rank, (uint64_t)i + 1);
         PROA_TRY(proa_adapters_take(&engine->adapters, name, "", image, NULL, err));
     }
     return PROA_OK;

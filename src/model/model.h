@@ -71,6 +71,9 @@ typedef struct proa_lora_store {
     int64_t columns;   /* the most pieces * rank of a matrix */
     char *memory;      /* on a device: [slots][bytes] */
     const char **slot; /* [slots] where each is; on the host NULL: empty */
+    bool *changes; /* [slots][PROA_SLOT_COUNT] weight slots that the adapter in a slot changes in any layer, */
+    int32_t *changed; /* [PROA_SLOT_COUNT] and how many adapters change each: products of the others run as without */
+    int32_t version; /* of the set of weight slots that any adapter changes */
     /* of the pass: */
     int32_t *count, *order;     /* [slots + 1], [rows_max] */
     proa_lora_segment *segment; /* [proa_lora_segments(rows_max)] */

@@ -207,14 +207,15 @@ static void finish_product(const frame *f, proa_view y, proa_view sums, const pr
     else if (e->act) c->ops->act(c, y, e->act);
 }
 
-/* linear, or where rows of the pass use adapters of this matrix the same in three parts: the sums, those of the
- * adapters, the rest of the epilogue. On the host a row without an adapter has the same bits both ways. */
-static void multiply_adapted(const frame *f, proa_view y, proa_view x, const proa_param *p,
+/* linear. Where rows of the pass use adapters and some adapter changes this matrix, the same in three parts: the sums,
+ * those of the adapters, the rest of the epilogue. On the host a row without an adapter has the same bits both ways. */
+static void multiply_adapted(const frame *f, proa_view y, proa_view x, proa_weight_slot slot,
                              const proa_epilogue *e)
 {
     proa_ctx *c = &f->m->ctx;
+    const proa_param *p = layer_param(f, slot);
     proa_epilogue plain = *e;
-    if (!f->batch || !f->batch->lora_rows.count || !p->lora) {
+    if (!f->batch || !f->batch->lora_rows.count || !p->lora || !f->m->lora.changed[slot]) {
         c->ops->linear(c, y, x, &p->matrix, e);
         return;
     }
@@ -239,7 +240,7 @@ static void multiply_matrix(const frame *f, const proa_step *s, proa_epilogue e)
     proa_view x = first_columns(register_view(f, s->in), w->K);
     const proa_observer *o = f->m->observer;
     if (o && f->m->device->host) o->see(o->context, f->m, f->stack, layer_param(f, s->w), x);
-    multiply_adapted(f, proa_view_cols(y, first, first + outputs), x, layer_param(f, s->w), &e);
+    multiply_adapted(f, proa_view_cols(y, first, first + outputs), x, s->w, &e);
 }
 
 static void do_linear(const frame *f, const proa_step *s)
@@ -636,7 +637,8 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
                           staged.cross.context_max,
                           staged.self.rows_min,
                           (int32_t)staged.lora_rows.count,
-                          staged.self.seen != NULL};
+                          staged.self.seen != NULL,
+                          m->lora.version};
         if (m->device->pass_begin(m->device, &pass)) return;
     }
     body(&f);

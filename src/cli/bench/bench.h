@@ -44,6 +44,7 @@ typedef struct proa_bench {
     proa_common common; /* first: see session.h */
     const char *batches_text, *plot;
     int64_t prompt, tokens, repeats, top_k, adapters;
+    const char *adapter_modules; /* NULL: all */
     double temperature;
     bool csv;
 

@@ -26,7 +26,9 @@ static const proa_arg bench_rows[] = {
     {"top-k", PROA_ARG_INT, AT(top_k), 0, PROA_VOCAB_MAX, "N", "0",
      "sample among the N most likely tokens; 0: all"},
     {"adapters", PROA_ARG_INT, AT(adapters), 0, PROA_LORA_SLOTS_MAX, "N", "0",
-     "N random low-rank adapters of all matrices, sequence i with number i modulo N (--lora-rank, 16 if 0)"},
+     "N random low-rank adapters, sequence i with number i modulo N (--lora-rank, 16 if 0)"},
+    {"adapter-modules", PROA_ARG_TEXT, AT(adapter_modules), 0, 0, "NAME,...", NULL,
+     "modules that they change, like q_proj,v_proj; without it all"},
     {"plot", PROA_ARG_TEXT, AT(plot), 0, 0, "FILE.svg", NULL,
      "plot the rate by batch size under the measured limit"},
     {"csv", PROA_ARG_FLAG, AT(csv), 0, 0, NULL, NULL, "print CSV with a header line"},
@@ -185,7 +187,8 @@ static proa_status bench_batches(proa_bench *b, proa_err *err)
     PROA_TRY(proa_session_open(&session, &b->common, &options, err));
     b->session = &session;
     int32_t rank = b->common.lora_rank ? (int32_t)b->common.lora_rank : 16;
-    proa_status status = proa_engine_random_adapters(session.engine, (int32_t)b->adapters, rank, err);
+    proa_status status = proa_engine_random_adapters(session.engine, (int32_t)b->adapters, b->adapter_modules,
+                                                     rank, err);
     if (status == PROA_OK) status = bench_with(b, err);
     proa_session_close(&session);
     return status;

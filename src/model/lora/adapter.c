@@ -400,16 +400,33 @@ static void put_random(char *to, proa_dtype dtype, int64_t count, uint64_t *stat
     }
 }
 
-char *proa_adapter_random(const proa_model *m, int32_t rank, uint64_t seed)
+/* Whether the last part of the module's name is in the list. */
+static bool is_listed(const char *modules, const proa_name *row)
+{
+    char module[PROA_TENSOR_NAME_MAX];
+    module_name(module, row, 0);
+    const char *dot = strrchr(module, '.'), *name = dot ? dot + 1 : module;
+    size_t n = strlen(name);
+    for (const char *at = modules; (at = strstr(at, name)); at += n)
+        if ((at == modules || at[-1] == ',') && (at[n] == ',' || !at[n])) return true;
+    return false;
+}
+
+char *proa_adapter_random(const proa_model *m, const char *modules, int32_t rank, uint64_t seed)
 {
     const proa_params *p = &m->params[PROA_STACK_DECODER];
     char *image = proa_pages_alloc(m->lora.bytes);
     for (int64_t i = 0; image && i < p->layers * PROA_SLOT_COUNT; i++) {
         const proa_lora *l = p->param[i].lora;
+        const proa_name *row[PROA_LORA_PIECES_MAX];
         if (!l) continue;
         int64_t panels = 0;
-        for (int32_t k = 0; k < l->pieces; panels += proa_lora_panels(l, k), k++)
-            ((proa_lora_use *)(void *)(image + l->use))[k] = (proa_lora_use){0.01f, rank};
+        proa_lora_pieces(&p->param[i], row);
+        for (int32_t k = 0; k < l->pieces; panels += proa_lora_panels(l, k), k++) {
+            bool all = !modules || !*modules;
+            proa_lora_use use = {0.01f, all || is_listed(modules, row[k]) ? rank : 0};
+            ((proa_lora_use *)(void *)(image + l->use))[k] = use;
+        }
         put_random(image + l->a, l->dtype, l->K * l->pieces * l->rank, &seed);
         put_random(image + l->b, l->dtype, panels * l->rank * PROA_LORA_PANEL, &seed);
     }

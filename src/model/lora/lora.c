@@ -123,6 +123,8 @@ proa_status proa_lora_make(proa_model *m, proa_err *err)
     int64_t rows = m->plan.rows_max, bytes = proa_lora_slot_bytes(m);
     if (!l->slots) return PROA_OK;
     l->slot = PROA_ARENA_NEW(&m->arena, const char *, l->slots);
+    l->changes = PROA_ARENA_NEW(&m->arena, bool, l->slots *PROA_SLOT_COUNT);
+    l->changed = PROA_ARENA_NEW(&m->arena, int32_t, PROA_SLOT_COUNT);
     l->count = PROA_ARENA_NEW(&m->arena, int32_t, l->slots + 1);
     l->order = PROA_ARENA_NEW(&m->arena, int32_t, rows);
     l->segment = PROA_ARENA_NEW(&m->arena, proa_lora_segment, proa_lora_segments(m, rows));
@@ -141,8 +143,32 @@ void proa_lora_free(proa_model *m)
     m->lora.memory = NULL;
 }
 
+static bool changes_matrix(const proa_lora *l, const char *image)
+{
+    for (int32_t p = 0; p < l->pieces; p++)
+        if (((const proa_lora_use *)(const void *)(image + l->use))[p].rank) return true;
+    return false;
+}
+
+/* Counts again which weight slots adapters change, now that this one is in the slot. */
+static void note_changes(proa_model *m, int32_t slot, const char *image)
+{
+    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    proa_lora_store *s = &m->lora;
+    bool *changes = s->changes + slot * PROA_SLOT_COUNT, now[PROA_SLOT_COUNT] = {false};
+    for (int64_t i = 0; image && i < p->layers * PROA_SLOT_COUNT; i++)
+        if (p->param[i].lora && changes_matrix(p->param[i].lora, image)) now[i % PROA_SLOT_COUNT] = true;
+    for (int i = 0; i < PROA_SLOT_COUNT; i++) {
+        int32_t was = s->changed[i];
+        s->changed[i] += (int32_t)now[i] - (int32_t)changes[i];
+        if (!was != !s->changed[i]) s->version++;
+        changes[i] = now[i];
+    }
+}
+
 void proa_lora_set_slot(proa_model *m, int32_t slot, const char *image)
 {
+    note_changes(m, slot, image);
     if (m->device->host) m->lora.slot[slot] = image;
     else if (image) m->device->upload(m->device, m->lora.memory + slot * m->lora.bytes, image, m->lora.bytes);
 }

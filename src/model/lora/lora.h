@@ -57,8 +57,8 @@ PROA_MUST_CHECK proa_status proa_adapter_rank(int64_t *rank, const char *path, p
 PROA_MUST_CHECK proa_status proa_adapter_read_rows(char **image, const proa_model *m,
                                                    const proa_adapter_rows *rows, proa_err *err);
 
-/* An image of random numbers with this rank in all matrices, small enough that the text stays the model's own: for
- * measurements. */
-char *proa_adapter_random(const proa_model *m, int32_t rank, uint64_t seed);
+/* An image of random numbers with this rank, small enough that the text stays the model's own: for measurements.
+ * modules: the last parts of the modules' names that it changes, "q_proj,v_proj"; NULL or empty: all. */
+char *proa_adapter_random(const proa_model *m, const char *modules, int32_t rank, uint64_t seed);
 
 #endif
