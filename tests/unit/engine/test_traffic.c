@@ -107,7 +107,7 @@ static void forget(received *h)
 typedef struct request_case {
     int32_t ids[1100], words[8], ends[4];
     proa_bias bias[3];
-    const char *stops[2];
+    const char *stops[2], *choices[2];
     proa_request request;
     int32_t comes, goes; /* the step before which it is submitted; is cancelled, -1: never */
 } request_case;
@@ -185,7 +185,27 @@ static void choose_told(proa_options *o)
     if (one_in(10)) o->return_hidden = true;
 }
 
-static void random_options(request_case *a, int32_t vocab, bool text)
+static uint64_t constrained, adapted; /* requests of all rounds */
+
+/* simple: of letters alone, which every vocabulary can write. */
+static void choose_constraint(request_case *a, proa_options *o, bool simple)
+{
+    static const char *const schemas[] = {
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"string\","
+        "\"maxLength\":9}},"
+        "\"required\":[\"a\"],\"additionalProperties\":false}",
+        "{\"type\":\"array\",\"items\":{\"enum\":[true,null,\"x\"]},\"maxItems\":4}"};
+    static const char *const regexes[] = {"[a-z ]{3,40}", "(yes|no|[0-9]+)(, (yes|no|[0-9]+))*"};
+    switch (simple ? 2 + dice(2) : dice(4)) {
+    case 0: o->json_schema = schemas[dice(2)]; break;
+    case 1: o->grammar = "root ::= item+\nitem ::= \"- \" [a-z]+ \"\\n\""; break;
+    case 2: o->regex = regexes[simple ? 0 : dice(2)]; break;
+    default: a->choices[0] = "the sea", a->choices[1] = "the ship"; o->choice = (proa_strings){a->choices, 2};
+    }
+    constrained++;
+}
+
+static void random_options(request_case *a, int32_t vocab, bool text, bool simple)
 {
     static const char *const stops[] = {"e", "the", " a", "ing", ". ", "\n", "nd", "r t"};
     proa_options *o = &a->request.options;
@@ -200,6 +220,7 @@ static void random_options(request_case *a, int32_t vocab, bool text)
     for (; one_in(3) && o->end_ids_count < 3;)
         o->end_ids[o->end_ids_count++] = (int32_t)dice((uint32_t)vocab);
     for (int i = 0; i < 2; i++) a->stops[i] = stops[dice(8)];
+    if (text && one_in(5)) choose_constraint(a, o, simple);
     if (text && one_in(3)) o->stop_strings = (proa_strings){a->stops, 1 + (int32_t)dice(2)};
 }
 
@@ -221,7 +242,14 @@ static void choose_client(proa_request *r)
     if (one_in(4)) r->options.priority = (int32_t)dice(3) - 1;
 }
 
-static void random_request(request_case *a, const proa_info *info, received *h)
+static void choose_adapter(proa_request *r, bool any)
+{
+    if (!any || one_in(2)) return;
+    r->options.adapter = one_in(2) ? "a" : "b";
+    adapted++;
+}
+
+static void random_request(request_case *a, const proa_info *info, bool adapters, received *h)
 {
     proa_request *r = &a->request;
     memset(a, 0, sizeof *a);
@@ -234,8 +262,10 @@ static void random_request(request_case *a, const proa_info *info, received *h)
     if (info->kind == PROA_KIND_ENCODER) r->task = PROA_TASK_ROWS;
     else if (one_in(8)) r->task = one_in(2) ? PROA_TASK_ROWS : PROA_TASK_SCORE;
     if (info->kind != PROA_KIND_DECODER && one_in(8)) r->task = PROA_TASK_ENCODE;
-    if (r->task == PROA_TASK_GENERATE) random_options(a, info->vocab, info->has_tokenizer);
+    if (r->task == PROA_TASK_GENERATE)
+        random_options(a, info->vocab, info->has_tokenizer, info->kind == PROA_KIND_ENCODER_DECODER);
     if (r->task == PROA_TASK_SCORE && one_in(2)) r->options.top_logprobs = 3;
+    choose_adapter(r, adapters);
     choose_client(r);
     r->on_event = hear, r->arg = h;
     a->comes = (int32_t)dice(40);
@@ -280,14 +310,19 @@ static bool rounded(const proa_options *o)
 
 static void run_alone(const round_of *r, const request_case *all, received *alone, bool as_together)
 {
+    const char *speculation = r->options.speculation;
+    bool heads = speculation && strcmp(speculation, "medusa") == 0;
     const proa_engine_options plain = {.threads = 1,
                                        .sequences_max = SEQUENCES,
                                        .kv_tokens = 16384,
                                        .dtype = r->options.dtype,
                                        .quant = r->options.quant,
                                        .prefix_cache = "off",
-                                       .draft_model = r->options.draft_model, /* decides how tokens are drawn */
+                                       /* a draft model decides how tokens are drawn */
+                                       .draft_model = heads ? NULL : r->options.draft_model,
                                        .speculation = "none",
+                                       .adapters = r->options.adapters,
+                                       .adapters_count = r->options.adapters_count,
                                        .kv_dtype = r->options.kv_dtype};
     proa_engine *engine = open_as(r, &plain, as_together ? r->ahead : "host");
     for (int i = 0; i < r->count; i++) {
@@ -382,6 +417,24 @@ static void choose_speculation(proa_engine_options *o, const char *model)
     if (one_in(2)) o->draft_tokens = 1 + (int32_t)dice(8);
 }
 
+/* Adapters a and b of the golden models that have some, in one or two slots. */
+static void choose_adapters(proa_engine_options *o, const char *model)
+{
+    static const char *const adaptable[] = {"bloom", "gemma2", "gpt2", "gptj", "llama", "mpt", "qwen3"};
+    static char path[2][300];
+    static proa_adapter_source sources[2];
+    const char *name = strrchr(model, '/') + 1;
+    bool any = false;
+    for (size_t i = 0; i < PROA_COUNT(adaptable); i++) any = any || strcmp(adaptable[i], name) == 0;
+    if (!any || !one_in(2)) return;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%sadapters/%s/%c", GOLDEN, name, 'a' + i);
+        sources[i] = (proa_adapter_source){i ? "b" : "a", path[i]};
+    }
+    o->adapters = sources, o->adapters_count = 2;
+    o->adapter_slots = 1 + (int32_t)dice(2);
+}
+
 static void choose_round(round_of *r, const char *model)
 {
     static const char *const dtypes[] = {NULL, "f32", "f16", "bf16"};
@@ -396,7 +449,10 @@ static void choose_round(round_of *r, const char *model)
     if (one_in(5)) o->quant = "int8";
     if (one_in(5)) o->prefix_cache = "off";
     else if (one_in(2)) o->prefix_host_memory = host[dice(3)];
+    if (one_in(2)) o->prompt_slowdown = 1 + 0.25F * (float)dice(8);
+    if (one_in(4)) o->prompt_rows = 1 + (int32_t)dice(100);
     choose_speculation(o, model);
+    choose_adapters(o, model);
     if (one_in(3)) o->kv_dtype = dtypes[1 + dice(3)];
     if (one_in(4)) o->policy = "guaranteed_no_evict";
 }
@@ -414,7 +470,8 @@ static void play(uint32_t seed, const char *model)
     proa_engine_info(engine, &info);
     proa_engine_close(engine);
     for (int i = 0; i < 1100; i++) common[i] = (int32_t)dice((uint32_t)info.vocab);
-    for (int i = 0; i < r.count; i++) random_request(&all[i], &info, &together[i]);
+    for (int i = 0; i < r.count; i++)
+        random_request(&all[i], &info, r.options.adapters_count > 0, &together[i]);
     run_alone(&r, all, alone, false);
     run_alone(&r, all, alone, true);
     run_together(&r, all, together);
@@ -436,6 +493,7 @@ static void each_hears_what_it_hears_alone(void **unused)
         for (size_t m = 0; m < PROA_COUNT(models); m += step)
             if (!only || strstr(models[m], only)) play((seed + i) * 1000 + (uint32_t)m, models[m]);
     if (!only) assert_true(prefix_hits > 0 && drafts_accepted > 0 && drafts_wrong > 0);
+    if (!only) assert_true(constrained > 0 && adapted > 0);
     if (wanted)
         print_message("%llu preemptions, %llu tokens from host memory\n", (unsigned long long)preemptions,
                       (unsigned long long)host_hits);
