@@ -345,10 +345,15 @@ static void mask_of_words(const proa_logits_processor *l, const proa_history *h,
     }
 }
 
+/* Inside texts nearly all words of a mask are full. */
 static void apply_mask(const proa_logits_processor *l, float *row)
 {
-    for (int64_t i = 0; i < l->vocab; i++)
-        if (!(l->mask[i >> 5] >> (i & 31) & 1)) row[i] = -INFINITY;
+    for (int64_t i = 0; i < l->vocab; i += 32) {
+        uint32_t bits = l->mask[i >> 5];
+        int64_t n = proa_min64(32, l->vocab - i);
+        for (int64_t k = 0; bits != UINT32_MAX && k < n; k++)
+            if (!(bits >> k & 1)) row[i + k] = -INFINITY;
+    }
 }
 
 static void allowed_words(const proa_logits_processor *l, float *row, const proa_history *h)
