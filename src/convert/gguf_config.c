@@ -94,6 +94,9 @@ static found find_by_meaning(const proa_bound *t, const proa_gguf_key *key)
 {
     const proa_config *c = &t->config;
     if (strcmp(key->gguf, "expert_used_count") == 0) return (found){c->experts > 0, c->router.chosen};
+    /* a window counts the positions of one side and a row's own, ModernBERT's key those of both sides */
+    if (strcmp(key->hf, "local_attention") == 0)
+        return (found){c->window_used, 2.0 * (double)(c->window - 1)};
     if (strcmp(key->hf, "logits_scaling") == 0) return (found){true, 1 / c->logit_scale};
     for (size_t i = 0; i < PROA_COUNT(members); i++)
         if (strcmp(members[i].gguf, key->gguf) == 0)
@@ -169,9 +172,10 @@ static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const pro
 static void put_windows(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
     char full[KEY_BYTES];
+    int64_t layers = proa_max64(c->layers, c->encoder_layers);
     if (!arch->window_list || !c->window_used) return;
-    proa_gguf_value_array(v, full_key(full, arch, "attention.sliding_window_pattern"), PROA_GGUF_BOOL, c->layers);
-    for (int64_t i = 0; i < c->layers; i++) proa_buf_char(&v->bytes, proa_config_window(c, i) > 0);
+    proa_gguf_value_array(v, full_key(full, arch, "attention.sliding_window_pattern"), PROA_GGUF_BOOL, layers);
+    for (int64_t i = 0; i < layers; i++) proa_buf_char(&v->bytes, proa_config_window(c, i) > 0);
 }
 
 /* ---- rotary positions ---- */
@@ -198,6 +202,7 @@ static void put_rope(proa_gguf_values *v, const proa_gguf_arch *arch, const proa
     if (r->theta == 0 || c->rotary_dim == 0) return;
     put_whole(v, arch, "rope.dimension_count", c->rotary_dim);
     put_number(v, arch, "rope.freq_base", r->theta);
+    put_number(v, arch, "rope.freq_base_swa", c->local_rope.theta);
     switch (r->kind) {
     case PROA_ROPE_LINEAR: put_rope_type(v, arch, "linear", r->factor); break;
     case PROA_ROPE_YARN:
