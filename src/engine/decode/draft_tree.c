@@ -5,8 +5,9 @@
 #include "base/checked.h"
 #include <math.h>
 
-/* Weight of a new measurement in a decaying mean. */
-#define NEW_SHARE 0.02F
+/* The first shares count as FIRST_COUNT measurements; the weight of a new one is never less than NEW_SHARE. */
+#define FIRST_COUNT 4
+#define NEW_SHARE   0.02F
 /* About what trained heads reach on text (Cai et al. 2024, figure 5), until there are measurements. */
 void proa_tree_rates_init(proa_tree_rates *r, int32_t heads)
 {
@@ -18,8 +19,10 @@ void proa_tree_rates_init(proa_tree_rates *r, int32_t heads)
 
 void proa_tree_rates_add(proa_tree_rates *r, int32_t d, const int32_t *top, int32_t id)
 {
+    float share = fmaxf(NEW_SHARE, 1.0F / (float)(FIRST_COUNT + ++r->count[d]));
+    if (r->count[d] > 1000) r->count[d] = 1000;
     for (int32_t i = 0; i < PROA_TREE_RANKS; i++)
-        r->rate[d][i] += NEW_SHARE * ((top[i] == id ? 1.0F : 0.0F) - r->rate[d][i]);
+        r->rate[d][i] += share * ((top[i] == id ? 1.0F : 0.0F) - r->rate[d][i]);
 }
 
 /* ---- the likeliest nodes ---- */

@@ -17,9 +17,10 @@
 
 enum { PROA_TREE_RANKS = 10 };
 
-/* How often the token of each rank of each head was right: decaying means. */
+/* How often the token of each rank of each head was right: means, decaying once there are many. */
 typedef struct proa_tree_rates {
     int32_t heads;
+    int32_t count[PROA_MEDUSA_HEADS_MAX]; /* measurements of each head */
     float rate[PROA_MEDUSA_HEADS_MAX][PROA_TREE_RANKS];
 } proa_tree_rates;
 void proa_tree_rates_init(proa_tree_rates *r, int32_t heads);

@@ -2,9 +2,9 @@
  * propose_medusa.c - Medusa heads (model/heads/medusa.h) as a proposer: trees of their guesses, or a chain of their
  * best ones for sequences whose logits processors look at the tokens before a row.
  *
- * The heads read the hidden state of the row from which the newest token was sampled. It is kept as soon as its pass
- * was submitted, since the next pass overwrites the model's registers; two sets in turn, because two passes can be in
- * flight. */
+ * The heads read the hidden state of the row from which the newest token was sampled. Where steps are submitted ahead
+ * it is kept as soon as its pass was submitted, since the next pass overwrites the model's registers; two sets in turn,
+ * because two passes can be in flight. Otherwise the registers still hold it when the next draft is made. */
 #include "engine/sched/propose_medusa.h"
 
 #include "base/checked.h"
@@ -17,8 +17,8 @@ struct proa_medusa_proposer {
     proa_tree_rates rates;
     proa_tree_shape shape; /* for the next pass */
     double heads_ns;       /* of the heads, for one sequence; decaying mean, 0: not measured */
-    int64_t passes;        /* whose hidden states were kept */
-    int32_t *rows;         /* [rows_max] of the pass, that are kept */
+    int64_t passes;        /* so far */
+    int32_t *rows;         /* [rows_max] of a pass, that are kept */
     /* of a proposal, [sequences_max]: the chains that are drafted, their hidden states, and the guesses for each */
     proa_draft_chain **live;
     int32_t *at, *ids; /* ids: [heads][PROA_TREE_RANKS] for each */
@@ -67,11 +67,17 @@ static void prepare_tree(const proa_engine *e, proa_engine_request *req)
 
 /* ---- hidden states ---- */
 
-static void keep_state(proa_medusa_proposer *p, proa_seq *seq, int64_t index)
+/* Whether hidden states are read from the registers of the last pass. */
+static bool reads_registers(const proa_engine *e)
+{
+    return e->async.mode == PROA_SAMPLE_HOST;
+}
+
+static void note_state(const proa_medusa_proposer *p, proa_seq *seq, int64_t at)
 {
     if (seq->state_pass == p->passes) return; /* the first row of its span */
     seq->state_pass = p->passes;
-    seq->state_at = p->passes % 2 * p->heads->rows_max + index;
+    seq->state_at = at;
     seq->state_row = 0;
 }
 
@@ -79,23 +85,25 @@ static void keep_state(proa_medusa_proposer *p, proa_seq *seq, int64_t index)
 static void keep_states(proa_engine *e)
 {
     proa_medusa_proposer *p = e->medusa;
-    int64_t count = 0;
+    int64_t count = 0, set = ++p->passes % 2;
     for (int64_t i = 0; i < e->step.logits_count && count < p->heads->rows_max; i++) {
         const proa_logits_request *a = &e->step.logits_requests[i];
         proa_engine_request *req = a->seq->req;
         bool prompt = a->position < req->prompt_count;
         if (req->proposer != &proa_propose_medusa || a->position + 1 < req->prompt_count) continue;
-        if (count == 0) p->passes++;
-        for (int32_t s = 0; prompt && s < req->width; s++) keep_state(p, &req->seq[s], count);
-        if (!prompt) keep_state(p, a->seq, count);
+        int64_t at = reads_registers(e) ? a->row : set * p->heads->rows_max + count;
+        for (int32_t s = 0; prompt && s < req->width; s++) note_state(p, &req->seq[s], at);
+        if (!prompt) note_state(p, a->seq, at);
         p->rows[count++] = a->row;
     }
-    if (count) proa_medusa_keep(p->heads, (int32_t)(p->passes % 2), p->rows, count);
+    if (count && !reads_registers(e)) proa_medusa_keep(p->heads, (int32_t)set, p->rows, count);
 }
 
 /* Whether the hidden state behind the sequence's newest token is still there. */
-static bool has_state(const proa_medusa_proposer *p, const proa_seq *seq)
+static bool has_state(const proa_engine *e, const proa_seq *seq)
 {
+    const proa_medusa_proposer *p = e->medusa;
+    if (reads_registers(e)) return seq->state_pass > 0 && seq->state_pass == p->passes;
     int64_t set = p->passes % 2, at = seq->state_at + seq->state_row;
     bool recent = seq->state_pass > 0 && p->passes - seq->state_pass < 2;
     int64_t end = (seq->state_pass == p->passes ? set : 1 - set) * p->heads->rows_max + p->heads->rows_max;
@@ -146,22 +154,26 @@ static void draft_one(const proa_medusa_proposer *p, proa_draft_chain *c, const 
     for (int32_t j = 0; j < c->size; j++) seq->ids[seq->count + j] = top[j * PROA_TREE_RANKS];
 }
 
-/* The chains that can be drafted: fills live and at. */
-static int64_t find_live(proa_medusa_proposer *p, proa_draft_chain *chains, int64_t count)
+/* The chains that can be drafted: fills live, and at with the places of their kept states. */
+static int64_t find_live(const proa_engine *e, proa_draft_chain *chains, int64_t count)
 {
+    proa_medusa_proposer *p = e->medusa;
     int64_t n = 0;
     for (int64_t i = 0; i < count; i++) {
-        if (!has_state(p, chains[i].seq)) continue;
+        if (!has_state(e, chains[i].seq)) continue;
         p->at[n] = (int32_t)(chains[i].seq->state_at + chains[i].seq->state_row);
         p->live[n++] = &chains[i];
     }
+    if (n == 0 || !reads_registers(e)) return n;
+    proa_medusa_keep(p->heads, 0, p->at, n);
+    for (int32_t i = 0; i < n; i++) p->at[i] = i;
     return n;
 }
 
 static void propose_guesses(proa_engine *e, proa_draft_chain *chains, int64_t count)
 {
     proa_medusa_proposer *p = e->medusa;
-    int64_t begin = proa_clock_ns(), n = find_live(p, chains, count);
+    int64_t begin = proa_clock_ns(), n = find_live(e, chains, count);
     if (n == 0) return;
     int32_t heads = heads_needed(p, chains, count);
     proa_medusa_top_k(p->heads, p->at, n, heads, PROA_TREE_RANKS, p->ids);
