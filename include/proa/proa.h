@@ -79,11 +79,12 @@ typedef struct proa_engine_options {
     proa_progress_fn *progress;
     void *progress_arg;
     /* Draft tokens, verified several in a pass; the tokens that are generated are the same. "none"; "ngram": looked up
-     * in the sequence's own text, which is faster where text repeats; "draft": from draft_model. Default: "draft" with
-     * a draft_model, else "none". */
+     * in the sequence's own text, which is faster where text repeats; "draft": from draft_model; "medusa": from
+     * the Medusa heads in its place, as trees. Default: "draft" with a draft_model, else "none". */
     const char *speculation;
-    const char *draft_model; /* a smaller decoder with the same vocabulary, as path of proa_engine_open; NULL: none */
-    int32_t draft_tokens; /* of one sequence and pass at most; 0: 16 */
+    /* a smaller decoder with the same vocabulary, as path of proa_engine_open, or a folder of heads; NULL: none */
+    const char *draft_model;
+    int32_t draft_tokens; /* of one sequence and pass at most; 0: 16, in trees 64 */
     bool detach_files; /* true: nothing is read from the model's files once it is open, so they may be overwritten or
                           removed; embedding tables, else read where they are mapped, then count in the memory */
     const proa_adapter_source *adapters; /* [adapters_count] loaded when the model is; decoders only */
