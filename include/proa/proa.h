@@ -241,7 +241,11 @@ typedef struct proa_strings {
     X(return_hidden)                                                                                         \
     X(priority)                                                                                              \
     X(timeout_ms)                                                                                            \
-    X(adapter)
+    X(adapter)                                                                                               \
+    X(speculation)                                                                                           \
+    X(draft_tokens)                                                                                          \
+    X(prediction)                                                                                            \
+    X(draft_ids)
 
 typedef enum proa_option {
 #define PROA_OPTION_ENUM(name) PROA_OPTION_##name,
@@ -331,6 +335,11 @@ typedef struct proa_options {
     int32_t timeout_ms; /* from submit on; then the request ends with an error; 0: none */
     /* with which weights */
     const char *adapter; /* name of an adapter (proa_engine_load_adapter); NULL: the model alone */
+    /* which tokens are drafted: none of these changes a token that is generated */
+    const char *speculation; /* as that of proa_engine_options; NULL: the engine's, or "ngram" with what follows */
+    int32_t draft_tokens; /* in a pass at most; 0: the engine's */
+    const char *prediction; /* a text that the output is expected to repeat in part; prompt lookup drafts from it */
+    proa_tokens draft_ids; /* the same as ids; the output is expected to begin with them */
 } proa_options;
 
 /* The seed that sequence i of a request draws with: seed itself for 0, else a mix of both (SplitMix64). */

@@ -131,6 +131,7 @@
 #define PROA_PREFIX_FLUSH_MS      1000             /* that the end of an engine waits for pages to be written */
 #define PROA_PREFIX_IMAGES_MIN    32               /* of pages in memory of the host beside a folder: what is being read
                                                       and written */
+#define PROA_TOP_LOGPROBS_MAX     1024             /* likeliest tokens of a position; OpenAI's API has 20 */
 #define PROA_DRAFT_MAX            16               /* draft tokens of a sequence in one step */
 #define PROA_TREE_MAX             64               /* the same in a tree: bits of a mask */
 #define PROA_MEDUSA_HEADS_MAX     16               /* published ones have 3 to 5 */

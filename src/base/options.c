@@ -141,7 +141,7 @@ const proa_option_row proa_option_rows[] = {
      "contrastive search: weight of the degeneration penalty", "", "", "", "penalty_alpha", "penalty_alpha"},
     {AT(logprobs), BOOL, IN(logprobs), 0, 1, false, 0, "log-probability of each token", "is_return_log_probs",
      "return_log_probs", "logprobs", "output_scores", ""},
-    {AT(top_logprobs), INT, IN(top_logprobs), 0, 1024, false, 0,
+    {AT(top_logprobs), INT, IN(top_logprobs), 0, PROA_TOP_LOGPROBS_MAX, false, 0,
      "log-probabilities of the N most likely tokens", "", "", "top_logprobs", "output_scores", ""},
     {AT(prompt_logprobs), BOOL, IN(prompt_logprobs), 0, 1, false, 0, "log-probability of each prompt token",
      "is_return_context_cum_log_probs", "return_context_logits", "echo with logprobs", "", ""},
@@ -155,6 +155,17 @@ const proa_option_row proa_option_rows[] = {
      "milliseconds after which the request ends with an error; 0: none", "", "", "", "", ""},
     {AT(adapter), PROA_OPTION_KIND_TEXT, IN(adapter), 0, 0, false, 0,
      "name of the adapter to use; none: the model alone", "", "lora_task_id", "model", "", ""},
+    {AT(speculation), TEXT, IN(speculation), 0, 0, false, 0,
+     "who drafts tokens: none, ngram (prompt lookup), draft (a model) or medusa; default: the loaded way", "",
+     "", "", "", ""},
+    {AT(draft_tokens), INT, IN(draft_tokens), 0, PROA_DRAFT_MAX, false, 0,
+     "draft tokens in a step at most; 0: as the model was loaded", "", "", "", "num_assistant_tokens", ""},
+    {AT(prediction), TEXT, IN(prediction), 0, 0, false, 0,
+     "text that the output is expected to repeat in part; tokens are drafted from it", "", "", "prediction",
+     "", ""},
+    {AT(draft_ids), IDS, IN(draft_ids), 0, PROA_VOCAB_MAX, false, 0,
+     "token ids that the output is expected to begin with; tokens are drafted from them", "",
+     "draft_input_ids", "", "", ""},
 };
 /* clang-format on */
 _Static_assert(PROA_COUNT(proa_option_rows) == PROA_OPTION_COUNT, "one row for each option");
@@ -679,6 +690,9 @@ void proa_options_copy(proa_options *o, const proa_options *from, proa_arena *ar
     o->regex = proa_arena_copy_text(arena, from->regex);
     o->grammar = proa_arena_copy_text(arena, from->grammar);
     o->adapter = proa_arena_copy_text(arena, from->adapter);
+    o->speculation = proa_arena_copy_text(arena, from->speculation);
+    o->prediction = proa_arena_copy_text(arena, from->prediction);
+    o->draft_ids = copy_tokens(from->draft_ids, arena);
     if (from->logit_bias_count <= 0) return;
     proa_bias *bias = PROA_ARENA_NEW(arena, proa_bias, from->logit_bias_count);
     memcpy(bias, from->logit_bias, (size_t)from->logit_bias_count * sizeof *bias);

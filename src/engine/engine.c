@@ -138,6 +138,7 @@ static void make_head_buffers(proa_engine *e)
     int threads = proa_pool_threads(e->pool);
     e->head.top_ids = PROA_ARENA_NEW(&e->arena, int32_t, PROA_HEAD_ROWS * PROA_TOP_MAX);
     e->head.top_logits = PROA_ARENA_NEW(&e->arena, float, PROA_HEAD_ROWS *PROA_TOP_MAX);
+    e->head.top = proa_calloc((size_t)PROA_HEAD_ROWS * PROA_TOP_LOGPROBS_MAX, sizeof *e->head.top);
     e->head.processed_logits = proa_calloc((size_t)(PROA_HEAD_ROWS * vocab), sizeof(float));
     if (e->device->host && e->async.mode == PROA_SAMPLE_ASYNC) {
         int64_t hidden = proa_model_hidden_width(e->model);
@@ -161,7 +162,6 @@ static proa_status read_speculation(proa_speculation *s, const proa_engine_optio
         return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', which needs option 'draft-model'", mode);
     if (tokens < 0 || tokens > PROA_TREE_MAX)
         return PROA_FAIL(err, INVALID, "option 'draft-tokens' is %d, must be 0 to %d", tokens, PROA_TREE_MAX);
-    s->used = s->proposer != &proa_propose_none;
     s->tokens_max = tokens ? tokens : PROA_TREE_MAX;
     return PROA_OK;
 }
@@ -283,6 +283,7 @@ static void free_arrays(proa_engine *e)
     free(e->slots.memory);
     free(e->async.entries);
     free(e->async.masks);
+    free(e->head.top);
     free(e->head.processed_logits);
     free(e->head.fetched.logits_copy);
     free(e->head.fetched.hidden_copy);

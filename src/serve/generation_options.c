@@ -274,9 +274,9 @@ static proa_status read_value_param(proa_options *o, const proa_option_row *row,
 }
 
 /* What other servers take and this engine cannot do: better refused than left out in silence. */
-static const char *const refused[] = {"lora_name",       "lora_id",         "lora_weights",
-                                      "lora_config",     "response_format", "prompt_embedding_table",
-                                      "draft_input_ids", "image_url"};
+static const char *const refused[] = {"lora_name",   "lora_id",         "lora_weights",
+                                      "lora_config", "response_format", "prompt_embedding_table",
+                                      "image_url"};
 
 /* TensorRT-LLM's guided decoding. Its kind "json" is an object or an array. */
 #define GUIDE_TYPE "guided_decoding_guide_type"

@@ -170,14 +170,41 @@ static proa_status set_stop(proa_oai *job, proa_options *o, proa_err *err)
     return PROA_OK;
 }
 
+/* The text of OpenAI's predicted output: {"type": "content", "content": a text or a list of text parts}. Empty: there
+ * is none. */
+static proa_status read_prediction(proa_oai *job, proa_str *text, proa_err *err)
+{
+    const proa_json *prediction = proa_json_get(job->body, "prediction");
+    const proa_json *content = proa_json_get(prediction, "content");
+    bool one = proa_json_kind(content) == PROA_JSON_STRING, list = proa_json_kind(content) == PROA_JSON_ARRAY;
+    proa_buf all;
+    *text = (proa_str){NULL, 0};
+    if (!prediction || proa_json_kind(prediction) == PROA_JSON_NULL) return PROA_OK;
+    if (!proa_str_is(proa_json_str(proa_json_get(prediction, "type")), "content") || (!one && !list))
+        return PROA_FAIL(
+            err, INVALID,
+            "option 'prediction' must have the type 'content', and as content a text or text parts");
+    proa_buf_init(&all, PROA_GRAMMAR_BYTES_MAX);
+    for (int64_t i = 0; i < (one ? 1 : proa_json_len(content)); i++) {
+        proa_str part = proa_json_str(one ? content : proa_json_get(proa_json_at(content, i), "text"));
+        proa_buf_append(&all, part.ptr, part.len);
+    }
+    *text = (proa_str){proa_arena_strdup(&job->arena, proa_buf_view(&all)), all.len};
+    proa_buf_release(&all);
+    return PROA_OK;
+}
+
 static proa_status set_all(proa_oai *job, proa_options *o, proa_err *err)
 {
+    proa_str prediction;
     const proa_json *bias = proa_json_get(job->body, "logit_bias");
     set_common(&job->params, o);
     if (job->adapter) SET(o, adapter, job->adapter);
     PROA_TRY(set_stop(job, o, err));
     if (proa_json_len(bias) > 0)
         PROA_TRY(proa_option_read_json(o, &proa_option_rows[PROA_OPTION_logit_bias], bias, &job->arena, err));
+    PROA_TRY(read_prediction(job, &prediction, err));
+    if (prediction.len) SET(o, prediction, prediction.ptr);
     const proa_json *source;
     const proa_option_row *grammar = proa_oai_grammar(job, &source);
     if (grammar && source) PROA_TRY(proa_option_read_json(o, grammar, source, &job->arena, err));
@@ -257,12 +284,17 @@ static void put_common(const proa_oai *job, proa_buf *out)
     proa_buf_json_str(out, proa_str_c(job->adapter));
 }
 
-static void put_extras(const proa_oai *job, proa_buf *out)
+static void put_extras(proa_oai *job, proa_buf *out)
 {
     const proa_json *bias = proa_json_get(job->body, "logit_bias");
     if (proa_json_len(bias) > 0) {
         put_key(out, "logit_bias");
         proa_oai_put_json(out, bias);
+    }
+    proa_str prediction;
+    if (read_prediction(job, &prediction, NULL) == PROA_OK && prediction.len) {
+        put_key(out, "prediction");
+        proa_buf_json_str(out, prediction);
     }
     const proa_json *source;
     const proa_option_row *grammar = proa_oai_grammar(job, &source);

@@ -181,7 +181,7 @@ static void add_perf_metrics(const answer *a)
     int64_t arrived = reported ? p->arrived_ns : 0,
             scheduled = arrived + (reported ? (int64_t)(p->queue_s * 1e9) : 0);
     int64_t first = scheduled + (reported ? (int64_t)(p->prompt_s * 1e9) : 0);
-    const float none = 0;
+    const float rate = reported && p->drafted_tokens ? (float)p->accepted_tokens / (float)p->drafted_tokens : 0;
     add_one(a, "kv_cache_alloc_new_blocks", pages - reused);
     add_one(a, "kv_cache_reused_blocks", reused);
     add_one(a, "kv_cache_alloc_total_blocks", pages);
@@ -189,9 +189,9 @@ static void add_perf_metrics(const answer *a)
     add_time(a, "first_scheduled_time_ns", scheduled);
     add_time(a, "first_token_time_ns", first);
     add_time(a, "last_token_time_ns", first + (reported ? (int64_t)(p->decode_s * 1e9) : 0));
-    add_floats(a, "acceptance_rate", (int64_t[]){1, 1}, 2, &none);
-    add_one(a, "total_accepted_draft_tokens", 0);
-    add_one(a, "total_draft_tokens", 0);
+    add_floats(a, "acceptance_rate", (int64_t[]){1, 1}, 2, &rate);
+    add_one(a, "total_accepted_draft_tokens", reported ? (int32_t)p->accepted_tokens : 0);
+    add_one(a, "total_draft_tokens", reported ? (int32_t)p->drafted_tokens : 0);
 }
 
 static void add_counts(const answer *a)

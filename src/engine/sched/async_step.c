@@ -277,12 +277,14 @@ static float logprob_of(float logit, float sum)
 }
 
 /* The same result as proa_sampler_top. ids, logits: [top] of one row, likeliest first. */
-static void copy_top_logprobs(const proa_seq *seq, const int32_t *ids, const float *logits, int32_t top, float sum)
+static const proa_logprob *copy_top_logprobs(const proa_seq *seq, const int32_t *ids, const float *logits,
+                                             int32_t top, float sum)
 {
     int32_t n = seq->req->options.top_logprobs;
     proa_logprob *to = seq->req->top + (int64_t)seq->index * n;
     for (int32_t i = 0; i < n; i++)
         to[i] = i < top ? (proa_logprob){ids[i], logprob_of(logits[i], sum)} : (proa_logprob){-1, -INFINITY};
+    return to;
 }
 
 /* Token i of the in-flight step. Sequences that ended meanwhile are skipped: their row was surplus. */
@@ -305,7 +307,8 @@ static void complete_token(proa_engine *e, const proa_inflight_step *f, const pr
     proa_sample sample = {.id = sampled->ids[i]};
     if (wants_logprobs(seq->req)) sample.logprob = logprob_of(sampled->logits[i], sum);
     if (seq->req->options.top_logprobs)
-        copy_top_logprobs(seq, sampled->top_ids + i * f->top, sampled->top_logits + i * f->top, f->top, sum);
+        draw.top = copy_top_logprobs(seq, sampled->top_ids + i * f->top, sampled->top_logits + i * f->top,
+                                     f->top, sum);
     proa_append_token(e, &draw, &sample);
 }
 

@@ -93,7 +93,7 @@ void proa_emit_token(const proa_draw *draw, const proa_sample *sample)
     event.sequence = seq->index;
     event.finish = seq->finish;
     event.top_count = req->options.top_logprobs;
-    event.top = event.top_count ? req->top + seq->index * event.top_count : NULL;
+    event.top = !event.top_count ? NULL : draw->top ? draw->top : req->top + seq->index * event.top_count;
     event.logits = req->options.return_logits ? draw->raw : NULL;
     event.hidden = req->options.return_hidden ? draw->hidden : NULL;
     set_text(&event, &seq->piece);

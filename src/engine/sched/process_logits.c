@@ -84,7 +84,7 @@ void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t pos
     row->race = seq->req->race;
     row->logprobs = o->logprobs || o->best_of > o->n;
     row->history = proa_request_history(seq->req, seq->ids, position - seq->req->prompt_count);
-    if (o->top_logprobs) row->top = seq->req->top + (int64_t)seq->index * o->top_logprobs;
+    if (o->top_logprobs) row->top = e->head.top + i * PROA_TOP_LOGPROBS_MAX;
     if (seq->req->logits) {
         float *processed_logits = e->head.processed_logits + i * vocab;
         memcpy(processed_logits, raw, (size_t)vocab * sizeof *raw);
@@ -102,6 +102,7 @@ static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, int32_t no
     proa_draw *d = &e->head.draws[e->head.draw_count];
     *d = (proa_draw){.seq = seq, .position = position, .node = node, .raw = raw, .hidden = hidden};
     proa_sampler_row_make(e, e->head.draw_count, seq, position, raw);
+    d->top = e->head.draw_rows[e->head.draw_count].top;
     e->head.draw_rows[e->head.draw_count++].err = &d->err;
 }
 

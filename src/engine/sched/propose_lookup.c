@@ -6,24 +6,43 @@
 #include "base/checked.h"
 #include <string.h>
 
+/* All tokens of a sequence in one row: the input, the prompt, what the output is expected to repeat, and the output. */
+
 /* Tokens that are compared. */
 enum { LOOKUP_MOST = 4, LOOKUP_LEAST = 2 };
 
 static void prepare_text(const proa_engine *e, proa_engine_request *req)
 {
     PROA_UNUSED(e);
-    int64_t source = req->input_count + req->prompt_count;
+    int64_t before = req->input_count + req->prompt_count, source = before + req->predicted_count;
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
         seq->text = proa_malloc((size_t)(source + req->new_max) * sizeof *seq->text);
         if (req->input_count) memcpy(seq->text, req->input, (size_t)req->input_count * sizeof *seq->text);
         memcpy(seq->text + req->input_count, req->prompt, (size_t)req->prompt_count * sizeof *seq->text);
+        if (req->predicted)
+            memcpy(seq->text + before, req->predicted, (size_t)req->predicted_count * sizeof *seq->text);
     }
+}
+
+/* The output so far is how the prediction begins, and is too short to be looked up. */
+static int32_t begin_predicted(int32_t *ids, int32_t size, const proa_seq *seq)
+{
+    const proa_engine_request *req = seq->req;
+    int64_t at = seq->count, left = req->predicted_count - at;
+    if (at >= LOOKUP_LEAST || left <= 0 || memcmp(seq->ids, req->predicted, (size_t)at * sizeof *seq->ids) != 0)
+        return 0;
+    int32_t n = (int32_t)proa_min64(size, left);
+    memcpy(ids, req->predicted + at, (size_t)n * sizeof *ids);
+    return n;
 }
 
 static int32_t look_up(int32_t *ids, int32_t size, const proa_seq *seq)
 {
-    int64_t count = seq->req->input_count + seq->req->prompt_count + seq->count;
+    const proa_engine_request *req = seq->req;
+    int64_t count = req->input_count + req->prompt_count + req->predicted_count + seq->count;
+    int32_t begun = begin_predicted(ids, size, seq);
+    if (begun) return begun;
     return proa_draft_lookup(ids, size, seq->text, count, LOOKUP_MOST, LOOKUP_LEAST);
 }
 

@@ -61,7 +61,7 @@ struct proa_seq {
     int32_t drafts; /* draft tokens behind them: tokens [known, known + drafts) (speculate.c) */
     int64_t rows_valid; /* rows of this step give tokens up to this position; lower once a draft token was wrong */
     bool verifying; /* a pass with its draft tokens is in flight: it takes no part in the next one */
-    int32_t *text;  /* [input + prompt + new_max] all tokens in one row, for prompt lookup; or NULL */
+    int32_t *text; /* [input + prompt + predicted + new_max] all tokens in one row, for prompt lookup; or NULL */
     proa_draft_state draft;
     uint8_t draft_chance[PROA_DRAFT_MAX]; /* of its draft tokens: proa_draft_chance_of */
     proa_draft_tree *tree;                /* its drafts are a tree, in place of a chain behind ids; or NULL */
@@ -146,7 +146,9 @@ struct proa_engine_request {
     proa_sample_params sample_params; /* how, but for the random number of each row */
     int64_t entries; /* entries that its logits processors can need in one step, all sequences */
     const proa_proposer *proposer; /* who drafts its tokens; &proa_propose_none: nobody */
-    bool race;                     /* how its tokens are drawn on the host (proa_sampler_race) */
+    int32_t *predicted; /* [predicted_count] tokens that its output is expected to repeat; or NULL */
+    int64_t predicted_count;
+    bool race; /* how its tokens are drawn on the host (proa_sampler_race) */
 
     /* beam and contrastive search: M candidates for each of `width` rows */
     proa_beam *beam;
@@ -200,6 +202,7 @@ typedef struct proa_draw {
     int64_t position;          /* of the token to be sampled */
     int32_t node;              /* of the row, as in proa_logits_request */
     const float *raw, *hidden; /* the head's row, and its input */
+    const proa_logprob *top;   /* the likeliest tokens, if the request wants them */
     proa_err err;
 } proa_draw;
 
@@ -296,6 +299,7 @@ typedef struct proa_fetched_logits {
 typedef struct proa_head_buffers {
     proa_fetched_logits fetched;
     int64_t first_row; /* of the head's rows: the first one of the request that is processed */
+    proa_logprob *top; /* [PROA_HEAD_ROWS][PROA_TOP_LOGPROBS_MAX] of the rows that are sampled; touched if wanted */
     proa_draw draws[PROA_HEAD_ROWS];
     proa_sampler_row draw_rows[PROA_HEAD_ROWS];
     int64_t draw_count;
@@ -334,7 +338,6 @@ typedef struct proa_speculation {
     proa_draft_offer *offers;
     proa_seq **seqs; /* of each offer */
     proa_draft_chain *chains;
-    bool used;                   /* some request may have a proposer */
     float rates[PROA_PROPOSERS]; /* with which sequences begin: a decaying mean over all that ended */
     proa_draft_times times;
     double pause_ns;     /* between passes of which the second was not submitted ahead: a decaying mean */
@@ -483,8 +486,8 @@ void proa_prefix_cache_wait(proa_engine *e);
 void proa_prefix_cache_flush(proa_engine *e);
 
 /* speculate.c: draft tokens, of the proposers in proposer.h. */
-/* At submit: chooses the request's proposer, and allocates what it needs. */
-void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req);
+/* At submit: chooses the request's proposer, and allocates what it needs. INVALID names the option. */
+PROA_MUST_CHECK proa_status proa_speculate_prepare(const proa_engine *e, proa_engine_request *req, proa_err *err);
 /* While a step is in flight: whether the next pass waits for its tokens, because it would have draft tokens then that
  * are worth the wait, or because draft tokens are in flight. */
 bool proa_speculate_waits(proa_engine *e);

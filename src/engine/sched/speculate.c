@@ -34,13 +34,69 @@ const proa_proposer *proa_proposer_find(const char *name)
     return NULL;
 }
 
-void proa_speculate_prepare(const proa_engine *e, proa_engine_request *req)
+static proa_status check_predicted(const proa_engine *e, const proa_ids *ids, proa_err *err)
 {
-    bool can = req->task == PROA_TASK_GENERATE && !req->candidates && !req->options.top_logprobs;
-    can = can && !req->virtuals; /* a draft could hold ids of the table */
-    req->proposer = can ? e->speculation.proposer : &proa_propose_none;
+    long long vocab = e->model->config.vocab;
+    if (ids->len > PROA_CONTEXT_MAX)
+        return PROA_FAIL(err, LIMIT,
+                         "options 'draft_ids' and 'prediction' have %lld tokens, at most %d are taken",
+                         (long long)ids->len, PROA_CONTEXT_MAX);
+    for (int64_t i = 0; i < ids->len; i++)
+        if (ids->ptr[i] < 0 || ids->ptr[i] >= vocab)
+            return PROA_FAIL(
+                err, INVALID,
+                "option 'draft_ids' or 'prediction': token id %d is outside of the vocabulary (0 to %lld)",
+                ids->ptr[i], vocab - 1);
+    return PROA_OK;
+}
+
+/* The ids of draft_ids, then those of the text `prediction`. */
+static proa_status read_predicted(const proa_engine *e, proa_engine_request *req, proa_err *err)
+{
+    const proa_options *o = &req->options;
+    proa_ids ids = {0};
+    proa_status status = PROA_OK;
+    if (!o->prediction && !o->draft_ids.count) return PROA_OK;
+    if (o->prediction && !e->tokenizer)
+        return PROA_FAIL(err, UNSUPPORTED, "option 'prediction' needs a tokenizer: give draft_ids");
+    for (int32_t i = 0; i < o->draft_ids.count; i++) proa_ids_push(&ids, o->draft_ids.ids[i]);
+    if (o->prediction)
+        status = proa_tokenizer_encode(e->tokenizer, proa_str_c(o->prediction), false, &ids, err);
+    if (status == PROA_OK) status = check_predicted(e, &ids, err);
+    if (status == PROA_OK && ids.len) {
+        req->predicted = PROA_ARENA_NEW(&req->arena, int32_t, ids.len);
+        memcpy(req->predicted, ids.ptr, (size_t)ids.len * sizeof *ids.ptr);
+        req->predicted_count = ids.len;
+    }
+    proa_ids_release(&ids);
+    return status;
+}
+
+static proa_status choose_proposer(const proa_engine *e, proa_engine_request *req, proa_err *err)
+{
+    const char *name = req->options.speculation;
+    /* a draft could hold ids of a prompt table */
+    bool can = req->task == PROA_TASK_GENERATE && !req->candidates && !req->virtuals;
+    const proa_proposer *given = name ? proa_proposer_find(name) : NULL;
+    if (name && !given)
+        return PROA_FAIL(err, INVALID,
+                         "option 'speculation' is '%.40s', must be none, ngram, draft or medusa", name);
+    if (given == &proa_propose_medusa && !e->medusa)
+        return PROA_FAIL(err, INVALID, "option 'speculation' is 'medusa', but the model has no Medusa heads");
+    if (given == &proa_propose_draft && !e->draft_model)
+        return PROA_FAIL(err, INVALID, "option 'speculation' is 'draft', but the model has no draft model");
+    if (!given) given = req->predicted_count ? &proa_propose_lookup : e->speculation.proposer;
+    req->proposer = can ? given : &proa_propose_none;
+    return PROA_OK;
+}
+
+proa_status proa_speculate_prepare(const proa_engine *e, proa_engine_request *req, proa_err *err)
+{
+    PROA_TRY(read_predicted(e, req, err));
+    PROA_TRY(choose_proposer(e, req, err));
     req->race = e->draft_model && e->async.mode == PROA_SAMPLE_HOST;
     if (req->proposer->prepare) req->proposer->prepare(e, req);
+    return PROA_OK;
 }
 
 /* The share of draft tokens that are right, with which sequences begin. */
@@ -83,8 +139,9 @@ static int64_t tokens_with_pages(const proa_engine *e, const proa_seq *seq)
 static int64_t tokens_allowed(const proa_engine *e, const proa_seq *seq)
 {
     int64_t unknown = seq->sampled_at >= 0, left = seq->req->new_max - seq->count - unknown - 1;
+    int64_t given = seq->req->options.draft_tokens, most = given ? given : e->speculation.tokens_max;
     if (!seq->tree) left = proa_min64(left, PROA_DRAFT_MAX);
-    return proa_min64(proa_min64(left, e->speculation.tokens_max), tokens_with_pages(e, seq));
+    return proa_min64(proa_min64(left, most), tokens_with_pages(e, seq));
 }
 
 static void begin_state(proa_engine *e, proa_seq *seq)
@@ -156,7 +213,6 @@ static bool is_verifying(const proa_engine *e)
 
 bool proa_speculate_waits(proa_engine *e)
 {
-    if (!e->speculation.used) return false;
     if (is_verifying(e)) return true;
     int64_t tokens = tokens_without_drafts(e), count = collect_offers(e, tokens);
     plan_offers(e, count, tokens);
@@ -190,7 +246,7 @@ static void propose_tokens(proa_engine *e, const proa_proposer *proposer, int64_
 /* Not in a pass that is submitted ahead: proa_speculate_waits has decided that. */
 void proa_speculate_propose(proa_engine *e)
 {
-    if (!e->speculation.used || e->async.count || e->head.fetched.count) return;
+    if (e->async.count || e->head.fetched.count) return;
     int64_t tokens = tokens_without_drafts(e), room = e->sizes.step_tokens, count = collect_offers(e, tokens);
     if (e->async.mode != PROA_SAMPLE_HOST) room = proa_min64(room, e->sizes.sequences_max);
     int64_t left = room - tokens;
@@ -241,7 +297,7 @@ static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
 void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int32_t id)
 {
     const proa_engine_request *req = seq->req;
-    if (seq->text) seq->text[req->input_count + position] = id;
+    if (seq->text) seq->text[req->input_count + req->predicted_count + position] = id;
     if (!seq->drafts) return;
     if (proa_seq_has_tree(seq)) {
         proa_medusa_proposer_learn(e, seq->tree, id);
@@ -270,9 +326,7 @@ void proa_speculate_step_time(proa_engine *e, int64_t rows, int64_t begin_ns)
 {
     proa_speculation *s = &e->speculation;
     int64_t now = proa_clock_ns(), begin = proa_max64(begin_ns, s->last_end_ns); /* passes run one after the other */
-    if (s->used) {
-        proa_draft_time(&s->times, rows, (double)(now - begin));
-        note_pause(s, (double)(begin - s->last_end_ns), (double)(now - begin));
-    }
+    proa_draft_time(&s->times, rows, (double)(now - begin));
+    note_pause(s, (double)(begin - s->last_end_ns), (double)(now - begin));
     s->last_end_ns = now;
 }

@@ -172,6 +172,83 @@ static void pages_hold_the_right_tokens(void **state)
     outcome_release(&drafted), outcome_release(&given);
 }
 
+/* ---- options of a request ---- */
+
+/* Runs a request with drafts in every step: rows seem to cost nothing. */
+static void run_with_drafts(proa_engine *e, proa_request r, outcome *o)
+{
+    submit_or_fail(e, r, o);
+    do {
+        for (int i = 0; i < PROA_DRAFT_SLOTS; i++) e->speculation.times.ns[i] = 1e12;
+    } while (proa_engine_step(e));
+    assert_true(o->done);
+}
+
+static int64_t drafted_of(proa_engine *e, proa_options options, outcome *o)
+{
+    int32_t ids[30];
+    fill_prompt(ids, 30, 2);
+    proa_request r = {.ids = ids, .ids_count = 30, .options = options};
+    proa_stats before, after;
+    proa_engine_stats(e, &before);
+    r.options.ignore_eos = true, r.options.top_logprobs = 3, r.options.logprobs = true;
+    if (!r.options.max_tokens) r.options.max_tokens = 40;
+    run_with_drafts(e, r, o);
+    proa_engine_stats(e, &after);
+    return (int64_t)(after.drafted - before.drafted);
+}
+
+/* A request chooses who drafts, how many, and from what; log-probabilities of other tokens stay what they are. */
+static void requests_choose(void **state)
+{
+    PROA_UNUSED(state);
+    outcome none = {0}, draft = {0}, few = {0}, predicted = {0}, wrong = {0};
+    proa_engine *e = open_with(GOLDEN "arch/llama3", GOLDEN "arch/llama3", roomy);
+    assert_int_equal(drafted_of(e, (proa_options){.speculation = "none"}, &none), 0);
+    assert_true(drafted_of(e, (proa_options){.max_tokens = 40}, &draft) > 20);
+    int64_t one = drafted_of(e, (proa_options){.draft_tokens = 1}, &few);
+    assert_true(one > 15 && one <= 20);
+    proa_tokens right = {none.ids, 40};
+    assert_true(drafted_of(e, (proa_options){.draft_ids = right, .draft_tokens = 8}, &predicted) >= 30);
+    proa_tokens other = {none.ids + 1, 8};
+    drafted_of(e, (proa_options){.draft_ids = other}, &wrong);
+    outcome *all[] = {&draft, &few, &predicted, &wrong};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) {
+        assert_int_equal(all[i]->count, none.count);
+        assert_memory_equal(all[i]->ids, none.ids, (size_t)none.count * sizeof(int32_t));
+        assert_memory_equal(all[i]->logprobs, none.logprobs, (size_t)none.count * sizeof(float));
+        outcome_release(all[i]);
+    }
+    outcome_release(&none);
+    proa_engine_close(e);
+}
+
+static void expect_refused(proa_engine *e, proa_options options, const char *text)
+{
+    int32_t ids[] = {5, 6, 7};
+    outcome o = {0};
+    proa_err err = {.status = PROA_OK};
+    proa_request r = {.ids = ids, .ids_count = 3, .options = options, .on_event = collect, .arg = &o};
+    r.options.max_tokens = 3;
+    assert_int_not_equal(proa_engine_submit(e, &r, NULL, &err), PROA_OK);
+    if (!strstr(err.text, text)) fail_msg("'%s' is not in '%s'", text, err.text);
+}
+
+static void bad_options_are_refused(void **state)
+{
+    PROA_UNUSED(state);
+    int32_t far[] = {4, 200};
+    proa_engine *e = open_with(GOLDEN "arch/llama3", NULL, roomy);
+    expect_refused(e, (proa_options){.speculation = "drat"},
+                   "option 'speculation' is 'drat', must be none, ngram, draft");
+    expect_refused(e, (proa_options){.speculation = "draft"},
+                   "option 'speculation' is 'draft', but the model has no");
+    expect_refused(e, (proa_options){.draft_tokens = 17}, "option 'draft_tokens' is 17");
+    expect_refused(e, (proa_options){.draft_ids = {far, 2}}, "option 'draft_ids'");
+    expect_refused(e, (proa_options){.prediction = "a"}, "option 'prediction' needs a tokenizer");
+    proa_engine_close(e);
+}
+
 /* ---- the distribution of what is sampled ---- */
 
 enum { FIRST_KINDS = 3, DRAWN = 20000, EACH = 16 };
@@ -203,16 +280,6 @@ static int index_of(const int32_t *top, int32_t id)
     while (k < FIRST_KINDS && top[k] != id) k++;
     assert_true(k < FIRST_KINDS);
     return k;
-}
-
-/* Runs a request with drafts in every step: rows seem to cost nothing. */
-static void run_with_drafts(proa_engine *e, proa_request r, outcome *o)
-{
-    submit_or_fail(e, r, o);
-    do {
-        for (int i = 0; i < PROA_DRAFT_SLOTS; i++) e->speculation.times.ns[i] = 1e12;
-    } while (proa_engine_step(e));
-    assert_true(o->done);
 }
 
 /* The joint distribution of three tokens, of which the last one is drafted, over 20,000 sequences. */
@@ -310,6 +377,8 @@ int main(void)
         cmocka_unit_test(another_model_drafts),
         cmocka_unit_test(pages_hold_the_right_tokens),
         cmocka_unit_test(drafted_samples_have_their_distribution),
+        cmocka_unit_test(requests_choose),
+        cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(unfit_models_are_refused),
         cmocka_unit_test(cancelled_requests_return_their_pages),
     };

@@ -105,7 +105,7 @@ static void forget(received *h)
 /* ---- random requests ---- */
 
 typedef struct request_case {
-    int32_t ids[1100], words[8], ends[4];
+    int32_t ids[1100], words[8], ends[4], drafted[12];
     proa_bias bias[3];
     const char *stops[2], *choices[2];
     proa_request request;
@@ -235,6 +235,17 @@ static void begin_alike(request_case *a)
     memcpy(a->ids, common, (one_in(3) ? 1100 : count) * sizeof *common);
 }
 
+/* Who drafts, and from what; what else is asked for does not depend on it. */
+static void choose_drafts(request_case *a, int32_t vocab)
+{
+    static const char *const names[] = {"none", "ngram", "ngram"};
+    proa_options *o = &a->request.options;
+    for (int i = 0; i < 12; i++) a->drafted[i] = (int32_t)dice((uint32_t)vocab);
+    if (one_in(3)) o->speculation = names[dice(3)];
+    if (one_in(4)) o->draft_tokens = 1 + (int32_t)dice(6);
+    if (one_in(6)) o->draft_ids = (proa_tokens){a->drafted, 1 + (int32_t)dice(12)};
+}
+
 static void choose_client(proa_request *r)
 {
     static const char *const clients[] = {NULL, "", "one", "two"};
@@ -263,7 +274,8 @@ static void random_request(request_case *a, const proa_info *info, bool adapters
     else if (one_in(8)) r->task = one_in(2) ? PROA_TASK_ROWS : PROA_TASK_SCORE;
     if (info->kind != PROA_KIND_DECODER && one_in(8)) r->task = PROA_TASK_ENCODE;
     if (r->task == PROA_TASK_GENERATE)
-        random_options(a, info->vocab, info->has_tokenizer, info->kind == PROA_KIND_ENCODER_DECODER);
+        random_options(a, info->vocab, info->has_tokenizer, info->kind == PROA_KIND_ENCODER_DECODER),
+            choose_drafts(a, info->vocab);
     if (r->task == PROA_TASK_SCORE && one_in(2)) r->options.top_logprobs = 3;
     choose_adapter(r, adapters);
     choose_client(r);
@@ -328,7 +340,9 @@ static void run_alone(const round_of *r, const request_case *all, received *alon
     for (int i = 0; i < r->count; i++) {
         uint64_t id;
         if (rounded(&all[i].request.options) != as_together) continue;
-        submit_request(engine, &all[i], &alone[i], &id);
+        request_case plain_case = all[i];
+        plain_case.request.options.speculation = "none";
+        submit_request(engine, &plain_case, &alone[i], &id);
         proa_engine_run(engine);
         assert_true(alone[i].done || alone[i].refused != PROA_OK);
     }
@@ -383,8 +397,8 @@ static void compare(const received *a, const received *b, const round_of *r, int
 {
     bool cut = a->finish == PROA_FINISH_CANCELLED;
     bool narrow = r->options.sequences_max < SEQUENCES;
-    if (b->refused == PROA_OK && (a->refused == PROA_LIMIT || (a->refused == PROA_INVALID && narrow)))
-        return; /* fewer pages, fewer slots */
+    if (a->refused == PROA_LIMIT || (a->refused == PROA_INVALID && narrow))
+        return; /* fewer pages, fewer slots: refused for that before what is refused alone, too */
     if (a->refused != b->refused)
         fail_msg("seed %u, request %d: status %d, %d", round_seed, i, a->refused, b->refused);
     if (a->refused != PROA_OK) return;
