@@ -132,17 +132,29 @@ int32_t proa_sampler_race(const proa_sampler_scratch *s, int64_t count, uint64_t
     return s->id[at];
 }
 
+static proa_status fail_all_infinite(int64_t vocab, int64_t position, proa_err *err)
+{
+    return PROA_FAIL(err, INTERNAL, "logits are not numbers: all %lld of position %lld are -inf",
+                     (long long)vocab, (long long)position);
+}
+
 static proa_status check_numbers(float largest, const float *logits, int64_t vocab, int64_t position,
                                  proa_err *err)
 {
     if (PROA_LIKELY(isfinite(largest))) return PROA_OK;
+    if (largest < 0) return fail_all_infinite(vocab, position, err);
     int64_t at = 0;
     while (at < vocab - 1 && logits[at] < INFINITY) at++; /* the first NaN or infinity */
-    if (largest < 0)
-        return PROA_FAIL(err, INTERNAL, "logits are not numbers: all %lld of position %lld are -inf",
-                         (long long)vocab, (long long)position);
     return PROA_FAIL(err, INTERNAL, "logits are not numbers: %s at id %lld of %lld, position %lld",
                      isnan(logits[at]) ? "nan" : "inf", (long long)at, (long long)vocab, (long long)position);
+}
+
+proa_status proa_sampler_check_sum(float sum, int64_t vocab, int64_t position, proa_err *err)
+{
+    if (PROA_LIKELY(isfinite(sum))) return PROA_OK;
+    if (sum < 0) return fail_all_infinite(vocab, position, err);
+    return PROA_FAIL(err, INTERNAL, "logits are not numbers: the log-sum-exp of position %lld is %g",
+                     (long long)position, (double)sum);
 }
 
 /* The likeliest token, or a draw from the candidates that the filters leave. */

@@ -69,6 +69,10 @@ PROA_MUST_CHECK proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sa
                                                 int64_t vocab, int64_t position, const proa_options *options,
                                                 const proa_history *history, proa_err *err);
 
+/* Checks a row that is sampled on a device by its log-sum-exp: INTERNAL as above, with the same text if all logits are
+ * -infinity. Otherwise the row's id is not known: the text names the sum. */
+PROA_MUST_CHECK proa_status proa_sampler_check_sum(float sum, int64_t vocab, int64_t position, proa_err *err);
+
 /* One row of a step. */
 typedef struct proa_sampler_row {
     const float *logits; /* [vocab], after proa_logits_processor_apply */

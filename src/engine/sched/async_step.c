@@ -265,12 +265,6 @@ void proa_async_step_submit(proa_engine *e)
 
 /* ---- completion ---- */
 
-static void fail_not_a_number(proa_engine_request *req, float sum)
-{
-    req->ending = PROA_FINISH_ERROR;
-    (void)PROA_FAIL(&req->error, INTERNAL, "logits are not numbers: their log-sum-exp is %g", (double)sum);
-}
-
 static float logprob_of(float logit, float sum)
 {
     return (float)((double)logit - (double)sum);
@@ -295,8 +289,9 @@ static void complete_token(proa_engine *e, const proa_inflight_step *f, const pr
     float sum = sampled->sums[i];
     if (!seq || seq->req->ending == PROA_FINISH_ERROR || seq->finish != PROA_FINISH_NONE) return;
     if (seq->verifying && !proa_speculate_row_counts(seq, position, f->pending_tokens[i].node)) return;
-    if (!isfinite(sum)) {
-        fail_not_a_number(seq->req, sum);
+    int64_t vocab = e->model->plan.width[PROA_REG_OUT];
+    if (proa_sampler_check_sum(sum, vocab, position, &seq->req->error) != PROA_OK) {
+        seq->req->ending = PROA_FINISH_ERROR;
         return;
     }
     /* else the step after this one has sampled a newer token */
