@@ -273,7 +273,8 @@ static void one_by_one_equals_batched(void **state)
         for (int i = 0; i < requests; i++) same_outcome(&alone[i], &batched[i], ways[w].what, i);
         proa_engine_stats(engine, &stats);
         assert_int_equal(stats.pages_used, 0);
-        if (w == 0) assert_true(stats.prefix_hits > 0 && stats.accepted > 0);
+        /* drafts are tried where measured times promise a gain: not surely in the few steps of the smaller run */
+        if (w == 0) assert_true(stats.prefix_hits > 0 && (stats.accepted > 0 || requests < REQUESTS));
         else assert_true(stats.preemptions > 0);
         release_all(batched);
         proa_engine_close(engine);
