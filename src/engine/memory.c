@@ -219,12 +219,18 @@ static int64_t sequence_tokens(const proa_sizes *s, const proa_model *m)
 }
 
 /* Memory of the host beside a device: what others pin by default (vLLM's swap space), within a quarter of what there
- * is. Where the model runs on the host, a second copy of the same kind would only take memory from the first. */
+ * is, and no more than HOST_CACHE_POOLS times the pages on the device: pinning 4 GiB takes seconds, which a model with
+ * a small pool has no use for. Where the model runs on the host, a second copy of the same kind would only take memory
+ * from the first. */
 #define HOST_CACHE_BYTES (4 * PROA_GIB)
+#define HOST_CACHE_POOLS 4
 
-static int64_t planned_host_bytes(const proa_model *m)
+static int64_t planned_host_bytes(const proa_sizes *s, const proa_model *m)
 {
-    return m->device->host ? 0 : proa_min64(HOST_CACHE_BYTES, proa_memory_available() / 4);
+    if (m->device->host) return 0;
+    int64_t pool = pages_bytes(s, m, proa_sizes_pages(s)), most = HOST_CACHE_BYTES;
+    if (pool >= 0 && pool < most / HOST_CACHE_POOLS) most = HOST_CACHE_POOLS * pool;
+    return proa_min64(most, proa_memory_available() / 4);
 }
 
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
@@ -237,7 +243,7 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     if (s->kv_tokens == 0 && s->kv_share > 0) s->kv_tokens = shared_tokens(s, m, longest);
     if (s->kv_tokens == 0) s->kv_tokens = proa_max64(longest, sequence_tokens(s, m));
     if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
-    if (s->host_bytes < 0) s->host_bytes = planned_host_bytes(m);
+    if (s->host_bytes < 0) s->host_bytes = planned_host_bytes(s, m);
     if (!s->prefix_cache) s->host_bytes = s->folder_bytes = 0;
     if (s->folder_bytes)
         s->host_bytes = proa_max64(s->host_bytes, PROA_PREFIX_IMAGES_MIN * pages_bytes(s, m, 1));
