@@ -121,6 +121,19 @@ static inline proa_engine *open_or_fail(const char *path, const proa_engine_opti
     return engine;
 }
 
+/* Log-probabilities: to the bit; on a device nearly, since a row's sums depend there on who shares its step. */
+static inline void assert_same_logprobs(const outcome *a, const outcome *b)
+{
+    assert_int_equal(a->count, b->count);
+    if (!getenv("PROA_TEST_DEVICE")) {
+        assert_memory_equal(a->logprobs, b->logprobs, (size_t)a->count * sizeof(float));
+        return;
+    }
+    for (int64_t i = 0; i < a->count; i++)
+        if (!(fabsf(a->logprobs[i] - b->logprobs[i]) < 1e-3F))
+            fail_msg("%lld: %g and %g", (long long)i, (double)a->logprobs[i], (double)b->logprobs[i]);
+}
+
 static inline void submit_or_fail(proa_engine *engine, proa_request request, outcome *o)
 {
     proa_err err = {.status = PROA_OK};
