@@ -273,8 +273,8 @@ static void one_by_one_equals_batched(void **state)
         for (int i = 0; i < requests; i++) same_outcome(&alone[i], &batched[i], ways[w].what, i);
         proa_engine_stats(engine, &stats);
         assert_int_equal(stats.pages_used, 0);
-        /* drafts are tried where measured times promise a gain: not surely in the few steps of the smaller run */
-        if (w == 0) assert_true(stats.prefix_hits > 0 && (stats.accepted > 0 || requests < REQUESTS));
+        /* in the smaller run no adapter is used twice, and drafts need not promise a gain */
+        if (w == 0) assert_true(requests < REQUESTS || (stats.prefix_hits > 0 && stats.accepted > 0));
         else assert_true(stats.preemptions > 0);
         release_all(batched);
         proa_engine_close(engine);
