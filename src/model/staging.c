@@ -44,7 +44,8 @@ static int64_t device_bytes(const proa_model *m)
 {
     int64_t each = (int64_t)(sizeof(proa_sample_params) + sizeof(proa_logits_row) +
                              sizeof(proa_beam_params) / 2 + sizeof(float) + sizeof(proa_beam_hyp) + 12);
-    return m->plan.rows_max * 3 * 4 + m->plan.sampled_rows * each + 256 + proa_sampled_bytes(m);
+    return m->plan.rows_max * 3 * 4 + m->plan.sampled_rows * each + 256 + proa_top_k_bytes(m) +
+           proa_sampled_bytes(m);
 }
 
 static int64_t mask_bytes(const proa_model *m)
@@ -65,6 +66,7 @@ static void carve_device_arrays(proa_model *m, char *memory)
     s->mask_of = proa_staging_carve(memory, &at, rows);
     s->beam_scores = proa_staging_carve(memory, &at, rows);
     s->beam_hyps = proa_staging_carve(memory, &at, rows * (int64_t)sizeof(proa_beam_hyp) / word);
+    s->top_k = proa_staging_carve(memory, &at, proa_top_k_bytes(m) / word);
     s->sampled = memory + at;
 }
 
@@ -87,9 +89,11 @@ static proa_status make_device_buffers(proa_model *m, proa_err *err)
     s->rows = (int32_t *)(void *)memory;
     s->device = d->alloc(d, s->bytes);
     for (int i = 0; i < 2; i++) s->received[i] = d->host_alloc(d, proa_sampled_bytes(m));
+    s->received_top_k = d->host_alloc(d, proa_top_k_bytes(m));
+    bool receives = s->received[0] && s->received[1] && s->received_top_k;
     bool samples = !d->host && m->arch->kind != PROA_KIND_ENCODER;
     if (samples) s->entries = d->alloc(d, PROA_STAGING_ENTRIES_BYTES), s->masks = d->alloc(d, mask_bytes(m));
-    if (!memory || (samples && !(s->entries && s->masks)) || !s->device || !s->received[0] || !s->received[1])
+    if (!memory || (samples && !(s->entries && s->masks)) || !s->device || !receives)
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for a step's arrays on %s",
                          (double)s->bytes / 1e6, d->name);
     carve_device_arrays(m, memory);
@@ -123,6 +127,7 @@ void proa_staging_free(proa_model *m)
     d->free(d, s->entries, PROA_STAGING_ENTRIES_BYTES);
     d->free(d, s->masks, mask_bytes(m));
     for (int i = 0; i < 2; i++) d->host_free(d, s->received[i]);
+    d->host_free(d, s->received_top_k);
     proa_staging_outputs_free(m);
     free(s->host);
     free(s->uploaded_beam_params);

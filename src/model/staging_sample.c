@@ -137,17 +137,24 @@ proa_device_masks proa_staging_masks(proa_model *m, const proa_sample_request *r
 
 /* ---- top-k ---- */
 
+int64_t proa_top_k_bytes(const proa_model *m)
+{
+    return proa_max64(1, m->plan.head_rows) * (8 * PROA_TOP_MAX + 4);
+}
+
 proa_top_k proa_staging_top_k(proa_model *m, int64_t count, int64_t k)
 {
-    int32_t *ids = (int32_t *)(void *)m->staging->sampled;
+    PROA_ASSERT(count <= m->plan.head_rows && k <= PROA_TOP_MAX);
+    int32_t *ids = m->staging->top_k;
     float *logits = (float *)(void *)(ids + count * k);
     return (proa_top_k){ids, logits, logits + count * k};
 }
 
+/* Ticket 0 may be that of a step in flight: waiting for the later copy waits for both. */
 void proa_staging_fetch_top_k(proa_model *m, int64_t count, int64_t k, int32_t *ids, float *logits, float *sums)
 {
-    char *received = m->staging->received[0];
-    m->device->send(m->device, received, m->staging->sampled, 4 * (2 * count * k + count), 0);
+    char *received = m->staging->received_top_k;
+    m->device->send(m->device, received, m->staging->top_k, 4 * (2 * count * k + count), 0);
     m->device->sent(m->device, 0);
     memcpy(ids, received, (size_t)(count * k) * sizeof *ids);
     memcpy(logits, received + 4 * count * k, (size_t)(count * k) * sizeof *logits);

@@ -30,7 +30,8 @@ struct proa_staging {
     int32_t *mask_of;                  /* [sampled_rows] masks of rows */
     float *beam_scores;                /* [sampled_rows] */
     proa_beam_hyp *beam_hyps;          /* [sampled_rows] */
-    char *sampled;              /* what was sampled last (proa_sampled_layout), or the result of a top-k */
+    void *top_k;                /* the result of a top-k; the next pass may still read `sampled` meanwhile */
+    char *sampled;              /* what was sampled last (staging_sample.c lays it out) */
     int32_t *beam_parents;      /* in `sampled` */
     proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] by itself; NULL on the host and for encoders */
     uint32_t *masks;            /* [sampled_rows][words of the outputs] the same */
@@ -38,7 +39,8 @@ struct proa_staging {
     /* On the host. */
     proa_beam_params *uploaded_beam_params; /* [uploaded_beams] copy of what the device has */
     int64_t uploaded_beams;
-    char *received[2]; /* by ticket: copies of `sampled` */
+    char *received[2];    /* by ticket: copies of `sampled` */
+    char *received_top_k; /* copy of `top_k`: steps of both tickets can be in flight */
     proa_sampled_counts received_counts[2];
     float *logits, *hidden; /* [head_rows][outputs], [head_rows][hidden] */
     int64_t logits_width, hidden_width;
@@ -54,8 +56,9 @@ void *proa_staging_carve(char *memory, int64_t *at, int64_t count);
  * already. */
 const int32_t *proa_staging_device_rows(proa_model *m, const int32_t *rows, int64_t count, int32_t *room);
 
-/* staging_sample.c: bytes of `sampled` for the largest step. */
+/* staging_sample.c: bytes of `sampled` for the largest step, and of `top_k` for the most rows of the head. */
 int64_t proa_sampled_bytes(const proa_model *m);
+int64_t proa_top_k_bytes(const proa_model *m);
 /* staging_output.c. On the host all_rows are allocated when they are first needed. */
 PROA_MUST_CHECK proa_status proa_staging_outputs_make(proa_model *m, proa_err *err);
 void proa_staging_outputs_free(proa_model *m);

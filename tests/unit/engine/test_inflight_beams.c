@@ -68,6 +68,7 @@ static proa_options options_of(int i, bool others)
     proa_options o = search_of(i);
     if (others && i % 8 == 2) o.repetition_penalty = 1.2F;
     if (others && i % 8 == 6) o.no_repeat_ngram = 2;
+    if (others && i % 8 == 0) o.min_tokens = 2; /* afterwards the host takes the model's top-k */
     return o;
 }
 
