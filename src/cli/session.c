@@ -38,9 +38,8 @@ static const proa_arg engine_rows[] = {
     {"prefix-cache", PROA_ARG_CHOICE, AT(prefix_cache), 0, 0, "on|off", NULL,
      "requests that begin alike share cached keys and values (default on; off in bench)"},
     {"prefix-host-memory", PROA_ARG_TEXT, AT(prefix_host_memory), 0, 0, "auto|off|BYTES", NULL,
-     "host memory for cached prefixes that the KV cache has no room for, such as 512M (default auto: 4G on a "
-     "GPU, "
-     "else off)"},
+     "host memory for cached prefixes that the KV cache has no room for, such as 512M; auto: 4G on a GPU "
+     "(default off)"},
     {"prefix-dir", PROA_ARG_TEXT, AT(prefix_dir), 0, 0, "FOLDER", NULL,
      "keep cached prefixes as files of a private folder, for later runs and other processes"},
     {"prefix-dir-size", PROA_ARG_TEXT, AT(prefix_dir_size), 0, 0, "BYTES", NULL,

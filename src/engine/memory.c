@@ -51,10 +51,8 @@ static bool read_bytes(int64_t *out, const char *text)
 
 static proa_status read_host_memory(int64_t *out, const char *text, proa_err *err)
 {
-    *out = -1;
-    if (!text || strcmp(text, "auto") == 0) return PROA_OK;
-    *out = 0;
-    if (strcmp(text, "off") == 0 || read_bytes(out, text)) return PROA_OK;
+    *out = text && strcmp(text, "auto") == 0 ? -1 : 0;
+    if (*out || !text || strcmp(text, "off") == 0 || read_bytes(out, text)) return PROA_OK;
     return PROA_FAIL(err, INVALID,
                      "option 'prefix-host-memory' is '%.40s', must be auto, off, or bytes such as 512M or 4G",
                      text);
@@ -218,10 +216,10 @@ static int64_t sequence_tokens(const proa_sizes *s, const proa_model *m)
     return proa_min64((int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS, fit);
 }
 
-/* Memory of the host beside a device: what others pin by default (vLLM's swap space), within a quarter of what there
- * is, and no more than HOST_CACHE_POOLS times the pages on the device: pinning 4 GiB takes seconds, which a model with
- * a small pool has no use for. Where the model runs on the host, a second copy of the same kind would only take memory
- * from the first. */
+/* Memory of the host beside a device, if "auto" asks for it: as much as others pin (vLLM's swap space), within a
+ * quarter of what there is, and no more than HOST_CACHE_POOLS times the pages on the device: pinning 4 GiB takes
+ * seconds, which a model with a small pool has no use for. Where the model runs on the host, a second copy of the same
+ * kind would only take memory from the first. */
 #define HOST_CACHE_BYTES (4 * PROA_GIB)
 #define HOST_CACHE_POOLS 4
 

@@ -65,9 +65,8 @@ static const proa_arg engine_rows[] = {
     CHOICE("prefix-cache", prefix_cache, "on|off", NULL,
            "requests that begin alike share cached keys and values (default on)"),
     TEXT("prefix-host-memory", prefix_host_memory, "auto|off|BYTES", NULL,
-         "host memory for cached prefixes that the KV cache has no room for, such as 512M (default auto: 4G "
-         "on a "
-         "GPU, else off)"),
+         "host memory for cached prefixes that the KV cache has no room for, such as 512M; auto: 4G on a GPU "
+         "(default off)"),
     TEXT("prefix-dir", prefix_dir, "FOLDER", NULL,
          "keep cached prefixes as files of a private folder, for later runs and other servers"),
     TEXT("prefix-dir-size", prefix_dir_size, "BYTES", NULL,
