@@ -506,8 +506,9 @@ static void each_hears_what_it_hears_alone(void **unused)
     for (unsigned i = 0; i < rounds; i++)
         for (size_t m = 0; m < PROA_COUNT(models); m += step)
             if (!only || strstr(models[m], only)) play((seed + i) * 1000 + (uint32_t)m, models[m]);
-    if (!only) assert_true(prefix_hits > 0 && drafts_accepted > 0 && drafts_wrong > 0);
-    if (!only) assert_true(constrained > 0 && adapted > 0);
+    if (!only) assert_true(prefix_hits > 0);
+    if (!only && step == 1) /* a third of the models need not draw all */
+        assert_true(drafts_accepted > 0 && drafts_wrong > 0 && constrained > 0 && adapted > 0);
     if (wanted)
         print_message("%llu preemptions, %llu tokens from host memory\n", (unsigned long long)preemptions,
                       (unsigned long long)host_hits);
