@@ -65,6 +65,7 @@ static uint64_t meaning_of(const proa_step *step, const proa_config *c)
     uint64_t none = PROA_FORK | PROA_JOIN;
     double scale = step->op == PROA_STEP_EMBED ? c->embed_scale : c->logit_scale;
     if (scale == 1) none |= PROA_SCALED | PROA_EXACT;
+    if (step->op == PROA_STEP_EMBED) none |= PROA_INPUTS; /* of prompt tables, which no checkpoint holds */
     if (c->residual_scale == 1) none |= PROA_RESIDUAL;
     if (c->logit_cap == 0) none |= PROA_CAPPED;
     return step->flags & ((UINT64_C(1) << PROA_CONDITION_SHIFT) - 1) & ~none;
