@@ -128,7 +128,7 @@ static int64_t length_of(int64_t context)
     return 1 + dice((uint32_t)proa_min64(most, 100));
 }
 
-static void random_words(request_case *a, proa_options *o, int32_t vocab)
+static void random_words(request_case *a, proa_options *o, int32_t vocab, bool text)
 {
     for (int i = 0; i < 8; i++) a->words[i] = (int32_t)dice((uint32_t)vocab);
     a->ends[0] = 1, a->ends[1] = 3, a->ends[2] = 6, a->ends[3] = 8;
@@ -136,7 +136,7 @@ static void random_words(request_case *a, proa_options *o, int32_t vocab)
     if (one_in(8)) o->banned_words = w;
     if (one_in(8)) o->stop_words = w;
     if (one_in(24)) o->allowed_words = w;
-    else if (a->words[7] % 16 == 0) o->json_object = true;
+    else if (text && a->words[7] % 16 == 0) o->json_object = true;
     for (int i = 0; i < 3; i++) a->bias[i] = (proa_bias){(int32_t)dice((uint32_t)vocab), (float)dice(9) - 4};
     if (one_in(8)) o->logit_bias = a->bias, o->logit_bias_count = 1 + (int32_t)dice(3);
 }
@@ -214,7 +214,7 @@ static void random_options(request_case *a, int32_t vocab, bool text, bool simpl
     if (kind >= 6) choose_beams(o);
     else if (kind == 5) o->penalty_alpha = 0.2F * (float)(1 + dice(4)), o->top_k = 2 + (int32_t)dice(5);
     else if (kind >= 2) choose_draws(o);
-    if (one_in(3)) choose_history(o), random_words(a, o, vocab);
+    if (one_in(3)) choose_history(o), random_words(a, o, vocab, text);
     if (one_in(3)) choose_told(o);
     o->ignore_eos = one_in(2);
     for (; one_in(3) && o->end_ids_count < 3;)
@@ -397,8 +397,8 @@ static void compare(const received *a, const received *b, const round_of *r, int
 {
     bool cut = a->finish == PROA_FINISH_CANCELLED;
     bool narrow = r->options.sequences_max < SEQUENCES;
-    if (a->refused == PROA_LIMIT || (a->refused == PROA_INVALID && narrow))
-        return; /* fewer pages, fewer slots: refused for that before what is refused alone, too */
+    if (b->refused == PROA_OK && (a->refused == PROA_LIMIT || (a->refused == PROA_INVALID && narrow)))
+        return; /* fewer pages, fewer slots */
     if (a->refused != b->refused)
         fail_msg("seed %u, request %d: status %d, %d", round_seed, i, a->refused, b->refused);
     if (a->refused != PROA_OK) return;
@@ -506,9 +506,11 @@ static void each_hears_what_it_hears_alone(void **unused)
     for (unsigned i = 0; i < rounds; i++)
         for (size_t m = 0; m < PROA_COUNT(models); m += step)
             if (!only || strstr(models[m], only)) play((seed + i) * 1000 + (uint32_t)m, models[m]);
-    if (!only) assert_true(prefix_hits > 0);
-    if (!only && step == 1) /* a third of the models need not draw all */
-        assert_true(drafts_accepted > 0 && drafts_wrong > 0 && constrained > 0 && adapted > 0);
+    /* a third of the models need not draw an adapter at once */
+    for (uint32_t i = 1; !only && adapted == 0 && i < 10; i++)
+        play(seed * 1000 + 100 * i, GOLDEN "arch/llama");
+    if (!only) assert_true(prefix_hits > 0 && drafts_accepted > 0 && drafts_wrong > 0);
+    if (!only) assert_true(constrained > 0 && adapted > 0);
     if (wanted)
         print_message("%llu preemptions, %llu tokens from host memory\n", (unsigned long long)preemptions,
                       (unsigned long long)host_hits);
