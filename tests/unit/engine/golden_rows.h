@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * golden_rows.h - ids and rows of a golden.json, compared with the engine's: for test_golden_arch and test_adapters. */
+ * golden_rows.h - ids and rows of a golden.json, compared with the engine's: for the tests of goldens and of
+ * adapters. */
 #ifndef PROA_TESTS_GOLDEN_ROWS_H
 #define PROA_TESTS_GOLDEN_ROWS_H
 
@@ -27,5 +28,28 @@ static inline void golden_compare_row(const char *what, const float *have, const
     }
     if (!(worst <= GOLDEN_TOLERANCE * largest))
         fail_msg("%s: differs by %.3g, %.3g of the largest", what, worst, worst / largest);
+}
+
+/* A case of an adapter's golden.json (tests/golden/adapters, prompt_tables): logits of the first and the last row of
+ * input_ids, and the greedy tokens behind them. */
+static inline void golden_check_adapter(proa_engine *engine, const char *adapter, const proa_json *c)
+{
+    int64_t n, want_count;
+    outcome rows = {0}, text = {0};
+    int32_t *ids = golden_read_ids(proa_json_get(c, "input_ids"), &n);
+    int32_t *want = golden_read_ids(proa_json_get(c, "greedy"), &want_count);
+    proa_request r = {.task = PROA_TASK_ROWS, .ids = ids, .ids_count = n, .options = {.adapter = adapter}};
+    run_request(engine, r, &rows);
+    assert_int_equal(rows.rows_count, n); /* none of a prompt table's tokens */
+    golden_compare_row("logits_first", rows.rows, proa_json_get(c, "logits_first"), rows.columns);
+    golden_compare_row("logits_last", rows.rows + (n - 1) * rows.columns, proa_json_get(c, "logits_last"),
+                       rows.columns);
+    r.task = PROA_TASK_GENERATE;
+    r.options = (proa_options){.max_tokens = (int32_t)want_count, .ignore_eos = true, .adapter = adapter};
+    run_request(engine, r, &text);
+    assert_int_equal(text.count, want_count);
+    assert_memory_equal(text.ids, want, (size_t)want_count * sizeof *want);
+    outcome_release(&rows), outcome_release(&text);
+    free(ids), free(want);
 }
 #endif

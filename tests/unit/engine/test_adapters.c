@@ -13,27 +13,6 @@ static const char *root = GOLDEN "adapters";
 
 /* ---- PEFT's outputs ---- */
 
-static void check_case(proa_engine *engine, const char *adapter, const proa_json *c)
-{
-    int64_t n, want_count;
-    outcome rows = {0}, text = {0};
-    int32_t *ids = golden_read_ids(proa_json_get(c, "input_ids"), &n);
-    int32_t *want = golden_read_ids(proa_json_get(c, "greedy"), &want_count);
-    run_request(
-        engine,
-        (proa_request){.task = PROA_TASK_ROWS, .ids = ids, .ids_count = n, .options = {.adapter = adapter}},
-        &rows);
-    golden_compare_row("logits_first", rows.rows, proa_json_get(c, "logits_first"), rows.columns);
-    golden_compare_row("logits_last", rows.rows + (n - 1) * rows.columns, proa_json_get(c, "logits_last"),
-                       rows.columns);
-    proa_options options = {.max_tokens = (int32_t)want_count, .ignore_eos = true, .adapter = adapter};
-    run_request(engine, (proa_request){.ids = ids, .ids_count = n, .options = options}, &text);
-    assert_int_equal(text.count, want_count);
-    assert_memory_equal(text.ids, want, (size_t)want_count * sizeof *want);
-    outcome_release(&rows), outcome_release(&text);
-    free(ids), free(want);
-}
-
 static void golden(void **state)
 {
     char path[PROA_PATH_MAX], folder[2][PROA_PATH_MAX];
@@ -54,7 +33,7 @@ static void golden(void **state)
         const proa_json *cases = proa_json_get(json, "cases");
         assert_true(proa_json_len(cases) > 0);
         for (int64_t k = 0; k < proa_json_len(cases); k++)
-            check_case(engine, names[i], proa_json_at(cases, k));
+            golden_check_adapter(engine, names[i], proa_json_at(cases, k));
         proa_json_free(json);
     }
     proa_engine_close(engine);

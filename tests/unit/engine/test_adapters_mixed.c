@@ -84,25 +84,6 @@ static void load_rows(proa_engine *engine, const char *name, const tensors *t)
     if (proa_engine_load_adapter_rows(engine, name, &rows, &err) != PROA_OK) fail_msg("%s", err.text);
 }
 
-static void check_case(proa_engine *engine, const char *adapter, const proa_json *c)
-{
-    int64_t n, want_count;
-    outcome rows = {0}, text = {0};
-    int32_t *ids = golden_read_ids(proa_json_get(c, "input_ids"), &n);
-    int32_t *want = golden_read_ids(proa_json_get(c, "greedy"), &want_count);
-    proa_request r = {.task = PROA_TASK_ROWS, .ids = ids, .ids_count = n, .options = {.adapter = adapter}};
-    run_request(engine, r, &rows);
-    golden_compare_row("logits_last", rows.rows + (n - 1) * rows.columns, proa_json_get(c, "logits_last"),
-                       rows.columns);
-    r.task = PROA_TASK_GENERATE;
-    r.options = (proa_options){.max_tokens = (int32_t)want_count, .ignore_eos = true, .adapter = adapter};
-    run_request(engine, r, &text);
-    assert_int_equal(text.count, want_count);
-    assert_memory_equal(text.ids, want, (size_t)want_count * sizeof *want);
-    outcome_release(&rows), outcome_release(&text);
-    free(ids), free(want);
-}
-
 static void check_golden(const char *model, const naming *names, tensors *t)
 {
     char path[512], folder[512];
@@ -116,7 +97,8 @@ static void check_golden(const char *model, const naming *names, tensors *t)
     snprintf(path, sizeof path, "%s/golden.json", folder);
     if (proa_json_load(&json, path, 64 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
     const proa_json *cases = proa_json_get(json, "cases");
-    for (int64_t k = 0; k < proa_json_len(cases); k++) check_case(engine, "7", proa_json_at(cases, k));
+    for (int64_t k = 0; k < proa_json_len(cases); k++)
+        golden_check_adapter(engine, "7", proa_json_at(cases, k));
     proa_json_free(json);
     proa_engine_close(engine);
 }

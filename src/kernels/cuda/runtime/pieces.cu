@@ -90,32 +90,31 @@ static int64_t begin_copy(gpu *g)
     return ++p->count;
 }
 
-int64_t gpu_save_pieces(proa_device *d, void *host, const void *memory, int64_t bytes, int64_t count,
-                        int64_t stride)
+/* Begins a copy and returns its number. */
+static int64_t move_pieces(proa_device *d, void *to, const void *from, int64_t bytes, int64_t count,
+                           int64_t to_stride, int64_t from_stride, cudaMemcpyKind kind)
 {
     gpu *g = gpu_enter(d);
     gpu_pieces *p = g->pieces;
     int64_t nr = begin_copy(g);
     gpu_note(g,
-             copy_pieces(p, (char *)host, (const char *)memory, (size_t)bytes, count, (size_t)bytes,
-                         (size_t)stride, cudaMemcpyDeviceToHost),
+             copy_pieces(p, (char *)to, (const char *)from, (size_t)bytes, count, (size_t)to_stride,
+                         (size_t)from_stride, kind),
              "copying pages");
     gpu_note(g, cudaEventRecord(event_of(p, nr), p->stream), "copying pages");
     return nr;
 }
 
+int64_t gpu_save_pieces(proa_device *d, void *host, const void *memory, int64_t bytes, int64_t count,
+                        int64_t stride)
+{
+    return move_pieces(d, host, memory, bytes, count, bytes, stride, cudaMemcpyDeviceToHost);
+}
+
 int64_t gpu_load_pieces(proa_device *d, void *memory, const void *host, int64_t bytes, int64_t count,
                         int64_t stride)
 {
-    gpu *g = gpu_enter(d);
-    gpu_pieces *p = g->pieces;
-    int64_t nr = begin_copy(g);
-    gpu_note(g,
-             copy_pieces(p, (char *)memory, (const char *)host, (size_t)bytes, count, (size_t)stride,
-                         (size_t)bytes, cudaMemcpyHostToDevice),
-             "copying pages");
-    gpu_note(g, cudaEventRecord(event_of(p, nr), p->stream), "copying pages");
-    return nr;
+    return move_pieces(d, memory, host, bytes, count, stride, bytes, cudaMemcpyHostToDevice);
 }
 
 void gpu_wait_pieces_on_stream(proa_device *d)
