@@ -323,15 +323,19 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
     memory->host_cache = proa_sizes_host_pages(s, m) * memory->page;
     memory->total = memory->weights + memory->activations + memory->scratch + memory->kv + memory->adapters +
                     memory->draft;
-    if (m->device->host)
-        memory->total += memory->tokenizer + memory->bookkeeping + memory->program + memory->host_cache;
+    if (!m->device->host) return;
+    int64_t pages = proa_max64(proa_sizes_pages(s), 1);
+    memory->total += memory->tokenizer + memory->bookkeeping + memory->program + memory->host_cache;
+    if (s->prefix_cache) memory->page_nodes = proa_ceil_div(proa_prefix_tree_bytes(pages), pages);
 }
 
 /* Tokens whose keys and values fit beside everything else, in whole pages. */
 static int64_t tokens_that_fit(const proa_memory *memory, int64_t available)
 {
-    int64_t left = available - (memory->total - memory->kv);
-    return left <= 0 || memory->page <= 0 ? 0 : left / memory->page * PROA_PAGE_TOKENS;
+    if (memory->page <= 0) return 0;
+    int64_t nodes = memory->kv / memory->page * memory->page_nodes;
+    int64_t left = available - (memory->total - memory->kv - nodes);
+    return left <= 0 ? 0 : left / (memory->page + memory->page_nodes) * PROA_PAGE_TOKENS;
 }
 
 /* The total with matrices in another format; 0: the format is not offered or not smaller. */

@@ -41,6 +41,7 @@ typedef struct proa_sizes {
 /* In bytes. On a device the total is the device's only; tokenizer, bookkeeping and program are on the host. */
 typedef struct proa_memory {
     int64_t weights, activations, scratch, kv, tokenizer, bookkeeping, program, total;
+    int64_t page_nodes; /* of bookkeeping, for each page in the total: its nodes of the prefix tree */
     int64_t adapters;   /* slots on a device; on the host all that may be loaded */
     int64_t host_cache; /* pages of the prefix cache in memory of the host; on a device not in the total */
     int64_t draft;      /* the draft model, but for its keys and values, or draft heads */
