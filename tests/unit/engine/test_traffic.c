@@ -495,22 +495,29 @@ static void play(uint32_t seed, const char *model)
     }
 }
 
+static void play_models(unsigned seed, size_t step, const char *only)
+{
+    for (size_t m = 0; m < PROA_COUNT(models); m += step)
+        if (!only || strstr(models[m], only)) play(seed * 1000 + (uint32_t)m, models[m]);
+}
+
+/* What is compared has been drawn: a third of the models need not draw an adapter at once. */
+static void assert_all_drawn(unsigned seed)
+{
+    for (uint32_t i = 1; adapted == 0 && i < 10; i++) play(seed * 1000 + 100 * i, GOLDEN "arch/llama");
+    assert_true(prefix_hits > 0 && drafts_accepted > 0 && drafts_wrong > 0);
+    assert_true(constrained > 0 && adapted > 0);
+}
+
 static void each_hears_what_it_hears_alone(void **unused)
 {
     const char *wanted = getenv("PROA_TRAFFIC"), *only = getenv("PROA_TRAFFIC_MODEL");
     unsigned seed = 1, rounds = 1;
-    size_t step = wanted ? 1 : PART_OF(1, 3);
     PROA_UNUSED(unused);
     if (getenv("PROA_TEST_DEVICE")) skip(); /* there a row's bits depend on who shares its step */
     if (wanted) sscanf(wanted, "%u,%u", &seed, &rounds);
-    for (unsigned i = 0; i < rounds; i++)
-        for (size_t m = 0; m < PROA_COUNT(models); m += step)
-            if (!only || strstr(models[m], only)) play((seed + i) * 1000 + (uint32_t)m, models[m]);
-    /* a third of the models need not draw an adapter at once */
-    for (uint32_t i = 1; !only && adapted == 0 && i < 10; i++)
-        play(seed * 1000 + 100 * i, GOLDEN "arch/llama");
-    if (!only) assert_true(prefix_hits > 0 && drafts_accepted > 0 && drafts_wrong > 0);
-    if (!only) assert_true(constrained > 0 && adapted > 0);
+    for (unsigned i = 0; i < rounds; i++) play_models(seed + i, wanted ? 1 : PART_OF(1, 3), only);
+    if (!only) assert_all_drawn(seed);
     if (wanted)
         print_message("%llu preemptions, %llu tokens from host memory\n", (unsigned long long)preemptions,
                       (unsigned long long)host_hits);
