@@ -141,6 +141,15 @@ cmd_lint() {
 #>   fmt                                clang-format over the C files, in place
 cmd_fmt() { need clang-format:clang-format && tools/fmt; }
 
+#>   wheel [--cuda]                     the Python package as build/wheel/dist/*.whl; --cuda: and that of the plug-in
+cmd_wheel() {
+    # shellcheck disable=SC2086 # a list
+    need $test_needs
+    configure_build release proa_shared
+    if [ "${1:-}" = --cuda ]; then build release proa_cuda; fi
+    exec tools/wheel "$@"
+}
+
 #>   bench [OPTION...]                  `proa bench` on models/classics-10m (give another MODEL first)
 cmd_bench() {
     configure_build release proa
@@ -170,7 +179,7 @@ cmd_help() { sed -n 's/^#> \{0,1\}//p' ./do; }
 command=${1:-help}
 if [ $# -gt 0 ]; then shift; fi
 case $command in
-run | build | test | lint | fmt | bench | fuzz | doctor | clean | help) "cmd_$command" "$@" ;;
+run | build | test | lint | fmt | bench | wheel | fuzz | doctor | clean | help) "cmd_$command" "$@" ;;
 -h | --help) cmd_help ;;
 *)
     say "unknown command '$command'"

@@ -10,7 +10,7 @@
  *     proa_engine_close(engine);
  *
  * Owner:   the caller owns the engine and the memory of a request, which is copied by proa_engine_submit.
- * Threads: submit, cancel, stats, encode, decode and info may be called from any thread at any time. step and run
+ * Threads: submit, cancel, stats, encode, decode, chat and info may be called from any thread at any time. step and run
  *          belong to one thread at a time (or to none: proa_engine_start makes one). Events are delivered on the
  *          thread that steps; inside a callback, submit and cancel are allowed, step, run, stop and close are not.
  * Errors:  functions return proa_status and fill err (which may be NULL). A request that fails after it was
@@ -344,6 +344,12 @@ typedef struct proa_options {
     proa_tokens draft_ids; /* the same as ids; the output is expected to begin with them */
 } proa_options;
 
+/* Options from a JSON object whose members have the names of docs/decoding.md, {"temperature": 0.8, "stop_strings":
+ * ["."]}; each is marked as given. INVALID names the member. The result, lists included, lives until
+ * proa_options_free; a proa_options that is copied from it may be used meanwhile. */
+PROA_EXPORT proa_status proa_options_new(proa_options **out, const char *json, proa_err *err);
+PROA_EXPORT void proa_options_free(proa_options *options); /* NULL is fine */
+
 /* The seed that sequence i of a request draws with: seed itself for 0, else a mix of both (SplitMix64). */
 PROA_EXPORT uint64_t proa_seed_of(uint64_t seed, int32_t i);
 
@@ -513,8 +519,17 @@ PROA_EXPORT void proa_engine_stats(proa_engine *engine, proa_stats *stats);
  * UNSUPPORTED if the folder has no tokenizer. */
 PROA_EXPORT proa_status proa_engine_encode(const proa_engine *engine, const char *text, size_t text_len,
                                            int32_t *ids, int64_t cap, int64_t *count, proa_err *err);
+/* The same without the special tokens that the tokenizer adds, for text that has its own: a rendered chat. */
+PROA_EXPORT proa_status proa_engine_encode_plain(const proa_engine *engine, const char *text, size_t text_len,
+                                                 int32_t *ids, int64_t cap, int64_t *count, proa_err *err);
 PROA_EXPORT proa_status proa_engine_decode(const proa_engine *engine, const int32_t *ids, int64_t count,
                                            char *text, size_t cap, size_t *text_len, proa_err *err);
+
+/* A chat as the prompt that the model's template makes of it. request: a JSON object with messages, and if wanted
+ * tools, documents, add_generation_prompt (true), continue_final_message, chat_template_kwargs (OpenAI's names).
+ * *text_len is the length; at most cap bytes are written. NOT_FOUND if the folder has no chat template. Any thread. */
+PROA_EXPORT proa_status proa_engine_chat(proa_engine *engine, const char *request, char *text, size_t cap,
+                                         size_t *text_len, proa_err *err);
 
 PROA_EXPORT const char *proa_version(void); /* "0.1.0" */
 

@@ -267,6 +267,7 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
     pthread_mutex_init(&e->shared.lock, NULL);
     pthread_cond_init(&e->shared.work, NULL);
     proa_sessions_init(&e->sessions);
+    proa_engine_chat_init(&e->chat);
     proa_request_list_init(&e->shared.inbox);
     proa_request_list_init(&e->running);
     proa_arena_init(&e->arena);
@@ -301,6 +302,7 @@ void proa_engine_close(proa_engine *e)
             proa_engine_request_free(req);
     proa_client_queues_free(&e->shared);
     proa_sessions_release(&e->sessions);
+    proa_engine_chat_release(&e->chat);
     proa_adapters_release_all(&e->adapters);
     free_arrays(e);
     proa_prefix_tree_release(&e->prefixes);
@@ -510,16 +512,28 @@ static proa_status need_tokenizer(const proa_engine *e, proa_err *err)
     return e->tokenizer ? PROA_OK : PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer");
 }
 
-proa_status proa_engine_encode(const proa_engine *engine, const char *text, size_t text_len, int32_t *ids,
-                               int64_t cap, int64_t *count, proa_err *err)
+static proa_status encode_text(const proa_engine *e, proa_str text, bool special, int32_t *ids, int64_t cap,
+                               int64_t *count, proa_err *err)
 {
     proa_ids list = {0};
-    PROA_TRY(need_tokenizer(engine, err));
-    proa_status status = proa_tokenizer_encode(engine->tokenizer, (proa_str){text, text_len}, true, &list, err);
+    PROA_TRY(need_tokenizer(e, err));
+    proa_status status = proa_tokenizer_encode(e->tokenizer, text, special, &list, err);
     *count = list.len;
     if (list.len) memcpy(ids, list.ptr, (size_t)proa_min64(cap, list.len) * sizeof *ids);
     proa_ids_release(&list);
     return status;
+}
+
+proa_status proa_engine_encode(const proa_engine *engine, const char *text, size_t text_len, int32_t *ids,
+                               int64_t cap, int64_t *count, proa_err *err)
+{
+    return encode_text(engine, (proa_str){text, text_len}, true, ids, cap, count, err);
+}
+
+proa_status proa_engine_encode_plain(const proa_engine *engine, const char *text, size_t text_len,
+                                     int32_t *ids, int64_t cap, int64_t *count, proa_err *err)
+{
+    return encode_text(engine, (proa_str){text, text_len}, false, ids, cap, count, err);
 }
 
 proa_status proa_engine_decode(const proa_engine *engine, const int32_t *ids, int64_t count, char *text,

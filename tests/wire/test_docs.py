@@ -66,10 +66,12 @@ def test_console_blocks(start, page, tmp_path):
 def test_python_blocks(start, page, models):
     running = start(repositories=[ROOT / "models" / name for name in models])
     found = programs(page)
+    library = os.path.join(os.path.dirname(PROA), "libproa.so")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PROA_LIBRARY": library}  # of the package proa
     assert found
     for program, lines in found:
         program = program.replace("localhost:8000", running.http)
-        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0 and done.stdout, done.stderr
         printed = iter(done.stdout.splitlines())
         assert all(line in printed for line in lines), done.stdout

@@ -13,6 +13,7 @@
 #include "engine/decode/sampler.h"
 #include "engine/decode/stop.h"
 #include "engine/adapters.h"
+#include "engine/chat.h"
 #include "grammar/grammar.h"
 #include "engine/memory.h"
 #include "engine/sched/draft_model.h"
@@ -404,6 +405,7 @@ struct proa_engine {
     proa_async_steps async;
     proa_encoder_passes encoder;
     proa_sessions sessions;
+    proa_engine_chat_template chat;
     proa_speculation speculation;
     proa_prompt_pacing pacing;
     proa_draft_model *draft_model; /* NULL: none */

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An open model: proa_engine with a thread of its own, and requests to it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import threading
+import weakref
+from typing import Any, Callable, Optional, Sequence, Union
+
+from ._lib import NotFoundError, ProaError, UnavailableError, call, error_of, ffi, find_plugin, lib, text_of
+
+_KINDS = {
+    lib.PROA_KIND_DECODER: "decoder",
+    lib.PROA_KIND_ENCODER_DECODER: "encoder-decoder",
+    lib.PROA_KIND_ENCODER: "encoder",
+}
+_TASKS = {
+    "generate": lib.PROA_TASK_GENERATE,
+    "score": lib.PROA_TASK_SCORE,
+    "rows": lib.PROA_TASK_ROWS,
+    "encode": lib.PROA_TASK_ENCODE,
+}
+_FINISHES = {
+    lib.PROA_FINISH_NONE: None,
+    lib.PROA_FINISH_END: "end",
+    lib.PROA_FINISH_STOP: "stop",
+    lib.PROA_FINISH_LENGTH: "length",
+    lib.PROA_FINISH_CANCELLED: "cancelled",
+    lib.PROA_FINISH_ERROR: "error",
+}
+
+_open_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child has the memory of its parent's engines but none of their threads."""
+    for engine in list(_open_engines):
+        engine._forked = True
+
+
+def _at_exit() -> None:
+    """Threads of engines must not call into an interpreter that is being torn down."""
+    for engine in list(_open_engines):
+        engine.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
+
+
+class Generated:
+    """What one sequence of a request has generated so far."""
+
+    __slots__ = ("ids", "text", "logprobs", "top", "logits", "scores", "hidden", "finish", "stop_string")
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.text = ""
+        self.logprobs: list[float] = []
+        self.top: list[list[tuple[int, float]]] = []
+        self.logits: list[bytes] = []  # a row of f32 for each token
+        self.scores: list[bytes] = []
+        self.hidden: list[bytes] = []
+        self.finish: Optional[str] = None
+        self.stop_string: Optional[str] = None
+
+
+class Result:
+    """One finished sequence of a beam search, or of several: proa_beam_result."""
+
+    __slots__ = ("ids", "text", "score", "logprob_sum", "finish", "sequence")
+
+    def __init__(self, raw: Any) -> None:
+        self.ids = ffi.unpack(raw.ids, raw.count) if raw.count else []
+        self.text = text_of(raw.text, raw.text_len) if raw.text else ""
+        self.score = raw.score
+        self.logprob_sum = raw.logprob_sum
+        self.finish = _FINISHES[raw.finish]
+        self.sequence = raw.sequence
+
+
+class Request:
+    """A submitted request. Its events come on the engine's thread; `changed` is called there after each."""
+
+    def __init__(self, sequences: int, changed: Callable[["Request", bool], None], keep: frozenset) -> None:
+        self.id = 0
+        self.sequences = [Generated() for _ in range(sequences)]
+        self.results: list[Result] = []
+        self.rows: list[tuple[bytes, int, int]] = []  # f32 rows, their count, their columns
+        self.pooled: Optional[bytes] = None
+        self.prompt_logprobs: list[tuple[int, float, list[tuple[int, float]]]] = []
+        self.finish: Optional[str] = None
+        self.error: Optional[ProaError] = None
+        self.prompt_tokens = self.new_tokens = self.cached_tokens = 0
+        self.logprob_sum = 0.0
+        self.times = (0.0, 0.0, 0.0)  # waiting, prompt, decoding: seconds
+        self._changed = changed
+        self._keep = keep  # which rows of floats are copied
+        self._handle: Any = None
+
+    def _take_token(self, event: Any) -> None:
+        seq = self.sequences[event.sequence]
+        seq.ids.append(event.id)
+        if event.text_len:
+            seq.text += text_of(event.text, event.text_len)
+        if "logprobs" in self._keep:
+            seq.logprobs.append(event.logprob)
+        if event.top_count and event.top:
+            seq.top.append([(event.top[i].id, event.top[i].logprob) for i in range(event.top_count)])
+        for name in ("logits", "hidden"):
+            if name in self._keep and getattr(event, name):
+                getattr(seq, name).append(self._floats(getattr(event, name), self._widths[name]))
+        seq.finish = _FINISHES[event.finish]
+        if event.stop_string:
+            seq.stop_string = text_of(event.stop_string)
+
+    _widths: dict[str, int] = {}
+
+    @staticmethod
+    def _floats(pointer: Any, count: int) -> bytes:
+        return ffi.buffer(pointer, 4 * count)[:]
+
+    def _take_rows(self, event: Any) -> None:
+        if event.rows:
+            data = self._floats(event.rows, event.rows_count * event.columns)
+            self.rows.append((data, event.rows_count, event.columns))
+        if event.pooled:
+            self.pooled = self._floats(event.pooled, event.columns)
+
+    def _take_prompt(self, event: Any) -> None:
+        n = event.top_count
+        for i in range(event.rows_count):
+            top = [(event.prompt_top[i * n + j].id, event.prompt_top[i * n + j].logprob) for j in range(n)]
+            self.prompt_logprobs.append((event.prompt_ids[i], event.prompt_logprobs[i], top))
+
+    def _take_done(self, event: Any) -> None:
+        if event.text_len and len(self.sequences) == 1:
+            self.sequences[0].text += text_of(event.text, event.text_len)
+        self.results = [Result(event.beams[i]) for i in range(event.beams_count)]
+        self.finish = _FINISHES[event.finish]
+        self.error = error_of(event.error) if event.error else None
+        self.prompt_tokens, self.new_tokens = event.prompt_tokens, event.new_tokens
+        self.cached_tokens, self.logprob_sum = event.cached_tokens, event.logprob_sum
+        self.times = (event.queue_s, event.prompt_s, event.decode_s)
+
+    def _take(self, event: Any) -> None:
+        kind = event.kind
+        if kind == lib.PROA_EVENT_TOKEN:
+            self._take_token(event)
+        elif kind == lib.PROA_EVENT_ROWS:
+            self._take_rows(event)
+        elif kind == lib.PROA_EVENT_PROMPT:
+            self._take_prompt(event)
+        elif kind == lib.PROA_EVENT_DONE:
+            self._take_done(event)
+            self._handle = None
+        else:
+            return
+        self._changed(self, kind == lib.PROA_EVENT_DONE)
+
+
+@ffi.callback("void(const proa_event *)")
+def _on_event(event: Any) -> None:
+    request: Request = ffi.from_handle(event.arg)
+    request._take(event)
+
+
+class Engine:
+    """A model folder, opened. `options` are the fields of proa_engine_options by name; None is the default.
+
+    All methods may be called from any thread. An engine does not survive a fork: the child gets an error that says so,
+    and may open the model again.
+    """
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"], **options: Any) -> None:
+        self._pointer: Any = ffi.NULL
+        self._forked = False
+        self._lock = threading.Lock()
+        self._live: set[Request] = set()
+        self._texts: list[Any] = []  # C strings that the options name
+        self.path = os.fspath(path)
+        if not os.path.exists(self.path):
+            raise NotFoundError(f"cannot open '{self.path}': No such file or directory")
+        if str(options.get("device") or "").startswith("cuda"):
+            find_plugin()
+        out = ffi.new("proa_engine **")
+        call(lib.proa_engine_open, out, self.path.encode(), self._make_options(options))
+        self._pointer = out[0]
+        _open_engines.add(self)
+        self._read_info()
+        call(lib.proa_engine_start, self._pointer)
+
+    def _make_options(self, options: dict[str, Any]) -> Any:
+        o = ffi.new("proa_engine_options *")
+        fields = dict(ffi.typeof("proa_engine_options").fields)
+        hidden = {"progress", "progress_arg", "adapters_count"}
+        for name, value in options.items():
+            if name not in fields or name in hidden:
+                known = ", ".join(sorted(set(fields) - hidden))
+                raise TypeError(f"unknown engine option '{name}', must be one of {known}")
+            if value is None:
+                continue
+            if name == "adapters":
+                self._set_adapters(o, value)
+            elif fields[name].type.kind == "pointer":
+                setattr(o, name, self._text(os.fspath(value)))
+            else:
+                setattr(o, name, value)
+        return o
+
+    def _set_adapters(self, o: Any, adapters: Union[dict[str, Any], Sequence[tuple[str, Any]]]) -> None:
+        pairs = list(adapters.items()) if isinstance(adapters, dict) else list(adapters)
+        sources = ffi.new("proa_adapter_source[]", len(pairs))
+        for i, (name, path) in enumerate(pairs):
+            sources[i].name, sources[i].path = self._text(name), self._text(os.fspath(path))
+        self._texts.append(sources)
+        o.adapters, o.adapters_count = sources, len(pairs)
+
+    def _text(self, value: str) -> Any:
+        text = ffi.new("char[]", str(value).encode())
+        self._texts.append(text)
+        return text
+
+    def _read_info(self) -> None:
+        info = ffi.new("proa_info *")
+        lib.proa_engine_info(self._pointer, info)
+        self.info: dict[str, Any] = {}
+        for name, field in ffi.typeof("proa_info").fields:
+            value = getattr(info, name)
+            self.info[name] = text_of(value) if field.type.kind == "pointer" else value
+        self.info["kind"] = _KINDS[info.kind]
+
+    @property
+    def pointer(self) -> Any:
+        """The proa_engine; raises where it cannot be used."""
+        if self._forked:
+            raise UnavailableError("this engine was opened before a fork: open the model again in the child process")
+        if self._pointer == ffi.NULL:
+            raise UnavailableError("the engine is closed")
+        return self._pointer
+
+    def close(self) -> None:
+        """Ends the engine's thread and frees the model. Requests that run are cancelled."""
+        with self._lock:
+            pointer, self._pointer = self._pointer, ffi.NULL
+        if pointer == ffi.NULL or self._forked:
+            return
+        _open_engines.discard(self)
+        for request in list(self._live):
+            lib.proa_engine_cancel(pointer, request.id)
+        lib.proa_engine_stop(pointer)
+        lib.proa_engine_run(pointer)  # cancelled requests get their last event
+        lib.proa_engine_close(pointer)
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *unused: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", ffi.NULL) != ffi.NULL:
+            self.close()
+
+    # ---- requests ----
+
+    def submit(
+        self,
+        *,
+        task: str = "generate",
+        text: Optional[str] = None,
+        text_pair: Optional[str] = None,
+        ids: Optional[Sequence[int]] = None,
+        decoder_ids: Optional[Sequence[int]] = None,
+        type_ids: Optional[Sequence[int]] = None,
+        cache_salt: Optional[str] = None,
+        options: Optional[dict[str, Any]] = None,
+        changed: Callable[[Request, bool], None],
+    ) -> Request:
+        """Queues a request. `options` have the names of docs/decoding.md. `changed(request, done)` is called on the
+        engine's thread after each event, so it must be quick."""
+        o = options or {}
+        keep = {name for name in ("logprobs",) if o.get(name)}
+        keep |= {name for name in ("logits", "hidden") if o.get("return_" + name)}
+        count = max(o.get("n") or 1, o.get("best_of") or 1)
+        request = Request(count, changed, frozenset(keep))
+        request._widths = {"logits": self.info["outputs"], "hidden": self.info["hidden"]}
+        raw = ffi.new("proa_request *")
+        held = [ffi.new("proa_options **")]
+        raw.task = _TASKS[task]
+        if text is not None:
+            encoded = text.encode()
+            held.append(ffi.new("char[]", encoded))
+            raw.text, raw.text_len = held[-1], len(encoded)
+        if text_pair is not None:
+            encoded = text_pair.encode()
+            held.append(ffi.new("char[]", encoded))
+            raw.text_pair, raw.text_pair_len = held[-1], len(encoded)
+        if ids is not None:
+            held.append(ffi.new("int32_t[]", ids))
+            raw.ids, raw.ids_count = held[-1], len(ids)
+        if decoder_ids is not None:
+            held.append(ffi.new("int32_t[]", decoder_ids))
+            raw.decoder_ids, raw.decoder_ids_count = held[-1], len(decoder_ids)
+        if type_ids is not None:
+            held.append(ffi.new("int32_t[]", type_ids))
+            raw.type_ids = held[-1]
+        if cache_salt is not None:
+            held.append(ffi.new("char[]", cache_salt.encode()))
+            raw.cache_salt = held[-1]
+        call(lib.proa_options_new, held[0], json.dumps(o).encode())
+        raw.options = held[0][0][0]
+        raw.on_event = _on_event
+        request._handle = raw.arg = ffi.new_handle(request)
+        self._live.add(request)
+        inner = request._changed
+
+        def done_too(r: Request, done: bool) -> None:
+            if done:
+                self._live.discard(r)
+            inner(r, done)
+
+        request._changed = done_too
+        number = ffi.new("uint64_t *")
+        try:
+            call(lib.proa_engine_submit, self.pointer, raw, number)
+        except BaseException:
+            self._live.discard(request)
+            raise
+        finally:
+            lib.proa_options_free(held[0][0])
+        request.id = number[0]
+        return request
+
+    def cancel(self, request: Request) -> None:
+        """The request ends with finish "cancelled" before the next step. One that has ended is left alone."""
+        lib.proa_engine_cancel(self.pointer, request.id)
+
+    def wait(self, submits: Sequence[Callable[[Callable[[Request, bool], None]], Request]]) -> list[Request]:
+        """Runs requests together until all are done. Each item takes `changed` and submits one. Raises the first
+        error; an interruption cancels them all."""
+        left = threading.Semaphore(0)
+        requests: list[Request] = []
+
+        def changed(_: Request, done: bool) -> None:
+            if done:
+                left.release()
+
+        try:
+            for submit in submits:
+                requests.append(submit(changed))
+            for _ in requests:
+                left.acquire()
+        except BaseException:
+            for request in requests:
+                if request.finish is None and not self._forked and self._pointer != ffi.NULL:
+                    self.cancel(request)
+            raise
+        for request in requests:
+            if request.error:
+                raise request.error
+        return requests
+
+    # ---- text ----
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Token ids of a text; `special`: with the special tokens that the tokenizer adds."""
+        function = lib.proa_engine_encode if special else lib.proa_engine_encode_plain
+        raw, cap = text.encode(), len(text.encode()) + 16
+        while True:
+            ids, count = ffi.new("int32_t[]", cap), ffi.new("int64_t *")
+            call(function, self.pointer, raw, len(raw), ids, cap, count)
+            if count[0] <= cap:
+                return ffi.unpack(ids, count[0]) if count[0] else []
+            cap = count[0]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, without special tokens."""
+        raw, length, cap = ffi.new("int32_t[]", list(ids)), ffi.new("size_t *"), 16 * len(ids) + 64
+        while True:
+            text = ffi.new("char[]", cap)
+            call(lib.proa_engine_decode, self.pointer, raw, len(ids), text, cap, length)
+            if length[0] <= cap:
+                return text_of(text, length[0])
+            cap = length[0]
+
+    def chat(self, request: dict[str, Any]) -> str:
+        """The prompt that the model's chat template makes of a chat: an object with OpenAI's names."""
+        raw, length, cap = json.dumps(request).encode(), ffi.new("size_t *"), 1 << 16
+        while True:
+            text = ffi.new("char[]", cap)
+            call(lib.proa_engine_chat, self.pointer, raw, text, cap, length)
+            if length[0] <= cap:
+                return text_of(text, length[0])
+            cap = length[0]
+
+    def stats(self) -> dict[str, Any]:
+        """The counters of proa_stats."""
+        stats = ffi.new("proa_stats *")
+        lib.proa_engine_stats(self.pointer, stats)
+        return {name: getattr(stats, name) for name, _ in ffi.typeof("proa_stats").fields}
