@@ -440,6 +440,8 @@ typedef struct proa_request {
     const int32_t *type_ids; /* encoders: [ids_count] token types of ids (segments); NULL: all 0 */
     const float *embedded; /* encoders: vectors in place of text and ids, as the embedding makes them (its norm
                               applied): [ids_count, hidden]; copied. NULL: none */
+    const float *encoder_outputs; /* encoder-decoders: the encoder's last hidden states, in place of text and ids:
+                                     [ids_count, hidden]; copied. NULL: none */
     const int32_t *decoder_ids; /* encoder-decoder: the decoder's first tokens, start token included; NULL: the
                                    start token alone */
     int64_t decoder_ids_count;
@@ -530,6 +532,76 @@ PROA_EXPORT proa_status proa_engine_decode(const proa_engine *engine, const int3
  * *text_len is the length; at most cap bytes are written. NOT_FOUND if the folder has no chat template. Any thread. */
 PROA_EXPORT proa_status proa_engine_chat(proa_engine *engine, const char *request, char *text, size_t cap,
                                          size_t *text_len, proa_err *err);
+
+/* ---- one's own decoding loop ----
+ *
+ * A session is the model's decoder as a part: its caller runs tokens of sequences and gets logits or hidden states, and
+ * chooses tokens, forks and reorders sequences itself.
+ *
+ *     proa_decoder_session_open(&session, engine, &(proa_decoder_session_options){.sequences = 4}, &err);
+ *     proa_decoder_session_encode(session, &input, NULL, &err); // encoder-decoders: the encoder's input
+ *     proa_decoder_session_step(session, &prompt, 1, &out, &err); // out.logits: [1, outputs]
+ *     proa_decoder_session_fork(session, 0, 1, &err);         // sequence 1 goes on from the same tokens
+ *
+ * Sequences share pages of keys and values that they have in common, which are copied when one of them writes. Sessions
+ * and requests of one engine may run at the same time; while sessions hold the room that a request needs, it waits.
+ * Owner:   the caller; all sessions are closed before their engine.
+ * Threads: one call at a time for each session. With proa_engine_start a call may come from any thread but that of the
+ *          events: it runs between two steps of the engine. Without it a call counts as a step. */
+typedef struct proa_decoder_session proa_decoder_session;
+
+typedef struct proa_decoder_session_options {
+    int32_t sequences;  /* 0: 1; at most the engine's sequences_max */
+    int64_t tokens_max; /* of one sequence; 0: the model's context */
+} proa_decoder_session_options;
+
+/* UNSUPPORTED: the model has no decoder, or sees its prompts both ways (GLM). */
+PROA_EXPORT proa_status proa_decoder_session_open(proa_decoder_session **out, proa_engine *engine,
+                                                  const proa_decoder_session_options *options, proa_err *err);
+PROA_EXPORT void proa_decoder_session_close(proa_decoder_session *session); /* NULL is fine */
+
+/* Tokens of one sequence, behind those that it has. */
+typedef struct proa_decoder_session_input {
+    int32_t sequence;
+    const int32_t *ids; /* [count]; NULL with embeddings */
+    /* [count, proa_info.embedding] input embeddings in place of the model's own (transformers' inputs_embeds); of an
+     * encoder: [count, hidden]. NULL with ids */
+    const float *embeddings;
+    int64_t count;
+} proa_decoder_session_input;
+
+/* What a step returns: memory of the caller, in the order of the inputs. NULL: not wanted. */
+typedef struct proa_decoder_session_output {
+    float *logits; /* [rows, proa_info.outputs]; rows: one for each input, that of its last token */
+    float *hidden; /* [rows, proa_info.hidden], what the head's last product reads (after the final norm) */
+    bool all_rows; /* rows: one for each token */
+} proa_decoder_session_output;
+
+/* Runs tokens of sequences, of each at most one input. INVALID, LIMIT, and NO_MEMORY if there is no room for their keys
+ * and values: nothing was run. */
+PROA_EXPORT proa_status proa_decoder_session_step(proa_decoder_session *session,
+                                                  const proa_decoder_session_input *inputs, int32_t count,
+                                                  const proa_decoder_session_output *output, proa_err *err);
+/* Sequence i becomes what parents[i] was, for i < count: the beams of a search after a step. */
+PROA_EXPORT proa_status proa_decoder_session_reorder(proa_decoder_session *session, const int32_t *parents,
+                                                     int32_t count, proa_err *err);
+/* `to` becomes what `from` is, with its encoder memory. */
+PROA_EXPORT proa_status proa_decoder_session_fork(proa_decoder_session *session, int32_t from, int32_t to,
+                                                  proa_err *err);
+/* The sequence keeps its first `tokens` tokens; with 0 it also loses its encoder memory. */
+PROA_EXPORT proa_status proa_decoder_session_truncate(proa_decoder_session *session, int32_t sequence,
+                                                      int64_t tokens, proa_err *err);
+/* Tokens that the sequence has; -1: there is no such sequence. */
+PROA_EXPORT int64_t proa_decoder_session_length(const proa_decoder_session *session, int32_t sequence);
+/* Encoder-decoders: runs the encoder over the input, whose output becomes the encoder memory of input->sequence.
+ * hidden [count, hidden] gets the encoder's last hidden states; NULL: not wanted. The sequence begins anew. */
+PROA_EXPORT proa_status proa_decoder_session_encode(proa_decoder_session *session,
+                                                    const proa_decoder_session_input *input, float *hidden,
+                                                    proa_err *err);
+/* The same with given hidden states [count, hidden] in place of the encoder's. */
+PROA_EXPORT proa_status proa_decoder_session_set_encoder_outputs(proa_decoder_session *session,
+                                                                 int32_t sequence, const float *hidden,
+                                                                 int64_t count, proa_err *err);
 
 PROA_EXPORT const char *proa_version(void); /* "0.1.0" */
 

@@ -29,6 +29,7 @@ from .engine import Engine
 from .llm import LLM, AsyncLLM
 from .outputs import CompletionOutput, Logprob, RequestOutput
 from .sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+from .session import Session
 
 __version__: str = text_of(lib.proa_version())
 
@@ -51,6 +52,7 @@ __all__ = [
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "Session",
     "StructuredOutputsParams",
     "UnavailableError",
     "UnsupportedError",

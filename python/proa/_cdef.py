@@ -256,6 +256,7 @@ typedef struct proa_request {
     int64_t prompt_table_rows;
     const int32_t *type_ids;
     const float *embedded;
+    const float *encoder_outputs;
     const int32_t *decoder_ids;
     int64_t decoder_ids_count;
     const char *session_id;
@@ -314,5 +315,40 @@ typedef struct proa_stats {
                                            char *text, size_t cap, size_t *text_len, proa_err *err);
  proa_status proa_engine_chat(proa_engine *engine, const char *request, char *text, size_t cap,
                                          size_t *text_len, proa_err *err);
+typedef struct proa_decoder_session proa_decoder_session;
+typedef struct proa_decoder_session_options {
+    int32_t sequences;
+    int64_t tokens_max;
+} proa_decoder_session_options;
+ proa_status proa_decoder_session_open(proa_decoder_session **out, proa_engine *engine,
+                                                  const proa_decoder_session_options *options, proa_err *err);
+ void proa_decoder_session_close(proa_decoder_session *session);
+typedef struct proa_decoder_session_input {
+    int32_t sequence;
+    const int32_t *ids;
+    const float *embeddings;
+    int64_t count;
+} proa_decoder_session_input;
+typedef struct proa_decoder_session_output {
+    float *logits;
+    float *hidden;
+    bool all_rows;
+} proa_decoder_session_output;
+ proa_status proa_decoder_session_step(proa_decoder_session *session,
+                                                  const proa_decoder_session_input *inputs, int32_t count,
+                                                  const proa_decoder_session_output *output, proa_err *err);
+ proa_status proa_decoder_session_reorder(proa_decoder_session *session, const int32_t *parents,
+                                                     int32_t count, proa_err *err);
+ proa_status proa_decoder_session_fork(proa_decoder_session *session, int32_t from, int32_t to,
+                                                  proa_err *err);
+ proa_status proa_decoder_session_truncate(proa_decoder_session *session, int32_t sequence,
+                                                      int64_t tokens, proa_err *err);
+ int64_t proa_decoder_session_length(const proa_decoder_session *session, int32_t sequence);
+ proa_status proa_decoder_session_encode(proa_decoder_session *session,
+                                                    const proa_decoder_session_input *input, float *hidden,
+                                                    proa_err *err);
+ proa_status proa_decoder_session_set_encoder_outputs(proa_decoder_session *session,
+                                                                 int32_t sequence, const float *hidden,
+                                                                 int64_t count, proa_err *err);
  const char *proa_version(void);
 """

@@ -180,6 +180,7 @@ class Engine:
         self._forked = False
         self._lock = threading.Lock()
         self._live: set[Request] = set()
+        self._closes_first: list[Callable[[], None]] = []
         self._texts: list[Any] = []  # C strings that the options name
         self.path = os.fspath(path)
         if not os.path.exists(self.path):
@@ -242,8 +243,19 @@ class Engine:
             raise UnavailableError("the engine is closed")
         return self._pointer
 
+    @property
+    def is_usable(self) -> bool:
+        return not self._forked and self._pointer != ffi.NULL
+
+    def closes_first(self, close: Callable[[], None]) -> None:
+        """To be called before the engine is closed; more than once does no harm."""
+        self._closes_first.append(close)
+
     def close(self) -> None:
         """Ends the engine's thread and frees the model. Requests that run are cancelled."""
+        if self.is_usable:
+            for close in self._closes_first:
+                close()
         with self._lock:
             pointer, self._pointer = self._pointer, ffi.NULL
         if pointer == ffi.NULL or self._forked:

@@ -268,6 +268,7 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
     pthread_cond_init(&e->shared.work, NULL);
     proa_sessions_init(&e->sessions);
     proa_engine_chat_init(&e->chat);
+    proa_jobs_init(&e->shared);
     proa_request_list_init(&e->shared.inbox);
     proa_request_list_init(&e->running);
     proa_arena_init(&e->arena);
@@ -316,6 +317,7 @@ void proa_engine_close(proa_engine *e)
     proa_device_close(e->device);
     proa_pool_free(e->pool);
     proa_arena_release(&e->arena);
+    proa_jobs_release(&e->shared);
     pthread_cond_destroy(&e->shared.work);
     pthread_mutex_destroy(&e->shared.lock);
     free(e);
@@ -348,7 +350,8 @@ static bool wait_for_work(proa_engine *e)
 {
     spin_for_work(e);
     pthread_mutex_lock(&e->shared.lock);
-    while (!e->shared.stop && !e->shared.inbox.first) pthread_cond_wait(&e->shared.work, &e->shared.lock);
+    while (!e->shared.stop && !e->shared.inbox.first && !e->shared.jobs)
+        pthread_cond_wait(&e->shared.work, &e->shared.lock);
     bool stop = e->shared.stop;
     pthread_mutex_unlock(&e->shared.lock);
     return !stop;
@@ -369,6 +372,7 @@ static void *stepping_thread(void *arg)
         while (!is_stopping(e) && proa_sched_step(e)) {
         }
     } while (wait_for_work(e));
+    while (proa_jobs_wait(e)) proa_sched_step(e); /* their callers wait */
     return NULL;
 }
 
@@ -376,9 +380,10 @@ proa_status proa_engine_start(proa_engine *e, proa_err *err)
 {
     if (e->shared.thread_runs) return PROA_FAIL(err, EXISTS, "the engine's thread runs already");
     e->shared.stop = false;
-    if (pthread_create(&e->shared.thread, NULL, stepping_thread, e) != 0)
-        return PROA_FAIL(err, UNAVAILABLE, "cannot start the engine's thread");
-    e->shared.thread_runs = true;
+    pthread_mutex_lock(&e->shared.lock);
+    e->shared.thread_runs = pthread_create(&e->shared.thread, NULL, stepping_thread, e) == 0;
+    pthread_mutex_unlock(&e->shared.lock);
+    if (!e->shared.thread_runs) return PROA_FAIL(err, UNAVAILABLE, "cannot start the engine's thread");
     return PROA_OK;
 }
 

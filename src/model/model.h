@@ -57,6 +57,7 @@ typedef struct proa_batch {
     proa_spans cross; /* the same rows with the encoder's contexts (decoder of an encoder-decoder model) */
     const proa_inputs_embeds *inputs_embeds; /* [inputs_embeds_count] in the order of their rows */
     int64_t inputs_embeds_count;
+    bool encoded; /* encode: inputs_embeds, of all rows, are outputs of the encoder, whose layers do not run */
     const int32_t *lora; /* [self.count] the slot of each span's adapter (lora/lora.h), -1: none; NULL: all -1 */
     proa_lora_rows lora_rows; /* the same as groups of rows: made by the pass */
 } proa_batch;

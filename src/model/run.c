@@ -598,7 +598,8 @@ static void run_stack(frame *f)
 static void encode_body(frame *f)
 {
     proa_model *m = f->m;
-    run_stack(f);
+    if (f->host_batch->encoded) upload_inputs_embeds(f, PROA_REG_X, false, 1);
+    else run_stack(f);
     f->stack = PROA_STACK_DECODER;
     for (f->layer = 0; m->plan.cross.count && f->layer < m->config.layers; f->layer++)
         run_program(f, &m->plan.cross);

@@ -42,9 +42,9 @@ static int64_t pages_held_least(const proa_engine *e, const proa_engine_request 
 /* Pages that may be promised beside those that are promised or held already. There are two lower bounds, and the better
  * one counts: what remains of all pages, and what remains of the free ones after those that are promised and may not be
  * taken yet. The second one knows that requests share pages of the prefix tree. */
-static int64_t pages_available(const proa_engine *e)
+int64_t proa_admission_pages_available(const proa_engine *e)
 {
-    int64_t used = 0, untaken = 0;
+    int64_t used = e->session_pages, untaken = 0;
     for (const proa_engine_request *req = e->running.first; req; req = req->next) {
         used += proa_max64(req->promised, pages_held(e, req));
         untaken += proa_max64(0, req->promised - pages_held_least(e, req));
@@ -167,7 +167,8 @@ static void start_request(proa_engine *e, proa_engine_request *req, int32_t slot
 static bool try_admit(proa_engine *e, proa_engine_request *req)
 {
     int32_t slot = find_slots(e, req->width);
-    if (slot < 0 || pages_to_start(req) + pages_kept_free(e) > pages_available(e)) return false;
+    if (slot < 0 || pages_to_start(req) + pages_kept_free(e) > proa_admission_pages_available(e))
+        return false;
     if (!proa_adapters_admit(req->adapter)) return false;
     start_request(e, req, slot);
     return true;
@@ -253,7 +254,7 @@ static int64_t pages_needed_now(const proa_engine *e, const proa_engine_request 
 static void reserve_pages(proa_engine *e, proa_engine_request *req)
 {
     int64_t needed = pages_needed_now(e, req);
-    while (needed - proa_max64(req->promised, pages_held(e, req)) > pages_available(e)) {
+    while (needed - proa_max64(req->promised, pages_held(e, req)) > proa_admission_pages_available(e)) {
         proa_engine_request *victim = find_victim(e);
         preempt_request(e, victim);
         if (victim == req) return;

@@ -10,7 +10,7 @@ void proa_batch_clear(proa_engine *e)
 {
     e->step.rows = e->step.spans = e->step.prefixes = e->step.logits_count = e->step.inputs_embeds_count =
         e->step.pending_count = 0;
-    e->step.any_sampled_at = e->step.any_types = e->step.any_lora = e->step.any_tree = false;
+    e->step.any_sampled_at = e->step.any_types = e->step.any_lora = e->step.any_tree = e->step.encoded = false;
 }
 
 static int32_t table_at(const proa_engine *e, const proa_page_table *table)
@@ -62,6 +62,7 @@ proa_batch proa_batch_of_step(const proa_engine *e)
     if (e->step.any_sampled_at) b.sampled_at = e->step.sampled_at;
     b.inputs_embeds = e->step.inputs_embeds;
     b.inputs_embeds_count = e->step.inputs_embeds_count;
+    b.encoded = e->step.encoded;
     b.pending = e->step.pending;
     b.pending_count = e->step.pending_count;
     b.self = (proa_spans){.span = e->step.self_spans, .count = e->step.spans, .pages = e->slots.memory};

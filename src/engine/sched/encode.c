@@ -63,6 +63,8 @@ static void take_inputs(proa_engine *e, proa_encoder_pass *pass)
         if (cached == PROA_PREFIX_INPUT_HIT) req->phase = PROA_PHASE_DECODER;
         if (cached != PROA_PREFIX_INPUT_MISS) continue;
         if (e->step.rows + req->input_count > e->model->plan.rows_max) break;
+        if (pass->count && e->step.encoded != req->encoded_given) break;
+        e->step.encoded = req->encoded_given;
         add_input(e, pass, req);
     }
     pass->wants_outputs = pass->wants_outputs && proa_model_sends_encoder_outputs(e->model);
@@ -180,7 +182,7 @@ static bool may_submit_ahead(const proa_engine *e)
 {
     int64_t enough = proa_min64(AHEAD_ROWS_MIN, e->model->plan.rows_max / 2);
     bool sends_outputs = e->model->arch->kind == PROA_KIND_ENCODER && !e->encoder.pass[0].exclusive;
-    return e->async.mode == PROA_SAMPLE_ASYNC && sends_outputs && waiting_rows(e) >= enough;
+    return e->async.mode == PROA_SAMPLE_ASYNC && sends_outputs && !proa_jobs_wait(e) && waiting_rows(e) >= enough;
 }
 
 void proa_encode_step(proa_engine *e)

@@ -102,6 +102,7 @@ struct proa_engine_request {
     int64_t input_count;
     int32_t *input_types;   /* [input_count] token types; NULL: all 0 */
     float *embedded;        /* [input_count][hidden] input embeddings in place of ids; or NULL */
+    bool encoded_given;     /* they are the encoder's outputs */
     float *encoded;         /* task ENCODE: [input_count][hidden] hidden states to emit */
     const int32_t *visible; /* [visible_count] special tokens whose text is emitted; in the arena */
     int64_t visible_count;
@@ -281,6 +282,7 @@ typedef struct proa_step_arrays {
     int64_t pending_count;
     proa_inputs_embeds *inputs_embeds; /* of rows without an id of the vocabulary */
     int64_t inputs_embeds_count;
+    bool encoded;                         /* they are outputs of the encoder (proa_batch) */
     proa_logits_request *logits_requests; /* [logits_count] */
     int32_t *logits_rows;                 /* their rows, as the head takes them */
     int64_t logits_count;
@@ -361,6 +363,14 @@ typedef struct proa_encoder_passes {
 
 enum { PROA_CLIENT_BUCKETS = 256 };
 
+/* A function that another thread has the stepping thread run between two steps (job.c); on that thread's stack. */
+typedef struct proa_engine_job {
+    void (*run)(void *arg);
+    void *arg;
+    bool done;
+    struct proa_engine_job *next;
+} proa_engine_job;
+
 /* What callers' threads touch; guarded by lock. */
 typedef struct proa_engine_shared {
     pthread_mutex_t lock;
@@ -370,6 +380,9 @@ typedef struct proa_engine_shared {
     proa_engine_request *live;                       /* all requests that are not done */
     proa_client_queue *clients[PROA_CLIENT_BUCKETS]; /* all, by a hash of name and priority */
     uint64_t next_id;
+    proa_engine_job *jobs, **jobs_last; /* not done */
+    pthread_cond_t jobs_done;           /* signalled when one is */
+    atomic_bool jobs_wait; /* there are some, as a hint for the stepping thread, which submits no step ahead then */
     proa_stats stats; /* published after each step */
     pthread_t thread;
     bool thread_runs, stop;
@@ -405,6 +418,7 @@ struct proa_engine {
     proa_async_steps async;
     proa_encoder_passes encoder;
     proa_sessions sessions;
+    int64_t session_pages; /* of all proa_decoder_session; a page of several sequences counts for each */
     proa_engine_chat_template chat;
     proa_speculation speculation;
     proa_prompt_pacing pacing;
@@ -555,6 +569,9 @@ void proa_admission_finish(proa_engine *e, proa_engine_request *req, proa_finish
 /* Pages for tokens [from, to) of a table. Cannot fail: they were promised. */
 void proa_admission_take_pages(proa_engine *e, proa_page_table *table, int64_t from, int64_t to);
 
+/* Pages that may be promised or taken beside those that are promised or held already. */
+int64_t proa_admission_pages_available(const proa_engine *e);
+
 /* Whether the logits (or hidden states) of every prompt row are needed, not only of the last one. */
 bool proa_request_wants_all_rows(const proa_engine_request *req);
 
@@ -574,6 +591,16 @@ bool proa_batch_has_rows(const proa_seq *seq);
 void proa_batch_build(proa_engine *e);
 /* The batch was submitted: its rows are in the pages from now on. */
 void proa_batch_advance(proa_engine *e);
+
+/* job.c: work of callers between two steps. Runs run(arg) while nothing is in flight, on the engine's thread if there
+ * is one, else on this one, and returns after it. INVALID on the engine's thread itself, that is in a callback. */
+PROA_MUST_CHECK proa_status proa_engine_job_run(proa_engine *e, void (*run)(void *arg), void *arg, proa_err *err);
+void proa_jobs_init(proa_engine_shared *shared);
+void proa_jobs_release(proa_engine_shared *shared);
+/* Whether jobs wait: no further pass is submitted ahead. */
+bool proa_jobs_wait(const proa_engine *e);
+/* Once a step: runs jobs that wait, if nothing is in flight. True: there were some. */
+bool proa_jobs_step(proa_engine *e);
 
 /* scheduler.c: one step of the engine. False: there was nothing to do. */
 bool proa_sched_step(proa_engine *e);

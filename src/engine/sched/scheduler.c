@@ -148,7 +148,8 @@ static void decoder_step(proa_engine *e)
     }
     if (!submitted) proa_fetch_logits(e);
     bool sampled = e->async.count > 0;
-    bool ahead = (sampled || e->head.fetched.count) && !proa_speculate_waits(e) && submit_decoder_pass(e);
+    bool ahead = (sampled || e->head.fetched.count) && !proa_jobs_wait(e) && !proa_speculate_waits(e) &&
+                 submit_decoder_pass(e);
     proa_process_logits(e);
     if (sampled) proa_async_step_complete(e);
     if (e->async.waits) proa_async_step_submit(e);
@@ -177,7 +178,8 @@ static void publish_stats(proa_engine *e)
 
 bool proa_sched_step(proa_engine *e)
 {
-    bool any = proa_queue_update(e);
+    bool any = proa_jobs_step(e);
+    any = proa_queue_update(e) || any;
     int64_t begin = proa_clock_ns();
     proa_prefix_cache_poll(e);
     if (proa_encode_has_encoder(e)) proa_encode_step(e);

@@ -127,19 +127,25 @@ static proa_status read_input(const proa_engine *e, const proa_request *r, bool 
     return status;
 }
 
-/* Input embeddings in place of ids; the ids are 0 then. */
+/* Input embeddings, or the encoder's outputs, in place of ids; the ids are 0 then. */
 static proa_status read_embedded(const proa_engine *e, proa_engine_request *req, const proa_request *r,
                                  proa_err *err)
 {
     int64_t hidden = e->model->config.hidden, rows = e->model->plan.rows_max;
+    const float *from = r->embedded ? r->embedded : r->encoder_outputs;
     if (r->text || r->ids || r->text_pair || r->type_ids)
         return PROA_FAIL(err, INVALID, "a request has vectors, and text or ids as well");
+    if (r->embedded && r->encoder_outputs)
+        return PROA_FAIL(err, INVALID, "a request has both embedded and encoder_outputs");
+    if (r->encoder_outputs && (e->model->arch->kind == PROA_KIND_ENCODER || r->task == PROA_TASK_ENCODE))
+        return PROA_FAIL(err, UNSUPPORTED, "encoder_outputs: there is no decoder that would read them");
+    req->encoded_given = r->encoder_outputs != NULL;
     if (r->ids_count < 1 || r->ids_count > rows)
         return PROA_FAIL(err, LIMIT, "%lld vectors, must be 1 to %lld", (long long)r->ids_count, (long long)rows);
     req->input_count = r->ids_count;
     req->input = proa_calloc((size_t)r->ids_count, sizeof *req->input);
     req->embedded = proa_malloc((size_t)(r->ids_count * hidden) * sizeof *req->embedded);
-    memcpy(req->embedded, r->embedded, (size_t)(r->ids_count * hidden) * sizeof *req->embedded);
+    memcpy(req->embedded, from, (size_t)(r->ids_count * hidden) * sizeof *req->embedded);
     return PROA_OK;
 }
 
@@ -261,12 +267,12 @@ static proa_status read_prompt(proa_engine *e, proa_engine_request *req, const p
 {
     int32_t start = (int32_t)e->model->config.decoder_start;
     proa_kind kind = e->model->arch->kind;
-    if (kind == PROA_KIND_DECODER && r->embedded)
+    if (kind == PROA_KIND_DECODER && (r->embedded || r->encoder_outputs))
         return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder to take vectors", e->model->arch->name);
     if (kind == PROA_KIND_DECODER) return read_decoder_prompt(e, req, r, err);
     PROA_TRY(take_table(e, req, r, err));
     int64_t virtuals = req->virtuals ? req->virtuals->tokens : 0;
-    if (r->embedded) PROA_TRY(read_embedded(e, req, r, err));
+    if (r->embedded || r->encoder_outputs) PROA_TRY(read_embedded(e, req, r, err));
     else PROA_TRY(read_input(e, r, true, virtuals, &req->input, &req->input_count, &req->input_types, err));
     if (kind == PROA_KIND_ENCODER) return PROA_OK;
     req->prompt_count = r->decoder_ids ? r->decoder_ids_count : 1;

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * decoder_session.c - tokens of the caller's sequences through the engine's model, between its steps.
+ *
+ * A session has page tables of its own in the engine's pool. Sequences that were forked or reordered refer to the same
+ * pages, and proa_page_table_own copies a page before one of them writes to it. A pass is built in the engine's step
+ * arrays, which no step uses meanwhile (sched/job.c), and runs as the engine's own do. */
+#include "engine/sched/request.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include <string.h>
+
+/* One sequence. */
+typedef struct session_sequence {
+    proa_page_table self, cross; /* of its tokens, and of its encoder memory */
+    int64_t length, input_count; /* tokens in each */
+} session_sequence;
+
+struct proa_decoder_session {
+    proa_engine *engine;
+    int32_t sequences;
+    int64_t tokens_max;
+    int32_t *memory; /* the entries of all page tables */
+    /* [sequences] each; spare: tables without pages, for reordering */
+    session_sequence *seq, *spare;
+    bool *used; /* [sequences] of the inputs of a step */
+};
+
+/* ---- life ---- */
+
+static proa_status check_model(const proa_engine *e, proa_err *err)
+{
+    if (e->model->arch->kind == PROA_KIND_ENCODER)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s has no decoder to step", e->model->arch->name);
+    if (e->model->config.prefix_end >= 0)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s sees its prompts both ways: it has no steps of a session",
+                         e->model->arch->name);
+    return PROA_OK;
+}
+
+static proa_status read_session_options(proa_decoder_session *s, const proa_decoder_session_options *o,
+                                        proa_err *err)
+{
+    const proa_engine *e = s->engine;
+    int64_t context = e->model->config.context;
+    s->sequences = o && o->sequences ? o->sequences : 1;
+    s->tokens_max = o && o->tokens_max ? o->tokens_max : context;
+    if (s->sequences < 1 || s->sequences > e->sizes.sequences_max)
+        return PROA_FAIL(err, LIMIT, "session: 'sequences' is %d, must be 1 to %lld (the engine's sequences_max)",
+                         s->sequences, (long long)e->sizes.sequences_max);
+    if (s->tokens_max < 1 || s->tokens_max > context)
+        return PROA_FAIL(err, LIMIT, "session: 'tokens_max' is %lld, must be 1 to %lld (the model's context)",
+                         (long long)s->tokens_max, (long long)context);
+    return PROA_OK;
+}
+
+static void make_tables(proa_decoder_session *s)
+{
+    int64_t cap = s->engine->slots.cap, at = 0;
+    s->memory = proa_calloc((size_t)(4 * s->sequences * cap), sizeof *s->memory);
+    s->seq = proa_calloc((size_t)s->sequences, sizeof *s->seq);
+    s->spare = proa_calloc((size_t)s->sequences, sizeof *s->spare);
+    s->used = proa_calloc((size_t)s->sequences, sizeof *s->used);
+    for (int32_t i = 0; i < s->sequences; i++) {
+        proa_page_table *tables[] = {&s->seq[i].self, &s->seq[i].cross, &s->spare[i].self, &s->spare[i].cross};
+        for (size_t t = 0; t < PROA_COUNT(tables); t++, at += cap)
+            *tables[t] = (proa_page_table){s->memory + at, 0, (int32_t)cap};
+    }
+}
+
+proa_status proa_decoder_session_open(proa_decoder_session **out, proa_engine *engine,
+                                      const proa_decoder_session_options *options, proa_err *err)
+{
+    *out = NULL;
+    PROA_TRY(check_model(engine, err));
+    proa_decoder_session *s = proa_calloc(1, sizeof *s);
+    s->engine = engine;
+    proa_status status = read_session_options(s, options, err);
+    if (status != PROA_OK) return free(s), status;
+    make_tables(s);
+    *out = s;
+    return PROA_OK;
+}
+
+/* ---- pages; on the stepping thread ---- */
+
+static int64_t count_pages(const proa_decoder_session *s)
+{
+    int64_t pages = 0;
+    for (int32_t i = 0; i < s->sequences; i++) pages += s->seq[i].self.count + s->seq[i].cross.count;
+    return pages;
+}
+
+static void clear_sequence(proa_decoder_session *s, session_sequence *seq)
+{
+    proa_page_table_release(&s->engine->pages, &seq->self);
+    proa_page_table_release(&s->engine->pages, &seq->cross);
+    seq->length = seq->input_count = 0;
+}
+
+/* `to`, which has no pages, refers to those of `from`. */
+static void share_sequence(proa_decoder_session *s, session_sequence *to, const session_sequence *from)
+{
+    proa_page_table_share(&s->engine->pages, &to->self, &from->self, from->length);
+    proa_page_table_share(&s->engine->pages, &to->cross, &from->cross, from->input_count);
+    to->length = from->length, to->input_count = from->input_count;
+}
+
+static proa_status check_room(const proa_decoder_session *s, int64_t pages, proa_err *err)
+{
+    int64_t room = proa_admission_pages_available(s->engine);
+    if (pages <= room) return PROA_OK;
+    return PROA_FAIL(err, NO_MEMORY,
+                     "session: needs room for %lld tokens of keys and values, there is room for %lld "
+                     "(kv_tokens)",
+                     (long long)pages * PROA_PAGE_TOKENS, (long long)room * PROA_PAGE_TOKENS);
+}
+
+/* ---- calls; each is a job of the stepping thread ---- */
+
+typedef struct session_call {
+    proa_decoder_session *session;
+    const proa_decoder_session_input *inputs; /* [count] */
+    int32_t count;
+    const proa_decoder_session_output *output;
+    const int32_t *parents;       /* [count] */
+    int32_t from, to;             /* sequences */
+    int64_t tokens;               /* to keep */
+    const float *encoder_outputs; /* [inputs->count][hidden] */
+    float *hidden;
+    proa_err *err;
+    proa_status status;
+} session_call;
+
+static proa_status run_call(session_call *call, void (*run)(void *arg))
+{
+    PROA_TRY(proa_engine_job_run(call->session->engine, run, call, call->err));
+    return call->status;
+}
+
+static proa_status check_sequence(const proa_decoder_session *s, int32_t sequence, proa_err *err)
+{
+    if (sequence >= 0 && sequence < s->sequences) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "session: sequence %d, must be 0 to %d", sequence, s->sequences - 1);
+}
+
+static void close_job(void *arg)
+{
+    session_call *call = arg;
+    proa_decoder_session *s = call->session;
+    s->engine->session_pages -= count_pages(s);
+    for (int32_t i = 0; i < s->sequences; i++) clear_sequence(s, &s->seq[i]);
+}
+
+void proa_decoder_session_close(proa_decoder_session *session)
+{
+    if (!session) return;
+    session_call call = {.session = session};
+    (void)run_call(&call, close_job);
+    free(session->memory);
+    free(session->seq);
+    free(session->spare);
+    free(session->used);
+    free(session);
+}
+
+int64_t proa_decoder_session_length(const proa_decoder_session *session, int32_t sequence)
+{
+    return check_sequence(session, sequence, NULL) == PROA_OK ? session->seq[sequence].length : -1;
+}
+
+static void reorder_job(void *arg)
+{
+    session_call *call = arg;
+    proa_decoder_session *s = call->session;
+    s->engine->session_pages -= count_pages(s);
+    for (int32_t i = 0; i < call->count; i++) share_sequence(s, &s->spare[i], &s->seq[call->parents[i]]);
+    for (int32_t i = 0; i < call->count; i++) {
+        clear_sequence(s, &s->seq[i]);
+        session_sequence swap = s->seq[i];
+        s->seq[i] = s->spare[i];
+        s->spare[i] = swap;
+    }
+    s->engine->session_pages += count_pages(s);
+}
+
+proa_status proa_decoder_session_reorder(proa_decoder_session *session, const int32_t *parents, int32_t count,
+                                         proa_err *err)
+{
+    session_call call = {.session = session, .parents = parents, .count = count, .err = err};
+    if (count < 0 || count > session->sequences)
+        return PROA_FAIL(err, INVALID, "session: %d parents, must be 0 to %d", count, session->sequences);
+    for (int32_t i = 0; i < count; i++) PROA_TRY(check_sequence(session, parents[i], err));
+    return run_call(&call, reorder_job);
+}
+
+static void fork_job(void *arg)
+{
+    session_call *call = arg;
+    proa_decoder_session *s = call->session;
+    s->engine->session_pages -= count_pages(s);
+    clear_sequence(s, &s->seq[call->to]);
+    share_sequence(s, &s->seq[call->to], &s->seq[call->from]);
+    s->engine->session_pages += count_pages(s);
+}
+
+proa_status proa_decoder_session_fork(proa_decoder_session *session, int32_t from, int32_t to, proa_err *err)
+{
+    session_call call = {.session = session, .from = from, .to = to, .err = err};
+    PROA_TRY(check_sequence(session, from, err));
+    PROA_TRY(check_sequence(session, to, err));
+    return from == to ? PROA_OK : run_call(&call, fork_job);
+}
+
+/* Pages behind the tokens that stay are returned; a last page that is kept in part is overwritten from there on. */
+static void truncate_job(void *arg)
+{
+    session_call *call = arg;
+    proa_decoder_session *s = call->session;
+    session_sequence *seq = &s->seq[call->from], *spare = &s->spare[call->from];
+    s->engine->session_pages -= count_pages(s);
+    seq->length = call->tokens;
+    if (call->tokens > 0) share_sequence(s, spare, seq);
+    clear_sequence(s, seq);
+    session_sequence swap = *seq;
+    *seq = *spare;
+    *spare = swap;
+    s->engine->session_pages += count_pages(s);
+}
+
+proa_status proa_decoder_session_truncate(proa_decoder_session *session, int32_t sequence, int64_t tokens,
+                                          proa_err *err)
+{
+    session_call call = {.session = session, .from = sequence, .tokens = tokens, .err = err};
+    PROA_TRY(check_sequence(session, sequence, err));
+    int64_t length = session->seq[sequence].length;
+    if (tokens < 0 || tokens > length)
+        return PROA_FAIL(err, INVALID, "session: %lld tokens are to be kept of sequence %d, which has %lld",
+                         (long long)tokens, sequence, (long long)length);
+    return run_call(&call, truncate_job);
+}
+
+/* ---- inputs ---- */
+
+static proa_status check_session_input(const proa_decoder_session *s, const proa_decoder_session_input *in,
+                                       proa_err *err)
+{
+    int64_t vocab = s->engine->model->config.vocab;
+    PROA_TRY(check_sequence(s, in->sequence, err));
+    if (!in->ids == !in->embeddings)
+        return PROA_FAIL(err, INVALID, "session: sequence %d needs either ids or embeddings", in->sequence);
+    if (in->count < 1 || in->count > PROA_CONTEXT_MAX)
+        return PROA_FAIL(err, INVALID, "session: %lld tokens for sequence %d, at least 1 is needed",
+                         (long long)in->count, in->sequence);
+    for (int64_t i = 0; in->ids && i < in->count; i++)
+        if (in->ids[i] < 0 || in->ids[i] >= vocab)
+            return PROA_FAIL(err, INVALID,
+                             "session: token id %d at position %lld is outside of the vocabulary (0 to %lld)",
+                             in->ids[i], (long long)i, (long long)vocab - 1);
+    return PROA_OK;
+}
+
+static proa_status check_step_input(const proa_decoder_session *s, const proa_decoder_session_input *in,
+                                    proa_err *err)
+{
+    PROA_TRY(check_session_input(s, in, err));
+    const session_sequence *seq = &s->seq[in->sequence];
+    if (in->count > s->tokens_max - seq->length)
+        return PROA_FAIL(err, LIMIT,
+                         "session: sequence %d has %lld tokens and would get %lld, at most %lld are taken",
+                         in->sequence, (long long)seq->length, (long long)in->count, (long long)s->tokens_max);
+    if (s->engine->model->arch->kind == PROA_KIND_ENCODER_DECODER && !seq->input_count)
+        return PROA_FAIL(err, INVALID, "session: sequence %d has no encoder memory: encode its input first",
+                         in->sequence);
+    return PROA_OK;
+}
+
+static proa_status check_step(proa_decoder_session *s, const proa_decoder_session_input *inputs,
+                              int32_t count, proa_err *err)
+{
+    if (count < 1 || count > s->sequences)
+        return PROA_FAIL(err, INVALID, "session: %d inputs, must be 1 to %d", count, s->sequences);
+    memset(s->used, 0, (size_t)s->sequences * sizeof *s->used);
+    for (int32_t i = 0; i < count; i++) {
+        PROA_TRY(check_step_input(s, &inputs[i], err));
+        if (s->used[inputs[i].sequence])
+            return PROA_FAIL(err, INVALID, "session: sequence %d has two inputs", inputs[i].sequence);
+        s->used[inputs[i].sequence] = true;
+    }
+    return PROA_OK;
+}
+
+/* ---- a step ---- */
+
+/* Pages that the tokens of a sequence can take: new ones, and a copy of a last page that others refer to. */
+static int64_t pages_for_input(const session_sequence *seq, int64_t count)
+{
+    return proa_kv_pages_for(seq->length + count) - seq->self.count + (seq->length % PROA_PAGE_TOKENS != 0);
+}
+
+static proa_status take_step_pages(proa_decoder_session *s, const proa_decoder_session_input *inputs,
+                                   int32_t count, proa_err *err)
+{
+    int64_t pages = 0, before = count_pages(s);
+    for (int32_t i = 0; i < count; i++)
+        pages += pages_for_input(&s->seq[inputs[i].sequence], inputs[i].count);
+    PROA_TRY(check_room(s, pages, err));
+    for (int32_t i = 0; i < count; i++) {
+        session_sequence *seq = &s->seq[inputs[i].sequence];
+        proa_admission_take_pages(s->engine, &seq->self, seq->length, seq->length + inputs[i].count);
+    }
+    s->engine->session_pages += count_pages(s) - before;
+    return PROA_OK;
+}
+
+static void add_session_span(proa_decoder_session *s, const session_sequence *seq, int64_t rows, int64_t context)
+{
+    proa_step_arrays *a = &s->engine->step;
+    int32_t self = (int32_t)(seq->self.page - s->memory), cross = (int32_t)(seq->cross.page - s->memory);
+    a->self_spans[a->spans] = (proa_span){(int32_t)a->rows, (int32_t)rows, (int32_t)context, self, 0};
+    a->cross_spans[a->spans] = (proa_span){(int32_t)a->rows, (int32_t)rows, (int32_t)seq->input_count, cross, 0};
+    a->spans++;
+}
+
+static void add_session_embeddings(proa_engine *e, const float *values, int64_t count, bool of_table)
+{
+    proa_step_arrays *a = &e->step;
+    a->inputs_embeds[a->inputs_embeds_count++] = (proa_inputs_embeds){
+        .row = a->rows, .count = count, .values = values, .of_table = of_table};
+}
+
+/* Tokens [first, first + rows) of an input. */
+static void add_session_rows(proa_decoder_session *s, const proa_decoder_session_input *in, int64_t first,
+                             int64_t rows)
+{
+    proa_engine *e = s->engine;
+    const session_sequence *seq = &s->seq[in->sequence];
+    int64_t width = proa_prompt_table_width(e->model, false), end = seq->length + in->count;
+    add_session_span(s, seq, rows, seq->length + first + rows);
+    if (in->embeddings) add_session_embeddings(e, in->embeddings + first * width, rows, true);
+    for (int64_t i = first; i < first + rows; i++) {
+        int64_t position = seq->length + i;
+        proa_batch_add_row(e, in->ids ? in->ids[i] : 0, position,
+                           proa_rope_length(&e->model->config.rope, position, end, s->tokens_max));
+    }
+}
+
+static proa_batch session_batch(const proa_decoder_session *s)
+{
+    proa_batch batch = proa_batch_of_step(s->engine);
+    batch.self.pages = batch.cross.pages = s->memory;
+    return batch;
+}
+
+static void count_pass(proa_engine *e)
+{
+    e->now.steps++;
+    e->now.rows += (uint64_t)e->step.rows;
+}
+
+/* Logits and hidden states of rows of the last pass, as rows [at, at + count) of the output. */
+static void fetch_output(proa_engine *e, const proa_decoder_session_output *out, int64_t at,
+                         const int32_t *rows, int64_t count)
+{
+    int64_t vocab = e->model->plan.width[PROA_REG_OUT], hidden = proa_model_hidden_width(e->model);
+    e->model->hidden_wanted = out->hidden != NULL;
+    for (int64_t first = 0, n; first < count; first += n) {
+        n = proa_min64(count - first, PROA_HEAD_ROWS);
+        proa_view logits = proa_model_head(e->model, rows + first, n);
+        for (int64_t i = 0; i < n; i++) {
+            const float *row = proa_view_f32(logits) + i * logits.stride[0];
+            float *to_logits = out->logits ? out->logits + (at + first + i) * vocab : NULL;
+            float *to_hidden = out->hidden ? out->hidden + (at + first + i) * hidden : NULL;
+            if (to_logits) memcpy(to_logits, row, (size_t)vocab * sizeof *row);
+            if (to_hidden) memcpy(to_hidden, proa_model_hidden(e->model, i), (size_t)hidden * sizeof(float));
+        }
+    }
+    e->model->hidden_wanted = false;
+}
+
+/* Runs the rows that were collected; *done rows of the output are there already. */
+static void run_session_pass(proa_decoder_session *s, const proa_decoder_session_output *out, int64_t wanted,
+                             int64_t *done)
+{
+    proa_engine *e = s->engine;
+    if (!e->step.rows) return;
+    proa_batch batch = session_batch(s);
+    proa_model_decode(e->model, e->kv, &batch);
+    count_pass(e);
+    if (wanted) fetch_output(e, out, *done, e->step.logits_rows, wanted);
+    *done += wanted;
+    proa_batch_clear(e);
+}
+
+/* All inputs, in as few passes as the token budget allows. */
+static void run_step(proa_decoder_session *s, const proa_decoder_session_input *inputs, int32_t count,
+                     const proa_decoder_session_output *out)
+{
+    proa_engine *e = s->engine;
+    int64_t wanted = 0, done = 0;
+    proa_batch_clear(e);
+    for (int32_t i = 0; i < count; i++)
+        for (int64_t first = 0, rows; first < inputs[i].count; first += rows) {
+            if (e->step.rows == e->sizes.step_tokens) run_session_pass(s, out, wanted, &done), wanted = 0;
+            rows = proa_min64(inputs[i].count - first, e->sizes.step_tokens - e->step.rows);
+            int64_t begin = e->step.rows, last = first + rows == inputs[i].count;
+            add_session_rows(s, &inputs[i], first, rows);
+            for (int64_t row = out->all_rows ? begin : begin + rows - last; row < begin + rows; row++)
+                e->step.logits_rows[wanted++] = (int32_t)row;
+        }
+    run_session_pass(s, out, wanted, &done);
+    for (int32_t i = 0; i < count; i++) s->seq[inputs[i].sequence].length += inputs[i].count;
+}
+
+static void step_job(void *arg)
+{
+    session_call *call = arg;
+    proa_decoder_session *s = call->session;
+    call->status = take_step_pages(s, call->inputs, call->count, call->err);
+    if (call->status != PROA_OK) return;
+    run_step(s, call->inputs, call->count, call->output);
+    call->status = s->engine->device->failed(s->engine->device, call->err);
+}
+
+proa_status proa_decoder_session_step(proa_decoder_session *session, const proa_decoder_session_input *inputs,
+                                      int32_t count, const proa_decoder_session_output *output, proa_err *err)
+{
+    session_call call = {.session = session, .inputs = inputs, .count = count, .output = output, .err = err};
+    PROA_TRY(check_step(session, inputs, count, err));
+    return run_call(&call, step_job);
+}
+
+/* ---- encoder memory ---- */
+
+static proa_status check_encoder_input(const proa_decoder_session *s, const proa_decoder_session_input *in,
+                                       proa_err *err)
+{
+    const proa_engine *e = s->engine;
+    int64_t most = proa_min64(e->model->config.context, e->model->plan.rows_max);
+    if (e->model->arch->kind != PROA_KIND_ENCODER_DECODER)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder", e->model->arch->name);
+    PROA_TRY(check_session_input(s, in, err));
+    if (in->count > most)
+        return PROA_FAIL(err, LIMIT, "the input has %lld tokens, the model takes at most %lld",
+                         (long long)in->count, (long long)most);
+    return PROA_OK;
+}
+
+static proa_status take_input_pages(proa_decoder_session *s, session_sequence *seq, int64_t count, proa_err *err)
+{
+    int64_t before = count_pages(s);
+    clear_sequence(s, seq);
+    s->engine->session_pages += count_pages(s) - before;
+    PROA_TRY(check_room(s, proa_kv_pages_for(count), err));
+    proa_admission_take_pages(s->engine, &seq->cross, 0, count);
+    s->engine->session_pages += seq->cross.count;
+    seq->input_count = count;
+    return PROA_OK;
+}
+
+/* The pass writes the encoder memory of every decoder layer into the sequence's pages. */
+static void run_encoder(proa_decoder_session *s, const proa_decoder_session_input *in, const float *encoder_outputs)
+{
+    proa_engine *e = s->engine;
+    session_sequence *seq = &s->seq[in->sequence];
+    const float *values = encoder_outputs ? encoder_outputs : in->embeddings;
+    int32_t table = (int32_t)(seq->cross.page - s->memory), n = (int32_t)in->count;
+    proa_batch_clear(e);
+    e->step.encoded = encoder_outputs != NULL;
+    e->step.self_spans[0] = (proa_span){0, n, n, table, 0};
+    e->step.cross_spans[0] = (proa_span){0, n, 0, table, 0};
+    e->step.spans = 1;
+    if (values) add_session_embeddings(e, values, in->count, false);
+    for (int64_t i = 0; i < in->count; i++) proa_batch_add_row(e, in->ids ? in->ids[i] : 0, i, in->count);
+    proa_batch batch = session_batch(s);
+    e->model->encoder_ticket = -1;
+    proa_model_encode(e->model, e->kv, &batch);
+    count_pass(e);
+    proa_batch_clear(e);
+}
+
+static void encode_job(void *arg)
+{
+    session_call *call = arg;
+    proa_decoder_session *s = call->session;
+    const proa_decoder_session_input *in = call->inputs;
+    call->status = take_input_pages(s, &s->seq[in->sequence], in->count, call->err);
+    if (call->status != PROA_OK) return;
+    run_encoder(s, in, call->encoder_outputs);
+    if (call->hidden) proa_model_encoded(s->engine->model, call->hidden, 0, in->count);
+    call->status = s->engine->device->failed(s->engine->device, call->err);
+}
+
+proa_status proa_decoder_session_encode(proa_decoder_session *session,
+                                        const proa_decoder_session_input *input, float *hidden, proa_err *err)
+{
+    session_call call = {.session = session, .inputs = input, .count = 1, .hidden = hidden, .err = err};
+    PROA_TRY(check_encoder_input(session, input, err));
+    return run_call(&call, encode_job);
+}
+
+proa_status proa_decoder_session_set_encoder_outputs(proa_decoder_session *session, int32_t sequence,
+                                                     const float *hidden, int64_t count, proa_err *err)
+{
+    const proa_decoder_session_input input = {.sequence = sequence, .embeddings = hidden, .count = count};
+    session_call call = {.session = session, .inputs = &input, .count = 1, .encoder_outputs = hidden, .err = err};
+    PROA_TRY(check_encoder_input(session, &input, err));
+    return run_call(&call, encode_job);
+}
