@@ -123,6 +123,7 @@ static void make_async_steps(proa_engine *e)
     a->last_sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, n);
     a->entries = proa_calloc(PROA_LOGITS_ENTRIES_MAX, sizeof *a->entries);
     a->mask_of = PROA_ARENA_NEW(&e->arena, int32_t, n);
+    a->mask_jobs = PROA_ARENA_NEW(&e->arena, proa_logits_job, n);
     a->masks = proa_calloc((size_t)(n * proa_ceil_div(e->model->plan.width[PROA_REG_OUT], 32)), sizeof *a->masks);
     for (int i = 0; i < 2; i++) {
         a->step[i].pending_tokens = PROA_ARENA_NEW(&e->arena, proa_pending_token, n);

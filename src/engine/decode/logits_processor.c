@@ -38,6 +38,7 @@ typedef struct scratch {
     token_count *counts; /* [vocab] */
     int32_t *active;     /* [depth + 1] words begun so far, as nodes of the tree, */
     int32_t *next;       /* and those after one more token */
+    int32_t last_job;    /* of the jobs that are run: the last one of this request so far; -1: none */
 } scratch;
 
 typedef struct processor {
@@ -345,15 +346,27 @@ static void mask_of_words(const proa_logits_processor *l, const proa_history *h,
     }
 }
 
-/* Inside texts nearly all words of a mask are full. */
+/* n columns, at most 32, of which only those with a bit stay. */
+static void apply_mask_word(float *row, uint32_t bits, int64_t n)
+{
+    float kept[32];
+    memcpy(kept, row, (size_t)n * sizeof *row);
+    for (int64_t k = 0; k < n; k++) row[k] = -INFINITY;
+    for (; bits; bits &= bits - 1) row[PROA_LOWEST_BIT32(bits)] = kept[PROA_LOWEST_BIT32(bits)];
+}
+
+/* Most words of a mask are full, inside texts, or empty; of the others most allow few tokens, or ban few. */
 static void apply_mask(const proa_logits_processor *l, float *row)
 {
-    for (int64_t i = 0; i < l->vocab; i += 32) {
-        uint32_t bits = l->mask[i >> 5];
-        int64_t n = proa_min64(32, l->vocab - i);
-        for (int64_t k = 0; bits != UINT32_MAX && k < n; k++)
-            if (!(bits >> k & 1)) row[i + k] = -INFINITY;
+    int64_t whole = l->vocab / 32, rest = l->vocab % 32;
+    for (int64_t i = 0; i < whole; i++) {
+        uint32_t bits = l->mask[i];
+        if (PROA_POPCOUNT32(bits) < 16) apply_mask_word(row + 32 * i, bits, 32);
+        else
+            for (uint32_t banned = ~bits; banned; banned &= banned - 1)
+                row[32 * i + PROA_LOWEST_BIT32(banned)] = -INFINITY;
     }
+    if (rest) apply_mask_word(row + 32 * whole, l->mask[whole] & (((uint32_t)1 << rest) - 1), rest);
 }
 
 static void allowed_words(const proa_logits_processor *l, float *row, const proa_history *h)
@@ -601,6 +614,45 @@ static const processor *const processors_of[][PROCESSORS_MAX] = {
 void proa_logits_processor_apply(const proa_logits_processor *l, float *row, const proa_history *history)
 {
     for (int i = 0; l && i < l->count; i++) l->processors[i]->apply(l, row, history);
+}
+
+/* ---- the rows of a step ---- */
+
+static void do_job(const proa_logits_job *job)
+{
+    if (job->row) {
+        if (job->row != job->raw)
+            memcpy(job->row, job->raw, (size_t)job->processor->vocab * sizeof *job->row);
+        proa_logits_processor_apply(job->processor, job->row, &job->history);
+    }
+    if (job->mask) proa_logits_processor_mask(job->processor, &job->history, job->mask);
+}
+
+static void do_jobs(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const proa_logits_job *jobs = arg;
+    PROA_UNUSED(worker);
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t k = jobs[i].first ? i : -1; k >= 0; k = jobs[k].next) do_job(&jobs[k]);
+}
+
+/* Rows of one request share its scratch. */
+static void link_jobs(proa_logits_job *jobs, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) jobs[i].processor->scratch->last_job = -1;
+    for (int64_t i = 0; i < count; i++) {
+        scratch *s = jobs[i].processor->scratch;
+        jobs[i].first = s->last_job < 0;
+        jobs[i].next = -1;
+        if (!jobs[i].first) jobs[s->last_job].next = (int32_t)i;
+        s->last_job = (int32_t)i;
+    }
+}
+
+void proa_logits_jobs_run(proa_pool *pool, proa_logits_job *jobs, int64_t count)
+{
+    link_jobs(jobs, count);
+    proa_pool_run(pool, count, 1, do_jobs, jobs);
 }
 
 bool proa_logits_processor_changes(const proa_logits_processor *l, int64_t generated)

@@ -6,11 +6,12 @@
  *          (which allowed word has begun) is computed from the history, so beams and forks need no bookkeeping.
  * Threads: rows of one request one at a time (they share its scratch); different requests side by side.
  * Way in:  proa_logits_processor_new at submit (NULL if the options change no logits), then
- *          proa_logits_processor_apply for each row. */
+ *          proa_logits_processor_apply for each row, or proa_logits_jobs_run for all rows of a step. */
 #ifndef PROA_ENGINE_DECODE_LOGITS_PROCESSOR_H
 #define PROA_ENGINE_DECODE_LOGITS_PROCESSOR_H
 
 #include "base/status.h"
+#include "base/thread.h"
 #include "grammar/matcher.h"
 #include "kernels/ops.h"
 #include "proa/proa.h"
@@ -92,6 +93,19 @@ void proa_logits_processor_apply(const proa_logits_processor *l, float *row, con
 bool proa_logits_processor_has_mask(const proa_logits_processor *l); /* NULL: false */
 /* That mask, for a device (mask_logits in kernels/decode.def): mask[(vocab + 31) / 32]. */
 void proa_logits_processor_mask(const proa_logits_processor *l, const proa_history *history, uint32_t *mask);
+/* One row of a step: what its logits processors are to make. */
+typedef struct proa_logits_job {
+    const proa_logits_processor *processor; /* not NULL */
+    proa_history history;
+    const float *raw; /* [vocab] */
+    float *row; /* [vocab] a copy of raw, or raw itself, that proa_logits_processor_apply changes; NULL: none */
+    uint32_t *mask; /* that of proa_logits_processor_mask; NULL: not wanted */
+    bool first;     /* set: of the rows of its request, */
+    int32_t next;   /* of which this is the next one; -1: it is the last */
+} proa_logits_job;
+
+/* Does all jobs, spread over the pool; rows of one request, wherever they are, one after the other. */
+void proa_logits_jobs_run(proa_pool *pool, proa_logits_job *jobs, int64_t count);
 /* The most entries that proa_logits_processor_entries makes for a history of `length` tokens, the mask not among them;
  * -1: a device cannot apply all options (two biases of one token, biases of sequences, the encoder's penalties,
  * exponential decay, renormalize_logits). */

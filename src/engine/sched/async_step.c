@@ -91,10 +91,11 @@ static void add_row_mask(proa_engine *e, const proa_inflight_step *f, const proa
     const proa_engine_request *req = seq->req;
     a->mask_of[f->count] = -1;
     if (!proa_logits_processor_has_mask(req->logits)) return;
-    const proa_history history = proa_request_history(req, seq->ids, position - req->prompt_count);
     int64_t words = proa_ceil_div(e->model->plan.width[PROA_REG_OUT], 32);
     a->mask_of[f->count] = (int32_t)a->masks_count;
-    proa_logits_processor_mask(req->logits, &history, a->masks + a->masks_count++ * words);
+    a->mask_jobs[a->masks_count] = (proa_logits_job){.processor = req->logits,
+                                                     .mask = a->masks + a->masks_count * words};
+    a->mask_jobs[a->masks_count++].history = proa_request_history(req, seq->ids, position - req->prompt_count);
 }
 
 /* The logits processors of the next sampled row. After a prompt the host knows the whole history; later its last
@@ -257,6 +258,7 @@ void proa_async_step_submit(proa_engine *e)
     take_beam_requests(e, f);
     e->async.untimed = !f->count && !f->searches;
     if (e->async.untimed) return;
+    if (e->async.masks_count) proa_logits_jobs_run(e->pool, e->async.mask_jobs, e->async.masks_count);
     proa_sample_request request = make_request(e, f);
     e->model->hidden_wanted = false;
     proa_model_sample(e->model, &request, f->ticket);

@@ -246,10 +246,11 @@ static void sample_tokens(proa_engine *e, int64_t at, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         const proa_draft_chain *c = d->live[at + i];
         proa_sampler_row_make(e, i, c->seq, c->seq->known + c->count,
-                              proa_view_f32(logits) + i * logits.stride[0]);
+                              proa_view_f32(logits) + i * logits.stride[0],
+                              e->head.processed_logits + i * e->model->plan.width[PROA_REG_OUT]);
         rows[i].logprobs = true, rows[i].top = NULL, rows[i].err = &d->errors[i];
     }
-    proa_sampler_choose_rows(e->pool, e->samplers, rows, n, logits.shape[1]);
+    proa_sampler_rows_run(e, n, logits.shape[1]);
     for (int64_t i = 0; i < n; i++) add_token(d, d->live[at + i], &rows[i]);
 }
 

@@ -64,21 +64,28 @@ static void append_draws(proa_engine *e, int64_t n)
     proa_wakeups_end();
 }
 
+void proa_sampler_rows_run(proa_engine *e, int64_t count, int64_t vocab)
+{
+    proa_head_buffers *h = &e->head;
+    if (h->processing_count) proa_logits_jobs_run(e->pool, h->processing, h->processing_count);
+    h->processing_count = 0;
+    proa_sampler_choose_rows(e->pool, e->samplers, h->draw_rows, count, vocab);
+}
+
 /* Samples all collected rows, spread over the thread pool, then appends the tokens. */
 static void sample_draws(proa_engine *e)
 {
-    int64_t n = e->head.draw_count, vocab = e->model->plan.width[PROA_REG_OUT];
+    int64_t n = e->head.draw_count;
     e->head.draw_count = 0;
-    proa_sampler_choose_rows(e->pool, e->samplers, e->head.draw_rows, n, vocab);
+    proa_sampler_rows_run(e, n, e->model->plan.width[PROA_REG_OUT]);
     append_draws(e, n);
 }
 
-/* Logits processors change a copy: log-probabilities are those of the row as the model made it. */
-void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t position, const float *raw)
+void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t position, const float *raw,
+                           float *processed)
 {
     const proa_options *o = &seq->req->options;
     proa_sampler_row *row = &e->head.draw_rows[i];
-    int64_t vocab = e->model->plan.width[PROA_REG_OUT];
     *row = (proa_sampler_row){.logits = raw, .raw = raw, .position = position, .options = o};
     row->seed = seq->seed;
     row->race = seq->req->race;
@@ -86,23 +93,31 @@ void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t pos
     row->history = proa_request_history(seq->req, seq->ids, position - seq->req->prompt_count);
     if (o->top_logprobs) row->top = e->head.top + i * PROA_TOP_LOGPROBS_MAX;
     if (seq->req->logits) {
-        float *processed_logits = e->head.processed_logits + i * vocab;
-        memcpy(processed_logits, raw, (size_t)vocab * sizeof *raw);
-        proa_logits_processor_apply(seq->req->logits, processed_logits, &row->history);
-        row->logits = processed_logits;
+        e->head.processing[e->head.processing_count++] = (proa_logits_job){
+            .processor = seq->req->logits, .history = row->history, .raw = raw, .row = processed};
+        row->logits = processed;
     }
 }
 
+/* Whether nobody reads a row as the model made it, for log-probabilities, as an output, or for another sequence. */
+static bool is_spare(const proa_engine_request *req, int64_t position)
+{
+    const proa_options *o = &req->options;
+    bool reported = o->logprobs || o->top_logprobs || o->return_logits || o->best_of > o->n;
+    return !reported && (position > req->prompt_count || req->width == 1);
+}
+
 /* Collects a row from which the sequence's token at this position is sampled, the next one or one behind draft
- * tokens. */
-static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, int32_t node, const float *raw,
-                     const float *hidden)
+ * tokens. Logits processors change the row itself if it is spare, else a copy. */
+static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, int32_t node, float *raw, const float *hidden)
 {
     if (e->head.draw_count == PROA_HEAD_ROWS) sample_draws(e);
-    proa_draw *d = &e->head.draws[e->head.draw_count];
+    int64_t i = e->head.draw_count;
+    proa_draw *d = &e->head.draws[i];
+    float *copy = e->head.processed_logits + i * e->model->plan.width[PROA_REG_OUT];
     *d = (proa_draw){.seq = seq, .position = position, .node = node, .raw = raw, .hidden = hidden};
-    proa_sampler_row_make(e, e->head.draw_count, seq, position, raw);
-    d->top = e->head.draw_rows[e->head.draw_count].top;
+    proa_sampler_row_make(e, i, seq, position, raw, is_spare(seq->req, position) ? raw : copy);
+    d->top = e->head.draw_rows[i].top;
     e->head.draw_rows[e->head.draw_count++].err = &d->err;
 }
 

@@ -306,7 +306,10 @@ typedef struct proa_head_buffers {
     proa_draw draws[PROA_HEAD_ROWS];
     proa_sampler_row draw_rows[PROA_HEAD_ROWS];
     int64_t draw_count;
-    float *processed_logits; /* [PROA_HEAD_ROWS][vocab] copies that logits processors change; touched only then */
+    /* [PROA_HEAD_ROWS][vocab] copies that logits processors change; touched only where a row itself must stay */
+    float *processed_logits;
+    proa_logits_job processing[PROA_HEAD_ROWS]; /* of the draw_rows that have processors */
+    int64_t processing_count;
     float lse[PROA_HEAD_ROWS];
     int32_t *top_ids; /* [PROA_HEAD_ROWS][PROA_TOP_MAX] */
     float *top_logits;
@@ -327,7 +330,8 @@ typedef struct proa_async_steps {
     bool any_processed;
     uint32_t *masks;  /* [sequences_max][words of a row] of constrained rows; touched only where it is used */
     int32_t *mask_of; /* [sequences_max] the mask of each row, -1: none */
-    int64_t masks_count; /* of this step */
+    proa_logits_job *mask_jobs; /* [sequences_max] what each mask is made from */
+    int64_t masks_count;        /* of this step */
     bool waits; /* a pass was submitted whose sampling is to follow, once the host knows the tokens before it */
     int64_t pass_ns;          /* when the pass was submitted */
     int64_t entries_count;    /* entries of this step */
@@ -451,8 +455,12 @@ void proa_fetch_logits(proa_engine *e);
 /* Gives each request of the fetched rows its tokens, candidates or rows; sets req->ending. */
 void proa_process_logits(proa_engine *e);
 /* Makes e->head.draw_rows[i] from the logits of the row before the sequence's token at this position. i: below
- * PROA_HEAD_ROWS. Tokens before that position are known or drafted. */
-void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t position, const float *raw);
+ * PROA_HEAD_ROWS. Tokens before that position are known or drafted, and stay so until the rows are sampled. Logits
+ * processors, if the request has any, write to `processed`, which may be raw. */
+void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t position, const float *raw,
+                           float *processed);
+/* Runs the logits processors of the first `count` of these rows, which have `vocab` columns, and samples them. */
+void proa_sampler_rows_run(proa_engine *e, int64_t count, int64_t vocab);
 /* One step of the beam search from beam_ids and beam_logprobs. False: the search has ended. Otherwise beam_token and
  * beam_parent say how each beam goes on. */
 bool proa_advance_beams(proa_engine *e, proa_engine_request *req);

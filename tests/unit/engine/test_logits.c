@@ -317,18 +317,53 @@ static void test_pairs_of_random_histories(void **state)
     }
 }
 
+/* Rows of several requests mixed, some in place, with masks: each is what it is alone. */
+static void test_rows_of_a_step(void **state)
+{
+    enum { ROWS = 60, REQUESTS = 7, WIDE = 75 };
+    static const int32_t words[] = {3, 5, 70, 74}, ends[] = {1, 2, 3, 4};
+    static float raw[ROWS][WIDE], row[ROWS][WIDE], alone[WIDE];
+    static uint32_t mask[ROWS][(WIDE + 31) / 32], mask_alone[(WIDE + 31) / 32];
+    static int32_t ids[ROWS][20];
+    proa_logits_processor *l[REQUESTS];
+    proa_logits_job jobs[ROWS];
+    proa_pool *pool = proa_pool_new(3);
+    PROA_UNUSED(state);
+    for (int i = 0; i < REQUESTS; i++) {
+        proa_options o = {.repetition_penalty = 1.5F, .frequency_penalty = 0.25F * (float)i};
+        o.allowed_words = (proa_words){words, ends, 1 + i % 4};
+        l[i] = make(&o, WIDE);
+    }
+    for (int i = 0; i < ROWS; i++) {
+        for (int k = 0; k < WIDE; k++) raw[i][k] = row[i][k] = (float)((i * 31 + k * 17) % 41) - 20;
+        for (int k = 0; k < 20; k++) ids[i][k] = (i * 7 + k * 3) % WIDE;
+        jobs[i] = (proa_logits_job){.processor = l[i * i % REQUESTS],
+                                    .history = {.prompt = ids[i], .prompt_count = 20},
+                                    .raw = i % 2 ? raw[i] : row[i],
+                                    .row = row[i],
+                                    .mask = i % 3 ? mask[i] : NULL};
+    }
+    proa_logits_jobs_run(pool, jobs, ROWS);
+    for (int i = 0; i < ROWS; i++) {
+        memcpy(alone, raw[i], sizeof alone);
+        proa_logits_processor_apply(jobs[i].processor, alone, &jobs[i].history);
+        assert_memory_equal(row[i], alone, sizeof alone);
+        if (!jobs[i].mask) continue;
+        proa_logits_processor_mask(jobs[i].processor, &jobs[i].history, mask_alone);
+        assert_memory_equal(mask[i], mask_alone, sizeof mask_alone);
+    }
+    for (int i = 0; i < REQUESTS; i++) proa_logits_processor_free(l[i]);
+    proa_pool_free(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs_of_random_histories),
-        cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_allowed_words),
-        cmocka_unit_test(test_strange_ids),
-        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_rows_of_a_step), cmocka_unit_test(test_pairs_of_random_histories),
+        cmocka_unit_test(test_goldens),        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_unused),         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_allowed_words),
+        cmocka_unit_test(test_strange_ids),    cmocka_unit_test(test_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
