@@ -96,6 +96,9 @@ typedef struct proa_engine_options {
     int32_t adapter_slots;
     int32_t adapters_max; /* loaded at one time, kept in host memory; 0: adapter_slots, at least adapters_count */
     int32_t adapter_rank; /* the largest rank; 0: that of the given adapters, at least 16 */
+    /* Ranks that share each layer (tensor parallelism); 0 or 1: one. On GPUs one for each, from `device` on; on the CPU
+     * each has its part of the threads. */
+    int32_t tensor_parallel;
 } proa_engine_options;
 
 /* Opens a model: a Hugging Face folder (config.json, *.safetensors or pytorch_model*.bin, and for text a tokenizer), a

@@ -24,6 +24,14 @@
 #else
 #define PROA_RESTRICT restrict
 #endif
+/* Tells the CPU that the thread spins. */
+#if defined(__x86_64__)
+#define PROA_PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define PROA_PAUSE() __asm__ volatile("yield")
+#else
+#define PROA_PAUSE() ((void)0)
+#endif
 /* For functions of headers that nvcc compiles for the host and for the GPU. */
 #ifdef __CUDACC__
 #define PROA_HOST_DEVICE __host__ __device__

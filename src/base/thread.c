@@ -74,15 +74,6 @@ struct proa_pool {
     atomic_bool stop;
 };
 
-static void pause_cpu(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* bits: selects the waiters that a later wake with one of these bits wakes. */
 static void futex_wait(void *word, uint32_t value, uint32_t bits)
 {
@@ -159,7 +150,7 @@ static void finish_chunks(proa_pool *pool, unsigned count)
 /* Whether to continue spinning; called once per iteration. */
 static bool keep_spinning(int64_t *end, int *round)
 {
-    pause_cpu();
+    PROA_PAUSE();
     if (++*round % SPINS_CLOCK != 0) return true;
     int64_t now = proa_clock_ns();
     if (*end == 0) *end = now + SPIN_NS;

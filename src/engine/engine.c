@@ -182,8 +182,8 @@ static void make_arrays(proa_engine *e)
     make_slots(e);
     make_step_arrays(e);
     make_encoder_passes(e);
-    e->kv = PROA_ARENA_NEW(&e->arena, proa_kv, e->model->kv_layers);
-    for (int32_t i = 0; i < e->model->kv_layers; i++) e->kv[i] = proa_kv_pages_layer(&e->pages, i);
+    e->kv = PROA_ARENA_NEW(&e->arena, proa_kv, (int64_t)e->ranks.count * e->model->kv_layers);
+    proa_rank_set_layers(&e->ranks, &e->pages, e->model, e->kv);
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
     make_async_steps(e);
     make_head_buffers(e);
@@ -224,14 +224,34 @@ static proa_status prepare_drafts(proa_engine *e, const char *folder, proa_err *
     return proa_draft_model_prepare(e, folder, err);
 }
 
+/* What is not divided among ranks yet. */
+static proa_status check_ranks(const proa_engine *e, const proa_engine_options *o, proa_err *err)
+{
+    const char *what = NULL;
+    if (e->ranks.count == 1) return PROA_OK;
+    if (e->sizes.model.lora_slots) what = "adapters";
+    else if (o->speculation && strcmp(o->speculation, "medusa") == 0) what = "Medusa heads";
+    else if (!e->device->host && (e->sizes.host_bytes || e->sizes.folder_bytes)) what = "prefix-host-memory";
+    if (!what) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "option 'tp' is %d: %s are for one rank only", e->ranks.count, what);
+}
+
+static proa_status open_ranks(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
+{
+    PROA_TRY(proa_rank_set_open(&e->ranks, o ? o->device : NULL, o ? o->tensor_parallel : 0, e->sizes.threads,
+                                err));
+    e->device = e->ranks.device[0], e->pool = e->ranks.pool[0];
+    PROA_TRY(check_ranks(e, o, err));
+    return proa_ranks_prepare(&e->model, path, &e->sizes.model, e->ranks.device, e->ranks.pool,
+                              e->ranks.count, err);
+}
+
 static proa_status open_engine(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
 {
     PROA_TRY(proa_sizes_make(&e->sizes, o, err));
     PROA_TRY(read_speculation(&e->speculation, o, err));
     PROA_TRY(proa_adapters_sizes(&e->sizes, o, err));
-    e->pool = proa_pool_new(e->sizes.threads);
-    PROA_TRY(proa_device_open(&e->device, o ? o->device : NULL, err));
-    PROA_TRY(proa_model_prepare(&e->model, path, &e->sizes.model, e->device, e->pool, err));
+    PROA_TRY(open_ranks(e, path, o, err));
     PROA_TRY(open_tokenizer(e, err));
     PROA_TRY(read_defaults(e, err));
     if (o && o->draft_model) PROA_TRY(prepare_drafts(e, o->draft_model, err));
@@ -248,7 +268,9 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     if (e->medusa) PROA_TRY(proa_medusa_proposer_load(e, err));
     if (e->draft_model)
         PROA_TRY(proa_draft_model_load(e, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
-    if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 9 * e->pages.count);
+    PROA_TRY(proa_rank_set_pages(&e->ranks, &e->pages, e->model, err));
+    for (const proa_kv_pages *p = &e->pages; e->device->host && p; p = p->beside)
+        proa_model_touch(e->pool, p->memory, p->bytes - 9 * p->count);
     PROA_TRY(proa_prefix_levels_open(e, o, err));
     proa_adapters_init(&e->adapters, e->model, e->sizes.adapters_max);
     for (int32_t i = 0; o && i < o->adapters_count; i++)
@@ -311,12 +333,12 @@ void proa_engine_close(proa_engine *e)
     proa_host_cache_release(&e->host_cache);
     proa_draft_model_free(e);
     proa_medusa_proposer_free(e);
+    proa_rank_set_release_pages(&e->ranks);
     proa_kv_pages_release(&e->pages);
     proa_grammars_free(e->grammars);
     proa_tokenizer_free(e->tokenizer);
     proa_model_free(e->model);
-    proa_device_close(e->device);
-    proa_pool_free(e->pool);
+    proa_rank_set_close(&e->ranks);
     proa_arena_release(&e->arena);
     proa_jobs_release(&e->shared);
     pthread_cond_destroy(&e->shared.work);

@@ -149,6 +149,12 @@ static int64_t device_scratch(const proa_model *m)
     return DEVICE_SCRATCH_BYTES + 6 * need.rows * widest + device_experts(&need);
 }
 
+/* Ranks of the model in the same memory: on the host all of them. Their parts are at most as large as rank 0's. */
+static int64_t ranks_here(const proa_model *m)
+{
+    return m->device->host ? m->ranks : 1;
+}
+
 /* Keys and values of so many pages, those of the draft model too. -1 if the number does not fit. */
 static int64_t pages_bytes(const proa_sizes *s, const proa_model *m, int64_t count)
 {
@@ -156,6 +162,7 @@ static int64_t pages_bytes(const proa_sizes *s, const proa_model *m, int64_t cou
     int64_t more = 0;
     int64_t bytes = proa_kv_pages_bytes(count, m->kv_layers, m->config.kv_heads, m->config.head_dim,
                                         m->formats.kv);
+    if (bytes >= 0 && !proa_mul(bytes, ranks_here(m), &bytes)) bytes = -1;
     if (d)
         more = proa_kv_pages_bytes(count, d->kv_layers, d->config.kv_heads, d->config.head_dim, d->formats.kv);
     return bytes < 0 || more < 0 || !proa_add(bytes, more, &bytes) ? -1 : bytes;
@@ -165,7 +172,13 @@ static int64_t scratch_bytes(const proa_model *m)
 {
     proa_ctx_need need = proa_model_need(m);
     if (!m->device->host) return device_scratch(m);
-    return proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
+    return ranks_here(m) * proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
+}
+
+/* Weights and activations. */
+static int64_t model_bytes(const proa_model *m)
+{
+    return ranks_here(m) * (m->plan.weight_bytes + m->plan.activation_bytes);
 }
 
 /* Memory of the draft model, but for its keys and values, or of draft heads; what a device's kernels allocate, it
@@ -182,8 +195,7 @@ static int64_t draft_bytes(const proa_sizes *s)
 static int64_t shared_tokens(const proa_sizes *s, const proa_model *m, int64_t longest)
 {
     int64_t page = pages_bytes(s, m, 1);
-    int64_t left = m->device->available(m->device) - m->plan.weight_bytes - m->plan.activation_bytes -
-                   draft_bytes(s);
+    int64_t left = m->device->available(m->device) - model_bytes(m) - draft_bytes(s);
     if (!m->device->host) left -= device_scratch(m);
     double tokens = s->kv_share * (double)proa_max64(left, 0) / (double)proa_max64(page, 1) * PROA_PAGE_TOKENS;
     double most = (double)longest * s->sequences_max;
@@ -210,8 +222,7 @@ static int64_t planned_prompt_rows(const proa_model *m)
 static int64_t sequence_tokens(const proa_sizes *s, const proa_model *m)
 {
     int64_t page = pages_bytes(s, m, 1);
-    int64_t left = m->device->available(m->device) - m->plan.weight_bytes - m->plan.activation_bytes -
-                   draft_bytes(s);
+    int64_t left = m->device->available(m->device) - model_bytes(m) - draft_bytes(s);
     int64_t fit = proa_max64(left, 0) / 2 / proa_max64(page, 1) * PROA_PAGE_TOKENS;
     return proa_min64((int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS, fit);
 }
@@ -310,7 +321,9 @@ static int64_t bookkeeping_bytes(const proa_sizes *s, const proa_model *m)
 void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m,
                       const proa_tokenizer *tokenizer)
 {
-    *memory = (proa_memory){.weights = m->plan.weight_bytes, .activations = m->plan.activation_bytes};
+    int64_t ranks = ranks_here(m);
+    *memory = (proa_memory){.weights = ranks * m->plan.weight_bytes,
+                            .activations = ranks * m->plan.activation_bytes};
     memory->scratch = scratch_bytes(m);
     memory->page = pages_bytes(s, m, 1);
     memory->kv = pages_bytes(s, m, proa_sizes_pages(s));

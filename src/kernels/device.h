@@ -7,6 +7,7 @@
 #ifndef PROA_KERNELS_DEVICE_H
 #define PROA_KERNELS_DEVICE_H
 
+#include "comm/comm.h"
 #include "kernels/ops.h"
 
 /* The key of a recorded pass (a CUDA graph): everything that shapes its launches. The kernels read the rest from
@@ -85,6 +86,9 @@ struct proa_device {
     /* Multiplications and additions a second of matrix products in that dtype (f16, bf16, fp8), measured; 0: it has
      * none. */
     double (*matrix_rate)(proa_device *d, proa_dtype dtype);
+    /* Collectives between ranks of which each runs on one of these devices, which are of this kind and differ; out
+     * [ranks]. NULL: the ranks are threads that see each other's memory (proa_comm_open_threads). */
+    proa_status (*open_comm)(proa_comm **out, proa_device *const *devices, int32_t ranks, proa_err *err);
     void (*close)(proa_device *d);
 };
 
@@ -96,7 +100,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 17
+#define PROA_CUDA_VERSION 18
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 /* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or

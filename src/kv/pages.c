@@ -96,12 +96,20 @@ out:
     return status;
 }
 
-proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p, int32_t layers,
-                                      int64_t kv_heads, int64_t head_dim, proa_dtype dtype, proa_err *err)
+proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p, proa_device *device,
+                                      int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype,
+                                      proa_err *err)
 {
-    PROA_TRY(proa_kv_pages_init(beside, p->device, p->count, layers, kv_heads, head_dim, dtype, err));
+    PROA_TRY(proa_kv_pages_init(beside, device, p->count, layers, kv_heads, head_dim, dtype, err));
+    while (p->beside) p = p->beside;
     p->beside = beside;
     return PROA_OK;
+}
+
+void proa_kv_pages_remove_beside(proa_kv_pages *p, const proa_kv_pages *beside)
+{
+    while (p && p->beside != beside) p = p->beside;
+    if (p) p->beside = beside->beside;
 }
 
 void proa_kv_pages_release(proa_kv_pages *p)
@@ -240,22 +248,29 @@ static int64_t token_offset(const proa_kv_pages *p, int32_t page, int64_t token)
     return page * p->block_bytes + p->block_bytes / p->kv_heads / PROA_PAGE_TOKENS * token;
 }
 
-/* Copies tokens that follow each other within a page, in every layer, keys and values. Those of one head are
- * contiguous. */
-static void copy_tokens(const proa_kv_pages *p, int64_t to, int64_t from, int64_t tokens)
+typedef struct token_place {
+    int32_t page;
+    int64_t token; /* in the page */
+} token_place;
+
+/* Copies tokens that follow each other within a page, in every layer, keys and values; those of one head are
+ * contiguous. The same for what other models and ranks have in the page. */
+static void copy_tokens(const proa_kv_pages *p, token_place to, token_place from, int64_t tokens)
 {
-    int64_t head = p->block_bytes / p->kv_heads;
-    proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * tokens,
-                     .count = {2 * (int64_t)p->layers, p->kv_heads},
-                     .stride = {p->count * p->block_bytes, head}};
-    if (tokens > 0) p->device->copy(p->device, p->memory + to, p->memory + from, &b);
+    for (; p && tokens > 0; p = p->beside) {
+        int64_t head = p->block_bytes / p->kv_heads;
+        proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * tokens,
+                         .count = {2 * (int64_t)p->layers, p->kv_heads},
+                         .stride = {p->count * p->block_bytes, head}};
+        p->device->copy(p->device, p->memory + token_offset(p, to.page, to.token),
+                        p->memory + token_offset(p, from.page, from.token), &b);
+    }
 }
 
 /* Copies the first `tokens` tokens of a page. */
 static void copy_page(const proa_kv_pages *p, int32_t to, int32_t from, int64_t tokens)
 {
-    copy_tokens(p, token_offset(p, to, 0), token_offset(p, from, 0), tokens);
-    if (p->beside) copy_page(p->beside, to, from, tokens);
+    copy_tokens(p, (token_place){to, 0}, (token_place){from, 0}, tokens);
 }
 
 /* The page that the next token will be written to, the only page that no other table may share; -1: not taken yet. */
@@ -312,9 +327,9 @@ bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_
     return true;
 }
 
-static int64_t table_offset(const proa_kv_pages *p, const proa_page_table *table, int64_t token)
+static token_place place_of(const proa_page_table *table, int64_t token)
 {
-    return token_offset(p, table->page[token / PROA_PAGE_TOKENS], token % PROA_PAGE_TOKENS);
+    return (token_place){table->page[token / PROA_PAGE_TOKENS], token % PROA_PAGE_TOKENS};
 }
 
 /* One by one: in rising order no token is overwritten before it was copied. */
@@ -323,7 +338,6 @@ void proa_page_table_compact(proa_kv_pages *p, const proa_page_table *table, int
 {
     for (int32_t i = 0; i < count; i++) {
         PROA_ASSERT(rows[i] >= i && first + rows[i] < (int64_t)table->count * PROA_PAGE_TOKENS);
-        if (rows[i] > i)
-            copy_tokens(p, table_offset(p, table, first + i), table_offset(p, table, first + rows[i]), 1);
+        if (rows[i] > i) copy_tokens(p, place_of(table, first + i), place_of(table, first + rows[i]), 1);
     }
 }

@@ -40,7 +40,7 @@ struct proa_kv_pages {
     int32_t *stack;             /* [free] free pages; the last is taken first */
     bool *held;                 /* [count] the keeper refers to it */
     proa_kv_keeper keeper;      /* evict NULL: there is none */
-    proa_kv_pages *beside;      /* what another model has in the same pages; or NULL */
+    proa_kv_pages *beside;      /* what the next model or rank has in the same pages; or NULL */
 };
 
 /* Memory of such a pool in bytes, its bookkeeping (9 bytes a page) included: what proa_kv_pages_init takes. -1 if the
@@ -52,12 +52,14 @@ int64_t proa_kv_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int
 PROA_MUST_CHECK proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count,
                                                int32_t layers, int64_t kv_heads, int64_t head_dim,
                                                proa_dtype dtype, proa_err *err);
-/* The keys and values of another model for the same tokens (a draft model): page i of `beside` belongs to page i of p,
- * and is taken, shared and copied with it. beside has no page tables of its own; it must outlive p, and is released by
- * itself. Errors as above. */
-PROA_MUST_CHECK proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p, int32_t layers,
-                                                      int64_t kv_heads, int64_t head_dim, proa_dtype dtype,
-                                                      proa_err *err);
+/* The keys and values of another model for the same tokens (a draft model), or those of another rank: page i of
+ * `beside` belongs to page i of p, and is taken, shared and copied with it. beside has no page tables of its own; it
+ * must outlive p, and is released by itself. There may be several. Errors as above. */
+PROA_MUST_CHECK proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p,
+                                                      proa_device *device, int32_t layers, int64_t kv_heads,
+                                                      int64_t head_dim, proa_dtype dtype, proa_err *err);
+/* p goes on without it. */
+void proa_kv_pages_remove_beside(proa_kv_pages *p, const proa_kv_pages *beside);
 void proa_kv_pages_release(proa_kv_pages *p); /* page tables into it become invalid; a zero pool is fine */
 
 /* The pages of one layer (0..layers), as kernels take them. */

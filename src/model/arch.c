@@ -333,6 +333,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_E:
     case PROA_REG_HE: return c->embed;
     case PROA_REG_WINDOWS: return proa_dim_size(c, PROA_DIM_WINDOW);
+    case PROA_REG_OUT_PART: return c->head_split;
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);
     case PROA_REG_NONE:
     case PROA_REG_COUNT: break;

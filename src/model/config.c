@@ -216,11 +216,12 @@ proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err
 
 void proa_config_alibi(const proa_config *c, float *slopes)
 {
-    int64_t whole = 1;
-    while (2 * whole <= c->heads) whole *= 2;
-    for (int64_t h = 0; h < c->heads; h++) {
+    int64_t whole = 1, heads = c->all_heads ? c->all_heads : c->heads;
+    while (2 * whole <= heads) whole *= 2;
+    for (int64_t i = 0; i < c->heads; i++) {
+        int64_t h = c->first_head + i;
         double place = h < whole ? (double)(h + 1) : (double)(h - whole) + 0.5;
         double slope = exp2(-c->alibi_max * place / (double)whole);
-        slopes[h] = (float)(c->alibi_scale > 0 ? slope * c->alibi_scale : slope);
+        slopes[i] = (float)(c->alibi_scale > 0 ? slope * c->alibi_scale : slope);
     }
 }

@@ -83,6 +83,9 @@ typedef struct proa_config {
     int64_t conv_width;
     proa_act conv_act;
     bool head_of_mean; /* of the rows of an input, not of one of them */
+    /* of a rank (ranks/shard.h): heads of all ranks, and the first one of this rank; 0: it has all */
+    int64_t all_heads, first_head;
+    int64_t head_split; /* outputs that each rank's part of the head has; 0: each rank has the whole head */
     /* ids; -1: none */
     int64_t prefix_end;   /* the tokens of a prompt before the first of these are its prefix (prefix.h) */
     int64_t blank_ids[2]; /* the blank that is filled: the first one that the prompt has */

@@ -3,7 +3,9 @@
 #include "model/model.h"
 #include "model/lora/lora.h"
 #include "model/packed.h"
+#include "model/ranks/ranks.h"
 #include "model/relative.h"
+#include "model/ranks/shard.h"
 #include "model/staging.h"
 #include "model/trace.h"
 #include "model/synthetic.h"
@@ -81,34 +83,58 @@ static proa_status synthetic_config(proa_model *m, const char *path, proa_err *e
     return status;
 }
 
-static proa_status prepare_model(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
+/* The part of this rank, if there are several. */
+static proa_status take_part(proa_model *m, const char *path, proa_err *err)
 {
-    int64_t rows = o->rows_max, device_head_rows = m->device->host ? 0 : o->device_head_rows;
-    bool synthetic = proa_synthetic_is(path);
-    PROA_TRY(synthetic ? synthetic_config(m, path, err) : read_checkpoint(m, path, err));
-    if (synthetic && !m->device->random)
-        return PROA_FAIL(err, UNSUPPORTED, "'%s': random weights are made on a GPU only (--device cuda)", path);
+    if (m->ranks == 1) return PROA_OK;
+    if (m->packed)
+        return PROA_FAIL(err, UNSUPPORTED, "'%s' is packed for one rank, not for %d", path, m->ranks);
+    proa_status status = proa_shard(m->params, m->arch, &m->config, m->rank, m->ranks, &m->arena, err);
+    if (status != PROA_OK) proa_err_prefix(err, "%s", path);
+    return status;
+}
+
+/* Weights in their slots, their formats, and of these what this rank has. */
+static proa_status bind_model(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
+{
     proa_status status = proa_bind(m->params, m->arch, &m->config, m->weights, &m->arena, err);
     if (status != PROA_OK) return proa_err_prefix(err, "%s", path), status;
     m->packed = m->weights ? proa_weights_packed(m->weights) : NULL;
     if (m->packed) PROA_TRY(proa_packed_formats(m, path, o, err));
     else
         PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, o->dtype, o->quant, o->kv_dtype, err));
+    m->plan.parameters = proa_plan_parameters(m->params, m->arch, &m->config);
+    return take_part(m, path, err);
+}
+
+static int64_t rows_of_pass(const proa_model *m, int64_t rows)
+{
     /* An encoder sees its whole input at once. */
     if (m->arch->kind != PROA_KIND_DECODER)
         rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
     /* Beside the other rows of a step, a prompt's prefix does too. */
     if (m->config.prefix_end >= 0) rows += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
+    return rows;
+}
+
+static proa_status prepare_model(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
+{
+    bool synthetic = proa_synthetic_is(path);
+    PROA_TRY(synthetic ? synthetic_config(m, path, err) : read_checkpoint(m, path, err));
+    if (synthetic && !m->device->random)
+        return PROA_FAIL(err, UNSUPPORTED, "'%s': random weights are made on a GPU only (--device cuda)", path);
+    PROA_TRY(bind_model(m, path, o, err));
     m->kv_layers = m->config.layers ? (int32_t)m->config.layers : 1;
     if (m->config.kv_lora > 0)
         m->kv_layers = (m->kv_layers + 1) / 2; /* latent keys are values too: run.c, self_pages */
-    m->plan = (proa_plan){.rows_max = rows, .head_rows = o->head_rows};
-    m->plan.device_head_rows = proa_max64(device_head_rows, o->head_rows);
-    m->plan.sampled_rows = proa_min64(rows, proa_max64(o->sampled_rows, o->head_rows));
+    proa_plan *p = &m->plan;
+    p->rank = m->rank, p->ranks = m->ranks;
+    p->rows_max = rows_of_pass(m, o->rows_max), p->head_rows = o->head_rows;
+    p->device_head_rows = proa_max64(m->device->host ? 0 : o->device_head_rows, o->head_rows);
+    p->sampled_rows = proa_min64(p->rows_max, proa_max64(o->sampled_rows, o->head_rows));
     m->detach = o->detach;
     m->own_tables = !m->device->host || o->detach || m->packed;
-    PROA_TRY(proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, &m->formats, m->own_tables,
-                            err));
+    PROA_TRY(proa_plan_make(p, m->params, m->arch, &m->config, m->ctx.ops, &m->formats, m->own_tables, err));
     m->lora = (proa_lora_store){.slots = o->lora_slots, .rank = o->lora_rank};
     PROA_TRY(proa_lora_plan(m, err));
     return m->packed ? proa_packed_check(m, path, err) : PROA_OK;
@@ -124,6 +150,7 @@ proa_status proa_model_prepare(proa_model **out, const char *path, const proa_mo
     *out = NULL;
     proa_arena_init(&m->arena);
     m->device = device;
+    m->rank = options->rank, m->ranks = options->ranks > 1 ? options->ranks : 1;
     m->ctx = (proa_ctx){.pool = pool, .ops = device->ops, .device = device};
     m->host = (proa_ctx){.pool = pool, .ops = proa_ops_cpu(proa_isa_choose())};
     proa_status status = prepare_model(m, path, options, err);
@@ -152,6 +179,8 @@ void proa_model_free(proa_model *m)
 {
     if (!m) return;
     proa_device *d = m->device;
+    proa_ranks_free(m);
+    proa_comm_close(m->comm);
     proa_staging_free(m);
     proa_step_trace_close(m->trace);
     proa_ctx_release(&m->host);
@@ -424,7 +453,7 @@ static void load_positions(proa_model *m)
     free(values);
 }
 
-proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err)
+static proa_status load_rank(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err)
 {
     const proa_plan *p = &m->plan;
     proa_device *d = m->device;
@@ -455,6 +484,31 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
     if (m->weights && m->own_tables && !m->mapped) proa_weights_detach(m->weights);
     malloc_trim(0); /* returns what reading the header has freed */
     return d->check(d, err);
+}
+
+typedef struct load_job {
+    proa_progress_fn *progress;
+    void *arg;
+    proa_err err[PROA_RANKS_MAX];
+} load_job;
+
+static void load_in_rank(proa_model *m, void *arg)
+{
+    load_job *job = arg;
+    job->err[m->rank].status = load_rank(m, m->rank == 0 ? job->progress : NULL, job->arg, &job->err[m->rank]);
+}
+
+proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err)
+{
+    if (!m->group) return load_rank(m, progress, arg, err);
+    load_job *job = proa_calloc(1, sizeof *job);
+    job->progress = progress, job->arg = arg;
+    proa_ranks_run(m, load_in_rank, job);
+    proa_status status = PROA_OK;
+    for (int32_t i = 0; i < m->ranks && status == PROA_OK; i++)
+        if ((status = job->err[i].status) != PROA_OK && err) *err = job->err[i];
+    free(job);
+    return status;
 }
 
 /* ---- packing without a model in memory ---- */

@@ -20,8 +20,9 @@ typedef struct proa_model_options {
     const char *kv_dtype; /* of keys and values: "auto", "f32", "bf16", "f16", "fp8" (GPU); NULL: auto */
     /* embedding tables and packed weights are copied into the model's memory, its files are unmapped after the load */
     bool detach;
-    int32_t lora_slots; /* adapters that a batch can have at one time; 0: none */
-    int32_t lora_rank;  /* the largest rank of one */
+    int32_t lora_slots;  /* adapters that a batch can have at one time; 0: none */
+    int32_t lora_rank;   /* the largest rank of one */
+    int32_t rank, ranks; /* which part of the model, of how many (ranks/ranks.h); ranks 0 or 1: all of it */
 } proa_model_options;
 
 /* Input embeddings of rows [row, row + count), in place of the embeddings of their ids. */
@@ -81,6 +82,7 @@ typedef struct proa_lora_store {
 } proa_lora_store;
 
 typedef struct proa_model proa_model;
+typedef struct proa_ranks proa_ranks; /* ranks/ranks.h */
 
 /* Sees the inputs of the matrix products of a model on the host: x [rows, K] f32, before the product is made, on the
  * stepping thread. param: the weight slot, one of model->params[stack]. Products for each expert or head are not
@@ -123,6 +125,9 @@ struct proa_model {
     struct proa_step_trace *trace; /* trace.h; NULL: off */
     const proa_observer *observer; /* the caller's; NULL: none */
     proa_lora_store lora;
+    int32_t rank, ranks; /* which part of a model this is, of how many; 0 of 1: all of it */
+    proa_comm *comm;     /* to the other ranks; NULL: there are none */
+    proa_ranks *group;   /* all ranks; NULL: there are no others */
 };
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder, or a
@@ -159,7 +164,7 @@ proa_ctx_need proa_model_need(const proa_model *m);
 
 /* Whether the passes need proa_batch.lengths. */
 bool proa_model_wants_lengths(const proa_model *m);
-/* One pass over a batch. kv [kv_layers]: the KV pages of each layer. The caller has checked ids and positions (0
+/* One pass over a batch. kv [ranks][kv_layers]: the KV pages of each layer. The caller has checked ids and positions (0
  * <= id < vocab, position < context). Afterwards register X holds the rows that proa_model_head reads. encode: the
  * encoder stack; in an encoder-decoder model it ends by writing the encoder memory of every decoder layer into the
  * pages of batch->self. decode: the decoder stack. */

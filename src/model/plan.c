@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "kernels/coded.h"
+#include "model/ranks/collective.h"
 #include "model/relative.h"
 #include <string.h>
 
@@ -41,6 +42,16 @@ static void link_all(proa_plan *plan, const proa_arch *arch, const proa_config *
     link_program(&plan->cross, arch->cross, c);
     link_program(&plan->head, arch->head, c);
     link_program(&plan->pool, arch->pool, c);
+}
+
+static void add_collectives(proa_plan *plan, bool head_split)
+{
+    for (int s = 0; s < PROA_STACK_COUNT; s++)
+        for (int k = 0; k < PROA_SECTION_COUNT; k++)
+            proa_collective_steps(&plan->program[s][k], plan->rank, false);
+    proa_collective_steps(&plan->cross, plan->rank, false);
+    proa_collective_steps(&plan->head, plan->rank, head_split);
+    proa_collective_steps(&plan->pool, plan->rank, false);
 }
 
 static bool norms_stream(const proa_program *layer)
@@ -110,7 +121,7 @@ static void add_lives(liveness *l, const proa_program *p)
 
 static int64_t reg_bytes(const proa_plan *plan, int reg)
 {
-    bool few = reg == PROA_REG_H || reg == PROA_REG_HN || reg == PROA_REG_HE ||
+    bool few = reg == PROA_REG_H || reg == PROA_REG_HN || reg == PROA_REG_HE || reg == PROA_REG_OUT_PART ||
                (reg == PROA_REG_OUT && !plan->headless);
     return proa_round_up((few ? plan->device_head_rows : plan->rows_max) * plan->width[reg] * 4, 64);
 }
@@ -217,9 +228,10 @@ static void count_bytes(proa_plan *plan, const proa_params *p, const proa_config
 }
 
 /* Tensors bound twice (a tied head) count once. */
-static void count_parameters(proa_plan *plan, const proa_params params[PROA_STACK_COUNT],
-                             const proa_arch *arch, const proa_config *c)
+int64_t proa_plan_parameters(const proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
+                             const proa_config *c)
 {
+    int64_t sum = 0;
     for (const proa_name *n = arch->names; n->name; n++) {
         const proa_params *p = &params[n->stack];
         if (n->flags & PROA_SHARED) continue;
@@ -227,8 +239,9 @@ static void count_parameters(proa_plan *plan, const proa_params params[PROA_STAC
         int64_t cols = proa_dim_size(c, n->cols), copies = proa_name_copies(n, c);
         for (int64_t i = per_layer ? 0 : p->layers; i < (per_layer ? p->layers : p->layers + 1); i++)
             if (proa_name_applies(n, c, per_layer ? i : PROA_SOME_LAYER) && proa_params_at(p, i, n->slot)->parts)
-                plan->parameters += proa_dim_size(c, n->rows) * (cols ? cols : 1) * copies;
+                sum += proa_dim_size(c, n->rows) * (cols ? cols : 1) * copies;
     }
+    return sum;
 }
 
 proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
@@ -237,6 +250,7 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
 {
     proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     link_all(plan, arch, c);
+    if (plan->ranks > 1) add_collectives(plan, c->head_split > 0);
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         plan->normed_stream = plan->normed_stream || norms_stream(&plan->program[s][PROA_SECTION_LAYER]);
     plan->headless = plan->head.count == 1 && plan->head.step[0].op == PROA_STEP_GATHER;
@@ -249,6 +263,5 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
                                     formats, tables, relative_rows, err));
         count_bytes(plan, &params[s], c, s == (int)busiest);
     }
-    count_parameters(plan, params, arch, c);
     return PROA_OK;
 }

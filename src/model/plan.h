@@ -8,7 +8,7 @@
 #include "model/format.h"
 
 /* A program without the steps that do not apply to the configuration. */
-#define PROA_PROGRAM_MAX 40
+#define PROA_PROGRAM_MAX 48
 typedef struct proa_program {
     proa_step step[PROA_PROGRAM_MAX]; /* ends with PROA_STEP_END */
     int32_t count;                    /* without the END */
@@ -28,6 +28,7 @@ typedef struct proa_plan {
     int64_t head_rows;        /* of logits that are copied to the host at once */
     int64_t sampled_rows;     /* that can be sampled in one step where the model runs */
     int64_t device_head_rows; /* that the head takes at once when only sampled ids come back */
+    int32_t rank, ranks;      /* which part of the model, of how many */
     int64_t width[PROA_REG_COUNT], offset[PROA_REG_COUNT]; /* offset in bytes into the activations; -1: not used */
     int64_t activation_bytes;
     int64_t weight_bytes; /* matrices as packed, vectors */
@@ -39,8 +40,12 @@ typedef struct proa_plan {
     bool normed_stream; /* each layer norms X itself (BERT), so X may have the type that matrix products read */
 } proa_plan;
 
-/* The caller sets the four numbers of rows in *plan. tables: embedding tables are copied too, not read in the
- * mapped file. Also sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT if a size overflows. */
+/* Numbers of all weights that are bound. */
+int64_t proa_plan_parameters(const proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
+                             const proa_config *c);
+/* The caller sets the four numbers of rows, the parameters and the rank in *plan. tables: embedding tables are copied
+ * too, not read in the mapped file. Also sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT if a size
+ * overflows. */
 PROA_MUST_CHECK proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT],
                                            const proa_arch *arch, const proa_config *c, const proa_ops *ops,
                                            const proa_formats *formats, bool tables, proa_err *err);

@@ -6,7 +6,9 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "model/ranks/collective.h"
 #include "model/lora/lora.h"
+#include "model/ranks/ranks.h"
 #include "model/relative.h"
 #include "model/staging.h"
 #include "model/trace.h"
@@ -54,6 +56,7 @@ static proa_dtype reg_dtype(const frame *f, proa_reg r)
     case PROA_REG_LOCAL_ROPE:
     case PROA_REG_BLOCK_ROPE:
     case PROA_REG_H:
+    case PROA_REG_OUT_PART:
     case PROA_REG_OUT: return PROA_DTYPE_F32;
     default: return f->narrow;
     }
@@ -228,6 +231,12 @@ static void multiply_adapted(const frame *f, proa_view y, proa_view x, proa_weig
     finish_product(f, y, sums, e);
 }
 
+/* The bias of a product whose ranks have terms of one sum is added by rank 0. */
+static bool adds_bias(const frame *f, const proa_step *s)
+{
+    return f->m->rank == 0 || !proa_step_is_partial(s);
+}
+
 static void multiply_matrix(const frame *f, const proa_step *s, proa_epilogue e)
 {
     const proa_param *bias = layer_param(f, s->w + 1);
@@ -235,7 +244,7 @@ static void multiply_matrix(const frame *f, const proa_step *s, proa_epilogue e)
     const proa_config *c = &f->m->config;
     int64_t outputs = e.gated ? w->N / 2 : w->N, first = s->flags & PROA_OF_K ? c->heads * c->head_dim : 0;
     proa_view y = register_view(f, s->out);
-    if (bias->parts) e.bias = bias->values;
+    if (bias->parts && adds_bias(f, s)) e.bias = bias->values;
     e.residual = first_columns(e.residual, outputs), e.workspace = first_columns(e.workspace, w->N);
     proa_view x = first_columns(register_view(f, s->in), w->K);
     const proa_observer *o = f->m->observer;
@@ -314,7 +323,7 @@ static void do_experts(const frame *f, const proa_step *s)
     proa_experts e = {.up = &layer_param(f, s->w)->matrix,
                       .down = &layer_param(f, PROA_SLOT_EXPERT_DOWN)->matrix};
     e.up_bias = up_bias->parts ? up_bias->values : NULL,
-    e.down_bias = down_bias->parts ? down_bias->values : NULL;
+    e.down_bias = down_bias->parts && adds_bias(f, s) ? down_bias->values : NULL;
     e.act = c->act, e.gated = c->gated;
     e.limit = (float)c->expert_limit, e.offset = (float)c->expert_offset;
     if (s->flags & PROA_ADD) e.residual = y;
@@ -476,6 +485,16 @@ static void do_gather(const frame *f, const proa_step *s)
     f->m->ctx.ops->gather(&f->m->ctx, register_view(f, s->out), x, f->gather);
 }
 
+static void do_all_reduce(const frame *f, const proa_step *s)
+{
+    f->m->comm->all_reduce(f->m->comm, register_view(f, s->out));
+}
+
+static void do_gather_columns(const frame *f, const proa_step *s)
+{
+    f->m->comm->gather_columns(f->m->comm, register_view(f, s->out), register_view(f, s->in));
+}
+
 typedef void step_fn(const frame *f, const proa_step *s);
 static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_EMBED] = do_embed,
@@ -499,6 +518,8 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_EXPERTS] = do_experts,
     [PROA_STEP_SIGMOID_MUL] = do_sigmoid_mul,
     [PROA_STEP_GATHER] = do_gather,
+    [PROA_STEP_ALL_REDUCE] = do_all_reduce,
+    [PROA_STEP_GATHER_COLUMNS] = do_gather_columns,
 };
 
 /* Forked steps pay only for few rows: such kernels leave memory bandwidth that the other branch's weights can use. */
@@ -507,7 +528,7 @@ enum { BRANCH_ROWS_MAX = 16 };
 static void run_program(const frame *f, const proa_program *program)
 {
     proa_device *d = f->m->device;
-    bool branches = d->branch_begin && f->rows <= BRANCH_ROWS_MAX, forked = false;
+    bool branches = d->branch_begin && f->rows <= BRANCH_ROWS_MAX && !f->m->comm, forked = false;
     for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) {
         if (forked && s->flags & PROA_JOIN) d->branch_join(d), forked = false;
         if (s->flags & PROA_CONDITIONS_BY_LAYER && !proa_step_applies(s, &f->m->config, f->layer)) continue;
@@ -646,15 +667,33 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     if (recorded) m->device->pass_end(m->device);
 }
 
+/* A pass, as a job of all ranks. */
+typedef struct pass {
+    const proa_kv *kv; /* [ranks][kv_layers] */
+    const proa_batch *batch;
+} pass;
+
+static void encode_rank(proa_model *m, void *arg)
+{
+    const pass *p = arg;
+    if (m->encoder_ticket >= 0) proa_staging_outputs_clear(m, m->encoder_ticket);
+    run_recorded(m, p->kv + m->rank * m->kv_layers, p->batch, PROA_STACK_ENCODER, encode_body);
+}
+
+static void decode_rank(proa_model *m, void *arg)
+{
+    const pass *p = arg;
+    run_recorded(m, p->kv + m->rank * m->kv_layers, p->batch, PROA_STACK_DECODER, run_stack);
+}
+
 void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
 {
-    if (m->encoder_ticket >= 0) proa_staging_outputs_clear(m, m->encoder_ticket);
-    run_recorded(m, kv, batch, PROA_STACK_ENCODER, encode_body);
+    proa_ranks_run(m, encode_rank, &(pass){kv, batch});
 }
 
 void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
 {
-    run_recorded(m, kv, batch, PROA_STACK_DECODER, run_stack);
+    proa_ranks_run(m, decode_rank, &(pass){kv, batch});
 }
 
 void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, const float *values, int64_t stride)
@@ -673,11 +712,20 @@ void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, c
     }
 }
 
+/* The last step of a program that is not a collective; -1: none. */
+static int32_t last_product(const proa_program *p)
+{
+    int32_t i = p->count - 1;
+    while (i >= 0 && p->step[i].op == PROA_STEP_GATHER_COLUMNS) i--;
+    return i;
+}
+
 /* The input of the head's last matrix product; for a headless model the gathered rows of X. */
 static proa_reg hidden_register(const proa_model *m)
 {
     const proa_program *head = &m->plan.head;
-    proa_reg read = head->count ? head->step[head->count - 1].in : PROA_REG_OUT;
+    int32_t last = last_product(head);
+    proa_reg read = last >= 0 ? head->step[last].in : PROA_REG_OUT;
     return read == PROA_REG_X ? PROA_REG_OUT : read;
 }
 
@@ -708,17 +756,32 @@ proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count)
     proa_program before = m->plan.head;
     frame f = make_frame(m, PROA_STACK_DECODER, count);
     PROA_ASSERT(count <= m->plan.device_head_rows && before.count > 1);
-    before.step[--before.count].op = PROA_STEP_END;
+    before.count = last_product(&before);
+    before.step[before.count].op = PROA_STEP_END;
     f.gather = rows;
     f.layer = m->params[f.stack].layers;
     run_program(&f, &before);
     return register_view(&f, hidden_register(m));
 }
 
+typedef struct head_job {
+    const int32_t *rows;
+    int64_t count;
+    proa_view logits; /* of rank 0 */
+} head_job;
+
+static void head_rank(proa_model *m, void *arg)
+{
+    head_job *j = arg;
+    proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, j->rows, j->count), j->count);
+    if (m->rank == 0) j->logits = proa_staging_fetch_logits(m, out, hidden_rows(m, j->count));
+}
+
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
 {
-    proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, rows, count), count);
-    return proa_staging_fetch_logits(m, out, hidden_rows(m, count));
+    head_job job = {.rows = rows, .count = count};
+    proa_ranks_run(m, head_rank, &job);
+    return job.logits;
 }
 
 /* The head's or the pooler's output for the first row of each input. In a headless model the pooler writes to OUT,
@@ -751,11 +814,23 @@ bool proa_model_sends_encoder_outputs(const proa_model *m)
 }
 
 /* Whole rows are sent last, since their copy takes longest. */
+typedef struct outputs_job {
+    const int32_t *firsts;
+    int64_t inputs, rows;
+    bool again;
+} outputs_job;
+
+static void send_outputs_of_rank(proa_model *m, void *arg)
+{
+    const outputs_job *j = arg;
+    if (proa_arch_has_one_row(m->arch)) send_input_outputs(m, &m->plan.head, j->firsts, j->inputs);
+    if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, j->firsts, j->inputs);
+    if (m->plan.headless) send_row_outputs(m, j->rows, j->again);
+}
+
 void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows, bool again)
 {
-    if (proa_arch_has_one_row(m->arch)) send_input_outputs(m, &m->plan.head, firsts, inputs);
-    if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, firsts, inputs);
-    if (m->plan.headless) send_row_outputs(m, rows, again);
+    proa_ranks_run(m, send_outputs_of_rank, &(outputs_job){firsts, inputs, rows, again});
 }
 
 void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count)

@@ -4,6 +4,7 @@
 #include "model/model.h"
 
 #include "base/checked.h"
+#include "model/ranks/ranks.h"
 #include "model/run.h"
 #include "model/staging.h"
 
@@ -50,9 +51,18 @@ static int64_t count_beam_rows(const proa_sample_request *r)
     return last->row + last->rows;
 }
 
-/* The head takes device_head_rows rows at a time; a piece can hold single rows, then rows of beams. */
-void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)
+typedef struct sample_job {
+    const proa_sample_request *request;
+    int ticket;
+} sample_job;
+
+/* All ranks choose the same tokens, since they have the same logits: none waits for another one's choice. The head
+ * takes device_head_rows rows at a time; a piece can hold single rows, then rows of beams. */
+static void sample_rank(proa_model *m, void *arg)
 {
+    const sample_job *job = arg;
+    const proa_sample_request *r = job->request;
+    int ticket = job->ticket;
     int64_t single = r->count, count = single + count_beam_rows(r);
     proa_device_processors processors = proa_staging_processors(m, r);
     proa_device_masks masks = proa_staging_masks(m, r);
@@ -73,12 +83,32 @@ void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)
     proa_staging_send_sampled(m, ticket);
 }
 
+void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)
+{
+    proa_ranks_run(m, sample_rank, &(sample_job){r, ticket});
+}
+
+typedef struct top_k_job {
+    const int32_t *rows;
+    int64_t count, k;
+    int32_t *ids;
+    float *logits, *sums;
+} top_k_job;
+
+/* Rank 0 has all logits. */
+static void top_k_rank(proa_model *m, void *arg)
+{
+    const top_k_job *j = arg;
+    proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, j->rows, j->count), j->count);
+    if (m->rank > 0) return;
+    proa_top_k top = proa_staging_top_k(m, j->count, j->k);
+    m->ctx.ops->log_sum_exp(&m->ctx, top.sums, out);
+    m->ctx.ops->top_k(&m->ctx, proa_view_2d(top.logits, PROA_DTYPE_F32, j->count, j->k), top.ids, out, j->k);
+    proa_staging_fetch_top_k(m, j->count, j->k, j->ids, j->logits, j->sums);
+}
+
 void proa_model_top_k(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids,
                       float *logits, float *sums)
 {
-    proa_top_k top = proa_staging_top_k(m, count, k);
-    proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, rows, count), count);
-    m->ctx.ops->log_sum_exp(&m->ctx, top.sums, out);
-    m->ctx.ops->top_k(&m->ctx, proa_view_2d(top.logits, PROA_DTYPE_F32, count, k), top.ids, out, k);
-    proa_staging_fetch_top_k(m, count, k, ids, logits, sums);
+    proa_ranks_run(m, top_k_rank, &(top_k_job){rows, count, k, ids, logits, sums});
 }

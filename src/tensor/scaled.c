@@ -178,5 +178,5 @@ bool proa_tensor_source_bytes_of(const proa_tensor_source *s, proa_code_kind kin
     if (s->encoding != PROA_ENCODING_SCALED || s->factor || s->plus != 0.0f) return false;
     if (proa_tensor_source_is_turned(s)) return false;
     return proa_scaled_read_bytes(code, scale, s->scaled, kind, s->first_row + proa_tensor_source_row(s, row),
-                                  col, n);
+                                  s->first_col + col, n);
 }

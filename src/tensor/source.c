@@ -100,6 +100,27 @@ proa_tensor_source proa_tensor_source_rows_of(const proa_tensor_source *s, int64
     return rows;
 }
 
+/* One scale for a whole row is that of each part of it. */
+int64_t proa_tensor_source_col_block(const proa_tensor_source *s)
+{
+    if (s->encoding != PROA_ENCODING_SCALED) return proa_max64(1, proa_encoding_numbers(s->encoding));
+    bool whole = s->scaled->col_group >= proa_tensor_source_cols(s);
+    return whole ? s->scaled->code.cols : s->scaled->col_group;
+}
+
+proa_tensor_source proa_tensor_source_cols_of(const proa_tensor_source *s, int64_t first, int64_t count)
+{
+    proa_tensor_source cols = *s;
+    PROA_DASSERT(first + count <= s->view.shape[1] && !proa_encoding_is_computed(s->encoding));
+    if (s->encoding == PROA_ENCODING_PLAIN) {
+        cols.view = proa_view_cols(s->view, first, first + count);
+        return cols;
+    }
+    cols.first_col += first;
+    cols.view.shape[1] = count;
+    return cols;
+}
+
 bool proa_tensor_source_is_dense(const proa_tensor_source *s)
 {
     return proa_tensor_source_is_plain(s) && proa_view_dense(s->view);
@@ -167,14 +188,20 @@ static void read_pieces(const proa_view *v, int64_t row, int64_t col, int64_t n,
     }
 }
 
+/* The numbers of a whole stored row of blocks. */
+static int64_t stored_cols(const proa_tensor_source *s)
+{
+    return proa_tensor_source_is_turned(s) ? s->view.stride[1] : s->view.stride[0];
+}
+
 /* Numbers [col, col + n) of a stored row of blocks. */
-static void read_blocks(const proa_tensor_source *s, int64_t cols, int64_t row, int64_t col, int64_t n, float *out)
+static void read_blocks(const proa_tensor_source *s, int64_t row, int64_t col, int64_t n, float *out)
 {
     if (s->encoding == PROA_ENCODING_SCALED) {
         proa_scaled_read(out, s->scaled, s->first_row + row, col, n);
         return;
     }
-    int64_t bytes = proa_encoding_row_bytes(s->encoding, cols);
+    int64_t bytes = proa_encoding_row_bytes(s->encoding, stored_cols(s));
     proa_encoding_decode(out, s->encoding, (const char *)s->view.data + row * bytes, col, n);
 }
 
@@ -203,12 +230,12 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
     PROA_DASSERT(stored < s->view.shape[0] && col + n <= s->view.shape[1]);
     PROA_DASSERT(proa_encoding_is_readable(s->encoding));
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
-    else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, col, n, out);
+    else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, s->first_col + col, n, out);
     else if (proa_encoding_is_computed(s->encoding))
         make_sinusoids(s->encoding, s->view.shape[1], stored, col, n, out);
     else if (proa_tensor_source_is_turned(s))
-        for (int64_t i = 0; i < n; i++) read_blocks(s, s->view.shape[0], col + i, stored, 1, &out[i]);
-    else read_blocks(s, s->view.shape[1], stored, col, n, out);
+        for (int64_t i = 0; i < n; i++) read_blocks(s, s->first_col + col + i, stored, 1, &out[i]);
+    else read_blocks(s, stored, s->first_col + col, n, out);
     for (int64_t i = 0; s->factor && i < n; i++) out[i] *= s->factor[stored];
     for (int64_t i = 0; s->plus != 0.0f && i < n; i++) out[i] += s->plus;
 }
@@ -217,9 +244,10 @@ bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t 
 {
     if (proa_tensor_source_is_float(s) || s->factor || s->plus != 0.0f) return false;
     if (proa_encoding_is_computed(s->encoding) || proa_tensor_source_is_turned(s)) return false;
+    col += s->first_col;
     if (s->encoding == PROA_ENCODING_SCALED)
         return proa_scaled_read_codes(group, s->scaled, s->first_row + proa_tensor_source_row(s, row), col);
-    int64_t bytes = proa_encoding_row_bytes(s->encoding, s->view.shape[1]);
+    int64_t bytes = proa_encoding_row_bytes(s->encoding, stored_cols(s));
     const char *data = (const char *)s->view.data + proa_tensor_source_row(s, row) * bytes;
     return proa_encoding_codes(group, s->encoding, data, col);
 }

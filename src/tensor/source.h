@@ -76,6 +76,7 @@ typedef struct proa_tensor_source {
     proa_encoding encoding;
     const struct proa_scaled_codes *scaled; /* SCALED: the codes; view.data is where they begin */
     int64_t first_row;                      /* SCALED: rows of the codes before the first row of view */
+    int64_t first_col; /* not PLAIN: stored numbers of each row before column 0; view.shape[1] counts from there */
     /* PLAIN: the numbers. PIECES: data points to a proa_tensor_pieces, shape and strides are those of the whole matrix,
      * which is dense or the transpose of a dense one, and dtype is that of the pieces. Else data points to the stored
      * bytes, shape and strides are those of the decoded tensor, which is dense or the transpose of a dense one (the
@@ -112,6 +113,10 @@ int64_t proa_tensor_source_cols(const proa_tensor_source *s);
 bool proa_tensor_source_is_turned(const proa_tensor_source *s);
 /* Stored rows [first, first + count) of a matrix without an order; not for PIECES and computed ones. */
 proa_tensor_source proa_tensor_source_rows_of(const proa_tensor_source *s, int64_t first, int64_t count);
+/* Columns may be cut at multiples of this number: blocks, or groups with one scale. */
+int64_t proa_tensor_source_col_block(const proa_tensor_source *s);
+/* Columns [first, first + count) of a matrix; of an encoded one both in whole blocks, or up to its end. */
+proa_tensor_source proa_tensor_source_cols_of(const proa_tensor_source *s, int64_t first, int64_t count);
 /* Bytes of the stored numbers (of a PLAIN tensor with strides: from the first to the last); 0 for an empty tensor. */
 int64_t proa_tensor_source_bytes(const proa_tensor_source *s);
 /* Whether the numbers are, or were before they were packed, floats of type s->view.dtype, not encoded ones. */

@@ -149,16 +149,27 @@ static proa_status read_share(float *out, const proa_served_model *m, proa_err *
     return read_real(out, m, key, 0, 1, err);
 }
 
-/* A model that other engines split over GPUs runs on all cores: one warning, and it is loaded. */
-static void warn_parallel(const proa_served_model *m)
+/* A model that other engines split over GPUs runs on the CPU as one: a warning, and it is loaded. */
+static void warn_parallel(const proa_served_model *m, const char *key)
 {
-    static const char *const keys[] = {"tensor_para_size", "pipeline_para_size"};
-    for (size_t i = 0; i < PROA_COUNT(keys); i++) {
-        const char *value = proa_served_model_parameter(m, keys[i]);
-        if (value && strcmp(value, "1") != 0)
-            PROA_LOG(WARNING, "model '%s': parameter '%s' is %s; this device has one part, going on with 1",
-                     proa_served_model_name(m), keys[i], value);
+    const char *value = proa_served_model_parameter(m, key);
+    if (value && strcmp(value, "1") != 0)
+        PROA_LOG(WARNING, "model '%s': parameter '%s' is %s, which is for GPUs; going on with 1",
+                 proa_served_model_name(m), key, value);
+}
+
+/* Ranks that share each layer: FasterTransformer's word, or TensorRT-LLM's, of a model on GPUs; or --tp. */
+static proa_status read_parallel(proa_engine_options *o, const proa_served_model *m, proa_err *err)
+{
+    bool gpu = o->device && strncmp(o->device, "cuda", 4) == 0;
+    const char *words[] = {"tensor_para_size", "world_size"};
+    PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", "tp", PROA_RANKS_MAX, err));
+    for (size_t i = 0; i < PROA_COUNT(words); i++) {
+        if (!gpu) warn_parallel(m, words[i]);
+        else PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", words[i], PROA_RANKS_MAX, err));
     }
+    warn_parallel(m, "pipeline_para_size");
+    return PROA_OK;
 }
 
 /* guaranteed_completion is what TensorRT-LLM called guaranteed_no_evict before its first release. */
@@ -176,6 +187,16 @@ static proa_status read_policy(const char **out, const proa_served_model *m, pro
     return PROA_OK;
 }
 
+/* Whether the GPUs of a group are those of one model: one, or as many as tensor_para_size says, one after the other. */
+static bool is_one_model(const proa_served_model *m, const Inference__ModelInstanceGroup *g)
+{
+    const char *ranks = proa_served_model_parameter(m, "tensor_para_size");
+    if (g->n_gpus <= 1) return true;
+    for (size_t i = 1; i < g->n_gpus; i++)
+        if (g->gpus[i] != g->gpus[0] + (int32_t)i) return false;
+    return ranks && strtoull(ranks, NULL, 10) == g->n_gpus;
+}
+
 /* The model's own parameter, or the GPU of its instance group, or what the command line says. */
 static proa_status read_device(const char **out, proa_llm_model *s, proa_err *err)
 {
@@ -186,10 +207,11 @@ static proa_status read_device(const char **out, proa_llm_model *s, proa_err *er
     for (size_t i = 0; i < c->n_instance_group && !own; i++) {
         const Inference__ModelInstanceGroup *g = c->instance_group[i];
         if (g->kind != INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU) continue;
-        if (c->n_instance_group > 1 || g->n_gpus > 1)
+        if (c->n_instance_group > 1 || !is_one_model(m, g))
             return PROA_FAIL(
                 err, UNSUPPORTED,
-                "instance group %s: a model of backend '%s' runs on one GPU: one group with one of 'gpus'",
+                "instance group %s: a model of backend '%s' runs on one GPU, or with tensor_para_size on so "
+                "many that follow each other: one group with these 'gpus'",
                 g->name, c->backend);
         *out = proa_arena_printf(&s->arena, "cuda:%d", g->n_gpus ? g->gpus[0] : 0);
     }
@@ -221,7 +243,7 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
     o->prefix_dir = setting_of(m, "prefix_dir"); /* no parameter: a client that loads a model may not name folders */
     o->prefix_dir_size = setting_of(m, "prefix_dir_size");
     o->prefix_host_memory = either_setting(m, "prefix_host_memory", "kv_cache_host_memory_bytes");
-    warn_parallel(m);
+    PROA_TRY(read_parallel(o, m, err));
     return read_policy(&o->policy, m, err);
 }
 

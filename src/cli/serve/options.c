@@ -50,6 +50,8 @@ static const proa_arg engine_rows[] = {
     CHOICE("quant", quant, "none|int8|fp8|int4", NULL, "quantize their weights at load; fp8 on GPUs only"),
     INT("threads", engine_threads, 0, PROA_THREADS_MAX, "N", "0",
         "their worker threads; 0: all CPUs allowed to this process"),
+    INT("tp", tensor_parallel, 0, PROA_RANKS_MAX, "N", "0",
+        "ranks that share each of their layers (tensor parallelism), on as many GPUs; 0: one"),
     CHOICE("kv-dtype", kv_dtype, "auto|f32|bf16|f16|fp8", NULL, "type of their KV cache; fp8 on GPUs only"),
     CHOICE("speculation", speculation, "none|ngram|draft|medusa", NULL,
            "draft tokens; ngram: from the sequence's own text; draft: from --draft-model; medusa: from "

@@ -90,8 +90,8 @@ proa_status proa_draft_model_load(proa_engine *e, proa_progress_fn *progress, vo
     int64_t rows = d->model->plan.rows_max, sequences = e->sizes.sequences_max;
     proa_draft_chances_init(&d->chances);
     PROA_TRY(proa_model_load(d->model, progress, arg, err));
-    PROA_TRY(proa_kv_pages_init_beside(&d->pages, &e->pages, d->model->kv_layers, c->kv_heads, c->head_dim,
-                                       d->model->formats.kv, err));
+    PROA_TRY(proa_kv_pages_init_beside(&d->pages, &e->pages, e->device, d->model->kv_layers, c->kv_heads,
+                                       c->head_dim, d->model->formats.kv, err));
     d->kv = PROA_ARENA_NEW(&e->arena, proa_kv, d->model->kv_layers);
     for (int32_t i = 0; i < d->model->kv_layers; i++) d->kv[i] = proa_kv_pages_layer(&d->pages, i);
     d->ids = PROA_ARENA_NEW(&e->arena, int32_t, rows);
@@ -107,7 +107,7 @@ void proa_draft_model_free(proa_engine *e)
 {
     proa_draft_model *d = e->draft_model;
     if (!d) return;
-    e->pages.beside = NULL;
+    proa_kv_pages_remove_beside(&e->pages, &d->pages);
     proa_kv_pages_release(&d->pages);
     proa_tokenizer_free(d->tokenizer);
     proa_model_free(d->model);

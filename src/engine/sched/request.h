@@ -16,6 +16,7 @@
 #include "engine/chat.h"
 #include "grammar/grammar.h"
 #include "engine/memory.h"
+#include "engine/rank_set.h"
 #include "engine/sched/draft_model.h"
 #include "engine/sched/propose_medusa.h"
 #include "base/options.h"
@@ -405,13 +406,14 @@ struct proa_engine {
     char plan[PROA_PLAN_TEXT]; /* sizes in words */
     proa_memory memory;
     proa_adapters adapters;
-    proa_kv_pages pages;
+    proa_rank_set ranks;        /* rank 0 has device and pool */
+    proa_kv_pages pages;        /* of rank 0 */
     proa_prefix_tree prefixes;  /* zero: there is no prefix cache */
     proa_host_cache host_cache; /* its lower levels; of capacity 0: there are none */
     bool writes_left;           /* pages are yet to be written to the folder */
     bool reads_waited;  /* a sequence would be in this pass if a page of the folder were read already */
     bool prefix_broken; /* the device has failed: what is in the tree may be wrong */
-    proa_kv *kv;        /* [kv_layers] */
+    proa_kv *kv;        /* [ranks][kv_layers] */
     proa_sampler_scratch *samplers; /* [threads] */
 
     proa_waiting waiting;      /* not admitted, */

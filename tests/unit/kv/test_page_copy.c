@@ -120,7 +120,8 @@ static void pages_beside_go_along(void **state)
     size_t bytes = bytes_of(PROA_DTYPE_BF16);
     (void)state;
     make(&p, PROA_DTYPE_F32);
-    assert_int_equal(proa_kv_pages_init_beside(&beside, &p, LAYERS, HEADS, DIM, PROA_DTYPE_BF16, &err), PROA_OK);
+    assert_int_equal(
+        proa_kv_pages_init_beside(&beside, &p, p.device, LAYERS, HEADS, DIM, PROA_DTYPE_BF16, &err), PROA_OK);
     assert_int_equal(proa_kv_image_bytes(&p), 2 * LAYERS * (bytes_of(PROA_DTYPE_F32) + bytes));
     char *image = proa_kv_images_alloc(&p, 1);
     write_page(&p, 7, bytes_of(PROA_DTYPE_F32)), write_page(&beside, 7, bytes);

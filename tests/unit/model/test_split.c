@@ -69,6 +69,8 @@ static void walk_step(walk *w, const proa_step *s)
         expect_part(w, s, s->in, false);
         w->part[s->out] = false;
         break;
+    case PROA_STEP_ALL_REDUCE: /* not of rows: the plan puts them in (model/ranks/collective.h) */
+    case PROA_STEP_GATHER_COLUMNS:
     case PROA_STEP_END:
     case PROA_STEP_COUNT: break;
     }

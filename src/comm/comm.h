@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * comm.h - collectives between the ranks of a model. A rank is a part of a model with a device of its own; all ranks
+ * of a group call the same functions in the same order, with the same shapes. Views are in the memory of the rank's
+ * device; on a GPU a collective is in order with the kernels of that rank. The names are those of MPI and NCCL.
+ * Owner:   one proa_comm for each rank, closed by it. The last one to be closed frees what they share.
+ * Threads: the thread of the rank.
+ * Way in:  proa_comm_open_threads for ranks that are threads of this process. */
+#ifndef PROA_COMM_COMM_H
+#define PROA_COMM_COMM_H
+
+#include "base/status.h"
+#include "tensor/view.h"
+
+typedef struct proa_comm proa_comm;
+struct proa_comm {
+    int32_t rank, ranks; /* 0 <= rank < ranks */
+    /* x[t,i] = the sum of x[t,i] of all ranks, added in the order of the ranks: all get the same bits. The rows of x
+     * [T,d] follow each other. */
+    void (*all_reduce)(proa_comm *c, proa_view x);
+    /* y[t, r * d + i] = x[t,i] of rank r, of those columns that y [T,D] has. x [T,d] has one shape in all ranks. */
+    void (*gather_columns)(proa_comm *c, proa_view y, proa_view x);
+    void (*barrier)(proa_comm *c); /* returns when all ranks have called it */
+    void (*close)(proa_comm *c);
+};
+
+/* out[ranks], for threads of this process. ranks: 1..PROA_RANKS_MAX. NO_MEMORY names the number of bytes. */
+PROA_MUST_CHECK proa_status proa_comm_open_threads(proa_comm **out, int32_t ranks, proa_err *err);
+void proa_comm_close(proa_comm *c); /* NULL is fine */
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * shared.c - collectives over memory that all ranks see. Each rank has two slots there. A collective runs in pieces of
+ * a slot: every rank writes its piece, all wait for each other once, and every rank reads the pieces of all. The slots
+ * take turns, so that nobody overwrites a piece that another rank still reads: who writes to a slot again has passed
+ * the wait of the piece between, which all reach after they have read. */
+#include "comm/comm.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "comm/gate.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Small enough for the second-level cache of each rank, and large enough that the wait does not matter. */
+#define SLOT_BYTES  (128 * 1024)
+#define SLOT_VALUES (SLOT_BYTES / (int64_t)sizeof(float))
+
+typedef struct region {
+    PROA_ALIGNED(64) atomic_uint arrived; /* ranks that wait at the barrier */
+    PROA_ALIGNED(64) proa_gate gate;      /* barriers that were passed */
+    PROA_ALIGNED(64) atomic_int open;     /* ranks that are not closed */
+    PROA_ALIGNED(64) char slot[];         /* [2][ranks][SLOT_BYTES] */
+} region;
+
+typedef struct shared_comm {
+    proa_comm base;
+    region *region;
+    int turn; /* which of the two slots is next */
+} shared_comm;
+
+static shared_comm *shared_of(proa_comm *c)
+{
+    return (shared_comm *)(void *)c;
+}
+
+static char *slot_of(const shared_comm *s, int32_t rank)
+{
+    return s->region->slot + ((int64_t)s->turn * s->base.ranks + rank) * SLOT_BYTES;
+}
+
+static void wait_for_ranks(proa_comm *c)
+{
+    region *r = shared_of(c)->region;
+    uint32_t seen = atomic_load(&r->gate.value);
+    if (atomic_fetch_add(&r->arrived, 1) + 1 < (uint32_t)c->ranks) {
+        proa_gate_wait(&r->gate, seen);
+        return;
+    }
+    atomic_store(&r->arrived, 0);
+    proa_gate_open(&r->gate);
+}
+
+/* The pieces of all ranks are in their slots. */
+static void exchange_pieces(shared_comm *s, const float *piece, int64_t count)
+{
+    s->turn = !s->turn;
+    memcpy(slot_of(s, s->base.rank), piece, (size_t)count * sizeof *piece);
+    wait_for_ranks(&s->base);
+}
+
+static const float *piece_of(const shared_comm *s, int32_t rank)
+{
+    return (const float *)(const void *)slot_of(s, rank);
+}
+
+static void add_pieces(const shared_comm *s, float *values, int64_t count)
+{
+    memcpy(values, piece_of(s, 0), (size_t)count * sizeof *values);
+    for (int32_t rank = 1; rank < s->base.ranks; rank++) {
+        const float *piece = piece_of(s, rank);
+        for (int64_t i = 0; i < count; i++) values[i] += piece[i];
+    }
+}
+
+static void all_reduce(proa_comm *c, proa_view x)
+{
+    shared_comm *s = shared_of(c);
+    float *values = proa_view_f32(x);
+    int64_t count = proa_view_count(x);
+    PROA_ASSERT(x.dtype == PROA_DTYPE_F32 && x.rank == 2 && (x.shape[0] <= 1 || x.stride[0] == x.shape[1]));
+    for (int64_t at = 0, n; at < count; at += n) {
+        n = proa_min64(count - at, SLOT_VALUES);
+        exchange_pieces(s, values + at, n);
+        add_pieces(s, values + at, n);
+    }
+}
+
+/* Columns [at, at + n) of one row of each rank. */
+static void gather_piece(shared_comm *s, float *row, int64_t columns, const float *own, int64_t width,
+                         int64_t at, int64_t n)
+{
+    exchange_pieces(s, own + at, n);
+    for (int64_t rank = 0; rank < s->base.ranks; rank++) {
+        int64_t first = rank * width + at, left = proa_min64(n, columns - first);
+        if (left > 0) memcpy(row + first, piece_of(s, (int32_t)rank), (size_t)left * sizeof *row);
+    }
+}
+
+static void gather_columns(proa_comm *c, proa_view y, proa_view x)
+{
+    shared_comm *s = shared_of(c);
+    PROA_ASSERT(x.dtype == PROA_DTYPE_F32 && y.dtype == PROA_DTYPE_F32 && x.shape[0] == y.shape[0]);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t at = 0, n; at < x.shape[1]; at += n) {
+            n = proa_min64(x.shape[1] - at, SLOT_VALUES);
+            gather_piece(s, proa_view_f32(y) + t * y.stride[0], y.shape[1],
+                         proa_view_f32(x) + t * x.stride[0], x.shape[1], at, n);
+        }
+}
+
+static void close_shared(proa_comm *c)
+{
+    shared_comm *s = shared_of(c);
+    if (atomic_fetch_sub(&s->region->open, 1) == 1) free(s->region);
+    free(s);
+}
+
+proa_status proa_comm_open_threads(proa_comm **out, int32_t ranks, proa_err *err)
+{
+    PROA_ASSERT(ranks >= 1 && ranks <= PROA_RANKS_MAX);
+    size_t bytes = sizeof(region) + 2 * (size_t)ranks * SLOT_BYTES;
+    region *r = aligned_alloc(64, bytes);
+    if (!r) return PROA_FAIL(err, NO_MEMORY, "cannot take %zu bytes for %d ranks", bytes, ranks);
+    memset(r, 0, sizeof *r);
+    atomic_store(&r->open, ranks);
+    for (int32_t rank = 0; rank < ranks; rank++) {
+        shared_comm *s = proa_calloc(1, sizeof *s);
+        s->base = (proa_comm){rank, ranks, all_reduce, gather_columns, wait_for_ranks, close_shared};
+        s->region = r;
+        out[rank] = &s->base;
+    }
+    return PROA_OK;
+}
+
+void proa_comm_close(proa_comm *c)
+{
+    if (c) c->close(c);
+}

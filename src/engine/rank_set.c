@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * rank_set.c - devices, threads and page memory of the ranks of a model. */
+#include "engine/rank_set.h"
+
+#include "base/checked.h"
+#include "base/thread.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The name of rank `rank`'s device. */
+static const char *name_device(char out[32], const char *device, int32_t rank)
+{
+    const char *colon = device ? strchr(device, ':') : NULL;
+    if (!device || strncmp(device, "cuda", 4) != 0 || rank == 0) return device;
+    snprintf(out, 32, "cuda:%ld", (colon ? strtol(colon + 1, NULL, 10) : 0) + rank);
+    return out;
+}
+
+proa_status proa_rank_set_open(proa_rank_set *s, const char *device, int32_t ranks, int threads, proa_err *err)
+{
+    char name[32];
+    if (ranks < 0 || ranks > PROA_RANKS_MAX)
+        return PROA_FAIL(err, INVALID, "option 'tp' is %d, must be 0 to %d", ranks, PROA_RANKS_MAX);
+    int all = threads ? threads : proa_cpu_count();
+    s->count = ranks > 1 ? ranks : 1;
+    for (int32_t i = 0; i < s->count; i++) {
+        s->pool[i] = proa_pool_new(s->count == 1 ? threads : (int)proa_max64(1, all / s->count));
+        PROA_TRY(proa_device_open(&s->device[i], name_device(name, device, i), err));
+    }
+    return PROA_OK;
+}
+
+proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_model *m, proa_err *err)
+{
+    for (int32_t i = 1; i < s->count; i++) {
+        const proa_config *c = &proa_ranks_model(m, i)->config;
+        PROA_TRY(proa_kv_pages_init_beside(&s->pages[i], pages, s->device[i], m->kv_layers, c->kv_heads,
+                                           c->head_dim, m->formats.kv, err));
+    }
+    return PROA_OK;
+}
+
+void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, const proa_model *m, proa_kv *kv)
+{
+    for (int32_t rank = 0; rank < s->count; rank++)
+        for (int32_t layer = 0; layer < m->kv_layers; layer++)
+            kv[rank * m->kv_layers + layer] = proa_kv_pages_layer(rank ? &s->pages[rank] : pages, layer);
+}
+
+void proa_rank_set_release_pages(proa_rank_set *s)
+{
+    for (int32_t i = 1; i < s->count; i++) proa_kv_pages_release(&s->pages[i]);
+}
+
+void proa_rank_set_close(proa_rank_set *s)
+{
+    for (int32_t i = 0; i < s->count; i++) {
+        proa_device_close(s->device[i]);
+        proa_pool_free(s->pool[i]);
+    }
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * rank_set.h - what each rank of an engine's model has: a device, threads, and memory for the keys and values of its
+ * heads. Page numbers belong to the scheduler and are the same in all ranks.
+ * Owner:   the engine. Threads: the stepping thread. */
+#ifndef PROA_ENGINE_RANK_SET_H
+#define PROA_ENGINE_RANK_SET_H
+
+#include "kv/pages.h"
+#include "model/ranks/ranks.h"
+
+typedef struct proa_rank_set {
+    int32_t count; /* at least 1 */
+    proa_device *device[PROA_RANKS_MAX];
+    proa_pool *pool[PROA_RANKS_MAX];
+    proa_kv_pages pages[PROA_RANKS_MAX]; /* of ranks 1 and up, beside those of rank 0 */
+} proa_rank_set;
+
+/* Opens the devices: "cpu" for all ranks, or "cuda:N", "cuda:N+1", ... ("cuda": from 0). threads: of all ranks
+ * together, 0: all; each has at least one. INVALID names the option for a number of ranks that is out of range. */
+PROA_MUST_CHECK proa_status proa_rank_set_open(proa_rank_set *s, const char *device, int32_t ranks,
+                                               int threads, proa_err *err);
+/* Memory for the pages of ranks 1 and up; m: rank 0. */
+PROA_MUST_CHECK proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_model *m,
+                                                proa_err *err);
+/* The pages of each layer of each rank: kv [ranks][kv_layers]. */
+void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, const proa_model *m, proa_kv *kv);
+/* Before the pages of rank 0 are released; after the model was freed, the devices. */
+void proa_rank_set_release_pages(proa_rank_set *s);
+void proa_rank_set_close(proa_rank_set *s);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * collective.c - where ranks meet: the collective steps of a program. */
+#include "model/ranks/collective.h"
+
+#include "base/checked.h"
+
+/* Steps may apply in some layers only (PROA_CONDITIONS_BY_LAYER), so there are four kinds of layers: dense or of
+ * experts, the first or a later one. A set of kinds is a mask of four bits. */
+enum { KIND_COUNT = 4, ALL_KINDS = (1 << KIND_COUNT) - 1 };
+
+static const struct {
+    uint64_t condition;
+    uint32_t kinds;
+} conditions[] = {{PROA_IF(DENSE) | PROA_IF(LATER_LAYERS), 1},
+                  {PROA_IF(EXPERTS) | PROA_IF(LATER_LAYERS), 2},
+                  {PROA_IF(DENSE) | PROA_IF(FIRST_LAYER), 4},
+                  {PROA_IF(EXPERTS) | PROA_IF(FIRST_LAYER), 8},
+                  {PROA_IF(DENSE), 1 | 4},
+                  {PROA_IF(EXPERTS), 2 | 8},
+                  {PROA_IF(LATER_LAYERS), 1 | 2},
+                  {PROA_IF(FIRST_LAYER), 4 | 8},
+                  {0, ALL_KINDS}};
+
+typedef struct writer {
+    proa_program *out;
+    uint32_t partial[PROA_REG_COUNT]; /* the kinds of layers in which it holds a term of the sum in each rank */
+} writer;
+
+bool proa_step_is_partial(const proa_step *s)
+{
+    bool by_columns = s->op == PROA_STEP_LINEAR && proa_slot_split(s->w) == PROA_SPLIT_COLUMNS;
+    return by_columns || s->op == PROA_STEP_EXPERTS;
+}
+
+/* The kinds of layers in which a step applies. */
+static uint32_t kinds_of(const proa_step *s)
+{
+    for (size_t i = 0; i < PROA_COUNT(conditions); i++)
+        if (conditions[i].condition == (s->flags & PROA_CONDITIONS_BY_LAYER)) return conditions[i].kinds;
+    PROA_ASSERT(!"conditions that exclude each other");
+    return 0;
+}
+
+static void emit_step(writer *w, proa_step s)
+{
+    PROA_ASSERT(w->out->count < PROA_PROGRAM_MAX - 1);
+    w->out->step[w->out->count++] = s;
+}
+
+/* Sums the register in these kinds of layers: by one step, or by one for each kind. `join`: the flag, or 0. */
+static void emit_sum(writer *w, proa_reg reg, uint32_t kinds, uint64_t join)
+{
+    for (size_t i = PROA_COUNT(conditions); i-- > 0 && kinds;) {
+        bool fits = conditions[i].kinds == kinds || (i < KIND_COUNT && conditions[i].kinds & kinds);
+        if (!fits) continue;
+        emit_step(w, (proa_step){PROA_STEP_ALL_REDUCE, reg, reg, 0, join | conditions[i].condition});
+        kinds &= ~conditions[i].kinds, join = 0;
+    }
+}
+
+/* Before a step that reads the register; NULL: at the end. The branches of a fork meet before the sum. */
+static void complete_sum(writer *w, proa_reg reg, proa_step *before)
+{
+    uint32_t kinds = w->partial[reg] & (before ? kinds_of(before) : ALL_KINDS);
+    if (reg == PROA_REG_NONE || !kinds) return;
+    emit_sum(w, reg, kinds, before ? before->flags & PROA_JOIN : 0);
+    if (before) before->flags &= ~(uint64_t)PROA_JOIN;
+    w->partial[reg] &= ~kinds;
+}
+
+/* Of the first term of a sum, what it is added to counts once. */
+static void write_partial(writer *w, proa_step s, int32_t rank)
+{
+    uint32_t kinds = kinds_of(&s), begun = w->partial[s.out] & kinds;
+    complete_sum(w, s.in, &s);
+    if (s.flags & PROA_ADD_X) complete_sum(w, PROA_REG_X, &s);
+    PROA_ASSERT(begun == 0 || (begun == kinds && s.flags & PROA_ADD));
+    if (rank > 0 && !begun) s.flags &= ~(uint64_t)(PROA_ADD | PROA_ADD_X);
+    w->partial[s.out] |= kinds;
+    emit_step(w, s);
+}
+
+static void write_whole(writer *w, proa_step s, bool head_split)
+{
+    bool is_head = head_split && s.op == PROA_STEP_LINEAR && s.w == PROA_SLOT_HEAD && s.out == PROA_REG_OUT;
+    complete_sum(w, s.in, &s);
+    complete_sum(w, s.out, &s);
+    if (s.flags & PROA_ADD_X) complete_sum(w, PROA_REG_X, &s);
+    if (is_head) s.out = PROA_REG_OUT_PART;
+    emit_step(w, s);
+    if (is_head) emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, PROA_REG_OUT_PART, PROA_REG_OUT, 0, 0});
+}
+
+void proa_collective_steps(proa_program *p, int32_t rank, bool head_split)
+{
+    proa_program from = *p;
+    writer w = {.out = p};
+    p->count = 0;
+    for (int32_t i = 0; i < from.count; i++) {
+        if (proa_step_is_partial(&from.step[i])) write_partial(&w, from.step[i], rank);
+        else write_whole(&w, from.step[i], head_split);
+    }
+    for (int reg = 0; reg < PROA_REG_COUNT; reg++) complete_sum(&w, (proa_reg)reg, NULL);
+    p->step[p->count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
+}

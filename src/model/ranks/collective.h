@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * collective.h - puts the collective steps into the programs of a rank (tensor parallelism; Megatron-LM, Shoeybi et al.
+ * 2019). A product by columns (proa_slot_split) gives each rank a term of the whole sum: an all_reduce follows before
+ * the sum is read. The head's product by rows gives each rank some columns of the outputs, which are gathered. */
+#ifndef PROA_MODEL_COLLECTIVE_H
+#define PROA_MODEL_COLLECTIVE_H
+
+#include "model/plan.h"
+
+/* Changes the program for rank `rank`. What a product adds to (a residual, a bias) is added by rank 0 alone. Products
+ * that add to one register without a step between that reads it share one all_reduce, as in layers whose attention and
+ * FFN are parallel. head_split: the last product of the head is by rows. */
+void proa_collective_steps(proa_program *p, int32_t rank, bool head_split);
+/* Whether a product gives a rank only a term of the sum. */
+bool proa_step_is_partial(const proa_step *s);
+
+#endif

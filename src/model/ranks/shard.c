@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * shard.c - cuts the weights of a bound model to those of one rank. */
+#include "model/ranks/shard.h"
+
+#include "base/checked.h"
+#include "kernels/coded.h"
+#include <string.h>
+
+typedef struct range {
+    int64_t first, count;
+} range;
+
+typedef struct sharder {
+    proa_config whole;
+    int32_t rank, ranks;
+    range heads, kv_heads, ffn, expert_ffn, shared_ffn, outputs;
+    proa_arena *arena;
+    proa_err *err;
+} sharder;
+
+/* ---- which part a rank has ---- */
+
+/* Of `total`, in units of `unit`: the first ranks have one unit more. */
+static range share_units(int64_t total, int64_t unit, int32_t rank, int32_t ranks)
+{
+    int64_t units = proa_ceil_div(total, unit), each = units / ranks, more = units % ranks;
+    int64_t first = unit * (rank * each + proa_min64(rank, more)), count = unit * (each + (rank < more));
+    first = proa_min64(first, total);
+    return (range){first, proa_min64(count, total - first)};
+}
+
+static proa_status fail_few(const sharder *s, const char *what, int64_t count)
+{
+    return PROA_FAIL(s->err, UNSUPPORTED, "%lld %s cannot be divided among %d ranks", (long long)count, what,
+                     s->ranks);
+}
+
+/* Whole groups of a key head and its query heads; or where there are fewer than ranks, a part of the query heads of one
+ * group. */
+static proa_status share_heads(sharder *s)
+{
+    int64_t H = s->whole.heads, K = s->whole.kv_heads, each = H / K;
+    s->kv_heads = share_units(K, 1, s->rank, s->ranks);
+    s->heads = (range){s->kv_heads.first * each, s->kv_heads.count * each};
+    if (K >= s->ranks) return PROA_OK;
+    int32_t group = 0, first = 0; /* first: the first of the ranks that have this group */
+    range owners = share_units(s->ranks, 1, 0, (int32_t)K);
+    while (s->rank >= first + owners.count)
+        first += (int32_t)owners.count, owners = share_units(s->ranks, 1, ++group, (int32_t)K);
+    range part = share_units(each, 1, s->rank - first, (int32_t)owners.count);
+    s->kv_heads = (range){group, 1};
+    s->heads = (range){group * each + part.first, part.count};
+    return each < owners.count ? fail_few(s, "heads", H) : PROA_OK;
+}
+
+static int64_t block_of_slot(const proa_params *p, proa_weight_slot slot)
+{
+    int64_t most = 1;
+    for (int64_t layer = 0; layer < p->layers; layer++) {
+        const proa_param *param = proa_params_at(p, layer, slot);
+        for (int32_t i = 0; i < param->parts; i++)
+            most = proa_max64(most, proa_tensor_source_col_block(&param->part[i].source));
+    }
+    return most;
+}
+
+/* Rows of an FFN. Parts are multiples of 64, a page of the fast kernels, where that leaves all ranks busy. */
+static proa_status share_ffn(sharder *s, range *out, int64_t total, const proa_params *params,
+                             proa_weight_slot down)
+{
+    int64_t unit = 64, block = 1;
+    for (int i = 0; i < PROA_STACK_COUNT; i++) block = proa_max64(block, block_of_slot(&params[i], down));
+    while (unit > 1 && total / unit < 2 * s->ranks) unit /= 2;
+    unit = proa_round_up(unit, block);
+    *out = share_units(total, unit, s->rank, s->ranks);
+    if (total > 0 && proa_ceil_div(total, unit) < s->ranks) return fail_few(s, "rows of the FFN", total);
+    return PROA_OK;
+}
+
+/* Rows of a head over the vocabulary. All parts but the last are of one size. */
+static void share_outputs(sharder *s, const proa_arch *arch, int64_t *split)
+{
+    int64_t outputs = s->whole.vocab, width = proa_ceil_div(outputs, s->ranks);
+    width = proa_ceil_div(width, 64) * 64;
+    s->outputs = (range){0, 0};
+    if (arch->outputs != PROA_DIM_VOCAB || width * (s->ranks - 1) >= outputs) return;
+    s->outputs = (range){s->rank * width, proa_min64(width, outputs - s->rank * width)};
+    *split = width;
+}
+
+/* ---- cutting a weight ---- */
+
+static void add_part(proa_param *to, const proa_weight_part *part, const proa_row_order *order)
+{
+    proa_weight_part *p = &to->part[to->parts++];
+    *p = *part;
+    p->source.order = *order;
+}
+
+/* Rows [r.first, ...) of a part, as few loop nests: whole groups, or the rest of one. */
+static void cut_rows_of_part(proa_param *to, const proa_weight_part *part, range r)
+{
+    proa_row_order o = part->source.order;
+    if (o.count[0] == 0 && part->source.encoding == PROA_ENCODING_PLAIN) {
+        proa_weight_part *p = &to->part[to->parts++];
+        *p = *part;
+        p->source.view = proa_view_rows(p->source.view, r.first, r.first + r.count);
+        return;
+    }
+    if (o.count[0] == 0) o = (proa_row_order){0, {1, 1, part->source.view.shape[0]}, {0, 0, 1}};
+    for (int64_t end = r.first + r.count, n; r.first < end; r.first += n) {
+        int64_t at = r.first % o.count[2], group = r.first / o.count[2] % o.count[1];
+        int64_t whole = at == 0 ? proa_min64((end - r.first) / o.count[2], o.count[1] - group) : 0;
+        proa_row_order cut = {proa_tensor_source_row(&part->source, r.first), {1, 1, 0}, {0, 0, o.step[2]}};
+        cut.count[2] = whole ? o.count[2] : proa_min64(end - r.first, o.count[2] - at);
+        if (whole) cut.count[1] = whole, cut.step[1] = o.step[1];
+        n = cut.count[1] * cut.count[2];
+        add_part(to, part, &cut);
+    }
+}
+
+/* The most parts that the ranges of a stack of parts can become. */
+static int64_t parts_bound(const proa_weight_part *part, int64_t parts, int64_t ranges)
+{
+    int64_t bound = 0;
+    for (int64_t i = 0; i < parts; i++) bound += ranges * (2 + proa_max64(1, part[i].source.order.count[0]));
+    return bound;
+}
+
+/* Ranges of the stacked rows of `parts` parts, of one matrix. */
+static void cut_stacked_rows(proa_param *to, const proa_weight_part *part, int64_t parts, const range *ranges,
+                             int count)
+{
+    for (int k = 0; k < count; k++) {
+        int64_t first = 0;
+        for (int64_t i = 0; i < parts; i++) {
+            int64_t rows = proa_tensor_source_rows(&part[i].source);
+            int64_t begin = proa_max64(ranges[k].first, first),
+                    end = proa_min64(ranges[k].first + ranges[k].count, first + rows);
+            if (begin < end) cut_rows_of_part(to, &part[i], (range){begin - first, end - begin});
+            first += rows;
+        }
+    }
+}
+
+static void cut_rows(sharder *s, proa_param *param, const range *ranges, int count)
+{
+    proa_param to = *param;
+    int64_t experts = proa_max64(param->experts, 1), each = param->parts / experts;
+    to.cap = (int32_t)parts_bound(param->part, param->parts, count);
+    to.part = PROA_ARENA_NEW(s->arena, proa_weight_part, to.cap);
+    to.parts = 0, to.rows = 0;
+    for (int64_t e = 0; e < experts; e++) cut_stacked_rows(&to, param->part + e * each, each, ranges, count);
+    for (int k = 0; k < count; k++) to.rows += ranges[k].count;
+    *param = to;
+}
+
+static proa_status cut_columns(const sharder *s, proa_param *param, range r)
+{
+    for (int32_t i = 0; i < param->parts; i++) {
+        proa_weight_part *p = &param->part[i];
+        int64_t block = proa_tensor_source_col_block(&p->source);
+        if (proa_coded_is_permuted(&p->source))
+            return PROA_FAIL(s->err, UNSUPPORTED,
+                             "tensor '%s': its inputs are in the order of their activations and "
+                             "cannot be divided among ranks",
+                             p->tensor->name);
+        if (r.first % block || (r.count % block && r.first + r.count < param->cols))
+            return PROA_FAIL(s->err, UNSUPPORTED,
+                             "tensor '%s': its blocks of %lld numbers cannot be divided among %d "
+                             "ranks",
+                             p->tensor->name, (long long)block, s->ranks);
+        p->source = proa_tensor_source_cols_of(&p->source, r.first, r.count);
+    }
+    param->cols = r.count;
+    return PROA_OK;
+}
+
+/* Some of the matrices of a weight that has one for each head. */
+static void cut_matrices(proa_param *param, range r)
+{
+    int64_t each = param->parts / param->experts;
+    param->part += r.first * each;
+    param->parts = param->cap = (int32_t)(r.count * each);
+    param->experts = r.count;
+}
+
+/* ---- which part of a weight ---- */
+
+/* Heads of a block of `heads` times `size` numbers that begins at `at`. */
+static range heads_range(range heads, int64_t size, int64_t at)
+{
+    return (range){at + heads.first * size, heads.count * size};
+}
+
+/* A weight by heads: q, k and v side by side; keys and values of encoder memory; else blocks of all heads. */
+static int head_ranges(range out[3], const sharder *s, proa_weight_slot slot, const proa_param *param)
+{
+    const proa_config *c = &s->whole;
+    int64_t d = c->head_dim, q = c->heads * d, kv = c->kv_heads * d, rows = param->rows;
+    if (slot == PROA_SLOT_QKV) {
+        out[0] = heads_range(s->heads, d, 0);
+        out[1] = heads_range(s->kv_heads, d, q);
+        out[2] = heads_range(s->kv_heads, d, q + kv);
+        return 3;
+    }
+    if (slot == PROA_SLOT_CROSS_KV) {
+        out[0] = heads_range(s->kv_heads, d, 0);
+        out[1] = heads_range(s->kv_heads, d, kv);
+        return 2;
+    }
+    int blocks = slot == PROA_SLOT_REL && rows == 2 * q ? 2 : 1;
+    for (int i = 0; i < blocks; i++)
+        out[i] = heads_range(s->heads, rows / blocks / c->heads, i * rows / blocks);
+    return blocks;
+}
+
+/* Rows of an FFN: of the gate and of the up product where both are in one matrix. */
+static int ffn_ranges(range out[3], range r, int64_t total, const proa_param *param)
+{
+    int blocks = param->rows == 2 * total ? 2 : 1;
+    for (int i = 0; i < blocks; i++) out[i] = (range){i * total + r.first, r.count};
+    return blocks;
+}
+
+/* The FFN to which a slot belongs; NULL: to none. */
+static const range *ffn_of(const sharder *s, proa_weight_slot slot, int64_t *total)
+{
+    switch (slot) {
+    case PROA_SLOT_UP:
+    case PROA_SLOT_DOWN: *total = s->whole.ffn; return &s->ffn;
+    case PROA_SLOT_EXPERT_UP:
+    case PROA_SLOT_EXPERT_DOWN: *total = s->whole.expert_ffn; return &s->expert_ffn;
+    case PROA_SLOT_SHARED_UP:
+    case PROA_SLOT_SHARED_DOWN: *total = s->whole.shared_ffn; return &s->shared_ffn;
+    default: return NULL;
+    }
+}
+
+/* Norms of heads that have weights of their own are divided as the heads are. */
+static bool is_norm_by_head(proa_weight_slot slot, const proa_param *param)
+{
+    const proa_name *row = param->part[0].row;
+    if (slot != PROA_SLOT_Q_NORM && slot != PROA_SLOT_K_NORM) return false;
+    return row->rows == PROA_DIM_Q || row->rows == PROA_DIM_KV ||
+           row->flags & (PROA_PER_HEAD | PROA_PER_KV_HEAD);
+}
+
+static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *param)
+{
+    proa_weight_slot matrix = slot & ~1U; /* a bias slot follows that of its matrix */
+    proa_split split = proa_slot_split(slot);
+    range ranges[3] = {{0, 0}};
+    int count = 0;
+    int64_t total = 0;
+    const range *ffn = ffn_of(s, matrix, &total);
+    if (is_norm_by_head(matrix, param)) {
+        range heads = matrix == PROA_SLOT_Q_NORM ? s->heads : s->kv_heads;
+        ranges[count++] = heads_range(heads, s->whole.head_dim, 0);
+    } else if (split == PROA_SPLIT_COLUMNS) {
+        return cut_columns(s, param, ffn ? *ffn : heads_range(s->heads, param->cols / s->whole.heads, 0));
+    } else if (split == PROA_SPLIT_HEADS && param->heads) {
+        cut_matrices(param, s->heads);
+    } else if (split == PROA_SPLIT_HEADS) {
+        count = head_ranges(ranges, s, matrix, param);
+    } else if (ffn && split == PROA_SPLIT_ROWS) {
+        count = ffn_ranges(ranges, *ffn, total, param);
+    } else if (matrix == PROA_SLOT_HEAD && s->outputs.count) {
+        ranges[count++] = s->outputs;
+    }
+    if (count) cut_rows(s, param, ranges, count);
+    return PROA_OK;
+}
+
+static proa_status share_sizes(sharder *s, const proa_params *params, const proa_arch *arch, int64_t *split)
+{
+    const proa_config *c = &s->whole;
+    PROA_TRY(share_heads(s));
+    PROA_TRY(share_ffn(s, &s->ffn, c->ffn, params, PROA_SLOT_DOWN));
+    PROA_TRY(share_ffn(s, &s->expert_ffn, c->experts ? c->expert_ffn : 0, params, PROA_SLOT_EXPERT_DOWN));
+    PROA_TRY(share_ffn(s, &s->shared_ffn, c->shared_ffn, params, PROA_SLOT_SHARED_DOWN));
+    share_outputs(s, arch, split);
+    return PROA_OK;
+}
+
+/* A norm of all heads of q or k as one row would need the sums of all ranks. */
+static proa_status check_norms(const proa_arch *arch, int32_t ranks, proa_err *err)
+{
+    for (int i = 0; i < PROA_STACK_COUNT; i++)
+        for (const proa_step *s = arch->stacks[i].layer; s && s->op != PROA_STEP_END; s++)
+            if (s->op == PROA_STEP_HEADS_NORM && s->flags & PROA_WHOLE)
+                return PROA_FAIL(err, UNSUPPORTED,
+                                 "%s norms all heads of q and k as one row, which %d ranks cannot",
+                                 arch->name, ranks);
+    return PROA_OK;
+}
+
+proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *arch, proa_config *c,
+                       int32_t rank, int32_t ranks, proa_arena *arena, proa_err *err)
+{
+    sharder s = {.whole = *c, .rank = rank, .ranks = ranks, .arena = arena, .err = err};
+    PROA_TRY(check_norms(arch, ranks, err));
+    PROA_TRY(share_sizes(&s, params, arch, &c->head_split));
+    for (int i = 0; i < PROA_STACK_COUNT; i++)
+        for (int64_t k = 0; k < (params[i].layers + 1) * PROA_SLOT_COUNT; k++)
+            if (params[i].param[k].parts)
+                PROA_TRY(shard_param(&s, (proa_weight_slot)(k % PROA_SLOT_COUNT), &params[i].param[k]));
+    c->all_heads = c->heads, c->first_head = s.heads.first;
+    c->heads = s.heads.count, c->kv_heads = s.kv_heads.count;
+    c->ffn = s.ffn.count, c->expert_ffn = c->experts ? s.expert_ffn.count : c->expert_ffn;
+    c->shared_ffn = s.shared_ffn.count;
+    return PROA_OK;
+}

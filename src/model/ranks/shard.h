@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * shard.h - the part of a model that one rank has (tensor parallelism; Megatron-LM, Shoeybi et al. 2019): some heads of
+ * each attention, some rows of each FFN, some rows of the head. Heads of keys that are fewer than the ranks are in
+ * several of them. Sizes that do not divide by the number of ranks give ranks of different sizes. */
+#ifndef PROA_MODEL_SHARD_H
+#define PROA_MODEL_SHARD_H
+
+#include "model/bind.h"
+
+/* Makes of a bound model the part of rank `rank` of `ranks`: the sources of each weight are cut to its rows or columns
+ * by proa_slot_split, and *c gets the sizes of the part. UNSUPPORTED names a tensor whose blocks of numbers would be
+ * cut, or what there is too little of for so many ranks. */
+PROA_MUST_CHECK proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
+                                       proa_config *c, int32_t rank, int32_t ranks, proa_arena *arena,
+                                       proa_err *err);
+
+#endif

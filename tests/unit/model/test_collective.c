@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_collective.c - where the collective steps of a rank are, and what it leaves to rank 0. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/checked.h"
+#include "model/ranks/collective.h"
+#include <cmocka.h>
+
+static proa_program program_of(const proa_step *steps)
+{
+    proa_program p = {.count = 0};
+    while (steps[p.count].op != PROA_STEP_END) p.step[p.count] = steps[p.count], p.count++;
+    p.step[p.count] = steps[p.count];
+    return p;
+}
+
+static void assert_steps(const proa_program *p, const proa_step *want)
+{
+    for (int32_t i = 0; i <= p->count; i++) {
+        assert_int_equal(p->step[i].op, want[i].op);
+        assert_int_equal(p->step[i].out, want[i].out);
+        assert_true(p->step[i].flags == want[i].flags);
+    }
+    assert_int_equal(want[p->count].op, PROA_STEP_END);
+}
+
+#define STEP(OP, IN, OUT, W, FLAGS)                                                                          \
+    {                                                                                                        \
+        PROA_STEP_##OP, PROA_REG_##IN, PROA_REG_##OUT, PROA_SLOT_##W, FLAGS                                  \
+    }
+#define SUM(REG, FLAGS)                                                                                      \
+    {                                                                                                        \
+        PROA_STEP_ALL_REDUCE, PROA_REG_##REG, PROA_REG_##REG, 0, FLAGS                                       \
+    }
+#define END                                                                                                  \
+    {                                                                                                        \
+        PROA_STEP_END, 0, 0, 0, 0                                                                            \
+    }
+
+static void test_sequential(void **state)
+{
+    PROA_UNUSED(state);
+    static const proa_step layer[] = {STEP(LINEAR, A, X, O, PROA_ADD), STEP(NORM, X, N, FFN_NORM, 0),
+                                      STEP(LINEAR, N, U, UP, PROA_ACT), STEP(LINEAR, U, X, DOWN, PROA_ADD), END};
+    static const proa_step first[] = {STEP(LINEAR, A, X, O, PROA_ADD),
+                                      SUM(X, 0),
+                                      STEP(NORM, X, N, FFN_NORM, 0),
+                                      STEP(LINEAR, N, U, UP, PROA_ACT),
+                                      STEP(LINEAR, U, X, DOWN, PROA_ADD),
+                                      SUM(X, 0),
+                                      END};
+    static const proa_step other[] = {STEP(LINEAR, A, X, O, 0),
+                                      SUM(X, 0),
+                                      STEP(NORM, X, N, FFN_NORM, 0),
+                                      STEP(LINEAR, N, U, UP, PROA_ACT),
+                                      STEP(LINEAR, U, X, DOWN, 0),
+                                      SUM(X, 0),
+                                      END};
+    proa_program p = program_of(layer);
+    proa_collective_steps(&p, 0, false);
+    assert_steps(&p, first);
+    p = program_of(layer);
+    proa_collective_steps(&p, 1, false);
+    assert_steps(&p, other);
+}
+
+/* Attention and FFN side by side: one sum for both, and the residual counts once. */
+static void test_parallel(void **state)
+{
+    PROA_UNUSED(state);
+    static const proa_step layer[] = {STEP(LINEAR, N, U, UP, PROA_ACT | PROA_FORK),
+                                      STEP(LINEAR, A, X, O, PROA_ADD),
+                                      STEP(LINEAR, U, X, DOWN, PROA_ADD | PROA_JOIN), END};
+    static const proa_step other[] = {STEP(LINEAR, N, U, UP, PROA_ACT | PROA_FORK), STEP(LINEAR, A, X, O, 0),
+                                      STEP(LINEAR, U, X, DOWN, PROA_ADD | PROA_JOIN), SUM(X, 0), END};
+    proa_program p = program_of(layer);
+    proa_collective_steps(&p, 2, false);
+    assert_steps(&p, other);
+}
+
+/* Layers that are dense or of experts: in each kind the first product that adds to X leaves X to rank 0. */
+static void test_experts(void **state)
+{
+    PROA_UNUSED(state);
+    const uint64_t dense = PROA_IF(DENSE), experts = PROA_IF(EXPERTS);
+    const proa_step layer[] = {
+        STEP(LINEAR, F, X, DOWN, PROA_ADD | dense), STEP(LINEAR, F, X, SHARED_DOWN, PROA_ADD | experts),
+        STEP(EXPERTS, N, X, EXPERT_UP, PROA_ADD | experts), STEP(NORM, X, N, ATTN_NORM, experts), END};
+    const proa_step other[] = {STEP(LINEAR, F, X, DOWN, dense),
+                               STEP(LINEAR, F, X, SHARED_DOWN, experts),
+                               STEP(EXPERTS, N, X, EXPERT_UP, PROA_ADD | experts),
+                               SUM(X, experts),
+                               STEP(NORM, X, N, ATTN_NORM, experts),
+                               SUM(X, dense),
+                               END};
+    proa_program p = program_of(layer);
+    proa_collective_steps(&p, 1, false);
+    assert_steps(&p, other);
+}
+
+/* The outputs of the head are gathered. A branch is joined before its sum. */
+static void test_head(void **state)
+{
+    PROA_UNUSED(state);
+    static const proa_step head[] = {STEP(LINEAR, A, D, O, 0), STEP(NORM, D, HN, FINAL_NORM, PROA_JOIN),
+                                     STEP(LINEAR, HN, OUT, HEAD, PROA_SCALED), END};
+    static const proa_step rank[] = {STEP(LINEAR, A, D, O, 0),
+                                     SUM(D, PROA_JOIN),
+                                     STEP(NORM, D, HN, FINAL_NORM, 0),
+                                     STEP(LINEAR, HN, OUT_PART, HEAD, PROA_SCALED),
+                                     {PROA_STEP_GATHER_COLUMNS, PROA_REG_OUT_PART, PROA_REG_OUT, 0, 0},
+                                     END};
+    proa_program p = program_of(head);
+    proa_collective_steps(&p, 0, true);
+    assert_steps(&p, rank);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sequential),
+        cmocka_unit_test(test_parallel),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_head),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
