@@ -14,6 +14,8 @@
 #define OUTLIER      1.5
 /* Drafts that promise less than this much more are left. */
 #define GAIN_LEAST   1.01
+/* Of a sequence whose draft tokens were all wrong; not 0. */
+#define RATE_LEAST   0.01
 /* Tokens of a try. */
 #define TRY_TOKENS   2
 
@@ -138,11 +140,14 @@ bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_t
         offers[i].size = known ? best_size(&p, &offers[i]) : 0;
         if (offers[i].size) p = with_draft(&p, &offers[i], offers[i].size);
     }
-    float least = (float)(known ? rate_of(&p) * row_cost(&p) : 0);
+    double rate = known ? rate_of(&p) : 0;
     p.ns += pause_ns; /* paid once, so it weighs against all drafts together */
     bool pays = p.drafted > 0 && rate_of(&p) > GAIN_LEAST * rate_of(&none);
     for (int64_t i = 0; i < count; i++) {
-        offers[i].chance_least = offers[i].size && pays ? least + (float)(rate_of(&p) * offers[i].token_ns) : 0;
+        bool chosen = offers[i].size && pays;
+        double row = chosen ? rate * row_cost(&p) : 0, token = chosen ? rate * offers[i].token_ns : 0;
+        offers[i].chance_least = (float)row;
+        offers[i].chance_more = (float)((row + token) / fmax(offers[i].state->rate, RATE_LEAST));
         if (!pays || offers[i].size == 0) offers[i].size = try_size(&offers[i]);
     }
     return pays;
@@ -151,7 +156,7 @@ bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_t
 void proa_draft_chances_init(proa_draft_chances *c)
 {
     for (int32_t i = 0; i < PROA_DRAFT_CHANCES; i++)
-        c->right[i] = ((float)i + 0.5F) / PROA_DRAFT_CHANCES; /* as probable as the proposer says */
+        c->right[i] = 0.5F + ((float)i + 0.5F) / (2 * PROA_DRAFT_CHANCES); /* as measured with small models */
 }
 
 int32_t proa_draft_chance_of(float probability)
@@ -176,6 +181,11 @@ void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted)
     if (tried) s->tries = (int32_t)proa_min64(2 * (int64_t)s->tries, PROA_DRAFT_TRY_LAST);
     else if (accepted) s->tries = PROA_DRAFT_TRY_FIRST;
     s->idle = 0;
+}
+
+void proa_draft_dropped(proa_draft_state *s, bool right)
+{
+    s->rate += (float)NEW_SHARE * ((right ? 1.0F : 0.0F) - s->rate);
 }
 
 void proa_draft_idle(proa_draft_state *s)

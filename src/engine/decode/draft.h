@@ -35,6 +35,8 @@ typedef struct proa_draft_state {
 
 /* Of `drafted` tokens, `accepted` were right. */
 void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted);
+/* A token behind the draft, which was guessed but not verified, was right or not. */
+void proa_draft_dropped(proa_draft_state *s, bool right);
 /* The sequence could have drafted and did not. */
 void proa_draft_idle(proa_draft_state *s);
 
@@ -49,7 +51,8 @@ void proa_draft_time(proa_draft_times *t, int64_t rows, double ns);
 double proa_draft_time_of(const proa_draft_times *t, int64_t rows);
 
 /* How often draft tokens are right, by the probability that their proposer gave them: decaying means. Begin with
- * proa_draft_chances_init. */
+ * proa_draft_chances_init. They are right more often than this probability says, where the most likely token is taken
+ * above all, so it is the wrong thing to go by. */
 #define PROA_DRAFT_CHANCES 10
 typedef struct proa_draft_chances {
     float right[PROA_DRAFT_CHANCES]; /* of probabilities from i / 10 on */
@@ -67,8 +70,9 @@ typedef struct proa_draft_offer {
     const float *chances;
     int32_t limit; /* tokens at most */
     int32_t size;  /* set by the plan: tokens to draft; 0: none pays */
-    /* set with the size: one more draft token pays if it, with those before it, is right with this chance at least */
-    float chance_least;
+    /* set with the size: */
+    float chance_least; /* a draft token is worth its row if it and those before it are right with this chance */
+    float chance_more; /* one more is worth its time if those before it are */
 } proa_draft_offer;
 
 /* Chooses the sizes that promise the most tokens a second from a pass with `rows` rows, each of which makes a token

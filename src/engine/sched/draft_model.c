@@ -14,11 +14,13 @@
 
 struct proa_draft_model {
     proa_model *model;
-    proa_tokenizer *tokenizer; /* NULL: its folder has none */
-    proa_kv_pages pages;       /* beside the target's */
-    proa_kv *kv;               /* [layers] */
-    proa_draft_chances chances;
-    proa_draft_times times; /* of a token of so many sequences: pass, logits and sampling */
+    proa_tokenizer *tokenizer;     /* NULL: its folder has none */
+    proa_kv_pages pages;           /* beside the target's */
+    proa_kv *kv;                   /* [layers] */
+    proa_draft_chances chances[2]; /* of sequences that sample; of greedy ones */
+    /* of a token of so many sequences: pass, logits and sampling. The first pass of a draft takes longer: what the
+     * draft model reads is not in the caches any more. */
+    proa_draft_times first_times, more_times;
     /* the batch of a pass */
     int64_t rows, spans;                /* in use */
     int32_t *ids, *positions, *lengths; /* [rows_max] */
@@ -88,7 +90,7 @@ proa_status proa_draft_model_load(proa_engine *e, proa_progress_fn *progress, vo
     proa_draft_model *d = e->draft_model;
     const proa_config *c = &d->model->config;
     int64_t rows = d->model->plan.rows_max, sequences = e->sizes.sequences_max;
-    proa_draft_chances_init(&d->chances);
+    for (size_t i = 0; i < PROA_COUNT(d->chances); i++) proa_draft_chances_init(&d->chances[i]);
     PROA_TRY(proa_model_load(d->model, progress, arg, err));
     PROA_TRY(proa_kv_pages_init_beside(&d->pages, &e->pages, e->device, d->model->kv_layers, c->kv_heads,
                                        c->head_dim, d->model->formats.kv, err));
@@ -182,7 +184,32 @@ static int32_t foresee_drafts(const proa_engine *e, const proa_seq *seq, int32_t
 
 static double token_ns(const proa_engine *e, int64_t sequences)
 {
-    return proa_draft_time_of(&e->draft_model->times, sequences) / (double)sequences;
+    const proa_draft_model *d = e->draft_model;
+    double more = proa_draft_time_of(&d->more_times, sequences);
+    if (more == 0) more = proa_draft_time_of(&d->first_times, sequences);
+    return more / (double)sequences;
+}
+
+static double first_ns(const proa_engine *e, int64_t sequences)
+{
+    double first = proa_draft_time_of(&e->draft_model->first_times, sequences);
+    return fmax(0, first / (double)sequences - token_ns(e, sequences));
+}
+
+static proa_draft_chances *chances_of(const proa_engine *e, const proa_seq *seq)
+{
+    return &e->draft_model->chances[proa_sampler_greedy(&seq->req->options)];
+}
+
+/* Compares the token that was dropped from the last draft, if the one at its position is known. */
+static void learn_dropped(const proa_engine *e, proa_seq *seq)
+{
+    proa_dropped_token *t = &seq->dropped;
+    if (t->position == 0 || t->position >= seq->known) return;
+    bool right = seq->ids[t->position - seq->req->prompt_count] == t->id;
+    proa_draft_chance_result(chances_of(e, seq), t->chance, right);
+    proa_draft_dropped(&seq->draft, right);
+    t->position = 0;
 }
 
 /* Pages for the rows of a draft of so many tokens. Those of known tokens are promised; where few are free, a draft
@@ -205,6 +232,7 @@ static int64_t begin_chains(proa_engine *e, proa_draft_chain *chains, int64_t co
     for (int64_t i = 0; i < count; i++) {
         proa_draft_chain *c = &chains[i];
         int64_t begin = c->seq->draft_length, left = d->model->plan.rows_max - d->rows;
+        learn_dropped(e, c->seq);
         c->size = foresee_drafts(e, c->seq, c->size);
         if (c->size == 0 || left == 0 || !take_pages(e, c->seq, c->size)) continue;
         add_rows(e, d, c->seq, begin, proa_min64(c->seq->known, begin + left));
@@ -223,17 +251,20 @@ static bool is_end(const proa_options *o, int32_t id)
 }
 
 /* Adds a token to the draft, or ends the draft before it or behind it. */
-static void add_token(const proa_draft_model *d, proa_draft_chain *c, const proa_sampler_row *row)
+static void add_token(const proa_engine *e, proa_draft_chain *c, const proa_sampler_row *row)
 {
-    int32_t chance = row->status == PROA_OK ? proa_draft_chance_of(expf(row->out.logprob)) : 0;
-    c->chance *= d->chances.right[chance];
+    proa_seq *seq = c->seq;
+    uint8_t chance = row->status == PROA_OK ? (uint8_t)proa_draft_chance_of(expf(row->out.logprob)) : 0;
+    c->chance *= chances_of(e, seq)->right[chance];
     if (row->status != PROA_OK || c->chance < c->least) {
+        if (row->status == PROA_OK)
+            seq->dropped = (proa_dropped_token){seq->known + c->count, row->out.id, chance};
         c->size = c->count;
         return;
     }
-    c->seq->draft_chance[c->count] = (uint8_t)chance;
-    c->seq->ids[c->seq->count + c->count++] = row->out.id;
-    if (is_end(&c->seq->req->options, row->out.id)) c->size = c->count;
+    seq->draft_chance[c->count] = chance;
+    seq->ids[seq->count + c->count++] = row->out.id;
+    if (c->chance < c->more || is_end(&seq->req->options, row->out.id)) c->size = c->count;
 }
 
 /* Samples the next token of chains [at, at + n), at most PROA_HEAD_ROWS, as the target will. One that cannot be
@@ -251,7 +282,7 @@ static void sample_tokens(proa_engine *e, int64_t at, int64_t n)
         rows[i].logprobs = true, rows[i].top = NULL, rows[i].err = &d->errors[i];
     }
     proa_sampler_rows_run(e, n, logits.shape[1]);
-    for (int64_t i = 0; i < n; i++) add_token(d, d->live[at + i], &rows[i]);
+    for (int64_t i = 0; i < n; i++) add_token(e, d->live[at + i], &rows[i]);
 }
 
 /* The rows of the tokens that were drafted last, of chains that go on. Returns how many these are. */
@@ -273,12 +304,12 @@ static void propose_drafts(proa_engine *e, proa_draft_chain *chains, int64_t cou
 {
     proa_draft_model *d = e->draft_model;
     int64_t live = begin_chains(e, chains, count);
-    while (d->rows) {
+    for (proa_draft_times *times = &d->first_times; d->rows; times = &d->more_times) {
         int64_t begin = proa_clock_ns();
         run_pass(e, d);
         for (int64_t at = 0; at < live; at += PROA_HEAD_ROWS)
             sample_tokens(e, at, proa_min64(live - at, PROA_HEAD_ROWS));
-        proa_draft_time(&d->times, live, (double)(proa_clock_ns() - begin));
+        proa_draft_time(times, live, (double)(proa_clock_ns() - begin));
         live = continue_chains(e, live);
     }
 }
@@ -287,13 +318,15 @@ static void propose_drafts(proa_engine *e, proa_draft_chain *chains, int64_t cou
 static void settle_draft(proa_engine *e, proa_seq *seq, int32_t accepted)
 {
     for (int32_t i = 0; i < seq->drafts && i <= accepted; i++)
-        proa_draft_chance_result(&e->draft_model->chances, seq->draft_chance[i], i < accepted);
+        proa_draft_chance_result(chances_of(e, seq), seq->draft_chance[i], i < accepted);
+    if (accepted < seq->drafts) seq->dropped.position = 0; /* it followed a wrong one */
     seq->draft_length = proa_min64(seq->draft_length, seq->known - 1);
 }
 
 const proa_proposer proa_propose_draft = {.name = "draft",
                                           .foresee = foresee_drafts,
                                           .token_ns = token_ns,
+                                          .first_ns = first_ns,
                                           .propose = propose_drafts,
                                           .follow = follow_chunks,
                                           .settle = settle_draft,

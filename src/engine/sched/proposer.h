@@ -23,10 +23,19 @@ typedef struct proa_seq proa_seq;
 typedef struct proa_draft_chain {
     proa_seq *seq;
     int32_t size; /* tokens at most, 1 or more */
-    float least; /* chance to be right, of a token and those before it, below which it is not worth its row */
+    float least; /* chance to be right, of a token and those before it, below which it is not worth its row, */
+    float more;  /* and of those before it, below which it is not worth the time to draft it */
     float chance;  /* 1; then that of the tokens drafted so far */
     int32_t count; /* set: tokens that were drafted, 0 to size */
 } proa_draft_chain;
+
+/* A token that was drafted and not verified, because it seemed too unlikely. It is compared once the token at its
+ * position is known, so that it is also learnt how often unlikely tokens are right. */
+typedef struct proa_dropped_token {
+    int64_t position; /* 0: there is none */
+    int32_t id;
+    uint8_t chance; /* proa_draft_chance_of */
+} proa_dropped_token;
 
 /* Functions that are NULL have nothing to do. */
 typedef struct proa_proposer {
@@ -40,6 +49,8 @@ typedef struct proa_proposer {
     void (*offer)(const proa_engine *e, const proa_seq *seq, proa_draft_offer *offer);
     /* Nanoseconds that one draft token of one sequence takes, if so many sequences draft together. NULL: 0. */
     double (*token_ns)(const proa_engine *e, int64_t sequences);
+    /* What the first one takes beyond that. NULL: 0. */
+    double (*first_ns)(const proa_engine *e, int64_t sequences);
     void (*propose)(proa_engine *e, proa_draft_chain *chains, int64_t count);
     /* A pass over the batch of e->step was submitted; lengths are those before it. */
     void (*follow)(proa_engine *e);

@@ -66,6 +66,7 @@ struct proa_seq {
     int32_t *text; /* [input + prompt + predicted + new_max] all tokens in one row, for prompt lookup; or NULL */
     proa_draft_state draft;
     uint8_t draft_chance[PROA_DRAFT_MAX]; /* of its draft tokens: proa_draft_chance_of */
+    proa_dropped_token dropped;           /* behind them (draft_model.c) */
     proa_draft_tree *tree;                /* its drafts are a tree, in place of a chain behind ids; or NULL */
     /* of Medusa heads: where the hidden states of its rows in pass number state_pass are kept, from the first one on,
      * and the row of its newest token */

@@ -168,6 +168,7 @@ static int64_t collect_offers(proa_engine *e, int64_t tokens)
             s->seqs[count] = seq;
             s->offers[count] = (proa_draft_offer){.state = &seq->draft, .limit = (int32_t)allowed};
             s->offers[count].token_ns = p->token_ns ? p->token_ns(e, tokens) : 0;
+            s->offers[count].first_ns = p->first_ns ? p->first_ns(e, tokens) : 0;
             if (p->offer) p->offer(e, seq, &s->offers[count]);
             count++;
         }
@@ -236,7 +237,8 @@ static void propose_tokens(proa_engine *e, const proa_proposer *proposer, int64_
         int32_t size = (int32_t)proa_min64(most, *left);
         if (s->seqs[i]->req->proposer != proposer) continue;
         if (size > 0)
-            s->chains[count++] = (proa_draft_chain){s->seqs[i], size, o->chance_least, 1, 0}, *left -= size;
+            s->chains[count++] = (proa_draft_chain){s->seqs[i], size, o->chance_least, o->chance_more, 1, 0},
+            *left -= size;
         else proa_draft_idle(&s->seqs[i]->draft);
     }
     if (count) proposer->propose(e, s->chains, count);
