@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What draft tokens gain: completions with and without them, in turns, on one server.
+
+    bench/speculation.py MODEL --text FILE [--draft-model FOLDER] [--cases draft,copy,plain] [--csv FILE]
+
+Cases:
+
+draft  pieces of the text are continued with the draft model (needs --draft-model), and without.
+copy   a passage stands in the prompt twice and begins a third time; prompt lookup, and without.
+plain  pieces of the text are continued with prompt lookup, and without: it finds little there, and must not cost much.
+
+Each case runs greedily and with temperature 1, and with one and with eight requests at a time (--temperatures, --batches).
+In each round every prompt runs once without and once with draft tokens; which comes first alternates. Prompts are in the
+prefix cache by then. The ratio is that of the times of a round; the median over the rounds counts, and the spread is the
+lowest and the highest. Rounds go on for --seconds at most.
+"""
+import argparse
+import concurrent.futures
+import csv
+import datetime
+import http.client
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COLUMNS = ["date", "machine", "commit", "load", "model", "drafter", "case", "temperature", "batch", "rounds", "off_tokens_s",
+           "on_tokens_s", "ratio", "ratio_low", "ratio_high", "drafted", "accepted", "same_text"]
+
+
+class Server:
+    def __init__(self, args):
+        command = [str(args.proa), "serve", "--json", "--http-port=0", "--grpc-port=0", "--metrics-port=0", str(args.model),
+                   "--sequences=8", *args.option]
+        if args.draft_model:
+            command.append(f"--draft-model={args.draft_model}")
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit("the server did not start: " + " ".join(command))
+        self.port, self.name = json.loads(line)["http_port"], args.model.name
+        self.pool = concurrent.futures.ThreadPoolExecutor(8)
+
+    def complete(self, prompt, tokens, temperature, speculation):
+        body = json.dumps({"model": self.name, "prompt": prompt, "max_tokens": tokens, "temperature": temperature, "seed": 7,
+                           "ignore_eos": True, "speculation": speculation})
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        if "error" in answer:
+            sys.exit(answer["error"]["message"])
+        details = answer["usage"].get("completion_tokens_details", {})
+        return (answer["choices"][0]["text"], details.get("accepted_prediction_tokens", 0),
+                details.get("rejected_prediction_tokens", 0))
+
+    def complete_all(self, prompts, tokens, temperature, speculation):
+        """Seconds that all prompts at once take, their texts, and the draft tokens that were accepted and rejected."""
+        begin = time.monotonic()
+        answers = list(self.pool.map(lambda p: self.complete(p, tokens, temperature, speculation), prompts))
+        seconds = time.monotonic() - begin
+        texts, accepted, rejected = zip(*answers)
+        return seconds, texts, sum(accepted), sum(rejected)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def pieces(text, count, words):
+    """Passages that begin with a paragraph, at equal distances in the text."""
+    found = []
+    for i in range(count):
+        at = text.find("\n\n", len(text) * (2 * i + 1) // (2 * count)) + 2
+        found.append(" ".join(text[at:at + 40 * words].split()[:words]))
+    return found
+
+
+def prompts_of(case, text, count):
+    if case != "copy":
+        return pieces(text, count, 30)
+    return [f"{p}\n\n{p}\n\n" + " ".join(p.split()[:12]) for p in pieces(text, count, 80)]
+
+
+def measure(server, args, case, temperature, batch):
+    prompts = prompts_of(case, args.text.read_text(encoding="utf-8"), max(args.prompts, batch))
+    tokens = min(args.tokens, 80) if case == "copy" else args.tokens
+    groups = [prompts[i:i + batch] for i in range(0, len(prompts) - batch + 1, batch)]
+    drafter = "draft" if case == "draft" else "ngram"
+    deadline, rounds, same, counts = None, [], True, [0, 0]
+    for group in groups:
+        server.complete_all(group, tokens, temperature, "none")
+        server.complete_all(group, tokens, temperature, drafter)
+    deadline = time.monotonic() + args.seconds
+    while len(rounds) < 3 or time.monotonic() < deadline and len(rounds) < args.rounds:
+        times = {"none": 0.0, drafter: 0.0}
+        for i, group in enumerate(groups):
+            order, texts = ["none", drafter][::1 if (i + len(rounds)) % 2 else -1], {}
+            for speculation in order:
+                seconds, texts[speculation], accepted, rejected = server.complete_all(group, tokens, temperature, speculation)
+                times[speculation] += seconds
+                counts[0] += accepted + rejected
+                counts[1] += accepted
+            same = same and texts["none"] == texts[drafter]
+        rounds.append((times["none"], times[drafter]))
+    ratios, total = sorted(off / on for off, on in rounds), len(groups) * batch * tokens
+    return {"case": case, "drafter": pathlib.Path(args.draft_model).name if case == "draft" else "prompt lookup",
+            "temperature": temperature, "batch": batch, "rounds": len(rounds),
+            "off_tokens_s": round(total / statistics.median(off for off, _ in rounds)),
+            "on_tokens_s": round(total / statistics.median(on for _, on in rounds)),
+            "ratio": round(statistics.median(ratios), 3), "ratio_low": round(ratios[0], 3), "ratio_high": round(ratios[-1], 3),
+            "drafted": counts[0] // len(rounds), "accepted": counts[1] // len(rounds), "same_text": "yes" if same else "no"}
+
+
+def machine(given):
+    if given:
+        return given
+    model = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+    return f"{len(os.sched_getaffinity(0))} x {model[0] if model else 'CPU'}"
+
+
+def numbers(kind):
+    return lambda text: [kind(part) for part in text.split(",")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=pathlib.Path)
+    parser.add_argument("--text", type=pathlib.Path, required=True, help="prose of the kind that the model knows")
+    parser.add_argument("--draft-model", type=pathlib.Path)
+    parser.add_argument("--cases", type=numbers(str))
+    parser.add_argument("--temperatures", type=numbers(float), default=[0, 1])
+    parser.add_argument("--batches", type=numbers(int), default=[1, 8])
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=200, help="new tokens of a request; copy: 80 at most")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--proa", type=pathlib.Path, default=ROOT / "build/release/proa")
+    parser.add_argument("--option", action="append", default=[], help="of proa serve, such as --option=--device=cuda")
+    parser.add_argument("--machine")
+    parser.add_argument("--csv", type=pathlib.Path)
+    args = parser.parse_args()
+    cases = args.cases or (["draft"] if args.draft_model else []) + ["copy", "plain"]
+    if "draft" in cases and not args.draft_model:
+        parser.error("the case draft needs --draft-model")
+    commit = json.loads(subprocess.run([args.proa, "version", "--json"], capture_output=True, text=True, check=True).stdout)["commit"]
+    about = {"date": datetime.date.today().isoformat(), "machine": machine(args.machine), "commit": commit,
+             "load": round(os.getloadavg()[0], 1), "model": args.model.name}
+    server = Server(args)
+    try:
+        for case in cases:
+            for temperature in args.temperatures:
+                for batch in args.batches:
+                    row = about | measure(server, args, case, temperature, batch)
+                    print("  ".join(f"{key} {row[key]}" for key in COLUMNS[5:]), flush=True)
+                    if args.csv:
+                        new = not args.csv.exists()
+                        with open(args.csv, "a", newline="") as out:
+                            writer = csv.DictWriter(out, COLUMNS)
+                            if new:
+                                writer.writeheader()
+                            writer.writerow(row)
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()
