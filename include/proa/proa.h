@@ -27,9 +27,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#ifndef PROA_EXPORT
-#define PROA_EXPORT __attribute__((visibility("default")))
-#endif
 
 typedef struct proa_engine proa_engine;
 

@@ -11,6 +11,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* Functions of the library that programs may call. */
+#ifndef PROA_EXPORT
+#define PROA_EXPORT __attribute__((visibility("default")))
+#endif
 
 /* name, gRPC code, HTTP status, text. The HTTP and gRPC faces map by this table and no other. */
 #define PROA_STATUS_LIST(X)                                                                                  \

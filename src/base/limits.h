@@ -332,6 +332,25 @@
 #define PROA_PYTHON_START_MS      30000            /* until the interpreter must run, and for finalize: Triton's
                                                       stub-timeout-seconds */
 #define PROA_PYTHON_METRICS_MAX   4096             /* metrics that the models of one version create */
+/* the hub: models by name */
+#define PROA_HUB_NAME_MAX         96               /* bytes of "ORG/NAME": the hub's own */
+#define PROA_HUB_REVISION_MAX     256              /* bytes of a branch or tag; git's file names have 255 */
+#define PROA_HUB_FILES_MAX        100000           /* of a repository; the hub advises fewer */
+#define PROA_HUB_LIST_BYTES_MAX   (64 * PROA_MIB)  /* the list of its files as JSON: 300 bytes each, and the model's
+                                                      card */
+#define PROA_HUB_FILE_BYTES_MAX   ((int64_t)1 << 42) /* one file: the hub's own is 500 GB */
+#define PROA_HUB_CONNECTIONS_MAX  32
+#define PROA_HUB_CONNECTIONS      8                /* more gained nothing at 1 GB/s */
+#define PROA_HUB_PIECE_BYTES      (8 * PROA_MIB)   /* of a range; ... */
+#define PROA_HUB_WINDOW_PIECES    2                /* ... and so many for each connection are in memory */
+#define PROA_HUB_REDIRECTS_MAX    8
+#define PROA_HUB_ATTEMPTS_MAX     6                /* of a request that makes no progress: with the pauses 15 s */
+#define PROA_HUB_RETRY_MS         500              /* the first pause, doubled each time */
+#define PROA_HUB_WAIT_SECS_MAX    300              /* longest Retry-After that is waited for: the hub's limits are per 5
+                                                      minutes */
+#define PROA_HUB_ERROR_BYTES_MAX  4096             /* of an error's body, for its text */
+#define PROA_HUB_URL_MAX          (16 << 10)       /* signed addresses of CDNs have 2 kB */
+#define PROA_HUB_TOKEN_MAX        4096
 /* clang-format on */
 
 #endif

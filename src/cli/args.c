@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "cli/decoding.h"
+#include "cli/hub.h"
 #include "cli/wrap.h"
 #include <ctype.h>
 #include <errno.h>
@@ -267,6 +268,40 @@ static bool stands_in(const proa_command *command, int argc, char **argv)
     return false;
 }
 
+/* A path, or NAME=PATH of an adapter. */
+static proa_status find_model(const char **text, proa_err *err)
+{
+    const char *equals = *text ? strchr(*text, '=') : NULL, *path = equals ? equals + 1 : *text;
+    if (!path || !*path) return PROA_OK;
+    const char *given = path;
+    PROA_TRY(proa_cli_find_model(&path, err));
+    if (path == given || !equals) return *text = equals ? *text : path, PROA_OK;
+    size_t name = (size_t)(given - *text), size = name + strlen(path) + 1;
+    char *joined = proa_malloc(size); /* lives as long as argv */
+    snprintf(joined, size, "%.*s%s", (int)name, *text, path);
+    *text = joined;
+    return PROA_OK;
+}
+
+/* Models that are named as on a hub become paths; what is not in the cache is downloaded. */
+static int find_models(const proa_command *command, void *options)
+{
+    proa_err err = {0};
+    for (const proa_arg_table *const *t = command->tables; *t; t++)
+        for (size_t i = 0; i < (*t)->count; i++) {
+            const proa_arg *arg = &(*t)->rows[i];
+            void *field = (char *)options + arg->offset;
+            if (arg->min != PROA_ARG_MODEL || arg->kind == PROA_ARG_INT || arg->kind == PROA_ARG_REAL)
+                continue;
+            bool list = arg->kind == PROA_ARG_LIST || arg->kind == PROA_ARG_OPERANDS;
+            proa_arg_list *texts = field;
+            for (int k = 0; list && k < texts->count; k++)
+                if (find_model(&texts->items[k], &err) != PROA_OK) return proa_cli_fail_err(&err);
+            if (!list && find_model(field, &err) != PROA_OK) return proa_cli_fail_err(&err);
+        }
+    return -1;
+}
+
 int proa_args_parse(const proa_command *command, void *options, int argc, char **argv)
 {
     set_presets(command, options);
@@ -282,7 +317,7 @@ int proa_args_parse(const proa_command *command, void *options, int argc, char *
     if (missing && missing->name[0] != '[' && (missing->kind == PROA_ARG_OPERAND || operands == 0))
         return proa_cli_fail(PROA_EXIT_USAGE, "'proa %s' needs %s: %s", command->name, missing->name,
                              missing->help);
-    return -1;
+    return find_models(command, options);
 }
 
 /* The help of a row with its default, as one line. */

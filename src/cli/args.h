@@ -29,6 +29,9 @@ typedef enum proa_arg_kind {
     PROA_ARG_OPERANDS       /* proa_arg_list: all further operands; the last row of its kind */
 } proa_arg_kind;
 
+/* Models may be named as on a hub: proa_args_parse replaces ORG/NAME by a path (cli/hub.h). */
+enum { PROA_ARG_MODEL = 1 };
+
 enum { PROA_ARG_LIST_MAX = 256 };
 typedef struct proa_arg_list {
     const char *items[PROA_ARG_LIST_MAX];
@@ -38,8 +41,8 @@ typedef struct proa_arg_list {
 typedef struct proa_arg {
     const char *name; /* without the dashes; for an operand the word in the usage line, in brackets if it is optional */
     proa_arg_kind kind;
-    size_t offset; /* of the field in the command's options struct */
-    int64_t min, max;
+    size_t offset;      /* of the field in the command's options struct */
+    int64_t min, max;   /* of a number; a text or list whose min is PROA_ARG_MODEL names models */
     const char *value;  /* the placeholder, or the choices "a|b" */
     const char *preset; /* the default as text; NULL: zero */
     const char *help;   /* one sentence; it is wrapped, and the default is appended */

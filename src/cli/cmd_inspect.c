@@ -16,7 +16,8 @@ typedef struct inspect_options {
 
 #define AT(field) offsetof(inspect_options, field)
 static const proa_arg inspect_rows[] = {
-    {"PATH", PROA_ARG_OPERAND, AT(path), 0, 0, NULL, NULL, "a model folder, or one checkpoint file of any format"},
+    {"PATH", PROA_ARG_OPERAND, AT(path), PROA_ARG_MODEL, 0, NULL, NULL,
+     "a model folder, one checkpoint file of any format, or ORG/NAME on a hub"},
     {"filter", PROA_ARG_TEXT, AT(filter), 0, 0, "TEXT", NULL, "only tensors whose name contains TEXT"},
     {"no-values", PROA_ARG_FLAG, AT(no_values), 0, 0, NULL, NULL, "names, types and shapes only: read no numbers"},
     {"json", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "print JSON to standard output"},

@@ -63,12 +63,12 @@ static const proa_arg engine_rows[] = {
     {"speculation", PROA_ARG_CHOICE, AT(speculation), 0, 0, "none|ngram|draft|medusa", NULL,
      "draft tokens, verified several at once; ngram: from the sequence's own text; draft: from --draft-model "
      "(the default with one); medusa: from the heads there"},
-    {"draft-model", PROA_ARG_TEXT, AT(draft_model), 0, 0, "FOLDER", NULL,
+    {"draft-model", PROA_ARG_TEXT, AT(draft_model), PROA_ARG_MODEL, 0, "FOLDER", NULL,
      "a smaller model with the same vocabulary, which drafts tokens, or Medusa heads"},
     {"draft-tokens", PROA_ARG_INT, AT(draft_tokens), 0, PROA_TREE_MAX, "N", "0",
      "draft tokens of a sequence in a step at most; 0: " PROA_STR(PROA_DRAFT_MAX) ", in a tree " PROA_STR(
          PROA_TREE_MAX)},
-    {"lora", PROA_ARG_LIST, AT(lora), 0, 0, "NAME=PATH", NULL,
+    {"lora", PROA_ARG_LIST, AT(lora), PROA_ARG_MODEL, 0, "NAME=PATH", NULL,
      "load an adapter (a folder of PEFT: LoRA or a prompt table); may be given more than once"},
     {"lora-slots", PROA_ARG_INT, AT(lora_slots), 0, PROA_LORA_SLOTS_MAX, "N", "0",
      "different low-rank adapters in one batch; 0: as many as --lora loads"},

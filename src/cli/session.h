@@ -30,7 +30,9 @@ extern const proa_arg_table proa_engine_args; /* of those that run an engine */
 /* Two rows: the operand, and the option that replaces it. */
 #define PROA_MODEL_ARG                                                                                       \
     {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                                \
-     .help = "a folder of Hugging Face, OpenNMT-py or FasterTransformer, or a .gguf file"},                  \
+     .help =                                                                                                 \
+         "a folder of Hugging Face, OpenNMT-py or FasterTransformer, a .gguf file, or ORG/NAME on a hub",    \
+     .min = PROA_ARG_MODEL},                                                                                 \
     {                                                                                                        \
         "synthetic", PROA_ARG_OPERAND_ALIAS, offsetof(proa_common, model),                                   \
             .value = "NAME",                                                                                 \

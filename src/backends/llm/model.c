@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "engine/memory.h"
+#include "hub/hub.h"
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
@@ -18,6 +19,21 @@
 
 /* ---- the model's folder ---- */
 
+/* A path that a parameter names, relative to the model's folder. Where nothing is, ORG/NAME is a model of a hub. What
+ * comes with a load request has passed proa_served_model_resolve: it needs --allow-external-paths for both. */
+static proa_status find_path(char out[PROA_PATH_MAX], const proa_served_model *model, const char *key,
+                             const char *given, proa_err *err)
+{
+    char *path = NULL;
+    PROA_TRY(proa_served_model_resolve(out, model, proa_served_model_path(model), key, given, err));
+    if (proa_dir_exists(out) || proa_file_exists(out) || !proa_hub_is_name(given)) return PROA_OK;
+    PROA_LOG(INFO, "'%s' is looked up on the hub", given);
+    PROA_TRY(proa_hub_pull(&path, given, NULL, NULL, err));
+    snprintf(out, PROA_PATH_MAX, "%s", path);
+    free(path);
+    return PROA_OK;
+}
+
 proa_status proa_llm_folder(char out[4096], const proa_served_model *model, const char *const *keys, proa_err *err)
 {
     const char *given = NULL, *version = proa_served_model_version_path(model);
@@ -26,7 +42,7 @@ proa_status proa_llm_folder(char out[4096], const proa_served_model *model, cons
         return snprintf(out, 4096, "%s",
                         version && proa_engine_in_folder(version) ? version : proa_served_model_path(model)),
                PROA_OK;
-    PROA_TRY(proa_served_model_resolve(out, model, proa_served_model_path(model), *keys, given, err));
+    PROA_TRY(find_path(out, model, *keys, given, err));
     if (proa_dir_exists(out)) return PROA_OK;
     return PROA_FAIL(err, NOT_FOUND, "folder '%s' is not there (a relative path begins at '%s')", given,
                      proa_served_model_path(model));
@@ -255,8 +271,7 @@ static proa_status read_speculation(proa_engine_options *o, proa_llm_model *s, p
     o->speculation = either_setting(s->model, "speculation", "speculation");
     PROA_TRY(read_int32(&o->draft_tokens, s->model, "draft_tokens", "draft_tokens", PROA_TREE_MAX, err));
     if (!folder) return PROA_OK;
-    PROA_TRY(proa_served_model_resolve(path, s->model, proa_served_model_path(s->model), "draft_model",
-                                       folder, err));
+    PROA_TRY(find_path(path, s->model, "draft_model", folder, err));
     o->draft_model = proa_arena_strdup(&s->arena, proa_str_c(path));
     return PROA_OK;
 }
@@ -275,8 +290,7 @@ static proa_status read_adapters(proa_engine_options *o, proa_llm_model *s, proa
         char path[PROA_PATH_MAX];
         if (!equals || equals == pair || !equals[1])
             return PROA_FAIL(err, INVALID, "parameter 'lora': '%.80s' is not of the form NAME=PATH", pair);
-        PROA_TRY(proa_served_model_resolve(path, s->model, proa_served_model_path(s->model), "lora",
-                                           equals + 1, err));
+        PROA_TRY(find_path(path, s->model, "lora", equals + 1, err));
         list[o->adapters_count++] = (proa_adapter_source){
             proa_arena_strdup(&s->arena, (proa_str){pair, (size_t)(equals - pair)}),
             proa_arena_strdup(&s->arena, proa_str_c(path))};

@@ -11,8 +11,8 @@
 
 #define AT(field) offsetof(convert_options, field)
 static const proa_arg convert_rows[] = {
-    {"MODEL", PROA_ARG_OPERAND, AT(common.model), 0, 0, NULL, NULL,
-     "a folder of Hugging Face, OpenNMT-py or FasterTransformer, or a .gguf file"},
+    {"MODEL", PROA_ARG_OPERAND, AT(common.model), PROA_ARG_MODEL, 0, NULL, NULL,
+     "a folder of Hugging Face, OpenNMT-py or FasterTransformer, a .gguf file, or ORG/NAME on a hub"},
     {"OUT", PROA_ARG_OPERAND, AT(out), 0, 0, NULL, NULL, "the folder or file to write"},
     {"to", PROA_ARG_CHOICE, AT(to), 0, 0, "hf|packed|gguf|ft", NULL,
      "hf: a folder of Hugging Face; packed: weights in the layout of the kernels; gguf: one file; ft: a "

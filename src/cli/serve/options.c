@@ -8,6 +8,10 @@
 /* Rows of a proa_arg table. preset: the default as text; NULL: none. */
 /* clang-format off */
 #define BOOL(name, field, preset, help)           {name, PROA_ARG_BOOL, AT(field), 0, 0, "true|false", preset, help}
+#define MODEL(name, field, value, help) \
+    {name, PROA_ARG_TEXT, AT(field), PROA_ARG_MODEL, 0, value, NULL, help}
+#define MODELS(name, field, value, help) \
+    {name, PROA_ARG_LIST, AT(field), PROA_ARG_MODEL, 0, value, NULL, help}
 #define TEXT(name, field, value, preset, help)    {name, PROA_ARG_TEXT, AT(field), 0, 0, value, preset, help}
 #define CHOICE(name, field, values, preset, help) {name, PROA_ARG_CHOICE, AT(field), 0, 0, values, preset, help}
 #define LIST(name, field, value, help)            {name, PROA_ARG_LIST, AT(field), 0, 0, value, NULL, help}
@@ -17,8 +21,9 @@
 
 static const proa_arg model_rows[] = {
     {"[PATH]", PROA_ARG_OPERANDS, AT(paths),
-     .help = "a Hugging Face folder, one Triton model, or a Triton model repository"},
-    LIST("model-repository", repositories, "PATH", "as PATH; may be given more than once"),
+     .help = "a Hugging Face folder, one Triton model, a Triton model repository, or ORG/NAME on a hub",
+     .min = PROA_ARG_MODEL},
+    MODELS("model-repository", repositories, "PATH", "as PATH; may be given more than once"),
     LIST("model-store", repositories, "PATH", "an alias of --model-repository"),
     CHOICE("model-control-mode", control, "none|poll|explicit", "none",
            "none: load all at start; poll: follow file changes; explicit: load on request"),
@@ -56,8 +61,8 @@ static const proa_arg engine_rows[] = {
     CHOICE("speculation", speculation, "none|ngram|draft|medusa", NULL,
            "draft tokens; ngram: from the sequence's own text; draft: from --draft-model; medusa: from "
            "the heads there"),
-    TEXT("draft-model", draft_model, "FOLDER", NULL,
-         "a smaller model with the same vocabulary, which drafts tokens, or Medusa heads"),
+    MODEL("draft-model", draft_model, "FOLDER",
+          "a smaller model with the same vocabulary, which drafts tokens, or Medusa heads"),
     INT("draft-tokens", draft_tokens, 0, PROA_TREE_MAX, "N", "0",
         "draft tokens of a sequence in a step at most; 0: " PROA_STR(PROA_DRAFT_MAX) ", in a tree " PROA_STR(
             PROA_TREE_MAX)),
@@ -86,7 +91,7 @@ static const proa_arg engine_rows[] = {
            "form of their tool calls; auto: by the chat template"),
     CHOICE("reasoning-parser", reasoning_parser, "auto|deepseek_r1|qwen3|mistral|openai_gptoss|none", "auto",
            "form of their reasoning; auto: by the chat template"),
-    LIST("lora", lora, "NAME=PATH", "load an adapter (a folder of PEFT), a model of its own to clients"),
+    MODELS("lora", lora, "NAME=PATH", "load an adapter (a folder of PEFT), a model of its own to clients"),
     INT("lora-slots", lora_slots, 0, PROA_LORA_SLOTS_MAX, "N", "0",
         "different low-rank adapters in one batch; 0: as many as --lora loads"),
     INT("lora-max", lora_max, 0, PROA_LORA_ADAPTERS_MAX, "N", "0",

@@ -83,11 +83,23 @@ static bool has_versions(const char *path)
 
 /* ---- roots ---- */
 
+/* NAME of ".../models--ORG--NAME/snapshots/COMMIT", as Hugging Face's cache has it; NULL for other paths. */
+static const char *snapshot_name(const char *path, proa_arena *arena)
+{
+    const char *snapshots = strstr(path, "/snapshots/"), *name = NULL;
+    if (!snapshots || strchr(snapshots + strlen("/snapshots/"), '/')) return NULL;
+    for (const char *c = path; c + 2 < snapshots; c++)
+        if (*c == '/') name = NULL;
+        else if (c[0] == '-' && c[1] == '-') name = c + 2;
+    return name ? proa_arena_strdup(arena, (proa_str){name, (size_t)(snapshots - name)}) : NULL;
+}
+
 /* A model's folder is named as the model; a file NAME.gguf is the model NAME. */
 static const char *single_name(const char *path, proa_arena *arena)
 {
-    const char *slash = strrchr(path, '/');
+    const char *slash = strrchr(path, '/'), *snapshot = snapshot_name(path, arena);
     if (!is_model_folder(path) || !slash || !slash[1]) return NULL;
+    if (snapshot) return snapshot;
     if (!proa_config_is_gguf_file(path)) return slash + 1;
     return proa_arena_strdup(arena, (proa_str){slash + 1, strlen(slash + 1) - strlen(".gguf")});
 }

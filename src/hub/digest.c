@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * digest.c - checksums of files by OpenSSL. */
+#include "hub/digest.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include <errno.h>
+#include <openssl/evp.h>
+#include <string.h>
+#include <unistd.h>
+
+void proa_hub_digest_init(proa_hub_digest *d, const char *etag, int64_t bytes)
+{
+    size_t len = strspn(etag, "0123456789abcdef");
+    bool sha256 = len == 64, git = len == 40;
+    *d = (proa_hub_digest){.context = NULL};
+    if (etag[len] || (!sha256 && !git)) return;
+    memcpy(d->expected, etag, len + 1);
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    PROA_ASSERT(context && EVP_DigestInit_ex(context, sha256 ? EVP_sha256() : EVP_sha1(), NULL) == 1);
+    d->context = context;
+    if (sha256) return;
+    char head[40];
+    int n = snprintf(head, sizeof head, "blob %lld", (long long)bytes);
+    proa_hub_digest_add(d, head, (size_t)n + 1);
+}
+
+void proa_hub_digest_release(proa_hub_digest *d)
+{
+    EVP_MD_CTX_free(d->context);
+    d->context = NULL;
+}
+
+void proa_hub_digest_add(proa_hub_digest *d, const void *bytes, size_t len)
+{
+    if (d->context) PROA_ASSERT(EVP_DigestUpdate(d->context, bytes, len) == 1);
+}
+
+proa_status proa_hub_digest_check(proa_hub_digest *d, const char *what, proa_err *err)
+{
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    char text[2 * EVP_MAX_MD_SIZE + 1];
+    unsigned len = 0;
+    if (!d->context) return PROA_OK;
+    PROA_ASSERT(EVP_DigestFinal_ex(d->context, sum, &len) == 1);
+    for (unsigned i = 0; i < len; i++) snprintf(text + (size_t)2 * i, 3, "%02x", sum[i]);
+    if (strcmp(text, d->expected) == 0) return PROA_OK;
+    return PROA_FAIL(err, CORRUPT, "%s: its %s is %s, the hub names %s", what,
+                     len == 32 ? "sha256" : "git sha1", text, d->expected);
+}
+
+proa_status proa_hub_digest_add_file(proa_hub_digest *d, int fd, int64_t count, const char *what, proa_err *err)
+{
+    enum { BLOCK = 1 << 20 };
+    proa_status status = PROA_OK;
+    char *block = proa_malloc(BLOCK);
+    for (int64_t at = 0; at < count && status == PROA_OK;) {
+        ssize_t n = pread(fd, block, (size_t)proa_min64(BLOCK, count - at), at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            status = PROA_FAIL(err, IO, "cannot read %s: %s", what, n < 0 ? strerror(errno) : "it is shorter");
+        else proa_hub_digest_add(d, block, (size_t)n), at += n;
+    }
+    free(block);
+    return status;
+}

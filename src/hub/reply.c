@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * reply.c - reads the headers that a hub sends, and words its refusals. */
+#include "hub/reply.h"
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include <ctype.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+void proa_hub_reply_clear(proa_hub_reply *r)
+{
+    free(r->location);
+    *r = (proa_hub_reply){
+        .length = -1, .linked_size = -1, .range_first = -1, .range_total = -1, .retry_after_s = -1};
+}
+
+/* A number of at most 18 digits; -1 if the text begins with none. *rest: behind it. */
+static int64_t read_number(proa_str text, proa_str *rest)
+{
+    int64_t n = 0;
+    size_t i = 0;
+    while (i < text.len && i < 18 && isdigit((unsigned char)text.ptr[i])) n = 10 * n + (text.ptr[i++] - '0');
+    if (rest) *rest = (proa_str){text.ptr + i, text.len - i};
+    return i == 0 || (i < text.len && isdigit((unsigned char)text.ptr[i])) ? -1 : n;
+}
+
+/* An ETag without W/ and quotes, as huggingface_hub writes it. Too long: none. */
+static void take_etag(char *out, size_t size, proa_str value)
+{
+    if (proa_str_starts(value, proa_str_c("W/"))) value.ptr += 2, value.len -= 2;
+    while (value.len && value.ptr[0] == '"') value.ptr++, value.len--;
+    while (value.len && value.ptr[value.len - 1] == '"') value.len--;
+    snprintf(out, size, "%.*s", value.len < size ? (int)value.len : 0, value.ptr);
+}
+
+static void take_text(char *out, size_t size, proa_str value)
+{
+    snprintf(out, size, "%.*s", (int)value.len, value.ptr);
+}
+
+/* "bytes 0-99/1234" */
+static void take_range(proa_hub_reply *r, proa_str value)
+{
+    proa_str rest;
+    if (!proa_str_starts(value, proa_str_c("bytes "))) return;
+    r->range_first = read_number((proa_str){value.ptr + 6, value.len - 6}, &rest);
+    const char *slash = memchr(rest.ptr, '/', rest.len);
+    if (slash)
+        r->range_total = read_number((proa_str){slash + 1, rest.len - (size_t)(slash + 1 - rest.ptr)}, NULL);
+}
+
+/* Seconds, or a date. */
+static void take_retry_after(proa_hub_reply *r, proa_str value)
+{
+    char date[64];
+    struct tm tm = {.tm_year = 0};
+    r->retry_after_s = read_number(value, NULL);
+    if (r->retry_after_s >= 0) return;
+    take_text(date, sizeof date, value);
+    if (!strptime(date, "%a, %d %b %Y %H:%M:%S GMT", &tm)) return;
+    int64_t left = (int64_t)timegm(&tm) - (int64_t)time(NULL);
+    r->retry_after_s = left > 0 ? left : 0;
+}
+
+/* RateLimit: "api";r=0;t=55 - the hub's own: 55 seconds are left of its window. */
+static void take_rate_limit(proa_hub_reply *r, proa_str value)
+{
+    for (size_t i = 0; i + 3 < value.len && r->retry_after_s < 0; i++)
+        if (memcmp(value.ptr + i, ";r=0", 4) == 0)
+            for (size_t k = i; k + 3 <= value.len; k++)
+                if (memcmp(value.ptr + k, ";t=", 3) == 0)
+                    r->retry_after_s = read_number((proa_str){value.ptr + k + 3, value.len - k - 3}, NULL);
+}
+
+static void take_own_etag(proa_hub_reply *r, proa_str value)
+{
+    take_etag(r->etag, sizeof r->etag, value);
+}
+
+static void take_linked_etag(proa_hub_reply *r, proa_str value)
+{
+    take_etag(r->linked_etag, sizeof r->linked_etag, value);
+}
+
+static void take_linked_size(proa_hub_reply *r, proa_str value)
+{
+    r->linked_size = read_number(value, NULL);
+}
+
+static void take_commit(proa_hub_reply *r, proa_str value)
+{
+    take_text(r->commit, sizeof r->commit, value);
+}
+
+static void take_error_code(proa_hub_reply *r, proa_str value)
+{
+    take_text(r->error_code, sizeof r->error_code, value);
+}
+
+static void take_error_message(proa_hub_reply *r, proa_str value)
+{
+    take_text(r->error_message, sizeof r->error_message, value);
+}
+
+static void take_length(proa_hub_reply *r, proa_str value)
+{
+    r->length = read_number(value, NULL);
+}
+
+static void take_location(proa_hub_reply *r, proa_str value)
+{
+    if (value.len >= PROA_HUB_URL_MAX) return;
+    free(r->location);
+    r->location = proa_str_copy(value);
+}
+
+static const struct {
+    const char *name;
+    void (*take)(proa_hub_reply *r, proa_str value);
+} known_headers[] = {{"etag", take_own_etag},
+                     {"x-linked-etag", take_linked_etag},
+                     {"x-linked-size", take_linked_size},
+                     {"x-repo-commit", take_commit},
+                     {"x-error-code", take_error_code},
+                     {"x-error-message", take_error_message},
+                     {"content-length", take_length},
+                     {"content-range", take_range},
+                     {"retry-after", take_retry_after},
+                     {"ratelimit", take_rate_limit},
+                     {"location", take_location}};
+
+static void begin_response(proa_hub_reply *r)
+{
+    r->etag[0] = r->error_code[0] = r->error_message[0] = '\0';
+    free(r->location);
+    r->location = NULL;
+    r->length = r->range_first = r->range_total = r->retry_after_s = -1;
+}
+
+static bool is_named(proa_str name, const char *text)
+{
+    return name.len == strlen(text) && strncasecmp(name.ptr, text, name.len) == 0;
+}
+
+void proa_hub_reply_header(proa_hub_reply *r, proa_str line)
+{
+    if (proa_str_starts(line, proa_str_c("HTTP/"))) {
+        begin_response(r);
+        return;
+    }
+    const char *colon = memchr(line.ptr, ':', line.len);
+    if (!colon || proa_str_has_nul(line)) return;
+    proa_str name = {line.ptr, (size_t)(colon - line.ptr)}, value = {colon + 1, line.len - name.len - 1};
+    while (value.len && isspace((unsigned char)value.ptr[0])) value.ptr++, value.len--;
+    while (value.len && isspace((unsigned char)value.ptr[value.len - 1])) value.len--;
+    for (size_t i = 0; i < PROA_COUNT(known_headers); i++)
+        if (is_named(name, known_headers[i].name)) known_headers[i].take(r, value);
+}
+
+/* ---- refusals ---- */
+
+const char *proa_hub_reason(long code)
+{
+    static const struct {
+        long code;
+        const char *text;
+    } reasons[] = {{400, "Bad Request"},
+                   {401, "Unauthorized"},
+                   {403, "Forbidden"},
+                   {404, "Not Found"},
+                   {408, "Request Timeout"},
+                   {410, "Gone"},
+                   {416, "Range Not Satisfiable"},
+                   {429, "Too Many Requests"},
+                   {500, "Internal Server Error"},
+                   {502, "Bad Gateway"},
+                   {503, "Service Unavailable"},
+                   {504, "Gateway Timeout"}};
+    for (size_t i = 0; i < PROA_COUNT(reasons); i++)
+        if (reasons[i].code == code) return reasons[i].text;
+    return "";
+}
+
+/* The hub's own words: a header, or {"error": "..."} in the body. */
+static void own_words(char *out, size_t size, const proa_hub_transfer *t)
+{
+    proa_json *body = NULL;
+    snprintf(out, size, "%s", t->reply.error_message);
+    if (out[0] || !t->error_body.len) return;
+    if (proa_json_parse(&body, proa_buf_view(&t->error_body), "the answer", NULL) == PROA_OK) {
+        proa_str words = proa_json_str(proa_json_get(body, "error"));
+        snprintf(out, size, "%.*s", (int)words.len, words.ptr ? words.ptr : "");
+    }
+    proa_json_free(body);
+}
+
+static void fail_access(const proa_hub_transfer *t, proa_err *err)
+{
+    const char *repo = t->client->repo, *endpoint = t->client->settings->endpoint;
+    bool token = t->client->settings->token[0] != '\0';
+    if (strcmp(t->reply.error_code, "GatedRepo") == 0)
+        (void)PROA_FAIL(err, NOT_FOUND, "'%s' is gated: accept its terms at %s/%s%s", repo, endpoint, repo,
+                        token ? " with the account of your token" : " and set HF_TOKEN");
+    else if (t->reply.code == 401 && token)
+        (void)PROA_FAIL(err, NOT_FOUND, "%s has no '%s' for your token, or the token is wrong (HF_TOKEN)",
+                        endpoint, repo);
+    else if (t->reply.code == 401)
+        (void)PROA_FAIL(err, NOT_FOUND, "%s has no '%s', or it is private: set HF_TOKEN", endpoint, repo);
+    else if (strcmp(t->reply.error_code, "RevisionNotFound") == 0)
+        (void)PROA_FAIL(err, NOT_FOUND, "'%s' has no such revision", repo);
+    else if (strcmp(t->reply.error_code, "EntryNotFound") == 0)
+        (void)PROA_FAIL(err, NOT_FOUND, "'%s' has no such file", repo);
+    else if (strcmp(t->reply.error_code, "RepoNotFound") == 0 || (t->reply.code == 404 && !t->what))
+        (void)PROA_FAIL(err, NOT_FOUND, "%s has no '%s'", endpoint, repo);
+}
+
+void proa_hub_reply_fail(const proa_hub_transfer *t, proa_err *err)
+{
+    char words[256];
+    const char *endpoint = t->client->settings->endpoint;
+    fail_access(t, err);
+    if (err->status != PROA_OK) return;
+    own_words(words, sizeof words, t);
+    if (t->reply.code == 429 && t->reply.retry_after_s >= 0)
+        (void)PROA_FAIL(err, UNAVAILABLE, "%s answers 429 Too Many Requests: try again in %lld s", endpoint,
+                        (long long)t->reply.retry_after_s);
+    else
+        (void)PROA_FAIL(err, UNAVAILABLE, "%s answers %ld %s%s%s", endpoint, t->reply.code,
+                        proa_hub_reason(t->reply.code), words[0] ? ": " : "", words);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * reply.h - the headers of a response, and the error that a response means. */
+#ifndef PROA_HUB_REPLY_H
+#define PROA_HUB_REPLY_H
+
+#include "hub/http.h"
+
+void proa_hub_reply_clear(proa_hub_reply *r);
+/* One header line with its line end. A status line begins a new response; what only the hub says (commit, linked etag
+ * and size) outlives it. */
+void proa_hub_reply_header(proa_hub_reply *r, proa_str line);
+const char *proa_hub_reason(long code); /* "Too Many Requests"; "" for one without a name here */
+/* Fills err with what a response other than 200 and 206 means to the user. */
+void proa_hub_reply_fail(const proa_hub_transfer *t, proa_err *err);
+
+#endif
