@@ -77,10 +77,12 @@ static void write_tensors(packed_writer *w)
 static void write_weights(packed_writer *w)
 {
     proa_weight_walk walk = {.param = NULL};
-    for (int64_t i = 0; proa_model_next_weight(w->model, &walk); i++)
+    for (int64_t i = 0; proa_model_next_weight(w->model, &walk); i++) {
+        char format[PROA_PACKED_FORMAT_MAX];
+        proa_packed_format_name(format, walk.param);
         proa_buf_printf(&w->header, "%s[%d,%lld,\"%s\",\"%s\",%lld]", i ? "," : "", (int)walk.stack,
-                        (long long)walk.layer, proa_slot_name(walk.slot), proa_packed_format_name(walk.param),
-                        (long long)walk.param->bytes);
+                        (long long)walk.layer, proa_slot_name(walk.slot), format, (long long)walk.param->bytes);
+    }
 }
 
 static proa_status write_header(packed_writer *w)
@@ -151,18 +153,6 @@ static proa_status write_file(packed_writer *w, uint64_t key)
 
 /* ---- the folder ---- */
 
-/* A GPU reads the order of a permuted matrix' inputs beside its codes; a file could not be trusted with that. */
-static proa_status check_orders(const packed_writer *w)
-{
-    for (proa_weight_walk walk = {.param = NULL}; proa_model_next_weight(w->model, &walk);)
-        if (proa_param_is_matrix(walk.param) && walk.param->matrix.permuted)
-            return PROA_FAIL(w->err, UNSUPPORTED,
-                             "tensor '%.120s' has its columns in the order of act-order, "
-                             "which a packed folder for a GPU cannot hold",
-                             walk.param->part[0].tensor->name);
-    return PROA_OK;
-}
-
 static proa_status prepare_model(packed_writer *w)
 {
     const proa_convert_job *job = w->job;
@@ -174,7 +164,6 @@ static proa_status prepare_model(packed_writer *w)
                                         .detach = true};
     PROA_TRY(proa_device_open(&w->device, job->device, w->err));
     PROA_TRY(proa_model_prepare(&w->model, job->in, &options, w->device, job->pool, w->err));
-    PROA_TRY(check_orders(w));
     if (w->model->packed)
         return PROA_FAIL(w->err, INVALID, "'%s' is packed: give the model it was made from", job->in);
     return PROA_OK;

@@ -208,8 +208,7 @@ void proa_coded_read(proa_wfmt format, proa_coded_group *g, const proa_tensor_so
 
 /* ---- which format holds a source ---- */
 
-/* Whether each group has as many columns as if they were in order. */
-static bool has_whole_groups(const proa_scaled_codes *s, int64_t K)
+bool proa_coded_has_whole_groups(const proa_scaled_codes *s, int64_t K)
 {
     if (!s->group_of) return true;
     int64_t groups = K / s->col_group, *count = proa_calloc((size_t)proa_max64(groups, 1), sizeof *count);
@@ -238,6 +237,14 @@ void proa_coded_order(int32_t *order, const proa_tensor_source *permuted)
     free(next);
 }
 
+const int32_t *proa_coded_order_of(const proa_weight *w)
+{
+    if (!w->permuted) return NULL;
+    if (proa_wfmt_is_grouped(w->format)) return proa_group_order(w);
+    return (const int32_t *)(const void *)((const char *)w->data +
+                                           proa_coded_layout_of(w->format, w->N, w->K).order_at);
+}
+
 /* Of codes in bytes: those with one scale a row, or in groups. */
 static proa_wfmt byte_format(const proa_scaled_codes *s, int64_t K)
 {
@@ -260,7 +267,7 @@ static bool scaled_format(proa_wfmt *format, const proa_scaled_codes *s, int64_t
     if (s->kind == PROA_CODE_I8 || s->kind == PROA_CODE_U8) *format = byte_format(s, K);
     else if (s->kind == PROA_CODE_FP4) {
         if (s->col_group == PROA_CODES && s->scale.dtype == PROA_DTYPE_U8) *format = PROA_WFMT_MXFP4W;
-    } else if (s->col_group % PROA_CODES == 0 && has_whole_groups(s, K)) {
+    } else if (s->col_group % PROA_CODES == 0 && proa_coded_has_whole_groups(s, K)) {
         bool whole = s->col_group % PROA_I4_GROUP == 0, centred = !s->has_zeros && s->zero == 8;
         *format = !whole ? PROA_WFMT_I4A32 : centred && !s->group_of ? PROA_WFMT_I4 : PROA_WFMT_I4A;
     }

@@ -125,8 +125,13 @@ static inline bool proa_coded_is_permuted(const proa_tensor_source *source)
     return source->encoding == PROA_ENCODING_SCALED && source->scaled->group_of;
 }
 bool proa_coded_same_order(const proa_tensor_source *a, const proa_tensor_source *b);
+/* Whether each group has as many columns as if they were in order. */
+bool proa_coded_has_whole_groups(const proa_scaled_codes *s, int64_t K);
 /* order[k]: the column that is input k: the columns of group 0, in rising order, then those of group 1, ... */
 void proa_coded_order(int32_t *order, const proa_tensor_source *permuted);
+
+/* The order of the inputs of a permuted weight of any format, i32 [K] within w->data; NULL: it is not permuted. */
+const int32_t *proa_coded_order_of(const proa_weight *w);
 
 /* Whether proa_coded_pack is for these sources of one weight. All but these: numbers for I4, which each table rounds by
  * itself, and for I8W and FP8 all that have no such codes with one scale a row. */

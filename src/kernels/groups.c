@@ -2,6 +2,7 @@
  * groups.c - makes groups of quantised weights from numbers and from stored groups. */
 #include "kernels/groups.h"
 
+#include "kernels/coded.h"
 #include "kernels/quant.h"
 #include "tensor/encoding.h"
 #include "tensor/scaled.h"
@@ -120,22 +121,33 @@ static bool keep_codes(proa_wfmt format, proa_quant_group *g, const proa_code_gr
     return true;
 }
 
+static bool read_stored(proa_code_group *stored, const proa_tensor_source *source, int64_t row, int64_t k,
+                        const int32_t *order)
+{
+    if (!order) return proa_tensor_source_codes(source, row, k, stored);
+    return proa_scaled_read_columns(stored, source->scaled,
+                                    source->first_row + proa_tensor_source_row(source, row), order + k);
+}
+
 void proa_group_read(proa_wfmt format, proa_quant_group *g, const proa_tensor_source *source, int64_t row,
-                     int64_t k, int64_t n)
+                     int64_t k, int64_t n, const int32_t *order)
 {
     float numbers[PROA_GROUP];
     proa_code_group stored;
-    if (n == PROA_GROUP && proa_tensor_source_codes(source, row, k, &stored) && keep_codes(format, g, &stored))
+    if (n == PROA_GROUP && read_stored(&stored, source, row, k, order) && keep_codes(format, g, &stored))
         return;
-    proa_tensor_source_read(source, row, k, n, numbers);
+    if (order)
+        for (int64_t i = 0; i < n; i++) proa_tensor_source_read(source, row, order[k + i], 1, &numbers[i]);
+    else proa_tensor_source_read(source, row, k, n, numbers);
     proa_group_quantise(format, g, numbers, n);
 }
 
-/* 4-bit codes in groups of neighbouring columns are kept: with the middle as zero, or with a minimum for each group. */
-static proa_wfmt scaled_format(const proa_scaled_codes *s)
+/* 4-bit codes in groups are kept: with the middle as zero, or with a minimum for each group. Groups whose columns are
+ * spread over the matrix must be whole, so that they are groups again in the order of proa_coded_order. */
+static proa_wfmt scaled_format(const proa_scaled_codes *s, int64_t K)
 {
-    if (s->group_of || s->col_group % PROA_GROUP) return PROA_WFMT_Q8_0;
-    if (s->kind == PROA_CODE_FP4 && !s->has_zeros && s->zero == 0) return PROA_WFMT_MXFP4;
+    if (s->col_group % PROA_GROUP || !proa_coded_has_whole_groups(s, K)) return PROA_WFMT_Q8_0;
+    if (s->kind == PROA_CODE_FP4 && !s->group_of && !s->has_zeros && s->zero == 0) return PROA_WFMT_MXFP4;
     if (s->kind != PROA_CODE_U4) return PROA_WFMT_Q8_0;
     return s->has_zeros || s->zero != 8 ? PROA_WFMT_Q4_1 : PROA_WFMT_Q4_0;
 }
@@ -155,7 +167,7 @@ bool proa_group_format(proa_wfmt *format, const proa_tensor_source *source)
     case PROA_ENCODING_IQ4_XS: *format = PROA_WFMT_IQ4_NL; break;
     case PROA_ENCODING_SCALED:
         if (source->scaled->kind == PROA_CODE_FP8) return false;
-        *format = scaled_format(source->scaled);
+        *format = scaled_format(source->scaled, proa_tensor_source_cols(source));
         break;
     default: break;
     }

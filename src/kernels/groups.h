@@ -42,9 +42,30 @@ void proa_group_quantise(proa_wfmt format, proa_quant_group *group, const float 
 float proa_i4_best_scale(const float *v, int64_t n, float extreme);
 
 /* Inputs [k, k + n) of one row of a source as a group, k a multiple of PROA_GROUP: its own codes and scales if it is
- * stored in a form that the format holds exactly, else decoded and quantised. */
+ * stored in a form that the format holds exactly, else decoded and quantised. order: NULL, or input k is the column
+ * order[k]. */
 void proa_group_read(proa_wfmt format, proa_quant_group *group, const proa_tensor_source *source, int64_t row,
-                     int64_t k, int64_t n);
+                     int64_t k, int64_t n, const int32_t *order);
+
+/* The order of the inputs of a permuted weight in groups, i32 [K] at the end of its bytes; NULL: it is not permuted.
+ * w->bytes is what pack_bytes says and proa_group_order_bytes. */
+static inline int64_t proa_group_order_bytes(const proa_weight *w)
+{
+    return w->permuted && proa_wfmt_is_grouped(w->format) ? w->K * (int64_t)sizeof(int32_t) : 0;
+}
+static inline int32_t *proa_group_order(const proa_weight *w)
+{
+    int64_t bytes = proa_group_order_bytes(w);
+    return bytes ? (int32_t *)(void *)((char *)w->data + w->bytes - bytes) : NULL;
+}
+/* Numbers [k, k + n) of a row of x in that order, n <= PROA_GROUP: x + k itself, or gathered. */
+static inline const float *proa_group_inputs(float gathered[PROA_GROUP], const float *x, const int32_t *order,
+                                             int64_t k, int64_t n)
+{
+    if (!order) return x + k;
+    for (int64_t i = 0; i < n; i++) gathered[i] = x[order[k + i]];
+    return gathered;
+}
 
 /* The format that holds the codes of an encoded source as they are stored, or loses least of them; false if it is
  * plain, turned or e4m3: such numbers are for the formats of 16 and 32 bits. */

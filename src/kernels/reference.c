@@ -316,6 +316,7 @@ static void reference_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source
     PROA_UNUSED(c);
     int64_t n = 0;
     bool coded = proa_coded_is_kept(w->format, sources, count);
+    if (proa_group_order(w)) proa_coded_order(proa_group_order(w), &sources[0]);
     float *numbers = proa_malloc((size_t)proa_max64(w->K, 1) * sizeof *numbers);
     for (int i = 0; i < count; i++)
         for (int64_t row = 0; row < proa_tensor_source_rows(&sources[i]); row++) {

@@ -17,21 +17,23 @@ void proa_reference_pack_groups(const proa_weight *w, int64_t n, const proa_tens
 {
     proa_quant_group *groups = (proa_quant_group *)w->data + n * proa_group_count(w->K);
     for (int64_t k = 0; k < w->K; k += PROA_GROUP)
-        proa_group_read(w->format, &groups[k / PROA_GROUP], source, row, k, proa_min64(PROA_GROUP, w->K - k));
+        proa_group_read(w->format, &groups[k / PROA_GROUP], source, row, k, proa_min64(PROA_GROUP, w->K - k),
+                        proa_group_order(w));
 }
 
 float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x)
 {
     const proa_quant_group *g = (const proa_quant_group *)w->data + n * proa_group_count(w->K);
-    int32_t zero = proa_group_zero(w->format);
-    float y = 0.0f;
+    const int32_t zero = proa_group_zero(w->format), *order = proa_group_order(w);
+    float y = 0.0f, gathered[PROA_GROUP];
     for (int64_t k = 0; k < w->K; k += PROA_GROUP, g++) {
         int64_t count = proa_min64(PROA_GROUP, w->K - k);
+        const float *v = proa_group_inputs(gathered, x, order, k, count);
         int finite;
-        float largest = proa_i8_largest(x + k, count, 1, &finite), sx = proa_i8_scale(largest, finite);
+        float largest = proa_i8_largest(v, count, 1, &finite), sx = proa_i8_scale(largest, finite);
         int32_t products = 0, inputs = 0;
         for (int64_t i = 0; i < count; i++) {
-            const int8_t q = proa_i8_round(x[k + i], sx);
+            const int8_t q = proa_i8_round(v[i], sx);
             products += q * (g->code[i] - zero), inputs += q;
         }
         y = fmaf((float)products, sx * proa_f16_to_f32(g->scale), y);

@@ -70,7 +70,7 @@ typedef struct proa_weight {
     int64_t bytes; /* of data, as pack_bytes says */
     /* One such matrix for each expert, expert e at data + e * stride; pack packs one at a time. 0: one matrix. */
     int64_t experts, stride;
-    bool permuted; /* I4A, I4A32: input k of the packed rows is x[order[k]] (coded.h) */
+    bool permuted; /* input k of the packed rows is x[order[k]] (proa_wfmt_takes_order; coded.h, groups.h) */
 } proa_weight;
 
 const char *proa_wfmt_name(proa_wfmt format);
@@ -98,6 +98,12 @@ constexpr
     proa_wfmt_is_coded(proa_wfmt format)
 {
     return format >= PROA_WFMT_I4 && format <= PROA_WFMT_FP8G;
+}
+/* Those whose inputs may be in an order of their own (GPTQ's act-order). */
+static inline bool proa_wfmt_takes_order(proa_wfmt format)
+{
+    return format == PROA_WFMT_I4A || format == PROA_WFMT_I4A32 || format == PROA_WFMT_Q4_0 ||
+           format == PROA_WFMT_Q4_1;
 }
 /* Those whose codes are indices into a table of 16 numbers. */
 static inline bool proa_wfmt_has_table(proa_wfmt format)

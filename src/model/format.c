@@ -21,6 +21,27 @@ static proa_wfmt plain_format(proa_dtype dtype)
                                      : PROA_WFMT_F32;
 }
 
+/* Whether x can be put into one order for the whole product. */
+static bool has_one_order(const proa_param *param, const proa_tensor_source *part)
+{
+    const proa_tensor_source *first = &param->part[0].source;
+    return param->experts ? !proa_coded_is_permuted(part) : proa_coded_same_order(first, part);
+}
+
+bool proa_formats_permutes(proa_wfmt format, const proa_param *param)
+{
+    const proa_tensor_source *first = &param->part[0].source;
+    proa_wfmt codes;
+    if (!proa_wfmt_takes_order(format) || !proa_coded_is_permuted(first)) return false;
+    if (!proa_coded_has_whole_groups(first->scaled, proa_tensor_source_cols(first))) return false;
+    for (int32_t i = 0; i < param->parts; i++) {
+        const proa_weight_part *part = &param->part[i];
+        if (part->normalised || !proa_coded_format(&codes, &part->source)) return false;
+        if (!has_one_order(param, &part->source)) return false;
+    }
+    return true;
+}
+
 /* On the host, of a matrix whose parts are all encoded; parts of different encodings share q8_0. False: it has numbers
  * that are not encoded. */
 static bool host_encoded_format(const proa_param *param, proa_wfmt *format)
@@ -29,16 +50,10 @@ static bool host_encoded_format(const proa_param *param, proa_wfmt *format)
         const proa_tensor_source *source = &param->part[i].source;
         proa_wfmt one;
         if (!proa_encoding_is_readable(source->encoding) || !proa_group_format(&one, source)) return false;
+        if (!has_one_order(param, source)) one = PROA_WFMT_Q8_0;
         *format = i == 0 || *format == one ? one : PROA_WFMT_Q8_0;
     }
     return param->parts > 0;
-}
-
-/* Whether x can be put into one order for the whole product. */
-static bool has_one_order(const proa_param *param, const proa_tensor_source *part)
-{
-    const proa_tensor_source *first = &param->part[0].source;
-    return param->experts ? !proa_coded_is_permuted(part) : proa_coded_same_order(first, part);
 }
 
 /* On a GPU, of a matrix whose parts all have codes that its kernels take: the format that holds those of all parts. */

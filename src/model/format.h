@@ -26,6 +26,8 @@ PROA_MUST_CHECK proa_status proa_formats_choose(proa_formats *out, const proa_pa
 PROA_MUST_CHECK proa_status proa_formats_choose_kv(proa_formats *f, const char *kv_dtype, proa_err *err);
 /* The format of one matrix: the given one, else by its own tensors. */
 proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const proa_param *param);
+/* Whether a matrix of that format has its inputs in the order of its codes' groups (proa_weight.permuted). */
+bool proa_formats_permutes(proa_wfmt format, const proa_param *param);
 /* The type of an embedding table in memory: that of its tensor, or of an encoded one f16 or the given one. */
 proa_dtype proa_formats_table(const proa_formats *f, const proa_param *param);
 

@@ -2,7 +2,13 @@
  * packed.c - compares a packed checkpoint with what the model and this machine's kernels expect. */
 #include "model/packed.h"
 
+#include "base/checked.h"
+#include "kernels/coded.h"
+#include "kernels/groups.h"
+#include <stdio.h>
 #include <string.h>
+
+#define ORDERED "+order" /* follows the format of a matrix whose inputs are in an order of their own */
 
 static bool find_format(const char *name, proa_wfmt *format)
 {
@@ -14,9 +20,23 @@ static bool find_format(const char *name, proa_wfmt *format)
     return false;
 }
 
-const char *proa_packed_format_name(const proa_param *param)
+/* The same with or without ORDERED. */
+static bool find_matrix_format(const char *name, proa_weight *w)
 {
-    return proa_param_is_matrix(param) ? proa_wfmt_name(param->matrix.format) : "-";
+    char plain[PROA_PACKED_FORMAT_MAX];
+    const char *end = strstr(name, ORDERED);
+    w->permuted = end && strcmp(end, ORDERED) == 0;
+    if (!w->permuted) return find_format(name, &w->format);
+    snprintf(plain, sizeof plain, "%.*s", (int)proa_min64(end - name, (int64_t)sizeof plain - 1), name);
+    return find_format(plain, &w->format) && proa_wfmt_takes_order(w->format) && !w->experts;
+}
+
+void proa_packed_format_name(char out[PROA_PACKED_FORMAT_MAX], const proa_param *param)
+{
+    if (!proa_param_is_matrix(param)) snprintf(out, PROA_PACKED_FORMAT_MAX, "-");
+    else
+        snprintf(out, PROA_PACKED_FORMAT_MAX, "%s%s", proa_wfmt_name(param->matrix.format),
+                 param->matrix.permuted ? ORDERED : "");
 }
 
 static proa_status check_layout(const proa_model *m, const char *path, proa_err *err)
@@ -79,7 +99,8 @@ static proa_status set_formats(proa_model *m, const char *path, proa_err *err)
         proa_param *param = find_param(m, &p->weight[i]);
         bool matrix = param && proa_param_is_matrix(param);
         if (!matrix) continue; /* proa_packed_check compares all */
-        if (!find_format(p->weight[i].format, &param->matrix.format))
+        param->matrix.experts = param->experts;
+        if (!find_matrix_format(p->weight[i].format, &param->matrix))
             return PROA_FAIL(err, UNSUPPORTED, "'%.200s': unknown format '%s'", path, p->weight[i].format);
         if (!is_offered(m, param->matrix.format))
             return PROA_FAIL(err, CORRUPT, "'%.200s': weight %lld is %s beside %s", path, (long long)i,
@@ -102,9 +123,40 @@ proa_status proa_packed_formats(proa_model *m, const char *path, const proa_mode
 
 static bool is_same(const proa_packed_weight *w, const proa_weight_walk *walk)
 {
+    char format[PROA_PACKED_FORMAT_MAX];
+    proa_packed_format_name(format, walk->param);
     return w->stack == (int32_t)walk->stack && w->layer == walk->layer && w->bytes == walk->param->bytes &&
-           strcmp(w->slot, proa_slot_name(walk->slot)) == 0 &&
-           strcmp(w->format, proa_packed_format_name(walk->param)) == 0;
+           strcmp(w->slot, proa_slot_name(walk->slot)) == 0 && strcmp(w->format, format) == 0;
+}
+
+static proa_status fail_other(const proa_weight_walk *walk, int64_t i, const char *path, proa_err *err)
+{
+    char format[PROA_PACKED_FORMAT_MAX];
+    proa_packed_format_name(format, walk->param);
+    return PROA_FAIL(err, CORRUPT,
+                     "'%.200s': weight %lld is not '%s' of layer %lld as %s in %lld bytes: "
+                     "the file is not of this config.json, or of another version of the program",
+                     path, (long long)i, proa_slot_name(walk->slot), (long long)walk->layer, format,
+                     (long long)walk->param->bytes);
+}
+
+/* Kernels read x at these places. */
+static proa_status check_orders(const proa_model *m, const char *path, proa_err *err)
+{
+    const char *at = m->packed->block;
+    for (proa_weight_walk walk = {.param = NULL}; proa_model_next_weight(m, &walk); at += walk.param->bytes) {
+        if (!proa_param_is_matrix(walk.param) || !walk.param->matrix.permuted) continue;
+        proa_weight w = walk.param->matrix;
+        w.data = (char *)(uintptr_t)at;
+        const int32_t *order = proa_coded_order_of(&w);
+        for (int64_t k = 0; k < w.K; k++)
+            if (order[k] < 0 || order[k] >= w.K)
+                return PROA_FAIL(err, CORRUPT,
+                                 "'%.200s': input %lld of '%s' of layer %lld is %d, must be 0 to %lld", path,
+                                 (long long)k, proa_slot_name(walk.slot), (long long)walk.layer, order[k],
+                                 (long long)w.K - 1);
+    }
+    return PROA_OK;
 }
 
 proa_status proa_packed_check(const proa_model *m, const char *path, proa_err *err)
@@ -113,15 +165,10 @@ proa_status proa_packed_check(const proa_model *m, const char *path, proa_err *e
     proa_weight_walk walk = {.param = NULL};
     int64_t i = 0;
     for (; proa_model_next_weight(m, &walk); i++)
-        if (i >= p->count || !is_same(&p->weight[i], &walk))
-            return PROA_FAIL(err, CORRUPT,
-                             "'%.200s': weight %lld is not '%s' of layer %lld as %s in %lld bytes: "
-                             "the file is not of this config.json, or of another version of the program",
-                             path, (long long)i, proa_slot_name(walk.slot), (long long)walk.layer,
-                             proa_packed_format_name(walk.param), (long long)walk.param->bytes);
+        if (i >= p->count || !is_same(&p->weight[i], &walk)) return fail_other(&walk, i, path, err);
     if (i != p->count || p->block_bytes != m->plan.weight_bytes)
         return PROA_FAIL(err, CORRUPT, "'%.200s': it has %lld weights in %lld bytes, the model has %lld in %lld",
                          path, (long long)p->count, (long long)p->block_bytes, (long long)i,
                          (long long)m->plan.weight_bytes);
-    return PROA_OK;
+    return check_orders(m, path, err);
 }

@@ -14,6 +14,7 @@ PROA_MUST_CHECK proa_status proa_packed_formats(proa_model *m, const char *path,
 /* Every weight of the plan is in the file, in this order, in this format and size, and nothing else. */
 PROA_MUST_CHECK proa_status proa_packed_check(const proa_model *m, const char *path, proa_err *err);
 /* What the file calls the format of a weight: "-" where it is not a matrix. */
-const char *proa_packed_format_name(const proa_param *param);
+#define PROA_PACKED_FORMAT_MAX 24
+void proa_packed_format_name(char out[PROA_PACKED_FORMAT_MAX], const proa_param *param);
 
 #endif

@@ -3,7 +3,7 @@
 #include "model/plan.h"
 
 #include "base/checked.h"
-#include "kernels/coded.h"
+#include "kernels/groups.h"
 #include "model/ranks/collective.h"
 #include "model/relative.h"
 #include <string.h>
@@ -181,12 +181,12 @@ static proa_status size_matrix(proa_param *param, const proa_ops *ops, proa_wfmt
         return PROA_FAIL(err, UNSUPPORTED, "tensor '%s' has %lld inputs, int8 takes at most %d", name,
                          (long long)param->cols, PROA_I8_INPUTS_MAX);
     proa_weight w = {.format = format, .N = param->rows, .K = param->cols, .experts = param->experts};
-    w.permuted = (format == PROA_WFMT_I4A || format == PROA_WFMT_I4A32) &&
-                 proa_coded_is_permuted(&param->part[0].source);
+    w.permuted = param->packed ? param->matrix.permuted : proa_formats_permutes(format, param);
     w.bytes = ops->pack_bytes(format, w.N, w.K);
     if (w.bytes < 0)
         return PROA_FAIL(err, UNSUPPORTED, "weights as %s are not offered on this device",
                          proa_wfmt_name(format));
+    w.bytes += proa_group_order_bytes(&w);
     w.stride = proa_round_up(w.bytes, 64);
     if (!proa_mul(w.stride, count, &param->bytes))
         return PROA_FAIL(err, LIMIT, "tensor '%s' is too large", name);

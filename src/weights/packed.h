@@ -16,8 +16,8 @@
  *
  * tensors are those of the checkpoint that was packed: they bind to the model's slots, but have no numbers (encoding
  * PACKED). weights says for each slot with memory, in the order of the block: the stack, the layer, the slot, the
- * format of a matrix or "-", the bytes. The reader checks the form; the model checks all of it against its own plan, so
- * nothing in the header says where a weight is. */
+ * format of a matrix or "-" (with "+order" if its inputs are in an order of their own), the bytes. The reader checks
+ * the form; the model checks all of it against its own plan, so nothing in the header says where a weight is. */
 #ifndef PROA_WEIGHTS_PACKED_H
 #define PROA_WEIGHTS_PACKED_H
 

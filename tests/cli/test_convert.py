@@ -11,7 +11,7 @@ import urllib.request
 import numpy as np
 import pytest
 from harness import GOLDEN, LM, PROA, T5, fails, ok, ok_json, proa
-from test_quantized import GROUP, codes_of, pack, save, write
+from test_quantized import GROUP, codes_of, gptq, pack, save, write
 
 FAMILIES = sorted(folder for folder in (GOLDEN / "arch").iterdir() if folder.is_dir())
 FORMS = sorted(folder for folder in GOLDEN.glob("checkpoint/*/*") if folder.name != "safetensors")
@@ -130,11 +130,11 @@ def test_shards(tmp_path):
 
 
 def test_quantised_checkpoints_are_decoded(tmp_path):
-    def gptq(base, w):
+    def in_order(base, w):
         codes, scale, zero, back = codes_of(w)
         return {base + ".qweight": pack(codes.T, 0), base + ".scales": scale.T, base + ".qzeros": pack((zero - 1).T, 1)}, back
 
-    write(tmp_path, gptq, {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "checkpoint_format": "gptq"})
+    write(tmp_path, in_order, {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "checkpoint_format": "gptq"})
     convert(tmp_path / "quantised", tmp_path / "f32", "--dtype", "f32")
     assert "quantization_config" not in json.loads((tmp_path / "f32/config.json").read_text())
     want, have = read(tmp_path / "plain"), read(tmp_path / "f32")
@@ -202,6 +202,23 @@ def test_damaged_packed_files(tmp_path):
     (out / "model.proa").write_bytes(good)
     (out / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] - 1}))
     fails("run", out, "x")
+
+
+def test_packed_orders_of_inputs(tmp_path):
+    """GPTQ's act-order: a matrix' order of inputs is at the end of its bytes, and is checked."""
+    write(tmp_path, lambda base, w: gptq(base, w, act_order=True), {"quant_method": "gptq", "bits": 4, "group_size": GROUP})
+    out = tmp_path / "packed"
+    assert convert(tmp_path / "quantised", out, "--to", "packed")["logit_difference"] == 0
+    raw = bytearray((out / "model.proa").read_bytes())
+    length = int.from_bytes(raw[8:16], "little")
+    header, at = json.loads(raw[16:16 + length]), (16 + length + 4095) // 4096 * 4096
+    for _, layer, slot, form, size in header["weights"]:
+        at += size
+        if form == "q4_0+order":
+            break
+    raw[at - 4:at] = np.int32(-1).tobytes()
+    (out / "model.proa").write_bytes(raw)
+    assert f"of '{slot}' of layer {layer} is -1, must be 0 to " in fails("run", out, "--ids", "5 6")
 
 
 # ---- what interrupts it ----

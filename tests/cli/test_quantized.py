@@ -113,21 +113,23 @@ def pack(codes, axis, order=range(8), bits=4):
     return np.moveaxis(words, -1, axis).view(np.int32)
 
 
+def gptq(base, w, symmetric=True, version="gptq", act_order=False):
+    order = np.random.default_rng(1).permutation(w.shape[1]) if act_order else np.arange(w.shape[1])
+    codes, scale, zero, back = codes_of(w[:, order], symmetric=symmetric)
+    inverse = np.argsort(order)
+    stored = zero - (version == "gptq")
+    return {base + ".qweight": pack(codes[:, inverse].T, 0), base + ".scales": scale.T,
+            base + ".qzeros": pack(stored.T, 1),
+            base + ".g_idx": (inverse // GROUP).astype(np.int32)}, back[:, inverse]
+
+
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("version", ["gptq", "gptq_v2"])
 @pytest.mark.parametrize("act_order", [False, True])
 def test_gptq(tmp_path, symmetric, version, act_order):
-    def convert(base, w):
-        order = np.random.default_rng(1).permutation(w.shape[1]) if act_order else np.arange(w.shape[1])
-        codes, scale, zero, back = codes_of(w[:, order], symmetric=symmetric)
-        inverse = np.argsort(order)
-        stored = zero - (version == "gptq")
-        return {base + ".qweight": pack(codes[:, inverse].T, 0), base + ".scales": scale.T,
-                base + ".qzeros": pack(stored.T, 1),
-                base + ".g_idx": (inverse // GROUP).astype(np.int32)}, back[:, inverse]
-
-    write(tmp_path, convert, {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "checkpoint_format": version})
+    write(tmp_path, lambda base, w: gptq(base, w, symmetric, version, act_order), {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "checkpoint_format": version})
     compare(tmp_path)
+    assert ok_json("explain", tmp_path / "quantised")["weight_format"] == ("q4_0" if symmetric else "q4_1")
 
 
 def test_gptq_of_8_bits(tmp_path):

@@ -2,12 +2,13 @@
  * Quantised weights in tensors that may not fit each other. The input is a list of tensors, each of 2 + rank bytes: its
  * ending, dtype and rank, its shape; then, behind a byte 255, the data, repeated as often as needed. They become a
  * safetensors file in memory. What opens must be readable: each number, and each group of codes, equal where both are
- * given; and packed as a GPU reads it. */
+ * given; and packed as a GPU and as a CPU read it. */
 #include "fuzz.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/coded.h"
+#include "kernels/groups.h"
 #include "weights/weights.h"
 
 #include <math.h>
@@ -68,7 +69,7 @@ static void check_packed(const proa_tensor_source *s)
     if (!proa_coded_format(&w.format, s)) return;
     PROA_ASSERT(proa_coded_is_kept(w.format, s, 1));
     const bool rows = !proa_wfmt_is_coded(w.format);
-    w.permuted = (w.format == PROA_WFMT_I4A || w.format == PROA_WFMT_I4A32) && proa_coded_is_permuted(s);
+    w.permuted = proa_wfmt_takes_order(w.format) && proa_coded_is_permuted(s);
     w.bytes = rows ? proa_coded_rows_of(w.N, w.K).bytes : proa_coded_layout_of(w.format, w.N, w.K).bytes;
     void *packed = proa_malloc((size_t)proa_max64(w.bytes, 1));
     proa_pool *pool = proa_pool_new(1);
@@ -84,6 +85,23 @@ static void check_packed(const proa_tensor_source *s)
     free(packed);
 }
 
+/* As a CPU's weight in groups. */
+static void check_groups(const proa_tensor_source *s)
+{
+    proa_wfmt format;
+    int64_t rows = proa_tensor_source_rows(s), cols = proa_tensor_source_cols(s);
+    if (cols < PROA_GROUP || !proa_group_format(&format, s)) return;
+    const bool permuted = proa_wfmt_takes_order(format) && proa_coded_is_permuted(s);
+    int32_t *order = permuted ? proa_malloc((size_t)cols * sizeof *order) : NULL;
+    if (order) proa_coded_order(order, s);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t k = 0; k < cols; k += PROA_GROUP) {
+            proa_quant_group g;
+            proa_group_read(format, &g, s, row, k, proa_min64(PROA_GROUP, cols - k), order);
+        }
+    free(order);
+}
+
 static void check_matrix(const proa_tensor_source *s)
 {
     int64_t rows = proa_tensor_source_rows(s), cols = proa_tensor_source_cols(s);
@@ -94,6 +112,7 @@ static void check_matrix(const proa_tensor_source *s)
     }
     free(numbers);
     check_packed(s);
+    check_groups(s);
 }
 
 /* Tensors of experts as matrices one by one, transposed so that their blocks are along the rows. */

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/coded.h"
+#include "kernels/groups.h"
 #include <math.h>
 #include <stdarg.h>
 
@@ -206,9 +207,8 @@ test_weight test_weight_pack(proa_ctx *c, proa_wfmt format, int64_t K, const pro
 {
     test_weight tw = {.w = {.format = format, .K = K}};
     for (int i = 0; i < count; i++) tw.w.N += proa_tensor_source_rows(&sources[i]);
-    tw.w.permuted = (format == PROA_WFMT_I4A || format == PROA_WFMT_I4A32) &&
-                    proa_coded_is_permuted(&sources[0]);
-    tw.w.bytes = c->ops->pack_bytes(format, tw.w.N, K);
+    tw.w.permuted = proa_wfmt_takes_order(format) && proa_coded_is_permuted(&sources[0]);
+    tw.w.bytes = c->ops->pack_bytes(format, tw.w.N, K) + proa_group_order_bytes(&tw.w);
     tw.allocated = proa_round_up(tw.w.bytes + GUARD_BYTES, 64);
     tw.w.data = aligned_alloc(64, (size_t)tw.allocated);
     PROA_ASSERT(tw.w.data);

@@ -71,6 +71,8 @@ static void stored_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     t->reference.ops->linear(&t->reference, right.view, x.view, &ref.w, &plain);
     t->tables[0].ops->linear(&t->tables[0], y.view, x.view, &mine.w, &plain);
     double worst = compare_rows(y.view, right.view, TOL_EXACT);
+    if (proa_wfmt_is_grouped(format))
+        expect(t, same_bits(y.view, right.view, 0, T), "%s of stored codes: other bits", proa_wfmt_name(format));
     expect(t, worst <= 1.0,
            "%s of stored codes [%d,%d]x[%d] groups of %d, zeros %d, spread %d: off by %g tolerances",
            proa_wfmt_name(format), (int)T, (int)K, (int)N, (int)group, zeros, order == SPREAD, worst);
@@ -174,11 +176,22 @@ static void check_stored_nibbles(tester *t, proa_wfmt format, int64_t T)
     stored_case(t, format, T, 136, 4192, 32, true, IN_ORDER);
 }
 
+/* Of a CPU: zero points where the format has minima. */
+static void check_stored_groups(tester *t, proa_wfmt format, int64_t T)
+{
+    const bool zeros = format == PROA_WFMT_Q4_1;
+    stored_case(t, format, T, 72, 512, 128, zeros, SPREAD);
+    stored_case(t, format, T, 136, 4192, 32, zeros, SPREAD);
+    stored_case(t, format, T, 40, 608, 32, zeros, IN_ORDER);
+}
+
 void check_stored(tester *t, proa_wfmt format)
 {
     static const int64_t rows[] = {1, 2, 5, 13, 24, 40};
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         if (format >= PROA_WFMT_I4 && format <= PROA_WFMT_I4A32) check_stored_nibbles(t, format, rows[i]);
+        else if (format == PROA_WFMT_Q4_0 || format == PROA_WFMT_Q4_1)
+            check_stored_groups(t, format, rows[i]);
         else if (format == PROA_WFMT_FP8 || format == PROA_WFMT_I8W || format == PROA_WFMT_I8G ||
                  format == PROA_WFMT_FP8G)
             check_stored_bytes(t, format, rows[i]);

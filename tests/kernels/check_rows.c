@@ -867,7 +867,7 @@ void check_linear(tester *t)
         check_few(t, (proa_wfmt)format);
         check_gated(t, (proa_wfmt)format);
         if (device_mode.on) check_rings(t, (proa_wfmt)format);
-        if (device_mode.on) check_stored(t, (proa_wfmt)format);
+        if (device_mode.on || proa_wfmt_is_grouped((proa_wfmt)format)) check_stored(t, (proa_wfmt)format);
         if (device_mode.narrow != PROA_DTYPE_F32) check_many_rows(t, (proa_wfmt)format);
     }
 }

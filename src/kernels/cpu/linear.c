@@ -4,6 +4,7 @@
 #include "kernels/cpu/linear.h"
 
 #include "base/checked.h"
+#include "kernels/groups.h"
 
 /* Rows that are multiplied with a panel while it is in L2: enough to make reading the panel cheap. */
 #define CHUNK_ROWS     96
@@ -40,7 +41,8 @@ static void prepare_rows(void *arg, int64_t begin, int64_t end, int worker)
         char *words = (char *)(uintptr_t)job->words + t * job->words_stride;
         if (proa_wfmt_is_grouped(job->w->format))
             job->isa->quantise_groups(words, row_of(job->x, t), job->w->K,
-                                      proa_group_factor(job->w->format, job->isa->biased));
+                                      proa_group_factor(job->w->format, job->isa->biased),
+                                      proa_group_order(job->w));
         else if (job->w->format == PROA_WFMT_I8)
             job->isa->quantise((int8_t *)words, &job->x_scales[t], row_of(job->x, t), job->w->K);
         else job->isa->round((uint16_t *)(void *)words, row_of(job->x, t), job->w->K);

@@ -19,7 +19,8 @@
  *   q4_1    32 k   as q4_0, and [32] f16 minima      as q4_0
  * N is padded to whole panels and K to whole steps with zeros. int8 is followed by the scales f32 [N padded] and
  * by 128 * (sum over k of wq) as int32 [N padded], which takes the 128 out again. A byte of q4_0 and q4_1 has the
- * code of output j in its low bits and that of output 16 + j in its high bits. A row of x for the formats in groups is
+ * code of output j in its low bits and that of output 16 + j in its high bits. Of a permuted weight the order of the
+ * inputs follows (proa_group_order). A row of x for the formats in groups is
  * int8 [K padded], f32 scales [groups], and the sum of each group's int8 times proa_group_factor as int32 [groups]. */
 #define PROA_PANELS_LAYOUT "x86-64 panels 1" /* proa_ops.layout; the number rises when a format changes */
 #define PROA_PANEL         32
@@ -75,8 +76,8 @@ typedef struct proa_linear_isa {
     /* A row of x as words: K padded to whole words with zeros. */
     void (*quantise)(int8_t *out, float *scale, const float *x, int64_t K);
     void (*round)(uint16_t *out, const float *x, int64_t K);
-    /* A row of x for the formats in groups; factor as proa_group_factor gives it. */
-    void (*quantise_groups)(void *out, const float *x, int64_t K, int32_t factor);
+    /* A row of x for the formats in groups; factor as proa_group_factor gives it, order as proa_group_order. */
+    void (*quantise_groups)(void *out, const float *x, int64_t K, int32_t factor, const int32_t *order);
 } proa_linear_isa;
 
 void proa_linear_run(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,

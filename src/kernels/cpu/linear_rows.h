@@ -3,6 +3,8 @@
  * Needs:  as linear_tile.h, and of the first n lanes PART_LOAD(p, n), PART_STORE(p, n, v), PART_STORE_I8(p, n, q)
  *         that keeps the low byte of each lane; ANY_ABOVE(a, b): in some lane a > b; and ACT(act, v). */
 
+#include "kernels/groups.h"
+
 /* ---- the epilogue: one function for all tiles, so that a row's arithmetic is the same in all of them ---- */
 
 static PROA_ALWAYS_INLINE V finish_part(const proa_tile_epilogue *f, int64_t r, int64_t j, int64_t n)
@@ -138,16 +140,17 @@ static PROA_ALWAYS_INLINE int32_t quantise_group(int8_t *out, float *scale, cons
 }
 
 /* A row of x for weights in groups (linear.h): int8, then scales, then sums times factor. */
-static void quantise_groups(void *out, const float *x, int64_t K, int32_t factor)
+static void quantise_groups(void *out, const float *x, int64_t K, int32_t factor, const int32_t *order)
 {
+    float gathered[PROA_GROUP];
     int64_t groups = (K + PROA_GROUP - 1) / PROA_GROUP;
     int8_t *q = out;
     float *scales = (float *)(void *)(q + groups * PROA_GROUP);
     int32_t *totals = (int32_t *)(void *)(scales + groups);
     for (int64_t g = 0; g < groups; g++) {
-        int64_t n = K - g * PROA_GROUP;
-        totals[g] = factor * quantise_group(q + g * PROA_GROUP, &scales[g], x + g * PROA_GROUP,
-                                            n < PROA_GROUP ? n : PROA_GROUP);
+        int64_t k = g * PROA_GROUP, n = K - k < PROA_GROUP ? K - k : PROA_GROUP;
+        const float *v = proa_group_inputs(gathered, x, order, k, n);
+        totals[g] = factor * quantise_group(q + k, &scales[g], v, n);
     }
 }
 

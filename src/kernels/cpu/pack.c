@@ -3,6 +3,7 @@
 #include "kernels/cpu/linear.h"
 
 #include "base/checked.h"
+#include "kernels/coded.h"
 #include "kernels/groups.h"
 #include "kernels/quant.h"
 #include <math.h>
@@ -207,7 +208,8 @@ static void pack_group_panel(const pack_job *job, int64_t panel)
         if (!find_row(job, panel * PROA_PANEL + j, &source, &row)) break;
         for (int64_t k = 0; k < w->K; k += PROA_GROUP) {
             proa_quant_group group;
-            proa_group_read(w->format, &group, source, row, k, proa_min64(PROA_GROUP, w->K - k));
+            proa_group_read(w->format, &group, source, row, k, proa_min64(PROA_GROUP, w->K - k),
+                            proa_group_order(w));
             write_group(w->format, out + k / PROA_GROUP * step_bytes(w->format), j, &group, stored);
         }
     }
@@ -268,5 +270,6 @@ static void pack_panels(void *arg, int64_t begin, int64_t end, int worker)
 void proa_panels_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     pack_job job = {w, sources, count};
+    if (proa_group_order(w)) proa_coded_order(proa_group_order(w), &sources[0]);
     proa_pool_run(c->pool, proa_panel_count(w->N), proa_max64(1, 8192 / proa_max64(w->K, 1)), pack_panels, &job);
 }

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/compiler.h"
 #include "kernels/coded.h"
+#include "kernels/groups.h"
 #include "tensor/scaled.h"
 
 #include <math.h>
@@ -167,6 +168,39 @@ static void orders_columns(void **state)
     assert_int_equal(w.format, PROA_WFMT_I8G);
     proa_pool_free(pool);
     free(packed);
+}
+
+/* The same in the formats of a CPU: codes with the middle as zero point, and with any. */
+static void orders_groups(void **state)
+{
+    PROA_UNUSED(state);
+    static int32_t group_of[K], order[K];
+    for (int zeros = 0; zeros < 2; zeros++) {
+        stored s;
+        proa_wfmt format;
+        store(&s, 96, zeros);
+        for (int k = 0; k < K; k++) group_of[k] = (k * 5 + 3) % K / 96;
+        s.scaled.group_of = group_of;
+        assert_true(proa_group_format(&format, &s.source));
+        assert_int_equal(format, zeros ? PROA_WFMT_Q4_1 : PROA_WFMT_Q4_0);
+        proa_coded_order(order, &s.source);
+        for (int n = 0; n < N; n++)
+            for (int k = 0; k < K; k++) {
+                proa_quant_group g;
+                float want;
+                proa_group_read(format, &g, &s.source, n, k / PROA_GROUP * PROA_GROUP, PROA_GROUP, order);
+                proa_tensor_source_read(&s.source, n, order[k], 1, &want);
+                float number = (float)(g.code[k % PROA_GROUP] - proa_group_zero(format)) *
+                                   proa_f16_to_f32(g.scale) +
+                               proa_f16_to_f32(g.min);
+                assert_true(fabsf(number - want) < 0.001f);
+                int code = s.code[(n * K + order[k]) / 2] >> order[k] % 2 * 4 & 15;
+                assert_int_equal(g.code[k % PROA_GROUP], code);
+            }
+        group_of[0] = group_of[0] ? 0 : 1; /* one group is larger than another */
+        assert_true(proa_group_format(&format, &s.source));
+        assert_int_equal(format, PROA_WFMT_Q8_0);
+    }
 }
 
 /* Numbers are rounded to within half a step of their group, and a group with NaN becomes NaN. */
@@ -369,9 +403,10 @@ static void merges_formats(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chooses_formats), cmocka_unit_test(keeps_codes), cmocka_unit_test(orders_columns),
-        cmocka_unit_test(rounds_numbers),  cmocka_unit_test(keeps_mxfp4), cmocka_unit_test(rounds_to_mxfp4),
-        cmocka_unit_test(keeps_bytes),     cmocka_unit_test(keeps_rows),  cmocka_unit_test(merges_formats)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chooses_formats), cmocka_unit_test(keeps_codes),
+                                       cmocka_unit_test(orders_columns),  cmocka_unit_test(orders_groups),
+                                       cmocka_unit_test(rounds_numbers),  cmocka_unit_test(keeps_mxfp4),
+                                       cmocka_unit_test(rounds_to_mxfp4), cmocka_unit_test(keeps_bytes),
+                                       cmocka_unit_test(keeps_rows),      cmocka_unit_test(merges_formats)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
