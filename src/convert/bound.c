@@ -186,11 +186,21 @@ static int64_t rows_before(const proa_bound *t, const proa_name *row)
     return row->slot == PROA_SLOT_POSITIONS && row->rows == PROA_DIM_CONTEXT ? t->config.position_offset : 0;
 }
 
+/* The part of a tensor that is by heads in several slots: rows of the same name, one for each. NULL: it has fewer. */
+static const proa_name *row_of_part(const proa_name *row, int part)
+{
+    const proa_name *other = row;
+    while (part > 0 && (++other)->name)
+        if (strcmp(other->name, row->name) == 0 && other->slot != row->slot) part--;
+    return other->name ? other : NULL;
+}
+
 bool proa_bound_find(proa_bound *t, const char *name, int64_t layer, int part, int parts, proa_bound_tensor *out)
 {
     char filled[PROA_TENSOR_NAME_MAX + 1];
     fill_layer(filled, name, layer);
     const proa_name *row = find_row(t, name, filled);
+    if (row && row->flags & PROA_OF_HEADS) row = row_of_part(row, part), part = 0, parts = 1;
     if (!row || !row_applies(t, row, layer) || layer >= t->params[row->stack].layers) return false;
     const proa_params *stack = &t->params[row->stack];
     int64_t at = has_layer(row) ? layer : stack->layers, first = 0, before = rows_before(t, row);
@@ -279,7 +289,7 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(types) F(experts) F(expert_ffn) F(shared_ffn) F(q_lora) F(kv_lora) F(qk_nope) F(qk_rope) F(v_dim) F(act) \
     F(learned_positions) F(gated) F(tied) F(qk_norm) F(parallel) F(one_norm) F(post_norm) F(no_final_norm) \
     F(rope_pairs) F(shared_gate) F(rotary_dim) F(rel_buckets) F(rel_distance) F(router.kind) F(router.chosen) \
-    F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean)
+    F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean) F(head_act)
 #define FACTORS(F) \
     F(norm_eps) F(attention_scale) F(logit_scale) F(embed_scale) F(residual_scale) F(attention_cap) F(logit_cap) \
     F(qkv_clip) F(stream_scale) F(alibi_max) F(alibi_scale) F(expert_limit) F(expert_offset)

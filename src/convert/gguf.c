@@ -32,7 +32,8 @@ typedef struct tensor {
     proa_bound_tensor from;
     const float *values; /* instead: numbers that are computed (rotary factors) */
     proa_gguf_use use;
-    int64_t heads; /* of a rotated one */
+    int64_t heads;         /* of a rotated one */
+    const int64_t *stored; /* [rows] of a STORED one: the row of the slot that is row i of the class's tensor */
     proa_encoding encoding;
     proa_dtype dtype;
     int32_t rank;
@@ -122,6 +123,25 @@ static proa_status set_rotation(const writer *w, tensor *t)
                      t->name, (long long)t->from.rows, (long long)t->heads);
 }
 
+/* Undoes the load action of a tensor that is written as the class's own file has it. */
+static proa_status set_stored_rows(writer *w, tensor *t)
+{
+    if (t->use != PROA_GGUF_STORED) return PROA_OK;
+    int64_t rows = t->from.rows, *stored = PROA_ARENA_NEW(&w->bound.arena, int64_t, rows);
+    for (int64_t i = 0; i < rows; i++) stored[i] = -1;
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t in_part;
+        const proa_weight_part *part = proa_bound_part(&t->from, 0, i, &in_part);
+        int64_t row = proa_tensor_source_row(&part->source, in_part);
+        if (row >= rows || stored[row] >= 0)
+            return PROA_FAIL(w->err, UNSUPPORTED, "tensor '%s' is not made of one tensor of %lld rows",
+                             t->name, (long long)rows);
+        stored[row] = i;
+    }
+    t->stored = stored;
+    return PROA_OK;
+}
+
 /* "blk.%d.attn_q" and an ending as the name of a layer's tensor. */
 static const char *fill_name(writer *w, const char *pattern, const char *ending, int64_t layer)
 {
@@ -136,7 +156,8 @@ static int parts_of(const proa_gguf_arch *arch, const char *hf, size_t base)
 {
     int parts = 0;
     for (const proa_gguf_name *n = arch->names; n->gguf; n++)
-        parts += n->hf && strncmp(n->hf, hf, base) == 0 && (n->hf[base] == '#' || n->hf[base] == 0);
+        parts += n->use != PROA_GGUF_OLDER && n->hf && strncmp(n->hf, hf, base) == 0 &&
+                 (n->hf[base] == '#' || n->hf[base] == 0);
     return parts;
 }
 
@@ -155,6 +176,7 @@ static proa_status add_entry(writer *w, const proa_gguf_name *entry, const char 
     t.name = fill_name(w, entry->gguf, ending, layer);
     set_shape(&t);
     PROA_TRY(set_rotation(w, &t));
+    PROA_TRY(set_stored_rows(w, &t));
     add_one(w, t);
     return PROA_OK;
 }
@@ -186,7 +208,8 @@ static proa_status add_tensors(writer *w)
         if (n->use == PROA_GGUF_DROPPED) add_rope(w, n);
     for (int64_t layer = -1; layer < layers; layer++)
         for (const proa_gguf_name *n = w->arch->names; n->gguf; n++) {
-            if (n->use == PROA_GGUF_DROPPED || (strstr(n->gguf, "%d") != NULL) != (layer >= 0)) continue;
+            if (n->use == PROA_GGUF_DROPPED || n->use == PROA_GGUF_OLDER) continue;
+            if ((strstr(n->gguf, "%d") != NULL) != (layer >= 0)) continue;
             for (int e = 0; e < 2; e++) {
                 bool whole = has_ending(n->gguf);
                 if (whole && e) break;
@@ -329,7 +352,6 @@ static proa_status choose_arch(writer *w, proa_err *err)
     bool own = false;
     for (int same = 1; same >= 0 && !own; same--)
         for (const proa_gguf_arch *a = proa_gguf_archs; a->name; a++) {
-            if (a->read_only) continue;
             proa_err other = {0};
             const proa_arch *class = proa_bound_class(a->hf);
             if (!class || (class == w->bound.source) != same) continue;
@@ -345,9 +367,11 @@ static proa_status choose_arch(writer *w, proa_err *err)
 
 /* ---- the data ---- */
 
-/* The row of the class that is stored as row r: llama.cpp rotates neighbours, the class halves. */
-static int64_t unrotate_row(const tensor *t, int64_t r)
+/* The row of the slot that is stored as row r. Of a rotated one: llama.cpp rotates neighbours, the class halves. */
+static int64_t slot_row(const tensor *t, int64_t r)
 {
+    if (t->stored) return t->stored[r];
+    if (!t->heads) return r;
     int64_t d = t->from.rows / t->heads, in_head = r % d;
     return r - in_head + in_head % 2 * (d / 2) + in_head / 2;
 }
@@ -380,7 +404,7 @@ static void put_blocks(const tensor *t, int64_t expert, int64_t row, unsigned ch
 static void put_row(const tensor *t, int64_t r, float *row, unsigned char *out)
 {
     int64_t expert = r / t->from.rows, in_expert = r % t->from.rows;
-    if (t->heads) in_expert = unrotate_row(t, in_expert);
+    in_expert = slot_row(t, in_expert);
     if (t->encoding != PROA_ENCODING_PLAIN) {
         put_blocks(t, expert, in_expert, out);
         return;
@@ -395,7 +419,7 @@ static void put_vector(const tensor *t, int64_t e, float *row, unsigned char *ou
     int64_t n = t->from.rows;
     float *taken = proa_malloc((size_t)n * sizeof *taken);
     proa_bound_read(&t->from, e, 0, taken);
-    for (int64_t i = 0; i < n; i++) row[i] = taken[t->heads ? unrotate_row(t, i) : i];
+    for (int64_t i = 0; i < n; i++) row[i] = taken[slot_row(t, i)];
     proa_from_f32(out, t->dtype, row, n);
     free(taken);
 }

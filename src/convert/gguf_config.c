@@ -90,9 +90,34 @@ static found find_configured(const proa_bound *t, const char *key)
     return (found){false, 0};
 }
 
+/* Layers before the first one with experts. */
+static int64_t dense_layers(const proa_config *c)
+{
+    int64_t n = 0;
+    while (n < c->layers && !proa_config_has_experts(c, n)) n++;
+    return n;
+}
+
+/* DeepSeek's: a config.json may leave out what its class has as default, llama.cpp has others. */
+static found find_experts(const proa_config *c, const char *key)
+{
+    if (!c->kv_lora) return (found){false, 0};
+    if (strcmp(key, "leading_dense_block_count") == 0) return (found){true, (double)dense_layers(c)};
+    if (strcmp(key, "expert_shared_count") == 0)
+        return (found){c->expert_ffn > 0, (double)(c->shared_ffn / proa_max64(c->expert_ffn, 1))};
+    if (strcmp(key, "expert_weights_scale") == 0) return (found){true, (double)c->router.scale};
+    if (strcmp(key, "expert_weights_norm") == 0) return (found){true, c->router.renormalise};
+    if (strcmp(key, "expert_group_count") == 0) return (found){c->router.groups > 0, c->router.groups};
+    if (strcmp(key, "expert_group_used_count") == 0)
+        return (found){c->router.groups > 0, c->router.chosen_groups};
+    return (found){false, 0};
+}
+
 static found find_by_meaning(const proa_bound *t, const proa_gguf_key *key)
 {
     const proa_config *c = &t->config;
+    found experts = find_experts(c, key->gguf);
+    if (experts.has) return experts;
     if (strcmp(key->gguf, "expert_used_count") == 0) return (found){c->experts > 0, c->router.chosen};
     /* a window counts the positions of one side and a row's own, ModernBERT's key those of both sides */
     if (strcmp(key->hf, "local_attention") == 0)
@@ -151,6 +176,30 @@ static void put_number(proa_gguf_values *v, const proa_gguf_arch *arch, const ch
     if (value > 0 && !has_key(arch, key)) proa_gguf_value_f32(v, full_key(full, arch, key), value);
 }
 
+/* Of latent attention: the sizes of the heads, and how its router weighs experts (1: softmax, 2: sigmoid). */
+static void put_latent(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    if (!c->kv_lora) return;
+    put_whole(v, arch, "attention.key_length_mla", c->qk_nope + c->qk_rope);
+    put_whole(v, arch, "attention.value_length_mla", c->v_dim);
+    put_whole(v, arch, "expert_gating_func", c->router.kind == PROA_ROUTER_SIGMOID ? 2 : 1);
+}
+
+/* Of a head that classifies the mean over the rows (ModernBERT): llama.cpp counts the labels, and pools by its type 4,
+ * "rank". */
+static void put_labels(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    enum { POOLING_RANK = 4 };
+    char full[KEY_BYTES], label[24];
+    if (!c->head_of_mean) return;
+    put_whole(v, arch, "pooling_type", POOLING_RANK);
+    proa_gguf_value_array(v, full_key(full, arch, "classifier.output_labels"), PROA_GGUF_STRING, c->labels);
+    for (int64_t i = 0; i < c->labels; i++) {
+        snprintf(label, sizeof label, "LABEL_%lld", (long long)i);
+        proa_gguf_put_text(&v->bytes, proa_str_c(label));
+    }
+}
+
 static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
     bool decoder = c->layers > 0;
@@ -159,12 +208,14 @@ static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const pro
     put_whole(v, arch, "feed_forward_length", c->ffn);
     put_whole(v, arch, "attention.head_count_kv", c->kv_heads);
     put_whole(v, arch, "attention.key_length", c->head_dim);
-    put_whole(v, arch, "attention.value_length", c->head_dim);
+    put_whole(v, arch, "attention.value_length", c->kv_lora ? c->kv_lora : c->head_dim);
+    put_latent(v, arch, c);
     put_whole(v, arch, "expert_feed_forward_length", c->experts ? c->expert_ffn : 0);
     put_whole(v, arch, "expert_shared_feed_forward_length", c->shared_ffn);
     put_whole(v, arch, "attention.sliding_window", c->window_used ? c->window : 0);
     put_number(v, arch, "attention.max_alibi_bias", c->alibi_max);
     put_number(v, arch, "attention.clamp_kqv", c->qkv_clip);
+    put_labels(v, arch, c);
     if (!decoder) proa_gguf_value_bool(v, full_key(full, arch, "attention.causal"), false);
 }
 
@@ -183,7 +234,8 @@ static void put_windows(proa_gguf_values *v, const proa_gguf_arch *arch, const p
 /* YaRN's numbers that are not the usual ones. */
 static void put_yarn(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_rope_params *r)
 {
-    if (fabs(r->scale - proa_rope_mscale(r->factor, 1)) > 1e-6)
+    if (r->mscale_all > 0) put_number(v, arch, "rope.scaling.yarn_log_multiplier", 0.1 * r->mscale_all);
+    else if (fabs(r->scale - proa_rope_mscale(r->factor, 1)) > 1e-6)
         put_number(v, arch, "rope.scaling.yarn_attn_factor", r->scale);
     if (r->beta_fast != 32) put_number(v, arch, "rope.scaling.yarn_beta_fast", r->beta_fast);
     if (r->beta_slow != 1) put_number(v, arch, "rope.scaling.yarn_beta_slow", r->beta_slow);

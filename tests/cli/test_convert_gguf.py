@@ -18,15 +18,16 @@ REFUSED = {
     "llama_dynamic": "dynamic scaling", "smollm3": "layer 1 has no rotary", "gemma2": "attention_scale",
     "stablelm_12b": "q_layernorm.norms", "phi_qk_norm": "q_layernorm", "mpt_grouped": "kv_heads",
     "cohere_qk_norm": "qk_norm", "falcon_rw": "input_layernorm", "gptj": "computes what a gptj does",
+    "modernbert_cls": "head_of_mean", "modernbert_token": "computes what a modernbert_tok does",
     "opt": "computes what a opt does", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
 }
 # A window is not written for a Llama; contexts of the golden are longer than it.
 WINDOW_LOST = {"mistral"}
 WRITTEN = [
     "arcee", "chatglm2", "chatglm3", "glm", "glm4", "nemotron",
-    "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "falcon40b", "falcon7b", "gemma",
+    "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "deepseek_v2", "deepseek_v3", "falcon40b", "falcon7b", "gemma",
     "gemma2_b", "gemma3", "gemma3_multimodal", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
-    "exaone4", "gguf_exaone4", "gguf_olmo3", "olmo3",
+    "exaone4", "gguf_deepseek_v2", "gguf_deepseek_v3", "gguf_exaone4", "gguf_olmo3", "olmo3",
     "gguf_llama", "gguf_llama3", "gguf_minicpm", "gguf_mixtral", "gguf_t5", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss", "granite",
     "internlm2", "llama", "llama3", "llama_linear", "llama_yarn", "minicpm", "mixtral", "mpt", "mpt_clip", "mt5",
     "olmo2", "phi", "phi3", "phi3_longrope", "phimoe", "qwen2", "qwen2_moe", "qwen2_yarn", "qwen3", "qwen3_moe",
@@ -85,6 +86,17 @@ def test_hidden_states_of_encoders(name, tmp_path):
     out = convert(ARCH / name, tmp_path / "x.gguf", "--type", "f32")
     want = ok_json("run", ARCH / name, "--ids", "5 6 7 8", "--dtype", "f32")["hidden"]
     assert ok_json("run", out, "--ids", "5 6 7 8", "--dtype", "f32")["hidden"] == want
+
+
+def test_classifier_of_modernbert(tmp_path):
+    """llama.cpp's head classifies the mean over the rows, and activates by GELU."""
+    out = convert(ARCH / "modernbert_mean", tmp_path / "x.gguf", "--type", "f32")
+    run = ["--ids", "5 6 7 8", "--dtype", "f32"]
+    assert ok_json("run", out, *run) == ok_json("run", ARCH / "modernbert_mean", *run)
+    shutil.copytree(ARCH / "modernbert_mean", tmp_path / "m")
+    config = json.loads((tmp_path / "m/config.json").read_text())
+    (tmp_path / "m/config.json").write_text(json.dumps({**config, "classifier_activation": "silu"}))
+    assert "head_act" in fails("convert", tmp_path / "m", tmp_path / "y.gguf")
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -25,7 +25,7 @@ static const proa_key keys[] = {
     REQUIRED  ("num_hidden_layers",        layers,         LAYERS),
     REQUIRED  ("num_attention_heads",      heads,          HEADS),
     REQUIRED  ("intermediate_size",        ffn,            FFN),
-    INTEGER   ("q_lora_rank",              q_lora,         1, HIDDEN,   0),
+    INTEGER   ("q_lora_rank",              q_lora,         0, HIDDEN,   0),
     REQUIRED  ("kv_lora_rank",             kv_lora,        HEAD_DIM),
     REQUIRED  ("qk_nope_head_dim",         qk_nope,        HEAD_DIM),
     REQUIRED  ("qk_rope_head_dim",         qk_rope,        HEAD_DIM),

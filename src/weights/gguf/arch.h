@@ -16,6 +16,7 @@ typedef enum proa_gguf_use {
     PROA_GGUF_ROTATED_Q,
     PROA_GGUF_ROTATED_K,
     PROA_GGUF_STORED, /* as the class's own file has it: load actions apply */
+    PROA_GGUF_OLDER,  /* the same in files of older programs: it is read, not written */
     PROA_GGUF_EXPERTS, /* [experts, rows, cols]: one tensor of the class for each, by the second "%d" of its name */
     PROA_GGUF_ROW,      /* a vector that is a matrix of one row */
     PROA_GGUF_DROPPED,  /* says something about the configuration, or nothing */
@@ -43,7 +44,6 @@ typedef struct proa_gguf_arch {
     const char *hf;   /* architectures[0] */
     const proa_gguf_key *keys;
     const proa_gguf_name *names;
-    bool read_only;    /* no file of it is written */
     bool window_list;  /* which layers have the window is a list, attention.sliding_window_pattern */
     const char *fixed; /* members of config.json that are always the same; NULL: none */
     /* Whether this row is for the file, where several rows have one name; NULL: it is. */

@@ -235,6 +235,15 @@ static proa_status finish_modernbert(const proa_gguf *g, const proa_gguf_arch *a
     return put_global_layers(g, arch, json, err);
 }
 
+/* llama.cpp's head reads the mean over the rows and activates by GELU. */
+static proa_status finish_modernbert_cls(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                         proa_err *err)
+{
+    const proa_gguf_tensor *labels = proa_gguf_find_tensor(g, "cls.output.weight");
+    if (labels && labels->rank == 2) proa_gguf_put_int(json, "num_labels", labels->shape[0]);
+    return finish_modernbert(g, arch, json, err);
+}
+
 /* The part of each head that is rotated; the classes multiply it with the head size and round down. */
 static proa_status finish_partial(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {
@@ -459,6 +468,11 @@ static bool has_40_layers(const proa_gguf *g)
     return proa_gguf_get_int(&layers, g, "baichuan.block_count", 0, INT32_MAX, NULL) == PROA_OK && layers == 40;
 }
 
+static bool has_classifier(const proa_gguf *g)
+{
+    return has_tensor(g, "cls.output.weight");
+}
+
 static bool has_experts(const proa_gguf *g)
 {
     return has_tensor(g, "blk.0.ffn_gate_inp.weight");
@@ -483,10 +497,11 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("xverse",     "LlamaForCausalLM",      llama,      llama,      finish_llama)},
     {ROW("baichuan",   "BaichuanForCausalLM",   baichuan,   baichuan,   NULL), .fits = has_40_layers},
     {ROW("baichuan",   "LlamaForCausalLM",      llama,      llama,      finish_llama)},
-    {ROW("deepseek2",  "DeepseekV3ForCausalLM", deepseek,   deepseek,   finish_deepseek), .fits = has_sigmoids,
-     .read_only = true},
-    {ROW("deepseek2",  "DeepseekV2ForCausalLM", deepseek,   deepseek,   finish_deepseek), .read_only = true,
+    {ROW("deepseek2",  "DeepseekV3ForCausalLM", deepseek,   deepseek,   finish_deepseek), .fits = has_sigmoids},
+    {ROW("deepseek2",  "DeepseekV2ForCausalLM", deepseek,   deepseek,   finish_deepseek),
      FIXED("\"topk_method\": \"group_limited_greedy\"")},
+    {ROW("modern-bert", "ModernBertForSequenceClassification", modernbert, modernbert, finish_modernbert_cls),
+     .window_list = true, .fits = has_classifier, FIXED("\"classifier_pooling\": \"mean\"")},
     {ROW("modern-bert", "ModernBertModel",      modernbert, modernbert, finish_modernbert), .window_list = true},
     {ROW("qwen2",      "Qwen2ForCausalLM",      llama,      qwen,       finish_llama)},
     {ROW("qwen3",      "Qwen3ForCausalLM",      llama,      qwen,       finish_llama)},

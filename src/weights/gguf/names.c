@@ -103,13 +103,13 @@ const proa_gguf_name proa_gguf_deepseek_names[] = {
     T("attn_q_b",          "self_attn.q_b_proj"),
     USE(STORED, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
     T("attn_kv_a_norm",    "self_attn.kv_a_layernorm"),
-    USE(STORED, "attn_kv_b", "self_attn.kv_b_proj"),
+    USE(OLDER, "attn_kv_b", "self_attn.kv_b_proj"),
     T("attn_k_b.weight",   "self_attn.kv_b_proj.weight"),
     T("attn_v_b.weight",   "self_attn.kv_b_proj.weight#2"),
     T("attn_output",       "self_attn.o_proj"),
     T("ffn_gate_inp",      "mlp.gate"),
     T("exp_probs_b.bias",  "mlp.gate.e_score_correction_bias"),
-    T("exp_probs_b",       "mlp.gate.e_score_correction_bias"), /* without an ending in older files */
+    USE(OLDER, "exp_probs_b", "mlp.gate.e_score_correction_bias"), /* without an ending */
     USE(EXPERTS, "ffn_gate_exps", "mlp.experts.%d.gate_proj"),
     USE(EXPERTS, "ffn_up_exps",   "mlp.experts.%d.up_proj"),
     USE(EXPERTS, "ffn_down_exps", "mlp.experts.%d.down_proj"),

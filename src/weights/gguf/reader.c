@@ -192,6 +192,7 @@ static proa_status add_experts(const gguf_file *f, const proa_gguf_tensor *t, co
 static proa_status add_entry(const gguf_file *f, const proa_gguf_tensor *t, const proa_gguf_name *entry,
                              int64_t layer, proa_str ending, proa_tensor_source *s)
 {
+    const bool final = entry->use != PROA_GGUF_STORED && entry->use != PROA_GGUF_OLDER;
     switch (entry->use) {
     case PROA_GGUF_DROPPED:
     case PROA_GGUF_UNWRITTEN: return PROA_OK;
@@ -202,9 +203,10 @@ static proa_status add_entry(const gguf_file *f, const proa_gguf_tensor *t, cons
         if (t->rank == 1) s->view = proa_view_of(s->view.data, s->view.dtype, 2, (int64_t[]){1, t->shape[0]});
         break;
     case PROA_GGUF_AS_IS:
-    case PROA_GGUF_STORED: break;
+    case PROA_GGUF_STORED:
+    case PROA_GGUF_OLDER: break;
     }
-    return add_named(f, t, fill_name(f, entry->hf, layer, 0, ending), s, entry->use != PROA_GGUF_STORED);
+    return add_named(f, t, fill_name(f, entry->hf, layer, 0, ending), s, final);
 }
 
 /* q, k and v in one tensor, where the class has three. */
