@@ -66,12 +66,30 @@ static proa_status check_draft_model(const proa_engine *e, const proa_draft_mode
     return e->tokenizer && d->tokenizer ? check_tokens(e->tokenizer, d->tokenizer, outputs, err) : PROA_OK;
 }
 
-static proa_status open_draft_model(proa_engine *e, proa_draft_model *d, const char *path, proa_err *err)
+/* On a CPU, drafting is reading weights, and a draft token may differ from the target's without harm: plain weights are
+ * rounded to int8, unless a type was given. */
+static bool wants_int8(const proa_model *m, const proa_model_options *o)
+{
+    bool given = (o->dtype && strcmp(o->dtype, "auto") != 0) || (o->quant && strcmp(o->quant, "none") != 0);
+    return m->device->host && !given && !m->packed && !proa_wfmt_is_quantised(m->formats.main);
+}
+
+static proa_status prepare_model(const proa_engine *e, proa_draft_model *d, const char *path, proa_err *err)
 {
     proa_model_options options = e->sizes.model;
-    proa_err why = {.status = PROA_OK};
     options.lora_slots = options.lora_rank = 0;
     PROA_TRY(proa_model_prepare(&d->model, path, &options, e->device, e->pool, err));
+    if (!wants_int8(d->model, &options)) return PROA_OK;
+    proa_model_free(d->model);
+    d->model = NULL;
+    options.quant = "int8";
+    return proa_model_prepare(&d->model, path, &options, e->device, e->pool, err);
+}
+
+static proa_status open_draft_model(proa_engine *e, proa_draft_model *d, const char *path, proa_err *err)
+{
+    proa_err why = {.status = PROA_OK};
+    PROA_TRY(prepare_model(e, d, path, err));
     proa_status status = proa_tokenizer_open_files(&d->tokenizer, proa_model_files(d->model), &why);
     if (status != PROA_OK && status != PROA_NOT_FOUND) return PROA_FAIL(err, INVALID, "%s", why.text);
     return check_draft_model(e, d, err);
