@@ -314,13 +314,18 @@ static int64_t shared_pages(const proa_kv_pages *p, const proa_page_table *table
 
 bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token)
 {
+    return proa_page_table_own_beside(p, table, from_token, from_token);
+}
+
+bool proa_page_table_own_beside(proa_kv_pages *p, proa_page_table *table, int64_t from_token, int64_t tokens)
+{
     if (shared_pages(p, table, from_token) > proa_kv_pages_available(p)) return false;
-    int64_t first = from_token / PROA_PAGE_TOKENS;
-    for (int64_t i = first; i < table->count; i++) {
+    for (int64_t i = from_token / PROA_PAGE_TOKENS; i < table->count; i++) {
         int32_t old = table->page[i];
+        int64_t used = proa_min64(tokens - i * PROA_PAGE_TOKENS, PROA_PAGE_TOKENS);
         if (p->refs[old] == 1) continue;
         table->page[i] = take_page(p);
-        if (i == first) copy_page(p, table->page[i], old, from_token % PROA_PAGE_TOKENS);
+        if (used > 0) copy_page(p, table->page[i], old, used);
         proa_kv_pages_drop(p, old);
         p->copies++;
     }

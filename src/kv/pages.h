@@ -104,6 +104,10 @@ void proa_page_tables_reorder(proa_kv_pages *p, proa_page_table *tables, proa_pa
  * from_token on is replaced by a private one. Of the first, the tokens before from_token are copied in all layers;
  * the others will be overwritten. False, and nothing is changed, if too few pages are available. */
 PROA_MUST_CHECK bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token);
+/* The same where a model beside the pool's own is behind it: from_token is the first one that this model writes, and
+ * those before `tokens` are copied. */
+PROA_MUST_CHECK bool proa_page_table_own_beside(proa_kv_pages *p, proa_page_table *table, int64_t from_token,
+                                                int64_t tokens);
 /* The path of a tree of draft tokens that was accepted becomes contiguous: the keys and values of token first + rows[i]
  * are copied to token first + i, in all layers. rows [count] rise; the pages are the sequence's own. */
 void proa_page_table_compact(proa_kv_pages *p, const proa_page_table *table, int64_t first,
