@@ -58,7 +58,9 @@ int proa_models_help_command(int argc, char **argv)
     bool markdown = argc > 0 && strcmp(argv[0], "--markdown") == 0;
     int count = 0;
     if (argc > markdown) return proa_cli_fail(PROA_EXIT_USAGE, "'proa help models' takes --markdown only");
-    for (; count < ROWS_MAX && proa_archs[count]; count++) insert_row(rows, count, proa_archs[count]);
+    for (int i = 0; count < ROWS_MAX && proa_archs[i]; i++)
+        if (!proa_archs[i]->of_target)
+            insert_row(rows, count++, proa_archs[i]); /* draft heads are no models */
     print_rows(rows, count, markdown);
     return PROA_EXIT_OK;
 }

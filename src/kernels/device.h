@@ -20,6 +20,7 @@ typedef struct proa_pass {
     int32_t segments; /* of rows that use adapters; 0: none do */
     int32_t trees;    /* 1: spans have trees */
     int32_t adapted;  /* the caller's number of the set of products that adapters change */
+    int32_t states;   /* width of the hidden states that the rows bring; 0: none */
 } proa_pass;
 
 /* Pieces of memory: [count[0]][count[1]] of them, each of so many bytes, at i * stride[0] + j * stride[1]. */

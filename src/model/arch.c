@@ -147,6 +147,8 @@ static const struct size_range {
     SIZE(relative.distance, 0, PROA_CONTEXT_MAX),
     SIZE(relative.clamp, 0, PROA_CONTEXT_MAX),
     SIZE(conv_width, 0, PROA_CONV_WIDTH_MAX),
+    SIZE(draft_vocab, 0, PROA_VOCAB_MAX),
+    SIZE(states, 0, PROA_TAPS_MAX *(int64_t)PROA_HIDDEN_MAX),
     SIZE(rope.original, 0, PROA_CONTEXT_MAX),
     SIZE(local_rope.original, 0, PROA_CONTEXT_MAX),
 #undef SIZE
@@ -249,7 +251,13 @@ proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const pro
 {
     if (proa_json_kind(config) != PROA_JSON_OBJECT) return PROA_FAIL(err, CORRUPT, "not a JSON object");
     PROA_TRY(proa_arch_find(out, config, err));
-    const proa_arch *arch = *out;
+    return proa_arch_configure_as(*out, c, config, generation, arena, err);
+}
+
+proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const proa_json *config,
+                                   const proa_json *generation, proa_arena *arena, proa_err *err)
+{
+    if (proa_json_kind(config) != PROA_JSON_OBJECT) return PROA_FAIL(err, CORRUPT, "not a JSON object");
     const proa_json *text = arch->text_config ? proa_json_get(config, arch->text_config) : NULL;
     const proa_json *keys = text ? text : config;
     *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1, .prefix_end = -1};
@@ -294,6 +302,9 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_BUCKETS: return c->rel_buckets;
     case PROA_DIM_RELATIVE: return 2 * c->relative.span;
     case PROA_DIM_WINDOW: return c->conv_width * c->hidden;
+    case PROA_DIM_PAIR: return 2 * c->hidden;
+    case PROA_DIM_STATES: return c->states;
+    case PROA_DIM_DRAFT_VOCAB: return c->draft_vocab;
     }
     return 0;
 }
@@ -334,6 +345,8 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_HE: return c->embed;
     case PROA_REG_WINDOWS: return proa_dim_size(c, PROA_DIM_WINDOW);
     case PROA_REG_OUT_PART: return c->head_split;
+    case PROA_REG_PAIR: return proa_dim_size(c, PROA_DIM_PAIR);
+    case PROA_REG_STATES: return c->states;
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);
     case PROA_REG_NONE:
     case PROA_REG_COUNT: break;

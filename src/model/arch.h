@@ -38,7 +38,9 @@
     R(E, "embed")               /* [T, embed]: embedded tokens before their projection */                    \
     R(HE, "head_embed")         /* [S, embed]: the head's input after its projection */                      \
     R(KEPT, "kept")             /* [T, hidden]: kept from one program to another: embeddings, or means */    \
-    R(WINDOWS, "windows")       /* [T, conv_width * hidden] */
+    R(WINDOWS, "windows")       /* [T, conv_width * hidden] */                                               \
+    R(PAIR, "pair")             /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                     \
+    R(STATES, "states")         /* [T, states]: hidden states of another model, of several layers */
 
 typedef enum proa_reg {
 #define PROA_REG_ENUM(name, text) PROA_REG_##name,
@@ -54,6 +56,7 @@ typedef enum proa_reg {
     W(POSITIONS, "positions", NONE)                                                                          \
     W(TYPES, "types", NONE)                                                                                  \
     W(PROJECT_IN, "project_in", NONE)                                                                        \
+    W(PROJECT_IN_NORM, "project_in_norm", NONE)                                                              \
     W(EMBED_NORM, "embed_norm", NONE)                                                                        \
     W(REL_BIAS, "rel_bias", COLUMNS)                                                                         \
     W(REL_EMBED, "rel_embed", NONE)                                                                          \
@@ -195,7 +198,8 @@ typedef enum proa_step_op {
     C(OF_ROW, !c->head_of_mean)                                                                              \
     C(REL_SHARED, !c->relative.own) /* relative positions are projected as the content is */                 \
     C(REL_NORMED, c->relative.normed)                                                                        \
-    C(REL_OWN, c->relative.own)
+    C(REL_OWN, c->relative.own)                                                                              \
+    C(STATES_NORMED, c->states_normed) /* hidden states of another model are normed before they are used */
 
 enum proa_condition {
 #define PROA_CONDITION_ENUM(name, holds) PROA_CONDITION_##name,
@@ -230,8 +234,9 @@ enum proa_step_flags {
     PROA_EXACT = 1 << 21,    /* EMBED with SCALED: the scale is not rounded to the type of the table */
     PROA_BLOCK = 1 << 20, /* ROPE_TABLE: of the block positions; ROPE: of each head's second half, by these */
     PROA_KEEP = 1 << 8,   /* HEADS_LINEAR: qk_rope numbers of each head go by the product */
-    PROA_HEAD_ACT = 1 << 9, /* LINEAR: the configuration's head_act */
-    PROA_CONV_ACT = 1 << 22 /* its conv_act */
+    PROA_HEAD_ACT = 1 << 9,        /* LINEAR: the configuration's head_act */
+    PROA_CONV_ACT = 1 << 22,       /* its conv_act */
+    PROA_SECOND = PROA_INTERLEAVED /* EMBED, NORM, SCALE: out is the second half of PAIR; else the first one */
 };
 
 /* LINEAR: then this activation, whatever the configuration says: PROA_ACT_IS(RELU). */
@@ -277,7 +282,10 @@ typedef enum proa_dim {
     PROA_DIM_LABELS,
     PROA_DIM_BUCKETS,
     PROA_DIM_RELATIVE, /* 2 relative.span */
-    PROA_DIM_WINDOW    /* conv_width * hidden */
+    PROA_DIM_WINDOW,   /* conv_width * hidden */
+    PROA_DIM_PAIR,     /* 2 hidden */
+    PROA_DIM_STATES,
+    PROA_DIM_DRAFT_VOCAB
 } proa_dim;
 
 typedef enum proa_role {
@@ -366,6 +374,10 @@ typedef struct proa_arch {
     const proa_step *cross; /* for each decoder layer, over the encoder's output: its keys and values */
     const proa_step *head;
     const proa_step *pool; /* optional: of the first row */
+    /* A draft head: the batch brings hidden states of its target, another model, to X; states of several layers to
+     * STATES, of which `fuse` makes X. It runs before the embedding (heads/eagle.h). */
+    const proa_step *fuse;
+    bool of_target;
     proa_head_rows head_rows;
     proa_dim outputs; /* columns of OUT */
     /* Sets the fields that no key gives; the arena is the model's. */
@@ -435,6 +447,8 @@ typedef struct proa_arch {
     A(chatglm)                                                                                               \
     A(gemma2)                                                                                                \
     A(gemma3)                                                                                                \
+    A(eagle)                                                                                                 \
+    A(eagle3)                                                                                                \
     A(t5)                                                                                                    \
     A(t5_encoder)                                                                                            \
     A(bert)                                                                                                  \
@@ -463,6 +477,10 @@ PROA_MUST_CHECK proa_status proa_arch_find(const proa_arch **out, const proa_jso
 /* Row, keys, rope, window, ids, derived sizes, all checked. generation may be NULL. */
 PROA_MUST_CHECK proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const proa_json *config,
                                                 const proa_json *generation, proa_arena *arena, proa_err *err);
+/* The same for a row that is known. */
+PROA_MUST_CHECK proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c,
+                                                   const proa_json *config, const proa_json *generation,
+                                                   proa_arena *arena, proa_err *err);
 int64_t proa_dim_size(const proa_config *c, proa_dim dim);
 /* Width of a register for a configuration: the columns of its buffer. */
 int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg);

@@ -86,6 +86,11 @@ typedef struct proa_config {
     /* of a rank (ranks/shard.h): heads of all ranks, and the first one of this rank; 0: it has all */
     int64_t all_heads, first_head;
     int64_t head_split; /* outputs that each rank's part of the head has; 0: each rank has the whole head */
+    /* a draft head (heads/eagle.h): columns of its output; the width of the hidden states of its target that it reads,
+     * and before which layers of the target they are taken, -1: as published for its number of layers */
+    int64_t draft_vocab, states;
+    int64_t tapped[PROA_TAPS_MAX];
+    bool states_normed;
     /* ids; -1: none */
     int64_t prefix_end;   /* the tokens of a prompt before the first of these are its prefix (prefix.h) */
     int64_t blank_ids[2]; /* the blank that is filled: the first one that the prompt has */

@@ -26,7 +26,8 @@ static proa_status configure_model(proa_model *m, const proa_files *files, proa_
     PROA_TRY_OUT(proa_files_json(&config, files, "config.json", PROA_CONFIG_BYTES_MAX, err));
     if (proa_files_has(files, "generation_config.json"))
         PROA_TRY_OUT(proa_files_json(&generation, files, "generation_config.json", PROA_CONFIG_BYTES_MAX, err));
-    status = proa_arch_configure(&m->arch, &m->config, config, generation, &m->arena, err);
+    if (m->arch) status = proa_arch_configure_as(m->arch, &m->config, config, generation, &m->arena, err);
+    else status = proa_arch_configure(&m->arch, &m->config, config, generation, &m->arena, err);
     if (status != PROA_OK) proa_err_prefix(err, "%s", proa_files_name(name, files, "config.json"));
 out:
     proa_json_free(config);
@@ -83,6 +84,14 @@ static proa_status synthetic_config(proa_model *m, const char *path, proa_err *e
     return status;
 }
 
+/* A draft head alone has nothing to read. */
+static proa_status check_target(const proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
+{
+    if (!m->arch->of_target || o->arch) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "'%s' holds draft heads (%s), which need a model (option 'draft-model')",
+                     path, m->arch->name);
+}
+
 /* The part of this rank, if there are several. */
 static proa_status take_part(proa_model *m, const char *path, proa_err *err)
 {
@@ -120,7 +129,9 @@ static int64_t rows_of_pass(const proa_model *m, int64_t rows)
 static proa_status prepare_model(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
     bool synthetic = proa_synthetic_is(path);
+    m->arch = o->arch;
     PROA_TRY(synthetic ? synthetic_config(m, path, err) : read_checkpoint(m, path, err));
+    PROA_TRY(check_target(m, path, o, err));
     if (synthetic && !m->device->random)
         return PROA_FAIL(err, UNSUPPORTED, "'%s': random weights are made on a GPU only (--device cuda)", path);
     PROA_TRY(bind_model(m, path, o, err));

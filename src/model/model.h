@@ -11,6 +11,7 @@
 #include "model/plan.h"
 
 typedef struct proa_model_options {
+    const proa_arch *arch; /* the row of the architecture; NULL: as config.json says, and it is a model by itself */
     const char *dtype;    /* "auto", "exact", "f32", "bf16", "f16" */
     const char *quant;    /* "none", "int8", on a GPU also "fp8", "int4" */
     int64_t rows_max;     /* rows of the widest step */
@@ -59,6 +60,10 @@ typedef struct proa_batch {
     const proa_inputs_embeds *inputs_embeds; /* [inputs_embeds_count] in the order of their rows */
     int64_t inputs_embeds_count;
     bool encoded; /* encode: inputs_embeds, of all rows, are outputs of the encoder, whose layers do not run */
+    /* of a draft head: hidden states of its target, [n, hidden] or [n, states] where the model runs, and which of them
+     * each row has, [rows] */
+    proa_view states;
+    const int32_t *state_rows;
     const int32_t *lora; /* [self.count] the slot of each span's adapter (lora/lora.h), -1: none; NULL: all -1 */
     proa_lora_rows lora_rows; /* the same as groups of rows: made by the pass */
 } proa_batch;
@@ -80,6 +85,13 @@ typedef struct proa_lora_store {
     int32_t *count, *order;     /* [slots + 1], [rows_max] */
     proa_lora_segment *segment; /* [proa_lora_segments(rows_max)] */
 } proa_lora_store;
+
+/* Copies of the residual stream before some layers, of all rows of a decoder's pass, for a draft head. */
+typedef struct proa_taps {
+    int64_t layer[PROA_TAPS_MAX]; /* the number of layers: behind the last one */
+    int32_t count;                /* 0: none */
+    proa_view rows;               /* [rows_max, count * hidden] where the model runs; the caller's */
+} proa_taps;
 
 typedef struct proa_model proa_model;
 typedef struct proa_ranks proa_ranks; /* ranks/ranks.h */
@@ -128,6 +140,7 @@ struct proa_model {
     int32_t rank, ranks; /* which part of a model this is, of how many; 0 of 1: all of it */
     proa_comm *comm;     /* to the other ranks; NULL: there are none */
     proa_ranks *group;   /* all ranks; NULL: there are no others */
+    proa_taps taps; /* the caller's; set before the first pass */
 };
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder, or a

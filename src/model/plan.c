@@ -42,6 +42,7 @@ static void link_all(proa_plan *plan, const proa_arch *arch, const proa_config *
     link_program(&plan->cross, arch->cross, c);
     link_program(&plan->head, arch->head, c);
     link_program(&plan->pool, arch->pool, c);
+    link_program(&plan->fuse, arch->fuse, c);
 }
 
 static void add_collectives(proa_plan *plan, bool head_split)
@@ -151,6 +152,7 @@ static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_c
     add_lives(&l, &plan->cross);
     add_lives(&l, &plan->head);
     add_lives(&l, &plan->pool);
+    add_lives(&l, &plan->fuse);
     for (int r = 0; r < PROA_REG_COUNT; r++) plan->offset[r] = -1;
     for (int r = 1; r < PROA_REG_COUNT; r++) {
         if (!l.used[r]) continue;

@@ -76,6 +76,15 @@ static proa_view register_view(const frame *f, proa_reg r)
     return proa_view_rows(register_rows(f, r, end), f->first, end);
 }
 
+/* Where a step writes that makes one of the two rows of PAIR, or a register. */
+static proa_view output_view(const frame *f, const proa_step *s)
+{
+    proa_view v = register_view(f, s->out);
+    int64_t half = v.shape[1] / 2;
+    if (s->out != PROA_REG_PAIR) return v;
+    return s->flags & PROA_SECOND ? proa_view_cols(v, half, 2 * half) : proa_view_cols(v, 0, half);
+}
+
 static proa_param *layer_param(const frame *f, proa_weight_slot slot)
 {
     return proa_params_find(&f->m->params[f->stack], f->layer, slot);
@@ -143,7 +152,7 @@ static void do_embed(const frame *f, const proa_step *s)
     float scale = embed_scale(f, s, p->table.dtype);
     proa_view table = p->table;
     if (s->flags & PROA_OF_POS) table = proa_view_rows(table, f->m->config.position_offset, table.shape[0]);
-    c->ops->embed(c, register_view(f, s->out), table, ids, scale, s->flags & PROA_ADD);
+    c->ops->embed(c, output_view(f, s), table, ids, scale, s->flags & PROA_ADD);
     if (s->w == PROA_SLOT_TOKENS) upload_inputs_embeds(f, s->out, true, s->flags & PROA_INPUTS ? scale : 1);
 }
 
@@ -176,7 +185,7 @@ static void norm_rows(const frame *f, proa_view y, proa_view x, proa_weight_slot
 
 static void do_norm(const frame *f, const proa_step *s)
 {
-    proa_view y = register_view(f, s->out), x = register_view(f, s->in);
+    proa_view y = output_view(f, s), x = register_view(f, s->in);
     norm_rows(f, s->flags & PROA_ADD ? x : y, x, s->w);
     if (s->flags & PROA_ADD) f->m->ctx.ops->add(&f->m->ctx, y, y, x);
 }
@@ -276,7 +285,7 @@ static void do_linear_gated(const frame *f, const proa_step *s)
 
 static void do_scale(const frame *f, const proa_step *s)
 {
-    f->m->ctx.ops->scale(&f->m->ctx, register_view(f, s->out), register_view(f, s->in),
+    f->m->ctx.ops->scale(&f->m->ctx, output_view(f, s), register_view(f, s->in),
                          (float)f->m->config.stream_scale);
 }
 
@@ -540,12 +549,39 @@ static void run_program(const frame *f, const proa_program *program)
     }
 }
 
+/* Hidden states of the target: those of one layer are X, of several X is made. */
+static void read_states(const frame *f)
+{
+    const proa_batch *b = f->batch;
+    bool fuses = f->m->plan.fuse.count > 0 && b->states.shape[1] != f->m->config.hidden;
+    proa_view to = register_view(f, fuses ? PROA_REG_STATES : PROA_REG_X);
+    f->m->ctx.ops->gather(&f->m->ctx, to, b->states, b->state_rows);
+    if (fuses) run_program(f, &f->m->plan.fuse);
+}
+
+/* Copies the stream before this layer, if somebody reads it. */
+static void keep_taps(const frame *f)
+{
+    const proa_taps *t = &f->m->taps;
+    int64_t width = f->m->plan.width[PROA_REG_X];
+    for (int32_t i = 0; i < t->count && f->stack == PROA_STACK_DECODER; i++) {
+        if (t->layer[i] != f->layer) continue;
+        proa_view rows = proa_view_rows(t->rows, f->first, f->first + f->rows);
+        proa_view to = proa_view_cols(rows, i * width, (i + 1) * width);
+        f->m->ctx.ops->scale(&f->m->ctx, to, register_view(f, PROA_REG_X), 1);
+    }
+}
+
 /* Layers [from, layers), and the program after them. */
 static void run_layers(frame *f, int64_t from)
 {
     const proa_program *p = f->m->plan.program[f->stack];
     int64_t layers = f->m->params[f->stack].layers;
-    for (f->layer = from; f->layer < layers; f->layer++) run_program(f, &p[PROA_SECTION_LAYER]);
+    for (f->layer = from; f->layer < layers; f->layer++) {
+        keep_taps(f);
+        run_program(f, &p[PROA_SECTION_LAYER]);
+    }
+    keep_taps(f);
     run_program(f, &p[PROA_SECTION_AFTER]);
 }
 
@@ -604,6 +640,7 @@ static void run_stack(frame *f)
     int64_t layers = f->m->params[f->stack].layers;
     PROA_ASSERT(f->rows <= f->m->plan.rows_max);
     f->layer = layers;
+    if (f->batch->state_rows) read_states(f);
     run_program(f, &f->m->plan.program[f->stack][PROA_SECTION_EMBED]);
     upload_inputs_embeds(f, PROA_REG_X, false, 1);
     if (!splits_tail(f)) {
@@ -660,7 +697,8 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
                           staged.self.rows_min,
                           (int32_t)staged.lora_rows.count,
                           staged.self.seen != NULL,
-                          m->lora.version};
+                          m->lora.version,
+                          batch->state_rows ? (int32_t)batch->states.shape[1] : 0};
         if (m->device->pass_begin(m->device, &pass)) return;
     }
     body(&f);
@@ -710,6 +748,14 @@ void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, c
         m->ctx.ops->kv_append(&m->ctx, &kv[layer], head_range(both, 0, heads, dim),
                               head_range(both, heads, heads, dim), &b->self);
     }
+}
+
+void proa_run_copy_stream(proa_model *m, proa_view to, const int32_t *rows, int64_t count)
+{
+    const proa_plan *p = &m->plan;
+    proa_view x = proa_view_2d(m->activations + p->offset[PROA_REG_X], m->stream, p->rows_max,
+                               p->width[PROA_REG_X]);
+    m->ctx.ops->gather(&m->ctx, to, x, proa_staging_rows(m, rows, count));
 }
 
 /* The last step of a program that is not a collective; -1: none. */

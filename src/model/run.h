@@ -13,6 +13,8 @@ proa_view proa_run_head(proa_model *m, const proa_program *program, const int32_
  * values. At most rows_max rows. */
 void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, const float *values,
                      int64_t stride);
+/* Copies the residual stream of rows of the last pass: to [count, hidden], where the model runs. */
+void proa_run_copy_stream(proa_model *m, proa_view to, const int32_t *rows, int64_t count);
 /* What the last product of the head would read for such rows: [count, proa_model_hidden_width] on the device. */
 proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count);
 

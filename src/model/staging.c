@@ -3,8 +3,8 @@
  *
  * The block of a batch, each part rounded up to 16 bytes; the device has the same block at the same offsets:
  *
- *   ids | positions | block positions | lengths | types | self spans | cross spans | masks of trees | adapters' rows |
- *   page tables | beam reorders
+ *   ids | positions | block positions | lengths | types | rows of states | self spans | cross spans | masks of trees |
+ *   adapters' rows | page tables | beam reorders
  *
  * Block positions are present only if the model has them, lengths only if its rotary frequencies depend on them, masks
  * only if the batch has trees.
@@ -107,7 +107,7 @@ proa_status proa_staging_make(proa_model *m, proa_err *err)
     proa_staging *s = m->staging = proa_calloc(1, sizeof *s);
     int64_t rows = m->plan.rows_max;
     s->page_entries_max = page_entries(m);
-    s->bytes = rows * (6 * 4 + (int64_t)sizeof(uint64_t) + 2 * (int64_t)sizeof(proa_span)) +
+    s->bytes = rows * (7 * 4 + (int64_t)sizeof(uint64_t) + 2 * (int64_t)sizeof(proa_span)) +
                proa_lora_segments(m, rows) * (int64_t)sizeof(proa_lora_segment) +
                m->plan.sampled_rows * (int64_t)sizeof(proa_kv_reorder) + 4 * s->page_entries_max + 1024;
     s->host = proa_malloc((size_t)s->bytes);
@@ -307,6 +307,10 @@ const proa_batch *proa_staging_batch(proa_model *m, const proa_kv *kv, const pro
     staged->prefixes = batch->prefixes;
     if (batch->lengths) staged->lengths = put_array(s, batch->lengths, batch->rows * 4).device;
     staged->types = put_array(s, batch->types, batch->rows * 4).device;
+    if (batch->state_rows) {
+        staged->states = batch->states;
+        staged->state_rows = put_array(s, batch->state_rows, batch->rows * 4).device;
+    }
     proa_span *self = put_spans(s, &batch->self, &staged->self);
     proa_span *cross = put_spans(s, &batch->cross, &staged->cross);
     if (batch->self.seen)

@@ -109,6 +109,7 @@
  * LINEAR_GATED(IN, OUT, W, flags)
  *                       OUT = act(IN W_gate^T) * (IN W_up^T) [T, H] -> [T, F]; W is the two stacked, [2F, H]
  * SCALE(IN, OUT)        OUT = stream_scale * IN
+ *                       (EMBED_TO, NORM and SCALE to PAIR make its first half, with SECOND its second one)
  * CLIP_IF(COND)         QKV limited to +-qkv_clip, in place
  * ROTATE, ROTATE_PAIRS  the first r = rotary_dim numbers of each head of q and k in QKV are rotated: halves
  *                       (i, i + r/2) as in Llama and GPT-NeoX, or pairs (2i, 2i + 1) as in GPT-J
@@ -192,6 +193,7 @@ enum {
     CONV_ACT     = PROA_CONV_ACT,     /* then the activation of the convolution */
     OF_K    = PROA_OF_K,
     KEEP    = PROA_KEEP,
+    SECOND  = PROA_SECOND, /* the second half of PAIR */
     HEAD_ACT     = PROA_HEAD_ACT,     /* then the activation of the head */
     RESIDUAL = PROA_RESIDUAL, /* times residual_scale */
     FORK    = PROA_FORK,  /* may run at the same time as the steps up to the next JOIN */

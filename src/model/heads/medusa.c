@@ -22,15 +22,29 @@ static int64_t vocab_of(const proa_medusa *h)
     return h->model->plan.width[PROA_REG_OUT];
 }
 
+static const char *const file_names[] = {"medusa_lm_head.safetensors", "medusa_lm_head.pt"};
+
+/* The path of the heads' file. False: there is none. */
+static bool find_file(char path[PROA_PATH_MAX], const char *folder)
+{
+    for (size_t i = 0; i < PROA_COUNT(file_names); i++) {
+        snprintf(path, PROA_PATH_MAX, "%s/%s", folder, file_names[i]);
+        if (proa_file_exists(path)) return true;
+    }
+    return false;
+}
+
+bool proa_medusa_in_folder(const char *folder)
+{
+    char path[PROA_PATH_MAX];
+    return find_file(path, folder);
+}
+
 static proa_status open_file(proa_medusa *h, const char *folder, proa_err *err)
 {
-    static const char *const names[] = {"medusa_lm_head.safetensors", "medusa_lm_head.pt"};
     char path[PROA_PATH_MAX];
-    for (size_t i = 0; i < PROA_COUNT(names); i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        if (proa_file_exists(path)) return proa_weights_open(&h->weights, path, err);
-    }
-    return PROA_FAIL(err, NOT_FOUND, "'%s' has neither %s nor %s", folder, names[0], names[1]);
+    if (find_file(path, folder)) return proa_weights_open(&h->weights, path, err);
+    return PROA_FAIL(err, NOT_FOUND, "'%s' has neither %s nor %s", folder, file_names[0], file_names[1]);
 }
 
 /* Tensors NUMBER.0.linear.weight, or 0.NUMBER.linear.weight: how many there are from 0 on. */

@@ -39,6 +39,7 @@ typedef struct proa_medusa {
 
 enum { PROA_MEDUSA_ROWS = 16, PROA_MEDUSA_TOP = 10 };
 
+bool proa_medusa_in_folder(const char *folder); /* whether it has a file of that name */
 /* Reads the headers and plans the memory; takes none of it. rows_max: see there. The errors name the file and the
  * tensor or key; heads of another width or vocabulary than the model's are INVALID. */
 PROA_MUST_CHECK proa_status proa_medusa_prepare(proa_medusa **out, const char *folder, proa_model *model,

@@ -325,12 +325,14 @@ static void rows_are_whole(void **state)
                                        arch->stacks[1].after,
                                        arch->cross,
                                        arch->head,
-                                       arch->pool};
+                                       arch->pool,
+                                       arch->fuse};
         for (size_t p = 0; p < PROA_COUNT(programs); p++)
             for (const proa_step *s = programs[p]; s && s->op != PROA_STEP_END; s++) {
                 bool weight = s->op == PROA_STEP_EMBED || s->op == PROA_STEP_NORM ||
                               s->op == PROA_STEP_LINEAR || s->op == PROA_STEP_LINEAR_GATED;
-                bool found = !weight;
+                bool of_target = arch->of_target && (s->w == PROA_SLOT_TOKENS || s->w == PROA_SLOT_HEAD);
+                bool found = !weight || of_target;
                 for (const proa_name *n = arch->names; n->name; n++) found |= n->slot == s->w;
                 if (!found) fail_msg("%s: no tensor fills slot %s", arch->name, proa_slot_name(s->w));
             }
