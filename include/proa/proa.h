@@ -78,8 +78,8 @@ typedef struct proa_engine_options {
     proa_progress_fn *progress;
     void *progress_arg;
     /* Draft tokens, verified several in a pass; the tokens that are generated are the same. "none"; "ngram": looked up
-     * in the sequence's own text, which is faster where text repeats; "draft": from draft_model; "medusa": from
-     * the Medusa heads in its place, as trees. Default: "draft" with a draft_model, else "none". */
+     * in the sequence's own text, which is faster where text repeats; "draft": from draft_model; "medusa", "eagle":
+     * from the heads in its place, as trees. Default: what draft_model holds; without one "none". */
     const char *speculation;
     /* a smaller decoder with the same vocabulary, as path of proa_engine_open, or a folder of heads; NULL: none */
     const char *draft_model;

@@ -60,11 +60,12 @@ static const proa_arg engine_rows[] = {
     {"prompt-slowdown", PROA_ARG_REAL, AT(prompt_slowdown), 0, PROA_PROMPT_SLOWDOWN_MAX, "X", "0",
      "steps with prompts take at most X times as long as without; 0: 1.5, no bound with --prompt-rows or "
      "--step-tokens"},
-    {"speculation", PROA_ARG_CHOICE, AT(speculation), 0, 0, "none|ngram|draft|medusa", NULL,
-     "draft tokens, verified several at once; ngram: from the sequence's own text; draft: from --draft-model "
-     "(the default with one); medusa: from the heads there"},
+    {"speculation", PROA_ARG_CHOICE, AT(speculation), 0, 0, "none|ngram|draft|medusa|eagle", NULL,
+     "draft tokens, verified several at once; ngram: from the sequence's own text; draft, medusa, eagle: "
+     "from "
+     "what --draft-model holds (the default with it)"},
     {"draft-model", PROA_ARG_TEXT, AT(draft_model), PROA_ARG_MODEL, 0, "FOLDER", NULL,
-     "a smaller model with the same vocabulary, which drafts tokens, or Medusa heads"},
+     "a smaller model with the same vocabulary, which drafts tokens, or Medusa or EAGLE heads"},
     {"draft-tokens", PROA_ARG_INT, AT(draft_tokens), 0, PROA_TREE_MAX, "N", "0",
      "draft tokens of a sequence in a step at most; 0: " PROA_STR(PROA_DRAFT_MAX) ", in a tree " PROA_STR(
          PROA_TREE_MAX)},

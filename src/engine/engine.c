@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "engine/access.h"
 #include "engine/generation_config.h"
+#include "model/heads/eagle.h"
 #include "text/token_bytes.h"
 #include <malloc.h>
 #include <string.h>
@@ -150,16 +151,24 @@ static void make_head_buffers(proa_engine *e)
     for (int i = 0; i < threads; i++) proa_sampler_init(&e->samplers[i], vocab);
 }
 
+/* Who drafts with what a folder of the option draft-model holds. */
+static const proa_proposer *drafter_in(const char *folder)
+{
+    if (proa_medusa_in_folder(folder)) return &proa_propose_medusa;
+    return proa_eagle_find(folder) ? &proa_propose_eagle : &proa_propose_draft;
+}
+
 static proa_status read_speculation(proa_speculation *s, const proa_engine_options *o, proa_err *err)
 {
-    bool model = o && o->draft_model;
-    const char *mode = o && o->speculation ? o->speculation : model ? "draft" : "none";
+    const char *folder = o ? o->draft_model : NULL;
+    const char *mode = o && o->speculation ? o->speculation : folder ? drafter_in(folder)->name : "none";
     int32_t tokens = o ? o->draft_tokens : 0;
     s->proposer = proa_proposer_find(mode);
     if (!s->proposer)
-        return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', must be none, ngram, draft or medusa",
-                         mode);
-    if ((s->proposer == &proa_propose_draft || s->proposer == &proa_propose_medusa) && !model)
+        return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', must be " PROA_PROPOSER_NAMES, mode);
+    bool needs = s->proposer == &proa_propose_draft || s->proposer == &proa_propose_medusa ||
+                 s->proposer == &proa_propose_eagle;
+    if (needs && !folder)
         return PROA_FAIL(err, INVALID, "option 'speculation' is '%s', which needs option 'draft-model'", mode);
     if (tokens < 0 || tokens > PROA_TREE_MAX)
         return PROA_FAIL(err, INVALID, "option 'draft-tokens' is %d, must be 0 to %d", tokens, PROA_TREE_MAX);
@@ -217,10 +226,17 @@ static proa_token_trie *make_vocab(void *arg)
     return v;
 }
 
-/* What the folder of the option draft-model holds. */
+/* What the folder of the option draft-model holds. The option speculation may insist on a kind. */
 static proa_status prepare_drafts(proa_engine *e, const char *folder, proa_err *err)
 {
-    if (e->speculation.proposer == &proa_propose_medusa) return proa_medusa_proposer_prepare(e, folder, err);
+    const proa_proposer *given = e->speculation.proposer, *found = drafter_in(folder);
+    if (given == &proa_propose_medusa || given == &proa_propose_eagle) found = given;
+    if (given == &proa_propose_draft && found != given)
+        return PROA_FAIL(err, INVALID,
+                         "option 'speculation' is 'draft', but '%s' holds draft heads: it must be '%s'",
+                         folder, found->name);
+    if (found == &proa_propose_medusa) return proa_medusa_proposer_prepare(e, folder, err);
+    if (found == &proa_propose_eagle) return proa_eagle_proposer_prepare(e, folder, err);
     return proa_draft_model_prepare(e, folder, err);
 }
 
@@ -246,6 +262,16 @@ static proa_status open_ranks(proa_engine *e, const char *path, const proa_engin
                               e->ranks.count, err);
 }
 
+/* Takes the memory for who drafts, after the model's pages. */
+static proa_status load_drafts(proa_engine *e, const proa_engine_options *o, proa_err *err)
+{
+    proa_progress_fn *progress = o ? o->progress : NULL;
+    void *arg = o ? o->progress_arg : NULL;
+    if (e->medusa) return proa_medusa_proposer_load(e, err);
+    if (e->eagle) return proa_eagle_proposer_load(e, progress, arg, err);
+    return e->draft_model ? proa_draft_model_load(e, progress, arg, err) : PROA_OK;
+}
+
 static proa_status open_engine(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
 {
     PROA_TRY(proa_sizes_make(&e->sizes, o, err));
@@ -265,9 +291,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     const proa_config *c = &e->model->config;
     PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
                                 c->kv_heads, c->head_dim, e->model->formats.kv, err));
-    if (e->medusa) PROA_TRY(proa_medusa_proposer_load(e, err));
-    if (e->draft_model)
-        PROA_TRY(proa_draft_model_load(e, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
+    PROA_TRY(load_drafts(e, o, err));
     PROA_TRY(proa_rank_set_pages(&e->ranks, &e->pages, e->model, err));
     for (const proa_kv_pages *p = &e->pages; e->device->host && p; p = p->beside)
         proa_model_touch(e->pool, p->memory, p->bytes - 9 * p->count);
@@ -333,6 +357,7 @@ void proa_engine_close(proa_engine *e)
     proa_host_cache_release(&e->host_cache);
     proa_draft_model_free(e);
     proa_medusa_proposer_free(e);
+    proa_eagle_proposer_free(e);
     proa_rank_set_release_pages(&e->ranks);
     proa_kv_pages_release(&e->pages);
     proa_grammars_free(e->grammars);

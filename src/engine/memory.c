@@ -187,7 +187,8 @@ static int64_t draft_bytes(const proa_sizes *s)
 {
     const proa_model *d = s->draft;
     if (!d) return s->heads_bytes;
-    return d->plan.weight_bytes + d->plan.activation_bytes + (d->device->host ? scratch_bytes(d) : 0);
+    return d->plan.weight_bytes + d->plan.activation_bytes + (d->device->host ? scratch_bytes(d) : 0) +
+           s->heads_bytes;
 }
 
 /* Tokens that fit into the share of the free memory: at least one longest sequence, at most one for each that may

@@ -26,16 +26,16 @@ typedef struct proa_sizes {
     int64_t step_tokens, kv_tokens; /* kv_tokens 0: not yet known (it follows from the model) */
     /* The most rows of prompts in a step that has decoding rows too (sched/prompt_budget.h). 0: not yet known. */
     int64_t prompt_rows;
-    double prompt_slowdown;  /* proa_prompt_budget.slowdown */
-    double kv_share;         /* part of the free memory, if kv_tokens is 0; 0: not used */
-    int32_t threads;         /* 0: all */
-    bool prefix_cache;       /* for models with keys and values */
-    int64_t host_bytes;      /* of its second level; -1: not yet known (it follows from the model) */
-    int64_t folder_bytes;    /* of its third level; 0: there is none */
-    bool evicts;             /* policy max_utilization: running requests can be preempted */
-    int32_t adapters_max;    /* in memory */
-    const proa_model *draft; /* the draft model, which has keys and values in the same pages; NULL: none */
-    int64_t heads_bytes;     /* of draft heads; 0: there are none */
+    double prompt_slowdown; /* proa_prompt_budget.slowdown */
+    double kv_share;        /* part of the free memory, if kv_tokens is 0; 0: not used */
+    int32_t threads;        /* 0: all */
+    bool prefix_cache;      /* for models with keys and values */
+    int64_t host_bytes;     /* of its second level; -1: not yet known (it follows from the model) */
+    int64_t folder_bytes;   /* of its third level; 0: there is none */
+    bool evicts;            /* policy max_utilization: running requests can be preempted */
+    int32_t adapters_max;   /* in memory */
+    const proa_model *draft; /* the draft model, or an EAGLE head, with keys and values in the same pages; NULL */
+    int64_t heads_bytes; /* of Medusa heads, of the hidden states that EAGLE heads read; 0: there are none */
 } proa_sizes;
 
 /* In bytes. On a device the total is the device's only; tokenizer, bookkeeping and program are on the host. */

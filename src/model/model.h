@@ -140,7 +140,7 @@ struct proa_model {
     int32_t rank, ranks; /* which part of a model this is, of how many; 0 of 1: all of it */
     proa_comm *comm;     /* to the other ranks; NULL: there are none */
     proa_ranks *group;   /* all ranks; NULL: there are no others */
-    proa_taps taps; /* the caller's; set before the first pass */
+    proa_taps taps;      /* the caller's; set before the first pass */
 };
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder, or a

@@ -58,11 +58,11 @@ static const proa_arg engine_rows[] = {
     INT("tp", tensor_parallel, 0, PROA_RANKS_MAX, "N", "0",
         "ranks that share each of their layers (tensor parallelism), on as many GPUs; 0: one"),
     CHOICE("kv-dtype", kv_dtype, "auto|f32|bf16|f16|fp8", NULL, "type of their KV cache; fp8 on GPUs only"),
-    CHOICE("speculation", speculation, "none|ngram|draft|medusa", NULL,
-           "draft tokens; ngram: from the sequence's own text; draft: from --draft-model; medusa: from "
-           "the heads there"),
+    CHOICE("speculation", speculation, "none|ngram|draft|medusa|eagle", NULL,
+           "draft tokens; ngram: from the sequence's own text; draft, medusa, eagle: from what --draft-model "
+           "holds (the default with it)"),
     MODEL("draft-model", draft_model, "FOLDER",
-          "a smaller model with the same vocabulary, which drafts tokens, or Medusa heads"),
+          "a smaller model with the same vocabulary, which drafts tokens, or Medusa or EAGLE heads"),
     INT("draft-tokens", draft_tokens, 0, PROA_TREE_MAX, "N", "0",
         "draft tokens of a sequence in a step at most; 0: " PROA_STR(PROA_DRAFT_MAX) ", in a tree " PROA_STR(
             PROA_TREE_MAX)),

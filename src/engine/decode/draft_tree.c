@@ -79,17 +79,29 @@ void proa_tree_shape_make(proa_tree_shape *shape, const proa_tree_rates *r)
 
 /* ---- the tree of a pass ---- */
 
+_Static_assert((int)PROA_MEDUSA_HEADS_MAX <= (int)PROA_TREE_DEPTH_MAX, "paths of Medusa's trees fit");
+
+void proa_draft_tree_begin(proa_draft_tree *tree, int64_t first)
+{
+    tree->count = tree->tip = tree->accepted = 0;
+    tree->first = first;
+}
+
+void proa_draft_tree_add(proa_draft_tree *tree, int32_t id, int32_t parent)
+{
+    int32_t j = tree->count++;
+    tree->id[j] = id;
+    tree->parent[j] = parent;
+    tree->depth[j] = parent < 0 ? 1 : tree->depth[parent] + 1;
+    tree->seen[j] = (uint64_t)1 << j | (parent < 0 ? 0 : tree->seen[parent]);
+}
+
 void proa_draft_tree_fill(proa_draft_tree *tree, const proa_tree_shape *shape, int32_t count, int64_t first)
 {
-    tree->count = count;
-    tree->tip = tree->accepted = 0;
-    tree->first = first;
+    proa_draft_tree_begin(tree, first);
     for (int32_t j = 0; j < count; j++) {
         const proa_tree_node *n = &shape->node[j];
-        tree->id[j] = tree->top[n->head][n->rank];
-        tree->parent[j] = n->parent;
-        tree->depth[j] = n->head + 1;
-        tree->seen[j] = (uint64_t)1 << j | (n->parent < 0 ? 0 : tree->seen[n->parent]);
+        proa_draft_tree_add(tree, tree->top[n->head][n->rank], n->parent);
     }
 }
 

@@ -49,11 +49,15 @@ typedef struct proa_draft_tree {
     /* while the pass is verified: */
     int32_t tip;      /* the row whose token is the sequence's next one */
     int32_t accepted; /* nodes of the path to it, */
-    int32_t path[PROA_MEDUSA_HEADS_MAX];
+    int32_t path[PROA_TREE_DEPTH_MAX];
     int64_t first; /* where the key of node 0 is in the sequence's pages */
 } proa_draft_tree;
 /* Makes the tree of the first `count` nodes of a shape from top. first: the position behind the newest token. */
 void proa_draft_tree_fill(proa_draft_tree *tree, const proa_tree_shape *shape, int32_t count, int64_t first);
+/* The same node by node: a tree without nodes, and one more, below a node before it (-1: the newest token). A path has
+ * at most PROA_TREE_DEPTH_MAX nodes. */
+void proa_draft_tree_begin(proa_draft_tree *tree, int64_t first);
+void proa_draft_tree_add(proa_draft_tree *tree, int32_t id, int32_t parent);
 /* The token after the tip is this one. True: a node has guessed it, and is the tip now. */
 bool proa_draft_tree_next(proa_draft_tree *tree, int32_t id);
 

@@ -72,6 +72,7 @@ void proa_admission_fork(proa_engine *e, proa_engine_request *req)
         seq->length = req->prompt_count;
         seq->cached = leader->cached;
         seq->draft_length = leader->draft_length;
+        proa_eagle_proposer_fork(seq, leader);
     }
 }
 
@@ -203,6 +204,7 @@ static void preempt_request(proa_engine *e, proa_engine_request *req)
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
         seq->length = seq->draft_length = 0;
+        proa_eagle_proposer_fork(seq, NULL);
         seq->known = req->prompt_count + seq->count;
         seq->sampled_at = -1;
         seq->drafts = 0;

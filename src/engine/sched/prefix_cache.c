@@ -159,7 +159,8 @@ bool proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
 void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
 {
     int32_t ids[PROA_PAGE_TOKENS];
-    int64_t valid = proa_min64(seq->length, proa_draft_model_tokens(e, seq));
+    int64_t drafted = proa_min64(proa_draft_model_tokens(e, seq), proa_eagle_proposer_tokens(e, seq));
+    int64_t valid = proa_min64(seq->length, drafted);
     int64_t full = proa_min64(valid, known_ids(seq)) / PROA_PAGE_TOKENS;
     if (!seq->req->space || e->prefix_broken || seq->table->count < full)
         return; /* or its pages are released */

@@ -13,6 +13,7 @@
 #define PROA_ENGINE_SCHED_PROPOSER_H
 
 #include "engine/decode/draft.h"
+#include "engine/decode/draft_tree.h"
 #include "proa/proa.h"
 
 typedef struct proa_engine_request proa_engine_request;
@@ -54,13 +55,16 @@ typedef struct proa_proposer {
     void (*propose)(proa_engine *e, proa_draft_chain *chains, int64_t count);
     /* A pass over the batch of e->step was submitted; lengths are those before it. */
     void (*follow)(proa_engine *e);
+    /* The token behind the tip of a tree is known. */
+    void (*learn)(proa_engine *e, const proa_draft_tree *tree, int32_t id);
     /* The draft of the sequence is done with: so many of its `drafts` tokens were right. */
     void (*settle)(proa_engine *e, proa_seq *seq, int32_t accepted);
     /* Whether it stops a draft by itself where it gets unsure, so that its size need not be limited beforehand. */
     bool stops;
 } proa_proposer;
 
-enum { PROA_PROPOSERS = 4 };
+enum { PROA_PROPOSERS = 5 };
+#define PROA_PROPOSER_NAMES "none, ngram, draft, medusa or eagle"
 /* NULL: no proposer has this name. "none" has a row with no functions. */
 const proa_proposer *proa_proposer_find(const char *name);
 

@@ -18,7 +18,8 @@
 #include "engine/memory.h"
 #include "engine/rank_set.h"
 #include "engine/sched/draft_model.h"
-#include "engine/sched/propose_medusa.h"
+#include "engine/heads/propose_eagle.h"
+#include "engine/heads/propose_medusa.h"
 #include "base/options.h"
 #include "engine/sched/prompt_budget.h"
 #include "engine/sessions.h"
@@ -72,10 +73,11 @@ struct proa_seq {
      * and the row of its newest token */
     int64_t state_pass, state_at;
     int32_t state_row;
-    int64_t draft_length; /* tokens whose keys and values the draft model has (draft_model.h) */
-    double logprob_sum;   /* of ids, if log-probabilities were requested */
-    proa_finish finish;   /* NONE while it runs */
-    proa_detok *detok;    /* NULL without a tokenizer, and for beams */
+    int64_t draft_length;      /* tokens whose keys and values the draft model or the EAGLE head has */
+    proa_eagle_states *states; /* of EAGLE heads; NULL: there are none */
+    double logprob_sum;        /* of ids, if log-probabilities were requested */
+    proa_finish finish;        /* NONE while it runs */
+    proa_detok *detok;         /* NULL without a tokenizer, and for beams */
     proa_stop stop;
     proa_buf piece; /* text of the last token */
     proa_buf shown; /* all text emitted so far, kept only if the results need it */
@@ -431,6 +433,7 @@ struct proa_engine {
     proa_prompt_pacing pacing;
     proa_draft_model *draft_model; /* NULL: none */
     proa_medusa_proposer *medusa;  /* likewise */
+    proa_eagle_proposer *eagle;    /* likewise */
     proa_stats now;                /* the stepping thread's own counters */
     proa_engine_shared shared;
 };

@@ -24,8 +24,8 @@
 
 const proa_proposer proa_propose_none = {.name = "none"};
 
-static const proa_proposer *const proposers[PROA_PROPOSERS] = {&proa_propose_none, &proa_propose_lookup,
-                                                               &proa_propose_draft, &proa_propose_medusa};
+static const proa_proposer *const proposers[PROA_PROPOSERS] = {
+    &proa_propose_none, &proa_propose_lookup, &proa_propose_draft, &proa_propose_medusa, &proa_propose_eagle};
 
 const proa_proposer *proa_proposer_find(const char *name)
 {
@@ -79,8 +79,9 @@ static proa_status choose_proposer(const proa_engine *e, proa_engine_request *re
     bool can = req->task == PROA_TASK_GENERATE && !req->candidates && !req->virtuals;
     const proa_proposer *given = name ? proa_proposer_find(name) : NULL;
     if (name && !given)
-        return PROA_FAIL(err, INVALID,
-                         "option 'speculation' is '%.40s', must be none, ngram, draft or medusa", name);
+        return PROA_FAIL(err, INVALID, "option 'speculation' is '%.40s', must be " PROA_PROPOSER_NAMES, name);
+    if (given == &proa_propose_eagle && !e->eagle)
+        return PROA_FAIL(err, INVALID, "option 'speculation' is 'eagle', but the model has no EAGLE heads");
     if (given == &proa_propose_medusa && !e->medusa)
         return PROA_FAIL(err, INVALID, "option 'speculation' is 'medusa', but the model has no Medusa heads");
     if (given == &proa_propose_draft && !e->draft_model)
@@ -95,6 +96,7 @@ proa_status proa_speculate_prepare(const proa_engine *e, proa_engine_request *re
     PROA_TRY(read_predicted(e, req, err));
     PROA_TRY(choose_proposer(e, req, err));
     req->race = e->draft_model && e->async.mode == PROA_SAMPLE_HOST;
+    proa_eagle_proposer_admit(e, req);
     if (req->proposer->prepare) req->proposer->prepare(e, req);
     return PROA_OK;
 }
@@ -262,6 +264,7 @@ void proa_speculate_follow(proa_engine *e)
 {
     if (e->draft_model) proa_propose_draft.follow(e);
     if (e->medusa) proa_propose_medusa.follow(e);
+    if (e->eagle) proa_propose_eagle.follow(e);
 }
 
 /* ---- after it ---- */
@@ -302,7 +305,7 @@ void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int
     if (seq->text) seq->text[req->input_count + req->predicted_count + position] = id;
     if (!seq->drafts) return;
     if (proa_seq_has_tree(seq)) {
-        proa_medusa_proposer_learn(e, seq->tree, id);
+        if (req->proposer->learn) req->proposer->learn(e, seq->tree, id);
         if (!proa_draft_tree_next(seq->tree, id)) settle_drafts(e, seq, seq->tree->accepted);
         return;
     }

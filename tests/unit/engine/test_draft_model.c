@@ -345,7 +345,7 @@ static void unfit_models_are_refused(void **state)
            "option 'draft-model': a t5 cannot draft");
     refuse(MODELS "m30k-t5", (proa_engine_options){.draft_model = ten}, "cannot draft for a t5");
     refuse(ten, (proa_engine_options){.speculation = "draft"}, "option 'speculation' is 'draft', which needs");
-    refuse(ten, (proa_engine_options){.speculation = "drat"}, "must be none, ngram, draft or medusa");
+    refuse(ten, (proa_engine_options){.speculation = "drat"}, "must be none, ngram, draft, medusa or eagle");
 }
 
 static void cancelled_requests_return_their_pages(void **state)

@@ -5,7 +5,7 @@
  * The heads read the hidden state of the row from which the newest token was sampled. Where steps are submitted ahead
  * it is kept as soon as its pass was submitted, since the next pass overwrites the model's registers; two sets in turn,
  * because two passes can be in flight. Otherwise the registers still hold it when the next draft is made. */
-#include "engine/sched/propose_medusa.h"
+#include "engine/heads/propose_medusa.h"
 
 #include "base/checked.h"
 #include "base/clock.h"
@@ -184,7 +184,8 @@ static void propose_guesses(proa_engine *e, proa_draft_chain *chains, int64_t co
 
 /* ---- after a pass ---- */
 
-void proa_medusa_proposer_learn(proa_engine *e, const proa_draft_tree *tree, int32_t id)
+/* Whether the head had guessed the token counts for the next trees. */
+static void learn_rates(proa_engine *e, const proa_draft_tree *tree, int32_t id)
 {
     proa_medusa_proposer *p = e->medusa;
     int32_t head = tree->accepted;
@@ -205,4 +206,5 @@ const proa_proposer proa_propose_medusa = {.name = "medusa",
                                            .foresee = foresee_nodes,
                                            .propose = propose_guesses,
                                            .follow = keep_states,
+                                           .learn = learn_rates,
                                            .settle = settle_shape};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * propose_medusa.h - Medusa heads as a proposer. Private to src/engine.
  * Owner:   the engine. Threads: the stepping thread. */
-#ifndef PROA_ENGINE_SCHED_PROPOSE_MEDUSA_H
-#define PROA_ENGINE_SCHED_PROPOSE_MEDUSA_H
+#ifndef PROA_ENGINE_HEADS_PROPOSE_MEDUSA_H
+#define PROA_ENGINE_HEADS_PROPOSE_MEDUSA_H
 
 #include "engine/decode/draft_tree.h"
 #include "engine/sched/proposer.h"
@@ -16,8 +16,6 @@ PROA_MUST_CHECK proa_status proa_medusa_proposer_prepare(proa_engine *e, const c
 /* Takes the memory: after the model's. */
 PROA_MUST_CHECK proa_status proa_medusa_proposer_load(proa_engine *e, proa_err *err);
 void proa_medusa_proposer_free(proa_engine *e); /* of an engine without heads, too; before the model */
-/* The token behind the tip of a tree is known: whether the head had guessed it counts for the next trees. */
-void proa_medusa_proposer_learn(proa_engine *e, const proa_draft_tree *tree, int32_t id);
 
 extern const proa_proposer proa_propose_medusa;
 

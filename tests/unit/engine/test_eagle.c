@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_eagle.c - EAGLE heads guess what the published forward passes give (tools/golden_eagle.py); their drafts change
+ *                no token; what they keep in their pages; folders that must be refused. */
+#include "golden_rows.h"
+
+#include "draws.h"
+
+#include "base/checked.h"
+#include "engine/decode/tree_search.h"
+#include "engine/sched/request.h"
+#include "model/heads/eagle.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADS  GOLDEN "eagle/"
+#define TARGET GOLDEN "arch/llama"
+
+/* ---- guesses ---- */
+
+enum { TOP = 8, ROWS = 128 };
+
+/* Target and head over the same pages, from an empty context. */
+typedef struct pair {
+    proa_device *device;
+    proa_pool *pool;
+    proa_model *m;
+    proa_eagle *h;
+    proa_kv_pages pages, beside;
+} pair;
+
+static proa_batch batch_of(const int32_t *ids, int64_t first, int64_t rows, const proa_span *span)
+{
+    static int32_t positions[ROWS];
+    static const int32_t page[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    proa_batch b = {.rows = rows, .ids = ids, .positions = positions};
+    for (int64_t i = 0; i < rows; i++) positions[i] = (int32_t)(first + i);
+    b.self = b.cross = (proa_spans){.span = span, .count = 1, .pages = page};
+    return b;
+}
+
+/* Rows [first, first + rows) of the head; `states` are the numbers of the states. */
+static void run_head(pair *p, const int32_t *ids, int64_t first, int64_t rows, const int32_t *states, bool own)
+{
+    proa_kv kv = proa_kv_pages_layer(&p->beside, 0);
+    const proa_span span = {.rows = (int32_t)rows, .context = (int32_t)(first + rows)};
+    proa_batch b = batch_of(ids, first, rows, &span);
+    b.state_rows = states;
+    proa_eagle_decode(p->h, &kv, &b, own);
+}
+
+static void check_step(pair *p, int32_t row, const proa_json *want)
+{
+    int32_t ids[TOP];
+    float logprobs[TOP];
+    proa_eagle_top_k(p->h, &row, 1, TOP, ids, logprobs);
+    for (int k = 0; k < TOP; k++) {
+        assert_int_equal(ids[k], proa_json_int(proa_json_at(proa_json_get(want, "ids"), k)));
+        double logprob = proa_json_double(proa_json_at(proa_json_get(want, "logprobs"), k));
+        assert_true(fabs((double)logprobs[k] - logprob) < 2e-3);
+    }
+}
+
+/* The head over the whole prompt in two passes, then over its own first guesses. */
+static void check_case(pair *p, const proa_json *c)
+{
+    int64_t n;
+    int32_t *ids = golden_read_ids(proa_json_get(c, "input_ids"), &n), shifted[ROWS], rows[ROWS], states[ROWS];
+    const proa_json *steps = proa_json_get(c, "steps");
+    proa_kv kv[16];
+    for (int32_t i = 0; i < p->m->kv_layers; i++) kv[i] = proa_kv_pages_layer(&p->pages, i);
+    const proa_span span = {.rows = (int32_t)n, .context = (int32_t)n};
+    proa_batch b = batch_of(ids, 0, n, &span);
+    proa_model_decode(p->m, kv, &b);
+    for (int32_t i = 0; i < n; i++) rows[i] = i, states[i] = i + 7;
+    proa_eagle_keep(p->h, 7, rows, n);
+    for (int64_t i = 0; i + 1 < n; i++) shifted[i] = ids[i + 1];
+    shifted[n - 1] = (int32_t)proa_json_int(proa_json_get(c, "next"));
+    run_head(p, shifted, 0, n - 1, states, false);
+    run_head(p, shifted + n - 1, n - 1, 1, states + n - 1, false);
+    for (int64_t i = 0; i < proa_json_len(steps); i++) {
+        const int32_t last = 0, own = (int32_t)p->h->own_first + (int32_t)i;
+        check_step(p, last, proa_json_at(steps, i));
+        int32_t id = (int32_t)proa_json_int(proa_json_at(proa_json_get(proa_json_at(steps, i), "ids"), 0));
+        proa_eagle_keep_own(p->h, i, &last, 1);
+        run_head(p, &id, n + i, 1, &own, true);
+    }
+    free(ids);
+}
+
+static void golden(void **state)
+{
+    char folder[PROA_PATH_MAX], path[PROA_PATH_MAX];
+    proa_err err = {.status = PROA_OK};
+    pair p = {.pool = proa_pool_new(2)};
+    proa_json *json = NULL;
+    const char *name = getenv("PROA_TEST_DEVICE");
+    const proa_model_options options = {
+        .dtype = "f32", .kv_dtype = "f32", .rows_max = ROWS, .head_rows = 2, .sampled_rows = 8};
+    snprintf(folder, sizeof folder, HEADS "%s", (const char *)*state);
+    snprintf(path, sizeof path, "%s/golden.json", folder);
+    assert_int_equal(proa_device_open(&p.device, name ? name : "cpu", &err), PROA_OK);
+    assert_int_equal(proa_model_prepare(&p.m, TARGET, &options, p.device, p.pool, &err), PROA_OK);
+    if (proa_eagle_prepare(&p.h, folder, p.m, &options, 2 * ROWS, ROWS, &err) != PROA_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(proa_model_load(p.m, NULL, NULL, &err), PROA_OK);
+    assert_int_equal(proa_eagle_load(p.h, NULL, NULL, &err), PROA_OK);
+    const proa_config *c = &p.m->config, *d = &p.h->model->config;
+    assert_int_equal(proa_kv_pages_init(&p.pages, p.device, 8, p.m->kv_layers, c->kv_heads, c->head_dim,
+                                        p.m->formats.kv, &err),
+                     PROA_OK);
+    assert_int_equal(proa_kv_pages_init_beside(&p.beside, &p.pages, p.device, p.h->model->kv_layers,
+                                               d->kv_heads, d->head_dim, p.h->model->formats.kv, &err),
+                     PROA_OK);
+    if (proa_json_load(&json, path, 1 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
+    const proa_json *cases = proa_json_get(json, "cases");
+    assert_true(proa_json_len(cases) > 0);
+    for (int64_t i = 0; i < proa_json_len(cases); i++) check_case(&p, proa_json_at(cases, i));
+    proa_json_free(json);
+    proa_kv_pages_remove_beside(&p.pages, &p.beside);
+    proa_kv_pages_release(&p.beside);
+    proa_eagle_free(p.h);
+    proa_kv_pages_release(&p.pages);
+    proa_model_free(p.m);
+    proa_device_close(p.device);
+    proa_pool_free(p.pool);
+}
+
+/* ---- dynamic trees ---- */
+
+static void add(proa_tree_search *t, int32_t parent, int32_t id, float p, float q)
+{
+    const int32_t ids[] = {id, id + 1};
+    const float logprobs[] = {logf(p), logf(q)};
+    proa_tree_search_add(t, parent, 2, ids, logprobs);
+}
+
+/* The likeliest candidates are run first, and the tree has the likeliest of all. */
+static void trees_grow_where_guesses_are_sure(void **state)
+{
+    PROA_UNUSED(state);
+    static proa_tree_search t;
+    static proa_draft_tree tree;
+    int32_t chosen[PROA_GUESSES];
+    proa_tree_search_begin(&t, 4, PROA_TREE_DEPTH_MAX);
+    add(&t, -1, 10, 0.6F, 0.3F);
+    assert_int_equal(proa_tree_search_next(&t, chosen, 1, 0.1F), 1);
+    assert_int_equal(chosen[0], 0);
+    add(&t, 0, 20, 0.9F, 0.05F); /* 0.54, 0.03 */
+    assert_int_equal(proa_tree_search_next(&t, chosen, 2, 0.1F), 2);
+    assert_int_equal(chosen[0], 2), assert_int_equal(chosen[1], 1);
+    assert_true(t.seen[1] == 3 && t.seen[2] == 4);
+    add(&t, 2, 30, 0.5F, 0.4F);                                      /* 0.27, 0.216 */
+    add(&t, 1, 40, 0.97F, 0.01F);                                    /* 0.291 */
+    assert_int_equal(proa_tree_search_next(&t, chosen, 8, 0.6F), 0); /* too little together */
+    assert_int_equal(proa_tree_search_next(&t, chosen, 8, 0.1F), 1); /* the size bounds the rows */
+    proa_tree_search_finish(&t, &tree, 100);
+    assert_int_equal(tree.count, 4);
+    const int32_t ids[] = {10, 20, 11, 40}, parents[] = {-1, 0, -1, 2}, depths[] = {1, 2, 1, 2};
+    for (int j = 0; j < 4; j++) {
+        assert_int_equal(tree.id[j], ids[j]);
+        assert_int_equal(tree.parent[j], parents[j]);
+        assert_int_equal(tree.depth[j], depths[j]);
+    }
+    assert_true(tree.seen[3] == 0xC && tree.first == 100);
+    const float nothing[] = {-INFINITY, NAN};
+    const int32_t two[] = {1, 2};
+    proa_tree_search_begin(&t, 4, 2);
+    proa_tree_search_add(&t, -1, 2, two, nothing);
+    assert_int_equal(t.count, 0);
+}
+
+/* ---- texts ---- */
+
+enum { REQUESTS = 8, TOKENS = 60, PROMPT = 30 };
+
+/* Requests of all kinds; those of odd numbers begin with the same tokens. */
+static proa_request request_of(int i, int32_t *ids)
+{
+    for (int k = 0; k < PROMPT; k++) ids[k] = ((i % 2 ? 5 : 31 * i) + k * k * 7 + k * 13) % 90 + 3;
+    proa_request r = {.ids = ids, .ids_count = i % 2 ? PROMPT : 6 + 3 * i};
+    proa_options *o = &r.options;
+    o->max_tokens = TOKENS - 10 * (i % 3), o->ignore_eos = true, o->seed = (uint64_t)i, o->logprobs = true;
+    if (i == 1 || i == 2) o->temperature = 0.3F;
+    if (i == 3) o->n = 3, o->temperature = 0.8F;
+    if (i == 4) o->repetition_penalty = 1.2F, o->no_repeat_ngram = 3;
+    if (i == 5) o->beams = 2, o->logprobs = false;
+    if (i == 7) o->max_tokens = 5;
+    return r;
+}
+
+/* Passes that seem to take so long that any number of draft tokens pays: those of the tiny model are as short as the
+ * head's. */
+static void make_drafts_pay(proa_engine *e)
+{
+    for (int i = 0; i < PROA_DRAFT_SLOTS; i++) e->speculation.times.ns[i] = 1e15;
+}
+
+static proa_stats run_all(const char *model, proa_engine_options options, outcome *o)
+{
+    static int32_t ids[REQUESTS][PROMPT];
+    proa_stats stats;
+    proa_engine *e = open_or_fail(model, &options);
+    for (int i = 0; i < REQUESTS; i++) submit_or_fail(e, request_of(i, ids[i]), &o[i]);
+    do make_drafts_pay(e);
+    while (proa_engine_step(e));
+    proa_engine_stats(e, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    proa_engine_close(e);
+    return stats;
+}
+
+static void assert_same(const outcome *a, const outcome *b)
+{
+    for (int i = 0; i < REQUESTS; i++) {
+        assert_true(a[i].done && a[i].finish != PROA_FINISH_ERROR && a[i].beams == b[i].beams);
+        for (int32_t k = 0; k < a[i].beams; k++)
+            assert_memory_equal(a[i].beam_ids[k], b[i].beam_ids[k], (size_t)a[i].beam_count[k] * sizeof(int32_t));
+        if (a[i].beams) continue;
+        assert_int_equal(a[i].count, b[i].count);
+        assert_memory_equal(a[i].ids, b[i].ids, (size_t)a[i].count * sizeof(int32_t));
+        assert_same_logprobs(&a[i], &b[i]);
+    }
+}
+
+/* With heads and without: the same tokens, with the same log-probabilities to the last bit. The kind of the heads is
+ * found by itself. */
+static proa_stats compare_with_none(const char *heads, proa_engine_options options)
+{
+    static outcome with[REQUESTS], without[REQUESTS];
+    memset(with, 0, sizeof with), memset(without, 0, sizeof without); /* of a test that failed */
+    run_all(TARGET, (proa_engine_options){.threads = 1, .sequences_max = 16, .kv_tokens = 8192}, without);
+    options.draft_model = heads;
+    proa_stats stats = run_all(TARGET, options, with);
+    assert_same(with, without);
+    assert_true(stats.drafted > stats.accepted);
+    for (int i = 0; i < REQUESTS; i++) outcome_release(&with[i]), outcome_release(&without[i]);
+    return stats;
+}
+
+static const proa_engine_options roomy = {.threads = 2, .sequences_max = 16, .kv_tokens = 8192};
+static const proa_engine_options few = {.threads = 1, .sequences_max = 16, .kv_tokens = 8192, .draft_tokens = 3};
+static const proa_engine_options tight = {.threads = 2, .sequences_max = 16, .kv_tokens = 448, .step_tokens = 40};
+
+static void drafts_change_no_token(void **state)
+{
+    PROA_UNUSED(state);
+    assert_true(compare_with_none(HEADS "one", roomy).accepted > 20);
+    assert_true(compare_with_none(HEADS "three", roomy).accepted > 20);
+    compare_with_none(HEADS "one", few);
+    assert_true(compare_with_none(HEADS "one", tight).preemptions > 0);
+    compare_with_none(HEADS "three", tight);
+}
+
+static void tokens_in_flight_wait(void **state)
+{
+    PROA_UNUSED(state);
+    setenv("PROA_AHEAD", "1", 1);
+    assert_true(compare_with_none(HEADS "one", roomy).accepted > 0);
+    assert_true(compare_with_none(HEADS "three", roomy).accepted > 0);
+    compare_with_none(HEADS "one", tight);
+    unsetenv("PROA_AHEAD");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {.name = "golden one", .test_func = golden, .initial_state = (void *)(uintptr_t) "one"},
+        {.name = "golden three", .test_func = golden, .initial_state = (void *)(uintptr_t) "three"},
+        cmocka_unit_test(trees_grow_where_guesses_are_sure),
+        cmocka_unit_test(drafts_change_no_token),
+        cmocka_unit_test(tokens_in_flight_wait),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
