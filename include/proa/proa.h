@@ -358,7 +358,8 @@ typedef enum proa_event_kind {
     PROA_EVENT_ROWS,
     PROA_EVENT_PROMPT, /* log-probabilities of prompt tokens */
     PROA_EVENT_DONE,
-    PROA_EVENT_BEGIN /* the request waits no longer: it takes part in the next step; not sent to one that never ran */
+    PROA_EVENT_BEGIN, /* the request waits no longer: it takes part in the next step; not sent to one that never ran */
+    PROA_EVENT_SCORES /* a row of one beam in one step, with proa_request.scores */
 } proa_event_kind;
 typedef enum proa_finish {
     PROA_FINISH_NONE,
@@ -382,8 +383,9 @@ typedef struct proa_beam_result {
     float score;        /* beams: by the style's length penalty; else the mean log-probability a token */
     double logprob_sum; /* of its tokens; 0 unless known (beams, best_of > n, logprobs) */
     proa_finish finish;
-    int32_t sequence; /* which of n */
-    const char *text; /* NULL without a tokenizer */
+    int32_t sequence;       /* which of n */
+    const int32_t *parents; /* beams: [count] which beam of its step each token continued; NULL: not known */
+    const char *text;       /* NULL without a tokenizer */
     size_t text_len;
 } proa_beam_result;
 
@@ -401,6 +403,10 @@ typedef struct proa_event {
     const proa_logprob *top; /* [top_count] most likely first, with options.top_logprobs */
     int32_t top_count;
     const float *logits, *hidden; /* [vocab], [hidden]; NULL unless requested */
+    /* [vocab] with proa_request.scores: what the token was chosen by, -infinity where it could not be chosen: logits
+     * after all processors, over the temperature. SCORES: of beam rows_first, log-probabilities after all processors,
+     * before the beam's own score is added; its raw logits come in a SCORES event before, with return_logits */
+    const float *scores;
     const char *stop_string; /* the one of options.stop_strings that ended the sequence; NULL: none did */
     /* ROWS: row-major [rows_count, columns] f32, rows rows_first.. of the sequence; pooled is NULL or [columns]
        with the last rows */
@@ -454,6 +460,7 @@ typedef struct proa_request {
     const char *cache_salt; /* requests share cached keys and values only with those of the same salt; NULL: "" */
     const int32_t *visible_ids; /* special tokens whose text is emitted like that of others; copied */
     int64_t visible_ids_count;
+    bool scores; /* TOKEN events have scores, a beam search sends SCORES events: transformers' output_scores */
     proa_options options;
     const char *client;      /* who sent it: clients take turns (requests of one priority); NULL: "" */
     proa_event_fn *on_event; /* required */

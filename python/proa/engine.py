@@ -10,6 +10,8 @@ import threading
 import weakref
 from typing import Any, Callable, Optional, Sequence, Union
 
+import numpy as np
+
 from ._lib import NotFoundError, ProaError, UnavailableError, call, error_of, ffi, find_plugin, lib, text_of
 
 _KINDS = {
@@ -71,7 +73,7 @@ class Generated:
 class Result:
     """One finished sequence of a beam search, or of several: proa_beam_result."""
 
-    __slots__ = ("ids", "text", "score", "logprob_sum", "finish", "sequence")
+    __slots__ = ("ids", "text", "score", "logprob_sum", "finish", "sequence", "parents")
 
     def __init__(self, raw: Any) -> None:
         self.ids = ffi.unpack(raw.ids, raw.count) if raw.count else []
@@ -80,6 +82,7 @@ class Result:
         self.logprob_sum = raw.logprob_sum
         self.finish = _FINISHES[raw.finish]
         self.sequence = raw.sequence
+        self.parents = ffi.unpack(raw.parents, raw.count) if raw.parents and raw.count else []
 
 
 class Request:
@@ -87,10 +90,14 @@ class Request:
 
     def __init__(self, sequences: int, changed: Callable[["Request", bool], None], keep: frozenset) -> None:
         self.id = 0
+        self._widths: dict[str, int] = {}
         self.sequences = [Generated() for _ in range(sequences)]
         self.results: list[Result] = []
         self.rows: list[tuple[bytes, int, int]] = []  # f32 rows, their count, their columns
         self.pooled: Optional[bytes] = None
+        # of a beam search: for each step the rows of its beams, of f32
+        self.beam_logits: list[list[bytes]] = []
+        self.beam_scores: list[list[bytes]] = []
         self.prompt_logprobs: list[tuple[int, float, list[tuple[int, float]]]] = []
         self.finish: Optional[str] = None
         self.error: Optional[ProaError] = None
@@ -110,14 +117,12 @@ class Request:
             seq.logprobs.append(event.logprob)
         if event.top_count and event.top:
             seq.top.append([(event.top[i].id, event.top[i].logprob) for i in range(event.top_count)])
-        for name in ("logits", "hidden"):
+        for name in ("logits", "scores", "hidden"):
             if name in self._keep and getattr(event, name):
                 getattr(seq, name).append(self._floats(getattr(event, name), self._widths[name]))
         seq.finish = _FINISHES[event.finish]
         if event.stop_string:
             seq.stop_string = text_of(event.stop_string)
-
-    _widths: dict[str, int] = {}
 
     @staticmethod
     def _floats(pointer: Any, count: int) -> bytes:
@@ -129,6 +134,12 @@ class Request:
             self.rows.append((data, event.rows_count, event.columns))
         if event.pooled:
             self.pooled = self._floats(event.pooled, event.columns)
+
+    def _take_scores(self, event: Any) -> None:
+        steps, row = (self.beam_logits, event.logits) if event.logits else (self.beam_scores, event.scores)
+        if event.rows_first == 0:
+            steps.append([])
+        steps[-1].append(self._floats(row, event.columns))
 
     def _take_prompt(self, event: Any) -> None:
         n = event.top_count
@@ -152,6 +163,8 @@ class Request:
             self._take_token(event)
         elif kind == lib.PROA_EVENT_ROWS:
             self._take_rows(event)
+        elif kind == lib.PROA_EVENT_SCORES:
+            self._take_scores(event)
         elif kind == lib.PROA_EVENT_PROMPT:
             self._take_prompt(event)
         elif kind == lib.PROA_EVENT_DONE:
@@ -289,17 +302,23 @@ class Engine:
         decoder_ids: Optional[Sequence[int]] = None,
         type_ids: Optional[Sequence[int]] = None,
         cache_salt: Optional[str] = None,
+        encoder_outputs: Optional[np.ndarray] = None,
+        prompt_table: Optional[np.ndarray] = None,
+        scores: bool = False,
         options: Optional[dict[str, Any]] = None,
         changed: Callable[[Request, bool], None],
     ) -> Request:
         """Queues a request. `options` have the names of docs/decoding.md. `changed(request, done)` is called on the
-        engine's thread after each event, so it must be quick."""
+        engine's thread after each event, so it must be quick. encoder_outputs [tokens, hidden] and prompt_table
+        [rows, embedding] are f32; the rows of a prompt table are the ids from the vocabulary's size on."""
         o = options or {}
         keep = {name for name in ("logprobs",) if o.get(name)}
         keep |= {name for name in ("logits", "hidden") if o.get("return_" + name)}
+        keep |= {"scores"} if scores else set()
         count = max(o.get("n") or 1, o.get("best_of") or 1)
         request = Request(count, changed, frozenset(keep))
-        request._widths = {"logits": self.info["outputs"], "hidden": self.info["hidden"]}
+        vocab = self.info["outputs"]
+        request._widths = {"logits": vocab, "scores": vocab, "hidden": self.info["hidden"]}
         raw = ffi.new("proa_request *")
         held = [ffi.new("proa_options **")]
         raw.task = _TASKS[task]
@@ -320,6 +339,15 @@ class Engine:
         if type_ids is not None:
             held.append(ffi.new("int32_t[]", type_ids))
             raw.type_ids = held[-1]
+        if encoder_outputs is not None:
+            held.append(np.ascontiguousarray(encoder_outputs, np.float32))
+            raw.encoder_outputs = ffi.cast("float *", held[-1].ctypes.data)
+            raw.ids_count = held[-1].shape[0]
+        if prompt_table is not None:
+            held.append(np.ascontiguousarray(prompt_table, np.float32))
+            raw.prompt_table = ffi.cast("float *", held[-1].ctypes.data)
+            raw.prompt_table_rows = held[-1].shape[0]
+        raw.scores = scores
         if cache_salt is not None:
             held.append(ffi.new("char[]", cache_salt.encode()))
             raw.cache_salt = held[-1]

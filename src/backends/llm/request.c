@@ -418,6 +418,7 @@ static void on_event(const proa_event *e)
     case PROA_EVENT_PROMPT: add_prompt(p, e); break;
     case PROA_EVENT_ROWS: add_rows(p, e); break;
     case PROA_EVENT_DONE: on_prompt_done(p, e); break;
+    case PROA_EVENT_SCORES: break; /* not wanted by these requests */
     }
 }
 

@@ -140,6 +140,7 @@ static int64_t lay_out(proa_beam *b, char *base)
     b->parent = take_piece(base, &at, b->o.max_new * K, sizeof *b->parent);
     b->token = take_piece(base, &at, b->o.max_new * K, sizeof *b->token);
     b->ids = take_piece(base, &at, returned * b->o.max_new, sizeof *b->ids);
+    b->parents = take_piece(base, &at, returned * b->o.max_new, sizeof *b->parents);
     return at;
 }
 
@@ -384,14 +385,17 @@ bool proa_beam_search(const proa_beam *b, int64_t length, proa_beam_params *s)
 void proa_beam_report(proa_beam *b, const proa_place *p)
 {
     if (b->results == b->o.returned || p->sum <= b->step.none / 2) return;
-    int32_t *ids = b->ids + b->results * b->o.max_new, parent = p->parent;
+    int32_t *ids = b->ids + b->results * b->o.max_new, *parents = b->parents + b->results * b->o.max_new;
+    int32_t parent = p->parent;
     ids[p->length - 1] = p->token;
+    parents[p->length - 1] = parent;
     for (int64_t step = p->length - 2; step >= 0; step--) {
         ids[step] = proa_beam_tokens(b, step)[parent];
-        parent = proa_beam_parents(b, step)[parent];
+        parents[step] = parent = proa_beam_parents(b, step)[parent];
     }
     b->result[b->results++] = (proa_beam_result){
         .ids = ids,
+        .parents = parents,
         .count = p->length,
         .score = (float)p->score,
         .logprob_sum = p->total,

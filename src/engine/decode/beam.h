@@ -80,7 +80,7 @@ typedef struct proa_beam_options {
 
 typedef struct proa_beam proa_beam;
 
-/* Bytes that such a search takes, for the plan: about 8 K max_new + 4 returned max_new + 210 K. -1 if the options are
+/* Bytes that such a search takes, for the plan: about 8 K max_new + 8 returned max_new + 210 K. -1 if the options are
  * out of range. The parts that grow with max_new become resident only as far as the search goes. */
 int64_t proa_beam_bytes(const proa_beam_options *o);
 /* INVALID with the value and the range; NO_MEMORY with the sum. All memory is taken here. On failure *out is NULL. */

@@ -71,7 +71,7 @@ struct proa_beam {
     int64_t chosen_size;
     proa_beam_result *result; /* [returned] */
     int32_t *parent, *token;  /* [max_new][K] history: the tree of all sequences */
-    int32_t *ids;             /* [returned][max_new] */
+    int32_t *ids, *parents;   /* [returned][max_new] of the results */
 };
 
 /* Row of beam i in the caller's lists: in the first step all beams have row 0. */

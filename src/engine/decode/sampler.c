@@ -157,6 +157,21 @@ proa_status proa_sampler_check_sum(float sum, int64_t vocab, int64_t position, p
                      (long long)position, (double)sum);
 }
 
+/* What the token was chosen by: of the candidates, in rising order of id, their logits over the temperature. */
+static void keep_scores(const proa_sampler_scratch *s, const proa_sampler_row *r, int64_t count, int64_t vocab)
+{
+    float temperature = r->options->style == PROA_STYLE_HF ? r->options->temperature : 1;
+    if (proa_sampler_greedy(r->options)) {
+        if (r->scores != r->logits) memcpy(r->scores, r->logits, (size_t)vocab * sizeof *r->scores);
+        return;
+    }
+    for (int64_t v = 0, next = 0; v < vocab; v++) {
+        bool kept = next < count && s->id[next] == v;
+        r->scores[v] = kept ? r->logits[v] / temperature : -INFINITY;
+        next += kept;
+    }
+}
+
 /* The likeliest token, or a draw from the candidates that the filters leave. */
 static proa_status choose_id(proa_sampler_scratch *s, proa_sampler_row *r, int64_t vocab)
 {
@@ -173,6 +188,7 @@ static proa_status choose_id(proa_sampler_scratch *s, proa_sampler_row *r, int64
     if (count == 1) r->out.id = s->id[0];
     else if (r->race) r->out.id = proa_sampler_race(s, count, r->seed, r->position);
     else r->out.id = proa_sampler_pick(s, count, proa_sampler_uniform(r->seed, r->position));
+    if (r->scores) keep_scores(s, r, count, vocab);
     return PROA_OK;
 }
 

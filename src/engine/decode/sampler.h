@@ -82,9 +82,11 @@ typedef struct proa_sampler_row {
     const proa_options *options; /* but for these two, which may differ between sequences that share the options */
     uint64_t seed;
     bool logprobs;
-    bool race;          /* drawn by proa_sampler_race, not by proa_sampler_pick */
-    proa_sample out;    /* set, */
-    proa_logprob *top;  /* [options->top_logprobs] set; may be NULL */
+    bool race;         /* drawn by proa_sampler_race, not by proa_sampler_pick */
+    proa_sample out;   /* set, */
+    proa_logprob *top; /* [options->top_logprobs] set; may be NULL */
+    float *scores; /* [vocab] set: logits over the temperature, -infinity for tokens that a filter dropped; may be
+                           NULL, or `logits` itself */
     proa_status status; /* and this one */
     proa_err *err;      /* may be NULL; not shared between rows */
 } proa_sampler_row;

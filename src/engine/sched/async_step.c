@@ -73,7 +73,7 @@ static bool sampling_fits_device(proa_engine_request *req)
 
 void proa_async_step_prepare(proa_engine_request *req)
 {
-    req->samples_on_device = req->beam ? beams_fit_device(req) : sampling_fits_device(req);
+    req->samples_on_device = !req->scores && (req->beam ? beams_fit_device(req) : sampling_fits_device(req));
 }
 
 void proa_async_step_reserve(proa_engine *e, proa_engine_request *req)

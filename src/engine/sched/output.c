@@ -96,6 +96,7 @@ void proa_emit_token(const proa_draw *draw, const proa_sample *sample)
     event.top = !event.top_count ? NULL : draw->top ? draw->top : req->top + seq->index * event.top_count;
     event.logits = req->options.return_logits ? draw->raw : NULL;
     event.hidden = req->options.return_hidden ? draw->hidden : NULL;
+    event.scores = draw->scores;
     set_text(&event, &seq->piece);
     if (req->options.best_of <= req->options.n)
         req->on_event(&event); /* best_of: which sequences are returned is known at the end only */
@@ -110,6 +111,18 @@ void proa_emit_rows(proa_engine_request *req, const float *rows, const float *po
     event.pooled = pooled;
     event.rows_first = first;
     event.rows_count = count;
+    event.columns = columns;
+    req->on_event(&event);
+}
+
+void proa_emit_scores(proa_engine_request *req, int64_t beam, const float *logits, const float *scores,
+                      int64_t columns)
+{
+    proa_event event = event_of(req, PROA_EVENT_SCORES);
+    event.logits = logits;
+    event.scores = scores;
+    event.rows_first = beam;
+    event.rows_count = 1;
     event.columns = columns;
     req->on_event(&event);
 }

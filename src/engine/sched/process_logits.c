@@ -92,6 +92,7 @@ void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t pos
     row->logprobs = o->logprobs || o->best_of > o->n;
     row->history = proa_request_history(seq->req, seq->ids, position - seq->req->prompt_count);
     if (o->top_logprobs) row->top = e->head.top + i * PROA_TOP_LOGPROBS_MAX;
+    if (seq->req->scores) row->scores = e->head.processed_logits + i * e->model->plan.width[PROA_REG_OUT];
     if (seq->req->logits) {
         e->head.processing[e->head.processing_count++] = (proa_logits_job){
             .processor = seq->req->logits, .history = row->history, .raw = raw, .row = processed};
@@ -118,6 +119,7 @@ static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, int32_t no
     *d = (proa_draw){.seq = seq, .position = position, .node = node, .raw = raw, .hidden = hidden};
     proa_sampler_row_make(e, i, seq, position, raw, is_spare(seq->req, position) ? raw : copy);
     d->top = e->head.draw_rows[i].top;
+    d->scores = e->head.draw_rows[i].scores;
     e->head.draw_rows[e->head.draw_count++].err = &d->err;
 }
 
@@ -134,6 +136,26 @@ static void apply_processors(proa_engine_request *req, proa_view logits, int64_t
     }
 }
 
+/* Rows as the beams' requests want them, before the processors changed them. */
+static void emit_beam_logits(proa_engine_request *req, proa_view logits, int64_t first_beam)
+{
+    for (int64_t i = 0; i < logits.shape[0] && req->scores && req->options.return_logits; i++)
+        proa_emit_scores(req, first_beam + i, proa_view_f32(logits) + i * logits.stride[0], NULL,
+                         logits.shape[1]);
+}
+
+/* What the candidates are taken from, as log-probabilities. normed: the rows are that already; else lse are their
+ * log-sum-exps. */
+static void emit_beam_scores(proa_engine_request *req, proa_view logits, int64_t first_beam, const float *lse,
+                             bool normed)
+{
+    for (int64_t i = 0; i < logits.shape[0] && req->scores; i++) {
+        const float *row = proa_view_f32(logits) + i * logits.stride[0];
+        for (int64_t v = 0; v < logits.shape[1]; v++) req->scores_row[v] = normed ? row[v] : row[v] - lse[i];
+        proa_emit_scores(req, first_beam + i, NULL, req->scores_row, logits.shape[1]);
+    }
+}
+
 /* The best M tokens of each row, as log-probabilities; the rows belong to beams first_beam, first_beam + 1, ... of
  * one request. Style hf applies logits processors to log-probabilities and does not normalise again; the others
  * apply them to logits. */
@@ -143,9 +165,11 @@ static void take_candidates(proa_engine *e, proa_engine_request *req, proa_view 
     int64_t n = logits.shape[0], M = req->candidates;
     bool hf = req->options.style == PROA_STYLE_HF, steps = req->logits != NULL;
     float *values = req->beam_logprobs + first_beam * M;
+    emit_beam_logits(req, logits, first_beam);
     if (hf || !steps) c->ops->log_sum_exp(c, e->head.lse, logits);
     if (steps) apply_processors(req, logits, first_beam, hf ? e->head.lse : NULL);
     if (!hf && steps) c->ops->log_sum_exp(c, e->head.lse, logits);
+    emit_beam_scores(req, logits, first_beam, e->head.lse, hf && steps);
     c->ops->top_k(c, proa_view_2d(values, PROA_DTYPE_F32, n, M), req->beam_ids + first_beam * M, logits, M);
     if (hf && steps) return;
     for (int64_t i = 0; i < n; i++)
@@ -326,7 +350,7 @@ static void process_request(proa_engine *e, const proa_logits_request *a, int64_
 static bool wants_top_k_only(const proa_engine *e, const proa_logits_request *a)
 {
     const proa_engine_request *req = a->seq->req;
-    return e->async.mode != PROA_SAMPLE_HOST && req->beam && !req->options.prompt_logprobs &&
+    return e->async.mode != PROA_SAMPLE_HOST && req->beam && !req->options.prompt_logprobs && !req->scores &&
            req->candidates <= PROA_TOP_MAX && !proa_logits_processor_changes(req->logits, req->depth);
 }
 

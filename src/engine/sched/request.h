@@ -110,6 +110,7 @@ struct proa_engine_request {
     float *encoded;         /* task ENCODE: [input_count][hidden] hidden states to emit */
     const int32_t *visible; /* [visible_count] special tokens whose text is emitted; in the arena */
     int64_t visible_count;
+    bool scores;     /* its events have the rows that tokens are chosen by */
     int32_t *prompt; /* [prompt_count] ids of the decoder */
     int64_t prompt_count;
     proa_prefix prefix; /* of the prompt */
@@ -167,6 +168,7 @@ struct proa_engine_request {
     int32_t *path_next; /* the same for the step after; the two are swapped */
     int64_t depth;      /* tokens of path */
     proa_contrastive *contrast;
+    float *scores_row;     /* [vocab] of a beam that is emitted; NULL: none is */
     float *probs, *hidden; /* [width], [width][hidden]: of the candidates that run */
 };
 
@@ -209,6 +211,7 @@ typedef struct proa_draw {
     int32_t node;              /* of the row, as in proa_logits_request */
     const float *raw, *hidden; /* the head's row, and its input */
     const proa_logprob *top;   /* the likeliest tokens, if the request wants them */
+    const float *scores;       /* the row that the token was chosen by, likewise */
     proa_err err;
 } proa_draw;
 
@@ -449,6 +452,9 @@ void proa_emit_rows(proa_engine_request *req, const float *rows, const float *po
                     int64_t count, int64_t columns);
 /* The tokens of a sequence of the request, of which `count` were generated. */
 proa_history proa_request_history(const proa_engine_request *req, const int32_t *generated, int64_t count);
+/* A row of a beam in this step; one of the two is NULL. */
+void proa_emit_scores(proa_engine_request *req, int64_t beam, const float *logits, const float *scores,
+                      int64_t columns);
 /* Log-probabilities of the prompt's tokens [first, first + count). */
 void proa_emit_prompt(proa_engine_request *req, const float *logprobs, int64_t first, int64_t count);
 /* DONE, then frees the request, which is in no list any more and holds no pages. */

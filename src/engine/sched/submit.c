@@ -19,9 +19,10 @@ void proa_engine_request_free(proa_engine_request *req)
         free(req->seq[i].ids);
         free(req->seq[i].text);
     }
-    void *all[] = {req->seq,           req->top,         req->input,      req->prompt,   req->beam_ids,
-                   req->beam_logprobs, req->beam_parent, req->beam_token, req->path,     req->path_next,
-                   req->input_types,   req->probs,       req->hidden,     req->embedded, req->encoded};
+    void *all[] = {req->seq,      req->top,           req->input,       req->prompt,
+                   req->beam_ids, req->beam_logprobs, req->beam_parent, req->beam_token,
+                   req->path,     req->path_next,     req->input_types, req->probs,
+                   req->hidden,   req->embedded,      req->encoded,     req->scores_row};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     proa_adapters_unref(req->adapter);
     proa_adapters_unref(req->table);
@@ -437,6 +438,7 @@ static proa_status make_beams(const proa_engine *e, proa_engine_request *req, pr
                            .pool = e->model->arch->kind == PROA_KIND_ENCODER_DECODER,
                            .prompt_tokens = req->prompt_count};
     PROA_TRY(proa_beam_new(&req->beam, &b, err));
+    if (req->scores) req->scores_row = proa_malloc((size_t)b.vocab * sizeof *req->scores_row);
     make_candidates(req, proa_beam_candidates(req->beam));
     return PROA_OK;
 }
@@ -609,6 +611,7 @@ static proa_status make_request(proa_engine *e, proa_engine_request *req, const 
     if (r->task < PROA_TASK_GENERATE || r->task > PROA_TASK_ENCODE)
         return PROA_FAIL(err, INVALID, "unknown task %d", (int)r->task);
     req->task = r->task;
+    req->scores = r->scores;
     req->on_event = r->on_event;
     req->arg = r->arg;
     if (r->client && strlen(r->client) > PROA_CLIENT_BYTES_MAX)
