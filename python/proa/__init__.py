@@ -27,6 +27,14 @@ from ._lib import (
 )
 from .engine import Engine
 from .llm import LLM, AsyncLLM
+from .modeling import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 from .outputs import CompletionOutput, Logprob, RequestOutput
 from .sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 from .session import Session
@@ -36,6 +44,12 @@ __version__: str = text_of(lib.proa_version())
 __all__ = [
     "AlreadyExistsError",
     "AsyncLLM",
+    "AutoModel",
+    "AutoModelForCausalLM",
+    "AutoModelForMaskedLM",
+    "AutoModelForSeq2SeqLM",
+    "AutoModelForSequenceClassification",
+    "AutoModelForTokenClassification",
     "CancelledError",
     "CompletionOutput",
     "CorruptError",
