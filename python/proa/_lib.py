@@ -7,17 +7,28 @@ cffi releases the GIL during each call into the library.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 import os
 import pathlib
+import subprocess
 from typing import Any
 
 import cffi
 
-from ._cdef import CDEF
+
+def _declarations() -> str:
+    """Those of the wheel; in a source tree those of its header, so that they are never older than it."""
+    if importlib.util.find_spec("proa._cdef") is not None:
+        return importlib.import_module("proa._cdef").CDEF
+    script = pathlib.Path(__file__).parents[2] / "tools/python-cdef"
+    module: dict[str, str] = {}
+    exec(subprocess.run([script], check=True, capture_output=True, text=True).stdout, module)
+    return module["CDEF"]
+
 
 ffi = cffi.FFI()
-ffi.cdef(CDEF)
+ffi.cdef(_declarations())
 
 
 def _find_library() -> str:

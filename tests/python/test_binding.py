@@ -25,8 +25,24 @@ def llm():
         yield model
 
 
-def test_declarations_are_those_of_the_header():
-    subprocess.run([ROOT / "tools/python-cdef", "--check"], check=True)
+def test_the_layout_of_structs_is_the_compiler_s(tmp_path):
+    """cffi in ABI mode computes sizes and offsets itself; a C compiler says what they are."""
+    names = ("engine_options", "info", "options", "request", "event", "beam_result", "stats", "decoder_session_input")
+    lines = []
+    for name in names:
+        fields = ffi.typeof(f"proa_{name}").fields
+        lines += [f'printf("%zu\\n", offsetof(proa_{name}, {field}));' for field, _ in fields]
+        lines += [f'printf("%zu\\n", sizeof(proa_{name}));']
+    source = "#include <proa/proa.h>\n#include <stdio.h>\nint main(void) {" + "\n".join(lines) + "}"
+    (tmp_path / "layout.c").write_text(source)
+    cc = os.environ.get("CC", "cc")
+    subprocess.run([cc, "-I", ROOT / "include", tmp_path / "layout.c", "-o", tmp_path / "layout"], check=True)
+    theirs = subprocess.run([tmp_path / "layout"], capture_output=True, text=True, check=True).stdout.split()
+    ours = []
+    for name in names:
+        kind = ffi.typeof(f"proa_{name}")
+        ours += [ffi.offsetof(kind, field) for field, _ in kind.fields] + [ffi.sizeof(kind)]
+    assert ours == [int(n) for n in theirs]
 
 
 def test_every_function_of_the_header_is_exported():
