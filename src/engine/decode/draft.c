@@ -124,10 +124,25 @@ static int32_t best_size(const pass_plan *p, const proa_draft_offer *o)
     return size;
 }
 
-/* The sequence drafts now whatever that promises: it has not for a long time. */
-static int32_t try_size(const proa_draft_offer *o)
+/* Whether a draft would pay if its tokens were right more often than they were: half way to always. */
+static bool pays_with_luck(const pass_plan *none, const proa_draft_offer *o)
 {
-    return o->state->idle < o->state->tries ? 0 : (int32_t)proa_min64(TRY_TOKENS, o->limit);
+    proa_draft_state lucky = *o->state;
+    proa_draft_offer better = *o;
+    lucky.rate = (1 + lucky.rate) / 2;
+    better.state = &lucky;
+    better.size = best_size(none, &better);
+    const pass_plan p = with_draft(none, &better, better.size);
+    return rate_of(&p) > GAIN_LEAST * rate_of(none);
+}
+
+/* The sequence drafts now although that does not seem to pay: it has not for a long time. A chain that takes time to
+ * draft is left where luck would not help, because the draft model has to run all tokens since the last one first. */
+static int32_t try_size(const pass_plan *none, const proa_draft_offer *o, bool known)
+{
+    bool due = o->state->idle >= o->state->tries, costs = !o->chances && o->token_ns + o->first_ns > 0;
+    if (!due || (known && costs && !pays_with_luck(none, o))) return 0;
+    return (int32_t)proa_min64(TRY_TOKENS, o->limit);
 }
 
 bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_times *t, int64_t rows,
@@ -148,7 +163,7 @@ bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_t
         double row = chosen ? rate * row_cost(&p) : 0, token = chosen ? rate * offers[i].token_ns : 0;
         offers[i].chance_least = (float)row;
         offers[i].chance_more = (float)((row + token) / fmax(offers[i].state->rate, RATE_LEAST));
-        if (!pays || offers[i].size == 0) offers[i].size = try_size(&offers[i]);
+        if (!pays || offers[i].size == 0) offers[i].size = try_size(&none, &offers[i], known);
     }
     return pays;
 }

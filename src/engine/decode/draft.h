@@ -77,7 +77,7 @@ typedef struct proa_draft_offer {
 
 /* Chooses the sizes that promise the most tokens a second from a pass with `rows` rows, each of which makes a token
  * without drafts. pause_ns: how much later the pass begins if it has any drafts. False: none are worth their cost, or
- * no times are known; offers with a size are tries then, which are due whatever they promise. */
+ * no times are known; offers with a size are tries then, which are due although they promise little. */
 bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_times *t, int64_t rows,
                      double pause_ns);
 #endif
