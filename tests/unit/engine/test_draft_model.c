@@ -4,6 +4,7 @@
 #include "engine_test.h"
 
 #include "draws.h"
+#include "joint_draws.h"
 
 #include "base/checked.h"
 #include "engine/sched/request.h"
@@ -254,75 +255,17 @@ static void bad_options_are_refused(void **state)
 
 /* ---- the distribution of what is sampled ---- */
 
-enum { FIRST_KINDS = 3, DRAWN = 20000, EACH = 16 };
-
-/* The likeliest tokens after these ids with their probabilities among themselves, as top_k = 3 draws. */
-static void likeliest(proa_engine *e, const int32_t *ids, int64_t count, int32_t *top, double *p)
-{
-    outcome o = {0};
-    proa_request r = {.ids = ids, .ids_count = count, .task = PROA_TASK_ROWS};
-    run_request(e, r, &o);
-    const float *row = o.rows + (count - 1) * o.columns;
-    double sum = 0;
-    for (int k = 0; k < FIRST_KINDS; k++) {
-        top[k] = -1;
-        for (int32_t v = 0; v < o.columns; v++) {
-            bool used = false;
-            for (int j = 0; j < k; j++) used = used || top[j] == v;
-            if (!used && (top[k] < 0 || row[v] > row[top[k]])) top[k] = v;
-        }
-    }
-    for (int k = 0; k < FIRST_KINDS; k++) sum += p[k] = exp((double)row[top[k]]);
-    for (int k = 0; k < FIRST_KINDS; k++) p[k] /= sum;
-    outcome_release(&o);
-}
-
-static int index_of(const int32_t *top, int32_t id)
-{
-    int k = 0;
-    while (k < FIRST_KINDS && top[k] != id) k++;
-    assert_true(k < FIRST_KINDS);
-    return k;
-}
-
-/* The joint distribution of three tokens, of which the last one is drafted, over 20,000 sequences. */
+/* The last of three tokens is drafted. */
 static void drafted_samples_have_their_distribution(void **state)
 {
-    int32_t ids[8], top[3][9][FIRST_KINDS] = {{{0}}};
-    double p1[FIRST_KINDS], p2[FIRST_KINDS], p3[FIRST_KINDS], p[27];
-    int seen[27] = {0};
+    int32_t ids[8];
     proa_stats stats;
     PROA_UNUSED(state);
     proa_engine *e = open_with(GOLDEN "arch/llama3", GOLDEN "arch/llama3", roomy);
     fill_prompt(ids, 5, 9);
-    likeliest(e, ids, 5, top[0][0], p1);
-    for (int a = 0; a < FIRST_KINDS; a++) {
-        ids[5] = top[0][0][a];
-        likeliest(e, ids, 6, top[1][a], p2);
-        for (int b = 0; b < FIRST_KINDS; b++) {
-            ids[6] = top[1][a][b];
-            likeliest(e, ids, 7, top[2][3 * a + b], p3);
-            for (int c = 0; c < FIRST_KINDS; c++) p[9 * a + 3 * b + c] = p1[a] * p2[b] * p3[c];
-        }
-    }
-    for (int i = 0; i < DRAWN / EACH; i++) {
-        outcome o = {0};
-        proa_request r = {.ids = ids, .ids_count = 5};
-        r.options = (proa_options){.max_tokens = 3, .temperature = 1, .top_k = FIRST_KINDS, .n = EACH};
-        r.options.seed = (uint64_t)i, r.options.ignore_eos = true;
-        run_with_drafts(e, r, &o);
-        for (int32_t k = 0; k < o.beams; k++) {
-            int a = index_of(top[0][0], o.beam_ids[k][0]), b = index_of(top[1][a], o.beam_ids[k][1]);
-            seen[9 * a + 3 * b + index_of(top[2][3 * a + b], o.beam_ids[k][2])]++;
-        }
-        outcome_release(&o);
-    }
-    int draws = 0;
-    for (int i = 0; i < 27; i++) draws += seen[i];
-    assert_int_equal(draws, DRAWN);
-    expect_distribution(seen, p, 27, draws);
+    expect_joint_distribution(e, ids, run_with_drafts);
     proa_engine_stats(e, &stats);
-    assert_true(stats.accepted > DRAWN / 2);
+    assert_true(stats.accepted > JOINT_DRAWN / 2);
     proa_engine_close(e);
 }
 

@@ -4,6 +4,7 @@
 #include "golden_rows.h"
 
 #include "draws.h"
+#include "joint_draws.h"
 
 #include "base/checked.h"
 #include "engine/decode/tree_search.h"
@@ -262,6 +263,299 @@ static void tokens_in_flight_wait(void **state)
     unsetenv("PROA_AHEAD");
 }
 
+/* ---- pages ---- */
+
+/* Runs a request with drafts in every step: rows seem to cost nothing. */
+static void run_with_drafts(proa_engine *e, proa_request r, outcome *o)
+{
+    submit_or_fail(e, r, o);
+    do make_drafts_pay(e);
+    while (proa_engine_step(e));
+    assert_true(o->done);
+}
+
+static proa_engine *open_with(const char *heads, proa_engine_options options)
+{
+    options.draft_model = heads;
+    return open_or_fail(TARGET, &options);
+}
+
+static void fill_prompt(int32_t *ids, int64_t count, int32_t seed)
+{
+    for (int64_t i = 0; i < count; i++) ids[i] = (int32_t)((seed + i * i * 7 + i * 13) % 90 + 3);
+}
+
+/* The head's keys and values in the first page, after a sequence of this request has ended. */
+static char *run_and_copy(proa_engine *e, proa_request r, outcome *o)
+{
+    run_with_drafts(e, r, o);
+    const proa_kv_pages *p = e->pages.beside;
+    char *copy = malloc((size_t)(2 * p->layers * p->block_bytes));
+    for (int64_t i = 0; i < 2 * p->layers; i++)
+        memcpy(copy + i * p->block_bytes, p->memory + i * p->count * p->block_bytes, (size_t)p->block_bytes);
+    return copy;
+}
+
+/* What is behind wrong draft tokens is run again: after many of them the head has what it has after a prompt with these
+ * tokens. */
+static void pages_hold_the_right_tokens(void **state)
+{
+    enum { FIRST = 20, ALL = 80 };
+    static const char *const heads[] = {HEADS "one", HEADS "three"};
+    PROA_UNUSED(state);
+    if (getenv("PROA_TEST_DEVICE")) skip(); /* it reads the pages, which are the device's there */
+    for (size_t i = 0; i < PROA_COUNT(heads); i++) {
+        outcome drafted = {0}, given = {0};
+        int32_t ids[ALL];
+        proa_stats stats;
+        fill_prompt(ids, FIRST, 1);
+        proa_request r = {.ids = ids, .ids_count = FIRST};
+        r.options.max_tokens = ALL - FIRST, r.options.ignore_eos = true;
+        proa_engine *e = open_with(heads[i], roomy);
+        char *a = run_and_copy(e, r, &drafted);
+        proa_engine_stats(e, &stats);
+        assert_true(stats.accepted > 0 && stats.drafted > stats.accepted);
+        assert_int_equal(stats.pages_cached, 1);
+        int64_t bytes = 2 * e->pages.beside->layers * e->pages.beside->block_bytes;
+        proa_engine_close(e);
+        memcpy(ids + FIRST, drafted.ids, (ALL - FIRST) * sizeof *ids);
+        r.ids_count = ALL, r.options.max_tokens = 1;
+        e = open_with(heads[i], roomy);
+        char *b = run_and_copy(e, r, &given);
+        assert_memory_equal(a, b, (size_t)bytes);
+        proa_engine_close(e);
+        free(a), free(b);
+        outcome_release(&drafted), outcome_release(&given);
+    }
+}
+
+/* A prompt whose pages are cached, also one that ends with a page, drafts as before; so do sequences of one prompt. */
+static void cached_prompts_draft(void **state)
+{
+    static const int64_t counts[] = {70, 64};
+    PROA_UNUSED(state);
+    for (size_t i = 0; i < PROA_COUNT(counts); i++) {
+        int32_t ids[70];
+        outcome without = {0}, o[3] = {{0}};
+        proa_stats stats, before;
+        fill_prompt(ids, counts[i], 4);
+        proa_request r = {.ids = ids, .ids_count = counts[i]};
+        r.options.max_tokens = 20, r.options.ignore_eos = true, r.options.logprobs = true;
+        proa_engine *e = open_with(HEADS "three", roomy);
+        r.options.speculation = "none";
+        run_with_drafts(e, r, &without);
+        r.options.speculation = NULL;
+        for (int k = 0; k < 3; k++) {
+            proa_engine_stats(e, &before);
+            r.options.n = k == 2 ? 4 : 0;
+            run_with_drafts(e, r, &o[k]);
+            proa_engine_stats(e, &stats);
+            assert_true(stats.drafted > before.drafted);
+            for (int s = 0; s < (k == 2 ? 4 : 1); s++)
+                assert_memory_equal(k == 2 ? o[k].beam_ids[s] : o[k].ids, without.ids, 20 * sizeof(int32_t));
+        }
+        assert_true(counts[i] == 64 || stats.prefix_hits >= 64);
+        assert_int_equal(stats.pages_used, 0);
+        proa_engine_close(e);
+        outcome_release(&without);
+        for (int k = 0; k < 3; k++) outcome_release(&o[k]);
+    }
+}
+
+/* Sequences that do not draft leave states behind, which are run in pieces; a try after a long time finds them. */
+static void a_pause_loses_no_state(void **state)
+{
+    PROA_UNUSED(state);
+    int32_t ids[8];
+    outcome o = {0};
+    fill_prompt(ids, 8, 2);
+    proa_engine *e = open_with(HEADS "one", few);
+    proa_request r = {.ids = ids, .ids_count = 8};
+    r.options.max_tokens = 80, r.options.ignore_eos = true;
+    submit_or_fail(e, r, &o);
+    for (int step = 0; proa_engine_step(e); step++) {
+        const proa_engine_request *req = e->running.first;
+        double ns = step < 40 ? 1 : 1e15; /* a pass without drafts seems to take no time at first */
+        e->speculation.times.ns[1] = ns;
+        for (int i = 2; i < PROA_DRAFT_SLOTS; i++) e->speculation.times.ns[i] = 1e15;
+        if (!req) continue;
+        assert_int_equal(req->seq[0].draft_length + req->seq[0].states->count, req->seq[0].length);
+        assert_true(req->seq[0].states->count <= 17);
+    }
+    proa_stats stats;
+    proa_engine_stats(e, &stats);
+    assert_true(o.done && stats.drafted > 0);
+    outcome_release(&o);
+    proa_engine_close(e);
+}
+
+static void drafted_samples_have_their_distribution(void **state)
+{
+    int32_t ids[8];
+    proa_stats stats;
+    PROA_UNUSED(state);
+    proa_engine *e = open_with(HEADS "three", few);
+    fill_prompt(ids, 5, 30); /* behind which the head is right at times */
+    expect_joint_distribution(e, ids, run_with_drafts);
+    proa_engine_stats(e, &stats);
+    assert_true(stats.accepted > JOINT_DRAWN / 8 && stats.drafted > JOINT_DRAWN / 2);
+    proa_engine_close(e);
+}
+
+/* ---- options of a request ---- */
+
+static uint64_t drafted_by(proa_engine *e, proa_request r)
+{
+    proa_stats before, after;
+    outcome o = {0};
+    proa_engine_stats(e, &before);
+    run_with_drafts(e, r, &o);
+    proa_engine_stats(e, &after);
+    outcome_release(&o);
+    return after.drafted - before.drafted;
+}
+
+static void requests_choose(void **state)
+{
+    PROA_UNUSED(state);
+    int32_t ids[10];
+    outcome o = {0};
+    proa_err err = {.status = PROA_OK};
+    fill_prompt(ids, 10, 2);
+    proa_request r = {.ids = ids, .ids_count = 10};
+    r.options.max_tokens = 30, r.options.ignore_eos = true;
+    proa_engine_options options = roomy;
+    options.speculation = "none";
+    proa_engine *e = open_with(HEADS "one", options);
+    assert_int_equal(drafted_by(e, r), 0);
+    r.options.speculation = "eagle";
+    uint64_t all = drafted_by(e, r);
+    r.options.draft_tokens = 2;
+    uint64_t two = drafted_by(e, r);
+    assert_true(two > 0 && two <= 60 && all > two);
+    r.options.speculation = "medusa", r.on_event = collect, r.arg = &o;
+    assert_int_equal(proa_engine_submit(e, &r, NULL, &err), PROA_INVALID);
+    assert_non_null(strstr(err.text, "the model has no Medusa heads"));
+    proa_engine_close(e);
+    e = open_or_fail(TARGET, &roomy);
+    r.options.speculation = "eagle", err.status = PROA_OK;
+    assert_int_equal(proa_engine_submit(e, &r, NULL, &err), PROA_INVALID);
+    assert_non_null(strstr(err.text, "option 'speculation' is 'eagle', but the model has no EAGLE heads"));
+    proa_engine_close(e);
+}
+
+/* ---- what is refused ---- */
+
+static void refused(const char *model, const char *speculation, const char *heads, const char *why)
+{
+    proa_engine *engine = NULL;
+    proa_err err = {.status = PROA_OK};
+    const proa_engine_options options = {.speculation = speculation, .draft_model = heads};
+    assert_int_not_equal(proa_engine_open(&engine, model, &options, &err), PROA_OK);
+    if (!strstr(err.text, why)) fail_msg("'%s' is not in '%s'", why, err.text);
+}
+
+static void open_and_close(const char *model, const char *heads)
+{
+    const proa_engine_options options = {.draft_model = heads, .kv_tokens = 1024};
+    proa_engine_close(open_or_fail(model, &options));
+}
+
+/* A safetensors file of zeros but for d2t, whose third number is given: an EAGLE-3 head of 8 tokens. */
+static void write_heads(const char *path, int64_t third, bool d2t)
+{
+    static const struct {
+        const char *name, *shape;
+        int64_t count;
+    } t[] = {{"fc.weight", "64,192", 64 * 192},
+             {"midlayer.hidden_norm.weight", "64", 64},
+             {"midlayer.input_layernorm.weight", "64", 64},
+             {"midlayer.post_attention_layernorm.weight", "64", 64},
+             {"midlayer.self_attn.q_proj.weight", "64,128", 64 * 128},
+             {"midlayer.self_attn.k_proj.weight", "64,128", 64 * 128},
+             {"midlayer.self_attn.v_proj.weight", "64,128", 64 * 128},
+             {"midlayer.self_attn.o_proj.weight", "64,64", 64 * 64},
+             {"midlayer.mlp.gate_proj.weight", "96,64", 96 * 64},
+             {"midlayer.mlp.up_proj.weight", "96,64", 96 * 64},
+             {"midlayer.mlp.down_proj.weight", "64,96", 96 * 64},
+             {"norm.weight", "64", 64},
+             {"lm_head.weight", "8,64", 8 * 64}};
+    char header[4096] = "{";
+    int64_t at = 0, ids[8] = {0, 0, third, 3, 3, 3, 3, 3};
+    static const char zeros[4096];
+    size_t size = 1;
+    for (size_t i = 0; i < PROA_COUNT(t); i++) {
+        size += (size_t)snprintf(header + size, sizeof header - size,
+                                 "\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%lld,%lld]},",
+                                 t[i].name, t[i].shape, (long long)at, (long long)(at + 4 * t[i].count));
+        at += 4 * t[i].count;
+    }
+    size += (size_t)snprintf(header + size, sizeof header - size,
+                             "\"%s\":{\"dtype\":\"I64\",\"shape\":[8],\"data_offsets\":[%lld,%lld]}}",
+                             d2t ? "d2t" : "t2d", (long long)at, (long long)at + 64);
+    uint64_t length = size;
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fwrite(&length, 8, 1, f), fwrite(header, 1, size, f);
+    for (int64_t left = at; left > 0; left -= (int64_t)sizeof zeros)
+        fwrite(zeros, 1, (size_t)proa_min64(left, (int64_t)sizeof zeros), f);
+    fwrite(ids, 1, sizeof ids, f);
+    fclose(f);
+}
+
+/* %s: more keys, which come after those that they replace. */
+static void write_config(const char *path, const char *vocab, const char *more)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f,
+            "{\"hidden_size\": 64, \"num_hidden_layers\": 1, \"num_attention_heads\": 4, "
+            "\"intermediate_size\": 96, "
+            "\"vocab_size\": %s, \"draft_vocab_size\": 8%s}",
+            vocab, more);
+    fclose(f);
+}
+
+#define TAPS(ids) ", \"eagle_aux_hidden_state_layer_ids\": " ids
+
+static void other_heads_are_refused(void **state)
+{
+    PROA_UNUSED(state);
+    char folder[] = "/tmp/proa-eagle-XXXXXX", config[64], file[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(config, sizeof config, "%s/config.json", folder);
+    snprintf(file, sizeof file, "%s/model.safetensors", folder);
+    refused(TARGET, "eagle", folder, "there is no checkpoint with a tensor 'fc.weight'");
+    write_config(config, "200", TAPS("[0, 1, 2]"));
+    write_heads(file, 3, true);
+    open_and_close(TARGET, folder);
+    write_heads(file, 198, true);
+    refused(TARGET, NULL, folder, "tensor 'd2t' has 198 at 2: the token would be outside of 0 to 199");
+    write_heads(file, -3, true);
+    refused(TARGET, NULL, folder, "tensor 'd2t' has -3 at 2");
+    write_heads(file, 3, false);
+    refused(TARGET, NULL, folder, "tensor 'd2t' is missing: 'draft_vocab_size' is 8, 'vocab_size' 200");
+    write_heads(file, 3, true);
+    write_config(config, "201", TAPS("[0, 1, 2]"));
+    refused(TARGET, NULL, folder, "'vocab_size' is 201, that of the model is 200");
+    write_config(config, "200", "");
+    refused(TARGET, NULL, folder, "'eagle_aux_hidden_state_layer_ids' is needed for a model of 2 layers");
+    write_config(config, "200", TAPS("[0, 1, 3]"));
+    refused(TARGET, NULL, folder, "'eagle_aux_hidden_state_layer_ids' has 3, the model has 2 layers");
+    write_config(config, "200", TAPS("[0, 1]"));
+    refused(TARGET, NULL, folder, "'eagle_aux_hidden_state_layer_ids' has 2 entries, must have 3");
+    write_config(config, "200", TAPS("[0, 1, 2], \"target_hidden_size\": 32"));
+    refused(TARGET, NULL, folder, "tensor 'fc.weight' is [64, 192], expected [64, 96]");
+    write_config(config, "200", TAPS("[0, 1, 2], \"norm_output\": true"));
+    refused(TARGET, NULL, folder, "'norm_output' is true, which is not supported");
+    refused(MODELS "classics-10m", NULL, HEADS "one", "'vocab_size' is 200, that of the model is 8192");
+    refused(GOLDEN "arch/t5", "eagle", HEADS "one", "they need a causal decoder, this is a t5");
+    refused(TARGET, "draft", HEADS "one", "option 'speculation' is 'draft'");
+    refused(TARGET, "eagle", NULL, "needs option 'draft-model'");
+    refused(HEADS "three", NULL, NULL, "holds draft heads (eagle3), which need a model");
+    unlink(config), unlink(file), rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +564,12 @@ int main(void)
         cmocka_unit_test(trees_grow_where_guesses_are_sure),
         cmocka_unit_test(drafts_change_no_token),
         cmocka_unit_test(tokens_in_flight_wait),
+        cmocka_unit_test(pages_hold_the_right_tokens),
+        cmocka_unit_test(cached_prompts_draft),
+        cmocka_unit_test(a_pause_loses_no_state),
+        cmocka_unit_test(drafted_samples_have_their_distribution),
+        cmocka_unit_test(requests_choose),
+        cmocka_unit_test(other_heads_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
