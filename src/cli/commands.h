@@ -6,7 +6,8 @@
 #include "cli/args.h"
 
 extern const proa_command proa_cmd_run, proa_cmd_serve, proa_cmd_client, proa_cmd_eval, proa_cmd_bench,
-    proa_cmd_explain, proa_cmd_inspect, proa_cmd_convert, proa_cmd_tune, proa_cmd_pull, proa_cmd_version;
+    proa_cmd_explain, proa_cmd_inspect, proa_cmd_convert, proa_cmd_tune, proa_cmd_pull, proa_cmd_chat,
+    proa_cmd_top, proa_cmd_version;
 
 /* `proa help models`: argv after these words; returns the exit status. */
 int proa_models_help_command(int argc, char **argv);

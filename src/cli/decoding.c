@@ -153,8 +153,10 @@ int proa_decoding_set(proa_decoding *d, const proa_option_row *row, const proa_a
     if (arg->kind == PROA_ARG_INT || arg->kind == PROA_ARG_REAL) text = number;
     proa_err err = {0};
     if (read_text_file(d, row, &text, &err) &&
-        proa_options_set(&d->options, row_of_value(row, text), proa_str_c(text), &d->arena, &err) == PROA_OK)
+        proa_options_set(&d->options, row_of_value(row, text), proa_str_c(text), &d->arena, &err) == PROA_OK) {
+        d->texts[row_of_value(row, text)->option] = proa_arena_strdup(&d->arena, proa_str_c(text));
         return -1;
+    }
     return proa_cli_fail(PROA_EXIT_USAGE, "%s", err.text);
 }
 

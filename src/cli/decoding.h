@@ -11,8 +11,9 @@
 #include "cli/args.h"
 
 typedef struct proa_decoding {
-    proa_options options; /* the options that were given, marked as set */
-    proa_arena arena;     /* the lists in it */
+    proa_options options;                 /* the options that were given, marked as set */
+    proa_arena arena;                     /* the lists in it */
+    const char *texts[PROA_OPTION_COUNT]; /* the last value of each as it was typed, numbers as JSON; NULL: not given */
 } proa_decoding;
 
 void proa_decoding_init(proa_decoding *d);

@@ -8,10 +8,10 @@
 #include <signal.h>
 #include <string.h>
 
-static const proa_command *const commands[] = {&proa_cmd_run,     &proa_cmd_serve,   &proa_cmd_client,
-                                               &proa_cmd_eval,    &proa_cmd_bench,   &proa_cmd_explain,
-                                               &proa_cmd_inspect, &proa_cmd_convert, &proa_cmd_tune,
-                                               &proa_cmd_pull,    &proa_cmd_version};
+static const proa_command *const commands[] = {
+    &proa_cmd_run,     &proa_cmd_serve,   &proa_cmd_client,  &proa_cmd_eval, &proa_cmd_bench,
+    &proa_cmd_explain, &proa_cmd_inspect, &proa_cmd_convert, &proa_cmd_tune, &proa_cmd_pull,
+    &proa_cmd_chat,    &proa_cmd_top,     &proa_cmd_version};
 
 static void print_summary(const char *name, const char *summary, int columns)
 {

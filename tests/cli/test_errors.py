@@ -11,7 +11,7 @@ import termios
 import pytest
 from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, proa
 
-COMMANDS = ["run", "serve", "client", "eval", "bench", "explain", "inspect", "convert", "tune", "pull", "version"]
+COMMANDS = ["run", "serve", "client", "eval", "bench", "explain", "inspect", "convert", "tune", "pull", "chat", "top", "version"]
 
 ANY_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")  # another program may have the usual ones
 

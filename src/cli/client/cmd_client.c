@@ -209,20 +209,9 @@ static proa_status show_answer(session *s, proa_str body, bool event, proa_err *
     return status;
 }
 
-/* Handles all complete events "data: {...}\n\n". */
-static proa_status show_events(session *s, proa_err *err)
+static proa_status show_event(void *arg, proa_str data, proa_err *err)
 {
-    proa_status status = PROA_OK;
-    for (;;) {
-        char *end = s->body.len ? memmem(s->body.ptr, s->body.len, "\n\n", 2) : NULL;
-        if (!end || status != PROA_OK) return status;
-        proa_str event = {s->body.ptr, (size_t)(end - s->body.ptr)};
-        size_t used = event.len + 2;
-        if (proa_str_starts(event, proa_str_c("data: ")) && !proa_str_is(event, "data: [DONE]"))
-            status = show_answer(s, (proa_str){event.ptr + 6, event.len - 6}, true, err);
-        memmove(s->body.ptr, s->body.ptr + used, s->body.len - used);
-        s->body.len -= used;
-    }
+    return show_answer(arg, data, true, err);
 }
 
 static proa_status on_body(void *arg, int status, proa_str bytes, proa_err *err)
@@ -231,7 +220,7 @@ static proa_status on_body(void *arg, int status, proa_str bytes, proa_err *err)
     s->status = status;
     if (!proa_buf_append(&s->body, bytes.ptr, bytes.len))
         return PROA_FAIL(err, LIMIT, "the answer is too large");
-    return s->o->stream && status < 400 ? show_events(s, err) : PROA_OK;
+    return s->o->stream && status < 400 ? proa_client_events(&s->body, show_event, s, err) : PROA_OK;
 }
 
 /* ---- asking ---- */

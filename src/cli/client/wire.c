@@ -289,3 +289,17 @@ proa_status proa_client_http(const proa_target *t, const char *method, const cha
     proa_buf_release(&head);
     return status;
 }
+
+proa_status proa_client_events(proa_buf *buf, proa_data_fn *on_event, void *arg, proa_err *err)
+{
+    for (;;) {
+        char *end = buf->len ? memmem(buf->ptr, buf->len, "\n\n", 2) : NULL;
+        if (!end) return PROA_OK;
+        proa_str event = {buf->ptr, (size_t)(end - buf->ptr)};
+        size_t used = event.len + 2;
+        if (proa_str_starts(event, proa_str_c("data: ")) && !proa_str_is(event, "data: [DONE]"))
+            PROA_TRY(on_event(arg, (proa_str){event.ptr + 6, event.len - 6}, err));
+        memmove(buf->ptr, buf->ptr + used, buf->len - used);
+        buf->len -= used;
+    }
+}

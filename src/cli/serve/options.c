@@ -99,7 +99,7 @@ static const proa_arg engine_rows[] = {
     INT("lora-rank", lora_rank, 0, PROA_LORA_RANK_MAX, "N", "0",
         "largest rank of an adapter; 0: that of those loaded, at least 16"),
 };
-static const proa_arg_table engine_args = PROA_ARG_TABLE(
+const proa_arg_table proa_serve_engine_args = PROA_ARG_TABLE(
     "transformers (a model's own parameters win over these)", engine_rows);
 
 static const proa_arg http_rows[] = {
@@ -181,4 +181,5 @@ static const proa_arg other_rows[] = {
 static const proa_arg_table other_args = PROA_ARG_TABLE("metrics, tracing, logging, shutdown", other_rows);
 
 const proa_arg_table *const proa_serve_tables[] = {
-    &model_args, &engine_args, &http_args, &grpc_args, &other_args, &proa_serve_ignored_args, NULL};
+    &model_args, &proa_serve_engine_args,  &http_args, &grpc_args,
+    &other_args, &proa_serve_ignored_args, NULL};

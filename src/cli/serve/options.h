@@ -36,6 +36,7 @@ typedef struct proa_serve_options {
 } proa_serve_options;
 
 extern const proa_arg_table *const proa_serve_tables[];
+extern const proa_arg_table proa_serve_engine_args;  /* of models that the engine runs */
 extern const proa_arg_table proa_serve_ignored_args; /* ignored.c */
 
 typedef struct proa_serve_plan {
