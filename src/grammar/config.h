@@ -25,16 +25,26 @@ typedef struct proa_mask {
     uint32_t *bits;
     int32_t count;
     int32_t exits_count;
-    int32_t *exits; /* of an open configuration: nodes of the vocabulary's tree at which its top frame may end */
+    /* of an open configuration: nodes of the vocabulary's tree at which its top frame may end: a list, or a bit for
+     * each node where that is shorter */
+    int32_t *exits;
+    uint32_t *exit_bits;
 } proa_mask;
+
+/* Which bytes lead from a configuration to itself. */
+typedef struct proa_loops {
+    uint64_t ascii[2]; /* a bit for each */
+    bool text;         /* each character of UTF-8 beyond ASCII does */
+} proa_loops;
 
 typedef struct proa_gconfig {
     const int32_t *frames; /* [count] ascending */
     int32_t count;
-    bool ends;       /* PROA_FRAME_END is among them */
-    bool open;       /* PROA_FRAME_OPEN is */
-    int32_t *next;   /* [256] configurations */
-    proa_mask *mask; /* NULL: not computed yet */
+    bool ends;         /* PROA_FRAME_END is among them */
+    bool open;         /* PROA_FRAME_OPEN is */
+    int32_t *next;     /* [256] configurations */
+    proa_mask *mask;   /* NULL: not computed yet */
+    proa_loops *loops; /* likewise */
 } proa_gconfig;
 
 typedef struct proa_configs {

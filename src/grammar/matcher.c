@@ -22,9 +22,13 @@ struct proa_matcher {
     int64_t mask_bytes; /* that all masks take */
     uint32_t *bits;     /* [words] the mask that is made */
     int32_t *path;      /* [longest token + 1] configurations from the root of the tree to a node */
-    int32_t *exits;
-    int32_t exits_count, exits_cap;
+    uint32_t *exits;    /* a bit for each node of the tree: the exits of the mask that is made */
 };
+
+static int32_t node_words(const proa_matcher *m)
+{
+    return m->vocab->nodes_count / 32 + 1;
+}
 
 proa_matcher *proa_matcher_new(proa_automaton *a, const proa_token_trie *v)
 {
@@ -35,6 +39,7 @@ proa_matcher *proa_matcher_new(proa_automaton *a, const proa_token_trie *v)
     *a = (proa_automaton){0};
     m->vocab = v;
     m->bits = proa_calloc((size_t)proa_matcher_words(m) + 1, sizeof *m->bits);
+    m->exits = proa_calloc((size_t)node_words(m), sizeof *m->exits);
     m->path = proa_calloc((size_t)v->longest + 1, sizeof *m->path);
     proa_configs_init(&m->configs, &m->automaton);
     m->epoch = 1;
@@ -73,12 +78,89 @@ static void set_tokens_of(proa_matcher *m, int32_t token)
 
 static void add_exit(proa_matcher *m, int32_t node)
 {
-    if (m->exits_count == m->exits_cap) {
-        m->exits_cap = m->exits_cap ? 2 * m->exits_cap : 256;
-        m->exits = proa_realloc(m->exits, (size_t)m->exits_cap * sizeof *m->exits);
-    }
-    m->exits[m->exits_count++] = node;
+    m->exits[node >> 5] |= (uint32_t)1 << (node & 31);
 }
+
+/* ---- subtrees that are taken as a whole ---- */
+
+/* Whether from here on each character with bytes lo to hi first, and so many after it, ends in `config`. Neighbouring
+ * bytes mostly lead to the same configuration. */
+static bool characters_return(proa_matcher *m, int32_t from, int lo, int hi, int left, int32_t config)
+{
+    int32_t last = PROA_CONFIG_DEAD;
+    for (int b = lo; b <= hi; b++) {
+        int32_t to = proa_configs_next(&m->configs, from, (uint8_t)b);
+        if (to == last) continue;
+        last = to;
+        if (left == 0 && to != config) return false;
+        if (left == 0) continue;
+        if (to == PROA_CONFIG_DEAD || m->configs.configs[to].open) return false;
+        if (!characters_return(m, to, 0x80, 0xBF, left - 1, config)) return false;
+    }
+    return last != PROA_CONFIG_DEAD;
+}
+
+/* The characters that begin with this byte and one of lo to hi. */
+static bool narrow_characters_return(proa_matcher *m, int32_t config, int byte, int lo, int hi, int left)
+{
+    int32_t to = proa_configs_next(&m->configs, config, (uint8_t)byte);
+    return to != PROA_CONFIG_DEAD && !m->configs.configs[to].open &&
+           characters_return(m, to, lo, hi, left, config);
+}
+
+/* All characters of UTF-8 beyond ASCII (RFC 3629). */
+static bool text_returns(proa_matcher *m, int32_t config)
+{
+    return characters_return(m, config, 0xC2, 0xDF, 1, config) &&
+           narrow_characters_return(m, config, 0xE0, 0xA0, 0xBF, 1) &&
+           characters_return(m, config, 0xE1, 0xEC, 2, config) &&
+           narrow_characters_return(m, config, 0xED, 0x80, 0x9F, 1) &&
+           characters_return(m, config, 0xEE, 0xEF, 2, config) &&
+           narrow_characters_return(m, config, 0xF0, 0x90, 0xBF, 2) &&
+           characters_return(m, config, 0xF1, 0xF3, 3, config) &&
+           narrow_characters_return(m, config, 0xF4, 0x80, 0x8F, 2);
+}
+
+static const proa_loops *loops_of(proa_matcher *m, int32_t config)
+{
+    if (m->configs.configs[config].loops) return m->configs.configs[config].loops;
+    proa_loops *loops = PROA_ARENA_NEW(&m->configs.arena, proa_loops, 1);
+    *loops = (proa_loops){.text = text_returns(m, config)};
+    for (int b = 0; b < 128; b++)
+        if (proa_configs_next(&m->configs, config, (uint8_t)b) == config)
+            loops->ascii[b >> 6] |= (uint64_t)1 << (b & 63);
+    m->configs.configs[config].loops = loops;
+    return loops;
+}
+
+/* Whether all that is below the node leads from `config` back to it. Asked only where its own byte did, so that
+ * configurations without such loops are not looked at. */
+static bool takes_subtree(proa_matcher *m, int32_t node, int32_t before, int32_t config)
+{
+    int32_t set = m->vocab->set[node];
+    if (set < 0 || before != config) return false;
+    const proa_token_set *below = &m->vocab->sets[set];
+    const proa_loops *loops = loops_of(m, config);
+    if (below->ascii[0] & ~loops->ascii[0] || below->ascii[1] & ~loops->ascii[1]) return false;
+    if (m->configs.configs[config].open && !below->text) return false; /* exits would be within characters */
+    return !below->other || (below->text && loops->text);
+}
+
+/* The node and all below it: their tokens, and their exits if the configuration is open. */
+static void take_subtree(proa_matcher *m, int32_t node, bool open)
+{
+    const proa_token_trie *v = m->vocab;
+    int32_t end = v->nodes[node].end;
+    for (int32_t i = v->rank[node]; i < v->rank[end]; i++)
+        m->bits[v->order[i] >> 5] |= (uint32_t)1 << (v->order[i] & 31);
+    for (int32_t i = node; open && i < end; i = (i | 31) + 1) {
+        uint32_t from = UINT32_MAX << (i & 31),
+                 to = end - (i & ~31) < 32 ? ((uint32_t)1 << (end & 31)) - 1 : UINT32_MAX;
+        m->exits[i >> 5] |= v->inner[i >> 5] & from & to;
+    }
+}
+
+/* ---- walks ---- */
 
 /* Sets the tokens below `top` that can come from a configuration at `top`. Notes the nodes where it becomes open. */
 static void walk_tree(proa_matcher *m, int32_t top, int32_t config)
@@ -89,8 +171,13 @@ static void walk_tree(proa_matcher *m, int32_t top, int32_t config)
     m->path[nodes[top].depth] = config;
     for (int32_t i = top + 1; i < end;) {
         const proa_token_node *n = &nodes[i];
-        int32_t to = proa_configs_next(c, m->path[n->depth - 1], n->byte);
+        int32_t before = m->path[n->depth - 1], to = proa_configs_next(c, before, n->byte);
         if (to == PROA_CONFIG_DEAD) {
+            i = n->end;
+            continue;
+        }
+        if (takes_subtree(m, i, before, to)) {
+            take_subtree(m, i, c->configs[to].open);
             i = n->end;
             continue;
         }
@@ -101,39 +188,60 @@ static void walk_tree(proa_matcher *m, int32_t top, int32_t config)
     }
 }
 
+/* Without a popcount instruction, in vectors (Warren, Hacker's Delight, section 5-1). */
 static int32_t count_bits(const uint32_t *bits, int32_t words)
 {
-    int32_t n = 0;
-    for (int32_t i = 0; i < words; i++) n += PROA_POPCOUNT32(bits[i]);
-    return n;
+    uint32_t n = 0;
+    for (int32_t i = 0; i < words; i++) {
+        uint32_t x = bits[i] - (bits[i] >> 1 & 0x55555555);
+        x = (x & 0x33333333) + (x >> 2 & 0x33333333);
+        x = (x + (x >> 4)) & 0x0F0F0F0F;
+        x += x >> 8;
+        n += (x + (x >> 16)) & 0x3F;
+    }
+    return (int32_t)n;
 }
 
-/* m->bits and m->exits as a mask. */
-static proa_mask *keep_mask(proa_matcher *m)
+/* The numbers of the bits that are set, as a list; their count is known. */
+static int32_t *list_bits(proa_arena *arena, const uint32_t *bits, int32_t words, int32_t count)
+{
+    int32_t *list = PROA_ARENA_NEW(arena, int32_t, count), at = 0;
+    for (int32_t i = 0; i < words; i++)
+        for (uint32_t w = bits[i]; w; w &= w - 1) list[at++] = 32 * i + PROA_LOWEST_BIT32(w);
+    return list;
+}
+
+static uint32_t *copy_bits(proa_arena *arena, const uint32_t *bits, int32_t words)
+{
+    uint32_t *copy = PROA_ARENA_NEW(arena, uint32_t, words);
+    memcpy(copy, bits, (size_t)words * sizeof *copy);
+    return copy;
+}
+
+/* m->bits as a mask, and with `exits` m->exits too. */
+static proa_mask *keep_mask(proa_matcher *m, bool exits)
 {
     proa_arena *arena = &m->configs.arena;
-    int32_t words = proa_matcher_words(m), at = 0;
+    int32_t words = proa_matcher_words(m), nodes = exits ? node_words(m) : 0;
     proa_mask *mask = PROA_ARENA_NEW(arena, proa_mask, 1);
-    mask->count = count_bits(m->bits, words);
-    mask->exits_count = m->exits_count;
-    mask->exits = PROA_ARENA_NEW(arena, int32_t, m->exits_count);
-    if (m->exits_count) memcpy(mask->exits, m->exits, (size_t)m->exits_count * sizeof *mask->exits);
-    m->mask_bytes += 4 * ((int64_t)m->exits_count + proa_min64(words, mask->count));
-    if (mask->count >= words) {
-        mask->bits = PROA_ARENA_NEW(arena, uint32_t, words);
-        memcpy(mask->bits, m->bits, (size_t)words * sizeof *mask->bits);
-        return mask;
-    }
-    mask->ids = PROA_ARENA_NEW(arena, int32_t, mask->count);
-    for (int32_t i = 0; i < words; i++)
-        for (uint32_t w = m->bits[i]; w; w &= w - 1) mask->ids[at++] = 32 * i + PROA_LOWEST_BIT32(w);
+    *mask = (proa_mask){.count = count_bits(m->bits, words), .exits_count = count_bits(m->exits, nodes)};
+    m->mask_bytes += 4 * ((int64_t)proa_min64(nodes, mask->exits_count) + proa_min64(words, mask->count));
+    if (mask->count >= words) mask->bits = copy_bits(arena, m->bits, words);
+    else mask->ids = list_bits(arena, m->bits, words, mask->count);
+    if (mask->exits_count == 0) return mask;
+    if (mask->exits_count >= nodes) mask->exit_bits = copy_bits(arena, m->exits, nodes);
+    else mask->exits = list_bits(arena, m->exits, nodes, mask->exits_count);
     return mask;
 }
 
 static void begin_mask(proa_matcher *m)
 {
     memset(m->bits, 0, (size_t)proa_matcher_words(m) * sizeof *m->bits);
-    m->exits_count = 0;
+}
+
+static void begin_exits(proa_matcher *m)
+{
+    memset(m->exits, 0, (size_t)node_words(m) * sizeof *m->exits);
 }
 
 static void add_mask(proa_matcher *m, const proa_mask *mask)
@@ -144,16 +252,58 @@ static void add_mask(proa_matcher *m, const proa_mask *mask)
         m->bits[mask->ids[i] >> 5] |= (uint32_t)1 << (mask->ids[i] & 31);
 }
 
-/* As walk_tree from the root, for tokens of more than `least` bytes only; the others are there already. */
-static void walk_longer(proa_matcher *m, int32_t config, int64_t least)
+/* Exits of at most so many bytes. */
+static void add_exits(proa_matcher *m, const proa_mask *mask, int64_t depth_max)
+{
+    const proa_token_node *nodes = m->vocab->nodes;
+    for (int32_t k = 0; mask->exits && k < mask->exits_count; k++)
+        if (nodes[mask->exits[k]].depth <= depth_max) add_exit(m, mask->exits[k]);
+    for (int32_t i = 0; mask->exit_bits && i < node_words(m); i++)
+        for (uint32_t w = mask->exit_bits[i]; w; w &= w - 1)
+            if (nodes[32 * i + PROA_LOWEST_BIT32(w)].depth <= depth_max) m->exits[i] |= w & -w;
+}
+
+static bool is_ascii_of(const proa_loops *loops, uint8_t byte)
+{
+    return byte < 0x80 && (loops->ascii[byte >> 6] >> (byte & 63) & 1);
+}
+
+/* The bytes that are a whole match of a counted frame's item each; NULL: none. Its free counter returns to itself with
+ * them, without a match that has begun. */
+static const proa_loops *single_bytes(proa_matcher *m, proa_frame f)
+{
+    int32_t open = proa_configs_open(&m->configs, f.state, PROA_COUNT_FREE);
+    for (int b = 0; b < 128; b++) {
+        int32_t to = proa_configs_next(&m->configs, open, (uint8_t)b);
+        if (to != PROA_CONFIG_DEAD && proa_configs_next(&m->configs, to, (uint8_t)b) == to)
+            return loops_of(m, to);
+    }
+    return NULL;
+}
+
+/* Whether all tokens below the node have as many matches as bytes, if those up to it have. */
+static bool has_single_bytes(const proa_matcher *m, int32_t node, const proa_loops *single)
+{
+    int32_t set = m->vocab->set[node];
+    if (set < 0 || !single) return false;
+    const proa_token_set *below = &m->vocab->sets[set];
+    return !below->other && !(below->ascii[0] & ~single->ascii[0]) && !(below->ascii[1] & ~single->ascii[1]);
+}
+
+/* As walk_tree from the root, for tokens of more than `least` bytes only; the others are there already. Where each byte
+ * is a match, longer tokens have too many. */
+static void walk_longer(proa_matcher *m, int32_t config, int64_t least, const proa_loops *single)
 {
     const proa_token_node *nodes = m->vocab->nodes;
     proa_configs *c = &m->configs;
+    int32_t plain = 0; /* so many bytes of the path are matches */
     m->path[0] = config;
     for (int32_t i = 1; i < nodes[0].end;) {
         const proa_token_node *n = &nodes[i];
-        int32_t to = n->deepest <= least ? PROA_CONFIG_DEAD
-                                         : proa_configs_next(c, m->path[n->depth - 1], n->byte);
+        if (plain >= n->depth) plain = n->depth - 1;
+        if (plain == n->depth - 1 && single && is_ascii_of(single, n->byte)) plain++;
+        bool skipped = n->deepest <= least || (plain == n->depth && has_single_bytes(m, i, single));
+        int32_t to = skipped ? PROA_CONFIG_DEAD : proa_configs_next(c, m->path[n->depth - 1], n->byte);
         if (to == PROA_CONFIG_DEAD) {
             i = n->end;
             continue;
@@ -194,15 +344,15 @@ static void begin_narrow(proa_matcher *m, proa_frame f, int32_t open, int64_t le
     const proa_token_trie *v = m->vocab;
     const proa_mask *wide = mask_of_top(m, (proa_frame){f.state, PROA_COUNT_FREE, f.parent});
     begin_mask(m);
+    begin_exits(m);
     add_mask(m, wide);
     for (int32_t i = 0; i < v->by_length_count; i++) {
         int32_t t = v->by_length[i];
         if (v->begins[t + 1] - v->begins[t] <= left) break;
         m->bits[t >> 5] &= ~((uint32_t)1 << (t & 31));
     }
-    for (int32_t i = 0; i < wide->exits_count; i++)
-        if (v->nodes[wide->exits[i]].depth <= left) add_exit(m, wide->exits[i]);
-    walk_longer(m, open, left);
+    add_exits(m, wide, left);
+    walk_longer(m, open, left, single_bytes(m, f));
 }
 
 /* The mask of a frame's state alone; its exits are where what is below decides. */
@@ -215,9 +365,10 @@ static proa_mask *mask_of_top(proa_matcher *m, proa_frame f)
     if (left >= 0) begin_narrow(m, f, open, left);
     else {
         begin_mask(m);
+        begin_exits(m);
         walk_tree(m, 0, open);
     }
-    proa_mask *mask = keep_mask(m);
+    proa_mask *mask = keep_mask(m, true);
     m->configs.configs[open].mask = mask;
     return mask;
 }
@@ -229,6 +380,24 @@ static int32_t config_below(proa_matcher *m, const proa_mask *top, proa_frame f)
     int32_t below = proa_configs_return(&m->configs, f.parent);
     const proa_gconfig *g = &m->configs.configs[below];
     return g->count == 1 && g->ends ? PROA_CONFIG_DEAD : below;
+}
+
+/* The tokens that leave the top frame at one of its exits and go on in `below`. Of many exits most have no token that
+ * does: then the nodes are found by their byte. */
+static void walk_exits(proa_matcher *m, const proa_mask *top, int32_t below)
+{
+    const proa_token_trie *v = m->vocab;
+    for (int32_t k = 0; top->exits && k < top->exits_count; k++) walk_tree(m, top->exits[k], below);
+    for (int b = 0; top->exit_bits && b < 256; b++) {
+        int32_t to = proa_configs_next(&m->configs, below, (uint8_t)b);
+        if (to == PROA_CONFIG_DEAD) continue;
+        for (int32_t i = v->byte_begin[b]; i < v->byte_begin[b + 1]; i++) {
+            int32_t node = v->of_byte[i], from = v->parent[node];
+            if (!(top->exit_bits[from >> 5] >> (from & 31) & 1)) continue;
+            if (v->nodes[node].token >= 0) set_tokens_of(m, v->nodes[node].token);
+            walk_tree(m, node, to);
+        }
+    }
 }
 
 static proa_mask *make_mask(proa_matcher *m, int32_t config)
@@ -249,11 +418,9 @@ static proa_mask *make_mask(proa_matcher *m, int32_t config)
         const proa_mask *top = mask_of_top(m, f);
         int32_t below = config_below(m, top, f);
         add_mask(m, top);
-        for (int32_t k = 0; below != PROA_CONFIG_DEAD && k < top->exits_count; k++)
-            walk_tree(m, top->exits[k], below);
+        if (below != PROA_CONFIG_DEAD) walk_exits(m, top, below);
     }
-    m->exits_count = 0;
-    return keep_mask(m);
+    return keep_mask(m, false);
 }
 
 static void write_mask(const proa_matcher *m, const proa_mask *mask, uint32_t *out)

@@ -81,6 +81,95 @@ static void find_deepest(proa_token_trie *v)
     }
 }
 
+/* ---- what walks over the tree look up ---- */
+
+enum { SET_NODES = 16 }; /* nodes below one that has a set: fewer are walked as quickly */
+
+static void order_tokens(proa_token_trie *v)
+{
+    int32_t count = 0;
+    v->order = proa_malloc(((size_t)v->size + 1) * sizeof *v->order);
+    v->rank = proa_malloc(((size_t)v->nodes_count + 1) * sizeof *v->rank);
+    for (int32_t i = 0; i < v->nodes_count; i++) {
+        v->rank[i] = count;
+        for (int32_t t = v->nodes[i].token; t >= 0; t = v->same[t]) v->order[count++] = t;
+    }
+    v->rank[v->nodes_count] = count;
+}
+
+static void order_by_byte(proa_token_trie *v)
+{
+    int32_t at[257] = {0}, path[PROA_GRAMMAR_TOKEN_MAX + 1] = {0};
+    v->parent = proa_malloc((size_t)v->nodes_count * sizeof *v->parent);
+    v->of_byte = proa_malloc((size_t)v->nodes_count * sizeof *v->of_byte);
+    v->parent[0] = -1;
+    for (int32_t i = 1; i < v->nodes_count; i++) at[v->nodes[i].byte + 1]++;
+    for (int b = 0; b < 256; b++) at[b + 1] += at[b];
+    memcpy(v->byte_begin, at, sizeof at);
+    for (int32_t i = 1; i < v->nodes_count; i++) {
+        const proa_token_node *n = &v->nodes[i];
+        v->of_byte[at[n->byte]++] = i;
+        v->parent[i] = path[n->depth - 1];
+        path[n->depth] = i;
+    }
+}
+
+/* UTF-8 as an automaton (RFC 3629): TEXT_WHOLE after a whole character, TEXT_BAD after what is none. */
+enum { TEXT_WHOLE, TEXT_1, TEXT_2, TEXT_3, TEXT_E0, TEXT_ED, TEXT_F0, TEXT_F4, TEXT_BAD };
+
+static uint8_t next_text(uint8_t state, uint8_t byte)
+{
+    static const struct {
+        uint8_t lo, hi, to;
+    } rest[] = {[TEXT_1] = {0x80, 0xBF, TEXT_WHOLE}, [TEXT_2] = {0x80, 0xBF, TEXT_1},
+                [TEXT_3] = {0x80, 0xBF, TEXT_2},     [TEXT_E0] = {0xA0, 0xBF, TEXT_1},
+                [TEXT_ED] = {0x80, 0x9F, TEXT_1},    [TEXT_F0] = {0x90, 0xBF, TEXT_2},
+                [TEXT_F4] = {0x80, 0x8F, TEXT_2}};
+    if (state == TEXT_BAD) return TEXT_BAD;
+    if (state != TEXT_WHOLE)
+        return rest[state].lo <= byte && byte <= rest[state].hi ? rest[state].to : TEXT_BAD;
+    if (byte < 0x80) return TEXT_WHOLE;
+    if (byte < 0xC2 || byte > 0xF4) return TEXT_BAD;
+    if (byte < 0xE0) return TEXT_1;
+    if (byte < 0xF0) return byte == 0xE0 ? TEXT_E0 : byte == 0xED ? TEXT_ED : TEXT_2;
+    return byte == 0xF0 ? TEXT_F0 : byte == 0xF4 ? TEXT_F4 : TEXT_3;
+}
+
+static void add_below(proa_token_set *to, const proa_token_set *from, uint8_t byte)
+{
+    to->ascii[0] |= from->ascii[0], to->ascii[1] |= from->ascii[1];
+    if (byte < 0x80) to->ascii[byte >> 6] |= (uint64_t)1 << (byte & 63);
+    to->other = to->other || from->other || byte >= 0x80;
+    to->text = to->text && from->text;
+}
+
+/* Forwards the state of each node's bytes, backwards what is below it. */
+static void find_sets(proa_token_trie *v)
+{
+    size_t count = (size_t)v->nodes_count;
+    int32_t sets = 0;
+    uint8_t *state = proa_calloc(count, 1);
+    proa_token_set *below = proa_calloc(count, sizeof *below);
+    v->inner = proa_calloc(count / 32 + 1, sizeof *v->inner);
+    v->set = proa_malloc(count * sizeof *v->set);
+    for (int32_t i = 0; i < v->nodes_count; i++) {
+        if (i) state[i] = next_text(state[v->parent[i]], v->nodes[i].byte);
+        below[i].text = state[i] != TEXT_BAD;
+        if (state[i] == TEXT_WHOLE && v->nodes[i].end > i + 1) v->inner[i >> 5] |= (uint32_t)1 << (i & 31);
+        bool many = i > 0 && v->nodes[i].end - i > SET_NODES;
+        v->set[i] = many ? sets++ : -1;
+    }
+    for (int32_t i = v->nodes_count; i-- > 1;) add_below(&below[v->parent[i]], &below[i], v->nodes[i].byte);
+    v->sets = proa_calloc((size_t)sets + 1, sizeof *v->sets);
+    for (int32_t i = 0; i < v->nodes_count; i++) {
+        if (v->set[i] < 0) continue;
+        v->sets[v->set[i]] = below[i];
+        v->sets[v->set[i]].text = below[i].text && state[i] == TEXT_WHOLE;
+    }
+    free(state);
+    free(below);
+}
+
 static int longer_first(const void *x, const void *y)
 {
     const entry *a = x, *b = y;
@@ -122,6 +211,9 @@ proa_token_trie *proa_token_trie_new(const proa_str *bytes, int32_t size)
     v->nodes = proa_malloc(nodes * sizeof *v->nodes);
     make_nodes(v, entries, count);
     find_deepest(v);
+    order_tokens(v);
+    order_by_byte(v);
+    find_sets(v);
     sort_by_length(v, entries, count);
     free(entries);
     return v;
@@ -133,6 +225,13 @@ void proa_token_trie_free(proa_token_trie *v)
     free(v->nodes);
     free(v->same);
     free(v->by_length);
+    free(v->parent);
+    free(v->of_byte);
+    free(v->order);
+    free(v->rank);
+    free(v->set);
+    free(v->sets);
+    free(v->inner);
     free(v->begins);
     free(v->bytes);
     free(v);

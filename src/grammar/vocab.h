@@ -14,9 +14,24 @@ typedef struct proa_token_node {
     uint8_t byte;
 } proa_token_node;
 
+/* What the bytes below a node are, of a node with many below it. */
+typedef struct proa_token_set {
+    uint64_t ascii[2]; /* a bit for each */
+    bool other;        /* there are bytes from 0x80 on, */
+    bool text; /* and all tokens are the beginnings of UTF-8, with a whole character up to this node */
+} proa_token_set;
+
 typedef struct proa_token_trie {
     proa_token_node *nodes; /* [nodes_count]; node 0 is the root */
     int32_t nodes_count;
+    int32_t *parent;         /* [nodes_count] */
+    int32_t *of_byte;        /* [nodes_count] all nodes in the order of their bytes: */
+    int32_t byte_begin[257]; /* those of byte b begin here */
+    int32_t *order,
+        *rank;    /* [size] the tokens in the order of their nodes; [nodes_count + 1] how many come before */
+    int32_t *set; /* [nodes_count] of a node with many below it: its place in sets; else -1 */
+    proa_token_set *sets;
+    uint32_t *inner; /* a bit for each node that has others below it and whose bytes are whole characters of UTF-8 */
     int32_t size;       /* columns of a mask */
     int32_t *same;      /* [size] next token with the same bytes, -1: none */
     int32_t longest;    /* bytes of the longest token */

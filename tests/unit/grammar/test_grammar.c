@@ -228,7 +228,7 @@ static void check_walk(proa_matcher *m, const proa_token_trie *v, uint32_t *seed
 {
     proa_matcher_place places[PROA_PLACES] = {{0}};
     uint32_t mask[32];
-    int32_t tokens[40], allowed[512];
+    int32_t tokens[40], allowed[1024];
     char text[40 * 16];
     size_t len = 0;
     for (int64_t count = 0; count < 40; count++) {
@@ -262,6 +262,58 @@ static void test_masks(void **state)
         proa_matcher *m = NULL;
         assert_int_equal(compile_source(&m, v, cases[i].kind, cases[i].grammar, NULL), PROA_OK);
         for (int k = 0; k < 12; k++) check_walk(m, v, &seed);
+        proa_matcher_release(m);
+    }
+    proa_token_trie_free(v);
+    (void)state;
+}
+
+/* Every byte and 700 tokens of few bytes, so that many are below the same nodes of the tree: whole characters, parts of
+ * characters and what is no UTF-8. */
+static proa_token_trie *make_dense_vocab(void)
+{
+    enum { DENSE = 700, LONGEST = 6 };
+    static const char alphabet[] = "aaabb\",1 \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xED";
+    static char single[256], dense[DENSE][LONGEST];
+    proa_str bytes[256 + DENSE];
+    uint32_t seed = 3;
+    for (int i = 0; i < 256; i++) single[i] = (char)i, bytes[i] = (proa_str){&single[i], 1};
+    for (int i = 0; i < DENSE; i++) {
+        uint32_t len = 2 + random_number(&seed) % (LONGEST - 1), kind = random_number(&seed) % 3;
+        for (uint32_t k = 0; k < len; k++) {
+            uint32_t at = random_number(&seed) % (kind ? 5 : (uint32_t)sizeof alphabet - 1);
+            dense[i][k] = alphabet[at];
+        }
+        if (kind == 2 && len > 3) memcpy(dense[i], "a\xC3\xA9", 3);
+        bytes[256 + i] = (proa_str){dense[i], len};
+    }
+    return proa_token_trie_new(bytes, 256 + DENSE);
+}
+
+/* Subtrees that are taken as a whole, exits of many nodes, counters near their ends. */
+static void test_dense_masks(void **state)
+{
+    static const struct {
+        proa_grammar_kind kind;
+        const char *text;
+    } grammars[] = {
+        {PROA_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\"}"},
+        {PROA_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":3,\"maxLength\":12}"},
+        {PROA_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":4}}"},
+        {REGEX, "[ab]{2,9},[ab]*"},
+        {REGEX, "(ab|a){1,7}\"?"},
+        {REGEX, "(a+b?){2,5}"},
+        {REGEX, ".{0,20}1"},
+        {REGEX, "([^\"]{3,30}\")*"},
+        {REGEX, "[a\xC3\xA9]*[^,]{4,8}"}};
+    proa_token_trie *v = make_dense_vocab();
+    uint32_t seed = 5;
+    for (size_t i = 0; i < PROA_COUNT(grammars); i++) {
+        proa_matcher *m = NULL;
+        proa_err err = {.status = PROA_OK};
+        if (compile_source(&m, v, grammars[i].kind, grammars[i].text, &err) != PROA_OK)
+            fail_msg("%s", err.text);
+        for (int k = 0; k < 8; k++) check_walk(m, v, &seed);
         proa_matcher_release(m);
     }
     proa_token_trie_free(v);
@@ -324,8 +376,9 @@ static void test_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts), cmocka_unit_test(test_refused),   cmocka_unit_test(test_bombs),
-        cmocka_unit_test(test_masks), cmocka_unit_test(test_histories), cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_texts),       cmocka_unit_test(test_refused),   cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_masks),       cmocka_unit_test(test_histories), cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_dense_masks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
