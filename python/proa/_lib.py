@@ -12,7 +12,7 @@ import importlib.util
 import os
 import pathlib
 import subprocess
-from typing import Any
+from typing import Any, Union
 
 import cffi
 
@@ -150,3 +150,16 @@ def text_of(pointer: Any, length: int = -1) -> str:
         return ""
     raw = ffi.string(pointer) if length < 0 else ffi.buffer(pointer, length)[:]
     return raw.decode("utf-8", "replace")
+
+
+def find_model(model: Union[str, "os.PathLike[str]"]) -> str:
+    """The path of a model: a path that is there, or ORG/NAME[:FILE][@REVISION] of a hub, which is downloaded into the
+    cache of huggingface_hub if it is not there yet."""
+    path = os.fspath(model)
+    if not lib.proa_hub_is_name(path.encode()):
+        return path
+    result = ffi.new("proa_hub_result *")
+    call(lib.proa_hub_pull, ffi.NULL, path.encode(), ffi.NULL, result)
+    found = text_of(result.path)
+    lib.proa_hub_result_release(result)
+    return found

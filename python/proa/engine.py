@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 import numpy as np
 
-from ._lib import NotFoundError, ProaError, UnavailableError, call, error_of, ffi, find_plugin, lib, text_of
+from ._lib import NotFoundError, ProaError, UnavailableError, call, error_of, ffi, find_model, find_plugin, lib, text_of
 
 _KINDS = {
     lib.PROA_KIND_DECODER: "decoder",
@@ -195,7 +195,7 @@ class Engine:
         self._live: set[Request] = set()
         self._closes_first: list[Callable[[], None]] = []
         self._texts: list[Any] = []  # C strings that the options name
-        self.path = os.fspath(path)
+        self.path = find_model(path)
         if not os.path.exists(self.path):
             raise NotFoundError(f"cannot open '{self.path}': No such file or directory")
         if str(options.get("device") or "").startswith("cuda"):

@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 import numpy as np
 
-from ._lib import InvalidArgumentError, UnsupportedError
+from ._lib import InvalidArgumentError, UnsupportedError, find_model
 from .arrays import like, to_numpy
 from .engine import Engine, Request
 from .generation import Plan, make_output, pad_rows, plan, stack_steps
@@ -87,7 +87,7 @@ class Model:
         device = options.pop("device_map", None)
         if device is not None and device != "auto":
             options.setdefault("device", str(device))
-        folder = os.fspath(path)
+        folder = find_model(path)
         names = (_read_json(folder, "config.json") or {}).get("architectures") or [cls.__name__]
         return type(names[0], (cls,), {"__doc__": cls.__doc__})(folder, **options)
 

@@ -1,13 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0
- * digest.c - checksums of files by OpenSSL. */
+ * digest.c - checksums of files by OpenSSL, which is opened at run time as libcurl is. */
 #include "hub/digest.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <openssl/evp.h>
+#include <pthread.h>
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
+
+#define LIBCRYPTO "libcrypto.so.3"
+#define LIBCRYPTO_LIST(X)                                                                                    \
+    X(EVP_MD_CTX_new)                                                                                        \
+    X(EVP_MD_CTX_free)                                                                                       \
+    X(EVP_DigestInit_ex)                                                                                     \
+    X(EVP_DigestUpdate)                                                                                      \
+    X(EVP_DigestFinal_ex)                                                                                    \
+    X(EVP_sha256)                                                                                            \
+    X(EVP_sha1)
+
+#define LIBCRYPTO_FIELD(name) __typeof__(name) *name;
+static struct {
+    LIBCRYPTO_LIST(LIBCRYPTO_FIELD)
+} crypto;
+#define LIBCRYPTO_NAME(name) #name,
+static const char *const crypto_names[] = {LIBCRYPTO_LIST(LIBCRYPTO_NAME)};
+_Static_assert(sizeof crypto == sizeof crypto_names, "a pointer for each name");
+
+static proa_err crypto_error;
+static pthread_once_t crypto_once = PTHREAD_ONCE_INIT;
+
+static void load_crypto(void)
+{
+    void *handle = dlopen(LIBCRYPTO, RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; handle && i < PROA_COUNT(crypto_names); i++) {
+        void *symbol = dlsym(handle, crypto_names[i]);
+        if (symbol) memcpy((char *)&crypto + i * sizeof symbol, &symbol, sizeof symbol);
+        else handle = NULL;
+    }
+    if (!handle)
+        (void)PROA_FAIL(&crypto_error, UNSUPPORTED,
+                        "%s is not installed, which checks downloads (Debian: libssl3)", LIBCRYPTO);
+}
+
+proa_status proa_hub_digest_open(proa_err *err)
+{
+    pthread_once(&crypto_once, load_crypto);
+    if (err && err->status == PROA_OK) *err = crypto_error;
+    return crypto_error.status;
+}
 
 void proa_hub_digest_init(proa_hub_digest *d, const char *etag, int64_t bytes)
 {
@@ -16,8 +60,9 @@ void proa_hub_digest_init(proa_hub_digest *d, const char *etag, int64_t bytes)
     *d = (proa_hub_digest){.context = NULL};
     if (etag[len] || (!sha256 && !git)) return;
     memcpy(d->expected, etag, len + 1);
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    PROA_ASSERT(context && EVP_DigestInit_ex(context, sha256 ? EVP_sha256() : EVP_sha1(), NULL) == 1);
+    EVP_MD_CTX *context = crypto.EVP_MD_CTX_new();
+    PROA_ASSERT(context &&
+                crypto.EVP_DigestInit_ex(context, sha256 ? crypto.EVP_sha256() : crypto.EVP_sha1(), NULL) == 1);
     d->context = context;
     if (sha256) return;
     char head[40];
@@ -27,13 +72,13 @@ void proa_hub_digest_init(proa_hub_digest *d, const char *etag, int64_t bytes)
 
 void proa_hub_digest_release(proa_hub_digest *d)
 {
-    EVP_MD_CTX_free(d->context);
+    if (d->context) crypto.EVP_MD_CTX_free(d->context);
     d->context = NULL;
 }
 
 void proa_hub_digest_add(proa_hub_digest *d, const void *bytes, size_t len)
 {
-    if (d->context) PROA_ASSERT(EVP_DigestUpdate(d->context, bytes, len) == 1);
+    if (d->context) PROA_ASSERT(crypto.EVP_DigestUpdate(d->context, bytes, len) == 1);
 }
 
 proa_status proa_hub_digest_check(proa_hub_digest *d, const char *what, proa_err *err)
@@ -42,7 +87,7 @@ proa_status proa_hub_digest_check(proa_hub_digest *d, const char *what, proa_err
     char text[2 * EVP_MAX_MD_SIZE + 1];
     unsigned len = 0;
     if (!d->context) return PROA_OK;
-    PROA_ASSERT(EVP_DigestFinal_ex(d->context, sum, &len) == 1);
+    PROA_ASSERT(crypto.EVP_DigestFinal_ex(d->context, sum, &len) == 1);
     for (unsigned i = 0; i < len; i++) snprintf(text + (size_t)2 * i, 3, "%02x", sum[i]);
     if (strcmp(text, d->expected) == 0) return PROA_OK;
     return PROA_FAIL(err, CORRUPT, "%s: its %s is %s, the hub names %s", what,

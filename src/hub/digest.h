@@ -16,6 +16,8 @@ typedef struct proa_hub_digest {
     char expected[65];
 } proa_hub_digest;
 
+/* Opens OpenSSL's libcrypto, once in a process; before the first digest. UNSUPPORTED if it is not installed. */
+PROA_MUST_CHECK proa_status proa_hub_digest_open(proa_err *err);
 /* etag: 64 hexadecimal digits are a sha256, 40 a git sha1. bytes: of the whole file. */
 void proa_hub_digest_init(proa_hub_digest *d, const char *etag, int64_t bytes);
 void proa_hub_digest_release(proa_hub_digest *d);

@@ -315,6 +315,7 @@ static proa_status pull_cached(pull *p, proa_err *err)
 static proa_status pull_files(pull *p, proa_err *err)
 {
     proa_err why = {0};
+    PROA_TRY(proa_hub_digest_open(err));
     PROA_TRY(proa_hub_cache_open(&p->cache, p->settings.cache, p->name.repo, false, err));
     if (p->settings.offline) return pull_cached(p, err);
     PROA_TRY(proa_hub_client_open(&p->client, &p->settings, p->name.repo, err));

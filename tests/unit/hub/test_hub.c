@@ -230,6 +230,7 @@ static proa_status digest_of(const char *etag, const char *text, proa_err *err)
 static void test_digests(void **state)
 {
     PROA_UNUSED(state);
+    assert_int_equal(proa_hub_digest_open(NULL), PROA_OK);
     /* printf abc | sha256sum; printf abc | git hash-object --stdin */
     assert_int_equal(digest_of("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "abc", NULL),
                      PROA_OK);
