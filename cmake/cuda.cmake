@@ -26,4 +26,3 @@ if(PROA_CUDA_ARCHS MATCHES "90a") # without the a there is no wgmma, and the hos
     target_compile_definitions(proa_cuda PRIVATE PROA_CUDA_90A)
 endif()
 target_link_libraries(proa_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt ${PROA_LIBS})
-install(TARGETS proa_cuda OPTIONAL) # a build of other targets leaves it out

@@ -19,3 +19,13 @@ if(NOT CMAKE_C_FLAGS MATCHES "-fsanitize=")
   set_tests_properties(examples/installed PROPERTIES TIMEOUT 120 LABELS examples
                        PASS_REGULAR_EXPRESSION "stormy night, and the wind had not yet come\\.")
 endif()
+
+# Packages of this build, where the machine can make them.
+find_program(PROA_DPKG_DEB dpkg-deb)
+find_program(PROA_DPKG_SHLIBDEPS dpkg-shlibdeps)
+if(PROA_DPKG_DEB AND PROA_DPKG_SHLIBDEPS AND NOT CMAKE_C_FLAGS MATCHES "-fsanitize=")
+  add_test(NAME examples/packages
+           COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/packages.sh ${PROJECT_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  set_tests_properties(examples/packages PROPERTIES TIMEOUT 300 LABELS examples
+                       PASS_REGULAR_EXPRESSION "packages are right")
+endif()

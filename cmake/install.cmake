@@ -1,0 +1,79 @@
+# What `cmake --install` puts where, in components; packages of them by cpack. Included by CMakeLists.txt.
+#
+#   program       bin/proa
+#   library       libproa.so.0.1
+#   development   headers, libproa.so, libproa.a, pkg-config, CMake
+#   cuda          libproa_cuda.so, where it was built
+#   The list of what it is made of (SPDX) and the licence come with the program and the library.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# From where proa.pc lies, so that `cmake --install --prefix ANYWHERE` and a moved folder are right too.
+set(PROA_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+if(NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+  file(RELATIVE_PATH PROA_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+  string(REGEX REPLACE "/$" "" PROA_PC_PREFIX "\${pcfiledir}/${PROA_PC_PREFIX}")
+endif()
+configure_file(cmake/proa.pc.in proa.pc @ONLY)
+set(PROA_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/proa)
+configure_package_config_file(cmake/proa-config.cmake.in proa-config.cmake INSTALL_DESTINATION ${PROA_CMAKE_DIR}
+                              PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(proa-config-version.cmake COMPATIBILITY SameMinorVersion)
+
+# Libraries in ../lib of a moved folder are found (tools/package tarball).
+if(TARGET proa)
+  set_target_properties(proa PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS proa RUNTIME COMPONENT program)
+endif()
+install(TARGETS proa_shared LIBRARY COMPONENT library NAMELINK_COMPONENT development)
+install(TARGETS proa_static ARCHIVE COMPONENT development)
+install(DIRECTORY include/proa DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/proa.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/proa-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/proa-config-version.cmake
+        DESTINATION ${PROA_CMAKE_DIR} COMPONENT development)
+if(TARGET proa_cuda)
+  install(TARGETS proa_cuda LIBRARY COMPONENT cuda OPTIONAL) # a build of other targets leaves it out
+endif()
+find_package(Python3 COMPONENTS Interpreter QUIET)
+if(Python3_FOUND)
+  install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/tools/sbom\"
+                \"${CMAKE_CURRENT_BINARY_DIR}/proa.spdx.json\" COMMAND_ERROR_IS_FATAL ANY)" COMPONENT program)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/proa.spdx.json DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/proa COMPONENT program)
+endif()
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/proa RENAME copyright COMPONENT program)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libproa0.1 RENAME copyright COMPONENT library)
+
+set(CPACK_PACKAGE_NAME proa)
+set(CPACK_PACKAGE_VENDOR Proa)
+set(CPACK_PACKAGE_CONTACT "Proa developers <proa@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "inference engine and server for transformer models")
+set(CPACK_PACKAGE_DESCRIPTION "Proa loads Hugging Face folders and GGUF files without conversion and serves them over OpenAI's
+API and Triton's protocol, on CPUs and NVIDIA GPUs.")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_GENERATOR DEB)
+set(CPACK_COMPONENTS_ALL program library development)
+if(TARGET proa_cuda)
+  list(APPEND CPACK_COMPONENTS_ALL cuda)
+endif()
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME proa)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "ca-certificates, libcurl4, libedit2")
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "libarchive13, python3, proa-cuda")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libproa0.1)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "ca-certificates, libcurl4, libssl3")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/triggers)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libproa-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libproa0.1 (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libjson-c-dev, libpcre2-dev, libutf8proc-dev, libprotobuf-c-dev")
+set(CPACK_DEBIAN_CUDA_PACKAGE_NAME proa-cuda)
+set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF) # NVIDIA's libraries have packages of many names
+set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "libc6, libstdc++6")
+include(CPack)
