@@ -22,6 +22,7 @@ _ALIASES = {
     "max_num_seqs": "sequences_max",
     "max_num_batched_tokens": "step_tokens",
     "gpu_memory_utilization": "kv_share",
+    "tensor_parallel_size": "tensor_parallel",
 }
 _DTYPES = {"float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16", "half": "f16"}
 _REASONS = {None: None, "end": "stop", "stop": "stop", "length": "length", "cancelled": "abort", "error": "abort"}
@@ -197,8 +198,8 @@ class LLM(_Front):
 
     model: a Hugging Face folder, or a .gguf file. options: those of proa_engine_options (`device="cuda"`,
     `dtype`, `quant`, `threads`, `kv_tokens`, `adapters={"name": folder}`, ...); vLLM's names `quantization`,
-    `kv_cache_dtype`, `max_num_seqs`, `max_num_batched_tokens`, `gpu_memory_utilization` and `enable_prefix_caching` are
-    taken too.
+    `kv_cache_dtype`, `max_num_seqs`, `max_num_batched_tokens`, `gpu_memory_utilization`, `tensor_parallel_size` and
+    `enable_prefix_caching` are taken too.
     """
 
     def generate(

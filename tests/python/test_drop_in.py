@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """transformers' scripts with one import changed give the ids and scores of transformers (tests/golden/drop_in.npz)."""
+import json
 import pathlib
 
 import numpy as np
@@ -113,6 +114,38 @@ def test_what_a_model_cannot_do_is_said(load):
     with pytest.raises(proa.UnsupportedError, match="padded on the right"):
         ids, mask = np.array([[0, 2, 3]]), np.array([[0, 1, 1]])
         load("Seq2SeqLM", "tests/golden/arch/bart").generate(ids, attention_mask=mask)
+
+
+def embedding_rows(folder, name, ids):
+    """Rows of a tensor of float32 in a safetensors file."""
+    data = (ROOT / folder / "model.safetensors").read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    entry = json.loads(data[8:begin])[name]
+    table = np.frombuffer(data[begin:], np.uint8)[slice(*entry["data_offsets"])].view(np.float32)
+    return table.reshape(entry["shape"])[ids]
+
+
+def test_inputs_embeds_stand_for_ids(load):
+    """As transformers: only the new ids are returned then; padding on the left is hidden by the mask."""
+    model, ids = load("CausalLM", "tests/golden/arch/gpt2"), [5, 9, 13, 17]
+    rows = embedding_rows("tests/golden/arch/gpt2", "transformer.wte.weight", ids)
+    embeds = np.stack([rows, np.concatenate([np.zeros_like(rows[:2]), rows[:2]])])
+    mask = np.array([[1, 1, 1, 1], [0, 0, 1, 1]])
+    by_rows = model.generate(inputs_embeds=embeds, attention_mask=mask, max_new_tokens=8)
+    padded = np.array([ids, [0, 0, *ids[:2]]])
+    by_ids = model.generate(padded, attention_mask=mask, max_new_tokens=8)
+    np.testing.assert_array_equal(by_rows, by_ids[:, 4:])
+
+
+def test_ranks_give_the_same_ids(load):
+    """Tensor parallelism, in generate and in a session."""
+    ids = np.array([[1, 395, 285, 264]])
+    one = load("CausalLM", LLAMA)
+    two = proa.AutoModelForCausalLM.from_pretrained(ROOT / LLAMA, dtype="f32", tensor_parallel_size=2)
+    np.testing.assert_array_equal(one.generate(ids, max_new_tokens=8), two.generate(ids, max_new_tokens=8))
+    with proa.Session(one) as a, proa.Session(two) as b:
+        np.testing.assert_allclose(a.step([ids[0]]), b.step([ids[0]]), atol=1e-3)
+    two.close()
 
 
 def test_processors_by_their_class(load):
