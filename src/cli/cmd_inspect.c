@@ -2,10 +2,11 @@
  * cmd_inspect.c - `proa inspect`: the tensors of any checkpoint that can be read: types, shapes, ranges, NaNs. */
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/file.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/session.h"
-#include "weights/weights.h"
+#include "weights/packed.h"
 
 #include <math.h>
 
@@ -172,15 +173,34 @@ static void print_all(proa_output *out, const inspect_options *o, const proa_wei
     print_totals(out, o, tensors, numbers, bytes, broken);
 }
 
+/* The file of each rank of a packed folder. */
+static proa_status print_ranks(proa_output *out, const inspect_options *o, int32_t ranks, proa_err *err)
+{
+    for (int32_t rank = 0; rank < ranks; rank++) {
+        char text[16];
+        proa_weights *w;
+        PROA_TRY(proa_weights_open_rank(&w, o->path, rank, err));
+        const proa_packed_file *p = proa_weights_packed(w);
+        proa_output_printf(out, "%s  rank %d of %d, %lld weights as %s, %s\n", p->name, p->rank, p->ranks,
+                           (long long)p->count, p->main, proa_output_bytes_text(text, (double)p->block_bytes));
+        proa_weights_close(w);
+    }
+    return PROA_OK;
+}
+
 static proa_status inspect_model(const inspect_options *o, proa_err *err)
 {
+    const proa_packed_file *packed;
     proa_weights *w;
     proa_output out;
     PROA_TRY(proa_weights_open(&w, o->path, err));
     proa_status status = proa_output_open(&out, NULL, err);
     if (status == PROA_OK) {
         print_all(&out, o, w);
-        status = proa_output_close(&out, err);
+        packed = proa_weights_packed(w);
+        if (packed && !o->json && proa_dir_exists(o->path)) status = print_ranks(&out, o, packed->ranks, err);
+        proa_status closed = proa_output_close(&out, status == PROA_OK ? err : NULL);
+        if (status == PROA_OK) status = closed;
     }
     if (status == PROA_OK) status = proa_weights_check(w, err);
     proa_weights_close(w);

@@ -21,7 +21,7 @@ typedef struct proa_convert_job {
     bool dtype_given;            /* or as they are stored; encoded ones then as config.json says, or f16 */
     const char *format; /* of a GGUF file's matrices: "f32", "f16", "bf16", "q8_0", "q4_0"; NULL: dtype */
     const char *device, *quant; /* of a packed folder: where it will run, and --quant there */
-    int32_t ranks;              /* of a FasterTransformer folder */
+    int32_t ranks;              /* of a packed or FasterTransformer folder; 1: it is whole */
     int64_t shard_bytes;        /* of a safetensors file at most, unless one tensor is larger; 0: one file */
     /* How matrices are quantised on the way (calibrate.h; proa_convert_hf only); NULL: they are not. */
     const struct proa_calibrate *calibrate;
@@ -41,7 +41,8 @@ PROA_MUST_CHECK proa_status proa_convert_gguf(const proa_convert_job *job, proa_
 /* A folder of FasterTransformer for job->ranks ranks. UNSUPPORTED says what of the model it cannot express. */
 PROA_MUST_CHECK proa_status proa_convert_ft(const proa_convert_job *job, proa_err *err);
 /* A folder whose weights are in the layout of the kernels (weights/packed.h), with config.json and tokenizer files. It
- * is a model for the device that it was packed for. */
+ * is a model for the device that it was packed for; with several ranks for as many. UNSUPPORTED names what cannot be
+ * divided among them. */
 PROA_MUST_CHECK proa_status proa_convert_packed(const proa_convert_job *job, proa_err *err);
 
 #endif

@@ -246,7 +246,7 @@ static proa_status check_ranks(const proa_engine *e, const proa_engine_options *
     const char *what = NULL;
     if (e->ranks.count == 1) return PROA_OK;
     if (e->sizes.model.lora_slots) what = "adapters";
-    else if (o->speculation && strcmp(o->speculation, "medusa") == 0) what = "Medusa heads";
+    else if (o && o->speculation && strcmp(o->speculation, "medusa") == 0) what = "Medusa heads";
     else if (!e->device->host && (e->sizes.host_bytes || e->sizes.folder_bytes)) what = "prefix-host-memory";
     if (!what) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "option 'tp' is %d: %s are for one rank only", e->ranks.count, what);
@@ -254,8 +254,9 @@ static proa_status check_ranks(const proa_engine *e, const proa_engine_options *
 
 static proa_status open_ranks(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
 {
-    PROA_TRY(proa_rank_set_open(&e->ranks, o ? o->device : NULL, o ? o->tensor_parallel : 0, e->sizes.threads,
-                                err));
+    int32_t ranks = o ? o->tensor_parallel : 0;
+    if (ranks == 0) ranks = proa_model_ranks(path);
+    PROA_TRY(proa_rank_set_open(&e->ranks, o ? o->device : NULL, ranks, e->sizes.threads, err));
     e->device = e->ranks.device[0], e->pool = e->ranks.pool[0];
     PROA_TRY(check_ranks(e, o, err));
     return proa_ranks_prepare(&e->model, path, &e->sizes.model, e->ranks.device, e->ranks.pool,

@@ -45,7 +45,7 @@ static proa_status read_checkpoint(proa_model *m, const char *path, proa_err *er
     if (!proa_dir_exists(path) && !proa_file_exists(path))
         return PROA_FAIL(err, NOT_FOUND, "cannot open model '%s': no such folder or file", path);
     if (own) PROA_TRY(configure_model(m, &folder, err));
-    PROA_TRY(proa_weights_open(&m->weights, path, err));
+    PROA_TRY(proa_weights_open_rank(&m->weights, path, m->rank, err));
     return own ? PROA_OK : configure_model(m, proa_weights_files(m->weights), err);
 }
 
@@ -53,6 +53,11 @@ bool proa_model_in_folder(const char *dir)
 {
     proa_files folder = proa_files_of(dir);
     return proa_files_has(&folder, "config.json") || proa_weights_in_folder(dir);
+}
+
+int32_t proa_model_ranks(const char *path)
+{
+    return proa_dir_exists(path) ? proa_weights_ranks(path) : 1;
 }
 
 const proa_files *proa_model_files(const proa_model *m)
@@ -95,9 +100,13 @@ static proa_status check_target(const proa_model *m, const char *path, const pro
 /* The part of this rank, if there are several. */
 static proa_status take_part(proa_model *m, const char *path, proa_err *err)
 {
+    const proa_packed_file *packed = m->packed;
+    if (packed && (packed->ranks != m->ranks || packed->rank != m->rank))
+        return PROA_FAIL(
+            err, INVALID,
+            "'%s' is rank %d of %d of a packed model, not rank %d of %d: run its folder with --tp %d", path,
+            packed->rank, packed->ranks, m->rank, m->ranks, packed->ranks);
     if (m->ranks == 1) return PROA_OK;
-    if (m->packed)
-        return PROA_FAIL(err, UNSUPPORTED, "'%s' is packed for one rank, not for %d", path, m->ranks);
     proa_status status = proa_shard(m->params, m->arch, &m->config, m->rank, m->ranks, &m->arena, err);
     if (status != PROA_OK) proa_err_prefix(err, "%s", path);
     return status;

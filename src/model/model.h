@@ -170,6 +170,8 @@ bool proa_model_next_weight(const proa_model *m, proa_weight_walk *walk);
 /* The small files that belong to the model (base/files.h), by name: tokenizer.json and its like. They live as long as
  * it; a synthetic model has none. */
 const proa_files *proa_model_files(const proa_model *m);
+/* For how many ranks a packed folder has parts; 1: it is whole. */
+int32_t proa_model_ranks(const char *path);
 /* Whether a folder holds a model: a config.json, or a checkpoint, which may bring its own configuration. */
 bool proa_model_in_folder(const char *dir);
 /* The sizes that the kernels' scratch memory must be made for. */

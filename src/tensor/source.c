@@ -103,6 +103,7 @@ proa_tensor_source proa_tensor_source_rows_of(const proa_tensor_source *s, int64
 /* One scale for a whole row is that of each part of it. */
 int64_t proa_tensor_source_col_block(const proa_tensor_source *s)
 {
+    if (s->encoding == PROA_ENCODING_PACKED) return proa_max64(1, s->col_block);
     if (s->encoding != PROA_ENCODING_SCALED) return proa_max64(1, proa_encoding_numbers(s->encoding));
     bool whole = s->scaled->col_group >= proa_tensor_source_cols(s);
     return whole ? s->scaled->code.cols : s->scaled->col_group;

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "weights/packed.h"
 #include <dirent.h>
+#include <stdlib.h>
 
 /* ---- files ---- */
 
@@ -40,6 +41,32 @@ static proa_status read_one(proa_weights *w, const char *dir, const char *name, 
     return proa_weights_read_file(w, path, err);
 }
 
+/* "NAME-00002-of-00003.gguf" is part 2 of 3; other names are part 1 of 1. Returns the number of parts. */
+static int part_of(proa_str name, int *part)
+{
+    const char pattern[] = "-00001-of-00003";
+    size_t n = sizeof pattern - 1, ending = sizeof ".gguf" - 1;
+    *part = 1;
+    if (name.len < n + ending) return 1;
+    const char *at = name.ptr + name.len - ending - n;
+    for (size_t i = 0; i < n; i++) {
+        bool digit = at[i] >= '0' && at[i] <= '9';
+        if (pattern[i] >= '0' && pattern[i] <= '9' ? !digit : at[i] != pattern[i]) return 1;
+    }
+    *part = (int)strtol(at + 1, NULL, 10);
+    return (int)strtol(at + n - 5, NULL, 10);
+}
+
+/* The packed part of w->rank, where the name is that of the first of several: "model-00001-of-00002.proa". */
+static proa_status read_packed_part(proa_weights *w, const char *dir, const char *name, proa_err *err)
+{
+    char part[PROA_PATH_MAX];
+    int first, count = part_of(proa_str_c(name), &first);
+    snprintf(part, sizeof part, "%s", name);
+    if (count > 1) snprintf(part, sizeof part, PROA_PACKED_PART, w->rank + 1, count);
+    return read_one(w, dir, part, err);
+}
+
 /* A form is found by the name of a file, or by an ending that one file of the folder has: "*.pt". */
 typedef struct folder_form {
     const char *pattern;
@@ -53,23 +80,18 @@ static const folder_form folder_forms[] = {
     {"pytorch_model.bin", read_one},
     {"pytorch_model.bin.index.json", proa_index_read},
     {PROA_PACKED_NAME, read_one},
+    {"*.proa", read_packed_part},
     {"*.gguf", read_one},
     {"*.pt", read_one}, /* OpenNMT-py */
     {"config.ini", proa_ft_read},
 };
 
-/* "NAME-00002-of-00003.gguf": the reader of the first file finds the others. */
+/* The reader of the first file finds the others. */
 static bool is_later_part(proa_str name)
 {
-    const char part[] = "-00001-of-00003.gguf";
-    size_t n = sizeof part - 1;
-    if (name.len < n || !proa_str_ends(name, proa_str_c(".gguf"))) return false;
-    const char *end = name.ptr + name.len - n;
-    for (size_t i = 0; i < n; i++) {
-        bool digit = end[i] >= '0' && end[i] <= '9';
-        if (part[i] >= '0' && part[i] <= '9' ? !digit : end[i] != part[i]) return false;
-    }
-    return memcmp(end, "-00001", 6) != 0;
+    int part;
+    bool split = proa_str_ends(name, proa_str_c(".gguf")) || proa_str_ends(name, proa_str_c(".proa"));
+    return split && part_of(name, &part) >= 1 && part != 1;
 }
 
 /* The file of the folder that has this ending: the first by name. Returns how many there are. */
@@ -93,6 +115,16 @@ static int find_form(char name[PROA_PATH_MAX], const char *dir, const folder_for
     if (form->pattern[0] == '*') return find_ending(name, dir, proa_str_c(form->pattern + 1));
     snprintf(name, PROA_PATH_MAX, "%s", form->pattern);
     return proa_path_join(path, dir, name, NULL) == PROA_OK && proa_file_exists(path);
+}
+
+int32_t proa_weights_ranks(const char *dir)
+{
+    char name[PROA_PATH_MAX];
+    int part;
+    for (size_t i = 0; i < PROA_COUNT(folder_forms); i++)
+        if (find_form(name, dir, &folder_forms[i]))
+            return folder_forms[i].read == read_packed_part ? part_of(proa_str_c(name), &part) : 1;
+    return 1;
 }
 
 bool proa_weights_in_folder(const char *dir)

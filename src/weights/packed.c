@@ -71,6 +71,7 @@ static proa_status read_tensor(const packed_reader *r, proa_str name, const proa
     int32_t rank = 0;
     proa_dtype dtype = PROA_DTYPE_F32;
     bool final = false;
+    int64_t block = 1;
     if (name.len == 0 || name.len > PROA_TENSOR_NAME_MAX)
         return FAIL_FILE(r, LIMIT, "a tensor's name of %zu bytes, at most %d are read", name.len,
                          PROA_TENSOR_NAME_MAX);
@@ -79,9 +80,10 @@ static proa_status read_tensor(const packed_reader *r, proa_str name, const proa
         return FAIL_FILE(r, CORRUPT, "tensor '%.*s': unknown dtype", PROA_NAME_SHOWN, kept);
     PROA_TRY(read_shape(r, kept, proa_json_get(entry, "shape"), &rank, shape));
     PROA_TRY(proa_json_get_bool(&final, entry, "final", r->err));
+    PROA_TRY(proa_json_get_int(&block, entry, "block", 1, PROA_PACKED_BLOCK_MAX, r->err));
     proa_weights_tensor t = {.name = kept, .file = r->file, .final = final};
     t.source = proa_tensor_source_of(proa_view_of(NULL, dtype, rank, shape));
-    t.source.encoding = PROA_ENCODING_PACKED;
+    t.source.encoding = PROA_ENCODING_PACKED, t.source.col_block = block;
     return proa_weights_add_tensor(r->w, t, r->err);
 }
 
@@ -156,11 +158,9 @@ static proa_status read_root(const packed_reader *r, const proa_json *root)
     PROA_TRY(read_text(r, root, "dtype", &p->dtype));
     PROA_TRY(read_text(r, root, "quant", &p->quant));
     PROA_TRY(read_text(r, root, "main", &p->main));
-    PROA_TRY(read_int(r, root, "ranks", 1, INT32_MAX, &ranks));
+    PROA_TRY(read_int(r, root, "ranks", 1, PROA_RANKS_MAX, &ranks));
     PROA_TRY(read_int(r, root, "rank", 0, ranks - 1, &rank));
-    if (ranks != 1)
-        return FAIL_FILE(r, UNSUPPORTED, "it is one of %lld shares of a model, which are not read yet",
-                         (long long)ranks);
+    p->name = r->what;
     p->rank = (int32_t)rank, p->ranks = (int32_t)ranks;
     PROA_TRY(read_int(r, root, "block_bytes", 0, INT64_MAX, &bytes));
     if (bytes != p->block_bytes)

@@ -27,6 +27,7 @@ struct proa_weights {
     proa_files files_by_name; /* proa_weights_files */
     proa_made_file *made;     /* [files_by_name.made_count] of made_cap, heap */
     int32_t made_cap;
+    int32_t rank;                    /* whose part is opened, of a folder with one for each */
     struct proa_packed_file *packed; /* of a packed checkpoint (packed.h); NULL */
     void *reading; /* what a reader keeps from file to file while it reads a checkpoint of several */
     /* a reader sets it: the files beside the file that was opened do not belong to it */

@@ -139,7 +139,13 @@ static const char *folder_of(proa_weights *w, const char *path)
 
 proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *err)
 {
+    return proa_weights_open_rank(out, path, 0, err);
+}
+
+proa_status proa_weights_open_rank(proa_weights **out, const char *path, int32_t rank, proa_err *err)
+{
     proa_weights *w = weights_new();
+    w->rank = rank;
     bool folder = proa_dir_exists(path);
     proa_status status = folder ? proa_weights_read_folder(w, path, err) : proa_weights_read_file(w, path, err);
     w->files_by_name.what = proa_arena_strdup(&w->arena, proa_str_c(path));

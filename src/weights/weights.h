@@ -27,6 +27,11 @@ typedef struct proa_weights_tensor {
  * offsets, offsets inside the file, names unique across shards, every index entry in its file. CORRUPT, LIMIT,
  * NOT_FOUND or IO with one line naming the file and the tensor. */
 PROA_MUST_CHECK proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *err);
+/* The same of a packed folder that has a part for each rank: the part of that rank. Of other checkpoints all. */
+PROA_MUST_CHECK proa_status proa_weights_open_rank(proa_weights **out, const char *path, int32_t rank,
+                                                   proa_err *err);
+/* For how many ranks a folder has parts; 1: its checkpoint is whole, or it has none. */
+int32_t proa_weights_ranks(const char *dir);
 /* The same over bytes in memory (tests, fuzzing); the bytes stay the caller's and must outlive it. */
 PROA_MUST_CHECK proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64_t len,
                                                     const char *what, proa_err *err);

@@ -172,6 +172,28 @@ def test_packed_is_a_model_for_every_command(tmp_path):
     assert "is packed: give the model" in fails("convert", out, tmp_path / "again", "--to", "packed")
 
 
+@pytest.mark.parametrize("family, quant, ranks", [("llama", "none", 2), ("llama", "int4", 2), ("gpt2", "int8", 2), ("t5", "none", 2),
+                                                  ("mixtral", "none", 2), ("deepseek_v3", "none", 2), ("gguf_gpt_oss", "none", 2),
+                                                  ("autogptq", "none", 2), ("bert_regress", "none", 2)])
+def test_packed_for_ranks(family, quant, ranks, tmp_path):
+    """A file for each rank; together they compute what the source does in as many ranks, to the bit."""
+    out, source = tmp_path / "packed", GOLDEN / "arch" / family
+    result = convert(source, out, "--to", "packed", "--quant", quant, "--ranks", str(ranks))
+    assert result["logit_difference"] == 0 and result["tokens_same"] == result["tokens"]
+    assert {path.name for path in out.glob("*.proa")} == {f"model-{i + 1:05d}-of-{ranks:05d}.proa" for i in range(ranks)}
+    run = ["--ids", "5 6 7 8", *(["--logits"] if family != "bert_regress" else [])]
+    assert ok_json("run", out, *run) == ok_json("run", source, *run, "--quant", quant, "--tp", str(ranks))
+    shown = ok("inspect", out, "--no-values")
+    assert all(f"rank {i} of {ranks}" in shown for i in range(ranks))
+    assert f"run its folder with --tp {ranks}" in fails("run", out, *run, "--tp", "1")
+    assert "is packed: give the model" in fails("convert", out, tmp_path / "again")
+
+
+def test_ranks_that_do_not_divide(tmp_path):
+    line = fails("convert", GOLDEN / "arch/llama", tmp_path / "packed", "--to", "packed", "--ranks", "64")
+    assert "cannot be divided among 64 ranks" in line and not (tmp_path / "packed").exists()
+
+
 def test_packed_is_served(tmp_path):
     """A served model has no file open, so a packed one is copied."""
     convert(LM, tmp_path / "packed", "--to", "packed")

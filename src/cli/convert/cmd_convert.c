@@ -20,7 +20,7 @@ static const proa_arg convert_rows[] = {
      "FasterTransformer (default: gguf if OUT ends in .gguf, else hf)"},
     {"type", PROA_ARG_CHOICE, AT(type), 0, 0, "f32|f16|bf16|q8_0|q4_0", NULL,
      "gguf: type of the matrices (default: --dtype)"},
-    {"ranks", PROA_ARG_INT, AT(ranks), 1, 256, "N", "1", "ft: files for N GPUs"},
+    {"ranks", PROA_ARG_INT, AT(ranks), 1, 256, "N", "1", "packed, ft: parts for N devices that share each layer"},
     {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "f32|f16|bf16", NULL,
      "type of the written numbers; without it as stored, quantised ones as config.json says, or f16"},
     {"quant", PROA_ARG_CHOICE, AT(common.quant), 0, 0, "none|int8|fp8|int4", NULL,
@@ -172,6 +172,7 @@ static proa_engine_options probe_options(const convert_options *o, bool f32)
     options.device = o->common.device;
     options.dtype = packed ? o->dtype : f32 ? "f32" : "exact";
     options.quant = packed ? o->common.quant : "none";
+    options.tensor_parallel = packed ? (int32_t)o->ranks : 0;
     return options;
 }
 

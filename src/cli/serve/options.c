@@ -56,7 +56,8 @@ static const proa_arg engine_rows[] = {
     INT("threads", engine_threads, 0, PROA_THREADS_MAX, "N", "0",
         "their worker threads; 0: all CPUs allowed to this process"),
     INT("tp", tensor_parallel, 0, PROA_RANKS_MAX, "N", "0",
-        "ranks that share each of their layers (tensor parallelism), on as many GPUs; 0: one"),
+        "ranks that share each of their layers (tensor parallelism), on as many GPUs; 0: one, or those of "
+        "a packed folder"),
     CHOICE("kv-dtype", kv_dtype, "auto|f32|bf16|f16|fp8", NULL, "type of their KV cache; fp8 on GPUs only"),
     CHOICE("speculation", speculation, "none|ngram|draft|medusa|eagle", NULL,
            "draft tokens; ngram: from the sequence's own text; draft, medusa, eagle: from what --draft-model "
