@@ -142,6 +142,38 @@ static inline void assert_same_logprobs(const outcome *a, const outcome *b)
             fail_msg("%lld: %g and %g", (long long)i, (double)a->logprobs[i], (double)b->logprobs[i]);
 }
 
+/* Ids, log-probabilities if there are any, rows and beams of two runs of one request: to the bit. On a device values
+ * are nearly the same, and a token may be another one where the likeliest are as near as that; what follows it is then
+ * another text. Draws (`sampled`) can be another token anywhere. */
+static inline void assert_same_outcome(const outcome *a, const outcome *b, bool sampled)
+{
+    bool exact = !getenv("PROA_TEST_DEVICE"), same_text = true;
+    const float reach = exact ? 0 : 1e-3F;
+    if (a->error[0] || b->error[0]) fail_msg("%s %s", a->error, b->error);
+    assert_int_equal(a->count, b->count);
+    if (exact) assert_int_equal(a->new_tokens, b->new_tokens);
+    for (int64_t i = 0; i < a->count && same_text; i++) {
+        same_text = a->ids[i] == b->ids[i];
+        bool other_draw = !exact && sampled && !same_text;
+        bool near = fabsf(a->logprobs[i] - b->logprobs[i]) <= reach;
+        if (!other_draw && !(near && (same_text || !exact)))
+            fail_msg("token %lld: %d with %g and %d with %g", (long long)i, a->ids[i], (double)a->logprobs[i],
+                     b->ids[i], (double)b->logprobs[i]);
+    }
+    assert_int_equal(a->rows_count, b->rows_count);
+    for (int64_t i = 0; i < a->rows_count * a->columns; i++)
+        if (!(fabsf(a->rows[i] - b->rows[i]) <= reach * fmaxf(1, fabsf(b->rows[i]))))
+            fail_msg("value %lld: %g and %g", (long long)i, (double)a->rows[i], (double)b->rows[i]);
+    assert_int_equal(a->beams, b->beams);
+    for (int32_t i = 0; i < a->beams; i++) {
+        if (!(fabsf(a->beam_score[i] - b->beam_score[i]) <= reach))
+            fail_msg("beam %d: %g and %g", i, (double)a->beam_score[i], (double)b->beam_score[i]);
+        if (!exact) continue; /* two beams of the same score may change places */
+        assert_int_equal(a->beam_count[i], b->beam_count[i]);
+        assert_memory_equal(a->beam_ids[i], b->beam_ids[i], (size_t)a->beam_count[i] * sizeof(int32_t));
+    }
+}
+
 static inline void submit_or_fail(proa_engine *engine, proa_request request, outcome *o)
 {
     proa_err err = {.status = PROA_OK};

@@ -39,10 +39,8 @@ static void turns_equal_a_straight_run(void **state)
         count += lengths[i];
         run_request(engine, turn(new, lengths[i], "chat"), &a);
         run_request(plain, turn(all, count, NULL), &b);
-        if (a.error[0]) fail_msg("%s", a.error);
         assert_int_equal(a.count, 20);
-        assert_memory_equal(a.ids, b.ids, 20 * sizeof *a.ids);
-        assert_memory_equal(a.logprobs, b.logprobs, 20 * sizeof *a.logprobs);
+        assert_same_outcome(&a, &b, false);
         assert_int_equal(a.cached_tokens, i ? (count - lengths[i] - 1) / 64 * 64 : 0);
         memcpy(all + count, a.ids, 20 * sizeof *all);
         count += 20;
@@ -77,8 +75,7 @@ static void texts_go_on(void **state)
     run_request(engine, r, &a);
     r = (proa_request){.ids = ids, .ids_count = count + more, .options = r.options};
     run_request(engine, r, &b);
-    assert_int_equal(a.count, b.count);
-    assert_memory_equal(a.ids, b.ids, (size_t)a.count * sizeof *a.ids);
+    assert_same_outcome(&a, &b, false);
     outcome_release(&a), outcome_release(&b);
     proa_engine_close(engine);
 }
@@ -94,7 +91,7 @@ static void sessions_begin_anew(void **state)
     r.session_begins = true;
     run_request(engine, r, &a);
     run_request(engine, r, &b); /* the same again, not behind the first one */
-    assert_memory_equal(a.ids, b.ids, 20 * sizeof *a.ids);
+    assert_same_outcome(&a, &b, false);
     uint64_t id;
     proa_err err = {.status = PROA_OK};
     r = turn(ids + 10, 25, "s");
@@ -110,7 +107,7 @@ static void sessions_begin_anew(void **state)
     memcpy(all + 30, a.ids, 20 * sizeof *all);
     memcpy(all + 50, ids + 35, 5 * sizeof *all);
     run_request(engine, turn(all, 55, NULL), &c);
-    assert_memory_equal(b.ids, c.ids, 20 * sizeof *b.ids);
+    assert_same_outcome(&b, &c, false);
     r = turn(ids, 30, "s");
     r.session_begins = r.session_continues = true;
     char text[512];
@@ -178,7 +175,7 @@ static void cancelled_turns_leave_it(void **state)
     memcpy(all + 30, a.ids, 20 * sizeof *all);
     memcpy(all + 50, ids + 5, 7 * sizeof *all);
     run_request(engine, turn(all, 57, NULL), &c);
-    assert_memory_equal(b.ids, c.ids, 20 * sizeof *b.ids);
+    assert_same_outcome(&b, &c, false);
     outcome_release(&a), outcome_release(&b), outcome_release(&c);
     proa_engine_close(engine);
 }
