@@ -8,6 +8,7 @@
 #include "engine/sched/prompt_budget.h"
 #include "kv/prefix_tree.h"
 #include "model/lora/lora.h"
+#include "model/staging.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -146,7 +147,8 @@ static int64_t device_scratch(const proa_model *m)
 {
     proa_ctx_need need = proa_model_need(m);
     int64_t widest = proa_max64(need.inputs, m->plan.width[PROA_REG_U]);
-    return DEVICE_SCRATCH_BYTES + 6 * need.rows * widest + device_experts(&need);
+    return DEVICE_SCRATCH_BYTES + 6 * need.rows * widest + device_experts(&need) +
+           proa_staging_processor_bytes(m);
 }
 
 /* Ranks of the model in the same memory: on the host all of them. Their parts are at most as large as rank 0's. */

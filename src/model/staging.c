@@ -53,6 +53,16 @@ static int64_t mask_bytes(const proa_model *m)
     return 4 * m->plan.sampled_rows * proa_ceil_div(m->plan.width[PROA_REG_OUT], 32);
 }
 
+static bool samples_on_device(const proa_model *m)
+{
+    return !m->device->host && m->arch->kind != PROA_KIND_ENCODER;
+}
+
+int64_t proa_staging_processor_bytes(const proa_model *m)
+{
+    return samples_on_device(m) ? PROA_STAGING_ENTRIES_BYTES + mask_bytes(m) : 0;
+}
+
 static void carve_device_arrays(proa_model *m, char *memory)
 {
     proa_staging *s = m->staging;
@@ -91,7 +101,7 @@ static proa_status make_device_buffers(proa_model *m, proa_err *err)
     for (int i = 0; i < 2; i++) s->received[i] = d->host_alloc(d, proa_sampled_bytes(m));
     s->received_top_k = d->host_alloc(d, proa_top_k_bytes(m));
     bool receives = s->received[0] && s->received[1] && s->received_top_k;
-    bool samples = !d->host && m->arch->kind != PROA_KIND_ENCODER;
+    bool samples = samples_on_device(m);
     if (samples) s->entries = d->alloc(d, PROA_STAGING_ENTRIES_BYTES), s->masks = d->alloc(d, mask_bytes(m));
     if (!memory || (samples && !(s->entries && s->masks)) || !s->device || !receives)
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for a step's arrays on %s",

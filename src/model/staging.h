@@ -37,6 +37,8 @@ typedef struct proa_device_processors {
     const int32_t *last;
 } proa_device_processors;
 proa_device_processors proa_staging_processors(proa_model *m, const proa_sample_request *r);
+/* Bytes that the entries and masks of logits processors take on the model's device; 0: on the host, or an encoder. */
+int64_t proa_staging_processor_bytes(const proa_model *m);
 /* Masks of the rows; mask_of NULL: there are none. */
 typedef struct proa_device_masks {
     const uint32_t *masks;
