@@ -616,6 +616,30 @@ void proa_logits_processor_apply(const proa_logits_processor *l, float *row, con
     for (int i = 0; l && i < l->count; i++) l->processors[i]->apply(l, row, history);
 }
 
+static const char *constraint_name(const proa_options *o)
+{
+    if (o->json_schema) return "json_schema";
+    if (o->json_object) return "json_object";
+    if (o->regex) return "regex";
+    if (o->grammar) return "grammar";
+    return o->choice.count ? "choice" : "allowed_words";
+}
+
+proa_status proa_logits_processor_check(const proa_logits_processor *l, const proa_history *history, proa_err *err)
+{
+    bool ends;
+    proa_err why = {.status = PROA_OK};
+    if (!l || !l->mask) return PROA_OK;
+    const char *name = constraint_name(&l->options);
+    if (l->grammar && proa_matcher_mask(l->grammar, l->places, history->generated, history->generated_count,
+                                        NULL, &ends, &why) != PROA_OK)
+        return PROA_FAIL(err, LIMIT, "option '%s': %s", name, why.text);
+    proa_logits_processor_mask(l, history, l->mask);
+    if (allows_any(l, l->mask)) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "option '%s': no token of the vocabulary can follow after %lld tokens",
+                     name, (long long)history->generated_count);
+}
+
 /* ---- the rows of a step ---- */
 
 static void do_job(const proa_logits_job *job)

@@ -93,6 +93,10 @@ void proa_logits_processor_apply(const proa_logits_processor *l, float *row, con
 bool proa_logits_processor_has_mask(const proa_logits_processor *l); /* NULL: false */
 /* That mask, for a device (mask_logits in kernels/decode.def): mask[(vocab + 31) / 32]. */
 void proa_logits_processor_mask(const proa_logits_processor *l, const proa_history *history, uint32_t *mask);
+/* INVALID or LIMIT with the option's name if the grammar or the allowed words let no token follow the history: the
+ * vocabulary cannot write what they want. l may be NULL. */
+PROA_MUST_CHECK proa_status proa_logits_processor_check(const proa_logits_processor *l,
+                                                        const proa_history *history, proa_err *err);
 /* One row of a step: what its logits processors are to make. */
 typedef struct proa_logits_job {
     const proa_logits_processor *processor; /* not NULL */

@@ -292,8 +292,9 @@ static void complete_token(proa_engine *e, const proa_inflight_step *f, const pr
     if (!seq || seq->req->ending == PROA_FINISH_ERROR || seq->finish != PROA_FINISH_NONE) return;
     if (seq->verifying && !proa_speculate_row_counts(seq, position, f->pending_tokens[i].node)) return;
     int64_t vocab = e->model->plan.width[PROA_REG_OUT];
-    if (proa_sampler_check_sum(sum, vocab, position, &seq->req->error) != PROA_OK) {
-        seq->req->ending = PROA_FINISH_ERROR;
+    proa_err why = {.status = PROA_OK};
+    if (proa_sampler_check_sum(sum, vocab, position, &why) != PROA_OK) {
+        proa_fail_sampling(seq, position, &why);
         return;
     }
     /* else the step after this one has sampled a newer token */

@@ -43,6 +43,15 @@ void proa_append_token(proa_engine *e, const proa_draw *draw, const proa_sample 
     if (draw->seq->finish != PROA_FINISH_NONE) end_sequence(e, draw->seq);
 }
 
+void proa_fail_sampling(const proa_seq *seq, int64_t position, const proa_err *why)
+{
+    proa_engine_request *req = seq->req;
+    const proa_history history = proa_request_history(req, seq->ids, position - req->prompt_count);
+    proa_err *error = &req->error;
+    req->ending = PROA_FINISH_ERROR;
+    if (proa_logits_processor_check(req->logits, &history, error) == PROA_OK) *error = *why;
+}
+
 /* Appends the sampled tokens to their sequences, in order. */
 static void append_draws(proa_engine *e, int64_t n)
 {
@@ -58,8 +67,7 @@ static void append_draws(proa_engine *e, int64_t n)
             proa_append_token(e, d, &e->head.draw_rows[i].out);
             continue;
         }
-        req->ending = PROA_FINISH_ERROR;
-        req->error = d->err;
+        proa_fail_sampling(d->seq, d->position, &d->err);
     }
     proa_wakeups_end();
 }

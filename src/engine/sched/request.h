@@ -471,6 +471,8 @@ void proa_process_logits(proa_engine *e);
  * processors, if the request has any, write to `processed`, which may be raw. */
 void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t position, const float *raw,
                            float *processed);
+/* The error of a sequence whose token at this position could not be sampled: `why`, or what its constraint says. */
+void proa_fail_sampling(const proa_seq *seq, int64_t position, const proa_err *why);
 /* Runs the logits processors of the first `count` of these rows, which have `vocab` columns, and samples them. */
 void proa_sampler_rows_run(proa_engine *e, int64_t count, int64_t vocab);
 /* One step of the beam search from beam_ids and beam_logprobs. False: the search has ended. Otherwise beam_token and

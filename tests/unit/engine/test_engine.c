@@ -575,6 +575,26 @@ static void hidden_states_have_the_heads_width(void **state)
     proa_engine_close(engine);
 }
 
+/* The vocabulary of this model has no brace, and no bytes for one. */
+static void a_grammar_beyond_the_vocabulary(void **state)
+{
+    const char *choices[] = {"{", "{}"};
+    const proa_options wanted[] = {{.regex = "a\\{b"}, {.grammar = "root ::= \"{\""}, {.choice = {choices, 2}}};
+    static const char *const names[] = {"option 'regex': no token", "option 'grammar': no token",
+                                        "option 'choice': no token"};
+    PROA_UNUSED(state);
+    proa_engine *engine = open_or_fail(MODELS "m30k-t5", NULL);
+    for (size_t i = 0; i < PROA_COUNT(wanted); i++) {
+        outcome o = {.done = false};
+        proa_request r = {.text = "Ein Hund", .options = wanted[i]};
+        run_request(engine, r, &o);
+        assert_int_equal(o.finish, PROA_FINISH_ERROR);
+        if (strncmp(o.error, names[i], strlen(names[i])) != 0) fail_msg("%s", o.error);
+        outcome_release(&o);
+    }
+    proa_engine_close(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -603,6 +623,7 @@ int main(void)
         ON(large_steps_equal_small, "bert"),
         cmocka_unit_test(bad_models_are_refused),
         cmocka_unit_test(tables_that_cannot_be_counted_are_refused),
+        cmocka_unit_test(a_grammar_beyond_the_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
