@@ -153,7 +153,8 @@ typedef struct proa_span {
     int32_t context;   /* keys of the sequence, those of this step included. Row i of the span is at position
                         context - rows + i when causal (proa_tree_position). */
     int32_t table;     /* page of token p: spans->pages[table + p / PROA_PAGE_TOKENS] */
-    int32_t tree;      /* its last so many rows, at most PROA_TREE_MAX, are a tree of draft tokens; 0: none */
+    int32_t tree; /* its last so many rows, at most PROA_TREE_MAX, are a tree of draft tokens; 0: none. More than
+                        it has rows: the first nodes were run in earlier steps */
 } proa_span;
 typedef struct proa_spans {
     const proa_span *span; /* in the order of their rows */

@@ -558,7 +558,8 @@ static void check_relatives(tester *t)
 
 /* ---- trees of draft tokens ---- */
 
-/* Makes the last rows of each span a tree: each hangs below a row before it or below the context. */
+/* Makes the last rows of each span a tree: each hangs below a node before it or below the context. Of a tree with more
+ * nodes than the span has rows, the first ones were run before. */
 static void world_plant(world *w, const int32_t *tree, uint64_t seed)
 {
     w->spans.seen = w->seen;
@@ -566,10 +567,11 @@ static void world_plant(world *w, const int32_t *tree, uint64_t seed)
     for (int64_t s = 0; s < w->spans.count; s++) {
         proa_span *span = &w->span[s];
         span->tree = tree[s];
-        uint64_t *seen = w->seen + span->row + span->rows - span->tree;
-        for (int32_t j = 0; j < span->tree; j++) {
+        uint64_t seen[PROA_TREE_MAX];
+        for (int32_t j = 0, row = span->rows - span->tree; j < span->tree; j++, row++) {
             int32_t parent = (int32_t)(rng_next(&seed) % (uint64_t)(j + 1)) - 1;
             seen[j] = (uint64_t)1 << j | (parent >= 0 ? seen[parent] : 0);
+            if (row >= 0) w->seen[span->row + row] = seen[j];
         }
     }
 }
@@ -615,10 +617,11 @@ static void check_tree_row(tester *t, const world *w, const canvas *out, const c
 
 static void tree_case(tester *t, attend_shape shape, proa_dtype dtype, int variant)
 {
-    /* trees within a page, over its border, after rows of their own, of one row, the largest, and none */
-    static const int32_t of[][2] = {{9, 60},   {12, 69},  {20, 131}, {1, 64},
-                                    {64, 100}, {9, 1030}, {7, 7},    {5, 70}};
-    static const int32_t tree[] = {9, 12, 15, 1, 64, 9, 7, 0};
+    /* trees within a page, over its border, after rows of their own, of one row, the largest, none, and some of which
+     * only the last nodes are rows */
+    static const int32_t of[][2] = {{9, 60}, {12, 69}, {20, 131}, {1, 64},  {64, 100}, {9, 1030},
+                                    {7, 7},  {5, 70},  {3, 90},   {8, 140}, {1, 300}};
+    static const int32_t tree[] = {9, 12, 15, 1, 64, 9, 7, 0, 11, 60, 64};
     float bias[32 * 64], slopes[64], sinks[64];
     if (!takes_turn(t)) return;
     device_mode.limit = dtype == PROA_DTYPE_F32 ? 2e-5 : dtype == PROA_DTYPE_BF16 ? 2.5e-2 : 4e-3;
@@ -647,7 +650,8 @@ static void tree_case(tester *t, attend_shape shape, proa_dtype dtype, int varia
         canvas_free(&other);
     }
     for (int64_t s = 0; s < w.spans.count; s++)
-        for (int32_t i = w.span[s].rows - w.span[s].tree; i < w.span[s].rows; i += device_mode.on ? 7 : 1)
+        for (int32_t i = (int32_t)proa_max64(0, w.span[s].rows - w.span[s].tree); i < w.span[s].rows;
+             i += device_mode.on ? 7 : 1)
             check_tree_row(t, &w, &out, &q, &mine, &a, &w.span[s], i);
     canvas_free(&q), canvas_free(&out), canvas_free(&right), canvas_free(&mine);
     world_release(&w);
