@@ -140,7 +140,7 @@ static int64_t context_of(const proa_eagle_proposer *p)
 int64_t proa_eagle_proposer_tokens(const proa_engine *e, const proa_seq *seq)
 {
     const proa_eagle_proposer *p = e->eagle;
-    bool on = p && seq->draft_length < context_of(p); /* behind it nothing is drafted */
+    bool on = p && seq->length <= context_of(p) && seq->draft_length < context_of(p); /* behind it none are drafted */
     return on ? seq->draft_length : INT64_MAX;
 }
 
