@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * attend.c - decode attention alone on a GPU: `batch` sequences of one row each over contexts of their own, in the shapes of
- * models. Prints microseconds a call, GB/s of keys and values, and the share of the card's read rate measured before.
- *   bench-gpu-attend [BATCH [CONTEXT [DEVICE]]]   32, 4096 and cuda without them */
+ * attend.c - decode attention alone on a GPU: `batch` sequences of one row each over contexts of their own, in the
+ * shapes of models. Prints microseconds a call, GB/s of keys and values, and the share of the card's read rate measured
+ * before.
+ *   bench-gpu-attend [BATCH [CONTEXT [DEVICE [ROWS [TOKENS]]]]]   32, 4096 and cuda without them
+ * With ROWS, a chunk of a prompt is beside the decoding rows: so many rows at the end of a context of TOKENS tokens. */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
@@ -22,6 +24,7 @@ typedef struct shape {
 typedef struct bench {
     proa_device *d;
     int64_t batch, context;
+    int64_t rows, tokens; /* of the chunk; 0: there is none */
     double read_rate;
     proa_span *span; /* on the device, as pages */
     proa_span *spans_here;
@@ -29,21 +32,37 @@ typedef struct bench {
     int64_t pages_count;
 } bench;
 
-/* The pages of a sequence lie apart, as they do in a server: page p of sequence i is p * batch + i. */
+static int64_t spans_of(const bench *b)
+{
+    return b->batch + (b->rows > 0);
+}
+
+static int64_t rows_of(const bench *b)
+{
+    return b->batch + b->rows;
+}
+
+/* The pages of a sequence lie apart, as they do in a server: page p of sequence i is p * batch + i. Those of the
+ * chunk's context come behind. */
 static int place(bench *b)
 {
-    int64_t each = proa_ceil_div(b->context, PROA_PAGE_TOKENS);
-    b->pages_count = each * b->batch;
-    proa_span *span = proa_calloc((size_t)b->batch, sizeof *span);
+    int64_t each = proa_ceil_div(b->context, PROA_PAGE_TOKENS),
+            chunk = proa_ceil_div(b->tokens, PROA_PAGE_TOKENS);
+    b->pages_count = each * b->batch + chunk;
+    proa_span *span = proa_calloc((size_t)spans_of(b), sizeof *span);
     int32_t *pages = proa_calloc((size_t)b->pages_count, sizeof *pages);
     for (int64_t i = 0; i < b->batch; i++) {
         span[i] = (proa_span){(int32_t)i, 1, (int32_t)b->context, (int32_t)(i * each)};
         for (int64_t p = 0; p < each; p++) pages[i * each + p] = (int32_t)(p * b->batch + i);
     }
-    b->span = b->d->alloc(b->d, b->batch * (int64_t)sizeof *span);
+    if (b->rows)
+        span[b->batch] = (proa_span){(int32_t)b->batch, (int32_t)b->rows, (int32_t)b->tokens,
+                                     (int32_t)(each * b->batch)};
+    for (int64_t p = each * b->batch; p < b->pages_count; p++) pages[p] = (int32_t)p;
+    b->span = b->d->alloc(b->d, spans_of(b) * (int64_t)sizeof *span);
     b->pages = b->d->alloc(b->d, b->pages_count * (int64_t)sizeof *pages);
     if (b->span && b->pages) {
-        b->d->upload(b->d, b->span, span, b->batch * (int64_t)sizeof *span);
+        b->d->upload(b->d, b->span, span, spans_of(b) * (int64_t)sizeof *span);
         b->d->upload(b->d, b->pages, pages, b->pages_count * (int64_t)sizeof *pages);
     }
     b->spans_here = span;
@@ -58,17 +77,19 @@ static double time_calls(bench *b, const shape *s, const proa_kv *kv, proa_view 
 {
     proa_ctx ctx = {.ops = b->d->ops, .device = b->d};
     const proa_spans spans = {.span = b->span,
-                              .count = b->batch,
+                              .count = spans_of(b),
                               .pages = b->pages,
-                              .rows_max = 1,
-                              .context_max = (int32_t)b->context,
-                              .rows_min = 1};
+                              .rows_max = (int32_t)proa_max64(1, b->rows),
+                              .context_max = (int32_t)proa_max64(b->context, b->tokens),
+                              .rows_min = 1,
+                              .long_count = b->rows > 0,
+                              .long_rows = (int32_t)b->rows};
     const proa_attention a = {.scale = 1 / sqrtf((float)s->head_dim), .causal = true};
     double rounds[ROUNDS];
     for (int r = 0; r < ROUNDS; r++) {
         int64_t begin = proa_clock_ns();
         for (int i = 0; i < CALLS; i++) {
-            b->d->upload(b->d, b->span, b->spans_here, b->batch * (int64_t)sizeof *b->span);
+            b->d->upload(b->d, b->span, b->spans_here, spans_of(b) * (int64_t)sizeof *b->span);
             ctx.ops->attend(&ctx, y, q, kv, &spans, &a);
         }
         if (b->d->check(b->d, err) != PROA_OK) return 0;
@@ -87,7 +108,7 @@ static int measure(bench *b, const shape *s)
     proa_device *d = b->d;
     int64_t numbers = b->pages_count * PROA_PAGE_TOKENS * s->kv_heads * s->head_dim,
             size = proa_dtype_bytes(s->dtype);
-    int64_t rows = b->batch * s->heads * s->head_dim;
+    int64_t rows = rows_of(b) * s->heads * s->head_dim;
     proa_err err = {.status = PROA_OK};
     proa_kv kv = {.k = d->alloc(d, numbers * size),
                   .v = d->alloc(d, numbers * size),
@@ -95,15 +116,17 @@ static int measure(bench *b, const shape *s)
                   .kv_heads = s->kv_heads,
                   .head_dim = s->head_dim};
     float *q = d->alloc(d, rows * 4), *y = d->alloc(d, rows * 4);
+    /* steps with chunks have many rows, which keep 16 bits between the kernels */
+    proa_dtype type = !b->rows ? PROA_DTYPE_F32 : s->dtype == PROA_DTYPE_FP8 ? PROA_DTYPE_F16 : s->dtype;
     double seconds = 0;
     if (kv.k && kv.v && q && y) {
         d->random(d, kv.k, s->dtype, numbers, 0, 1, 1);
         d->random(d, kv.v, s->dtype, numbers, 0, 1, 2);
-        d->random(d, q, PROA_DTYPE_F32, rows, 0, 1, 3);
-        seconds = time_calls(b, s, &kv, proa_view_3d(y, PROA_DTYPE_F32, b->batch, s->heads, s->head_dim),
-                             proa_view_3d(q, PROA_DTYPE_F32, b->batch, s->heads, s->head_dim), &err);
+        d->random(d, q, type, rows, 0, 1, 3);
+        seconds = time_calls(b, s, &kv, proa_view_3d(y, type, rows_of(b), s->heads, s->head_dim),
+                             proa_view_3d(q, type, rows_of(b), s->heads, s->head_dim), &err);
     }
-    double bytes = 2.0 * (double)(b->batch * b->context * s->kv_heads * s->head_dim * size);
+    double bytes = 2.0 * (double)((b->batch * b->context + b->tokens) * s->kv_heads * s->head_dim * size);
     if (seconds > 0)
         printf("%-12s %5lld %8lld %4lld  %-5s %9.1f %8.0f %6.0f %%\n", s->model, (long long)s->heads,
                (long long)s->kv_heads, (long long)s->head_dim, proa_dtype_name(s->dtype), seconds * 1e6,
@@ -116,6 +139,17 @@ static int measure(bench *b, const shape *s)
     return seconds > 0 ? 0 : 1;
 }
 
+static int64_t number_of(int argc, char **argv, int which, int64_t usual)
+{
+    return argc > which ? strtoll(argv[which], NULL, 10) : usual;
+}
+
+static bool sizes_fit(const bench *b)
+{
+    if (b->batch < 1 || b->batch > 4096 || b->context < 1 || b->context > 1 << 20) return false;
+    return !b->rows || (b->rows > 1 && b->rows <= 8192 && b->tokens >= b->rows && b->tokens <= 1 << 20);
+}
+
 int main(int argc, char **argv)
 {
     static const shape shapes[] = {
@@ -123,11 +157,13 @@ int main(int argc, char **argv)
         {"Llama-2-7B", 32, 32, 128, PROA_DTYPE_F16}, {"GPT-J-6B", 16, 16, 256, PROA_DTYPE_F16},
         {"GPT-2 XL", 25, 25, 64, PROA_DTYPE_F16},    {"Phi-2", 32, 32, 80, PROA_DTYPE_F16},
         {"Phi-3-mini", 32, 32, 96, PROA_DTYPE_F16},  {"Phi-3-mini", 32, 32, 96, PROA_DTYPE_FP8}};
-    bench b = {.batch = argc > 1 ? strtoll(argv[1], NULL, 10) : 32,
-               .context = argc > 2 ? strtoll(argv[2], NULL, 10) : 4096};
+    bench b = {.batch = number_of(argc, argv, 1, 32),
+               .context = number_of(argc, argv, 2, 4096),
+               .rows = number_of(argc, argv, 4, 0)};
+    b.tokens = b.rows ? number_of(argc, argv, 5, b.context) : 0;
     proa_err err = {.status = PROA_OK};
     int failed = 0;
-    if (b.batch < 1 || b.batch > 4096 || b.context < 1 || b.context > 1 << 20) return 2;
+    if (!sizes_fit(&b)) return 2;
     if (proa_device_open(&b.d, argc > 3 ? argv[3] : "cuda", &err) != PROA_OK)
         return fprintf(stderr, "%s\n", err.text), 1;
     b.read_rate = b.d->read_rate ? b.d->read_rate(b.d) : 0;

@@ -21,6 +21,10 @@ void gpu_trace_end(gpu *, const char *)
 void gpu_flush(gpu *)
 {
 }
+float *gpu_partials_workspace(gpu *, size_t)
+{
+    return NULL; /* no context is split here */
+}
 
 /* Sums of uniform numbers: nearly normal, deviation `size`. */
 template <typename T> __global__ void fill(T *w, size_t n, float size, unsigned seed)
@@ -215,6 +219,14 @@ static void time_it(const char *what, const world &w, int registers, size_t spil
     fflush(stdout);
 }
 
+/* As far as launches read them. */
+static proa_spans spans_of(const world &w)
+{
+    proa_spans spans = {};
+    spans.count = w.spans, spans.rows_max = w.rows_max;
+    return spans;
+}
+
 template <typename T, int DIM, int KEYS, int GROUPS, int STAGES, int QUEUE, int WAY>
 static void flash_row(const world &w)
 {
@@ -222,11 +234,13 @@ static void flash_row(const world &w)
     char what[128];
     cudaFuncAttributes a;
     cudaFuncGetAttributes(&a, prefill_wgmma_kernel<T, S>);
+    const proa_spans spans = spans_of(w);
+    const flash_plan plan = plan_for<S>(&g, w.t, &spans);
     snprintf(what, sizeof what, "wgmma keys %d groups %d stages %d queue %d%s%s%s", KEYS, GROUPS, STAGES,
              QUEUE, S::QUERIES_IN_REGISTERS ? " held" : "", S::OVERLAP_TILES ? " chained" : "",
              S::PINGPONG ? " turns" : "");
     time_it<T>(what, w, a.numRegs, a.localSizeBytes, [&] {
-        if (!flash_launch<T, S>(&g, w.t, w.spans, w.rows_max)) gpu_note(&g, cudaErrorInvalidValue, "map");
+        if (!flash_launch<T, S>(&g, w.t, plan)) gpu_note(&g, cudaErrorInvalidValue, "map");
     });
 }
 
@@ -235,11 +249,12 @@ static void prefill_row(const world &w)
 {
     char what[128];
     cudaFuncAttributes a;
-    cudaFuncGetAttributes(&a, prefill_mma_kernel<T, T, DIM, TALL, WARPS, AHEAD, BLOCKS>);
+    cudaFuncGetAttributes(&a, prefill_mma_kernel<T, T, DIM, TALL, WARPS, AHEAD, BLOCKS, false>);
+    const proa_spans spans = spans_of(w);
     snprintf(what, sizeof what, "mma.sync rows/warp %d warps %d ahead %d blocks %d", 16 * TALL, WARPS, AHEAD,
              BLOCKS);
     time_it<T>(what, w, a.numRegs, a.localSizeBytes,
-               [&] { launch<T, T, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, w.t, w.spans, w.rows_max); });
+               [&] { launch_prefill<T, T, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, w.t, &spans); });
 }
 
 static std::vector<std::pair<int, int>> same(int spans, int rows)

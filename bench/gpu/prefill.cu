@@ -78,11 +78,13 @@ static attention_task the_task(int spans, int rows, int heads, int dim, bool cau
 template <int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
 static void row(const attention_task &t, int spans, int rows)
 {
+    proa_spans list = {};
+    list.count = spans, list.rows_max = rows;
     double us = microseconds(
-        [&] { launch<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, t, spans, rows); });
+        [&] { launch_prefill<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, t, &list); });
     double flops = 4.0 * spans * rows * rows * t.heads * DIM * (t.causal ? 0.5 : 1);
     cudaFuncAttributes a;
-    cudaFuncGetAttributes(&a, prefill_mma_kernel<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS>);
+    cudaFuncGetAttributes(&a, prefill_mma_kernel<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS, false>);
     printf("dim %d rows/warp %d warps %d ahead %d blocks %d: %7.1f us %6.0f TFLOP/s (%d registers, %zu "
            "spilled)\n",
            DIM, 16 * TALL, WARPS, AHEAD, BLOCKS, us, flops / us * 1e-6, a.numRegs, a.localSizeBytes);

@@ -16,11 +16,12 @@ typedef struct proa_pass {
     int32_t model, kind;                    /* the caller's number of the model, and name of the program */
     int32_t rows, spans, rows_max, context; /* of all spans; context rounded up by the caller */
     int32_t cross_context;
-    int32_t rows_min; /* of all spans */
-    int32_t segments; /* of rows that use adapters; 0: none do */
-    int32_t trees;    /* 1: spans have trees */
-    int32_t adapted;  /* the caller's number of the set of products that adapters change */
-    int32_t states;   /* width of the hidden states that the rows bring; 0: none */
+    int32_t rows_min;              /* of all spans */
+    int32_t long_spans, long_rows; /* spans of more than one row, and their rows */
+    int32_t segments;              /* of rows that use adapters; 0: none do */
+    int32_t trees;                 /* 1: spans have trees */
+    int32_t adapted;               /* the caller's number of the set of products that adapters change */
+    int32_t states;                /* width of the hidden states that the rows bring; 0: none */
 } proa_pass;
 
 /* Pieces of memory: [count[0]][count[1]] of them, each of so many bytes, at i * stride[0] + j * stride[1]. */

@@ -163,6 +163,7 @@ typedef struct proa_spans {
     const uint64_t *seen; /* [rows of the step] what the rows of trees see (proa_tree_position); NULL: no trees */
     int32_t rows_max, context_max; /* of all spans; read where the spans themselves are on a device */
     int32_t rows_min;              /* 0: may be anything */
+    int32_t long_count, long_rows; /* the spans of more than one row, and their rows; 0: not counted */
 } proa_spans;
 
 /* Trees of draft tokens (SpecInfer, Miao et al. 2023; Medusa, Cai et al. 2024). The keys of a tree are stored where the

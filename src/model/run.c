@@ -695,6 +695,8 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
                           staged.self.context_max,
                           staged.cross.context_max,
                           staged.self.rows_min,
+                          staged.self.long_count,
+                          staged.self.long_rows,
                           (int32_t)staged.lora_rows.count,
                           staged.self.seen != NULL,
                           m->lora.version,

@@ -667,13 +667,18 @@ static void check_trees(tester *t)
 }
 
 /* Spans of hundreds of rows, as prompts and batches of an encoder have them. */
-static void long_case(tester *t, attend_shape shape, bool causal, int32_t window)
+static const int32_t long_spans[][2] = {{200, 250}, {1, 70}, {129, 129}, {2, 0}, {80, 80}, {3, 3}, {4, 9},
+                                        {2, 65},    {5, 5},  {2, 2},     {3, 4}, {2, 6},   {2, 3}};
+/* Few rows of prompts beside decoding rows, over contexts whose keys a device splits, and which end in a page, in a
+ * tile of keys, and behind one. */
+static const int32_t chunks[][2] = {{1, 300}, {33, 2900}, {1, 37}, {5, 1025}, {40, 40}, {2, 2}, {70, 1280}};
+
+static void long_case(tester *t, attend_shape shape, bool causal, int32_t window, const int32_t (*of)[2],
+                      size_t count)
 {
-    static const int32_t lengths[][2] = {{200, 250}, {1, 70}, {129, 129}, {2, 0}, {80, 80}, {3, 3}, {4, 9},
-                                         {2, 65},    {5, 5},  {2, 2},     {3, 4}, {2, 6},   {2, 3}};
     if (!takes_turn(t)) return;
     world w;
-    world_init(&w, lengths, PROA_COUNT(lengths), shape.kv_heads, shape.group, shape.dh, device_mode.narrow);
+    world_init(&w, of, count, shape.kv_heads, shape.group, shape.dh, device_mode.narrow);
     world_fill(&w, (uint64_t)shape.dh, false);
     device_mode.limit = device_mode.narrow == PROA_DTYPE_F16 ? 4e-3 : 2.5e-2;
     const int64_t dims[] = {w.T, w.heads, shape.dh};
@@ -701,10 +706,22 @@ static void check_long(tester *t)
                                           {1, 2, 64}, {2, 1, 128}, {1, 1, 256}};
     for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
         bool many = shapes[i].kv_heads * shapes[i].group > 2;
-        if (many || i == 5) long_case(t, shapes[i], true, 0);
-        if (i == 0 || i == 1 || i == 4) long_case(t, shapes[i], true, 90);
-        if (many || i == 3) long_case(t, shapes[i], false, 0);
-        if (many || i == 4) long_case(t, shapes[i], false, 70);
+        if (many || i == 5) long_case(t, shapes[i], true, 0, long_spans, PROA_COUNT(long_spans));
+        if (i == 0 || i == 1 || i == 4) long_case(t, shapes[i], true, 90, long_spans, PROA_COUNT(long_spans));
+        if (many || i == 3) long_case(t, shapes[i], false, 0, long_spans, PROA_COUNT(long_spans));
+        if (many || i == 4) long_case(t, shapes[i], false, 70, long_spans, PROA_COUNT(long_spans));
+    }
+}
+
+/* Groups of which a device packs all heads, two, and one into the rows of a tile. */
+static void check_chunks(tester *t)
+{
+    static const attend_shape shapes[] = {{2, 4, 128}, {1, 6, 128}, {1, 3, 64},
+                                          {2, 8, 64},  {1, 2, 256}, {1, 5, 256}};
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
+        long_case(t, shapes[i], true, 0, chunks, PROA_COUNT(chunks));
+        long_case(t, shapes[i], true, i % 2 ? 700 : 1000, chunks, PROA_COUNT(chunks));
+        if (i % 2 == 0) long_case(t, shapes[i], false, 0, chunks, PROA_COUNT(chunks));
     }
 }
 
@@ -753,5 +770,5 @@ void check_attend(tester *t)
         attend_spans(t, (attend_shape){1, 2, 128}, PROA_DTYPE_F32, variant, fits, PROA_COUNT(fits));
         attend_spans(t, (attend_shape){1, 2, 128}, PROA_DTYPE_F32, variant, too_long, PROA_COUNT(too_long));
     }
-    if (device_mode.narrow != PROA_DTYPE_F32) check_many_heads(t), check_long(t);
+    if (device_mode.narrow != PROA_DTYPE_F32) check_many_heads(t), check_long(t), check_chunks(t);
 }

@@ -313,7 +313,7 @@ static proa_spans cover_spans(const proa_spans *s, const proa_kv *kv)
 {
     int32_t entries = 0, pages = 0;
     proa_spans out = *s;
-    out.rows_max = out.context_max = 0;
+    out.rows_max = out.context_max = out.long_count = out.long_rows = 0;
     for (int64_t i = 0; i < s->count; i++) {
         const proa_span *span = &s->span[i];
         int32_t n = (span->context + PROA_PAGE_TOKENS - 1) / PROA_PAGE_TOKENS;
@@ -322,6 +322,7 @@ static proa_spans cover_spans(const proa_spans *s, const proa_kv *kv)
             pages = s->pages[span->table + p] >= pages ? s->pages[span->table + p] + 1 : pages;
         out.rows_max = span->rows > out.rows_max ? span->rows : out.rows_max;
         out.context_max = span->context > out.context_max ? span->context : out.context_max;
+        if (span->rows > 1) out.long_count++, out.long_rows += span->rows;
     }
     cover(s->span, s->count * (int64_t)sizeof *s->span), cover(s->pages, entries * 4L);
     const proa_span *last = &s->span[s->count - 1];

@@ -260,16 +260,16 @@ static int64_t collect_chunks(proa_engine *e, proa_prompt_load *load)
     return count;
 }
 
-/* Spans from the first one on, as proa_step_shape counts their work. */
-static double work_of_spans(const proa_engine *e, int64_t first)
+/* Counts the work of the spans from the first one on, which are prompts'. */
+static void count_prompt_work(proa_engine *e, int64_t first)
 {
-    double work = 0;
+    proa_step_shape *shape = &e->step.shape;
     for (int64_t i = first; i < e->step.spans; i++) {
         const proa_span *span = &e->step.self_spans[i];
-        double context = (double)span->context - (double)span->rows / 2;
-        work += (double)span->rows * (1 + e->pacing.pair_work * context);
+        shape->prompt_rows += span->rows;
+        shape->prompt_pairs += (double)span->rows * ((double)span->context - (double)span->rows / 2);
     }
-    return work;
+    shape->prompt_work = (double)shape->prompt_rows + e->pacing.pair_work * shape->prompt_pairs;
 }
 
 /* The oldest of the requests with a chunk has an eighth of the rows at least, so that short prompts cannot hold it up
@@ -303,7 +303,8 @@ static void add_prompts(proa_engine *e)
     proa_prompt_load load = {.decode = e->step.shape};
     int64_t count = collect_chunks(e, &load), rows = e->sizes.step_tokens - e->step.rows;
     if (count == 0 || rows <= 0) return;
-    load.row_work = 1 + e->pacing.pair_work * (double)e->step.chunks[0]->length;
+    load.row_pairs = (double)e->step.chunks[0]->length;
+    load.row_work = 1 + e->pacing.pair_work * load.row_pairs;
     if (e->step.rows) rows = proa_prompt_budget_rows(&e->pacing.budget, &e->pacing.times, &load, rows);
     add_chunks(e, count, rows);
 }
@@ -332,8 +333,7 @@ void proa_batch_build(proa_engine *e)
     add_prompts(e);
     for (proa_engine_request *req = e->running.first; req && e->step.rows < budget; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_prefix(e, req);
-    e->step.shape.prompt_rows = e->step.rows - e->step.shape.decode_rows;
-    e->step.shape.prompt_work = work_of_spans(e, decoding);
+    count_prompt_work(e, decoding);
 }
 
 /* Called before logits are processed: reordering the page tables of beams needs the length after this step. */

@@ -30,8 +30,9 @@ static double rows_in_time(const proa_prompt_budget *b, const proa_step_times *t
     if (!proa_step_time_is_known(times)) return (double)b->most / FIRST_PART;
     proa_step_shape one = load->decode, many = load->decode;
     const int64_t more = 256;
-    one.prompt_rows = 1, one.prompt_work = load->row_work;
+    one.prompt_rows = 1, one.prompt_work = load->row_work, one.prompt_pairs = load->row_pairs;
     many.prompt_rows = 1 + more, many.prompt_work = (double)(1 + more) * load->row_work;
+    many.prompt_pairs = (double)(1 + more) * load->row_pairs;
     double bound = bound_of(b, times, load), first = proa_step_time_of(times, &one);
     double each = (proa_step_time_of(times, &many) - first) / (double)more, tried = 2 * times->prompt_rows_tried;
     if (bound <= first) return 0;
@@ -46,5 +47,5 @@ int64_t proa_prompt_budget_rows(proa_prompt_budget *b, const proa_step_times *ti
     if (!proa_step_time_is_known(times)) plain = PLAIN_FIRST;
     if (++b->run >= plain) return b->run = 0;
     double rows = fmin((double)b->most, fmax(PROA_PROMPT_ROWS_LEAST, rows_in_time(b, times, load)));
-    return proa_min64((int64_t)rows, room);
+    return proa_min64((int64_t)rows / PROA_PROMPT_ROWS_LEAST * PROA_PROMPT_ROWS_LEAST, room);
 }

@@ -19,7 +19,9 @@
 #include "engine/sched/step_time.h"
 
 #define PROA_PROMPT_SLOWDOWN   1.5
-#define PROA_PROMPT_ROWS_LEAST 32 /* so that prompts go on in every step, in tiles of usual size */
+/* So that prompts go on in every step. More rows are a multiple of it: whole tiles of kernels, and few different shapes
+ * of passes, so that a device can replay the recording of one. */
+#define PROA_PROMPT_ROWS_LEAST 32
 
 typedef struct proa_prompt_budget {
     int64_t most; /* rows beside decoding rows */
@@ -33,6 +35,7 @@ typedef struct proa_prompt_load {
     int64_t decoding;       /* sequences */
     int64_t in_prompt;      /* running sequences whose prompts are not done */
     double row_work;        /* of one row of the prompt that is next, as proa_step_shape.prompt_work */
+    double row_pairs;       /* the same of proa_step_shape.prompt_pairs */
 } proa_prompt_load;
 
 /* Rows of prompts for the next step, at most `room`: what the token budget leaves. Now and

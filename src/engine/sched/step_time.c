@@ -20,6 +20,7 @@ static void terms_of(double x[PROA_STEP_TERMS], const proa_step_shape *s)
     x[2] = (double)s->decode_tokens / 65536;
     x[3] = s->prompt_rows > 0;
     x[4] = s->prompt_work / 256;
+    x[5] = s->prompt_pairs / (256 * 4096);
 }
 
 /* Solves a y = b for the terms that are `used`, by Cholesky's method; the others are 0. `a` is overwritten. */

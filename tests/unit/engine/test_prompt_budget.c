@@ -12,12 +12,16 @@
  * 2 * parameters, of Llama-3-8B. */
 static const double PAIR_WORK = 3.3e-5;
 
+/* What attention takes beyond the time that its part of a row's work would take at the rate of the matrices, in ms for
+ * each pair of a row and a token: with f16 keys beside fp8 weights at least half of the rate is lost. */
+static double pair_ms = 0.0165 * 3.3e-5;
+
 /* The time of a step in ms: Llama-3-8B in fp8 on one H100. Fitted to the measured steps of 10.9, 20.6 and 28.4 ms with
  * 77, 154 and 222 decoding sequences and 256, 512 and 740 rows of prompts, and to 4.9 ms of 64 sequences alone. */
 static double true_ms(const proa_step_shape *s)
 {
     double decode = 1.6 + 0.042 * (double)s->decode_rows + 2.1e-5 * (double)s->decode_tokens;
-    return decode + (s->prompt_rows ? 0.3 : 0) + 0.0165 * s->prompt_work;
+    return decode + (s->prompt_rows ? 0.3 : 0) + 0.0165 * s->prompt_work + pair_ms * s->prompt_pairs;
 }
 
 static uint32_t random_state;
@@ -35,7 +39,7 @@ static double noisy_ns(const proa_step_shape *s)
 
 static proa_step_shape shape_of(int64_t rows, int64_t context, int64_t prompt_rows)
 {
-    return (proa_step_shape){rows, rows * context, prompt_rows, (double)prompt_rows};
+    return (proa_step_shape){rows, rows * context, prompt_rows, (double)prompt_rows, 0};
 }
 
 /* ---- times ---- */
@@ -67,6 +71,39 @@ static void times_are_learnt(void **state)
         proa_step_time_add(&t, &plain, i == 150 ? 1e9 : noisy_ns(&plain));
     }
     for (size_t i = 0; i < PROA_COUNT(asked); i++) assert_true(error_of(&t, &asked[i]) < 0.10);
+}
+
+static proa_step_shape at_context(int64_t prompt_rows, double context)
+{
+    proa_step_shape s = shape_of(64, 300, prompt_rows);
+    s.prompt_pairs = (double)prompt_rows * context;
+    s.prompt_work += PAIR_WORK * s.prompt_pairs;
+    return s;
+}
+
+/* Attention to the context may be far from the rate of the matrices, which its work is counted with. */
+static void attention_is_learnt(void **state)
+{
+    PROA_UNUSED(state);
+    static const double contexts[] = {0, 1000, 4000, 8000};
+    const double usual = pair_ms;
+    for (int form = 0; form < 3; form++) {
+        proa_step_times t = {.count = {0}};
+        pair_ms = usual * (double)(2 * form); /* the rate of the matrices, a third of it, a fifth */
+        random_state = 3;
+        for (int i = 0; i < 60; i++) {
+            proa_step_shape plain = shape_of(64, 300, 0),
+                            mixed = at_context(32 + 32 * (i % 5), 160.0 * (i % 50));
+            proa_step_time_add(&t, &plain, noisy_ns(&plain));
+            proa_step_time_add(&t, &mixed, noisy_ns(&mixed));
+        }
+        for (size_t i = 0; i < PROA_COUNT(contexts); i++)
+            for (int64_t rows = 32; rows <= 128; rows *= 2) {
+                const proa_step_shape s = at_context(rows, contexts[i]);
+                assert_true(error_of(&t, &s) < 0.06);
+            }
+    }
+    pair_ms = usual;
 }
 
 /* Steps that all look alike leave open what takes how long, but not how long such a step takes. No row has a negative
@@ -111,9 +148,10 @@ static void rows_follow_who_waits(void **state)
     }
     int64_t few = rows_for(&b, &t, &load, 1);
     double exact = (0.5 * true_ms(&load.decode) - 0.3) / 0.0165;
-    assert_true(fabs((double)few / exact - 1) < 0.2);
+    assert_true(few % PROA_PROMPT_ROWS_LEAST == 0);
+    assert_true(fabs((double)few + PROA_PROMPT_ROWS_LEAST / 2 - exact) < 0.2 * exact + PROA_PROMPT_ROWS_LEAST / 2);
     load.row_work = 2; /* far into a long prompt */
-    assert_true(llabs(2 * rows_for(&b, &t, &load, 1) - few) <= 4);
+    assert_true(llabs(2 * rows_for(&b, &t, &load, 1) - few) <= 2 * PROA_PROMPT_ROWS_LEAST);
     load.row_work = 1;
     assert_int_equal(proa_prompt_budget_rows(&b, &t, &load, 50), 50);
 
@@ -127,7 +165,8 @@ static void rows_follow_who_waits(void **state)
     b.slowdown = 1;
     assert_int_equal(rows_for(&b, &t, &load, 1), PROA_PROMPT_ROWS_LEAST);
     b.slowdown = 100, b.most = 4096; /* no more than twice what was tried */
-    assert_int_equal(proa_prompt_budget_rows(&b, &t, &load, 4000), (int64_t)(2 * t.prompt_rows_tried));
+    int64_t twice = (int64_t)(2 * t.prompt_rows_tried);
+    assert_int_equal(proa_prompt_budget_rows(&b, &t, &load, 4000), twice - twice % PROA_PROMPT_ROWS_LEAST);
     b.slowdown = 0;
     assert_int_equal(rows_for(&b, &t, &load, 1), 1984);
 }
@@ -193,7 +232,8 @@ static proa_prompt_load load_of(const sim *s)
     for (int64_t i = s->count; i-- > 0;) {
         const sim_seq *q = &s->running[i];
         if (decodes(q)) load.decoding++, load.decode.decode_tokens += q->prompt + q->tokens;
-        else load.in_prompt++, load.row_work = 1 + PAIR_WORK * (double)q->done;
+        else
+            load.in_prompt++, load.row_pairs = (double)q->done, load.row_work = 1 + PAIR_WORK * load.row_pairs;
     }
     load.decode.decode_rows = load.decoding;
     return load;
@@ -217,7 +257,9 @@ static int64_t add_chunk(sim *s, int64_t i, int64_t left, proa_step_shape *shape
     sim_seq *q = &s->running[i];
     int64_t rows = proa_min64(left, q->prompt - q->done);
     shape->prompt_rows += rows;
-    shape->prompt_work += (double)rows * (1 + PAIR_WORK * ((double)q->done + (double)rows / 2));
+    double pairs = (double)rows * ((double)q->done + (double)rows / 2);
+    shape->prompt_pairs += pairs;
+    shape->prompt_work += (double)rows + PAIR_WORK * pairs;
     q->done += rows;
     token[i] = decodes(q);
     return left - rows;
@@ -352,7 +394,7 @@ static void streams_stay_even_beside_prompts(void **state)
         assert_true(constant.p99_ms > 3 * 7.07);
         assert_true(rule.p99_ms < 1.5 * 7.07 && rule.p50_ms < 1.8 * alone.p50_ms);
         assert_true(rule.tokens_s > 1.1 * constant.tokens_s);
-        assert_true(rare.p99_ms < 1.35 * 7.07);
+        assert_true(rare.p99_ms < 1.4 * 7.07);
     }
 }
 
@@ -389,6 +431,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_are_learnt),
+        cmocka_unit_test(attention_is_learnt),
         cmocka_unit_test(times_of_like_steps),
         cmocka_unit_test(rows_follow_who_waits),
         cmocka_unit_test(some_steps_are_without_prompts),

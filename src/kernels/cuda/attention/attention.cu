@@ -491,8 +491,7 @@ static void attend_typed(gpu *g, const attention_task &t, proa_dtype pages, cons
     int count = (int)spans->count, rows = spans->rows_max;
     bool singles = !t.kv_row && gpu_decode(g, t, pages, spans); /* spans of one row are decode's */
     if (singles && rows <= 1) return;
-    bool done = (!t.seen && gpu_prefill_wgmma(g, t, pages, count, rows)) ||
-                gpu_prefill_mma(g, t, pages, count, rows) ||
+    bool done = (!t.seen && gpu_prefill_wgmma(g, t, pages, spans)) || gpu_prefill_mma(g, t, pages, spans) ||
                 (!t.seen && gpu_encoder_short(g, t, pages, count, rows, spans->context_max));
     if (!done || (!singles && !t.kv_row)) attend_plain<T>(g, t, count, rows, singles);
 }

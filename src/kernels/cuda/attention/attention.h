@@ -159,8 +159,8 @@ enum { SHORT_SPANS_MAX = 16 };
 bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context);
 /* Spans of more than one row on tensor cores; with kv_row all spans. False: the sizes do not fit and nothing
  * was launched. For Hopper (prefill_wgmma.cu), and for any GPU (prefill_mma.cu), which takes trees too. */
-bool gpu_prefill_wgmma(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows);
-bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows);
+bool gpu_prefill_wgmma(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans);
+bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans);
 /* The same in f32, if all keys of a head fit into a block's shared memory (encoder_short_f32.cu). */
 bool gpu_encoder_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows, int context);
 /* With relative positions: keys and values are rows of the step (relative.cu). */

@@ -356,9 +356,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
 
 /* False: a block cannot have this much shared memory on this GPU; nothing was launched. */
 template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS, bool TREES = false>
-static bool launch_prefill(gpu *g, const attention_task &t, int spans, int rows)
+static bool launch_prefill(gpu *g, const attention_task &t, const proa_spans *spans)
 {
-    const int ROWS = 16 * ROW_TILES * WARPS;
+    const int ROWS = 16 * ROW_TILES * WARPS, rows = spans->rows_max;
     auto kernel = prefill_mma_kernel<T, P, DIM, ROW_TILES, WARPS, DOUBLE_BUFFER, BLOCKS, TREES>;
     size_t shared = (size_t)(ROWS + (DOUBLE_BUFFER ? 4 : 2) * PAGE) * (DIM + 8) * sizeof(T);
     if (t.rel_bias) shared += (size_t)(2 * t.reach + 1) * sizeof(float);
@@ -366,61 +366,71 @@ static bool launch_prefill(gpu *g, const attention_task &t, int spans, int rows)
     gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
              "attend (prefill)");
     gpu_launch(g, "attend (prefill)", kernel,
-               dim3((unsigned)spans, (unsigned)t.heads, (unsigned)((rows + ROWS - 1) / ROWS)), 32 * WARPS,
-               shared, t);
+               dim3((unsigned)spans->count, (unsigned)t.heads, (unsigned)((rows + ROWS - 1) / ROWS)),
+               32 * WARPS, shared, t);
     return true;
+}
+
+/* Blocks of 128 rows that have rows; spans of one row have none. */
+static int64_t tall_blocks(const attention_task &t, const proa_spans *spans)
+{
+    int64_t count = spans->long_count && !t.kv_row ? spans->long_count : spans->count;
+    return count * t.heads * ((spans->rows_max + 127) / 128);
 }
 
 /* 32 queries a warp if every SM then still has a block: keys are read from shared memory half as often. With
  * few queries smaller blocks on more SMs, and double buffering. */
-template <typename T, typename P> static bool launch_64(gpu *g, const attention_task &t, int spans, int rows)
+template <typename T, typename P>
+static bool launch_64(gpu *g, const attention_task &t, const proa_spans *spans)
 {
-    int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
-    if (blocks >= g->sms) return launch_prefill<T, P, 64, 2, 4, false, 2>(g, t, spans, rows);
-    if (4 * blocks >= g->sms) return launch_prefill<T, P, 64, 1, 4, true, 3>(g, t, spans, rows);
-    return launch_prefill<T, P, 64, 1, 2, true, 2>(g, t, spans, rows);
+    int64_t blocks = tall_blocks(t, spans);
+    if (blocks >= g->sms) return launch_prefill<T, P, 64, 2, 4, false, 2>(g, t, spans);
+    if (4 * blocks >= g->sms) return launch_prefill<T, P, 64, 1, 4, true, 3>(g, t, spans);
+    return launch_prefill<T, P, 64, 1, 2, true, 2>(g, t, spans);
 }
 
 /* The taller form takes 102 KB, more than a block may have on 8.6 and 8.9. */
-template <typename T, typename P> static bool launch_128(gpu *g, const attention_task &t, int spans, int rows)
+template <typename T, typename P>
+static bool launch_128(gpu *g, const attention_task &t, const proa_spans *spans)
 {
-    int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
-    if (blocks >= g->sms && launch_prefill<T, P, 128, 2, 4, true, 2>(g, t, spans, rows)) return true;
-    return launch_prefill<T, P, 128, 1, 4, true, 2>(g, t, spans, rows);
+    int64_t blocks = tall_blocks(t, spans);
+    if (blocks >= g->sms && launch_prefill<T, P, 128, 2, 4, true, 2>(g, t, spans)) return true;
+    return launch_prefill<T, P, 128, 1, 4, true, 2>(g, t, spans);
 }
 
 /* Trees have at most 64 rows: one size of block does for all. */
 template <typename T, typename P>
-static bool prefill_trees(gpu *g, const attention_task &t, int spans, int rows)
+static bool prefill_trees(gpu *g, const attention_task &t, const proa_spans *spans)
 {
     switch (t.dim) {
-    case 16: return launch_prefill<T, P, 16, 1, 4, true, 2, true>(g, t, spans, rows);
-    case 32: return launch_prefill<T, P, 32, 1, 4, true, 2, true>(g, t, spans, rows);
-    case 64: return launch_prefill<T, P, 64, 1, 4, true, 2, true>(g, t, spans, rows);
-    case 80: return launch_prefill<T, P, 80, 1, 4, true, 2, true>(g, t, spans, rows);
-    case 96: return launch_prefill<T, P, 96, 1, 4, true, 2, true>(g, t, spans, rows);
-    case 128: return launch_prefill<T, P, 128, 1, 4, true, 2, true>(g, t, spans, rows);
-    case 256: return launch_prefill<T, P, 256, 1, 4, false, 2, true>(g, t, spans, rows);
+    case 16: return launch_prefill<T, P, 16, 1, 4, true, 2, true>(g, t, spans);
+    case 32: return launch_prefill<T, P, 32, 1, 4, true, 2, true>(g, t, spans);
+    case 64: return launch_prefill<T, P, 64, 1, 4, true, 2, true>(g, t, spans);
+    case 80: return launch_prefill<T, P, 80, 1, 4, true, 2, true>(g, t, spans);
+    case 96: return launch_prefill<T, P, 96, 1, 4, true, 2, true>(g, t, spans);
+    case 128: return launch_prefill<T, P, 128, 1, 4, true, 2, true>(g, t, spans);
+    case 256: return launch_prefill<T, P, 256, 1, 4, false, 2, true>(g, t, spans);
     default: return false;
     }
 }
 
-template <typename T, typename P> static bool prefill(gpu *g, const attention_task &t, int spans, int rows)
+template <typename T, typename P>
+static bool launch_by_dim(gpu *g, const attention_task &t, const proa_spans *spans)
 {
-    if (t.seen) return prefill_trees<T, P>(g, t, spans, rows);
+    if (t.seen) return prefill_trees<T, P>(g, t, spans);
     switch (t.dim) {
-    case 16: return launch_prefill<T, P, 16, 1, 4, true, 2>(g, t, spans, rows);
-    case 32: return launch_prefill<T, P, 32, 1, 4, true, 2>(g, t, spans, rows);
-    case 64: return launch_64<T, P>(g, t, spans, rows);
-    case 80: return launch_prefill<T, P, 80, 1, 4, true, 2>(g, t, spans, rows);
-    case 96: return launch_prefill<T, P, 96, 1, 4, true, 2>(g, t, spans, rows);
-    case 128: return launch_128<T, P>(g, t, spans, rows);
-    case 256: return launch_prefill<T, P, 256, 1, 4, false, 2>(g, t, spans, rows);
+    case 16: return launch_prefill<T, P, 16, 1, 4, true, 2>(g, t, spans);
+    case 32: return launch_prefill<T, P, 32, 1, 4, true, 2>(g, t, spans);
+    case 64: return launch_64<T, P>(g, t, spans);
+    case 80: return launch_prefill<T, P, 80, 1, 4, true, 2>(g, t, spans);
+    case 96: return launch_prefill<T, P, 96, 1, 4, true, 2>(g, t, spans);
+    case 128: return launch_128<T, P>(g, t, spans);
+    case 256: return launch_prefill<T, P, 256, 1, 4, false, 2>(g, t, spans);
     default: return false;
     }
 }
 
-bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows)
+bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans)
 {
     bool ok = (t.type == PROA_DTYPE_F32 || t.type == pages || pages == PROA_DTYPE_FP8) && t.kv_row % 8 == 0 &&
               ((uintptr_t)t.k | (uintptr_t)t.v) % 16 == 0 && t.reach <= 4096;
@@ -430,8 +440,8 @@ bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, int span
     if (!ok || pages == PROA_DTYPE_F32) return false;
     bool bf16 = pages == PROA_DTYPE_BF16 || t.type == PROA_DTYPE_BF16;
     if (pages != PROA_DTYPE_FP8)
-        return bf16 ? prefill<__nv_bfloat16, __nv_bfloat16>(g, t, spans, rows)
-                    : prefill<__half, __half>(g, t, spans, rows);
-    return bf16 ? prefill<__nv_bfloat16, __nv_fp8_e4m3>(g, t, spans, rows)
-                : prefill<__half, __nv_fp8_e4m3>(g, t, spans, rows);
+        return bf16 ? launch_by_dim<__nv_bfloat16, __nv_bfloat16>(g, t, spans)
+                    : launch_by_dim<__half, __half>(g, t, spans);
+    return bf16 ? launch_by_dim<__nv_bfloat16, __nv_fp8_e4m3>(g, t, spans)
+                : launch_by_dim<__half, __nv_fp8_e4m3>(g, t, spans);
 }

@@ -2,7 +2,11 @@
  * prefill_wgmma.cu - attention of many rows on Hopper (wgmma, TMA; after Shah et al., FlashAttention-3,
  * 2024); 16 bits, head sizes 64, 128, 256, scores without score_mod.
  *
- *   block      persistent, takes tiles of queries (query_tile: up to 64 rows for each warpgroup, one head) from a counter
+ *   block      persistent, takes tiles of queries (query_tile: up to 64 for each warpgroup) from a counter
+ *   packing    the queries of `pack` heads that share their keys are rows of one tile, position by position, so a chunk
+ *              of a prompt with few rows fills a tile (pack: a power of 2 that divides the group)
+ *   splits     the keys of a tile may be shared by several blocks (Flash-Decoding, Dao et al. 2023), so that few tiles
+ *              over a long context fill the card; prefill_merge_kernel adds their parts in the order of the keys
  *   producer   one warp loads queries, keys and values by TMA into rings of shared memory
  *   consumers  1 to 3 warpgroups with 64 rows each: scores [64][KEYS] and result [64][DIM] in registers
  *   overlap    the scores of the next tile of keys are issued before this tile's become weights, so tensor cores and
@@ -19,7 +23,18 @@ struct flash {
     CUtensorMap q, k, v;
     attention_task t;
     int spans;
+    int shift;         /* pack = 1 << shift heads are rows of one tile */
+    int splits;        /* of the keys of a tile, at most */
     unsigned *counter; /* tiles taken beyond each block's first one; zero again at the end */
+    float *sums;       /* of split tiles: [piece][row of the tile][DIM] */
+    float2 *tails; /* [piece][row of the tile]: largest score in powers of 2, sum of the weights relative to it */
+};
+
+enum {
+    SPLITS_MAX = 32,
+    SPLIT_KEYS_MIN = 256, /* of a span for each of its splits */
+    SPLIT_CONTEXT_MIN = 1024,
+    PARTS_BYTES_MAX = 64 << 20
 };
 
 /* The form of a block. KEYS: of a tile; GROUPS: consumer warpgroups; STAGES: tiles of keys, and of values, in
@@ -37,18 +52,19 @@ template <int DIM_, int KEYS_, int GROUPS_, int STAGES_, int QUEUE_, int OPTIONS
     /* registers of a consumer and of a producer thread, together what the block was launched with; 0: not
      * redistributed */
     static const int CONSUMER_REGISTERS = GROUPS == 1   ? 0
-                                          : GROUPS == 2 ? 240
+                                          : GROUPS == 2 ? 232
                                                         : 160,
-                     PRODUCER_REGISTERS = GROUPS == 2 ? 24 : 32;
+                     PRODUCER_REGISTERS = GROUPS == 2 ? 40 : 32;
     static_assert(DIM % 64 == 0 && KEYS % 32 == 0 && GROUPS <= 3 && QUEUE <= 2 && STAGES <= 4, "");
 };
 
-/* Up to ROWS queries of one head of a span. */
+/* Up to ROWS queries of a span and of `pack` heads, and the keys that a block multiplies them with. */
 struct query_tile {
-    int row, rows, at;       /* first row in the step; how many; position of the first */
-    int head, kv;            /* heads 0: there are no more pieces */
-    int context, key, tiles; /* keys of the span; first key of the first tile */
+    int row, rows, at; /* first row in the step; queries, 0: there are no more pieces; position of the first */
+    int head, kv;      /* the first of the heads */
+    int context, key, tiles; /* keys of the span; first key of the first tile; tiles of keys */
     int span_row, table;
+    int piece, splits; /* number of the piece; parts of the tile's keys */
 };
 
 /* Layout of the block's shared memory, as addresses. Barriers are 8 bytes each; `now`: the tiles whose
@@ -88,23 +104,34 @@ template <int COUNT> struct flash_pipeline_state {
 
 /* ---- which pieces there are: one warp asks ---- */
 
-/* Tiles are counted from the last rows of the last span, whose contexts are the longest, to the first, with
- * all heads of each. A lane holds one of 32 spans. */
+/* Pieces, which are tiles of queries with a part of their keys, are counted from the last rows of the last span, whose
+ * contexts are the longest, to the first, with all heads of each. A lane holds one of 32 spans. */
 template <typename S> struct flash_scheduler {
     const flash &f;
     proa_span span;
-    int group, pieces, upto, before; /* tiles of this lane's span, of the lanes up to it, of the groups before */
+    int group, pieces, upto, before; /* pieces of this lane's span, of the lanes up to it, of the groups before */
+    int split;                       /* which of the parts of its tile the piece is that was found last */
 
     __device__ flash_scheduler(const flash &which) : f(which), group((which.spans - 1) / 32), before(0)
     {
     }
 
+    /* Heads that are counted one by one: each stands for `pack`. */
+    __device__ int heads() const
+    {
+        return f.t.heads >> f.shift;
+    }
+
+    __device__ int splits_of(int context) const
+    {
+        return min(f.splits, max(1, context / SPLIT_KEYS_MIN));
+    }
+
     __device__ int pieces_of(int i)
     {
         span = i >= 0 && i < f.spans ? f.t.spans[i] : proa_span{0, 0, 0, 0};
-        return span.rows == 1 && !f.t.kv_row
-                   ? 0
-                   : (span.rows + S::ROWS - 1) / S::ROWS; /* single rows: the decode kernel's */
+        if (span.rows == 1 && !f.t.kv_row) return 0; /* the decode kernel's */
+        return ((span.rows << f.shift) + S::ROWS - 1) / S::ROWS * splits_of(span.context);
     }
 
     __device__ int all_pieces()
@@ -134,16 +161,21 @@ template <typename S> struct flash_scheduler {
         for (int all; which - before >= (all = __shfl_sync(0xffffffffu, upto, 31)); look())
             before += all, group--;
         int from = __ffs(__ballot_sync(0xffffffffu, upto > which - before)) - 1;
-        int begin = (__shfl_sync(0xffffffffu, upto, from) - 1 - (which - before)) * S::ROWS;
+        int place = __shfl_sync(0xffffffffu, upto, from) - 1 - (which - before);
         int rows = __shfl_sync(0xffffffffu, span.rows, from);
         query_tile p;
         p.span_row = __shfl_sync(0xffffffffu, span.row, from),
         p.table = __shfl_sync(0xffffffffu, span.table, from);
         p.context = __shfl_sync(0xffffffffu, span.context, from);
-        p.row = p.span_row + begin, p.rows = min(S::ROWS, rows - begin), p.at = p.context - rows + begin;
-        p.head = head, p.kv = head / t.group;
-        int first = first_key(t, p.at), last = end_key(t, p.context, p.at + p.rows - 1);
+        p.splits = splits_of(p.context), split = place % p.splits, p.piece = which * heads() + head;
+        int begin = place / p.splits * (S::ROWS >> f.shift);
+        p.row = p.span_row + begin, p.at = p.context - rows + begin;
+        p.rows = min(S::ROWS, (rows - begin) << f.shift);
+        p.head = head << f.shift, p.kv = p.head / t.group;
+        int first = first_key(t, p.at), last = end_key(t, p.context, p.at + ((p.rows - 1) >> f.shift));
         p.key = first / S::BOX * S::BOX, p.tiles = max(0, (last - p.key + S::KEYS - 1) / S::KEYS);
+        int each = (p.tiles + p.splits - 1) / p.splits;
+        p.key += split * each * S::KEYS, p.tiles = max(0, min(each, p.tiles - split * each));
         return p;
     }
 };
@@ -225,7 +257,7 @@ template <typename S> struct flash_producer {
             for (int g = 0; g < groups; g++)
                 for (int c = 0; c < S::CHUNKS; c++)
                     gpu_tma_load(layout.queries + queue.stage * S::QUERIES_BYTES + (g * S::CHUNKS + c) * 8192,
-                                 &f.q, full, c * 64, p.row + 64 * g, p.head);
+                                 &f.q, full, c * 64, p.head, p.row + ((64 * g) >> f.shift));
         }
         queue.next();
     }
@@ -248,7 +280,8 @@ template <typename S> __device__ static void flash_produce(const flash &f, const
 {
     flash_scheduler<S> walk(f);
     flash_producer<S> fetcher(f, layout);
-    unsigned all = (unsigned)(walk.all_pieces() * f.t.heads), item = blockIdx.x, tail_parity = 0;
+    const int heads = walk.heads();
+    unsigned all = (unsigned)(walk.all_pieces() * heads), item = blockIdx.x, tail_parity = 0;
     bool one = (threadIdx.x & 31) == 0;
     gpu_wait();
     for (;;) {
@@ -256,7 +289,7 @@ template <typename S> __device__ static void flash_produce(const flash &f, const
                              : 0; /* the tile after this one; each block takes one too many */
         if (one && taken == all + gridDim.x - 1) *f.counter = 0;
         if (item >= all) break;
-        fetcher.all(walk.find(item / f.t.heads, item % f.t.heads), tail_parity);
+        fetcher.all(walk.find(item / heads, item % heads), tail_parity);
         item = gridDim.x + __shfl_sync(0xffffffffu, taken, 0);
     }
     query_tile none = {};
@@ -271,6 +304,12 @@ __device__ static inline float exp2_fast(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+/* Where the result of a warpgroup goes. */
+struct flash_target {
+    int row, rows, head; /* its first row in the step; queries from there on; the first head */
+    int part;            /* its first row of the split tiles; -1: the tile is not split */
+};
 
 template <typename T, typename S> struct flash_accumulator {
     static const int KEYS = S::KEYS, DIM = S::DIM;
@@ -320,13 +359,13 @@ template <typename T, typename S> struct flash_accumulator {
     }
 
     /* at: position of the warpgroup's first query; key: first key of the tile. */
-    __device__ void mask(const attention_task &t, int at, int key, int context)
+    __device__ void mask(const flash &f, int at, int key, int context)
     {
-        int row = at + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, column = key + threadIdx.x % 4 * 2;
+        int query = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, column = key + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            int end = min(context, end_key(t, context, row + 8 * r)) - column;
-            int begin = first_key(t, row + 8 * r) - column;
+            int row = at + ((query + 8 * r) >> f.shift);
+            int end = min(context, end_key(f.t, context, row)) - column, begin = first_key(f.t, row) - column;
 #pragma unroll
             for (int i = 0; i < KEYS / 4; i++) {
                 int p = i / 2 * 8 + i % 2;
@@ -377,19 +416,25 @@ template <typename T, typename S> struct flash_accumulator {
         for (int i = 0; i < DIM / 2; i++) out[i] *= shrink[i / 2 % 2];
     }
 
-    /* row: the warpgroup's first row in the step; rows: how many there are from there. The lanes of a row
-     * exchange numbers so that each writes 16 bytes. */
-    __device__ void end(const attention_task &t, int row, int rows, int head, float unit)
+    /* The sum of the weights of a lane's row r. */
+    __device__ float total_of(int r)
     {
+        float sum = total[r];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+    }
+
+    /* Writes the result. The lanes of a row exchange numbers so that each writes 16 bytes. */
+    __device__ void end(const flash &f, const flash_target &to, float unit)
+    {
+        const attention_task &t = f.t;
         int lane = threadIdx.x & 31, c = lane % 4, mine = threadIdx.x / 32 % 4 * 16 + lane / 4;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float sum = total[r];
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            sum += sink_weight(t, head, largest[r] * unit);
+            int query = mine + 8 * r, head = to.head + (query & ((1 << f.shift) - 1));
+            float sum = total_of(r) + sink_weight(t, head, largest[r] * unit);
             float inverse = sum > 0.0f || isnan(sum) ? 1.0f / sum : 0.0f;
-            T *to = (T *)t.y + (int64_t)(row + mine + 8 * r) * t.y_row + head * t.y_head + c * 8;
+            T *y = (T *)t.y + (int64_t)(to.row + (query >> f.shift)) * t.y_row + head * t.y_head + c * 8;
 #pragma unroll
             for (int b = 0; b < DIM / 8; b += 4) {
                 unsigned w[4];
@@ -408,9 +453,27 @@ template <typename T, typename S> struct flash_accumulator {
                         if (c & o) low = other;
                         else high = other;
                     }
-                if (mine + 8 * r < rows)
-                    *reinterpret_cast<uint4 *>(to + b * 8) = make_uint4(w[0], w[1], w[2], w[3]);
+                if (query < to.rows)
+                    *reinterpret_cast<uint4 *>(y + b * 8) = make_uint4(w[0], w[1], w[2], w[3]);
             }
+        }
+    }
+
+    /* The same of a part of the keys: sums that are not divided yet, and what they are relative to. */
+    __device__ void end_part(const flash &f, const flash_target &to, float unit)
+    {
+        int lane = threadIdx.x & 31, c = lane % 4, mine = threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int query = mine + 8 * r;
+            int64_t row = (int64_t)to.part + query;
+            float sum = total_of(r);
+            if (query >= to.rows) continue;
+            if (c == 0) f.tails[row] = make_float2(largest[r] * unit, sum);
+#pragma unroll
+            for (int b = 0; b < DIM / 8; b++)
+                *reinterpret_cast<float2 *>(f.sums + row * DIM + b * 8 +
+                                            c * 2) = make_float2(out[b * 4 + 2 * r], out[b * 4 + 2 * r + 1]);
         }
     }
 };
@@ -418,6 +481,7 @@ template <typename T, typename S> struct flash_accumulator {
 /* What a consumer warpgroup does with the tiles of queries. Scores are issued one tile of keys ahead: while
  * those of tile i become weights, the weights of tile i - 1 are multiplied with their values. */
 template <typename T, typename S> struct flash_consumer {
+    const flash &f;
     const attention_task &t;
     const flash_shared<S> &layout;
     const int group; /* of the GROUPS */
@@ -428,9 +492,9 @@ template <typename T, typename S> struct flash_consumer {
     query_tile p;
     int tiles; /* of the piece, those that this warpgroup's rows see */
 
-    __device__ flash_consumer(const attention_task &which, const flash_shared<S> &where)
-        : t(which), layout(where), group(__shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0)),
-          unit(which.scale * 1.4426950408889634f)
+    __device__ flash_consumer(const flash &which, const flash_shared<S> &where)
+        : f(which), t(which.t), layout(where), group(__shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0)),
+          unit(which.t.scale * 1.4426950408889634f)
     {
     }
 
@@ -510,13 +574,24 @@ template <typename T, typename S> struct flash_consumer {
         }
     }
 
-    __device__ int rows(const query_tile &p)
+    /* Positions of the block before this warpgroup's first. */
+    __device__ int positions_before()
     {
-        return p.rows - 64 * group;
+        return (64 * group) >> f.shift;
     }
     __device__ int at()
     {
-        return p.at + 64 * group;
+        return p.at + positions_before();
+    }
+    __device__ flash_target target()
+    {
+        int part = p.splits > 1 ? p.piece * S::ROWS + 64 * group : -1;
+        return {p.row + positions_before(), p.rows - 64 * group, p.head, part};
+    }
+    __device__ void end(const flash_target &to)
+    {
+        if (to.part < 0) work.end(f, to, unit);
+        else work.end_part(f, to, unit);
     }
 
     /* Takes the next tile of queries; false: there is none. One lane reads it and also releases the queries
@@ -530,10 +605,11 @@ template <typename T, typename S> struct flash_consumer {
         p.at = __shfl_sync(0xffffffffu, p.at, 0), p.head = __shfl_sync(0xffffffffu, p.head, 0);
         p.context = __shfl_sync(0xffffffffu, p.context, 0), p.key = __shfl_sync(0xffffffffu, p.key, 0);
         p.tiles = __shfl_sync(0xffffffffu, p.tiles, 0);
+        p.piece = __shfl_sync(0xffffffffu, p.piece, 0), p.splits = __shfl_sync(0xffffffffu, p.splits, 0);
         if (p.rows == 0) return false;
-        int seen = min(p.context, end_key(t, p.context, at() + 63)) - p.key;
+        int seen = min(p.context, end_key(t, p.context, at() + (63 >> f.shift))) - p.key;
         seen = min(p.tiles, (seen + S::KEYS - 1) / S::KEYS);
-        tiles = __shfl_sync(0xffffffffu, rows(p) <= 0 ? 0 : max(0, seen), 0);
+        tiles = __shfl_sync(0xffffffffu, p.rows <= 64 * group ? 0 : max(0, seen), 0);
         if constexpr (S::QUERIES_IN_REGISTERS) {
             work.hold(queries());
             release_queries();
@@ -551,7 +627,7 @@ template <typename T, typename S> struct flash_consumer {
             for (int n = 0; n < p.tiles; n++) skip_keys(1), skip_values(1);
             if (!S::QUERIES_IN_REGISTERS) release_queries();
             work.begin();
-            work.end(t, p.row + 64 * group, rows(p), p.head, unit);
+            end(target());
         }
         issue_scores();
         pass_turn();
@@ -564,7 +640,7 @@ template <typename T, typename S> struct flash_consumer {
     {
         int key = p.key + i * S::KEYS;
         bool cut = t.window > 0 || key + S::KEYS > min(p.context, end_key(t, p.context, at()));
-        if (cut) work.mask(t, at(), key, p.context);
+        if (cut) work.mask(f, at(), key, p.context);
         work.apply_softmax(unit);
     }
 
@@ -594,7 +670,7 @@ template <typename T, typename S> struct flash_consumer {
         gpu_wgmma_wait<0>();
         release_values();
         for (int left = p.tiles - tiles; left > 0; left--) skip_keys(1), skip_values(1);
-        work.end(t, p.row + 64 * group, rows(p), p.head, unit);
+        end(target());
     }
 
     enum state {
@@ -608,7 +684,8 @@ template <typename T, typename S> struct flash_consumer {
      * would hold back values that the other warpgroups need. */
     __device__ state finish_and_start_next()
     {
-        int head = p.head, row = p.row + 64 * group, count = rows(p), left = p.tiles - tiles;
+        const flash_target to = target();
+        int left = p.tiles - tiles;
         if (left >= S::STAGES) {
             finish();
             return NOT_TAKEN;
@@ -627,7 +704,7 @@ template <typename T, typename S> struct flash_consumer {
         }
         release_values();
         skip_values(left);
-        work.end(t, row, count, head, unit);
+        end(to);
         return asked ? SCORES_ISSUED : more ? TAKEN : ENDED;
     }
 
@@ -676,7 +753,7 @@ __global__ void __launch_bounds__(S::THREADS, 1) prefill_wgmma_kernel(const __gr
         else gpu_wait();
     } else {
         if constexpr (S::CONSUMER_REGISTERS > 0) gpu_setmaxnreg_inc<S::CONSUMER_REGISTERS>();
-        flash_consumer<T, S> multiplier(f.t, layout);
+        flash_consumer<T, S> multiplier(f, layout);
         multiplier.all();
     }
 #else
@@ -684,14 +761,73 @@ __global__ void __launch_bounds__(S::THREADS, 1) prefill_wgmma_kernel(const __gr
 #endif
 }
 
+/* ---- adding the parts of split tiles ---- */
+
+#ifdef GPU_HOPPER
+
+/* Adds the parts of a tile's query i, a warp for each. first: the piece of the first part; the next are `step` before
+ * it. */
+template <typename T, typename S>
+__device__ static void merge_query(const flash &f, const query_tile &p, int64_t first, int64_t step, int i)
+{
+    const int DIM = S::DIM, EACH = DIM / 32;
+    const attention_task &t = f.t;
+    int lane = threadIdx.x & 31, head = p.head + (i & ((1 << f.shift) - 1));
+    float2 tail = make_float2(-INFINITY, 0.0f);
+    if (lane < p.splits) tail = __ldcg(f.tails + (first - lane * step) * S::ROWS + i);
+    float top = gpu_warp_max(tail.x), share = exp2_fast(tail.x - (top == -INFINITY ? 0.0f : top)),
+          sum[EACH] = {};
+    float total = gpu_warp_sum(share * tail.y) + sink_weight(t, head, top);
+#pragma unroll 4
+    for (int k = 0; k < p.splits; k++) {
+        const float *from = f.sums + ((first - k * step) * S::ROWS + i) * DIM + lane * 2;
+        float weight = __shfl_sync(0xffffffffu, share, k);
+#pragma unroll
+        for (int e = 0; e < EACH; e += 2) {
+            float2 v = __ldcg(reinterpret_cast<const float2 *>(from + 32 * e));
+            sum[e] = fmaf(weight, v.x, sum[e]), sum[e + 1] = fmaf(weight, v.y, sum[e + 1]);
+        }
+    }
+    float inverse = total > 0.0f || isnan(total) ? 1.0f / total : 0.0f;
+    T *y = (T *)t.y + (int64_t)(p.row + (i >> f.shift)) * t.y_row + head * t.y_head + lane * 2;
+#pragma unroll
+    for (int e = 0; e < EACH; e += 2)
+        *reinterpret_cast<unsigned *>(y + 32 * e) = gpu_mma<T>::pair(sum[e] * inverse, sum[e + 1] * inverse);
+}
+
+#endif
+
+enum { MERGE_THREADS = 1024 };
+
+/* A block for each piece: of its tile's queries it merges as large a part as its part of the keys was. */
+template <typename T, typename S>
+__global__ void __launch_bounds__(MERGE_THREADS) prefill_merge_kernel(const __grid_constant__ flash f)
+{
+#ifdef GPU_HOPPER
+    flash_scheduler<S> walk(f);
+    int heads = walk.heads(), which = (int)blockIdx.x / heads, head = (int)blockIdx.x % heads;
+    bool any = which < walk.all_pieces();
+    query_tile p = {};
+    if (any) p = walk.find(which, head);
+    gpu_wait();
+    if (!any || p.splits == 1) return;
+    int64_t first = p.piece + (int64_t)walk.split * heads;
+    int end = p.rows * (walk.split + 1) / p.splits;
+    for (int i = p.rows * walk.split / p.splits + (int)threadIdx.x / 32; i < end; i += MERGE_THREADS / 32)
+        merge_query<T, S>(f, p, first, heads, i);
+#else
+    __trap();
+#endif
+}
+
 /* ---- the host ---- */
 
-static bool map_rows(CUtensorMap *map, proa_dtype type, const void *at, const attention_task &t, int64_t row,
-                     int64_t head, int heads)
+/* Queries: element of a head, head, row. A box is 64 queries of `pack` heads. */
+static bool map_queries(CUtensorMap *map, const attention_task &t, int shift)
 {
-    int64_t extent[3] = {t.dim, t.rows, heads}, stride[2] = {row, head};
-    int box[3] = {64, 64, 1};
-    return gpu_tensor_map(map, type, at, 3, extent, stride, box);
+    int64_t extent[3] = {t.dim, t.heads, t.rows}, stride[2] = {t.q_head, t.q_row};
+    int box[3] = {64, 1 << shift, 64 >> shift};
+    return gpu_tensor_map(map, t.type, t.q, 3, extent, stride, box);
 }
 
 /* The number of pages is not known here; pages that the tables name exist. */
@@ -704,45 +840,103 @@ static bool map_keys(CUtensorMap *map, proa_dtype type, const void *at, const at
     return gpu_tensor_map(map, type, at, 3, t.kv_row ? rows : pages, t.kv_row ? rows_stride : pages_stride, box);
 }
 
+/* How a form of block is used: what is known of the step, and what follows from it. */
+struct flash_plan {
+    int spans, shift, splits;
+    int64_t pieces; /* at most, before their keys are split */
+};
+
+/* The largest power of 2 that divides the group, as its logarithm. */
+static int pack_shift(const attention_task &t)
+{
+    int shift = 0;
+    while (shift < 6 && t.group % (2 << shift) == 0) shift++;
+    return shift;
+}
+
+/* Splits so that the pieces fill the SMs, in time that is counted in tiles of keys (1.8 us each on an H100): each piece
+ * has its beginning and end, and parts have to be written and merged. */
+template <typename S>
+static int splits_for(const gpu *g, const attention_task &t, const proa_spans *spans, int64_t pieces)
+{
+    enum { ENDS = 3, MERGE = 8 };
+    int64_t tiles = (spans->context_max + S::KEYS - 1) / S::KEYS, best = 0;
+    int splits = 1;
+    if (t.kv_row || !spans->long_count || spans->context_max < SPLIT_CONTEXT_MIN) return 1;
+    for (int n = 1; n <= SPLITS_MAX && n * SPLIT_KEYS_MIN <= spans->context_max; n++) {
+        int64_t rounds = (pieces * n + g->sms - 1) / g->sms;
+        int64_t time = rounds * ((tiles + n - 1) / n + ENDS) + (n > 1 ? MERGE : 0);
+        if (n > 1 && pieces * n * S::ROWS * (S::DIM + 2) * (int64_t)sizeof(float) > PARTS_BYTES_MAX) break;
+        if (n == 1 || time < best) best = time, splits = n;
+    }
+    return splits;
+}
+
+template <typename S>
+static flash_plan plan_for(const gpu *g, const attention_task &t, const proa_spans *spans)
+{
+    int shift = pack_shift(t);
+    int64_t longest = (((int64_t)spans->rows_max << shift) + S::ROWS - 1) / S::ROWS,
+            tiles = spans->count * longest;
+    if (spans->long_count && !t.kv_row) { /* each span's last tile may be cut */
+        tiles = spans->long_count + ((int64_t)spans->long_rows << shift) / S::ROWS;
+        tiles = tiles < spans->long_count * longest ? tiles : spans->long_count * longest;
+    }
+    int64_t pieces = tiles * (t.heads >> shift);
+    return {(int)spans->count, shift, splits_for<S>(g, t, spans, pieces), pieces};
+}
+
 template <typename T, typename S>
-static bool flash_launch(gpu *g, const attention_task &t, int spans, int rows)
+static bool flash_launch(gpu *g, const attention_task &t, const flash_plan &plan)
 {
     flash f;
-    f.t = t, f.spans = spans, f.counter = g->counters;
-    if (!map_rows(&f.q, t.type, t.q, t, t.q_row, t.q_head, t.heads) ||
-        !map_keys(&f.k, t.type, t.k, t, S::BOX) || !map_keys(&f.v, t.type, t.v, t, S::BOX))
+    int64_t pieces = plan.pieces * plan.splits;
+    f.t = t, f.spans = plan.spans, f.shift = plan.shift, f.splits = plan.splits, f.counter = g->counters;
+    f.sums = NULL, f.tails = NULL;
+    if (!map_queries(&f.q, t, plan.shift) || !map_keys(&f.k, t.type, t.k, t, S::BOX) ||
+        !map_keys(&f.v, t.type, t.v, t, S::BOX))
         return false;
+    if (plan.splits > 1) {
+        size_t rows = (size_t)pieces * S::ROWS;
+        f.sums = gpu_partials_workspace(g, rows * (S::DIM + 2) * sizeof(float));
+        f.tails = reinterpret_cast<float2 *>(f.sums + rows * S::DIM);
+    }
     auto kernel = prefill_wgmma_kernel<T, S>;
-    int64_t most = (int64_t)spans * t.heads * ((rows + S::ROWS - 1) / S::ROWS);
     gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED),
              "attend (flash)");
-    gpu_launch(g, "attend (flash)", kernel, dim3((unsigned)(most < g->sms ? most : g->sms)), S::THREADS,
+    gpu_launch(g, "attend (flash)", kernel, dim3((unsigned)(pieces < g->sms ? pieces : g->sms)), S::THREADS,
                S::SHARED, f);
+    if (plan.splits > 1)
+        gpu_launch(g, "attend (merge)", prefill_merge_kernel<T, S>, dim3((unsigned)pieces), MERGE_THREADS, 0, f);
     return true;
 }
 
-/* As many rows a block as leave every SM one; for few and long spans 64 rows. */
+/* The form of a block that ends sooner, where a piece of 64 rows takes 0.7 times as long as one of the full form; if keys
+ * are split, the full form, unless its rows are too few to fill it. Spans of few rows over a short context are for
+ * prefill_mma.cu, whose smaller blocks begin sooner (docs/lab/cuda-attention.md). */
 template <typename T, typename FULL, typename SMALL>
-static bool flash_sized(gpu *g, const attention_task &t, int spans, int rows)
+static bool flash_sized(gpu *g, const attention_task &t, const proa_spans *spans, bool few)
 {
-    int64_t blocks = (int64_t)spans * t.heads * ((rows + FULL::ROWS - 1) / FULL::ROWS);
-    return blocks >= g->sms ? flash_launch<T, FULL>(g, t, spans, rows)
-                            : flash_launch<T, SMALL>(g, t, spans, rows);
+    const flash_plan full = plan_for<FULL>(g, t, spans), small = plan_for<SMALL>(g, t, spans);
+    bool splits = full.splits > 1 || small.splits > 1;
+    if (few && !splits) return false;
+    int64_t rounds[2] = {(full.pieces + g->sms - 1) / g->sms, (small.pieces + g->sms - 1) / g->sms};
+    bool tall = splits ? (int64_t)spans->rows_max << full.shift > SMALL::ROWS : 10 * rounds[0] <= 7 * rounds[1];
+    return tall ? flash_launch<T, FULL>(g, t, full) : flash_launch<T, SMALL>(g, t, small);
 }
 
-/* Fewer rows are for prefill_mma.cu, whose smaller blocks begin sooner (docs/lab/cuda-attention.md). */
-template <typename T> static bool flash_as(gpu *g, const attention_task &t, int spans, int rows)
+template <typename T> static bool flash_as(gpu *g, const attention_task &t, const proa_spans *spans)
 {
-    int64_t small = (int64_t)spans * t.heads * ((rows + 63) / 64);
-    if (t.dim == 64 && rows > 64 && 2 * small >= g->sms)
-        return flash_sized<T, flash_shape<64, 128, 3, 3, 2, 6>, flash_shape<64, 128, 1, 2, 1, 0>>(g, t, spans,
-                                                                                                  rows);
-    if (t.dim == 128 && rows > 64)
-        return flash_sized<T, flash_shape<128, 128, 2, 2, 1, 4>, flash_shape<128, 128, 1, 2, 1, 0>>(g, t, spans,
-                                                                                                    rows);
-    if (t.dim == 256 && rows > 32)
+    int64_t rows = spans->rows_max, blocks = spans->count * t.heads * ((rows + 63) / 64);
+    if (t.dim == 64)
+        return flash_sized<T, flash_shape<64, 128, 3, 3, 2, 6>, flash_shape<64, 128, 1, 2, 1, 0>>(
+            g, t, spans, rows <= 64 || 2 * blocks < g->sms);
+    if (t.dim == 128)
+        return flash_sized<T, flash_shape<128, 128, 2, 2, 1, 4>, flash_shape<128, 128, 1, 2, 1, 0>>(
+            g, t, spans, rows <= 64);
+    if (t.dim == 256)
         return flash_sized<T, flash_shape<256, 64, 2, 2, 1, 0>, flash_shape<256, 64, 1, 2, 1, 0>>(g, t, spans,
-                                                                                                  rows);
+                                                                                                  rows <= 32);
     return false;
 }
 
@@ -752,13 +946,13 @@ static const bool BUILT = true;
 static const bool BUILT = false;
 #endif
 
-bool gpu_prefill_wgmma(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows)
+bool gpu_prefill_wgmma(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans)
 {
     bool ok = BUILT && gpu_hopper(g->index) && t.type == pages && !t.has_score_mod && t.scale > 0.0f &&
               t.kv_row % 8 == 0;
     ok = ok && (t.q_row | t.q_head | t.y_row | t.y_head) % 8 == 0;
     ok = ok && ((uintptr_t)t.q | (uintptr_t)t.y | (uintptr_t)t.k | (uintptr_t)t.v) % 16 == 0;
     if (!ok) return false;
-    if (pages == PROA_DTYPE_F16) return flash_as<__half>(g, t, spans, rows);
-    return pages == PROA_DTYPE_BF16 && flash_as<__nv_bfloat16>(g, t, spans, rows);
+    if (pages == PROA_DTYPE_F16) return flash_as<__half>(g, t, spans);
+    return pages == PROA_DTYPE_BF16 && flash_as<__nv_bfloat16>(g, t, spans);
 }
