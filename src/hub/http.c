@@ -294,10 +294,11 @@ static bool is_passing_failure(const proa_hub_transfer *t, CURLcode code)
 static void after_failure(proa_hub_transfer *t, CURLcode code)
 {
     const char *why = t->client->curl->easy_strerror(code);
+    char host[256];
     t->reply.retry_after_s = -1;
     if (t->err.status == PROA_OK && is_passing_failure(t, code) && retry_later(t, why)) return;
-    if (t->err.status == PROA_OK)
-        (void)PROA_FAIL(&t->err, UNAVAILABLE, "cannot reach %s: %s", t->client->settings->endpoint, why);
+    proa_hub_host(host, sizeof host, t->url);
+    if (t->err.status == PROA_OK) (void)PROA_FAIL(&t->err, UNAVAILABLE, "cannot reach %s: %s", host, why);
     finish_transfer(t);
 }
 

@@ -196,6 +196,13 @@ static void own_words(char *out, size_t size, const proa_hub_transfer *t)
     proa_json_free(body);
 }
 
+void proa_hub_host(char *out, size_t size, const char *url)
+{
+    const char *path = strstr(url, "://");
+    path = path ? strpbrk(path + 3, "/?#") : NULL;
+    snprintf(out, size, "%.*s", path ? (int)(path - url) : (int)strlen(url), url);
+}
+
 static void fail_access(const proa_hub_transfer *t, proa_err *err)
 {
     const char *repo = t->client->repo, *endpoint = t->client->settings->endpoint;
@@ -218,15 +225,15 @@ static void fail_access(const proa_hub_transfer *t, proa_err *err)
 
 void proa_hub_reply_fail(const proa_hub_transfer *t, proa_err *err)
 {
-    char words[256];
-    const char *endpoint = t->client->settings->endpoint;
+    char words[256], host[256];
+    proa_hub_host(host, sizeof host, t->url);
     fail_access(t, err);
     if (err->status != PROA_OK) return;
     own_words(words, sizeof words, t);
     if (t->reply.code == 429 && t->reply.retry_after_s >= 0)
-        (void)PROA_FAIL(err, UNAVAILABLE, "%s answers 429 Too Many Requests: try again in %lld s", endpoint,
+        (void)PROA_FAIL(err, UNAVAILABLE, "%s answers 429 Too Many Requests: try again in %lld s", host,
                         (long long)t->reply.retry_after_s);
     else
-        (void)PROA_FAIL(err, UNAVAILABLE, "%s answers %ld %s%s%s", endpoint, t->reply.code,
+        (void)PROA_FAIL(err, UNAVAILABLE, "%s answers %ld %s%s%s", host, t->reply.code,
                         proa_hub_reason(t->reply.code), words[0] ? ": " : "", words);
 }

@@ -10,6 +10,8 @@ void proa_hub_reply_clear(proa_hub_reply *r);
  * and size) outlives it. */
 void proa_hub_reply_header(proa_hub_reply *r, proa_str line);
 const char *proa_hub_reason(long code); /* "Too Many Requests"; "" for one without a name here */
+/* "https://host:port" of an address, for messages: without a path, whose query may hold a signature. */
+void proa_hub_host(char *out, size_t size, const char *url);
 /* Fills err with what a response other than 200 and 206 means to the user. */
 void proa_hub_reply_fail(const proa_hub_transfer *t, proa_err *err);
 

@@ -17,6 +17,7 @@ import time
 import pytest
 from harness import LM, PROA, T5, fails, ok, ok_json, proa
 from hub_server import Repo, etag, running, sha256
+from test_chat import Terminal
 
 COMMIT = "a" * 40
 MIB = 1 << 20
@@ -217,6 +218,26 @@ def test_model_by_name(hub, env):
     assert ok("inspect", "org/words", "--no-values", env=env) == ok("inspect", LM, "--no-values")
 
 
+def serve(env, *args):
+    """The models of a server: name and state."""
+    command = [PROA, "serve", *args, "--http-port", 0, "--allow-grpc=false", "--allow-metrics=false", "--json", "--log-info=false"]
+    with subprocess.Popen(list(map(str, command)), env={**os.environ, **env}, stdout=subprocess.PIPE, text=True) as run:
+        models = json.loads(run.stdout.readline())["models"]
+        run.terminate()
+    return [(m["name"], m["state"]) for m in models]
+
+
+def test_serve_by_name(hub, env, tmp_path):
+    hub.repos["org/words"] = Repo(folder_files(LM))
+    assert serve(env, "org/words") == [("words", "READY")]  # its name, not that of the snapshot's folder
+    (tmp_path / "models/writer/1").mkdir(parents=True)
+    (tmp_path / "models/writer/config.pbtxt").write_text(
+        'backend: "tensorrtllm"\nparameters { key: "gpt_model_path" value { string_value: "org/words" } }\n')
+    hub.clear()
+    assert serve(env, "--model-repository", tmp_path / "models") == [("writer", "READY")]
+    assert hub.requests and not hub.gets()
+
+
 def test_local_path_wins(hub, env, tmp_path):
     hub.repos["org/words"] = Repo({"config.json": b"{}"})
     (tmp_path / "org").mkdir()
@@ -274,6 +295,15 @@ def test_kill(hub, env):
     firsts = [int(r["range"][6:].split("-")[0]) for r in hub.gets("/lfs/")]
     assert min(firsts) == len(begun)  # it went on
     assert (snapshot(env) / "model.safetensors").read_bytes() == data
+
+
+def test_progress_line(hub, env):
+    large(hub, 20 * MIB)
+    hub.fault("/lfs/", count=99, rate=2 * MIB)
+    t = Terminal("pull", "org/tiny", env=env)
+    t.wait(r"% +[0-9.]+ MB of 21\.0 MB, [0-9.]+ MB/s, model")
+    t.wait(r"snapshots/a{40}")
+    assert t.close() == 0
 
 
 def test_interrupt(hub, env):
@@ -406,7 +436,8 @@ def test_server_that_stays_busy(hub, env):
     assert "answers 429 Too Many Requests: try again in 4000 s" in fails("pull", "org/tiny", env=env)
     hub.clear()
     hub.fault("/lfs/", count=99, code=503, headers={"Retry-After": 0})
-    assert "model.safetensors: http://127.0.0.1" in (line := fails("pull", "org/tiny", env=env)) and "503 Service Unavailable" in line
+    line = fails("pull", "org/tiny", env=env)
+    assert f"model.safetensors: {hub.cdn_url} answers 503 Service Unavailable" in line and "secret" not in line
     assert len(hub.gets("/lfs/")) == 6
     nothing_broken(env, hub)
     hub.clear()
