@@ -256,6 +256,24 @@ def test_interrupt_ends_the_answer_only(server):
     assert server.cut  # the connection was closed, so that the server stops
 
 
+def test_interrupt_with_a_local_model(model):
+    t = Terminal("chat", model, "--no-history", "--max-tokens", 900, "--ignore-eos")
+    t.wait("loading ")
+    t.wait("talker: /help lists")
+    t.prompt()
+    t.type("Tell me everything.\r")
+    t.wait(r"\w+ \w+ \w+ \w+")
+    t.type("\x03")
+    t.prompt()
+    t.type("/set max-tokens 4\r")
+    t.prompt()
+    t.type("And briefly?\r")
+    t.wait("4 tokens, ")
+    t.prompt()
+    t.type("\x04")
+    assert t.close() == 0
+
+
 # ---- top ----
 
 @pytest.fixture(name="served", scope="module")

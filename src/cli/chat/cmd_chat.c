@@ -270,6 +270,7 @@ static proa_status open_conversation(proa_talk *c, chat_options *o, proa_chat_se
     if (!o->url) {
         PROA_TRY(proa_cli_find_model(&o->model, err));
         o->serve.paths.items[0] = o->model, o->serve.paths.count = 1;
+        if (c->terminal) fprintf(stderr, "loading %s ...\n", o->model);
         PROA_TRY(proa_chat_server_open(local, &o->serve, err));
         url = local->address;
     }

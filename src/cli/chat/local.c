@@ -24,27 +24,24 @@ static proa_status make_socket_folder(proa_chat_server *s, proa_err *err)
 
 static proa_status open_server(proa_chat_server *s, proa_serve_options *o, proa_err *err)
 {
+    snprintf(s->address, sizeof s->address, "unix:");
     o->http_address = s->address;
     PROA_TRY(proa_serve_plan_make(&s->plan, o, err));
     PROA_TRY(proa_log_set(&s->plan.log, err));
-    PROA_TRY(proa_api_check(&s->plan.api, err));
     PROA_TRY(proa_server_new(&s->server, &s->plan.server, err));
+    PROA_TRY(make_socket_folder(s, err)); /* not before the model is loaded: until then Ctrl-C ends the program */
+    PROA_TRY(proa_api_check(&s->plan.api, err));
     return proa_api_open(&s->api, s->server, &s->plan.api, err);
 }
 
-/* The server's threads leave Ctrl-C to this one. */
+/* Ctrl-C ends the program while the model loads. Later the main thread catches it: Linux hands a signal of the process
+ * to the main thread first, and that does not block it. */
 proa_status proa_chat_server_open(proa_chat_server *s, proa_serve_options *o, proa_err *err)
 {
-    sigset_t interrupt, before;
     *s = (proa_chat_server){.server = NULL};
-    PROA_TRY(make_socket_folder(s, err));
-    sigemptyset(&interrupt);
-    sigaddset(&interrupt, SIGINT);
+    signal(SIGINT, SIG_DFL);
     proa_guards_install();
-    pthread_sigmask(SIG_BLOCK, &interrupt, &before);
-    proa_status status = open_server(s, o, err);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return status;
+    return open_server(s, o, err);
 }
 
 void proa_chat_server_close(proa_chat_server *s)
