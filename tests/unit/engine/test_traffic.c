@@ -323,7 +323,7 @@ static bool rounded(const proa_options *o)
 static void run_alone(const round_of *r, const request_case *all, received *alone, bool as_together)
 {
     const char *speculation = r->options.speculation;
-    bool heads = speculation && strcmp(speculation, "medusa") == 0;
+    bool heads = speculation && (strcmp(speculation, "medusa") == 0 || strcmp(speculation, "eagle") == 0);
     const proa_engine_options plain = {.threads = 1,
                                        .sequences_max = SEQUENCES,
                                        .kv_tokens = 16384,
@@ -426,8 +426,11 @@ static void choose_speculation(proa_engine_options *o, const char *model)
     if (kind == 1) o->speculation = "ngram";
     if (kind < 2) return;
     o->draft_model = choose_draft_model(model);
-    if (strcmp(model, GOLDEN "arch/llama") == 0 && one_in(2))
-        o->speculation = "medusa", o->draft_model = GOLDEN "medusa/a";
+    if (strcmp(model, GOLDEN "arch/llama") == 0 && one_in(2)) {
+        static const char *const heads[] = {GOLDEN "medusa/a", GOLDEN "eagle/one", GOLDEN "eagle/three"};
+        uint32_t which = dice(PROA_COUNT(heads));
+        o->speculation = which ? "eagle" : "medusa", o->draft_model = heads[which];
+    }
     if (one_in(2)) o->draft_tokens = 1 + (int32_t)dice(8);
 }
 
