@@ -24,9 +24,12 @@ struct proa_draft_model {
     /* the batch of a pass */
     int64_t rows, spans;                /* in use */
     int32_t *ids, *positions, *lengths; /* [rows_max] */
-    proa_span *span;                    /* [rows_max] */
-    int32_t *last_row;                  /* [sequences_max] of each chain that is drafted, its last row */
-    proa_draft_chain **live;            /* [sequences_max] these chains */
+    int32_t *sampled_at; /* [rows_max] of a row whose token only the device knows: its index among those sampled last */
+    bool any_sampled_at;
+    proa_span *span;                 /* [rows_max] */
+    int32_t *last_row;               /* [sequences_max] of each chain that is drafted, its last row */
+    proa_draft_chain **live, **next; /* [sequences_max] these chains; those of the pass after it */
+    proa_sample_params *params;      /* [sequences_max] */
     proa_err errors[PROA_HEAD_ROWS];
 };
 
@@ -120,6 +123,9 @@ proa_status proa_draft_model_load(proa_engine *e, proa_progress_fn *progress, vo
     d->span = PROA_ARENA_NEW(&e->arena, proa_span, rows);
     d->last_row = PROA_ARENA_NEW(&e->arena, int32_t, sequences);
     d->live = PROA_ARENA_NEW(&e->arena, proa_draft_chain *, sequences);
+    d->next = PROA_ARENA_NEW(&e->arena, proa_draft_chain *, sequences);
+    d->params = PROA_ARENA_NEW(&e->arena, proa_sample_params, sequences);
+    d->sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     return PROA_OK;
 }
 
@@ -159,6 +165,7 @@ static void add_rows(const proa_engine *e, proa_draft_model *d, proa_seq *seq, i
     for (int64_t i = begin; i < end; i++, d->rows++) {
         d->ids[d->rows] = id_of(d, seq, i);
         d->positions[d->rows] = (int32_t)i;
+        d->sampled_at[d->rows] = -1;
         d->lengths[d->rows] = (int32_t)proa_rope_length(&d->model->config.rope, i, req->prompt_count,
                                                         req->prompt_count + req->new_max);
     }
@@ -169,9 +176,11 @@ static void run_pass(const proa_engine *e, proa_draft_model *d)
 {
     proa_batch batch = {.rows = d->rows, .ids = d->ids, .positions = d->positions};
     if (proa_model_wants_lengths(d->model)) batch.lengths = d->lengths;
+    if (d->any_sampled_at) batch.sampled_at = d->sampled_at;
     batch.self = batch.cross = (proa_spans){.span = d->span, .count = d->spans, .pages = e->slots.memory};
     proa_model_decode(d->model, d->kv, &batch);
     d->rows = d->spans = 0;
+    d->any_sampled_at = false;
 }
 
 /* Whether the target runs a part of a prompt, or what it computes anew after a preemption. */
@@ -269,20 +278,19 @@ static bool is_end(const proa_options *o, int32_t id)
 }
 
 /* Adds a token to the draft, or ends the draft before it or behind it. */
-static void add_token(const proa_engine *e, proa_draft_chain *c, const proa_sampler_row *row)
+static void add_token(const proa_engine *e, proa_draft_chain *c, proa_sample token)
 {
     proa_seq *seq = c->seq;
-    uint8_t chance = row->status == PROA_OK ? (uint8_t)proa_draft_chance_of(expf(row->out.logprob)) : 0;
+    uint8_t chance = (uint8_t)proa_draft_chance_of(expf(token.logprob));
     c->chance *= chances_of(e, seq)->right[chance];
-    if (row->status != PROA_OK || c->chance < c->least) {
-        if (row->status == PROA_OK)
-            seq->dropped = (proa_dropped_token){seq->known + c->count, row->out.id, chance};
+    if (c->chance < c->least) {
+        seq->dropped = (proa_dropped_token){seq->known + c->count, token.id, chance};
         c->size = c->count;
         return;
     }
     seq->draft_chance[c->count] = chance;
-    seq->ids[seq->count + c->count++] = row->out.id;
-    if (c->chance < c->more || is_end(&seq->req->options, row->out.id)) c->size = c->count;
+    seq->ids[seq->count + c->count++] = token.id;
+    if (c->chance < c->more || is_end(&seq->req->options, token.id)) c->size = c->count;
 }
 
 /* Samples the next token of chains [at, at + n), at most PROA_HEAD_ROWS, as the target will. One that cannot be
@@ -300,7 +308,10 @@ static void sample_tokens(proa_engine *e, int64_t at, int64_t n)
         rows[i].logprobs = true, rows[i].top = NULL, rows[i].err = &d->errors[i];
     }
     proa_sampler_rows_run(e, n, logits.shape[1]);
-    for (int64_t i = 0; i < n; i++) add_token(e, d->live[at + i], &rows[i]);
+    for (int64_t i = 0; i < n; i++) {
+        if (rows[i].status == PROA_OK) add_token(e, d->live[at + i], rows[i].out);
+        else d->live[at + i]->size = d->live[at + i]->count;
+    }
 }
 
 /* The rows of the tokens that were drafted last, of chains that go on. Returns how many these are. */
@@ -318,10 +329,9 @@ static int64_t continue_chains(const proa_engine *e, int64_t live)
     return more;
 }
 
-static void propose_drafts(proa_engine *e, proa_draft_chain *chains, int64_t count)
+static void draft_on_host(proa_engine *e, int64_t live)
 {
     proa_draft_model *d = e->draft_model;
-    int64_t live = begin_chains(e, chains, count);
     for (proa_draft_times *times = &d->first_times; d->rows; times = &d->more_times) {
         int64_t begin = proa_clock_ns();
         run_pass(e, d);
@@ -329,6 +339,99 @@ static void propose_drafts(proa_engine *e, proa_draft_chain *chains, int64_t cou
             sample_tokens(e, at, proa_min64(live - at, PROA_HEAD_ROWS));
         proa_draft_time(times, live, (double)(proa_clock_ns() - begin));
         live = continue_chains(e, live);
+    }
+}
+
+/* ---- drafting where the model runs ----
+ *
+ * The device samples the tokens of a pass, and the next pass takes them from there; it is submitted before the host has
+ * received them. So the device goes from pass to pass, and of each token the host gets an id and its probability. A
+ * draft that ends has run a row in vain. */
+
+/* Processors and grammars look at tokens that only the device would know. */
+static bool all_on_device(const proa_engine *e, int64_t live)
+{
+    bool all = e->async.mode != PROA_SAMPLE_HOST;
+    for (int64_t i = 0; i < live; i++) {
+        const proa_engine_request *req = e->draft_model->live[i]->seq->req;
+        all = all && req->samples_on_device && !req->logits;
+    }
+    return all;
+}
+
+/* Runs the pass and samples token number `step` of the chains, with the random numbers of their positions. */
+static void submit_pass(const proa_engine *e, proa_draft_chain *const *chains, int64_t count, int32_t step)
+{
+    proa_draft_model *d = e->draft_model;
+    proa_sample_request request = {.rows = d->last_row, .count = count, .logits = true};
+    for (int64_t i = 0; i < count; i++) {
+        const proa_seq *seq = chains[i]->seq;
+        d->params[i] = seq->req->sample_params;
+        if (d->params[i].temperature <= 0) continue;
+        d->params[i].uniform = proa_sampler_uniform(seq->seed, seq->known + step);
+        request.sample_params = d->params;
+    }
+    run_pass(e, d);
+    proa_model_sample(d->model, &request, step % 2);
+}
+
+/* Rows for token number `step` of the chains that may go on: `next`. Their tokens before it are sampled by the pass
+ * that was submitted last, in the order of `live`. Returns how many these are. */
+static int64_t add_sampled_rows(const proa_engine *e, int64_t live, int32_t step)
+{
+    proa_draft_model *d = e->draft_model;
+    int64_t count = 0;
+    for (int64_t i = 0; i < live; i++) {
+        proa_draft_chain *c = d->live[i];
+        if (c->size <= step) continue;
+        add_rows(e, d, c->seq, c->seq->known + step - 1, c->seq->known + step);
+        d->ids[d->rows - 1] = 0, d->sampled_at[d->rows - 1] = (int32_t)i;
+        d->any_sampled_at = true;
+        d->last_row[count] = (int32_t)d->rows - 1;
+        d->next[count++] = c;
+    }
+    return count;
+}
+
+/* The host receives token number `step` of the chains. Those that ended before it ran a row in vain. */
+static void complete_pass(const proa_engine *e, int64_t live, int32_t step)
+{
+    const proa_draft_model *d = e->draft_model;
+    proa_sampled sampled = proa_model_wait_sampled(d->model, step % 2);
+    for (int64_t i = 0; i < live; i++) {
+        proa_draft_chain *c = d->live[i];
+        float logprob = sampled.logits[i] - sampled.sums[i];
+        if (c->size <= step) continue;
+        if (isfinite(logprob)) add_token(e, c, (proa_sample){.id = sampled.ids[i], .logprob = logprob});
+        else c->size = c->count;
+    }
+}
+
+static void draft_on_device(proa_engine *e, int64_t live)
+{
+    proa_draft_model *d = e->draft_model;
+    int64_t begin = proa_clock_ns();
+    submit_pass(e, d->live, live, 0);
+    for (int32_t step = 0; live; step++) {
+        int64_t next = add_sampled_rows(e, live, step + 1);
+        if (next) submit_pass(e, d->next, next, step + 1);
+        complete_pass(e, live, step);
+        int64_t now = proa_clock_ns();
+        proa_draft_time(step ? &d->more_times : &d->first_times, live, (double)(now - begin));
+        proa_draft_chain **swap = d->live;
+        d->live = d->next, d->next = swap;
+        live = next, begin = now;
+    }
+}
+
+static void propose_drafts(proa_engine *e, proa_draft_chain *chains, int64_t count)
+{
+    int64_t live = begin_chains(e, chains, count);
+    if (live && all_on_device(e, live)) draft_on_device(e, live);
+    else draft_on_host(e, live);
+    for (int64_t i = 0; i < count; i++) { /* without the rows that were in vain */
+        proa_seq *seq = chains[i].seq;
+        seq->draft_length = proa_min64(seq->draft_length, seq->known + chains[i].count);
     }
 }
 

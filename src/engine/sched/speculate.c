@@ -116,8 +116,8 @@ static float *first_rate(proa_engine *e, const proa_proposer *proposer)
 static bool may_draft(const proa_engine *e, const proa_seq *seq)
 {
     bool room = e->async.mode == PROA_SAMPLE_HOST || !seq->req->samples_on_device || seq->req->entries == 0;
-    return seq->finish == PROA_FINISH_NONE && seq->count > 0 && seq->known - seq->length == 1 &&
-           !seq->verifying && room;
+    bool begun = seq->count > 0 || seq->sampled_at >= 0;
+    return seq->finish == PROA_FINISH_NONE && begun && seq->known - seq->length == 1 && !seq->verifying && room;
 }
 
 /* Tokens that the next pass samples if none are drafted: one for each running sequence at most. */
@@ -232,10 +232,11 @@ bool proa_speculate_waits(proa_engine *e)
 static void propose_tokens(proa_engine *e, const proa_proposer *proposer, int64_t offers, int64_t *left)
 {
     proa_speculation *s = &e->speculation;
+    bool stops = proposer->stops && e->async.mode == PROA_SAMPLE_HOST; /* else too late: the next pass runs already */
     int64_t count = 0;
     for (int64_t i = 0; i < offers; i++) {
         const proa_draft_offer *o = &s->offers[i];
-        int64_t most = o->size && proposer->stops ? proa_min64(o->state->most, o->limit) : o->size;
+        int64_t most = o->size && stops ? proa_min64(o->state->most, o->limit) : o->size;
         int32_t size = (int32_t)proa_min64(most, *left);
         if (s->seqs[i]->req->proposer != proposer) continue;
         if (size > 0)

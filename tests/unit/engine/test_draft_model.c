@@ -129,10 +129,20 @@ static void another_model_drafts(void **state)
     compare_with_none(GOLDEN "arch/llama3", GOLDEN "arch/gpt2", false, roomy); /* whose context is shorter */
 }
 
+/* Runs a request with drafts in every step: rows seem to cost nothing. */
+static void run_with_drafts(proa_engine *e, proa_request r, outcome *o)
+{
+    submit_or_fail(e, r, o);
+    do {
+        for (int i = 0; i < PROA_DRAFT_SLOTS; i++) e->speculation.times.ns[i] = 1e12;
+    } while (proa_engine_step(e));
+    assert_true(o->done);
+}
+
 /* The keys and values of the draft model in the first pages, after the sequence with these tokens has ended. */
 static char *run_and_copy(proa_engine *e, const proa_request *r, outcome *o, int64_t pages, size_t *bytes)
 {
-    run_request(e, *r, o);
+    run_with_drafts(e, *r, o);
     const proa_kv_pages *p = e->pages.beside;
     size_t each = (size_t)(pages * p->block_bytes), lists = 2 * (size_t)p->layers;
     char *copy = malloc(each * lists);
@@ -177,16 +187,6 @@ static void pages_hold_the_right_tokens(void **state)
 }
 
 /* ---- options of a request ---- */
-
-/* Runs a request with drafts in every step: rows seem to cost nothing. */
-static void run_with_drafts(proa_engine *e, proa_request r, outcome *o)
-{
-    submit_or_fail(e, r, o);
-    do {
-        for (int i = 0; i < PROA_DRAFT_SLOTS; i++) e->speculation.times.ns[i] = 1e12;
-    } while (proa_engine_step(e));
-    assert_true(o->done);
-}
 
 static int64_t drafted_of(proa_engine *e, proa_options options, outcome *o)
 {
@@ -256,17 +256,33 @@ static void bad_options_are_refused(void **state)
 /* ---- the distribution of what is sampled ---- */
 
 /* The last of three tokens is drafted. */
-static void drafted_samples_have_their_distribution(void **state)
+static void check_distribution(void)
 {
     int32_t ids[8];
     proa_stats stats;
-    PROA_UNUSED(state);
-    proa_engine *e = open_with(GOLDEN "arch/llama3", GOLDEN "arch/llama3", roomy);
+    proa_engine_options options = roomy;
+    options.sequences_max = 2 * JOINT_EACH; /* a device samples so many rows in a pass, drafts among them */
+    proa_engine *e = open_with(GOLDEN "arch/llama3", GOLDEN "arch/llama3", options);
     fill_prompt(ids, 5, 9);
     expect_joint_distribution(e, ids, run_with_drafts);
     proa_engine_stats(e, &stats);
     assert_true(stats.accepted > JOINT_DRAWN / 2);
     proa_engine_close(e);
+}
+
+static void drafted_samples_have_their_distribution(void **state)
+{
+    PROA_UNUSED(state);
+    check_distribution();
+}
+
+/* Drafted and verified by the sampler of devices, which draws in a way of its own. */
+static void samples_of_a_device_have_their_distribution(void **state)
+{
+    PROA_UNUSED(state);
+    setenv("PROA_AHEAD", "1", 1);
+    check_distribution();
+    unsetenv("PROA_AHEAD");
 }
 
 static void refuse(const char *model, proa_engine_options options, const char *text)
@@ -323,6 +339,7 @@ int main(void)
         cmocka_unit_test(another_model_drafts),
         cmocka_unit_test(pages_hold_the_right_tokens),
         cmocka_unit_test(drafted_samples_have_their_distribution),
+        cmocka_unit_test(samples_of_a_device_have_their_distribution),
         cmocka_unit_test(requests_choose),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(unfit_models_are_refused),
