@@ -42,8 +42,34 @@ typedef struct options {
     int threads, every, first;
 } options;
 
+/* Whether both tables have the same function for the i-th op, and it calls no other op of its table, which may be
+ * another one. */
+static bool is_same_op(const proa_ops *a, const proa_ops *b, int i)
+{
+    const bool same[] = {
+#define PROA_OP(name, args) a->name == b->name,
+#include "kernels/ops.def"
+#undef PROA_OP
+#define PROA_OP(name, args) a->decode->name == b->decode->name,
+#include "kernels/decode.def"
+#undef PROA_OP
+    };
+    static const char *const callers[] = {"linear", "heads_linear", "experts", "rope_append", "sample"};
+    for (size_t k = 0; k < PROA_COUNT(callers); k++)
+        if (strcmp(proa_op_names[i], callers[k]) == 0) return false;
+    return same[i];
+}
+
+/* The table among those of lower levels whose function the op has: it was checked there; NULL: it has its own. */
+static const proa_ops *find_checked(const proa_ops *ops, const proa_ops *const *below, int i)
+{
+    while (*below && !is_same_op(ops, *below, i)) below++;
+    return *below;
+}
+
+/* below: the tables that have been checked, NULL-terminated. */
 static void check_table(tester *t, const options *o, proa_pool *const *pools, const proa_ops *ops,
-                        int64_t *failures)
+                        const proa_ops *const *below, int64_t *failures)
 {
     const proa_ctx_need need = {.rows = 600,
                                 .inputs = 5000,
@@ -66,6 +92,11 @@ static void check_table(tester *t, const options *o, proa_pool *const *pools, co
     }
     for (int i = 0; proa_op_names[i]; i++) {
         if (o->op && strcmp(o->op, proa_op_names[i]) != 0) continue;
+        const proa_ops *checked = find_checked(ops, below, i);
+        if (checked) {
+            printf("same %-12s %-12s as %s\n", ops->name, proa_op_names[i], checked->name);
+            continue;
+        }
         int64_t before = t->failures, start = proa_clock_ns();
         device_mode.limit = 4e-6, device_mode.floor = 0;
         t->op = proa_op_names[i], t->checks = 0, t->worst = 0;
@@ -106,14 +137,15 @@ static int check_ceilings(void)
 /* The tables of this CPU that are asked for; how many there were. */
 static int check_cpu(const options *o, proa_pool *const *pools, int64_t *failures)
 {
+    const proa_ops *checked[PROA_ISA_COUNT + 1] = {NULL};
     int tables = 0;
     for (int isa = 0; isa < PROA_ISA_COUNT; isa++) {
         const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
         if (!ops) printf("skip %-12s this CPU lacks it\n", proa_isa_name((proa_isa)isa));
         if (!ops || (o->table && strcmp(o->table, ops->name) != 0)) continue;
         tester t = {.verbose = o->verbose, .every = o->every, .cases = o->every - o->first};
-        check_table(&t, o, pools, ops, failures);
-        tables++;
+        check_table(&t, o, pools, ops, checked, failures);
+        checked[tables++] = ops;
     }
     if (!tables) fprintf(stderr, "kerncheck: no table is named '%s'\n", o->table ? o->table : "");
     return tables;
@@ -128,7 +160,7 @@ static int check_device(const options *o, proa_pool *const *pools, int64_t *fail
     device_mode.narrow = !o->narrow                       ? PROA_DTYPE_F32
                          : strcmp(o->narrow, "bf16") == 0 ? PROA_DTYPE_BF16
                                                           : PROA_DTYPE_F16;
-    if (ops) check_table(&t, o, pools, ops, failures);
+    if (ops) check_table(&t, o, pools, ops, &(const proa_ops *){NULL}, failures);
     else fprintf(stderr, "kerncheck: %s\n", err.text);
     hosted_close();
     return ops != NULL;
