@@ -520,7 +520,10 @@ typedef struct proa_stats {
     uint64_t prefix_hits_host,
         prefix_hits_dir;           /* of the hits: copied back from memory of the host, read from files */
     int64_t pages_host, pages_dir; /* kept there now */
-    double step_s;                 /* time inside forward passes */
+    /* tokens of preempted requests that were not computed again, since their pages were still there; of these, copied
+     * back from memory of the host or read from files */
+    uint64_t resumed_tokens, resumed_tokens_host;
+    double step_s; /* time inside forward passes */
 } proa_stats;
 PROA_EXPORT void proa_engine_stats(proa_engine *engine, proa_stats *stats);
 

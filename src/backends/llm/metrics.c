@@ -88,6 +88,11 @@ void proa_llm_metrics(void *state, const char *labels, proa_buf *out)
     put_counter(out, labels, "proa_engine_cancelled", "Requests that were cancelled", (double)stats.cancelled);
     put_counter(out, labels, "proa_engine_preemptions", "Requests that were preempted and run again later",
                 (double)stats.preemptions);
+    put_counter(out, labels, "proa_engine_resumed_tokens",
+                "Tokens of preempted requests that were not run again", (double)stats.resumed_tokens);
+    put_counter(out, labels, "proa_engine_resumed_tokens_host",
+                "Of these: copied back from memory of the host, or read from files",
+                (double)stats.resumed_tokens_host);
     put_gauge(out, labels, "proa_engine_running", "Requests that run", stats.running);
     put_gauge(out, labels, "proa_engine_waiting", "Requests that wait for pages or slots", stats.waiting);
     put_gauge(out, labels, "proa_engine_pages_used", "Pages of keys and values in use", (double)stats.pages_used);

@@ -211,6 +211,7 @@ static void preempt_request(proa_engine *e, proa_engine_request *req)
         seq->verifying = false;
     }
     req->phase = PROA_PHASE_QUEUED;
+    req->preempted = true;
     proa_waiting_return(&e->waiting, req);
     e->now.preemptions++;
 }

@@ -93,6 +93,10 @@ typedef struct restored_tokens {
 static void count_reuse(proa_engine *e, proa_engine_request *req, int64_t begin, int64_t tokens,
                         restored_tokens from)
 {
+    if (req->preempted) {
+        e->now.resumed_tokens += (uint64_t)tokens;
+        e->now.resumed_tokens_host += (uint64_t)(from.host + from.folder);
+    }
     if (req->new_tokens > 0) return; /* a sequence that is computed anew reuses its own pages */
     tokens = proa_max64(0, tokens - proa_max64(0, req->virtual_count - begin));
     req->cached_tokens += tokens;

@@ -117,6 +117,7 @@ struct proa_engine_request {
     int32_t width;      /* sequences, beams or candidates, which share the prompt's pages */
     int32_t sequences;  /* those of `seq` that emit tokens: 1 or n; 0 for beams */
     int64_t reserved;   /* pages that it can come to use */
+    bool preempted;     /* once at least */
     bool keeps_pages;   /* all these are promised at admission; otherwise it may be preempted (admission.c) */
     proa_client_queue *queue;     /* where it waits */
     int64_t deadline_ns;          /* it ends with an error then; 0: never */

@@ -105,6 +105,43 @@ static void hits_are_counted_by_level(void **state)
     proa_engine_close(engine);
 }
 
+/* Two requests that do not fit beside each other: one is preempted, and goes on with the same tokens, whether its
+ * pages are computed again or come back from memory of the host. */
+static void preempted_requests_come_back(void **state)
+{
+    enum { REQUESTS = 2, PROMPT = 130, NEW = 170 };
+    static const char *const host[] = {"off", "16M"};
+    const proa_engine_options off = {.kv_tokens = 4096, .prefix_cache = "off"};
+    proa_engine *plain = open_or_fail(*state, &off);
+    for (size_t i = 0; i < PROA_COUNT(host); i++) {
+        const proa_engine_options options = {.kv_tokens = 6 * 64, .prefix_host_memory = host[i]};
+        proa_engine *engine = open_or_fail(*state, &options);
+        static int32_t ids[REQUESTS][PROMPT];
+        outcome together[REQUESTS] = {{.done = false}};
+        proa_request r[REQUESTS];
+        proa_stats stats;
+        for (int k = 0; k < REQUESTS; k++) {
+            for (int n = 0; n < PROMPT; n++) ids[k][n] = 3 + (n * 7 + k * 50) % 150;
+            r[k] = (proa_request){.ids = ids[k], .ids_count = PROMPT};
+            r[k].options = (proa_options){.max_tokens = NEW, .ignore_eos = true, .logprobs = true};
+            submit_or_fail(engine, r[k], &together[k]);
+        }
+        proa_engine_run(engine);
+        proa_engine_stats(engine, &stats);
+        assert_true(stats.preemptions > 0);
+        assert_true(i ? stats.resumed_tokens_host >= 64 : stats.resumed_tokens_host == 0);
+        assert_true(stats.resumed_tokens_host <= stats.resumed_tokens);
+        for (int k = 0; k < REQUESTS; k++) {
+            outcome alone = {.done = false};
+            run_request(plain, r[k], &alone);
+            assert_same_outcome(&together[k], &alone, false);
+            outcome_release(&alone), outcome_release(&together[k]);
+        }
+        proa_engine_close(engine);
+    }
+    proa_engine_close(plain);
+}
+
 /* ---- a folder ---- */
 
 static char dir[64];
@@ -284,6 +321,8 @@ int main(void)
                                        ON(evicted_prefixes_come_back, "gemma2"),
                                        ON(evicted_prefixes_come_back, "t5"),
                                        ON(hits_are_counted_by_level, "llama3"),
+                                       ON(preempted_requests_come_back, "llama3"),
+                                       ON(preempted_requests_come_back, "gemma2"),
                                        IN_DIR(prefixes_outlive_the_engine, "llama3"),
                                        IN_DIR(prefixes_outlive_the_engine, "t5"),
                                        IN_DIR(all_pages_are_written, "llama3"),
