@@ -7,7 +7,7 @@
 Cases:
 
 draft  pieces of the text are continued with the draft model (needs --draft-model), and without.
-copy   a passage stands in the prompt twice and begins a third time; prompt lookup, and without.
+copy   a passage stands in the prompt three times and begins again; prompt lookup, and without.
 plain  pieces of the text are continued with prompt lookup, and without: it finds little there, and must not cost much.
 
 Each case runs greedily and with temperature 1, and with one and with eight requests at a time (--temperatures, --batches).
@@ -84,7 +84,7 @@ def pieces(text, count, words):
 def prompts_of(case, text, count):
     if case != "copy":
         return pieces(text, count, 30)
-    return [f"{p}\n\n{p}\n\n" + " ".join(p.split()[:12]) for p in pieces(text, count, 80)]
+    return [f"{p}\n\n" * 3 + " ".join(p.split()[:8]) for p in pieces(text, count, 40)]
 
 
 def measure(server, args, case, temperature, batch):
