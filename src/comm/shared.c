@@ -38,6 +38,7 @@ static char *slot_of(const shared_comm *s, int32_t rank)
     return s->region->slot + ((int64_t)s->turn * s->base.ranks + rank) * SLOT_BYTES;
 }
 
+/* Returns when all ranks have called it. */
 static void wait_for_ranks(proa_comm *c)
 {
     region *r = shared_of(c)->region;
@@ -72,16 +73,23 @@ static void add_pieces(const shared_comm *s, float *values, int64_t count)
     }
 }
 
-static void all_reduce(proa_comm *c, proa_view x)
+static bool is_dense_f32(proa_view v)
+{
+    return v.dtype == PROA_DTYPE_F32 && v.rank == 2 && (v.shape[0] <= 1 || v.stride[0] == v.shape[1]);
+}
+
+static void all_reduce(proa_comm *c, proa_view y, proa_view x, proa_view residual)
 {
     shared_comm *s = shared_of(c);
-    float *values = proa_view_f32(x);
+    float *sum = proa_view_f32(x), *to = proa_view_f32(y);
+    const float *more = residual.rank ? proa_view_f32(residual) : NULL;
     int64_t count = proa_view_count(x);
-    PROA_ASSERT(x.dtype == PROA_DTYPE_F32 && x.rank == 2 && (x.shape[0] <= 1 || x.stride[0] == x.shape[1]));
+    PROA_ASSERT(is_dense_f32(x) && is_dense_f32(y) && (!more || is_dense_f32(residual)));
     for (int64_t at = 0, n; at < count; at += n) {
         n = proa_min64(count - at, SLOT_VALUES);
-        exchange_pieces(s, values + at, n);
-        add_pieces(s, values + at, n);
+        exchange_pieces(s, sum + at, n);
+        add_pieces(s, sum + at, n);
+        for (int64_t i = at; i < at + n; i++) to[i] = more ? more[i] + sum[i] : sum[i];
     }
 }
 
@@ -125,7 +133,7 @@ proa_status proa_comm_open_threads(proa_comm **out, int32_t ranks, proa_err *err
     atomic_store(&r->open, ranks);
     for (int32_t rank = 0; rank < ranks; rank++) {
         shared_comm *s = proa_calloc(1, sizeof *s);
-        s->base = (proa_comm){rank, ranks, all_reduce, gather_columns, wait_for_ranks, close_shared};
+        s->base = (proa_comm){rank, ranks, all_reduce, gather_columns, close_shared};
         s->region = r;
         out[rank] = &s->base;
     }

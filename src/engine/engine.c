@@ -235,18 +235,20 @@ static proa_status prepare_drafts(proa_engine *e, const char *folder, proa_err *
         return PROA_FAIL(err, INVALID,
                          "option 'speculation' is 'draft', but '%s' holds draft heads: it must be '%s'",
                          folder, found->name);
+    if (found != &proa_propose_draft && e->ranks.count > 1)
+        return PROA_FAIL(err, UNSUPPORTED, "option 'tp' is %d: draft heads are for one rank only",
+                         e->ranks.count);
     if (found == &proa_propose_medusa) return proa_medusa_proposer_prepare(e, folder, err);
     if (found == &proa_propose_eagle) return proa_eagle_proposer_prepare(e, folder, err);
     return proa_draft_model_prepare(e, folder, err);
 }
 
 /* What is not divided among ranks yet. */
-static proa_status check_ranks(const proa_engine *e, const proa_engine_options *o, proa_err *err)
+static proa_status check_ranks(const proa_engine *e, proa_err *err)
 {
     const char *what = NULL;
     if (e->ranks.count == 1) return PROA_OK;
     if (e->sizes.model.lora_slots) what = "adapters";
-    else if (o && o->speculation && strcmp(o->speculation, "medusa") == 0) what = "Medusa heads";
     else if (!e->device->host && (e->sizes.host_bytes || e->sizes.folder_bytes)) what = "prefix-host-memory";
     if (!what) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "option 'tp' is %d: %s are for one rank only", e->ranks.count, what);
@@ -258,7 +260,7 @@ static proa_status open_ranks(proa_engine *e, const char *path, const proa_engin
     if (ranks == 0) ranks = proa_model_ranks(path);
     PROA_TRY(proa_rank_set_open(&e->ranks, o ? o->device : NULL, ranks, e->sizes.threads, err));
     e->device = e->ranks.device[0], e->pool = e->ranks.pool[0];
-    PROA_TRY(check_ranks(e, o, err));
+    PROA_TRY(check_ranks(e, err));
     return proa_ranks_prepare(&e->model, path, &e->sizes.model, e->ranks.device, e->ranks.pool,
                               e->ranks.count, err);
 }

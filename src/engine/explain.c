@@ -2,6 +2,8 @@
  * explain.c - prints a model's program, memory plan and lower bound, as text or JSON. */
 #include "engine/explain.h"
 
+#include "engine/rank_set.h"
+
 #include "base/alloc.h"
 #include "kv/pages.h"
 #include "model/relative.h"
@@ -186,6 +188,12 @@ static void text_head(const explained *x, proa_buf *out, const char *path)
         out, "hidden %lld, heads %lld of %lld, key-value heads %lld, ffn %lld, vocabulary %lld, context %lld\n",
         (long long)c->hidden, (long long)c->heads, (long long)c->head_dim, (long long)c->kv_heads,
         (long long)c->ffn, (long long)c->vocab, (long long)c->context);
+    if (p->ranks > 1)
+        proa_buf_printf(
+            out,
+            "rank 0 of %d: its part of the weights and of the heads; memory is that of all ranks on the "
+            "host, of one on a GPU\n",
+            p->ranks);
     proa_buf_printf(out, "T rows of a step (at most %lld), S rows that the head computes (%lld at once)\n",
                     (long long)p->rows_max, (long long)p->head_rows);
 }
@@ -339,6 +347,8 @@ static proa_status read_model(explained *x, const char *path, const proa_engine_
     PROA_TRY(proa_sizes_make(&x->sizes, options, err));
     x->pool = proa_pool_new(x->sizes.threads);
     PROA_TRY(proa_device_open(&x->device, options ? options->device : NULL, err));
+    PROA_TRY(proa_rank_count_check(options ? options->tensor_parallel : 0, err));
+    x->sizes.model.ranks = options ? options->tensor_parallel : 0;
     PROA_TRY(proa_model_prepare(&x->m, path, &x->sizes.model, x->device, x->pool, err));
     proa_err why = {.status = PROA_OK};
     proa_status status = proa_tokenizer_open_files(&x->tokenizer, proa_model_files(x->m), &why);

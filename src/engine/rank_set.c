@@ -17,11 +17,16 @@ static const char *name_device(char out[32], const char *device, int32_t rank)
     return out;
 }
 
+proa_status proa_rank_count_check(int32_t ranks, proa_err *err)
+{
+    if (ranks >= 0 && ranks <= PROA_RANKS_MAX) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "option 'tp' is %d, must be 0 to %d", ranks, PROA_RANKS_MAX);
+}
+
 proa_status proa_rank_set_open(proa_rank_set *s, const char *device, int32_t ranks, int threads, proa_err *err)
 {
     char name[32];
-    if (ranks < 0 || ranks > PROA_RANKS_MAX)
-        return PROA_FAIL(err, INVALID, "option 'tp' is %d, must be 0 to %d", ranks, PROA_RANKS_MAX);
+    PROA_TRY(proa_rank_count_check(ranks, err));
     int all = threads ? threads : proa_cpu_count();
     s->count = ranks > 1 ? ranks : 1;
     for (int32_t i = 0; i < s->count; i++) {

@@ -15,8 +15,10 @@ typedef struct proa_rank_set {
     proa_kv_pages pages[PROA_RANKS_MAX]; /* of ranks 1 and up, beside those of rank 0 */
 } proa_rank_set;
 
+/* INVALID names the option if a model cannot have so many ranks; 0 counts as 1. */
+PROA_MUST_CHECK proa_status proa_rank_count_check(int32_t ranks, proa_err *err);
 /* Opens the devices: "cpu" for all ranks, or "cuda:N", "cuda:N+1", ... ("cuda": from 0). threads: of all ranks
- * together, 0: all; each has at least one. INVALID names the option for a number of ranks that is out of range. */
+ * together, 0: all; each has at least one. */
 PROA_MUST_CHECK proa_status proa_rank_set_open(proa_rank_set *s, const char *device, int32_t ranks,
                                                int threads, proa_err *err);
 /* Memory for the pages of ranks 1 and up; m: rank 0. */

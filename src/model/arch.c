@@ -322,6 +322,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_X:
     case PROA_REG_N:
     case PROA_REG_D:
+    case PROA_REG_PART:
     case PROA_REG_KEPT:
     case PROA_REG_H:
     case PROA_REG_HN: return c->hidden;
@@ -344,6 +345,8 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_E:
     case PROA_REG_HE: return c->embed;
     case PROA_REG_WINDOWS: return proa_dim_size(c, PROA_DIM_WINDOW);
+    case PROA_REG_HEADS_PART: return proa_dim_size(c, PROA_DIM_Q);
+    case PROA_REG_HEADS_ALL: return c->all_heads * c->head_dim;
     case PROA_REG_OUT_PART: return c->head_split;
     case PROA_REG_PAIR: return proa_dim_size(c, PROA_DIM_PAIR);
     case PROA_REG_STATES: return c->states;

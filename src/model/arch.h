@@ -34,6 +34,9 @@
     R(HN, "head_norm")          /* [S, hidden] */                                                            \
     R(OUT, "out")               /* [S, outputs] */                                                           \
     R(OUT_PART, "out_part")     /* [S, outputs / ranks]: the columns of this rank */                         \
+    R(PART, "part")             /* [T, hidden]: this rank's term of a sum */                                 \
+    R(HEADS_PART, "heads_part") /* [T, heads * head_dim]: q or k of this rank, */                            \
+    R(HEADS_ALL, "heads_all")   /* [T, the same of all ranks]: for norms of all heads as one row */          \
     R(BLOCK_ROPE, "block_rope") /* [T, rotary_dim]: cosines, sines of the block positions */                 \
     R(E, "embed")               /* [T, embed]: embedded tokens before their projection */                    \
     R(HE, "head_embed")         /* [S, embed]: the head's input after its projection */                      \
@@ -146,8 +149,8 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(EXPERTS, "experts")           /* out = the chosen experts of in (+ out); w is EXPERT_UP */             \
     S(SIGMOID_MUL, "sigmoid_mul")   /* out *= sigmoid(in), in [T, 1] */                                      \
     S(GATHER, "gather")             /* H = the rows of in that the head computes */                          \
-    S(ALL_REDUCE, "all_reduce")     /* out = the sum of out over all ranks */                                \
-    S(GATHER_COLUMNS, "gather_columns") /* out = the columns in of all ranks */
+    S(ALL_REDUCE, "all_reduce")     /* out = the sum of in over all ranks (+ out, or X) */                   \
+    S(GATHER_COLUMNS, "all_gather") /* out = the columns in of all ranks */
 
 typedef enum proa_step_op {
 #define PROA_STEP_ENUM(name, text) PROA_STEP_##name,

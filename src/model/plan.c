@@ -48,11 +48,10 @@ static void link_all(proa_plan *plan, const proa_arch *arch, const proa_config *
 static void add_collectives(proa_plan *plan, bool head_split)
 {
     for (int s = 0; s < PROA_STACK_COUNT; s++)
-        for (int k = 0; k < PROA_SECTION_COUNT; k++)
-            proa_collective_steps(&plan->program[s][k], plan->rank, false);
-    proa_collective_steps(&plan->cross, plan->rank, false);
-    proa_collective_steps(&plan->head, plan->rank, head_split);
-    proa_collective_steps(&plan->pool, plan->rank, false);
+        for (int k = 0; k < PROA_SECTION_COUNT; k++) proa_collective_steps(&plan->program[s][k], false);
+    proa_collective_steps(&plan->cross, false);
+    proa_collective_steps(&plan->head, head_split);
+    proa_collective_steps(&plan->pool, false);
 }
 
 static bool norms_stream(const proa_program *layer)
@@ -66,8 +65,9 @@ static bool norms_stream(const proa_program *layer)
 }
 
 /* clash[a] has bit b when a and b are alive in the same step of some program. */
+_Static_assert(PROA_REG_COUNT <= 64, "more registers than bits");
 typedef struct liveness {
-    uint32_t clash[PROA_REG_COUNT];
+    uint64_t clash[PROA_REG_COUNT];
     bool used[PROA_REG_COUNT];
 } liveness;
 
@@ -87,8 +87,12 @@ static bool lives_whole_step(const proa_plan *plan, int reg)
            reg == PROA_REG_BLOCK_ROPE || (reg == PROA_REG_OUT && plan->headless);
 }
 
-static void mark_step(int first[], int last[], liveness *l, const proa_step *s, int step)
+static void mark_step(int first[], int last[], liveness *l, const proa_step *s, int step, bool ranks)
 {
+    if (ranks && s->op == PROA_STEP_HEADS_NORM && s->flags & PROA_WHOLE) {
+        mark_alive(first, last, l, PROA_REG_HEADS_PART, step);
+        mark_alive(first, last, l, PROA_REG_HEADS_ALL, step);
+    }
     mark_alive(first, last, l, s->in, step);
     mark_alive(first, last, l, s->out, step);
     if (s->op == PROA_STEP_LINEAR_GATED) mark_alive(first, last, l, PROA_REG_U, step);
@@ -106,18 +110,18 @@ static int branch_end(const proa_program *p, int i)
     return i;
 }
 
-static void add_lives(liveness *l, const proa_program *p)
+static void add_lives(liveness *l, const proa_program *p, bool ranks)
 {
     int first[PROA_REG_COUNT], last[PROA_REG_COUNT];
     for (int r = 0; r < PROA_REG_COUNT; r++) first[r] = last[r] = -1;
     for (int i = 0; i < p->count; i++) {
-        mark_step(first, last, l, &p->step[i], i);
-        mark_step(first, last, l, &p->step[i], branch_end(p, i));
+        mark_step(first, last, l, &p->step[i], i, ranks);
+        mark_step(first, last, l, &p->step[i], branch_end(p, i), ranks);
     }
     for (int a = 0; a < PROA_REG_COUNT; a++)
         for (int b = 0; b < PROA_REG_COUNT; b++)
             if (a != b && first[a] >= 0 && first[b] >= 0 && first[a] <= last[b] && first[b] <= last[a])
-                l->clash[a] |= 1u << b;
+                l->clash[a] |= UINT64_C(1) << b;
 }
 
 static int64_t reg_bytes(const proa_plan *plan, int reg)
@@ -147,12 +151,13 @@ static int64_t lowest_offset(const proa_plan *plan, const liveness *l, int reg)
 static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_config *c)
 {
     liveness l = {0};
+    bool ranks = plan->ranks > 1;
     for (int s = 0; s < PROA_STACK_COUNT; s++)
-        for (int k = 0; k < PROA_SECTION_COUNT; k++) add_lives(&l, &plan->program[s][k]);
-    add_lives(&l, &plan->cross);
-    add_lives(&l, &plan->head);
-    add_lives(&l, &plan->pool);
-    add_lives(&l, &plan->fuse);
+        for (int k = 0; k < PROA_SECTION_COUNT; k++) add_lives(&l, &plan->program[s][k], ranks);
+    add_lives(&l, &plan->cross, ranks);
+    add_lives(&l, &plan->head, ranks);
+    add_lives(&l, &plan->pool, ranks);
+    add_lives(&l, &plan->fuse, ranks);
     for (int r = 0; r < PROA_REG_COUNT; r++) plan->offset[r] = -1;
     for (int r = 1; r < PROA_REG_COUNT; r++) {
         if (!l.used[r]) continue;

@@ -40,9 +40,18 @@ static frame make_frame(proa_model *m, proa_stack_id stack, int64_t rows)
     return f;
 }
 
+/* Terms of sums have few bits, so that ranks exchange half as much; but those of T5's FFN pass the range of f16. */
+static proa_dtype part_dtype(const frame *f)
+{
+    const proa_arch *arch = f->m->arch;
+    bool large = arch->kind != PROA_KIND_DECODER && arch->norm == PROA_NORM_RMS;
+    return large ? PROA_DTYPE_F32 : f->narrow;
+}
+
 static proa_dtype reg_dtype(const frame *f, proa_reg r)
 {
     switch (r) {
+    case PROA_REG_PART: return part_dtype(f);
     case PROA_REG_X:
     case PROA_REG_D: return f->m->stream;
     case PROA_REG_E: return f->inputs_embeds_count ? PROA_DTYPE_F32 : f->narrow; /* as the stream */
@@ -56,6 +65,8 @@ static proa_dtype reg_dtype(const frame *f, proa_reg r)
     case PROA_REG_LOCAL_ROPE:
     case PROA_REG_BLOCK_ROPE:
     case PROA_REG_H:
+    case PROA_REG_HEADS_PART:
+    case PROA_REG_HEADS_ALL:
     case PROA_REG_OUT_PART:
     case PROA_REG_OUT: return PROA_DTYPE_F32;
     default: return f->narrow;
@@ -190,12 +201,36 @@ static void do_norm(const frame *f, const proa_step *s)
     if (s->flags & PROA_ADD) f->m->ctx.ops->add(&f->m->ctx, y, y, x);
 }
 
+/* Rows of a register that is as wide as its widest use, without gaps between them. */
+static proa_view dense_rows(const frame *f, proa_reg r, int64_t width)
+{
+    proa_view v = register_view(f, r);
+    return proa_view_2d(v.data, v.dtype, v.shape[0], width);
+}
+
+/* A norm of all heads of q or k as one row, of which this rank has x: every rank gathers and norms the whole row. */
+static void norm_heads_of_ranks(const frame *f, proa_view x, proa_weight_slot slot)
+{
+    proa_ctx *c = &f->m->ctx;
+    int64_t width = x.shape[1], first = f->m->rank * width;
+    proa_view part = dense_rows(f, PROA_REG_HEADS_PART, width);
+    proa_view all = dense_rows(f, PROA_REG_HEADS_ALL, width * f->m->ranks);
+    c->ops->scale(c, part, x, 1);
+    f->m->comm->gather_columns(f->m->comm, all, part);
+    norm_rows(f, all, all, slot);
+    c->ops->scale(c, x, proa_view_cols(all, first, first + width), 1);
+}
+
 static void do_heads_norm(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     bool k = s->flags & PROA_OF_K;
     int64_t count = k ? c->kv_heads : c->heads, first = (k ? c->heads : 0) * c->head_dim;
     proa_view x = proa_view_cols(register_view(f, s->in), first, first + count * c->head_dim);
+    if (s->flags & PROA_WHOLE && f->m->comm) {
+        norm_heads_of_ranks(f, x, s->w);
+        return;
+    }
     if (!(s->flags & PROA_WHOLE)) {
         /* of latent keys those without position */
         int64_t normed = proa_min64(layer_param(f, s->w)->rows, c->head_dim);
@@ -496,7 +531,10 @@ static void do_gather(const frame *f, const proa_step *s)
 
 static void do_all_reduce(const frame *f, const proa_step *s)
 {
-    f->m->comm->all_reduce(f->m->comm, register_view(f, s->out));
+    proa_view y = register_view(f, s->out), residual = {.rank = 0};
+    if (s->flags & PROA_ADD) residual = y;
+    if (s->flags & PROA_ADD_X) residual = register_view(f, PROA_REG_X);
+    f->m->comm->all_reduce(f->m->comm, y, register_view(f, s->in), residual);
 }
 
 static void do_gather_columns(const frame *f, const proa_step *s)
@@ -537,7 +575,7 @@ enum { BRANCH_ROWS_MAX = 16 };
 static void run_program(const frame *f, const proa_program *program)
 {
     proa_device *d = f->m->device;
-    bool branches = d->branch_begin && f->rows <= BRANCH_ROWS_MAX && !f->m->comm, forked = false;
+    bool branches = d->branch_begin && f->rows <= BRANCH_ROWS_MAX, forked = false;
     for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) {
         if (forked && s->flags & PROA_JOIN) d->branch_join(d), forked = false;
         if (s->flags & PROA_CONDITIONS_BY_LAYER && !proa_step_applies(s, &f->m->config, f->layer)) continue;

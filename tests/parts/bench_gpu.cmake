@@ -7,3 +7,6 @@ target_link_libraries(bench-gpu-beams PRIVATE proa_static)
 # bench-gpu-ahead: an encoder's passes launched ahead against passes one by one.
 add_executable(bench-gpu-ahead EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu/ahead.c)
 target_link_libraries(bench-gpu-ahead PRIVATE proa_static)
+# bench-gpu-comm: collectives between GPUs.
+add_executable(bench-gpu-comm EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu/comm.c)
+target_link_libraries(bench-gpu-comm PRIVATE proa_static)

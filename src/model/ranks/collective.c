@@ -23,7 +23,9 @@ static const struct {
 
 typedef struct writer {
     proa_program *out;
-    uint32_t partial[PROA_REG_COUNT]; /* the kinds of layers in which it holds a term of the sum in each rank */
+    proa_reg sum;      /* the register for which PART holds a term in each rank */
+    uint64_t residual; /* what it is added to: PROA_ADD, PROA_ADD_X or nothing */
+    uint32_t kinds;    /* the kinds of layers in which PART holds a term; 0: in none */
 } writer;
 
 bool proa_step_is_partial(const proa_step *s)
@@ -47,59 +49,69 @@ static void emit_step(writer *w, proa_step s)
     w->out->step[w->out->count++] = s;
 }
 
-/* Sums the register in these kinds of layers: by one step, or by one for each kind. `join`: the flag, or 0. */
-static void emit_sum(writer *w, proa_reg reg, uint32_t kinds, uint64_t join)
+/* Sums in these kinds of layers: by one step, or by one for each kind. `join`: the flag, or 0. */
+static void emit_sum(writer *w, uint32_t kinds, uint64_t join)
 {
     for (size_t i = PROA_COUNT(conditions); i-- > 0 && kinds;) {
         bool fits = conditions[i].kinds == kinds || (i < KIND_COUNT && conditions[i].kinds & kinds);
         if (!fits) continue;
-        emit_step(w, (proa_step){PROA_STEP_ALL_REDUCE, reg, reg, 0, join | conditions[i].condition});
+        emit_step(w, (proa_step){PROA_STEP_ALL_REDUCE, PROA_REG_PART, w->sum, 0,
+                                 w->residual | join | conditions[i].condition});
         kinds &= ~conditions[i].kinds, join = 0;
     }
 }
 
-/* Before a step that reads the register; NULL: at the end. The branches of a fork meet before the sum. */
-static void complete_sum(writer *w, proa_reg reg, proa_step *before)
+/* Before a step that reads or writes the register of the sum. The branches of a fork meet before the sum. */
+static void complete_sum(writer *w, proa_step *before)
 {
-    uint32_t kinds = w->partial[reg] & (before ? kinds_of(before) : ALL_KINDS);
-    if (reg == PROA_REG_NONE || !kinds) return;
-    emit_sum(w, reg, kinds, before ? before->flags & PROA_JOIN : 0);
-    if (before) before->flags &= ~(uint64_t)PROA_JOIN;
-    w->partial[reg] &= ~kinds;
+    uint32_t kinds = w->kinds & kinds_of(before);
+    if (!kinds) return;
+    emit_sum(w, kinds, before->flags & PROA_JOIN);
+    before->flags &= ~(uint64_t)PROA_JOIN;
+    w->kinds &= ~kinds;
 }
 
-/* Of the first term of a sum, what it is added to counts once. */
-static void write_partial(writer *w, proa_step s, int32_t rank)
+static bool step_touches(const proa_step *s, proa_reg reg)
 {
-    uint32_t kinds = kinds_of(&s), begun = w->partial[s.out] & kinds;
-    complete_sum(w, s.in, &s);
-    if (s.flags & PROA_ADD_X) complete_sum(w, PROA_REG_X, &s);
-    PROA_ASSERT(begun == 0 || (begun == kinds && s.flags & PROA_ADD));
-    if (rank > 0 && !begun) s.flags &= ~(uint64_t)(PROA_ADD | PROA_ADD_X);
-    w->partial[s.out] |= kinds;
+    return s->in == reg || s->out == reg || (s->flags & PROA_ADD_X && reg == PROA_REG_X);
+}
+
+/* A product writes its term into PART, the first one of a sum; a later one adds to it. */
+static void write_partial(writer *w, proa_step s)
+{
+    const uint64_t residual = PROA_ADD | PROA_ADD_X;
+    uint32_t kinds = kinds_of(&s);
+    bool adds = s.out == w->sum && s.flags & PROA_ADD;
+    if (s.in == w->sum || !adds) complete_sum(w, &s);
+    uint32_t begun = w->kinds & kinds;
+    PROA_ASSERT(begun == 0 || begun == kinds);
+    PROA_ASSERT(w->kinds == 0 || (w->sum == s.out && w->residual == (s.flags & residual)));
+    if (!begun) w->residual = s.flags & residual;
+    s.flags &= ~residual;
+    if (begun) s.flags |= PROA_ADD;
+    w->sum = s.out, w->kinds |= kinds;
+    s.out = PROA_REG_PART;
     emit_step(w, s);
 }
 
 static void write_whole(writer *w, proa_step s, bool head_split)
 {
     bool is_head = head_split && s.op == PROA_STEP_LINEAR && s.w == PROA_SLOT_HEAD && s.out == PROA_REG_OUT;
-    complete_sum(w, s.in, &s);
-    complete_sum(w, s.out, &s);
-    if (s.flags & PROA_ADD_X) complete_sum(w, PROA_REG_X, &s);
+    if (step_touches(&s, w->sum)) complete_sum(w, &s);
     if (is_head) s.out = PROA_REG_OUT_PART;
     emit_step(w, s);
     if (is_head) emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, PROA_REG_OUT_PART, PROA_REG_OUT, 0, 0});
 }
 
-void proa_collective_steps(proa_program *p, int32_t rank, bool head_split)
+void proa_collective_steps(proa_program *p, bool head_split)
 {
     proa_program from = *p;
     writer w = {.out = p};
     p->count = 0;
     for (int32_t i = 0; i < from.count; i++) {
-        if (proa_step_is_partial(&from.step[i])) write_partial(&w, from.step[i], rank);
+        if (proa_step_is_partial(&from.step[i])) write_partial(&w, from.step[i]);
         else write_whole(&w, from.step[i], head_split);
     }
-    for (int reg = 0; reg < PROA_REG_COUNT; reg++) complete_sum(&w, (proa_reg)reg, NULL);
+    emit_sum(&w, w.kinds, 0);
     p->step[p->count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
 }

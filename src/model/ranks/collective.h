@@ -7,10 +7,10 @@
 
 #include "model/plan.h"
 
-/* Changes the program for rank `rank`. What a product adds to (a residual, a bias) is added by rank 0 alone. Products
- * that add to one register without a step between that reads it share one all_reduce, as in layers whose attention and
- * FFN are parallel. head_split: the last product of the head is by rows. */
-void proa_collective_steps(proa_program *p, int32_t rank, bool head_split);
+/* Changes the program for a rank. Products that give terms write them to register PART; the all_reduce adds their sum
+ * to the residual. Products that add to one register without a step between that reads it share one all_reduce, as in
+ * layers whose attention and FFN are parallel. head_split: the last product of the head is by rows. */
+void proa_collective_steps(proa_program *p, bool head_split);
 /* Whether a product gives a rank only a term of the sum. */
 bool proa_step_is_partial(const proa_step *s);
 

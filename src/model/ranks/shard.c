@@ -14,6 +14,7 @@ typedef struct sharder {
     proa_config whole;
     int32_t rank, ranks;
     range heads, kv_heads, ffn, expert_ffn, shared_ffn, outputs;
+    bool whole_norms; /* all heads of q and k are normed as one row */
     proa_arena *arena;
     proa_err *err;
 } sharder;
@@ -238,9 +239,10 @@ static const range *ffn_of(const sharder *s, proa_weight_slot slot, int64_t *tot
 }
 
 /* Norms of heads that have weights of their own are divided as the heads are. */
-static bool is_norm_by_head(proa_weight_slot slot, const proa_param *param)
+static bool is_norm_by_head(const sharder *s, proa_weight_slot slot, const proa_param *param)
 {
     const proa_name *row = param->part[0].row;
+    if (s->whole_norms) return false;
     if (slot != PROA_SLOT_Q_NORM && slot != PROA_SLOT_K_NORM) return false;
     return row->rows == PROA_DIM_Q || row->rows == PROA_DIM_KV ||
            row->flags & (PROA_PER_HEAD | PROA_PER_KV_HEAD);
@@ -254,7 +256,7 @@ static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *pa
     int count = 0;
     int64_t total = 0;
     const range *ffn = ffn_of(s, matrix, &total);
-    if (is_norm_by_head(matrix, param)) {
+    if (is_norm_by_head(s, matrix, param)) {
         range heads = matrix == PROA_SLOT_Q_NORM ? s->heads : s->kv_heads;
         ranges[count++] = heads_range(heads, s->whole.head_dim, 0);
     } else if (split == PROA_SPLIT_COLUMNS) {
@@ -283,23 +285,26 @@ static proa_status share_sizes(sharder *s, const proa_params *params, const proa
     return PROA_OK;
 }
 
-/* A norm of all heads of q or k as one row would need the sums of all ranks. */
-static proa_status check_norms(const proa_arch *arch, int32_t ranks, proa_err *err)
+/* Whether all heads of q and k are normed as one row. Ranks gather that row, of which all have parts of one size. */
+static bool norms_whole_rows(const proa_arch *arch)
 {
+    bool whole = false;
     for (int i = 0; i < PROA_STACK_COUNT; i++)
         for (const proa_step *s = arch->stacks[i].layer; s && s->op != PROA_STEP_END; s++)
-            if (s->op == PROA_STEP_HEADS_NORM && s->flags & PROA_WHOLE)
-                return PROA_FAIL(err, UNSUPPORTED,
-                                 "%s norms all heads of q and k as one row, which %d ranks cannot",
-                                 arch->name, ranks);
-    return PROA_OK;
+            whole = whole || (s->op == PROA_STEP_HEADS_NORM && s->flags & PROA_WHOLE);
+    return whole;
 }
 
 proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *arch, proa_config *c,
                        int32_t rank, int32_t ranks, proa_arena *arena, proa_err *err)
 {
     sharder s = {.whole = *c, .rank = rank, .ranks = ranks, .arena = arena, .err = err};
-    PROA_TRY(check_norms(arch, ranks, err));
+    s.whole_norms = norms_whole_rows(arch);
+    if (s.whole_norms && (c->heads % ranks || c->kv_heads % ranks))
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "%s norms all heads as one row: its %lld and %lld heads must be multiples of "
+                         "the %d ranks",
+                         arch->name, (long long)c->heads, (long long)c->kv_heads, ranks);
     PROA_TRY(share_sizes(&s, params, arch, &c->head_split));
     for (int i = 0; i < PROA_STACK_COUNT; i++)
         for (int64_t k = 0; k < (params[i].layers + 1) * PROA_SLOT_COUNT; k++)

@@ -33,7 +33,7 @@ static void assert_steps(const proa_program *p, const proa_step *want)
     }
 #define SUM(REG, FLAGS)                                                                                      \
     {                                                                                                        \
-        PROA_STEP_ALL_REDUCE, PROA_REG_##REG, PROA_REG_##REG, 0, FLAGS                                       \
+        PROA_STEP_ALL_REDUCE, PROA_REG_PART, PROA_REG_##REG, 0, FLAGS                                        \
     }
 #define END                                                                                                  \
     {                                                                                                        \
@@ -45,43 +45,33 @@ static void test_sequential(void **state)
     PROA_UNUSED(state);
     static const proa_step layer[] = {STEP(LINEAR, A, X, O, PROA_ADD), STEP(NORM, X, N, FFN_NORM, 0),
                                       STEP(LINEAR, N, U, UP, PROA_ACT), STEP(LINEAR, U, X, DOWN, PROA_ADD), END};
-    static const proa_step first[] = {STEP(LINEAR, A, X, O, PROA_ADD),
-                                      SUM(X, 0),
-                                      STEP(NORM, X, N, FFN_NORM, 0),
-                                      STEP(LINEAR, N, U, UP, PROA_ACT),
-                                      STEP(LINEAR, U, X, DOWN, PROA_ADD),
-                                      SUM(X, 0),
-                                      END};
-    static const proa_step other[] = {STEP(LINEAR, A, X, O, 0),
-                                      SUM(X, 0),
-                                      STEP(NORM, X, N, FFN_NORM, 0),
-                                      STEP(LINEAR, N, U, UP, PROA_ACT),
-                                      STEP(LINEAR, U, X, DOWN, 0),
-                                      SUM(X, 0),
-                                      END};
+    static const proa_step rank[] = {STEP(LINEAR, A, PART, O, 0),
+                                     SUM(X, PROA_ADD),
+                                     STEP(NORM, X, N, FFN_NORM, 0),
+                                     STEP(LINEAR, N, U, UP, PROA_ACT),
+                                     STEP(LINEAR, U, PART, DOWN, 0),
+                                     SUM(X, PROA_ADD),
+                                     END};
     proa_program p = program_of(layer);
-    proa_collective_steps(&p, 0, false);
-    assert_steps(&p, first);
-    p = program_of(layer);
-    proa_collective_steps(&p, 1, false);
-    assert_steps(&p, other);
+    proa_collective_steps(&p, false);
+    assert_steps(&p, rank);
 }
 
-/* Attention and FFN side by side: one sum for both, and the residual counts once. */
+/* Attention and FFN side by side: one sum for both. */
 static void test_parallel(void **state)
 {
     PROA_UNUSED(state);
     static const proa_step layer[] = {STEP(LINEAR, N, U, UP, PROA_ACT | PROA_FORK),
                                       STEP(LINEAR, A, X, O, PROA_ADD),
                                       STEP(LINEAR, U, X, DOWN, PROA_ADD | PROA_JOIN), END};
-    static const proa_step other[] = {STEP(LINEAR, N, U, UP, PROA_ACT | PROA_FORK), STEP(LINEAR, A, X, O, 0),
-                                      STEP(LINEAR, U, X, DOWN, PROA_ADD | PROA_JOIN), SUM(X, 0), END};
+    static const proa_step rank[] = {STEP(LINEAR, N, U, UP, PROA_ACT | PROA_FORK), STEP(LINEAR, A, PART, O, 0),
+                                     STEP(LINEAR, U, PART, DOWN, PROA_ADD | PROA_JOIN), SUM(X, PROA_ADD), END};
     proa_program p = program_of(layer);
-    proa_collective_steps(&p, 2, false);
-    assert_steps(&p, other);
+    proa_collective_steps(&p, false);
+    assert_steps(&p, rank);
 }
 
-/* Layers that are dense or of experts: in each kind the first product that adds to X leaves X to rank 0. */
+/* Layers that are dense or of experts: in each kind the first product that adds to X begins the sum. */
 static void test_experts(void **state)
 {
     PROA_UNUSED(state);
@@ -89,32 +79,40 @@ static void test_experts(void **state)
     const proa_step layer[] = {
         STEP(LINEAR, F, X, DOWN, PROA_ADD | dense), STEP(LINEAR, F, X, SHARED_DOWN, PROA_ADD | experts),
         STEP(EXPERTS, N, X, EXPERT_UP, PROA_ADD | experts), STEP(NORM, X, N, ATTN_NORM, experts), END};
-    const proa_step other[] = {STEP(LINEAR, F, X, DOWN, dense),
-                               STEP(LINEAR, F, X, SHARED_DOWN, experts),
-                               STEP(EXPERTS, N, X, EXPERT_UP, PROA_ADD | experts),
-                               SUM(X, experts),
-                               STEP(NORM, X, N, ATTN_NORM, experts),
-                               SUM(X, dense),
-                               END};
+    const proa_step rank[] = {STEP(LINEAR, F, PART, DOWN, dense),
+                              STEP(LINEAR, F, PART, SHARED_DOWN, experts),
+                              STEP(EXPERTS, N, PART, EXPERT_UP, PROA_ADD | experts),
+                              SUM(X, PROA_ADD | experts),
+                              STEP(NORM, X, N, ATTN_NORM, experts),
+                              SUM(X, PROA_ADD | dense),
+                              END};
     proa_program p = program_of(layer);
-    proa_collective_steps(&p, 1, false);
-    assert_steps(&p, other);
+    proa_collective_steps(&p, false);
+    assert_steps(&p, rank);
 }
 
-/* The outputs of the head are gathered. A branch is joined before its sum. */
+/* A sum without a residual, or to which X is added. The outputs of the head are gathered. A branch is joined before its
+ * sum. */
 static void test_head(void **state)
 {
     PROA_UNUSED(state);
-    static const proa_step head[] = {STEP(LINEAR, A, D, O, 0), STEP(NORM, D, HN, FINAL_NORM, PROA_JOIN),
-                                     STEP(LINEAR, HN, OUT, HEAD, PROA_SCALED), END};
-    static const proa_step rank[] = {STEP(LINEAR, A, D, O, 0),
+    static const proa_step head[] = {STEP(LINEAR, A, D, O, 0),
+                                     STEP(NORM, D, HN, FINAL_NORM, PROA_JOIN),
+                                     STEP(LINEAR, A, D, O, PROA_ADD_X),
+                                     STEP(SCALE, D, HN, TOKENS, 0),
+                                     STEP(LINEAR, HN, OUT, HEAD, PROA_SCALED),
+                                     END};
+    static const proa_step rank[] = {STEP(LINEAR, A, PART, O, 0),
                                      SUM(D, PROA_JOIN),
                                      STEP(NORM, D, HN, FINAL_NORM, 0),
+                                     STEP(LINEAR, A, PART, O, 0),
+                                     SUM(D, PROA_ADD_X),
+                                     STEP(SCALE, D, HN, TOKENS, 0),
                                      STEP(LINEAR, HN, OUT_PART, HEAD, PROA_SCALED),
                                      {PROA_STEP_GATHER_COLUMNS, PROA_REG_OUT_PART, PROA_REG_OUT, 0, 0},
                                      END};
     proa_program p = program_of(head);
-    proa_collective_steps(&p, 0, true);
+    proa_collective_steps(&p, true);
     assert_steps(&p, rank);
 }
 

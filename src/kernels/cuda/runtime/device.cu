@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * device.cu - the device interface of the plug-in: opening a GPU, memory, workspaces, recorded passes (CUDA
  * graphs), the branch stream, tracing. */
+#include "kernels/cuda/comm/comm.h"
 #include "kernels/cuda/linear/linear.h"
 
 extern "C" {
@@ -449,7 +450,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->available = gpu_available, d->check = gpu_check, d->failed = gpu_failed, d->close = gpu_close;
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
     d->branch_begin = gpu_branch_begin, d->branch_end = gpu_branch_end, d->branch_join = gpu_branch_join;
-    d->activations = gpu_activations;
+    d->activations = gpu_activations, d->open_comm = gpu_open_comm;
     d->random = gpu_random, d->random_weight = quant_random, d->read_rate = gpu_read_rate,
     d->matrix_rate = gpu_matrix_rate;
     trace_open(g);

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * comm.cu - all_reduce and gather_columns between GPUs that see each other's memory.
+ *
+ * One shot: each GPU writes its numbers into a slot at every other GPU, then a flag behind them, waits for the flags
+ * of the others, and adds what lies in its own slots, in the order of the ranks. So a collective takes one trip over
+ * NVLink, and all ranks get the same bits (the one-shot all-reduce of vLLM and TensorRT-LLM, with writes for reads).
+ * Longer ones run in chunks: a block writes the next chunk before it waits for the one before.
+ *
+ * Slots of even and of odd launches take turns: who writes into a slot again has seen a flag of the launch between,
+ * which a GPU sets when its kernel of the launch before has ended, and so has read its slots. Launches and flags are
+ * counted in the GPU's memory, so that recorded passes (CUDA graphs) count on. Block b waits for block b of the
+ * others. */
+#include "kernels/cuda/comm/comm.h"
+
+extern "C" {
+#include "base/alloc.h"
+#include "base/checked.h"
+}
+#include <atomic>
+#include <stdlib.h>
+
+/* Ranks of one group, threads of a block, and blocks, all of which run at one time. */
+enum { RANKS_MAX = 8, THREADS = 512, BLOCKS_MAX = 128 };
+/* Of one rank in one launch: larger collectives take several. */
+#define SLOT_BYTES ((int64_t)16 << 20)
+/* Units of 16 bytes of a thread in a chunk: as many loads are in flight. */
+enum { CHUNK_UNITS = 4, CHUNK = CHUNK_UNITS * THREADS };
+/* A rank that does not come ends the others with an error. */
+#define TIMEOUT_NS 10000000000ull
+
+/* A rank's memory for the others, all zero at first. */
+struct comm_memory {
+    uint4 *slot;    /* [2][ranks][SLOT_BYTES] */
+    unsigned *flag; /* [ranks][BLOCKS_MAX] how many chunks block b of a rank has sent */
+};
+
+/* What a rank counts. */
+struct comm_count {
+    unsigned launches, flags, ended; /* flags: those of all launches; ended: blocks of this launch */
+};
+
+struct comm_peers {
+    comm_memory at[RANKS_MAX];
+    comm_count *count; /* this rank's */
+    int rank, ranks;
+};
+
+struct comm_group {
+    std::atomic<int> open; /* ranks that are not closed */
+};
+
+struct gpu_comm {
+    proa_comm base; /* first */
+    gpu *g;
+    comm_peers peers;
+    comm_group *group;
+};
+
+static gpu_comm *comm_of(proa_comm *c)
+{
+    return reinterpret_cast<gpu_comm *>(c);
+}
+
+/* ---- the kernels ---- */
+
+/* The numbers of this launch. */
+struct comm_turn {
+    unsigned slot, flag; /* which slots; the flag before the first */
+};
+
+__device__ static comm_turn read_turn(const comm_peers &p)
+{
+    volatile comm_count *count = p.count;
+    return {count->launches & 1, count->flags};
+}
+
+__device__ static uint4 *slot_at(const comm_peers &p, int owner, int from, comm_turn turn)
+{
+    return p.at[owner].slot + (int64_t)(turn.slot * p.ranks + from) * (SLOT_BYTES / 16);
+}
+
+__device__ static unsigned load_flag(const unsigned *flag)
+{
+    unsigned value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+
+__device__ static void store_flag(unsigned *flag, unsigned value)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
+__device__ static unsigned long long now_ns()
+{
+    unsigned long long ns;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+/* The other ranks may read what this block has written to their slots. */
+__device__ static void send_flags(const comm_peers &p, unsigned flag)
+{
+    int other = threadIdx.x;
+    __syncthreads();
+    if (other < p.ranks && other != p.rank)
+        store_flag(&p.at[other].flag[p.rank * BLOCKS_MAX + blockIdx.x], flag);
+}
+
+/* Returns when the other ranks have written to this rank's slots. */
+__device__ static void wait_flags(const comm_peers &p, unsigned flag)
+{
+    int other = threadIdx.x;
+    if (other < p.ranks && other != p.rank) {
+        const unsigned *at = &p.at[p.rank].flag[other * BLOCKS_MAX + blockIdx.x];
+        unsigned long long begin = now_ns();
+        while ((int)(load_flag(at) - flag) < 0)
+            if (now_ns() - begin > TIMEOUT_NS) __trap();
+    }
+    __syncthreads();
+}
+
+/* The last block of a launch counts it and the flags that a block has sent at most. */
+__device__ static void end_turn(const comm_peers &p, comm_turn turn, unsigned flags)
+{
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    __threadfence();
+    if (atomicAdd(&p.count->ended, 1) + 1 < gridDim.x) return;
+    p.count->ended = 0;
+    p.count->launches++;
+    p.count->flags = turn.flag + flags;
+}
+
+/* Writes units [begin, end), at most a chunk, to all other ranks. */
+__device__ static void push_units(const comm_peers &p, comm_turn turn, const uint4 *from, int64_t begin,
+                                  int64_t end)
+{
+    uint4 unit[CHUNK_UNITS];
+    int64_t first = begin + threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < CHUNK_UNITS; k++)
+        if (first + k * THREADS < end) unit[k] = from[first + k * THREADS];
+    for (int r = 0; r < p.ranks; r++) {
+        uint4 *to = slot_at(p, r, p.rank, turn);
+        if (r == p.rank) continue;
+#pragma unroll
+        for (int k = 0; k < CHUNK_UNITS; k++)
+            if (first + k * THREADS < end) to[first + k * THREADS] = unit[k];
+    }
+}
+
+/* COUNT numbers in a row of memory. */
+template <typename T, int COUNT>
+struct alignas(sizeof(T) * COUNT > 16 ? 16 : sizeof(T) * COUNT) comm_numbers {
+    T each[COUNT];
+};
+
+/* What is added: y = residual + the sum of x over the ranks. residual NULL: none. */
+template <typename X, typename Y> struct comm_sum {
+    static constexpr int EACH = 16 / sizeof(X); /* numbers of a unit */
+    using term = comm_numbers<X, EACH>;
+    using total = comm_numbers<Y, EACH>;
+    const term *x;
+    const total *residual;
+    total *y;
+};
+
+/* The sum of unit i, in the order of the ranks. */
+template <typename X, typename Y>
+__device__ static void add_unit(const comm_peers &p, comm_turn turn, const comm_sum<X, Y> &s, int64_t i,
+                                float (&sum)[comm_sum<X, Y>::EACH])
+{
+    constexpr int EACH = comm_sum<X, Y>::EACH;
+    for (int r = 0; r < p.ranks; r++) {
+        union {
+            uint4 unit;
+            X each[EACH];
+        } term;
+        term.unit = r == p.rank ? *(const uint4 *)&s.x[i] : __ldcg(slot_at(p, p.rank, r, turn) + i);
+        for (int k = 0; k < EACH; k++)
+            sum[k] = r ? sum[k] + gpu_to_f32(term.each[k]) : gpu_to_f32(term.each[k]);
+    }
+    if (!s.residual) return;
+    comm_numbers<Y, EACH> more = s.residual[i];
+    for (int k = 0; k < EACH; k++) sum[k] = gpu_to_f32(more.each[k]) + sum[k];
+}
+
+template <typename X, typename Y>
+__device__ static void store_unit(const comm_sum<X, Y> &s, int64_t i, const float (&sum)[comm_sum<X, Y>::EACH])
+{
+    comm_numbers<Y, comm_sum<X, Y>::EACH> out;
+    for (int k = 0; k < comm_sum<X, Y>::EACH; k++) out.each[k] = gpu_saturate<Y>(sum[k]);
+    s.y[i] = out;
+}
+
+/* Units [begin, end), at most a chunk. */
+template <typename X, typename Y>
+__device__ static void add_chunk(const comm_peers &p, comm_turn turn, const comm_sum<X, Y> &s, int64_t begin,
+                                 int64_t end)
+{
+#pragma unroll
+    for (int k = 0; k < CHUNK_UNITS; k++) {
+        int64_t i = begin + threadIdx.x + k * THREADS;
+        float sum[comm_sum<X, Y>::EACH];
+        if (i >= end) continue;
+        add_unit(p, turn, s, i, sum);
+        store_unit(s, i, sum);
+    }
+}
+
+/* Block b takes units [b each, (b + 1) each), in chunks. */
+template <typename X, typename Y>
+__global__ void __launch_bounds__(THREADS)
+    all_reduce_kernel(comm_peers p, comm_sum<X, Y> s, int64_t units, int64_t each)
+{
+    int64_t first = blockIdx.x * each, end = min(units, first + each);
+    gpu_wait();
+    comm_turn turn = read_turn(p);
+    unsigned flag = turn.flag;
+    const uint4 *x = (const uint4 *)s.x;
+    push_units(p, turn, x, first, min(end, first + CHUNK));
+    send_flags(p, flag + 1);
+    for (int64_t at = first; at < end; at += CHUNK) {
+        int64_t next = at + CHUNK;
+        flag++;
+        if (next < end) {
+            push_units(p, turn, x, next, min(end, next + CHUNK));
+            send_flags(p, flag + 1);
+        }
+        wait_flags(p, flag);
+        add_chunk(p, turn, s, at, min(end, next));
+    }
+    end_turn(p, turn, (unsigned)((each + CHUNK - 1) / CHUNK));
+}
+
+/* y[t, r d + i] = x[t,i] of rank r, of the columns that y has. x [rows][d] and the slots have no gaps; d is a
+ * multiple of 4. */
+__global__ void __launch_bounds__(THREADS)
+    gather_columns_kernel(comm_peers p, float *y, int64_t y_row, int columns, const float *x, int rows, int d,
+                          int64_t each)
+{
+    int64_t units = (int64_t)rows * d / 4, first = blockIdx.x * each, end = min(units, first + each);
+    gpu_wait();
+    comm_turn turn = read_turn(p);
+    for (int64_t at = first; at < end; at += CHUNK)
+        push_units(p, turn, (const uint4 *)x, at, min(end, at + CHUNK));
+    send_flags(p, turn.flag + 1);
+    wait_flags(p, turn.flag + 1);
+    for (int64_t i = first + threadIdx.x; i < end; i += THREADS) {
+        int64_t t = 4 * i / d, k = 4 * i % d;
+        for (int r = 0; r < p.ranks; r++) {
+            union {
+                uint4 unit;
+                float each[4];
+            } from;
+            from.unit = r == p.rank ? ((const uint4 *)x)[i] : __ldcg(slot_at(p, p.rank, r, turn) + i);
+            int64_t column = r * (int64_t)d + k;
+            for (int j = 0; j < 4; j++)
+                if (column + j < columns) y[t * y_row + column + j] = from.each[j];
+        }
+    }
+    end_turn(p, turn, 1);
+}
+
+/* ---- the table ---- */
+
+/* Blocks for so many units, and how many each takes: few make few blocks, many are spread over all. */
+struct comm_grid {
+    unsigned blocks;
+    int64_t each;
+};
+
+static comm_grid spread_units(int64_t units)
+{
+    int64_t each = proa_max64(THREADS, proa_ceil_div(units, BLOCKS_MAX));
+    return {(unsigned)proa_max64(1, proa_ceil_div(units, each)), each};
+}
+
+static bool is_dense(proa_view v)
+{
+    return v.rank == 2 && (v.shape[0] <= 1 || v.stride[0] == v.shape[1]);
+}
+
+/* Calls f with values of the types of x and y. */
+template <typename F> static void by_types(proa_view x, proa_view y, F f)
+{
+    gpu_by_type(x.dtype, [&](auto from) { gpu_by_type(y.dtype, [&](auto to) { f(from, to); }); });
+}
+
+/* Units [at, ...) of the sum. */
+template <typename X, typename Y>
+static comm_sum<X, Y> sum_from(proa_view y, proa_view x, proa_view residual, int64_t at)
+{
+    using sum = comm_sum<X, Y>;
+    comm_sum<X, Y> s = {(const typename sum::term *)x.data + at, NULL, (typename sum::total *)y.data + at};
+    if (residual.rank) s.residual = (const typename sum::total *)residual.data + at;
+    return s;
+}
+
+static void all_reduce(proa_comm *base, proa_view y, proa_view x, proa_view residual)
+{
+    gpu_comm *c = comm_of(base);
+    gpu *g = gpu_enter(&c->g->base);
+    int64_t units = proa_view_count(x) * proa_dtype_bytes(x.dtype) / 16, most = SLOT_BYTES / 16;
+    PROA_ASSERT(x.shape[1] * proa_dtype_bytes(x.dtype) % 16 == 0 && is_dense(x) && is_dense(y));
+    PROA_ASSERT(!residual.rank || (is_dense(residual) && residual.dtype == y.dtype));
+    gpu_flush(g);
+    gpu_invalidate(g, y);
+    for (int64_t at = 0, n; at < units; at += n) {
+        n = proa_min64(units - at, most);
+        comm_grid grid = spread_units(n);
+        by_types(x, y, [&](auto from, auto to) {
+            using X = decltype(from);
+            using Y = decltype(to);
+            gpu_launch(g, "all_reduce", all_reduce_kernel<X, Y>, grid.blocks, THREADS, 0, c->peers,
+                       sum_from<X, Y>(y, x, residual, at), n, grid.each);
+        });
+    }
+}
+
+static void gather_columns(proa_comm *base, proa_view y, proa_view x)
+{
+    gpu_comm *c = comm_of(base);
+    gpu *g = gpu_enter(&c->g->base);
+    int64_t d = x.shape[1], most = SLOT_BYTES / (d * (int64_t)sizeof(float));
+    PROA_ASSERT(d % 4 == 0 && most > 0 && is_dense(x));
+    gpu_flush(g);
+    gpu_invalidate(g, y);
+    for (int64_t at = 0, n; at < x.shape[0]; at += n) {
+        n = proa_min64(x.shape[0] - at, most);
+        comm_grid grid = spread_units(n * d / 4);
+        gpu_launch(g, "gather_columns", gather_columns_kernel, grid.blocks, THREADS, 0, c->peers,
+                   (float *)y.data + at * y.stride[0], y.stride[0], (int)y.shape[1],
+                   (const float *)x.data + at * d, (int)n, (int)d, grid.each);
+    }
+}
+
+/* ---- life ---- */
+
+static void close_comm(proa_comm *base)
+{
+    gpu_comm *c = comm_of(base);
+    gpu_enter(&c->g->base);
+    cudaStreamSynchronize(c->g->default_stream);
+    comm_memory own = c->peers.at[c->base.rank];
+    cudaFree(own.slot);
+    cudaFree(own.flag);
+    if (--c->group->open == 0) free(c->group);
+    free(c);
+}
+
+/* Each GPU may write to the memory of all others. */
+static proa_status open_peers(proa_device *const *devices, int32_t ranks, proa_err *err)
+{
+    for (int32_t i = 0; i < ranks; i++)
+        for (int32_t k = 0; k < ranks; k++) {
+            int from = gpu_enter(devices[i])->index, to = reinterpret_cast<gpu *>(devices[k])->index, can = 0;
+            if (from == to) continue;
+            cudaDeviceCanAccessPeer(&can, from, to);
+            if (!can)
+                return PROA_FAIL(err, UNSUPPORTED,
+                                 "GPUs %d and %d do not see each other's memory (peer access)", from, to);
+            cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
+            if (status != cudaSuccess && status != cudaErrorPeerAccessAlreadyEnabled)
+                return PROA_FAIL(err, UNSUPPORTED, "GPUs %d and %d: %s", from, to, cudaGetErrorString(status));
+            cudaGetLastError(); /* it may have been enabled before */
+        }
+    return PROA_OK;
+}
+
+/* The slots and flags of a rank. What it counts is behind the flags. */
+static proa_status take_memory(gpu *g, comm_memory *memory, int32_t ranks, proa_err *err)
+{
+    size_t slots = 2 * (size_t)ranks * SLOT_BYTES;
+    size_t flags = (size_t)ranks * BLOCKS_MAX * sizeof(unsigned) + sizeof(comm_count);
+    cudaError_t status = cudaMalloc((void **)&memory->slot, slots);
+    if (status == cudaSuccess) status = cudaMalloc((void **)&memory->flag, flags);
+    if (status == cudaSuccess) status = cudaMemset(memory->flag, 0, flags);
+    if (status == cudaSuccess) status = cudaDeviceSynchronize();
+    if (status == cudaSuccess) return PROA_OK;
+    return PROA_FAIL(err, NO_MEMORY, "%s: %zu bytes for %d ranks: %s", g->name, slots + flags, ranks,
+                     cudaGetErrorString(status));
+}
+
+proa_status gpu_open_comm(proa_comm **out, proa_device *const *devices, int32_t ranks, proa_err *err)
+{
+    comm_memory memory[RANKS_MAX] = {};
+    if (ranks > RANKS_MAX)
+        return PROA_FAIL(err, UNSUPPORTED, "%d GPUs; at most %d share a model", ranks, (int)RANKS_MAX);
+    PROA_TRY(open_peers(devices, ranks, err));
+    proa_status status = PROA_OK;
+    for (int32_t i = 0; i < ranks && status == PROA_OK; i++)
+        status = take_memory(gpu_enter(devices[i]), &memory[i], ranks, err);
+    if (status != PROA_OK) {
+        for (comm_memory &m : memory) cudaFree(m.slot), cudaFree(m.flag);
+        return status;
+    }
+    comm_group *group = (comm_group *)proa_calloc(1, sizeof *group);
+    group->open = ranks;
+    for (int32_t i = 0; i < ranks; i++) {
+        gpu_comm *c = (gpu_comm *)proa_calloc(1, sizeof *c);
+        c->base = {i, ranks, all_reduce, gather_columns, close_comm};
+        c->g = gpu_enter(devices[i]), c->group = group;
+        for (int32_t k = 0; k < ranks; k++) c->peers.at[k] = memory[k];
+        c->peers.count = (comm_count *)(memory[i].flag + ranks * BLOCKS_MAX);
+        c->peers.rank = i, c->peers.ranks = ranks;
+        out[i] = &c->base;
+    }
+    return PROA_OK;
+}
