@@ -174,7 +174,8 @@ static int check_all(const options *o)
     int tables = o->device ? check_device(o, pools, &failures) : check_cpu(o, pools, &failures);
     for (int n = 0; n < CHECK_THREADS; n++) proa_pool_free(pools[n]);
     if (!o->op && !o->table && !o->device) failures += check_ceilings();
-    printf("%lld failures\n", (long long)failures);
+    if (tables) printf("%lld failures\n", (long long)failures);
+    else puts("nothing was checked");
     return failures || !tables;
 }
 
