@@ -210,7 +210,7 @@ static proa_span *put_spans(proa_staging *s, const proa_spans *spans, proa_spans
         staged->rows_max = span[i].rows > staged->rows_max ? span[i].rows : staged->rows_max;
         staged->rows_min = i == 0 || span[i].rows < staged->rows_min ? span[i].rows : staged->rows_min;
         staged->context_max = span[i].context > staged->context_max ? span[i].context : staged->context_max;
-        if (span[i].rows > 1) staged->long_count++, staged->long_rows += span[i].rows;
+        if (span[i].rows > 1 || span[i].tree > 1) staged->long_count++, staged->long_rows += span[i].rows;
     }
     if (staged->context_max) staged->context_max = length_class(staged->context_max);
     return span;

@@ -76,7 +76,7 @@ def test_usage(server):
 
 
 @pytest.mark.parametrize("more, told", [
-    ({"speculation": "drat"}, "must be none, ngram, draft or medusa"), ({"draft_tokens": 17}, "option 'draft_tokens' is 17"),
+    ({"speculation": "drat"}, "must be none, ngram, draft, medusa or eagle"), ({"draft_tokens": 17}, "option 'draft_tokens' is 17"),
     ({"draft_ids": [8192]}, "option 'draft_ids'"), ({"prediction": {"type": "file"}}, "prediction"),
     ({"prediction": "a text"}, "prediction")])
 def test_bad_values(server, more, told):

@@ -427,7 +427,7 @@ template <typename T> __global__ void attention_plain_kernel(attention_task t, b
     __shared__ float scratch[33];
     gpu_wait();
     proa_span s = t.spans[blockIdx.x];
-    if (long_spans && s.rows == 1) return; /* the decode kernel has it */
+    if (long_spans && is_single_row(s)) return; /* the decode kernel has it */
     float *q = shared, *out = shared + (t.dim + 3) / 4 * 4, *weight = out + t.dim;
     int h = blockIdx.z, kv = h / t.group;
     for (int i = blockIdx.y; i < s.rows; i += gridDim.y) {
@@ -490,7 +490,7 @@ static void attend_typed(gpu *g, const attention_task &t, proa_dtype pages, cons
 {
     int count = (int)spans->count, rows = spans->rows_max;
     bool singles = !t.kv_row && gpu_decode(g, t, pages, spans); /* spans of one row are decode's */
-    if (singles && rows <= 1) return;
+    if (singles && rows <= 1 && !t.seen) return;
     bool done = (!t.seen && gpu_prefill_wgmma(g, t, pages, spans)) || gpu_prefill_mma(g, t, pages, spans) ||
                 (!t.seen && gpu_encoder_short(g, t, pages, count, rows, spans->context_max));
     if (!done || (!singles && !t.kv_row)) attend_plain<T>(g, t, count, rows, singles);

@@ -109,6 +109,12 @@ __device__ static inline void visible_keys(const attention_task &t, const proa_s
     *begin = first_key(t, at), *end = end_key(t, s.context, at);
 }
 
+/* Whether the decode kernels have the span: one row, which is no node of a tree behind other nodes. */
+__device__ static inline bool is_single_row(const proa_span &s)
+{
+    return s.rows == 1 && s.tree <= 1;
+}
+
 /* A row of a tree of draft tokens, or any other row (proa_tree_seen and the functions after it, for keys by their
  * place). */
 struct tree_row {

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(FALLBACK_THREADS)
     int warp = threadIdx.x / 32, lane = threadIdx.x & 31, part = lane / LANES, slot = lane % LANES;
     gpu_wait();
     proa_span s = t.spans[blockIdx.x];
-    if (s.rows != 1) return;
+    if (!is_single_row(s)) return;
     const block_work b = block_work_of(t, HEADS);
     int begin, end, at = s.context - 1;
     visible_keys(t, s, 0, &begin, &end);

@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(32 * WARPS)
     extern __shared__ __align__(128) char memory[];
     typedef page_ring<T, DIM, KEYS, WARPS> reading;
     proa_span s = t.spans[blockIdx.x];
-    if (s.rows != 1) return gpu_wait();
+    if (!is_single_row(s)) return gpu_wait();
     const block_work b = block_work_of(t, 8 * TILES);
     int warp = threadIdx.x / 32, begin, end;
     visible_keys(t, s, 0, &begin, &end);

@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t)
     int each = (end - begin + blocks - 1) / blocks, from = begin + rank * each,
         to = from + each < end ? from + each : end;
     /* keys before `old` were written by earlier passes: all but the newest one; in an encoder none */
-    int old = s.rows != 1 ? 0 : t.causal ? s.context - 1 : s.context > 1 ? s.context : 0;
+    int old = !is_single_row(s) ? 0 : t.causal ? s.context - 1 : s.context > 1 ? s.context : 0;
     uint4 key[UNROLL][VECS], value[UNROLL][VECS];
     float bias[UNROLL], slope = t.has_score_mod ? slope_of(t, h) : 0.0f, sink = sink_of(t, h);
     auto fetch_bias = [&](int base) {
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t)
     fetch(from, 0, to < old ? to : old);
     fetch_bias(from);
     gpu_wait();
-    if (s.rows != 1) return; /* the whole cluster */
+    if (!is_single_row(s)) return; /* the whole cluster */
     float q[VECS][COUNT], sum[VECS][COUNT] = {}, largest = -INFINITY, total = 0.0f;
 #pragma unroll
     for (int n = 0; n < VECS; n++) {

@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
     gpu_wait();
     proa_span s = t.spans[blockIdx.x];
     int begin = (int)(gridDim.z - 1 - blockIdx.z) * ROWS; /* long ones first */
-    if ((s.rows == 1 && !t.kv_row) || begin >= s.rows) return;
+    if ((is_single_row(s) && !t.kv_row) || begin >= s.rows) return;
     int rows = s.rows - begin < ROWS ? s.rows - begin : ROWS, offset = s.context - s.rows + begin;
     int tree = s.context - s.tree; /* keys from here on are a tree's */
     int first = first_key(t, TREES ? min(offset, tree) : offset);
