@@ -136,7 +136,7 @@
 #define PROA_TREE_MAX             64               /* the same in a tree: bits of a mask */
 #define PROA_TREE_DEPTH_MAX       16               /* of these, tokens behind each other */
 #define PROA_TAPS_MAX             3                /* layers whose hidden states EAGLE-3 heads read */
-#define PROA_MEDUSA_HEADS_MAX     16               /* published ones have 3 to 5 */
+#define PROA_MEDUSA_HEADS_MAX     PROA_TREE_DEPTH_MAX /* a path of a tree; published ones have 3 to 5 */
 #define PROA_MEDUSA_LAYERS_MAX    8                /* of a head; published ones have 1 */
 #define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */
 #define PROA_LORA_RANK_MAX        512              /* of a low-rank adapter; published ones have 4 to 256 */

@@ -103,8 +103,10 @@ static found find_experts(const proa_config *c, const char *key)
 {
     if (!c->kv_lora) return (found){false, 0};
     if (strcmp(key, "leading_dense_block_count") == 0) return (found){true, (double)dense_layers(c)};
-    if (strcmp(key, "expert_shared_count") == 0)
-        return (found){c->expert_ffn > 0, (double)(c->shared_ffn / proa_max64(c->expert_ffn, 1))};
+    if (strcmp(key, "expert_shared_count") == 0) {
+        int64_t shared = c->shared_ffn / proa_max64(c->expert_ffn, 1);
+        return (found){c->expert_ffn > 0, (double)shared};
+    }
     if (strcmp(key, "expert_weights_scale") == 0) return (found){true, (double)c->router.scale};
     if (strcmp(key, "expert_weights_norm") == 0) return (found){true, c->router.renormalise};
     if (strcmp(key, "expert_group_count") == 0) return (found){c->router.groups > 0, c->router.groups};

@@ -79,8 +79,6 @@ void proa_tree_shape_make(proa_tree_shape *shape, const proa_tree_rates *r)
 
 /* ---- the tree of a pass ---- */
 
-_Static_assert((int)PROA_MEDUSA_HEADS_MAX <= (int)PROA_TREE_DEPTH_MAX, "paths of Medusa's trees fit");
-
 void proa_draft_tree_begin(proa_draft_tree *tree, int64_t first)
 {
     tree->count = tree->tip = tree->accepted = 0;
