@@ -9,23 +9,10 @@
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/options.h"
+#include "engine/decode/word_tree.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Allowed words as a prefix tree. Node 0 is the root; the children of a node form a list, and are found by
- * (parent, token) in a hash table with open addressing. */
-typedef struct node {
-    int32_t token, parent, child, next; /* parent, first child, next sibling: nodes; 0: none */
-    bool whole;                         /* a word ends here */
-} node;
-
-typedef struct tree {
-    node *node;
-    int32_t count, depth; /* depth: tokens of the longest word */
-    int32_t *slots;       /* nodes, 0: empty */
-    uint32_t mask;        /* slots - 1, a power of two less one; at most half are taken */
-} tree;
 
 typedef struct token_count {
     uint32_t epoch;
@@ -36,8 +23,6 @@ typedef struct token_count {
 typedef struct scratch {
     uint32_t epoch;
     token_count *counts; /* [vocab] */
-    int32_t *active;     /* [depth + 1] words begun so far, as nodes of the tree, */
-    int32_t *next;       /* and those after one more token */
     int32_t last_job;    /* of the jobs that are run: the last one of this request so far; -1: none */
 } scratch;
 
@@ -55,7 +40,7 @@ struct proa_logits_processor {
     int64_t vocab;
     const processor *processors[PROCESSORS_MAX];
     int count;
-    tree words;                 /* allowed */
+    proa_word_tree words;       /* allowed */
     proa_matcher *grammar;      /* NULL: none */
     proa_matcher_place *places; /* [PROA_PLACES] of its sequences */
     uint32_t *mask; /* a bit for each column: tokens that the grammar or the words allow next; or NULL */
@@ -284,43 +269,6 @@ static void min_tokens(const proa_logits_processor *l, float *row, const proa_hi
 
 /* ---- allowed words ---- */
 
-/* The slot of parent's child by that token, or the empty slot where it belongs. Multiplicative hashing (Knuth). */
-static int32_t *slot_of(const tree *w, int32_t parent, int32_t token)
-{
-    uint64_t key = (uint64_t)(uint32_t)parent << 32 | (uint32_t)token;
-    uint32_t at = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 32) & w->mask;
-    while (w->slots[at] && (w->node[w->slots[at]].parent != parent || w->node[w->slots[at]].token != token))
-        at = (at + 1) & w->mask;
-    return &w->slots[at];
-}
-
-/* The words that may have begun by the end of the generated tokens, as nodes of the tree; the root means that all
- * words are complete. There are several if words begin alike: at most one for each position where a word may have
- * begun, so at most depth + 1. */
-static int32_t find_word_states(const proa_logits_processor *l, const proa_history *h)
-{
-    scratch *s = l->scratch;
-    const tree *w = &l->words;
-    int32_t count = 1;
-    s->active[0] = 0;
-    for (int64_t i = 0; i < h->generated_count && count; i++) {
-        int32_t after = 0;
-        bool whole = false;
-        for (int32_t k = 0; k < count; k++) {
-            int32_t at = *slot_of(w, s->active[k], h->generated[i]);
-            if (!at) continue;
-            if (w->node[at].child) s->next[after++] = at;
-            whole = whole || w->node[at].whole;
-        }
-        if (whole) s->next[after++] = 0;
-        count = after;
-        int32_t *swap = s->active;
-        s->active = s->next;
-        s->next = swap;
-    }
-    return count;
-}
-
 static void set_bit(const proa_logits_processor *l, uint32_t *mask, int32_t id, bool on)
 {
     uint32_t bit = (uint32_t)1 << (id & 31);
@@ -336,14 +284,8 @@ static void set_end_bits(const proa_logits_processor *l, uint32_t *mask, bool on
 /* A rule of Proa; in transformers it would be a prefix_allowed_tokens_fn, after all other processors. */
 static void mask_of_words(const proa_logits_processor *l, const proa_history *h, uint32_t *mask)
 {
-    const node *nodes = l->words.node;
-    int32_t count = find_word_states(l, h);
-    memset(mask, 0, (size_t)mask_words(l) * sizeof *mask);
-    for (int32_t k = 0; k < count; k++) {
-        int32_t at = l->scratch->active[k];
-        for (int32_t c = nodes[at].child; c; c = nodes[c].next) set_bit(l, mask, nodes[c].token, true);
-        if (!at) set_end_bits(l, mask, true);
-    }
+    if (proa_word_tree_mask(&l->words, h->generated, h->generated_count, mask, l->vocab))
+        set_end_bits(l, mask, true);
 }
 
 /* n columns, at most 32, of which only those with a bit stay. */
@@ -942,38 +884,12 @@ static void copy_lists(proa_logits_processor *l)
     o->choice.text = NULL;
 }
 
-static void add_word(tree *w, const int32_t *ids, int32_t n)
+static void make_words(proa_logits_processor *l)
 {
-    int32_t at = 0;
-    for (int32_t i = 0; i < n; i++) {
-        int32_t *slot = slot_of(w, at, ids[i]);
-        if (!*slot) {
-            *slot = w->count++;
-            w->node[*slot] = (node){.token = ids[i], .parent = at, .next = w->node[at].child};
-            w->node[at].child = *slot;
-        }
-        at = *slot;
-    }
-    w->node[at].whole = true;
-    if (n > w->depth) w->depth = n;
-}
-
-static void make_tree(proa_logits_processor *l)
-{
-    const proa_words w = l->options.allowed_words;
-    tree *t = &l->words;
-    if (w.count <= 0) return;
-    int64_t nodes = (int64_t)w.ends[w.count - 1] + 1, slots = 2;
-    while (slots < 2 * nodes) slots *= 2;
-    t->node = PROA_ARENA_NEW(&l->arena, node, nodes);
-    t->slots = PROA_ARENA_NEW(&l->arena, int32_t, slots);
-    t->mask = (uint32_t)(slots - 1);
-    memset(t->slots, 0, (size_t)slots * sizeof *t->slots);
-    t->node[0] = (node){0};
-    t->count = 1;
-    for (int32_t i = 0, begin = 0; i < w.count; begin = w.ends[i++])
-        add_word(t, w.ids + begin, w.ends[i] - begin);
-    l->options.allowed_words.ids = l->options.allowed_words.ends = NULL; /* the caller's */
+    proa_words *w = &l->options.allowed_words;
+    if (w->count <= 0) return;
+    proa_word_tree_make(&l->words, w, &l->arena);
+    w->ids = w->ends = NULL; /* the caller's */
 }
 
 void proa_logits_processor_set_grammar(proa_logits_processor *l, proa_matcher *grammar)
@@ -984,11 +900,8 @@ void proa_logits_processor_set_grammar(proa_logits_processor *l, proa_matcher *g
 
 static void make_scratch(proa_logits_processor *l)
 {
-    int64_t active = (int64_t)l->words.depth + 1;
     l->scratch = PROA_ARENA_NEW(&l->arena, scratch, 1);
     *l->scratch = (scratch){.counts = proa_calloc((size_t)l->vocab, sizeof(token_count))};
-    l->scratch->active = PROA_ARENA_NEW(&l->arena, int32_t, active);
-    l->scratch->next = PROA_ARENA_NEW(&l->arena, int32_t, active);
 }
 
 proa_status proa_logits_processor_new(proa_logits_processor **out, const proa_options *options, int64_t vocab,
@@ -1006,7 +919,7 @@ proa_status proa_logits_processor_new(proa_logits_processor **out, const proa_op
     for (int32_t i = 0; i < count; i++) l->processors[i] = processors[i];
     proa_arena_init(&l->arena);
     copy_lists(l);
-    make_tree(l);
+    make_words(l);
     if (wants_mask(options)) l->mask = PROA_ARENA_NEW(&l->arena, uint32_t, mask_words(l));
     make_scratch(l);
     return PROA_OK;
