@@ -15,8 +15,9 @@ typedef struct proa_comm proa_comm;
 struct proa_comm {
     int32_t rank, ranks; /* 0 <= rank < ranks */
     /* y[t,i] = residual[t,i] + the sum of x[t,i] of all ranks, added in the order of the ranks in f32: all get the same
-     * bits. x [T,d]; y and residual likewise; y may be the residual or x, which may be overwritten. residual of rank 0:
-     * none. The rows of each follow each other. 16 bits (kernels/ops.def): x; y with residual; each by itself. */
+     * bits. x [T,d]; y and residual likewise; y may be the residual or x, which may be overwritten. A residual without
+     * axes (residual.rank 0): none. The rows of each follow each other. 16 bits (kernels/ops.def): x; y with residual;
+     * each by itself. */
     void (*all_reduce)(proa_comm *c, proa_view y, proa_view x, proa_view residual);
     /* y[t, r * d + i] = x[t,i] of rank r, of those columns that y [T,D] has. x [T,d] has one shape in all ranks. */
     void (*gather_columns)(proa_comm *c, proa_view y, proa_view x);

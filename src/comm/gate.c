@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gate.c - waiting for a counter: spinning, then a futex, which processes may share. */
+ * gate.c - waiting for a counter: spinning, then a futex. */
 #include "comm/gate.h"
 
 #include "base/clock.h"
@@ -17,7 +17,8 @@
 void proa_gate_open(proa_gate *g)
 {
     atomic_fetch_add(&g->value, 1);
-    if (atomic_load(&g->sleeping) > 0) syscall(SYS_futex, &g->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    if (atomic_load(&g->sleeping) > 0)
+        syscall(SYS_futex, &g->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 uint32_t proa_gate_wait(proa_gate *g, uint32_t seen)
@@ -32,7 +33,7 @@ uint32_t proa_gate_wait(proa_gate *g, uint32_t seen)
     } while (proa_clock_ns() < until);
     atomic_fetch_add(&g->sleeping, 1);
     while ((value = atomic_load(&g->value)) == seen)
-        syscall(SYS_futex, &g->value, FUTEX_WAIT, seen, NULL, NULL, 0);
+        syscall(SYS_futex, &g->value, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
     atomic_fetch_sub(&g->sleeping, 1);
     return value;
 }

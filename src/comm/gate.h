@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gate.h - a counter that threads, also of several processes that share its memory, wait for.
+ * gate.h - a counter that threads wait for.
  * Owner:   the caller's memory, zeroed.
  * Threads: any. */
 #ifndef PROA_COMM_GATE_H

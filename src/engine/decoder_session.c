@@ -419,7 +419,7 @@ static void step_job(void *arg)
     call->status = take_step_pages(s, call->inputs, call->count, call->err);
     if (call->status != PROA_OK) return;
     run_step(s, call->inputs, call->count, call->output);
-    call->status = s->engine->device->failed(s->engine->device, call->err);
+    call->status = proa_rank_set_failed(&s->engine->ranks, call->err);
 }
 
 proa_status proa_decoder_session_step(proa_decoder_session *session, const proa_decoder_session_input *inputs,
@@ -488,7 +488,7 @@ static void encode_job(void *arg)
     if (call->status != PROA_OK) return;
     run_encoder(s, in, call->encoder_outputs);
     if (call->hidden) proa_model_encoded(s->engine->model, call->hidden, 0, in->count);
-    call->status = s->engine->device->failed(s->engine->device, call->err);
+    call->status = proa_rank_set_failed(&s->engine->ranks, call->err);
 }
 
 proa_status proa_decoder_session_encode(proa_decoder_session *session,

@@ -248,7 +248,7 @@ static proa_status check_ranks(const proa_engine *e, proa_err *err)
 {
     const char *what = NULL;
     if (e->ranks.count == 1) return PROA_OK;
-    if (e->sizes.model.lora_slots) what = "adapters";
+    if (e->sizes.adapters_max) what = "adapters"; /* low-rank ones and prompt tables */
     else if (!e->device->host && (e->sizes.host_bytes || e->sizes.folder_bytes)) what = "prefix-host-memory";
     if (!what) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "option 'tp' is %d: %s are for one rank only", e->ranks.count, what);

@@ -53,6 +53,12 @@ void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, co
             kv[rank * m->kv_layers + layer] = proa_kv_pages_layer(rank ? &s->pages[rank] : pages, layer);
 }
 
+proa_status proa_rank_set_failed(const proa_rank_set *s, proa_err *err)
+{
+    for (int32_t i = 0; i < s->count; i++) PROA_TRY(s->device[i]->failed(s->device[i], err));
+    return PROA_OK;
+}
+
 void proa_rank_set_release_pages(proa_rank_set *s)
 {
     for (int32_t i = 1; i < s->count; i++) proa_kv_pages_release(&s->pages[i]);

@@ -26,6 +26,8 @@ PROA_MUST_CHECK proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages 
                                                 proa_err *err);
 /* The pages of each layer of each rank: kv [ranks][kv_layers]. */
 void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, const proa_model *m, proa_kv *kv);
+/* As proa_device.failed, of all ranks: the first that has failed. */
+proa_status proa_rank_set_failed(const proa_rank_set *s, proa_err *err);
 /* Before the pages of rank 0 are released; after the model was freed, the devices. */
 void proa_rank_set_release_pages(proa_rank_set *s);
 void proa_rank_set_close(proa_rank_set *s);

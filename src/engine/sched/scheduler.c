@@ -62,7 +62,7 @@ static void fail_request(proa_engine_request *req, const proa_err *why)
 void proa_sched_check_device(proa_engine *e, proa_engine_request *req)
 {
     proa_err why = {.status = PROA_OK};
-    if (e->device->failed(e->device, &why) == PROA_OK) return;
+    if (proa_rank_set_failed(&e->ranks, &why) == PROA_OK) return;
     proa_prefix_cache_distrust(e);
     for (proa_engine_request *other = e->running.first; other; other = other->next) fail_request(other, &why);
     if (req) fail_request(req, &why);

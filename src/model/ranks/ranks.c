@@ -85,6 +85,16 @@ static proa_status connect_ranks(proa_ranks *g, proa_device *const *device, proa
     return PROA_OK;
 }
 
+/* Collectives between devices move whole units of 16 bytes of a row. */
+static proa_status check_widths(const proa_model *m, proa_err *err)
+{
+    if (m->device->host || (m->config.hidden % 8 == 0 && m->config.head_dim % 4 == 0)) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "%d ranks on GPUs: the hidden size %lld must be a multiple of 8, that of a head, "
+                     "%lld, of 4",
+                     m->ranks, (long long)m->config.hidden, (long long)m->config.head_dim);
+}
+
 static proa_status prepare_group(proa_ranks *g, const char *path, const proa_model_options *options,
                                  proa_device *const *device, proa_pool *const *pool, proa_err *err)
 {
@@ -95,6 +105,7 @@ static proa_status prepare_group(proa_ranks *g, const char *path, const proa_mod
         PROA_TRY(proa_model_prepare(&g->model[i], path, &o, device[i], pool[i], err));
         g->model[i]->group = g;
     }
+    PROA_TRY(check_widths(g->model[0], err));
     PROA_TRY(connect_ranks(g, device, err));
     return start_threads(g, err);
 }

@@ -65,7 +65,7 @@ static int64_t block_of_slot(const proa_params *p, proa_weight_slot slot)
     return most;
 }
 
-/* Rows of an FFN. Parts are multiples of 64, a page of the fast kernels, where that leaves all ranks busy. */
+/* Rows of an FFN. Parts are multiples of 64, which suits the tiles of fast kernels, where that leaves no rank idle. */
 static proa_status share_ffn(sharder *s, range *out, int64_t total, const proa_params *params,
                              proa_weight_slot down)
 {

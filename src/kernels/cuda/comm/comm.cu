@@ -25,7 +25,7 @@ enum { RANKS_MAX = 8, THREADS = 512, BLOCKS_MAX = 128 };
 #define SLOT_BYTES ((int64_t)16 << 20)
 /* Units of 16 bytes of a thread in a chunk: as many loads are in flight. */
 enum { CHUNK_UNITS = 4, CHUNK = CHUNK_UNITS * THREADS };
-/* A rank that does not come ends the others with an error. */
+/* How long a rank waits for the others before its kernel fails. */
 #define TIMEOUT_NS 10000000000ull
 
 /* A rank's memory for the others, all zero at first. */
