@@ -6,9 +6,10 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import queue
 import threading
 import weakref
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Generator, Optional, Sequence, Union
 
 import numpy as np
 
@@ -86,7 +87,11 @@ class Result:
 
 
 class Request:
-    """A submitted request. Its events come on the engine's thread; `changed` is called there after each."""
+    """A submitted request. Its events come on the engine's thread; `changed` is called there after each.
+
+    Other threads read it meanwhile, without a lock. Therefore a token's id is appended after all that belongs to it,
+    and `finish` is set last: a reader who sees them finds the rest.
+    """
 
     def __init__(self, sequences: int, changed: Callable[["Request", bool], None], keep: frozenset) -> None:
         self.id = 0
@@ -110,7 +115,6 @@ class Request:
 
     def _take_token(self, event: Any) -> None:
         seq = self.sequences[event.sequence]
-        seq.ids.append(event.id)
         if event.text_len:
             seq.text += text_of(event.text, event.text_len)
         if "logprobs" in self._keep:
@@ -120,9 +124,10 @@ class Request:
         for name in ("logits", "scores", "hidden"):
             if name in self._keep and getattr(event, name):
                 getattr(seq, name).append(self._floats(getattr(event, name), self._widths[name]))
-        seq.finish = _FINISHES[event.finish]
         if event.stop_string:
             seq.stop_string = text_of(event.stop_string)
+        seq.ids.append(event.id)
+        seq.finish = _FINISHES[event.finish]
 
     @staticmethod
     def _floats(pointer: Any, count: int) -> bytes:
@@ -151,11 +156,11 @@ class Request:
         if event.text_len and len(self.sequences) == 1:
             self.sequences[0].text += text_of(event.text, event.text_len)
         self.results = [Result(event.beams[i]) for i in range(event.beams_count)]
-        self.finish = _FINISHES[event.finish]
         self.error = error_of(event.error) if event.error else None
         self.prompt_tokens, self.new_tokens = event.prompt_tokens, event.new_tokens
         self.cached_tokens, self.logprob_sum = event.cached_tokens, event.logprob_sum
         self.times = (event.queue_s, event.prompt_s, event.decode_s)
+        self.finish = _FINISHES[event.finish]
 
     def _take(self, event: Any) -> None:
         kind = event.kind
@@ -379,6 +384,29 @@ class Engine:
         """The request ends with finish "cancelled" before the next step. One that has ended is left alone."""
         lib.proa_engine_cancel(self.pointer, request.id)
 
+    def abandon(self, request: Request) -> None:
+        """Cancels a request whose output is no longer wanted, if it still runs."""
+        if request.finish is None and self.is_usable:
+            self.cancel(request)
+
+    def watch(self, submit: Callable[[Callable[[Request, bool], None]], Request]) -> Generator[Request, None, None]:
+        """Submits a request (see wait) and yields it after its events, the last time when it is done; events that come
+        between two turns of the loop are one. Raises its error. Leaving the loop cancels it."""
+        changes: "queue.SimpleQueue[bool]" = queue.SimpleQueue()
+        request = submit(lambda _, done: changes.put(done))
+        try:
+            done = False
+            while not done:
+                changes.get()
+                while not changes.empty():
+                    changes.get()
+                done = request.finish is not None
+                if request.error:
+                    raise request.error
+                yield request
+        finally:
+            self.abandon(request)
+
     def wait(self, submits: Sequence[Callable[[Callable[[Request, bool], None]], Request]]) -> list[Request]:
         """Runs requests together until all are done. Each item takes `changed` and submits one. Raises the first
         error; an interruption cancels them all."""
@@ -396,8 +424,7 @@ class Engine:
                 left.acquire()
         except BaseException:
             for request in requests:
-                if request.finish is None and not self._forked and self._pointer != ffi.NULL:
-                    self.cancel(request)
+                self.abandon(request)
             raise
         for request in requests:
             if request.error:
@@ -419,20 +446,19 @@ class Engine:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, without special tokens."""
-        raw, length, cap = ffi.new("int32_t[]", list(ids)), ffi.new("size_t *"), 16 * len(ids) + 64
-        while True:
-            text = ffi.new("char[]", cap)
-            call(lib.proa_engine_decode, self.pointer, raw, len(ids), text, cap, length)
-            if length[0] <= cap:
-                return text_of(text, length[0])
-            cap = length[0]
+        raw = ffi.new("int32_t[]", list(ids))
+        return self._read_text(16 * len(ids) + 64, lib.proa_engine_decode, raw, len(ids))
 
     def chat(self, request: dict[str, Any]) -> str:
         """The prompt that the model's chat template makes of a chat: an object with OpenAI's names."""
-        raw, length, cap = json.dumps(request).encode(), ffi.new("size_t *"), 1 << 16
+        return self._read_text(1 << 16, lib.proa_engine_chat, json.dumps(request).encode())
+
+    def _read_text(self, cap: int, function: Any, *arguments: Any) -> str:
+        """The text that a function writes into a buffer. One that is too small grows to the length that it returns."""
+        length = ffi.new("size_t *")
         while True:
             text = ffi.new("char[]", cap)
-            call(lib.proa_engine_chat, self.pointer, raw, text, cap, length)
+            call(function, self.pointer, *arguments, text, cap, length)
             if length[0] <= cap:
                 return text_of(text, length[0])
             cap = length[0]

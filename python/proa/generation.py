@@ -106,60 +106,47 @@ def _list_of(value: Any) -> Any:
     return [_list_of(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def _read_processors(processors: Any) -> dict[str, Any]:
-    """transformers' processors by their class: each is an argument that it was made of."""
+# transformers' processors and criteria by their class: the argument that one is made of, and the attribute that has it.
+_OBJECTS: dict[str, dict[str, tuple[str, str]]] = {
+    "logits_processor": {
+        "MinLengthLogitsProcessor": ("min_length", "min_length"),
+        "MinNewTokensLengthLogitsProcessor": ("min_new_tokens", "min_new_tokens"),
+        "TemperatureLogitsWarper": ("temperature", "temperature"),
+        "RepetitionPenaltyLogitsProcessor": ("repetition_penalty", "penalty"),
+        "TopKLogitsWarper": ("top_k", "top_k"),
+        "TopPLogitsWarper": ("top_p", "top_p"),
+        "MinPLogitsWarper": ("min_p", "min_p"),
+        "TypicalLogitsWarper": ("typical_p", "mass"),
+        "EpsilonLogitsWarper": ("epsilon_cutoff", "epsilon"),
+        "EtaLogitsWarper": ("eta_cutoff", "epsilon"),
+        "NoRepeatNGramLogitsProcessor": ("no_repeat_ngram_size", "ngram_size"),
+        "SequenceBiasLogitsProcessor": ("sequence_bias", "sequence_bias"),
+        "NoBadWordsLogitsProcessor": ("bad_words_ids", "bad_word_ids"),
+        "ForcedBOSTokenLogitsProcessor": ("forced_bos_token_id", "bos_token_id"),
+        "ForcedEOSTokenLogitsProcessor": ("forced_eos_token_id", "eos_token_id"),
+        "SuppressTokensLogitsProcessor": ("suppress_tokens", "suppress_tokens"),
+        "SuppressTokensAtBeginLogitsProcessor": ("begin_suppress_tokens", "begin_suppress_tokens"),
+    },
+    "stopping_criteria": {
+        "MaxLengthCriteria": ("max_length", "max_length"),
+        "EosTokenCriteria": ("eos_token_id", "eos_token_id"),
+        "StopStringCriteria": ("stop_strings", "stop_strings"),
+    },
+}
 
-    def number(name: str, *attributes: str) -> Callable[[Any], dict[str, Any]]:
-        def read(p: Any) -> dict[str, Any]:
-            for attribute in attributes:
-                if hasattr(p, attribute):
-                    return {name: _list_of(getattr(p, attribute))}
-            raise UnsupportedError(f"generate: logits_processor: {type(p).__name__} without '{attributes[0]}'")
 
-        return read
-
-    known = {
-        "MinLengthLogitsProcessor": number("min_length", "min_length"),
-        "MinNewTokensLengthLogitsProcessor": number("min_new_tokens", "min_new_tokens"),
-        "TemperatureLogitsWarper": number("temperature", "temperature"),
-        "RepetitionPenaltyLogitsProcessor": number("repetition_penalty", "penalty"),
-        "TopKLogitsWarper": number("top_k", "top_k"),
-        "TopPLogitsWarper": number("top_p", "top_p"),
-        "MinPLogitsWarper": number("min_p", "min_p"),
-        "TypicalLogitsWarper": number("typical_p", "mass"),
-        "EpsilonLogitsWarper": number("epsilon_cutoff", "epsilon"),
-        "EtaLogitsWarper": lambda p: {"eta_cutoff": float(_list_of(p.epsilon))},
-        "NoRepeatNGramLogitsProcessor": number("no_repeat_ngram_size", "ngram_size"),
-        "SequenceBiasLogitsProcessor": lambda p: {"sequence_bias": p.sequence_bias},
-        "NoBadWordsLogitsProcessor": lambda p: {"bad_words_ids": [list(ids) for ids in p.bad_word_ids]},
-        "ForcedBOSTokenLogitsProcessor": number("forced_bos_token_id", "bos_token_id"),
-        "ForcedEOSTokenLogitsProcessor": number("forced_eos_token_id", "eos_token_id"),
-        "SuppressTokensLogitsProcessor": number("suppress_tokens", "suppress_tokens"),
-        "SuppressTokensAtBeginLogitsProcessor": number("begin_suppress_tokens", "begin_suppress_tokens"),
-        "LogitNormalization": lambda p: {"renormalize_logits": True},
-        "InfNanRemoveLogitsProcessor": lambda p: {},
-    }
+def _read_objects(argument: str, objects: Any) -> dict[str, Any]:
+    """The arguments that a list of processors or of criteria is made of."""
     arguments: dict[str, Any] = {}
-    for processor in processors or []:
-        name = type(processor).__name__
-        if name not in known:
-            raise UnsupportedError(f"generate: argument 'logits_processor' has a {name}, which is not supported")
-        arguments.update(known[name](processor))
-    return arguments
-
-
-def _read_criteria(criteria: Any) -> dict[str, Any]:
-    known = {
-        "MaxLengthCriteria": lambda c: {"max_length": c.max_length},
-        "EosTokenCriteria": lambda c: {"eos_token_id": _list_of(c.eos_token_id)},
-        "StopStringCriteria": lambda c: {"stop_strings": list(c.stop_strings)},
-    }
-    arguments: dict[str, Any] = {}
-    for criterion in criteria or []:
-        name = type(criterion).__name__
-        if name not in known:
-            raise UnsupportedError(f"generate: argument 'stopping_criteria' has a {name}, which is not supported")
-        arguments.update(known[name](criterion))
+    for value in objects or []:
+        kind = type(value).__name__
+        if kind == "LogitNormalization":
+            arguments["renormalize_logits"] = True
+        elif kind in _OBJECTS[argument]:
+            name, attribute = _OBJECTS[argument][kind]
+            arguments[name] = _list_of(getattr(value, attribute))
+        elif kind != "InfNanRemoveLogitsProcessor":  # the library's logits have none
+            raise UnsupportedError(f"generate: argument '{argument}' has a {kind}, which is not supported")
     return arguments
 
 
@@ -197,8 +184,8 @@ def plan(base: Any, given: dict[str, Any], length: int, context: Optional[int], 
     """Options for a call. base: the generation config; given: the call's own arguments; length: of the prompt with its
     padding, which max_length and min_length count; context: max_position_embeddings; decodes: without an encoder."""
     given = {name: value for name, value in given.items() if value is not None}
-    given.update(_read_processors(given.pop("logits_processor", None)))
-    given.update(_read_criteria(given.pop("stopping_criteria", None)))
+    for argument in _OBJECTS:
+        given.update(_read_objects(argument, given.pop(argument, None)))
     check_arguments(given)
     configured = config_values(base)
     get: Callable[[str], Any] = {**DEFAULTS, **configured, **given}.get

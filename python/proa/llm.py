@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
-import queue
 from typing import Any, AsyncIterator, Callable, Iterator, Optional, Sequence, Union
 
 from .engine import Engine, Generated, Request
@@ -84,15 +84,19 @@ class _Job:
             return None
         entries = []
         for i in range(begin, end):
-            top = seq.top[i][: self._top] if i < len(seq.top) else []
-            entry = {id_: Logprob(value, rank + 1, self.engine.decode([id_])) for rank, (id_, value) in enumerate(top)}
-            entry.setdefault(seq.ids[i], Logprob(seq.logprobs[i], None, self.engine.decode([seq.ids[i]])))
-            entries.append(entry)
+            top = seq.top[i] if i < len(seq.top) else []
+            entries.append(self._entry(seq.ids[i], seq.logprobs[i], top, getattr(self.params, "logprobs", None)))
         return entries
 
-    @property
-    def _top(self) -> int:
-        return self.params.logprobs or 0 if self.params else 0
+    def _entry(
+        self, chosen: int, logprob: float, top: list[tuple[int, float]], count: Optional[int]
+    ) -> dict[int, Logprob]:
+        """The likeliest `count` tokens at a position, and the chosen one. `top` may have more: requests have one number
+        for the tokens of the prompt and those generated."""
+        top = top[: count or 0]
+        entry = {id_: Logprob(value, rank, self.engine.decode([id_])) for rank, (id_, value) in enumerate(top, 1)}
+        entry.setdefault(chosen, Logprob(logprob, None, self.engine.decode([chosen])))
+        return entry
 
     def _stop_reason(self, seq: Generated) -> Union[int, str, None]:
         if seq.stop_string is not None:
@@ -101,10 +105,10 @@ class _Job:
         return seq.ids[-1] if seq.finish == "stop" and seq.ids and seq.ids[-1] in stops else None
 
     def _completion(self, seq: Generated, index: int, delta: bool) -> CompletionOutput:
+        finish = seq.finish  # before the tokens: it is set after the last of them
         count, chars = len(seq.ids), len(seq.text)
         tokens, text = self._sent.get(index, (0, 0)) if delta else (0, 0)
         self._sent[index] = (count, chars)
-        finish = seq.finish
         return CompletionOutput(
             index=index,
             text=seq.text[text:chars],
@@ -134,19 +138,18 @@ class _Job:
             return None
         entries: list[Optional[dict[int, Logprob]]] = [None]
         for id_, value, top in request.prompt_logprobs:
-            entry = {i: Logprob(v, rank + 1, self.engine.decode([i])) for rank, (i, v) in enumerate(top)}
-            entry.setdefault(id_, Logprob(value, None, self.engine.decode([id_])))
-            entries.append(entry)
+            entries.append(self._entry(id_, value, top, getattr(self.params, "prompt_logprobs", None)))
         return entries
 
     def output(self, request: Request, delta: bool = False) -> RequestOutput:
+        finish = request.finish  # before the tokens: it is set after the last of them
         searched = request.results and not any(seq.ids for seq in request.sequences)
         best_of = self.options.get("best_of", 1) > self.options.get("n", 1)
-        if request.finish is not None and (searched or best_of):
+        if finish is not None and (searched or best_of):
             outputs = self._results(request)
         else:
             outputs = [self._completion(seq, i, delta) for i, seq in enumerate(request.sequences)]
-        if request.finish == "cancelled":
+        if finish == "cancelled":
             for completion in outputs:
                 completion.finish_reason = completion.finish_reason or "abort"
         text, ids = self.arguments.get("text"), self.arguments.get("ids")
@@ -157,11 +160,17 @@ class _Job:
             prompt=self.prompt if text is None else text,
             prompt_token_ids=list(ids) if ids is not None else None,
             outputs=outputs,
-            finished=request.finish is not None,
+            finished=finish is not None,
             prompt_logprobs=self._prompt_logprobs(request),
             num_cached_tokens=request.cached_tokens,
             metrics=dict(zip(("queue_s", "prompt_s", "decode_s"), request.times)),
         )
+
+    def next_output(self, request: Request) -> Optional[RequestOutput]:
+        """What a stream yields now; None: nothing yet. Exactly one output is finished, the last one."""
+        if self.kind == RequestOutputKind.FINAL_ONLY and request.finish is None:
+            return None
+        return self.output(request, delta=self.kind == RequestOutputKind.DELTA)
 
 
 class _Front:
@@ -252,22 +261,14 @@ class LLM(_Front):
 
     def stream(self, prompt: Prompt, sampling_params: Optional[SamplingParams] = None) -> Iterator[RequestOutput]:
         """Yields the output of one prompt as it grows. Leaving the loop cancels the request."""
-        changes: "queue.SimpleQueue[bool]" = queue.SimpleQueue()
         job = self._job(prompt, sampling_params)
-        request = job.submit(lambda _, done: changes.put(done))
-        try:
-            done = False
-            while not done:
-                done = changes.get()
-                while not changes.empty():
-                    done = changes.get() or done
-                if request.error:
-                    raise request.error
-                if done or job.kind != RequestOutputKind.FINAL_ONLY:
-                    yield job.output(request, delta=job.kind == RequestOutputKind.DELTA)
-        finally:
-            if request.finish is None:
-                self.engine.cancel(request)
+        with contextlib.closing(self.engine.watch(job.submit)) as changes:
+            for request in changes:
+                output = job.next_output(request)
+                if output:
+                    yield output
+                if output and output.finished:
+                    return
 
 
 class AsyncLLM(_Front):
@@ -292,18 +293,17 @@ class AsyncLLM(_Front):
 
         request = job.submit(wake)
         try:
-            done = False
-            while not done:
+            output = None
+            while not (output and output.finished):
                 await changed.wait()
                 changed.clear()
-                done = request.finish is not None
                 if request.error:
                     raise request.error
-                if done or job.kind != RequestOutputKind.FINAL_ONLY:
-                    yield job.output(request, delta=job.kind == RequestOutputKind.DELTA)
+                output = job.next_output(request)
+                if output:
+                    yield output
         finally:
-            if request.finish is None:
-                self.engine.cancel(request)
+            self.engine.abandon(request)
 
     async def chat(
         self, messages: list[dict[str, Any]], sampling_params: Optional[SamplingParams] = None, **request: Any

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
-import queue
 import sys
 import types
 from typing import Any, Callable, Optional, Sequence, Union
@@ -432,22 +432,13 @@ class _Call:
         """A streamer is fed on the caller's thread, token by token, as transformers does."""
         if len(self.rows) > 1 or self.plan.sequences > 1 or self.plan.beams > 1:
             raise InvalidArgumentError("generate: argument 'streamer' takes one prompt and one sequence, without beams")
-        changes: "queue.SimpleQueue[bool]" = queue.SimpleQueue()
         streamer.put(like(self.sample, self.prefix))
-        request = self._submit(self.rows[0], 0, lambda _, done: changes.put(done))
-        sent, done = 0, False
-        try:
-            while not done:
-                done = changes.get()
-                ids = request.sequences[0].ids
-                for id_ in ids[sent:]:
+        sent = 0
+        with contextlib.closing(self.engine.watch(self._submitter(self.rows[0], 0))) as changes:
+            for request in changes:
+                for id_ in request.sequences[0].ids[sent:]:
                     streamer.put(like(self.sample, np.array([id_], np.int64)))
                     sent += 1
-        finally:
-            if request.finish is None:
-                self.engine.cancel(request)
-        if request.error:
-            raise request.error
         streamer.end()
         return request
 
@@ -531,5 +522,3 @@ class AutoModelForTokenClassification(Model):
 
     _kinds = ("encoder",)
     _noun = "AutoModelForTokenClassification"
-
-

@@ -168,5 +168,3 @@ class Session:
         if array.ndim != 2 or array.shape[1] != width:
             raise InvalidArgumentError(f"encoder outputs have the shape {list(array.shape)}, must be [tokens, {width}]")
         call(lib.proa_decoder_session_set_encoder_outputs, self.pointer, sequence, _floats(array), array.shape[0])
-
-

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import pathlib
+import sys
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_logprobs_are_those_of_the_model(gpt):
     assert output.prompt_logprobs[0] is None
     assert len(output.prompt_logprobs) == len(output.prompt_token_ids)
     for id_, entry in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:]):
-        assert id_ in entry
+        assert id_ in entry and len(entry) == 2 + (entry[id_].rank is None)
 
 
 def test_one_seed_gives_one_text_and_n_gives_several(gpt):
@@ -115,6 +116,23 @@ def test_a_stream_grows_to_what_generate_returns(t5):
     assert "".join(p.outputs[0].text for p in parts) == "Ein Mann liest Zeitung."
     whole = t5.generate(OTHER, GREEDY)[0].outputs[0].token_ids
     assert [i for p in parts for i in p.outputs[0].token_ids] == whole
+
+
+def test_a_stream_reads_tokens_while_they_come(gpt):
+    """Threads switch after each instruction: no output may have a token without what belongs to it, and one is the last."""
+    kind = RequestOutputKind.DELTA
+    params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, logprobs=2, output_kind=kind)
+    whole = gpt.generate("It was", params)[0].outputs[0]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            parts = list(gpt.stream("It was", params))
+            assert [p.finished for p in parts] == [False] * (len(parts) - 1) + [True]
+            assert [i for p in parts for i in p.outputs[0].token_ids] == whole.token_ids
+            assert [entry for p in parts for entry in p.outputs[0].logprobs] == whole.logprobs
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_stream_that_is_left_is_cancelled(gpt):
