@@ -91,6 +91,9 @@ void proa_served_model_adapters(proa_served_model *model,
                                 void (*see)(void *arg, const char *name, const char *path), void *arg);
 /* A version with an adapter of that name, held; NULL: none has one. */
 proa_served_model *proa_server_find_adapter(proa_server *server, const char *adapter);
+/* The version that is served as NAME from a hub's ORG/NAME in the cache of Hugging Face, held; NULL: none. repo:
+ * "ORG/NAME". */
+proa_served_model *proa_server_find_repo(proa_server *server, const char *repo);
 /* Loads an adapter from a folder into the newest version of a model; blocks. model "": the only one that takes
  * adapters. Errors of proa_server_find, of the engine; UNSUPPORTED if the model takes none; INVALID if it must be
  * named. */

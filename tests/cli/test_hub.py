@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 from harness import LM, PROA, T5, fails, ok, ok_json, proa
@@ -225,6 +227,29 @@ def serve(env, *args):
         models = json.loads(run.stdout.readline())["models"]
         run.terminate()
     return [(m["name"], m["state"]) for m in models]
+
+
+def test_openai_takes_the_name_of_the_repository(hub, env):
+    hub.repos["org/words"] = Repo(folder_files(LM))
+    command = [PROA, "serve", "org/words", "--http-port", 0, "--allow-grpc=false", "--allow-metrics=false", "--json", "--log-info=false"]
+
+    def complete(port, model):
+        body = json.dumps({"model": model, "prompt": "It was", "max_tokens": 2}).encode()
+        headers = {"Content-Type": "application/json"}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body, headers)) as response:
+                return json.loads(response.read())["model"]
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    with subprocess.Popen(list(map(str, command)), env={**os.environ, **env}, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            port = json.loads(run.stdout.readline())["http_port"]
+            assert complete(port, "words") == "words" and complete(port, "org/words") == "org/words"
+            for other in ("orgs/words", "words/words", "org/word", "/words", "org/", "x/org/words", "a" * 5000 + "/words"):
+                assert complete(port, other) == 404, other
+        finally:
+            run.terminate()
 
 
 def test_serve_by_name(hub, env, tmp_path):

@@ -167,9 +167,7 @@ static const proa_oai_form *const openai_form = &proa_oai_forms[PROA_OAI_CHAT]; 
 static bool takes_text(proa_api *api, const char *name)
 {
     proa_served_model *model;
-    if (proa_server_find(proa_api_server(api), name, -1, &model, NULL) != PROA_OK)
-        model = proa_server_find_adapter(proa_api_server(api), name);
-    if (!model) return false;
+    if (proa_oai_find_model(api, name, &model, NULL, NULL) != PROA_OK) return false;
     bool text = proa_oai_has_input(model, "text_input");
     proa_served_model_drop(model);
     return text;

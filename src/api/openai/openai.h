@@ -202,6 +202,9 @@ void proa_oai_give_up(proa_oai *job);
 void proa_oai_cancel(proa_oai *job);
 uint64_t proa_oai_random(void); /* for ids and seeds */
 int64_t proa_oai_started(void); /* unix seconds: models' "created" */
+/* The model of that name, held: a model, an adapter (*adapter is then true; it may be NULL), or ORG/NAME of a hub. */
+proa_status proa_oai_find_model(proa_api *api, const char *name, proa_served_model **out, bool *adapter,
+                                proa_err *err);
 bool proa_oai_has_input(const proa_served_model *model, const char *name);
 
 /* ---- read.c and options.c: from the body ---- */

@@ -47,14 +47,30 @@ static bool read_name(proa_oai *job)
     return true;
 }
 
+proa_status proa_oai_find_model(proa_api *api, const char *name, proa_served_model **out, bool *adapter,
+                                proa_err *err)
+{
+    proa_server *server = proa_api_server(api);
+    proa_err why = {.status = PROA_OK};
+    if (adapter) *adapter = false;
+    if (proa_server_find(server, name, -1, out, &why) == PROA_OK) return PROA_OK;
+    *out = proa_server_find_adapter(server, name);
+    if (*out && adapter) *adapter = true;
+    if (!*out) *out = proa_server_find_repo(server, name);
+    if (*out) return PROA_OK;
+    if (err) *err = why;
+    return why.status;
+}
+
 static bool find_model(proa_oai *job)
 {
     proa_err err = {.status = PROA_OK};
+    bool adapter;
     if (!read_name(job)) return false;
-    if (proa_server_find(proa_api_server(job->api), job->name.ptr, -1, &job->model, &err) == PROA_OK)
+    if (proa_oai_find_model(job->api, job->name.ptr, &job->model, &adapter, &err) == PROA_OK) {
+        if (adapter) job->adapter = job->name.ptr;
         return true;
-    job->model = proa_server_find_adapter(proa_api_server(job->api), job->name.ptr);
-    if (job->model) return job->adapter = job->name.ptr, true;
+    }
     proa_oai_error_of(&job->error, &err);
     job->error.param = "model";
     if (err.status == PROA_NOT_FOUND || err.status == PROA_INVALID) {
