@@ -3,6 +3,7 @@
  *                      drafts for itself is always right, so a single wrong draft token shows a wrong row. */
 #include "engine_test.h"
 
+#include "draft_runs.h"
 #include "draws.h"
 #include "joint_draws.h"
 
@@ -38,7 +39,7 @@ static proa_request request_of(int i, const int32_t *ids)
 }
 
 /* Runs the requests together; returns what the engine counted. */
-static proa_stats run_all(const char *model, const char *draft, proa_engine_options options, outcome *o)
+static proa_stats run_pair(const char *model, const char *draft, proa_engine_options options, outcome *o)
 {
     static int32_t ids[REQUESTS][PROMPT];
     proa_stats stats;
@@ -58,22 +59,6 @@ static proa_stats run_all(const char *model, const char *draft, proa_engine_opti
     return stats;
 }
 
-static void assert_same(outcome *a, outcome *b)
-{
-    for (int i = 0; i < REQUESTS; i++) {
-        assert_true(a[i].done && a[i].finish != PROA_FINISH_ERROR);
-        assert_int_equal(a[i].beams, b[i].beams);
-        for (int32_t k = 0; k < a[i].beams; k++) {
-            assert_int_equal(a[i].beam_count[k], b[i].beam_count[k]);
-            assert_memory_equal(a[i].beam_ids[k], b[i].beam_ids[k], (size_t)a[i].beam_count[k] * sizeof(int32_t));
-        }
-        if (a[i].beams) continue;
-        assert_int_equal(a[i].count, b[i].count);
-        assert_memory_equal(a[i].ids, b[i].ids, (size_t)a[i].count * sizeof(int32_t));
-        assert_same_logprobs(&a[i], &b[i]);
-    }
-}
-
 static void release_all(outcome *o)
 {
     for (int i = 0; i < REQUESTS; i++) outcome_release(&o[i]);
@@ -82,16 +67,16 @@ static void release_all(outcome *o)
 static uint64_t preemptions; /* of all runs with few pages */
 
 /* own: the model drafts for itself. */
-static void compare_with_none(const char *model, const char *draft, bool own, proa_engine_options options)
+static void compare_pair(const char *model, const char *draft, bool own, proa_engine_options options)
 {
     static outcome with[REQUESTS], without[REQUESTS];
     memset(with, 0, sizeof with), memset(without, 0, sizeof without); /* of a test that failed */
     /* with a draft model on the host, tokens are drawn in a way of their own */
     proa_engine_options plain = {.threads = 1, .sequences_max = 16, .kv_tokens = 8192, .speculation = "none"};
     if (own) options.dtype = plain.dtype = "exact"; /* it would be rounded */
-    assert_int_equal(run_all(model, getenv("PROA_AHEAD") ? NULL : draft, plain, without).drafted, 0);
-    proa_stats stats = run_all(model, draft, options, with);
-    assert_same(with, without);
+    assert_int_equal(run_pair(model, getenv("PROA_AHEAD") ? NULL : draft, plain, without).drafted, 0);
+    proa_stats stats = run_pair(model, draft, options, with);
+    assert_same_runs(with, without, REQUESTS);
     assert_true(stats.drafted > 0);
     if (own) assert_int_equal(stats.accepted, stats.drafted);
     else assert_true(stats.accepted < stats.drafted);
@@ -105,10 +90,10 @@ static const proa_engine_options tight = {.sequences_max = 16, .kv_tokens = 576,
 static void a_model_drafts_for_itself(void **state)
 {
     PROA_UNUSED(state);
-    compare_with_none(MODELS "classics-10m", MODELS "classics-10m", true, roomy);
-    compare_with_none(MODELS "classics-10m", MODELS "classics-10m", true, tight);
-    compare_with_none(GOLDEN "arch/llama3", GOLDEN "arch/llama3", true, roomy);
-    compare_with_none(GOLDEN "arch/mistral", GOLDEN "arch/mistral", true, tight);
+    compare_pair(MODELS "classics-10m", MODELS "classics-10m", true, roomy);
+    compare_pair(MODELS "classics-10m", MODELS "classics-10m", true, tight);
+    compare_pair(GOLDEN "arch/llama3", GOLDEN "arch/llama3", true, roomy);
+    compare_pair(GOLDEN "arch/mistral", GOLDEN "arch/mistral", true, tight);
     assert_true(preemptions > 0);
 }
 
@@ -116,27 +101,17 @@ static void tokens_in_flight_wait(void **state)
 {
     PROA_UNUSED(state);
     setenv("PROA_AHEAD", "1", 1);
-    compare_with_none(GOLDEN "arch/qwen2", GOLDEN "arch/qwen2", true, roomy);
-    compare_with_none(GOLDEN "arch/qwen2", GOLDEN "arch/llama3", false, tight);
+    compare_pair(GOLDEN "arch/qwen2", GOLDEN "arch/qwen2", true, roomy);
+    compare_pair(GOLDEN "arch/qwen2", GOLDEN "arch/llama3", false, tight);
     unsetenv("PROA_AHEAD");
 }
 
 static void another_model_drafts(void **state)
 {
     PROA_UNUSED(state);
-    compare_with_none(GOLDEN "arch/llama3", GOLDEN "arch/qwen2", false, roomy);
-    compare_with_none(GOLDEN "arch/llama3", GOLDEN "arch/qwen2", false, tight);
-    compare_with_none(GOLDEN "arch/llama3", GOLDEN "arch/gpt2", false, roomy); /* whose context is shorter */
-}
-
-/* Runs a request with drafts in every step: rows seem to cost nothing. */
-static void run_with_drafts(proa_engine *e, proa_request r, outcome *o)
-{
-    submit_or_fail(e, r, o);
-    do {
-        for (int i = 0; i < PROA_DRAFT_SLOTS; i++) e->speculation.times.ns[i] = 1e12;
-    } while (proa_engine_step(e));
-    assert_true(o->done);
+    compare_pair(GOLDEN "arch/llama3", GOLDEN "arch/qwen2", false, roomy);
+    compare_pair(GOLDEN "arch/llama3", GOLDEN "arch/qwen2", false, tight);
+    compare_pair(GOLDEN "arch/llama3", GOLDEN "arch/gpt2", false, roomy); /* whose context is shorter */
 }
 
 /* The keys and values of the draft model in the first pages, after the sequence with these tokens has ended. */

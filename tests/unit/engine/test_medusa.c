@@ -3,6 +3,8 @@
  *                 change no token; folders that must be refused. */
 #include "golden_rows.h"
 
+#include "draft_runs.h"
+
 #include "base/checked.h"
 #include "engine/sched/request.h"
 
@@ -90,89 +92,32 @@ static void golden(void **state)
 
 /* ---- texts ---- */
 
-enum { REQUESTS = 7, TOKENS = 60, PROMPT = 30 };
-
-/* Requests of all kinds; those of odd numbers begin with the same tokens. */
-static proa_request request_of(int i, int32_t *ids)
-{
-    for (int k = 0; k < PROMPT; k++) ids[k] = ((i % 2 ? 5 : 31 * i) + k * k * 7 + k * 13) % 90 + 3;
-    proa_request r = {.ids = ids, .ids_count = i % 2 ? PROMPT : 6 + 3 * i};
-    proa_options *o = &r.options;
-    o->max_tokens = TOKENS - 10 * (i % 3), o->ignore_eos = true, o->seed = (uint64_t)i, o->logprobs = true;
-    if (i == 1 || i == 2) o->temperature = 0.3F;
-    if (i == 3) o->n = 3, o->temperature = 0.8F;
-    if (i == 4) o->repetition_penalty = 1.2F, o->no_repeat_ngram = 3;
-    if (i == 5) o->beams = 2, o->logprobs = false;
-    return r;
-}
-
-/* Passes that seem to take so long that any number of draft tokens pays: those of the tiny model are as short as the
- * heads. */
-static void make_drafts_pay(proa_engine *e)
-{
-    for (int i = 0; i < PROA_DRAFT_SLOTS; i++) e->speculation.times.ns[i] = 1e15;
-}
-
-static proa_stats run_all(const char *model, proa_engine_options options, outcome *o)
-{
-    static int32_t ids[REQUESTS][PROMPT];
-    proa_stats stats;
-    proa_engine *e = open_or_fail(model, &options);
-    make_drafts_pay(e);
-    for (int i = 0; i < REQUESTS; i++) submit_or_fail(e, request_of(i, ids[i]), &o[i]);
-    proa_engine_run(e);
-    proa_engine_stats(e, &stats);
-    assert_int_equal(stats.pages_used, 0);
-    proa_engine_close(e);
-    return stats;
-}
-
-static void assert_same(const outcome *a, const outcome *b)
-{
-    for (int i = 0; i < REQUESTS; i++) {
-        assert_true(a[i].done && a[i].finish != PROA_FINISH_ERROR && a[i].beams == b[i].beams);
-        for (int32_t k = 0; k < a[i].beams; k++)
-            assert_memory_equal(a[i].beam_ids[k], b[i].beam_ids[k], (size_t)a[i].beam_count[k] * sizeof(int32_t));
-        if (a[i].beams) continue;
-        assert_int_equal(a[i].count, b[i].count);
-        assert_memory_equal(a[i].ids, b[i].ids, (size_t)a[i].count * sizeof(int32_t));
-        assert_same_logprobs(&a[i], &b[i]);
-    }
-}
-
-/* With heads and without: the same tokens, with the same log-probabilities to the last bit. */
-static proa_stats compare_with_none(const char *heads, proa_engine_options options)
-{
-    static outcome with[REQUESTS], without[REQUESTS];
-    memset(with, 0, sizeof with), memset(without, 0, sizeof without); /* of a test that failed */
-    run_all(TARGET, (proa_engine_options){.threads = 1, .sequences_max = 16, .kv_tokens = 8192}, without);
-    options.speculation = "medusa", options.draft_model = heads;
-    proa_stats stats = run_all(TARGET, options, with);
-    assert_same(with, without);
-    for (int i = 0; i < REQUESTS; i++) outcome_release(&with[i]), outcome_release(&without[i]);
-    return stats;
-}
-
 static const proa_engine_options roomy = {.threads = 2, .sequences_max = 16, .kv_tokens = 8192};
 static const proa_engine_options few = {.threads = 1, .sequences_max = 16, .kv_tokens = 8192, .draft_tokens = 3};
 static const proa_engine_options tight = {.threads = 2, .sequences_max = 16, .kv_tokens = 448, .step_tokens = 40};
 
+static proa_stats compare(const char *heads, proa_engine_options options)
+{
+    options.speculation = "medusa", options.draft_model = heads;
+    return compare_with_none(TARGET, options);
+}
+
 static void trees_change_no_token(void **state)
 {
     PROA_UNUSED(state);
-    proa_stats stats = compare_with_none(HEADS "a", roomy);
+    proa_stats stats = compare(HEADS "a", roomy);
     assert_true(stats.accepted > 20 && stats.drafted > stats.accepted);
-    compare_with_none(HEADS "a", few);
-    assert_true(compare_with_none(HEADS "a", tight).preemptions > 0);
-    assert_true(compare_with_none(HEADS "b", roomy).drafted > 0);
+    compare(HEADS "a", few);
+    assert_true(compare(HEADS "a", tight).preemptions > 0);
+    assert_true(compare(HEADS "b", roomy).drafted > 0);
 }
 
 static void tokens_in_flight_wait(void **state)
 {
     PROA_UNUSED(state);
     setenv("PROA_AHEAD", "1", 1);
-    assert_true(compare_with_none(HEADS "a", roomy).accepted > 0);
-    compare_with_none(HEADS "b", tight);
+    assert_true(compare(HEADS "a", roomy).accepted > 0);
+    compare(HEADS "b", tight);
     unsetenv("PROA_AHEAD");
 }
 
