@@ -78,7 +78,6 @@ static void keeps_stored_codes(void **state)
     }
 }
 
-/* Numbers that are changed when they are read cannot keep their codes. */
 /* Codes whose zero point is the middle, among others in q4_1: GPTQ's groups have any zero point. Q4_0 stores such. */
 static void keeps_middle_in_q4_1(void **state)
 {
@@ -94,6 +93,7 @@ static void keeps_middle_in_q4_1(void **state)
     }
 }
 
+/* Numbers that are changed when they are read cannot keep their codes. */
 static void quantises_changed_numbers(void **state)
 {
     PROA_UNUSED(state);
