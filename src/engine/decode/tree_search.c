@@ -13,11 +13,12 @@ void proa_tree_search_begin(proa_tree_search *t, int32_t size, int32_t depth_max
 
 void proa_tree_search_add(proa_tree_search *t, int32_t parent, int32_t k, const int32_t *ids, const float *logprobs)
 {
-    const proa_candidate *above = parent < 0 ? NULL : &t->candidate[parent];
-    for (int32_t i = 0; i < k && t->count < PROA_CANDIDATES_MAX; i++) {
+    const proa_tree_candidate *above = parent < 0 ? NULL : &t->candidate[parent];
+    for (int32_t i = 0; i < k && t->count < PROA_TREE_CANDIDATES_MAX; i++) {
         float chance = expf(logprobs[i]) * (above ? above->chance : 1);
         if (!(chance > 0)) return; /* NaN too */
-        t->candidate[t->count++] = (proa_candidate){ids[i], parent, above ? above->depth + 1 : 1, -1, chance};
+        t->candidate[t->count++] = (proa_tree_candidate){ids[i], parent, above ? above->depth + 1 : 1, -1,
+                                                         chance};
     }
 }
 
@@ -41,7 +42,7 @@ static int32_t find_next(const proa_tree_search *t)
 {
     int32_t best = -1;
     for (int32_t i = 0; i < t->count; i++) {
-        const proa_candidate *c = &t->candidate[i];
+        const proa_tree_candidate *c = &t->candidate[i];
         if (c->row < 0 && c->depth < t->depth_max && (best < 0 || is_likelier(t, i, best))) best = i;
     }
     return best >= 0 && rank_of(t, best) < t->size ? best : -1;
@@ -49,7 +50,7 @@ static int32_t find_next(const proa_tree_search *t)
 
 static void take_row(proa_tree_search *t, int32_t i)
 {
-    proa_candidate *c = &t->candidate[i];
+    proa_tree_candidate *c = &t->candidate[i];
     c->row = t->rows++;
     t->seen[c->row] = (uint64_t)1 << c->row;
     if (c->parent >= 0) t->seen[c->row] |= t->seen[t->candidate[c->parent].row];
@@ -72,7 +73,7 @@ int32_t proa_tree_search_next(proa_tree_search *t, int32_t *chosen, int32_t most
 
 void proa_tree_search_finish(const proa_tree_search *t, proa_draft_tree *tree, int64_t first)
 {
-    int32_t order[PROA_TREE_MAX], node[PROA_CANDIDATES_MAX], count = 0;
+    int32_t order[PROA_TREE_MAX], node[PROA_TREE_CANDIDATES_MAX], count = 0;
     for (int32_t i = 0; i < t->count; i++) {
         int32_t rank = rank_of(t, i);
         node[i] = rank;
@@ -80,7 +81,7 @@ void proa_tree_search_finish(const proa_tree_search *t, proa_draft_tree *tree, i
     }
     proa_draft_tree_begin(tree, first);
     for (int32_t j = 0; j < count; j++) {
-        const proa_candidate *c = &t->candidate[order[j]];
+        const proa_tree_candidate *c = &t->candidate[order[j]];
         proa_draft_tree_add(tree, c->id, c->parent < 0 ? -1 : node[c->parent]);
     }
 }

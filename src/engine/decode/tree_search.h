@@ -15,20 +15,20 @@
 
 enum {
     PROA_GUESSES = 8, /* behind a candidate at most; published trees have 8 to 10 */
-    PROA_CANDIDATES_MAX = (PROA_TREE_MAX + 1) * PROA_GUESSES
+    PROA_TREE_CANDIDATES_MAX = (PROA_TREE_MAX + 1) * PROA_GUESSES
 };
 
-typedef struct proa_candidate {
+typedef struct proa_tree_candidate {
     int32_t id, parent; /* the token; the candidate that it hangs from, -1: the newest token */
     int32_t depth;      /* 1, 2, ... */
     int32_t row;        /* its number among the candidates that were run; -1: it was not */
     float chance;
-} proa_candidate;
+} proa_tree_candidate;
 
 typedef struct proa_tree_search {
     int32_t size, depth_max; /* of the tree */
     int32_t count;           /* candidates */
-    proa_candidate candidate[PROA_CANDIDATES_MAX];
+    proa_tree_candidate candidate[PROA_TREE_CANDIDATES_MAX];
     int32_t rows;                 /* that were run, */
     uint64_t seen[PROA_TREE_MAX]; /* and what each of them sees: proa_spans.seen */
 } proa_tree_search;

@@ -412,7 +412,7 @@ static void add_candidates(const proa_engine *e, proa_eagle_proposer *p, growing
     int64_t first = seq->known - 1, rows = d->search.rows;
     add_span(e, p, seq, count, first + rows, rows);
     for (int32_t i = 0; i < count; i++) {
-        const proa_candidate *c = &d->search.candidate[chosen[i]];
+        const proa_tree_candidate *c = &d->search.candidate[chosen[i]];
         int64_t state = c->parent < 0 ? d->own : d->own_at[d->search.candidate[c->parent].row];
         add_row(p, seq->req, c->id, first + c->depth - 1, p->heads->own_first + state);
         p->seen[p->rows - 1] = d->search.seen[c->row];
