@@ -174,7 +174,8 @@ static void trees_grow_where_guesses_are_sure(void **state)
 
 /* ---- texts ---- */
 
-static const proa_engine_options roomy = {.threads = 2, .sequences_max = 16, .kv_tokens = 8192};
+/* A device samples sequences_max rows in a pass, draft tokens among them. */
+static const proa_engine_options roomy = {.threads = 2, .sequences_max = 64, .kv_tokens = 32768};
 static const proa_engine_options few = {.threads = 1, .sequences_max = 16, .kv_tokens = 8192, .draft_tokens = 3};
 static const proa_engine_options tight = {.threads = 2, .sequences_max = 16, .kv_tokens = 448, .step_tokens = 40};
 
