@@ -351,6 +351,14 @@ static proa_status check_row(const proa_beam *b, int32_t i, const int32_t *token
                      (double)logprobs[j], (int)tokens[j], (int)i, (long long)b->length);
 }
 
+/* A constraint has left no beam a token: no sequence can go on, and those that ended are the results. */
+static bool has_running(const proa_beam *b)
+{
+    bool any = false;
+    for (int32_t i = 0; i < b->o.beams; i++) any = any || b->sum[i] > -INFINITY;
+    return any;
+}
+
 proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
                               const int32_t *tokens, const float *logprobs, proa_err *err)
 {
@@ -365,6 +373,7 @@ proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t
     else if (b->o.style == PROA_STYLE_HF) proa_beam_step_hf(b, tokens, logprobs);
     else if (b->o.style == PROA_STYLE_FT && !b->o.pool) proa_beam_step_plain(b, tokens, logprobs);
     else proa_beam_step_pool(b, tokens, logprobs);
+    b->over = b->over || !has_running(b);
     *more = !b->over;
     memcpy(parent, proa_beam_parents(b, b->length - 1), (size_t)b->o.beams * sizeof *parent);
     memcpy(token, proa_beam_tokens(b, b->length - 1), (size_t)b->o.beams * sizeof *token);

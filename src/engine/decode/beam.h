@@ -98,7 +98,8 @@ int64_t proa_beam_candidates(const proa_beam *b);
  * that are done.
  * Fills parent [K] and token [K]: running beam i of the next step continues beam parent[i] of this step with token[i].
  * *more is false when the search is over; parent and token are then of no use.
- * INTERNAL if a log-probability is NaN or +infinity. No allocation. */
+ * INTERNAL if a log-probability is NaN or +infinity. Of -infinity a beam ends; when all have, the search is over.
+ * No allocation. */
 PROA_MUST_CHECK proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
                                               const int32_t *tokens, const float *logprobs, proa_err *err);
 

@@ -177,6 +177,8 @@ static void take_candidates(proa_engine *e, proa_engine_request *req, proa_view 
     if (hf || !steps) c->ops->log_sum_exp(c, e->head.lse, logits);
     if (steps) apply_processors(req, logits, first_beam, hf ? e->head.lse : NULL);
     if (!hf && steps) c->ops->log_sum_exp(c, e->head.lse, logits);
+    for (int64_t i = 0; i < n && steps; i++) /* a beam that a constraint left no token */
+        if (e->head.lse[i] == -INFINITY) e->head.lse[i] = 0;
     emit_beam_scores(req, logits, first_beam, e->head.lse, hf && steps);
     c->ops->top_k(c, proa_view_2d(values, PROA_DTYPE_F32, n, M), req->beam_ids + first_beam * M, logits, M);
     if (hf && steps) return;
@@ -222,6 +224,18 @@ static void go_on(proa_engine *e, proa_engine_request *req)
     for (int32_t i = 0; i < req->width; i++) req->seq[i].known++;
 }
 
+/* A search without a result ends with the error of its constraint, which left no beam a token. The paths are those
+ * before the step, the best beam's first. */
+static void check_results(proa_engine_request *req)
+{
+    const proa_history history = proa_request_history(req, req->path, req->depth);
+    if (proa_beam_finish(req->beam) > 0) return;
+    req->ending = PROA_FINISH_ERROR;
+    if (proa_logits_processor_check(req->logits, &history, &req->error) == PROA_OK)
+        (void)PROA_FAIL(&req->error, INTERNAL, "logits are not numbers: no beam has a token after %lld",
+                        (long long)req->depth);
+}
+
 bool proa_advance_beams(proa_engine *e, proa_engine_request *req)
 {
     bool more = false;
@@ -235,6 +249,7 @@ bool proa_advance_beams(proa_engine *e, proa_engine_request *req)
     if (req->depth == 0) memset(req->beam_parent, 0, (size_t)req->width * sizeof *req->beam_parent);
     if (status != PROA_OK) req->ending = PROA_FINISH_ERROR;
     else if (!more) req->ending = full ? PROA_FINISH_LENGTH : PROA_FINISH_END;
+    if (!more && req->logits && req->ending != PROA_FINISH_ERROR) check_results(req);
     return req->ending == PROA_FINISH_NONE;
 }
 

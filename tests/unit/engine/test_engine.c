@@ -577,21 +577,50 @@ static void hidden_states_have_the_heads_width(void **state)
     proa_engine_close(engine);
 }
 
+static void expect_error(proa_engine *engine, proa_options options, const char *want)
+{
+    outcome o = {.done = false};
+    proa_request r = {.text = "Ein Hund", .options = options};
+    run_request(engine, r, &o);
+    assert_int_equal(o.finish, PROA_FINISH_ERROR);
+    if (strncmp(o.error, want, strlen(want)) != 0) fail_msg("%s", o.error);
+    outcome_release(&o);
+}
+
 /* The vocabulary of this model has no brace, and no bytes for one. */
 static void a_grammar_beyond_the_vocabulary(void **state)
 {
     const char *choices[] = {"{", "{}"};
     const proa_options wanted[] = {{.regex = "a\\{b"}, {.grammar = "root ::= \"{\""}, {.choice = {choices, 2}}};
-    static const char *const names[] = {"option 'regex': no token", "option 'grammar': no token",
-                                        "option 'choice': no token"};
+    static const char *const names[] = {
+        "option 'regex': no token of the vocabulary can follow after 1 tokens", "option 'grammar': no token",
+        "option 'choice': no token"};
     PROA_UNUSED(state);
     proa_engine *engine = open_or_fail(MODELS "m30k-t5", NULL);
     for (size_t i = 0; i < PROA_COUNT(wanted); i++) {
+        proa_options o = wanted[i];
+        expect_error(engine, o, names[i]);
+        o.beams = 4;
+        for (int style = PROA_STYLE_HF; style <= PROA_STYLE_TRTLLM; style++)
+            o.style = (proa_style)style, expect_error(engine, o, names[i]);
+        o.style = PROA_STYLE_HF, o.beam_groups = 2, o.diversity_penalty = 1;
+        expect_error(engine, o, names[i]);
+    }
+    proa_engine_close(engine);
+}
+
+/* Beams that a constraint leaves no token end; the others go on. */
+static void beams_beside_a_dead_end(void **state)
+{
+    PROA_UNUSED(state);
+    proa_engine *engine = open_or_fail(MODELS "m30k-t5", NULL);
+    for (int style = PROA_STYLE_HF; style <= PROA_STYLE_TRTLLM; style++) {
         outcome o = {.done = false};
-        proa_request r = {.text = "Ein Hund", .options = wanted[i]};
+        proa_request r = {.text = "Ein Hund"};
+        r.options = (proa_options){.regex = "a\\{b|aber", .beams = 4, .style = (proa_style)style};
         run_request(engine, r, &o);
-        assert_int_equal(o.finish, PROA_FINISH_ERROR);
-        if (strncmp(o.error, names[i], strlen(names[i])) != 0) fail_msg("%s", o.error);
+        if (o.finish == PROA_FINISH_ERROR || !o.beams) fail_msg("style %d: %s", style, o.error);
+        for (int32_t i = 0; i < o.beams; i++) assert_string_equal(o.beam_text[i], "aber");
         outcome_release(&o);
     }
     proa_engine_close(engine);
@@ -626,6 +655,7 @@ int main(void)
         cmocka_unit_test(bad_models_are_refused),
         cmocka_unit_test(tables_that_cannot_be_counted_are_refused),
         cmocka_unit_test(a_grammar_beyond_the_vocabulary),
+        cmocka_unit_test(beams_beside_a_dead_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
