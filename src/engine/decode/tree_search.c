@@ -8,7 +8,19 @@
 void proa_tree_search_begin(proa_tree_search *t, int32_t size, int32_t depth_max)
 {
     t->size = size, t->depth_max = depth_max;
-    t->count = t->rows = 0;
+    t->count = t->nodes = t->rows = 0;
+}
+
+/* The newest candidate becomes a node if it is likelier than one of those, or if there is room. Among equals the older
+ * one comes first. */
+static void enter_tree(proa_tree_search *t)
+{
+    int32_t candidate = t->count - 1, at = t->nodes;
+    float chance = t->candidate[candidate].chance;
+    if (at < t->size) t->nodes++;
+    else if (!(chance > t->candidate[t->node[--at]].chance)) return;
+    for (; at > 0 && chance > t->candidate[t->node[at - 1]].chance; at--) t->node[at] = t->node[at - 1];
+    t->node[at] = candidate;
 }
 
 void proa_tree_search_add(proa_tree_search *t, int32_t parent, int32_t k, const int32_t *ids, const float *logprobs)
@@ -19,33 +31,18 @@ void proa_tree_search_add(proa_tree_search *t, int32_t parent, int32_t k, const 
         if (!(chance > 0)) return; /* NaN too */
         t->candidate[t->count++] = (proa_tree_candidate){ids[i], parent, above ? above->depth + 1 : 1, -1,
                                                          chance};
+        enter_tree(t);
     }
 }
 
-/* Whether a comes before b in the tree. */
-static bool is_likelier(const proa_tree_search *t, int32_t a, int32_t b)
-{
-    float x = t->candidate[a].chance, y = t->candidate[b].chance;
-    return x > y || (x == y && a < b);
-}
-
-/* Candidates that come before this one. */
-static int32_t rank_of(const proa_tree_search *t, int32_t i)
-{
-    int32_t rank = 0;
-    for (int32_t j = 0; j < t->count; j++) rank += is_likelier(t, j, i);
-    return rank;
-}
-
-/* The likeliest candidate of the tree that can be run; -1: there is none. */
+/* The likeliest node that can be run; -1: there is none. */
 static int32_t find_next(const proa_tree_search *t)
 {
-    int32_t best = -1;
-    for (int32_t i = 0; i < t->count; i++) {
-        const proa_tree_candidate *c = &t->candidate[i];
-        if (c->row < 0 && c->depth < t->depth_max && (best < 0 || is_likelier(t, i, best))) best = i;
+    for (int32_t j = 0; j < t->nodes; j++) {
+        const proa_tree_candidate *c = &t->candidate[t->node[j]];
+        if (c->row < 0 && c->depth < t->depth_max) return t->node[j];
     }
-    return best >= 0 && rank_of(t, best) < t->size ? best : -1;
+    return -1;
 }
 
 static void take_row(proa_tree_search *t, int32_t i)
@@ -73,16 +70,12 @@ int32_t proa_tree_search_next(proa_tree_search *t, int32_t *chosen, int32_t most
 
 void proa_tree_search_finish(const proa_tree_search *t, proa_draft_tree *tree, int64_t first)
 {
-    int32_t order[PROA_TREE_MAX], node[PROA_TREE_CANDIDATES_MAX], count = 0;
-    for (int32_t i = 0; i < t->count; i++) {
-        int32_t rank = rank_of(t, i);
-        node[i] = rank;
-        if (rank < t->size) order[rank] = i, count++;
-    }
+    int32_t at[PROA_TREE_CANDIDATES_MAX];
     proa_draft_tree_begin(tree, first);
-    for (int32_t j = 0; j < count; j++) {
-        const proa_tree_candidate *c = &t->candidate[order[j]];
-        proa_draft_tree_add(tree, c->id, c->parent < 0 ? -1 : node[c->parent]);
+    for (int32_t j = 0; j < t->nodes; j++) {
+        const proa_tree_candidate *c = &t->candidate[t->node[j]];
+        at[t->node[j]] = j;
+        proa_draft_tree_add(tree, c->id, c->parent < 0 ? -1 : at[c->parent]);
     }
 }
 

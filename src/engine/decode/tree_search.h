@@ -29,8 +29,9 @@ typedef struct proa_tree_search {
     int32_t size, depth_max; /* of the tree */
     int32_t count;           /* candidates */
     proa_tree_candidate candidate[PROA_TREE_CANDIDATES_MAX];
-    int32_t rows;                 /* that were run, */
-    uint64_t seen[PROA_TREE_MAX]; /* and what each of them sees: proa_spans.seen */
+    int32_t nodes, node[PROA_TREE_MAX]; /* the `size` likeliest of them, in falling order: the tree so far */
+    int32_t rows;                       /* candidates that were run, */
+    uint64_t seen[PROA_TREE_MAX];       /* and what each of them sees: proa_spans.seen */
 } proa_tree_search;
 
 /* A tree of at most `size` nodes, 1 to PROA_TREE_MAX, on paths of at most depth_max. */
