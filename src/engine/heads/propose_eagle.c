@@ -144,14 +144,6 @@ int64_t proa_eagle_proposer_tokens(const proa_engine *e, const proa_seq *seq)
     return on ? seq->draft_length : INT64_MAX;
 }
 
-/* A tree's rows have histories of their own, which logits processors and grammars do not get. */
-static void prepare_tree(const proa_engine *e, proa_engine_request *req)
-{
-    PROA_UNUSED(e);
-    for (int32_t i = 0; i < req->width && !req->logits; i++)
-        req->seq[i].tree = PROA_ARENA_NEW(&req->arena, proa_draft_tree, 1);
-}
-
 /* ---- a pass of the head ---- */
 
 /* Adds the row that is at `position` and reads this token with that state. */
@@ -226,19 +218,14 @@ static bool own_pages(proa_engine *e, proa_seq *seq, int64_t tokens)
 
 /* ---- states ---- */
 
-/* Whether the head follows the rows that the target runs for the sequence now: chunks of a prompt, or what is computed
- * anew after a preemption, also for those that only keep their pages for others. */
-static bool is_chunk(const proa_seq *seq)
-{
-    return seq->length < seq->req->prompt_count || seq->known - seq->length > 1;
-}
-
+/* Whether the head follows the rows that the target runs for the sequence now; chunks also for those that only keep
+ * their pages for others. */
 static bool is_followed(const proa_eagle_proposer *p, const proa_seq *seq)
 {
     const proa_engine_request *req = seq->req;
     bool drafts = req->proposer == &proa_propose_eagle;
     if (!seq->states || seq->length >= context_of(p)) return false;
-    if (is_chunk(seq)) return drafts || req->space;
+    if (proa_seq_runs_chunk(seq)) return drafts || req->space;
     return drafts && seq->length == seq->draft_length + seq->states->count;
 }
 
@@ -297,7 +284,7 @@ static void follow_chunk(proa_engine *e, proa_seq *seq, int64_t rows, int64_t at
 static void follow_span(proa_engine *e, proa_seq *seq, int64_t rows, int64_t at)
 {
     proa_eagle_states *s = seq->states;
-    if (is_chunk(seq)) {
+    if (proa_seq_runs_chunk(seq)) {
         follow_chunk(e, seq, rows, at);
         return;
     }
@@ -338,20 +325,12 @@ static int32_t foresee_nodes(const proa_engine *e, const proa_seq *seq, int32_t 
 }
 
 /* All nodes of a tree cost the same passes of the head, a token of a chain one. */
-static void offer_draft(const proa_engine *e, const proa_seq *seq, proa_draft_offer *offer)
+static void offer_draft(const proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer)
 {
+    PROA_UNUSED(sequences);
     const proa_eagle_proposer *p = e->eagle;
     if (seq->tree) offer->chances = p->likely, offer->first_ns = p->draft_ns;
     else offer->token_ns = p->level_ns;
-}
-
-/* Pages for the rows of a draft. Where few are free, it takes no more. */
-static bool take_pages(proa_engine *e, proa_seq *seq, int32_t size)
-{
-    int64_t end = seq->known + size - 1;
-    bool scarce = proa_kv_pages_available(&e->pages) <= 2 * (int64_t)e->sizes.sequences_max;
-    if (scarce && !seq->req->keeps_pages && seq->table->count < proa_kv_pages_for(end)) return false;
-    return own_pages(e, seq, seq->length) && proa_page_table_grow(&e->pages, seq->table, end);
 }
 
 static void want_row(proa_eagle_proposer *p, growing_draft *d, int32_t candidate)
@@ -372,7 +351,7 @@ static int64_t begin_drafts(proa_engine *e, proa_draft_chain *chains, int64_t co
         bool complete = s->count > 0 && seq->draft_length + s->count == seq->known - 1 &&
                         are_kept(p, s->at[0], 0);
         bool fits = p->rows + s->count <= p->heads->model->plan.rows_max;
-        if (size == 0 || !complete || !fits || !take_pages(e, seq, size)) continue;
+        if (size == 0 || !complete || !fits || !proa_speculate_take_pages(e, seq, size)) continue;
         growing_draft *d = &p->draft[live++];
         d->chain = &chains[i];
         proa_tree_search_begin(&d->search, size, seq->tree ? PROA_TREE_DEPTH_MAX : PROA_DRAFT_MAX);
@@ -487,7 +466,7 @@ static void settle_draft(proa_engine *e, proa_seq *seq, int32_t accepted)
 }
 
 const proa_proposer proa_propose_eagle = {.name = "eagle",
-                                          .prepare = prepare_tree,
+                                          .prepare = proa_speculate_prepare_tree,
                                           .offer = offer_draft,
                                           .foresee = foresee_nodes,
                                           .propose = propose_drafts,

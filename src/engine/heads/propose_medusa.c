@@ -57,14 +57,6 @@ void proa_medusa_proposer_free(proa_engine *e)
     if (e->medusa) proa_medusa_free(e->medusa->heads);
 }
 
-/* A tree's rows have histories of their own, which logits processors and grammars do not get. */
-static void prepare_tree(const proa_engine *e, proa_engine_request *req)
-{
-    PROA_UNUSED(e);
-    for (int32_t i = 0; i < req->width && !req->logits; i++)
-        req->seq[i].tree = PROA_ARENA_NEW(&req->arena, proa_draft_tree, 1);
-}
-
 /* ---- hidden states ---- */
 
 /* Whether hidden states are read from the registers of the last pass. */
@@ -113,8 +105,9 @@ static bool has_state(const proa_engine *e, const proa_seq *seq)
 /* ---- drafting ---- */
 
 /* All nodes of a tree cost the same heads. */
-static void offer_guesses(const proa_engine *e, const proa_seq *seq, proa_draft_offer *offer)
+static void offer_guesses(const proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer)
 {
+    PROA_UNUSED(sequences);
     const proa_medusa_proposer *p = e->medusa;
     offer->first_ns = p->heads_ns;
     offer->limit = (int32_t)proa_min64(offer->limit, seq->tree ? p->shape.count : p->heads->heads);
@@ -201,7 +194,7 @@ static void settle_shape(proa_engine *e, proa_seq *seq, int32_t accepted)
 }
 
 const proa_proposer proa_propose_medusa = {.name = "medusa",
-                                           .prepare = prepare_tree,
+                                           .prepare = proa_speculate_prepare_tree,
                                            .offer = offer_guesses,
                                            .foresee = foresee_nodes,
                                            .propose = propose_guesses,

@@ -183,12 +183,6 @@ static void run_pass(const proa_engine *e, proa_draft_model *d)
     d->any_sampled_at = false;
 }
 
-/* Whether the target runs a part of a prompt, or what it computes anew after a preemption. */
-static bool is_chunk(const proa_seq *seq)
-{
-    return seq->length < seq->req->prompt_count || seq->known - seq->length > 1;
-}
-
 static void follow_chunks(proa_engine *e)
 {
     proa_draft_model *d = e->draft_model;
@@ -196,7 +190,7 @@ static void follow_chunks(proa_engine *e)
         proa_seq *seq = e->step.span_seqs[s];
         int64_t end = proa_min64(seq->length + e->step.self_spans[s].rows, d->model->config.context);
         bool used = seq->req->space || seq->req->proposer == &proa_propose_draft;
-        if (used && is_chunk(seq) && seq->length < end) add_rows(e, d, seq, seq->length, end);
+        if (used && proa_seq_runs_chunk(seq) && seq->length < end) add_rows(e, d, seq, seq->length, end);
     }
     if (d->rows) run_pass(e, d);
 }
@@ -217,10 +211,12 @@ static double token_ns(const proa_engine *e, int64_t sequences)
     return more / (double)sequences;
 }
 
-static double first_ns(const proa_engine *e, int64_t sequences)
+static void offer_chain(const proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer)
 {
-    double first = proa_draft_time_of(&e->draft_model->first_times, sequences);
-    return fmax(0, first / (double)sequences - token_ns(e, sequences));
+    double first = proa_draft_time_of(&e->draft_model->first_times, sequences) / (double)sequences;
+    PROA_UNUSED(seq);
+    offer->token_ns = token_ns(e, sequences);
+    offer->first_ns = fmax(0, first - offer->token_ns);
 }
 
 static proa_draft_chances *chances_of(const proa_engine *e, const proa_seq *seq)
@@ -239,17 +235,6 @@ static void learn_dropped(const proa_engine *e, proa_seq *seq)
     t->position = 0;
 }
 
-/* Pages for the rows of a draft of so many tokens. Those of known tokens are promised; where few are free, a draft
- * takes no more. */
-static bool take_pages(proa_engine *e, proa_seq *seq, int32_t size)
-{
-    int64_t end = seq->known + size - 1;
-    bool scarce = proa_kv_pages_available(&e->pages) <= 2 * (int64_t)e->sizes.sequences_max;
-    if (scarce && !seq->req->keeps_pages && seq->table->count < proa_kv_pages_for(end)) return false;
-    return proa_page_table_own(&e->pages, seq->table, seq->length) &&
-           proa_page_table_grow(&e->pages, seq->table, end);
-}
-
 /* The rows that the draft model lacks. Returns the number of chains that are drafted; others only catch up, since the
  * rows of one pass do not suffice. */
 static int64_t begin_chains(proa_engine *e, proa_draft_chain *chains, int64_t count)
@@ -261,7 +246,7 @@ static int64_t begin_chains(proa_engine *e, proa_draft_chain *chains, int64_t co
         int64_t begin = c->seq->draft_length, left = d->model->plan.rows_max - d->rows;
         learn_dropped(e, c->seq);
         c->size = foresee_drafts(e, c->seq, c->size);
-        if (c->size == 0 || left == 0 || !take_pages(e, c->seq, c->size)) continue;
+        if (c->size == 0 || left == 0 || !proa_speculate_take_pages(e, c->seq, c->size)) continue;
         add_rows(e, d, c->seq, begin, proa_min64(c->seq->known, begin + left));
         if (c->seq->draft_length < c->seq->known) continue;
         d->last_row[live] = (int32_t)d->rows - 1;
@@ -446,8 +431,7 @@ static void settle_draft(proa_engine *e, proa_seq *seq, int32_t accepted)
 
 const proa_proposer proa_propose_draft = {.name = "draft",
                                           .foresee = foresee_drafts,
-                                          .token_ns = token_ns,
-                                          .first_ns = first_ns,
+                                          .offer = offer_chain,
                                           .propose = propose_drafts,
                                           .follow = follow_chunks,
                                           .settle = settle_draft,

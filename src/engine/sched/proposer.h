@@ -46,12 +46,8 @@ typedef struct proa_proposer {
     /* How many tokens could be drafted, at most `size`; if the newest token of the sequence is in flight, behind that
      * one, once the host knows it. */
     int32_t (*foresee)(const proa_engine *e, const proa_seq *seq, int32_t size);
-    /* Says more about what the sequence could draft: chances, costs, a lower limit. */
-    void (*offer)(const proa_engine *e, const proa_seq *seq, proa_draft_offer *offer);
-    /* Nanoseconds that one draft token of one sequence takes, if so many sequences draft together. NULL: 0. */
-    double (*token_ns)(const proa_engine *e, int64_t sequences);
-    /* What the first one takes beyond that. NULL: 0. */
-    double (*first_ns)(const proa_engine *e, int64_t sequences);
+    /* Says more about what the sequence could draft if so many draft together: chances, costs, a lower limit. */
+    void (*offer)(const proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer);
     void (*propose)(proa_engine *e, proa_draft_chain *chains, int64_t count);
     /* A pass over the batch of e->step was submitted; lengths are those before it. */
     void (*follow)(proa_engine *e);

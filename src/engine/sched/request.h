@@ -173,6 +173,12 @@ struct proa_engine_request {
     float *probs, *hidden; /* [width], [width][hidden]: of the candidates that run */
 };
 
+/* Whether the next pass runs a part of its prompt, or what is computed anew after a preemption. */
+static inline bool proa_seq_runs_chunk(const proa_seq *seq)
+{
+    return seq->length < seq->req->prompt_count || seq->known - seq->length > 1;
+}
+
 typedef struct proa_request_list {
     proa_engine_request *first, **last;
     int32_t count;
@@ -527,6 +533,12 @@ void proa_prefix_cache_flush(proa_engine *e);
 /* speculate.c: draft tokens, of the proposers in proposer.h. */
 /* At submit: chooses the request's proposer, and allocates what it needs. INVALID names the option. */
 PROA_MUST_CHECK proa_status proa_speculate_prepare(const proa_engine *e, proa_engine_request *req, proa_err *err);
+/* proa_proposer.prepare of those who draft trees. A tree's rows have histories of their own, which logits processors
+ * and grammars do not get: with those the drafts are chains. */
+void proa_speculate_prepare_tree(const proa_engine *e, proa_engine_request *req);
+/* For proposers with keys and values of their own in the sequence's pages: pages for these rows, from draft_length on,
+ * of a draft of so many tokens. False: there are too few. */
+bool proa_speculate_take_pages(proa_engine *e, proa_seq *seq, int32_t size);
 /* While a step is in flight: whether the next pass waits for its tokens, because it would have draft tokens then that
  * are worth the wait, or because draft tokens are in flight. */
 bool proa_speculate_waits(proa_engine *e);

@@ -101,6 +101,13 @@ proa_status proa_speculate_prepare(const proa_engine *e, proa_engine_request *re
     return PROA_OK;
 }
 
+void proa_speculate_prepare_tree(const proa_engine *e, proa_engine_request *req)
+{
+    PROA_UNUSED(e);
+    for (int32_t i = 0; i < req->width && !req->logits; i++)
+        req->seq[i].tree = PROA_ARENA_NEW(&req->arena, proa_draft_tree, 1);
+}
+
 /* The share of draft tokens that are right, with which sequences begin. */
 static float *first_rate(proa_engine *e, const proa_proposer *proposer)
 {
@@ -129,12 +136,25 @@ static int64_t tokens_without_drafts(const proa_engine *e)
     return tokens;
 }
 
-/* Draft tokens that find pages without anybody giving any up: where few are left, those of the sequence's last page. */
-static int64_t tokens_with_pages(const proa_engine *e, const proa_seq *seq)
+/* Where few pages are free, draft tokens take none, so that nobody has to give any up. */
+static bool can_take_pages(const proa_engine *e, const proa_seq *seq)
 {
     int64_t scarce = 2 * (int64_t)e->sizes.sequences_max;
-    if (seq->req->keeps_pages || proa_kv_pages_available(&e->pages) > scarce) return PROA_TREE_MAX;
-    return proa_round_up(seq->known, PROA_PAGE_TOKENS) - seq->known;
+    return seq->req->keeps_pages || proa_kv_pages_available(&e->pages) > scarce;
+}
+
+/* Draft tokens that find pages: where few are free, those of the sequence's last page. */
+static int64_t tokens_with_pages(const proa_engine *e, const proa_seq *seq)
+{
+    return can_take_pages(e, seq) ? PROA_TREE_MAX : proa_round_up(seq->known, PROA_PAGE_TOKENS) - seq->known;
+}
+
+bool proa_speculate_take_pages(proa_engine *e, proa_seq *seq, int32_t size)
+{
+    int64_t end = seq->known + size - 1;
+    if (!can_take_pages(e, seq) && seq->table->count < proa_kv_pages_for(end)) return false;
+    return proa_page_table_own_beside(&e->pages, seq->table, seq->draft_length, seq->length) &&
+           proa_page_table_grow(&e->pages, seq->table, end);
 }
 
 /* Draft tokens of the sequence at most: one of its new tokens is always sampled without. */
@@ -169,9 +189,7 @@ static int64_t collect_offers(proa_engine *e, int64_t tokens)
             if (seq->draft.tries == 0) begin_state(e, seq);
             s->seqs[count] = seq;
             s->offers[count] = (proa_draft_offer){.state = &seq->draft, .limit = (int32_t)allowed};
-            s->offers[count].token_ns = p->token_ns ? p->token_ns(e, tokens) : 0;
-            s->offers[count].first_ns = p->first_ns ? p->first_ns(e, tokens) : 0;
-            if (p->offer) p->offer(e, seq, &s->offers[count]);
+            if (p->offer) p->offer(e, seq, tokens, &s->offers[count]);
             count++;
         }
     }
