@@ -6,7 +6,7 @@
 
 Cases:
 
-draft  pieces of the text are continued with the draft model (needs --draft-model), and without.
+draft  pieces of the text are continued with what --draft-model names, a draft model or Medusa or EAGLE heads, and without.
 copy   a passage stands in the prompt three times and begins again; prompt lookup, and without.
 plain  pieces of the text are continued with prompt lookup, and without: it finds little there, and must not cost much.
 
@@ -47,10 +47,13 @@ class Server:
         self.pool = concurrent.futures.ThreadPoolExecutor(8)
 
     def complete(self, prompt, tokens, temperature, speculation):
-        body = json.dumps({"model": self.name, "prompt": prompt, "max_tokens": tokens, "temperature": temperature, "seed": 7,
-                           "ignore_eos": True, "speculation": speculation})
+        """speculation None: what the server does by itself, by what --draft-model names."""
+        body = {"model": self.name, "prompt": prompt, "max_tokens": tokens, "temperature": temperature, "seed": 7,
+                "ignore_eos": True}
+        if speculation:
+            body["speculation"] = speculation
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         answer = json.loads(connection.getresponse().read())
         connection.close()
         if "error" in answer:
@@ -91,7 +94,7 @@ def measure(server, args, case, temperature, batch):
     prompts = prompts_of(case, args.text.read_text(encoding="utf-8"), max(args.prompts, batch))
     tokens = min(args.tokens, 80) if case == "copy" else args.tokens
     groups = [prompts[i:i + batch] for i in range(0, len(prompts) - batch + 1, batch)]
-    drafter = "draft" if case == "draft" else "ngram"
+    drafter = None if case == "draft" else "ngram"
     deadline, rounds, same, counts = None, [], True, [0, 0]
     for group in groups:
         server.complete_all(group, tokens, temperature, "none")

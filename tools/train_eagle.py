@@ -9,15 +9,9 @@ MODEL: a folder that transformers opens; TEXT: a file of UTF-8 text, of which th
 config.json and model.safetensors as published heads have them, for `proa run MODEL --draft-model OUT`. Needs torch and
 transformers (tested with 2.15 and 5.24)."""
 
-import argparse
-import json
-import pathlib
-import time
-
+import heads_training
 import torch
-from safetensors.torch import save_file
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 WINDOW, BATCH = 256, 4
 
@@ -76,21 +70,13 @@ def losses(model, head, ids, states):
 
 
 def train(model, head, ids, states, minutes):
-    steps, end = 0, time.time() + 60 * minutes
-    optimizer = torch.optim.AdamW(head.parameters(), lr=1e-3, weight_decay=0)
-    while time.time() < end:
-        left = max(0.0, (end - time.time()) / (60 * minutes))
-        optimizer.param_groups[0]["lr"] = 2e-3 * left * min(1, (steps + 1) / 50)
+    def loss_of():
         at = torch.randint(0, len(ids), (BATCH,))
         noise = states[at] + 0.1 * states.std() * (torch.rand_like(states[at]) - 0.5)
         feature, tokens, right = losses(model, head, ids[at], noise)
-        optimizer.zero_grad()
-        (feature + 0.1 * tokens).backward()
-        optimizer.step()
-        steps += 1
-        if steps % 50 == 0:
-            print(f"step {steps}: state {feature:.4f}, tokens {tokens:.3f}, right {right:.3f}", flush=True)
-    return steps
+        return feature + 0.1 * tokens, f"state {feature:.4f}, tokens {tokens:.3f}, right {right:.3f}"
+
+    return heads_training.train(head.parameters(), minutes, lambda step: 2e-3 * min(1, (step + 1) / 50), loss_of)
 
 
 def published_name(name):
@@ -102,38 +88,25 @@ def published_name(name):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model")
-    parser.add_argument("text")
-    parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--minutes", type=float, default=8)
-    parser.add_argument("--threads", type=int, default=1)
+    parser = heads_training.make_parser()
     parser.add_argument("--ffn", type=int, default=0, help="of the head; 0: as the model")
     args = parser.parse_args()
-    torch.manual_seed(1)
-    torch.set_num_threads(args.threads)
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval().requires_grad_(False)
+    model, ids = heads_training.load(args)
     c = model.config
     theta, ffn = c.rope_parameters["rope_theta"], args.ffn or c.intermediate_size
-    ids = AutoTokenizer.from_pretrained(args.model)(pathlib.Path(args.text).read_text(encoding="utf-8"),
-                                                    add_special_tokens=False)["input_ids"]
-    ids = torch.tensor(ids[: len(ids) // WINDOW * WINDOW]).reshape(-1, WINDOW)
+    ids = ids[: len(ids) // WINDOW * WINDOW].reshape(-1, WINDOW)
     states = hidden_states(model, ids)
     head, held_out = Head(c, ffn, theta), max(1, len(ids) // 10)
     steps = train(model, head, ids[:-held_out], states[:-held_out], args.minutes)
     with torch.no_grad():
         print(f"held out: right {losses(model, head, ids[-held_out:], states[-held_out:])[2]:.3f}")
-    tensors = {}
-    for name, p in head.state_dict().items():
-        tensors[published_name(name)] = p.bfloat16()
-    args.out.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, args.out / "model.safetensors")
+    tensors = {published_name(name): p for name, p in head.state_dict().items()}
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "bias": True, "hidden_act": "silu",
               "hidden_size": c.hidden_size, "intermediate_size": ffn, "head_dim": c.head_dim, "rope_theta": theta,
               "num_attention_heads": c.num_attention_heads, "num_key_value_heads": c.num_key_value_heads,
               "num_hidden_layers": 1, "max_position_embeddings": c.max_position_embeddings,
               "rms_norm_eps": c.rms_norm_eps, "vocab_size": c.vocab_size, "torch_dtype": "bfloat16"}
-    (args.out / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    heads_training.save(args.out, "model.safetensors", tensors, config)
     print(f"{steps} steps, {args.out}")
 
 

@@ -9,14 +9,8 @@ OUT gets config.json and medusa_lm_head.safetensors as published heads have them
 `proa run MODEL --speculation medusa --draft-model OUT`. Needs torch and transformers (tested with 2.15 and 5.24).
 Head d guesses the token d + 2 places ahead; its loss counts 0.8 ** d."""
 
-import argparse
-import json
-import pathlib
-import time
-
+import heads_training
 import torch
-from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 WINDOW, BATCH = 512, 128
 
@@ -55,40 +49,23 @@ def accuracy(heads, x, ids, at, ranks=10):
 
 
 def train(heads, x, ids, minutes):
-    steps, end = 0, time.time() + 60 * minutes
-    optimizer = torch.optim.AdamW(heads.parameters(), lr=1e-3, weight_decay=0)
     last = int(len(x) * 0.9) - len(heads) - 2
-    while time.time() < end:
-        left = max(0.0, (end - time.time()) / (60 * minutes))
-        optimizer.param_groups[0]["lr"] = 1e-3 * left
+
+    def loss_of():
         at = torch.randint(0, last, (BATCH,))
         loss = sum(
             0.8**d * torch.nn.functional.cross_entropy(head(x[at]), ids[at + d + 2]) for d, head in enumerate(heads)
         )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        steps += 1
-        if steps % 50 == 0:
-            print(f"step {steps}: loss {loss.item():.3f}", flush=True)
-    return steps
+        return loss, f"loss {loss.item():.3f}"
+
+    return heads_training.train(heads.parameters(), minutes, lambda step: 1e-3, loss_of)
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model")
-    parser.add_argument("text")
-    parser.add_argument("out", type=pathlib.Path)
+    parser = heads_training.make_parser()
     parser.add_argument("--heads", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=8)
-    parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
-    torch.manual_seed(1)
-    torch.set_num_threads(args.threads)
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    text = pathlib.Path(args.text).read_text(encoding="utf-8")
-    ids = torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"])
+    model, ids = heads_training.load(args)
     x = hidden_states(model, ids)
     heads = torch.nn.ModuleList(Head(model.lm_head.weight.data) for _ in range(args.heads))
     steps = train(heads, x, ids, args.minutes)
@@ -97,13 +74,11 @@ def main():
         print(f"head {d}: right by rank " + " ".join(f"{r:.3f}" for r in row))
     tensors = {}
     for d, head in enumerate(heads):
-        tensors[f"{d}.0.linear.weight"] = head.linear.weight.data.bfloat16()
-        tensors[f"{d}.0.linear.bias"] = head.linear.bias.data.bfloat16()
-        tensors[f"{d}.1.weight"] = head.output.weight.data.bfloat16()
-    args.out.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, args.out / "medusa_lm_head.safetensors")
+        tensors[f"{d}.0.linear.weight"] = head.linear.weight.data
+        tensors[f"{d}.0.linear.bias"] = head.linear.bias.data
+        tensors[f"{d}.1.weight"] = head.output.weight.data
     config = {"medusa_num_heads": args.heads, "medusa_num_layers": 1, "base_model_name_or_path": args.model}
-    (args.out / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    heads_training.save(args.out, "medusa_lm_head.safetensors", tensors, config)
     print(f"{steps} steps, {args.out}")
 
 
