@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * comm.h - collectives between the ranks of a model. A rank is a part of a model with a device of its own; all ranks
- * of a group call the same functions in the same order, with the same shapes. Views are in the memory of the rank's
- * device; on a GPU a collective is in order with the kernels of that rank. The names are those of MPI and NCCL.
+ * comm.h - collectives between the ranks of a model, and messages from one to another. A rank is a part of a model with
+ * a device of its own; all ranks of a group call the same collectives in the same order, with the same shapes. Views
+ * are in the memory of the rank's device; on a GPU a call is in order with the kernels of that rank. Names are those of
+ * MPI and NCCL.
  * Owner:   one proa_comm for each rank, closed by it. The last one to be closed frees what they share.
  * Threads: the thread of the rank.
  * Way in:  proa_comm_open_threads for ranks that are threads of this process. */
@@ -21,6 +22,11 @@ struct proa_comm {
     void (*all_reduce)(proa_comm *c, proa_view y, proa_view x, proa_view residual);
     /* y[t, r * d + i] = x[t,i] of rank r, of those columns that y [T,D] has. x [T,d] has one shape in all ranks. */
     void (*gather_columns)(proa_comm *c, proa_view y, proa_view x);
+    /* Rows of x [T,d], of any type, go to rank `to`, which receives as many into y [T,d] of that type. The rows of each
+     * follow each other. send may return before the other rank receives: what two ranks send each other arrives in the
+     * order of the calls. */
+    void (*send)(proa_comm *c, proa_view x, int32_t to);
+    void (*recv)(proa_comm *c, proa_view y, int32_t from);
     void (*close)(proa_comm *c);
 };
 

@@ -2,7 +2,8 @@
  * shared.c - collectives over memory that all ranks see. Each rank has two slots there. A collective runs in pieces of
  * a slot: every rank writes its piece, all wait for each other once, and every rank reads the pieces of all. The slots
  * take turns, so that nobody overwrites a piece that another rank still reads: who writes to a slot again has passed
- * the wait of the piece between, which all reach after they have read. */
+ * the wait of the piece between, which all reach after they have read. What one rank sends to another goes through a
+ * ring of pieces that only these two use. */
 #include "comm/comm.h"
 
 #include "base/alloc.h"
@@ -14,12 +15,22 @@
 /* Small enough for the second-level cache of each rank, and large enough that the wait does not matter. */
 #define SLOT_BYTES  (128 * 1024)
 #define SLOT_VALUES (SLOT_BYTES / (int64_t)sizeof(float))
+/* Pieces of a ring: who sends may be that far ahead of who receives. Memory that is never sent stays untouched. */
+#define RING_PIECES 8
+
+/* Counts of the pieces that one rank has sent to another. */
+typedef struct ring {
+    PROA_ALIGNED(64) proa_gate sent;
+    PROA_ALIGNED(64) proa_gate taken;
+} ring;
 
 typedef struct region {
     PROA_ALIGNED(64) atomic_uint arrived; /* ranks that wait at the barrier */
     PROA_ALIGNED(64) proa_gate gate;      /* barriers that were passed */
     PROA_ALIGNED(64) atomic_int open;     /* ranks that are not closed */
-    PROA_ALIGNED(64) char slot[];         /* [2][ranks][SLOT_BYTES] */
+    /* slots [2][ranks][SLOT_BYTES], rings [ranks][ranks] by sender and receiver, and as many times their pieces
+     * [RING_PIECES][SLOT_BYTES] */
+    PROA_ALIGNED(64) char slot[];
 } region;
 
 typedef struct shared_comm {
@@ -116,6 +127,57 @@ static void gather_columns(proa_comm *c, proa_view y, proa_view x)
         }
 }
 
+/* ---- messages ---- */
+
+static ring *ring_of(const shared_comm *s, int32_t from, int32_t to)
+{
+    char *rings = s->region->slot + 2 * (int64_t)s->base.ranks * SLOT_BYTES;
+    return (ring *)(void *)rings + (int64_t)from * s->base.ranks + to;
+}
+
+/* Piece `count` of a ring, counted from its first one. */
+static char *ring_piece(const shared_comm *s, const ring *r, uint32_t count)
+{
+    int64_t ranks = s->base.ranks, number = r - ring_of(s, 0, 0);
+    char *pieces = (char *)(ring_of(s, 0, 0) + ranks * ranks);
+    return pieces + (number * RING_PIECES + count % RING_PIECES) * SLOT_BYTES;
+}
+
+static int64_t message_bytes(proa_view v)
+{
+    PROA_ASSERT(v.rank == 2 && (v.shape[0] <= 1 || v.stride[0] == v.shape[1]));
+    return proa_view_count(v) * proa_dtype_bytes(v.dtype);
+}
+
+static void send_rows(proa_comm *c, proa_view x, int32_t to)
+{
+    shared_comm *s = shared_of(c);
+    ring *r = ring_of(s, c->rank, to);
+    const char *from = x.data;
+    uint32_t count = atomic_load(&r->sent.value);
+    for (int64_t left = message_bytes(x), n; left > 0; left -= n, from += n, count++) {
+        n = proa_min64(left, SLOT_BYTES);
+        while (count - atomic_load(&r->taken.value) == RING_PIECES)
+            proa_gate_wait(&r->taken, count - RING_PIECES);
+        memcpy(ring_piece(s, r, count), from, (size_t)n);
+        proa_gate_open(&r->sent);
+    }
+}
+
+static void receive_rows(proa_comm *c, proa_view y, int32_t from)
+{
+    shared_comm *s = shared_of(c);
+    ring *r = ring_of(s, from, c->rank);
+    char *to = y.data;
+    uint32_t count = atomic_load(&r->taken.value);
+    for (int64_t left = message_bytes(y), n; left > 0; left -= n, to += n, count++) {
+        n = proa_min64(left, SLOT_BYTES);
+        proa_gate_wait(&r->sent, count);
+        memcpy(to, ring_piece(s, r, count), (size_t)n);
+        proa_gate_open(&r->taken);
+    }
+}
+
 static void close_shared(proa_comm *c)
 {
     shared_comm *s = shared_of(c);
@@ -126,14 +188,16 @@ static void close_shared(proa_comm *c)
 proa_status proa_comm_open_threads(proa_comm **out, int32_t ranks, proa_err *err)
 {
     PROA_ASSERT(ranks >= 1 && ranks <= PROA_RANKS_MAX);
-    size_t bytes = sizeof(region) + 2 * (size_t)ranks * SLOT_BYTES;
+    size_t pairs = (size_t)ranks * (size_t)ranks, slots = 2 * (size_t)ranks * SLOT_BYTES;
+    size_t bytes = sizeof(region) + slots + pairs * (sizeof(ring) + RING_PIECES * SLOT_BYTES);
     region *r = aligned_alloc(64, bytes);
     if (!r) return PROA_FAIL(err, NO_MEMORY, "cannot take %zu bytes for %d ranks", bytes, ranks);
     memset(r, 0, sizeof *r);
+    memset(r->slot + slots, 0, pairs * sizeof(ring));
     atomic_store(&r->open, ranks);
     for (int32_t rank = 0; rank < ranks; rank++) {
         shared_comm *s = proa_calloc(1, sizeof *s);
-        s->base = (proa_comm){rank, ranks, all_reduce, gather_columns, close_shared};
+        s->base = (proa_comm){rank, ranks, all_reduce, gather_columns, send_rows, receive_rows, close_shared};
         s->region = r;
         out[rank] = &s->base;
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_comm.c - collectives of 1 to 5 ranks, in sizes below and above a slot, against what one thread computes. */
+ * test_comm.c - collectives of 1 to 5 ranks, and messages between them, in sizes below and above a slot, against what
+ * one thread computes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,6 +77,31 @@ static void gather(rank_job *j, int round, int64_t cut)
     free(to);
 }
 
+static void check_message(rank_job *j, const float *got, int32_t from, int round)
+{
+    for (int64_t i = 0; i < j->rows * j->width; i++) j->wrong += got[i] != value_of(from, i, round);
+}
+
+/* Rows go around the ranks; rank 0 is up to two messages ahead of who receives them. */
+static void pass_on(rank_job *j, int round)
+{
+    proa_comm *c = j->comm;
+    int32_t next = (c->rank + 1) % c->ranks, last = (c->rank + c->ranks - 1) % c->ranks;
+    float *values = malloc((size_t)(j->rows * j->width + 1) * sizeof *values);
+    proa_view x = rows_of(values, j, j->width);
+    for (int k = 0; k < 2 && c->ranks > 1; k++) {
+        for (int64_t i = 0; i < j->rows * j->width; i++) values[i] = value_of(c->rank, i, round + k);
+        if (c->rank == 0) c->send(c, x, next);
+    }
+    for (int k = 0; k < 2 && c->ranks > 1; k++) {
+        c->recv(c, x, last);
+        check_message(j, values, last, round + k);
+        for (int64_t i = 0; i < j->rows * j->width; i++) values[i] = value_of(c->rank, i, round + k);
+        if (c->rank != 0) c->send(c, x, next);
+    }
+    free(values);
+}
+
 static void *run_rank(void *arg)
 {
     rank_job *j = arg;
@@ -83,6 +109,7 @@ static void *run_rank(void *arg)
         reduce(j, round);
         gather(j, round, 0);
         gather(j, round, proa_min64(j->width, round % 3));
+        pass_on(j, round);
     }
     proa_comm_close(j->comm);
     return NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * comm.cu - all_reduce and gather_columns between GPUs that see each other's memory.
+ * comm.cu - all_reduce, gather_columns, send and recv between GPUs that see each other's memory.
  *
  * One shot: each GPU writes its numbers into a slot at every other GPU, then a flag behind them, waits for the flags
  * of the others, and adds what lies in its own slots, in the order of the ranks. So a collective takes one trip over
@@ -9,7 +9,11 @@
  * Slots of even and of odd launches take turns: who writes into a slot again has seen a flag of the launch between,
  * which a GPU sets when its kernel of the launch before has ended, and so has read its slots. Launches and flags are
  * counted in the GPU's memory, so that recorded passes (CUDA graphs) count on. Block b waits for block b of the
- * others. */
+ * others.
+ *
+ * A message is written to one of two mailboxes that each sender has at its receiver, once the receiver has taken the
+ * message before the last; then each block sets its flag. The receiver copies it out and counts it in the sender's
+ * memory. So a stage of a pipeline is up to two messages ahead of the next one. */
 #include "kernels/cuda/comm/comm.h"
 
 extern "C" {
@@ -23,6 +27,7 @@ extern "C" {
 enum { RANKS_MAX = 8, THREADS = 512, BLOCKS_MAX = 128 };
 /* Of one rank in one launch: larger collectives take several. */
 #define SLOT_BYTES ((int64_t)16 << 20)
+#define MAIL_BYTES ((int64_t)4 << 20) /* of a mailbox: longer messages take several launches */
 /* Units of 16 bytes of a thread in a chunk: as many loads are in flight. */
 enum { CHUNK_UNITS = 4, CHUNK = CHUNK_UNITS * THREADS };
 /* How long a rank waits for the others before its kernel fails. */
@@ -30,13 +35,17 @@ enum { CHUNK_UNITS = 4, CHUNK = CHUNK_UNITS * THREADS };
 
 /* A rank's memory for the others, all zero at first. */
 struct comm_memory {
-    uint4 *slot;    /* [2][ranks][SLOT_BYTES] */
-    unsigned *flag; /* [ranks][BLOCKS_MAX] how many chunks block b of a rank has sent */
+    uint4 *slot;         /* [2][ranks][SLOT_BYTES] */
+    unsigned *flag;      /* [ranks][BLOCKS_MAX] how many chunks block b of a rank has sent */
+    uint4 *mail;         /* [ranks][2][MAIL_BYTES] */
+    unsigned *mail_flag; /* [ranks][BLOCKS_MAX] the last message of which block b of a rank has sent its part */
+    unsigned *taken;     /* [ranks] how many messages of this rank another one has taken */
 };
 
 /* What a rank counts. */
 struct comm_count {
     unsigned launches, flags, ended; /* flags: those of all launches; ended: blocks of this launch */
+    unsigned sent[RANKS_MAX], received[RANKS_MAX];
 };
 
 struct comm_peers {
@@ -120,14 +129,21 @@ __device__ static void wait_flags(const comm_peers &p, unsigned flag)
     __syncthreads();
 }
 
+/* Whether this is the last block of a launch to end. */
+__device__ static bool is_last_block(const comm_peers &p)
+{
+    __syncthreads();
+    if (threadIdx.x != 0) return false;
+    __threadfence();
+    if (atomicAdd(&p.count->ended, 1) + 1 < gridDim.x) return false;
+    p.count->ended = 0;
+    return true;
+}
+
 /* The last block of a launch counts it and the flags that a block has sent at most. */
 __device__ static void end_turn(const comm_peers &p, comm_turn turn, unsigned flags)
 {
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    __threadfence();
-    if (atomicAdd(&p.count->ended, 1) + 1 < gridDim.x) return;
-    p.count->ended = 0;
+    if (!is_last_block(p)) return;
     p.count->launches++;
     p.count->flags = turn.flag + flags;
 }
@@ -263,6 +279,51 @@ __global__ void __launch_bounds__(THREADS)
     end_turn(p, turn, 1);
 }
 
+/* ---- messages ---- */
+
+__device__ static uint4 *mailbox(const comm_peers &p, int owner, int from, unsigned message)
+{
+    return p.at[owner].mail + (int64_t)(2 * from + (message & 1)) * (MAIL_BYTES / 16);
+}
+
+/* Until *at, which another GPU writes, is `value` or more. */
+__device__ static void wait_count(const unsigned *at, unsigned value)
+{
+    unsigned long long begin = now_ns();
+    if (threadIdx.x == 0)
+        while ((int)(load_flag(at) - value) < 0)
+            if (now_ns() - begin > TIMEOUT_NS) __trap();
+    __syncthreads();
+}
+
+__global__ void __launch_bounds__(THREADS)
+    send_kernel(comm_peers p, int to, const uint4 *x, int64_t units, int64_t each)
+{
+    int64_t first = blockIdx.x * each, end = min(units, first + each);
+    gpu_wait();
+    unsigned message = *(volatile unsigned *)&p.count->sent[to];
+    wait_count(&p.at[p.rank].taken[to], message - 1);
+    uint4 *mail = mailbox(p, to, p.rank, message);
+    for (int64_t i = first + threadIdx.x; i < end; i += THREADS) mail[i] = x[i];
+    __syncthreads();
+    if (threadIdx.x == 0) store_flag(&p.at[to].mail_flag[p.rank * BLOCKS_MAX + blockIdx.x], message + 1);
+    if (is_last_block(p)) p.count->sent[to] = message + 1;
+}
+
+__global__ void __launch_bounds__(THREADS)
+    recv_kernel(comm_peers p, int from, uint4 *y, int64_t units, int64_t each)
+{
+    int64_t first = blockIdx.x * each, end = min(units, first + each);
+    gpu_wait();
+    unsigned message = *(volatile unsigned *)&p.count->received[from];
+    wait_count(&p.at[p.rank].mail_flag[from * BLOCKS_MAX + blockIdx.x], message + 1);
+    const uint4 *mail = mailbox(p, p.rank, from, message);
+    for (int64_t i = first + threadIdx.x; i < end; i += THREADS) y[i] = __ldcg(mail + i);
+    if (!is_last_block(p)) return;
+    p.count->received[from] = message + 1;
+    store_flag(&p.at[from].taken[p.rank], message + 1);
+}
+
 /* ---- the table ---- */
 
 /* Blocks for so many units, and how many each takes: few make few blocks, many are spread over all. */
@@ -336,7 +397,46 @@ static void gather_columns(proa_comm *base, proa_view y, proa_view x)
     }
 }
 
+/* Calls launch(piece, units, grid) for the pieces of a message. */
+template <typename F> static void by_mailboxes(proa_view v, F launch)
+{
+    int64_t units = proa_view_count(v) * proa_dtype_bytes(v.dtype) / 16, most = MAIL_BYTES / 16;
+    PROA_ASSERT(proa_view_count(v) * proa_dtype_bytes(v.dtype) % 16 == 0 && is_dense(v));
+    for (int64_t at = 0, n; at < units; at += n) {
+        n = proa_min64(units - at, most);
+        launch((uint4 *)v.data + at, n, spread_units(n));
+    }
+}
+
+static void send_rows(proa_comm *base, proa_view x, int32_t to)
+{
+    gpu_comm *c = comm_of(base);
+    gpu *g = gpu_enter(&c->g->base);
+    gpu_flush(g);
+    by_mailboxes(x, [&](const uint4 *from, int64_t units, comm_grid grid) {
+        gpu_launch(g, "send", send_kernel, grid.blocks, THREADS, 0, c->peers, (int)to, from, units, grid.each);
+    });
+}
+
+static void receive_rows(proa_comm *base, proa_view y, int32_t from)
+{
+    gpu_comm *c = comm_of(base);
+    gpu *g = gpu_enter(&c->g->base);
+    gpu_flush(g);
+    gpu_invalidate(g, y);
+    by_mailboxes(y, [&](uint4 *to, int64_t units, comm_grid grid) {
+        gpu_launch(g, "recv", recv_kernel, grid.blocks, THREADS, 0, c->peers, (int)from, to, units, grid.each);
+    });
+}
+
 /* ---- life ---- */
+
+static void free_memory(comm_memory own)
+{
+    cudaFree(own.slot);
+    cudaFree(own.flag);
+    cudaFree(own.mail);
+}
 
 static void close_comm(proa_comm *base)
 {
@@ -344,8 +444,7 @@ static void close_comm(proa_comm *base)
     gpu_enter(&c->g->base);
     cudaStreamSynchronize(c->g->default_stream);
     comm_memory own = c->peers.at[c->base.rank];
-    cudaFree(own.slot);
-    cudaFree(own.flag);
+    free_memory(own);
     if (--c->group->open == 0) free(c->group);
     free(c);
 }
@@ -369,17 +468,20 @@ static proa_status open_peers(proa_device *const *devices, int32_t ranks, proa_e
     return PROA_OK;
 }
 
-/* The slots and flags of a rank. What it counts is behind the flags. */
+/* The memory of a rank. What it counts is behind the flags. */
 static proa_status take_memory(gpu *g, comm_memory *memory, int32_t ranks, proa_err *err)
 {
-    size_t slots = 2 * (size_t)ranks * SLOT_BYTES;
-    size_t flags = (size_t)ranks * BLOCKS_MAX * sizeof(unsigned) + sizeof(comm_count);
+    size_t slots = 2 * (size_t)ranks * SLOT_BYTES, mail = 2 * (size_t)ranks * MAIL_BYTES;
+    size_t flags = (size_t)ranks * BLOCKS_MAX, all = (2 * flags + ranks) * sizeof(unsigned) + sizeof(comm_count);
     cudaError_t status = cudaMalloc((void **)&memory->slot, slots);
-    if (status == cudaSuccess) status = cudaMalloc((void **)&memory->flag, flags);
-    if (status == cudaSuccess) status = cudaMemset(memory->flag, 0, flags);
+    if (status == cudaSuccess) status = cudaMalloc((void **)&memory->mail, mail);
+    if (status == cudaSuccess) status = cudaMalloc((void **)&memory->flag, all);
+    if (status == cudaSuccess) status = cudaMemset(memory->flag, 0, all);
     if (status == cudaSuccess) status = cudaDeviceSynchronize();
+    memory->mail_flag = memory->flag + flags;
+    memory->taken = memory->flag + 2 * flags;
     if (status == cudaSuccess) return PROA_OK;
-    return PROA_FAIL(err, NO_MEMORY, "%s: %zu bytes for %d ranks: %s", g->name, slots + flags, ranks,
+    return PROA_FAIL(err, NO_MEMORY, "%s: %zu bytes for %d ranks: %s", g->name, slots + mail + all, ranks,
                      cudaGetErrorString(status));
 }
 
@@ -393,17 +495,17 @@ proa_status gpu_open_comm(proa_comm **out, proa_device *const *devices, int32_t 
     for (int32_t i = 0; i < ranks && status == PROA_OK; i++)
         status = take_memory(gpu_enter(devices[i]), &memory[i], ranks, err);
     if (status != PROA_OK) {
-        for (comm_memory &m : memory) cudaFree(m.slot), cudaFree(m.flag);
+        for (comm_memory &m : memory) free_memory(m);
         return status;
     }
     comm_group *group = (comm_group *)proa_calloc(1, sizeof *group);
     group->open = ranks;
     for (int32_t i = 0; i < ranks; i++) {
         gpu_comm *c = (gpu_comm *)proa_calloc(1, sizeof *c);
-        c->base = {i, ranks, all_reduce, gather_columns, close_comm};
+        c->base = {i, ranks, all_reduce, gather_columns, send_rows, receive_rows, close_comm};
         c->g = gpu_enter(devices[i]), c->group = group;
         for (int32_t k = 0; k < ranks; k++) c->peers.at[k] = memory[k];
-        c->peers.count = (comm_count *)(memory[i].flag + ranks * BLOCKS_MAX);
+        c->peers.count = (comm_count *)(memory[i].taken + ranks);
         c->peers.rank = i, c->peers.ranks = ranks;
         out[i] = &c->base;
     }
