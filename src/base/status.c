@@ -106,6 +106,12 @@ void proa_err_clear(proa_err *err)
     if (err) *err = (proa_err){.status = PROA_OK};
 }
 
+proa_status proa_err_copy(proa_err *err, const proa_err *from)
+{
+    if (err && err->status == PROA_OK) *err = *from;
+    return from->status;
+}
+
 char *proa_err_whole_text(const proa_err *err)
 {
     char *text = proa_long_text_copy(err->whole);

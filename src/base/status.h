@@ -11,6 +11,8 @@
 proa_status proa_err_set(proa_err *err, proa_status status, const char *file, int line, const char *fmt, ...)
     PROA_PRINTF(5, 6) PROA_COLD;
 void proa_err_clear(proa_err *err);
+/* Passes a failure on: as proa_err_set with its status, text and place. */
+proa_status proa_err_copy(proa_err *err, const proa_err *from);
 /* The full text, up to PROA_ERR_TEXT_MAX bytes, with its line ends; err->text is one line and may be cut.
  * Replies use the full text; log lines and terminals use err->text. Never NULL; the caller frees it. */
 char *proa_err_whole_text(const proa_err *err);

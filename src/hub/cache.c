@@ -287,7 +287,7 @@ proa_status proa_hub_cache_has(bool *has, const proa_hub_cache *c, const char *c
     pointer_name(relative, commit, e->path);
     proa_status status = open_parent(&folder, &name, c, relative, false, &why);
     if (status == PROA_NOT_FOUND) return PROA_OK;
-    if (status != PROA_OK) return PROA_FAIL(err, CORRUPT, "%s", why.text);
+    if (status != PROA_OK) return proa_err_copy(err, &why);
     char *path = proa_hub_cache_path(c, commit, e->path);
     status = check_pointer(has, c, folder, name, path, e, err);
     free(path);
@@ -477,4 +477,16 @@ void proa_hub_cache_drop_blob(const proa_hub_cache *c, const char *etag)
     if (folder < 0) return;
     unlinkat(folder, name, 0);
     close(folder);
+}
+
+int64_t proa_hub_cache_begun(const proa_hub_cache *c, const char *etag)
+{
+    char name[PROA_HUB_REVISION_MAX + 16];
+    struct stat st;
+    incomplete_name(name, etag);
+    int folder = open_folder(c->repo_fd, "blobs", false);
+    if (folder < 0) return 0;
+    bool begun = fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+    close(folder);
+    return begun ? st.st_size : 0;
 }

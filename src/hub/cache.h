@@ -66,6 +66,7 @@ PROA_MUST_CHECK proa_status proa_hub_cache_open_blob(int *fd, const proa_hub_cac
 PROA_MUST_CHECK proa_status proa_hub_cache_finish_blob(const proa_hub_cache *c, const char *etag, int fd,
                                                        proa_err *err);
 void proa_hub_cache_drop_blob(const proa_hub_cache *c, const char *etag); /* removes ETAG.incomplete */
+int64_t proa_hub_cache_begun(const proa_hub_cache *c, const char *etag); /* bytes of ETAG.incomplete; 0: none */
 /* Bytes that the file system of the cache can still take. */
 int64_t proa_hub_cache_room(const proa_hub_cache *c);
 

@@ -44,7 +44,5 @@ proa_status proa_curl_open(const proa_curl **out, proa_err *err)
 {
     pthread_once(&curl_once, load_once);
     *out = &curl;
-    if (curl_error.status == PROA_OK) return PROA_OK;
-    if (err && err->status == PROA_OK) *err = curl_error;
-    return curl_error.status;
+    return proa_err_copy(err, &curl_error);
 }

@@ -49,8 +49,7 @@ static void load_crypto(void)
 proa_status proa_hub_digest_open(proa_err *err)
 {
     pthread_once(&crypto_once, load_crypto);
-    if (err && err->status == PROA_OK) *err = crypto_error;
-    return crypto_error.status;
+    return proa_err_copy(err, &crypto_error);
 }
 
 void proa_hub_digest_init(proa_hub_digest *d, const char *etag, int64_t bytes)

@@ -164,7 +164,7 @@ static proa_status advance_pieces(proa_hub_download *d, proa_err *err)
 
 /* ---- requests ---- */
 
-static proa_status start_piece(proa_hub_download *d, proa_hub_piece *p);
+static void start_piece(proa_hub_download *d, proa_hub_piece *p);
 
 static void restart_whole(proa_hub_transfer *t)
 {
@@ -197,7 +197,8 @@ static void piece_done(proa_hub_transfer *t)
         d->fresh_url_tried = true;
         free(d->url);
         d->url = NULL;
-        if (start_piece(d, p) == PROA_OK) return;
+        start_piece(d, p);
+        return;
     }
     p->complete = err.status == PROA_OK;
     if (err.status == PROA_OK) advance_pieces(d, &err);
@@ -213,7 +214,7 @@ static char *resolve_url(const proa_hub_download *d)
     return url.ptr;
 }
 
-static proa_status start_piece(proa_hub_download *d, proa_hub_piece *p)
+static void start_piece(proa_hub_download *d, proa_hub_piece *p)
 {
     int64_t received = p->transfer.received;
     proa_hub_transfer_release(&p->transfer);
@@ -228,7 +229,6 @@ static proa_status start_piece(proa_hub_download *d, proa_hub_piece *p)
                                       .received = received,
                                       .arg = p};
     proa_hub_start(d->client, &p->transfer);
-    return PROA_OK;
 }
 
 static void add_piece(proa_hub_download *d, int64_t size)
@@ -238,8 +238,7 @@ static void add_piece(proa_hub_download *d, int64_t size)
     *end = p;
     p->download = d, p->begin = d->next, p->size = size;
     d->next += size;
-    proa_status status = start_piece(d, p);
-    PROA_UNUSED(status);
+    start_piece(d, p);
 }
 
 void proa_hub_download_fill(proa_hub_download *d, int connections_max)

@@ -3,6 +3,7 @@
 #include "proa/hub.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "hub/download.h"
@@ -94,10 +95,7 @@ static proa_status fetch_list(pull *p, proa_err *err)
     proa_hub_start(&p->client, &t);
     proa_status status = run_client(p, err);
     if (t.client) proa_hub_stop(&t);
-    if (status == PROA_OK && t.err.status != PROA_OK) {
-        if (err) *err = t.err;
-        status = t.err.status;
-    }
+    if (status == PROA_OK) status = proa_err_copy(err, &t.err);
     if (status == PROA_OK) status = proa_hub_tree_parse(&p->tree, proa_buf_view(&body), err);
     proa_buf_release(&body);
     proa_hub_transfer_release(&t);
@@ -115,10 +113,10 @@ static proa_status find_cached(pull *p, bool *listed, proa_err *err)
     else if (proa_hub_cache_ref(commit, &p->cache, p->name.revision, &why) == PROA_NOT_FOUND)
         return PROA_FAIL(err, NOT_FOUND, "the cache %s has no '%s' of '%s'", p->settings.cache,
                          p->name.revision, p->name.repo);
-    else if (why.status != PROA_OK) return PROA_FAIL(err, CORRUPT, "%s", why.text);
+    else if (why.status != PROA_OK) return proa_err_copy(err, &why);
     *listed = proa_hub_cache_tree(&p->tree, &p->cache, commit, &why) == PROA_OK;
     if (*listed) return PROA_OK;
-    if (why.status == PROA_CORRUPT) return PROA_FAIL(err, CORRUPT, "%s", why.text);
+    if (why.status == PROA_CORRUPT) return proa_err_copy(err, &why);
     snprintf(p->tree.commit, sizeof p->tree.commit, "%s", commit);
     return PROA_OK;
 }
@@ -157,7 +155,7 @@ static proa_status fetch_heads(pull *p, proa_err *err)
         proa_hub_start(&p->client, &t);
         status = run_client(p, err);
         if (t.client) proa_hub_stop(&t);
-        if (status == PROA_OK && t.err.status != PROA_OK) status = PROA_FAIL(err, CORRUPT, "%s", t.err.text);
+        if (status == PROA_OK) status = proa_err_copy(err, &t.err);
         proa_hub_transfer_release(&t);
     }
     return status;
@@ -174,7 +172,7 @@ static proa_status find_missing(pull *p, proa_hub_entry *e, bool *missing, proa_
     if (has && p->options->verify) {
         proa_status status = proa_hub_cache_verify(&p->cache, p->tree.commit, e, &damage);
         if (status == PROA_CORRUPT) PROA_LOG(WARNING, "%s; it is downloaded again", damage.text);
-        else if (status != PROA_OK) return PROA_FAIL(err, IO, "%s", damage.text);
+        else if (status != PROA_OK) return proa_err_copy(err, &damage);
         has = status == PROA_OK;
     }
     *missing = !has;
@@ -198,9 +196,12 @@ static proa_status add_downloads(pull *p, bool weights, proa_err *err)
 static proa_status check_room(const pull *p, proa_err *err)
 {
     int64_t bytes = 0, room = proa_hub_cache_room(&p->cache);
-    for (int32_t i = 0; i < p->downloads_count; i++) bytes += p->downloads[i].entry->size;
+    for (int32_t i = 0; i < p->downloads_count; i++) {
+        const proa_hub_entry *e = p->downloads[i].entry;
+        int64_t begun = proa_hub_cache_begun(&p->cache, e->etag);
+        bytes += e->size - proa_min64(begun, e->size);
+    }
     if (bytes <= room) return PROA_OK;
-    /* what an earlier call has left counts as free */
     return PROA_FAIL(err, IO, "%s has room for %.2f GB, '%s' needs %.2f GB", p->cache.root,
                      (double)room * 1e-9, p->name.repo, (double)bytes * 1e-9);
 }
@@ -219,10 +220,7 @@ static proa_status advance_downloads(pull *p, int32_t begin, int32_t end, int32_
             *locked |= d->stage == PROA_HUB_WAITING;
         }
         if (d->stage == PROA_HUB_MOVING) proa_hub_download_fill(d, p->settings.connections);
-        if (d->stage == PROA_HUB_FAILED) {
-            if (err) *err = d->err;
-            return d->err.status;
-        }
+        if (d->stage == PROA_HUB_FAILED) return proa_err_copy(err, &d->err);
         *left += d->stage != PROA_HUB_READY;
     }
     return PROA_OK;
@@ -308,7 +306,7 @@ static proa_status pull_cached(pull *p, proa_err *err)
         p->fetched = proa_calloc((size_t)p->tree.count + 1, sizeof *p->fetched);
         return PROA_OK;
     }
-    if (why.status != PROA_NOT_FOUND) return PROA_FAIL(err, CORRUPT, "%s", why.text);
+    if (why.status != PROA_NOT_FOUND) return proa_err_copy(err, &why);
     return PROA_FAIL(err, NOT_FOUND, "%s; HF_HUB_OFFLINE forbids to download it", why.text);
 }
 
@@ -325,8 +323,7 @@ static proa_status pull_files(pull *p, proa_err *err)
         PROA_LOG(WARNING, "%s; '%s' comes from the cache", why.text, p->name.repo);
         return PROA_OK;
     }
-    if (err && err->status == PROA_OK) *err = why;
-    return status;
+    return proa_err_copy(err, &why);
 }
 
 static void fill_result(pull *p, proa_hub_result *r)

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include <ctype.h>
+#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -74,41 +75,6 @@ static void take_rate_limit(proa_hub_reply *r, proa_str value)
                     r->retry_after_s = read_number((proa_str){value.ptr + k + 3, value.len - k - 3}, NULL);
 }
 
-static void take_own_etag(proa_hub_reply *r, proa_str value)
-{
-    take_etag(r->etag, sizeof r->etag, value);
-}
-
-static void take_linked_etag(proa_hub_reply *r, proa_str value)
-{
-    take_etag(r->linked_etag, sizeof r->linked_etag, value);
-}
-
-static void take_linked_size(proa_hub_reply *r, proa_str value)
-{
-    r->linked_size = read_number(value, NULL);
-}
-
-static void take_commit(proa_hub_reply *r, proa_str value)
-{
-    take_text(r->commit, sizeof r->commit, value);
-}
-
-static void take_error_code(proa_hub_reply *r, proa_str value)
-{
-    take_text(r->error_code, sizeof r->error_code, value);
-}
-
-static void take_error_message(proa_hub_reply *r, proa_str value)
-{
-    take_text(r->error_message, sizeof r->error_message, value);
-}
-
-static void take_length(proa_hub_reply *r, proa_str value)
-{
-    r->length = read_number(value, NULL);
-}
-
 static void take_location(proa_hub_reply *r, proa_str value)
 {
     if (value.len >= PROA_HUB_URL_MAX) return;
@@ -116,20 +82,37 @@ static void take_location(proa_hub_reply *r, proa_str value)
     r->location = proa_str_copy(value);
 }
 
+/* What is kept of a header: a text or a number in a field, or what `take` makes of it. */
+typedef enum header_kind { HEADER_TEXT, HEADER_ETAG, HEADER_NUMBER, HEADER_OTHER } header_kind;
+
+#define FIELD(member) offsetof(proa_hub_reply, member), sizeof(((proa_hub_reply *)0)->member)
 static const struct {
     const char *name;
+    header_kind kind;
+    size_t offset, size;
     void (*take)(proa_hub_reply *r, proa_str value);
-} known_headers[] = {{"etag", take_own_etag},
-                     {"x-linked-etag", take_linked_etag},
-                     {"x-linked-size", take_linked_size},
-                     {"x-repo-commit", take_commit},
-                     {"x-error-code", take_error_code},
-                     {"x-error-message", take_error_message},
-                     {"content-length", take_length},
-                     {"content-range", take_range},
-                     {"retry-after", take_retry_after},
-                     {"ratelimit", take_rate_limit},
-                     {"location", take_location}};
+} known_headers[] = {{"etag", HEADER_ETAG, FIELD(etag), NULL},
+                     {"x-linked-etag", HEADER_ETAG, FIELD(linked_etag), NULL},
+                     {"x-linked-size", HEADER_NUMBER, FIELD(linked_size), NULL},
+                     {"x-repo-commit", HEADER_TEXT, FIELD(commit), NULL},
+                     {"x-error-code", HEADER_TEXT, FIELD(error_code), NULL},
+                     {"x-error-message", HEADER_TEXT, FIELD(error_message), NULL},
+                     {"content-length", HEADER_NUMBER, FIELD(length), NULL},
+                     {"content-range", HEADER_OTHER, 0, 0, take_range},
+                     {"retry-after", HEADER_OTHER, 0, 0, take_retry_after},
+                     {"ratelimit", HEADER_OTHER, 0, 0, take_rate_limit},
+                     {"location", HEADER_OTHER, 0, 0, take_location}};
+
+static void take_header(proa_hub_reply *r, size_t row, proa_str value)
+{
+    void *field = (char *)r + known_headers[row].offset;
+    switch (known_headers[row].kind) {
+    case HEADER_TEXT: take_text(field, known_headers[row].size, value); return;
+    case HEADER_ETAG: take_etag(field, known_headers[row].size, value); return;
+    case HEADER_NUMBER: *(int64_t *)field = read_number(value, NULL); return;
+    case HEADER_OTHER: known_headers[row].take(r, value); return;
+    }
+}
 
 static void begin_response(proa_hub_reply *r)
 {
@@ -156,7 +139,7 @@ void proa_hub_reply_header(proa_hub_reply *r, proa_str line)
     while (value.len && isspace((unsigned char)value.ptr[0])) value.ptr++, value.len--;
     while (value.len && isspace((unsigned char)value.ptr[value.len - 1])) value.len--;
     for (size_t i = 0; i < PROA_COUNT(known_headers); i++)
-        if (is_named(name, known_headers[i].name)) known_headers[i].take(r, value);
+        if (is_named(name, known_headers[i].name)) take_header(r, i, value);
 }
 
 /* ---- refusals ---- */

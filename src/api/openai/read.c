@@ -57,9 +57,7 @@ proa_status proa_oai_find_model(proa_api *api, const char *name, proa_served_mod
     *out = proa_server_find_adapter(server, name);
     if (*out && adapter) *adapter = true;
     if (!*out) *out = proa_server_find_repo(server, name);
-    if (*out) return PROA_OK;
-    if (err) *err = why;
-    return why.status;
+    return *out ? PROA_OK : proa_err_copy(err, &why);
 }
 
 static bool find_model(proa_oai *job)
