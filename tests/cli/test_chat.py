@@ -58,8 +58,9 @@ class Recorder(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         words = ["pong", f" {len(self.server.requests)}"] if said != "long" else [f"word{i} " for i in range(1000)]
         try:
-            if said == "think":
-                self.event({"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}}]})
+            if said.startswith("think"):
+                name = said.partition(" ")[2] or "reasoning_content"
+                self.event({"choices": [{"index": 0, "delta": {name: "hm"}}]})
             for word in words:
                 self.event({"choices": [{"index": 0, "delta": {"content": word}}]})
                 time.sleep(0.02 if said == "long" else 0)
@@ -243,6 +244,10 @@ def test_interrupt_ends_the_answer_only(server):
     t.type("think\r")
     t.wait("\x1b\\[2mhm\x1b\\[0m")  # dim
     t.wait("pong 3")
+    t.prompt()
+    t.type("think reasoning\r")
+    t.wait("\x1b\\[2mhm\x1b\\[0m")
+    t.wait("pong 4")
     t.prompt()
     t.type("\x04")
     assert t.close() == 0

@@ -112,6 +112,13 @@ static void show_text(proa_talk *c, proa_str text, bool thinking)
     if (!thinking) proa_buf_append(&c->answer, text.ptr, text.len);
 }
 
+/* The part of a delta that is reasoning: DeepSeek's name for it, which Proa uses too, or that of later vLLM. */
+static proa_str reasoning_of(const proa_json *delta)
+{
+    proa_str text = proa_json_str(proa_json_get(delta, "reasoning_content"));
+    return text.len ? text : proa_json_str(proa_json_get(delta, "reasoning"));
+}
+
 static proa_status take_event(void *arg, proa_str event, proa_err *err)
 {
     proa_talk *c = arg;
@@ -120,7 +127,7 @@ static proa_status take_event(void *arg, proa_str event, proa_err *err)
     proa_json *delta = proa_json_get(proa_json_at(proa_json_get(root, "choices"), 0), "delta");
     proa_json *usage = proa_json_get(root, "usage");
     proa_str message = proa_json_str(proa_json_get(proa_json_get(root, "error"), "message"));
-    show_text(c, proa_json_str(proa_json_get(delta, "reasoning_content")), true);
+    show_text(c, reasoning_of(delta), true);
     show_text(c, proa_json_str(proa_json_get(delta, "content")), false);
     proa_output_flush(&c->out);
     if (usage) {

@@ -156,14 +156,14 @@ static model_figures figures_of(const interval *i, proa_str model)
     double time_us = growth_of(i, "nv_inference_request_duration_us", "model", model);
     double used = sum_of(i->now, "proa_engine_pages_used", "model", model);
     double unused = sum_of(i->now, "proa_engine_pages_free", "model", model);
+    double waiting = sum_of(i->now, "proa_engine_waiting", "model", model);
+    if (waiting < 0) waiting = sum_of(i->now, "nv_inference_pending_request_count", "model", model);
     return (model_figures){
         .name = model,
         .requests_s = rate_of(i, "nv_inference_request_success", "model", model),
         .latency_ms = done > 0 && time_us >= 0 ? time_us / done * 1e-3 : -1,
         .running = sum_of(i->now, "proa_engine_running", "model", model),
-        .waiting = sum_of(i->now, "proa_engine_waiting", "model", model) >= 0
-                       ? sum_of(i->now, "proa_engine_waiting", "model", model)
-                       : sum_of(i->now, "nv_inference_pending_request_count", "model", model),
+        .waiting = waiting,
         .new_tokens_s = rate_of(i, "proa_engine_new_tokens", "model", model),
         .prompt_tokens_s = rate_of(i, "proa_engine_prompt_tokens", "model", model),
         .pages_used = used,
