@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel holds libproa.so and no code for one version of Python: its tag is py3-none-PLATFORM."""
+"""Of both wheels, which hold a shared library and no code for one version of Python: their tag is py3-none-PLATFORM."""
 
 import os
 
