@@ -1,6 +1,6 @@
 # What `cmake --install` puts where, in components; packages of them by cpack. Included by CMakeLists.txt.
 #
-#   program       bin/proa
+#   program       bin/proa, manual pages
 #   library       libproa.so.0.1
 #   development   headers, libproa.so, libproa.a, pkg-config, CMake
 #   cuda          libproa_cuda.so, where it was built
@@ -39,6 +39,11 @@ if(Python3_FOUND)
   install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/tools/sbom\"
                 \"${CMAKE_CURRENT_BINARY_DIR}/proa.spdx.json\" COMMAND_ERROR_IS_FATAL ANY)" COMPONENT program)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/proa.spdx.json DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/proa COMPONENT program)
+  # the program prints what the pages are made of, so they are written when it is there
+  install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/tools/docs/manual.py\"
+                \"${CMAKE_CURRENT_BINARY_DIR}/proa\" \"${CMAKE_CURRENT_BINARY_DIR}/man1\" COMMAND_ERROR_IS_FATAL ANY)"
+          COMPONENT program)
+  install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program)
 endif()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/proa RENAME copyright COMPONENT program)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libproa0.1 RENAME copyright COMPONENT library)

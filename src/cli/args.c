@@ -51,7 +51,7 @@ const char *proa_args_nearest(const char *word, const char *const *names, size_t
     return best;
 }
 
-static bool is_operand(const proa_arg *arg)
+bool proa_arg_is_operand(const proa_arg *arg)
 {
     return arg->kind == PROA_ARG_OPERAND || arg->kind == PROA_ARG_OPERANDS;
 }
@@ -62,7 +62,7 @@ static const proa_arg *find_arg(const proa_command *command, const char *name, s
     for (const proa_arg_table *const *t = command->tables; *t; t++)
         for (size_t i = 0; i < (*t)->count; i++) {
             const proa_arg *arg = &(*t)->rows[i];
-            if (is_operand(arg)) {
+            if (proa_arg_is_operand(arg)) {
                 if (!name && (operand-- == 0 || arg->kind == PROA_ARG_OPERANDS)) return arg;
             } else if (name && strlen(arg->name) == len && memcmp(arg->name, name, len) == 0) {
                 return arg;
@@ -187,7 +187,7 @@ static int say_unknown(const proa_command *command, const char *name, size_t len
     snprintf(word, sizeof word, "%.*s", (int)(len < 63 ? len : 63), name);
     for (const proa_arg_table *const *t = command->tables; *t; t++)
         for (size_t i = 0; i < (*t)->count && count < NAMES_MAX; i++)
-            if (!is_operand(&(*t)->rows[i])) names[count++] = (*t)->rows[i].name;
+            if (!proa_arg_is_operand(&(*t)->rows[i])) names[count++] = (*t)->rows[i].name;
     proa_decoding_arg option[PROA_OPTION_COUNT];
     for (int i = 0; i < PROA_OPTION_COUNT && command->decoding && count < NAMES_MAX; i++) {
         proa_decoding_arg_of(&option[i], &proa_option_rows[i], NULL, 0);
@@ -344,11 +344,12 @@ static void print_option(const char *text, int columns)
     printf("%s", text);
 }
 
-static void help_row(const proa_arg *arg, int columns)
+static void help_row(void *arg_columns, const proa_arg *arg)
 {
+    int columns = *(int *)arg_columns;
     char left[128], right[1024];
     bool bracket = arg->name[0] == '[';
-    if (is_operand(arg))
+    if (proa_arg_is_operand(arg))
         snprintf(left, sizeof left, "  %.*s", (int)strcspn(arg->name + bracket, "]"), arg->name + bracket);
     else if (arg->kind == PROA_ARG_FLAG) snprintf(left, sizeof left, "  --%s", arg->name);
     else if (arg->kind == PROA_ARG_OPTIONAL_TEXT)
@@ -361,18 +362,26 @@ static void help_row(const proa_arg *arg, int columns)
     proa_print_wrapped(right, HELP_COLUMN, HELP_COLUMN, columns);
 }
 
-/* Prints the decoding options, except those that a table of the command has. */
-static void help_decoding(const proa_command *command, int columns)
+/* The decoding options as rows, except those that a table of the command has. */
+static void walk_decoding(const proa_command *command, const proa_args_visitor *visitor)
 {
     if (!command->decoding) return;
-    putchar('\n');
-    proa_print_wrapped(command->decoding_title, 0, 0, columns);
+    visitor->title(visitor->arg, command->decoding_title);
     for (int i = 0; i < PROA_OPTION_COUNT; i++) {
         proa_decoding_arg option;
         proa_decoding_arg_of(&option, &proa_option_rows[i], NULL, 0);
         /* a default of 0 is not printed: the help explains what 0 means */
         if (strcmp(option.preset, "0") == 0) option.arg.preset = NULL;
-        if (!find_arg(command, option.name, strlen(option.name), -1)) help_row(&option.arg, columns);
+        if (!find_arg(command, option.name, strlen(option.name), -1)) visitor->row(visitor->arg, &option.arg);
+    }
+}
+
+void proa_args_walk(const proa_command *command, const proa_args_visitor *visitor)
+{
+    for (const proa_arg_table *const *t = command->tables; *t; t++) {
+        visitor->title(visitor->arg, (*t)->title);
+        for (size_t i = 0; i < (*t)->count; i++) visitor->row(visitor->arg, &(*t)->rows[i]);
+        if (t == command->tables) walk_decoding(command, visitor);
     }
 }
 
@@ -382,23 +391,35 @@ int proa_help_columns(void)
     return columns < HELP_COLUMN + 32 ? HELP_COLUMN + 32 : columns < 120 ? columns : 120;
 }
 
+static void help_title(void *columns, const char *title)
+{
+    putchar('\n');
+    proa_print_wrapped(title, 0, 0, *(int *)columns);
+}
+
+void proa_args_usage(char *out, size_t size, const proa_command *command)
+{
+    const proa_arg *arg;
+    snprintf(out, size, "proa %s", command->name);
+    for (int i = 0; (arg = find_arg(command, NULL, 0, i)); i++) {
+        bool last = arg->kind == PROA_ARG_OPERANDS;
+        size_t len = strlen(out);
+        snprintf(out + len, size - len, last ? " %s..." : " %s", arg->name);
+        if (last) break;
+    }
+    size_t len = strlen(out);
+    snprintf(out + len, size - len, " [options]");
+}
+
 void proa_args_help(const proa_command *command)
 {
+    char usage[256];
     int columns = proa_help_columns();
-    printf("usage: proa %s", command->name);
-    const proa_arg *arg;
-    for (int i = 0; (arg = find_arg(command, NULL, 0, i)); i++) {
-        printf(arg->kind == PROA_ARG_OPERANDS ? " %s..." : " %s", arg->name);
-        if (arg->kind == PROA_ARG_OPERANDS) break;
-    }
-    printf(" [options]\n\n");
+    proa_args_visitor visitor = {help_title, help_row, &columns};
+    proa_args_usage(usage, sizeof usage, command);
+    printf("usage: %s\n\n", usage);
     proa_print_wrapped(command->summary, 0, 0, columns);
-    for (const proa_arg_table *const *t = command->tables; *t; t++) {
-        putchar('\n');
-        proa_print_wrapped((*t)->title, 0, 0, columns);
-        for (size_t i = 0; i < (*t)->count; i++) help_row(&(*t)->rows[i], columns);
-        if (t == command->tables) help_decoding(command, columns);
-    }
+    proa_args_walk(command, &visitor);
     if (command->examples) printf("\nexamples\n%s", command->examples);
 }
 

@@ -73,6 +73,18 @@ struct proa_command {
 PROA_MUST_CHECK int proa_args_parse(const proa_command *command, void *options, int argc, char **argv);
 /* Prints the help of a command to standard output. Texts are wrapped to proa_help_columns. */
 void proa_args_help(const proa_command *command);
+/* "proa NAME OPERANDS [options]" */
+void proa_args_usage(char *out, size_t size, const proa_command *command);
+bool proa_arg_is_operand(const proa_arg *arg); /* given by position */
+
+/* What the help of a command lists, in its order: each title, then the rows below it. A row lives until row returns. */
+typedef struct proa_args_visitor {
+    void (*title)(void *arg, const char *title);
+    void (*row)(void *arg, const proa_arg *row);
+    void *arg;
+} proa_args_visitor;
+void proa_args_walk(const proa_command *command, const proa_args_visitor *visitor);
+
 int proa_help_columns(void); /* of the terminal on standard output, 60 to 120; 80 if it is no terminal */
 /* Stores one option's text in its field of *options; text is NULL for a flag and for a bool without a
  * value. Returns -1 or the exit status. */

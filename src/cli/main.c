@@ -58,18 +58,28 @@ static int unknown_command(const char *name)
     return proa_cli_fail(PROA_EXIT_USAGE, "unknown command '%s' (see 'proa help')", name);
 }
 
+/* argv after `help`: a command, a topic or --json. */
+static int help_command(int argc, char **argv)
+{
+    bool json = argc > 0 && strcmp(argv[argc - 1], "--json") == 0;
+    const char *name = argc > 0 ? argv[0] : NULL;
+    if (argc == json) return json ? proa_help_json(commands, PROA_COUNT(commands)) : print_overview();
+    if (strcmp(name, "decoding") == 0) return proa_decoding_help_command(argc - 1, argv + 1);
+    if (strcmp(name, "models") == 0) return proa_models_help_command(argc - 1, argv + 1);
+    const proa_command *about = find_command(name);
+    if (!about) return unknown_command(name);
+    if (json) return proa_help_json(&about, 1);
+    proa_args_help(about);
+    return PROA_EXIT_OK;
+}
+
 static int dispatch_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) return print_overview(), proa_cli_fail(PROA_EXIT_USAGE, "no command given");
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
-    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        if (argc < 3) return print_overview();
-        if (strcmp(argv[2], "decoding") == 0) return proa_decoding_help_command(argc - 3, argv + 3);
-        if (strcmp(argv[2], "models") == 0) return proa_models_help_command(argc - 3, argv + 3);
-        const proa_command *about = find_command(argv[2]);
-        return about ? (proa_args_help(about), PROA_EXIT_OK) : unknown_command(argv[2]);
-    }
+    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        return help_command(argc - 2, argv + 2);
     const proa_command *command = find_command(name);
     return command ? command->run(command, argc - 2, argv + 2) : unknown_command(name);
 }

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes wrong is one line on standard error and a status that is not 0."""
 import fcntl
+import json
 import os
 import pty
+import re
 import shutil
 import struct
 import subprocess
@@ -183,6 +185,20 @@ def test_help_names_every_common_option(command):
     for option in ("--device", "--dtype", "--quant", "--threads", "--seed", "--json"):
         assert option in text
     assert text.startswith(f"usage: proa {command}") and "examples" in text
+
+
+def test_help_as_json_has_the_rows_of_the_text():
+    commands = json.loads(ok("help", "--json"))["commands"]
+    assert [c["name"] for c in commands] == COMMANDS
+    for command in commands:
+        text = ok("help", command["name"])
+        rows = [row for table in command["tables"] for row in table["rows"]]
+        assert text.startswith(f"usage: {command['usage']}\n") and len(rows) == len(re.findall(r"^  (?:--)?\w\S*", text.split("\nexamples\n")[0], re.M))
+        for row in rows:
+            assert re.search(rf"^  {re.escape(row['name'])}(?: |$)", text, re.M), row
+            assert (row["help"] or "").split(" ")[0] in text
+    assert json.loads(ok("help", "top", "--json"))["commands"][0] == next(c for c in commands if c["name"] == "top")
+    fails("help", "nothing", "--json", status=2)
 
 
 def help_on_terminal(columns, *args):

@@ -22,6 +22,8 @@ has() {
 has_not() { if dpkg-deb -c "$1" | grep -E "$2"; then echo "$1 has $2" && exit 1; fi; }
 has proa_*.deb ' \./usr/bin/proa$'
 has proa_*.deb 'doc/proa/proa\.spdx\.json$'
+has proa_*.deb 'share/man/man1/proa\.1$'
+has proa_*.deb 'share/man/man1/proa-serve\.1$'
 has_not proa_*.deb 'libproa\.'
 has libproa0.1_*.deb 'libproa\.so\.0\.1 -> '
 has_not libproa0.1_*.deb '/usr/include|/usr/bin'

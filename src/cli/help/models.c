@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * help_models.c - `proa help models`: the architectures that run, from the table of rows. */
+ * models.c - `proa help models`: the architectures that run, from the table of rows. */
 #include "cli/commands.h"
 #include "model/arch.h"
 
