@@ -12,7 +12,7 @@
 bool proa_http_v2(proa_api *api, proa_http_exchange *x);          /* /v2..., http_v2*.c */
 bool proa_openai(proa_api *api, proa_http_exchange *x);           /* /v1..., openai */
 bool proa_openai_other(proa_api *api, proa_http_exchange *x);     /* /rerank, /v2/rerank, /tokenize, ... */
-bool proa_page(proa_api *api, proa_http_exchange *x);             /* /, /figures, page.c */
+bool proa_console(proa_api *api, proa_http_exchange *x);          /* /, /console, /figures, console */
 bool proa_metrics_frontend(proa_api *api, proa_http_exchange *x); /* /metrics, metrics.c */
 void proa_grpc_v2(proa_grpc_call *call, void *api); /* proa_grpc_server.on_call: grpc/service.c and the files it
                                                        names */

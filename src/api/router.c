@@ -23,7 +23,7 @@ static bool dispatch_exchange(proa_endpoint *endpoint, proa_http_exchange *x)
     if (proa_str_starts(x->path, (proa_str){"/v1", 3})) return proa_openai(api, x);
     if (proa_openai_other(api, x)) return true;
     if (endpoint->frontends[PROA_FRONTEND_METRICS] && proa_metrics_frontend(api, x)) return true;
-    return proa_page(api, x);
+    return proa_console(api, x);
 }
 
 /* The counters of a loop are written by its own thread only: no locked instruction is needed. */

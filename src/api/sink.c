@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * sink.c - delivers replies from any thread to the loop of their request; counters of each thread. */
+#include "api/console/recent.h"
 #include "api/trace.h"
-
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <stdatomic.h>
@@ -124,6 +124,7 @@ static void deliver_reply(proa_sink *sink, proa_reply *reply, bool final)
 {
     proa_infer *r = sink->infer;
     proa_handoff *handoff = sink->handoff;
+    if (final) proa_recent_add(r, reply);
     if (PROA_UNLIKELY(final && proa_trace_on())) proa_trace_note(r, reply);
     sink->on_reply(sink, reply, final);
     if (final) release_sink(r, handoff);

@@ -268,6 +268,8 @@
 #define PROA_OPENAI_QUEUED_MAX    (64 * PROA_MIB)  /* of a stream that its client does not read; beyond it the stream
                                                       ends with an error */
 #define PROA_FIGURES_BYTES_MAX    (16 * PROA_MIB)  /* /figures: 4,096 models with 1 kB each and room */
+#define PROA_RECENT_REQUESTS_MAX  512              /* that /figures/requests shows: 150 kB kept, 250 kB as JSON */
+#define PROA_RECENT_NAME_MAX      96               /* bytes of a model's name or a request's id there; longer are cut */
 #define PROA_CALL_NAME_MAX        256              /* bytes of a function's name in a model's text; OpenAI's has 64 */
 #define PROA_HARMONY_HEADER_MAX   1024             /* bytes of a message's header; the longest in use have 100 */
 #define PROA_TEMPLATE_BYTES_MAX   (1 * PROA_MIB)   /* a chat template; the longest in use have 20 kB */

@@ -46,6 +46,14 @@ typedef struct proa_infer_times {
     int64_t received, queued, compute_start, input_end, output_start, compute_end, ended;
 } proa_infer_times;
 
+/* What a language model did for a request: set by its backend before the final reply, 0 by all others. */
+typedef struct proa_infer_usage {
+    int64_t prompt_tokens, cached_tokens; /* of all prompts; of these, found in the prefix cache */
+    int64_t new_tokens;                   /* of all sequences */
+    int64_t sequences;                    /* that were generated: prompts times n */
+    int64_t first_token_ns;               /* of the first of them, on the monotonic clock; 0: none came */
+} proa_infer_usage;
+
 /* The scheduler's own state of a request, from acceptance to its final reply. */
 typedef struct proa_ticket {
     proa_infer *prev;           /* of a queue, beside proa_infer.next */
@@ -104,6 +112,7 @@ struct proa_infer {
     proa_served_model *model; /* a held version, set at acceptance or by the caller before */
     int64_t batch;            /* rows of the batch dimension; 1 without one */
     proa_infer_times times;
+    proa_infer_usage usage;
     proa_infer *next; /* of a queue */
     void *work;       /* scheduler's or backend's, while it has the request */
     uint64_t cache_key[2];

@@ -235,6 +235,11 @@ proa_status proa_version_parse(int64_t *version, proa_str text, proa_err *err)
 
 /* ---- health ---- */
 
+proa_control proa_server_control(const proa_server *server)
+{
+    return server->options.control;
+}
+
 bool proa_server_live(const proa_server *server)
 {
     return atomic_load(&server->phase) == PROA_SERVER_READY;

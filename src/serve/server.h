@@ -59,6 +59,7 @@ PROA_MUST_CHECK proa_status proa_server_new(proa_server **out, const proa_server
 bool proa_server_stop(proa_server *server, int64_t timeout_ms);
 void proa_server_free(proa_server *server);
 
+proa_control proa_server_control(const proa_server *server);
 bool proa_server_live(const proa_server *server);
 /* UNAVAILABLE "Server exiting", or not ready (strict: every version that should be ready is, and its backend says
  * so). */

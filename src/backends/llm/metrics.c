@@ -196,7 +196,13 @@ void proa_llm_figures(void *state, proa_buf *out)
         s->chat ? "true" : "false");
     proa_buf_printf(out, "\"tokens_per_second\":%.1f,\"running\":%d,\"waiting\":%d,",
                     rate_of(s, stats.new_tokens), stats.running, stats.waiting);
-    proa_buf_printf(out, "\"prompt_tokens\":%llu,\"new_tokens\":%llu,\"pages_used\":%lld,\"pages_total\":%lld",
+    proa_buf_printf(out, "\"prompt_tokens\":%llu,\"new_tokens\":%llu,\"pages_used\":%lld,\"pages_total\":%lld,",
                     (unsigned long long)stats.prompt_tokens, (unsigned long long)stats.new_tokens,
                     (long long)stats.pages_used, (long long)(stats.pages_used + stats.pages_free));
+    proa_buf_printf(out, "\"pages_cached\":%lld,\"prefix_queries\":%llu,\"prefix_hits\":%llu,",
+                    (long long)stats.pages_cached, (unsigned long long)stats.prefix_queries,
+                    (unsigned long long)stats.prefix_hits);
+    proa_buf_printf(out, "\"steps\":%llu,\"step_seconds\":%.6f,\"preemptions\":%llu,\"cancelled\":%llu",
+                    (unsigned long long)stats.steps, stats.step_s, (unsigned long long)stats.preemptions,
+                    (unsigned long long)stats.cancelled);
 }

@@ -380,6 +380,18 @@ static void check_done(proa_prompt *p, const proa_event *e)
     }
 }
 
+/* The first token of a request is that of the prompt which had one first. */
+static void add_usage(proa_infer_usage *usage, const proa_prompt *p, const proa_event *e)
+{
+    usage->prompt_tokens += e->prompt_tokens;
+    usage->cached_tokens += e->cached_tokens;
+    usage->new_tokens += e->new_tokens;
+    if (!e->new_tokens) return;
+    int64_t first_ns = proa_clock_ns() - (int64_t)(e->decode_s * 1e9);
+    usage->sequences += p->request.options.n > 1 ? p->request.options.n : 1;
+    if (!usage->first_token_ns || first_ns < usage->first_token_ns) usage->first_token_ns = first_ns;
+}
+
 static void on_prompt_done(proa_prompt *p, const proa_event *e)
 {
     bool generates = p->request.task == PROA_TASK_GENERATE;
@@ -390,6 +402,7 @@ static void on_prompt_done(proa_prompt *p, const proa_event *e)
     p->drafted_tokens = e->drafted_tokens, p->accepted_tokens = e->accepted_tokens;
     p->queue_s = e->queue_s, p->prompt_s = e->prompt_s, p->decode_s = e->decode_s;
     proa_llm_count_tokens(p->req->llm_model, e->prompt_tokens, e->new_tokens);
+    add_usage(&p->req->infer->usage, p, e);
     check_done(p, e);
     if (e->beams_count > 0) add_results(p, e);
     else if (generates) output_of(p, 0);

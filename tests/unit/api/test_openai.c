@@ -406,7 +406,7 @@ static void test_page(void **state)
 {
     (void)state;
     static const char *const paths[][2] = {
-        {"/", "text/html"}, {"/page.css", "text/css"}, {"/page.js", "text/javascript"}};
+        {"/", "text/html"}, {"/console/console.css", "text/css"}, {"/console/main.js", "text/javascript"}};
     oai_answer a;
     for (int i = 0; i < 3; i++) {
         a = oai_ask(&rig, "GET", paths[i][0], "", "");

@@ -138,7 +138,7 @@ def test_server_gone(page):
 def test_nothing_from_elsewhere(served):
     """Headers and texts of the three files: a strict policy, no address of another place."""
     import requests
-    for path in ("/", "/page.css", "/page.js"):
+    for path in ("/", "/console/console.css", "/console/main.js"):
         answer = requests.get(served.url(path), timeout=10)
         assert answer.status_code == 200
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
