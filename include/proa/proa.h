@@ -128,6 +128,7 @@ typedef struct proa_info {
     const char *plan; /* sizes and arithmetic in words, with the option of each; lives as long as the engine */
     int32_t labels;   /* outputs of a head that classifies or rates an input; 0: the model has no such head */
     int32_t embedding; /* width of the input embeddings of tokens; mostly `hidden` */
+    int32_t gpu;       /* on which it runs, N of "cuda:N"; -1: on the CPU */
 } proa_info;
 
 PROA_EXPORT void proa_engine_info(const proa_engine *engine, proa_info *info);
@@ -570,21 +571,37 @@ PROA_EXPORT proa_status proa_decoder_session_open(proa_decoder_session **out, pr
                                                   const proa_decoder_session_options *options, proa_err *err);
 PROA_EXPORT void proa_decoder_session_close(proa_decoder_session *session); /* NULL is fine */
 
+/* Where tensors of the caller are. All zero: in memory of the host. PROA_MEMORY_CUDA: in memory of the GPU on which the
+ * engine runs (proa_info.gpu), which is read and written in place: nothing passes through the host. A model of several
+ * ranks takes memory of the host only.
+ * Owner: the caller, for both.
+ * Order: calls with tensors on the GPU return before its kernels have ended. They read and write tensors after the work
+ *        that `stream` has when they are called; work that is given to `stream` after they have returned comes after
+ *        them, and may read outputs, and overwrite or free inputs. */
+typedef enum proa_memory_kind { PROA_MEMORY_HOST, PROA_MEMORY_CUDA } proa_memory_kind;
+typedef struct proa_tensor_memory {
+    proa_memory_kind kind;
+    int32_t gpu;  /* its number, N of "cuda:N" */
+    void *stream; /* a cudaStream_t of that GPU; NULL: the default stream */
+} proa_tensor_memory;
+
 /* Tokens of one sequence, behind those that it has. */
 typedef struct proa_decoder_session_input {
     int32_t sequence;
-    const int32_t *ids; /* [count]; NULL with embeddings */
+    const int32_t *ids; /* [count], the host's; NULL with embeddings */
     /* [count, proa_info.embedding] input embeddings in place of the model's own (transformers' inputs_embeds); of an
      * encoder: [count, hidden]. NULL with ids */
     const float *embeddings;
     int64_t count;
+    proa_tensor_memory memory; /* of embeddings */
 } proa_decoder_session_input;
 
-/* What a step returns: memory of the caller, in the order of the inputs. NULL: not wanted. */
+/* What a call returns: memory of the caller, in the order of the inputs. NULL: not wanted. */
 typedef struct proa_decoder_session_output {
     float *logits; /* [rows, proa_info.outputs]; rows: one for each input, that of its last token */
     float *hidden; /* [rows, proa_info.hidden], what the head's last product reads (after the final norm) */
     bool all_rows; /* rows: one for each token */
+    proa_tensor_memory memory; /* of both */
 } proa_decoder_session_output;
 
 /* Runs tokens of sequences, of each at most one input. INVALID, LIMIT, and NO_MEMORY if there is no room for their keys
@@ -604,14 +621,15 @@ PROA_EXPORT proa_status proa_decoder_session_truncate(proa_decoder_session *sess
 /* Tokens that the sequence has; -1: there is no such sequence. */
 PROA_EXPORT int64_t proa_decoder_session_length(const proa_decoder_session *session, int32_t sequence);
 /* Encoder-decoders: runs the encoder over the input, whose output becomes the encoder memory of input->sequence.
- * hidden [count, hidden] gets the encoder's last hidden states; NULL: not wanted. The sequence begins anew. */
+ * output->hidden [count, hidden] gets the encoder's last hidden states; output NULL: not wanted. The sequence begins
+ * anew. */
 PROA_EXPORT proa_status proa_decoder_session_encode(proa_decoder_session *session,
-                                                    const proa_decoder_session_input *input, float *hidden,
-                                                    proa_err *err);
-/* The same with given hidden states [count, hidden] in place of the encoder's. */
+                                                    const proa_decoder_session_input *input,
+                                                    const proa_decoder_session_output *output, proa_err *err);
+/* The same with given hidden states, input->embeddings [count, hidden], in place of the encoder's. */
 PROA_EXPORT proa_status proa_decoder_session_set_encoder_outputs(proa_decoder_session *session,
-                                                                 int32_t sequence, const float *hidden,
-                                                                 int64_t count, proa_err *err);
+                                                                 const proa_decoder_session_input *input,
+                                                                 proa_err *err);
 
 PROA_EXPORT const char *proa_version(void); /* "0.1.0" */
 

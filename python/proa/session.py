@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from typing import Any, Optional, Sequence
@@ -10,16 +11,41 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from ._lib import InvalidArgumentError, call, ffi, lib
-from .arrays import like, to_numpy
+from .arrays import Array, GpuArray, empty_like, gpu_of, is_floating, like, to_numpy
 from .engine import Engine
 
 
-def _floats(array: np.ndarray) -> Any:
-    return ffi.cast("float *", array.ctypes.data)
-
-
-def _ids(array: np.ndarray) -> Any:
+def _ids(array: Array) -> Any:
     return ffi.cast("int32_t *", array.ctypes.data)
+
+
+class _Outputs:
+    """Arrays that a call fills, of the kind of a sample: on the engine's GPU if the sample is there too."""
+
+    def __init__(self, sample: Any, gpu: int) -> None:
+        self.raw = ffi.new("proa_decoder_session_output *")
+        self._sample = sample
+        self._on_gpu = gpu >= 0 and gpu_of(sample) == gpu
+        self._arrays: list[Any] = []
+
+    def add(self, name: str, rows: int, columns: int) -> None:
+        if not self._on_gpu:
+            array = np.empty((rows, columns), np.float32)
+            setattr(self.raw, name, ffi.cast("float *", array.ctypes.data))
+            self._arrays.append(array)
+            return
+        tensor = empty_like(self._sample, (rows, columns))
+        memory = GpuArray(tensor)
+        setattr(self.raw, name, ffi.cast("float *", memory.address))
+        _set_memory(self.raw.memory, memory, gpu_of(self._sample))
+        self._arrays.append(tensor)
+
+    def take(self) -> list[Any]:
+        return self._arrays if self._on_gpu else [like(self._sample, array) for array in self._arrays]
+
+
+def _set_memory(raw: Any, array: GpuArray, gpu: int) -> None:
+    raw.kind, raw.gpu, raw.stream = lib.PROA_MEMORY_CUDA, gpu, ffi.cast("void *", array.stream)
 
 
 class Session:
@@ -30,7 +56,10 @@ class Session:
 
     model: a path, an Engine, or an LLM, whose requests may run at the same time. sequences: how many there are;
     tokens_max: of each at most, None is the model's context. Tensors of torch come back where tensors of torch were
-    given, numpy arrays otherwise; they are f32, on the CPU.
+    given, numpy arrays otherwise; they are f32. With an engine on a GPU, arrays of that GPU (torch's, or others that
+    speak DLPack and the array API) stay there: embeddings, encoder outputs, logits and hidden states do not pass
+    through the host, and calls return before the GPU has ended. They are ordered with the current stream of torch, with
+    the default stream of other libraries.
     """
 
     def __init__(self, model: Any, sequences: int = 1, tokens_max: Optional[int] = None, **options: Any) -> None:
@@ -74,28 +103,42 @@ class Session:
 
     def _inputs(self, tokens: Any, sequences: Optional[Sequence[int]], width: int) -> tuple[Any, int, int, list[Any]]:
         """The inputs of a step, how many there are, their rows, and what must live until the call returns."""
-        rows = list(tokens) if not isinstance(tokens, np.ndarray) else [*tokens]
+        if gpu_of(tokens) >= 0 and not isinstance(tokens, (list, tuple)) and not is_floating(tokens):
+            tokens = to_numpy(tokens)  # the ids of all sequences in one copy
+        rows = [*tokens]
         chosen = range(len(rows)) if sequences is None else [int(i) for i in sequences]
         if len(chosen) != len(rows):
             raise InvalidArgumentError(f"{len(rows)} inputs and {len(chosen)} sequences, must be as many")
         inputs = ffi.new("proa_decoder_session_input[]", max(1, len(rows)))
         held: list[Any] = [inputs]
-        total = 0
         for raw, sequence, row in zip(inputs, chosen, rows):
-            array = to_numpy(row)
             raw.sequence = sequence
-            if np.issubdtype(array.dtype, np.floating):
-                array = np.ascontiguousarray(array, np.float32).reshape(-1, array.shape[-1])
-                if array.shape[1] != width:
-                    raise InvalidArgumentError(f"embeddings have {array.shape[1]} columns, must have {width}")
-                raw.embeddings = _floats(array)
-            else:
-                array = np.ascontiguousarray(array, np.int32).reshape(-1)
-                raw.ids = _ids(array)
-            raw.count = array.shape[0]
-            total += array.shape[0]
-            held.append(array)
-        return inputs, len(rows), total, held
+            held.append(self._set_input(raw, row, width))
+        return inputs, len(rows), sum(raw.count for raw in inputs), held
+
+    def _set_input(self, raw: Any, row: Any, width: int) -> Any:
+        """An input's ids or embeddings; returns what must live until the call returns."""
+        gpu = self.engine.info["gpu"]
+        if gpu >= 0 and gpu_of(row) == gpu and is_floating(row):
+            tensor = GpuArray(row)
+            self._set_embeddings(raw, tensor.address, tensor.shape, width)
+            _set_memory(raw.memory, tensor, gpu)
+            return tensor
+        array = to_numpy(row)
+        if np.issubdtype(array.dtype, np.floating):
+            array = np.ascontiguousarray(array, np.float32)
+            self._set_embeddings(raw, array.ctypes.data, array.shape, width)
+            return array
+        array = np.ascontiguousarray(array, np.int32).reshape(-1)
+        raw.ids, raw.count = _ids(array), array.size
+        return array
+
+    @staticmethod
+    def _set_embeddings(raw: Any, address: int, shape: Sequence[int], width: int) -> None:
+        columns = shape[-1] if shape else 1
+        if columns != width:
+            raise InvalidArgumentError(f"embeddings have {columns} columns, must have {width}")
+        raw.embeddings, raw.count = ffi.cast("float *", address), math.prod(shape[:-1])
 
     def step(
         self,
@@ -117,17 +160,15 @@ class Session:
         info = self.engine.info
         inputs, count, total, held = self._inputs(tokens, sequences, info["embedding"])
         rows = total if all_rows else count
-        logits = np.empty((rows, info["outputs"]), np.float32) if output != "hidden" else None
-        hidden = np.empty((rows, info["hidden"]), np.float32) if output != "logits" else None
-        out = ffi.new("proa_decoder_session_output *")
-        out.all_rows = all_rows
-        if logits is not None:
-            out.logits = _floats(logits)
-        if hidden is not None:
-            out.hidden = _floats(hidden)
-        call(lib.proa_decoder_session_step, self.pointer, inputs, count, out)
+        outputs = _Outputs(tokens, info["gpu"])
+        outputs.raw.all_rows = all_rows
+        if output != "hidden":
+            outputs.add("logits", rows, info["outputs"])
+        if output != "logits":
+            outputs.add("hidden", rows, info["hidden"])
+        call(lib.proa_decoder_session_step, self.pointer, inputs, count, outputs.raw)
         del held
-        results = [like(tokens, a) for a in (logits, hidden) if a is not None]
+        results = outputs.take()
         return results[0] if len(results) == 1 else tuple(results)
 
     def reorder(self, parents: Any) -> None:
@@ -155,16 +196,19 @@ class Session:
     def encode(self, tokens: Any, sequence: int = 0) -> Any:
         """Runs the encoder; its output becomes the encoder memory of the sequence, which begins anew. Returns it:
         [tokens, hidden]. tokens: ids, or input embeddings [tokens, hidden]."""
-        inputs, _, total, held = self._inputs([tokens], [sequence], self.engine.info["hidden"])
-        hidden = np.empty((total, self.engine.info["hidden"]), np.float32)
-        call(lib.proa_decoder_session_encode, self.pointer, inputs, _floats(hidden))
+        width = self.engine.info["hidden"]
+        inputs, _, total, held = self._inputs([tokens], [sequence], width)
+        outputs = _Outputs(tokens, self.engine.info["gpu"])
+        outputs.add("hidden", total, width)
+        call(lib.proa_decoder_session_encode, self.pointer, inputs, outputs.raw)
         del held
-        return like(tokens, hidden)
+        return outputs.take()[0]
 
     def set_encoder_outputs(self, hidden: Any, sequence: int = 0) -> None:
         """The same with given hidden states [tokens, hidden] in place of the encoder's."""
-        array = np.ascontiguousarray(to_numpy(hidden), np.float32)
-        width = self.engine.info["hidden"]
-        if array.ndim != 2 or array.shape[1] != width:
-            raise InvalidArgumentError(f"encoder outputs have the shape {list(array.shape)}, must be [tokens, {width}]")
-        call(lib.proa_decoder_session_set_encoder_outputs, self.pointer, sequence, _floats(array), array.shape[0])
+        shape, width = np.shape(hidden), self.engine.info["hidden"]
+        if len(shape) != 2 or shape[1] != width:
+            raise InvalidArgumentError(f"encoder outputs have the shape {list(shape)}, must be [tokens, {width}]")
+        inputs, _, _, held = self._inputs([hidden], [sequence], width)
+        call(lib.proa_decoder_session_set_encoder_outputs, self.pointer, inputs)
+        del held

@@ -123,11 +123,10 @@ typedef struct session_call {
     const proa_decoder_session_input *inputs; /* [count] */
     int32_t count;
     const proa_decoder_session_output *output;
-    const int32_t *parents;       /* [count] */
-    int32_t from, to;             /* sequences */
-    int64_t tokens;               /* to keep */
-    const float *encoder_outputs; /* [inputs->count][hidden] */
-    float *hidden;
+    const int32_t *parents; /* [count] */
+    int32_t from, to;       /* sequences */
+    int64_t tokens;         /* to keep */
+    bool encoded;           /* embeddings of the input are outputs of the encoder */
     proa_err *err;
     proa_status status;
 } session_call;
@@ -240,6 +239,49 @@ proa_status proa_decoder_session_truncate(proa_decoder_session *session, int32_t
     return run_call(&call, truncate_job);
 }
 
+/* ---- tensors of the caller ---- */
+
+static proa_status check_memory(const proa_decoder_session *s, const char *what,
+                                const proa_tensor_memory *memory, proa_err *err)
+{
+    int32_t gpu = s->engine->model->device->gpu;
+    if (memory->kind == PROA_MEMORY_HOST) return PROA_OK;
+    if (memory->kind != PROA_MEMORY_CUDA)
+        return PROA_FAIL(err, INVALID, "session: %s: 'kind' of memory is %d, must be 0 (host) or 1 (CUDA)",
+                         what, (int)memory->kind);
+    if (gpu < 0)
+        return PROA_FAIL(err, INVALID, "session: %s: memory of cuda:%d, the model runs on the CPU", what,
+                         memory->gpu);
+    if (memory->gpu != gpu)
+        return PROA_FAIL(err, INVALID, "session: %s: memory of cuda:%d, the model runs on cuda:%d", what,
+                         memory->gpu, gpu);
+    if (s->engine->model->ranks > 1)
+        return PROA_FAIL(err, UNSUPPORTED, "session: %s: memory of cuda:%d, a model of %d ranks takes the host's",
+                         what, gpu, s->engine->model->ranks);
+    return PROA_OK;
+}
+
+/* Whether the model can use the caller's memory itself. */
+static bool is_in_place(const proa_engine *e, const proa_tensor_memory *memory)
+{
+    return (memory->kind == PROA_MEMORY_HOST) == e->model->device->host;
+}
+
+static void order_stream(proa_engine *e, const proa_tensor_memory *memory,
+                         void (*order)(proa_device *device, void *stream))
+{
+    if (memory->kind == PROA_MEMORY_CUDA) order(e->model->device, memory->stream);
+}
+
+/* Makes a call's kernels wait for the streams of its tensors, or these for the kernels: device.h. */
+static void order_streams(const session_call *call, void (*order)(proa_device *device, void *stream))
+{
+    proa_engine *e = call->session->engine;
+    for (int32_t i = 0; i < call->count; i++)
+        if (call->inputs[i].embeddings) order_stream(e, &call->inputs[i].memory, order);
+    if (call->output) order_stream(e, &call->output->memory, order);
+}
+
 /* ---- inputs ---- */
 
 static proa_status check_session_input(const proa_decoder_session *s, const proa_decoder_session_input *in,
@@ -252,6 +294,7 @@ static proa_status check_session_input(const proa_decoder_session *s, const proa
     if (in->count < 1 || in->count > PROA_CONTEXT_MAX)
         return PROA_FAIL(err, INVALID, "session: %lld tokens for sequence %d, at least 1 is needed",
                          (long long)in->count, in->sequence);
+    if (in->embeddings) PROA_TRY(check_memory(s, "embeddings", &in->memory, err));
     for (int64_t i = 0; in->ids && i < in->count; i++)
         if (in->ids[i] < 0 || in->ids[i] >= vocab)
             return PROA_FAIL(err, INVALID,
@@ -322,11 +365,17 @@ static void add_session_span(proa_decoder_session *s, const session_sequence *se
     a->spans++;
 }
 
-static void add_session_embeddings(proa_engine *e, const float *values, int64_t count, bool of_table)
+/* Embeddings [first, first + rows) of an input. */
+static void add_session_embeddings(proa_engine *e, const proa_decoder_session_input *in, int64_t first,
+                                   int64_t rows, bool of_table)
 {
     proa_step_arrays *a = &e->step;
-    a->inputs_embeds[a->inputs_embeds_count++] = (proa_inputs_embeds){
-        .row = a->rows, .count = count, .values = values, .of_table = of_table};
+    int64_t width = of_table ? proa_prompt_table_width(e->model, false) : e->model->config.hidden;
+    a->inputs_embeds[a->inputs_embeds_count++] = (proa_inputs_embeds){.row = a->rows,
+                                                                      .count = rows,
+                                                                      .values = in->embeddings + first * width,
+                                                                      .on_device = is_in_place(e, &in->memory),
+                                                                      .of_table = of_table};
 }
 
 /* Tokens [first, first + rows) of an input. */
@@ -335,9 +384,9 @@ static void add_session_rows(proa_decoder_session *s, const proa_decoder_session
 {
     proa_engine *e = s->engine;
     const session_sequence *seq = &s->seq[in->sequence];
-    int64_t width = proa_prompt_table_width(e->model, false), end = seq->length + in->count;
+    int64_t end = seq->length + in->count;
     add_session_span(s, seq, rows, seq->length + first + rows);
-    if (in->embeddings) add_session_embeddings(e, in->embeddings + first * width, rows, true);
+    if (in->embeddings) add_session_embeddings(e, in, first, rows, true);
     for (int64_t i = first; i < first + rows; i++) {
         int64_t position = seq->length + i;
         proa_batch_add_row(e, in->ids ? in->ids[i] : 0, position,
@@ -358,6 +407,18 @@ static void count_pass(proa_engine *e)
     e->now.rows += (uint64_t)e->step.rows;
 }
 
+/* The head's output for some rows, and what its last product reads, by way of the host. */
+static void fetch_rows(proa_model *m, const int32_t *rows, int64_t count, float *to_logits, float *to_hidden)
+{
+    int64_t vocab = m->plan.width[PROA_REG_OUT], hidden = proa_model_hidden_width(m);
+    proa_view logits = proa_model_head(m, rows, count);
+    for (int64_t i = 0; i < count; i++) {
+        const float *row = proa_view_f32(logits) + i * logits.stride[0];
+        if (to_logits) memcpy(to_logits + i * vocab, row, (size_t)vocab * sizeof *row);
+        if (to_hidden) memcpy(to_hidden + i * hidden, proa_model_hidden(m, i), (size_t)hidden * sizeof *row);
+    }
+}
+
 /* Logits and hidden states of rows of the last pass, as rows [at, at + count) of the output. */
 static void fetch_output(proa_engine *e, const proa_decoder_session_output *out, int64_t at,
                          const int32_t *rows, int64_t count)
@@ -366,14 +427,10 @@ static void fetch_output(proa_engine *e, const proa_decoder_session_output *out,
     e->model->hidden_wanted = out->hidden != NULL;
     for (int64_t first = 0, n; first < count; first += n) {
         n = proa_min64(count - first, PROA_HEAD_ROWS);
-        proa_view logits = proa_model_head(e->model, rows + first, n);
-        for (int64_t i = 0; i < n; i++) {
-            const float *row = proa_view_f32(logits) + i * logits.stride[0];
-            float *to_logits = out->logits ? out->logits + (at + first + i) * vocab : NULL;
-            float *to_hidden = out->hidden ? out->hidden + (at + first + i) * hidden : NULL;
-            if (to_logits) memcpy(to_logits, row, (size_t)vocab * sizeof *row);
-            if (to_hidden) memcpy(to_hidden, proa_model_hidden(e->model, i), (size_t)hidden * sizeof(float));
-        }
+        float *to_logits = out->logits ? out->logits + (at + first) * vocab : NULL;
+        float *to_hidden = out->hidden ? out->hidden + (at + first) * hidden : NULL;
+        if (is_in_place(e, &out->memory)) proa_model_head_to(e->model, rows + first, n, to_logits, to_hidden);
+        else fetch_rows(e->model, rows + first, n, to_logits, to_hidden);
     }
     e->model->hidden_wanted = false;
 }
@@ -418,7 +475,9 @@ static void step_job(void *arg)
     proa_decoder_session *s = call->session;
     call->status = take_step_pages(s, call->inputs, call->count, call->err);
     if (call->status != PROA_OK) return;
+    order_streams(call, s->engine->model->device->wait_for_stream);
     run_step(s, call->inputs, call->count, call->output);
+    order_streams(call, s->engine->model->device->make_stream_wait);
     call->status = proa_rank_set_failed(&s->engine->ranks, call->err);
 }
 
@@ -427,6 +486,7 @@ proa_status proa_decoder_session_step(proa_decoder_session *session, const proa_
 {
     session_call call = {.session = session, .inputs = inputs, .count = count, .output = output, .err = err};
     PROA_TRY(check_step(session, inputs, count, err));
+    PROA_TRY(check_memory(session, "outputs", &output->memory, err));
     return run_call(&call, step_job);
 }
 
@@ -459,18 +519,17 @@ static proa_status take_input_pages(proa_decoder_session *s, session_sequence *s
 }
 
 /* The pass writes the encoder memory of every decoder layer into the sequence's pages. */
-static void run_encoder(proa_decoder_session *s, const proa_decoder_session_input *in, const float *encoder_outputs)
+static void run_encoder(proa_decoder_session *s, const proa_decoder_session_input *in, bool encoded)
 {
     proa_engine *e = s->engine;
     session_sequence *seq = &s->seq[in->sequence];
-    const float *values = encoder_outputs ? encoder_outputs : in->embeddings;
     int32_t table = (int32_t)(seq->cross.page - s->memory), n = (int32_t)in->count;
     proa_batch_clear(e);
-    e->step.encoded = encoder_outputs != NULL;
+    e->step.encoded = encoded;
     e->step.self_spans[0] = (proa_span){0, n, n, table, 0};
     e->step.cross_spans[0] = (proa_span){0, n, 0, table, 0};
     e->step.spans = 1;
-    if (values) add_session_embeddings(e, values, in->count, false);
+    if (in->embeddings) add_session_embeddings(e, in, 0, in->count, false);
     for (int64_t i = 0; i < in->count; i++) proa_batch_add_row(e, in->ids ? in->ids[i] : 0, i, in->count);
     proa_batch batch = session_batch(s);
     e->model->encoder_ticket = -1;
@@ -479,31 +538,42 @@ static void run_encoder(proa_decoder_session *s, const proa_decoder_session_inpu
     proa_batch_clear(e);
 }
 
+static void fetch_encoded(proa_engine *e, const proa_decoder_session_output *out, int64_t count)
+{
+    if (is_in_place(e, &out->memory)) proa_model_encoded_to(e->model, out->hidden, count);
+    else proa_model_encoded(e->model, out->hidden, 0, count);
+}
+
 static void encode_job(void *arg)
 {
     session_call *call = arg;
     proa_decoder_session *s = call->session;
+    proa_engine *e = s->engine;
     const proa_decoder_session_input *in = call->inputs;
     call->status = take_input_pages(s, &s->seq[in->sequence], in->count, call->err);
     if (call->status != PROA_OK) return;
-    run_encoder(s, in, call->encoder_outputs);
-    if (call->hidden) proa_model_encoded(s->engine->model, call->hidden, 0, in->count);
-    call->status = proa_rank_set_failed(&s->engine->ranks, call->err);
+    order_streams(call, e->model->device->wait_for_stream);
+    run_encoder(s, in, call->encoded);
+    if (call->output && call->output->hidden) fetch_encoded(e, call->output, in->count);
+    order_streams(call, e->model->device->make_stream_wait);
+    call->status = proa_rank_set_failed(&e->ranks, call->err);
 }
 
-proa_status proa_decoder_session_encode(proa_decoder_session *session,
-                                        const proa_decoder_session_input *input, float *hidden, proa_err *err)
+proa_status proa_decoder_session_encode(proa_decoder_session *session, const proa_decoder_session_input *input,
+                                        const proa_decoder_session_output *output, proa_err *err)
 {
-    session_call call = {.session = session, .inputs = input, .count = 1, .hidden = hidden, .err = err};
+    session_call call = {.session = session, .inputs = input, .count = 1, .output = output, .err = err};
     PROA_TRY(check_encoder_input(session, input, err));
+    if (output) PROA_TRY(check_memory(session, "outputs", &output->memory, err));
     return run_call(&call, encode_job);
 }
 
-proa_status proa_decoder_session_set_encoder_outputs(proa_decoder_session *session, int32_t sequence,
-                                                     const float *hidden, int64_t count, proa_err *err)
+proa_status proa_decoder_session_set_encoder_outputs(proa_decoder_session *session,
+                                                     const proa_decoder_session_input *input, proa_err *err)
 {
-    const proa_decoder_session_input input = {.sequence = sequence, .embeddings = hidden, .count = count};
-    session_call call = {.session = session, .inputs = &input, .count = 1, .encoder_outputs = hidden, .err = err};
-    PROA_TRY(check_encoder_input(session, &input, err));
+    session_call call = {.session = session, .inputs = input, .count = 1, .encoded = true, .err = err};
+    PROA_TRY(check_encoder_input(session, input, err));
+    if (!input->embeddings)
+        return PROA_FAIL(err, INVALID, "session: sequence %d needs encoder outputs, not ids", input->sequence);
     return run_call(&call, encode_job);
 }

@@ -499,6 +499,7 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     bool classifies = arch->outputs == PROA_DIM_LABELS && proa_arch_has_one_row(arch);
     info->labels = classifies ? info->outputs : 0;
     info->embedding = (int32_t)proa_prompt_table_width(e->model, false);
+    info->gpu = e->model->device->gpu;
     info->has_tokenizer = e->tokenizer != NULL;
     info->has_pooler = proa_model_has_pool(e->model);
     info->threads = proa_pool_threads(e->pool);

@@ -138,7 +138,8 @@ static proa_device *open_host(void)
                        .available = host_available,
                        .check = host_check,
                        .failed = host_check,
-                       .close = host_close};
+                       .close = host_close,
+                       .gpu = -1};
     return d;
 }
 

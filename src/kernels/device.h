@@ -92,6 +92,11 @@ struct proa_device {
      * [ranks]. NULL: the ranks are threads that see each other's memory (proa_comm_open_threads). */
     proa_status (*open_comm)(proa_comm **out, proa_device *const *devices, int32_t ranks, proa_err *err);
     void (*close)(proa_device *d);
+    int32_t gpu; /* its number, N of "cuda:N"; -1: the host */
+    /* A stream of the same GPU that belongs to somebody else (a cudaStream_t): kernels that follow wait for the work
+     * that it has now, or its work that follows waits for the kernels so far. NULL on the host. */
+    void (*wait_for_stream)(proa_device *d, void *stream);
+    void (*make_stream_wait)(proa_device *d, void *stream);
 };
 
 /* name: "cpu", "cuda" or "cuda:N". UNSUPPORTED, with the reason in plain words, where there is no plug-in, no driver,
@@ -102,7 +107,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 18
+#define PROA_CUDA_VERSION 19
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 /* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or

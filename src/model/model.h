@@ -29,7 +29,8 @@ typedef struct proa_model_options {
 /* Input embeddings of rows [row, row + count), in place of the embeddings of their ids. */
 typedef struct proa_inputs_embeds {
     int64_t row, count;
-    const float *values; /* [count][width], the host's */
+    const float *values; /* [count][width], the host's or, with on_device, where the model runs */
+    bool on_device;
     /* In place of rows of the table of tokens: positions, types and norm are applied to them. False: in place of all
      * that the model's embedding makes. */
     bool of_table;
@@ -188,6 +189,9 @@ void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch
 /* The head over rows of the last pass, at most plan.head_rows: [count, outputs] on the host, valid until the next
  * call. */
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
+/* The same into memory where the model runs: logits [count, outputs], and what proa_model_hidden returns [count,
+ * proa_model_hidden_width], for which hidden_wanted is set; either may be NULL. Does not wait for the device. */
+void proa_model_head_to(proa_model *m, const int32_t *rows, int64_t count, float *logits, float *hidden);
 /* Sends the outputs of the last encoder pass to the host: those of its head and its pooler for the first rows of
  * the inputs (`firsts`, at most plan.sampled_rows), or all `rows` of the pass if the model is headless. Returns at
  * once; the next pass may be submitted before the host has them. again: it may be, so a model on the host copies
@@ -254,6 +258,8 @@ const float *proa_model_hidden(const proa_model *m, int64_t i);
 /* Copies rows [first, first + count) of the last encoder pass to the host: [count][hidden], after the encoder's
  * final norm. */
 void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count);
+/* All `count` rows of it into memory where the model runs. Does not wait for the device. */
+void proa_model_encoded_to(proa_model *m, float *to, int64_t count);
 bool proa_model_has_pool(const proa_model *m);
 /* Makes [memory, memory + bytes), which must be zero, resident. */
 void proa_model_touch(proa_pool *pool, void *memory, int64_t bytes);

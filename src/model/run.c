@@ -148,6 +148,11 @@ static void upload_inputs_embeds(const frame *f, proa_reg r, bool of_table, floa
         const proa_inputs_embeds *e = &f->inputs_embeds[i];
         if (e->of_table != of_table) continue;
         proa_view rows = proa_view_rows(register_view(f, r), e->row, e->row + e->count);
+        if (e->on_device) {
+            proa_view values = proa_view_2d((void *)e->values, PROA_DTYPE_F32, e->count, rows.shape[1]);
+            m->ctx.ops->scale(&m->ctx, rows, values, scale);
+            continue;
+        }
         m->device->upload(m->device, rows.data, e->values, e->count * rows.shape[1] * (int64_t)sizeof(float));
         if (scale != 1) m->ctx.ops->scale(&m->ctx, rows, rows, scale);
     }
@@ -853,14 +858,29 @@ proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count)
 typedef struct head_job {
     const int32_t *rows;
     int64_t count;
-    proa_view logits; /* of rank 0 */
+    bool in_place;                /* outputs go to the next two */
+    float *to_logits, *to_hidden; /* NULL: not wanted */
+    proa_view logits;             /* of rank 0, on the host, without in_place */
 } head_job;
+
+/* Rows of x as f32 to memory of the caller where the model runs; NULL: not wanted. */
+static void copy_rows(proa_model *m, float *to, proa_view x)
+{
+    proa_view y = proa_view_2d(to, PROA_DTYPE_F32, x.shape[0], x.shape[1]);
+    if (to) m->ctx.ops->gather(&m->ctx, y, x, proa_staging_all_rows(m));
+}
 
 static void head_rank(proa_model *m, void *arg)
 {
     head_job *j = arg;
     proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, j->rows, j->count), j->count);
-    if (m->rank == 0) j->logits = proa_staging_fetch_logits(m, out, hidden_rows(m, j->count));
+    if (m->rank != 0) return;
+    if (!j->in_place) {
+        j->logits = proa_staging_fetch_logits(m, out, hidden_rows(m, j->count));
+        return;
+    }
+    copy_rows(m, j->to_logits, out);
+    copy_rows(m, j->to_hidden, hidden_rows(m, j->count));
 }
 
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
@@ -868,6 +888,12 @@ proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
     head_job job = {.rows = rows, .count = count};
     proa_ranks_run(m, head_rank, &job);
     return job.logits;
+}
+
+void proa_model_head_to(proa_model *m, const int32_t *rows, int64_t count, float *logits, float *hidden)
+{
+    head_job job = {.rows = rows, .count = count, .in_place = true, .to_logits = logits, .to_hidden = hidden};
+    proa_ranks_run(m, head_rank, &job);
 }
 
 /* The head's or the pooler's output for the first row of each input. In a headless model the pooler writes to OUT,
@@ -932,6 +958,13 @@ void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t c
     m->device->download(m->device, narrow, from, count * row);
     proa_to_f32(to, narrow, m->stream, count * width);
     free(narrow);
+}
+
+void proa_model_encoded_to(proa_model *m, float *to, int64_t count)
+{
+    const proa_plan *p = &m->plan;
+    copy_rows(m, to,
+              proa_view_2d(m->activations + p->offset[PROA_REG_X], m->stream, count, p->width[PROA_REG_X]));
 }
 
 const float *proa_model_hidden(const proa_model *m, int64_t i)

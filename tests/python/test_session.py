@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import proa
+from proa import arrays
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROMPTS = {
@@ -118,6 +119,101 @@ def test_embeddings_stand_for_ids():
     with proa.Session(ROOT / "models/classics-10m", 2, dtype="f32") as session:
         by_ids, by_rows = session.step([ids], [0]), session.step([table[ids]], [1])
         np.testing.assert_allclose(by_rows, by_ids, atol=1e-5)
+
+
+# ---- whose memory ----
+
+
+def embeddings_of(session, count):
+    return np.random.default_rng(3).standard_normal((count, session.engine.info["embedding"]), np.float32)
+
+
+def test_tensors_on_the_cpu_are_used_in_place():
+    torch = pytest.importorskip("torch")
+    tensor, array = torch.arange(6, dtype=torch.float32).reshape(2, 3), np.zeros((2, 3), np.float32)
+    assert arrays.to_numpy(tensor).ctypes.data == tensor.data_ptr()
+    assert arrays.like(tensor, array).data_ptr() == array.ctypes.data
+    with proa.Session(ROOT / "models/classics-10m", 2, dtype="f32") as session:
+        rows = embeddings_of(session, 5)
+        by_torch, by_numpy = session.step([torch.from_numpy(rows)], [0]), session.step([rows], [1])
+        assert isinstance(by_torch, torch.Tensor) and isinstance(by_numpy, np.ndarray)
+        assert np.array_equal(by_torch.numpy(), by_numpy)
+
+
+class OnGpu:
+    """What a library of GPU arrays shows of one, over memory of the host."""
+
+    def __init__(self, array, device=(2, 0)):
+        self.array, self.device = array, device
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, stream=None):
+        assert stream == 1
+        return self.array.__dlpack__()
+
+
+def test_arrays_of_other_libraries_are_read_by_dlpack():
+    array = np.zeros((4, 3), np.float32)
+    assert arrays.gpu_of(OnGpu(array)) == 0 and arrays.gpu_of(OnGpu(array, (13, 1))) == 1
+    assert arrays.gpu_of(OnGpu(array, (1, 0))) == -1 and arrays.gpu_of([array]) == -1 and arrays.gpu_of([]) == -1
+    view = arrays.GpuArray(OnGpu(array[1:]))
+    assert (view.address, view.shape, view.stream) == (array[1:].ctypes.data, (3, 3), 0)
+    for wrong in (array[:, :2], array.astype(np.float64), array.astype(np.int32), array.T):
+        with pytest.raises(proa.InvalidArgumentError, match="float32 without gaps"):
+            arrays.GpuArray(OnGpu(wrong))
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return torch
+
+
+def test_tensors_on_a_gpu_stay_there(cuda):
+    with proa.Session(ROOT / "models/classics-10m", 2, dtype="f32", device="cuda") as session:
+        rows = embeddings_of(session, 5)
+        on_gpu = cuda.tensor(rows, device="cuda")
+        logits, hidden = session.step([on_gpu], [0], output="both", all_rows=True)
+        by_host = session.step([rows], [1], output="both", all_rows=True)
+        for mine, theirs in zip((logits, hidden), by_host):
+            assert mine.device == on_gpu.device and np.array_equal(mine.cpu().numpy(), theirs)
+        stream = cuda.cuda.Stream()
+        with cuda.cuda.stream(stream):  # work that is not done when the session is called, and work behind it
+            late = cuda.zeros_like(on_gpu)
+            cuda.cuda._sleep(20_000_000)
+            late += on_gpu
+            session.truncate(0)
+            again = session.step([late], [0]) + 0
+        stream.synchronize()
+        assert cuda.equal(again[0], logits[-1])
+
+
+def test_encoder_memory_on_a_gpu_stays_there(cuda):
+    with proa.Session(ROOT / "models/m30k-t5", 2, dtype="f32", device="cuda") as session:
+        ids = cuda.tensor(session.engine.encode(PROMPTS["m30k-t5"]), device="cuda")
+        memory = session.encode(ids, 0)
+        assert memory.is_cuda and memory.shape == (len(ids), session.engine.info["hidden"])
+        session.set_encoder_outputs(memory, 1)
+        start = cuda.full((2, 1), session.engine.info["decoder_start_id"], device="cuda")
+        logits = session.step(start)
+        assert logits.is_cuda and cuda.equal(logits[0], logits[1])
+
+
+def test_own_beam_search_over_tensors_on_a_gpu(cuda):
+    for name, prompt in PROMPTS.items():
+        with proa.LLM(ROOT / "models" / name, dtype="f32", device="cuda") as model, proa.Session(model, 4) as session:
+            model.prompt = prompt
+            ids = cuda.tensor(model.engine.encode(prompt), device="cuda")
+            best, results = example("beam_search_torch").beam_search(session, ids, 4, 24)
+            theirs, end = engine_beams(model, 4, 24), model.engine.info["eos_id"]
+            assert best.is_cuda
+            filled = [ids + [end] * (24 - len(ids)) for _, ids in theirs]
+            assert results.tolist() == filled
+            np.testing.assert_allclose(best.tolist(), [score for score, _ in theirs], atol=1e-4)
 
 
 def test_a_session_survives_its_engine_being_closed_first():

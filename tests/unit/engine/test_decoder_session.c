@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_decoder_session.c - logits of a session are, to the bit, those of the engine's own passes, whatever was
- * forked, reordered or cut before; sessions and requests share an engine; pages return; what is refused. */
+ * forked, reordered or cut before; sessions and requests share an engine; pages return; tensors on a GPU; what is
+ * refused. */
 #include "engine_test.h"
 
 #include "base/checked.h"
+#include "kernels/device.h"
 
 #include <pthread.h>
 
@@ -18,6 +20,12 @@ static proa_decoder_session *session_or_fail(proa_engine *engine, int32_t sequen
     const proa_decoder_session_options options = {.sequences = sequences};
     if (proa_decoder_session_open(&session, engine, &options, &err) != PROA_OK) fail_msg("%s", err.text);
     return session;
+}
+
+static void refuse(proa_status got, proa_status expected, const proa_err *err, const char *text)
+{
+    if (got != expected || !strstr(err->text, text))
+        fail_msg("%d '%s', expected '%s'", (int)got, err->text, text);
 }
 
 static int32_t outputs_of(const proa_engine *engine)
@@ -193,10 +201,14 @@ static void encoder_outputs_stand_for_the_input(void **state)
     if (info.decoder_start_id >= 0) start[0] = info.decoder_start_id;
     float *hidden = malloc((size_t)(9 * info.hidden) * sizeof *hidden);
     proa_err err = {.status = PROA_OK};
-    assert_int_equal(
-        proa_decoder_session_encode(s, &(proa_decoder_session_input){.ids = ids, .count = 9}, hidden, &err),
-        PROA_OK);
-    assert_int_equal(proa_decoder_session_set_encoder_outputs(s, 1, hidden, 9, &err), PROA_OK);
+    assert_int_equal(proa_decoder_session_encode(s, &(proa_decoder_session_input){.ids = ids, .count = 9},
+                                                 &(proa_decoder_session_output){.hidden = hidden}, &err),
+                     PROA_OK);
+    const proa_decoder_session_input given = {.sequence = 1, .embeddings = hidden, .count = 9};
+    assert_int_equal(proa_decoder_session_set_encoder_outputs(s, &given, &err), PROA_OK);
+    const proa_decoder_session_input no_states = {.ids = ids, .count = 9};
+    refuse(proa_decoder_session_set_encoder_outputs(s, &no_states, &err), PROA_INVALID, &err,
+           "needs encoder outputs");
     assert_int_equal(proa_decoder_session_fork(s, 0, 2, &err), PROA_OK);
     for (int32_t i = 0; i < 3; i++) step_or_fail(s, i, start, 2, rows[i]);
     assert_memory_equal(rows[0], rows[1], (size_t)n * sizeof(float));
@@ -293,12 +305,138 @@ static void a_callback_cannot_step(void **state)
     proa_engine_close(engine);
 }
 
+/* ---- tensors on a GPU ---- */
+
+/* Memory of the engine's GPU, of a second device object: as a caller's own library has it. */
+typedef struct gpu_memory {
+    proa_device *device;
+    proa_tensor_memory memory;
+    float *values;
+    int64_t bytes;
+} gpu_memory;
+
+static gpu_memory gpu_memory_or_skip(const proa_engine *engine, int64_t count)
+{
+    gpu_memory g = {.bytes = count * (int64_t)sizeof(float)};
+    proa_info info;
+    char name[16];
+    proa_engine_info(engine, &info);
+    if (info.gpu < 0) skip();
+    snprintf(name, sizeof name, "cuda:%d", info.gpu);
+    assert_int_equal(proa_device_open(&g.device, name, NULL), PROA_OK);
+    g.values = g.device->alloc(g.device, g.bytes);
+    assert_non_null(g.values);
+    assert_int_equal(g.device->check(g.device, NULL), PROA_OK);
+    g.memory = (proa_tensor_memory){.kind = PROA_MEMORY_CUDA, .gpu = info.gpu};
+    return g;
+}
+
+static void gpu_memory_release(gpu_memory *g)
+{
+    g->device->free(g->device, g->values, g->bytes);
+    proa_device_close(g->device);
+}
+
+/* The first n floats of it, behind the session's kernels. */
+static void assert_gpu_floats(const gpu_memory *g, const float *expected, int64_t n)
+{
+    float *got = malloc((size_t)n * sizeof *got);
+    g->device->wait_for_stream(g->device, NULL); /* which waits for the session */
+    g->device->download(g->device, got, g->values, n * (int64_t)sizeof *got);
+    assert_memory_equal(got, expected, (size_t)n * sizeof *got);
+    free(got);
+}
+
+static void outputs_on_a_gpu_are_those_of_the_host(void **state)
+{
+    proa_engine *engine = open_or_fail(*state, NULL);
+    proa_info info;
+    proa_engine_info(engine, &info);
+    gpu_memory logits = gpu_memory_or_skip(engine, 9 * info.outputs),
+               hidden = gpu_memory_or_skip(engine, 9 * info.hidden);
+    proa_decoder_session *s = session_or_fail(engine, 2);
+    const int32_t ids[9] = {5, 9, 13, 17, 21, 6, 7, 8, 1};
+    float *by_host = malloc((size_t)(9 * (info.outputs + info.hidden)) * sizeof *by_host);
+    float *hidden_by_host = by_host + 9 * info.outputs;
+    const proa_decoder_session_input first = {.ids = ids, .count = 9},
+                                     second = {.sequence = 1, .ids = ids, .count = 9};
+    const proa_decoder_session_output host = {by_host, hidden_by_host, .all_rows = true},
+                                      gpu = {logits.values, hidden.values, true, logits.memory};
+    assert_int_equal(proa_decoder_session_step(s, &first, 1, &host, NULL), PROA_OK);
+    assert_int_equal(proa_decoder_session_step(s, &second, 1, &gpu, NULL), PROA_OK);
+    assert_gpu_floats(&logits, by_host, 9 * info.outputs);
+    assert_gpu_floats(&hidden, hidden_by_host, 9 * info.hidden);
+    proa_decoder_session_close(s);
+    gpu_memory_release(&logits), gpu_memory_release(&hidden);
+    free(by_host);
+    proa_engine_close(engine);
+}
+
+/* Encoder outputs that never left the GPU are as good as those that the encoder has just made. */
+static void encoder_outputs_stay_on_a_gpu(void **state)
+{
+    proa_engine *engine = open_or_fail(*state, NULL);
+    proa_info info;
+    proa_engine_info(engine, &info);
+    gpu_memory hidden = gpu_memory_or_skip(engine, 9 * info.hidden);
+    proa_decoder_session *s = session_or_fail(engine, 2);
+    const int32_t ids[9] = {5, 9, 13, 17, 21, 6, 7, 8, 1}, start[2] = {0, 30};
+    const proa_decoder_session_input text = {.ids = ids, .count = 9};
+    const proa_decoder_session_output out = {.hidden = hidden.values, .memory = hidden.memory};
+    const proa_decoder_session_input given = {1, NULL, hidden.values, 9, hidden.memory};
+    assert_int_equal(proa_decoder_session_encode(s, &text, &out, NULL), PROA_OK);
+    assert_int_equal(proa_decoder_session_set_encoder_outputs(s, &given, NULL), PROA_OK);
+    for (int32_t i = 0; i < 2; i++) step_or_fail(s, i, start, 2, rows[i]);
+    assert_memory_equal(rows[0], rows[1], (size_t)info.outputs * sizeof(float));
+    proa_decoder_session_close(s);
+    gpu_memory_release(&hidden);
+    proa_engine_close(engine);
+}
+
+static void embeddings_on_a_gpu_are_those_of_the_host(void **state)
+{
+    proa_engine *engine = open_or_fail(*state, NULL);
+    proa_info info;
+    proa_engine_info(engine, &info);
+    gpu_memory g = gpu_memory_or_skip(engine, 5 * info.embedding);
+    proa_decoder_session *s = session_or_fail(engine, 2);
+    float *values = malloc((size_t)(5 * info.embedding) * sizeof *values);
+    for (int64_t i = 0; i < 5 * info.embedding; i++) values[i] = (float)next_random(1000) * 0.001f - 0.5f;
+    g.device->upload(g.device, g.values, values, g.bytes);
+    g.device->make_stream_wait(g.device, NULL);
+    const proa_decoder_session_input host = {.embeddings = values, .count = 5},
+                                     gpu = {1, NULL, g.values, 5, g.memory};
+    const proa_decoder_session_output out[2] = {{.logits = rows[0]}, {.logits = rows[1]}};
+    assert_int_equal(proa_decoder_session_step(s, &host, 1, &out[0], NULL), PROA_OK);
+    assert_int_equal(proa_decoder_session_step(s, &gpu, 1, &out[1], NULL), PROA_OK);
+    assert_memory_equal(rows[0], rows[1], (size_t)info.outputs * sizeof(float));
+    proa_decoder_session_close(s);
+    gpu_memory_release(&g);
+    free(values);
+    proa_engine_close(engine);
+}
+
 /* ---- refusals ---- */
 
-static void refuse(proa_status got, proa_status expected, const proa_err *err, const char *text)
+static void memory_of_other_devices_is_refused(void **state)
 {
-    if (got != expected || !strstr(err->text, text))
-        fail_msg("%d '%s', expected '%s'", (int)got, err->text, text);
+    proa_engine *engine = open_or_fail(*state, NULL);
+    proa_decoder_session *s = session_or_fail(engine, 1);
+    proa_err e[3] = {{.status = PROA_OK}};
+    float values[1] = {0};
+    const int32_t id = 5;
+    const proa_decoder_session_input good = {.ids = &id, .count = 1};
+    const proa_decoder_session_input far = {0, NULL, values, 1, {PROA_MEMORY_CUDA, 97, NULL}};
+    const proa_decoder_session_output out = {.logits = rows[0]}, far_out = {rows[0], NULL, false, far.memory};
+    const proa_decoder_session_output odd = {rows[0], NULL, false, {(proa_memory_kind)7, 0, NULL}};
+    refuse(proa_decoder_session_step(s, &far, 1, &out, &e[0]), PROA_INVALID, &e[0],
+           "embeddings: memory of cuda:97");
+    refuse(proa_decoder_session_step(s, &good, 1, &far_out, &e[1]), PROA_INVALID, &e[1],
+           "outputs: memory of cuda:97");
+    refuse(proa_decoder_session_step(s, &good, 1, &odd, &e[2]), PROA_INVALID, &e[2], "'kind' of memory is 7");
+    assert_int_equal(proa_decoder_session_length(s, 0), 0);
+    proa_decoder_session_close(s);
+    proa_engine_close(engine);
 }
 
 static void bad_inputs_are_refused(void **state)
@@ -368,6 +506,10 @@ int main(void)
         ON(encoder_outputs_stand_for_the_input, "bart"),
         ON(sessions_run_beside_requests, "llama"),
         ON(a_callback_cannot_step, "llama"),
+        ON(outputs_on_a_gpu_are_those_of_the_host, "llama"),
+        ON(encoder_outputs_stay_on_a_gpu, "t5"),
+        ON(embeddings_on_a_gpu_are_those_of_the_host, "llama"),
+        ON(memory_of_other_devices_is_refused, "llama"),
         ON(bad_inputs_are_refused, "llama"),
         ON(too_little_room_is_said_and_nothing_runs, "llama"),
     };

@@ -129,9 +129,10 @@ struct gpu {
     gpu_pending_embed embed;
     gpu_pending_router router;
     gpu_pending_heads heads;
-    proa_view embed_y;      /* its y */
-    proa_dtype embed_dtype; /* its tables' type */
-    gpu_trace *trace;       /* with PROA_TRACE set: time of each kind of kernel; nothing is recorded then */
+    proa_view embed_y;        /* its y */
+    proa_dtype embed_dtype;   /* its tables' type */
+    gpu_trace *trace;         /* with PROA_TRACE set: time of each kind of kernel; nothing is recorded then */
+    cudaEvent_t caller_order; /* between kernels and a stream of the caller */
 };
 
 /* Around each launch: waits and counts, when tracing. */

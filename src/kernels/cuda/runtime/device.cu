@@ -321,6 +321,25 @@ static void gpu_branch_join(proa_device *d)
     gpu_note(g, cudaStreamWaitEvent(g->default_stream, g->branch_done, 0), "joining a branch");
 }
 
+/* ---- streams of callers ---- */
+
+static void gpu_wait_for_stream(proa_device *d, void *stream)
+{
+    gpu *g = gpu_enter(d);
+    gpu_flush(g);
+    gpu_note(g, cudaEventRecord(g->caller_order, (cudaStream_t)stream), "waiting for the caller's stream");
+    gpu_note(g, cudaStreamWaitEvent(g->stream, g->caller_order, 0), "waiting for the caller's stream");
+    g->serialize_next = true; /* the event is no kernel that it could begin beside */
+}
+
+static void gpu_make_stream_wait(proa_device *d, void *stream)
+{
+    gpu *g = gpu_enter(d);
+    gpu_flush(g);
+    gpu_note(g, cudaEventRecord(g->caller_order, g->stream), "ordering the caller's stream");
+    gpu_note(g, cudaStreamWaitEvent((cudaStream_t)stream, g->caller_order, 0), "ordering the caller's stream");
+}
+
 /* ---- opening ---- */
 
 static void gpu_close(proa_device *d)
@@ -341,6 +360,7 @@ static void gpu_close(proa_device *d)
     gpu_pieces_close(g);
     if (g->branch_forked) cudaEventDestroy(g->branch_forked);
     if (g->branch_done) cudaEventDestroy(g->branch_done);
+    if (g->caller_order) cudaEventDestroy(g->caller_order);
     for (cudaEvent_t event : g->copy_done)
         if (event) cudaEventDestroy(event);
     if (g->branch_stream) cudaStreamDestroy(g->branch_stream);
@@ -358,6 +378,7 @@ static proa_status open_resources(gpu *g, proa_err *err)
     if (status == cudaSuccess) status = cudaStreamCreateWithFlags(&g->branch_stream, cudaStreamNonBlocking);
     if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->branch_forked, cudaEventDisableTiming);
     if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->branch_done, cudaEventDisableTiming);
+    if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->caller_order, cudaEventDisableTiming);
     for (cudaEvent_t &event : g->copy_done)
         if (status == cudaSuccess) status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     if (status == cudaSuccess) status = gpu_uploads_open(g);
@@ -453,6 +474,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->activations = gpu_activations, d->open_comm = gpu_open_comm;
     d->random = gpu_random, d->random_weight = quant_random, d->read_rate = gpu_read_rate,
     d->matrix_rate = gpu_matrix_rate;
+    d->gpu = index, d->wait_for_stream = gpu_wait_for_stream, d->make_stream_wait = gpu_make_stream_wait;
     trace_open(g);
     proa_status status = open_resources(g, err);
     if (status != PROA_OK) return gpu_close(d), status;
