@@ -26,6 +26,13 @@ const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count);
  * proa_adapter_random takes them. */
 PROA_MUST_CHECK proa_status proa_engine_random_adapters(proa_engine *engine, int32_t count,
                                                         const char *modules, int32_t rank, proa_err *err);
+/* How many of the request's prompt tokens the engine would find in its prefix cache now. Any thread: a hint, for
+ * choosing among engines. Counts prompts of ids only; 0 for others. */
+int64_t proa_engine_cached_tokens(proa_engine *engine, const proa_request *request);
+/* Whether the engine has a session of that name. Any thread. */
+bool proa_engine_has_session(proa_engine *engine, const char *name);
+/* How often its device has failed so far: each time all requests that ran ended with an error. Any thread. */
+uint64_t proa_engine_failures(const proa_engine *engine);
 /* From now on the observer sees the inputs of the products of a model on the host (model/model.h); NULL: none does. It
  * stays the caller's. Only while no step runs. */
 struct proa_observer;

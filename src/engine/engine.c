@@ -469,6 +469,16 @@ void proa_engine_stats(proa_engine *engine, proa_stats *stats)
     pthread_mutex_unlock(&engine->shared.lock);
 }
 
+bool proa_engine_has_session(proa_engine *engine, const char *name)
+{
+    return proa_sessions_has(&engine->sessions, name);
+}
+
+uint64_t proa_engine_failures(const proa_engine *engine)
+{
+    return atomic_load_explicit(&engine->shared.failures, memory_order_relaxed);
+}
+
 static const char *quant_name(const proa_formats *formats)
 {
     proa_wfmt format = formats->main;

@@ -78,6 +78,14 @@ static proa_engine_session *find_session(const proa_sessions *s, const char *nam
     return NULL;
 }
 
+bool proa_sessions_has(proa_sessions *s, const char *name)
+{
+    pthread_mutex_lock(&s->lock);
+    bool found = find_session(s, name) != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
 static proa_engine_session *make_session(proa_sessions *s, const char *name)
 {
     size_t len = strlen(name) + 1;

@@ -25,6 +25,8 @@ void proa_sessions_release(proa_sessions *s); /* when no request holds one */
  * while another request holds it; LIMIT if PROA_SESSIONS_MAX are held; INVALID for an empty or too long name. */
 PROA_MUST_CHECK proa_status proa_sessions_begin(proa_sessions *s, proa_engine_session **out, const char *name,
                                                 bool must_exist, proa_err *err);
+/* Whether there is a session of that name, held or not. */
+bool proa_sessions_has(proa_sessions *s, const char *name);
 /* The tokens of a session that the caller holds, valid until it lets go; *count may be 0. */
 const int32_t *proa_session_tokens(const proa_engine_session *session, int64_t *count);
 /* The request ends: the session has these tokens then, prompt and generated. prompt NULL: what it had before. Sessions

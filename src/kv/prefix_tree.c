@@ -117,6 +117,7 @@ static int32_t add_node(proa_prefix_tree *t, const proa_prefix_cursor *behind, p
     int32_t i = t->free_node, parent = behind->node;
     PROA_ASSERT(i >= 0 && t->node_of[page] < 0);
     proa_prefix_node *n = &t->node[i];
+    pthread_mutex_lock(&t->lock);
     t->free_node = n->next;
     *n = (proa_prefix_node){.parent = parent, .page = page, .depth = behind->pages, .count = (int32_t)count};
     n->keeps = space->keeps;
@@ -127,6 +128,7 @@ static int32_t add_node(proa_prefix_tree *t, const proa_prefix_cursor *behind, p
     else t->node[parent].children++;
     n->next = *bucket_of(t, n->hash);
     *bucket_of(t, n->hash) = i;
+    pthread_mutex_unlock(&t->lock);
     t->node_of[page] = i;
     t->nodes++;
     t->clock++;
@@ -155,11 +157,13 @@ static void remove_node(proa_prefix_tree *t, int32_t i)
     int32_t parent = n->parent, page = n->page;
     PROA_ASSERT(n->children == 0);
     proa_value_heap_remove(&t->leaves, i);
+    pthread_mutex_lock(&t->lock);
     unlink_node(t, i);
     proa_kv_namespace_release(n->space);
-    t->node_of[page] = -1;
     n->space = NULL;
     n->next = t->free_node;
+    pthread_mutex_unlock(&t->lock);
+    t->node_of[page] = -1;
     t->free_node = i;
     t->nodes--;
     proa_kv_pages_unhold(t->pages, page);
@@ -241,6 +245,7 @@ void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages, proa_host_
 {
     int64_t n = pages->count;
     *t = (proa_prefix_tree){.pages = pages, .free_node = -1, .buckets_count = buckets_for(n), .below = below};
+    pthread_mutex_init(&t->lock, NULL);
     PROA_ASSERT(getrandom(&t->seed, sizeof t->seed, 0) == sizeof t->seed);
     t->node = proa_calloc((size_t)n, sizeof *t->node);
     t->node_of = proa_calloc((size_t)n, sizeof *t->node_of);
@@ -266,6 +271,7 @@ void proa_prefix_tree_release(proa_prefix_tree *t)
 {
     for (int64_t i = 0; t->pages && i < t->pages->count; i++)
         if (t->node_of[i] >= 0) proa_kv_namespace_release(t->node[t->node_of[i]].space);
+    if (t->pages) pthread_mutex_destroy(&t->lock);
     free(t->node);
     free(t->node_of);
     free(t->buckets);
@@ -384,6 +390,18 @@ int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, 
         return level == PROA_PREFIX_READING ? -1 : 0;
     }
     return proa_min64(tokens, (int64_t)table->count * PROA_PAGE_TOKENS);
+}
+
+int64_t proa_prefix_tree_peek(proa_prefix_tree *t, const proa_kv_namespace *space, const int32_t *ids,
+                              int64_t tokens)
+{
+    proa_prefix_cursor at = {PROA_PREFIX_SELF, 0};
+    if (!t->pages) return 0;
+    pthread_mutex_lock(&t->lock);
+    while (advance_in(t, &at, space, ids, tokens, false)) {
+    }
+    pthread_mutex_unlock(&t->lock);
+    return (int64_t)at.pages * PROA_PAGE_TOKENS;
 }
 
 void proa_prefix_tree_add(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,

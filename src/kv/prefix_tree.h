@@ -16,11 +16,13 @@
  * one (host_cache.h).
  *
  * Owner:   one tree per engine; it lives as long as the pool.
- * Threads: the stepping thread. proa_kv_namespace_new may be called from any. */
+ * Threads: the stepping thread. proa_kv_namespace_new and proa_prefix_tree_peek may be called from any. */
 #ifndef PROA_KV_PREFIX_TREE_H
 #define PROA_KV_PREFIX_TREE_H
 
 #include "kv/host_cache.h"
+
+#include <pthread.h>
 
 /* What besides the tokens decides about the contents of pages, as bytes that are compared. */
 typedef struct proa_kv_namespace {
@@ -67,9 +69,10 @@ typedef struct proa_prefix_tree {
     proa_host_cache *below; /* where evicted pages go; NULL: nowhere */
     int32_t *unwritten; /* [unwritten_count] pages that turned idle and may not be in the folder yet, newest last */
     int64_t unwritten_count;
-    bool *is_unwritten; /* [pages->count] */
-    uint64_t seed;      /* of the hash: chosen anew by each process */
-    uint64_t clock;     /* pages inserted so far: the unit of recency */
+    bool *is_unwritten;   /* [pages->count] */
+    uint64_t seed;        /* of the hash: chosen anew by each process */
+    uint64_t clock;       /* pages inserted so far: the unit of recency */
+    pthread_mutex_t lock; /* held while nodes are added or removed, and by readers of other threads */
 } proa_prefix_tree;
 
 /* Bookkeeping memory of a tree over so many pages, in bytes. */
@@ -111,6 +114,11 @@ void proa_prefix_tree_fetch(proa_prefix_tree *t, const proa_prefix_cursor *curso
  * cached (of an encoder's input). */
 int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
                                const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table);
+/* How many of ids[0..tokens) the pool's pages hold from the beginning on, in full pages of 64; the lower levels are not
+ * looked at, and nothing counts as used. Any thread, while the tree exists: what it returns may have changed by the
+ * time that it is used. A zero tree is fine: 0. */
+int64_t proa_prefix_tree_peek(proa_prefix_tree *t, const proa_kv_namespace *space, const int32_t *ids,
+                              int64_t tokens);
 /* Gives the next page of the table, number cursor->pages, to the tree. Its contents must be complete: these `count`
  * tokens (64; fewer only in the last page of an encoder's input). If the tree has such a page already, the table refers
  * to that one afterwards, and its own is returned to the pool. */

@@ -492,6 +492,7 @@ const proa_backend proa_backend_fastertransformer = {.name = "fastertransformer"
                                                      .instance_open = proa_llm_instance_open,
                                                      .instance_close = proa_llm_instance_close,
                                                      .execute = proa_llm_execute,
+                                                     .ready = proa_llm_ready,
                                                      .metrics = proa_llm_metrics,
                                                      .figures = proa_llm_figures,
                                                      .load_adapter = proa_llm_load_adapter,

@@ -333,7 +333,7 @@ static proa_status load_adapter(const batch_row *b, const proa_tensor *weights, 
     if (count != rows.rows)
         return PROA_FAIL(err, INVALID, "input 'lora_weights' has %lld rows, 'lora_config' has %lld",
                          (long long)count, (long long)rows.rows);
-    proa_status status = proa_engine_load_adapter_rows(b->req->llm_model->engine, name, &rows, &late);
+    proa_status status = proa_fleet_load_adapter_rows(b->req->llm_model->fleet, name, &rows, &late);
     if (status == PROA_OK || status == PROA_EXISTS)
         return PROA_OK; /* another request may have brought it meanwhile */
     *err = late;
@@ -452,6 +452,7 @@ const proa_backend proa_backend_tensorrtllm = {.name = "tensorrtllm",
                                                .instance_open = proa_llm_instance_open,
                                                .instance_close = proa_llm_instance_close,
                                                .execute = proa_llm_execute,
+                                               .ready = proa_llm_ready,
                                                .metrics = trtllm_metrics,
                                                .figures = proa_llm_figures,
                                                .load_adapter = proa_llm_load_adapter,

@@ -11,6 +11,7 @@
 #include "text/token_bytes.h"
 #include "base/options.h"
 #include "engine/access.h"
+#include "engine/fleet/fleet.h"
 #include "serve/backend.h"
 #include "serve/config/config.h"
 #include "serve/generation_read.h"
@@ -149,8 +150,9 @@ struct proa_llm_model {
     const proa_contract *contract;
     const proa_served_model *model;
     proa_arena arena;
-    proa_engine *engine;
-    proa_info info;
+    proa_fleet *fleet;               /* its replicas, which run the requests */
+    proa_engine *engine;             /* the first of them, for what is the same in all */
+    proa_info info;                  /* of each */
     const proa_tokenizer *tokenizer; /* NULL: none */
     proa_token_bytes *token_bytes;   /* the bytes of each token; NULL without a tokenizer */
     char folder[4096];
@@ -181,6 +183,7 @@ struct proa_llm_model {
 proa_status proa_llm_model_open(void **state, proa_served_model *model, const proa_contract *contract,
                                 proa_err *err);
 void proa_llm_model_close(void *state);
+bool proa_llm_ready(void *state, proa_err *reason); /* whether a replica takes requests */
 /* Instances share the model's state. */
 proa_status proa_llm_instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err);
 void proa_llm_instance_close(void *state);

@@ -63,61 +63,102 @@ static void put_histogram(proa_buf *out, const char *labels, const char *name, c
                     (unsigned long long)h->sum);
 }
 
-static void put_counter(proa_buf *out, const char *labels, const char *name, const char *help, double value)
+/* ---- figures of the engine ---- */
+
+/* A family: one figure of proa_stats. */
+typedef struct family {
+    const char *name, *help;
+    bool counter;
+    double (*value)(const proa_stats *s);
+} family;
+
+/* clang-format off */
+#define FIGURE(field) \
+    static double figure_##field(const proa_stats *s) { return (double)s->field; }
+/* clang-format on */
+FIGURE(prompt_tokens)
+FIGURE(new_tokens)
+FIGURE(steps)
+FIGURE(step_s)
+FIGURE(cancelled)
+FIGURE(preemptions)
+FIGURE(resumed_tokens)
+FIGURE(resumed_tokens_host)
+FIGURE(running)
+FIGURE(waiting)
+FIGURE(pages_used)
+FIGURE(pages_free)
+FIGURE(drafted)
+FIGURE(accepted)
+FIGURE(prefix_queries)
+FIGURE(prefix_hits)
+FIGURE(prefix_hits_host)
+FIGURE(pages_host)
+FIGURE(prefix_hits_dir)
+FIGURE(pages_dir)
+FIGURE(pages_cached)
+FIGURE(pages_evicted)
+#undef FIGURE
+
+static const family families[] = {
+    {"proa_engine_prompt_tokens", "Prompt tokens that were run", true, figure_prompt_tokens},
+    {"proa_engine_new_tokens", "Tokens that were generated", true, figure_new_tokens},
+    {"proa_engine_steps", "Forward passes", true, figure_steps},
+    {"proa_engine_step_seconds", "Time inside of forward passes", true, figure_step_s},
+    {"proa_engine_cancelled", "Requests that were cancelled", true, figure_cancelled},
+    {"proa_engine_preemptions", "Requests that were preempted and run again later", true, figure_preemptions},
+    {"proa_engine_resumed_tokens", "Tokens of preempted requests that were not run again", true,
+     figure_resumed_tokens},
+    {"proa_engine_resumed_tokens_host", "Of these: copied back from memory of the host, or read from files",
+     true, figure_resumed_tokens_host},
+    {"proa_engine_running", "Requests that run", false, figure_running},
+    {"proa_engine_waiting", "Requests that wait for pages or slots", false, figure_waiting},
+    {"proa_engine_pages_used", "Pages of keys and values in use", false, figure_pages_used},
+    {"proa_engine_pages_free", "Pages of keys and values that can be taken", false, figure_pages_free},
+    {"proa_engine_draft_tokens", "Draft tokens that were verified", true, figure_drafted},
+    {"proa_engine_accepted_draft_tokens", "Draft tokens that were right", true, figure_accepted},
+    {"proa_engine_prefix_cache_queries", "Prompt tokens looked up in the prefix cache", true,
+     figure_prefix_queries},
+    {"proa_engine_prefix_cache_hits", "Prompt tokens found in the prefix cache", true, figure_prefix_hits},
+    {"proa_engine_prefix_cache_host_hits", "Prompt tokens that were copied back from memory of the host",
+     true, figure_prefix_hits_host},
+    {"proa_engine_prefix_cache_host_pages", "Pages of the prefix cache in memory of the host", false,
+     figure_pages_host},
+    {"proa_engine_prefix_cache_dir_hits", "Prompt tokens whose keys and values were read from files", true,
+     figure_prefix_hits_dir},
+    {"proa_engine_prefix_cache_dir_pages", "Pages of the prefix cache in files", false, figure_pages_dir},
+    {"proa_engine_prefix_cache_pages", "Pages in the prefix cache", false, figure_pages_cached},
+    {"proa_engine_prefix_cache_evicted", "Pages evicted from the prefix cache", true, figure_pages_evicted},
+};
+
+/* With several replicas each has samples of its own, with its number as a label. */
+static void put_sample(proa_buf *out, const char *name, const char *labels, int32_t replica, int32_t replicas,
+                       double value)
 {
-    put_family(out, name, help, "counter");
-    proa_buf_printf(out, "%s{%s} %.17g\n", name, labels, value);
+    if (replicas == 1) proa_buf_printf(out, "%s{%s} %.17g\n", name, labels, value);
+    else proa_buf_printf(out, "%s{%s,replica=\"%d\"} %.17g\n", name, labels, replica, value);
 }
 
-static void put_gauge(proa_buf *out, const char *labels, const char *name, const char *help, double value)
+static double serves_figure(const proa_fleet *f, int32_t i)
 {
-    put_family(out, name, help, "gauge");
-    proa_buf_printf(out, "%s{%s} %.17g\n", name, labels, value);
+    return proa_fleet_serves(f, i) ? 1 : 0;
 }
 
 void proa_llm_metrics(void *state, const char *labels, proa_buf *out)
 {
-    proa_llm_model *s = state;
-    proa_stats stats;
-    proa_engine_stats(s->engine, &stats);
-    put_counter(out, labels, "proa_engine_prompt_tokens", "Prompt tokens that were run",
-                (double)stats.prompt_tokens);
-    put_counter(out, labels, "proa_engine_new_tokens", "Tokens that were generated", (double)stats.new_tokens);
-    put_counter(out, labels, "proa_engine_steps", "Forward passes", (double)stats.steps);
-    put_counter(out, labels, "proa_engine_step_seconds", "Time inside of forward passes", stats.step_s);
-    put_counter(out, labels, "proa_engine_cancelled", "Requests that were cancelled", (double)stats.cancelled);
-    put_counter(out, labels, "proa_engine_preemptions", "Requests that were preempted and run again later",
-                (double)stats.preemptions);
-    put_counter(out, labels, "proa_engine_resumed_tokens",
-                "Tokens of preempted requests that were not run again", (double)stats.resumed_tokens);
-    put_counter(out, labels, "proa_engine_resumed_tokens_host",
-                "Of these: copied back from memory of the host, or read from files",
-                (double)stats.resumed_tokens_host);
-    put_gauge(out, labels, "proa_engine_running", "Requests that run", stats.running);
-    put_gauge(out, labels, "proa_engine_waiting", "Requests that wait for pages or slots", stats.waiting);
-    put_gauge(out, labels, "proa_engine_pages_used", "Pages of keys and values in use", (double)stats.pages_used);
-    put_gauge(out, labels, "proa_engine_pages_free", "Pages of keys and values that can be taken",
-              (double)stats.pages_free);
-    put_counter(out, labels, "proa_engine_draft_tokens", "Draft tokens that were verified",
-                (double)stats.drafted);
-    put_counter(out, labels, "proa_engine_accepted_draft_tokens", "Draft tokens that were right",
-                (double)stats.accepted);
-    put_counter(out, labels, "proa_engine_prefix_cache_queries",
-                "Prompt tokens looked up in the prefix cache", (double)stats.prefix_queries);
-    put_counter(out, labels, "proa_engine_prefix_cache_hits", "Prompt tokens found in the prefix cache",
-                (double)stats.prefix_hits);
-    put_counter(out, labels, "proa_engine_prefix_cache_host_hits",
-                "Prompt tokens that were copied back from memory of the host", (double)stats.prefix_hits_host);
-    put_gauge(out, labels, "proa_engine_prefix_cache_host_pages",
-              "Pages of the prefix cache in memory of the host", (double)stats.pages_host);
-    put_counter(out, labels, "proa_engine_prefix_cache_dir_hits",
-                "Prompt tokens whose keys and values were read from files", (double)stats.prefix_hits_dir);
-    put_gauge(out, labels, "proa_engine_prefix_cache_dir_pages", "Pages of the prefix cache in files",
-              (double)stats.pages_dir);
-    put_gauge(out, labels, "proa_engine_prefix_cache_pages", "Pages in the prefix cache",
-              (double)stats.pages_cached);
-    put_counter(out, labels, "proa_engine_prefix_cache_evicted", "Pages evicted from the prefix cache",
-                (double)stats.pages_evicted);
+    const proa_llm_model *s = state;
+    int32_t count = proa_fleet_count(s->fleet);
+    static const char name[] = "proa_replica_serves";
+    proa_stats stats[PROA_REPLICAS_MAX];
+    for (int32_t i = 0; i < count; i++) proa_engine_stats(proa_fleet_engine(s->fleet, i), &stats[i]);
+    for (size_t f = 0; f < PROA_COUNT(families); f++) {
+        put_family(out, families[f].name, families[f].help, families[f].counter ? "counter" : "gauge");
+        for (int32_t i = 0; i < count; i++)
+            put_sample(out, families[f].name, labels, i, count, families[f].value(&stats[i]));
+    }
+    if (count == 1) return;
+    put_family(out, name, "1: the replica takes requests; 0: its device has failed", "gauge");
+    for (int32_t i = 0; i < count; i++) put_sample(out, name, labels, i, count, serves_figure(s->fleet, i));
 }
 
 /* The families of TensorRT-LLM's backend, as far as a CPU has what they count. */
@@ -126,12 +167,12 @@ void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out)
     proa_llm_model *s = state;
     proa_stats stats;
     struct timespec now;
-    proa_engine_stats(s->engine, &stats);
+    proa_fleet_stats(s->fleet, &stats);
     clock_gettime(CLOCK_REALTIME, &now);
     double pages = (double)(stats.pages_used + stats.pages_free), used = (double)stats.pages_used;
     uint64_t reused = stats.prefix_hits / PROA_PAGE_TOKENS;
     const sample requests[] = {{"active", stats.running + stats.waiting},
-                               {"max", s->sequences_max},
+                               {"max", (double)s->sequences_max * proa_fleet_count(s->fleet)},
                                {"scheduled", stats.running},
                                {"context", 0},
                                {"waiting", stats.waiting}};
@@ -189,7 +230,7 @@ void proa_llm_figures(void *state, proa_buf *out)
     static const char *const kinds[] = {"decoder", "encoder-decoder", "encoder"};
     proa_llm_model *s = state;
     proa_stats stats;
-    proa_engine_stats(s->engine, &stats);
+    proa_fleet_stats(s->fleet, &stats);
     proa_buf_printf(
         out, "\"arch\":\"%s\",\"kind\":\"%s\",\"dtype\":\"%s\",\"quant\":\"%s\",\"context\":%d,\"chat\":%s,",
         s->info.arch, kinds[s->info.kind], s->info.dtype, s->info.quant, s->info.context,

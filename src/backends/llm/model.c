@@ -203,34 +203,91 @@ static proa_status read_policy(const char **out, const proa_served_model *m, pro
     return PROA_OK;
 }
 
-/* Whether the GPUs of a group are those of one model: one, or as many as tensor_para_size says, one after the other. */
-static bool is_one_model(const proa_served_model *m, const Inference__ModelInstanceGroup *g)
-{
-    const char *ranks = proa_served_model_parameter(m, "tensor_para_size");
-    if (g->n_gpus <= 1) return true;
-    for (size_t i = 1; i < g->n_gpus; i++)
-        if (g->gpus[i] != g->gpus[0] + (int32_t)i) return false;
-    return ranks && strtoull(ranks, NULL, 10) == g->n_gpus;
-}
+/* ---- devices and replicas ---- */
 
-/* The model's own parameter, or the GPU of its instance group, or what the command line says. */
-static proa_status read_device(const char **out, proa_llm_model *s, proa_err *err)
+/* The model's own parameter, or the first GPU of its instance groups, or what the command line says. */
+static void read_device(const char **out, proa_llm_model *s)
 {
-    const proa_served_model *m = s->model;
-    const Inference__ModelConfig *c = proa_served_model_config(m);
-    const char *own = proa_served_model_parameter(m, "device");
-    *out = own ? own : setting_of(m, "device");
+    const Inference__ModelConfig *c = proa_served_model_config(s->model);
+    const char *own = proa_served_model_parameter(s->model, "device");
+    *out = own ? own : setting_of(s->model, "device");
     for (size_t i = 0; i < c->n_instance_group && !own; i++) {
         const Inference__ModelInstanceGroup *g = c->instance_group[i];
-        if (g->kind != INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU) continue;
-        if (c->n_instance_group > 1 || !is_one_model(m, g))
+        if (g->kind != INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU || g->passive) continue;
+        *out = proa_arena_printf(&s->arena, "cuda:%d", g->n_gpus ? g->gpus[0] : 0);
+        return;
+    }
+}
+
+static proa_status check_gpus(const Inference__ModelInstanceGroup *g, int32_t ranks, proa_err *err)
+{
+    size_t each = (size_t)ranks;
+    if (g->n_gpus <= 1) return PROA_OK; /* the first one; ranks are on those that follow it */
+    if (g->n_gpus % each)
+        return PROA_FAIL(
+            err, INVALID,
+            "instance group %s names %zu GPUs, must be a multiple of the %d that one model takes "
+            "(tensor_para_size)",
+            g->name, g->n_gpus, ranks);
+    for (size_t i = 0; i < g->n_gpus; i++)
+        if (i % each && g->gpus[i] != g->gpus[i - 1] + 1)
             return PROA_FAIL(
                 err, UNSUPPORTED,
-                "instance group %s: a model of backend '%s' runs on one GPU, or with tensor_para_size on so "
-                "many that follow each other: one group with these 'gpus'",
-                g->name, c->backend);
-        *out = proa_arena_printf(&s->arena, "cuda:%d", g->n_gpus ? g->gpus[0] : 0);
+                "instance group %s: GPU %d follows %d, the %d GPUs of one model must follow each "
+                "other",
+                g->name, g->gpus[i], g->gpus[i - 1], ranks);
+    return PROA_OK;
+}
+
+/* A replica for each instance: `count` of them for each set of GPUs that one model takes. own: the model's parameter
+ * 'device', where all of them are then. */
+static proa_status add_group(proa_fleet_options *f, proa_llm_model *s, const Inference__ModelInstanceGroup *g,
+                             int32_t ranks, bool own, proa_err *err)
+{
+    bool gpu = g->kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU && !own;
+    int64_t count = g->count > 0 ? g->count : 1;
+    size_t sets = gpu && g->n_gpus > (size_t)ranks ? g->n_gpus / (size_t)ranks : 1;
+    if (g->passive) return PROA_OK;
+    if (gpu) PROA_TRY(check_gpus(g, ranks, err));
+    if (f->count + count * (int64_t)sets > PROA_REPLICAS_MAX)
+        return PROA_FAIL(err, LIMIT, "instance group %s: more than %d replicas of a model", g->name,
+                         PROA_REPLICAS_MAX);
+    for (size_t set = 0; set < sets; set++) {
+        int32_t first = g->n_gpus ? g->gpus[set * (size_t)ranks] : 0;
+        for (int64_t i = 0; i < count; i++)
+            f->device[f->count++] = gpu ? proa_arena_printf(&s->arena, "cuda:%d", first) : NULL;
     }
+    return PROA_OK;
+}
+
+/* So many replicas, each on the GPUs that follow those of the one before. */
+static void repeat_replica(proa_fleet_options *f, proa_llm_model *s, const proa_engine_options *o,
+                           int32_t count, int32_t ranks)
+{
+    const char *device = f->device[0] ? f->device[0] : o->device;
+    bool gpu = device && strncmp(device, "cuda", 4) == 0;
+    long first = gpu && device[4] == ':' ? strtol(device + 5, NULL, 10) : 0;
+    f->count = count;
+    for (int32_t i = 0; i < count; i++)
+        f->device[i] = gpu ? proa_arena_printf(&s->arena, "cuda:%ld", first + (long)i * ranks) : NULL;
+}
+
+/* The instance groups, or where these have one instance, parameter 'replicas'. */
+static proa_status read_replicas(proa_fleet_options *f, proa_llm_model *s, const proa_engine_options *o,
+                                 proa_err *err)
+{
+    const Inference__ModelConfig *c = proa_served_model_config(s->model);
+    int32_t ranks = o->tensor_parallel > 1 ? o->tensor_parallel : 1, count = 0;
+    bool own = proa_served_model_parameter(s->model, "device") != NULL;
+    *f = (proa_fleet_options){.count = 0};
+    for (size_t i = 0; i < c->n_instance_group; i++)
+        PROA_TRY(add_group(f, s, c->instance_group[i], ranks, own, err));
+    if (f->count == 0) f->count = 1;
+    PROA_TRY(read_int32(&count, s->model, "replicas", "replicas", PROA_REPLICAS_MAX, err));
+    if (count > 1 && f->count > 1 && count != f->count)
+        return PROA_FAIL(err, INVALID, "parameter 'replicas' is %d, but the instance groups have %d instances",
+                         count, f->count);
+    if (count > 1 && f->count == 1) repeat_replica(f, s, o, count, ranks);
     return PROA_OK;
 }
 
@@ -240,7 +297,7 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
     const char *quant = proa_served_model_parameter(m, "quant"),
                *int8 = proa_served_model_parameter(m, "int8_mode");
     *o = (proa_engine_options){.detach_files = true};
-    PROA_TRY(read_device(&o->device, s, err));
+    read_device(&o->device, s);
     int32_t planned = proa_sizes_sequences(o->device);
     o->sequences_max = planned > SERVED_SEQUENCES ? planned : SERVED_SEQUENCES;
     if (!quant && !int8) quant = setting_of(m, "quant");
@@ -304,7 +361,7 @@ static proa_status read_adapters(proa_engine_options *o, proa_llm_model *s, proa
 proa_status proa_llm_load_adapter(void *state, const char *name, const char *path, proa_err *err)
 {
     proa_llm_model *s = state;
-    PROA_TRY(proa_engine_load_adapter(s->engine, name, path, err));
+    PROA_TRY(proa_fleet_load_adapter(s->fleet, name, path, err));
     PROA_LOG(INFO, "model '%s': adapter '%s' of %s", proa_served_model_name(s->model), name, path);
     return PROA_OK;
 }
@@ -312,7 +369,7 @@ proa_status proa_llm_load_adapter(void *state, const char *name, const char *pat
 proa_status proa_llm_unload_adapter(void *state, const char *name, proa_err *err)
 {
     proa_llm_model *s = state;
-    return proa_engine_unload_adapter(s->engine, name, err);
+    return proa_fleet_unload_adapter(s->fleet, name, err);
 }
 
 static void compare_name(void *arg, const char *name, const char *path)
@@ -324,7 +381,8 @@ static void compare_name(void *arg, const char *name, const char *path)
 
 bool proa_llm_has_adapter(const proa_llm_model *s, const char *name)
 {
-    proa_engine_adapters(s->engine, compare_name, &name);
+    for (int32_t i = 0; name && i < proa_fleet_count(s->fleet); i++)
+        proa_engine_adapters(proa_fleet_engine(s->fleet, i), compare_name, &name);
     return !name;
 }
 
@@ -390,6 +448,7 @@ static proa_status read_folder(proa_llm_model *s, proa_err *err)
 static proa_status open_served(proa_llm_model *s, proa_err *err)
 {
     proa_engine_options options;
+    proa_fleet_options fleet;
     const Inference__ModelConfig *config = proa_served_model_config(s->model);
     PROA_TRY(proa_llm_folder(s->folder, s->model, folder_keys, err));
     PROA_TRY(engine_options(&options, s, err));
@@ -398,13 +457,15 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
     PROA_TRY(read_queue(s, err));
     s->sequences_max = options.sequences_max ? options.sequences_max : proa_sizes_sequences(options.device);
     s->decoupled = config->model_transaction_policy && config->model_transaction_policy->decoupled;
-    PROA_TRY(proa_engine_open(&s->engine, s->folder, &options, err));
+    PROA_TRY(read_replicas(&fleet, s, &options, err));
+    PROA_TRY(proa_fleet_open(&s->fleet, s->folder, &options, &fleet, err));
+    s->engine = proa_fleet_engine(s->fleet, 0);
     proa_engine_info(s->engine, &s->info);
     s->tokenizer = proa_engine_tokenizer(s->engine);
     if (s->tokenizer) s->token_bytes = proa_token_bytes_new(s->tokenizer);
     PROA_TRY(read_folder(s, err));
     if (s->contract->open) PROA_TRY(s->contract->open(s, err));
-    PROA_TRY(proa_engine_start(s->engine, err));
+    PROA_TRY(proa_fleet_start(s->fleet, err));
     PROA_LOG(
         INFO,
         "model '%s': %s of %.1f M parameters (%s, quant %s, %d threads), room for %lld tokens of keys and "
@@ -412,6 +473,8 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
         proa_served_model_name(s->model), s->info.arch, (double)s->info.parameters * 1e-6, s->info.dtype,
         s->info.quant, s->info.threads, (long long)s->info.kv_tokens);
     PROA_LOG(INFO, "model '%s': planned %s", proa_served_model_name(s->model), s->info.plan);
+    if (fleet.count > 1)
+        PROA_LOG(INFO, "model '%s': %d replicas, each as planned", proa_served_model_name(s->model), fleet.count);
     return PROA_OK;
 }
 
@@ -435,13 +498,22 @@ void proa_llm_model_close(void *state)
     proa_llm_model *s = state;
     if (!s) return;
     proa_llm_readers_stop(s);
-    if (s->engine) proa_engine_stop(s->engine);
+    if (s->fleet) proa_fleet_stop(s->fleet);
     proa_token_bytes_free(s->token_bytes);
     proa_chat_free(s->chat);
-    proa_engine_close(s->engine);
+    proa_fleet_close(s->fleet);
     proa_arena_release(&s->arena);
     pthread_mutex_destroy(&s->lock);
     free(s);
+}
+
+bool proa_llm_ready(void *state, proa_err *reason)
+{
+    const proa_llm_model *s = state;
+    if (proa_fleet_ready(s->fleet)) return true;
+    (void)PROA_FAIL(reason, UNAVAILABLE, "the devices of all %d replicas have failed",
+                    proa_fleet_count(s->fleet));
+    return false;
 }
 
 proa_status proa_llm_instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)

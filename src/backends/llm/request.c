@@ -231,7 +231,7 @@ static proa_status score_output(proa_prompt *p, int32_t index, proa_err *err)
     request.ids = s2s ? p->ids.ptr : ids.ptr;
     request.ids_count = s2s ? p->ids.len : ids.len;
     if (s2s) request.decoder_ids = ids.ptr, request.decoder_ids_count = ids.len;
-    proa_status status = proa_engine_submit(llm_model->engine, &request, NULL, err);
+    proa_status status = proa_fleet_submit(llm_model->fleet, &request, NULL, err);
     proa_ids_release(&ids);
     return status;
 }
@@ -273,7 +273,7 @@ static void submit_rows(proa_prompt *p)
     request.options = (proa_options){.adapter = p->request.options.adapter};
     request.on_event = on_rows;
     request.arg = p;
-    if (proa_engine_submit(p->req->llm_model->engine, &request, NULL, &err) == PROA_OK) p->scoring++;
+    if (proa_fleet_submit(p->req->llm_model->fleet, &request, NULL, &err) == PROA_OK) p->scoring++;
     else fail_request(p->req, &err);
 }
 
@@ -444,7 +444,7 @@ static void cancel_prompts(proa_llm_request *req)
         return; /* a reader makes the prompts: it looks at cancel_requested afterwards */
     for (int64_t i = 0; i < req->count; i++) {
         uint64_t id = atomic_load(&req->prompts[i].id);
-        if (id) proa_engine_cancel(req->llm_model->engine, id);
+        if (id) proa_fleet_cancel(req->llm_model->fleet, id);
     }
 }
 
@@ -487,7 +487,7 @@ static void join_list(proa_llm_request *req)
 static proa_status check_queue(const proa_llm_model *s, int64_t more, proa_err *err)
 {
     proa_stats stats;
-    proa_engine_stats(s->engine, &stats);
+    proa_fleet_stats(s->fleet, &stats);
     if (stats.waiting + more <= s->queue_max) return PROA_OK;
     return PROA_FAIL(err, UNAVAILABLE, "Exceeds maximum queue size: Maximum queue size of %lld has been reached",
                      (long long)s->queue_max);
@@ -521,7 +521,7 @@ static proa_status submit_prompt(proa_llm_request *req, proa_prompt *p, proa_err
     p->open = p->request.options.n > 1 ? p->request.options.n : 1;
     p->arrived_ns = proa_clock_ns();
     PROA_TRY(check_sequence(req, p, err));
-    proa_status status = proa_engine_submit(req->llm_model->engine, &p->request, &id, &why);
+    proa_status status = proa_fleet_submit(req->llm_model->fleet, &p->request, &id, &why);
     bool of_tools = p->call_grammar && strncmp(why.text, "option 'grammar'", 16) == 0;
     if (status != PROA_OK && of_tools) proa_err_prefix(&why, "tools");
     if (status == PROA_OK) atomic_store(&p->id, id);

@@ -58,6 +58,10 @@ static const proa_arg engine_rows[] = {
     INT("tp", tensor_parallel, 0, PROA_RANKS_MAX, "N", "0",
         "ranks that share each of their layers (tensor parallelism), on as many GPUs; 0: one, or those of "
         "a packed folder"),
+    INT("replicas", replicas, 0, PROA_REPLICAS_MAX, "N", "0",
+        "copies of each model, on GPUs of their own or with their part of the threads; requests go where "
+        "their "
+        "prefix is cached, else where least is queued; 0: as instance_group says"),
     CHOICE("kv-dtype", kv_dtype, "auto|f32|bf16|f16|fp8", NULL, "type of their KV cache; fp8 on GPUs only"),
     CHOICE("speculation", speculation, "none|ngram|draft|medusa|eagle", NULL,
            "draft tokens; ngram: from the sequence's own text; draft, medusa, eagle: from what --draft-model "

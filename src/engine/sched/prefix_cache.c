@@ -9,6 +9,7 @@
  * Not reused: rows whose own output is wanted (log-probabilities or rows of the prompt, contrastive search), prompts
  * whose tokens see each other both ways, input embeddings, and sequences whose rotary frequencies depend on their
  * length. What decides about keys and values besides the tokens is in the request's namespace. */
+#include "engine/access.h"
 #include "engine/sched/request.h"
 
 #include "base/alloc.h"
@@ -35,26 +36,61 @@ static bool is_on(const proa_engine *e)
     return e->prefixes.pages != NULL;
 }
 
-void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, const proa_request *r)
+/* What decides about keys and values besides the tokens: longer: see is_length_shared; ids of the adapter and of the
+ * request's own table, or 0; the salt, or NULL; an encoder's input. */
+typedef struct space_parts {
+    uint8_t longer;
+    uint64_t adapters[2];
+    const char *salt;
+    const int32_t *input;
+    int64_t input_count;
+} space_parts;
+
+static proa_kv_namespace *make_space(const space_parts *p)
 {
-    uint8_t longer = 0;
-    const uint64_t adapters[] = {req->adapter ? req->adapter->id : 0, req->table ? req->table->id : 0};
-    bool both_ways = req->prefix.used || req->embedded || req->input_types;
-    if (!is_on(e) || both_ways || !is_length_shared(e, req, &longer)) return;
-    size_t salt = r->cache_salt ? strlen(r->cache_salt) : 0,
-           input = (size_t)req->input_count * sizeof *req->input;
-    unsigned char *bytes = proa_malloc(sizeof longer + sizeof adapters + salt + 1 + input);
+    size_t salt = p->salt ? strlen(p->salt) : 0, input = (size_t)p->input_count * sizeof *p->input;
+    unsigned char *bytes = proa_malloc(sizeof p->longer + sizeof p->adapters + salt + 1 + input);
     size_t len = 0;
-    bytes[len++] = longer;
-    memcpy(bytes + len, adapters, sizeof adapters);
-    len += sizeof adapters;
-    if (salt) memcpy(bytes + len, r->cache_salt, salt);
+    bytes[len++] = p->longer;
+    memcpy(bytes + len, p->adapters, sizeof p->adapters);
+    len += sizeof p->adapters;
+    if (salt) memcpy(bytes + len, p->salt, salt);
     len += salt;
     bytes[len++] = '\0'; /* ends the salt: an input cannot pass for a part of it */
-    if (input) memcpy(bytes + len, req->input, input);
-    bool keeps = !req->adapter && !req->table; /* their ids are this process's */
-    req->space = proa_kv_namespace_new(bytes, len + input, keeps);
+    if (input) memcpy(bytes + len, p->input, input);
+    bool keeps = !p->adapters[0] && !p->adapters[1]; /* their ids are this process's */
+    proa_kv_namespace *space = proa_kv_namespace_new(bytes, len + input, keeps);
     free(bytes);
+    return space;
+}
+
+void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, const proa_request *r)
+{
+    space_parts p = {.adapters = {req->adapter ? req->adapter->id : 0, req->table ? req->table->id : 0},
+                     .salt = r->cache_salt,
+                     .input = req->input,
+                     .input_count = req->input_count};
+    bool both_ways = req->prefix.used || req->embedded || req->input_types;
+    if (!is_on(e) || both_ways || !is_length_shared(e, req, &p.longer)) return;
+    req->space = make_space(&p);
+}
+
+/* Requests whose prompt the engine puts together itself (texts, sessions, prompt tables) are not looked up, nor those
+ * of models whose frequencies depend on the length. */
+int64_t proa_engine_cached_tokens(proa_engine *e, const proa_request *r)
+{
+    proa_adapter *adapter = NULL;
+    bool decoder = e->model->arch->kind == PROA_KIND_DECODER;
+    if (!is_on(e) || !decoder || !r->ids || r->ids_count < 1 || r->session_id || r->prompt_table) return 0;
+    if (proa_model_wants_lengths(e->model)) return 0;
+    if (proa_adapters_ref(&e->adapters, r->options.adapter, &adapter, NULL) != PROA_OK) return 0;
+    proa_kv_namespace *space = make_space(
+        &(space_parts){.adapters = {adapter ? adapter->id : 0}, .salt = r->cache_salt});
+    bool has_table = adapter && adapter->table;
+    int64_t found = has_table ? 0 : proa_prefix_tree_peek(&e->prefixes, space, r->ids, r->ids_count - 1);
+    proa_kv_namespace_release(space);
+    proa_adapters_unref(adapter);
+    return found;
 }
 
 /* ---- a decoder's tokens ---- */

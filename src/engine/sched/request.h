@@ -401,7 +401,8 @@ typedef struct proa_engine_shared {
     proa_engine_job *jobs, **jobs_last; /* not done */
     pthread_cond_t jobs_done;           /* signalled when one is */
     atomic_bool jobs_wait; /* there are some, as a hint for the stepping thread, which submits no step ahead then */
-    proa_stats stats; /* published after each step */
+    proa_stats stats;              /* published after each step */
+    atomic_uint_fast64_t failures; /* of the device */
     pthread_t thread;
     bool thread_runs, stop;
 } proa_engine_shared;

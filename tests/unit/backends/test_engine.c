@@ -658,6 +658,18 @@ static void bad_configurations_are_refused(void **state)
         {"parameters { key: \"model_path\" value { string_value: \"nowhere\" } }", "nowhere"},
         {"parameters { key: \"batch_scheduler_policy\" value { string_value: \"x\" } }",
          "batch_scheduler_policy"},
+        {"parameters { key: \"replicas\" value { string_value: \"65\" } }", "replicas"},
+        {"instance_group { count: 65 kind: KIND_CPU }", "64 replicas"},
+        {"instance_group { count: 2 kind: KIND_CPU } parameters { key: \"replicas\" value { string_value: "
+         "\"3\" } }",
+         "have 2 instances"},
+        {"instance_group { kind: KIND_GPU gpus: [0, 1, 2] } parameters { key: \"tensor_para_size\" value { "
+         "string_value: \"2\" } }",
+         "multiple of the 2"},
+        {"instance_group { kind: KIND_GPU gpus: [0, 1, 2, 4] } parameters { key: \"tensor_para_size\" value "
+         "{ "
+         "string_value: \"2\" } }",
+         "GPU 4 follows 2"},
         {"parameters { key: \"kv_cache_free_gpu_mem_fraction\" value { string_value: \"7\" } }", "fraction"}};
     for (size_t i = 0; i < PROA_COUNT(bad); i++) {
         rig g;
@@ -708,6 +720,38 @@ static void figures_and_metrics(void **state)
     proa_backend_engine.metrics(own.model.state, "model=\"m\",version=\"1\"", &buf);
     assert_non_null(strstr(buf.ptr, "proa_engine_pages_used{model=\"m\",version=\"1\"} 0\n"));
     proa_buf_release(&buf);
+}
+
+/* Each instance is a replica, with samples of its own. */
+static void instances_are_replicas(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const configs[] = {
+        OWN "instance_group { count: 2 kind: KIND_CPU }",
+        OWN
+        "instance_group [{ kind: KIND_CPU }, { count: 1 kind: KIND_CPU }, { kind: KIND_CPU passive: true }]",
+        OWN "parameters { key: \"replicas\" value { string_value: \"2\" } }"};
+    for (size_t i = 0; i < PROA_COUNT(configs); i++) {
+        rig g;
+        proa_buf buf;
+        proa_buf_init(&buf, 1 << 20);
+        rig_open(&g, &proa_backend_engine, configs[i], CLASSICS);
+        proa_llm_model *s = g.model.state;
+        assert_int_equal(proa_fleet_count(s->fleet), 2);
+        assert_true(proa_backend_engine.ready(s, NULL));
+        direct_run(&ref, (proa_request){.text = PROMPT, .options = {.max_tokens = 20}});
+        proa_infer *first = ask_for(PROMPT, 20), *second = ask_for(PROMPT, 20);
+        start(&g, first), start(&g, second);
+        assert_memory_equal(ints(only(wait_for(first)), "output_ids"), ref.ids[0], 20 * 4);
+        assert_memory_equal(ints(only(wait_for(second)), "output_ids"), ref.ids[0], 20 * 4);
+        forget(first), forget(second);
+        proa_backend_engine.metrics(s, "model=\"m\"", &buf);
+        assert_non_null(strstr(buf.ptr, "proa_replica_serves{model=\"m\",replica=\"1\"} 1\n"));
+        assert_non_null(strstr(buf.ptr, "proa_engine_pages_free{model=\"m\",replica=\"0\"} "));
+        assert_null(strstr(buf.ptr, "{model=\"m\"}"));
+        proa_buf_release(&buf);
+        rig_close(&g);
+    }
 }
 
 /* The tree of a chat goes with the request. */
@@ -872,6 +916,7 @@ int main(void)
         cmocka_unit_test(bad_configurations_are_refused),
         cmocka_unit_test(every_scheduler_policy_is_known),
         cmocka_unit_test(figures_and_metrics),
+        cmocka_unit_test(instances_are_replicas),
         cmocka_unit_test(typed_equals_tensors),
         cmocka_unit_test(typed_streams_and_scores),
         cmocka_unit_test(typed_chats),

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fleet.c - opens and closes replicas, passes requests to them and their events back. */
+#include "engine/fleet/inner.h"
+
+#include "base/alloc.h"
+#include "base/thread.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- open and close ---- */
+
+/* Threads of each replica on the host. */
+static int32_t threads_of(const proa_engine_options *o, int32_t count)
+{
+    int32_t all = o->threads ? o->threads : proa_cpu_count(), each = all / count;
+    if (count == 1) return o->threads;
+    return each > 0 ? each : 1;
+}
+
+static proa_status open_replica(proa_fleet *f, int32_t i, const char *path,
+                                const proa_engine_options *options, const char *device, proa_err *err)
+{
+    proa_engine_options o = *options;
+    if (device) o.device = device;
+    o.threads = threads_of(options, f->count);
+    proa_status status = proa_engine_open(&f->replica[i].engine, path, &o, err);
+    if (status != PROA_OK && f->count > 1) proa_err_prefix(err, "replica %d of %d", i, f->count);
+    return status;
+}
+
+proa_status proa_fleet_open(proa_fleet **out, const char *path, const proa_engine_options *options,
+                            const proa_fleet_options *fleet, proa_err *err)
+{
+    *out = NULL;
+    if (fleet->count < 1 || fleet->count > PROA_REPLICAS_MAX)
+        return PROA_FAIL(err, INVALID, "option 'replicas' is %d, must be 1 to %d", fleet->count,
+                         PROA_REPLICAS_MAX);
+    proa_fleet *f = proa_calloc(1, sizeof *f);
+    f->replica = proa_calloc((size_t)fleet->count, sizeof *f->replica);
+    f->count = fleet->count;
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_mutex_init(&f->sessions_lock, NULL);
+    proa_status status = PROA_OK;
+    for (int32_t i = 0; i < f->count && status == PROA_OK; i++)
+        status = open_replica(f, i, path, options, fleet->device[i], err);
+    if (status != PROA_OK) return proa_fleet_close(f), status;
+    *out = f;
+    return PROA_OK;
+}
+
+void proa_fleet_close(proa_fleet *f)
+{
+    if (!f) return;
+    proa_fleet_stop(f);
+    for (int32_t i = 0; i < f->count; i++) proa_engine_close(f->replica[i].engine);
+    pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->sessions_lock);
+    free(f->replica);
+    free(f);
+}
+
+proa_status proa_fleet_start(proa_fleet *f, proa_err *err)
+{
+    for (int32_t i = 0; i < f->count; i++) PROA_TRY(proa_engine_start(f->replica[i].engine, err));
+    return PROA_OK;
+}
+
+void proa_fleet_stop(proa_fleet *f)
+{
+    for (int32_t i = 0; i < f->count; i++)
+        if (f->replica[i].engine) proa_engine_stop(f->replica[i].engine);
+}
+
+int32_t proa_fleet_count(const proa_fleet *f)
+{
+    return f->count;
+}
+
+proa_engine *proa_fleet_engine(const proa_fleet *f, int32_t i)
+{
+    PROA_ASSERT(i >= 0 && i < f->count);
+    return f->replica[i].engine;
+}
+
+/* ---- requests ---- */
+
+/* A request on its way: its replica counts it until its last event. */
+typedef struct fleet_call {
+    proa_fleet *fleet;
+    int32_t replica;
+    int64_t queued; /* what it adds to its replica's queue; 0: nothing any more */
+    proa_event_fn *on_event;
+    void *arg;
+} fleet_call;
+
+/* The number of the replica is part of the id. */
+static uint64_t id_in_fleet(uint64_t id, int32_t replica)
+{
+    return id * PROA_REPLICAS_MAX + (uint64_t)replica;
+}
+
+static void pass_event(const proa_event *event)
+{
+    fleet_call *call = event->arg;
+    proa_replica *replica = &call->fleet->replica[call->replica];
+    proa_event e = *event;
+    e.arg = call->arg;
+    e.request = id_in_fleet(event->request, call->replica);
+    if (e.kind != PROA_EVENT_BEGIN && call->queued) {
+        atomic_fetch_sub_explicit(&replica->queued, call->queued, memory_order_relaxed);
+        call->queued = 0;
+    }
+    bool done = e.kind == PROA_EVENT_DONE;
+    if (done) atomic_fetch_sub_explicit(&replica->active, 1, memory_order_relaxed);
+    call->on_event(&e);
+    if (done) free(call);
+}
+
+/* Counts the request before it is submitted: its events may come at once. */
+static proa_status submit_to(proa_fleet *f, int32_t i, const proa_request *request, uint64_t *id, proa_err *err)
+{
+    proa_replica *replica = &f->replica[i];
+    fleet_call *call = proa_malloc(sizeof *call);
+    proa_request r = *request;
+    uint64_t own = 0;
+    int64_t cost = proa_fleet_prompt_cost(request) - proa_engine_cached_tokens(replica->engine, request);
+    *call = (fleet_call){f, i, cost > 1 ? cost : 1, request->on_event, request->arg};
+    r.on_event = pass_event, r.arg = call;
+    cost = call->queued;
+    atomic_fetch_add_explicit(&replica->queued, cost, memory_order_relaxed);
+    atomic_fetch_add_explicit(&replica->active, 1, memory_order_relaxed);
+    proa_status status = proa_engine_submit(replica->engine, &r, &own, err);
+    if (status == PROA_OK) {
+        if (id) *id = id_in_fleet(own, i);
+        return PROA_OK;
+    }
+    atomic_fetch_sub_explicit(&replica->queued, cost, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&replica->active, 1, memory_order_relaxed);
+    free(call);
+    return status;
+}
+
+proa_status proa_fleet_submit(proa_fleet *f, const proa_request *request, uint64_t *id, proa_err *err)
+{
+    if (f->count == 1) return proa_engine_submit(f->replica[0].engine, request, id, err);
+    if (!request->on_event) return PROA_FAIL(err, INVALID, "a request needs on_event");
+    bool session = request->session_id != NULL;
+    if (session) pthread_mutex_lock(&f->sessions_lock); /* two that begin one session go to one replica */
+    proa_status status = submit_to(f, proa_fleet_choose(f, request), request, id, err);
+    if (session) pthread_mutex_unlock(&f->sessions_lock);
+    return status;
+}
+
+void proa_fleet_cancel(proa_fleet *f, uint64_t id)
+{
+    if (f->count == 1) proa_engine_cancel(f->replica[0].engine, id);
+    else if (id % PROA_REPLICAS_MAX < (uint64_t)f->count)
+        proa_engine_cancel(f->replica[id % PROA_REPLICAS_MAX].engine, id / PROA_REPLICAS_MAX);
+}
+
+/* ---- all replicas ---- */
+
+static void add_stats(proa_stats *to, const proa_stats *s)
+{
+    to->steps += s->steps, to->rows += s->rows;
+    to->prompt_tokens += s->prompt_tokens, to->new_tokens += s->new_tokens;
+    to->drafted += s->drafted, to->accepted += s->accepted;
+    to->submitted += s->submitted, to->finished += s->finished;
+    to->cancelled += s->cancelled, to->failed += s->failed;
+    to->preemptions += s->preemptions;
+    to->running += s->running, to->waiting += s->waiting;
+    to->pages_used += s->pages_used, to->pages_free += s->pages_free, to->pages_used_peak += s->pages_used_peak;
+    to->pages_cached += s->pages_cached, to->pages_evicted += s->pages_evicted;
+    to->prefix_queries += s->prefix_queries, to->prefix_hits += s->prefix_hits;
+    to->prefix_hits_host += s->prefix_hits_host, to->prefix_hits_dir += s->prefix_hits_dir;
+    to->pages_host += s->pages_host, to->pages_dir += s->pages_dir;
+    to->resumed_tokens += s->resumed_tokens, to->resumed_tokens_host += s->resumed_tokens_host;
+    to->step_s += s->step_s;
+}
+
+void proa_fleet_stats(const proa_fleet *f, proa_stats *stats)
+{
+    *stats = (proa_stats){.steps = 0};
+    for (int32_t i = 0; i < f->count; i++) {
+        proa_stats one;
+        proa_engine_stats(f->replica[i].engine, &one);
+        add_stats(stats, &one);
+    }
+}
+
+/* An adapter of a path, or of rows. */
+typedef struct adapter_source {
+    const char *path;
+    const proa_adapter_rows *rows;
+} adapter_source;
+
+static proa_status load_in_all(proa_fleet *f, const char *name, const adapter_source *from, proa_err *err)
+{
+    for (int32_t i = 0; i < f->count; i++) {
+        proa_engine *e = f->replica[i].engine;
+        proa_status status = from->rows ? proa_engine_load_adapter_rows(e, name, from->rows, err)
+                                        : proa_engine_load_adapter(e, name, from->path, err);
+        if (status == PROA_OK) continue;
+        while (i-- > 0) (void)proa_engine_unload_adapter(f->replica[i].engine, name, NULL);
+        return status;
+    }
+    return PROA_OK;
+}
+
+proa_status proa_fleet_load_adapter(proa_fleet *f, const char *name, const char *path, proa_err *err)
+{
+    return load_in_all(f, name, &(adapter_source){.path = path}, err);
+}
+
+proa_status proa_fleet_load_adapter_rows(proa_fleet *f, const char *name, const proa_adapter_rows *rows,
+                                         proa_err *err)
+{
+    return load_in_all(f, name, &(adapter_source){.rows = rows}, err);
+}
+
+proa_status proa_fleet_unload_adapter(proa_fleet *f, const char *name, proa_err *err)
+{
+    proa_status status = PROA_OK;
+    for (int32_t i = 0; i < f->count; i++) {
+        proa_status one = proa_engine_unload_adapter(f->replica[i].engine, name, err);
+        if (status == PROA_OK) status = one;
+    }
+    return status;
+}

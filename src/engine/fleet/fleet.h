@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fleet.h - several engines with the same model, its replicas, behind one interface: requests go where their prefix is
+ * cached, else where least is queued.
+ *
+ * A request with a session goes to the replica that has the session. Any other goes to the replica with the lowest
+ * cost:
+ *
+ *     prompt tokens queued there + its own that are not cached there + 64 for each request that runs there
+ *
+ * (The routers of SGLang and of NVIDIA Dynamo weigh cached prefixes against load likewise.) So a prefix that many
+ * requests have in common stays on one replica until that one is busier than the prefix is worth, and then spreads.
+ *
+ * A replica whose device has failed takes no requests for a second, and is tried again then. If the device fails again
+ * soon, the time doubles, up to a minute. Requests that ran there end with an error; they are not run elsewhere, since
+ * their tokens were emitted.
+ *
+ * Owner:   the caller; engines of a fleet belong to it.
+ * Threads: open, start, stop and close: one thread; everything else: any. Events come on the thread of the replica that
+ *          runs the request.
+ * Way in:  proa_fleet_open, proa_fleet_submit. */
+#ifndef PROA_ENGINE_FLEET_FLEET_H
+#define PROA_ENGINE_FLEET_FLEET_H
+
+#include "base/compiler.h"
+#include "base/limits.h"
+#include "proa/proa.h"
+
+typedef struct proa_fleet proa_fleet;
+
+typedef struct proa_fleet_options {
+    int32_t count;                         /* of replicas, 1 to PROA_REPLICAS_MAX */
+    const char *device[PROA_REPLICAS_MAX]; /* of the first rank of each; NULL: as the engine's option says */
+} proa_fleet_options;
+
+/* Opens the replicas one after the other, each with the options; threads of the host (0: all CPUs) are divided among
+ * them. Errors are those of proa_engine_open, with the replica's number if there are several. *out is NULL then. */
+PROA_MUST_CHECK proa_status proa_fleet_open(proa_fleet **out, const char *path,
+                                            const proa_engine_options *options,
+                                            const proa_fleet_options *fleet, proa_err *err);
+void proa_fleet_close(proa_fleet *f); /* NULL is fine */
+/* As proa_engine_start and proa_engine_stop, for all replicas. */
+PROA_MUST_CHECK proa_status proa_fleet_start(proa_fleet *f, proa_err *err);
+void proa_fleet_stop(proa_fleet *f);
+
+int32_t proa_fleet_count(const proa_fleet *f);
+/* Replica `i`, for its statistics, and for what is the same in all: tokenizer, files, defaults. */
+proa_engine *proa_fleet_engine(const proa_fleet *f, int32_t i);
+
+/* As proa_engine_submit. Only prompts given as ids are looked up in prefix caches. */
+PROA_MUST_CHECK proa_status proa_fleet_submit(proa_fleet *f, const proa_request *request, uint64_t *id,
+                                              proa_err *err);
+void proa_fleet_cancel(proa_fleet *f, uint64_t id);
+/* The sums of all replicas. */
+void proa_fleet_stats(const proa_fleet *f, proa_stats *stats);
+/* Whether replica i takes requests now; whether any does. With one replica: true. */
+bool proa_fleet_serves(const proa_fleet *f, int32_t i);
+bool proa_fleet_ready(const proa_fleet *f);
+
+/* As the functions of the engine, in all replicas: if one fails, those before it go back to what they had. */
+PROA_MUST_CHECK proa_status proa_fleet_load_adapter(proa_fleet *f, const char *name, const char *path,
+                                                    proa_err *err);
+PROA_MUST_CHECK proa_status proa_fleet_load_adapter_rows(proa_fleet *f, const char *name,
+                                                         const proa_adapter_rows *rows, proa_err *err);
+PROA_MUST_CHECK proa_status proa_fleet_unload_adapter(proa_fleet *f, const char *name, proa_err *err);
+
+#endif
