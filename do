@@ -151,6 +151,14 @@ cmd_wheel() {
     exec tools/wheel "$@"
 }
 
+#>   docs                               the documentation site as build/site, the manual pages as build/docs/man1
+cmd_docs() {
+    # shellcheck disable=SC2086 # a list
+    need $test_needs mandoc:mandoc
+    configure_build release proa
+    exec tools/docs/build
+}
+
 #>   bench [OPTION...]                  `proa bench` on models/classics-10m (give another MODEL first)
 cmd_bench() {
     configure_build release proa
@@ -180,7 +188,7 @@ cmd_help() { sed -n 's/^#> \{0,1\}//p' ./do; }
 command=${1:-help}
 if [ $# -gt 0 ]; then shift; fi
 case $command in
-run | build | test | lint | fmt | bench | wheel | fuzz | doctor | clean | help) "cmd_$command" "$@" ;;
+run | build | test | lint | fmt | bench | wheel | docs | fuzz | doctor | clean | help) "cmd_$command" "$@" ;;
 -h | --help) cmd_help ;;
 *)
     say "unknown command '$command'"
