@@ -15,7 +15,8 @@ build_needs='cc:gcc /usr/include/stdio.h:libc6-dev cmake:cmake ninja:ninja-build
   libarchive.pc:libarchive-dev libcurl.pc:libcurl4-openssl-dev
   libedit.pc:libedit-dev'
 test_needs='python3:python3 venv.py:python3-venv'
-lint_needs='g++:g++ python3:python3 clang-format:clang-format clang-tidy:clang-tidy pmccabe:pmccabe shellcheck:shellcheck
+lint_needs='g++:g++ python3:python3 venv.py:python3-venv clang-format:clang-format clang-tidy:clang-tidy
+  pmccabe:pmccabe shellcheck:shellcheck
   codespell:codespell'
 fuzz_needs='clang:clang fuzzer.a:libclang-rt-dev'
 
@@ -131,11 +132,22 @@ cmd_test() {
     exec tools/test "$@"
 }
 
-#>   lint                               form, names, layers, complexity, headers, banned functions, clang-tidy, shell, prose
+# ruff and mypy, of the versions in tests/lint/requirements.txt.
+lint_venv() {
+    list=tests/lint/requirements.txt stamp=build/lint-venv/requirements.txt
+    if cmp -s "$list" "$stamp"; then return; fi
+    python3 -m venv build/lint-venv
+    build/lint-venv/bin/python -m pip install -q --disable-pip-version-check -r "$list"
+    cp "$list" "$stamp"
+}
+
+#>   lint                               form, names, layers, complexity, headers, banned functions, clang-tidy, shell, prose,
+#>                                      ruff and mypy over the Python code
 cmd_lint() {
     # shellcheck disable=SC2086 # lists
     need $build_needs $lint_needs
     configure_build release
+    lint_venv
     tools/lint
 }
 

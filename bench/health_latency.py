@@ -17,7 +17,6 @@ import multiprocessing
 import pathlib
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 

@@ -55,7 +55,8 @@ def rounded(values):
 
 def segments(row, length):
     """Token types of a pair as XLNet's tokenizer gives them: 0, then 1, and 2 for the last token; of the shortest input none."""
-    if "pair" not in row or length == 1: return None
+    if "pair" not in row or length == 1:
+        return None
     return [int(i > length // 3) for i in range(length - 1)] + [2]
 
 

@@ -42,10 +42,12 @@ def mend(model_class):
     original = model_class.modify_tensors
 
     def modify_tensors(self, data, name, layer):
-        if name.endswith("W_pack.weight"): return original(self, data, name, layer)
+        if name.endswith("W_pack.weight"):
+            return original(self, data, name, layer)
         return [(self.map_tensor_name(name), data)]
 
-    if model_class.__name__ == "BaichuanModel": model_class.modify_tensors = modify_tensors
+    if model_class.__name__ == "BaichuanModel":
+        model_class.modify_tensors = modify_tensors
 
 
 def convert(source, out):

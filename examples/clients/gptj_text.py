@@ -8,6 +8,7 @@ All prompts go as one batch. INPUT_0 is the text, INPUT_1 how many new tokens, I
 words, for each prompt one line of comma-separated words as they stand in a text: " wind, rain" with their spaces.
 OUTPUT_0 is each prompt with its continuation.
 """
+
 import argparse
 
 import numpy as np
@@ -36,7 +37,9 @@ def main():
     args = parser.parse_args()
 
     triton = {"http": tritonclient.http, "grpc": tritonclient.grpc}[args.protocol]
-    client = triton.InferenceServerClient(args.url or {"http": "localhost:8000", "grpc": "localhost:8001"}[args.protocol])
+    client = triton.InferenceServerClient(
+        args.url or {"http": "localhost:8000", "grpc": "localhost:8001"}[args.protocol]
+    )
     n = len(args.prompts)
     tensors = {
         "INPUT_0": ("BYTES", column([p.encode() for p in args.prompts], object)),

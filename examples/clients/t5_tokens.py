@@ -8,6 +8,7 @@ FasterTransformer's backend.
 All texts go as one batch, padded to the longest; sequence_length says how much of each row counts. output_ids comes
 back as [texts, beams, tokens], the best beam first.
 """
+
 import argparse
 import pathlib
 import sys
@@ -32,7 +33,9 @@ def main():
     args = parser.parse_args()
 
     triton = {"http": tritonclient.http, "grpc": tritonclient.grpc}[args.protocol]
-    client = triton.InferenceServerClient(args.url or {"http": "localhost:8000", "grpc": "localhost:8001"}[args.protocol])
+    client = triton.InferenceServerClient(
+        args.url or {"http": "localhost:8000", "grpc": "localhost:8001"}[args.protocol]
+    )
     tokenizer = tokenizers.Tokenizer.from_file(str(pathlib.Path(args.tokenizer) / "tokenizer.json"))
     rows = [e.ids for e in tokenizer.encode_batch(args.texts)]
     n, width = len(rows), max(map(len, rows))

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores texts with the review pipeline: one JSON object a line.
 
-    python3 client.py "a warm and funny film" "a dull film"
-    python3 client.py --model review_python --file reviews.txt
+python3 client.py "a warm and funny film" "a dull film"
+python3 client.py --model review_python --file reviews.txt
 """
+
 import argparse
 import json
 import sys
@@ -37,5 +38,8 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (triton.InferenceServerException, OSError) as error:  # nobody serves there, or it refuses; a file that is not there
+    except (
+        triton.InferenceServerException,
+        OSError,
+    ) as error:  # nobody serves there, or it refuses; a file that is not there
         sys.exit(f"client.py: {error}")

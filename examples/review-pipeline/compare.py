@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the variants of the review pipeline: latency of one text, throughput of 512, with steps native and in Python.
+"""Compares the variants of the review pipeline: latency of one text, throughput of 512, steps native or in Python.
 
-    python3 compare.py --proa ../../build/release/proa --texts ../../tests/golden/data/polarity-test.tsv --csv pipeline.csv
+    python3 compare.py --proa ../../build/release/proa --texts ../../tests/golden/data/polarity-test.tsv \\
+        --csv pipeline.csv
 
-Needs Python with numpy for the steps in Python, nothing else: the client here is a socket that sends the same bytes again and again,
-so that what is measured is the server. --gpu adds the variants with the transformer on a GPU. Rows "steps only" leave the transformer out: its score
-comes in with the request, which shows what features, forest and average cost.
+Needs Python with numpy for the steps in Python, nothing else: the client here is a socket that sends the same bytes
+again and again, so that what is measured is the server. --gpu adds the variants with the transformer on a GPU. Rows
+"steps only" leave the transformer out: its score comes in with the request, which shows what features, forest and
+average cost.
 """
+
 import argparse
 import csv
 import datetime
@@ -29,9 +32,12 @@ max_batch_size: 512
 input [ { name: "TEXT" data_type: TYPE_STRING dims: 1 }, { name: "BERT" data_type: TYPE_FP32 dims: 1 } ]
 output { name: "SCORE" data_type: TYPE_FP32 dims: 1 }
 ensemble_scheduling {
-  step { model_name: "features%s" model_version: -1 input_map { key: "TEXT" value: "TEXT" } output_map { key: "FEATURES" value: "f" } }
-  step { model_name: "forest" model_version: -1 input_map { key: "input__0" value: "f" } output_map { key: "output__0" value: "FOREST" } }
-  step { model_name: "average%s" model_version: -1 input_map [ { key: "BERT" value: "BERT" }, { key: "FOREST" value: "FOREST" } ]
+  step { model_name: "features%s" model_version: -1
+         input_map { key: "TEXT" value: "TEXT" } output_map { key: "FEATURES" value: "f" } }
+  step { model_name: "forest" model_version: -1
+         input_map { key: "input__0" value: "f" } output_map { key: "output__0" value: "FOREST" } }
+  step { model_name: "average%s" model_version: -1
+         input_map [ { key: "BERT" value: "BERT" }, { key: "FOREST" value: "FOREST" } ]
          output_map { key: "SCORE" value: "SCORE" } }
 }
 """
@@ -59,16 +65,32 @@ class Served:
             (example / "repository-python" / name / "config.pbtxt").write_text(STEPS % (suffix, suffix))
         config = example / "repository/bert/config.pbtxt"
         config.write_text(change(config.read_text()))
-        command = [options.proa, "serve", "--json", "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--log-error=true",
-                   f"--model-repository={example}/repository", f"--model-repository={example}/repository-python"]
+        command = [
+            options.proa,
+            "serve",
+            "--json",
+            "--http-port=0",
+            "--grpc-port=0",
+            "--metrics-port=0",
+            "--log-error=true",
+            f"--model-repository={example}/repository",
+            f"--model-repository={example}/repository-python",
+        ]
         log = self.folder / "log"
         try:
             with open(log, "w", encoding="utf-8") as errors:
-                self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True,
-                                                env={**os.environ, "PROA_PYTHON": os.environ.get("PROA_PYTHON", sys.executable)})
+                self.process = subprocess.Popen(
+                    command,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    env={**os.environ, "PROA_PYTHON": os.environ.get("PROA_PYTHON", sys.executable)},
+                )
         except OSError as error:
             shutil.rmtree(self.folder)
-            raise SystemExit(f"cannot run {options.proa}: {error.strerror} (./do build makes it; --proa names another)") from None
+            raise SystemExit(
+                f"cannot run {options.proa}: {error.strerror} (./do build makes it; --proa names another)"
+            ) from None
         line = self.process.stdout.readline()
         if not line:
             self.process.wait()
@@ -95,7 +117,9 @@ class Served:
         head, _, body = got.partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
             raise SystemExit(f"{head.decode()} {body.decode(errors='replace')}")
-        length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+        length = next(
+            int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
+        )
         while len(body) < length:
             body += self.socket.recv(1 << 20)
         return body
@@ -107,12 +131,20 @@ def request_of(model, texts):
     rows = len(texts)
     inputs = [{"name": "TEXT", "shape": [rows, 1], "datatype": "BYTES", "parameters": {"binary_data_size": len(data)}}]
     if model.startswith("steps"):
-        inputs.append({"name": "BERT", "shape": [rows, 1], "datatype": "FP32", "parameters": {"binary_data_size": 4 * rows}})
+        inputs.append(
+            {"name": "BERT", "shape": [rows, 1], "datatype": "FP32", "parameters": {"binary_data_size": 4 * rows}}
+        )
         data += struct.pack("<f", 0.5) * rows
     outputs = [{"name": "SCORE", "parameters": {"binary_data": True}}]
     head = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
-    return (f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(head) + len(data)}\r\n"
-            f"Inference-Header-Content-Length: {len(head)}\r\n\r\n").encode() + head + data
+    return (
+        (
+            f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(head) + len(data)}\r\n"
+            f"Inference-Header-Content-Length: {len(head)}\r\n\r\n"
+        ).encode()
+        + head
+        + data
+    )
 
 
 def times(served, requests, seconds, least):
@@ -128,18 +160,37 @@ def times(served, requests, seconds, least):
 
 def measure(served, model, texts, seconds):
     ones = times(served, [request_of(model, [text]) for text in texts[:256]], seconds, 100)
-    batches = times(served, [request_of(model, (texts * 2)[first : first + 512]) for first in (0, 256, 512)], seconds, 4)
-    return {"p50_ms": ones[len(ones) // 2] * 1e3, "p99_ms": ones[len(ones) * 99 // 100] * 1e3,
-            "texts_per_second_1": len(ones) / sum(ones), "texts_per_second_512": 512 * len(batches) / sum(batches)}
+    batches = times(
+        served, [request_of(model, (texts * 2)[first : first + 512]) for first in (0, 256, 512)], seconds, 4
+    )
+    return {
+        "p50_ms": ones[len(ones) // 2] * 1e3,
+        "p99_ms": ones[len(ones) * 99 // 100] * 1e3,
+        "texts_per_second_1": len(ones) / sum(ones),
+        "texts_per_second_512": 512 * len(batches) / sum(batches),
+    }
 
 
 def about_here():
     """The columns that all tables of bench/results begin with."""
-    name = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")), "?")
-    git = subprocess.run(["git", "-C", HERE, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False)
-    return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"), "machine": f"{name} x{os.cpu_count()}",
-            "commit": git.stdout.strip(), "load": round(os.getloadavg()[0], 2),
-            "priority": "real-time" if os.sched_getscheduler(0) == os.SCHED_RR else "normal"}
+    name = next(
+        (
+            line.split(":")[1].strip()
+            for line in open("/proc/cpuinfo", encoding="utf-8")
+            if line.startswith("model name")
+        ),
+        "?",
+    )
+    git = subprocess.run(
+        ["git", "-C", HERE, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
+        "machine": f"{name} x{os.cpu_count()}",
+        "commit": git.stdout.strip(),
+        "load": round(os.getloadavg()[0], 2),
+        "priority": "real-time" if os.sched_getscheduler(0) == os.SCHED_RR else "normal",
+    }
 
 
 def scores(served, model, texts):
@@ -149,8 +200,12 @@ def scores(served, model, texts):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--proa", default=str(HERE.parents[1] / "build/release/proa"), type=lambda p: str(pathlib.Path(p).resolve()))
-    parser.add_argument("--texts", default=HERE.parents[1] / "tests/golden/data/polarity-test.tsv", help="the last column is a text")
+    parser.add_argument(
+        "--proa", default=str(HERE.parents[1] / "build/release/proa"), type=lambda p: str(pathlib.Path(p).resolve())
+    )
+    parser.add_argument(
+        "--texts", default=HERE.parents[1] / "tests/golden/data/polarity-test.tsv", help="the last column is a text"
+    )
     parser.add_argument("--seconds", type=float, default=5, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3, help="the best counts: other work on the machine only adds")
     parser.add_argument("--csv", help="append the rows there")
@@ -171,7 +226,9 @@ def main():
         served = Served(options, TRANSFORMERS[transformer])
         pairs = [("steps", "steps_python", "steps only")] if number == 0 else []
         for native, python, name in [("review", "review_python", transformer)] + pairs:
-            apart = max(abs(a - b) for a, b in zip(scores(served, native, texts[:512]), scores(served, python, texts[:512])))
+            apart = max(
+                abs(a - b) for a, b in zip(scores(served, native, texts[:512]), scores(served, python, texts[:512]))
+            )
             if apart > 1e-5:
                 raise SystemExit(f"{native} and {python} differ by {apart}")
             best = {}
@@ -179,14 +236,23 @@ def main():
                 for model in (native, python):
                     got = measure(served, model, texts, options.seconds)
                     if model not in best or got["p50_ms"] < best[model]["p50_ms"]:
-                        best[model] = {**got, "texts_per_second_512": max(got["texts_per_second_512"], best.get(model, got)["texts_per_second_512"])}
+                        best[model] = {
+                            **got,
+                            "texts_per_second_512": max(
+                                got["texts_per_second_512"], best.get(model, got)["texts_per_second_512"]
+                            ),
+                        }
             for model, steps in ((native, "native"), (python, "Python")):
-                rows.append({"pipeline": name, "steps": steps, **{key: round(value, 3) for key, value in best[model].items()}})
+                rows.append(
+                    {"pipeline": name, "steps": steps, **{key: round(value, 3) for key, value in best[model].items()}}
+                )
         served.close()
     print("| pipeline | steps | one text, p50 | p99 | texts a second, by one | by 512 |\n|---|---|---|---|---|---|")
     for row in rows:
-        print(f"| {row['pipeline']} | {row['steps']} | {row['p50_ms']:.3f} ms | {row['p99_ms']:.3f} ms | "
-              f"{row['texts_per_second_1']:,.0f} | {row['texts_per_second_512']:,.0f} |")
+        print(
+            f"| {row['pipeline']} | {row['steps']} | {row['p50_ms']:.3f} ms | {row['p99_ms']:.3f} ms | "
+            f"{row['texts_per_second_1']:,.0f} | {row['texts_per_second_512']:,.0f} |"
+        )
     if options.csv:
         about = about_here()
         rows = [{**about, **row} for row in rows]

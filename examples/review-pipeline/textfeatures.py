@@ -4,13 +4,24 @@ computes, for training and for the steps in Python. tests/wire/test_pipeline.py 
 
 Nothing but Python's own library: the `python` steps of the pipeline run where no package is installed.
 """
+
 import functools
 import operator
 import unicodedata
 
 # What the forest of this pipeline is asked about; repository/features/config.pbtxt says the same.
-COUNTS = ["characters", "words", "sentences", "punctuation", "digits", "questions", "exclamations", "long_words",
-          "word_length", "distinct_share"]
+COUNTS = [
+    "characters",
+    "words",
+    "sentences",
+    "punctuation",
+    "digits",
+    "questions",
+    "exclamations",
+    "long_words",
+    "word_length",
+    "distinct_share",
+]
 STATS = ["sum", "mean", "min", "max"]
 
 END = ".!?\u2026\u3002\uff01\uff1f"
@@ -20,8 +31,8 @@ LONG_WORD = 7
 
 @functools.lru_cache(maxsize=None)
 def kind_of(c):
-    """Of one character: "L" a letter, "U" a capital, "D" a digit, "W" another part of words, "P" punctuation, "E" an end of
-    a sentence, "A" an apostrophe, "" anything else."""
+    """Of one character: "L" a letter, "U" a capital, "D" a digit, "W" another part of words, "P" punctuation, "E" the
+    end of a sentence, "A" an apostrophe, "" anything else."""
     if c in APOSTROPHES:
         return "A"
     if c in END:
@@ -42,8 +53,21 @@ def lower(c):
 
 def scan(text):
     """(counts, words): the counts by name, the words in lower case."""
-    n = dict.fromkeys(("characters", "words", "sentences", "punctuation", "letters", "digits", "upper", "exclamations",
-                       "questions", "long_words"), 0)
+    n = dict.fromkeys(
+        (
+            "characters",
+            "words",
+            "sentences",
+            "punctuation",
+            "letters",
+            "digits",
+            "upper",
+            "exclamations",
+            "questions",
+            "long_words",
+        ),
+        0,
+    )
     words, word, in_sentence = [], [], False
     kinds = [kind_of(c) for c in text]
     n["characters"] = len(text)
@@ -112,7 +136,7 @@ def in_order(numbers):
 
 
 def weights_of(words, lexicon, longest, stats):
-    """For each of sum, mean, min and max that is named, that of each column of weights, over the n-grams that are there."""
+    """For each of sum, mean, min and max that is named, that of each column of weights, over the n-grams present."""
     columns = len(next(iter(lexicon.values())))
     found = [lexicon[key] for key in ngrams(words, longest) if key in lexicon]
     if not found:

@@ -5,14 +5,17 @@
     python3 -m venv venv && venv/bin/pip install numpy==2.4.6 xgboost-cpu==3.2.0
     venv/bin/python train.py train.tsv --test ../../tests/golden/data/polarity-test.tsv
 
-Writes repository/features/1/lexicon.tsv, the weights of words and pairs of words, and repository/forest/1/xgboost.json, a random
-forest of XGBoost over the features that textfeatures.py and the backend `transform` compute alike.
+Writes repository/features/1/lexicon.tsv, the weights of words and pairs of words, and
+repository/forest/1/xgboost.json, a random forest of XGBoost over the features that textfeatures.py and the backend
+`transform` compute alike.
 
-A word's weight is the logarithm of how much more often it stands in texts of praise than in those of blame (naive Bayes). On the
-texts that the weights were counted on they say too much, so for training each tenth of the texts gets weights that were counted
-on the other nine. --folds tells how good a forest is by the same rule: trained on nine tenths, asked about the tenth.
+A word's weight is the logarithm of how much more often it stands in texts of praise than in those of blame (naive
+Bayes). On the texts that the weights were counted on they say too much, so for training each tenth of the texts gets
+weights that were counted on the other nine. --folds tells how good a forest is by the same rule: trained on nine
+tenths, asked about the tenth.
 All numbers below (--least, --trees, --depth, ...) were chosen by that, not by the test set.
 """
+
 import argparse
 import collections
 import math
@@ -68,8 +71,16 @@ def crossed_rows(labels, texts, least, folds, seed):
 
 
 def make_forest(options):
-    return xgboost.XGBRFClassifier(n_estimators=options.trees, max_depth=options.depth, subsample=0.6, colsample_bynode=0.5,
-                                   min_child_weight=options.leaf, reg_lambda=1, random_state=options.seed, n_jobs=2)
+    return xgboost.XGBRFClassifier(
+        n_estimators=options.trees,
+        max_depth=options.depth,
+        subsample=0.6,
+        colsample_bynode=0.5,
+        min_child_weight=options.leaf,
+        reg_lambda=1,
+        random_state=options.seed,
+        n_jobs=2,
+    )
 
 
 def accuracy(scores, labels):
@@ -105,7 +116,8 @@ def main():
         print(f"{path}: {path.stat().st_size} bytes")
     if options.test:
         labels, texts = read_texts(options.test)
-        print(f"accuracy on {options.test}: {accuracy(forest.predict_proba(rows_of(texts, read_lexicon(lexicon_path)))[:, 1], labels):.4f}")
+        scores = forest.predict_proba(rows_of(texts, read_lexicon(lexicon_path)))[:, 1]
+        print(f"accuracy on {options.test}: {accuracy(scores, labels):.4f}")
 
 
 if __name__ == "__main__":

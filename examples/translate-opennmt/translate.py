@@ -6,10 +6,11 @@ example examples/pytorch/decoding/translate_example.py does.
     translate.py MODEL SOURCE TARGET [--dtype f32,f16,bf16] [--beams 4] [--pieces] [--output FOLDER]
 
 MODEL is a folder with a checkpoint of OpenNMT-py, its SentencePiece model and its vocabulary. SOURCE and TARGET have a
-sentence on each line, as text or, with --pieces, as SentencePiece pieces with blanks between them (FasterTransformer's
-test.en and test.de); such lines are joined first ("undo BPE"). Files may end in .gz. BLEU is sacrebleu's default. With a
-threshold (--least X) the exit status is 1 if some BLEU is below it. Needs `proa` in the PATH, or --proa.
+sentence on each line, as text or, with --pieces, as SentencePiece pieces with blanks between (FasterTransformer's
+test.en and test.de); such lines are joined first ("undo BPE"). Files may end in .gz. BLEU is sacrebleu's default. With
+a threshold (--least X) the exit status is 1 if some BLEU is below it. Needs `proa` in the PATH, or --proa.
 """
+
 import argparse
 import gzip
 import json
@@ -28,7 +29,7 @@ def lines_of(path):
 
 
 def undo_pieces(line):
-    """"▁A ▁d og" is "A dog"."""
+    """ "▁A ▁d og" is "A dog"."""
     return "".join(line.split()).replace(MARK, " ").strip()
 
 
@@ -41,8 +42,24 @@ def write_text(folder, name, path, pieces):
 
 
 def translate(args, source, target, dtype, output):
-    command = [args.proa, "eval", args.model, "--source", source, "--target", target, "--dtype", dtype, "--beams",
-               str(args.beams), "--output", output, "--device", args.device, "--json"]
+    command = [
+        args.proa,
+        "eval",
+        args.model,
+        "--source",
+        source,
+        "--target",
+        target,
+        "--dtype",
+        dtype,
+        "--beams",
+        str(args.beams),
+        "--output",
+        output,
+        "--device",
+        args.device,
+        "--json",
+    ]
     if args.limit:
         command += ["--limit", str(args.limit)]
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=True)

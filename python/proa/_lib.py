@@ -20,14 +20,14 @@ import cffi
 def _declarations() -> str:
     """Those of the wheel; in a source tree those of its header, so that they are never older than it."""
     if importlib.util.find_spec("proa._cdef") is not None:
-        return importlib.import_module("proa._cdef").CDEF
+        return str(importlib.import_module("proa._cdef").CDEF)
     script = pathlib.Path(__file__).parents[2] / "tools/python-cdef"
     module: dict[str, str] = {}
     exec(subprocess.run([script], check=True, capture_output=True, text=True).stdout, module)
     return module["CDEF"]
 
 
-ffi = cffi.FFI()
+ffi: Any = cffi.FFI()
 ffi.cdef(_declarations())
 
 
@@ -148,7 +148,7 @@ def text_of(pointer: Any, length: int = -1) -> str:
     """A C string as str; NULL is ""."""
     if pointer == ffi.NULL:
         return ""
-    raw = ffi.string(pointer) if length < 0 else ffi.buffer(pointer, length)[:]
+    raw: bytes = ffi.string(pointer) if length < 0 else ffi.buffer(pointer, length)[:]
     return raw.decode("utf-8", "replace")
 
 

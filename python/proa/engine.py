@@ -93,7 +93,7 @@ class Request:
     and `finish` is set last: a reader who sees them finds the rest.
     """
 
-    def __init__(self, sequences: int, changed: Callable[["Request", bool], None], keep: frozenset) -> None:
+    def __init__(self, sequences: int, changed: Callable[["Request", bool], None], keep: frozenset[str]) -> None:
         self.id = 0
         self._widths: dict[str, int] = {}
         self.sequences = [Generated() for _ in range(sequences)]
@@ -131,7 +131,7 @@ class Request:
 
     @staticmethod
     def _floats(pointer: Any, count: int) -> bytes:
-        return ffi.buffer(pointer, 4 * count)[:]
+        return bytes(ffi.buffer(pointer, 4 * count))
 
     def _take_rows(self, event: Any) -> None:
         if event.rows:
@@ -180,10 +180,12 @@ class Request:
         self._changed(self, kind == lib.PROA_EVENT_DONE)
 
 
-@ffi.callback("void(const proa_event *)")
-def _on_event(event: Any) -> None:
+def _take_event(event: Any) -> None:
     request: Request = ffi.from_handle(event.arg)
     request._take(event)
+
+
+_on_event = ffi.callback("void(const proa_event *)", _take_event)
 
 
 class Engine:

@@ -297,7 +297,7 @@ def _returned(options: dict[str, Any], get: Any, sampled: bool, beams: int) -> i
 # ---- outputs ----
 
 
-class ModelOutput(dict):
+class ModelOutput(dict[str, Any]):
     """transformers' ModelOutput where that is not installed: members by attribute, by name and by position."""
 
     def __getattr__(self, name: str) -> Any:

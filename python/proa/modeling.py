@@ -89,7 +89,8 @@ class Model:
             options.setdefault("device", str(device))
         folder = find_model(path)
         names = (_read_json(folder, "config.json") or {}).get("architectures") or [cls.__name__]
-        return type(names[0], (cls,), {"__doc__": cls.__doc__})(folder, **options)
+        kind: type[Model] = type(names[0], (cls,), {"__doc__": cls.__doc__})
+        return kind(folder, **options)
 
     def close(self) -> None:
         """Frees the model."""
@@ -99,7 +100,8 @@ class Model:
 
     @property
     def device(self) -> Any:
-        device = "cuda" if "cuda" in str(self.engine.info["isa"]) else "cpu"
+        gpu = self.engine.info["gpu"]
+        device = "cpu" if gpu < 0 else f"cuda:{gpu}"
         torch = sys.modules.get("torch")
         return torch.device(device) if torch is not None else device
 
@@ -116,7 +118,7 @@ class Model:
         return self
 
     def can_generate(self) -> bool:
-        return self.engine.info["kind"] != "encoder"
+        return bool(self.engine.info["kind"] != "encoder")
 
     def get_encoder(self) -> "Encoder":
         """The encoder of an encoder-decoder model, to be called like transformers'."""

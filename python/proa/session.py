@@ -186,7 +186,7 @@ class Session:
 
     def length(self, sequence: int = 0) -> int:
         """Tokens that the sequence has."""
-        count = lib.proa_decoder_session_length(self.pointer, sequence)
+        count = int(lib.proa_decoder_session_length(self.pointer, sequence))
         if count < 0:
             raise InvalidArgumentError(f"sequence {sequence}, must be 0 to {self.sequences - 1}")
         return count

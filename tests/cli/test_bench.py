@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import math
-import pathlib
-import resource
 import subprocess
 import xml.etree.ElementTree as xml
 

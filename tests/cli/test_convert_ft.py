@@ -50,7 +50,8 @@ def test_files_are_those_of_its_own_converters(name, ranks, tmp_path):
     convert(CHECKPOINT / name / "safetensors", tmp_path / "x", ranks)
     files = {p.name for p in want.glob("*.bin")} - {"shared.weight.bin"}  # which FasterTransformer does not read
     assert files == {p.name for p in (tmp_path / "x").glob("*.bin")}
-    for file in files: assert (want / file).read_bytes() == (tmp_path / "x" / file).read_bytes(), file
+    for file in files:
+        assert (want / file).read_bytes() == (tmp_path / "x" / file).read_bytes(), file
 
 
 def test_bloom_has_q_k_and_v_side_by_side(tmp_path):
@@ -133,7 +134,8 @@ def test_a_killed_conversion_is_continued(seconds, tmp_path):
         ok("convert", T5, tmp_path / "x", "--to", "ft", "--ranks", "5", "--threads", "1")
     names = {p.name for p in (tmp_path / "want").iterdir()}
     assert names == {p.name for p in (tmp_path / "x").iterdir()}
-    for name in names: assert (tmp_path / "x" / name).read_bytes() == (tmp_path / "want" / name).read_bytes(), name
+    for name in names:
+        assert (tmp_path / "x" / name).read_bytes() == (tmp_path / "want" / name).read_bytes(), name
 
 
 def test_a_run_that_was_killed_before_its_mark_was_whole(tmp_path):

@@ -127,7 +127,8 @@ def test_without_a_type_numbers_stay_as_they_are_stored(tmp_path):
     out = convert(LM, tmp_path / "x.gguf")
     stored = {t["name"]: t for t in ok_json("inspect", LM, "--no-values")["tensors"]}
     for t in ok_json("inspect", out, "--no-values")["tensors"]:
-        if len(t["shape"]) == 2: assert t["type"] == stored[t["name"]]["type"], t
+        if len(t["shape"]) == 2:
+            assert t["type"] == stored[t["name"]]["type"], t
     assert (logits(out, [5, 6, 7]) == logits(LM, [5, 6, 7])).all()
 
 
@@ -193,8 +194,10 @@ def test_a_killed_conversion_is_continued(seconds, tmp_path):
     time.sleep(seconds)
     run.kill()
     run.wait()
-    if out.exists(): assert out.read_bytes() == want
-    else: assert convert(LM, out, "--type", "f32").read_bytes() == want
+    if out.exists():
+        assert out.read_bytes() == want
+    else:
+        assert convert(LM, out, "--type", "f32").read_bytes() == want
     assert not list(tmp_path.glob("x.gguf.*"))
 
 

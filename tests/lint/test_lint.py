@@ -242,3 +242,23 @@ def test_check_of_lint(tree, check, needs, files, message):
     put(tree, files)
     code, out = lint(tree, check)
     assert code == 1 and message in out and "0 passed, 1 failed" in out, out
+
+
+@pytest.mark.parametrize("check, path, text, message", [
+    ("ruff", "tools/a.py", "import os\n", "F401"),
+    ("ruff", "python/proa/a.py", "A = " + "1 + " * 40 + "1\n", "E501"),
+    ("mypy", "python/proa/a.py", "def f(a):\n    return a\n", "no-untyped-def"),
+    ("mypy", "python/proa/a.py", "A: int = 'a'\n", "assignment"),
+])
+def test_python_check_of_lint(tree, monkeypatch, check, path, text, message):
+    venv = ROOT / "build/lint-venv"
+    if not venv.exists():
+        pytest.skip("no build/lint-venv: ./do lint makes it")
+    monkeypatch.setenv("PROA_LINT_VENV", str(venv))
+    put(tree, {name: "A = 1\n" for name in ("python/proa/b.py", "bench/b.py", "examples/b.py", "tests/b.py", "tools/b.py")})
+    shutil.copy(ROOT / "python/pyproject.toml", tree / "python")
+    code, out = lint(tree, check)
+    assert code == 0, out
+    put(tree, {path: text})
+    code, out = lint(tree, check)
+    assert code == 1 and message in out and "0 passed, 1 failed" in out, out

@@ -14,7 +14,7 @@ import time
 import grpc
 import models
 from clients import Grpc, Http, ask, ask_grpc, infer_request
-from servers import CannotRun, Pair
+from servers import Pair
 from tritonclient.grpc import service_pb2 as pb
 
 WAIT_SECONDS = 60  # for what should come; what has not come until then is compared as it is

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the same requests to a real tritonserver and to ours. Fails on a difference that no rule explains."""
 import argparse
-import json
 import pathlib
 import random
 import signal

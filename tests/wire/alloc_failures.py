@@ -6,7 +6,6 @@ it: OK, or the text of an error. It is run once while every chain of callers tha
 each chain with the first allocation of that chain failing. The server must answer, go on, and lose no memory.
 """
 import mmap
-import pathlib
 import random
 import struct
 import time

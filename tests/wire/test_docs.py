@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from wire import PROA, ROOT, Server
+from wire import PROA, ROOT
 
 
 def commands(page):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as grpc
-from test_python import ENSEMBLE, IO, PYTHON, STEP, ask, write_model
+from test_python import IO, PYTHON, STEP, ask, write_model
 from tritonclient.utils import InferenceServerException
 from wire import Server
 

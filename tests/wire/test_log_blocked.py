@@ -37,7 +37,7 @@ def serve(tmp_path):
 def talk(url, count):
     """Requests with long paths, each of which the verbose log names."""
     assert requests.post(url + "/v2/logging", json={"log_verbose_level": 1}, timeout=10).status_code == 200
-    for i in range(count):
+    for _ in range(count):
         assert requests.get(url + "/v2/" + "b" * 8000, timeout=10).status_code == 404
         assert requests.get(url + "/v2/health/live", timeout=10).status_code == 200
 

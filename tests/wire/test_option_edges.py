@@ -185,7 +185,10 @@ def served(tmp_path_factory):
         yield server
 
 
-def wanted_of(server, send, reference, known={}):
+known = {}
+
+
+def wanted_of(server, send, reference):
     """The answer to options that lie well within their ranges."""
     key = send, json.dumps(reference)
     if key not in known:

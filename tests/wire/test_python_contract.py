@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of Triton's Python backend: what a model.py may do and what clients then see. Models: python_models.py, examples/python."""
 import json
-import os
 import pathlib
 import queue
 import shutil

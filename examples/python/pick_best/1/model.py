@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks several models at once and answers with the largest of what they say. The configuration lies here, not in a file."""
+"""Asks several models at once and answers with their largest answer. The configuration is here, not in a file."""
+
 import asyncio
 
 import numpy as np
@@ -7,7 +8,6 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-
     @staticmethod
     def auto_complete_config(config):
         config.add_input({"name": "MODELS", "data_type": "TYPE_STRING", "dims": [-1]})
@@ -22,9 +22,13 @@ class TritonPythonModel:
 
     async def answer(self, request):
         names = pb_utils.get_input_tensor_by_name(request, "MODELS").as_numpy()
-        rows = [pb_utils.Tensor(name, pb_utils.get_input_tensor_by_name(request, name).as_numpy().reshape(1, 4)) for name in ("INPUT0", "INPUT1")]
+        rows = [
+            pb_utils.Tensor(name, pb_utils.get_input_tensor_by_name(request, name).as_numpy().reshape(1, 4))
+            for name in ("INPUT0", "INPUT1")
+        ]
         calls = [
-            pb_utils.InferenceRequest(model_name=name.decode(), requested_output_names=["OUTPUT0"], inputs=rows) for name in names
+            pb_utils.InferenceRequest(model_name=name.decode(), requested_output_names=["OUTPUT0"], inputs=rows)
+            for name in names
         ]
         replies = await asyncio.gather(*[call.async_exec() for call in calls])
         for reply in replies:
