@@ -96,6 +96,9 @@ typedef struct proa_engine_options {
     /* Ranks that share each layer (tensor parallelism); 0 or 1: one. On GPUs one for each, from `device` on; on the CPU
      * each has its part of the threads. */
     int32_t tensor_parallel;
+    /* Stages that have ranges of the layers, one after the other (pipeline parallelism), each with the ranks of
+     * tensor_parallel; 0 or 1: one. */
+    int32_t pipeline_parallel;
 } proa_engine_options;
 
 /* Opens a model: a Hugging Face folder (config.json, *.safetensors or pytorch_model*.bin, and for text a tokenizer), a

@@ -141,7 +141,8 @@
 #define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */
 #define PROA_LORA_RANK_MAX        512              /* of a low-rank adapter; published ones have 4 to 256 */
 #define PROA_LORA_ADAPTERS_MAX    4096             /* that an engine keeps; each takes memory of the host */
-#define PROA_RANKS_MAX            64               /* parts of one model (tensor parallelism) */
+#define PROA_RANKS_MAX            64               /* parts of one model */
+#define PROA_MICRO_BATCHES_MAX    32               /* parts of a pass in a pipeline of stages */
 #define PROA_REPLICAS_MAX         64               /* engines that serve one model: their numbers are 6 bits of an id */
 #define PROA_LORA_SLOTS_MAX       1024             /* in the memory of the device at one time */
 #define PROA_LORA_NAME_MAX        256              /* bytes of an adapter's name, with the end */

@@ -15,7 +15,7 @@ typedef struct proa_common {
     const char *model; /* operand MODEL */
     const char *device, *dtype, *quant, *kv_dtype, *prefix_cache, *prefix_host_memory, *prefix_dir,
         *prefix_dir_size;
-    int64_t threads, tensor_parallel, seed;
+    int64_t threads, tensor_parallel, pipeline_parallel, seed;
     bool json;
     int64_t kv_tokens, sequences, step_tokens, prompt_rows, draft_tokens;
     const char *speculation, *draft_model;

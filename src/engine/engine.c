@@ -191,7 +191,7 @@ static void make_arrays(proa_engine *e)
     make_slots(e);
     make_step_arrays(e);
     make_encoder_passes(e);
-    e->kv = PROA_ARENA_NEW(&e->arena, proa_kv, (int64_t)e->ranks.count * e->model->kv_layers);
+    e->kv = PROA_ARENA_NEW(&e->arena, proa_kv, (int64_t)e->ranks.count * e->model->kv_stride);
     proa_rank_set_layers(&e->ranks, &e->pages, e->model, e->kv);
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
     make_async_steps(e);
@@ -251,13 +251,14 @@ static proa_status check_ranks(const proa_engine *e, proa_err *err)
     if (e->sizes.adapters_max) what = "adapters"; /* low-rank ones and prompt tables */
     else if (!e->device->host && (e->sizes.host_bytes || e->sizes.folder_bytes)) what = "prefix-host-memory";
     if (!what) return PROA_OK;
-    return PROA_FAIL(err, UNSUPPORTED, "option 'tp' is %d: %s are for one rank only", e->ranks.count, what);
+    return PROA_FAIL(err, UNSUPPORTED, "%d ranks (--tp, --pp): %s are for one rank only", e->ranks.count, what);
 }
 
 static proa_status open_ranks(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
 {
-    int32_t ranks = o ? o->tensor_parallel : 0;
-    if (ranks == 0) ranks = proa_model_ranks(path);
+    int32_t ranks, tensors = o ? o->tensor_parallel : 0;
+    PROA_TRY(proa_rank_count(&ranks, tensors ? tensors : proa_model_ranks(path), o ? o->pipeline_parallel : 0,
+                             err));
     PROA_TRY(proa_rank_set_open(&e->ranks, o ? o->device : NULL, ranks, e->sizes.threads, err));
     e->device = e->ranks.device[0], e->pool = e->ranks.pool[0];
     PROA_TRY(check_ranks(e, err));

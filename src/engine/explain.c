@@ -157,14 +157,18 @@ static void each_section(const explained *x, proa_buf *out, section_fn *fn)
     for (int i = 0; i < 2; i++) {
         proa_stack_id s = order[i];
         const char *name = s == PROA_STACK_ENCODER ? "encoder" : "decoder";
-        long long layers = s == PROA_STACK_ENCODER ? c->encoder_layers : c->layers;
+        long long layers = p->layers[s].end - p->layers[s].first;
         if (!p->program[s][PROA_SECTION_LAYER].count) continue;
         snprintf(title, sizeof title, "%s: embedding", name);
         fn(x, out, title, s, &p->program[s][PROA_SECTION_EMBED], false);
+        snprintf(title, sizeof title, "%s: from the stage before", name);
+        fn(x, out, title, s, &p->program[s][PROA_SECTION_ENTER], false);
         snprintf(title, sizeof title, "%s: each of %lld layers", name, layers);
         fn(x, out, title, s, &p->program[s][PROA_SECTION_LAYER], false);
         snprintf(title, sizeof title, "%s: after the layers", name);
         fn(x, out, title, s, &p->program[s][PROA_SECTION_AFTER], false);
+        snprintf(title, sizeof title, "%s: for all stages", name);
+        fn(x, out, title, s, &p->program[s][PROA_SECTION_SHARE], false);
         if (s != PROA_STACK_ENCODER) continue;
         snprintf(title, sizeof title, "encoder memory: for each of %lld decoder layers", (long long)c->layers);
         fn(x, out, title, PROA_STACK_DECODER, &p->cross, false);
@@ -188,12 +192,12 @@ static void text_head(const explained *x, proa_buf *out, const char *path)
         out, "hidden %lld, heads %lld of %lld, key-value heads %lld, ffn %lld, vocabulary %lld, context %lld\n",
         (long long)c->hidden, (long long)c->heads, (long long)c->head_dim, (long long)c->kv_heads,
         (long long)c->ffn, (long long)c->vocab, (long long)c->context);
-    if (p->ranks > 1)
+    if (x->m->ranks > 1)
         proa_buf_printf(
             out,
-            "rank 0 of %d: its part of the weights and of the heads; memory is that of all ranks on the "
+            "rank 0 of %d: its part of the weights, layers and heads; memory is that of all ranks on the "
             "host, of one on a GPU\n",
-            p->ranks);
+            x->m->ranks);
     proa_buf_printf(out, "T rows of a step (at most %lld), S rows that the head computes (%lld at once)\n",
                     (long long)p->rows_max, (long long)p->head_rows);
 }
@@ -347,8 +351,9 @@ static proa_status read_model(explained *x, const char *path, const proa_engine_
     PROA_TRY(proa_sizes_make(&x->sizes, options, err));
     x->pool = proa_pool_new(x->sizes.threads);
     PROA_TRY(proa_device_open(&x->device, options ? options->device : NULL, err));
-    PROA_TRY(proa_rank_count_check(options ? options->tensor_parallel : 0, err));
-    x->sizes.model.ranks = options ? options->tensor_parallel : 0;
+    int32_t ranks = 0;
+    if (options) PROA_TRY(proa_rank_count(&ranks, options->tensor_parallel, options->pipeline_parallel, err));
+    x->sizes.model.ranks = ranks;
     PROA_TRY(proa_model_prepare(&x->m, path, &x->sizes.model, x->device, x->pool, err));
     proa_err why = {.status = PROA_OK};
     proa_status status = proa_tokenizer_open_files(&x->tokenizer, proa_model_files(x->m), &why);

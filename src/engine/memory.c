@@ -8,6 +8,7 @@
 #include "engine/sched/prompt_budget.h"
 #include "kv/prefix_tree.h"
 #include "model/lora/lora.h"
+#include "model/ranks/ranks.h"
 #include "model/staging.h"
 
 #include <ctype.h>
@@ -125,6 +126,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
     s->model = (proa_model_options){.dtype = o->dtype, .quant = o->quant, .kv_dtype = o->kv_dtype};
     s->model.detach = o->detach_files;
+    s->model.stages = o->pipeline_parallel;
     s->model.rows_max = s->step_tokens;
     s->model.sampled_rows = s->sequences_max;
     s->model.head_rows = PROA_HEAD_ROWS;
@@ -151,10 +153,37 @@ static int64_t device_scratch(const proa_model *m)
            proa_staging_processor_bytes(m);
 }
 
-/* Ranks of the model in the same memory: on the host all of them. Their parts are at most as large as rank 0's. */
-static int64_t ranks_here(const proa_model *m)
+/* What the ranks of a model take in one memory: on the host all of them together, else what the largest one takes. */
+static int64_t of_ranks(const proa_model *m, int64_t (*bytes)(const proa_model *m, int64_t count), int64_t count)
 {
-    return m->device->host ? m->ranks : 1;
+    int64_t sum = 0, most = 0;
+    for (int32_t i = 0; i < m->ranks; i++) {
+        int64_t each = bytes(proa_ranks_model(m, i), count);
+        if (each < 0 || !proa_add(sum, each, &sum)) return -1;
+        most = proa_max64(most, each);
+    }
+    return m->device->host ? sum : most;
+}
+
+static int64_t rank_pages(const proa_model *m, int64_t count)
+{
+    return proa_kv_pages_bytes(count, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
+}
+
+static int64_t rank_weights(const proa_model *m, int64_t count)
+{
+    return count * m->plan.weight_bytes;
+}
+
+static int64_t rank_activations(const proa_model *m, int64_t count)
+{
+    return count * m->plan.activation_bytes;
+}
+
+static int64_t rank_scratch(const proa_model *m, int64_t count)
+{
+    proa_ctx_need need = proa_model_need(m);
+    return count * proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
 }
 
 /* Keys and values of so many pages, those of the draft model too. -1 if the number does not fit. */
@@ -162,25 +191,20 @@ static int64_t pages_bytes(const proa_sizes *s, const proa_model *m, int64_t cou
 {
     const proa_model *d = s->draft;
     int64_t more = 0;
-    int64_t bytes = proa_kv_pages_bytes(count, m->kv_layers, m->config.kv_heads, m->config.head_dim,
-                                        m->formats.kv);
-    if (bytes >= 0 && !proa_mul(bytes, ranks_here(m), &bytes)) bytes = -1;
-    if (d)
-        more = proa_kv_pages_bytes(count, d->kv_layers, d->config.kv_heads, d->config.head_dim, d->formats.kv);
+    int64_t bytes = of_ranks(m, rank_pages, count);
+    if (d) more = rank_pages(d, count);
     return bytes < 0 || more < 0 || !proa_add(bytes, more, &bytes) ? -1 : bytes;
 }
 
 static int64_t scratch_bytes(const proa_model *m)
 {
-    proa_ctx_need need = proa_model_need(m);
-    if (!m->device->host) return device_scratch(m);
-    return ranks_here(m) * proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
+    return m->device->host ? of_ranks(m, rank_scratch, 1) : device_scratch(m);
 }
 
 /* Weights and activations. */
 static int64_t model_bytes(const proa_model *m)
 {
-    return ranks_here(m) * (m->plan.weight_bytes + m->plan.activation_bytes);
+    return of_ranks(m, rank_weights, 1) + of_ranks(m, rank_activations, 1);
 }
 
 /* Memory of the draft model, but for its keys and values, or of draft heads; what a device's kernels allocate, it
@@ -324,9 +348,8 @@ static int64_t bookkeeping_bytes(const proa_sizes *s, const proa_model *m)
 void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m,
                       const proa_tokenizer *tokenizer)
 {
-    int64_t ranks = ranks_here(m);
-    *memory = (proa_memory){.weights = ranks * m->plan.weight_bytes,
-                            .activations = ranks * m->plan.activation_bytes};
+    *memory = (proa_memory){.weights = of_ranks(m, rank_weights, 1),
+                            .activations = of_ranks(m, rank_activations, 1)};
     memory->scratch = scratch_bytes(m);
     memory->page = pages_bytes(s, m, 1);
     memory->kv = pages_bytes(s, m, proa_sizes_pages(s));

@@ -15,8 +15,10 @@ typedef struct proa_rank_set {
     proa_kv_pages pages[PROA_RANKS_MAX]; /* of ranks 1 and up, beside those of rank 0 */
 } proa_rank_set;
 
-/* INVALID names the option if a model cannot have so many ranks; 0 counts as 1. */
-PROA_MUST_CHECK proa_status proa_rank_count_check(int32_t ranks, proa_err *err);
+/* How many ranks a model has with so many that share each layer, and so many stages; 0 counts as 1. INVALID names the
+ * option if it cannot have so many. */
+PROA_MUST_CHECK proa_status proa_rank_count(int32_t *ranks, int32_t tensor_parallel,
+                                            int32_t pipeline_parallel, proa_err *err);
 /* Opens the devices: "cpu" for all ranks, or "cuda:N", "cuda:N+1", ... ("cuda": from 0). threads: of all ranks
  * together, 0: all; each has at least one. */
 PROA_MUST_CHECK proa_status proa_rank_set_open(proa_rank_set *s, const char *device, int32_t ranks,
@@ -24,7 +26,7 @@ PROA_MUST_CHECK proa_status proa_rank_set_open(proa_rank_set *s, const char *dev
 /* Memory for the pages of ranks 1 and up; m: rank 0. */
 PROA_MUST_CHECK proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_model *m,
                                                 proa_err *err);
-/* The pages of each layer of each rank: kv [ranks][kv_layers]. */
+/* The pages of each layer of each rank: kv [ranks][kv_stride]. */
 void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, const proa_model *m, proa_kv *kv);
 /* As proa_device.failed, of all ranks: the first that has failed. */
 proa_status proa_rank_set_failed(const proa_rank_set *s, proa_err *err);

@@ -150,7 +150,10 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(SIGMOID_MUL, "sigmoid_mul")   /* out *= sigmoid(in), in [T, 1] */                                      \
     S(GATHER, "gather")             /* H = the rows of in that the head computes */                          \
     S(ALL_REDUCE, "all_reduce")     /* out = the sum of in over all ranks (+ out, or X) */                   \
-    S(GATHER_COLUMNS, "all_gather") /* out = the columns in of all ranks */
+    S(GATHER_COLUMNS, "all_gather") /* out = the columns in of all ranks */                                  \
+    S(SEND, "send")                 /* the rows of in go to the next stage */                                \
+    S(RECV, "recv")                 /* out = rows of the stage before */                                     \
+    S(BROADCAST, "broadcast")       /* out of all stages = in of the last one */
 
 typedef enum proa_step_op {
 #define PROA_STEP_ENUM(name, text) PROA_STEP_##name,

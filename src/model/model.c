@@ -6,6 +6,7 @@
 #include "model/ranks/ranks.h"
 #include "model/relative.h"
 #include "model/ranks/shard.h"
+#include "model/ranks/stage.h"
 #include "model/staging.h"
 #include "model/trace.h"
 #include "model/synthetic.h"
@@ -45,7 +46,7 @@ static proa_status read_checkpoint(proa_model *m, const char *path, proa_err *er
     if (!proa_dir_exists(path) && !proa_file_exists(path))
         return PROA_FAIL(err, NOT_FOUND, "cannot open model '%s': no such folder or file", path);
     if (own) PROA_TRY(configure_model(m, &folder, err));
-    PROA_TRY(proa_weights_open_rank(&m->weights, path, m->rank, err));
+    PROA_TRY(proa_weights_open_rank(&m->weights, path, m->plan.part.tensor, err));
     return own ? PROA_OK : configure_model(m, proa_weights_files(m->weights), err);
 }
 
@@ -101,13 +102,18 @@ static proa_status check_target(const proa_model *m, const char *path, const pro
 static proa_status take_part(proa_model *m, const char *path, proa_err *err)
 {
     const proa_packed_file *packed = m->packed;
-    if (packed && (packed->ranks != m->ranks || packed->rank != m->rank))
+    const proa_rank_part *part = &m->plan.part;
+    if (packed && (packed->ranks != part->tensors || packed->rank != part->tensor))
         return PROA_FAIL(
             err, INVALID,
             "'%s' is rank %d of %d of a packed model, not rank %d of %d: run its folder with --tp %d", path,
-            packed->rank, packed->ranks, m->rank, m->ranks, packed->ranks);
-    if (m->ranks == 1) return PROA_OK;
-    proa_status status = proa_shard(m->params, m->arch, &m->config, m->rank, m->ranks, &m->arena, err);
+            packed->rank, packed->ranks, part->tensor, part->tensors, packed->ranks);
+    if (packed && part->stages > 1)
+        return PROA_FAIL(err, UNSUPPORTED, "'%s' is packed: its layers cannot be divided among %d stages (--pp)",
+                         path, part->stages);
+    proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
+    if (status == PROA_OK && part->tensors > 1)
+        status = proa_shard(m->params, m->arch, &m->config, part->tensor, part->tensors, &m->arena, err);
     if (status != PROA_OK) proa_err_prefix(err, "%s", path);
     return status;
 }
@@ -122,6 +128,8 @@ static proa_status bind_model(proa_model *m, const char *path, const proa_model_
     else
         PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, o->dtype, o->quant, o->kv_dtype, err));
     m->plan.parameters = proa_plan_parameters(m->params, m->arch, &m->config);
+    const proa_params *encoder = &m->params[PROA_STACK_ENCODER];
+    m->pooled = m->arch->pool && proa_params_at(encoder, encoder->layers, PROA_SLOT_POOL)->parts;
     return take_part(m, path, err);
 }
 
@@ -135,6 +143,13 @@ static int64_t rows_of_pass(const proa_model *m, int64_t rows)
     return rows;
 }
 
+/* Latent keys are values too (run.c, self_pages). */
+static int32_t count_kv_layers(const proa_config *c, proa_layer_range layers)
+{
+    int32_t count = c->layers ? (int32_t)(layers.end - layers.first) : 1;
+    return c->kv_lora > 0 ? (count + 1) / 2 : count;
+}
+
 static proa_status prepare_model(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
     bool synthetic = proa_synthetic_is(path);
@@ -144,11 +159,9 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
     if (synthetic && !m->device->random)
         return PROA_FAIL(err, UNSUPPORTED, "'%s': random weights are made on a GPU only (--device cuda)", path);
     PROA_TRY(bind_model(m, path, o, err));
-    m->kv_layers = m->config.layers ? (int32_t)m->config.layers : 1;
-    if (m->config.kv_lora > 0)
-        m->kv_layers = (m->kv_layers + 1) / 2; /* latent keys are values too: run.c, self_pages */
     proa_plan *p = &m->plan;
-    p->rank = m->rank, p->ranks = m->ranks;
+    m->kv_layers = count_kv_layers(&m->config, p->layers[PROA_STACK_DECODER]);
+    m->kv_stride = count_kv_layers(&m->config, proa_stage_layers(m->config.layers, 0, p->part.stages));
     p->rows_max = rows_of_pass(m, o->rows_max), p->head_rows = o->head_rows;
     p->device_head_rows = proa_max64(m->device->host ? 0 : o->device_head_rows, o->head_rows);
     p->sampled_rows = proa_min64(p->rows_max, proa_max64(o->sampled_rows, o->head_rows));
@@ -158,6 +171,13 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
     m->lora = (proa_lora_store){.slots = o->lora_slots, .rank = o->lora_rank};
     PROA_TRY(proa_lora_plan(m, err));
     return m->packed ? proa_packed_check(m, path, err) : PROA_OK;
+}
+
+static proa_rank_part part_of(int32_t rank, int32_t ranks, int32_t stages)
+{
+    int32_t tensors = ranks / stages;
+    PROA_ASSERT(ranks % stages == 0);
+    return (proa_rank_part){rank % tensors, tensors, rank / tensors, stages};
 }
 
 proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options,
@@ -171,6 +191,7 @@ proa_status proa_model_prepare(proa_model **out, const char *path, const proa_mo
     proa_arena_init(&m->arena);
     m->device = device;
     m->rank = options->rank, m->ranks = options->ranks > 1 ? options->ranks : 1;
+    m->plan.part = part_of(m->rank, m->ranks, options->stages > 1 ? options->stages : 1);
     m->ctx = (proa_ctx){.pool = pool, .ops = device->ops, .device = device};
     m->host = (proa_ctx){.pool = pool, .ops = proa_ops_cpu(proa_isa_choose())};
     proa_status status = prepare_model(m, path, options, err);
@@ -201,6 +222,8 @@ void proa_model_free(proa_model *m)
     proa_device *d = m->device;
     proa_ranks_free(m);
     proa_comm_close(m->comm);
+    proa_comm_close(m->pipe);
+    proa_stage_free(m);
     proa_staging_free(m);
     proa_step_trace_close(m->trace);
     proa_ctx_release(&m->host);
@@ -498,6 +521,7 @@ static proa_status load_rank(proa_model *m, proa_progress_fn *progress, void *ar
     }
     PROA_TRY(proa_lora_make(m, err));
     PROA_TRY(proa_staging_make(m, err));
+    proa_stage_make(m);
     load_positions(m);
     load_weights(m, progress, arg);
     if (m->weights) PROA_TRY(proa_weights_check(m->weights, err));
@@ -565,6 +589,5 @@ bool proa_model_wants_lengths(const proa_model *m)
 
 bool proa_model_has_pool(const proa_model *m)
 {
-    const proa_params *p = &m->params[PROA_STACK_ENCODER];
-    return m->arch->pool && proa_params_at(p, p->layers, PROA_SLOT_POOL)->parts;
+    return m->pooled;
 }

@@ -21,9 +21,11 @@ typedef struct proa_model_options {
     const char *kv_dtype; /* of keys and values: "auto", "f32", "bf16", "f16", "fp8" (GPU); NULL: auto */
     /* embedding tables and packed weights are copied into the model's memory, its files are unmapped after the load */
     bool detach;
-    int32_t lora_slots;  /* adapters that a batch can have at one time; 0: none */
-    int32_t lora_rank;   /* the largest rank of one */
-    int32_t rank, ranks; /* which part of the model, of how many (ranks/ranks.h); ranks 0 or 1: all of it */
+    int32_t lora_slots; /* adapters that a batch can have at one time; 0: none */
+    int32_t lora_rank;  /* the largest rank of one */
+    /* which part of the model, of how many (ranks/ranks.h); ranks 0 or 1: all of it. Rank stage * (ranks / stages) + i
+     * is the i-th of its stage; stages 0: one */
+    int32_t rank, ranks, stages;
 } proa_model_options;
 
 /* Input embeddings of rows [row, row + count), in place of the embeddings of their ids. */
@@ -111,8 +113,9 @@ struct proa_model {
     proa_params params[PROA_STACK_COUNT];
     proa_plan plan;
     proa_formats formats;
-    int32_t number;      /* which no other model of this program has */
-    int32_t kv_layers;   /* layers of the page pool: decoder layers, or 1 for an encoder's scratch */
+    int32_t number;    /* which no other model of this program has */
+    int32_t kv_layers; /* layers of the page pool: decoder layers of this rank, or 1 for an encoder's scratch */
+    int32_t kv_stride;   /* the kv_layers of rank 0, which no other rank has more of */
     proa_device *device; /* the caller's */
     proa_ctx ctx;        /* where the model runs */
     proa_ctx host;       /* kernels of the CPU, for logits on the host */
@@ -122,6 +125,7 @@ struct proa_model {
     bool detach;                           /* proa_model_options.detach */
     bool own_tables; /* embedding tables are in weight_memory, not read where the file is mapped */
     proa_arena arena;
+    bool pooled;        /* the model has a pooler, in the last stage */
     bool hidden_wanted; /* proa_model_hidden will be called: on a GPU its rows are copied with the head's */
     /* ticket of the proa_model_send_encoder_outputs that will follow the next pass; -1: none will */
     int32_t encoder_ticket;
@@ -138,10 +142,12 @@ struct proa_model {
     struct proa_step_trace *trace; /* trace.h; NULL: off */
     const proa_observer *observer; /* the caller's; NULL: none */
     proa_lora_store lora;
-    int32_t rank, ranks; /* which part of a model this is, of how many; 0 of 1: all of it */
-    proa_comm *comm;     /* to the other ranks; NULL: there are none */
-    proa_ranks *group;   /* all ranks; NULL: there are no others */
-    proa_taps taps;      /* the caller's; set before the first pass */
+    int32_t rank, ranks; /* which part of a model this is (plan.part), of how many; 0 of 1: all of it */
+    proa_comm *comm;     /* to the other ranks of the stage; NULL: there are none */
+    proa_comm *pipe; /* to the ranks of the other stages that have the same part of their layers; NULL likewise */
+    proa_span *cut_spans; /* [2][rows_max + PROA_MICRO_BATCHES_MAX] of the pass (ranks/stage.h); NULL: one stage */
+    proa_ranks *group; /* all ranks; NULL: there are no others */
+    proa_taps taps;    /* the caller's; set before the first pass */
 };
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder, or a
@@ -180,7 +186,7 @@ proa_ctx_need proa_model_need(const proa_model *m);
 
 /* Whether the passes need proa_batch.lengths. */
 bool proa_model_wants_lengths(const proa_model *m);
-/* One pass over a batch. kv [ranks][kv_layers]: the KV pages of each layer. The caller has checked ids and positions (0
+/* One pass over a batch. kv [ranks][kv_stride]: the KV pages of each layer. The caller has checked ids and positions (0
  * <= id < vocab, position < context). Afterwards register X holds the rows that proa_model_head reads. encode: the
  * encoder stack; in an encoder-decoder model it ends by writing the encoder memory of every decoder layer into the
  * pages of batch->self. decode: the decoder stack. */

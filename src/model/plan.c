@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "kernels/groups.h"
 #include "model/ranks/collective.h"
+#include "model/ranks/stage.h"
 #include "model/relative.h"
 #include <string.h>
 
@@ -151,7 +152,7 @@ static int64_t lowest_offset(const proa_plan *plan, const liveness *l, int reg)
 static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_config *c)
 {
     liveness l = {0};
-    bool ranks = plan->ranks > 1;
+    bool ranks = plan->part.tensors > 1;
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         for (int k = 0; k < PROA_SECTION_COUNT; k++) add_lives(&l, &plan->program[s][k], ranks);
     add_lives(&l, &plan->cross, ranks);
@@ -257,10 +258,11 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
 {
     proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     link_all(plan, arch, c);
-    if (plan->ranks > 1) add_collectives(plan, c->head_split > 0);
+    if (plan->part.tensors > 1) add_collectives(plan, c->head_split > 0);
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         plan->normed_stream = plan->normed_stream || norms_stream(&plan->program[s][PROA_SECTION_LAYER]);
     plan->headless = plan->head.count == 1 && plan->head.step[0].op == PROA_STEP_GATHER;
+    proa_stage_steps(plan, arch);
     place_registers(plan, arch, c);
     int64_t relative_rows = proa_relative_rows(c);
     for (int s = 0; s < PROA_STACK_COUNT; s++) {

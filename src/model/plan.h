@@ -16,10 +16,22 @@ typedef struct proa_program {
 
 typedef enum proa_section {
     PROA_SECTION_EMBED,
+    PROA_SECTION_ENTER, /* before the layers: rows that come from the stage before (ranks/stage.h) */
     PROA_SECTION_LAYER,
     PROA_SECTION_AFTER,
+    PROA_SECTION_SHARE, /* of an encoder whose output all stages of the decoder read */
     PROA_SECTION_COUNT
 } proa_section;
+
+/* Which part of a model a rank has. The `tensors` ranks of a stage share each of its layers (tensor parallelism), and
+ * stages have ranges of layers (pipeline parallelism). */
+typedef struct proa_rank_part {
+    int32_t tensor, tensors, stage, stages; /* tensors and stages are at least 1 */
+} proa_rank_part;
+
+typedef struct proa_layer_range {
+    int64_t first, end;
+} proa_layer_range;
 
 typedef struct proa_plan {
     proa_program program[PROA_STACK_COUNT][PROA_SECTION_COUNT];
@@ -28,7 +40,8 @@ typedef struct proa_plan {
     int64_t head_rows;        /* of logits that are copied to the host at once */
     int64_t sampled_rows;     /* that can be sampled in one step where the model runs */
     int64_t device_head_rows; /* that the head takes at once when only sampled ids come back */
-    int32_t rank, ranks;      /* which part of the model, of how many */
+    proa_rank_part part;
+    proa_layer_range layers[PROA_STACK_COUNT];             /* that this rank has */
     int64_t width[PROA_REG_COUNT], offset[PROA_REG_COUNT]; /* offset in bytes into the activations; -1: not used */
     int64_t activation_bytes;
     int64_t weight_bytes; /* matrices as packed, vectors */
@@ -43,9 +56,9 @@ typedef struct proa_plan {
 /* Numbers of all weights that are bound. */
 int64_t proa_plan_parameters(const proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
                              const proa_config *c);
-/* The caller sets the four numbers of rows, the parameters and the rank in *plan. tables: embedding tables are copied
- * too, not read in the mapped file. Also sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT if a size
- * overflows. */
+/* The caller sets the four numbers of rows, the parameters, the part and the layers in *plan. tables: embedding tables
+ * are copied too, not read in the mapped file. Also sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT if a
+ * size overflows. */
 PROA_MUST_CHECK proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT],
                                            const proa_arch *arch, const proa_config *c, const proa_ops *ops,
                                            const proa_formats *formats, bool tables, proa_err *err);

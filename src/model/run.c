@@ -9,6 +9,7 @@
 #include "model/ranks/collective.h"
 #include "model/lora/lora.h"
 #include "model/ranks/ranks.h"
+#include "model/ranks/stage.h"
 #include "model/relative.h"
 #include "model/staging.h"
 #include "model/trace.h"
@@ -26,7 +27,8 @@ typedef struct frame {
     const proa_inputs_embeds *inputs_embeds; /* rows whose embeddings the caller gave */
     int64_t inputs_embeds_count;
     const proa_batch *host_batch; /* the batch in host memory; `batch` may be on the device */
-    proa_dtype narrow;            /* type of most registers (reg_dtype): f32, or 16 bits on a device */
+    proa_micro_batches micro;
+    proa_dtype narrow; /* type of most registers (reg_dtype): f32, or 16 bits on a device */
 } frame;
 
 static frame make_frame(proa_model *m, proa_stack_id stack, int64_t rows)
@@ -217,9 +219,9 @@ static proa_view dense_rows(const frame *f, proa_reg r, int64_t width)
 static void norm_heads_of_ranks(const frame *f, proa_view x, proa_weight_slot slot)
 {
     proa_ctx *c = &f->m->ctx;
-    int64_t width = x.shape[1], first = f->m->rank * width;
+    int64_t width = x.shape[1], first = f->m->plan.part.tensor * width;
     proa_view part = dense_rows(f, PROA_REG_HEADS_PART, width);
-    proa_view all = dense_rows(f, PROA_REG_HEADS_ALL, width * f->m->ranks);
+    proa_view all = dense_rows(f, PROA_REG_HEADS_ALL, width * f->m->plan.part.tensors);
     c->ops->scale(c, part, x, 1);
     f->m->comm->gather_columns(f->m->comm, all, part);
     norm_rows(f, all, all, slot);
@@ -280,10 +282,10 @@ static void multiply_adapted(const frame *f, proa_view y, proa_view x, proa_weig
     finish_product(f, y, sums, e);
 }
 
-/* The bias of a product whose ranks have terms of one sum is added by rank 0. */
+/* The bias of a product whose ranks have terms of one sum is added by the first of them. */
 static bool adds_bias(const frame *f, const proa_step *s)
 {
-    return f->m->rank == 0 || !proa_step_is_partial(s);
+    return f->m->plan.part.tensor == 0 || !proa_step_is_partial(s);
 }
 
 static void multiply_matrix(const frame *f, const proa_step *s, proa_epilogue e)
@@ -406,14 +408,21 @@ static void do_rope(const frame *f, const proa_step *s)
     ctx->ops->rope(ctx, q_and_k, table, s->flags & PROA_INTERLEAVED);
 }
 
+/* The pages of a decoder layer, of which a rank has those of its layers. */
+static const proa_kv *layer_pages(const frame *f, int64_t layer)
+{
+    return &f->kv[layer - f->m->plan.layers[PROA_STACK_DECODER].first];
+}
+
 /* All layers of an encoder use the first layer's pages: they are read before the next layer overwrites them. */
 static proa_kv self_pages(const frame *f)
 {
     if (f->stack == PROA_STACK_ENCODER) return f->kv[0];
-    if (f->m->config.kv_lora == 0) return f->kv[f->layer];
+    if (f->m->config.kv_lora == 0) return *layer_pages(f, f->layer);
     /* Latent keys are the values too, so two layers share what the pool has for one. */
-    proa_kv kv = f->kv[f->layer / 2];
-    if (f->layer % 2) kv.k = kv.v;
+    int64_t own = f->layer - f->m->plan.layers[PROA_STACK_DECODER].first;
+    proa_kv kv = f->kv[own / 2];
+    if (own % 2) kv.k = kv.v;
     else kv.v = kv.k;
     return kv;
 }
@@ -437,7 +446,7 @@ static proa_kv self_rows(const frame *f, proa_view qkv)
 
 static void do_kv_append(const frame *f, const proa_step *s)
 {
-    proa_view qkv = register_view(f, s->in);
+    proa_view qkv = register_rows(f, s->in, f->first + f->rows);
     if (attends_without_pages(f)) return;
     proa_kv pages = self_pages(f);
     proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, f->m->config.kv_lora > 0 ? 1 : 2);
@@ -451,7 +460,8 @@ static void do_rope_append(const frame *f, const proa_step *s)
         do_rope(f, s);
         return;
     }
-    if (!proa_config_rotates(c, f->layer)) {
+    if (!proa_config_rotates(c, f->layer) || f->first > 0) { /* the kernel of both takes rows from the first one on */
+        do_rope(f, s);
         do_kv_append(f, s);
         return;
     }
@@ -514,16 +524,17 @@ static void do_cross_append(const frame *f, const proa_step *s)
     proa_view kv = register_view(f, s->in);
     proa_view k = head_range(kv, 0, c->kv_heads, c->head_dim),
               v = head_range(kv, c->kv_heads, c->kv_heads, c->head_dim);
-    f->m->ctx.ops->kv_append(&f->m->ctx, &f->kv[f->layer], k, v, &f->batch->self);
+    f->m->ctx.ops->kv_append(&f->m->ctx, layer_pages(f, f->layer), k, v, &f->batch->self);
 }
 
 static void do_cross_attend(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     proa_attention a = {.scale = (float)c->attention_scale};
-    proa_view q = proa_view_heads(register_view(f, s->in), c->heads),
-              y = proa_view_heads(register_view(f, s->out), c->heads);
-    f->m->ctx.ops->attend(&f->m->ctx, y, q, &f->kv[f->layer], &f->batch->cross, &a);
+    int64_t end = f->first + f->rows;
+    proa_view q = proa_view_heads(register_rows(f, s->in, end), c->heads),
+              y = proa_view_heads(register_rows(f, s->out, end), c->heads);
+    f->m->ctx.ops->attend(&f->m->ctx, y, q, layer_pages(f, f->layer), &f->batch->cross, &a);
 }
 
 static void do_gather(const frame *f, const proa_step *s)
@@ -545,6 +556,21 @@ static void do_all_reduce(const frame *f, const proa_step *s)
 static void do_gather_columns(const frame *f, const proa_step *s)
 {
     f->m->comm->gather_columns(f->m->comm, register_view(f, s->out), register_view(f, s->in));
+}
+
+static void do_send(const frame *f, const proa_step *s)
+{
+    f->m->pipe->send(f->m->pipe, register_view(f, s->in), f->m->plan.part.stage + 1);
+}
+
+static void do_recv(const frame *f, const proa_step *s)
+{
+    f->m->pipe->recv(f->m->pipe, register_view(f, s->out), f->m->plan.part.stage - 1);
+}
+
+static void do_broadcast(const frame *f, const proa_step *s)
+{
+    proa_stage_broadcast(f->m, register_view(f, s->out));
 }
 
 typedef void step_fn(const frame *f, const proa_step *s);
@@ -572,6 +598,9 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_GATHER] = do_gather,
     [PROA_STEP_ALL_REDUCE] = do_all_reduce,
     [PROA_STEP_GATHER_COLUMNS] = do_gather_columns,
+    [PROA_STEP_SEND] = do_send,
+    [PROA_STEP_RECV] = do_recv,
+    [PROA_STEP_BROADCAST] = do_broadcast,
 };
 
 /* Forked steps pay only for few rows: such kernels leave memory bandwidth that the other branch's weights can use. */
@@ -615,17 +644,57 @@ static void keep_taps(const frame *f)
     }
 }
 
-/* Layers [from, layers), and the program after them. */
+/* Layers [from, end) of those of this rank, and the programs before and after them. */
 static void run_layers(frame *f, int64_t from)
 {
     const proa_program *p = f->m->plan.program[f->stack];
-    int64_t layers = f->m->params[f->stack].layers;
-    for (f->layer = from; f->layer < layers; f->layer++) {
+    int64_t end = f->m->plan.layers[f->stack].end;
+    run_program(f, &p[PROA_SECTION_ENTER]);
+    for (f->layer = from; f->layer < end; f->layer++) {
         keep_taps(f);
         run_program(f, &p[PROA_SECTION_LAYER]);
     }
     keep_taps(f);
     run_program(f, &p[PROA_SECTION_AFTER]);
+}
+
+/* ---- a pass in parts: rows of some spans ---- */
+
+/* The numbers of spans and rows from which kernels choose how they run. */
+static void count_long_spans(proa_spans *to, const proa_span *span, int64_t count)
+{
+    to->long_count = to->long_rows = to->rows_max = to->rows_min = 0;
+    for (int64_t i = 0; i < count; i++) {
+        to->rows_max = span[i].rows > to->rows_max ? span[i].rows : to->rows_max;
+        to->rows_min = i == 0 || span[i].rows < to->rows_min ? span[i].rows : to->rows_min;
+        if (span[i].rows > 1 || span[i].tree > 1) to->long_count++, to->long_rows += span[i].rows;
+    }
+}
+
+/* Layers from `from` on over the spans [begin, end), whose rows follow each other. */
+static void run_part(const frame *f, frame *part, int64_t begin, int64_t end, int64_t from)
+{
+    const proa_span *span = f->host_batch->self.span;
+    int64_t plain = f->batch->self.count - f->batch->prefixes; /* the spans before the prefixes */
+    proa_batch batch = *f->batch;
+    batch.self.span += begin, batch.self.count = end - begin;
+    batch.prefixes = proa_max64(0, end - proa_max64(begin, plain));
+    count_long_spans(&batch.self, span + begin, end - begin);
+    if (batch.cross.count) batch.cross.span += begin, batch.cross.count = end - begin;
+    *part = *f;
+    part->batch = &batch;
+    part->first = span[begin].row;
+    part->rows = span[end - 1].row + span[end - 1].rows - part->first;
+    run_layers(part, from);
+    part->batch = f->batch;
+}
+
+static void run_micro_batches(const frame *f, int64_t from)
+{
+    for (int32_t i = 0; i < f->micro.count; i++) {
+        frame part;
+        run_part(f, &part, i ? f->micro.end[i - 1] : 0, f->micro.end[i], from);
+    }
 }
 
 /* ---- a large encoder pass in two parts: the first part's rows are copied to the host while the second runs ---- */
@@ -637,8 +706,9 @@ enum { TAIL_LAYERS = 4, TAIL_ROWS_MIN = 16384 };
 static bool splits_tail(const frame *f)
 {
     const proa_model *m = f->m;
-    return m->encoder_ticket >= 0 && m->plan.headless && !m->device->host && f->stack == PROA_STACK_ENCODER &&
-           attends_without_pages(f) && f->rows >= TAIL_ROWS_MIN && f->host_batch->self.count > 1;
+    return m->encoder_ticket >= 0 && m->plan.part.stages == 1 && m->plan.headless && !m->device->host &&
+           f->stack == PROA_STACK_ENCODER && attends_without_pages(f) && f->rows >= TAIL_ROWS_MIN &&
+           f->host_batch->self.count > 1;
 }
 
 /* Sends the rows that this frame's programs wrote. First waits for earlier copies, which may still read register
@@ -653,47 +723,45 @@ static void send_rows(const frame *f)
     m->rows_sent_early = f->first + f->rows;
 }
 
-/* Layers from `from` on over the spans [begin, end), whose rows follow each other. */
-static void run_part(const frame *f, int64_t begin, int64_t end, int64_t from)
-{
-    const proa_span *span = f->host_batch->self.span;
-    frame part = *f;
-    proa_batch batch = *f->batch;
-    batch.self.span += begin, batch.self.count = end - begin;
-    part.batch = &batch;
-    part.first = span[begin].row;
-    part.rows = span[end - 1].row + span[end - 1].rows - part.first;
-    run_layers(&part, from);
-    if (end < f->host_batch->self.count)
-        send_rows(&part); /* proa_model_send_encoder_outputs sends the last part */
-}
-
 /* The first part has two thirds of the rows, as nearly as the inputs' lengths allow. */
 static void run_split_tail(const frame *f, int64_t from)
 {
     const proa_spans *spans = &f->host_batch->self;
+    frame part;
     int64_t split = 1;
     while (split + 1 < spans->count && 3 * spans->span[split + 1].row <= 2 * f->rows) split++;
-    run_part(f, 0, split, from);
-    run_part(f, split, spans->count, from);
+    run_part(f, &part, 0, split, from);
+    send_rows(&part);
+    run_part(f, &part, split, spans->count, from); /* proa_model_send_encoder_outputs sends these rows */
+}
+
+static void run_all_layers(frame *f)
+{
+    const proa_layer_range *layers = &f->m->plan.layers[f->stack];
+    if (f->micro.count > 1) {
+        run_micro_batches(f, layers->first);
+        return;
+    }
+    if (!splits_tail(f)) {
+        run_layers(f, layers->first);
+        return;
+    }
+    int64_t whole = proa_max64(layers->end - TAIL_LAYERS, 0);
+    for (f->layer = 0; f->layer < whole; f->layer++)
+        run_program(f, &f->m->plan.program[f->stack][PROA_SECTION_LAYER]);
+    run_split_tail(f, whole);
 }
 
 static void run_stack(frame *f)
 {
-    int64_t layers = f->m->params[f->stack].layers;
+    const proa_program *p = f->m->plan.program[f->stack];
     PROA_ASSERT(f->rows <= f->m->plan.rows_max);
-    f->layer = layers;
+    f->layer = f->m->params[f->stack].layers;
     if (f->batch->state_rows) read_states(f);
-    run_program(f, &f->m->plan.program[f->stack][PROA_SECTION_EMBED]);
-    upload_inputs_embeds(f, PROA_REG_X, false, 1);
-    if (!splits_tail(f)) {
-        run_layers(f, 0);
-        return;
-    }
-    int64_t whole = proa_max64(layers - TAIL_LAYERS, 0);
-    for (f->layer = 0; f->layer < whole; f->layer++)
-        run_program(f, &f->m->plan.program[f->stack][PROA_SECTION_LAYER]);
-    run_split_tail(f, whole);
+    run_program(f, &p[PROA_SECTION_EMBED]);
+    if (f->m->plan.part.stage == 0) upload_inputs_embeds(f, PROA_REG_X, false, 1);
+    run_all_layers(f);
+    run_program(f, &p[PROA_SECTION_SHARE]);
 }
 
 static void encode_body(frame *f)
@@ -702,7 +770,8 @@ static void encode_body(frame *f)
     if (f->host_batch->encoded) upload_inputs_embeds(f, PROA_REG_X, false, 1);
     else run_stack(f);
     f->stack = PROA_STACK_DECODER;
-    for (f->layer = 0; m->plan.cross.count && f->layer < m->config.layers; f->layer++)
+    const proa_layer_range *layers = &m->plan.layers[PROA_STACK_DECODER];
+    for (f->layer = layers->first; m->plan.cross.count && f->layer < layers->end; f->layer++)
         run_program(f, &m->plan.cross);
 }
 
@@ -713,13 +782,11 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
                          void (*body)(frame *f))
 {
     enum { RECORDED_ROWS_MAX = 1024 };
-    proa_batch staged, grouped;
+    proa_batch staged, own = *batch;
     frame f = make_frame(m, stack, batch->rows);
-    if (batch->lora) {
-        grouped = *batch;
-        proa_lora_group(m, batch, &grouped.lora_rows);
-        batch = &grouped;
-    }
+    if (batch->lora) proa_lora_group(m, batch, &own.lora_rows);
+    proa_micro_batches_make(&f.micro, m, &own, m->arch->stacks[stack].causal);
+    batch = &own;
     m->rows_sent_early = 0;
     f.kv = kv;
     f.host_batch = batch;
@@ -728,7 +795,7 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     f.batch = proa_staging_batch(m, kv, batch, &staged);
     m->stream = m->plan.normed_stream && !batch->inputs_embeds_count ? f.narrow : PROA_DTYPE_F32;
     bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX &&
-                    !batch->inputs_embeds_count && !batch->prefixes;
+                    !batch->inputs_embeds_count && !batch->prefixes && f.micro.count == 1;
     if (recorded) {
         proa_pass pass = {m->number,
                           (int32_t)stack,
@@ -752,7 +819,7 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
 
 /* A pass, as a job of all ranks. */
 typedef struct pass {
-    const proa_kv *kv; /* [ranks][kv_layers] */
+    const proa_kv *kv; /* [ranks][kv_stride] */
     const proa_batch *batch;
 } pass;
 
@@ -760,13 +827,13 @@ static void encode_rank(proa_model *m, void *arg)
 {
     const pass *p = arg;
     if (m->encoder_ticket >= 0) proa_staging_outputs_clear(m, m->encoder_ticket);
-    run_recorded(m, p->kv + m->rank * m->kv_layers, p->batch, PROA_STACK_ENCODER, encode_body);
+    run_recorded(m, p->kv + m->rank * m->kv_stride, p->batch, PROA_STACK_ENCODER, encode_body);
 }
 
 static void decode_rank(proa_model *m, void *arg)
 {
     const pass *p = arg;
-    run_recorded(m, p->kv + m->rank * m->kv_layers, p->batch, PROA_STACK_DECODER, run_stack);
+    run_recorded(m, p->kv + m->rank * m->kv_stride, p->batch, PROA_STACK_DECODER, run_stack);
 }
 
 void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
@@ -838,7 +905,7 @@ proa_view proa_run_head(proa_model *m, const proa_program *program, const int32_
     PROA_ASSERT(count <= m->plan.device_head_rows);
     f.gather = rows;
     f.layer = m->params[f.stack].layers;
-    run_program(&f, program);
+    if (proa_stage_is_last(m)) run_program(&f, program);
     return register_view(&f, PROA_REG_OUT);
 }
 
@@ -874,6 +941,8 @@ static void head_rank(proa_model *m, void *arg)
 {
     head_job *j = arg;
     proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, j->rows, j->count), j->count);
+    proa_stage_return(m, out);
+    if (m->hidden_wanted || j->in_place) proa_stage_return(m, hidden_rows(m, j->count));
     if (m->rank != 0) return;
     if (!j->in_place) {
         j->logits = proa_staging_fetch_logits(m, out, hidden_rows(m, j->count));
@@ -904,6 +973,7 @@ static void send_input_outputs(proa_model *m, const proa_program *program, const
     for (int64_t at = 0, n; at < inputs; at += n) {
         n = proa_min64(inputs - at, m->plan.device_head_rows);
         proa_view out = proa_run_head(m, program, proa_staging_rows(m, firsts + at, n), n);
+        proa_stage_return(m, out);
         proa_staging_outputs_send_inputs(m, out, at, program == &m->plan.pool, m->encoder_ticket);
     }
 }
@@ -911,6 +981,7 @@ static void send_input_outputs(proa_model *m, const proa_program *program, const
 static void send_row_outputs(proa_model *m, int64_t rows, bool again)
 {
     frame f = make_frame(m, PROA_STACK_ENCODER, rows);
+    proa_stage_return(m, register_view(&f, PROA_REG_X));
     if (m->device->host) {
         proa_staging_outputs_keep_rows(m, register_view(&f, PROA_REG_X), again, m->encoder_ticket);
         return;

@@ -5,8 +5,9 @@
 
 #include "model/model.h"
 
-/* Runs the head or the pooler over `count` rows of the last pass, at most plan.device_head_rows. rows: on the device
- * (proa_staging_rows). Returns register OUT, [count, outputs] f32 on the device, valid until the next program runs. */
+/* Runs the head or the pooler over `count` rows of the last pass, at most plan.device_head_rows, in the last stage of a
+ * pipeline. rows: on the device (proa_staging_rows). Returns register OUT, [count, outputs] f32 on the device, valid
+ * until the next program runs. */
 proa_view proa_run_head(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count);
 /* Writes the keys and values of the one span into its pages, all layers, in order with the passes. values: those of
  * layer l from l * stride on, [span's rows][2 * kv heads * head dim], the host's: the keys of all heads, then the

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "model/ranks/ranks.h"
+#include "model/ranks/stage.h"
 #include "model/run.h"
 #include "model/staging.h"
 
@@ -56,13 +57,9 @@ typedef struct sample_job {
     int ticket;
 } sample_job;
 
-/* All ranks choose the same tokens, since they have the same logits: none waits for another one's choice. The head
- * takes device_head_rows rows at a time; a piece can hold single rows, then rows of beams. */
-static void sample_rank(proa_model *m, void *arg)
+/* The head takes device_head_rows rows at a time; a piece can hold single rows, then rows of beams. */
+static void sample_rows(proa_model *m, const proa_sample_request *r, int ticket)
 {
-    const sample_job *job = arg;
-    const proa_sample_request *r = job->request;
-    int ticket = job->ticket;
     int64_t single = r->count, count = single + count_beam_rows(r);
     proa_device_processors processors = proa_staging_processors(m, r);
     proa_device_masks masks = proa_staging_masks(m, r);
@@ -80,7 +77,17 @@ static void sample_rank(proa_model *m, void *arg)
             find_candidates(m, r, &sampled, proa_view_rows(logits, tokens, n), proa_max64(0, at - single));
     }
     if (r->searches) m->ctx.ops->decode->beam_step(&m->ctx, beams, r->searches, &sampled.lists);
-    proa_staging_send_sampled(m, ticket);
+}
+
+/* All ranks of the last stage choose the same tokens, since they have the same logits: none waits for another one's
+ * choice. The other stages get them. */
+static void sample_rank(proa_model *m, void *arg)
+{
+    const sample_job *job = arg;
+    if (proa_stage_is_last(m)) sample_rows(m, job->request, job->ticket);
+    else proa_staging_sampled(m, job->request, job->ticket);
+    proa_stage_broadcast(m, proa_staging_sampled_block(m, job->ticket));
+    proa_staging_send_sampled(m, job->ticket);
 }
 
 void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)
@@ -95,11 +102,12 @@ typedef struct top_k_job {
     float *logits, *sums;
 } top_k_job;
 
-/* Rank 0 has all logits. */
+/* Rank 0 has all logits, or gets them. */
 static void top_k_rank(proa_model *m, void *arg)
 {
     const top_k_job *j = arg;
     proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, j->rows, j->count), j->count);
+    proa_stage_return(m, out);
     if (m->rank > 0) return;
     proa_top_k top = proa_staging_top_k(m, j->count, j->k);
     m->ctx.ops->log_sum_exp(&m->ctx, top.sums, out);

@@ -48,6 +48,8 @@ proa_device_masks proa_staging_masks(proa_model *m, const proa_sample_request *r
 /* Where the results of this request go, on the device; and the copy to the host, for proa_model_wait_sampled. */
 proa_sampled proa_staging_sampled(proa_model *m, const proa_sample_request *r, int ticket);
 void proa_staging_send_sampled(proa_model *m, int ticket);
+/* All results of the request as one row of words, where the model runs. */
+proa_view proa_staging_sampled_block(proa_model *m, int ticket);
 /* Where the top-k of some rows goes, [count][k], and the copy of all three to the host, which waits. */
 typedef struct proa_top_k {
     int32_t *ids;

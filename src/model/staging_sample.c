@@ -64,6 +64,14 @@ void proa_staging_send_sampled(proa_model *m, int ticket)
     m->device->send(m->device, s->received[ticket], s->sampled, bytes, ticket);
 }
 
+proa_view proa_staging_sampled_block(proa_model *m, int ticket)
+{
+    proa_staging *s = m->staging;
+    proa_sampled sampled = {.ids = NULL};
+    int64_t bytes = lay_out_sampled(&sampled, s->sampled, &s->received_counts[ticket]);
+    return proa_view_2d(s->sampled, PROA_DTYPE_I32, 1, proa_round_up(bytes, 16) / 4);
+}
+
 proa_sampled proa_model_wait_sampled(proa_model *m, int ticket)
 {
     proa_staging *s = m->staging;

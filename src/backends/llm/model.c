@@ -174,17 +174,25 @@ static void warn_parallel(const proa_served_model *m, const char *key)
                  proa_served_model_name(m), key, value);
 }
 
-/* Ranks that share each layer: FasterTransformer's word, or TensorRT-LLM's, of a model on GPUs; or --tp. */
+/* Ranks that share each layer and stages of layers: FasterTransformer's words of a model on GPUs; or --tp and --pp.
+ * TensorRT-LLM's world_size is the number of all ranks. */
 static proa_status read_parallel(proa_engine_options *o, const proa_served_model *m, proa_err *err)
 {
+    static const char *const words[] = {"tensor_para_size", "pipeline_para_size", "world_size"};
     bool gpu = o->device && strncmp(o->device, "cuda", 4) == 0;
-    const char *words[] = {"tensor_para_size", "world_size"};
+    int32_t world = 0;
     PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", "tp", PROA_RANKS_MAX, err));
-    for (size_t i = 0; i < PROA_COUNT(words); i++) {
-        if (!gpu) warn_parallel(m, words[i]);
-        else PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", words[i], PROA_RANKS_MAX, err));
-    }
-    warn_parallel(m, "pipeline_para_size");
+    PROA_TRY(read_int32(&o->pipeline_parallel, m, "pp", "pp", PROA_RANKS_MAX, err));
+    for (size_t i = 0; i < PROA_COUNT(words) && !gpu; i++) warn_parallel(m, words[i]);
+    if (!gpu) return PROA_OK;
+    PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", words[0], PROA_RANKS_MAX, err));
+    PROA_TRY(read_int32(&o->pipeline_parallel, m, "pp", words[1], PROA_RANKS_MAX, err));
+    PROA_TRY(read_int32(&world, m, words[2], words[2], PROA_RANKS_MAX, err));
+    int32_t stages = o->pipeline_parallel > 1 ? o->pipeline_parallel : 1;
+    if (world % stages)
+        return PROA_FAIL(err, INVALID, "parameter 'world_size' is %d, must be a multiple of the %d stages",
+                         world, stages);
+    if (world) o->tensor_parallel = world / stages;
     return PROA_OK;
 }
 
@@ -277,7 +285,8 @@ static proa_status read_replicas(proa_fleet_options *f, proa_llm_model *s, const
                                  proa_err *err)
 {
     const Inference__ModelConfig *c = proa_served_model_config(s->model);
-    int32_t ranks = o->tensor_parallel > 1 ? o->tensor_parallel : 1, count = 0;
+    int32_t tensors = o->tensor_parallel > 1 ? o->tensor_parallel : 1, count = 0;
+    int32_t ranks = tensors * (o->pipeline_parallel > 1 ? o->pipeline_parallel : 1);
     bool own = proa_served_model_parameter(s->model, "device") != NULL;
     *f = (proa_fleet_options){.count = 0};
     for (size_t i = 0; i < c->n_instance_group; i++)

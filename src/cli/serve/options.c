@@ -58,6 +58,8 @@ static const proa_arg engine_rows[] = {
     INT("tp", tensor_parallel, 0, PROA_RANKS_MAX, "N", "0",
         "ranks that share each of their layers (tensor parallelism), on as many GPUs; 0: one, or those of "
         "a packed folder"),
+    INT("pp", pipeline_parallel, 0, PROA_RANKS_MAX, "N", "0",
+        "stages that have ranges of their layers (pipeline parallelism), each with the GPUs of --tp"),
     INT("replicas", replicas, 0, PROA_REPLICAS_MAX, "N", "0",
         "copies of each model, on GPUs of their own or with their part of the threads; requests go where "
         "their "

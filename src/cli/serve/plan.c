@@ -67,6 +67,7 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "draft_tokens", number_text(&p->arena, o->draft_tokens));
     add_setting(&p->server, list, "threads", number_text(&p->arena, o->engine_threads));
     add_setting(&p->server, list, "tp", number_text(&p->arena, o->tensor_parallel));
+    add_setting(&p->server, list, "pp", number_text(&p->arena, o->pipeline_parallel));
     add_setting(&p->server, list, "replicas", number_text(&p->arena, o->replicas));
     add_setting(&p->server, list, "kv_tokens", number_text(&p->arena, o->kv_tokens));
     add_setting(&p->server, list, "kv_cache_free_gpu_mem_fraction", o->kv_share);

@@ -427,7 +427,7 @@ struct proa_engine {
     bool writes_left;           /* pages are yet to be written to the folder */
     bool reads_waited;  /* a sequence would be in this pass if a page of the folder were read already */
     bool prefix_broken; /* the device has failed: what is in the tree may be wrong */
-    proa_kv *kv;        /* [ranks][kv_layers] */
+    proa_kv *kv;        /* [ranks][kv_stride] */
     proa_sampler_scratch *samplers; /* [threads] */
 
     proa_waiting waiting;      /* not admitted, */

@@ -18,9 +18,9 @@ struct proa_ranks {
     atomic_int left; /* ranks that are not done with the job */
 };
 
-proa_model *proa_ranks_model(proa_model *m, int32_t rank)
+proa_model *proa_ranks_model(const proa_model *m, int32_t rank)
 {
-    return m->group ? m->group->model[rank] : m;
+    return m->group ? m->group->model[rank] : (proa_model *)(uintptr_t)m;
 }
 
 /* The thread of one rank. */
@@ -75,13 +75,29 @@ static proa_status start_threads(proa_ranks *g, proa_err *err)
     return PROA_OK;
 }
 
-/* The collectives of the devices on which the ranks run. */
+/* Opens what `count` ranks exchange: ranks first, first + step, ... */
+static proa_status open_comm(proa_comm **out, proa_device *const *device, int32_t first, int32_t step,
+                             int32_t count, proa_err *err)
+{
+    proa_device *of[PROA_RANKS_MAX];
+    for (int32_t i = 0; i < count; i++) of[i] = device[first + i * step];
+    return of[0]->open_comm ? of[0]->open_comm(out, of, count, err) : proa_comm_open_threads(out, count, err);
+}
+
+/* The ranks of each stage, and those that have the same part of the layers of their stages. */
 static proa_status connect_ranks(proa_ranks *g, proa_device *const *device, proa_err *err)
 {
+    const proa_rank_part *part = &g->model[0]->plan.part;
     proa_comm *comm[PROA_RANKS_MAX];
-    if (device[0]->open_comm) PROA_TRY(device[0]->open_comm(comm, device, g->count, err));
-    else PROA_TRY(proa_comm_open_threads(comm, g->count, err));
-    for (int32_t i = 0; i < g->count; i++) g->model[i]->comm = comm[i];
+    int32_t tensors = part->tensors, stages = part->stages;
+    for (int32_t stage = 0; stage < stages && tensors > 1; stage++) {
+        PROA_TRY(open_comm(comm, device, stage * tensors, 1, tensors, err));
+        for (int32_t i = 0; i < tensors; i++) g->model[stage * tensors + i]->comm = comm[i];
+    }
+    for (int32_t tensor = 0; tensor < tensors && stages > 1; tensor++) {
+        PROA_TRY(open_comm(comm, device, tensor, tensors, stages, err));
+        for (int32_t i = 0; i < stages; i++) g->model[tensor + i * tensors]->pipe = comm[i];
+    }
     return PROA_OK;
 }
 

@@ -110,8 +110,8 @@ static inline void outcome_release(outcome *o)
 }
 
 /* With PROA_TEST_DEVICE=cuda the tests run there; what the CPU gives to the bit is nearly the same there. With
- * PROA_TEST_TP=2 the model is divided among two ranks; a model that cannot be, is refused by UNSUPPORTED, and its test
- * is skipped. */
+ * PROA_TEST_TP=2 the model is divided among two ranks, with PROA_TEST_PP=2 among two stages; a model that cannot be, is
+ * refused by UNSUPPORTED, and its test is skipped. */
 static inline proa_engine *open_or_fail(const char *path, const proa_engine_options *options)
 {
     proa_engine *engine = NULL;
@@ -119,9 +119,10 @@ static inline proa_engine *open_or_fail(const char *path, const proa_engine_opti
     proa_engine_options all = options ? *options : (proa_engine_options){.device = NULL};
     if (getenv("PROA_TEST_DEVICE")) all.device = getenv("PROA_TEST_DEVICE");
     if (getenv("PROA_TEST_TP")) all.tensor_parallel = atoi(getenv("PROA_TEST_TP"));
+    if (getenv("PROA_TEST_PP")) all.pipeline_parallel = atoi(getenv("PROA_TEST_PP"));
     if (!all.dtype) all.dtype = "exact"; /* tests compare bits */
     proa_status status = proa_engine_open(&engine, path, &all, &err);
-    if (status == PROA_UNSUPPORTED && getenv("PROA_TEST_TP")) {
+    if (status == PROA_UNSUPPORTED && (getenv("PROA_TEST_TP") || getenv("PROA_TEST_PP"))) {
         print_message("%s\n", err.text);
         skip();
     }

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * stage.c - which layers and weights a stage of a pipeline has, its programs, and the micro-batches of a pass. */
+#include "model/ranks/stage.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include <stdlib.h>
+
+/* ---- which layers ---- */
+
+proa_layer_range proa_stage_layers(int64_t layers, int32_t stage, int32_t stages)
+{
+    int64_t each = layers / stages, more = layers % stages;
+    int64_t first = stage * each + proa_min64(stage, more);
+    return (proa_layer_range){first, first + each + (stage < more)};
+}
+
+static bool is_first(const proa_plan *plan)
+{
+    return plan->part.stage == 0;
+}
+
+static bool is_last(const proa_plan *plan)
+{
+    return plan->part.stage == plan->part.stages - 1;
+}
+
+/* ---- which weights ---- */
+
+static bool reads_weight(const proa_step *s)
+{
+    switch (s->op) {
+    case PROA_STEP_EMBED:
+    case PROA_STEP_NORM:
+    case PROA_STEP_HEADS_NORM:
+    case PROA_STEP_LINEAR:
+    case PROA_STEP_LINEAR_GATED:
+    case PROA_STEP_HEADS_LINEAR:
+    case PROA_STEP_ROUTE:
+    case PROA_STEP_EXPERTS:
+    case PROA_STEP_SIGMOID_MUL: return true;
+    default: return false;
+    }
+}
+
+/* The slots that the steps of a program read, but for those that a step implies (rel_bias). */
+static void add_slots(bool read[PROA_SLOT_COUNT], const proa_step *s)
+{
+    for (; s && s->op != PROA_STEP_END; s++)
+        if (reads_weight(s)) read[s->w] = read[s->w + 1] = true;
+}
+
+/* Weights outside of the layers that no other than the first stage reads, or the last one. */
+static void remove_outer_weights(const proa_plan *plan, proa_params params[PROA_STACK_COUNT],
+                                 const proa_arch *arch)
+{
+    bool all[PROA_SLOT_COUNT] = {false}, first[PROA_SLOT_COUNT] = {false}, last[PROA_SLOT_COUNT] = {false};
+    add_slots(all, arch->cross);
+    add_slots(first, arch->fuse);
+    add_slots(last, arch->head);
+    add_slots(last, arch->pool);
+    for (int s = 0; s < PROA_STACK_COUNT; s++) {
+        add_slots(all, arch->stacks[s].layer);
+        add_slots(first, arch->stacks[s].embed);
+        add_slots(last, arch->stacks[s].after);
+    }
+    for (int slot = 0; slot < PROA_SLOT_COUNT; slot++) {
+        bool elsewhere = first[slot] || last[slot];
+        bool own = all[slot] || (first[slot] && is_first(plan)) || (last[slot] && is_last(plan));
+        for (int s = 0; s < PROA_STACK_COUNT && elsewhere && !own; s++)
+            proa_params_at(&params[s], params[s].layers, (proa_weight_slot)slot)->parts = 0;
+    }
+}
+
+static void remove_layers(const proa_plan *plan, proa_params *p, proa_stack_id stack)
+{
+    for (int64_t layer = 0; layer < p->layers; layer++) {
+        if (layer >= plan->layers[stack].first && layer < plan->layers[stack].end) continue;
+        for (int slot = 0; slot < PROA_SLOT_COUNT; slot++)
+            proa_params_at(p, layer, (proa_weight_slot)slot)->parts = 0;
+    }
+}
+
+proa_status proa_stage_cut(proa_plan *plan, proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
+                           proa_err *err)
+{
+    int32_t stages = plan->part.stages;
+    for (int s = 0; s < PROA_STACK_COUNT; s++) {
+        int64_t layers = params[s].layers;
+        if (layers > 0 && layers < stages)
+            return PROA_FAIL(err, UNSUPPORTED, "%lld layers cannot be divided among %d stages (--pp)",
+                             (long long)layers, stages);
+        plan->layers[s] = proa_stage_layers(layers, plan->part.stage, stages);
+        remove_layers(plan, &params[s], (proa_stack_id)s);
+    }
+    if (stages > 1) remove_outer_weights(plan, params, arch);
+    return PROA_OK;
+}
+
+/* ---- programs ---- */
+
+/* What every stage makes for itself before its layers: no weights. */
+static void keep_tables(proa_program *embed)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < embed->count; i++)
+        if (embed->step[i].op == PROA_STEP_ROPE_TABLE) embed->step[count++] = embed->step[i];
+    embed->count = count;
+    embed->step[count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
+}
+
+static void set_step(proa_program *p, proa_step_op op, proa_reg in, proa_reg out)
+{
+    p->step[0] = (proa_step){op, in, out, 0, 0};
+    p->step[1] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
+    p->count = 1;
+}
+
+void proa_stage_steps(proa_plan *plan, const proa_arch *arch)
+{
+    for (int s = 0; s < PROA_STACK_COUNT && plan->part.stages > 1; s++) {
+        proa_program *p = plan->program[s];
+        if (!p[PROA_SECTION_LAYER].count) continue;
+        if (!is_first(plan)) {
+            keep_tables(&p[PROA_SECTION_EMBED]);
+            set_step(&p[PROA_SECTION_ENTER], PROA_STEP_RECV, PROA_REG_NONE, PROA_REG_X);
+        }
+        if (!is_last(plan)) set_step(&p[PROA_SECTION_AFTER], PROA_STEP_SEND, PROA_REG_X, PROA_REG_NONE);
+        if (s == PROA_STACK_ENCODER && arch->cross)
+            set_step(&p[PROA_SECTION_SHARE], PROA_STEP_BROADCAST, PROA_REG_X, PROA_REG_X);
+    }
+}
+
+/* ---- in a pass ---- */
+
+static int64_t cut_spans_room(const proa_model *m)
+{
+    return m->plan.rows_max + PROA_MICRO_BATCHES_MAX;
+}
+
+void proa_stage_make(proa_model *m)
+{
+    if (m->plan.part.stages > 1)
+        m->cut_spans = proa_calloc((size_t)(2 * cut_spans_room(m)), sizeof *m->cut_spans);
+}
+
+void proa_stage_free(proa_model *m)
+{
+    free(m->cut_spans);
+}
+
+bool proa_stage_is_last(const proa_model *m)
+{
+    return is_last(&m->plan);
+}
+
+void proa_stage_return(proa_model *m, proa_view rows)
+{
+    proa_comm *c = m->pipe;
+    if (!c) return;
+    if (c->rank == c->ranks - 1) c->send(c, rows, 0);
+    else if (c->rank == 0) c->recv(c, rows, c->ranks - 1);
+}
+
+void proa_stage_broadcast(proa_model *m, proa_view rows)
+{
+    proa_comm *c = m->pipe;
+    if (!c) return;
+    int32_t last = c->ranks - 1;
+    if (c->rank < last) c->recv(c, rows, last);
+    else
+        for (int32_t to = 0; to < last; to++) c->send(c, rows, to);
+}
+
+/* ---- micro-batches ---- */
+
+/* Rows for which a product takes about as long as for one row, since its weights are read either way: a pass of fewer
+ * is not divided. A GPU multiplies some 300 rows while it reads their weights in 16 bits. */
+#define HOST_ROWS          16
+#define DEVICE_ROWS        512
+
+/* With n micro-batches S stages take (n + S - 1) / n of the time that they would if all worked all the time. */
+#define MICRO_BATCHES_EACH 4
+/* Two neighbours have more rows together than one may have, so spans that cannot be cut give at most twice as many. */
+#define MICRO_BATCHES_MOST ((PROA_MICRO_BATCHES_MAX - 1) / 2)
+
+static int64_t rows_of_micro_batch(const proa_model *m, int64_t rows)
+{
+    int64_t most = proa_min64((int64_t)MICRO_BATCHES_EACH * m->plan.part.stages, MICRO_BATCHES_MOST);
+    return proa_max64(m->device->host ? HOST_ROWS : DEVICE_ROWS, proa_ceil_div(rows, most));
+}
+
+/* Cuts of a span the rows [0, n) to *first; the rest stays. */
+static void cut_span(proa_span *first, proa_span *span, int32_t n)
+{
+    *first = *span;
+    first->rows = n;
+    first->context = span->context - span->rows + n;
+    span->row += n, span->rows -= n;
+}
+
+/* The first span that may be cut: those before it are known by their numbers (proa_pending_beams). */
+static int64_t first_to_cut(const proa_batch *batch)
+{
+    int64_t first = 0;
+    for (int64_t i = 0; i < batch->pending_count; i++)
+        first = proa_max64(first, batch->pending[i].span + batch->pending[i].beams);
+    return first;
+}
+
+/* Rows of a tree or of a prefix see each other. */
+static bool can_cut(const proa_batch *batch, const proa_span *span, int64_t index)
+{
+    return span->tree == 0 && index < batch->self.count - batch->prefixes;
+}
+
+typedef struct divider {
+    proa_micro_batches *out;
+    proa_span *self, *cross;   /* the spans of the divided pass; cross NULL: there are none */
+    int64_t count, rows, each; /* spans so far; rows of the open micro-batch; of each */
+} divider;
+
+static void close_micro_batch(divider *d)
+{
+    if (!d->rows) return;
+    d->out->end[d->out->count++] = d->count;
+    d->rows = 0;
+}
+
+static void add_span(divider *d, const proa_span *self, const proa_span *cross)
+{
+    d->self[d->count] = *self;
+    if (cross) d->cross[d->count] = *cross;
+    d->count++, d->rows += self->rows;
+}
+
+/* A span goes into the open micro-batch as far as it fits, if it can be cut. */
+static void divide_span(divider *d, proa_span self, const proa_span *cross, bool cuts)
+{
+    proa_span first, memory = cross ? *cross : (proa_span){0};
+    while (cuts && d->rows + self.rows > d->each) {
+        int32_t n = (int32_t)(d->each - d->rows);
+        cut_span(&first, &self, n);
+        proa_span of_memory = memory;
+        of_memory.rows = n, memory.row += n, memory.rows -= n;
+        add_span(d, &first, cross ? &of_memory : NULL);
+        close_micro_batch(d);
+    }
+    if (d->rows + self.rows > d->each) close_micro_batch(d);
+    add_span(d, &self, cross ? &memory : NULL);
+    if (d->rows >= d->each) close_micro_batch(d);
+}
+
+void proa_micro_batches_make(proa_micro_batches *out, proa_model *m, proa_batch *batch, bool causal)
+{
+    int64_t each = rows_of_micro_batch(m, batch->rows);
+    out->count = 1, out->end[0] = batch->self.count;
+    if (m->plan.part.stages == 1 || batch->rows <= each || batch->self.count == 0) return;
+    divider d = {.out = out, .self = m->cut_spans, .cross = m->cut_spans + cut_spans_room(m), .each = each};
+    int64_t uncut = first_to_cut(batch);
+    out->count = 0;
+    for (int64_t i = 0; i < batch->self.count; i++) {
+        const proa_span *span = &batch->self.span[i];
+        const proa_span *cross = batch->cross.count ? &batch->cross.span[i] : NULL;
+        divide_span(&d, *span, cross, causal && i >= uncut && can_cut(batch, span, i));
+    }
+    close_micro_batch(&d);
+    batch->self.span = d.self, batch->self.count = d.count;
+    if (batch->cross.count) batch->cross.span = d.cross, batch->cross.count = d.count;
+}

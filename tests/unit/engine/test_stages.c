@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_stages.c - a model in several stages (pipeline parallelism) gives the bits of one stage: prompts that are
+ * divided into micro-batches, encoders, encoder memory, latent keys, windows, beams. test_golden_arch with PROA_TEST_PP
+ * compares all architectures with their goldens. */
+#include "engine_test.h"
+
+enum { REQUESTS = 6, PROMPT = 60, TOKENS = 12, STAGES_MAX = 4 };
+
+typedef struct model_case {
+    const char *name;
+    int32_t stages_max; /* it has so many layers, or more */
+    bool generates;
+} model_case;
+
+static proa_engine *open_stages(const char *name, int32_t stages, int32_t tensors)
+{
+    char path[PROA_PATH_MAX];
+    snprintf(path, sizeof path, GOLDEN "arch/%s", name);
+    return open_or_fail(path, &(proa_engine_options){.dtype = "f32",
+                                                     .pipeline_parallel = stages,
+                                                     .tensor_parallel = tensors,
+                                                     .threads = stages * tensors});
+}
+
+static void fill_prompt(int32_t ids[PROMPT], int seed)
+{
+    uint32_t x = (uint32_t)seed * 2654435761U + 1;
+    for (int i = 0; i < PROMPT; i++) {
+        x = x * 1664525U + 1013904223U;
+        ids[i] = (int32_t)(5 + (x >> 16) % 150);
+    }
+}
+
+/* Logits of all rows of a prompt, greedy, sampled and beam requests, together in one batch. */
+static void run_all(proa_engine *engine, bool generates, outcome out[REQUESTS])
+{
+    int32_t ids[REQUESTS][PROMPT];
+    for (int i = 0; i < REQUESTS; i++) {
+        proa_options o = {.max_tokens = TOKENS, .ignore_eos = true, .logprobs = true};
+        proa_request r = {.ids = ids[i], .ids_count = PROMPT - 7 * i};
+        fill_prompt(ids[i], i + 1);
+        if (i % 3 == 1) o.temperature = 0.8F, o.top_k = 20, o.seed = (uint64_t)(i + 1);
+        if (i % 3 == 2) o.beams = 3, o.logprobs = false;
+        r.options = o;
+        if (i == 0 || !generates) r.task = PROA_TASK_ROWS, r.options = (proa_options){0};
+        out[i] = (outcome){0};
+        submit_or_fail(engine, r, &out[i]);
+    }
+    proa_engine_run(engine);
+}
+
+static void expect_same_bits(const char *name, int32_t stages, const outcome *a, const outcome *b)
+{
+    bool same = a->finish == b->finish && a->count == b->count && a->rows_count == b->rows_count;
+    size_t rows = (size_t)(a->rows_count * a->columns) * sizeof(float), count = (size_t)a->count;
+    same = same && (!a->rows || memcmp(a->rows, b->rows, rows) == 0);
+    same = same && (!a->ids || memcmp(a->ids, b->ids, count * sizeof(int32_t)) == 0);
+    same = same && (!a->logprobs || memcmp(a->logprobs, b->logprobs, count * sizeof(float)) == 0);
+    for (int32_t i = 0; i < a->beams && same; i++) {
+        same = a->beam_count[i] == b->beam_count[i] && memcmp(&a->beam_score[i], &b->beam_score[i], 4) == 0;
+        same = same && memcmp(a->beam_ids[i], b->beam_ids[i], (size_t)a->beam_count[i] * sizeof(int32_t)) == 0;
+    }
+    if (!same) fail_msg("%s: %d stages give other bits than one", name, stages);
+}
+
+static void test_same_bits(void **state)
+{
+    const model_case *c = *state;
+    outcome one[REQUESTS], many[REQUESTS];
+    proa_engine *engine = open_stages(c->name, 1, 1);
+    run_all(engine, c->generates, one);
+    proa_engine_close(engine);
+    for (int i = 0; i < REQUESTS; i++) assert_true(one[i].count + one[i].rows_count + one[i].beams > 0);
+    for (int32_t stages = 2; stages <= c->stages_max && stages <= STAGES_MAX; stages++) {
+        proa_stats stats;
+        engine = open_stages(c->name, stages, 1);
+        run_all(engine, c->generates, many);
+        proa_engine_stats(engine, &stats);
+        assert_int_equal(stats.pages_used, 0);
+        proa_engine_close(engine);
+        for (int i = 0; i < REQUESTS; i++) {
+            expect_same_bits(c->name, stages, &one[i], &many[i]);
+            outcome_release(&many[i]);
+        }
+    }
+    for (int i = 0; i < REQUESTS; i++) outcome_release(&one[i]);
+}
+
+/* A grid of two stages of two ranks gives the bits of two ranks. */
+static void test_grid(void **state)
+{
+    PROA_UNUSED(state);
+    outcome two[REQUESTS], four[REQUESTS];
+    proa_engine *engine = open_stages("llama3", 1, 2);
+    run_all(engine, true, two);
+    proa_engine_close(engine);
+    engine = open_stages("llama3", 2, 2);
+    run_all(engine, true, four);
+    proa_engine_close(engine);
+    for (int i = 0; i < REQUESTS; i++) {
+        expect_same_bits("llama3", 2, &two[i], &four[i]);
+        outcome_release(&two[i]), outcome_release(&four[i]);
+    }
+}
+
+static void expect_refusal(proa_engine_options options, const char *text)
+{
+    proa_engine *engine;
+    proa_err err = {.status = PROA_OK};
+    assert_int_not_equal(proa_engine_open(&engine, GOLDEN "arch/llama3", &options, &err), PROA_OK);
+    if (!strstr(err.text, text)) fail_msg("'%s' lacks '%s'", err.text, text);
+}
+
+static void test_refusals(void **state)
+{
+    PROA_UNUSED(state);
+    expect_refusal((proa_engine_options){.pipeline_parallel = -1}, "option 'pp' is -1");
+    expect_refusal((proa_engine_options){.pipeline_parallel = 65}, "option 'pp' is 65");
+    expect_refusal((proa_engine_options){.pipeline_parallel = 33, .tensor_parallel = 2}, "must be 0 to 32");
+    expect_refusal((proa_engine_options){.pipeline_parallel = 3},
+                   "2 layers cannot be divided among 3 stages");
+}
+
+#define CASE(name, stages, generates)                                                                        \
+    {                                                                                                        \
+#name, test_same_bits, NULL, NULL, &(model_case)                                                     \
+        {                                                                                                    \
+#name, stages, generates                                                                         \
+        }                                                                                                    \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(gemma3, 4, true),
+        CASE(smollm3, 4, true),
+        CASE(deepseek_v2, 3, true),
+        CASE(byt5, 2, true),
+        CASE(bart, 2, true),
+        CASE(modernbert, 4, false),
+        CASE(modernbert_mean, 2, false),
+        CASE(deberta_v2_conv, 2, false),
+        CASE(bert_types_cls, 2, false),
+        cmocka_unit_test(test_grid),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
