@@ -32,6 +32,14 @@ static float load_element(const void *data, proa_dtype dtype, int64_t index)
     return f;
 }
 
+/* n elements from a flat index on, in f32: in place, or converted into row. */
+static const float *load_row(float *row, const void *data, proa_dtype dtype, int64_t index, int64_t n)
+{
+    if (dtype == PROA_DTYPE_F32) return (const float *)data + index;
+    proa_to_f32(row, (const char *)data + index * proa_dtype_bytes(dtype), dtype, n);
+    return row;
+}
+
 /* A rank 2 view as rank 3 with one head; rank 3 as it is. */
 static proa_view as_heads(proa_view v)
 {
@@ -479,15 +487,14 @@ typedef struct attend_job {
     const proa_attention *a;
 } attend_job;
 
-/* What proa_relative adds to q.k. from: the head's first number in tables and biases; base: the key in kv->k. */
-static double relative_terms(const attend_job *job, const float *q, int64_t from, int64_t distance, int64_t base)
+/* What proa_relative adds to q.k. from: the head's first number in tables and biases. */
+static double relative_terms(const attend_job *job, const float *q, const float *k, int64_t from, int64_t distance)
 {
-    const proa_kv *kv = job->kv;
     const proa_relative *r = job->a->relative;
     int64_t at = proa_relative_row(r, distance) * r->stride + from;
     double sum = 0;
-    for (int64_t j = 0; j < kv->head_dim; j++) {
-        double key = (double)load_element(kv->k, kv->dtype, base + j), query = (double)q[j];
+    for (int64_t j = 0; j < job->kv->head_dim; j++) {
+        double key = (double)k[j], query = (double)q[j];
         if (r->content_bias) sum += (double)r->content_bias[from + j] * key;
         if (r->position_bias) query += (double)r->position_bias[from + j];
         if (r->keys) sum += query * (double)r->keys[at + j];
@@ -514,10 +521,11 @@ static double score_row(const attend_job *job, const proa_span *span, const floa
     const proa_kv *kv = job->kv;
     const proa_attention *a = job->a;
     int64_t heads = job->q.shape[1], base = kv_index(kv, job->spans, span, slot, h / (heads / kv->kv_heads));
+    float row[PROA_HEAD_DIM_MAX];
+    const float *k = load_row(row, kv->k, kv->dtype, base, kv->head_dim);
     double dot = 0;
-    for (int64_t j = 0; j < kv->head_dim; j++)
-        dot += (double)q[j] * (double)load_element(kv->k, kv->dtype, base + j);
-    if (a->relative) dot += relative_terms(job, q, h * kv->head_dim, at - p, base);
+    for (int64_t j = 0; j < kv->head_dim; j++) dot += (double)q[j] * (double)k[j];
+    if (a->relative) dot += relative_terms(job, q, k, h * kv->head_dim, at - p);
     const int32_t *types = a->relative ? a->relative->types : NULL;
     if (types && types[span->row + at] != types[span->row + p]) dot += segment_term(job, q, h * kv->head_dim);
     double bias = 0;
@@ -552,10 +560,11 @@ static void attend_head(const attend_job *job, const proa_span *span, int64_t i,
     for (int64_t p = begin; p < end; p++) {
         int64_t slot = proa_tree_slot(first, seen, p);
         double weight = exp(score_row(job, span, q, h, at, p, slot) - largest);
-        int64_t base = kv_index(kv, job->spans, span, slot, kv_head);
+        float row[PROA_HEAD_DIM_MAX];
+        const float *v = load_row(row, kv->v, kv->dtype, kv_index(kv, job->spans, span, slot, kv_head),
+                                  kv->head_dim);
         sum += weight;
-        for (int64_t j = 0; j < kv->head_dim; j++)
-            out[j] += weight * (double)load_element(kv->v, kv->dtype, base + j);
+        for (int64_t j = 0; j < kv->head_dim; j++) out[j] += weight * (double)v[j];
     }
     if (job->a->sinks) sum += exp((double)job->a->sinks[h] - largest);
     for (int64_t j = 0; j < kv->head_dim; j++) y[j] = begin < end ? (float)(out[j] / sum) : 0.0f;

@@ -178,6 +178,7 @@ bool same_bits(proa_view a, proa_view b, int64_t begin, int64_t end)
             if (row_error(row_at(a, i), row_at(b, i), row_length(b), TOL_ELEMENT) > 1) return false;
             continue;
         }
+        if (memcmp(row_at(a, i), row_at(b, i), (size_t)row_length(b) * sizeof(float)) == 0) continue;
         for (int64_t j = 0; j < row_length(b); j++) {
             float p = row_at(a, i)[j], q = row_at(b, i)[j];
             if (proa_f32_bits(p) != proa_f32_bits(q) && !(isnan(p) && isnan(q))) return false;
