@@ -2,18 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What draft tokens gain: completions with and without them, in turns, on one server.
 
-    bench/speculation.py MODEL --text FILE [--draft-model FOLDER] [--cases draft,copy,plain] [--csv FILE]
+    bench/speculation.py MODEL --text FILE [--draft-model FOLDER] [--cases draft,edit,copy,plain] [--csv FILE]
 
 Cases:
 
 draft  pieces of the text are continued with what --draft-model names, a draft model or Medusa or EAGLE heads, and without.
-copy   a passage stands in the prompt three times and begins again; prompt lookup, and without.
+edit   pieces of the text are continued, and the request predicts the output: what the model writes, with one word in
+       twelve replaced, as when a text is written anew with changes; lookup in this prediction, and without.
+copy   a passage stands in the prompt three times and begins again, of which a small model copies little; prompt lookup,
+       and without.
 plain  pieces of the text are continued with prompt lookup, and without: it finds little there, and must not cost much.
 
 Each case runs greedily and with temperature 1, and with one and with eight requests at a time (--temperatures, --batches).
 In each round every prompt runs once without and once with draft tokens; which comes first alternates. Prompts are in the
-prefix cache by then. The ratio is that of the times of a round; the median over the rounds counts, and the spread is the
-lowest and the highest. Rounds go on for --seconds at most.
+prefix cache by then. The ratio of a prompt is the median of those of its two times in a round; that of all prompts weighs
+them by their time. The spread is that of the ratios of single rounds. Rounds go on for --seconds at most.
 """
 import argparse
 import concurrent.futures
@@ -46,12 +49,14 @@ class Server:
         self.port, self.name = json.loads(line)["http_port"], args.model.name
         self.pool = concurrent.futures.ThreadPoolExecutor(8)
 
-    def complete(self, prompt, tokens, temperature, speculation):
+    def complete(self, prompt, tokens, temperature, speculation, prediction=None):
         """speculation None: what the server does by itself, by what --draft-model names."""
         body = {"model": self.name, "prompt": prompt, "max_tokens": tokens, "temperature": temperature, "seed": 7,
                 "ignore_eos": True}
         if speculation:
             body["speculation"] = speculation
+        if prediction:
+            body["prediction"] = {"type": "content", "content": prediction}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         answer = json.loads(connection.getresponse().read())
@@ -62,10 +67,11 @@ class Server:
         return (answer["choices"][0]["text"], details.get("accepted_prediction_tokens", 0),
                 details.get("rejected_prediction_tokens", 0))
 
-    def complete_all(self, prompts, tokens, temperature, speculation):
+    def complete_all(self, prompts, tokens, temperature, speculation, predictions=None):
         """Seconds that all prompts at once take, their texts, and the draft tokens that were accepted and rejected."""
+        predictions = predictions or [None] * len(prompts)
         begin = time.monotonic()
-        answers = list(self.pool.map(lambda p: self.complete(p, tokens, temperature, speculation), prompts))
+        answers = list(self.pool.map(lambda p, q: self.complete(p, tokens, temperature, speculation, q), prompts, predictions))
         seconds = time.monotonic() - begin
         texts, accepted, rejected = zip(*answers)
         return seconds, texts, sum(accepted), sum(rejected)
@@ -90,33 +96,46 @@ def prompts_of(case, text, count):
     return [f"{p}\n\n" * 3 + " ".join(p.split()[:8]) for p in pieces(text, count, 40)]
 
 
+def changed(text):
+    words = text.split(" ")
+    return " ".join("another" if i % 12 == 11 else word for i, word in enumerate(words))
+
+
+def median_ratio(rounds, group):
+    return statistics.median(off[group] / on[group] for off, on in rounds)
+
+
 def measure(server, args, case, temperature, batch):
     prompts = prompts_of(case, args.text.read_text(encoding="utf-8"), max(args.prompts, batch))
     tokens = min(args.tokens, 80) if case == "copy" else args.tokens
     groups = [prompts[i:i + batch] for i in range(0, len(prompts) - batch + 1, batch)]
     drafter = None if case == "draft" else "ngram"
-    deadline, rounds, same, counts = None, [], True, [0, 0]
+    rounds, same, counts, predictions = [], True, [0, 0], []
     for group in groups:
-        server.complete_all(group, tokens, temperature, "none")
-        server.complete_all(group, tokens, temperature, drafter)
+        texts = server.complete_all(group, tokens, temperature, "none")[1]
+        predictions.append([changed(text) for text in texts] if case == "edit" else None)
+        server.complete_all(group, tokens, temperature, drafter, predictions[-1])
     deadline = time.monotonic() + args.seconds
     while len(rounds) < 3 or time.monotonic() < deadline and len(rounds) < args.rounds:
-        times = {"none": 0.0, drafter: 0.0}
+        times = {"none": [], drafter: []}  # of each group
         for i, group in enumerate(groups):
             order, texts = ["none", drafter][::1 if (i + len(rounds)) % 2 else -1], {}
             for speculation in order:
-                seconds, texts[speculation], accepted, rejected = server.complete_all(group, tokens, temperature, speculation)
-                times[speculation] += seconds
+                seconds, texts[speculation], accepted, rejected = server.complete_all(
+                    group, tokens, temperature, speculation, predictions[i] if speculation != "none" else None)
+                times[speculation].append(seconds)
                 counts[0] += accepted + rejected
                 counts[1] += accepted
             same = same and texts["none"] == texts[drafter]
         rounds.append((times["none"], times[drafter]))
-    ratios, total = sorted(off / on for off, on in rounds), len(groups) * batch * tokens
+    ratios, total = sorted(sum(off) / sum(on) for off, on in rounds), len(groups) * batch * tokens
+    times = [statistics.median(off[i] for off, _ in rounds) for i in range(len(groups))]
+    off, on = sum(times), sum(t / median_ratio(rounds, i) for i, t in enumerate(times))
     return {"case": case, "drafter": pathlib.Path(args.draft_model).name if case == "draft" else "prompt lookup",
             "temperature": temperature, "batch": batch, "rounds": len(rounds),
-            "off_tokens_s": round(total / statistics.median(off for off, _ in rounds)),
-            "on_tokens_s": round(total / statistics.median(on for _, on in rounds)),
-            "ratio": round(statistics.median(ratios), 3), "ratio_low": round(ratios[0], 3), "ratio_high": round(ratios[-1], 3),
+            "off_tokens_s": round(total / off),
+            "on_tokens_s": round(total / on),
+            "ratio": round(off / on, 3), "ratio_low": round(ratios[0], 3), "ratio_high": round(ratios[-1], 3),
             "drafted": counts[0] // len(rounds), "accepted": counts[1] // len(rounds), "same_text": "yes" if same else "no"}
 
 
@@ -148,7 +167,7 @@ def main():
     parser.add_argument("--machine")
     parser.add_argument("--csv", type=pathlib.Path)
     args = parser.parse_args()
-    cases = args.cases or (["draft"] if args.draft_model else []) + ["copy", "plain"]
+    cases = args.cases or (["draft"] if args.draft_model else []) + ["edit", "copy", "plain"]
     if "draft" in cases and not args.draft_model:
         parser.error("the case draft needs --draft-model")
     commit = json.loads(subprocess.run([args.proa, "version", "--json"], capture_output=True, text=True, check=True).stdout)["commit"]

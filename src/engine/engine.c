@@ -196,10 +196,7 @@ static void make_arrays(proa_engine *e)
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
     make_async_steps(e);
     make_head_buffers(e);
-    proa_speculation *s = &e->speculation;
-    s->offers = PROA_ARENA_NEW(&e->arena, proa_draft_offer, e->sizes.sequences_max);
-    s->seqs = PROA_ARENA_NEW(&e->arena, proa_seq *, e->sizes.sequences_max);
-    s->chains = PROA_ARENA_NEW(&e->arena, proa_draft_chain, e->sizes.sequences_max);
+    proa_speculate_init(e);
 }
 
 /* The bytes of a token as grammars see them. Special tokens are no part of a text, and what is not UTF-8 cannot be. */

@@ -95,7 +95,7 @@ static const field fields[] = {
     {"function_call", REFUSED, CHATS},
     {"functions", REFUSED, CHATS},
     {"moderation", REFUSED, CHATS | RESPONSES},
-    {"prediction", READ, CHATS},
+    {"prediction", READ, GENERATE},
     {"web_search_options", REFUSED, CHATS},
     /* responses */
     {"input", READ, RESPONSES | EMBEDDINGS},

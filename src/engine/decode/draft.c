@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * draft.c - prompt lookup, and the number of draft tokens that pays. */
+ * draft.c - the number of draft tokens that pays. */
 #include "engine/decode/draft.h"
 
 #include "base/checked.h"
@@ -7,40 +7,24 @@
 #include <math.h>
 
 /* Weight of a new measurement in a decaying mean. */
-#define NEW_SHARE    0.125
-#define CHANCE_SHARE (1.0 / 64)
-#define ROW_SHARE    (1.0 / 512)
+#define NEW_SHARE     0.125
+#define CHANCE_SHARE  (1.0 / 64)
+#define ROW_SHARE     (1.0 / 512)
 /* A pass that took that many times the mean was interrupted, and counts as one that took this long. */
-#define OUTLIER      1.5
+#define OUTLIER       1.5
 /* Drafts that promise less than this much more are left. */
-#define GAIN_LEAST   1.01
+#define GAIN_LEAST    1.01
 /* Of a sequence whose draft tokens were all wrong; not 0. */
-#define RATE_LEAST   0.01
+#define RATE_LEAST    0.01
+/* Tokens that the rate with which a sequence begins stands for. */
+#define FIRST_TOKENS  4
+/* A pass that took that many times what it would have without drafts was interrupted. */
+#define LOSS_MOST     3
+/* Passes that drafts may lose at once, and what they begin again with. */
+#define CREDIT_PASSES 4
+#define CREDIT_AGAIN  0.5
 /* Tokens of a try. */
-#define TRY_TOKENS   2
-
-static int32_t match_length(const int32_t *text, int64_t a, int64_t b, int32_t most)
-{
-    int32_t n = 0;
-    while (n < most && a >= n && text[a - n] == text[b - n]) n++;
-    return n;
-}
-
-int32_t proa_draft_lookup(int32_t *draft, int32_t size, const int32_t *text, int64_t count, int32_t most,
-                          int32_t least)
-{
-    int64_t last = count - 1, at = -1;
-    int32_t longest = least - 1;
-    for (int64_t i = last - 1; i >= 0 && longest < most; i--) {
-        if (text[i] != text[last]) continue;
-        int32_t n = match_length(text, i, last, most);
-        if (n > longest) longest = n, at = i;
-    }
-    if (at < 0) return 0;
-    int32_t n = (int32_t)proa_min64(size, last - at);
-    for (int32_t i = 0; i < n; i++) draft[i] = text[at + 1 + i];
-    return n;
-}
+#define TRY_TOKENS    2
 
 /* Passes of up to EXACT_ROWS rows have a time each; beyond, each SLOT_ROWS rows have one together. */
 enum { EXACT_ROWS = 64, SLOT_ROWS = 32 };
@@ -56,14 +40,23 @@ static double rows_of(int64_t slot)
     return slot <= EXACT_ROWS ? (double)slot : EXACT_ROWS + SLOT_ROWS * ((double)(slot - EXACT_ROWS) - 0.5);
 }
 
+/* Of two times, of which 0 is not known. */
+static double least_time(double a, double b)
+{
+    if (a == 0) return b;
+    return b == 0 || a < b ? a : b;
+}
+
 void proa_draft_time(proa_draft_times *t, int64_t rows, double ns)
 {
     if (rows < 1 || slot_of(rows) >= PROA_DRAFT_SLOTS) return;
     double *mean = &t->ns[slot_of(rows)];
     *mean = *mean == 0 ? ns : *mean + NEW_SHARE * (fmin(ns, OUTLIER * *mean) - *mean);
+    for (int64_t slot = slot_of(rows) - 1; slot >= 0; slot--)
+        t->larger[slot] = least_time(t->ns[slot + 1], t->larger[slot + 1]);
 }
 
-double proa_draft_time_of(const proa_draft_times *t, int64_t rows)
+static double mean_of(const proa_draft_times *t, int64_t rows)
 {
     int64_t slot = proa_min64(slot_of(rows), PROA_DRAFT_SLOTS - 1), below = slot, above = slot;
     if (t->ns[slot] > 0) return t->ns[slot];
@@ -74,6 +67,12 @@ double proa_draft_time_of(const proa_draft_times *t, int64_t rows)
     if (below == 0) return t->ns[above];
     double part = ((double)rows - rows_of(below)) / (rows_of(above) - rows_of(below));
     return t->ns[below] + part * (t->ns[above] - t->ns[below]);
+}
+
+double proa_draft_time_of(const proa_draft_times *t, int64_t rows)
+{
+    int64_t slot = proa_min64(slot_of(rows), PROA_DRAFT_SLOTS - 1);
+    return least_time(mean_of(t, rows), t->larger[slot]);
 }
 
 /* A pass with drafts, while their sizes are chosen. */
@@ -102,6 +101,28 @@ static pass_plan with_draft(const pass_plan *p, const proa_draft_offer *o, int32
     more.drafted += size;
     more.ns += o->first_ns + o->token_ns * size;
     return more;
+}
+
+/* The time to draft the tokens of all offers that were chosen, together. */
+static double drafting_ns(const proa_draft_offer *offers, int64_t count)
+{
+    const proa_drafter_times *drafter = NULL;
+    int64_t behind = 0, drafting[PROA_DRAFT_MAX + 1] = {0}; /* offers by their size */
+    double ns = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const proa_draft_offer *o = &offers[i];
+        if (o->size && !o->drafter) ns += o->first_ns + o->token_ns * o->size;
+        if (!o->size || !o->drafter) continue;
+        drafter = o->drafter;
+        behind += o->behind;
+        drafting[proa_min64(o->size, PROA_DRAFT_MAX)]++;
+    }
+    if (drafter) ns += proa_draft_time_of(&drafter->first, behind);
+    for (int64_t size = PROA_DRAFT_MAX, live = 0; size > 1; size--) {
+        live += drafting[size];
+        if (live) ns += proa_draft_time_of(&drafter->more, live);
+    }
+    return ns;
 }
 
 /* The time of one more row, over those of a long draft. */
@@ -141,7 +162,7 @@ static bool pays_with_luck(const pass_plan *none, const proa_draft_offer *o)
 static int32_t try_size(const pass_plan *none, const proa_draft_offer *o, bool known)
 {
     bool due = o->state->idle >= o->state->tries, costs = !o->chances && o->token_ns + o->first_ns > 0;
-    if (!due || (known && costs && !pays_with_luck(none, o))) return 0;
+    if (!due || o->is_known || (known && costs && !pays_with_luck(none, o))) return 0;
     return (int32_t)proa_min64(TRY_TOKENS, o->limit);
 }
 
@@ -156,6 +177,7 @@ bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_t
         if (offers[i].size) p = with_draft(&p, &offers[i], offers[i].size);
     }
     double rate = known ? rate_of(&p) : 0;
+    p.ns = drafting_ns(offers, count);
     p.ns += pause_ns; /* paid once, so it weighs against all drafts together */
     bool pays = p.drafted > 0 && rate_of(&p) > GAIN_LEAST * rate_of(&none);
     for (int64_t i = 0; i < count; i++) {
@@ -185,12 +207,20 @@ void proa_draft_chance_result(proa_draft_chances *c, int32_t chance, bool right)
     c->right[chance] += (float)CHANCE_SHARE * ((right ? 1.0F : 0.0F) - c->right[chance]);
 }
 
+static void note_token(proa_draft_state *s, bool right)
+{
+    float share = 1.0F / (float)(s->seen + FIRST_TOKENS);
+    if (share > (float)NEW_SHARE) s->seen++;
+    else share = (float)NEW_SHARE;
+    s->rate += share * ((right ? 1.0F : 0.0F) - s->rate);
+}
+
 void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted)
 {
     bool tried = s->idle >= s->tries;
     /* each accepted token is a success, the first that is not is a failure */
-    for (int32_t i = 0; i < accepted; i++) s->rate += (float)NEW_SHARE * (1 - s->rate);
-    if (accepted < drafted) s->rate -= (float)NEW_SHARE * s->rate;
+    for (int32_t i = 0; i < accepted; i++) note_token(s, true);
+    if (accepted < drafted) note_token(s, false);
     s->most = accepted == drafted ? 2 * s->most : accepted + 2;
     if (s->most > PROA_DRAFT_MAX) s->most = PROA_DRAFT_MAX;
     if (tried) s->tries = (int32_t)proa_min64(2 * (int64_t)s->tries, PROA_DRAFT_TRY_LAST);
@@ -200,7 +230,17 @@ void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted)
 
 void proa_draft_dropped(proa_draft_state *s, bool right)
 {
-    s->rate += (float)NEW_SHARE * ((right ? 1.0F : 0.0F) - s->rate);
+    note_token(s, right);
+}
+
+void proa_draft_account_pass(proa_draft_account *a, double ns, double plain_ns, double share)
+{
+    if (!a->begun) a->begun = true, a->credit_ns = CREDIT_PASSES * plain_ns;
+    ns = fmin(ns, LOSS_MOST * plain_ns);
+    a->credit_ns += PROA_DRAFT_LOSS * ns - share * (ns - plain_ns);
+    a->credit_ns = fmin(a->credit_ns, CREDIT_PASSES * plain_ns);
+    if (a->credit_ns < 0) a->closed = true;
+    else if (a->credit_ns > CREDIT_AGAIN * plain_ns) a->closed = false;
 }
 
 void proa_draft_idle(proa_draft_state *s)

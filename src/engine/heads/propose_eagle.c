@@ -325,7 +325,7 @@ static int32_t foresee_nodes(const proa_engine *e, const proa_seq *seq, int32_t 
 }
 
 /* All nodes of a tree cost the same passes of the head, a token of a chain one. */
-static void offer_draft(const proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer)
+static void offer_draft(proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer)
 {
     PROA_UNUSED(sequences);
     const proa_eagle_proposer *p = e->eagle;

@@ -105,7 +105,7 @@ static bool has_state(const proa_engine *e, const proa_seq *seq)
 /* ---- drafting ---- */
 
 /* All nodes of a tree cost the same heads. */
-static void offer_guesses(const proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer)
+static void offer_guesses(proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer)
 {
     PROA_UNUSED(sequences);
     const proa_medusa_proposer *p = e->medusa;

@@ -18,9 +18,7 @@ struct proa_draft_model {
     proa_kv_pages pages;           /* beside the target's */
     proa_kv *kv;                   /* [layers] */
     proa_draft_chances chances[2]; /* of sequences that sample; of greedy ones */
-    /* of a token of so many sequences: pass, logits and sampling. The first pass of a draft takes longer: what the
-     * draft model reads is not in the caches any more. */
-    proa_draft_times first_times, more_times;
+    proa_drafter_times times;      /* of passes with their logits and sampling */
     /* the batch of a pass */
     int64_t rows, spans;                /* in use */
     int32_t *ids, *positions, *lengths; /* [rows_max] */
@@ -203,19 +201,14 @@ static int32_t foresee_drafts(const proa_engine *e, const proa_seq *seq, int32_t
     return (int32_t)proa_max64(0, proa_min64(size, context - seq->known - unknown));
 }
 
-static double token_ns(const proa_engine *e, int64_t sequences)
+static void offer_chain(proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer)
 {
-    const proa_draft_model *d = e->draft_model;
-    double more = proa_draft_time_of(&d->more_times, sequences);
-    if (more == 0) more = proa_draft_time_of(&d->first_times, sequences);
-    return more / (double)sequences;
-}
-
-static void offer_chain(const proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer)
-{
-    double first = proa_draft_time_of(&e->draft_model->first_times, sequences) / (double)sequences;
-    PROA_UNUSED(seq);
-    offer->token_ns = token_ns(e, sequences);
+    const proa_drafter_times *times = &e->draft_model->times;
+    offer->drafter = times;
+    offer->behind = (int32_t)(seq->known - seq->draft_length);
+    double first = proa_draft_time_of(&times->first, sequences * offer->behind) / (double)sequences;
+    double more = proa_draft_time_of(&times->more, sequences) / (double)sequences;
+    offer->token_ns = more > 0 ? more : first;
     offer->first_ns = fmax(0, first - offer->token_ns);
 }
 
@@ -317,12 +310,12 @@ static int64_t continue_chains(const proa_engine *e, int64_t live)
 static void draft_on_host(proa_engine *e, int64_t live)
 {
     proa_draft_model *d = e->draft_model;
-    for (proa_draft_times *times = &d->first_times; d->rows; times = &d->more_times) {
-        int64_t begin = proa_clock_ns();
+    for (proa_draft_times *times = &d->times.first; d->rows; times = &d->times.more) {
+        int64_t begin = proa_clock_ns(), rows = d->rows;
         run_pass(e, d);
         for (int64_t at = 0; at < live; at += PROA_HEAD_ROWS)
             sample_tokens(e, at, proa_min64(live - at, PROA_HEAD_ROWS));
-        proa_draft_time(times, live, (double)(proa_clock_ns() - begin));
+        proa_draft_time(times, rows, (double)(proa_clock_ns() - begin));
         live = continue_chains(e, live);
     }
 }
@@ -395,17 +388,17 @@ static void complete_pass(const proa_engine *e, int64_t live, int32_t step)
 static void draft_on_device(proa_engine *e, int64_t live)
 {
     proa_draft_model *d = e->draft_model;
-    int64_t begin = proa_clock_ns();
+    int64_t begin = proa_clock_ns(), rows = d->rows;
     submit_pass(e, d->live, live, 0);
     for (int32_t step = 0; live; step++) {
         int64_t next = add_sampled_rows(e, live, step + 1);
         if (next) submit_pass(e, d->next, next, step + 1);
         complete_pass(e, live, step);
         int64_t now = proa_clock_ns();
-        proa_draft_time(step ? &d->more_times : &d->first_times, live, (double)(now - begin));
+        proa_draft_time(step ? &d->times.more : &d->times.first, rows, (double)(now - begin));
         proa_draft_chain **swap = d->live;
         d->live = d->next, d->next = swap;
-        live = next, begin = now;
+        live = rows = next, begin = now;
     }
 }
 

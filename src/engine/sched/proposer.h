@@ -43,14 +43,17 @@ typedef struct proa_proposer {
     const char *name; /* of the options `speculation` */
     /* Allocates what the request's sequences need, so that steps allocate nothing. */
     void (*prepare)(const proa_engine *e, proa_engine_request *req);
+    void (*release)(proa_seq *seq); /* what prepare took for it */
     /* How many tokens could be drafted, at most `size`; if the newest token of the sequence is in flight, behind that
      * one, once the host knows it. */
     int32_t (*foresee)(const proa_engine *e, const proa_seq *seq, int32_t size);
     /* Says more about what the sequence could draft if so many draft together: chances, costs, a lower limit. */
-    void (*offer)(const proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer);
+    void (*offer)(proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer);
     void (*propose)(proa_engine *e, proa_draft_chain *chains, int64_t count);
     /* A pass over the batch of e->step was submitted; lengths are those before it. */
     void (*follow)(proa_engine *e);
+    /* The next token of the sequence is known; before it is appended. */
+    void (*observe)(proa_engine *e, proa_seq *seq, int32_t id);
     /* The token behind the tip of a tree is known. */
     void (*learn)(proa_engine *e, const proa_draft_tree *tree, int32_t id);
     /* The draft of the sequence is done with: so many of its `drafts` tokens were right. */

@@ -9,6 +9,7 @@
 #include "engine/decode/beam.h"
 #include "engine/decode/contrastive.h"
 #include "engine/decode/draft.h"
+#include "engine/decode/lookup.h"
 #include "engine/decode/logits_processor.h"
 #include "engine/decode/sampler.h"
 #include "engine/decode/stop.h"
@@ -64,7 +65,8 @@ struct proa_seq {
     int32_t drafts; /* draft tokens behind them: tokens [known, known + drafts) (speculate.c) */
     int64_t rows_valid; /* rows of this step give tokens up to this position; lower once a draft token was wrong */
     bool verifying; /* a pass with its draft tokens is in flight: it takes no part in the next one */
-    int32_t *text; /* [input + prompt + predicted + new_max] all tokens in one row, for prompt lookup; or NULL */
+    proa_lookup lookup; /* all tokens in one row: input, prompt, predicted and generated ones; zero without lookup */
+    float lookup_right, lookup_expected; /* guesses that were right, and that were expected to be: decaying sums */
     proa_draft_state draft;
     uint8_t draft_chance[PROA_DRAFT_MAX]; /* of its draft tokens: proa_draft_chance_of */
     proa_dropped_token dropped;           /* behind them (draft_model.c) */
@@ -352,6 +354,15 @@ typedef struct proa_async_steps {
     int64_t entries_reserved; /* entries that running requests can come to need */
 } proa_async_steps;
 
+/* What is known about the drafts of one proposer, for greedy or for sampled text. */
+typedef struct proa_drafts_kind {
+    proa_draft_state first; /* with whose rate sequences begin: the mean over all */
+    proa_draft_account account;
+    int64_t drafted; /* tokens of the last pass */
+} proa_drafts_kind;
+
+enum { PROA_DRAFT_KINDS = 2 * PROA_PROPOSERS };
+
 typedef struct proa_speculation {
     const proa_proposer *proposer; /* of requests that do not choose one */
     int64_t tokens_max;            /* of one draft */
@@ -359,11 +370,16 @@ typedef struct proa_speculation {
     proa_draft_offer *offers;
     proa_seq **seqs; /* of each offer */
     proa_draft_chain *chains;
-    float rates[PROA_PROPOSERS]; /* with which sequences begin: a decaying mean over all that ended */
+    float *chances; /* [sequences_max][PROA_DRAFT_MAX] of offers of prompt lookup */
+    proa_drafts_kind kinds[PROA_DRAFT_KINDS];
+    proa_lookup_rates lookup_rates[2]; /* of sampled text; of greedy text */
     proa_draft_times times;
-    double pause_ns;     /* between passes of which the second was not submitted ahead: a decaying mean */
-    int64_t last_end_ns; /* of the last pass */
-    int64_t proposed_ns; /* when the drafts of the last pass were ready */
+    int64_t drafts_in_row;  /* passes with drafts since the last one without */
+    double drafting_ns;     /* to draft those of the last pass */
+    int64_t drafted, right; /* draft tokens of the last pass */
+    double pause_ns;        /* between passes of which the second was not submitted ahead: a decaying mean */
+    int64_t last_end_ns;    /* of the last pass */
+    int64_t proposed_ns;    /* when the drafts of the last pass were ready */
 } proa_speculation;
 
 /* How long passes take, and how many rows of prompts they get. */
@@ -537,6 +553,9 @@ PROA_MUST_CHECK proa_status proa_speculate_prepare(const proa_engine *e, proa_en
 /* proa_proposer.prepare of those who draft trees. A tree's rows have histories of their own, which logits processors
  * and grammars do not get: with those the drafts are chains. */
 void proa_speculate_prepare_tree(const proa_engine *e, proa_engine_request *req);
+/* Arrays and what is known at first; when the engine opens. */
+void proa_speculate_init(proa_engine *e);
+void proa_speculate_release(proa_engine_request *req); /* what prepare took for its sequences */
 /* For proposers with keys and values of their own in the sequence's pages: pages for these rows, from draft_length on,
  * of a draft of so many tokens. False: there are too few. */
 bool proa_speculate_take_pages(proa_engine *e, proa_seq *seq, int32_t size);

@@ -16,11 +16,13 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include <math.h>
 #include <string.h>
 
 /* Weights of new values in decaying means. */
-#define FIRST_RATE_SHARE (1.0F / 32)
-#define PAUSE_SHARE      0.125
+#define PAUSE_SHARE   0.125
+/* After so many passes with drafts there is one without, so that its time is known. */
+#define DRAFTS_IN_ROW 64
 
 const proa_proposer proa_propose_none = {.name = "none"};
 
@@ -108,12 +110,28 @@ void proa_speculate_prepare_tree(const proa_engine *e, proa_engine_request *req)
         req->seq[i].tree = PROA_ARENA_NEW(&req->arena, proa_draft_tree, 1);
 }
 
-/* The share of draft tokens that are right, with which sequences begin. */
-static float *first_rate(proa_engine *e, const proa_proposer *proposer)
+void proa_speculate_release(proa_engine_request *req)
+{
+    for (int32_t i = 0; i < req->width && req->proposer && req->proposer->release; i++)
+        req->proposer->release(&req->seq[i]);
+}
+
+static proa_drafts_kind *kind_of(proa_engine *e, const proa_engine_request *req)
 {
     size_t i = 0;
-    while (proposers[i] != proposer) i++;
-    return &e->speculation.rates[i];
+    while (proposers[i] != req->proposer) i++;
+    return &e->speculation.kinds[2 * i + proa_sampler_greedy(&req->options)];
+}
+
+void proa_speculate_init(proa_engine *e)
+{
+    proa_speculation *s = &e->speculation;
+    s->offers = PROA_ARENA_NEW(&e->arena, proa_draft_offer, e->sizes.sequences_max);
+    s->seqs = PROA_ARENA_NEW(&e->arena, proa_seq *, e->sizes.sequences_max);
+    s->chains = PROA_ARENA_NEW(&e->arena, proa_draft_chain, e->sizes.sequences_max);
+    s->chances = PROA_ARENA_NEW(&e->arena, float, e->sizes.sequences_max *PROA_DRAFT_MAX);
+    for (size_t i = 0; i < PROA_COUNT(s->kinds); i++) s->kinds[i].first = PROA_DRAFT_STATE;
+    for (size_t i = 0; i < PROA_COUNT(s->lookup_rates); i++) proa_lookup_rates_init(&s->lookup_rates[i]);
 }
 
 /* ---- before a pass ---- */
@@ -168,11 +186,8 @@ static int64_t tokens_allowed(const proa_engine *e, const proa_seq *seq)
 
 static void begin_state(proa_engine *e, proa_seq *seq)
 {
-    const proa_draft_state first = PROA_DRAFT_STATE;
-    float *rate = first_rate(e, seq->req->proposer);
-    if (*rate == 0) *rate = first.rate;
-    seq->draft = first;
-    seq->draft.rate = *rate;
+    seq->draft = PROA_DRAFT_STATE;
+    seq->draft.rate = kind_of(e, seq->req)->first.rate;
 }
 
 /* Collects the sequences that could draft in the next pass; returns how many. */
@@ -180,9 +195,11 @@ static int64_t collect_offers(proa_engine *e, int64_t tokens)
 {
     proa_speculation *s = &e->speculation;
     int64_t count = 0;
+    if (s->drafts_in_row >= DRAFTS_IN_ROW) return 0;
     for (proa_engine_request *req = e->running.first; req; req = req->next) {
         const proa_proposer *p = req->proposer;
-        for (int32_t i = 0; i < req->width && p->propose && req->phase == PROA_PHASE_DECODER; i++) {
+        bool drafts = p->propose && req->phase == PROA_PHASE_DECODER && !kind_of(e, req)->account.closed;
+        for (int32_t i = 0; i < req->width && drafts; i++) {
             proa_seq *seq = &req->seq[i];
             int64_t allowed = may_draft(e, seq) ? tokens_allowed(e, seq) : 0;
             if (allowed <= 0) continue;
@@ -213,7 +230,8 @@ static void foresee_drafts(proa_engine *e, int64_t count)
     for (int64_t i = 0; i < count; i++) {
         proa_draft_offer *o = &e->speculation.offers[i];
         const proa_seq *seq = e->speculation.seqs[i];
-        o->limit = o->size ? seq->req->proposer->foresee(e, seq, o->size) : 0;
+        if (o->size == 0) o->limit = 0;
+        else if (seq->req->proposer->foresee) o->limit = seq->req->proposer->foresee(e, seq, o->size);
     }
 }
 
@@ -266,17 +284,27 @@ static void propose_tokens(proa_engine *e, const proa_proposer *proposer, int64_
     for (int64_t i = 0; i < count; i++) s->chains[i].seq->drafts = s->chains[i].count;
 }
 
+static void begin_measurement(proa_engine *e, int64_t begin_ns)
+{
+    proa_speculation *s = &e->speculation;
+    s->proposed_ns = proa_clock_ns();
+    s->drafting_ns = (double)(s->proposed_ns - begin_ns);
+    s->drafted = s->right = 0;
+    for (size_t i = 0; i < PROA_COUNT(s->kinds); i++) s->kinds[i].drafted = 0;
+}
+
 /* Not in a pass that is submitted ahead: proa_speculate_waits has decided that. */
 void proa_speculate_propose(proa_engine *e)
 {
     if (e->async.count || e->head.fetched.count) return;
+    const int64_t begin = proa_clock_ns();
     int64_t tokens = tokens_without_drafts(e), room = e->sizes.step_tokens, count = collect_offers(e, tokens);
     if (e->async.mode != PROA_SAMPLE_HOST) room = proa_min64(room, e->sizes.sequences_max);
     int64_t left = room - tokens;
     plan_offers(e, count, tokens);
     for (size_t i = 0; i < PROA_COUNT(proposers); i++)
         if (proposers[i]->propose) propose_tokens(e, proposers[i], count, &left);
-    e->speculation.proposed_ns = proa_clock_ns();
+    begin_measurement(e, begin);
 }
 
 void proa_speculate_follow(proa_engine *e)
@@ -307,9 +335,11 @@ static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
     seq->state_row = proa_seq_has_tree(seq) ? seq->tree->tip : accepted;
     if (proa_seq_has_tree(seq)) settle_tree(e, seq);
     const proa_proposer *p = seq->req->proposer;
-    float *first = first_rate(e, p);
+    proa_drafts_kind *kind = kind_of(e, seq->req);
     proa_draft_result(&seq->draft, seq->drafts, accepted);
-    *first += FIRST_RATE_SHARE * (seq->draft.rate - *first);
+    proa_draft_result(&kind->first, seq->drafts, accepted);
+    kind->drafted += seq->drafts;
+    e->speculation.drafted += seq->drafts, e->speculation.right += accepted;
     e->now.drafted += (uint64_t)seq->drafts, e->now.accepted += (uint64_t)accepted;
     seq->req->drafted += seq->drafts, seq->req->accepted += accepted;
     if (p->settle) p->settle(e, seq, accepted);
@@ -321,7 +351,7 @@ static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
 void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int32_t id)
 {
     const proa_engine_request *req = seq->req;
-    if (seq->text) seq->text[req->input_count + req->predicted_count + position] = id;
+    if (req->proposer->observe) req->proposer->observe(e, seq, id);
     if (!seq->drafts) return;
     if (proa_seq_has_tree(seq)) {
         if (req->proposer->learn) req->proposer->learn(e, seq->tree, id);
@@ -346,11 +376,28 @@ static void note_pause(proa_speculation *s, double ns, double pass_ns)
     s->pause_ns += s->pause_ns == 0 ? ns : PAUSE_SHARE * (ns - s->pause_ns);
 }
 
+/* Whether the drafts of the pass that has just ended were worth their time. The pause before it has that time in it. */
+static void settle_accounts(proa_speculation *s, int64_t rows, double pass_ns, double pause_ns)
+{
+    int64_t plain_rows = rows - s->drafted;
+    double plain = proa_draft_time_of(&s->times, plain_rows);
+    double ns = pass_ns + (s->drafted ? fmax(pause_ns, s->drafting_ns) : 0);
+    s->drafts_in_row = s->drafted ? s->drafts_in_row + 1 : 0;
+    if (plain_rows <= 0 || plain == 0) return;
+    double worth = plain * (double)(plain_rows + s->right) / (double)plain_rows;
+    for (size_t i = 0; i < PROA_COUNT(s->kinds); i++) {
+        double share = s->drafted ? (double)s->kinds[i].drafted / (double)s->drafted : 0;
+        proa_draft_account_pass(&s->kinds[i].account, ns, worth, share);
+    }
+}
+
 void proa_speculate_step_time(proa_engine *e, int64_t rows, int64_t begin_ns)
 {
     proa_speculation *s = &e->speculation;
     int64_t now = proa_clock_ns(), begin = proa_max64(begin_ns, s->last_end_ns); /* passes run one after the other */
-    proa_draft_time(&s->times, rows, (double)(now - begin));
-    note_pause(s, (double)(begin - s->last_end_ns), (double)(now - begin));
+    double pause = (double)(begin - s->last_end_ns), pass = (double)(now - begin);
+    settle_accounts(s, rows, pass, pause < pass + s->drafting_ns ? pause : 0);
+    proa_draft_time(&s->times, rows, pass);
+    note_pause(s, pause, pass);
     s->last_end_ns = now;
 }

@@ -11,13 +11,13 @@
 void proa_engine_request_free(proa_engine_request *req)
 {
     if (!req) return;
+    if (req->seq) proa_speculate_release(req);
     for (int32_t i = 0; i < req->width && req->seq; i++) {
         proa_detok_free(req->seq[i].detok);
         proa_stop_release(&req->seq[i].stop);
         proa_buf_release(&req->seq[i].piece);
         proa_buf_release(&req->seq[i].shown);
         free(req->seq[i].ids);
-        free(req->seq[i].text);
     }
     void *all[] = {req->seq,      req->top,           req->input,       req->prompt,
                    req->beam_ids, req->beam_logprobs, req->beam_parent, req->beam_token,

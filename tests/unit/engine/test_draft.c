@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "engine/decode/draft.h"
+#include "engine/decode/lookup.h"
 
 /* Where the longest suffix of `least` to `most` tokens ends that occurs before, of these the last; -1: none does. */
 static int64_t naive_end(const int32_t *text, int64_t count, int32_t most, int32_t least)
@@ -21,29 +22,80 @@ static void lookup_finds_the_longest_suffix(void **state)
     PROA_UNUSED(state);
     uint32_t random = 1;
     int found = 0;
-    for (int round = 0; round < 20000; round++) {
-        int32_t text[40], draft[8];
+    for (int round = 0; round < 2000; round++) {
+        int32_t draft[8];
+        proa_lookup l;
         random = random * 1664525u + 1013904223u;
-        int64_t count = 1 + (int64_t)(random >> 8) % 40;
         uint32_t letters = 2 + (random >> 20) % 6;
-        for (int64_t i = 0; i < count; i++) {
+        proa_lookup_init(&l, 60);
+        for (int64_t i = 0; i < 60; i++) {
             random = random * 1664525u + 1013904223u;
-            text[i] = (int32_t)((random >> 16) % letters);
+            proa_lookup_append(&l, &(int32_t){(int32_t)((random >> 16) % letters)}, 1);
+            proa_lookup_find(&l);
+            int64_t end = naive_end(l.text, l.count, PROA_LOOKUP_MOST, PROA_LOOKUP_LEAST);
+            int32_t n = proa_lookup_copy(&l, draft, 8);
+            assert_int_equal(n, end < 0 ? 0 : (i - end < 8 ? i - end : 8));
+            assert_memory_equal(draft, l.text + end + 1, (size_t)n * sizeof *draft);
+            assert_int_equal(proa_lookup_guess(&l), n ? draft[0] : -1);
+            found += n > 0;
         }
-        int32_t least = 1 + round % 3, most = least + round % 4;
-        int64_t end = naive_end(text, count, most, least);
-        int32_t n = proa_draft_lookup(draft, 8, text, count, most, least);
-        assert_int_equal(n, end < 0 ? 0 : (count - 1 - end < 8 ? count - 1 - end : 8));
-        assert_memory_equal(draft, text + end + 1, (size_t)n * sizeof *text);
-        found += n > 0;
+        proa_lookup_append(&l, &(int32_t){1}, 1); /* there is no room */
+        assert_int_equal(l.count, 60);
+        proa_lookup_release(&l);
     }
-    assert_true(found > 5000);
+    assert_true(found > 50000);
+}
+
+/* After the match "1 2 3": three equal tokens, then four, then five. */
+static void chances_follow_the_match(void **state)
+{
+    PROA_UNUSED(state);
+    static const int32_t text[] = {1, 2, 3, 4, 5, 6, 9, 1, 2, 3};
+    proa_lookup l;
+    proa_lookup_rates r;
+    float chances[8];
+    proa_lookup_init(&l, 16);
+    proa_lookup_append(&l, text, PROA_COUNT(text));
+    proa_lookup_find(&l);
+    assert_int_equal(l.length, 3);
+    proa_lookup_rates_init(&r);
+    for (int i = 0; i < 1000; i++)
+        proa_lookup_learn(&r, 3, i % 2), proa_lookup_learn(&r, 4, i % 5 > 0), proa_lookup_learn(&r, 100, true);
+    assert_int_equal(proa_lookup_chances(&l, &r, 1, 0, chances, 2), 2);
+    assert_true(fabsf(chances[0] - 0.5F) < 0.05F && fabsf(chances[1] - 0.4F) < 0.05F);
+    assert_int_equal(proa_lookup_chances(&l, &r, 1, 1, chances, 8), 6); /* the first one is in flight */
+    assert_true(fabsf(chances[0] - 0.4F) < 0.05F);
+    proa_lookup_chances(&l, &r, 0.5F, 0, chances, 8);
+    assert_true(fabsf(chances[0] - 0.25F) < 0.05F);
+    proa_lookup_chances(&l, &r, 10, 0, chances, 8);
+    assert_true(chances[0] == 1 && chances[7] <= chances[0]);
+    proa_lookup_release(&l);
+}
+
+/* Drafts that lose are closed after a few passes, and may lose one part in 128 of the time from then on. */
+static void losses_close_the_account(void **state)
+{
+    PROA_UNUSED(state);
+    proa_draft_account a = {0};
+    int passes = 0, drafting = 0;
+    while (!a.closed) proa_draft_account_pass(&a, 150, 100, 1), passes++;
+    assert_in_range(passes, 6, 10);
+    for (int i = 0; i < 10000; i++) {
+        drafting += !a.closed;
+        proa_draft_account_pass(&a, a.closed ? 100 : 150, 100, a.closed ? 0 : 1);
+    }
+    assert_in_range(drafting, 100, 170); /* each costs half a pass */
+    for (int i = 0; i < 64; i++) proa_draft_account_pass(&a, 100, 100, 0);
+    for (int i = 0; i < 1000; i++) proa_draft_account_pass(&a, 90, 100, 1);
+    assert_false(a.closed);
+    for (passes = 0; !a.closed; passes++) proa_draft_account_pass(&a, 1e9, 100, 1); /* interruptions */
+    assert_int_equal(passes, 3);
 }
 
 static void times_are_interpolated(void **state)
 {
     PROA_UNUSED(state);
-    proa_draft_times t = {{0}};
+    proa_draft_times t = {{0}, {0}};
     assert_true(proa_draft_time_of(&t, 3) == 0);
     proa_draft_time(&t, 2, 100);
     proa_draft_time(&t, 6, 140);
@@ -55,6 +107,8 @@ static void times_are_interpolated(void **state)
     assert_true(proa_draft_time_of(&t, 70) == 140 * 2);
     proa_draft_time(&t, 2, 108);
     assert_true(proa_draft_time_of(&t, 2) == 101);
+    proa_draft_time(&t, 3, 1000); /* once slow, it is not taken to be slower than larger passes */
+    assert_true(proa_draft_time_of(&t, 3) == 140);
     proa_draft_time(&t, 170, 200); /* with 161 to 192, as 176 */
     assert_true(proa_draft_time_of(&t, 161) == 200 && proa_draft_time_of(&t, 192) == 200);
     assert_true(proa_draft_time_of(&t, 91) == 170);
@@ -74,7 +128,7 @@ static int32_t plan_one(proa_draft_state *s, const proa_draft_times *t, int64_t 
 static void sizes_follow_time_and_luck(void **state)
 {
     PROA_UNUSED(state);
-    proa_draft_times free_rows = {{0}}, dear_rows = {{0}};
+    proa_draft_times free_rows = {{0}, {0}}, dear_rows = {{0}, {0}};
     proa_draft_state s = PROA_DRAFT_STATE;
     for (int64_t n = 1; n <= 64; n++) {
         proa_draft_time(&free_rows, n, 100);
@@ -113,7 +167,7 @@ static void chances_are_learned(void **state)
     assert_int_equal(proa_draft_chance_of(NAN), 0);
     for (int i = 0; i < 500; i++) proa_draft_chance_result(&c, 5, i % 5 == 0);
     assert_true(c.right[5] > 0.1F && c.right[5] < 0.3F && c.right[6] == 0.825F);
-    proa_draft_times t = {{0}};
+    proa_draft_times t = {{0}, {0}};
     proa_draft_state s = PROA_DRAFT_STATE;
     for (int64_t n = 1; n <= 64; n++) proa_draft_time(&t, n, 900 + 100.0 * (double)n);
     proa_draft_offer o = {.state = &s, .limit = 16, .token_ns = 100};
@@ -161,7 +215,7 @@ static double simulated_gain(const simulated *m)
 {
     static proa_draft_state states[SIMULATED_MOST];
     proa_draft_offer offers[SIMULATED_MOST];
-    proa_draft_times times = {{0}};
+    proa_draft_times times = {{0}, {0}};
     double ns = 0, tokens = 0;
     random_state = 7;
     for (int i = 0; i < SIMULATED_MOST; i++) states[i] = PROA_DRAFT_STATE;
@@ -228,6 +282,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lookup_finds_the_longest_suffix),
+        cmocka_unit_test(chances_follow_the_match),
+        cmocka_unit_test(losses_close_the_account),
         cmocka_unit_test(times_are_interpolated),
         cmocka_unit_test(sizes_follow_time_and_luck),
         cmocka_unit_test(drafts_never_cost_much),
