@@ -18,6 +18,7 @@ test_needs='python3:python3 venv.py:python3-venv'
 lint_needs='g++:g++ python3:python3 venv.py:python3-venv clang-format:clang-format clang-tidy:clang-tidy
   pmccabe:pmccabe shellcheck:shellcheck
   codespell:codespell'
+browser_needs='chromium:chromium'
 fuzz_needs='clang:clang fuzzer.a:libclang-rt-dev'
 
 say() { printf '%s\n' "$*" >&2; }
@@ -127,6 +128,9 @@ cmd_test() {
     # the Python tests need the program, or nothing of the build; "all" are all tests
     # shellcheck disable=SC2086 # a list
     case $targets in '' | all | *proa*) need $test_needs ;; esac
+    # Where Chromium cannot be installed the tests of the console are skipped.
+    # shellcheck disable=SC2086 # a list
+    case "$targets $*" in all* | *console*) (need $browser_needs) || say "tests/wire/test_console.py needs Chromium" ;; esac
     # shellcheck disable=SC2086 # a list
     if [ -n "$targets" ]; then build "${PROA_PRESET:-release}" $targets; fi
     exec tools/test "$@"

@@ -47,7 +47,7 @@ typedef struct proa_backend {
     bool (*ready)(void *model_state, proa_err *reason);
     /* Appends lines of Prometheus text after Triton's families; labels is `model="m",version="1"`. NULL: none. */
     void (*metrics)(void *model_state, const char *labels, proa_buf *out);
-    /* Live figures for the page at /: members of a JSON object, `"tokens_per_second":12.5,...`. NULL: none. */
+    /* Live figures for /figures: members of a JSON object, `"tokens_per_second":12.5,...`. NULL: none. */
     void (*figures)(void *model_state, proa_buf *out);
     /* Low-rank adapters of a version, by name; any thread. NULL: it takes none. see: called for each, briefly. */
     proa_status (*load_adapter)(void *model_state, const char *name, const char *path, proa_err *err);

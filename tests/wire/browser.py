@@ -74,9 +74,19 @@ class Browser:
         if event.get("method") == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
             self.errors.append(params["entry"]["text"])
 
-    def open(self, url, width=1200, height=900, dark=False):
+    def look(self, width=1440, height=900, dark=False, calm=False):
+        """The size of the window, the colours and whether motion is to be reduced."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.call("Emulation.setEmulatedMedia", features=[
+            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+            {"name": "prefers-reduced-motion", "value": "reduce" if calm else "no-preference"}])
+
+    def open(self, url, **look):
+        """A fresh page, without what earlier ones have stored."""
+        self.look(**look)
+        self.errors.clear()
+        self.call("Page.navigate", url="about:blank")
+        self.call("Storage.clearDataForOrigin", origin=url.split("#")[0].rstrip("/"), storageTypes="all")
         self.call("Page.navigate", url=url)
         self.wait("document.readyState === 'complete'")
 
@@ -94,7 +104,7 @@ class Browser:
             time.sleep(0.05)
 
     def press(self, key, shift=False):
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27}
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
         text = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key],
@@ -103,6 +113,17 @@ class Browser:
     def type(self, text):
         self.call("Input.insertText", text=text)
 
+    def fill(self, element, text):
+        """Sets a field by its id, as a user who types or pastes."""
+        self.ask(f"(e => {{ e.value = {json.dumps(text)}; for (const kind of ['input', 'change']) "
+                 f"e.dispatchEvent(new Event(kind, {{bubbles: true}})); }})(document.getElementById({json.dumps(element)}))")
+
+    def click(self, selector):
+        self.ask(f"document.querySelector({json.dumps(selector)}).click()")
+
+    def text(self, selector):
+        return self.ask(f"document.querySelector({json.dumps(selector)}).innerText")
+
     def picture(self, path):
         with open(path, "wb") as file:
-            file.write(base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
+            file.write(base64.b64decode(self.call("Page.captureScreenshot")["data"]))

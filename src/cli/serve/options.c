@@ -110,7 +110,7 @@ const proa_arg_table proa_serve_engine_args = PROA_ARG_TABLE(
     "transformers (a model's own parameters win over these)", engine_rows);
 
 static const proa_arg http_rows[] = {
-    BOOL("allow-http", allow_http, "true", "serve KServe v2, the OpenAI API and the page at /"),
+    BOOL("allow-http", allow_http, "true", "serve KServe v2, the OpenAI API and the console at /"),
     TEXT("http-address", http_address, "ADDRESS", "0.0.0.0", "address to listen on, or unix:/path"),
     INT("http-port", http_port, 0, 65535, "N", "8000",
         "0: any free port; HTTP, gRPC and metrics may share one port"),

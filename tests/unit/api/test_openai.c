@@ -400,13 +400,13 @@ static void test_keys(void **state)
     oai_stop(&locked);
 }
 
-/* ---- the page ---- */
+/* ---- the console ---- */
 
-static void test_page(void **state)
+static void test_console(void **state)
 {
     (void)state;
     static const char *const paths[][2] = {
-        {"/", "text/html"}, {"/console/console.css", "text/css"}, {"/console/main.js", "text/javascript"}};
+        {"/", "text/html"}, {"/console/base.css", "text/css"}, {"/console/main.js", "text/javascript"}};
     oai_answer a;
     for (int i = 0; i < 3; i++) {
         a = oai_ask(&rig, "GET", paths[i][0], "", "");
@@ -450,7 +450,7 @@ int main(void)
         cmocka_unit_test(test_embeddings), cmocka_unit_test(test_stream),
         cmocka_unit_test(test_chat),       cmocka_unit_test(test_plain),
         cmocka_unit_test(test_gone),       cmocka_unit_test(test_slow_reader),
-        cmocka_unit_test(test_keys),       cmocka_unit_test(test_page),
+        cmocka_unit_test(test_keys),       cmocka_unit_test(test_console),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
