@@ -6,6 +6,8 @@ import pytest
 
 # They make regions of shared memory, or see that nobody has left any: all of these in one process.
 SHARED_MEMORY = ("test_copies", "test_protocols", "test_python", "test_python_contract", "test_shm")
+# They make the wheel in build/wheel.
+WHEEL = ("test_tutorials", "test_wheel")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -15,6 +17,7 @@ def pytest_xdist_make_scheduler(config, log):
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid):
             path = super()._split_scope(nodeid)
-            return "shared memory" if pathlib.PurePath(path).stem in SHARED_MEMORY else path
+            stem = pathlib.PurePath(path).stem
+            return "shared memory" if stem in SHARED_MEMORY else "wheel" if stem in WHEEL else path
 
     return Files(config, log)
