@@ -86,19 +86,28 @@ def generate(program):
         (folder / name).write_text(text)
 
 
+def named(entries):
+    """The pages that the navigation names without a pattern."""
+    for entry in entries:
+        if isinstance(entry, dict):
+            for below in entry.values():
+                yield from named(below)
+        elif "*" not in entry:
+            yield entry
+
+
 def expand(entries, names, taken):
-    """The navigation with its patterns replaced by the pages that match and that no earlier entry names."""
+    """The navigation with its patterns replaced by the pages that match; taken: those that are named elsewhere."""
     out = []
     for entry in entries:
         if isinstance(entry, dict):
-            out += [{title: expand(below, names, taken) if isinstance(below, list) else below} for title, below in entry.items()]
-            continue
-        depth = entry.count("/")
-        found = [n for n in names if n not in taken and n.count("/") == depth and fnmatch.fnmatchcase(n, entry)]
-        if not found:
-            raise SystemExit(f"docs/site/mkdocs.yml: no page is {entry}")
-        taken.update(found)
-        out += found
+            out += [{title: expand(below, names, taken)} for title, below in entry.items()]
+        elif "*" not in entry:
+            out.append(entry)
+        else:
+            matching = [n for n in fnmatch.filter(names, entry) if n not in taken and n.count("/") == entry.count("/")]
+            taken.update(matching)
+            out += matching
     return out
 
 
@@ -106,7 +115,7 @@ def configure():
     """Writes MkDocs' configuration with the navigation expanded."""
     settings = yaml.safe_load((ROOT / "docs/site/mkdocs.yml").read_text())
     names = sorted(str(path.relative_to(PAGES)) for path in PAGES.rglob("*.md"))
-    settings.update(docs_dir=str(PAGES), site_dir=str(ROOT / "build/site"), nav=expand(settings["nav"], names, set()))
+    settings.update(docs_dir=str(PAGES), site_dir=str(ROOT / "build/site"), nav=expand(settings["nav"], names, set(named(settings["nav"]))))
     path = ROOT / "build/docs/mkdocs.yml"
     path.write_text(yaml.safe_dump(settings, sort_keys=False))
     return path

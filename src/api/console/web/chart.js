@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chart.js - a line chart as SVG: series over time with axes, a legend, and the values under the pointer. */
-import { el, svg } from "./dom.js";
+import { el, setText, svg } from "./dom.js";
 
 const HEIGHT = 180, LEFT = 54, RIGHT = 10, TOP = 10, BOTTOM = 24;
 
-/* The next of these numbers x 10^n that is not below x. */
+/* The next of 1, 2, 5 x 10^n that is not below x. */
 function niceTop(x) {
   if (!(x > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(x));
-  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((m) => m * power).find((t) => t >= x * 0.999999);
+  return [1, 2, 5, 10].map((m) => m * power).find((t) => t >= x * 0.999999);
 }
 
 function pathOf(points, xOf, yOf) {

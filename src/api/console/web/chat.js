@@ -13,11 +13,10 @@ const REDRAW_MS = 60; /* an answer is drawn at most so often while it grows */
 let open = store.create("", {});
 let running = null; /* {turn, abort} */
 let models = [];    /* of /figures */
-let parents = {};   /* adapter: the model that it belongs to */
 
 /* ---- modes ---- */
 
-const modelOf = (name) => models.find((m) => m.name === (parents[name] || name));
+const modelOf = (name) => models.find((m) => m.name === name);
 
 function isChat(conversation) {
   const mode = conversation.options.mode || "auto";
@@ -180,7 +179,7 @@ async function generate() {
   if (running === mine) running = null;
   keep(conversation);
   showButtons();
-  if (open !== conversation || running) return; /* another one is open, or the next answer runs */
+  if (open !== conversation) return;
   const follow = atEnd();
   drawLog();
   if (follow) toEnd();
@@ -224,11 +223,10 @@ async function takeModels(figures) {
   const now = JSON.stringify(figures.models.map((m) => [m.name, m.version, m.state]));
   models = figures.models;
   if (now === known) return;
-  const listed = (await getJson("v1/models")).data;
+  const listed = (await getJson("v1/models")).data.map((m) => m.id);
   known = now;
-  parents = Object.fromEntries(listed.filter((m) => m.parent).map((m) => [m.id, m.parent]));
   const writes = new Set(models.filter((m) => m.kind !== "encoder").map((m) => m.name));
-  const names = listed.filter((m) => writes.has(m.parent || m.id)).map((m) => m.id);
+  const names = listed.filter((n) => writes.has(n));
   setOptions($("model"), names);
   if (!names.includes(open.model)) open.model = $("model").value;
   $("model").value = open.model;
@@ -261,7 +259,7 @@ function listen() {
     $("composer").requestSubmit();
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && running && !event.target.closest("dialog, :popover-open")) stop();
+    if (event.key === "Escape" && running && !event.defaultPrevented) stop();
   });
   $("stop").addEventListener("click", () => {
     stop();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * turns.js - a turn of a conversation as elements. Actions are functions of chat.js: edit, again, result. */
-import { copyButton, duration, el, icon, iconButton, number } from "./dom.js";
+import { $, copyButton, duration, el, icon, iconButton, number } from "./dom.js";
 import { markdown } from "./markdown.js";
 
 /* ---- parts of an answer ---- */
@@ -60,7 +60,7 @@ export function errorPart({ message, detail }) {
 
 /* text: the answer of a model without a chat template is shown as it is. */
 function answerBody(turn, running, plain) {
-  const text = plain ? [el("p", { class: "plain-text" }, turn.text.trimStart())] : markdown(turn.text);
+  const text = plain ? [el("p", { class: "plain-text" }, turn.text)] : markdown(turn.text);
   return [reasoningPart(turn, running),
     turn.text ? el("div", { class: "markdown" }, ...text) : null,
     ...turn.calls.map(callPart),
