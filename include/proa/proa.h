@@ -99,6 +99,9 @@ typedef struct proa_engine_options {
     /* Stages that have ranges of the layers, one after the other (pipeline parallelism), each with the ranks of
      * tensor_parallel; 0 or 1: one. */
     int32_t pipeline_parallel;
+    /* What ranks are: "thread" of this process, or "process" of their own; NULL: thread. On a host with several NUMA
+     * nodes the processes are spread over them. */
+    const char *ranks;
 } proa_engine_options;
 
 /* Opens a model: a Hugging Face folder (config.json, *.safetensors or pytorch_model*.bin, and for text a tokenizer), a

@@ -144,6 +144,10 @@
 #define PROA_RANKS_MAX            64               /* parts of one model */
 #define PROA_MICRO_BATCHES_MAX    32               /* parts of a pass in a pipeline of stages */
 #define PROA_REPLICAS_MAX         64               /* engines that serve one model: their numbers are 6 bits of an id */
+#define PROA_RANK_CALL_BYTES_MAX  ((int64_t)1 << 31) /* of one call to the ranks; input embeddings are the most of it */
+#define PROA_RANK_FRAME_MAX       (64 * 1024)      /* bytes of a frame between processes of ranks (comm/link.h) */
+#define PROA_RANK_SILENCE_MS      6000             /* heartbeats come each second: a rank that sends none is lost */
+#define PROA_RANK_START_MS        30000            /* for a process to start and to greet */
 #define PROA_LORA_SLOTS_MAX       1024             /* in the memory of the device at one time */
 #define PROA_LORA_NAME_MAX        256              /* bytes of an adapter's name, with the end */
 #define PROA_LORA_PATTERNS_MAX    4096             /* of rank_pattern and of alpha_pattern */

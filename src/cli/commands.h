@@ -11,6 +11,8 @@ extern const proa_command proa_cmd_run, proa_cmd_serve, proa_cmd_client, proa_cm
 
 /* `proa help models`: argv after these words; returns the exit status. */
 int proa_models_help_command(int argc, char **argv);
+/* `proa rank`: one rank of a model whose rank 0 is the process that has started this one (comm/child.h). */
+int proa_rank_command(void);
 /* The help of commands as JSON, for the manual pages and the documentation (tools/docs). Returns the exit status. */
 int proa_help_json(const proa_command *const *commands, size_t count);
 

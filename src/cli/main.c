@@ -80,6 +80,7 @@ static int dispatch_command(int argc, char **argv)
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         return help_command(argc - 2, argv + 2);
+    if (strcmp(name, "rank") == 0) return proa_rank_command(); /* started by rank 0, not by users */
     const proa_command *command = find_command(name);
     return command ? command->run(command, argc - 2, argv + 2) : unknown_command(name);
 }

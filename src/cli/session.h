@@ -20,7 +20,7 @@ typedef struct proa_common {
     int64_t kv_tokens, sequences, step_tokens, prompt_rows, draft_tokens;
     const char *speculation, *draft_model;
     double kv_share, prompt_slowdown;
-    const char *policy;
+    const char *policy, *ranks;
     proa_arg_list lora; /* NAME=PATH */
     int64_t lora_slots, lora_max, lora_rank;
 } proa_common;

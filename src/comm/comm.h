@@ -4,8 +4,9 @@
  * are in the memory of the rank's device; on a GPU a call is in order with the kernels of that rank. Names are those of
  * MPI and NCCL.
  * Owner:   one proa_comm for each rank, closed by it. The last one to be closed frees what they share.
- * Threads: the thread of the rank.
- * Way in:  proa_comm_open_threads for ranks that are threads of this process. */
+ * Threads: the thread of the rank; stop from any thread.
+ * Way in:  proa_comm_open_threads for ranks that are threads of this process, proa_comm_open_shared for processes of
+ *          one host. */
 #ifndef PROA_COMM_COMM_H
 #define PROA_COMM_COMM_H
 
@@ -28,10 +29,22 @@ struct proa_comm {
     void (*send)(proa_comm *c, proa_view x, int32_t to);
     void (*recv)(proa_comm *c, proa_view y, int32_t from);
     void (*close)(proa_comm *c);
+    /* The bytes of rank `root` in all ranks; memory of the host. NULL: not by these collectives. */
+    void (*broadcast)(proa_comm *c, void *bytes, int64_t size, int32_t root);
+    /* All ranks of the group return from what they wait for, and wait for nothing any more: the results of this and of
+     * all later calls are undefined. NULL: the ranks are threads, which do not fail one by one. */
+    void (*stop)(proa_comm *c);
+    bool (*stopped)(proa_comm *c);
 };
 
 /* out[ranks], for threads of this process. ranks: 1..PROA_RANKS_MAX. NO_MEMORY names the number of bytes. */
 PROA_MUST_CHECK proa_status proa_comm_open_threads(proa_comm **out, int32_t ranks, proa_err *err);
+/* For processes of one host: all open the same file, of proa_comm_shared_file, which stays the caller's. Errors as
+ * above; CORRUPT if the file is not of so many ranks. */
+PROA_MUST_CHECK proa_status proa_comm_open_shared(proa_comm **out, int fd, int32_t rank, int32_t ranks,
+                                                  proa_err *err);
+/* A file without a name, in memory (memfd_create(2)). */
+PROA_MUST_CHECK proa_status proa_comm_shared_file(int *fd, int32_t ranks, proa_err *err);
 void proa_comm_close(proa_comm *c); /* NULL is fine */
 
 #endif

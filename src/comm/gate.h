@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gate.h - a counter that threads wait for.
+ * gate.h - a counter that threads wait for, of this process or of several that see its memory.
  * Owner:   the caller's memory, zeroed.
  * Threads: any. */
 #ifndef PROA_COMM_GATE_H
@@ -14,7 +14,10 @@ typedef struct proa_gate {
 
 /* One more; all who wait go on. What was written before is seen by them. */
 void proa_gate_open(proa_gate *g);
-/* Returns the value once it is no longer `seen`. Spins for 50 us, then sleeps. */
-uint32_t proa_gate_wait(proa_gate *g, uint32_t seen);
+/* Returns the value once it is no longer `seen`, or as it is once *stop is not 0 (stop NULL: never). Spins for 50 us,
+ * then sleeps, and looks at *stop ten times a second. */
+uint32_t proa_gate_wait(proa_gate *g, uint32_t seen, const atomic_int *stop);
+/* All who wait look at their `stop` now. */
+void proa_gate_wake(proa_gate *g);
 
 #endif

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * shared.c - collectives over memory that all ranks see. Each rank has two slots there. A collective runs in pieces of
- * a slot: every rank writes its piece, all wait for each other once, and every rank reads the pieces of all. The slots
- * take turns, so that nobody overwrites a piece that another rank still reads: who writes to a slot again has passed
- * the wait of the piece between, which all reach after they have read. What one rank sends to another goes through a
- * ring of pieces that only these two use. */
+ * shared.c - collectives over memory that all ranks see: threads of a process, or processes that map one file. Each
+ * rank has two slots there. A collective runs in pieces of a slot: every rank writes its piece, all wait for each other
+ * once, and every rank reads the pieces of all. The slots take turns, so that nobody overwrites a piece that another
+ * rank still reads: who writes to a slot again has passed the wait of the piece between, which all reach after they
+ * have read. What one rank sends to another goes through a ring of pieces that only these two use. */
 #include "comm/comm.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "comm/gate.h"
+#include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Small enough for the second-level cache of each rank, and large enough that the wait does not matter. */
 #define SLOT_BYTES  (128 * 1024)
@@ -27,7 +32,8 @@ typedef struct ring {
 typedef struct region {
     PROA_ALIGNED(64) atomic_uint arrived; /* ranks that wait at the barrier */
     PROA_ALIGNED(64) proa_gate gate;      /* barriers that were passed */
-    PROA_ALIGNED(64) atomic_int open;     /* ranks that are not closed */
+    PROA_ALIGNED(64) atomic_int open;     /* ranks that are not closed; of threads */
+    atomic_int stopped;                   /* 1: nobody waits any more */
     /* slots [2][ranks][SLOT_BYTES], rings [ranks][ranks] by sender and receiver, and as many times their pieces
      * [RING_PIECES][SLOT_BYTES] */
     PROA_ALIGNED(64) char slot[];
@@ -36,7 +42,8 @@ typedef struct region {
 typedef struct shared_comm {
     proa_comm base;
     region *region;
-    int turn; /* which of the two slots is next */
+    size_t mapped; /* bytes of the region, if it is a file; 0: it is memory of this process */
+    int turn;      /* which of the two slots is next */
 } shared_comm;
 
 static shared_comm *shared_of(proa_comm *c)
@@ -49,13 +56,13 @@ static char *slot_of(const shared_comm *s, int32_t rank)
     return s->region->slot + ((int64_t)s->turn * s->base.ranks + rank) * SLOT_BYTES;
 }
 
-/* Returns when all ranks have called it. */
+/* Returns when all ranks have called it, or the group was stopped. */
 static void wait_for_ranks(proa_comm *c)
 {
     region *r = shared_of(c)->region;
     uint32_t seen = atomic_load(&r->gate.value);
     if (atomic_fetch_add(&r->arrived, 1) + 1 < (uint32_t)c->ranks) {
-        proa_gate_wait(&r->gate, seen);
+        proa_gate_wait(&r->gate, seen, &r->stopped);
         return;
     }
     atomic_store(&r->arrived, 0);
@@ -127,6 +134,11 @@ static void gather_columns(proa_comm *c, proa_view y, proa_view x)
         }
 }
 
+static bool is_stopped(proa_comm *c)
+{
+    return atomic_load(&shared_of(c)->region->stopped) != 0;
+}
+
 /* ---- messages ---- */
 
 static ring *ring_of(const shared_comm *s, int32_t from, int32_t to)
@@ -157,8 +169,8 @@ static void send_rows(proa_comm *c, proa_view x, int32_t to)
     uint32_t count = atomic_load(&r->sent.value);
     for (int64_t left = message_bytes(x), n; left > 0; left -= n, from += n, count++) {
         n = proa_min64(left, SLOT_BYTES);
-        while (count - atomic_load(&r->taken.value) == RING_PIECES)
-            proa_gate_wait(&r->taken, count - RING_PIECES);
+        while (count - atomic_load(&r->taken.value) == RING_PIECES && !is_stopped(c))
+            proa_gate_wait(&r->taken, count - RING_PIECES, &s->region->stopped);
         memcpy(ring_piece(s, r, count), from, (size_t)n);
         proa_gate_open(&r->sent);
     }
@@ -172,35 +184,106 @@ static void receive_rows(proa_comm *c, proa_view y, int32_t from)
     uint32_t count = atomic_load(&r->taken.value);
     for (int64_t left = message_bytes(y), n; left > 0; left -= n, to += n, count++) {
         n = proa_min64(left, SLOT_BYTES);
-        proa_gate_wait(&r->sent, count);
+        proa_gate_wait(&r->sent, count, &s->region->stopped);
         memcpy(to, ring_piece(s, r, count), (size_t)n);
         proa_gate_open(&r->taken);
     }
 }
 
+/* ---- all ranks ---- */
+
+static void broadcast_bytes(proa_comm *c, void *bytes, int64_t size, int32_t root)
+{
+    shared_comm *s = shared_of(c);
+    for (int64_t at = 0, n; at < size; at += n) {
+        char *piece = (char *)bytes + at;
+        n = proa_min64(size - at, SLOT_BYTES);
+        s->turn = !s->turn;
+        if (c->rank == root) memcpy(slot_of(s, root), piece, (size_t)n);
+        wait_for_ranks(c);
+        if (c->rank != root) memcpy(piece, slot_of(s, root), (size_t)n);
+    }
+}
+
+static void stop_shared(proa_comm *c)
+{
+    region *r = shared_of(c)->region;
+    atomic_store(&r->stopped, 1);
+    proa_gate_wake(&r->gate);
+}
+
 static void close_shared(proa_comm *c)
 {
     shared_comm *s = shared_of(c);
-    if (atomic_fetch_sub(&s->region->open, 1) == 1) free(s->region);
+    if (s->mapped) munmap(s->region, s->mapped);
+    else if (atomic_fetch_sub(&s->region->open, 1) == 1) free(s->region);
     free(s);
+}
+
+/* Bytes up to the rings, which follow the slots. */
+static size_t slots_bytes(int32_t ranks)
+{
+    return sizeof(region) + 2 * (size_t)ranks * SLOT_BYTES;
+}
+
+static size_t region_bytes(int32_t ranks)
+{
+    size_t pairs = (size_t)ranks * (size_t)ranks;
+    PROA_ASSERT(ranks >= 1 && ranks <= PROA_RANKS_MAX);
+    return slots_bytes(ranks) + pairs * (sizeof(ring) + RING_PIECES * SLOT_BYTES);
+}
+
+static proa_comm *make_rank(region *r, int32_t rank, int32_t ranks, size_t mapped)
+{
+    shared_comm *s = proa_calloc(1, sizeof *s);
+    s->base = (proa_comm){.rank = rank,
+                          .ranks = ranks,
+                          .all_reduce = all_reduce,
+                          .gather_columns = gather_columns,
+                          .send = send_rows,
+                          .recv = receive_rows,
+                          .close = close_shared,
+                          .broadcast = broadcast_bytes,
+                          .stop = stop_shared,
+                          .stopped = is_stopped};
+    s->region = r, s->mapped = mapped;
+    return &s->base;
 }
 
 proa_status proa_comm_open_threads(proa_comm **out, int32_t ranks, proa_err *err)
 {
-    PROA_ASSERT(ranks >= 1 && ranks <= PROA_RANKS_MAX);
-    size_t pairs = (size_t)ranks * (size_t)ranks, slots = 2 * (size_t)ranks * SLOT_BYTES;
-    size_t bytes = sizeof(region) + slots + pairs * (sizeof(ring) + RING_PIECES * SLOT_BYTES);
+    size_t bytes = region_bytes(ranks), slots = slots_bytes(ranks);
     region *r = aligned_alloc(64, bytes);
     if (!r) return PROA_FAIL(err, NO_MEMORY, "cannot take %zu bytes for %d ranks", bytes, ranks);
     memset(r, 0, sizeof *r);
-    memset(r->slot + slots, 0, pairs * sizeof(ring));
+    memset((char *)r + slots, 0, (size_t)ranks * (size_t)ranks * sizeof(ring));
     atomic_store(&r->open, ranks);
-    for (int32_t rank = 0; rank < ranks; rank++) {
-        shared_comm *s = proa_calloc(1, sizeof *s);
-        s->base = (proa_comm){rank, ranks, all_reduce, gather_columns, send_rows, receive_rows, close_shared};
-        s->region = r;
-        out[rank] = &s->base;
-    }
+    for (int32_t rank = 0; rank < ranks; rank++) out[rank] = make_rank(r, rank, ranks, 0);
+    return PROA_OK;
+}
+
+proa_status proa_comm_shared_file(int *fd, int32_t ranks, proa_err *err)
+{
+    size_t bytes = region_bytes(ranks);
+    *fd = memfd_create("proa-ranks", MFD_CLOEXEC);
+    if (*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0) return PROA_OK;
+    PROA_FAIL(err, NO_MEMORY, "cannot make %zu bytes of shared memory for %d ranks: %s", bytes, ranks,
+              strerror(errno));
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+    return PROA_NO_MEMORY;
+}
+
+proa_status proa_comm_open_shared(proa_comm **out, int fd, int32_t rank, int32_t ranks, proa_err *err)
+{
+    size_t bytes = region_bytes(ranks);
+    struct stat file;
+    if (fstat(fd, &file) != 0 || (size_t)file.st_size != bytes)
+        return PROA_FAIL(err, CORRUPT, "shared memory of ranks is not for %d of them", ranks);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (memory == MAP_FAILED)
+        return PROA_FAIL(err, NO_MEMORY, "cannot map %zu bytes of shared memory: %s", bytes, strerror(errno));
+    *out = make_rank(memory, rank, ranks, bytes);
     return PROA_OK;
 }
 

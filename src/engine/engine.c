@@ -191,7 +191,7 @@ static void make_arrays(proa_engine *e)
     make_slots(e);
     make_step_arrays(e);
     make_encoder_passes(e);
-    e->kv = PROA_ARENA_NEW(&e->arena, proa_kv, (int64_t)e->ranks.count * e->model->kv_stride);
+    e->kv = PROA_ARENA_NEW(&e->arena, proa_kv, (int64_t)e->ranks.local * e->model->kv_stride);
     proa_rank_set_layers(&e->ranks, &e->pages, e->model, e->kv);
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
     make_async_steps(e);
@@ -246,7 +246,9 @@ static proa_status check_ranks(const proa_engine *e, proa_err *err)
     const char *what = NULL;
     if (e->ranks.count == 1) return PROA_OK;
     if (e->sizes.adapters_max) what = "adapters"; /* low-rank ones and prompt tables */
-    else if (!e->device->host && (e->sizes.host_bytes || e->sizes.folder_bytes)) what = "prefix-host-memory";
+    else if ((!e->device->host || e->ranks.local < e->ranks.count) &&
+             (e->sizes.host_bytes || e->sizes.folder_bytes))
+        what = "prefix-host-memory";
     if (!what) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "%d ranks (--tp, --pp): %s are for one rank only", e->ranks.count, what);
 }
@@ -256,11 +258,11 @@ static proa_status open_ranks(proa_engine *e, const char *path, const proa_engin
     int32_t ranks, tensors = o ? o->tensor_parallel : 0;
     PROA_TRY(proa_rank_count(&ranks, tensors ? tensors : proa_model_ranks(path), o ? o->pipeline_parallel : 0,
                              err));
-    PROA_TRY(proa_rank_set_open(&e->ranks, o ? o->device : NULL, ranks, e->sizes.threads, err));
+    PROA_TRY(proa_rank_set_open(&e->ranks, o ? o->device : NULL, ranks, e->sizes.threads, o ? o->ranks : NULL,
+                                err));
     e->device = e->ranks.device[0], e->pool = e->ranks.pool[0];
     PROA_TRY(check_ranks(e, err));
-    return proa_ranks_prepare(&e->model, path, &e->sizes.model, e->ranks.device, e->ranks.pool,
-                              e->ranks.count, err);
+    return proa_rank_set_prepare(&e->ranks, &e->model, path, &e->sizes.model, err);
 }
 
 /* Takes the memory for who drafts, after the model's pages. */

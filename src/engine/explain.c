@@ -2,7 +2,7 @@
  * explain.c - prints a model's program, memory plan and lower bound, as text or JSON. */
 #include "engine/explain.h"
 
-#include "engine/rank_set.h"
+#include "engine/ranks/rank_set.h"
 
 #include "base/alloc.h"
 #include "kv/pages.h"

@@ -153,12 +153,14 @@ static int64_t device_scratch(const proa_model *m)
            proa_staging_processor_bytes(m);
 }
 
-/* What the ranks of a model take in one memory: on the host all of them together, else what the largest one takes. */
+/* What the ranks of a model take in one memory: on the host all of them together, else what the largest one takes. A
+ * rank of another process, whose part is not known here, counts as rank 0: parts differ by a head or a layer. */
 static int64_t of_ranks(const proa_model *m, int64_t (*bytes)(const proa_model *m, int64_t count), int64_t count)
 {
     int64_t sum = 0, most = 0;
     for (int32_t i = 0; i < m->ranks; i++) {
-        int64_t each = bytes(proa_ranks_model(m, i), count);
+        const proa_model *part = proa_ranks_model(m, i);
+        int64_t each = bytes(part ? part : m, count);
         if (each < 0 || !proa_add(sum, each, &sum)) return -1;
         most = proa_max64(most, each);
     }

@@ -147,6 +147,12 @@ typedef struct proa_kv {
     int64_t row;
 } proa_kv;
 
+/* Tokens that follow each other within a page and are copied to another page, in all layers. */
+typedef struct proa_kv_copy {
+    int32_t to_page, from_page;
+    int64_t to, from, count; /* tokens of the pages */
+} proa_kv_copy;
+
 /* The ragged batch: which rows of the step belong to which sequence, and in which pages its context is. */
 typedef struct proa_span {
     int32_t row, rows; /* rows [row, row+rows) of the step */

@@ -248,29 +248,32 @@ static int64_t token_offset(const proa_kv_pages *p, int32_t page, int64_t token)
     return page * p->block_bytes + p->block_bytes / p->kv_heads / PROA_PAGE_TOKENS * token;
 }
 
-typedef struct token_place {
-    int32_t page;
-    int64_t token; /* in the page */
-} token_place;
-
-/* Copies tokens that follow each other within a page, in every layer, keys and values; those of one head are
- * contiguous. The same for what other models and ranks have in the page. */
-static void copy_tokens(const proa_kv_pages *p, token_place to, token_place from, int64_t tokens)
+void proa_kv_pages_set_copied(proa_kv_pages *p, proa_kv_copied *copied, void *arg)
 {
-    for (; p && tokens > 0; p = p->beside) {
+    p->copied = copied, p->copied_arg = arg;
+}
+
+/* Copies tokens in every layer, keys and values; those of one head are contiguous. The same for what other models and
+ * ranks have in the page. */
+void proa_kv_pages_copy(const proa_kv_pages *p, const proa_kv_copy *copy)
+{
+    const proa_kv_pages *first = p;
+    if (copy->count <= 0) return;
+    for (; p; p = p->beside) {
         int64_t head = p->block_bytes / p->kv_heads;
-        proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * tokens,
+        proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * copy->count,
                          .count = {2 * (int64_t)p->layers, p->kv_heads},
                          .stride = {p->count * p->block_bytes, head}};
-        p->device->copy(p->device, p->memory + token_offset(p, to.page, to.token),
-                        p->memory + token_offset(p, from.page, from.token), &b);
+        p->device->copy(p->device, p->memory + token_offset(p, copy->to_page, copy->to),
+                        p->memory + token_offset(p, copy->from_page, copy->from), &b);
     }
+    if (first->copied) first->copied(first->copied_arg, copy);
 }
 
 /* Copies the first `tokens` tokens of a page. */
 static void copy_page(const proa_kv_pages *p, int32_t to, int32_t from, int64_t tokens)
 {
-    copy_tokens(p, (token_place){to, 0}, (token_place){from, 0}, tokens);
+    proa_kv_pages_copy(p, &(proa_kv_copy){.to_page = to, .from_page = from, .count = tokens});
 }
 
 /* The page that the next token will be written to, the only page that no other table may share; -1: not taken yet. */
@@ -332,17 +335,18 @@ bool proa_page_table_own_beside(proa_kv_pages *p, proa_page_table *table, int64_
     return true;
 }
 
-static token_place place_of(const proa_page_table *table, int64_t token)
-{
-    return (token_place){table->page[token / PROA_PAGE_TOKENS], token % PROA_PAGE_TOKENS};
-}
-
 /* One by one: in rising order no token is overwritten before it was copied. */
 void proa_page_table_compact(proa_kv_pages *p, const proa_page_table *table, int64_t first,
                              const int32_t *rows, int32_t count)
 {
     for (int32_t i = 0; i < count; i++) {
-        PROA_ASSERT(rows[i] >= i && first + rows[i] < (int64_t)table->count * PROA_PAGE_TOKENS);
-        if (rows[i] > i) copy_tokens(p, place_of(table, first + i), place_of(table, first + rows[i]), 1);
+        int64_t to = first + i, from = first + rows[i];
+        PROA_ASSERT(rows[i] >= i && from < (int64_t)table->count * PROA_PAGE_TOKENS);
+        if (from == to) continue;
+        proa_kv_pages_copy(p, &(proa_kv_copy){.to_page = table->page[to / PROA_PAGE_TOKENS],
+                                              .from_page = table->page[from / PROA_PAGE_TOKENS],
+                                              .to = to % PROA_PAGE_TOKENS,
+                                              .from = from % PROA_PAGE_TOKENS,
+                                              .count = 1});
     }
 }

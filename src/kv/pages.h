@@ -22,6 +22,7 @@ typedef struct proa_kv_keeper {
  * with n references is in n tables (and the prefix tree); with none it is free. Pages are not cleared when they are
  * taken: attention reads no further than the context of its span. */
 typedef struct proa_kv_pages proa_kv_pages;
+typedef void proa_kv_copied(void *arg, const proa_kv_copy *copy);
 struct proa_kv_pages {
     int64_t count; /* pages in all; 0 is a pool for models without keys and values */
     int32_t layers;
@@ -41,6 +42,8 @@ struct proa_kv_pages {
     bool *held;                 /* [count] the keeper refers to it */
     proa_kv_keeper keeper;      /* evict NULL: there is none */
     proa_kv_pages *beside;      /* what the next model or rank has in the same pages; or NULL */
+    proa_kv_copied *copied;     /* called after tokens were copied; NULL: nobody wants to know */
+    void *copied_arg;
 };
 
 /* Memory of such a pool in bytes, its bookkeeping (9 bytes a page) included: what proa_kv_pages_init takes. -1 if the
@@ -61,6 +64,11 @@ PROA_MUST_CHECK proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, pro
 /* p goes on without it. */
 void proa_kv_pages_remove_beside(proa_kv_pages *p, const proa_kv_pages *beside);
 void proa_kv_pages_release(proa_kv_pages *p); /* page tables into it become invalid; a zero pool is fine */
+
+/* For ranks in other processes, which have pages of the same numbers: `copied` learns of each copy of tokens; the other
+ * rank makes it with proa_kv_pages_copy. */
+void proa_kv_pages_set_copied(proa_kv_pages *p, proa_kv_copied *copied, void *arg);
+void proa_kv_pages_copy(const proa_kv_pages *p, const proa_kv_copy *copy);
 
 /* The pages of one layer (0..layers), as kernels take them. */
 proa_kv proa_kv_pages_layer(const proa_kv_pages *p, int32_t layer);

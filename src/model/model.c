@@ -7,6 +7,7 @@
 #include "model/relative.h"
 #include "model/ranks/shard.h"
 #include "model/ranks/stage.h"
+#include "model/run.h"
 #include "model/staging.h"
 #include "model/trace.h"
 #include "model/synthetic.h"
@@ -496,11 +497,10 @@ static void load_positions(proa_model *m)
     free(values);
 }
 
-static proa_status load_rank(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err)
+static proa_status take_memory(proa_model *m, proa_err *err)
 {
     const proa_plan *p = &m->plan;
     proa_device *d = m->device;
-    proa_ctx_need need = proa_model_need(m);
     m->mapped = m->packed && d->host && !m->detach;
     m->weight_memory = m->mapped ? (char *)(uintptr_t)m->packed->block : d->alloc(d, p->weight_bytes);
     m->activations = d->alloc(d, p->activation_bytes);
@@ -510,6 +510,15 @@ static proa_status load_rank(proa_model *m, proa_progress_fn *progress, void *ar
     if (!m->weight_memory || !m->activations || !m->inv_freq || !m->alibi || !m->relative_row)
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for weights and %.1f MB for activations on %s",
                          (double)p->weight_bytes / 1e6, (double)p->activation_bytes / 1e6, d->name);
+    return PROA_OK;
+}
+
+proa_status proa_run_load(proa_model *m, proa_rank_call *call, proa_err *err)
+{
+    const proa_plan *p = &m->plan;
+    proa_device *d = m->device;
+    proa_ctx_need need = proa_model_need(m);
+    PROA_TRY(take_memory(m, err));
     PROA_TRY(proa_ctx_init(&m->host, m->host.ops, m->host.pool, &need, err));
     if (d->host) {
         m->trace = proa_step_trace_open();
@@ -523,36 +532,17 @@ static proa_status load_rank(proa_model *m, proa_progress_fn *progress, void *ar
     PROA_TRY(proa_staging_make(m, err));
     proa_stage_make(m);
     load_positions(m);
-    load_weights(m, progress, arg);
+    load_weights(m, m->rank == 0 ? call->progress : NULL, call->progress_arg);
     if (m->weights) PROA_TRY(proa_weights_check(m->weights, err));
     if (m->weights && m->own_tables && !m->mapped) proa_weights_detach(m->weights);
     malloc_trim(0); /* returns what reading the header has freed */
     return d->check(d, err);
 }
 
-typedef struct load_job {
-    proa_progress_fn *progress;
-    void *arg;
-    proa_err err[PROA_RANKS_MAX];
-} load_job;
-
-static void load_in_rank(proa_model *m, void *arg)
-{
-    load_job *job = arg;
-    job->err[m->rank].status = load_rank(m, m->rank == 0 ? job->progress : NULL, job->arg, &job->err[m->rank]);
-}
-
 proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err)
 {
-    if (!m->group) return load_rank(m, progress, arg, err);
-    load_job *job = proa_calloc(1, sizeof *job);
-    job->progress = progress, job->arg = arg;
-    proa_ranks_run(m, load_in_rank, job);
-    proa_status status = PROA_OK;
-    for (int32_t i = 0; i < m->ranks && status == PROA_OK; i++)
-        if ((status = job->err[i].status) != PROA_OK && err) *err = job->err[i];
-    free(job);
-    return status;
+    proa_rank_call call = {.kind = PROA_CALL_LOAD, .progress = progress, .progress_arg = arg};
+    return proa_ranks_run(m, &call, err);
 }
 
 /* ---- packing without a model in memory ---- */

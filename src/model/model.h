@@ -186,10 +186,10 @@ proa_ctx_need proa_model_need(const proa_model *m);
 
 /* Whether the passes need proa_batch.lengths. */
 bool proa_model_wants_lengths(const proa_model *m);
-/* One pass over a batch. kv [ranks][kv_stride]: the KV pages of each layer. The caller has checked ids and positions (0
- * <= id < vocab, position < context). Afterwards register X holds the rows that proa_model_head reads. encode: the
- * encoder stack; in an encoder-decoder model it ends by writing the encoder memory of every decoder layer into the
- * pages of batch->self. decode: the decoder stack. */
+/* One pass over a batch. kv [kv_layers]: the KV pages of each layer, of this rank (others: proa_ranks_set_kv). The
+ * caller has checked ids and positions (0 <= id < vocab, position < context). Afterwards register X holds the rows that
+ * proa_model_head reads. encode: the encoder stack; in an encoder-decoder model it ends by writing the encoder memory
+ * of every decoder layer into the pages of batch->self. decode: the decoder stack. */
 void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch);
 void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch);
 /* The head over rows of the last pass, at most plan.head_rows: [count, outputs] on the host, valid until the next

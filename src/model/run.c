@@ -817,33 +817,25 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     if (recorded) m->device->pass_end(m->device);
 }
 
-/* A pass, as a job of all ranks. */
-typedef struct pass {
-    const proa_kv *kv; /* [ranks][kv_stride] */
-    const proa_batch *batch;
-} pass;
-
-static void encode_rank(proa_model *m, void *arg)
+void proa_run_encode(proa_model *m, proa_rank_call *call)
 {
-    const pass *p = arg;
     if (m->encoder_ticket >= 0) proa_staging_outputs_clear(m, m->encoder_ticket);
-    run_recorded(m, p->kv + m->rank * m->kv_stride, p->batch, PROA_STACK_ENCODER, encode_body);
+    run_recorded(m, call->kv, &call->batch, PROA_STACK_ENCODER, encode_body);
 }
 
-static void decode_rank(proa_model *m, void *arg)
+void proa_run_decode(proa_model *m, proa_rank_call *call)
 {
-    const pass *p = arg;
-    run_recorded(m, p->kv + m->rank * m->kv_stride, p->batch, PROA_STACK_DECODER, run_stack);
+    run_recorded(m, call->kv, &call->batch, PROA_STACK_DECODER, run_stack);
 }
 
 void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
 {
-    proa_ranks_run(m, encode_rank, &(pass){kv, batch});
+    proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_ENCODE, .kv = kv, .batch = *batch}, NULL);
 }
 
 void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
 {
-    proa_ranks_run(m, decode_rank, &(pass){kv, batch});
+    proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_DECODE, .kv = kv, .batch = *batch}, NULL);
 }
 
 void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, const float *values, int64_t stride)
@@ -922,14 +914,6 @@ proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count)
     return register_view(&f, hidden_register(m));
 }
 
-typedef struct head_job {
-    const int32_t *rows;
-    int64_t count;
-    bool in_place;                /* outputs go to the next two */
-    float *to_logits, *to_hidden; /* NULL: not wanted */
-    proa_view logits;             /* of rank 0, on the host, without in_place */
-} head_job;
-
 /* Rows of x as f32 to memory of the caller where the model runs; NULL: not wanted. */
 static void copy_rows(proa_model *m, float *to, proa_view x)
 {
@@ -937,32 +921,37 @@ static void copy_rows(proa_model *m, float *to, proa_view x)
     if (to) m->ctx.ops->gather(&m->ctx, y, x, proa_staging_all_rows(m));
 }
 
-static void head_rank(proa_model *m, void *arg)
+void proa_run_output_head(proa_model *m, proa_rank_call *call)
 {
-    head_job *j = arg;
-    proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, j->rows, j->count), j->count);
+    const int32_t *rows = proa_staging_rows(m, call->rows, call->count);
+    proa_view out = proa_run_head(m, &m->plan.head, rows, call->count);
     proa_stage_return(m, out);
-    if (m->hidden_wanted || j->in_place) proa_stage_return(m, hidden_rows(m, j->count));
+    if (m->hidden_wanted || call->in_place) proa_stage_return(m, hidden_rows(m, call->count));
     if (m->rank != 0) return;
-    if (!j->in_place) {
-        j->logits = proa_staging_fetch_logits(m, out, hidden_rows(m, j->count));
+    if (!call->in_place) {
+        call->logits = proa_staging_fetch_logits(m, out, hidden_rows(m, call->count));
         return;
     }
-    copy_rows(m, j->to_logits, out);
-    copy_rows(m, j->to_hidden, hidden_rows(m, j->count));
+    copy_rows(m, call->to_logits, out);
+    copy_rows(m, call->to_hidden, hidden_rows(m, call->count));
 }
 
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
 {
-    head_job job = {.rows = rows, .count = count};
-    proa_ranks_run(m, head_rank, &job);
-    return job.logits;
+    proa_rank_call call = {.kind = PROA_CALL_HEAD, .rows = rows, .count = count};
+    proa_ranks_run(m, &call, NULL);
+    return call.logits;
 }
 
 void proa_model_head_to(proa_model *m, const int32_t *rows, int64_t count, float *logits, float *hidden)
 {
-    head_job job = {.rows = rows, .count = count, .in_place = true, .to_logits = logits, .to_hidden = hidden};
-    proa_ranks_run(m, head_rank, &job);
+    proa_rank_call call = {.kind = PROA_CALL_HEAD,
+                           .rows = rows,
+                           .count = count,
+                           .in_place = true,
+                           .to_logits = logits,
+                           .to_hidden = hidden};
+    proa_ranks_run(m, &call, NULL);
 }
 
 /* The head's or the pooler's output for the first row of each input. In a headless model the pooler writes to OUT,
@@ -997,23 +986,18 @@ bool proa_model_sends_encoder_outputs(const proa_model *m)
 }
 
 /* Whole rows are sent last, since their copy takes longest. */
-typedef struct outputs_job {
-    const int32_t *firsts;
-    int64_t inputs, rows;
-    bool again;
-} outputs_job;
-
-static void send_outputs_of_rank(proa_model *m, void *arg)
+void proa_run_send_outputs(proa_model *m, proa_rank_call *call)
 {
-    const outputs_job *j = arg;
-    if (proa_arch_has_one_row(m->arch)) send_input_outputs(m, &m->plan.head, j->firsts, j->inputs);
-    if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, j->firsts, j->inputs);
-    if (m->plan.headless) send_row_outputs(m, j->rows, j->again);
+    if (proa_arch_has_one_row(m->arch)) send_input_outputs(m, &m->plan.head, call->rows, call->count);
+    if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, call->rows, call->count);
+    if (m->plan.headless) send_row_outputs(m, call->outputs, call->again);
 }
 
 void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows, bool again)
 {
-    proa_ranks_run(m, send_outputs_of_rank, &(outputs_job){firsts, inputs, rows, again});
+    proa_rank_call call = {
+        .kind = PROA_CALL_OUTPUTS, .rows = firsts, .count = inputs, .outputs = rows, .again = again};
+    proa_ranks_run(m, &call, NULL);
 }
 
 void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * run.h - inside model/: a program run over rows of the last pass. */
+ * run.h - inside model/: a program run over rows of the last pass, and what each rank does for a call. */
 #ifndef PROA_MODEL_RUN_H
 #define PROA_MODEL_RUN_H
 
-#include "model/model.h"
+#include "model/ranks/call.h"
 
 /* Runs the head or the pooler over `count` rows of the last pass, at most plan.device_head_rows, in the last stage of a
  * pipeline. rows: on the device (proa_staging_rows). Returns register OUT, [count, outputs] f32 on the device, valid
@@ -18,5 +18,14 @@ void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, c
 void proa_run_copy_stream(proa_model *m, proa_view to, const int32_t *rows, int64_t count);
 /* What the last product of the head would read for such rows: [count, proa_model_hidden_width] on the device. */
 proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count);
+
+/* What a rank does for a call of model.h (ranks/call.h), by its kind; sample.c has the last two, model.c the load. */
+void proa_run_encode(proa_model *m, proa_rank_call *call);
+void proa_run_decode(proa_model *m, proa_rank_call *call);
+void proa_run_output_head(proa_model *m, proa_rank_call *call);
+void proa_run_send_outputs(proa_model *m, proa_rank_call *call);
+void proa_run_sample(proa_model *m, proa_rank_call *call);
+void proa_run_top_k(proa_model *m, proa_rank_call *call);
+PROA_MUST_CHECK proa_status proa_run_load(proa_model *m, proa_rank_call *call, proa_err *err);
 
 #endif

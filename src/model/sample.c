@@ -52,11 +52,6 @@ static int64_t count_beam_rows(const proa_sample_request *r)
     return last->row + last->rows;
 }
 
-typedef struct sample_job {
-    const proa_sample_request *request;
-    int ticket;
-} sample_job;
-
 /* The head takes device_head_rows rows at a time; a piece can hold single rows, then rows of beams. */
 static void sample_rows(proa_model *m, const proa_sample_request *r, int ticket)
 {
@@ -81,42 +76,42 @@ static void sample_rows(proa_model *m, const proa_sample_request *r, int ticket)
 
 /* All ranks of the last stage choose the same tokens, since they have the same logits: none waits for another one's
  * choice. The other stages get them. */
-static void sample_rank(proa_model *m, void *arg)
+void proa_run_sample(proa_model *m, proa_rank_call *call)
 {
-    const sample_job *job = arg;
-    if (proa_stage_is_last(m)) sample_rows(m, job->request, job->ticket);
-    else proa_staging_sampled(m, job->request, job->ticket);
-    proa_stage_broadcast(m, proa_staging_sampled_block(m, job->ticket));
-    proa_staging_send_sampled(m, job->ticket);
+    int ticket = call->ticket;
+    if (proa_stage_is_last(m)) sample_rows(m, &call->sample, ticket);
+    else proa_staging_sampled(m, &call->sample, ticket);
+    proa_stage_broadcast(m, proa_staging_sampled_block(m, ticket));
+    proa_staging_send_sampled(m, ticket);
 }
 
 void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)
 {
-    proa_ranks_run(m, sample_rank, &(sample_job){r, ticket});
+    proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_SAMPLE, .sample = *r, .ticket = ticket}, NULL);
 }
 
-typedef struct top_k_job {
-    const int32_t *rows;
-    int64_t count, k;
-    int32_t *ids;
-    float *logits, *sums;
-} top_k_job;
-
 /* Rank 0 has all logits, or gets them. */
-static void top_k_rank(proa_model *m, void *arg)
+void proa_run_top_k(proa_model *m, proa_rank_call *call)
 {
-    const top_k_job *j = arg;
-    proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, j->rows, j->count), j->count);
+    int64_t count = call->count, k = call->k;
+    proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, call->rows, count), count);
     proa_stage_return(m, out);
     if (m->rank > 0) return;
-    proa_top_k top = proa_staging_top_k(m, j->count, j->k);
+    proa_top_k top = proa_staging_top_k(m, count, k);
     m->ctx.ops->log_sum_exp(&m->ctx, top.sums, out);
-    m->ctx.ops->top_k(&m->ctx, proa_view_2d(top.logits, PROA_DTYPE_F32, j->count, j->k), top.ids, out, j->k);
-    proa_staging_fetch_top_k(m, j->count, j->k, j->ids, j->logits, j->sums);
+    m->ctx.ops->top_k(&m->ctx, proa_view_2d(top.logits, PROA_DTYPE_F32, count, k), top.ids, out, k);
+    proa_staging_fetch_top_k(m, count, k, call->top_ids, call->top_logits, call->sums);
 }
 
 void proa_model_top_k(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids,
                       float *logits, float *sums)
 {
-    proa_ranks_run(m, top_k_rank, &(top_k_job){rows, count, k, ids, logits, sums});
+    proa_rank_call call = {.kind = PROA_CALL_TOP_K,
+                           .rows = rows,
+                           .count = count,
+                           .k = k,
+                           .top_ids = ids,
+                           .top_logits = logits,
+                           .sums = sums};
+    proa_ranks_run(m, &call, NULL);
 }

@@ -12,3 +12,15 @@ foreach(ranks 2 3 4)
   add_ranks_test(stages_${ranks} PROA_TEST_PP=${ranks})
 endforeach()
 add_ranks_test(ranks_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2)
+
+# Ranks that are processes start the program.
+set_tests_properties(engine/test_rank_processes PROPERTIES ENVIRONMENT "PROA_RANK_PROGRAM=$<TARGET_FILE:proa>"
+                                                           PROCESSORS 2 LABELS "unit;engine;ranks")
+add_dependencies(engine_test_rank_processes proa)
+foreach(parts 2x1 1x2 2x2)
+  string(REPLACE "x" ";" part ${parts})
+  list(GET part 0 tensors)
+  list(GET part 1 stages)
+  add_ranks_test(processes_${parts} PROA_TEST_TP=${tensors} PROA_TEST_PP=${stages} PROA_TEST_RANKS=process
+                 PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+endforeach()

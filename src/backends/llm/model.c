@@ -183,6 +183,7 @@ static proa_status read_parallel(proa_engine_options *o, const proa_served_model
     int32_t world = 0;
     PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", "tp", PROA_RANKS_MAX, err));
     PROA_TRY(read_int32(&o->pipeline_parallel, m, "pp", "pp", PROA_RANKS_MAX, err));
+    o->ranks = either_setting(m, "ranks", "ranks");
     for (size_t i = 0; i < PROA_COUNT(words) && !gpu; i++) warn_parallel(m, words[i]);
     if (!gpu) return PROA_OK;
     PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", words[0], PROA_RANKS_MAX, err));

@@ -64,6 +64,10 @@ static const proa_arg engine_rows[] = {
         "copies of each model, on GPUs of their own or with their part of the threads; requests go where "
         "their "
         "prefix is cached, else where least is queued; 0: as instance_group says"),
+    CHOICE(
+        "ranks", ranks, "thread|process", NULL,
+        "what their ranks are: threads of the server (the default), or processes of their own, spread over "
+        "the NUMA nodes"),
     CHOICE("kv-dtype", kv_dtype, "auto|f32|bf16|f16|fp8", NULL, "type of their KV cache; fp8 on GPUs only"),
     CHOICE("speculation", speculation, "none|ngram|draft|medusa|eagle", NULL,
            "draft tokens; ngram: from the sequence's own text; draft, medusa, eagle: from what --draft-model "

@@ -17,7 +17,7 @@
 #include "engine/chat.h"
 #include "grammar/grammar.h"
 #include "engine/memory.h"
-#include "engine/rank_set.h"
+#include "engine/ranks/rank_set.h"
 #include "engine/sched/draft_model.h"
 #include "engine/heads/propose_eagle.h"
 #include "engine/heads/propose_medusa.h"

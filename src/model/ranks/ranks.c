@@ -1,21 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ranks.c - the ranks of a model: their threads, and jobs that run in all of them. */
+ * ranks.c - the ranks of a model: their threads, or their processes, and calls that run in all of them. */
 #include "model/ranks/ranks.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "comm/gate.h"
+#include "model/run.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* A call is broadcast with so many bytes, and those that it has more by themselves: most have fewer. */
+enum { FIRST_BYTES = 4096, SIZE_BYTES = 16 };
 
 struct proa_ranks {
     int32_t count, threads; /* threads: those that run, of ranks 1 and up */
     proa_model *model[PROA_RANKS_MAX];
+    const proa_kv *kv[PROA_RANKS_MAX];
+    proa_message message; /* the call: threads read it where rank 0 has written it, until all are done */
+    /* threads */
     pthread_t thread[PROA_RANKS_MAX];
-    /* Written by rank 0 before it opens `start`; stays until all ranks are done. */
-    proa_rank_job *job; /* NULL: the threads end */
-    void *arg;
+    proa_err err[PROA_RANKS_MAX];
     proa_gate start, end;
-    atomic_int left; /* ranks that are not done with the job */
+    atomic_int left; /* ranks that are not done with the call */
+    /* processes */
+    proa_comm *control;
+    proa_rank_hooks hooks;
+    char first[FIRST_BYTES];
 };
 
 proa_model *proa_ranks_model(const proa_model *m, int32_t rank)
@@ -23,56 +34,199 @@ proa_model *proa_ranks_model(const proa_model *m, int32_t rank)
     return m->group ? m->group->model[rank] : (proa_model *)(uintptr_t)m;
 }
 
+void proa_ranks_set_kv(proa_model *m, int32_t rank, const proa_kv *kv)
+{
+    if (m->group) m->group->kv[rank] = kv;
+}
+
+/* ---- one rank ---- */
+
+static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
+{
+    const proa_rank_hooks *hooks = m->group ? &m->group->hooks : NULL;
+    switch (call->kind) {
+    case PROA_CALL_LOAD: return proa_run_load(m, call, err);
+    case PROA_CALL_PAGES:
+        if (m->rank > 0 && hooks->take_pages) return hooks->take_pages(hooks->arg, call->count, err);
+        break;
+    case PROA_CALL_COPY:
+        if (m->rank > 0 && hooks->copy) hooks->copy(hooks->arg, &call->copy);
+        break;
+    case PROA_CALL_ENCODE: proa_run_encode(m, call); break;
+    case PROA_CALL_DECODE: proa_run_decode(m, call); break;
+    case PROA_CALL_HEAD: proa_run_output_head(m, call); break;
+    case PROA_CALL_OUTPUTS: proa_run_send_outputs(m, call); break;
+    case PROA_CALL_SAMPLE: proa_run_sample(m, call); break;
+    case PROA_CALL_TOP_K: proa_run_top_k(m, call); break;
+    default: break;
+    }
+    return PROA_OK;
+}
+
+static bool has_result(const proa_rank_call *call)
+{
+    return call->kind == PROA_CALL_LOAD || call->kind == PROA_CALL_PAGES;
+}
+
+/* Reads a call into *call, and what the rank must have of rank 0 into m. False: it is broken. */
+static bool read_call(proa_model *m, proa_message *message, proa_rank_call *call)
+{
+    *call = (proa_rank_call){.kind = PROA_CALL_END};
+    proa_rank_call_message(message, call, m);
+    call->kv = m->group->kv[m->rank];
+    m->encoder_ticket = call->encoder_ticket;
+    m->hidden_wanted = call->hidden_wanted;
+    return !message->broken;
+}
+
+static void write_call(proa_model *m, proa_rank_call *call)
+{
+    call->encoder_ticket = m->encoder_ticket;
+    call->hidden_wanted = m->hidden_wanted;
+    proa_message_write(&m->group->message);
+    proa_rank_call_message(&m->group->message, call, m);
+}
+
+/* ---- ranks that are threads ---- */
+
 /* The thread of one rank. */
-static void *run_jobs(void *arg)
+static void *run_calls(void *arg)
 {
     proa_model *m = arg;
     proa_ranks *g = m->group;
     for (uint32_t seen = 0;; seen++) {
-        proa_gate_wait(&g->start, seen);
-        if (!g->job) return NULL;
-        g->job(m, g->arg);
+        proa_rank_call call;
+        proa_gate_wait(&g->start, seen, NULL);
+        proa_message message = {.bytes = g->message.bytes, .size = g->message.size, .reads = true};
+        bool whole = read_call(m, &message, &call);
+        PROA_ASSERT(whole);
+        if (call.kind == PROA_CALL_END) return NULL;
+        g->err[m->rank].status = run_call(m, &call, &g->err[m->rank]);
         if (atomic_fetch_sub(&g->left, 1) == 1) proa_gate_open(&g->end);
     }
 }
 
-void proa_ranks_run(proa_model *m, proa_rank_job *job, void *arg)
+static proa_status run_in_threads(proa_model *m, proa_rank_call *call, proa_err *err)
 {
     proa_ranks *g = m->group;
-    if (!g) {
-        job(m, arg);
-        return;
-    }
     uint32_t seen = atomic_load(&g->end.value);
-    for (int32_t i = 1; i < g->count; i++) {
-        g->model[i]->encoder_ticket = m->encoder_ticket;
-        g->model[i]->hidden_wanted = m->hidden_wanted;
-    }
-    g->job = job, g->arg = arg;
+    write_call(m, call);
+    memset(g->err, 0, sizeof g->err[0] * (size_t)g->count);
     atomic_store(&g->left, g->count - 1);
     proa_gate_open(&g->start);
-    job(m, arg);
-    proa_gate_wait(&g->end, seen);
-}
-
-void proa_ranks_free(proa_model *m)
-{
-    proa_ranks *g = m->group;
-    if (!g || m->rank != 0) return;
-    g->job = NULL;
-    proa_gate_open(&g->start);
-    for (int32_t i = 0; i < g->threads; i++) pthread_join(g->thread[i], NULL);
-    for (int32_t i = 1; i < g->count; i++) proa_model_free(g->model[i]);
-    m->group = NULL;
-    free(g);
+    proa_status status = run_call(m, call, err);
+    proa_gate_wait(&g->end, seen, NULL);
+    for (int32_t i = 1; i < g->count && status == PROA_OK; i++)
+        if ((status = g->err[i].status) != PROA_OK && err) *err = g->err[i];
+    return status;
 }
 
 static proa_status start_threads(proa_ranks *g, proa_err *err)
 {
     for (; g->threads < g->count - 1; g->threads++)
-        if (pthread_create(&g->thread[g->threads], NULL, run_jobs, g->model[g->threads + 1]) != 0)
+        if (pthread_create(&g->thread[g->threads], NULL, run_calls, g->model[g->threads + 1]) != 0)
             return PROA_FAIL(err, UNAVAILABLE, "cannot start the thread of rank %d", g->threads + 1);
     return PROA_OK;
+}
+
+/* ---- ranks that are processes ---- */
+
+static void send_call(proa_ranks *g)
+{
+    const proa_message *message = &g->message;
+    int64_t first = proa_min64(message->size, FIRST_BYTES - SIZE_BYTES), more = message->size - first;
+    memcpy(g->first, &message->size, sizeof message->size);
+    memcpy(g->first + SIZE_BYTES, message->bytes, (size_t)first);
+    g->control->broadcast(g->control, g->first, FIRST_BYTES, 0);
+    if (more) g->control->broadcast(g->control, message->bytes + first, more, 0);
+}
+
+/* False: the group was stopped. */
+static bool receive_call(proa_ranks *g)
+{
+    int64_t size, first, more;
+    g->control->broadcast(g->control, g->first, FIRST_BYTES, 0);
+    if (g->control->stopped(g->control)) return false;
+    memcpy(&size, g->first, sizeof size);
+    if (size < 0 || size > PROA_RANK_CALL_BYTES_MAX) return false;
+    first = proa_min64(size, FIRST_BYTES - SIZE_BYTES), more = size - first;
+    proa_message_read(&g->message, size);
+    memcpy(g->message.bytes, g->first + SIZE_BYTES, (size_t)first);
+    if (more) g->control->broadcast(g->control, g->message.bytes + first, more, 0);
+    return !g->control->stopped(g->control);
+}
+
+static proa_status run_in_processes(proa_model *m, proa_rank_call *call, proa_err *err)
+{
+    proa_ranks *g = m->group;
+    write_call(m, call);
+    send_call(g);
+    proa_status status = run_call(m, call, err);
+    if (has_result(call) && g->hooks.result) return g->hooks.result(g->hooks.arg, status, err);
+    return status;
+}
+
+proa_status proa_ranks_follow(proa_model *m, proa_err *err)
+{
+    proa_ranks *g = m->group;
+    for (;;) {
+        proa_rank_call call;
+        proa_err why = {.status = PROA_OK};
+        if (!receive_call(g))
+            return PROA_FAIL(err, UNAVAILABLE, "rank %d: the other ranks have ended", m->rank);
+        if (!read_call(m, &g->message, &call))
+            return PROA_FAIL(err, CORRUPT, "rank %d: a call of rank 0 is broken", m->rank);
+        if (call.kind == PROA_CALL_END) return PROA_OK;
+        proa_status status = run_call(m, &call, &why);
+        if (has_result(&call) && g->hooks.result) PROA_TRY(g->hooks.result(g->hooks.arg, status, &why));
+    }
+}
+
+void proa_ranks_rejoin(proa_model *m, const proa_rank_comms *comms)
+{
+    m->comm = comms->stage;
+    m->pipe = comms->pipe;
+    m->group->control = comms->control;
+}
+
+/* ---- all ---- */
+
+proa_status proa_ranks_run(proa_model *m, proa_rank_call *call, proa_err *err)
+{
+    if (!m->group) return run_call(m, call, err);
+    return m->group->control ? run_in_processes(m, call, err) : run_in_threads(m, call, err);
+}
+
+static void end_threads(proa_model *m)
+{
+    proa_ranks *g = m->group;
+    proa_rank_call end = {.kind = PROA_CALL_END};
+    write_call(m, &end);
+    proa_gate_open(&g->start);
+    for (int32_t i = 0; i < g->threads; i++) pthread_join(g->thread[i], NULL);
+    for (int32_t i = 1; i < g->count; i++) proa_model_free(g->model[i]);
+}
+
+static void end_processes(proa_model *m)
+{
+    proa_ranks *g = m->group;
+    proa_rank_call end = {.kind = PROA_CALL_END};
+    if (m->rank == 0 && !g->control->stopped(g->control)) {
+        write_call(m, &end);
+        send_call(g);
+    }
+    m->comm = m->pipe = NULL; /* the caller closes them */
+}
+
+void proa_ranks_free(proa_model *m)
+{
+    proa_ranks *g = m->group;
+    if (!g || (!g->control && m->rank != 0)) return;
+    if (g->control) end_processes(m);
+    else end_threads(m);
+    proa_message_release(&g->message);
+    m->group = NULL;
+    free(g);
 }
 
 /* Opens what `count` ranks exchange: ranks first, first + step, ... */
@@ -139,4 +293,17 @@ proa_status proa_ranks_prepare(proa_model **out, const char *path, const proa_mo
     else if (g->model[0]) proa_model_free(g->model[0]);
     else free(g);
     return status;
+}
+
+proa_status proa_ranks_join(proa_model *m, const proa_rank_comms *comms, const proa_rank_hooks *hooks,
+                            proa_err *err)
+{
+    proa_ranks *g = proa_calloc(1, sizeof *g);
+    PROA_ASSERT(comms->control->broadcast && comms->control->stopped && !m->group);
+    g->count = m->ranks;
+    g->model[m->rank] = m;
+    g->hooks = *hooks;
+    m->group = g;
+    proa_ranks_rejoin(m, comms);
+    return check_widths(m, err);
 }

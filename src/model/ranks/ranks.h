@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ranks.h - a model in several ranks (tensor and pipeline parallelism): each is a proa_model with a part of the
- * weights, on a device and in a thread of its own. The caller has rank 0. What it asks of it (model.h) runs in all
- * ranks side by side, and their programs meet in collective steps.
- * Owner:   rank 0 owns the others: proa_model_free. Devices and pools are the caller's.
- * Threads: as model.h; the threads of the other ranks are this file's.
- * Way in:  proa_ranks_prepare in place of proa_model_prepare; then model.h. */
+ * weights, on a device and in a thread or a process of its own. The engine has rank 0. What it calls of model.h becomes
+ * a message (call.h), which all ranks follow side by side, and their programs meet in collective steps.
+ *
+ *   threads      proa_ranks_prepare: all ranks are models of this process; rank 0 owns the others
+ *   processes    proa_ranks_join: this process has one rank of the group; rank 0 broadcasts its calls through
+ *                `control`, the others run proa_ranks_follow
+ *
+ * Owner:   proa_model_free of rank 0 frees the other ranks of its process. Devices and pools are the caller's.
+ * Threads: as model.h; the threads of the other ranks are this file's. */
 #ifndef PROA_MODEL_RANKS_H
 #define PROA_MODEL_RANKS_H
 
-#include "model/model.h"
+#include "model/ranks/call.h"
 
 /* Prepares the parts of a model: rank i runs on device[i] with the threads of pool[i]. With one rank this is
  * proa_model_prepare. options: rank and ranks are set by this function; ranks must be a multiple of
@@ -17,14 +21,41 @@
 PROA_MUST_CHECK proa_status proa_ranks_prepare(proa_model **out, const char *path,
                                                const proa_model_options *options, proa_device *const *device,
                                                proa_pool *const *pool, int32_t ranks, proa_err *err);
-/* Rank `rank` of the model whose rank 0 is m. */
+/* Rank `rank` of the model whose rank 0 is m; NULL: it is in another process. */
 proa_model *proa_ranks_model(const proa_model *m, int32_t rank);
+/* The KV pages of a rank of this process: [kv_layers], the caller's. Rank 0 gets them with each pass. */
+void proa_ranks_set_kv(proa_model *m, int32_t rank, const proa_kv *kv);
 
-/* For the functions of model.h: runs a job in all ranks, in this thread for rank 0, and returns when all are done. The
- * other ranks first get what callers set in rank 0 (encoder_ticket, hidden_wanted). */
-typedef void proa_rank_job(proa_model *m, void *arg);
-void proa_ranks_run(proa_model *m, proa_rank_job *job, void *arg);
-/* Ends the threads and frees all ranks but m. */
+/* What the engine does for calls that are not the model's. NULL: nothing. */
+typedef struct proa_rank_hooks {
+    proa_status (*take_pages)(void *arg, int64_t count, proa_err *err); /* of ranks 1 and up; sets their KV pages */
+    void (*copy)(void *arg, const proa_kv_copy *copy);                  /* likewise */
+    /* A rank above 0 has the result of a call that has one. In rank 0: returns when all others have, with the first
+     * failure. */
+    proa_status (*result)(void *arg, proa_status status, proa_err *err);
+    void *arg;
+} proa_rank_hooks;
+/* What a rank of a group of processes exchanges with others. They may be the same, stay the caller's, and must be open
+ * until the model was freed. */
+typedef struct proa_rank_comms {
+    proa_comm *control; /* all ranks: the calls */
+    proa_comm *stage;   /* those of its stage: proa_model.comm; NULL: there are none */
+    proa_comm *pipe;    /* proa_model.pipe; likewise */
+} proa_rank_comms;
+/* m, prepared with its rank, becomes one of a group of processes. */
+PROA_MUST_CHECK proa_status proa_ranks_join(proa_model *m, const proa_rank_comms *comms,
+                                            const proa_rank_hooks *hooks, proa_err *err);
+/* A rank above 0 runs what rank 0 calls, until that ends, or the group is stopped: UNAVAILABLE then. */
+PROA_MUST_CHECK proa_status proa_ranks_follow(proa_model *m, proa_err *err);
+/* Rank 0 of a group of processes whose collectives were stopped goes on with others, those of restarted ranks. The old
+ * ones can then be closed. */
+void proa_ranks_rejoin(proa_model *m, const proa_rank_comms *comms);
+
+/* Runs a call in all ranks, in this thread for rank 0, which sets what other ranks must have of it (encoder_ticket,
+ * hidden_wanted). Returns when the ranks of this process are done; those of others may still run. Only calls that have
+ * a result fail. */
+proa_status proa_ranks_run(proa_model *m, proa_rank_call *call, proa_err *err);
+/* Ends the other ranks, and frees those of this process. */
 void proa_ranks_free(proa_model *m);
 
 #endif

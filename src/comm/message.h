@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * message.h - what one rank sends to others: values and arrays, each described once for writing and for reading. A
+ * function that calls these on the members of a struct writes the struct into a message, or reads it from one,
+ * depending on the message. Both sides are the same version of this program (link.h), so numbers are sent as they are
+ * in memory.
+ * Owner:   the caller's memory; the bytes belong to the message. Threads: one at a time. */
+#ifndef PROA_COMM_MESSAGE_H
+#define PROA_COMM_MESSAGE_H
+
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct proa_message {
+    char *bytes; /* aligned to 16 */
+    int64_t size, room;
+    int64_t at; /* of what is read next */
+    bool reads;
+    bool broken; /* it is shorter than what was read of it: all that was read since is 0 or NULL */
+} proa_message;
+
+void proa_message_release(proa_message *m); /* a zero message is fine */
+/* Begins an empty message, into which is written. */
+void proa_message_write(proa_message *m);
+/* Room for `size` bytes, which the caller fills, and which are then read. */
+void proa_message_read(proa_message *m, int64_t size);
+/* Writes a value, or reads it. */
+void proa_message_value(proa_message *m, void *value, int64_t bytes);
+/* Writes an array of so many bytes, or returns where it is in the message: aligned to 16, valid as long as that. A
+ * reader whose number of bytes is not the sender's finds the message broken. NULL is sent as NULL. Returns the
+ * array. */
+void *proa_message_array(proa_message *m, const void *array, int64_t bytes);
+/* Writes an array that the caller fills, before the next is written. */
+void *proa_message_reserve(proa_message *m, int64_t bytes);
+/* A text; NULL is sent as NULL. */
+const char *proa_message_text(proa_message *m, const char *text);
+
+#define PROA_MESSAGE_VALUE(m, x) proa_message_value((m), &(x), (int64_t)sizeof(x))
+#define PROA_MESSAGE_ARRAY(m, array, count)                                                                  \
+    ((array) = proa_message_array((m), (array), (int64_t)(count) * (int64_t)sizeof *(array)))
+
+#endif

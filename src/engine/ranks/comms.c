@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * comms.c - files in memory for the groups of ranks. */
+#include "engine/ranks/comms.h"
+
+#include "base/checked.h"
+#include <unistd.h>
+
+/* Whether a stage, and the ranks across the stages, are less than all ranks. */
+static bool has_two_kinds(int32_t ranks, int32_t stages)
+{
+    return stages > 1 && stages < ranks;
+}
+
+static void clear_files(int (*fds)[PROA_RANK_FILES], int32_t ranks)
+{
+    for (int32_t i = 0; i < ranks; i++)
+        for (int k = 0; k < PROA_RANK_FILES; k++) fds[i][k] = -1;
+}
+
+/* One file for the ranks first, first + step, ... */
+static proa_status make_file(int (*fds)[PROA_RANK_FILES], int kind, int32_t first, int32_t step,
+                             int32_t count, proa_err *err)
+{
+    int fd;
+    PROA_TRY(proa_comm_shared_file(&fd, count, err));
+    for (int32_t i = 0; i < count; i++) fds[first + i * step][kind] = fd;
+    return PROA_OK;
+}
+
+proa_status proa_rank_files_make(int (*fds)[PROA_RANK_FILES], int32_t ranks, int32_t stages, proa_err *err)
+{
+    int32_t tensors = ranks / stages;
+    clear_files(fds, ranks);
+    PROA_TRY(make_file(fds, PROA_RANK_FILE_ALL, 0, 1, ranks, err));
+    if (!has_two_kinds(ranks, stages)) return PROA_OK;
+    for (int32_t i = 0; i < stages; i++)
+        PROA_TRY(make_file(fds, PROA_RANK_FILE_STAGE, i * tensors, 1, tensors, err));
+    for (int32_t i = 0; i < tensors; i++)
+        PROA_TRY(make_file(fds, PROA_RANK_FILE_PIPE, i, tensors, stages, err));
+    return PROA_OK;
+}
+
+static void close_file(int fd)
+{
+    if (fd >= 0) close(fd);
+}
+
+void proa_rank_files_close(int (*fds)[PROA_RANK_FILES], int32_t ranks, int32_t stages)
+{
+    int32_t tensors = ranks / stages;
+    close_file(fds[0][PROA_RANK_FILE_ALL]);
+    for (int32_t i = 0; i < stages; i++) close_file(fds[i * tensors][PROA_RANK_FILE_STAGE]);
+    for (int32_t i = 0; i < tensors; i++) close_file(fds[i][PROA_RANK_FILE_PIPE]);
+    clear_files(fds, ranks);
+}
+
+proa_status proa_rank_comms_open(proa_rank_comms *c, const int fds[PROA_RANK_FILES], int32_t rank,
+                                 int32_t ranks, int32_t stages, proa_err *err)
+{
+    int32_t tensors = ranks / stages;
+    *c = (proa_rank_comms){.control = NULL};
+    PROA_TRY(proa_comm_open_shared(&c->control, fds[PROA_RANK_FILE_ALL], rank, ranks, err));
+    if (stages == 1) c->stage = c->control;
+    else if (tensors == 1) c->pipe = c->control;
+    if (!has_two_kinds(ranks, stages)) return PROA_OK;
+    PROA_TRY(proa_comm_open_shared(&c->stage, fds[PROA_RANK_FILE_STAGE], rank % tensors, tensors, err));
+    return proa_comm_open_shared(&c->pipe, fds[PROA_RANK_FILE_PIPE], rank / tensors, stages, err);
+}
+
+void proa_rank_comms_stop(const proa_rank_comms *c)
+{
+    c->control->stop(c->control);
+    if (c->stage) c->stage->stop(c->stage);
+    if (c->pipe) c->pipe->stop(c->pipe);
+}
+
+void proa_rank_comms_close(proa_rank_comms *c)
+{
+    if (c->stage != c->control) proa_comm_close(c->stage);
+    if (c->pipe != c->control) proa_comm_close(c->pipe);
+    proa_comm_close(c->control);
+    *c = (proa_rank_comms){.control = NULL};
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * follow.c - a rank above 0 in a process of its own: a device, threads, its part of the weights, and memory for the
+ * keys and values of its heads. */
+#include "engine/ranks/follow.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/log.h"
+#include "comm/child.h"
+#include "comm/numa.h"
+#include "engine/ranks/comms.h"
+#include "engine/ranks/greeting.h"
+#include "kv/pages.h"
+#include <stdlib.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct follower {
+    int32_t rank, ranks, stages;
+    int fd; /* until the links have it */
+    proa_links *links;
+    proa_rank_comms comms;
+    proa_message message; /* how to open the model: texts of `open` are in it */
+    proa_rank_open open;
+    proa_device *device;
+    proa_pool *pool;
+    proa_model *model;
+    proa_kv_pages pages;
+    proa_kv *kv;    /* [kv_layers] */
+    uint64_t print; /* proa_rank_model_print */
+} follower;
+
+/* ---- the link ---- */
+
+/* Rank 0 has ended, or cannot be reached. A thread of this process may hang, so the process ends at once. */
+static void lost_rank_0(void *arg, int32_t link, const char *why)
+{
+    const follower *f = arg;
+    PROA_UNUSED(link);
+    PROA_LOG(VERBOSE, "rank %d: rank 0 %s", f->rank, why);
+    _exit(1);
+}
+
+static void received_frame(void *arg, int32_t link, uint32_t kind, const void *bytes, int64_t size)
+{
+    PROA_UNUSED(arg), PROA_UNUSED(link), PROA_UNUSED(bytes), PROA_UNUSED(size);
+    if (kind == PROA_FRAME_END) _exit(0);
+}
+
+static proa_status greet_rank_0(follower *f, proa_err *err)
+{
+    proa_rank_hello own, other;
+    int64_t size = 0;
+    proa_rank_hello_make(&own, 0, 0, 0);
+    PROA_TRY(proa_link_receive(f->fd, PROA_FRAME_HELLO, &other, sizeof other, &size, PROA_RANK_START_MS, err));
+    PROA_TRY(proa_link_send(f->fd, PROA_FRAME_HELLO, &own, sizeof own, err));
+    if (size != (int64_t)sizeof other) return PROA_FAIL(err, INVALID, "rank 0 is another version of proa");
+    PROA_TRY(proa_rank_hello_check(&other, 0, err));
+    f->rank = other.rank, f->ranks = other.ranks, f->stages = other.stages;
+    if (f->ranks < 2 || f->ranks > PROA_RANKS_MAX || f->rank < 1 || f->rank >= f->ranks || f->stages < 1 ||
+        f->ranks % f->stages)
+        return PROA_FAIL(err, CORRUPT, "rank %d of %d in %d stages", f->rank, f->ranks, f->stages);
+    return PROA_OK;
+}
+
+static proa_status receive_open(follower *f, proa_err *err)
+{
+    int64_t size = 0;
+    proa_message_read(&f->message, PROA_RANK_FRAME_MAX);
+    PROA_TRY(proa_link_receive(f->fd, PROA_FRAME_OPEN, f->message.bytes, PROA_RANK_FRAME_MAX, &size,
+                               PROA_RANK_START_MS, err));
+    f->message.size = size;
+    proa_rank_open_message(&f->message, &f->open);
+    if (f->message.broken || !f->open.path)
+        return PROA_FAIL(err, CORRUPT, "what rank 0 says of the model is broken");
+    return PROA_OK;
+}
+
+static proa_status send_result(void *arg, proa_status status, proa_err *err)
+{
+    follower *f = arg;
+    proa_rank_result r = {.status = (int32_t)status, .model = f->print};
+    if (status != PROA_OK) snprintf(r.text, sizeof r.text, "%s", err->text);
+    proa_links_send(f->links, 0, PROA_FRAME_RESULT, &r, sizeof r);
+    return PROA_OK;
+}
+
+/* ---- what rank 0 calls beside the model ---- */
+
+static proa_status take_pages(void *arg, int64_t count, proa_err *err)
+{
+    follower *f = arg;
+    proa_model *m = f->model;
+    const proa_config *c = &m->config;
+    PROA_TRY(proa_kv_pages_init(&f->pages, f->device, count, m->kv_layers, c->kv_heads, c->head_dim,
+                                m->formats.kv, err));
+    f->kv = proa_calloc((size_t)m->kv_layers + 1, sizeof *f->kv);
+    for (int32_t i = 0; i < m->kv_layers; i++) f->kv[i] = proa_kv_pages_layer(&f->pages, i);
+    proa_ranks_set_kv(m, f->rank, f->kv);
+    if (f->device->host) proa_model_touch(f->pool, f->pages.memory, f->pages.bytes - 9 * f->pages.count);
+    return PROA_OK;
+}
+
+static void copy_tokens(void *arg, const proa_kv_copy *copy)
+{
+    const follower *f = arg;
+    proa_kv_pages_copy(&f->pages, copy);
+}
+
+/* ---- life ---- */
+
+static proa_status open_rank(follower *f, proa_err *err)
+{
+    proa_numa_bind(f->open.node);
+    f->pool = proa_pool_new(f->open.threads);
+    PROA_TRY(proa_device_open(&f->device, f->open.device, err));
+    return proa_model_prepare(&f->model, f->open.path, &f->open.model, f->device, f->pool, err);
+}
+
+static proa_status follow_calls(follower *f, proa_err *err)
+{
+    const proa_link_events events = {received_frame, lost_rank_0, f};
+    const proa_rank_hooks hooks = {take_pages, copy_tokens, send_result, f};
+    proa_err why = {.status = PROA_OK};
+    int fd = f->fd;
+    f->fd = -1;
+    PROA_TRY(proa_links_open(&f->links, &fd, 1, &events, err));
+    proa_status status = open_rank(f, &why);
+    if (status == PROA_OK) {
+        f->print = proa_rank_model_print(f->model);
+        status = proa_ranks_join(f->model, &f->comms, &hooks, &why);
+    }
+    PROA_TRY(send_result(f, status, &why));
+    while (status != PROA_OK)
+        pause(); /* rank 0 has the reason and closes the link, which ends this process */
+    return proa_ranks_follow(f->model, err);
+}
+
+static void release_all(follower *f)
+{
+    proa_kv_pages_release(&f->pages);
+    proa_model_free(f->model);
+    if (f->comms.control) proa_rank_comms_close(&f->comms);
+    proa_device_close(f->device);
+    proa_pool_free(f->pool);
+    proa_message_release(&f->message);
+    free(f->kv);
+    proa_links_close(f->links);
+    if (f->fd >= 0) close(f->fd);
+}
+
+static bool is_socket(int fd)
+{
+    struct stat file;
+    return fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode);
+}
+
+static proa_status open_comms(follower *f, proa_err *err)
+{
+    int fds[PROA_RANK_FILES];
+    for (int i = 0; i < PROA_RANK_FILES; i++) fds[i] = PROA_CHILD_FDS + 1 + i;
+    proa_status status = proa_rank_comms_open(&f->comms, fds, f->rank, f->ranks, f->stages, err);
+    for (int i = 0; i < PROA_RANK_FILES; i++) close(fds[i]); /* some may be missing */
+    return status;
+}
+
+proa_status proa_rank_follow(proa_err *err)
+{
+    follower f = {.fd = PROA_CHILD_FDS};
+    if (!is_socket(f.fd))
+        return PROA_FAIL(err, INVALID, "'proa rank' is started by rank 0 (--ranks process)");
+    prctl(PR_SET_NAME, "proa-rank");
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* if rank 0 dies; where it only closes the link, that ends this process */
+    proa_status status = greet_rank_0(&f, err);
+    if (status == PROA_OK) status = open_comms(&f, err);
+    if (status == PROA_OK) status = receive_open(&f, err);
+    if (status == PROA_OK) status = follow_calls(&f, err);
+    release_all(&f);
+    return status;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * processes.c - starts the processes of ranks, greets them, collects their results, and ends them. */
+#include "engine/ranks/processes.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/log.h"
+#include "comm/numa.h"
+#include "comm/child.h"
+#include "engine/ranks/rank_set.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct proa_rank_processes {
+    int32_t ranks, stages;
+    pid_t pid[PROA_RANKS_MAX];
+    int fd[PROA_RANKS_MAX]; /* until the links have them; -1: none */
+    proa_links *links;      /* link i is to rank i + 1 */
+    proa_rank_comms comms;
+    void (*notify)(void *arg);
+    void *arg;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* under the lock: */
+    int32_t results;                /* of the call that runs, from other ranks */
+    proa_err first;                 /* the first failure among them */
+    uint64_t model[PROA_RANKS_MAX]; /* what the result of opening said */
+    proa_err failure;               /* status OK: the group works */
+};
+
+/* ---- events of the links ---- */
+
+/* The first reason counts: when one rank is lost, others follow. */
+static void fail_group(proa_rank_processes *p, const char *text)
+{
+    pthread_mutex_lock(&p->lock);
+    bool first = p->failure.status == PROA_OK;
+    if (first) PROA_FAIL(&p->failure, UNAVAILABLE, "%s", text);
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    if (!first) return;
+    proa_rank_comms_stop(&p->comms);
+    if (p->notify) p->notify(p->arg);
+}
+
+/* What a process says when it ends is all that comes after this, so its exit status is known soon. */
+static void name_fate(const proa_rank_processes *p, int32_t rank, const char *why, char *text, size_t size)
+{
+    enum { TRIES = 20, TRY_US = 10000 };
+    char fate[64] = "";
+    for (int i = 0; i < TRIES && !fate[0] && strcmp(why, "has ended") == 0; i++) {
+        proa_child_fate(p->pid[rank], fate, sizeof fate);
+        if (!fate[0]) usleep(TRY_US);
+    }
+    snprintf(text, size, "rank %d (process %d) %s", rank, (int)p->pid[rank], fate[0] ? fate : why);
+}
+
+static void lost_rank(void *arg, int32_t link, const char *why)
+{
+    char text[160];
+    proa_rank_processes *p = arg;
+    name_fate(p, link + 1, why, text, sizeof text);
+    fail_group(p, text);
+}
+
+static void received_result(void *arg, int32_t link, uint32_t kind, const void *bytes, int64_t size)
+{
+    proa_rank_processes *p = arg;
+    proa_rank_result r;
+    if (kind != PROA_FRAME_RESULT || size != (int64_t)sizeof r) return;
+    memcpy(&r, bytes, sizeof r);
+    r.text[sizeof r.text - 1] = '\0';
+    bool known = r.status >= 0 && r.status < PROA_STATUS_COUNT;
+    pthread_mutex_lock(&p->lock);
+    p->results++;
+    p->model[link + 1] = r.model;
+    if (r.status != PROA_OK && p->first.status == PROA_OK)
+        proa_err_set(&p->first, known ? (proa_status)r.status : PROA_INTERNAL, __FILE__, __LINE__,
+                     "rank %d: %s", link + 1, r.text);
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- the start ---- */
+
+static proa_status start_process(proa_rank_processes *p, int32_t rank, const int files[PROA_RANK_FILES],
+                                 proa_err *err)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return PROA_FAIL(err, IO, "cannot make a socket: %s", strerror(errno));
+    p->fd[rank] = pair[0];
+    int fds[1 + PROA_RANK_FILES] = {pair[1]};
+    memcpy(fds + 1, files, PROA_RANK_FILES * sizeof *files);
+    proa_status status = proa_child_start(&p->pid[rank], fds, 1 + PROA_RANK_FILES, err);
+    close(pair[1]);
+    return status;
+}
+
+static proa_status greet_rank(const proa_rank_processes *p, int32_t rank, proa_err *err)
+{
+    proa_rank_hello own, other;
+    int64_t size = 0;
+    int fd = p->fd[rank];
+    proa_rank_hello_make(&own, rank, p->ranks, p->stages);
+    PROA_TRY(proa_link_send(fd, PROA_FRAME_HELLO, &own, sizeof own, err));
+    PROA_TRY(proa_link_receive(fd, PROA_FRAME_HELLO, &other, sizeof other, &size, PROA_RANK_START_MS, err));
+    if (size != (int64_t)sizeof other)
+        return PROA_FAIL(err, INVALID, "rank %d is another version of proa", rank);
+    return proa_rank_hello_check(&other, rank, err);
+}
+
+static proa_status send_open(int fd, const proa_rank_open *common, int32_t rank, int32_t ranks, proa_err *err)
+{
+    char device[32];
+    proa_message m = {.bytes = NULL};
+    proa_rank_open open = *common;
+    open.device = proa_rank_device_name(device, common->device, rank);
+    open.node = proa_numa_node_of(rank, ranks);
+    open.model.rank = rank, open.model.ranks = ranks;
+    proa_message_write(&m);
+    proa_rank_open_message(&m, &open);
+    proa_status status = PROA_OK;
+    if (m.size > PROA_RANK_FRAME_MAX) status = PROA_FAIL(err, LIMIT, "the path of the model is too long");
+    else status = proa_link_send(fd, PROA_FRAME_OPEN, m.bytes, m.size, err);
+    proa_message_release(&m);
+    return status;
+}
+
+static proa_status greet_all(proa_rank_processes *p, const proa_rank_open *open, proa_err *err)
+{
+    for (int32_t rank = 1; rank < p->ranks; rank++) {
+        char fate[160];
+        proa_err why = {.status = PROA_OK};
+        proa_status status = greet_rank(p, rank, &why);
+        if (status == PROA_OK) status = send_open(p->fd[rank], open, rank, p->ranks, &why);
+        if (status == PROA_OK) continue;
+        if (status == PROA_INVALID) return PROA_FAIL(err, INVALID, "%s", why.text);
+        name_fate(p, rank, strstr(why.text, "ended") ? "has ended" : why.text, fate, sizeof fate);
+        return PROA_FAIL(err, UNAVAILABLE, "%s before it was ready", fate);
+    }
+    return PROA_OK;
+}
+
+static proa_status watch_ranks(proa_rank_processes *p, proa_err *err)
+{
+    const proa_link_events events = {received_result, lost_rank, p};
+    int fds[PROA_RANKS_MAX];
+    for (int32_t i = 1; i < p->ranks; i++) fds[i - 1] = p->fd[i], p->fd[i] = -1;
+    return proa_links_open(&p->links, fds, p->ranks - 1, &events, err);
+}
+
+static proa_status start_all(proa_rank_processes *p, const proa_rank_open *open, proa_err *err)
+{
+    int files[PROA_RANKS_MAX][PROA_RANK_FILES];
+    proa_status status = proa_rank_files_make(files, p->ranks, p->stages, err);
+    if (status == PROA_OK) status = proa_rank_comms_open(&p->comms, files[0], 0, p->ranks, p->stages, err);
+    for (int32_t rank = 1; rank < p->ranks && status == PROA_OK; rank++)
+        status = start_process(p, rank, files[rank], err);
+    proa_rank_files_close(files, p->ranks, p->stages);
+    PROA_TRY(status);
+    PROA_TRY(greet_all(p, open, err));
+    return watch_ranks(p, err);
+}
+
+proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank_open *open, int32_t ranks,
+                                      void (*notify)(void *arg), void *arg, proa_err *err)
+{
+    proa_rank_processes *p = proa_calloc(1, sizeof *p);
+    PROA_ASSERT(ranks > 1 && ranks <= PROA_RANKS_MAX);
+    p->ranks = ranks, p->stages = open->model.stages > 1 ? open->model.stages : 1;
+    p->notify = notify, p->arg = arg;
+    for (int32_t i = 0; i < ranks; i++) p->fd[i] = -1;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->changed, NULL);
+    proa_status status = start_all(p, open, err);
+    *out = status == PROA_OK ? p : NULL;
+    if (status == PROA_OK) return PROA_OK;
+    proa_rank_processes_close(p);
+    return status;
+}
+
+/* ---- the group ---- */
+
+proa_status proa_rank_processes_result(proa_rank_processes *p, proa_status status, proa_err *err)
+{
+    pthread_mutex_lock(&p->lock);
+    while (p->results < p->ranks - 1 && p->failure.status == PROA_OK)
+        pthread_cond_wait(&p->changed, &p->lock);
+    const proa_err *why = p->first.status != PROA_OK ? &p->first : &p->failure;
+    if (status == PROA_OK && why->status != PROA_OK) {
+        status = why->status;
+        if (err) *err = *why;
+    }
+    p->results = 0;
+    p->first = (proa_err){.status = PROA_OK};
+    pthread_mutex_unlock(&p->lock);
+    return status;
+}
+
+proa_status proa_rank_processes_opened(proa_rank_processes *p, const proa_model *m, proa_err *err)
+{
+    uint64_t own = proa_rank_model_print(m);
+    PROA_TRY(proa_rank_processes_result(p, PROA_OK, err));
+    for (int32_t rank = 1; rank < p->ranks; rank++)
+        if (p->model[rank] != own)
+            return PROA_FAIL(err, INVALID, "rank %d has other files of the model than rank 0", rank);
+    return PROA_OK;
+}
+
+const proa_rank_comms *proa_rank_processes_comms(const proa_rank_processes *p)
+{
+    return &p->comms;
+}
+
+proa_status proa_rank_processes_failed(proa_rank_processes *p, proa_err *err)
+{
+    pthread_mutex_lock(&p->lock);
+    proa_status status = p->failure.status;
+    if (status != PROA_OK && err && err->status == PROA_OK) *err = p->failure;
+    pthread_mutex_unlock(&p->lock);
+    return status;
+}
+
+/* Ranks that have been told to end, or whose link is closed, do so at once; others are killed. */
+void proa_rank_processes_close(proa_rank_processes *p)
+{
+    enum { TRIES = 200, TRY_US = 5000 };
+    if (!p) return;
+    proa_links_close(p->links);
+    for (int32_t rank = 1; rank < p->ranks; rank++) {
+        char fate[64] = "";
+        if (p->fd[rank] >= 0) close(p->fd[rank]);
+        for (int i = 0; i < TRIES && !fate[0] && p->pid[rank] > 0 && p->failure.status == PROA_OK; i++) {
+            proa_child_fate(p->pid[rank], fate, sizeof fate);
+            if (!fate[0]) usleep(TRY_US);
+        }
+        proa_child_end(p->pid[rank]);
+    }
+    proa_rank_comms_close(&p->comms);
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}

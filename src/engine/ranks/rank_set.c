@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * rank_set.c - devices, threads and page memory of the ranks of a model; ranks that are processes. */
+#include "engine/ranks/rank_set.h"
+
+#include "base/checked.h"
+#include "comm/numa.h"
+#include "base/thread.h"
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *proa_rank_device_name(char out[32], const char *device, int32_t rank)
+{
+    const char *colon = device ? strchr(device, ':') : NULL;
+    if (!device || strncmp(device, "cuda", 4) != 0 || rank == 0) return device;
+    snprintf(out, 32, "cuda:%ld", (colon ? strtol(colon + 1, NULL, 10) : 0) + rank);
+    return out;
+}
+
+static proa_status check_count(const char *option, int32_t count, int32_t most, proa_err *err)
+{
+    if (count >= 0 && count <= most) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "option '%s' is %d, must be 0 to %d", option, count, most);
+}
+
+proa_status proa_rank_count(int32_t *ranks, int32_t tensor_parallel, int32_t pipeline_parallel, proa_err *err)
+{
+    PROA_TRY(check_count("tp", tensor_parallel, PROA_RANKS_MAX, err));
+    int32_t tensors = tensor_parallel > 1 ? tensor_parallel : 1;
+    PROA_TRY(check_count("pp", pipeline_parallel, PROA_RANKS_MAX / tensors, err));
+    *ranks = tensors * (pipeline_parallel > 1 ? pipeline_parallel : 1);
+    return PROA_OK;
+}
+
+static proa_status read_kind(bool *processes, const char *kind, proa_err *err)
+{
+    *processes = kind && strcmp(kind, "process") == 0;
+    if (!kind || *processes || strcmp(kind, "thread") == 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "option 'ranks' is '%s', must be thread or process", kind);
+}
+
+/* Threads start on the CPUs of the thread that starts them, so it runs on the rank's node meanwhile. */
+static proa_pool *make_pool(int32_t node, int threads)
+{
+    cpu_set_t before;
+    bool binds = node >= 0 && sched_getaffinity(0, sizeof before, &before) == 0;
+    if (binds) proa_numa_bind(node);
+    proa_pool *pool = proa_pool_new(threads);
+    if (binds) sched_setaffinity(0, sizeof before, &before);
+    return pool;
+}
+
+proa_status proa_rank_set_open(proa_rank_set *s, const char *device, int32_t ranks, int threads,
+                               const char *kind, proa_err *err)
+{
+    char name[32];
+    bool processes;
+    PROA_TRY(read_kind(&processes, kind, err));
+    int all = threads ? threads : proa_cpu_count();
+    s->count = ranks;
+    s->local = processes ? 1 : ranks;
+    s->threads = s->count == 1 ? threads : (int)proa_max64(1, all / s->count);
+    s->device_name = device;
+    for (int32_t i = 0; i < s->local; i++) {
+        s->pool[i] = make_pool(processes ? proa_numa_node_of(i, s->count) : -1, s->threads);
+        PROA_TRY(proa_device_open(&s->device[i], proa_rank_device_name(name, device, i), err));
+    }
+    return PROA_OK;
+}
+
+/* ---- processes ---- */
+
+static proa_status wait_for_results(void *arg, proa_status status, proa_err *err)
+{
+    const proa_rank_set *s = arg;
+    return proa_rank_processes_result(s->processes, status, err);
+}
+
+static void copy_in_processes(void *arg, const proa_kv_copy *copy)
+{
+    proa_rank_call call = {.kind = PROA_CALL_COPY, .copy = *copy};
+    proa_status status = proa_ranks_run(arg, &call, NULL);
+    PROA_UNUSED(status); /* a copy has no result */
+}
+
+static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const char *path,
+                                     const proa_model_options *options, proa_err *err)
+{
+    proa_rank_open open = {.path = path, .device = s->device_name, .threads = s->threads, .model = *options};
+    const proa_rank_hooks hooks = {.result = wait_for_results, .arg = s};
+    open.model.rank = 0, open.model.ranks = s->count;
+    PROA_TRY(proa_rank_processes_start(&s->processes, &open, s->count, s->notify, s->notify_arg, err));
+    PROA_TRY(proa_model_prepare(m, path, &open.model, s->device[0], s->pool[0], err));
+    PROA_TRY(proa_rank_processes_opened(s->processes, *m, err));
+    return proa_ranks_join(*m, proa_rank_processes_comms(s->processes), &hooks, err);
+}
+
+/* ---- all ---- */
+
+proa_status proa_rank_set_prepare(proa_rank_set *s, proa_model **m, const char *path,
+                                  const proa_model_options *options, proa_err *err)
+{
+    if (s->local < s->count) return prepare_processes(s, m, path, options, err);
+    return proa_ranks_prepare(m, path, options, s->device, s->pool, s->count, err);
+}
+
+proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_model *m, proa_err *err)
+{
+    for (int32_t i = 1; i < s->local; i++) {
+        const proa_model *part = proa_ranks_model(m, i);
+        const proa_config *c = &part->config;
+        PROA_TRY(proa_kv_pages_init_beside(&s->pages[i], pages, s->device[i], part->kv_layers, c->kv_heads,
+                                           c->head_dim, m->formats.kv, err));
+    }
+    if (s->local == s->count) return PROA_OK;
+    proa_kv_pages_set_copied(pages, copy_in_processes, m);
+    return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_PAGES, .count = pages->count}, err);
+}
+
+void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, proa_model *m, proa_kv *kv)
+{
+    for (int32_t rank = 0; rank < s->local; rank++) {
+        proa_kv *own = kv + rank * m->kv_stride;
+        for (int32_t layer = 0; layer < proa_ranks_model(m, rank)->kv_layers; layer++)
+            own[layer] = proa_kv_pages_layer(rank ? &s->pages[rank] : pages, layer);
+        proa_ranks_set_kv(m, rank, own);
+    }
+}
+
+proa_status proa_rank_set_failed(const proa_rank_set *s, proa_err *err)
+{
+    if (s->processes) PROA_TRY(proa_rank_processes_failed(s->processes, err));
+    for (int32_t i = 0; i < s->local; i++) PROA_TRY(s->device[i]->failed(s->device[i], err));
+    return PROA_OK;
+}
+
+void proa_rank_set_release_pages(proa_rank_set *s)
+{
+    for (int32_t i = 1; i < s->local; i++) proa_kv_pages_release(&s->pages[i]);
+}
+
+void proa_rank_set_close(proa_rank_set *s)
+{
+    proa_rank_processes_close(s->processes);
+    for (int32_t i = 0; i < s->local; i++) {
+        proa_device_close(s->device[i]);
+        proa_pool_free(s->pool[i]);
+    }
+}

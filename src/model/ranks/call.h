@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * call.h - what rank 0 lets all ranks do: a function of model.h with its arguments, as a struct and as a message. Each
+ * rank reads the same message, be it a thread, a process of this host or one of another host.
+ * Owner:   a call that was read points into its message. Threads: those of the ranks. */
+#ifndef PROA_MODEL_CALL_H
+#define PROA_MODEL_CALL_H
+
+#include "comm/message.h"
+#include "model/model.h"
+
+typedef enum proa_rank_call_kind {
+    PROA_CALL_END,   /* no call follows */
+    PROA_CALL_LOAD,  /* proa_model_load; has a result in each rank */
+    PROA_CALL_PAGES, /* takes the memory of `count` KV pages (proa_rank_hooks); has a result */
+    PROA_CALL_COPY,  /* copies tokens within KV pages (proa_rank_hooks) */
+    PROA_CALL_ENCODE,
+    PROA_CALL_DECODE,
+    PROA_CALL_HEAD,
+    PROA_CALL_OUTPUTS, /* proa_model_send_encoder_outputs */
+    PROA_CALL_SAMPLE,
+    PROA_CALL_TOP_K,
+    PROA_CALL_KINDS
+} proa_rank_call_kind;
+
+typedef struct proa_rank_call {
+    proa_rank_call_kind kind;
+    int32_t encoder_ticket;     /* as in rank 0 */
+    bool hidden_wanted;         /* the same */
+    proa_batch batch;           /* ENCODE, DECODE */
+    const int32_t *rows;        /* [count] HEAD, TOP_K; OUTPUTS: the first row of each input */
+    int64_t count, k;           /* k: of TOP_K */
+    int64_t outputs;            /* OUTPUTS: rows of the pass */
+    bool again, in_place;       /* of OUTPUTS; of HEAD: proa_model_head_to */
+    proa_sample_request sample; /* SAMPLE */
+    int32_t ticket;
+    proa_kv_copy copy; /* COPY */
+    /* Of rank 0 only, not in the message. */
+    const proa_kv *kv;            /* ENCODE, DECODE: [kv_layers] */
+    proa_view logits;             /* result of HEAD, without in_place */
+    float *to_logits, *to_hidden; /* results of HEAD in place; NULL: not wanted */
+    int32_t *top_ids;             /* results of TOP_K */
+    float *top_logits, *sums;
+    proa_progress_fn *progress; /* LOAD */
+    void *progress_arg;
+} proa_rank_call;
+
+/* Writes a call, or reads one. After reading, m->broken says that it is none of this version's. Page tables are sent as
+ * far as the contexts of the spans reach. model: of the rank that writes or reads. */
+void proa_rank_call_message(proa_message *m, proa_rank_call *call, const proa_model *model);
+
+#endif
