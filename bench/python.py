@@ -37,7 +37,7 @@ SHAPES = {
 THEIRS = {"cpu": "float32", "cuda": "float16"}
 SIDES = {
     "cpu": [{"dtype": "f32"}, {"dtype": "bf16"}, {"dtype": "f32", "quant": "int8"}],
-    "cuda": [{"dtype": "f16"}, {"dtype": "f16", "quant": "fp8"}],
+    "cuda": [{"dtype": "f16"}],
 }
 
 

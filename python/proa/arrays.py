@@ -140,5 +140,6 @@ def empty_like(sample: Any, shape: Sequence[int]) -> Any:
     if is_torch(sample):
         torch = sys.modules["torch"]
         return torch.empty(tuple(shape), dtype=torch.float32, device=sample.device)
-    space = sample.__array_namespace__()  # of the Python array API standard
+    own = getattr(sample, "__array_namespace__", None)  # of the array API standard; CuPy's arrays have none
+    space = own() if own else sys.modules[type(sample).__module__.partition(".")[0]]
     return space.empty(tuple(shape), dtype=space.float32)
