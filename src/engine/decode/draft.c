@@ -9,6 +9,8 @@
 /* Weight of a new measurement in a decaying mean. */
 #define NEW_SHARE     0.125
 #define CHANCE_SHARE  (1.0 / 64)
+/* A mean of which nothing was measured for half as many passes is given up by half. */
+#define OLD_PASSES    128
 #define ROW_SHARE     (1.0 / 512)
 /* A pass that took that many times the mean was interrupted, and counts as one that took this long. */
 #define OUTLIER       1.5
@@ -19,7 +21,7 @@
 /* Tokens that the rate with which a sequence begins stands for. */
 #define FIRST_TOKENS  4
 /* A pass that took that many times what it would have without drafts was interrupted. */
-#define LOSS_MOST     3
+#define LOSS_MOST     2
 /* Passes that drafts may lose at once, and what they begin again with. */
 #define CREDIT_PASSES 4
 #define CREDIT_AGAIN  0.5
@@ -40,6 +42,12 @@ static double rows_of(int64_t slot)
     return slot <= EXACT_ROWS ? (double)slot : EXACT_ROWS + SLOT_ROWS * ((double)(slot - EXACT_ROWS) - 0.5);
 }
 
+/* The weight of a new time: more if the last one was many passes ago, since the machine may have been faster then. */
+static double share_after(int64_t passes)
+{
+    return fmin(0.5, fmax(NEW_SHARE, (double)passes / OLD_PASSES));
+}
+
 /* Of two times, of which 0 is not known. */
 static double least_time(double a, double b)
 {
@@ -47,16 +55,24 @@ static double least_time(double a, double b)
     return b == 0 || a < b ? a : b;
 }
 
+double proa_draft_time_clipped(const proa_draft_times *t, int64_t rows, double ns)
+{
+    double mean = proa_draft_time_mean(t, rows);
+    return mean > 0 ? fmin(ns, OUTLIER * mean) : ns;
+}
+
 void proa_draft_time(proa_draft_times *t, int64_t rows, double ns)
 {
     if (rows < 1 || slot_of(rows) >= PROA_DRAFT_SLOTS) return;
     double *mean = &t->ns[slot_of(rows)];
-    *mean = *mean == 0 ? ns : *mean + NEW_SHARE * (fmin(ns, OUTLIER * *mean) - *mean);
+    int64_t *last = &t->last[slot_of(rows)];
+    *mean = *mean == 0 ? ns : *mean + share_after(++t->passes - *last) * (fmin(ns, OUTLIER * *mean) - *mean);
+    *last = t->passes;
     for (int64_t slot = slot_of(rows) - 1; slot >= 0; slot--)
         t->larger[slot] = least_time(t->ns[slot + 1], t->larger[slot + 1]);
 }
 
-static double mean_of(const proa_draft_times *t, int64_t rows)
+double proa_draft_time_mean(const proa_draft_times *t, int64_t rows)
 {
     int64_t slot = proa_min64(slot_of(rows), PROA_DRAFT_SLOTS - 1), below = slot, above = slot;
     if (t->ns[slot] > 0) return t->ns[slot];
@@ -72,7 +88,7 @@ static double mean_of(const proa_draft_times *t, int64_t rows)
 double proa_draft_time_of(const proa_draft_times *t, int64_t rows)
 {
     int64_t slot = proa_min64(slot_of(rows), PROA_DRAFT_SLOTS - 1);
-    return least_time(mean_of(t, rows), t->larger[slot]);
+    return least_time(proa_draft_time_mean(t, rows), t->larger[slot]);
 }
 
 /* A pass with drafts, while their sizes are chosen. */

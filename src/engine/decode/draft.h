@@ -39,13 +39,20 @@ void proa_draft_idle(proa_draft_state *s);
 /* Times of passes by their number of rows, as measured: decaying means, 0 where there is none. */
 typedef struct proa_draft_times {
     double ns[PROA_DRAFT_SLOTS];
+    int64_t last[PROA_DRAFT_SLOTS]; /* the number of the pass that was measured last, of `passes` */
+    int64_t passes;
     double larger[PROA_DRAFT_SLOTS]; /* the least time of any larger pass; 0: none is known */
 } proa_draft_times;
+#define PROA_DRAFT_TIMES ((proa_draft_times){.passes = 0}) /* nothing is known */
 void proa_draft_time(proa_draft_times *t, int64_t rows, double ns);
-/* The mean for so many rows, interpolated between those that are known, but not more than that of any larger pass: a
- * mean that is too high would not be corrected, because such passes are avoided. Beyond the last known one it is taken
- * to grow by 1/64 for each row, or in proportion to the rows if they are more, so that larger drafts are tried. 0:
- * nothing is known. */
+/* The mean for so many rows, interpolated between those that are known. Beyond the last known one it is taken to grow
+ * by 1/64 for each row, or in proportion to the rows if they are more, so that larger drafts are tried. 0: nothing is
+ * known. */
+double proa_draft_time_mean(const proa_draft_times *t, int64_t rows);
+/* What a pass counts as that took so long: no more than half as much again as the mean, or it was interrupted. */
+double proa_draft_time_clipped(const proa_draft_times *t, int64_t rows, double ns);
+/* The mean to plan with: not more than that of any larger pass. A mean that is too high would not be corrected, because
+ * such passes are avoided. */
 double proa_draft_time_of(const proa_draft_times *t, int64_t rows);
 
 /* Times of a draft model: of the first pass of a draft by all its rows, the tokens since the last one, and of the

@@ -380,8 +380,9 @@ static void note_pause(proa_speculation *s, double ns, double pass_ns)
 static void settle_accounts(proa_speculation *s, int64_t rows, double pass_ns, double pause_ns)
 {
     int64_t plain_rows = rows - s->drafted;
-    double plain = proa_draft_time_of(&s->times, plain_rows);
-    double ns = pass_ns + (s->drafted ? fmax(pause_ns, s->drafting_ns) : 0);
+    double plain = proa_draft_time_mean(&s->times, plain_rows);
+    double ns = proa_draft_time_clipped(&s->times, rows, pass_ns) +
+                (s->drafted ? fmax(pause_ns, s->drafting_ns) : 0);
     s->drafts_in_row = s->drafted ? s->drafts_in_row + 1 : 0;
     if (plain_rows <= 0 || plain == 0) return;
     double worth = plain * (double)(plain_rows + s->right) / (double)plain_rows;

@@ -66,7 +66,7 @@ static void a_tree_is_as_large_as_pays(void **state)
     PROA_UNUSED(state);
     proa_tree_rates r;
     proa_tree_shape shape;
-    proa_draft_times flat = {{0}, {0}}, steep = {{0}, {0}};
+    proa_draft_times flat = PROA_DRAFT_TIMES, steep = PROA_DRAFT_TIMES;
     const proa_draft_state s = PROA_DRAFT_STATE;
     proa_tree_rates_init(&r, 3);
     proa_tree_shape_make(&shape, &r);
