@@ -194,6 +194,14 @@ static void cells_of(char cell[COLUMNS][CELL], const proa_option_row *row, bool 
     snprintf(cell[7], CELL, "%s", row->help);
 }
 
+/* A cell of a Markdown table, in which a bar would begin the next one. */
+static void print_cell(const char *text)
+{
+    printf("| ");
+    for (const char *c = text; *c; c++) printf(*c == '|' ? "\\|" : "%c", *c);
+    if (text[0]) printf(" ");
+}
+
 static void print_markdown(void)
 {
     char cell[COLUMNS][CELL];
@@ -203,7 +211,7 @@ static void print_markdown(void)
     printf("|\n");
     for (int i = 0; i < PROA_OPTION_COUNT; i++) {
         cells_of(cell, &proa_option_rows[i], true);
-        for (int c = 0; c < COLUMNS; c++) printf("| %s%s", cell[c], cell[c][0] ? " " : "");
+        for (int c = 0; c < COLUMNS; c++) print_cell(cell[c]);
         printf("|\n");
     }
 }

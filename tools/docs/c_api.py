@@ -6,6 +6,7 @@ HEADERS = {"proa.h": "The engine", "hub.h": "Models by name", "status.h": "Error
 # A comment before a declaration, or a preprocessor line with its continuations, or a declaration up to its semicolon.
 COMMENT = re.compile(r"/\*.*?\*/\n?", re.S)
 DIRECTIVE = re.compile(r"#(?:[^\n]*\\\n)*[^\n]*\n?")
+HEADS = "(?:Owner|Threads|Errors|Way in)"  # the paragraphs of a header's comment
 HIDDEN = re.compile(r"#(?!define PROA_)|#define PROA_\w+_H\b|#define PROA_EXPORT|extern \"C\" \{|\}\n")
 
 
@@ -82,8 +83,8 @@ def prose(text):
         if all(line.startswith("    ") for line in lines):
             blocks.append("```c\n" + "\n".join(line[4:] for line in lines) + "\n```")
             continue
-        joined = re.sub(r"\n\s*", " ", re.sub(r"\n(?=[A-Z][a-z ]+:  ?)", "\0", part))
-        entries = [re.sub(r"^([A-Z][a-z ]+):\s+", r"**\1**: ", mark_code(entry)) for entry in joined.split("\0")]
+        joined = re.sub(r"\n\s*", " ", re.sub(rf"\n(?={HEADS}:)", "\0", part))
+        entries = [re.sub(rf"^({HEADS}):\s+", r"**\1**: ", mark_code(entry)) for entry in joined.split("\0")]
         blocks.append("\n\n".join(entries))
     return "\n\n".join(blocks)
 

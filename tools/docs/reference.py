@@ -25,8 +25,7 @@ def usage_of(row):
 def options(rows):
     lines = ["| option | default | what it does |", "|---|---|---|"]
     for row in rows:
-        name = "`" + usage_of(row).replace("|", "\\|") + "`"
-        lines.append(f"| {name} | {cell(row['default'])} | {cell(row['help'])} |")
+        lines.append(f"| `{usage_of(row)}` | {cell(row['default'])} | {cell(row['help'])} |")
     return "\n".join(lines)
 
 

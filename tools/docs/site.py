@@ -21,7 +21,7 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ROOT / "build/docs/pages"
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?(?: \"[^\"]*\")?\))")
-CODE = re.compile(r"^( *```.*?^ *```\s*?$|`[^`\n]+`)", re.M | re.S)
+CODE = re.compile(r"(^ *```.*?^ *```\s*?$|`[^`\n]+`)", re.M | re.S)
 ASSETS = (".png", ".svg", ".css", ".js")
 
 
@@ -64,7 +64,10 @@ def relink(page, text):
         return found.group(1) + os.path.relpath(place, page.parent) + found.group(3)
 
     parts = CODE.split(text)  # code at the odd places
-    return "".join(part if i % 2 else LINK.sub(one, part) for i, part in enumerate(parts))
+    for i, part in enumerate(parts):
+        # GitHub wants a bar of code in a table escaped; here it would show the backslash
+        parts[i] = LINK.sub(one, part) if i % 2 == 0 else part if part.lstrip().startswith("```") else part.replace("\\|", "|")
+    return "".join(parts)
 
 
 def stage():
