@@ -97,7 +97,7 @@ class Browser:
             raise AssertionError(answer["exceptionDetails"])
         return answer["result"].get("value")
 
-    def wait(self, expression, seconds=20):
+    def wait(self, expression, seconds=60):
         end = time.monotonic() + seconds
         while not self.ask(f"!!({expression})"):
             assert time.monotonic() < end, f"never: {expression}"

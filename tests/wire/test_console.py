@@ -124,6 +124,18 @@ def test_answer_streams_and_is_kept(served, page):
     assert page.ask("document.querySelector('.turn')") is None
     page.click("#conversation-list .name")
     assert page.text(".assistant .markdown").split() == answer
+    page.click("[aria-label='Delete It was the']")
+    page.wait("document.getElementById('confirm').open")
+    page.click("#confirm-yes")
+    page.wait("!document.querySelector('#conversation-list .name') && !document.querySelector('.turn')")
+    assert page.ask("Object.keys(localStorage).filter(k => k.startsWith('proa.conversation.')).length") == 0
+
+
+def test_full_storage_is_told(served, page):
+    page.ask("for (let n = 1 << 22; n >= 1; n >>= 1) try { for (let i = 0; i < 9; i++) localStorage.setItem(`full${n}.${i}`, 'x'.repeat(n)); } catch {}")
+    send(page, "The sea", more={"max_tokens": 4})
+    page.wait("document.querySelector('#log > .error')")
+    assert "no room" in page.text("#log > .error") and page.ask("document.querySelectorAll('.assistant').length") == 1
 
 
 def test_stop(served, page):
@@ -300,7 +312,7 @@ def test_requests(served, page):
     page.ask("document.querySelectorAll('.expand')[1].click()")
     assert page.ask("document.activeElement.getAttribute('aria-expanded')") == "true"
     details = page.text("#request-table .more")
-    assert "First token at" in details and "cmpl-" in details and "tokens/s" in details
+    assert "First token at" in details and "cmpl-" in details and "Tokens/s" in details
     page.fill("requests-kind", "bad")
     assert page.ask("[...document.querySelectorAll('#request-table tbody tr:not(.more)')].every(r => r.querySelector('.bad'))")
 
@@ -418,8 +430,12 @@ def test_colours_and_motion(served, page):
 
 
 def test_key_and_server_gone(chromium):
-    with Server("--api-key", "secret", repositories=[DECODER]) as locked:
+    with Server("--api-key", "secret", "--http-restricted-api", "statistics:admin=open", repositories=[DECODER]) as locked:
         chromium.open(locked.url("/"))
+        chromium.wait("document.getElementById('state').innerText === 'The server does not allow this from here.'")
+        chromium.click("#open-settings")
+        chromium.fill("settings-header", "admin: open")
+        chromium.click("#settings [value=done]")
         chromium.wait("!document.getElementById('key-banner').hidden")
         assert "API key" in chromium.text("#state")
         chromium.fill("key", "secret")

@@ -74,6 +74,7 @@ static proa_infer *make_request(proa_oai *job, int32_t i)
     r->id = proa_arena_strdup(&r->arena, proa_str_c(job->id));
     r->model_name = proa_served_model_name(job->model);
     r->model_version = -1;
+    r->times.received = job->x->start_ns;
     if (job->client) r->client = proa_arena_strdup(&r->arena, proa_str_c(job->client));
     r->model = proa_served_model_hold(job->model);
     if (job->params.score) {

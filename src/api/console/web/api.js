@@ -51,10 +51,15 @@ async function errorOf(answer) {
   return new ServerError(answer.status, detail);
 }
 
+/* Is it an error of the connection? fetch throws a TypeError then, and a TimeoutError after WAIT_MS. */
+export function isLost(error) {
+  return error instanceof TypeError || error.name === "TimeoutError";
+}
+
 /* {message, detail} of anything that was thrown. */
 export function explain(error) {
   if (error instanceof ServerError) return error;
-  if (error instanceof TypeError) return { message: "The server does not answer. Is it still running?", detail: "" };
+  if (isLost(error)) return { message: "The server does not answer. Is it still running?", detail: "" };
   return { message: error.message, detail: "" };
 }
 
@@ -64,8 +69,10 @@ export async function request(path, options = {}) {
   return answer;
 }
 
+const WAIT_MS = 15000; /* for data of which the server has all */
+
 export async function getJson(path) {
-  return (await request(path)).json();
+  return (await request(path, { signal: AbortSignal.timeout(WAIT_MS) })).json();
 }
 
 export function post(path, body, signal) {

@@ -8,15 +8,17 @@ import * as store from "./store.js";
 import { answer, newTurn } from "./stream.js";
 import { assistantTurn, emptyNote, errorPart, toolTurn, userTurn } from "./turns.js";
 
-const REDRAW_MS = 60; /* an answer is drawn at most so often while it grows */
+const REDRAW_MS = 60; /* an answer that grows is drawn at most so often, and a long one less often */
 
 let open = store.create("", {});
 let running = null; /* {turn, abort} */
 let models = [];    /* of /figures */
+let full = false;   /* the browser had no room for the open conversation */
+let parents = {};   /* adapter: the model that it belongs to */
 
 /* ---- modes ---- */
 
-const modelOf = (name) => models.find((m) => m.name === name);
+const modelOf = (name) => models.find((m) => m.name === (parents[name] || name));
 
 function isChat(conversation) {
   const mode = conversation.options.mode || "auto";
@@ -66,15 +68,33 @@ function drawLog() {
     fitText();
     $("text").focus();
   });
-  $("log").replaceChildren(...(open.turns.length ? open.turns.map(turnNode) : [note]));
+  const room = errorPart({ message: "The browser has no room for this conversation.",
+    detail: "Delete older conversations; this one is lost when the page is closed." });
+  $("log").replaceChildren(...(open.turns.length ? open.turns.map(turnNode) : [note]), ...(full ? [room] : []));
   showMode();
 }
 
 /* Draws the answer that grows; the rest of the log stays as it is. */
 function drawRunning(turn) {
-  const follow = atEnd();
-  $("log").lastElementChild?.replaceWith(turnNode(turn));
+  const follow = atEnd(), now = turnNode(turn), old = $("log").querySelector(".going");
+  const focused = old?.querySelector("summary:focus");
+  old?.replaceWith(now);
+  if (focused) now.querySelector("summary")?.focus();
   if (follow) toEnd();
+}
+
+/* A function that draws the answer soon, once for all calls until then. */
+function drawer(conversation, mine) {
+  let timer = 0, took = 0;
+  return () => {
+    timer ||= setTimeout(() => {
+      timer = 0;
+      if (open !== conversation || running !== mine) return;
+      const start = performance.now();
+      drawRunning(mine.turn);
+      took = performance.now() - start;
+    }, Math.max(REDRAW_MS, 4 * took));
+  };
 }
 
 function drawList() {
@@ -88,6 +108,7 @@ function drawList() {
 }
 
 function drawAll() {
+  full = false;
   $("title").value = open.title;
   $("title").placeholder = "New conversation";
   if ([...$("model").options].some((o) => o.value === open.model)) $("model").value = open.model;
@@ -128,9 +149,7 @@ async function removeOne(id, name) {
 }
 
 function keep(conversation) {
-  if (!store.save(conversation))
-    $("log").append(errorPart({ message: "The browser has no room for this conversation.",
-      detail: "Delete older conversations; this one is lost when the page is closed." }));
+  full = !store.save(conversation);
   drawList();
 }
 
@@ -162,24 +181,16 @@ async function generate() {
   drawLog();
   toEnd();
   setText($("announce"), "The model is writing.");
-  let timer = 0;
-  const redraw = () => {
-    timer ||= setTimeout(() => {
-      timer = 0;
-      if (open === conversation && running === mine) drawRunning(turn);
-    }, REDRAW_MS);
-  };
   try {
-    await answer(conversation, turn, isChat(conversation), mine.abort.signal, redraw);
+    await answer(conversation, turn, isChat(conversation), mine.abort.signal, drawer(conversation, mine));
   } catch (error) {
     const { message, detail } = explain(error);
     turn.error = { message, detail };
   }
-  clearTimeout(timer);
   if (running === mine) running = null;
   keep(conversation);
   showButtons();
-  if (open !== conversation) return;
+  if (open !== conversation || running) return; /* another one is open, or the next answer runs */
   const follow = atEnd();
   drawLog();
   if (follow) toEnd();
@@ -223,10 +234,11 @@ async function takeModels(figures) {
   const now = JSON.stringify(figures.models.map((m) => [m.name, m.version, m.state]));
   models = figures.models;
   if (now === known) return;
-  const listed = (await getJson("v1/models")).data.map((m) => m.id);
+  const listed = (await getJson("v1/models")).data;
   known = now;
+  parents = Object.fromEntries(listed.filter((m) => m.parent).map((m) => [m.id, m.parent]));
   const writes = new Set(models.filter((m) => m.kind !== "encoder").map((m) => m.name));
-  const names = listed.filter((n) => writes.has(n));
+  const names = listed.filter((m) => writes.has(m.parent || m.id)).map((m) => m.id);
   setOptions($("model"), names);
   if (!names.includes(open.model)) open.model = $("model").value;
   $("model").value = open.model;
@@ -259,7 +271,7 @@ function listen() {
     $("composer").requestSubmit();
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && running && !event.defaultPrevented) stop();
+    if (event.key === "Escape" && running && !event.target.closest("dialog, :popover-open")) stop();
   });
   $("stop").addEventListener("click", () => {
     stop();

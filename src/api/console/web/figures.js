@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * figures.js - polls /figures and /figures/requests once a second and keeps what the charts and tables show: a sample
  * for each second, and the recent requests. */
-import { ServerError, getJson } from "./api.js";
+import { ServerError, getJson, isLost } from "./api.js";
 
 const SAMPLES_MAX = 900, REQUESTS_MAX = 1000;
 
@@ -39,15 +39,22 @@ function sampleOf(now, then, seconds, ended) {
   };
 }
 
+/* How a model is called where several versions may be served. */
+export function labelOf(model, models) {
+  return models.some((m) => m.name === model.name && m.version !== model.version) ? `${model.name} ${model.version}` : model.name;
+}
+
 function addSample(figures, ended) {
   const seconds = before ? (figures.time_ms - before.time_ms) / 1000 : 0;
   if (seconds > 0) {
     const models = {};
-    for (const now of figures.models.filter((m) => m.state === "READY")) {
+    const ready = figures.models.filter((m) => m.state === "READY");
+    for (const now of ready) {
       const then = before.models.find((m) => m.name === now.name && m.version === now.version && m.state === "READY");
       /* a model that was loaded since, or again, has no time before */
       const same = then && now.requests >= then.requests ? then : now;
-      models[now.name] = sampleOf(now, same, seconds, ended.filter((r) => r.model === now.name));
+      const its = ended.filter((r) => r.model === now.name && r.version === now.version);
+      models[labelOf(now, ready)] = sampleOf(now, same, seconds, its);
     }
     samples.push({ at: Date.now(), models, in_flight: figures.in_flight });
     if (samples.length > SAMPLES_MAX) samples.shift();
@@ -61,6 +68,7 @@ function addSample(figures, ended) {
 async function newRequests() {
   const first = last === 0 && before === null;
   const body = await getJson(`figures/requests?since=${last}`);
+  if (body.last < last) requests.length = 0; /* the server was started anew, and so are its numbers */
   last = body.last;
   requests.unshift(...body.requests.toReversed());
   requests.length = Math.min(requests.length, REQUESTS_MAX);
@@ -81,19 +89,19 @@ async function pollOnce() {
   } catch (error) {
     before = null;
     if (error instanceof ServerError) setState(error.status === 401 ? "key" : "lost", error.message);
-    else if (error instanceof TypeError) setState("lost", "the server does not answer");
+    else if (isLost(error)) setState("lost", "the server does not answer");
     else throw error;
   }
 }
 
-let timer = 0;
-export async function poll() {
+let timer = 0, polling = null;
+
+/* Polls now, and then again and again; while a poll runs, this is the same poll. */
+export function poll() {
   clearTimeout(timer);
-  timer = 0;
-  try {
-    await pollOnce();
-  } finally {
-    clearTimeout(timer);
+  polling ||= pollOnce().finally(() => {
+    polling = null;
     timer = setTimeout(poll, document.hidden ? 5000 : 1000);
-  }
+  });
+  return polling;
 }

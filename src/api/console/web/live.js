@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * live.js - the view Live: tiles and charts of the last minutes. */
-import { chart } from "./chart.js";
+import { Chart } from "./chart.js";
 import { $, duration, el, number, percent, setOptions, setText } from "./dom.js";
 import { onFigures, samples } from "./figures.js";
 
@@ -33,7 +33,7 @@ const CHARTS = [
     hits: (m) => ratio(m, "prefix_hits", "prefix_queries") } },
 ];
 
-const charts = CHARTS.map((c) => chart(c.title, c));
+const charts = CHARTS.map((c) => new Chart(c.title, c));
 let paused = false;
 
 const chosen = (sample) => Object.entries(sample.models)

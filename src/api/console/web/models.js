@@ -2,7 +2,7 @@
  * models.js - the view Models: what the server has and what it does, loading and unloading. */
 import { explain, post } from "./api.js";
 import { $, confirmDialog, el, number, setText } from "./dom.js";
-import { onFigures, poll, samples } from "./figures.js";
+import { labelOf, onFigures, poll, samples } from "./figures.js";
 
 let figures = { models: [], control: "none" };
 let index = [];            /* of the repository, in explicit mode */
@@ -32,7 +32,7 @@ function pagesFact(model) {
 }
 
 function facts(model) {
-  const now = samples.at(-1)?.models[model.name];
+  const now = samples.at(-1)?.models[labelOf(model, figures.models)];
   if (model.state !== "READY") return null;
   return el("dl", { class: "facts" },
     fact("Requests", number(model.requests || 0)), fact("Failed", number(model.failures || 0)),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * requests.js - the view Requests: recent requests, each with its timeline. */
-import { $, duration, el, icon, number, setOptions, svg } from "./dom.js";
+import { $, duration, el, number, setOptions, svg } from "./dom.js";
 import { betweenTokens, firstToken, onFigures, requests } from "./figures.js";
 
 const SHOWN_MAX = 100, WIDTH = 300, HEIGHT = 14;
@@ -35,16 +35,18 @@ function timeline(r, longest) {
 
 const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
 
+function fact(name, value, kind) {
+  return value ? el("div", { class: kind }, el("dt", {}, name), el("dd", {}, value)) : null;
+}
+
 function details(r) {
-  const at = (name, us) => us === undefined ? null : el("div", {}, el("dt", {}, name), el("dd", {}, duration(us / 1000)));
+  const at = (name, us) => fact(name, us !== undefined && duration(us / 1000));
   const rate = 1000 / betweenTokens(r);
   return el("dl", { class: "facts" },
     at("Read and queued at", r.queued_us), at("In a batch at", r.started_us), at("First token at", r.first_token_us), at("Ended at", r.ended_us),
-    Number.isFinite(rate) ? el("div", {}, el("dt", {}, "Between tokens"), el("dd", {}, `${duration(1000 / rate)} (${number(rate)} tokens/s)`)) : null,
-    el("div", {}, el("dt", {}, "Prompt from the cache"), el("dd", {}, `${r.cached_tokens} of ${r.prompt_tokens} tokens`)),
-    r.sequences > 1 ? el("div", {}, el("dt", {}, "Sequences"), el("dd", {}, r.sequences)) : null,
-    el("div", {}, el("dt", {}, "Version"), el("dd", {}, r.version)),
-    el("div", { class: "wide" }, el("dt", {}, "Id"), el("dd", {}, r.id || "none")));
+    fact("Between tokens", Number.isFinite(rate) && duration(1000 / rate)), fact("Tokens/s", Number.isFinite(rate) && number(rate)),
+    fact("Prompt from the cache", r.prompt_tokens && `${r.cached_tokens} of ${r.prompt_tokens} tokens`),
+    fact("Sequences", r.sequences > 1 && r.sequences), fact("Version", r.version), fact("Id", r.id || "none", "wide"));
 }
 
 function setPaused(value) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * turns.js - a turn of a conversation as elements. Actions are functions of chat.js: edit, again, result. */
-import { $, copyButton, duration, el, icon, iconButton, number } from "./dom.js";
+import { copyButton, duration, el, icon, iconButton, number } from "./dom.js";
 import { markdown } from "./markdown.js";
 
 /* ---- parts of an answer ---- */
@@ -13,10 +13,15 @@ function pretty(json) {
   }
 }
 
+const chosenOpen = new WeakMap(); /* turn: whether the user has opened or closed its reasoning */
+
+/* Open while the model reasons, closed afterwards, unless the user chose. */
 function reasoningPart(turn, running) {
   if (!turn.reasoning) return null;
-  const details = el("details", { class: "reasoning", open: running && !turn.text });
-  details.append(el("summary", {}, running && !turn.text ? "Reasoning…" : "Reasoning"),
+  const reasons = running && !turn.text;
+  const details = el("details", { class: "reasoning", open: chosenOpen.get(turn) ?? reasons });
+  details.append(
+    el("summary", { onclick: () => chosenOpen.set(turn, !details.open) }, reasons ? "Reasoning…" : "Reasoning"),
     el("div", { class: "markdown" }, ...markdown(turn.reasoning)));
   return details;
 }
@@ -60,7 +65,7 @@ export function errorPart({ message, detail }) {
 
 /* text: the answer of a model without a chat template is shown as it is. */
 function answerBody(turn, running, plain) {
-  const text = plain ? [el("p", { class: "plain-text" }, turn.text)] : markdown(turn.text);
+  const text = plain ? [el("p", { class: "plain-text" }, turn.text.trimStart())] : markdown(turn.text);
   return [reasoningPart(turn, running),
     turn.text ? el("div", { class: "markdown" }, ...text) : null,
     ...turn.calls.map(callPart),
