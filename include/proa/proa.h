@@ -530,7 +530,8 @@ typedef struct proa_stats {
     /* tokens of preempted requests that were not computed again, since their pages were still there; of these, copied
      * back from memory of the host or read from files */
     uint64_t resumed_tokens, resumed_tokens_host;
-    double step_s; /* time inside forward passes */
+    double step_s;                         /* time inside forward passes */
+    uint64_t rank_failures, rank_restarts; /* of ranks that are processes */
 } proa_stats;
 PROA_EXPORT void proa_engine_stats(proa_engine *engine, proa_stats *stats);
 

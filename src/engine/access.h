@@ -31,6 +31,8 @@ PROA_MUST_CHECK proa_status proa_engine_random_adapters(proa_engine *engine, int
 int64_t proa_engine_cached_tokens(proa_engine *engine, const proa_request *request);
 /* Whether the engine has a session of that name. Any thread. */
 bool proa_engine_has_session(proa_engine *engine, const char *name);
+/* UNAVAILABLE, with the reason, while ranks that are processes are lost: no request is taken then. Any thread. */
+PROA_MUST_CHECK proa_status proa_engine_ready(proa_engine *engine, proa_err *err);
 /* How often its device has failed so far: each time all requests that ran ended with an error. Any thread. */
 uint64_t proa_engine_failures(const proa_engine *engine);
 /* From now on the observer sees the inputs of the products of a model on the host (model/model.h); NULL: none does. It

@@ -20,6 +20,7 @@ struct proa_decoder_session {
     proa_engine *engine;
     int32_t sequences;
     int64_t tokens_max;
+    int32_t restarts; /* of the ranks when the session began: later ones have lost what it had in their pages */
     int32_t *memory; /* the entries of all page tables */
     /* [sequences] each; spare: tables without pages, for reordering */
     session_sequence *seq, *spare;
@@ -75,6 +76,7 @@ proa_status proa_decoder_session_open(proa_decoder_session **out, proa_engine *e
     PROA_TRY(check_model(engine, err));
     proa_decoder_session *s = proa_calloc(1, sizeof *s);
     s->engine = engine;
+    s->restarts = atomic_load(&engine->ranks.restarts);
     proa_status status = read_session_options(s, options, err);
     if (status != PROA_OK) return free(s), status;
     make_tables(s);
@@ -469,10 +471,18 @@ static void run_step(proa_decoder_session *s, const proa_decoder_session_input *
     for (int32_t i = 0; i < count; i++) s->seq[inputs[i].sequence].length += inputs[i].count;
 }
 
+static proa_status check_restarts(const proa_decoder_session *s, proa_err *err)
+{
+    if (s->restarts == atomic_load(&s->engine->ranks.restarts)) return PROA_OK;
+    return PROA_FAIL(err, UNAVAILABLE, "the session has lost its keys and values: a rank has failed");
+}
+
 static void step_job(void *arg)
 {
     session_call *call = arg;
     proa_decoder_session *s = call->session;
+    call->status = check_restarts(s, call->err);
+    if (call->status != PROA_OK) return;
     call->status = take_step_pages(s, call->inputs, call->count, call->err);
     if (call->status != PROA_OK) return;
     order_streams(call, s->engine->model->device->wait_for_stream);
@@ -550,6 +560,8 @@ static void encode_job(void *arg)
     proa_decoder_session *s = call->session;
     proa_engine *e = s->engine;
     const proa_decoder_session_input *in = call->inputs;
+    call->status = check_restarts(s, call->err);
+    if (call->status != PROA_OK) return;
     call->status = take_input_pages(s, &s->seq[in->sequence], in->count, call->err);
     if (call->status != PROA_OK) return;
     order_streams(call, e->model->device->wait_for_stream);

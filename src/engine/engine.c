@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "engine/access.h"
 #include "engine/generation_config.h"
+#include "engine/ranks/recovery.h"
 #include "model/heads/eagle.h"
 #include "text/token_bytes.h"
 #include <malloc.h>
@@ -258,6 +259,7 @@ static proa_status open_ranks(proa_engine *e, const char *path, const proa_engin
     int32_t ranks, tensors = o ? o->tensor_parallel : 0;
     PROA_TRY(proa_rank_count(&ranks, tensors ? tensors : proa_model_ranks(path), o ? o->pipeline_parallel : 0,
                              err));
+    e->ranks.notify = proa_recovery_notify, e->ranks.notify_arg = e;
     PROA_TRY(proa_rank_set_open(&e->ranks, o ? o->device : NULL, ranks, e->sizes.threads, o ? o->ranks : NULL,
                                 err));
     e->device = e->ranks.device[0], e->pool = e->ranks.pool[0];
@@ -315,7 +317,7 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
     proa_engine *e = proa_calloc(1, sizeof *e);
     *out = NULL;
     pthread_mutex_init(&e->shared.lock, NULL);
-    pthread_cond_init(&e->shared.work, NULL);
+    proa_cond_init(&e->shared.work);
     proa_sessions_init(&e->sessions);
     proa_engine_chat_init(&e->chat);
     proa_jobs_init(&e->shared);
@@ -397,12 +399,18 @@ static void spin_for_work(proa_engine *e)
     }
 }
 
-static bool wait_for_work(proa_engine *e)
+/* until_ns: when ranks are to be restarted, 0: they work; then a failure of them ends the wait too. */
+static bool wait_for_work(proa_engine *e, int64_t until_ns)
 {
-    spin_for_work(e);
+    if (!until_ns) spin_for_work(e);
     pthread_mutex_lock(&e->shared.lock);
-    while (!e->shared.stop && !e->shared.inbox.first && !e->shared.jobs)
-        pthread_cond_wait(&e->shared.work, &e->shared.lock);
+    while (!e->shared.stop && !e->shared.inbox.first && !e->shared.jobs) {
+        if (until_ns && proa_clock_ns() >= until_ns) break;
+        if (!until_ns && e->shared.lost.status != PROA_OK) break;
+        int64_t left_ms = (until_ns - proa_clock_ns()) / 1000000 + 1;
+        if (until_ns) proa_cond_wait_ms(&e->shared.work, &e->shared.lock, left_ms);
+        else pthread_cond_wait(&e->shared.work, &e->shared.lock);
+    }
     bool stop = e->shared.stop;
     pthread_mutex_unlock(&e->shared.lock);
     return !stop;
@@ -419,10 +427,12 @@ static bool is_stopping(proa_engine *e)
 static void *stepping_thread(void *arg)
 {
     proa_engine *e = arg;
+    int64_t until_ns;
     do { /* what runs since before this thread did, too */
         while (!is_stopping(e) && proa_sched_step(e)) {
         }
-    } while (wait_for_work(e));
+        until_ns = proa_recovery_step(e);
+    } while (wait_for_work(e, until_ns));
     while (proa_jobs_wait(e)) proa_sched_step(e); /* their callers wait */
     return NULL;
 }
@@ -472,6 +482,15 @@ void proa_engine_stats(proa_engine *engine, proa_stats *stats)
 bool proa_engine_has_session(proa_engine *engine, const char *name)
 {
     return proa_sessions_has(&engine->sessions, name);
+}
+
+proa_status proa_engine_ready(proa_engine *engine, proa_err *err)
+{
+    pthread_mutex_lock(&engine->shared.lock);
+    proa_status status = engine->shared.lost.status;
+    if (status != PROA_OK) PROA_FAIL(err, UNAVAILABLE, "%s", engine->shared.lost.text);
+    pthread_mutex_unlock(&engine->shared.lock);
+    return status;
 }
 
 uint64_t proa_engine_failures(const proa_engine *engine)

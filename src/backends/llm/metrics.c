@@ -98,6 +98,8 @@ FIGURE(prefix_hits_dir)
 FIGURE(pages_dir)
 FIGURE(pages_cached)
 FIGURE(pages_evicted)
+FIGURE(rank_failures)
+FIGURE(rank_restarts)
 #undef FIGURE
 
 static const family families[] = {
@@ -111,6 +113,8 @@ static const family families[] = {
      figure_resumed_tokens},
     {"proa_engine_resumed_tokens_host", "Of these: copied back from memory of the host, or read from files",
      true, figure_resumed_tokens_host},
+    {"proa_engine_rank_failures", "Times that processes of ranks were lost", true, figure_rank_failures},
+    {"proa_engine_rank_restarts", "Times that they were restarted", true, figure_rank_restarts},
     {"proa_engine_running", "Requests that run", false, figure_running},
     {"proa_engine_waiting", "Requests that wait for pages or slots", false, figure_waiting},
     {"proa_engine_pages_used", "Pages of keys and values in use", false, figure_pages_used},

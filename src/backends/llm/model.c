@@ -521,6 +521,7 @@ bool proa_llm_ready(void *state, proa_err *reason)
 {
     const proa_llm_model *s = state;
     if (proa_fleet_ready(s->fleet)) return true;
+    if (proa_engine_ready(proa_fleet_engine(s->fleet, 0), reason) != PROA_OK) return false;
     (void)PROA_FAIL(reason, UNAVAILABLE, "the devices of all %d replicas have failed",
                     proa_fleet_count(s->fleet));
     return false;

@@ -30,6 +30,7 @@ static bool is_resting(proa_replica *r, int64_t now)
 
 bool proa_fleet_serves(const proa_fleet *f, int32_t i)
 {
+    if (proa_engine_ready(f->replica[i].engine, NULL) != PROA_OK) return false;
     if (f->count == 1) return true;
     pthread_mutex_t *lock = (pthread_mutex_t *)&f->lock;
     pthread_mutex_lock(lock);

@@ -12,7 +12,6 @@
 #include "engine/ranks/greeting.h"
 #include "kv/pages.h"
 #include <stdlib.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -171,9 +170,8 @@ proa_status proa_rank_follow(proa_err *err)
 {
     follower f = {.fd = PROA_CHILD_FDS};
     if (!is_socket(f.fd))
-        return PROA_FAIL(err, INVALID, "'proa rank' is started by rank 0 (--ranks process)");
+        return PROA_FAIL(err, UNSUPPORTED, "'proa rank' is started by rank 0 (--ranks process)");
     prctl(PR_SET_NAME, "proa-rank");
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* if rank 0 dies; where it only closes the link, that ends this process */
     proa_status status = greet_rank_0(&f, err);
     if (status == PROA_OK) status = open_comms(&f, err);
     if (status == PROA_OK) status = receive_open(&f, err);

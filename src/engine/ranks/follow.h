@@ -7,7 +7,7 @@
 #include "base/status.h"
 
 /* Opens what rank 0 says, whose descriptors this process has inherited (comm/child.h), and follows it until the group
- * ends. INVALID if there are no such descriptors; UNAVAILABLE if the group ends before its time. */
+ * ends. UNSUPPORTED if there are no such descriptors; UNAVAILABLE if the group ends before its time. */
 PROA_MUST_CHECK proa_status proa_rank_follow(proa_err *err);
 
 #endif

@@ -6,7 +6,8 @@
 #include "base/files.h"
 #include "base/limits.h"
 #include "model/ranks/call.h"
-#include <stdlib.h>
+#include "proa/proa.h"
+#include <stdio.h>
 #include <string.h>
 
 static const char magic[] = {'p', 'r', 'o', 'a', 'r', 'a', 'n', 'k'};
@@ -36,11 +37,10 @@ static uint32_t struct_sizes(void)
 
 void proa_rank_hello_make(proa_rank_hello *hello, int32_t rank, int32_t ranks, int32_t stages)
 {
-    const char *version = getenv("PROA_RANK_VERSION");
     *hello = (proa_rank_hello){
         .protocol = PROA_RANK_PROTOCOL, .structs = struct_sizes(), .rank = rank, .ranks = ranks, .stages = stages};
     memcpy(hello->magic, magic, sizeof magic);
-    snprintf(hello->version, sizeof hello->version, "%s", version ? version : PROA_VERSION);
+    snprintf(hello->version, sizeof hello->version, "%s", proa_version());
 }
 
 proa_status proa_rank_hello_check(const proa_rank_hello *other, int32_t rank, proa_err *err)

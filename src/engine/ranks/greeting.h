@@ -28,7 +28,6 @@ typedef struct proa_rank_hello {
     int32_t rank, ranks, stages; /* of the receiver; 0 in the answer */
 } proa_rank_hello;
 
-/* Fills *hello. The environment variable PROA_RANK_VERSION replaces the version: for tests. */
 void proa_rank_hello_make(proa_rank_hello *hello, int32_t rank, int32_t ranks, int32_t stages);
 /* INVALID, naming both versions, if the other side is not the same program. rank: of that side. */
 PROA_MUST_CHECK proa_status proa_rank_hello_check(const proa_rank_hello *other, int32_t rank, proa_err *err);

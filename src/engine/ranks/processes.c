@@ -21,7 +21,7 @@ struct proa_rank_processes {
     int fd[PROA_RANKS_MAX]; /* until the links have them; -1: none */
     proa_links *links;      /* link i is to rank i + 1 */
     proa_rank_comms comms;
-    void (*notify)(void *arg);
+    proa_rank_notify *notify;
     void *arg;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -30,6 +30,7 @@ struct proa_rank_processes {
     proa_err first;                 /* the first failure among them */
     uint64_t model[PROA_RANKS_MAX]; /* what the result of opening said */
     proa_err failure;               /* status OK: the group works */
+    bool ends;                      /* it ends as it should */
 };
 
 /* ---- events of the links ---- */
@@ -39,12 +40,13 @@ static void fail_group(proa_rank_processes *p, const char *text)
 {
     pthread_mutex_lock(&p->lock);
     bool first = p->failure.status == PROA_OK;
+    bool reports = first && !p->ends && p->notify;
     if (first) PROA_FAIL(&p->failure, UNAVAILABLE, "%s", text);
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
     if (!first) return;
     proa_rank_comms_stop(&p->comms);
-    if (p->notify) p->notify(p->arg);
+    if (reports) p->notify(p->arg, &p->failure);
 }
 
 /* What a process says when it ends is all that comes after this, so its exit status is known soon. */
@@ -168,7 +170,7 @@ static proa_status start_all(proa_rank_processes *p, const proa_rank_open *open,
 }
 
 proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank_open *open, int32_t ranks,
-                                      void (*notify)(void *arg), void *arg, proa_err *err)
+                                      proa_rank_notify *notify, void *arg, proa_err *err)
 {
     proa_rank_processes *p = proa_calloc(1, sizeof *p);
     PROA_ASSERT(ranks > 1 && ranks <= PROA_RANKS_MAX);
@@ -202,12 +204,11 @@ proa_status proa_rank_processes_result(proa_rank_processes *p, proa_status statu
     return status;
 }
 
-proa_status proa_rank_processes_opened(proa_rank_processes *p, const proa_model *m, proa_err *err)
+proa_status proa_rank_processes_opened(proa_rank_processes *p, uint64_t print, proa_err *err)
 {
-    uint64_t own = proa_rank_model_print(m);
     PROA_TRY(proa_rank_processes_result(p, PROA_OK, err));
     for (int32_t rank = 1; rank < p->ranks; rank++)
-        if (p->model[rank] != own)
+        if (p->model[rank] != print)
             return PROA_FAIL(err, INVALID, "rank %d has other files of the model than rank 0", rank);
     return PROA_OK;
 }
@@ -226,22 +227,49 @@ proa_status proa_rank_processes_failed(proa_rank_processes *p, proa_err *err)
     return status;
 }
 
-/* Ranks that have been told to end, or whose link is closed, do so at once; others are killed. */
+/* A rank that was told to end does so soon; in a group that has failed nobody waits for that. */
+static void end_process(proa_rank_processes *p, int32_t rank, bool failed)
+{
+    enum { TRIES = 400, TRY_US = 5000 };
+    char fate[64] = "";
+    for (int i = 0; i < TRIES && !fate[0] && p->pid[rank] > 0 && !failed; i++) {
+        proa_child_fate(p->pid[rank], fate, sizeof fate);
+        if (!fate[0]) usleep(TRY_US);
+    }
+    proa_child_end(p->pid[rank]);
+    p->pid[rank] = 0;
+}
+
+static void end_processes(proa_rank_processes *p)
+{
+    bool failed = proa_rank_processes_failed(p, NULL) != PROA_OK && !p->ends;
+    proa_links_close(p->links);
+    p->links = NULL;
+    for (int32_t rank = 1; rank < p->ranks; rank++) {
+        if (p->fd[rank] >= 0) close(p->fd[rank]);
+        p->fd[rank] = -1;
+        end_process(p, rank, failed);
+    }
+}
+
+void proa_rank_processes_expect_end(proa_rank_processes *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->ends = true;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void proa_rank_processes_end(proa_rank_processes *p, const proa_err *why)
+{
+    fail_group(p, why->text);
+    end_processes(p);
+}
+
 void proa_rank_processes_close(proa_rank_processes *p)
 {
-    enum { TRIES = 200, TRY_US = 5000 };
     if (!p) return;
-    proa_links_close(p->links);
-    for (int32_t rank = 1; rank < p->ranks; rank++) {
-        char fate[64] = "";
-        if (p->fd[rank] >= 0) close(p->fd[rank]);
-        for (int i = 0; i < TRIES && !fate[0] && p->pid[rank] > 0 && p->failure.status == PROA_OK; i++) {
-            proa_child_fate(p->pid[rank], fate, sizeof fate);
-            if (!fate[0]) usleep(TRY_US);
-        }
-        proa_child_end(p->pid[rank]);
-    }
-    proa_rank_comms_close(&p->comms);
+    end_processes(p);
+    if (p->comms.control) proa_rank_comms_close(&p->comms);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     free(p);

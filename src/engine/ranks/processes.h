@@ -10,22 +10,28 @@
 #include "engine/ranks/greeting.h"
 
 typedef struct proa_rank_processes proa_rank_processes;
+typedef void proa_rank_notify(void *arg, const proa_err *why);
 
 /* Starts a process for each rank above 0 on this host, and lets it open its part of the model while the caller opens
  * that of rank 0. open: as for rank 0; device "cuda:N" becomes "cuda:N+rank". notify: called on another thread when the
- * group fails. UNAVAILABLE, IO, or INVALID for another version, names the rank. */
+ * group fails, with the reason. UNAVAILABLE, IO, or INVALID for another version, names the rank. */
 PROA_MUST_CHECK proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank_open *open,
-                                                      int32_t ranks, void (*notify)(void *arg), void *arg,
+                                                      int32_t ranks, proa_rank_notify *notify, void *arg,
                                                       proa_err *err);
-/* All ranks have opened the model, and it is that of rank 0: m. The first failure, else. */
-PROA_MUST_CHECK proa_status proa_rank_processes_opened(proa_rank_processes *p, const proa_model *m,
-                                                       proa_err *err);
+/* All ranks have opened the model, and it is that of rank 0, by proa_rank_model_print. Else the first failure. */
+PROA_MUST_CHECK proa_status proa_rank_processes_opened(proa_rank_processes *p, uint64_t print, proa_err *err);
 /* Waits for the result of a call in all other ranks; status: that of rank 0, which comes first. */
 PROA_MUST_CHECK proa_status proa_rank_processes_result(proa_rank_processes *p, proa_status status, proa_err *err);
 /* What rank 0 exchanges with the others; closed with the group. */
 const proa_rank_comms *proa_rank_processes_comms(const proa_rank_processes *p);
 /* UNAVAILABLE with the reason if the group has failed. */
 PROA_MUST_CHECK proa_status proa_rank_processes_failed(proa_rank_processes *p, proa_err *err);
+/* The processes are told to end: that is no failure from now on. */
+void proa_rank_processes_expect_end(proa_rank_processes *p);
+/* Of a group that has failed, or fails now with `why`: ends all processes, and all waits for them. It can only
+ * be closed
+ * then. */
+void proa_rank_processes_end(proa_rank_processes *p, const proa_err *why);
 /* Ends all processes that have not ended; NULL is fine. */
 void proa_rank_processes_close(proa_rank_processes *p);
 

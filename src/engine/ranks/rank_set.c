@@ -84,16 +84,61 @@ static void copy_in_processes(void *arg, const proa_kv_copy *copy)
     PROA_UNUSED(status); /* a copy has no result */
 }
 
+/* Keeps a copy of how the processes are opened: the caller's texts may go. */
+static void keep_open(proa_rank_set *s, const proa_rank_open *open)
+{
+    s->open = *open;
+    proa_message_write(&s->opened);
+    proa_rank_open_message(&s->opened, &s->open);
+    proa_message_read(&s->opened, s->opened.size);
+    proa_rank_open_message(&s->opened, &s->open);
+}
+
+static proa_status start_processes(proa_rank_set *s, proa_rank_processes **out, proa_err *err)
+{
+    return proa_rank_processes_start(out, &s->open, s->count, s->notify, s->notify_arg, err);
+}
+
 static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const char *path,
                                      const proa_model_options *options, proa_err *err)
 {
     proa_rank_open open = {.path = path, .device = s->device_name, .threads = s->threads, .model = *options};
     const proa_rank_hooks hooks = {.result = wait_for_results, .arg = s};
     open.model.rank = 0, open.model.ranks = s->count;
-    PROA_TRY(proa_rank_processes_start(&s->processes, &open, s->count, s->notify, s->notify_arg, err));
+    keep_open(s, &open);
+    PROA_TRY(start_processes(s, &s->processes, err));
     PROA_TRY(proa_model_prepare(m, path, &open.model, s->device[0], s->pool[0], err));
-    PROA_TRY(proa_rank_processes_opened(s->processes, *m, err));
+    s->print = proa_rank_model_print(*m);
+    PROA_TRY(proa_rank_processes_opened(s->processes, s->print, err));
     return proa_ranks_join(*m, proa_rank_processes_comms(s->processes), &hooks, err);
+}
+
+/* Their parts of the weights and pages, which rank 0 still has. */
+static proa_status load_processes(proa_model *m, int64_t pages, proa_err *err)
+{
+    proa_rank_call load = {.kind = PROA_CALL_LOAD, .others_only = true};
+    PROA_TRY(proa_ranks_run(m, &load, err));
+    return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_PAGES, .count = pages}, err);
+}
+
+proa_status proa_rank_set_restart(proa_rank_set *s, proa_model *m, int64_t pages, proa_err *err)
+{
+    proa_rank_processes *before = s->processes, *now;
+    proa_err why = {.status = PROA_OK};
+    if (proa_rank_processes_failed(before, &why) == PROA_OK) return PROA_OK;
+    proa_rank_processes_end(before, &why); /* their memory is needed */
+    PROA_TRY(start_processes(s, &now, err));
+    proa_status status = proa_rank_processes_opened(now, s->print, err);
+    if (status != PROA_OK) return proa_rank_processes_close(now), status;
+    proa_ranks_rejoin(m, proa_rank_processes_comms(now));
+    s->processes = now;
+    atomic_fetch_add(&s->restarts, 1);
+    proa_rank_processes_close(before);
+    status = load_processes(m, pages, &why);
+    if (status == PROA_OK) return PROA_OK;
+    proa_rank_processes_end(now, &why);
+    if (err) *err = why;
+    return status;
 }
 
 /* ---- all ---- */
@@ -137,12 +182,14 @@ proa_status proa_rank_set_failed(const proa_rank_set *s, proa_err *err)
 
 void proa_rank_set_release_pages(proa_rank_set *s)
 {
+    if (s->processes) proa_rank_processes_expect_end(s->processes);
     for (int32_t i = 1; i < s->local; i++) proa_kv_pages_release(&s->pages[i]);
 }
 
 void proa_rank_set_close(proa_rank_set *s)
 {
     proa_rank_processes_close(s->processes);
+    proa_message_release(&s->opened);
     for (int32_t i = 0; i < s->local; i++) {
         proa_device_close(s->device[i]);
         proa_pool_free(s->pool[i]);

@@ -8,7 +8,7 @@
 
 #include "engine/ranks/processes.h"
 #include "kv/pages.h"
-#include "model/ranks/ranks.h"
+#include <stdatomic.h>
 
 typedef struct proa_rank_set {
     int32_t count;           /* at least 1 */
@@ -19,8 +19,12 @@ typedef struct proa_rank_set {
     proa_pool *pool[PROA_RANKS_MAX];
     proa_kv_pages pages[PROA_RANKS_MAX]; /* of ranks 1 and up, beside those of rank 0 */
     proa_rank_processes *processes;      /* NULL: threads */
-    void (*notify)(void *arg);           /* the caller's: called on another thread when processes fail */
+    proa_rank_notify *notify;            /* the caller's, for processes that fail */
     void *notify_arg;
+    proa_rank_open open; /* how the processes open the model; texts are in opened */
+    proa_message opened;
+    uint64_t print;      /* proa_rank_model_print of rank 0: its files may not be mapped any more */
+    atomic_int restarts; /* of the processes: what they had in their pages is lost */
 } proa_rank_set;
 
 /* How many ranks a model has with so many that share each layer, and so many stages; 0 counts as 1. INVALID names the
@@ -44,6 +48,9 @@ PROA_MUST_CHECK proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages 
 void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, proa_model *m, proa_kv *kv);
 /* As proa_device.failed, of all ranks: the first that has failed; UNAVAILABLE if a process has ended or hangs. */
 proa_status proa_rank_set_failed(const proa_rank_set *s, proa_err *err);
+/* Processes that have failed are started once more, and load their parts; the pages of ranks 1 and up are empty then.
+ * UNAVAILABLE, or what a rank reports: they have failed again. */
+PROA_MUST_CHECK proa_status proa_rank_set_restart(proa_rank_set *s, proa_model *m, int64_t pages, proa_err *err);
 /* Before the pages of rank 0 are released; after the model was freed, devices and processes. */
 void proa_rank_set_release_pages(proa_rank_set *s);
 void proa_rank_set_close(proa_rank_set *s);

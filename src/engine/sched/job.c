@@ -13,7 +13,7 @@ void proa_jobs_release(proa_engine_shared *shared)
     pthread_cond_destroy(&shared->jobs_done);
 }
 
-static bool is_in_flight(const proa_engine *e)
+bool proa_jobs_in_flight(const proa_engine *e)
 {
     return e->async.count || e->head.fetched.count || e->encoder.count;
 }
@@ -37,7 +37,7 @@ static proa_engine_job *take_job(proa_engine_shared *shared)
 bool proa_jobs_step(proa_engine *e)
 {
     bool any = false;
-    if (!proa_jobs_wait(e) || is_in_flight(e)) return false;
+    if (!proa_jobs_wait(e) || proa_jobs_in_flight(e)) return false;
     for (proa_engine_job *job; (job = take_job(&e->shared)); any = true) {
         job->run(job->arg);
         pthread_mutex_lock(&e->shared.lock);
@@ -69,7 +69,7 @@ proa_status proa_engine_job_run(proa_engine *e, void (*run)(void *arg), void *ar
     pthread_mutex_unlock(&e->shared.lock);
     if (inside) return PROA_FAIL(err, INVALID, "a session is used in a callback of its engine");
     if (thread_runs) return PROA_OK;
-    while (is_in_flight(e)) proa_sched_step(e);
+    while (proa_jobs_in_flight(e)) proa_sched_step(e);
     run(arg);
     return PROA_OK;
 }

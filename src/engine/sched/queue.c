@@ -62,16 +62,25 @@ static void take_inbox(proa_engine *e)
 
 /* ---- cancellation and deadlines ---- */
 
-/* arg: the time. Sets req->ending. */
+/* What ends requests at a time. */
+typedef struct endings {
+    int64_t now_ns;
+    proa_err lost; /* why no rank works; status OK: they do */
+} endings;
+
+/* arg: the endings. Sets req->ending. */
 static bool is_over(void *arg, proa_engine_request *req)
 {
-    const int64_t *now = arg;
+    const endings *by = arg;
     if (atomic_load_explicit(&req->cancelled, memory_order_acquire)) {
         req->ending = PROA_FINISH_CANCELLED;
-    } else if (req->deadline_ns && *now >= req->deadline_ns) {
+    } else if (req->deadline_ns && by->now_ns >= req->deadline_ns) {
         req->ending = PROA_FINISH_ERROR;
         (void)PROA_FAIL(&req->error, DEADLINE, "option 'timeout_ms': not done after %d ms",
                         req->options.timeout_ms);
+    } else if (by->lost.status != PROA_OK && req->ending == PROA_FINISH_NONE) {
+        req->ending = PROA_FINISH_ERROR;
+        req->error = by->lost;
     }
     return req->ending != PROA_FINISH_NONE;
 }
@@ -80,10 +89,11 @@ static bool is_over(void *arg, proa_engine_request *req)
 static void end_overdue(proa_engine *e)
 {
     proa_request_list ended;
-    int64_t now = proa_clock_ns();
+    endings by = {.now_ns = proa_clock_ns()};
+    if (e->ranks.processes) (void)!proa_rank_set_failed(&e->ranks, &by.lost);
     proa_request_list_init(&ended);
-    proa_waiting_split(&e->waiting, &ended, is_over, &now);
-    proa_request_list_split(&e->running, &ended, is_over, &now);
+    proa_waiting_split(&e->waiting, &ended, is_over, &by);
+    proa_request_list_split(&e->running, &ended, is_over, &by);
     for (proa_engine_request *req; (req = proa_request_list_pop(&ended));)
         proa_admission_finish(e, req, req->ending, req->ending == PROA_FINISH_ERROR ? &req->error : NULL);
 }

@@ -419,9 +419,16 @@ typedef struct proa_engine_shared {
     atomic_bool jobs_wait; /* there are some, as a hint for the stepping thread, which submits no step ahead then */
     proa_stats stats;              /* published after each step */
     atomic_uint_fast64_t failures; /* of the device */
+    proa_err lost;                 /* why ranks in other processes do not work; status OK: they do */
     pthread_t thread;
     bool thread_runs, stop;
 } proa_engine_shared;
+
+/* Restarts of ranks that are processes (ranks/recovery.h). */
+typedef struct proa_recovery {
+    int64_t next_ns, pause_ns; /* when the next try is, and how long after the last failure; 0: none is needed */
+    int64_t restarted_ns;      /* the last restart; 0: none */
+} proa_recovery;
 
 struct proa_engine {
     proa_pool *pool;
@@ -463,6 +470,7 @@ struct proa_engine {
     proa_eagle_proposer *eagle;    /* likewise */
     proa_stats now;                /* the stepping thread's own counters */
     proa_engine_shared shared;
+    proa_recovery recovery;
 };
 
 void proa_engine_request_free(proa_engine_request *req);
@@ -652,6 +660,8 @@ void proa_batch_advance(proa_engine *e);
 PROA_MUST_CHECK proa_status proa_engine_job_run(proa_engine *e, void (*run)(void *arg), void *arg, proa_err *err);
 void proa_jobs_init(proa_engine_shared *shared);
 void proa_jobs_release(proa_engine_shared *shared);
+/* Whether a pass was submitted whose results have not arrived. */
+bool proa_jobs_in_flight(const proa_engine *e);
 /* Whether jobs wait: no further pass is submitted ahead. */
 bool proa_jobs_wait(const proa_engine *e);
 /* Once a step: runs jobs that wait, if nothing is in flight. True: there were some. */

@@ -634,7 +634,9 @@ static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, con
 {
     proa_status status = PROA_OK;
     pthread_mutex_lock(&e->shared.lock);
-    if (e->shared.stats.waiting >= PROA_WAITING_MAX) {
+    if (e->shared.lost.status != PROA_OK) {
+        status = PROA_FAIL(err, UNAVAILABLE, "%s", e->shared.lost.text);
+    } else if (e->shared.stats.waiting >= PROA_WAITING_MAX) {
         status = PROA_FAIL(err, LIMIT, "%d requests are waiting already", PROA_WAITING_MAX);
     } else {
         req->id = ++e->shared.next_id;

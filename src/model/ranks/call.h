@@ -35,6 +35,7 @@ typedef struct proa_rank_call {
     int32_t ticket;
     proa_kv_copy copy; /* COPY */
     /* Of rank 0 only, not in the message. */
+    bool others_only;             /* rank 0 has done it already: LOAD of restarted ranks */
     const proa_kv *kv;            /* ENCODE, DECODE: [kv_layers] */
     proa_view logits;             /* result of HEAD, without in_place */
     float *to_logits, *to_hidden; /* results of HEAD in place; NULL: not wanted */

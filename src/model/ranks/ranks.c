@@ -161,7 +161,7 @@ static proa_status run_in_processes(proa_model *m, proa_rank_call *call, proa_er
     proa_ranks *g = m->group;
     write_call(m, call);
     send_call(g);
-    proa_status status = run_call(m, call, err);
+    proa_status status = call->others_only ? PROA_OK : run_call(m, call, err);
     if (has_result(call) && g->hooks.result) return g->hooks.result(g->hooks.arg, status, err);
     return status;
 }

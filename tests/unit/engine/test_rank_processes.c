@@ -3,6 +3,9 @@
  * ends with one message and leaves nothing behind. PROA_RANK_PROGRAM names the program. */
 #include "engine_test.h"
 
+#include "base/clock.h"
+#include "engine/access.h"
+#include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,10 +68,182 @@ static void test_as_threads(void **state)
     }
 }
 
+/* ---- failures ---- */
+
+static int64_t now_ms(void)
+{
+    return proa_clock_ns() / 1000000;
+}
+
+/* The child processes of this one, whichever of its threads has started them; at most 4. */
+static int find_children(pid_t out[4])
+{
+    char path[300], line[512];
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (struct dirent *task; (task = readdir(tasks));) {
+        snprintf(path, sizeof path, "/proc/self/task/%s/children", task->d_name);
+        FILE *f = task->d_name[0] != '.' ? fopen(path, "re") : NULL;
+        if (f && fgets(line, sizeof line, f))
+            for (char *at = line, *end; count < 4; at = end) {
+                long pid = strtol(at, &end, 10);
+                if (end == at) break;
+                out[count++] = (pid_t)pid;
+            }
+        if (f) fclose(f);
+    }
+    closedir(tasks);
+    return count;
+}
+
+/* Names of files in a folder that contain a text. */
+static int count_names(const char *dir, const char *text)
+{
+    int count = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) count += strstr(e->d_name, text) != NULL;
+    if (d) closedir(d);
+    return count;
+}
+
+static void submit_long(proa_engine *engine, outcome *out)
+{
+    static const int32_t prompt[] = {11, 57, 230, 8};
+    proa_options o = {.max_tokens = 4000, .ignore_eos = true};
+    *out = (outcome){0};
+    submit_or_fail(engine, (proa_request){.ids = prompt, .ids_count = 4, .options = o}, out);
+}
+
+/* A rank gets a signal while a request runs: the request ends in time, with the rank and what has happened to it; then
+ * the ranks are restarted, and give the same tokens as before. */
+static void check_signal(int signal_number, const char *text)
+{
+    outcome before[REQUESTS], after[REQUESTS], lost;
+    pid_t children[4];
+    proa_engine *engine = open_ranks(2, "process");
+    run_all(engine, before);
+    assert_int_equal(find_children(children), 1);
+    assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
+    submit_long(engine, &lost);
+    usleep(50000);
+    int64_t begin = now_ms();
+    assert_int_equal(kill(children[0], signal_number), 0);
+    while (!lost.done && now_ms() - begin < 10000) usleep(10000);
+    assert_true(lost.done);
+    assert_int_equal(lost.finish, PROA_FINISH_ERROR);
+    if (!strstr(lost.error, "rank 1 (process ") || !strstr(lost.error, text))
+        fail_msg("'%s' lacks '%s'", lost.error, text);
+    proa_err why = {.status = PROA_OK};
+    for (begin = now_ms(); proa_engine_ready(engine, &why) != PROA_OK && now_ms() - begin < 20000;)
+        usleep(10000);
+    assert_int_equal(proa_engine_ready(engine, NULL), PROA_OK);
+    proa_engine_stop(engine);
+    run_all(engine, after);
+    compare(before, after);
+    proa_stats stats;
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.rank_restarts, 1);
+    assert_int_equal(stats.pages_used, 0);
+    proa_engine_close(engine);
+    for (int i = 0; i < REQUESTS; i++) outcome_release(&before[i]), outcome_release(&after[i]);
+    outcome_release(&lost);
+    assert_int_equal(find_children(children), 0);
+    assert_int_equal(count_names("/dev/shm", "proa-ranks"), 0);
+}
+
+static void test_killed(void **state)
+{
+    PROA_UNUSED(state);
+    check_signal(SIGKILL, "was killed by signal 9");
+}
+
+static void test_stopped(void **state)
+{
+    PROA_UNUSED(state);
+    check_signal(SIGSTOP, "has not answered for");
+}
+
+/* While it is idle, a failure is noticed too, and requests are refused until the ranks work again. */
+static void test_killed_while_idle(void **state)
+{
+    PROA_UNUSED(state);
+    pid_t children[4];
+    proa_engine *engine = open_ranks(3, "process");
+    assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
+    assert_int_equal(find_children(children), 2);
+    kill(children[1], SIGKILL);
+    int64_t begin = now_ms();
+    proa_err why = {.status = PROA_OK};
+    while (proa_engine_ready(engine, &why) == PROA_OK && now_ms() - begin < 10000) usleep(1000);
+    assert_non_null(strstr(why.text, "was killed by signal 9"));
+    static const int32_t prompt[] = {11, 57};
+    outcome none = {0};
+    proa_request request = {.ids = prompt, .ids_count = 2, .on_event = collect, .arg = &none};
+    proa_status status = proa_engine_submit(engine, &request, NULL, NULL);
+    assert_int_equal(status, PROA_UNAVAILABLE);
+    for (begin = now_ms(); proa_engine_ready(engine, NULL) != PROA_OK && now_ms() - begin < 20000;)
+        usleep(10000);
+    assert_int_equal(proa_engine_ready(engine, NULL), PROA_OK);
+    proa_engine_close(engine);
+    assert_int_equal(find_children(children), 0);
+}
+
+static void expect_refusal(const char *program, const char *model, const char *text)
+{
+    char usual[4096];
+    proa_engine *engine;
+    proa_err err = {.status = PROA_OK};
+    proa_engine_options o = {.tensor_parallel = 2, .threads = 2, .ranks = "process"};
+    snprintf(usual, sizeof usual, "%s", getenv("PROA_RANK_PROGRAM"));
+    setenv("PROA_RANK_PROGRAM", program, 1);
+    assert_int_not_equal(proa_engine_open(&engine, model, &o, &err), PROA_OK);
+    setenv("PROA_RANK_PROGRAM", usual, 1);
+    if (!strstr(err.text, text)) fail_msg("'%s' lacks '%s'", err.text, text);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static void run_shell(const char *command)
+{
+    if (system(command) != 0) fail_msg("%s", command);
+}
+
+/* Ranks that are another build, have other files of the model, or are no ranks at all. The other build is the program
+ * with another version in its bytes; other files are in the folder where a script starts it. */
+static void test_strangers(void **state)
+{
+    PROA_UNUSED(state);
+    char dir[] = "/tmp/proa-ranks-XXXXXX", path[64], command[8192];
+    const char *real = getenv("PROA_RANK_PROGRAM");
+    assert_non_null(mkdtemp(dir));
+    snprintf(
+        command, sizeof command,
+        "cd %s && LC_ALL=C sed 's/" PROA_VERSION
+        "/9.9.9/g' %s > other && chmod +x other && mkdir here there && "
+        "cp -r " MODEL " here/model && cp -r " MODEL " there/model && "
+        "dd if=/dev/zero of=there/model/model.safetensors bs=1M seek=1 count=3 conv=notrunc status=none && "
+        "printf '#!/bin/sh\\ncd %s/there && exec %s \"$@\"\\n' > elsewhere && chmod +x elsewhere",
+        dir, real, dir, real);
+    run_shell(command);
+    snprintf(path, sizeof path, "%s/other", dir);
+    expect_refusal(path, MODEL, "rank 1 is proa 9.9.9 (");
+    snprintf(path, sizeof path, "%s/here", dir);
+    assert_int_equal(chdir(path), 0);
+    snprintf(path, sizeof path, "%s/elsewhere", dir);
+    expect_refusal(path, "model", "rank 1 has other files of the model than rank 0");
+    assert_int_equal(chdir("/"), 0);
+    expect_refusal("/bin/false", MODEL, "rank 1 (process ");
+    expect_refusal("/nowhere/proa", MODEL, "cannot start '/nowhere/proa rank'");
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    run_shell(command);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_threads),
+        cmocka_unit_test(test_as_threads), cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_stopped),    cmocka_unit_test(test_killed_while_idle),
+        cmocka_unit_test(test_strangers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
