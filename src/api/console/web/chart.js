@@ -11,15 +11,14 @@ function niceTop(x) {
   return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((m) => m * power).find((t) => t >= x * 0.999999);
 }
 
+/* A point between two gaps is a dot. */
 function pathOf(points, xOf, yOf) {
-  let path = "", pen = false;
-  for (const [at, value] of points) {
-    if (!Number.isFinite(value)) { pen = false; continue; }
-    path += `${pen ? "L" : "M"}${xOf(at).toFixed(1)} ${yOf(value).toFixed(1)}`;
-    if (!pen) path += "h0.01"; /* a point alone is a dot by its round cap */
-    pen = true;
-  }
-  return path;
+  const finite = (i) => i >= 0 && i < points.length && Number.isFinite(points[i][1]);
+  return points.map(([at, value], i) => {
+    if (!finite(i)) return "";
+    const to = `${xOf(at).toFixed(1)} ${yOf(value).toFixed(1)}`;
+    return finite(i - 1) ? "L" + to : "M" + to + (finite(i + 1) ? "" : "m-1 0a1 1 0 1 0 2 0a1 1 0 1 0-2 0");
+  }).join("");
 }
 
 /* "0.00 ms" is 0, "50.0 ms" is 50 ms. */

@@ -94,7 +94,7 @@ function card(model) {
   const failed = model.state !== "READY" && model.reason && model.reason !== "unloaded";
   return el("li", { class: "card", "data-name": model.name },
     el("div", { class: "card-head" }, el("h2", {}, model.name), stateBadge(model), buttons(model)),
-    el("p", { class: "hint" }, description(model)),
+    description(model) ? el("p", { class: "hint" }, description(model)) : null,
     failed ? el("p", { class: "error detail" }, model.reason) : null, facts(model));
 }
 
