@@ -230,6 +230,7 @@ def lint(tree, name):
     ("spelling", "codespell", {"src/base/gpu.cu": source("gpu.cu", "/* teh tile */\n")}, "gpu.cu:3: teh"),
     ("spelling", "codespell", {"docs/a.md": "A recieved text.\n"}, "docs/a.md:1: recieved"),
     ("links", "sed", {"docs/a.md": "[b](b.md)\n"}, "docs/a.md: b.md is not there"),
+    ("links", "sed", {"docs/a.md": "# A `b` c\n[here](#a-b-c)\n[there](#c)\n"}, "docs/a.md: #c has no such heading"),
     ("width", "sed", {"src/net/README.md": "wire.c\n", "src/base/gpu.cuh": source("gpu.cuh", "/* " + "x" * 120 + " */\n")},
      "gpu.cuh:3: width"),
     ("prose", "sed", {"src/net/README.md": "wire.c " + "x " * 60 + "\n"}, "src/net/README.md:1: prose"),
