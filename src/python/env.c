@@ -128,17 +128,24 @@ static proa_status find_in(char out[PROA_PATH_MAX], const char *root, proa_err *
     return PROA_FAIL(err, NOT_FOUND, "the environment '%s' has no interpreter (bin/python3)", root);
 }
 
+/* A path that holds in every folder. Links are not followed: an interpreter finds its virtual environment by the
+ * path that it was started with, and the environment's bin/python is a link to another one. */
+static proa_status absolute_path(char out[PROA_PATH_MAX], const char *name, proa_err *err)
+{
+    char here[PROA_PATH_MAX];
+    bool fits = strlen(name) < PROA_PATH_MAX;
+    if (fits && *name == '/') memcpy(out, name, strlen(name) + 1);
+    else fits = fits && getcwd(here, sizeof here) && proa_path_join(out, here, name, NULL) == PROA_OK;
+    return fits ? PROA_OK : PROA_FAIL(err, INVALID, "the path '%.200s' is too long", name);
+}
+
 /* A program by its path, or by its name in PATH. */
 static proa_status find_program(char out[PROA_PATH_MAX], const char *name, proa_err *err)
 {
     if (strchr(name, '/')) {
         if (!is_program(name))
             return PROA_FAIL(err, NOT_FOUND, "the Python interpreter '%s' is not there", name);
-        char *real = *name == '/' ? proa_strdup(name) : realpath(name, NULL);
-        proa_status status = real && strlen(real) < PROA_PATH_MAX ? PROA_OK : PROA_INVALID;
-        if (status == PROA_OK) memcpy(out, real, strlen(real) + 1);
-        free(real);
-        return status == PROA_OK ? PROA_OK : PROA_FAIL(err, INVALID, "the path '%.200s' is too long", name);
+        return absolute_path(out, name, err);
     }
     const char *path = getenv("PATH");
     for (const char *part = path ? path : "/usr/bin:/bin"; *part;) {

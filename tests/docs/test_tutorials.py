@@ -26,7 +26,7 @@ SERVE = re.compile(r"(\w+=\S+ +)*proa serve\b")
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 LIMIT_S = 300
 # The build is there already, and another process may be using it: only what follows the build is run.
-IN_PLACE_OF = {"./do wheel": f"env -u PYTHONPATH PROA_BUILD={PROA.parent} {ROOT}/tools/wheel"}
+IN_PLACE_OF = {"./do wheel": f"PROA_BUILD={PROA.parent} {ROOT}/tools/wheel"}
 
 
 def blocks(text):
@@ -61,10 +61,8 @@ class Shell:
     """One bash that runs a tutorial's commands one after the other."""
 
     def __init__(self, folder):
-        # packages of the test's own environment count as installed, so that pip needs no network
-        env = {**os.environ, "PATH": f"{PROA.parent}:{os.environ['PATH']}", "PYTHONPATH": sysconfig.get_path("purelib"),
-               "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        for name in ("PROA_LIBRARY", "PROA_PYTHON"):
+        env = {**os.environ, "PATH": f"{PROA.parent}:{os.environ['PATH']}", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        for name in ("PROA_LIBRARY", "PROA_PYTHON", "PYTHONPATH"):
             env.pop(name, None)
         self.folder, self.ports = folder, free_ports(3)
         self.process = subprocess.Popen(["bash", "--norc"], cwd=folder, env=env, text=True, bufsize=1,
@@ -73,7 +71,9 @@ class Shell:
         self.ready = selectors.DefaultSelector()
         self.ready.register(self.process.stdout, selectors.EVENT_READ)
         self.server, self.env = None, env
-        if (folder / "venv").exists():
+        for packages in (folder / "venv/lib").glob("python*/site-packages"):
+            # packages of the test's own environment count as installed in the reader's, so that pip needs no network
+            (packages / "of_the_tests.pth").write_text(sysconfig.get_path("purelib"))
             self.run(". venv/bin/activate")
 
     def moved(self, text):
@@ -142,6 +142,8 @@ def test_tutorial(shell, name):
             path = shell.folder / title
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(shell.moved(body))
+            continue
+        if language == "text":
             continue
         assert language == "console", f"a block without a title is neither a command nor a file:\n{body}"
         for command, expected in commands(body):

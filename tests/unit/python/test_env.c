@@ -367,6 +367,16 @@ static void without_an_environment(void **state)
     assert_string_equal(proa_pyenv_python(env), "/bin/sh");
     proa_pyenv_close(env);
     unsetenv("PROA_PYTHON");
+    /* a relative path stays the link that it names: a virtual environment is found by it */
+    char before[PROA_PATH_MAX];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(symlink("/bin/sh", at("linked-python")), 0);
+    assert_int_equal(chdir(top), 0);
+    assert_int_equal(proa_pyenv_open(&env, NULL, top, "./linked-python", NULL), PROA_OK);
+    assert_int_equal(*proa_pyenv_python(env), '/');
+    assert_non_null(strstr(proa_pyenv_python(env), "/linked-python"));
+    proa_pyenv_close(env);
+    assert_int_equal(chdir(before), 0);
     assert_int_equal(proa_pyenv_open(&env, NULL, top, "no-such-python", &err), PROA_NOT_FOUND);
     assert_non_null(strstr(err.text, "no Python interpreter: 'no-such-python' is not in PATH"));
     err = (proa_err){0};
