@@ -119,7 +119,7 @@ static void make_encoder_passes(proa_engine *e)
 static void make_async_steps(proa_engine *e)
 {
     proa_async_steps *a = &e->async;
-    int64_t n = e->sizes.sequences_max;
+    int64_t n = e->model->plan.sampled_rows;
     a->sample_params = PROA_ARENA_NEW(&e->arena, proa_sample_params, n);
     a->row_processors = PROA_ARENA_NEW(&e->arena, proa_logits_row, n);
     a->last_sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, n);

@@ -98,6 +98,15 @@ static proa_status read_prompt_rows(proa_sizes *s, const proa_engine_options *o,
     return PROA_OK;
 }
 
+/* Rows that a device samples in one step: one for each sequence; if tokens are to be drafted, as many again, so that
+ * a full batch can draft, and enough for the trees of a few sequences. */
+static int64_t sampled_rows(const proa_sizes *s, const proa_engine_options *o)
+{
+    bool drafts = o->draft_model || (o->speculation && strcmp(o->speculation, "none") != 0);
+    int64_t rows = proa_max64(2 * (int64_t)s->sequences_max, 2 * PROA_TREE_MAX);
+    return drafts ? proa_max64(s->sequences_max, proa_min64(rows, s->step_tokens)) : s->sequences_max;
+}
+
 proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, proa_err *err)
 {
     static const proa_engine_options none;
@@ -128,7 +137,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->model.detach = o->detach_files;
     s->model.stages = o->pipeline_parallel;
     s->model.rows_max = s->step_tokens;
-    s->model.sampled_rows = s->sequences_max;
+    s->model.sampled_rows = sampled_rows(s, o);
     s->model.head_rows = PROA_HEAD_ROWS;
     s->model.device_head_rows = proa_min64(s->sequences_max, PROA_BEST_ROWS);
     return PROA_OK;

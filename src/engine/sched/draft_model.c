@@ -79,6 +79,7 @@ static proa_status prepare_model(const proa_engine *e, proa_draft_model *d, cons
 {
     proa_model_options options = e->sizes.model;
     options.lora_slots = options.lora_rank = 0;
+    options.sampled_rows = e->sizes.sequences_max;
     PROA_TRY(proa_model_prepare(&d->model, path, &options, e->device, e->pool, err));
     if (!wants_int8(d->model, &options)) return PROA_OK;
     proa_model_free(d->model);

@@ -233,14 +233,14 @@ typedef struct proa_pending_token {
 
 /* A step that was submitted and whose tokens the host has not received. */
 typedef struct proa_inflight_step {
-    proa_pending_token *pending_tokens; /* [sequences_max] */
+    proa_pending_token *pending_tokens; /* [sampled_rows] */
     int64_t count;                      /* of them */
     int64_t rows, submitted_ns;         /* of the pass, if all of its rows are sampled; else 0 */
     proa_step_shape shape;              /* of the pass */
     bool timed;  /* the end of the pass before was observed, so that the time of this one will be known */
     bool logits; /* the sampled tokens' logits come back too, */
     int32_t top; /* and this many of the likeliest tokens of each row */
-    proa_beam_params *search;           /* [sequences_max / 2 + 1] steps of beam searches */
+    proa_beam_params *search;           /* [sampled_rows / 2 + 1] steps of beam searches */
     proa_engine_request **search_owner; /* their requests; NULL: detached */
     int64_t searches;
     int ticket; /* 0 or 1, for proa_model_wait_sampled */
@@ -337,16 +337,16 @@ typedef struct proa_async_steps {
     proa_sample_mode mode;
     proa_inflight_step step[2];        /* the older one first */
     int32_t count;                     /* of step: 0, 1 or 2 */
-    proa_sample_params *sample_params; /* [sequences_max] */
+    proa_sample_params *sample_params; /* [sampled_rows] */
     bool any_random;                   /* not all rows are greedy */
     bool untimed;                      /* the end of the pass that was submitted last will not be observed */
-    proa_logits_row *row_processors;   /* [sequences_max] logits processors of each row */
+    proa_logits_row *row_processors;   /* [sampled_rows] logits processors of each row */
     proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] their entries; memory is touched only where it is used */
-    int32_t *last_sampled_at; /* [sequences_max] a row's last token, as proa_seq.sampled_at */
+    int32_t *last_sampled_at; /* [sampled_rows] a row's last token, as proa_seq.sampled_at */
     bool any_processed;
-    uint32_t *masks;  /* [sequences_max][words of a row] of constrained rows; touched only where it is used */
-    int32_t *mask_of; /* [sequences_max] the mask of each row, -1: none */
-    proa_logits_job *mask_jobs; /* [sequences_max] what each mask is made from */
+    uint32_t *masks;  /* [sampled_rows][words of a row] of constrained rows; touched only where it is used */
+    int32_t *mask_of; /* [sampled_rows] the mask of each row, -1: none */
+    proa_logits_job *mask_jobs; /* [sampled_rows] what each mask is made from */
     int64_t masks_count;        /* of this step */
     bool waits; /* a pass was submitted whose sampling is to follow, once the host knows the tokens before it */
     int64_t pass_ns;          /* when the pass was submitted */

@@ -299,7 +299,7 @@ void proa_speculate_propose(proa_engine *e)
     if (e->async.count || e->head.fetched.count) return;
     const int64_t begin = proa_clock_ns();
     int64_t tokens = tokens_without_drafts(e), room = e->sizes.step_tokens, count = collect_offers(e, tokens);
-    if (e->async.mode != PROA_SAMPLE_HOST) room = proa_min64(room, e->sizes.sequences_max);
+    if (e->async.mode != PROA_SAMPLE_HOST) room = proa_min64(room, e->model->plan.sampled_rows);
     int64_t left = room - tokens;
     plan_offers(e, count, tokens);
     for (size_t i = 0; i < PROA_COUNT(proposers); i++)

@@ -29,11 +29,15 @@ static inline void run_with_drafts(proa_engine *e, proa_request r, outcome *o)
     assert_true(o->done);
 }
 
-/* The same tokens, with the same log-probabilities to the last bit (on a device: nearly). */
+/* The same tokens, with the same log-probabilities to the last bit (on a device: nearly, up to a near tie). */
 static inline void assert_same_runs(const outcome *a, const outcome *b, int count)
 {
     for (int i = 0; i < count; i++) {
         assert_true(a[i].done && a[i].finish != PROA_FINISH_ERROR && a[i].beams == b[i].beams);
+        if (getenv("PROA_TEST_DEVICE")) {
+            assert_same_outcome(&a[i], &b[i], true);
+            continue;
+        }
         for (int32_t k = 0; k < a[i].beams; k++) {
             assert_int_equal(a[i].beam_count[k], b[i].beam_count[k]);
             assert_memory_equal(a[i].beam_ids[k], b[i].beam_ids[k], (size_t)a[i].beam_count[k] * sizeof(int32_t));

@@ -108,7 +108,7 @@ static void step_some(proa_engine *engine, proa_decoder_session *s, told *t)
     proa_decoder_session *whole = session_or_fail(engine, 1);
     const told *one = &t[in[checked].sequence];
     step_or_fail(whole, 0, one->ids, one->count, rows[0]);
-    assert_memory_equal(flat + (int64_t)checked * n, rows[0], (size_t)n * sizeof(float));
+    assert_same_floats(flat + (int64_t)checked * n, rows[0], n);
     proa_decoder_session_close(whole);
     free(flat);
 }
@@ -181,7 +181,7 @@ static void all_rows_and_hidden_states(void **state)
         PROA_OK);
     outcome o = {.done = false};
     run_request(engine, (proa_request){.task = PROA_TASK_ROWS, .ids = ids, .ids_count = 5}, &o);
-    assert_memory_equal(all, o.rows, (size_t)(5 * n) * sizeof *all);
+    assert_same_floats(all, o.rows, 5 * n);
     for (int32_t i = 0; i < info.hidden; i++) assert_true(isfinite(hidden[4 * info.hidden + i]));
     free(all), free(hidden);
     outcome_release(&o);
@@ -211,8 +211,8 @@ static void encoder_outputs_stand_for_the_input(void **state)
            "needs encoder outputs");
     assert_int_equal(proa_decoder_session_fork(s, 0, 2, &err), PROA_OK);
     for (int32_t i = 0; i < 3; i++) step_or_fail(s, i, start, 2, rows[i]);
-    assert_memory_equal(rows[0], rows[1], (size_t)n * sizeof(float));
-    assert_memory_equal(rows[0], rows[2], (size_t)n * sizeof(float));
+    assert_same_floats(rows[0], rows[1], n);
+    assert_same_floats(rows[0], rows[2], n);
     outcome a = {.done = false}, b = {.done = false}, c = {.done = false};
     const proa_options options = {.max_tokens = 12, .logprobs = true, .ignore_eos = true};
     submit_or_fail(engine, (proa_request){.ids = ids, .ids_count = 9, .options = options}, &a);
@@ -343,7 +343,7 @@ static void assert_gpu_floats(const gpu_memory *g, const float *expected, int64_
     float *got = malloc((size_t)n * sizeof *got);
     g->device->wait_for_stream(g->device, NULL); /* which waits for the session */
     g->device->download(g->device, got, g->values, n * (int64_t)sizeof *got);
-    assert_memory_equal(got, expected, (size_t)n * sizeof *got);
+    assert_same_floats(got, expected, n);
     free(got);
 }
 
@@ -387,7 +387,7 @@ static void encoder_outputs_stay_on_a_gpu(void **state)
     assert_int_equal(proa_decoder_session_encode(s, &text, &out, NULL), PROA_OK);
     assert_int_equal(proa_decoder_session_set_encoder_outputs(s, &given, NULL), PROA_OK);
     for (int32_t i = 0; i < 2; i++) step_or_fail(s, i, start, 2, rows[i]);
-    assert_memory_equal(rows[0], rows[1], (size_t)info.outputs * sizeof(float));
+    assert_same_floats(rows[0], rows[1], info.outputs);
     proa_decoder_session_close(s);
     gpu_memory_release(&hidden);
     proa_engine_close(engine);
@@ -409,7 +409,7 @@ static void embeddings_on_a_gpu_are_those_of_the_host(void **state)
     const proa_decoder_session_output out[2] = {{.logits = rows[0]}, {.logits = rows[1]}};
     assert_int_equal(proa_decoder_session_step(s, &host, 1, &out[0], NULL), PROA_OK);
     assert_int_equal(proa_decoder_session_step(s, &gpu, 1, &out[1], NULL), PROA_OK);
-    assert_memory_equal(rows[0], rows[1], (size_t)info.outputs * sizeof(float));
+    assert_same_floats(rows[0], rows[1], info.outputs);
     proa_decoder_session_close(s);
     gpu_memory_release(&g);
     free(values);

@@ -74,11 +74,13 @@ static void compare_pair(const char *model, const char *draft, bool own, proa_en
     /* with a draft model on the host, tokens are drawn in a way of their own */
     proa_engine_options plain = {.threads = 1, .sequences_max = 16, .kv_tokens = 8192, .speculation = "none"};
     if (own) options.dtype = plain.dtype = "exact"; /* it would be rounded */
-    assert_int_equal(run_pair(model, getenv("PROA_AHEAD") ? NULL : draft, plain, without).drafted, 0);
+    assert_int_equal(run_pair(model, draft, plain, without).drafted, 0);
     proa_stats stats = run_pair(model, draft, options, with);
     assert_same_runs(with, without, REQUESTS);
     assert_true(stats.drafted > 0);
-    if (own) assert_int_equal(stats.accepted, stats.drafted);
+    /* on a device a row's sums depend on who shares its step: near ties fall one way or the other */
+    uint64_t ties = own && getenv("PROA_TEST_DEVICE") ? stats.drafted / 20 : 0;
+    if (own) assert_in_range(stats.accepted, stats.drafted - ties, stats.drafted);
     else assert_true(stats.accepted < stats.drafted);
     preemptions += stats.preemptions;
     release_all(with), release_all(without);
@@ -104,6 +106,36 @@ static void tokens_in_flight_wait(void **state)
     compare_pair(GOLDEN "arch/qwen2", GOLDEN "arch/qwen2", true, roomy);
     compare_pair(GOLDEN "arch/qwen2", GOLDEN "arch/llama3", false, tight);
     unsetenv("PROA_AHEAD");
+}
+
+/* Every sequence that may run does, with a row for its newest token: drafts have rows beside them. */
+static void a_full_batch_drafts(void **state)
+{
+    enum { FULL = 70, EACH = 40 };
+    static outcome with[FULL], without[FULL];
+    static int32_t ids[FULL][RUN_PROMPT];
+    proa_stats stats;
+    const proa_engine_options options = {
+        .threads = 2, .sequences_max = FULL, .kv_tokens = FULL * 128, .speculation = "ngram"};
+    PROA_UNUSED(state);
+    setenv("PROA_AHEAD", "1", 1);
+    proa_engine *e = open_or_fail(GOLDEN "arch/qwen2", &options);
+    unsetenv("PROA_AHEAD");
+    for (int i = 0; i < 2 * FULL; i++) {
+        fill_prompt(ids[i % FULL], RUN_PROMPT, i % FULL);
+        proa_request r = {.ids = ids[i % FULL], .ids_count = RUN_PROMPT};
+        r.options.max_tokens = EACH, r.options.ignore_eos = true;
+        if (i < FULL) r.options.speculation = "none";
+        else r.options.draft_ids = (proa_tokens){without[i - FULL].ids, EACH};
+        submit_or_fail(e, r, i < FULL ? &without[i] : &with[i - FULL]);
+        if (i == FULL - 1) proa_engine_run(e);
+    }
+    run_drafting(e);
+    proa_engine_stats(e, &stats);
+    assert_true(stats.drafted > FULL && stats.accepted > FULL);
+    assert_same_runs(with, without, FULL);
+    for (int i = 0; i < FULL; i++) outcome_release(&with[i]), outcome_release(&without[i]);
+    proa_engine_close(e);
 }
 
 static void another_model_drafts(void **state)
@@ -311,6 +343,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_drafts_for_itself),
         cmocka_unit_test(tokens_in_flight_wait),
+        cmocka_unit_test(a_full_batch_drafts),
         cmocka_unit_test(another_model_drafts),
         cmocka_unit_test(pages_hold_the_right_tokens),
         cmocka_unit_test(drafted_samples_have_their_distribution),
