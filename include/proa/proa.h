@@ -99,6 +99,8 @@ typedef struct proa_engine_options {
     /* Stages that have ranges of the layers, one after the other (pipeline parallelism), each with the ranks of
      * tensor_parallel; 0 or 1: one. */
     int32_t pipeline_parallel;
+    /* Of a mixture the ranks of tensor_parallel have different experts (expert parallelism), not a part of each. */
+    bool expert_parallel;
     /* What ranks are: "thread" of this process, or "process" of their own; NULL: thread. On a host with several NUMA
      * nodes the processes are spread over them. */
     const char *ranks;

@@ -24,6 +24,7 @@ _ALIASES = {
     "gpu_memory_utilization": "kv_share",
     "tensor_parallel_size": "tensor_parallel",
     "pipeline_parallel_size": "pipeline_parallel",
+    "enable_expert_parallel": "expert_parallel",
 }
 _DTYPES = {"float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16", "half": "f16"}
 _REASONS = {None: None, "end": "stop", "stop": "stop", "length": "length", "cancelled": "abort", "error": "abort"}

@@ -19,6 +19,7 @@ typedef struct proa_common {
     bool json;
     int64_t kv_tokens, sequences, step_tokens, prompt_rows, draft_tokens;
     const char *speculation, *draft_model;
+    const char *expert_parallel; /* on, off */
     double kv_share, prompt_slowdown;
     const char *policy, *ranks;
     proa_arg_list lora; /* NAME=PATH */

@@ -136,6 +136,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->model = (proa_model_options){.dtype = o->dtype, .quant = o->quant, .kv_dtype = o->kv_dtype};
     s->model.detach = o->detach_files;
     s->model.stages = o->pipeline_parallel;
+    s->model.whole_experts = o->expert_parallel;
     s->model.rows_max = s->step_tokens;
     s->model.sampled_rows = sampled_rows(s, o);
     s->model.head_rows = PROA_HEAD_ROWS;

@@ -83,7 +83,17 @@ typedef struct proa_experts {
     bool gated;
     float limit, offset; /* gpt-oss: 7 and 1 with QUICK_GELU; else 0 */
     proa_view residual;  /* [T,N] or rank 0; may be y */
+    /* The weights are those of experts [first, first + experts) of `all`; other chosen ones add nothing (they are those
+     * of other ranks). all 0: of all experts. */
+    int32_t first, all;
 } proa_experts;
+
+/* The place of an expert among the weights; e->up->experts: it is none of these. */
+static inline int64_t proa_expert_place(const proa_experts *e, int32_t id)
+{
+    int64_t place = (int64_t)id - e->first;
+    return e->all && (place < 0 || place > e->up->experts) ? e->up->experts : place;
+}
 
 /* Rows of the step grouped by adapter. A segment is up to PROA_LORA_ROWS rows order[first], order[first + 1], ... that
  * use the adapter whose memory begins at base. Rows without an adapter are in no segment. A segment may be empty. */

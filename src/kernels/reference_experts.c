@@ -197,7 +197,9 @@ void proa_experts_reference(proa_ctx *c, proa_view y, proa_view x, proa_view wei
         const float *residual = e->residual.rank ? proa_view_f32(e->residual) + t * e->residual.stride[0] : NULL;
         for (int64_t n = 0; n < N; n++) to[n] = residual ? residual[n] : 0.0f;
         for (int64_t j = 0; j < k; j++) {
-            run_expert(c, out, v, proa_view_rows(x, t, t + 1), ids[t * k + j], e);
+            int64_t place = proa_expert_place(e, ids[t * k + j]);
+            if (place == e->up->experts) continue;
+            run_expert(c, out, v, proa_view_rows(x, t, t + 1), place, e);
             for (int64_t n = 0; n < N; n++) to[n] += weight[j] * proa_view_f32(out)[n];
         }
     }

@@ -85,6 +85,7 @@ typedef struct proa_config {
     bool head_of_mean; /* of the rows of an input, not of one of them */
     /* of a rank (ranks/shard.h): heads of all ranks, and the first one of this rank; 0: it has all */
     int64_t all_heads, first_head;
+    int64_t own_experts, first_expert; /* whole experts of this rank; 0: it has all, or a part of each */
     int64_t head_split; /* outputs that each rank's part of the head has; 0: each rank has the whole head */
     /* a draft head (heads/eagle.h): columns of its output; the width of the hidden states of its target that it reads,
      * and before which layers of the target they are taken, -1: as published for its number of layers */

@@ -26,6 +26,7 @@ typedef struct proa_model_options {
     /* which part of the model, of how many (ranks/ranks.h); ranks 0 or 1: all of it. Rank stage * (ranks / stages) + i
      * is the i-th of its stage; stages 0: one */
     int32_t rank, ranks, stages;
+    bool whole_experts; /* the ranks of a stage have different experts, not parts of each (ranks/shard.h) */
 } proa_model_options;
 
 /* Input embeddings of rows [row, row + count), in place of the embeddings of their ids. */

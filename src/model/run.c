@@ -374,7 +374,8 @@ static void do_experts(const frame *f, const proa_step *s)
     proa_experts e = {.up = &layer_param(f, s->w)->matrix,
                       .down = &layer_param(f, PROA_SLOT_EXPERT_DOWN)->matrix};
     e.up_bias = up_bias->parts ? up_bias->values : NULL,
-    e.down_bias = down_bias->parts && adds_bias(f, s) ? down_bias->values : NULL;
+    e.down_bias = down_bias->parts && (adds_bias(f, s) || c->own_experts) ? down_bias->values : NULL;
+    e.first = (int32_t)c->first_expert, e.all = c->own_experts ? (int32_t)c->experts : 0;
     e.act = c->act, e.gated = c->gated;
     e.limit = (float)c->expert_limit, e.offset = (float)c->expert_offset;
     if (s->flags & PROA_ADD) e.residual = y;

@@ -217,7 +217,14 @@ static proa_act act_of(proa_wfmt format, int variant)
     return rounds_inputs(format) && !device_mode.on ? PROA_ACT_RELU : acts[variant % 4];
 }
 
-/* variant: 1 biases, 2 residual, 4 not gated, 8 limit and offset. */
+/* As make_ids; variant 16: one expert before those of *e and two behind them are chosen too. */
+static int32_t *choose_experts(proa_experts *e, expert_shape d, int variant)
+{
+    if (variant & 16) d.E += 3, e->first = 1, e->all = (int32_t)d.E;
+    return make_ids(&d, variant);
+}
+
+/* variant: 1 biases, 2 residual, 4 not gated, 8 limit and offset, 16 experts of other ranks are chosen too. */
 static void experts_case(tester *t, proa_wfmt format, expert_shape d, int variant)
 {
     proa_ctx *mine = &t->tables[0];
@@ -243,13 +250,13 @@ static void experts_case(tester *t, proa_wfmt format, expert_shape d, int varian
     proa_experts e = {.up = &packs[0].w, .down = &packs[1].w, .act = act_of(format, variant), .gated = gated};
     if (variant & 1) e.up_bias = proa_view_f32(up_bias.view), e.down_bias = proa_view_f32(down_bias.view);
     if (variant & 8) e.limit = 1.5f, e.offset = 1.0f;
-    proa_experts own = e;
-    own.up = &packs[2].w, own.down = &packs[3].w;
     canvas x = odd_canvas(d.T, d.K), residual = odd_canvas(d.T, d.N), weights = odd_canvas(d.T, d.k);
     canvas_fill(&x, 45, variant % 2), canvas_fill(&residual, 46, false), canvas_fill(&weights, 47, false);
     for (int64_t i = 0; i < d.T * d.K; i++)
         proa_view_f32(x.view)[i / d.K * x.view.stride[0] + i % d.K] *= (float)scale;
-    int32_t *ids = make_ids(&d, variant);
+    int32_t *ids = choose_experts(&e, d, variant);
+    proa_experts own = e;
+    own.up = &packs[2].w, own.down = &packs[3].w;
     scene s = {.run = run_experts,
                .T = d.T,
                .out = odd_canvas(d.T, d.N),
@@ -282,6 +289,8 @@ void check_experts(tester *t)
         for (size_t i = 0; i < PROA_COUNT(shapes); i++)
             for (int variant = (int)i % 2; variant < 16; variant += i < 4 ? 2 : 5)
                 experts_case(t, (proa_wfmt)format, shapes[i], variant);
+        for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+            experts_case(t, (proa_wfmt)format, shapes[i], 16 + (int)i);
         /* more rows of an expert than a group has; long sums, and outputs that are whole tiles of a device */
         experts_case(t, (proa_wfmt)format, (expert_shape){200, 2, 1, 24, 16, 24}, 3);
         if (format == PROA_WFMT_F32 || device_mode.on) /* and more pairs than a piece has */

@@ -1,6 +1,6 @@
 # The goldens of all architectures with models divided among several ranks on the CPU: layers among 2, 3 and 4 ranks
 # (tensor parallelism), ranges of layers among 2, 3 and 4 stages (pipeline parallelism; architectures with fewer layers
-# are skipped), and both.
+# are skipped), both, and whole experts among 2 ranks.
 function(add_ranks_test name)
   add_test(NAME golden/${name} COMMAND engine_test_golden_arch)
   set_tests_properties(golden/${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "ranks" ENVIRONMENT "${ARGN}"
@@ -12,6 +12,7 @@ foreach(ranks 2 3 4)
   add_ranks_test(stages_${ranks} PROA_TEST_PP=${ranks})
 endforeach()
 add_ranks_test(ranks_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2)
+add_ranks_test(experts_2 PROA_TEST_TP=2 PROA_TEST_EP=1)
 
 # Ranks that are processes start the program.
 set_tests_properties(engine/test_rank_processes PROPERTIES ENVIRONMENT "PROA_RANK_PROGRAM=$<TARGET_FILE:proa>"

@@ -174,6 +174,14 @@ static void warn_parallel(const proa_served_model *m, const char *key)
                  proa_served_model_name(m), key, value);
 }
 
+static proa_status read_expert_parallel(bool *out, const proa_served_model *m, proa_err *err)
+{
+    const char *value = either_setting(m, "expert_parallel", "enable_expert_parallel");
+    *out = value && (strcmp(value, "on") == 0 || strcmp(value, "true") == 0);
+    if (!value || *out || strcmp(value, "off") == 0 || strcmp(value, "false") == 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "parameter 'expert_parallel' is '%.40s', must be on or off", value);
+}
+
 /* Ranks that share each layer and stages of layers: FasterTransformer's words of a model on GPUs; or --tp and --pp.
  * TensorRT-LLM's world_size is the number of all ranks. */
 static proa_status read_parallel(proa_engine_options *o, const proa_served_model *m, proa_err *err)
@@ -183,6 +191,7 @@ static proa_status read_parallel(proa_engine_options *o, const proa_served_model
     int32_t world = 0;
     PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", "tp", PROA_RANKS_MAX, err));
     PROA_TRY(read_int32(&o->pipeline_parallel, m, "pp", "pp", PROA_RANKS_MAX, err));
+    PROA_TRY(read_expert_parallel(&o->expert_parallel, m, err));
     o->ranks = either_setting(m, "ranks", "ranks");
     for (size_t i = 0; i < PROA_COUNT(words) && !gpu; i++) warn_parallel(m, words[i]);
     if (!gpu) return PROA_OK;

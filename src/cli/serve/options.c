@@ -60,6 +60,8 @@ static const proa_arg engine_rows[] = {
         "a packed folder"),
     INT("pp", pipeline_parallel, 0, PROA_RANKS_MAX, "N", "0",
         "stages that have ranges of their layers (pipeline parallelism), each with the GPUs of --tp"),
+    CHOICE("expert-parallel", expert_parallel, "on|off", NULL,
+           "the ranks of --tp have different experts of a mixture, not a part of each (default off)"),
     INT("replicas", replicas, 0, PROA_REPLICAS_MAX, "N", "0",
         "copies of each model, on GPUs of their own or with their part of the threads; requests go where "
         "their "

@@ -81,6 +81,7 @@ void proa_rank_open_message(proa_message *m, proa_rank_open *open)
     PROA_MESSAGE_VALUE(m, o->rank);
     PROA_MESSAGE_VALUE(m, o->ranks);
     PROA_MESSAGE_VALUE(m, o->stages);
+    PROA_MESSAGE_VALUE(m, o->whole_experts);
 }
 
 /* ---- the same model ---- */

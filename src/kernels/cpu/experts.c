@@ -19,8 +19,9 @@ typedef struct experts_job {
     proa_view y, x, weights, residual; /* of the piece */
     const int32_t *ids;                /* [rows * k] */
     int64_t rows, k, pairs;
+    int64_t own; /* pairs of the experts that there are: the others are sorted behind them */
     /* in the scratch */
-    int64_t *begin;            /* [experts + 1] of each expert's pairs, sorted */
+    int64_t *begin;            /* [experts + 2] of each expert's pairs, sorted */
     int64_t *pair;             /* [pairs] in the order of the rows: its place among the sorted */
     int64_t *row;              /* [pairs] sorted: its row */
     proa_linear_group *groups; /* [groups_count] */
@@ -40,7 +41,7 @@ static void place_buffers(experts_job *job)
     job->sums = end;
     job->outer = (float *)(void *)at, at += proa_round_up(P * width * 4, 64);
     job->inner = (float *)(void *)at, at += proa_round_up(P * e->up->N * 4, 64);
-    job->begin = (int64_t *)(void *)at, at += (E + 1) * 8;
+    job->begin = (int64_t *)(void *)at, at += (E + 2) * 8;
     job->pair = (int64_t *)(void *)at, at += P * 8;
     job->row = (int64_t *)(void *)at, at += P * 8;
     job->groups = (proa_linear_group *)(void *)at;
@@ -54,15 +55,16 @@ static void place_buffers(experts_job *job)
 static void sort_pairs(experts_job *job)
 {
     int64_t E = job->e->up->experts;
-    memset(job->begin, 0, (size_t)(E + 1) * sizeof *job->begin);
-    for (int64_t p = 0; p < job->pairs; p++) job->begin[job->ids[p] + 1]++;
-    for (int64_t e = 0; e < E; e++) job->begin[e + 1] += job->begin[e];
+    memset(job->begin, 0, (size_t)(E + 2) * sizeof *job->begin);
+    for (int64_t p = 0; p < job->pairs; p++) job->begin[proa_expert_place(job->e, job->ids[p]) + 1]++;
+    for (int64_t e = 0; e <= E; e++) job->begin[e + 1] += job->begin[e];
     for (int64_t p = 0; p < job->pairs; p++) {
-        int64_t at = job->begin[job->ids[p]]++;
+        int64_t at = job->begin[proa_expert_place(job->e, job->ids[p])]++;
         job->pair[p] = at, job->row[at] = p / job->k;
     }
     for (int64_t e = E; e > 0; e--) job->begin[e] = job->begin[e - 1];
     job->begin[0] = 0;
+    job->own = job->begin[E];
 }
 
 /* The rows of each chosen expert, in parts of about the same size. */
@@ -117,8 +119,7 @@ static void activate_rows(experts_job *job, proa_view v)
     proa_ctx *c = job->c;
     int64_t F = e->down->K;
     if (!e->gated) return; /* the product has done it */
-    if (e->limit > 0 || e->offset != 0)
-        proa_pool_run(c->pool, job->pairs, rows_grain(2 * F), limit_rows, job);
+    if (e->limit > 0 || e->offset != 0) proa_pool_run(c->pool, job->own, rows_grain(2 * F), limit_rows, job);
     c->ops->act_mul(c, proa_view_cols(v, 0, F), proa_view_cols(v, 0, F), proa_view_cols(v, F, 2 * F), e->act);
 }
 
@@ -133,7 +134,9 @@ static void add_outputs(void *arg, int64_t begin, int64_t end, int worker)
         if (!job->residual.rank) memset(to, 0, (size_t)N * sizeof *to);
         else memmove(to, proa_view_f32(job->residual) + t * job->residual.stride[0], (size_t)N * sizeof *to);
         for (int64_t j = 0; j < job->k; j++) {
-            const float *out = job->outer + job->pair[t * job->k + j] * N;
+            int64_t place = job->pair[t * job->k + j];
+            const float *out = job->outer + place * N;
+            if (place >= job->own) continue;
             for (int64_t n = 0; n < N; n++) to[n] += weight[j] * out[n];
         }
     }
@@ -145,12 +148,12 @@ static void run_piece(experts_job *job)
     proa_ctx *c = job->c;
     proa_epilogue of_up = {.act = e->gated ? PROA_ACT_NONE : e->act, .bias = e->up_bias};
     proa_epilogue of_down = {.bias = e->down_bias};
-    proa_view in = proa_view_2d(job->outer, PROA_DTYPE_F32, job->pairs, e->up->K);
-    proa_view out = proa_view_2d(job->outer, PROA_DTYPE_F32, job->pairs, e->down->N);
-    proa_view v = proa_view_2d(job->inner, PROA_DTYPE_F32, job->pairs, e->up->N);
     sort_pairs(job);
     find_groups(job);
-    proa_pool_run(c->pool, job->pairs, rows_grain(e->up->K), gather_rows, job);
+    proa_view in = proa_view_2d(job->outer, PROA_DTYPE_F32, job->own, e->up->K);
+    proa_view out = proa_view_2d(job->outer, PROA_DTYPE_F32, job->own, e->down->N);
+    proa_view v = proa_view_2d(job->inner, PROA_DTYPE_F32, job->own, e->up->N);
+    proa_pool_run(c->pool, job->own, rows_grain(e->up->K), gather_rows, job);
     proa_linear_run_grouped(c, v, in, e->up, &of_up, job->groups, job->groups_count, job->words, job->sums,
                             job->up_isa);
     activate_rows(job, v);

@@ -13,7 +13,9 @@ typedef struct range {
 typedef struct sharder {
     proa_config whole;
     int32_t rank, ranks;
-    range heads, kv_heads, ffn, expert_ffn, shared_ffn, outputs;
+    range heads, kv_heads, ffn, expert_ffn, experts, shared_ffn,
+        outputs; /* experts: whole ones; none: parts of each */
+    bool whole_experts;
     bool whole_norms; /* all heads of q and k are normed as one row */
     proa_arena *arena;
     proa_err *err;
@@ -76,6 +78,14 @@ static proa_status share_ffn(sharder *s, range *out, int64_t total, const proa_p
     *out = share_units(total, unit, s->rank, s->ranks);
     if (total > 0 && proa_ceil_div(total, unit) < s->ranks) return fail_few(s, "rows of the FFN", total);
     return PROA_OK;
+}
+
+static proa_status share_experts(sharder *s)
+{
+    int64_t experts = s->whole.experts;
+    s->experts = share_units(experts, 1, s->rank, s->ranks);
+    s->expert_ffn = (range){0, s->whole.expert_ffn};
+    return experts < s->ranks ? fail_few(s, "experts", experts) : PROA_OK;
 }
 
 /* Rows of a head over the vocabulary. All parts but the last are of one size. */
@@ -248,6 +258,11 @@ static bool is_norm_by_head(const sharder *s, proa_weight_slot slot, const proa_
            row->flags & (PROA_PER_HEAD | PROA_PER_KV_HEAD);
 }
 
+static bool has_whole_experts(const sharder *s, proa_weight_slot slot)
+{
+    return s->experts.count && (slot == PROA_SLOT_EXPERT_UP || slot == PROA_SLOT_EXPERT_DOWN);
+}
+
 static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *param)
 {
     proa_weight_slot matrix = slot & ~1U; /* a bias slot follows that of its matrix */
@@ -256,7 +271,9 @@ static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *pa
     int count = 0;
     int64_t total = 0;
     const range *ffn = ffn_of(s, matrix, &total);
-    if (is_norm_by_head(s, matrix, param)) {
+    if (has_whole_experts(s, matrix)) {
+        cut_matrices(param, s->experts);
+    } else if (is_norm_by_head(s, matrix, param)) {
         range heads = matrix == PROA_SLOT_Q_NORM ? s->heads : s->kv_heads;
         ranges[count++] = heads_range(heads, s->whole.head_dim, 0);
     } else if (split == PROA_SPLIT_COLUMNS) {
@@ -279,7 +296,9 @@ static proa_status share_sizes(sharder *s, const proa_params *params, const proa
     const proa_config *c = &s->whole;
     PROA_TRY(share_heads(s));
     PROA_TRY(share_ffn(s, &s->ffn, c->ffn, params, PROA_SLOT_DOWN));
-    PROA_TRY(share_ffn(s, &s->expert_ffn, c->experts ? c->expert_ffn : 0, params, PROA_SLOT_EXPERT_DOWN));
+    if (s->whole_experts) PROA_TRY(share_experts(s));
+    else
+        PROA_TRY(share_ffn(s, &s->expert_ffn, c->experts ? c->expert_ffn : 0, params, PROA_SLOT_EXPERT_DOWN));
     PROA_TRY(share_ffn(s, &s->shared_ffn, c->shared_ffn, params, PROA_SLOT_SHARED_DOWN));
     share_outputs(s, arch, split);
     return PROA_OK;
@@ -296,10 +315,11 @@ static bool norms_whole_rows(const proa_arch *arch)
 }
 
 proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *arch, proa_config *c,
-                       int32_t rank, int32_t ranks, proa_arena *arena, proa_err *err)
+                       int32_t rank, int32_t ranks, bool whole_experts, proa_arena *arena, proa_err *err)
 {
     sharder s = {.whole = *c, .rank = rank, .ranks = ranks, .arena = arena, .err = err};
     s.whole_norms = norms_whole_rows(arch);
+    s.whole_experts = whole_experts && c->experts > 0;
     if (s.whole_norms && (c->heads % ranks || c->kv_heads % ranks))
         return PROA_FAIL(err, UNSUPPORTED,
                          "%s norms all heads as one row: its %lld and %lld heads must be multiples of "
@@ -313,6 +333,7 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
     c->all_heads = c->heads, c->first_head = s.heads.first;
     c->heads = s.heads.count, c->kv_heads = s.kv_heads.count;
     c->ffn = s.ffn.count, c->expert_ffn = c->experts ? s.expert_ffn.count : c->expert_ffn;
+    c->own_experts = s.experts.count, c->first_expert = s.experts.first;
     c->shared_ffn = s.shared_ffn.count;
     return PROA_OK;
 }

@@ -10,7 +10,7 @@ enum { THREADS = 256, SORT_THREADS = 1024, LANES = 32 };
 
 struct sort_call {
     const int32_t *ids;
-    int pairs, experts, tile_rows;
+    int pairs, experts, tile_rows, first; /* first: the number of the first expert */
     expert_tile *tiles;
     int *tile_count, *pair;
 };
@@ -32,49 +32,63 @@ __device__ static int exclusive_sums(int *v, int n, int lane)
     return before;
 }
 
-/* One block. Shared: for each expert where its next pair goes, and its first tile. The order of the pairs of an expert
- * is that in which threads arrive: it decides at which place of a tile a row is, which changes no sum. */
+/* Where an expert's weights are; a.experts: in another rank. */
+__device__ static inline int expert_place(const sort_call &a, int pair)
+{
+    int place = a.ids[pair] - a.first;
+    return place < 0 || place > a.experts ? a.experts : place;
+}
+
+/* One block. Pairs of experts of other ranks come last, and have no tiles. Shared: for each expert where its next pair
+ * goes, and its first tile. The order of the pairs of an expert is that in which threads arrive: it decides at which
+ * place of a tile a row is, which changes no sum. */
 __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(sort_call a)
 {
     extern __shared__ int shared[];
-    int *place = shared, *tile = place + a.experts;
+    int *place = shared, *tile = place + a.experts + 1;
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-    for (int e = threadIdx.x; e < a.experts; e += SORT_THREADS) place[e] = 0;
+    for (int e = threadIdx.x; e <= a.experts; e += SORT_THREADS) place[e] = 0;
     __syncthreads();
     gpu_wait();
-    for (int p = threadIdx.x; p < a.pairs; p += SORT_THREADS) atomicAdd(&place[a.ids[p]], 1);
+    for (int p = threadIdx.x; p < a.pairs; p += SORT_THREADS) atomicAdd(&place[expert_place(a, p)], 1);
     __syncthreads();
     for (int e = threadIdx.x; e < a.experts; e += SORT_THREADS)
         tile[e] = (place[e] + a.tile_rows - 1) / a.tile_rows;
     __syncthreads();
-    if (warp == 0) exclusive_sums(place, a.experts, lane);
+    if (warp == 0) exclusive_sums(place, a.experts + 1, lane);
     if (warp == 1) {
         int count = exclusive_sums(tile, a.experts, lane);
         if (lane == 0) *a.tile_count = count;
     }
     __syncthreads();
     for (int e = threadIdx.x; e < a.experts; e += SORT_THREADS) {
-        int first = place[e], end = e + 1 < a.experts ? place[e + 1] : a.pairs, t = tile[e];
+        int first = place[e], end = place[e + 1], t = tile[e];
         for (; first < end; first += a.tile_rows, t++) a.tiles[t] = {e, first, min(a.tile_rows, end - first)};
     }
     __syncthreads();
-    for (int p = threadIdx.x; p < a.pairs; p += SORT_THREADS) a.pair[atomicAdd(&place[a.ids[p]], 1)] = p;
+    for (int p = threadIdx.x; p < a.pairs; p += SORT_THREADS)
+        a.pair[atomicAdd(&place[expert_place(a, p)], 1)] = p;
 }
 
 /* ---- adding ---- */
 
-/* y[t, n] = residual[t, n] + the outputs of the row's pairs, each times its weight, in the order of its ids. */
+/* y[t, n] = residual[t, n] + the outputs of the row's pairs, each times its weight, in the order of its ids; of the
+ * experts [own.x, own.y). */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     add_outputs_kernel(T *y, int64_t y_row, const float *outputs, int64_t ld, const float *weights,
-                       int64_t weights_row, int k, int N, epilogue e)
+                       int64_t weights_row, const int32_t *ids, int2 own, int k, int N, epilogue e)
 {
     int n = blockIdx.y * THREADS + threadIdx.x;
     int64_t t = blockIdx.x;
     gpu_wait();
     if (n >= N) return;
     float sum = e.residual ? residual_at(e, t, n) : 0.0f;
-    for (int j = 0; j < k; j++) sum = fmaf(weights[t * weights_row + j], outputs[(t * k + j) * ld + n], sum);
+    for (int j = 0; j < k; j++) {
+        int id = ids[t * k + j];
+        if (id < own.x || id >= own.y) continue;
+        sum = fmaf(weights[t * weights_row + j], outputs[(t * k + j) * ld + n], sum);
+    }
     y[t * y_row + n] = gpu_saturate<T>(sum);
 }
 
@@ -123,16 +137,18 @@ static void place_buffers(gpu *g, piece *p)
     char *at = (char *)gpu_experts_workspace(g, (size_t)(256 + tiles + pairs + ffn + p->pairs * output));
     p->lists = {0, 0, 0, (expert_tile *)(at + 256), (int *)at, (int *)(at + 256 + tiles), p->ids, (int)p->k};
     p->ffn = at + 256 + tiles + pairs, p->outputs = (float *)((char *)p->ffn + ffn);
-    if (p->T == 1) p->lists.tiles = NULL; /* one tile for each pair */
+    if (p->T == 1 && !p->e->all) p->lists.tiles = NULL; /* one tile for each pair */
     else {
         sort_call sort = {p->ids,
                           (int)p->pairs,
                           (int)E,
                           p->form.rows,
+                          p->e->first,
                           (expert_tile *)p->lists.tiles,
                           (int *)p->lists.tile_count,
                           (int *)p->lists.pair};
-        gpu_launch(g, "experts (sort)", sort_kernel, dim3(1), SORT_THREADS, (size_t)E * 2 * sizeof(int), sort);
+        gpu_launch(g, "experts (sort)", sort_kernel, dim3(1), SORT_THREADS, (size_t)(2 * E + 1) * sizeof(int),
+                   sort);
     }
 }
 
@@ -195,6 +211,7 @@ static void run_single_row(gpu *g, const piece *p)
 static void add_outputs(gpu *g, const piece *p)
 {
     int N = (int)p->e->down->N;
+    int2 own = {p->e->first, p->e->first + (int)p->e->up->experts};
     epilogue e = {1.0f, PROA_ACT_NONE, NULL, NULL, PROA_DTYPE_F32, 0, 0};
     set_residual(&e, p->residual);
     gpu_by_type(p->y.dtype, [&](auto type) {
@@ -202,14 +219,15 @@ static void add_outputs(gpu *g, const piece *p)
         gpu_launch(g, "experts (add)", add_outputs_kernel<Y>,
                    dim3((unsigned)p->T, (unsigned)((N + THREADS - 1) / THREADS)), THREADS, 0, (Y *)p->y.data,
                    p->y.stride[0], (const float *)p->outputs, (int64_t)N, (const float *)p->weights.data,
-                   p->weights.stride[0], (int)p->k, N, e);
+                   p->weights.stride[0], p->ids, own, (int)p->k, N, e);
     });
 }
 
 static expert_form form_of(const gpu *g, const proa_experts *e, int64_t T, int64_t k)
 {
-    expert_form form = expert_form_of(e->up->format, T, k, e->up->experts);
-    return form.wide && expert_wgmma_takes(g, e) ? expert_wgmma_form(T, k, e->up->experts) : form;
+    int64_t E = e->all ? e->all : e->up->experts;
+    expert_form form = expert_form_of(e->up->format, T, k, E);
+    return form.wide && expert_wgmma_takes(g, e) ? expert_wgmma_form(T, k, E) : form;
 }
 
 /* Both products of all pairs, and the sums of each row. */
@@ -240,7 +258,7 @@ static void experts_op(proa_ctx *c, proa_view y, proa_view x, proa_view weights,
         int64_t most = p.pairs / p.form.rows + (p.pairs < E ? p.pairs : E);
         p.tiles = (int)(most < p.pairs ? most : p.pairs);
         place_buffers(g, &p);
-        if (expert_row_takes(e, p.T, k)) run_single_row(g, &p);
+        if (!e->all && expert_row_takes(e, p.T, k)) run_single_row(g, &p);
         else run_pairs(g, &p);
     }
 }
