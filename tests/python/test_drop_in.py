@@ -151,6 +151,7 @@ def test_ranks_give_the_same_ids(load):
 def test_processors_by_their_class(load):
     """transformers' processor objects are read by their class and attributes."""
     transformers = pytest.importorskip("transformers")
+    pytest.importorskip("torch")
     model, ids = load("CausalLM", LLAMA), np.array([[1, 395, 285, 264]])
     processors = transformers.LogitsProcessorList(
         [transformers.RepetitionPenaltyLogitsProcessor(1.1), transformers.NoRepeatNGramLogitsProcessor(2)]
