@@ -427,6 +427,33 @@ static void test_console(void **state)
     oai_answer_free(&a);
 }
 
+/* The query of /figures/requests; what it refuses is named. */
+static void test_recent_requests(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        int status;
+        const char *text;
+    } cases[] = {{"/figures/requests", 200, "\"kept\":512,\"requests\":["},
+                 {"/figures/requests?since=0", 200, "\"last\":"},
+                 {"/figures/requests?since=999999999999999999", 200, "\"requests\":[]"},
+                 {"/figures/requests?since=1999999999999999999", 400, "at most 18 digits"},
+                 {"/figures/requests?since=", 400, "must be since=NUMBER"},
+                 {"/figures/requests?since=1x", 400, "'since' is '1x', must be a number"},
+                 {"/figures/requests?since=-1", 400, "'since' is '-1', must be a number"},
+                 {"/figures/requests?sinc", 400, "the query is 'sinc'"},
+                 {"/figures/requests/", 404, ""},
+                 {"/console/", 404, ""},
+                 {"/console/main.js/", 404, ""}};
+    for (size_t i = 0; i < PROA_COUNT(cases); i++) {
+        oai_answer a = oai_ask(&rig, "GET", cases[i].path, "", "");
+        assert_int_equal(a.status, cases[i].status);
+        assert_non_null(strstr(a.body, cases[i].text));
+        oai_answer_free(&a);
+    }
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -444,13 +471,21 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),     cmocka_unit_test(test_completion),
-        cmocka_unit_test(test_options),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_failures),   cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_embeddings), cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_chat),       cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_gone),       cmocka_unit_test(test_slow_reader),
-        cmocka_unit_test(test_keys),       cmocka_unit_test(test_console),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_completion),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_console),
+        cmocka_unit_test(test_recent_requests),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
