@@ -322,6 +322,7 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
     proa_engine_chat_init(&e->chat);
     proa_jobs_init(&e->shared);
     proa_request_list_init(&e->shared.inbox);
+    proa_request_list_init(&e->shared.held);
     proa_request_list_init(&e->running);
     proa_arena_init(&e->arena);
     proa_status status = open_engine(e, path, options, err);
@@ -348,7 +349,8 @@ void proa_engine_close(proa_engine *e)
     if (!e) return;
     proa_engine_stop(e);
     proa_prefix_cache_flush(e);
-    proa_request_list *lists[] = {&e->shared.inbox, &e->running};
+    proa_request_list *lists[] = {&e->shared.inbox, &e->shared.held, &e->running};
+    proa_kv_handoffs_free(e);
     for (proa_engine_request *req; (req = proa_waiting_pop(&e->waiting));) proa_engine_request_free(req);
     for (size_t i = 0; i < PROA_COUNT(lists); i++)
         for (proa_engine_request *req; (req = proa_request_list_pop(lists[i]));)
@@ -399,12 +401,18 @@ static void spin_for_work(proa_engine *e)
     }
 }
 
+/* Under the lock. */
+static bool has_work(const proa_engine_shared *s)
+{
+    return s->inbox.first || s->jobs || s->arriving || s->returned;
+}
+
 /* until_ns: when ranks are to be restarted, 0: they work; then a failure of them ends the wait too. */
 static bool wait_for_work(proa_engine *e, int64_t until_ns)
 {
     if (!until_ns) spin_for_work(e);
     pthread_mutex_lock(&e->shared.lock);
-    while (!e->shared.stop && !e->shared.inbox.first && !e->shared.jobs) {
+    while (!e->shared.stop && !has_work(&e->shared)) {
         if (until_ns && proa_clock_ns() >= until_ns) break;
         if (!until_ns && e->shared.lost.status != PROA_OK) break;
         int64_t left_ms = (until_ns - proa_clock_ns()) / 1000000 + 1;

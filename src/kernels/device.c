@@ -86,6 +86,16 @@ static int64_t host_load_pieces(proa_device *d, void *memory, const void *host, 
     return 0;
 }
 
+static int64_t host_fetch_pages(proa_device *d, proa_device *from, const proa_page_move *m)
+{
+    PROA_UNUSED(d), PROA_UNUSED(from);
+    for (int64_t k = 0; k < m->pages; k++)
+        for (int64_t i = 0; i < m->count; i++)
+            memcpy(m->to + m->to_page[k] * m->bytes + i * m->to_stride,
+                   m->from + m->from_page[k] * m->bytes + i * m->from_stride, (size_t)m->bytes);
+    return 0;
+}
+
 static int64_t host_pieces_done(proa_device *d)
 {
     PROA_UNUSED(d);
@@ -132,6 +142,7 @@ static proa_device *open_host(void)
                        .copy = host_copy_blocks,
                        .save_pieces = host_save_pieces,
                        .load_pieces = host_load_pieces,
+                       .fetch_pages = host_fetch_pages,
                        .pieces_done = host_pieces_done,
                        .wait_pieces = host_wait_pieces,
                        .wait_pieces_on_stream = host_after_sent,

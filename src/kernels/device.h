@@ -30,6 +30,18 @@ typedef struct proa_blocks {
 } proa_blocks;
 
 typedef struct proa_device proa_device;
+
+/* Blocks that are copied from the memory of one device to that of another of its kind: for each of `pages`, `count`
+ * pieces of `bytes`. Piece i of page k is at from + from_page[k] * bytes + i * from_stride, and goes to to +
+ * to_page[k] * bytes + i * to_stride. */
+typedef struct proa_page_move {
+    char *to;
+    const char *from;
+    int64_t bytes, count, to_stride, from_stride;
+    const int32_t *to_page, *from_page; /* [pages] */
+    int64_t pages;
+} proa_page_move;
+
 struct proa_device {
     const char *name; /* "cpu", "NVIDIA H200" */
     bool host;        /* its memory is the host's: upload and download are memcpy */
@@ -57,6 +69,9 @@ struct proa_device {
                            int64_t stride);
     int64_t (*load_pieces)(proa_device *d, void *memory, const void *host, int64_t bytes, int64_t count,
                            int64_t stride);
+    /* Memory of `from` to that of d, counted with the copies above. What is copied is complete: `from` runs no kernel
+     * that writes it. The two may have different threads. */
+    int64_t (*fetch_pages)(proa_device *d, proa_device *from, const proa_page_move *move);
     int64_t (*pieces_done)(proa_device *d);          /* all copies up to this number have ended */
     void (*wait_pieces)(proa_device *d, int64_t nr); /* returns when copy `nr` has ended */
     void (*wait_pieces_on_stream)(proa_device *d);   /* kernels that follow wait for all these copies */
@@ -107,7 +122,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 19
+#define PROA_CUDA_VERSION 20
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 /* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or

@@ -45,6 +45,43 @@ int64_t proa_kv_page_load(const proa_kv_pages *p, int32_t page, const char *imag
     return p->beside ? proa_kv_page_load(p->beside, page, image + blocks * p->block_bytes) : nr;
 }
 
+static bool is_alike(const proa_kv_pages *p, const proa_kv_pages *from)
+{
+    return p->layers == from->layers && p->kv_heads == from->kv_heads && p->head_dim == from->head_dim &&
+           p->dtype == from->dtype && p->device->host == from->device->host;
+}
+
+bool proa_kv_pages_alike(const proa_kv_pages *p, const proa_kv_pages *from)
+{
+    while (p && from && is_alike(p, from)) p = p->beside, from = from->beside;
+    return !p && !from;
+}
+
+void proa_kv_pages_fetch(const proa_kv_pages *p, const int32_t *to_page, const proa_kv_pages *from,
+                         const int32_t *from_page, int64_t pages, int64_t *nr)
+{
+    PROA_ASSERT(proa_kv_pages_alike(p, from));
+    for (; p; p = p->beside, from = from->beside) {
+        const proa_page_move move = {.to = p->memory,
+                                     .from = from->memory,
+                                     .bytes = p->block_bytes,
+                                     .count = 2 * (int64_t)p->layers,
+                                     .to_stride = p->count * p->block_bytes,
+                                     .from_stride = from->count * from->block_bytes,
+                                     .to_page = to_page,
+                                     .from_page = from_page,
+                                     .pages = pages};
+        *nr++ = p->device->fetch_pages(p->device, from->device, &move);
+    }
+}
+
+bool proa_kv_pages_fetched(const proa_kv_pages *p, const int64_t *nr)
+{
+    for (; p; p = p->beside)
+        if (p->device->pieces_done(p->device) < *nr++) return false;
+    return true;
+}
+
 void proa_kv_pages_wait_on_stream(const proa_kv_pages *p)
 {
     p->device->wait_pieces_on_stream(p->device);

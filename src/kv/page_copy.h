@@ -21,6 +21,8 @@
 
 #include "kv/pages.h"
 
+enum { PROA_KV_POOLS_MAX = PROA_RANKS_MAX + 2 }; /* pools in a row: ranks, draft models */
+
 /* Bytes of an image; 0 for a pool without pages. */
 int64_t proa_kv_image_bytes(const proa_kv_pages *p);
 /* Memory for `count` images, one after the other, that copies reach directly; NULL if there is not so much. */
@@ -31,6 +33,16 @@ void proa_kv_images_free(const proa_kv_pages *p, char *images); /* NULL is fine;
  * until the copy has ended. */
 int64_t proa_kv_page_save(const proa_kv_pages *p, int32_t page, char *image);
 int64_t proa_kv_page_load(const proa_kv_pages *p, int32_t page, const char *image);
+/* Pages of another pool, which belongs to another engine with the same model: pages from_page[0..pages) of `from`
+ * become to_page[0..pages) of p, with what other models or ranks have in them. Neither are written meanwhile, nor
+ * returned. nr [PROA_KV_POOLS_MAX]: a number for each pool of the row. */
+void proa_kv_pages_fetch(const proa_kv_pages *p, const int32_t *to_page, const proa_kv_pages *from,
+                         const int32_t *from_page, int64_t pages, int64_t *nr);
+/* Whether the copies with these numbers have ended. */
+bool proa_kv_pages_fetched(const proa_kv_pages *p, const int64_t *nr);
+/* Whether pages of `from` can become pages of p: the same layers, heads, dtypes, and kinds of device. */
+bool proa_kv_pages_alike(const proa_kv_pages *p, const proa_kv_pages *from);
+
 /* Passes that are submitted from now on begin after all copies that have begun. */
 void proa_kv_pages_wait_on_stream(const proa_kv_pages *p);
 /* The copies with numbers up to this one have ended. */

@@ -404,6 +404,19 @@ int64_t proa_prefix_tree_peek(proa_prefix_tree *t, const proa_kv_namespace *spac
     return (int64_t)at.pages * PROA_PAGE_TOKENS;
 }
 
+int64_t proa_prefix_tree_pin(proa_prefix_tree *t, const proa_kv_namespace *space, const int32_t *ids,
+                             int64_t tokens, proa_page_table *table)
+{
+    proa_prefix_cursor at = {PROA_PREFIX_SELF, 0};
+    PROA_ASSERT(table->count == 0);
+    while (table->count < table->cap && advance_in(t, &at, space, ids, tokens, false)) {
+        int32_t page = t->node[at.node].page;
+        proa_kv_pages_refer(t->pages, page);
+        table->page[table->count++] = page;
+    }
+    return (int64_t)table->count * PROA_PAGE_TOKENS;
+}
+
 void proa_prefix_tree_add(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
                           const int32_t *ids, int64_t count, proa_page_table *table)
 {

@@ -119,6 +119,10 @@ int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, 
  * time that it is used. A zero tree is fine: 0. */
 int64_t proa_prefix_tree_peek(proa_prefix_tree *t, const proa_kv_namespace *space, const int32_t *ids,
                               int64_t tokens);
+/* Appends to the empty table the pages of ids[0..tokens) that are in the pool, full ones from the beginning on; the
+ * lower levels are not looked at. Returns their tokens. */
+int64_t proa_prefix_tree_pin(proa_prefix_tree *t, const proa_kv_namespace *space, const int32_t *ids,
+                             int64_t tokens, proa_page_table *table);
 /* Gives the next page of the table, number cursor->pages, to the tree. Its contents must be complete: these `count`
  * tokens (64; fewer only in the last page of an encoder's input). If the tree has such a page already, the table refers
  * to that one afterwards, and its own is returned to the pool. */

@@ -290,6 +290,28 @@ static void repeat_replica(proa_fleet_options *f, proa_llm_model *s, const proa_
         f->device[i] = gpu ? proa_arena_printf(&s->arena, "cuda:%ld", first + (long)i * ranks) : NULL;
 }
 
+/* "prefill=1,decode=3": replicas that run prompts for others, and all. Neither changes without the parameter. */
+static proa_status read_disaggregate(proa_fleet_options *f, int32_t *count, const proa_served_model *m,
+                                     proa_err *err)
+{
+    const char *value = either_setting(m, "disaggregate", "disaggregate");
+    int prefill = 0, decode = 0, end = 0;
+    if (!value) return PROA_OK;
+    bool read = sscanf(value, "prefill=%3d,decode=%3d%n", &prefill, &decode, &end) == 2 && !value[end];
+    if (!read || prefill < 1 || decode < 1 || prefill + decode > PROA_REPLICAS_MAX)
+        return PROA_FAIL(
+            err, INVALID,
+            "parameter 'disaggregate' is '%.80s', must be prefill=N,decode=M with 1 or more of each and at "
+            "most %d in all",
+            value, PROA_REPLICAS_MAX);
+    if (*count > 1 && *count != prefill + decode)
+        return PROA_FAIL(err, INVALID, "parameter 'disaggregate' is '%.80s', but there are %d replicas",
+                         value, *count);
+    f->prefill = prefill;
+    *count = prefill + decode;
+    return PROA_OK;
+}
+
 /* The instance groups, or where these have one instance, parameter 'replicas'. */
 static proa_status read_replicas(proa_fleet_options *f, proa_llm_model *s, const proa_engine_options *o,
                                  proa_err *err)
@@ -303,6 +325,8 @@ static proa_status read_replicas(proa_fleet_options *f, proa_llm_model *s, const
         PROA_TRY(add_group(f, s, c->instance_group[i], ranks, own, err));
     if (f->count == 0) f->count = 1;
     PROA_TRY(read_int32(&count, s->model, "replicas", "replicas", PROA_REPLICAS_MAX, err));
+    if (count <= 1 && f->count > 1) count = f->count;
+    PROA_TRY(read_disaggregate(f, &count, s->model, err));
     if (count > 1 && f->count > 1 && count != f->count)
         return PROA_FAIL(err, INVALID, "parameter 'replicas' is %d, but the instance groups have %d instances",
                          count, f->count);
@@ -493,7 +517,8 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
         s->info.quant, s->info.threads, (long long)s->info.kv_tokens);
     PROA_LOG(INFO, "model '%s': planned %s", proa_served_model_name(s->model), s->info.plan);
     if (fleet.count > 1)
-        PROA_LOG(INFO, "model '%s': %d replicas, each as planned", proa_served_model_name(s->model), fleet.count);
+        PROA_LOG(INFO, "model '%s': %d replicas, each as planned; %d of them run prompts for the others",
+                 proa_served_model_name(s->model), fleet.count, fleet.prefill);
     return PROA_OK;
 }
 

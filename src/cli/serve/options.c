@@ -70,6 +70,8 @@ static const proa_arg engine_rows[] = {
         "ranks", ranks, "thread|process", NULL,
         "what their ranks are: threads of the server (the default), or processes of their own, spread over "
         "the NUMA nodes"),
+    TEXT("disaggregate", disaggregate, "prefill=N,decode=M", NULL,
+         "N of N + M replicas run long prompts for the others, which generate; keys and values are copied"),
     CHOICE("kv-dtype", kv_dtype, "auto|f32|bf16|f16|fp8", NULL, "type of their KV cache; fp8 on GPUs only"),
     CHOICE("speculation", speculation, "none|ngram|draft|medusa|eagle", NULL,
            "draft tokens; ngram: from the sequence's own text; draft, medusa, eagle: from what --draft-model "

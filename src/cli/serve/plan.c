@@ -71,6 +71,7 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "expert_parallel", o->expert_parallel);
     add_setting(&p->server, list, "replicas", number_text(&p->arena, o->replicas));
     add_setting(&p->server, list, "ranks", o->ranks);
+    add_setting(&p->server, list, "disaggregate", o->disaggregate);
     add_setting(&p->server, list, "kv_tokens", number_text(&p->arena, o->kv_tokens));
     add_setting(&p->server, list, "kv_cache_free_gpu_mem_fraction", o->kv_share);
     add_setting(&p->server, list, "batch_scheduler_policy", o->policy);

@@ -28,6 +28,33 @@ static proa_status open_replica(proa_fleet *f, int32_t i, const char *path,
     return status;
 }
 
+static proa_status check_prefill(const proa_fleet_options *fleet, const proa_engine_options *options,
+                                 proa_err *err)
+{
+    if (fleet->prefill == 0) return PROA_OK;
+    if (fleet->prefill < 0 || fleet->prefill >= fleet->count)
+        return PROA_FAIL(err, INVALID,
+                         "option 'disaggregate': prefill=%d of %d replicas, must leave one for decode",
+                         fleet->prefill, fleet->count);
+    if (options->prefix_cache && strcmp(options->prefix_cache, "off") == 0)
+        return PROA_FAIL(err, INVALID, "option 'disaggregate' needs the prefix cache, which is off");
+    return PROA_OK;
+}
+
+static proa_status check_model(const proa_fleet *f, proa_err *err)
+{
+    proa_info info;
+    proa_engine_info(f->replica[0].engine, &info);
+    if (!f->prefill) return PROA_OK;
+    if (!proa_kv_handoff_reaches(f->replica[0].engine))
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "option 'disaggregate': keys and values of ranks in processes of their own are not handed on");
+    if (info.kind == PROA_KIND_DECODER) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "option 'disaggregate': a %s has an encoder, whose outputs are not handed on", info.arch);
+}
+
 proa_status proa_fleet_open(proa_fleet **out, const char *path, const proa_engine_options *options,
                             const proa_fleet_options *fleet, proa_err *err)
 {
@@ -35,14 +62,16 @@ proa_status proa_fleet_open(proa_fleet **out, const char *path, const proa_engin
     if (fleet->count < 1 || fleet->count > PROA_REPLICAS_MAX)
         return PROA_FAIL(err, INVALID, "option 'replicas' is %d, must be 1 to %d", fleet->count,
                          PROA_REPLICAS_MAX);
+    PROA_TRY(check_prefill(fleet, options, err));
     proa_fleet *f = proa_calloc(1, sizeof *f);
     f->replica = proa_calloc((size_t)fleet->count, sizeof *f->replica);
-    f->count = fleet->count;
+    f->count = fleet->count, f->prefill = fleet->prefill;
     pthread_mutex_init(&f->lock, NULL);
     pthread_mutex_init(&f->sessions_lock, NULL);
     proa_status status = PROA_OK;
     for (int32_t i = 0; i < f->count && status == PROA_OK; i++)
         status = open_replica(f, i, path, options, fleet->device[i], err);
+    if (status == PROA_OK) status = check_model(f, err);
     if (status != PROA_OK) return proa_fleet_close(f), status;
     *out = f;
     return PROA_OK;
@@ -53,6 +82,11 @@ void proa_fleet_close(proa_fleet *f)
     if (!f) return;
     proa_fleet_stop(f);
     for (int32_t i = 0; i < f->count; i++) proa_engine_close(f->replica[i].engine);
+    proa_fleet_transfers_free(f);
+    for (proa_fleet_call *call = f->calls, *next; call; call = next) {
+        next = call->next;
+        free(call);
+    }
     pthread_mutex_destroy(&f->lock);
     pthread_mutex_destroy(&f->sessions_lock);
     free(f->replica);
@@ -84,60 +118,111 @@ proa_engine *proa_fleet_engine(const proa_fleet *f, int32_t i)
 
 /* ---- requests ---- */
 
-/* A request on its way: its replica counts it until its last event. */
-typedef struct fleet_call {
-    proa_fleet *fleet;
-    int32_t replica;
-    int64_t queued; /* what it adds to its replica's queue; 0: nothing any more */
-    proa_event_fn *on_event;
-    void *arg;
-} fleet_call;
-
 /* The number of the replica is part of the id. */
 static uint64_t id_in_fleet(uint64_t id, int32_t replica)
 {
     return id * PROA_REPLICAS_MAX + (uint64_t)replica;
 }
 
+static void link_call(proa_fleet_call *call)
+{
+    proa_fleet *f = call->fleet;
+    pthread_mutex_lock(&f->lock);
+    call->next = f->calls;
+    call->link = &f->calls;
+    if (call->next) call->next->link = &call->next;
+    f->calls = call;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void end_call(proa_fleet_call *call)
+{
+    proa_fleet *f = call->fleet;
+    pthread_mutex_lock(&f->lock);
+    *call->link = call->next;
+    if (call->next) call->next->link = call->link;
+    if (call->transfer) call->transfer->call = NULL;
+    pthread_mutex_unlock(&f->lock);
+    free(call);
+}
+
+static void count_less(proa_fleet_call *call, bool done)
+{
+    proa_replica *replica = &call->fleet->replica[call->replica];
+    atomic_fetch_sub_explicit(&replica->queued, call->queued, memory_order_relaxed);
+    call->queued = 0;
+    if (done) atomic_fetch_sub_explicit(&replica->active, 1, memory_order_relaxed);
+}
+
 static void pass_event(const proa_event *event)
 {
-    fleet_call *call = event->arg;
-    proa_replica *replica = &call->fleet->replica[call->replica];
+    proa_fleet_call *call = event->arg;
     proa_event e = *event;
+    bool done = e.kind == PROA_EVENT_DONE;
     e.arg = call->arg;
     e.request = id_in_fleet(event->request, call->replica);
-    if (e.kind != PROA_EVENT_BEGIN && call->queued) {
-        atomic_fetch_sub_explicit(&replica->queued, call->queued, memory_order_relaxed);
-        call->queued = 0;
-    }
-    bool done = e.kind == PROA_EVENT_DONE;
-    if (done) atomic_fetch_sub_explicit(&replica->active, 1, memory_order_relaxed);
+    if (done || (e.kind != PROA_EVENT_BEGIN && call->queued)) count_less(call, done);
+    int64_t cached_most = atomic_load_explicit(&call->cached_most, memory_order_relaxed);
+    if (e.cached_tokens > cached_most) e.cached_tokens = cached_most;
     call->on_event(&e);
-    if (done) free(call);
+    if (done) end_call(call);
 }
 
 /* Counts the request before it is submitted: its events may come at once. */
-static proa_status submit_to(proa_fleet *f, int32_t i, const proa_request *request, uint64_t *id, proa_err *err)
+static proa_fleet_call *new_call(proa_fleet *f, int32_t replica, const proa_request *r, int64_t queued)
 {
-    proa_replica *replica = &f->replica[i];
-    fleet_call *call = proa_malloc(sizeof *call);
+    proa_fleet_call *call = proa_malloc(sizeof *call);
+    *call = (proa_fleet_call){.fleet = f, .replica = replica, .queued = queued > 1 ? queued : 1};
+    call->on_event = r->on_event, call->arg = r->arg;
+    atomic_init(&call->cached_most, INT64_MAX);
+    atomic_fetch_add_explicit(&f->replica[replica].queued, call->queued, memory_order_relaxed);
+    atomic_fetch_add_explicit(&f->replica[replica].active, 1, memory_order_relaxed);
+    link_call(call);
+    return call;
+}
+
+/* The prompt runs on replica `prefill`; -1: where its tokens are generated, too. */
+static proa_status submit_to(proa_fleet *f, int32_t i, int32_t prefill, const proa_request *request,
+                             uint64_t *id, proa_err *err)
+{
+    proa_engine *engine = f->replica[i].engine;
+    int64_t rest = proa_fleet_prompt_cost(request) - proa_engine_cached_tokens(engine, request);
+    proa_fleet_call *call = new_call(f, i, request, prefill < 0 ? rest : 1);
     proa_request r = *request;
     uint64_t own = 0;
-    int64_t cost = proa_fleet_prompt_cost(request) - proa_engine_cached_tokens(replica->engine, request);
-    *call = (fleet_call){f, i, cost > 1 ? cost : 1, request->on_event, request->arg};
     r.on_event = pass_event, r.arg = call;
-    cost = call->queued;
-    atomic_fetch_add_explicit(&replica->queued, cost, memory_order_relaxed);
-    atomic_fetch_add_explicit(&replica->active, 1, memory_order_relaxed);
-    proa_status status = proa_engine_submit(replica->engine, &r, &own, err);
+    proa_status status = prefill < 0 ? proa_engine_submit(engine, &r, &own, err)
+                                     : proa_fleet_transfer(f, prefill, call, &r, &own, err);
     if (status == PROA_OK) {
         if (id) *id = id_in_fleet(own, i);
         return PROA_OK;
     }
-    atomic_fetch_sub_explicit(&replica->queued, cost, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&replica->active, 1, memory_order_relaxed);
-    free(call);
+    count_less(call, true);
+    end_call(call);
     return status;
+}
+
+/* Whether another replica should run the request's prompt: it is long enough, most of it is not cached here, and its
+ * pages can be used. */
+static bool is_worth_moving(const proa_fleet *f, int32_t decode, const proa_request *r)
+{
+    const proa_options *o = &r->options;
+    bool usable = r->task == PROA_TASK_GENERATE && r->ids && !r->session_id && !r->prompt_table &&
+                  !o->prompt_logprobs && o->penalty_alpha <= 0;
+    return usable &&
+           r->ids_count - proa_engine_cached_tokens(f->replica[decode].engine, r) > PROA_HANDOFF_TOKENS_MIN;
+}
+
+/* Where no replica of the right kind takes requests, any other is taken, and at last the first one: it may be well
+ * again, or its error is the answer. */
+static proa_status place_request(proa_fleet *f, const proa_request *r, uint64_t *id, proa_err *err)
+{
+    int32_t at = proa_fleet_find_session(f, r), prefill = -1;
+    if (at < 0) at = proa_fleet_choose(f, r, f->prefill, f->count);
+    if (at >= f->prefill && f->prefill && is_worth_moving(f, at, r))
+        prefill = proa_fleet_choose(f, r, 0, f->prefill);
+    if (at < 0) at = proa_fleet_choose(f, r, 0, f->prefill);
+    return submit_to(f, at < 0 ? f->prefill : at, prefill, r, id, err);
 }
 
 proa_status proa_fleet_submit(proa_fleet *f, const proa_request *request, uint64_t *id, proa_err *err)
@@ -146,16 +231,18 @@ proa_status proa_fleet_submit(proa_fleet *f, const proa_request *request, uint64
     if (!request->on_event) return PROA_FAIL(err, INVALID, "a request needs on_event");
     bool session = request->session_id != NULL;
     if (session) pthread_mutex_lock(&f->sessions_lock); /* two that begin one session go to one replica */
-    proa_status status = submit_to(f, proa_fleet_choose(f, request), request, id, err);
+    proa_status status = place_request(f, request, id, err);
     if (session) pthread_mutex_unlock(&f->sessions_lock);
     return status;
 }
 
 void proa_fleet_cancel(proa_fleet *f, uint64_t id)
 {
+    int32_t replica = (int32_t)(id % PROA_REPLICAS_MAX);
     if (f->count == 1) proa_engine_cancel(f->replica[0].engine, id);
-    else if (id % PROA_REPLICAS_MAX < (uint64_t)f->count)
-        proa_engine_cancel(f->replica[id % PROA_REPLICAS_MAX].engine, id / PROA_REPLICAS_MAX);
+    if (f->count == 1 || replica >= f->count) return;
+    if (f->prefill) proa_fleet_transfer_cancel(f, replica, id / PROA_REPLICAS_MAX);
+    proa_engine_cancel(f->replica[replica].engine, id / PROA_REPLICAS_MAX);
 }
 
 /* ---- all replicas ---- */

@@ -27,8 +27,14 @@
 
 typedef struct proa_fleet proa_fleet;
 
+/* With `prefill` above 0 the first so many replicas run long prompts for the others, which generate (disaggregated
+ * prefill): the keys and values of a prompt are copied from one to the other in pages of 64 tokens, and the rest, at
+ * most 64 tokens, is run where the tokens are generated. So what is generated is the same. Prompts that have at most
+ * PROA_HANDOFF_TOKENS_MIN tokens that are not cached run where they generate, and so do texts without ids, sessions,
+ * requests with a prompt table, and those that want outputs of the prompt's own rows. */
 typedef struct proa_fleet_options {
-    int32_t count;                         /* of replicas, 1 to PROA_REPLICAS_MAX */
+    int32_t count;   /* of replicas, 1 to PROA_REPLICAS_MAX */
+    int32_t prefill; /* of them, which run prompts for the others; 0: each runs its own */
     const char *device[PROA_REPLICAS_MAX]; /* of the first rank of each; NULL: as the engine's option says */
 } proa_fleet_options;
 

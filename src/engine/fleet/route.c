@@ -67,8 +67,7 @@ static int64_t cost_of(proa_replica *replica, const proa_request *r)
            (int64_t)ACTIVE_COST * atomic_load_explicit(&replica->active, memory_order_relaxed);
 }
 
-/* The replica that has the request's session; -1: none. */
-static int32_t find_session(const proa_fleet *f, const proa_request *r)
+int32_t proa_fleet_find_session(const proa_fleet *f, const proa_request *r)
 {
     for (int32_t i = 0; i < f->count && r->session_id; i++)
         if (proa_engine_has_session(f->replica[i].engine, r->session_id)) return i;
@@ -90,20 +89,15 @@ static bool has_adapter(const proa_engine *engine, const char *name)
     return !name;
 }
 
-/* The cheapest of those that take requests and have the request's adapter. If none does, the one that is cheapest is
- * tried: it may be well again. */
-int32_t proa_fleet_choose(proa_fleet *f, const proa_request *r)
+int32_t proa_fleet_choose(const proa_fleet *f, const proa_request *r, int32_t first, int32_t end)
 {
-    int32_t best = -1, session = find_session(f, r);
+    int32_t best = -1;
     int64_t least = 0;
-    bool any = proa_fleet_ready(f);
-    if (session >= 0) return session;
-    for (int32_t i = 0; i < f->count; i++) {
-        if ((any && !proa_fleet_serves(f, i)) || !has_adapter(f->replica[i].engine, r->options.adapter))
-            continue;
+    for (int32_t i = first; i < end; i++) {
+        if (!proa_fleet_serves(f, i) || !has_adapter(f->replica[i].engine, r->options.adapter)) continue;
         int64_t cost = cost_of(&f->replica[i], r);
         if (best >= 0 && cost >= least) continue;
         best = i, least = cost;
     }
-    return best < 0 ? 0 : best;
+    return best;
 }

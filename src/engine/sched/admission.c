@@ -44,7 +44,7 @@ static int64_t pages_held_least(const proa_engine *e, const proa_engine_request 
  * taken yet. The second one knows that requests share pages of the prefix tree. */
 int64_t proa_admission_pages_available(const proa_engine *e)
 {
-    int64_t used = e->session_pages, untaken = 0;
+    int64_t used = e->session_pages + e->handoff_pages, untaken = 0;
     for (const proa_engine_request *req = e->running.first; req; req = req->next) {
         used += proa_max64(req->promised, pages_held(e, req));
         untaken += proa_max64(0, req->promised - pages_held_least(e, req));

@@ -77,19 +77,25 @@ void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, c
 
 /* Requests whose prompt the engine puts together itself (texts, sessions, prompt tables) are not looked up, nor those
  * of models whose frequencies depend on the length. */
-int64_t proa_engine_cached_tokens(proa_engine *e, const proa_request *r)
+proa_kv_namespace *proa_prefix_cache_space(proa_engine *e, const proa_request *r)
 {
     proa_adapter *adapter = NULL;
     bool decoder = e->model->arch->kind == PROA_KIND_DECODER;
-    if (!is_on(e) || !decoder || !r->ids || r->ids_count < 1 || r->session_id || r->prompt_table) return 0;
-    if (proa_model_wants_lengths(e->model)) return 0;
-    if (proa_adapters_ref(&e->adapters, r->options.adapter, &adapter, NULL) != PROA_OK) return 0;
-    proa_kv_namespace *space = make_space(
-        &(space_parts){.adapters = {adapter ? adapter->id : 0}, .salt = r->cache_salt});
-    bool has_table = adapter && adapter->table;
-    int64_t found = has_table ? 0 : proa_prefix_tree_peek(&e->prefixes, space, r->ids, r->ids_count - 1);
-    proa_kv_namespace_release(space);
+    if (!is_on(e) || !decoder || !r->ids || r->ids_count < 1 || r->session_id || r->prompt_table) return NULL;
+    if (proa_model_wants_lengths(e->model)) return NULL;
+    if (proa_adapters_ref(&e->adapters, r->options.adapter, &adapter, NULL) != PROA_OK) return NULL;
+    const space_parts parts = {.adapters = {adapter ? adapter->id : 0}, .salt = r->cache_salt};
+    proa_kv_namespace *space = adapter && adapter->table ? NULL : make_space(&parts);
     proa_adapters_unref(adapter);
+    return space;
+}
+
+int64_t proa_engine_cached_tokens(proa_engine *e, const proa_request *r)
+{
+    proa_kv_namespace *space = proa_prefix_cache_space(e, r);
+    if (!space) return 0;
+    int64_t found = proa_prefix_tree_peek(&e->prefixes, space, r->ids, r->ids_count - 1);
+    proa_kv_namespace_release(space);
     return found;
 }
 

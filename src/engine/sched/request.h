@@ -19,6 +19,7 @@
 #include "engine/memory.h"
 #include "engine/ranks/rank_set.h"
 #include "engine/sched/draft_model.h"
+#include "engine/sched/handoff.h"
 #include "engine/heads/propose_eagle.h"
 #include "engine/heads/propose_medusa.h"
 #include "base/options.h"
@@ -410,16 +411,19 @@ typedef struct proa_engine_shared {
     pthread_mutex_t lock;
     pthread_cond_t work; /* signalled when a request arrives, or the thread is to stop */
     atomic_bool work_signalled; /* the same as a hint for proa_engine_start's thread, which polls it before it sleeps */
-    proa_request_list inbox;                         /* submitted, not yet seen by the stepping thread */
-    proa_engine_request *live;                       /* all requests that are not done */
+    proa_request_list inbox;   /* submitted, not yet seen by the stepping thread */
+    proa_request_list held;    /* submitted, and kept back until proa_engine_release (handoff.h) */
+    proa_engine_request *live; /* all requests that are not done */
     proa_client_queue *clients[PROA_CLIENT_BUCKETS]; /* all, by a hash of name and priority */
     uint64_t next_id;
     proa_engine_job *jobs, **jobs_last; /* not done */
     pthread_cond_t jobs_done;           /* signalled when one is */
     atomic_bool jobs_wait; /* there are some, as a hint for the stepping thread, which submits no step ahead then */
-    proa_stats stats;              /* published after each step */
-    atomic_uint_fast64_t failures; /* of the device */
-    proa_err lost;                 /* why ranks in other processes do not work; status OK: they do */
+    proa_stats stats;                     /* published after each step */
+    atomic_uint_fast64_t failures;        /* of the device */
+    proa_err lost;                        /* why ranks in other processes do not work; status OK: they do */
+    proa_kv_handoff *arriving, *returned; /* handoffs to this engine, not yet seen; those from it that have ended */
+    atomic_bool handoffs_wait;            /* there are some, as a hint for the stepping thread */
     pthread_t thread;
     bool thread_runs, stop;
 } proa_engine_shared;
@@ -461,7 +465,9 @@ struct proa_engine {
     proa_async_steps async;
     proa_encoder_passes encoder;
     proa_sessions sessions;
-    int64_t session_pages; /* of all proa_decoder_session; a page of several sequences counts for each */
+    int64_t session_pages;     /* of all proa_decoder_session; a page of several sequences counts for each */
+    proa_kv_handoff *handoffs; /* to this engine, under way: the oldest first */
+    int64_t handoff_pages; /* that handoffs from and to this engine hold; a page of several counts for each */
     proa_engine_chat_template chat;
     proa_speculation speculation;
     proa_prompt_pacing pacing;
@@ -532,6 +538,9 @@ void proa_async_step_detach(proa_engine *e, const proa_engine_request *req);
 /* prefix_cache.c: keys and values that requests share over time. */
 /* Makes the namespace of a request that may share; called once, by submit. */
 void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, const proa_request *r);
+/* The namespace in which a request of this engine would find its prompt's pages, which the caller releases; NULL: they
+ * are not known before it is submitted. Any thread. */
+proa_kv_namespace *proa_prefix_cache_space(proa_engine *e, const proa_request *r);
 /* Before a chunk of its prompt is added to a batch: cached pages that continue the sequence become its own, and its
  * length grows. False: the next one is being read from a folder, and the sequence takes no part in this pass. */
 bool proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq);

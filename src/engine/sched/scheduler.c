@@ -173,13 +173,13 @@ static void publish_stats(proa_engine *e)
     uint64_t submitted = e->shared.stats.submitted;
     e->shared.stats = e->now;
     e->shared.stats.submitted = submitted;
-    e->shared.stats.waiting += e->shared.inbox.count;
+    e->shared.stats.waiting += e->shared.inbox.count + e->shared.held.count;
     pthread_mutex_unlock(&e->shared.lock);
 }
 
 bool proa_sched_step(proa_engine *e)
 {
-    bool any = proa_jobs_step(e);
+    bool any = proa_jobs_step(e), moves = proa_kv_handoff_step(e);
     any = proa_queue_update(e) || any;
     int64_t begin = proa_clock_ns();
     proa_prefix_cache_poll(e);
@@ -187,5 +187,5 @@ bool proa_sched_step(proa_engine *e)
     if (has_decoder(e)) decoder_step(e);
     if (any) e->now.step_s += (double)(proa_clock_ns() - begin) * 1e-9;
     publish_stats(e);
-    return any || e->writes_left;
+    return any || moves || e->writes_left;
 }

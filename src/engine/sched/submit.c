@@ -629,8 +629,9 @@ static proa_status make_request(proa_engine *e, proa_engine_request *req, const 
     return PROA_OK;
 }
 
-static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, const char *client, uint64_t *id,
-                                   proa_err *err)
+/* to: the inbox, or the list of those that are held. */
+static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, proa_request_list *to,
+                                   const char *client, uint64_t *id, proa_err *err)
 {
     proa_status status = PROA_OK;
     pthread_mutex_lock(&e->shared.lock);
@@ -649,7 +650,7 @@ static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, con
         req->live_link = &e->shared.live;
         if (e->shared.live) e->shared.live->live_link = &req->live_next;
         e->shared.live = req;
-        proa_request_list_push(&e->shared.inbox, req);
+        proa_request_list_push(to, req);
         e->shared.stats.submitted++;
         e->shared.stats.waiting++;
         atomic_store_explicit(&e->shared.work_signalled, true, memory_order_relaxed);
@@ -659,18 +660,50 @@ static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, con
     return status;
 }
 
-proa_status proa_engine_submit(proa_engine *engine, const proa_request *request, uint64_t *id, proa_err *err)
+static proa_status submit_to(proa_engine *engine, const proa_request *request, proa_request_list *to,
+                             uint64_t *id, proa_err *err)
 {
     proa_engine_request *req = proa_calloc(1, sizeof *req);
     proa_status status = make_request(engine, req, request, err);
-    if (status == PROA_OK) status = enqueue_request(engine, req, request->client, id, err);
+    if (status == PROA_OK) status = enqueue_request(engine, req, to, request->client, id, err);
     if (status != PROA_OK) proa_engine_request_free(req);
     return status;
+}
+
+proa_status proa_engine_submit(proa_engine *engine, const proa_request *request, uint64_t *id, proa_err *err)
+{
+    return submit_to(engine, request, &engine->shared.inbox, id, err);
+}
+
+proa_status proa_engine_hold(proa_engine *engine, const proa_request *request, uint64_t *id, proa_err *err)
+{
+    return submit_to(engine, request, &engine->shared.held, id, err);
+}
+
+static bool has_id(void *arg, proa_engine_request *req)
+{
+    return req->id == *(const uint64_t *)arg;
+}
+
+/* Under the lock. A held request that is cancelled ends as soon as others do. */
+static void release_held(proa_engine_shared *shared, uint64_t id)
+{
+    if (!proa_request_list_split(&shared->held, &shared->inbox, has_id, &id)) return;
+    atomic_store_explicit(&shared->work_signalled, true, memory_order_relaxed);
+    pthread_cond_signal(&shared->work);
+}
+
+void proa_engine_release(proa_engine *engine, uint64_t id)
+{
+    pthread_mutex_lock(&engine->shared.lock);
+    release_held(&engine->shared, id);
+    pthread_mutex_unlock(&engine->shared.lock);
 }
 
 void proa_engine_cancel(proa_engine *engine, uint64_t id)
 {
     pthread_mutex_lock(&engine->shared.lock);
+    release_held(&engine->shared, id);
     for (proa_engine_request *req = engine->shared.live; req; req = req->live_next)
         if (req->id == id) atomic_store_explicit(&req->cancelled, true, memory_order_release);
     pthread_mutex_unlock(&engine->shared.lock);

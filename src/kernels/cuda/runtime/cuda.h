@@ -541,6 +541,7 @@ int64_t gpu_save_pieces(proa_device *d, void *host, const void *memory, int64_t 
                         int64_t stride);
 int64_t gpu_load_pieces(proa_device *d, void *memory, const void *host, int64_t bytes, int64_t count,
                         int64_t stride);
+int64_t gpu_fetch_pages(proa_device *d, proa_device *from, const proa_page_move *move);
 int64_t gpu_pieces_done(proa_device *d);
 void gpu_wait_pieces(proa_device *d, int64_t nr);
 void gpu_wait_pieces_on_stream(proa_device *d);

@@ -466,6 +466,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;
     d->send = gpu_copy_to_host, d->sent = gpu_wait_copy, d->wait_copies_on_stream = gpu_wait_copies_on_stream;
     d->save_pieces = gpu_save_pieces, d->load_pieces = gpu_load_pieces;
+    d->fetch_pages = gpu_fetch_pages;
     d->pieces_done = gpu_pieces_done, d->wait_pieces = gpu_wait_pieces;
     d->wait_pieces_on_stream = gpu_wait_pieces_on_stream;
     d->available = gpu_available, d->check = gpu_check, d->failed = gpu_failed, d->close = gpu_close;

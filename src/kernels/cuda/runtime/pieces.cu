@@ -117,6 +117,32 @@ int64_t gpu_load_pieces(proa_device *d, void *memory, const void *host, int64_t 
     return move_pieces(d, memory, host, bytes, count, stride, bytes, cudaMemcpyHostToDevice);
 }
 
+/* So that copies take the direct way (NVLink, PCIe). Without it the driver copies by way of the host. */
+static void enable_peer(const gpu *to, const gpu *from)
+{
+    int can = 0;
+    if (to->index == from->index) return;
+    if (cudaDeviceCanAccessPeer(&can, to->index, from->index) == cudaSuccess && can)
+        cudaDeviceEnablePeerAccess(from->index, 0);
+    cudaGetLastError(); /* it may have been enabled before */
+}
+
+int64_t gpu_fetch_pages(proa_device *d, proa_device *from, const proa_page_move *m)
+{
+    gpu *g = gpu_enter(d);
+    gpu_pieces *p = g->pieces;
+    enable_peer(g, reinterpret_cast<gpu *>(from));
+    int64_t nr = begin_copy(g);
+    for (int64_t k = 0; k < m->pages; k++)
+        gpu_note(g,
+                 copy_pieces(p, m->to + m->to_page[k] * m->bytes, m->from + m->from_page[k] * m->bytes,
+                             (size_t)m->bytes, m->count, (size_t)m->to_stride, (size_t)m->from_stride,
+                             cudaMemcpyDefault),
+                 "copying pages");
+    gpu_note(g, cudaEventRecord(event_of(p, nr), p->stream), "copying pages");
+    return nr;
+}
+
 void gpu_wait_pieces_on_stream(proa_device *d)
 {
     gpu *g = gpu_enter(d);
