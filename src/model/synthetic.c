@@ -48,6 +48,25 @@ static const struct {
      "\"num_key_value_heads\":8,\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,"
      "\"rope_theta\":500000.0,\"vocab_size\":128256,\"hidden_act\":\"silu\",\"bos_token_id\":128000,"
      "\"eos_token_id\":128001}"},
+    {"llama3-405b",
+     "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":16384,"
+     "\"intermediate_size\":53248,\"num_hidden_layers\":126,\"num_attention_heads\":128,"
+     "\"num_key_value_heads\":8,\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-5,"
+     "\"rope_theta\":500000.0,\"vocab_size\":128256,\"hidden_act\":\"silu\",\"bos_token_id\":128000,"
+     "\"eos_token_id\":128001}"},
+    {"deepseek-v3",
+     "{\"model_type\":\"deepseek_v3\",\"architectures\":[\"DeepseekV3ForCausalLM\"],\"hidden_size\":7168,"
+     "\"intermediate_size\":18432,\"moe_intermediate_size\":2048,\"num_hidden_layers\":61,"
+     "\"num_attention_heads\":128,\"num_key_value_heads\":128,\"n_routed_experts\":256,\"n_shared_experts\":"
+     "1,"
+     "\"num_experts_per_tok\":8,\"n_group\":8,\"topk_group\":4,\"first_k_dense_replace\":3,"
+     "\"moe_layer_freq\":1,\"norm_topk_prob\":true,\"routed_scaling_factor\":2.5,\"scoring_func\":"
+     "\"sigmoid\","
+     "\"topk_method\":\"noaux_tc\",\"q_lora_rank\":1536,\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,"
+     "\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"max_position_embeddings\":163840,\"rms_norm_eps\":1e-6,"
+     "\"rope_theta\":10000.0,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"beta_fast\":32,"
+     "\"beta_slow\":1,\"mscale\":1.0,\"mscale_all_dim\":1.0,\"original_max_position_embeddings\":4096},"
+     "\"vocab_size\":129280,\"hidden_act\":\"silu\",\"bos_token_id\":0,\"eos_token_id\":1}"},
     {"mixtral-8x7b",
      "{\"model_type\":\"mixtral\",\"architectures\":[\"MixtralForCausalLM\"],\"hidden_size\":4096,"
      "\"intermediate_size\":14336,\"num_hidden_layers\":32,\"num_attention_heads\":32,"

@@ -10,3 +10,6 @@ target_link_libraries(bench-gpu-ahead PRIVATE proa_static)
 # bench-gpu-comm: collectives between GPUs.
 add_executable(bench-gpu-comm EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu/comm.c)
 target_link_libraries(bench-gpu-comm PRIVATE proa_static)
+# bench-gpu-disaggregate: the time between tokens beside long prompts, with prompts on a GPU of their own.
+add_executable(bench-gpu-disaggregate EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu/disaggregate.c)
+target_link_libraries(bench-gpu-disaggregate PRIVATE proa_static)
