@@ -37,12 +37,13 @@ def bars(title, unit, series, **look):
 
 
 def python():
-    shapes = {name: {"shape": name} for name in ("t5-small", "gpt2", "t5-base")}
-    def of(package, dtype):
-        return last("python", "ms_token", shapes, package=package, dtype=dtype)
+    def of(package, *dtypes):  # of the last run of each shape
+        return {shape: float([row for row in rows("python", shape=shape)
+                              if row["package"].startswith(package) and row["dtype"] in dtypes][-1]["ms_token"])
+                for shape in ("t5-small", "gpt2", "t5-base")}
     return bars("generate() of Python on two cores, batch 1", "ms a token (less is better)", {
-        "Proa f32": of("proa 0.1.0", "f32"), "transformers f32": of("transformers 5.24.0", "f32"),
-        "Proa bf16": of("proa 0.1.0", "bf16"), "Proa int8": of("proa 0.1.0", "f32 int8")})
+        "Proa f32": of("proa", "f32"), "transformers f32": of("transformers", "f32", "float32"),
+        "Proa bf16": of("proa", "bf16"), "Proa int8": of("proa", "f32 int8")})
 
 
 def llama_cpp():
