@@ -521,6 +521,8 @@ typedef struct proa_stats {
     uint64_t drafted, accepted; /* draft tokens that were verified, those of them that were right */
     uint64_t submitted, finished, cancelled, failed;
     uint64_t preemptions; /* of running requests, whose pages others needed */
+    /* of these: pages go to memory of the host if they are evicted, and come back; tokens are computed again */
+    uint64_t preemptions_moved, preemptions_recomputed;
     int32_t running, waiting;
     int64_t pages_used, pages_free, pages_used_peak; /* pages that are only cached count as free */
     int64_t pages_cached;                            /* in the prefix cache, those in use included */

@@ -28,6 +28,7 @@ typedef struct proa_host_cache {
     /* counters, for statistics */
     int64_t count;   /* images now */
     int64_t evicted; /* since the start */
+    double copy_ns;  /* that a page takes out of the pool or back, as measured when the cache was opened */
     /* private */
     const proa_kv_pages *pages;
     proa_page_folder *folder; /* NULL: there is no third level */

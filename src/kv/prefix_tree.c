@@ -18,6 +18,7 @@ struct proa_prefix_node {
     int32_t count;    /* of ids: 64, or less in the last page of an encoder's input */
     int32_t uses;     /* how often it was matched */
     bool keeps;       /* of its namespace */
+    bool left;        /* it is not worth a copy (proa_prefix_tree_leave) */
     uint64_t hash;
     uint64_t value;           /* of an idle leaf: the one with the lowest is evicted first */
     proa_kv_namespace *space; /* of a root node; NULL: the parent's */
@@ -206,7 +207,7 @@ static void evict_page(void *arg)
     PROA_ASSERT(i >= 0);
     proa_prefix_node *n = &t->node[i];
     proa_page_name name = node_name(n);
-    if (t->below) proa_host_cache_put(t->below, &name, n->page, n->keeps);
+    if (t->below && !n->left) proa_host_cache_put(t->below, &name, n->page, n->keeps);
     t->evicted++;
     remove_node(t, i);
 }
@@ -363,16 +364,26 @@ static proa_prefix_level restore_page(proa_prefix_tree *t, proa_prefix_cursor *c
 }
 
 proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
-                                        const int32_t *ids, int64_t count, proa_page_table *table)
+                                        const int32_t *ids, int64_t count, bool lower, proa_page_table *table)
 {
     PROA_ASSERT(table->count == cursor->pages);
     if (table->count == table->cap) return PROA_PREFIX_NOWHERE;
-    if (!advance_to(t, cursor, space, ids, count)) return restore_page(t, cursor, space, ids, count, table);
+    if (!advance_to(t, cursor, space, ids, count))
+        return lower ? restore_page(t, cursor, space, ids, count, table) : PROA_PREFIX_NOWHERE;
     proa_prefix_node *n = &t->node[cursor->node];
+    n->left = false;
     if (n->uses < USES_COUNTED) n->uses++;
     proa_kv_pages_refer(t->pages, n->page);
     table->page[table->count++] = n->page;
     return PROA_PREFIX_DEVICE;
+}
+
+void proa_prefix_tree_leave(proa_prefix_tree *t, proa_prefix_cursor cursor)
+{
+    for (int32_t i = cursor.node; i >= 0; i = t->node[i].parent) {
+        proa_prefix_node *n = &t->node[i];
+        if (t->pages->refs[n->page] <= 2) n->left = true; /* the tree's reference and the table's */
+    }
 }
 
 int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
@@ -382,7 +393,7 @@ int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, 
     if (whole && !has_all(t, *cursor, space, ids, tokens)) return 0;
     for (int64_t count; (count = page_tokens(tokens, cursor->pages, whole)) > 0;) {
         const int32_t *from = ids + (int64_t)cursor->pages * PROA_PAGE_TOKENS;
-        level = proa_prefix_tree_take(t, cursor, space, from, count, table);
+        level = proa_prefix_tree_take(t, cursor, space, from, count, true, table);
         if (level == PROA_PREFIX_NOWHERE || level == PROA_PREFIX_READING) break;
     }
     if (whole && table->count < proa_kv_pages_for(tokens)) {
@@ -428,6 +439,7 @@ void proa_prefix_tree_add(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_
         return;
     }
     int32_t cached = t->node[cursor->node].page;
+    t->node[cursor->node].left = false;
     if (cached == *page) return;
     proa_kv_pages_refer(t->pages, cached);
     proa_kv_pages_drop(t->pages, *page);

@@ -99,10 +99,14 @@ typedef enum proa_prefix_level {
 } proa_prefix_level;
 
 /* Appends the cached page that holds the next tokens of a sequence, those after the cursor: `count` ids (64, or fewer
- * as the last page of an encoder's input). The table must have cursor->pages pages. NOWHERE: there is no such page, the
- * table is full, or a copy is in memory of the host and the pool has no page for it. READING changes nothing. */
+ * as the last page of an encoder's input). The table must have cursor->pages pages. lower: the lower levels are looked
+ * at. NOWHERE: there is no such page, the table is full, or a copy is in memory of the host and the pool has no page
+ * for it. READING changes nothing. */
 proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
-                                        const int32_t *ids, int64_t count, proa_page_table *table);
+                                        const int32_t *ids, int64_t count, bool lower, proa_page_table *table);
+/* The pages of the path that only this table has are not worth a copy: if they are evicted before they are used again,
+ * they are lost. */
+void proa_prefix_tree_leave(proa_prefix_tree *t, proa_prefix_cursor cursor);
 /* A sequence waits for a page of the folder: the pages behind it, those that have all of ids[0..tokens), are read
  * meanwhile. ids: the tokens from the cursor on. */
 void proa_prefix_tree_fetch(proa_prefix_tree *t, const proa_prefix_cursor *cursor,

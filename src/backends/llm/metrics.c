@@ -82,6 +82,8 @@ FIGURE(steps)
 FIGURE(step_s)
 FIGURE(cancelled)
 FIGURE(preemptions)
+FIGURE(preemptions_moved)
+FIGURE(preemptions_recomputed)
 FIGURE(resumed_tokens)
 FIGURE(resumed_tokens_host)
 FIGURE(running)
@@ -109,6 +111,10 @@ static const family families[] = {
     {"proa_engine_step_seconds", "Time inside of forward passes", true, figure_step_s},
     {"proa_engine_cancelled", "Requests that were cancelled", true, figure_cancelled},
     {"proa_engine_preemptions", "Requests that were preempted and run again later", true, figure_preemptions},
+    {"proa_engine_preemptions_moved", "Of these: pages go to memory of the host, and come back", true,
+     figure_preemptions_moved},
+    {"proa_engine_preemptions_recomputed", "Of these: tokens are computed again", true,
+     figure_preemptions_recomputed},
     {"proa_engine_resumed_tokens", "Tokens of preempted requests that were not run again", true,
      figure_resumed_tokens},
     {"proa_engine_resumed_tokens_host", "Of these: copied back from memory of the host, or read from files",

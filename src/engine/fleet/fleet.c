@@ -255,6 +255,7 @@ static void add_stats(proa_stats *to, const proa_stats *s)
     to->submitted += s->submitted, to->finished += s->finished;
     to->cancelled += s->cancelled, to->failed += s->failed;
     to->preemptions += s->preemptions;
+    to->preemptions_moved += s->preemptions_moved, to->preemptions_recomputed += s->preemptions_recomputed;
     to->running += s->running, to->waiting += s->waiting;
     to->pages_used += s->pages_used, to->pages_free += s->pages_free, to->pages_used_peak += s->pages_used_peak;
     to->pages_cached += s->pages_cached, to->pages_evicted += s->pages_evicted;

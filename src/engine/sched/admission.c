@@ -8,7 +8,8 @@
  *                        (the watermark). When a running request needs a page and there is none, another is preempted:
  *                        of those with the lowest priority the one that was submitted last. It loses its pages and
  *                        slots, waits before all others of its priority, and runs its prompt and what it has generated
- *                        again. What it emitted stays; on the CPU it goes on with the same bits.
+ *                        again, or gets its pages back from memory of the host: what was measured to take less time.
+ *                        What it emitted stays; on the CPU it goes on with the same bits.
  *
  * Under max_utilization some requests keep the guarantee: beam and contrastive searches, whose pages follow a tree
  * that cannot be rebuilt from tokens alone, and requests that generate nothing, whose need is known. */
@@ -189,6 +190,42 @@ static proa_engine_request *find_victim(const proa_engine *e)
     return victim;
 }
 
+/* What running the request's tokens again takes, as far as passes with prompts were measured; 0: they were not. */
+static double recompute_ns(const proa_engine *e, const proa_engine_request *req)
+{
+    const proa_prompt_pacing *p = &e->pacing;
+    proa_step_shape shape = {.prompt_rows = 0};
+    if (!proa_step_time_is_known(&p->times)) return 0;
+    for (int32_t i = 0; i < req->width; i++) {
+        if (req->seq[i].finish != PROA_FINISH_NONE) continue;
+        int64_t shared = i == req->leader ? 0 : req->prompt_count, rows = req->seq[i].known - shared;
+        shape.prompt_rows += rows;
+        shape.prompt_pairs += (double)rows * ((double)shared + (double)rows / 2);
+    }
+    shape.prompt_work = (double)shape.prompt_rows + p->pair_work * shape.prompt_pairs;
+    return proa_step_time_of(&p->times, &shape);
+}
+
+/* Whether the pages of a request that is preempted are worth a copy to memory of the host and back. */
+static bool worth_moving(const proa_engine *e, const proa_engine_request *req)
+{
+    double recompute = recompute_ns(e, req);
+    if (!e->host_cache.capacity || !req->space || e->prefix_broken) return false;
+    return recompute == 0 || 2 * e->host_cache.copy_ns * (double)pages_held(e, req) < recompute;
+}
+
+/* Decides what becomes of the pages of a request, before it loses them. */
+static void choose_resumption(proa_engine *e, proa_engine_request *req)
+{
+    req->moves = worth_moving(e, req);
+    if (req->moves) e->now.preemptions_moved++;
+    else e->now.preemptions_recomputed++;
+    for (int32_t i = 0; i < req->width && req->space && !req->moves; i++) {
+        proa_prefix_cache_keep(e, &req->seq[i]);
+        proa_prefix_tree_leave(&e->prefixes, req->seq[i].cached);
+    }
+}
+
 static bool is_same(void *arg, proa_engine_request *req)
 {
     return req == arg;
@@ -200,6 +237,7 @@ static void preempt_request(proa_engine *e, proa_engine_request *req)
     proa_request_list one;
     proa_request_list_init(&one);
     proa_request_list_split(&e->running, &one, is_same, req);
+    choose_resumption(e, req);
     release_request(e, req);
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];

@@ -171,10 +171,11 @@ static bool take_pages(proa_engine *e, proa_seq *seq, int64_t most, restored_tok
 {
     int32_t ids[PROA_PAGE_TOKENS];
     proa_prefix_level level = PROA_PREFIX_DEVICE;
+    bool lower = !seq->req->preempted || seq->req->moves;
     while (seq->cached.pages < most) {
         copy_page_ids(seq, seq->cached.pages, ids);
         level = proa_prefix_tree_take(&e->prefixes, &seq->cached, seq->req->space, ids, PROA_PAGE_TOKENS,
-                                      seq->table);
+                                      lower, seq->table);
         if (level == PROA_PREFIX_NOWHERE || level == PROA_PREFIX_READING) break;
         if (level == PROA_PREFIX_HOST) from->host += PROA_PAGE_TOKENS;
         if (level == PROA_PREFIX_FOLDER) from->folder += PROA_PAGE_TOKENS;

@@ -121,7 +121,8 @@ struct proa_engine_request {
     int32_t sequences;  /* those of `seq` that emit tokens: 1 or n; 0 for beams */
     int64_t reserved;   /* pages that it can come to use */
     bool preempted;     /* once at least */
-    bool keeps_pages;   /* all these are promised at admission; otherwise it may be preempted (admission.c) */
+    bool moves; /* its pages go to memory of the host, if they are evicted, and come back; else they are run again */
+    bool keeps_pages; /* all these are promised at admission; otherwise it may be preempted (admission.c) */
     proa_client_queue *queue;     /* where it waits */
     int64_t deadline_ns;          /* it ends with an error then; 0: never */
     proa_kv_namespace *space;     /* of its pages in the prefix tree; NULL: it neither reuses nor keeps any */
