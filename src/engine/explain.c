@@ -6,8 +6,18 @@
 
 #include "base/alloc.h"
 #include "kv/pages.h"
+#include "model/ranks/traffic.h"
 #include "model/relative.h"
+#include <stdlib.h>
 #include <string.h>
+
+/* What one rank has and sends. */
+typedef struct rank_figures {
+    proa_rank_part part;
+    proa_layer_range layers;
+    int64_t weights, activations, kv; /* bytes */
+    proa_rank_traffic traffic;
+} rank_figures;
 
 typedef struct explained {
     proa_pool *pool;
@@ -17,6 +27,8 @@ typedef struct explained {
     proa_sizes sizes;
     proa_memory memory;
     double bandwidth;
+    rank_figures *ranks; /* [ranks] of a model that is divided; NULL: it is not */
+    int32_t ranks_count;
 } explained;
 
 /* Keys and values of one token in all layers. */
@@ -231,6 +243,25 @@ static void text_memory(const explained *x, proa_buf *out)
     memory_line(out, "total", m->total, note);
 }
 
+static void text_ranks(const explained *x, proa_buf *out)
+{
+    if (!x->ranks_count) return;
+    proa_buf_printf(out, "\nranks              layers      weights  keys and values  activations\n");
+    for (int32_t i = 0; i < x->ranks_count; i++) {
+        const rank_figures *r = &x->ranks[i];
+        proa_buf_printf(out, "  %3d of stage %2d  %3lld..%-3lld %9.3f MB %13.3f MB %9.3f MB\n", i,
+                        r->part.stage, (long long)r->layers.first, (long long)(r->layers.end - 1),
+                        (double)r->weights / 1e6, (double)r->kv / 1e6, (double)r->activations / 1e6);
+    }
+    const proa_rank_traffic *t = &x->ranks[0].traffic;
+    proa_buf_printf(out, "\nlinks: bytes from one rank to another in a pass of T rows\n");
+    if (x->ranks[0].part.tensors > 1)
+        proa_buf_printf(out,
+                        "  inside stage 0     %lld T in %lld sums, and %lld S of outputs in the last stage\n",
+                        (long long)t->sum_bytes, (long long)t->sums, (long long)t->output_bytes);
+    if (t->stage_bytes) proa_buf_printf(out, "  to the next stage  %lld T\n", (long long)t->stage_bytes);
+}
+
 static void text_floor(const explained *x, proa_buf *out)
 {
     const proa_plan *p = &x->m->plan;
@@ -309,6 +340,28 @@ static void json_memory(const explained *x, proa_buf *out)
     end_list(out, '}');
 }
 
+static void json_ranks(const explained *x, proa_buf *out)
+{
+    if (!x->ranks_count) return;
+    proa_buf_printf(out, "\"ranks\":[");
+    for (int32_t i = 0; i < x->ranks_count; i++) {
+        const rank_figures *r = &x->ranks[i];
+        proa_buf_char(out, '{');
+        json_int(out, "stage", r->part.stage);
+        json_int(out, "first_layer", r->layers.first);
+        json_int(out, "end_layer", r->layers.end);
+        json_int(out, "weights_bytes", r->weights);
+        json_int(out, "kv_bytes", r->kv);
+        json_int(out, "activations_bytes", r->activations);
+        json_int(out, "sums", r->traffic.sums);
+        json_int(out, "sum_bytes_row", r->traffic.sum_bytes);
+        json_int(out, "stage_bytes_row", r->traffic.stage_bytes);
+        json_int(out, "output_bytes_row", r->traffic.output_bytes);
+        end_list(out, '}');
+    }
+    end_list(out, ']');
+}
+
 static void json_all(const explained *x, proa_buf *out, const char *path)
 {
     const proa_config *c = &x->m->config;
@@ -338,12 +391,42 @@ static void json_all(const explained *x, proa_buf *out, const char *path)
     each_section(x, out, json_section);
     end_list(out, ']');
     json_memory(x, out);
+    json_ranks(x, out);
     if (x->bandwidth > 0)
         proa_buf_printf(out, "\"bandwidth_bytes_s\":%.9g,\"floor_step_s\":%.9g,\"floor_tokens_s\":%.9g,",
                         x->bandwidth, floor_s(x, 0), 1 / floor_s(x, 0));
     end_list(out, '}');
     out->ptr[--out->len] = '\0'; /* the last comma */
     proa_buf_char(out, '\n');
+}
+
+static rank_figures figures_of(const proa_model *m, int64_t pages)
+{
+    bool encoder = m->arch->kind == PROA_KIND_ENCODER;
+    rank_figures r = {
+        .part = m->plan.part, .weights = m->plan.weight_bytes, .activations = m->plan.activation_bytes};
+    r.layers = m->plan.layers[encoder ? PROA_STACK_ENCODER : PROA_STACK_DECODER];
+    r.kv = proa_kv_pages_bytes(pages, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
+    r.traffic = proa_rank_traffic_of(m);
+    return r;
+}
+
+/* Rank 0 stays prepared; the others are prepared one after the other. */
+static proa_status read_ranks(explained *x, const char *path, proa_err *err)
+{
+    int64_t pages = proa_sizes_pages(&x->sizes);
+    if (x->m->ranks == 1) return PROA_OK;
+    x->ranks = proa_calloc((size_t)x->m->ranks, sizeof *x->ranks);
+    x->ranks[x->ranks_count++] = figures_of(x->m, pages);
+    for (int32_t i = 1; i < x->m->ranks; i++) {
+        proa_model_options o = x->sizes.model;
+        proa_model *m;
+        o.rank = i;
+        PROA_TRY(proa_model_prepare(&m, path, &o, x->device, x->pool, err));
+        x->ranks[x->ranks_count++] = figures_of(m, pages);
+        proa_model_free(m);
+    }
+    return PROA_OK;
 }
 
 static proa_status read_model(explained *x, const char *path, const proa_engine_options *options, proa_err *err)
@@ -360,7 +443,7 @@ static proa_status read_model(explained *x, const char *path, const proa_engine_
     if (status != PROA_OK && status != PROA_NOT_FOUND) return PROA_FAIL(err, INVALID, "%s", why.text);
     proa_sizes_for_model(&x->sizes, x->m);
     proa_memory_plan(&x->memory, &x->sizes, x->m, x->tokenizer);
-    return PROA_OK;
+    return read_ranks(x, path, err);
 }
 
 proa_status proa_explain(proa_buf *out, const char *path, const proa_engine_options *options,
@@ -373,8 +456,10 @@ proa_status proa_explain(proa_buf *out, const char *path, const proa_engine_opti
         text_head(&x, out, path);
         each_section(&x, out, program_rows);
         text_memory(&x, out);
+        text_ranks(&x, out);
         text_floor(&x, out);
     }
+    free(x.ranks);
     proa_tokenizer_free(x.tokenizer);
     proa_model_free(x.m);
     proa_device_close(x.device);

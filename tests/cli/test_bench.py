@@ -110,6 +110,20 @@ def test_explain(model):
     assert float(total[1]) == pytest.approx(memory["total_bytes"] / 1e6, abs=1e-3)
 
 
+def test_explain_of_ranks():
+    whole, out = ok_json("explain", LM, "--no-measure"), ok_json("explain", LM, "--tp", 2, "--pp", 3, "--no-measure")
+    ranks = out["ranks"]
+    assert "ranks" not in whole and [r["stage"] for r in ranks] == [0, 0, 1, 1, 2, 2]
+    assert [(r["first_layer"], r["end_layer"]) for r in ranks[::2]] == [(0, 2), (2, 4), (4, 6)] and whole["layers"] == 6
+    assert [r["stage_bytes_row"] for r in ranks] == [4 * whole["hidden"]] * 4 + [0, 0]  # rows of the stream, in f32
+    # two sums in each layer, of terms of a row in f32
+    assert all(r["sums"] == 4 and r["sum_bytes_row"] == 4 * 4 * whole["hidden"] for r in ranks)
+    matrices = sum(r["weights_bytes"] for r in ranks)
+    assert 0.9 * whole["memory"]["weights_bytes"] < matrices < 1.3 * whole["memory"]["weights_bytes"]
+    text = ok("explain", LM, "--tp", 2, "--pp", 3, "--no-measure")
+    assert "5 of stage  2    4..5" in text and f"to the next stage  {4 * whole['hidden']} T" in text
+
+
 def test_explain_foretells_the_peak_memory():
     """Within 10 % of what a run then takes."""
     def peak(*args):
