@@ -19,6 +19,7 @@ lint_needs='g++:g++ python3:python3 venv.py:python3-venv clang-format:clang-form
   pmccabe:pmccabe shellcheck:shellcheck
   codespell:codespell'
 browser_needs='chromium:chromium'
+mpi_needs='ompi-c.pc:libopenmpi-dev mpirun:openmpi-bin'
 fuzz_needs='clang:clang fuzzer.a:libclang-rt-dev'
 
 say() { printf '%s\n' "$*" >&2; }
@@ -123,6 +124,9 @@ cmd_test() {
         configure_build "${PROA_PRESET:-release}" proa
         exec tools/test "$@"
     fi
+    # Before cmake looks for it. Where MPI cannot be installed its plug-in is left out, and its tests are skipped.
+    # shellcheck disable=SC2086 # a list
+    case "$*" in '' | *ranks*) (need $mpi_needs) || say "tests/cli/test_ranks.py needs Open MPI" ;; esac
     configure "${PROA_PRESET:-release}"
     targets=$(tools/test --targets "$@")
     # the Python tests need the program, or nothing of the build; "all" are all tests

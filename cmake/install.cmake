@@ -4,6 +4,7 @@
 #   library       libproa.so.0.1
 #   development   headers, libproa.so, libproa.a, pkg-config, CMake
 #   cuda          libproa_cuda.so, where it was built
+#   mpi           libproa_mpi.so, likewise
 #   The list of what it is made of (SPDX) and the licence come with the program and the library.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -33,6 +34,9 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/proa-config.cmake ${CMAKE_CURRENT_BINA
         DESTINATION ${PROA_CMAKE_DIR} COMPONENT development)
 if(TARGET proa_cuda)
   install(TARGETS proa_cuda LIBRARY COMPONENT cuda OPTIONAL) # a build of other targets leaves it out
+endif()
+if(TARGET proa_mpi)
+  install(TARGETS proa_mpi LIBRARY COMPONENT mpi OPTIONAL)
 endif()
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_FOUND)

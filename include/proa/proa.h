@@ -101,8 +101,8 @@ typedef struct proa_engine_options {
     int32_t pipeline_parallel;
     /* Of a mixture the ranks of tensor_parallel have different experts (expert parallelism), not a part of each. */
     bool expert_parallel;
-    /* What ranks are: "thread" of this process, or "process" of their own; NULL: thread. On a host with several NUMA
-     * nodes the processes are spread over them. */
+    /* What ranks are: "thread" of this process, "process" of their own on this host, spread over its NUMA nodes, or
+     * those that "mpi" has started; NULL: thread, under mpirun mpi. */
     const char *ranks;
 } proa_engine_options;
 

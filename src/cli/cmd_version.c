@@ -41,7 +41,7 @@ static const char compiler[] = "gcc " __VERSION__;
 #endif
 
 /* Features of other builds that this one does not have. */
-static const char *const absent[][2] = {{"onednn", "own kernels"}, {"mpi", "one process"}};
+static const char *const absent[][2] = {{"onednn", "own kernels"}};
 
 typedef struct library {
     const char *name;

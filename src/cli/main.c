@@ -4,6 +4,7 @@
 
 #include "cli/decoding.h"
 #include "cli/wrap.h"
+#include "engine/ranks/launch.h"
 #include "proa/proa.h"
 #include <signal.h>
 #include <string.h>
@@ -73,6 +74,20 @@ static int help_command(int argc, char **argv)
     return PROA_EXIT_OK;
 }
 
+/* Of processes that mpirun has started, the first one runs the command; the others follow the models that it opens. */
+static int run_with_ranks(const proa_command *command, int argc, char **argv)
+{
+    bool followed;
+    proa_err err = {.status = PROA_OK};
+    proa_status status = proa_launch_begin(&followed, &err);
+    if (status != PROA_OK) return proa_cli_fail_err(&err);
+    if (followed) return PROA_EXIT_OK;
+    int exit_status = command->run(command, argc, argv);
+    fflush(stdout);
+    proa_launch_end();
+    return exit_status;
+}
+
 static int dispatch_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
@@ -82,7 +97,7 @@ static int dispatch_command(int argc, char **argv)
         return help_command(argc - 2, argv + 2);
     if (strcmp(name, "rank") == 0) return proa_rank_command(); /* started by rank 0, not by users */
     const proa_command *command = find_command(name);
-    return command ? command->run(command, argc - 2, argv + 2) : unknown_command(name);
+    return command ? run_with_ranks(command, argc - 2, argv + 2) : unknown_command(name);
 }
 
 int main(int argc, char **argv)

@@ -41,7 +41,7 @@ static const proa_arg engine_rows[] = {
      "stages that have ranges of the layers (pipeline parallelism), each with the GPUs of --tp"},
     {"expert-parallel", PROA_ARG_CHOICE, AT(expert_parallel), 0, 0, "on|off", "off",
      "the ranks of --tp have different experts of a mixture, not a part of each"},
-    {"ranks", PROA_ARG_CHOICE, AT(ranks), 0, 0, "thread|process", "thread",
+    {"ranks", PROA_ARG_CHOICE, AT(ranks), 0, 0, "thread|process|mpi", NULL,
      "what these ranks are: threads of this process, or processes of their own, spread over the NUMA nodes"},
     {"prefix-cache", PROA_ARG_CHOICE, AT(prefix_cache), 0, 0, "on|off", NULL,
      "requests that begin alike share cached keys and values (default on; off in bench)"},

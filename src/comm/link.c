@@ -142,7 +142,7 @@ static bool take_frames(proa_links *l, int32_t i)
         memcpy(&head, s->bytes + at, sizeof head);
         if (head.size > PROA_RANK_FRAME_MAX) return false;
         if (s->count - at < head_bytes + head.size) break;
-        if (head.kind != PROA_FRAME_HEARTBEAT)
+        if (head.kind != PROA_FRAME_HEARTBEAT && l->events.received)
             l->events.received(l->events.arg, i, head.kind, s->bytes + at + head_bytes, head.size);
         at += head_bytes + head.size;
     }

@@ -23,6 +23,7 @@ PROA_MUST_CHECK proa_status proa_link_receive(int fd, uint32_t kind, void *bytes
 
 typedef struct proa_links proa_links;
 typedef struct proa_link_events {
+    /* NULL: frames are passed over. */
     void (*received)(void *arg, int32_t link, uint32_t kind, const void *bytes, int64_t size);
     /* The link is closed: nothing else comes of it. why: a clause such as "has not answered for 5 s". */
     void (*lost)(void *arg, int32_t link, const char *why);

@@ -257,6 +257,7 @@ static proa_status check_ranks(const proa_engine *e, proa_err *err)
 static proa_status open_ranks(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
 {
     int32_t ranks, tensors = o ? o->tensor_parallel : 0;
+    if (tensors == 0 && proa_mpi_world() && !(o && o->pipeline_parallel)) tensors = proa_mpi_world()->ranks;
     PROA_TRY(proa_rank_count(&ranks, tensors ? tensors : proa_model_ranks(path), o ? o->pipeline_parallel : 0,
                              err));
     e->ranks.notify = proa_recovery_notify, e->ranks.notify_arg = e;

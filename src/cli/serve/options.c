@@ -67,7 +67,7 @@ static const proa_arg engine_rows[] = {
         "their "
         "prefix is cached, else where least is queued; 0: as instance_group says"),
     CHOICE(
-        "ranks", ranks, "thread|process", NULL,
+        "ranks", ranks, "thread|process|mpi", NULL,
         "what their ranks are: threads of the server (the default), or processes of their own, spread over "
         "the NUMA nodes"),
     TEXT("disaggregate", disaggregate, "prefill=N,decode=M", NULL,

@@ -3,6 +3,7 @@
 #include "engine/ranks/comms.h"
 
 #include "base/checked.h"
+#include <stdatomic.h>
 #include <unistd.h>
 
 /* Whether a stage, and the ranks across the stages, are less than all ranks. */
@@ -65,6 +66,30 @@ proa_status proa_rank_comms_open(proa_rank_comms *c, const int fds[PROA_RANK_FIL
     if (!has_two_kinds(ranks, stages)) return PROA_OK;
     PROA_TRY(proa_comm_open_shared(&c->stage, fds[PROA_RANK_FILE_STAGE], rank % tensors, tensors, err));
     return proa_comm_open_shared(&c->pipe, fds[PROA_RANK_FILE_PIPE], rank / tensors, stages, err);
+}
+
+static atomic_bool mpi_failed;
+
+proa_status proa_rank_comms_open_mpi(proa_rank_comms *c, const proa_mpi *mpi, int32_t stages, proa_err *err)
+{
+    int32_t tensors = mpi->ranks / stages;
+    *c = (proa_rank_comms){.by_mpi = true};
+    PROA_TRY(mpi->open_comm(&c->control, 0, err));
+    if (stages == 1) c->stage = c->control;
+    else if (tensors == 1) c->pipe = c->control;
+    if (!has_two_kinds(mpi->ranks, stages)) return PROA_OK;
+    PROA_TRY(mpi->open_comm(&c->stage, mpi->rank / tensors, err));
+    return mpi->open_comm(&c->pipe, mpi->rank % tensors, err);
+}
+
+void proa_rank_comms_mpi_fail(void)
+{
+    atomic_store(&mpi_failed, true);
+}
+
+bool proa_rank_comms_mpi_failed(void)
+{
+    return atomic_load(&mpi_failed);
 }
 
 void proa_rank_comms_stop(const proa_rank_comms *c)

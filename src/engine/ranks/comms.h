@@ -5,6 +5,7 @@
 #ifndef PROA_ENGINE_COMMS_H
 #define PROA_ENGINE_COMMS_H
 
+#include "comm/mpi/mpi.h"
 #include "model/ranks/ranks.h"
 
 /* Of one rank. Where one of the groups is all ranks, it is `all`; files that are not needed are -1. */
@@ -17,6 +18,14 @@ void proa_rank_files_close(int (*fds)[PROA_RANK_FILES], int32_t ranks, int32_t s
 /* Opens those of one rank. */
 PROA_MUST_CHECK proa_status proa_rank_comms_open(proa_rank_comms *c, const int fds[PROA_RANK_FILES],
                                                  int32_t rank, int32_t ranks, int32_t stages, proa_err *err);
+/* The same by MPI, among all its ranks, which call it in the same order. */
+PROA_MUST_CHECK proa_status proa_rank_comms_open_mpi(proa_rank_comms *c, const proa_mpi *mpi, int32_t stages,
+                                                     proa_err *err);
+/* A group of MPI has failed: its ranks do not listen any more. Whether one has. */
+void proa_rank_comms_mpi_fail(void);
+bool proa_rank_comms_mpi_failed(void);
+/* What rank 0 announces (comm/mpi/mpi.h): "STAGES INVITATION" before a model is opened, or that. */
+#define PROA_LAUNCH_END "end"
 void proa_rank_comms_stop(const proa_rank_comms *c); /* any thread */
 void proa_rank_comms_close(proa_rank_comms *c);
 

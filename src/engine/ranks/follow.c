@@ -12,6 +12,7 @@
 #include "engine/ranks/greeting.h"
 #include "kv/pages.h"
 #include <stdlib.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -28,8 +29,9 @@ typedef struct follower {
     proa_pool *pool;
     proa_model *model;
     proa_kv_pages pages;
-    proa_kv *kv;    /* [kv_layers] */
-    uint64_t print; /* proa_rank_model_print */
+    proa_kv *kv;       /* [kv_layers] */
+    uint64_t print;    /* proa_rank_model_print */
+    atomic_bool ended; /* by rank 0: the link may close */
 } follower;
 
 /* ---- the link ---- */
@@ -39,14 +41,9 @@ static void lost_rank_0(void *arg, int32_t link, const char *why)
 {
     const follower *f = arg;
     PROA_UNUSED(link);
+    if (atomic_load(&f->ended)) return;
     PROA_LOG(VERBOSE, "rank %d: rank 0 %s", f->rank, why);
     _exit(1);
-}
-
-static void received_frame(void *arg, int32_t link, uint32_t kind, const void *bytes, int64_t size)
-{
-    PROA_UNUSED(arg), PROA_UNUSED(link), PROA_UNUSED(bytes), PROA_UNUSED(size);
-    if (kind == PROA_FRAME_END) _exit(0);
 }
 
 static proa_status greet_rank_0(follower *f, proa_err *err)
@@ -121,7 +118,7 @@ static proa_status open_rank(follower *f, proa_err *err)
 
 static proa_status follow_calls(follower *f, proa_err *err)
 {
-    const proa_link_events events = {received_frame, lost_rank_0, f};
+    const proa_link_events events = {NULL, lost_rank_0, f};
     const proa_rank_hooks hooks = {take_pages, copy_tokens, send_result, f};
     proa_err why = {.status = PROA_OK};
     int fd = f->fd;
@@ -135,7 +132,9 @@ static proa_status follow_calls(follower *f, proa_err *err)
     PROA_TRY(send_result(f, status, &why));
     while (status != PROA_OK)
         pause(); /* rank 0 has the reason and closes the link, which ends this process */
-    return proa_ranks_follow(f->model, err);
+    PROA_TRY(proa_ranks_follow(f->model, err));
+    atomic_store(&f->ended, true);
+    return PROA_OK;
 }
 
 static void release_all(follower *f)
@@ -151,12 +150,6 @@ static void release_all(follower *f)
     if (f->fd >= 0) close(f->fd);
 }
 
-static bool is_socket(int fd)
-{
-    struct stat file;
-    return fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode);
-}
-
 static proa_status open_comms(follower *f, proa_err *err)
 {
     int fds[PROA_RANK_FILES];
@@ -166,16 +159,34 @@ static proa_status open_comms(follower *f, proa_err *err)
     return status;
 }
 
+/* The link is open, and comms are, too, if MPI has them; of a process that rank 0 has started they are files. */
+static proa_status follow_link(follower *f, bool files, proa_err *err)
+{
+    proa_status status = greet_rank_0(f, err);
+    if (status == PROA_OK && files) status = open_comms(f, err);
+    if (status == PROA_OK) status = receive_open(f, err);
+    if (status == PROA_OK) status = follow_calls(f, err);
+    release_all(f);
+    return status;
+}
+
+static bool is_socket(int fd)
+{
+    struct stat file;
+    return fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode);
+}
+
 proa_status proa_rank_follow(proa_err *err)
 {
     follower f = {.fd = PROA_CHILD_FDS};
     if (!is_socket(f.fd))
         return PROA_FAIL(err, UNSUPPORTED, "'proa rank' is started by rank 0 (--ranks process)");
     prctl(PR_SET_NAME, "proa-rank");
-    proa_status status = greet_rank_0(&f, err);
-    if (status == PROA_OK) status = open_comms(&f, err);
-    if (status == PROA_OK) status = receive_open(&f, err);
-    if (status == PROA_OK) status = follow_calls(&f, err);
-    release_all(&f);
-    return status;
+    return follow_link(&f, true, err);
+}
+
+proa_status proa_rank_follow_link(int link, const proa_rank_comms *comms, proa_err *err)
+{
+    follower f = {.fd = link, .comms = *comms};
+    return follow_link(&f, false, err);
 }

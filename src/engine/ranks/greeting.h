@@ -5,7 +5,6 @@
  *   rank -> rank 0   HELLO
  *   rank 0 -> rank   OPEN     the model and how to open it
  *   rank -> rank 0   RESULT   of opening; later of each call that has one (model/ranks/call.h)
- *   rank 0 -> rank   END      why the group ends; the rank ends at once
  *
  * Owner:   texts of a message belong to it. Threads: any. */
 #ifndef PROA_ENGINE_GREETING_H
@@ -15,7 +14,7 @@
 #include "comm/message.h"
 #include "model/model.h"
 
-enum { PROA_FRAME_HELLO = PROA_FRAME_FIRST, PROA_FRAME_OPEN, PROA_FRAME_RESULT, PROA_FRAME_END };
+enum { PROA_FRAME_HELLO = PROA_FRAME_FIRST, PROA_FRAME_OPEN, PROA_FRAME_RESULT };
 
 /* The form of calls and frames; counted up when it changes. */
 enum { PROA_RANK_PROTOCOL = 1 };

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "comm/numa.h"
 #include "comm/child.h"
+#include "comm/meet.h"
 #include "engine/ranks/rank_set.h"
 #include <errno.h>
 #include <pthread.h>
@@ -45,6 +46,7 @@ static void fail_group(proa_rank_processes *p, const char *text)
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
     if (!first) return;
+    if (p->comms.by_mpi && !p->ends) proa_rank_comms_mpi_fail();
     proa_rank_comms_stop(&p->comms);
     if (reports) p->notify(p->arg, &p->failure);
 }
@@ -54,11 +56,13 @@ static void name_fate(const proa_rank_processes *p, int32_t rank, const char *wh
 {
     enum { TRIES = 20, TRY_US = 10000 };
     char fate[64] = "";
-    for (int i = 0; i < TRIES && !fate[0] && strcmp(why, "has ended") == 0; i++) {
+    for (int i = 0; i < TRIES && p->pid[rank] && !fate[0] && strcmp(why, "has ended") == 0; i++) {
         proa_child_fate(p->pid[rank], fate, sizeof fate);
         if (!fate[0]) usleep(TRY_US);
     }
-    snprintf(text, size, "rank %d (process %d) %s", rank, (int)p->pid[rank], fate[0] ? fate : why);
+    if (p->pid[rank])
+        snprintf(text, size, "rank %d (process %d) %s", rank, (int)p->pid[rank], fate[0] ? fate : why);
+    else snprintf(text, size, "rank %d %s", rank, why);
 }
 
 static void lost_rank(void *arg, int32_t link, const char *why)
@@ -122,7 +126,7 @@ static proa_status send_open(int fd, const proa_rank_open *common, int32_t rank,
     proa_message m = {.bytes = NULL};
     proa_rank_open open = *common;
     open.device = proa_rank_device_name(device, common->device, rank);
-    open.node = proa_numa_node_of(rank, ranks);
+    open.node = open.node < 0 ? -1 : proa_numa_node_of(rank, ranks);
     open.model.rank = rank, open.model.ranks = ranks;
     proa_message_write(&m);
     proa_rank_open_message(&m, &open);
@@ -156,7 +160,7 @@ static proa_status watch_ranks(proa_rank_processes *p, proa_err *err)
     return proa_links_open(&p->links, fds, p->ranks - 1, &events, err);
 }
 
-static proa_status start_all(proa_rank_processes *p, const proa_rank_open *open, proa_err *err)
+static proa_status start_here(proa_rank_processes *p, proa_err *err)
 {
     int files[PROA_RANKS_MAX][PROA_RANK_FILES];
     proa_status status = proa_rank_files_make(files, p->ranks, p->stages, err);
@@ -164,13 +168,36 @@ static proa_status start_all(proa_rank_processes *p, const proa_rank_open *open,
     for (int32_t rank = 1; rank < p->ranks && status == PROA_OK; rank++)
         status = start_process(p, rank, files[rank], err);
     proa_rank_files_close(files, p->ranks, p->stages);
-    PROA_TRY(status);
+    return status;
+}
+
+/* Processes of MPI wait for an announcement. One model is announced at a time. */
+static proa_status meet_mpi(proa_rank_processes *p, const proa_mpi *mpi, proa_err *err)
+{
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    char text[PROA_MPI_TEXT], invitation[PROA_MPI_TEXT - 16];
+    int fd;
+    PROA_TRY(proa_meet_invite(&fd, invitation, sizeof invitation, err));
+    snprintf(text, sizeof text, "%d %s", p->stages, invitation);
+    pthread_mutex_lock(&turn);
+    proa_status status = mpi->announce(text, err);
+    if (status == PROA_OK) status = proa_rank_comms_open_mpi(&p->comms, mpi, p->stages, err);
+    pthread_mutex_unlock(&turn);
+    if (status == PROA_OK) status = proa_meet_accept(fd, invitation, p->fd, p->ranks, err);
+    close(fd);
+    return status;
+}
+
+static proa_status start_all(proa_rank_processes *p, const proa_rank_open *open, const proa_mpi *mpi,
+                             proa_err *err)
+{
+    PROA_TRY(mpi ? meet_mpi(p, mpi, err) : start_here(p, err));
     PROA_TRY(greet_all(p, open, err));
     return watch_ranks(p, err);
 }
 
-proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank_open *open, int32_t ranks,
-                                      proa_rank_notify *notify, void *arg, proa_err *err)
+proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank_open *open, const proa_mpi *mpi,
+                                      int32_t ranks, proa_rank_notify *notify, void *arg, proa_err *err)
 {
     proa_rank_processes *p = proa_calloc(1, sizeof *p);
     PROA_ASSERT(ranks > 1 && ranks <= PROA_RANKS_MAX);
@@ -179,7 +206,7 @@ proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank
     for (int32_t i = 0; i < ranks; i++) p->fd[i] = -1;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
-    proa_status status = start_all(p, open, err);
+    proa_status status = start_all(p, open, mpi, err);
     *out = status == PROA_OK ? p : NULL;
     if (status == PROA_OK) return PROA_OK;
     proa_rank_processes_close(p);

@@ -33,11 +33,30 @@ proa_status proa_rank_count(int32_t *ranks, int32_t tensor_parallel, int32_t pip
     return PROA_OK;
 }
 
-static proa_status read_kind(bool *processes, const char *kind, proa_err *err)
+/* Ranks that MPI has started are as many as the model has. */
+static proa_status check_mpi(proa_rank_set *s, proa_err *err)
 {
-    *processes = kind && strcmp(kind, "process") == 0;
-    if (!kind || *processes || strcmp(kind, "thread") == 0) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "option 'ranks' is '%s', must be thread or process", kind);
+    s->mpi = proa_mpi_world();
+    if (!s->mpi)
+        return PROA_FAIL(err, INVALID, "option 'ranks' is 'mpi', but mpirun has not started this process");
+    if (s->mpi->ranks == s->count) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "mpirun has started %d processes, the model has %d ranks (--tp, --pp)",
+                     s->mpi->ranks, s->count);
+}
+
+static proa_status read_kind(proa_rank_set *s, const char *device, const char *kind, proa_err *err)
+{
+    bool known = !kind || strcmp(kind, "thread") == 0 || strcmp(kind, "process") == 0 ||
+                 strcmp(kind, "mpi") == 0;
+    if (!known)
+        return PROA_FAIL(err, INVALID, "option 'ranks' is '%s', must be thread, process or mpi", kind);
+    if (!kind) kind = proa_mpi_world() ? "mpi" : "thread";
+    bool threads = s->count == 1 || strcmp(kind, "thread") == 0;
+    s->local = threads ? s->count : 1;
+    if (threads) return PROA_OK;
+    if (device && strcmp(device, "cpu") != 0)
+        return PROA_FAIL(err, UNSUPPORTED, "option 'ranks' is '%s': on GPUs ranks are threads", kind);
+    return strcmp(kind, "mpi") == 0 ? check_mpi(s, err) : PROA_OK;
 }
 
 /* Threads start on the CPUs of the thread that starts them, so it runs on the rank's node meanwhile. */
@@ -55,15 +74,14 @@ proa_status proa_rank_set_open(proa_rank_set *s, const char *device, int32_t ran
                                const char *kind, proa_err *err)
 {
     char name[32];
-    bool processes;
-    PROA_TRY(read_kind(&processes, kind, err));
     int all = threads ? threads : proa_cpu_count();
     s->count = ranks;
-    s->local = processes ? 1 : ranks;
+    PROA_TRY(read_kind(s, device, kind, err));
     s->threads = s->count == 1 ? threads : (int)proa_max64(1, all / s->count);
+    if (s->mpi && !threads) s->threads = 0; /* each has the CPUs that the launcher gives it */
     s->device_name = device;
     for (int32_t i = 0; i < s->local; i++) {
-        s->pool[i] = make_pool(processes ? proa_numa_node_of(i, s->count) : -1, s->threads);
+        s->pool[i] = make_pool(s->local < s->count && !s->mpi ? proa_numa_node_of(i, s->count) : -1, s->threads);
         PROA_TRY(proa_device_open(&s->device[i], proa_rank_device_name(name, device, i), err));
     }
     return PROA_OK;
@@ -96,7 +114,7 @@ static void keep_open(proa_rank_set *s, const proa_rank_open *open)
 
 static proa_status start_processes(proa_rank_set *s, proa_rank_processes **out, proa_err *err)
 {
-    return proa_rank_processes_start(out, &s->open, s->count, s->notify, s->notify_arg, err);
+    return proa_rank_processes_start(out, &s->open, s->mpi, s->count, s->notify, s->notify_arg, err);
 }
 
 static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const char *path,
@@ -105,6 +123,7 @@ static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const cha
     proa_rank_open open = {.path = path, .device = s->device_name, .threads = s->threads, .model = *options};
     const proa_rank_hooks hooks = {.result = wait_for_results, .arg = s};
     open.model.rank = 0, open.model.ranks = s->count;
+    open.node = s->mpi ? -1 : 0; /* the launcher binds processes to CPUs */
     keep_open(s, &open);
     PROA_TRY(start_processes(s, &s->processes, err));
     PROA_TRY(proa_model_prepare(m, path, &open.model, s->device[0], s->pool[0], err));
@@ -127,6 +146,7 @@ proa_status proa_rank_set_restart(proa_rank_set *s, proa_model *m, int64_t pages
     proa_err why = {.status = PROA_OK};
     if (proa_rank_processes_failed(before, &why) == PROA_OK) return PROA_OK;
     proa_rank_processes_end(before, &why); /* their memory is needed */
+    if (s->mpi) return PROA_FAIL(err, UNAVAILABLE, "ranks of MPI are started by mpirun only");
     PROA_TRY(start_processes(s, &now, err));
     proa_status status = proa_rank_processes_opened(now, s->print, err);
     if (status != PROA_OK) return proa_rank_processes_close(now), status;

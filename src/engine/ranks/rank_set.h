@@ -19,6 +19,7 @@ typedef struct proa_rank_set {
     proa_pool *pool[PROA_RANKS_MAX];
     proa_kv_pages pages[PROA_RANKS_MAX]; /* of ranks 1 and up, beside those of rank 0 */
     proa_rank_processes *processes;      /* NULL: threads */
+    const proa_mpi *mpi;                 /* the processes are its; NULL: this one starts them */
     proa_rank_notify *notify;            /* the caller's, for processes that fail */
     void *notify_arg;
     proa_rank_open open; /* how the processes open the model; texts are in opened */
@@ -34,7 +35,8 @@ PROA_MUST_CHECK proa_status proa_rank_count(int32_t *ranks, int32_t tensor_paral
 /* The name of the device of a rank, where rank 0 has `device`. */
 const char *proa_rank_device_name(char out[32], const char *device, int32_t rank);
 /* Opens the devices: "cpu" for all ranks, or "cuda:N", "cuda:N+1", ... ("cuda": from 0). threads: of all ranks
- * together, 0: all; each has at least one. kind: "thread" or "process"; NULL: thread. INVALID names the option. */
+ * together, 0: all; each has at least one. kind: "thread", "process" or "mpi"; NULL: mpi in a
+ * process that mpirun has started, else thread. INVALID names the option; UNSUPPORTED: on GPUs ranks are threads. */
 PROA_MUST_CHECK proa_status proa_rank_set_open(proa_rank_set *s, const char *device, int32_t ranks,
                                                int threads, const char *kind, proa_err *err);
 /* Prepares the parts of the model, in all ranks: *m is that of rank 0. */

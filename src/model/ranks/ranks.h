@@ -41,6 +41,7 @@ typedef struct proa_rank_comms {
     proa_comm *control; /* all ranks: the calls */
     proa_comm *stage;   /* those of its stage: proa_model.comm; NULL: there are none */
     proa_comm *pipe;    /* proa_model.pipe; likewise */
+    bool by_mpi;
 } proa_rank_comms;
 /* m, prepared with its rank, becomes one of a group of processes. */
 PROA_MUST_CHECK proa_status proa_ranks_join(proa_model *m, const proa_rank_comms *comms,
