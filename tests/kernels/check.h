@@ -60,9 +60,10 @@ void hosted_embed_all(proa_view y, const proa_view *table, const int32_t *ids, c
 /* Norms of the heads of q and of k, in place, and rope_append: x [T,H+Hk,dh], q_norm and k_norm [dh]. */
 void hosted_norm_rope_append(proa_view x, proa_view v, proa_view table, bool interleaved, const proa_kv *kv,
                              const proa_spans *spans, proa_view q_norm, proa_view k_norm, float eps);
-/* n = rms_norm(x), the scores y = linear(n) and route. */
+/* n = rms_norm(x), the scores y = linear(n) and route; of: then experts, out of n (NULL: none). */
 void hosted_router(proa_view weights, int32_t *ids, proa_view y, proa_view n, proa_view x, proa_view norm,
-                   float eps, const proa_weight *w, const float *bias, const proa_router *r);
+                   float eps, const proa_weight *w, const float *bias, const proa_router *r, proa_view out,
+                   const proa_experts *of);
 tolerance tolerance_of_format(proa_wfmt format);
 
 /* Rows of a against b: |a - b| <= limit * (floor + |b| + largest finite |b| of the row); NaN matches NaN and infinity

@@ -76,7 +76,8 @@ static void router_case(tester *t, int64_t experts, int64_t K, proa_router r)
     canvas x = canvas_make(2, (const int64_t[]){1, K}, 0, 0), n = canvas_clone(&x), right_n = canvas_clone(&x);
     canvas y = canvas_make(2, (const int64_t[]){1, experts}, 0, 0), right_y = canvas_clone(&y);
     canvas weights = canvas_make(2, (const int64_t[]){1, k}, 0, 0), right = canvas_clone(&weights);
-    canvas numbers = canvas_make(2, (const int64_t[]){experts, K}, 0, 0), norm = canvas_make(1, &K, 0, 1);
+    canvas numbers = canvas_make(2, (const int64_t[]){experts, K}, 0, 0),
+           norm = canvas_make(1, &K, 0, experts % 2);
     canvas bias = canvas_make(1, &experts, 0, 1);
     canvas *all[] = {&x, &n, &right_n, &y, &right_y, &weights, &right, &numbers, &norm, &bias};
     canvas_fill(&x, 61, false), canvas_fill(&numbers, 62, false), canvas_fill(&norm, 63, false);
@@ -87,7 +88,8 @@ static void router_case(tester *t, int64_t experts, int64_t K, proa_router r)
     test_weight ref = test_weight_pack(&t->reference, PROA_WFMT_F16, K, &source, 1);
     test_weight mine = test_weight_pack(&t->tables[0], PROA_WFMT_F16, K, &source, 1);
     proa_epilogue e = {.bias = proa_view_f32(bias.view)};
-    hosted_router(weights.view, ids, y.view, n.view, x.view, norm.view, eps, &mine.w, e.bias, &r);
+    hosted_router(weights.view, ids, y.view, n.view, x.view, norm.view, eps, &mine.w, e.bias, &r,
+                  (proa_view){.rank = 0}, NULL);
     t->reference.ops->rms_norm(&t->reference, right_n.view, x.view, norm.view, eps);
     t->reference.ops->linear(&t->reference, right_y.view, n.view, &ref.w, &e);
     t->reference.ops->route(&t->reference, right.view, right_ids, y.view, &r); /* of the device's scores */
@@ -277,6 +279,65 @@ static void experts_case(tester *t, proa_wfmt format, expert_shape d, int varian
     free(ids);
 }
 
+/* The same with the experts behind it: a device may make the choice in their first product. */
+static void router_experts_case(tester *t, proa_wfmt format, int64_t E, int64_t K, proa_router r)
+{
+    enum { F = 48 };
+    const float eps = 1e-6f;
+    int32_t ids[PROA_EXPERTS_MAX], right_ids[PROA_EXPERTS_MAX];
+    const int64_t row[] = {1, K}, of[] = {1, E}, chosen[] = {1, r.chosen}, ups = E * 2 * F * K,
+                  downs = E * K * F;
+    if (!takes_turn(t)) return;
+    canvas x = canvas_make(2, row, 0, 0), n = canvas_clone(&x), y = canvas_clone(&x), right_y = canvas_clone(&x);
+    canvas scores = canvas_make(2, of, 0, 0), weights = canvas_make(2, chosen, 0, 0),
+           right = canvas_clone(&weights);
+    canvas numbers = canvas_make(2, (const int64_t[]){E, K}, 0, 0), norm = canvas_make(1, &K, 0, 0);
+    canvas up = canvas_make(1, &ups, 0, 0), down = canvas_make(1, &downs, 0, 0);
+    canvas *all[] = {&x, &n, &y, &right_y, &scores, &weights, &right, &numbers, &norm, &up, &down};
+    canvas_fill(&x, 65, false), canvas_fill(&numbers, 66, false), canvas_fill(&norm, 67, false);
+    canvas_fill(&up, 68, false), canvas_fill(&down, 69, false);
+    for (int64_t i = 0; i < K; i++) proa_view_f32(norm.view)[i] /= sqrtf((float)K);
+    proa_tensor_source source = proa_tensor_source_of(numbers.view);
+    test_weight router = test_weight_pack(&t->tables[0], PROA_WFMT_F16, K, &source, 1);
+    proa_view up_view = proa_view_3d(up.view.data, PROA_DTYPE_F32, E, 2 * (int64_t)F, K),
+              down_view = proa_view_3d(down.view.data, PROA_DTYPE_F32, E, K, F);
+    expert_pack packs[4] = {
+        pack_experts(&t->reference, format, up_view), pack_experts(&t->reference, format, down_view),
+        pack_experts(&t->tables[0], format, up_view), pack_experts(&t->tables[0], format, down_view)};
+    proa_experts e = {.up = &packs[0].w, .down = &packs[1].w, .act = PROA_ACT_SILU, .gated = true}, own = e;
+    own.up = &packs[2].w, own.down = &packs[3].w;
+    hosted_router(weights.view, ids, scores.view, n.view, x.view, norm.view, eps, &router.w, NULL, &r, y.view,
+                  &own);
+    t->reference.ops->route(&t->reference, right.view, right_ids, scores.view, &r); /* of the device's scores */
+    t->reference.ops->experts(&t->reference, right_y.view, n.view, weights.view, ids, &e);
+    bool same = memcmp(ids, right_ids, (size_t)r.chosen * 4) == 0;
+    double off = compare_rows(weights.view, right.view, TOL_MATH);
+    device_mode.limit = device_limit_of(format), device_mode.floor = sqrt((double)F) / 2;
+    double worst = compare_rows(y.view, right_y.view, TOL_ATTEND);
+    device_mode.limit = 4e-6, device_mode.floor = 0;
+    expect(t, same && off <= 1 && worst <= 1,
+           "%s router and experts: %d of %d, K %d: ids %s, weights off by %g tolerances, outputs by %g",
+           proa_wfmt_name(format), (int)r.chosen, (int)E, (int)K, same ? "right" : "wrong", off, worst);
+    for (size_t i = 0; i < PROA_COUNT(all); i++)
+        expect(t, canvas_guards_hold(all[i]), "router and experts: wrote outside"), canvas_free(all[i]);
+    for (int i = 0; i < 4; i++) free(packs[i].memory);
+    test_weight_free(&router);
+}
+
+static void router_experts_cases(tester *t, proa_wfmt format)
+{
+    static const int64_t shapes[][3] = {{128, 64, 8}, {32, 720, 4}, {8, 2048, 2}, {17, 64, 2}, {100, 128, 32}};
+    if (device_mode.narrow != PROA_DTYPE_F16 || !(proa_wfmt_is_quantised(format) || format == PROA_WFMT_F16) ||
+        t->tables[0].ops->pack_bytes(format, 16, 16) < 0)
+        return; /* the row is of 16 bits, those of f16 */
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
+        proa_router r = {.chosen = (int32_t)shapes[i][2], .renormalise = i % 2};
+        router_experts_case(t, format, shapes[i][0], shapes[i][1], r);
+        r.kind = PROA_ROUTER_SIGMOID, r.scale = 2.5f;
+        router_experts_case(t, format, shapes[i][0], shapes[i][1], r);
+    }
+}
+
 void check_experts(tester *t)
 {
     static const expert_shape shapes[] = {
@@ -296,6 +357,7 @@ void check_experts(tester *t)
         if (format == PROA_WFMT_F32 || device_mode.on) /* and more pairs than a piece has */
             experts_case(t, (proa_wfmt)format, (expert_shape){520, 9, 8, 8, 8, 8}, 2);
         if (!device_mode.on) continue;
+        router_experts_cases(t, (proa_wfmt)format);
         experts_case(t, (proa_wfmt)format, (expert_shape){1, 4, 3, 2048, 768, 2048}, 3);
         experts_case(t, (proa_wfmt)format, (expert_shape){1, 8, 4, 720, 720, 720}, 11);
         experts_case(t, (proa_wfmt)format, (expert_shape){2, 4, 2, 2048, 768, 2048}, 2);

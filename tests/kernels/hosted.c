@@ -257,7 +257,9 @@ void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa
 {
     proa_weight packed = *weight;
     proa_epilogue epilogue = *e;
-    cover_view(y), cover_view(n), cover_view(x), cover_view(w), cover_view(b), cover_view(e->residual),
+    bool own = proa_wfmt_is_quantised(weight->format) && device_mode.narrow == PROA_DTYPE_F16 && !b.rank;
+    cover_narrow(n, own && y.shape[0] == 1);
+    cover_view(y), cover_view(x), cover_view(w), cover_view(b), cover_view(e->residual),
         cover_view(e->workspace);
     cover(weight->data, weight->bytes), cover(e->bias, weight->N * 4);
     upload_covered();
@@ -498,17 +500,29 @@ static void route(proa_ctx *c, proa_view weights, int32_t *ids, proa_view scores
 }
 
 void hosted_router(proa_view weights, int32_t *ids, proa_view y, proa_view n, proa_view x, proa_view norm,
-                   float eps, const proa_weight *w, const float *bias, const proa_router *r)
+                   float eps, const proa_weight *w, const float *bias, const proa_router *r, proa_view out,
+                   const proa_experts *of)
 {
-    proa_weight packed = *w;
+    proa_experts on_device = of ? *of : (proa_experts){.up = NULL};
+    proa_weight packed = *w, up = {.data = NULL}, down = {.data = NULL};
     proa_epilogue e = {.bias = bias};
     cover_view(weights), cover(ids, y.shape[0] * r->chosen * 4), cover_view(y), cover_narrow(n, true);
     cover_view(x), cover_view(norm), cover(w->data, w->bytes), cover(bias, w->N * 4);
+    if (of) {
+        up = *of->up, down = *of->down;
+        cover_view(out), cover(up.data, up.experts * up.stride), cover(down.data, down.experts * down.stride);
+    }
     upload_covered();
     packed.data = device_ptr(w->data), e.bias = device_ptr(bias);
     device->ops->rms_norm(ctx(), device_view(n), device_view(x), device_view(norm), eps);
     device->ops->linear(ctx(), device_view(y), device_view(n), &packed, &e);
     device->ops->route(ctx(), device_view(weights), device_ptr(ids), device_view(y), r);
+    if (of) {
+        up.data = device_ptr(up.data), down.data = device_ptr(down.data);
+        on_device.up = &up, on_device.down = &down;
+        device->ops->experts(ctx(), device_view(out), device_view(n), device_view(weights), device_ptr(ids),
+                             &on_device);
+    }
     download_covered();
 }
 

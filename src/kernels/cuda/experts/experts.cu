@@ -199,12 +199,12 @@ static void set_residual(epilogue *e, proa_view residual)
 }
 
 /* One row: the second product adds the experts itself. */
-static void run_single_row(gpu *g, const piece *p)
+static void run_single_row(gpu *g, const piece *p, const route_call *choice)
 {
     expert_call up = up_of(g, p), down = down_of(p);
     set_residual(&down.e, p->residual);
     down.y = p->y.data, down.y_type = p->y.dtype;
-    expert_row_up(g, up, p->e->up->format);
+    expert_row_up(g, up, p->e->up->format, choice);
     expert_row_down(g, down, p->e->down->format, (const float *)p->weights.data);
 }
 
@@ -246,8 +246,12 @@ static void run_pairs(gpu *g, const piece *p)
 static void experts_op(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
                        const proa_experts *e)
 {
-    gpu *g = gpu_flushed(c, y);
+    gpu *g = gpu_of(c);
     int64_t T = y.shape[0], k = weights.shape[1], step = PROA_DEVICE_EXPERT_PAIRS / k, E = e->up->experts;
+    route_call choice;
+    bool is_single = !e->all && expert_row_takes(e, T, k); /* then the only piece is that row */
+    bool chooses = is_single && gpu_take_choice(g, weights, ids, &choice);
+    gpu_flush(g), gpu_invalidate(g, y);
     if (step < 1) step = 1;
     for (int64_t t = 0; t < T; t += step) {
         int64_t end = t + step < T ? t + step : T;
@@ -258,7 +262,7 @@ static void experts_op(proa_ctx *c, proa_view y, proa_view x, proa_view weights,
         int64_t most = p.pairs / p.form.rows + (p.pairs < E ? p.pairs : E);
         p.tiles = (int)(most < p.pairs ? most : p.pairs);
         place_buffers(g, &p);
-        if (!e->all && expert_row_takes(e, p.T, k)) run_single_row(g, &p);
+        if (is_single) run_single_row(g, &p, chooses ? &choice : NULL);
         else run_pairs(g, &p);
     }
 }

@@ -46,6 +46,17 @@ struct expert_call {
     bool y_by_pair; /* its rows are the pairs in the order of the rows; else as they are sorted */
 };
 
+/* A choice among experts. */
+struct route_call {
+    float *weights;
+    int64_t weights_row;
+    int32_t *ids;
+    const float *scores;
+    int64_t scores_row;
+    int E;
+    proa_router r;
+};
+
 /* False: there is no such tile. */
 __device__ static inline bool expert_tile_at(const expert_lists &l, int i, expert_tile *tile)
 {
@@ -134,12 +145,15 @@ void expert_wgmma(gpu *g, const expert_call &up, const expert_call &down, const 
                   int64_t pairs, int tile_rows, int tiles);
 
 /* single_row.cu: one row whose weights have 8 bits. Up makes the FFN of each chosen expert. Down makes the op's result
- * (a.e has its residual), and is launched directly behind up. */
+ * (a.e has its residual), and is launched directly behind up. choice: up chooses the experts, of at most
+ * EXPERT_ROW_CHOICE, and writes ids and weights, which a.lists.ids are; NULL: they have been chosen. */
+enum { EXPERT_ROW_CHOICE = 128 };
 bool expert_row_takes(const proa_experts *e, int64_t T, int64_t k);
-void expert_row_up(gpu *g, const expert_call &a, proa_wfmt format);
+void expert_row_up(gpu *g, const expert_call &a, proa_wfmt format, const route_call *choice);
 void expert_row_down(gpu *g, const expert_call &a, proa_wfmt format, const float *weights);
 
-/* route.cu */
+/* route.cu. The choice that waits is that of these experts? Then it no longer waits, and is in *choice. */
+bool gpu_take_choice(gpu *g, proa_view weights, const int32_t *ids, route_call *choice);
 void gpu_fill_route(proa_ops *ops);
 
 #endif

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * route.cu - which experts a row chooses, and with which weights; the sigmoid of a shared expert. The formulas are
  * those of proa_router (kernels/ops.h), in f32. */
-#include "kernels/cuda/experts/experts.h"
-
-#include <cooperative_groups.h>
-
-namespace groups = cooperative_groups;
-
-enum { LANES = 32 };
+#include "kernels/cuda/experts/route.h"
 
 /* An element and its index; of equal ones the lower index is better. NaN is never chosen. */
 struct choice {
@@ -41,16 +35,6 @@ __device__ static inline void take(float *v, int at, int lane)
     if (at >= 0 && at % LANES == lane) v[at] = NAN;
     __syncwarp();
 }
-
-struct route_call {
-    float *weights;
-    int64_t weights_row;
-    int32_t *ids;
-    const float *scores;
-    int64_t scores_row;
-    int E;
-    proa_router r;
-};
 
 /* Experts outside the best groups are taken out. group: [groups] scratch. */
 __device__ static void limit_groups(const route_call &a, float *key, float *group, int lane)
@@ -151,107 +135,6 @@ __global__ void __launch_bounds__(LANES) route_kernel(route_call a)
 
 /* ---- few experts: all in registers ---- */
 
-/* Larger for larger numbers, 0 for NaN. */
-__device__ static inline unsigned rank_of(float x)
-{
-    unsigned bits = __float_as_uint(x + 0.0f); /* -0 is 0 */
-    return isnan(x) ? 0 : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-/* p of each lane's experts, as find_probabilities. */
-template <int COUNT>
-__device__ static inline void find_few(float (&p)[COUNT], const float (&x)[COUNT], int E, bool sigmoid)
-{
-    float largest = -INFINITY, sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) largest = fmaxf(largest, x[i]);
-    largest = gpu_warp_max(largest);
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        p[i] = sigmoid ? 1.0f / (1.0f + expf(-x[i])) : expf(x[i] - largest);
-        sum += 32 * i + (int)threadIdx.x % LANES < E ? p[i] : 0.0f;
-    }
-    sum = gpu_warp_sum(sum);
-#pragma unroll
-    for (int i = 0; i < COUNT && !sigmoid; i++) p[i] /= sum;
-}
-
-/* What was chosen in the round of this lane's number, and the sum of all that was chosen. */
-struct few_chosen {
-    int id;
-    float probability, total;
-};
-
-/* Takes the best out, round by round. rank 0: cannot be chosen. */
-template <int COUNT>
-__device__ static inline few_chosen choose_few(unsigned (&rank)[COUNT], const float (&p)[COUNT], int rounds)
-{
-    int lane = threadIdx.x % LANES;
-    few_chosen out = {0, 0.0f, 0.0f};
-    for (int j = 0; j < rounds; j++) {
-        unsigned best = 0, most;
-        int at = 0; /* the register of this lane's best: the first of equal ones */
-        float own = 0.0f;
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            if (rank[i] > best) best = rank[i], at = i, own = p[i];
-        most = __reduce_max_sync(0xffffffffu, best);
-        int chosen = __reduce_min_sync(0xffffffffu, best == most ? 32 * at + lane : 0x7fffffff);
-        float probability = __shfl_sync(0xffffffffu, own, chosen % 32);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            if (32 * i + lane == chosen) rank[i] = 0;
-        out.total += probability;
-        if (lane == j)
-            out.id = most ? chosen : j, out.probability = probability; /* most 0: all corrections are NaN */
-    }
-    return out;
-}
-
-/* softmax or sigmoid without groups for up to 32 COUNT experts, chosen <= 32, by one warp: expert e = 32 i + lane in
- * register i of x and correction. The formulas and the order of each sum are those of choose_best. */
-template <int COUNT>
-__device__ static void route_few(const route_call &a, int row, const float (&x)[COUNT],
-                                 const float (&correction)[COUNT])
-{
-    int lane = threadIdx.x % LANES;
-    bool sigmoid = a.r.kind == PROA_ROUTER_SIGMOID, by_score = !sigmoid && !a.r.correction, finite = true;
-    float p[COUNT];
-    unsigned rank[COUNT];
-    find_few(p, x, a.E, sigmoid);
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        bool is = 32 * i + lane < a.E;
-        finite = finite && (fabsf(x[i]) < INFINITY || !is);
-        rank[i] = is ? rank_of((by_score ? x[i] : p[i]) + correction[i]) : 0;
-    }
-    finite = __all_sync(0xffffffffu, finite);
-    few_chosen chosen = choose_few(rank, p, a.r.chosen);
-    float divisor = a.r.renormalise ? chosen.total + 1e-20f : 1.0f, scale = a.r.scale == 0.0f ? 1.0f : a.r.scale;
-    if (lane >= a.r.chosen) return;
-    a.ids[(int64_t)row * a.r.chosen + lane] = finite ? chosen.id : lane;
-    a.weights[row * a.weights_row + lane] = finite ? chosen.probability / divisor * scale : NAN;
-}
-
-template <int COUNT> __device__ static inline void load_correction(float (&to)[COUNT], const route_call &a)
-{
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        int e = 32 * i + threadIdx.x % LANES;
-        to[i] = a.r.correction && e < a.E ? a.r.correction[e] : 0.0f;
-    }
-}
-
-template <int COUNT>
-__device__ static inline void load_scores(float (&to)[COUNT], const route_call &a, const float *scores)
-{
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        int e = 32 * i + threadIdx.x % LANES;
-        to[i] = e < a.E ? scores[e] : -INFINITY;
-    }
-}
-
 /* A warp for each row. */
 template <int COUNT> __global__ void __launch_bounds__(LANES) route_few_kernel(route_call a)
 {
@@ -279,39 +162,19 @@ static bool launch_few(gpu *g, const route_call &a, unsigned rows)
     return true;
 }
 
-/* ---- one row: its norm, the product that makes the scores, and the choice in one kernel ---- */
+/* ---- one row: its norm and the product that makes the scores in one kernel ---- */
 
-enum {
-    ROUTER_BLOCKS = 8,
-    ROUTER_THREADS = 512,
-    ROUTER_WARPS = 16,
-    ROUTER_PIECES = 8,
-    ROUTER_WIDTH_MAX = 4096,
-    ROUTER_EXPERTS_MAX = ROUTER_BLOCKS * ROUTER_WARPS
-};
+enum { ROUTER_THREADS = 128, ROUTER_WARPS = ROUTER_THREADS / 32, ROUTER_PIECES = 4, ROUTER_WIDTH_MAX = 4096 };
 
 struct router_call {
-    route_call route; /* scores are not read */
     const float *x, *norm_w;
     float eps;
-    __half *n; /* the normed row, written for the experts */
+    __half *n; /* the normed row */
     float *y;  /* the scores */
     const char *w;
     int64_t row_bytes;
-    const float *bias;  /* NULL: none */
-    int K, each, parts; /* experts of a block, and warps that share one's K */
-};
-
-/* Where a warp's share of K is, in pieces of 8 numbers. */
-struct router_share {
-    int expert, begin, end; /* of the block's */
-    __device__ router_share(const router_call &a)
-    {
-        int warp = threadIdx.x / LANES, part = warp % a.parts, pieces = a.K / 8,
-            size = (pieces + a.parts - 1) / a.parts;
-        expert = warp / a.parts, begin = part * size, end = min(pieces, begin + size);
-        if (expert >= a.each || (int)blockIdx.x * a.each + expert >= a.route.E) end = begin;
-    }
+    const float *bias; /* NULL: none */
+    int K;
 };
 
 /* Eight products of f16 in f32. */
@@ -326,128 +189,124 @@ __device__ static inline float dot8(uint4 w, uint4 x, float sum)
     return sum;
 }
 
-enum { ROUTER_EACH = ROUTER_WIDTH_MAX / ROUTER_THREADS }; /* numbers of the row that a thread has */
-
-/* Norms the row into shared memory; each block writes a part of it to n. norm_w: this thread's weights. */
-__device__ static inline void norm_router_row(const router_call &a, __half *row, float *scratch,
-                                              const float (&norm_w)[ROUTER_EACH])
+/* The sum over the block, the same in all threads. A barrier; scratch: [ROUTER_WARPS]. */
+__device__ static inline float add_router_threads(float v, float *scratch)
 {
-    float x[ROUTER_EACH], total = 0.0f;
-#pragma unroll
-    for (int i = 0; i < ROUTER_EACH; i++) {
-        int k = i * ROUTER_THREADS + threadIdx.x;
-        x[i] = k < a.K ? a.x[k] : 0.0f;
-        total = fmaf(x[i], x[i], total);
-    }
-    float inverse = 1.0f / sqrtf(gpu_block_sum(total, scratch) / (float)a.K + a.eps);
-#pragma unroll
-    for (int i = 0; i < ROUTER_EACH; i++) {
-        int k = i * ROUTER_THREADS + threadIdx.x;
-        if (k >= a.K) break;
-        row[k] = gpu_saturate<__half>(x[i] * inverse * norm_w[i]);
-        if (blockIdx.x == i % ROUTER_BLOCKS) a.n[k] = row[k];
-    }
+    v = gpu_warp_sum(v);
+    if (threadIdx.x % LANES == 0) scratch[threadIdx.x / LANES] = v;
     __syncthreads();
+    v = 0.0f;
+#pragma unroll
+    for (int i = 0; i < ROUTER_WARPS; i++) v += scratch[i];
+    return v;
 }
 
-/* The sum of this warp's share of an expert. */
-__device__ static inline float multiply_share(const router_share &share, const uint4 (&w)[ROUTER_PIECES],
-                                              const __half *row)
+/* n = rms_norm(x), y = n w^T + bias.
+ *
+ *   block        of an expert; thread t has the pieces of 8 numbers t, t + 128, ... of the row, up to 4
+ *   registers    these of the weights and of the norm's, which are loaded before gpu_wait, and of the row
+ *
+ * Each block norms the row itself, and writes a part of it. */
+__global__ void __launch_bounds__(ROUTER_THREADS) router_kernel(router_call a)
 {
-    float sum = 0.0f;
+    __shared__ float squares[ROUTER_WARPS], dots[ROUTER_WARPS];
+    int pieces = a.K / 8;
+    uint4 w[ROUTER_PIECES] = {};
+    float gain[ROUTER_PIECES][8] = {}, x[ROUTER_PIECES][8] = {}, sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < ROUTER_PIECES; i++) {
-        int piece = share.begin + i * LANES + threadIdx.x % LANES;
-        if (piece < share.end) sum = dot8(w[i], *reinterpret_cast<const uint4 *>(row + piece * 8), sum);
+        int piece = i * ROUTER_THREADS + threadIdx.x;
+        if (piece >= pieces) break;
+        w[i] = load_stream(a.w + blockIdx.x * a.row_bytes + piece * 16);
+        gpu_load8(gain[i], a.norm_w + piece * 8);
     }
-    return gpu_warp_sum(sum);
-}
-
-/* n = rms_norm(x), y = n w^T + bias, and the choice among these scores.
- *
- *   cluster      8 blocks share the experts; a block's 16 warps share its experts, several an expert if there are few
- *   registers    the share of w of a lane, up to 8 pieces of 16 bytes, loaded before gpu_wait
- *   shared       the normed row, sums of warps; of the first block the scores, which the others write there
- *
- * Each block norms the row itself. The first warp of the first block chooses. */
-template <int COUNT> __global__ void __launch_bounds__(ROUTER_THREADS) router_kernel(router_call a)
-{
-#if __CUDA_ARCH__ >= 900
-    __shared__ __align__(16) __half row[ROUTER_WIDTH_MAX];
-    __shared__ float scratch[33], sums[ROUTER_WARPS], scores[ROUTER_EXPERTS_MAX];
-    const router_share share(a);
-    groups::cluster_group cluster = groups::this_cluster();
-    int lane = threadIdx.x % LANES, first = (int)blockIdx.x * a.each, e = first + (int)threadIdx.x;
-    uint4 w[ROUTER_PIECES];
-    float norm_w[ROUTER_EACH], correction[COUNT], mine[COUNT];
-#pragma unroll
-    for (int i = 0; i < ROUTER_PIECES; i++) {
-        int piece = share.begin + i * LANES + lane;
-        w[i] = make_uint4(0, 0, 0, 0);
-        if (piece < share.end) w[i] = load_stream(a.w + (first + share.expert) * a.row_bytes + piece * 16);
-    }
-#pragma unroll
-    for (int i = 0; i < ROUTER_EACH; i++) {
-        int k = i * ROUTER_THREADS + threadIdx.x;
-        norm_w[i] = k < a.K ? a.norm_w[k] : 0.0f;
-    }
-    load_correction(correction, a.route);
-    cluster.sync(); /* the first block has begun: its memory may be written */
+    float bias = a.bias ? a.bias[blockIdx.x] : 0.0f;
     gpu_wait();
-    norm_router_row(a, row, scratch, norm_w);
-    float sum = multiply_share(share, w, row);
-    if (lane == 0) sums[threadIdx.x / LANES] = sum;
-    __syncthreads();
-    if ((int)threadIdx.x < a.each && e < a.route.E) {
-        float score = a.bias ? a.bias[e] : 0.0f;
-        for (int i = 0; i < a.parts; i++) score += sums[threadIdx.x * a.parts + i];
-        a.y[e] = score;
-        *cluster.map_shared_rank(scores + e, 0) = score;
+#pragma unroll
+    for (int i = 0; i < ROUTER_PIECES; i++) {
+        int piece = i * ROUTER_THREADS + threadIdx.x;
+        if (piece < pieces) gpu_load8(x[i], a.x + piece * 8);
     }
-    cluster.sync();
-    if (blockIdx.x > 0 || threadIdx.x >= LANES) return;
-    load_scores(mine, a.route, scores);
-    route_few(a.route, 0, mine, correction);
-#endif
+#pragma unroll
+    for (int i = 0; i < ROUTER_PIECES; i++)
+#pragma unroll
+        for (int j = 0; j < 8; j++) sum = fmaf(x[i][j], x[i][j], sum);
+    float inverse = 1.0f / sqrtf(add_router_threads(sum, squares) / (float)a.K + a.eps);
+    sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < ROUTER_PIECES; i++) {
+        int piece = i * ROUTER_THREADS + threadIdx.x;
+        uint4 n;
+#pragma unroll
+        for (int j = 0; j < 8; j++) x[i][j] *= inverse * gain[i][j];
+        gpu_store8(reinterpret_cast<__half *>(&n), x[i]);
+        sum = dot8(w[i], n, sum);
+        if (piece < pieces && piece % gridDim.x == blockIdx.x)
+            *reinterpret_cast<uint4 *>(a.n + piece * 8) = n;
+    }
+    sum = add_router_threads(sum, dots);
+    if (threadIdx.x == 0) a.y[blockIdx.x] = sum + bias;
 }
 
 bool gpu_router_defers(gpu *g, proa_view y, proa_view x, const proa_weight *w, const float *bias)
 {
     gpu_pending_router *p = &g->router;
-    int64_t each = (w->N + ROUTER_BLOCKS - 1) / ROUTER_BLOCKS, parts = ROUTER_WARPS / (each > 0 ? each : 1);
+    bool aligned = ((uintptr_t)p->x.data | (uintptr_t)p->n.data | (uintptr_t)p->norm_w) % 16 == 0;
     bool takes = p->norm && !p->product && x.data == p->n.data && x.dtype == PROA_DTYPE_F16 &&
                  w->format == PROA_WFMT_F16 && w->K == p->n.shape[1] && w->K % 8 == 0 &&
-                 w->K <= ROUTER_WIDTH_MAX && w->N <= ROUTER_EXPERTS_MAX && y.data != p->x.data &&
-                 y.data != p->n.data && (w->K / 8 + parts - 1) / parts <= ROUTER_PIECES * LANES;
+                 w->K <= ROUTER_WIDTH_MAX && w->N <= EXPERT_ROW_CHOICE && y.data != p->x.data &&
+                 y.data != p->n.data && aligned;
     if (!takes) return false;
     p->product = true, p->y = y, p->w = *w, p->bias = bias;
     return true;
 }
 
-/* Runs what waits and this choice in one kernel. False: they do not belong together, and nothing was done. */
-static bool run_router(gpu *g, const route_call &a, int64_t rows)
+static route_call call_of(proa_view weights, int32_t *ids, const float *scores, int64_t scores_row, int E,
+                          const proa_router &r)
+{
+    return {(float *)weights.data, weights.stride[0], ids, scores, scores_row, E, r};
+}
+
+/* Runs what waits in one kernel; the choice waits from now on. False: they do not belong together, and nothing was
+ * done. */
+static bool run_router(gpu *g, const route_call &a, proa_view weights, int64_t rows)
 {
     gpu_pending_router p = g->router;
     if (!p.product || rows != 1 || !is_few(a) || a.scores != (const float *)p.y.data || a.E != p.w.N)
         return false;
-    router_call r = {a, (const float *)p.x.data, p.norm_w, p.eps, (__half *)p.n.data, (float *)p.y.data};
+    router_call r = {(const float *)p.x.data, p.norm_w, p.eps, (__half *)p.n.data, (float *)p.y.data};
     r.w = (const char *)p.w.data, r.row_bytes = gpu_leading_dim(p.w.format, p.w.K) * 2, r.bias = p.bias;
-    r.K = (int)p.w.K, r.each = (a.E + ROUTER_BLOCKS - 1) / ROUTER_BLOCKS, r.parts = ROUTER_WARPS / r.each;
-    auto kernel = a.E <= 32 ? router_kernel<1> : a.E <= 64 ? router_kernel<2> : router_kernel<4>;
+    r.K = (int)p.w.K;
     g->router.norm = g->router.product = false;
     gpu_invalidate(g, p.n), gpu_invalidate(g, p.y);
-    gpu_launch_clusters(g, "router", kernel, dim3(ROUTER_BLOCKS), ROUTER_BLOCKS, ROUTER_THREADS, 0, r);
+    gpu_launch(g, "router", router_kernel, dim3((unsigned)a.E), ROUTER_THREADS, 0, r);
+    g->choice = {true, weights, a.ids, a.scores, a.E, a.r};
+    return true;
+}
+
+void gpu_run_choice(gpu *g)
+{
+    gpu_pending_choice p = g->choice;
+    g->choice.waits = false;
+    launch_few(g, call_of(p.weights, p.ids, p.scores, 0, p.experts, p.r), 1);
+}
+
+bool gpu_take_choice(gpu *g, proa_view weights, const int32_t *ids, route_call *choice)
+{
+    const gpu_pending_choice &p = g->choice;
+    if (!p.waits || ids != p.ids || weights.data != p.weights.data) return false;
+    *choice = call_of(p.weights, p.ids, p.scores, 0, p.experts, p.r);
+    g->choice.waits = false;
     return true;
 }
 
 static void route_op(proa_ctx *c, proa_view weights, int32_t *ids, proa_view scores, const proa_router *r)
 {
     gpu *g = gpu_of(c);
-    route_call a = {(float *)weights.data, weights.stride[0],    ids, (const float *)scores.data,
-                    scores.stride[0],      (int)scores.shape[1], *r};
+    route_call a = call_of(weights, ids, (const float *)scores.data, scores.stride[0], (int)scores.shape[1], *r);
     size_t shared = (size_t)a.E * 3 * sizeof(float); /* at most 48 KB: PROA_EXPERTS_MAX */
     gpu_invalidate(g, weights);
-    if (run_router(g, a, scores.shape[0])) return;
+    if (run_router(g, a, weights, scores.shape[0])) return;
     gpu_flush(g);
     if (launch_few(g, a, (unsigned)scores.shape[0])) return;
     gpu_launch(g, "route", route_kernel, dim3((unsigned)scores.shape[0]), LANES, shared, a);

@@ -3,7 +3,7 @@
  * Two kernels on CUDA cores, made as gemv_quant_kernel (linear/skinny_gemm.cu) is: one makes the FFN of all chosen
  * experts, the other their weighted sum. Each block of the second adds all experts of its outputs, so nothing is left
  * to add. Two products are added in f16, then in f32; x is divided by 4 so that the pair stays within f16's range. */
-#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/experts/route.h"
 
 enum { THREADS = 128, WARPS = THREADS / 32, OUTPUTS = 8, CHOSEN_MAX = 64 };
 
@@ -76,16 +76,41 @@ __device__ static inline float add_warps(const float (*scratch)[OUTPUTS], int r)
     return 4.0f * v;
 }
 
+/* The expert of this block's round, the same for all threads: by one warp, from the scores. The first block also writes
+ * what all rounds choose. Behind the wait; a barrier of the block. Releases the next kernel, which reads what the first
+ * block has written before its own wait. */
+__device__ static inline int choose_expert(const route_call &a)
+{
+    enum { COUNT = EXPERT_ROW_CHOICE / LANES };
+    __shared__ int chosen;
+    if (threadIdx.x < LANES) {
+        float x[COUNT], correction[COUNT];
+        load_correction(correction, a);
+        load_scores(x, a, a.scores);
+        int expert = expert_of_round(a, x, correction, (int)blockIdx.y);
+        if (threadIdx.x == 0) chosen = expert;
+        if (blockIdx.x == 0 && blockIdx.y == 0) {
+            route_few(a, 0, x, correction);
+            __threadfence();
+        }
+    }
+    __syncthreads();
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+    return chosen;
+}
+
 /* The FFN of the row and its chosen expert blockIdx.y.
  *
  *   block        128 threads make 8 sums (gated: 4 outputs); the threads share K in pieces of 16 bytes
  *   registers    8 pieces of weights in flight
  *   shared       4 warps x 8 floats
  *
- * The expert is known only behind the wait. The next kernel is released behind it too, so that it may read the ids and
- * weights of the experts before its own wait. */
-template <int FORMAT>
-__global__ void __launch_bounds__(THREADS, UP_BLOCKS) expert_row_up_kernel(expert_call a)
+ * The expert is known only behind the wait, or is chosen there (CHOOSES). The next kernel is released then too, so that
+ * it may read the ids and weights of the experts before its own wait. */
+template <int FORMAT, bool CHOOSES>
+__global__ void __launch_bounds__(THREADS, UP_BLOCKS) expert_row_up_kernel(expert_call a, route_call choice)
 {
     __shared__ float scratch[WARPS][OUTPUTS];
     const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
@@ -95,8 +120,16 @@ __global__ void __launch_bounds__(THREADS, UP_BLOCKS) expert_row_up_kernel(exper
     unsigned next[OUTPUTS][4];
     float sum[OUTPUTS] = {};
     expert_operands o = {};
-    gpu_wait_then_release();
-    int expert = a.lists.ids[blockIdx.y];
+    int expert;
+    if constexpr (CHOOSES) {
+#if __CUDA_ARCH__ >= 900
+        cudaGridDependencySynchronize();
+#endif
+        expert = choose_expert(choice);
+    } else {
+        gpu_wait_then_release();
+        expert = a.lists.ids[blockIdx.y];
+    }
     const char *w = a.w + expert * a.expert_bytes;
     if (me < pieces) from.fetch(next, w, me);
     if (ends) o = expert_operands_of<FORMAT>(a, w, expert, n);
@@ -129,8 +162,8 @@ struct chosen_piece {
  *   registers    2 x 8 pieces of weights in flight
  *   shared       expert [k], and factor [k][8]: the weight of an expert times the scale of its row of weights
  *
- * expert_row_up_kernel is the kernel before. It releases this one when the ids and weights are known, so these and
- * the first pieces are read before gpu_wait. */
+ * expert_row_up_kernel is the kernel before. It releases this one when the ids and weights are known and written, so
+ * these and the first pieces are read before gpu_wait. */
 template <int FORMAT>
 __global__ void __launch_bounds__(THREADS, DOWN_BLOCKS)
     expert_row_down_kernel(expert_call a, const float *weights)
@@ -187,12 +220,15 @@ bool expert_row_takes(const proa_experts *e, int64_t T, int64_t k)
     return T == 1 && k <= CHOSEN_MAX && is_8bit(e->up) && is_8bit(e->down);
 }
 
-void expert_row_up(gpu *g, const expert_call &a, proa_wfmt format)
+void expert_row_up(gpu *g, const expert_call &a, proa_wfmt format, const route_call *choice)
 {
     dim3 grid((unsigned)blocks_of(a.e, a.N, OUTPUTS), (unsigned)a.lists.k);
-    auto kernel = format == PROA_WFMT_FP8 ? expert_row_up_kernel<PROA_WFMT_FP8>
-                                          : expert_row_up_kernel<PROA_WFMT_I8W>;
-    gpu_launch(g, "experts (one row)", kernel, grid, THREADS, 0, a);
+    bool fp8 = format == PROA_WFMT_FP8;
+    auto kernel = choice ? fp8 ? expert_row_up_kernel<PROA_WFMT_FP8, true>
+                               : expert_row_up_kernel<PROA_WFMT_I8W, true>
+                  : fp8 ? expert_row_up_kernel<PROA_WFMT_FP8, false>
+                         : expert_row_up_kernel<PROA_WFMT_I8W, false>;
+    gpu_launch(g, "experts (one row)", kernel, grid, THREADS, 0, a, choice ? *choice : route_call());
 }
 
 void expert_row_down(gpu *g, const expert_call &a, proa_wfmt format, const float *weights)

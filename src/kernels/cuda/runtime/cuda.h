@@ -58,6 +58,17 @@ struct gpu_pending_router {
     proa_weight w;
 };
 
+/* The choice among the scores of one row that was requested and has not run: the experts behind it may make it
+ * (experts/single_row.cu). */
+struct gpu_pending_choice {
+    bool waits;
+    proa_view weights;
+    int32_t *ids;
+    const float *scores;
+    int experts;
+    proa_router r;
+};
+
 /* RMS norms of heads in place, of few rows, that were requested and have not run: those of the queries, and those of
  * the keys behind them. rope_append may include them (attention/attention.cu). */
 struct gpu_pending_heads {
@@ -133,6 +144,7 @@ struct gpu {
     proa_dtype embed_dtype;   /* its tables' type */
     gpu_trace *trace;         /* with PROA_TRACE set: time of each kind of kernel; nothing is recorded then */
     cudaEvent_t caller_order; /* between kernels and a stream of the caller */
+    gpu_pending_choice choice;
 };
 
 /* Around each launch: waits and counts, when tracing. */
@@ -154,6 +166,8 @@ static inline gpu *gpu_of(proa_ctx *c)
 void gpu_flush(gpu *g);
 /* The product of a router for the norm that waits; it waits too. False: it does not fit (experts/route.cu). */
 bool gpu_router_defers(gpu *g, proa_view y, proa_view x, const proa_weight *w, const float *bias);
+/* Runs the choice that waits (experts/route.cu). */
+void gpu_run_choice(gpu *g);
 /* Can a product include this norm of more than one row? (linear/skinny_gemm_f32.cu) */
 bool gpu_skinny_f32_takes_norm(const gpu_pending_norm &norm);
 /* y is about to be written: its fp8 copy is no longer valid (linear/quant.cu). */
