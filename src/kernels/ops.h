@@ -130,6 +130,7 @@ typedef struct proa_lora {
     int64_t K;
     int64_t end[PROA_LORA_PIECES_MAX]; /* piece p has the columns [end[p - 1], end[p]) of y, piece 0 from 0 */
     float alpha;                       /* times each adapter's scale; 0 means 1 */
+    bool set; /* y is not read: it is 0 but for what the adapters add, in all rows and columns */
 } proa_lora;
 
 static inline int64_t proa_lora_first(const proa_lora *l, int32_t piece)

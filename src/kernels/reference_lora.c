@@ -3,6 +3,7 @@
 #include "kernels/reference.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Element at a flat index of any floating memory. */
 static float load_element(const char *data, proa_dtype dtype, int64_t index)
@@ -45,6 +46,8 @@ static void add_piece(const proa_lora *l, const char *base, int32_t piece, int64
 void proa_lora_reference(proa_ctx *c, proa_view y, proa_view x, const proa_lora *l, const proa_lora_rows *rows)
 {
     PROA_UNUSED(c);
+    for (int64_t t = 0; l->set && t < y.shape[0]; t++)
+        memset(proa_view_f32(y) + t * y.stride[0], 0, (size_t)y.shape[1] * sizeof(float));
     for (int64_t s = 0; s < rows->count; s++) {
         const proa_lora_segment *segment = &rows->segment[s];
         for (int32_t i = 0; i < segment->rows; i++) {

@@ -252,6 +252,10 @@ static proa_view first_columns(proa_view v, int64_t count)
     return v.rank ? proa_view_cols(v, 0, count) : v;
 }
 
+/* A device has kernels of its own for so many rows: their launches overlap, and they leave memory bandwidth that the
+ * weights of another branch can use. */
+enum { FEW_ROWS_MAX = 16 };
+
 /* The part of an epilogue that comes after an adapter's numbers: the activation, in place, or the gated product. */
 static void finish_product(const frame *f, proa_view y, proa_view sums, const proa_epilogue *e)
 {
@@ -261,8 +265,35 @@ static void finish_product(const frame *f, proa_view y, proa_view sums, const pr
     else if (e->act) c->ops->act(c, y, e->act);
 }
 
-/* linear. Where rows of the pass use adapters and some adapter changes this matrix, the same in three parts: the sums,
- * those of the adapters, the rest of the epilogue. On the host a row without an adapter has the same bits both ways. */
+/* Products of so many rows let no kernel begin while they run, and what the adapters add to is small. */
+static bool adapters_come_first(const frame *f)
+{
+    enum { ROWS_MAX = 64 };
+    return !f->m->device->host && f->rows > FEW_ROWS_MAX && f->rows <= ROWS_MAX;
+}
+
+/* The sums of a matrix and of its adapters. On the host the matrix comes first, so that a row without an adapter has
+ * the same bits as without this op. Where the adapters do, the product adds its own to theirs: their kernels then read
+ * A and B while the norm or the attention that makes x still runs. */
+static void sum_adapted(const frame *f, proa_view sums, proa_view x, const proa_param *p, const proa_epilogue *e)
+{
+    proa_ctx *c = &f->m->ctx;
+    const proa_lora_rows *rows = &f->batch->lora_rows;
+    proa_lora l = *p->lora;
+    proa_epilogue plain = *e;
+    l.alpha = e->alpha;
+    if (!adapters_come_first(f) || (e->residual.rank && e->residual.data != sums.data)) {
+        c->ops->linear(c, sums, x, &p->matrix, &plain);
+        c->ops->lora(c, sums, x, &l, rows);
+        return;
+    }
+    l.set = !e->residual.rank, plain.residual = sums;
+    c->ops->lora(c, sums, x, &l, rows);
+    c->ops->linear(c, sums, x, &p->matrix, &plain);
+}
+
+/* linear. Where rows of the pass use adapters and some adapter changes this matrix, the same in two parts: the sums,
+ * and the rest of the epilogue. */
 static void multiply_adapted(const frame *f, proa_view y, proa_view x, proa_weight_slot slot,
                              const proa_epilogue *e)
 {
@@ -273,12 +304,9 @@ static void multiply_adapted(const frame *f, proa_view y, proa_view x, proa_weig
         c->ops->linear(c, y, x, &p->matrix, e);
         return;
     }
-    proa_lora l = *p->lora;
     proa_view sums = e->gated ? e->workspace : y;
-    l.alpha = e->alpha;
     plain.act = PROA_ACT_NONE, plain.gated = false, plain.workspace = (proa_view){.rank = 0};
-    c->ops->linear(c, sums, x, &p->matrix, &plain);
-    c->ops->lora(c, sums, x, &l, &f->batch->lora_rows);
+    sum_adapted(f, sums, x, p, &plain);
     finish_product(f, y, sums, e);
 }
 
@@ -604,13 +632,11 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_BROADCAST] = do_broadcast,
 };
 
-/* Forked steps pay only for few rows: such kernels leave memory bandwidth that the other branch's weights can use. */
-enum { BRANCH_ROWS_MAX = 16 };
-
 static void run_program(const frame *f, const proa_program *program)
 {
     proa_device *d = f->m->device;
-    bool branches = d->branch_begin && f->rows <= BRANCH_ROWS_MAX, forked = false;
+    /* forked steps pay only for few rows */
+    bool branches = d->branch_begin && f->rows <= FEW_ROWS_MAX, forked = false;
     for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) {
         if (forked && s->flags & PROA_JOIN) d->branch_join(d), forked = false;
         if (s->flags & PROA_CONDITIONS_BY_LAYER && !proa_step_applies(s, &f->m->config, f->layer)) continue;

@@ -83,7 +83,7 @@ static void make_adapters(const lora_case *k, proa_dtype dtype)
 }
 
 /* kind 0: rows of all adapters and of none; 1: all rows of one adapter; 2: no row has one. */
-static void run_case(tester *t, const lora_case *k, proa_dtype dtype, int kind)
+static void run_case(tester *t, const lora_case *k, proa_dtype dtype, int kind, bool set)
 {
     int32_t *ids = malloc((size_t)(k->T + 1) * sizeof *ids);
     uint64_t seed = (uint64_t)k->K;
@@ -91,6 +91,7 @@ static void run_case(tester *t, const lora_case *k, proa_dtype dtype, int kind)
     for (int64_t i = 0; i < k->T; i++)
         ids[i] = kind == 1 ? 0 : kind == 2 ? -1 : (int32_t)rng_below(&seed, ADAPTERS + 1) - 1;
     make_adapters(k, dtype);
+    now.l.set = set;
     device_mode.limit = dtype == PROA_DTYPE_BF16 ? 8e-3 : 1e-3;
     device_mode.floor = sqrt((double)(k->K * k->rank)) / 4;
     canvas x = odd_canvas(k->T, k->K);
@@ -102,8 +103,8 @@ static void run_case(tester *t, const lora_case *k, proa_dtype dtype, int kind)
                .input = {x.view},
                .ints = ids};
     canvas_fill(&s.out, 93, false);
-    LABEL(&s, "%s rows %d [%d,%d] rank %d pieces %d kind %d", proa_dtype_name(dtype), (int)k->T, (int)k->K,
-          (int)k->end[k->pieces - 1], (int)k->rank, (int)k->pieces, kind);
+    LABEL(&s, "%s rows %d [%d,%d] rank %d pieces %d kind %d%s", proa_dtype_name(dtype), (int)k->T, (int)k->K,
+          (int)k->end[k->pieces - 1], (int)k->rank, (int)k->pieces, kind, set ? " set" : "");
     check_scene(t, &s, TOL_EXACT);
     free(now.memory), free(ids);
     canvas_free(&x), canvas_free(&s.out);
@@ -146,6 +147,6 @@ void check_lora(tester *t)
     check_formula(t);
     for (size_t i = 0; i < PROA_COUNT(cases); i++)
         for (size_t d = 0; d < PROA_COUNT(dtypes); d++)
-            for (int kind = 0; kind < 3; kind++)
-                if (takes_turn(t)) run_case(t, &cases[i], dtypes[d], kind);
+            for (int kind = 0; kind < 6; kind++)
+                if (takes_turn(t)) run_case(t, &cases[i], dtypes[d], kind % 3, kind >= 3);
 }

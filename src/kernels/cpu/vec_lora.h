@@ -9,6 +9,8 @@
 #include "base/checked.h"
 #include "kernels/ops.h"
 
+#include <string.h>
+
 #define LORA_WORK   65536 /* multiply-adds that are worth another thread */
 #define LORA_BLOCK  4     /* rows at once */
 #define LORA_CHAINS 4     /* vectors at once */
@@ -189,6 +191,8 @@ static void lora_op(proa_ctx *c, proa_view y, proa_view x, const proa_lora *l, c
 {
     lora_job job = {.y = y, .x = x, .l = l, .rows = rows, .h = c->scratch};
     int64_t most = 0, panels = 0, segment_rows = 1;
+    for (int64_t t = 0; l->set && t < y.shape[0]; t++)
+        memset(proa_view_f32(y) + t * y.stride[0], 0, (size_t)y.shape[1] * sizeof(float));
     for (int64_t i = 0; i < rows->count; i++) {
         most = proa_max64(most, rows->segment[i].first + rows->segment[i].rows);
         segment_rows = proa_max64(segment_rows, rows->segment[i].rows);

@@ -3,9 +3,9 @@
  * segment is up to 16 rows of one adapter, so its A and B are read once for them. Two kernels:
  *   shrink  h = x A^T of a segment and a part of K, x rounded to the adapter's type. Each part writes its own sums.
  *   expand  adds the parts in order, then y += scale h B^T, h rounded likewise, for some panels of B.
- * Adapters in 16 bits are multiplied on tensor cores. What a kernel reads of A or B, and expand of y too, it reads
- * before gpu_wait: for few rows these bytes are the time. Both grids follow from the number of segments and the shapes
- * alone, so a recorded pass serves any adapters; empty segments end at once. */
+ * Adapters in 16 bits are multiplied on tensor cores. What a kernel reads of A or B it reads before gpu_wait, or brings
+ * to L2 then: for few rows these bytes are the time. Where y is to be set, shrink clears it. Both grids follow from the
+ * number of segments and the shapes alone, so a recorded pass serves any adapters; empty segments end at once. */
 #include "kernels/cuda/attention/tile.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/runtime/mma.h"
@@ -17,18 +17,27 @@ enum {
     PANEL = PROA_LORA_PANEL,
     SHRINK_THREADS = 128,
     SHRINK_WARPS = SHRINK_THREADS / 32,
-    PART_MAX = 512,           /* inputs of a block of shrink, */
-    PART_BYTES = 24 << 10,    /* and of A with them: with x 41 KB, five blocks of an SM */
-    PART_LEAD = PART_MAX + 8, /* between rows of x: no bank conflicts */
-    TILES = 4,                /* of 16 columns of A, of a block */
-    LOADS = 4,                /* of x in flight */
+    STEP = 512,            /* inputs of a block of shrink at once, */
+    STEP_LEAD = STEP + 8,  /* between rows of them: no bank conflicts; */
+    PART_BYTES = 32 << 10, /* of A, of all its inputs: with x 49 KB, */
+    SHRINK_BLOCKS = 4,     /* four blocks of an SM */
+    TILES = 4,             /* of 16 columns of A, of a block */
+    LOADS = 4,             /* of x in flight */
+    FEW_ROWS = 2, /* on CUDA cores: tensor cores would be idle but for a row or two, and have more to wait for */
+    FEW_LOADS = 8, /* of x in flight then */
     EXPAND_THREADS = 256,
     EXPAND_WARPS = EXPAND_THREADS / 32,
     UNROLL = 4,                    /* panels of a warp of expand at once, */
     GROUP = UNROLL * EXPAND_WARPS, /* and of a block */
-    PANEL_LEAD = PANEL + 8,        /* between rows of a panel: no bank conflicts */
-    BLOCKS_WANTED = 264            /* of expand: two for each SM of an H100 */
+    PARTS_AHEAD = 8,               /* of h in flight of a thread */
+    PANEL_LEAD = PANEL + 8         /* between rows of a panel: no bank conflicts */
 };
+
+/* Blocks of expand that an SM has room for: the sums that are set need fewer registers. */
+__host__ __device__ constexpr int expand_blocks(bool set)
+{
+    return set ? 3 : 2;
+}
 
 /* What the kernels need of proa_lora and proa_lora_rows. */
 struct lora_args {
@@ -40,8 +49,11 @@ struct lora_args {
     const proa_lora_segment *segments;
     float *h; /* [parts][rows][columns] */
     int64_t rows;
-    int parts, part; /* of K: their number, and inputs of each */
-    int panels;      /* of a block of expand */
+    int parts, part;        /* of K: their number, and inputs of each */
+    int panels;             /* of a block of expand */
+    bool set;               /* expand does not read y: shrink has cleared it */
+    char *y;                /* then its rows, for that: */
+    int64_t y_row, y_bytes; /* bytes from one to the next, and of its columns */
 };
 
 __device__ static inline const proa_lora_use *uses_of(const lora_args &l, const proa_lora_segment &s)
@@ -50,6 +62,23 @@ __device__ static inline const proa_lora_use *uses_of(const lora_args &l, const 
 }
 
 /* ---- h = x A^T ---- */
+
+/* Clears this block's share of y, in pieces of T. */
+template <typename T> __device__ static inline void clear_pieces(const lora_args &l)
+{
+    int64_t blocks = (int64_t)gridDim.x * gridDim.y * gridDim.z, each = l.y_bytes / (int64_t)sizeof(T);
+    int64_t block = blockIdx.x + (int64_t)gridDim.x * (blockIdx.y + (int64_t)gridDim.y * blockIdx.z);
+    for (int64_t i = block * SHRINK_THREADS + threadIdx.x; i < l.rows * each; i += blocks * SHRINK_THREADS)
+        *reinterpret_cast<T *>(l.y + i / each * l.y_row + i % each * (int64_t)sizeof(T)) = {};
+}
+
+/* After gpu_wait: kernels before may read y. */
+__device__ static inline void clear_outputs(const lora_args &l)
+{
+    if (!l.set) return;
+    if (((uintptr_t)l.y | (uintptr_t)l.y_row | (uintptr_t)l.y_bytes) % 16 == 0) clear_pieces<uint4>(l);
+    else clear_pieces<unsigned short>(l);
+}
 
 /* Copies `columns` columns of the block's part of A, from `from` on, into shared memory. */
 template <typename T>
@@ -65,7 +94,7 @@ __device__ static inline void copy_part(T *to, const T *from, int64_t from_row, 
 
 /* Inputs [begin, begin + count) of the rows, those behind `end` as 0. */
 template <bool VEC8, typename X, typename T>
-__device__ static inline void load_inputs(T (*xs)[PART_LEAD], const X *x, int64_t x_row, const int32_t *order,
+__device__ static inline void load_inputs(T (*xs)[STEP_LEAD], const X *x, int64_t x_row, const int32_t *order,
                                           int rows, int begin, int count, int end)
 {
     int each = count / 8, all = rows * each;
@@ -92,13 +121,13 @@ template <typename T> using lora_sum = nvcuda::wmma::fragment<nvcuda::wmma::accu
 
 /* sum += the inputs times A. A warp has every SHRINK_WARPS-th 16 inputs. */
 template <typename T>
-__device__ static inline void multiply_part(lora_sum<float> (&sum)[TILES], const T (*xs)[PART_LEAD],
+__device__ static inline void multiply_part(lora_sum<float> (&sum)[TILES], const T (*xs)[STEP_LEAD],
                                             const T *a, int columns, int count)
 {
     namespace wmma = nvcuda::wmma;
     for (int at = threadIdx.x / 32 * 16; at < count; at += SHRINK_WARPS * 16) {
         wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> rows;
-        wmma::load_matrix_sync(rows, &xs[0][at], PART_LEAD);
+        wmma::load_matrix_sync(rows, &xs[0][at], STEP_LEAD);
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
             if (16 * t >= columns) break;
@@ -109,15 +138,91 @@ __device__ static inline void multiply_part(lora_sum<float> (&sum)[TILES], const
     }
 }
 
+/* Eight numbers as f32. */
+template <typename T> __device__ static inline void open8(float (&out)[8], uint4 v)
+{
+    const T *t = reinterpret_cast<const T *>(&v);
+#pragma unroll
+    for (int i = 0; i < 8; i++) out[i] = gpu_to_f32(t[i]);
+}
+
+/* sums [warps][columns] = the threads' sums of 8 columns, those of a slot's lanes added. A barrier of the block. */
+__device__ static inline void add_slots(float (*sums)[16 * TILES], float (&sum)[8], int slots, bool mine)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        for (int o = 16; o >= slots; o /= 2) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], o);
+        if (mine && lane < slots) sums[threadIdx.x / 32][lane * 8 + i] = sum[i];
+    }
+    __syncthreads();
+}
+
+/* The sums of one row and of all columns of the block's part, for each warp. A thread has 8 columns and every stride-th
+ * input; threads of the same columns are added by shuffles. x is read behind gpu_wait, A may still arrive then. A
+ * barrier of the block stands behind. */
+template <typename X, typename T>
+__device__ static inline void shrink_row(float (*sums)[64], const X *x, const T *a, int columns, int count,
+                                         int begin, int end)
+{
+    int slots = columns <= 16 ? 2 : columns <= 32 ? 4 : 8, stride = SHRINK_THREADS / slots;
+    int slot = threadIdx.x % slots, k = threadIdx.x / slots;
+    float sum[8] = {};
+    bool mine = slot * 8 < columns;
+    for (; k - (int)(threadIdx.x / slots) < count; k += FEW_LOADS * stride) {
+        float v[FEW_LOADS];
+#pragma unroll
+        for (int u = 0; u < FEW_LOADS; u++) {
+            int at = k + u * stride;
+            v[u] = at < count && begin + at < end ? gpu_to_f32(x[begin + at]) : 0.0f;
+        }
+        if (k < stride) {
+            cp_async_wait<0>();
+            __syncthreads();
+        }
+#pragma unroll
+        for (int u = 0; u < FEW_LOADS; u++) {
+            int at = k + u * stride;
+            float w[8];
+            if (!mine || at >= count) continue;
+            open8<T>(w, *reinterpret_cast<const uint4 *>(a + at * columns + slot * 8));
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum[i] = fmaf(v[u], w[i], sum[i]);
+        }
+    }
+    add_slots(sums, sum, slots, mine);
+}
+
+/* h of a segment of few rows. */
+template <typename X, typename T>
+__device__ static inline void shrink_few(const lora_args &l, const proa_lora_segment &s, const int32_t *order,
+                                         const X *x, int64_t x_row, const T *a, int columns, int count,
+                                         int begin, int end, int first)
+{
+    __shared__ float sums[SHRINK_WARPS][16 * TILES];
+    float *h = l.h + (blockIdx.y * l.rows + s.first) * l.columns + first;
+    for (int r = 0; r < s.rows; r++) {
+        shrink_row(sums, x + order[r] * x_row, a, columns, count, begin, end);
+        for (int c = threadIdx.x; c < columns; c += SHRINK_THREADS) {
+            float v = 0.0f;
+#pragma unroll
+            for (int w = 0; w < SHRINK_WARPS; w++) v += sums[w][c];
+            h[r * l.columns + c] = v;
+        }
+        __syncthreads();
+    }
+}
+
 /* Grid: segment, part of K, 16 TILES columns of A. Rows of xs that are not there hold anything: so do their sums, which
- * nobody reads. Registers: 4 sums of 8, x in flight 32. */
+ * nobody reads. Registers: 4 sums of 8, x in flight 32. Dynamic shared memory: the block's part of A. */
 template <bool VEC8, typename X, typename T>
 __global__ void __launch_bounds__(SHRINK_THREADS) lora_shrink_mma_kernel(const X *x, int64_t x_row, lora_args l)
 {
     namespace wmma = nvcuda::wmma;
-    __shared__ __align__(32) T xs[ROWS][PART_LEAD];
-    __shared__ __align__(32) T a[PART_BYTES / sizeof(T)];
+    extern __shared__ __align__(32) char memory[];
+    __shared__ __align__(32) T xs[ROWS][STEP_LEAD];
     __shared__ int32_t order[ROWS];
+    T *a = reinterpret_cast<T *>(memory);
     float(*sums)[TILES][16][16] = reinterpret_cast<float(*)[TILES][16][16]>(xs); /* later, of the warps */
     static_assert(sizeof xs >= SHRINK_WARPS * TILES * 16 * 16 * sizeof(float));
     proa_lora_segment s = l.segments[blockIdx.x];
@@ -128,16 +233,24 @@ __global__ void __launch_bounds__(SHRINK_THREADS) lora_shrink_mma_kernel(const X
                   l.columns, count, columns);
     if (threadIdx.x < s.rows) order[threadIdx.x] = l.order[s.first + threadIdx.x];
     __syncthreads();
-    gpu_wait_then_release(); /* expand reads y before its own wait */
+    gpu_wait();
+    clear_outputs(l);
     if (!s.rows) return;
-    load_inputs<VEC8>(xs, x, x_row, order, s.rows, begin, count, end);
-    cp_async_wait<0>();
-    __syncthreads();
+    if (sizeof(X) == 2 && s.rows <= FEW_ROWS) {
+        shrink_few(l, s, order, x, x_row, a, columns, count, begin, end, first);
+        return;
+    }
     lora_sum<float> sum[TILES];
 #pragma unroll
     for (int t = 0; t < TILES; t++) wmma::fill_fragment(sum[t], 0.0f);
-    multiply_part<T>(sum, xs, a, columns, count);
-    __syncthreads();
+    for (int at = 0; at < count; at += STEP) {
+        int some = min((int)STEP, count - at);
+        load_inputs<VEC8>(xs, x, x_row, order, s.rows, begin + at, some, end);
+        cp_async_wait<0>();
+        __syncthreads();
+        multiply_part<T>(sum, xs, a + at * columns, columns, some);
+        __syncthreads();
+    }
 #pragma unroll
     for (int t = 0; t < TILES; t++)
         wmma::store_matrix_sync(&sums[threadIdx.x / 32][t][0][0], sum[t], 16, wmma::mem_row_major);
@@ -155,7 +268,8 @@ __global__ void __launch_bounds__(SHRINK_THREADS) lora_shrink_mma_kernel(const X
 /* The same for adapters in f32: a thread has a row and a column at a time. */
 template <typename X> __global__ void lora_shrink_f32_kernel(const X *x, int64_t x_row, lora_args l)
 {
-    gpu_wait_then_release();
+    gpu_wait();
+    clear_outputs(l);
     proa_lora_segment s = l.segments[blockIdx.x];
     int begin = blockIdx.y * l.part, end = min(l.K, begin + l.part);
     const float *a = reinterpret_cast<const float *>(s.base + l.a);
@@ -193,20 +307,40 @@ __device__ static inline panel_run find_run(const lora_args &l, int block)
     return run;
 }
 
-/* hs [ROWS][rank] = the sums of the parts, in their order; 0 for rows that are not there and beyond the adapter's rank.
- * lead: from one row to the next. */
+/* How many threads share the parts of a number of h: a power of two, so that the rows of few have one load each. */
+__device__ static inline int threads_of_number(int numbers)
+{
+    int threads = 1;
+    while (threads < 8 && 2 * threads * numbers <= EXPAND_THREADS) threads *= 2;
+    return threads;
+}
+
+/* hs [ROWS][rank] = the sums of the parts, in an order that follows from the number of rows; 0 for rows that are not
+ * there and beyond the adapter's rank. lead: from one row to the next. Threads of a warp leave the loop together where
+ * several share a number: there are rank times some numbers, rank a multiple of 16. */
 template <typename T>
 __device__ static inline void add_parts(T *hs, int lead, const lora_args &l, const proa_lora_segment &s,
                                         int piece, int rank)
 {
     const float *h = l.h + (int64_t)s.first * l.columns + piece * l.rank;
-    for (int i = threadIdx.x; i < ROWS * l.rank; i += EXPAND_THREADS) {
+    int numbers = s.rows * l.rank, share = threads_of_number(numbers), me = threadIdx.x % share;
+    for (int i = numbers + threadIdx.x; i < ROWS * l.rank; i += EXPAND_THREADS)
+        hs[i / l.rank * lead + i % l.rank] = gpu_saturate<T>(0.0f);
+    for (int i = threadIdx.x / share; i < numbers; i += EXPAND_THREADS / share) {
         int j = i % l.rank, r = i / l.rank;
         float sum = 0.0f;
-        if (r < s.rows && j < rank)
-#pragma unroll 8
-            for (int p = 0; p < l.parts; p++) sum += h[(p * l.rows + r) * l.columns + j];
-        hs[r * lead + j] = gpu_saturate<T>(sum);
+        for (int first = me; first < l.parts; first += PARTS_AHEAD * share) {
+            float v[PARTS_AHEAD] = {};
+#pragma unroll
+            for (int u = 0; u < PARTS_AHEAD; u++) {
+                int p = first + u * share;
+                if (p < l.parts) v[u] = h[(p * l.rows + r) * l.columns + j];
+            }
+#pragma unroll
+            for (int u = 0; u < PARTS_AHEAD; u++) sum += v[u];
+        }
+        for (int o = share / 2; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+        if (me == 0) hs[r * lead + j] = gpu_saturate<T>(j < rank ? sum : 0.0f);
     }
 }
 
@@ -250,7 +384,7 @@ __device__ static inline void load_panels(uint4 (&v)[UNROLL], const panel_run &r
     for (int u = 0; u < UNROLL; u++) {
         int at = panel + u * EXPAND_WARPS;
         const T *from = b + ((int64_t)(run.panel + at) * rank + j) * PANEL + threadIdx.x % 32 * 8;
-        if (at < run.count) v[u] = *reinterpret_cast<const uint4 *>(from);
+        if (at < run.count) v[u] = load_stream(from);
     }
 }
 
@@ -308,51 +442,132 @@ __device__ static inline void multiply_panels(float (&sum)[UNROLL][2][4], T (*pa
     }
 }
 
-/* Grid: segment, run of panels. A warp has UNROLL panels at a time, and the next ones in flight. Registers: y 32, sums
- * 32, panels 32; two blocks of an SM. Dynamic shared memory: h. */
-template <bool PAIRS, typename Y, typename T>
-__global__ void __launch_bounds__(EXPAND_THREADS, 2) lora_expand_mma_kernel(Y *y, int64_t y_row, lora_args l)
+/* y of a segment for all panels of the run; next: the first 16 of their rank of the first ones. */
+template <bool PAIRS, bool SET, typename Y, typename T>
+__device__ static inline void expand_many(Y *y, int64_t y_row, const lora_args &l, const proa_lora_segment &s,
+                                          const panel_run &run, uint4 (&next)[UNROLL], const T *b, const T *hs,
+                                          int h_lead, const proa_lora_use &use, T (*panels)[16][PANEL_LEAD])
+{
+    Y *to[2];
+    lane_sums was = {};
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int row = threadIdx.x % 32 / 4 + 8 * i;
+        to[i] = row < s.rows ? y + l.order[s.first + row] * y_row : nullptr;
+    }
+    for (int panel = threadIdx.x / 32; panel < run.count; panel += GROUP) {
+        uint4 now[UNROLL];
+        float sum[UNROLL][2][4] = {};
+        if (!SET) load_sums<PAIRS>(was, run, panel, to);
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) now[u] = next[u];
+        load_panels(next, run, panel + GROUP, b, l.rank, 0);
+        multiply_panels<T>(sum, panels, now, hs, h_lead, 0);
+        for (int j = 16; j < use.rank; j += 16) {
+            load_panels(now, run, panel, b, l.rank, j);
+            multiply_panels<T>(sum, panels, now, hs, h_lead, j);
+        }
+        store_sums<PAIRS>(was, sum, l.alpha * use.scale, run, panel, to);
+    }
+}
+
+/* The products p of a row with a lane's 8 columns are added over the 16 lanes that share the rank. The lane keeps the
+ * sum of one column of the panel: kept_column. */
+__device__ static inline int kept_column()
+{
+    int lane = threadIdx.x % 32;
+    return lane % 2 * 8 + (lane & 16 ? 4 : 0) + (lane & 8 ? 2 : 0) + (lane & 4 ? 1 : 0);
+}
+
+__device__ static inline float add_ranks(float (&p)[8])
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 4; half > 0; half /= 2) { /* lanes 16, 8 and 4 apart share the columns between them */
+        bool upper = lane & 4 * half;
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            float other = __shfl_xor_sync(0xffffffffu, upper ? p[i] : p[i + half], 4 * half);
+            p[i] = (upper ? p[i + half] : p[i]) + other;
+        }
+    }
+    return p[0] + __shfl_xor_sync(0xffffffffu, p[0], 2);
+}
+
+/* y of a segment of few rows for UNROLL panels v of a rank of 16. */
+template <bool SET, typename Y, typename T>
+__device__ static inline void expand_panels(Y *y, int64_t y_row, const lora_args &l,
+                                            const proa_lora_segment &s, const panel_run &run, int panel,
+                                            const uint4 (&v)[UNROLL], const T *hs, int h_lead, float scale)
+{
+    int lane = threadIdx.x % 32, column = kept_column();
+    for (int r = 0; r < s.rows; r++) {
+        Y *to = y + l.order[s.first + r] * y_row + run.column + column;
+        float factor = gpu_to_f32(hs[r * h_lead + lane / 2]), was[UNROLL] = {};
+        auto makes = [&](int u) {
+            int at = panel + u * EXPAND_WARPS;
+            return at < run.count && run.column + at * PANEL + column < run.end;
+        };
+#pragma unroll
+        for (int u = 0; u < UNROLL && !SET; u++)
+            if (makes(u)) was[u] = gpu_to_f32(to[(panel + u * EXPAND_WARPS) * PANEL]);
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            float p[8];
+            open8<T>(p, v[u]);
+#pragma unroll
+            for (int i = 0; i < 8; i++) p[i] *= factor;
+            float sum = add_ranks(p);
+            if (!(lane & 2) && makes(u))
+                to[(panel + u * EXPAND_WARPS) * PANEL] = gpu_saturate<Y>(fmaf(scale, sum, was[u]));
+        }
+    }
+}
+
+/* The same for all panels of the run; next: the first ones. */
+template <bool SET, typename Y, typename T>
+__device__ static inline void expand_few(Y *y, int64_t y_row, const lora_args &l, const proa_lora_segment &s,
+                                         const panel_run &run, uint4 (&next)[UNROLL], const T *b, const T *hs,
+                                         int h_lead, float scale)
+{
+    for (int panel = threadIdx.x / 32; panel < run.count; panel += GROUP) {
+        uint4 now[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) now[u] = next[u];
+        load_panels(next, run, panel + GROUP, b, l.rank, 0);
+        expand_panels<SET>(y, y_row, l, s, run, panel, now, hs, h_lead, scale);
+    }
+}
+
+/* Grid: segment, run of panels. A warp has UNROLL panels at a time, and the next ones in flight. Registers: y 32 where
+ * it is read, sums 32, panels 32. Dynamic shared memory: h. Blocks of empty segments make room at once, but for one: a
+ * kernel of which no block waits would end before the one before. */
+template <bool PAIRS, bool SET, typename Y, typename T>
+__global__ void __launch_bounds__(EXPAND_THREADS, expand_blocks(SET))
+    lora_expand_mma_kernel(Y *y, int64_t y_row, lora_args l)
 {
     extern __shared__ __align__(16) char memory[];
     __shared__ __align__(16) T panels[EXPAND_WARPS][UNROLL][16][PANEL_LEAD];
     T *hs = reinterpret_cast<T *>(memory);
     int warp = threadIdx.x / 32, h_lead = l.rank + 8;
     proa_lora_segment s = l.segments[blockIdx.x];
+    if (!s.rows && (blockIdx.x > 0 || blockIdx.y > 0)) return;
     panel_run run = find_run(l, blockIdx.y);
     proa_lora_use use = {};
     if (s.rows) use = uses_of(l, s)[run.piece];
     const T *b = reinterpret_cast<const T *>(s.base + l.b);
-    Y *to[2];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int row = threadIdx.x % 32 / 4 + 8 * i;
-        to[i] = row < s.rows ? y + l.order[s.first + row] * y_row : nullptr;
-    }
     uint4 next[UNROLL] = {};
-    lane_sums was;
     if (use.rank) {
         load_panels(next, run, warp, b, l.rank, 0);
-        load_sums<PAIRS>(was, run, warp, to);
         prefetch_panels(run, b, l.rank, GROUP);
     }
     gpu_wait();
     if (!use.rank) return;
     add_parts(hs, h_lead, l, s, run.piece, use.rank);
     __syncthreads();
-    for (int panel = warp; panel < run.count; panel += GROUP) {
-        uint4 now[UNROLL];
-        float sum[UNROLL][2][4] = {};
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) now[u] = next[u];
-        load_panels(next, run, panel + GROUP, b, l.rank, 0);
-        multiply_panels<T>(sum, panels[warp], now, hs, h_lead, 0);
-        for (int j = 16; j < use.rank; j += 16) {
-            load_panels(now, run, panel, b, l.rank, j);
-            multiply_panels<T>(sum, panels[warp], now, hs, h_lead, j);
-        }
-        store_sums<PAIRS>(was, sum, l.alpha * use.scale, run, panel, to);
-        load_sums<PAIRS>(was, run, panel + GROUP, to);
-    }
+    if (sizeof(Y) == 2 && s.rows <= FEW_ROWS && l.rank == 16)
+        expand_few<SET>(y, y_row, l, s, run, next, b, hs, h_lead, l.alpha * use.scale);
+    else expand_many<PAIRS, SET>(y, y_row, l, s, run, next, b, hs, h_lead, use, panels[warp]);
 }
 
 /* The same for adapters in f32: a thread has a row and a column at a time. */
@@ -381,15 +596,33 @@ template <typename Y> __global__ void lora_expand_f32_kernel(Y *y, int64_t y_row
 
 /* ---- the op ---- */
 
-static lora_args make_args(gpu *g, const proa_lora *l, const proa_lora_rows *rows, int64_t T)
+/* Groups of columns of A that blocks of shrink share. */
+static int column_groups(const lora_args &a)
 {
+    return (a.columns + 16 * TILES - 1) / (16 * TILES);
+}
+
+/* Inputs of a block of shrink: so many that all blocks have room at once, as far as A's part fits. */
+static int inputs_of_part(const gpu *g, const lora_args &a, int64_t segments)
+{
+    int columns = a.columns < 16 * TILES ? a.columns : 16 * TILES;
+    int most = PART_BYTES / (int)sizeof(__half) / columns / 16 * 16, part = most < STEP ? most : (int)STEP;
+    int64_t room = SHRINK_BLOCKS * g->sms / (segments * column_groups(a));
+    if (room < 1) room = 1;
+    int64_t wanted = (a.K + room - 1) / room;
+    if (wanted <= part) return part;
+    return wanted < most ? (int)(wanted + 15) / 16 * 16 : most;
+}
+
+static lora_args make_args(gpu *g, const proa_lora *l, const proa_lora_rows *rows, proa_view y)
+{
+    int64_t T = y.shape[0], size = proa_dtype_bytes(y.dtype), segments = rows->count > 0 ? rows->count : 1;
     lora_args a = {l->use, l->a, l->b, l->rank, l->pieces, (int)l->K, l->rank * l->pieces};
     for (int p = 0; p < l->pieces; p++) a.end[p] = l->end[p];
     a.alpha = l->alpha == 0.0f ? 1.0f : l->alpha;
     a.order = rows->order, a.segments = rows->segment, a.rows = T;
-    int columns = a.columns < 16 * TILES ? a.columns : 16 * TILES;
-    int most = PART_BYTES / (int)sizeof(__half) / columns / 16 * 16;
-    a.part = most < PART_MAX ? most : PART_MAX;
+    a.set = l->set, a.y = (char *)y.data, a.y_row = y.stride[0] * size, a.y_bytes = y.shape[1] * size;
+    a.part = inputs_of_part(g, a, segments);
     a.parts = (a.K + a.part - 1) / a.part;
     a.h = (float *)gpu_cast_workspace(g, (size_t)a.parts * T * a.columns * sizeof(float));
     return a;
@@ -400,8 +633,12 @@ static void launch_shrink_mma(gpu *g, proa_view x, const lora_args &a, dim3 grid
 {
     auto kernel = gpu_is_vec8(x) && a.K % 8 == 0 ? lora_shrink_mma_kernel<true, X, T>
                                                  : lora_shrink_mma_kernel<false, X, T>;
-    grid.z = (unsigned)((a.columns + 16 * TILES - 1) / (16 * TILES));
-    gpu_launch(g, "lora_shrink", kernel, grid, SHRINK_THREADS, 0, (const X *)x.data, x.stride[0], a);
+    int columns = a.columns < 16 * TILES ? a.columns : 16 * TILES;
+    grid.z = (unsigned)column_groups(a);
+    gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, PART_BYTES),
+             "lora_shrink");
+    gpu_launch(g, "lora_shrink", kernel, grid, SHRINK_THREADS, (size_t)a.part * columns * sizeof(T),
+               (const X *)x.data, x.stride[0], a);
 }
 
 static void launch_shrink(gpu *g, proa_view x, proa_dtype dtype, const lora_args &a, dim3 grid)
@@ -421,7 +658,10 @@ static void launch_expand_mma(gpu *g, proa_view y, const lora_args &a, dim3 grid
 {
     bool pairs = gpu_is_vec8(y);
     for (int p = 0; p < a.pieces; p++) pairs = pairs && a.end[p] % 2 == 0;
-    auto kernel = pairs ? lora_expand_mma_kernel<true, Y, T> : lora_expand_mma_kernel<false, Y, T>;
+    auto kernel = pairs   ? a.set ? lora_expand_mma_kernel<true, true, Y, T>
+                                  : lora_expand_mma_kernel<true, false, Y, T>
+                    : a.set ? lora_expand_mma_kernel<false, true, Y, T>
+                          : lora_expand_mma_kernel<false, false, Y, T>;
     gpu_launch(g, "lora_expand", kernel, grid, EXPAND_THREADS, (size_t)ROWS * (a.rank + 8) * sizeof(T),
                (Y *)y.data, y.stride[0], a);
 }
@@ -440,12 +680,12 @@ static void launch_expand(gpu *g, proa_view y, proa_dtype dtype, const lora_args
 
 /* The panels of a block of expand, so that there are about as many blocks as the GPU runs at one time. Returns the
  * number of blocks of a segment. */
-static unsigned divide_panels(lora_args *a, const proa_lora *l, unsigned segments)
+static unsigned divide_panels(const gpu *g, lora_args *a, const proa_lora *l, unsigned segments)
 {
     unsigned blocks = 0;
-    int64_t all = 0, wanted;
+    int64_t all = 0, wanted, room = (int64_t)expand_blocks(a->set) * g->sms;
     for (int p = 0; p < l->pieces; p++) all += proa_lora_panels(l, p);
-    wanted = all * segments / BLOCKS_WANTED;
+    wanted = all * segments / room;
     a->panels = (int)(wanted < GROUP ? (int64_t)GROUP : (wanted + GROUP - 1) / GROUP * GROUP);
     for (int p = 0; p < l->pieces; p++)
         blocks += (unsigned)((proa_lora_panels(l, p) + a->panels - 1) / a->panels);
@@ -456,10 +696,16 @@ static void lora_op(proa_ctx *c, proa_view y, proa_view x, const proa_lora *l, c
 {
     gpu *g = gpu_flushed(c, y);
     unsigned segments = (unsigned)rows->count;
-    if (!segments || y.shape[0] == 0) return;
-    lora_args a = make_args(g, l, rows, y.shape[0]);
+    if (y.shape[0] == 0 || (!segments && !l->set)) return;
+    lora_args a = make_args(g, l, rows, y);
+    if (!segments) {
+        gpu_note(g, cudaMemset2DAsync(y.data, (size_t)a.y_row, 0, (size_t)a.y_bytes, (size_t)a.rows, g->stream),
+                 "lora");
+        g->serialize_next = true;
+        return;
+    }
     launch_shrink(g, x, l->dtype, a, dim3(segments, (unsigned)a.parts));
-    unsigned blocks = divide_panels(&a, l, segments);
+    unsigned blocks = divide_panels(g, &a, l, segments);
     launch_expand(g, y, l->dtype, a, dim3(segments, blocks));
 }
 
