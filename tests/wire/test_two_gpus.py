@@ -32,12 +32,17 @@ def client(program, *args):
     return ran.stdout
 
 
+def divided(server, model):
+    return f"model '{model}': divided among 2 ranks" in server.log_text()
+
+
 def test_gptj_ensemble():
     """Texts through the ensemble."""
     with Server(*settings(LM), repositories=[EXAMPLE / "gptj"]) as server:
         prompts = [NIGHT, "The sea"]
         printed = client("gptj_text.py", "--url", server.http, "--tokens", 14, *prompts)
         assert printed == "\n".join(p + said(p, "ft", 14) for p in prompts) + "\n"
+        assert divided(server, "fastertransformer")
         assert server.stop() == 0
 
 
@@ -45,6 +50,7 @@ def test_llama_ensemble():
     with Server(*settings(LM), repositories=[EXAMPLE / "llama"]) as server:
         printed = client("llama_stream.py", "--url", server.grpc, "--tokens", 24, NIGHT)
         assert printed == said(NIGHT, "trtllm", 24) + "\n"
+        assert divided(server, "tensorrt_llm")
         assert server.stop() == 0
 
 
@@ -73,5 +79,6 @@ def test_gptj_in_two_parts(two_parts):
             inputs[-1].set_data_from_numpy(data)
         answer = triton.infer("fastertransformer", inputs)
         ids = answer.as_numpy("output_ids")[0, 0].tolist()
+        assert divided(server, "fastertransformer")
         assert ids[: len(prompt)] == prompt and ids[len(prompt) : len(prompt) + len(expected)] == expected
         assert server.stop() == 0

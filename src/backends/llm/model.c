@@ -165,7 +165,8 @@ static proa_status read_share(float *out, const proa_served_model *m, proa_err *
     return read_real(out, m, key, 0, 1, err);
 }
 
-/* A model that other engines split over GPUs runs on the CPU as one: a warning, and it is loaded. */
+/* A model that other engines split over GPUs runs on the CPU as one, unless 'tp' or 'pp' divides it: a warning, and it
+ * is loaded. */
 static void warn_parallel(const proa_served_model *m, const char *key)
 {
     const char *value = proa_served_model_parameter(m, key);
@@ -193,7 +194,8 @@ static proa_status read_parallel(proa_engine_options *o, const proa_served_model
     PROA_TRY(read_int32(&o->pipeline_parallel, m, "pp", "pp", PROA_RANKS_MAX, err));
     PROA_TRY(read_expert_parallel(&o->expert_parallel, m, err));
     o->ranks = either_setting(m, "ranks", "ranks");
-    for (size_t i = 0; i < PROA_COUNT(words) && !gpu; i++) warn_parallel(m, words[i]);
+    bool divided = o->tensor_parallel > 1 || o->pipeline_parallel > 1;
+    for (size_t i = 0; i < PROA_COUNT(words) && !gpu && !divided; i++) warn_parallel(m, words[i]);
     if (!gpu) return PROA_OK;
     PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", words[0], PROA_RANKS_MAX, err));
     PROA_TRY(read_int32(&o->pipeline_parallel, m, "pp", words[1], PROA_RANKS_MAX, err));
@@ -516,6 +518,10 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
         proa_served_model_name(s->model), s->info.arch, (double)s->info.parameters * 1e-6, s->info.dtype,
         s->info.quant, s->info.threads, (long long)s->info.kv_tokens);
     PROA_LOG(INFO, "model '%s': planned %s", proa_served_model_name(s->model), s->info.plan);
+    if (options.tensor_parallel > 1 || options.pipeline_parallel > 1)
+        PROA_LOG(INFO, "model '%s': divided among %d ranks (tensors) in %d stages",
+                 proa_served_model_name(s->model), options.tensor_parallel > 1 ? options.tensor_parallel : 1,
+                 options.pipeline_parallel > 1 ? options.pipeline_parallel : 1);
     if (fleet.count > 1)
         PROA_LOG(INFO, "model '%s': %d replicas, each as planned; %d of them run prompts for the others",
                  proa_served_model_name(s->model), fleet.count, fleet.prefill);
