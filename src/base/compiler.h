@@ -85,4 +85,7 @@
 #define PROA_DASSERT(cond) PROA_ASSERT(cond)
 #endif
 
+/* Sets of more than 64 bits. */
+__extension__ typedef unsigned __int128 proa_uint128;
+
 #endif

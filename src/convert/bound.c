@@ -60,15 +60,15 @@ static const proa_step *next_step(const proa_step *step, const proa_config *c, i
 
 /* Flags that change numbers under this configuration. Conditions have been applied, and which steps may run side by
  * side changes nothing. */
-static uint64_t meaning_of(const proa_step *step, const proa_config *c)
+static proa_flags meaning_of(const proa_step *step, const proa_config *c)
 {
-    uint64_t none = PROA_FORK | PROA_JOIN;
+    proa_flags none = PROA_FORK | PROA_JOIN;
     double scale = step->op == PROA_STEP_EMBED ? c->embed_scale : c->logit_scale;
     if (scale == 1) none |= PROA_SCALED | PROA_EXACT;
     if (step->op == PROA_STEP_EMBED) none |= PROA_INPUTS; /* of prompt tables, which no checkpoint holds */
     if (c->residual_scale == 1) none |= PROA_RESIDUAL;
     if (c->logit_cap == 0) none |= PROA_CAPPED;
-    return step->flags & ((UINT64_C(1) << PROA_CONDITION_SHIFT) - 1) & ~none;
+    return step->flags & (((proa_flags)1 << PROA_CONDITION_SHIFT) - 1) & ~none;
 }
 
 static bool same_program(const proa_step *a, const proa_step *b, const proa_config *c, int64_t layer)

@@ -363,7 +363,7 @@ bool proa_arch_has_one_row(const proa_arch *arch)
 }
 
 /* Whether all conditions among the flags hold. */
-static bool conditions_hold(uint64_t flags, const proa_config *c, int64_t layer)
+static bool conditions_hold(proa_flags flags, const proa_config *c, int64_t layer)
 {
     const bool holds[PROA_CONDITION_COUNT] = {
 #define HOLDS(name, holds) holds,

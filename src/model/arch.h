@@ -213,10 +213,11 @@ enum proa_condition {
 #undef PROA_CONDITION_ENUM
         PROA_CONDITION_COUNT
 };
-/* Conditions are the upper bits of the flags of tensors and steps; the lower ones are those of the two enumerations. */
-#define PROA_CONDITION_SHIFT 23
-#define PROA_IF(NAME)        (UINT64_C(1) << (PROA_CONDITION_SHIFT + PROA_CONDITION_##NAME))
-_Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 64, "more conditions than bits");
+/* Flags of a tensor or a step: conditions are the upper bits, the lower ones are those of the two enumerations. */
+typedef proa_uint128 proa_flags;
+#define PROA_CONDITION_SHIFT 32
+#define PROA_IF(NAME)        ((proa_flags)1 << (PROA_CONDITION_SHIFT + PROA_CONDITION_##NAME))
+_Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 128, "more conditions than bits");
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
     (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS))
 #define PROA_SOME_LAYER (-1)
@@ -246,7 +247,7 @@ enum proa_step_flags {
 };
 
 /* LINEAR: then this activation, whatever the configuration says: PROA_ACT_IS(RELU). */
-#define PROA_ACT_IS(ACT)     ((uint64_t)(PROA_ACT_##ACT) << PROA_ACT_IS_SHIFT)
+#define PROA_ACT_IS(ACT)     ((proa_flags)(PROA_ACT_##ACT) << PROA_ACT_IS_SHIFT)
 #define PROA_ACT_OF_FLAGS(f) ((proa_act)((f) >> PROA_ACT_IS_SHIFT & 15))
 enum { PROA_ACT_IS_SHIFT = 16 };
 
@@ -254,7 +255,7 @@ typedef struct proa_step {
     proa_step_op op;
     proa_reg in, out;
     proa_weight_slot w;
-    uint64_t flags; /* proa_step_flags and conditions */
+    proa_flags flags; /* proa_step_flags and conditions */
 } proa_step;
 
 /* The sizes in shapes of tensors. */
@@ -344,7 +345,7 @@ typedef struct proa_name {
     proa_weight_slot slot;
     proa_role role;
     proa_dim rows, cols;
-    uint64_t flags; /* proa_name_flags, proa_layer_flags and conditions */
+    proa_flags flags; /* proa_name_flags, proa_layer_flags and conditions */
     proa_load load;
 } proa_name;
 

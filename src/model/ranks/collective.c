@@ -67,7 +67,7 @@ static void complete_sum(writer *w, proa_step *before)
     uint32_t kinds = w->kinds & kinds_of(before);
     if (!kinds) return;
     emit_sum(w, kinds, before->flags & PROA_JOIN);
-    before->flags &= ~(uint64_t)PROA_JOIN;
+    before->flags &= ~(proa_flags)PROA_JOIN;
     w->kinds &= ~kinds;
 }
 
