@@ -6,6 +6,7 @@
 #   cuda          libproa_cuda.so, where it was built
 #   mpi           libproa_mpi.so, likewise
 #   The list of what it is made of (SPDX) and the licence come with the program and the library.
+set(PROA_PACKAGE_CONTACT "Proa developers <proa@localhost>" CACHE STRING "maintainer of the packages")
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -45,16 +46,37 @@ if(Python3_FOUND)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/proa.spdx.json DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/proa COMPONENT program)
   # the program prints what the pages are made of, so they are written when it is there
   install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/tools/docs/manual.py\"
-                \"${CMAKE_CURRENT_BINARY_DIR}/proa\" \"${CMAKE_CURRENT_BINARY_DIR}/man1\" COMMAND_ERROR_IS_FATAL ANY)"
+                \"${CMAKE_CURRENT_BINARY_DIR}/proa\" \"${CMAKE_CURRENT_BINARY_DIR}/man1\" COMMAND_ERROR_IS_FATAL ANY)
+                file(GLOB pages \"${CMAKE_CURRENT_BINARY_DIR}/man1/*.1\")
+                execute_process(COMMAND gzip -9nf \${pages} COMMAND_ERROR_IS_FATAL ANY)"
           COMPONENT program)
   install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program)
 endif()
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/proa RENAME copyright COMPONENT program)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libproa0.1 RENAME copyright COMPONENT library)
+
+# What Debian wants in each package: the licence, and a list of changes, here of one entry with the commit's time
+# (SOURCE_DATE_EPOCH).
+string(TIMESTAMP PROA_PACKAGE_DATE "%a, %d %b %Y %H:%M:%S +0000" UTC)
+foreach(pair program:proa library:libproa0.1 development:libproa-dev cuda:proa-cuda)
+  string(REGEX MATCH "^[^:]+" component ${pair})
+  string(REGEX MATCH "[^:]+$" package ${pair})
+  if(component STREQUAL cuda AND NOT TARGET proa_cuda)
+    continue()
+  endif()
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/doc/${package})
+  file(WRITE ${folder}/changelog "proa (${PROJECT_VERSION}) unstable; urgency=medium
+
+  * What is new: CHANGELOG.md of the source.
+
+ -- ${PROA_PACKAGE_CONTACT}  ${PROA_PACKAGE_DATE}
+")
+  execute_process(COMMAND gzip -9nf ${folder}/changelog COMMAND_ERROR_IS_FATAL ANY)
+  install(FILES ${folder}/changelog.gz DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} COMPONENT ${component})
+  install(FILES cmake/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} COMPONENT ${component})
+endforeach()
 
 set(CPACK_PACKAGE_NAME proa)
 set(CPACK_PACKAGE_VENDOR Proa)
-set(CPACK_PACKAGE_CONTACT "Proa developers <proa@localhost>")
+set(CPACK_PACKAGE_CONTACT ${PROA_PACKAGE_CONTACT})
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "inference engine and server for transformer models")
 set(CPACK_PACKAGE_DESCRIPTION "Proa loads Hugging Face folders and GGUF files without conversion and serves them over OpenAI's
 API and Triton's protocol, on CPUs and NVIDIA GPUs.")
@@ -66,10 +88,20 @@ set(CPACK_COMPONENTS_ALL program library development)
 if(TARGET proa_cuda)
   list(APPEND CPACK_COMPONENTS_ALL cuda)
 endif()
+set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "Serves Hugging Face folders and GGUF files without conversion,
+over OpenAI's API and Triton's protocol, on CPUs and NVIDIA GPUs; also runs,
+chats with, measures and converts models.")
+set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "The engine as a library: a model folder is opened, sequences
+are submitted, tokens are received. This package has libproa.so.")
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers, the static library, and the files of pkg-config
+and CMake for programs that use the engine.")
+set(CPACK_COMPONENT_CUDA_DESCRIPTION "Kernels for NVIDIA GPUs, as a plug-in that the program and the
+library open. Needs a driver for CUDA 13, and NVIDIA's cuBLAS.")
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME proa)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "ca-certificates, libcurl4, libedit2")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "libarchive13, python3, proa-cuda")
@@ -83,6 +115,9 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libproa0.1 (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libjson-c-dev, libpcre2-dev, libutf8proc-dev, libprotobuf-c-dev")
 set(CPACK_DEBIAN_CUDA_PACKAGE_NAME proa-cuda)
+set(CPACK_DEBIAN_CUDA_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/triggers)
 set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF) # NVIDIA's libraries have packages of many names
-set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "libc6, libstdc++6")
+set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "libc6, libgcc-s1, libjson-c5, libstdc++6")
+set(CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS "libcublas-13-0 | libcublas13")
+set(CPACK_DEBIAN_CUDA_PACKAGE_ENHANCES "proa, libproa0.1")
 include(CPack)

@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 "$cmake" --install "$build" --prefix "$folder/first" >"$folder/log" || { cat "$folder/log" && exit 1; }
 mv "$folder/first" "$folder/prefix"
 "$folder/prefix/bin/proa" version
-grep -q temperature "$folder/prefix/share/man/man1/proa-run.1"
+gzip -dc "$folder/prefix/share/man/man1/proa-run.1.gz" | grep -q temperature
 PKG_CONFIG_PATH=$folder/prefix/$libdir/pkgconfig
 export PKG_CONFIG_PATH
 # shellcheck disable=SC2046 # lists

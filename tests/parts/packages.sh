@@ -22,9 +22,17 @@ has() {
 has_not() { if dpkg-deb -c "$1" | grep -E "$2"; then echo "$1 has $2" && exit 1; fi; }
 has proa_*.deb ' \./usr/bin/proa$'
 has proa_*.deb 'doc/proa/proa\.spdx\.json$'
-has proa_*.deb 'share/man/man1/proa\.1$'
-has proa_*.deb 'share/man/man1/proa-serve\.1$'
+has proa_*.deb 'share/man/man1/proa\.1\.gz$'
+has proa_*.deb 'share/man/man1/proa-serve\.1\.gz$'
 has_not proa_*.deb 'libproa\.'
+for package in proa libproa0.1 libproa-dev; do
+    has ${package}_*.deb "doc/$package/copyright$"
+    has ${package}_*.deb "doc/$package/changelog\.gz$"
+done
+# The maintainer's address is for whoever publishes the packages to set.
+if command -v lintian >/dev/null; then
+    lintian --allow-root --fail-on error --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog -- *.deb
+fi
 has libproa0.1_*.deb 'libproa\.so\.0\.1 -> '
 has_not libproa0.1_*.deb '/usr/include|/usr/bin'
 has libproa-dev_*.deb ' \./usr/include/proa/hub\.h$'
