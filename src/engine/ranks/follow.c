@@ -32,18 +32,22 @@ typedef struct follower {
     proa_kv *kv;       /* [kv_layers] */
     uint64_t print;    /* proa_rank_model_print */
     atomic_bool ended; /* by rank 0: the link may close */
+    atomic_bool lost;  /* rank 0 is */
 } follower;
 
 /* ---- the link ---- */
 
-/* Rank 0 has ended, or cannot be reached. A thread of this process may hang, so the process ends at once. */
+/* Rank 0 has ended, or cannot be reached. A thread of this process may hang, so the process ends at once; one of MPI
+ * may follow other models. */
 static void lost_rank_0(void *arg, int32_t link, const char *why)
 {
-    const follower *f = arg;
+    follower *f = arg;
     PROA_UNUSED(link);
     if (atomic_load(&f->ended)) return;
     PROA_LOG(VERBOSE, "rank %d: rank 0 %s", f->rank, why);
-    _exit(1);
+    if (!f->comms.by_mpi) _exit(1);
+    proa_rank_comms_stop(&f->comms);
+    atomic_store(&f->lost, true);
 }
 
 static proa_status greet_rank_0(follower *f, proa_err *err)
@@ -118,6 +122,7 @@ static proa_status open_rank(follower *f, proa_err *err)
 
 static proa_status follow_calls(follower *f, proa_err *err)
 {
+    enum { WAIT_US = 10000 };
     const proa_link_events events = {NULL, lost_rank_0, f};
     const proa_rank_hooks hooks = {take_pages, copy_tokens, send_result, f};
     proa_err why = {.status = PROA_OK};
@@ -130,8 +135,9 @@ static proa_status follow_calls(follower *f, proa_err *err)
         status = proa_ranks_join(f->model, &f->comms, &hooks, &why);
     }
     PROA_TRY(send_result(f, status, &why));
-    while (status != PROA_OK)
-        pause(); /* rank 0 has the reason and closes the link, which ends this process */
+    /* rank 0 has the reason, and closes the link */
+    while (status != PROA_OK && !atomic_load(&f->lost)) usleep(WAIT_US);
+    if (status != PROA_OK) return PROA_FAIL(err, UNAVAILABLE, "%s", why.text);
     PROA_TRY(proa_ranks_follow(f->model, err));
     atomic_store(&f->ended, true);
     return PROA_OK;

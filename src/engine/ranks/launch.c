@@ -3,6 +3,7 @@
 #include "engine/ranks/launch.h"
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "comm/meet.h"
 #include "comm/mpi/mpi.h"
 #include "engine/ranks/comms.h"
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* One model that this process follows. */
 typedef struct followed {
@@ -25,8 +25,8 @@ static void *follow_model(void *arg)
     followed *f = arg;
     proa_err err = {.status = PROA_OK};
     proa_status status = proa_rank_follow_link(f->link, &f->comms, &err);
+    if (status != PROA_OK) PROA_LOG(VERBOSE, "%s", err.text); /* rank 0 reports the reason */
     free(f);
-    if (status != PROA_OK) _exit(1); /* rank 0 has the reason; the launcher ends the others */
     return NULL;
 }
 

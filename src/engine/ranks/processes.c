@@ -4,6 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/clock.h"
+#include "base/thread.h"
 #include "base/log.h"
 #include "comm/numa.h"
 #include "comm/child.h"
@@ -15,6 +17,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* For ranks to end that were told to. */
+#define END_NS ((int64_t)5000000000)
 
 struct proa_rank_processes {
     int32_t ranks, stages;
@@ -32,6 +37,7 @@ struct proa_rank_processes {
     uint64_t model[PROA_RANKS_MAX]; /* what the result of opening said */
     proa_err failure;               /* status OK: the group works */
     bool ends;                      /* it ends as it should */
+    int32_t closed;                 /* links that were lost: ranks have ended */
 };
 
 /* ---- events of the links ---- */
@@ -71,6 +77,10 @@ static void lost_rank(void *arg, int32_t link, const char *why)
     proa_rank_processes *p = arg;
     name_fate(p, link + 1, why, text, sizeof text);
     fail_group(p, text);
+    pthread_mutex_lock(&p->lock);
+    p->closed++;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void received_result(void *arg, int32_t link, uint32_t kind, const void *bytes, int64_t size)
@@ -205,7 +215,7 @@ proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank
     p->notify = notify, p->arg = arg;
     for (int32_t i = 0; i < ranks; i++) p->fd[i] = -1;
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->changed, NULL);
+    proa_cond_init(&p->changed);
     proa_status status = start_all(p, open, mpi, err);
     *out = status == PROA_OK ? p : NULL;
     if (status == PROA_OK) return PROA_OK;
@@ -267,8 +277,19 @@ static void end_process(proa_rank_processes *p, int32_t rank, bool failed)
     p->pid[rank] = 0;
 }
 
+/* Ranks that were told to end close their links then; a link that is closed before ends them by force. */
+static void wait_for_end(proa_rank_processes *p)
+{
+    int64_t until = proa_clock_ns() + END_NS;
+    pthread_mutex_lock(&p->lock);
+    while (p->ends && p->links && p->closed < p->ranks - 1 && proa_clock_ns() < until)
+        proa_cond_wait_ms(&p->changed, &p->lock, 100);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void end_processes(proa_rank_processes *p)
 {
+    wait_for_end(p);
     bool failed = proa_rank_processes_failed(p, NULL) != PROA_OK && !p->ends;
     proa_links_close(p->links);
     p->links = NULL;

@@ -26,7 +26,7 @@ PROA_MUST_CHECK proa_status proa_rank_processes_result(proa_rank_processes *p, p
 const proa_rank_comms *proa_rank_processes_comms(const proa_rank_processes *p);
 /* UNAVAILABLE with the reason if the group has failed. */
 PROA_MUST_CHECK proa_status proa_rank_processes_failed(proa_rank_processes *p, proa_err *err);
-/* The processes are told to end: that is no failure from now on. */
+/* The processes are told to end (by freeing the model): that is no failure from now on. */
 void proa_rank_processes_expect_end(proa_rank_processes *p);
 /* Of a group that has failed, or fails now with `why`: ends all processes, and all waits for them. It can only
  * be closed

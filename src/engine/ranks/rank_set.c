@@ -129,6 +129,7 @@ static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const cha
     PROA_TRY(proa_model_prepare(m, path, &open.model, s->device[0], s->pool[0], err));
     s->print = proa_rank_model_print(*m);
     PROA_TRY(proa_rank_processes_opened(s->processes, s->print, err));
+    s->joined = true;
     return proa_ranks_join(*m, proa_rank_processes_comms(s->processes), &hooks, err);
 }
 
@@ -202,7 +203,7 @@ proa_status proa_rank_set_failed(const proa_rank_set *s, proa_err *err)
 
 void proa_rank_set_release_pages(proa_rank_set *s)
 {
-    if (s->processes) proa_rank_processes_expect_end(s->processes);
+    if (s->joined) proa_rank_processes_expect_end(s->processes);
     for (int32_t i = 1; i < s->local; i++) proa_kv_pages_release(&s->pages[i]);
 }
 

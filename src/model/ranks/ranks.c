@@ -26,6 +26,7 @@ struct proa_ranks {
     /* processes */
     proa_comm *control;
     proa_rank_hooks hooks;
+    bool by_mpi;
     char first[FIRST_BYTES];
 };
 
@@ -224,8 +225,10 @@ void proa_ranks_free(proa_model *m)
     if (!g || (!g->control && m->rank != 0)) return;
     if (g->control) end_processes(m);
     else end_threads(m);
-    proa_message_release(&g->message);
     m->group = NULL;
+    if (g->by_mpi && g->control->stopped(g->control))
+        return; /* an abandoned broadcast may still write to it */
+    proa_message_release(&g->message);
     free(g);
 }
 
@@ -303,6 +306,7 @@ proa_status proa_ranks_join(proa_model *m, const proa_rank_comms *comms, const p
     g->count = m->ranks;
     g->model[m->rank] = m;
     g->hooks = *hooks;
+    g->by_mpi = comms->by_mpi;
     m->group = g;
     proa_ranks_rejoin(m, comms);
     return check_widths(m, err);
