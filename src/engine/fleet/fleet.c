@@ -66,6 +66,7 @@ proa_status proa_fleet_open(proa_fleet **out, const char *path, const proa_engin
     proa_fleet *f = proa_calloc(1, sizeof *f);
     f->replica = proa_calloc((size_t)fleet->count, sizeof *f->replica);
     f->count = fleet->count, f->prefill = fleet->prefill;
+    f->rest_ns = (int64_t)1000000 * (fleet->rest_ms > 0 ? fleet->rest_ms : 1000);
     pthread_mutex_init(&f->lock, NULL);
     pthread_mutex_init(&f->sessions_lock, NULL);
     proa_status status = PROA_OK;

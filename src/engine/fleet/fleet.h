@@ -36,6 +36,7 @@ typedef struct proa_fleet_options {
     int32_t count;   /* of replicas, 1 to PROA_REPLICAS_MAX */
     int32_t prefill; /* of them, which run prompts for the others; 0: each runs its own */
     const char *device[PROA_REPLICAS_MAX]; /* of the first rank of each; NULL: as the engine's option says */
+    int32_t rest_ms; /* how long a replica takes no requests after a first failure; 0: 1,000 */
 } proa_fleet_options;
 
 /* Opens the replicas one after the other, each with the options; threads of the host (0: all CPUs) are divided among

@@ -48,6 +48,7 @@ struct proa_transfer {
 struct proa_fleet {
     proa_replica *replica;  /* [count] */
     int32_t count, prefill; /* replicas; the first `prefill` of them run prompts for the others */
+    int64_t rest_ns;        /* the first rest of a replica */
     pthread_mutex_t lock;   /* of the rests, calls and transfers */
     proa_fleet_call *calls;
     proa_transfer *transfers;

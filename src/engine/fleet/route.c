@@ -8,22 +8,21 @@
 
 /* What a request that runs adds to the cost of its replica, in prompt tokens. It adds a row to every step of a new one;
  * over some hundred steps that takes about as long as 64 rows of a prompt. */
-#define ACTIVE_COST   64
+#define ACTIVE_COST 64
 
-#define REST_FIRST_NS ((int64_t)1000000000)
-#define REST_LAST_NS  (60 * REST_FIRST_NS)
+#define RESTS_MAX   60 /* the longest rest: so many first ones */
 
 /* ---- replicas whose device has failed ---- */
 
 /* Under f->lock. */
-static bool is_resting(proa_replica *r, int64_t now)
+static bool is_resting(proa_replica *r, int64_t first_ns, int64_t now)
 {
     uint64_t failures = proa_engine_failures(r->engine);
     if (failures == r->failures) return now < r->resting_until_ns;
     bool again = r->rest_ns && now < r->resting_until_ns + r->rest_ns; /* soon after the rest before */
     r->failures = failures;
-    r->rest_ns = again ? 2 * r->rest_ns : REST_FIRST_NS;
-    if (r->rest_ns > REST_LAST_NS) r->rest_ns = REST_LAST_NS;
+    r->rest_ns = again ? 2 * r->rest_ns : first_ns;
+    if (r->rest_ns > RESTS_MAX * first_ns) r->rest_ns = RESTS_MAX * first_ns;
     r->resting_until_ns = now + r->rest_ns;
     return true;
 }
@@ -34,7 +33,7 @@ bool proa_fleet_serves(const proa_fleet *f, int32_t i)
     if (f->count == 1) return true;
     pthread_mutex_t *lock = (pthread_mutex_t *)&f->lock;
     pthread_mutex_lock(lock);
-    bool resting = is_resting(&f->replica[i], proa_clock_ns());
+    bool resting = is_resting(&f->replica[i], f->rest_ns, proa_clock_ns());
     pthread_mutex_unlock(lock);
     return !resting;
 }

@@ -13,14 +13,17 @@
 
 enum { PROMPT = 300, TOKENS = 8 };
 
+/* Of replicas that fail, in the fleets that are opened next. */
+static int32_t rest_ms;
+
 static proa_fleet *fleet_or_fail(const char *path, int32_t count, const proa_engine_options *options)
 {
     proa_fleet *f = NULL;
     proa_err err = {.status = PROA_OK};
     proa_engine_options o = options ? *options : (proa_engine_options){.threads = 2, .kv_tokens = 16384};
     if (!o.dtype) o.dtype = "exact";
-    if (proa_fleet_open(&f, path, &o, &(proa_fleet_options){.count = count}, &err) != PROA_OK)
-        fail_msg("%s: %s", path, err.text);
+    const proa_fleet_options fleet = {.count = count, .rest_ms = rest_ms};
+    if (proa_fleet_open(&f, path, &o, &fleet, &err) != PROA_OK) fail_msg("%s: %s", path, err.text);
     return f;
 }
 
@@ -197,44 +200,48 @@ static proa_status failed(proa_device *d, proa_err *err)
     return broken ? PROA_FAIL(err, INTERNAL, "the device fell silent") : PROA_OK;
 }
 
-static void a_failed_replica_takes_none(void **state)
+/* One request to the fleet, which must go to this replica; how it ended. */
+static proa_finish run_at(proa_fleet *f, int32_t replica, int nr)
 {
-    proa_fleet *f = fleet_or_fail(*state, 2, NULL);
     int32_t ids[PROMPT];
     outcome o = {0};
-    make_ids(ids, 0);
+    make_ids(ids, nr);
     proa_request r = request_of(ids, PROMPT, &o);
+    assert_int_equal(submit(f, &r), replica);
+    run_all(f);
+    proa_finish finish = o.finish;
+    outcome_release(&o);
+    return finish;
+}
+
+static void a_failed_replica_takes_none(void **state)
+{
+    rest_ms = 600000; /* longer than the test takes anywhere */
+    proa_fleet *f = fleet_or_fail(*state, 2, NULL);
     proa_fleet_engine(f, 0)->device->failed = failed;
     broken = true;
-    assert_int_equal(submit(f, &r), 0);
-    run_all(f);
-    assert_int_equal(o.finish, PROA_FINISH_ERROR);
-    outcome_release(&o);
+    assert_int_equal(run_at(f, 0, 0), PROA_FINISH_ERROR);
     assert_false(proa_fleet_serves(f, 0));
     assert_true(proa_fleet_serves(f, 1) && proa_fleet_ready(f));
-    for (int i = 0; i < 4; i++) {
-        assert_int_equal(submit(f, &r), 1);
-        run_all(f);
-        assert_int_equal(o.finish, PROA_FINISH_LENGTH);
-        outcome_release(&o);
-    }
-    usleep(1100 * 1000); /* after a second it is tried again, and fails again: now it rests for two */
-    assert_true(proa_fleet_serves(f, 0));
-    make_ids(ids, 5);
-    assert_int_equal(submit(f, &r), 0);
-    run_all(f);
-    assert_int_equal(o.finish, PROA_FINISH_ERROR);
-    outcome_release(&o);
+    for (int i = 0; i < 4; i++) assert_int_equal(run_at(f, 1, 0), PROA_FINISH_LENGTH);
     broken = false;
-    usleep(1100 * 1000);
-    assert_false(proa_fleet_serves(f, 0));
-    usleep(1000 * 1000);
-    assert_true(proa_fleet_serves(f, 0));
-    make_ids(ids, 6);
-    assert_int_equal(submit(f, &r), 0);
-    run_all(f);
-    assert_int_equal(o.finish, PROA_FINISH_LENGTH);
-    outcome_release(&o);
+    proa_fleet_close(f);
+}
+
+/* After its rest it is tried again; if it fails again, it rests once more. */
+static void a_replica_comes_back(void **state)
+{
+    rest_ms = 200;
+    proa_fleet *f = fleet_or_fail(*state, 2, NULL);
+    proa_fleet_engine(f, 0)->device->failed = failed;
+    for (int i = 0; i < 3; i++) {
+        broken = i < 2;
+        assert_true(proa_fleet_serves(f, 0));
+        assert_int_equal(run_at(f, 0, i), i < 2 ? PROA_FINISH_ERROR : PROA_FINISH_LENGTH);
+        if (i < 2) assert_false(proa_fleet_serves(f, 0)); /* the rest begins when the failure is seen */
+        for (int k = 0; k < 1000 && !proa_fleet_serves(f, 0); k++) usleep(10000);
+    }
+    rest_ms = 0;
     proa_fleet_close(f);
 }
 
@@ -341,6 +348,7 @@ int main(void)
         ON(load_is_shared, "llama3"),
         ON(sessions_stay, "llama3"),
         ON(a_failed_replica_takes_none, "llama3"),
+        ON(a_replica_comes_back, "llama3"),
         ON(callers_at_once, "llama3"),
         ON(what_is_refused, "llama3"),
     };
