@@ -5,9 +5,11 @@ published forward passes (SafeAILab/EAGLE, cnets1.py and cnets.py), computed her
 
     golden_eagle.py           needs numpy
 
-one: EAGLE-1, safetensors. three: EAGLE-3 with a vocabulary of its own, as torch saves it. The matrix fc of both is
-fitted to the texts of tests/unit/engine/test_eagle.c by least squares, so that some drafts are accepted there; all else
-is random."""
+one: EAGLE-1, safetensors. three: EAGLE-3 with a vocabulary of its own, as torch saves it. one_published and
+three_published: the same in float16, each in the other kind of file, with the fields of config.json that the published
+repositories have (eagle/train/vicuna_13B_config.json, eagle/traineagle3/config.json): no head_dim, no rope_theta, for
+EAGLE-1 no num_key_value_heads and no bias, but embed_tokens. The matrix fc is fitted to the texts of
+tests/unit/engine/test_eagle.c by least squares, so that some drafts are accepted there; all else is random."""
 import collections
 import io
 import json
@@ -38,10 +40,13 @@ def read_safetensors(path):
     return {name: t.astype(np.float64) for name, t in out.items()}
 
 
+SAFETENSORS = {"float16": "F16", "float32": "F32", "int64": "I64", "bool": "BOOL"}
+
+
 def write_safetensors(path, tensors):
     header, at = {}, 0
     for name, t in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + t.nbytes]}
+        header[name] = {"dtype": SAFETENSORS[t.dtype.name], "shape": list(t.shape), "data_offsets": [at, at + t.nbytes]}
         at += t.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -59,7 +64,7 @@ def stand_in(module, name, value):
 
 REBUILD = stand_in("torch._utils", "_rebuild_tensor_v2", lambda *args: None)
 STORAGE = {np.dtype(t): stand_in("torch", f"{n}Storage", type(n, (), {}))
-           for t, n in (("float32", "Float"), ("int64", "Long"), ("bool", "Bool"))}
+           for t, n in (("float16", "Half"), ("float32", "Float"), ("int64", "Long"), ("bool", "Bool"))}
 
 
 class Stored:
@@ -161,6 +166,7 @@ class One:
 
     def __init__(self, target, w, c):
         self.t, self.w, self.c, self.ids = target, w, c, np.arange(target.vocab)
+        self.embedding = w.get("embed_tokens.weight", target.embedding)
 
     def states(self, ids):
         return self.t.run(ids)[1]
@@ -169,7 +175,7 @@ class One:
         return states
 
     def run(self, ids, states):
-        x = np.concatenate((self.t.embedding[ids], states), -1) @ self.w["fc.weight"].T + self.w["fc.bias"]
+        x = np.concatenate((self.embedding[ids], states), -1) @ self.w["fc.weight"].T + self.w["fc.bias"]
         x = x + attention(x, self.w, "layers.0.", self.c)
         return x + feed_forward(rms_norm(x, self.w["layers.0.post_attention_layernorm.weight"], self.c["eps"]), self.w,
                                 "layers.0.")
@@ -227,14 +233,20 @@ def fit(x, y):
     return np.linalg.solve(x.T @ x + 1e-3 * len(x) * np.eye(x.shape[1]), x.T @ y).T
 
 
-def as_stored(w):
-    """What float32 keeps of the weights."""
-    return {n: t.astype(np.float32) if t.dtype == np.float64 else t for n, t in w.items()}
+def as_stored(w, kind):
+    """What float32 or float16 keeps of the weights."""
+    return {n: t.astype(kind) if t.dtype == np.float64 else t for n, t in w.items()}
 
 
-def make_one(target, texts):
+PUBLISHED = {"architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+             "initializer_range": 0.02, "intermediate_size": 96, "max_position_embeddings": 96, "model_type": "llama",
+             "num_attention_heads": 4, "num_hidden_layers": 1, "pad_token_id": 0, "rms_norm_eps": 1e-06,
+             "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.28.1", "use_cache": True}
+
+
+def make_one(target, texts, published):
     rng = np.random.default_rng(1)
-    c = {"heads": 4, "kv_heads": 2, "head_dim": 16, "theta": 10000.0, "eps": 1e-6}
+    c = {"heads": 4, "kv_heads": 4 if published else 2, "head_dim": 16, "theta": 10000.0, "eps": 1e-6}
     x = np.concatenate([np.concatenate((target.embedding[t[1:]], target.run(t)[1][:-1]), -1) for t in texts])
     y = np.concatenate([target.run(t)[1][1:] for t in texts])
     w = random_layer(rng, "layers.0.", c, target.hidden, target.hidden, 96)
@@ -243,10 +255,13 @@ def make_one(target, texts):
               "hidden_size": target.hidden, "intermediate_size": 96, "max_position_embeddings": 96,
               "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1, "rms_norm_eps": 1e-6,
               "vocab_size": target.vocab}
+    if published:
+        w["embed_tokens.weight"] = target.embedding
+        config = PUBLISHED | {"hidden_size": target.hidden, "vocab_size": target.vocab}
     return One, w, c, config
 
 
-def make_three(target, texts):
+def make_three(target, texts, published):
     rng = np.random.default_rng(3)
     c = {"heads": 4, "kv_heads": 4, "head_dim": 16, "theta": 10000.0, "eps": 1e-6, "taps": [0, 1, 2],
          "norm_before_residual": False}
@@ -267,6 +282,10 @@ def make_three(target, texts):
               "max_position_embeddings": 96, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16,
               "num_hidden_layers": 1, "rms_norm_eps": 1e-6, "vocab_size": target.vocab,
               "eagle_config": {"eagle_aux_hidden_state_layer_ids": c["taps"], "use_aux_hidden_state": True}}
+    if published:
+        # a published configuration without eagle_config stands for layers 2, n / 2 and n - 3: the target has two
+        config = PUBLISHED | {"hidden_size": hidden, "vocab_size": target.vocab, "num_key_value_heads": 4,
+                              "draft_vocab_size": len(chosen), "eagle_config": config["eagle_config"]}
     return Three, w, c, config
 
 
@@ -293,10 +312,10 @@ def case(head, ids, then):
     return {"input_ids": [int(i) for i in ids], "next": int(then), "steps": steps}
 
 
-def make(name, maker, target, texts, torch_format):
-    kind, w, c, config = maker(target, texts)
-    stored = as_stored(w)
-    head = kind(target, {n: t.astype(np.float64) if t.dtype == np.float32 else t for n, t in stored.items()}, c)
+def make(name, maker, target, texts, torch_format, published=False):
+    kind, w, c, config = maker(target, texts, published)
+    stored = as_stored(w, np.float16 if published else np.float32)
+    head = kind(target, {n: t.astype(np.float64) if t.dtype.kind == "f" else t for n, t in stored.items()}, c)
     right = total = 0
     for t in texts:
         x = head.run(np.array(t[1:]), head.fuse(head.states(t[:-1])))
@@ -320,3 +339,5 @@ TARGET = Target()
 TEXTS = [TARGET.generate(prompt_of(i), 60) for i in range(7)]
 make("one", make_one, TARGET, TEXTS, False)
 make("three", make_three, TARGET, TEXTS, True)
+make("one_published", make_one, TARGET, TEXTS, True, True)
+make("three_published", make_three, TARGET, TEXTS, False, True)

@@ -193,6 +193,8 @@ static void drafts_change_no_token(void **state)
     PROA_UNUSED(state);
     assert_true(compare(HEADS "one", roomy).accepted > 20);
     assert_true(compare(HEADS "three", roomy).accepted > 20);
+    assert_true(compare(HEADS "one_published", roomy).accepted > 20);
+    assert_true(compare(HEADS "three_published", roomy).accepted > 20);
     compare(HEADS "one", few);
     assert_true(compare(HEADS "one", tight).preemptions > 0);
     compare(HEADS "three", tight);
@@ -497,6 +499,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {.name = "golden one", .test_func = golden, .initial_state = (void *)(uintptr_t) "one"},
         {.name = "golden three", .test_func = golden, .initial_state = (void *)(uintptr_t) "three"},
+        {.name = "golden one_published", .test_func = golden, .initial_state = (void *)(uintptr_t) "one_published"},
+        {.name = "golden three_published", .test_func = golden, .initial_state = (void *)(uintptr_t) "three_published"},
         cmocka_unit_test(trees_grow_where_guesses_are_sure),
         cmocka_unit_test(drafts_change_no_token),
         cmocka_unit_test(tokens_in_flight_wait),
