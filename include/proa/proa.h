@@ -599,12 +599,13 @@ typedef struct proa_tensor_memory {
 /* Tokens of one sequence, behind those that it has. */
 typedef struct proa_decoder_session_input {
     int32_t sequence;
-    const int32_t *ids; /* [count], the host's; NULL with embeddings */
+    /* [count]; NULL with embeddings. Those on a GPU are not checked: they must be in the vocabulary */
+    const int32_t *ids;
     /* [count, proa_info.embedding] input embeddings in place of the model's own (transformers' inputs_embeds); of an
      * encoder: [count, hidden]. NULL with ids */
     const float *embeddings;
     int64_t count;
-    proa_tensor_memory memory; /* of embeddings */
+    proa_tensor_memory memory; /* of ids or embeddings; ids of one call that are on a GPU are in one array */
 } proa_decoder_session_input;
 
 /* What a call returns: memory of the caller, in the order of the inputs. NULL: not wanted. */

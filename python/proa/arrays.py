@@ -103,15 +103,17 @@ def is_floating(value: Any) -> bool:
 
 
 class GpuArray:
-    """An f32 array without gaps on a GPU, as the library takes it: address, shape, and the stream of its owner's work.
-    `owner` keeps the memory alive."""
+    """An array without gaps on a GPU, of f32 or of torch's int32, as the library takes it: address, shape, and the
+    stream of its owner's work. `owner` keeps the memory alive."""
 
     __slots__ = ("owner", "address", "shape", "stream")
 
     def __init__(self, value: Any) -> None:
         if is_torch(value):
             torch = sys.modules["torch"]
-            value = value.detach().to(torch.float32).contiguous()
+            if value.dtype != torch.int32:
+                value = value.detach().to(torch.float32)
+            value = value.contiguous()
             self.owner: Any = value
             self.address, self.shape = int(value.data_ptr()), tuple(value.shape)
             self.stream = int(torch.cuda.current_stream(value.device).cuda_stream)
@@ -132,6 +134,15 @@ def _is_dense(raw: _DLTensor, shape: Sequence[int]) -> bool:
             return False
         expected *= shape[axis]
     return True
+
+
+def joined_ids(rows: Any) -> tuple[Any, list[int]]:
+    """Token ids as torch's int32, those of all rows one after the other, and how many each row has. A row is an element
+    of a list, or of the first axis of a tensor."""
+    torch = sys.modules["torch"]
+    if isinstance(rows, (list, tuple)):
+        return torch.cat([row.reshape(-1) for row in rows]).to(torch.int32), [row.numel() for row in rows]
+    return rows.reshape(-1).to(torch.int32), [rows.numel() // max(1, len(rows))] * len(rows)
 
 
 def empty_like(sample: Any, shape: Sequence[int]) -> Any:

@@ -212,6 +212,8 @@ class Engine:
         self._pointer = out[0]
         _open_engines.add(self)
         self._read_info()
+        # of which GPU sessions take tensors in place; -1: of none
+        self.gpu: int = -1 if (options.get("tensor_parallel") or 1) > 1 else self.info["gpu"]
         call(lib.proa_engine_start, self._pointer)
 
     def _make_options(self, options: dict[str, Any]) -> Any:

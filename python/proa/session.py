@@ -11,7 +11,7 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from ._lib import InvalidArgumentError, call, ffi, lib
-from .arrays import Array, GpuArray, empty_like, gpu_of, is_floating, like, to_numpy
+from .arrays import Array, GpuArray, empty_like, gpu_of, is_floating, is_torch, joined_ids, like, to_numpy
 from .engine import Engine
 
 
@@ -57,9 +57,9 @@ class Session:
     model: a path, an Engine, or an LLM, whose requests may run at the same time. sequences: how many there are;
     tokens_max: of each at most, None is the model's context. Tensors of torch come back where tensors of torch were
     given, numpy arrays otherwise; they are f32. With an engine on a GPU, arrays of that GPU (torch's, or others that
-    speak DLPack and the array API) stay there: embeddings, encoder outputs, logits and hidden states do not pass
-    through the host, and calls return before the GPU has ended. They are ordered with the current stream of torch, with
-    the default stream of other libraries.
+    speak DLPack) stay there: token ids of torch, embeddings, encoder outputs, logits and hidden states do not pass
+    through the host, and calls return before the GPU has ended. Such ids are not checked: they must be in the
+    vocabulary. Calls are ordered with the current stream of torch, with the default stream of other libraries.
     """
 
     def __init__(self, model: Any, sequences: int = 1, tokens_max: Optional[int] = None, **options: Any) -> None:
@@ -103,9 +103,11 @@ class Session:
 
     def _inputs(self, tokens: Any, sequences: Optional[Sequence[int]], width: int) -> tuple[Any, int, int, list[Any]]:
         """The inputs of a step, how many there are, their rows, and what must live until the call returns."""
-        if gpu_of(tokens) >= 0 and not isinstance(tokens, (list, tuple)) and not is_floating(tokens):
-            tokens = to_numpy(tokens)  # the ids of all sequences in one copy
-        rows = [*tokens]
+        if self._has_gpu_ids(tokens):
+            ids, counts = joined_ids(tokens)
+            rows = list(ids.split(counts))
+        else:
+            rows = [*tokens]
         chosen = range(len(rows)) if sequences is None else [int(i) for i in sequences]
         if len(chosen) != len(rows):
             raise InvalidArgumentError(f"{len(rows)} inputs and {len(chosen)} sequences, must be as many")
@@ -116,12 +118,21 @@ class Session:
             held.append(self._set_input(raw, row, width))
         return inputs, len(rows), sum(raw.count for raw in inputs), held
 
+    def _has_gpu_ids(self, tokens: Any) -> bool:
+        """Whether all ids are tensors of torch on the engine's GPU, where they stay."""
+        gpu = self.engine.gpu
+        rows = tokens if isinstance(tokens, (list, tuple)) else [tokens]
+        return gpu >= 0 and all(is_torch(r) and gpu_of(r) == gpu and not is_floating(r) for r in rows) and len(rows) > 0
+
     def _set_input(self, raw: Any, row: Any, width: int) -> Any:
         """An input's ids or embeddings; returns what must live until the call returns."""
-        gpu = self.engine.info["gpu"]
-        if gpu >= 0 and gpu_of(row) == gpu and is_floating(row):
-            tensor = GpuArray(row)
-            self._set_embeddings(raw, tensor.address, tensor.shape, width)
+        gpu = self.engine.gpu
+        if gpu >= 0 and gpu_of(row) == gpu and (is_floating(row) or is_torch(row)):
+            tensor = GpuArray(row if is_floating(row) else joined_ids([row])[0])
+            if is_floating(row):
+                self._set_embeddings(raw, tensor.address, tensor.shape, width)
+            else:
+                raw.ids, raw.count = ffi.cast("int32_t *", tensor.address), math.prod(tensor.shape)
             _set_memory(raw.memory, tensor, gpu)
             return tensor
         array = to_numpy(row)
@@ -160,7 +171,7 @@ class Session:
         info = self.engine.info
         inputs, count, total, held = self._inputs(tokens, sequences, info["embedding"])
         rows = total if all_rows else count
-        outputs = _Outputs(tokens, info["gpu"])
+        outputs = _Outputs(tokens, self.engine.gpu)
         outputs.raw.all_rows = all_rows
         if output != "hidden":
             outputs.add("logits", rows, info["outputs"])
@@ -198,7 +209,7 @@ class Session:
         [tokens, hidden]. tokens: ids, or input embeddings [tokens, hidden]."""
         width = self.engine.info["hidden"]
         inputs, _, total, held = self._inputs([tokens], [sequence], width)
-        outputs = _Outputs(tokens, self.engine.info["gpu"])
+        outputs = _Outputs(tokens, self.engine.gpu)
         outputs.add("hidden", total, width)
         call(lib.proa_decoder_session_encode, self.pointer, inputs, outputs.raw)
         del held

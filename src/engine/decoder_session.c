@@ -24,7 +24,8 @@ struct proa_decoder_session {
     int32_t *memory; /* the entries of all page tables */
     /* [sequences] each; spare: tables without pages, for reordering */
     session_sequence *seq, *spare;
-    bool *used; /* [sequences] of the inputs of a step */
+    bool *used;                /* [sequences] of the inputs of a step */
+    const int32_t *device_ids; /* of a call: the first of its ids that are on the GPU; NULL: none are */
 };
 
 /* ---- life ---- */
@@ -279,12 +280,42 @@ static void order_stream(proa_engine *e, const proa_tensor_memory *memory,
 static void order_streams(const session_call *call, void (*order)(proa_device *device, void *stream))
 {
     proa_engine *e = call->session->engine;
-    for (int32_t i = 0; i < call->count; i++)
-        if (call->inputs[i].embeddings) order_stream(e, &call->inputs[i].memory, order);
+    const proa_tensor_memory *last = NULL;
+    for (int32_t i = 0; i < call->count; i++) {
+        const proa_tensor_memory *memory = &call->inputs[i].memory;
+        bool again = last && last->kind == memory->kind && last->stream == memory->stream;
+        if (!again) order_stream(e, memory, order);
+        last = memory;
+    }
     if (call->output) order_stream(e, &call->output->memory, order);
 }
 
 /* ---- inputs ---- */
+
+static bool has_device_ids(const proa_decoder_session_input *in)
+{
+    return in->ids && in->memory.kind == PROA_MEMORY_CUDA;
+}
+
+/* Finds the first of a call's ids on the GPU. The others are numbered from there by 32 bits. */
+static proa_status find_device_ids(proa_decoder_session *s, const proa_decoder_session_input *inputs,
+                                   int32_t count, proa_err *err)
+{
+    uintptr_t first = UINTPTR_MAX, end = 0;
+    for (int32_t i = 0; i < count; i++) {
+        if (!has_device_ids(&inputs[i])) continue;
+        uintptr_t begin = (uintptr_t)inputs[i].ids;
+        if (begin % sizeof(int32_t) != 0)
+            return PROA_FAIL(err, INVALID, "session: ids of sequence %d are not aligned to 4 bytes",
+                             inputs[i].sequence);
+        first = begin < first ? begin : first;
+        end = begin > end ? begin : end;
+    }
+    s->device_ids = end ? (const int32_t *)first : NULL;
+    if (end && (end - first) / sizeof(int32_t) > INT32_MAX - PROA_CONTEXT_MAX)
+        return PROA_FAIL(err, INVALID, "session: ids on the GPU are not in one array");
+    return PROA_OK;
+}
 
 static proa_status check_session_input(const proa_decoder_session *s, const proa_decoder_session_input *in,
                                        proa_err *err)
@@ -296,8 +327,8 @@ static proa_status check_session_input(const proa_decoder_session *s, const proa
     if (in->count < 1 || in->count > PROA_CONTEXT_MAX)
         return PROA_FAIL(err, INVALID, "session: %lld tokens for sequence %d, at least 1 is needed",
                          (long long)in->count, in->sequence);
-    if (in->embeddings) PROA_TRY(check_memory(s, "embeddings", &in->memory, err));
-    for (int64_t i = 0; in->ids && i < in->count; i++)
+    PROA_TRY(check_memory(s, in->ids ? "ids" : "embeddings", &in->memory, err));
+    for (int64_t i = 0; in->ids && in->memory.kind == PROA_MEMORY_HOST && i < in->count; i++)
         if (in->ids[i] < 0 || in->ids[i] >= vocab)
             return PROA_FAIL(err, INVALID,
                              "session: token id %d at position %lld is outside of the vocabulary (0 to %lld)",
@@ -332,7 +363,7 @@ static proa_status check_step(proa_decoder_session *s, const proa_decoder_sessio
             return PROA_FAIL(err, INVALID, "session: sequence %d has two inputs", inputs[i].sequence);
         s->used[inputs[i].sequence] = true;
     }
-    return PROA_OK;
+    return find_device_ids(s, inputs, count, err);
 }
 
 /* ---- a step ---- */
@@ -367,6 +398,19 @@ static void add_session_span(proa_decoder_session *s, const session_sequence *se
     a->spans++;
 }
 
+/* The next row of the pass: token i of an input. */
+static void add_session_row(proa_decoder_session *s, const proa_decoder_session_input *in, int64_t i,
+                            int64_t position, int64_t length)
+{
+    proa_engine *e = s->engine;
+    int64_t row = e->step.rows;
+    bool on_device = has_device_ids(in);
+    proa_batch_add_row(e, in->ids && !on_device ? in->ids[i] : 0, position, length);
+    if (!on_device) return;
+    e->step.sampled_at[row] = (int32_t)(in->ids + i - s->device_ids);
+    e->step.any_sampled_at = true;
+}
+
 /* Embeddings [first, first + rows) of an input. */
 static void add_session_embeddings(proa_engine *e, const proa_decoder_session_input *in, int64_t first,
                                    int64_t rows, bool of_table)
@@ -391,8 +435,8 @@ static void add_session_rows(proa_decoder_session *s, const proa_decoder_session
     if (in->embeddings) add_session_embeddings(e, in, first, rows, true);
     for (int64_t i = first; i < first + rows; i++) {
         int64_t position = seq->length + i;
-        proa_batch_add_row(e, in->ids ? in->ids[i] : 0, position,
-                           proa_rope_length(&e->model->config.rope, position, end, s->tokens_max));
+        add_session_row(s, in, i, position,
+                        proa_rope_length(&e->model->config.rope, position, end, s->tokens_max));
     }
 }
 
@@ -400,6 +444,7 @@ static proa_batch session_batch(const proa_decoder_session *s)
 {
     proa_batch batch = proa_batch_of_step(s->engine);
     batch.self.pages = batch.cross.pages = s->memory;
+    batch.device_ids = s->device_ids;
     return batch;
 }
 
@@ -502,7 +547,7 @@ proa_status proa_decoder_session_step(proa_decoder_session *session, const proa_
 
 /* ---- encoder memory ---- */
 
-static proa_status check_encoder_input(const proa_decoder_session *s, const proa_decoder_session_input *in,
+static proa_status check_encoder_input(proa_decoder_session *s, const proa_decoder_session_input *in,
                                        proa_err *err)
 {
     const proa_engine *e = s->engine;
@@ -513,7 +558,7 @@ static proa_status check_encoder_input(const proa_decoder_session *s, const proa
     if (in->count > most)
         return PROA_FAIL(err, LIMIT, "the input has %lld tokens, the model takes at most %lld",
                          (long long)in->count, (long long)most);
-    return PROA_OK;
+    return find_device_ids(s, in, 1, err);
 }
 
 static proa_status take_input_pages(proa_decoder_session *s, session_sequence *seq, int64_t count, proa_err *err)
@@ -540,7 +585,7 @@ static void run_encoder(proa_decoder_session *s, const proa_decoder_session_inpu
     e->step.cross_spans[0] = (proa_span){0, n, 0, table, 0};
     e->step.spans = 1;
     if (in->embeddings) add_session_embeddings(e, in, 0, in->count, false);
-    for (int64_t i = 0; i < in->count; i++) proa_batch_add_row(e, in->ids ? in->ids[i] : 0, i, in->count);
+    for (int64_t i = 0; i < in->count; i++) add_session_row(s, in, i, i, in->count);
     proa_batch batch = session_batch(s);
     e->model->encoder_ticket = -1;
     proa_model_encode(e->model, e->kv, &batch);

@@ -52,9 +52,10 @@ typedef struct proa_batch {
     const int32_t *ids, *positions; /* [rows] */
     const int32_t *block_positions; /* [rows] second positions (prefix.h); NULL if the model has none */
     const int32_t *lengths; /* [rows] proa_rope_length of each row; NULL if proa_model_wants_lengths is false */
-    /* [rows] index of the row's id among the ids sampled last on the device (proa_model_sample); -1: ids has it.
-     * NULL: all -1 */
+    /* [rows] index of the row's id among the ids sampled last on the device (proa_model_sample), or in device_ids; -1:
+     * ids has it. NULL: all -1 */
     const int32_t *sampled_at;
+    const int32_t *device_ids;         /* the caller's, where the model runs; NULL: those sampled last */
     const proa_pending_beams *pending; /* [pending_count] among the spans of self */
     int64_t pending_count;
     const int32_t *types; /* [rows] token types (BERT); NULL: all 0 */

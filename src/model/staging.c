@@ -301,7 +301,8 @@ static void take_sampled_ids(proa_model *m, const proa_batch *batch, int32_t *id
     const int32_t *at = proa_staging_device_rows(m, batch->sampled_at, batch->rows,
                                                  s->rows + 2 * m->plan.rows_max);
     const int32_t *sampled = (const int32_t *)(const void *)s->sampled; /* the ids are its first list */
-    m->ctx.ops->decode->gather_token_ids(&m->ctx, ids, sampled, at, batch->rows);
+    const int32_t *from = batch->device_ids ? batch->device_ids : sampled;
+    m->ctx.ops->decode->gather_token_ids(&m->ctx, ids, from, at, batch->rows);
 }
 
 const proa_batch *proa_staging_batch(proa_model *m, const proa_kv *kv, const proa_batch *batch, proa_batch *staged)

@@ -157,6 +157,14 @@ class OnGpu:
         return np
 
 
+def test_ids_of_all_rows_are_one_array():
+    torch = pytest.importorskip("torch")
+    for rows in (torch.arange(6).reshape(3, 2), torch.arange(6).reshape(3, 2).unbind(), [torch.arange(6)[i] for i in range(6)]):
+        ids, counts = arrays.joined_ids(rows)
+        assert ids.dtype == torch.int32 and ids.tolist() == [*range(6)] and sum(counts) == 6 and len(counts) == len(rows)
+    assert arrays.joined_ids(torch.arange(3))[1] == [1, 1, 1]
+
+
 def test_arrays_of_the_same_kind_are_made():
     made = arrays.empty_like([OnGpu(np.zeros(1, np.float32))], (2, 3))
     assert made.shape == (2, 3) and made.dtype == np.float32
@@ -208,6 +216,41 @@ def test_tensors_on_a_gpu_stay_there(cuda):
             again = session.step([late], [0]) + 0
         stream.synchronize()
         cuda.testing.assert_close(again[0], logits[-1], atol=1e-4, rtol=0)
+
+
+def test_ids_on_a_gpu_are_those_of_the_host(cuda):
+    with proa.Session(ROOT / "models/classics-10m", 3, dtype="f32", device="cuda", step_tokens=256) as session:
+        ids = [[5, 77, 300], [9, 13], [5, 77, 300, 4, 6, 8]]
+        theirs = session.step(ids, output="both", all_rows=True)
+        on_gpu = [cuda.tensor(row, device="cuda") for row in ids]
+        rows = session.engine.encode("It was a dark and stormy night, and the wind was high.") * 60
+        for given in (on_gpu, [row.to(cuda.int32) for row in on_gpu], [*on_gpu[:2], ids[2]]):
+            for i in range(3):
+                session.truncate(i)
+            mine = session.step(given, output="both", all_rows=True)
+            for a, b in zip(mine, theirs):
+                assert a.is_cuda
+                np.testing.assert_allclose(a.cpu().numpy(), b, atol=1e-4)
+        for i in range(2):
+            session.truncate(i)
+        long = session.step([rows], [0])  # more than a step's budget of rows
+        np.testing.assert_allclose(session.step([cuda.tensor(rows, device="cuda")], [1]).cpu().numpy(), long, atol=1e-3)
+
+
+def test_a_loop_on_a_gpu_needs_no_host(cuda):
+    """Each step's token is chosen on the GPU, which the host does not wait for."""
+    with proa.LLM(ROOT / "models/classics-10m", dtype="f32", device="cuda") as model, proa.Session(model) as session:
+        ids = model.engine.encode(PROMPTS["classics-10m"])
+        greedy = model.generate([ids], proa.SamplingParams(temperature=0, max_tokens=24, ignore_eos=True))
+        token, out = session.step(cuda.tensor([ids], device="cuda")).argmax(-1), []
+        cuda.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(24):
+                out.append(token)
+                token = session.step(token[:, None]).argmax(-1)
+        finally:
+            cuda.cuda.set_sync_debug_mode("default")
+        assert cuda.cat(out).tolist() == greedy[0].outputs[0].token_ids
 
 
 def test_encoder_memory_on_a_gpu_stays_there(cuda):
