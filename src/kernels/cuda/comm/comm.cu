@@ -6,6 +6,10 @@
  * NVLink, and all ranks get the same bits (the one-shot all-reduce of vLLM and TensorRT-LLM, with writes for reads).
  * Longer ones run in chunks: a block writes the next chunk before it waits for the one before.
  *
+ * Short sums need no flag behind the numbers, whose store would wait until these have arrived: each 4 bytes of numbers
+ * travel with 4 bytes of flag (the LL protocol of NCCL), so a sum takes one trip one way. Block b counts its launches
+ * itself, for it has the same ones in all ranks.
+ *
  * Slots of even and of odd launches take turns: who writes into a slot again has seen a flag of the launch between,
  * which a GPU sets when its kernel of the launch before has ended, and so has read its slots. Launches and flags are
  * counted in the GPU's memory, so that recorded passes (CUDA graphs) count on. Block b waits for block b of the
@@ -26,7 +30,10 @@ extern "C" {
 /* Ranks of one group, threads of a block, and blocks, all of which run at one time. */
 enum { RANKS_MAX = 8, THREADS = 512, BLOCKS_MAX = 128 };
 /* Of one rank in one launch: larger collectives take several. */
-#define SLOT_BYTES ((int64_t)16 << 20)
+#define SLOT_BYTES  ((int64_t)16 << 20)
+/* Sums of at most so many bytes of terms are short; each thread has a unit of 16 bytes. */
+#define SHORT_BYTES ((int64_t)128 << 10)
+enum { SHORT_THREADS = 256, SHORT_BLOCKS = (int)(SHORT_BYTES / 16 / SHORT_THREADS) };
 #define MAIL_BYTES ((int64_t)4 << 20) /* of a mailbox: longer messages take several launches */
 /* Units of 16 bytes of a thread in a chunk: as many loads are in flight. */
 enum { CHUNK_UNITS = 4, CHUNK = CHUNK_UNITS * THREADS };
@@ -37,6 +44,7 @@ enum { CHUNK_UNITS = 4, CHUNK = CHUNK_UNITS * THREADS };
 struct comm_memory {
     uint4 *slot;         /* [2][ranks][SLOT_BYTES] */
     unsigned *flag;      /* [ranks][BLOCKS_MAX] how many chunks block b of a rank has sent */
+    uint4 *flagged;      /* [2][ranks][2 SHORT_BYTES] units of short sums with their flags */
     uint4 *mail;         /* [ranks][2][MAIL_BYTES] */
     unsigned *mail_flag; /* [ranks][BLOCKS_MAX] the last message of which block b of a rank has sent its part */
     unsigned *taken;     /* [ranks] how many messages of this rank another one has taken */
@@ -46,6 +54,7 @@ struct comm_memory {
 struct comm_count {
     unsigned launches, flags, ended; /* flags: those of all launches; ended: blocks of this launch */
     unsigned sent[RANKS_MAX], received[RANKS_MAX];
+    unsigned short_sums[SHORT_BLOCKS]; /* launches of each block */
 };
 
 struct comm_peers {
@@ -182,10 +191,10 @@ template <typename X, typename Y> struct comm_sum {
     total *y;
 };
 
-/* The sum of unit i, in the order of the ranks. */
-template <typename X, typename Y>
-__device__ static void add_unit(const comm_peers &p, comm_turn turn, const comm_sum<X, Y> &s, int64_t i,
-                                float (&sum)[comm_sum<X, Y>::EACH])
+/* The sum of unit i, in the order of the ranks; term_of(r): the unit of rank r. */
+template <typename X, typename Y, typename F>
+__device__ static void add_terms(const comm_peers &p, const comm_sum<X, Y> &s, int64_t i,
+                                 float (&sum)[comm_sum<X, Y>::EACH], F term_of)
 {
     constexpr int EACH = comm_sum<X, Y>::EACH;
     for (int r = 0; r < p.ranks; r++) {
@@ -193,7 +202,7 @@ __device__ static void add_unit(const comm_peers &p, comm_turn turn, const comm_
             uint4 unit;
             X each[EACH];
         } term;
-        term.unit = r == p.rank ? *(const uint4 *)&s.x[i] : __ldcg(slot_at(p, p.rank, r, turn) + i);
+        term.unit = term_of(r);
         for (int k = 0; k < EACH; k++)
             sum[k] = r ? sum[k] + gpu_to_f32(term.each[k]) : gpu_to_f32(term.each[k]);
     }
@@ -220,10 +229,73 @@ __device__ static void add_chunk(const comm_peers &p, comm_turn turn, const comm
         int64_t i = begin + threadIdx.x + k * THREADS;
         float sum[comm_sum<X, Y>::EACH];
         if (i >= end) continue;
-        add_unit(p, turn, s, i, sum);
+        add_terms<X, Y>(p, s, i, sum, [&](int r) {
+            return r == p.rank ? *(const uint4 *)&s.x[i] : __ldcg(slot_at(p, p.rank, r, turn) + i);
+        });
         store_unit(s, i, sum);
     }
 }
+
+/* ---- short sums ---- */
+
+__device__ static uint4 *flagged_at(const comm_peers &p, int owner, int from, unsigned launch)
+{
+    return p.at[owner].flagged + (int64_t)((launch & 1) * p.ranks + from) * (2 * SHORT_BYTES / 16);
+}
+
+__device__ static void store_flagged(uint4 *to, unsigned a, unsigned b, unsigned flag)
+{
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(a), "r"(flag), "r"(b)
+                 : "memory");
+}
+
+/* The two words at `from` once they have arrived. */
+__device__ static uint2 load_flagged(const uint4 *from, unsigned flag)
+{
+    unsigned long long begin = 0;
+    for (unsigned spins = 1;; spins++) {
+        uint4 v;
+        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(from)
+                     : "memory");
+        if (v.y == flag && v.w == flag) return make_uint2(v.x, v.z);
+        if (spins % 4096) continue;
+        if (!begin) begin = now_ns();
+        else if (now_ns() - begin > TIMEOUT_NS) __trap();
+    }
+}
+
+/* Thread i of all has unit i. */
+template <typename X, typename Y>
+__global__ void __launch_bounds__(SHORT_THREADS) short_sum_kernel(comm_peers p, comm_sum<X, Y> s, int units)
+{
+    constexpr int EACH = comm_sum<X, Y>::EACH;
+    int i = (int)(blockIdx.x * SHORT_THREADS + threadIdx.x);
+    gpu_wait();
+    unsigned launch = *(volatile unsigned *)&p.count->short_sums[blockIdx.x], flag = launch + 1;
+    if (i < units) {
+        uint4 own = ((const uint4 *)s.x)[i];
+        for (int r = 0; r < p.ranks; r++) {
+            uint4 *to = flagged_at(p, r, p.rank, launch) + 2 * i;
+            if (r == p.rank) continue;
+            store_flagged(to, own.x, own.y, flag);
+            store_flagged(to + 1, own.z, own.w, flag);
+        }
+        float sum[EACH];
+        add_terms<X, Y>(p, s, i, sum, [&](int r) {
+            const uint4 *from = flagged_at(p, p.rank, r, launch) + 2 * i;
+            if (r == p.rank) return own;
+            uint2 a = load_flagged(from, flag), b = load_flagged(from + 1, flag);
+            return make_uint4(a.x, a.y, b.x, b.y);
+        });
+        store_unit(s, i, sum);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) p.count->short_sums[blockIdx.x] = flag;
+}
+
+/* ---- long sums ---- */
 
 /* Block b takes units [b each, (b + 1) each), in chunks. */
 template <typename X, typename Y>
@@ -296,29 +368,39 @@ __device__ static void wait_count(const unsigned *at, unsigned value)
     __syncthreads();
 }
 
-__global__ void __launch_bounds__(THREADS)
-    send_kernel(comm_peers p, int to, const uint4 *x, int64_t units, int64_t each)
+/* Unit i of a message, of which the last one may be a part of a unit. */
+__device__ static void copy_unit(uint4 *to, const uint4 *from, int64_t i, int64_t bytes)
 {
-    int64_t first = blockIdx.x * each, end = min(units, first + each);
+    if (16 * (i + 1) <= bytes) {
+        to[i] = __ldcg(from + i);
+        return;
+    }
+    for (int64_t b = 16 * i; b < bytes; b++) ((char *)to)[b] = __ldcg((const char *)from + b);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    send_kernel(comm_peers p, int to, const uint4 *x, int64_t bytes, int64_t each)
+{
+    int64_t first = blockIdx.x * each, end = min((bytes + 15) / 16, first + each);
     gpu_wait();
     unsigned message = *(volatile unsigned *)&p.count->sent[to];
     wait_count(&p.at[p.rank].taken[to], message - 1);
     uint4 *mail = mailbox(p, to, p.rank, message);
-    for (int64_t i = first + threadIdx.x; i < end; i += THREADS) mail[i] = x[i];
+    for (int64_t i = first + threadIdx.x; i < end; i += THREADS) copy_unit(mail, x, i, bytes);
     __syncthreads();
     if (threadIdx.x == 0) store_flag(&p.at[to].mail_flag[p.rank * BLOCKS_MAX + blockIdx.x], message + 1);
     if (is_last_block(p)) p.count->sent[to] = message + 1;
 }
 
 __global__ void __launch_bounds__(THREADS)
-    recv_kernel(comm_peers p, int from, uint4 *y, int64_t units, int64_t each)
+    recv_kernel(comm_peers p, int from, uint4 *y, int64_t bytes, int64_t each)
 {
-    int64_t first = blockIdx.x * each, end = min(units, first + each);
+    int64_t first = blockIdx.x * each, end = min((bytes + 15) / 16, first + each);
     gpu_wait();
     unsigned message = *(volatile unsigned *)&p.count->received[from];
     wait_count(&p.at[p.rank].mail_flag[from * BLOCKS_MAX + blockIdx.x], message + 1);
     const uint4 *mail = mailbox(p, p.rank, from, message);
-    for (int64_t i = first + threadIdx.x; i < end; i += THREADS) y[i] = __ldcg(mail + i);
+    for (int64_t i = first + threadIdx.x; i < end; i += THREADS) copy_unit(y, mail, i, bytes);
     if (!is_last_block(p)) return;
     p.count->received[from] = message + 1;
     store_flag(&p.at[from].taken[p.rank], message + 1);
@@ -359,6 +441,18 @@ static comm_sum<X, Y> sum_from(proa_view y, proa_view x, proa_view residual, int
     return s;
 }
 
+static void launch_short(gpu *g, gpu_comm *c, proa_view y, proa_view x, proa_view residual, int units)
+{
+    unsigned blocks = (unsigned)proa_ceil_div(units, SHORT_THREADS);
+    by_types(x, y, [&](auto from, auto to) {
+        using X = decltype(from);
+        using Y = decltype(to);
+        if (units)
+            gpu_launch(g, "all_reduce", short_sum_kernel<X, Y>, blocks, SHORT_THREADS, 0, c->peers,
+                       sum_from<X, Y>(y, x, residual, 0), units);
+    });
+}
+
 static void all_reduce(proa_comm *base, proa_view y, proa_view x, proa_view residual)
 {
     gpu_comm *c = comm_of(base);
@@ -368,6 +462,10 @@ static void all_reduce(proa_comm *base, proa_view y, proa_view x, proa_view resi
     PROA_ASSERT(!residual.rank || (is_dense(residual) && residual.dtype == y.dtype));
     gpu_flush(g);
     gpu_invalidate(g, y);
+    if (units <= SHORT_BYTES / 16) {
+        launch_short(g, c, y, x, residual, (int)units);
+        return;
+    }
     for (int64_t at = 0, n; at < units; at += n) {
         n = proa_min64(units - at, most);
         comm_grid grid = spread_units(n);
@@ -397,14 +495,14 @@ static void gather_columns(proa_comm *base, proa_view y, proa_view x)
     }
 }
 
-/* Calls launch(piece, units, grid) for the pieces of a message. */
+/* Calls launch(piece, bytes, grid) for the pieces of a message. */
 template <typename F> static void by_mailboxes(proa_view v, F launch)
 {
-    int64_t units = proa_view_count(v) * proa_dtype_bytes(v.dtype) / 16, most = MAIL_BYTES / 16;
-    PROA_ASSERT(proa_view_count(v) * proa_dtype_bytes(v.dtype) % 16 == 0 && is_dense(v));
-    for (int64_t at = 0, n; at < units; at += n) {
-        n = proa_min64(units - at, most);
-        launch((uint4 *)v.data + at, n, spread_units(n));
+    int64_t bytes = proa_view_count(v) * proa_dtype_bytes(v.dtype);
+    PROA_ASSERT((uintptr_t)v.data % 16 == 0 && is_dense(v));
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        n = proa_min64(bytes - at, MAIL_BYTES);
+        launch((uint4 *)((char *)v.data + at), n, spread_units(proa_ceil_div(n, 16)));
     }
 }
 
@@ -413,8 +511,8 @@ static void send_rows(proa_comm *base, proa_view x, int32_t to)
     gpu_comm *c = comm_of(base);
     gpu *g = gpu_enter(&c->g->base);
     gpu_flush(g);
-    by_mailboxes(x, [&](const uint4 *from, int64_t units, comm_grid grid) {
-        gpu_launch(g, "send", send_kernel, grid.blocks, THREADS, 0, c->peers, (int)to, from, units, grid.each);
+    by_mailboxes(x, [&](const uint4 *from, int64_t bytes, comm_grid grid) {
+        gpu_launch(g, "send", send_kernel, grid.blocks, THREADS, 0, c->peers, (int)to, from, bytes, grid.each);
     });
 }
 
@@ -424,8 +522,8 @@ static void receive_rows(proa_comm *base, proa_view y, int32_t from)
     gpu *g = gpu_enter(&c->g->base);
     gpu_flush(g);
     gpu_invalidate(g, y);
-    by_mailboxes(y, [&](uint4 *to, int64_t units, comm_grid grid) {
-        gpu_launch(g, "recv", recv_kernel, grid.blocks, THREADS, 0, c->peers, (int)from, to, units, grid.each);
+    by_mailboxes(y, [&](uint4 *to, int64_t bytes, comm_grid grid) {
+        gpu_launch(g, "recv", recv_kernel, grid.blocks, THREADS, 0, c->peers, (int)from, to, bytes, grid.each);
     });
 }
 
@@ -434,7 +532,7 @@ static void receive_rows(proa_comm *base, proa_view y, int32_t from)
 static void free_memory(comm_memory own)
 {
     cudaFree(own.slot);
-    cudaFree(own.flag);
+    cudaFree(own.flagged); /* and all flags behind it */
     cudaFree(own.mail);
 }
 
@@ -468,20 +566,22 @@ static proa_status open_peers(proa_device *const *devices, int32_t ranks, proa_e
     return PROA_OK;
 }
 
-/* The memory of a rank. What it counts is behind the flags. */
+/* The memory of a rank. Behind the short sums, all zero at first, are flags and what it counts. */
 static proa_status take_memory(gpu *g, comm_memory *memory, int32_t ranks, proa_err *err)
 {
     size_t slots = 2 * (size_t)ranks * SLOT_BYTES, mail = 2 * (size_t)ranks * MAIL_BYTES;
-    size_t flags = (size_t)ranks * BLOCKS_MAX, all = (2 * flags + ranks) * sizeof(unsigned) + sizeof(comm_count);
+    size_t sums = 2 * (size_t)ranks * 2 * SHORT_BYTES, flags = (size_t)ranks * BLOCKS_MAX;
+    size_t zeroed = sums + (2 * flags + ranks) * sizeof(unsigned) + sizeof(comm_count);
     cudaError_t status = cudaMalloc((void **)&memory->slot, slots);
     if (status == cudaSuccess) status = cudaMalloc((void **)&memory->mail, mail);
-    if (status == cudaSuccess) status = cudaMalloc((void **)&memory->flag, all);
-    if (status == cudaSuccess) status = cudaMemset(memory->flag, 0, all);
+    if (status == cudaSuccess) status = cudaMalloc((void **)&memory->flagged, zeroed);
+    if (status == cudaSuccess) status = cudaMemset(memory->flagged, 0, zeroed);
     if (status == cudaSuccess) status = cudaDeviceSynchronize();
+    memory->flag = (unsigned *)((char *)memory->flagged + sums);
     memory->mail_flag = memory->flag + flags;
     memory->taken = memory->flag + 2 * flags;
     if (status == cudaSuccess) return PROA_OK;
-    return PROA_FAIL(err, NO_MEMORY, "%s: %zu bytes for %d ranks: %s", g->name, slots + mail + all, ranks,
+    return PROA_FAIL(err, NO_MEMORY, "%s: %zu bytes for %d ranks: %s", g->name, slots + mail + zeroed, ranks,
                      cudaGetErrorString(status));
 }
 
