@@ -177,6 +177,7 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
 
 static proa_rank_part part_of(int32_t rank, int32_t ranks, int32_t stages)
 {
+    if (ranks == 1) stages = 1; /* a draft model, which is not divided */
     int32_t tensors = ranks / stages;
     PROA_ASSERT(ranks % stages == 0);
     return (proa_rank_part){rank % tensors, tensors, rank / tensors, stages};

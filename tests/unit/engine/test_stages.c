@@ -103,6 +103,25 @@ static void test_grid(void **state)
     }
 }
 
+/* A draft model is not divided: it runs where rank 0 is, and its pages follow those of all stages. */
+static void test_draft_model(void **state)
+{
+    PROA_UNUSED(state);
+    outcome one[REQUESTS], two[REQUESTS];
+    for (int32_t stages = 1; stages <= 2; stages++) {
+        proa_engine *engine = open_or_fail(
+            GOLDEN "arch/llama3",
+            &(proa_engine_options){
+                .dtype = "f32", .pipeline_parallel = stages, .threads = 1, .draft_model = GOLDEN "arch/llama3"});
+        run_all(engine, true, stages == 1 ? one : two);
+        proa_engine_close(engine);
+    }
+    for (int i = 0; i < REQUESTS; i++) {
+        expect_same_bits("llama3 that drafts for itself", 2, &one[i], &two[i]);
+        outcome_release(&one[i]), outcome_release(&two[i]);
+    }
+}
+
 static void expect_refusal(proa_engine_options options, const char *text)
 {
     proa_engine *engine;
@@ -142,6 +161,7 @@ int main(void)
         CASE(deberta_v2_conv, 2, false),
         CASE(bert_types_cls, 2, false),
         cmocka_unit_test(test_grid),
+        cmocka_unit_test(test_draft_model),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
