@@ -2,6 +2,7 @@
 """The wheel: its size, what it needs of a machine, and a translation in a fresh virtual environment."""
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -40,8 +41,21 @@ def test_one_wheel_for_all_versions_of_python(wheel):
     assert any("libjson-c" in name for name in names) and not any("libssl" in name for name in names)
 
 
-def test_it_translates_in_a_fresh_environment(wheel, tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+def interpreter(version):
+    """This one, one in the PATH, or one of pyenv. A shim of pyenv may stand for none."""
+    if version == f"{sys.version_info[0]}.{sys.version_info[1]}":
+        return sys.executable
+    versions = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
+    found = [*versions.glob(f"{version}.*/bin/python{version}"), shutil.which(f"python{version}")]
+    for path in found:
+        if path and subprocess.run([path, "-c", "import ensurepip, venv"], capture_output=True).returncode == 0:
+            return path
+    pytest.skip(f"no Python {version}")
+
+
+@pytest.mark.parametrize("version", [f"3.{minor}" for minor in range(9, 15)])
+def test_it_translates_in_a_fresh_environment(wheel, tmp_path, version):
+    subprocess.run([interpreter(version), "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv/bin/python"
     install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel]
     subprocess.run(install, check=True, env=CLEAN)
