@@ -531,7 +531,7 @@ static bool defers_router(gpu *g, proa_view y, proa_view x, const proa_weight *w
 /* A product of the row that the deferred norm makes: it waits for the choice too, or both run in one kernel. */
 static bool joins_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
 {
-    return defers_router(g, y, x, w, e) || fuse_norm(g, y, x, w, e);
+    return defers_router(g, y, x, w, e) || norm_gemv_quant(g, y, x, w, e) || fuse_norm(g, y, x, w, e);
 }
 
 static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)

@@ -121,6 +121,122 @@ __global__ void __launch_bounds__(ROW_THREADS, BLOCKS) gemv_quant_kernel(skinny_
     store_output(a, 4.0f * v, 4.0f * u, m_end, n_end, ahead);
 }
 
+/* ---- one row that an RMS norm makes ---- */
+
+enum { NORM_OUTPUTS = 6, NORM_BLOCKS = 7, NORM_COUNT = 16 }; /* COUNT: numbers of a thread, of 8 bits each */
+
+struct norm_gemv_call {
+    skinny_call product; /* x is not read */
+    const float *x, *w;  /* of the norm */
+    float eps;
+    __half *n; /* the normed row: each block writes `part` numbers of it */
+    int part;
+};
+
+/* A thread's numbers of the row, each times its weight of the norm and times a power of two with which the largest of
+ * them is below 2^13, so that two products are within f16's range. */
+struct scaled_row {
+    __half2 x[NORM_COUNT / 2];
+    float back, squares; /* back: one over that power of two; squares: of the row's own numbers, added */
+    __device__ scaled_row(const float *from, const __half2 (&gain)[NORM_COUNT / 2], bool mine)
+    {
+        float v[NORM_COUNT] = {}, most = 0.0f;
+        squares = 0.0f;
+#pragma unroll
+        for (int i = 0; i < NORM_COUNT / 4 && mine; i++) {
+            float4 four = reinterpret_cast<const float4 *>(from)[i];
+            v[4 * i] = four.x, v[4 * i + 1] = four.y, v[4 * i + 2] = four.z, v[4 * i + 3] = four.w;
+        }
+#pragma unroll
+        for (int i = 0; i < NORM_COUNT; i++) {
+            float2 pair = __half22float2(gain[i / 2]);
+            squares = fmaf(v[i], v[i], squares);
+            v[i] *= i % 2 ? pair.y : pair.x;
+            most = fmaxf(most, fabsf(v[i]));
+        }
+        int exponent = (int)(__float_as_uint(most) >> 23),
+            up = min(254, 127 + 12 + 127 - exponent); /* at least 11 */
+        float scale = __uint_as_float((unsigned)up << 23);
+        back = __uint_as_float((unsigned)(254 - up) << 23);
+#pragma unroll
+        for (int i = 0; i < NORM_COUNT / 2; i++)
+            x[i] = __floats2half2_rn(v[2 * i] * scale, v[2 * i + 1] * scale);
+    }
+};
+
+__device__ static inline void fetch_outputs(unsigned (&next)[NORM_OUTPUTS][4], const skinny_call &a,
+                                            const block_rows<NORM_OUTPUTS> &rows, int k)
+{
+#pragma unroll
+    for (int r = 0; r < NORM_OUTPUTS; r++) {
+        uint4 v = load_stream(a.w + (int64_t)rows.row(r) * a.row_bytes + k);
+        next[r][0] = v.x, next[r][1] = v.y, next[r][2] = v.z, next[r][3] = v.w;
+    }
+}
+
+__device__ static inline void load_gain(__half2 (&gain)[NORM_COUNT / 2], const float *w)
+{
+#pragma unroll
+    for (int i = 0; i < NORM_COUNT / 4; i++) {
+        float4 v = reinterpret_cast<const float4 *>(w)[i];
+        gain[2 * i] = __floats2half2_rn(v.x, v.y), gain[2 * i + 1] = __floats2half2_rn(v.z, v.w);
+    }
+}
+
+/* y = epilogue(n W^T), n the RMS norm of x, weights in e4m3 or int8, for K of up to 128 x 16 numbers.
+ *
+ *   block        128 threads make NORM_OUTPUTS outputs; a thread has 16 inputs of each
+ *   arithmetic   as gemv_quant_kernel; what the norm divides by is applied to the sums, so that no barrier stands
+ *                between x and the products
+ *   registers    6 pieces of weights in flight, 16 weights of the norm as f16; 7 blocks an SM
+ *   shared       4 warps x 7 floats */
+template <int FORMAT>
+__global__ void __launch_bounds__(ROW_THREADS, NORM_BLOCKS) norm_gemv_quant_kernel(norm_gemv_call c)
+{
+    const skinny_call &a = c.product;
+    static_assert(unpacked<FORMAT>::COUNT == NORM_COUNT, "a piece of 16 bytes");
+    __shared__ float scratch[ROW_THREADS / 32][NORM_OUTPUTS + 1];
+    const block_rows<NORM_OUTPUTS> rows(a.e, a.N, blockIdx.x);
+    int k = (int)threadIdx.x * NORM_COUNT, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    bool mine = k < a.K, ends = rows.makes((int)threadIdx.x);
+    unsigned next[NORM_OUTPUTS][4] = {};
+    __half2 gain[NORM_COUNT / 2] = {};
+    if (mine) {
+        fetch_outputs(next, a, rows, k);
+        load_gain(gain, c.w + k);
+    }
+    skinny_operands ahead = {};
+    if (ends) prefetch_scales<FORMAT>(&ahead, a, rows.first + (int)threadIdx.x);
+    gpu_wait();
+    if (ends) prefetch_residual(&ahead.end, a.e, 0, rows.first + (int)threadIdx.x);
+    const scaled_row row(c.x + k, gain, mine);
+    const __half2(&x)[1][NORM_COUNT / 2] = reinterpret_cast<const __half2(&)[1][NORM_COUNT / 2]>(row.x);
+#pragma unroll
+    for (int r = 0; r < NORM_OUTPUTS; r++) {
+        float sum[1] = {};
+        add_piece<FORMAT, 1>(sum, next[r], x, group_factors<FORMAT>());
+        float v = gpu_warp_sum(sum[0] * row.back);
+        if (lane == 0) scratch[warp][r] = v;
+    }
+    float squares = gpu_warp_sum(row.squares), v = 0.0f, u = 0.0f;
+    if (lane == 0) scratch[warp][NORM_OUTPUTS] = squares;
+    __syncthreads();
+    squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < ROW_THREADS / 32; i++) squares += scratch[i][NORM_OUTPUTS];
+    float inverse = 1.0f / sqrtf(squares / (float)a.K + c.eps);
+    int from = (int)blockIdx.x * c.part, to = min(a.K, from + c.part);
+    for (int i = from + (int)threadIdx.x; i < to; i += ROW_THREADS)
+        c.n[i] = gpu_saturate<__half>(c.x[i] * inverse * c.w[i]);
+    if (!ends) return;
+#pragma unroll
+    for (int i = 0; i < ROW_THREADS / 32; i++) v += scratch[i][threadIdx.x];
+    if (a.e.gate_rows)
+#pragma unroll
+        for (int i = 0; i < ROW_THREADS / 32; i++) u += scratch[i][threadIdx.x + NORM_OUTPUTS / 2];
+    store_output(a, v * inverse, u * inverse, 0, rows.first + (int)threadIdx.x, ahead);
+}
+
 /* ---- one and two rows of int4 on tensor cores: unpacking, multiplying and adding are 2.75 instructions for
  * each weight, too many for CUDA cores. Tensor cores take the nibbles as they are (nibbles_to_f16). Blocks
  * are persistent, so x is prepared once ---- */
@@ -398,21 +514,56 @@ bool skinny_takes_more_rows(proa_view y, proa_view x, const proa_weight *w)
     return y.shape[0] > SKINNY_ROWS && y.shape[0] <= ROWS && (w->N + 15) / 16 * y.shape[0] * w->K * 2 <= READ_MAX;
 }
 
-void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+/* The call but for x. */
+static skinny_call call_of(proa_view y, const proa_weight *w, const epilogue &e)
 {
-    bool bf16 = w->format == PROA_WFMT_BF16;
-    skinny_call a = {y.data, y.stride[0], y.dtype, x.data, x.stride[0]};
-    gpu_invalidate(g, y);
-    if (x.dtype != (bf16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16))
-        a.x = cast_rows(g, x, bf16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
-    a.aligned = a.x_row % 8 == 0 && (uintptr_t)a.x % 16 == 0;
+    skinny_call a = {y.data, y.stride[0], y.dtype};
     a.M = (int)y.shape[0], a.w = (const char *)w->data, a.unit = format_unit(w->format);
     a.row_bytes = (w->K * 2 + 15) / 16 * 16;
     a.N = (int)w->N, a.K = (int)w->K, a.e = e;
-    if (proa_wfmt_is_quantised(w->format)) {
-        quant_layout at = quant_layout_of(w->format, w->N, w->K);
-        a.row_bytes = at.row_bytes, a.scales = a.w + at.scales_at;
-    }
+    if (!proa_wfmt_is_quantised(w->format)) return a;
+    quant_layout at = quant_layout_of(w->format, w->N, w->K);
+    a.row_bytes = at.row_bytes, a.scales = a.w + at.scales_at;
+    return a;
+}
+
+/* Does the norm that waits make this row, in a form that norm_gemv_quant_kernel reads? */
+static bool norm_fits(const gpu_pending_router &p, proa_view x, const proa_weight *w)
+{
+    bool aligned = ((uintptr_t)p.x.data | (uintptr_t)p.norm_w) % 16 == 0;
+    bool is_its = p.norm && !p.product && x.data == p.n.data && x.dtype == PROA_DTYPE_F16;
+    return is_its && aligned && w->K == p.x.shape[1] && w->K % NORM_COUNT == 0 &&
+           w->K <= ROW_THREADS * NORM_COUNT;
+}
+
+/* Blocks that all have room at once: where they come one after the other, each norms the row again. What all blocks
+ * read must not be written. */
+bool norm_gemv_quant(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    gpu_pending_router p = g->router;
+    bool is_8bit = (w->format == PROA_WFMT_FP8 || w->format == PROA_WFMT_I8W) && !w->permuted;
+    int blocks = blocks_of(e, (int)w->N, NORM_OUTPUTS);
+    if (!is_8bit || y.shape[0] != 1 || blocks > NORM_BLOCKS * g->sms || !norm_fits(p, x, w)) return false;
+    if (y.data == p.x.data || y.data == p.n.data || e.residual == p.n.data) return false;
+    norm_gemv_call c = {call_of(y, w, e), (const float *)p.x.data, p.norm_w, p.eps, (__half *)p.n.data};
+    c.part = (c.product.K + blocks - 1) / blocks;
+    auto kernel = w->format == PROA_WFMT_FP8 ? norm_gemv_quant_kernel<PROA_WFMT_FP8>
+                                             : norm_gemv_quant_kernel<PROA_WFMT_I8W>;
+    g->router.norm = false;
+    gpu_invalidate(g, p.n), gpu_invalidate(g, y);
+    gpu_launch(g, "norm and linear", kernel, dim3((unsigned)blocks), ROW_THREADS, 0, c);
+    return true;
+}
+
+void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    bool bf16 = w->format == PROA_WFMT_BF16;
+    skinny_call a = call_of(y, w, e);
+    gpu_invalidate(g, y);
+    a.x = x.data, a.x_row = x.stride[0];
+    if (x.dtype != (bf16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16))
+        a.x = cast_rows(g, x, bf16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
+    a.aligned = a.x_row % 8 == 0 && (uintptr_t)a.x % 16 == 0;
     if (pipelined_takes(g, w, a.M, e.gate_rows)) return skinny_gemm_pipelined(g, a, w->format);
     switch (w->format) {
     case PROA_WFMT_F16: launch_by_rows<PROA_WFMT_F16>(g, a); break;
