@@ -33,6 +33,7 @@ static struct {
 } gaps;
 
 static int64_t last_ns[STREAMS_MAX];
+static uint64_t stream_ids[STREAMS_MAX];
 static atomic_int streams_done, streams_begun;
 
 static void stream_event(const proa_event *e)
@@ -82,10 +83,19 @@ static void begin_streams(proa_fleet *f, const setting *s)
         fill_ids(ids, STREAM_PROMPT, i + 1);
         proa_request r = {.ids = ids, .ids_count = STREAM_PROMPT, .on_event = stream_event, .arg = &last_ns[i]};
         r.options = (proa_options){.max_tokens = 1 << 14, .ignore_eos = true};
-        if (proa_fleet_submit(f, &r, NULL, &err) != PROA_OK) fail(&err);
+        if (proa_fleet_submit(f, &r, &stream_ids[i], &err) != PROA_OK) fail(&err);
     }
     while (atomic_load(&streams_begun) < s->streams) usleep(10000);
     usleep(500000);
+}
+
+/* Contexts grow while streams run, and steps with them: so each measurement begins with new streams. */
+static void end_streams(proa_fleet *f, const setting *s)
+{
+    for (int i = 0; i < s->streams; i++) proa_fleet_cancel(f, stream_ids[i]);
+    while (atomic_load(&streams_done) < s->streams) usleep(10000);
+    memset(last_ns, 0, sizeof last_ns);
+    atomic_store(&streams_begun, 0), atomic_store(&streams_done, 0);
 }
 
 static int by_size(const void *a, const void *b)
@@ -151,8 +161,6 @@ static void run_mode(const char *mode, const setting *s, const proa_fleet_option
     percentiles idle, busy;
     int answered;
     const proa_engine_options o = {.device = s->device, .sequences_max = s->streams + 32};
-    memset(last_ns, 0, sizeof last_ns);
-    atomic_store(&streams_begun, 0);
     if (proa_fleet_open(&f, s->model, &o, fleet, &err) != PROA_OK || proa_fleet_start(f, &err) != PROA_OK)
         fail(&err);
     proa_info info;
@@ -160,8 +168,11 @@ static void run_mode(const char *mode, const setting *s, const proa_fleet_option
     vocab = info.vocab;
     begin_streams(f, s);
     measure(f, s, 0, &idle);
+    end_streams(f, s);
+    begin_streams(f, s);
     int sent = measure(f, s, s->rate, &busy);
     double first = mean_first_token_s(sent, &answered);
+    end_streams(f, s);
     printf("%s,%d,%d,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%d,%d,%.3f\n", mode, s->streams, s->prompt,
            s->rate, idle.p50, idle.p99, idle.most, busy.p50, busy.p99, busy.most, busy.p99 / idle.p99, sent,
            answered, first);

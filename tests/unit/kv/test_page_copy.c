@@ -143,10 +143,52 @@ static void pages_beside_go_along(void **state)
     proa_kv_pages_release(&beside), proa_kv_pages_release(&p);
 }
 
+/* Another pool with more pages, so other distances between layers, gets pages with what models beside have in them. */
+static void pages_go_to_another_pool(void **state)
+{
+    static const int32_t to_page[] = {3, 51, 4}, from_page[] = {8, 2, 39};
+    enum { MORE = 60 };
+    proa_kv_pages from, from_beside, to, to_beside, other;
+    proa_err err = {.status = PROA_OK};
+    int64_t nr[PROA_KV_POOLS_MAX];
+    size_t wide = bytes_of(PROA_DTYPE_F32), narrow = bytes_of(PROA_DTYPE_BF16);
+    (void)state;
+    make(&from, PROA_DTYPE_F32);
+    assert_int_equal(proa_kv_pages_init(&to, from.device, MORE, LAYERS, HEADS, DIM, PROA_DTYPE_F32, &err),
+                     PROA_OK);
+    assert_true(proa_kv_pages_alike(&to, &from));
+    assert_int_equal(proa_kv_pages_init_beside(&from_beside, &from, from.device, LAYERS, HEADS, DIM,
+                                               PROA_DTYPE_BF16, &err),
+                     PROA_OK);
+    assert_false(proa_kv_pages_alike(&to, &from));
+    assert_int_equal(
+        proa_kv_pages_init_beside(&to_beside, &to, to.device, LAYERS, HEADS, DIM, PROA_DTYPE_BF16, &err),
+        PROA_OK);
+    assert_true(proa_kv_pages_alike(&to, &from));
+    for (int i = 0; i < 3; i++)
+        write_page(&from, from_page[i], wide), write_page(&from_beside, from_page[i], narrow);
+    write_page(&to, 5, wide);
+    assert_int_equal(from.device->check(from.device, NULL), PROA_OK); /* what is copied is complete */
+    proa_kv_pages_fetch(&to, to_page, &from, from_page, 3, nr);
+    while (!proa_kv_pages_fetched(&to, nr)) {
+    }
+    for (int i = 0; i < 3; i++) {
+        check_page(&to, to_page[i], from_page[i], wide);
+        check_page(&to_beside, to_page[i], from_page[i], narrow);
+    }
+    check_page(&to, 5, 5, wide);
+    assert_int_equal(proa_kv_pages_init(&other, to.device, 4, LAYERS, HEADS, 2 * DIM, PROA_DTYPE_F32, &err),
+                     PROA_OK);
+    assert_false(proa_kv_pages_alike(&to, &other));
+    proa_kv_pages_release(&other);
+    proa_kv_pages_release(&from_beside), proa_kv_pages_release(&from);
+    proa_kv_pages_release(&to_beside), proa_kv_pages_release(&to);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(images_have_every_layer),
-                                       cmocka_unit_test(pages_trade_places),
-                                       cmocka_unit_test(pages_beside_go_along)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(images_have_every_layer), cmocka_unit_test(pages_trade_places),
+        cmocka_unit_test(pages_beside_go_along), cmocka_unit_test(pages_go_to_another_pool)};
     return cmocka_run_group_tests_name("page_copy", tests, NULL, NULL);
 }
