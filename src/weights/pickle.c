@@ -122,7 +122,7 @@ static proa_status pop_mark(machine *m, const proa_pickle_value **values, int32_
     if (m->marks == 0)
         return FAIL(m, CORRUPT, "no mark for the instruction before byte %lld", (long long)m->at);
     int32_t begin = m->mark[--m->marks];
-    *values = m->stack + begin;
+    *values = m->stack ? m->stack + begin : NULL; /* before the first push there is no stack */
     *n = m->depth - begin;
     m->depth = begin;
     return PROA_OK;
