@@ -242,6 +242,7 @@
 #define PROA_PARAMS_PER_REQUEST_MAX  1024
 #define PROA_MODELS_MAX           4096             /* folders of all repositories */
 #define PROA_INSTANCES_MAX        1024             /* of one model */
+#define PROA_BACKEND_CONFIG_MAX   (64 * PROA_MIB)  /* a configuration as JSON, for a backend that is a library */
 #define PROA_ENSEMBLE_STEPS_MAX   256              /* of one ensemble; TensorRT-LLM's have 3 */
 #define PROA_BATCH_REQUESTS_MAX   4096             /* requests of one execution */
 #define PROA_QUEUE_MAX            (1 << 20)        /* waiting requests of one model, where no policy says less */

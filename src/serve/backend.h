@@ -6,29 +6,18 @@
 #ifndef PROA_SERVE_BACKEND_H
 #define PROA_SERVE_BACKEND_H
 
+#include "proa/backend.h" /* the flags are the same for backends that are libraries */
 #include "proto/model_config.pb-c.h"
 #include "serve/infer.h"
 
 typedef struct proa_instance proa_instance;
-
-enum proa_backend_flags {
-    /* execute only computes, briefly: it may run on a loop's thread, without a hand-over. */
-    PROA_BACKEND_INLINE = 1 << 0,
-    /* The backend queues and batches itself (the engine): execute is called at once from any thread, several at a time,
-     * with one request, and returns before the replies come. */
-    PROA_BACKEND_OWN_QUEUE = 1 << 1,
-    /* A decoupled model that answers a unary request with one reply: unary calls are let through. */
-    PROA_BACKEND_UNARY = 1 << 2,
-    /* Supports KIND_GPU: it opens the devices that its instance groups name, or fails with the reason. */
-    PROA_BACKEND_GPU = 1 << 3,
-};
 
 /* path: as it was given. */
 typedef void proa_see_adapter_fn(void *arg, const char *name, const char *path);
 
 typedef struct proa_backend {
     const char *name; /* config.pbtxt's backend; several tables may share functions */
-    unsigned flags;
+    unsigned flags;   /* enum proa_backend_flags */
     /* Fills what the configuration leaves open (inputs, outputs, max_batch_size, ...) from the model's files: fields
      * are set in `config`, memory from `arena`. NULL: nothing to fill. */
     proa_status (*complete)(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
@@ -76,8 +65,9 @@ void proa_served_model_set_inline_rows(proa_served_model *model, int64_t rows);
  * classifies or rates an input; 0: it has none. */
 void proa_served_model_set_generations(proa_served_model *model, int64_t labels);
 struct proa_server *proa_served_model_server(const proa_served_model *model); /* for backends that call other models */
-const char *proa_instance_name(const proa_instance *instance);                /* "m_0_1" */
-int proa_instance_device(const proa_instance *instance);                      /* CUDA device, -1: CPU */
+const proa_backend *proa_served_model_backend(const proa_served_model *model); /* its table; NULL: an ensemble */
+const char *proa_instance_name(const proa_instance *instance);                 /* "m_0_1" */
+int proa_instance_device(const proa_instance *instance);                       /* CUDA device, -1: CPU */
 /* --backend-config NAME,key=value; NULL if not given. */
 const char *proa_backend_setting(const struct proa_server *server, const char *backend, const char *key);
 /* Inside `complete`, on its thread: the server that the model is for. */

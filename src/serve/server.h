@@ -30,6 +30,11 @@ typedef struct proa_server_options {
     const char *const *repositories;
     int repositories_count;
     const proa_backend *const *backends; /* NULL-terminated */
+    /* Finds a backend that is not one of these, in backend_directory; *out NULL: it has none of this name. `runtime`:
+     * the file, where the configuration names one, else "". NULL: only those above. */
+    proa_status (*find_backend)(const proa_backend **out, const char *directory, const char *name,
+                                const char *runtime, proa_err *err);
+    const char *backend_directory; /* --backend-directory; NULL: none */
     proa_control control;
     const char *const *load_models; /* explicit: at start; "*" alone: all */
     int load_models_count;

@@ -79,42 +79,41 @@ static bool is_level(const char *text)
 /* ---- the options ---- */
 
 /* The place of the value, NAME, its form as a function and for people, why it does nothing here. */
-#define PROA_IGNORED_LIST(X)                                                                                    \
-    X(0, "backend-directory", is_any, "PATH", "backends are built in")                                          \
-    X(1, "repoagent-directory", is_any, "PATH", "there are no repository agents")                               \
-    X(2, "cache-directory", is_any, "PATH", "the cache is built in")                                            \
-    X(3, "pinned-memory-pool-byte-size", is_whole, "BYTES", "no pool is needed")                                \
-    X(4, "cuda-memory-pool-byte-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                          \
-    X(5, "cuda-virtual-address-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                           \
-    X(6, "min-supported-compute-capability", is_number, "X", "the engine checks the GPU itself")                \
-    X(7, "enable-peer-access", is_bool, "true|false", "no copies between GPUs")                                 \
-    X(8, "buffer-manager-thread-count", is_whole, "N", "tensors are passed by reference")                       \
-    X(9, "host-policy", is_policy, "POLICY,SETTING=VALUE", "set the process' affinity instead")                 \
-    X(10, "model-load-gpu-limit", is_gpu_share, "GPU:SHARE", "the engine plans its memory before it allocates") \
-    X(11, "allow-gpu-metrics", is_bool, "true|false", "no GPU metrics in this build")                           \
-    X(12, "allow-cpu-metrics", is_bool, "true|false", "CPU metrics are always there")                           \
-    X(13, "metrics-interval-ms", is_number, "MS", "metrics are read on each request")                           \
-    X(14, "grpc-infer-thread-count", is_whole, "N", "see --http-thread-count")                                  \
-    X(15, "grpc-infer-allocation-pool-size", is_whole, "N", "the pool of requests has no such limit")           \
-    X(16, "grpc-max-response-pool-size", is_whole, "N", "the pool of requests has no such limit")               \
-    X(17, "grpc-keepalive-permit-without-calls", is_any, "true|false", "pings are always answered")             \
-    X(18, "grpc-http2-max-pings-without-data", is_whole, "N", "the limit is fixed")                             \
-    X(19, "grpc-http2-min-recv-ping-interval-without-data", is_whole, "MS", "the limit is fixed")               \
-    X(20, "grpc-http2-max-ping-strikes", is_whole, "N", "the limit is fixed")                                   \
-    X(21, "allow-sagemaker", is_bool, "true|false", "not offered")                                              \
-    X(22, "allow-vertex-ai", is_bool, "true|false", "not offered")                                              \
-    X(23, "strict-model-config", is_bool, "true|false", "see --disable-auto-complete-config")                   \
-    X(24, "trace-file", is_any, "FILE", "see --trace-config")                                                   \
-    X(25, "trace-level", is_level, "LEVEL", "see --trace-config")                                               \
-    X(26, "trace-rate", is_whole, "N", "see --trace-config")                                                    \
-    X(27, "trace-count", is_whole, "N", "see --trace-config")                                                   \
-    X(28, "trace-log-frequency", is_whole, "N", "see --trace-config")                                           \
-    X(29, "sagemaker-port", is_whole, "N", "not offered")                                                       \
-    X(30, "sagemaker-safe-port-range", is_range, "N-N", "not offered")                                          \
-    X(31, "sagemaker-thread-count", is_whole, "N", "not offered")                                               \
-    X(32, "vertex-ai-port", is_whole, "N", "not offered")                                                       \
-    X(33, "vertex-ai-thread-count", is_whole, "N", "not offered")                                               \
-    X(34, "vertex-ai-default-model", is_any, "NAME", "not offered")
+#define PROA_IGNORED_LIST(X)                                                                                   \
+    X(0, "repoagent-directory", is_any, "PATH", "there are no repository agents")                              \
+    X(1, "cache-directory", is_any, "PATH", "the cache is built in")                                           \
+    X(2, "pinned-memory-pool-byte-size", is_whole, "BYTES", "no pool is needed")                               \
+    X(3, "cuda-memory-pool-byte-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                         \
+    X(4, "cuda-virtual-address-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                          \
+    X(5, "min-supported-compute-capability", is_number, "X", "the engine checks the GPU itself")               \
+    X(6, "enable-peer-access", is_bool, "true|false", "no copies between GPUs")                                \
+    X(7, "buffer-manager-thread-count", is_whole, "N", "tensors are passed by reference")                      \
+    X(8, "host-policy", is_policy, "POLICY,SETTING=VALUE", "set the process' affinity instead")                \
+    X(9, "model-load-gpu-limit", is_gpu_share, "GPU:SHARE", "the engine plans its memory before it allocates") \
+    X(10, "allow-gpu-metrics", is_bool, "true|false", "no GPU metrics in this build")                          \
+    X(11, "allow-cpu-metrics", is_bool, "true|false", "CPU metrics are always there")                          \
+    X(12, "metrics-interval-ms", is_number, "MS", "metrics are read on each request")                          \
+    X(13, "grpc-infer-thread-count", is_whole, "N", "see --http-thread-count")                                 \
+    X(14, "grpc-infer-allocation-pool-size", is_whole, "N", "the pool of requests has no such limit")          \
+    X(15, "grpc-max-response-pool-size", is_whole, "N", "the pool of requests has no such limit")              \
+    X(16, "grpc-keepalive-permit-without-calls", is_any, "true|false", "pings are always answered")            \
+    X(17, "grpc-http2-max-pings-without-data", is_whole, "N", "the limit is fixed")                            \
+    X(18, "grpc-http2-min-recv-ping-interval-without-data", is_whole, "MS", "the limit is fixed")              \
+    X(19, "grpc-http2-max-ping-strikes", is_whole, "N", "the limit is fixed")                                  \
+    X(20, "allow-sagemaker", is_bool, "true|false", "not offered")                                             \
+    X(21, "allow-vertex-ai", is_bool, "true|false", "not offered")                                             \
+    X(22, "strict-model-config", is_bool, "true|false", "see --disable-auto-complete-config")                  \
+    X(23, "trace-file", is_any, "FILE", "see --trace-config")                                                  \
+    X(24, "trace-level", is_level, "LEVEL", "see --trace-config")                                              \
+    X(25, "trace-rate", is_whole, "N", "see --trace-config")                                                   \
+    X(26, "trace-count", is_whole, "N", "see --trace-config")                                                  \
+    X(27, "trace-log-frequency", is_whole, "N", "see --trace-config")                                          \
+    X(28, "sagemaker-port", is_whole, "N", "not offered")                                                      \
+    X(29, "sagemaker-safe-port-range", is_range, "N-N", "not offered")                                         \
+    X(30, "sagemaker-thread-count", is_whole, "N", "not offered")                                              \
+    X(31, "vertex-ai-port", is_whole, "N", "not offered")                                                      \
+    X(32, "vertex-ai-thread-count", is_whole, "N", "not offered")                                              \
+    X(33, "vertex-ai-default-model", is_any, "NAME", "not offered")
 
 static const proa_arg rows[] = {
 #define PROA_IGNORED_ROW(i, name, is, form, why)                                                             \

@@ -40,6 +40,8 @@ static const proa_arg model_rows[] = {
     BOOL("model-namespacing", namespacing, "false", "model names are unique only within their repository"),
     INT("model-load-thread-count", load_threads, 1, 256, "N", "4", "models that load in parallel"),
     INT("model-load-retry-count", load_retries, 0, 1000, "N", "0", "retries of a failed load"),
+    TEXT("backend-directory", backend_directory, "PATH", NULL,
+         "load backends that are not built in from PATH/NAME/libproa_NAME.so"),
     LIST("backend-config", settings, "[BACKEND,]KEY=VALUE", "a setting of a backend"),
     LIST("cache-config", cache_config, "local,size=BYTES", "cache responses of models that enable response_cache"),
     INT("response-cache-byte-size", cache_bytes, 0, INT64_MAX, "BYTES", "0", "older form of --cache-config"),

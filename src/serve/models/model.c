@@ -62,6 +62,11 @@ proa_server *proa_served_model_server(const proa_served_model *model)
     return model->server;
 }
 
+const proa_backend *proa_served_model_backend(const proa_served_model *model)
+{
+    return model->backend;
+}
+
 void proa_served_model_set_long(proa_served_model *model)
 {
     model->flags &= ~(unsigned)PROA_BACKEND_INLINE;
@@ -179,11 +184,18 @@ static proa_status set_outputs(proa_served_model *m, proa_err *err)
     return PROA_OK;
 }
 
-static const proa_backend *find_backend(const proa_server *s, const char *name)
+/* A built-in backend comes first, unless `runtime` names the file of a library. */
+static proa_status find_backend(const proa_backend **out, const proa_server *s, const char *name,
+                                const char *runtime, proa_err *err)
 {
-    for (const proa_backend *const *b = s->options.backends; b && *b; b++)
-        if (strcmp((*b)->name, name) == 0) return *b;
-    return NULL;
+    const proa_server_options *o = &s->options;
+    *out = NULL;
+    if (o->find_backend && o->backend_directory && proa_str_ends(proa_str_c(runtime), proa_str_c(".so")))
+        PROA_TRY(o->find_backend(out, o->backend_directory, name, runtime, err));
+    for (const proa_backend *const *b = o->backends; !*out && b && *b; b++)
+        if (strcmp((*b)->name, name) == 0) *out = *b;
+    if (*out || !o->find_backend || !o->backend_directory) return PROA_OK;
+    return o->find_backend(out, o->backend_directory, name, "", err);
 }
 
 static proa_status set_backend(proa_served_model *m, proa_err *err)
@@ -191,7 +203,7 @@ static proa_status set_backend(proa_served_model *m, proa_err *err)
     const Inference__ModelConfig *c = m->config;
     if (c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING)
         return PROA_OK;
-    m->backend = find_backend(m->server, c->backend);
+    PROA_TRY(find_backend(&m->backend, m->server, c->backend, c->runtime, err));
     if (!m->backend)
         return PROA_FAIL(
             err, INVALID,

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * backend.h - the interface of a backend that is a shared library: what it exports and what Proa offers to it.
+ *
+ *     PROA_EXPORT const proa_backend_table *proa_backend_entry(const proa_backend_host *host, proa_err *err)
+ *     {
+ *         if (host->version != PROA_BACKEND_VERSION) return NULL;
+ *         return &table;
+ *     }
+ *
+ * `proa serve --backend-directory DIR` loads DIR/NAME/libproa_NAME.so for a model whose config.pbtxt has
+ * `backend: "NAME"`. The library stays loaded until the program ends. It links to nothing of Proa: all that it calls
+ * is in proa_backend_host.
+ *
+ * Versions: PROA_BACKEND_VERSION changes when a member changes its meaning. New members are appended to both tables and
+ *           raise their `bytes`; a member that lies beyond `bytes` is not there.
+ * Owner:    states belong to the backend, handles (model, instance, request) to Proa. Texts and tensors of a handle
+ *           live as long as it.
+ * Threads:  model functions run one at a time for a model; execute one at a time for an instance. All functions of the
+ *           host may be called from any thread. */
+#ifndef PROA_BACKEND_H
+#define PROA_BACKEND_H
+
+#include "proa/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PROA_BACKEND_VERSION 1
+
+/* Flags of a backend. */
+enum proa_backend_flags {
+    /* execute only computes, and briefly: it may run on the thread that reads requests, without a hand-over. */
+    PROA_BACKEND_INLINE = 1 << 0,
+    /* The backend queues and batches itself: execute is called at once from any thread, several at a time, with one
+     * request, and returns before the responses come. */
+    PROA_BACKEND_OWN_QUEUE = 1 << 1,
+    /* A decoupled model that answers a unary request with one response: unary calls are let through. */
+    PROA_BACKEND_UNARY = 1 << 2,
+    /* Supports KIND_GPU: it opens the devices that its instance groups name, or fails with the reason. */
+    PROA_BACKEND_GPU = 1 << 3,
+};
+
+/* Types of elements: KServe's, with the numbers of model_config.proto. An element of BYTES is its length (4 bytes,
+ * little-endian) and its bytes. */
+typedef enum proa_backend_type {
+    PROA_BACKEND_BOOL = 1,
+    PROA_BACKEND_UINT8 = 2,
+    PROA_BACKEND_UINT16 = 3,
+    PROA_BACKEND_UINT32 = 4,
+    PROA_BACKEND_UINT64 = 5,
+    PROA_BACKEND_INT8 = 6,
+    PROA_BACKEND_INT16 = 7,
+    PROA_BACKEND_INT32 = 8,
+    PROA_BACKEND_INT64 = 9,
+    PROA_BACKEND_FP16 = 10,
+    PROA_BACKEND_FP32 = 11,
+    PROA_BACKEND_FP64 = 12,
+    PROA_BACKEND_BYTES = 13,
+    PROA_BACKEND_BF16 = 14
+} proa_backend_type;
+
+typedef struct proa_backend_model proa_backend_model;       /* one loaded version of a model */
+typedef struct proa_backend_instance proa_backend_instance; /* one copy of it that executes */
+typedef struct proa_backend_request proa_backend_request;
+typedef struct proa_backend_response proa_backend_response;
+
+/* An input, row-major and dense. With max_batch_size the first dimension is the batch's. */
+typedef struct proa_backend_tensor {
+    const char *name;
+    proa_backend_type type;
+    int32_t rank;
+    const int64_t *shape;
+    const void *data; /* in host memory, of any alignment; NULL if bytes is 0 */
+    size_t bytes;
+} proa_backend_tensor;
+
+typedef enum proa_backend_parameter_kind {
+    PROA_BACKEND_PARAMETER_BOOL,
+    PROA_BACKEND_PARAMETER_INT,
+    PROA_BACKEND_PARAMETER_DOUBLE,
+    PROA_BACKEND_PARAMETER_TEXT
+} proa_backend_parameter_kind;
+
+/* A parameter of a request or a response. */
+typedef struct proa_backend_parameter {
+    const char *name;
+    proa_backend_parameter_kind kind;
+    union {
+        bool boolean;
+        int64_t integer;
+        double number;
+        const char *text;
+    } value;
+} proa_backend_parameter;
+
+typedef enum proa_backend_log_level {
+    PROA_BACKEND_LOG_ERROR,
+    PROA_BACKEND_LOG_WARNING,
+    PROA_BACKEND_LOG_INFO,
+    PROA_BACKEND_LOG_VERBOSE
+} proa_backend_log_level;
+
+/* What Proa offers to backends. It lives as long as the program. */
+typedef struct proa_backend_host {
+    size_t bytes;     /* of this table, as Proa was built */
+    uint32_t version; /* PROA_BACKEND_VERSION, as Proa was built */
+
+    /* ---- errors and the log ---- */
+    /* Sets err (which may be NULL) and returns status. The text is copied: one line, lower case, no full stop. */
+    proa_status (*fail)(proa_err *err, proa_status status, const char *text);
+    void (*log)(proa_backend_log_level level, const char *file, int line, const char *text);
+
+    /* ---- a model ---- */
+    const char *(*model_name)(const proa_backend_model *model);
+    int64_t (*model_version)(const proa_backend_model *model);
+    const char *(*model_path)(const proa_backend_model *model);         /* its folder in the repository */
+    const char *(*model_version_path)(const proa_backend_model *model); /* PATH/1 */
+    /* The complete configuration as JSON, as GET /v2/models/NAME/config answers. */
+    const char *(*model_config)(const proa_backend_model *model);
+    /* A parameter of config.pbtxt; NULL if it is absent or empty. */
+    const char *(*model_parameter)(const proa_backend_model *model, const char *key);
+    /* --backend-config NAME,KEY=VALUE of this backend; NULL if it was not given. */
+    const char *(*setting)(const proa_backend_model *model, const char *key);
+
+    /* ---- an instance ---- */
+    const char *(*instance_name)(const proa_backend_instance *instance); /* "m_0_1" */
+    int (*instance_device)(const proa_backend_instance *instance);       /* CUDA device; -1: CPU */
+
+    /* ---- a request ---- */
+    const char *(*request_id)(const proa_backend_request *request); /* "" if it has none */
+    bool (*request_cancelled)(const proa_backend_request *request); /* it still gets its final response */
+    int32_t (*request_inputs)(const proa_backend_request *request); /* how many it has */
+    /* Fills *out with input `index`; false: there is none. */
+    bool (*request_input)(const proa_backend_request *request, int32_t index, proa_backend_tensor *out);
+    bool (*request_find_input)(const proa_backend_request *request, const char *name, proa_backend_tensor *out);
+    /* Does the client want this output? A response may leave out the others. */
+    bool (*request_wants)(const proa_backend_request *request, const char *output);
+    /* Fills *out with parameter `index`, from 0; false: there is none. */
+    bool (*request_parameter)(const proa_backend_request *request, int32_t index, proa_backend_parameter *out);
+
+    /* ---- responses ---- */
+    /* A response without outputs. It must be sent or freed. */
+    proa_backend_response *(*response_new)(proa_backend_request *request);
+    void (*response_free)(proa_backend_response *response);
+    /* Adds an output and sets *data to its memory, which is not zeroed; NULL for an output of 0 bytes. `bytes` is the
+     * size of a BYTES output; for other types it must be 0 or what type and shape give. INVALID for a wrong shape, type
+     * or size; NO_MEMORY. */
+    proa_status (*response_output)(proa_backend_response *response, const char *name, proa_backend_type type,
+                                   const int64_t *shape, int32_t rank, size_t bytes, void **data, proa_err *err);
+    proa_status (*response_parameter)(proa_backend_response *response,
+                                      const proa_backend_parameter *parameter, proa_err *err);
+    /* Makes it an error response: its outputs are not sent. */
+    void (*response_error)(proa_backend_response *response, proa_status status, const char *text);
+    /* Sends a response and frees it. `final` ends the request, which must not be touched after; then response may be
+     * NULL, for a decoupled model that ends without another one. A model that is not decoupled sends one, final. */
+    void (*response_send)(proa_backend_request *request, proa_backend_response *response, bool final);
+} proa_backend_host;
+
+/* The functions of a backend. NULL is allowed except for execute. */
+typedef struct proa_backend_table {
+    size_t bytes;     /* sizeof(proa_backend_table), as the library was built */
+    uint32_t version; /* PROA_BACKEND_VERSION, as the library was built */
+    unsigned flags;   /* enum proa_backend_flags */
+    /* A version of a model loads. *state is the backend's and is given to the functions below. Everything that the
+     * configuration and the files can have wrong is checked here. */
+    proa_status (*model_open)(void **state, proa_backend_model *model, proa_err *err);
+    void (*model_close)(void *state); /* no instance is left; all requests have ended */
+    proa_status (*instance_open)(void **state, void *model_state, const proa_backend_instance *instance,
+                                 proa_err *err);
+    void (*instance_close)(void *state);
+    /* Each request gets its final response, now or later, from any thread. The requests of one call have the same model
+     * and, unless inputs are ragged, inputs of the same shape but for the batch dimension. */
+    void (*execute)(void *instance_state, proa_backend_request *const *requests, int count);
+    /* Can this version answer? NULL: always. The reason is set with host->fail. */
+    bool (*ready)(void *model_state, proa_err *reason);
+} proa_backend_table;
+
+/* What the library exports as PROA_BACKEND_ENTRY. Called once; NULL, with err set by host->fail or without: the library
+ * cannot be used. */
+typedef const proa_backend_table *proa_backend_entry_fn(const proa_backend_host *host, proa_err *err);
+#define PROA_BACKEND_ENTRY "proa_backend_entry"
+
+#ifdef __cplusplus
+}
+#endif
+#endif

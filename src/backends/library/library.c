@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * library.c - finds, checks and loads the shared library of a backend, once for the program. */
+#include "backends/library/library.h"
+
+#include "backends/library/elf.h"
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static proa_library *libraries; /* under the lock; entries stay */
+
+const proa_library *proa_library_of(const proa_served_model *model)
+{
+    return (const proa_library *)(const void *)proa_served_model_backend(model);
+}
+
+/* The name of a backend or a file is one component of a path: it may come with a load request. */
+static bool is_component(const char *name)
+{
+    return *name && *name != '.' && !strchr(name, '/') && strlen(name) < 128;
+}
+
+static proa_status library_path(char *path, const char *folder, const char *name, const char *runtime,
+                                proa_err *err)
+{
+    char file[160];
+    if (*runtime && !is_component(runtime))
+        return PROA_FAIL(err, INVALID, "runtime '%s' is not the name of a file in '%s'", runtime, folder);
+    snprintf(file, sizeof file, "libproa_%s.so", name);
+    return proa_path_join(path, folder, *runtime ? runtime : file, err);
+}
+
+static proa_library *find_loaded(const char *path, const char *name)
+{
+    for (proa_library *l = libraries; l; l = l->next)
+        if (strcmp(l->path, path) == 0 && strcmp(l->name, name) == 0) return l;
+    return NULL;
+}
+
+/* Before its code runs: the file is for this machine and has the entry point. */
+static proa_status check_file(const char *path, proa_err *err)
+{
+    proa_elf elf;
+    PROA_TRY(proa_elf_open(&elf, path, err));
+    proa_status status = PROA_OK;
+    if (elf.symbols && !proa_elf_exports(&elf, PROA_BACKEND_ENTRY))
+        status = PROA_FAIL(err, INVALID, "'%s' is not a backend: it does not export " PROA_BACKEND_ENTRY, path);
+    proa_elf_close(&elf);
+    return status;
+}
+
+static void library_free(proa_library *l)
+{
+    if (l->handle) dlclose(l->handle);
+    free((char *)l->name);
+    free((char *)l->path);
+    free((char *)l->folder);
+    free(l);
+}
+
+static proa_status library_load(proa_library **out, const char *path, const char *folder, const char *name,
+                                proa_err *err)
+{
+    PROA_TRY(check_file(path, err));
+    proa_library *l = proa_calloc(1, sizeof *l);
+    l->name = proa_strdup(name), l->path = proa_strdup(path), l->folder = proa_strdup(folder);
+    l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    proa_status status = l->handle ? proa_library_open_table(l, err)
+                                   : PROA_FAIL(err, INVALID, "cannot load backend '%s': %s", name, dlerror());
+    if (status != PROA_OK) {
+        library_free(l);
+        return status;
+    }
+    PROA_LOG(INFO, "backend '%s' loaded from '%s'", name, path);
+    l->next = libraries;
+    *out = libraries = l;
+    return PROA_OK;
+}
+
+proa_status proa_library_find(const proa_backend **out, const char *directory, const char *name,
+                              const char *runtime, proa_err *err)
+{
+    char folder[PROA_PATH_MAX], path[PROA_PATH_MAX];
+    *out = NULL;
+    if (!is_component(name)) return PROA_OK; /* no folder can have this name */
+    PROA_TRY(proa_path_join(folder, directory, name, err));
+    PROA_TRY(library_path(path, folder, name, runtime, err));
+    if (!proa_file_exists(path)) return PROA_OK;
+    pthread_mutex_lock(&lock);
+    proa_library *l = find_loaded(path, name);
+    proa_status status = l ? PROA_OK : library_load(&l, path, folder, name, err);
+    pthread_mutex_unlock(&lock);
+    if (status == PROA_OK) *out = &l->backend;
+    return status;
+}
