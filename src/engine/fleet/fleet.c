@@ -55,6 +55,13 @@ static proa_status check_model(const proa_fleet *f, proa_err *err)
                      "option 'disaggregate': a %s has an encoder, whose outputs are not handed on", info.arch);
 }
 
+static void connect_replicas(proa_fleet *f)
+{
+    for (int32_t from = 0; from < f->prefill; from++)
+        for (int32_t to = f->prefill; to < f->count; to++)
+            proa_kv_handoff_connect(f->replica[from].engine, f->replica[to].engine);
+}
+
 proa_status proa_fleet_open(proa_fleet **out, const char *path, const proa_engine_options *options,
                             const proa_fleet_options *fleet, proa_err *err)
 {
@@ -73,6 +80,7 @@ proa_status proa_fleet_open(proa_fleet **out, const char *path, const proa_engin
     for (int32_t i = 0; i < f->count && status == PROA_OK; i++)
         status = open_replica(f, i, path, options, fleet->device[i], err);
     if (status == PROA_OK) status = check_model(f, err);
+    if (status == PROA_OK) connect_replicas(f);
     if (status != PROA_OK) return proa_fleet_close(f), status;
     *out = f;
     return PROA_OK;

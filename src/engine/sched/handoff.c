@@ -32,6 +32,13 @@ bool proa_kv_handoff_reaches(const proa_engine *e)
     return e->ranks.local == e->ranks.count;
 }
 
+void proa_kv_handoff_connect(proa_engine *from, proa_engine *to)
+{
+    int64_t copies[PROA_KV_POOLS_MAX];
+    if (!proa_kv_pages_alike(&to->pages, &from->pages)) return;
+    proa_kv_pages_fetch(&to->pages, NULL, &from->pages, NULL, 0, copies);
+}
+
 proa_kv_handoff *proa_kv_handoff_new(proa_engine *from, proa_engine *to, const proa_request *r)
 {
     int64_t tokens = r->ids ? (r->ids_count - 1) / PROA_PAGE_TOKENS * PROA_PAGE_TOKENS : 0;

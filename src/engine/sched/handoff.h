@@ -28,6 +28,8 @@ typedef struct proa_kv_handoff proa_kv_handoff;
 
 /* Whether pages of this engine can be handed on: not those of ranks in processes of their own. */
 bool proa_kv_handoff_reaches(const proa_engine *e);
+/* Before the engines run: opens the way between their devices, so that the first handoff does not wait for it. */
+void proa_kv_handoff_connect(proa_engine *from, proa_engine *to);
 /* Of a request's full pages. NULL: its prompt cannot be handed on (proa_prefix_cache_space), or the engines' pages are
  * not alike. Copies what it needs of the request. Any thread. */
 proa_kv_handoff *proa_kv_handoff_new(proa_engine *from, proa_engine *to, const proa_request *r);
