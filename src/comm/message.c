@@ -44,7 +44,7 @@ void proa_message_read(proa_message *m, int64_t size)
 /* The next `bytes` bytes of the message; NULL: it has fewer. */
 static char *next_bytes(proa_message *m, int64_t bytes)
 {
-    int64_t begin = m->at, end;
+    int64_t begin = m->at, end = 0;
     bool fits = bytes >= 0 && proa_add(begin, proa_round_up(bytes, ALIGNMENT), &end);
     if (!m->reads && fits) make_room(m, end), m->size = end;
     if (m->broken || !fits || end > m->size) return m->broken = true, NULL;

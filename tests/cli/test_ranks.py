@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that are processes: started by the program itself and by mpirun, on one host and on two."""
+import contextlib
 import os
+import pathlib
 import shutil
 import subprocess
+import time
 
 import pytest
 from harness import LM, PROA, fails, ok
@@ -50,3 +53,70 @@ def test_mpi_with_another_number_of_ranks():
     run = mpirun(3, *RUN, "--tp", 2)
     assert run.returncode != 0
     assert "mpirun has started 3 processes, the model has 2 ranks (--tp, --pp)" in run.stderr
+
+
+# ---- two hosts, which are network namespaces ----
+
+HOSTS = ("proa-a", "proa-b")
+NETWORK = "10.99.7"
+
+
+def ip(*args, check=True):
+    return subprocess.run(["ip", *args], capture_output=True, text=True, check=check)
+
+
+def name_of(pid):
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    return None
+
+
+@pytest.fixture
+def two_hosts(tmp_path):
+    """Namespaces with a cable between them; the command before which mpirun's own goes, for the first one."""
+    if not shutil.which("ip") or os.geteuid() != 0 or ip("netns", "add", HOSTS[0], check=False).returncode != 0:
+        pytest.skip("network namespaces are not permitted here")
+    ip("netns", "add", HOSTS[1])
+    ip("link", "add", "v0", "netns", HOSTS[0], "type", "veth", "peer", "name", "v1", "netns", HOSTS[1])
+    for i, host in enumerate(HOSTS):
+        ip("-n", host, "addr", "add", f"{NETWORK}.{i + 1}/24", "dev", f"v{i}")
+        ip("-n", host, "link", "set", f"v{i}", "up")
+        ip("-n", host, "link", "set", "lo", "up")
+    agent = tmp_path / "agent"  # in place of ssh: HOST COMMAND...
+    agent.write_text(f'#!/bin/sh\nshift\nexec ip netns exec {HOSTS[1]} sh -c "$*"\n')
+    agent.chmod(0o755)
+    yield ["ip", "netns", "exec", HOSTS[0], "mpirun", "-n", "2", "--host", f"{NETWORK}.1:1,{NETWORK}.2:1",
+           *("--mca", "plm_rsh_agent", str(agent)), *("--mca", "btl", "tcp,self"),
+           *("--mca", "btl_tcp_if_include", f"{NETWORK}.0/24"), *("--mca", "oob_tcp_if_include", f"{NETWORK}.0/24"),
+           str(PROA)]
+    for host in HOSTS:
+        for pid in ip("netns", "pids", host).stdout.split():
+            os.kill(int(pid), 9)
+        ip("netns", "delete", host)
+
+
+@needs_mpi
+def test_two_hosts(one_rank, two_hosts):
+    run = subprocess.run([*two_hosts, *map(str, RUN)], capture_output=True, text=True, timeout=120,
+                         env={**os.environ, **MPI_ENV})
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == one_rank
+
+
+@needs_mpi
+def test_cut_network(two_hosts, tmp_path):
+    """The cable is cut while tokens are generated: an error within 10 s, which names the rank."""
+    command = [*two_hosts, "run", str(LM), PROMPT, "--dtype", "f32", "--threads", "2", "--max-tokens", "4000", "--ignore-eos"]
+    errors = tmp_path / "errors"
+    with errors.open("w") as stderr:
+        run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env={**os.environ, **MPI_ENV})
+    while not any(name_of(pid) == "proa" for pid in ip("netns", "pids", HOSTS[1]).stdout.split()):
+        time.sleep(0.1)
+    time.sleep(4)  # it has opened the model by then
+    ip("-n", HOSTS[0], "link", "set", "v0", "down")
+    cut = time.monotonic()
+    while "rank 1 has not answered for 6 s" not in errors.read_text() and time.monotonic() - cut < 30:
+        time.sleep(0.1)
+    assert time.monotonic() - cut < 10
+    run.kill()
+    run.wait()
