@@ -54,7 +54,7 @@ typedef enum columns { IN_ORDER, SPREAD } columns;
 static void stored_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, int64_t group,
                         bool zeros, columns order)
 {
-    if (!takes_turn(t)) return;
+    if (t->tables[0].ops->pack_bytes(format, N, K) < 0 || !takes_turn(t)) return;
     stored s = stored_make(N, K, group, zeros);
     int32_t *group_of = order == SPREAD ? spread_groups(K, group) : NULL;
     s.scaled.group_of = group_of;
