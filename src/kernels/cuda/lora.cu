@@ -23,6 +23,7 @@ enum {
     SHRINK_BLOCKS = 4,     /* four blocks of an SM */
     TILES = 4,             /* of 16 columns of A, of a block */
     LOADS = 4,             /* of x in flight */
+    EARLY_ROWS = 64,
     FEW_ROWS = 2, /* on CUDA cores: tensor cores would be idle but for a row or two, and have more to wait for */
     FEW_LOADS = 8, /* of x in flight then */
     EXPAND_THREADS = 256,
@@ -49,10 +50,11 @@ struct lora_args {
     const proa_lora_segment *segments;
     float *h; /* [parts][rows][columns] */
     int64_t rows;
-    int parts, part;        /* of K: their number, and inputs of each */
-    int panels;             /* of a block of expand */
-    bool set;               /* expand does not read y: shrink has cleared it */
-    char *y;                /* then its rows, for that: */
+    int parts, part; /* of K: their number, and inputs of each */
+    int panels;      /* of a block of expand */
+    bool set;        /* expand does not read y: shrink has cleared it */
+    bool early; /* expand may begin while shrink waits: B is more bytes than y, which it reads later then */
+    char *y;    /* then its rows, for that: */
     int64_t y_row, y_bytes; /* bytes from one to the next, and of its columns */
 };
 
@@ -72,9 +74,12 @@ template <typename T> __device__ static inline void clear_pieces(const lora_args
         *reinterpret_cast<T *>(l.y + i / each * l.y_row + i % each * (int64_t)sizeof(T)) = {};
 }
 
-/* After gpu_wait: kernels before may read y. */
-__device__ static inline void clear_outputs(const lora_args &l)
+/* y is cleared behind the wait: kernels before may read it. Where expand reads it before its own wait, it is released
+ * only when the kernels before shrink have ended. */
+__device__ static inline void wait_of_shrink(const lora_args &l)
 {
+    if (!l.early) gpu_wait_then_release();
+    else gpu_wait();
     if (!l.set) return;
     if (((uintptr_t)l.y | (uintptr_t)l.y_row | (uintptr_t)l.y_bytes) % 16 == 0) clear_pieces<uint4>(l);
     else clear_pieces<unsigned short>(l);
@@ -233,8 +238,7 @@ __global__ void __launch_bounds__(SHRINK_THREADS) lora_shrink_mma_kernel(const X
                   l.columns, count, columns);
     if (threadIdx.x < s.rows) order[threadIdx.x] = l.order[s.first + threadIdx.x];
     __syncthreads();
-    gpu_wait();
-    clear_outputs(l);
+    wait_of_shrink(l);
     if (!s.rows) return;
     if (sizeof(X) == 2 && s.rows <= FEW_ROWS) {
         shrink_few(l, s, order, x, x_row, a, columns, count, begin, end, first);
@@ -268,8 +272,7 @@ __global__ void __launch_bounds__(SHRINK_THREADS) lora_shrink_mma_kernel(const X
 /* The same for adapters in f32: a thread has a row and a column at a time. */
 template <typename X> __global__ void lora_shrink_f32_kernel(const X *x, int64_t x_row, lora_args l)
 {
-    gpu_wait();
-    clear_outputs(l);
+    wait_of_shrink(l);
     proa_lora_segment s = l.segments[blockIdx.x];
     int begin = blockIdx.y * l.part, end = min(l.K, begin + l.part);
     const float *a = reinterpret_cast<const float *>(s.base + l.a);
@@ -442,23 +445,27 @@ __device__ static inline void multiply_panels(float (&sum)[UNROLL][2][4], T (*pa
     }
 }
 
-/* y of a segment for all panels of the run; next: the first 16 of their rank of the first ones. */
-template <bool PAIRS, bool SET, typename Y, typename T>
-__device__ static inline void expand_many(Y *y, int64_t y_row, const lora_args &l, const proa_lora_segment &s,
-                                          const panel_run &run, uint4 (&next)[UNROLL], const T *b, const T *hs,
-                                          int h_lead, const proa_lora_use &use, T (*panels)[16][PANEL_LEAD])
+/* The rows r and r + 8 of a lane (runtime/mma.h); NULL: the segment has no such row. */
+template <typename Y>
+__device__ static inline void find_rows(Y *(&to)[2], Y *y, int64_t y_row, const lora_args &l,
+                                        const proa_lora_segment &s)
 {
-    Y *to[2];
-    lane_sums was = {};
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int row = threadIdx.x % 32 / 4 + 8 * i;
         to[i] = row < s.rows ? y + l.order[s.first + row] * y_row : nullptr;
     }
+}
+
+/* y of a segment for all panels of the run. next: the first 16 of their rank of the first ones; was: their y. */
+template <bool PAIRS, bool SET, typename Y, typename T>
+__device__ static inline void expand_many(Y *const (&to)[2], const lora_args &l, const panel_run &run,
+                                          uint4 (&next)[UNROLL], lane_sums &was, const T *b, const T *hs,
+                                          int h_lead, const proa_lora_use &use, T (*panels)[16][PANEL_LEAD])
+{
     for (int panel = threadIdx.x / 32; panel < run.count; panel += GROUP) {
         uint4 now[UNROLL];
         float sum[UNROLL][2][4] = {};
-        if (!SET) load_sums<PAIRS>(was, run, panel, to);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) now[u] = next[u];
         load_panels(next, run, panel + GROUP, b, l.rank, 0);
@@ -468,6 +475,7 @@ __device__ static inline void expand_many(Y *y, int64_t y_row, const lora_args &
             multiply_panels<T>(sum, panels, now, hs, h_lead, j);
         }
         store_sums<PAIRS>(was, sum, l.alpha * use.scale, run, panel, to);
+        if (!SET) load_sums<PAIRS>(was, run, panel + GROUP, to);
     }
 }
 
@@ -555,19 +563,24 @@ __global__ void __launch_bounds__(EXPAND_THREADS, expand_blocks(SET))
     panel_run run = find_run(l, blockIdx.y);
     proa_lora_use use = {};
     if (s.rows) use = uses_of(l, s)[run.piece];
+    bool few = sizeof(Y) == 2 && s.rows <= FEW_ROWS && l.rank == 16;
     const T *b = reinterpret_cast<const T *>(s.base + l.b);
     uint4 next[UNROLL] = {};
+    lane_sums was = {};
+    Y *to[2];
+    find_rows(to, y, y_row, l, s);
     if (use.rank) {
         load_panels(next, run, warp, b, l.rank, 0);
+        if (!SET && !l.early) load_sums<PAIRS>(was, run, warp, to);
         prefetch_panels(run, b, l.rank, GROUP);
     }
     gpu_wait();
     if (!use.rank) return;
+    if (!SET && l.early) load_sums<PAIRS>(was, run, warp, to);
     add_parts(hs, h_lead, l, s, run.piece, use.rank);
     __syncthreads();
-    if (sizeof(Y) == 2 && s.rows <= FEW_ROWS && l.rank == 16)
-        expand_few<SET>(y, y_row, l, s, run, next, b, hs, h_lead, l.alpha * use.scale);
-    else expand_many<PAIRS, SET>(y, y_row, l, s, run, next, b, hs, h_lead, use, panels[warp]);
+    if (few) expand_few<SET>(y, y_row, l, s, run, next, b, hs, h_lead, l.alpha * use.scale);
+    else expand_many<PAIRS, SET>(to, l, run, next, was, b, hs, h_lead, use, panels[warp]);
 }
 
 /* The same for adapters in f32: a thread has a row and a column at a time. */
@@ -621,7 +634,8 @@ static lora_args make_args(gpu *g, const proa_lora *l, const proa_lora_rows *row
     for (int p = 0; p < l->pieces; p++) a.end[p] = l->end[p];
     a.alpha = l->alpha == 0.0f ? 1.0f : l->alpha;
     a.order = rows->order, a.segments = rows->segment, a.rows = T;
-    a.set = l->set, a.y = (char *)y.data, a.y_row = y.stride[0] * size, a.y_bytes = y.shape[1] * size;
+    a.set = l->set, a.early = l->set || T <= EARLY_ROWS, a.y = (char *)y.data, a.y_row = y.stride[0] * size,
+    a.y_bytes = y.shape[1] * size;
     a.part = inputs_of_part(g, a, segments);
     a.parts = (a.K + a.part - 1) / a.part;
     a.h = (float *)gpu_cast_workspace(g, (size_t)a.parts * T * a.columns * sizeof(float));
