@@ -47,6 +47,26 @@ void proa_backend_fail(proa_infer *r, proa_status status, const char *fmt, ...)
     proa_infer_fail(r, &err);
 }
 
+static void check_output(proa_reply *reply, const proa_tensor *t)
+{
+    char text[PROA_DIMS_TEXT];
+    int64_t elements = proa_shape_elements(t->shape, t->rank), found = 0;
+    bool fits = elements >= 0 && (t->type == PROA_TYPE_BYTES
+                                      ? proa_tensor_strings_fit(t, elements, &found)
+                                      : t->bytes % (size_t)proa_type_bytes(t->type) == 0 &&
+                                            t->bytes / (size_t)proa_type_bytes(t->type) == (size_t)elements);
+    if (!fits)
+        (void)PROA_FAIL(&reply->error, INTERNAL, "output '%s' has %zu bytes, which is not %s of shape %s",
+                        t->name, t->bytes, proa_type_name(t->type),
+                        proa_dims_text(text, t->shape, (size_t)t->rank));
+}
+
+void proa_backend_check_outputs(proa_reply *reply)
+{
+    for (int32_t i = 0; i < reply->outputs_count && reply->error.status == PROA_OK; i++)
+        check_output(reply, &reply->outputs[i]);
+}
+
 proa_status proa_parameter_number(int64_t *value, const proa_served_model *model, const char *key,
                                   int64_t max, proa_err *err)
 {

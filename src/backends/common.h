@@ -15,6 +15,10 @@ bool proa_backend_end_if_cancelled(proa_infer *r);
 /* Sends a final reply with an error: the status and the formatted text. */
 void proa_backend_fail(proa_infer *r, proa_status status, const char *fmt, ...) PROA_PRINTF(3, 4);
 
+/* Makes a reply of a library an error if the bytes of an output are not those of its type and shape: protocols rely on
+ * them. */
+void proa_backend_check_outputs(proa_reply *reply);
+
 /* *value stays if the parameter is absent; INVALID if it is no number in [0, max]. */
 proa_status proa_parameter_number(int64_t *value, const proa_served_model *model, const char *key,
                                   int64_t max, proa_err *err);

@@ -70,6 +70,9 @@ const char *proa_instance_name(const proa_instance *instance);                 /
 int proa_instance_device(const proa_instance *instance);                       /* CUDA device, -1: CPU */
 /* --backend-config NAME,key=value; NULL if not given. */
 const char *proa_backend_setting(const struct proa_server *server, const char *backend, const char *key);
+/* Calls see for each setting of a backend and for those of all backends, in the order of the command line. */
+void proa_backend_each_setting(const struct proa_server *server, const char *backend,
+                               void (*see)(void *arg, const char *key, const char *value), void *arg);
 /* Inside `complete`, on its thread: the server that the model is for. */
 const struct proa_server *proa_completing_server(void);
 /* The path that parameter `what` of a configuration names, in out[PROA_PATH_MAX] (proa_path_resolve from `folder`).

@@ -179,6 +179,16 @@ const char *proa_backend_setting(const proa_server *server, const char *backend,
     return value;
 }
 
+void proa_backend_each_setting(const proa_server *server, const char *backend,
+                               void (*see)(void *arg, const char *key, const char *value), void *arg)
+{
+    for (int i = 0; i < server->options.settings_count; i++) {
+        const proa_setting *set = &server->options.settings[i];
+        if (set->backend && (!*set->backend || strcmp(set->backend, backend) == 0))
+            see(arg, set->key, set->value);
+    }
+}
+
 proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_served_model **out,
                              proa_err *err)
 {

@@ -72,7 +72,7 @@ def backends(tmp_path_factory):
 WHY = {
     "noexecute": "has no function execute",
     "newer": "has version 77 of the backend interface, this is version 1",
-    "noentry": "is not a backend: it does not export proa_backend_entry",
+    "noentry": "is not a backend: it exports neither proa_backend_entry nor TRITONBACKEND_ModelInstanceExecute",
     "undefined": "undefined symbol: no_such_function",
     "text": "is not a shared library",
     "empty": "is not a shared library",

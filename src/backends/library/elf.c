@@ -73,7 +73,7 @@ static proa_status read_symbols(proa_elf *elf, const Elf64_Ehdr *h, const char *
         elf->names_bytes = names.sh_size;
         return PROA_OK;
     }
-    return PROA_OK; /* stripped of its sections: dlopen finds what is missing */
+    return PROA_FAIL(err, INVALID, "'%s' has no table of dynamic symbols", path);
 }
 
 proa_status proa_elf_open(proa_elf *elf, const char *path, proa_err *err)

@@ -11,7 +11,7 @@
 
 typedef struct proa_elf {
     proa_mmap map;
-    const Elf64_Sym *symbols; /* of .dynsym, unaligned; NULL if the file has no section headers */
+    const Elf64_Sym *symbols; /* of .dynsym, unaligned */
     size_t symbols_count;
     const char *names; /* of .dynstr */
     size_t names_bytes;

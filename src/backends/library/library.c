@@ -3,6 +3,7 @@
 #include "backends/library/library.h"
 
 #include "backends/library/elf.h"
+#include "backends/triton/triton.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -24,14 +25,19 @@ static bool is_component(const char *name)
     return *name && *name != '.' && !strchr(name, '/') && strlen(name) < 128;
 }
 
+/* The path of the file, whether it exists or not. */
 static proa_status library_path(char *path, const char *folder, const char *name, const char *runtime,
                                 proa_err *err)
 {
     char file[160];
     if (*runtime && !is_component(runtime))
         return PROA_FAIL(err, INVALID, "runtime '%s' is not the name of a file in '%s'", runtime, folder);
+    if (*runtime) return proa_path_join(path, folder, runtime, err);
     snprintf(file, sizeof file, "libproa_%s.so", name);
-    return proa_path_join(path, folder, *runtime ? runtime : file, err);
+    PROA_TRY(proa_path_join(path, folder, file, err));
+    if (proa_file_exists(path)) return PROA_OK;
+    snprintf(file, sizeof file, "libtriton_%s.so", name);
+    return proa_path_join(path, folder, file, err);
 }
 
 static proa_library *find_loaded(const char *path, const char *name)
@@ -41,14 +47,20 @@ static proa_library *find_loaded(const char *path, const char *name)
     return NULL;
 }
 
-/* Before its code runs: the file is for this machine and has the entry point. */
-static proa_status check_file(const char *path, proa_err *err)
+/* Before its code runs: the file is for this machine, is a backend, and everything of Triton that it imports is there.
+ * *triton: by its exports. */
+static proa_status check_file(const char *path, bool *triton, proa_err *err)
 {
     proa_elf elf;
     PROA_TRY(proa_elf_open(&elf, path, err));
+    bool ours = proa_elf_exports(&elf, PROA_BACKEND_ENTRY);
     proa_status status = PROA_OK;
-    if (elf.symbols && !proa_elf_exports(&elf, PROA_BACKEND_ENTRY))
-        status = PROA_FAIL(err, INVALID, "'%s' is not a backend: it does not export " PROA_BACKEND_ENTRY, path);
+    *triton = !ours && proa_elf_exports(&elf, PROA_TRITON_ENTRY);
+    if (*triton) status = proa_triton_prepare(&elf, path, err);
+    else if (!ours)
+        status = PROA_FAIL(
+            err, INVALID,
+            "'%s' is not a backend: it exports neither " PROA_BACKEND_ENTRY " nor " PROA_TRITON_ENTRY, path);
     proa_elf_close(&elf);
     return status;
 }
@@ -65,12 +77,14 @@ static void library_free(proa_library *l)
 static proa_status library_load(proa_library **out, const char *path, const char *folder, const char *name,
                                 proa_err *err)
 {
-    PROA_TRY(check_file(path, err));
+    bool triton;
+    PROA_TRY(check_file(path, &triton, err));
     proa_library *l = proa_calloc(1, sizeof *l);
     l->name = proa_strdup(name), l->path = proa_strdup(path), l->folder = proa_strdup(folder);
     l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    proa_status status = l->handle ? proa_library_open_table(l, err)
-                                   : PROA_FAIL(err, INVALID, "cannot load backend '%s': %s", name, dlerror());
+    proa_status status;
+    if (!l->handle) status = PROA_FAIL(err, INVALID, "cannot load backend '%s': %s", name, dlerror());
+    else status = triton ? proa_triton_open(l, err) : proa_library_open_table(l, err);
     if (status != PROA_OK) {
         library_free(l);
         return status;

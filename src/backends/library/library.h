@@ -11,18 +11,19 @@
 
 /* One loaded library. `backend` is what models refer to: a served model finds its library by it. */
 typedef struct proa_library {
-    proa_backend backend;            /* the first member: proa_library_of */
-    const char *name;                /* of the backend */
-    const char *path;                /* of the file */
-    const char *folder;              /* of the file */
-    void *handle;                    /* of dlopen */
-    const proa_backend_table *table; /* of a library with Proa's interface (table.c) */
+    proa_backend backend;                 /* the first member: proa_library_of */
+    const char *name;                     /* of the backend */
+    const char *path;                     /* of the file */
+    const char *folder;                   /* of the file */
+    void *handle;                         /* of dlopen */
+    const proa_backend_table *table;      /* of a library with Proa's interface (table.c); else NULL */
+    struct TRITONBACKEND_Backend *triton; /* of a library with Triton's (../triton); else NULL */
     struct proa_library *next;
 } proa_library;
 
-/* The backend `name` of a directory: DIRECTORY/NAME/libproa_NAME.so. `runtime`: the name of the file in that folder, ""
- * for the usual ones. *out is NULL if there is no such file. INVALID if the file is not a shared library for this
- * machine, lacks an export, or has another version; the text names it. */
+/* The backend `name` of a directory: DIRECTORY/NAME/libproa_NAME.so, or libtriton_NAME.so. `runtime`: the name of
+ * the file in that folder, "" for these. *out is NULL if there is no such file. INVALID if the file is not a shared
+ * library for this machine, lacks an export, or has another version; the text names it. */
 PROA_MUST_CHECK proa_status proa_library_find(const proa_backend **out, const char *directory,
                                               const char *name, const char *runtime, proa_err *err);
 

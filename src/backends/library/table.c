@@ -4,6 +4,7 @@
  * model adds the state of the library to it. */
 #include "backends/library/library.h"
 
+#include "backends/common.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -234,21 +235,9 @@ static void host_response_error(proa_backend_response *response, proa_status sta
     (void)host_fail(&reply_of(response)->error, status, text);
 }
 
-/* The elements of a BYTES output are the library's own claims: a protocol walks over them. */
-static void check_strings(proa_reply *reply)
-{
-    for (int32_t i = 0; i < reply->outputs_count && reply->error.status == PROA_OK; i++) {
-        const proa_tensor *t = &reply->outputs[i];
-        int64_t elements = proa_shape_elements(t->shape, t->rank), found;
-        if (t->type == PROA_TYPE_BYTES && !proa_tensor_strings_fit(t, elements, &found))
-            (void)PROA_FAIL(&reply->error, INTERNAL, "output '%s' does not hold the %lld strings of its shape",
-                            t->name, (long long)elements);
-    }
-}
-
 static void host_response_send(proa_backend_request *request, proa_backend_response *response, bool final)
 {
-    if (response) check_strings(reply_of(response));
+    if (response) proa_backend_check_outputs(reply_of(response));
     if (response || final) proa_infer_reply((proa_infer *)(void *)request, reply_of(response), final);
 }
 

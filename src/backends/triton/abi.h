@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * abi.h - the binary interface of Triton's backends (TRITONBACKEND_* 1.19, TRITONSERVER_* 1.34), in declarations of
+ * our own: opaque objects, numbers of the enumerations, prototypes of exports.def. Enumerations are ints on the ABI.
+ * Owner:   an error that a function returns is its caller's (TRITONSERVER_ErrorDelete); NULL is success. A backend
+ *          owns requests of an execution until it releases them, and a response until it sends or deletes it.
+ * Threads: every function may be called from any thread. */
+#ifndef PROA_BACKENDS_TRITON_ABI_H
+#define PROA_BACKENDS_TRITON_ABI_H
+
+#include "backends/library/library.h"
+#include <pthread.h>
+
+typedef struct TRITONSERVER_Error TRITONSERVER_Error;
+typedef struct TRITONSERVER_Message TRITONSERVER_Message;
+typedef struct TRITONSERVER_Parameter TRITONSERVER_Parameter;
+typedef struct TRITONSERVER_MetricFamily TRITONSERVER_MetricFamily;
+typedef struct TRITONSERVER_Metric TRITONSERVER_Metric;
+typedef struct TRITONBACKEND_Backend TRITONBACKEND_Backend;
+typedef struct TRITONBACKEND_Model TRITONBACKEND_Model;
+typedef struct TRITONBACKEND_ModelInstance TRITONBACKEND_ModelInstance;
+typedef struct TRITONBACKEND_Request TRITONBACKEND_Request;
+typedef struct TRITONBACKEND_ResponseFactory TRITONBACKEND_ResponseFactory;
+typedef struct TRITONBACKEND_Response TRITONBACKEND_Response;
+typedef struct TRITONBACKEND_Input TRITONBACKEND_Input; /* a proa_tensor of the request */
+typedef struct TRITONBACKEND_Output TRITONBACKEND_Output;
+
+enum proa_triton_code {
+    PROA_TRITON_UNKNOWN,
+    PROA_TRITON_INTERNAL,
+    PROA_TRITON_NOT_FOUND,
+    PROA_TRITON_INVALID_ARG,
+    PROA_TRITON_UNAVAILABLE,
+    PROA_TRITON_UNSUPPORTED,
+    PROA_TRITON_ALREADY_EXISTS,
+    PROA_TRITON_CANCELLED
+};
+enum proa_triton_memory { PROA_TRITON_CPU, PROA_TRITON_CPU_PINNED, PROA_TRITON_GPU_MEMORY };
+enum proa_triton_parameter { PROA_TRITON_STRING, PROA_TRITON_INT, PROA_TRITON_BOOL, PROA_TRITON_DOUBLE };
+enum proa_triton_kind { PROA_TRITON_KIND_CPU = 1, PROA_TRITON_KIND_GPU = 2 };
+enum proa_triton_flags {
+    PROA_TRITON_SEQUENCE_START = 1,
+    PROA_TRITON_SEQUENCE_END = 2,
+    PROA_TRITON_RELEASE_ALL = 1,
+    PROA_TRITON_RELEASE_RESCHEDULE = 2,
+    PROA_TRITON_FINAL = 1
+};
+
+struct TRITONSERVER_Error {
+    int code;
+    char text[]; /* NUL-terminated */
+};
+struct TRITONSERVER_Message {
+    size_t bytes;
+    char json[]; /* NUL-terminated */
+};
+struct TRITONSERVER_Parameter {
+    char *name;
+    int type;
+    char *text; /* of a string */
+    union {
+        int64_t i;
+        bool b;
+        double d;
+    } value;
+};
+
+typedef TRITONSERVER_Error *proa_triton_backend_fn(TRITONBACKEND_Backend *backend);
+typedef TRITONSERVER_Error *proa_triton_model_fn(TRITONBACKEND_Model *model);
+typedef TRITONSERVER_Error *proa_triton_instance_fn(TRITONBACKEND_ModelInstance *instance);
+typedef TRITONSERVER_Error *proa_triton_execute_fn(TRITONBACKEND_ModelInstance *instance,
+                                                   TRITONBACKEND_Request **requests, uint32_t count);
+
+/* What the library exports; NULL but for execute if it does not. */
+struct TRITONBACKEND_Backend {
+    const proa_library *library;
+    pthread_mutex_t lock;
+    bool initialized; /* under the lock: Initialize has succeeded */
+    void *state;
+    TRITONSERVER_Message *config;
+    proa_triton_backend_fn *initialize;
+    proa_triton_model_fn *model_initialize, *model_finalize;
+    proa_triton_instance_fn *instance_initialize, *instance_finalize, *instance_ready;
+    proa_triton_execute_fn *execute;
+};
+
+struct TRITONBACKEND_Model {
+    TRITONBACKEND_Backend *backend;
+    proa_served_model *served;
+    bool decoupled;
+    void *state;
+    TRITONBACKEND_ModelInstance *instances; /* a list */
+    TRITONBACKEND_Model *next;              /* of the open models: triton.c */
+};
+
+struct TRITONBACKEND_ModelInstance {
+    TRITONBACKEND_Model *model;
+    const proa_instance *instance;
+    void *state;
+    TRITONSERVER_Message *policy;
+    TRITONBACKEND_ModelInstance *next;
+};
+
+/* A request, from its execution until the backend has released it and deleted its factories and responses: each of
+ * them has a reference. */
+struct TRITONBACKEND_Request {
+    TRITONBACKEND_Model *model;
+    proa_infer *infer; /* with a reference of its own, since responses may end before it is released */
+    atomic_int refs;
+    atomic_bool ended; /* the final response was sent, or is kept in `last` */
+    bool released;     /* read by the thread of the execution */
+    _Atomic(proa_reply *) last;
+};
+
+struct TRITONBACKEND_Response {
+    TRITONBACKEND_Request *request;
+    proa_reply *reply;
+};
+
+struct TRITONBACKEND_Output {
+    proa_reply *reply;
+    int32_t index; /* in the reply's outputs, which move when they grow */
+};
+
+/* objects.c */
+TRITONSERVER_Error *proa_triton_error(int code, const char *fmt, ...) PROA_PRINTF(2, 3);
+TRITONSERVER_Message *proa_triton_message(const char *json, size_t bytes);
+/* Fills err from an error, which it deletes; PROA_OK for NULL. `what` failed. */
+proa_status proa_triton_status(TRITONSERVER_Error *error, proa_err *err);
+
+/* request.c */
+TRITONBACKEND_Request *proa_triton_request_new(TRITONBACKEND_Model *model, proa_infer *infer);
+TRITONBACKEND_Request *proa_triton_request_hold(TRITONBACKEND_Request *request);
+/* The last reference: a request without a final response gets an error. */
+void proa_triton_request_drop(TRITONBACKEND_Request *request);
+
+/* response.c */
+/* Hands a reply to the server. reply NULL: only the end. False: the final response was sent before; reply is freed. */
+bool proa_triton_reply(TRITONBACKEND_Request *request, proa_reply *reply, bool final);
+/* Delivers the final reply of a model that is not decoupled: it is kept until the statistics of the request are known,
+ * which the backend reports after it sends the response. */
+void proa_triton_flush(TRITONBACKEND_Request *request);
+
+/* exports.c */
+/* INVALID naming all functions of Triton that a library imports and that are not in exports.def. */
+struct proa_elf;
+proa_status proa_triton_check_imports(const struct proa_elf *elf, const char *path, proa_err *err);
+
+/* soname.c: makes DT_NEEDED libtritonserver.so of backends resolvable, once. */
+proa_status proa_triton_provide_soname(proa_err *err);
+
+/* metrics.c: appends the metrics of backends as Prometheus text. */
+void proa_triton_metrics_print(proa_buf *out);
+
+#define X(result, name, parameters) PROA_EXPORT result name parameters;
+#include "backends/triton/exports.def"
+#undef X
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * triton.h - libraries that were compiled as backends of Triton.
+ * Way in:  proa_triton_open, called when such a library is loaded. */
+#ifndef PROA_BACKENDS_TRITON_TRITON_H
+#define PROA_BACKENDS_TRITON_TRITON_H
+
+#include "backends/library/elf.h"
+#include "backends/library/library.h"
+
+#define PROA_TRITON_ENTRY "TRITONBACKEND_ModelInstanceExecute" /* what such a library must export */
+
+/* Before the file is loaded: INVALID naming all functions of Triton that it imports and that Proa does not have;
+ * and makes the library named libtritonserver.so, which it needs, known to the loader. */
+PROA_MUST_CHECK proa_status proa_triton_prepare(const proa_elf *elf, const char *path, proa_err *err);
+/* Fills library->backend of a loaded library. */
+PROA_MUST_CHECK proa_status proa_triton_open(proa_library *library, proa_err *err);
+
+#endif
