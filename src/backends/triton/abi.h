@@ -107,7 +107,6 @@ struct TRITONBACKEND_Request {
     proa_infer *infer; /* with a reference of its own, since responses may end before it is released */
     atomic_int refs;
     atomic_bool ended; /* the final response was sent, or is kept in `last` */
-    bool released;     /* read by the thread of the execution */
     _Atomic(proa_reply *) last;
 };
 
@@ -124,7 +123,7 @@ struct TRITONBACKEND_Output {
 /* objects.c */
 TRITONSERVER_Error *proa_triton_error(int code, const char *fmt, ...) PROA_PRINTF(2, 3);
 TRITONSERVER_Message *proa_triton_message(const char *json, size_t bytes);
-/* Fills err from an error, which it deletes; PROA_OK for NULL. `what` failed. */
+/* Fills err from an error, which it deletes; PROA_OK for NULL. */
 proa_status proa_triton_status(TRITONSERVER_Error *error, proa_err *err);
 
 /* request.c */

@@ -40,7 +40,6 @@ TRITONSERVER_Error *TRITONBACKEND_RequestRelease(TRITONBACKEND_Request *request,
 {
     if (flags & PROA_TRITON_RELEASE_RESCHEDULE)
         return proa_triton_error(PROA_TRITON_UNSUPPORTED, "requests of libraries cannot be rescheduled");
-    request->released = true;
     proa_triton_flush(request);
     proa_triton_request_drop(request);
     return NULL;
