@@ -15,7 +15,8 @@ static const int64_t absent = -1;
 
 void proa_message_release(proa_message *m)
 {
-    free(m->bytes);
+    if (!m->shared) free(m->bytes);
+    free(m->copy);
     *m = (proa_message){.bytes = NULL};
 }
 
@@ -39,6 +40,19 @@ void proa_message_read(proa_message *m, int64_t size)
     make_room(m, size);
     m->size = size, m->at = 0;
     m->reads = true, m->broken = false;
+}
+
+void proa_message_read_shared(proa_message *m, const proa_message *of)
+{
+    m->bytes = of->bytes, m->size = of->size, m->at = 0;
+    m->reads = m->shared = true, m->broken = false;
+}
+
+void *proa_message_own(proa_message *m, const void *array, int64_t bytes)
+{
+    m->copy = proa_realloc(m->copy, (size_t)proa_max64(bytes, 1));
+    memcpy(m->copy, array, (size_t)bytes);
+    return m->copy;
 }
 
 /* The next `bytes` bytes of the message; NULL: it has fewer. */

@@ -17,6 +17,8 @@ typedef struct proa_message {
     int64_t at; /* of what is read next */
     bool reads;
     bool broken; /* it is shorter than what was read of it: all that was read since is 0 or NULL */
+    bool shared; /* the bytes are another message's: nothing is written into them */
+    void *copy;  /* of an array that the reader changes */
 } proa_message;
 
 void proa_message_release(proa_message *m); /* a zero message is fine */
@@ -24,6 +26,10 @@ void proa_message_release(proa_message *m); /* a zero message is fine */
 void proa_message_write(proa_message *m);
 /* Room for `size` bytes, which the caller fills, and which are then read. */
 void proa_message_read(proa_message *m, int64_t size);
+/* Reads the bytes of another message where they are. Several threads may do so at the same time. */
+void proa_message_read_shared(proa_message *m, const proa_message *of);
+/* A copy of an array of the message that the caller may change. One at a time: until the next copy or release. */
+void *proa_message_own(proa_message *m, const void *array, int64_t bytes);
 /* Writes a value, or reads it. */
 void proa_message_value(proa_message *m, void *value, int64_t bytes);
 /* Writes an array of so many bytes, or returns where it is in the message: aligned to 16, valid as long as that. A

@@ -244,10 +244,13 @@ proa_status proa_rank_processes_result(proa_rank_processes *p, proa_status statu
 proa_status proa_rank_processes_opened(proa_rank_processes *p, uint64_t print, proa_err *err)
 {
     PROA_TRY(proa_rank_processes_result(p, PROA_OK, err));
-    for (int32_t rank = 1; rank < p->ranks; rank++)
-        if (p->model[rank] != print)
-            return PROA_FAIL(err, INVALID, "rank %d has other files of the model than rank 0", rank);
-    return PROA_OK;
+    int32_t other = 0;
+    pthread_mutex_lock(&p->lock);
+    for (int32_t rank = p->ranks - 1; rank > 0; rank--)
+        if (p->model[rank] != print) other = rank;
+    pthread_mutex_unlock(&p->lock);
+    if (other == 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "rank %d has other files of the model than rank 0", other);
 }
 
 const proa_rank_comms *proa_rank_processes_comms(const proa_rank_processes *p)

@@ -10,6 +10,22 @@ static int64_t span_pages(const proa_span *span)
     return proa_ceil_div(span->context, PROA_PAGE_TOKENS);
 }
 
+/* Spans whose tables follow each other, as write_tables sends them. */
+static void write_spans(proa_message *m, const proa_spans *spans)
+{
+    int64_t entries = 0, bytes = spans->count * (int64_t)sizeof *spans->span;
+    if (!spans->span) {
+        proa_message_array(m, NULL, bytes);
+        return;
+    }
+    proa_span *to = proa_message_reserve(m, bytes);
+    for (int64_t i = 0; i < spans->count; i++) {
+        to[i] = spans->span[i];
+        to[i].table = (int32_t)entries;
+        entries += span_pages(&to[i]);
+    }
+}
+
 /* The tables of the spans, one behind the other, in place of the memory of all tables. */
 static void write_tables(proa_message *m, const proa_spans *spans)
 {
@@ -23,14 +39,12 @@ static void write_tables(proa_message *m, const proa_spans *spans)
     }
 }
 
-/* Spans that were read are the message's, and their tables follow each other. */
 static void read_tables(proa_message *m, proa_spans *spans)
 {
-    proa_span *span = (proa_span *)(uintptr_t)spans->span;
     int64_t entries = 0;
-    for (int64_t i = 0; i < spans->count && span; i++) {
-        span[i].table = (int32_t)entries;
-        entries += span_pages(&span[i]);
+    for (int64_t i = 0; i < spans->count && spans->span; i++) {
+        if (spans->span[i].table != entries) m->broken = true;
+        entries += span_pages(&spans->span[i]);
     }
     spans->pages = NULL;
     spans->pages = proa_message_array(m, spans->pages, entries * (int64_t)sizeof *spans->pages);
@@ -39,7 +53,8 @@ static void read_tables(proa_message *m, proa_spans *spans)
 static void spans_message(proa_message *m, proa_spans *spans, int64_t rows)
 {
     PROA_MESSAGE_VALUE(m, spans->count);
-    PROA_MESSAGE_ARRAY(m, spans->span, spans->count);
+    if (m->reads) PROA_MESSAGE_ARRAY(m, spans->span, spans->count);
+    else write_spans(m, spans);
     PROA_MESSAGE_ARRAY(m, spans->seen, rows);
     if (m->reads) read_tables(m, spans);
     else write_tables(m, spans);
@@ -49,12 +64,16 @@ static void embeds_message(proa_message *m, proa_batch *b, const proa_model *mod
 {
     PROA_MESSAGE_VALUE(m, b->inputs_embeds_count);
     PROA_MESSAGE_ARRAY(m, b->inputs_embeds, b->inputs_embeds_count);
+    proa_inputs_embeds *read = NULL; /* with this reader's pointers to the values */
+    if (m->reads && b->inputs_embeds)
+        b->inputs_embeds = read = proa_message_own(m, b->inputs_embeds,
+                                                   b->inputs_embeds_count * (int64_t)sizeof *read);
     for (int64_t i = 0; i < b->inputs_embeds_count && b->inputs_embeds; i++) {
         proa_inputs_embeds e = b->inputs_embeds[i];
         int64_t width = e.of_table ? proa_prompt_table_width(model, false) : model->plan.width[PROA_REG_X];
         if (e.on_device && !model->device->host) PROA_MESSAGE_VALUE(m, e.values); /* ranks are threads */
         else PROA_MESSAGE_ARRAY(m, e.values, e.count * width);
-        if (m->reads) ((proa_inputs_embeds *)(uintptr_t)b->inputs_embeds)[i] = e;
+        if (read) read[i] = e;
     }
 }
 

@@ -95,16 +95,19 @@ static void *run_calls(void *arg)
 {
     proa_model *m = arg;
     proa_ranks *g = m->group;
+    proa_message message = {.bytes = NULL};
     for (uint32_t seen = 0;; seen++) {
         proa_rank_call call;
         proa_gate_wait(&g->start, seen, NULL);
-        proa_message message = {.bytes = g->message.bytes, .size = g->message.size, .reads = true};
+        proa_message_read_shared(&message, &g->message);
         bool whole = read_call(m, &message, &call);
         PROA_ASSERT(whole);
-        if (call.kind == PROA_CALL_END) return NULL;
+        if (call.kind == PROA_CALL_END) break;
         g->err[m->rank].status = run_call(m, &call, &g->err[m->rank]);
         if (atomic_fetch_sub(&g->left, 1) == 1) proa_gate_open(&g->end);
     }
+    proa_message_release(&message);
+    return NULL;
 }
 
 static proa_status run_in_threads(proa_model *m, proa_rank_call *call, proa_err *err)

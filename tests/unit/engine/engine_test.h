@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ typedef struct outcome {
     float beam_score[16];
     char beam_text[16][1024];
     proa_finish finish;
-    bool done;
+    atomic_bool done; /* after all else is there: tests may wait for it while the engine runs */
     char error[512];
     int64_t new_tokens, cached_tokens;
 } outcome;
@@ -73,7 +74,6 @@ static inline void outcome_rows(outcome *o, const proa_event *event)
 
 static inline void outcome_done(outcome *o, const proa_event *event)
 {
-    o->done = true;
     o->finish = event->finish;
     o->new_tokens = event->new_tokens;
     o->cached_tokens = event->cached_tokens;
@@ -87,6 +87,7 @@ static inline void outcome_done(outcome *o, const proa_event *event)
         o->beam_score[i] = b->score;
         snprintf(o->beam_text[i], sizeof o->beam_text[i], "%s", b->text ? b->text : "");
     }
+    o->done = true;
 }
 
 static inline void collect(const proa_event *event)
