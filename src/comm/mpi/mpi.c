@@ -18,7 +18,7 @@ bool proa_mpi_launched(void)
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE"};
     for (size_t i = 0; i < PROA_COUNT(names); i++) {
         const char *value = getenv(names[i]);
-        if (value && atoi(value) > 1) return true;
+        if (value && strtol(value, NULL, 10) > 1) return true;
     }
     return false;
 }

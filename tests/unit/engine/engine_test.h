@@ -167,7 +167,7 @@ static inline void assert_same_logprobs(const outcome *a, const outcome *b)
 static inline void assert_same_outcome(const outcome *a, const outcome *b, bool sampled)
 {
     bool exact = !getenv("PROA_TEST_DEVICE"), same_text = true;
-    const float reach = exact ? 0 : 1e-3F;
+    const float reach = exact ? 0 : 1e-2F; /* with activations of 16 bits */
     if (a->error[0] || b->error[0]) fail_msg("%s %s", a->error, b->error);
     assert_int_equal(a->count, b->count);
     if (exact) assert_int_equal(a->new_tokens, b->new_tokens);
