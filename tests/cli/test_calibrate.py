@@ -218,6 +218,7 @@ def test_an_interrupted_run_can_be_repeated(texts, tmp_path):
     command = ("convert", LM, out, "--calibrate", texts / "calibrate.txt", "--calibrate-tokens", 2048)
     run = subprocess.Popen([PROA, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not (out / ".proa-convert").exists():
+        assert run.poll() is None, run.returncode
         time.sleep(0.01)
     run.send_signal(signal.SIGINT)
     assert run.wait(60) != 0 and "interrupted" in run.stderr.read()
