@@ -46,14 +46,23 @@ bool proa_output_flush(proa_output *out)
     return !out->error;
 }
 
+/* Some file systems report a full disk only on close. Standard output is closed too, since nothing is written after it,
+ * but its number stays taken: a connection that got it would receive what a library prints. */
+static int close_file(int fd)
+{
+    int null = fd == STDOUT_FILENO ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+    int file = null >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : fd;
+    if (null >= 0 && file >= 0) dup2(null, fd);
+    if (null >= 0) close(null);
+    return close(file >= 0 ? file : fd);
+}
+
 proa_status proa_output_close(proa_output *out, proa_err *err)
 {
     if (out->buf.full && !out->error) out->error = EOVERFLOW;
     proa_output_flush(out);
     proa_buf_release(&out->buf);
-    /* Some file systems report a full disk only on close. Standard output is closed too: nothing is written
-     * after it. */
-    if (out->fd >= 0 && close(out->fd) != 0 && !out->error) out->error = errno;
+    if (out->fd >= 0 && close_file(out->fd) != 0 && !out->error) out->error = errno;
     out->fd = -1;
     if (!out->error) return PROA_OK;
     return PROA_FAIL(err, IO, "cannot write to %s: %s", out->name, strerror(out->error));

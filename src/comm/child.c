@@ -25,16 +25,18 @@ static const char *find_program(char room[PROA_PATH_MAX])
     return slash && strcmp(slash + 1, "proa") == 0 ? room : "proa";
 }
 
-/* They are moved out of the way first, behind all of them: each may have the number that another gets. */
+/* They are moved out of the way first, behind all of them: each may have the number that another gets, or that of a
+ * standard stream, if this process has closed it. */
 static int add_descriptors(posix_spawn_file_actions_t *actions, const int *fds, int count)
 {
     int away = PROA_CHILD_FDS + count;
     for (int i = 0; i < count; i++)
         if (fds[i] >= away) away = fds[i] + 1;
-    int failed = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
-    if (!failed) failed = posix_spawn_file_actions_adddup2(actions, 2, 1);
+    int failed = 0;
     for (int i = 0; i < count && !failed; i++)
         if (fds[i] >= 0) failed = posix_spawn_file_actions_adddup2(actions, fds[i], away + i);
+    if (!failed) failed = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
+    if (!failed) failed = posix_spawn_file_actions_adddup2(actions, 2, 1);
     for (int i = 0; i < count && !failed; i++)
         if (fds[i] >= 0) failed = posix_spawn_file_actions_adddup2(actions, away + i, PROA_CHILD_FDS + i);
     if (!failed) failed = posix_spawn_file_actions_addclosefrom_np(actions, PROA_CHILD_FDS + count);

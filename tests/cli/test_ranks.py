@@ -34,6 +34,14 @@ def test_processes(one_rank, options):
     assert ok(*RUN, *options, "--ranks", "process") == one_rank
 
 
+def test_a_closed_standard_input(one_rank):
+    """What the processes are given has the number of a standard stream."""
+    run = subprocess.run([PROA, *map(str, RUN), "--tp", "2", "--ranks", "process"], capture_output=True, text=True,
+                         timeout=120, preexec_fn=lambda: os.close(0))
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == one_rank
+
+
 def test_other_kinds_are_refused():
     assert "none of thread|process|mpi" in fails(*RUN, "--tp", 2, "--ranks", "robots", status=2)
     assert "mpirun has not started this process" in fails(*RUN, "--tp", 2, "--ranks", "mpi")

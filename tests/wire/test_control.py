@@ -2,6 +2,7 @@
 """Repository index, load and unload, trace and logging settings, drain at the end, over HTTP."""
 import base64
 import json
+import os
 import shutil
 import signal
 import threading
@@ -47,6 +48,11 @@ def test_index(server):
 
 
 # ---- load and unload ----
+
+
+def test_standard_output_is_no_connection(server):
+    """It is closed after the ports were printed; a connection in its place would get what a library prints."""
+    assert os.readlink(f"/proc/{server.process.pid}/fd/1") == "/dev/null"
 
 
 def test_load_and_unload(explicit):
