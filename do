@@ -126,7 +126,7 @@ cmd_test() {
     fi
     # Before cmake looks for it. Where MPI cannot be installed its plug-in is left out, and its tests are skipped.
     # shellcheck disable=SC2086 # a list
-    case "$*" in '' | *ranks*) (need $mpi_needs) || say "tests/cli/test_ranks.py needs Open MPI" ;; esac
+    case "$*" in '' | *rank*) (need $mpi_needs) || say "tests/cli/test_rank_processes.py needs Open MPI" ;; esac
     configure "${PROA_PRESET:-release}"
     targets=$(tools/test --targets "$@")
     # the Python tests need the program, or nothing of the build; "all" are all tests
