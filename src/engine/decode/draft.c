@@ -74,6 +74,7 @@ void proa_draft_time(proa_draft_times *t, int64_t rows, double ns)
 
 double proa_draft_time_mean(const proa_draft_times *t, int64_t rows)
 {
+    if (rows < 1) return 0;
     int64_t slot = proa_min64(slot_of(rows), PROA_DRAFT_SLOTS - 1), below = slot, above = slot;
     if (t->ns[slot] > 0) return t->ns[slot];
     while (below > 0 && t->ns[below] == 0) below--;
@@ -87,6 +88,7 @@ double proa_draft_time_mean(const proa_draft_times *t, int64_t rows)
 
 double proa_draft_time_of(const proa_draft_times *t, int64_t rows)
 {
+    if (rows < 1) return 0;
     int64_t slot = proa_min64(slot_of(rows), PROA_DRAFT_SLOTS - 1);
     return least_time(proa_draft_time_mean(t, rows), t->larger[slot]);
 }

@@ -47,7 +47,7 @@ typedef struct proa_draft_times {
 void proa_draft_time(proa_draft_times *t, int64_t rows, double ns);
 /* The mean for so many rows, interpolated between those that are known. Beyond the last known one it is taken to grow
  * by 1/64 for each row, or in proportion to the rows if they are more, so that larger drafts are tried. 0: nothing is
- * known. */
+ * known, or no rows. */
 double proa_draft_time_mean(const proa_draft_times *t, int64_t rows);
 /* What a pass counts as that took so long: no more than half as much again as the mean, or it was interrupted. */
 double proa_draft_time_clipped(const proa_draft_times *t, int64_t rows, double ns);

@@ -384,7 +384,7 @@ static void settle_accounts(proa_speculation *s, int64_t rows, double pass_ns, d
     double ns = proa_draft_time_clipped(&s->times, rows, pass_ns) +
                 (s->drafted ? fmax(pause_ns, s->drafting_ns) : 0);
     s->drafts_in_row = s->drafted ? s->drafts_in_row + 1 : 0;
-    if (plain_rows <= 0 || plain == 0) return;
+    if (plain == 0) return;
     double worth = plain * (double)(plain_rows + s->right) / (double)plain_rows;
     for (size_t i = 0; i < PROA_COUNT(s->kinds); i++) {
         double share = s->drafted ? (double)s->kinds[i].drafted / (double)s->drafted : 0;

@@ -100,6 +100,7 @@ static void times_are_interpolated(void **state)
     proa_draft_time(&t, 2, 100);
     proa_draft_time(&t, 6, 140);
     proa_draft_time(&t, 100000, 1);
+    assert_true(proa_draft_time_of(&t, 0) == 0 && proa_draft_time_mean(&t, 0) == 0);
     assert_true(proa_draft_time_of(&t, 1) == 100);
     assert_true(proa_draft_time_of(&t, 2) == 100);
     assert_true(proa_draft_time_of(&t, 4) == 120);
