@@ -315,13 +315,17 @@ typedef struct gpu_memory {
     int64_t bytes;
 } gpu_memory;
 
-static gpu_memory gpu_memory_or_skip(const proa_engine *engine, int64_t count)
+/* Closes the engine before it skips the test. */
+static gpu_memory gpu_memory_or_skip(proa_engine *engine, int64_t count)
 {
     gpu_memory g = {.bytes = count * (int64_t)sizeof(float)};
     proa_info info;
     char name[16];
     proa_engine_info(engine, &info);
-    if (info.gpu < 0) skip();
+    if (info.gpu < 0) {
+        proa_engine_close(engine);
+        skip();
+    }
     snprintf(name, sizeof name, "cuda:%d", info.gpu);
     assert_int_equal(proa_device_open(&g.device, name, NULL), PROA_OK);
     g.values = g.device->alloc(g.device, g.bytes);
