@@ -17,6 +17,8 @@ extern const proa_backend proa_backend_tokenizer,
 extern const proa_backend proa_backend_transform; /* transform/transform.c: text features and simple arithmetic */
 extern const proa_backend proa_backend_fil;       /* forests: fil/fil.c */
 
+extern const proa_backend proa_backend_onnxruntime; /* ONNX models, by ONNX Runtime's library: onnx/onnx.c */
+
 extern const proa_backend proa_backend_python; /* python/python.c */
 
 /* NULL-terminated. */

@@ -242,6 +242,10 @@
 #define PROA_PARAMS_PER_REQUEST_MAX  1024
 #define PROA_MODELS_MAX           4096             /* folders of all repositories */
 #define PROA_INSTANCES_MAX        1024             /* of one model */
+#define PROA_ONNX_THREADS_MAX     1024             /* of a thread pool of ONNX Runtime */
+#define PROA_ONNX_PROVIDER_OPTIONS_MAX 64          /* of one execution accelerator; TensorRT's has 40 */
+#define PROA_ONNX_DEPTH_MAX       100              /* messages within each other in an .onnx file: protobuf's own */
+#define PROA_ONNX_LOCATION_MAX    4096             /* bytes of a path of external data: Linux' own */
 #define PROA_BACKEND_CONFIG_MAX   (64 * PROA_MIB)  /* a configuration as JSON, for a backend that is a library */
 #define PROA_ENSEMBLE_STEPS_MAX   256              /* of one ensemble; TensorRT-LLM's have 3 */
 #define PROA_BATCH_REQUESTS_MAX   4096             /* requests of one execution */

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * onnx.c - the backend `onnxruntime`: a session for each device of a model, which its instances share; an execution is
+ * one run over the joined inputs of all its requests. */
+#include "backends/backends.h"
+#include "backends/common.h"
+#include "backends/onnx/onnx.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "serve/config/config.h"
+#include <string.h>
+
+/* The session of a device; a session runs several requests at once. */
+typedef struct device_session {
+    int device; /* -1: the CPU */
+    OrtSession *session;
+    struct device_session *next;
+} device_session;
+
+/* An output that each run computes. */
+typedef struct output {
+    const proa_onnx_tensor *tensor;
+    const Inference__ModelOutput *config; /* NULL: a sequence's state that clients do not see */
+    bool scatter;                         /* a batch_output: cut by the shapes of an input */
+} output;
+
+typedef struct onnx_model {
+    const proa_served_model *served;
+    const proa_ort *ort;
+    proa_arena arena;
+    device_session *sessions; /* added while instances open, one at a time */
+    proa_onnx_io io;          /* of the first session */
+    output *outputs;
+    const char **output_names; /* [outputs_count] */
+    int outputs_count;
+    atomic_bool alone; /* an output turned out not to be rows of the batch: requests are not joined any more */
+} onnx_model;
+
+/* What a run holds. */
+typedef struct run {
+    const char *names[PROA_TENSORS_PER_REQUEST_MAX];
+    OrtValue *inputs[PROA_TENSORS_PER_REQUEST_MAX];
+    void *memory[PROA_TENSORS_PER_REQUEST_MAX]; /* joined bytes of an input, or NULL */
+    int inputs_count;
+    OrtValue *values[PROA_TENSORS_PER_REQUEST_MAX]; /* what the run gives, until it is a tensor */
+    proa_tensor outputs[PROA_TENSORS_PER_REQUEST_MAX];
+} run;
+
+typedef struct onnx_instance {
+    onnx_model *model;
+    OrtSession *session;
+    OrtRunOptions *options;
+    run run; /* of the execution in progress */
+} onnx_instance;
+
+/* ---- a run ---- */
+
+static bool is_ragged(const onnx_model *m, const char *name)
+{
+    const Inference__ModelInput *in = proa_config_input(proa_served_model_config(m->served), name);
+    return in && in->allow_ragged_batch;
+}
+
+static proa_status make_inputs(run *r, const onnx_model *m, proa_infer *const *requests, int count, proa_err *err)
+{
+    r->inputs_count = 0;
+    for (int32_t i = 0; i < requests[0]->inputs_count; i++) {
+        const char *name = requests[0]->inputs[i].name;
+        const proa_onnx_tensor *t = proa_onnx_find(m->io.inputs, m->io.inputs_count, name);
+        if (!t)
+            continue; /* a control of the sequence batcher that the model does not read was refused at load */
+        int at = r->inputs_count++;
+        r->names[at] = t->name;
+        PROA_TRY(proa_onnx_join(&r->inputs[at], &r->memory[at], m->ort, t, is_ragged(m, name), requests,
+                                count, err));
+    }
+    return PROA_OK;
+}
+
+static void release_inputs(run *r, const onnx_model *m)
+{
+    for (int i = 0; i < r->inputs_count; i++) {
+        if (r->inputs[i]) m->ort->ReleaseValue(r->inputs[i]);
+        free(r->memory[i]);
+    }
+}
+
+static void release_outputs(run *r, const onnx_model *m)
+{
+    for (int i = 0; i < m->outputs_count; i++) {
+        if (r->values[i]) m->ort->ReleaseValue(r->values[i]);
+        proa_tensor_release(&r->outputs[i]);
+    }
+}
+
+/* The values of a run as tensors. A scalar gets the dims of the configuration, which are all 1. */
+static proa_status read_outputs(run *r, const onnx_model *m, proa_err *err)
+{
+    for (int i = 0; i < m->outputs_count; i++) {
+        const output *o = &m->outputs[i];
+        OrtValue *value = r->values[i];
+        r->values[i] = NULL;
+        PROA_TRY(proa_onnx_tensor_of(&r->outputs[i], m->ort, o->tensor, value, err));
+        if (r->outputs[i].rank > 0 || !o->config) continue;
+        r->outputs[i].rank = (int32_t)o->config->n_dims;
+        for (size_t d = 0; d < o->config->n_dims; d++) r->outputs[i].shape[d] = 1;
+    }
+    return PROA_OK;
+}
+
+static proa_status run_session(onnx_instance *in, run *r, proa_infer *const *requests, int count, proa_err *err)
+{
+    const onnx_model *m = in->model;
+    proa_status status = make_inputs(r, m, requests, count, err);
+    proa_infer_input_done(requests, count);
+    if (status == PROA_OK)
+        status = proa_ort_check(m->ort,
+                                m->ort->Run(in->session, in->options, r->names,
+                                            (const OrtValue *const *)r->inputs, (size_t)r->inputs_count,
+                                            m->output_names, (size_t)m->outputs_count, r->values),
+                                err);
+    release_inputs(r, m);
+    proa_infer_output_begins(requests, count);
+    return status == PROA_OK ? read_outputs(r, m, err) : status;
+}
+
+/* ---- replies ---- */
+
+/* Rows [first, first + rows) of a tensor whose first dimension is `total`, as an output of the reply. */
+static void add_rows(proa_reply *reply, const proa_tensor *whole, int64_t first, int64_t rows, int64_t total)
+{
+    proa_tensor *t = proa_reply_add(reply, whole->name);
+    const char *name = t->name;
+    proa_tensor_share(t, whole);
+    t->name = name;
+    if (rows == total) return;
+    t->shape[0] = rows;
+    size_t row = total ? whole->bytes / (size_t)total : 0;
+    t->data = whole->bytes ? whole->data + (size_t)first * row : NULL;
+    t->bytes = (size_t)rows * row;
+}
+
+/* The same for strings, whose rows are found by walking over them. *at: where the first row begins, moved on. */
+static void add_string_rows(proa_reply *reply, const proa_tensor *whole, size_t *at, int64_t rows)
+{
+    proa_tensor *t = proa_reply_add(reply, whole->name);
+    const char *name = t->name;
+    proa_str s;
+    size_t begin = *at;
+    proa_tensor_share(t, whole);
+    t->name = name;
+    t->shape[0] = rows;
+    for (int64_t left = proa_shape_elements(t->shape, t->rank); left > 0; left--)
+        if (!proa_tensor_next_string(whole, at, &s)) break;
+    t->data = whole->data ? whole->data + begin : NULL;
+    t->bytes = *at - begin;
+}
+
+static bool is_wanted(const output *o, const proa_infer *r)
+{
+    return !o->config || proa_infer_wants(r, o->tensor->name);
+}
+
+/* Gives each request its rows of an output. */
+static void cut_output(const output *o, const proa_tensor *whole, proa_infer *const *requests,
+                       proa_reply *const *replies, int count, int64_t total)
+{
+    size_t at = 0;
+    int64_t first = 0;
+    for (int i = 0; i < count; i++) {
+        bool strings = whole->type == PROA_TYPE_BYTES && count > 1;
+        if (strings) add_string_rows(replies[i], whole, &at, requests[i]->batch);
+        else if (is_wanted(o, requests[i]))
+            add_rows(replies[i], whole, first, count > 1 ? requests[i]->batch : total, total);
+        first += requests[i]->batch;
+    }
+}
+
+/* An output of joined requests must have one row for each row of the batch. */
+static proa_status check_rows(const onnx_model *m, const run *r, int64_t total, proa_err *err)
+{
+    for (int i = 0; i < m->outputs_count; i++) {
+        const proa_tensor *t = &r->outputs[i];
+        if (m->outputs[i].scatter || (t->rank > 0 && t->shape[0] == total)) continue;
+        return PROA_FAIL(err, INTERNAL, "output '%s' has %lld rows for a batch of %lld", t->name,
+                         (long long)(t->rank ? t->shape[0] : 1), (long long)total);
+    }
+    return PROA_OK;
+}
+
+static void send_replies(const onnx_model *m, const run *r, proa_infer *const *requests, int count, int64_t total)
+{
+    proa_reply *replies[PROA_BATCH_REQUESTS_MAX];
+    proa_err err = {0};
+    for (int i = 0; i < count; i++) replies[i] = proa_reply_new(requests[i]);
+    for (int i = 0; i < m->outputs_count; i++) {
+        const output *o = &m->outputs[i];
+        if (!o->scatter) cut_output(o, &r->outputs[i], requests, replies, count, total);
+        else if (proa_batch_output_scatter(m->served, o->tensor->name, &r->outputs[i], requests, replies,
+                                           count, &err) != PROA_OK)
+            for (int k = 0; k < count; k++) replies[k]->error = err;
+    }
+    for (int i = 0; i < count; i++) proa_infer_reply(requests[i], replies[i], true);
+}
+
+static int64_t rows_of(proa_infer *const *requests, int count)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < count; i++) rows += requests[i]->batch;
+    return rows;
+}
+
+static void execute_run(onnx_instance *in, run *r, proa_infer *const *requests, int count)
+{
+    onnx_model *m = in->model;
+    proa_err err = {0};
+    int64_t total = rows_of(requests, count);
+    memset(r->values, 0, (size_t)m->outputs_count * sizeof r->values[0]);
+    memset(r->outputs, 0, (size_t)m->outputs_count * sizeof r->outputs[0]);
+    proa_status status = run_session(in, r, requests, count, &err);
+    if (status == PROA_OK && count > 1 && (status = check_rows(m, r, total, &err)) != PROA_OK) {
+        PROA_LOG(WARNING, "model '%s': %s; its requests are not joined any more",
+                 proa_served_model_name(m->served), err.text);
+        atomic_store(&m->alone, true);
+    }
+    if (status == PROA_OK) send_replies(m, r, requests, count, total);
+    release_outputs(r, m);
+    if (status == PROA_OK) return;
+    if (count == 1) proa_infer_fail(requests[0], &err);
+    else /* one request's values may be what failed: the others must not */
+        for (int i = 0; i < count; i++) execute_run(in, r, requests + i, 1);
+}
+
+static void execute_requests(void *instance_state, proa_infer *const *requests, int count)
+{
+    onnx_instance *in = instance_state;
+    if (!atomic_load(&in->model->alone)) execute_run(in, &in->run, requests, count);
+    else
+        for (int i = 0; i < count; i++) execute_run(in, &in->run, requests + i, 1);
+}
+
+/* ---- opening ---- */
+
+static bool is_scattered(const Inference__ModelConfig *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_batch_output; i++)
+        for (size_t j = 0; j < c->batch_output[i]->n_target_name; j++)
+            if (strcmp(c->batch_output[i]->target_name[j], name) == 0) return true;
+    return false;
+}
+
+static void add_output(onnx_model *m, const char *name, const Inference__ModelOutput *config)
+{
+    const proa_onnx_tensor *t = proa_onnx_find(m->io.outputs, m->io.outputs_count, name);
+    for (int i = 0; i < m->outputs_count; i++)
+        if (m->outputs[i].tensor == t) return; /* a state that is an output too */
+    m->output_names[m->outputs_count] = t->name;
+    m->outputs[m->outputs_count++] = (output){t, config, is_scattered(proa_served_model_config(m->served), name)};
+}
+
+/* The outputs of the configuration, which was checked against the model, and the states of sequences. */
+static void choose_outputs(onnx_model *m)
+{
+    const Inference__ModelConfig *c = proa_served_model_config(m->served);
+    const Inference__ModelSequenceBatching *s = proa_config_sequence(c);
+    m->outputs = PROA_ARENA_NEW(&m->arena, output, m->io.outputs_count);
+    m->output_names = PROA_ARENA_NEW(&m->arena, const char *, m->io.outputs_count);
+    for (size_t i = 0; i < c->n_output; i++) add_output(m, c->output[i]->name, c->output[i]);
+    for (size_t i = 0; s && i < s->n_state; i++) add_output(m, s->state[i]->output_name, NULL);
+}
+
+static proa_status make_session(OrtSession **out, const onnx_model *m, int device, proa_err *err)
+{
+    const Inference__ModelConfig *c = proa_served_model_config(m->served);
+    const char *folder = proa_served_model_version_path(m->served);
+    char path[PROA_PATH_MAX];
+    OrtSessionOptions *options;
+    PROA_TRY(proa_onnx_file(path, c, folder, proa_served_model_external(m->served), err));
+    PROA_TRY(proa_onnx_session_options(&options, m->ort, c, m->served, folder, device, err));
+    proa_status status = proa_ort_check(m->ort, m->ort->CreateSession(m->ort->env, path, options, out), err);
+    m->ort->ReleaseSessionOptions(options);
+    return status;
+}
+
+/* The first session gives the model's inputs and outputs, which are checked once. */
+static proa_status read_model(onnx_model *m, const OrtSession *session, proa_err *err)
+{
+    PROA_TRY(proa_onnx_read_io(&m->io, m->ort, session, &m->arena, err));
+    PROA_TRY(proa_onnx_check(proa_served_model_config(m->served), &m->io, err));
+    choose_outputs(m);
+    return PROA_OK;
+}
+
+static proa_status session_for(OrtSession **out, onnx_model *m, int device, proa_err *err)
+{
+    for (const device_session *s = m->sessions; s; s = s->next)
+        if (s->device == device) {
+            *out = s->session;
+            return PROA_OK;
+        }
+    OrtSession *session = NULL;
+    PROA_TRY(make_session(&session, m, device, err));
+    bool first = !m->sessions;
+    device_session *s = PROA_ARENA_NEW(&m->arena, device_session, 1);
+    *s = (device_session){device, session, m->sessions};
+    m->sessions = s;
+    *out = session;
+    return first ? read_model(m, session, err) : PROA_OK;
+}
+
+static void model_close(void *state)
+{
+    onnx_model *m = state;
+    for (device_session *s = m->sessions; s; s = s->next) m->ort->ReleaseSession(s->session);
+    proa_arena_release(&m->arena);
+    free(m);
+}
+
+static proa_status model_open(void **state, proa_served_model *model, proa_err *err)
+{
+    const proa_ort *ort;
+    PROA_TRY(proa_ort_open(&ort, proa_served_model_server(model), err));
+    onnx_model *m = proa_calloc(1, sizeof *m);
+    m->served = model, m->ort = ort;
+    proa_arena_init(&m->arena);
+    *state = m;
+    return PROA_OK;
+}
+
+static void instance_close(void *state)
+{
+    onnx_instance *in = state;
+    if (in->options) in->model->ort->ReleaseRunOptions(in->options);
+    free(in);
+}
+
+static proa_status instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
+{
+    onnx_model *m = model_state;
+    onnx_instance *in = proa_calloc(1, sizeof *in);
+    in->model = m;
+    proa_status status = session_for(&in->session, m, proa_instance_device(instance), err);
+    if (status == PROA_OK)
+        status = proa_onnx_run_options(&in->options, m->ort, proa_served_model_config(m->served), err);
+    if (status == PROA_OK) *state = in;
+    else instance_close(in);
+    return status;
+}
+
+const proa_backend proa_backend_onnxruntime = {.name = "onnxruntime",
+                                               .flags = PROA_BACKEND_GPU,
+                                               .complete = proa_onnx_complete,
+                                               .model_open = model_open,
+                                               .model_close = model_close,
+                                               .instance_open = instance_open,
+                                               .instance_close = instance_close,
+                                               .execute = execute_requests};

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * signature.c - the inputs and outputs that a model declares: read from a session, put into a configuration, compared
+ * with one. Rules are those of Triton's onnxruntime backend; where it is stricter without a reason, a note says so. */
+#include "backends/common.h"
+#include "backends/onnx/onnx.h"
+#include "base/log.h"
+#include "proto/message.h"
+#include "serve/config/config.h"
+#include <string.h>
+
+#define BATCH_USUAL 4 /* Triton's default-max-batch-size */
+
+/* ---- from a session ---- */
+
+/* ONNXTensorElementDataType: those of KServe, and names of the others for errors. */
+static const struct {
+    proa_type type;
+    const char *name;
+} element_types[] = {
+    [1] = {PROA_TYPE_FP32, "FLOAT"},
+    [2] = {PROA_TYPE_UINT8, "UINT8"},
+    [3] = {PROA_TYPE_INT8, "INT8"},
+    [4] = {PROA_TYPE_UINT16, "UINT16"},
+    [5] = {PROA_TYPE_INT16, "INT16"},
+    [6] = {PROA_TYPE_INT32, "INT32"},
+    [7] = {PROA_TYPE_INT64, "INT64"},
+    [8] = {PROA_TYPE_BYTES, "STRING"},
+    [9] = {PROA_TYPE_BOOL, "BOOL"},
+    [10] = {PROA_TYPE_FP16, "FLOAT16"},
+    [11] = {PROA_TYPE_FP64, "DOUBLE"},
+    [12] = {PROA_TYPE_UINT32, "UINT32"},
+    [13] = {PROA_TYPE_UINT64, "UINT64"},
+    [14] = {0, "COMPLEX64"},
+    [15] = {0, "COMPLEX128"},
+    [16] = {PROA_TYPE_BF16, "BFLOAT16"},
+    [17] = {0, "FLOAT8E4M3FN"},
+    [18] = {0, "FLOAT8E4M3FNUZ"},
+    [19] = {0, "FLOAT8E5M2"},
+    [20] = {0, "FLOAT8E5M2FNUZ"},
+    [21] = {0, "UINT4"},
+    [22] = {0, "INT4"},
+    [23] = {0, "FLOAT4E2M1"},
+};
+
+static const char *kind_name(int kind)
+{
+    switch (kind) {
+    case ORT_KIND_SEQUENCE: return "is a sequence";
+    case ORT_KIND_MAP: return "is a map";
+    case ORT_KIND_SPARSE: return "is a sparse tensor";
+    case ORT_KIND_OPTIONAL: return "is an optional value";
+    default: return "is no tensor";
+    }
+}
+
+static proa_status read_shape(proa_onnx_tensor *t, const proa_ort *ort, const OrtTensorTypeAndShapeInfo *info,
+                              proa_arena *arena, proa_err *err)
+{
+    size_t rank;
+    PROA_TRY(proa_ort_check(ort, ort->GetDimensionsCount(info, &rank), err));
+    if (rank > PROA_SERVE_RANK_MAX) {
+        t->unfit = proa_arena_printf(arena, "has %zu dimensions, of which requests can have %d", rank,
+                                     PROA_SERVE_RANK_MAX);
+        return PROA_OK;
+    }
+    t->rank = (int32_t)rank;
+    PROA_TRY(proa_ort_check(ort, ort->GetDimensions(info, t->dims, rank), err));
+    for (size_t i = 0; i < rank; i++)
+        if (t->dims[i] < 0) t->dims[i] = -1;
+    return PROA_OK;
+}
+
+static proa_status read_type(proa_onnx_tensor *t, const proa_ort *ort, const OrtTypeInfo *info,
+                             proa_arena *arena, proa_err *err)
+{
+    const OrtTensorTypeAndShapeInfo *tensor = NULL;
+    int kind = ORT_KIND_UNKNOWN;
+    PROA_TRY(proa_ort_check(ort, ort->GetOnnxTypeFromTypeInfo(info, &kind), err));
+    if (kind != ORT_KIND_TENSOR) {
+        t->unfit = kind_name(kind);
+        return PROA_OK;
+    }
+    PROA_TRY(proa_ort_check(ort, ort->CastTypeInfoToTensorInfo(info, &tensor), err));
+    if (!tensor) return PROA_FAIL(err, INTERNAL, "onnx runtime gives no type of '%s'", t->name);
+    PROA_TRY(proa_ort_check(ort, ort->GetTensorElementType(tensor, &t->onnx_type), err));
+    bool known = t->onnx_type > 0 && t->onnx_type < (int)PROA_COUNT(element_types);
+    t->type = known ? element_types[t->onnx_type].type : PROA_TYPE_INVALID;
+    if (t->type == PROA_TYPE_INVALID)
+        t->unfit = known ? proa_arena_printf(arena, "has elements of type %s", element_types[t->onnx_type].name)
+                         : proa_arena_printf(arena, "has elements of type number %d", t->onnx_type);
+    return t->unfit ? PROA_OK : read_shape(t, ort, tensor, arena, err);
+}
+
+typedef struct io_getters {
+    OrtStatus *(*name)(const OrtSession *session, size_t index, OrtAllocator *allocator, char **out);
+    OrtStatus *(*type)(const OrtSession *session, size_t index, OrtTypeInfo **out);
+} io_getters;
+
+static proa_status read_tensor(proa_onnx_tensor *t, const proa_ort *ort, const OrtSession *session,
+                               const io_getters *get, size_t index, proa_arena *arena, proa_err *err)
+{
+    char *name = NULL;
+    OrtTypeInfo *info = NULL;
+    *t = (proa_onnx_tensor){.type = PROA_TYPE_INVALID};
+    PROA_TRY(proa_ort_check(ort, get->name(session, index, ort->allocator, &name), err));
+    t->name = proa_arena_strdup(arena, proa_str_c(name));
+    PROA_TRY(proa_ort_check(ort, ort->AllocatorFree(ort->allocator, name), err));
+    PROA_TRY(proa_ort_check(ort, get->type(session, index, &info), err));
+    proa_status status = read_type(t, ort, info, arena, err);
+    ort->ReleaseTypeInfo(info);
+    return status;
+}
+
+proa_status proa_onnx_read_io(proa_onnx_io *out, const proa_ort *ort, const OrtSession *session,
+                              proa_arena *arena, proa_err *err)
+{
+    const io_getters inputs = {ort->SessionGetInputName, ort->SessionGetInputTypeInfo},
+                     values = {ort->SessionGetOverridableInitializerName,
+                               ort->SessionGetOverridableInitializerTypeInfo},
+                     outputs = {ort->SessionGetOutputName, ort->SessionGetOutputTypeInfo};
+    size_t n_inputs, n_values, n_outputs;
+    PROA_TRY(proa_ort_check(ort, ort->SessionGetInputCount(session, &n_inputs), err));
+    PROA_TRY(proa_ort_check(ort, ort->SessionGetOverridableInitializerCount(session, &n_values), err));
+    PROA_TRY(proa_ort_check(ort, ort->SessionGetOutputCount(session, &n_outputs), err));
+    if (n_inputs > PROA_TENSORS_PER_REQUEST_MAX || n_outputs > PROA_TENSORS_PER_REQUEST_MAX)
+        return PROA_FAIL(err, LIMIT, "the model has %zu inputs and %zu outputs, at most %d of each can be served",
+                         n_inputs, n_outputs, PROA_TENSORS_PER_REQUEST_MAX);
+    *out = (proa_onnx_io){
+        .required = (int)n_inputs, .inputs_count = (int)(n_inputs + n_values), .outputs_count = (int)n_outputs};
+    out->inputs = PROA_ARENA_NEW(arena, proa_onnx_tensor, (int64_t)(n_inputs + n_values));
+    out->outputs = PROA_ARENA_NEW(arena, proa_onnx_tensor, (int64_t)n_outputs);
+    for (size_t i = 0; i < n_inputs; i++)
+        PROA_TRY(read_tensor(&out->inputs[i], ort, session, &inputs, i, arena, err));
+    for (size_t i = 0; i < n_values; i++) {
+        PROA_TRY(read_tensor(&out->inputs[n_inputs + i], ort, session, &values, i, arena, err));
+        out->inputs[n_inputs + i].initializer = true;
+    }
+    for (size_t i = 0; i < n_outputs; i++)
+        PROA_TRY(read_tensor(&out->outputs[i], ort, session, &outputs, i, arena, err));
+    return PROA_OK;
+}
+
+proa_onnx_tensor *proa_onnx_find(proa_onnx_tensor *tensors, int count, const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(tensors[i].name, name) == 0) return &tensors[i];
+    return NULL;
+}
+
+static proa_status fail_unfit(const Inference__ModelConfig *c, const char *kind, const proa_onnx_tensor *t,
+                              proa_err *err)
+{
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "unable to load model '%s', %s '%s' of the model %s, which requests of "
+                     "inference cannot carry",
+                     c->name, kind, t->name, t->unfit);
+}
+
+/* ---- completing ---- */
+
+static bool all_open_first(const proa_onnx_tensor *tensors, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (tensors[i].rank == 0 || tensors[i].dims[0] != -1) return false;
+    return true;
+}
+
+static proa_status complete_batch(Inference__ModelConfig *c, const proa_onnx_io *io, proa_arena *arena,
+                                  proa_err *err)
+{
+    int64_t usual = BATCH_USUAL;
+    if (!all_open_first(io->inputs, io->required) || !all_open_first(io->outputs, io->outputs_count)) {
+        if (c->max_batch_size == 0) return PROA_OK;
+        return PROA_FAIL(err, INVALID,
+                         "autofill failed for model '%s': model does not support batching while non-zero "
+                         "max_batch_size is specified",
+                         c->name);
+    }
+    PROA_TRY(proa_onnx_setting_number(&usual, proa_completing_server(), "default-max-batch-size", INT32_MAX, err));
+    if (c->max_batch_size == 0 && usual > 0) {
+        c->max_batch_size = (int32_t)usual;
+        PROA_LOG(INFO, "model '%s': max_batch_size is %d, since all its tensors have an open first dimension",
+                 c->name, c->max_batch_size);
+    }
+    if (c->max_batch_size > 1 && c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE__NOT_SET)
+        proa_message_add(&c->base, "dynamic_batching", arena);
+    return PROA_OK;
+}
+
+/* Dimensions without the batch's. One that is 0 in the model is open: a configuration cannot have it. */
+static int64_t *complete_dims(size_t *count, Inference__ModelTensorReshape **reshape,
+                              const proa_onnx_tensor *t, bool batched, proa_arena *arena)
+{
+    int32_t skip = batched && t->rank > 0;
+    int64_t *dims = PROA_ARENA_NEW(arena, int64_t, t->rank + 1);
+    *count = (size_t)(t->rank - skip);
+    for (size_t i = 0; i < *count; i++)
+        dims[i] = t->dims[(size_t)skip + i] == 0 ? -1 : t->dims[(size_t)skip + i];
+    if (*count) return dims;
+    *count = 1, dims[0] = 1;
+    if (batched) {
+        *reshape = PROA_ARENA_NEW(arena, Inference__ModelTensorReshape, 1);
+        inference__model_tensor_reshape__init(*reshape);
+    }
+    return dims;
+}
+
+static proa_status complete_inputs(Inference__ModelConfig *c, const proa_onnx_io *io, proa_arena *arena,
+                                   proa_err *err)
+{
+    for (int i = 0; i < io->required; i++) {
+        const proa_onnx_tensor *t = &io->inputs[i];
+        if (t->unfit) return fail_unfit(c, "input", t, err);
+        Inference__ModelInput *in = (Inference__ModelInput *)proa_message_add(&c->base, "input", arena);
+        in->name = proa_arena_strdup(arena, proa_str_c(t->name));
+        in->data_type = (Inference__DataType)t->type;
+        in->dims = complete_dims(&in->n_dims, &in->reshape, t, c->max_batch_size > 0, arena);
+    }
+    return PROA_OK;
+}
+
+static proa_status complete_outputs(Inference__ModelConfig *c, const proa_onnx_io *io, proa_arena *arena,
+                                    proa_err *err)
+{
+    for (int i = 0; i < io->outputs_count; i++) {
+        const proa_onnx_tensor *t = &io->outputs[i];
+        if (t->unfit) return fail_unfit(c, "output", t, err);
+        Inference__ModelOutput *out = (Inference__ModelOutput *)proa_message_add(&c->base, "output", arena);
+        out->name = proa_arena_strdup(arena, proa_str_c(t->name));
+        out->data_type = (Inference__DataType)t->type;
+        out->dims = complete_dims(&out->n_dims, &out->reshape, t, c->max_batch_size > 0, arena);
+    }
+    return PROA_OK;
+}
+
+/* A session only to look at: without optimisation, which takes most of the time of opening one. */
+static proa_status open_unoptimised(OrtSession **out, const proa_ort *ort, Inference__ModelConfig *c,
+                                    const char *version_path, proa_err *err)
+{
+    char path[PROA_PATH_MAX];
+    OrtSessionOptions *options;
+    PROA_TRY(proa_onnx_file(path, c, version_path, proa_served_model_external(NULL), err));
+    PROA_TRY(proa_onnx_session_options(&options, ort, c, NULL, version_path, -1, err));
+    proa_status status = proa_ort_check(ort, ort->SetSessionGraphOptimizationLevel(options, ORT_OPTIMIZE_NONE),
+                                        err);
+    if (status == PROA_OK)
+        status = proa_ort_check(ort, ort->CreateSession(ort->env, path, options, out), err);
+    ort->ReleaseSessionOptions(options);
+    return status;
+}
+
+proa_status proa_onnx_complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
+                               proa_err *err)
+{
+    const proa_ort *ort;
+    OrtSession *session;
+    proa_onnx_io io;
+    if (config->n_input + config->n_batch_input > 0 && config->n_output > 0) return PROA_OK;
+    PROA_TRY(proa_ort_open(&ort, proa_completing_server(), err));
+    PROA_TRY(open_unoptimised(&session, ort, config, version_path, err));
+    proa_status status = proa_onnx_read_io(&io, ort, session, arena, err);
+    ort->ReleaseSession(session);
+    PROA_TRY(status);
+    PROA_TRY(complete_batch(config, &io, arena, err));
+    if (!config->n_input) PROA_TRY(complete_inputs(config, &io, arena, err));
+    return config->n_output ? PROA_OK : complete_outputs(config, &io, arena, err);
+}
+
+/* ---- checking ---- */
+
+/* One tensor of the configuration. */
+typedef struct declared {
+    const char *kind, *name; /* "input" */
+    proa_type type;
+    const int64_t *dims; /* as the model gets it: of reshape if there is one */
+    size_t rank;
+    bool output;
+} declared;
+
+#define REFUSE(c, err, fmt, ...)                                                                             \
+    PROA_FAIL(err, INVALID, "unable to load model '%s', " fmt, (c)->name, __VA_ARGS__)
+
+/* An input's open dimension must be open in the model. For outputs either side may leave one open: that says less, but
+ * nothing wrong. */
+static bool dimension_fits(int64_t declared_dim, int64_t model_dim, bool output)
+{
+    if (declared_dim == model_dim || model_dim == -1) return true;
+    return declared_dim == -1 && (output || model_dim == 0);
+}
+
+static proa_status check_dims(const Inference__ModelConfig *c, const declared *d, const proa_onnx_tensor *t,
+                              proa_err *err)
+{
+    char model[PROA_DIMS_TEXT], config[PROA_DIMS_TEXT];
+    size_t skip = c->max_batch_size > 0;
+    if (t->rank == 0 && !skip) { /* a scalar, or of open rank */
+        for (size_t i = 0; i < d->rank; i++)
+            if (d->dims[i] != 1 && d->dims[i] != -1)
+                return REFUSE(c, err, "%s '%s' is a scalar in the model, its dims must be [1], got %s",
+                              d->kind, d->name, proa_dims_text(config, d->dims, d->rank));
+        return PROA_OK;
+    }
+    if (skip && (t->rank == 0 || t->dims[0] != -1))
+        return REFUSE(
+            c, err, "%s '%s' has the shape %s in the model: max_batch_size %d needs an open first dimension",
+            d->kind, d->name, proa_dims_text(model, t->dims, (size_t)t->rank), c->max_batch_size);
+    bool fits = d->rank + skip == (size_t)t->rank;
+    for (size_t i = 0; fits && i < d->rank; i++)
+        fits = dimension_fits(d->dims[i], t->dims[i + skip], d->output);
+    if (fits) return PROA_OK;
+    return REFUSE(c, err, "%s '%s' has dims %s in the configuration%s, the model has the shape %s", d->kind,
+                  d->name, proa_dims_text(config, d->dims, d->rank),
+                  skip ? " (behind the batch dimension)" : "", proa_dims_text(model, t->dims, (size_t)t->rank));
+}
+
+static proa_status check_type(const Inference__ModelConfig *c, const declared *d, const proa_onnx_tensor *t,
+                              proa_err *err)
+{
+    if (t->unfit) return fail_unfit(c, d->kind, t, err);
+    if (t->type == d->type) return PROA_OK;
+    return REFUSE(c, err, "configuration expects datatype %s for %s '%s', model provides %s",
+                  proa_type_config_name(d->type), d->kind, d->name, proa_type_config_name(t->type));
+}
+
+static proa_status fail_unknown(const Inference__ModelConfig *c, const declared *d, proa_onnx_tensor *tensors,
+                                int count, proa_err *err)
+{
+    char names[256] = "";
+    size_t at = 0;
+    for (int i = 0; i < count && at < sizeof names - 1; i++) {
+        int len = snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", tensors[i].name);
+        at += len > 0 ? (size_t)len : 0;
+    }
+    return REFUSE(c, err, "the model has no %s '%s', its %ss are: %s", d->kind, d->name, d->kind, names);
+}
+
+static proa_status check_ragged(const Inference__ModelConfig *c, const proa_onnx_tensor *t, proa_err *err)
+{
+    char model[PROA_DIMS_TEXT];
+    if (t->rank == 1 && t->dims[0] == -1) return PROA_OK;
+    return REFUSE(c, err, "ragged input '%s' must have the shape [-1] in the model, which has %s", t->name,
+                  proa_dims_text(model, t->dims, (size_t)t->rank));
+}
+
+static proa_status check_input(const Inference__ModelConfig *c, const Inference__ModelInput *in,
+                               const proa_onnx_io *io, proa_err *err)
+{
+    const declared d = {"input",
+                        in->name,
+                        (proa_type)in->data_type,
+                        in->reshape ? in->reshape->shape : in->dims,
+                        in->reshape ? in->reshape->n_shape : in->n_dims,
+                        false};
+    const proa_onnx_tensor *t = proa_onnx_find(io->inputs, io->inputs_count, in->name);
+    if (!t) return fail_unknown(c, &d, io->inputs, io->inputs_count, err);
+    PROA_TRY(check_type(c, &d, t, err));
+    if (in->optional && !t->initializer)
+        return REFUSE(c, err, "optional input '%s' must have a value of its own in the model (an initializer)",
+                      in->name);
+    if (t->initializer && c->max_batch_size > 0)
+        return REFUSE(c, err, "input '%s' with a value of its own in the model is not supported with batching",
+                      in->name);
+    return in->allow_ragged_batch ? check_ragged(c, t, err) : check_dims(c, &d, t, err);
+}
+
+static bool is_batch_output(const Inference__ModelConfig *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_batch_output; i++)
+        for (size_t j = 0; j < c->batch_output[i]->n_target_name; j++)
+            if (strcmp(c->batch_output[i]->target_name[j], name) == 0) return true;
+    return false;
+}
+
+static proa_status check_output(const Inference__ModelConfig *c, const Inference__ModelOutput *out,
+                                const proa_onnx_io *io, proa_err *err)
+{
+    const declared d = {"output",
+                        out->name,
+                        (proa_type)out->data_type,
+                        out->reshape ? out->reshape->shape : out->dims,
+                        out->reshape ? out->reshape->n_shape : out->n_dims,
+                        true};
+    const proa_onnx_tensor *t = proa_onnx_find(io->outputs, io->outputs_count, out->name);
+    if (!t) return fail_unknown(c, &d, io->outputs, io->outputs_count, err);
+    PROA_TRY(check_type(c, &d, t, err));
+    return is_batch_output(c, out->name) ? PROA_OK : check_dims(c, &d, t, err);
+}
+
+/* Is this input of the model fed by the server: a batch input, a sequence's control or state? */
+static bool is_fed(const Inference__ModelConfig *c, const char *name)
+{
+    const Inference__ModelSequenceBatching *s = proa_config_sequence(c);
+    for (size_t i = 0; i < c->n_batch_input; i++)
+        for (size_t j = 0; j < c->batch_input[i]->n_target_name; j++)
+            if (strcmp(c->batch_input[i]->target_name[j], name) == 0) return true;
+    for (size_t i = 0; s && i < s->n_control_input; i++)
+        if (strcmp(s->control_input[i]->name, name) == 0) return true;
+    for (size_t i = 0; s && i < s->n_state; i++)
+        if (strcmp(s->state[i]->input_name, name) == 0) return true;
+    return false;
+}
+
+/* Controls and states of sequences are inputs and outputs of the model too. */
+static proa_status check_sequence(const Inference__ModelConfig *c, const proa_onnx_io *io, proa_err *err)
+{
+    const Inference__ModelSequenceBatching *s = proa_config_sequence(c);
+    for (size_t i = 0; s && i < s->n_control_input; i++)
+        if (!proa_onnx_find(io->inputs, io->inputs_count, s->control_input[i]->name))
+            return REFUSE(c, err, "the model has no input '%s', which is a sequence control in the configuration",
+                          s->control_input[i]->name);
+    for (size_t i = 0; s && i < s->n_state; i++) {
+        const Inference__ModelSequenceBatching__State *state = s->state[i];
+        const declared in = {"input", state->input_name, (proa_type)state->data_type, NULL, 0, false},
+                       out = {"output", state->output_name, (proa_type)state->data_type, NULL, 0, true};
+        const proa_onnx_tensor *from = proa_onnx_find(io->inputs, io->inputs_count, state->input_name),
+                               *to = proa_onnx_find(io->outputs, io->outputs_count, state->output_name);
+        if (!from) return fail_unknown(c, &in, io->inputs, io->inputs_count, err);
+        if (!to) return fail_unknown(c, &out, io->outputs, io->outputs_count, err);
+        PROA_TRY(check_type(c, &in, from, err));
+        PROA_TRY(check_type(c, &out, to, err));
+    }
+    return PROA_OK;
+}
+
+proa_status proa_onnx_check(const Inference__ModelConfig *config, const proa_onnx_io *io, proa_err *err)
+{
+    for (size_t i = 0; i < config->n_input; i++) PROA_TRY(check_input(config, config->input[i], io, err));
+    for (int i = 0; i < io->required; i++)
+        if (!proa_config_input(config, io->inputs[i].name) && !is_fed(config, io->inputs[i].name))
+            return PROA_FAIL(err, INVALID,
+                             "unable to load model '%s', input '%s' of the model is not in the configuration",
+                             config->name, io->inputs[i].name);
+    for (size_t i = 0; i < config->n_output; i++) PROA_TRY(check_output(config, config->output[i], io, err));
+    return check_sequence(config, io, err);
+}

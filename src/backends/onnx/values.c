@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * values.c - tensors of requests as values of ONNX Runtime, and its values as tensors of replies. Numbers are passed by
+ * reference where there is one request; strings are copied, since the library keeps its own. */
+#include "backends/onnx/onnx.h"
+#include "base/alloc.h"
+#include "base/checked.h"
+#include <string.h>
+
+/* ---- inputs ---- */
+
+/* The parts of one input, in the order of the requests. */
+typedef struct parts {
+    const proa_tensor *list[PROA_BATCH_REQUESTS_MAX];
+    int count;
+} parts;
+
+/* An input that the server feeds for the whole batch is in the first request only. */
+static void find_parts(parts *p, const char *name, proa_infer *const *requests, int count)
+{
+    p->count = 0;
+    for (int i = 0; i < count; i++) {
+        const proa_tensor *t = proa_infer_input(requests[i], name);
+        if (t) p->list[p->count++] = t;
+    }
+}
+
+static int32_t joined_shape(int64_t *shape, const parts *p, const proa_onnx_tensor *as, bool ragged)
+{
+    const proa_tensor *first = p->list[0];
+    if (ragged) {
+        shape[0] = 0;
+        for (int i = 0; i < p->count; i++)
+            shape[0] += proa_shape_elements(p->list[i]->shape, p->list[i]->rank);
+        return 1;
+    }
+    if (as->rank == 0 && proa_shape_elements(first->shape, first->rank) == 1) return 0;
+    memcpy(shape, first->shape, (size_t)first->rank * sizeof *shape);
+    for (int i = 1; i < p->count && first->rank; i++) shape[0] += p->list[i]->shape[0];
+    return first->rank;
+}
+
+/* The bytes may be used as they are: they are one piece, aligned for their type, and valid elements. */
+static bool is_usable(const parts *p)
+{
+    const proa_tensor *t = p->list[0];
+    return p->count == 1 && t->bytes && t->type != PROA_TYPE_BOOL &&
+           (uintptr_t)t->data % (uintptr_t)proa_type_bytes(t->type) == 0;
+}
+
+/* Elements of BOOL become 0 or 1: the library reads them as C++'s bool, which has no other values. */
+static void copy_part(char *to, const proa_tensor *t)
+{
+    if (!t->bytes) return;
+    if (t->type != PROA_TYPE_BOOL) memcpy(to, t->data, t->bytes);
+    else
+        for (size_t i = 0; i < t->bytes; i++) to[i] = t->data[i] != 0;
+}
+
+static proa_status join_numbers(OrtValue **out, void **memory, const proa_ort *ort, const parts *p,
+                                const int64_t *shape, int32_t rank, int onnx_type, proa_err *err)
+{
+    size_t bytes = 0, at = 0;
+    const void *data = p->list[0]->data;
+    for (int i = 0; i < p->count; i++) bytes += p->list[i]->bytes;
+    if (!is_usable(p)) {
+        char *copy = proa_malloc_aligned_try((size_t)proa_round_up((int64_t)bytes + 1, 64));
+        if (!copy) return PROA_FAIL(err, NO_MEMORY, "not enough memory for an input of %zu bytes", bytes);
+        for (int i = 0; i < p->count; at += p->list[i]->bytes, i++) copy_part(copy + at, p->list[i]);
+        data = *memory = copy;
+    }
+    /* The library does not write to inputs. */
+    return proa_ort_check(ort,
+                          ort->CreateTensorWithDataAsOrtValue(ort->host, (void *)(uintptr_t)data, bytes,
+                                                              shape, (size_t)rank, onnx_type, out),
+                          err);
+}
+
+static proa_status fill_strings(OrtValue *value, const proa_ort *ort, const parts *p, int64_t elements,
+                                proa_err *err)
+{
+    int64_t index = 0;
+    for (int i = 0; i < p->count; i++) {
+        size_t at = 0;
+        proa_str s;
+        while (index < elements && proa_tensor_next_string(p->list[i], &at, &s)) {
+            char *place = NULL;
+            PROA_TRY(proa_ort_check(
+                ort, ort->GetResizedStringTensorElementBuffer(value, (size_t)index++, s.len, &place), err));
+            if (s.len) memcpy(place, s.ptr, s.len);
+        }
+    }
+    return PROA_OK;
+}
+
+proa_status proa_onnx_join(OrtValue **out, void **memory, const proa_ort *ort, const proa_onnx_tensor *as,
+                           bool ragged, proa_infer *const *requests, int count, proa_err *err)
+{
+    parts p;
+    int64_t shape[PROA_SERVE_RANK_MAX];
+    *out = NULL;
+    *memory = NULL;
+    find_parts(&p, as->name, requests, count);
+    if (p.count == 0) return PROA_FAIL(err, INVALID, "input '%s' is missing", as->name);
+    int32_t rank = joined_shape(shape, &p, as, ragged);
+    if (as->type != PROA_TYPE_BYTES)
+        return join_numbers(out, memory, ort, &p, shape, rank, as->onnx_type, err);
+    PROA_TRY(proa_ort_check(
+        ort, ort->CreateTensorAsOrtValue(ort->allocator, shape, (size_t)rank, as->onnx_type, out), err));
+    return fill_strings(*out, ort, &p, proa_shape_elements(shape, rank), err);
+}
+
+/* ---- outputs ---- */
+
+typedef struct held_value {
+    const proa_ort *ort;
+    OrtValue *value;
+} held_value;
+
+static void release_value(void *arg)
+{
+    held_value *held = arg;
+    held->ort->ReleaseValue(held->value);
+    free(held);
+}
+
+static proa_status read_shape(proa_tensor *out, const proa_ort *ort, const OrtValue *value, int *onnx_type,
+                              proa_err *err)
+{
+    OrtTensorTypeAndShapeInfo *info = NULL;
+    size_t rank = 0;
+    PROA_TRY(proa_ort_check(ort, ort->GetTensorTypeAndShape(value, &info), err));
+    proa_status status = proa_ort_check(ort, ort->GetTensorElementType(info, onnx_type), err);
+    if (status == PROA_OK) status = proa_ort_check(ort, ort->GetDimensionsCount(info, &rank), err);
+    if (status == PROA_OK && rank > PROA_SERVE_RANK_MAX)
+        status = PROA_FAIL(err, LIMIT, "an output has %zu dimensions, at most %d can be sent", rank,
+                           PROA_SERVE_RANK_MAX);
+    if (status == PROA_OK) status = proa_ort_check(ort, ort->GetDimensions(info, out->shape, rank), err);
+    ort->ReleaseTensorTypeAndShapeInfo(info);
+    out->rank = (int32_t)rank;
+    return status;
+}
+
+/* Refers to the value's own memory; the last reference to the buffer releases the value. */
+static proa_status wrap_numbers(proa_tensor *out, const proa_ort *ort, OrtValue *value, int64_t elements,
+                                proa_err *err)
+{
+    void *data = NULL;
+    int64_t bytes;
+    if (!proa_mul(elements, proa_type_bytes(out->type), &bytes))
+        return PROA_FAIL(err, INTERNAL, "an output is too large");
+    if (bytes) PROA_TRY(proa_ort_check(ort, ort->GetTensorMutableData(value, &data), err));
+    held_value *held = proa_malloc(sizeof *held);
+    *held = (held_value){ort, value};
+    out->buffer = proa_buffer_wrap(data, (size_t)bytes, release_value, held);
+    out->data = bytes ? data : NULL;
+    out->bytes = (size_t)bytes;
+    return PROA_OK;
+}
+
+static void frame_strings(char *to, const char *text, size_t total, const size_t *offsets, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t len = (uint32_t)((i + 1 < count ? offsets[i + 1] : total) - offsets[i]);
+        memcpy(to, &len, sizeof len);
+        memcpy(to + sizeof len, text + offsets[i], len);
+        to += sizeof len + len;
+    }
+}
+
+static proa_status copy_strings(proa_tensor *out, const proa_ort *ort, const OrtValue *value, int64_t count,
+                                proa_err *err)
+{
+    size_t total = 0;
+    if (count == 0) return PROA_OK;
+    PROA_TRY(proa_ort_check(ort, ort->GetStringTensorDataLength(value, &total), err));
+    if (total > UINT32_MAX)
+        return PROA_FAIL(err, LIMIT, "the strings of an output have %zu bytes, at most %u can be sent", total,
+                         UINT32_MAX);
+    size_t framed = total + (size_t)count * sizeof(uint32_t);
+    PROA_TRY(proa_buffer_try(&out->buffer, framed, err));
+    char *text = proa_malloc(total + 1);
+    size_t *offsets = proa_calloc((size_t)count, sizeof *offsets);
+    proa_status status = proa_ort_check(
+        ort, ort->GetStringTensorContent(value, text, total, offsets, (size_t)count), err);
+    if (status == PROA_OK) frame_strings(out->buffer->data, text, total, offsets, count);
+    free(offsets);
+    free(text);
+    out->data = out->buffer->data;
+    out->bytes = framed;
+    return status;
+}
+
+proa_status proa_onnx_tensor_of(proa_tensor *out, const proa_ort *ort, const proa_onnx_tensor *as,
+                                OrtValue *value, proa_err *err)
+{
+    int kind = ORT_KIND_UNKNOWN, onnx_type = 0;
+    *out = (proa_tensor){.name = as->name, .type = as->type};
+    proa_status status = proa_ort_check(ort, ort->GetValueType(value, &kind), err);
+    if (status == PROA_OK && kind != ORT_KIND_TENSOR)
+        status = PROA_FAIL(err, INTERNAL, "output '%s' is no tensor", as->name);
+    if (status == PROA_OK) status = read_shape(out, ort, value, &onnx_type, err);
+    if (status == PROA_OK && onnx_type != as->onnx_type)
+        status = PROA_FAIL(err, INTERNAL, "output '%s' has another type than the model declares", as->name);
+    int64_t elements = status == PROA_OK ? proa_shape_elements(out->shape, out->rank) : 0;
+    if (status == PROA_OK && elements < 0)
+        status = PROA_FAIL(err, INTERNAL, "output '%s' has no valid shape", as->name);
+    bool numbers = as->type != PROA_TYPE_BYTES;
+    if (status == PROA_OK && numbers) status = wrap_numbers(out, ort, value, elements, err);
+    else if (status == PROA_OK) status = copy_strings(out, ort, value, elements, err);
+    if (!numbers || !out->buffer) ort->ReleaseValue(value);
+    if (status != PROA_OK) proa_tensor_release(out);
+    return status;
+}
