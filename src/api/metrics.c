@@ -54,6 +54,17 @@ static void print_traffic(proa_buf *out)
     put_family(out, "proa_tensor_copied_bytes_total", "counter",
                "Bytes copied from one tensor into another (by ensembles: none)");
     proa_buf_printf(out, "proa_tensor_copied_bytes_total %" PRIu64 "\n", proa_copies_count());
+    proa_device_copies copies = proa_device_copies_count();
+    put_family(out, "proa_host_copies_total", "counter",
+               "Number of tensors copied from a device to the host (between steps on one device: none)");
+    proa_buf_printf(out, "proa_host_copies_total %" PRIu64 "\n", copies.to_host);
+    put_family(out, "proa_host_copied_bytes_total", "counter", "Bytes of these tensors");
+    proa_buf_printf(out, "proa_host_copied_bytes_total %" PRIu64 "\n", copies.to_host_bytes);
+    put_family(out, "proa_device_copies_total", "counter",
+               "Number of tensors copied from the host's memory to a device");
+    proa_buf_printf(out, "proa_device_copies_total %" PRIu64 "\n", copies.to_device);
+    put_family(out, "proa_device_copied_bytes_total", "counter", "Bytes of these tensors");
+    proa_buf_printf(out, "proa_device_copied_bytes_total %" PRIu64 "\n", copies.to_device_bytes);
     put_family(out, "proa_requests_in_flight", "gauge",
                "Number of inference requests that have not got their last reply");
     proa_buf_printf(out, "proa_requests_in_flight %" PRId64 "\n", proa_sinks_live());

@@ -101,12 +101,14 @@ static void add_times(proa_buf *out, int64_t id, const proa_infer *r)
     proa_buf_append(out, "]}", 2);
 }
 
-/* The values are one string, separated by commas. */
+/* The values are one string, separated by commas; none of a tensor in the memory of a device. */
 static void add_tensor(proa_buf *out, int64_t id, const char *activity, const proa_tensor *t)
 {
     proa_buf data;
     proa_buf_init(&data, TENSOR_TEXT_MAX);
-    if (proa_tensor_json(&data, t, false, NULL) != PROA_OK || data.len < 2) proa_buf_clear(&data);
+    bool readable = !proa_tensor_device(t);
+    if (!readable || proa_tensor_json(&data, t, false, NULL) != PROA_OK || data.len < 2)
+        proa_buf_clear(&data);
     proa_buf_printf(out, ",{\"id\":%" PRId64 ",\"activity\":\"%s\",\"tensor\":{\"name\":", id, activity);
     proa_buf_json_str(out, proa_str_c(t->name));
     proa_buf_printf(out, ",\"data\":");

@@ -61,6 +61,10 @@ void proa_served_model_set_long(proa_served_model *model);
 /* Called in model_open of an INLINE backend: executions of more rows than this (> 0) take long and run on a thread of
  * the model; smaller ones run on the caller's thread. */
 void proa_served_model_set_inline_rows(proa_served_model *model, int64_t rows);
+/* model_open: inputs in the memory of a device are not copied to the host before execute. It then looks at each input's
+ * proa_tensor_device, and copies what is on another device than its instance (proa_tensor_to_host). Its outputs may be
+ * on a device whether it calls this or not. */
+void proa_served_model_set_device_inputs(proa_served_model *model);
 /* model_open: this version takes typed generations (generation.h) beside tensors. labels: outputs of its head that
  * classifies or rates an input; 0: it has none. */
 void proa_served_model_set_generations(proa_served_model *model, int64_t labels);

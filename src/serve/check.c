@@ -250,9 +250,20 @@ static proa_status check_sequence_id(const proa_served_model *model, const proa_
                   name, text ? "BYTES" : "UINT64", model->name, proa_type_name(want));
 }
 
+/* Inputs on a device stay there if the model's backend takes such, or if it is an ensemble, whose steps decide. The
+ * host reads the framing of strings and, for the keys of the response cache, all inputs. */
+static proa_status inputs_to_host(const proa_served_model *model, proa_infer *r, proa_err *err)
+{
+    bool takes = (model->device_inputs || !model->backend) && !proa_served_model_uses_cache(model);
+    for (int32_t i = 0; i < r->inputs_count; i++)
+        if (!takes || r->inputs[i].type == PROA_TYPE_BYTES) PROA_TRY(proa_tensor_to_host(&r->inputs[i], err));
+    return PROA_OK;
+}
+
 proa_status proa_infer_check(const proa_served_model *model, proa_infer *r, proa_err *err)
 {
     const proa_io *few[16], **rows = few;
+    PROA_TRY(inputs_to_host(model, r, err));
     if (r->outputs_count) PROA_TRY(check_outputs(model, r, err));
     if (r->inputs_count > model->inputs_count || r->inputs_count < model->required_count)
         return wrong_count(model, r, err);

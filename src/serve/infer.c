@@ -268,8 +268,22 @@ static PROA_COLD void check_regions(const proa_infer *r, proa_reply *reply)
         reply->error.status = proa_shm_check(r->inputs[i].buffer, &reply->error);
 }
 
+/* The cache keeps host memory only. */
+static bool takes_device_outputs(const proa_infer *r)
+{
+    return r->device_replies && !r->ticket.cache_inflight;
+}
+
+static void outputs_to_host(const proa_infer *r, proa_reply *reply)
+{
+    if (takes_device_outputs(r)) return;
+    for (int32_t i = 0; i < reply->outputs_count && reply->error.status == PROA_OK; i++)
+        reply->error.status = proa_tensor_to_host(&reply->outputs[i], &reply->error);
+}
+
 void proa_infer_reply(proa_infer *r, proa_reply *reply, bool final)
 {
+    if (reply && reply->error.status == PROA_OK) outputs_to_host(r, reply);
     if (PROA_UNLIKELY(proa_guards_any_broken()) && reply) check_regions(r, reply);
     if (!r->model || !r->model->scheduler || proa_scheduler_replied(r->model->scheduler, r, reply, final))
         proa_infer_deliver(r, reply, final);

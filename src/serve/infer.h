@@ -101,8 +101,9 @@ struct proa_infer {
     uint64_t timeout_us; /* 0: none */
     int64_t deadline_ns; /* of the protocol (gRPC), on the monotonic clock; 0: none */
     proa_reply_fn *on_reply;
-    void *user;  /* the sink's */
-    bool silent; /* a warm-up: in no statistics */
+    void *user;          /* the sink's */
+    bool silent;         /* a warm-up: in no statistics */
+    bool device_replies; /* on_reply takes outputs in the memory of a device; else they are copied to the host */
     bool inner; /* part of a request that was accepted (a step of an ensemble): a scheduler that stops takes it */
 
     /* the schedulers' */

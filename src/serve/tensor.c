@@ -68,6 +68,7 @@ static proa_buffer *buffer_init(proa_buffer *b, proa_recycle_kind kind, size_t b
     b->data = (char *)b + HEAD_BYTES;
     b->bytes = bytes;
     b->free_data = NULL;
+    b->memory = NULL;
     b->arg = (void *)(uintptr_t)kind; /* the way back, whatever becomes of `bytes` */
     atomic_init(&b->refs, 1);
     return b;
@@ -100,12 +101,19 @@ proa_status proa_buffer_try(proa_buffer **out, size_t bytes, proa_err *err)
 
 proa_buffer *proa_buffer_wrap(void *data, size_t bytes, void (*free_data)(void *arg), void *arg)
 {
+    return proa_buffer_wrap_memory(NULL, data, bytes, free_data, arg);
+}
+
+proa_buffer *proa_buffer_wrap_memory(const proa_device_memory *memory, void *data, size_t bytes,
+                                     void (*free_data)(void *arg), void *arg)
+{
     PROA_ASSERT(free_data);
     proa_buffer *b = proa_recycle_take(PROA_RECYCLE_HEAD);
     b->data = data;
     b->bytes = bytes;
     b->free_data = free_data;
     b->arg = arg;
+    b->memory = memory;
     atomic_init(&b->refs, 1);
     return b;
 }
@@ -211,6 +219,37 @@ bool proa_tensor_strings_fit(const proa_tensor *tensor, int64_t elements, int64_
     while (proa_tensor_next_string(tensor, &at, &s)) n++;
     if (found) *found = n;
     return n == elements && at == tensor->bytes;
+}
+
+/* ---- devices ---- */
+
+static atomic_uint_fast64_t device_copies[2], device_copy_bytes[2]; /* [1]: to the host */
+
+void proa_device_copies_add(bool to_host, size_t bytes)
+{
+    atomic_fetch_add_explicit(&device_copies[to_host], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&device_copy_bytes[to_host], bytes, memory_order_relaxed);
+}
+
+proa_device_copies proa_device_copies_count(void)
+{
+    return (proa_device_copies){atomic_load(&device_copies[1]), atomic_load(&device_copy_bytes[1]),
+                                atomic_load(&device_copies[0]), atomic_load(&device_copy_bytes[0])};
+}
+
+proa_status proa_tensor_to_host(proa_tensor *t, proa_err *err)
+{
+    const proa_device_memory *memory = proa_tensor_device(t);
+    proa_buffer *copy;
+    if (PROA_LIKELY(!memory)) return PROA_OK;
+    PROA_TRY(proa_buffer_try(&copy, t->bytes, err));
+    proa_status status = memory->read(memory, copy->data, t->data, t->bytes, err);
+    if (status != PROA_OK) return proa_buffer_drop(copy), status;
+    proa_device_copies_add(true, t->bytes);
+    proa_buffer_drop(t->buffer);
+    t->buffer = copy;
+    t->data = copy->data;
+    return PROA_OK;
 }
 
 void proa_copies_add(size_t bytes)

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tensor.h - tensors between protocols, models and the steps of an ensemble: named arrays in KServe v2's wire layout.
  * Little-endian, row-major, dense; an element of BYTES is a 4-byte length and the bytes.
+ * The bytes are in host memory, or in that of a device (proa_device_memory): what the host reads has to be there.
  * Owner:   a tensor holds one reference to its buffer; passing a tensor on is taking another reference, never a copy.
- * Threads: reference counts are atomic; the bytes are not written after the tensor was handed on. */
+ * Threads: reference counts are atomic; the bytes are complete when the tensor is handed on, and not written after.
+ *          So it is on a device: a producer waits for its stream before it replies, and so does a consumer before it
+ *          ends a request, whose buffers may be freed or used again then. No event travels with a buffer. */
 #ifndef PROA_SERVE_TENSOR_H
 #define PROA_SERVE_TENSOR_H
 
@@ -40,13 +43,25 @@ const char *proa_type_config_name(proa_type type); /* "TYPE_FP32" */
 int64_t proa_type_bytes(proa_type type);
 proa_type proa_type_find(proa_str name); /* by KServe's name; INVALID if there is none */
 
+/* Memory that the host cannot read: a GPU's. Filled by whoever owns the device (backends/gpu); lives as long as the
+ * program. */
+typedef struct proa_device_memory proa_device_memory;
+struct proa_device_memory {
+    const char *name; /* "cuda:0", for messages */
+    int32_t gpu;      /* N of "cuda:N" */
+    /* Copies to host memory; returns when the bytes have arrived. Any thread. */
+    proa_status (*read)(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
+                        proa_err *err);
+};
+
 /* Memory with a count of its holders. */
 typedef struct proa_buffer {
     atomic_int refs;
-    char *data;
+    char *data; /* not to be read by the host if `memory` is set */
     size_t bytes;
     void (*free_data)(void *arg); /* NULL: data is behind this struct */
     void *arg;
+    const proa_device_memory *memory; /* where data is; NULL: host memory */
 } proa_buffer;
 
 proa_buffer *proa_buffer_new(size_t bytes); /* not zeroed, data aligned to 64 bytes; never NULL */
@@ -54,6 +69,9 @@ proa_buffer *proa_buffer_new(size_t bytes); /* not zeroed, data aligned to 64 by
 PROA_MUST_CHECK proa_status proa_buffer_try(proa_buffer **out, size_t bytes, proa_err *err);
 /* Wraps bytes with another owner; free_data(arg) is called when the last reference is dropped. */
 proa_buffer *proa_buffer_wrap(void *data, size_t bytes, void (*free_data)(void *arg), void *arg);
+/* The same for bytes of a device. */
+proa_buffer *proa_buffer_wrap_memory(const proa_device_memory *memory, void *data, size_t bytes,
+                                     void (*free_data)(void *arg), void *arg);
 proa_buffer *proa_buffer_hold(proa_buffer *buffer); /* NULL is fine */
 void proa_buffer_drop(proa_buffer *buffer);         /* NULL is fine */
 
@@ -66,6 +84,14 @@ typedef struct proa_tensor {
     const char *data;    /* inside buffer; NULL if bytes is 0 */
     size_t bytes;
 } proa_tensor;
+
+/* The device whose memory holds the bytes; NULL: the host's. */
+static inline const proa_device_memory *proa_tensor_device(const proa_tensor *t)
+{
+    return t->buffer ? t->buffer->memory : NULL;
+}
+/* Puts a copy in host memory in place of bytes on a device, and counts it; on failure t is as before. */
+PROA_MUST_CHECK proa_status proa_tensor_to_host(proa_tensor *t, proa_err *err);
 
 /* Product of the shape; -1 if it overflows or a dimension is negative. */
 int64_t proa_shape_elements(const int64_t *shape, int32_t rank);
@@ -88,5 +114,13 @@ bool proa_tensor_strings_fit(const proa_tensor *tensor, int64_t elements, int64_
  * memory). /metrics reports them; a test checks with it that an ensemble of identities copies nothing. */
 void proa_copies_add(size_t bytes);
 uint64_t proa_copies_count(void);
+
+/* Tensors that were copied between a device and the host since the start, and their bytes. A chain of steps on one
+ * device copies its inputs to the device once and its outputs to the host once. /metrics reports them. */
+typedef struct proa_device_copies {
+    uint64_t to_host, to_host_bytes, to_device, to_device_bytes;
+} proa_device_copies;
+void proa_device_copies_add(bool to_host, size_t bytes);
+proa_device_copies proa_device_copies_count(void);
 
 #endif

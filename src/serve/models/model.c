@@ -77,6 +77,11 @@ void proa_served_model_set_inline_rows(proa_served_model *model, int64_t rows)
     model->inline_rows_max = rows;
 }
 
+void proa_served_model_set_device_inputs(proa_served_model *model)
+{
+    model->device_inputs = true;
+}
+
 void proa_served_model_set_generations(proa_served_model *model, int64_t labels)
 {
     model->generations = true;
@@ -88,10 +93,14 @@ int64_t proa_served_model_labels(const proa_served_model *model)
     return model->labels_count;
 }
 
+bool proa_served_model_uses_cache(const proa_served_model *model)
+{
+    return model->cache && model->config->response_cache && model->config->response_cache->enable;
+}
+
 bool proa_served_model_takes_generation(const proa_served_model *model)
 {
-    bool cached = model->cache && model->config->response_cache && model->config->response_cache->enable;
-    return model->generations && !cached;
+    return model->generations && !proa_served_model_uses_cache(model);
 }
 
 const char *proa_instance_name(const proa_instance *instance)

@@ -61,6 +61,7 @@ struct proa_served_model {
     bool decoupled, unary;
     unsigned flags; /* the backend's, without those that model_open has cleared; used by schedulers */
     int64_t inline_rows_max; /* INLINE: more rows do not run on a caller's thread; 0: all do */
+    bool device_inputs;      /* takes inputs in the memory of a device: proa_served_model_set_device_inputs */
     bool generations;        /* takes typed ones: proa_served_model_takes_generation */
     int64_t labels_count;    /* of its head: proa_served_model_labels */
     void *state;             /* the backend's */
@@ -77,6 +78,7 @@ struct proa_served_model {
     uint64_t fingerprint; /* of the files that it was made from */
 };
 
+bool proa_served_model_uses_cache(const proa_served_model *model); /* its replies may come from the response cache */
 const proa_io *proa_served_model_input(const proa_served_model *model, const char *name);  /* or NULL */
 const proa_io *proa_served_model_output(const proa_served_model *model, const char *name); /* or NULL */
 /* repository.c: calls fn for each loaded version, ordered by name and version, with the repository locked: fn must be

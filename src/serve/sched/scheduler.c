@@ -41,8 +41,7 @@ static bool keeps_order(const Inference__ModelConfig *config)
 /* One reply for a request, and the same for each that is equal. */
 static bool is_cached(const proa_served_model *m, const proa_scheduler_kind *kind)
 {
-    return m->cache && m->config->response_cache && m->config->response_cache->enable && !m->decoupled &&
-           kind != &proa_sched_sequence;
+    return proa_served_model_uses_cache(m) && !m->decoupled && kind != &proa_sched_sequence;
 }
 
 static bool outputs_reshaped(const proa_served_model *model)

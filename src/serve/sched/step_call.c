@@ -94,6 +94,7 @@ proa_step_call *proa_step_call_new(proa_ensemble_run *run, proa_ready_step *read
     r->deadline_ns = parent->deadline_ns;
     r->silent = parent->silent;
     r->inner = true;
+    r->device_replies = true; /* the next step may be on the same device; else check.c copies its inputs */
     r->on_reply = proa_ensemble_run_reply;
     r->user = call;
     add_inputs(r, run, ready);

@@ -52,7 +52,7 @@ static inline void rig_on_reply(proa_infer *r, proa_reply *reply, bool final)
         a->replies++;
         a->status = reply->error.status;
         snprintf(a->text, sizeof a->text, "%.120s", reply->error.status == PROA_OK ? "" : reply->error.text);
-        if (t && t->bytes >= 8) memcpy(&a->value, t->data, 8);
+        if (t && t->bytes >= 8 && !proa_tensor_device(t)) memcpy(&a->value, t->data, 8);
         if (t) {
             a->rank = t->rank;
             memcpy(a->shape, t->shape, sizeof a->shape);
