@@ -4,7 +4,7 @@
 #ifndef PROA_TESTS_JOINT_DRAWS_H
 #define PROA_TESTS_JOINT_DRAWS_H
 
-enum { JOINT_KINDS = 3, JOINT_DRAWN = 20000, JOINT_EACH = 16 };
+enum { JOINT_KINDS = 3, JOINT_DRAWN = PART_OF(20000, 2000), JOINT_EACH = 16 };
 
 /* The likeliest tokens after these ids with their probabilities among themselves, as top_k = 3 draws. */
 static inline void joint_likeliest(proa_engine *e, const int32_t *ids, int64_t count, int32_t *top, double *p)
@@ -35,7 +35,8 @@ static inline int joint_index(const int32_t *top, int32_t id)
     return k;
 }
 
-/* The joint distribution of three tokens after ids [5 of 8], over 20,000 sequences that `run` runs with drafts. */
+/* The joint distribution of three tokens after ids [5 of 8], over JOINT_DRAWN sequences that `run` runs with
+ * drafts. */
 static inline void expect_joint_distribution(proa_engine *e, int32_t ids[8],
                                              void (*run)(proa_engine *e, proa_request r, outcome *o))
 {

@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "engine/sched/request.h"
 
-enum { ROUNDS = 40, TOGETHER = 4, FAMILIES = 7, ROOM = 230 };
+enum { ROUNDS = PART_OF(40, 25), TOGETHER = 4, FAMILIES = 7, ROOM = 230 };
 
 static uint32_t state_of_dice;
 static uint32_t dice(uint32_t below)
