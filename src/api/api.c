@@ -245,9 +245,9 @@ proa_status proa_api_open(proa_api **out, proa_server *server, const proa_api_op
                                     : cpus < PROA_WORKER_THREADS_MAX ? cpus
                                                                      : PROA_WORKER_THREADS_MAX,
                                     PROA_WORKER_WAITING_MAX, proa_v2_infer_trim);
-    api->settings = proa_settings_new(&api->options);
+    proa_status status = proa_settings_new(&api->settings, &api->options, err);
     api->responses = proa_response_store_new(PROA_RESPONSES_KEEP_MS);
-    proa_status status = open_parts(api, err);
+    if (status == PROA_OK) status = open_parts(api, err);
     if (status != PROA_OK) {
         proa_api_close(api);
         return status;

@@ -7,6 +7,7 @@
 #define PROA_API_API_H
 
 #include "serve/server.h"
+#include "telemetry/telemetry.h"
 
 typedef struct proa_api proa_api;
 
@@ -45,13 +46,12 @@ typedef struct proa_port {
     const char *forward_pattern; /* headers whose names match this expression become request parameters; NULL: none */
 } proa_port;
 
-enum { PROA_TRACE_TIMESTAMPS = 1, PROA_TRACE_TENSORS = 2 };
 typedef struct proa_trace_options { /* --trace-config: initial values of /v2/trace/setting */
-    const char *file;               /* NULL: none, then no level but OFF can be set */
-    unsigned level;                 /* PROA_TRACE_*; 0: OFF */
-    int64_t rate;                   /* 1 of so many requests; 0: 1000 */
-    int64_t count;                  /* requests in all; 0: -1, no limit */
+    unsigned level;                 /* PROA_TRACE_TIMESTAMPS, PROA_TRACE_TENSORS; 0: OFF */
+    int64_t rate;          /* 1 of so many requests; 0: 1000; -1: only those that come with a context */
+    int64_t count;         /* requests in all; 0: -1, no limit */
     int64_t log_frequency; /* traces of one file, FILE.0, FILE.1, ...; 0: all in FILE, when the server ends */
+    proa_telemetry_options to;
 } proa_trace_options;
 
 #define PROA_CLIENT_HEADER "x-client-id"

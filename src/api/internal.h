@@ -82,8 +82,11 @@ const char *proa_http_control_refusal(const proa_api *api, const proa_http_excha
  * enough. */
 const char *proa_grpc_control_refusal(const proa_api *api, const proa_grpc_call *call);
 /* settings.c */
-proa_settings *proa_settings_new(const proa_api_options *options);
+/* On failure *out holds what proa_settings_free must release. */
+proa_status proa_settings_new(proa_settings **out, const proa_api_options *options, proa_err *err);
 void proa_settings_free(proa_settings *settings); /* NULL is fine */
+/* False: the server cannot trace, as it was started. */
+bool proa_settings_traces(const proa_settings *settings, proa_telemetry_counts *counts);
 /* params.c: a pattern that does not compile is INVALID. */
 proa_status proa_forward_new(proa_forward **out, const char *pattern, proa_err *err);
 void proa_forward_free(proa_forward *forward); /* NULL is fine */

@@ -70,6 +70,18 @@ static void print_traffic(proa_buf *out)
     proa_buf_printf(out, "proa_requests_in_flight %" PRId64 "\n", proa_sinks_live());
 }
 
+static void put_traces(proa_buf *out, const proa_api *api)
+{
+    proa_telemetry_counts c;
+    if (!proa_settings_traces(api->settings, &c)) return;
+    put_family(out, "proa_trace_spans_exported_total", "counter",
+               "Number of traced requests to models that were written to a file or sent to a collector");
+    proa_buf_printf(out, "proa_trace_spans_exported_total %" PRIu64 "\n", c.exported);
+    put_family(out, "proa_trace_spans_dropped_total", "counter",
+               "Number of traced requests to models that were lost: the queue or the file was full");
+    proa_buf_printf(out, "proa_trace_spans_dropped_total %" PRIu64 "\n", c.dropped);
+}
+
 bool proa_metrics_frontend(proa_api *api, proa_http_exchange *x)
 {
     static const char head[] = "Content-Type: text/plain; charset=utf-8\r\n";
@@ -83,6 +95,7 @@ bool proa_metrics_frontend(proa_api *api, proa_http_exchange *x)
     proa_server_metrics(api->server, &out);
     put_connections(&out, api);
     print_traffic(&out);
+    put_traces(&out, api);
     struct iovec iov = {out.ptr, out.len};
     proa_http_respond(x, 200, (proa_str){head, sizeof head - 1}, &iov, 1, free, out.ptr);
     return true;

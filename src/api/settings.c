@@ -3,6 +3,7 @@
 #include "api/trace.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include <inttypes.h>
@@ -23,16 +24,25 @@ typedef struct trace_setting {
 struct proa_settings {
     pthread_mutex_t lock;
     int64_t start[FIELDS];
-    proa_tracer tracer;
+    proa_trace_mode mode;
+    char *file;                /* "": none */
+    proa_telemetry *telemetry; /* NULL: nothing can be traced */
     trace_setting global, *models;
 };
 
 /* The settings by which requests are traced now; NULL: all are OFF. */
 static _Atomic(proa_settings *) tracing;
 
+static atomic_bool tracing_tensors; /* one of them has TENSORS */
+
 bool proa_trace_on(void)
 {
     return atomic_load_explicit(&tracing, memory_order_relaxed) != NULL;
+}
+
+bool proa_trace_shows_tensors(void)
+{
+    return proa_trace_on() && atomic_load_explicit(&tracing_tensors, memory_order_relaxed);
 }
 
 static const struct {
@@ -43,18 +53,28 @@ static const struct {
                     {"trace_count", -1, INT32_MAX},
                     {"log_frequency", 0, UINT32_MAX}};
 
-proa_settings *proa_settings_new(const proa_api_options *options)
+static void start_tracing(proa_settings *s, unsigned levels)
+{
+    atomic_store(&tracing_tensors, (levels & PROA_TRACE_TENSORS) != 0);
+    atomic_store(&tracing, levels && s->telemetry ? s : NULL);
+}
+
+proa_status proa_settings_new(proa_settings **out, const proa_api_options *options, proa_err *err)
 {
     const proa_trace_options *t = &options->trace;
     proa_settings *s = proa_calloc(1, sizeof *s);
+    *out = s;
     pthread_mutex_init(&s->lock, NULL);
     s->start[LEVEL] = (int64_t)t->level;
-    s->start[RATE] = t->rate ? t->rate : 1000;
+    s->start[RATE] = t->rate > 0 ? t->rate : t->rate < 0 ? 0 : 1000;
     s->start[COUNT] = t->count ? t->count : -1;
     s->start[FREQUENCY] = t->log_frequency;
-    proa_tracer_init(&s->tracer, t->file ? t->file : "");
-    if (s->start[LEVEL] && s->tracer.file[0]) atomic_store(&tracing, s);
-    return s;
+    s->mode = t->to.mode;
+    s->file = proa_strdup(t->to.file ? t->to.file : "");
+    if (s->file[0] || s->mode == PROA_TRACE_OPENTELEMETRY)
+        PROA_TRY(proa_telemetry_open(&s->telemetry, &t->to, err));
+    if (t->level) start_tracing(s, t->level);
+    return PROA_OK;
 }
 
 void proa_settings_free(proa_settings *s)
@@ -67,9 +87,16 @@ void proa_settings_free(proa_settings *s)
         free(m->model);
         free(m);
     }
-    proa_tracer_release(&s->tracer);
+    proa_telemetry_close(s->telemetry);
     pthread_mutex_destroy(&s->lock);
+    free(s->file);
     free(s);
+}
+
+bool proa_settings_traces(const proa_settings *s, proa_telemetry_counts *counts)
+{
+    if (s->telemetry) proa_telemetry_count(s->telemetry, counts);
+    return s->telemetry != NULL;
 }
 
 static trace_setting *of_model(proa_settings *s, const char *model)
@@ -141,8 +168,9 @@ static proa_status check_trace(const proa_settings *s, const trace_setting *m, p
 {
     if (!value_of(s, m, LEVEL)) return PROA_OK;
     const char *why = NULL;
-    if (!value_of(s, m, RATE)) why = "sample rate must be non-zero";
-    else if (!s->tracer.file[0]) why = "trace file name is not given";
+    bool contexts = s->mode == PROA_TRACE_OPENTELEMETRY; /* with rate 0 only these are traced */
+    if (!value_of(s, m, RATE) && !contexts) why = "sample rate must be non-zero";
+    else if (!s->telemetry) why = "trace file name is not given";
     else if (!value_of(s, m, COUNT)) why = "";
     if (!why) return PROA_OK;
     return PROA_FAIL(err, INVALID, "Attempting to set invalid trace setting :%s", why);
@@ -162,33 +190,86 @@ static proa_status set_locked(proa_settings *s, const char *model, const Inferen
     }
     *m = next;
     m->seen = m->traced = 0;
-    bool on = value_of(s, NULL, LEVEL) != 0;
-    for (const trace_setting *one = s->models; one; one = one->next) on |= value_of(s, one, LEVEL) != 0;
-    atomic_store(&tracing, on ? s : NULL);
+    unsigned levels = (unsigned)value_of(s, NULL, LEVEL);
+    for (const trace_setting *one = s->models; one; one = one->next)
+        levels |= (unsigned)value_of(s, one, LEVEL);
+    start_tracing(s, levels);
     return PROA_OK;
 }
 
-/* Is it this request's turn? One of `rate`, until `count` of them are traced. */
-static bool is_sampled(const proa_settings *s, trace_setting *m)
+/* ---- sampling ---- */
+
+/* Is it this request's turn? One of `rate`, until `count` of them are traced. *last: it is the last one. */
+static bool is_sampled(const proa_settings *s, trace_setting *m, bool *last)
 {
     int64_t rate = value_of(s, m, RATE), count = value_of(s, m, COUNT);
-    if (!value_of(s, m, LEVEL) || rate <= 0 || ++m->seen % rate != 0) return false;
+    if (rate <= 0 || ++m->seen % rate != 0) return false;
     if (count >= 0 && m->traced >= count) return false;
-    m->traced++;
+    *last = ++m->traced == count;
     return true;
 }
 
-void proa_trace_note(const proa_infer *r, const proa_reply *reply)
+static void push_trace(proa_trace *trace, void *telemetry)
+{
+    proa_telemetry_push(telemetry, trace);
+}
+
+/* A caller that samples a trace decides for us too. */
+static bool is_wanted_by_caller(const proa_settings *s, const proa_infer *r)
+{
+    proa_trace_context context;
+    return s->mode == PROA_TRACE_OPENTELEMETRY && r->origin->traceparent.len &&
+           proa_trace_context_read(&context, r->origin->traceparent) && (context.flags & 1);
+}
+
+void proa_trace_sample(proa_infer *r)
 {
     proa_settings *s = atomic_load(&tracing);
-    if (!s) return;
+    if (!s || !r->origin) return;
+    bool last = false, forced = is_wanted_by_caller(s, r);
     pthread_mutex_lock(&s->lock);
     trace_setting *m = of_model(s, r->model_name);
     if (!m) m = &s->global;
-    if (is_sampled(s, m))
-        proa_tracer_write(&s->tracer, r, reply, (unsigned)value_of(s, m, LEVEL), value_of(s, m, FREQUENCY));
+    unsigned level = (unsigned)value_of(s, m, LEVEL);
+    int64_t frequency = value_of(s, m, FREQUENCY);
+    bool sampled = level && (is_sampled(s, m, &last) || forced);
+    if (sampled) proa_telemetry_expect(s->telemetry);
     pthread_mutex_unlock(&s->lock);
+    if (!sampled) return;
+    proa_trace *trace = proa_trace_begin(r, level, push_trace, s->telemetry);
+    trace->frequency = frequency;
+    trace->ends_count = last;
 }
+
+static proa_trace_origin *note_origin(proa_infer *r, bool grpc, int64_t received_ns, proa_str parent,
+                                      proa_str state)
+{
+    proa_trace_origin *o = PROA_ARENA_NEW(&r->arena, proa_trace_origin, 1);
+    o->grpc = grpc;
+    o->received_ns = received_ns;
+    o->read_ns = proa_clock_ns();
+    if (parent.len) {
+        o->traceparent = (proa_str){proa_arena_strdup(&r->arena, parent), parent.len};
+        o->tracestate = (proa_str){proa_arena_strdup(&r->arena, state), state.len};
+    }
+    r->origin = o;
+    return o;
+}
+
+void proa_trace_http(const proa_http_exchange *x, const char *operation, proa_infer *r)
+{
+    if (PROA_LIKELY(!proa_trace_on())) return;
+    proa_str parent = proa_http_get(x, "traceparent"), state = proa_http_get(x, "tracestate");
+    note_origin(r, false, x->start_ns, parent, state)->operation = operation;
+}
+
+void proa_trace_grpc(const proa_grpc_call *call, int64_t received_ns, proa_infer *r)
+{
+    if (PROA_LIKELY(!proa_trace_on())) return;
+    note_origin(r, true, received_ns, proa_grpc_get(call, "traceparent"), proa_grpc_get(call, "tracestate"));
+}
+
+/* ---- reading and writing them ---- */
 
 proa_status proa_trace_set(proa_api *api, const char *model, const Inference__TraceSettingRequest *in,
                            proa_err *err)
@@ -242,12 +323,13 @@ proa_status proa_trace_get(proa_api *api, const char *model, Inference__TraceSet
     inference__trace_setting_response__init(reply);
     reply->settings = PROA_ARENA_NEW(arena, Inference__TraceSettingResponse__SettingsEntry *, FIELDS + 2);
     add_level(reply, arena, values[LEVEL]);
-    for (int f = RATE; f < FIELDS; f++) {
+    bool file = s->mode == PROA_TRACE_TRITON;
+    for (int f = RATE; f < (file ? FIELDS : FREQUENCY); f++) {
         const char *text = proa_arena_printf(arena, "%" PRId64, values[f]);
         add_trace(reply, arena, fields[f].name, 1, &text);
     }
-    add_trace(reply, arena, "trace_file", 1, (const char *const[]){s->tracer.file});
-    add_trace(reply, arena, "trace_mode", 1, (const char *const[]){"triton"});
+    if (file) add_trace(reply, arena, "trace_file", 1, (const char *const[]){s->file});
+    add_trace(reply, arena, "trace_mode", 1, (const char *const[]){file ? "triton" : "opentelemetry"});
     *out = reply;
     return PROA_OK;
 }

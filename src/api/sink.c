@@ -125,8 +125,10 @@ static void deliver_reply(proa_sink *sink, proa_reply *reply, bool final)
     proa_infer *r = sink->infer;
     proa_handoff *handoff = sink->handoff;
     if (final) proa_recent_add(r, reply);
-    if (PROA_UNLIKELY(final && proa_trace_on())) proa_trace_note(r, reply);
+    bool answers = final && r->trace;
+    if (PROA_UNLIKELY(answers)) proa_trace_sending(r);
     sink->on_reply(sink, reply, final);
+    if (PROA_UNLIKELY(answers)) proa_trace_sent(r);
     if (final) release_sink(r, handoff);
 }
 
@@ -229,6 +231,7 @@ void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,
                         .handoff = proa_handoff_current()};
     r->on_reply = on_infer_reply;
     r->user = sink;
+    if (PROA_UNLIKELY(r->origin != NULL)) proa_trace_sample(r);
     atomic_fetch_add_explicit(&proa_thread_counters_get()->sinks, 1, memory_order_relaxed);
 }
 

@@ -240,6 +240,13 @@
 #define PROA_INFER_JSON_DEPTH_MAX 100              /* brackets within each other in a request of inference: Triton's */
 #define PROA_TENSORS_PER_REQUEST_MAX 1024
 #define PROA_PARAMS_PER_REQUEST_MAX  1024
+#define PROA_TRACE_SPANS_MAX      4096             /* requests of one trace; further calls of models are not traced */
+#define PROA_TRACE_ERROR_BYTES_MAX 1024            /* of an error's text in a span */
+#define PROA_TRACESTATE_BYTES_MAX 512              /* W3C Trace Context, 3.3.1.5: so much should be passed on */
+#define PROA_TRACE_TENSOR_BYTES_MAX (1 * PROA_MIB) /* of a tensor's values as text; a larger one is traced without */
+#define PROA_TRACE_QUEUED_MAX     4096             /* traces that wait for their file; ... */
+#define PROA_TRACE_QUEUED_BYTES   (256 * PROA_MIB) /* ... their tensors. Further ones are dropped and counted */
+#define PROA_TRACE_FILE_BYTES     (64 * PROA_MIB)  /* of one numbered file; further traces of it are dropped */
 #define PROA_MODELS_MAX           4096             /* folders of all repositories */
 #define PROA_INSTANCES_MAX        1024             /* of one model */
 #define PROA_ONNX_THREADS_MAX     1024             /* of a thread pool of ONNX Runtime */

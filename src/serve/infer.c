@@ -8,6 +8,7 @@
 #include "serve/recycle.h"
 #include "serve/scheduler.h"
 #include "serve/server.h"
+#include "serve/trace.h"
 #include <string.h>
 
 /* A request and a reply each lie in one recycled block together with the first block of their arena. */
@@ -38,6 +39,7 @@ proa_infer *proa_infer_hold(proa_infer *r)
 void proa_infer_drop(proa_infer *r)
 {
     if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1) return;
+    if (PROA_UNLIKELY(r->trace != NULL)) proa_trace_leave(r);
     for (int32_t i = 0; i < r->inputs_count; i++) proa_tensor_release(&r->inputs[i]);
     proa_infer_free_chat(r);
     proa_arena_release(&r->arena);
@@ -257,6 +259,7 @@ void proa_infer_deliver(proa_infer *r, proa_reply *reply, bool final)
 {
     PROA_DASSERT(reply || final);
     if (final) atomic_store(&r->on_cancel, NULL); /* from here on a cancel has no effect */
+    if (PROA_UNLIKELY(r->trace != NULL)) proa_trace_reply(r, reply, final);
     r->on_reply(r, reply, final);
     if (final) proa_infer_drop(r);
 }

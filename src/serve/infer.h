@@ -106,6 +106,9 @@ struct proa_infer {
     bool device_replies; /* on_reply takes outputs in the memory of a device; else they are copied to the host */
     bool inner; /* part of a request that was accepted (a step of an ensemble): a scheduler that stops takes it */
 
+    struct proa_trace_origin *origin; /* serve/trace.h; NULL: tracing is off, or no client sent it */
+    struct proa_trace_span *trace;    /* NULL: not traced */
+
     /* the schedulers' */
     atomic_int refs;
     atomic_bool cancelled;

@@ -40,6 +40,15 @@ def execute(self, requests):
         self.count += 1
     return answers
 """
+# Calls the model `one` within its own trace.
+CALLER = """
+def execute(self, requests):
+    answers = []
+    for one in requests:
+        call = pb_utils.InferenceRequest(model_name="one", requested_output_names=["OUT"], inputs=one.inputs(), trace=one.trace())
+        answers.append(out(pb_utils.get_output_tensor_by_name(call.exec(), "OUT").as_numpy()))
+    return answers
+"""
 BROKEN = """
 def initialize(self, args):
     raise ValueError("no")
@@ -198,7 +207,7 @@ def compare_tls(_, report):
 
 
 def entries_of(server):
-    """Entries of all trace files: per request its model and the names of its times, and those of its steps; None if nothing was written."""
+    """Of all trace files, per request: its model, the model that led to it, and the names of its times; None if nothing was written."""
     found = []
     for path in sorted(server.folder.glob("trace*")):
         text = path.read_text().strip()
@@ -209,7 +218,8 @@ def entries_of(server):
     for one in found:
         for stamp in one.get("timestamps", ()):
             heads[one["id"]].setdefault("names", []).append(stamp["name"])
-    return sorted([one["model_name"], str(one.get("model_version")), "parent_id" in one, sorted(one.get("names", []))] for one in heads.values())
+    parents = {one["id"]: heads.get(one.get("parent_id"), {}).get("model_name", "") for one in heads.values()}
+    return sorted([one["model_name"], str(one.get("model_version")), parents[one["id"]], sorted(one.get("names", []))] for one in heads.values())
 
 
 def compare_traces(_, report):
@@ -217,6 +227,7 @@ def compare_traces(_, report):
         repository = pathlib.Path(folder) / "repository"
         write_plus(repository, "one")
         models.write_ensemble(repository, "ens", "IN:INT32:-1", "OUT:INT32:-1", [models.step("one", {"IN": "IN"}, {"OUT": "OUT"})])
+        models.write_python(repository, "caller", CALLER, "IN:INT32:-1", "OUT:INT32:-1")
         pair = Pair(folder, [repository], ["--trace-config=level=TIMESTAMPS", "--trace-config=rate=1", "--trace-config=count=-1"])
         for server in pair.both():
             server.options.append(f"--trace-config=triton,file={server.folder}/trace")
@@ -227,6 +238,7 @@ def compare_traces(_, report):
                 for _ in range(3):
                     infer(server, "one")
                     infer(server, "ens")
+                infer(server, "caller")
                 ask(server, Grpc("infer", "ModelInfer", infer_request("one", [("IN", "INT32", [1], b"\1\0\0\0")])))
             for path in ("/v2/trace/setting", "/v2/models/one/trace/setting"):
                 for change in changes:

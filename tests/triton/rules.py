@@ -236,15 +236,6 @@ def _(leaf):
     return "--model-namespacing" in leaf.case.name and (leaf.path.startswith("index") or " both " in f"{leaf.path} ")
 
 
-@rule("trace files")
-def _(leaf):
-    """Each request of Triton's file is in ours; steps of ensembles are not."""
-    if leaf.case.name != "trace: the file":
-        return False
-    triton, proa = (sorted(one[:2] for one in answer["entries"] if not one[2]) for answer in leaf.whole)
-    return triton == proa
-
-
 # ---- statistics ----
 
 

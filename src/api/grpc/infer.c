@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * infer.c - ModelInfer: one request, one answer; and what it shares with the stream. */
 #include "api/grpc/service.h"
+#include "api/trace.h"
 
 /* ---- the request ---- */
 
@@ -246,6 +247,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     proa_err err;
     err.status = PROA_OK;
     r->times.received = call->start_ns;
+    proa_trace_grpc(call, call->start_ns, r);
     r->client = proa_grpc_client(api, call, &r->arena);
     u->api = api;
     u->call = call;

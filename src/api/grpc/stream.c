@@ -3,6 +3,7 @@
  * the order of their requests; those of decoupled models as they are made. */
 #include "api/grpc/service.h"
 
+#include "api/trace.h"
 #include "base/limits.h"
 #include <string.h>
 
@@ -332,6 +333,7 @@ static void on_long_message(proa_grpc_call *call, proa_str bytes)
     s->inside = true;
     a->version = "";
     a->r->times.received = proa_loop_now_ns(proa_conn_loop(call->conn));
+    proa_trace_grpc(call, a->r->times.received, a->r);
     if (start_long(a, bytes, &err) != PROA_OK) refuse_request(a, &err);
     s->inside = false;
     if (s->ended) proa_grpc_finish(call, s->end_code, proa_str_c(s->end_text), NULL, 0);
@@ -351,6 +353,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     err.status = PROA_OK;
     s->inside = true;
     r->times.received = proa_loop_now_ns(proa_conn_loop(call->conn));
+    proa_trace_grpc(call, r->times.received, r);
     proa_status status = proa_rpc_request(s->api, call, bytes, r, &a->message, false, &a->decoupled, &err);
     a->version = a->message.version.len ? proa_arena_strdup(&r->arena, a->message.version) : "";
     if (status != PROA_OK) refuse_request(a, &err);

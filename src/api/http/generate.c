@@ -2,6 +2,7 @@
  * generate.c - the generate extension: a JSON object in, one JSON answer or a stream of server-sent events out. */
 #include "api/http/generate.h"
 
+#include "api/trace.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <inttypes.h>
@@ -224,6 +225,7 @@ static void generate_request(proa_api *api, proa_http_exchange *x, const proa_v2
     r->model_version = version;
     r->client = proa_http_client(api, x, &r->arena);
     r->times.received = x->start_ns;
+    proa_trace_http(x, "text_completion", r);
     if (proa_generate_read(api, x, r, &err) != PROA_OK) {
         proa_infer_drop(r);
         proa_http_fail(api, x, &err);

@@ -159,7 +159,7 @@ static proa_status read_body(proa_api *api, proa_http_exchange *x, proa_infer *r
 {
     reader rd = {.r = r, .config = config, .bytes_max = (size_t)api->options.http_max_input};
     proa_str text = {x->body_len ? x->body : "", x->body_len};
-    rd.typed = proa_served_model_takes_generation(r->model) && !proa_trace_on(); /* a trace shows tensors */
+    rd.typed = proa_served_model_takes_generation(r->model) && !proa_trace_shows_tensors();
     /* the limit of one tensor is above that of all tensors together, which is checked here, with Triton's text */
     proa_jread_init(&rd.j, text, &r->arena, api->options.strict_triton, 16 * (size_t)api->options.http_max_input);
     if (proa_jread_peek(&rd.j) == PROA_JREAD_END)

@@ -3,6 +3,7 @@
  * worker. */
 #include "api/http/v2.h"
 
+#include "api/trace.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "net/compress.h"
@@ -400,6 +401,7 @@ void proa_v2_infer(proa_api *api, proa_http_exchange *x, const proa_v2_path *pat
     r->model_name = proa_arena_strdup(&r->arena, proa_str_c(path->model));
     r->client = proa_http_client(api, x, &r->arena);
     r->times.received = x->start_ns;
+    proa_trace_http(x, NULL, r);
     if (proa_version_parse(&r->model_version, path->version, &err) != PROA_OK ||
         find_model(api, r, &err) != PROA_OK) {
         proa_infer_drop(r);

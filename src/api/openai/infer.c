@@ -75,6 +75,7 @@ static proa_infer *make_request(proa_oai *job, int32_t i)
     r->model_name = proa_served_model_name(job->model);
     r->model_version = -1;
     r->times.received = job->x->start_ns;
+    proa_trace_http(job->x, job->form->operation, r);
     if (job->client) r->client = proa_arena_strdup(&r->arena, proa_str_c(job->client));
     r->model = proa_served_model_hold(job->model);
     if (job->params.score) {
@@ -113,12 +114,12 @@ static void send_one(proa_oai *job, int32_t i)
     proa_oai_give_up(job);
 }
 
-/* Typed, unless the model takes tensors only, or a trace may want to show them. */
+/* Typed, unless the model takes tensors only, or a trace may show them. */
 static bool prepare_job(proa_oai *job)
 {
     bool chat = !job->inputs, generates = job->form->choices;
     bool takes = job->contract == PROA_OAI_NATIVE && proa_served_model_takes_generation(job->model);
-    job->typed = takes && (job->form->typed || !proa_trace_on());
+    job->typed = takes && (job->form->typed || !proa_trace_shows_tensors());
     if (chat && !proa_oai_check_chat(job)) return false;
     if (!chat && ids_for_text_model(job))
         return proa_oai_bad(&job->error, "prompt", "The model '%.200s' takes texts only.", job->name.ptr);

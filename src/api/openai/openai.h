@@ -62,11 +62,12 @@ typedef struct proa_oai_item {
 
 /* What is different between the operations: one row for each kind (forms.c). */
 typedef struct proa_oai_form {
-    const char *id;   /* what ids of its answers begin with */
-    const char *what; /* for errors: "does not do embeddings" */
-    bool chat;        /* the prompt is a list of messages */
-    bool choices;     /* it generates: there are choices, and it may stream */
-    bool typed;       /* only models that take typed generations do it */
+    const char *id;        /* what ids of its answers begin with */
+    const char *what;      /* for errors: "does not do embeddings" */
+    const char *operation; /* in traces: gen_ai.operation.name; NULL: none */
+    bool chat;             /* the prompt is a list of messages */
+    bool choices;          /* it generates: there are choices, and it may stream */
+    bool typed;            /* only models that take typed generations do it */
     /* The body, whose model is found: options, task and prompts. False with job->error. */
     bool (*read)(struct proa_oai *job);
     /* A stream: what choice `index` has that was not sent; and what follows the last choice. */

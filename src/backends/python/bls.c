@@ -17,6 +17,7 @@ typedef struct call {
     struct call *prev, *next;
     uint64_t process, id;
     uint64_t parent; /* a request of the execution that makes the call; 0: none does */
+    uint64_t traced; /* the request whose trace the call belongs to; 0: none */
     proa_infer *r;
     bool decoupled;
     waiter *waiters; /* the instances that wait for this call, if it has a parent; in r's arena */
@@ -221,6 +222,7 @@ static proa_status build_request(proa_infer *r, call *c, proa_pywire *w, proa_er
     PROA_TRY(proa_pywire_head(&head, w, broken));
     c->decoupled = proa_json_bool(proa_json_get(head, "decoupled"));
     c->parent = proa_json_uint(proa_json_get(head, "parent"));
+    c->traced = proa_json_uint(proa_json_get(head, "trace"));
     proa_status status = take_head(r, head, err);
     proa_json_free(head);
     return status == PROA_OK ? take_inputs(r, w, broken) : PROA_OK;
@@ -252,6 +254,7 @@ proa_status proa_pybls_handle(proa_pybls *b, uint64_t process, const proa_python
         r->on_reply = on_reply;
         r->user = c;
         r->inner = true;
+        if (c->traced) proa_pyinstance_trace(b->instance, c->traced, r);
         join_calls(c);
         if (proa_server_infer(server, r, &why) == PROA_OK) return PROA_OK; /* c and r may be gone */
         leave_calls(c);

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "serve/trace.h"
 #include <errno.h>
 #include <string.h>
 
@@ -122,6 +123,14 @@ bool proa_pyinstance_executes(proa_pyinstance *i, uint64_t id, void (*each)(void
         if (i->slots[k].id && i->slots[k].batch) each(to, i->slots[k].r);
     pthread_mutex_unlock(&i->lock);
     return found;
+}
+
+void proa_pyinstance_trace(proa_pyinstance *i, uint64_t id, proa_infer *child)
+{
+    pthread_mutex_lock(&i->lock);
+    const proa_pyslot *s = proa_pyinstance_slot(i, id);
+    if (s) proa_trace_add(s->r, child);
+    pthread_mutex_unlock(&i->lock);
 }
 
 static void note_cancel(void *all, const proa_infer *r)

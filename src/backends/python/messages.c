@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "serve/trace.h"
 #include <math.h>
 #include <string.h>
 
@@ -120,6 +121,24 @@ static void params_member(proa_buf *out, const proa_infer_param *params, int32_t
     proa_buf_char(out, '}');
 }
 
+/* The context as Triton's models get it: a text with the members that propagators look for. */
+static void trace_member(proa_buf *out, const proa_trace_span *span)
+{
+    char parent[PROA_TRACEPARENT_BYTES];
+    proa_buf text;
+    proa_trace_context_print(parent, span);
+    proa_buf_init(&text, 4 * PROA_TRACESTATE_BYTES_MAX);
+    proa_buf_printf(&text, "{\"traceparent\":\"%s\"", parent);
+    if (span->trace->origin.tracestate.len) {
+        proa_buf_printf(&text, ",\"tracestate\":");
+        proa_buf_json_str(&text, span->trace->origin.tracestate);
+    }
+    proa_buf_char(&text, '}');
+    put_member(out, "trace");
+    proa_buf_json_str(out, proa_buf_view(&text));
+    proa_buf_release(&text);
+}
+
 void proa_pywire_request_head(proa_buf *out, const proa_infer *r)
 {
     text_member(out, "id", r->id);
@@ -128,6 +147,7 @@ void proa_pywire_request_head(proa_buf *out, const proa_infer *r)
     number_member(out, "flags", (r->sequence_start ? 1U : 0U) | (r->sequence_end ? 2U : 0U));
     number_member(out, "timeout", r->timeout_us);
     number_member(out, "priority", r->priority);
+    if (PROA_UNLIKELY(r->trace != NULL)) trace_member(out, r->trace);
     params_member(out, r->params, r->params_count);
     if (r->outputs_count) {
         put_member(out, "outputs");

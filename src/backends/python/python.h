@@ -115,6 +115,8 @@ void proa_pyinstance_end(proa_pyinstance *i);
  * instance's lock. */
 bool proa_pyinstance_executes(proa_pyinstance *i, uint64_t id, void (*each)(void *to, const proa_infer *r),
                               void *to);
+/* `child` belongs to the trace of the request of this id, if that is in the process and traced. */
+void proa_pyinstance_trace(proa_pyinstance *i, uint64_t id, proa_infer *child);
 /* Whether it is being executed, and it and all others of that execution are cancelled. */
 bool proa_pyinstance_all_cancelled(proa_pyinstance *i, uint64_t id);
 

@@ -267,7 +267,7 @@ static proa_status plan_trace(proa_serve_plan *p, const char *text, proa_err *er
     const char *key = NULL, *value = NULL, *whole = text;
     if (strncmp(text, "triton,", 7) == 0) text += 7;
     PROA_TRY(split_pair(&p->arena, "trace-config", text, strlen(text), &key, &value, err));
-    if (strcmp(key, "file") == 0) return t->file = value, PROA_OK;
+    if (strcmp(key, "file") == 0) return t->to.file = value, PROA_OK;
     if (strcmp(key, "level") == 0) return trace_level(&t->level, value, err);
     if (strcmp(key, "rate") == 0) return trace_number(&t->rate, key, value, 1, err);
     if (strcmp(key, "count") == 0) return trace_number(&t->count, key, value, -1, err);
@@ -281,7 +281,7 @@ static proa_status plan_trace(proa_serve_plan *p, const char *text, proa_err *er
 static proa_status plan_traces(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
 {
     for (int i = 0; i < o->trace_config.count; i++) PROA_TRY(plan_trace(p, o->trace_config.items[i], err));
-    if (p->api.trace.level && !p->api.trace.file)
+    if (p->api.trace.level && !p->api.trace.to.file)
         return PROA_FAIL(err, INVALID, "--trace-config level needs --trace-config file=PATH");
     return PROA_OK;
 }

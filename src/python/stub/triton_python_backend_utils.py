@@ -103,12 +103,12 @@ class PreferredMemory:
 
 
 class InferenceTrace:
-    """The trace that a request belongs to."""
+    """The trace that a request belongs to: a call with it (InferenceRequest(trace=request.trace())) is part of that."""
 
-    __slots__ = ("_context", )
+    __slots__ = ("_context", "_number")
 
-    def __init__(self, context=None):
-        self._context = context
+    def __init__(self, context=None, number=0):
+        self._context, self._number = context, number
 
     def get_context(self):
         return self._context
@@ -186,7 +186,7 @@ class InferenceRequest:
 
     def trace(self):
         if not isinstance(self._trace, InferenceTrace):
-            self._trace = InferenceTrace(self._trace)
+            self._trace = InferenceTrace(self._trace, self._number)
         return self._trace
 
     def parameters(self):
@@ -220,6 +220,8 @@ class InferenceRequest:
                            ("timeout", self._timeout), ("parameters", self._parameters), ("outputs", self._outputs)):
             if value:
                 head[key] = value
+        if isinstance(self._trace, InferenceTrace) and self._trace._number:
+            head["trace"] = self._trace._number
         return head
 
     def exec(self, decoupled=False):

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "serve/sched/ensemble.h"
+#include "serve/trace.h"
 #include <sched.h>
 #include <string.h>
 #include <time.h>
@@ -98,6 +99,7 @@ proa_step_call *proa_step_call_new(proa_ensemble_run *run, proa_ready_step *read
     r->on_reply = proa_ensemble_run_reply;
     r->user = call;
     add_inputs(r, run, ready);
+    if (PROA_UNLIKELY(parent->trace != NULL)) proa_trace_add(parent, r);
     return call;
 }
 

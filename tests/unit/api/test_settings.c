@@ -111,7 +111,7 @@ static void test_refusals(void **state)
 static void test_no_file(void **state)
 {
     proa_settings *with_file = api.settings;
-    api.settings = proa_settings_new(&(proa_api_options){.threads = 0});
+    assert_int_equal(proa_settings_new(&api.settings, &(proa_api_options){.threads = 0}, &err), PROA_OK);
     refused("trace_level", "TIMESTAMPS", PROA_INVALID,
             "Attempting to set invalid trace setting :trace file name is not given");
     proa_settings_free(api.settings);
@@ -179,7 +179,8 @@ int main(void)
         cmocka_unit_test(test_logging),
     };
     proa_arena_init(&arena);
-    api.settings = proa_settings_new(&(proa_api_options){.trace = {.file = "t.json"}});
+    const proa_api_options options = {.trace = {.to = {.file = "t.json"}}};
+    assert_int_equal(proa_settings_new(&api.settings, &options, &err), PROA_OK);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     proa_settings_free(api.settings);
     proa_arena_release(&arena);
