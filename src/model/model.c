@@ -145,7 +145,7 @@ static int64_t rows_of_pass(const proa_model *m, int64_t rows)
     return rows;
 }
 
-/* Latent keys are values too (run.c, self_pages). */
+/* Latent keys are values too (steps.c, self_pages). */
 static int32_t count_kv_layers(const proa_config *c, proa_layer_range layers)
 {
     int32_t count = c->layers ? (int32_t)(layers.end - layers.first) : 1;

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * steps.c - what each step of a program does: it finds registers and weights, and calls the kernel. */
+#include "model/steps.h"
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "model/lora/lora.h"
+#include "model/ranks/collective.h"
+#include "model/ranks/stage.h"
+#include "model/relative.h"
+#include "model/trace.h"
+
+proa_step_frame proa_frame_make(proa_model *m, proa_stack_id stack, int64_t rows)
+{
+    proa_device *d = m->device;
+    proa_step_frame f = {.m = m, .stack = stack, .rows = rows};
+    f.narrow = d->activations ? d->activations(d, m->formats.main, rows) : PROA_DTYPE_F32;
+    bool kv_fits = m->formats.kv == f.narrow ||
+                   m->formats.kv == PROA_DTYPE_FP8; /* fp8 pages take 16-bit queries too */
+    if (!kv_fits) f.narrow = PROA_DTYPE_F32;
+    return f;
+}
+
+/* Terms of sums have few bits, so that ranks exchange half as much; but those of T5's FFN pass the range of f16. */
+static proa_dtype part_dtype(const proa_step_frame *f)
+{
+    const proa_arch *arch = f->m->arch;
+    bool large = arch->kind != PROA_KIND_DECODER && arch->norm == PROA_NORM_RMS;
+    return large ? PROA_DTYPE_F32 : f->narrow;
+}
+
+static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
+{
+    switch (r) {
+    case PROA_REG_PART: return part_dtype(f);
+    case PROA_REG_X:
+    case PROA_REG_D: return f->m->stream;
+    case PROA_REG_E: return f->inputs_embeds_count ? PROA_DTYPE_F32 : f->narrow; /* as the stream */
+    case PROA_REG_HN:
+    case PROA_REG_HE: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
+    case PROA_REG_ROUTER: /* so that roundings do not choose experts */
+    case PROA_REG_EXPERT_W:
+    case PROA_REG_EXPERT_IDS:
+    case PROA_REG_GATE:
+    case PROA_REG_ROPE:
+    case PROA_REG_LOCAL_ROPE:
+    case PROA_REG_BLOCK_ROPE:
+    case PROA_REG_H:
+    case PROA_REG_HEADS_PART:
+    case PROA_REG_HEADS_ALL:
+    case PROA_REG_OUT_PART:
+    case PROA_REG_OUT: return PROA_DTYPE_F32;
+    default: return f->narrow;
+    }
+}
+
+proa_view proa_frame_rows(const proa_step_frame *f, proa_reg r, int64_t rows)
+{
+    const proa_plan *p = &f->m->plan;
+    PROA_DASSERT(p->offset[r] >= 0);
+    return proa_view_2d(f->m->activations + p->offset[r], reg_dtype(f, r), rows, p->width[r]);
+}
+
+proa_view proa_frame_register(const proa_step_frame *f, proa_reg r)
+{
+    int64_t end = f->first + f->rows;
+    return proa_view_rows(proa_frame_rows(f, r, end), f->first, end);
+}
+
+/* Where a step writes that makes one of the two rows of PAIR, or a register. */
+static proa_view output_view(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view v = proa_frame_register(f, s->out);
+    int64_t half = v.shape[1] / 2;
+    if (s->out != PROA_REG_PAIR) return v;
+    return s->flags & PROA_SECOND ? proa_view_cols(v, half, 2 * half) : proa_view_cols(v, 0, half);
+}
+
+static proa_param *layer_param(const proa_step_frame *f, proa_weight_slot slot)
+{
+    return proa_params_find(&f->m->params[f->stack], f->layer, slot);
+}
+
+static proa_view param_values(const proa_param *p)
+{
+    return p->parts ? proa_view_1d(p->values, PROA_DTYPE_F32, p->rows) : (proa_view){.rank = 0};
+}
+
+/* Columns of QKV or CKV as [rows, count, dim]. */
+static proa_view head_range(proa_view v, int64_t first, int64_t count, int64_t dim)
+{
+    return proa_view_heads(proa_view_cols(v, first * dim, (first + count) * dim), count);
+}
+
+/* Numbers [first, first + count) of each head. */
+static proa_view head_columns(proa_view v, int64_t first, int64_t count)
+{
+    v.data = (char *)v.data + first * v.stride[2] * proa_dtype_bytes(v.dtype);
+    v.shape[2] = count;
+    return v;
+}
+
+/* q (0), k (1) or v (2) of QKV, as heads. */
+static proa_view qkv_part(const proa_step_frame *f, proa_view qkv, int which)
+{
+    const proa_config *c = &f->m->config;
+    int64_t first = which == 0 ? 0 : c->heads + (which - 1) * c->kv_heads;
+    return head_range(qkv, first, which == 0 ? c->heads : c->kv_heads, c->head_dim);
+}
+
+/* Gemma's is rounded to the embedding table's type, in which transformers keeps it. */
+static float embed_scale(const proa_step_frame *f, const proa_step *s, proa_dtype table)
+{
+    float scale = (float)f->m->config.embed_scale;
+    uint16_t narrow;
+    if (!(s->flags & PROA_SCALED)) return 1;
+    if (table == PROA_DTYPE_F32 || s->flags & PROA_EXACT) return scale;
+    proa_from_f32(&narrow, table, &scale, 1);
+    proa_to_f32(&scale, &narrow, table, 1);
+    return scale;
+}
+
+void proa_frame_upload_embeds(const proa_step_frame *f, proa_reg r, bool of_table, float scale)
+{
+    proa_model *m = f->m;
+    for (int64_t i = 0; i < f->inputs_embeds_count; i++) {
+        const proa_inputs_embeds *e = &f->inputs_embeds[i];
+        if (e->of_table != of_table) continue;
+        proa_view rows = proa_view_rows(proa_frame_register(f, r), e->row, e->row + e->count);
+        if (e->on_device) {
+            proa_view values = proa_view_2d((void *)e->values, PROA_DTYPE_F32, e->count, rows.shape[1]);
+            m->ctx.ops->scale(&m->ctx, rows, values, scale);
+            continue;
+        }
+        m->device->upload(m->device, rows.data, e->values, e->count * rows.shape[1] * (int64_t)sizeof(float));
+        if (scale != 1) m->ctx.ops->scale(&m->ctx, rows, rows, scale);
+    }
+}
+
+static void do_embed(const proa_step_frame *f, const proa_step *s)
+{
+    static const int32_t zeros[PROA_STEP_TOKENS_MAX];
+    proa_param *p = layer_param(f, s->w);
+    const int32_t *ids = s->flags & PROA_OF_POS ? f->batch->positions : f->batch->ids;
+    if (s->flags & PROA_OF_TYPE) ids = f->batch->types ? f->batch->types : zeros;
+    proa_ctx *c = &f->m->ctx;
+    float scale = embed_scale(f, s, p->table.dtype);
+    proa_view table = p->table;
+    if (s->flags & PROA_OF_POS) table = proa_view_rows(table, f->m->config.position_offset, table.shape[0]);
+    c->ops->embed(c, output_view(f, s), table, ids, scale, s->flags & PROA_ADD);
+    if (s->w == PROA_SLOT_TOKENS)
+        proa_frame_upload_embeds(f, s->out, true, s->flags & PROA_INPUTS ? scale : 1);
+}
+
+static void do_rope_table(const proa_step_frame *f, const proa_step *s)
+{
+    proa_ctx *c = &f->m->ctx;
+    const proa_rope_freqs *freqs = s->out == PROA_REG_LOCAL_ROPE ? &f->m->local_rope : &f->m->rope;
+    const int32_t *positions = s->flags & PROA_BLOCK ? f->batch->block_positions : f->batch->positions;
+    c->ops->rope_table(c, proa_frame_register(f, s->out), positions, f->batch->lengths, freqs);
+}
+
+/* The weights of a norm of x: [d], or one row for each head of x, if the parameter has as many. */
+static proa_view norm_weights(const proa_param *p, proa_view x)
+{
+    proa_view w = param_values(p);
+    int64_t d = x.shape[x.rank - 1];
+    if (x.rank == 3 && x.shape[1] > 1 && p->rows == x.shape[1] * d)
+        w = proa_view_2d(w.data, w.dtype, x.shape[1], d);
+    return w;
+}
+
+static void norm_rows(const proa_step_frame *f, proa_view y, proa_view x, proa_weight_slot slot)
+{
+    proa_ctx *c = &f->m->ctx;
+    float eps = (float)f->m->config.norm_eps;
+    proa_view w = norm_weights(layer_param(f, slot), x);
+    if (f->m->arch->norm == PROA_NORM_RMS) c->ops->rms_norm(c, y, x, w, eps);
+    else c->ops->layer_norm(c, y, x, w, norm_weights(layer_param(f, slot + 1), x), eps);
+}
+
+static void do_norm(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view y = output_view(f, s), x = proa_frame_register(f, s->in);
+    norm_rows(f, s->flags & PROA_ADD ? x : y, x, s->w);
+    if (s->flags & PROA_ADD) f->m->ctx.ops->add(&f->m->ctx, y, y, x);
+}
+
+/* Rows of a register that is as wide as its widest use, without gaps between them. */
+static proa_view dense_rows(const proa_step_frame *f, proa_reg r, int64_t width)
+{
+    proa_view v = proa_frame_register(f, r);
+    return proa_view_2d(v.data, v.dtype, v.shape[0], width);
+}
+
+/* A norm of all heads of q or k as one row, of which this rank has x: every rank gathers and norms the whole row. */
+static void norm_heads_of_ranks(const proa_step_frame *f, proa_view x, proa_weight_slot slot)
+{
+    proa_ctx *c = &f->m->ctx;
+    int64_t width = x.shape[1], first = f->m->plan.part.tensor * width;
+    proa_view part = dense_rows(f, PROA_REG_HEADS_PART, width);
+    proa_view all = dense_rows(f, PROA_REG_HEADS_ALL, width * f->m->plan.part.tensors);
+    c->ops->scale(c, part, x, 1);
+    f->m->comm->gather_columns(f->m->comm, all, part);
+    norm_rows(f, all, all, slot);
+    c->ops->scale(c, x, proa_view_cols(all, first, first + width), 1);
+}
+
+static void do_heads_norm(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    bool k = s->flags & PROA_OF_K;
+    int64_t count = k ? c->kv_heads : c->heads, first = (k ? c->heads : 0) * c->head_dim;
+    proa_view x = proa_view_cols(proa_frame_register(f, s->in), first, first + count * c->head_dim);
+    if (s->flags & PROA_WHOLE && f->m->comm) {
+        norm_heads_of_ranks(f, x, s->w);
+        return;
+    }
+    if (!(s->flags & PROA_WHOLE)) {
+        /* of latent keys those without position */
+        int64_t normed = proa_min64(layer_param(f, s->w)->rows, c->head_dim);
+        x = head_columns(proa_view_heads(x, count), c->head_dim - normed, normed);
+    }
+    norm_rows(f, x, x, s->w);
+}
+
+/* The columns of a register that a product has: some are as wide as their widest use. */
+static proa_view first_columns(proa_view v, int64_t count)
+{
+    return v.rank ? proa_view_cols(v, 0, count) : v;
+}
+
+/* A device has kernels of its own for so many rows: their launches overlap, and they leave memory bandwidth that the
+ * weights of another branch can use. */
+enum { FEW_ROWS_MAX = 16 };
+
+/* The part of an epilogue that comes after an adapter's numbers: the activation, in place, or the gated product. */
+static void finish_product(const proa_step_frame *f, proa_view y, proa_view sums, const proa_epilogue *e)
+{
+    proa_ctx *c = &f->m->ctx;
+    int64_t F = sums.shape[1] / 2;
+    if (e->gated) c->ops->act_mul(c, y, proa_view_cols(sums, 0, F), proa_view_cols(sums, F, 2 * F), e->act);
+    else if (e->act) c->ops->act(c, y, e->act);
+}
+
+/* Products of so many rows let no kernel begin while they run, and what the adapters add to is small. */
+static bool adapters_come_first(const proa_step_frame *f)
+{
+    enum { ROWS_MAX = 64 };
+    return !f->m->device->host && f->rows > FEW_ROWS_MAX && f->rows <= ROWS_MAX;
+}
+
+/* The sums of a matrix and of its adapters. On the host the matrix comes first, so that a row without an adapter has
+ * the same bits as without this op. Where the adapters do, the product adds its own to theirs: their kernels then read
+ * A and B while the norm or the attention that makes x still runs. */
+static void sum_adapted(const proa_step_frame *f, proa_view sums, proa_view x, const proa_param *p,
+                        const proa_epilogue *e)
+{
+    proa_ctx *c = &f->m->ctx;
+    const proa_lora_rows *rows = &f->batch->lora_rows;
+    proa_lora l = *p->lora;
+    proa_epilogue plain = *e;
+    l.alpha = e->alpha;
+    if (!adapters_come_first(f) || (e->residual.rank && e->residual.data != sums.data)) {
+        c->ops->linear(c, sums, x, &p->matrix, &plain);
+        c->ops->lora(c, sums, x, &l, rows);
+        return;
+    }
+    l.set = !e->residual.rank, plain.residual = sums;
+    c->ops->lora(c, sums, x, &l, rows);
+    c->ops->linear(c, sums, x, &p->matrix, &plain);
+}
+
+/* linear. Where rows of the pass use adapters and some adapter changes this matrix, the same in two parts: the sums,
+ * and the rest of the epilogue. */
+static void multiply_adapted(const proa_step_frame *f, proa_view y, proa_view x, proa_weight_slot slot,
+                             const proa_epilogue *e)
+{
+    proa_ctx *c = &f->m->ctx;
+    const proa_param *p = layer_param(f, slot);
+    proa_epilogue plain = *e;
+    if (!f->batch || !f->batch->lora_rows.count || !p->lora || !f->m->lora.changed[slot]) {
+        c->ops->linear(c, y, x, &p->matrix, e);
+        return;
+    }
+    proa_view sums = e->gated ? e->workspace : y;
+    plain.act = PROA_ACT_NONE, plain.gated = false, plain.workspace = (proa_view){.rank = 0};
+    sum_adapted(f, sums, x, p, &plain);
+    finish_product(f, y, sums, e);
+}
+
+/* The bias of a product whose ranks have terms of one sum is added by the first of them. */
+static bool adds_bias(const proa_step_frame *f, const proa_step *s)
+{
+    return f->m->plan.part.tensor == 0 || !proa_step_is_partial(s);
+}
+
+static void multiply_matrix(const proa_step_frame *f, const proa_step *s, proa_epilogue e)
+{
+    const proa_param *bias = layer_param(f, s->w + 1);
+    const proa_weight *w = &layer_param(f, s->w)->matrix;
+    const proa_config *c = &f->m->config;
+    int64_t outputs = e.gated ? w->N / 2 : w->N, first = s->flags & PROA_OF_K ? c->heads * c->head_dim : 0;
+    proa_view y = proa_frame_register(f, s->out);
+    if (bias->parts && adds_bias(f, s)) e.bias = bias->values;
+    e.residual = first_columns(e.residual, outputs), e.workspace = first_columns(e.workspace, w->N);
+    proa_view x = first_columns(proa_frame_register(f, s->in), w->K);
+    const proa_observer *o = f->m->observer;
+    if (o && f->m->device->host) o->see(o->context, f->m, f->stack, layer_param(f, s->w), x);
+    multiply_adapted(f, proa_view_cols(y, first, first + outputs), x, s->w, &e);
+}
+
+static void do_linear(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_view y = proa_frame_register(f, s->out);
+    proa_epilogue e = {.act = s->flags & PROA_ACT ? c->act : PROA_ACT_OF_FLAGS(s->flags)};
+    if (s->flags & PROA_HEAD_ACT) e.act = c->head_act;
+    if (s->flags & PROA_CONV_ACT) e.act = c->conv_act;
+    if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
+    if (s->flags & PROA_RESIDUAL) e.alpha = (float)c->residual_scale;
+    if (s->flags & PROA_ADD) e.residual = y;
+    if (s->flags & PROA_ADD_X) e.residual = proa_frame_register(f, PROA_REG_X);
+    multiply_matrix(f, s, e);
+    if (s->flags & PROA_CAPPED && c->logit_cap > 0)
+        f->m->ctx.ops->soft_cap(&f->m->ctx, y, (float)c->logit_cap);
+}
+
+static void do_linear_gated(const proa_step_frame *f, const proa_step *s)
+{
+    multiply_matrix(
+        f, s,
+        (proa_epilogue){.act = f->m->config.act, .gated = true, .workspace = proa_frame_register(f, PROA_REG_U)});
+}
+
+static void do_scale(const proa_step_frame *f, const proa_step *s)
+{
+    f->m->ctx.ops->scale(&f->m->ctx, output_view(f, s), proa_frame_register(f, s->in),
+                         (float)f->m->config.stream_scale);
+}
+
+static void do_clip(const proa_step_frame *f, const proa_step *s)
+{
+    f->m->ctx.ops->clip(&f->m->ctx, proa_frame_register(f, s->out), (float)f->m->config.qkv_clip);
+}
+
+/* The cosines and sines of this layer. */
+static proa_view rope_of_layer(const proa_step_frame *f)
+{
+    const proa_config *c = &f->m->config;
+    bool local = c->local_rope.theta > 0 && proa_config_window(c, f->layer) > 0;
+    return proa_frame_register(f, local ? PROA_REG_LOCAL_ROPE : PROA_REG_ROPE);
+}
+
+/* Without KEEP the product takes the last numbers of each head: of latent keys those without position. */
+static void do_heads_linear(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    const proa_weight *w = &layer_param(f, s->w)->matrix;
+    int64_t kept = s->flags & PROA_KEEP ? c->qk_rope : 0;
+    proa_view x = proa_view_heads(proa_frame_register(f, s->in), c->heads);
+    proa_view y = proa_view_heads(first_columns(proa_frame_register(f, s->out), c->heads * (kept + w->N)),
+                                  c->heads);
+    x = head_columns(x, x.shape[2] - w->K - kept, w->K + kept);
+    f->m->ctx.ops->heads_linear(&f->m->ctx, y, x, w, kept);
+}
+
+static void do_route(const proa_step_frame *f, const proa_step *s)
+{
+    proa_router r = f->m->config.router;
+    const proa_param *correction = layer_param(f, s->w);
+    if (correction->parts) r.correction = correction->values;
+    f->m->ctx.ops->route(&f->m->ctx, proa_frame_register(f, s->out),
+                         proa_frame_register(f, PROA_REG_EXPERT_IDS).data, proa_frame_register(f, s->in), &r);
+}
+
+static void do_experts(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    const proa_param *up_bias = layer_param(f, PROA_SLOT_EXPERT_UP_B),
+                     *down_bias = layer_param(f, PROA_SLOT_EXPERT_DOWN_B);
+    proa_view y = proa_frame_register(f, s->out);
+    proa_experts e = {.up = &layer_param(f, s->w)->matrix,
+                      .down = &layer_param(f, PROA_SLOT_EXPERT_DOWN)->matrix};
+    e.up_bias = up_bias->parts ? up_bias->values : NULL,
+    e.down_bias = down_bias->parts && (adds_bias(f, s) || c->own_experts) ? down_bias->values : NULL;
+    e.first = (int32_t)c->first_expert, e.all = c->own_experts ? (int32_t)c->experts : 0;
+    e.act = c->act, e.gated = c->gated;
+    e.limit = (float)c->expert_limit, e.offset = (float)c->expert_offset;
+    if (s->flags & PROA_ADD) e.residual = y;
+    f->m->ctx.ops->experts(&f->m->ctx, y, proa_frame_register(f, s->in),
+                           proa_frame_register(f, PROA_REG_EXPERT_W),
+                           proa_frame_register(f, PROA_REG_EXPERT_IDS).data, &e);
+}
+
+static void do_sigmoid_mul(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view x = first_columns(proa_frame_register(f, s->out), layer_param(f, s->w)->matrix.K);
+    f->m->ctx.ops->sigmoid_mul(&f->m->ctx, x, proa_frame_register(f, s->in));
+}
+
+/* The second half of each head of [rows, heads, dim]. */
+static proa_view second_halves(proa_view v)
+{
+    int64_t half = v.shape[2] / 2;
+    v.data = (char *)v.data + half * v.stride[2] * proa_dtype_bytes(v.dtype);
+    v.shape[2] -= half;
+    return v;
+}
+
+static void do_rope(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_ctx *ctx = &f->m->ctx;
+    if (!proa_config_rotates(c, f->layer)) return;
+    proa_view q_and_k = head_range(proa_frame_register(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
+    proa_view table = s->flags & PROA_BLOCK ? proa_frame_register(f, PROA_REG_BLOCK_ROPE) : rope_of_layer(f);
+    if (s->flags & PROA_BLOCK) q_and_k = second_halves(q_and_k);
+    ctx->ops->rope(ctx, q_and_k, table, s->flags & PROA_INTERLEAVED);
+}
+
+/* The pages of a decoder layer, of which a rank has those of its layers. */
+static const proa_kv *layer_pages(const proa_step_frame *f, int64_t layer)
+{
+    return &f->kv[layer - f->m->plan.layers[PROA_STACK_DECODER].first];
+}
+
+/* All layers of an encoder use the first layer's pages: they are read before the next layer overwrites them. */
+static proa_kv self_pages(const proa_step_frame *f)
+{
+    if (f->stack == PROA_STACK_ENCODER) return f->kv[0];
+    if (f->m->config.kv_lora == 0) return *layer_pages(f, f->layer);
+    /* Latent keys are the values too, so two layers share what the pool has for one. */
+    int64_t own = f->layer - f->m->plan.layers[PROA_STACK_DECODER].first;
+    proa_kv kv = f->kv[own / 2];
+    if (own % 2) kv.k = kv.v;
+    else kv.v = kv.k;
+    return kv;
+}
+
+bool proa_frame_attends_without_pages(const proa_step_frame *f)
+{
+    if (f->stack != PROA_STACK_ENCODER) return false;
+    if (f->narrow != PROA_DTYPE_F32) return true;
+    return f->m->formats.kv == PROA_DTYPE_F32 && (!f->m->device->host || f->rows <= PROA_PAGE_TOKENS);
+}
+
+static proa_kv self_rows(const proa_step_frame *f, proa_view qkv)
+{
+    const proa_config *c = &f->m->config;
+    proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, 2);
+    return (proa_kv){k.data, v.data, k.dtype, c->kv_heads, c->head_dim, k.stride[0]};
+}
+
+static void do_kv_append(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view qkv = proa_frame_rows(f, s->in, f->first + f->rows);
+    if (proa_frame_attends_without_pages(f)) return;
+    proa_kv pages = self_pages(f);
+    proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, f->m->config.kv_lora > 0 ? 1 : 2);
+    f->m->ctx.ops->kv_append(&f->m->ctx, &pages, k, v, &f->batch->self);
+}
+
+static void do_rope_append(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    if (proa_frame_attends_without_pages(f)) {
+        do_rope(f, s);
+        return;
+    }
+    if (!proa_config_rotates(c, f->layer) || f->first > 0) { /* the kernel of both takes rows from the first one on */
+        do_rope(f, s);
+        do_kv_append(f, s);
+        return;
+    }
+    proa_view x = head_range(proa_frame_register(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
+    proa_view v = head_range(proa_frame_register(f, s->in), c->heads + c->kv_heads, c->kv_heads, c->head_dim);
+    proa_kv pages = self_pages(f);
+    f->m->ctx.ops->rope_append(&f->m->ctx, x, v, rope_of_layer(f), s->flags & PROA_INTERLEAVED, &pages,
+                               &f->batch->self);
+}
+
+static void do_attend(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    const proa_param *rel = layer_param(f, PROA_SLOT_REL_BIAS);
+    bool causal = f->m->arch->stacks[f->stack].causal;
+    proa_attention a = {.scale = (float)c->attention_scale, .causal = causal};
+    a.soft_cap = (float)c->attention_cap;
+    if (c->alibi_max > 0) a.alibi = f->m->alibi;
+    if (layer_param(f, PROA_SLOT_SINKS)->parts) a.sinks = layer_param(f, PROA_SLOT_SINKS)->values;
+    a.window = proa_config_window(c, f->layer);
+    if (rel->parts) {
+        a.rel_bias = rel->values;
+        a.rel_buckets = (int32_t)c->rel_buckets, a.rel_distance = (int32_t)c->rel_distance;
+        a.rel_bidirectional = !causal;
+    }
+    proa_view qkv = proa_frame_rows(f, s->in, f->first + f->rows);
+    proa_view q = qkv_part(f, qkv, 0);
+    proa_view y = proa_view_heads(proa_frame_rows(f, s->out, f->first + f->rows), c->heads);
+    proa_relative relative;
+    if (proa_relative_of_layer(f->m, f->stack, f->layer, &relative)) a.relative = &relative;
+    if (a.relative) relative.types = c->segments ? f->batch->types : NULL;
+    proa_kv kv = a.relative || proa_frame_attends_without_pages(f) ? self_rows(f, qkv) : self_pages(f);
+    proa_spans spans = f->batch->self;
+    spans.count -= f->batch->prefixes;
+    if (spans.count) f->m->ctx.ops->attend(&f->m->ctx, y, q, &kv, &spans, &a);
+    if (!f->batch->prefixes) return;
+    spans.span += spans.count;
+    spans.count = f->batch->prefixes;
+    a.causal = false, a.rel_bidirectional = true;
+    f->m->ctx.ops->attend(&f->m->ctx, y, q, &kv, &spans, &a);
+}
+
+static void do_unfold(const proa_step_frame *f, const proa_step *s)
+{
+    int64_t end = f->first + f->rows;
+    f->m->ctx.ops->unfold(&f->m->ctx, proa_frame_rows(f, s->out, end), proa_frame_rows(f, s->in, end),
+                          &f->batch->self, f->m->config.conv_width);
+}
+
+static void do_span_mean(const proa_step_frame *f, const proa_step *s)
+{
+    int64_t end = f->first + f->rows;
+    f->m->ctx.ops->span_mean(&f->m->ctx, proa_frame_rows(f, s->out, end), proa_frame_rows(f, s->in, end),
+                             &f->batch->self);
+}
+
+static void do_cross_append(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_view kv = proa_frame_register(f, s->in);
+    proa_view k = head_range(kv, 0, c->kv_heads, c->head_dim),
+              v = head_range(kv, c->kv_heads, c->kv_heads, c->head_dim);
+    f->m->ctx.ops->kv_append(&f->m->ctx, layer_pages(f, f->layer), k, v, &f->batch->self);
+}
+
+static void do_cross_attend(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_attention a = {.scale = (float)c->attention_scale};
+    int64_t end = f->first + f->rows;
+    proa_view q = proa_view_heads(proa_frame_rows(f, s->in, end), c->heads),
+              y = proa_view_heads(proa_frame_rows(f, s->out, end), c->heads);
+    f->m->ctx.ops->attend(&f->m->ctx, y, q, layer_pages(f, f->layer), &f->batch->cross, &a);
+}
+
+static void do_gather(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_plan *p = &f->m->plan;
+    proa_view x = proa_view_2d(f->m->activations + p->offset[s->in], reg_dtype(f, s->in), p->rows_max,
+                               p->width[s->in]);
+    f->m->ctx.ops->gather(&f->m->ctx, proa_frame_register(f, s->out), x, f->gather);
+}
+
+static void do_all_reduce(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view y = proa_frame_register(f, s->out), residual = {.rank = 0};
+    if (s->flags & PROA_ADD) residual = y;
+    if (s->flags & PROA_ADD_X) residual = proa_frame_register(f, PROA_REG_X);
+    f->m->comm->all_reduce(f->m->comm, y, proa_frame_register(f, s->in), residual);
+}
+
+static void do_gather_columns(const proa_step_frame *f, const proa_step *s)
+{
+    f->m->comm->gather_columns(f->m->comm, proa_frame_register(f, s->out), proa_frame_register(f, s->in));
+}
+
+static void do_send(const proa_step_frame *f, const proa_step *s)
+{
+    f->m->pipe->send(f->m->pipe, proa_frame_register(f, s->in), f->m->plan.part.stage + 1);
+}
+
+static void do_recv(const proa_step_frame *f, const proa_step *s)
+{
+    f->m->pipe->recv(f->m->pipe, proa_frame_register(f, s->out), f->m->plan.part.stage - 1);
+}
+
+static void do_broadcast(const proa_step_frame *f, const proa_step *s)
+{
+    proa_stage_broadcast(f->m, proa_frame_register(f, s->out));
+}
+
+typedef void step_fn(const proa_step_frame *f, const proa_step *s);
+static step_fn *const steps[PROA_STEP_COUNT] = {
+    [PROA_STEP_EMBED] = do_embed,
+    [PROA_STEP_ROPE_TABLE] = do_rope_table,
+    [PROA_STEP_NORM] = do_norm,
+    [PROA_STEP_HEADS_NORM] = do_heads_norm,
+    [PROA_STEP_LINEAR] = do_linear,
+    [PROA_STEP_LINEAR_GATED] = do_linear_gated,
+    [PROA_STEP_CLIP] = do_clip,
+    [PROA_STEP_SCALE] = do_scale,
+    [PROA_STEP_ROPE] = do_rope,
+    [PROA_STEP_KV_APPEND] = do_kv_append,
+    [PROA_STEP_ROPE_APPEND] = do_rope_append,
+    [PROA_STEP_ATTEND] = do_attend,
+    [PROA_STEP_UNFOLD] = do_unfold,
+    [PROA_STEP_SPAN_MEAN] = do_span_mean,
+    [PROA_STEP_CROSS_APPEND] = do_cross_append,
+    [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
+    [PROA_STEP_HEADS_LINEAR] = do_heads_linear,
+    [PROA_STEP_ROUTE] = do_route,
+    [PROA_STEP_EXPERTS] = do_experts,
+    [PROA_STEP_SIGMOID_MUL] = do_sigmoid_mul,
+    [PROA_STEP_GATHER] = do_gather,
+    [PROA_STEP_ALL_REDUCE] = do_all_reduce,
+    [PROA_STEP_GATHER_COLUMNS] = do_gather_columns,
+    [PROA_STEP_SEND] = do_send,
+    [PROA_STEP_RECV] = do_recv,
+    [PROA_STEP_BROADCAST] = do_broadcast,
+};
+
+void proa_frame_run(const proa_step_frame *f, const proa_program *program)
+{
+    proa_device *d = f->m->device;
+    /* forked steps pay only for few rows */
+    bool branches = d->branch_begin && f->rows <= FEW_ROWS_MAX, forked = false;
+    for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) {
+        if (forked && s->flags & PROA_JOIN) d->branch_join(d), forked = false;
+        if (s->flags & PROA_CONDITIONS_BY_LAYER && !proa_step_applies(s, &f->m->config, f->layer)) continue;
+        if (branches && s->flags & PROA_FORK) d->branch_begin(d), forked = true;
+        int64_t begin = f->m->trace ? proa_clock_ns() : 0;
+        steps[s->op](f, s);
+        if (f->m->trace) proa_step_trace_add(f->m->trace, s, proa_clock_ns() - begin);
+        if (branches && s->flags & PROA_FORK) d->branch_end(d);
+    }
+}
