@@ -18,7 +18,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 import ml_dtypes  # noqa: E402 # onnx needs it
 from onnx import TensorProto, helper  # noqa: E402
 
-LIBRARY = sorted((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))[-1]
+LIBRARY = max((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))
 OPTION = f"--backend-config=onnxruntime,library={LIBRARY}"
 TYPES = {"BOOL": TensorProto.BOOL, "UINT8": TensorProto.UINT8, "UINT16": TensorProto.UINT16, "UINT32": TensorProto.UINT32,
          "UINT64": TensorProto.UINT64, "INT8": TensorProto.INT8, "INT16": TensorProto.INT16, "INT32": TensorProto.INT32,

@@ -268,19 +268,6 @@ static void choose_outputs(onnx_model *m)
     for (size_t i = 0; s && i < s->n_state; i++) add_output(m, s->state[i]->output_name, NULL);
 }
 
-static proa_status make_session(OrtSession **out, const onnx_model *m, int device, proa_err *err)
-{
-    const Inference__ModelConfig *c = proa_served_model_config(m->served);
-    const char *folder = proa_served_model_version_path(m->served);
-    char path[PROA_PATH_MAX];
-    OrtSessionOptions *options;
-    PROA_TRY(proa_onnx_file(path, c, folder, proa_served_model_external(m->served), err));
-    PROA_TRY(proa_onnx_session_options(&options, m->ort, c, m->served, folder, device, err));
-    proa_status status = proa_ort_check(m->ort, m->ort->CreateSession(m->ort->env, path, options, out), err);
-    m->ort->ReleaseSessionOptions(options);
-    return status;
-}
-
 /* The first session gives the model's inputs and outputs, which are checked once. */
 static proa_status read_model(onnx_model *m, const OrtSession *session, proa_err *err)
 {
@@ -298,7 +285,7 @@ static proa_status session_for(OrtSession **out, onnx_model *m, int device, proa
             return PROA_OK;
         }
     OrtSession *session = NULL;
-    PROA_TRY(make_session(&session, m, device, err));
+    PROA_TRY(proa_onnx_session_open(&session, m->ort, m->served, device, err));
     bool first = !m->sessions;
     device_session *s = PROA_ARENA_NEW(&m->arena, device_session, 1);
     *s = (device_session){device, session, m->sessions};

@@ -52,6 +52,16 @@ PROA_MUST_CHECK proa_status proa_onnx_file(char *path, const Inference__ModelCon
  * are not a protobuf message. */
 PROA_MUST_CHECK proa_status proa_onnx_check_external(const unsigned char *bytes, size_t count, proa_err *err);
 
+/* ---- session.c ---- */
+
+/* Reads the inputs and outputs of a model whose configuration is being completed. */
+PROA_MUST_CHECK proa_status proa_onnx_look(proa_onnx_io *io, const proa_ort *ort,
+                                           const Inference__ModelConfig *config, const char *version_path,
+                                           proa_arena *arena, proa_err *err);
+/* A session of a loading model on a device (-1: the CPU); for *out: ReleaseSession. */
+PROA_MUST_CHECK proa_status proa_onnx_session_open(OrtSession **out, const proa_ort *ort,
+                                                   const proa_served_model *model, int device, proa_err *err);
+
 /* ---- signature.c: inputs and outputs ---- */
 
 PROA_MUST_CHECK proa_status proa_onnx_read_io(proa_onnx_io *out, const proa_ort *ort,

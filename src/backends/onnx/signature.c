@@ -40,6 +40,9 @@ static const struct {
     [21] = {0, "UINT4"},
     [22] = {0, "INT4"},
     [23] = {0, "FLOAT4E2M1"},
+    [24] = {0, "UINT2"},
+    [25] = {0, "INT2"},
+    [26] = {0, "FLOAT8E8M0"},
 };
 
 static const char *kind_name(int kind)
@@ -233,34 +236,14 @@ static proa_status complete_outputs(Inference__ModelConfig *c, const proa_onnx_i
     return PROA_OK;
 }
 
-/* A session only to look at: without optimisation, which takes most of the time of opening one. */
-static proa_status open_unoptimised(OrtSession **out, const proa_ort *ort, Inference__ModelConfig *c,
-                                    const char *version_path, proa_err *err)
-{
-    char path[PROA_PATH_MAX];
-    OrtSessionOptions *options;
-    PROA_TRY(proa_onnx_file(path, c, version_path, proa_served_model_external(NULL), err));
-    PROA_TRY(proa_onnx_session_options(&options, ort, c, NULL, version_path, -1, err));
-    proa_status status = proa_ort_check(ort, ort->SetSessionGraphOptimizationLevel(options, ORT_OPTIMIZE_NONE),
-                                        err);
-    if (status == PROA_OK)
-        status = proa_ort_check(ort, ort->CreateSession(ort->env, path, options, out), err);
-    ort->ReleaseSessionOptions(options);
-    return status;
-}
-
 proa_status proa_onnx_complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
                                proa_err *err)
 {
     const proa_ort *ort;
-    OrtSession *session;
     proa_onnx_io io;
     if (config->n_input + config->n_batch_input > 0 && config->n_output > 0) return PROA_OK;
     PROA_TRY(proa_ort_open(&ort, proa_completing_server(), err));
-    PROA_TRY(open_unoptimised(&session, ort, config, version_path, err));
-    proa_status status = proa_onnx_read_io(&io, ort, session, arena, err);
-    ort->ReleaseSession(session);
-    PROA_TRY(status);
+    PROA_TRY(proa_onnx_look(&io, ort, config, version_path, arena, err));
     PROA_TRY(complete_batch(config, &io, arena, err));
     if (!config->n_input) PROA_TRY(complete_inputs(config, &io, arena, err));
     return config->n_output ? PROA_OK : complete_outputs(config, &io, arena, err);

@@ -6,6 +6,8 @@
 #include "base/checked.h"
 #include <string.h>
 
+#define ALIGNMENT 64 /* bytes: that of the library's own allocations */
+
 /* ---- inputs ---- */
 
 /* The parts of one input, in the order of the requests. */
@@ -39,12 +41,13 @@ static int32_t joined_shape(int64_t *shape, const parts *p, const proa_onnx_tens
     return first->rank;
 }
 
-/* The bytes may be used as they are: they are one piece, aligned for their type, and valid elements. */
+/* The bytes may be used as they are: they are one piece of valid elements, aligned to a cache line. The library's
+ * kernels split sums at vector boundaries of memory, so the last bits of a result would otherwise depend on where in a
+ * request its bytes happen to be. */
 static bool is_usable(const parts *p)
 {
     const proa_tensor *t = p->list[0];
-    return p->count == 1 && t->bytes && t->type != PROA_TYPE_BOOL &&
-           (uintptr_t)t->data % (uintptr_t)proa_type_bytes(t->type) == 0;
+    return p->count == 1 && t->bytes && t->type != PROA_TYPE_BOOL && (uintptr_t)t->data % ALIGNMENT == 0;
 }
 
 /* Elements of BOOL become 0 or 1: the library reads them as C++'s bool, which has no other values. */
@@ -63,7 +66,7 @@ static proa_status join_numbers(OrtValue **out, void **memory, const proa_ort *o
     const void *data = p->list[0]->data;
     for (int i = 0; i < p->count; i++) bytes += p->list[i]->bytes;
     if (!is_usable(p)) {
-        char *copy = proa_malloc_aligned_try((size_t)proa_round_up((int64_t)bytes + 1, 64));
+        char *copy = proa_malloc_aligned_try((size_t)proa_round_up((int64_t)bytes + 1, ALIGNMENT));
         if (!copy) return PROA_FAIL(err, NO_MEMORY, "not enough memory for an input of %zu bytes", bytes);
         for (int i = 0; i < p->count; at += p->list[i]->bytes, i++) copy_part(copy + at, p->list[i]);
         data = *memory = copy;
