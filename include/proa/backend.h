@@ -78,6 +78,42 @@ typedef struct proa_backend_tensor {
     size_t bytes;
 } proa_backend_tensor;
 
+/* Which of the tensors of a model's configuration. */
+typedef enum proa_backend_io_kind {
+    PROA_BACKEND_IO_INPUT,       /* inputs, in the order of config.pbtxt */
+    PROA_BACKEND_IO_BATCH_INPUT, /* batch_input: Proa adds them to the first request of a batch */
+    PROA_BACKEND_IO_CONTROL,     /* controls of sequence_batching: Proa adds them to each request */
+    PROA_BACKEND_IO_STATE,       /* the same for inputs that are states */
+    PROA_BACKEND_IO_OUTPUT,      /* outputs, in the order of config.pbtxt */
+    PROA_BACKEND_IO_NEXT_STATE   /* outputs that are the next values of states; some are outputs too */
+} proa_backend_io_kind;
+
+/* A tensor of the configuration. It lives as long as the model; new members are appended. */
+typedef struct proa_backend_io {
+    const char *name;
+    proa_backend_type type;
+    int32_t rank;        /* -1: the configuration does not give it */
+    const int64_t *dims; /* as the backend gets the tensor (after `reshape`), without the batch dimension; -1: any */
+    bool optional, ragged;
+} proa_backend_io;
+
+typedef enum proa_backend_kind { /* of an instance group */
+                                 PROA_BACKEND_KIND_CPU,
+                                 PROA_BACKEND_KIND_GPU,
+                                 PROA_BACKEND_KIND_MODEL /* the model chooses its devices */
+} proa_backend_kind;
+
+/* Device memory of a library, which the host cannot read by itself. It lives as long as the program. */
+typedef struct proa_backend_memory proa_backend_memory;
+struct proa_backend_memory {
+    size_t bytes;     /* sizeof(proa_backend_memory), as the library was built */
+    const char *name; /* "cuda:0", for messages */
+    int32_t device;   /* the CUDA device */
+    /* Copies to host memory; returns when the bytes have arrived. Any thread. */
+    proa_status (*read)(const proa_backend_memory *memory, void *to, const void *from, size_t bytes,
+                        proa_err *err);
+};
+
 typedef enum proa_backend_parameter_kind {
     PROA_BACKEND_PARAMETER_BOOL,
     PROA_BACKEND_PARAMETER_INT,
@@ -158,6 +194,30 @@ typedef struct proa_backend_host {
     /* Sends a response and frees it. `final` ends the request, which must not be touched after; then response may be
      * NULL, for a decoupled model that ends without another one. A model that is not decoupled sends one, final. */
     void (*response_send)(proa_backend_request *request, proa_backend_response *response, bool final);
+
+    /* ---- appended: not there if it lies beyond `bytes` ---- */
+    /* Tensor `index` of a kind, from 0; NULL: there is no more. */
+    const proa_backend_io *(*model_io)(const proa_backend_model *model, proa_backend_io_kind kind, int32_t index);
+    int64_t (*model_max_batch)(const proa_backend_model *model); /* max_batch_size; 0: no batch dimension */
+    const char *(*model_file)(const proa_backend_model *model); /* default_model_filename; "" if it is not given */
+    const char *(*model_platform)(const proa_backend_model *model);
+    proa_backend_kind (*instance_kind)(const proa_backend_instance *instance);
+    /* model_open: inputs that are in the memory of a device are not copied to the host. The backend then looks at
+     * request_input_device of each input. Elements of BYTES are always in host memory. */
+    void (*model_takes_device_inputs)(proa_backend_model *model);
+    /* The CUDA device whose memory the input's data points to; -1: host memory. */
+    int32_t (*request_input_device)(const proa_backend_request *request, int32_t index);
+    /* As response_output, without a copy: the output is `data` of the backend, which it does not change any more.
+     * release(arg) is called once, from any thread, when nobody reads it any more; also if the call fails. memory:
+     * where the bytes are, complete when the response is sent; NULL: host memory. */
+    proa_status (*response_output_of)(proa_backend_response *response, const char *name,
+                                      proa_backend_type type, const int64_t *shape, int32_t rank,
+                                      const void *data, size_t bytes, const proa_backend_memory *memory,
+                                      void (*release)(void *arg), void *arg, proa_err *err);
+    /* For the times of statistics, in execute: the inputs of these requests are ready and the model begins; the model
+     * has ended and outputs are written. */
+    void (*compute_begins)(proa_backend_request *const *requests, int count);
+    void (*compute_ends)(proa_backend_request *const *requests, int count);
 } proa_backend_host;
 
 /* The functions of a backend. NULL is allowed except for execute. */

@@ -72,6 +72,7 @@ struct proa_server *proa_served_model_server(const proa_served_model *model); /*
 const proa_backend *proa_served_model_backend(const proa_served_model *model); /* its table; NULL: an ensemble */
 const char *proa_instance_name(const proa_instance *instance);                 /* "m_0_1" */
 int proa_instance_device(const proa_instance *instance);                       /* CUDA device, -1: CPU */
+Inference__ModelInstanceGroup__Kind proa_instance_kind(const proa_instance *instance);
 /* --backend-config NAME,key=value; NULL if not given. */
 const char *proa_backend_setting(const struct proa_server *server, const char *backend, const char *key);
 /* Calls see for each setting of a backend and for those of all backends, in the order of the command line. */

@@ -27,6 +27,50 @@ CALLS_NOBODY = """int no_such_function(void);
 int proa_backend_entry(void);
 __attribute__((visibility("default"))) int proa_backend_entry(void) { return no_such_function(); }
 """
+# What the host tells about a model, as numbers of an output that the library owns; [6]: outputs released so far.
+REPORTS = """#include <proa/backend.h>
+#include <stdlib.h>
+#include <string.h>
+static const proa_backend_host *host;
+static const proa_backend_model *model;
+static int released;
+static proa_status opened(void **state, proa_backend_model *m, proa_err *err)
+{ (void)err; model = m; *state = m; return PROA_OK; }
+static proa_status instance(void **state, void *m, const proa_backend_instance *i, proa_err *err)
+{ (void)m; (void)err; *state = (void *)(uintptr_t)(host->instance_kind(i) + 1); return PROA_OK; }
+static void release(void *arg) { released++; free(arg); }
+static float *report(const void *state, proa_backend_request *r)
+{
+    const proa_backend_io *in = host->model_io(model, PROA_BACKEND_IO_INPUT, 0);
+    const proa_backend_io *control = host->model_io(model, PROA_BACKEND_IO_CONTROL, 0);
+    const proa_backend_io *next = host->model_io(model, PROA_BACKEND_IO_NEXT_STATE, 0);
+    float *v = malloc(8 * sizeof *v);
+    v[0] = (float)in->dims[0], v[1] = (float)host->model_max_batch(model);
+    v[2] = (float)((uintptr_t)state - 1), v[3] = (float)host->request_input_device(r, 0);
+    v[4] = control ? (float)control->type : 0, v[5] = next && !strcmp(next->name, "NEXT");
+    v[6] = (float)released, v[7] = !host->model_io(model, PROA_BACKEND_IO_INPUT, 1);
+    return v;
+}
+static void execute(void *state, proa_backend_request *const *requests, int count)
+{
+    host->compute_begins(requests, count);
+    for (int i = 0; i < count; i++) {
+        proa_err err = {0};
+        int64_t shape[2] = {1, 8};
+        float *v = report(state, requests[i]);
+        proa_backend_response *response = host->response_new(requests[i]);
+        proa_status status = host->response_output_of(response, "OUTPUT", PROA_BACKEND_FP32, shape, 2, v,
+                                                      8 * sizeof *v, NULL, release, v, &err);
+        if (status != PROA_OK) host->response_error(response, status, err.text);
+        host->response_send(requests[i], response, true);
+    }
+}
+static proa_backend_table table = {.bytes = sizeof table, .version = PROA_BACKEND_VERSION, .model_open = opened,
+                                   .instance_open = instance, .execute = execute};
+PROA_EXPORT const proa_backend_table *proa_backend_entry(const proa_backend_host *h, proa_err *e);
+PROA_EXPORT const proa_backend_table *proa_backend_entry(const proa_backend_host *h, proa_err *e)
+{ (void)e; host = h; return &table; }
+"""
 
 pytestmark = pytest.mark.skipif(not shutil.which("cmake") or not shutil.which(COMPILER), reason="builds a library")
 
@@ -55,6 +99,7 @@ def backends(tmp_path_factory):
     library = (backends / "scale/libproa_scale.so").read_bytes()
     build(backends, "noexecute", NO_EXECUTE, "-DVERSION=1")
     build(backends, "newer", NO_EXECUTE, "-DVERSION=77")
+    build(backends, "reports", REPORTS)
     build(backends, "noentry", "int something;")
     build(backends, "undefined", CALLS_NOBODY)
     for name, content in {
@@ -89,6 +134,10 @@ def server(backends, tmp_path_factory):
     repository = tmp_path_factory.mktemp("repository")
     shutil.copytree(EXAMPLE / "repository/half", repository / "half")
     model(repository, "plain", "scale")
+    model(repository, "reports", 'reports"\nmax_batch_size: 4\ninstance_group { kind: KIND_MODEL }\nversion_policy: { '
+          'latest { num_versions: 1 } }\nsequence_batching { control_input { name: "START" control { kind: '
+          'CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } } state { input_name: "PAST" output_name: "NEXT" '
+          'data_type: TYPE_FP32 dims: [ 2 ] } }\nplatform: "')
     for i, backend in enumerate(WHY):
         model(repository, f"broken{i}", backend)
     (repository / "wrong" / "1").mkdir(parents=True)
@@ -128,6 +177,17 @@ def test_statistics_count_its_executions(server):
     before = call(server, "/v2/models/half/stats")[1]["model_stats"][0]["inference_count"]
     assert infer(server, "half", [1, 2], [2, 1])[0] == 200
     assert call(server, "/v2/models/half/stats")[1]["model_stats"][0]["inference_count"] == before + 2
+
+
+def test_what_the_host_tells_and_outputs_of_the_library(server):
+    def values(**parameters):
+        status, answer = infer(server, "reports", [1, 2], [1, 2], parameters={"sequence_id": 5, **parameters})
+        assert status == 200, answer
+        return answer["outputs"][0]["data"]
+
+    first = values(sequence_start=True)
+    assert first[:6] == [-1, 4, 2, -1, 8, 1] and first[7] == 1  # dims, max_batch_size, kind, device, INT32, NEXT
+    assert values()[6] == first[6] + 1  # an output is released when its response has gone
 
 
 def test_a_bad_parameter_fails_at_load(server):

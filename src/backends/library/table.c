@@ -2,6 +2,7 @@
  * table.c - backends with the interface of proa/backend.h: the functions of the host, and the server's table of
  * functions (serve/backend.h) in terms of the library's. A request and a response are the server's own; the handle of a
  * model adds the state of the library to it. */
+#include "backends/library/host.h"
 #include "backends/library/library.h"
 
 #include "backends/common.h"
@@ -11,13 +12,6 @@
 #include "serve/config/config.h"
 #include <dlfcn.h>
 #include <string.h>
-
-struct proa_backend_model {
-    const proa_served_model *served;
-    const proa_backend_table *table;
-    void *state;     /* the library's */
-    proa_buf config; /* as JSON */
-};
 
 typedef struct instance_state {
     const proa_backend_table *table;
@@ -32,6 +26,11 @@ static const proa_infer *infer_of(const proa_backend_request *request)
 static proa_reply *reply_of(proa_backend_response *response)
 {
     return (proa_reply *)(void *)response;
+}
+
+static proa_infer *const *infers_of(proa_backend_request *const *requests)
+{
+    return (proa_infer *const *)(const void *)requests;
 }
 
 static const proa_instance *instance_of(const proa_backend_instance *instance)
@@ -101,6 +100,15 @@ static int host_instance_device(const proa_backend_instance *instance)
     return proa_instance_device(instance_of(instance));
 }
 
+static proa_backend_kind host_instance_kind(const proa_backend_instance *instance)
+{
+    switch (proa_instance_kind(instance_of(instance))) {
+    case INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU: return PROA_BACKEND_KIND_GPU;
+    case INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_MODEL: return PROA_BACKEND_KIND_MODEL;
+    default: return PROA_BACKEND_KIND_CPU;
+    }
+}
+
 /* ---- a request ---- */
 
 static const char *host_request_id(const proa_backend_request *request)
@@ -137,6 +145,14 @@ static bool host_request_find_input(const proa_backend_request *request, const c
                                     proa_backend_tensor *out)
 {
     return fill_tensor(out, proa_infer_input(infer_of(request), name));
+}
+
+static int32_t host_request_input_device(const proa_backend_request *request, int32_t index)
+{
+    const proa_infer *r = infer_of(request);
+    if (index < 0 || index >= r->inputs_count) return -1;
+    const proa_device_memory *memory = proa_tensor_device(&r->inputs[index]);
+    return memory ? memory->gpu : -1;
 }
 
 static bool host_request_wants(const proa_backend_request *request, const char *output)
@@ -193,6 +209,17 @@ static proa_status output_bytes(size_t *out, const char *name, proa_backend_type
     return PROA_OK;
 }
 
+static proa_tensor *add_output(proa_backend_response *response, const char *name, proa_backend_type type,
+                               const int64_t *shape, int32_t rank, size_t bytes)
+{
+    proa_tensor *t = proa_reply_add(reply_of(response), name);
+    t->type = (proa_type)type;
+    t->rank = rank;
+    if (rank) memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
+    t->bytes = bytes;
+    return t;
+}
+
 static proa_status host_response_output(proa_backend_response *response, const char *name,
                                         proa_backend_type type, const int64_t *shape, int32_t rank,
                                         size_t bytes, void **data, proa_err *err)
@@ -201,13 +228,27 @@ static proa_status host_response_output(proa_backend_response *response, const c
     *data = NULL;
     PROA_TRY(output_bytes(&bytes, name, type, shape, rank, bytes, err));
     if (bytes) PROA_TRY(proa_buffer_try(&buffer, bytes, err));
-    proa_tensor *t = proa_reply_add(reply_of(response), name);
-    t->type = (proa_type)type;
-    t->rank = rank;
-    if (rank) memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
-    t->bytes = bytes;
+    proa_tensor *t = add_output(response, name, type, shape, rank, bytes);
     t->buffer = buffer;
     t->data = *data = buffer ? buffer->data : NULL;
+    return PROA_OK;
+}
+
+static proa_status host_response_output_of(proa_backend_response *response, const char *name,
+                                           proa_backend_type type, const int64_t *shape, int32_t rank,
+                                           const void *data, size_t bytes, const proa_backend_memory *memory,
+                                           void (*release)(void *arg), void *arg, proa_err *err)
+{
+    const proa_device_memory *device = NULL;
+    proa_status status = output_bytes(&bytes, name, type, shape, rank, bytes, err);
+    if (status == PROA_OK && memory) status = proa_library_memory(&device, memory, err);
+    if (status != PROA_OK || !bytes) {
+        release(arg);
+        if (status != PROA_OK) return status;
+    }
+    proa_tensor *t = add_output(response, name, type, shape, rank, bytes);
+    if (bytes) t->buffer = proa_buffer_wrap_memory(device, (void *)(uintptr_t)data, bytes, release, arg);
+    t->data = bytes ? t->buffer->data : NULL;
     return PROA_OK;
 }
 
@@ -241,6 +282,16 @@ static void host_response_send(proa_backend_request *request, proa_backend_respo
     if (response || final) proa_infer_reply((proa_infer *)(void *)request, reply_of(response), final);
 }
 
+static void host_compute_begins(proa_backend_request *const *requests, int count)
+{
+    proa_infer_input_done(infers_of(requests), count);
+}
+
+static void host_compute_ends(proa_backend_request *const *requests, int count)
+{
+    proa_infer_output_begins(infers_of(requests), count);
+}
+
 static const proa_backend_host host = {
     .bytes = sizeof host,
     .version = PROA_BACKEND_VERSION,
@@ -268,12 +319,23 @@ static const proa_backend_host host = {
     .response_parameter = host_response_parameter,
     .response_error = host_response_error,
     .response_send = host_response_send,
+    .model_io = proa_host_model_io,
+    .model_max_batch = proa_host_model_max_batch,
+    .model_file = proa_host_model_file,
+    .model_platform = proa_host_model_platform,
+    .instance_kind = host_instance_kind,
+    .model_takes_device_inputs = proa_host_model_takes_device_inputs,
+    .request_input_device = host_request_input_device,
+    .response_output_of = host_response_output_of,
+    .compute_begins = host_compute_begins,
+    .compute_ends = host_compute_ends,
 };
 
 /* ---- the server's table ---- */
 
 static void model_free(proa_backend_model *m)
 {
+    proa_host_model_release(m);
     proa_buf_release(&m->config);
     free(m);
 }
@@ -282,6 +344,7 @@ static proa_status table_model_open(void **state, proa_served_model *model, proa
 {
     proa_backend_model *m = proa_calloc(1, sizeof *m);
     m->served = model;
+    proa_host_model_init(m);
     m->table = proa_library_of(model)->table;
     proa_buf_init(&m->config, (size_t)PROA_BACKEND_CONFIG_MAX);
     proa_status status = PROA_OK;

@@ -113,6 +113,11 @@ int proa_instance_device(const proa_instance *instance)
     return instance->device;
 }
 
+Inference__ModelInstanceGroup__Kind proa_instance_kind(const proa_instance *instance)
+{
+    return instance->group->kind;
+}
+
 /* ---- references ---- */
 
 bool proa_served_model_decoupled(const proa_served_model *model)
