@@ -1,11 +1,11 @@
-# Triton's messages are generated from src/proto/*.proto at build time; each floor may include "proto/NAME.pb-c.h" that
+# Messages are generated from src/proto/*.proto at build time; each floor may include "proto/NAME.pb-c.h" that
 # src/LAYERS grants it.
 find_program(PROTOC_C protoc-c REQUIRED)
 set(proto_from ${PROJECT_SOURCE_DIR}/src/proto)
 set(proto_out ${PROJECT_BINARY_DIR}/generated/proto)
 file(MAKE_DIRECTORY ${proto_out})
 set(proto_made "")
-foreach(name model_config grpc_service health)
+foreach(name model_config grpc_service health otlp)
   add_custom_command(
     OUTPUT ${proto_out}/${name}.pb-c.c ${proto_out}/${name}.pb-c.h
     COMMAND ${PROTOC_C} --c_out=${proto_out} -I ${proto_from} ${name}.proto

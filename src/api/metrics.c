@@ -75,11 +75,15 @@ static void put_traces(proa_buf *out, const proa_api *api)
     proa_telemetry_counts c;
     if (!proa_settings_traces(api->settings, &c)) return;
     put_family(out, "proa_trace_spans_exported_total", "counter",
-               "Number of traced requests to models that were written to a file or sent to a collector");
+               "Number of spans of traces that were written to a file or sent to a collector");
     proa_buf_printf(out, "proa_trace_spans_exported_total %" PRIu64 "\n", c.exported);
-    put_family(out, "proa_trace_spans_dropped_total", "counter",
-               "Number of traced requests to models that were lost: the queue or the file was full");
+    put_family(
+        out, "proa_trace_spans_dropped_total", "counter",
+        "Number of spans of traces that were lost: the queue was full, or they could not be written or sent");
     proa_buf_printf(out, "proa_trace_spans_dropped_total %" PRIu64 "\n", c.dropped);
+    put_family(out, "proa_trace_exports_failed_total", "counter",
+               "Number of batches of spans that a collector did not take");
+    proa_buf_printf(out, "proa_trace_exports_failed_total %" PRIu64 "\n", c.failed_exports);
 }
 
 bool proa_metrics_frontend(proa_api *api, proa_http_exchange *x)

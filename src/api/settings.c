@@ -307,6 +307,24 @@ static void add_level(Inference__TraceSettingResponse *out, proa_arena *arena, i
     add_trace(out, arena, "trace_level", count, names);
 }
 
+/* What --trace-config opentelemetry,KEY=VALUE sets; it does not change. */
+static void add_collector(Inference__TraceSettingResponse *out, proa_arena *arena, const proa_telemetry *telemetry)
+{
+    proa_telemetry_options o = {.mode = PROA_TRACE_OPENTELEMETRY};
+    proa_telemetry_settings(telemetry, &o);
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = {{"bsp_max_queue_size", o.bsp_max_queue_size},
+                   {"bsp_schedule_delay", o.bsp_schedule_delay},
+                   {"bsp_max_export_batch_size", o.bsp_max_export_batch_size}};
+    add_trace(out, arena, "url", 1, &o.url);
+    for (size_t i = 0; i < PROA_COUNT(numbers); i++) {
+        const char *text = proa_arena_printf(arena, "%" PRId64, numbers[i].value);
+        add_trace(out, arena, numbers[i].key, 1, &text);
+    }
+}
+
 proa_status proa_trace_get(proa_api *api, const char *model, Inference__TraceSettingResponse **out,
                            proa_arena *arena, proa_err *err)
 {
@@ -321,7 +339,7 @@ proa_status proa_trace_get(proa_api *api, const char *model, Inference__TraceSet
     pthread_mutex_unlock(&s->lock);
     Inference__TraceSettingResponse *reply = PROA_ARENA_NEW(arena, Inference__TraceSettingResponse, 1);
     inference__trace_setting_response__init(reply);
-    reply->settings = PROA_ARENA_NEW(arena, Inference__TraceSettingResponse__SettingsEntry *, FIELDS + 2);
+    reply->settings = PROA_ARENA_NEW(arena, Inference__TraceSettingResponse__SettingsEntry *, FIELDS + 5);
     add_level(reply, arena, values[LEVEL]);
     bool file = s->mode == PROA_TRACE_TRITON;
     for (int f = RATE; f < (file ? FIELDS : FREQUENCY); f++) {
@@ -329,6 +347,7 @@ proa_status proa_trace_get(proa_api *api, const char *model, Inference__TraceSet
         add_trace(reply, arena, fields[f].name, 1, &text);
     }
     if (file) add_trace(reply, arena, "trace_file", 1, (const char *const[]){s->file});
+    else add_collector(reply, arena, s->telemetry);
     add_trace(reply, arena, "trace_mode", 1, (const char *const[]){file ? "triton" : "opentelemetry"});
     *out = reply;
     return PROA_OK;

@@ -241,6 +241,14 @@
 #define PROA_TENSORS_PER_REQUEST_MAX 1024
 #define PROA_PARAMS_PER_REQUEST_MAX  1024
 #define PROA_TRACE_SPANS_MAX      4096             /* requests of one trace; further calls of models are not traced */
+#define PROA_TRACE_FINISHES_MAX   16               /* sequences of a request whose ends a span shows */
+#define PROA_OTLP_TIMEOUT_MS      10000            /* for a batch of spans, with repetitions: OpenTelemetry's default */
+#define PROA_OTLP_CLOSE_MS        3000             /* that the end of a server waits for its collector */
+#define PROA_OTLP_QUEUE_MAX       (1 << 20)        /* spans that may wait, at most: some 1 kB each */
+#define PROA_OTLP_DELAY_MS_MAX    (3600 * 1000)
+#define PROA_OTLP_URL_BYTES_MAX   4096
+#define PROA_OTLP_HEADERS_MAX     64               /* of OTEL_EXPORTER_OTLP_HEADERS; likewise resource attributes */
+#define PROA_OTLP_ANSWER_BYTES_MAX (64 << 10)      /* of a collector's answer; the rest is not read */
 #define PROA_TRACE_ERROR_BYTES_MAX 1024            /* of an error's text in a span */
 #define PROA_TRACESTATE_BYTES_MAX 512              /* W3C Trace Context, 3.3.1.5: so much should be passed on */
 #define PROA_TRACE_TENSOR_BYTES_MAX (1 * PROA_MIB) /* of a tensor's values as text; a larger one is traced without */

@@ -13,6 +13,7 @@
     X(easy_init)                                                                                             \
     X(easy_cleanup)                                                                                          \
     X(easy_reset)                                                                                            \
+    X(easy_perform)                                                                                          \
     X(easy_setopt)                                                                                           \
     X(easy_getinfo)                                                                                          \
     X(easy_strerror)                                                                                         \

@@ -184,6 +184,17 @@ static void note_generation(proa_trace_span *span, const proa_generation *g)
     span->generation = used;
 }
 
+static void note_finishes(proa_trace_span *span, const proa_generated *g)
+{
+    static const char *const names[] = {NULL,     "stop",      "stop",
+                                        "length", "cancelled", "error"}; /* by proa_finish */
+    for (int64_t i = 0; i < g->count && span->finishes_count < PROA_TRACE_FINISHES_MAX; i++) {
+        int finish = (int)g->sequences[i].finish;
+        if (finish > 0 && finish < (int)PROA_COUNT(names))
+            span->finishes[span->finishes_count++] = names[finish];
+    }
+}
+
 static void note_end(proa_trace_span *span, const proa_infer *r, const proa_reply *reply)
 {
     span->ended = true;
@@ -207,6 +218,7 @@ void proa_trace_reply(proa_infer *r, const proa_reply *reply, bool final)
     if (tensors && !span->tensors) add_tensors(span, r->inputs, r->inputs_count, false);
     if (tensors && reply && reply->error.status == PROA_OK)
         add_tensors(span, reply->outputs, reply->outputs_count, true);
+    if (reply && reply->generated) note_finishes(span, reply->generated);
     if (final) note_end(span, r, reply);
     if (final && !span->parent) t->complete_ns = proa_clock_ns();
     pthread_mutex_unlock(&t->lock);

@@ -15,6 +15,7 @@
 #ifndef PROA_SERVE_TRACE_H
 #define PROA_SERVE_TRACE_H
 
+#include "base/limits.h"
 #include "serve/infer.h"
 #include <pthread.h>
 
@@ -83,6 +84,8 @@ typedef struct proa_trace_span {
     bool ended;
     const char *error; /* NULL: none */
     proa_infer_usage usage;
+    const char *finishes[PROA_TRACE_FINISHES_MAX]; /* why sequences of a typed generation ended */
+    int finishes_count;
     const proa_trace_generation *generation; /* NULL: not a typed generation */
     proa_trace_tensor *tensors, *tensors_last;
 } proa_trace_span;

@@ -41,6 +41,8 @@ PROA_MUST_CHECK proa_status proa_telemetry_open(proa_telemetry **out, const proa
 /* A trace has begun: proa_telemetry_push must follow, which may be after proa_telemetry_close. */
 void proa_telemetry_expect(proa_telemetry *t);
 void proa_telemetry_push(proa_telemetry *t, proa_trace *trace);
+/* What options and environment came to: the members of OPENTELEMETRY, without the resource. Texts are t's. */
+void proa_telemetry_settings(const proa_telemetry *t, proa_telemetry_options *out);
 void proa_telemetry_count(proa_telemetry *t, proa_telemetry_counts *out);
 /* Writes what waits, and the end of the file; a collector gets PROA_OTLP_CLOSE_MS for it. NULL is fine. */
 void proa_telemetry_close(proa_telemetry *t);

@@ -179,8 +179,11 @@ static const proa_arg other_rows[] = {
     INT("metrics-port", metrics_port, 0, 65535, "N", "8002", "0: any free port"),
     LIST("metrics-config", metrics_config, "KEY=VALUE",
          "counter_latencies, histogram_latencies, summary_latencies: true or false"),
-    LIST("trace-config", trace_config, "KEY=VALUE",
-         "file, level (OFF, TIMESTAMPS, TENSORS), rate (trace one request in N), count, log-frequency"),
+    LIST(
+        "trace-config", trace_config, "KEY=VALUE",
+        "level (OFF, TIMESTAMPS, TENSORS), rate (trace one request in N), count, mode (triton, "
+        "opentelemetry); "
+        "triton,file=..., triton,log-frequency=...; opentelemetry,url=..., opentelemetry,resource=KEY=VALUE"),
     TEXT("id", id, "NAME", "triton", "server name in the server metadata"),
     INT("exit-timeout-secs", exit_secs, 0, 86400, "N", "30",
         "seconds that running requests get to finish at shutdown"),

@@ -46,6 +46,7 @@ typedef struct proa_serve_plan {
     proa_api_options api;
     proa_log_settings log;
     int64_t exit_ms;
+    const char **trace_resource; /* api.trace.to.resource, which is added to */
 } proa_serve_plan;
 
 /* Checks what goes together and splits "name,key=value" and its like. The plan is released by proa_serve_plan_release,

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { SETTINGS_MAX = PROA_ARG_LIST_MAX + 32, KEYS_MAX = 1024 };
 
@@ -239,13 +240,14 @@ static proa_status plan_keys(proa_serve_plan *p, const proa_serve_options *o, pr
     return status;
 }
 
-static proa_status trace_number(int64_t *out, const char *key, const char *value, int64_t min, proa_err *err)
+static proa_status trace_number(int64_t *out, const char *key, const char *value, int64_t min, int64_t max,
+                                proa_err *err)
 {
     char *end;
     long long number = strtoll(value, &end, 10);
-    if (end == value || *end || number < min || number > UINT32_MAX)
+    if (end == value || *end || number < min || number > max)
         return PROA_FAIL(err, INVALID, "--trace-config %s=%s: must be %lld to %lld", key, value,
-                         (long long)min, (long long)UINT32_MAX);
+                         (long long)min, (long long)max);
     *out = number;
     return PROA_OK;
 }
@@ -260,28 +262,80 @@ static proa_status trace_level(unsigned *out, const char *value, proa_err *err)
     return PROA_OK;
 }
 
-/* "[triton,]KEY=VALUE"; levels add up. */
+static proa_status plan_collector(proa_serve_plan *p, const char *key, const char *value, proa_err *err)
+{
+    proa_telemetry_options *to = &p->api.trace.to;
+    const struct {
+        const char *key;
+        int64_t *value;
+        int64_t max;
+    } numbers[] = {{"bsp_max_queue_size", &to->bsp_max_queue_size, PROA_OTLP_QUEUE_MAX},
+                   {"bsp_schedule_delay", &to->bsp_schedule_delay, PROA_OTLP_DELAY_MS_MAX},
+                   {"bsp_max_export_batch_size", &to->bsp_max_export_batch_size, PROA_OTLP_QUEUE_MAX}};
+    if (strcmp(key, "url") == 0) return to->url = value, PROA_OK;
+    for (size_t i = 0; i < PROA_COUNT(numbers); i++)
+        if (strcmp(key, numbers[i].key) == 0)
+            return trace_number(numbers[i].value, key, value, 1, numbers[i].max, err);
+    if (strcmp(key, "resource") != 0)
+        return PROA_FAIL(err, INVALID,
+                         "--trace-config opentelemetry,%s is none of url, resource, bsp_max_queue_size, "
+                         "bsp_schedule_delay, bsp_max_export_batch_size",
+                         key);
+    if (to->resource_count == PROA_OTLP_HEADERS_MAX)
+        return PROA_FAIL(err, LIMIT, "--trace-config resource: more than %d attributes", PROA_OTLP_HEADERS_MAX);
+    if (!p->trace_resource)
+        p->trace_resource = PROA_ARENA_NEW(&p->arena, const char *, PROA_OTLP_HEADERS_MAX);
+    p->trace_resource[to->resource_count++] = value;
+    to->resource = p->trace_resource;
+    return PROA_OK;
+}
+
+/* 0: only requests that come with a context. */
+static proa_status trace_rate(int64_t *out, const char *value, proa_err *err)
+{
+    PROA_TRY(trace_number(out, "rate", value, 0, UINT32_MAX, err));
+    if (*out == 0) *out = -1;
+    return PROA_OK;
+}
+
+static proa_status trace_mode(proa_trace_mode *out, const char *value, proa_err *err)
+{
+    if (strcasecmp(value, "triton") == 0) return *out = PROA_TRACE_TRITON, PROA_OK;
+    if (strcasecmp(value, "opentelemetry") == 0) return *out = PROA_TRACE_OPENTELEMETRY, PROA_OK;
+    return PROA_FAIL(err, INVALID, "--trace-config mode=%s: triton or opentelemetry", value);
+}
+
+/* "[triton,]KEY=VALUE", "opentelemetry,KEY=VALUE"; levels add up. */
 static proa_status plan_trace(proa_serve_plan *p, const char *text, proa_err *err)
 {
+    static const char triton[] = "triton,", otel[] = "opentelemetry,";
     proa_trace_options *t = &p->api.trace;
     const char *key = NULL, *value = NULL, *whole = text;
-    if (strncmp(text, "triton,", 7) == 0) text += 7;
+    bool collector = strncasecmp(text, otel, sizeof otel - 1) == 0;
+    if (collector) text += sizeof otel - 1;
+    else if (strncasecmp(text, triton, sizeof triton - 1) == 0) text += sizeof triton - 1;
     PROA_TRY(split_pair(&p->arena, "trace-config", text, strlen(text), &key, &value, err));
+    if (collector) return plan_collector(p, key, value, err);
     if (strcmp(key, "file") == 0) return t->to.file = value, PROA_OK;
     if (strcmp(key, "level") == 0) return trace_level(&t->level, value, err);
-    if (strcmp(key, "rate") == 0) return trace_number(&t->rate, key, value, 1, err);
-    if (strcmp(key, "count") == 0) return trace_number(&t->count, key, value, -1, err);
-    if (strcmp(key, "log-frequency") == 0) return trace_number(&t->log_frequency, key, value, 0, err);
-    if (strcmp(key, "mode") == 0 && strcmp(value, "triton") == 0) return PROA_OK;
+    if (strcmp(key, "rate") == 0) return trace_rate(&t->rate, value, err);
+    if (strcmp(key, "count") == 0) return trace_number(&t->count, key, value, -1, UINT32_MAX, err);
+    if (strcmp(key, "log-frequency") == 0)
+        return trace_number(&t->log_frequency, key, value, 0, UINT32_MAX, err);
+    if (strcmp(key, "mode") == 0) return trace_mode(&t->to.mode, value, err);
     return PROA_FAIL(err, INVALID,
-                     "--trace-config '%s' is none of file, level, rate, count, log-frequency, mode=triton",
-                     whole);
+                     "--trace-config '%s' is none of file, level, rate, count, log-frequency, mode", whole);
 }
 
 static proa_status plan_traces(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
 {
+    proa_trace_options *t = &p->api.trace;
     for (int i = 0; i < o->trace_config.count; i++) PROA_TRY(plan_trace(p, o->trace_config.items[i], err));
-    if (p->api.trace.level && !p->api.trace.to.file)
+    if (t->to.mode == PROA_TRACE_OPENTELEMETRY) return PROA_OK;
+    if (t->rate < 0)
+        return PROA_FAIL(err, INVALID, "--trace-config rate=0: needs mode=opentelemetry, or must be 1 to %lld",
+                         (long long)UINT32_MAX);
+    if (t->level && !t->to.file)
         return PROA_FAIL(err, INVALID, "--trace-config level needs --trace-config file=PATH");
     return PROA_OK;
 }
