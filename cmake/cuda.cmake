@@ -22,6 +22,9 @@ add_library(proa_cuda SHARED ${cuda_sources} $<TARGET_OBJECTS:proa_base> $<TARGE
 set_target_properties(proa_cuda PROPERTIES CUDA_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
 target_include_directories(proa_cuda PRIVATE src include)
 target_compile_options(proa_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3;--threads;0;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>)
+# What the CPU computes to the last bit: products and sums are fused only where fma is written.
+file(GLOB cuda_exact CONFIGURE_DEPENDS src/kernels/cuda/data/*.cu)
+set_source_files_properties(${cuda_exact} PROPERTIES COMPILE_OPTIONS "--fmad=false")
 if(PROA_CUDA_ARCHS MATCHES "90a") # without the a there is no wgmma, and the host must know
     target_compile_definitions(proa_cuda PRIVATE PROA_CUDA_90A)
 endif()

@@ -3,6 +3,7 @@
 #include "kernels/device.h"
 
 #include "base/alloc.h"
+#include "kernels/data_ops.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -209,4 +210,17 @@ proa_status proa_device_open(proa_device **out, const char *name, proa_err *err)
 void proa_device_close(proa_device *d)
 {
     if (d) d->close(d);
+}
+
+proa_status proa_device_data_ops(const proa_data_ops **out, const proa_device *d, proa_err *err)
+{
+    *out = &proa_data_ops_reference;
+    if (d->host) return PROA_OK;
+    proa_cuda_data_ops_fn *entry = NULL;
+    void *plugin = open_plugin(); /* the same as before, and it stays open */
+    if (plugin) *(void **)&entry = dlsym(plugin, PROA_CUDA_DATA_ENTRY);
+    *out = entry ? entry(PROA_CUDA_DATA_VERSION) : NULL;
+    if (*out) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': the plug-in %s is of another version", d->gpu,
+                     PROA_CUDA_PLUGIN);
 }

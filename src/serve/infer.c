@@ -162,6 +162,12 @@ bool proa_infer_watch(proa_infer *r, void (*on_cancel)(proa_infer *r))
     return false;
 }
 
+proa_status proa_infer_inputs_to_host(proa_infer *r, proa_err *err)
+{
+    for (int32_t i = 0; i < r->inputs_count; i++) PROA_TRY(proa_tensor_to_host(&r->inputs[i], err));
+    return PROA_OK;
+}
+
 /* ---- replies ---- */
 
 proa_reply *proa_reply_new(const proa_infer *r)

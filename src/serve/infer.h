@@ -148,6 +148,10 @@ bool proa_infer_cancelled(const proa_infer *r);
  * or is being called: then it may still run, and what it uses must outlive it. */
 bool proa_infer_watch(proa_infer *r, void (*on_cancel)(proa_infer *r));
 
+/* For backends that take inputs in the memory of devices (backend.h), on an instance that has none: copies them to the
+ * host, and counts them. */
+PROA_MUST_CHECK proa_status proa_infer_inputs_to_host(proa_infer *r, proa_err *err);
+
 /* ---- replies ---- */
 
 struct proa_reply {

@@ -3,6 +3,7 @@
 #include "backends/fil/fil.h"
 
 #include "backends/backends.h"
+#include "backends/fil/device.h"
 #include "backends/common.h"
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -27,12 +28,16 @@ typedef struct fil {
     proa_fil_settings settings;
     proa_fil_answer answer;
     proa_fil_output scores, shap;
+    bool on_gpu;                             /* instances of kind GPU compute there */
+    proa_fil_device *devices[PROA_GPUS_MAX]; /* the forest on each GPU that an instance has; by instance_open */
 } fil;
 
 typedef struct fil_instance {
     const fil *model;
-    proa_pool *pool; /* NULL: one thread */
-    float *scratch;  /* [scratch_cap] */
+    proa_pool *pool;               /* NULL: one thread */
+    proa_gpu_stream stream;        /* of an instance on a GPU, else zeroed */
+    const proa_fil_device *device; /* NULL: computes on the CPU */
+    float *scratch;                /* [scratch_cap] */
     int64_t scratch_cap;
 } fil_instance;
 
@@ -200,9 +205,8 @@ static int may_join(const fil *m, proa_infer *const *requests, int count, int64_
     return n;
 }
 
-static void execute_requests(void *instance_state, proa_infer *const *requests, int count)
+static void execute_on_cpu(fil_instance *in, proa_infer *const *requests, int count)
 {
-    fil_instance *in = instance_state;
     while (count > 0) {
         int64_t rows = 0;
         int n = count == 1 || in->model->explain ? 0 : may_join(in->model, requests, count, &rows);
@@ -218,15 +222,136 @@ static void execute_requests(void *instance_state, proa_infer *const *requests, 
     tidy_scratch(in);
 }
 
+/* ---- on a GPU ---- */
+
+/* Requests whose rows go through the forest in one pass. */
+typedef struct gpu_group {
+    int first, count;
+    int64_t rows;
+    proa_status status;
+    proa_fil_pass pass;
+} gpu_group;
+
+/* How many of the requests to join: of those whose rows are on the host. Rows on a GPU stay where they are. */
+static int may_join_on_gpu(const fil *m, proa_infer *const *requests, int count, int64_t *rows)
+{
+    int n = 0;
+    for (const proa_tensor *t; n < count; n++)
+        if (!(t = proa_infer_input(requests[n], PROA_FIL_INPUT)) || proa_tensor_device(t)) break;
+    return may_join(m, requests, n, rows);
+}
+
+static proa_status launch_joined(fil_instance *in, proa_infer *const *requests, gpu_group *g, proa_err *err)
+{
+    const fil *m = in->model;
+    float *x = scratch_floats(in, proa_max64(1, g->rows * m->forest->features)), *at = x;
+    for (int i = 0; i < g->count; i++) {
+        const proa_tensor *t = proa_infer_input(requests[g->first + i], PROA_FIL_INPUT);
+        if (t->bytes) memcpy(at, t->data, t->bytes);
+        at += rows_of(m, t) * m->forest->features;
+    }
+    const proa_tensor all = {.type = PROA_TYPE_FP32,
+                             .data = (const char *)x,
+                             .bytes = (size_t)(g->rows * m->forest->features) * sizeof *x};
+    return proa_fil_device_run(in->device, &in->stream, &all, g->rows, &g->pass, err);
+}
+
+static proa_status launch_group(fil_instance *in, proa_infer *const *requests, gpu_group *g, proa_err *err)
+{
+    if (g->count > 1) return launch_joined(in, requests, g, err);
+    const proa_tensor *t = proa_infer_input(requests[g->first], PROA_FIL_INPUT);
+    g->rows = rows_of(in->model, t);
+    return proa_fil_device_run(in->device, &in->stream, t, g->rows, &g->pass, err);
+}
+
+static void answer_from_gpu(const fil *m, proa_infer *r, const gpu_group *g, int64_t row)
+{
+    proa_reply *reply = proa_reply_new(r);
+    int64_t rows = rows_of(m, proa_infer_input(r, PROA_FIL_INPUT)), shape[PROA_SERVE_RANK_MAX];
+    memcpy(shape, m->scores.shape, sizeof shape);
+    shape[0] = rows;
+    if (proa_infer_wants(r, PROA_FIL_OUTPUT))
+        proa_gpu_output(reply, PROA_FIL_OUTPUT, PROA_TYPE_FP32, shape, m->scores.rank, g->pass.out,
+                        (size_t)(row * m->scores.width) * sizeof(float));
+    proa_infer_reply(r, reply, true);
+}
+
+/* After the wait: kernels have ended or failed. */
+static void answer_group(const fil *m, proa_infer *const *requests, gpu_group *g, const proa_err *err)
+{
+    int64_t row = 0;
+    for (int i = 0; i < g->count; i++) {
+        proa_infer *r = requests[g->first + i];
+        int64_t own = rows_of(m, proa_infer_input(r, PROA_FIL_INPUT));
+        if (g->status != PROA_OK) proa_infer_fail(r, err);
+        else answer_from_gpu(m, r, g, row);
+        row += own;
+    }
+    proa_fil_pass_release(&g->pass);
+}
+
+/* All passes are launched before the first is waited for. */
+static void execute_on_gpu(fil_instance *in, proa_infer *const *requests, int count)
+{
+    gpu_group *groups = proa_calloc((size_t)count, sizeof *groups);
+    proa_err err = {.status = PROA_OK};
+    int n = 0;
+    for (int at = 0; at < count;) {
+        gpu_group *g = &groups[n];
+        *g = (gpu_group){.first = at, .count = 1};
+        g->count = (int)proa_max64(1, may_join_on_gpu(in->model, requests + at, count - at, &g->rows));
+        at += g->count;
+        if (g->count == 1 && !input_of(in->model, requests[g->first])) continue; /* it was refused */
+        g->status = launch_group(in, requests, g, &err);
+        n++;
+    }
+    proa_status waited = proa_gpu_stream_wait(&in->stream, &err);
+    for (int i = 0; i < n; i++) {
+        if (waited != PROA_OK) groups[i].status = waited;
+        answer_group(in->model, requests, &groups[i], &err);
+    }
+    free(groups);
+}
+
+/* Instances of both kinds may serve one model: one on the CPU may get rows that are on a GPU. */
+static void execute_requests(void *instance_state, proa_infer *const *requests, int count)
+{
+    fil_instance *in = instance_state;
+    if (in->device) {
+        execute_on_gpu(in, requests, count);
+        tidy_scratch(in);
+        return;
+    }
+    for (int i = 0; in->model->on_gpu && i < count; i++) {
+        proa_err err = {.status = PROA_OK};
+        if (proa_infer_inputs_to_host(requests[i], &err) == PROA_OK) execute_on_cpu(in, &requests[i], 1);
+        else proa_infer_fail(requests[i], &err);
+    }
+    if (!in->model->on_gpu) execute_on_cpu(in, requests, count);
+}
+
 /* ---- opening ---- */
 
 static void model_close(void *state)
 {
     fil *m = state;
+    for (int i = 0; i < PROA_GPUS_MAX; i++) proa_fil_device_free(m->devices[i]);
     proa_shap_free(m->explain);
     proa_packed_free(m->packed);
     proa_forest_free(m->forest);
     free(m);
+}
+
+/* What a GPU does not compute its instances compute on the CPU. */
+static bool computes_on_gpu(const fil *m)
+{
+    const Inference__ModelConfig *c = proa_served_model_config(m->model);
+    const char *transform = proa_fil_device_refuses(m->forest);
+    if (!proa_config_uses_gpu(c)) return false;
+    if (!m->explain && !transform) return true;
+    PROA_LOG(WARNING, "model '%s': its instances of KIND_GPU compute on the CPU: a GPU does not compute %s",
+             c->name, transform ? transform : PROA_FIL_SHAP);
+    return false;
 }
 
 static proa_status open_all(fil *m, proa_err *err)
@@ -238,6 +363,7 @@ static proa_status open_all(fil *m, proa_err *err)
     PROA_TRY(proa_fil_tensors(c, &m->settings, m->forest, &m->answer, &m->scores, &m->shap, &has_shap, err));
     if (has_shap) PROA_TRY(proa_shap_new(&m->explain, m->forest, err));
     PROA_TRY(proa_packed_new(&m->packed, m->forest, err));
+    m->on_gpu = computes_on_gpu(m);
     int64_t slow = proa_packed_slow_trees(m->packed);
     if (slow)
         PROA_LOG(INFO, "model '%s': %lld of %lld trees have splits that packed nodes cannot hold and are slower",
@@ -254,34 +380,50 @@ static proa_status model_open(void **state, proa_served_model *model, proa_err *
         model_close(m);
         return status;
     }
-    if (brief_rows(m) > 0) proa_served_model_set_inline_rows(model, brief_rows(m));
+    if (m->on_gpu) proa_served_model_set_device_inputs(model);
+    if (!m->on_gpu && brief_rows(m) > 0) proa_served_model_set_inline_rows(model, brief_rows(m));
     else proa_served_model_set_long(model);
     *state = m;
     return PROA_OK;
 }
 
-static proa_status instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
+/* The forest is copied to a GPU with its first instance there. */
+static proa_status open_on_gpu(fil *m, fil_instance *in, int gpu, proa_err *err)
 {
-    fil_instance *in = proa_calloc(1, sizeof *in);
-    PROA_UNUSED(instance);
-    PROA_UNUSED(err);
-    in->model = model_state;
-    if (proa_served_model_config(in->model->model)->max_batch_size > brief_rows(in->model))
-        in->pool = proa_pool_new(in->model->settings.threads);
-    *state = in;
+    PROA_TRY(proa_gpu_stream_open(&in->stream, gpu, err));
+    if (!m->devices[gpu])
+        PROA_TRY(proa_fil_device_new(&m->devices[gpu], &in->stream, m->forest, m->answer,
+                                     m->settings.threshold, err));
+    in->device = m->devices[gpu];
     return PROA_OK;
 }
 
 static void instance_close(void *state)
 {
     fil_instance *in = state;
+    proa_gpu_stream_close(&in->stream);
     proa_pool_free(in->pool);
     free(in->scratch);
     free(in);
 }
 
+static proa_status instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
+{
+    fil *m = model_state;
+    fil_instance *in = proa_calloc(1, sizeof *in);
+    int gpu = proa_instance_device(instance);
+    proa_status status = PROA_OK;
+    in->model = m;
+    if (m->on_gpu && gpu >= 0) status = open_on_gpu(m, in, gpu, err);
+    else if (proa_served_model_config(m->model)->max_batch_size > brief_rows(m))
+        in->pool = proa_pool_new(m->settings.threads);
+    if (status != PROA_OK) return instance_close(in), status;
+    *state = in;
+    return PROA_OK;
+}
+
 const proa_backend proa_backend_fil = {.name = "fil",
-                                       .flags = PROA_BACKEND_INLINE,
+                                       .flags = PROA_BACKEND_INLINE | PROA_BACKEND_GPU,
                                        .complete = proa_fil_complete,
                                        .model_open = model_open,
                                        .model_close = model_close,

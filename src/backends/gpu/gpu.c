@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * gpu.c - the memory of GPUs for tensors, and streams. Memory that is given back is kept for the next tensor, since
+ * taking it from the driver costs more than most kernels. Nobody uses it any more then: whoever has launched kernels
+ * on a buffer waits for them before dropping it (serve/tensor.h). */
+#include "backends/gpu/gpu.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include <string.h>
+
+/* Blocks are powers of two, from 256 bytes to 1 GiB; a larger one is not kept. */
+#define CLASS_FIRST 8
+#define CLASSES     23
+
+typedef struct block {
+    struct block *next;
+    proa_gpu *gpu;
+    void *data;
+    int64_t bytes;
+    int class; /* CLASSES: not kept */
+} block;
+
+struct proa_gpu {
+    proa_device_memory memory; /* first: what buffers point to */
+    pthread_mutex_t lock;      /* guards what follows */
+    proa_device *device;       /* takes memory, and copies to the host; NULL: not open yet */
+    block *kept[CLASSES];
+    int64_t kept_bytes;
+    char name[16];
+};
+
+static proa_gpu gpus[PROA_GPUS_MAX];
+static pthread_once_t gpus_once = PTHREAD_ONCE_INIT;
+
+static proa_status read_memory(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
+                               proa_err *err)
+{
+    proa_gpu *g = &gpus[memory->gpu];
+    pthread_mutex_lock(&g->lock);
+    g->device->download(g->device, to, from, (int64_t)bytes);
+    proa_status status = g->device->failed(g->device, err);
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
+static void init_gpus(void)
+{
+    for (int i = 0; i < PROA_GPUS_MAX; i++) {
+        snprintf(gpus[i].name, sizeof gpus[i].name, "cuda:%d", i);
+        gpus[i].memory = (proa_device_memory){gpus[i].name, i, read_memory};
+        pthread_mutex_init(&gpus[i].lock, NULL);
+    }
+}
+
+static proa_status open_gpu(proa_gpu **out, int index, proa_err *err)
+{
+    pthread_once(&gpus_once, init_gpus);
+    if (index < 0 || index >= PROA_GPUS_MAX)
+        return PROA_FAIL(err, INVALID, "gpu %d is none of 0 to %d", index, PROA_GPUS_MAX - 1);
+    proa_gpu *g = *out = &gpus[index];
+    pthread_mutex_lock(&g->lock);
+    proa_status status = g->device ? PROA_OK : proa_device_open(&g->device, g->name, err);
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
+/* ---- memory ---- */
+
+static int class_of(size_t bytes)
+{
+    int class = 0;
+    while (class < CLASSES && bytes > (size_t)1 << (CLASS_FIRST + class)) class ++;
+    return class;
+}
+
+/* A new block under the lock; when the device has no more memory, what is kept is given back first. */
+static void *take_memory(proa_gpu *g, int64_t bytes)
+{
+    void *data = g->device->alloc(g->device, bytes);
+    for (int i = 0; !data && i < CLASSES; i++)
+        while (g->kept[i]) {
+            block *b = g->kept[i];
+            g->kept[i] = b->next;
+            g->kept_bytes -= b->bytes;
+            g->device->free(g->device, b->data, b->bytes);
+            free(b);
+        }
+    return data ? data : g->device->alloc(g->device, bytes);
+}
+
+static block *take_block(proa_gpu *g, size_t bytes)
+{
+    int class = class_of(bytes);
+    pthread_mutex_lock(&g->lock);
+    block *b = class < CLASSES ? g->kept[class] : NULL;
+    if (b) {
+        g->kept[class] = b->next;
+        g->kept_bytes -= b->bytes;
+    } else {
+        int64_t size = class < CLASSES ? (int64_t)1 << (CLASS_FIRST + class) : (int64_t)bytes;
+        void *data = take_memory(g, size);
+        b = data ? proa_calloc(1, sizeof *b) : NULL;
+        if (b) *b = (block){.gpu = g, .data = data, .bytes = size, .class = class};
+    }
+    pthread_mutex_unlock(&g->lock);
+    return b;
+}
+
+static void give_block(void *arg)
+{
+    block *b = arg;
+    proa_gpu *g = b->gpu;
+    pthread_mutex_lock(&g->lock);
+    bool keep = b->class < CLASSES && g->kept_bytes + b->bytes <= PROA_GPU_KEPT_BYTES_MAX;
+    if (keep) {
+        b->next = g->kept[b->class];
+        g->kept[b->class] = b;
+        g->kept_bytes += b->bytes;
+    } else {
+        g->device->free(g->device, b->data, b->bytes);
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (!keep) free(b);
+}
+
+proa_status proa_gpu_buffer(proa_gpu_stream *s, proa_buffer **out, size_t bytes, proa_err *err)
+{
+    block *b = bytes <= PROA_TRANSFORM_BYTES_MAX * 16 ? take_block(s->gpu, bytes) : NULL;
+    *out = NULL;
+    if (!b)
+        return PROA_FAIL(err, NO_MEMORY, "device '%s' has no %zu bytes for a tensor", s->gpu->name, bytes);
+    *out = proa_buffer_wrap_memory(&s->gpu->memory, b->data, bytes, give_block, b);
+    return PROA_OK;
+}
+
+/* ---- streams ---- */
+
+proa_status proa_gpu_stream_open(proa_gpu_stream *s, int index, proa_err *err)
+{
+    *s = (proa_gpu_stream){.gpu = NULL};
+    PROA_TRY(open_gpu(&s->gpu, index, err));
+    PROA_TRY(proa_device_open(&s->device, s->gpu->name, err));
+    s->ctx.device = s->device;
+    proa_status status = proa_device_data_ops(&s->ops, s->device, err);
+    if (status != PROA_OK) proa_gpu_stream_close(s);
+    return status;
+}
+
+void proa_gpu_stream_close(proa_gpu_stream *s)
+{
+    proa_device_close(s->device);
+    *s = (proa_gpu_stream){.gpu = NULL};
+}
+
+proa_status proa_gpu_stream_wait(proa_gpu_stream *s, proa_err *err)
+{
+    return s->device->check(s->device, err);
+}
+
+/* ---- tensors ---- */
+
+proa_status proa_gpu_upload(proa_gpu_stream *s, proa_buffer **out, const void *from, size_t bytes, proa_err *err)
+{
+    PROA_TRY(proa_gpu_buffer(s, out, bytes, err));
+    if (bytes) s->device->upload(s->device, (*out)->data, from, (int64_t)bytes);
+    return PROA_OK;
+}
+
+proa_status proa_gpu_input(proa_gpu_stream *s, const proa_tensor *t, proa_buffer **out, const void **data,
+                           proa_err *err)
+{
+    const proa_device_memory *memory = proa_tensor_device(t);
+    size_t element = (size_t)proa_max64(1, proa_type_bytes(t->type));
+    *out = NULL;
+    *data = NULL;
+    if (memory == &s->gpu->memory && (uintptr_t)t->data % element == 0) {
+        *out = proa_buffer_hold(t->buffer);
+        *data = t->data;
+        return PROA_OK;
+    }
+    proa_tensor host;
+    proa_tensor_share(&host, t);
+    proa_status status = proa_tensor_to_host(&host, err); /* from another GPU */
+    if (status == PROA_OK) status = proa_gpu_upload(s, out, host.data, host.bytes, err);
+    if (status == PROA_OK) proa_device_copies_add(false, host.bytes);
+    proa_tensor_release(&host);
+    if (status == PROA_OK) *data = (*out)->data;
+    return status;
+}
+
+proa_tensor *proa_gpu_output(proa_reply *reply, const char *name, proa_type type, const int64_t *shape,
+                             int32_t rank, proa_buffer *buffer, size_t at)
+{
+    proa_tensor *t = proa_reply_add(reply, name);
+    t->type = type;
+    t->rank = rank;
+    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
+    t->bytes = (size_t)(proa_shape_elements(shape, rank) * proa_type_bytes(type));
+    if (!t->bytes) return t;
+    t->buffer = proa_buffer_hold(buffer);
+    t->data = buffer->data + at;
+    return t;
+}
+
+bool proa_config_uses_gpu(const Inference__ModelConfig *config)
+{
+    for (size_t i = 0; i < config->n_instance_group; i++) {
+        const Inference__ModelInstanceGroup *g = config->instance_group[i];
+        if (g->kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU && !g->passive) return true;
+    }
+    return false;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * data.cu - the plug-in's table of data ops. */
+#include "kernels/cuda/data/data.h"
+
+static proa_data_ops table;
+
+extern "C" __attribute__((visibility("default"))) const proa_data_ops *proa_cuda_data_ops(int version)
+{
+    if (version != PROA_CUDA_DATA_VERSION) return NULL;
+    table.name = "cuda";
+    gpu_fill_trees(&table);
+    return &table;
+}

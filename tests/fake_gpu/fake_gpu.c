@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fake_gpu.c - a plug-in in place of libproa_cuda.so (PROA_CUDA_PLUGIN names it): two GPUs whose memory is the host's
+ * and whose data ops are the reference's. Addresses that it gives out have a bit set that no address has, so whoever
+ * reads its memory without the device ends the program; the ops take the bit off.
+ * It has no ops for transformers. Threads: as kernels/device.h. */
+#include "base/alloc.h"
+#include "kernels/data_ops.h"
+#include "kernels/device.h"
+#include <stdatomic.h>
+#include <string.h>
+
+#define GPUS 2
+#define MARK ((uintptr_t)1 << 52)
+
+static void *marked(void *p)
+{
+    return p ? (void *)((uintptr_t)p | MARK) : NULL;
+}
+
+/* The host's address of a device's; an address without the mark is not one. */
+static void *plain(const void *p)
+{
+    PROA_ASSERT(!p || ((uintptr_t)p & MARK));
+    return (void *)((uintptr_t)p & ~MARK);
+}
+
+/* ---- the device ---- */
+
+static void *fake_alloc(proa_device *d, int64_t bytes)
+{
+    PROA_UNUSED(d);
+    return marked(proa_pages_alloc(bytes > 0 ? bytes : 1));
+}
+
+static void fake_free(proa_device *d, void *memory, int64_t bytes)
+{
+    PROA_UNUSED(d);
+    if (memory) proa_pages_free(plain(memory), bytes > 0 ? bytes : 1);
+}
+
+static void fake_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
+{
+    PROA_UNUSED(d);
+    if (bytes) memcpy(plain(dst), src, (size_t)bytes);
+}
+
+static void fake_download(proa_device *d, void *dst, const void *src, int64_t bytes)
+{
+    PROA_UNUSED(d);
+    if (bytes) memcpy(dst, plain(src), (size_t)bytes);
+}
+
+PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err);
+PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err)
+{
+    *out = NULL;
+    if (version != PROA_CUDA_VERSION) return PROA_FAIL(err, UNSUPPORTED, "another version");
+    if (index >= GPUS) return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': there are %d GPUs", index, GPUS);
+    PROA_TRY(proa_device_open(out, "cpu", err));
+    proa_device *d = *out;
+    d->name = "fake GPU";
+    d->host = false;
+    d->gpu = index;
+    d->alloc = fake_alloc, d->free = fake_free, d->upload = fake_upload, d->download = fake_download;
+    return PROA_OK;
+}
+
+/* ---- data ops ---- */
+
+static void fake_forest(proa_ctx *c, float *out, double *sums, const float *x, int64_t rows, const proa_trees *of)
+{
+    proa_trees f = *of;
+    f.nodes = plain(f.nodes), f.trees = plain(f.trees), f.tiles = plain(f.tiles), f.leaves = plain(f.leaves);
+    f.leaves64 = plain(f.leaves64), f.sets = plain(f.sets), f.words = plain(f.words), f.lines = plain(f.lines);
+    f.terms = plain(f.terms), f.slopes = plain(f.slopes), f.base = plain(f.base), f.divisor = plain(f.divisor);
+    f.target_classes = plain(f.target_classes);
+    proa_forest_reference(c, plain(out), plain(sums), plain(x), rows, &f);
+}
+
+PROA_EXPORT const proa_data_ops *proa_cuda_data_ops(int version);
+PROA_EXPORT const proa_data_ops *proa_cuda_data_ops(int version)
+{
+    static const proa_data_ops table = {.name = "fake", .forest = fake_forest};
+    return version == PROA_CUDA_DATA_VERSION ? &table : NULL;
+}
