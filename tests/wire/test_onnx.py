@@ -92,6 +92,8 @@ TUNED = "".join(parameter(*pair) for pair in (
     ("enable_mem_pattern", "false"), ("memory.enable_memory_arena_shrinkage", "cpu:0"),
     ("session.use_device_allocator_for_initializers", "1"), ("session.intra_op.allow_spinning", "0")))
 
+ONE = "instance_group [ { kind: KIND_CPU count: 1 } ]\n"
+
 WRONG = {  # name: (model, configuration, what its error says)
     "no-input": (add_sub(), BATCHED.replace('"B"', '"C"'), "the model has no input 'C', its inputs are: A, B"),
     "few-inputs": (add_sub(), BATCHED.replace(io("input", "B", "FP32", [4]), ""), "input 'B' of the model is not in the configuration"),
@@ -127,21 +129,19 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("onnx")
     add(folder, "plain", add_sub())
     add(folder, "fixed", add_sub(""))
-    add(folder, "declared", add_sub(), BATCHED + "dynamic_batching { max_queue_delay_microseconds: 100000 }\n"
-        "instance_group [ { kind: KIND_CPU count: 1 } ]\n")
+    add(folder, "declared", add_sub(), BATCHED + "dynamic_batching { max_queue_delay_microseconds: 100000 }\n" + ONE)
     add(folder, "platform", add_sub(), 'platform: "onnxruntime_onnx"\nmax_batch_size: 1\n')
     add(folder, "tuned", add_sub(), BATCHED + TUNED + "optimization { graph { level: -1 } }\n")
     add(folder, "named", add_sub(), 'default_model_filename: "net.onnx"\nbackend: "onnxruntime"\n', "net.onnx")
     add(folder, "folder", add_sub(), None, "model.onnx/model.onnx")
-    add(folder, "rows", table_of_rows(), 'max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 100000 }\n'
-        "instance_group [ { kind: KIND_CPU count: 1 } ]\n")
+    add(folder, "rows", table_of_rows(), 'max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 100000 }\n' + ONE)
     add(folder, "default", with_default(), 'backend: "onnxruntime"\n' + io("input", "X", "FP32", [2])
         + io("input", "F", "FP32", [1], "optional: true") + io("output", "Y", "FP32", [2]))
+    add(folder, "slow", slow(), ONE)
     add(folder, "scalar", model([helper.make_node("Neg", ["X"], ["Y"])], [value("X", "FP32", [])], [value("Y", "FP32", [])]))
     add(folder, "one-output", sequence_with_tensor(), 'backend: "onnxruntime"\n' + io("input", "X", "FP32", [2]) + io("output", "Z", "FP32", [2]))
     add(folder, "transpose", model([helper.make_node("Transpose", ["X"], ["Y"], perm=[1, 0])], [value("X", "FP32", ["a", "b"])],
-                                   [value("Y", "FP32", ["b", "a"])]), "dynamic_batching { max_queue_delay_microseconds: 100000 }\n"
-        "instance_group [ { kind: KIND_CPU count: 1 } ]\n")
+                                   [value("Y", "FP32", ["b", "a"])]), "dynamic_batching { max_queue_delay_microseconds: 100000 }\n" + ONE)
     for kind in TYPES:
         add(folder, "identity-" + kind.lower(), identity(kind, ["n", "m"]))
     for name, (content, config, _) in WRONG.items():
@@ -294,6 +294,25 @@ def test_outputs_that_are_no_rows_of_the_batch(server):
     inputs = [{"X": np.arange(3, dtype=np.float32).reshape(1, 3) + i} for i in range(4)]
     for i, answer in enumerate(together(server, "transpose", inputs)):
         np.testing.assert_array_equal(answer["Y"], inputs[i]["X"].T)
+
+
+def slow():
+    """N times: X = X + 1, one node of the loop after the other."""
+    body = helper.make_graph([helper.make_node("Add", ["x", "ONE"], ["y"]), helper.make_node("Identity", ["go"], ["on"])], "body",
+                             [value("i", "INT64", []), value("go", "BOOL", []), value("x", "FP32", [1])],
+                             [value("on", "BOOL", []), value("y", "FP32", [1])])
+    return model([helper.make_node("Loop", ["N", "", "X"], ["Y"], body=body)], [value("N", "INT64", [1]), value("X", "FP32", [1])],
+                 [value("Y", "FP32", [1])], [helper.make_tensor("ONE", TensorProto.FLOAT, [1], [1.0])])
+
+
+def test_a_run_ends_when_its_client_disconnects(server):
+    inputs = [{"name": "N", "datatype": "INT64", "shape": [1], "data": [1 << 40]}, {"name": "X", "datatype": "FP32", "shape": [1], "data": [0]}]
+    with pytest.raises(requests.exceptions.ReadTimeout):
+        requests.post(server.url("/v2/models/slow/infer"), json={"inputs": inputs}, timeout=0.5)
+    answer = infer(server, "slow", {"N": np.array([5], np.int64), "X": np.zeros(1, np.float32)})
+    assert answer["Y"].tolist() == [5]
+    text = requests.get(f"http://{server.metrics}/metrics", timeout=20).text
+    assert 'nv_inference_request_failure{model="slow",reason="CANCELED",version="1"} 1' in text
 
 
 def reasons(server):

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "serve/config/config.h"
+#include <sched.h>
 #include <string.h>
 
 /* The session of a device; a session runs several requests at once. */
@@ -49,7 +50,9 @@ typedef struct onnx_instance {
     onnx_model *model;
     OrtSession *session;
     OrtRunOptions *options;
-    run run; /* of the execution in progress */
+    atomic_int wanted;   /* requests of the run in progress that are not cancelled */
+    atomic_int notified; /* cancels of them that have been handled */
+    run run;             /* of the execution in progress */
 } onnx_instance;
 
 /* ---- a run ---- */
@@ -107,17 +110,50 @@ static proa_status read_outputs(run *r, const onnx_model *m, proa_err *err)
     return PROA_OK;
 }
 
+/* A request of a run is cancelled: when all are, the run ends before its next node. */
+static void on_cancel(proa_infer *r)
+{
+    onnx_instance *in = r->work;
+    if (atomic_fetch_sub(&in->wanted, 1) == 1) {
+        OrtStatus *status = in->model->ort->RunOptionsSetTerminate(in->options);
+        if (status) in->model->ort->ReleaseStatus(status);
+    }
+    atomic_fetch_add(&in->notified, 1);
+}
+
+static void watch_requests(onnx_instance *in, proa_infer *const *requests, int count)
+{
+    atomic_store(&in->wanted, count);
+    atomic_store(&in->notified, 0);
+    for (int i = 0; i < count; i++) {
+        requests[i]->work = in;
+        proa_infer_watch(requests[i], on_cancel);
+    }
+}
+
+/* Afterwards no callback runs, and the options are as before. */
+static void unwatch_requests(onnx_instance *in, proa_infer *const *requests, int count)
+{
+    int called = 0;
+    for (int i = 0; i < count; i++) called += !proa_infer_watch(requests[i], NULL);
+    while (atomic_load(&in->notified) < called) sched_yield();
+    OrtStatus *status = called == count ? in->model->ort->RunOptionsUnsetTerminate(in->options) : NULL;
+    if (status) in->model->ort->ReleaseStatus(status);
+}
+
 static proa_status run_session(onnx_instance *in, run *r, proa_infer *const *requests, int count, proa_err *err)
 {
     const onnx_model *m = in->model;
     proa_status status = make_inputs(r, m, requests, count, err);
     proa_infer_input_done(requests, count);
+    watch_requests(in, requests, count);
     if (status == PROA_OK)
         status = proa_ort_check(m->ort,
                                 m->ort->Run(in->session, in->options, r->names,
                                             (const OrtValue *const *)r->inputs, (size_t)r->inputs_count,
                                             m->output_names, (size_t)m->outputs_count, r->values),
                                 err);
+    unwatch_requests(in, requests, count);
     release_inputs(r, m);
     proa_infer_output_begins(requests, count);
     return status == PROA_OK ? read_outputs(r, m, err) : status;
@@ -214,6 +250,7 @@ static void execute_run(onnx_instance *in, run *r, proa_infer *const *requests, 
     onnx_model *m = in->model;
     proa_err err = {0};
     int64_t total = rows_of(requests, count);
+    if (count == 1 && proa_backend_end_if_cancelled(requests[0])) return;
     memset(r->values, 0, (size_t)m->outputs_count * sizeof r->values[0]);
     memset(r->outputs, 0, (size_t)m->outputs_count * sizeof r->outputs[0]);
     proa_status status = run_session(in, r, requests, count, &err);
@@ -225,8 +262,8 @@ static void execute_run(onnx_instance *in, run *r, proa_infer *const *requests, 
     if (status == PROA_OK) send_replies(m, r, requests, count, total);
     release_outputs(r, m);
     if (status == PROA_OK) return;
-    if (count == 1) proa_infer_fail(requests[0], &err);
-    else /* one request's values may be what failed: the others must not */
+    if (count == 1 && !proa_backend_end_if_cancelled(requests[0])) proa_infer_fail(requests[0], &err);
+    if (count > 1) /* one request's values may be what failed: the others must not */
         for (int i = 0; i < count; i++) execute_run(in, r, requests + i, 1);
 }
 
