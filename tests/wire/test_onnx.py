@@ -11,7 +11,7 @@ import requests
 import tritonclient.grpc as grpc
 import tritonclient.http as http
 from tritonclient.utils import np_to_triton_dtype
-from wire import Server
+from wire import PROA, Server
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -138,6 +138,7 @@ def server(tmp_path_factory):
     add(folder, "default", with_default(), 'backend: "onnxruntime"\n' + io("input", "X", "FP32", [2])
         + io("input", "F", "FP32", [1], "optional: true") + io("output", "Y", "FP32", [2]))
     add(folder, "slow", slow(), ONE)
+    add(folder, "strings", identity("BYTES", ["n", 2]), "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 100000 }\n" + ONE)
     add(folder, "scalar", model([helper.make_node("Neg", ["X"], ["Y"])], [value("X", "FP32", [])], [value("Y", "FP32", [])]))
     add(folder, "one-output", sequence_with_tensor(), 'backend: "onnxruntime"\n' + io("input", "X", "FP32", [2]) + io("output", "Z", "FP32", [2]))
     add(folder, "transpose", model([helper.make_node("Transpose", ["X"], ["Y"], perm=[1, 0])], [value("X", "FP32", ["a", "b"])],
@@ -282,6 +283,14 @@ def test_requests_are_joined(server):
     assert after[0] - before[0] == 7 and after[1] - before[1] < 5
 
 
+def test_strings_of_joined_requests(server):
+    inputs = [{"X": np.array([[b"x" * (i + r) for _ in range(2)] for r in range(1 + i % 2)], object)} for i in range(5)]
+    before = counts(server, "strings")
+    for i, answer in enumerate(together(server, "strings", inputs)):
+        np.testing.assert_array_equal(answer["Y"], inputs[i]["X"])
+    assert counts(server, "strings")[1] - before[1] < 5
+
+
 def test_a_wrong_index_fails_alone(server):
     inputs = [{"I": np.array([[i]], np.int64)} for i in (0, 1, 77, 3)]
     answers = together(server, "rows", inputs)
@@ -392,7 +401,8 @@ def test_absurd_shapes(tmp_path):
     with Server(OPTION, "--exit-on-error=false", repositories=[tmp_path]) as one:
         assert reasons(one)["weight"]
         assert infer(one, "output", {"S": np.array([2, 3], np.int64)})["Y"].shape == (2, 3)
-        for shape in ([1 << 24, 1 << 24], [1 << 40, 1 << 40], [-1, 5]):
+        large = [] if "asan" in str(PROA) else [[1 << 24, 1 << 24]]  # the sanitizer ends the process instead of throwing
+        for shape in (*large, [1 << 40, 1 << 40], [-1, 5]):
             with pytest.raises(Exception, match="onnx runtime error"):
                 infer(one, "output", {"S": np.array(shape, np.int64)})
         assert infer(one, "plain", PLAIN) and one.alive()

@@ -3,7 +3,7 @@
  * one run over the joined inputs of all its requests. */
 #include "backends/backends.h"
 #include "backends/common.h"
-#include "backends/onnx/onnx.h"
+#include "backends/onnx/device.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "serve/config/config.h"
@@ -14,6 +14,7 @@
 typedef struct device_session {
     int device; /* -1: the CPU */
     OrtSession *session;
+    proa_onnx_device gpu; /* its memory, if it is a GPU */
     struct device_session *next;
 } device_session;
 
@@ -31,7 +32,8 @@ typedef struct onnx_model {
     device_session *sessions; /* added while instances open, one at a time */
     proa_onnx_io io;          /* of the first session */
     output *outputs;
-    const char **output_names; /* [outputs_count] */
+    const char **output_names; /* [outputs_count], as the next one */
+    const proa_onnx_tensor **output_tensors;
     int outputs_count;
     atomic_bool alone; /* an output turned out not to be rows of the batch: requests are not joined any more */
 } onnx_model;
@@ -48,7 +50,7 @@ typedef struct run {
 
 typedef struct onnx_instance {
     onnx_model *model;
-    OrtSession *session;
+    const device_session *on;
     OrtRunOptions *options;
     atomic_int wanted;   /* requests of the run in progress that are not cancelled */
     atomic_int notified; /* cancels of them that have been handled */
@@ -63,8 +65,10 @@ static bool is_ragged(const onnx_model *m, const char *name)
     return in && in->allow_ragged_batch;
 }
 
-static proa_status make_inputs(run *r, const onnx_model *m, proa_infer *const *requests, int count, proa_err *err)
+static proa_status make_inputs(run *r, const onnx_instance *in, proa_infer *const *requests, int count,
+                               proa_err *err)
 {
+    const onnx_model *m = in->model;
     r->inputs_count = 0;
     for (int32_t i = 0; i < requests[0]->inputs_count; i++) {
         const char *name = requests[0]->inputs[i].name;
@@ -73,8 +77,8 @@ static proa_status make_inputs(run *r, const onnx_model *m, proa_infer *const *r
             continue; /* a control of the sequence batcher that the model does not read was refused at load */
         int at = r->inputs_count++;
         r->names[at] = t->name;
-        PROA_TRY(proa_onnx_join(&r->inputs[at], &r->memory[at], m->ort, t, is_ragged(m, name), requests,
-                                count, err));
+        PROA_TRY(proa_onnx_join(&r->inputs[at], &r->memory[at], m->ort, &in->on->gpu, t, is_ragged(m, name),
+                                requests, count, err));
     }
     return PROA_OK;
 }
@@ -96,13 +100,13 @@ static void release_outputs(run *r, const onnx_model *m)
 }
 
 /* The values of a run as tensors. A scalar gets the dims of the configuration, which are all 1. */
-static proa_status read_outputs(run *r, const onnx_model *m, proa_err *err)
+static proa_status read_outputs(run *r, const onnx_model *m, const proa_device_memory *memory, proa_err *err)
 {
     for (int i = 0; i < m->outputs_count; i++) {
         const output *o = &m->outputs[i];
         OrtValue *value = r->values[i];
         r->values[i] = NULL;
-        PROA_TRY(proa_onnx_tensor_of(&r->outputs[i], m->ort, o->tensor, value, err));
+        PROA_TRY(proa_onnx_tensor_of(&r->outputs[i], m->ort, memory, o->tensor, value, err));
         if (r->outputs[i].rank > 0 || !o->config) continue;
         r->outputs[i].rank = (int32_t)o->config->n_dims;
         for (size_t d = 0; d < o->config->n_dims; d++) r->outputs[i].shape[d] = 1;
@@ -141,22 +145,41 @@ static void unwatch_requests(onnx_instance *in, proa_infer *const *requests, int
     if (status) in->model->ort->ReleaseStatus(status);
 }
 
-static proa_status run_session(onnx_instance *in, run *r, proa_infer *const *requests, int count, proa_err *err)
+/* Do all requests take outputs that are in the memory of a device? */
+static bool all_take_device(proa_infer *const *requests, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!requests[i]->device_replies) return false;
+    return true;
+}
+
+/* On a GPU inputs and outputs are bound, so that those in its memory stay there. */
+static proa_status run_once(const onnx_instance *in, run *r, bool device_outputs, proa_err *err)
 {
     const onnx_model *m = in->model;
-    proa_status status = make_inputs(r, m, requests, count, err);
+    const proa_onnx_run bound = {r->names,          r->inputs, r->inputs_count,  m->output_names,
+                                 m->output_tensors, r->values, m->outputs_count, device_outputs};
+    if (in->on->device >= 0)
+        return proa_onnx_device_run(m->ort, in->on->session, in->options, &in->on->gpu, &bound, err);
+    return proa_ort_check(m->ort,
+                          m->ort->Run(in->on->session, in->options, r->names,
+                                      (const OrtValue *const *)r->inputs, (size_t)r->inputs_count,
+                                      m->output_names, (size_t)m->outputs_count, r->values),
+                          err);
+}
+
+static proa_status run_session(onnx_instance *in, run *r, proa_infer *const *requests, int count, proa_err *err)
+{
+    bool device_outputs = in->on->device >= 0 && all_take_device(requests, count);
+    proa_status status = make_inputs(r, in, requests, count, err);
     proa_infer_input_done(requests, count);
     watch_requests(in, requests, count);
-    if (status == PROA_OK)
-        status = proa_ort_check(m->ort,
-                                m->ort->Run(in->session, in->options, r->names,
-                                            (const OrtValue *const *)r->inputs, (size_t)r->inputs_count,
-                                            m->output_names, (size_t)m->outputs_count, r->values),
-                                err);
+    if (status == PROA_OK) status = run_once(in, r, device_outputs, err);
     unwatch_requests(in, requests, count);
-    release_inputs(r, m);
+    release_inputs(r, in->model);
     proa_infer_output_begins(requests, count);
-    return status == PROA_OK ? read_outputs(r, m, err) : status;
+    return status == PROA_OK ? read_outputs(r, in->model, device_outputs ? in->on->gpu.memory : NULL, err)
+                             : status;
 }
 
 /* ---- replies ---- */
@@ -175,20 +198,24 @@ static void add_rows(proa_reply *reply, const proa_tensor *whole, int64_t first,
     t->bytes = (size_t)rows * row;
 }
 
-/* The same for strings, whose rows are found by walking over them. *at: where the first row begins, moved on. */
-static void add_string_rows(proa_reply *reply, const proa_tensor *whole, size_t *at, int64_t rows)
+/* Moves *at behind `rows` rows of a tensor of strings. */
+static void skip_strings(const proa_tensor *whole, size_t *at, int64_t rows)
+{
+    proa_str s;
+    int64_t left = rows * proa_shape_elements(whole->shape + 1, whole->rank - 1);
+    while (left-- > 0 && proa_tensor_next_string(whole, at, &s)) continue;
+}
+
+/* As add_rows for strings, which are found by walking over them: those in [from, to) of the bytes. */
+static void add_strings(proa_reply *reply, const proa_tensor *whole, size_t from, size_t to, int64_t rows)
 {
     proa_tensor *t = proa_reply_add(reply, whole->name);
     const char *name = t->name;
-    proa_str s;
-    size_t begin = *at;
     proa_tensor_share(t, whole);
     t->name = name;
     t->shape[0] = rows;
-    for (int64_t left = proa_shape_elements(t->shape, t->rank); left > 0; left--)
-        if (!proa_tensor_next_string(whole, at, &s)) break;
-    t->data = whole->data ? whole->data + begin : NULL;
-    t->bytes = *at - begin;
+    t->data = to > from ? whole->data + from : NULL;
+    t->bytes = to - from;
 }
 
 static bool is_wanted(const output *o, const proa_infer *r)
@@ -200,14 +227,18 @@ static bool is_wanted(const output *o, const proa_infer *r)
 static void cut_output(const output *o, const proa_tensor *whole, proa_infer *const *requests,
                        proa_reply *const *replies, int count, int64_t total)
 {
-    size_t at = 0;
     int64_t first = 0;
+    size_t from, to = 0;
+    bool strings = whole->type == PROA_TYPE_BYTES && count > 1;
     for (int i = 0; i < count; i++) {
-        bool strings = whole->type == PROA_TYPE_BYTES && count > 1;
-        if (strings) add_string_rows(replies[i], whole, &at, requests[i]->batch);
-        else if (is_wanted(o, requests[i]))
-            add_rows(replies[i], whole, first, count > 1 ? requests[i]->batch : total, total);
-        first += requests[i]->batch;
+        int64_t rows = count > 1 ? requests[i]->batch : total;
+        from = to;
+        if (strings) skip_strings(whole, &to, rows);
+        if (is_wanted(o, requests[i])) {
+            if (strings) add_strings(replies[i], whole, from, to, rows);
+            else add_rows(replies[i], whole, first, rows, total);
+        }
+        first += rows;
     }
 }
 
@@ -291,6 +322,7 @@ static void add_output(onnx_model *m, const char *name, const Inference__ModelOu
     for (int i = 0; i < m->outputs_count; i++)
         if (m->outputs[i].tensor == t) return; /* a state that is an output too */
     m->output_names[m->outputs_count] = t->name;
+    m->output_tensors[m->outputs_count] = t;
     m->outputs[m->outputs_count++] = (output){t, config, is_scattered(proa_served_model_config(m->served), name)};
 }
 
@@ -301,6 +333,7 @@ static void choose_outputs(onnx_model *m)
     const Inference__ModelSequenceBatching *s = proa_config_sequence(c);
     m->outputs = PROA_ARENA_NEW(&m->arena, output, m->io.outputs_count);
     m->output_names = PROA_ARENA_NEW(&m->arena, const char *, m->io.outputs_count);
+    m->output_tensors = PROA_ARENA_NEW(&m->arena, const proa_onnx_tensor *, m->io.outputs_count);
     for (size_t i = 0; i < c->n_output; i++) add_output(m, c->output[i]->name, c->output[i]);
     for (size_t i = 0; s && i < s->n_state; i++) add_output(m, s->state[i]->output_name, NULL);
 }
@@ -314,27 +347,39 @@ static proa_status read_model(onnx_model *m, const OrtSession *session, proa_err
     return PROA_OK;
 }
 
-static proa_status session_for(OrtSession **out, onnx_model *m, int device, proa_err *err)
+static void close_session(device_session *s, const proa_ort *ort)
 {
-    for (const device_session *s = m->sessions; s; s = s->next)
-        if (s->device == device) {
-            *out = s->session;
-            return PROA_OK;
-        }
-    OrtSession *session = NULL;
-    PROA_TRY(proa_onnx_session_open(&session, m->ort, m->served, device, err));
-    bool first = !m->sessions;
+    proa_onnx_device_close(&s->gpu, ort);
+    if (s->session) ort->ReleaseSession(s->session);
+}
+
+static proa_status open_session(device_session *s, onnx_model *m, proa_err *err)
+{
+    PROA_TRY(proa_onnx_session_open(&s->session, m->ort, m->served, s->device, err));
+    if (s->device >= 0) PROA_TRY(proa_onnx_device_open(&s->gpu, m->ort, s->session, s->device, err));
+    return m->sessions ? PROA_OK : read_model(m, s->session, err);
+}
+
+static proa_status session_for(const device_session **out, onnx_model *m, int device, proa_err *err)
+{
+    for (*out = m->sessions; *out; *out = (*out)->next)
+        if ((*out)->device == device) return PROA_OK;
     device_session *s = PROA_ARENA_NEW(&m->arena, device_session, 1);
-    *s = (device_session){device, session, m->sessions};
-    m->sessions = s;
-    *out = session;
-    return first ? read_model(m, session, err) : PROA_OK;
+    s->device = device;
+    proa_status status = open_session(s, m, err);
+    if (status != PROA_OK) {
+        close_session(s, m->ort);
+        return status;
+    }
+    s->next = m->sessions;
+    *out = m->sessions = s;
+    return PROA_OK;
 }
 
 static void model_close(void *state)
 {
     onnx_model *m = state;
-    for (device_session *s = m->sessions; s; s = s->next) m->ort->ReleaseSession(s->session);
+    for (device_session *s = m->sessions; s; s = s->next) close_session(s, m->ort);
     proa_arena_release(&m->arena);
     free(m);
 }
@@ -346,6 +391,7 @@ static proa_status model_open(void **state, proa_served_model *model, proa_err *
     onnx_model *m = proa_calloc(1, sizeof *m);
     m->served = model, m->ort = ort;
     proa_arena_init(&m->arena);
+    proa_served_model_set_device_inputs(model);
     *state = m;
     return PROA_OK;
 }
@@ -362,7 +408,7 @@ static proa_status instance_open(void **state, void *model_state, const proa_ins
     onnx_model *m = model_state;
     onnx_instance *in = proa_calloc(1, sizeof *in);
     in->model = m;
-    proa_status status = session_for(&in->session, m, proa_instance_device(instance), err);
+    proa_status status = session_for(&in->on, m, proa_instance_device(instance), err);
     if (status == PROA_OK)
         status = proa_onnx_run_options(&in->options, m->ort, proa_served_model_config(m->served), err);
     if (status == PROA_OK) *state = in;

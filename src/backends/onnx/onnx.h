@@ -26,6 +26,8 @@ typedef struct proa_onnx_io {
     int required;                    /* inputs without a value */
 } proa_onnx_io;
 
+typedef struct proa_onnx_device proa_onnx_device; /* device.h */
+
 /* ---- options.c: settings of the command line, parameters and optimization of config.pbtxt ---- */
 
 /* The value stays if the setting is absent; INVALID if it is no number in [0, max], or neither 0/1 nor false/true. */
@@ -76,14 +78,17 @@ PROA_MUST_CHECK proa_status proa_onnx_check(const Inference__ModelConfig *config
 
 /* ---- values.c: tensors of requests and replies as values of ONNX Runtime ---- */
 
-/* One value of the input `name` of all requests, joined in their order along the first dimension; for *out:
- * ReleaseValue. It may refer to the requests' bytes. An input that only the first request has is taken from it.
- * ragged: the elements of all requests make one dimension. *memory: to be freed after the run, or NULL. */
+/* One value of the input `as` of all requests, joined in their order along the first dimension; for *out: ReleaseValue.
+ * It may refer to the requests' bytes. An input that only the first request has is taken from it. ragged: the elements
+ * of all requests make one dimension. device: of the session; bytes in its memory stay there, others in the memory of a
+ * device are copied to the host first. *memory: to be freed after the run, or NULL. */
 PROA_MUST_CHECK proa_status proa_onnx_join(OrtValue **out, void **memory, const proa_ort *ort,
-                                           const proa_onnx_tensor *as, bool ragged,
-                                           proa_infer *const *requests, int count, proa_err *err);
-/* A value that a run gave for the output `as`; release *out. The value is no longer the caller's, also on failure. */
+                                           const proa_onnx_device *device, const proa_onnx_tensor *as,
+                                           bool ragged, proa_infer *const *requests, int count, proa_err *err);
+/* A value that a run gave for the output `as`, in host memory (memory NULL) or a device's; release *out. The value no
+ * longer belongs to the caller, also on failure. */
 PROA_MUST_CHECK proa_status proa_onnx_tensor_of(proa_tensor *out, const proa_ort *ort,
-                                                const proa_onnx_tensor *as, OrtValue *value, proa_err *err);
+                                                const proa_device_memory *memory, const proa_onnx_tensor *as,
+                                                OrtValue *value, proa_err *err);
 
 #endif

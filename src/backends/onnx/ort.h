@@ -27,6 +27,7 @@ typedef struct OrtTypeInfo OrtTypeInfo;
 typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 typedef struct OrtMemoryInfo OrtMemoryInfo;
 typedef struct OrtAllocator OrtAllocator;
+typedef struct OrtIoBinding OrtIoBinding;
 typedef struct OrtCUDAProviderOptionsV2 OrtCUDAProviderOptionsV2;
 typedef struct OrtTensorRTProviderOptionsV2 OrtTensorRTProviderOptionsV2;
 
@@ -142,6 +143,23 @@ enum {
     X(61, GetDimensionsCount, OrtStatus *, (const OrtTensorTypeAndShapeInfo *info, size_t *rank))              \
     X(62, GetDimensions, OrtStatus *, (const OrtTensorTypeAndShapeInfo *info, int64_t *shape, size_t rank))    \
     X(69, CreateCpuMemoryInfo, OrtStatus *, (int allocator_type, int memory_type, OrtMemoryInfo **out))        \
+    X(68, CreateMemoryInfo, OrtStatus *,                                                                       \
+      (const char *name, int allocator_type, int device, int memory_type, OrtMemoryInfo **out))                \
+    X(94, ReleaseMemoryInfo, void, (OrtMemoryInfo * info))                                                     \
+    X(131, CreateAllocator, OrtStatus *,                                                                       \
+      (const OrtSession *session, const OrtMemoryInfo *info, OrtAllocator **out))                              \
+    X(132, ReleaseAllocator, void, (OrtAllocator * allocator))                                                 \
+    X(134, CreateIoBinding, OrtStatus *, (OrtSession * session, OrtIoBinding * *out))                          \
+    X(135, ReleaseIoBinding, void, (OrtIoBinding * binding))                                                   \
+    X(136, BindInput, OrtStatus *, (OrtIoBinding * binding, const char *name, const OrtValue *value))          \
+    X(138, BindOutputToDevice, OrtStatus *,                                                                    \
+      (OrtIoBinding * binding, const char *name, const OrtMemoryInfo *info))                                   \
+    X(133, RunWithBinding, OrtStatus *,                                                                        \
+      (OrtSession * session, const OrtRunOptions *options, const OrtIoBinding *binding))                       \
+    X(140, GetBoundOutputValues, OrtStatus *,                                                                  \
+      (const OrtIoBinding *binding, OrtAllocator *allocator, OrtValue ***out, size_t *count))                  \
+    X(202, SynchronizeBoundInputs, OrtStatus *, (OrtIoBinding * binding))                                      \
+    X(203, SynchronizeBoundOutputs, OrtStatus *, (OrtIoBinding * binding))                                     \
     X(78, GetAllocatorWithDefaultOptions, OrtStatus *, (OrtAllocator * *out))                                  \
     X(76, AllocatorFree, OrtStatus *, (OrtAllocator * allocator, void *data))
 

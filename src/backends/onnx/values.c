@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * values.c - tensors of requests as values of ONNX Runtime, and its values as tensors of replies. Numbers are passed by
  * reference where there is one request; strings are copied, since the library keeps its own. */
-#include "backends/onnx/onnx.h"
+#include "backends/onnx/device.h"
 #include "base/alloc.h"
 #include "base/checked.h"
 #include <string.h>
@@ -16,14 +16,31 @@ typedef struct parts {
     int count;
 } parts;
 
-/* An input that the server feeds for the whole batch is in the first request only. */
-static void find_parts(parts *p, const char *name, proa_infer *const *requests, int count)
+static proa_tensor *input_of(proa_infer *r, const char *name)
 {
+    for (int32_t i = 0; i < r->inputs_count; i++)
+        if (strcmp(r->inputs[i].name, name) == 0) return &r->inputs[i];
+    return NULL;
+}
+
+/* An input that the server feeds for the whole batch is in the first request only. *on_device: all parts are in the
+ * device's memory; else all are in the host's afterwards. */
+static proa_status find_parts(parts *p, bool *on_device, const proa_onnx_device *device, const char *name,
+                              proa_infer *const *requests, int count, proa_err *err)
+{
+    proa_tensor *found[PROA_BATCH_REQUESTS_MAX];
     p->count = 0;
+    *on_device = true;
     for (int i = 0; i < count; i++) {
-        const proa_tensor *t = proa_infer_input(requests[i], name);
-        if (t) p->list[p->count++] = t;
+        proa_tensor *t = input_of(requests[i], name);
+        if (!t) continue;
+        *on_device &= proa_onnx_device_holds(device, t);
+        p->list[p->count] = found[p->count] = t;
+        p->count++;
     }
+    for (int i = 0; i < p->count && !*on_device; i++)
+        if (proa_tensor_device(found[i])) PROA_TRY(proa_tensor_to_host(found[i], err));
+    return p->count ? PROA_OK : PROA_FAIL(err, INVALID, "input '%s' is missing", name);
 }
 
 static int32_t joined_shape(int64_t *shape, const parts *p, const proa_onnx_tensor *as, bool ragged)
@@ -95,16 +112,19 @@ static proa_status fill_strings(OrtValue *value, const proa_ort *ort, const part
     return PROA_OK;
 }
 
-proa_status proa_onnx_join(OrtValue **out, void **memory, const proa_ort *ort, const proa_onnx_tensor *as,
-                           bool ragged, proa_infer *const *requests, int count, proa_err *err)
+proa_status proa_onnx_join(OrtValue **out, void **memory, const proa_ort *ort, const proa_onnx_device *device,
+                           const proa_onnx_tensor *as, bool ragged, proa_infer *const *requests, int count,
+                           proa_err *err)
 {
     parts p;
+    bool on_device;
     int64_t shape[PROA_SERVE_RANK_MAX];
     *out = NULL;
     *memory = NULL;
-    find_parts(&p, as->name, requests, count);
-    if (p.count == 0) return PROA_FAIL(err, INVALID, "input '%s' is missing", as->name);
+    PROA_TRY(find_parts(&p, &on_device, device, as->name, requests, count, err));
     int32_t rank = joined_shape(shape, &p, as, ragged);
+    if (on_device)
+        return proa_onnx_device_join(out, ort, device, p.list, p.count, shape, rank, as->onnx_type, err);
     if (as->type != PROA_TYPE_BYTES)
         return join_numbers(out, memory, ort, &p, shape, rank, as->onnx_type, err);
     PROA_TRY(proa_ort_check(
@@ -144,8 +164,8 @@ static proa_status read_shape(proa_tensor *out, const proa_ort *ort, const OrtVa
 }
 
 /* Refers to the value's own memory; the last reference to the buffer releases the value. */
-static proa_status wrap_numbers(proa_tensor *out, const proa_ort *ort, OrtValue *value, int64_t elements,
-                                proa_err *err)
+static proa_status wrap_numbers(proa_tensor *out, const proa_ort *ort, const proa_device_memory *memory,
+                                OrtValue *value, int64_t elements, proa_err *err)
 {
     void *data = NULL;
     int64_t bytes;
@@ -154,7 +174,7 @@ static proa_status wrap_numbers(proa_tensor *out, const proa_ort *ort, OrtValue 
     if (bytes) PROA_TRY(proa_ort_check(ort, ort->GetTensorMutableData(value, &data), err));
     held_value *held = proa_malloc(sizeof *held);
     *held = (held_value){ort, value};
-    out->buffer = proa_buffer_wrap(data, (size_t)bytes, release_value, held);
+    out->buffer = proa_buffer_wrap_memory(memory, data, (size_t)bytes, release_value, held);
     out->data = bytes ? data : NULL;
     out->bytes = (size_t)bytes;
     return PROA_OK;
@@ -193,8 +213,8 @@ static proa_status copy_strings(proa_tensor *out, const proa_ort *ort, const Ort
     return status;
 }
 
-proa_status proa_onnx_tensor_of(proa_tensor *out, const proa_ort *ort, const proa_onnx_tensor *as,
-                                OrtValue *value, proa_err *err)
+proa_status proa_onnx_tensor_of(proa_tensor *out, const proa_ort *ort, const proa_device_memory *memory,
+                                const proa_onnx_tensor *as, OrtValue *value, proa_err *err)
 {
     int kind = ORT_KIND_UNKNOWN, onnx_type = 0;
     *out = (proa_tensor){.name = as->name, .type = as->type};
@@ -208,7 +228,7 @@ proa_status proa_onnx_tensor_of(proa_tensor *out, const proa_ort *ort, const pro
     if (status == PROA_OK && elements < 0)
         status = PROA_FAIL(err, INTERNAL, "output '%s' has no valid shape", as->name);
     bool numbers = as->type != PROA_TYPE_BYTES;
-    if (status == PROA_OK && numbers) status = wrap_numbers(out, ort, value, elements, err);
+    if (status == PROA_OK && numbers) status = wrap_numbers(out, ort, memory, value, elements, err);
     else if (status == PROA_OK) status = copy_strings(out, ort, value, elements, err);
     if (!numbers || !out->buffer) ort->ReleaseValue(value);
     if (status != PROA_OK) proa_tensor_release(out);
