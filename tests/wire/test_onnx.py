@@ -4,6 +4,7 @@ onnx writes the models, onnxruntime brings the library and the expected numbers.
 import json
 import pathlib
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,12 +12,12 @@ import requests
 import tritonclient.grpc as grpc
 import tritonclient.http as http
 from tritonclient.utils import np_to_triton_dtype
-from wire import PROA, Server
+from wire import PROA, ROOT, Server
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 import ml_dtypes  # noqa: E402 # onnx needs it
-from onnx import TensorProto, helper  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 LIBRARY = max((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))
 OPTION = f"--backend-config=onnxruntime,library={LIBRARY}"
@@ -322,6 +323,52 @@ def test_a_run_ends_when_its_client_disconnects(server):
     assert answer["Y"].tolist() == [5]
     text = requests.get(f"http://{server.metrics}/metrics", timeout=20).text
     assert 'nv_inference_request_failure{model="slow",reason="CANCELED",version="1"} 1' in text
+
+
+def test_the_example():
+    with Server(OPTION, repositories=[ROOT / "examples/onnx/repository"]) as one:
+        got = infer(one, "colours", {"RGB": np.array([[250, 20, 10], [0, 0, 200]], np.float32)})
+        assert got["NAME"].tolist() == [[b"red"], [b"blue"]] and got["SCORE"].shape == (2, 6)
+
+
+def test_loading_by_request_again_and_again(tmp_path):
+    """Files that come with the request; memory and threads of a version end with it."""
+    add(tmp_path, "plain", add_sub())
+    with Server(OPTION, "--model-control-mode=explicit", repositories=[tmp_path]) as one, http.InferenceServerClient(one.http) as client:
+        sizes, threads = [], []
+        for i in range(60):
+            table = np.full((5, 20000), i, np.float32)
+            made = model([helper.make_node("Gather", ["T", "I"], ["R"])], [value("I", "INT64", ["n", 1])],
+                         [value("R", "FP32", ["n", 1, 20000])], [numpy_helper.from_array(table, "T")])
+            client.load_model("sent", config=json.dumps({"backend": "onnxruntime"}), files={"file:1/model.onnx": made.SerializeToString()})
+            assert infer(one, "sent", {"I": np.array([[2]], np.int64)})["R"][0, 0, 0] == i
+            client.unload_model("sent")
+            while any(m["name"] == "sent" and m.get("state") == "READY" for m in client.get_model_repository_index()):
+                time.sleep(0.01)
+            sizes.append(one.resident_bytes())
+            threads.append(len(list(pathlib.Path(f"/proc/{one.process.pid}/task").iterdir())))
+        assert max(sizes[40:]) < max(sizes[10:30]) + (16 << 20), sizes
+        assert max(threads[40:]) <= max(threads[10:30]) + 2, threads
+
+
+def test_sequence_controls_are_compared_with_the_model(tmp_path):
+    start = """sequence_batching { control_input [ { name: "START" control [ { kind: CONTROL_SEQUENCE_START %s: [ 0, 1 ] } ] } ] }"""
+    made = model([helper.make_node("Add", ["X", "START"], ["Y"])], [value("X", "FP32", ["n", 1]), value("START", "FP32", ["n", 1])],
+                 [value("Y", "FP32", ["n", 1])])
+    config = 'backend: "onnxruntime"\nmax_batch_size: 2\n' + io("input", "X", "FP32", [1]) + io("output", "Y", "FP32", [1])
+    add(tmp_path, "good", made, config + start % "fp32_false_true")
+    add(tmp_path, "type", made, config + start % "int32_false_true")
+    add(tmp_path, "name", made, config + start.replace("START\"", "BEGIN\"", 1) % "fp32_false_true")
+    with Server(OPTION, "--exit-on-error=false", repositories=[tmp_path]) as one:
+        why = reasons(one)
+        assert "sequence control 'START' has the type TYPE_INT32 in the configuration, TYPE_FP32 in the model" in why["type"]
+        assert "the model has no input 'BEGIN', which is a sequence control in the configuration" in why["name"]
+        with http.InferenceServerClient(one.http) as client:
+            for first in (True, False):
+                tensor = http.InferInput("X", [1, 1], "FP32")
+                tensor.set_data_from_numpy(np.array([[7]], np.float32))
+                got = client.infer("good", [tensor], sequence_id=3, sequence_start=first, sequence_end=not first).as_numpy("Y")
+                assert got.tolist() == [[8 if first else 7]]
 
 
 def reasons(server):

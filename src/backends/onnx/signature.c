@@ -383,14 +383,37 @@ static bool is_fed(const Inference__ModelConfig *c, const char *name)
     return false;
 }
 
+static proa_type control_type(const Inference__ModelSequenceBatching__Control *k)
+{
+    if (k->kind == INFERENCE__MODEL_SEQUENCE_BATCHING__CONTROL__KIND__CONTROL_SEQUENCE_CORRID)
+        return (proa_type)k->data_type;
+    if (k->n_int32_false_true) return PROA_TYPE_INT32;
+    return k->n_fp32_false_true ? PROA_TYPE_FP32 : PROA_TYPE_BOOL;
+}
+
+static proa_status check_control(const Inference__ModelConfig *c,
+                                 const Inference__ModelSequenceBatching__ControlInput *control,
+                                 const proa_onnx_io *io, proa_err *err)
+{
+    const proa_onnx_tensor *t = proa_onnx_find(io->inputs, io->inputs_count, control->name);
+    if (!t)
+        return REFUSE(c, err, "the model has no input '%s', which is a sequence control in the configuration",
+                      control->name);
+    for (size_t i = 0; i < control->n_control; i++) {
+        proa_type type = control_type(control->control[i]);
+        if (t->type != type)
+            return REFUSE(c, err, "sequence control '%s' has the type %s in the configuration, %s in the model",
+                          control->name, proa_type_config_name(type), proa_type_config_name(t->type));
+    }
+    return PROA_OK;
+}
+
 /* Controls and states of sequences are inputs and outputs of the model too. */
 static proa_status check_sequence(const Inference__ModelConfig *c, const proa_onnx_io *io, proa_err *err)
 {
     const Inference__ModelSequenceBatching *s = proa_config_sequence(c);
     for (size_t i = 0; s && i < s->n_control_input; i++)
-        if (!proa_onnx_find(io->inputs, io->inputs_count, s->control_input[i]->name))
-            return REFUSE(c, err, "the model has no input '%s', which is a sequence control in the configuration",
-                          s->control_input[i]->name);
+        PROA_TRY(check_control(c, s->control_input[i], io, err));
     for (size_t i = 0; s && i < s->n_state; i++) {
         const Inference__ModelSequenceBatching__State *state = s->state[i];
         const declared in = {"input", state->input_name, (proa_type)state->data_type, NULL, 0, false},
@@ -408,11 +431,12 @@ static proa_status check_sequence(const Inference__ModelConfig *c, const proa_on
 proa_status proa_onnx_check(const Inference__ModelConfig *config, const proa_onnx_io *io, proa_err *err)
 {
     for (size_t i = 0; i < config->n_input; i++) PROA_TRY(check_input(config, config->input[i], io, err));
+    PROA_TRY(check_sequence(config, io, err));
     for (int i = 0; i < io->required; i++)
         if (!proa_config_input(config, io->inputs[i].name) && !is_fed(config, io->inputs[i].name))
             return PROA_FAIL(err, INVALID,
                              "unable to load model '%s', input '%s' of the model is not in the configuration",
                              config->name, io->inputs[i].name);
     for (size_t i = 0; i < config->n_output; i++) PROA_TRY(check_output(config, config->output[i], io, err));
-    return check_sequence(config, io, err);
+    return PROA_OK;
 }
