@@ -111,26 +111,33 @@ static void all_reduce(proa_comm *c, proa_view y, proa_view x, proa_view residua
     }
 }
 
-/* Columns [at, at + n) of one row of each rank. */
-static void gather_piece(shared_comm *s, float *row, int64_t columns, const float *own, int64_t width,
-                         int64_t at, int64_t n)
+/* Columns [at, at + n) of rows [t, t + rows) of each rank. */
+static void gather_piece(shared_comm *s, proa_view y, proa_view x, int64_t t, int64_t rows, int64_t at, int64_t n)
 {
-    exchange_pieces(s, own + at, n);
+    int64_t width = x.shape[1], bytes = (int64_t)sizeof(float);
+    s->turn = !s->turn;
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(slot_of(s, s->base.rank) + i * n * bytes, proa_view_f32(x) + (t + i) * x.stride[0] + at,
+               (size_t)(n * bytes));
+    wait_for_ranks(&s->base);
     for (int64_t rank = 0; rank < s->base.ranks; rank++) {
-        int64_t first = rank * width + at, left = proa_min64(n, columns - first);
-        if (left > 0) memcpy(row + first, piece_of(s, (int32_t)rank), (size_t)left * sizeof *row);
+        int64_t first = rank * width + at, left = proa_min64(n, y.shape[1] - first);
+        for (int64_t i = 0; i < rows && left > 0; i++)
+            memcpy(proa_view_f32(y) + (t + i) * y.stride[0] + first, piece_of(s, (int32_t)rank) + i * n,
+                   (size_t)(left * bytes));
     }
 }
 
+/* As many rows at a time as a slot takes; of wider ones a part of each. */
 static void gather_columns(proa_comm *c, proa_view y, proa_view x)
 {
     shared_comm *s = shared_of(c);
+    int64_t width = x.shape[1], each = proa_max64(1, SLOT_VALUES / proa_max64(width, 1));
     PROA_ASSERT(x.dtype == PROA_DTYPE_F32 && y.dtype == PROA_DTYPE_F32 && x.shape[0] == y.shape[0]);
-    for (int64_t t = 0; t < x.shape[0]; t++)
-        for (int64_t at = 0, n; at < x.shape[1]; at += n) {
-            n = proa_min64(x.shape[1] - at, SLOT_VALUES);
-            gather_piece(s, proa_view_f32(y) + t * y.stride[0], y.shape[1],
-                         proa_view_f32(x) + t * x.stride[0], x.shape[1], at, n);
+    for (int64_t t = 0; t < x.shape[0]; t += each)
+        for (int64_t at = 0, n; at < width; at += n) {
+            n = proa_min64(width - at, SLOT_VALUES);
+            gather_piece(s, y, x, t, proa_min64(each, x.shape[0] - t), at, n);
         }
 }
 
