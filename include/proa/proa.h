@@ -104,6 +104,10 @@ typedef struct proa_engine_options {
     /* What ranks are: "thread" of this process, "process" of their own on this host, spread over its NUMA nodes, or
      * those that "mpi" has started; NULL: thread, under mpirun mpi. */
     const char *ranks;
+    /* How the ranks of tensor_parallel make a sum over what is divided among them. "terms" (default): each makes a
+     * term, and the terms are added. "whole": each gathers the inputs and makes whole sums for some columns, in the
+     * order of one rank, so that any number of ranks gives the bits of one; slower, on the CPU only. */
+    const char *rank_sums;
 } proa_engine_options;
 
 /* Opens a model: a Hugging Face folder (config.json, *.safetensors or pytorch_model*.bin, and for text a tokenizer), a

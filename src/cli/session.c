@@ -41,6 +41,10 @@ static const proa_arg engine_rows[] = {
      "stages that have ranges of the layers (pipeline parallelism), each with the GPUs of --tp"},
     {"expert-parallel", PROA_ARG_CHOICE, AT(expert_parallel), 0, 0, "on|off", "off",
      "the ranks of --tp have different experts of a mixture, not a part of each"},
+    {"rank-sums", PROA_ARG_CHOICE, AT(rank_sums), 0, 0, "terms|whole", NULL,
+     "what these ranks add: terms of each sum (the default), or nothing: whole sums with the bits of one "
+     "rank "
+     "(CPU)"},
     {"ranks", PROA_ARG_CHOICE, AT(ranks), 0, 0, "thread|process|mpi", NULL,
      "what these ranks are: threads of this process, or processes of their own, spread over the NUMA nodes"},
     {"prefix-cache", PROA_ARG_CHOICE, AT(prefix_cache), 0, 0, "on|off", NULL,
@@ -120,6 +124,7 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
                                  .pipeline_parallel = (int32_t)c->pipeline_parallel,
                                  .expert_parallel = c->expert_parallel && strcmp(c->expert_parallel, "on") == 0,
                                  .ranks = c->ranks,
+                                 .rank_sums = c->rank_sums,
                                  .sequences_max = (int32_t)c->sequences,
                                  .step_tokens = (int32_t)c->step_tokens,
                                  .prompt_rows = (int32_t)c->prompt_rows,

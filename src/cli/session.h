@@ -20,6 +20,7 @@ typedef struct proa_common {
     int64_t kv_tokens, sequences, step_tokens, prompt_rows, draft_tokens;
     const char *speculation, *draft_model;
     const char *expert_parallel; /* on, off */
+    const char *rank_sums;       /* terms, whole */
     double kv_share, prompt_slowdown;
     const char *policy, *ranks;
     proa_arg_list lora; /* NAME=PATH */

@@ -75,6 +75,22 @@ static bool is_host(const char *device)
     return !device || strcmp(device, "cpu") == 0;
 }
 
+static proa_status read_rank_sums(bool *whole, const proa_engine_options *o, proa_err *err)
+{
+    const char *sums = o->rank_sums ? o->rank_sums : "terms";
+    *whole = strcmp(sums, "whole") == 0;
+    if (!*whole && strcmp(sums, "terms") != 0)
+        return PROA_FAIL(err, INVALID, "option 'rank-sums' is '%.40s', must be terms or whole", sums);
+    if (*whole && !is_host(o->device))
+        return PROA_FAIL(err, UNSUPPORTED, "option 'rank-sums' is 'whole': it is for ranks on the CPU");
+    if (*whole && o->expert_parallel)
+        return PROA_FAIL(
+            err, INVALID,
+            "option 'rank-sums' is 'whole' and 'expert-parallel' is on: the sums over experts are "
+            "then of several ranks");
+    return PROA_OK;
+}
+
 int32_t proa_sizes_sequences(const char *device)
 {
     return is_host(device) ? PROA_SEQUENCES_DEFAULT : PROA_DEVICE_SEQUENCES;
@@ -137,6 +153,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->model.detach = o->detach_files;
     s->model.stages = o->pipeline_parallel;
     s->model.whole_experts = o->expert_parallel;
+    PROA_TRY(read_rank_sums(&s->model.whole_sums, o, err));
     s->model.rows_max = s->step_tokens;
     s->model.sampled_rows = sampled_rows(s, o);
     s->model.head_rows = PROA_HEAD_ROWS;

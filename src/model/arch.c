@@ -322,7 +322,6 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_X:
     case PROA_REG_N:
     case PROA_REG_D:
-    case PROA_REG_PART:
     case PROA_REG_KEPT:
     case PROA_REG_H:
     case PROA_REG_HN: return c->hidden;
@@ -348,6 +347,10 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_HEADS_PART: return proa_dim_size(c, PROA_DIM_Q);
     case PROA_REG_HEADS_ALL: return c->all_heads * c->head_dim;
     case PROA_REG_OUT_PART: return c->head_split;
+    case PROA_REG_PART: return c->sum_split ? c->sum_split : c->hidden;
+    case PROA_REG_SUM_PART: return c->sum_part;
+    case PROA_REG_SUM_PADDED: return c->sum_padded;
+    case PROA_REG_SUM_IN: return c->sum_inputs;
     case PROA_REG_PAIR: return proa_dim_size(c, PROA_DIM_PAIR);
     case PROA_REG_STATES: return c->states;
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);

@@ -43,7 +43,10 @@
     R(KEPT, "kept")             /* [T, hidden]: kept from one program to another: embeddings, or means */    \
     R(WINDOWS, "windows")       /* [T, conv_width * hidden] */                                               \
     R(PAIR, "pair")             /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                     \
-    R(STATES, "states")         /* [T, states]: hidden states of another model, of several layers */
+    R(STATES, "states")         /* [T, states]: hidden states of another model, of several layers */         \
+    R(SUM_PART, "sum_part")     /* [T, inputs of a product / ranks]: what this rank has of them, */          \
+    R(SUM_PADDED, "sum_padded") /* [T, ranks * the same]: if some ranks have fewer, and */                   \
+    R(SUM_IN, "sum_in")         /* [T, inputs]: of all ranks (PROA_STEP_GATHER_INPUTS) */
 
 typedef enum proa_reg {
 #define PROA_REG_ENUM(name, text) PROA_REG_##name,
@@ -151,6 +154,8 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(GATHER, "gather")             /* H = the rows of in that the head computes */                          \
     S(ALL_REDUCE, "all_reduce")     /* out = the sum of in over all ranks (+ out, or X) */                   \
     S(GATHER_COLUMNS, "all_gather") /* out = the columns in of all ranks */                                  \
+    S(GATHER_INPUTS, "all_inputs")  /* out = in of all ranks side by side, of the product with w */          \
+    S(TAKE_COLUMNS, "columns")      /* out = the columns of in that this rank makes of a sum */              \
     S(SEND, "send")                 /* the rows of in go to the next stage */                                \
     S(RECV, "recv")                 /* out = rows of the stage before */                                     \
     S(BROADCAST, "broadcast")       /* out of all stages = in of the last one */

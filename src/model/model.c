@@ -99,8 +99,8 @@ static proa_status check_target(const proa_model *m, const char *path, const pro
                      path, m->arch->name);
 }
 
-/* The part of this rank, if there are several. whole_experts: as proa_shard. */
-static proa_status take_part(proa_model *m, const char *path, bool whole_experts, proa_err *err)
+/* The part of this rank, if there are several. */
+static proa_status take_part(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
     const proa_packed_file *packed = m->packed;
     const proa_rank_part *part = &m->plan.part;
@@ -114,8 +114,8 @@ static proa_status take_part(proa_model *m, const char *path, bool whole_experts
                          path, part->stages);
     proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
     if (status == PROA_OK && part->tensors > 1)
-        status = proa_shard(m->params, m->arch, &m->config, part->tensor, part->tensors, whole_experts,
-                            &m->arena, err);
+        status = proa_shard(m->params, m->arch, &m->config, part->tensor, part->tensors, o->whole_experts,
+                            o->whole_sums ? &m->plan.shares : NULL, &m->arena, err);
     if (status != PROA_OK) proa_err_prefix(err, "%s", path);
     return status;
 }
@@ -132,7 +132,7 @@ static proa_status bind_model(proa_model *m, const char *path, const proa_model_
     m->plan.parameters = proa_plan_parameters(m->params, m->arch, &m->config);
     const proa_params *encoder = &m->params[PROA_STACK_ENCODER];
     m->pooled = m->arch->pool && proa_params_at(encoder, encoder->layers, PROA_SLOT_POOL)->parts;
-    return take_part(m, path, o->whole_experts, err);
+    return take_part(m, path, o, err);
 }
 
 static int64_t rows_of_pass(const proa_model *m, int64_t rows)

@@ -27,6 +27,7 @@ typedef struct proa_model_options {
      * is the i-th of its stage; stages 0: one */
     int32_t rank, ranks, stages;
     bool whole_experts; /* the ranks of a stage have different experts, not parts of each (ranks/shard.h) */
+    bool whole_sums; /* ranks make whole sums of some columns, not terms of all: the bits are those of one rank */
 } proa_model_options;
 
 /* Input embeddings of rows [row, row + count), in place of the embeddings of their ids. */

@@ -46,13 +46,14 @@ static void link_all(proa_plan *plan, const proa_arch *arch, const proa_config *
     link_program(&plan->fuse, arch->fuse, c);
 }
 
-static void add_collectives(proa_plan *plan, bool head_split)
+static void add_collectives(proa_plan *plan, bool head_split, bool whole_sums)
 {
     for (int s = 0; s < PROA_STACK_COUNT; s++)
-        for (int k = 0; k < PROA_SECTION_COUNT; k++) proa_collective_steps(&plan->program[s][k], false);
-    proa_collective_steps(&plan->cross, false);
-    proa_collective_steps(&plan->head, head_split);
-    proa_collective_steps(&plan->pool, false);
+        for (int k = 0; k < PROA_SECTION_COUNT; k++)
+            proa_collective_steps(&plan->program[s][k], false, whole_sums);
+    proa_collective_steps(&plan->cross, false, whole_sums);
+    proa_collective_steps(&plan->head, head_split, whole_sums);
+    proa_collective_steps(&plan->pool, false, whole_sums);
 }
 
 static bool norms_stream(const proa_program *layer)
@@ -93,6 +94,10 @@ static void mark_step(int first[], int last[], liveness *l, const proa_step *s, 
     if (ranks && s->op == PROA_STEP_HEADS_NORM && s->flags & PROA_WHOLE) {
         mark_alive(first, last, l, PROA_REG_HEADS_PART, step);
         mark_alive(first, last, l, PROA_REG_HEADS_ALL, step);
+    }
+    if (s->op == PROA_STEP_GATHER_INPUTS) {
+        mark_alive(first, last, l, PROA_REG_SUM_PART, step);
+        mark_alive(first, last, l, PROA_REG_SUM_PADDED, step);
     }
     mark_alive(first, last, l, s->in, step);
     mark_alive(first, last, l, s->out, step);
@@ -258,7 +263,7 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
 {
     proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     link_all(plan, arch, c);
-    if (plan->part.tensors > 1) add_collectives(plan, c->head_split > 0);
+    if (plan->part.tensors > 1) add_collectives(plan, c->head_split > 0, c->sum_split > 0);
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         plan->normed_stream = plan->normed_stream || norms_stream(&plan->program[s][PROA_SECTION_LAYER]);
     plan->headless = plan->head.count == 1 && plan->head.step[0].op == PROA_STEP_GATHER;

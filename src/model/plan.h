@@ -29,6 +29,12 @@ typedef struct proa_rank_part {
     int32_t tensor, tensors, stage, stages; /* tensors and stages are at least 1 */
 } proa_rank_part;
 
+/* What ranks have of the inputs of products by columns: rank i has heads [heads[i], heads[i + 1]), likewise rows of the
+ * FFN and of the shared expert's. Known where ranks make whole sums. */
+typedef struct proa_rank_shares {
+    int64_t heads[PROA_RANKS_MAX + 1], ffn[PROA_RANKS_MAX + 1], shared_ffn[PROA_RANKS_MAX + 1];
+} proa_rank_shares;
+
 typedef struct proa_layer_range {
     int64_t first, end;
 } proa_layer_range;
@@ -41,6 +47,7 @@ typedef struct proa_plan {
     int64_t sampled_rows;     /* that can be sampled in one step where the model runs */
     int64_t device_head_rows; /* that the head takes at once when only sampled ids come back */
     proa_rank_part part;
+    proa_rank_shares shares;
     proa_layer_range layers[PROA_STACK_COUNT];             /* that this rank has */
     int64_t width[PROA_REG_COUNT], offset[PROA_REG_COUNT]; /* offset in bytes into the activations; -1: not used */
     int64_t activation_bytes;

@@ -289,10 +289,11 @@ static void multiply_adapted(const proa_step_frame *f, proa_view y, proa_view x,
     finish_product(f, y, sums, e);
 }
 
-/* The bias of a product whose ranks have terms of one sum is added by the first of them. */
+/* The bias of a product whose ranks have terms of one sum is added by the first of them; of one whose ranks have whole
+ * sums each adds its part. */
 static bool adds_bias(const proa_step_frame *f, const proa_step *s)
 {
-    return f->m->plan.part.tensor == 0 || !proa_step_is_partial(s);
+    return f->m->plan.part.tensor == 0 || f->m->config.sum_split || !proa_step_is_partial(s);
 }
 
 static void multiply_matrix(const proa_step_frame *f, const proa_step *s, proa_epilogue e)
@@ -379,7 +380,7 @@ static void do_experts(const proa_step_frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     const proa_param *up_bias = layer_param(f, PROA_SLOT_EXPERT_UP_B),
                      *down_bias = layer_param(f, PROA_SLOT_EXPERT_DOWN_B);
-    proa_view y = proa_frame_register(f, s->out);
+    proa_view y = first_columns(proa_frame_register(f, s->out), layer_param(f, PROA_SLOT_EXPERT_DOWN)->matrix.N);
     proa_experts e = {.up = &layer_param(f, s->w)->matrix,
                       .down = &layer_param(f, PROA_SLOT_EXPERT_DOWN)->matrix};
     e.up_bias = up_bias->parts ? up_bias->values : NULL,
@@ -395,7 +396,7 @@ static void do_experts(const proa_step_frame *f, const proa_step *s)
 
 static void do_sigmoid_mul(const proa_step_frame *f, const proa_step *s)
 {
-    proa_view x = first_columns(proa_frame_register(f, s->out), layer_param(f, s->w)->matrix.K);
+    proa_view x = first_columns(proa_frame_register(f, s->out), f->m->config.shared_ffn);
     f->m->ctx.ops->sigmoid_mul(&f->m->ctx, x, proa_frame_register(f, s->in));
 }
 
@@ -566,6 +567,48 @@ static void do_gather_columns(const proa_step_frame *f, const proa_step *s)
     f->m->comm->gather_columns(f->m->comm, proa_frame_register(f, s->out), proa_frame_register(f, s->in));
 }
 
+/* The columns of the residual stream of which this rank makes the sums. */
+static void do_take_columns(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view x = proa_frame_register(f, s->in), y = proa_frame_register(f, s->out);
+    int64_t first = f->m->plan.part.tensor * y.shape[1], end = proa_min64(first + y.shape[1], x.shape[1]);
+    f->m->ctx.ops->scale(&f->m->ctx, first_columns(y, end - first), proa_view_cols(x, first, end), 1);
+}
+
+/* The first unit (head, row of an FFN) of each rank, of the inputs of a product by columns. */
+static const int64_t *shares_of(const proa_plan *p, proa_weight_slot slot)
+{
+    if (slot == PROA_SLOT_DOWN) return p->shares.ffn;
+    return slot == PROA_SLOT_SHARED_DOWN ? p->shares.shared_ffn : p->shares.heads;
+}
+
+/* Columns that each rank sends, and of its own those that it has: some ranks have fewer. */
+static void do_gather_inputs(const proa_step_frame *f, const proa_step *s)
+{
+    proa_ctx *c = &f->m->ctx;
+    const proa_rank_part *part = &f->m->plan.part;
+    const int64_t *share = shares_of(&f->m->plan, s->w);
+    int64_t K = layer_param(f, s->w)->matrix.K, unit = K / share[part->tensors], most = 0, least = K;
+    for (int32_t i = 0; i < part->tensors; i++) {
+        int64_t count = (share[i + 1] - share[i]) * unit;
+        most = proa_max64(most, count), least = proa_min64(least, count);
+    }
+    int64_t own = (share[part->tensor + 1] - share[part->tensor]) * unit;
+    proa_view x = dense_rows(f, PROA_REG_SUM_PART, most), all = first_columns(proa_frame_register(f, s->out), K);
+    c->ops->scale(c, first_columns(x, own), first_columns(proa_frame_register(f, s->in), own), 1);
+    if (most == least) {
+        f->m->comm->gather_columns(f->m->comm, all, x);
+        return;
+    }
+    proa_view padded = dense_rows(f, PROA_REG_SUM_PADDED, part->tensors * most);
+    f->m->comm->gather_columns(f->m->comm, padded, x);
+    for (int32_t i = 0; i < part->tensors; i++) {
+        int64_t first = share[i] * unit, count = share[i + 1] * unit - first;
+        c->ops->scale(c, proa_view_cols(all, first, first + count),
+                      proa_view_cols(padded, i * most, i * most + count), 1);
+    }
+}
+
 static void do_send(const proa_step_frame *f, const proa_step *s)
 {
     f->m->pipe->send(f->m->pipe, proa_frame_register(f, s->in), f->m->plan.part.stage + 1);
@@ -606,6 +649,8 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_GATHER] = do_gather,
     [PROA_STEP_ALL_REDUCE] = do_all_reduce,
     [PROA_STEP_GATHER_COLUMNS] = do_gather_columns,
+    [PROA_STEP_GATHER_INPUTS] = do_gather_inputs,
+    [PROA_STEP_TAKE_COLUMNS] = do_take_columns,
     [PROA_STEP_SEND] = do_send,
     [PROA_STEP_RECV] = do_recv,
     [PROA_STEP_BROADCAST] = do_broadcast,

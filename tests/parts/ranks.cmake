@@ -14,6 +14,12 @@ endforeach()
 add_ranks_test(ranks_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2)
 add_ranks_test(experts_2 PROA_TEST_TP=2 PROA_TEST_EP=1)
 
+# Whole sums: engine/test_rank_sums compares the bits of 2, 3 and 4 ranks; here among stages, and in processes.
+add_ranks_test(sums_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_SUMS=whole)
+add_ranks_test(sums_processes PROA_TEST_TP=3 PROA_TEST_RANKS=process PROA_TEST_SUMS=whole
+               PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+set_tests_properties(engine/test_rank_sums PROPERTIES PROCESSORS 2 LABELS "unit;engine;ranks")
+
 # Ranks that are processes start the program.
 set_tests_properties(engine/test_rank_processes PROPERTIES ENVIRONMENT "PROA_RANK_PROGRAM=$<TARGET_FILE:proa>"
                                                            PROCESSORS 2 LABELS "unit;engine;ranks")

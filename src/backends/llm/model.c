@@ -194,6 +194,7 @@ static proa_status read_parallel(proa_engine_options *o, const proa_served_model
     PROA_TRY(read_int32(&o->pipeline_parallel, m, "pp", "pp", PROA_RANKS_MAX, err));
     PROA_TRY(read_expert_parallel(&o->expert_parallel, m, err));
     o->ranks = either_setting(m, "ranks", "ranks");
+    o->rank_sums = either_setting(m, "rank_sums", "rank_sums");
     bool divided = o->tensor_parallel > 1 || o->pipeline_parallel > 1;
     for (size_t i = 0; i < PROA_COUNT(words) && !gpu && !divided; i++) warn_parallel(m, words[i]);
     if (!gpu) return PROA_OK;

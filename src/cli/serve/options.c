@@ -64,6 +64,10 @@ static const proa_arg engine_rows[] = {
         "stages that have ranges of their layers (pipeline parallelism), each with the GPUs of --tp"),
     CHOICE("expert-parallel", expert_parallel, "on|off", NULL,
            "the ranks of --tp have different experts of a mixture, not a part of each (default off)"),
+    CHOICE("rank-sums", rank_sums, "terms|whole", NULL,
+           "what the ranks of --tp add: terms of each sum (the default), or nothing: whole sums with the "
+           "bits of "
+           "one rank (CPU)"),
     INT("replicas", replicas, 0, PROA_REPLICAS_MAX, "N", "0",
         "copies of each model, on GPUs of their own or with their part of the threads; requests go where "
         "their "

@@ -14,7 +14,7 @@ enum { PROA_SERVE_IGNORED_MAX = 48 };
 
 typedef struct proa_serve_options {
     const char *device, *dtype, *quant, *kv_dtype, *prefix_cache, *prefix_host_memory, *prefix_dir,
-        *prefix_dir_size, *speculation, *draft_model, *expert_parallel,
+        *prefix_dir_size, *speculation, *draft_model, *expert_parallel, *rank_sums,
         *disaggregate; /* of the engine: as --backend-config engine,dtype=... */
     int64_t engine_threads, tensor_parallel, pipeline_parallel, replicas, kv_tokens, draft_tokens, sequences,
         prompt_rows, lora_slots, lora_max, lora_rank;

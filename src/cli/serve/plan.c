@@ -71,6 +71,7 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "tp", number_text(&p->arena, o->tensor_parallel));
     add_setting(&p->server, list, "pp", number_text(&p->arena, o->pipeline_parallel));
     add_setting(&p->server, list, "expert_parallel", o->expert_parallel);
+    add_setting(&p->server, list, "rank_sums", o->rank_sums);
     add_setting(&p->server, list, "replicas", number_text(&p->arena, o->replicas));
     add_setting(&p->server, list, "ranks", o->ranks);
     add_setting(&p->server, list, "disaggregate", o->disaggregate);

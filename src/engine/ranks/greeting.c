@@ -82,6 +82,7 @@ void proa_rank_open_message(proa_message *m, proa_rank_open *open)
     PROA_MESSAGE_VALUE(m, o->ranks);
     PROA_MESSAGE_VALUE(m, o->stages);
     PROA_MESSAGE_VALUE(m, o->whole_experts);
+    PROA_MESSAGE_VALUE(m, o->whole_sums);
 }
 
 /* ---- the same model ---- */

@@ -103,13 +103,33 @@ static void write_whole(writer *w, proa_step s, bool head_split)
     if (is_head) emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, PROA_REG_OUT_PART, PROA_REG_OUT, 0, 0});
 }
 
-void proa_collective_steps(proa_program *p, bool head_split)
+/* A product of which this rank makes some columns: the residual's go before it. Experts read what all ranks have. */
+static void write_columns(writer *w, proa_step s)
+{
+    proa_flags where = s.flags & PROA_CONDITIONS_BY_LAYER, residual = s.flags & (PROA_ADD | PROA_ADD_X);
+    proa_reg from = s.flags & PROA_ADD_X ? PROA_REG_X : s.out, to = s.out;
+    if (residual) emit_step(w, (proa_step){PROA_STEP_TAKE_COLUMNS, from, PROA_REG_PART, 0, where});
+    if (s.op == PROA_STEP_LINEAR) {
+        emit_step(w, (proa_step){PROA_STEP_GATHER_INPUTS, s.in, PROA_REG_SUM_IN, s.w, where});
+        s.in = PROA_REG_SUM_IN;
+    }
+    s.out = PROA_REG_PART;
+    s.flags &= ~residual;
+    if (residual) s.flags |= PROA_ADD;
+    emit_step(w, s);
+    emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, PROA_REG_PART, to, 0, where});
+}
+
+void proa_collective_steps(proa_program *p, bool head_split, bool whole_sums)
 {
     proa_program from = *p;
     writer w = {.out = p};
     p->count = 0;
+    for (int32_t i = 0; i < from.count && whole_sums; i++)
+        from.step[i].flags &= ~(proa_flags)(PROA_FORK | PROA_JOIN); /* no branch crosses a collective */
     for (int32_t i = 0; i < from.count; i++) {
-        if (proa_step_is_partial(&from.step[i])) write_partial(&w, from.step[i]);
+        if (whole_sums && proa_step_is_partial(&from.step[i])) write_columns(&w, from.step[i]);
+        else if (proa_step_is_partial(&from.step[i])) write_partial(&w, from.step[i]);
         else write_whole(&w, from.step[i], head_split);
     }
     emit_sum(&w, w.kinds, 0);

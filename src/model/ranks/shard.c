@@ -13,9 +13,9 @@ typedef struct range {
 typedef struct sharder {
     proa_config whole;
     int32_t rank, ranks;
-    range heads, kv_heads, ffn, expert_ffn, experts, shared_ffn,
-        outputs; /* experts: whole ones; none: parts of each */
-    bool whole_experts;
+    range heads, kv_heads, ffn, expert_ffn, experts, shared_ffn, outputs,
+        sums; /* experts: whole ones; none: parts of each. sums: columns; none: a term of all */
+    bool whole_experts, whole_sums;
     bool whole_norms; /* all heads of q and k are normed as one row */
     proa_arena *arena;
     proa_err *err;
@@ -97,6 +97,17 @@ static void share_outputs(sharder *s, const proa_arch *arch, int64_t *split)
     if (arch->outputs != PROA_DIM_VOCAB || width * (s->ranks - 1) >= outputs) return;
     s->outputs = (range){s->rank * width, proa_min64(width, outputs - s->rank * width)};
     *split = width;
+}
+
+/* Columns of the sums. All parts but the last are of one size. */
+static proa_status share_sums(sharder *s, int64_t *split)
+{
+    int64_t hidden = s->whole.hidden, width = proa_ceil_div(hidden, s->ranks);
+    if (proa_round_up(width, 16) * (s->ranks - 1) < hidden) width = proa_round_up(width, 16);
+    if (width * (s->ranks - 1) >= hidden) return fail_few(s, "columns of a sum", hidden);
+    s->sums = (range){s->rank * width, proa_min64(width, hidden - s->rank * width)};
+    *split = width;
+    return PROA_OK;
 }
 
 /* ---- cutting a weight ---- */
@@ -263,6 +274,14 @@ static bool has_whole_experts(const sharder *s, proa_weight_slot slot)
     return s->experts.count && (slot == PROA_SLOT_EXPERT_UP || slot == PROA_SLOT_EXPERT_DOWN);
 }
 
+/* A weight of a product by columns, or its bias, of which this rank has rows. */
+static bool gives_sums(const sharder *s, proa_weight_slot slot, const proa_param *param)
+{
+    bool bias = slot & 1;
+    return s->whole_sums && proa_slot_split(slot & ~1U) == PROA_SPLIT_COLUMNS &&
+           (bias || proa_param_is_matrix(param));
+}
+
 static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *param)
 {
     proa_weight_slot matrix = slot & ~1U; /* a bias slot follows that of its matrix */
@@ -271,7 +290,9 @@ static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *pa
     int count = 0;
     int64_t total = 0;
     const range *ffn = ffn_of(s, matrix, &total);
-    if (has_whole_experts(s, matrix)) {
+    if (gives_sums(s, slot, param)) {
+        ranges[count++] = s->sums;
+    } else if (has_whole_experts(s, matrix)) {
         cut_matrices(param, s->experts);
     } else if (is_norm_by_head(s, matrix, param)) {
         range heads = matrix == PROA_SLOT_Q_NORM ? s->heads : s->kv_heads;
@@ -297,6 +318,7 @@ static proa_status share_sizes(sharder *s, const proa_params *params, const proa
     PROA_TRY(share_heads(s));
     PROA_TRY(share_ffn(s, &s->ffn, c->ffn, params, PROA_SLOT_DOWN));
     if (s->whole_experts) PROA_TRY(share_experts(s));
+    else if (s->whole_sums) s->expert_ffn = (range){0, c->experts ? c->expert_ffn : 0};
     else
         PROA_TRY(share_ffn(s, &s->expert_ffn, c->experts ? c->expert_ffn : 0, params, PROA_SLOT_EXPERT_DOWN));
     PROA_TRY(share_ffn(s, &s->shared_ffn, c->shared_ffn, params, PROA_SLOT_SHARED_DOWN));
@@ -314,10 +336,35 @@ static bool norms_whole_rows(const proa_arch *arch)
     return whole;
 }
 
+/* What all ranks have of the inputs, and the widths that follow from it. */
+static proa_status share_inputs(const sharder *s, proa_rank_shares *shares, const proa_params *params,
+                                const proa_arch *arch, proa_config *c)
+{
+    int64_t head = proa_max64(proa_dim_size(&s->whole, PROA_DIM_Q), proa_dim_size(&s->whole, PROA_DIM_VALUES)) /
+                   s->whole.heads;
+    int64_t unused = 0;
+    *shares = (proa_rank_shares){{0}, {0}, {0}};
+    for (int32_t i = 0; i < s->ranks; i++) {
+        sharder of = *s;
+        of.rank = i;
+        PROA_TRY(share_sizes(&of, params, arch, &unused));
+        int64_t most = proa_max64(of.heads.count * head, proa_max64(of.ffn.count, of.shared_ffn.count));
+        c->sum_part = proa_max64(c->sum_part, most);
+        shares->heads[i + 1] = of.heads.first + of.heads.count;
+        shares->ffn[i + 1] = of.ffn.first + of.ffn.count;
+        shares->shared_ffn[i + 1] = of.shared_ffn.first + of.shared_ffn.count;
+    }
+    c->sum_padded = c->sum_part * s->ranks;
+    c->sum_inputs = proa_max64(s->whole.heads * head, proa_max64(s->whole.ffn, s->whole.shared_ffn));
+    return PROA_OK;
+}
+
 proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *arch, proa_config *c,
-                       int32_t rank, int32_t ranks, bool whole_experts, proa_arena *arena, proa_err *err)
+                       int32_t rank, int32_t ranks, bool whole_experts, proa_rank_shares *shares,
+                       proa_arena *arena, proa_err *err)
 {
     sharder s = {.whole = *c, .rank = rank, .ranks = ranks, .arena = arena, .err = err};
+    s.whole_sums = shares != NULL;
     s.whole_norms = norms_whole_rows(arch);
     s.whole_experts = whole_experts && c->experts > 0;
     if (s.whole_norms && (c->heads % ranks || c->kv_heads % ranks))
@@ -326,6 +373,8 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
                          "the %d ranks",
                          arch->name, (long long)c->heads, (long long)c->kv_heads, ranks);
     PROA_TRY(share_sizes(&s, params, arch, &c->head_split));
+    if (shares) PROA_TRY(share_sums(&s, &c->sum_split));
+    if (shares) PROA_TRY(share_inputs(&s, shares, params, arch, c));
     for (int i = 0; i < PROA_STACK_COUNT; i++)
         for (int64_t k = 0; k < (params[i].layers + 1) * PROA_SLOT_COUNT; k++)
             if (params[i].param[k].parts)

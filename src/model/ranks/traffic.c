@@ -24,8 +24,10 @@ proa_rank_traffic proa_rank_traffic_of(const proa_model *m)
     const proa_program *layer = &plan->program[stack][PROA_SECTION_LAYER];
     for (int64_t i = plan->layers[stack].first; i < plan->layers[stack].end; i++)
         for (const proa_step *s = layer->step; s->op != PROA_STEP_END; s++) {
-            if (s->op != PROA_STEP_ALL_REDUCE || !proa_step_applies(s, &m->config, i)) continue;
-            t.sums++, t.sum_bytes += term_bytes(m, s->in);
+            if (!proa_step_applies(s, &m->config, i)) continue;
+            if (s->op == PROA_STEP_ALL_REDUCE || s->op == PROA_STEP_GATHER_COLUMNS)
+                t.sums++, t.sum_bytes += term_bytes(m, s->in);
+            if (s->op == PROA_STEP_GATHER_INPUTS) t.sum_bytes += term_bytes(m, PROA_REG_SUM_PART);
         }
     if (plan->part.stage + 1 < plan->part.stages)
         t.stage_bytes = plan->width[PROA_REG_X] * (int64_t)sizeof(float);

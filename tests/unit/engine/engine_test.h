@@ -122,6 +122,7 @@ static inline proa_engine *open_or_fail(const char *path, const proa_engine_opti
     if (getenv("PROA_TEST_TP")) all.tensor_parallel = atoi(getenv("PROA_TEST_TP"));
     if (getenv("PROA_TEST_PP")) all.pipeline_parallel = atoi(getenv("PROA_TEST_PP"));
     if (getenv("PROA_TEST_EP")) all.expert_parallel = true;
+    if (getenv("PROA_TEST_SUMS")) all.rank_sums = getenv("PROA_TEST_SUMS");
     if (getenv("PROA_TEST_RANKS")) all.ranks = getenv("PROA_TEST_RANKS");
     if (!all.dtype) all.dtype = "exact"; /* tests compare bits */
     proa_status status = proa_engine_open(&engine, path, &all, &err);

@@ -53,7 +53,7 @@ static void test_sequential(void **state)
                                      SUM(X, PROA_ADD),
                                      END};
     proa_program p = program_of(layer);
-    proa_collective_steps(&p, false);
+    proa_collective_steps(&p, false, false);
     assert_steps(&p, rank);
 }
 
@@ -67,7 +67,7 @@ static void test_parallel(void **state)
     static const proa_step rank[] = {STEP(LINEAR, N, U, UP, PROA_ACT | PROA_FORK), STEP(LINEAR, A, PART, O, 0),
                                      STEP(LINEAR, U, PART, DOWN, PROA_ADD | PROA_JOIN), SUM(X, PROA_ADD), END};
     proa_program p = program_of(layer);
-    proa_collective_steps(&p, false);
+    proa_collective_steps(&p, false, false);
     assert_steps(&p, rank);
 }
 
@@ -87,7 +87,7 @@ static void test_experts(void **state)
                               SUM(X, PROA_ADD | dense),
                               END};
     proa_program p = program_of(layer);
-    proa_collective_steps(&p, false);
+    proa_collective_steps(&p, false, false);
     assert_steps(&p, rank);
 }
 
@@ -112,17 +112,40 @@ static void test_head(void **state)
                                      {PROA_STEP_GATHER_COLUMNS, PROA_REG_OUT_PART, PROA_REG_OUT, 0, 0},
                                      END};
     proa_program p = program_of(head);
-    proa_collective_steps(&p, true);
+    proa_collective_steps(&p, true, false);
+    assert_steps(&p, rank);
+}
+
+/* No rank has a term: inputs are gathered, then the columns of the sum. */
+static void test_whole_sums(void **state)
+{
+    PROA_UNUSED(state);
+    const uint64_t experts = PROA_IF(EXPERTS);
+    static const proa_step layer[] = {
+        STEP(LINEAR, N, U, UP, PROA_ACT | PROA_FORK), STEP(LINEAR, A, D, O, PROA_ADD_X | PROA_JOIN),
+        STEP(EXPERTS, N, X, EXPERT_UP, PROA_ADD | PROA_IF(EXPERTS)), STEP(LINEAR, F, D, DOWN, 0), END};
+    const proa_step rank[] = {STEP(LINEAR, N, U, UP, PROA_ACT),
+                              {PROA_STEP_TAKE_COLUMNS, PROA_REG_X, PROA_REG_PART, 0, 0},
+                              {PROA_STEP_GATHER_INPUTS, PROA_REG_A, PROA_REG_SUM_IN, PROA_SLOT_O, 0},
+                              STEP(LINEAR, SUM_IN, PART, O, PROA_ADD),
+                              {PROA_STEP_GATHER_COLUMNS, PROA_REG_PART, PROA_REG_D, 0, 0},
+                              {PROA_STEP_TAKE_COLUMNS, PROA_REG_X, PROA_REG_PART, 0, experts},
+                              STEP(EXPERTS, N, PART, EXPERT_UP, PROA_ADD | experts),
+                              {PROA_STEP_GATHER_COLUMNS, PROA_REG_PART, PROA_REG_X, 0, experts},
+                              {PROA_STEP_GATHER_INPUTS, PROA_REG_F, PROA_REG_SUM_IN, PROA_SLOT_DOWN, 0},
+                              STEP(LINEAR, SUM_IN, PART, DOWN, 0),
+                              {PROA_STEP_GATHER_COLUMNS, PROA_REG_PART, PROA_REG_D, 0, 0},
+                              END};
+    proa_program p = program_of(layer);
+    proa_collective_steps(&p, false, true);
     assert_steps(&p, rank);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sequential),
-        cmocka_unit_test(test_parallel),
-        cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_head),
+        cmocka_unit_test(test_sequential), cmocka_unit_test(test_parallel),   cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_head),       cmocka_unit_test(test_whole_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,8 @@ static void walk_step(walk *w, const proa_step *s)
         break;
     case PROA_STEP_ALL_REDUCE: /* not of rows: the plan puts them in (model/ranks/collective.h) */
     case PROA_STEP_GATHER_COLUMNS:
+    case PROA_STEP_GATHER_INPUTS:
+    case PROA_STEP_TAKE_COLUMNS:
     case PROA_STEP_SEND: /* nor of rows: ranks/stage.h */
     case PROA_STEP_RECV:
     case PROA_STEP_BROADCAST:
