@@ -7,6 +7,7 @@
 #ifndef PROA_KERNELS_DATA_OPS_H
 #define PROA_KERNELS_DATA_OPS_H
 
+#include "kernels/elements.h"
 #include "kernels/ops.h"
 #include "kernels/trees.h"
 
@@ -27,6 +28,10 @@ extern const proa_data_ops proa_data_ops_reference;
 
 /* reference_trees.c */
 proa_forest_data_fn proa_forest_reference;
+/* reference_elements.c */
+proa_map_elements_data_fn proa_map_elements_reference;
+proa_softmax_elements_data_fn proa_softmax_elements_reference;
+proa_copy_rows_data_fn proa_copy_rows_reference;
 
 /* What libproa_cuda.so exports for it; NULL if it has another version. */
 #define PROA_CUDA_DATA_ENTRY   "proa_cuda_data_ops"

@@ -11,6 +11,7 @@
 
 #include "base/compiler.h"
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 

@@ -77,9 +77,39 @@ static void fake_forest(proa_ctx *c, float *out, double *sums, const float *x, i
     proa_forest_reference(c, plain(out), plain(sums), plain(x), rows, &f);
 }
 
+static proa_elements plain_elements(const proa_elements *e)
+{
+    proa_elements of = *e;
+    for (int32_t i = 0; i < of.args; i++) of.data[i] = plain(of.data[i]);
+    of.out = plain(of.out);
+    return of;
+}
+
+static void fake_map_elements(proa_ctx *c, const proa_elements *e)
+{
+    const proa_elements of = plain_elements(e);
+    proa_map_elements_reference(c, &of);
+}
+
+static void fake_softmax_elements(proa_ctx *c, const proa_elements *e, int64_t width)
+{
+    const proa_elements of = plain_elements(e);
+    proa_softmax_elements_reference(c, &of, width);
+}
+
+static void fake_copy_rows(proa_ctx *c, char *to, int64_t to_row, const char *from, int64_t from_row,
+                           int64_t bytes, int64_t rows)
+{
+    proa_copy_rows_reference(c, plain(to), to_row, plain(from), from_row, bytes, rows);
+}
+
 PROA_EXPORT const proa_data_ops *proa_cuda_data_ops(int version);
 PROA_EXPORT const proa_data_ops *proa_cuda_data_ops(int version)
 {
-    static const proa_data_ops table = {.name = "fake", .forest = fake_forest};
+    static const proa_data_ops table = {.name = "fake",
+                                        .forest = fake_forest,
+                                        .map_elements = fake_map_elements,
+                                        .softmax_elements = fake_softmax_elements,
+                                        .copy_rows = fake_copy_rows};
     return version == PROA_CUDA_DATA_VERSION ? &table : NULL;
 }

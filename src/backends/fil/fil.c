@@ -296,6 +296,7 @@ static void execute_on_gpu(fil_instance *in, proa_infer *const *requests, int co
     gpu_group *groups = proa_calloc((size_t)count, sizeof *groups);
     proa_err err = {.status = PROA_OK};
     int n = 0;
+    proa_gpu_stream_begin(&in->stream);
     for (int at = 0; at < count;) {
         gpu_group *g = &groups[n];
         *g = (gpu_group){.first = at, .count = 1};

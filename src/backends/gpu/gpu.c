@@ -152,9 +152,20 @@ void proa_gpu_stream_close(proa_gpu_stream *s)
     *s = (proa_gpu_stream){.gpu = NULL};
 }
 
+/* A thread has a current GPU, to which launches go; each call of a device sets it, but ops do not. */
+void proa_gpu_stream_begin(proa_gpu_stream *s)
+{
+    static const char nothing[1];
+    s->device->upload(s->device, NULL, nothing, 0);
+}
+
+/* Not device->check, which also gives back the staging memory of large uploads: the next request needs it again. */
 proa_status proa_gpu_stream_wait(proa_gpu_stream *s, proa_err *err)
 {
-    return s->device->check(s->device, err);
+    char nothing[1] = {0};
+    s->device->send(s->device, nothing, nothing, 0, 0);
+    s->device->sent(s->device, 0);
+    return s->device->failed(s->device, err);
 }
 
 /* ---- tensors ---- */

@@ -4,7 +4,8 @@
  * Owner:   a GPU's memory belongs to the program: it is opened with the first model that needs it and stays open,
  *          since its tensors may be held by anybody. A stream belongs to an instance.
  * Threads: memory may be taken and given back by any thread; a stream is used by one at a time.
- * Way in:  proa_gpu_stream_open; proa_gpu_input for each tensor; ops; proa_gpu_stream_wait; proa_gpu_output. */
+ * Way in:  proa_gpu_stream_open; then proa_gpu_stream_begin, proa_gpu_input for each tensor, ops,
+ *          proa_gpu_stream_wait, proa_gpu_output. */
 #ifndef PROA_BACKENDS_GPU_GPU_H
 #define PROA_BACKENDS_GPU_GPU_H
 
@@ -26,6 +27,8 @@ typedef struct proa_gpu_stream {
 PROA_MUST_CHECK proa_status proa_gpu_stream_open(proa_gpu_stream *out, int index, proa_err *err);
 void proa_gpu_stream_close(proa_gpu_stream *s); /* zeroed is fine */
 
+/* Before the first of the calls below that a thread makes for an execution: its kernels go to this GPU. */
+void proa_gpu_stream_begin(proa_gpu_stream *s);
 /* Memory of the stream's GPU, not zeroed, aligned to 256. NO_MEMORY. bytes 0 gives a buffer too. */
 PROA_MUST_CHECK proa_status proa_gpu_buffer(proa_gpu_stream *s, proa_buffer **out, size_t bytes, proa_err *err);
 /* A copy of host bytes, for kernels that follow; `from` may be reused at once. Not counted: for weights. */

@@ -484,21 +484,99 @@ static int64_t within_slice(const proa_transform_step *s, const proa_transform_v
     return from * (int64_t)inner_of(out, axis);
 }
 
+/* ---- on a GPU ---- */
+
+_Static_assert((int)PROA_ELEMENT_F64 == PROA_TYPE_FP64 && (int)PROA_ELEMENT_BF16 == PROA_TYPE_BF16,
+               "KServe's numbers");
+
+static proa_elements elements_for(const proa_transform_step *s, const proa_transform_value *args,
+                                  const proa_transform_value *out, char *to, proa_element_op op)
+{
+    proa_elements e = {.op = op,
+                       .args = s->args_count,
+                       .scale = s->scale,
+                       .offset = s->offset,
+                       .low = s->low,
+                       .high = s->high,
+                       .out = to,
+                       .out_type = (uint8_t)out->type,
+                       .count = elements_of(out)};
+    for (int32_t i = 0; i < s->args_count; i++) {
+        e.data[i] = args[i].data;
+        e.type[i] = (uint8_t)args[i].type;
+        if (s->weights) e.weights[i] = s->weights[i];
+    }
+    return e;
+}
+
+#define LAUNCH_MAP(name, op)                                                                                 \
+    static void launch_##name(const proa_transform_step *s, const proa_transform_value *args,                \
+                              const proa_transform_value *out, char *to, proa_gpu_stream *stream)            \
+    {                                                                                                        \
+        const proa_elements e = elements_for(s, args, out, to, op);                                          \
+        stream->ops->map_elements(&stream->ctx, &e);                                                         \
+    }
+LAUNCH_MAP(average, PROA_MAP_AVERAGE)
+LAUNCH_MAP(sum, PROA_MAP_SUM)
+LAUNCH_MAP(product, PROA_MAP_PRODUCT)
+LAUNCH_MAP(linear, PROA_MAP_LINEAR)
+LAUNCH_MAP(clip, PROA_MAP_CLIP)
+LAUNCH_MAP(sigmoid, PROA_MAP_SIGMOID)
+LAUNCH_MAP(cast, PROA_MAP_CAST)
+
+static void launch_softmax(const proa_transform_step *s, const proa_transform_value *args,
+                           const proa_transform_value *out, char *to, proa_gpu_stream *stream)
+{
+    const proa_elements e = elements_for(s, args, out, to, PROA_MAP_CAST);
+    stream->ops->softmax_elements(&stream->ctx, &e, out->shape[out->rank - 1]);
+}
+
+static void launch_pass(const proa_transform_step *s, const proa_transform_value *args,
+                        const proa_transform_value *out, char *to, proa_gpu_stream *stream)
+{
+    const int64_t bytes = (int64_t)out->bytes;
+    PROA_UNUSED(s);
+    stream->ops->copy_rows(&stream->ctx, to, bytes, args[0].data, bytes, bytes, 1);
+}
+
+static void launch_concat(const proa_transform_step *s, const proa_transform_value *args,
+                          const proa_transform_value *out, char *to, proa_gpu_stream *stream)
+{
+    int32_t axis = out->rank + (int32_t)s->axis;
+    int64_t inner = (int64_t)inner_of(out, axis), row = out->shape[axis] * inner;
+    for (int32_t k = 0; k < s->args_count; k++) {
+        int64_t bytes = args[k].shape[axis] * inner;
+        if (bytes)
+            stream->ops->copy_rows(&stream->ctx, to, row, args[k].data, bytes, bytes, outer_of(out, axis));
+        to += bytes;
+    }
+}
+
+static void launch_slice(const proa_transform_step *s, const proa_transform_value *args,
+                         const proa_transform_value *out, char *to, proa_gpu_stream *stream)
+{
+    int32_t axis = out->rank + (int32_t)s->axis;
+    int64_t inner = (int64_t)inner_of(out, axis), row = args[0].shape[axis] * inner, from, end;
+    if (!range_of(s, args[0].shape[axis], &from, &end)) return; /* already refused by `shape` */
+    int64_t bytes = (end - from) * inner;
+    stream->ops->copy_rows(&stream->ctx, to, bytes, args[0].data + from * inner, row, bytes, outer_of(out, axis));
+}
+
 /* ---- the table ---- */
 
 #define MANY PROA_TRANSFORM_ARGS_MAX
 static const proa_transform_op operations[] = {
-    {"average", 1, MANY, "weights", read_average, shape_arithmetic, run_average, NULL},
-    {"cast", 1, 1, "to", read_cast, shape_cast, run_any_cast, within_cast},
-    {"clip", 1, 1, "low, high", read_clip, shape_arithmetic, run_clip, NULL},
-    {"concat", 1, MANY, "axis", read_axis, shape_concat, run_concat, NULL},
-    {"linear", 1, 1, "scale, offset", read_linear, shape_arithmetic, run_linear, NULL},
-    {"pass", 1, 1, "", NULL, shape_pass, run_pass, within_pass},
-    {"product", 1, MANY, "", NULL, shape_arithmetic, run_product, NULL},
-    {"sigmoid", 1, 1, "", NULL, shape_arithmetic, run_sigmoid, NULL},
-    {"slice", 1, 1, "axis, from, to", read_slice, shape_slice, run_slice, within_slice},
-    {"softmax", 1, 1, "", NULL, shape_softmax, run_softmax, NULL},
-    {"sum", 1, MANY, "", NULL, shape_arithmetic, run_sum, NULL},
+    {"average", 1, MANY, "weights", read_average, shape_arithmetic, run_average, NULL, launch_average},
+    {"cast", 1, 1, "to", read_cast, shape_cast, run_any_cast, within_cast, launch_cast},
+    {"clip", 1, 1, "low, high", read_clip, shape_arithmetic, run_clip, NULL, launch_clip},
+    {"concat", 1, MANY, "axis", read_axis, shape_concat, run_concat, NULL, launch_concat},
+    {"linear", 1, 1, "scale, offset", read_linear, shape_arithmetic, run_linear, NULL, launch_linear},
+    {"pass", 1, 1, "", NULL, shape_pass, run_pass, within_pass, launch_pass},
+    {"product", 1, MANY, "", NULL, shape_arithmetic, run_product, NULL, launch_product},
+    {"sigmoid", 1, 1, "", NULL, shape_arithmetic, run_sigmoid, NULL, launch_sigmoid},
+    {"slice", 1, 1, "axis, from, to", read_slice, shape_slice, run_slice, within_slice, launch_slice},
+    {"softmax", 1, 1, "", NULL, shape_softmax, run_softmax, NULL, launch_softmax},
+    {"sum", 1, MANY, "", NULL, shape_arithmetic, run_sum, NULL, launch_sum},
 };
 
 const proa_transform_op *proa_transform_op_find(proa_str name)

@@ -474,6 +474,12 @@ static void run_text(const proa_transform_step *s, const proa_transform_value *a
     proa_arena_release(&scratch);
 }
 
-const proa_transform_op proa_transform_op_text = {
-    "text_features", 1,          1,        "counts, vocabulary, lexicon, stats, hashed, ngrams, value",
-    read_text,       shape_text, run_text, NULL};
+const proa_transform_op proa_transform_op_text = {"text_features",
+                                                  1,
+                                                  1,
+                                                  "counts, vocabulary, lexicon, stats, hashed, ngrams, value",
+                                                  read_text,
+                                                  shape_text,
+                                                  run_text,
+                                                  NULL,
+                                                  NULL};

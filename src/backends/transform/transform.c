@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/log.h"
 #include <string.h>
 
 /* ---- a request through the steps ---- */
@@ -16,7 +17,24 @@ typedef struct run {
     const proa_infer *r;
     proa_reply *reply;
     proa_transform_value *values;
+    proa_gpu_stream *stream;   /* NULL: on the CPU */
+    proa_transform_held *held; /* with stream */
 } run;
+
+/* Strings are handed on by the host; numbers are brought to the GPU where they are not there. */
+static proa_status bring_inputs(const run *w, proa_err *err)
+{
+    for (int32_t i = 0; w->stream && i < w->p->inputs_count; i++) {
+        const proa_tensor *t = proa_infer_input(w->r, w->p->values[i].name);
+        proa_transform_value *v = &w->values[i];
+        const void *data;
+        if (!t || t->type == PROA_TYPE_BYTES || !t->bytes) continue;
+        PROA_TRY(proa_gpu_input(w->stream, t, &v->buffer, &data, err));
+        w->held->buffers[w->held->count++] = v->buffer;
+        v->data = data;
+    }
+    return PROA_OK;
+}
 
 static void set_inputs(const run *w)
 {
@@ -81,6 +99,19 @@ static void make_bytes(const run *w, const proa_transform_step *s, const proa_tr
     if (out->bytes) s->operation->run(s, args, out, to, &w->reply->arena);
 }
 
+/* The same on a GPU. */
+static proa_status launch_step(const run *w, const proa_transform_step *s, const proa_transform_value *args,
+                               proa_transform_value *out, proa_err *err)
+{
+    PROA_TRY(proa_gpu_buffer(w->stream, &out->buffer, out->bytes, err));
+    w->held->buffers[w->held->count++] = out->buffer;
+    out->data = out->buffer->data;
+    if (out->bytes) s->operation->launch(s, args, out, out->buffer->data, w->stream);
+    if (s->is_output && proa_infer_wants(w->r, out->name))
+        proa_gpu_output(w->reply, out->name, out->type, out->shape, out->rank, out->buffer, 0);
+    return PROA_OK;
+}
+
 static proa_status run_step(const run *w, const proa_transform_step *s, proa_transform_value *out, proa_err *err)
 {
     proa_transform_value *args = PROA_ARENA_NEW(&w->reply->arena, proa_transform_value, s->args_count);
@@ -96,7 +127,24 @@ static proa_status run_step(const run *w, const proa_transform_step *s, proa_tra
                                        (long long)PROA_TRANSFORM_BYTES_MAX);
         out->bytes = (size_t)(n * size);
     }
-    if (!find_within(w, s, args, out)) make_bytes(w, s, args, out);
+    if (find_within(w, s, args, out)) return PROA_OK;
+    if (w->stream) return launch_step(w, s, args, out, err);
+    make_bytes(w, s, args, out);
+    return PROA_OK;
+}
+
+static proa_status run_steps(run *w, proa_err *err)
+{
+    const proa_transform_program *p = w->p;
+    w->values = PROA_ARENA_NEW(&w->reply->arena, proa_transform_value, (int64_t)p->inputs_count + p->steps_count);
+    set_inputs(w);
+    PROA_TRY(bring_inputs(w, err));
+    uint64_t needs = steps_needed(w);
+    for (int32_t i = 0; i < p->steps_count; i++)
+        if (needs >> i & 1) PROA_TRY(run_step(w, &p->steps[i], &w->values[p->inputs_count + i], err));
+    for (int32_t i = 0; i < p->outputs_count; i++) /* inputs that are outputs too */
+        if (p->outputs[i].value < p->inputs_count && proa_infer_wants(w->r, p->outputs[i].name))
+            add_shared(w->reply, &w->values[p->outputs[i].value]);
     return PROA_OK;
 }
 
@@ -104,15 +152,28 @@ proa_status proa_transform_run(const proa_transform_program *p, const proa_infer
                                proa_err *err)
 {
     run w = {.p = p, .r = r, .reply = reply};
-    w.values = PROA_ARENA_NEW(&reply->arena, proa_transform_value, (int64_t)p->inputs_count + p->steps_count);
-    set_inputs(&w);
-    uint64_t needs = steps_needed(&w);
+    return run_steps(&w, err);
+}
+
+proa_status proa_transform_launch(const proa_transform_program *p, const proa_infer *r, proa_reply *reply,
+                                  proa_gpu_stream *stream, proa_transform_held *held, proa_err *err)
+{
+    run w = {.p = p, .r = r, .reply = reply, .stream = stream, .held = held};
+    *held = (proa_transform_held){
+        PROA_ARENA_NEW(&reply->arena, proa_buffer *, (int64_t)p->inputs_count + p->steps_count), 0};
+    return run_steps(&w, err);
+}
+
+void proa_transform_held_release(proa_transform_held *held)
+{
+    while (held->count > 0) proa_buffer_drop(held->buffers[--held->count]);
+}
+
+const char *proa_transform_refuses(const proa_transform_program *p)
+{
     for (int32_t i = 0; i < p->steps_count; i++)
-        if (needs >> i & 1) PROA_TRY(run_step(&w, &p->steps[i], &w.values[p->inputs_count + i], err));
-    for (int32_t i = 0; i < p->outputs_count; i++) /* inputs that are outputs too */
-        if (p->outputs[i].value < p->inputs_count && proa_infer_wants(r, p->outputs[i].name))
-            add_shared(reply, &w.values[p->outputs[i].value]);
-    return PROA_OK;
+        if (!p->steps[i].operation->launch) return p->steps[i].operation->name;
+    return NULL;
 }
 
 /* ---- the model ---- */
@@ -120,7 +181,13 @@ proa_status proa_transform_run(const proa_transform_program *p, const proa_infer
 typedef struct transform {
     proa_arena arena;
     proa_transform_program program;
+    bool on_gpu; /* instances of kind GPU compute there */
 } transform;
+
+typedef struct transform_instance {
+    const transform *model;
+    proa_gpu_stream stream; /* of an instance on a GPU, else zeroed */
+} transform_instance;
 
 /* The folder above the version's. */
 static const char *model_path(const char *version_path, proa_arena *arena)
@@ -196,6 +263,16 @@ static bool reads_texts(const proa_transform_program *p)
     return false;
 }
 
+/* What a GPU has no kernel for its instances compute on the CPU. */
+static bool runs_on_gpu(const transform *t, const char *name)
+{
+    const char *operation = proa_transform_refuses(&t->program);
+    if (operation)
+        PROA_LOG(WARNING, "model '%s': its instances of KIND_GPU compute on the CPU: a GPU does not compute %s",
+                 name, operation);
+    return !operation;
+}
+
 static proa_status open_transform(void **state, proa_served_model *model, proa_err *err)
 {
     const Inference__ModelConfig *config = proa_served_model_config(model);
@@ -205,16 +282,31 @@ static proa_status open_transform(void **state, proa_served_model *model, proa_e
                                       &t->arena, err);
     if (status == PROA_OK) status = proa_transform_check(&t->program, config, err);
     if (status != PROA_OK) return close_transform(t), status;
+    t->on_gpu = proa_config_uses_gpu(config) && runs_on_gpu(t, config->name);
+    if (t->on_gpu) {
+        proa_served_model_set_device_inputs(model);
+        proa_served_model_set_long(model);
+    }
     if (reads_texts(&t->program)) proa_served_model_set_inline_rows(model, PROA_TRANSFORM_BRIEF_ROWS);
     *state = t;
     return PROA_OK;
 }
 
+static void close_instance(void *state)
+{
+    transform_instance *in = state;
+    proa_gpu_stream_close(&in->stream);
+    free(in);
+}
+
 static proa_status open_instance(void **state, void *model_state, const proa_instance *instance, proa_err *err)
 {
-    PROA_UNUSED(instance);
-    PROA_UNUSED(err);
-    *state = model_state;
+    transform_instance *in = proa_calloc(1, sizeof *in);
+    int gpu = proa_instance_device(instance);
+    in->model = model_state;
+    proa_status status = in->model->on_gpu && gpu >= 0 ? proa_gpu_stream_open(&in->stream, gpu, err) : PROA_OK;
+    if (status != PROA_OK) return close_instance(in), status;
+    *state = in;
     return PROA_OK;
 }
 
@@ -222,19 +314,49 @@ static void answer_request(const transform *t, proa_infer *r)
 {
     proa_err err = {.status = PROA_OK};
     proa_reply *reply = proa_reply_new(r);
-    if (proa_transform_run(&t->program, r, reply, &err) != PROA_OK) reply->error = err;
+    if (t->on_gpu)
+        err.status = proa_infer_inputs_to_host(r, &err); /* the model has instances of both kinds */
+    if (err.status != PROA_OK || proa_transform_run(&t->program, r, reply, &err) != PROA_OK)
+        reply->error = err;
     proa_infer_reply(r, reply, true);
+}
+
+/* All requests are launched before the wait; the replies hold the memory of the lists. */
+static void execute_on_gpu(transform_instance *in, proa_infer *const *requests, int count)
+{
+    proa_reply **replies = proa_calloc((size_t)count, sizeof *replies);
+    proa_transform_held *held = proa_calloc((size_t)count, sizeof *held);
+    proa_err err = {.status = PROA_OK};
+    proa_gpu_stream_begin(&in->stream);
+    for (int i = 0; i < count; i++) {
+        replies[i] = proa_reply_new(requests[i]);
+        err.status = PROA_OK;
+        if (proa_transform_launch(&in->model->program, requests[i], replies[i], &in->stream, &held[i], &err) !=
+            PROA_OK)
+            replies[i]->error = err;
+    }
+    proa_infer_input_done(requests, count);
+    proa_status status = proa_gpu_stream_wait(&in->stream, &err);
+    for (int i = 0; i < count; i++) {
+        if (status != PROA_OK && replies[i]->error.status == PROA_OK) replies[i]->error = err;
+        proa_transform_held_release(&held[i]);
+        proa_infer_reply(requests[i], replies[i], true);
+    }
+    free(replies), free(held);
 }
 
 static void execute_transform(void *instance_state, proa_infer *const *requests, int count)
 {
-    for (int i = 0; i < count; i++) answer_request(instance_state, requests[i]);
+    transform_instance *in = instance_state;
+    if (in->stream.device) execute_on_gpu(in, requests, count);
+    for (int i = 0; !in->stream.device && i < count; i++) answer_request(in->model, requests[i]);
 }
 
 const proa_backend proa_backend_transform = {.name = "transform",
-                                             .flags = PROA_BACKEND_INLINE,
+                                             .flags = PROA_BACKEND_INLINE | PROA_BACKEND_GPU,
                                              .complete = complete_config,
                                              .model_open = open_transform,
                                              .model_close = close_transform,
                                              .instance_open = open_instance,
+                                             .instance_close = close_instance,
                                              .execute = execute_transform};

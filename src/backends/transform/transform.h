@@ -7,6 +7,7 @@
 #ifndef PROA_BACKENDS_TRANSFORM_TRANSFORM_H
 #define PROA_BACKENDS_TRANSFORM_TRANSFORM_H
 
+#include "backends/gpu/gpu.h"
 #include "base/limits.h"
 #include "serve/backend.h"
 
@@ -49,6 +50,9 @@ typedef struct proa_transform_op {
     /* The bytes of `out` lie in an argument's as they are: where they begin. NULL: never. -1: not this time. */
     int64_t (*within)(const proa_transform_step *step, const proa_transform_value *args,
                       const proa_transform_value *out);
+    /* As run, on a GPU: args and `to` are in its memory. NULL: it has no kernel there. */
+    void (*launch)(const proa_transform_step *step, const proa_transform_value *args,
+                   const proa_transform_value *out, char *to, proa_gpu_stream *stream);
 } proa_transform_op;
 
 struct proa_transform_step {
@@ -100,6 +104,19 @@ void proa_transform_close(proa_transform_program *p); /* zeroed is fine */
 /* A request through the steps that its outputs need. */
 PROA_MUST_CHECK proa_status proa_transform_run(const proa_transform_program *p, const proa_infer *r,
                                                proa_reply *reply, proa_err *err);
+
+/* The same on a GPU. Steps are launched only: the outputs are complete after proa_gpu_stream_wait, and then the held
+ * buffers are released, also after a failure. They are in the reply's arena. */
+typedef struct proa_transform_held {
+    proa_buffer **buffers;
+    int32_t count;
+} proa_transform_held;
+PROA_MUST_CHECK proa_status proa_transform_launch(const proa_transform_program *p, const proa_infer *r,
+                                                  proa_reply *reply, proa_gpu_stream *stream,
+                                                  proa_transform_held *held, proa_err *err);
+void proa_transform_held_release(proa_transform_held *held);
+/* The first operation of the program that has no kernel; NULL: it runs on a GPU. */
+const char *proa_transform_refuses(const proa_transform_program *p);
 
 /* read.c: for operations. INVALID with the step's name before the text. */
 #define PROA_TRANSFORM_FAIL(err, step, ...)                                                                  \

@@ -6,6 +6,8 @@
 
 #include "../forest/grow.h"
 #include "backends/fil/device.h"
+#include "serve/server.h"
+#include <sys/stat.h>
 
 #define FORESTS PROA_SOURCE_DIR "/tests/golden/forest/"
 #define COLUMNS 6
@@ -245,6 +247,232 @@ static void test_no_copy_on_the_device(void **state)
     free(x);
 }
 
+/* ---- transform ---- */
+
+#define SERVER_TYPES(X)                                                                                      \
+    X(UINT8)                                                                                                 \
+    X(UINT16) X(UINT32) X(UINT64) X(INT8) X(INT16) X(INT32) X(INT64) X(FP16) X(BF16) X(FP32) X(FP64) X(BOOL)
+
+/* Bytes that are every kind of number: small ones, huge ones, NaN, infinite. */
+static void fill_elements(char *to, proa_type type, int64_t n, uint64_t *seed)
+{
+    static const double odd[] = {0,   1,    -1,   2.5,   127.5, -128.5, 65504, 65520,
+                                 1e9, -3e9, 1e19, -1e19, 1e38,  1e300,  1e-40};
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t bits = grow_bits(seed);
+        double d = odd[bits % PROA_COUNT(odd)];
+        float f = (float)(bits >> 40) / 65536 - 100;
+        int64_t size = proa_type_bytes(type);
+        if (type == PROA_TYPE_BOOL) bits &= 1;
+        if (type == PROA_TYPE_FP64) memcpy(&bits, &d, 8);
+        if (type == PROA_TYPE_FP32 && bits % 3) memcpy(&bits, &f, 4);
+        if (type == PROA_TYPE_FP32 && bits % 3 == 0) f = (float)d, memcpy(&bits, &f, 4);
+        memcpy(to + i * size, &bits, (size_t)size);
+    }
+}
+
+#define STEP_ROWS_MAX 37
+#define STEP_WIDTH    5
+
+/* Element `at`, in bytes, of both: the same bits, or NaN. */
+static bool same_element(const proa_tensor *a, const proa_tensor *b, size_t at)
+{
+    size_t size = (size_t)proa_type_bytes(a->type);
+    float f[2] = {0, 0};
+    double d[2] = {0, 0};
+    if (a->type == PROA_TYPE_FP32) memcpy(&f[0], a->data + at, size), memcpy(&f[1], b->data + at, size);
+    if (a->type == PROA_TYPE_FP64) memcpy(&d[0], a->data + at, size), memcpy(&d[1], b->data + at, size);
+    if ((isnan(f[0]) && isnan(f[1])) || (isnan(d[0]) && isnan(d[1]))) return true;
+    return memcmp(a->data + at, b->data + at, size) == 0;
+}
+
+static void compare_replies(const proa_reply *a, const proa_reply *b, const char *steps, const char *config_type)
+{
+    assert_int_equal(a->outputs_count, b->outputs_count);
+    for (int32_t k = 0; k < a->outputs_count; k++) {
+        const proa_tensor *want = &a->outputs[k], *have = out(b, want->name);
+        assert_int_equal(have->type, want->type);
+        assert_true(proa_shape_equal(have->shape, have->rank, want->shape, want->rank));
+        for (size_t at = 0; at < want->bytes; at += (size_t)proa_type_bytes(want->type))
+            if (!same_element(want, have, at))
+                fail_msg("%s of %s: output %s differs at byte %d", steps, config_type, want->name, (int)at);
+    }
+}
+
+static void open_steps(rig *g, const char *steps, const char *config_type, bool gpu)
+{
+    char config[2048];
+    snprintf(config, sizeof config,
+             "backend: \"transform\" max_batch_size: 64 input { name: \"a\" data_type: %s dims: [ 5 ] } "
+             "input { name: \"b\" data_type: %s dims: [ 5 ] } parameters { key: \"steps\" value { "
+             "string_value: \"%s\" } } instance_group { kind: %s }",
+             config_type, config_type, steps, gpu ? "KIND_GPU gpus: [ 0 ]" : "KIND_CPU");
+    rig_open(g, &proa_backend_transform, config, "/nowhere/1");
+    assert_int_equal(g->model.device_inputs, gpu);
+}
+
+/* Runs the same steps on the CPU and on a GPU; outputs are the same bytes, NaN apart. */
+static void compare_steps(const char *steps, proa_type type, const char *config_type)
+{
+    rig both[2];
+    char data[2][STEP_ROWS_MAX * STEP_WIDTH * 8];
+    uint64_t seed = (uint64_t)type + 1;
+    for (int i = 0; i < 2; i++) open_steps(&both[i], steps, config_type, i == 1);
+    for (int64_t rows = 1; rows <= STEP_ROWS_MAX; rows += STEP_ROWS_MAX - 1) {
+        proa_infer *r[2];
+        const proa_reply *reply[2];
+        size_t bytes = (size_t)(rows * STEP_WIDTH * proa_type_bytes(type));
+        for (int k = 0; k < 2; k++) fill_elements(data[k], type, rows * STEP_WIDTH, &seed);
+        for (int i = 0; i < 2; i++) {
+            r[i] = ask();
+            put(r[i], "a", type, data[0], bytes, 2, (int64_t[]){rows, STEP_WIDTH});
+            put(r[i], "b", type, data[1], bytes, 2, (int64_t[]){rows, STEP_WIDTH});
+            if (i && rows == 1) move_to_gpu(&r[i]->inputs[0]);
+            reply[i] = only(run(&both[i], r[i]));
+        }
+        compare_replies(reply[0], reply[1], steps, config_type);
+        forget(r[0]), forget(r[1]);
+    }
+    rig_close(&both[0]), rig_close(&both[1]);
+}
+
+static void test_transform_steps(void **state)
+{
+    static const struct {
+        proa_type type;
+        const char *config;
+    } types[] = {
+#define TYPE_ROW(name) {PROA_TYPE_##name, "TYPE_" #name},
+        SERVER_TYPES(TYPE_ROW)
+#undef TYPE_ROW
+    };
+    (void)state;
+    for (size_t i = 0; i < PROA_COUNT(types); i++) {
+        compare_steps("s = sum(a, b); p = product(a, b, a); v = average(a, b, weights=[1, 3]); "
+                      "l = linear(a, scale=0.1, offset=-3); c = clip(a, low=-1, high=2.5); x = pass(b)",
+                      types[i].type, types[i].config);
+        compare_steps(
+            "j = concat(a, b); t = slice(a, from=1, to=4); u = slice(j, from=-3); k = concat(t, u, a)",
+            types[i].type, types[i].config);
+        if (!has_fused_exp()) continue;
+        compare_steps("g = sigmoid(a); m = softmax(b); n = softmax(g)", types[i].type, types[i].config);
+    }
+    for (size_t i = 0; i < PROA_COUNT(types); i++)
+        for (size_t k = 0; k < PROA_COUNT(types); k++) {
+            char steps[64];
+            snprintf(steps, sizeof steps, "y = cast(a, to=%s)", types[k].config + 5);
+            compare_steps(steps, types[i].type, types[i].config);
+        }
+}
+
+/* ---- an ensemble of steps on a GPU ---- */
+
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    for (char *slash = strchr(path + strlen(folder) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* x, twice its number, through a forest, and its sigmoid: three models; `kinds` says where each computes. */
+static void write_pipeline(const char *folder, const char *const kinds[3])
+{
+    char text[2048], model[1024], version[1200];
+    snprintf(
+        text, sizeof text,
+        "backend: \"transform\" max_batch_size: 64 input { name: \"x\" data_type: TYPE_FP32 dims: [ 6 ] } "
+        "parameters { key: \"steps\" value { string_value: \"y = linear(x, scale=2)\" } } "
+        "instance_group { kind: %s }",
+        kinds[0]);
+    write_file(folder, "scale/config.pbtxt", text);
+    write_file(folder, "scale/1/none", "");
+    snprintf(text, sizeof text, CONFIG("%s", ""), kinds[1]);
+    write_file(folder, "trees/config.pbtxt", text);
+    write_file(folder, "trees/1/none", "");
+    snprintf(model, sizeof model, FORESTS "xgb-reg-squarederror.json");
+    snprintf(version, sizeof version, "%s/trees/1/xgb-reg-squarederror.json", folder);
+    assert_int_equal(symlink(model, version), 0);
+    snprintf(
+        text, sizeof text,
+        "backend: \"transform\" max_batch_size: 64 input { name: \"s\" data_type: TYPE_FP32 dims: [ 1 ] } "
+        "parameters { key: \"steps\" value { string_value: \"z = average(s, s); p = sigmoid(z)\" } } "
+        "instance_group { kind: %s }",
+        kinds[2]);
+    write_file(folder, "end/config.pbtxt", text);
+    write_file(folder, "end/1/none", "");
+    write_file(folder, "all/1/none", "");
+    write_file(
+        folder, "all/config.pbtxt",
+        "platform: \"ensemble\" max_batch_size: 64 input { name: \"x\" data_type: TYPE_FP32 dims: [ 6 ] } "
+        "output { name: \"p\" data_type: TYPE_FP32 dims: [ 1 ] } ensemble_scheduling { "
+        "step { model_name: \"scale\" model_version: -1 input_map { key: \"x\" value: \"x\" } "
+        "output_map { key: \"y\" value: \"y\" } } "
+        "step { model_name: \"trees\" model_version: -1 input_map { key: \"input__0\" value: \"y\" } "
+        "output_map { key: \"output__0\" value: \"s\" } } "
+        "step { model_name: \"end\" model_version: -1 input_map { key: \"s\" value: \"s\" } "
+        "output_map { key: \"p\" value: \"p\" } } }");
+}
+
+/* The answers of rows through the pipeline, and how many tensors were copied. */
+static proa_device_copies run_pipeline(const char *const kinds[3], const float *x, int64_t rows, float *answers)
+{
+    char folder[] = "/tmp/proa-test-XXXXXX", command[64];
+    const char *const folders[] = {folder};
+    proa_server *server = NULL;
+    proa_err err = {.status = PROA_OK};
+    assert_non_null(mkdtemp(folder));
+    write_pipeline(folder, kinds);
+    proa_server_options o = {.repositories = folders, .repositories_count = 1, .backends = proa_backends};
+    if (proa_server_new(&server, &o, &err) != PROA_OK) fail_msg("%s", err.text);
+    if (proa_server_ready(server, &err) != PROA_OK) fail_msg("%s", err.text);
+    proa_infer *r = ask();
+    put(r, "x", PROA_TYPE_FP32, x, (size_t)(rows * COLUMNS) * sizeof *x, 2, (int64_t[]){rows, COLUMNS});
+    r->model_name = "all";
+    proa_device_copies before = proa_device_copies_count();
+    if (proa_server_infer(server, r, &err) != PROA_OK) fail_msg("%s", err.text);
+    const proa_tensor *t = out(only(wait_for(r)), "p");
+    proa_device_copies now = proa_device_copies_count();
+    assert_int_equal(t->bytes, (size_t)rows * sizeof *answers);
+    memcpy(answers, t->data, t->bytes);
+    forget(r);
+    assert_true(proa_server_stop(server, 10000));
+    proa_server_free(server);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+    return (proa_device_copies){now.to_host - before.to_host, 0, now.to_device - before.to_device, 0};
+}
+
+static void test_ensemble_on_a_gpu(void **state)
+{
+    static const struct {
+        const char *kinds[3];
+        uint64_t to_host, to_device;
+    } cases[] = {
+        {{"KIND_CPU", "KIND_CPU", "KIND_CPU"}, 0, 0},
+        {{"KIND_GPU gpus: [ 0 ]", "KIND_GPU gpus: [ 0 ]", "KIND_GPU gpus: [ 0 ]"}, 1, 1},
+        {{"KIND_GPU gpus: [ 0 ]", "KIND_CPU", "KIND_GPU gpus: [ 0 ]"}, 2, 2},
+        {{"KIND_CPU", "KIND_GPU gpus: [ 0 ] count: 2", "KIND_CPU"}, 1, 1},
+    };
+    enum { COUNT = 33 };
+    float *x = golden_rows(COUNT), want[COUNT], have[COUNT];
+    (void)state;
+    for (size_t i = 0; i < PROA_COUNT(cases); i++) {
+        proa_device_copies copies = run_pipeline(cases[i].kinds, x, COUNT, i ? have : want);
+        assert_int_equal(copies.to_host, cases[i].to_host);
+        assert_int_equal(copies.to_device, cases[i].to_device);
+        for (int k = 0; i && k < COUNT; k++) assert_true(same_score(have[k], want[k], has_fused_exp()));
+    }
+    free(x);
+}
+
 static void test_refused(void **state)
 {
     static const int numbers[] = {-1, 63, 9999};
@@ -261,8 +489,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_forests), cmocka_unit_test(test_random_forests),
-        cmocka_unit_test(test_batches),        cmocka_unit_test(test_no_copy_on_the_device),
+        cmocka_unit_test(test_golden_forests),  cmocka_unit_test(test_random_forests),
+        cmocka_unit_test(test_batches),         cmocka_unit_test(test_no_copy_on_the_device),
+        cmocka_unit_test(test_transform_steps), cmocka_unit_test(test_ensemble_on_a_gpu),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, open_stream, close_stream);

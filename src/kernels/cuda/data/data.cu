@@ -9,5 +9,6 @@ extern "C" __attribute__((visibility("default"))) const proa_data_ops *proa_cuda
     if (version != PROA_CUDA_DATA_VERSION) return NULL;
     table.name = "cuda";
     gpu_fill_trees(&table);
+    gpu_fill_elements(&table);
     return &table;
 }

@@ -10,6 +10,7 @@ extern "C" {
 #include "kernels/cuda/runtime/cuda.h"
 
 /* The files; each puts its entries. */
-void gpu_fill_trees(proa_data_ops *ops); /* trees.cu */
+void gpu_fill_trees(proa_data_ops *ops);    /* trees.cu */
+void gpu_fill_elements(proa_data_ops *ops); /* elements.cu */
 
 #endif
