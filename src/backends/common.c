@@ -47,6 +47,20 @@ void proa_backend_fail(proa_infer *r, proa_status status, const char *fmt, ...)
     proa_infer_fail(r, &err);
 }
 
+void proa_backend_take_completed(Inference__ModelConfig *config, const Inference__ModelConfig *made)
+{
+    config->max_batch_size = made->max_batch_size;
+    config->n_input = made->n_input;
+    config->input = made->input;
+    config->n_output = made->n_output;
+    config->output = made->output;
+    config->model_transaction_policy = made->model_transaction_policy;
+    if (made->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING) {
+        config->scheduling_choice_case = made->scheduling_choice_case;
+        config->dynamic_batching = made->dynamic_batching;
+    }
+}
+
 static void check_output(proa_reply *reply, const proa_tensor *t)
 {
     char text[PROA_DIMS_TEXT];

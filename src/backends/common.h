@@ -19,6 +19,9 @@ void proa_backend_fail(proa_infer *r, proa_status status, const char *fmt, ...) 
  * them. */
 void proa_backend_check_outputs(proa_reply *reply);
 
+/* Copies what a backend may complete from a configuration in the same arena; the rest stays. */
+void proa_backend_take_completed(Inference__ModelConfig *config, const Inference__ModelConfig *made);
+
 /* *value stays if the parameter is absent; INVALID if it is no number in [0, max]. */
 proa_status proa_parameter_number(int64_t *value, const proa_served_model *model, const char *key,
                                   int64_t max, proa_err *err);

@@ -113,6 +113,7 @@
 #define PROA_GRAMMAR_CACHE_MAX    64               /* compiled grammars that an engine keeps */
 
 /* engine */
+#define PROA_REAPERS              8                /* threads that close versions: a backend may wait for processes */
 #define PROA_THREADS_MAX          256
 #define PROA_PAGE_TOKENS          64               /* tokens of a KV page; a multiple of every vector width
                                                       (docs/adr/0007-pages.md) */
@@ -364,6 +365,7 @@
 #define PROA_PYTHON_SOURCES_MAX   (4 * PROA_MIB)   /* the embedded Python files: 60 kB */
 #define PROA_PYTHON_START_MS      30000            /* until the interpreter must run, and for finalize: Triton's
                                                       stub-timeout-seconds */
+#define PROA_TRITON_BUCKETS_MAX   1024             /* of a histogram that a backend of Triton makes */
 #define PROA_PYTHON_METRICS_MAX   4096             /* metrics that the models of one version create */
 /* the hub: models by name */
 #define PROA_HUB_NAME_MAX         96               /* bytes of "ORG/NAME": the hub's own */

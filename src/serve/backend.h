@@ -78,7 +78,9 @@ const char *proa_backend_setting(const struct proa_server *server, const char *b
 /* Calls see for each setting of a backend and for those of all backends, in the order of the command line. */
 void proa_backend_each_setting(const struct proa_server *server, const char *backend,
                                void (*see)(void *arg, const char *key, const char *value), void *arg);
-/* Inside `complete`, on its thread: the server that the model is for. */
+/* Inside `complete`, on its thread: the model, whose configuration is the one that is completed, and its server; NULL
+ * elsewhere. */
+const proa_served_model *proa_completing_model(void);
 const struct proa_server *proa_completing_server(void);
 /* The path that parameter `what` of a configuration names, in out[PROA_PATH_MAX] (proa_path_resolve from `folder`).
  * INVALID if the configuration came with a request and the path is not in a repository, unless --allow-external-paths

@@ -95,8 +95,9 @@ struct proa_server {
     int unloading;           /* [lock] retired and not yet closed */
     uint64_t retired_so_far; /* [lock] */
     bool ending;             /* [lock] the reaper ends */
-    pthread_t reaper, poller;
-    bool reaper_runs, poller_runs;
+    pthread_t reapers[PROA_REAPERS], poller;
+    int reapers_count;
+    bool poller_runs;
 
     pthread_mutex_t shm_lock;
     proa_shm_region *regions; /* by name */

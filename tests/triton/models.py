@@ -117,6 +117,7 @@ sequence_batching {
 }
 """
 DECOUPLING = "model_transaction_policy { decoupled: true }"
+LIBRARY = '\nruntime: "libtriton_python.so"\n'
 
 
 def io(side, spec):
@@ -163,13 +164,13 @@ ENSEMBLES = {
 }  # yapf: disable
 
 
-def write_python(folder, name, code, inputs, outputs, batch=0, more="", versions=(1, )):
+def write_python(folder, name, code, inputs, outputs, batch=0, more="", versions=(1, ), count=1):
     for version in versions:
         path = pathlib.Path(folder) / name / str(version)
         path.mkdir(parents=True, exist_ok=True)
         (path / "model.py").write_text(HEAD + textwrap.indent(textwrap.dedent(code), "    "))
     config = f'backend: "python"\nmax_batch_size: {batch}\n{io("input", inputs)}{io("output", outputs)}'
-    (pathlib.Path(folder) / name / "config.pbtxt").write_text(config + f"instance_group [ {{ kind: KIND_CPU }} ]\n{more}\n")
+    (pathlib.Path(folder) / name / "config.pbtxt").write_text(config + f"instance_group [ {{ kind: KIND_CPU count: {count} }} ]\n{more}\n")
 
 
 def write_ensemble(folder, name, inputs, outputs, steps):
@@ -179,9 +180,11 @@ def write_ensemble(folder, name, inputs, outputs, steps):
     (path / "config.pbtxt").write_text(text)
 
 
-def write_all(folder):
+def write_all(folder, library=False):
+    """library: Triton's Python backend runs the models in Proa too."""
     for name, (code, inputs, outputs, batch, more) in PYTHON.items():
-        write_python(folder, name, code, inputs, outputs, batch, more, (1, 3) if name == "id_fp32" else (1, ))
+        write_python(folder, name, code, inputs, outputs, batch, more + (LIBRARY if library else ""),
+                     (1, 3) if name == "id_fp32" else (1, ))
     (pathlib.Path(folder) / "add_sub" / "labels.txt").write_text("zero\none\ntwo\nthree\n")
     for name, (inputs, outputs, steps) in ENSEMBLES.items():
         write_ensemble(folder, name, inputs, outputs, steps)

@@ -395,5 +395,140 @@ def compare_versions(_, report):
                 report.judge(Scene(f"versions: {policy}"), *found)
 
 
-PARTS = {"poll": compare_poll, "tls": compare_tls, "trace": compare_traces, "repositories": compare_repositories,
+# ---- Triton's compiled Python backend in both ----
+
+# The model completes its own configuration.
+COMPLETES = """
+@staticmethod
+def auto_complete_config(config):
+    config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [4]})
+    config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [4]})
+    config.set_max_batch_size(8)
+    config.set_dynamic_batching()
+    return config
+
+def execute(self, requests):
+    return [out(value(one) * np.float32(2)) for one in requests]
+"""
+# Each kind of metric, and the values of those that have one.
+METRICS = """
+def initialize(self, args):
+    self.metrics = []
+    for kind in (pb_utils.MetricFamily.COUNTER, pb_utils.MetricFamily.GAUGE):
+        family = pb_utils.MetricFamily(name=f"library_{kind}".replace(".", "_"), description="of a test", kind=kind)
+        self.metrics.append((family, family.Metric(labels={"what": "a \\"test\\"", "version": "1"})))
+
+def execute(self, requests):
+    answers = []
+    for one in requests:
+        for _, metric in self.metrics:
+            metric.increment(2)
+        self.metrics[1][1].set(float(self.metrics[1][1].value()) - 0.5)
+        answers.append(out(np.array([metric.value() for _, metric in self.metrics], np.float64)))
+    return answers
+"""
+# Calls a decoupled model, one that is not there, and several at once.
+CALLS = """
+async def call(self, text):
+    tensor = pb_utils.Tensor("IN", np.array([text.encode()], dtype=np.object_))
+    return await pb_utils.InferenceRequest(model_name="odd", requested_output_names=["OUT"], inputs=[tensor]).async_exec()
+
+async def execute(self, requests):
+    import asyncio
+    answers = []
+    for one in requests:
+        got = []
+        steps = pb_utils.Tensor("IN", np.array([b"aaea"], dtype=np.object_))
+        inner = pb_utils.InferenceRequest(model_name="decoupled", requested_output_names=["NUM"], inputs=[steps])
+        for reply in inner.exec(decoupled=True):
+            if reply.has_error():
+                got.append(reply.error().message())
+            elif reply.output_tensors():
+                got.append(str(int(pb_utils.get_output_tensor_by_name(reply, "NUM").as_numpy()[0])))
+        for name in ("nothing", "decoupled"):
+            try:
+                reply = pb_utils.InferenceRequest(model_name=name, requested_output_names=["NUM"], inputs=[steps]).exec()
+                got.append(reply.error().message())
+            except pb_utils.TritonModelException as error:
+                got.append(str(error))
+        for reply in await asyncio.gather(*[self.call(text) for text in ("a", "error", "b")]):
+            got.append(reply.error().message() if reply.has_error() else reply.output_tensors()[0].as_numpy()[0].decode())
+        got.append(str(pb_utils.is_model_ready("odd")) + str(pb_utils.is_model_ready("nothing")))
+        answers.append(out(np.array([text.encode() for text in got], dtype=np.object_)))
+    return answers
+"""
+# Loads, asks and unloads a model.
+CONTROL = """
+def execute(self, requests):
+    answers = []
+    for one in requests:
+        got = [pb_utils.is_model_ready("other")]
+        pb_utils.load_model(model_name="other")
+        got.append(pb_utils.is_model_ready("other"))
+        tensor = pb_utils.Tensor("IN", np.array([7], np.int32))
+        inner = pb_utils.InferenceRequest(model_name="other", requested_output_names=["OUT"], inputs=[tensor]).exec()
+        got.append(bool(inner.output_tensors()[0].as_numpy()[0] == 1007))
+        pb_utils.unload_model(model_name="other")
+        try:
+            pb_utils.load_model(model_name="absent")
+        except Exception:
+            got.append(True)
+        answers.append(out(np.array(got, np.bool_)))
+    return answers
+"""
+
+
+def write_library(folder):
+    models.write_all(folder, library=True)
+    models.write_python(folder, "completes", COMPLETES, "", "")
+    (folder / "completes" / "config.pbtxt").write_text('backend: "python"' + models.LIBRARY)
+    models.write_python(folder, "metrics", METRICS, "IN:INT32:-1", "OUT:FP64:2", 0, models.LIBRARY)
+    models.write_python(folder, "calls", CALLS, "IN:INT32:-1", "OUT:STRING:-1", 0, models.LIBRARY)
+    models.write_python(folder, "many", models.IDENTITY, "IN:INT32:-1", "OUT:INT32:-1", 4, "dynamic_batching {}" + models.LIBRARY, count=3)
+    models.write_python(folder, "control", CONTROL, "IN:INT32:-1", "OUT:BOOL:-1", 0, models.LIBRARY)
+    write_plus(folder, "other", more=models.LIBRARY)
+
+
+def tensor_of(shape, kind="INT32", data=(1, )):
+    return {"inputs": [{"name": "IN", "datatype": kind, "shape": list(shape), "data": list(data)}]}
+
+
+def metric_lines(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.metrics_port, timeout=10)
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    connection.close()
+    kept = [line for line in lines if "library_" in line and not line.startswith("# HELP")]
+    return sorted((line.rsplit(" ", 1)[0], line.rsplit(" ", 1)[1]) if line.startswith("#") else
+                  ("".join(sorted(line.rsplit(" ", 1)[0])), float(line.rsplit(" ", 1)[1])) for line in kept)
+
+
+def compare_library(_, report):
+    """What the traffic does not reach: completion, metrics, calls of several kinds, control of models, several instances."""
+    with tempfile.TemporaryDirectory(prefix="proa-library-") as folder:
+        repository = pathlib.Path(folder) / "repository"
+        write_library(repository)
+        names = [*models.PYTHON, "completes", "metrics", "calls", "many", "control"]
+        options = ["--model-control-mode=explicit", *(f"--load-model={name}" for name in names)]
+        with Pair(folder, [repository], options, library=True) as pair:
+
+            def judge(name, model, body):
+                case = Http(name, f"/v2/models/{model}/infer", body=json.dumps(body).encode())
+                report.judge(case, *(ask(server, case) for server in pair.both()))
+
+            for name in ("completes", "many"):
+                case = Http("config", f"/v2/models/{name}/config", "GET")
+                report.judge(case, *(ask(server, case) for server in pair.both()))
+            judge("completes", "completes", tensor_of([2, 4], "FP32", range(8)))
+            judge("completes, a batch too large", "completes", tensor_of([9, 4], "FP32", range(36)))
+            for _ in range(3):
+                judge("metrics", "metrics", tensor_of([1]))
+            report.judge(Scene("metrics"), *({"lines": [list(line) for line in metric_lines(server)]} for server in pair.both()))
+            judge("calls", "calls", tensor_of([1]))
+            judge("control", "control", tensor_of([1]))
+            for value in range(20):
+                judge("many", "many", tensor_of([1, 1], data=[value]))
+
+
+PARTS = {"library": compare_library, "poll": compare_poll, "tls": compare_tls, "trace": compare_traces, "repositories": compare_repositories,
          "priorities": compare_priorities, "versions": compare_versions}  # yapf: disable

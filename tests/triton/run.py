@@ -67,11 +67,11 @@ def masked(answer):
     return [masked(one) for one in answer] if isinstance(answer, list) else answer
 
 
-def compare_traffic(options, report):
+def compare_traffic(options, report, library=False):
     with tempfile.TemporaryDirectory(prefix="proa-triton-") as folder:
         repository = pathlib.Path(folder) / "repository"
-        models.write_all(repository)
-        with Pair(folder, [repository], ["--cache-config=local,size=16777216"]) as pair:
+        models.write_all(repository, library)
+        with Pair(folder, [repository], ["--cache-config=local,size=16777216"], library=library) as pair:
             traffic = Traffic(random.Random(options.seed))
             end = time.monotonic() + options.seconds
             for _ in range(options.cases):
@@ -91,7 +91,12 @@ def compare_traffic(options, report):
                 report.judge(case, triton, proa)
 
 
-PARTS = {"traffic": compare_traffic, **parts.PARTS}
+def compare_traffic_of_library(options, report):
+    """The same, with Triton's compiled Python backend on both sides."""
+    compare_traffic(options, report, library=True)
+
+
+PARTS = {"traffic": compare_traffic, "traffic-library": compare_traffic_of_library, **parts.PARTS}
 
 
 def main():

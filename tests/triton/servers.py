@@ -4,6 +4,7 @@ import glob
 import http.client
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -96,11 +97,59 @@ class Process:
         self.stop()
 
 
+def python_backend(folder):
+    """A backend directory with the wheel's Python backend and its stub for this Python, and the environment that they need."""
+    site = pathlib.Path(sysconfig.get_paths()["purelib"])
+    home = site / "pytriton" / "tritonserver"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = home / "python_backend_stubs" / version / "triton_python_backend_stub"
+    if not stub.exists():
+        raise CannotRun(f"the wheel nvidia-pytriton is not installed, or has no stub for Python {version}")
+    backends = folder / "backends" / "python"
+    if not backends.exists():
+        backends.mkdir(parents=True)
+        for file in [*(home / "backends" / "python").glob("*.*"), stub]:
+            shutil.copy(file, backends / file.name)  # of a link Triton says that it "escapes"
+    libraries = [str(site / "nvidia_pytriton.libs"), sysconfig.get_config_var("LIBDIR") or "/usr/lib"]
+    env = {**os.environ, "LD_LIBRARY_PATH": ":".join(libraries), "OPENBLAS_NUM_THREADS": "1",
+           "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}  # yapf: disable
+    missing = [line.strip() for line in subprocess.run(["ldd", str(stub)], env=env, capture_output=True, text=True).stdout.splitlines()
+               if "not found" in line]
+    if missing:
+        raise CannotRun(f"the stub of Triton's Python backend misses libraries: {', '.join(missing)}")
+    return backends.parent, home, env
+
+
+def remove_regions(prefix):
+    """Shared memory that the Python backend leaves behind when it has to be killed; how many there were."""
+    left = glob.glob(f"/dev/shm/{prefix}*")
+    for one in left:
+        os.unlink(one)
+    return len(left)
+
+
 class Proa(Process):
     name = "proa"
 
+    def __init__(self, options, folder, library=False):
+        """library: it has Triton's Python backend, for the models whose configuration names it as their runtime."""
+        super().__init__(options, folder)
+        self.prefix = f"proa-compare-{os.getpid()}-{self.http_port}" if library else None
+
     def command(self):
-        return [PROA, "serve", *self.options], {**os.environ, "PROA_PYTHON": sys.executable, "OPENBLAS_NUM_THREADS": "1"}
+        if not self.prefix:
+            return [PROA, "serve", *self.options], {**os.environ, "PROA_PYTHON": sys.executable, "OPENBLAS_NUM_THREADS": "1"}
+        backends, _, env = python_backend(self.folder)
+        return [PROA, "serve", f"--backend-directory={backends}", f"--backend-config=python,shm-region-prefix-name={self.prefix}",
+                *self.options], env
+
+    def stop(self):
+        status = super().stop()
+        left = remove_regions(self.prefix) if self.prefix else 0
+        if left:
+            raise RuntimeError(f"Proa left {left} regions of Triton's Python backend behind, its status is {status}:\n"
+                               f"{self.log.read_text(errors='replace')[-3000:]}")
+        return status
 
 
 class Triton(Process):
@@ -111,41 +160,23 @@ class Triton(Process):
         self.prefix = f"triton-compare-{os.getpid()}-{self.http_port}"
 
     def command(self):
-        site = pathlib.Path(sysconfig.get_paths()["purelib"])
-        home = site / "pytriton" / "tritonserver"
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        stub = home / "python_backend_stubs" / version / "triton_python_backend_stub"
-        if not stub.exists():
-            raise CannotRun(f"the wheel nvidia-pytriton is not installed, or has no stub for Python {version}")
-        backends = self.folder / "backends" / "python"
-        if not backends.exists():
-            backends.mkdir(parents=True)
-            for file in [*(home / "backends" / "python").iterdir(), stub]:
-                (backends / file.name).symlink_to(file)
-        libraries = [str(site / "nvidia_pytriton.libs"), sysconfig.get_config_var("LIBDIR") or "/usr/lib"]
-        env = {**os.environ, "LD_LIBRARY_PATH": ":".join(libraries), "OPENBLAS_NUM_THREADS": "1",
-               "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}  # yapf: disable
-        missing = [line.strip() for line in subprocess.run(["ldd", str(stub)], env=env, capture_output=True, text=True).stdout.splitlines()
-                   if "not found" in line]
-        if missing:
-            raise CannotRun(f"the stub of Triton's Python backend misses libraries: {', '.join(missing)}")
-        return [str(home / "bin" / "tritonserver"), f"--backend-directory={backends.parent}", f"--cache-directory={home / 'caches'}",
+        backends, home, env = python_backend(self.folder)
+        return [str(home / "bin" / "tritonserver"), f"--backend-directory={backends}", f"--cache-directory={home / 'caches'}",
                 f"--backend-config=python,shm-region-prefix-name={self.prefix}", "--exit-timeout-secs=2", *self.options], env
 
     def stop(self):
         status = super().stop()
-        for left in glob.glob(f"/dev/shm/{self.prefix}*"):  # it leaves regions behind when it has to be killed
-            os.unlink(left)
+        remove_regions(self.prefix)
         return status
 
 
 class Pair:
     """Both, over the same repositories."""
 
-    def __init__(self, folder, repositories, options=(), triton_options=(), proa_options=()):
+    def __init__(self, folder, repositories, options=(), triton_options=(), proa_options=(), library=False):
         common = [f"--model-repository={path}" for path in repositories] + list(options)
         self.triton = Triton([*common, *triton_options], folder)
-        self.proa = Proa([*common, *proa_options], folder)
+        self.proa = Proa([*common, *proa_options], folder, library)
 
     def __enter__(self):
         try:

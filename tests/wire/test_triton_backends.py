@@ -22,10 +22,10 @@ output { name: "OUTPUT" data_type: TYPE_INT32 dims: [ -1 ] }
 """
 DECOUPLED = BATCHED.replace("max_batch_size: 8", "model_transaction_policy { decoupled: true }")
 # functions that Proa does not have, and one that it has
-MISSING = """struct o; struct o *TRITONSERVER_ServerInferAsync(void); struct o *TRITONBACKEND_ApiVersion(void *, void *);
-struct o *TRITONSERVER_InferenceRequestNew(void);
+MISSING = """struct o; struct o *TRITONSERVER_ServerOptionsNew(void); struct o *TRITONBACKEND_ApiVersion(void *, void *);
+struct o *TRITONSERVER_ServerNew(void);
 __attribute__((visibility("default"))) struct o *TRITONBACKEND_ModelInstanceExecute(void)
-{ TRITONBACKEND_ApiVersion(0, 0); TRITONSERVER_InferenceRequestNew(); return TRITONSERVER_ServerInferAsync(); }
+{ TRITONBACKEND_ApiVersion(0, 0); TRITONSERVER_ServerNew(); return TRITONSERVER_ServerOptionsNew(); }
 """
 SEQUENCE = "sequence_batching { state { input_name: \"I\" output_name: \"O\" data_type: TYPE_INT32 dims: [ 1 ] } }\n"
 
@@ -155,7 +155,7 @@ def test_statistics_and_metrics(server):
 
 
 @pytest.mark.parametrize("name, why", [
-    ("lacking", "that Proa does not have: TRITONSERVER_InferenceRequestNew, TRITONSERVER_ServerInferAsync"),
+    ("lacking", "that Proa does not have: TRITONSERVER_ServerNew, TRITONSERVER_ServerOptionsNew"),
     ("states", "sequence_batching with 'state' is not supported for backends of Triton"),
     ("unloadable", "the probe does not load this"),
 ])

@@ -4,14 +4,6 @@
 #include "backends/library/elf.h"
 #include <string.h>
 
-#if defined(__x86_64__)
-#define MACHINE EM_X86_64
-#elif defined(__aarch64__)
-#define MACHINE EM_AARCH64
-#else
-#define MACHINE EM_NONE
-#endif
-
 static const char *machine_name(unsigned machine)
 {
     switch (machine) {
@@ -40,9 +32,9 @@ static proa_status check_header(const proa_elf *elf, Elf64_Ehdr *h, const char *
     memcpy(h, at, sizeof *h);
     if (h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_ident[EI_DATA] != ELFDATA2LSB)
         return PROA_FAIL(err, INVALID, "'%s' is not a 64-bit little-endian library", path);
-    if (h->e_machine != MACHINE)
+    if (h->e_machine != PROA_ELF_MACHINE)
         return PROA_FAIL(err, INVALID, "'%s' was built for %s, this machine is %s", path,
-                         machine_name(h->e_machine), machine_name(MACHINE));
+                         machine_name(h->e_machine), machine_name(PROA_ELF_MACHINE));
     if (h->e_type != ET_DYN) return PROA_FAIL(err, INVALID, "'%s' is not a shared library", path);
     return PROA_OK;
 }
@@ -53,6 +45,21 @@ static bool read_section(const proa_elf *elf, const Elf64_Ehdr *h, unsigned inde
     const void *at = file_range(elf, h->e_shoff + (uint64_t)index * sizeof *out, sizeof *out);
     if (at) memcpy(out, at, sizeof *out);
     return at != NULL;
+}
+
+/* The table of what the loader must do, which shares the names of the symbols. */
+static proa_status read_dynamic(proa_elf *elf, const Elf64_Ehdr *h, const char *path, proa_err *err)
+{
+    Elf64_Shdr table;
+    for (unsigned i = 0; i < h->e_shnum; i++) {
+        if (!read_section(elf, h, i, &table) || table.sh_type != SHT_DYNAMIC) continue;
+        if (!file_range(elf, table.sh_offset, table.sh_size))
+            return PROA_FAIL(err, INVALID, "'%s' is cut: its dynamic section is beyond its end", path);
+        elf->dynamic = (const Elf64_Dyn *)(const void *)(elf->map.ptr + table.sh_offset);
+        elf->dynamic_count = table.sh_size / sizeof(Elf64_Dyn);
+        return PROA_OK;
+    }
+    return PROA_OK;
 }
 
 static proa_status read_symbols(proa_elf *elf, const Elf64_Ehdr *h, const char *path, proa_err *err)
@@ -83,6 +90,7 @@ proa_status proa_elf_open(proa_elf *elf, const char *path, proa_err *err)
     PROA_TRY(proa_mmap_open(&elf->map, path, err));
     proa_status status = check_header(elf, &header, path, err);
     if (status == PROA_OK) status = read_symbols(elf, &header, path, err);
+    if (status == PROA_OK) status = read_dynamic(elf, &header, path, err);
     if (status != PROA_OK) proa_elf_close(elf);
     return status;
 }
@@ -94,12 +102,16 @@ void proa_elf_close(proa_elf *elf)
 }
 
 /* NULL if the name is not inside the table of names. */
+static const char *name_at(const proa_elf *elf, uint64_t offset)
+{
+    if (offset >= elf->names_bytes) return NULL;
+    return memchr(elf->names + offset, 0, elf->names_bytes - offset) ? elf->names + offset : NULL;
+}
+
 static const char *read_symbol(const proa_elf *elf, size_t index, Elf64_Sym *out)
 {
     memcpy(out, (const char *)elf->symbols + index * sizeof *out, sizeof *out);
-    if (out->st_name >= elf->names_bytes) return NULL;
-    const char *name = elf->names + out->st_name;
-    return memchr(name, 0, elf->names_bytes - out->st_name) ? name : NULL;
+    return name_at(elf, out->st_name);
 }
 
 const char *proa_elf_next_import(const proa_elf *elf, size_t *at)
@@ -108,6 +120,17 @@ const char *proa_elf_next_import(const proa_elf *elf, size_t *at)
     while (*at < elf->symbols_count) {
         const char *name = read_symbol(elf, (*at)++, &s);
         if (name && *name && s.st_shndx == SHN_UNDEF && ELF64_ST_BIND(s.st_info) == STB_GLOBAL) return name;
+    }
+    return NULL;
+}
+
+const char *proa_elf_next_needed(const proa_elf *elf, size_t *at)
+{
+    Elf64_Dyn d;
+    while (*at < elf->dynamic_count) {
+        memcpy(&d, (const char *)elf->dynamic + (*at)++ * sizeof d, sizeof d);
+        const char *name = d.d_tag == DT_NEEDED ? name_at(elf, d.d_un.d_val) : NULL;
+        if (name) return name;
     }
     return NULL;
 }

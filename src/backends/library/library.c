@@ -71,16 +71,18 @@ static void library_free(proa_library *l)
     free((char *)l->name);
     free((char *)l->path);
     free((char *)l->folder);
+    free((char *)l->directory);
     free(l);
 }
 
-static proa_status library_load(proa_library **out, const char *path, const char *folder, const char *name,
-                                proa_err *err)
+static proa_status library_load(proa_library **out, const char *path, const char *folder,
+                                const char *directory, const char *name, proa_err *err)
 {
     bool triton;
     PROA_TRY(check_file(path, &triton, err));
     proa_library *l = proa_calloc(1, sizeof *l);
     l->name = proa_strdup(name), l->path = proa_strdup(path), l->folder = proa_strdup(folder);
+    l->directory = proa_strdup(directory);
     l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     proa_status status;
     if (!l->handle) status = PROA_FAIL(err, INVALID, "cannot load backend '%s': %s", name, dlerror());
@@ -106,7 +108,7 @@ proa_status proa_library_find(const proa_backend **out, const char *directory, c
     if (!proa_file_exists(path)) return PROA_OK;
     pthread_mutex_lock(&lock);
     proa_library *l = find_loaded(path, name);
-    proa_status status = l ? PROA_OK : library_load(&l, path, folder, name, err);
+    proa_status status = l ? PROA_OK : library_load(&l, path, folder, directory, name, err);
     pthread_mutex_unlock(&lock);
     if (status == PROA_OK) *out = &l->backend;
     return status;

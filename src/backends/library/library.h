@@ -15,6 +15,7 @@ typedef struct proa_library {
     const char *name;                     /* of the backend */
     const char *path;                     /* of the file */
     const char *folder;                   /* of the file */
+    const char *directory;                /* --backend-directory, in which folder is */
     void *handle;                         /* of dlopen */
     const proa_backend_table *table;      /* of a library with Proa's interface (table.c); else NULL */
     struct TRITONBACKEND_Backend *triton; /* of a library with Triton's (../triton); else NULL */

@@ -139,21 +139,6 @@ static char *args_of(const Inference__ModelConfig *c)
     return args.ptr;
 }
 
-/* Copies what a model may complete; the rest of the configuration stays. */
-static void take_completed(Inference__ModelConfig *c, const Inference__ModelConfig *made)
-{
-    c->max_batch_size = made->max_batch_size;
-    c->n_input = made->n_input;
-    c->input = made->input;
-    c->n_output = made->n_output;
-    c->output = made->output;
-    c->model_transaction_policy = made->model_transaction_policy;
-    if (made->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING) {
-        c->scheduling_choice_case = made->scheduling_choice_case;
-        c->dynamic_batching = made->dynamic_batching;
-    }
-}
-
 static void close_env(void *env)
 {
     proa_pyenv_close(env);
@@ -179,7 +164,7 @@ static proa_status complete_config(Inference__ModelConfig *config, const char *v
     if (status == PROA_OK)
         status = proa_proto_json_parse(&made, &inference__model_config__descriptor, proa_str_c(text),
                                        "auto_complete_config", arena, err);
-    if (status == PROA_OK) take_completed(config, (const Inference__ModelConfig *)made);
+    if (status == PROA_OK) proa_backend_take_completed(config, (const Inference__ModelConfig *)made);
     free(text);
     return status;
 }

@@ -10,18 +10,26 @@
 #include "backends/library/library.h"
 #include <pthread.h>
 
+struct proa_server;
+
 typedef struct TRITONSERVER_Error TRITONSERVER_Error;
 typedef struct TRITONSERVER_Message TRITONSERVER_Message;
 typedef struct TRITONSERVER_Parameter TRITONSERVER_Parameter;
 typedef struct TRITONSERVER_MetricFamily TRITONSERVER_MetricFamily;
 typedef struct TRITONSERVER_Metric TRITONSERVER_Metric;
+typedef struct TRITONSERVER_MetricArgs TRITONSERVER_MetricArgs;
+typedef struct TRITONSERVER_BufferAttributes TRITONSERVER_BufferAttributes;
+typedef struct TRITONSERVER_ResponseAllocator TRITONSERVER_ResponseAllocator;
+typedef struct TRITONSERVER_InferenceRequest TRITONSERVER_InferenceRequest;
+typedef struct TRITONSERVER_InferenceResponse TRITONSERVER_InferenceResponse;
+typedef struct TRITONBACKEND_BackendAttribute TRITONBACKEND_BackendAttribute;
 typedef struct TRITONBACKEND_Backend TRITONBACKEND_Backend;
 typedef struct TRITONBACKEND_Model TRITONBACKEND_Model;
 typedef struct TRITONBACKEND_ModelInstance TRITONBACKEND_ModelInstance;
 typedef struct TRITONBACKEND_Request TRITONBACKEND_Request;
 typedef struct TRITONBACKEND_ResponseFactory TRITONBACKEND_ResponseFactory;
 typedef struct TRITONBACKEND_Response TRITONBACKEND_Response;
-typedef struct TRITONBACKEND_Input TRITONBACKEND_Input; /* a proa_tensor of the request */
+typedef struct TRITONBACKEND_Input TRITONBACKEND_Input;
 typedef struct TRITONBACKEND_Output TRITONBACKEND_Output;
 
 enum proa_triton_code {
@@ -35,8 +43,19 @@ enum proa_triton_code {
     PROA_TRITON_CANCELLED
 };
 enum proa_triton_memory { PROA_TRITON_CPU, PROA_TRITON_CPU_PINNED, PROA_TRITON_GPU_MEMORY };
-enum proa_triton_parameter { PROA_TRITON_STRING, PROA_TRITON_INT, PROA_TRITON_BOOL, PROA_TRITON_DOUBLE };
-enum proa_triton_kind { PROA_TRITON_KIND_CPU = 1, PROA_TRITON_KIND_GPU = 2 };
+enum proa_triton_parameter {
+    PROA_TRITON_STRING,
+    PROA_TRITON_INT,
+    PROA_TRITON_BOOL,
+    PROA_TRITON_DOUBLE,
+    PROA_TRITON_BYTES
+};
+enum proa_triton_kind {
+    PROA_TRITON_KIND_AUTO,
+    PROA_TRITON_KIND_CPU,
+    PROA_TRITON_KIND_GPU,
+    PROA_TRITON_KIND_MODEL
+};
 enum proa_triton_flags {
     PROA_TRITON_SEQUENCE_START = 1,
     PROA_TRITON_SEQUENCE_END = 2,
@@ -56,12 +75,20 @@ struct TRITONSERVER_Message {
 struct TRITONSERVER_Parameter {
     char *name;
     int type;
-    char *text; /* of a string */
+    char *text;   /* of a string */
+    size_t bytes; /* of bytes */
     union {
         int64_t i;
         bool b;
         double d;
+        const char *bytes; /* the caller's */
     } value;
+};
+struct TRITONSERVER_BufferAttributes {
+    size_t bytes;
+    int memory_type;
+    int64_t memory_id;
+    void *ipc_handle; /* of CUDA; NULL: none */
 };
 
 typedef TRITONSERVER_Error *proa_triton_backend_fn(TRITONBACKEND_Backend *backend);
@@ -70,6 +97,30 @@ typedef TRITONSERVER_Error *proa_triton_instance_fn(TRITONBACKEND_ModelInstance 
 typedef TRITONSERVER_Error *proa_triton_execute_fn(TRITONBACKEND_ModelInstance *instance,
                                                    TRITONBACKEND_Request **requests, uint32_t count);
 
+typedef TRITONSERVER_Error *proa_triton_attribute_fn(TRITONBACKEND_Backend *backend,
+                                                     TRITONBACKEND_BackendAttribute *attribute);
+
+/* ---- callbacks of calls: call.c ---- */
+typedef TRITONSERVER_Error *proa_triton_alloc_fn(TRITONSERVER_ResponseAllocator *allocator, const char *name,
+                                                 size_t bytes, int memory_type, int64_t memory_id, void *arg,
+                                                 void **buffer, void **buffer_arg, int *actual_type,
+                                                 int64_t *actual_id);
+typedef TRITONSERVER_Error *proa_triton_free_fn(TRITONSERVER_ResponseAllocator *allocator, void *buffer,
+                                                void *buffer_arg, size_t bytes, int memory_type,
+                                                int64_t memory_id);
+typedef TRITONSERVER_Error *proa_triton_start_fn(TRITONSERVER_ResponseAllocator *allocator, void *arg);
+typedef TRITONSERVER_Error *proa_triton_query_fn(TRITONSERVER_ResponseAllocator *allocator, void *arg,
+                                                 const char *name, size_t *bytes, int *memory_type,
+                                                 int64_t *memory_id);
+typedef void proa_triton_release_fn(TRITONSERVER_InferenceRequest *request, uint32_t flags, void *arg);
+typedef void proa_triton_respond_fn(TRITONSERVER_InferenceResponse *response, uint32_t flags, void *arg);
+
+/* What a backend says about itself (TRITONBACKEND_GetBackendAttribute). */
+struct TRITONBACKEND_BackendAttribute {
+    int kind;       /* of the instance group that it prefers most: enum proa_triton_kind */
+    uint64_t count; /* of instances of it; 0: the default */
+};
+
 /* What the library exports; NULL but for execute if it does not. */
 struct TRITONBACKEND_Backend {
     const proa_library *library;
@@ -77,7 +128,9 @@ struct TRITONBACKEND_Backend {
     bool initialized; /* under the lock: Initialize has succeeded */
     void *state;
     TRITONSERVER_Message *config;
+    TRITONBACKEND_BackendAttribute attribute;
     proa_triton_backend_fn *initialize;
+    proa_triton_attribute_fn *get_attribute;
     proa_triton_model_fn *model_initialize, *model_finalize;
     proa_triton_instance_fn *instance_initialize, *instance_finalize, *instance_ready;
     proa_triton_execute_fn *execute;
@@ -87,9 +140,11 @@ struct TRITONBACKEND_Model {
     TRITONBACKEND_Backend *backend;
     proa_served_model *served;
     bool decoupled;
+    Inference__ModelConfig *completing; /* inside ModelInitialize, if it may complete the configuration; else NULL */
+    proa_arena *arena;                  /* of what it completes */
     void *state;
     TRITONBACKEND_ModelInstance *instances; /* a list */
-    TRITONBACKEND_Model *next;              /* of the open models: triton.c */
+    TRITONBACKEND_Model *next;              /* of the lists of triton.c */
 };
 
 struct TRITONBACKEND_ModelInstance {
@@ -100,6 +155,11 @@ struct TRITONBACKEND_ModelInstance {
     TRITONBACKEND_ModelInstance *next;
 };
 
+struct TRITONBACKEND_Input {
+    const proa_tensor *tensor;
+    TRITONSERVER_BufferAttributes attributes;
+};
+
 /* A request, from its execution until the backend has released it and deleted its factories and responses: each of
  * them has a reference. */
 struct TRITONBACKEND_Request {
@@ -108,6 +168,7 @@ struct TRITONBACKEND_Request {
     atomic_int refs;
     atomic_bool ended; /* the final response was sent, or is kept in `last` */
     _Atomic(proa_reply *) last;
+    TRITONBACKEND_Input inputs[]; /* those of infer */
 };
 
 struct TRITONBACKEND_Response {
@@ -118,15 +179,19 @@ struct TRITONBACKEND_Response {
 struct TRITONBACKEND_Output {
     proa_reply *reply;
     int32_t index; /* in the reply's outputs, which move when they grow */
+    TRITONSERVER_BufferAttributes attributes;
 };
 
 /* objects.c */
 TRITONSERVER_Error *proa_triton_error(int code, const char *fmt, ...) PROA_PRINTF(2, 3);
+TRITONSERVER_Error *proa_triton_error_of(const proa_err *err);
 TRITONSERVER_Message *proa_triton_message(const char *json, size_t bytes);
 /* Fills err from an error, which it deletes; PROA_OK for NULL. */
 proa_status proa_triton_status(TRITONSERVER_Error *error, proa_err *err);
 
 /* request.c */
+/* A parameter as a pointer to its value: an unsigned number has the bytes of the signed one that Triton has. */
+void proa_triton_read_param(const proa_infer_param *p, const char **name, int *type, const void **value);
 TRITONBACKEND_Request *proa_triton_request_new(TRITONBACKEND_Model *model, proa_infer *infer);
 TRITONBACKEND_Request *proa_triton_request_hold(TRITONBACKEND_Request *request);
 /* The last reference: a request without a final response gets an error. */
@@ -144,8 +209,8 @@ void proa_triton_flush(TRITONBACKEND_Request *request);
 struct proa_elf;
 proa_status proa_triton_check_imports(const struct proa_elf *elf, const char *path, proa_err *err);
 
-/* soname.c: makes DT_NEEDED libtritonserver.so of backends resolvable, once. */
-proa_status proa_triton_provide_soname(proa_err *err);
+/* soname.c: makes the needed libtritonserver.so of a library resolvable, whatever its exact name. */
+proa_status proa_triton_provide_sonames(const struct proa_elf *elf, proa_err *err);
 
 /* metrics.c: appends the metrics of backends as Prometheus text. */
 void proa_triton_metrics_print(proa_buf *out);

@@ -1,27 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
- * metrics.c - counters and gauges that backends of Triton define, as Prometheus text. A family belongs to its
- * backend, not to a model; the open models print all families, and the server's page joins them
+ * metrics.c - counters, gauges and histograms that backends of Triton define, as Prometheus text. A family belongs to
+ * its backend, not to a model; the open models print all families, and the server's page joins them
  * (serve/stats/metrics.c). */
 #include "backends/triton/abi.h"
 
 #include "base/alloc.h"
-#include <math.h>
+#include "base/limits.h"
 #include <string.h>
 
-enum { KIND_COUNTER, KIND_GAUGE };
+enum { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
 
+/* What one line of the page, or a histogram's lines, are made of. Metrics with the same labels share it. */
+typedef struct series {
+    char *labels;     /* `a="b",c="d"` */
+    double value;     /* a histogram's sum */
+    double *bounds;   /* of its buckets, ascending */
+    uint64_t *counts; /* of each bucket, not cumulative; the last one is above all bounds */
+    uint64_t buckets; /* bounds */
+    int holders;
+    struct series *next;
+} series;
+
+/* Families with the same name and kind are one. */
 struct TRITONSERVER_MetricFamily {
     char *name, *description;
-    int kind;
-    TRITONSERVER_Metric *metrics;
+    int kind, holders;
+    int metrics; /* that refer to it: it lives until they are deleted */
+    series *series;
     TRITONSERVER_MetricFamily *next;
 };
 
 struct TRITONSERVER_Metric {
-    TRITONSERVER_MetricFamily *family; /* NULL once the family is deleted */
-    char *labels;                      /* `a="b",c="d"` */
-    double value;
-    TRITONSERVER_Metric *next;
+    TRITONSERVER_MetricFamily *family;
+    series *series;
+};
+
+struct TRITONSERVER_MetricArgs {
+    double *bounds;
+    uint64_t buckets;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,35 +50,69 @@ static bool is_metric_name(const char *name)
     return *name && !(*name >= '0' && *name <= '9') && name[strspn(name, letters)] == 0;
 }
 
+/* ---- families ---- */
+
+/* Adds a holder to the family of that name, or makes it. NULL: it exists with another kind. Lock held. */
+static TRITONSERVER_MetricFamily *hold_family(int kind, const char *name, const char *description)
+{
+    TRITONSERVER_MetricFamily *f = families;
+    while (f && strcmp(f->name, name) != 0) f = f->next;
+    if (f && f->kind != kind) return NULL;
+    if (!f) {
+        f = proa_calloc(1, sizeof *f);
+        f->name = proa_strdup(name), f->description = proa_strdup(description), f->kind = kind;
+        f->next = families;
+        families = f;
+    }
+    f->holders++;
+    return f;
+}
+
 TRITONSERVER_Error *TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily **out, int kind, const char *name,
                                                  const char *description)
 {
-    if (kind != KIND_COUNTER && kind != KIND_GAUGE)
-        return proa_triton_error(PROA_TRITON_UNSUPPORTED, "metric family '%s': only counters and gauges", name);
+    if (kind != KIND_COUNTER && kind != KIND_GAUGE && kind != KIND_HISTOGRAM)
+        return proa_triton_error(PROA_TRITON_INVALID_ARG, "metric family '%s' has the unknown kind %d", name,
+                                 kind);
     if (!is_metric_name(name) || strpbrk(description, "\n\r"))
         return proa_triton_error(PROA_TRITON_INVALID_ARG, "'%s' cannot be the name of a metric family", name);
-    TRITONSERVER_MetricFamily *f = proa_calloc(1, sizeof *f);
-    f->name = proa_strdup(name), f->description = proa_strdup(description), f->kind = kind;
     pthread_mutex_lock(&lock);
-    f->next = families;
-    *out = families = f;
+    *out = hold_family(kind, name, description);
     pthread_mutex_unlock(&lock);
-    return NULL;
+    if (*out) return NULL;
+    return proa_triton_error(PROA_TRITON_INVALID_ARG, "metric family '%s' exists with another kind", name);
+}
+
+static void free_family(TRITONSERVER_MetricFamily *family)
+{
+    free(family->name);
+    free(family->description);
+    free(family);
 }
 
 TRITONSERVER_Error *TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily *family)
 {
+    if (!family) return NULL;
     pthread_mutex_lock(&lock);
-    TRITONSERVER_MetricFamily **at = &families;
-    while (*at && *at != family) at = &(*at)->next;
-    if (*at) *at = family->next;
-    for (TRITONSERVER_Metric *m = family->metrics; m; m = m->next) m->family = NULL;
+    bool last = --family->holders == 0;
+    if (last) {
+        TRITONSERVER_MetricFamily **at = &families;
+        while (*at != family) at = &(*at)->next;
+        *at = family->next;
+    }
+    bool unused = last && !family->metrics;
     pthread_mutex_unlock(&lock);
-    free(family->name);
-    free(family->description);
-    free(family);
+    if (unused) free_family(family);
     return NULL;
 }
+
+TRITONSERVER_Error *TRITONSERVER_GetMetricFamilyKind(TRITONSERVER_MetricFamily *family, int *kind)
+{
+    *kind = family->kind;
+    return NULL;
+}
+
+/* ---- metrics ---- */
 
 static void append_label(proa_buf *out, const TRITONSERVER_Parameter *label)
 {
@@ -92,80 +142,204 @@ static TRITONSERVER_Error *labels_text(char **out, const TRITONSERVER_Parameter 
     return error;
 }
 
-TRITONSERVER_Error *TRITONSERVER_MetricNew(TRITONSERVER_Metric **out, TRITONSERVER_MetricFamily *family,
-                                           const TRITONSERVER_Parameter **labels, uint64_t count)
+TRITONSERVER_Error *TRITONSERVER_MetricArgsNew(TRITONSERVER_MetricArgs **args)
+{
+    *args = proa_calloc(1, sizeof **args);
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_MetricArgsSetHistogram(TRITONSERVER_MetricArgs *args, const double *bounds,
+                                                        uint64_t count)
+{
+    for (uint64_t i = 1; i < count; i++)
+        if (!(bounds[i] > bounds[i - 1]))
+            return proa_triton_error(PROA_TRITON_INVALID_ARG, "the buckets of a histogram must ascend");
+    if (count > PROA_TRITON_BUCKETS_MAX)
+        return proa_triton_error(PROA_TRITON_INVALID_ARG, "a histogram has %llu buckets, at most %d are possible",
+                                 (unsigned long long)count, PROA_TRITON_BUCKETS_MAX);
+    free(args->bounds);
+    args->bounds = proa_calloc(count ? (size_t)count : 1, sizeof *bounds);
+    args->buckets = count;
+    if (count) memcpy(args->bounds, bounds, (size_t)count * sizeof *bounds);
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_MetricArgsDelete(TRITONSERVER_MetricArgs *args)
+{
+    if (args) free(args->bounds);
+    free(args);
+    return NULL;
+}
+
+/* The series with these labels, which it takes, or a new one. Lock held. */
+static series *hold_series(TRITONSERVER_MetricFamily *family, char *labels, const TRITONSERVER_MetricArgs *args)
+{
+    series *s = family->series;
+    while (s && strcmp(s->labels, labels) != 0) s = s->next;
+    if (s) {
+        free(labels);
+    } else {
+        s = proa_calloc(1, sizeof *s);
+        s->labels = labels;
+        s->next = family->series;
+        family->series = s;
+        if (family->kind == KIND_HISTOGRAM) {
+            s->buckets = args->buckets;
+            s->bounds = proa_calloc((size_t)s->buckets + 1, sizeof *s->bounds);
+            s->counts = proa_calloc((size_t)s->buckets + 1, sizeof *s->counts);
+            if (s->buckets) memcpy(s->bounds, args->bounds, (size_t)s->buckets * sizeof *s->bounds);
+        }
+    }
+    s->holders++;
+    return s;
+}
+
+TRITONSERVER_Error *TRITONSERVER_MetricNewWithArgs(TRITONSERVER_Metric **out, TRITONSERVER_MetricFamily *family,
+                                                   const TRITONSERVER_Parameter **labels, uint64_t count,
+                                                   const TRITONSERVER_MetricArgs *args)
 {
     char *text = NULL;
+    if (family->kind == KIND_HISTOGRAM && (!args || !args->bounds))
+        return proa_triton_error(PROA_TRITON_INVALID_ARG, "histogram '%s' needs buckets", family->name);
     TRITONSERVER_Error *error = labels_text(&text, labels, count);
     if (error) return error;
     TRITONSERVER_Metric *m = proa_calloc(1, sizeof *m);
-    *m = (TRITONSERVER_Metric){.family = family, .labels = text};
     pthread_mutex_lock(&lock);
-    m->next = family->metrics;
-    *out = family->metrics = m;
+    *m = (TRITONSERVER_Metric){.family = family, .series = hold_series(family, text, args)};
+    family->metrics++;
     pthread_mutex_unlock(&lock);
+    *out = m;
     return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_MetricNew(TRITONSERVER_Metric **out, TRITONSERVER_MetricFamily *family,
+                                           const TRITONSERVER_Parameter **labels, uint64_t count)
+{
+    return TRITONSERVER_MetricNewWithArgs(out, family, labels, count, NULL);
+}
+
+static void drop_series(TRITONSERVER_MetricFamily *family, series *s)
+{
+    if (--s->holders) return;
+    series **at = &family->series;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    free(s->labels);
+    free(s->bounds);
+    free(s->counts);
+    free(s);
 }
 
 TRITONSERVER_Error *TRITONSERVER_MetricDelete(TRITONSERVER_Metric *metric)
 {
+    if (!metric) return NULL;
+    TRITONSERVER_MetricFamily *family = metric->family;
     pthread_mutex_lock(&lock);
-    if (metric->family) {
-        TRITONSERVER_Metric **at = &metric->family->metrics;
-        while (*at && *at != metric) at = &(*at)->next;
-        if (*at) *at = metric->next;
-    }
+    drop_series(family, metric->series);
+    bool unused = --family->metrics == 0 && family->holders == 0;
     pthread_mutex_unlock(&lock);
-    free(metric->labels);
+    if (unused) free_family(family);
     free(metric);
     return NULL;
 }
 
-static TRITONSERVER_Error *change_metric(TRITONSERVER_Metric *metric, bool add, double value)
+/* ---- values ---- */
+
+enum change { CHANGE_ADD, CHANGE_SET, CHANGE_OBSERVE };
+
+static void observe_value(series *s, double value)
 {
+    uint64_t k = 0;
+    while (k < s->buckets && !(value <= s->bounds[k])) k++;
+    s->counts[k]++;
+    s->value += value;
+}
+
+static bool is_allowed(const TRITONSERVER_MetricFamily *family, enum change change, double value)
+{
+    switch (family->kind) {
+    case KIND_COUNTER: return change == CHANGE_ADD && value >= 0;
+    case KIND_GAUGE: return change != CHANGE_OBSERVE;
+    default: return change == CHANGE_OBSERVE;
+    }
+}
+
+static TRITONSERVER_Error *change_metric(TRITONSERVER_Metric *metric, enum change change, double value)
+{
+    static const char *const rules[] = {"a counter can only grow", "a gauge has no observations",
+                                        "a histogram only has observations"};
     TRITONSERVER_Error *error = NULL;
     pthread_mutex_lock(&lock);
-    if (!metric->family)
+    const TRITONSERVER_MetricFamily *f = metric->family;
+    if (!f->holders)
         error = proa_triton_error(PROA_TRITON_INVALID_ARG, "the family of the metric was deleted");
-    else if (metric->family->kind == KIND_COUNTER && (!add || !(value >= 0)))
-        error = proa_triton_error(PROA_TRITON_UNSUPPORTED, "counter '%s' can only grow", metric->family->name);
-    else metric->value = add ? metric->value + value : value;
+    else if (!is_allowed(f, change, value))
+        error = proa_triton_error(PROA_TRITON_UNSUPPORTED, "metric '%s': %s", f->name, rules[f->kind]);
+    else if (change == CHANGE_OBSERVE) observe_value(metric->series, value);
+    else metric->series->value = change == CHANGE_ADD ? metric->series->value + value : value;
     pthread_mutex_unlock(&lock);
     return error;
 }
 
 TRITONSERVER_Error *TRITONSERVER_MetricIncrement(TRITONSERVER_Metric *metric, double value)
 {
-    return change_metric(metric, true, value);
+    return change_metric(metric, CHANGE_ADD, value);
 }
 
 TRITONSERVER_Error *TRITONSERVER_MetricSet(TRITONSERVER_Metric *metric, double value)
 {
-    return change_metric(metric, false, value);
+    return change_metric(metric, CHANGE_SET, value);
+}
+
+TRITONSERVER_Error *TRITONSERVER_MetricObserve(TRITONSERVER_Metric *metric, double value)
+{
+    return change_metric(metric, CHANGE_OBSERVE, value);
 }
 
 TRITONSERVER_Error *TRITONSERVER_MetricValue(TRITONSERVER_Metric *metric, double *value)
 {
+    if (metric->family->kind == KIND_HISTOGRAM)
+        return proa_triton_error(PROA_TRITON_UNSUPPORTED, "metric '%s': a histogram has no single value",
+                                 metric->family->name);
     pthread_mutex_lock(&lock);
-    *value = metric->value;
+    *value = metric->series->value;
     pthread_mutex_unlock(&lock);
     return NULL;
 }
 
 TRITONSERVER_Error *TRITONSERVER_GetMetricKind(TRITONSERVER_Metric *metric, int *kind)
 {
-    pthread_mutex_lock(&lock);
-    *kind = metric->family ? metric->family->kind : KIND_COUNTER;
-    pthread_mutex_unlock(&lock);
+    *kind = metric->family->kind;
     return NULL;
+}
+
+/* ---- the page ---- */
+
+static void print_histogram(proa_buf *out, const char *name, const series *s)
+{
+    const char *comma = *s->labels ? "," : "";
+    uint64_t count = 0;
+    for (uint64_t k = 0; k <= s->buckets; k++) {
+        count += s->counts[k];
+        proa_buf_printf(out, "%s_bucket{%s%sle=\"", name, s->labels, comma);
+        if (k < s->buckets) proa_buf_printf(out, "%.17g", s->bounds[k]);
+        else proa_buf_printf(out, "+Inf");
+        proa_buf_printf(out, "\"} %llu\n", (unsigned long long)count);
+    }
+    proa_buf_printf(out, *s->labels ? "%s_sum{%s} %.17g\n" : "%s_sum%s %.17g\n", name, s->labels, s->value);
+    proa_buf_printf(out, *s->labels ? "%s_count{%s} %llu\n" : "%s_count%s %llu\n", name, s->labels,
+                    (unsigned long long)count);
 }
 
 static void print_family(proa_buf *out, const TRITONSERVER_MetricFamily *f)
 {
-    proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", f->name, f->description, f->name,
-                    f->kind == KIND_COUNTER ? "counter" : "gauge");
-    for (const TRITONSERVER_Metric *m = f->metrics; m; m = m->next)
-        proa_buf_printf(out, *m->labels ? "%s{%s} %.17g\n" : "%s%s %.17g\n", f->name, m->labels, m->value);
+    static const char *const kinds[] = {"counter", "gauge", "histogram"};
+    proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", f->name, f->description, f->name, kinds[f->kind]);
+    for (const series *s = f->series; s; s = s->next) {
+        if (f->kind == KIND_HISTOGRAM) print_histogram(out, f->name, s);
+        else
+            proa_buf_printf(out, *s->labels ? "%s{%s} %.17g\n" : "%s%s %.17g\n", f->name, s->labels, s->value);
+    }
 }
 
 void proa_triton_metrics_print(proa_buf *out)

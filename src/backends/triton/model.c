@@ -2,8 +2,10 @@
  * model.c - what a backend of Triton may ask about itself, its models and their instances. */
 #include "backends/triton/abi.h"
 
+#include "backends/common.h"
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "proto/proto_json.h"
 #include "serve/config/config.h"
 #include <string.h>
 
@@ -63,6 +65,19 @@ TRITONSERVER_Error *TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend *backend
     return NULL;
 }
 
+/* The first call names the group that the backend prefers most; devices are the server's choice. */
+TRITONSERVER_Error *TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
+    TRITONBACKEND_BackendAttribute *attribute, int kind, uint64_t count, const uint64_t *devices,
+    uint64_t devices_count)
+{
+    (void)devices;
+    (void)devices_count;
+    if (attribute->kind != PROA_TRITON_KIND_AUTO) return NULL;
+    attribute->kind = kind;
+    attribute->count = count;
+    return NULL;
+}
+
 /* Instances of a model are opened one after another, which every backend allows. */
 TRITONSERVER_Error *TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(void *attribute, bool enabled)
 {
@@ -116,15 +131,17 @@ TRITONSERVER_Error *TRITONBACKEND_ModelRepository(TRITONBACKEND_Model *model, in
     return NULL;
 }
 
+static TRITONSERVER_Error *bad_config_version(uint32_t version)
+{
+    return proa_triton_error(PROA_TRITON_UNSUPPORTED,
+                             "model configuration version %u not supported, supported versions are: 1", version);
+}
+
 TRITONSERVER_Error *TRITONBACKEND_ModelConfig(TRITONBACKEND_Model *model, uint32_t config_version,
                                               TRITONSERVER_Message **config)
 {
     proa_buf text;
-    if (config_version != 1)
-        return proa_triton_error(PROA_TRITON_UNSUPPORTED,
-                                 "model configuration version %u not supported, supported "
-                                 "versions are: 1",
-                                 config_version);
+    if (config_version != 1) return bad_config_version(config_version);
     proa_buf_init(&text, (size_t)PROA_BACKEND_CONFIG_MAX);
     bool fits = proa_config_print_json(&text, proa_served_model_config(model->served));
     if (fits) *config = proa_triton_message(text.ptr, text.len);
@@ -132,24 +149,32 @@ TRITONSERVER_Error *TRITONBACKEND_ModelConfig(TRITONBACKEND_Model *model, uint32
     return fits ? NULL : proa_triton_error(PROA_TRITON_INTERNAL, "the configuration is too long");
 }
 
-/* Configurations are complete before a library sees them. */
 TRITONSERVER_Error *TRITONBACKEND_ModelAutoCompleteConfig(TRITONBACKEND_Model *model, bool *complete)
 {
-    (void)model;
-    *complete = false;
+    *complete = model->completing != NULL;
     return NULL;
 }
 
 TRITONSERVER_Error *TRITONBACKEND_ModelSetConfig(TRITONBACKEND_Model *model, uint32_t config_version,
                                                  TRITONSERVER_Message *config)
 {
-    (void)config_version;
-    (void)config;
-    return proa_triton_error(PROA_TRITON_UNSUPPORTED, "the configuration of model '%s' must be complete",
-                             proa_served_model_name(model->served));
+    ProtobufCMessage *made;
+    proa_err err = {0};
+    if (config_version != 1) return bad_config_version(config_version);
+    if (!model->completing)
+        return proa_triton_error(
+            PROA_TRITON_UNSUPPORTED,
+            "the configuration of model '%s' can be set by TRITONBACKEND_ModelInitialize only, "
+            "and not with --disable-auto-complete-config",
+            proa_served_model_name(model->served));
+    if (proa_proto_json_parse(&made, &inference__model_config__descriptor, (proa_str){config->json, config->bytes},
+                              "TRITONBACKEND_ModelSetConfig", model->arena, &err) != PROA_OK)
+        return proa_triton_error_of(&err);
+    proa_backend_take_completed(model->completing, (const Inference__ModelConfig *)made);
+    return NULL;
 }
 
-TRITONSERVER_Error *TRITONBACKEND_ModelServer(TRITONBACKEND_Model *model, void **server)
+TRITONSERVER_Error *TRITONBACKEND_ModelServer(TRITONBACKEND_Model *model, struct proa_server **server)
 {
     *server = proa_served_model_server(model->served);
     return NULL;

@@ -70,6 +70,27 @@ proa_status proa_triton_status(TRITONSERVER_Error *error, proa_err *err)
     return status;
 }
 
+TRITONSERVER_Error *proa_triton_error_of(const proa_err *err)
+{
+    int code = PROA_TRITON_INTERNAL;
+    switch (err->status) {
+    case PROA_NOT_FOUND: code = PROA_TRITON_NOT_FOUND; break;
+    case PROA_INVALID:
+    case PROA_LIMIT: code = PROA_TRITON_INVALID_ARG; break;
+    case PROA_UNAVAILABLE:
+    case PROA_NO_MEMORY:
+    case PROA_DEADLINE: code = PROA_TRITON_UNAVAILABLE; break;
+    case PROA_UNSUPPORTED: code = PROA_TRITON_UNSUPPORTED; break;
+    case PROA_EXISTS: code = PROA_TRITON_ALREADY_EXISTS; break;
+    case PROA_CANCELLED: code = PROA_TRITON_CANCELLED; break;
+    default: break;
+    }
+    char *text = proa_err_whole_text(err);
+    TRITONSERVER_Error *error = TRITONSERVER_ErrorNew(code, text);
+    free(text);
+    return error;
+}
+
 /* ---- names ---- */
 
 const char *TRITONSERVER_DataTypeString(int type)
@@ -175,12 +196,106 @@ TRITONSERVER_Parameter *TRITONSERVER_ParameterNew(const char *name, int type, co
     return p;
 }
 
+/* The bytes stay the caller's until the parameter is deleted. */
+TRITONSERVER_Parameter *TRITONSERVER_ParameterBytesNew(const char *name, const void *bytes, uint64_t count)
+{
+    TRITONSERVER_Parameter *p = proa_calloc(1, sizeof *p);
+    p->name = proa_strdup(name);
+    p->type = PROA_TRITON_BYTES;
+    p->bytes = (size_t)count;
+    p->value.bytes = bytes;
+    return p;
+}
+
 void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter *parameter)
 {
     if (!parameter) return;
     free(parameter->name);
     free(parameter->text);
     free(parameter);
+}
+
+/* ---- where a buffer is ---- */
+
+TRITONSERVER_Error *TRITONSERVER_BufferAttributesNew(TRITONSERVER_BufferAttributes **attributes)
+{
+    *attributes = proa_calloc(1, sizeof **attributes);
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_BufferAttributesDelete(TRITONSERVER_BufferAttributes *attributes)
+{
+    free(attributes);
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_BufferAttributesSetMemoryType(TRITONSERVER_BufferAttributes *attributes, int type)
+{
+    attributes->memory_type = type;
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_BufferAttributesSetMemoryTypeId(TRITONSERVER_BufferAttributes *attributes,
+                                                                 int64_t id)
+{
+    attributes->memory_id = id;
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_BufferAttributesSetCudaIpcHandle(TRITONSERVER_BufferAttributes *attributes,
+                                                                  void *handle)
+{
+    attributes->ipc_handle = handle;
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_BufferAttributesSetByteSize(TRITONSERVER_BufferAttributes *attributes,
+                                                             size_t bytes)
+{
+    attributes->bytes = bytes;
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_BufferAttributesMemoryType(TRITONSERVER_BufferAttributes *attributes, int *type)
+{
+    *type = attributes->memory_type;
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_BufferAttributesMemoryTypeId(TRITONSERVER_BufferAttributes *attributes,
+                                                              int64_t *id)
+{
+    *id = attributes->memory_id;
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_BufferAttributesCudaIpcHandle(TRITONSERVER_BufferAttributes *attributes,
+                                                               void **handle)
+{
+    *handle = attributes->ipc_handle;
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_BufferAttributesByteSize(TRITONSERVER_BufferAttributes *attributes, size_t *bytes)
+{
+    *bytes = attributes->bytes;
+    return NULL;
+}
+
+/* ---- traces: no request has one (TRITONBACKEND_RequestTrace) ---- */
+
+TRITONSERVER_Error *TRITONSERVER_InferenceTraceContext(void *trace, const char **context)
+{
+    (void)trace;
+    *context = NULL;
+    return proa_triton_error(PROA_TRITON_UNSUPPORTED, "requests of libraries have no trace");
+}
+
+TRITONSERVER_Error *TRITONSERVER_InferenceTraceSpawnChildTrace(void *trace, void **child)
+{
+    (void)trace;
+    *child = NULL;
+    return proa_triton_error(PROA_TRITON_UNSUPPORTED, "requests of libraries have no trace");
 }
 
 TRITONSERVER_Error *TRITONSERVER_InferenceTraceReportActivity(void *trace, uint64_t time_ns, const char *name)

@@ -9,9 +9,13 @@
 
 TRITONBACKEND_Request *proa_triton_request_new(TRITONBACKEND_Model *model, proa_infer *infer)
 {
-    TRITONBACKEND_Request *r = proa_calloc(1, sizeof *r);
+    TRITONBACKEND_Request *r = proa_calloc(1, sizeof *r + (size_t)infer->inputs_count * sizeof r->inputs[0]);
     r->model = model;
     r->infer = proa_infer_hold(infer);
+    for (int32_t k = 0; k < infer->inputs_count; k++) {
+        r->inputs[k].tensor = &infer->inputs[k];
+        r->inputs[k].attributes.bytes = infer->inputs[k].bytes;
+    }
     atomic_init(&r->refs, 1);
     return r;
 }
@@ -102,22 +106,25 @@ TRITONSERVER_Error *TRITONBACKEND_RequestParameterCount(TRITONBACKEND_Request *r
     return NULL;
 }
 
-/* An unsigned number has the same bytes as the signed one that Triton would have. */
-TRITONSERVER_Error *TRITONBACKEND_RequestParameter(TRITONBACKEND_Request *request, uint32_t index,
-                                                   const char **name, int *type, const void **value)
+void proa_triton_read_param(const proa_infer_param *p, const char **name, int *type, const void **value)
 {
     static const int types[] = {[PROA_PARAM_BOOL] = PROA_TRITON_BOOL,
                                 [PROA_PARAM_INT] = PROA_TRITON_INT,
                                 [PROA_PARAM_UINT] = PROA_TRITON_INT,
                                 [PROA_PARAM_DOUBLE] = PROA_TRITON_DOUBLE,
                                 [PROA_PARAM_STRING] = PROA_TRITON_STRING};
-    if (index >= (uint32_t)request->infer->params_count)
-        return proa_triton_error(PROA_TRITON_INVALID_ARG, "out of bounds index %u: request has %d parameters",
-                                 index, request->infer->params_count);
-    const proa_infer_param *p = &request->infer->params[index];
     *name = p->name.ptr;
     *type = types[p->kind];
     *value = p->kind == PROA_PARAM_STRING ? (const void *)p->s.ptr : (const void *)&p->u;
+}
+
+TRITONSERVER_Error *TRITONBACKEND_RequestParameter(TRITONBACKEND_Request *request, uint32_t index,
+                                                   const char **name, int *type, const void **value)
+{
+    if (index >= (uint32_t)request->infer->params_count)
+        return proa_triton_error(PROA_TRITON_INVALID_ARG, "out of bounds index %u: request has %d parameters",
+                                 index, request->infer->params_count);
+    proa_triton_read_param(&request->infer->params[index], name, type, value);
     return NULL;
 }
 
@@ -146,16 +153,6 @@ TRITONSERVER_Error *TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request *reque
 
 /* ---- inputs ---- */
 
-static const proa_tensor *tensor_of(TRITONBACKEND_Input *input)
-{
-    return (const proa_tensor *)(const void *)input;
-}
-
-static TRITONBACKEND_Input *input_of(const proa_tensor *tensor)
-{
-    return (TRITONBACKEND_Input *)(uintptr_t)tensor; /* the backend gets no function that writes to it */
-}
-
 TRITONSERVER_Error *TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request *request, uint32_t *count)
 {
     *count = (uint32_t)request->infer->inputs_count;
@@ -169,7 +166,7 @@ TRITONSERVER_Error *TRITONBACKEND_RequestInputByIndex(TRITONBACKEND_Request *req
     if (index >= (uint32_t)request->infer->inputs_count)
         return proa_triton_error(PROA_TRITON_INVALID_ARG, "out of bounds index %u: request has %d inputs",
                                  index, request->infer->inputs_count);
-    *input = input_of(&request->infer->inputs[index]);
+    *input = &request->inputs[index];
     return NULL;
 }
 
@@ -178,7 +175,7 @@ TRITONSERVER_Error *TRITONBACKEND_RequestInputName(TRITONBACKEND_Request *reques
 {
     TRITONBACKEND_Input *input;
     TRITONSERVER_Error *error = TRITONBACKEND_RequestInputByIndex(request, index, &input);
-    *name = error ? NULL : tensor_of(input)->name;
+    *name = error ? NULL : input->tensor->name;
     return error;
 }
 
@@ -186,7 +183,7 @@ TRITONSERVER_Error *TRITONBACKEND_RequestInput(TRITONBACKEND_Request *request, c
                                                TRITONBACKEND_Input **input)
 {
     const proa_tensor *found = proa_infer_input(request->infer, name);
-    *input = found ? input_of(found) : NULL;
+    *input = found ? &request->inputs[found - request->infer->inputs] : NULL;
     return found ? NULL : proa_triton_error(PROA_TRITON_INVALID_ARG, "unknown request input name %s", name);
 }
 
@@ -194,7 +191,7 @@ TRITONSERVER_Error *TRITONBACKEND_InputProperties(TRITONBACKEND_Input *input, co
                                                   const int64_t **shape, uint32_t *rank, uint64_t *bytes,
                                                   uint32_t *buffers)
 {
-    const proa_tensor *t = tensor_of(input);
+    const proa_tensor *t = input->tensor;
     if (name) *name = t->name;
     if (type) *type = (int)t->type;
     if (shape) *shape = t->shape;
@@ -213,20 +210,28 @@ TRITONSERVER_Error *TRITONBACKEND_InputPropertiesForHostPolicy(TRITONBACKEND_Inp
     return TRITONBACKEND_InputProperties(input, name, type, shape, rank, bytes, buffers);
 }
 
+/* A buffer that is not there is an empty one, as in Triton. */
 TRITONSERVER_Error *TRITONBACKEND_InputBuffer(TRITONBACKEND_Input *input, uint32_t index, const void **buffer,
                                               uint64_t *bytes, int *memory_type, int64_t *memory_id)
 {
-    const proa_tensor *t = tensor_of(input);
-    *buffer = NULL;
-    *bytes = 0;
-    if (index > 0 || !t->bytes)
-        return proa_triton_error(PROA_TRITON_INVALID_ARG,
-                                 "out of bounds index %u of the buffers of input '%s'", index, t->name);
-    *buffer = t->data;
-    *bytes = t->bytes;
+    const proa_tensor *t = input->tensor;
+    *buffer = index == 0 ? t->data : NULL;
+    *bytes = index == 0 ? t->bytes : 0;
     *memory_type = PROA_TRITON_CPU;
     *memory_id = 0;
     return NULL;
+}
+
+/* Attributes in place of the last three values. */
+TRITONSERVER_Error *TRITONBACKEND_InputBufferAttributes(TRITONBACKEND_Input *input, uint32_t index,
+                                                        const void **buffer,
+                                                        TRITONSERVER_BufferAttributes **attributes)
+{
+    uint64_t bytes;
+    int memory_type;
+    int64_t memory_id;
+    *attributes = &input->attributes;
+    return TRITONBACKEND_InputBuffer(input, index, buffer, &bytes, &memory_type, &memory_id);
 }
 
 TRITONSERVER_Error *TRITONBACKEND_InputBufferForHostPolicy(TRITONBACKEND_Input *input, const char *policy,

@@ -45,6 +45,7 @@ TRITONSERVER_Error *TRITONBACKEND_ResponseFactoryNew(TRITONBACKEND_ResponseFacto
 
 TRITONSERVER_Error *TRITONBACKEND_ResponseFactoryDelete(TRITONBACKEND_ResponseFactory *factory)
 {
+    if (!factory) return NULL;
     proa_triton_request_drop(request_of(factory));
     return NULL;
 }
@@ -93,6 +94,7 @@ static void delete_response(TRITONBACKEND_Response *response)
 
 TRITONSERVER_Error *TRITONBACKEND_ResponseDelete(TRITONBACKEND_Response *response)
 {
+    if (!response) return NULL;
     proa_reply_free(response->reply);
     delete_response(response);
     return NULL;
@@ -165,7 +167,7 @@ TRITONSERVER_Error *TRITONBACKEND_ResponseOutput(TRITONBACKEND_Response *respons
     t->rank = (int32_t)rank;
     if (rank) memcpy(t->shape, shape, rank * sizeof *shape);
     *output = PROA_ARENA_NEW(&reply->arena, TRITONBACKEND_Output, 1);
-    **output = (TRITONBACKEND_Output){reply, reply->outputs_count - 1};
+    **output = (TRITONBACKEND_Output){.reply = reply, .index = reply->outputs_count - 1};
     return NULL;
 }
 
@@ -183,7 +185,14 @@ TRITONSERVER_Error *TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output *output, voi
     if (!bytes) return NULL;
     if (proa_buffer_try(&t->buffer, bytes, &err) != PROA_OK)
         return proa_triton_error(PROA_TRITON_UNAVAILABLE, "%s", err.text);
-    t->bytes = bytes;
+    t->bytes = output->attributes.bytes = bytes;
     t->data = *buffer = t->buffer->data;
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONBACKEND_OutputBufferAttributes(TRITONBACKEND_Output *output,
+                                                         TRITONSERVER_BufferAttributes **attributes)
+{
+    *attributes = &output->attributes;
     return NULL;
 }

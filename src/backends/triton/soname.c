@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * soname.c - an empty shared library named libtritonserver.so. Backends of Triton name it as one that they need; the
+ * soname.c - empty shared libraries named libtritonserver.so. Backends of Triton name it as one that they need; the
  * functions themselves are the program's. The loader takes a library that is loaded already for one that is needed
  * if its DT_SONAME is the same, so an image in memory is enough and no file has to be installed. */
 #include "backends/triton/abi.h"
 
+#include "backends/library/elf.h"
+#include "base/alloc.h"
+
 #include <dlfcn.h>
-#include <elf.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
-#define MACHINE EM_X86_64
-#elif defined(__aarch64__)
-#define MACHINE EM_AARCH64
-#else
-#define MACHINE EM_NONE
-#endif
-
+#define SONAME_PREFIX    "libtritonserver"
+#define SONAME_MAX       127 /* bytes, with the NUL: "libtritonserver-717102f0.so" */
 #define IMAGE_AT(member) offsetof(image, member)
 
 /* One segment holds all: the headers, a hash table of one empty chain, the null symbol, and the name. */
@@ -28,15 +24,15 @@ typedef struct image {
     Elf64_Dyn dynamic[7];
     Elf64_Sym symbols[1];
     uint32_t hash[4]; /* buckets, chains, bucket 0, chain 0 */
-    char names[32];
+    char names[1 + SONAME_MAX];
 } image;
 
-static void fill_image(image *m)
+static void fill_image(image *m, const char *soname)
 {
     *m = (image){
         .header = {.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
                    .e_type = ET_DYN,
-                   .e_machine = MACHINE,
+                   .e_machine = PROA_ELF_MACHINE,
                    .e_version = EV_CURRENT,
                    .e_phoff = IMAGE_AT(segments),
                    .e_ehsize = sizeof(Elf64_Ehdr),
@@ -64,17 +60,17 @@ static void fill_image(image *m)
                     {DT_SYMENT, {sizeof(Elf64_Sym)}},
                     {DT_NULL, {0}}},
         .hash = {1, 1, 0, 0},
-        .names = "\0libtritonserver.so",
     };
+    memcpy(m->names + 1, soname, strlen(soname) + 1); /* the first name is the empty one */
 }
 
-static proa_status load_image(proa_err *err)
+static proa_status load_image(const char *soname, proa_err *err)
 {
     image m;
     char path[64];
     int file = memfd_create("libtritonserver.so", MFD_CLOEXEC);
     if (file < 0) return PROA_FAIL(err, INTERNAL, "cannot make libtritonserver.so: %s", strerror(errno));
-    fill_image(&m);
+    fill_image(&m, soname);
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     proa_status status = PROA_OK;
     if (write(file, &m, sizeof m) != (ssize_t)sizeof m)
@@ -85,11 +81,30 @@ static proa_status load_image(proa_err *err)
     return status;
 }
 
-proa_status proa_triton_provide_soname(proa_err *err)
+/* Once for a name. Libraries are loaded under one lock. */
+static proa_status provide_soname(const char *soname, proa_err *err)
 {
-    static bool provided; /* libraries are loaded under one lock */
-    if (provided) return PROA_OK;
-    PROA_TRY(load_image(err));
-    provided = true;
+    typedef struct provided {
+        struct provided *next;
+        char name[SONAME_MAX];
+    } provided;
+    static provided *all;
+    for (const provided *p = all; p; p = p->next)
+        if (strcmp(p->name, soname) == 0) return PROA_OK;
+    PROA_TRY(load_image(soname, err));
+    provided *p = proa_malloc(sizeof *p);
+    memcpy(p->name, soname, strlen(soname) + 1);
+    p->next = all;
+    all = p;
+    return PROA_OK;
+}
+
+/* Wheels rename the library: "libtritonserver-717102f0.so". */
+proa_status proa_triton_provide_sonames(const proa_elf *elf, proa_err *err)
+{
+    const char *name;
+    for (size_t at = 0; (name = proa_elf_next_needed(elf, &at)) != NULL;)
+        if (strncmp(name, SONAME_PREFIX, strlen(SONAME_PREFIX)) == 0 && strlen(name) < SONAME_MAX)
+            PROA_TRY(provide_soname(name, err));
     return PROA_OK;
 }

@@ -7,34 +7,38 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "proto/message.h"
 #include <dlfcn.h>
 #include <string.h>
 
 proa_status proa_triton_prepare(const proa_elf *elf, const char *path, proa_err *err)
 {
     PROA_TRY(proa_triton_check_imports(elf, path, err));
-    return proa_triton_provide_soname(err);
+    return proa_triton_provide_sonames(elf, err);
 }
 
-/* All open models, of all backends. Metrics belong to none of them: the first one prints them. */
+/* All models, of all backends. Metrics belong to none of the open ones: the first one prints them. */
 static pthread_mutex_t models_lock = PTHREAD_MUTEX_INITIALIZER;
-static TRITONBACKEND_Model *models;
+static TRITONBACKEND_Model *models;    /* open */
+static TRITONBACKEND_Model *completed; /* initialized to complete their configuration, and not opened yet */
 
-static void list_model(TRITONBACKEND_Model *m)
+static void list_model(TRITONBACKEND_Model **list, TRITONBACKEND_Model *m)
 {
     pthread_mutex_lock(&models_lock);
-    m->next = models;
-    models = m;
+    m->next = *list;
+    *list = m;
     pthread_mutex_unlock(&models_lock);
 }
 
-static void unlist_model(TRITONBACKEND_Model *m)
+/* Takes a model out of a list; NULL: it is not there. */
+static TRITONBACKEND_Model *unlist_model(TRITONBACKEND_Model **list, const proa_served_model *served)
 {
     pthread_mutex_lock(&models_lock);
-    TRITONBACKEND_Model **at = &models;
-    while (*at != m) at = &(*at)->next;
-    *at = m->next;
+    while (*list && (*list)->served != served) list = &(*list)->next;
+    TRITONBACKEND_Model *m = *list;
+    if (m) *list = m->next;
     pthread_mutex_unlock(&models_lock);
+    return m;
 }
 
 static void log_error(const char *what, TRITONSERVER_Error *error)
@@ -56,8 +60,8 @@ static TRITONSERVER_Message *backend_config(const TRITONBACKEND_Backend *b, cons
     proa_json *config = proa_json_new_object(), *settings = proa_json_new_object();
     proa_buf out;
     proa_buf_init(&out, (size_t)PROA_BACKEND_CONFIG_MAX);
-    put_setting(settings, "auto-complete-config", "false");
-    put_setting(settings, "backend-directory", b->library->folder);
+    put_setting(settings, "auto-complete-config", proa_completing_model() ? "true" : "false");
+    put_setting(settings, "backend-directory", b->library->directory);
     put_setting(settings, "min-compute-capability", "6.000000");
     put_setting(settings, "default-max-batch-size", "4");
     proa_backend_each_setting(server, b->library->name, put_setting, settings);
@@ -77,6 +81,8 @@ static proa_status initialize_backend(TRITONBACKEND_Backend *b, const struct pro
         free(b->config);
         b->config = backend_config(b, server);
         if (b->initialize) status = proa_triton_status(b->initialize(b), err);
+        if (status == PROA_OK && b->get_attribute)
+            log_error("TRITONBACKEND_GetBackendAttribute", b->get_attribute(b, &b->attribute));
         b->initialized = status == PROA_OK;
     }
     pthread_mutex_unlock(&b->lock);
@@ -105,19 +111,67 @@ static proa_status check_model(const proa_served_model *model, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status triton_model_open(void **state, proa_served_model *model, proa_err *err)
+/* completing, arena: what ModelInitialize may complete; NULL: nothing. */
+static proa_status initialize_model(TRITONBACKEND_Model **out, proa_served_model *model,
+                                    Inference__ModelConfig *completing, proa_arena *arena, proa_err *err)
 {
     TRITONBACKEND_Backend *b = proa_library_of(model)->triton;
     PROA_TRY(check_model(model, err));
     PROA_TRY(initialize_backend(b, proa_served_model_server(model), err));
     TRITONBACKEND_Model *m = proa_calloc(1, sizeof *m);
-    *m = (TRITONBACKEND_Model){.backend = b, .served = model, .decoupled = is_decoupled(model)};
+    *m = (TRITONBACKEND_Model){.backend = b, .served = model, .completing = completing, .arena = arena};
     proa_status status = b->model_initialize ? proa_triton_status(b->model_initialize(m), err) : PROA_OK;
-    if (status != PROA_OK) {
-        free(m);
-        return status;
-    }
-    list_model(m);
+    m->completing = NULL;
+    if (status == PROA_OK) *out = m;
+    else free(m);
+    return status;
+}
+
+static void finalize_model(TRITONBACKEND_Model *m)
+{
+    if (m->backend->model_finalize) log_error("TRITONBACKEND_ModelFinalize", m->backend->model_finalize(m));
+    free(m);
+}
+
+/* The model's arena ends: if it was completed and never opened, nobody else finalizes it. */
+static void finalize_unopened(void *served)
+{
+    TRITONBACKEND_Model *m = unlist_model(&completed, served);
+    if (m) finalize_model(m);
+}
+
+/* The group that the backend prefers, where the configuration has none. */
+static void set_preferred_group(Inference__ModelConfig *config,
+                                const TRITONBACKEND_BackendAttribute *attribute, proa_arena *arena)
+{
+    if (config->n_instance_group || attribute->kind == PROA_TRITON_KIND_AUTO) return;
+    Inference__ModelInstanceGroup *group = (Inference__ModelInstanceGroup *)proa_message_add(
+        &config->base, "instance_group", arena);
+    group->name = config->name;
+    group->kind = (Inference__ModelInstanceGroup__Kind)attribute->kind; /* numbered alike */
+    group->count = attribute->count < INT32_MAX ? (int32_t)attribute->count : 0;
+}
+
+/* ModelInitialize completes the configuration. The model stays initialized until it is opened. */
+static proa_status triton_complete(Inference__ModelConfig *config, const char *version_path,
+                                   proa_arena *arena, proa_err *err)
+{
+    proa_served_model *served = (proa_served_model *)(uintptr_t)proa_completing_model();
+    TRITONBACKEND_Model *m;
+    (void)version_path;
+    PROA_TRY(initialize_model(&m, served, config, arena, err));
+    list_model(&completed, m);
+    proa_arena_defer(arena, finalize_unopened, served);
+    set_preferred_group(config, &m->backend->attribute, arena);
+    return PROA_OK;
+}
+
+static proa_status triton_model_open(void **state, proa_served_model *model, proa_err *err)
+{
+    TRITONBACKEND_Model *m = unlist_model(&completed, model);
+    if (!m) PROA_TRY(initialize_model(&m, model, NULL, NULL, err));
+    m->decoupled = is_decoupled(model);
+    list_model(&models, m);
     *state = m;
     return PROA_OK;
 }
@@ -125,9 +179,8 @@ static proa_status triton_model_open(void **state, proa_served_model *model, pro
 static void triton_model_close(void *state)
 {
     TRITONBACKEND_Model *m = state;
-    unlist_model(m);
-    if (m->backend->model_finalize) log_error("TRITONBACKEND_ModelFinalize", m->backend->model_finalize(m));
-    free(m);
+    unlist_model(&models, m->served);
+    finalize_model(m);
 }
 
 static void free_instance(TRITONBACKEND_ModelInstance *i)
@@ -210,6 +263,7 @@ static TRITONBACKEND_Backend *new_backend(const proa_library *l)
     b->library = l;
     pthread_mutex_init(&b->lock, NULL);
     *(void **)&b->initialize = find_export(l, "TRITONBACKEND_Initialize");
+    *(void **)&b->get_attribute = find_export(l, "TRITONBACKEND_GetBackendAttribute");
     *(void **)&b->model_initialize = find_export(l, "TRITONBACKEND_ModelInitialize");
     *(void **)&b->model_finalize = find_export(l, "TRITONBACKEND_ModelFinalize");
     *(void **)&b->instance_initialize = find_export(l, "TRITONBACKEND_ModelInstanceInitialize");
@@ -237,6 +291,7 @@ proa_status proa_triton_open(proa_library *l, proa_err *err)
     l->backend = (proa_backend){
         .name = l->name,
         .flags = PROA_BACKEND_GPU,
+        .complete = triton_complete,
         .model_open = triton_model_open,
         .model_close = triton_model_close,
         .instance_open = triton_instance_open,

@@ -44,9 +44,6 @@ typedef struct proa_io {
     int64_t labels_count;
 } proa_io;
 
-/* Inside a backend's `complete`, on its thread: the model; NULL elsewhere. */
-const proa_served_model *proa_completing_model(void);
-
 struct proa_served_model {
     proa_server *server;
     struct proa_source *source;  /* core.h: holds the strings below */

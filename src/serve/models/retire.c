@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * retire.c - versions that were taken out of service: a thread closes each when its last reference is dropped. */
+ * retire.c - versions that were taken out of service: threads close each when its last reference is dropped. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "serve/core.h"
@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <time.h>
 
-/* One thread closes the versions that have left, each when its last holder has let go: a request's last drop may come
- * from a thread of the very scheduler that is to be freed. */
+/* Threads of their own close the versions that have left, each when its last holder has let go: a request's last drop
+ * may come from a thread of the very scheduler that is to be freed. Several, since a backend may wait for processes. */
 
 proa_retired *proa_retire(proa_server *s, proa_entry *e, proa_version_slot *slot, proa_retired *list)
 {
@@ -85,9 +85,12 @@ static void *reap_versions(void *arg)
 
 proa_status proa_reaper_start(proa_server *s, proa_err *err)
 {
-    int failed = pthread_create(&s->reaper, NULL, reap_versions, s);
-    if (failed) return PROA_FAIL(err, NO_MEMORY, "cannot start a thread: error %d", failed);
-    s->reaper_runs = true;
+    for (; s->reapers_count < PROA_REAPERS; s->reapers_count++) {
+        int failed = pthread_create(&s->reapers[s->reapers_count], NULL, reap_versions, s);
+        if (failed && s->reapers_count == 0)
+            return PROA_FAIL(err, NO_MEMORY, "cannot start a thread: error %d", failed);
+        if (failed) break; /* with fewer it only takes longer */
+    }
     return PROA_OK;
 }
 
@@ -103,11 +106,10 @@ bool proa_reaper_wait(proa_server *s, int64_t deadline_ns)
 
 void proa_reaper_stop(proa_server *s)
 {
-    if (!s->reaper_runs) return;
+    if (!s->reapers_count) return;
     pthread_mutex_lock(&s->lock);
     s->ending = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
-    pthread_join(s->reaper, NULL);
-    s->reaper_runs = false;
+    while (s->reapers_count) pthread_join(s->reapers[--s->reapers_count], NULL);
 }
