@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -325,6 +326,30 @@ int64_t proa_pyprocess_stopped_ms(proa_pyprocess *p)
     bool stopped = waitid(P_PID, (id_t)p->pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == p->pid;
     p->stopped_ns = !stopped ? 0 : p->stopped_ns ? p->stopped_ns : now;
     return stopped ? (now - p->stopped_ns) / 1000000 : 0;
+}
+
+/* Of /proc/PID/stat: fields 14 and 15 are ticks of user and system time, field 24 is resident pages (proc(5)). Field 2
+ * is a name in parentheses, which may hold anything. */
+void proa_pyprocess_read_use(const proa_pyprocess *p, proa_pyprocess_use *use)
+{
+    char path[64], text[1024];
+    unsigned long long user = 0, system = 0;
+    long long pages = 0;
+    *use = (proa_pyprocess_use){0};
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)p->pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return;
+    size_t len = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[len] = 0;
+    const char *rest = strrchr(text, ')');
+    if (!rest ||
+        sscanf(rest + 1,
+               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %*d %*d %*u %*u %lld",
+               &user, &system, &pages) != 3)
+        return;
+    use->cpu_s = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    use->memory_bytes = pages * (int64_t)sysconf(_SC_PAGESIZE);
 }
 
 void proa_pyprocess_kill(proa_pyprocess *p)

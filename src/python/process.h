@@ -22,6 +22,12 @@ typedef struct proa_pyprocess_options {
 
 PROA_MUST_CHECK proa_status proa_pyprocess_start(proa_pyprocess **out, const proa_pyprocess_options *options,
                                                  proa_err *err);
+typedef struct proa_pyprocess_use {
+    int64_t memory_bytes; /* resident, shared memory included */
+    double cpu_s;         /* user and system time */
+} proa_pyprocess_use;
+/* What the process uses, of /proc; zeros once it has ended. */
+void proa_pyprocess_read_use(const proa_pyprocess *p, proa_pyprocess_use *use);
 proa_pyarena *proa_pyprocess_arena(const proa_pyprocess *p);
 proa_pyview *proa_pyprocess_view(const proa_pyprocess *p);
 /* One packet; never blocks: what the socket does not take waits. False if the stub is gone. */

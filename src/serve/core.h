@@ -12,6 +12,7 @@
 #include "proto/message.h"
 #include "serve/config/config.h"
 #include "serve/models/model.h"
+#include "serve/stats/gpus.h"
 
 typedef struct proa_entry proa_entry;
 typedef struct proa_shm_region proa_shm_region;
@@ -105,6 +106,7 @@ struct proa_server {
 
     proa_cache *cache;
     proa_rate *rate;
+    proa_gpus *gpus; /* NULL: none, or not wanted */
 };
 
 /* ---- models/source.c: folders ---- */

@@ -81,6 +81,7 @@ static void server_release(proa_server *s)
     (void)proa_shm_unregister(s, "", NULL);
     proa_rate_free(s->rate);
     proa_cache_free(s->cache);
+    proa_gpus_stop(s->gpus);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->shm_lock);
@@ -100,6 +101,7 @@ static proa_status server_start(proa_server *s, proa_err *err)
         proa_rate_free(s->rate);
         s->rate = NULL;
     }
+    if (!o->no_gpu_metrics) s->gpus = proa_gpus_start(o->metrics_interval_ms ? o->metrics_interval_ms : 2000);
     PROA_TRY(proa_reaper_start(s, err));
     if (proa_lifecycle_start(s, &load) != PROA_OK) {
         PROA_LOG(ERROR, "%s", load.text);

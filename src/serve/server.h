@@ -55,6 +55,8 @@ typedef struct proa_server_options {
     const char *const *rate_resources; /* "R:count[:device]" */
     int rate_resources_count;
     bool histogram_latencies, summary_latencies, no_counter_latencies; /* --metrics-config */
+    bool no_gpu_metrics;
+    int64_t metrics_interval_ms; /* how often GPUs are read; 0: 2,000 */
 } proa_server_options;
 
 /* Options are copied. On failure *out is NULL. Models that fail to load are a failure with exit_on_error only (INTERNAL
@@ -126,6 +128,8 @@ proa_status proa_server_index(proa_server *server, bool ready_only, Inference__R
                               proa_arena *arena, proa_err *err);
 /* Prometheus text of the families of the core (nv_*) and of the backends. */
 void proa_server_metrics(proa_server *server, proa_buf *out);
+/* For the page: a JSON array of the machine's GPUs with uuid, name, utilization, memory, power. */
+void proa_server_gpus(proa_server *server, proa_buf *out);
 /* For the page: a JSON array of models with state, requests, queue, figures. */
 void proa_server_figures(proa_server *server, proa_buf *out);
 

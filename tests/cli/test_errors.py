@@ -52,7 +52,7 @@ ANY_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")  # another pr
     (["serve", LM, "--cuda-memory-pool-byte-size=0"], ["--cuda-memory-pool-byte-size '0' is not of the form GPU:BYTES"]),
     (["serve", LM, "--model-load-gpu-limit=0:x"], ["--model-load-gpu-limit '0:x'"]),
     (["serve", LM, "--metrics-interval-ms=x"], ["--metrics-interval-ms 'x'"]),
-    (["serve", LM, "--allow-gpu-metrics=maybe"], ["--allow-gpu-metrics 'maybe' is not of the form true|false"]),
+    (["serve", LM, "--allow-gpu-metrics=maybe"], ["--allow-gpu-metrics 'maybe' is neither true nor false"]),
     (["serve", LM, "--vertex-ai-port=x"], ["--vertex-ai-port 'x'"]),
     (["serve", LM, "--response-cache-byte-size=9999", "--cache-config=local,size=9999"], ["Incompatible flags --response-cache-byte-size and"]),
     (["serve", LM, "--cache-config=local,size=0"], ["--cache-config 'local,size=0'"]),

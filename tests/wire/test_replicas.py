@@ -27,6 +27,14 @@ def figures(server, name):
     return {int(replica): float(value) for replica, value in found}
 
 
+def routes(server):
+    """Requests of both replicas, by why they went there."""
+    text = requests.get(f"http://{server.metrics}/metrics", timeout=60).text
+    found = re.findall(r'^proa_replica_requests_total{[^}]*reason="(\w+)"} (\d+)$', text, flags=re.M)
+    assert len(found) == 6
+    return {reason: sum(int(count) for name, count in found if name == reason) for reason, _ in found}
+
+
 @pytest.fixture(scope="module")
 def texts():
     """What one engine says."""
@@ -44,10 +52,12 @@ def test_replicas(texts):
         used = figures(server, "proa_engine_prompt_tokens")
         assert min(used.values()) > 0  # six at once are shared
         hits = sum(figures(server, "proa_engine_prefix_cache_hits").values())
+        assert routes(server) == {"session": 0, "prefix": 0, "load": 6}
         for prompt in texts:  # each finds the replica that has it
             cached = complete(server, prompt, 1)["usage"]["prompt_tokens_details"]["cached_tokens"]
             assert cached >= 128
         assert sum(figures(server, "proa_engine_prefix_cache_hits").values()) >= hits + 6 * 128
+        assert routes(server) == {"session": 0, "prefix": 6, "load": 6}
 
 
 def test_disaggregation(texts):

@@ -45,6 +45,8 @@ static void answer_figures(proa_api *api, proa_http_exchange *x)
     proa_buf_printf(&body, "{\"version\":\"%s\",\"time_ms\":%lld,\"control\":\"%s\",", PROA_VERSION,
                     (long long)(proa_clock_ns() / 1000000), controls[proa_server_control(proa_api_server(api))]);
     put_numbers(&body);
+    proa_buf_str(&body, proa_str_c(",\"gpus\":"));
+    proa_server_gpus(proa_api_server(api), &body);
     proa_buf_str(&body, proa_str_c(",\"models\":"));
     proa_server_figures(proa_api_server(api), &models);
     proa_buf_str(&body, proa_buf_view(&models));

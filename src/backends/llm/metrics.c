@@ -149,6 +149,21 @@ static void put_sample(proa_buf *out, const char *name, const char *labels, int3
     else proa_buf_printf(out, "%s{%s,replica=\"%d\"} %.17g\n", name, labels, replica, value);
 }
 
+static void put_routes(proa_buf *out, const char *labels, const proa_fleet *f)
+{
+    static const char name[] = "proa_replica_requests_total";
+    static const char *const reasons[] = {
+        [PROA_ROUTE_SESSION] = "session", [PROA_ROUTE_PREFIX] = "prefix", [PROA_ROUTE_LOAD] = "load"};
+    put_family(
+        out, name,
+        "Requests by replica and reason: it had their session or a part of their prompt, or least queued",
+        "counter");
+    for (int32_t i = 0; i < proa_fleet_count(f); i++)
+        for (proa_route why = 0; why < PROA_ROUTES; why++)
+            proa_buf_printf(out, "%s{%s,replica=\"%d\",reason=\"%s\"} %llu\n", name, labels, i, reasons[why],
+                            (unsigned long long)proa_fleet_routed(f, i, why));
+}
+
 static double serves_figure(const proa_fleet *f, int32_t i)
 {
     return proa_fleet_serves(f, i) ? 1 : 0;
@@ -167,6 +182,7 @@ void proa_llm_metrics(void *state, const char *labels, proa_buf *out)
             put_sample(out, families[f].name, labels, i, count, families[f].value(&stats[i]));
     }
     if (count == 1) return;
+    put_routes(out, labels, s->fleet);
     put_family(out, name, "1: the replica takes requests; 0: its device has failed", "gauge");
     for (int32_t i = 0; i < count; i++) put_sample(out, name, labels, i, count, serves_figure(s->fleet, i));
 }

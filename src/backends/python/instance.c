@@ -104,6 +104,16 @@ void proa_pyinstance_send(proa_pyinstance *i, uint64_t process, uint32_t kind, u
     unhold_process(i);
 }
 
+bool proa_pyinstance_read_use(proa_pyinstance *i, const char **name, proa_pyprocess_use *use)
+{
+    const proa_pyprocess *p = hold_process(i, 0);
+    *name = i->name;
+    if (!p) return false;
+    proa_pyprocess_read_use(p, use);
+    unhold_process(i);
+    return true;
+}
+
 /* ---- requests in the process ---- */
 
 /* Under the lock. */

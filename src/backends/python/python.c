@@ -284,6 +284,36 @@ static void put_counter(proa_buf *out, const char *labels, const char *name, con
     proa_buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n%s{%s} %llu\n", name, help, name, name, labels, value);
 }
 
+/* A sample for each process; a family without samples is left out. */
+static void put_processes(proa_pymodel *m, const char *labels, proa_buf *out)
+{
+    static const char memory[] = "proa_python_process_memory_bytes",
+                      cpu[] = "proa_python_process_cpu_seconds_total";
+    proa_buf seconds;
+    int running = 0;
+    proa_buf_init(&seconds, PROA_METRICS_BYTES_MAX);
+    proa_buf_printf(out, "# HELP %s Memory of the process that is in RAM, shared memory included\n# TYPE %s gauge\n",
+                    memory, memory);
+    pthread_mutex_lock(&m->lock);
+    for (proa_pyinstance *i = m->instances; i; i = proa_pyinstance_next(i)) {
+        proa_pyprocess_use use;
+        const char *name;
+        if (!proa_pyinstance_read_use(i, &name, &use)) continue;
+        running++;
+        proa_buf_printf(out, "%s{%s,instance=\"%s\"} %lld\n", memory, labels, name, (long long)use.memory_bytes);
+        proa_buf_printf(&seconds, "%s{%s,instance=\"%s\"} %.2f\n", cpu, labels, name, use.cpu_s);
+    }
+    pthread_mutex_unlock(&m->lock);
+    proa_buf_printf(out, "# HELP %s Processor time of the process, since it was started\n# TYPE %s counter\n",
+                    cpu, cpu);
+    proa_buf_str(out, proa_buf_view(&seconds));
+    proa_buf_release(&seconds);
+    proa_buf_printf(out,
+                    "# HELP proa_python_processes Processes that run\n# TYPE proa_python_processes gauge\n"
+                    "proa_python_processes{%s} %d\n",
+                    labels, running);
+}
+
 static void python_metrics(void *model_state, const char *labels, proa_buf *out)
 {
     proa_pymodel *m = model_state;
@@ -297,6 +327,7 @@ static void python_metrics(void *model_state, const char *labels, proa_buf *out)
                 "Bytes of outputs that are inputs, passed on without a copy", atomic_load(&m->bytes_passed));
     put_counter(out, labels, "proa_python_process_starts_total", "Processes that were started",
                 atomic_load(&m->starts));
+    put_processes(m, labels, out);
     proa_pyfamilies_print(m->families, out);
 }
 

@@ -98,6 +98,8 @@ PROA_MUST_CHECK proa_status proa_pyinstance_wait_opened(proa_pyinstance *i, proa
 void proa_pyinstance_close(proa_pyinstance *i);
 void proa_pyinstance_execute(proa_pyinstance *i, proa_infer *const *requests, int count);
 bool proa_pyinstance_ready(proa_pyinstance *i, proa_err *reason);
+/* Whether its process runs; if so, *name is the instance's and *use what the process uses. */
+bool proa_pyinstance_read_use(proa_pyinstance *i, const char **name, proa_pyprocess_use *use);
 proa_pyinstance *proa_pyinstance_next(const proa_pyinstance *i); /* of the model's list */
 proa_pymodel *proa_pyinstance_model(const proa_pyinstance *i);
 /* Runs auto_complete_config in a process of its own: the configuration as JSON text, to be freed. */

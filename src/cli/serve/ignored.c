@@ -90,30 +90,28 @@ static bool is_level(const char *text)
     X(7, "buffer-manager-thread-count", is_whole, "N", "tensors are passed by reference")                      \
     X(8, "host-policy", is_policy, "POLICY,SETTING=VALUE", "set the process' affinity instead")                \
     X(9, "model-load-gpu-limit", is_gpu_share, "GPU:SHARE", "the engine plans its memory before it allocates") \
-    X(10, "allow-gpu-metrics", is_bool, "true|false", "no GPU metrics in this build")                          \
-    X(11, "allow-cpu-metrics", is_bool, "true|false", "CPU metrics are always there")                          \
-    X(12, "metrics-interval-ms", is_number, "MS", "metrics are read on each request")                          \
-    X(13, "grpc-infer-thread-count", is_whole, "N", "see --http-thread-count")                                 \
-    X(14, "grpc-infer-allocation-pool-size", is_whole, "N", "the pool of requests has no such limit")          \
-    X(15, "grpc-max-response-pool-size", is_whole, "N", "the pool of requests has no such limit")              \
-    X(16, "grpc-keepalive-permit-without-calls", is_any, "true|false", "pings are always answered")            \
-    X(17, "grpc-http2-max-pings-without-data", is_whole, "N", "the limit is fixed")                            \
-    X(18, "grpc-http2-min-recv-ping-interval-without-data", is_whole, "MS", "the limit is fixed")              \
-    X(19, "grpc-http2-max-ping-strikes", is_whole, "N", "the limit is fixed")                                  \
-    X(20, "allow-sagemaker", is_bool, "true|false", "not offered")                                             \
-    X(21, "allow-vertex-ai", is_bool, "true|false", "not offered")                                             \
-    X(22, "strict-model-config", is_bool, "true|false", "see --disable-auto-complete-config")                  \
-    X(23, "trace-file", is_any, "FILE", "see --trace-config")                                                  \
-    X(24, "trace-level", is_level, "LEVEL", "see --trace-config")                                              \
-    X(25, "trace-rate", is_whole, "N", "see --trace-config")                                                   \
-    X(26, "trace-count", is_whole, "N", "see --trace-config")                                                  \
-    X(27, "trace-log-frequency", is_whole, "N", "see --trace-config")                                          \
-    X(28, "sagemaker-port", is_whole, "N", "not offered")                                                      \
-    X(29, "sagemaker-safe-port-range", is_range, "N-N", "not offered")                                         \
-    X(30, "sagemaker-thread-count", is_whole, "N", "not offered")                                              \
-    X(31, "vertex-ai-port", is_whole, "N", "not offered")                                                      \
-    X(32, "vertex-ai-thread-count", is_whole, "N", "not offered")                                              \
-    X(33, "vertex-ai-default-model", is_any, "NAME", "not offered")
+    X(10, "allow-cpu-metrics", is_bool, "true|false", "CPU metrics are always there")                          \
+    X(11, "grpc-infer-thread-count", is_whole, "N", "see --http-thread-count")                                 \
+    X(12, "grpc-infer-allocation-pool-size", is_whole, "N", "the pool of requests has no such limit")          \
+    X(13, "grpc-max-response-pool-size", is_whole, "N", "the pool of requests has no such limit")              \
+    X(14, "grpc-keepalive-permit-without-calls", is_any, "true|false", "pings are always answered")            \
+    X(15, "grpc-http2-max-pings-without-data", is_whole, "N", "the limit is fixed")                            \
+    X(16, "grpc-http2-min-recv-ping-interval-without-data", is_whole, "MS", "the limit is fixed")              \
+    X(17, "grpc-http2-max-ping-strikes", is_whole, "N", "the limit is fixed")                                  \
+    X(18, "allow-sagemaker", is_bool, "true|false", "not offered")                                             \
+    X(19, "allow-vertex-ai", is_bool, "true|false", "not offered")                                             \
+    X(20, "strict-model-config", is_bool, "true|false", "see --disable-auto-complete-config")                  \
+    X(21, "trace-file", is_any, "FILE", "see --trace-config")                                                  \
+    X(22, "trace-level", is_level, "LEVEL", "see --trace-config")                                              \
+    X(23, "trace-rate", is_whole, "N", "see --trace-config")                                                   \
+    X(24, "trace-count", is_whole, "N", "see --trace-config")                                                  \
+    X(25, "trace-log-frequency", is_whole, "N", "see --trace-config")                                          \
+    X(26, "sagemaker-port", is_whole, "N", "not offered")                                                      \
+    X(27, "sagemaker-safe-port-range", is_range, "N-N", "not offered")                                         \
+    X(28, "sagemaker-thread-count", is_whole, "N", "not offered")                                              \
+    X(29, "vertex-ai-port", is_whole, "N", "not offered")                                                      \
+    X(30, "vertex-ai-thread-count", is_whole, "N", "not offered")                                              \
+    X(31, "vertex-ai-default-model", is_any, "NAME", "not offered")
 
 static const proa_arg rows[] = {
 #define PROA_IGNORED_ROW(i, name, is, form, why)                                                             \

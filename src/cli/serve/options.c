@@ -181,6 +181,8 @@ static const proa_arg other_rows[] = {
     BOOL("allow-metrics", allow_metrics, "true", "serve Prometheus metrics"),
     TEXT("metrics-address", metrics_address, "ADDRESS", NULL, "default: the address of HTTP"),
     INT("metrics-port", metrics_port, 0, 65535, "N", "8002", "0: any free port"),
+    BOOL("allow-gpu-metrics", allow_gpu_metrics, "true", "and in it the use of NVIDIA GPUs, where a driver is"),
+    INT("metrics-interval-ms", metrics_interval_ms, 1, 3600000, "MS", "2000", "how often GPUs are read"),
     LIST("metrics-config", metrics_config, "KEY=VALUE",
          "counter_latencies, histogram_latencies, summary_latencies: true or false"),
     LIST(

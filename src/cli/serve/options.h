@@ -29,10 +29,11 @@ typedef struct proa_serve_options {
     proa_arg_list load_models, settings, fills, rate_resources, http_restricted, grpc_restricted, api_keys,
         allow_origins, allow_hosts, metrics_config, cache_config, trace_config;
     int64_t exit_secs, poll_secs, load_threads, load_retries, verbose, http_port, grpc_port, metrics_port,
-        threads, max_input, cache_bytes, keepalive_ms, keepalive_timeout_ms, age_ms, grace_ms;
-    bool allow_http, allow_grpc, allow_metrics, reuse_http, reuse_grpc, exit_on_error, no_auto_complete,
-        strict_readiness, namespacing, allow_shm, allow_adapters, grpc_ssl, grpc_ssl_mutual, log_info,
-        log_warning, log_error, strict_triton, external_paths;
+        threads, max_input, cache_bytes, keepalive_ms, keepalive_timeout_ms, age_ms, grace_ms,
+        metrics_interval_ms;
+    bool allow_http, allow_grpc, allow_metrics, allow_gpu_metrics, reuse_http, reuse_grpc, exit_on_error,
+        no_auto_complete, strict_readiness, namespacing, allow_shm, allow_adapters, grpc_ssl, grpc_ssl_mutual,
+        log_info, log_warning, log_error, strict_triton, external_paths;
     const char *ignored[PROA_SERVE_IGNORED_MAX]; /* values of tritonserver's options that do nothing here */
 } proa_serve_options;
 

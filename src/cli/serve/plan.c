@@ -103,6 +103,8 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
 
 static proa_status plan_metrics(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
 {
+    p->server.no_gpu_metrics = !o->allow_gpu_metrics;
+    p->server.metrics_interval_ms = o->metrics_interval_ms;
     for (int i = 0; i < o->metrics_config.count; i++) {
         const char *key = NULL, *value = NULL, *text = o->metrics_config.items[i];
         PROA_TRY(split_pair(&p->arena, "metrics-config", text, strlen(text), &key, &value, err));

@@ -227,11 +227,20 @@ static bool is_worth_moving(const proa_fleet *f, int32_t decode, const proa_requ
 static proa_status place_request(proa_fleet *f, const proa_request *r, uint64_t *id, proa_err *err)
 {
     int32_t at = proa_fleet_find_session(f, r), prefill = -1;
+    bool session = at >= 0;
     if (at < 0) at = proa_fleet_choose(f, r, f->prefill, f->count);
     if (at >= f->prefill && f->prefill && is_worth_moving(f, at, r))
         prefill = proa_fleet_choose(f, r, 0, f->prefill);
     if (at < 0) at = proa_fleet_choose(f, r, 0, f->prefill);
-    return submit_to(f, at < 0 ? f->prefill : at, prefill, r, id, err);
+    if (at < 0) at = f->prefill;
+    proa_route why = session ? PROA_ROUTE_SESSION : proa_fleet_why(f, at, r);
+    atomic_fetch_add_explicit(&f->replica[at].routed[why], 1, memory_order_relaxed);
+    return submit_to(f, at, prefill, r, id, err);
+}
+
+uint64_t proa_fleet_routed(const proa_fleet *f, int32_t i, proa_route why)
+{
+    return atomic_load_explicit(&f->replica[i].routed[why], memory_order_relaxed);
 }
 
 proa_status proa_fleet_submit(proa_fleet *f, const proa_request *request, uint64_t *id, proa_err *err)

@@ -53,12 +53,18 @@ int32_t proa_fleet_count(const proa_fleet *f);
 /* Replica `i`, for its statistics, and for what is the same in all: tokenizer, files, defaults. */
 proa_engine *proa_fleet_engine(const proa_fleet *f, int32_t i);
 
+/* Why a request went to its replica: it has the request's session; it has a part of the prompt in its prefix cache; it
+ * had the least queued. */
+typedef enum proa_route { PROA_ROUTE_SESSION, PROA_ROUTE_PREFIX, PROA_ROUTE_LOAD, PROA_ROUTES } proa_route;
+
 /* As proa_engine_submit. Only prompts given as ids are looked up in prefix caches. */
 PROA_MUST_CHECK proa_status proa_fleet_submit(proa_fleet *f, const proa_request *request, uint64_t *id,
                                               proa_err *err);
 void proa_fleet_cancel(proa_fleet *f, uint64_t id);
 /* The sums of all replicas. */
 void proa_fleet_stats(const proa_fleet *f, proa_stats *stats);
+/* Requests that replica i has got so far for that reason; of a fleet of one they are not counted. */
+uint64_t proa_fleet_routed(const proa_fleet *f, int32_t i, proa_route why);
 /* Whether replica i takes requests now; whether any does. With one replica: true. */
 bool proa_fleet_serves(const proa_fleet *f, int32_t i);
 bool proa_fleet_ready(const proa_fleet *f);

@@ -12,8 +12,9 @@
 
 typedef struct proa_replica {
     proa_engine *engine;
-    atomic_llong queued; /* prompt tokens of requests that have not emitted anything yet */
-    atomic_int active;   /* requests that are not done */
+    atomic_llong queued;               /* prompt tokens of requests that have not emitted anything yet */
+    atomic_int active;                 /* requests that are not done */
+    atomic_ullong routed[PROA_ROUTES]; /* requests that it has got, by the reason */
     /* guarded by lock of the fleet */
     uint64_t failures;                 /* of its device, when it was looked at last */
     int64_t resting_until_ns, rest_ns; /* it takes no requests until then; how long the last rest was */
@@ -59,6 +60,8 @@ struct proa_fleet {
  * its adapter. The one that has its session; -1: none, or it has no session. How many tokens its prompt has, at least
  * 1. */
 int32_t proa_fleet_choose(const proa_fleet *f, const proa_request *r, int32_t first, int32_t end);
+/* Why replica i was chosen for a request without a session. */
+proa_route proa_fleet_why(const proa_fleet *f, int32_t i, const proa_request *r);
 int32_t proa_fleet_find_session(const proa_fleet *f, const proa_request *r);
 int64_t proa_fleet_prompt_cost(const proa_request *r);
 

@@ -66,6 +66,11 @@ static int64_t cost_of(proa_replica *replica, const proa_request *r)
            (int64_t)ACTIVE_COST * atomic_load_explicit(&replica->active, memory_order_relaxed);
 }
 
+proa_route proa_fleet_why(const proa_fleet *f, int32_t i, const proa_request *r)
+{
+    return proa_engine_cached_tokens(f->replica[i].engine, r) > 0 ? PROA_ROUTE_PREFIX : PROA_ROUTE_LOAD;
+}
+
 int32_t proa_fleet_find_session(const proa_fleet *f, const proa_request *r)
 {
     for (int32_t i = 0; i < f->count && r->session_id; i++)

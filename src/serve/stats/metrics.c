@@ -312,6 +312,75 @@ static void print_cache(proa_buf *out, proa_cache *cache)
     put_gauge(out, "proa_response_cache_entries", "Replies that the response cache holds", (double)f.entries);
 }
 
+/* ---- GPUs ---- */
+
+typedef struct gpu_family {
+    const char *name, *help, *type;
+    size_t at; /* of the figure in proa_gpu_stats */
+} gpu_family;
+
+#define OF_GPU(member) offsetof(proa_gpu_stats, member)
+static const gpu_family gpu_families[] = {
+    {"nv_gpu_utilization", "Share of time in which the GPU computed, in the driver's last period (0 to 1)",
+     "gauge", OF_GPU(utilization)},
+    {"nv_gpu_memory_total_bytes", "Memory of the GPU, in bytes", "gauge", OF_GPU(memory_total)},
+    {"nv_gpu_memory_used_bytes", "Memory of the GPU in use by all processes, in bytes", "gauge",
+     OF_GPU(memory_used)},
+    {"nv_gpu_power_usage", "Power that the GPU takes now, in watts", "gauge", OF_GPU(power_usage)},
+    {"nv_gpu_power_limit", "Power that it may take, in watts", "gauge", OF_GPU(power_limit)},
+    {"nv_energy_consumption", "Energy that the GPU has used since its driver was loaded, in joules",
+     "counter", OF_GPU(energy)},
+};
+
+static double gpu_figure(const proa_gpu_stats *gpu, size_t at)
+{
+    double value;
+    memcpy(&value, (const char *)gpu + at, sizeof value);
+    return value;
+}
+
+static void print_gpus(const page *p)
+{
+    proa_gpu_stats gpus[PROA_GPUS_MAX];
+    int count = proa_gpus_read(p->server->gpus, gpus, PROA_GPUS_MAX);
+    for (size_t f = 0; f < PROA_COUNT(gpu_families) && count; f++) {
+        const gpu_family *family = &gpu_families[f];
+        put_head(p->out, family->name, family->help, family->type);
+        for (int i = 0; i < count; i++) {
+            double value = gpu_figure(&gpus[i], family->at);
+            if (value >= 0)
+                proa_buf_printf(p->out, "%s{gpu_uuid=\"%s\"} %.12g\n", family->name, gpus[i].uuid, value);
+        }
+    }
+}
+
+/* A figure that the GPU does not report is null. */
+static void print_member(proa_buf *out, const char *name, double value)
+{
+    if (value < 0) proa_buf_printf(out, ",\"%s\":null", name);
+    else proa_buf_printf(out, ",\"%s\":%.12g", name, value);
+}
+
+void proa_server_gpus(proa_server *server, proa_buf *out)
+{
+    proa_gpu_stats gpus[PROA_GPUS_MAX];
+    int count = proa_gpus_read(server->gpus, gpus, PROA_GPUS_MAX);
+    proa_buf_char(out, '[');
+    for (int i = 0; i < count; i++) {
+        proa_buf_printf(out, "%s{\"uuid\":", i ? "," : "");
+        proa_buf_json_str(out, proa_str_c(gpus[i].uuid));
+        proa_buf_printf(out, ",\"name\":");
+        proa_buf_json_str(out, proa_str_c(gpus[i].name));
+        print_member(out, "utilization", gpus[i].utilization);
+        print_member(out, "memory_total", gpus[i].memory_total);
+        print_member(out, "memory_used", gpus[i].memory_used);
+        print_member(out, "power", gpus[i].power_usage);
+        print_member(out, "power_limit", gpus[i].power_limit);
+        proa_buf_char(out, '}');
+    }
+    proa_buf_char(out, ']');
+}
+
 static void print_host(const page *p)
 {
     proa_host_stats f;
@@ -416,6 +485,7 @@ void proa_server_metrics(proa_server *server, proa_buf *out)
     print_histograms(&p);
     print_summaries(&p);
     print_host(&p);
+    print_gpus(&p);
     print_additions(&p);
     let_go(&p);
 }

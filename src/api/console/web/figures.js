@@ -5,7 +5,7 @@ import { ServerError, getJson, isLost } from "./api.js";
 
 const SAMPLES_MAX = 900, REQUESTS_MAX = 1000;
 
-export const samples = []; /* oldest first: {at, models: {name: sample of one}, rate, in_flight} */
+export const samples = []; /* oldest first: {at, models: {name: sample of one}, in_flight, gpus} */
 export const requests = []; /* newest first, as /figures/requests has them */
 const listeners = { figures: [], state: [] };
 let before = null, last = 0;
@@ -56,7 +56,7 @@ function addSample(figures, ended) {
       const its = ended.filter((r) => r.model === now.name && r.version === now.version);
       models[labelOf(now, ready)] = sampleOf(now, same, seconds, its);
     }
-    samples.push({ at: Date.now(), models, in_flight: figures.in_flight });
+    samples.push({ at: Date.now(), models, in_flight: figures.in_flight, gpus: figures.gpus });
     if (samples.length > SAMPLES_MAX) samples.shift();
   }
   before = figures;

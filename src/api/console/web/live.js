@@ -41,6 +41,13 @@ const chosen = (sample) => Object.entries(sample.models)
 
 /* ---- tiles: the last ten seconds ---- */
 
+/* Of the machine: none without GPUs. The mean of several. */
+function gpuTiles(recent) {
+  const gpus = recent.at(-1)?.gpus ?? [], busy = recent.flatMap((s) => s.gpus).filter((g) => g.utilization !== null);
+  return gpus.length ? [["GPU", percent(sum(busy, "utilization") / busy.length)],
+    ["GPU memory", percent(ratio(gpus, "memory_used", "memory_total"))]] : [];
+}
+
 function tiles(recent) {
   const over = (name) => recent.length ? recent.reduce((t, s) => t + sum(chosen(s), name), 0) / recent.length : 0;
   const lists = (name) => recent.flatMap((s) => all(chosen(s), name)), now = recent.length ? chosen(recent.at(-1)) : [];
@@ -48,7 +55,7 @@ function tiles(recent) {
     ["First token", duration(quantile(lists("first"), 0.5))], ["Between tokens", duration(quantile(lists("between"), 0.5))],
     ["Running", number(sum(now, "running"))], ["Waiting", number(sum(now, "waiting"))],
     ["KV pages", percent(ratio(now, "pages_used", "pages_total"))],
-    ["Cache hits", percent(over("prefix_hits") / over("prefix_queries"))]];
+    ["Cache hits", percent(over("prefix_hits") / over("prefix_queries"))], ...gpuTiles(recent)];
 }
 
 function drawTiles(list) {
