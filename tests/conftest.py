@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 # They make regions of shared memory, or see that nobody has left any: all of these in one process.
-SHARED_MEMORY = ("test_copies", "test_protocols", "test_python", "test_python_contract", "test_shm")
+SHARED_MEMORY = ("test_copies", "test_gpu", "test_protocols", "test_python", "test_python_contract", "test_shm")
 # They make the wheel in build/wheel.
 WHEEL = ("test_tutorials", "test_wheel")
 

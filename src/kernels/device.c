@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "kernels/data_ops.h"
+#include "kernels/ipc.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -223,4 +224,27 @@ proa_status proa_device_data_ops(const proa_data_ops **out, const proa_device *d
     if (*out) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': the plug-in %s is of another version", d->gpu,
                      PROA_CUDA_PLUGIN);
+}
+
+static void *find_entry(const char *name)
+{
+    void *plugin = open_plugin(); /* the same as before, and it stays open */
+    return plugin ? dlsym(plugin, name) : NULL;
+}
+
+proa_status proa_device_open_handle(const proa_device *d, const char *handle, void **out, int64_t *bytes,
+                                    proa_err *err)
+{
+    proa_cuda_ipc_open_fn *entry = NULL;
+    *out = NULL;
+    if (!d->host) *(void **)&entry = find_entry(PROA_CUDA_IPC_OPEN);
+    if (entry) return entry(d->gpu, handle, out, bytes, err);
+    return PROA_FAIL(err, UNSUPPORTED, "device '%s' opens no memory of other processes", d->name);
+}
+
+void proa_device_close_handle(const proa_device *d, void *memory)
+{
+    proa_cuda_ipc_close_fn *entry = NULL;
+    *(void **)&entry = find_entry(PROA_CUDA_IPC_CLOSE);
+    if (entry) entry(d->gpu, memory);
 }

@@ -79,6 +79,7 @@ static void server_release(proa_server *s)
     proa_name_table_free(s);
     proa_entries_free(s);
     (void)proa_shm_unregister(s, "", NULL);
+    (void)proa_shm_unregister_cuda(s, "", NULL);
     proa_rate_free(s->rate);
     proa_cache_free(s->cache);
     proa_gpus_stop(s->gpus);

@@ -34,6 +34,9 @@ typedef struct proa_server_options {
      * the file, where the configuration names one, else "". NULL: only those above. */
     proa_status (*find_backend)(const proa_backend **out, const char *directory, const char *name,
                                 const char *runtime, proa_err *err);
+    /* Opens memory of a GPU that another process has exported: a buffer of `bytes` bytes at the beginning of what the
+     * handle names. UNSUPPORTED: there are no GPUs. NULL: the same. */
+    proa_status (*open_cuda)(proa_buffer **out, int64_t device, proa_str handle, uint64_t bytes, proa_err *err);
     const char *backend_directory; /* --backend-directory; NULL: none */
     proa_control control;
     const char *const *load_models; /* explicit: at start; "*" alone: all */
@@ -148,12 +151,19 @@ proa_status proa_server_unload(proa_server *server, const char *name, bool unloa
 /* Called in poll mode every poll_secs by a thread of the server itself; public for tests. */
 void proa_server_poll(proa_server *server);
 
-/* ---- shared memory regions (system), used by both protocols ---- */
+/* ---- shared memory regions, used by both protocols: of the system, and CUDA's, which share their names ---- */
 proa_status proa_shm_register(proa_server *server, const char *name, const char *key, uint64_t offset,
                               uint64_t bytes, proa_err *err);
 proa_status proa_shm_unregister(proa_server *server, const char *name, proa_err *err); /* "" : all */
 proa_status proa_shm_status(proa_server *server, const char *name,
                             Inference__SystemSharedMemoryStatusResponse **out, proa_arena *arena, proa_err *err);
+/* The same for memory of a GPU. handle: a cudaIpcMemHandle_t of 64 bytes. */
+proa_status proa_shm_register_cuda(proa_server *server, const char *name, proa_str handle, int64_t device,
+                                   uint64_t bytes, proa_err *err);
+proa_status proa_shm_unregister_cuda(proa_server *server, const char *name, proa_err *err); /* "" : all */
+proa_status proa_shm_status_cuda(proa_server *server, const char *name,
+                                 Inference__CudaSharedMemoryStatusResponse **out, proa_arena *arena,
+                                 proa_err *err);
 /* INVALID if the buffer is one of a region that its client has shortened since, and a page that is gone was read or
  * written: what was read there is zeros, and what was written is lost. Any other buffer (NULL too) is fine. */
 proa_status proa_shm_check(const proa_buffer *buffer, proa_err *err);

@@ -252,6 +252,26 @@ proa_status proa_tensor_to_host(proa_tensor *t, proa_err *err)
     return PROA_OK;
 }
 
+proa_status proa_tensor_copy_to(proa_buffer *to, const proa_tensor *t, proa_err *err)
+{
+    proa_tensor host;
+    PROA_DASSERT(to->bytes >= t->bytes);
+    if (!t->bytes) return PROA_OK;
+    if (to->memory && to->memory == proa_tensor_device(t))
+        return to->memory->copy(to->memory, to->data, t->data, t->bytes, err);
+    proa_tensor_share(&host, t);
+    proa_status status = proa_tensor_to_host(&host, err);
+    if (status == PROA_OK && to->memory) {
+        status = to->memory->write(to->memory, to->data, host.data, host.bytes, err);
+        proa_device_copies_add(false, host.bytes);
+    } else if (status == PROA_OK) {
+        memmove(to->data, host.data, host.bytes); /* an identity may answer from the same region */
+        proa_copies_add(host.bytes);
+    }
+    proa_tensor_release(&host);
+    return status;
+}
+
 void proa_copies_add(size_t bytes)
 {
     atomic_fetch_add_explicit(&copied, bytes, memory_order_relaxed);

@@ -52,6 +52,11 @@ struct proa_device_memory {
     /* Copies to host memory; returns when the bytes have arrived. Any thread. */
     proa_status (*read)(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
                         proa_err *err);
+    /* The same from host memory, or (copy) within this memory. */
+    proa_status (*write)(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
+                         proa_err *err);
+    proa_status (*copy)(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
+                        proa_err *err);
 };
 
 /* Memory with a count of its holders. */
@@ -92,6 +97,9 @@ static inline const proa_device_memory *proa_tensor_device(const proa_tensor *t)
 }
 /* Puts a copy in host memory in place of bytes on a device, and counts it; on failure t is as before. */
 PROA_MUST_CHECK proa_status proa_tensor_to_host(proa_tensor *t, proa_err *err);
+
+/* Copies the bytes of t to the beginning of a buffer, which is not smaller, wherever both are; counts what crosses. */
+PROA_MUST_CHECK proa_status proa_tensor_copy_to(proa_buffer *to, const proa_tensor *t, proa_err *err);
 
 /* Product of the shape; -1 if it overflows or a dimension is negative. */
 int64_t proa_shape_elements(const int64_t *shape, int32_t rank);

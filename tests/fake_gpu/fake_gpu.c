@@ -6,8 +6,12 @@
 #include "base/alloc.h"
 #include "kernels/data_ops.h"
 #include "kernels/device.h"
-#include <stdatomic.h>
+#include "kernels/ipc.h"
+#include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define GPUS 2
 #define MARK ((uintptr_t)1 << 52)
@@ -50,6 +54,13 @@ static void fake_download(proa_device *d, void *dst, const void *src, int64_t by
     if (bytes) memcpy(dst, plain(src), (size_t)bytes);
 }
 
+static void fake_copy(proa_device *d, void *dst, const void *src, const proa_blocks *b)
+{
+    PROA_UNUSED(d);
+    PROA_ASSERT(b->count[0] == 1 && b->count[1] == 1);
+    memmove(plain(dst), plain(src), (size_t)b->bytes);
+}
+
 PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err);
 PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err)
 {
@@ -62,7 +73,46 @@ PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index
     d->host = false;
     d->gpu = index;
     d->alloc = fake_alloc, d->free = fake_free, d->upload = fake_upload, d->download = fake_download;
+    d->copy = fake_copy;
     return PROA_OK;
+}
+
+/* A handle is the name of a system shared memory object, which stands for the memory of another process. */
+static struct {
+    void *data;
+    size_t bytes;
+} opened[8];
+
+PROA_EXPORT proa_status proa_cuda_ipc_open(int gpu, const char *handle, void **out, int64_t *bytes,
+                                           proa_err *err);
+PROA_EXPORT proa_status proa_cuda_ipc_open(int gpu, const char *handle, void **out, int64_t *bytes, proa_err *err)
+{
+    struct stat st;
+    size_t at = 0;
+    int fd = handle[0] == '/' && !handle[PROA_IPC_HANDLE_BYTES - 1] ? shm_open(handle, O_RDWR | O_CLOEXEC, 0)
+                                                                    : -1;
+    PROA_UNUSED(gpu);
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return PROA_FAIL(err, INVALID, "failed to open CUDA IPC handle: invalid argument");
+    while (at + 1 < PROA_COUNT(opened) && opened[at].data) at++;
+    opened[at].bytes = (size_t)st.st_size;
+    opened[at].data = mmap(NULL, opened[at].bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    PROA_ASSERT(opened[at].data != MAP_FAILED);
+    *out = marked(opened[at].data);
+    *bytes = (int64_t)opened[at].bytes;
+    return PROA_OK;
+}
+
+PROA_EXPORT void proa_cuda_ipc_close(int gpu, void *memory);
+PROA_EXPORT void proa_cuda_ipc_close(int gpu, void *memory)
+{
+    PROA_UNUSED(gpu);
+    for (size_t i = 0; i < PROA_COUNT(opened); i++) {
+        if (opened[i].data != plain(memory)) continue;
+        munmap(opened[i].data, opened[i].bytes);
+        opened[i].data = NULL;
+    }
 }
 
 /* ---- data ops ---- */

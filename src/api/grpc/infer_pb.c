@@ -336,6 +336,7 @@ static proa_status fill_output(proa_infer_pb *m, proa_infer *r, proa_str bytes, 
     if (params.region.name.ptr && want.classes)
         return PROA_FAIL(err, INVALID, "output can't set both 'shared_memory_region' and 'classification'");
     PROA_TRY(find_region(m, &r->arena, &params, want.output, &want.region, &want.region_bytes, err));
+    if (want.region && want.region->memory) r->device_replies = true; /* proa_reply_pb_apply takes them */
     if (!want.region && !want.classes) return PROA_OK;
     if (!m->wants) m->wants = PROA_ARENA_NEW(&r->arena, proa_pb_want, m->outputs.count);
     m->wants[m->wants_count++] = want;

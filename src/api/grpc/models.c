@@ -114,17 +114,12 @@ static proa_status shm_unregister(proa_api *api, proa_arena *arena, const Protob
     return PROA_OK;
 }
 
-/* GPU regions are not supported: the answers are those of a Triton that was built without GPUs. */
 static proa_status cuda_status(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
                                ProtobufCMessage **out, proa_err *err)
 {
     const Inference__CudaSharedMemoryStatusRequest *request = REQUEST(CudaSharedMemoryStatusRequest, in);
-    Inference__CudaSharedMemoryStatusResponse *reply = PROA_ARENA_NEW(
-        arena, Inference__CudaSharedMemoryStatusResponse, 1);
-    PROA_UNUSED(api);
-    if (*request->name)
-        return PROA_FAIL(err, NOT_FOUND, "Unable to find cuda shared memory region: '%s'", request->name);
-    inference__cuda_shared_memory_status_response__init(reply);
+    Inference__CudaSharedMemoryStatusResponse *reply;
+    PROA_TRY(proa_shm_status_cuda(api->server, request->name, &reply, arena, err));
     *out = &reply->base;
     return PROA_OK;
 }
@@ -133,20 +128,25 @@ static proa_status cuda_register(proa_api *api, proa_arena *arena, const Protobu
                                  ProtobufCMessage **out, proa_err *err)
 {
     const Inference__CudaSharedMemoryRegisterRequest *request = REQUEST(CudaSharedMemoryRegisterRequest, in);
-    PROA_UNUSED(arena);
-    PROA_UNUSED(out);
+    Inference__CudaSharedMemoryRegisterResponse *reply = PROA_ARENA_NEW(
+        arena, Inference__CudaSharedMemoryRegisterResponse, 1);
+    const proa_str handle = {(const char *)request->raw_handle.data, request->raw_handle.len};
     PROA_TRY(shm_allowed(api, err));
-    return PROA_FAIL(err, INVALID, "failed to register CUDA shared memory region: '%s', GPUs not supported",
-                     request->name);
+    PROA_TRY(proa_shm_register_cuda(api->server, request->name, handle, request->device_id,
+                                    request->byte_size, err));
+    inference__cuda_shared_memory_register_response__init(reply);
+    *out = &reply->base;
+    return PROA_OK;
 }
 
 static proa_status cuda_unregister(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
                                    ProtobufCMessage **out, proa_err *err)
 {
+    const Inference__CudaSharedMemoryUnregisterRequest *request = REQUEST(CudaSharedMemoryUnregisterRequest, in);
     Inference__CudaSharedMemoryUnregisterResponse *reply = PROA_ARENA_NEW(
         arena, Inference__CudaSharedMemoryUnregisterResponse, 1);
-    PROA_UNUSED(in);
     PROA_TRY(shm_allowed(api, err));
+    PROA_TRY(proa_shm_unregister_cuda(api->server, request->name, err));
     inference__cuda_shared_memory_unregister_response__init(reply);
     *out = &reply->base;
     return PROA_OK;

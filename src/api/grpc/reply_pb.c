@@ -29,9 +29,7 @@ static proa_status to_region(proa_tensor *t, const proa_pb_want *want, proa_err 
                          "shared memory size specified with the request for output '%s' (%" PRIu64
                          " bytes) should be at least %zu bytes to hold the results",
                          t->name, want->region_bytes, t->bytes);
-    if (t->bytes)
-        memmove(want->region->data, t->data, t->bytes); /* an identity may answer from the same region */
-    proa_copies_add(t->bytes);
+    PROA_TRY(proa_tensor_copy_to(want->region, t, err));
     PROA_TRY(proa_shm_check(want->region, err));
     proa_tensor_release(t); /* its entry remains, without bytes */
     return PROA_OK;
@@ -45,9 +43,11 @@ proa_status proa_reply_pb_apply(const proa_infer_pb *m, const proa_served_model 
         for (int32_t o = 0; o < reply->outputs_count; o++) {
             proa_tensor *t = &reply->outputs[o];
             if (strcmp(t->name, want->output) != 0) continue;
+            if (want->classes) PROA_TRY(proa_tensor_to_host(t, err));
             PROA_TRY(want->classes ? to_classes(t, want, model, err) : to_region(t, want, err));
         }
     }
+    for (int32_t o = 0; o < reply->outputs_count; o++) PROA_TRY(proa_tensor_to_host(&reply->outputs[o], err));
     return PROA_OK;
 }
 

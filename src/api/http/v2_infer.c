@@ -87,16 +87,17 @@ static void drop_regions(infer_call *c)
 
 /* ---- the answer ---- */
 
-static proa_status to_region(const proa_tensor *t, const proa_output_want *want, proa_buffer *region,
-                             proa_err *err)
+static proa_status to_region(proa_tensor *t, const proa_output_want *want, proa_buffer *region, proa_err *err)
 {
     if (t->bytes > want->shm_bytes)
         return PROA_FAIL(err, INTERNAL,
                          "shared memory size specified with the request for output '%s' (%" PRIu64
                          " bytes) should be at least %zu bytes to hold the results",
                          t->name, want->shm_bytes, t->bytes);
-    if (t->bytes) memmove(region->data, t->data, t->bytes);
-    proa_copies_add(t->bytes);
+    PROA_TRY(proa_tensor_copy_to(region, t, err));
+    proa_buffer_drop(t->buffer); /* shape and size remain */
+    t->buffer = NULL;
+    t->data = NULL;
     return proa_shm_check(region, err);
 }
 
@@ -120,10 +121,13 @@ static proa_status finish_outputs(infer_call *c, proa_err *err)
         for (int32_t o = 0; o < c->reply->outputs_count; o++) {
             proa_tensor *t = &c->reply->outputs[o];
             if (strcmp(t->name, want->name) != 0) continue;
+            if (want->classes) PROA_TRY(proa_tensor_to_host(t, err));
             if (want->classes) PROA_TRY(to_classes(c, t, want, err));
             else PROA_TRY(to_region(t, want, c->shm[i], err));
         }
     }
+    for (int32_t o = 0; o < c->reply->outputs_count; o++)
+        PROA_TRY(proa_tensor_to_host(&c->reply->outputs[o], err));
     return PROA_OK;
 }
 
@@ -332,6 +336,7 @@ static proa_status find_regions(infer_call *c, proa_infer *r, proa_err *err)
         if (!want->shm_region) continue;
         if (!c->shm) c->shm = PROA_ARENA_NEW(&r->arena, proa_buffer *, c->text.wants_count);
         PROA_TRY(region_of(c->api, want->shm_region, want->shm_offset, want->shm_bytes, &c->shm[i], err));
+        if (c->shm[i]->memory) r->device_replies = true; /* finish_outputs takes them */
     }
     return PROA_OK;
 }

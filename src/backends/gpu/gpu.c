@@ -6,6 +6,8 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "kernels/ipc.h"
+#include <limits.h>
 #include <string.h>
 
 /* Blocks are powers of two, from 256 bytes to 1 GiB; a larger one is not kept. */
@@ -43,11 +45,35 @@ static proa_status read_memory(const proa_device_memory *memory, void *to, const
     return status;
 }
 
+static proa_status write_memory(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
+                                proa_err *err)
+{
+    proa_gpu *g = &gpus[memory->gpu];
+    pthread_mutex_lock(&g->lock);
+    g->device->upload(g->device, to, from, (int64_t)bytes);
+    proa_status status = g->device->check(g->device, err);
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
+static proa_status copy_memory(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
+                               proa_err *err)
+{
+    const proa_blocks all = {.bytes = (int64_t)bytes, .count = {1, 1}};
+    proa_gpu *g = &gpus[memory->gpu];
+    pthread_mutex_lock(&g->lock);
+    g->device->copy(g->device, to, from, &all);
+    proa_status status = g->device->check(g->device, err);
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
 static void init_gpus(void)
 {
     for (int i = 0; i < PROA_GPUS_MAX; i++) {
         snprintf(gpus[i].name, sizeof gpus[i].name, "cuda:%d", i);
-        gpus[i].memory = (proa_device_memory){gpus[i].name, i, read_memory};
+        gpus[i].memory = (proa_device_memory){
+            .name = gpus[i].name, .gpu = i, .read = read_memory, .write = write_memory, .copy = copy_memory};
         pthread_mutex_init(&gpus[i].lock, NULL);
     }
 }
@@ -130,6 +156,42 @@ proa_status proa_gpu_buffer(proa_gpu_stream *s, proa_buffer **out, size_t bytes,
     if (!b)
         return PROA_FAIL(err, NO_MEMORY, "device '%s' has no %zu bytes for a tensor", s->gpu->name, bytes);
     *out = proa_buffer_wrap_memory(&s->gpu->memory, b->data, bytes, give_block, b);
+    return PROA_OK;
+}
+
+/* ---- memory of other processes ---- */
+
+typedef struct opened {
+    proa_gpu *gpu;
+    void *data;
+} opened;
+
+static void close_opened(void *arg)
+{
+    opened *o = arg;
+    proa_device_close_handle(o->gpu->device, o->data);
+    free(o);
+}
+
+proa_status proa_gpu_open_handle(proa_buffer **out, int64_t device, proa_str handle, uint64_t bytes, proa_err *err)
+{
+    proa_gpu *g = NULL;
+    void *data;
+    int64_t have = 0;
+    *out = NULL;
+    PROA_TRY(open_gpu(&g, device < 0 || device > INT_MAX ? -1 : (int)device, err));
+    if (handle.len != PROA_IPC_HANDLE_BYTES)
+        return PROA_FAIL(err, INVALID, "the handle has %zu bytes, must have %d", handle.len,
+                         PROA_IPC_HANDLE_BYTES);
+    PROA_TRY(proa_device_open_handle(g->device, handle.ptr, &data, &have, err));
+    if (bytes == 0 || have < 0 || bytes > (uint64_t)have) {
+        proa_device_close_handle(g->device, data);
+        return PROA_FAIL(err, INVALID, "byte_size is %llu, the memory has %lld bytes",
+                         (unsigned long long)bytes, (long long)have);
+    }
+    opened *o = proa_calloc(1, sizeof *o);
+    *o = (opened){g, data};
+    *out = proa_buffer_wrap_memory(&g->memory, data, (size_t)bytes, close_opened, o);
     return PROA_OK;
 }
 

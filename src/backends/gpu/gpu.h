@@ -44,6 +44,10 @@ PROA_MUST_CHECK proa_status proa_gpu_stream_wait(proa_gpu_stream *s, proa_err *e
 proa_tensor *proa_gpu_output(proa_reply *reply, const char *name, proa_type type, const int64_t *shape,
                              int32_t rank, proa_buffer *buffer, size_t at);
 
+/* For the server's option open_cuda (serve/server.h): the memory of a client's handle, whose bytes must be there. */
+PROA_MUST_CHECK proa_status proa_gpu_open_handle(proa_buffer **out, int64_t device, proa_str handle,
+                                                 uint64_t bytes, proa_err *err);
+
 /* Has the model an instance on a GPU? */
 bool proa_config_uses_gpu(const Inference__ModelConfig *config);
 

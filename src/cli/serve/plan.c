@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * plan.c - converts the options of the command line to those of the server, the protocols and the log. */
 #include "backends/backends.h"
+#include "backends/gpu/gpu.h"
 #include "backends/library/library.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -155,6 +156,7 @@ static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, 
         return PROA_FAIL(err, INVALID, "empty argument for --model-config-name");
     s->id = o->id, s->config_name = o->config_name;
     s->backends = proa_backends;
+    s->open_cuda = proa_gpu_open_handle;
     if (o->backend_directory && !*o->backend_directory)
         return PROA_FAIL(err, INVALID, "empty argument for --backend-directory");
     s->find_backend = proa_library_find, s->backend_directory = o->backend_directory;
