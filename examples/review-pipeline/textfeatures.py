@@ -5,6 +5,7 @@ computes, for training and for the steps in Python. tests/wire/test_pipeline.py 
 Nothing but Python's own library: the `python` steps of the pipeline run where no package is installed.
 """
 
+import collections
 import functools
 import operator
 import unicodedata
@@ -112,6 +113,7 @@ def counts_of(n, words, names):
         "upper_share": lambda: share(n["upper"], n["letters"]),
         "punctuation_share": lambda: share(n["punctuation"], n["characters"]),
         "distinct_share": lambda: share(len(set(words)), len(words)),
+        "distinct_words": lambda: float(len(set(words))),
     }
     return [float(n[name]) if name in n else shares[name]() for name in names]
 
@@ -154,18 +156,42 @@ def bucket_of(ngram, buckets):
     return (h ^ (h >> 32)) % buckets
 
 
-class Features:
-    """text_features(counts=[...], lexicon=..., stats=[...], hashed=N, ngrams=M)."""
+def read_ngrams(path):
+    """The lines of a file, in order."""
+    with open(path, encoding="utf-8") as file:
+        return [line.rstrip("\r\n") for line in file if line.strip() and not line.startswith("#")]
 
-    def __init__(self, counts=(), lexicon=None, stats=("sum",), hashed=0, hashed_ngrams=1):
+
+def longest_of(ngrams_of_file):
+    return max((key.count(" ") + 1 for key in ngrams_of_file), default=0)
+
+
+class Features:
+    """text_features(counts=[...], lists=[...], vocabulary=..., lexicon=..., stats=[...], hashed=N, ngrams=M)."""
+
+    def __init__(self, counts=(), lexicon=None, stats=("sum",), hashed=0, hashed_ngrams=1, lists=(), vocabulary=()):
         self.counts, self.lexicon, self.stats = list(counts), lexicon, list(stats)
         self.hashed, self.hashed_ngrams = hashed, hashed_ngrams
-        self.longest = max((key.count(" ") + 1 for key in lexicon), default=1) if lexicon else 0
+        self.longest = longest_of(lexicon) if lexicon else 0
+        self.lists, self.vocabulary = [set(ngrams_of_file) for ngrams_of_file in lists], list(vocabulary)
+
+    @classmethod
+    def of_files(cls, counts, folder, lists, vocabulary):
+        return cls(counts, lists=[read_ngrams(folder / name) for name in lists],
+                   vocabulary=read_ngrams(folder / vocabulary))
+
+    def listed(self, words):
+        """How many n-grams are in each list, and how often each of the vocabulary occurs."""
+        seen = collections.Counter(ngrams(words, max(map(longest_of, [*self.lists, self.vocabulary]))))
+        row = [float(sum(count for ngram, count in seen.items() if ngram in keys)) for keys in self.lists]
+        return row + [float(seen[ngram]) for ngram in self.vocabulary]
 
     def row(self, text):
         """The features of one text, a str or bytes in UTF-8, as a list of numbers."""
         n, words = scan(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
         row = counts_of(n, words, self.counts)
+        if self.lists or self.vocabulary:
+            row += self.listed(words)
         if self.lexicon:
             row += weights_of(words, self.lexicon, self.longest, self.stats)
         if self.hashed:

@@ -316,11 +316,12 @@
 #define PROA_TRANSFORM_STEPS_MAX  64               /* of one transform: one 64-bit mask says which steps a request
                                                       needs */
 #define PROA_TRANSFORM_ARGS_MAX   64               /* of one step */
-#define PROA_TRANSFORM_OPTIONS_MAX 16              /* of one step; the operation with the most has 7 */
+#define PROA_TRANSFORM_OPTIONS_MAX 16              /* of one step; the operation with the most has 8 */
 #define PROA_TRANSFORM_LIST_MAX   1024             /* elements of one option */
 #define PROA_TRANSFORM_BYTES_MAX  (1 * PROA_GIB)   /* one value: 256 million numbers */
 #define PROA_TRANSFORM_BRIEF_ROWS 64              /* texts whose features are computed on a loop's thread: 5 us each */
 #define PROA_NGRAM_WORDS_MAX      8                /* of one n-gram; longer ones than 3 hardly ever occur twice */
+#define PROA_NGRAM_LISTS_MAX      64               /* files of `lists`: one look-up for each and every n-gram */
 #define PROA_NGRAM_FILE_BYTES_MAX (256 * PROA_MIB) /* a vocabulary or a lexicon: ten million lines */
 #define PROA_LEXICON_COLUMNS_MAX  64               /* weights of each n-gram */
 #define PROA_TEXT_COLUMNS_MAX     (1 << 20)        /* features of one text: 4 MB a row */

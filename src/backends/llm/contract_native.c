@@ -54,8 +54,10 @@ static const proa_io_row pair_inputs[] = {
     {"text_pair", T(STRING), ONE, OPTIONAL}, {"token_type_ids", T(INT32), ANY_1D, OPTIONAL}, {.name = NULL}};
 
 /* An encoder with a batch dimension: rows of prompts, each answered by one row. */
-static const proa_io_row batch_inputs[] = {
-    {"text_input", T(STRING), ONE, OPTIONAL}, {"input_ids", T(INT32), ANY_1D, OPTIONAL}, {.name = NULL}};
+static const proa_io_row batch_inputs[] = {{"text_input", T(STRING), ONE, OPTIONAL},
+                                           {"input_ids", T(INT32), ANY_1D, OPTIONAL},
+                                           {"input_lengths", T(INT32), ONE, OPTIONAL},
+                                           {.name = NULL}};
 static const proa_io_row batch_outputs[] = {{"embedding", T(FP32), ANY_1D, 0},
                                             {"logits", T(FP32), ANY_1D, 0},
                                             {"scores", T(FP32), ANY_1D, 0},
@@ -262,6 +264,19 @@ static proa_status read_text(const proa_llm_request *req, const char *name, int6
     return PROA_OK;
 }
 
+/* The ids of a padded row end where its length says. */
+static proa_status cut_padding(proa_generation *g, const proa_llm_request *req, int64_t row, proa_err *err)
+{
+    int64_t length = 0;
+    if (!g->ids || !proa_input_int(req->infer, "input_lengths", row, &length)) return PROA_OK;
+    if (length < 0 || length > g->ids_count)
+        return PROA_FAIL(err, INVALID, "input 'input_lengths' is %lld in row %lld, must be 0 to %lld",
+                         (long long)length, (long long)row, (long long)g->ids_count);
+    if (g->type_ids && g->type_ids_count == g->ids_count) g->type_ids_count = length;
+    g->ids_count = length;
+    return PROA_OK;
+}
+
 static proa_status read_prompt(proa_generation *g, const proa_llm_request *req, int64_t row, text_cursor *at,
                                proa_err *err)
 {
@@ -270,6 +285,7 @@ static proa_status read_prompt(proa_generation *g, const proa_llm_request *req, 
     PROA_TRY(read_text(req, "text_pair", row, &at->pair, &g->text_pair, err));
     PROA_TRY(read_ids(req, "input_ids", row, req->count, &g->ids, &g->ids_count, err));
     PROA_TRY(read_ids(req, "token_type_ids", row, req->count, &g->type_ids, &g->type_ids_count, err));
+    PROA_TRY(cut_padding(g, req, row, err));
     return read_ids(req, "decoder_input_ids", 0, 1, &g->decoder_ids, &g->decoder_ids_count, err);
 }
 

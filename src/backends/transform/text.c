@@ -29,13 +29,15 @@ typedef double count_fn(const proa_text_counts *n, int64_t distinct);
 struct proa_text_features {
     count_fn **counts;
     int32_t counts_count;
-    bool distinct; /* a count asks for it */
+    bool distinct;     /* a count asks for it */
+    ngram_file *lists; /* [lists_count]: one feature each */
+    int32_t lists_count;
     ngram_file vocabulary, lexicon;
     lexicon_stat stats[STAT_COUNT];
     int32_t stats_count;
     int64_t buckets, hashed_words; /* hashed n-grams of 1 to this many words; 0: none */
     ngram_value value;
-    int64_t columns, vocabulary_at, lexicon_at, buckets_at; /* where each begins */
+    int64_t columns, lists_at, vocabulary_at, lexicon_at, buckets_at; /* where each begins */
     int32_t words_max;
 };
 
@@ -68,7 +70,8 @@ static double share_of(int64_t part, int64_t whole)
     X(sentence_length, share_of(n->words, n->sentences))                                                     \
     X(upper_share, share_of(n->upper, n->letters))                                                           \
     X(punctuation_share, share_of(n->punctuation, n->characters))                                            \
-    X(distinct_share, share_of(distinct, n->words))
+    X(distinct_share, share_of(distinct, n->words))                                                          \
+    X(distinct_words, (double)distinct)
 COUNTS(COUNT)
 
 static const struct {
@@ -83,7 +86,7 @@ static const struct {
 static void add_count(proa_text_features *f, size_t i)
 {
     f->counts[f->counts_count++] = counts[i].fn;
-    if (counts[i].fn == count_distinct_share) f->distinct = true;
+    if (counts[i].fn == count_distinct_words || counts[i].fn == count_distinct_share) f->distinct = true;
 }
 
 static proa_status read_counts(proa_text_features *f, proa_transform_step *s, proa_arena *arena, bool others,
@@ -207,25 +210,46 @@ static proa_status read_lines(line_reader *r, bool weighted)
 }
 
 /* A file of the version's folder, or else of the model's. */
-static proa_status read_file(ngram_file *f, const char *key, proa_transform_step *s,
+static proa_status open_file(ngram_file *f, const char *name, const proa_transform_step *s,
                              const proa_transform_program *p, bool weighted, proa_err *err)
 {
-    const proa_transform_option *o = proa_transform_option_find(s, key);
     char path[PROA_PATH_MAX];
-    if (!o) return PROA_OK;
-    if (o->list) return PROA_TRANSFORM_FAIL(err, s, "option '%s' must be one file", key);
-    if (proa_path_climbs(o->texts[0].ptr) && !p->external_paths)
+    if (proa_path_climbs(name) && !p->external_paths)
         return PROA_TRANSFORM_FAIL(
-            err, s, "file '%s' leaves the model's folder, which needs --allow-external-paths", o->texts[0].ptr);
-    PROA_TRY(proa_path_join(path, p->version_path, o->texts[0].ptr, err));
-    if (!proa_file_exists(path)) PROA_TRY(proa_path_join(path, p->model_path, o->texts[0].ptr, err));
+            err, s, "file '%s' leaves the model's folder, which needs --allow-external-paths", name);
+    PROA_TRY(proa_path_join(path, p->version_path, name, err));
+    if (!proa_file_exists(path)) PROA_TRY(proa_path_join(path, p->model_path, name, err));
     if (!proa_file_exists(path))
-        return PROA_TRANSFORM_FAIL(err, s, "file '%s' is neither in '%s' nor in '%s'", o->texts[0].ptr,
-                                   p->version_path, p->model_path);
+        return PROA_TRANSFORM_FAIL(err, s, "file '%s' is neither in '%s' nor in '%s'", name, p->version_path,
+                                   p->model_path);
     PROA_TRY(proa_file_read(&f->text, path, PROA_NGRAM_FILE_BYTES_MAX, err));
     proa_map_init(&f->lines, 1024);
     line_reader r = {.step = s, .path = path, .file = f, .err = err};
     return read_lines(&r, weighted);
+}
+
+static proa_status read_file(ngram_file *f, const char *key, proa_transform_step *s,
+                             const proa_transform_program *p, bool weighted, proa_err *err)
+{
+    const proa_transform_option *o = proa_transform_option_find(s, key);
+    if (!o) return PROA_OK;
+    if (o->list) return PROA_TRANSFORM_FAIL(err, s, "option '%s' must be one file", key);
+    return open_file(f, o->texts[0].ptr, s, p, weighted, err);
+}
+
+static proa_status read_lists(proa_text_features *f, proa_transform_step *s, const proa_transform_program *p,
+                              proa_err *err)
+{
+    const proa_transform_option *o = proa_transform_option_find(s, "lists");
+    if (!o) return PROA_OK;
+    if (o->count < 1 || o->count > PROA_NGRAM_LISTS_MAX)
+        return PROA_TRANSFORM_FAIL(err, s, "option 'lists' has %d files, must be 1 to %d", o->count,
+                                   PROA_NGRAM_LISTS_MAX);
+    f->lists = proa_calloc((size_t)o->count, sizeof *f->lists);
+    f->lists_count = o->count;
+    for (int32_t i = 0; i < o->count; i++)
+        PROA_TRY(open_file(&f->lists[i], o->texts[i].ptr, s, p, false, err));
+    return PROA_OK;
 }
 
 static void close_file(ngram_file *f)
@@ -272,9 +296,8 @@ static proa_status read_hashed(proa_text_features *f, proa_transform_step *s, pr
     f->hashed_words = 1;
     if (f->buckets)
         PROA_TRY(proa_transform_option_integer(&f->hashed_words, s, "ngrams", 1, PROA_NGRAM_WORDS_MAX, err));
-    const proa_transform_option *o = f->buckets || f->vocabulary.lines.count
-                                         ? proa_transform_option_find(s, "value")
-                                         : NULL;
+    bool counted = f->buckets || f->vocabulary.lines.count || f->lists_count;
+    const proa_transform_option *o = counted ? proa_transform_option_find(s, "value") : NULL;
     int value = VALUE_COUNT;
     if (o) PROA_TRY(find_word(&value, s, o, 0, values, PROA_COUNT(values), err));
     f->value = (ngram_value)value;
@@ -283,11 +306,14 @@ static proa_status read_hashed(proa_text_features *f, proa_transform_step *s, pr
 
 static proa_status lay_out(proa_text_features *f, const proa_transform_step *s, proa_err *err)
 {
-    f->vocabulary_at = f->counts_count;
+    f->lists_at = f->counts_count;
+    f->vocabulary_at = f->lists_at + f->lists_count;
     f->lexicon_at = f->vocabulary_at + f->vocabulary.lines.count;
     f->buckets_at = f->lexicon_at + f->lexicon.columns * f->stats_count;
     f->columns = f->buckets_at + f->buckets;
     f->words_max = f->buckets ? (int32_t)f->hashed_words : 0;
+    for (int32_t i = 0; i < f->lists_count; i++)
+        if (f->lists[i].words_max > f->words_max) f->words_max = f->lists[i].words_max;
     if (f->vocabulary.words_max > f->words_max) f->words_max = f->vocabulary.words_max;
     if (f->lexicon.words_max > f->words_max) f->words_max = f->lexicon.words_max;
     if (f->columns < 1 || f->columns > PROA_TEXT_COLUMNS_MAX)
@@ -305,17 +331,21 @@ static proa_status read_text(proa_transform_step *s, proa_transform_program *p, 
     s->in_place = in->rank > 0 && in->shape[in->rank - 1] == 1;
     if (!s->in_place && in->rank + p->batched >= PROA_SERVE_RANK_MAX)
         return PROA_TRANSFORM_FAIL(err, s, "'%s' has no room for one more dimension", in->name);
+    PROA_TRY(read_lists(f, s, p, err));
     PROA_TRY(read_file(&f->vocabulary, "vocabulary", s, p, false, err));
     PROA_TRY(read_file(&f->lexicon, "lexicon", s, p, true, err));
     PROA_TRY(read_stats(f, s, err));
     PROA_TRY(read_hashed(f, s, err));
-    PROA_TRY(read_counts(f, s, p->arena, f->vocabulary.lines.count || f->lexicon.columns || f->buckets, err));
+    bool others = f->lists_count || f->vocabulary.lines.count || f->lexicon.columns || f->buckets;
+    PROA_TRY(read_counts(f, s, p->arena, others, err));
     return lay_out(f, s, err);
 }
 
 void proa_text_features_close(proa_text_features *f)
 {
     if (!f) return;
+    for (int32_t i = 0; i < f->lists_count; i++) close_file(&f->lists[i]);
+    free(f->lists);
     close_file(&f->vocabulary);
     close_file(&f->lexicon);
     free(f);
@@ -396,6 +426,9 @@ static void add_ngram(maker *m, proa_str ngram, int32_t words)
 {
     const proa_text_features *f = m->f;
     int32_t line;
+    for (int32_t i = 0; i < f->lists_count; i++)
+        if (words <= f->lists[i].words_max && proa_map_find(&f->lists[i].lines, ngram, &line))
+            add_to(&m->row[f->lists_at + i], f->value);
     if (words <= f->vocabulary.words_max && proa_map_find(&f->vocabulary.lines, ngram, &line))
         add_to(&m->row[f->vocabulary_at + line], f->value);
     if (words <= f->lexicon.words_max && proa_map_find(&f->lexicon.lines, ngram, &line)) add_weights(m, line);
@@ -427,7 +460,7 @@ static void finish_row(const maker *m, const proa_text_counts *n)
         }
     }
     if (f->value != VALUE_SHARE || !n->words) return;
-    for (int64_t i = f->vocabulary_at; i < f->lexicon_at; i++)
+    for (int64_t i = f->lists_at; i < f->lexicon_at; i++)
         m->row[i] = (float)((double)m->row[i] / (double)n->words);
     for (int64_t i = f->buckets_at; i < f->columns; i++)
         m->row[i] = (float)((double)m->row[i] / (double)n->words);
@@ -474,12 +507,13 @@ static void run_text(const proa_transform_step *s, const proa_transform_value *a
     proa_arena_release(&scratch);
 }
 
-const proa_transform_op proa_transform_op_text = {"text_features",
-                                                  1,
-                                                  1,
-                                                  "counts, vocabulary, lexicon, stats, hashed, ngrams, value",
-                                                  read_text,
-                                                  shape_text,
-                                                  run_text,
-                                                  NULL,
-                                                  NULL};
+const proa_transform_op proa_transform_op_text = {
+    "text_features",
+    1,
+    1,
+    "counts, lists, vocabulary, lexicon, stats, hashed, ngrams, value",
+    read_text,
+    shape_text,
+    run_text,
+    NULL,
+    NULL};

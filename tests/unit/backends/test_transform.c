@@ -38,6 +38,7 @@ static int make_folder(void **state)
     PROA_UNUSED(state);
     if (!mkdtemp(folder)) return 1;
     write_file("vocabulary.txt", "# words of praise and blame\ngood\nnot good\nbad\r\n");
+    write_file("articles.txt", "the\nnot a\n");
     write_file("lexicon.tsv", "good\t1\t0.5\nnot good\t-2\t0\nbad\t-1.5\t0.25");
     return 0;
 }
@@ -239,17 +240,17 @@ static void test_counts(void **state)
     rig g;
     PROA_UNUSED(state);
     open_model(&g, B1 IN("TEXT", "STRING", "1") STEPS("F = text_features(TEXT)"));
-    assert_int_equal(g.model.config->output[0]->dims[0], 15);
+    assert_int_equal(g.model.config->output[0]->dims[0], 16);
     proa_infer *r = ask();
     put_texts(r, "TEXT", texts, 3, 2, (int64_t[]){3, 1});
     const proa_reply *reply = only(run(&g, r));
-    assert_shape(reply, "F", 2, 3, 15, 0);
+    assert_shape(reply, "F", 2, 3, 16, 0);
     /* characters words sentences punctuation letters digits upper ! ? long, then word_length,
-     * sentence_length, upper_share, punctuation_share, distinct_share */
-    float rows[45] = {36, 8, 4, 5, 21, 2, 6, 1, 1, 0, 3.125f, 2, 2 / 7.0f, 5 / 36.0f, 1};
-    static const float third[15] = {12, 2, 1, 2, 6, 0, 1, 0, 0, 0, 3, 2, 1 / 6.0f, 1 / 6.0f, 1};
-    memcpy(rows + 30, third, sizeof third);
-    assert_floats(reply, "F", rows, 45);
+     * sentence_length, upper_share, punctuation_share, distinct_share, distinct_words */
+    float rows[48] = {36, 8, 4, 5, 21, 2, 6, 1, 1, 0, 3.125f, 2, 2 / 7.0f, 5 / 36.0f, 1, 8};
+    static const float third[16] = {12, 2, 1, 2, 6, 0, 1, 0, 0, 0, 3, 2, 1 / 6.0f, 1 / 6.0f, 1, 2};
+    memcpy(rows + 32, third, sizeof third);
+    assert_floats(reply, "F", rows, 48);
     forget(r);
     rig_close(&g);
 }
@@ -280,6 +281,35 @@ static void test_ngrams(void **state)
     assert_float_equal(floats(reply, "HASHED")[16 + NOTHING], 1, 0);
     forget(r);
     rig_close(&g);
+}
+
+/* How many n-grams of a text are in a list, beside counts and a vocabulary. */
+static void test_lists(void **state)
+{
+    static const char *const texts[] = {"The bad the good: not a bad one", "Nothing"};
+    rig g;
+    PROA_UNUSED(state);
+    open_model(
+        &g,
+        B1 IN("TEXT", "STRING", "1") STEPS(
+            "F = text_features(TEXT, lists=[articles.txt, vocabulary.txt], counts=[words, distinct_words], "
+            "vocabulary=vocabulary.txt);"
+            "ONE = text_features(TEXT, lists=articles.txt);"
+            "SEEN = text_features(TEXT, lists=[articles.txt], value=present);"
+            "SHARE = text_features(TEXT, lists=[articles.txt], value=share)"));
+    proa_infer *r = ask();
+    put_texts(r, "TEXT", texts, 2, 2, (int64_t[]){2, 1});
+    const proa_reply *reply = only(run(&g, r));
+    assert_floats(reply, "F", F32(8, 6, 3, 3, 1, 0, 2, 1, 1, 0, 0, 0, 0, 0), 14);
+    assert_floats(reply, "ONE", F32(3, 0), 2);
+    assert_floats(reply, "SEEN", F32(1, 0), 2);
+    assert_floats(reply, "SHARE", F32(3 / 8.0f, 0), 2);
+    forget(r);
+    rig_close(&g);
+    refuse(B1 IN("TEXT", "STRING", "1") STEPS("F = text_features(TEXT, lists=[articles.txt, none.txt])"),
+           "file 'none.txt' is neither in");
+    refuse(B1 IN("TEXT", "STRING", "1") STEPS("F = text_features(TEXT, lists=[])"),
+           "option 'lists' has 0 files, must be 1 to 64");
 }
 
 /* Without a dimension of 1 the features are one more. */
@@ -428,11 +458,12 @@ static void test_refused_outputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arithmetic),    cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_cast),          cmocka_unit_test(test_axes),
-        cmocka_unit_test(test_wanted),        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_ngrams),        cmocka_unit_test(test_text_shapes),
-        cmocka_unit_test(test_any_bytes),     cmocka_unit_test(test_refused_steps),
-        cmocka_unit_test(test_refused_texts), cmocka_unit_test(test_refused_outputs)};
+        cmocka_unit_test(test_arithmetic),     cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_cast),           cmocka_unit_test(test_axes),
+        cmocka_unit_test(test_wanted),         cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_ngrams),         cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_text_shapes),    cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_refused_steps),  cmocka_unit_test(test_refused_texts),
+        cmocka_unit_test(test_refused_outputs)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
