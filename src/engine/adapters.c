@@ -271,11 +271,21 @@ bool proa_adapters_admit(proa_adapter *adapter)
     if (slot >= 0 && slot != adapter->slot) {
         if (a->in_slot[slot]) a->in_slot[slot]->slot = -1;
         a->in_slot[slot] = adapter, adapter->slot = slot;
-        proa_lora_set_slot(a->model, slot, adapter->image);
+        proa_model_set_adapter(a->model, slot, adapter->image);
     }
     if (slot >= 0) adapter->running++, adapter->used = ++a->now;
     pthread_mutex_unlock(&a->lock);
     return slot >= 0;
+}
+
+void proa_adapters_forget_slots(proa_adapters *a)
+{
+    pthread_mutex_lock(&a->lock);
+    for (int32_t i = 0; i < a->model->lora.slots; i++) {
+        if (a->in_slot[i]) a->in_slot[i]->slot = -1;
+        a->in_slot[i] = NULL;
+    }
+    pthread_mutex_unlock(&a->lock);
 }
 
 void proa_adapters_release(proa_adapter *adapter)

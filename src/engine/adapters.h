@@ -58,5 +58,7 @@ void proa_adapters_unref(proa_adapter *adapter); /* NULL is fine */
 /* A request begins to run: its adapter is in a slot until release. False: all slots are in use. NULL is fine. */
 bool proa_adapters_admit(proa_adapter *adapter);
 void proa_adapters_release(proa_adapter *adapter);
+/* Ranks were restarted, whose slots are empty; no request runs. */
+void proa_adapters_forget_slots(proa_adapters *a);
 
 #endif

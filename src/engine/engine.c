@@ -246,7 +246,8 @@ static proa_status check_ranks(const proa_engine *e, proa_err *err)
 {
     const char *what = NULL;
     if (e->ranks.count == 1) return PROA_OK;
-    if (e->sizes.adapters_max) what = "adapters"; /* low-rank ones and prompt tables */
+    if (e->sizes.adapters_max && !e->device->host && e->sizes.model.stages > 1)
+        what = "adapters of stages (--pp)";
     else if ((!e->device->host || e->ranks.local < e->ranks.count) &&
              (e->sizes.host_bytes || e->sizes.folder_bytes))
         what = "prefix-host-memory";

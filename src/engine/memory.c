@@ -386,7 +386,10 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
     if (memory->kv < 0) memory->kv = INT64_MAX / 4;
     memory->tokenizer = tokenizer ? proa_tokenizer_bytes(tokenizer) : 0;
     memory->bookkeeping = bookkeeping_bytes(s, m);
-    memory->adapters = m->device->host ? s->adapters_max * proa_lora_image_bytes(m) : proa_lora_slot_bytes(m);
+    /* images are in host memory; on the host each rank has its parts of those in slots */
+    memory->adapters = proa_lora_slot_bytes(m);
+    if (m->device->host)
+        memory->adapters = s->adapters_max * proa_lora_image_bytes(m) + m->ranks * proa_lora_slot_bytes(m);
     memory->program = PROGRAM_BYTES;
     memory->host_cache = proa_sizes_host_pages(s, m) * memory->page;
     memory->total = memory->weights + memory->activations + memory->scratch + memory->kv + memory->adapters +

@@ -18,6 +18,13 @@ typedef struct proa_weight_part {
     bool normalised;       /* the loader divides each row by its norm (source.factor) */
 } proa_weight_part;
 
+/* The rows and columns of the whole weight of which a rank's part is made (ranks/shard.h). */
+typedef struct proa_param_cut {
+    int64_t row[3], rows[3]; /* [row, row + rows) of the stacked rows, one range behind the other */
+    int32_t ranges;          /* 0: all rows */
+    int64_t col;             /* the first column */
+} proa_param_cut;
+
 /* One weight slot of one layer. */
 typedef struct proa_param {
     proa_weight_part *part; /* [parts] stacked along the rows; all parts of expert 0, then those of expert 1, ... */
@@ -27,6 +34,7 @@ typedef struct proa_param {
     bool heads;             /* of heads: all are used for each row */
     proa_role role;
     int64_t rows, cols; /* of all parts stacked, of one expert; cols 0 for vectors */
+    proa_param_cut cut; /* of a rank */
     bool packed;        /* the checkpoint is packed: matrix.format is what it is packed in */
     bool load_only;     /* read while the model is loaded; takes no memory */
     bool projected; /* kept as relative positions projected by it: values [relative_rows][rows] (relative.h) */

@@ -130,6 +130,8 @@ static proa_status bind_model(proa_model *m, const char *path, const proa_model_
     else
         PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, o->dtype, o->quant, o->kv_dtype, err));
     m->plan.parameters = proa_plan_parameters(m->params, m->arch, &m->config);
+    m->lora = (proa_lora_store){.slots = o->lora_slots, .rank = o->lora_rank};
+    PROA_TRY(proa_lora_plan(m, err));
     const proa_params *encoder = &m->params[PROA_STACK_ENCODER];
     m->pooled = m->arch->pool && proa_params_at(encoder, encoder->layers, PROA_SLOT_POOL)->parts;
     return take_part(m, path, o, err);
@@ -170,8 +172,7 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
     m->detach = o->detach;
     m->own_tables = !m->device->host || o->detach || m->packed;
     PROA_TRY(proa_plan_make(p, m->params, m->arch, &m->config, m->ctx.ops, &m->formats, m->own_tables, err));
-    m->lora = (proa_lora_store){.slots = o->lora_slots, .rank = o->lora_rank};
-    PROA_TRY(proa_lora_plan(m, err));
+    proa_lora_plan_part(m);
     return m->packed ? proa_packed_check(m, path, err) : PROA_OK;
 }
 

@@ -76,20 +76,34 @@ typedef struct proa_batch {
 
 typedef struct proa_staging proa_staging; /* staging.h */
 
+/* A matrix that adapters can change: where its numbers are in an image, and the rows of the name map that it is made
+ * of, each a piece. */
+typedef struct proa_lora_matrix {
+    proa_lora layout;
+    const proa_name *piece[PROA_LORA_PIECES_MAX];
+} proa_lora_matrix;
+
 /* Adapters of a model: lora/lora.h. */
 typedef struct proa_lora_store {
     int32_t slots, rank; /* rank: a multiple of 16 once they are planned */
     proa_dtype dtype;
-    int64_t bytes;     /* of one adapter */
-    int64_t columns;   /* the most pieces * rank of a matrix */
-    char *memory;      /* on a device: [slots][bytes] */
-    const char **slot; /* [slots] where each is; on the host NULL: empty */
+    proa_lora_matrix **matrix; /* [layers * PROA_SLOT_COUNT] of the whole model; NULL: no adapter changes it */
+    int64_t *layer_at;         /* [layers + 1] where the numbers of each layer begin in an image */
+    proa_config config;        /* of the whole model */
+    int64_t image_bytes;       /* of an adapter of the whole model, */
+    int64_t bytes;             /* and of what this rank has of it */
+    int64_t columns;           /* the most pieces * rank of a matrix */
+    char *memory;              /* on a device, and of a rank: [slots][bytes] */
+    char *part;                /* of a rank on a device: [bytes] in host memory, on its way to a slot */
+    const char **slot;         /* [slots] where each is; on the host NULL: empty */
     bool *changes; /* [slots][PROA_SLOT_COUNT] weight slots that the adapter in a slot changes in any layer, */
     int32_t *changed; /* [PROA_SLOT_COUNT] and how many adapters change each: products of the others run as without */
     int32_t version; /* of the set of weight slots that any adapter changes */
     /* of the pass: */
     int32_t *count, *order;     /* [slots + 1], [rows_max] */
     proa_lora_segment *segment; /* [proa_lora_segments(rows_max)] */
+    int32_t *part_order;        /* the same of a micro-batch */
+    proa_lora_segment *part_segment;
 } proa_lora_store;
 
 /* Copies of the residual stream before some layers, of all rows of a decoder's pass, for a draft head. */

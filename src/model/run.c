@@ -72,10 +72,14 @@ static void run_part(const proa_step_frame *f, proa_step_frame *part, int64_t be
     batch.prefixes = proa_max64(0, end - proa_max64(begin, plain));
     count_long_spans(&batch.self, span + begin, end - begin);
     if (batch.cross.count) batch.cross.span += begin, batch.cross.count = end - begin;
+    const proa_span *last = &span[end - 1];
+    if (batch.lora_rows.count)
+        proa_lora_rows_within(f->m, &batch.lora_rows, &f->batch->lora_rows, span[begin].row,
+                              last->row + last->rows - span[begin].row);
     *part = *f;
     part->batch = &batch;
     part->first = span[begin].row;
-    part->rows = span[end - 1].row + span[end - 1].rows - part->first;
+    part->rows = last->row + last->rows - part->first;
     run_layers(part, from);
     part->batch = f->batch;
 }

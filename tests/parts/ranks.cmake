@@ -20,6 +20,17 @@ add_ranks_test(sums_processes PROA_TEST_TP=3 PROA_TEST_RANKS=process PROA_TEST_S
                PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
 set_tests_properties(engine/test_rank_sums PROPERTIES PROCESSORS 2 LABELS "unit;engine;ranks")
 
+# Adapters: goldens of PEFT, and many in one batch.
+function(add_adapters_test name)
+  add_test(NAME golden/${name} COMMAND engine_test_adapters)
+  set_tests_properties(golden/${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "ranks" ENVIRONMENT "${ARGN}"
+                       PROCESSORS 2)
+endfunction()
+add_adapters_test(adapters_2 PROA_TEST_TP=2)
+add_adapters_test(adapters_3_whole PROA_TEST_TP=3 PROA_TEST_SUMS=whole)
+add_adapters_test(adapters_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2)
+add_adapters_test(adapters_processes PROA_TEST_TP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+
 # Ranks that are processes start the program.
 set_tests_properties(engine/test_rank_processes PROPERTIES ENVIRONMENT "PROA_RANK_PROGRAM=$<TARGET_FILE:proa>"
                                                            PROCESSORS 2 LABELS "unit;engine;ranks")

@@ -83,6 +83,8 @@ void proa_rank_open_message(proa_message *m, proa_rank_open *open)
     PROA_MESSAGE_VALUE(m, o->stages);
     PROA_MESSAGE_VALUE(m, o->whole_experts);
     PROA_MESSAGE_VALUE(m, o->whole_sums);
+    PROA_MESSAGE_VALUE(m, o->lora_slots);
+    PROA_MESSAGE_VALUE(m, o->lora_rank);
 }
 
 /* ---- the same model ---- */

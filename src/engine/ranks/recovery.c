@@ -57,6 +57,7 @@ static void restart_ranks(proa_engine *e)
         return;
     }
     drop_cached_pages(e);
+    proa_adapters_forget_slots(&e->adapters);
     e->now.rank_restarts++;
     r->restarted_ns = now;
     set_working(e);

@@ -219,7 +219,7 @@ static void put_b(const reader *r, const proa_lora *l, int32_t piece, const proa
 {
     proa_row_order order[3];
     int64_t n = 0;
-    int orders = proa_load_orders(order, row->load, &r->m->config, b.view.shape[0]);
+    int orders = proa_load_orders(order, row->load, &r->m->lora.config, b.view.shape[0]);
     if (orders == 0) put_b_rows(r, l, piece, 0, &b);
     for (int i = 0; i < orders; i++) {
         b.order = order[i];
@@ -258,11 +258,9 @@ static proa_status read_matrices(reader *r)
 {
     const proa_params *p = &r->m->params[PROA_STACK_DECODER];
     for (int64_t i = 0; i < p->layers * PROA_SLOT_COUNT; i++) {
-        const proa_name *row[PROA_LORA_PIECES_MAX];
-        const proa_param *param = &p->param[i];
-        int32_t pieces = param->lora ? proa_lora_pieces(param, row) : 0;
-        for (int32_t k = 0; k < pieces; k++)
-            PROA_TRY(read_piece(r, param->lora, k, row[k], i / PROA_SLOT_COUNT));
+        const proa_lora_matrix *w = r->m->lora.matrix[i];
+        for (int32_t k = 0; w && k < w->layout.pieces; k++)
+            PROA_TRY(read_piece(r, &w->layout, k, w->piece[k], i / PROA_SLOT_COUNT));
     }
     return PROA_OK;
 }
@@ -295,14 +293,14 @@ proa_status proa_adapter_read_tensors(char **image, const proa_model *m, const p
 {
     reader r = {.m = m, .tensors = tensors, .config = config, .what = what, .err = err};
     *image = NULL;
-    if (!m->lora.bytes)
+    if (!m->lora.image_bytes)
         return PROA_FAIL(err, UNSUPPORTED, "%s: the model was opened without adapters (--lora, --lora-slots)",
                          what);
     r.used = proa_calloc((size_t)proa_max64(proa_weights_count(tensors), 1), sizeof *r.used);
-    r.image = proa_pages_alloc(m->lora.bytes);
-    proa_status status = r.image
-                             ? read_image(&r)
-                             : PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB", (double)m->lora.bytes / 1e6);
+    r.image = proa_pages_alloc(m->lora.image_bytes);
+    proa_status status = r.image ? read_image(&r)
+                                 : PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB",
+                                             (double)m->lora.image_bytes / 1e6);
     free(r.used);
     if (status == PROA_OK) *image = r.image;
     else proa_err_prefix(err, "%s", what), proa_adapter_free(m, r.image);
@@ -311,7 +309,7 @@ proa_status proa_adapter_read_tensors(char **image, const proa_model *m, const p
 
 void proa_adapter_free(const proa_model *m, char *image)
 {
-    if (image) proa_pages_free(image, m->lora.bytes);
+    if (image) proa_pages_free(image, m->lora.image_bytes);
 }
 
 /* ---- folders ---- */
@@ -415,16 +413,15 @@ static bool is_listed(const char *modules, const proa_name *row)
 char *proa_adapter_random(const proa_model *m, const char *modules, int32_t rank, uint64_t seed)
 {
     const proa_params *p = &m->params[PROA_STACK_DECODER];
-    char *image = proa_pages_alloc(m->lora.bytes);
+    char *image = proa_pages_alloc(m->lora.image_bytes);
     for (int64_t i = 0; image && i < p->layers * PROA_SLOT_COUNT; i++) {
-        const proa_lora *l = p->param[i].lora;
-        const proa_name *row[PROA_LORA_PIECES_MAX];
-        if (!l) continue;
+        const proa_lora_matrix *w = m->lora.matrix[i];
+        if (!w) continue;
+        const proa_lora *l = &w->layout;
         int64_t panels = 0;
-        proa_lora_pieces(&p->param[i], row);
         for (int32_t k = 0; k < l->pieces; panels += proa_lora_panels(l, k), k++) {
             bool all = !modules || !*modules;
-            proa_lora_use use = {0.01f, all || is_listed(modules, row[k]) ? rank : 0};
+            proa_lora_use use = {0.01f, all || is_listed(modules, w->piece[k]) ? rank : 0};
             ((proa_lora_use *)(void *)(image + l->use))[k] = use;
         }
         put_random(image + l->a, l->dtype, l->K * l->pieces * l->rank, &seed);

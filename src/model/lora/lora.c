@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "model/ranks/ranks.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,19 +14,19 @@
  * residual behind it cannot be repeated after the sum. */
 static bool is_multiplied(const proa_model *m, int slot)
 {
-    const proa_program *p = &m->plan.program[PROA_STACK_DECODER][PROA_SECTION_LAYER];
     bool found = false;
-    for (int i = 0; i < p->count; i++) {
-        const proa_step *s = &p->step[i];
+    for (const proa_step *s = m->arch->stacks[PROA_STACK_DECODER].layer; s->op != PROA_STEP_END; s++) {
         bool acts = s->flags & (PROA_ACT | PROA_HEAD_ACT | PROA_CONV_ACT) || PROA_ACT_OF_FLAGS(s->flags);
         if ((int)s->w != slot || (s->op != PROA_STEP_LINEAR && s->op != PROA_STEP_LINEAR_GATED)) continue;
+        if (!proa_step_applies(s, &m->config, PROA_SOME_LAYER)) continue;
         if (acts && s->flags & (PROA_ADD | PROA_ADD_X)) return false;
         found = true;
     }
     return found;
 }
 
-int32_t proa_lora_pieces(const proa_param *param, const proa_name *pieces[PROA_LORA_PIECES_MAX])
+/* The rows of the name map that a matrix is made of. 0: too many. */
+static int32_t find_pieces(const proa_param *param, const proa_name *pieces[PROA_LORA_PIECES_MAX])
 {
     int32_t count = 0;
     for (int32_t i = 0; i < param->parts; i++) {
@@ -36,26 +37,31 @@ int32_t proa_lora_pieces(const proa_param *param, const proa_name *pieces[PROA_L
     return count;
 }
 
-/* The numbers of one matrix from *at on. false: no adapter can change it. */
-static bool lay_out(proa_model *m, proa_param *param, int64_t *at)
+/* Places the numbers of a matrix whose pieces end at l->end from *at on. */
+static void place_numbers(proa_lora_store *s, proa_lora *l, int64_t *at)
 {
-    const proa_name *row[PROA_LORA_PIECES_MAX];
-    int32_t pieces = proa_lora_pieces(param, row);
-    int64_t bytes = proa_dtype_bytes(m->lora.dtype), rank = m->lora.rank, end = 0, panels = 0;
-    if (!pieces) return false;
-    proa_lora *l = PROA_ARENA_NEW(&m->arena, proa_lora, 1);
-    *l = (proa_lora){.dtype = m->lora.dtype, .rank = (int32_t)rank, .pieces = pieces, .K = param->cols};
-    for (int32_t p = 0; p < pieces; p++) {
-        l->end[p] = end += proa_dim_size(&m->config, row[p]->rows);
-        panels += proa_lora_panels(l, p);
-    }
+    int64_t bytes = proa_dtype_bytes(s->dtype), panels = 0;
+    l->dtype = s->dtype, l->rank = s->rank;
+    for (int32_t p = 0; p < l->pieces; p++) panels += proa_lora_panels(l, p);
     l->use = *at;
-    l->a = l->use + proa_round_up(pieces * (int64_t)sizeof(proa_lora_use), 64);
-    l->b = l->a + proa_round_up(proa_round_up(l->K, 16) * pieces * rank * bytes, 64);
-    *at = l->b + proa_round_up(panels * rank * PROA_LORA_PANEL * bytes, 64);
-    m->lora.columns = proa_max64(m->lora.columns, pieces * rank);
-    param->lora = l;
-    return end == param->rows;
+    l->a = l->use + proa_round_up(l->pieces * (int64_t)sizeof(proa_lora_use), 64);
+    l->b = l->a + proa_round_up(proa_round_up(l->K, 16) * l->pieces * l->rank * bytes, 64);
+    *at = l->b + proa_round_up(panels * l->rank * PROA_LORA_PANEL * bytes, 64);
+    s->columns = proa_max64(s->columns, l->pieces * l->rank);
+}
+
+/* A matrix of the whole model; NULL: no adapter can change it. */
+static proa_lora_matrix *lay_out(proa_model *m, const proa_param *param)
+{
+    proa_lora_matrix *w = PROA_ARENA_NEW(&m->arena, proa_lora_matrix, 1);
+    int64_t end = 0;
+    *w = (proa_lora_matrix){.layout = {.K = param->cols}};
+    w->layout.pieces = find_pieces(param, w->piece);
+    for (int32_t p = 0; p < w->layout.pieces; p++)
+        w->layout.end[p] = end += proa_dim_size(&m->config, w->piece[p]->rows);
+    if (!w->layout.pieces || end != param->rows) return NULL;
+    place_numbers(&m->lora, &w->layout, &m->lora.image_bytes);
+    return w;
 }
 
 /* Numbers are kept as the layers' matrices are: f32 beside f32, else 16 bits. */
@@ -70,31 +76,73 @@ static proa_dtype dtype_of(const proa_formats *f)
 proa_status proa_lora_plan(proa_model *m, proa_err *err)
 {
     const proa_params *p = &m->params[PROA_STACK_DECODER];
-    if (!m->lora.slots) return PROA_OK;
+    proa_lora_store *l = &m->lora;
+    if (!l->slots) return PROA_OK;
     if (m->arch->kind != PROA_KIND_DECODER)
         return PROA_FAIL(err, UNSUPPORTED, "adapters of a %s: only decoders take them", m->arch->name);
-    m->lora.rank = (int32_t)proa_round_up(m->lora.rank, 16);
-    m->lora.dtype = dtype_of(&m->formats);
-    for (int64_t layer = 0; layer < p->layers; layer++)
+    l->rank = (int32_t)proa_round_up(l->rank, 16);
+    l->dtype = dtype_of(&m->formats);
+    l->config = m->config;
+    l->matrix = PROA_ARENA_NEW(&m->arena, proa_lora_matrix *, p->layers * PROA_SLOT_COUNT);
+    l->layer_at = PROA_ARENA_NEW(&m->arena, int64_t, p->layers + 1);
+    for (int64_t layer = 0; layer < p->layers; layer++) {
         for (int s = 0; s < PROA_SLOT_COUNT; s++) {
-            proa_param *param = proa_params_at(p, layer, (proa_weight_slot)s);
+            const proa_param *param = proa_params_at(p, layer, (proa_weight_slot)s);
             if (!proa_param_is_matrix(param) || param->experts || !is_multiplied(m, s)) continue;
-            if (!lay_out(m, param, &m->lora.bytes)) param->lora = NULL;
+            l->matrix[layer * PROA_SLOT_COUNT + s] = lay_out(m, param);
         }
-    if (m->lora.bytes == 0)
+        l->layer_at[layer + 1] = l->image_bytes;
+    }
+    if (l->image_bytes == 0)
         return PROA_FAIL(err, UNSUPPORTED, "adapters of a %s: it has no matrix that they can change",
                          m->arch->name);
     return PROA_OK;
 }
 
+/* The columns of a piece of the whole matrix that this rank has. */
+static int64_t own_columns(const proa_param *param, const proa_lora *all, int32_t piece)
+{
+    int64_t first = proa_lora_first(all, piece), end = all->end[piece], count = 0;
+    if (param->cut.ranges == 0) return end - first;
+    for (int32_t i = 0; i < param->cut.ranges; i++) {
+        int64_t from = proa_max64(first, param->cut.row[i]),
+                to = proa_min64(end, param->cut.row[i] + param->cut.rows[i]);
+        count += proa_max64(0, to - from);
+    }
+    return count;
+}
+
+void proa_lora_plan_part(proa_model *m)
+{
+    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    proa_lora_store *s = &m->lora;
+    for (int64_t i = 0; s->slots && i < p->layers * PROA_SLOT_COUNT; i++) {
+        proa_param *param = &p->param[i];
+        proa_lora_matrix *w = s->matrix[i];
+        if (!w || !param->parts) continue;
+        if (m->ranks == 1) {
+            param->lora = &w->layout;
+            continue;
+        }
+        int64_t end = 0;
+        proa_lora *l = PROA_ARENA_NEW(&m->arena, proa_lora, 1);
+        *l = (proa_lora){.pieces = w->layout.pieces, .K = param->cols};
+        for (int32_t k = 0; k < l->pieces; k++) l->end[k] = end += own_columns(param, &w->layout, k);
+        PROA_ASSERT(end == param->rows);
+        place_numbers(s, l, &s->bytes);
+        param->lora = l;
+    }
+    if (m->ranks == 1) s->bytes = s->image_bytes;
+}
+
 int64_t proa_lora_image_bytes(const proa_model *m)
 {
-    return m->lora.bytes;
+    return m->lora.image_bytes;
 }
 
 int64_t proa_lora_slot_bytes(const proa_model *m)
 {
-    return m->device->host ? 0 : m->lora.slots * m->lora.bytes;
+    return m->device->host && m->ranks == 1 ? 0 : m->lora.slots * m->lora.bytes;
 }
 
 /* ---- numbers of an image ---- */
@@ -106,13 +154,63 @@ void proa_lora_put_a(char *image, const proa_lora *l, int32_t piece, int32_t j, 
     for (int64_t k = 0; k < l->K; k++) proa_from_f32(to + k * columns * bytes, l->dtype, &row[k], 1);
 }
 
+/* The number j of the row of B that makes column n of a piece; those of one column are PROA_LORA_PANEL apart. */
+static int64_t place_in_b(const proa_lora *l, int32_t piece, int64_t n, int64_t j)
+{
+    int64_t panel = n / PROA_LORA_PANEL;
+    for (int32_t p = 0; p < piece; p++) panel += proa_lora_panels(l, p);
+    return l->b + ((panel * l->rank + j) * PROA_LORA_PANEL + n % PROA_LORA_PANEL) * proa_dtype_bytes(l->dtype);
+}
+
 void proa_lora_put_b(char *image, const proa_lora *l, int32_t piece, int64_t n, int32_t j, int32_t count,
                      const float *row)
 {
-    int64_t panel = n / PROA_LORA_PANEL, bytes = proa_dtype_bytes(l->dtype);
-    for (int32_t p = 0; p < piece; p++) panel += proa_lora_panels(l, p);
-    char *to = image + l->b + ((panel * l->rank + j) * PROA_LORA_PANEL + n % PROA_LORA_PANEL) * bytes;
+    int64_t bytes = proa_dtype_bytes(l->dtype);
+    char *to = image + place_in_b(l, piece, n, j);
     for (int32_t i = 0; i < count; i++) proa_from_f32(to + i * PROA_LORA_PANEL * bytes, l->dtype, &row[i], 1);
+}
+
+/* ---- a rank's part of an image ---- */
+
+static int32_t piece_of(const proa_lora *l, int64_t column)
+{
+    int32_t p = 0;
+    while (column >= l->end[p]) p++;
+    return p;
+}
+
+/* Column `column` of the whole matrix becomes `own`. from: the image, from `base` on. */
+static void take_column(char *to, const proa_lora *l, int64_t own, const char *from, int64_t base,
+                        const proa_lora *all, int64_t column)
+{
+    int64_t bytes = proa_dtype_bytes(l->dtype);
+    int32_t p = piece_of(l, own);
+    char *own_b = to + place_in_b(l, p, own - proa_lora_first(l, p), 0);
+    const char *b = from + (place_in_b(all, p, column - proa_lora_first(all, p), 0) - base);
+    for (int32_t j = 0; j < l->rank; j++)
+        memcpy(own_b + j * PROA_LORA_PANEL * bytes, b + j * PROA_LORA_PANEL * bytes, (size_t)bytes);
+}
+
+/* The columns of A and B that a rank has of a matrix, and the use of each piece. */
+static void take_matrix(char *to, const proa_param *param, const char *from, int64_t base, const proa_lora *all)
+{
+    const proa_lora *l = param->lora;
+    const proa_param_cut *cut = &param->cut;
+    int64_t row = l->pieces * l->rank * proa_dtype_bytes(l->dtype), own = 0;
+    memcpy(to + l->use, from + (all->use - base), (size_t)l->pieces * sizeof(proa_lora_use));
+    memcpy(to + l->a, from + (all->a - base) + cut->col * row, (size_t)(l->K * row));
+    for (int32_t i = 0; i < cut->ranges; i++)
+        for (int64_t n = 0; n < cut->rows[i]; n++)
+            take_column(to, l, own++, from, base, all, cut->row[i] + n);
+    for (; cut->ranges == 0 && own < param->rows; own++) take_column(to, l, own, from, base, all, own);
+}
+
+static void take_layer(const proa_model *m, char *to, const char *image, int64_t layer)
+{
+    const proa_param *param = proa_params_at(&m->params[PROA_STACK_DECODER], layer, 0);
+    proa_lora_matrix *const *w = m->lora.matrix + layer * PROA_SLOT_COUNT;
+    for (int s = 0; s < PROA_SLOT_COUNT; s++)
+        if (param[s].lora) take_matrix(to, &param[s], image, m->lora.layer_at[layer], &w[s]->layout);
 }
 
 /* ---- slots ---- */
@@ -128,19 +226,24 @@ proa_status proa_lora_make(proa_model *m, proa_err *err)
     l->count = PROA_ARENA_NEW(&m->arena, int32_t, l->slots + 1);
     l->order = PROA_ARENA_NEW(&m->arena, int32_t, rows);
     l->segment = PROA_ARENA_NEW(&m->arena, proa_lora_segment, proa_lora_segments(m, rows));
-    if (m->device->host) return PROA_OK;
+    l->part_order = PROA_ARENA_NEW(&m->arena, int32_t, rows);
+    l->part_segment = PROA_ARENA_NEW(&m->arena, proa_lora_segment, proa_lora_segments(m, rows));
+    if (bytes == 0) return PROA_OK;
     l->memory = m->device->alloc(m->device, bytes);
-    if (!l->memory)
+    if (!m->device->host && m->ranks > 1) l->part = proa_pages_alloc(l->bytes);
+    if (l->memory && m->device->host) memset(l->memory, 0, (size_t)bytes);
+    if (!l->memory || (!m->device->host && m->ranks > 1 && !l->part))
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for adapters on %s", (double)bytes / 1e6,
                          m->device->name);
-    for (int32_t i = 0; i < l->slots; i++) l->slot[i] = l->memory + i * l->bytes;
+    for (int32_t i = 0; i < l->slots && !m->device->host; i++) l->slot[i] = l->memory + i * l->bytes;
     return PROA_OK;
 }
 
 void proa_lora_free(proa_model *m)
 {
     m->device->free(m->device, m->lora.memory, proa_lora_slot_bytes(m));
-    m->lora.memory = NULL;
+    if (m->lora.part) proa_pages_free(m->lora.part, m->lora.bytes);
+    m->lora.memory = m->lora.part = NULL;
 }
 
 static bool changes_matrix(const proa_lora *l, const char *image)
@@ -166,11 +269,34 @@ static void note_changes(proa_model *m, int32_t slot, const char *image)
     }
 }
 
-void proa_lora_set_slot(proa_model *m, int32_t slot, const char *image)
+/* What this rank has of an image is in place, or in host memory on its way to a device. */
+static void set_slot(proa_model *m, int32_t slot, const char *image)
 {
     note_changes(m, slot, image);
     if (m->device->host) m->lora.slot[slot] = image;
     else if (image) m->device->upload(m->device, m->lora.memory + slot * m->lora.bytes, image, m->lora.bytes);
+}
+
+void proa_run_adapter(proa_model *m, int32_t slot, int64_t layer, const char *image)
+{
+    proa_lora_store *l = &m->lora;
+    bool last = layer + 1 == m->params[PROA_STACK_DECODER].layers;
+    char *to = m->device->host ? l->memory + slot * l->bytes : l->part;
+    if (image) take_layer(m, to, image, layer);
+    if (!image || last) set_slot(m, slot, image ? to : NULL);
+}
+
+void proa_model_set_adapter(proa_model *m, int32_t slot, const char *image)
+{
+    if (m->ranks == 1) {
+        set_slot(m, slot, image);
+        return;
+    }
+    for (int64_t layer = 0; layer < m->params[PROA_STACK_DECODER].layers; layer++) {
+        proa_rank_call call = {.kind = PROA_CALL_ADAPTER, .adapter_slot = slot, .layer = layer};
+        if (image) call.image = image + m->lora.layer_at[layer];
+        proa_ranks_run(m, &call, NULL);
+    }
 }
 
 /* ---- rows grouped by adapter ---- */
@@ -212,4 +338,21 @@ void proa_lora_group(proa_model *m, const proa_batch *batch, proa_lora_rows *out
             l->order[l->count[batch->lora[i]]++] = span->row + r;
     }
     *out = (proa_lora_rows){l->order, l->segment, m->device->host || !segments ? segments : most};
+}
+
+void proa_lora_rows_within(proa_model *m, proa_lora_rows *out, const proa_lora_rows *all, int64_t first,
+                           int64_t rows)
+{
+    proa_lora_store *l = &m->lora;
+    int32_t count = 0;
+    int64_t segments = 0;
+    for (int64_t i = 0; i < all->count; i++) {
+        const proa_lora_segment *s = &all->segment[i];
+        int32_t begin = count;
+        for (int32_t r = s->first; r < s->first + s->rows; r++)
+            if (all->order[r] >= first && all->order[r] < first + rows)
+                l->part_order[count++] = all->order[r] - (int32_t)first;
+        if (count > begin) l->part_segment[segments++] = (proa_lora_segment){s->base, begin, count - begin};
+    }
+    *out = (proa_lora_rows){l->part_order, l->part_segment, segments};
 }

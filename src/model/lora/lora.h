@@ -4,6 +4,7 @@
  * An image is all numbers of one adapter in the layout of kernels/ops.h (proa_lora), m->lora.bytes of them: the same
  * layout for all adapters of a model, made for the largest rank. A slot is what the kernels read: on a device memory
  * of its own, filled from an image; on the host the image itself.
+ * With several ranks a slot has what the rank has of an image, copied from it.
  * Owner:   images are the caller's (proa_adapter_free).
  * Threads: proa_adapter_read may run beside passes; slots belong to the stepping thread. */
 #ifndef PROA_MODEL_LORA_LORA_H
@@ -11,26 +12,31 @@
 
 #include "model/lora/prompt_table.h"
 
-/* Lays out the adapters of a model whose plan is made: sets param->lora of each matrix that can have one, and m->lora.
- * Does nothing if m->lora.slots is 0. UNSUPPORTED if the model is not a decoder. */
+/* Lays out the images of a bound model, before its weights are cut for a rank: sets m->lora. Does nothing if
+ * m->lora.slots is 0. UNSUPPORTED if the model is not a decoder. */
 PROA_MUST_CHECK proa_status proa_lora_plan(proa_model *m, proa_err *err);
+/* Sets param->lora of each matrix of this rank that adapters can change: of a matrix that is cut by rows a rank has
+ * these columns of B and all of A, of one that is cut by columns these of A and all of B. */
+void proa_lora_plan_part(proa_model *m);
 /* Takes the memory of the slots; and gives it back. */
 PROA_MUST_CHECK proa_status proa_lora_make(proa_model *m, proa_err *err);
 void proa_lora_free(proa_model *m);
 /* Bytes on the model's device that the slots take, and of each image on the host. 0: no adapters. */
 int64_t proa_lora_slot_bytes(const proa_model *m);
 int64_t proa_lora_image_bytes(const proa_model *m);
-/* Puts an image into a slot, in order with the passes. On the host the image must live until the slot is set again.
- * NULL: the slot is empty. */
-void proa_lora_set_slot(proa_model *m, int32_t slot, const char *image);
+/* Puts an image into a slot of all ranks, in order with the passes. On the host the image must live until the slot is
+ * set again. NULL: the slot is empty. */
+void proa_model_set_adapter(proa_model *m, int32_t slot, const char *image);
+/* One layer of it, in each rank: image: what layer_at says; NULL: the slot is empty. */
+void proa_run_adapter(proa_model *m, int32_t slot, int64_t layer, const char *image);
 /* Groups the rows of a batch by adapter. On the device the lists are in the staged batch (staging.c). */
 void proa_lora_group(proa_model *m, const proa_batch *batch, proa_lora_rows *out);
+/* Of the rows of a pass those of [first, first + rows), counted from the first: on the host, until the next call. */
+void proa_lora_rows_within(proa_model *m, proa_lora_rows *out, const proa_lora_rows *all, int64_t first,
+                           int64_t rows);
 /* Segments of a pass with that many rows at most: of those that are used the others are empty, so that passes of one
  * shape have one number. */
 int64_t proa_lora_segments(const proa_model *m, int64_t rows);
-/* The rows of the name map that a matrix is made of, each a piece. */
-int32_t proa_lora_pieces(const proa_param *param, const proa_name *pieces[PROA_LORA_PIECES_MAX]);
-
 /* Numbers of one piece of a matrix into an image: row j of A, [l->K]; of the row of B that makes column n of the piece
  * those from j on, [count]. */
 void proa_lora_put_a(char *image, const proa_lora *l, int32_t piece, int32_t j, const float *row);

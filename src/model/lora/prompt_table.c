@@ -32,6 +32,10 @@ static proa_status check_model(const proa_model *m, bool keys, proa_err *err)
     if (m->config.prefix_end >= 0)
         return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s, whose prompts are read both ways",
                          m->arch->name);
+    if (keys && m->ranks > 1)
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "keys and values of virtual tokens are for one rank only, the model has %d (--tp, --pp)", m->ranks);
     if (keys && m->config.kv_lora)
         return PROA_FAIL(err, UNSUPPORTED, "keys and values of virtual tokens of a %s, whose own are latent",
                          m->arch->name);

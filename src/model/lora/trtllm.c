@@ -49,11 +49,11 @@ static bool is_gated(const proa_model *m)
 
 /* The columns of a module in the order of the rows of its B. TensorRT-LLM calls the gate's matrix h_to_4h and the other
  * one the gate; of a fused pair h_to_4h has both halves, the gate's last. Returns how many ranges there are. */
-static int columns_of(range out[2], const proa_model *m, const module *of, const proa_param *param)
+static int columns_of(range out[2], const proa_model *m, const module *of, const proa_lora *l)
 {
-    const proa_config *c = &m->config;
-    int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, N = param->rows, F = N / 2;
-    bool gated = of->slot == PROA_SLOT_UP && is_gated(m), fused = gated && param->lora->pieces == 1;
+    const proa_config *c = &m->lora.config;
+    int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, N = l->end[l->pieces - 1], F = N / 2;
+    bool gated = of->slot == PROA_SLOT_UP && is_gated(m), fused = gated && l->pieces == 1;
     out[0] = (range){0, N};
     switch (of->id) {
     case Q: out[0] = (range){0, q}; break;
@@ -130,9 +130,9 @@ static proa_status read_entry(entry *e, const proa_model *m, const proa_adapter_
     if (!e->of) return PROA_FAIL(err, UNSUPPORTED, "module %d is not supported", config[0]);
     if (config[1] < 0 || config[1] >= p->layers)
         return PROA_FAIL(err, INVALID, "layer %d, must be 0 to %lld", config[1], (long long)p->layers - 1);
-    const proa_param *param = proa_params_at(p, config[1], e->of->slot);
-    e->lora = param->lora;
-    e->ranges = e->lora ? columns_of(e->columns, m, e->of, param) : 0;
+    const proa_lora_matrix *w = m->lora.matrix[config[1] * (int64_t)PROA_SLOT_COUNT + e->of->slot];
+    e->lora = w ? &w->layout : NULL;
+    e->ranges = w ? columns_of(e->columns, m, e->of, e->lora) : 0;
     if (!e->ranges)
         return PROA_FAIL(err, UNSUPPORTED, "module '%s': a %s has no such matrix that an adapter can change",
                          e->of->name, m->arch->name);
@@ -167,13 +167,13 @@ proa_status proa_adapter_read_rows(char **image, const proa_model *m, const proa
 {
     int64_t most = m->params[PROA_STACK_DECODER].layers * (int64_t)PROA_COUNT(modules);
     *image = NULL;
-    if (!m->lora.bytes)
+    if (!m->lora.image_bytes)
         return PROA_FAIL(err, UNSUPPORTED, "lora_weights: the model was opened without adapters (--lora-slots)");
     if (rows->rows < 1 || rows->rows > most)
         return PROA_FAIL(err, INVALID, "lora_config has %lld rows, must be 1 to %lld", (long long)rows->rows,
                          (long long)most);
-    entry e = {.image = proa_pages_alloc(m->lora.bytes)};
-    if (!e.image) return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB", (double)m->lora.bytes / 1e6);
+    entry e = {.image = proa_pages_alloc(m->lora.image_bytes)};
+    if (!e.image) return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB", (double)m->lora.image_bytes / 1e6);
     proa_status status = PROA_OK;
     for (int64_t i = 0; status == PROA_OK && i < rows->rows; i++) {
         if (is_repeated(rows, i))

@@ -77,10 +77,10 @@ static void embeds_message(proa_message *m, proa_batch *b, const proa_model *mod
     }
 }
 
-/* Adapters and hidden states of a target are of models with one rank. */
+/* Hidden states of a target are of models with one rank. */
 static void batch_message(proa_message *m, proa_batch *b, const proa_model *model)
 {
-    PROA_ASSERT(!b->lora && !b->state_rows);
+    PROA_ASSERT(!b->state_rows);
     PROA_MESSAGE_VALUE(m, b->rows);
     PROA_MESSAGE_VALUE(m, b->prefixes);
     PROA_MESSAGE_VALUE(m, b->encoded);
@@ -94,6 +94,7 @@ static void batch_message(proa_message *m, proa_batch *b, const proa_model *mode
     PROA_MESSAGE_ARRAY(m, b->pending, b->pending_count);
     spans_message(m, &b->self, b->rows);
     spans_message(m, &b->cross, b->rows);
+    PROA_MESSAGE_ARRAY(m, b->lora, b->self.count);
     embeds_message(m, b, model);
 }
 
@@ -122,6 +123,20 @@ static void sample_message(proa_message *m, proa_sample_request *r, const proa_m
     PROA_MESSAGE_ARRAY(m, r->mask_of, r->count);
 }
 
+/* A layer that this version's model does not have is broken. */
+static void adapter_message(proa_message *m, proa_rank_call *call, const proa_model *model)
+{
+    int64_t layers = model->params[PROA_STACK_DECODER].layers;
+    PROA_MESSAGE_VALUE(m, call->adapter_slot);
+    PROA_MESSAGE_VALUE(m, call->layer);
+    bool fits = call->layer >= 0 && call->layer < layers && call->adapter_slot >= 0 &&
+                call->adapter_slot < model->lora.slots;
+    if (!fits) m->broken = true;
+    else
+        PROA_MESSAGE_ARRAY(m, call->image,
+                           model->lora.layer_at[call->layer + 1] - model->lora.layer_at[call->layer]);
+}
+
 static void rows_message(proa_message *m, proa_rank_call *call)
 {
     PROA_MESSAGE_VALUE(m, call->count);
@@ -148,6 +163,7 @@ void proa_rank_call_message(proa_message *m, proa_rank_call *call, const proa_mo
         sample_message(m, &call->sample, model);
         return;
     case PROA_CALL_COPY: PROA_MESSAGE_VALUE(m, call->copy); return;
+    case PROA_CALL_ADAPTER: adapter_message(m, call, model); return;
     case PROA_CALL_PAGES: PROA_MESSAGE_VALUE(m, call->count); return;
     case PROA_CALL_END:
     case PROA_CALL_LOAD: return;

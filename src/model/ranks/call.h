@@ -19,6 +19,7 @@ typedef enum proa_rank_call_kind {
     PROA_CALL_OUTPUTS, /* proa_model_send_encoder_outputs */
     PROA_CALL_SAMPLE,
     PROA_CALL_TOP_K,
+    PROA_CALL_ADAPTER, /* one layer of proa_model_set_adapter */
     PROA_CALL_KINDS
 } proa_rank_call_kind;
 
@@ -33,7 +34,10 @@ typedef struct proa_rank_call {
     bool again, in_place;       /* of OUTPUTS; of HEAD: proa_model_head_to */
     proa_sample_request sample; /* SAMPLE */
     int32_t ticket;
-    proa_kv_copy copy; /* COPY */
+    proa_kv_copy copy;    /* COPY */
+    int32_t adapter_slot; /* ADAPTER */
+    int64_t layer;
+    const char *image; /* of the layer; NULL: the slot is empty */
     /* Of rank 0 only, not in the message. */
     bool others_only;             /* rank 0 has done it already: LOAD of restarted ranks */
     const proa_kv *kv;            /* ENCODE, DECODE: [kv_layers] */

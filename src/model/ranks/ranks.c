@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "comm/gate.h"
+#include "model/lora/lora.h"
 #include "model/run.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -59,6 +60,7 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
     case PROA_CALL_OUTPUTS: proa_run_send_outputs(m, call); break;
     case PROA_CALL_SAMPLE: proa_run_sample(m, call); break;
     case PROA_CALL_TOP_K: proa_run_top_k(m, call); break;
+    case PROA_CALL_ADAPTER: proa_run_adapter(m, call->adapter_slot, call->layer, call->image); break;
     default: break;
     }
     return PROA_OK;

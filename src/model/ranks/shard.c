@@ -173,7 +173,11 @@ static void cut_rows(sharder *s, proa_param *param, const range *ranges, int cou
     to.part = PROA_ARENA_NEW(s->arena, proa_weight_part, to.cap);
     to.parts = 0, to.rows = 0;
     for (int64_t e = 0; e < experts; e++) cut_stacked_rows(&to, param->part + e * each, each, ranges, count);
-    for (int k = 0; k < count; k++) to.rows += ranges[k].count;
+    to.cut = (proa_param_cut){.ranges = count};
+    for (int k = 0; k < count; k++) {
+        to.cut.row[k] = ranges[k].first, to.cut.rows[k] = ranges[k].count;
+        to.rows += ranges[k].count;
+    }
     *param = to;
 }
 
@@ -194,7 +198,7 @@ static proa_status cut_columns(const sharder *s, proa_param *param, range r)
                              p->tensor->name, (long long)block, s->ranks);
         p->source = proa_tensor_source_cols_of(&p->source, r.first, r.count);
     }
-    param->cols = r.count;
+    param->cols = r.count, param->cut.col = r.first;
     return PROA_OK;
 }
 

@@ -152,6 +152,43 @@ static void check_signal(int signal_number, const char *text)
     assert_int_equal(count_names("/dev/shm", "proa-ranks"), 0);
 }
 
+static void run_adapted(proa_engine *engine, outcome *out)
+{
+    static const int32_t prompt[] = {11, 57, 23, 8, 91};
+    proa_options o = {.max_tokens = 16, .ignore_eos = true, .adapter = "a"};
+    *out = (outcome){0};
+    submit_or_fail(engine, (proa_request){.ids = prompt, .ids_count = 5, .options = o}, out);
+}
+
+/* A restarted rank gets the adapters again that were in its slots. */
+static void test_adapter_after_restart(void **state)
+{
+    PROA_UNUSED(state);
+    const proa_adapter_source a = {"a", GOLDEN "adapters/llama/a"};
+    proa_engine_options options = {
+        .dtype = "f32", .tensor_parallel = 2, .threads = 2, .ranks = "process", .adapters = &a, .adapters_count = 1};
+    proa_engine *engine = open_or_fail(GOLDEN "arch/llama", &options);
+    outcome before, after;
+    pid_t children[4];
+    run_adapted(engine, &before);
+    proa_engine_run(engine);
+    assert_int_equal(before.finish, PROA_FINISH_LENGTH);
+    assert_int_equal(find_children(children), 1);
+    assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
+    assert_int_equal(kill(children[0], SIGKILL), 0);
+    int64_t begin = now_ms();
+    while (proa_engine_ready(engine, NULL) == PROA_OK && now_ms() - begin < 10000) usleep(1000);
+    assert_int_not_equal(proa_engine_ready(engine, NULL), PROA_OK);
+    while (proa_engine_ready(engine, NULL) != PROA_OK && now_ms() - begin < 20000) usleep(1000);
+    proa_engine_stop(engine);
+    run_adapted(engine, &after);
+    proa_engine_run(engine);
+    assert_int_equal(after.finish, PROA_FINISH_LENGTH);
+    assert_memory_equal(before.ids, after.ids, (size_t)before.count * sizeof *before.ids);
+    outcome_release(&before), outcome_release(&after);
+    proa_engine_close(engine);
+}
+
 static void test_killed(void **state)
 {
     PROA_UNUSED(state);
@@ -241,8 +278,11 @@ static void test_strangers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_threads), cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_stopped),    cmocka_unit_test(test_killed_while_idle),
+        cmocka_unit_test(test_as_threads),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_adapter_after_restart),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_killed_while_idle),
         cmocka_unit_test(test_strangers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,12 +105,10 @@ static void test_refusals(void **state)
     const proa_adapter_source table = {"table", GOLDEN "prompt_tables/llama/prefix"};
     expect_refusal_of(GOLDEN "arch/llama",
                       (proa_engine_options){.tensor_parallel = 2, .adapters = &table, .adapters_count = 1},
-                      "adapters are for one rank");
+                      "virtual tokens are for one rank only");
     expect_refusal((proa_engine_options){.tensor_parallel = -1}, "option 'tp' is -1");
     expect_refusal((proa_engine_options){.tensor_parallel = 65}, "option 'tp' is 65");
     expect_refusal((proa_engine_options){.tensor_parallel = 64}, "among 64 ranks");
-    expect_refusal((proa_engine_options){.tensor_parallel = 2, .adapter_slots = 2},
-                   "adapters are for one rank");
 }
 
 int main(void)
