@@ -109,7 +109,35 @@ cmd_run() {
 }
 
 #>   build [PRESET]                     release (default), dev, asan, tsan or fuzz, into build/PRESET
-cmd_build() { configure_build "${1:-release}"; }
+#>   build torch                        the plug-in of the backend pytorch, build/torch/libproa_torch.so, against the torch
+#>                                      of python3, of $PROA_TORCH_PYTHON, or in the folder $PROA_TORCH
+cmd_build() { if [ "${1:-}" = torch ]; then build_torch; else configure_build "${1:-release}"; fi; }
+
+# The folder of the Python package torch; nothing if there is none.
+torch_folder() {
+    if [ -n "${PROA_TORCH:-}" ]; then echo "$PROA_TORCH" && return; fi
+    "${PROA_TORCH_PYTHON:-python3}" -c 'import importlib.util
+spec = importlib.util.find_spec("torch")
+print(spec.submodule_search_locations[0] if spec else "")' 2>/dev/null
+}
+
+build_torch() {
+    need g++:g++ cmake:cmake ninja:ninja-build
+    torch=$(torch_folder || true)
+    if [ -z "$torch" ]; then
+        say "no torch: install it (pip install torch), or name its Python by PROA_TORCH_PYTHON"
+        exit 3
+    fi
+    launcher=
+    if command -v ccache >/dev/null 2>&1; then launcher=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+    mkdir -p build/torch
+    # shellcheck disable=SC2086 # an option only where there is ccache
+    if ! cmake -G Ninja -S plugins/torch -B build/torch -DPROA_TORCH="$torch" $launcher >build/torch/configure.log 2>&1; then
+        cat build/torch/configure.log >&2
+        exit 1
+    fi
+    cmake --build build/torch >&2
+}
 
 #>   test                               build everything, run all tests
 #>   test [--floor FLOOR]... [NAME...] [CTEST OPTION...]
@@ -117,7 +145,19 @@ cmd_build() { configure_build "${1:-release}"; }
 #>                                      name or Python file contains NAME (base/test_str, wire/test_http), or what ctest's
 #>                                      options choose (-L engine). Only what these tests need is built, never CUDA
 #>   test triton [--short] [OPTION...]  the server beside a real tritonserver, from PyPI (tests/triton/README.md)
+#>   test torch                         TorchScript and AOTInductor models against torch itself, where torch is installed
 cmd_test() {
+    if [ "${1:-}" = torch ]; then
+        if [ -z "$(torch_folder || true)" ]; then
+            say "skipped, since no torch is installed (PROA_TORCH_PYTHON names a Python that has it)"
+            say "0 passed, 0 failed, 1 skipped"
+            return
+        fi
+        # shellcheck disable=SC2086 # a list
+        need $test_needs
+        configure_build "${PROA_PRESET:-release}" proa && build_torch
+        exec tools/test tests/torch/
+    fi
     if [ "${1:-}" = triton ]; then
         # shellcheck disable=SC2086 # a list
         need $test_needs libpython.so:libpython3-dev

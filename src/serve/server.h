@@ -30,8 +30,8 @@ typedef struct proa_server_options {
     const char *const *repositories;
     int repositories_count;
     const proa_backend *const *backends; /* NULL-terminated */
-    /* Finds a backend that is not one of these, in backend_directory; *out NULL: it has none of this name. `runtime`:
-     * the file, where the configuration names one, else "". NULL: only those above. */
+    /* Finds a backend that is not one of these, in backend_directory (or NULL) or beside the program; *out NULL: there
+     * is none of this name. `runtime`: the file, where the configuration names one, else "". NULL: only those above. */
     proa_status (*find_backend)(const proa_backend **out, const char *directory, const char *name,
                                 const char *runtime, proa_err *err);
     /* Opens memory of a GPU that another process has exported: a buffer of `bytes` bytes at the beginning of what the

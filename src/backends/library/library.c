@@ -97,15 +97,31 @@ static proa_status library_load(proa_library **out, const char *path, const char
     return PROA_OK;
 }
 
+/* The library of a directory, else a plug-in of Proa; path "" if there is neither. */
+static proa_status find_path(char *path, const char *directory, const char *name, const char *runtime,
+                             proa_err *err)
+{
+    char folder[PROA_PATH_MAX];
+    path[0] = 0;
+    if (directory) {
+        PROA_TRY(proa_path_join(folder, directory, name, err));
+        PROA_TRY(library_path(path, folder, name, runtime, err));
+        if (proa_file_exists(path)) return PROA_OK;
+    }
+    path[0] = 0;
+    return *runtime ? PROA_OK : proa_library_plugin(path, directory, name, err);
+}
+
 proa_status proa_library_find(const proa_backend **out, const char *directory, const char *name,
                               const char *runtime, proa_err *err)
 {
     char folder[PROA_PATH_MAX], path[PROA_PATH_MAX];
     *out = NULL;
     if (!is_component(name)) return PROA_OK; /* no folder can have this name */
-    PROA_TRY(proa_path_join(folder, directory, name, err));
-    PROA_TRY(library_path(path, folder, name, runtime, err));
-    if (!proa_file_exists(path)) return PROA_OK;
+    PROA_TRY(find_path(path, directory, name, runtime, err));
+    if (!path[0]) return PROA_OK;
+    memcpy(folder, path, sizeof folder);
+    *strrchr(folder, '/') = 0;
     pthread_mutex_lock(&lock);
     proa_library *l = find_loaded(path, name);
     proa_status status = l ? PROA_OK : library_load(&l, path, folder, directory, name, err);

@@ -22,11 +22,17 @@ typedef struct proa_library {
     struct proa_library *next;
 } proa_library;
 
-/* The backend `name` of a directory: DIRECTORY/NAME/libproa_NAME.so, or libtriton_NAME.so. `runtime`: the name of
- * the file in that folder, "" for these. *out is NULL if there is no such file. INVALID if the file is not a shared
- * library for this machine, lacks an export, or has another version; the text names it. */
+/* The backend `name` of a directory: DIRECTORY/NAME/libproa_NAME.so, or libtriton_NAME.so; else a plug-in. `directory`
+ * may be NULL. `runtime`: the name of the file in that folder, "" for these. *out is NULL if there is no such file.
+ * INVALID if the file is not a shared library for this machine, lacks an export, or has another version; the text
+ * names it. */
 PROA_MUST_CHECK proa_status proa_library_find(const proa_backend **out, const char *directory,
                                               const char *name, const char *runtime, proa_err *err);
+
+/* plugins.c: the file of a plug-in of Proa, in the directory (or NULL) or beside the program, in path[PROA_PATH_MAX];
+ * "" if no plug-in has this backend. UNAVAILABLE if its file is nowhere. */
+PROA_MUST_CHECK proa_status proa_library_plugin(char *path, const char *directory, const char *backend,
+                                                proa_err *err);
 
 const proa_library *proa_library_of(const proa_served_model *model);
 

@@ -208,7 +208,7 @@ static proa_status find_backend(const proa_backend **out, const proa_server *s, 
         PROA_TRY(o->find_backend(out, o->backend_directory, name, runtime, err));
     for (const proa_backend *const *b = o->backends; !*out && b && *b; b++)
         if (strcmp((*b)->name, name) == 0) *out = *b;
-    if (*out || !o->find_backend || !o->backend_directory) return PROA_OK;
+    if (*out || !o->find_backend) return PROA_OK;
     return o->find_backend(out, o->backend_directory, name, "", err);
 }
 
