@@ -191,7 +191,13 @@ static inline PROA_DEVICE_CODE double proa_trees_begin(const proa_trees *f, int3
     return f->f64 ? base : (double)(float)base;
 }
 
-/* sum + what this tree adds to an output. Sums of floats are rounded to a float each time. */
+/* Sums of floats are rounded to a float each time. */
+static inline PROA_DEVICE_CODE double proa_trees_plus(const proa_trees *f, double sum, double value)
+{
+    return f->f64 ? sum + value : (double)((float)sum + (float)value);
+}
+
+/* sum + what this tree adds to an output. */
 static inline PROA_DEVICE_CODE double proa_tree_add(const proa_trees *f, const proa_tree *t,
                                                     proa_tree_hit hit, int32_t output, double sum)
 {
@@ -204,7 +210,7 @@ static inline PROA_DEVICE_CODE double proa_tree_add(const proa_trees *f, const p
     } else if (t->output != output) {
         return sum;
     }
-    return f->f64 ? sum + value : (double)((float)sum + (float)value);
+    return proa_trees_plus(f, sum, value);
 }
 
 /* ---- from sums to the answer ---- */
@@ -332,16 +338,20 @@ static inline PROA_DEVICE_CODE void proa_trees_walk(const proa_trees *f, const p
     }
 }
 
-/* sums: [rows][outputs]. */
+/* sums: [rows][outputs]. One thread adds a row's hits, so what it reads for each tree is on the way of them all: with
+ * one output it reads the hits alone. */
 static inline PROA_DEVICE_CODE void proa_trees_sum(const proa_trees *f, const proa_trees_tile *tile,
                                                    const proa_tree_hit *hits, int32_t rows, double *sums,
                                                    int32_t at, int32_t threads)
 {
+    const bool single = f->outputs == 1 && f->leaf_size == 1;
     for (int32_t i = at; i < f->outputs * rows; i += threads) {
         int32_t output = i / rows, row = i % rows;
         double *to = &sums[(int64_t)row * f->outputs + output];
         double sum = tile->tree == 0 ? proa_trees_begin(f, output) : *to;
-        for (int32_t t = 0; t < tile->count; t++)
+        for (int32_t t = 0; single && t < tile->count; t++)
+            sum = proa_trees_plus(f, sum, hits[t * rows + row].value);
+        for (int32_t t = 0; !single && t < tile->count; t++)
             sum = proa_tree_add(f, &f->trees[tile->tree + t], hits[t * rows + row], output, sum);
         *to = sum;
     }

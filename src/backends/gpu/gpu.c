@@ -34,6 +34,16 @@ struct proa_gpu {
 static proa_gpu gpus[PROA_GPUS_MAX];
 static pthread_once_t gpus_once = PTHREAD_ONCE_INIT;
 
+/* Waits for all kernels and copies. Not device->check, which also gives back the staging memory of large uploads: the
+ * next request needs it again. */
+static proa_status wait_for(proa_device *d, proa_err *err)
+{
+    char nothing[1] = {0};
+    d->send(d, nothing, nothing, 0, 0);
+    d->sent(d, 0);
+    return d->failed(d, err);
+}
+
 static proa_status read_memory(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
                                proa_err *err)
 {
@@ -51,7 +61,7 @@ static proa_status write_memory(const proa_device_memory *memory, void *to, cons
     proa_gpu *g = &gpus[memory->gpu];
     pthread_mutex_lock(&g->lock);
     g->device->upload(g->device, to, from, (int64_t)bytes);
-    proa_status status = g->device->check(g->device, err);
+    proa_status status = wait_for(g->device, err);
     pthread_mutex_unlock(&g->lock);
     return status;
 }
@@ -63,7 +73,7 @@ static proa_status copy_memory(const proa_device_memory *memory, void *to, const
     proa_gpu *g = &gpus[memory->gpu];
     pthread_mutex_lock(&g->lock);
     g->device->copy(g->device, to, from, &all);
-    proa_status status = g->device->check(g->device, err);
+    proa_status status = wait_for(g->device, err);
     pthread_mutex_unlock(&g->lock);
     return status;
 }
@@ -221,13 +231,9 @@ void proa_gpu_stream_begin(proa_gpu_stream *s)
     s->device->upload(s->device, NULL, nothing, 0);
 }
 
-/* Not device->check, which also gives back the staging memory of large uploads: the next request needs it again. */
 proa_status proa_gpu_stream_wait(proa_gpu_stream *s, proa_err *err)
 {
-    char nothing[1] = {0};
-    s->device->send(s->device, nothing, nothing, 0, 0);
-    s->device->sent(s->device, 0);
-    return s->device->failed(s->device, err);
+    return wait_for(s->device, err);
 }
 
 /* ---- tensors ---- */
