@@ -153,6 +153,19 @@ static void fake_copy_rows(proa_ctx *c, char *to, int64_t to_row, const char *fr
     proa_copy_rows_reference(c, plain(to), to_row, plain(from), from_row, bytes, rows);
 }
 
+static void fake_text_features(proa_ctx *c, float *out, const char *bytes, const proa_text_row *rows,
+                               int64_t count, char *scratch, const proa_text_plan *plan)
+{
+    proa_text_plan p = *plan;
+    p.letters.page = plain(p.letters.page), p.letters.kind = plain(p.letters.kind);
+    p.letters.lower = plain(p.letters.lower), p.counts = plain(p.counts), p.weights = plain(p.weights);
+    for (int32_t i = 0; i < p.lists_count; i++)
+        p.lists[i].slots = plain(p.lists[i].slots), p.lists[i].text = plain(p.lists[i].text);
+    p.vocabulary.slots = plain(p.vocabulary.slots), p.vocabulary.text = plain(p.vocabulary.text);
+    p.lexicon.slots = plain(p.lexicon.slots), p.lexicon.text = plain(p.lexicon.text);
+    proa_text_features_reference(c, plain(out), plain(bytes), plain(rows), count, plain(scratch), &p);
+}
+
 PROA_EXPORT const proa_data_ops *proa_cuda_data_ops(int version);
 PROA_EXPORT const proa_data_ops *proa_cuda_data_ops(int version)
 {
@@ -160,6 +173,7 @@ PROA_EXPORT const proa_data_ops *proa_cuda_data_ops(int version)
                                         .forest = fake_forest,
                                         .map_elements = fake_map_elements,
                                         .softmax_elements = fake_softmax_elements,
-                                        .copy_rows = fake_copy_rows};
+                                        .copy_rows = fake_copy_rows,
+                                        .text_features = fake_text_features};
     return version == PROA_CUDA_DATA_VERSION ? &table : NULL;
 }

@@ -510,11 +510,14 @@ static proa_elements elements_for(const proa_transform_step *s, const proa_trans
 }
 
 #define LAUNCH_MAP(name, op)                                                                                 \
-    static void launch_##name(const proa_transform_step *s, const proa_transform_value *args,                \
-                              const proa_transform_value *out, char *to, proa_gpu_stream *stream)            \
+    static proa_status launch_##name(const proa_transform_step *s, const proa_transform_value *args,         \
+                                     const proa_transform_value *out, char *to, proa_gpu_stream *stream,     \
+                                     proa_transform_held *held, proa_err *err)                               \
     {                                                                                                        \
         const proa_elements e = elements_for(s, args, out, to, op);                                          \
+        PROA_UNUSED(held), PROA_UNUSED(err);                                                                 \
         stream->ops->map_elements(&stream->ctx, &e);                                                         \
+        return PROA_OK;                                                                                      \
     }
 LAUNCH_MAP(average, PROA_MAP_AVERAGE)
 LAUNCH_MAP(sum, PROA_MAP_SUM)
@@ -524,24 +527,32 @@ LAUNCH_MAP(clip, PROA_MAP_CLIP)
 LAUNCH_MAP(sigmoid, PROA_MAP_SIGMOID)
 LAUNCH_MAP(cast, PROA_MAP_CAST)
 
-static void launch_softmax(const proa_transform_step *s, const proa_transform_value *args,
-                           const proa_transform_value *out, char *to, proa_gpu_stream *stream)
+static proa_status launch_softmax(const proa_transform_step *s, const proa_transform_value *args,
+                                  const proa_transform_value *out, char *to, proa_gpu_stream *stream,
+                                  proa_transform_held *held, proa_err *err)
 {
+    PROA_UNUSED(held), PROA_UNUSED(err);
     const proa_elements e = elements_for(s, args, out, to, PROA_MAP_CAST);
     stream->ops->softmax_elements(&stream->ctx, &e, out->shape[out->rank - 1]);
+    return PROA_OK;
 }
 
-static void launch_pass(const proa_transform_step *s, const proa_transform_value *args,
-                        const proa_transform_value *out, char *to, proa_gpu_stream *stream)
+static proa_status launch_pass(const proa_transform_step *s, const proa_transform_value *args,
+                               const proa_transform_value *out, char *to, proa_gpu_stream *stream,
+                               proa_transform_held *held, proa_err *err)
 {
+    PROA_UNUSED(held), PROA_UNUSED(err);
     const int64_t bytes = (int64_t)out->bytes;
     PROA_UNUSED(s);
     stream->ops->copy_rows(&stream->ctx, to, bytes, args[0].data, bytes, bytes, 1);
+    return PROA_OK;
 }
 
-static void launch_concat(const proa_transform_step *s, const proa_transform_value *args,
-                          const proa_transform_value *out, char *to, proa_gpu_stream *stream)
+static proa_status launch_concat(const proa_transform_step *s, const proa_transform_value *args,
+                                 const proa_transform_value *out, char *to, proa_gpu_stream *stream,
+                                 proa_transform_held *held, proa_err *err)
 {
+    PROA_UNUSED(held), PROA_UNUSED(err);
     int32_t axis = out->rank + (int32_t)s->axis;
     int64_t inner = (int64_t)inner_of(out, axis), row = out->shape[axis] * inner;
     for (int32_t k = 0; k < s->args_count; k++) {
@@ -550,33 +561,37 @@ static void launch_concat(const proa_transform_step *s, const proa_transform_val
             stream->ops->copy_rows(&stream->ctx, to, row, args[k].data, bytes, bytes, outer_of(out, axis));
         to += bytes;
     }
+    return PROA_OK;
 }
 
-static void launch_slice(const proa_transform_step *s, const proa_transform_value *args,
-                         const proa_transform_value *out, char *to, proa_gpu_stream *stream)
+static proa_status launch_slice(const proa_transform_step *s, const proa_transform_value *args,
+                                const proa_transform_value *out, char *to, proa_gpu_stream *stream,
+                                proa_transform_held *held, proa_err *err)
 {
+    PROA_UNUSED(held), PROA_UNUSED(err);
     int32_t axis = out->rank + (int32_t)s->axis;
     int64_t inner = (int64_t)inner_of(out, axis), row = args[0].shape[axis] * inner, from, end;
-    if (!range_of(s, args[0].shape[axis], &from, &end)) return; /* already refused by `shape` */
+    if (!range_of(s, args[0].shape[axis], &from, &end)) return PROA_OK; /* already refused by `shape` */
     int64_t bytes = (end - from) * inner;
     stream->ops->copy_rows(&stream->ctx, to, bytes, args[0].data + from * inner, row, bytes, outer_of(out, axis));
+    return PROA_OK;
 }
 
 /* ---- the table ---- */
 
 #define MANY PROA_TRANSFORM_ARGS_MAX
 static const proa_transform_op operations[] = {
-    {"average", 1, MANY, "weights", read_average, shape_arithmetic, run_average, NULL, launch_average},
-    {"cast", 1, 1, "to", read_cast, shape_cast, run_any_cast, within_cast, launch_cast},
-    {"clip", 1, 1, "low, high", read_clip, shape_arithmetic, run_clip, NULL, launch_clip},
-    {"concat", 1, MANY, "axis", read_axis, shape_concat, run_concat, NULL, launch_concat},
-    {"linear", 1, 1, "scale, offset", read_linear, shape_arithmetic, run_linear, NULL, launch_linear},
-    {"pass", 1, 1, "", NULL, shape_pass, run_pass, within_pass, launch_pass},
-    {"product", 1, MANY, "", NULL, shape_arithmetic, run_product, NULL, launch_product},
-    {"sigmoid", 1, 1, "", NULL, shape_arithmetic, run_sigmoid, NULL, launch_sigmoid},
-    {"slice", 1, 1, "axis, from, to", read_slice, shape_slice, run_slice, within_slice, launch_slice},
-    {"softmax", 1, 1, "", NULL, shape_softmax, run_softmax, NULL, launch_softmax},
-    {"sum", 1, MANY, "", NULL, shape_arithmetic, run_sum, NULL, launch_sum},
+    {"average", 1, MANY, "weights", read_average, shape_arithmetic, run_average, NULL, launch_average, NULL},
+    {"cast", 1, 1, "to", read_cast, shape_cast, run_any_cast, within_cast, launch_cast, NULL},
+    {"clip", 1, 1, "low, high", read_clip, shape_arithmetic, run_clip, NULL, launch_clip, NULL},
+    {"concat", 1, MANY, "axis", read_axis, shape_concat, run_concat, NULL, launch_concat, NULL},
+    {"linear", 1, 1, "scale, offset", read_linear, shape_arithmetic, run_linear, NULL, launch_linear, NULL},
+    {"pass", 1, 1, "", NULL, shape_pass, run_pass, within_pass, launch_pass, NULL},
+    {"product", 1, MANY, "", NULL, shape_arithmetic, run_product, NULL, launch_product, NULL},
+    {"sigmoid", 1, 1, "", NULL, shape_arithmetic, run_sigmoid, NULL, launch_sigmoid, NULL},
+    {"slice", 1, 1, "axis, from, to", read_slice, shape_slice, run_slice, within_slice, launch_slice, NULL},
+    {"softmax", 1, 1, "", NULL, shape_softmax, run_softmax, NULL, launch_softmax, NULL},
+    {"sum", 1, MANY, "", NULL, shape_arithmetic, run_sum, NULL, launch_sum, NULL},
 };
 
 const proa_transform_op *proa_transform_op_find(proa_str name)

@@ -6,9 +6,16 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define LONG_WORD 7
-
-typedef enum kind { OTHER, LETTER, UPPER, DIGIT, WORD, PUNCTUATION, END, APOSTROPHE } kind;
+typedef enum kind {
+    OTHER = PROA_TEXT_OTHER,
+    LETTER = PROA_TEXT_LETTER,
+    UPPER = PROA_TEXT_UPPER,
+    DIGIT = PROA_TEXT_DIGIT,
+    WORD = PROA_TEXT_WORD,
+    PUNCTUATION = PROA_TEXT_PUNCTUATION,
+    END = PROA_TEXT_END,
+    APOSTROPHE = PROA_TEXT_APOSTROPHE
+} kind;
 
 typedef struct walk {
     proa_text_counts *counts;
@@ -58,6 +65,11 @@ static kind kind_of(int32_t c)
     }
 }
 
+int32_t proa_text_kind_of_character(int32_t c)
+{
+    return (int32_t)kind_of(c);
+}
+
 static bool in_words(kind k)
 {
     return k == LETTER || k == UPPER || k == DIGIT || k == WORD;
@@ -89,7 +101,7 @@ static void end_word(walk *w)
     w->has_words = true;
     w->counts->words++;
     w->counts->word_characters += w->characters;
-    w->counts->long_words += w->characters >= LONG_WORD;
+    w->counts->long_words += w->characters >= PROA_TEXT_LONG_WORD;
     if (w->on_word) w->on_word(w->arg, w->lower, w->start, w->len);
 }
 

@@ -7,11 +7,10 @@
 #define PROA_BACKENDS_TRANSFORM_SCAN_H
 
 #include "base/arena.h"
+#include "kernels/text_rows.h"
 
-typedef struct proa_text_counts {
-    int64_t characters, words, sentences, punctuation, letters, digits, upper, exclamations, questions;
-    int64_t word_characters, long_words; /* of 7 characters and more */
-} proa_text_counts;
+/* What a character is to the scan: proa_text_kind. */
+int32_t proa_text_kind_of_character(int32_t c);
 
 /* All words so far, in lower case, divided by single spaces; the newest is lower[start..end). */
 typedef void proa_word_fn(void *arg, const char *lower, size_t start, size_t end);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * text.c - the operation text_features: reads its options and files, and computes the features of a
  * text. */
-#include "backends/transform/text.h"
+#include "backends/transform/text_inside.h"
 
 #include "backends/transform/scan.h"
 #include "base/alloc.h"
@@ -10,95 +10,30 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- what a row is made of ---- */
-
-typedef enum ngram_value { VALUE_COUNT, VALUE_SHARE, VALUE_PRESENT } ngram_value;
-typedef enum lexicon_stat { STAT_SUM, STAT_MEAN, STAT_MIN, STAT_MAX, STAT_COUNT } lexicon_stat;
-
-/* A file of n-grams, one per line; a lexicon has tab-separated weights after each. */
-typedef struct ngram_file {
-    proa_buf text; /* holds the keys */
-    proa_map lines;
-    int32_t words_max;
-    int64_t columns; /* weights of each line */
-    double *weights; /* [lines][columns] */
-} ngram_file;
-
-typedef double count_fn(const proa_text_counts *n, int64_t distinct);
-
-struct proa_text_features {
-    count_fn **counts;
-    int32_t counts_count;
-    bool distinct;     /* a count asks for it */
-    ngram_file *lists; /* [lists_count]: one feature each */
-    int32_t lists_count;
-    ngram_file vocabulary, lexicon;
-    lexicon_stat stats[STAT_COUNT];
-    int32_t stats_count;
-    int64_t buckets, hashed_words; /* hashed n-grams of 1 to this many words; 0: none */
-    ngram_value value;
-    int64_t columns, lists_at, vocabulary_at, lexicon_at, buckets_at; /* where each begins */
-    int32_t words_max;
-};
-
 /* ---- counts ---- */
 
-static double share_of(int64_t part, int64_t whole)
-{
-    return whole ? (double)part / (double)whole : 0;
-}
-
-#define COUNT(name, expression)                                                                              \
-    static double count_##name(const proa_text_counts *n, int64_t distinct)                                  \
-    {                                                                                                        \
-        PROA_UNUSED(distinct);                                                                               \
-        PROA_UNUSED(n);                                                                                      \
-        return (expression);                                                                                 \
-    }
-#define COUNTS(X)                                                                                            \
-    X(characters, (double)n->characters)                                                                     \
-    X(words, (double)n->words)                                                                               \
-    X(sentences, (double)n->sentences)                                                                       \
-    X(punctuation, (double)n->punctuation)                                                                   \
-    X(letters, (double)n->letters)                                                                           \
-    X(digits, (double)n->digits)                                                                             \
-    X(upper, (double)n->upper)                                                                               \
-    X(exclamations, (double)n->exclamations)                                                                 \
-    X(questions, (double)n->questions)                                                                       \
-    X(long_words, (double)n->long_words)                                                                     \
-    X(word_length, share_of(n->word_characters, n->words))                                                   \
-    X(sentence_length, share_of(n->words, n->sentences))                                                     \
-    X(upper_share, share_of(n->upper, n->letters))                                                           \
-    X(punctuation_share, share_of(n->punctuation, n->characters))                                            \
-    X(distinct_share, share_of(distinct, n->words))                                                          \
-    X(distinct_words, (double)distinct)
-COUNTS(COUNT)
-
-static const struct {
-    const char *name;
-    count_fn *fn;
-} counts[] = {
-#define ROW(name, expression) {#name, count_##name},
-    COUNTS(ROW)
-#undef ROW
+static const char *const count_names[PROA_TEXT_COUNTS] = {
+#define COUNT_NAME(name, expression) #name,
+    PROA_TEXT_COUNT_LIST(COUNT_NAME)
+#undef COUNT_NAME
 };
 
 static void add_count(proa_text_features *f, size_t i)
 {
-    f->counts[f->counts_count++] = counts[i].fn;
-    if (counts[i].fn == count_distinct_words || counts[i].fn == count_distinct_share) f->distinct = true;
+    f->counts[f->counts_count++] = (int32_t)i;
+    if (i == PROA_TEXT_COUNT_distinct_words || i == PROA_TEXT_COUNT_distinct_share) f->distinct = true;
 }
 
 static proa_status read_counts(proa_text_features *f, proa_transform_step *s, proa_arena *arena, bool others,
                                proa_err *err)
 {
     const proa_transform_option *o = proa_transform_option_find(s, "counts");
-    f->counts = PROA_ARENA_NEW(arena, count_fn *, PROA_TRANSFORM_LIST_MAX);
-    for (size_t i = 0; !o && !others && i < PROA_COUNT(counts); i++) add_count(f, i);
+    f->counts = PROA_ARENA_NEW(arena, int32_t, PROA_TRANSFORM_LIST_MAX);
+    for (size_t i = 0; !o && !others && i < PROA_TEXT_COUNTS; i++) add_count(f, i);
     for (int32_t k = 0; o && k < o->count; k++) {
         size_t i = 0;
-        while (i < PROA_COUNT(counts) && !proa_str_is(o->texts[k], counts[i].name)) i++;
-        if (i == PROA_COUNT(counts))
+        while (i < PROA_TEXT_COUNTS && !proa_str_is(o->texts[k], count_names[i])) i++;
+        if (i == PROA_TEXT_COUNTS)
             return PROA_TRANSFORM_FAIL(
                 err, s, "option 'counts' has '%s', which is none of characters, words, ...", o->texts[k].ptr);
         add_count(f, i);
@@ -112,7 +47,7 @@ typedef struct line_reader {
     const proa_transform_step *step;
     const char *path;
     int64_t number;
-    ngram_file *file;
+    proa_ngram_file *file;
     int64_t cap; /* of weights, in lines */
     proa_err *err;
 } line_reader;
@@ -153,7 +88,7 @@ static proa_status check_key(line_reader *r, proa_str key)
 
 static proa_status read_weights(line_reader *r, proa_str text)
 {
-    ngram_file *f = r->file;
+    proa_ngram_file *f = r->file;
     double row[PROA_LEXICON_COLUMNS_MAX];
     int64_t n = 0;
     while (text.len) {
@@ -179,6 +114,15 @@ static proa_status read_weights(line_reader *r, proa_str text)
     return PROA_OK;
 }
 
+static void add_key(proa_ngram_file *f, proa_str key)
+{
+    if (f->lines.count > f->keys_cap) {
+        f->keys_cap = f->keys_cap ? f->keys_cap * 2 : 1024;
+        f->keys = proa_realloc(f->keys, (size_t)f->keys_cap * sizeof *f->keys);
+    }
+    f->keys[f->lines.count - 1] = key;
+}
+
 static proa_status read_line(line_reader *r, proa_str line, bool weighted)
 {
     const char *tab = memchr(line.ptr, '\t', line.len);
@@ -190,6 +134,7 @@ static proa_status read_line(line_reader *r, proa_str line, bool weighted)
         return bad_line(r, "one line too many");
     if (!proa_map_put(&r->file->lines, key, (int32_t)r->file->lines.count))
         return bad_line(r, "stands there twice");
+    add_key(r->file, key);
     if (!weighted) return PROA_OK;
     return read_weights(r, tab ? (proa_str){tab + 1, line.len - key.len - 1} : (proa_str){"", 0});
 }
@@ -210,7 +155,7 @@ static proa_status read_lines(line_reader *r, bool weighted)
 }
 
 /* A file of the version's folder, or else of the model's. */
-static proa_status open_file(ngram_file *f, const char *name, const proa_transform_step *s,
+static proa_status open_file(proa_ngram_file *f, const char *name, const proa_transform_step *s,
                              const proa_transform_program *p, bool weighted, proa_err *err)
 {
     char path[PROA_PATH_MAX];
@@ -228,7 +173,7 @@ static proa_status open_file(ngram_file *f, const char *name, const proa_transfo
     return read_lines(&r, weighted);
 }
 
-static proa_status read_file(ngram_file *f, const char *key, proa_transform_step *s,
+static proa_status read_file(proa_ngram_file *f, const char *key, proa_transform_step *s,
                              const proa_transform_program *p, bool weighted, proa_err *err)
 {
     const proa_transform_option *o = proa_transform_option_find(s, key);
@@ -252,11 +197,12 @@ static proa_status read_lists(proa_text_features *f, proa_transform_step *s, con
     return PROA_OK;
 }
 
-static void close_file(ngram_file *f)
+static void close_file(proa_ngram_file *f)
 {
     proa_buf_release(&f->text);
     proa_map_release(&f->lines);
     free(f->weights);
+    free(f->keys);
 }
 
 /* ---- options ---- */
@@ -275,16 +221,16 @@ static proa_status find_word(int *value, const proa_transform_step *s, const pro
 
 static proa_status read_stats(proa_text_features *f, proa_transform_step *s, proa_err *err)
 {
-    static const char *const names[STAT_COUNT] = {"sum", "mean", "min", "max"};
+    static const char *const names[PROA_TEXT_STATS] = {"sum", "mean", "min", "max"};
     const proa_transform_option *o = f->lexicon.columns ? proa_transform_option_find(s, "stats") : NULL;
-    if (o && (!o->count || o->count > STAT_COUNT))
+    if (o && (!o->count || o->count > PROA_TEXT_STATS))
         return PROA_TRANSFORM_FAIL(err, s, "option 'stats' has 1 to 4 names");
     f->stats_count = f->lexicon.columns ? 1 : 0;
     if (o) f->stats_count = o->count;
     for (int32_t i = 0; o && i < o->count; i++) {
         int stat = 0;
-        PROA_TRY(find_word(&stat, s, o, i, names, STAT_COUNT, err));
-        f->stats[i] = (lexicon_stat)stat;
+        PROA_TRY(find_word(&stat, s, o, i, names, PROA_TEXT_STATS, err));
+        f->stats[i] = (proa_text_stat)stat;
     }
     return PROA_OK;
 }
@@ -298,9 +244,9 @@ static proa_status read_hashed(proa_text_features *f, proa_transform_step *s, pr
         PROA_TRY(proa_transform_option_integer(&f->hashed_words, s, "ngrams", 1, PROA_NGRAM_WORDS_MAX, err));
     bool counted = f->buckets || f->vocabulary.lines.count || f->lists_count;
     const proa_transform_option *o = counted ? proa_transform_option_find(s, "value") : NULL;
-    int value = VALUE_COUNT;
+    int value = PROA_TEXT_COUNT;
     if (o) PROA_TRY(find_word(&value, s, o, 0, values, PROA_COUNT(values), err));
-    f->value = (ngram_value)value;
+    f->value = (proa_text_value)value;
     return PROA_OK;
 }
 
@@ -346,6 +292,7 @@ void proa_text_features_close(proa_text_features *f)
     if (!f) return;
     for (int32_t i = 0; i < f->lists_count; i++) close_file(&f->lists[i]);
     free(f->lists);
+    for (int i = 0; i < PROA_GPUS_MAX; i++) proa_text_device_free(f->devices[i]);
     close_file(&f->vocabulary);
     close_file(&f->lexicon);
     free(f);
@@ -402,16 +349,16 @@ static void add_weights(maker *m, int32_t line)
     for (int32_t s = 0; s < f->stats_count; s++) {
         double *to = m->weights + s * n;
         for (int64_t i = 0; i < n; i++) {
-            bool less = f->stats[s] == STAT_MIN, more = f->stats[s] == STAT_MAX;
+            bool less = f->stats[s] == PROA_TEXT_MIN, more = f->stats[s] == PROA_TEXT_MAX;
             if (!less && !more) to[i] += from[i];
             else if (first || (less ? from[i] < to[i] : from[i] > to[i])) to[i] = from[i];
         }
     }
 }
 
-static void add_to(float *to, ngram_value value)
+static void add_to(float *to, proa_text_value value)
 {
-    *to = value == VALUE_PRESENT ? 1 : *to + 1;
+    *to = value == PROA_TEXT_PRESENT ? 1 : *to + 1;
 }
 
 /* 64-bit FNV-1a with its halves folded together. */
@@ -451,15 +398,16 @@ static void add_word(void *arg, const char *lower, size_t start, size_t end)
 static void finish_row(const maker *m, const proa_text_counts *n)
 {
     const proa_text_features *f = m->f;
-    for (int32_t i = 0; i < f->counts_count; i++) m->row[i] = (float)f->counts[i](n, m->set.count);
+    for (int32_t i = 0; i < f->counts_count; i++)
+        m->row[i] = (float)proa_text_count(f->counts[i], n, m->set.count);
     for (int32_t s = 0; s < f->stats_count; s++) {
-        double by = f->stats[s] == STAT_MEAN && m->matched ? (double)m->matched : 1;
+        double by = f->stats[s] == PROA_TEXT_MEAN && m->matched ? (double)m->matched : 1;
         for (int64_t i = 0; i < f->lexicon.columns; i++) {
             int64_t at = s * f->lexicon.columns + i;
             m->row[f->lexicon_at + at] = (float)(m->weights[at] / by);
         }
     }
-    if (f->value != VALUE_SHARE || !n->words) return;
+    if (f->value != PROA_TEXT_SHARE || !n->words) return;
     for (int64_t i = f->lists_at; i < f->lexicon_at; i++)
         m->row[i] = (float)((double)m->row[i] / (double)n->words);
     for (int64_t i = f->buckets_at; i < f->columns; i++)
@@ -516,4 +464,5 @@ const proa_transform_op proa_transform_op_text = {
     shape_text,
     run_text,
     NULL,
-    NULL};
+    proa_text_launch,
+    proa_text_prepare};

@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "base/log.h"
 #include <string.h>
 
 /* ---- a request through the steps ---- */
@@ -106,7 +105,7 @@ static proa_status launch_step(const run *w, const proa_transform_step *s, const
     PROA_TRY(proa_gpu_buffer(w->stream, &out->buffer, out->bytes, err));
     w->held->buffers[w->held->count++] = out->buffer;
     out->data = out->buffer->data;
-    if (out->bytes) s->operation->launch(s, args, out, out->buffer->data, w->stream);
+    if (out->bytes) PROA_TRY(s->operation->launch(s, args, out, out->buffer->data, w->stream, w->held, err));
     if (s->is_output && proa_infer_wants(w->r, out->name))
         proa_gpu_output(w->reply, out->name, out->type, out->shape, out->rank, out->buffer, 0);
     return PROA_OK;
@@ -160,20 +159,15 @@ proa_status proa_transform_launch(const proa_transform_program *p, const proa_in
 {
     run w = {.p = p, .r = r, .reply = reply, .stream = stream, .held = held};
     *held = (proa_transform_held){
-        PROA_ARENA_NEW(&reply->arena, proa_buffer *, (int64_t)p->inputs_count + p->steps_count), 0};
+        PROA_ARENA_NEW(&reply->arena, proa_buffer *,
+                       (int64_t)p->inputs_count + (int64_t)p->steps_count * (1 + PROA_TRANSFORM_HELD_MAX)),
+        0};
     return run_steps(&w, err);
 }
 
 void proa_transform_held_release(proa_transform_held *held)
 {
     while (held->count > 0) proa_buffer_drop(held->buffers[--held->count]);
-}
-
-const char *proa_transform_refuses(const proa_transform_program *p)
-{
-    for (int32_t i = 0; i < p->steps_count; i++)
-        if (!p->steps[i].operation->launch) return p->steps[i].operation->name;
-    return NULL;
 }
 
 /* ---- the model ---- */
@@ -263,16 +257,6 @@ static bool reads_texts(const proa_transform_program *p)
     return false;
 }
 
-/* What a GPU has no kernel for its instances compute on the CPU. */
-static bool runs_on_gpu(const transform *t, const char *name)
-{
-    const char *operation = proa_transform_refuses(&t->program);
-    if (operation)
-        PROA_LOG(WARNING, "model '%s': its instances of KIND_GPU compute on the CPU: a GPU does not compute %s",
-                 name, operation);
-    return !operation;
-}
-
 static proa_status open_transform(void **state, proa_served_model *model, proa_err *err)
 {
     const Inference__ModelConfig *config = proa_served_model_config(model);
@@ -282,7 +266,7 @@ static proa_status open_transform(void **state, proa_served_model *model, proa_e
                                       &t->arena, err);
     if (status == PROA_OK) status = proa_transform_check(&t->program, config, err);
     if (status != PROA_OK) return close_transform(t), status;
-    t->on_gpu = proa_config_uses_gpu(config) && runs_on_gpu(t, config->name);
+    t->on_gpu = proa_config_uses_gpu(config);
     if (t->on_gpu) {
         proa_served_model_set_device_inputs(model);
         proa_served_model_set_long(model);
@@ -299,12 +283,22 @@ static void close_instance(void *state)
     free(in);
 }
 
+static proa_status open_on_gpu(transform_instance *in, int gpu, proa_err *err)
+{
+    const proa_transform_program *p = &in->model->program;
+    PROA_TRY(proa_gpu_stream_open(&in->stream, gpu, err));
+    for (int32_t i = 0; i < p->steps_count; i++)
+        if (p->steps[i].operation->prepare)
+            PROA_TRY(p->steps[i].operation->prepare(&p->steps[i], &in->stream, err));
+    return PROA_OK;
+}
+
 static proa_status open_instance(void **state, void *model_state, const proa_instance *instance, proa_err *err)
 {
     transform_instance *in = proa_calloc(1, sizeof *in);
     int gpu = proa_instance_device(instance);
     in->model = model_state;
-    proa_status status = in->model->on_gpu && gpu >= 0 ? proa_gpu_stream_open(&in->stream, gpu, err) : PROA_OK;
+    proa_status status = in->model->on_gpu && gpu >= 0 ? open_on_gpu(in, gpu, err) : PROA_OK;
     if (status != PROA_OK) return close_instance(in), status;
     *state = in;
     return PROA_OK;

@@ -36,6 +36,13 @@ typedef struct proa_transform_option {
     bool list, used;
 } proa_transform_option;
 
+/* Buffers that launched kernels use; the list is in the reply's arena. */
+#define PROA_TRANSFORM_HELD_MAX 3
+typedef struct proa_transform_held {
+    proa_buffer **buffers;
+    int32_t count;
+} proa_transform_held;
+
 /* An operation. `shape` reads the step's options (while `reading`) and makes out's type, rank and shape of the
  * arguments'; `run` fills `to`, whose bytes that shape says. */
 typedef struct proa_transform_op {
@@ -50,9 +57,13 @@ typedef struct proa_transform_op {
     /* The bytes of `out` lie in an argument's as they are: where they begin. NULL: never. -1: not this time. */
     int64_t (*within)(const proa_transform_step *step, const proa_transform_value *args,
                       const proa_transform_value *out);
-    /* As run, on a GPU: args and `to` are in its memory. NULL: it has no kernel there. */
-    void (*launch)(const proa_transform_step *step, const proa_transform_value *args,
-                   const proa_transform_value *out, char *to, proa_gpu_stream *stream);
+    /* As run, on a GPU: `to` and arguments that are numbers are in its memory. Other buffers that the kernels use are
+     * added to `held`, at most PROA_TRANSFORM_HELD_MAX. */
+    proa_status (*launch)(const proa_transform_step *step, const proa_transform_value *args,
+                          const proa_transform_value *out, char *to, proa_gpu_stream *stream,
+                          proa_transform_held *held, proa_err *err);
+    /* Once for each GPU, when an instance opens there: what launch needs in its memory. NULL: nothing. */
+    proa_status (*prepare)(const proa_transform_step *step, proa_gpu_stream *stream, proa_err *err);
 } proa_transform_op;
 
 struct proa_transform_step {
@@ -106,17 +117,11 @@ PROA_MUST_CHECK proa_status proa_transform_run(const proa_transform_program *p, 
                                                proa_reply *reply, proa_err *err);
 
 /* The same on a GPU. Steps are launched only: the outputs are complete after proa_gpu_stream_wait, and then the held
- * buffers are released, also after a failure. They are in the reply's arena. */
-typedef struct proa_transform_held {
-    proa_buffer **buffers;
-    int32_t count;
-} proa_transform_held;
+ * buffers are released, also after a failure. */
 PROA_MUST_CHECK proa_status proa_transform_launch(const proa_transform_program *p, const proa_infer *r,
                                                   proa_reply *reply, proa_gpu_stream *stream,
                                                   proa_transform_held *held, proa_err *err);
 void proa_transform_held_release(proa_transform_held *held);
-/* The first operation of the program that has no kernel; NULL: it runs on a GPU. */
-const char *proa_transform_refuses(const proa_transform_program *p);
 
 /* read.c: for operations. INVALID with the step's name before the text. */
 #define PROA_TRANSFORM_FAIL(err, step, ...)                                                                  \

@@ -365,6 +365,138 @@ static void test_transform_steps(void **state)
         }
 }
 
+/* ---- texts ---- */
+
+static char text_folder[] = "/tmp/proa_test_gpu_XXXXXX";
+
+static void write_text_file(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", text_folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Pieces of texts: words of the files, marks, letters of many scripts, bytes that are no UTF-8. */
+static void append_pieces(proa_buf *to, uint64_t *seed, int count)
+{
+    static const char *const pieces[] = {"good ",
+                                         "not good",
+                                         "Not  GOOD!",
+                                         "bad. ",
+                                         "it's ",
+                                         "o\xe2\x80\x99"
+                                         "clock ",
+                                         "'quoted'",
+                                         "\xc3\x84rger ",
+                                         "\xc4\xb0stanbul",
+                                         "\xe2\x84\xaa",
+                                         "\xf0\x9f\x98\x80",
+                                         "\xe4\xbd\xa0\xe5\xa5\xbd\xe3\x80\x82",
+                                         "\xff",
+                                         "\xe2\x82",
+                                         "\xf0\x9f",
+                                         "\xed\xa0\x80",
+                                         "\xc0\x80",
+                                         "1234 ",
+                                         "3.14 ",
+                                         "\xef\xbc\x81",
+                                         "\xef\xbc\x9f",
+                                         "??",
+                                         "\xe2\x80\xa6",
+                                         "-",
+                                         "_",
+                                         "(a)",
+                                         "\n",
+                                         "\t",
+                                         "antidisestablishmentarianism ",
+                                         "\xcc\x81",
+                                         "x",
+                                         " "};
+    for (int i = 0; i < count; i++) {
+        const char *piece = pieces[grow_below(seed, PROA_COUNT(pieces))];
+        proa_buf_append(to, piece, strlen(piece));
+    }
+}
+
+/* All code points once, in texts of a thousand, with a blank between them or not. */
+static void append_code_points(proa_buf *to, int32_t first, bool blanks)
+{
+    for (int32_t c = first; c < first + 1000 && c < 0x110000; c++) {
+        char bytes[4];
+        if (c >= 0xD800 && c < 0xE000) continue;
+        proa_buf_append(to, bytes, (size_t)proa_text_put(c, bytes));
+        if (blanks) proa_buf_char(to, ' ');
+    }
+}
+
+/* Texts of one request: `count` of them, text i from `fill`. */
+static void compare_texts(rig both[2], uint64_t seed, int count, int32_t code_points)
+{
+    proa_infer *r[2];
+    proa_buf data;
+    const proa_reply *reply[2];
+    proa_buf_init(&data, SIZE_MAX / 2);
+    for (int i = 0; i < count; i++) {
+        proa_buf text;
+        proa_buf_init(&text, SIZE_MAX / 2);
+        if (code_points >= 0) append_code_points(&text, code_points + i * 1000, grow_below(&seed, 2));
+        else append_pieces(&text, &seed, grow_below(&seed, i % 7 ? 30 : 400));
+        uint32_t len = (uint32_t)text.len;
+        proa_buf_append(&data, &len, sizeof len);
+        proa_buf_append(&data, text.ptr, text.len);
+        proa_buf_release(&text);
+    }
+    for (int i = 0; i < 2; i++) {
+        r[i] = ask();
+        put(r[i], "T", PROA_TYPE_BYTES, data.ptr, data.len, 2, (int64_t[]){count, 1});
+        reply[i] = only(run(&both[i], r[i]));
+    }
+    compare_replies(reply[0], reply[1], "text_features", "TYPE_STRING");
+    forget(r[0]), forget(r[1]);
+    proa_buf_release(&data);
+}
+
+static void test_text_features(void **state)
+{
+    static const char *const steps[] = {
+        "F = text_features(T)",
+        "F = text_features(T, vocabulary=v.txt, value=count, counts=[words, distinct_share, distinct_words])",
+        "F = text_features(T, vocabulary=v.txt, value=share, lists=[w.txt, v.txt], lexicon=l.tsv, "
+        "stats=[sum, mean, min, max], "
+        "hashed=64, ngrams=3)",
+        "F = text_features(T, hashed=97, ngrams=8, value=present, counts=[distinct_share]); G = linear(F, "
+        "scale=0.5)",
+    };
+    char command[64];
+    (void)state;
+    assert_non_null(mkdtemp(text_folder));
+    write_text_file("v.txt", "good\nnot good\nbad\nit's\nnot good bad\nx\n\xc3\xa4rger\n");
+    write_text_file("w.txt", "not good\no'clock\n");
+    write_text_file("l.tsv", "good\t1\t0.1\nnot good\t-2\t0.7\nbad\t-1.5\t0.3\nx\t1e-3\t-4\n");
+    for (size_t k = 0; k < PROA_COUNT(steps); k++) {
+        rig both[2];
+        for (int i = 0; i < 2; i++) {
+            char config[1024];
+            snprintf(
+                config, sizeof config,
+                "backend: \"transform\" max_batch_size: 256 input { name: \"T\" data_type: TYPE_STRING dims: "
+                "[ 1 ] } "
+                "parameters { key: \"steps\" value { string_value: \"%s\" } } instance_group { kind: %s }",
+                steps[k], i ? "KIND_GPU gpus: [ 0 ]" : "KIND_CPU");
+            rig_open(&both[i], &proa_backend_transform, config, text_folder);
+        }
+        assert_true(both[1].model.device_inputs);
+        for (int i = 0; i < 20; i++) compare_texts(both, (uint64_t)i + 1, i ? 40 : 1, -1);
+        for (int32_t c = 0; c < 0x110000; c += 200000) compare_texts(both, (uint64_t)c, 200, c);
+        rig_close(&both[0]), rig_close(&both[1]);
+    }
+    snprintf(command, sizeof command, "rm -r %s", text_folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* ---- an ensemble of steps on a GPU ---- */
 
 static void write_file(const char *folder, const char *name, const char *text)
@@ -489,10 +621,10 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_forests),  cmocka_unit_test(test_random_forests),
-        cmocka_unit_test(test_batches),         cmocka_unit_test(test_no_copy_on_the_device),
-        cmocka_unit_test(test_transform_steps), cmocka_unit_test(test_ensemble_on_a_gpu),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_golden_forests),    cmocka_unit_test(test_random_forests),
+        cmocka_unit_test(test_batches),           cmocka_unit_test(test_no_copy_on_the_device),
+        cmocka_unit_test(test_transform_steps),   cmocka_unit_test(test_text_features),
+        cmocka_unit_test(test_ensemble_on_a_gpu), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, open_stream, close_stream);
 }

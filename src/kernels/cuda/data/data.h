@@ -12,5 +12,6 @@ extern "C" {
 /* The files; each puts its entries. */
 void gpu_fill_trees(proa_data_ops *ops);    /* trees.cu */
 void gpu_fill_elements(proa_data_ops *ops); /* elements.cu */
+void gpu_fill_text(proa_data_ops *ops);     /* text.cu */
 
 #endif
