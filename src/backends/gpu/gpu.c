@@ -224,6 +224,11 @@ void proa_gpu_stream_close(proa_gpu_stream *s)
     *s = (proa_gpu_stream){.gpu = NULL};
 }
 
+const proa_device_memory *proa_gpu_memory(const proa_gpu_stream *s)
+{
+    return &s->gpu->memory;
+}
+
 /* A thread has a current GPU, to which launches go; each call of a device sets it, but ops do not. */
 void proa_gpu_stream_begin(proa_gpu_stream *s)
 {

@@ -26,6 +26,8 @@ typedef struct proa_gpu_stream {
 /* GPU `index`. UNSUPPORTED, with the reason, where there is no plug-in, no driver or no such GPU. */
 PROA_MUST_CHECK proa_status proa_gpu_stream_open(proa_gpu_stream *out, int index, proa_err *err);
 void proa_gpu_stream_close(proa_gpu_stream *s); /* zeroed is fine */
+/* What buffers of this GPU point to: for memory that a library has taken there. */
+const proa_device_memory *proa_gpu_memory(const proa_gpu_stream *s);
 
 /* Before the first of the calls below that a thread makes for an execution: its kernels go to this GPU. */
 void proa_gpu_stream_begin(proa_gpu_stream *s);

@@ -1,168 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0
- * device.c - tensors in the memory of a GPU: copies by CUDA's driver, which is opened when the first model runs on a
- * GPU, and runs whose inputs and outputs are bound to that memory. */
+ * device.c - tensors in the memory of a GPU: those of a request are bound where they are, or joined within the memory;
+ * outputs of a run are bound to it. */
 #include "backends/onnx/device.h"
 
-#include "base/alloc.h"
-#include "base/checked.h"
-#include <dlfcn.h>
-#include <pthread.h>
+#include "base/log.h"
 #include <string.h>
 
-/* ---- the driver ---- */
-
-typedef unsigned long long device_address;
-
-typedef struct cuda_driver {
-    int (*cuInit)(unsigned flags);
-    int (*cuDeviceGet)(int *device, int ordinal);
-    int (*cuDevicePrimaryCtxRetain)(void **context, int device);
-    int (*cuCtxPushCurrent_v2)(void *context);
-    int (*cuCtxPopCurrent_v2)(void **context);
-    int (*cuMemcpyDtoH_v2)(void *to, device_address from, size_t bytes);
-    int (*cuMemcpyDtoD_v2)(device_address to, device_address from, size_t bytes);
-} cuda_driver;
-
-/* The memory of a GPU; `context` is the one that ONNX Runtime and every other user of CUDA's runtime has too. */
-typedef struct gpu_memory {
-    proa_device_memory memory; /* first: the tensors' pointer to it is one to this */
-    void *context;
-    char name[16];
-    struct gpu_memory *next;
-} gpu_memory;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cuda_driver driver; /* set once, under the lock */
-static bool driver_open;
-static gpu_memory *memories; /* under the lock; entries stay */
-
-static bool find_symbol(void *handle, const char *name, void *function)
+proa_status proa_onnx_device_open(proa_onnx_device *d, const proa_ort *ort, int gpu, proa_err *err)
 {
-    void *symbol = dlsym(handle, name);
-    memcpy(function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
-static proa_status open_driver(proa_err *err)
-{
-    void *handle = driver_open ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (driver_open) return PROA_OK;
-    if (!handle) return PROA_FAIL(err, UNAVAILABLE, "no CUDA driver: %s", dlerror());
-    bool all = find_symbol(handle, "cuInit", &driver.cuInit) &&
-               find_symbol(handle, "cuDeviceGet", &driver.cuDeviceGet) &&
-               find_symbol(handle, "cuDevicePrimaryCtxRetain", &driver.cuDevicePrimaryCtxRetain) &&
-               find_symbol(handle, "cuCtxPushCurrent_v2", &driver.cuCtxPushCurrent_v2) &&
-               find_symbol(handle, "cuCtxPopCurrent_v2", &driver.cuCtxPopCurrent_v2) &&
-               find_symbol(handle, "cuMemcpyDtoH_v2", &driver.cuMemcpyDtoH_v2) &&
-               find_symbol(handle, "cuMemcpyDtoD_v2", &driver.cuMemcpyDtoD_v2);
-    if (!all) return PROA_FAIL(err, UNAVAILABLE, "the CUDA driver is too old");
-    int code = driver.cuInit(0);
-    if (code) return PROA_FAIL(err, UNAVAILABLE, "the CUDA driver cannot be initialised: error %d", code);
-    driver_open = true;
-    return PROA_OK;
-}
-
-/* One copy with the GPU's context current. Blocking: the bytes have arrived when it returns. */
-static proa_status copy_bytes(const gpu_memory *g, void *host, device_address to, device_address from,
-                              size_t bytes, proa_err *err)
-{
-    void *before;
-    int code = driver.cuCtxPushCurrent_v2(g->context);
-    if (!code) {
-        code = host ? driver.cuMemcpyDtoH_v2(host, from, bytes) : driver.cuMemcpyDtoD_v2(to, from, bytes);
-        (void)driver.cuCtxPopCurrent_v2(&before);
-    }
-    return code ? PROA_FAIL(err, INTERNAL, "copying %zu bytes from %s failed: CUDA error %d", bytes, g->name, code)
-                : PROA_OK;
-}
-
-static proa_status read_memory(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
-                               proa_err *err)
-{
-    return copy_bytes((const gpu_memory *)(const void *)memory, to, 0, (device_address)(uintptr_t)from, bytes,
-                      err);
-}
-
-static proa_status open_memory(gpu_memory **out, int gpu, proa_err *err)
-{
-    int device, code;
-    gpu_memory *g = proa_calloc(1, sizeof *g);
-    *g = (gpu_memory){.memory = {.name = g->name, .gpu = gpu, .read = read_memory}, .next = memories};
-    snprintf(g->name, sizeof g->name, "cuda:%d", gpu);
-    code = driver.cuDeviceGet(&device, gpu);
-    if (!code) code = driver.cuDevicePrimaryCtxRetain(&g->context, device);
-    if (code) {
-        free(g);
-        return PROA_FAIL(err, UNAVAILABLE, "GPU %d cannot be used: CUDA error %d", gpu, code);
-    }
-    *out = memories = g;
-    return PROA_OK;
-}
-
-/* The memory of a GPU, the same for every caller. */
-static proa_status find_memory(gpu_memory **out, int gpu, proa_err *err)
-{
-    pthread_mutex_lock(&lock);
-    proa_status status = open_driver(err);
-    for (*out = memories; *out && (*out)->memory.gpu != gpu;) *out = (*out)->next;
-    if (status == PROA_OK && !*out) status = open_memory(out, gpu, err);
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
-static proa_status copy_within(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
-                               proa_err *err)
-{
-    return copy_bytes((const gpu_memory *)(const void *)memory, NULL, (device_address)(uintptr_t)to,
-                      (device_address)(uintptr_t)from, bytes, err);
-}
-
-proa_status proa_onnx_device_open(proa_onnx_device *d, const proa_ort *ort, const OrtSession *session,
-                                  int gpu, proa_err *err)
-{
-    gpu_memory *memory;
-    *d = (proa_onnx_device){.copy = copy_within};
-    PROA_TRY(find_memory(&memory, gpu, err));
-    d->memory = &memory->memory;
-    PROA_TRY(proa_ort_check(
-        ort, ort->CreateMemoryInfo("Cuda", ORT_ARENA_ALLOCATOR, gpu, ORT_MEMORY_DEFAULT, &d->info), err));
-    return proa_ort_check(ort, ort->CreateAllocator(session, d->info, &d->allocator), err);
+    proa_err why = {0};
+    *d = (proa_onnx_device){.gpu = gpu};
+    if (gpu < 0) return PROA_OK;
+    if (proa_gpu_stream_open(&d->stream, gpu, &why) == PROA_OK) d->memory = proa_gpu_memory(&d->stream);
+    else PROA_LOG(INFO, "tensors of ONNX models do not stay on GPU %d: %s", gpu, why.text);
+    return proa_ort_check(
+        ort, ort->CreateMemoryInfo("Cuda", ORT_ARENA_ALLOCATOR, gpu, ORT_MEMORY_DEFAULT, &d->info), err);
 }
 
 void proa_onnx_device_close(proa_onnx_device *d, const proa_ort *ort)
 {
-    if (d->allocator) ort->ReleaseAllocator(d->allocator);
+    if (d->memory) proa_gpu_stream_close(&d->stream);
     if (d->info) ort->ReleaseMemoryInfo(d->info);
-    *d = (proa_onnx_device){0};
+    *d = (proa_onnx_device){.gpu = -1};
 }
 
 /* ---- inputs ---- */
 
 bool proa_onnx_device_holds(const proa_onnx_device *d, const proa_tensor *t)
 {
-    const proa_device_memory *memory = proa_tensor_device(t);
-    return d && d->memory && memory && memory->gpu == d->memory->gpu;
+    return d->memory && proa_tensor_device(t) == d->memory;
 }
 
-proa_status proa_onnx_device_join(OrtValue **out, const proa_ort *ort, const proa_onnx_device *d,
-                                  const proa_tensor *const *parts, int count, const int64_t *shape,
-                                  int32_t rank, int onnx_type, proa_err *err)
+/* One buffer of all parts, complete when this returns. */
+static proa_status copy_parts(proa_buffer **out, proa_onnx_device *d, const proa_tensor *const *parts,
+                              int count, proa_err *err)
 {
-    void *data = NULL;
-    size_t at = 0;
-    if (count == 1)
-        return proa_ort_check(ort,
-                              ort->CreateTensorWithDataAsOrtValue(d->info, (void *)(uintptr_t)parts[0]->data,
-                                                                  parts[0]->bytes, shape, (size_t)rank,
-                                                                  onnx_type, out),
-                              err);
-    PROA_TRY(proa_ort_check(ort, ort->CreateTensorAsOrtValue(d->allocator, shape, (size_t)rank, onnx_type, out),
-                            err));
-    PROA_TRY(proa_ort_check(ort, ort->GetTensorMutableData(*out, &data), err));
-    for (int i = 0; i < count; at += parts[i]->bytes, i++)
-        if (parts[i]->bytes)
-            PROA_TRY(d->copy(d->memory, (char *)data + at, parts[i]->data, parts[i]->bytes, err));
-    return PROA_OK;
+    size_t bytes = 0, at = 0;
+    proa_device *device = d->stream.device;
+    for (int i = 0; i < count; i++) bytes += parts[i]->bytes;
+    proa_gpu_stream_begin(&d->stream);
+    PROA_TRY(proa_gpu_buffer(&d->stream, out, bytes, err));
+    for (int i = 0; i < count; at += parts[i]->bytes, i++) {
+        const proa_blocks whole = {(int64_t)parts[i]->bytes, {1, 1}, {0, 0}};
+        if (parts[i]->bytes) device->copy(device, (*out)->data + at, parts[i]->data, &whole);
+    }
+    return proa_gpu_stream_wait(&d->stream, err);
+}
+
+proa_status proa_onnx_device_join(OrtValue **out, proa_buffer **held, const proa_ort *ort,
+                                  proa_onnx_device *d, const proa_tensor *const *parts, int count,
+                                  const int64_t *shape, int32_t rank, int onnx_type, proa_err *err)
+{
+    const char *data = parts[0]->data;
+    size_t bytes = parts[0]->bytes;
+    if (count > 1) {
+        PROA_TRY(copy_parts(held, d, parts, count, err));
+        data = (*held)->data;
+        bytes = (*held)->bytes;
+    }
+    return proa_ort_check(ort,
+                          ort->CreateTensorWithDataAsOrtValue(d->info, (void *)(uintptr_t)data, bytes, shape,
+                                                              (size_t)rank, onnx_type, out),
+                          err);
 }
 
 /* ---- a run ---- */

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * device.h - tensors in the memory of a GPU as inputs and outputs of a run.
- * Owner:   a device belongs to a session; values that a run gave are the caller's.
- * Threads: any; a device is not changed after it was opened. */
+ * Owner:   a device belongs to an instance; values that a run gave are the caller's.
+ * Threads: used by one at a time. */
 #ifndef PROA_BACKENDS_ONNX_DEVICE_H
 #define PROA_BACKENDS_ONNX_DEVICE_H
 
+#include "backends/gpu/gpu.h"
 #include "backends/onnx/onnx.h"
 
 struct proa_onnx_device {
-    const proa_device_memory *memory; /* NULL: the session is on the CPU */
+    int gpu;                          /* -1: the instance is on the CPU */
+    const proa_device_memory *memory; /* NULL: tensors cannot stay on the GPU, since Proa's plug-in is not there */
+    proa_gpu_stream stream;           /* for copies within that memory */
     OrtMemoryInfo *info;
-    OrtAllocator *allocator; /* of the session, in that memory */
-    /* Copies within the memory; returns when the bytes have arrived. */
-    proa_status (*copy)(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
-                        proa_err *err);
 };
 
 /* Inputs and outputs of one run. */
@@ -28,15 +27,17 @@ typedef struct proa_onnx_run {
     bool device_outputs; /* outputs stay in the memory of the device, but for strings */
 } proa_onnx_run;
 
-/* For d: proa_onnx_device_close, also after a failure. UNAVAILABLE without CUDA's driver or that GPU. */
-PROA_MUST_CHECK proa_status proa_onnx_device_open(proa_onnx_device *d, const proa_ort *ort,
-                                                  const OrtSession *session, int gpu, proa_err *err);
+/* gpu -1: no device, which holds no tensor. Without Proa's plug-in for that GPU tensors go through the host; the log
+ * says why. For d: proa_onnx_device_close, also after a failure. */
+PROA_MUST_CHECK proa_status proa_onnx_device_open(proa_onnx_device *d, const proa_ort *ort, int gpu,
+                                                  proa_err *err);
 void proa_onnx_device_close(proa_onnx_device *d, const proa_ort *ort);
-/* Is the tensor in the memory of this device? d NULL: of no device. */
+/* Is the tensor in the memory of this device? */
 bool proa_onnx_device_holds(const proa_onnx_device *d, const proa_tensor *t);
-/* A value of parts that are all in that memory: of one part itself, else of a copy within the device. */
-PROA_MUST_CHECK proa_status proa_onnx_device_join(OrtValue **out, const proa_ort *ort,
-                                                  const proa_onnx_device *d, const proa_tensor *const *parts,
+/* A value of parts that are all in that memory: of one part itself, else of a copy within the device, *held, whose
+ * reference is the caller's until the run has ended. */
+PROA_MUST_CHECK proa_status proa_onnx_device_join(OrtValue **out, proa_buffer **held, const proa_ort *ort,
+                                                  proa_onnx_device *d, const proa_tensor *const *parts,
                                                   int count, const int64_t *shape, int32_t rank,
                                                   int onnx_type, proa_err *err);
 PROA_MUST_CHECK proa_status proa_onnx_device_run(const proa_ort *ort, OrtSession *session,

@@ -14,7 +14,6 @@
 typedef struct device_session {
     int device; /* -1: the CPU */
     OrtSession *session;
-    proa_onnx_device gpu; /* its memory, if it is a GPU */
     struct device_session *next;
 } device_session;
 
@@ -42,7 +41,7 @@ typedef struct onnx_model {
 typedef struct run {
     const char *names[PROA_TENSORS_PER_REQUEST_MAX];
     OrtValue *inputs[PROA_TENSORS_PER_REQUEST_MAX];
-    void *memory[PROA_TENSORS_PER_REQUEST_MAX]; /* joined bytes of an input, or NULL */
+    proa_buffer *held[PROA_TENSORS_PER_REQUEST_MAX]; /* joined bytes of an input, or NULL */
     int inputs_count;
     OrtValue *values[PROA_TENSORS_PER_REQUEST_MAX]; /* what the run gives, until it is a tensor */
     proa_tensor outputs[PROA_TENSORS_PER_REQUEST_MAX];
@@ -50,7 +49,8 @@ typedef struct run {
 
 typedef struct onnx_instance {
     onnx_model *model;
-    const device_session *on;
+    OrtSession *session;
+    proa_onnx_device device;
     OrtRunOptions *options;
     atomic_int wanted;   /* requests of the run in progress that are not cancelled */
     atomic_int notified; /* cancels of them that have been handled */
@@ -65,8 +65,7 @@ static bool is_ragged(const onnx_model *m, const char *name)
     return in && in->allow_ragged_batch;
 }
 
-static proa_status make_inputs(run *r, const onnx_instance *in, proa_infer *const *requests, int count,
-                               proa_err *err)
+static proa_status make_inputs(run *r, onnx_instance *in, proa_infer *const *requests, int count, proa_err *err)
 {
     const onnx_model *m = in->model;
     r->inputs_count = 0;
@@ -77,7 +76,7 @@ static proa_status make_inputs(run *r, const onnx_instance *in, proa_infer *cons
             continue; /* a control of the sequence batcher that the model does not read was refused at load */
         int at = r->inputs_count++;
         r->names[at] = t->name;
-        PROA_TRY(proa_onnx_join(&r->inputs[at], &r->memory[at], m->ort, &in->on->gpu, t, is_ragged(m, name),
+        PROA_TRY(proa_onnx_join(&r->inputs[at], &r->held[at], m->ort, &in->device, t, is_ragged(m, name),
                                 requests, count, err));
     }
     return PROA_OK;
@@ -87,7 +86,7 @@ static void release_inputs(run *r, const onnx_model *m)
 {
     for (int i = 0; i < r->inputs_count; i++) {
         if (r->inputs[i]) m->ort->ReleaseValue(r->inputs[i]);
-        free(r->memory[i]);
+        proa_buffer_drop(r->held[i]);
     }
 }
 
@@ -100,13 +99,17 @@ static void release_outputs(run *r, const onnx_model *m)
 }
 
 /* The values of a run as tensors. A scalar gets the dims of the configuration, which are all 1. */
-static proa_status read_outputs(run *r, const onnx_model *m, const proa_device_memory *memory, proa_err *err)
+static proa_status read_outputs(run *r, const onnx_instance *in, bool device_outputs, proa_err *err)
 {
+    const onnx_model *m = in->model;
     for (int i = 0; i < m->outputs_count; i++) {
         const output *o = &m->outputs[i];
         OrtValue *value = r->values[i];
+        bool stays = device_outputs && o->tensor->type != PROA_TYPE_BYTES;
         r->values[i] = NULL;
-        PROA_TRY(proa_onnx_tensor_of(&r->outputs[i], m->ort, memory, o->tensor, value, err));
+        PROA_TRY(proa_onnx_tensor_of(&r->outputs[i], m->ort, stays ? in->device.memory : NULL, o->tensor,
+                                     value, err));
+        if (in->device.gpu >= 0 && !stays) proa_device_copies_add(true, r->outputs[i].bytes);
         if (r->outputs[i].rank > 0 || !o->config) continue;
         r->outputs[i].rank = (int32_t)o->config->n_dims;
         for (size_t d = 0; d < o->config->n_dims; d++) r->outputs[i].shape[d] = 1;
@@ -159,18 +162,18 @@ static proa_status run_once(const onnx_instance *in, run *r, bool device_outputs
     const onnx_model *m = in->model;
     const proa_onnx_run bound = {r->names,          r->inputs, r->inputs_count,  m->output_names,
                                  m->output_tensors, r->values, m->outputs_count, device_outputs};
-    if (in->on->device >= 0)
-        return proa_onnx_device_run(m->ort, in->on->session, in->options, &in->on->gpu, &bound, err);
+    if (in->device.gpu >= 0)
+        return proa_onnx_device_run(m->ort, in->session, in->options, &in->device, &bound, err);
     return proa_ort_check(m->ort,
-                          m->ort->Run(in->on->session, in->options, r->names,
-                                      (const OrtValue *const *)r->inputs, (size_t)r->inputs_count,
-                                      m->output_names, (size_t)m->outputs_count, r->values),
+                          m->ort->Run(in->session, in->options, r->names, (const OrtValue *const *)r->inputs,
+                                      (size_t)r->inputs_count, m->output_names, (size_t)m->outputs_count,
+                                      r->values),
                           err);
 }
 
 static proa_status run_session(onnx_instance *in, run *r, proa_infer *const *requests, int count, proa_err *err)
 {
-    bool device_outputs = in->on->device >= 0 && all_take_device(requests, count);
+    bool device_outputs = in->device.memory && all_take_device(requests, count);
     proa_status status = make_inputs(r, in, requests, count, err);
     proa_infer_input_done(requests, count);
     watch_requests(in, requests, count);
@@ -178,8 +181,7 @@ static proa_status run_session(onnx_instance *in, run *r, proa_infer *const *req
     unwatch_requests(in, requests, count);
     release_inputs(r, in->model);
     proa_infer_output_begins(requests, count);
-    return status == PROA_OK ? read_outputs(r, in->model, device_outputs ? in->on->gpu.memory : NULL, err)
-                             : status;
+    return status == PROA_OK ? read_outputs(r, in, device_outputs, err) : status;
 }
 
 /* ---- replies ---- */
@@ -347,39 +349,35 @@ static proa_status read_model(onnx_model *m, const OrtSession *session, proa_err
     return PROA_OK;
 }
 
-static void close_session(device_session *s, const proa_ort *ort)
+static proa_status open_session(OrtSession **out, onnx_model *m, int device, proa_err *err)
 {
-    proa_onnx_device_close(&s->gpu, ort);
-    if (s->session) ort->ReleaseSession(s->session);
+    PROA_TRY(proa_onnx_session_open(out, m->ort, m->served, device, err));
+    return m->sessions ? PROA_OK : read_model(m, *out, err);
 }
 
-static proa_status open_session(device_session *s, onnx_model *m, proa_err *err)
+static proa_status session_for(OrtSession **out, onnx_model *m, int device, proa_err *err)
 {
-    PROA_TRY(proa_onnx_session_open(&s->session, m->ort, m->served, s->device, err));
-    if (s->device >= 0) PROA_TRY(proa_onnx_device_open(&s->gpu, m->ort, s->session, s->device, err));
-    return m->sessions ? PROA_OK : read_model(m, s->session, err);
-}
-
-static proa_status session_for(const device_session **out, onnx_model *m, int device, proa_err *err)
-{
-    for (*out = m->sessions; *out; *out = (*out)->next)
-        if ((*out)->device == device) return PROA_OK;
-    device_session *s = PROA_ARENA_NEW(&m->arena, device_session, 1);
-    s->device = device;
-    proa_status status = open_session(s, m, err);
+    OrtSession *session = NULL;
+    for (const device_session *s = m->sessions; s && !session; s = s->next)
+        if (s->device == device) session = s->session;
+    *out = session;
+    if (session) return PROA_OK;
+    proa_status status = open_session(&session, m, device, err);
     if (status != PROA_OK) {
-        close_session(s, m->ort);
+        if (session) m->ort->ReleaseSession(session);
         return status;
     }
-    s->next = m->sessions;
-    *out = m->sessions = s;
+    device_session *s = PROA_ARENA_NEW(&m->arena, device_session, 1);
+    *s = (device_session){device, session, m->sessions};
+    m->sessions = s;
+    *out = session;
     return PROA_OK;
 }
 
 static void model_close(void *state)
 {
     onnx_model *m = state;
-    for (device_session *s = m->sessions; s; s = s->next) close_session(s, m->ort);
+    for (device_session *s = m->sessions; s; s = s->next) m->ort->ReleaseSession(s->session);
     proa_arena_release(&m->arena);
     free(m);
 }
@@ -391,7 +389,7 @@ static proa_status model_open(void **state, proa_served_model *model, proa_err *
     onnx_model *m = proa_calloc(1, sizeof *m);
     m->served = model, m->ort = ort;
     proa_arena_init(&m->arena);
-    proa_served_model_set_device_inputs(model);
+    if (proa_config_uses_gpu(proa_served_model_config(model))) proa_served_model_set_device_inputs(model);
     *state = m;
     return PROA_OK;
 }
@@ -399,6 +397,7 @@ static proa_status model_open(void **state, proa_served_model *model, proa_err *
 static void instance_close(void *state)
 {
     onnx_instance *in = state;
+    proa_onnx_device_close(&in->device, in->model->ort);
     if (in->options) in->model->ort->ReleaseRunOptions(in->options);
     free(in);
 }
@@ -408,7 +407,9 @@ static proa_status instance_open(void **state, void *model_state, const proa_ins
     onnx_model *m = model_state;
     onnx_instance *in = proa_calloc(1, sizeof *in);
     in->model = m;
-    proa_status status = session_for(&in->on, m, proa_instance_device(instance), err);
+    proa_status status = session_for(&in->session, m, proa_instance_device(instance), err);
+    if (status == PROA_OK)
+        status = proa_onnx_device_open(&in->device, m->ort, proa_instance_device(instance), err);
     if (status == PROA_OK)
         status = proa_onnx_run_options(&in->options, m->ort, proa_served_model_config(m->served), err);
     if (status == PROA_OK) *state = in;

@@ -80,11 +80,11 @@ PROA_MUST_CHECK proa_status proa_onnx_check(const Inference__ModelConfig *config
 
 /* One value of the input `as` of all requests, joined in their order along the first dimension; for *out: ReleaseValue.
  * It may refer to the requests' bytes. An input that only the first request has is taken from it. ragged: the elements
- * of all requests make one dimension. device: of the session; bytes in its memory stay there, others in the memory of a
- * device are copied to the host first. *memory: to be freed after the run, or NULL. */
-PROA_MUST_CHECK proa_status proa_onnx_join(OrtValue **out, void **memory, const proa_ort *ort,
-                                           const proa_onnx_device *device, const proa_onnx_tensor *as,
-                                           bool ragged, proa_infer *const *requests, int count, proa_err *err);
+ * of all requests make one dimension. device: of the instance; bytes in its memory stay there, others in the memory of
+ * a device are copied to the host first. *held: to be dropped after the run, may be NULL. */
+PROA_MUST_CHECK proa_status proa_onnx_join(OrtValue **out, proa_buffer **held, const proa_ort *ort,
+                                           proa_onnx_device *device, const proa_onnx_tensor *as, bool ragged,
+                                           proa_infer *const *requests, int count, proa_err *err);
 /* A value that a run gave for the output `as`, in host memory (memory NULL) or a device's; release *out. The value no
  * longer belongs to the caller, also on failure. */
 PROA_MUST_CHECK proa_status proa_onnx_tensor_of(proa_tensor *out, const proa_ort *ort,

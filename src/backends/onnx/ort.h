@@ -146,9 +146,6 @@ enum {
     X(68, CreateMemoryInfo, OrtStatus *,                                                                       \
       (const char *name, int allocator_type, int device, int memory_type, OrtMemoryInfo **out))                \
     X(94, ReleaseMemoryInfo, void, (OrtMemoryInfo * info))                                                     \
-    X(131, CreateAllocator, OrtStatus *,                                                                       \
-      (const OrtSession *session, const OrtMemoryInfo *info, OrtAllocator **out))                              \
-    X(132, ReleaseAllocator, void, (OrtAllocator * allocator))                                                 \
     X(134, CreateIoBinding, OrtStatus *, (OrtSession * session, OrtIoBinding * *out))                          \
     X(135, ReleaseIoBinding, void, (OrtIoBinding * binding))                                                   \
     X(136, BindInput, OrtStatus *, (OrtIoBinding * binding, const char *name, const OrtValue *value))          \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * session.c - opens sessions. The one that was opened to complete a configuration is kept for the model's first
  * instance on the CPU, so that a large file is loaded once. */
+#include "backends/gpu/gpu.h"
 #include "backends/onnx/onnx.h"
-#include "serve/config/config.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -71,18 +71,11 @@ static proa_status open_file(OrtSession **out, const proa_ort *ort, const Infere
     return status;
 }
 
-static bool has_gpu_group(const Inference__ModelConfig *c)
-{
-    for (size_t i = 0; i < c->n_instance_group; i++)
-        if (c->instance_group[i]->kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU) return true;
-    return false;
-}
-
 proa_status proa_onnx_look(proa_onnx_io *io, const proa_ort *ort, const Inference__ModelConfig *config,
                            const char *version_path, proa_arena *arena, proa_err *err)
 {
     OrtSession *session = NULL;
-    bool plain = has_gpu_group(config);
+    bool plain = proa_config_uses_gpu(config);
     PROA_TRY(open_file(&session, ort, config, NULL, version_path, -1, plain, err));
     proa_status status = proa_onnx_read_io(io, ort, session, arena, err);
     if (status == PROA_OK && !plain) keep_session(session, ort, config, arena);

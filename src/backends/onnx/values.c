@@ -76,17 +76,16 @@ static void copy_part(char *to, const proa_tensor *t)
         for (size_t i = 0; i < t->bytes; i++) to[i] = t->data[i] != 0;
 }
 
-static proa_status join_numbers(OrtValue **out, void **memory, const proa_ort *ort, const parts *p,
+static proa_status join_numbers(OrtValue **out, proa_buffer **held, const proa_ort *ort, const parts *p,
                                 const int64_t *shape, int32_t rank, int onnx_type, proa_err *err)
 {
     size_t bytes = 0, at = 0;
-    const void *data = p->list[0]->data;
+    const char *data = p->list[0]->data;
     for (int i = 0; i < p->count; i++) bytes += p->list[i]->bytes;
     if (!is_usable(p)) {
-        char *copy = proa_malloc_aligned_try((size_t)proa_round_up((int64_t)bytes + 1, ALIGNMENT));
-        if (!copy) return PROA_FAIL(err, NO_MEMORY, "not enough memory for an input of %zu bytes", bytes);
-        for (int i = 0; i < p->count; at += p->list[i]->bytes, i++) copy_part(copy + at, p->list[i]);
-        data = *memory = copy;
+        PROA_TRY(proa_buffer_try(held, bytes + 1, err)); /* the library wants an address for 0 bytes too */
+        for (int i = 0; i < p->count; at += p->list[i]->bytes, i++) copy_part((*held)->data + at, p->list[i]);
+        data = (*held)->data;
     }
     /* The library does not write to inputs. */
     return proa_ort_check(ort,
@@ -112,7 +111,7 @@ static proa_status fill_strings(OrtValue *value, const proa_ort *ort, const part
     return PROA_OK;
 }
 
-proa_status proa_onnx_join(OrtValue **out, void **memory, const proa_ort *ort, const proa_onnx_device *device,
+proa_status proa_onnx_join(OrtValue **out, proa_buffer **held, const proa_ort *ort, proa_onnx_device *device,
                            const proa_onnx_tensor *as, bool ragged, proa_infer *const *requests, int count,
                            proa_err *err)
 {
@@ -120,16 +119,19 @@ proa_status proa_onnx_join(OrtValue **out, void **memory, const proa_ort *ort, c
     bool on_device;
     int64_t shape[PROA_SERVE_RANK_MAX];
     *out = NULL;
-    *memory = NULL;
+    *held = NULL;
     PROA_TRY(find_parts(&p, &on_device, device, as->name, requests, count, err));
     int32_t rank = joined_shape(shape, &p, as, ragged);
     if (on_device)
-        return proa_onnx_device_join(out, ort, device, p.list, p.count, shape, rank, as->onnx_type, err);
-    if (as->type != PROA_TYPE_BYTES)
-        return join_numbers(out, memory, ort, &p, shape, rank, as->onnx_type, err);
-    PROA_TRY(proa_ort_check(
-        ort, ort->CreateTensorAsOrtValue(ort->allocator, shape, (size_t)rank, as->onnx_type, out), err));
-    return fill_strings(*out, ort, &p, proa_shape_elements(shape, rank), err);
+        return proa_onnx_device_join(out, held, ort, device, p.list, p.count, shape, rank, as->onnx_type, err);
+    if (as->type == PROA_TYPE_BYTES) {
+        PROA_TRY(proa_ort_check(
+            ort, ort->CreateTensorAsOrtValue(ort->allocator, shape, (size_t)rank, as->onnx_type, out), err));
+        return fill_strings(*out, ort, &p, proa_shape_elements(shape, rank), err);
+    }
+    if (device->gpu >= 0) /* the library copies it to the GPU */
+        for (int i = 0; i < p.count; i++) proa_device_copies_add(false, p.list[i]->bytes);
+    return join_numbers(out, held, ort, &p, shape, rank, as->onnx_type, err);
 }
 
 /* ---- outputs ---- */

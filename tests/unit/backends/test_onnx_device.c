@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_onnx_device.c - inputs and outputs in the memory of a GPU, with functions in place of ONNX Runtime's and a GPU
- * whose addresses the host cannot read: what is bound where, what is copied, what is released. */
+ * test_onnx_device.c - inputs and outputs in the memory of a GPU, with functions in place of ONNX Runtime's and the
+ * GPUs of tests/fake_gpu, whose memory the host cannot read: what is bound where, what is copied and released. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,17 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FAR ((uintptr_t)1 << 62) /* an address of the GPU: that of the bytes, and this bit */
-
 struct OrtMemoryInfo {
     bool gpu;
 };
 struct OrtAllocator {
-    bool gpu;
+    int unused;
 };
 struct OrtValue {
-    bool gpu, own;
+    bool gpu;
+    proa_buffer *own; /* of an output */
     char *data;
+    size_t bytes;
     int64_t shape[4];
     size_t rank;
 };
@@ -35,39 +35,42 @@ struct OrtIoBinding {
 };
 
 static OrtMemoryInfo host_info = {false}, gpu_info = {true};
-static OrtAllocator host_allocator = {false}, gpu_allocator = {true};
+static OrtAllocator host_allocator;
 static OrtIoBinding binding;
-static int values_alive, reads, copies, arrays;
+static int values_alive, arrays, infos;
+static proa_onnx_device device;    /* GPU 0 */
+static proa_gpu_stream streams[2]; /* of both GPUs */
 
-static void *near(const void *address)
+static OrtStatus *make_info(const char *name, int allocator, int gpu, int memory, OrtMemoryInfo **out)
 {
-    return (void *)((uintptr_t)address & ~FAR);
+    (void)allocator, (void)memory;
+    assert_string_equal(name, "Cuda");
+    assert_int_equal(gpu, 0);
+    *out = &gpu_info;
+    infos++;
+    return NULL;
+}
+
+static void release_memory(OrtMemoryInfo *info)
+{
+    assert_ptr_equal(info, &gpu_info);
+    infos--;
 }
 
 static OrtStatus *make_value(const OrtMemoryInfo *info, void *data, size_t bytes, const int64_t *shape,
                              size_t rank, int type, OrtValue **out)
 {
-    (void)bytes, (void)type;
+    (void)type;
     *out = calloc(1, sizeof **out);
-    **out = (OrtValue){.gpu = info->gpu, .data = data, .rank = rank};
+    **out = (OrtValue){.gpu = info->gpu, .data = data, .bytes = bytes, .rank = rank};
     memcpy((*out)->shape, shape, rank * sizeof *shape);
     values_alive++;
     return NULL;
 }
 
-static OrtStatus *allocate_value(OrtAllocator *allocator, const int64_t *shape, size_t rank, int type,
-                                 OrtValue **out)
-{
-    char *data = calloc(64, 1);
-    make_value(allocator->gpu ? &gpu_info : &host_info,
-               allocator->gpu ? (void *)((uintptr_t)data | FAR) : data, 64, shape, rank, type, out);
-    (*out)->own = true;
-    return NULL;
-}
-
 static void release_value(OrtValue *value)
 {
-    if (value->own) free(near(value->data));
+    proa_buffer_drop(value->own);
     free(value);
     values_alive--;
 }
@@ -155,6 +158,7 @@ static OrtStatus *run_binding(OrtSession *session, const OrtRunOptions *options,
     return NULL;
 }
 
+/* Two floats each, in the memory that they are bound to. */
 static OrtStatus *bound_outputs(const OrtIoBinding *b, OrtAllocator *allocator, OrtValue ***out, size_t *count)
 {
     const int64_t shape[] = {2};
@@ -162,8 +166,14 @@ static OrtStatus *bound_outputs(const OrtIoBinding *b, OrtAllocator *allocator, 
     *count = (size_t)(binding.outputs_given >= 0 ? binding.outputs_given : b->outputs);
     *out = calloc(*count + 1, sizeof **out);
     arrays++;
-    for (size_t i = 0; i < *count; i++)
-        allocate_value(b->gpu[i] ? &gpu_allocator : &host_allocator, shape, 1, 1, &(*out)[i]);
+    for (size_t i = 0; i < *count; i++) {
+        proa_buffer *bytes = NULL;
+        if (b->gpu[i])
+            assert_int_equal(proa_gpu_upload(&streams[0], &bytes, (float[]){5, 6}, 8, NULL), PROA_OK);
+        else bytes = proa_buffer_new(8);
+        make_value(b->gpu[i] ? &gpu_info : &host_info, bytes->data, 8, shape, 1, 1, &(*out)[i]);
+        (*out)[i]->own = bytes;
+    }
     return NULL;
 }
 
@@ -178,7 +188,8 @@ static OrtStatus *free_array(OrtAllocator *allocator, void *data)
 static const proa_ort ort = {.allocator = &host_allocator,
                              .host = &host_info,
                              .CreateTensorWithDataAsOrtValue = make_value,
-                             .CreateTensorAsOrtValue = allocate_value,
+                             .CreateMemoryInfo = make_info,
+                             .ReleaseMemoryInfo = release_memory,
                              .ReleaseValue = release_value,
                              .GetTensorMutableData = value_data,
                              .GetValueType = value_kind,
@@ -197,119 +208,110 @@ static const proa_ort ort = {.allocator = &host_allocator,
                              .GetBoundOutputValues = bound_outputs,
                              .AllocatorFree = free_array};
 
-/* ---- the GPUs ---- */
+/* ---- inputs ---- */
 
-static proa_status read_gpu(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
-                            proa_err *err)
-{
-    (void)memory, (void)err;
-    memcpy(to, near(from), bytes);
-    reads++;
-    return PROA_OK;
-}
-
-static proa_status copy_gpu(const proa_device_memory *memory, void *to, const void *from, size_t bytes,
-                            proa_err *err)
-{
-    (void)memory, (void)err;
-    memcpy(near(to), near(from), bytes);
-    copies++;
-    return PROA_OK;
-}
-
-static const proa_device_memory gpus[] = {{"cuda:0", 0, read_gpu}, {"cuda:1", 1, read_gpu}};
-static const proa_onnx_device device = {&gpus[0], &gpu_info, &gpu_allocator, copy_gpu};
 static const proa_onnx_tensor x = {.name = "X", .type = PROA_TYPE_FP32, .onnx_type = 1, .rank = 1, .dims = {-1}};
-
-static void free_bytes(void *arg)
-{
-    free(near(arg));
-}
 
 /* A request with the input X of two floats, in the memory of GPU `gpu`; -1: of the host. */
 static proa_infer *make_request(int gpu, float a, float b)
 {
     proa_infer *r = proa_infer_new();
     proa_tensor *t = proa_infer_add_input(r, proa_str_c("X"));
-    float *data = malloc(2 * sizeof *data);
-    data[0] = a, data[1] = b;
-    void *address = gpu < 0 ? (void *)data : (void *)((uintptr_t)data | FAR);
-    t->type = PROA_TYPE_FP32, t->rank = 1, t->shape[0] = 2, t->bytes = 8;
-    t->buffer = proa_buffer_wrap_memory(gpu < 0 ? NULL : &gpus[gpu], address, 8, free_bytes, address);
-    t->data = address;
+    const float data[] = {a, b};
+    t->type = PROA_TYPE_FP32, t->rank = 1, t->shape[0] = 2, t->bytes = sizeof data;
+    if (gpu < 0) memcpy((t->buffer = proa_buffer_new(sizeof data))->data, data, sizeof data);
+    else assert_int_equal(proa_gpu_upload(&streams[gpu], &t->buffer, data, sizeof data, NULL), PROA_OK);
+    t->data = t->buffer->data;
     return r;
 }
 
-static OrtValue *join(proa_infer **requests, int count, void **memory)
+/* The floats of a value, read as its memory allows. */
+static void check_floats(const OrtValue *value, const float *want, size_t count)
+{
+    float have[8];
+    assert_int_equal(value->bytes, count * sizeof *want);
+    if (!value->gpu) memcpy(have, value->data, value->bytes);
+    else assert_int_equal(device.memory->read(device.memory, have, value->data, value->bytes, NULL), PROA_OK);
+    assert_memory_equal(have, want, value->bytes);
+}
+
+static uint64_t to_host(void)
+{
+    return proa_device_copies_count().to_host;
+}
+
+static OrtValue *join(proa_onnx_device *on, proa_infer **requests, int count, proa_buffer **held)
 {
     OrtValue *value = NULL;
     proa_err err = {0};
-    reads = copies = 0;
-    assert_int_equal(proa_onnx_join(&value, memory, &ort, &device, &x, false, requests, count, &err), PROA_OK);
+    assert_int_equal(proa_onnx_join(&value, held, &ort, on, &x, false, requests, count, &err), PROA_OK);
     assert_int_equal(value->shape[0], 2 * count);
     return value;
 }
 
-static void end_join(OrtValue *value, void *memory, proa_infer **requests, int count)
+static void end_join(OrtValue *value, proa_buffer *held, proa_infer **requests, int count)
 {
     release_value(value);
-    free(memory);
+    proa_buffer_drop(held);
     for (int i = 0; i < count; i++) proa_infer_drop(requests[i]);
     assert_int_equal(values_alive, 0);
 }
 
 static void test_one_part_is_bound_where_it_is(void **state)
 {
-    void *memory;
+    proa_buffer *held;
+    uint64_t before = to_host();
     proa_infer *r = make_request(0, 1, 2);
     (void)state;
-    OrtValue *value = join(&r, 1, &memory);
-    assert_true(value->gpu && value->data == r->inputs[0].data && !memory);
-    assert_int_equal(reads + copies, 0);
-    end_join(value, memory, &r, 1);
+    OrtValue *value = join(&device, &r, 1, &held);
+    assert_true(value->gpu && value->data == r->inputs[0].data && !held);
+    assert_int_equal(to_host(), before);
+    end_join(value, held, &r, 1);
 }
 
 static void test_parts_are_joined_within_the_device(void **state)
 {
-    void *memory;
+    proa_buffer *held;
+    uint64_t before = to_host();
     proa_infer *r[] = {make_request(0, 1, 2), make_request(0, 3, 4)};
     (void)state;
-    OrtValue *value = join(r, 2, &memory);
-    assert_true(value->gpu && !memory);
-    assert_memory_equal(near(value->data), ((float[]){1, 2, 3, 4}), 16);
-    assert_int_equal(reads, 0);
-    assert_int_equal(copies, 2);
-    end_join(value, memory, r, 2);
+    OrtValue *value = join(&device, r, 2, &held);
+    assert_true(value->gpu && held && held->memory == device.memory);
+    check_floats(value, (float[]){1, 2, 3, 4}, 4);
+    assert_int_equal(to_host(), before);
+    end_join(value, held, r, 2);
 }
 
 static void test_parts_of_several_memories_go_through_the_host(void **state)
 {
-    void *memory;
+    proa_buffer *held;
     (void)state;
     for (int other = -1; other < 2; other += 2) { /* the host, another GPU */
+        uint64_t before = to_host();
         proa_infer *r[] = {make_request(0, 1, 2), make_request(other, 3, 4)};
-        OrtValue *value = join(r, 2, &memory);
+        OrtValue *value = join(&device, r, 2, &held);
         assert_false(value->gpu);
-        assert_memory_equal(value->data, ((float[]){1, 2, 3, 4}), 16);
-        assert_int_equal(reads, other < 0 ? 1 : 2);
-        end_join(value, memory, r, 2);
+        check_floats(value, (float[]){1, 2, 3, 4}, 4);
+        assert_int_equal(to_host() - before, other < 0 ? 1 : 2);
+        end_join(value, held, r, 2);
     }
 }
 
-static void test_without_a_device_all_go_to_the_host(void **state)
+static void test_on_the_cpu_all_go_to_the_host(void **state)
 {
-    const proa_onnx_device none = {0};
-    void *memory;
-    OrtValue *value = NULL;
+    proa_onnx_device cpu;
+    proa_buffer *held;
     proa_infer *r = make_request(0, 1, 2);
     (void)state;
-    reads = 0;
-    assert_int_equal(proa_onnx_join(&value, &memory, &ort, &none, &x, false, &r, 1, NULL), PROA_OK);
+    assert_int_equal(proa_onnx_device_open(&cpu, &ort, -1, NULL), PROA_OK);
+    OrtValue *value = join(&cpu, &r, 1, &held);
     assert_false(value->gpu);
-    assert_memory_equal(value->data, ((float[]){1, 2}), 8);
-    assert_int_equal(reads, 1);
-    end_join(value, memory, &r, 1);
+    check_floats(value, (float[]){1, 2}, 2);
+    end_join(value, held, &r, 1);
+    proa_onnx_device_close(&cpu, &ort);
 }
+
+/* ---- runs ---- */
 
 static void test_a_run_binds_inputs_and_outputs(void **state)
 {
@@ -326,9 +328,11 @@ static void test_a_run_binds_inputs_and_outputs(void **state)
     release_value(values[1]);
 
     proa_tensor t; /* the output keeps its place and its value until it is released */
-    assert_int_equal(proa_onnx_tensor_of(&t, &ort, &gpus[0], &x, values[0], &err), PROA_OK);
-    assert_true(proa_tensor_device(&t) == &gpus[0] && t.bytes == 8 && t.shape[0] == 2);
+    assert_int_equal(proa_onnx_tensor_of(&t, &ort, device.memory, &x, values[0], &err), PROA_OK);
+    assert_true(proa_tensor_device(&t) == device.memory && t.bytes == 8 && t.shape[0] == 2);
     assert_int_equal(values_alive, 1);
+    assert_int_equal(proa_tensor_to_host(&t, &err), PROA_OK);
+    assert_memory_equal(t.data, ((float[]){5, 6}), 8);
     proa_tensor_release(&t);
     assert_int_equal(values_alive, 0);
 
@@ -360,15 +364,33 @@ static void test_too_few_outputs_are_an_error(void **state)
     assert_true(!values[0] && values_alive == 0 && arrays == 0);
 }
 
+static int open_gpus(void **state)
+{
+    proa_err err = {0};
+    (void)state;
+    setenv("PROA_CUDA_PLUGIN", PROA_FAKE_GPU, 1);
+    proa_status status = proa_onnx_device_open(&device, &ort, 0, &err);
+    for (int i = 0; i < 2 && status == PROA_OK; i++) status = proa_gpu_stream_open(&streams[i], i, &err);
+    return status == PROA_OK && device.memory ? 0 : -1;
+}
+
+static int close_gpus(void **state)
+{
+    (void)state;
+    proa_onnx_device_close(&device, &ort);
+    for (int i = 0; i < 2; i++) proa_gpu_stream_close(&streams[i]);
+    return infos;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_part_is_bound_where_it_is),
         cmocka_unit_test(test_parts_are_joined_within_the_device),
         cmocka_unit_test(test_parts_of_several_memories_go_through_the_host),
-        cmocka_unit_test(test_without_a_device_all_go_to_the_host),
+        cmocka_unit_test(test_on_the_cpu_all_go_to_the_host),
         cmocka_unit_test(test_a_run_binds_inputs_and_outputs),
         cmocka_unit_test(test_too_few_outputs_are_an_error),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_gpus, close_gpus);
 }
