@@ -26,6 +26,7 @@ struct proa_settings {
     int64_t start[FIELDS];
     proa_trace_mode mode;
     char *file;                /* "": none */
+    char *resource;            /* the last attribute that was given, as Triton shows it; "": none */
     proa_telemetry *telemetry; /* NULL: nothing can be traced */
     trace_setting global, *models;
 };
@@ -71,6 +72,7 @@ proa_status proa_settings_new(proa_settings **out, const proa_api_options *optio
     s->start[FREQUENCY] = t->log_frequency;
     s->mode = t->to.mode;
     s->file = proa_strdup(t->to.file ? t->to.file : "");
+    s->resource = proa_strdup(t->to.resource_count ? t->to.resource[t->to.resource_count - 1] : "");
     if (s->file[0] || s->mode == PROA_TRACE_OPENTELEMETRY)
         PROA_TRY(proa_telemetry_open(&s->telemetry, &t->to, err));
     if (t->level) start_tracing(s, t->level);
@@ -90,6 +92,7 @@ void proa_settings_free(proa_settings *s)
     proa_telemetry_close(s->telemetry);
     pthread_mutex_destroy(&s->lock);
     free(s->file);
+    free(s->resource);
     free(s);
 }
 
@@ -308,10 +311,10 @@ static void add_level(Inference__TraceSettingResponse *out, proa_arena *arena, i
 }
 
 /* What --trace-config opentelemetry,KEY=VALUE sets; it does not change. */
-static void add_collector(Inference__TraceSettingResponse *out, proa_arena *arena, const proa_telemetry *telemetry)
+static void add_collector(Inference__TraceSettingResponse *out, proa_arena *arena, const proa_settings *s)
 {
     proa_telemetry_options o = {.mode = PROA_TRACE_OPENTELEMETRY};
-    proa_telemetry_settings(telemetry, &o);
+    proa_telemetry_settings(s->telemetry, &o);
     const struct {
         const char *key;
         int64_t value;
@@ -319,6 +322,7 @@ static void add_collector(Inference__TraceSettingResponse *out, proa_arena *aren
                    {"bsp_schedule_delay", o.bsp_schedule_delay},
                    {"bsp_max_export_batch_size", o.bsp_max_export_batch_size}};
     add_trace(out, arena, "url", 1, &o.url);
+    if (s->resource[0]) add_trace(out, arena, "resource", 1, (const char *const[]){s->resource});
     for (size_t i = 0; i < PROA_COUNT(numbers); i++) {
         const char *text = proa_arena_printf(arena, "%" PRId64, numbers[i].value);
         add_trace(out, arena, numbers[i].key, 1, &text);
@@ -339,7 +343,7 @@ proa_status proa_trace_get(proa_api *api, const char *model, Inference__TraceSet
     pthread_mutex_unlock(&s->lock);
     Inference__TraceSettingResponse *reply = PROA_ARENA_NEW(arena, Inference__TraceSettingResponse, 1);
     inference__trace_setting_response__init(reply);
-    reply->settings = PROA_ARENA_NEW(arena, Inference__TraceSettingResponse__SettingsEntry *, FIELDS + 5);
+    reply->settings = PROA_ARENA_NEW(arena, Inference__TraceSettingResponse__SettingsEntry *, FIELDS + 6);
     add_level(reply, arena, values[LEVEL]);
     bool file = s->mode == PROA_TRACE_TRITON;
     for (int f = RATE; f < (file ? FIELDS : FREQUENCY); f++) {
@@ -347,7 +351,7 @@ proa_status proa_trace_get(proa_api *api, const char *model, Inference__TraceSet
         add_trace(reply, arena, fields[f].name, 1, &text);
     }
     if (file) add_trace(reply, arena, "trace_file", 1, (const char *const[]){s->file});
-    else add_collector(reply, arena, s->telemetry);
+    else add_collector(reply, arena, s);
     add_trace(reply, arena, "trace_mode", 1, (const char *const[]){file ? "triton" : "opentelemetry"});
     *out = reply;
     return PROA_OK;

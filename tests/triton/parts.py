@@ -2,6 +2,7 @@
 """Parts that need servers of their own: poll mode, TLS, traces, several repositories, priorities, version policies."""
 import dataclasses
 import http.client
+import http.server
 import json
 import pathlib
 import re
@@ -255,6 +256,109 @@ def compare_traces(_, report):
             report.check("trace: Proa wrote one", proa is not None)
             return
         report.judge(Scene("trace: the file"), {"entries": triton}, {"entries": proa})
+
+
+class Collector:
+    """Receives spans from both: tritonserver sends OTLP's JSON, Proa protobuf."""
+
+    def __init__(self):
+        self.spans = []
+        collector = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                is_json = "json" in self.headers["Content-Type"]
+                collector.spans += json_spans(body) if is_json else protobuf_spans(body)
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+
+    def tree(self):
+        """Of each span: its name and that of the span above it, its events, attributes and state."""
+        names = {one["id"]: one["name"] for one in self.spans}
+        return sorted([one["name"], names.get(one["parent"], one["parent"]), one["events"], sorted(one["attributes"]), one["state"]] for one in self.spans)
+
+
+def json_spans(body):
+    for resource in json.loads(body)["resourceSpans"]:
+        for span in (span for scope in resource["scopeSpans"] for span in scope["spans"]):
+            yield {"id": span["spanId"], "parent": span.get("parentSpanId", ""), "name": span["name"], "state": span.get("traceState", ""),
+                   "events": [event["name"] for event in span.get("events", ())],
+                   "attributes": [pair["key"] for pair in span.get("attributes", ())]}  # yapf: disable
+
+
+def varint(message, at):
+    value, shift = 0, 0
+    while True:
+        value |= (message[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if message[at - 1] < 128:
+            return value, at
+
+
+def fields(message):
+    """(number, value) of a protobuf message: numbers of varints, bytes of all else."""
+    at = 0
+    while at < len(message):
+        key, at = varint(message, at)
+        if key & 7 == 0:
+            value, at = varint(message, at)
+        else:
+            size, at = varint(message, at) if key & 7 == 2 else ({1: 8, 5: 4}[key & 7], at)
+            value, at = message[at:at + size], at + size
+        yield key >> 3, value
+
+
+def inside(messages, number):
+    return [value for message in messages for key, value in fields(message) if key == number]
+
+
+def protobuf_spans(body):
+    """By the numbers of opentelemetry-proto: the request's 1, 2 and 2 are resources, scopes and spans."""
+    for span in inside(inside(inside([body], 1), 2), 2):
+        value = dict(fields(span))
+        yield {"id": value[2].hex(), "parent": value.get(4, b"").hex(), "name": value[5].decode(), "state": value.get(3, b"").decode(),
+               "events": [name.decode() for name in inside(inside([span], 11), 2)],
+               "attributes": [key.decode() for key in inside(inside([span], 9), 1)]}  # yapf: disable
+
+
+def compare_spans(_, report):
+    with tempfile.TemporaryDirectory(prefix="proa-spans-") as folder:
+        repository = pathlib.Path(folder) / "repository"
+        write_plus(repository, "one")
+        models.write_ensemble(repository, "ens", "IN:INT32:-1", "OUT:INT32:-1", [models.step("one", {"IN": "IN"}, {"OUT": "OUT"})])
+        models.write_python(repository, "caller", CALLER, "IN:INT32:-1", "OUT:INT32:-1")
+        options = ["mode=opentelemetry", "level=TIMESTAMPS", "rate=1", "opentelemetry,bsp_schedule_delay=100", "opentelemetry,resource=service.name=x"]
+        pair = Pair(folder, [repository], [f"--trace-config={one}" for one in options])
+        collectors = [Collector(), Collector()]
+        for server, collector in zip(pair.both(), collectors):
+            server.options.append(f"--trace-config=opentelemetry,url={collector.url}")
+        context = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b"}
+        body = json.dumps({"id": "r", "inputs": [{"name": "IN", "shape": [1], "datatype": "INT32", "data": [1]}]}).encode()
+        settings = Http("spans: the settings", "/v2/trace/setting", method="GET")
+        with pair:
+            for server in pair.both():
+                for model, headers in (("one", context), ("ens", {}), ("caller", {})):
+                    ask(server, Http("spans", f"/v2/models/{model}/infer", body=body, headers=headers))
+                ask(server, Grpc("infer", "ModelInfer", infer_request("one", [("IN", "INT32", [1], b"\1\0\0\0")])))
+            got = [ask(server, settings) for server in pair.both()]
+            for answer in got:
+                answer["json"].pop("url", None)
+            end = time.monotonic() + 10
+            while time.monotonic() < end and any(len(one.spans) < 15 for one in collectors):
+                time.sleep(0.1)
+        report.judge(settings, *got)
+        report.judge(Scene("spans: the tree"), *({"spans": one.tree()} for one in collectors))
 
 
 def hide(answer, server):
@@ -530,5 +634,5 @@ def compare_library(_, report):
                 judge("many", "many", tensor_of([1, 1], data=[value]))
 
 
-PARTS = {"library": compare_library, "poll": compare_poll, "tls": compare_tls, "trace": compare_traces, "repositories": compare_repositories,
+PARTS = {"library": compare_library, "poll": compare_poll, "tls": compare_tls, "trace": compare_traces, "spans": compare_spans, "repositories": compare_repositories,
          "priorities": compare_priorities, "versions": compare_versions}  # yapf: disable

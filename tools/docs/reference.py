@@ -55,7 +55,8 @@ def scrape(program, root):
     config = [word for key in FOR_METRICS for word in ("--metrics-config", f"{key}=true")]
     ports = [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
     with tempfile.TemporaryFile("w+") as log:
-        with subprocess.Popen([program, "serve", *SERVED, *ports, *config, "--cache-config", "local,size=1048576", "--json"],
+        with subprocess.Popen([program, "serve", *SERVED, *ports, *config, "--cache-config", "local,size=1048576",
+                               "--trace-config", "file=/dev/null", "--json"],
                               cwd=root, stdout=subprocess.PIPE, stderr=log, text=True) as server:
             try:
                 line = server.stdout.readline()
@@ -89,7 +90,9 @@ def metrics(program, root):
             "`GET http://HOST:8002/metrics` gives these in Prometheus' text form. The table was read from a server with a "
             "transformer,", "an encoder, a forest, an ensemble and a response cache, and with `--metrics-config` for "
             + " and ".join(f"`{k}=true`" for k in FOR_METRICS) + ".",
-            "[The server](../server.md#metrics-and-statistics) explains the most important ones.", "",
+            "[The server](../server.md#metrics-and-statistics) explains the most important ones. Further families are those of",
+            "[GPUs](../server.md#metrics-and-statistics), [replicas](../gpu.md#replicas) and "
+            "[Python models](../python.md), where these are.", "",
             "| metric | type | labels | what it is |", "|---|---|---|---|"]
     for name in sorted(families):
         keys = ", ".join(f"`{key}`" for key in labels.get(name, {}) if key not in ("le", "quantile"))
