@@ -193,6 +193,7 @@ proa_status proa_model_prepare(proa_model **out, const char *path, const proa_mo
     m->number = ++models;
     *out = NULL;
     proa_arena_init(&m->arena);
+    m->path = proa_arena_printf(&m->arena, "%s", path);
     m->device = device;
     m->rank = options->rank, m->ranks = options->ranks > 1 ? options->ranks : 1;
     m->plan.part = part_of(m->rank, m->ranks, options->stages > 1 ? options->stages : 1);
@@ -398,6 +399,11 @@ static void load_param(proa_model *m, proa_param *param, char **at)
     *at += param->bytes;
 }
 
+void proa_model_load_param(proa_model *m, proa_param *param, char *at)
+{
+    load_param(m, param, &at);
+}
+
 /* A table that both stacks use is in memory once. */
 static void share_tables(proa_model *m)
 {
@@ -449,7 +455,7 @@ proa_ctx_need proa_model_need(const proa_model *m)
     proa_ctx_need need = {.rows = m->plan.rows_max, .heads = c->heads, .head_dim = c->head_dim};
     need.inputs = proa_max64(proa_max64(c->hidden, c->embed),
                              proa_max64(proa_max64(c->ffn, c->shared_ffn), c->heads * c->head_dim));
-    need.inputs = proa_max64(need.inputs, c->q_lora);
+    need.inputs = proa_max64(need.inputs, proa_max64(c->q_lora, c->sum_inputs));
     need.experts = c->experts, need.chosen = c->router.chosen, need.expert_width = c->hidden;
     need.expert_ffn = (c->gated ? 2 : 1) * c->expert_ffn;
     need.inputs = proa_max64(need.inputs, m->plan.width[PROA_REG_WINDOWS]);

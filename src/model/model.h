@@ -158,6 +158,7 @@ struct proa_model {
     proa_dtype stream;             /* type of register X since the last pass */
     struct proa_step_trace *trace; /* trace.h; NULL: off */
     const proa_observer *observer; /* the caller's; NULL: none */
+    const char *path;              /* as it was given */
     proa_lora_store lora;
     int32_t rank, ranks; /* which part of a model this is (plan.part), of how many; 0 of 1: all of it */
     proa_comm *comm;     /* to the other ranks of the stage; NULL: there are none */
@@ -196,6 +197,9 @@ bool proa_model_next_weight(const proa_model *m, proa_weight_walk *walk);
 const proa_files *proa_model_files(const proa_model *m);
 /* For how many ranks a packed folder has parts; 1: it is whole. */
 int32_t proa_model_ranks(const char *path);
+/* Packs or converts one weight of a prepared model into memory of the caller, param->bytes from a multiple of 64 on:
+ * for a model that uses weights of another. */
+void proa_model_load_param(proa_model *m, proa_param *param, char *at);
 /* Whether a folder holds a model: a config.json, or a checkpoint, which may bring its own configuration. */
 bool proa_model_in_folder(const char *dir);
 /* The sizes that the kernels' scratch memory must be made for. */

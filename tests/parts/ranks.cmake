@@ -31,6 +31,13 @@ add_adapters_test(adapters_3_whole PROA_TEST_TP=3 PROA_TEST_SUMS=whole)
 add_adapters_test(adapters_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2)
 add_adapters_test(adapters_processes PROA_TEST_TP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
 
+# Draft heads beside divided targets: their own tests, among them that speculation gives the tokens without it.
+foreach(heads eagle medusa)
+  add_test(NAME golden/ranks_${heads} COMMAND engine_test_${heads})
+  set_tests_properties(golden/ranks_${heads} PROPERTIES TIMEOUT ${unit_seconds} LABELS "ranks" PROCESSORS 2
+                       ENVIRONMENT "PROA_TEST_TP=2")
+endforeach()
+
 # Ranks that are processes start the program.
 set_tests_properties(engine/test_rank_processes PROPERTIES ENVIRONMENT "PROA_RANK_PROGRAM=$<TARGET_FILE:proa>"
                                                            PROCESSORS 2 LABELS "unit;engine;ranks")

@@ -90,7 +90,9 @@ static proa_param *shared_param(const proa_model *m, proa_weight_slot slot)
 /* The slot of the target's last product. */
 static proa_weight_slot head_slot(const proa_model *target)
 {
-    return target->plan.head.step[target->plan.head.count - 1].w;
+    int32_t last = target->plan.head.count - 1;
+    if (target->plan.head.step[last].op == PROA_STEP_GATHER_COLUMNS) last--;
+    return target->plan.head.step[last].w;
 }
 
 /* Weights that the head lacks are the target's, if they have the right size. */
@@ -157,6 +159,9 @@ static void place_states(proa_eagle *h, char *memory)
         h->taps = proa_view_2d(memory ? memory + at : NULL, h->dtype, h->target->plan.rows_max, h->width);
         at += proa_round_up(h->taps.shape[0] * h->width * each, 256);
     }
+    h->whole_at = at;
+    if (h->whole) at += shared_param(h->whole, head_slot(h->target))->bytes;
+    if (h->whole) at += shared_param(h->whole, head_slot(h->target) + 1)->bytes;
     h->bytes = at;
 }
 
@@ -192,6 +197,12 @@ static proa_status prepare_heads(proa_eagle *h, const char *folder, const proa_m
     PROA_TRY(check_shared(h, err));
     PROA_TRY(read_ids(h, err));
     take_factors(h);
+    if (h->target->config.head_split && !shared_param(h->model, PROA_SLOT_HEAD)->parts) {
+        options = *given;
+        options.lora_slots = options.lora_rank = 0;
+        PROA_TRY(proa_model_prepare(&h->whole, h->target->path, &options, h->target->device,
+                                    h->target->ctx.pool, err));
+    }
     h->sums = proa_malloc((size_t)h->model->plan.head_rows * sizeof *h->sums);
     h->width = h->fused ? h->model->config.states : h->model->config.hidden;
     place_states(h, NULL);
@@ -215,12 +226,24 @@ proa_status proa_eagle_prepare(proa_eagle **out, const char *folder, proa_model 
     return PROA_OK;
 }
 
-/* The parameter of the target, which has its memory. */
-static void share_param(proa_eagle *h, proa_weight_slot slot, proa_weight_slot of_target)
+/* The parameter of the target, or of the target as one model, which has its memory. */
+static void share_param(proa_eagle *h, const proa_model *of, proa_weight_slot slot, proa_weight_slot of_target)
 {
     proa_param *p = shared_param(h->model, slot);
-    *p = *shared_param(h->target, of_target);
+    *p = *shared_param(of, of_target);
     p->bytes = 0, p->lora = NULL;
+}
+
+/* The target's last product, in one part. */
+static proa_status load_whole(proa_eagle *h, proa_err *err)
+{
+    proa_param *matrix = shared_param(h->whole, head_slot(h->target)),
+               *bias = shared_param(h->whole, head_slot(h->target) + 1);
+    proa_model_load_param(h->whole, matrix, h->memory + h->whole_at);
+    proa_model_load_param(h->whole, bias, h->memory + h->whole_at + matrix->bytes);
+    PROA_TRY(proa_weights_check(h->whole->weights, err));
+    proa_weights_detach(h->whole->weights);
+    return PROA_OK;
 }
 
 proa_status proa_eagle_load(proa_eagle *h, proa_progress_fn *progress, void *arg, proa_err *err)
@@ -228,16 +251,19 @@ proa_status proa_eagle_load(proa_eagle *h, proa_progress_fn *progress, void *arg
     proa_device *device = h->target->device;
     proa_weight_slot head = head_slot(h->target);
     PROA_TRY(proa_model_load(h->model, progress, arg, err));
-    if (!shared_param(h->model, PROA_SLOT_TOKENS)->parts) share_param(h, PROA_SLOT_TOKENS, PROA_SLOT_TOKENS);
-    if (!shared_param(h->model, PROA_SLOT_HEAD)->parts) {
-        share_param(h, PROA_SLOT_HEAD, head);
-        share_param(h, PROA_SLOT_HEAD_B, head + 1);
-    }
     h->memory = device->alloc(device, h->bytes);
     if (!h->memory)
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for hidden states on %s",
                          (double)h->bytes / 1e6, device->name);
     place_states(h, h->memory);
+    if (h->whole) PROA_TRY(load_whole(h, err));
+    const proa_model *of = h->whole ? h->whole : h->target;
+    if (!shared_param(h->model, PROA_SLOT_TOKENS)->parts)
+        share_param(h, h->target, PROA_SLOT_TOKENS, PROA_SLOT_TOKENS);
+    if (!shared_param(h->model, PROA_SLOT_HEAD)->parts) {
+        share_param(h, of, PROA_SLOT_HEAD, head);
+        share_param(h, of, PROA_SLOT_HEAD_B, head + 1);
+    }
     h->target->taps.rows = h->taps;
     h->target->taps.count = h->fused ? PROA_TAPS_MAX : 0;
     return PROA_OK;
@@ -249,6 +275,7 @@ void proa_eagle_free(proa_eagle *h)
     h->target->taps.count = 0;
     h->target->device->free(h->target->device, h->memory, h->bytes);
     proa_model_free(h->model);
+    proa_model_free(h->whole);
     free(h->ids);
     free(h->sums);
     free(h);

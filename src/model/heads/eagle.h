@@ -4,7 +4,8 @@
  * and its own residual stream stands for the state of token i + 1, so that it can go on from its own guesses.
  *
  * A checkpoint is a folder with a config.json and the tensors fc.weight and layers.0.* (EAGLE-1, EAGLE-2) or midlayer.*
- * (EAGLE-3), in any form that weights/ reads. What it shares with the target is not copied.
+ * (EAGLE-3), in any form that weights/ reads. What it shares with the target is not copied, but for a last product of
+ * the target that is divided among ranks: the head runs in rank 0, as a whole.
  *
  * States are kept in two lists where the model runs: those of the target, and those that the head made itself.
  *
@@ -21,8 +22,12 @@ typedef struct proa_eagle {
     proa_model *target;        /* the caller's */
     proa_model *model;         /* the head */
     int64_t kept_max, own_max; /* states in the two lists */
-    int64_t bytes;             /* of the states; the head's own are those of its plan */
+    int64_t bytes; /* of the states, and of `whole`; the head's own weights are those of its plan */
     /* private */
+    /* The target's last product is divided among ranks and the head has none of its own: the target as one model, of
+     * which only that product is loaded. NULL: it is not so. */
+    proa_model *whole;
+    int64_t whole_at; /* where that product is in the memory */
     bool fused;       /* states are those of several layers (EAGLE-3) */
     int64_t width;    /* of a state of the target */
     int32_t *ids;     /* [outputs] the target's ids of the head's; NULL: they are the same */
