@@ -391,6 +391,7 @@ def test_t5_with_the_options_left_out(t5):
     got = Client(t5)("fastertransformer", input_ids=np.array([ids], np.uint32), sequence_length=column([len(ids)], np.uint32),
                      max_output_len=column([128], np.uint32), runtime_top_k=column([1], np.uint32))
     assert text.decode(got["output_ids"][0][0][: got["sequence_length"][0][0]].tolist()) == said(T5, [{"prompt": source}])[0]["text"]
+    assert "divided among 2 ranks" in t5.log_text()  # tensor_para_size
 
 
 # ---- TensorRT-LLM's ensemble ----

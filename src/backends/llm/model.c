@@ -165,16 +165,6 @@ static proa_status read_share(float *out, const proa_served_model *m, proa_err *
     return read_real(out, m, key, 0, 1, err);
 }
 
-/* A model that other engines split over GPUs runs on the CPU as one, unless 'tp' or 'pp' divides it: a warning, and it
- * is loaded. */
-static void warn_parallel(const proa_served_model *m, const char *key)
-{
-    const char *value = proa_served_model_parameter(m, key);
-    if (value && strcmp(value, "1") != 0)
-        PROA_LOG(WARNING, "model '%s': parameter '%s' is %s, which is for GPUs; going on with 1",
-                 proa_served_model_name(m), key, value);
-}
-
 static proa_status read_expert_parallel(bool *out, const proa_served_model *m, proa_err *err)
 {
     const char *value = either_setting(m, "expert_parallel", "enable_expert_parallel");
@@ -184,20 +174,16 @@ static proa_status read_expert_parallel(bool *out, const proa_served_model *m, p
 }
 
 /* Ranks that share each layer and stages of layers: FasterTransformer's words of a model on GPUs; or --tp and --pp.
- * TensorRT-LLM's world_size is the number of all ranks. */
+ * TensorRT-LLM's world_size is the number of all ranks. On a CPU they mean the same. */
 static proa_status read_parallel(proa_engine_options *o, const proa_served_model *m, proa_err *err)
 {
     static const char *const words[] = {"tensor_para_size", "pipeline_para_size", "world_size"};
-    bool gpu = o->device && strncmp(o->device, "cuda", 4) == 0;
     int32_t world = 0;
     PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", "tp", PROA_RANKS_MAX, err));
     PROA_TRY(read_int32(&o->pipeline_parallel, m, "pp", "pp", PROA_RANKS_MAX, err));
     PROA_TRY(read_expert_parallel(&o->expert_parallel, m, err));
     o->ranks = either_setting(m, "ranks", "ranks");
     o->rank_sums = either_setting(m, "rank_sums", "rank_sums");
-    bool divided = o->tensor_parallel > 1 || o->pipeline_parallel > 1;
-    for (size_t i = 0; i < PROA_COUNT(words) && !gpu && !divided; i++) warn_parallel(m, words[i]);
-    if (!gpu) return PROA_OK;
     PROA_TRY(read_int32(&o->tensor_parallel, m, "tp", words[0], PROA_RANKS_MAX, err));
     PROA_TRY(read_int32(&o->pipeline_parallel, m, "pp", words[1], PROA_RANKS_MAX, err));
     PROA_TRY(read_int32(&world, m, words[2], words[2], PROA_RANKS_MAX, err));
