@@ -17,9 +17,9 @@ LIBRARY = max((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnx
 
 
 def package(name):
-    """The folder of a package, which is not imported."""
+    """The folder of a package, which is not imported. A plain folder of that name (tests/torch) is none."""
     found = importlib.util.find_spec(name)
-    return pathlib.Path(found.origin).parent if found else None
+    return pathlib.Path(found.origin).parent if found and found.origin else None
 
 
 MODELS = {  # name: (package, path of the file in it, configuration)
@@ -61,7 +61,7 @@ def server(tmp_path_factory):
 
 def need(*names):
     for name in names:
-        if not importlib.util.find_spec(name):
+        if not package(name):
             pytest.skip(f"needs the package {name}")
 
 

@@ -37,14 +37,14 @@ typedef struct onnx_model {
     atomic_bool alone; /* an output turned out not to be rows of the batch: requests are not joined any more */
 } onnx_model;
 
-/* What a run holds. */
+/* What a run holds; arrays of the model's inputs and outputs. */
 typedef struct run {
-    const char *names[PROA_TENSORS_PER_REQUEST_MAX];
-    OrtValue *inputs[PROA_TENSORS_PER_REQUEST_MAX];
-    proa_buffer *held[PROA_TENSORS_PER_REQUEST_MAX]; /* joined bytes of an input, or NULL */
+    const char **names;
+    OrtValue **inputs;
+    proa_buffer **held; /* joined bytes of an input, or NULL */
     int inputs_count;
-    OrtValue *values[PROA_TENSORS_PER_REQUEST_MAX]; /* what the run gives, until it is a tensor */
-    proa_tensor outputs[PROA_TENSORS_PER_REQUEST_MAX];
+    OrtValue **values; /* what the run gives, until it is a tensor */
+    proa_tensor *outputs;
 } run;
 
 typedef struct onnx_instance {
@@ -54,7 +54,8 @@ typedef struct onnx_instance {
     OrtRunOptions *options;
     atomic_int wanted;   /* requests of the run in progress that are not cancelled */
     atomic_int notified; /* cancels of them that have been handled */
-    run run;             /* of the execution in progress */
+    proa_arena arena;
+    run run; /* of the execution in progress */
 } onnx_instance;
 
 /* ---- a run ---- */
@@ -65,18 +66,17 @@ static bool is_ragged(const onnx_model *m, const char *name)
     return in && in->allow_ragged_batch;
 }
 
+/* Those of the model's inputs that the requests have: optional ones may be absent. */
 static proa_status make_inputs(run *r, onnx_instance *in, proa_infer *const *requests, int count, proa_err *err)
 {
     const onnx_model *m = in->model;
     r->inputs_count = 0;
-    for (int32_t i = 0; i < requests[0]->inputs_count; i++) {
-        const char *name = requests[0]->inputs[i].name;
-        const proa_onnx_tensor *t = proa_onnx_find(m->io.inputs, m->io.inputs_count, name);
-        if (!t)
-            continue; /* a control of the sequence batcher that the model does not read was refused at load */
+    for (int i = 0; i < m->io.inputs_count; i++) {
+        const proa_onnx_tensor *t = &m->io.inputs[i];
+        if (!proa_infer_input(requests[0], t->name)) continue;
         int at = r->inputs_count++;
         r->names[at] = t->name;
-        PROA_TRY(proa_onnx_join(&r->inputs[at], &r->held[at], m->ort, &in->device, t, is_ragged(m, name),
+        PROA_TRY(proa_onnx_join(&r->inputs[at], &r->held[at], m->ort, &in->device, t, is_ragged(m, t->name),
                                 requests, count, err));
     }
     return PROA_OK;
@@ -399,7 +399,17 @@ static void instance_close(void *state)
     onnx_instance *in = state;
     proa_onnx_device_close(&in->device, in->model->ort);
     if (in->options) in->model->ort->ReleaseRunOptions(in->options);
+    proa_arena_release(&in->arena);
     free(in);
+}
+
+static void make_run(run *r, const onnx_model *m, proa_arena *arena)
+{
+    r->names = PROA_ARENA_NEW(arena, const char *, m->io.inputs_count);
+    r->inputs = PROA_ARENA_NEW(arena, OrtValue *, m->io.inputs_count);
+    r->held = PROA_ARENA_NEW(arena, proa_buffer *, m->io.inputs_count);
+    r->values = PROA_ARENA_NEW(arena, OrtValue *, m->outputs_count);
+    r->outputs = PROA_ARENA_NEW(arena, proa_tensor, m->outputs_count);
 }
 
 static proa_status instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
@@ -407,14 +417,19 @@ static proa_status instance_open(void **state, void *model_state, const proa_ins
     onnx_model *m = model_state;
     onnx_instance *in = proa_calloc(1, sizeof *in);
     in->model = m;
+    proa_arena_init(&in->arena);
     proa_status status = session_for(&in->session, m, proa_instance_device(instance), err);
     if (status == PROA_OK)
         status = proa_onnx_device_open(&in->device, m->ort, proa_instance_device(instance), err);
     if (status == PROA_OK)
         status = proa_onnx_run_options(&in->options, m->ort, proa_served_model_config(m->served), err);
-    if (status == PROA_OK) *state = in;
-    else instance_close(in);
-    return status;
+    if (status != PROA_OK) {
+        instance_close(in);
+        return status;
+    }
+    make_run(&in->run, m, &in->arena);
+    *state = in;
+    return PROA_OK;
 }
 
 const proa_backend proa_backend_onnxruntime = {.name = "onnxruntime",
