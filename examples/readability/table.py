@@ -199,6 +199,7 @@ def draw(rows, options):
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for variant in options.variants:
@@ -207,7 +208,10 @@ def draw(rows, options):
     axes.set(xscale="log", yscale="log", xlabel="excerpts in a request", ylabel="excerpts per second",
              title="Readability pipeline: throughput by batch")
     axes.set_xticks(options.batches, [str(batch) for batch in options.batches])
-    axes.minorticks_off()
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(options.plot, dpi=120)
