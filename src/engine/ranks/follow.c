@@ -23,7 +23,7 @@ typedef struct follower {
     int fd; /* until the links have it */
     proa_links *links;
     proa_rank_comms comms;
-    proa_message message; /* how to open the model: texts of `open` are in it */
+    proa_rank_message message; /* how to open the model: texts of `open` are in it */
     proa_rank_open open;
     proa_device *device;
     proa_pool *pool;
@@ -69,7 +69,7 @@ static proa_status greet_rank_0(follower *f, proa_err *err)
 static proa_status receive_open(follower *f, proa_err *err)
 {
     int64_t size = 0;
-    proa_message_read(&f->message, PROA_RANK_FRAME_MAX);
+    proa_rank_message_read(&f->message, PROA_RANK_FRAME_MAX);
     PROA_TRY(proa_link_receive(f->fd, PROA_FRAME_OPEN, f->message.bytes, PROA_RANK_FRAME_MAX, &size,
                                PROA_RANK_START_MS, err));
     f->message.size = size;
@@ -150,7 +150,7 @@ static void release_all(follower *f)
     if (f->comms.control) proa_rank_comms_close(&f->comms);
     proa_device_close(f->device);
     proa_pool_free(f->pool);
-    proa_message_release(&f->message);
+    proa_rank_message_release(&f->message);
     free(f->kv);
     proa_links_close(f->links);
     if (f->fd >= 0) close(f->fd);

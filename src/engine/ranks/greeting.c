@@ -63,28 +63,28 @@ proa_status proa_rank_hello_check(const proa_rank_hello *other, int32_t rank, pr
 
 /* ---- how to open the model ---- */
 
-void proa_rank_open_message(proa_message *m, proa_rank_open *open)
+void proa_rank_open_message(proa_rank_message *m, proa_rank_open *open)
 {
     proa_model_options *o = &open->model;
-    open->path = proa_message_text(m, open->path);
-    open->device = proa_message_text(m, open->device);
-    o->dtype = proa_message_text(m, o->dtype);
-    o->quant = proa_message_text(m, o->quant);
-    o->kv_dtype = proa_message_text(m, o->kv_dtype);
-    PROA_MESSAGE_VALUE(m, open->threads);
-    PROA_MESSAGE_VALUE(m, open->node);
-    PROA_MESSAGE_VALUE(m, o->rows_max);
-    PROA_MESSAGE_VALUE(m, o->head_rows);
-    PROA_MESSAGE_VALUE(m, o->sampled_rows);
-    PROA_MESSAGE_VALUE(m, o->device_head_rows);
-    PROA_MESSAGE_VALUE(m, o->detach);
-    PROA_MESSAGE_VALUE(m, o->rank);
-    PROA_MESSAGE_VALUE(m, o->ranks);
-    PROA_MESSAGE_VALUE(m, o->stages);
-    PROA_MESSAGE_VALUE(m, o->whole_experts);
-    PROA_MESSAGE_VALUE(m, o->whole_sums);
-    PROA_MESSAGE_VALUE(m, o->lora_slots);
-    PROA_MESSAGE_VALUE(m, o->lora_rank);
+    open->path = proa_rank_message_text(m, open->path);
+    open->device = proa_rank_message_text(m, open->device);
+    o->dtype = proa_rank_message_text(m, o->dtype);
+    o->quant = proa_rank_message_text(m, o->quant);
+    o->kv_dtype = proa_rank_message_text(m, o->kv_dtype);
+    PROA_RANK_MESSAGE_VALUE(m, open->threads);
+    PROA_RANK_MESSAGE_VALUE(m, open->node);
+    PROA_RANK_MESSAGE_VALUE(m, o->rows_max);
+    PROA_RANK_MESSAGE_VALUE(m, o->head_rows);
+    PROA_RANK_MESSAGE_VALUE(m, o->sampled_rows);
+    PROA_RANK_MESSAGE_VALUE(m, o->device_head_rows);
+    PROA_RANK_MESSAGE_VALUE(m, o->detach);
+    PROA_RANK_MESSAGE_VALUE(m, o->rank);
+    PROA_RANK_MESSAGE_VALUE(m, o->ranks);
+    PROA_RANK_MESSAGE_VALUE(m, o->stages);
+    PROA_RANK_MESSAGE_VALUE(m, o->whole_experts);
+    PROA_RANK_MESSAGE_VALUE(m, o->whole_sums);
+    PROA_RANK_MESSAGE_VALUE(m, o->lora_slots);
+    PROA_RANK_MESSAGE_VALUE(m, o->lora_rank);
 }
 
 /* ---- the same model ---- */

@@ -11,7 +11,7 @@
 #define PROA_ENGINE_GREETING_H
 
 #include "comm/link.h"
-#include "comm/message.h"
+#include "comm/rank_message.h"
 #include "model/model.h"
 
 enum { PROA_FRAME_HELLO = PROA_FRAME_FIRST, PROA_FRAME_OPEN, PROA_FRAME_RESULT };
@@ -38,7 +38,7 @@ typedef struct proa_rank_open {
     proa_model_options model;
 } proa_rank_open;
 /* Writes or reads it. */
-void proa_rank_open_message(proa_message *m, proa_rank_open *open);
+void proa_rank_open_message(proa_rank_message *m, proa_rank_open *open);
 
 typedef struct proa_rank_result {
     int32_t status; /* proa_status */

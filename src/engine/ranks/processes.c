@@ -133,17 +133,17 @@ static proa_status greet_rank(const proa_rank_processes *p, int32_t rank, proa_e
 static proa_status send_open(int fd, const proa_rank_open *common, int32_t rank, int32_t ranks, proa_err *err)
 {
     char device[32];
-    proa_message m = {.bytes = NULL};
+    proa_rank_message m = {.bytes = NULL};
     proa_rank_open open = *common;
     open.device = proa_rank_device_name(device, common->device, rank);
     open.node = open.node < 0 ? -1 : proa_numa_node_of(rank, ranks);
     open.model.rank = rank, open.model.ranks = ranks;
-    proa_message_write(&m);
+    proa_rank_message_write(&m);
     proa_rank_open_message(&m, &open);
     proa_status status = PROA_OK;
     if (m.size > PROA_RANK_FRAME_MAX) status = PROA_FAIL(err, LIMIT, "the path of the model is too long");
     else status = proa_link_send(fd, PROA_FRAME_OPEN, m.bytes, m.size, err);
-    proa_message_release(&m);
+    proa_rank_message_release(&m);
     return status;
 }
 

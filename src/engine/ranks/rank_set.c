@@ -106,9 +106,9 @@ static void copy_in_processes(void *arg, const proa_kv_copy *copy)
 static void keep_open(proa_rank_set *s, const proa_rank_open *open)
 {
     s->open = *open;
-    proa_message_write(&s->opened);
+    proa_rank_message_write(&s->opened);
     proa_rank_open_message(&s->opened, &s->open);
-    proa_message_read(&s->opened, s->opened.size);
+    proa_rank_message_read(&s->opened, s->opened.size);
     proa_rank_open_message(&s->opened, &s->open);
 }
 
@@ -210,7 +210,7 @@ void proa_rank_set_release_pages(proa_rank_set *s)
 void proa_rank_set_close(proa_rank_set *s)
 {
     proa_rank_processes_close(s->processes);
-    proa_message_release(&s->opened);
+    proa_rank_message_release(&s->opened);
     for (int32_t i = 0; i < s->local; i++) {
         proa_device_close(s->device[i]);
         proa_pool_free(s->pool[i]);

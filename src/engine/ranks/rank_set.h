@@ -23,7 +23,7 @@ typedef struct proa_rank_set {
     proa_rank_notify *notify;            /* the caller's, for processes that fail */
     void *notify_arg;
     proa_rank_open open; /* how the processes open the model; texts are in opened */
-    proa_message opened;
+    proa_rank_message opened;
     uint64_t print;      /* proa_rank_model_print of rank 0: its files may not be mapped any more */
     bool joined;         /* the processes follow the calls of rank 0 */
     atomic_int restarts; /* of the processes: what they had in their pages is lost */

@@ -11,14 +11,14 @@ static int64_t span_pages(const proa_span *span)
 }
 
 /* Spans whose tables follow each other, as write_tables sends them. */
-static void write_spans(proa_message *m, const proa_spans *spans)
+static void write_spans(proa_rank_message *m, const proa_spans *spans)
 {
     int64_t entries = 0, bytes = spans->count * (int64_t)sizeof *spans->span;
     if (!spans->span) {
-        proa_message_array(m, NULL, bytes);
+        proa_rank_message_array(m, NULL, bytes);
         return;
     }
-    proa_span *to = proa_message_reserve(m, bytes);
+    proa_span *to = proa_rank_message_reserve(m, bytes);
     for (int64_t i = 0; i < spans->count; i++) {
         to[i] = spans->span[i];
         to[i].table = (int32_t)entries;
@@ -27,11 +27,11 @@ static void write_spans(proa_message *m, const proa_spans *spans)
 }
 
 /* The tables of the spans, one behind the other, in place of the memory of all tables. */
-static void write_tables(proa_message *m, const proa_spans *spans)
+static void write_tables(proa_rank_message *m, const proa_spans *spans)
 {
     int64_t entries = 0, at = 0;
     for (int64_t i = 0; i < spans->count; i++) entries += span_pages(&spans->span[i]);
-    int32_t *to = proa_message_reserve(m, entries * (int64_t)sizeof *to);
+    int32_t *to = proa_rank_message_reserve(m, entries * (int64_t)sizeof *to);
     for (int64_t i = 0; i < spans->count; i++) {
         int64_t n = span_pages(&spans->span[i]);
         for (int64_t k = 0; k < n; k++) to[at + k] = spans->pages[spans->span[i].table + k];
@@ -39,7 +39,7 @@ static void write_tables(proa_message *m, const proa_spans *spans)
     }
 }
 
-static void read_tables(proa_message *m, proa_spans *spans)
+static void read_tables(proa_rank_message *m, proa_spans *spans)
 {
     int64_t entries = 0;
     for (int64_t i = 0; i < spans->count && spans->span; i++) {
@@ -47,54 +47,54 @@ static void read_tables(proa_message *m, proa_spans *spans)
         entries += span_pages(&spans->span[i]);
     }
     spans->pages = NULL;
-    spans->pages = proa_message_array(m, spans->pages, entries * (int64_t)sizeof *spans->pages);
+    spans->pages = proa_rank_message_array(m, spans->pages, entries * (int64_t)sizeof *spans->pages);
 }
 
-static void spans_message(proa_message *m, proa_spans *spans, int64_t rows)
+static void spans_message(proa_rank_message *m, proa_spans *spans, int64_t rows)
 {
-    PROA_MESSAGE_VALUE(m, spans->count);
-    if (m->reads) PROA_MESSAGE_ARRAY(m, spans->span, spans->count);
+    PROA_RANK_MESSAGE_VALUE(m, spans->count);
+    if (m->reads) PROA_RANK_MESSAGE_ARRAY(m, spans->span, spans->count);
     else write_spans(m, spans);
-    PROA_MESSAGE_ARRAY(m, spans->seen, rows);
+    PROA_RANK_MESSAGE_ARRAY(m, spans->seen, rows);
     if (m->reads) read_tables(m, spans);
     else write_tables(m, spans);
 }
 
-static void embeds_message(proa_message *m, proa_batch *b, const proa_model *model)
+static void embeds_message(proa_rank_message *m, proa_batch *b, const proa_model *model)
 {
-    PROA_MESSAGE_VALUE(m, b->inputs_embeds_count);
-    PROA_MESSAGE_ARRAY(m, b->inputs_embeds, b->inputs_embeds_count);
+    PROA_RANK_MESSAGE_VALUE(m, b->inputs_embeds_count);
+    PROA_RANK_MESSAGE_ARRAY(m, b->inputs_embeds, b->inputs_embeds_count);
     proa_inputs_embeds *read = NULL; /* with this reader's pointers to the values */
     if (m->reads && b->inputs_embeds)
-        b->inputs_embeds = read = proa_message_own(m, b->inputs_embeds,
-                                                   b->inputs_embeds_count * (int64_t)sizeof *read);
+        b->inputs_embeds = read = proa_rank_message_own(m, b->inputs_embeds,
+                                                        b->inputs_embeds_count * (int64_t)sizeof *read);
     for (int64_t i = 0; i < b->inputs_embeds_count && b->inputs_embeds; i++) {
         proa_inputs_embeds e = b->inputs_embeds[i];
         int64_t width = e.of_table ? proa_prompt_table_width(model, false) : model->plan.width[PROA_REG_X];
-        if (e.on_device && !model->device->host) PROA_MESSAGE_VALUE(m, e.values); /* ranks are threads */
-        else PROA_MESSAGE_ARRAY(m, e.values, e.count * width);
+        if (e.on_device && !model->device->host) PROA_RANK_MESSAGE_VALUE(m, e.values); /* ranks are threads */
+        else PROA_RANK_MESSAGE_ARRAY(m, e.values, e.count * width);
         if (read) read[i] = e;
     }
 }
 
 /* Hidden states of a target are of models with one rank. */
-static void batch_message(proa_message *m, proa_batch *b, const proa_model *model)
+static void batch_message(proa_rank_message *m, proa_batch *b, const proa_model *model)
 {
     PROA_ASSERT(!b->state_rows);
-    PROA_MESSAGE_VALUE(m, b->rows);
-    PROA_MESSAGE_VALUE(m, b->prefixes);
-    PROA_MESSAGE_VALUE(m, b->encoded);
-    PROA_MESSAGE_VALUE(m, b->pending_count);
-    PROA_MESSAGE_ARRAY(m, b->ids, b->rows);
-    PROA_MESSAGE_ARRAY(m, b->positions, b->rows);
-    PROA_MESSAGE_ARRAY(m, b->block_positions, b->rows);
-    PROA_MESSAGE_ARRAY(m, b->lengths, b->rows);
-    PROA_MESSAGE_ARRAY(m, b->sampled_at, b->rows);
-    PROA_MESSAGE_ARRAY(m, b->types, b->rows);
-    PROA_MESSAGE_ARRAY(m, b->pending, b->pending_count);
+    PROA_RANK_MESSAGE_VALUE(m, b->rows);
+    PROA_RANK_MESSAGE_VALUE(m, b->prefixes);
+    PROA_RANK_MESSAGE_VALUE(m, b->encoded);
+    PROA_RANK_MESSAGE_VALUE(m, b->pending_count);
+    PROA_RANK_MESSAGE_ARRAY(m, b->ids, b->rows);
+    PROA_RANK_MESSAGE_ARRAY(m, b->positions, b->rows);
+    PROA_RANK_MESSAGE_ARRAY(m, b->block_positions, b->rows);
+    PROA_RANK_MESSAGE_ARRAY(m, b->lengths, b->rows);
+    PROA_RANK_MESSAGE_ARRAY(m, b->sampled_at, b->rows);
+    PROA_RANK_MESSAGE_ARRAY(m, b->types, b->rows);
+    PROA_RANK_MESSAGE_ARRAY(m, b->pending, b->pending_count);
     spans_message(m, &b->self, b->rows);
     spans_message(m, &b->cross, b->rows);
-    PROA_MESSAGE_ARRAY(m, b->lora, b->self.count);
+    PROA_RANK_MESSAGE_ARRAY(m, b->lora, b->self.count);
     embeds_message(m, b, model);
 }
 
@@ -105,53 +105,53 @@ static int64_t sampled_rows(const proa_sample_request *r)
     return r->count + (r->searches && r->search ? last->row + last->rows : 0);
 }
 
-static void sample_message(proa_message *m, proa_sample_request *r, const proa_model *model)
+static void sample_message(proa_rank_message *m, proa_sample_request *r, const proa_model *model)
 {
-    PROA_MESSAGE_VALUE(m, r->count);
-    PROA_MESSAGE_VALUE(m, r->searches);
-    PROA_MESSAGE_VALUE(m, r->entries_count);
-    PROA_MESSAGE_VALUE(m, r->masks_count);
-    PROA_MESSAGE_VALUE(m, r->logits);
-    PROA_MESSAGE_VALUE(m, r->top);
-    PROA_MESSAGE_ARRAY(m, r->search, r->searches);
-    PROA_MESSAGE_ARRAY(m, r->rows, sampled_rows(r));
-    PROA_MESSAGE_ARRAY(m, r->sample_params, r->count);
-    PROA_MESSAGE_ARRAY(m, r->row_processors, r->count);
-    PROA_MESSAGE_ARRAY(m, r->entries, r->entries_count);
-    PROA_MESSAGE_ARRAY(m, r->last_sampled_at, r->count);
-    PROA_MESSAGE_ARRAY(m, r->masks, r->masks_count * proa_ceil_div(model->plan.width[PROA_REG_OUT], 32));
-    PROA_MESSAGE_ARRAY(m, r->mask_of, r->count);
+    PROA_RANK_MESSAGE_VALUE(m, r->count);
+    PROA_RANK_MESSAGE_VALUE(m, r->searches);
+    PROA_RANK_MESSAGE_VALUE(m, r->entries_count);
+    PROA_RANK_MESSAGE_VALUE(m, r->masks_count);
+    PROA_RANK_MESSAGE_VALUE(m, r->logits);
+    PROA_RANK_MESSAGE_VALUE(m, r->top);
+    PROA_RANK_MESSAGE_ARRAY(m, r->search, r->searches);
+    PROA_RANK_MESSAGE_ARRAY(m, r->rows, sampled_rows(r));
+    PROA_RANK_MESSAGE_ARRAY(m, r->sample_params, r->count);
+    PROA_RANK_MESSAGE_ARRAY(m, r->row_processors, r->count);
+    PROA_RANK_MESSAGE_ARRAY(m, r->entries, r->entries_count);
+    PROA_RANK_MESSAGE_ARRAY(m, r->last_sampled_at, r->count);
+    PROA_RANK_MESSAGE_ARRAY(m, r->masks, r->masks_count * proa_ceil_div(model->plan.width[PROA_REG_OUT], 32));
+    PROA_RANK_MESSAGE_ARRAY(m, r->mask_of, r->count);
 }
 
 /* A layer that this version's model does not have is broken. */
-static void adapter_message(proa_message *m, proa_rank_call *call, const proa_model *model)
+static void adapter_message(proa_rank_message *m, proa_rank_call *call, const proa_model *model)
 {
     int64_t layers = model->params[PROA_STACK_DECODER].layers;
-    PROA_MESSAGE_VALUE(m, call->adapter_slot);
-    PROA_MESSAGE_VALUE(m, call->layer);
+    PROA_RANK_MESSAGE_VALUE(m, call->adapter_slot);
+    PROA_RANK_MESSAGE_VALUE(m, call->layer);
     bool fits = call->layer >= 0 && call->layer < layers && call->adapter_slot >= 0 &&
                 call->adapter_slot < model->lora.slots;
     if (!fits) m->broken = true;
     else
-        PROA_MESSAGE_ARRAY(m, call->image,
-                           model->lora.layer_at[call->layer + 1] - model->lora.layer_at[call->layer]);
+        PROA_RANK_MESSAGE_ARRAY(m, call->image,
+                                model->lora.layer_at[call->layer + 1] - model->lora.layer_at[call->layer]);
 }
 
-static void rows_message(proa_message *m, proa_rank_call *call)
+static void rows_message(proa_rank_message *m, proa_rank_call *call)
 {
-    PROA_MESSAGE_VALUE(m, call->count);
-    PROA_MESSAGE_VALUE(m, call->k);
-    PROA_MESSAGE_VALUE(m, call->outputs);
-    PROA_MESSAGE_VALUE(m, call->again);
-    PROA_MESSAGE_VALUE(m, call->in_place);
-    PROA_MESSAGE_ARRAY(m, call->rows, call->count);
+    PROA_RANK_MESSAGE_VALUE(m, call->count);
+    PROA_RANK_MESSAGE_VALUE(m, call->k);
+    PROA_RANK_MESSAGE_VALUE(m, call->outputs);
+    PROA_RANK_MESSAGE_VALUE(m, call->again);
+    PROA_RANK_MESSAGE_VALUE(m, call->in_place);
+    PROA_RANK_MESSAGE_ARRAY(m, call->rows, call->count);
 }
 
-void proa_rank_call_message(proa_message *m, proa_rank_call *call, const proa_model *model)
+void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const proa_model *model)
 {
-    PROA_MESSAGE_VALUE(m, call->kind);
-    PROA_MESSAGE_VALUE(m, call->encoder_ticket);
-    PROA_MESSAGE_VALUE(m, call->hidden_wanted);
+    PROA_RANK_MESSAGE_VALUE(m, call->kind);
+    PROA_RANK_MESSAGE_VALUE(m, call->encoder_ticket);
+    PROA_RANK_MESSAGE_VALUE(m, call->hidden_wanted);
     switch (call->kind) {
     case PROA_CALL_ENCODE:
     case PROA_CALL_DECODE: batch_message(m, &call->batch, model); return;
@@ -159,12 +159,12 @@ void proa_rank_call_message(proa_message *m, proa_rank_call *call, const proa_mo
     case PROA_CALL_TOP_K:
     case PROA_CALL_OUTPUTS: rows_message(m, call); return;
     case PROA_CALL_SAMPLE:
-        PROA_MESSAGE_VALUE(m, call->ticket);
+        PROA_RANK_MESSAGE_VALUE(m, call->ticket);
         sample_message(m, &call->sample, model);
         return;
-    case PROA_CALL_COPY: PROA_MESSAGE_VALUE(m, call->copy); return;
+    case PROA_CALL_COPY: PROA_RANK_MESSAGE_VALUE(m, call->copy); return;
     case PROA_CALL_ADAPTER: adapter_message(m, call, model); return;
-    case PROA_CALL_PAGES: PROA_MESSAGE_VALUE(m, call->count); return;
+    case PROA_CALL_PAGES: PROA_RANK_MESSAGE_VALUE(m, call->count); return;
     case PROA_CALL_END:
     case PROA_CALL_LOAD: return;
     default: m->broken = true;

@@ -5,7 +5,7 @@
 #ifndef PROA_MODEL_CALL_H
 #define PROA_MODEL_CALL_H
 
-#include "comm/message.h"
+#include "comm/rank_message.h"
 #include "model/model.h"
 
 typedef enum proa_rank_call_kind {
@@ -51,6 +51,6 @@ typedef struct proa_rank_call {
 
 /* Writes a call, or reads one. After reading, m->broken says that it is none of this version's. Page tables are sent as
  * far as the contexts of the spans reach. model: of the rank that writes or reads. */
-void proa_rank_call_message(proa_message *m, proa_rank_call *call, const proa_model *model);
+void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const proa_model *model);
 
 #endif

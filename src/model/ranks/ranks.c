@@ -18,7 +18,7 @@ struct proa_ranks {
     int32_t count, threads; /* threads: those that run, of ranks 1 and up */
     proa_model *model[PROA_RANKS_MAX];
     const proa_kv *kv[PROA_RANKS_MAX];
-    proa_message message; /* the call: threads read it where rank 0 has written it, until all are done */
+    proa_rank_message message; /* the call: threads read it where rank 0 has written it, until all are done */
     /* threads */
     pthread_t thread[PROA_RANKS_MAX];
     proa_err err[PROA_RANKS_MAX];
@@ -72,7 +72,7 @@ static bool has_result(const proa_rank_call *call)
 }
 
 /* Reads a call into *call, and what the rank must have of rank 0 into m. False: it is broken. */
-static bool read_call(proa_model *m, proa_message *message, proa_rank_call *call)
+static bool read_call(proa_model *m, proa_rank_message *message, proa_rank_call *call)
 {
     *call = (proa_rank_call){.kind = PROA_CALL_END};
     proa_rank_call_message(message, call, m);
@@ -86,7 +86,7 @@ static void write_call(proa_model *m, proa_rank_call *call)
 {
     call->encoder_ticket = m->encoder_ticket;
     call->hidden_wanted = m->hidden_wanted;
-    proa_message_write(&m->group->message);
+    proa_rank_message_write(&m->group->message);
     proa_rank_call_message(&m->group->message, call, m);
 }
 
@@ -97,18 +97,18 @@ static void *run_calls(void *arg)
 {
     proa_model *m = arg;
     proa_ranks *g = m->group;
-    proa_message message = {.bytes = NULL};
+    proa_rank_message message = {.bytes = NULL};
     for (uint32_t seen = 0;; seen++) {
         proa_rank_call call;
         proa_gate_wait(&g->start, seen, NULL);
-        proa_message_read_shared(&message, &g->message);
+        proa_rank_message_read_shared(&message, &g->message);
         bool whole = read_call(m, &message, &call);
         PROA_ASSERT(whole);
         if (call.kind == PROA_CALL_END) break;
         g->err[m->rank].status = run_call(m, &call, &g->err[m->rank]);
         if (atomic_fetch_sub(&g->left, 1) == 1) proa_gate_open(&g->end);
     }
-    proa_message_release(&message);
+    proa_rank_message_release(&message);
     return NULL;
 }
 
@@ -139,7 +139,7 @@ static proa_status start_threads(proa_ranks *g, proa_err *err)
 
 static void send_call(proa_ranks *g)
 {
-    const proa_message *message = &g->message;
+    const proa_rank_message *message = &g->message;
     int64_t first = proa_min64(message->size, FIRST_BYTES - SIZE_BYTES), more = message->size - first;
     memcpy(g->first, &message->size, sizeof message->size);
     memcpy(g->first + SIZE_BYTES, message->bytes, (size_t)first);
@@ -156,7 +156,7 @@ static bool receive_call(proa_ranks *g)
     memcpy(&size, g->first, sizeof size);
     if (size < 0 || size > PROA_RANK_CALL_BYTES_MAX) return false;
     first = proa_min64(size, FIRST_BYTES - SIZE_BYTES), more = size - first;
-    proa_message_read(&g->message, size);
+    proa_rank_message_read(&g->message, size);
     memcpy(g->message.bytes, g->first + SIZE_BYTES, (size_t)first);
     if (more) g->control->broadcast(g->control, g->message.bytes + first, more, 0);
     return !g->control->stopped(g->control);
@@ -233,7 +233,7 @@ void proa_ranks_free(proa_model *m)
     m->group = NULL;
     if (g->by_mpi && g->control->stopped(g->control))
         return; /* an abandoned broadcast may still write to it */
-    proa_message_release(&g->message);
+    proa_rank_message_release(&g->message);
     free(g);
 }
 

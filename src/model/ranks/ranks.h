@@ -16,8 +16,7 @@
 
 /* Prepares the parts of a model: rank i runs on device[i] with the threads of pool[i]. With one rank this is
  * proa_model_prepare. options: rank and ranks are set by this function; ranks must be a multiple of
- * its stages. Errors as there; INVALID or UNSUPPORTED names
- * what cannot be divided among so many. */
+ * options->stages. Errors as there; INVALID or UNSUPPORTED names what cannot be divided among so many. */
 PROA_MUST_CHECK proa_status proa_ranks_prepare(proa_model **out, const char *path,
                                                const proa_model_options *options, proa_device *const *device,
                                                proa_pool *const *pool, int32_t ranks, proa_err *err);

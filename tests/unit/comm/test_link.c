@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include "comm/comm.h"
 #include "comm/link.h"
-#include "comm/message.h"
+#include "comm/rank_message.h"
 #include <cmocka.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,12 +28,12 @@ typedef struct sample {
     const char *text;
 } sample;
 
-static void sample_message(proa_message *m, sample *s)
+static void sample_message(proa_rank_message *m, sample *s)
 {
-    PROA_MESSAGE_VALUE(m, s->count);
-    PROA_MESSAGE_ARRAY(m, s->numbers, s->count);
-    PROA_MESSAGE_ARRAY(m, s->none, s->count);
-    s->text = proa_message_text(m, s->text);
+    PROA_RANK_MESSAGE_VALUE(m, s->count);
+    PROA_RANK_MESSAGE_ARRAY(m, s->numbers, s->count);
+    PROA_RANK_MESSAGE_ARRAY(m, s->none, s->count);
+    s->text = proa_rank_message_text(m, s->text);
 }
 
 static void test_message(void **state)
@@ -41,11 +41,11 @@ static void test_message(void **state)
     PROA_UNUSED(state);
     static const int32_t numbers[] = {3, 1, 4, 1, 5};
     sample from = {5, numbers, NULL, "ranks"}, to = {0};
-    proa_message m = {.bytes = NULL};
-    proa_message_write(&m);
+    proa_rank_message m = {.bytes = NULL};
+    proa_rank_message_write(&m);
     sample_message(&m, &from);
     int64_t size = m.size;
-    proa_message_read(&m, size);
+    proa_rank_message_read(&m, size);
     sample_message(&m, &to);
     assert_false(m.broken);
     assert_int_equal(to.count, 5);
@@ -53,11 +53,11 @@ static void test_message(void **state)
     assert_null(to.none);
     assert_string_equal(to.text, "ranks");
     for (int64_t cut = 0; cut < size; cut++) { /* each shorter message is broken, and nothing is read behind it */
-        proa_message_read(&m, cut);
+        proa_rank_message_read(&m, cut);
         sample_message(&m, &to);
         assert_true(m.broken);
     }
-    proa_message_release(&m);
+    proa_rank_message_release(&m);
 }
 
 /* ---- links ---- */

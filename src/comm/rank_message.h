@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * message.h - what one rank sends to others: values and arrays, each described once for writing and for reading. A
+ * rank_message.h - what one rank sends to others: values and arrays, each described once for writing and for reading. A
  * function that calls these on the members of a struct writes the struct into a message, or reads it from one,
  * depending on the message. Both sides are the same version of this program (link.h), so numbers are sent as they are
  * in memory.
  * Owner:   the caller's memory; the bytes belong to the message. Threads: one at a time. */
-#ifndef PROA_COMM_MESSAGE_H
-#define PROA_COMM_MESSAGE_H
+#ifndef PROA_COMM_RANK_MESSAGE_H
+#define PROA_COMM_RANK_MESSAGE_H
 
 #include "base/status.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct proa_message {
+typedef struct proa_rank_message {
     char *bytes; /* aligned to 16 */
     int64_t size, room;
     int64_t at; /* of what is read next */
@@ -19,30 +19,30 @@ typedef struct proa_message {
     bool broken; /* it is shorter than what was read of it: all that was read since is 0 or NULL */
     bool shared; /* the bytes are another message's: nothing is written into them */
     void *copy;  /* of an array that the reader changes */
-} proa_message;
+} proa_rank_message;
 
-void proa_message_release(proa_message *m); /* a zero message is fine */
+void proa_rank_message_release(proa_rank_message *m); /* a zero message is fine */
 /* Begins an empty message, into which is written. */
-void proa_message_write(proa_message *m);
+void proa_rank_message_write(proa_rank_message *m);
 /* Room for `size` bytes, which the caller fills, and which are then read. */
-void proa_message_read(proa_message *m, int64_t size);
+void proa_rank_message_read(proa_rank_message *m, int64_t size);
 /* Reads the bytes of another message where they are. Several threads may do so at the same time. */
-void proa_message_read_shared(proa_message *m, const proa_message *of);
+void proa_rank_message_read_shared(proa_rank_message *m, const proa_rank_message *of);
 /* A copy of an array of the message that the caller may change. One at a time: until the next copy or release. */
-void *proa_message_own(proa_message *m, const void *array, int64_t bytes);
+void *proa_rank_message_own(proa_rank_message *m, const void *array, int64_t bytes);
 /* Writes a value, or reads it. */
-void proa_message_value(proa_message *m, void *value, int64_t bytes);
+void proa_rank_message_value(proa_rank_message *m, void *value, int64_t bytes);
 /* Writes an array of so many bytes, or returns where it is in the message: aligned to 16, valid as long as that. A
  * reader whose number of bytes is not the sender's finds the message broken. NULL is sent as NULL. Returns the
  * array. */
-void *proa_message_array(proa_message *m, const void *array, int64_t bytes);
+void *proa_rank_message_array(proa_rank_message *m, const void *array, int64_t bytes);
 /* Writes an array that the caller fills, before the next is written. */
-void *proa_message_reserve(proa_message *m, int64_t bytes);
+void *proa_rank_message_reserve(proa_rank_message *m, int64_t bytes);
 /* A text; NULL is sent as NULL. */
-const char *proa_message_text(proa_message *m, const char *text);
+const char *proa_rank_message_text(proa_rank_message *m, const char *text);
 
-#define PROA_MESSAGE_VALUE(m, x) proa_message_value((m), &(x), (int64_t)sizeof(x))
-#define PROA_MESSAGE_ARRAY(m, array, count)                                                                  \
-    ((array) = proa_message_array((m), (array), (int64_t)(count) * (int64_t)sizeof *(array)))
+#define PROA_RANK_MESSAGE_VALUE(m, x) proa_rank_message_value((m), &(x), (int64_t)sizeof(x))
+#define PROA_RANK_MESSAGE_ARRAY(m, array, count)                                                             \
+    ((array) = proa_rank_message_array((m), (array), (int64_t)(count) * (int64_t)sizeof *(array)))
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * message.c - values and arrays, written one behind the other at multiples of 16 bytes. An array has its size before
- * it, so a reader whose counts differ from the sender's finds the message broken. */
-#include "comm/message.h"
+ * rank_message.c - values and arrays, written one behind the other at multiples of 16 bytes. An array has its size
+ * before it, so a reader whose counts differ from the sender's finds the message broken. */
+#include "comm/rank_message.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -13,14 +13,14 @@ enum { ALIGNMENT = 16, FIRST_ROOM = 4096 };
 /* Of an array that is NULL. */
 static const int64_t absent = -1;
 
-void proa_message_release(proa_message *m)
+void proa_rank_message_release(proa_rank_message *m)
 {
     if (!m->shared) free(m->bytes);
     free(m->copy);
-    *m = (proa_message){.bytes = NULL};
+    *m = (proa_rank_message){.bytes = NULL};
 }
 
-static void make_room(proa_message *m, int64_t size)
+static void make_room(proa_rank_message *m, int64_t size)
 {
     if (size <= m->room) return;
     int64_t room = proa_max64(FIRST_ROOM, m->room);
@@ -29,26 +29,26 @@ static void make_room(proa_message *m, int64_t size)
     m->room = room;
 }
 
-void proa_message_write(proa_message *m)
+void proa_rank_message_write(proa_rank_message *m)
 {
     m->size = m->at = 0;
     m->reads = m->broken = false;
 }
 
-void proa_message_read(proa_message *m, int64_t size)
+void proa_rank_message_read(proa_rank_message *m, int64_t size)
 {
     make_room(m, size);
     m->size = size, m->at = 0;
     m->reads = true, m->broken = false;
 }
 
-void proa_message_read_shared(proa_message *m, const proa_message *of)
+void proa_rank_message_read_shared(proa_rank_message *m, const proa_rank_message *of)
 {
     m->bytes = of->bytes, m->size = of->size, m->at = 0;
     m->reads = m->shared = true, m->broken = false;
 }
 
-void *proa_message_own(proa_message *m, const void *array, int64_t bytes)
+void *proa_rank_message_own(proa_rank_message *m, const void *array, int64_t bytes)
 {
     m->copy = proa_realloc(m->copy, (size_t)proa_max64(bytes, 1));
     memcpy(m->copy, array, (size_t)bytes);
@@ -56,7 +56,7 @@ void *proa_message_own(proa_message *m, const void *array, int64_t bytes)
 }
 
 /* The next `bytes` bytes of the message; NULL: it has fewer. */
-static char *next_bytes(proa_message *m, int64_t bytes)
+static char *next_bytes(proa_rank_message *m, int64_t bytes)
 {
     int64_t begin = m->at, end = 0;
     bool fits = bytes >= 0 && proa_add(begin, proa_round_up(bytes, ALIGNMENT), &end);
@@ -66,7 +66,7 @@ static char *next_bytes(proa_message *m, int64_t bytes)
     return m->bytes + begin;
 }
 
-void proa_message_value(proa_message *m, void *value, int64_t bytes)
+void proa_rank_message_value(proa_rank_message *m, void *value, int64_t bytes)
 {
     char *place = next_bytes(m, bytes);
     if (m->reads && place) memcpy(value, place, (size_t)bytes);
@@ -74,41 +74,41 @@ void proa_message_value(proa_message *m, void *value, int64_t bytes)
     else memcpy(place, value, (size_t)bytes);
 }
 
-void *proa_message_reserve(proa_message *m, int64_t bytes)
+void *proa_rank_message_reserve(proa_rank_message *m, int64_t bytes)
 {
-    PROA_MESSAGE_VALUE(m, bytes);
+    PROA_RANK_MESSAGE_VALUE(m, bytes);
     return next_bytes(m, bytes);
 }
 
-static void *write_array(proa_message *m, const void *array, int64_t bytes)
+static void *write_array(proa_rank_message *m, const void *array, int64_t bytes)
 {
     int64_t size = absent;
-    if (!array) PROA_MESSAGE_VALUE(m, size);
-    else if (bytes) memcpy(proa_message_reserve(m, bytes), array, (size_t)bytes);
-    else PROA_MESSAGE_VALUE(m, bytes);
+    if (!array) PROA_RANK_MESSAGE_VALUE(m, size);
+    else if (bytes) memcpy(proa_rank_message_reserve(m, bytes), array, (size_t)bytes);
+    else PROA_RANK_MESSAGE_VALUE(m, bytes);
     return (void *)(uintptr_t)array;
 }
 
 /* An array of no elements is no NULL. */
-static void *read_array(proa_message *m, int64_t bytes)
+static void *read_array(proa_rank_message *m, int64_t bytes)
 {
     int64_t size = 0;
-    PROA_MESSAGE_VALUE(m, size);
+    PROA_RANK_MESSAGE_VALUE(m, size);
     if (size == absent) return NULL;
     if (size != bytes) m->broken = true;
     return next_bytes(m, bytes);
 }
 
-void *proa_message_array(proa_message *m, const void *array, int64_t bytes)
+void *proa_rank_message_array(proa_rank_message *m, const void *array, int64_t bytes)
 {
     return m->reads ? read_array(m, bytes) : write_array(m, array, bytes);
 }
 
-const char *proa_message_text(proa_message *m, const char *text)
+const char *proa_rank_message_text(proa_rank_message *m, const char *text)
 {
     int64_t size = text ? (int64_t)strlen(text) + 1 : 0;
-    PROA_MESSAGE_VALUE(m, size);
-    text = proa_message_array(m, text, size);
+    PROA_RANK_MESSAGE_VALUE(m, size);
+    text = proa_rank_message_array(m, text, size);
     if (!m->reads || !text) return text;
     if (size > 0 && text[size - 1] == '\0') return text;
     m->broken = true;
