@@ -347,7 +347,8 @@ def test_loading_by_request_again_and_again(tmp_path):
                 time.sleep(0.01)
             sizes.append(one.resident_bytes())
             threads.append(len(list(pathlib.Path(f"/proc/{one.process.pid}/task").iterdir())))
-        assert max(sizes[40:]) < max(sizes[10:30]) + (16 << 20), sizes
+        if "asan" not in str(PROA) and "tsan" not in str(PROA):  # sanitizers keep what is freed
+            assert max(sizes[40:]) < max(sizes[10:30]) + (16 << 20), sizes
         assert max(threads[40:]) <= max(threads[10:30]) + 2, threads
 
 
