@@ -82,7 +82,7 @@ static proa_status library_load(proa_library **out, const char *path, const char
     PROA_TRY(check_file(path, &triton, err));
     proa_library *l = proa_calloc(1, sizeof *l);
     l->name = proa_strdup(name), l->path = proa_strdup(path), l->folder = proa_strdup(folder);
-    l->directory = proa_strdup(directory);
+    l->directory = directory ? proa_strdup(directory) : NULL; /* a plug-in needs none */
     l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     proa_status status;
     if (!l->handle) status = PROA_FAIL(err, INVALID, "cannot load backend '%s': %s", name, dlerror());
