@@ -9,7 +9,7 @@
 |---|---|---|
 | cpu | server, CPU | CPU |
 | client | the client, in Python | CPU, or with --gpu the GPU |
-| gpu | server, GPU | GPU; only with --gpu |
+| gpu | server, GPU; the tokenizer CPU | GPU; only with --gpu |
 | triton | Python models in a tritonserver | onnxruntime and treelite in Python models |
 
 The folder is what prepare.py made. Requests go one after the other over HTTP with tensors in binary. A batch is measured
@@ -158,7 +158,7 @@ def open_variant(options, variant):
         server = Triton(options)
         return server, Ensemble(server, "readability_python")
     on_gpu = {"cpu": (), "client": MODELS if options.gpu else (),
-              "gpu": tuple(path.name for path in (options.folder / "repository").iterdir())}[variant]
+              "gpu": (*MODELS, "features", "average")}[variant]
     server = Proa(options, on_gpu)
     return server, Client(server, options.folder) if variant == "client" else Ensemble(server, "readability")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.http as triton
-from wire import ROOT, Server, metric
+from wire import PROA, ROOT, Server, metric
 
 treelite = pytest.importorskip("treelite")
 pytest.importorskip("sklearn")
@@ -137,11 +137,33 @@ def moved(made, folder, change):
     return folder
 
 
-def test_another_backend_is_one_line(made, excerpts, tmp_path):
-    repository = moved(made, tmp_path / "r", {"bert": ('backend: "engine"', 'backend: "onnxruntime"')})
+@pytest.mark.parametrize("backend", ["onnxruntime", "pytorch"])
+def test_another_backend_is_one_line(made, excerpts, tmp_path, backend):
+    if backend == "pytorch":
+        pytest.importorskip("torch")
+        if not (PROA.parent / "libproa_torch.so").exists():
+            pytest.skip("./do build torch makes the plug-in libproa_torch.so")
+    repository = moved(made, tmp_path / "r", {"bert": ('backend: "engine"', f'backend: "{backend}"')})
     with Server(repositories=[repository], env=environment()) as running:
         have = ask(running, "readability", TEXT=column(excerpts[:16]))
         np.testing.assert_allclose(have["BERT"], onnx_scores(made, excerpts[:16]), atol=1e-5)
+
+
+def test_another_device_is_one_line(made, served, excerpts, tmp_path):
+    steps = ("bert", "features", "forest", "average")
+    repository = moved(made, tmp_path / "r", {step: ("kind: KIND_CPU", "kind: KIND_GPU") for step in steps})
+    with Server("--exit-on-error=false", repositories=[repository], env=environment()) as running:
+        index = {m["name"]: m for m in requests.post(running.url("/v2/repository/index"), timeout=60).json()}
+        assert index["tokenizer"]["state"] == "READY"
+        if all(index[step]["state"] == "READY" for step in steps):  # there is a GPU
+            have = ask(running, "readability", TEXT=column(excerpts[:16]))
+            want = ask(served, "readability", TEXT=column(excerpts[:16]))
+            assert np.array_equal(have["FOREST"], want["FOREST"])
+            np.testing.assert_allclose(have["SCORE"], want["SCORE"], atol=5e-3)
+            return
+        for step in steps:
+            assert "device 'cuda" in index[step]["reason"], index[step]
+        assert "which has no loaded version" in index["readability"]["reason"]
 
 
 def test_steps_in_python_give_the_same(made, served, excerpts):
