@@ -34,18 +34,18 @@ static std::string trim(const std::string &text)
     return {begin, end};
 }
 
-static std::string last_line(const std::string &text)
+/* What follows the traceback: `RuntimeError: TEXT` of an operation, `builtins.NAME: TEXT` of a raise. */
+static std::string after_traceback(const std::string &text)
 {
-    std::string body = trim(text);
-    size_t newline = body.rfind('\n');
-    std::string line = trim(newline == std::string::npos ? body : body.substr(newline + 1));
-    return line.rfind("builtins.", 0) == 0 ? line.substr(strlen("builtins.")) : line;
+    size_t operation = text.rfind("\nRuntimeError: "), raised = text.rfind("\nbuiltins.");
+    if (operation != std::string::npos) return text.substr(operation);
+    return raised != std::string::npos ? text.substr(raised + strlen("\nbuiltins.")) : text;
 }
 
 std::string reason_of(const std::string &what)
 {
-    if (what.find("TorchScript interpreter") != std::string::npos) return last_line(what);
     std::string text = what.substr(0, what.find("\nException raised from"));
+    if (text.find("TorchScript interpreter") != std::string::npos) text = after_traceback(text);
     std::string line;
     for (char c : trim(text)) {
         bool space = std::isspace(static_cast<unsigned char>(c)) != 0;

@@ -154,7 +154,7 @@ std::vector<Output> declared_outputs(const proa_backend_model *model)
         for (int32_t i = 0; const proa_backend_io *io = host->model_io(model, kind, i); i++) {
             bool known = std::any_of(outputs.begin(), outputs.end(),
                                      [&](const Output &o) { return o.name == io->name; });
-            if (!known) outputs.push_back({io->name, io->type, io->rank, io->rank == 0});
+            if (!known) outputs.push_back({io->name, io->type});
         }
     return outputs;
 }

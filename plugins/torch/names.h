@@ -45,8 +45,6 @@ std::vector<Input> bind_inputs(const proa_backend_model *model, const std::vecto
 struct Output {
     std::string name;
     proa_backend_type type;
-    int32_t rank; /* without the batch dimension */
-    bool scalar;  /* dims of the configuration are empty: the result has no dimension */
 };
 std::vector<Output> declared_outputs(const proa_backend_model *model);
 

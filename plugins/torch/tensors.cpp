@@ -177,7 +177,7 @@ static void check_tensor(const Batch &batch, const Output &output, const at::Ten
     if (!type || type->type != output.type)
         fail(PROA_INVALID, "configuration expects datatype TYPE_%s for output '%s', model provides TYPE_%s",
              type_name(output.type), output.name.c_str(), type ? type->name : c10::toString(t.scalar_type()));
-    if (t.dim() == 0 && (batch.batched || !output.scalar))
+    if (t.dim() == 0)
         fail(PROA_INVALID, "output '%s' is a scalar which is not supported.", output.name.c_str());
     if (batch.batched && t.size(0) != batch.total)
         fail(PROA_INVALID, "output '%s' has %lld rows for a batch of %lld", output.name.c_str(),

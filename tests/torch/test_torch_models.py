@@ -64,6 +64,13 @@ def broken(tmp_path_factory):
         yield serving
 
 
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    serving = Serving(tmp_path_factory, "packages")
+    with serving.server:
+        yield serving
+
+
 def strings_bytes(strings):
     return b"".join(len(s.encode()).to_bytes(4, "little") + s.encode() for s in strings)
 
@@ -81,7 +88,7 @@ def infer(server, model, inputs):
     head, blobs = {"inputs": [], "parameters": {"binary_data_output": True}}, b""
     for name, t in inputs.items():
         raw = strings_bytes(t["strings"]) if "strings" in t else base64.b64decode(t["bytes"])
-        head["inputs"].append({"name": name, "datatype": t.get("type", "BYTES"), "shape": t.get("shape", [len(t.get("strings", []))]),
+        head["inputs"].append({"name": name, "datatype": t.get("type", "BYTES"), "shape": t["shape"],
                                "parameters": {"binary_data_size": len(raw)}})
         blobs += raw
     text = json.dumps(head).encode()
@@ -103,9 +110,9 @@ def compare(case, outputs):
     for name, want in case["outputs"].items():
         kind, shape, raw = outputs[name]
         if "strings" in want:
-            assert (kind, raw) == ("BYTES", strings_bytes(want["strings"])) and shape == [len(want["strings"])], name
+            assert (kind, raw) == ("BYTES", strings_bytes(want["strings"])) and shape == want["shape"], name
             continue
-        assert (kind, shape) == (want["type"], want["shape"] or [1]), name
+        assert (kind, shape) == (want["type"], want["shape"]), name
         if case["tolerance"]:
             have, torch = (np.frombuffer(b, NUMPY[kind]) for b in (raw, base64.b64decode(want["bytes"])))
             np.testing.assert_allclose(have, torch, rtol=case["tolerance"], atol=case["tolerance"], err_msg=name)
@@ -163,6 +170,33 @@ def test_a_request_that_does_not_fit_is_an_error_of_its_own(models):
     assert models.server.alive()
 
 
+def test_packages_give_what_torch_gives(packages):
+    check_all(packages)
+
+
+def test_compiled_code_gets_no_other_shapes(packages):
+    """It would read beyond its inputs: AOTI_RUNTIME_CHECK_INPUTS makes it look at them first."""
+    for model in ("package_static", "package_dynamic"):
+        case = packages.cases[model][0]
+        inputs = {name: dict(t, shape=[t["shape"][0] * 2, 3]) for name, t in case["inputs"].items()}
+        status, error = infer(packages.server, model, inputs)
+        assert status == 500 and "PyTorch execute failure: " in error and "\n" not in error, error
+        compare(case, infer(packages.server, model, case["inputs"])[1])
+
+
+def test_rows_of_a_package(packages):
+    """Each row of the dynamic batch alone gives its row of the whole."""
+    case = packages.cases["package_dynamic"][0]
+    whole = infer(packages.server, "package_dynamic", case["inputs"])[1]
+    for row in range(2):
+        half = {n: dict(t, shape=[1, 6], bytes=base64.b64encode(base64.b64decode(t["bytes"])[24 * row:24 * row + 24]).decode())
+                for n, t in case["inputs"].items()}
+        one = infer(packages.server, "package_dynamic", half)[1]
+        for name, (_, _, raw) in whole.items():
+            have, want = (np.frombuffer(b, "<f4") for b in (one[name][2], raw[24 * row:24 * row + 24]))
+            np.testing.assert_allclose(have, want, rtol=1e-6)
+
+
 WHY = {
     "half": "failed to load model 'broken_half'",
     "head": "failed to load model 'broken_head'",
@@ -188,6 +222,7 @@ def test_broken_models_are_errors_of_their_own(broken):
     x = {"type": "FP32", "shape": [1, 2], "bytes": base64.b64encode(np.array([1, 2], "<f4").tobytes()).decode()}
     large = dict(x, bytes=base64.b64encode(np.array([100, 2], "<f4").tobytes()).decode())
     assert infer(broken.server, "broken_not", {"INPUT__0": x})[0] == 200
+    assert "output 'OUTPUT__0' is a scalar" in infer(broken.server, "broken_scalar", {"INPUT__0": x})[1]
     status, error = infer(broken.server, "broken_not", {"INPUT__0": large})
     assert status == 500 and error.endswith("PyTorch execute failure: RuntimeError: the sum is too large"), error
     assert "refers to an output index which doesn't exist" in infer(broken.server, "broken_output_index", {"INPUT__0": x})[1]
