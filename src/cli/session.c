@@ -43,8 +43,7 @@ static const proa_arg engine_rows[] = {
      "the ranks of --tp have different experts of a mixture, not a part of each"},
     {"rank-sums", PROA_ARG_CHOICE, AT(rank_sums), 0, 0, "terms|whole", NULL,
      "what these ranks add: terms of each sum (the default), or nothing: whole sums with the bits of one "
-     "rank "
-     "(CPU)"},
+     "rank (CPU)"},
     {"ranks", PROA_ARG_CHOICE, AT(ranks), 0, 0, "thread|process|mpi", NULL,
      "what these ranks are: threads of this process, or processes of their own, spread over the NUMA nodes"},
     {"prefix-cache", PROA_ARG_CHOICE, AT(prefix_cache), 0, 0, "on|off", NULL,
