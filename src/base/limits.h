@@ -243,6 +243,7 @@
 #define PROA_PARAMS_PER_REQUEST_MAX  1024
 #define PROA_GPUS_MAX             64               /* of one machine; DGX systems have up to 16 */
 #define PROA_TRACE_SPANS_MAX      4096             /* requests of one trace; further calls of models are not traced */
+#define PROA_TRACE_ACTIVITIES_MAX 1024             /* that a backend reports for one request */
 #define PROA_TRACE_FINISHES_MAX   16               /* sequences of a request whose ends a span shows */
 #define PROA_OTLP_TIMEOUT_MS      10000            /* for a batch of spans, with repetitions: OpenTelemetry's default */
 #define PROA_OTLP_CLOSE_MS        3000             /* that the end of a server waits for its collector */

@@ -81,6 +81,18 @@ void proa_trace_context_print(char out[PROA_TRACEPARENT_BYTES], const proa_trace
     snprintf(to, 4, "-01");
 }
 
+void proa_trace_context_json(proa_buf *out, const proa_trace_span *span)
+{
+    char parent[PROA_TRACEPARENT_BYTES];
+    proa_trace_context_print(parent, span);
+    proa_buf_printf(out, "{\"traceparent\":\"%s\"", parent);
+    if (span->trace->origin.tracestate.len) {
+        proa_buf_printf(out, ",\"tracestate\":");
+        proa_buf_json_str(out, span->trace->origin.tracestate);
+    }
+    proa_buf_char(out, '}');
+}
+
 static bool is_printable(proa_str s)
 {
     for (size_t i = 0; i < s.len; i++)
@@ -182,6 +194,21 @@ static void note_generation(proa_trace_span *span, const proa_generation *g)
                                     .top_p_given = (o->given & PROA_GIVEN(top_p)) != 0,
                                     .top_k_given = (o->given & PROA_GIVEN(top_k)) != 0};
     span->generation = used;
+}
+
+void proa_trace_report(proa_trace_span *span, int64_t ns, const char *name)
+{
+    pthread_mutex_lock(&span->trace->lock);
+    if (span->activities_count < PROA_TRACE_ACTIVITIES_MAX) {
+        proa_trace_activity *one = PROA_ARENA_NEW(&span->trace->arena, proa_trace_activity, 1);
+        one->name = proa_arena_strdup(&span->trace->arena, proa_str_c(name));
+        one->ns = ns;
+        if (span->activities_last) span->activities_last->next = one;
+        else span->activities = one;
+        span->activities_last = one;
+        span->activities_count++;
+    }
+    pthread_mutex_unlock(&span->trace->lock);
 }
 
 static void note_finishes(proa_trace_span *span, const proa_generated *g)

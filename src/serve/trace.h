@@ -42,6 +42,13 @@ typedef struct proa_trace_tensor {
     proa_tensor tensor; /* with a reference of its own; the name is in the arena of the trace */
 } proa_trace_tensor;
 
+/* What a backend reports of its own (TRITONSERVER_InferenceTraceReportActivity). */
+typedef struct proa_trace_activity {
+    struct proa_trace_activity *next;
+    const char *name;
+    int64_t ns;
+} proa_trace_activity;
+
 /* What a typed generation asked for. */
 typedef struct proa_trace_generation {
     int64_t new_max; /* 0: the model's own limit */
@@ -88,6 +95,8 @@ typedef struct proa_trace_span {
     int finishes_count;
     const proa_trace_generation *generation; /* NULL: not a typed generation */
     proa_trace_tensor *tensors, *tensors_last;
+    proa_trace_activity *activities, *activities_last; /* at most PROA_TRACE_ACTIVITIES_MAX */
+    int activities_count;
 } proa_trace_span;
 
 /* Begins a trace with the span of r, which has its model's name and origin. Fields that the caller wants to set in the
@@ -98,6 +107,8 @@ void proa_trace_add(const proa_infer *parent, proa_infer *child);
 /* For proa_infer_deliver and proa_infer_drop: a reply is being delivered; the request is freed. */
 void proa_trace_reply(proa_infer *r, const proa_reply *reply, bool final);
 void proa_trace_leave(proa_infer *r);
+/* For a backend, while it has the request: something happened at that monotonic time. The name is copied. */
+void proa_trace_report(proa_trace_span *span, int64_t ns, const char *name);
 /* For the front end: the final reply is about to be answered, and was answered, now. */
 void proa_trace_sending(proa_infer *r);
 void proa_trace_sent(proa_infer *r);
@@ -107,6 +118,8 @@ void proa_trace_free(proa_trace *trace); /* by its owner after on_done */
 bool proa_trace_context_read(proa_trace_context *out, proa_str traceparent);
 /* The traceparent that names a span as the caller. */
 void proa_trace_context_print(char out[PROA_TRACEPARENT_BYTES], const proa_trace_span *span);
+/* The same as the text that propagators of a model read: {"traceparent":"...","tracestate":"..."}. */
+void proa_trace_context_json(proa_buf *out, const proa_trace_span *span);
 /* A span id that no other span of the process has. */
 void proa_trace_span_id(uint8_t out[8]);
 

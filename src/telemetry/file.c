@@ -151,11 +151,13 @@ static void add_tensor(proa_buf *out, int64_t id, const proa_trace_tensor *one)
 
 /* ---- one trace ---- */
 
+/* The name is one of ours, or what a backend reports. */
 static void add_time(proa_buf *out, int64_t id, const char *name, int64_t ns)
 {
     if (!ns) return; /* not reached, or not recorded by this scheduler */
-    proa_buf_printf(out, ",{\"id\":%" PRId64 ",\"timestamps\":[{\"name\":\"%s\",\"ns\":%" PRId64 "}]}", id,
-                    name, ns);
+    proa_buf_printf(out, ",{\"id\":%" PRId64 ",\"timestamps\":[{\"name\":", id);
+    proa_buf_json_str(out, proa_str_c(name));
+    proa_buf_printf(out, ",\"ns\":%" PRId64 "}]}", ns);
 }
 
 static void add_model_times(proa_buf *out, const proa_trace_span *s)
@@ -168,6 +170,7 @@ static void add_model_times(proa_buf *out, const proa_trace_span *s)
         add_time(out, s->id, "COMPUTE_OUTPUT_START", s->times.output_start);
         add_time(out, s->id, "COMPUTE_END", s->times.compute_start ? s->times.compute_end : 0);
     }
+    for (const proa_trace_activity *a = s->activities; a; a = a->next) add_time(out, s->id, a->name, a->ns);
     add_time(out, s->id, "REQUEST_END", s->times.ended);
 }
 

@@ -6,7 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { ATTRIBUTES_MAX = 24, EVENTS_MAX = 5 }; /* of one span; see add_model_span */
+enum {
+    ATTRIBUTES_MAX = 24,
+    EVENTS_MAX = 5
+}; /* of one span; see add_model_span, add_root_span, add_compute_span */
 
 /* What the functions below write to. */
 typedef struct span_list {
@@ -109,7 +112,6 @@ Otlp__KeyValue *proa_otlp_text(proa_arena *arena, proa_str key, proa_str value)
 static void add_event(span_list *l, Otlp__Span *span, const char *name, int64_t ns)
 {
     if (!ns) return;
-    PROA_ASSERT(span->n_events < EVENTS_MAX);
     Otlp__Span__Event *event = PROA_ARENA_NEW(l->arena, Otlp__Span__Event, 1);
     otlp__span__event__init(event);
     event->name = text_of(name);
@@ -252,10 +254,13 @@ static void add_compute_span(span_list *l, const proa_trace_span *s)
 {
     const uint8_t *id = new_id(l);
     Otlp__Span *span = add_span(l, "compute", id, s->span_id, s->times.compute_start, s->times.compute_end);
+    span->events = PROA_ARENA_NEW(l->arena, Otlp__Span__Event *, EVENTS_MAX + s->activities_count);
     add_event(l, span, "COMPUTE_START", s->times.compute_start);
     add_event(l, span, "COMPUTE_INPUT_END", s->times.input_end);
     add_event(l, span, "COMPUTE_OUTPUT_START", s->times.output_start);
     add_event(l, span, "COMPUTE_END", s->times.compute_end);
+    for (const proa_trace_activity *a = s->activities; a; a = a->next)
+        add_event(l, span, clean_text(l, a->name), a->ns);
     if (is_of_language_model(s)) add_phases(l, s, id);
 }
 

@@ -141,6 +141,16 @@ def test_decoupled(server):
         client.stop_stream()
 
 
+def test_activities_are_traced(backends, tmp_path):
+    (tmp_path / "models/once/1").mkdir(parents=True)
+    (tmp_path / "models/once/config.pbtxt").write_text(BATCHED % "probe")
+    options = [word for one in (f"file={tmp_path}/trace", "level=TIMESTAMPS", "rate=1") for word in ("--trace-config", one)]
+    with Server("--backend-directory", str(backends), "--backend-config", "probe,setting=value", *options, repositories=[tmp_path / "models"]) as one:
+        assert infer(one)[0] == 200
+    times = {stamp["name"]: stamp["ns"] for entry in json.loads((tmp_path / "trace").read_text()) for stamp in entry.get("timestamps", ())}
+    assert times["COMPUTE_START"] <= times['PROBE "LOOKS"'] <= times["REQUEST_END"]
+
+
 def test_statistics_and_metrics(server):
     before = call(server, "/v2/models/once/stats")[1]["model_stats"][0]
     assert infer(server)[0] == 200

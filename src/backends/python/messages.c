@@ -121,19 +121,12 @@ static void params_member(proa_buf *out, const proa_infer_param *params, int32_t
     proa_buf_char(out, '}');
 }
 
-/* The context as Triton's models get it: a text with the members that propagators look for. */
+/* The context as Triton's models get it: a text. */
 static void trace_member(proa_buf *out, const proa_trace_span *span)
 {
-    char parent[PROA_TRACEPARENT_BYTES];
     proa_buf text;
-    proa_trace_context_print(parent, span);
     proa_buf_init(&text, 4 * PROA_TRACESTATE_BYTES_MAX);
-    proa_buf_printf(&text, "{\"traceparent\":\"%s\"", parent);
-    if (span->trace->origin.tracestate.len) {
-        proa_buf_printf(&text, ",\"tracestate\":");
-        proa_buf_json_str(&text, span->trace->origin.tracestate);
-    }
-    proa_buf_char(&text, '}');
+    proa_trace_context_json(&text, span);
     put_member(out, "trace");
     proa_buf_json_str(out, proa_buf_view(&text));
     proa_buf_release(&text);

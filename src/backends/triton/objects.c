@@ -3,7 +3,9 @@
 #include "backends/triton/abi.h"
 
 #include "base/alloc.h"
+#include "base/limits.h"
 #include "base/log.h"
+#include "serve/trace.h"
 #include <stdarg.h>
 #include <string.h>
 
@@ -282,25 +284,31 @@ TRITONSERVER_Error *TRITONSERVER_BufferAttributesByteSize(TRITONSERVER_BufferAtt
     return NULL;
 }
 
-/* ---- traces: no request has one (TRITONBACKEND_RequestTrace) ---- */
+/* ---- traces: a trace is the span of its request (TRITONBACKEND_RequestTrace), until that is released ---- */
 
 TRITONSERVER_Error *TRITONSERVER_InferenceTraceContext(void *trace, const char **context)
 {
-    (void)trace;
-    *context = NULL;
-    return proa_triton_error(PROA_TRITON_UNSUPPORTED, "requests of libraries have no trace");
+    proa_trace_span *span = trace;
+    proa_buf text;
+    proa_buf_init(&text, 4 * PROA_TRACESTATE_BYTES_MAX);
+    proa_trace_context_json(&text, span);
+    pthread_mutex_lock(&span->trace->lock);
+    *context = proa_arena_strdup(&span->trace->arena, proa_buf_view(&text));
+    pthread_mutex_unlock(&span->trace->lock);
+    proa_buf_release(&text);
+    return NULL;
 }
 
+/* Calls that a library makes of other models are not traced. */
 TRITONSERVER_Error *TRITONSERVER_InferenceTraceSpawnChildTrace(void *trace, void **child)
 {
     (void)trace;
     *child = NULL;
-    return proa_triton_error(PROA_TRITON_UNSUPPORTED, "requests of libraries have no trace");
+    return NULL;
 }
 
 TRITONSERVER_Error *TRITONSERVER_InferenceTraceReportActivity(void *trace, uint64_t time_ns, const char *name)
 {
-    (void)trace; /* no request has a trace: RequestTrace */
-    (void)time_ns;
-    return proa_triton_error(PROA_TRITON_INVALID_ARG, "activity '%s' is of no trace", name);
+    proa_trace_report(trace, (int64_t)time_ns, name);
+    return NULL;
 }

@@ -24,6 +24,8 @@ IMPORT error *TRITONSERVER_MessageSerializeToJson(object *message, const char **
 IMPORT error *TRITONSERVER_MessageDelete(object *message);
 IMPORT error *TRITONSERVER_MetricFamilyNew(object **family, int kind, const char *name, const char *text);
 IMPORT error *TRITONSERVER_MetricNew(object **metric, object *family, const object **labels, uint64_t count);
+IMPORT error *TRITONSERVER_InferenceTraceReportActivity(object *trace, uint64_t ns, const char *name);
+IMPORT error *TRITONBACKEND_RequestTrace(object *request, object **trace);
 IMPORT error *TRITONSERVER_MetricIncrement(object *metric, double value);
 IMPORT object *TRITONSERVER_ParameterNew(const char *name, int type, const void *value);
 IMPORT void TRITONSERVER_ParameterDelete(object *parameter);
@@ -227,6 +229,13 @@ static void respond_later(object *request)
     pthread_detach(thread);
 }
 
+static void report_activity(object *request)
+{
+    object *trace;
+    check(TRITONBACKEND_RequestTrace(request, &trace));
+    if (trace) check(TRITONSERVER_InferenceTraceReportActivity(trace, now_ns(), "PROBE \"LOOKS\""));
+}
+
 EXPORT error *TRITONBACKEND_ModelInstanceExecute(object *instance, object **requests, uint32_t count)
 {
     object *model;
@@ -239,6 +248,7 @@ EXPORT error *TRITONBACKEND_ModelInstanceExecute(object *instance, object **requ
     for (uint32_t i = 0; i < count; i++) {
         uint64_t start = now_ns();
         check(TRITONSERVER_MetricIncrement(requests_metric, 1));
+        report_activity(requests[i]);
         check(TRITONBACKEND_RequestId(requests[i], &id));
         if (((probe *)state)->decoupled) respond_later(requests[i]);
         else if (strcmp(id, "silent") != 0) respond_once(instance, requests[i], id);
