@@ -344,6 +344,18 @@ proa_status proa_hub_cache_link(const proa_hub_cache *c, const char *commit, con
     return made ? PROA_OK : fail_system(c, "link", relative, err);
 }
 
+proa_status proa_hub_cache_make_folder(const proa_hub_cache *c, const char *commit, const char *path,
+                                       proa_err *err)
+{
+    char relative[PROA_PATH_MAX];
+    int folder;
+    const char *name;
+    snprintf(relative, sizeof relative, "snapshots/%s/%s/", commit, path);
+    PROA_TRY(open_parent(&folder, &name, c, relative, true, err));
+    close(folder);
+    return PROA_OK;
+}
+
 proa_status proa_hub_cache_verify(const proa_hub_cache *c, const char *commit, const proa_hub_entry *e,
                                   proa_err *err)
 {

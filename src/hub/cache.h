@@ -47,6 +47,9 @@ bool proa_hub_cache_has_blob(const proa_hub_cache *c, const proa_hub_entry *e);
 /* Makes snapshots/COMMIT/FILE a link to the blob. */
 PROA_MUST_CHECK proa_status proa_hub_cache_link(const proa_hub_cache *c, const char *commit,
                                                 const proa_hub_entry *e, proa_err *err);
+/* Makes the folder snapshots/COMMIT/PATH. */
+PROA_MUST_CHECK proa_status proa_hub_cache_make_folder(const proa_hub_cache *c, const char *commit,
+                                                       const char *path, proa_err *err);
 /* Hashes the blob of an entry; what is damaged is removed. */
 PROA_MUST_CHECK proa_status proa_hub_cache_verify(const proa_hub_cache *c, const char *commit,
                                                   const proa_hub_entry *e, proa_err *err);

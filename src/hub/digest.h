@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * digest.h - the checksum of a file on the hub, computed while its bytes arrive: sha256 of a large file, git's sha1 of
- *            a blob ("blob SIZE" and a NUL before the bytes) of a small one.
+ *            a blob ("blob SIZE" and a NUL before the bytes) of a small one. An object store has md5.
  * Owner:   the caller; release it.
  * Threads: one at a time. */
 #ifndef PROA_HUB_DIGEST_H
@@ -18,7 +18,7 @@ typedef struct proa_hub_digest {
 
 /* Opens OpenSSL's libcrypto, once in a process; before the first digest. UNSUPPORTED if it is not installed. */
 PROA_MUST_CHECK proa_status proa_hub_digest_open(proa_err *err);
-/* etag: 64 hexadecimal digits are a sha256, 40 a git sha1. bytes: of the whole file. */
+/* etag: 64 hexadecimal digits are a sha256, 40 a git sha1, 32 an md5. bytes: of the whole file. */
 void proa_hub_digest_init(proa_hub_digest *d, const char *etag, int64_t bytes);
 void proa_hub_digest_release(proa_hub_digest *d);
 void proa_hub_digest_add(proa_hub_digest *d, const void *bytes, size_t len);

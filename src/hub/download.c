@@ -82,7 +82,8 @@ static bool cut_file(proa_hub_download *d)
 static void finish_download(proa_hub_download *d)
 {
     proa_err err = {0};
-    proa_status status = proa_hub_digest_check(&d->digest, d->entry->path, &err);
+    bool unchecked = d->opaque || d->entry->size == 0; /* of an empty file no request tells whether it is opaque */
+    proa_status status = unchecked ? PROA_OK : proa_hub_digest_check(&d->digest, d->entry->path, &err);
     bool again = status == PROA_CORRUPT && d->resumed > 0 && !d->restarted;
     if (again && cut_file(d)) { /* its beginning was another program's, or damaged: once more from the start */
         d->restarted = true;
@@ -121,8 +122,9 @@ static proa_status check_reply(proa_hub_piece *p, proa_err *err)
     const proa_hub_transfer *t = &p->transfer;
     int64_t size = d->entry->size, total = t->reply.code == 206 ? t->reply.range_total : t->reply.length;
     if (total >= 0 && total != size)
-        return PROA_FAIL(err, CORRUPT, "the server has %lld bytes, the hub names %lld", (long long)total,
+        return PROA_FAIL(err, CORRUPT, "the server has %lld bytes, its list names %lld", (long long)total,
                          (long long)size);
+    if (strncmp(t->reply.encryption, "aws:kms", 7) == 0) d->opaque = true;
     if (t->reply.code == 206) d->ranges = true;
     else p->size = d->next = size; /* it sends the whole file */
     if (!d->url) d->url = proa_strdup(t->url);
@@ -205,21 +207,14 @@ static void piece_done(proa_hub_transfer *t)
     if (err.status != PROA_OK) fail_download(d, &err);
 }
 
-static char *resolve_url(const proa_hub_download *d)
-{
-    proa_buf url;
-    proa_buf_init(&url, PROA_HUB_URL_MAX);
-    proa_buf_printf(&url, "%s/%s/resolve/%s/", d->client->settings->endpoint, d->client->repo, d->commit);
-    proa_hub_escape(&url, d->entry->path, true);
-    return url.ptr;
-}
-
 static void start_piece(proa_hub_download *d, proa_hub_piece *p)
 {
     int64_t received = p->transfer.received;
     proa_hub_transfer_release(&p->transfer);
-    p->transfer = (proa_hub_transfer){.url = d->url ? proa_strdup(d->url) : resolve_url(d),
+    p->transfer = (proa_hub_transfer){.url = d->url ? proa_strdup(d->url)
+                                                    : d->client->site->address(d->client, d->commit, d->entry),
                                       .what = d->entry->path,
+                                      .match = d->entry->match,
                                       .first = p->begin,
                                       .end = d->whole ? -1 : p->begin + p->size,
                                       .bytes_max = d->entry->size,

@@ -37,6 +37,7 @@ typedef struct proa_hub_download {
     char *url;              /* where the hub's redirects ended; NULL: not known */
     bool ranges;            /* the server has sent a part: so several may be requested at a time */
     bool whole;             /* it sends no parts: one request for all */
+    bool opaque; /* the store encrypts with a key of its own, so that the etag is no checksum (S3 with KMS) */
     bool fresh_url_tried, restarted;
 } proa_hub_download;
 

@@ -14,7 +14,7 @@
 proa_status proa_hub_client_open(proa_hub_client *c, const proa_hub_settings *settings, const char *repo,
                                  proa_err *err)
 {
-    *c = (proa_hub_client){.settings = settings, .repo = repo};
+    *c = (proa_hub_client){.site = &proa_hub_site_hub, .settings = settings, .repo = repo};
     PROA_TRY(proa_curl_open(&c->curl, err));
     c->multi = c->curl->multi_init();
     return c->multi ? PROA_OK : PROA_FAIL(err, NO_MEMORY, "libcurl has no memory");
@@ -140,12 +140,9 @@ static const char *ca_file(void)
 static void set_headers(proa_hub_transfer *t)
 {
     const proa_hub_client *c = t->client;
-    char token[PROA_HUB_TOKEN_MAX + 32];
     t->headers = c->curl->slist_append(NULL, "Accept-Encoding: identity"); /* sizes and ranges are those of the file */
-    if (c->settings->token[0] && proa_hub_same_origin(c->curl, t->url, c->settings->endpoint)) {
-        snprintf(token, sizeof token, "Authorization: Bearer %s", c->settings->token);
-        t->headers = c->curl->slist_append(t->headers, token);
-    }
+    if (proa_hub_same_origin(c->curl, t->url, c->settings->endpoint))
+        t->headers = c->site->sign(t, t->headers);
     c->curl->easy_setopt(t->easy, CURLOPT_HTTPHEADER, t->headers);
 }
 
@@ -168,6 +165,7 @@ static void begin_attempt(proa_hub_transfer *t)
     PROA_ASSERT(t->easy);
     curl->easy_setopt(t->easy, CURLOPT_URL, t->url);
     curl->easy_setopt(t->easy, CURLOPT_NOBODY, (long)t->head);
+    if (t->form) curl->easy_setopt(t->easy, CURLOPT_POSTFIELDS, t->form);
     curl->easy_setopt(t->easy, CURLOPT_USERAGENT, "proa/" PROA_VERSION);
     curl->easy_setopt(t->easy, CURLOPT_NOSIGNAL, 1L);
     /* several ranges over one HTTP/2 connection would share its congestion window */
@@ -268,7 +266,7 @@ static void after_response(proa_hub_transfer *t)
         if (retry_later(t, why)) return;
     }
     bool good = r->code == 200 || r->code == 206;
-    if (!good) proa_hub_reply_fail(t, &t->err);
+    if (!good) t->client->site->refuse(t, &t->err);
     finish_transfer(t);
 }
 

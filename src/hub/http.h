@@ -5,15 +5,16 @@
  * Threads: one at a time for a client.
  * Way in:  proa_hub_client_open, proa_hub_start, proa_hub_step until nothing is active.
  *
- * The token goes to the endpoint's scheme, host and port only, whatever redirects say. A request whose connection
- * breaks goes on behind the bytes that have arrived. 408, 429, 500, 502, 503 and 504 are repeated after Retry-After, or
- * after pauses that double. */
+ * A token or signature goes to the endpoint's scheme, host and port only, whatever redirects say. A request whose
+ * connection breaks goes on behind the bytes that have arrived. 408, 429, 500, 502, 503 and 504 are repeated after
+ * Retry-After, or after pauses that double. */
 #ifndef PROA_HUB_HTTP_H
 #define PROA_HUB_HTTP_H
 
 #include "base/str.h"
 #include "hub/curl.h"
 #include "hub/settings.h"
+#include "hub/tree.h"
 
 /* What a response says, with the headers of the hub's own answer where it redirected. */
 typedef struct proa_hub_reply {
@@ -25,6 +26,7 @@ typedef struct proa_hub_reply {
     int64_t linked_size;              /* X-Linked-Size; -1: none */
     int64_t range_first, range_total; /* of Content-Range; -1: none */
     int64_t retry_after_s;            /* -1: none */
+    char encryption[32];              /* X-Amz-Server-Side-Encryption */
 } proa_hub_reply;
 
 typedef struct proa_hub_transfer proa_hub_transfer;
@@ -32,6 +34,8 @@ struct proa_hub_transfer {
     char *url;          /* heap; follows redirects */
     const char *what;   /* for errors: a file's name, or NULL for the repository itself */
     bool head;          /* HEAD, which stops at a redirect to another host; else GET */
+    const char *form;   /* POST with this body of a form; NULL: none */
+    const char *match;  /* the state of the object that is meant, for the site; NULL: any */
     bool hasty;         /* the cache can stand in: a hub that cannot be connected to is not tried again */
     int64_t first, end; /* bytes [first, end) of the file; end -1: all, without a Range */
     int64_t bytes_max;  /* of a body without a range */
@@ -58,16 +62,33 @@ struct proa_hub_transfer {
     proa_buf error_body;
 };
 
-typedef struct proa_hub_client {
+/* What differs between a hub and an object store. */
+typedef struct proa_hub_client proa_hub_client;
+typedef struct proa_hub_site {
+    /* The address of a file, on the heap. */
+    char *(*address)(const proa_hub_client *c, const char *commit, const proa_hub_entry *entry);
+    /* Headers with which the client proves who it is; called for each attempt, and only where the request goes to the
+     * scheme, host and port of settings->endpoint. Returns the longer list. */
+    struct curl_slist *(*sign)(const proa_hub_transfer *t, struct curl_slist *headers);
+    /* Fills err with what a response other than 200 and 206 means to the user. */
+    void (*refuse)(const proa_hub_transfer *t, proa_err *err);
+} proa_hub_site;
+
+extern const proa_hub_site proa_hub_site_hub; /* reply.c */
+
+struct proa_hub_client {
     const proa_curl *curl;
+    const proa_hub_site *site;
+    const void *site_arg; /* for the functions of the site */
     const proa_hub_settings *settings;
     const char *repo; /* for errors */
     CURLM *multi;
     proa_hub_transfer *transfers; /* all that have not ended */
     int active;
     char waiting[160]; /* why nothing arrives; "": something does */
-} proa_hub_client;
+};
 
+/* The site is a hub; the caller may name another one before the first transfer. */
 PROA_MUST_CHECK proa_status proa_hub_client_open(proa_hub_client *c, const proa_hub_settings *settings,
                                                  const char *repo, proa_err *err);
 /* Ends all transfers without calling on_done. */

@@ -3,15 +3,11 @@
 #include "proa/hub.h"
 
 #include "base/alloc.h"
-#include "base/checked.h"
-#include "base/clock.h"
 #include "base/log.h"
-#include "hub/download.h"
+#include "hub/fetch.h"
 #include "hub/name.h"
 #include <string.h>
 #include <unistd.h>
-
-enum { STEP_MS = 100 };
 
 typedef struct pull {
     const proa_hub_options *options;
@@ -20,41 +16,9 @@ typedef struct pull {
     proa_hub_cache cache;
     proa_hub_client client;
     proa_hub_tree tree;
+    proa_hub_fetch fetch;
     const char *gguf;
-    proa_hub_download *downloads; /* [downloads_count], small files first */
-    int32_t downloads_count;
-    int64_t bytes_resumed;
-    bool *fetched; /* [tree.count]: downloaded by this call */
 } pull;
-
-/* ---- progress ---- */
-
-static proa_status show_progress(const pull *p, const char *waiting, proa_err *err)
-{
-    proa_hub_progress now = {.files = p->downloads_count,
-                             .waiting = waiting                ? waiting
-                                        : p->client.waiting[0] ? p->client.waiting
-                                                               : NULL};
-    for (int32_t i = 0; i < p->downloads_count; i++) {
-        const proa_hub_download *d = &p->downloads[i];
-        now.files_done += d->stage == PROA_HUB_READY;
-        now.bytes += d->entry->size;
-        now.bytes_done += proa_hub_download_bytes(d);
-        if (!now.file && d->stage == PROA_HUB_MOVING) now.file = d->entry->path;
-    }
-    if (!p->options->progress || p->options->progress(p->options->progress_arg, &now)) return PROA_OK;
-    return PROA_FAIL(err, CANCELLED, "interrupted");
-}
-
-/* Until nothing is active. */
-static proa_status run_client(pull *p, proa_err *err)
-{
-    while (p->client.active) {
-        proa_hub_step(&p->client, STEP_MS);
-        PROA_TRY(show_progress(p, NULL, err));
-    }
-    return PROA_OK;
-}
 
 /* ---- which commit, which files ---- */
 
@@ -93,7 +57,7 @@ static proa_status fetch_list(pull *p, proa_err *err)
                            .on_done = ignore_done,
                            .arg = &body};
     proa_hub_start(&p->client, &t);
-    proa_status status = run_client(p, err);
+    proa_status status = proa_hub_fetch_run(&p->fetch, err);
     if (t.client) proa_hub_stop(&t);
     if (status == PROA_OK) status = proa_err_copy(err, &t.err);
     if (status == PROA_OK) status = proa_hub_tree_parse(&p->tree, proa_buf_view(&body), err);
@@ -153,106 +117,12 @@ static proa_status fetch_heads(pull *p, proa_err *err)
         proa_hub_transfer t = {
             .url = url.ptr, .what = e->path, .head = true, .end = -1, .on_done = head_done, .arg = e};
         proa_hub_start(&p->client, &t);
-        status = run_client(p, err);
+        status = proa_hub_fetch_run(&p->fetch, err);
         if (t.client) proa_hub_stop(&t);
         if (status == PROA_OK) status = proa_err_copy(err, &t.err);
         proa_hub_transfer_release(&t);
     }
     return status;
-}
-
-/* ---- what is missing ---- */
-
-/* Whether the entry must be downloaded. A blob without its link gets one. */
-static proa_status find_missing(pull *p, proa_hub_entry *e, bool *missing, proa_err *err)
-{
-    bool has;
-    proa_err damage = {0};
-    PROA_TRY(proa_hub_cache_has(&has, &p->cache, p->tree.commit, e, err));
-    if (has && p->options->verify) {
-        proa_status status = proa_hub_cache_verify(&p->cache, p->tree.commit, e, &damage);
-        if (status == PROA_CORRUPT) PROA_LOG(WARNING, "%s; it is downloaded again", damage.text);
-        else if (status != PROA_OK) return proa_err_copy(err, &damage);
-        has = status == PROA_OK;
-    }
-    *missing = !has;
-    if (has || p->cache.repo_fd < 0 || !proa_hub_cache_has_blob(&p->cache, e)) return PROA_OK;
-    *missing = false;
-    return p->options->dry_run ? PROA_OK : proa_hub_cache_link(&p->cache, p->tree.commit, e, err);
-}
-
-static proa_status add_downloads(pull *p, bool weights, proa_err *err)
-{
-    for (int64_t i = 0; i < p->tree.count; i++) {
-        proa_hub_entry *e = &p->tree.entries[i];
-        if (!e->wanted || e->weights != weights) continue;
-        PROA_TRY(find_missing(p, e, &p->fetched[i], err));
-        if (!p->fetched[i]) continue;
-        proa_hub_download_init(&p->downloads[p->downloads_count++], &p->cache, &p->client, p->tree.commit, e);
-    }
-    return PROA_OK;
-}
-
-static proa_status check_room(const pull *p, proa_err *err)
-{
-    int64_t bytes = 0, room = proa_hub_cache_room(&p->cache);
-    for (int32_t i = 0; i < p->downloads_count; i++) {
-        const proa_hub_entry *e = p->downloads[i].entry;
-        int64_t begun = proa_hub_cache_begun(&p->cache, e->etag);
-        bytes += e->size - proa_min64(begun, e->size);
-    }
-    if (bytes <= room) return PROA_OK;
-    return PROA_FAIL(err, IO, "%s has room for %.2f GB, '%s' needs %.2f GB", p->cache.root,
-                     (double)room * 1e-9, p->name.repo, (double)bytes * 1e-9);
-}
-
-/* ---- downloading ---- */
-
-/* One round over the downloads [begin, end). *left: those that are not ready. */
-static proa_status advance_downloads(pull *p, int32_t begin, int32_t end, int32_t *left, bool *locked,
-                                     proa_err *err)
-{
-    *left = 0, *locked = false;
-    for (int32_t i = begin; i < end; i++) {
-        proa_hub_download *d = &p->downloads[i];
-        if (d->stage == PROA_HUB_WAITING && p->client.active < p->settings.connections) {
-            proa_hub_download_begin(d);
-            *locked |= d->stage == PROA_HUB_WAITING;
-        }
-        if (d->stage == PROA_HUB_MOVING) proa_hub_download_fill(d, p->settings.connections);
-        if (d->stage == PROA_HUB_FAILED) return proa_err_copy(err, &d->err);
-        *left += d->stage != PROA_HUB_READY;
-    }
-    return PROA_OK;
-}
-
-static proa_status run_downloads(pull *p, int32_t begin, int32_t end, proa_err *err)
-{
-    for (;;) {
-        int32_t left;
-        bool locked;
-        PROA_TRY(advance_downloads(p, begin, end, &left, &locked, err));
-        if (!left) break;
-        PROA_TRY(show_progress(p, locked && !p->client.active ? "another process downloads it" : NULL, err));
-        if (p->client.active) proa_hub_step(&p->client, STEP_MS);
-        else if (locked) usleep(STEP_MS * 1000);
-    }
-    for (int32_t i = begin; i < end; i++)
-        PROA_TRY(proa_hub_cache_link(&p->cache, p->tree.commit, p->downloads[i].entry, err));
-    return PROA_OK;
-}
-
-/* Weights get their names when all small files have theirs: a snapshot with weights has its configuration too. */
-static proa_status download_missing(pull *p, proa_err *err)
-{
-    p->downloads = proa_calloc((size_t)p->tree.count + 1, sizeof *p->downloads);
-    PROA_TRY(add_downloads(p, false, err));
-    int32_t small = p->downloads_count;
-    PROA_TRY(add_downloads(p, true, err));
-    if (p->options->dry_run) return PROA_OK;
-    if (p->downloads_count) PROA_TRY(check_room(p, err));
-    PROA_TRY(run_downloads(p, 0, small, err));
-    return run_downloads(p, small, p->downloads_count, err);
 }
 
 /* ---- the whole ---- */
@@ -266,8 +136,7 @@ static proa_status pull_online(pull *p, proa_err *err)
         PROA_TRY(proa_hub_cache_open(&p->cache, p->settings.cache, p->name.repo, true, err));
         proa_hub_cache_keep_tree(&p->cache, &p->tree);
     }
-    p->fetched = proa_calloc((size_t)p->tree.count + 1, sizeof *p->fetched);
-    PROA_TRY(download_missing(p, err));
+    PROA_TRY(proa_hub_fetch_missing(&p->fetch, err));
     if (p->options->dry_run) return PROA_OK;
     PROA_TRY(proa_hub_cache_check_links(&p->cache, p->tree.commit, err));
     return proa_hub_cache_set_ref(&p->cache, p->name.revision, p->tree.commit, err);
@@ -302,10 +171,7 @@ static proa_status pull_cached(pull *p, proa_err *err)
     proa_err why = {0};
     proa_status status = find_cached(p, &listed, &why);
     if (status == PROA_OK) status = check_cached(p, listed, &why);
-    if (status == PROA_OK) {
-        p->fetched = proa_calloc((size_t)p->tree.count + 1, sizeof *p->fetched);
-        return PROA_OK;
-    }
+    if (status == PROA_OK) return PROA_OK;
     if (why.status != PROA_NOT_FOUND) return proa_err_copy(err, &why);
     return PROA_FAIL(err, NOT_FOUND, "%s; HF_HUB_OFFLINE forbids to download it", why.text);
 }
@@ -335,19 +201,18 @@ static void fill_result(pull *p, proa_hub_result *r)
     for (int64_t i = 0; i < p->tree.count; i++) {
         const proa_hub_entry *e = &p->tree.entries[i];
         if (!e->wanted) continue;
-        r->files[r->files_count++] = (proa_hub_file){proa_strdup(e->path), e->size, p->fetched[i]};
-        if (p->fetched[i]) r->bytes_downloaded += e->size;
+        r->files[r->files_count++] = (proa_hub_file){proa_strdup(e->path), e->size,
+                                                     p->fetch.fetched && p->fetch.fetched[i]};
+        if (r->files[r->files_count - 1].downloaded) r->bytes_downloaded += e->size;
     }
 }
 
 static void release_pull(pull *p)
 {
-    for (int32_t i = 0; i < p->downloads_count; i++) proa_hub_download_release(&p->downloads[i]);
+    proa_hub_fetch_release(&p->fetch);
     if (p->client.multi) proa_hub_client_close(&p->client);
     proa_hub_cache_close(&p->cache);
     proa_hub_tree_release(&p->tree);
-    free(p->downloads);
-    free(p->fetched);
 }
 
 proa_status proa_hub_pull(char **path, const char *name, const proa_hub_options *options,
@@ -356,6 +221,12 @@ proa_status proa_hub_pull(char **path, const char *name, const proa_hub_options 
     static const proa_hub_options defaults;
     pull p = {.options = options ? options : &defaults, .cache = {.root_fd = -1, .repo_fd = -1}};
     proa_hub_tree_init(&p.tree);
+    p.fetch = (proa_hub_fetch){.cache = &p.cache,
+                               .client = &p.client,
+                               .tree = &p.tree,
+                               .settings = &p.settings,
+                               .repo = p.name.repo,
+                               .options = p.options};
     proa_status status = proa_hub_name_parse(&p.name, name, err);
     if (status == PROA_OK) status = proa_hub_settings_read(&p.settings, p.options, err);
     if (status == PROA_OK) status = pull_files(&p, err);

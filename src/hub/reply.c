@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reply.c - reads the headers that a hub sends, and words its refusals. */
+ * reply.c - reads the headers that a server sends; a hub as a site: addresses, token, what refusals mean. */
 #include "hub/reply.h"
 
 #include "base/alloc.h"
@@ -97,6 +97,7 @@ static const struct {
                      {"x-repo-commit", HEADER_TEXT, FIELD(commit), NULL},
                      {"x-error-code", HEADER_TEXT, FIELD(error_code), NULL},
                      {"x-error-message", HEADER_TEXT, FIELD(error_message), NULL},
+                     {"x-amz-server-side-encryption", HEADER_TEXT, FIELD(encryption), NULL},
                      {"content-length", HEADER_NUMBER, FIELD(length), NULL},
                      {"content-range", HEADER_OTHER, 0, 0, take_range},
                      {"retry-after", HEADER_OTHER, 0, 0, take_retry_after},
@@ -116,7 +117,7 @@ static void take_header(proa_hub_reply *r, size_t row, proa_str value)
 
 static void begin_response(proa_hub_reply *r)
 {
-    r->etag[0] = r->error_code[0] = r->error_message[0] = '\0';
+    r->etag[0] = r->error_code[0] = r->error_message[0] = r->encryption[0] = '\0';
     free(r->location);
     r->location = NULL;
     r->length = r->range_first = r->range_total = r->retry_after_s = -1;
@@ -206,7 +207,9 @@ static void fail_access(const proa_hub_transfer *t, proa_err *err)
         (void)PROA_FAIL(err, NOT_FOUND, "%s has no '%s'", endpoint, repo);
 }
 
-void proa_hub_reply_fail(const proa_hub_transfer *t, proa_err *err)
+/* ---- the site ---- */
+
+static void refuse_transfer(const proa_hub_transfer *t, proa_err *err)
 {
     char words[256], host[256];
     proa_hub_host(host, sizeof host, t->url);
@@ -220,3 +223,23 @@ void proa_hub_reply_fail(const proa_hub_transfer *t, proa_err *err)
         (void)PROA_FAIL(err, UNAVAILABLE, "%s answers %ld %s%s%s", host, t->reply.code,
                         proa_hub_reason(t->reply.code), words[0] ? ": " : "", words);
 }
+
+static char *resolve_url(const proa_hub_client *c, const char *commit, const proa_hub_entry *entry)
+{
+    proa_buf url;
+    proa_buf_init(&url, PROA_HUB_URL_MAX);
+    proa_buf_printf(&url, "%s/%s/resolve/%s/", c->settings->endpoint, c->repo, commit);
+    proa_hub_escape(&url, entry->path, true);
+    return url.ptr;
+}
+
+static struct curl_slist *add_token(const proa_hub_transfer *t, struct curl_slist *headers)
+{
+    const proa_hub_client *c = t->client;
+    char line[PROA_HUB_TOKEN_MAX + 32];
+    if (!c->settings->token[0]) return headers;
+    snprintf(line, sizeof line, "Authorization: Bearer %s", c->settings->token);
+    return c->curl->slist_append(headers, line);
+}
+
+const proa_hub_site proa_hub_site_hub = {.address = resolve_url, .sign = add_token, .refuse = refuse_transfer};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reply.h - the headers of a response, and the error that a response means. */
+ * reply.h - the headers of a response, and names of codes and hosts for messages. */
 #ifndef PROA_HUB_REPLY_H
 #define PROA_HUB_REPLY_H
 
@@ -12,7 +12,5 @@ void proa_hub_reply_header(proa_hub_reply *r, proa_str line);
 const char *proa_hub_reason(long code); /* "Too Many Requests"; "" for one without a name here */
 /* "https://host:port" of an address, for messages: without a path, whose query may hold a signature. */
 void proa_hub_host(char *out, size_t size, const char *url);
-/* Fills err with what a response other than 200 and 206 means to the user. */
-void proa_hub_reply_fail(const proa_hub_transfer *t, proa_err *err);
 
 #endif

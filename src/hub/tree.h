@@ -11,6 +11,7 @@
 
 typedef struct proa_hub_entry {
     const char *path;
+    const char *match;                /* the state of the object, as its store names it; NULL: not needed */
     int64_t size;                     /* -1: not known yet */
     char etag[PROA_HUB_REVISION_MAX]; /* the name of its blob: sha256 of a large file, git's sha1 of a small one; ""
                                          not known yet */

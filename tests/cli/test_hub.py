@@ -391,7 +391,7 @@ def test_wrong_checksum(hub, env):
     hub.repos["org/tiny"] = Repo(SMALL)
     hub.fault("/lfs/", count=9, wrong=True)
     line = fails("pull", "org/tiny", env=env)
-    assert "model.safetensors: its sha256 is " in line and f"the hub names {sha256(SMALL['model.safetensors'])}" in line
+    assert "model.safetensors: its sha256 is " in line and f"the server names {sha256(SMALL['model.safetensors'])}" in line
     assert not (snapshot(env) / "model.safetensors").exists()
     nothing_broken(env, hub)
     hub.clear()
@@ -553,7 +553,7 @@ def test_wrong_sizes(hub, env):
     hub.repos["org/tiny"] = Repo(SMALL)
     files = [{"rfilename": n, "size": len(d) + 1, "blobId": etag(d) if len(etag(d)) == 40 else "0" * 40} for n, d in SMALL.items()]
     hub.fault("/api/", code=200, body=json.dumps({"sha": COMMIT, "siblings": files}).encode())
-    assert "bytes, the hub names" in fails("pull", "org/tiny", env=env)
+    assert "bytes, its list names" in fails("pull", "org/tiny", env=env)
     nothing_broken(env, hub)
     huge = [{"rfilename": "model.safetensors", "size": 10**18, "blobId": "0" * 40}]
     hub.fault("/api/", code=200, body=json.dumps({"sha": COMMIT, "siblings": huge}).encode())
