@@ -12,7 +12,7 @@ build_needs='cc:gcc /usr/include/stdio.h:libc6-dev cmake:cmake ninja:ninja-build
   json-c.pc:libjson-c-dev libpcre2-8.pc:libpcre2-dev libutf8proc.pc:libutf8proc-dev
   libprotobuf-c.pc:libprotobuf-c-dev protoc-c:protobuf-c-compiler zlib.pc:zlib1g-dev cmocka.pc:libcmocka-dev
   libevent.pc:libevent-dev libnghttp2.pc:libnghttp2-dev openssl.pc:libssl-dev
-  libarchive.pc:libarchive-dev libcurl.pc:libcurl4-openssl-dev
+  libarchive.pc:libarchive-dev libcurl.pc:libcurl4-openssl-dev expat.pc:libexpat1-dev
   libedit.pc:libedit-dev'
 test_needs='python3:python3 venv.py:python3-venv'
 lint_needs='g++:g++ python3:python3 venv.py:python3-venv clang-format:clang-format clang-tidy:clang-tidy

@@ -389,6 +389,12 @@
 #define PROA_HUB_ERROR_BYTES_MAX  4096             /* of an error's body, for its text */
 #define PROA_HUB_URL_MAX          (16 << 10)       /* signed addresses of CDNs have 2 kB */
 #define PROA_HUB_TOKEN_MAX        4096
+/* object stores: repositories in a cloud */
+#define PROA_CLOUD_OBJECTS_MAX    200000           /* below a repository's path: 400 bytes each while it is listed */
+#define PROA_CLOUD_PAGE_OBJECTS_MAX 10000          /* of a page: S3 and Google send 1000, Azure 5000 */
+#define PROA_CLOUD_PAGE_BYTES_MAX (32 * PROA_MIB)  /* of a page: keys have at most 1 KiB, escaped three times as much */
+#define PROA_CLOUD_PAGES_MAX      (PROA_CLOUD_OBJECTS_MAX / 100) /* a server may send short pages, but not for ever */
+#define PROA_CLOUD_CACHE_BYTES    (100 * PROA_GIB) /* --cloud-cache-size: the files of repositories that are kept */
 /* clang-format on */
 
 #endif

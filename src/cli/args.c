@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "cli/decoding.h"
 #include "cli/hub.h"
+#include "hub/cloud/cloud.h"
 #include "cli/wrap.h"
 #include <ctype.h>
 #include <errno.h>
@@ -269,8 +270,9 @@ static bool stands_in(const proa_command *command, int argc, char **argv)
 }
 
 /* A path, or NAME=PATH of an adapter. */
-static proa_status find_model(const char **text, proa_err *err)
+static proa_status find_model(const char **text, const proa_arg *arg, proa_err *err)
 {
+    if (arg->min == PROA_ARG_REPOSITORY && *text && proa_cloud_is_address(*text)) return PROA_OK;
     const char *equals = *text ? strchr(*text, '=') : NULL, *path = equals ? equals + 1 : *text;
     if (!path || !*path) return PROA_OK;
     const char *given = path;
@@ -291,13 +293,13 @@ static int find_models(const proa_command *command, void *options)
         for (size_t i = 0; i < (*t)->count; i++) {
             const proa_arg *arg = &(*t)->rows[i];
             void *field = (char *)options + arg->offset;
-            if (arg->min != PROA_ARG_MODEL || arg->kind == PROA_ARG_INT || arg->kind == PROA_ARG_REAL)
-                continue;
+            bool models = arg->min == PROA_ARG_MODEL || arg->min == PROA_ARG_REPOSITORY;
+            if (!models || arg->kind == PROA_ARG_INT || arg->kind == PROA_ARG_REAL) continue;
             bool list = arg->kind == PROA_ARG_LIST || arg->kind == PROA_ARG_OPERANDS;
             proa_arg_list *texts = field;
             for (int k = 0; list && k < texts->count; k++)
-                if (find_model(&texts->items[k], &err) != PROA_OK) return proa_cli_fail_err(&err);
-            if (!list && find_model(field, &err) != PROA_OK) return proa_cli_fail_err(&err);
+                if (find_model(&texts->items[k], arg, &err) != PROA_OK) return proa_cli_fail_err(&err);
+            if (!list && find_model(field, arg, &err) != PROA_OK) return proa_cli_fail_err(&err);
         }
     return -1;
 }

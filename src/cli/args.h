@@ -30,7 +30,7 @@ typedef enum proa_arg_kind {
 } proa_arg_kind;
 
 /* Models may be named as on a hub: proa_args_parse replaces ORG/NAME by a path (cli/hub.h). */
-enum { PROA_ARG_MODEL = 1 };
+enum { PROA_ARG_MODEL = 1, PROA_ARG_REPOSITORY = 2 };
 
 enum { PROA_ARG_LIST_MAX = 256 };
 typedef struct proa_arg_list {
@@ -42,7 +42,8 @@ typedef struct proa_arg {
     const char *name; /* without the dashes; for an operand the word in the usage line, in brackets if it is optional */
     proa_arg_kind kind;
     size_t offset;      /* of the field in the command's options struct */
-    int64_t min, max;   /* of a number; a text or list whose min is PROA_ARG_MODEL names models */
+    int64_t min, max;   /* of a number; a text or list whose min is PROA_ARG_MODEL names models, and
+                           with PROA_ARG_REPOSITORY repositories too, whose addresses in clouds stay as they are */
     const char *value;  /* the placeholder, or the choices "a|b" */
     const char *preset; /* the default as text; NULL: zero */
     const char *help;   /* one sentence; it is wrapped, and the default is appended */

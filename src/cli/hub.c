@@ -5,6 +5,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "hub/cloud/cloud.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,22 +53,47 @@ proa_status proa_cli_pull(const char *name, const proa_hub_options *options, pro
     return status;
 }
 
+/* The folder of a model in an object store, on the heap. */
+static proa_status fetch_cloud(char **path, const char *address, proa_err *err)
+{
+    pull_progress progress = {.bytes_first = -1};
+    const proa_cloud_options options = {.progress = show_pull, .progress_arg = &progress};
+    proa_cloud *cloud = NULL;
+    PROA_TRY(proa_cloud_open(&cloud, address, &options, err));
+    const char *model = proa_cloud_single(cloud);
+    proa_progress_init(&progress.line);
+    proa_status status = model ? proa_cloud_fetch(cloud, model, false, err)
+                               : PROA_FAIL(err, INVALID, "'%s' has no config.json: it is no model", address);
+    proa_progress_clear(&progress.line);
+    if (status == PROA_OK) *path = proa_cloud_model_path(cloud, model);
+    if (status == PROA_OK && !*path) status = PROA_FAIL(err, INTERNAL, "'%s' is not in the cache", address);
+    proa_cloud_close(cloud);
+    return status;
+}
+
+static proa_status fetch_hub(char **path, const char *name, proa_err *err)
+{
+    static const proa_hub_options defaults;
+    proa_hub_result result;
+    if (proa_cli_pull(name, &defaults, &result, err) != PROA_OK) {
+        proa_err_prefix(err, "'%s' is no local path", name);
+        return err->status;
+    }
+    *path = result.path, result.path = NULL;
+    proa_hub_result_release(&result);
+    return PROA_OK;
+}
+
 proa_status proa_cli_find_model(const char **model, proa_err *err)
 {
     static char *found[PROA_ARG_LIST_MAX]; /* so that the texts are not lost */
     static int found_count;
-    static const proa_hub_options defaults;
-    proa_hub_result result;
-    if (!proa_hub_is_name(*model)) return PROA_OK;
+    bool cloud = proa_cloud_is_address(*model);
+    if (!cloud && !proa_hub_is_name(*model)) return PROA_OK;
     if (found_count == PROA_ARG_LIST_MAX)
         return PROA_FAIL(err, LIMIT, "more than %d models of a hub", PROA_ARG_LIST_MAX);
     proa_interrupt_watch();
-    if (proa_cli_pull(*model, &defaults, &result, err) != PROA_OK) {
-        proa_err_prefix(err, "'%s' is no local path", *model);
-        return err->status;
-    }
-    found[found_count] = result.path, result.path = NULL;
+    PROA_TRY(cloud ? fetch_cloud(&found[found_count], *model, err) : fetch_hub(&found[found_count], *model, err));
     *model = found[found_count++];
-    proa_hub_result_release(&result);
     return PROA_OK;
 }

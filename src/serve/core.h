@@ -21,6 +21,7 @@ typedef struct proa_shm_region proa_shm_region;
 typedef struct proa_root {
     const char *path;
     const char *single; /* the path is one model of this name; NULL: a folder of model folders */
+    void *remote;       /* the path is kept up to date by options.remote; NULL: a folder as it is */
 } proa_root;
 
 /* What versions are made from: a model's folder and its configuration as read at one moment. */
@@ -112,6 +113,10 @@ struct proa_server {
 /* ---- models/source.c: folders ---- */
 
 proa_status proa_roots_open(proa_server *s, proa_err *err);
+void proa_roots_close(proa_server *s);
+/* Brings remote roots up to date: the names of their models, the files of one model. The first failure. */
+PROA_MUST_CHECK proa_status proa_roots_list(proa_server *s, proa_err *err);
+PROA_MUST_CHECK proa_status proa_roots_fetch(proa_server *s, const char *name, bool relist, proa_err *err);
 /* Calls fn for each model folder of all roots; false ends it. INTERNAL if a root cannot be read (the others are). */
 typedef bool proa_folder_fn(void *arg, const char *name, const char *path);
 proa_status proa_folders_each(const proa_server *s, proa_folder_fn *fn, void *arg, proa_err *err);

@@ -78,6 +78,7 @@ static void server_release(proa_server *s)
     proa_reaper_stop(s);
     proa_name_table_free(s);
     proa_entries_free(s);
+    proa_roots_close(s);
     (void)proa_shm_unregister(s, "", NULL);
     (void)proa_shm_unregister_cuda(s, "", NULL);
     proa_rate_free(s->rate);

@@ -24,11 +24,27 @@ typedef struct proa_setting { /* --backend-config python,key=value; --set name=v
     const char *backend, *key, *value;
 } proa_setting;
 
+/* Repositories that are not on this machine, which these functions keep as folders of it (hub/cloud/cloud.h). */
+typedef struct proa_remote_ops {
+    bool (*is_address)(const char *text);
+    /* Opens and lists; close it. */
+    proa_status (*open)(void **remote, const char *address, void *arg, proa_err *err);
+    void (*close)(void *remote);
+    const char *(*folder)(void *remote); /* of folders or links to them, which have the models' names */
+    const char *(*single)(void *remote); /* the address is one model, of this name; NULL: a repository */
+    /* Brings the names of the models up to date. After a failure all is as before. */
+    proa_status (*list)(void *remote, proa_err *err);
+    /* Brings the files of a model up to date, as the last list saw them or, with `relist`, as they are now. */
+    proa_status (*fetch)(void *remote, const char *model, bool relist, proa_err *err);
+} proa_remote_ops;
+
 typedef struct proa_server_options {
     const char *id; /* "triton" */
     /* Model repositories, or folders that are a model themselves (a Hugging Face folder). */
     const char *const *repositories;
     int repositories_count;
+    const proa_remote_ops *remote;       /* for addresses among them; NULL: there are none */
+    void *remote_arg;                    /* for its open */
     const proa_backend *const *backends; /* NULL-terminated */
     /* Finds a backend that is not one of these, in backend_directory (or NULL) or beside the program; *out NULL: there
      * is none of this name. `runtime`: the file, where the configuration names one, else "". NULL: only those above. */

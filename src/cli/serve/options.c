@@ -21,14 +21,21 @@
 
 static const proa_arg model_rows[] = {
     {"[PATH]", PROA_ARG_OPERANDS, AT(paths),
-     .help = "a Hugging Face folder, one Triton model, a Triton model repository, or ORG/NAME on a hub",
-     .min = PROA_ARG_MODEL},
-    MODELS("model-repository", repositories, "PATH", "as PATH; may be given more than once"),
+     .help = "a Hugging Face folder, one Triton model, a Triton model repository, either of them at an "
+             "address s3://, "
+             "gs:// or as://, or ORG/NAME on a hub",
+     .min = PROA_ARG_REPOSITORY},
+    {"model-repository", PROA_ARG_LIST, AT(repositories), PROA_ARG_REPOSITORY, 0, "PATH", NULL,
+     "as PATH; may be given more than once"},
     LIST("model-store", repositories, "PATH", "an alias of --model-repository"),
     CHOICE("model-control-mode", control, "none|poll|explicit", "none",
            "none: load all at start; poll: follow file changes; explicit: load on request"),
     LIST("load-model", load_models, "NAME", "with explicit: load this model at start; '*': all"),
     INT("repository-poll-secs", poll_secs, 1, 86400, "N", "15", "with poll: seconds between two polls"),
+    TEXT("cloud-cache", cloud_cache, "FOLDER", NULL,
+         "keep files of repositories in clouds here; without it ~/.cache/proa/cloud"),
+    INT("cloud-cache-size", cloud_cache_bytes, 1, INT64_MAX, "BYTES", "107374182400",
+        "of the files of one such repository that are kept at most"),
     TEXT("model-config-name", config_name, "NAME", NULL,
          "use a model's configs/NAME.pbtxt, if it exists, instead of config.pbtxt"),
     LIST("set", fills, "NAME=VALUE", "replace ${NAME} in configurations, as fill_template.py does"),

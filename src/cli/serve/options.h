@@ -9,6 +9,7 @@
 #include "api/api.h"
 #include "base/arena.h"
 #include "cli/args.h"
+#include "hub/cloud/cloud.h"
 
 enum { PROA_SERVE_IGNORED_MAX = 48 };
 
@@ -22,15 +23,15 @@ typedef struct proa_serve_options {
     const char *kv_share, *prompt_slowdown, *policy, *ranks, *tool_parser, *reasoning_parser;
     bool json, help;
     proa_arg_list paths, repositories; /* operands; --model-repository and --model-store */
-    const char *id, *config_name, *backend_directory, *control, *rate_limit, *log_format, *log_file;
+    const char *id, *config_name, *cloud_cache, *backend_directory, *control, *rate_limit, *log_format, *log_file;
     const char *http_address, *grpc_address, *metrics_address, *forward_http, *forward_grpc;
     const char *cert, *key, *client_ca, *grpc_cert, *grpc_key, *grpc_root, *compression, *api_key_file,
         *client_header;
     proa_arg_list load_models, settings, fills, rate_resources, http_restricted, grpc_restricted, api_keys,
         allow_origins, allow_hosts, metrics_config, cache_config, trace_config;
     int64_t exit_secs, poll_secs, load_threads, load_retries, verbose, http_port, grpc_port, metrics_port,
-        threads, max_input, cache_bytes, keepalive_ms, keepalive_timeout_ms, age_ms, grace_ms,
-        metrics_interval_ms;
+        threads, max_input, cache_bytes, cloud_cache_bytes, keepalive_ms, keepalive_timeout_ms, age_ms,
+        grace_ms, metrics_interval_ms;
     bool allow_http, allow_grpc, allow_metrics, allow_gpu_metrics, reuse_http, reuse_grpc, exit_on_error,
         no_auto_complete, strict_readiness, namespacing, allow_shm, allow_adapters, grpc_ssl, grpc_ssl_mutual,
         log_info, log_warning, log_error, strict_triton, external_paths;
@@ -40,10 +41,12 @@ typedef struct proa_serve_options {
 extern const proa_arg_table *const proa_serve_tables[];
 extern const proa_arg_table proa_serve_engine_args;  /* of models that the engine runs */
 extern const proa_arg_table proa_serve_ignored_args; /* ignored.c */
+extern const proa_remote_ops proa_serve_remote;      /* remote.c; its argument is a proa_cloud_options */
 
 typedef struct proa_serve_plan {
     proa_arena arena;
     proa_server_options server;
+    proa_cloud_options cloud; /* of repositories in object stores */
     proa_api_options api;
     proa_log_settings log;
     int64_t exit_ms;

@@ -152,6 +152,8 @@ static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, 
     if (s->repositories_count == 0)
         return PROA_FAIL(err, INVALID, "no model named: give a folder, or --model-repository PATH");
     s->repositories = paths;
+    p->cloud = (proa_cloud_options){.cache = o->cloud_cache, .cache_bytes = o->cloud_cache_bytes};
+    s->remote = &proa_serve_remote, s->remote_arg = &p->cloud;
     if (o->config_name && !*o->config_name)
         return PROA_FAIL(err, INVALID, "empty argument for --model-config-name");
     s->id = o->id, s->config_name = o->config_name;

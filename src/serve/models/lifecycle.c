@@ -85,10 +85,21 @@ static void read_source(plan *p, step *st, const char *path, const char *config_
     PROA_LOG(ERROR, "Poll failed for model directory '%s': %s", st->name, st->problem);
 }
 
+/* Brings the files of a model of a remote repository. False: it failed, and the step says why. */
+static bool fetch_folder(plan *p, step *st, bool relist)
+{
+    proa_err err = {0};
+    if (proa_roots_fetch(p->server, st->name, relist, &err) == PROA_OK) return true;
+    set_failure(st, &err);
+    PROA_LOG(ERROR, "failed to poll model '%s': %s", st->name, st->problem);
+    return false;
+}
+
 /* Reads a model's folder, unless it is unchanged and loaded successfully. `current` is the source in use. */
 static void read_folder(plan *p, step *st, const proa_source *current, bool well, const char *config_json)
 {
     char *path;
+    if (!fetch_folder(p, st, true)) return;
     int folders = proa_folder_find(p->server, st->name, &path);
     if (folders == 1) {
         st->fingerprint = proa_folder_fingerprint(path);
@@ -252,6 +263,7 @@ static void sweep_look(plan *p)
             continue;
         }
         char *path;
+        if (!fetch_folder(p, st, false)) continue;
         proa_folder_find(p->server, st->name, &path);
         proa_source_drop(current_source(p->server, st->name, &seen_fingerprint, &well));
         st->fingerprint = path ? proa_folder_fingerprint(path) : 0;
@@ -291,7 +303,7 @@ static void sweep_run(proa_server *s)
     proa_repo_op op;
     proa_err err = {0};
     proa_repo_op_take_all(s, &op);
-    if (proa_folders_each(s, collect_folders, &p, &err) != PROA_OK) {
+    if (proa_roots_list(s, &err) != PROA_OK || proa_folders_each(s, collect_folders, &p, &err) != PROA_OK) {
         /* With an unreadable root, models in it would look removed and be unloaded. */
         PROA_LOG(ERROR, "failed to poll model repository: %s", err.text);
     } else {

@@ -118,6 +118,36 @@ proa_served_model *proa_server_find_repo(proa_server *server, const char *repo)
     return NULL;
 }
 
+static proa_status open_remote(proa_root *root, proa_server *s, const char *address, proa_err *err)
+{
+    const proa_remote_ops *ops = s->options.remote;
+    PROA_TRY(ops->open(&root->remote, address, s->options.remote_arg, err));
+    root->path = ops->folder(root->remote), root->single = ops->single(root->remote);
+    return PROA_OK;
+}
+
+void proa_roots_close(proa_server *s)
+{
+    for (int i = 0; i < s->roots_count; i++)
+        if (s->roots[i].remote) s->options.remote->close(s->roots[i].remote);
+    s->roots_count = 0;
+}
+
+proa_status proa_roots_list(proa_server *s, proa_err *err)
+{
+    for (int i = 0; i < s->roots_count; i++)
+        if (s->roots[i].remote) PROA_TRY(s->options.remote->list(s->roots[i].remote, err));
+    return PROA_OK;
+}
+
+proa_status proa_roots_fetch(proa_server *s, const char *name, bool relist, proa_err *err)
+{
+    if (proa_name_check(name, NULL) != PROA_OK) return PROA_OK; /* proa_folder_find knows none of that name */
+    for (int i = 0; i < s->roots_count; i++)
+        if (s->roots[i].remote) PROA_TRY(s->options.remote->fetch(s->roots[i].remote, name, relist, err));
+    return PROA_OK;
+}
+
 static proa_status root_open(proa_root *root, proa_arena *arena, const char *given, proa_err *err)
 {
     char *path = realpath(given, NULL);
@@ -136,7 +166,10 @@ proa_status proa_roots_open(proa_server *s, proa_err *err)
     const proa_server_options *o = &s->options;
     s->roots = PROA_ARENA_NEW(&s->arena, proa_root, o->repositories_count);
     for (int i = 0; i < o->repositories_count; i++) {
-        PROA_TRY(root_open(&s->roots[s->roots_count], &s->arena, o->repositories[i], err));
+        proa_root *root = &s->roots[s->roots_count];
+        bool remote = o->remote && o->remote->is_address(o->repositories[i]);
+        if (remote) PROA_TRY(open_remote(root, s, o->repositories[i], err));
+        else PROA_TRY(root_open(root, &s->arena, o->repositories[i], err));
         s->roots_count++;
     }
     return PROA_OK;
@@ -150,7 +183,7 @@ proa_status proa_folders_each(const proa_server *s, proa_folder_fn *fn, void *ar
         const proa_root *root = &s->roots[i];
         char path[PROA_PATH_MAX];
         names n = {0};
-        if (root->single) {
+        if (root->single && !root->remote) {
             more = fn(arg, root->single, root->path);
             continue;
         }
@@ -171,13 +204,14 @@ int proa_folder_find(const proa_server *s, const char *name, char **path)
     for (int i = 0; i < s->roots_count; i++) {
         const proa_root *root = &s->roots[i];
         char full[PROA_PATH_MAX];
-        if (root->single) {
+        if (root->single && !root->remote) {
             if (strcmp(root->single, name) != 0) continue;
             snprintf(full, sizeof full, "%s", root->path);
         } else if (proa_path_join(full, root->path, name, NULL) != PROA_OK || !proa_dir_exists(full)) {
             continue;
         }
-        if (count++ == 0) *path = proa_strdup(full);
+        /* a remote model's folder is a link that a later fetch replaces; what serves keeps the folder behind it */
+        if (count++ == 0) *path = root->remote ? realpath(full, NULL) : proa_strdup(full);
     }
     return count;
 }
