@@ -159,7 +159,8 @@ def onnx_embeddings(g):
 
 def onnx_layer(g, x, bias, layer, heads, size):
     def split(name, order):
-        rows = g.node("Reshape", g.linear(x, layer + "attention.self." + name), g.constant([0, 0, heads, size], np.int64))
+        rows = g.linear(x, layer + "attention.self." + name)
+        rows = g.node("Reshape", rows, g.constant([0, 0, heads, size], np.int64))
         return g.node("Transpose", rows, perm=order)
 
     query, key, value = split("query", [0, 2, 1, 3]), split("key", [0, 2, 3, 1]), split("value", [0, 2, 1, 3])
@@ -167,7 +168,8 @@ def onnx_layer(g, x, bias, layer, heads, size):
     share = g.node("Softmax", g.node("Add", scores, bias), axis=-1)
     context = g.node("Transpose", g.node("MatMul", share, value), perm=[0, 2, 1, 3])
     context = g.node("Reshape", context, g.constant([0, 0, heads * size], np.int64))
-    x = g.norm(g.node("Add", g.linear(context, layer + "attention.output.dense"), x), layer + "attention.output.LayerNorm")
+    context = g.linear(context, layer + "attention.output.dense")
+    x = g.norm(g.node("Add", context, x), layer + "attention.output.LayerNorm")
     inner = g.gelu(g.linear(x, layer + "intermediate.dense"))
     return g.norm(g.node("Add", g.linear(inner, layer + "output.dense"), x), layer + "output.LayerNorm")
 
@@ -224,7 +226,8 @@ def write_torchscript(path, weights, shape):
 
             context = functional.scaled_dot_product_attention(split("query"), split("key"), split("value"), mask)
             context = context.transpose(1, 2).flatten(2)
-            x = self.norm(self.linear(context, layer + "attention.output.dense") + x, layer + "attention.output.LayerNorm")
+            context = self.linear(context, layer + "attention.output.dense")
+            x = self.norm(context + x, layer + "attention.output.LayerNorm")
             inner = functional.gelu(self.linear(x, layer + "intermediate.dense"))
             return self.norm(self.linear(inner, layer + "output.dense") + x, layer + "output.LayerNorm")
 

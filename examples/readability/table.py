@@ -12,10 +12,10 @@
 | gpu | server, GPU; the tokenizer CPU | GPU; only with --gpu |
 | triton | Python models in a tritonserver | onnxruntime and treelite in Python models |
 
-The folder is what prepare.py made. Requests go one after the other over HTTP with tensors in binary. A batch is measured
-for --seconds; batches whose requests take longer than --longest seconds end a variant's row. The variant triton needs
-the package nvidia-pytriton (with numpy below 2), onnxruntime and treelite. --set bert:quant=int8 adds a parameter to a
-model's configuration.
+The folder is what prepare.py made. Requests go one after the other over HTTP with tensors in binary. A batch is
+measured for --seconds; batches whose requests take longer than --longest seconds end a variant's row. The variant
+triton needs the package nvidia-pytriton (with numpy below 2), onnxruntime and treelite. --set bert:quant=int8 adds
+a parameter to a model's configuration.
 """
 
 import argparse

@@ -2,7 +2,6 @@
 """examples/readability with a small BERT: every step gives what its Python library gives, one line of the
 configuration chooses the backend of BERT, and another the device of each step."""
 import os
-import shutil
 import subprocess
 import sys
 
