@@ -11,6 +11,8 @@
 
 #include <cstdlib>
 
+#include <dlfcn.h>
+
 namespace proa_torch
 {
 
@@ -71,6 +73,8 @@ std::unique_ptr<Program> load_package(const std::string &path, std::optional<c10
 {
     /* Compiled code trusts the shapes and types of its inputs unless this is set before it runs first. */
     setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 1);
+    /* It is linked to libtorch.so, which is loaded here: its own search path may lead nowhere. */
+    if (!dlopen("libtorch.so", RTLD_NOW | RTLD_LOCAL)) fail(PROA_UNAVAILABLE, "%s", dlerror());
     return std::make_unique<Package>(path, device && !device->is_cpu() ? device->index() : -1);
 }
 
