@@ -52,14 +52,21 @@ void proa_hub_digest_add(proa_hub_digest *d, const void *bytes, size_t len)
     if (d->context) PROA_ASSERT(crypto->EVP_DigestUpdate(d->context, bytes, len) == 1);
 }
 
-proa_status proa_hub_digest_check(proa_hub_digest *d, const char *what, proa_err *err)
+void proa_hub_digest_text(proa_hub_digest *d, char text[PROA_HUB_DIGEST_TEXT])
 {
     unsigned char sum[EVP_MAX_MD_SIZE];
-    char text[2 * EVP_MAX_MD_SIZE + 1] = "";
     unsigned len = 0;
-    if (!d->context) return PROA_OK;
+    _Static_assert(PROA_HUB_DIGEST_TEXT == 2 * EVP_MAX_MD_SIZE + 1, "the longest digest");
     PROA_ASSERT(crypto->EVP_DigestFinal_ex(d->context, sum, &len) == 1);
     proa_crypto_hex(text, sum, len);
+}
+
+proa_status proa_hub_digest_check(proa_hub_digest *d, const char *what, proa_err *err)
+{
+    char text[PROA_HUB_DIGEST_TEXT];
+    if (!d->context) return PROA_OK;
+    proa_hub_digest_text(d, text);
+    size_t len = strlen(text) / 2;
     if (strcmp(text, d->expected) == 0) return PROA_OK;
     return PROA_FAIL(err, CORRUPT, "%s: its %s is %s, the server names %s", what,
                      len == 32   ? "sha256"

@@ -22,6 +22,9 @@ PROA_MUST_CHECK proa_status proa_hub_digest_open(proa_err *err);
 void proa_hub_digest_init(proa_hub_digest *d, const char *etag, int64_t bytes);
 void proa_hub_digest_release(proa_hub_digest *d);
 void proa_hub_digest_add(proa_hub_digest *d, const void *bytes, size_t len);
+/* Ends it: the checksum in hexadecimal digits. There must be a context. */
+enum { PROA_HUB_DIGEST_TEXT = 129 };
+void proa_hub_digest_text(proa_hub_digest *d, char text[PROA_HUB_DIGEST_TEXT]);
 /* CORRUPT if the bytes are not those of the etag. what: the file, for the message. */
 PROA_MUST_CHECK proa_status proa_hub_digest_check(proa_hub_digest *d, const char *what, proa_err *err);
 /* Adds bytes [0, count) of a file. IO if it is shorter. */

@@ -136,6 +136,8 @@ proa_source *proa_source_hold(proa_source *source);
 void proa_source_drop(proa_source *source); /* NULL is fine */
 /* The versions that the policy wants, rising; malloc'd. INVALID if there is none. */
 proa_status proa_source_versions(const proa_source *source, int64_t **versions, int *count, proa_err *err);
+/* models/agents.c: what the configuration's agents say of the folder. INVALID for an agent that is not there. */
+proa_status proa_source_check_agents(const proa_server *s, const proa_source *source, proa_err *err);
 /* The folder of a version, in out[PROA_PATH_MAX]. */
 proa_status proa_source_version_path(const proa_source *source, int64_t version, char *out, proa_err *err);
 bool proa_source_is_ensemble(const proa_source *source);

@@ -38,14 +38,23 @@ typedef struct proa_remote_ops {
     proa_status (*fetch)(void *remote, const char *model, bool relist, proa_err *err);
 } proa_remote_ops;
 
+/* Looks at a model before it loads, as model_repository_agents of its configuration asks. */
+typedef struct proa_repository_agent {
+    const char *name;
+    /* folder: the model's, with its versions. A failure refuses the load. Any thread. */
+    proa_status (*before_load)(const char *folder, const Inference__ModelRepositoryAgents__Agent *agent,
+                               proa_err *err);
+} proa_repository_agent;
+
 typedef struct proa_server_options {
     const char *id; /* "triton" */
     /* Model repositories, or folders that are a model themselves (a Hugging Face folder). */
     const char *const *repositories;
     int repositories_count;
-    const proa_remote_ops *remote;       /* for addresses among them; NULL: there are none */
-    void *remote_arg;                    /* for its open */
-    const proa_backend *const *backends; /* NULL-terminated */
+    const proa_remote_ops *remote;              /* for addresses among them; NULL: there are none */
+    void *remote_arg;                           /* for its open */
+    const proa_backend *const *backends;        /* NULL-terminated */
+    const proa_repository_agent *const *agents; /* NULL-terminated; NULL: there are none */
     /* Finds a backend that is not one of these, in backend_directory (or NULL) or beside the program; *out NULL: there
      * is none of this name. `runtime`: the file, where the configuration names one, else "". NULL: only those above. */
     proa_status (*find_backend)(const proa_backend **out, const char *directory, const char *name,

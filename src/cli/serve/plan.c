@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * plan.c - converts the options of the command line to those of the server, the protocols and the log. */
+#include "backends/agents/agents.h"
 #include "backends/backends.h"
 #include "backends/gpu/gpu.h"
 #include "backends/library/library.h"
@@ -158,6 +159,7 @@ static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, 
         return PROA_FAIL(err, INVALID, "empty argument for --model-config-name");
     s->id = o->id, s->config_name = o->config_name;
     s->backends = proa_backends;
+    s->agents = proa_repository_agents;
     s->open_cuda = proa_gpu_open_handle;
     if (o->backend_directory && !*o->backend_directory)
         return PROA_FAIL(err, INVALID, "empty argument for --backend-directory");

@@ -198,7 +198,7 @@ static void run_loaders(load_workers *c, int threads)
     for (int i = 0; i < started; i++) pthread_join(extra[i], NULL);
 }
 
-/* No version to load: what serves goes on serving, as in Triton. */
+/* No version to load, or an agent refuses: what serves goes on serving, as in Triton. */
 static void nothing_to_load(proa_server *s, proa_entry *e, const proa_err *err)
 {
     char *why = proa_err_whole_text(err);
@@ -220,7 +220,8 @@ void proa_load_entries(proa_server *s, proa_entry *const *entries, int count)
         proa_err err = {0};
         load *l = &loads[used];
         *l = (load){.entry = entries[i], .source = entries[i]->source};
-        if (proa_source_versions(l->source, &l->versions, &l->count, &err) != PROA_OK) {
+        if (proa_source_check_agents(s, l->source, &err) != PROA_OK ||
+            proa_source_versions(l->source, &l->versions, &l->count, &err) != PROA_OK) {
             nothing_to_load(s, entries[i], &err);
             continue;
         }
