@@ -156,7 +156,7 @@ cmd_test() {
         # shellcheck disable=SC2086 # a list
         need $test_needs
         configure_build "${PROA_PRESET:-release}" proa && build_torch
-        exec tools/test tests/torch/
+        exec tools/test tests/torchscript/
     fi
     if [ "${1:-}" = triton ]; then
         # shellcheck disable=SC2086 # a list

@@ -17,7 +17,7 @@ LIBRARY = max((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnx
 
 
 def package(name):
-    """The folder of a package, which is not imported. A plain folder of that name (tests/torch) is none."""
+    """The folder of a package, which is not imported. A plain folder of that name is none."""
     found = importlib.util.find_spec(name)
     return pathlib.Path(found.origin).parent if found and found.origin else None
 
