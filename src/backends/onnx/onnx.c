@@ -284,7 +284,7 @@ static void execute_run(onnx_instance *in, run *r, proa_infer *const *requests, 
     proa_err err = {0};
     int64_t total = rows_of(requests, count);
     if (count == 1 && proa_backend_end_if_cancelled(requests[0])) return;
-    memset(r->values, 0, (size_t)m->outputs_count * sizeof r->values[0]);
+    memset(r->values, 0, (size_t)m->outputs_count * sizeof(OrtValue *));
     memset(r->outputs, 0, (size_t)m->outputs_count * sizeof r->outputs[0]);
     proa_status status = run_session(in, r, requests, count, &err);
     if (status == PROA_OK && count > 1 && (status = check_rows(m, r, total, &err)) != PROA_OK) {

@@ -318,7 +318,7 @@ static void answer_request(const transform *t, proa_infer *r)
 /* All requests are launched before the wait; the replies hold the memory of the lists. */
 static void execute_on_gpu(transform_instance *in, proa_infer *const *requests, int count)
 {
-    proa_reply **replies = proa_calloc((size_t)count, sizeof *replies);
+    proa_reply **replies = proa_calloc((size_t)count, sizeof(proa_reply *));
     proa_transform_held *held = proa_calloc((size_t)count, sizeof *held);
     proa_err err = {.status = PROA_OK};
     proa_gpu_stream_begin(&in->stream);
