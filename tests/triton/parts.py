@@ -612,14 +612,16 @@ def compare_library(_, report):
     with tempfile.TemporaryDirectory(prefix="proa-library-") as folder:
         repository = pathlib.Path(folder) / "repository"
         write_library(repository)
-        names = [*models.PYTHON, "completes", "metrics", "calls", "many", "control"]
-        options = ["--model-control-mode=explicit", *(f"--load-model={name}" for name in names)]
-        with Pair(folder, [repository], options, library=True) as pair:
 
-            def judge(name, model, body):
-                case = Http(name, f"/v2/models/{model}/infer", body=json.dumps(body).encode())
-                report.judge(case, *(ask(server, case) for server in pair.both()))
+        def loading(*names):
+            options = ["--model-control-mode=explicit", *(f"--load-model={name}" for name in names)]
+            return Pair(folder, [repository], options, library=True)
 
+        def judge(name, model, body):
+            case = Http(name, f"/v2/models/{model}/infer", body=json.dumps(body).encode())
+            report.judge(case, *(ask(server, case) for server in pair.both()))
+
+        with loading(*models.PYTHON, "completes", "metrics", "many", "control") as pair:
             for name in ("completes", "many"):
                 case = Http("config", f"/v2/models/{name}/config", "GET")
                 report.judge(case, *(ask(server, case) for server in pair.both()))
@@ -628,10 +630,13 @@ def compare_library(_, report):
             for _ in range(3):
                 judge("metrics", "metrics", tensor_of([1]))
             report.judge(Scene("metrics"), *({"lines": [list(line) for line in metric_lines(server)]} for server in pair.both()))
-            judge("calls", "calls", tensor_of([1]))
             judge("control", "control", tensor_of([1]))
             for value in range(20):
                 judge("many", "many", tensor_of([1, 1], data=[value]))
+        pair = loading("odd", "decoupled", "calls")
+        pair.proa.stub_stays = True
+        with pair:
+            judge("calls", "calls", tensor_of([1]))
 
 
 PARTS = {"library": compare_library, "poll": compare_poll, "tls": compare_tls, "trace": compare_traces, "spans": compare_spans, "repositories": compare_repositories,

@@ -97,8 +97,9 @@ def compare_traffic_of_library(options, report):
 
 
 PARTS = {"traffic": compare_traffic, "traffic-library": compare_traffic_of_library, **parts.PARTS}
-# Answers are equal, but a stub that has read a decoupled model's responses does not end when Proa does (docs/backends.md).
-ASKED_FOR = ("library", "traffic-library")
+# One answer of 1,500 still differs: over a stream of a decoupled ensemble, Triton marks the last response as the final one
+# where Proa sends an empty one after it.
+ASKED_FOR = ("traffic-library", )
 
 
 def main():
