@@ -254,12 +254,11 @@ static bool best_division(const shape *s, const proa_scaling_options *o, int32_t
 static void text_head(const shape *s, const proa_scaling_options *o, proa_buf *out)
 {
     const proa_scaling_figures *f = &o->figures;
-    proa_buf_printf(
-        out,
-        "%s: %s, %.1f billion parameters, %.1f of them for each row, %.1f GB of weights, %.0f bytes of keys "
-        "and values a token; sequences of %lld tokens\n",
-        s->path, s->name, s->parameters / 1e9, s->active / 1e9, s->weight_bytes / 1e9,
-        s->kv_bytes * (double)s->layers, (long long)o->context);
+    proa_buf_printf(out,
+                    "%s: %s, %.1f billion parameters, %.1f of them for each row\n"
+                    "%.1f GB of weights, %.0f bytes of keys and values a token; sequences of %lld tokens\n",
+                    s->path, s->name, s->parameters / 1e9, s->active / 1e9, s->weight_bytes / 1e9,
+                    s->kv_bytes * (double)s->layers, (long long)o->context);
     proa_buf_printf(out,
                     "a GPU reads %.0f GB/s, %.0f for more than %d rows, multiplies %.0f TFLOP/s, holds %.0f "
                     "GB, takes %.0f "
