@@ -35,11 +35,11 @@ void proa_cloud_close(proa_cloud *c);
 const char *proa_cloud_folder(const proa_cloud *c);
 /* The address is itself a model, of this name; NULL: it is a repository. */
 const char *proa_cloud_single(const proa_cloud *c);
-/* Lists again: models that came get a folder, which is empty for now, and those that went lose it. After a failure the
- * view is as before. */
+/* Lists again: new models get a folder, which is empty until proa_cloud_fetch, and removed ones lose theirs. After a
+ * failure the view is as before. */
 PROA_MUST_CHECK proa_status proa_cloud_list(proa_cloud *c, proa_err *err);
-/* Brings the files of a model as the last proa_cloud_list saw them, or, with `relist`, as they are now. A model that
- * there is not is no failure: it has no folder then. After a failure its folder is as before. */
+/* Downloads the files of a model as the last proa_cloud_list saw them or, with `relist`, as they are now. OK for a
+ * model that does not exist: it has no folder then. After a failure its folder is as before. */
 PROA_MUST_CHECK proa_status proa_cloud_fetch(proa_cloud *c, const char *model, bool relist, proa_err *err);
 /* The folder of a model in the cache, without links, on the heap; NULL: there is none. */
 char *proa_cloud_model_path(const proa_cloud *c, const char *model);
