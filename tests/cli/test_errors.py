@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import select
 import re
 import shutil
 import struct
@@ -206,13 +207,12 @@ def help_on_terminal(columns, *args):
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     child = subprocess.Popen([PROA, "help", *args], stdin=subprocess.DEVNULL, stdout=its, stderr=its)
-    os.close(its)
     text = b""
-    try:
-        while part := os.read(ours, 65536):
-            text += part
-    except OSError:  # the other end is closed
-        pass
+    # `its` stays open: once no process has it, a read may fail before the last bytes have come through
+    while child.poll() is None or select.select([ours], [], [], 0.1)[0]:
+        if select.select([ours], [], [], 0.02)[0]:
+            text += os.read(ours, 65536)
+    os.close(its)
     os.close(ours)
     assert child.wait(60) == 0
     return text.decode().replace("\r\n", "\n")
