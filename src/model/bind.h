@@ -36,6 +36,7 @@ typedef struct proa_param {
     int64_t rows, cols; /* of all parts stacked, of one expert; cols 0 for vectors */
     proa_param_cut cut; /* of a rank */
     bool packed;        /* the checkpoint is packed: matrix.format is what it is packed in */
+    int64_t block_at;   /* where its bytes begin in the block of a packed checkpoint (proa_packed_check) */
     bool load_only;     /* read while the model is loaded; takes no memory */
     bool projected; /* kept as relative positions projected by it: values [relative_rows][rows] (relative.h) */
     bool shared; /* TABLE: uses the memory of the same slot in the other stack, which is bound to the same tensor */

@@ -109,9 +109,6 @@ static proa_status take_part(proa_model *m, const char *path, const proa_model_o
             err, INVALID,
             "'%s' is rank %d of %d of a packed model, not rank %d of %d: run its folder with --tp %d", path,
             packed->rank, packed->ranks, part->tensor, part->tensors, packed->ranks);
-    if (packed && part->stages > 1)
-        return PROA_FAIL(err, UNSUPPORTED, "'%s' is packed: its layers cannot be divided among %d stages (--pp)",
-                         path, part->stages);
     proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
     if (status == PROA_OK && part->tensors > 1)
         status = proa_shard(m->params, m->arch, &m->config, part->tensor, part->tensors, o->whole_experts,
@@ -418,17 +415,26 @@ static void share_tables(proa_model *m)
     }
 }
 
-/* The file's block is the memory, or is copied to it. */
+static void copy_packed(proa_model *m, char *to, const proa_param *param)
+{
+    const int64_t each = 64 << 20;
+    const char *from = m->packed->block + param->block_at;
+    for (int64_t done = 0; done < param->bytes; done += each)
+        m->device->upload(m->device, to + done, from + done, proa_min64(each, param->bytes - done));
+}
+
+/* The file's block is the memory, or what this rank has of it is copied. */
 static void load_packed(proa_model *m, proa_progress_fn *progress, void *arg)
 {
-    const int64_t each = 64 << 20, bytes = m->packed->block_bytes;
     char *at = m->weight_memory;
-    for (int64_t done = 0; done < bytes && !m->mapped; done += each) {
-        m->device->upload(m->device, at + done, m->packed->block + done, proa_min64(each, bytes - done));
-        if (progress) progress(arg, "loading weights", (double)done / (double)bytes);
+    for (proa_weight_walk walk = {.param = NULL}; proa_model_next_weight(m, &walk);) {
+        place_param(walk.param, m->mapped ? m->weight_memory + walk.param->block_at : at);
+        if (m->mapped) continue;
+        copy_packed(m, at, walk.param);
+        at += walk.param->bytes;
+        if (progress)
+            progress(arg, "loading weights", (double)(at - m->weight_memory) / (double)m->plan.weight_bytes);
     }
-    for (proa_weight_walk walk = {.param = NULL}; proa_model_next_weight(m, &walk); at += walk.param->bytes)
-        place_param(walk.param, at);
 }
 
 static void load_weights(proa_model *m, proa_progress_fn *progress, void *arg)

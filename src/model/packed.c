@@ -121,6 +121,13 @@ proa_status proa_packed_formats(proa_model *m, const char *path, const proa_mode
     return proa_formats_choose_kv(&m->formats, o->kv_dtype, err);
 }
 
+/* A stage of a pipeline has no such weight; others have it. */
+static bool is_elsewhere(const proa_model *m, const proa_packed_weight *w)
+{
+    const proa_param *param = m->plan.part.stages > 1 ? find_param(m, w) : NULL;
+    return param && param->parts == 0;
+}
+
 static bool is_same(const proa_packed_weight *w, const proa_weight_walk *walk)
 {
     char format[PROA_PACKED_FORMAT_MAX];
@@ -143,11 +150,10 @@ static proa_status fail_other(const proa_weight_walk *walk, int64_t i, const cha
 /* Kernels read x at these places. */
 static proa_status check_orders(const proa_model *m, const char *path, proa_err *err)
 {
-    const char *at = m->packed->block;
-    for (proa_weight_walk walk = {.param = NULL}; proa_model_next_weight(m, &walk); at += walk.param->bytes) {
+    for (proa_weight_walk walk = {.param = NULL}; proa_model_next_weight(m, &walk);) {
         if (!proa_param_is_matrix(walk.param) || !walk.param->matrix.permuted) continue;
         proa_weight w = walk.param->matrix;
-        w.data = (char *)(uintptr_t)at;
+        w.data = (char *)(uintptr_t)(m->packed->block + walk.param->block_at);
         const int32_t *order = proa_coded_order_of(&w);
         for (int64_t k = 0; k < w.K; k++)
             if (order[k] < 0 || order[k] >= w.K)
@@ -159,16 +165,26 @@ static proa_status check_orders(const proa_model *m, const char *path, proa_err 
     return PROA_OK;
 }
 
+/* Where the next weight of this stage is, from weight i on, which begins at byte *at. */
+static int64_t skip_other_stages(const proa_model *m, int64_t i, int64_t *at)
+{
+    const proa_packed_file *p = m->packed;
+    for (; i < p->count && is_elsewhere(m, &p->weight[i]); i++) *at += p->weight[i].bytes;
+    return i;
+}
+
 proa_status proa_packed_check(const proa_model *m, const char *path, proa_err *err)
 {
     const proa_packed_file *p = m->packed;
     proa_weight_walk walk = {.param = NULL};
-    int64_t i = 0;
-    for (; proa_model_next_weight(m, &walk); i++)
+    int64_t at = 0, i = skip_other_stages(m, 0, &at);
+    for (; proa_model_next_weight(m, &walk); i = skip_other_stages(m, i + 1, &at)) {
         if (i >= p->count || !is_same(&p->weight[i], &walk)) return fail_other(&walk, i, path, err);
-    if (i != p->count || p->block_bytes != m->plan.weight_bytes)
+        walk.param->block_at = at;
+        at += walk.param->bytes;
+    }
+    if (i != p->count || p->block_bytes != at)
         return PROA_FAIL(err, CORRUPT, "'%.200s': it has %lld weights in %lld bytes, the model has %lld in %lld",
-                         path, (long long)p->count, (long long)p->block_bytes, (long long)i,
-                         (long long)m->plan.weight_bytes);
+                         path, (long long)p->count, (long long)p->block_bytes, (long long)i, (long long)at);
     return check_orders(m, path, err);
 }

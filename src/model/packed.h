@@ -11,7 +11,8 @@
  * INVALID if the options ask for other formats; both say how to make one that fits. */
 PROA_MUST_CHECK proa_status proa_packed_formats(proa_model *m, const char *path, const proa_model_options *o,
                                                 proa_err *err);
-/* Every weight of the plan is in the file, in this order, in this format and size, and nothing else. */
+/* Every weight of the plan is in the file, in this order, in this format and size, and nothing else but what other
+ * stages have. Sets proa_param.block_at. */
 PROA_MUST_CHECK proa_status proa_packed_check(const proa_model *m, const char *path, proa_err *err);
 /* What the file calls the format of a weight: "-" where it is not a matrix. */
 #define PROA_PACKED_FORMAT_MAX 24

@@ -189,6 +189,15 @@ def test_packed_for_ranks(family, quant, ranks, tmp_path):
     assert "is packed: give the model" in fails("convert", out, tmp_path / "again")
 
 
+@pytest.mark.parametrize("family, ranks, stages", [("llama", 1, 2), ("gpt2", 2, 2), ("t5", 1, 2), ("deepseek_v3", 1, 3), ("bert_regress", 2, 2)])
+def test_packed_in_stages(family, ranks, stages, tmp_path):
+    """A stage takes its layers of the file: the bits of one stage."""
+    out, source = tmp_path / "packed", GOLDEN / "arch" / family
+    convert(source, out, "--to", "packed", "--ranks", str(ranks), "--no-probe")
+    run = ["--ids", "5 6 7 8", *(["--logits"] if family != "bert_regress" else [])]
+    assert ok_json("run", out, *run, "--pp", str(stages)) == ok_json("run", source, *run, "--tp", str(ranks))
+
+
 def test_ranks_that_do_not_divide(tmp_path):
     line = fails("convert", GOLDEN / "arch/llama", tmp_path / "packed", "--to", "packed", "--ranks", "64")
     assert "cannot be divided among 64 ranks" in line and not (tmp_path / "packed").exists()
