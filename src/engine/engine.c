@@ -233,9 +233,6 @@ static proa_status prepare_drafts(proa_engine *e, const char *folder, proa_err *
         return PROA_FAIL(err, INVALID,
                          "option 'speculation' is 'draft', but '%s' holds draft heads: it must be '%s'",
                          folder, found->name);
-    if (found != &proa_propose_draft && e->model->plan.part.stages > 1)
-        return PROA_FAIL(err, UNSUPPORTED, "option 'pp' is %d: draft heads are for one stage only",
-                         e->model->plan.part.stages);
     if (found == &proa_propose_medusa) return proa_medusa_proposer_prepare(e, folder, err);
     if (found == &proa_propose_eagle) return proa_eagle_proposer_prepare(e, folder, err);
     return proa_draft_model_prepare(e, folder, err);

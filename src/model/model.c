@@ -7,6 +7,7 @@
 #include "model/relative.h"
 #include "model/ranks/shard.h"
 #include "model/ranks/stage.h"
+#include "model/ranks/states.h"
 #include "model/run.h"
 #include "model/staging.h"
 #include "model/trace.h"
@@ -226,6 +227,7 @@ void proa_model_free(proa_model *m)
     proa_comm_close(m->comm);
     proa_comm_close(m->pipe);
     proa_stage_free(m);
+    proa_states_free(m);
     proa_staging_free(m);
     proa_step_trace_close(m->trace);
     proa_ctx_release(&m->host);
@@ -380,9 +382,23 @@ bool proa_model_next_weight(const proa_model *m, proa_weight_walk *walk)
     return false;
 }
 
+static void copy_packed(proa_model *m, char *to, const proa_param *param)
+{
+    const int64_t each = 64 << 20;
+    const char *from = m->packed->block + param->block_at;
+    for (int64_t done = 0; done < param->bytes; done += each)
+        m->device->upload(m->device, to + done, from + done, proa_min64(each, param->bytes - done));
+}
+
 static void load_param(proa_model *m, proa_param *param, char **at)
 {
     if (!has_memory(param)) return;
+    if (m->packed) {
+        place_param(param, *at);
+        copy_packed(m, *at, param);
+        *at += param->bytes;
+        return;
+    }
     if (!m->weights) random_param(m, param, *at);
     else if (param->role == PROA_ROLE_TABLE) load_table(m, param, *at);
     else if (param->projected) {
@@ -413,14 +429,6 @@ static void share_tables(proa_model *m)
                 param->table = proa_params_at(other, other->layers, (proa_weight_slot)slot)->table;
         }
     }
-}
-
-static void copy_packed(proa_model *m, char *to, const proa_param *param)
-{
-    const int64_t each = 64 << 20;
-    const char *from = m->packed->block + param->block_at;
-    for (int64_t done = 0; done < param->bytes; done += each)
-        m->device->upload(m->device, to + done, from + done, proa_min64(each, param->bytes - done));
 }
 
 /* The file's block is the memory, or what this rank has of it is copied. */
@@ -546,6 +554,7 @@ proa_status proa_run_load(proa_model *m, proa_rank_call *call, proa_err *err)
     PROA_TRY(proa_lora_make(m, err));
     PROA_TRY(proa_staging_make(m, err));
     proa_stage_make(m);
+    PROA_TRY(proa_states_make(m, call, err));
     load_positions(m);
     load_weights(m, m->rank == 0 ? call->progress : NULL, call->progress_arg);
     if (m->weights) PROA_TRY(proa_weights_check(m->weights, err));

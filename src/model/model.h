@@ -111,6 +111,7 @@ typedef struct proa_taps {
     int64_t layer[PROA_TAPS_MAX]; /* the number of layers: behind the last one */
     int32_t count;                /* 0: none */
     proa_view rows;               /* [rows_max, count * hidden] where the model runs; the caller's */
+    proa_view sent;               /* private: [device_head_rows, hidden] on their way between stages */
 } proa_taps;
 
 typedef struct proa_model proa_model;
@@ -165,7 +166,8 @@ struct proa_model {
     proa_comm *pipe; /* to the ranks of the other stages that have the same part of their layers; NULL likewise */
     proa_span *cut_spans; /* [2][rows_max + PROA_MICRO_BATCHES_MAX] of the pass (ranks/stage.h); NULL: one stage */
     proa_ranks *group; /* all ranks; NULL: there are no others */
-    proa_taps taps;    /* the caller's; set before the first pass */
+    proa_taps taps;    /* the caller's: which before proa_model_load, memory before the first pass */
+    char *states;      /* for taps of a pipeline (ranks/states.h); NULL: none are needed */
 };
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder, or a

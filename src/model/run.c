@@ -307,7 +307,7 @@ proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count)
     before.step[before.count].op = PROA_STEP_END;
     f.gather = rows;
     f.layer = m->params[f.stack].layers;
-    proa_frame_run(&f, &before);
+    if (proa_stage_is_last(m)) proa_frame_run(&f, &before);
     return proa_frame_register(&f, hidden_register(m));
 }
 

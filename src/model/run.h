@@ -16,7 +16,8 @@ void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, c
                      int64_t stride);
 /* Copies the residual stream of rows of the last pass: to [count, hidden], where the model runs. */
 void proa_run_copy_stream(proa_model *m, proa_view to, const int32_t *rows, int64_t count);
-/* What the last product of the head would read for such rows: [count, proa_model_hidden_width] on the device. */
+/* What the last product of the head would read for such rows: [count, proa_model_hidden_width] on the device. Computed
+ * in the last stage of a pipeline. */
 proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count);
 
 /* What a rank does for a call of model.h (ranks/call.h), by its kind; sample.c has the last two, model.c the load. */

@@ -36,6 +36,9 @@ foreach(heads eagle medusa)
   add_test(NAME golden/ranks_${heads} COMMAND engine_test_${heads})
   set_tests_properties(golden/ranks_${heads} PROPERTIES TIMEOUT ${unit_seconds} LABELS "ranks" PROCESSORS 2
                        ENVIRONMENT "PROA_TEST_TP=2")
+  add_test(NAME golden/stages_${heads} COMMAND engine_test_${heads})
+  set_tests_properties(golden/stages_${heads} PROPERTIES TIMEOUT ${unit_seconds} LABELS "ranks" PROCESSORS 2
+                       ENVIRONMENT "PROA_TEST_PP=2")
 endforeach()
 
 # Ranks that are processes start the program.

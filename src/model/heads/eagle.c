@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/file.h"
+#include "model/ranks/states.h"
 #include "model/run.h"
 #include "model/staging.h"
 #include <stdlib.h>
@@ -59,6 +60,7 @@ static proa_status find_taps(proa_eagle *h, proa_err *err)
                              "'eagle_aux_hidden_state_layer_ids' has %lld, the model has %lld layers",
                              (long long)tapped[i], (long long)layers);
     memcpy(h->target->taps.layer, tapped, sizeof published);
+    h->target->taps.count = PROA_TAPS_MAX; /* other stages hear of it when the target is loaded */
     return PROA_OK;
 }
 
@@ -165,12 +167,6 @@ static void place_states(proa_eagle *h, char *memory)
     h->bytes = at;
 }
 
-static proa_dtype activations_of(const proa_model *m)
-{
-    const proa_device *d = m->device;
-    return d->activations ? d->activations(m->device, m->formats.main, 1) : PROA_DTYPE_F32;
-}
-
 /* The head follows the target in all that concerns tokens. */
 static void take_factors(proa_eagle *h)
 {
@@ -178,6 +174,12 @@ static void take_factors(proa_eagle *h)
     const proa_config *t = &h->target->config;
     c->embed_scale = t->embed_scale;
     if (!h->fused) c->logit_scale = t->logit_scale, c->logit_cap = t->logit_cap;
+}
+
+/* Whether rank 0 has only a part of the last product, or none of it. */
+static bool lacks_head(const proa_model *target)
+{
+    return target->config.head_split || target->plan.part.stages > 1;
 }
 
 static proa_status prepare_heads(proa_eagle *h, const char *folder, const proa_model_options *given, proa_err *err)
@@ -189,7 +191,7 @@ static proa_status prepare_heads(proa_eagle *h, const char *folder, const proa_m
         return PROA_FAIL(err, INVALID, "they need a causal decoder, this is a %s", h->target->arch->name);
     if (!options.arch) return PROA_FAIL(err, INVALID, "there is no checkpoint with a tensor 'fc.weight'");
     h->fused = options.arch == &proa_arch_eagle3;
-    h->dtype = activations_of(h->target);
+    h->dtype = proa_states_dtype(h->target);
     if (!h->target->device->host)
         options.dtype = proa_dtype_name(h->dtype); /* shared weights have this type */
     PROA_TRY(proa_model_prepare(&h->model, folder, &options, h->target->device, h->target->ctx.pool, err));
@@ -197,7 +199,7 @@ static proa_status prepare_heads(proa_eagle *h, const char *folder, const proa_m
     PROA_TRY(check_shared(h, err));
     PROA_TRY(read_ids(h, err));
     take_factors(h);
-    if (h->target->config.head_split && !shared_param(h->model, PROA_SLOT_HEAD)->parts) {
+    if (lacks_head(h->target) && !shared_param(h->model, PROA_SLOT_HEAD)->parts) {
         options = *given;
         options.lora_slots = options.lora_rank = 0;
         PROA_TRY(proa_model_prepare(&h->whole, h->target->path, &options, h->target->device,
@@ -265,7 +267,6 @@ proa_status proa_eagle_load(proa_eagle *h, proa_progress_fn *progress, void *arg
         share_param(h, of, PROA_SLOT_HEAD_B, head + 1);
     }
     h->target->taps.rows = h->taps;
-    h->target->taps.count = h->fused ? PROA_TAPS_MAX : 0;
     return PROA_OK;
 }
 
@@ -285,18 +286,10 @@ void proa_eagle_free(proa_eagle *h)
 
 void proa_eagle_keep(proa_eagle *h, int64_t at, const int32_t *rows, int64_t count)
 {
-    proa_model *m = h->target;
-    const int32_t *there = proa_staging_rows(m, rows, count);
     PROA_ASSERT(at + count <= h->kept_max);
     proa_view to = proa_view_rows(h->kept, at, at + count);
-    if (h->fused) {
-        m->ctx.ops->gather(&m->ctx, to, h->taps, there);
-        return;
-    }
-    for (int64_t i = 0, n; i < count; i += n) {
-        n = proa_min64(count - i, m->plan.device_head_rows);
-        m->ctx.ops->scale(&m->ctx, proa_view_rows(to, i, i + n), proa_run_hidden(m, there + i, n), 1);
-    }
+    if (h->fused) proa_states_tapped(h->target, rows, count, to);
+    else proa_states_hidden(h->target, rows, count, to);
 }
 
 void proa_eagle_decode(proa_eagle *h, const proa_kv *kv, const proa_batch *batch, bool own)

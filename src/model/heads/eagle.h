@@ -24,8 +24,8 @@ typedef struct proa_eagle {
     int64_t kept_max, own_max; /* states in the two lists */
     int64_t bytes; /* of the states, and of `whole`; the head's own weights are those of its plan */
     /* private */
-    /* The target's last product is divided among ranks and the head has none of its own: the target as one model, of
-     * which only that product is loaded. NULL: it is not so. */
+    /* Rank 0 has a part of the target's last product, or none, and the head has none of its own: the target as one
+     * model, of which only that product is loaded. NULL: it is not so. */
     proa_model *whole;
     int64_t whole_at; /* where that product is in the memory */
     bool fused;       /* states are those of several layers (EAGLE-3) */

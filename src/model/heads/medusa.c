@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/file.h"
-#include "model/run.h"
+#include "model/ranks/states.h"
 #include "model/staging.h"
 #include <stdlib.h>
 #include <string.h>
@@ -270,15 +270,9 @@ static proa_view rows_of(float *data, int64_t rows, int64_t width)
 
 void proa_medusa_keep(proa_medusa *h, int32_t set, const int32_t *rows, int64_t count)
 {
-    proa_model *m = h->model;
     int64_t width = hidden_of(h);
     PROA_ASSERT(count <= h->rows_max);
-    const int32_t *device_rows = proa_staging_rows(m, rows, count);
-    for (int64_t at = 0, n; at < count; at += n) {
-        n = proa_min64(count - at, m->plan.device_head_rows);
-        proa_view state = proa_run_hidden(m, device_rows + at, n);
-        m->ctx.ops->scale(&m->ctx, rows_of(h->kept + (set * h->rows_max + at) * width, n, width), state, 1);
-    }
+    proa_states_hidden(h->model, rows, count, rows_of(h->kept + set * h->rows_max * width, count, width));
 }
 
 /* The logits of head d for the states in states[0]. */

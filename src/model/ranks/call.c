@@ -147,6 +147,13 @@ static void rows_message(proa_rank_message *m, proa_rank_call *call)
     PROA_RANK_MESSAGE_ARRAY(m, call->rows, call->count);
 }
 
+static void taps_message(proa_rank_message *m, proa_taps *taps)
+{
+    PROA_RANK_MESSAGE_VALUE(m, taps->count);
+    PROA_RANK_MESSAGE_VALUE(m, taps->layer);
+    if (taps->count < 0 || taps->count > PROA_TAPS_MAX) m->broken = true;
+}
+
 void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const proa_model *model)
 {
     PROA_RANK_MESSAGE_VALUE(m, call->kind);
@@ -157,6 +164,8 @@ void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const pr
     case PROA_CALL_DECODE: batch_message(m, &call->batch, model); return;
     case PROA_CALL_HEAD:
     case PROA_CALL_TOP_K:
+    case PROA_CALL_HIDDEN:
+    case PROA_CALL_TAPPED:
     case PROA_CALL_OUTPUTS: rows_message(m, call); return;
     case PROA_CALL_SAMPLE:
         PROA_RANK_MESSAGE_VALUE(m, call->ticket);
@@ -165,8 +174,8 @@ void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const pr
     case PROA_CALL_COPY: PROA_RANK_MESSAGE_VALUE(m, call->copy); return;
     case PROA_CALL_ADAPTER: adapter_message(m, call, model); return;
     case PROA_CALL_PAGES: PROA_RANK_MESSAGE_VALUE(m, call->count); return;
-    case PROA_CALL_END:
-    case PROA_CALL_LOAD: return;
+    case PROA_CALL_LOAD: taps_message(m, &call->taps); return;
+    case PROA_CALL_END: return;
     default: m->broken = true;
     }
 }

@@ -20,28 +20,32 @@ typedef enum proa_rank_call_kind {
     PROA_CALL_SAMPLE,
     PROA_CALL_TOP_K,
     PROA_CALL_ADAPTER, /* one layer of proa_model_set_adapter */
+    PROA_CALL_HIDDEN,  /* proa_states_hidden (states.h), of a pipeline */
+    PROA_CALL_TAPPED,  /* proa_states_tapped */
     PROA_CALL_KINDS
 } proa_rank_call_kind;
 
 typedef struct proa_rank_call {
     proa_rank_call_kind kind;
-    int32_t encoder_ticket;     /* as in rank 0 */
-    bool hidden_wanted;         /* the same */
-    proa_batch batch;           /* ENCODE, DECODE */
-    const int32_t *rows;        /* [count] HEAD, TOP_K; OUTPUTS: the first row of each input */
-    int64_t count, k;           /* k: of TOP_K */
-    int64_t outputs;            /* OUTPUTS: rows of the pass */
-    bool again, in_place;       /* of OUTPUTS; of HEAD: proa_model_head_to */
+    int32_t encoder_ticket; /* as in rank 0 */
+    bool hidden_wanted;     /* the same */
+    proa_batch batch;       /* ENCODE, DECODE */
+    const int32_t *rows;    /* [count] HEAD, TOP_K, HIDDEN, TAPPED; OUTPUTS: the first row of each input */
+    int64_t count, k;       /* k: of TOP_K */
+    int64_t outputs;        /* OUTPUTS: rows of the pass */
+    bool again, in_place;   /* of OUTPUTS; of HEAD: proa_model_head_to */
     proa_sample_request sample; /* SAMPLE */
     int32_t ticket;
     proa_kv_copy copy;    /* COPY */
     int32_t adapter_slot; /* ADAPTER */
     int64_t layer;
     const char *image; /* of the layer; NULL: the slot is empty */
+    proa_taps taps;    /* LOAD: those of rank 0, without memory */
     /* Of rank 0 only, not in the message. */
     bool others_only;             /* rank 0 has done it already: LOAD of restarted ranks */
     const proa_kv *kv;            /* ENCODE, DECODE: [kv_layers] */
     proa_view logits;             /* result of HEAD, without in_place */
+    proa_view states;             /* result of HIDDEN and TAPPED, where rank 0 runs */
     float *to_logits, *to_hidden; /* results of HEAD in place; NULL: not wanted */
     int32_t *top_ids;             /* results of TOP_K */
     float *top_logits, *sums;

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "comm/gate.h"
 #include "model/lora/lora.h"
+#include "model/ranks/states.h"
 #include "model/run.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -60,6 +61,8 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
     case PROA_CALL_OUTPUTS: proa_run_send_outputs(m, call); break;
     case PROA_CALL_SAMPLE: proa_run_sample(m, call); break;
     case PROA_CALL_TOP_K: proa_run_top_k(m, call); break;
+    case PROA_CALL_HIDDEN: proa_run_hidden_states(m, call); break;
+    case PROA_CALL_TAPPED: proa_run_tapped_states(m, call); break;
     case PROA_CALL_ADAPTER: proa_run_adapter(m, call->adapter_slot, call->layer, call->image); break;
     default: break;
     }
@@ -86,6 +89,7 @@ static void write_call(proa_model *m, proa_rank_call *call)
 {
     call->encoder_ticket = m->encoder_ticket;
     call->hidden_wanted = m->hidden_wanted;
+    call->taps = m->taps;
     proa_rank_message_write(&m->group->message);
     proa_rank_call_message(&m->group->message, call, m);
 }
