@@ -190,8 +190,6 @@ def plan(base: Any, given: dict[str, Any], length: int, context: Optional[int], 
     configured = config_values(base)
     get: Callable[[str], Any] = {**DEFAULTS, **configured, **given}.get
     sampled, beams = bool(get("do_sample")), int(get("num_beams"))
-    if sampled and beams > 1:
-        raise UnsupportedError("generate: argument 'do_sample' is not supported together with 'num_beams'")
     options = _lengths(get, {**configured, **given}, length, context)
     for name, option in _DIRECT.items():
         if get(name) is not None:

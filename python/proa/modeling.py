@@ -143,6 +143,19 @@ class Model:
         _check_mask(mask, "left" in sides)
         return [[int(i) for i in row[keep]] for row, keep in zip(ids, mask)]
 
+    def _embedded_rows(self, inputs_embeds: Any, attention_mask: Any) -> list[dict[str, Any]]:
+        """Arguments of Engine.submit for input embeddings [batch, tokens, embedding]: each row is a prompt table, whose
+        ids follow those of the vocabulary."""
+        shape, vocab, width = np.shape(inputs_embeds), self.engine.info["vocab"], self.engine.info["embedding"]
+        if len(shape) != 3 or shape[2] != width:
+            raise InvalidArgumentError(
+                f"argument 'inputs_embeds' has the shape {list(shape)}, must be [batch, tokens, {width}]"
+            )
+        if attention_mask is not None:
+            _check_mask(np.atleast_2d(to_numpy(attention_mask)) != 0, "left" in self._sides)
+        tables = _hidden_rows(inputs_embeds, attention_mask) or []
+        return [{"ids": list(range(vocab, vocab + len(t))), "prompt_table": t} for t in tables]
+
     @property
     def _sides(self) -> str:
         decoder = self.engine.info["kind"] == "decoder"
@@ -280,19 +293,34 @@ class Encoder:
     def __init__(self, model: Model) -> None:
         self.model = model
 
-    def __call__(self, input_ids: Any, attention_mask: Any = None, return_dict: Any = None, **unused: Any) -> Any:
-        rows = self.model._rows(input_ids, attention_mask, None, self.model._sides)
-        shape = np.atleast_2d(to_numpy(input_ids)).shape
+    def __call__(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        inputs_embeds: Any = None,
+        return_dict: Any = None,
+        **unused: Any,
+    ) -> Any:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise InvalidArgumentError("encoder: one of the arguments 'input_ids' and 'inputs_embeds' is needed")
+        sample = input_ids if inputs_embeds is None else inputs_embeds
+        if inputs_embeds is None:
+            ids = self.model._rows(input_ids, attention_mask, None, self.model._sides)
+            rows = [{"ids": row} for row in ids]
+            shape = np.atleast_2d(to_numpy(input_ids)).shape
+        else:
+            rows = self.model._embedded_rows(inputs_embeds, attention_mask)
+            shape = np.shape(inputs_embeds)[:2]
         mask = np.ones(shape, bool) if attention_mask is None else np.atleast_2d(to_numpy(attention_mask)) != 0
         engine = self.model.engine
         submits = [
-            lambda changed, row=row: engine.submit(task="encode", ids=row, changed=changed)  # noqa: B008
+            lambda changed, row=row: engine.submit(task="encode", changed=changed, **row)  # noqa: B008
             for row in rows
         ]
         out = np.zeros((*shape, engine.info["hidden"]), np.float32)
         for to, keep, request in zip(out, mask, engine.wait(submits)):
             to[keep] = np.concatenate([_bytes_to_array(data, columns) for data, _, columns in request.rows])
-        return make_output("BaseModelOutput", {"last_hidden_state": like(input_ids, out)})
+        return make_output("BaseModelOutput", {"last_hidden_state": like(sample, out)})
 
 
 def _check_mask(mask: np.ndarray, left: bool) -> None:
@@ -371,10 +399,8 @@ class _Call:
         if encoder_outputs is not None:
             raise UnsupportedError("generate: argument 'encoder_outputs' is for models with an encoder")
         if embeds is not None:
-            vocab = self.engine.info["vocab"]
-            tables = _hidden_rows(to_numpy(embeds), mask) or []
-            self.rows = [{"ids": list(range(vocab, vocab + len(t))), "prompt_table": t} for t in tables]
-            self.prefix = np.zeros((len(tables), 0), np.int64)
+            self.rows = self.model._embedded_rows(embeds, mask)
+            self.prefix = np.zeros((len(self.rows), 0), np.int64)
             return
         if ids is None:
             bos = given.get("bos_token_id", getattr(base, "bos_token_id", None))
@@ -387,11 +413,11 @@ class _Call:
         self.rows = [{"ids": row} for row in rows]
 
     def _read_encoder(self, ids: Any, mask: Any, embeds: Any, encoder_outputs: Any, decoder_ids: Any) -> None:
-        if embeds is not None:
-            raise UnsupportedError("generate: argument 'inputs_embeds' is for models without an encoder")
         hidden = _hidden_rows(encoder_outputs, mask)
         if hidden is not None:
             self.rows = [{"encoder_outputs": row} for row in hidden]
+        elif embeds is not None:
+            self.rows = self.model._embedded_rows(embeds, mask)
         elif ids is None:
             raise InvalidArgumentError("generate: argument 'input_ids' is missing")
         else:

@@ -163,9 +163,9 @@ static proa_status fail_contradiction(const char *a, double x, const char *b, do
 
 static proa_status check_beams(const proa_options *o, proa_err *err)
 {
-    if (o->style == PROA_STYLE_HF && o->temperature > 0)
-        return fail_contradiction("beams", o->beams, "temperature", (double)o->temperature,
-                                  "beam search does not sample", err);
+    if (o->beam_groups > 1 && o->temperature > 0 && o->style == PROA_STYLE_HF)
+        return fail_contradiction("beam_groups", o->beam_groups, "temperature", (double)o->temperature,
+                                  "groups of beams do not sample", err);
     if (o->n > 1 || o->best_of > 1)
         return fail_contradiction("beams", o->beams, "n", o->n > 1 ? o->n : o->best_of,
                                   "beams_returned tells how many", err);

@@ -30,7 +30,10 @@ static proa_status check_number(const char *what, float value, float min, float 
 static proa_status check_style(const proa_beam_options *o, proa_err *err)
 {
     PROA_TRY(check_range("style", (int64_t)o->style, PROA_STYLE_HF, PROA_STYLE_TRTLLM, err));
-    PROA_TRY(check_range("number of groups", o->groups, 0, o->style == PROA_STYLE_HF ? o->beams : 1, err));
+    bool groups = o->style == PROA_STYLE_HF && !o->sampled;
+    PROA_TRY(check_range("number of groups", o->groups, 0, groups ? o->beams : 1, err));
+    if (o->sampled && o->style != PROA_STYLE_HF)
+        return PROA_FAIL(err, INVALID, "beam search: only style hf samples");
     if (o->groups > 1) {
         if (o->beams % o->groups != 0)
             return PROA_FAIL(err, INVALID, "beam search: number of groups is %d, must divide the %d beams",
@@ -240,12 +243,14 @@ static void offer_list(proa_beam *b, const proa_beam_state *state, int32_t beam,
     const proa_beam_params *s = &b->step;
     const int32_t *ids = tokens + proa_beam_row(b, beam);
     const float *values = logprobs + proa_beam_row(b, beam);
+    const float *numbers = b->numbers ? b->numbers + proa_beam_row(b, beam) : NULL;
     float most = rate_bound(s, beam), divisor = proa_beam_divisor(state, s), score = state->score[beam];
     for (int32_t r = 0; r < s->each; r++) {
-        if (is_hopeless(b, (values[r] + score) / divisor + most)) break;
+        float number = numbers ? numbers[r] : 0;
+        if (is_hopeless(b, (values[r] + score) / divisor + most + number)) break;
         int32_t chosen = s->groups > 1 ? proa_beam_chosen_count(b, ids[r]) : 0;
         proa_beam_candidate c = {proa_beam_sum(s, values[r], chosen, score), ids[r]};
-        float key = proa_beam_key(state, s, &c, beam, r);
+        float key = proa_beam_key(state, s, &c, beam, r) + number;
         if (is_hopeless(b, key)) continue;
         offer_candidate(b, (proa_candidate){.key = key,
                                             .sum = c.sum,
@@ -359,11 +364,12 @@ static bool has_running(const proa_beam *b)
     return any;
 }
 
-proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
-                              const int32_t *tokens, const float *logprobs, proa_err *err)
+proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token, const int32_t *tokens,
+                              const float *logprobs, const float *numbers, proa_err *err)
 {
-    PROA_ASSERT(!b->over);
+    PROA_ASSERT(!b->over && !numbers == !b->o.sampled);
     *more = false;
+    b->numbers = numbers;
     for (int32_t i = 0; i < (b->length ? b->o.beams : 1); i++)
         PROA_TRY(check_row(b, i, tokens + i * b->each, logprobs + i * b->each, err));
     b->length++;
@@ -382,7 +388,8 @@ proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t
 
 bool proa_beam_search(const proa_beam *b, int64_t length, proa_beam_params *s)
 {
-    if (b->o.beams < 2 || b->o.beams > PROA_DEVICE_BEAMS_MAX || b->group_size * b->each > PROA_BEAM_CANDIDATES_MAX)
+    if (b->o.sampled || b->o.beams < 2 || b->o.beams > PROA_DEVICE_BEAMS_MAX ||
+        b->group_size * b->each > PROA_BEAM_CANDIDATES_MAX)
         return false;
     set_step(b, length, s);
     return true;

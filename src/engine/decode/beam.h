@@ -18,6 +18,10 @@
  *   over when   all candidates ended; or early TRUE and K finished; or no running beam can win, which is so when K are
  *               finished and s_best / H^a <= the worst finished score, H = L, but max_new with NEVER and a > 0
  *
+ * hf, sampled (transformers' do_sample with num_beams, `_get_top_k_continuations`): the candidates are C continuations
+ *   drawn without replacement from softmax(s), in the order of s. The caller draws a Gumbel number for each token
+ *   (proa_sampler_candidates), and the C with the largest s + number are such a sample.
+ *
  * hf with groups > 1 (transformers 4.56, _group_beam_search, BeamSearchScorer, HammingDiversityLogitsProcessor;
  * arXiv 1610.02424): groups of Q = K / groups beams take turns in a step. In group g a token's log-probability is
  * lessened by diversity_penalty for each beam of groups 0..g-1 that chose it in this step; C has Q for K. Candidates
@@ -70,6 +74,7 @@ typedef struct proa_beam_options {
     int32_t end_ids_count;  /* 0..PROA_EOS_MAX */
     int32_t returned;       /* 1..beams; 0: beams */
     proa_style style;
+    bool sampled;            /* hf without groups */
     int32_t groups;          /* hf: divides beams; 0 is 1. Others: 0 or 1 */
     float diversity_penalty; /* groups: 0..1e6 */
     int32_t pad_id;          /* groups: 0..vocab-1; -1: the first end id, as generate() has it */
@@ -93,19 +98,21 @@ int64_t proa_beam_candidates(const proa_beam *b);
 
 /* One step. tokens [K][M] and logprobs [K][M]: for each running beam its M most likely next tokens, best first (among
  * equals the lower token first), with log softmax of its logits (for ft and trtllm after penalties and temperature) in
- * f32. In the first step all beams stand after the prompt and only row 0 is read; the caller may give that one row
- * alone (the others are dead: score -1e9). Not read, but to be there: rows of ft beams that have ended and of groups
- * that are done.
+ * f32. numbers [K][M]: the Gumbel numbers of a sampled search, whose rows are in the order of log-probability + number;
+ * otherwise NULL. In the first step all beams stand after the prompt and only row 0 is read; the caller may give that
+ * one row alone (the others are dead: score -1e9). Not read, but to be there: rows of ft beams that have ended and of
+ * groups that are done.
  * Fills parent [K] and token [K]: running beam i of the next step continues beam parent[i] of this step with token[i].
  * *more is false when the search is over; parent and token are then of no use.
  * INTERNAL if a log-probability is NaN or +infinity. Of -infinity a beam ends; when all have, the search is over.
  * No allocation. */
 PROA_MUST_CHECK proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
-                                              const int32_t *tokens, const float *logprobs, proa_err *err);
+                                              const int32_t *tokens, const float *logprobs,
+                                              const float *numbers, proa_err *err);
 
 /* What the next step needs to be made on a device (beam_step in decode.def) so that beams, tokens and scores are
  * those of proa_beam_advance; length counts that step. Left open: rows, row, at, state, to. False if it cannot:
- * more than PROA_DEVICE_BEAMS_MAX beams, or too many candidates (of a group). */
+ * more than PROA_DEVICE_BEAMS_MAX beams, too many candidates (of a group), or a sampled search. */
 bool proa_beam_search(const proa_beam *b, int64_t length, proa_beam_params *s);
 
 /* Makes the results and returns how many there are, at most `returned`, best first. After a search that ran to its end

@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
- * beam_hf.c - transformers 5's beam search: _beam_search of generation/utils.py for one prompt, no sampling. */
+ * beam_hf.c - transformers 5's beam search: _beam_search of generation/utils.py for one prompt. */
 #include "engine/decode/beam_state.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The C best of all K * V continuations. */
+/* Insertion: there are few, and they are nearly in order. */
+static void sort_by_sum(proa_candidate *c, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++) {
+        proa_candidate v = c[i];
+        int64_t at = i;
+        for (; at > 0 && v.sum > c[at - 1].sum; at--) c[at] = c[at - 1];
+        c[at] = v;
+    }
+}
+
+/* The C best of all K * V continuations, or a sample of C of them, best first. */
 static void choose_candidates(proa_beam *b, const int32_t *tokens, const float *logprobs)
 {
     proa_beam_find_best(b, 0, b->o.beams, false, tokens, logprobs);
+    if (b->o.sampled) sort_by_sum(b->best, b->best_count);
     for (int64_t c = 0; c < b->kept; c++)
         b->best[c].ended = b->length == b->o.max_new || proa_beam_is_end(&b->step, b->best[c].token);
 }

@@ -19,7 +19,8 @@
 #define PROA_BEAM_NONE    (-1.0e9F)
 #define PROA_BEAM_NONE_FT (-1.0e20F)
 
-/* A continuation of a running beam. Ranked by key, then parent, then tie, lower first. */
+/* A continuation of a running beam. Ranked by key, then parent, then tie, lower first. key: proa_beam_key, and of a
+ * sampled search the Gumbel number added. */
 typedef struct proa_candidate {
     float key;
     float sum;     /* what the beam's score becomes */
@@ -51,6 +52,7 @@ struct proa_beam {
     int64_t length;        /* L: steps done, the current one included */
     proa_beam_params step; /* of the current step */
     bool over, pooled_all, closed;
+    const float *numbers; /* [K][M] of the current step, the caller's; NULL unless sampled */
     int32_t results;
     char *memory;
     int64_t bytes;

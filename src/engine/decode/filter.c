@@ -4,6 +4,8 @@
  * asks the vector kernel, and top-p or min-p alone first pass over what is far too unlikely. */
 #include "engine/decode/sampler.h"
 
+#include "base/checked.h"
+#include "base/limits.h"
 #include "engine/decode/row.h"
 
 #include <float.h>
@@ -25,8 +27,16 @@ typedef struct rules {
     float typical_p; /* 0: all */
     float epsilon;   /* 0: all */
     float eta;       /* 0: all */
+    int64_t least;   /* no filter leaves fewer */
     bool falling;    /* ft, trtllm: mass is counted from the likeliest down, and the last one is cut */
 } rules;
+
+/* transformers' min_tokens_to_keep: a sampled beam keeps one token more than there are end tokens, so that it can go
+ * on. */
+static int64_t least_kept(const proa_options *o)
+{
+    return o->style == PROA_STYLE_HF && o->beams > 1 ? proa_max64(2, 1 + o->end_ids_count) : 1;
+}
 
 static float valid_part(float p)
 {
@@ -43,13 +53,15 @@ static bool keeps_one(const proa_options *o)
 static rules rules_of(const proa_options *o, const proa_history *history)
 {
     bool hf = o->style == PROA_STYLE_HF;
+    int64_t least = least_kept(o);
     return (rules){.temperature = hf ? o->temperature : 1,
-                   .top_k = o->top_k,
+                   .top_k = o->top_k > 0 ? proa_max64(o->top_k, least) : 0,
                    .top_p = keeps_one(o) ? FLT_MIN : valid_part(proa_sampler_top_p(o, history)),
                    .min_p = o->min_p,
                    .typical_p = valid_part(o->typical_p),
                    .epsilon = o->epsilon_cutoff,
                    .eta = o->eta_cutoff,
+                   .least = least,
                    .falling = !hf};
 }
 
@@ -219,6 +231,27 @@ static void move_entry(proa_sampler_scratch *s, int64_t to, int64_t from)
     s->id[to] = s->id[from];
 }
 
+/* The k-th largest of x[n], or the smallest if there are fewer; 1 <= k <= PROA_EOS_MAX + 1, n > 0. */
+static float kth_largest(const float *x, int64_t n, int64_t k)
+{
+    float best[PROA_EOS_MAX + 1];
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (count == k && !(x[i] > best[k - 1])) continue;
+        int64_t at = count < k ? count++ : k - 1;
+        for (; at > 0 && x[i] > best[at - 1]; at--) best[at] = best[at - 1];
+        best[at] = x[i];
+    }
+    return best[count - 1];
+}
+
+static int64_t count_above(const proa_sampler_scratch *s, int64_t n, uint32_t at)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) count += proa_row_key(s->value[i]) > at;
+    return count;
+}
+
 /* Candidates above the key stay, and of those at the key the ones from `begin` to before `end`, counted by rising
  * id. Order is kept. */
 static int64_t compact_entries(proa_sampler_scratch *s, int64_t n, uint32_t at, int64_t begin, int64_t end)
@@ -373,6 +406,11 @@ static int64_t keep_top_p(proa_sampler_scratch *s, int64_t n, double sum, const 
     int64_t last = 0, kept = 0, ties = ties_at(s, n, at, 0, &last);
     double weight = (double)s->weight[last];
     while (kept < ties && (kept == 0 || cut_keeps(&c, c.above + (double)kept * weight))) kept++;
+    if (r->least > 1 && count_above(s, n, at) + kept < r->least) {
+        at = proa_row_key(kth_largest(s->value, n, r->least));
+        ties = ties_at(s, n, at, 0, &last);
+        kept = r->least - count_above(s, n, at);
+    }
     if (!r->falling) return compact_entries(s, n, at, ties - kept, ties);
     ties_at(s, n, at, kept - 1, &last);
     double left = (double)r->top_p * sum - c.above - (double)(kept - 1) * weight;
@@ -381,18 +419,19 @@ static int64_t keep_top_p(proa_sampler_scratch *s, int64_t n, double sum, const 
 }
 
 /* transformers' MinPLogitsWarper: drops p < min_p * largest p. (Nguyen et al. 2024.) The largest weight is 1. */
-static int64_t keep_min_p(proa_sampler_scratch *s, int64_t n, float top, float min_p)
+static int64_t keep_min_p(proa_sampler_scratch *s, int64_t n, float top, const rules *r)
 {
+    float always = r->least > 1 ? kth_largest(s->value, n, r->least) : top;
     int64_t kept = 0;
     for (int64_t i = 0; i < n; i++)
-        if (!(proa_row_exp(s->value[i] - top) < min_p)) move_entry(s, kept++, i);
+        if (s->value[i] >= always || !(proa_row_exp(s->value[i] - top) < r->min_p)) move_entry(s, kept++, i);
     return kept;
 }
 
 /* transformers' TypicalLogitsWarper (Meister et al. 2023): with p = softmax of what is left and its entropy
  * H = -sum(p log p), tokens in rising order of |-log p - H| until their mass reaches typical_p; ties with the last
  * stay. Afterwards `value` is used up, `weight` is not. */
-static int64_t keep_typical(proa_sampler_scratch *s, int64_t n, float top, float typical_p)
+static int64_t keep_typical(proa_sampler_scratch *s, int64_t n, float top, const rules *r)
 {
     double sum = sum_weights(s, n), entropy = 0;
     double log_sum = log(sum);
@@ -403,25 +442,25 @@ static int64_t keep_typical(proa_sampler_scratch *s, int64_t n, float top, float
         double surprise = log_sum - ((double)s->value[i] - (double)top);
         s->value[i] = -(float)fabs(surprise - entropy);
     }
-    cut c = {.weight = s->weight, .total = sum, .unit = sum, .limit = typical_p, .falling = true};
-    return compact_entries(s, n, select_key(s, n, &c), 0, n);
+    cut c = {.weight = s->weight, .total = sum, .unit = sum, .limit = r->typical_p, .falling = true};
+    uint32_t at = select_key(s, n, &c), always = proa_row_key(kth_largest(s->value, n, r->least));
+    return compact_entries(s, n, at < always ? at : always, 0, n);
 }
 
 /* transformers' EpsilonLogitsWarper and EtaLogitsWarper (Hewitt et al. 2022): drops p < epsilon, or with the entropy H
- * of what is left p < min(eta, sqrt(eta) exp(-H)). The likeliest, and what is as likely, stays. */
-static int64_t keep_likely(proa_sampler_scratch *s, int64_t n, float epsilon, float eta)
+ * of what is left p < min(eta, sqrt(eta) exp(-H)). The `always` likeliest, and what is as likely, stay. */
+static int64_t keep_likely(proa_sampler_scratch *s, int64_t n, float epsilon, float eta, int64_t always)
 {
     double sum = sum_weights(s, n), entropy = 0;
-    float largest = 0;
+    float large = kth_largest(s->weight, n, always);
     for (int64_t i = 0; i < n; i++) {
         double p = (double)s->weight[i] / sum;
         if (p > 0) entropy -= p * log(p);
-        largest = fmaxf(largest, s->weight[i]);
     }
     double least = eta > 0 ? fmin((double)eta, sqrt((double)eta) * exp(-entropy)) : (double)epsilon;
     int64_t kept = 0;
     for (int64_t i = 0; i < n; i++)
-        if (s->weight[i] >= largest || (double)s->weight[i] / sum >= least) move_entry(s, kept++, i);
+        if (s->weight[i] >= large || (double)s->weight[i] / sum >= least) move_entry(s, kept++, i);
     return kept;
 }
 
@@ -432,6 +471,7 @@ static int64_t keep_likely(proa_sampler_scratch *s, int64_t n, float epsilon, fl
 static float floor_of(const rules *r, float top, double sum, int64_t n)
 {
     double weight = 0;
+    if (r->least > 1) return -INFINITY;
     if (r->top_p > 0)
         weight = 0.5 * (r->falling ? 1 - (double)r->top_p : rest_of(r->top_p)) * sum / (double)n;
     else if (r->min_p > 0) weight = 0.99 * (double)r->min_p;
@@ -470,9 +510,9 @@ int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_
     double sum = 0;
     int64_t n = take_first(s, logits, vocab, &r, top, &sum);
     if (r.top_p > 0) n = keep_top_p(s, n, sum, &r);
-    if (r.min_p > 0) n = keep_min_p(s, n, top, r.min_p);
-    if (r.typical_p > 0) n = keep_typical(s, n, top, r.typical_p);
-    if (r.epsilon > 0) n = keep_likely(s, n, r.epsilon, 0);
-    if (r.eta > 0) n = keep_likely(s, n, 0, r.eta);
+    if (r.min_p > 0) n = keep_min_p(s, n, top, &r);
+    if (r.typical_p > 0) n = keep_typical(s, n, top, &r);
+    if (r.epsilon > 0) n = keep_likely(s, n, r.epsilon, 0, r.least);
+    if (r.eta > 0) n = keep_likely(s, n, 0, r.eta, r.least);
     return n;
 }

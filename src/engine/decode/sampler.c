@@ -113,14 +113,20 @@ static uint64_t mix_key(uint64_t key, int32_t id)
     return z ^ (z >> 31);
 }
 
-/* -log(1 - v) >= v, so that few candidates need the logarithm. */
-int32_t proa_sampler_race(const proa_sampler_scratch *s, int64_t count, uint64_t seed, int64_t position)
+/* What the random numbers of all ids at a position are made of. */
+static uint64_t position_key(uint64_t seed, int64_t position)
 {
     const uint32_t seeds[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     const uint32_t counter[4] = {(uint32_t)position, (uint32_t)((uint64_t)position >> 32), 1, 0};
     uint32_t out[4];
     proa_philox(out, counter, seeds);
-    uint64_t key = (uint64_t)out[0] << 32 | out[1];
+    return (uint64_t)out[0] << 32 | out[1];
+}
+
+/* -log(1 - v) >= v, so that few candidates need the logarithm. */
+int32_t proa_sampler_race(const proa_sampler_scratch *s, int64_t count, uint64_t seed, int64_t position)
+{
+    uint64_t key = position_key(seed, position);
     double first = INFINITY;
     int64_t at = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -189,6 +195,53 @@ static proa_status choose_id(proa_sampler_scratch *s, proa_sampler_row *r, int64
     else if (r->race) r->out.id = proa_sampler_race(s, count, r->seed, r->position);
     else r->out.id = proa_sampler_pick(s, count, proa_sampler_uniform(r->seed, r->position));
     if (r->scores) keep_scores(s, r, count, vocab);
+    return PROA_OK;
+}
+
+/* ---- sampled beams ---- */
+
+/* Inserts candidate `at` of the scratch into the n best so far, in falling order, if it belongs there. */
+static void insert_candidate(const proa_sampler_scratch *s, int64_t at, float number, int32_t *ids,
+                             float *values, float *numbers, int64_t n)
+{
+    int64_t to = n - 1;
+    float value = s->value[at];
+    if (!(value + number > values[to] + numbers[to])) return;
+    for (; to > 0 && value + number > values[to - 1] + numbers[to - 1]; to--) {
+        ids[to] = ids[to - 1];
+        values[to] = values[to - 1];
+        numbers[to] = numbers[to - 1];
+    }
+    ids[to] = s->id[at], values[to] = value, numbers[to] = number;
+}
+
+/* The filters use up values, so they are made again from the row, which then gets them. transformers normalises behind
+ * the filters. */
+static void take_values(proa_sampler_scratch *s, int64_t kept, float *row, int64_t vocab, const proa_options *o)
+{
+    for (int64_t i = 0; i < kept; i++) s->value[i] = row[s->id[i]] / o->temperature;
+    if (o->renormalize_logits && kept) {
+        float sum = (float)log_sum_exp(s->value, kept, proa_row_largest(s->value, kept));
+        for (int64_t i = 0; i < kept; i++) s->value[i] -= sum;
+    }
+    for (int64_t v = 0; v < vocab; v++) row[v] = -INFINITY;
+    for (int64_t i = 0; i < kept; i++) row[s->id[i]] = s->value[i];
+}
+
+proa_status proa_sampler_candidates(proa_sampler_scratch *s, int32_t *ids, float *values, float *numbers,
+                                    int64_t count, float *row, int64_t vocab, int64_t position, uint64_t seed,
+                                    const proa_options *options, const proa_history *history, proa_err *err)
+{
+    if (proa_row_has_nan(row, vocab)) return check_numbers(NAN, row, vocab, position, err);
+    int64_t kept = proa_sampler_filter(s, row, vocab, options, history);
+    if (s->largest > -INFINITY) PROA_TRY(check_numbers(s->largest, row, vocab, position, err));
+    take_values(s, kept, row, vocab, options);
+    uint64_t key = position_key(seed, position);
+    for (int64_t i = 0; i < count; i++) ids[i] = s->id[0], values[i] = -INFINITY, numbers[i] = 0;
+    for (int64_t i = 0; i < kept; i++) {
+        double v = ((double)(mix_key(key, s->id[i]) >> 12) + 0.5) * 0x1p-52;
+        insert_candidate(s, i, -(float)log(-log1p(-v)), ids, values, numbers, count);
+    }
     return PROA_OK;
 }
 

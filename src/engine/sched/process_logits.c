@@ -133,13 +133,20 @@ static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, int32_t no
 
 /* ---- beams ---- */
 
+/* Row i as log-probabilities. */
+static void subtract_sum(proa_view logits, int64_t i, float log_sum_exp)
+{
+    float *row = proa_view_f32(logits) + i * logits.stride[0];
+    for (int64_t v = 0; v < logits.shape[1]; v++) row[v] -= log_sum_exp;
+}
+
 static void apply_processors(proa_engine_request *req, proa_view logits, int64_t first_beam, const float *lse)
 {
     for (int64_t i = 0; i < logits.shape[0]; i++) {
         float *row = proa_view_f32(logits) + i * logits.stride[0];
         const int32_t *path = req->path + (first_beam + i) * (req->new_max + 1);
         proa_history history = proa_request_history(req, path, req->depth);
-        for (int64_t v = 0; v < logits.shape[1] && lse; v++) row[v] -= lse[i];
+        if (lse) subtract_sum(logits, i, lse[i]);
         proa_logits_processor_apply(req->logits, row, &history);
     }
 }
@@ -164,26 +171,60 @@ static void emit_beam_scores(proa_engine_request *req, proa_view logits, int64_t
     }
 }
 
-/* The best M tokens of each row, as log-probabilities; the rows belong to beams first_beam, first_beam + 1, ... of
- * one request. Style hf applies logits processors to log-probabilities and does not normalise again; the others
- * apply them to logits. */
-static void take_candidates(proa_engine *e, proa_engine_request *req, proa_view logits, int64_t first_beam)
+/* Logits processors, and the log-sum-exps of the rows in head.lse. Style hf applies logits processors to
+ * log-probabilities and does not normalise again; the others apply them to logits. */
+static void process_beam_rows(proa_engine *e, proa_engine_request *req, proa_view logits, int64_t first_beam)
 {
     proa_ctx *c = &e->model->host;
-    int64_t n = logits.shape[0], M = req->candidates;
     bool hf = req->options.style == PROA_STYLE_HF, steps = req->logits != NULL;
-    float *values = req->beam_logprobs + first_beam * M;
     emit_beam_logits(req, logits, first_beam);
     if (hf || !steps) c->ops->log_sum_exp(c, e->head.lse, logits);
     if (steps) apply_processors(req, logits, first_beam, hf ? e->head.lse : NULL);
     if (!hf && steps) c->ops->log_sum_exp(c, e->head.lse, logits);
-    for (int64_t i = 0; i < n && steps; i++) /* a beam that a constraint left no token */
+    for (int64_t i = 0; i < logits.shape[0] && steps; i++) /* a beam that a constraint left no token */
         if (e->head.lse[i] == -INFINITY) e->head.lse[i] = 0;
-    emit_beam_scores(req, logits, first_beam, e->head.lse, hf && steps);
-    c->ops->top_k(c, proa_view_2d(values, PROA_DTYPE_F32, n, M), req->beam_ids + first_beam * M, logits, M);
-    if (hf && steps) return;
+}
+
+/* Of a sampled beam search: what the filters leave of each row, and M of its tokens by their Gumbel numbers. normed:
+ * the rows are log-probabilities; else head.lse are their log-sum-exps. */
+static void draw_candidates(proa_engine *e, proa_engine_request *req, proa_view rows, int64_t first_beam,
+                            bool normed)
+{
+    int64_t M = req->candidates;
+    for (int64_t i = 0; i < rows.shape[0] && req->ending != PROA_FINISH_ERROR; i++) {
+        int64_t beam = first_beam + i, at = beam * M;
+        float *row = proa_view_f32(rows) + i * rows.stride[0];
+        if (!normed) subtract_sum(rows, i, e->head.lse[i]);
+        proa_history history = proa_request_history(req, req->path + beam * (req->new_max + 1), req->depth);
+        proa_status status = proa_sampler_candidates(e->samplers, req->beam_ids + at, req->beam_logprobs + at,
+                                                     req->beam_numbers + at, M, row, rows.shape[1],
+                                                     req->prompt_count + req->depth, req->seq[beam].seed,
+                                                     &req->options, &history, &req->error);
+        if (status != PROA_OK) req->ending = PROA_FINISH_ERROR;
+    }
+    emit_beam_scores(req, rows, first_beam, e->head.lse, true);
+}
+
+/* The best M tokens of each row, as log-probabilities. normed: as above. */
+static void choose_best(proa_engine *e, proa_engine_request *req, proa_view rows, int64_t first_beam, bool normed)
+{
+    proa_ctx *c = &e->model->host;
+    int64_t n = rows.shape[0], M = req->candidates;
+    float *values = req->beam_logprobs + first_beam * M;
+    emit_beam_scores(req, rows, first_beam, e->head.lse, normed);
+    c->ops->top_k(c, proa_view_2d(values, PROA_DTYPE_F32, n, M), req->beam_ids + first_beam * M, rows, M);
+    if (normed) return;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < M; j++) values[i * M + j] -= e->head.lse[i];
+}
+
+/* M candidates of each row; the rows belong to beams first_beam, first_beam + 1, ... of one request. */
+static void take_candidates(proa_engine *e, proa_engine_request *req, proa_view logits, int64_t first_beam)
+{
+    bool normed = req->options.style == PROA_STYLE_HF && req->logits;
+    process_beam_rows(e, req, logits, first_beam);
+    if (req->beam_numbers) draw_candidates(e, req, logits, first_beam, normed);
+    else choose_best(e, req, logits, first_beam, normed);
 }
 
 /* Moves the history of each beam to its successor, for logits processors that look back. */
@@ -243,7 +284,7 @@ bool proa_advance_beams(proa_engine *e, proa_engine_request *req)
     e->now.new_tokens += (uint64_t)req->width;
     if (!req->first_ns) req->first_ns = proa_clock_ns();
     proa_status status = proa_beam_advance(req->beam, &more, req->beam_parent, req->beam_token, req->beam_ids,
-                                           req->beam_logprobs, &req->error);
+                                           req->beam_logprobs, req->beam_numbers, &req->error);
     bool full = req->new_tokens >= req->new_max * req->width;
     /* after the prompt only row 0 has pages; groups would name their own first beam as parent */
     if (req->depth == 0) memset(req->beam_parent, 0, (size_t)req->width * sizeof *req->beam_parent);
@@ -374,7 +415,8 @@ static bool wants_top_k_only(const proa_engine *e, const proa_logits_request *a)
 {
     const proa_engine_request *req = a->seq->req;
     return e->async.mode != PROA_SAMPLE_HOST && req->beam && !req->options.prompt_logprobs && !req->scores &&
-           req->candidates <= PROA_TOP_MAX && !proa_logits_processor_changes(req->logits, req->depth);
+           !req->beam_numbers && req->candidates <= PROA_TOP_MAX &&
+           !proa_logits_processor_changes(req->logits, req->depth);
 }
 
 /* Splits off the next group of logits requests, at most PROA_HEAD_ROWS, that the head can run at once: rows that

@@ -167,6 +167,7 @@ struct proa_engine_request {
     int64_t candidates;   /* M; 0: neither */
     int32_t *beam_ids;    /* [width][M] */
     float *beam_logprobs; /* [width][M] */
+    float *beam_numbers;  /* [width][M] Gumbel numbers of a sampled beam search; else NULL */
     int32_t *beam_parent; /* [width] */
     int32_t *beam_token;  /* [width] input of the next step */
     int32_t *path; /* [width][new_max + 1] tokens of each row, for logits processors; NULL without them */

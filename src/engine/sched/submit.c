@@ -19,10 +19,10 @@ void proa_engine_request_free(proa_engine_request *req)
         proa_buf_release(&req->seq[i].shown);
         free(req->seq[i].ids);
     }
-    void *all[] = {req->seq,      req->top,           req->input,       req->prompt,
-                   req->beam_ids, req->beam_logprobs, req->beam_parent, req->beam_token,
-                   req->path,     req->path_next,     req->input_types, req->probs,
-                   req->hidden,   req->embedded,      req->encoded,     req->scores_row};
+    void *all[] = {req->seq,           req->top,         req->input,      req->prompt,   req->beam_ids,
+                   req->beam_logprobs, req->beam_parent, req->beam_token, req->path,     req->path_next,
+                   req->input_types,   req->probs,       req->hidden,     req->embedded, req->encoded,
+                   req->scores_row,    req->beam_numbers};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     proa_adapters_unref(req->adapter);
     proa_adapters_unref(req->table);
@@ -405,6 +405,12 @@ static proa_status read_options(const proa_engine *e, proa_engine_request *req, 
     return ban_strings(e, req, err);
 }
 
+/* transformers' do_sample with num_beams. */
+static bool is_sampled_search(const proa_options *o)
+{
+    return o->beams > 1 && o->style == PROA_STYLE_HF && o->temperature > 0;
+}
+
 /* Arrays for M candidates of each row. */
 static void make_candidates(proa_engine_request *req, int64_t candidates)
 {
@@ -414,7 +420,9 @@ static void make_candidates(proa_engine_request *req, int64_t candidates)
     req->beam_logprobs = proa_calloc(width * (size_t)candidates, sizeof *req->beam_logprobs);
     req->beam_parent = proa_calloc(width, sizeof *req->beam_parent);
     req->beam_token = proa_calloc(width, sizeof *req->beam_token);
-    if (!req->logits) return;
+    if (is_sampled_search(&req->options))
+        req->beam_numbers = proa_calloc(width * (size_t)candidates, sizeof *req->beam_numbers);
+    if (!req->logits && !req->beam_numbers) return;
     req->path = proa_calloc(width * length, sizeof *req->path);
     req->path_next = proa_calloc(width * length, sizeof *req->path_next);
 }
@@ -431,6 +439,7 @@ static proa_status make_beams(const proa_engine *e, proa_engine_request *req, pr
                            .end_ids_count = o->end_ids_count,
                            .returned = o->beams_returned,
                            .style = o->style,
+                           .sampled = is_sampled_search(o),
                            .groups = o->beam_groups,
                            .diversity_penalty = o->diversity_penalty,
                            .pad_id = (int32_t)e->model->config.pad,

@@ -139,7 +139,7 @@ static void contradictions(void **state)
     const struct {
         proa_options o;
         const char *words;
-    } bad[] = {{{.beams = 4, .temperature = 1}, "does not sample"},
+    } bad[] = {{{.beams = 4, .beam_groups = 2, .temperature = 1}, "do not sample"},
                {{.beams = 4, .n = 2}, "beams_returned"},
                {{.beams = 4, .beams_returned = 5}, "not so many"},
                {{.beams = 4, .beam_groups = 3}, "multiple"},
