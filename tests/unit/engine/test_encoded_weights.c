@@ -9,10 +9,10 @@ static const struct {
     /* Limit of a step of many rows, on a device: with `fp8` activations are rounded to e4m3 there, which alone moves
      * logits of llmc_fp8 by 0.13 in torch. Narrow matrices of deepseek_v3_fp8 are `fp8` too. */
     double many;
-} folders[] = {{"llmc_fp8", "fp8", 0.3},     {"llmc_w8a8", "int8", 0.02},
-               {"llmc_w4a16", "int4", 0.02}, {"llmc_w4a16_asym", "int4", 0.02},
-               {"autogptq", "int4", 0.02},   {"autogptq_act_order", "int4", 0.02},
-               {"autoawq", "int4", 0.02},    {"deepseek_v3_fp8", "fp8", 0.3}};
+} folders[] = {
+    {"llmc_fp8", "fp8", 0.3},          {"llmc_w8a8", "int8", 0.02},      {"llmc_w4a16", "int4", 0.02},
+    {"llmc_w4a16_asym", "int4", 0.02}, {"autogptq", "int4", 0.02},       {"autogptq_act_order", "int4", 0.02},
+    {"autoawq", "int4", 0.02},         {"gptq_act_order", "int4", 0.02}, {"deepseek_v3_fp8", "fp8", 0.3}};
 
 static const char *root = GOLDEN "arch";
 

@@ -57,6 +57,7 @@ static void keeps_codes(void **state)
                  {"llmc_w4a16", PROA_WFMT_I4A32, 8},
                  {"llmc_w4a16_asym", PROA_WFMT_I4A32, 8},
                  {"autogptq_act_order", PROA_WFMT_I4A32, 8},
+                 {"gptq_act_order", PROA_WFMT_I4A32, 8},
                  {"deepseek_v3_fp8", PROA_WFMT_FP8G, 10}};
     proa_pool *pool = proa_pool_new(1);
     for (size_t i = 0; i < PROA_COUNT(cases); i++) {
