@@ -5,9 +5,13 @@
 #include "grammar/schema_inner.h"
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "grammar/regex.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A member of the whole schema that is not part of it, as in llguidance. */
+#define GUIDANCE "x-guidance"
 
 /* ---- errors ---- */
 
@@ -485,6 +489,58 @@ static const proa_expr *make_space(proa_rules *r)
     return proa_expr_optional(r, proa_expr_alt2(r, proa_expr_text(r, " "), line));
 }
 
+static bool is_blank(int32_t c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+/* Whether all that the expression matches is JSON's white space. It is no deeper than the reader of regular expressions
+ * lets groups nest. */
+static bool matches_blanks(const proa_expr *e)
+{
+    for (size_t i = 0; e->kind == PROA_EXPR_BYTES && i < e->bytes.len; i++)
+        if (!is_blank((uint8_t)e->bytes.ptr[i])) return false;
+    for (int32_t i = 0; e->kind == PROA_EXPR_CLASS && i < e->count; i++)
+        for (int32_t c = e->ranges[i].lo; c <= e->ranges[i].hi; c++)
+            if (!is_blank(c)) return false;
+    bool has_items = e->kind == PROA_EXPR_SEQ || e->kind == PROA_EXPR_ALT || e->kind == PROA_EXPR_REPEAT;
+    for (int32_t i = 0; has_items && i < (e->kind == PROA_EXPR_REPEAT ? 1 : e->count); i++)
+        if (!matches_blanks(e->items[i])) return false;
+    return true;
+}
+
+/* A regular expression for what may stand between tokens. */
+static proa_status read_space(proa_schema *s, proa_str pattern)
+{
+    const proa_regex_options o = {.mode = PROA_REGEX_TEXT, .whole = true};
+    const proa_expr *space = NULL;
+    proa_status status = proa_regex_read(s->rules, pattern, &o, &space, s->err);
+    if (status != PROA_OK) return proa_err_prefix(s->err, "'" GUIDANCE ".whitespace_pattern'"), status;
+    if (!matches_blanks(space))
+        return PROA_FAIL(s->err, INVALID,
+                         "'" GUIDANCE ".whitespace_pattern' matches more than spaces, tabs and line ends");
+    s->space = proa_expr_shared(s->rules, "white space", space);
+    return PROA_OK;
+}
+
+/* What llguidance takes beside a schema. guidance NULL: nothing is given. */
+static proa_status read_guidance(proa_schema *s, const proa_json *guidance)
+{
+    bool flexible = true;
+    proa_str pattern = {0};
+    proa_json_iter it = proa_json_begin(guidance);
+    if (guidance && proa_json_kind(guidance) != PROA_JSON_OBJECT)
+        return PROA_FAIL(s->err, INVALID, "'" GUIDANCE "' must be an object");
+    while (guidance && proa_json_next(&it))
+        if (!proa_str_is(it.key, "whitespace_flexible") && !proa_str_is(it.key, "whitespace_pattern"))
+            return PROA_FAIL(s->err, UNSUPPORTED, "'" GUIDANCE ".%.*s' is not supported", (int)it.key.len,
+                             it.key.ptr);
+    PROA_TRY(proa_json_get_bool(&flexible, guidance, "whitespace_flexible", s->err));
+    PROA_TRY(proa_json_get_str(&pattern, guidance, "whitespace_pattern", s->err));
+    s->space = flexible ? make_space(s->rules) : proa_expr_empty(s->rules);
+    return flexible && pattern.ptr ? read_space(s, pattern) : PROA_OK;
+}
+
 /* One character of a string. \u escapes of surrogates are left out: two of them are one character. */
 static const proa_expr *make_character(proa_rules *r)
 {
@@ -527,12 +583,12 @@ static proa_status make_value(proa_schema *s)
     return PROA_OK;
 }
 
-static proa_status read_root(proa_schema *s, int32_t *rule)
+static proa_status read_root(proa_schema *s, const proa_json *guidance, int32_t *rule)
 {
     proa_rules *r = s->rules;
     int32_t root = *rule = proa_rules_add(r, proa_str_c("#"));
     const proa_expr *quote = proa_expr_text(r, "\""), *body = NULL;
-    s->space = make_space(r);
+    PROA_TRY(read_guidance(s, guidance));
     s->character = make_character(r);
     const proa_expr *string[] = {quote, proa_expr_repeat(r, s->character, 0, -1), quote};
     s->string = proa_expr_shared(r, "string", proa_expr_list(r, PROA_EXPR_SEQ, string, 3));
@@ -552,8 +608,10 @@ proa_status proa_schema_read(proa_rules *rules, proa_str text, int32_t *rule, pr
     proa_json *json = NULL;
     PROA_TRY(proa_json_parse_within(&json, text, PROA_REQUEST_NODES_MAX, "the schema", err));
     proa_schema s = {.rules = rules, .root = json, .err = err};
-    proa_status status = read_root(&s, rule);
+    proa_json *guidance = proa_json_take(json, GUIDANCE);
+    proa_status status = read_root(&s, guidance, rule);
     free(s.refs);
+    proa_json_free(guidance);
     proa_json_free(json);
     return status;
 }

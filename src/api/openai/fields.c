@@ -72,6 +72,7 @@ static const field fields[] = {
     {"guided_regex", READ, GENERATE | RESPONSES},
     {"guided_choice", READ, GENERATE | RESPONSES},
     {"guided_grammar", READ, GENERATE | RESPONSES},
+    {"guided_whitespace_pattern", READ, GENERATE | RESPONSES},
     {"prompt", READ, COMPLETIONS | TOKENS | RESPONSES},
     {"echo", READ, COMPLETIONS},
     {"best_of", READ, COMPLETIONS},

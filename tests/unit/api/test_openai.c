@@ -93,6 +93,23 @@ static void test_options(void **state)
            "-1,\"best_of\":2,"
            "\"stop_strings\":[\"x\"],\"logit_bias\":{\"5\":-100},\"top_k\":3,\"end_ids\":[1,2]} seed=7",
            NULL);
+    expect(
+        COMPLETION,
+        "{\"model\":\"words\",\"prompt\":\"options\",\"seed\":7,\"structured_outputs\":{\"json_object\":true,"
+        "\"disable_any_whitespace\":true}}",
+        200, "choices.0.text",
+        "{\"max_tokens\":16,\"temperature\":1,\"json_schema\":{\"type\":\"object\",\"x-guidance\":{"
+        "\"whitespace_"
+        "flexible\":false}}} seed=7",
+        NULL);
+    expect(COMPLETION,
+           "{\"model\":\"words\",\"prompt\":\"options\",\"seed\":7,\"guided_json\":{\"enum\":[1]},"
+           "\"guided_whitespace_pattern\":\"[ ]?\"}",
+           200, "choices.0.text",
+           "{\"max_tokens\":16,\"temperature\":1,\"json_schema\":{\"enum\":[1],\"x-guidance\":{\"whitespace_"
+           "pattern\":"
+           "\"[ ]?\"}}} seed=7",
+           NULL);
     expect(COMPLETION, "{\"model\":\"words\",\"prompt\":\"options\",\"seed\":-1}", 200, "choices.0.text",
            "{\"max_tokens\":16,\"temperature\":1} seed=18446744073709551615", NULL);
     expect(COMPLETION, "{\"model\":\"words\",\"prompt\":\"options\",\"seed\":9223372036854775807}", 200,
@@ -160,6 +177,10 @@ static void test_refused(void **state)
         {CHAT, TALK(",\"response_format\":{\"type\":\"xml\"}"), "response_format"},
         {CHAT, TALK(",\"response_format\":{\"type\":\"json_schema\"}"), "response_format"},
         {CHAT, TALK(",\"structured_outputs\":5"), "structured_outputs"},
+        {CHAT, TALK(",\"guided_whitespace_pattern\":\" \""), "whitespace_pattern"},
+        {CHAT, TALK(",\"guided_json\":{},\"guided_whitespace_pattern\":5"), "whitespace_pattern"},
+        {CHAT, TALK(",\"structured_outputs\":{\"disable_any_whitespace\":true,\"regex\":\"a\"}"),
+         "disable_any_whitespace"},
         {CHAT, TALK(",\"functions\":[]"), "functions"},
         {CHAT, TALK(",\"modalities\":[\"audio\"]"), "modalities"},
         {CHAT, TALK(",\"top_logprobs\":2"), "top_logprobs"},

@@ -344,6 +344,67 @@ static void test_histories(void **state)
     (void)state;
 }
 
+static proa_matcher *get_spaced(proa_grammars *g, const char *guidance, proa_err *err)
+{
+    char text[256];
+    proa_matcher *m = NULL;
+    snprintf(text, sizeof text, "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}%s%s}",
+             *guidance ? ",\"x-guidance\":" : "", guidance);
+    const proa_grammar_source source = {.kind = SCHEMA, .text = proa_str_c(text)};
+    return proa_grammars_get(g, &source, &m, err) == PROA_OK ? m : NULL;
+}
+
+/* White space between tokens is bounded, and can be chosen. */
+static void test_white_space(void **state)
+{
+    static const char *const texts[] = {"[1,2]", "[1, 2]", "[1,\n  2]", "[1,  2]", "[]", "[ \t]"};
+    static const struct {
+        const char *guidance, *accepted; /* of the texts */
+    } kinds[] = {{"", "yyynyn"},
+                 {"{}", "yyynyn"},
+                 {"{\"whitespace_flexible\":false}", "ynnnyn"},
+                 {"{\"whitespace_pattern\":\"[ ]?\"}", "yynnyn"},
+                 {"{\"whitespace_pattern\":\"[ \\t]*|\\n {2}\",\"whitespace_flexible\":true}", "yyyyyy"}};
+    proa_grammars *g = proa_grammars_new(make_vocab, NULL);
+    proa_err err = {.status = PROA_OK};
+    char blanks[64] = "[1,\n";
+    for (size_t k = 0; k < PROA_COUNT(kinds); k++) {
+        proa_matcher *m = get_spaced(g, kinds[k].guidance, &err);
+        if (!m) fail_msg("%s: %s", kinds[k].guidance, err.text);
+        for (size_t i = 0; i < PROA_COUNT(texts); i++)
+            if (proa_matcher_accepts(m, proa_str_c(texts[i]), NULL) != (kinds[k].accepted[i] == 'y'))
+                fail_msg("'%s' with '%s'", texts[i], kinds[k].guidance);
+        proa_matcher_release(m);
+    }
+    proa_matcher *usual = get_spaced(g, "", &err);
+    for (int n = 0; n < 33; n++) {
+        bool prefix = false;
+        proa_matcher_accepts(usual, proa_str_c(blanks), &prefix);
+        assert_true(prefix);
+        strcat(blanks, " ");
+    }
+    bool prefix = true;
+    proa_matcher_accepts(usual, proa_str_c(blanks), &prefix);
+    assert_false(prefix);
+    proa_matcher_release(usual);
+    static const struct {
+        const char *guidance, *named;
+    } wrong[] = {{"5", "x-guidance"},
+                 {"{\"lenient\":true}", "lenient"},
+                 {"{\"whitespace_flexible\":1}", "whitespace_flexible"},
+                 {"{\"whitespace_pattern\":1}", "whitespace_pattern"},
+                 {"{\"whitespace_pattern\":\"(\"}", "whitespace_pattern"},
+                 {"{\"whitespace_pattern\":\"[ a]\"}", "whitespace_pattern"},
+                 {"{\"whitespace_pattern\":\" *(x|.)?\"}", "whitespace_pattern"}};
+    for (size_t i = 0; i < PROA_COUNT(wrong); i++) {
+        err = (proa_err){.status = PROA_OK};
+        assert_null(get_spaced(g, wrong[i].guidance, &err));
+        if (!strstr(err.text, wrong[i].named)) fail_msg("%s: %s", wrong[i].guidance, err.text);
+    }
+    proa_grammars_free(g);
+    (void)state;
+}
+
 /* More grammars than are kept: the oldest go, while a matcher in use stays. */
 static void test_kept(void **state)
 {
@@ -376,9 +437,9 @@ static void test_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),       cmocka_unit_test(test_refused),   cmocka_unit_test(test_bombs),
-        cmocka_unit_test(test_masks),       cmocka_unit_test(test_histories), cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_dense_masks),
+        cmocka_unit_test(test_texts), cmocka_unit_test(test_refused),     cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_masks), cmocka_unit_test(test_histories),   cmocka_unit_test(test_white_space),
+        cmocka_unit_test(test_kept),  cmocka_unit_test(test_dense_masks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
