@@ -127,5 +127,11 @@ static void execute_detokenizer(void *instance_state, proa_infer *const *request
     for (int i = 0; i < count; i++) answer_request(instance_state, requests[i]);
 }
 
-const proa_backend proa_backend_detokenizer = PROA_TOKENIZER_BACKEND("detokenizer", complete_config,
-                                                                     execute_detokenizer);
+const proa_backend proa_backend_detokenizer = {.name = "detokenizer",
+                                               .flags = PROA_BACKEND_INLINE,
+                                               .complete = complete_config,
+                                               .model_open = proa_tokenizer_model_open,
+                                               .model_close = proa_tokenizer_model_close,
+                                               .instance_open = proa_llm_instance_open,
+                                               .instance_close = proa_llm_instance_close,
+                                               .execute = execute_detokenizer};

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tokenizer.c - the backend `tokenizer`: what the Python model `preprocessing` of FasterTransformer's and
- * TensorRT-LLM's ensembles does, with the same tensors. Each request is on its own; a batch is rows of it. */
+ * TensorRT-LLM's ensembles does, with the same tensors. Each request is on its own; a batch is rows of it, and many
+ * rows are tokenised by several threads. */
 #include "backends/backends.h"
 #include "backends/llm/io_shapes.h"
 #include "backends/text/tokenizer_model.h"
 #include "backends/llm/word_lists.h"
 
+#include "base/alloc.h"
 #include "base/checked.h"
 #include "base/limits.h"
+#include "base/thread.h"
 #include <string.h>
 
 static const proa_io_row inputs[] = {{"QUERY", T(STRING), ONE, 0},
@@ -41,10 +44,20 @@ static proa_status complete_config(Inference__ModelConfig *config, const char *v
     return PROA_OK;
 }
 
+enum {
+    BRIEF_ROWS = 16
+}; /* texts that are tokenised on the caller's thread, which may be an event loop: 40 us each */
+
+typedef struct tokenizer_instance {
+    const proa_tokenizer_model *model;
+    proa_pool *pool; /* for requests of more than BRIEF_ROWS rows; NULL: the model takes none */
+} tokenizer_instance;
+
 /* ---- one request ---- */
 
 typedef struct work {
     const proa_tokenizer_model *t;
+    proa_pool *pool; /* NULL: this thread alone */
     const proa_infer *r;
     proa_reply *reply;
     int64_t rows;
@@ -92,35 +105,73 @@ static bool next_text(texts *t, proa_str *text)
 
 /* ---- texts to ids ---- */
 
+/* The texts of a batch, on their way through the tokenizer on several threads. */
+typedef struct encoding {
+    const proa_tokenizer_model *t;
+    const proa_str *text; /* [rows] */
+    proa_ids *ids;        /* [rows] */
+    pthread_mutex_t lock; /* guards what follows */
+    int64_t failed;       /* the first row that failed; rows: none */
+    proa_err err;         /* its error */
+} encoding;
+
+static void encode_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    encoding *e = arg;
+    PROA_UNUSED(worker);
+    for (int64_t i = begin; i < end; i++) {
+        proa_err err = {.status = PROA_OK};
+        if (proa_tokenizer_encode(e->t->tokenizer, e->text[i], e->t->add_special, &e->ids[i], &err) == PROA_OK)
+            continue;
+        pthread_mutex_lock(&e->lock);
+        if (i < e->failed) e->failed = i, e->err = err;
+        pthread_mutex_unlock(&e->lock);
+        return;
+    }
+}
+
+/* ids [rows], zeroed, of the first text of each row. The error is that of the first row that fails. */
+static proa_status encode_texts(const work *w, const proa_tensor *tensor, proa_ids *ids, proa_err *err)
+{
+    enum { GRAIN = 4 }; /* rows that a thread takes at once */
+    texts all = begin_texts(w, tensor);
+    proa_str *text = PROA_ARENA_NEW(&w->reply->arena, proa_str, w->rows);
+    encoding e = {.t = w->t, .text = text, .ids = ids, .failed = w->rows};
+    for (int64_t i = 0; i < w->rows; i++) {
+        next_row(&all);
+        text[i] = (proa_str){"", 0};
+        next_text(&all, &text[i]);
+    }
+    pthread_mutex_init(&e.lock, NULL);
+    if (w->pool) proa_pool_run(w->pool, w->rows, GRAIN, encode_rows, &e);
+    else encode_rows(&e, 0, w->rows, 0);
+    pthread_mutex_destroy(&e.lock);
+    if (e.failed == w->rows) return PROA_OK;
+    *err = e.err;
+    return err->status;
+}
+
 /* One text in each row; the ids of all, padded to the longest. */
 static proa_status add_texts(const work *w, const char *input, const char *ids_name, const char *lengths_name,
                              proa_err *err)
 {
-    texts all = begin_texts(w, proa_tokenizer_model_input(w->r, input));
-    proa_ids ids = {0};
-    int64_t width = 0, *ends = PROA_ARENA_NEW(&w->reply->arena, int64_t, w->rows + 1);
-    proa_status status = PROA_OK;
-    for (int64_t i = 0; i < w->rows && status == PROA_OK; i++) {
-        proa_str text = {"", 0};
-        next_row(&all);
-        next_text(&all, &text);
-        status = proa_tokenizer_encode(w->t->tokenizer, text, w->t->add_special, &ids, err);
-        ends[i + 1] = ids.len;
-        width = proa_max64(width, ends[i + 1] - ends[i]);
-    }
+    proa_ids *ids = PROA_ARENA_NEW(&w->reply->arena, proa_ids, w->rows);
+    proa_status status = encode_texts(w, proa_tokenizer_model_input(w->r, input), ids, err);
+    int64_t width = 0;
+    for (int64_t i = 0; i < w->rows; i++) width = proa_max64(width, ids[i].len);
     if (status == PROA_OK) {
         int32_t *out = PROA_ARENA_NEW(&w->reply->arena, int32_t, w->rows * width);
         int32_t *lengths = PROA_ARENA_NEW(&w->reply->arena, int32_t, w->rows);
         int32_t pad = w->t->unsigned_ids ? w->t->end_id : w->t->pad_id;
         for (int64_t i = 0; i < w->rows * width; i++) out[i] = pad >= 0 ? pad : 0;
         for (int64_t i = 0; i < w->rows; i++) {
-            lengths[i] = (int32_t)(ends[i + 1] - ends[i]);
-            if (lengths[i]) memcpy(out + i * width, ids.ptr + ends[i], (size_t)lengths[i] * sizeof *out);
+            lengths[i] = (int32_t)ids[i].len;
+            if (lengths[i]) memcpy(out + i * width, ids[i].ptr, (size_t)lengths[i] * sizeof *out);
         }
         add_ints(w, ids_name, &width, 1, out);
         add_ints(w, lengths_name, (int64_t[]){1}, 1, lengths);
     }
-    proa_ids_release(&ids);
+    for (int64_t i = 0; i < w->rows; i++) proa_ids_release(&ids[i]);
     return status;
 }
 
@@ -302,12 +353,14 @@ static proa_status fill_outputs(const work *w, proa_err *err)
     return PROA_OK;
 }
 
-static void answer_request(const proa_tokenizer_model *t, proa_infer *r)
+static void answer_request(const tokenizer_instance *in, proa_infer *r)
 {
+    const proa_tokenizer_model *t = in->model;
     const proa_tensor *query = proa_tokenizer_model_input(r, "QUERY");
     proa_err err = {.status = PROA_OK};
     work w = {.t = t, .r = r, .rows = 1, .batched = proa_served_model_config(t->model)->max_batch_size > 0};
     if (w.batched && query && query->rank > 0) w.rows = query->shape[0];
+    if (w.rows > BRIEF_ROWS) w.pool = in->pool;
     proa_status status = !query || query->type != PROA_TYPE_BYTES
                              ? PROA_FAIL(&err, INVALID, "input 'QUERY' is not there")
                          : w.rows < 1 ? PROA_FAIL(&err, INVALID, "input 'QUERY' is empty")
@@ -325,5 +378,37 @@ static void execute_tokenizer(void *instance_state, proa_infer *const *requests,
     for (int i = 0; i < count; i++) answer_request(instance_state, requests[i]);
 }
 
-const proa_backend proa_backend_tokenizer = PROA_TOKENIZER_BACKEND("tokenizer", complete_config,
-                                                                   execute_tokenizer);
+static proa_status open_tokenizer(void **state, proa_served_model *model, proa_err *err)
+{
+    PROA_TRY(proa_tokenizer_model_open(state, model, err));
+    proa_served_model_set_inline_rows(model, BRIEF_ROWS);
+    return PROA_OK;
+}
+
+static proa_status open_instance(void **state, void *model_state, const proa_instance *instance, proa_err *err)
+{
+    tokenizer_instance *in = proa_calloc(1, sizeof *in);
+    PROA_UNUSED(instance);
+    PROA_UNUSED(err);
+    in->model = model_state;
+    if (proa_served_model_config(in->model->model)->max_batch_size > BRIEF_ROWS)
+        in->pool = proa_pool_new(in->model->threads);
+    *state = in;
+    return PROA_OK;
+}
+
+static void close_instance(void *state)
+{
+    tokenizer_instance *in = state;
+    proa_pool_free(in->pool);
+    free(in);
+}
+
+const proa_backend proa_backend_tokenizer = {.name = "tokenizer",
+                                             .flags = PROA_BACKEND_INLINE,
+                                             .complete = complete_config,
+                                             .model_open = open_tokenizer,
+                                             .model_close = proa_tokenizer_model_close,
+                                             .instance_open = open_instance,
+                                             .instance_close = close_instance,
+                                             .execute = execute_tokenizer};

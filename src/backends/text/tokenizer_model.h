@@ -17,6 +17,7 @@ typedef struct proa_tokenizer_model {
     bool skip_special;      /* parameter skip_special_tokens; true */
     bool continuation;      /* parameter continuation; false: each reply is a text of its own */
     bool unsigned_ids; /* FasterTransformer's generation: ids are UINT32, words come as one line of CSV */
+    int32_t threads;   /* parameter threads: of an instance, for requests of many rows; 0: as many as CPUs */
 } proa_tokenizer_model;
 
 /* Opens the tokenizer of the folder that tokenizer_dir (or tokenizer_path) names, or else of the version's or the
@@ -33,13 +34,5 @@ void proa_tokenizer_model_share(proa_reply *reply, const char *name, const proa_
 /* Tensors of a configuration that has none; it then takes batches of at most 64 rows. */
 void proa_tokenizer_model_complete(Inference__ModelConfig *config, const proa_io_row *inputs,
                                    const proa_io_row *outputs, proa_arena *arena);
-
-/* The table of such a backend. */
-#define PROA_TOKENIZER_BACKEND(NAME, COMPLETE, EXECUTE)                                                        \
-    {                                                                                                          \
-        .name = NAME, .flags = PROA_BACKEND_INLINE, .complete = COMPLETE,                                      \
-        .model_open = proa_tokenizer_model_open, .model_close = proa_tokenizer_model_close,                    \
-        .instance_open = proa_llm_instance_open, .instance_close = proa_llm_instance_close, .execute = EXECUTE \
-    }
 
 #endif

@@ -305,6 +305,66 @@ static void word_lists(void **state)
     }
 }
 
+/* A request of many rows, on one thread and on three: each row has the ids of its text alone. */
+static void many_rows(const char *config)
+{
+    enum { ROWS = 61 };
+    char text[ROWS][120];
+    const char *texts[ROWS];
+    rig g;
+    rig_open(&g, &proa_backend_tokenizer, config, CLASSICS);
+    for (int i = 0; i < ROWS; i++) {
+        snprintf(text[i], sizeof text[i], "It was night %d, %.*s", i * i, i,
+                 "and the ship lay still in a calm and shining sea");
+        texts[i] = text[i];
+    }
+    proa_infer *r = ask();
+    put_rows_of_text(r, "QUERY", texts, ROWS, 1);
+    const proa_reply *reply = only(run(&g, r));
+    int64_t width = out(reply, "INPUT_ID")->shape[1], longest = 0;
+    for (int i = 0; i < ROWS; i++) {
+        proa_ids want = ids_of(texts[i], false);
+        assert_int_equal(ints(reply, "REQUEST_INPUT_LEN")[i], want.len);
+        assert_memory_equal(ints(reply, "INPUT_ID") + i * width, want.ptr, (size_t)want.len * 4);
+        longest = want.len > longest ? want.len : longest;
+        proa_ids_release(&want);
+    }
+    assert_int_equal(width, longest);
+    forget(r);
+    rig_close(&g);
+}
+
+static void rows_of_several_threads(void **state)
+{
+    PROA_UNUSED(state);
+    many_rows(PARAMETER("add_special_tokens", "false") PARAMETER("threads", "1"));
+    many_rows(PARAMETER("add_special_tokens", "false") PARAMETER("threads", "3"));
+}
+
+/* The error is that of the first row that fails, whichever thread finds one. */
+static void a_row_that_fails(void **state)
+{
+    PROA_UNUSED(state);
+    enum { ROWS = 40 };
+    const char *texts[ROWS];
+    size_t long_bytes[2] = {PROA_TEXT_BYTES_MAX + 7, PROA_TEXT_BYTES_MAX + 3};
+    char *too_long[2];
+    rig g;
+    for (int i = 0; i < 2; i++) {
+        too_long[i] = proa_calloc(long_bytes[i] + 1, 1);
+        memset(too_long[i], 'a', long_bytes[i]);
+    }
+    for (int i = 0; i < ROWS; i++) texts[i] = i == 9 ? too_long[0] : i == 30 ? too_long[1] : "sea";
+    rig_open(&g, &proa_backend_tokenizer, PARAMETER("threads", "3"), CLASSICS);
+    proa_infer *r = ask();
+    put_rows_of_text(r, "QUERY", texts, ROWS, 1);
+    char want[80];
+    snprintf(want, sizeof want, "text has %zu bytes", long_bytes[0]);
+    assert_refused(&g, r, PROA_LIMIT, want);
+    rig_close(&g);
+    free(too_long[0]), free(too_long[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +374,8 @@ int main(void)
         cmocka_unit_test(small_names_of_the_t5_encoder),
         cmocka_unit_test(texts_come_back),
         cmocka_unit_test(continuations),
+        cmocka_unit_test(rows_of_several_threads),
+        cmocka_unit_test(a_row_that_fails),
         cmocka_unit_test(refusals),
         cmocka_unit_test(word_lists),
     };
