@@ -39,44 +39,13 @@ import tritonclient.http as triton
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE.parent / "review-pipeline"), str(ROOT / "tests/triton")]
+import server as proa_server  # noqa: E402
 import servers  # noqa: E402
 import textfeatures  # noqa: E402
 
 COUNTS = ["words", "distinct_words", "punctuation", "sentences", "characters", "long_words"]
 MODELS = ("bert", "forest")  # the others are pre- and postprocessing
 ANSWER_SECONDS = 600
-
-
-class Proa:
-    """`proa serve` over a copy of the repository's configurations."""
-
-    def __init__(self, options, on_gpu):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="proa-readability-"))
-        for source in sorted((options.folder / "repository").resolve().iterdir()):
-            (self.folder / source.name).mkdir()
-            (self.folder / source.name / "1").symlink_to(source / "1")
-            config = (source / "config.pbtxt").read_text()
-            if source.name in on_gpu:
-                config = config.replace("kind: KIND_CPU", "kind: KIND_GPU")
-            for model, key, value in options.set:
-                if model == source.name:
-                    config += f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
-            (self.folder / source.name / "config.pbtxt").write_text(config)
-        command = [options.proa, "serve", "--json", "--http-port=0", "--grpc-port=0", "--metrics-port=0",
-                   f"--model-repository={self.folder}", *options.proa_option]
-        self.log = self.folder / "log"
-        with open(self.log, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{options.proa} did not start:\n{self.log.read_text()[-3000:]}")
-        self.port = json.loads(line)["http_port"]
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait()
-        self.process.stdout.close()
-        shutil.rmtree(self.folder)
 
 
 class Triton:
@@ -159,7 +128,7 @@ def open_variant(options, variant):
         return server, Ensemble(server, "readability_python")
     on_gpu = {"cpu": (), "client": MODELS if options.gpu else (),
               "gpu": (*MODELS, "features", "average")}[variant]
-    server = Proa(options, on_gpu)
+    server = proa_server.Proa(options.proa, options.folder, on_gpu, options.set, options.proa_option)
     return server, Client(server, options.folder) if variant == "client" else Ensemble(server, "readability")
 
 
@@ -236,13 +205,6 @@ def write_csv(rows, options):
         writer.writerows({**about, **row} for row in rows)
 
 
-def parameter(text):
-    match = re.fullmatch(r"(\w+):(\w+)=(.*)", text)
-    if not match:
-        raise argparse.ArgumentTypeError(f"'{text}' is not MODEL:KEY=VALUE")
-    return match.groups()
-
-
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
@@ -250,7 +212,7 @@ def read_options():
     parser.add_argument("--proa-option", action="append", default=[], help="for proa serve")
     parser.add_argument("--variants", help="cpu,client,gpu,triton; default cpu,client and with --gpu gpu")
     parser.add_argument("--gpu", action="store_true")
-    parser.add_argument("--set", type=parameter, action="append", default=[], metavar="MODEL:KEY=VALUE")
+    parser.add_argument("--set", type=proa_server.parameter, action="append", default=[], metavar="MODEL:KEY=VALUE")
     parser.add_argument("--batches", default="1,2,4,8,16,32,64,128,256,512")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--longest", type=float, default=60)
