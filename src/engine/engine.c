@@ -103,6 +103,7 @@ static void make_step_arrays(proa_engine *e)
     s->chunks = PROA_ARENA_NEW(&e->arena, proa_seq *, e->sizes.sequences_max);
     s->logits_requests = PROA_ARENA_NEW(&e->arena, proa_logits_request, rows);
     s->logits_rows = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    s->places = PROA_ARENA_NEW(&e->arena, proa_encoder_place, e->sizes.sequences_max);
     s->lora = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->inputs_embeds = PROA_ARENA_NEW(&e->arena, proa_inputs_embeds, rows);
     s->pending = PROA_ARENA_NEW(&e->arena, proa_pending_beams, e->sizes.sequences_max / 2 + 1);
@@ -571,6 +572,16 @@ const proa_tokenizer *proa_engine_tokenizer(const proa_engine *engine)
 const proa_files *proa_engine_files(const proa_engine *engine)
 {
     return proa_model_files(engine->model);
+}
+
+bool proa_engine_has_head_row(const proa_engine *engine)
+{
+    return engine->model->arch->kind == PROA_KIND_ENCODER && proa_arch_has_one_row(engine->model->arch);
+}
+
+bool proa_engine_has_pooler(const proa_engine *engine)
+{
+    return engine->model->arch->kind == PROA_KIND_ENCODER && proa_model_has_pool(engine->model);
 }
 
 bool proa_engine_kind_of(proa_kind *out, const proa_json *config)

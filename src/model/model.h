@@ -221,17 +221,23 @@ proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
 /* The same into memory where the model runs: logits [count, outputs], and what proa_model_hidden returns [count,
  * proa_model_hidden_width], for which hidden_wanted is set; either may be NULL. Does not wait for the device. */
 void proa_model_head_to(proa_model *m, const int32_t *rows, int64_t count, float *logits, float *hidden);
+/* Memory where the model runs, [outputs] each, for the row of the head and that of the pooler of an input; NULL: not
+ * wanted. */
+typedef struct proa_encoder_place {
+    float *head, *pooled; /* both NULL: the outputs go to the host */
+} proa_encoder_place;
 /* Sends the outputs of the last encoder pass to the host: those of its head and its pooler for the first rows of
- * the inputs (`firsts`, at most plan.sampled_rows), or all `rows` of the pass if the model is headless. Returns at
- * once; the next pass may be submitted before the host has them. again: it may be, so a model on the host copies
- * them. The ticket is m->encoder_ticket. */
-void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows,
-                                     bool again);
+ * the inputs (`firsts`, at most plan.sampled_rows), or all `rows` of the pass if the model is headless. Those of inputs
+ * with a place are copied there instead. Returns at once; the next pass may be submitted before the host has them.
+ * again: it may be, so a model on the host copies them. The ticket is m->encoder_ticket. */
+void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, const proa_encoder_place *places,
+                                     int64_t inputs, int64_t rows, bool again);
 typedef struct proa_encoder_outputs {
-    const float *first, *pooled; /* [inputs][outputs]; NULL: not by this model */
+    const float *first, *pooled; /* [inputs][outputs], undefined for those with places; NULL: not by this model */
     const float *rows;           /* [rows][outputs], likewise */
 } proa_encoder_outputs;
-/* Waits for the outputs. Valid until the ticket is used again; without `again` until the next pass. */
+/* Waits for the outputs, and for those that go to places. Valid until the ticket is used again; without `again` until
+ * the next pass. */
 proa_encoder_outputs proa_model_wait_encoder_outputs(proa_model *m, int ticket);
 /* Whether the model sends all outputs of its encoder that way; otherwise the host calls proa_model_head for what
  * it needs. */

@@ -351,16 +351,45 @@ void proa_model_head_to(proa_model *m, const int32_t *rows, int64_t count, float
     proa_ranks_run(m, &call, NULL);
 }
 
+static float *place_of(const proa_encoder_place *place, bool pooled)
+{
+    return pooled ? place->pooled : place->head;
+}
+
+/* Copies the rows of `out` that have a place; neighbours whose places follow each other are one copy. */
+static void keep_outputs(proa_model *m, proa_view out, const proa_encoder_place *places, bool pooled)
+{
+    int64_t rows = out.shape[0], width = out.shape[1];
+    for (int64_t i = 0, n; i < rows; i += n) {
+        float *to = place_of(&places[i], pooled);
+        for (n = 1; to && i + n < rows && place_of(&places[i + n], pooled) == to + n * width;) n++;
+        if (!to) continue;
+        const proa_blocks all = {.bytes = n * width * (int64_t)sizeof *to, .count = {1, 1}};
+        m->device->copy(m->device, to, (const float *)out.data + i * width, &all);
+    }
+}
+
+/* Does one of `count` inputs have no place? */
+static bool host_wants(const proa_encoder_place *places, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!places || (!places[i].head && !places[i].pooled)) return true;
+    return false;
+}
+
 /* The head's or the pooler's output for the first row of each input. In a headless model the pooler writes to OUT,
  * from which rows may still be copied. */
-static void send_input_outputs(proa_model *m, const proa_program *program, const int32_t *firsts, int64_t inputs)
+static void send_input_outputs(proa_model *m, const proa_program *program, const proa_rank_call *call)
 {
+    bool pooled = program == &m->plan.pool;
     if (m->plan.headless) m->device->wait_copies_on_stream(m->device);
-    for (int64_t at = 0, n; at < inputs; at += n) {
-        n = proa_min64(inputs - at, m->plan.device_head_rows);
-        proa_view out = proa_run_head(m, program, proa_staging_rows(m, firsts + at, n), n);
+    for (int64_t at = 0, n; at < call->count; at += n) {
+        n = proa_min64(call->count - at, m->plan.device_head_rows);
+        proa_view out = proa_run_head(m, program, proa_staging_rows(m, call->rows + at, n), n);
         proa_stage_return(m, out);
-        proa_staging_outputs_send_inputs(m, out, at, program == &m->plan.pool, m->encoder_ticket);
+        const proa_encoder_place *places = call->places ? call->places + at : NULL;
+        if (places) keep_outputs(m, out, places, pooled);
+        proa_staging_outputs_send_inputs(m, out, at, host_wants(places, n), pooled, m->encoder_ticket);
     }
 }
 
@@ -385,15 +414,17 @@ bool proa_model_sends_encoder_outputs(const proa_model *m)
 /* Whole rows are sent last, since their copy takes longest. */
 void proa_run_send_outputs(proa_model *m, proa_rank_call *call)
 {
-    if (proa_arch_has_one_row(m->arch)) send_input_outputs(m, &m->plan.head, call->rows, call->count);
-    if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, call->rows, call->count);
-    if (m->plan.headless) send_row_outputs(m, call->outputs, call->again);
+    if (proa_arch_has_one_row(m->arch)) send_input_outputs(m, &m->plan.head, call);
+    if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, call);
+    if (m->plan.headless && host_wants(call->places, call->count))
+        send_row_outputs(m, call->outputs, call->again);
 }
 
-void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows, bool again)
+void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, const proa_encoder_place *places,
+                                     int64_t inputs, int64_t rows, bool again)
 {
     proa_rank_call call = {
-        .kind = PROA_CALL_OUTPUTS, .rows = firsts, .count = inputs, .outputs = rows, .again = again};
+        .kind = PROA_CALL_OUTPUTS, .rows = firsts, .places = places, .count = inputs, .outputs = rows, .again = again};
     proa_ranks_run(m, &call, NULL);
 }
 

@@ -68,7 +68,9 @@ const float *proa_staging_hidden(const proa_model *m, proa_view hidden, int64_t 
  * rows of inputs [at, ...), and rows [first, ...) of the pass (f32) are sent, behind the kernels that were
  * launched so far. Many rows are sent unordered: who overwrites them must call wait_copies_on_stream first. */
 void proa_staging_outputs_clear(proa_model *m, int ticket);
-void proa_staging_outputs_send_inputs(proa_model *m, proa_view out, int64_t at, bool pooled, int ticket);
+/* any: false if the host wants none of these rows; then the ticket only says when the pass has ended. */
+void proa_staging_outputs_send_inputs(proa_model *m, proa_view out, int64_t at, bool any, bool pooled,
+                                      int ticket);
 void proa_staging_outputs_send_rows(proa_model *m, proa_view out, int64_t first, int ticket);
 /* With the model on the host: all rows, in place, or copied if another pass may run before they are read. */
 void proa_staging_outputs_keep_rows(proa_model *m, proa_view out, bool copy, int ticket);

@@ -85,14 +85,15 @@ void proa_staging_outputs_clear(proa_model *m, int ticket)
     m->staging->unordered[ticket] = false;
 }
 
-void proa_staging_outputs_send_inputs(proa_model *m, proa_view out, int64_t at, bool pooled, int ticket)
+void proa_staging_outputs_send_inputs(proa_model *m, proa_view out, int64_t at, bool any, bool pooled, int ticket)
 {
+    int64_t bytes = any ? proa_view_count(out) * 4 : 0; /* 0: only the end of the pass is reported */
     proa_encoder_outputs *o = &m->staging->outputs[ticket];
     float *to = m->staging->inputs[ticket] + (pooled ? input_floats(m) : 0);
     if (pooled) o->pooled = to;
     else o->first = to;
     PROA_ASSERT(at + out.shape[0] <= m->plan.sampled_rows);
-    m->device->send(m->device, to + at * out.shape[1], out.data, proa_view_count(out) * 4, ticket);
+    m->device->send(m->device, to + at * out.shape[1], out.data, bytes, ticket);
 }
 
 void proa_staging_outputs_send_rows(proa_model *m, proa_view out, int64_t first, int ticket)

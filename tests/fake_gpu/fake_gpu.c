@@ -1,30 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_gpu.c - a plug-in in place of libproa_cuda.so (PROA_CUDA_PLUGIN names it): two GPUs whose memory is the host's
- * and whose data ops are the reference's. Addresses that it gives out have a bit set that no address has, so whoever
- * reads its memory without the device ends the program; the ops take the bit off.
- * It has no ops for transformers. Threads: as kernels/device.h. */
+ * fake_gpu.c - a plug-in in place of libproa_cuda.so (PROA_CUDA_PLUGIN names it): three GPUs whose memory is the host's
+ * and whose data ops are the reference's. Addresses that the first two give out have a bit set that no address has, so
+ * whoever reads their memory without the device ends the program; the data ops take the bit off. These two have no ops
+ * for transformers. The third has the CPU's, which do not know the bit, so its addresses are plain.
+ * Threads: as kernels/device.h. */
 #include "base/alloc.h"
 #include "kernels/data_ops.h"
 #include "kernels/device.h"
 #include "kernels/ipc.h"
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GPUS 2
-#define MARK ((uintptr_t)1 << 52)
+#define GPUS        3
+#define TRANSFORMER 2 /* the GPU that runs them */
+#define MARK        ((uintptr_t)1 << 52)
+
+static atomic_bool plain_in_use; /* the third GPU was opened */
 
 static void *marked(void *p)
 {
     return p ? (void *)((uintptr_t)p | MARK) : NULL;
 }
 
-/* The host's address of a device's; an address without the mark is not one. */
+/* The host's address of a device's; an address without the mark is not one, or is the third GPU's. */
 static void *plain(const void *p)
 {
-    PROA_ASSERT(!p || ((uintptr_t)p & MARK));
+    PROA_ASSERT(!p || ((uintptr_t)p & MARK) || atomic_load(&plain_in_use));
     return (void *)((uintptr_t)p & ~MARK);
 }
 
@@ -61,6 +66,39 @@ static void fake_copy(proa_device *d, void *dst, const void *src, const proa_blo
     memmove(plain(dst), plain(src), (size_t)b->bytes);
 }
 
+/* ---- the third GPU: the CPU's ops, which expect scratch memory that a model has on the host only ---- */
+
+static const proa_ops *cpu_ops;
+
+static void give_scratch(proa_ctx *c)
+{
+    static _Thread_local _Alignas(64) char memory[16 << 20];
+    if (!c->scratch) c->scratch = memory, c->scratch_bytes = sizeof memory;
+}
+
+static void scratch_linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+{
+    give_scratch(c);
+    cpu_ops->linear(c, y, x, w, e);
+}
+
+static void scratch_attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
+                           const proa_attention *a)
+{
+    give_scratch(c);
+    cpu_ops->attend(c, y, q, kv, spans, a);
+}
+
+static void fill_transformer(proa_device *d)
+{
+    static proa_ops ops;
+    cpu_ops = proa_ops_cpu(proa_isa_choose());
+    ops = *cpu_ops;
+    ops.linear = scratch_linear, ops.attend = scratch_attend;
+    d->ops = &ops;
+    atomic_store(&plain_in_use, true);
+}
+
 PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err);
 PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err)
 {
@@ -72,6 +110,10 @@ PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index
     d->name = "fake GPU";
     d->host = false;
     d->gpu = index;
+    if (index == TRANSFORMER) {
+        fill_transformer(d);
+        return PROA_OK;
+    }
     d->alloc = fake_alloc, d->free = fake_free, d->upload = fake_upload, d->download = fake_download;
     d->copy = fake_copy;
     return PROA_OK;

@@ -144,4 +144,4 @@ def test_a_gpu_that_is_not_there(start, tmp_path):
     running = start("--exit-on-error=false", repositories=[tmp_path], env={"PROA_CUDA_PLUGIN": str(FAKE_GPU)})
     index = {m["name"]: m for m in requests.post(running.url("/v2/repository/index"), timeout=60).json()}
     for name in ("scale", "trees"):
-        assert index[name]["state"] == "UNAVAILABLE" and "device 'cuda:5': there are 2 GPUs" in index[name]["reason"], index
+        assert index[name]["state"] == "UNAVAILABLE" and "device 'cuda:5': there are 3 GPUs" in index[name]["reason"], index

@@ -345,6 +345,7 @@ static proa_status read_request(proa_llm_request *req, proa_err *err)
 static const proa_contract contract = {.open = open_native,
                                        .read = read_request,
                                        .check = check_generation,
+                                       .places = proa_native_places,
                                        .emit = proa_native_emit,
                                        .end = proa_native_end};
 

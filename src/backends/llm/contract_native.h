@@ -5,7 +5,8 @@
 
 #include "backends/llm/llm.h"
 
-/* proa_contract's functions; engine's thread. */
+proa_llm_place proa_native_places(const proa_llm_request *req); /* proa_contract's, the caller's thread */
+/* The same, the engine's thread. */
 void proa_native_emit(proa_llm_request *req, proa_prompt *p, proa_llm_output *output, int32_t count, bool final);
 void proa_native_end(proa_llm_request *req);
 

@@ -8,6 +8,7 @@
 #ifndef PROA_BACKENDS_LLM_LLM_H
 #define PROA_BACKENDS_LLM_LLM_H
 
+#include "backends/gpu/gpu.h"
 #include "text/token_bytes.h"
 #include "base/options.h"
 #include "engine/access.h"
@@ -97,6 +98,13 @@ typedef struct proa_prompt {
     int64_t arrived_ns;
 } proa_prompt;
 
+/* Where the rows of an encoder go that a reply is made of. */
+typedef enum proa_llm_place {
+    PROA_LLM_PLACE_HOST,
+    PROA_LLM_PLACE_HEAD,  /* the head's stay on the GPU, */
+    PROA_LLM_PLACE_POOLED /* or those of the pooler */
+} proa_llm_place;
+
 /* A contract: how tensors become typed generations, and outputs become replies. */
 typedef struct proa_contract {
     proa_status (*open)(proa_llm_model *s, proa_err *err); /* its own settings; NULL: none */
@@ -104,6 +112,8 @@ typedef struct proa_contract {
     proa_status (*read)(proa_llm_request *req, proa_err *err);
     /* Of each generation, typed or read: what does not go together, or not with the model. NULL: nothing to check. */
     proa_status (*check)(const proa_llm_request *req, const proa_generation *g, proa_err *err);
+    /* Of a request of an encoder whose reply may be on a GPU: which rows `end` takes there. NULL: none. */
+    proa_llm_place (*places)(const proa_llm_request *req);
     bool bundles_beams; /* the beams of a prompt come in one reply */
     /* For all deliveries but ALL: these `count` sequences, one unless beams are bundled, have news. Afterwards they are
      * cleared, but for SNAPSHOTS. */
@@ -126,6 +136,7 @@ struct proa_llm_request {
     atomic_bool made;         /* prompts and count do not change any more */
     atomic_bool cancel_requested, cancel_done, failed;
     proa_err err;
+    proa_buffer *rows; /* [count][outputs] f32 on the model's GPU, which the engine writes (place.c); NULL: none */
     proa_llm_request *next, **link; /* in llm_model->live_requests */
     proa_llm_request *read_next;    /* of its reader */
     void *contract_data;            /* the contract's own */
@@ -165,10 +176,12 @@ struct proa_llm_model {
     enum { PROA_SCORES_SOFTMAX, PROA_SCORES_SIGMOID, PROA_SCORES_PLAIN } scores;
     bool plain_relevance; /* of a cross-encoder: its output is the relevance as it is, without a sigmoid */
     proa_sentence_modules modules;
-    proa_chat *chat;        /* engine: the folder's chat template; NULL: none */
-    proa_message_form form; /* of the model's messages: by its template, or as configured */
-    bool exclude_input;     /* tensorrtllm */
-    int variant;            /* fastertransformer */
+    proa_chat *chat;          /* engine: the folder's chat template; NULL: none */
+    proa_message_form form;   /* of the model's messages: by its template, or as configured */
+    bool exclude_input;       /* tensorrtllm */
+    int variant;              /* fastertransformer */
+    proa_gpu_stream gpu;      /* of an encoder whose outputs may stay on its GPU; else zeroed */
+    pthread_mutex_t gpu_lock; /* guards its kernels: replicas share it */
     pthread_mutex_t lock;
     proa_llm_request *live_requests;
     proa_reader readers[PROA_READERS];
@@ -225,6 +238,14 @@ int proa_llm_stop_others(const proa_llm_request *self);
 void proa_llm_reply(proa_llm_request *req, proa_reply *reply, bool final);
 /* Tokens without the end token that ended them. */
 int64_t proa_llm_visible_tokens(const proa_llm_output *output);
+
+/* ---- place.c ---- */
+void proa_llm_places_open(proa_llm_model *s);
+void proa_llm_places_close(proa_llm_model *s);
+/* Before its prompts are submitted: the rows of a request that may stay on the GPU get their places there. */
+void proa_llm_places_take(proa_llm_request *req);
+/* The scores that belong to req->rows, which are logits, on the GPU; *out is the caller's. */
+PROA_MUST_CHECK proa_status proa_llm_places_scores(proa_llm_request *req, proa_buffer **out, proa_err *err);
 
 /* ---- readers.c ---- */
 void proa_llm_readers_start(proa_llm_model *s); /* makes the readers, whose threads start when they are needed */

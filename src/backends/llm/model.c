@@ -497,6 +497,7 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
     if (s->tokenizer) s->token_bytes = proa_token_bytes_new(s->tokenizer);
     PROA_TRY(read_folder(s, err));
     if (s->contract->open) PROA_TRY(s->contract->open(s, err));
+    proa_llm_places_open(s);
     PROA_TRY(proa_fleet_start(s->fleet, err));
     PROA_LOG(
         INFO,
@@ -523,6 +524,7 @@ proa_status proa_llm_model_open(void **state, proa_served_model *model, const pr
     s->model = model;
     proa_arena_init(&s->arena);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->gpu_lock, NULL);
     proa_llm_readers_start(s);
     proa_status status = open_served(s, err);
     if (status != PROA_OK) return proa_llm_model_close(s), status;
@@ -539,7 +541,9 @@ void proa_llm_model_close(void *state)
     proa_token_bytes_free(s->token_bytes);
     proa_chat_free(s->chat);
     proa_fleet_close(s->fleet);
+    proa_llm_places_close(s);
     proa_arena_release(&s->arena);
+    pthread_mutex_destroy(&s->gpu_lock);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

@@ -423,6 +423,20 @@ static bool folder_normalizes(const proa_prompt *p)
     return p->generation->pooling == PROA_POOLING_DEFAULT && p->req->llm_model->modules.normalize;
 }
 
+/* Labels need the host; without them the logits and scores of classes, and a pooled embedding, may stay on a GPU. */
+proa_llm_place proa_native_places(const proa_llm_request *req)
+{
+    const proa_llm_model *s = req->llm_model;
+    const proa_prompt *p = &req->prompts[0];
+    if (p->generation->task == PROA_GENERATION_CLASSIFY)
+        return proa_engine_has_head_row(s->engine) && !proa_infer_wants(req->infer, "label")
+                   ? PROA_LLM_PLACE_HEAD
+                   : PROA_LLM_PLACE_HOST;
+    bool pooled = p->generation->task == PROA_GENERATION_EMBED && proa_llm_pooling(p) == PROA_POOLING_POOLER &&
+                  !p->generation->normalize && !folder_normalizes(p) && proa_engine_has_pooler(s->engine);
+    return pooled ? PROA_LLM_PLACE_POOLED : PROA_LLM_PLACE_HOST;
+}
+
 static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t columns)
 {
     if (p->request.task == PROA_TASK_GENERATE && p->output_count) /* a decoder's */
@@ -433,11 +447,22 @@ static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t column
     if (p->generation->normalize || folder_normalizes(p)) normalize_vector(to, columns);
 }
 
+/* An output that is on the GPU. */
+static void add_placed(const answer *a, const char *name, const int64_t *shape, int32_t rank, proa_buffer *rows)
+{
+    if (proa_infer_wants(a->req->infer, name))
+        proa_gpu_output(a->reply, name, PROA_TYPE_FP32, shape, rank, rows, 0);
+}
+
 static void reply_embedding(const answer *a)
 {
     int64_t columns = a->req->llm_model->info.hidden, shape[2];
     int32_t rank;
     const int64_t *of = row_shape(a, columns, shape, &rank);
+    if (a->req->rows) {
+        add_placed(a, "embedding", of, rank, a->req->rows);
+        return;
+    }
     float *to = proa_reply_floats(a->req, a->reply, "embedding", of, rank, 0);
     for (int64_t i = 0; i < a->req->count && to; i++)
         embed_row(a, &a->req->prompts[i], to + i * columns, columns);
@@ -473,6 +498,24 @@ static void add_labels(const answer *a, const char *name, const proa_str *labels
     if (!t) return;
     t->rank = rank;
     memcpy(t->shape, of, (size_t)rank * sizeof *of);
+}
+
+/* Logits and scores on the GPU, and the names of the classes. */
+static void reply_placed_classes(const answer *a)
+{
+    const proa_llm_model *s = a->req->llm_model;
+    int64_t rows = a->req->count, n = s->info.outputs, shape[2];
+    int32_t rank;
+    const int64_t *of = row_shape(a, n, shape, &rank);
+    proa_str *labels = PROA_ARENA_NEW(&a->reply->arena, proa_str, rows * n);
+    proa_buffer *scores = NULL;
+    for (int64_t i = 0; i < rows * n; i++) labels[i] = proa_str_c(s->label[i % n]);
+    add_placed(a, "logits", of, rank, a->req->rows);
+    if (proa_infer_wants(a->req->infer, "scores") &&
+        proa_llm_places_scores(a->req, &scores, &a->reply->error) == PROA_OK)
+        add_placed(a, "scores", of, rank, scores);
+    proa_buffer_drop(scores);
+    add_labels(a, "labels", labels, n);
 }
 
 static void reply_classes(const answer *a)
@@ -591,7 +634,7 @@ void proa_native_end(proa_llm_request *req)
     switch (task) {
     case PROA_GENERATION_ROWS: reply_rows(&a); break;
     case PROA_GENERATION_EMBED: reply_embedding(&a); break;
-    case PROA_GENERATION_CLASSIFY: reply_classes(&a); break;
+    case PROA_GENERATION_CLASSIFY: req->rows ? reply_placed_classes(&a) : reply_classes(&a); break;
     default: add_prompt(&a); break;
     }
     proa_llm_reply(req, a.reply, true);

@@ -112,6 +112,8 @@ static void end_watch(proa_llm_request *req)
 static void release_request(proa_llm_request *req)
 {
     for (int64_t i = 0; i < req->count && req->prompts; i++) release_prompt(&req->prompts[i]);
+    proa_buffer_drop(req->rows);
+    req->rows = NULL;
     proa_arena_release(&req->arena);
 }
 
@@ -534,6 +536,7 @@ static void submit_all(proa_llm_request *req)
 {
     proa_err err = {.status = PROA_OK};
     int64_t count = req->count, sent = 0;
+    proa_llm_places_take(req);
     atomic_store(&req->pending, (int)count);
     atomic_store(&req->made, true);
     while (sent < count && submit_prompt(req, &req->prompts[sent], &err) == PROA_OK) sent++;

@@ -76,8 +76,9 @@ static void request_outputs(proa_engine *e, const proa_encoder_pass *pass)
     for (int64_t i = 0; i < pass->count; i++) {
         const proa_encoder_input *input = &pass->input[i];
         e->step.logits_rows[i] = (int32_t)(input->row + (last ? input->req->input_count - 1 : 0));
+        e->step.places[i] = input->req->place;
     }
-    proa_model_send_encoder_outputs(e->model, e->step.logits_rows, pass->count, e->step.rows,
+    proa_model_send_encoder_outputs(e->model, e->step.logits_rows, e->step.places, pass->count, e->step.rows,
                                     e->async.mode == PROA_SAMPLE_ASYNC);
 }
 
@@ -133,6 +134,11 @@ static void emit_hidden(proa_engine *e, proa_engine_request *req, int64_t row)
     proa_emit_rows(req, req->encoded, NULL, 0, req->input_count, e->model->config.hidden);
 }
 
+static bool has_place(const proa_engine_request *req)
+{
+    return req->place.head || req->place.pooled;
+}
+
 static void process_input(proa_engine *e, proa_engine_request *req, const proa_encoder_outputs *h,
                           int64_t index, int64_t row)
 {
@@ -142,7 +148,7 @@ static void process_input(proa_engine *e, proa_engine_request *req, const proa_e
         return;
     }
     if (req->ending != PROA_FINISH_ERROR && req->task == PROA_TASK_ENCODE) emit_hidden(e, req, row);
-    else if (req->ending != PROA_FINISH_ERROR) emit_outputs(e, req, h, index, row);
+    else if (req->ending != PROA_FINISH_ERROR && !has_place(req)) emit_outputs(e, req, h, index, row);
     if (req->ending == PROA_FINISH_NONE) req->ending = PROA_FINISH_END;
 }
 
@@ -160,12 +166,18 @@ static void complete_pass(proa_engine *e)
     proa_sched_retire(e);
 }
 
+/* Places are the caller's again when the request has ended: a pass that writes to them is waited for. */
 void proa_encode_detach(proa_engine *e, const proa_engine_request *req)
 {
     if (req->phase != PROA_PHASE_ENCODE_INFLIGHT) return;
-    for (int32_t n = 0; n < e->encoder.count; n++)
-        for (int64_t i = 0; i < e->encoder.pass[n].count; i++)
-            if (e->encoder.pass[n].input[i].req == req) e->encoder.pass[n].input[i].req = NULL;
+    for (int32_t n = 0; n < e->encoder.count; n++) {
+        proa_encoder_pass *pass = &e->encoder.pass[n];
+        for (int64_t i = 0; i < pass->count; i++) {
+            if (pass->input[i].req != req) continue;
+            if (has_place(req)) proa_model_wait_encoder_outputs(e->model, pass->ticket);
+            pass->input[i].req = NULL;
+        }
+    }
 }
 
 /* ---- the step ---- */

@@ -107,11 +107,12 @@ struct proa_engine_request {
     void *arg;
     int32_t *input; /* encoder models: [input_count] ids of the encoder */
     int64_t input_count;
-    int32_t *input_types;   /* [input_count] token types; NULL: all 0 */
-    float *embedded;        /* [input_count][hidden] input embeddings in place of ids; or NULL */
-    bool encoded_given;     /* they are the encoder's outputs */
-    float *encoded;         /* task ENCODE: [input_count][hidden] hidden states to emit */
-    const int32_t *visible; /* [visible_count] special tokens whose text is emitted; in the arena */
+    int32_t *input_types;     /* [input_count] token types; NULL: all 0 */
+    float *embedded;          /* [input_count][hidden] input embeddings in place of ids; or NULL */
+    bool encoded_given;       /* they are the encoder's outputs */
+    float *encoded;           /* task ENCODE: [input_count][hidden] hidden states to emit */
+    proa_encoder_place place; /* where the outputs of its encoder go */
+    const int32_t *visible;   /* [visible_count] special tokens whose text is emitted; in the arena */
     int64_t visible_count;
     bool scores;     /* its events have the rows that tokens are chosen by */
     int32_t *prompt; /* [prompt_count] ids of the decoder */
@@ -304,6 +305,7 @@ typedef struct proa_step_arrays {
     bool encoded;                         /* they are outputs of the encoder (proa_batch) */
     proa_logits_request *logits_requests; /* [logits_count] */
     int32_t *logits_rows;                 /* their rows, as the head takes them */
+    proa_encoder_place *places;           /* [sequences_max] of the inputs of an encoder pass */
     int64_t logits_count;
 } proa_step_arrays;
 

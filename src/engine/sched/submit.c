@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * submit.c - checks and copies a request and allocates all that its decoding needs; cancel. Runs on the caller's
  * thread and touches only `shared` (under its lock) and what never changes after open. */
+#include "engine/access.h"
 #include "engine/sched/request.h"
 
 #include "base/alloc.h"
@@ -605,6 +606,17 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
     return PROA_OK;
 }
 
+/* Memory of the device for outputs of an encoder. */
+static proa_status take_place(const proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
+{
+    if (r->head_to && !proa_engine_has_head_row(e))
+        return PROA_FAIL(err, UNSUPPORTED, "head_to: this model's head does not compute one row of an input");
+    if (r->pooled_to && !proa_engine_has_pooler(e))
+        return PROA_FAIL(err, UNSUPPORTED, "pooled_to: this model has no pooler");
+    req->place = (proa_encoder_place){r->head_to, r->pooled_to};
+    return PROA_OK;
+}
+
 static void take_visible(proa_engine_request *req, const proa_request *r)
 {
     if (r->visible_ids_count <= 0) return;
@@ -627,6 +639,7 @@ static proa_status make_request(proa_engine *e, proa_engine_request *req, const 
         return PROA_FAIL(err, LIMIT, "client: a name of %zu bytes, at most %d are taken", strlen(r->client),
                          PROA_CLIENT_BYTES_MAX);
     take_visible(req, r);
+    PROA_TRY(take_place(e, req, r, err));
     PROA_TRY(hold_session(e, req, r, err));
     PROA_TRY(proa_adapters_ref(&e->adapters, r->options.adapter, &req->adapter, err));
     PROA_TRY(read_prompt(e, req, r, err));

@@ -42,12 +42,13 @@ typedef struct proa_rank_call {
     const char *image; /* of the layer; NULL: the slot is empty */
     proa_taps taps;    /* LOAD: those of rank 0, without memory */
     /* Of rank 0 only, not in the message. */
-    bool others_only;             /* rank 0 has done it already: LOAD of restarted ranks */
-    const proa_kv *kv;            /* ENCODE, DECODE: [kv_layers] */
-    proa_view logits;             /* result of HEAD, without in_place */
-    proa_view states;             /* result of HIDDEN and TAPPED, where rank 0 runs */
-    float *to_logits, *to_hidden; /* results of HEAD in place; NULL: not wanted */
-    int32_t *top_ids;             /* results of TOP_K */
+    bool others_only;                 /* rank 0 has done it already: LOAD of restarted ranks */
+    const proa_kv *kv;                /* ENCODE, DECODE: [kv_layers] */
+    proa_view logits;                 /* result of HEAD, without in_place */
+    proa_view states;                 /* result of HIDDEN and TAPPED, where rank 0 runs */
+    float *to_logits, *to_hidden;     /* results of HEAD in place; NULL: not wanted */
+    const proa_encoder_place *places; /* OUTPUTS: [count] */
+    int32_t *top_ids;                 /* results of TOP_K */
     float *top_logits, *sums;
     proa_progress_fn *progress; /* LOAD */
     void *progress_arg;
