@@ -11,16 +11,19 @@ several clients, where its steps run, and what is copied between host and GPU.
 | gpu | CPU, all cores | GPU | GPU |
 | host | CPU, all cores | CPU | GPU |
 | one | CPU, one thread | CPU | GPU |
+| client | the client, in Python with `tokenizers` | the client, in Python | GPU |
 
 A variant may have a weight format behind a colon: gpu:fp8. The scores of the first texts are compared with those of
 the CPU in f32 (--reference cpu), or with the first variant's. Excerpts are cut and filled to --tokens tokens by the
 server's own tokenizer, [CLS] and [SEP] included. Each client sends its next request when it has the answer to the one
 before. With `gpu`, the script fails if a tensor was copied to the host beside the one that is the answer. Needs nothing
-but Python."""
+but Python; `client` needs the package tokenizers, too."""
 
 import argparse
+import array
 import csv
 import datetime
+import functools
 import http.client
 import itertools
 import json
@@ -35,8 +38,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "examples/readability"))
 import server as proa_server  # noqa: E402
 
-ON_GPU = {"gpu": ("bert", "forest", "features", "average"), "host": ("bert", "forest"), "one": ("bert", "forest"),
-          "cpu": ()}
+MODELS = ("bert", "forest")
+ON_GPU = {"gpu": (*MODELS, "features", "average"), "host": MODELS, "one": MODELS, "client": MODELS, "cpu": ()}
+COUNTS = ["words", "distinct_words", "punctuation", "sentences", "characters", "long_words"]
 
 
 class Client:
@@ -46,10 +50,10 @@ class Client:
         self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
 
     def infer(self, model, name, texts, output):
-        """The bytes of one output."""
         return self.send(model, *request(name, texts, output))
 
     def send(self, model, body, header):
+        """The bytes of the one output that is asked for."""
         self.http.request("POST", f"/v2/models/{model}/infer", body, {
             "Inference-Header-Content-Length": str(header), "Content-Type": "application/octet-stream"})
         answer = self.http.getresponse()
@@ -59,15 +63,72 @@ class Client:
         return data[int(answer.getheader("Inference-Header-Content-Length")):]
 
 
-def request(name, texts, output):
-    """(body, bytes of its JSON)"""
-    rows = [text.encode() for text in texts]
-    raw = b"".join(len(row).to_bytes(4, "little") + row for row in rows)
+def make_request(inputs, output):
+    """(body, bytes of its JSON). inputs: (name, type, shape, bytes)"""
     header = json.dumps({
-        "inputs": [{"name": name, "shape": [len(rows), 1], "datatype": "BYTES",
-                    "parameters": {"binary_data_size": len(raw)}}],
+        "inputs": [{"name": name, "shape": shape, "datatype": kind, "parameters": {"binary_data_size": len(data)}}
+                   for name, kind, shape, data in inputs],
         "outputs": [{"name": output, "parameters": {"binary_data": True}}]}).encode()
-    return header + raw, len(header)
+    return header + b"".join(data for *_, data in inputs), len(header)
+
+
+def request(name, texts, output):
+    rows = [text.encode() for text in texts]
+    data = b"".join(len(row).to_bytes(4, "little") + row for row in rows)
+    return make_request([(name, "BYTES", [len(rows), 1], data)], output)
+
+
+class Ensemble:
+    """A client that sends texts, whose requests are made beforehand."""
+
+    def __init__(self, server, _):
+        self.client = Client(server.port)
+
+    @staticmethod
+    def prepare(texts):
+        return request("TEXT", texts, "SCORE")
+
+    def scores(self, prepared):
+        return self.client.send("readability", *prepared)
+
+
+class PythonSteps:
+    """A client that does the tokenizer's, the features' and the average's work itself."""
+
+    def __init__(self, server, folder):
+        import tokenizers
+
+        sys.path.insert(0, str(ROOT / "examples/review-pipeline"))
+        import textfeatures
+
+        self.clients = [Client(server.port), Client(server.port)]
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "repository/bert/1/tokenizer.json"))
+        self.tokenizer.enable_padding()
+        self.features = textfeatures.Features.of_files(COUNTS, folder / "repository/features/1", ["stopwords.txt"],
+                                                       "words.txt")
+
+    @staticmethod
+    def prepare(texts):
+        return texts
+
+    def scores(self, texts):
+        rows = self.tokenizer.encode_batch(texts)
+        ids = array.array("i", itertools.chain.from_iterable(row.ids for row in rows))
+        lengths = array.array("i", [sum(row.attention_mask) for row in rows])
+        answers = [None]
+
+        def ask_bert():
+            answers[0] = self.clients[0].send("bert", *make_request(
+                [("input_ids", "INT32", [len(rows), len(rows[0].ids)], ids.tobytes()),
+                 ("input_lengths", "INT32", [len(rows), 1], lengths.tobytes())], "scores"))
+
+        thread = threading.Thread(target=ask_bert)
+        thread.start()
+        features = array.array("f", itertools.chain.from_iterable(self.features.row(text) for text in texts))
+        forest = self.clients[1].send("forest", *make_request(
+            [("input__0", "FP32", [len(rows), len(features) // len(rows)], features.tobytes())], "output__0"))
+        thread.join()
+        return [(a + b) / 2 for a, b in zip(floats(answers[0]), floats(forest), strict=True)]
 
 
 def floats(data):
@@ -100,55 +161,71 @@ def count_copies(server):
     return [int(re.search(rf"^proa_{name}_copies_total (\d+)", text, re.M).group(1)) for name in ("host", "device")]
 
 
-def run_clients(server, model, bodies, clients, seconds):
+class Alone(Ensemble):
+    """A client of one step."""
+
+    def __init__(self, server, step):
+        super().__init__(server, None)
+        self.step = step
+
+    def prepare(self, texts):
+        return request(self.step[1], texts, self.step[2])
+
+    def scores(self, prepared):
+        return self.client.send(self.step[0], *prepared)
+
+
+def run_clients(make, texts, batch, clients, seconds):
     """Times of all requests, sorted, and how long all took. The first request of each client does not count."""
     times, barrier, ends = [], threading.Barrier(clients + 1), []
 
     def work(first):
-        client, own = Client(server.port), []
-        client.send(model, *bodies[first % len(bodies)])
+        client, own = make(), []
+        rows = [client.prepare([texts[(i * batch + k) % len(texts)] for k in range(batch)]) for i in range(8)]
+        client.scores(rows[first % 8])
+        barrier.wait()
         barrier.wait()
         for i in itertools.count(first):
             start = time.perf_counter()
             if start >= ends[0]:
                 break
-            client.send(model, *bodies[i % len(bodies)])
+            client.scores(rows[i % 8])
             own.append(time.perf_counter() - start)
         times.extend(own)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(clients)]
     for thread in threads:
         thread.start()
-    ends.append(time.perf_counter() + seconds + 3600)
     barrier.wait()
     begin = time.perf_counter()
-    ends[0] = begin + seconds
+    ends.append(begin + seconds)
+    barrier.wait()
     for thread in threads:
         thread.join()
     return sorted(times), time.perf_counter() - begin
 
 
-def measure(server, variant, texts, options):
+def measure(server, name, texts, options):
+    client = PythonSteps if name.startswith("client") else Ensemble
+    makes = [("readability", lambda: client(server, options.folder))]
+    makes += [(step[0], functools.partial(Alone, server, step)) for step in options.alone]
     rows = []
-    for model, name, output in (("readability", "TEXT", "SCORE"), *options.alone):
-        for batch, clients in options.loads:
-            if model != "readability" and batch == 1:
-                continue
-            bodies = [request(name, [texts[(i * batch + k) % len(texts)] for k in range(batch)], output)
-                      for i in range(8)]
-            before = count_copies(server)
-            times, taken = run_clients(server, model, bodies, clients, options.seconds)
-            copies = [(now - then) / (len(times) + clients)
-                      for now, then in zip(count_copies(server), before, strict=True)]
-            row = {"variant": variant, "model": model, "tokens": options.tokens, "batch": batch, "clients": clients,
-                   "requests": len(times), "p50_ms": round(times[len(times) // 2] * 1e3, 3),
-                   "p99_ms": round(times[len(times) * 99 // 100] * 1e3, 3),
-                   "texts_per_second": round(batch * len(times) / taken, 1),
-                   "to_host": round(copies[0], 2), "to_device": round(copies[1], 2)}
-            rows.append(row)
-            print("{variant:10} {model:11} batch {batch:3} clients {clients}: p50 {p50_ms:8.3f} p99 {p99_ms:8.3f} ms "
-                  "{texts_per_second:9.1f} texts/s; copies a request: {to_host} to the host, {to_device} to the GPU"
-                  .format(**row), flush=True)
+    for (model, make), (batch, clients) in itertools.product(makes, options.loads):
+        if model != "readability" and batch == 1:
+            continue
+        before = count_copies(server)
+        times, taken = run_clients(make, texts, batch, clients, options.seconds)
+        copies = [(now - then) / (len(times) + clients)
+                  for now, then in zip(count_copies(server), before, strict=True)]
+        row = {"variant": name, "model": model, "tokens": options.tokens, "batch": batch, "clients": clients,
+               "requests": len(times), "p50_ms": round(times[len(times) // 2] * 1e3, 3),
+               "p99_ms": round(times[len(times) * 99 // 100] * 1e3, 3),
+               "texts_per_second": round(batch * len(times) / taken, 1),
+               "to_host": round(copies[0], 2), "to_device": round(copies[1], 2)}
+        rows.append(row)
+        print("{variant:10} {model:11} batch {batch:3} clients {clients}: p50 {p50_ms:8.3f} p99 {p99_ms:8.3f} ms "
+              "{texts_per_second:9.1f} texts/s; copies a request: {to_host} to the host, {to_device} to the GPU"
+              .format(**row), flush=True)
     return rows
 
 
@@ -158,7 +235,8 @@ def open_server(options, variant, quant):
         parameters.append(("bert", "quant", quant))
     if variant == "one":
         parameters.append(("tokenizer", "threads", "1"))
-    return proa_server.Proa(options.proa, options.folder, ON_GPU[variant], parameters + options.set, options.proa_option)
+    return proa_server.Proa(options.proa, options.folder, ON_GPU[variant], parameters + options.set,
+                            options.proa_option, options.gpu)
 
 
 def check_copies(rows, variant):
@@ -221,6 +299,7 @@ def read_options():
     parser.add_argument("--variants", default="gpu,host,gpu:fp8")
     parser.add_argument("--reference", choices=("cpu", "first"), default="first")
     parser.add_argument("--dtype", default="f16", help="of BERT's weights, where a variant has no format")
+    parser.add_argument("--gpu", type=int, default=0, help="its number")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--loads", default="1,512,512x2,512x4", help="BATCHxCLIENTS, ...")
     parser.add_argument("--steps", action="store_true", help="measure the tokenizer and the features alone, too")

@@ -10,17 +10,17 @@ import tempfile
 
 
 class Proa:
-    """proa: the program. folder: what prepare.py made. on_gpu: names of the models that run on GPUs. parameters: (model,
-    key, value) to add to configurations. options: for the command line."""
+    """proa: the program. folder: what prepare.py made. on_gpu: names of the models that run on GPU number `gpu`.
+    parameters: (model, key, value) to add to configurations. options: for the command line."""
 
-    def __init__(self, proa, folder, on_gpu=(), parameters=(), options=()):
+    def __init__(self, proa, folder, on_gpu=(), parameters=(), options=(), gpu=0):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="proa-readability-"))
         for source in sorted((folder / "repository").resolve().iterdir()):
             (self.folder / source.name).mkdir()
             (self.folder / source.name / "1").symlink_to(source / "1")
             config = (source / "config.pbtxt").read_text()
             if source.name in on_gpu:
-                config = config.replace("kind: KIND_CPU", "kind: KIND_GPU")
+                config = config.replace("kind: KIND_CPU", f"kind: KIND_GPU gpus: [ {gpu} ]")
             for model, key, value in parameters:
                 if model == source.name:
                     config += f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
