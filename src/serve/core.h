@@ -148,6 +148,11 @@ uint64_t proa_source_version_fingerprint(const proa_source *source, int64_t vers
 
 /* ---- models/model.c: one version ---- */
 
+/* A version with one reference, of which nothing is open. */
+proa_served_model *proa_served_model_new(proa_server *s, proa_source *source, int64_t version);
+/* Finds its backend and completes its configuration. */
+PROA_MUST_CHECK proa_status proa_served_model_prepare(proa_served_model *m, const char *version_path,
+                                                      proa_err *err);
 /* Opens a version with one reference, through its warm-up. */
 proa_status proa_served_model_open(proa_served_model **out, proa_server *s, proa_source *source,
                                    int64_t version, proa_model_stats *stats, proa_err *err);

@@ -200,9 +200,23 @@ proa_status proa_server_find(proa_server *server, const char *name, int64_t vers
     return *out ? PROA_OK : proa_explain_not_found(server, name, version, err);
 }
 
+proa_status proa_server_model_decoupled(proa_server *server, const char *name, int64_t version,
+                                        bool *decoupled, proa_err *err)
+{
+    proa_served_model *model;
+    if (server->options.upstream) return server->options.upstream->find(name, version, decoupled, err);
+    PROA_TRY(proa_server_find(server, name, version, &model, err));
+    *decoupled = model->decoupled;
+    proa_served_model_drop(model);
+    return PROA_OK;
+}
+
 proa_status proa_server_find_model(proa_server *server, proa_infer *r, proa_err *err)
 {
+    const proa_upstream *up = server->options.upstream;
+    bool decoupled;
     if (r->model) return PROA_OK;
+    if (up) return up->find(r->model_name, r->model_version, &decoupled, err);
     return proa_server_find(server, r->model_name, r->model_version, &r->model, err);
 }
 
@@ -210,6 +224,7 @@ proa_status proa_server_infer(proa_server *server, proa_infer *r, proa_err *err)
 {
     if (!r->times.received) r->times.received = proa_clock_ns();
     PROA_TRY(proa_reserve_check(err));
+    if (server->options.upstream) return server->options.upstream->infer(r, err);
     PROA_TRY(proa_server_find_model(server, r, err));
     proa_infer_hold(r); /* it may end, and the sink's reference be dropped, before enqueue returns */
     proa_status status = proa_infer_check(r->model, r, err);
@@ -330,6 +345,7 @@ proa_status proa_server_ready(proa_server *server, proa_err *err)
 proa_status proa_server_model_ready(proa_server *server, const char *name, int64_t version, proa_err *err)
 {
     proa_served_model *model;
+    if (server->options.upstream) return server->options.upstream->ready(name, version, err);
     PROA_TRY(proa_server_find(server, name, version, &model, err));
     proa_status status = backend_ready(model, err);
     proa_served_model_drop(model);

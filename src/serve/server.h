@@ -46,8 +46,24 @@ typedef struct proa_repository_agent {
                                proa_err *err);
 } proa_repository_agent;
 
+typedef struct proa_model_file { /* a load that brings its files: "file:1/model.bin" */
+    proa_str path, bytes;
+} proa_model_file;
+
+/* Where the models are that a process does not host itself (hosted.h): the server that has started it. All functions
+ * from any thread; errors are those of the functions of that server. */
+typedef struct proa_upstream {
+    proa_status (*find)(const char *name, int64_t version, bool *decoupled, proa_err *err);
+    proa_status (*infer)(proa_infer *r, proa_err *err); /* as proa_server_infer */
+    proa_status (*ready)(const char *name, int64_t version, proa_err *err);
+    proa_status (*load)(const char *name, const char *config_json, const proa_model_file *files,
+                        int files_count, proa_err *err);
+    proa_status (*unload)(const char *name, bool dependents, proa_err *err);
+} proa_upstream;
+
 typedef struct proa_server_options {
-    const char *id; /* "triton" */
+    const proa_upstream *upstream; /* of a process that hosts one model; NULL: this server has the models */
+    const char *id;                /* "triton" */
     /* Model repositories, or folders that are a model themselves (a Hugging Face folder). */
     const char *const *repositories;
     int repositories_count;
@@ -112,6 +128,9 @@ PROA_MUST_CHECK proa_status proa_server_infer(proa_server *server, proa_infer *r
 /* A held version: config stays valid until proa_served_model_drop. */
 proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_served_model **out,
                              proa_err *err);
+/* Of a model by its name: does it answer with any number of replies? Errors of proa_server_find. */
+PROA_MUST_CHECK proa_status proa_server_model_decoupled(proa_server *server, const char *name,
+                                                        int64_t version, bool *decoupled, proa_err *err);
 /* Does the version answer with any number of replies? */
 bool proa_served_model_decoupled(const proa_served_model *model);
 /* May a call be made that has room for one reply? */
@@ -161,9 +180,6 @@ void proa_server_gpus(proa_server *server, proa_buf *out);
 /* For the page: a JSON array of models with state, requests, queue, figures. */
 void proa_server_figures(proa_server *server, proa_buf *out);
 
-typedef struct proa_model_file { /* a load that brings its files: "file:1/model.bin" */
-    proa_str path, bytes;
-} proa_model_file;
 /* Load blocks until the model is loaded, unload until it no longer serves: call them from a thread that may block
  * (proa_work_start of api/frontend.h). Requests in flight at an unload continue; the index reports UNLOADING until
  * they have ended. Loads of different models run in parallel. Loading an ensemble loads the models of its steps; the

@@ -23,11 +23,11 @@ TRITONSERVER_Error *TRITONSERVER_ServerModelTransactionProperties(proa_server *s
                                                                   int64_t version, uint32_t *flags, void **more)
 {
     proa_err err = {0};
-    proa_served_model *model;
+    bool decoupled;
     if (more) *more = NULL;
-    if (proa_server_find(server, name, version, &model, &err) != PROA_OK) return proa_triton_error_of(&err);
-    *flags = proa_served_model_decoupled(model) ? DECOUPLED : ONE_TO_ONE;
-    proa_served_model_drop(model);
+    if (proa_server_model_decoupled(server, name, version, &decoupled, &err) != PROA_OK)
+        return proa_triton_error_of(&err);
+    *flags = decoupled ? DECOUPLED : ONE_TO_ONE;
     return NULL;
 }
 

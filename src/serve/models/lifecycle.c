@@ -416,6 +416,8 @@ static proa_status check_control(proa_server *s, proa_err *err)
 proa_status proa_server_load(proa_server *server, const char *name, const char *config_json,
                              const proa_model_file *files, int files_count, proa_err *err)
 {
+    const proa_upstream *up = server->options.upstream;
+    if (up) return up->load(name, config_json, files, files_count, err);
     PROA_TRY(check_control(server, err));
     PROA_TRY(proa_name_check(name, err));
     PROA_TRY(proa_reserve_check(err));
@@ -483,6 +485,7 @@ static void unload_entry(proa_server *s, const char *name, bool dependents)
 
 proa_status proa_server_unload(proa_server *server, const char *name, bool unload_dependents, proa_err *err)
 {
+    if (server->options.upstream) return server->options.upstream->unload(name, unload_dependents, err);
     PROA_TRY(check_control(server, err));
     unload_entry(server, name, unload_dependents); /* a name that is not known is no error: Triton's way */
     return PROA_OK;

@@ -318,12 +318,17 @@ static proa_status open_instances(proa_served_model *m, proa_err *err)
     return PROA_OK;
 }
 
+proa_status proa_served_model_prepare(proa_served_model *m, const char *version_path, proa_err *err)
+{
+    m->version_path = proa_arena_strdup(&m->arena, proa_str_c(version_path));
+    return set_config(m, m->source, err);
+}
+
 static proa_status open_parts(proa_served_model *m, const proa_source *source, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     PROA_TRY(proa_source_version_path(source, m->version, path, err));
-    m->version_path = proa_arena_strdup(&m->arena, proa_str_c(path));
-    PROA_TRY(set_config(m, source, err));
+    PROA_TRY(proa_served_model_prepare(m, path, err));
     PROA_TRY(proa_served_model_read_labels(m, err));
     if (m->backend) {
         if (m->backend->model_open) PROA_TRY(m->backend->model_open(&m->state, m, err));
@@ -341,10 +346,8 @@ static void wait_alone(const proa_served_model *m)
     while (atomic_load_explicit(&m->refs, memory_order_acquire) > 1) sched_yield();
 }
 
-proa_status proa_served_model_open(proa_served_model **out, proa_server *s, proa_source *source,
-                                   int64_t version, proa_model_stats *stats, proa_err *err)
+proa_served_model *proa_served_model_new(proa_server *s, proa_source *source, int64_t version)
 {
-    int64_t begin = proa_clock_ns();
     proa_served_model *m = proa_calloc(1, sizeof *m);
     proa_arena_init(&m->arena);
     atomic_init(&m->refs, 1);
@@ -354,6 +357,14 @@ proa_status proa_served_model_open(proa_served_model **out, proa_server *s, proa
     m->name = source->name;
     m->path = source->path;
     m->version = version;
+    return m;
+}
+
+proa_status proa_served_model_open(proa_served_model **out, proa_server *s, proa_source *source,
+                                   int64_t version, proa_model_stats *stats, proa_err *err)
+{
+    int64_t begin = proa_clock_ns();
+    proa_served_model *m = proa_served_model_new(s, source, version);
     m->stats = stats;
     m->cache = s->cache;
     m->rate = s->rate;
