@@ -359,17 +359,17 @@
 #define PROA_ENV_TEXT_MAX         (1 * PROA_MIB)   /* all variables; Linux' own limit is 2 MiB with the arguments */
 #define PROA_ENV_UNPACK_MS        300000           /* conda-unpack: it rewrites some thousand files */
 /* Python models */
-#define PROA_PYTHON_ARENA_BYTES   (8 * PROA_GIB)   /* address space of each direction of a process; memory is taken as
+#define PROA_PROCESS_ARENA_BYTES   (8 * PROA_GIB)   /* address space of each direction of a process; memory is taken as
                                                       it is used */
-#define PROA_PYTHON_KEEP_BYTES    (32 * PROA_MIB)  /* of it that stays when it is free: batches of 10 MB reuse warm
+#define PROA_PROCESS_KEEP_BYTES    (32 * PROA_MIB)  /* of it that stays when it is free: batches of 10 MB reuse warm
                                                       pages */
-#define PROA_PYTHON_HEAD_MAX      (16 * PROA_MIB)  /* JSON of one message: a configuration has at most
+#define PROA_CHANNEL_HEAD_MAX      (16 * PROA_MIB)  /* JSON of one message: a configuration has at most
                                                       PROA_CONFIG_BYTES_MAX */
 #define PROA_PYTHON_SOURCES_MAX   (4 * PROA_MIB)   /* the embedded Python files: 60 kB */
 #define PROA_PYTHON_START_MS      30000            /* until the interpreter must run, and for finalize: Triton's
                                                       stub-timeout-seconds */
 #define PROA_TRITON_BUCKETS_MAX   1024             /* of a histogram that a backend of Triton makes */
-#define PROA_PYTHON_METRICS_MAX   4096             /* metrics that the models of one version create */
+#define PROA_PROCESS_METRICS_MAX   4096             /* metrics that the models of one version create */
 /* the hub: models by name */
 #define PROA_HUB_NAME_MAX         96               /* bytes of "ORG/NAME": the hub's own */
 #define PROA_HUB_REVISION_MAX     256              /* bytes of a branch or tag; git's file names have 255 */

@@ -37,14 +37,14 @@
 #define SHRINK_NS         25000000  /* the first time; doubled each time up to */
 #define SHRINK_MAX        400000000
 
-typedef struct proa_worker {
+typedef struct proa_pool_worker {
     /* The worker's own chunks that no thread has taken yet, [next, end): next + (end << 32). */
     PROA_ALIGNED(64) atomic_ullong chunks;
     atomic_bool busy; /* runs chunks of the job */
     proa_pool *pool;
     int index;
     clockid_t clock; /* of its CPU time */
-} proa_worker;
+} proa_pool_worker;
 
 /* How many threads are active, and the statistics behind that. Only the caller uses it. */
 typedef struct pool_size {
@@ -57,7 +57,7 @@ struct proa_pool {
     int threads;
     pool_size size;
     pthread_t *handles;         /* [threads - 1] */
-    proa_worker *workers;       /* [threads] */
+    proa_pool_worker *workers;  /* [threads] */
     proa_placement *placements; /* [threads] */
     /* The job. Worker 0 writes it before it hands out the chunks; threads that hold a chunk read it. It
      * does not change until all chunks are done. */
@@ -122,7 +122,7 @@ int proa_cpu_count(void)
 }
 
 /* Takes one of a worker's chunks; false: none is left. */
-static bool take_chunk(proa_worker *owner, uint32_t *chunk)
+static bool take_chunk(proa_pool_worker *owner, uint32_t *chunk)
 {
     unsigned long long chunks = atomic_load_explicit(&owner->chunks, memory_order_relaxed);
     do {
@@ -276,7 +276,7 @@ static void run_chunks(proa_pool *pool, int worker, int workers)
 
 static void *worker_main(void *arg)
 {
-    proa_worker *w = arg;
+    proa_pool_worker *w = arg;
     proa_pool *pool = w->pool;
     for (uint32_t seen = 0;;) {
         seen = wait_for_job(pool, w->index, seen);
@@ -316,7 +316,7 @@ proa_pool *proa_pool_new(int threads)
     pool->placements = aligned_alloc(64, (size_t)threads * sizeof *pool->placements);
     PROA_ASSERT(pool->placements);
     for (int i = 0; i < threads; i++) pool->placements[i] = (proa_placement){.last_move_ns = 0};
-    for (int i = 0; i < threads; i++) pool->workers[i] = (proa_worker){.pool = pool, .index = i};
+    for (int i = 0; i < threads; i++) pool->workers[i] = (proa_pool_worker){.pool = pool, .index = i};
     /* If the system refuses a thread the pool is smaller; results do not depend on the number of
      * threads. */
     for (int i = 1; i < threads; i++) {

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a stub process may write into shared memory: any bytes as the payload of a response. What is accepted has its
  * tensors inside the block, or inside the block of the request that is answered. */
-#include "backends/python/python.h"
+#include "backends/process/process.h"
 #include "fuzz.h"
 #include <string.h>
 #include <sys/mman.h>
 
 #define BYTES ((size_t)1 << 20)
 
-static proa_pyview *view;
-static proa_pyarena *arena;
+static proa_shared_view *view;
+static proa_shared_arena *arena;
 static char *theirs;
 static uint64_t request;
 
 static void begin(void)
 {
     if (view) return;
-    PROA_ASSERT(proa_pyview_new(&view, BYTES, NULL) == PROA_OK &&
-                proa_pyarena_new(&arena, BYTES, BYTES, NULL) == PROA_OK);
-    theirs = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, proa_pyview_fd(view), 0);
+    PROA_ASSERT(proa_shared_view_new(&view, BYTES, NULL) == PROA_OK &&
+                proa_shared_arena_new(&arena, BYTES, BYTES, NULL) == PROA_OK);
+    theirs = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, proa_shared_view_fd(view), 0);
     PROA_ASSERT(theirs != MAP_FAILED);
-    request = proa_pyarena_alloc(arena, 256);
+    request = proa_shared_arena_alloc(arena, 256);
 }
 
 static void check(const proa_tensor *t, const char *block, size_t size)
@@ -28,25 +28,25 @@ static void check(const proa_tensor *t, const char *block, size_t size)
     unsigned sum = 0;
     for (size_t i = 0; i < t->bytes; i++) sum += (unsigned char)t->data[i];
     PROA_ASSERT(sum <= 255 * t->bytes && (t->bytes == 0) == (t->buffer == NULL));
-    const char *ours = proa_pyarena_at(arena, request);
+    const char *ours = proa_shared_arena_at(arena, request);
     bool inside = t->data >= block && t->data + t->bytes <= block + size;
     PROA_ASSERT(!t->bytes || inside || (t->data >= ours && t->data + t->bytes <= ours + 256));
 }
 
-static void read_all(proa_pymodel *model, const proa_infer *r, const proa_python_message *m)
+static void read_all(proa_worker_model *model, const proa_infer *r, const proa_channel_message *m)
 {
-    proa_pywire w;
+    proa_payload w;
     proa_reply *reply = NULL;
     proa_err err = {.status = PROA_OK};
-    if (proa_pywire_open(&w, view, m, &err) != PROA_OK) return;
+    if (proa_payload_open(&w, view, m, &err) != PROA_OK) return;
     w.arena = arena;
     w.inputs = request;
-    if (proa_pywire_reply(&reply, &w, model, r, &err) == PROA_OK) {
+    if (proa_payload_reply(&reply, &w, model, r, &err) == PROA_OK) {
         for (int32_t i = 0; i < reply->outputs_count; i++) check(&reply->outputs[i], w.data, m->bytes);
     } else {
         PROA_ASSERT(err.status != PROA_OK && *err.text);
     }
-    proa_pywire_close(&w);
+    proa_payload_close(&w);
     proa_reply_free(reply);
 }
 
@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     Inference__ModelOutput number, text, *outputs[] = {&number, &text};
     Inference__ModelConfig config;
     begin();
-    if (size == 0 || size > BYTES - PROA_PYTHON_DATA_BEGIN) return 0;
+    if (size == 0 || size > BYTES - PROA_CHANNEL_DATA_BEGIN) return 0;
     inference__model_config__init(&config);
     inference__model_output__init(&number);
     number.name = (char *)"N";
@@ -70,13 +70,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     config.n_output = 2;
     config.output = outputs;
     /* its warning has been given: the fuzzer's log stays empty */
-    proa_pymodel model = {.config = &config, .strict_outputs = data[size - 1] & 1, .warned = true};
+    proa_worker_model model = {.config = &config, .strict_outputs = data[size - 1] & 1, .warned = true};
     proa_infer *r = proa_infer_new();
     r->model_name = "m";
-    memcpy(theirs + PROA_PYTHON_DATA_BEGIN, data, size);
-    const proa_python_message m = {.kind = PROA_PYTHON_RESPONSE, .at = PROA_PYTHON_DATA_BEGIN, .bytes = size};
+    memcpy(theirs + PROA_CHANNEL_DATA_BEGIN, data, size);
+    const proa_channel_message m = {.kind = PROA_CHANNEL_RESPONSE, .at = PROA_CHANNEL_DATA_BEGIN, .bytes = size};
     read_all(&model, r, &m);
     proa_infer_drop(r);
-    memset(theirs, 0, PROA_PYTHON_DATA_BEGIN); /* the blocks that were given back */
+    memset(theirs, 0, PROA_CHANNEL_DATA_BEGIN); /* the blocks that were given back */
     return 0;
 }

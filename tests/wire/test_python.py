@@ -471,7 +471,7 @@ def faults(tmp_path_factory):
     ("exits", "Stub process 'exits_0' is not healthy. It ended with exit status 3"),
     ("leaves", "Stub process 'leaves_0' is not healthy. It ended with exit status 4"),
     ("hangs", "Stub process 'hangs_0' is not healthy. It was killed: execute took longer than 1500 ms"),
-    ("scribbles", "Stub process 'scribbles_0' is not healthy. It was killed: the stub sent a payload outside its memory"),
+    ("scribbles", "Stub process 'scribbles_0' is not healthy. It was killed: the process sent a payload outside its memory"),
 ])
 def test_process_that_ends_is_started_again(faults, model, text):
     assert out_of(ask(faults, model, [1])) == [2]

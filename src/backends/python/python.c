@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * python.c - the backend `python`: Triton's model.py, each instance a process of its own. */
-#include "backends/python/python.h"
 #include "backends/backends.h"
 #include "backends/common.h"
+#include "backends/process/process.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/file.h"
 #include "proto/proto_json.h"
 #include "python/env.h"
+#include "python/launch.h"
 #include "serve/config/config.h"
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,20 @@
 #define LIMIT_MS_MAX  ((int64_t)7 * 86400 * 1000)
 #define GPUS_MAX      64
 #define MEMORY_MB_MAX ((int64_t)1 << 24)
+
+/* ---- its processes ---- */
+
+static proa_status start_stub(proa_process **out, const void *env, const char *name,
+                              const proa_process_options *options, proa_err *err)
+{
+    return proa_python_start(out, env, name, options, err);
+}
+
+static const proa_worker_kind python_kind = {
+    .process = "Stub process",
+    .model = "Python model",
+    .late = "the interpreter did not start in time (stub-timeout-seconds)",
+    .start = start_stub};
 
 /* ---- settings ---- */
 
@@ -81,27 +96,30 @@ static proa_status check_ignored(const Inference__ModelConfig *c, const proa_ser
 }
 
 /* model NULL: the one that is being completed. */
-static proa_status read_settings(proa_pysettings *s, const proa_served_model *model,
+static proa_status read_settings(proa_worker_settings *s, const proa_served_model *model,
                                  const Inference__ModelConfig *c, const char *model_path,
                                  const proa_server *server, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     const char *env = config_parameter(c, "EXECUTION_ENV_PATH");
     int64_t start_secs = PROA_PYTHON_START_MS / 1000, memory_mb = 0;
-    *s = (proa_pysettings){.keep_bytes = PROA_PYTHON_KEEP_BYTES};
+    proa_pyenv *opened;
+    *s = (proa_worker_settings){.kind = &python_kind, .keep_bytes = PROA_PROCESS_KEEP_BYTES};
     PROA_TRY(check_ignored(c, server, err));
-    PROA_TRY(setting_number(&s->keep_bytes, server, "shm-default-byte-size", PROA_PYTHON_ARENA_BYTES, err));
-    if (s->keep_bytes < PROA_PYTHON_KEEP_BYTES) s->keep_bytes = PROA_PYTHON_KEEP_BYTES;
+    PROA_TRY(setting_number(&s->keep_bytes, server, "shm-default-byte-size", PROA_PROCESS_ARENA_BYTES, err));
+    if (s->keep_bytes < PROA_PROCESS_KEEP_BYTES) s->keep_bytes = PROA_PROCESS_KEEP_BYTES;
     PROA_TRY(setting_number(&start_secs, server, "stub-timeout-seconds", LIMIT_MS_MAX / 1000, err));
     PROA_TRY(setting_number(&s->execute_ms, server, "execute-timeout-ms", LIMIT_MS_MAX, err));
     PROA_TRY(setting_number(&memory_mb, server, "memory-limit-mb", MEMORY_MB_MAX, err));
     PROA_TRY(parameter_number(&s->execute_ms, c, "execute_timeout_ms", LIMIT_MS_MAX, err));
     PROA_TRY(parameter_number(&memory_mb, c, "memory_limit_mb", MEMORY_MB_MAX, err));
-    s->start_ms = start_secs * 1000;
+    s->start_ms = s->finish_ms = start_secs * 1000;
     s->memory_bytes = memory_mb * PROA_MIB;
     if (env) PROA_TRY(proa_served_model_resolve(path, model, model_path, "EXECUTION_ENV_PATH", env, err));
-    return proa_pyenv_open(&s->env, env ? path : NULL, model_path,
-                           proa_backend_setting(server, "python", "python"), err);
+    PROA_TRY(proa_pyenv_open(&opened, env ? path : NULL, model_path,
+                             proa_backend_setting(server, "python", "python"), err));
+    s->arg = opened;
+    return PROA_OK;
 }
 
 static proa_status find_file(char *path, const Inference__ModelConfig *c, const char *version_path, proa_err *err)
@@ -129,8 +147,8 @@ static bool wants_completion(const char *path)
 static char *args_of(const Inference__ModelConfig *c)
 {
     proa_buf config, args;
-    proa_buf_init(&config, (size_t)PROA_PYTHON_HEAD_MAX);
-    proa_buf_init(&args, (size_t)PROA_PYTHON_HEAD_MAX);
+    proa_buf_init(&config, (size_t)PROA_CHANNEL_HEAD_MAX);
+    proa_buf_init(&args, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_config_print_json(&config, c);
     proa_buf_printf(&args, "{\"model_config\":");
     proa_buf_json_str(&args, proa_buf_view(&config));
@@ -147,8 +165,9 @@ static void close_env(void *env)
 static proa_status complete_config(Inference__ModelConfig *config, const char *version_path,
                                    proa_arena *arena, proa_err *err)
 {
-    char file[PROA_PATH_MAX], folder[PROA_PATH_MAX], *text = NULL;
-    proa_pysettings settings;
+    char file[PROA_PATH_MAX], folder[PROA_PATH_MAX];
+    proa_json *head = NULL;
+    proa_worker_settings settings;
     ProtobufCMessage *made;
     PROA_TRY(find_file(file, config, version_path, err));
     if (!wants_completion(file)) return PROA_OK;
@@ -157,15 +176,16 @@ static proa_status complete_config(Inference__ModelConfig *config, const char *v
     if (slash) *slash = 0;
     PROA_TRY(read_settings(&settings, NULL, config, folder, proa_completing_server(), err));
     char *args = args_of(config);
-    proa_status status = proa_pyinstance_complete(&text, &settings, config->name, file, args, err);
+    proa_status status = proa_worker_ask(&head, &settings, "complete", config->name, file, args, err);
     free(args);
-    proa_arena_defer(arena, close_env,
-                     settings.env); /* lives as long as the model, so that an archive is unpacked once */
+    /* lives as long as the model, so that an archive is unpacked once */
+    proa_arena_defer(arena, close_env, (void *)(uintptr_t)settings.arg);
     if (status == PROA_OK)
-        status = proa_proto_json_parse(&made, &inference__model_config__descriptor, proa_str_c(text),
-                                       "auto_complete_config", arena, err);
+        status = proa_proto_json_parse(&made, &inference__model_config__descriptor,
+                                       proa_json_str(proa_json_get(head, "config")), "auto_complete_config",
+                                       arena, err);
     if (status == PROA_OK) proa_backend_take_completed(config, (const Inference__ModelConfig *)made);
-    free(text);
+    proa_json_free(head);
     return status;
 }
 
@@ -173,25 +193,22 @@ static proa_status complete_config(Inference__ModelConfig *config, const char *v
 
 static void model_close(void *state)
 {
-    proa_pymodel *m = state;
-    proa_pyfamilies_free(m->families);
-    proa_pyenv_close(m->settings.env);
-    pthread_mutex_destroy(&m->lock);
-    free(m->config_json);
-    free(m->file);
+    proa_worker_model *m = state;
+    close_env((void *)(uintptr_t)m->settings.arg);
+    proa_families_free(m->families);
+    proa_worker_model_release(m);
     free(m);
 }
 
-static proa_status model_parts(proa_pymodel *m, proa_err *err)
+static proa_status model_parts(proa_worker_model *m, proa_err *err)
 {
     char file[PROA_PATH_MAX];
     proa_buf json;
     const Inference__ModelSequenceBatching *sequence = proa_config_sequence(m->config);
     PROA_TRY(find_file(file, m->config, proa_served_model_version_path(m->model), err));
     m->file = proa_strdup(file);
-    m->decoupled = m->config->model_transaction_policy && m->config->model_transaction_policy->decoupled;
     m->iterative = sequence && sequence->iterative_sequence;
-    proa_buf_init(&json, (size_t)PROA_PYTHON_HEAD_MAX);
+    proa_buf_init(&json, (size_t)PROA_CHANNEL_HEAD_MAX);
     if (!proa_config_print_json(&json, m->config)) {
         proa_buf_release(&json);
         return PROA_FAIL(err, LIMIT, "the configuration is too large");
@@ -203,12 +220,9 @@ static proa_status model_parts(proa_pymodel *m, proa_err *err)
 
 static proa_status model_open(void **state, proa_served_model *model, proa_err *err)
 {
-    proa_pymodel *m = proa_calloc(1, sizeof *m);
-    m->model = model;
-    m->server = proa_served_model_server(model);
-    m->config = proa_served_model_config(model);
-    m->families = proa_pyfamilies_new();
-    pthread_mutex_init(&m->lock, NULL);
+    proa_worker_model *m = proa_calloc(1, sizeof *m);
+    proa_worker_model_init(m, model);
+    m->families = proa_families_new();
     proa_status status = model_parts(m, err);
     if (status == PROA_OK) *state = m;
     else model_close(m);
@@ -228,7 +242,7 @@ static int gpu_count(void)
 }
 
 /* The GPU's number is passed to initialize; the server itself computes nothing there. */
-static proa_status check_device(const proa_instance *instance, const proa_pymodel *m, proa_err *err)
+static proa_status check_device(const proa_instance *instance, const proa_worker_model *m, proa_err *err)
 {
     int device = proa_instance_device(instance), gpus = device < 0 ? 0 : gpu_count();
     if (device < 0 || device < gpus) return PROA_OK;
@@ -241,9 +255,9 @@ static proa_status check_device(const proa_instance *instance, const proa_pymode
 
 static proa_status instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
 {
-    proa_pyinstance *i;
+    proa_worker *i;
     PROA_TRY(check_device(instance, model_state, err));
-    PROA_TRY(proa_pyinstance_open(&i, model_state, instance, err));
+    PROA_TRY(proa_worker_open(&i, model_state, instance, err));
     *state = i;
     return PROA_OK;
 }
@@ -251,84 +265,29 @@ static proa_status instance_open(void **state, void *model_state, const proa_ins
 /* Waits for the processes, which start in parallel. */
 static proa_status instances_opened(void *model_state, proa_err *err)
 {
-    const proa_pymodel *m = model_state;
-    for (proa_pyinstance *i = m->instances; i; i = proa_pyinstance_next(i))
-        PROA_TRY(proa_pyinstance_wait_opened(i, err));
-    return PROA_OK;
+    return proa_worker_wait_all(model_state, err);
 }
 
 static void instance_close(void *state)
 {
-    proa_pyinstance_close(state);
+    proa_worker_close(state);
 }
 
 static void execute_python(void *state, proa_infer *const *requests, int count)
 {
-    proa_pyinstance_execute(state, requests, count);
+    proa_worker_execute(state, requests, count);
 }
 
 static bool is_ready(void *model_state, proa_err *reason)
 {
-    proa_pymodel *m = model_state;
-    bool all = true;
-    pthread_mutex_lock(&m->lock);
-    for (proa_pyinstance *i = m->instances; i && all; i = proa_pyinstance_next(i))
-        all = proa_pyinstance_ready(i, reason);
-    pthread_mutex_unlock(&m->lock);
-    return all;
-}
-
-static void put_counter(proa_buf *out, const char *labels, const char *name, const char *help,
-                        unsigned long long value)
-{
-    proa_buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n%s{%s} %llu\n", name, help, name, name, labels, value);
-}
-
-/* A sample for each process; a family without samples is left out. */
-static void put_processes(proa_pymodel *m, const char *labels, proa_buf *out)
-{
-    static const char memory[] = "proa_python_process_memory_bytes",
-                      cpu[] = "proa_python_process_cpu_seconds_total";
-    proa_buf seconds;
-    int running = 0;
-    proa_buf_init(&seconds, PROA_METRICS_BYTES_MAX);
-    proa_buf_printf(out, "# HELP %s Memory of the process that is in RAM, shared memory included\n# TYPE %s gauge\n",
-                    memory, memory);
-    pthread_mutex_lock(&m->lock);
-    for (proa_pyinstance *i = m->instances; i; i = proa_pyinstance_next(i)) {
-        proa_pyprocess_use use;
-        const char *name;
-        if (!proa_pyinstance_read_use(i, &name, &use)) continue;
-        running++;
-        proa_buf_printf(out, "%s{%s,instance=\"%s\"} %lld\n", memory, labels, name, (long long)use.memory_bytes);
-        proa_buf_printf(&seconds, "%s{%s,instance=\"%s\"} %.2f\n", cpu, labels, name, use.cpu_s);
-    }
-    pthread_mutex_unlock(&m->lock);
-    proa_buf_printf(out, "# HELP %s Processor time of the process, since it was started\n# TYPE %s counter\n",
-                    cpu, cpu);
-    proa_buf_str(out, proa_buf_view(&seconds));
-    proa_buf_release(&seconds);
-    proa_buf_printf(out,
-                    "# HELP proa_python_processes Processes that run\n# TYPE proa_python_processes gauge\n"
-                    "proa_python_processes{%s} %d\n",
-                    labels, running);
+    return proa_worker_all_ready(model_state, reason);
 }
 
 static void python_metrics(void *model_state, const char *labels, proa_buf *out)
 {
-    proa_pymodel *m = model_state;
-    put_counter(out, labels, "proa_python_input_bytes_total",
-                "Bytes of inputs that were copied into shared memory, once each", atomic_load(&m->bytes_in));
-    put_counter(
-        out, labels, "proa_python_output_bytes_total",
-        "Bytes of outputs that Python wrote into shared memory, from where they are answered without a copy",
-        atomic_load(&m->bytes_out));
-    put_counter(out, labels, "proa_python_passed_bytes_total",
-                "Bytes of outputs that are inputs, passed on without a copy", atomic_load(&m->bytes_passed));
-    put_counter(out, labels, "proa_python_process_starts_total", "Processes that were started",
-                atomic_load(&m->starts));
-    put_processes(m, labels, out);
-    proa_pyfamilies_print(m->families, out);
+    proa_worker_model *m = model_state;
+    proa_worker_metrics(m, "proa_python", labels, out);
+    proa_families_print(m->families, out);
 }
 
 const proa_backend proa_backend_python = {

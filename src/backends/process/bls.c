@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * bls.c - requests that a model makes of other models: out of shared memory into the server, replies back into it. */
-#include "backends/python/python.h"
+#include "backends/process/process.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <string.h>
@@ -8,12 +8,12 @@
 /* An instance whose execute waits for a call. The pointers are only compared, never followed. */
 typedef struct waiter {
     const proa_served_model *model;
-    const proa_pyinstance *instance;
+    const proa_worker *instance;
     int instances; /* that the model has */
 } waiter;
 
 typedef struct call {
-    proa_pybls *in;
+    proa_bls *in;
     struct call *prev, *next;
     uint64_t process, id;
     uint64_t parent; /* a request of the execution that makes the call; 0: none does */
@@ -24,21 +24,21 @@ typedef struct call {
     int waiters_count, waiters_cap;
 } call;
 
-struct proa_pybls {
-    proa_pyinstance *instance;
+struct proa_bls {
+    proa_worker *instance;
     pthread_mutex_t lock; /* of the list */
     call *calls;
 };
 
-proa_pybls *proa_pybls_new(proa_pyinstance *i)
+proa_bls *proa_bls_new(proa_worker *i)
 {
-    proa_pybls *b = proa_calloc(1, sizeof *b);
+    proa_bls *b = proa_calloc(1, sizeof *b);
     b->instance = i;
     pthread_mutex_init(&b->lock, NULL);
     return b;
 }
 
-void proa_pybls_free(proa_pybls *b)
+void proa_bls_free(proa_bls *b)
 {
     PROA_ASSERT(!b->calls);
     pthread_mutex_destroy(&b->lock);
@@ -52,28 +52,28 @@ static void join_calls(call *c)
     if (c->next) c->next->prev = c;
     c->in->calls = c;
     pthread_mutex_unlock(&c->in->lock);
-    proa_pyinstance_begin(c->in->instance);
+    proa_worker_begin(c->in->instance);
 }
 
 static void leave_calls(call *c)
 {
-    proa_pyinstance *i = c->in->instance;
+    proa_worker *i = c->in->instance;
     pthread_mutex_lock(&c->in->lock);
     if (c->prev) c->prev->next = c->next;
     else c->in->calls = c->next;
     if (c->next) c->next->prev = c->prev;
     pthread_mutex_unlock(&c->in->lock);
     free(c);
-    proa_pyinstance_end(i); /* must be last: the instance may be freed afterwards */
+    proa_worker_end(i); /* must be last: the instance may be freed afterwards */
 }
 
-static void send_error(proa_pyinstance *i, uint64_t process, uint64_t id, const proa_err *err)
+static void send_error(proa_worker *i, uint64_t process, uint64_t id, const proa_err *err)
 {
     proa_reply reply = {.error = *err};
     proa_buf head;
-    proa_buf_init(&head, (size_t)PROA_PYTHON_HEAD_MAX);
-    proa_pywire_reply_head(&head, &reply);
-    proa_pyinstance_send(i, process, PROA_PYTHON_REPLY, PROA_PYTHON_FINAL, id, proa_buf_view(&head), NULL, 0);
+    proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
+    proa_payload_reply_head(&head, &reply);
+    proa_worker_send(i, process, PROA_CHANNEL_REPLY, PROA_CHANNEL_FINAL, id, proa_buf_view(&head), NULL, 0);
     proa_buf_release(&head);
 }
 
@@ -82,12 +82,12 @@ static void on_reply(proa_infer *r, proa_reply *reply, bool final)
 {
     call *c = r->user;
     proa_buf head;
-    proa_buf_init(&head, (size_t)PROA_PYTHON_HEAD_MAX);
-    proa_pywire_reply_head(&head, reply);
+    proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
+    proa_payload_reply_head(&head, reply);
     bool good = reply && reply->error.status == PROA_OK;
     for (int32_t k = 0; good && k < reply->outputs_count; k++) proa_copies_add(reply->outputs[k].bytes);
-    proa_pyinstance_send(c->in->instance, c->process, PROA_PYTHON_REPLY, final ? PROA_PYTHON_FINAL : 0, c->id,
-                         proa_buf_view(&head), good ? reply->outputs : NULL, good ? reply->outputs_count : 0);
+    proa_worker_send(c->in->instance, c->process, PROA_CHANNEL_REPLY, final ? PROA_CHANNEL_FINAL : 0, c->id,
+                     proa_buf_view(&head), good ? reply->outputs : NULL, good ? reply->outputs_count : 0);
     proa_buf_release(&head);
     proa_reply_free(reply);
     if (!final) return;
@@ -122,15 +122,15 @@ static void add_callers(void *made, const proa_infer *request)
 
 static void find_waiters(call *c)
 {
-    proa_pyinstance *i = c->in->instance;
-    proa_pymodel *m = proa_pyinstance_model(i);
+    proa_worker *i = c->in->instance;
+    proa_worker_model *m = proa_worker_model_of(i);
     waiter own = {.model = m->model, .instance = i};
-    if (!proa_pyinstance_executes(i, c->parent, add_callers, c)) {
+    if (!proa_worker_executes(i, c->parent, add_callers, c)) {
         c->parent = 0;
         return;
     }
     pthread_mutex_lock(&m->lock);
-    for (const proa_pyinstance *one = m->instances; one; one = proa_pyinstance_next(one)) own.instances++;
+    for (const proa_worker *one = m->instances; one; one = proa_worker_next(one)) own.instances++;
     pthread_mutex_unlock(&m->lock);
     add_waiter(c, &own);
 }
@@ -151,54 +151,14 @@ static proa_status check_cycle(const call *c, proa_err *err)
 
 /* ---- the request ---- */
 
-static proa_infer_param *add_param(void *r, proa_str name)
-{
-    return proa_infer_add_param(r, name);
-}
-
-static proa_status take_inputs(proa_infer *r, proa_pywire *w, proa_err *err)
-{
-    for (uint32_t k = 0; k < w->tensors; k++) {
-        proa_tensor t = {0};
-        proa_str name;
-        PROA_TRY(proa_pywire_tensor(&t, &name, w, k, err));
-        proa_tensor *to = proa_infer_add_input(r, name);
-        if (!to) {
-            proa_tensor_release(&t);
-            return PROA_FAIL(err, LIMIT, "more than %d inputs", PROA_TENSORS_PER_REQUEST_MAX);
-        }
-        t.name = to->name;
-        *to = t;
-    }
-    return PROA_OK;
-}
-
-static void take_sequence(proa_infer *r, const proa_json *head)
-{
-    const proa_json *id = proa_json_get(head, "correlation_id");
-    int64_t flags = proa_json_int(proa_json_get(head, "flags"));
-    if (proa_json_kind(id) == PROA_JSON_STRING)
-        r->sequence_name = proa_arena_strdup(&r->arena, proa_json_str(id));
-    else r->sequence_id = proa_json_uint(id);
-    r->sequence_start = flags & 1;
-    r->sequence_end = flags & 2;
-}
-
 static proa_status take_head(proa_infer *r, const proa_json *head, proa_err *err)
 {
-    const proa_json *outputs = proa_json_get(head, "outputs"), *version = proa_json_get(head, "version");
+    const proa_json *version = proa_json_get(head, "version");
     if (proa_str_has_nul(proa_json_str(proa_json_get(head, "model"))))
         return PROA_FAIL(err, INVALID, "the model's name has a NUL byte");
     r->model_name = proa_arena_strdup(&r->arena, proa_json_str(proa_json_get(head, "model")));
     r->model_version = version ? proa_json_int(version) : -1;
-    r->id = proa_arena_strdup(&r->arena, proa_json_str(proa_json_get(head, "id")));
-    r->timeout_us = proa_json_uint(proa_json_get(head, "timeout"));
-    r->priority = proa_json_uint(proa_json_get(head, "priority"));
-    take_sequence(r, head);
-    for (int64_t k = 0; k < proa_json_len(outputs); k++)
-        if (!proa_infer_add_output(r, proa_json_str(proa_json_at(outputs, k))))
-            return PROA_FAIL(err, LIMIT, "more than %d requested outputs", PROA_TENSORS_PER_REQUEST_MAX);
-    return proa_pywire_params(proa_json_get(head, "parameters"), add_param, r, &r->arena, err);
+    return proa_payload_request(r, head, err);
 }
 
 /* Finds the model. decoupled: the call takes any number of replies. */
@@ -216,16 +176,16 @@ static proa_status find_model(proa_server *server, proa_infer *r, bool decoupled
 }
 
 /* Errors of the request become its own error; errors of the message go to `broken`. */
-static proa_status build_request(proa_infer *r, call *c, proa_pywire *w, proa_err *err, proa_err *broken)
+static proa_status build_request(proa_infer *r, call *c, proa_payload *w, proa_err *err, proa_err *broken)
 {
     proa_json *head;
-    PROA_TRY(proa_pywire_head(&head, w, broken));
+    PROA_TRY(proa_payload_head(&head, w, broken));
     c->decoupled = proa_json_bool(proa_json_get(head, "decoupled"));
     c->parent = proa_json_uint(proa_json_get(head, "parent"));
     c->traced = proa_json_uint(proa_json_get(head, "trace"));
     proa_status status = take_head(r, head, err);
     proa_json_free(head);
-    return status == PROA_OK ? take_inputs(r, w, broken) : PROA_OK;
+    return status == PROA_OK ? proa_payload_inputs(r, w, broken) : PROA_OK;
 }
 
 static proa_status check_call(call *c, proa_server *server, proa_err *err)
@@ -235,10 +195,10 @@ static proa_status check_call(call *c, proa_server *server, proa_err *err)
     return c->parent ? check_cycle(c, err) : PROA_OK;
 }
 
-proa_status proa_pybls_handle(proa_pybls *b, uint64_t process, const proa_python_message *m, proa_pywire *w,
-                              proa_err *err)
+proa_status proa_bls_handle(proa_bls *b, uint64_t process, const proa_channel_message *m, proa_payload *w,
+                            proa_err *err)
 {
-    proa_server *server = proa_pyinstance_model(b->instance)->server;
+    proa_server *server = proa_worker_model_of(b->instance)->server;
     proa_infer *r = proa_infer_new();
     proa_err why = {0};
     call *c = proa_calloc(1, sizeof *c);
@@ -254,7 +214,7 @@ proa_status proa_pybls_handle(proa_pybls *b, uint64_t process, const proa_python
         r->on_reply = on_reply;
         r->user = c;
         r->inner = true;
-        if (c->traced) proa_pyinstance_trace(b->instance, c->traced, r);
+        if (c->traced) proa_worker_trace(b->instance, c->traced, r);
         join_calls(c);
         if (proa_server_infer(server, r, &why) == PROA_OK) return PROA_OK; /* c and r may be gone */
         leave_calls(c);
@@ -266,13 +226,13 @@ proa_status proa_pybls_handle(proa_pybls *b, uint64_t process, const proa_python
     return PROA_OK;
 }
 
-void proa_pybls_check_cancelled(proa_pybls *b)
+void proa_bls_check_cancelled(proa_bls *b)
 {
     for (;;) {
         proa_infer *r = NULL;
         pthread_mutex_lock(&b->lock);
         for (call *c = b->calls; c && !r; c = c->next)
-            if (c->parent && !proa_infer_cancelled(c->r) && proa_pyinstance_all_cancelled(b->instance, c->parent))
+            if (c->parent && !proa_infer_cancelled(c->r) && proa_worker_all_cancelled(b->instance, c->parent))
                 r = proa_infer_hold(c->r);
         pthread_mutex_unlock(&b->lock);
         if (!r) return;
@@ -281,7 +241,7 @@ void proa_pybls_check_cancelled(proa_pybls *b)
     }
 }
 
-void proa_pybls_cancel(proa_pybls *b, uint64_t id)
+void proa_bls_cancel(proa_bls *b, uint64_t id)
 {
     proa_infer *r = NULL;
     pthread_mutex_lock(&b->lock);
@@ -293,7 +253,7 @@ void proa_pybls_cancel(proa_pybls *b, uint64_t id)
     proa_infer_drop(r);
 }
 
-void proa_pybls_cancel_all(proa_pybls *b)
+void proa_bls_cancel_all(proa_bls *b)
 {
     for (;;) {
         proa_infer *r = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * metrics.c - metric families and metrics that a model's code creates, as /metrics prints them. All instances of a
+ * families.c - metric families and metrics that a model's code creates, as /metrics prints them. All instances of a
  * version share them: creating an existing family or metric takes another reference to it. Metrics without
  * references are not printed; those of a process that died stay for the next process. */
-#include "backends/python/python.h"
+#include "backends/process/process.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <ctype.h>
@@ -27,16 +27,16 @@ typedef struct metric {
     int buckets;
 } metric;
 
-struct proa_pyfamilies {
+struct proa_families {
     pthread_mutex_t lock;
     family *families;
     metric *metrics;
     int families_count, metrics_count;
 };
 
-proa_pyfamilies *proa_pyfamilies_new(void)
+proa_families *proa_families_new(void)
 {
-    proa_pyfamilies *f = proa_calloc(1, sizeof *f);
+    proa_families *f = proa_calloc(1, sizeof *f);
     pthread_mutex_init(&f->lock, NULL);
     return f;
 }
@@ -48,7 +48,7 @@ static void metric_release(metric *g)
     free(g->counts);
 }
 
-void proa_pyfamilies_free(proa_pyfamilies *f)
+void proa_families_free(proa_families *f)
 {
     for (int i = 0; i < f->families_count; i++) {
         free(f->families[i].name);
@@ -88,16 +88,16 @@ static char *copy_help(proa_str s)
     return help;
 }
 
-static proa_status add_family(proa_pyfamilies *f, proa_str name, const proa_json *help, kind k, proa_err *err)
+static proa_status add_family(proa_families *f, proa_str name, const proa_json *help, kind k, proa_err *err)
 {
-    if (f->families_count >= PROA_PYTHON_METRICS_MAX)
-        return PROA_FAIL(err, LIMIT, "more than %d metric families", PROA_PYTHON_METRICS_MAX);
+    if (f->families_count >= PROA_PROCESS_METRICS_MAX)
+        return PROA_FAIL(err, LIMIT, "more than %d metric families", PROA_PROCESS_METRICS_MAX);
     f->families = proa_realloc(f->families, (size_t)(f->families_count + 1) * sizeof *f->families);
     f->families[f->families_count++] = (family){proa_str_copy(name), copy_help(proa_json_str(help)), k, 1};
     return PROA_OK;
 }
 
-static proa_status make_family(proa_pyfamilies *f, const proa_json *head, int *number, proa_err *err)
+static proa_status make_family(proa_families *f, const proa_json *head, int *number, proa_err *err)
 {
     proa_str name = proa_json_str(proa_json_get(head, "name")),
              kind_name = proa_json_str(proa_json_get(head, "metric"));
@@ -151,13 +151,13 @@ static proa_status set_buckets(metric *g, const proa_json *bounds, proa_err *err
 }
 
 /* Uses a free entry, or a new one. */
-static proa_status new_metric(proa_pyfamilies *f, int of, proa_str labels, const proa_json *head, int *number,
+static proa_status new_metric(proa_families *f, int of, proa_str labels, const proa_json *head, int *number,
                               proa_err *err)
 {
     metric g = {.family = of, .holders = 1};
     for (*number = 0; *number < f->metrics_count && f->metrics[*number].holders;) ++*number;
-    if (*number >= PROA_PYTHON_METRICS_MAX)
-        return PROA_FAIL(err, LIMIT, "more than %d metrics", PROA_PYTHON_METRICS_MAX);
+    if (*number >= PROA_PROCESS_METRICS_MAX)
+        return PROA_FAIL(err, LIMIT, "more than %d metrics", PROA_PROCESS_METRICS_MAX);
     proa_status status = PROA_OK;
     if (f->families[of].kind == HISTOGRAM) status = set_buckets(&g, proa_json_get(head, "buckets"), err);
     if (status != PROA_OK) {
@@ -175,7 +175,7 @@ static proa_status new_metric(proa_pyfamilies *f, int of, proa_str labels, const
     return PROA_OK;
 }
 
-static metric *find_metric(proa_pyfamilies *f, int64_t of, const char *labels)
+static metric *find_metric(proa_families *f, int64_t of, const char *labels)
 {
     for (int i = 0; i < f->metrics_count; i++) {
         metric *g = &f->metrics[i];
@@ -184,7 +184,7 @@ static metric *find_metric(proa_pyfamilies *f, int64_t of, const char *labels)
     return NULL;
 }
 
-static proa_status make_metric(proa_pyfamilies *f, const proa_json *head, int *number, proa_err *err)
+static proa_status make_metric(proa_families *f, const proa_json *head, int *number, proa_err *err)
 {
     int64_t of = -1;
     proa_buf labels;
@@ -203,7 +203,7 @@ static proa_status make_metric(proa_pyfamilies *f, const proa_json *head, int *n
     return status;
 }
 
-static proa_status let_go(proa_pyfamilies *f, const proa_json *head, bool of_family, proa_err *err)
+static proa_status let_go(proa_families *f, const proa_json *head, bool of_family, proa_err *err)
 {
     int64_t number = -1;
     int count = of_family ? f->families_count : f->metrics_count;
@@ -223,7 +223,7 @@ static void observe_value(metric *g, double value)
     g->value += value;
 }
 
-static proa_status update_metric(proa_pyfamilies *f, const proa_json *head, proa_buf *answer, proa_err *err)
+static proa_status update_metric(proa_families *f, const proa_json *head, proa_buf *answer, proa_err *err)
 {
     int64_t number = -1;
     proa_str op = proa_json_str(proa_json_get(head, "op"));
@@ -241,8 +241,8 @@ static proa_status update_metric(proa_pyfamilies *f, const proa_json *head, proa
     return PROA_OK;
 }
 
-proa_status proa_pyfamilies_call(proa_pyfamilies *f, const char *kind_name, const proa_json *head,
-                                 proa_buf *answer, proa_err *err)
+proa_status proa_families_call(proa_families *f, const char *kind_name, const proa_json *head,
+                               proa_buf *answer, proa_err *err)
 {
     int number = -1;
     proa_status status = PROA_OK;
@@ -293,7 +293,7 @@ static void print_metric(proa_buf *out, const family *of, const metric *g)
     print_value(out, g->value);
 }
 
-void proa_pyfamilies_print(proa_pyfamilies *f, proa_buf *out)
+void proa_families_print(proa_families *f, proa_buf *out)
 {
     pthread_mutex_lock(&f->lock);
     for (int i = 0; i < f->families_count; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * instance.c - an instance: its requests, execute, readiness. */
-#include "backends/python/instance.h"
+ * worker.c - a worker: its requests, execute, readiness; the models that have workers. */
+#include "backends/process/worker.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -15,32 +15,31 @@
 
 /* A request that is in the process. */
 
-proa_pyinstance *proa_pyinstance_next(const proa_pyinstance *i)
+proa_worker *proa_worker_next(const proa_worker *i)
 {
     return i->next;
 }
 
-proa_pymodel *proa_pyinstance_model(const proa_pyinstance *i)
+proa_worker_model *proa_worker_model_of(const proa_worker *i)
 {
     return i->model;
 }
 
-static bool is_up(proa_pyinstance *i)
+static bool is_up(proa_worker *i)
 {
     pthread_mutex_lock(&i->lock);
-    bool up = i->state == PROA_PY_UP;
+    bool up = i->state == PROA_WORKER_UP;
     pthread_mutex_unlock(&i->lock);
     return up;
 }
 
-proa_status proa_pyinstance_not_healthy(const proa_pyinstance *i, proa_status status, const char *how,
-                                        proa_err *err)
+proa_status proa_worker_not_healthy(const proa_worker *i, proa_status status, const char *how, proa_err *err)
 {
-    return proa_err_set(err, status, __FILE__, __LINE__, "Stub process '%s' is not healthy.%s%s", i->name,
-                        how && *how ? " It " : "", how ? how : "");
+    return proa_err_set(err, status, __FILE__, __LINE__, "%s '%s' is not healthy.%s%s",
+                        i->model->settings.kind->process, i->name, how && *how ? " It " : "", how ? how : "");
 }
 
-bool proa_pyinstance_is_closing(proa_pyinstance *i)
+bool proa_worker_is_closing(proa_worker *i)
 {
     pthread_mutex_lock(&i->lock);
     bool closing = i->closing;
@@ -48,7 +47,7 @@ bool proa_pyinstance_is_closing(proa_pyinstance *i)
     return closing;
 }
 
-struct timespec proa_pyinstance_time_in(int64_t ms)
+struct timespec proa_worker_time_in(int64_t ms)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -59,57 +58,57 @@ struct timespec proa_pyinstance_time_in(int64_t ms)
 /* ---- the process, shared ---- */
 
 /* The process, if it runs (and has that number, unless 0). It is not freed until unhold_process. */
-static proa_pyprocess *hold_process(proa_pyinstance *i, uint64_t number)
+static proa_process *hold_process(proa_worker *i, uint64_t number)
 {
     pthread_mutex_lock(&i->lock);
-    proa_pyprocess *p = i->process && (number == i->number || (!number && i->state == PROA_PY_UP)) ? i->process
-                                                                                                   : NULL;
+    proa_process *p = i->process && (number == i->number || (!number && i->state == PROA_WORKER_UP)) ? i->process
+                                                                                                     : NULL;
     i->users += p != NULL;
     pthread_mutex_unlock(&i->lock);
     return p;
 }
 
-static void unhold_process(proa_pyinstance *i)
+static void unhold_process(proa_worker *i)
 {
     pthread_mutex_lock(&i->lock);
     if (--i->users == 0) pthread_cond_broadcast(&i->changed);
     pthread_mutex_unlock(&i->lock);
 }
 
-void proa_pyinstance_begin(proa_pyinstance *i)
+void proa_worker_begin(proa_worker *i)
 {
     pthread_mutex_lock(&i->lock);
     i->pending_calls++;
     pthread_mutex_unlock(&i->lock);
 }
 
-void proa_pyinstance_end(proa_pyinstance *i)
+void proa_worker_end(proa_worker *i)
 {
     pthread_mutex_lock(&i->lock);
     if (--i->pending_calls == 0) pthread_cond_broadcast(&i->changed);
     pthread_mutex_unlock(&i->lock);
 }
 
-void proa_pyinstance_send(proa_pyinstance *i, uint64_t process, uint32_t kind, uint32_t flags, uint64_t id,
-                          proa_str head, const proa_tensor *tensors, int count)
+void proa_worker_send(proa_worker *i, uint64_t process, uint32_t kind, uint32_t flags, uint64_t id,
+                      proa_str head, const proa_tensor *tensors, int count)
 {
     static const char no_room[] =
-        "{\"error\":\"no room in the memory that is shared with the stub\",\"code\":14}";
-    proa_pyprocess *p = hold_process(i, process);
-    proa_python_message m = {.kind = kind, .flags = flags, .id = id};
+        "{\"error\":\"no room in the memory that is shared with the process\",\"code\":14}";
+    proa_process *p = hold_process(i, process);
+    proa_channel_message m = {.kind = kind, .flags = flags, .id = id};
     if (!p) return;
-    if (!head.len && !count) proa_pyprocess_send(p, &m, 1);
-    else if (!proa_pywire_send(p, m, head, tensors, count))
-        proa_pywire_send(p, m, proa_str_c(no_room), NULL, 0);
+    if (!head.len && !count) proa_process_send(p, &m, 1);
+    else if (!proa_payload_send(p, m, head, tensors, count))
+        proa_payload_send(p, m, proa_str_c(no_room), NULL, 0);
     unhold_process(i);
 }
 
-bool proa_pyinstance_read_use(proa_pyinstance *i, const char **name, proa_pyprocess_use *use)
+bool proa_worker_read_use(proa_worker *i, const char **name, proa_process_use *use)
 {
-    const proa_pyprocess *p = hold_process(i, 0);
+    const proa_process *p = hold_process(i, 0);
     *name = i->name;
     if (!p) return false;
-    proa_pyprocess_read_use(p, use);
+    proa_process_read_use(p, use);
     unhold_process(i);
     return true;
 }
@@ -117,17 +116,16 @@ bool proa_pyinstance_read_use(proa_pyinstance *i, const char **name, proa_pyproc
 /* ---- requests in the process ---- */
 
 /* Under the lock. */
-proa_pyslot *proa_pyinstance_slot(proa_pyinstance *i, uint64_t id)
+proa_worker_slot *proa_worker_find_slot(proa_worker *i, uint64_t id)
 {
     uint32_t index = (uint32_t)id;
     return id && index < i->slots_count && i->slots[index].id == id ? &i->slots[index] : NULL;
 }
 
-bool proa_pyinstance_executes(proa_pyinstance *i, uint64_t id, void (*each)(void *to, const proa_infer *r),
-                              void *to)
+bool proa_worker_executes(proa_worker *i, uint64_t id, void (*each)(void *to, const proa_infer *r), void *to)
 {
     pthread_mutex_lock(&i->lock);
-    const proa_pyslot *s = proa_pyinstance_slot(i, id);
+    const proa_worker_slot *s = proa_worker_find_slot(i, id);
     bool found = s && s->batch;
     for (uint32_t k = 0; found && k < i->slots_count; k++)
         if (i->slots[k].id && i->slots[k].batch) each(to, i->slots[k].r);
@@ -135,10 +133,10 @@ bool proa_pyinstance_executes(proa_pyinstance *i, uint64_t id, void (*each)(void
     return found;
 }
 
-void proa_pyinstance_trace(proa_pyinstance *i, uint64_t id, proa_infer *child)
+void proa_worker_trace(proa_worker *i, uint64_t id, proa_infer *child)
 {
     pthread_mutex_lock(&i->lock);
-    const proa_pyslot *s = proa_pyinstance_slot(i, id);
+    const proa_worker_slot *s = proa_worker_find_slot(i, id);
     if (s) proa_trace_add(s->r, child);
     pthread_mutex_unlock(&i->lock);
 }
@@ -148,13 +146,13 @@ static void note_cancel(void *all, const proa_infer *r)
     if (!proa_infer_cancelled(r)) *(bool *)all = false;
 }
 
-bool proa_pyinstance_all_cancelled(proa_pyinstance *i, uint64_t id)
+bool proa_worker_all_cancelled(proa_worker *i, uint64_t id)
 {
     bool all = true;
-    return proa_pyinstance_executes(i, id, note_cancel, &all) && all;
+    return proa_worker_executes(i, id, note_cancel, &all) && all;
 }
 
-static uint64_t add_slot(proa_pyinstance *i, proa_infer *r, uint64_t at)
+static uint64_t add_slot(proa_worker *i, proa_infer *r, uint64_t at)
 {
     uint32_t index = i->slots_free;
     while (index < i->slots_count && i->slots[index].id) index++;
@@ -165,12 +163,12 @@ static uint64_t add_slot(proa_pyinstance *i, proa_infer *r, uint64_t at)
     }
     if (index == i->slots_count) i->slots_count++;
     uint64_t id = (++i->running << 32) | index;
-    i->slots[index] = (proa_pyslot){.id = id, .r = r, .at = at, .batch = true};
+    i->slots[index] = (proa_worker_slot){.id = id, .r = r, .at = at, .batch = true};
     i->live++;
     return id;
 }
 
-void proa_pyinstance_free_slot(proa_pyinstance *i, proa_pyslot *s)
+void proa_worker_free_slot(proa_worker *i, proa_worker_slot *s)
 {
     s->id = 0;
     i->live--;
@@ -179,40 +177,39 @@ void proa_pyinstance_free_slot(proa_pyinstance *i, proa_pyslot *s)
 }
 
 /* Removes one request: any, or one of the running execution. */
-static bool take_slot(proa_pyinstance *i, bool batch_only, proa_pyslot *out)
+static bool take_slot(proa_worker *i, bool batch_only, proa_worker_slot *out)
 {
     bool found = false;
     pthread_mutex_lock(&i->lock);
     for (uint32_t k = 0; k < i->slots_count && !found; k++) {
-        proa_pyslot *s = &i->slots[k];
+        proa_worker_slot *s = &i->slots[k];
         if (!s->id || (batch_only && !s->batch)) continue;
         *out = *s;
-        proa_pyinstance_free_slot(i, s);
+        proa_worker_free_slot(i, s);
         found = true;
     }
     pthread_mutex_unlock(&i->lock);
     return found;
 }
 
-void proa_pyinstance_fail(proa_pyinstance *i, proa_pyprocess *p, bool batch_only, const proa_err *err)
+void proa_worker_fail(proa_worker *i, proa_process *p, bool batch_only, const proa_err *err)
 {
-    proa_pyslot s;
+    proa_worker_slot s;
     while (take_slot(i, batch_only, &s)) {
-        proa_pyarena_release_block(proa_pyprocess_arena(p), s.at);
+        proa_shared_arena_release_block(proa_process_arena(p), s.at);
         proa_infer_fail(s.r, err);
     }
 }
 
 /* ---- execute, on the scheduler's thread ---- */
 
-static bool write_request(proa_pyinstance *i, proa_pyprocess *p, proa_infer *r, proa_buf *head,
-                          proa_python_message *m)
+static bool write_request(proa_worker *i, proa_process *p, proa_infer *r, proa_buf *head, proa_channel_message *m)
 {
     proa_buf_clear(head);
-    proa_pywire_request_head(head, r);
-    *m = (proa_python_message){.kind = PROA_PYTHON_REQUEST};
-    if (head->full || !proa_pywire_write(proa_pyprocess_arena(p), proa_buf_view(head), r->inputs,
-                                         r->inputs_count, &m->at, &m->bytes))
+    proa_payload_request_head(head, r);
+    *m = (proa_channel_message){.kind = PROA_CHANNEL_REQUEST};
+    if (head->full || !proa_payload_write(proa_process_arena(p), proa_buf_view(head), r->inputs,
+                                          r->inputs_count, &m->at, &m->bytes))
         return false;
     for (int32_t k = 0; k < r->inputs_count; k++) {
         atomic_fetch_add_explicit(&i->model->bytes_in, r->inputs[k].bytes, memory_order_relaxed);
@@ -223,28 +220,27 @@ static bool write_request(proa_pyinstance *i, proa_pyprocess *p, proa_infer *r, 
 
 /* Writes the requests; those that do not fit into shared memory fail. The others are moved to the front of
  * `written`. */
-static int write_requests(proa_pyinstance *i, proa_pyprocess *p, proa_infer *const *requests, int count,
+static int write_requests(proa_worker *i, proa_process *p, proa_infer *const *requests, int count,
                           proa_infer **written)
 {
     int n = 0;
     proa_buf head;
-    proa_buf_init(&head, (size_t)PROA_PYTHON_HEAD_MAX);
+    proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     for (int k = 0; k < count; k++) {
         proa_err err = {0};
         if (write_request(i, p, requests[k], &head, &i->out[n + 1])) {
             written[n++] = requests[k];
             continue;
         }
-        PROA_FAIL(&err, NO_MEMORY,
-                  "no room for the request in the %lld bytes that are shared with Python model '%s'",
-                  (long long)PROA_PYTHON_ARENA_BYTES, i->model->config->name);
+        PROA_FAIL(&err, NO_MEMORY, "no room for the request in the %lld bytes that are shared with %s '%s'",
+                  (long long)PROA_PROCESS_ARENA_BYTES, i->model->settings.kind->model, i->model->config->name);
         proa_infer_fail(requests[k], &err);
     }
     proa_buf_release(&head);
     return n;
 }
 
-static void send_requests(proa_pyinstance *i, proa_pyprocess *p, proa_infer **requests, int count)
+static void send_requests(proa_worker *i, proa_process *p, proa_infer **requests, int count)
 {
     proa_infer_input_done(requests, count);
     pthread_mutex_lock(&i->lock);
@@ -253,16 +249,16 @@ static void send_requests(proa_pyinstance *i, proa_pyprocess *p, proa_infer **re
     i->late = false;
     i->execute_ns = proa_clock_ns();
     pthread_mutex_unlock(&i->lock);
-    i->out[0] = (proa_python_message){.kind = PROA_PYTHON_EXECUTE, .number = (uint64_t)count};
-    proa_pyprocess_send(p, i->out, count + 1); /* if this fails the process has ended, which ends its requests */
+    i->out[0] = (proa_channel_message){.kind = PROA_CHANNEL_EXECUTE, .number = (uint64_t)count};
+    proa_process_send(p, i->out, count + 1); /* if this fails the process has ended, which ends its requests */
 }
 
 /* False if the process does not run. */
-static bool execute_some(proa_pyinstance *i, proa_infer *const *requests, int count)
+static bool execute_some(proa_worker *i, proa_infer *const *requests, int count)
 {
     proa_infer *few[64],
         **written = count <= (int)PROA_COUNT(few) ? few : proa_malloc((size_t)count * sizeof(void *));
-    proa_pyprocess *p = hold_process(i, 0);
+    proa_process *p = hold_process(i, 0);
     if (p) {
         int n = write_requests(i, p, requests, count, written);
         if (n) send_requests(i, p, written, n);
@@ -275,7 +271,7 @@ static bool execute_some(proa_pyinstance *i, proa_infer *const *requests, int co
     return p != NULL;
 }
 
-static bool try_execute(proa_pyinstance *i, proa_infer *const *requests, int count)
+static bool try_execute(proa_worker *i, proa_infer *const *requests, int count)
 {
     pthread_mutex_lock(&i->busy);
     bool done = execute_some(i, requests, count);
@@ -286,28 +282,27 @@ static bool try_execute(proa_pyinstance *i, proa_infer *const *requests, int cou
 /* The process is being restarted. If requests do not depend on the instance, another instance executes
  * them; otherwise they wait a short time. So one request that crashes the process delays the others but
  * does not fail them. */
-static void execute_elsewhere(proa_pyinstance *i, proa_infer *const *requests, int count)
+static void execute_elsewhere(proa_worker *i, proa_infer *const *requests, int count)
 {
     proa_err err = {0};
-    proa_pyinstance *other = NULL;
+    proa_worker *other = NULL;
     pthread_mutex_lock(&i->model->lock);
     if (!i->model->config->sequence_batching)
         for (other = i->model->instances; other && (other == i || !is_up(other));) other = other->next;
     pthread_mutex_unlock(&i->model->lock);
     if (other && try_execute(other, requests, count)) return;
-    const struct timespec pause = proa_pyinstance_time_in(PAUSE_WAIT_MS),
-                          start = proa_pyinstance_time_in(START_WAIT_MS);
+    const struct timespec pause = proa_worker_time_in(PAUSE_WAIT_MS), start = proa_worker_time_in(START_WAIT_MS);
     pthread_mutex_lock(&i->lock);
-    while (i->state != PROA_PY_UP &&
+    while (i->state != PROA_WORKER_UP &&
            pthread_cond_timedwait(&i->changed, &i->lock, i->process ? &start : &pause) != ETIMEDOUT) {
     }
     pthread_mutex_unlock(&i->lock);
     if (try_execute(i, requests, count)) return;
-    proa_pyinstance_not_healthy(i, PROA_UNAVAILABLE, "is being started again", &err);
+    proa_worker_not_healthy(i, PROA_UNAVAILABLE, "is being started again", &err);
     for (int k = 0; k < count; k++) proa_infer_fail(requests[k], &err);
 }
 
-void proa_pyinstance_execute(proa_pyinstance *i, proa_infer *const *requests, int count)
+void proa_worker_execute(proa_worker *i, proa_infer *const *requests, int count)
 {
     for (int from = 0; from < count; from += PROA_BATCH_REQUESTS_MAX) {
         int some = count - from < PROA_BATCH_REQUESTS_MAX ? count - from : PROA_BATCH_REQUESTS_MAX;
@@ -317,9 +312,9 @@ void proa_pyinstance_execute(proa_pyinstance *i, proa_infer *const *requests, in
 
 /* ---- open, close ---- */
 
-static void instance_free(proa_pyinstance *i)
+static void instance_free(proa_worker *i)
 {
-    proa_pybls_free(i->bls);
+    proa_bls_free(i->bls);
     pthread_cond_destroy(&i->changed);
     pthread_mutex_destroy(&i->lock);
     pthread_mutex_destroy(&i->busy);
@@ -329,7 +324,7 @@ static void instance_free(proa_pyinstance *i)
     free(i);
 }
 
-static void join_list(proa_pyinstance *i)
+static void join_list(proa_worker *i)
 {
     pthread_mutex_lock(&i->model->lock);
     i->next = i->model->instances;
@@ -337,10 +332,10 @@ static void join_list(proa_pyinstance *i)
     pthread_mutex_unlock(&i->model->lock);
 }
 
-static void leave_list(proa_pyinstance *i)
+static void leave_list(proa_worker *i)
 {
     pthread_mutex_lock(&i->model->lock);
-    for (proa_pyinstance **at = &i->model->instances; *at; at = &(*at)->next)
+    for (proa_worker **at = &i->model->instances; *at; at = &(*at)->next)
         if (*at == i) {
             *at = i->next;
             break;
@@ -348,21 +343,22 @@ static void leave_list(proa_pyinstance *i)
     pthread_mutex_unlock(&i->model->lock);
 }
 
-proa_status proa_pyinstance_open(proa_pyinstance **out, proa_pymodel *model, const proa_instance *instance,
-                                 proa_err *err)
+proa_status proa_worker_open(proa_worker **out, proa_worker_model *model, const proa_instance *instance,
+                             proa_err *err)
 {
-    proa_pyinstance *i = proa_calloc(1, sizeof *i);
+    proa_worker *i = proa_calloc(1, sizeof *i);
     i->model = model;
     i->name = proa_instance_name(instance);
     i->device = proa_instance_device(instance);
-    i->bls = proa_pybls_new(i);
-    i->in = proa_malloc(PROA_PYTHON_PACKET_MAX * sizeof *i->in);
-    i->out = proa_malloc(PROA_PYTHON_PACKET_MAX * sizeof *i->out);
+    i->kind = proa_instance_kind(instance);
+    i->bls = proa_bls_new(i);
+    i->in = proa_malloc(PROA_CHANNEL_PACKET_MAX * sizeof *i->in);
+    i->out = proa_malloc(PROA_CHANNEL_PACKET_MAX * sizeof *i->out);
     pthread_mutex_init(&i->busy, NULL);
     pthread_mutex_init(&i->lock, NULL);
     pthread_cond_init(&i->changed, NULL);
     join_list(i);
-    if (pthread_create(&i->thread, NULL, proa_pyinstance_supervise, i) != 0) {
+    if (pthread_create(&i->thread, NULL, proa_worker_supervise, i) != 0) {
         leave_list(i);
         instance_free(i);
         return PROA_FAIL(err, NO_MEMORY, "cannot start a thread");
@@ -371,7 +367,7 @@ proa_status proa_pyinstance_open(proa_pyinstance **out, proa_pymodel *model, con
     return PROA_OK;
 }
 
-proa_status proa_pyinstance_wait_opened(proa_pyinstance *i, proa_err *err)
+proa_status proa_worker_wait_opened(proa_worker *i, proa_err *err)
 {
     pthread_mutex_lock(&i->lock);
     while (!i->tried) pthread_cond_wait(&i->changed, &i->lock);
@@ -381,11 +377,11 @@ proa_status proa_pyinstance_wait_opened(proa_pyinstance *i, proa_err *err)
     return status;
 }
 
-void proa_pyinstance_close(proa_pyinstance *i)
+void proa_worker_close(proa_worker *i)
 {
     pthread_mutex_lock(&i->lock);
     i->closing = true;
-    if (i->process) proa_pyprocess_wake(i->process);
+    if (i->process) proa_process_wake(i->process);
     pthread_cond_broadcast(&i->changed);
     pthread_mutex_unlock(&i->lock);
     pthread_join(i->thread, NULL);
@@ -399,38 +395,71 @@ void proa_pyinstance_close(proa_pyinstance *i)
 /* ---- readiness ---- */
 
 /* Sends a readiness check unless one is pending. The lock is held. */
-static void send_ready_check(proa_pyinstance *i)
+static void send_ready_check(proa_worker *i)
 {
-    proa_python_message m = {.kind = PROA_PYTHON_READY};
+    proa_channel_message m = {.kind = PROA_CHANNEL_READY};
     if (i->ready_pending) return;
-    i->ready_pending = proa_pyprocess_send(i->process, &m, 1);
+    i->ready_pending = proa_process_send(i->process, &m, 1);
     i->ready_sent_ns = proa_clock_ns();
 }
 
-static void wait_ready(proa_pyinstance *i)
+static void wait_ready(proa_worker *i)
 {
-    struct timespec until = proa_pyinstance_time_in(READY_WAIT_MS);
+    struct timespec until = proa_worker_time_in(READY_WAIT_MS);
     while (i->ready_pending && pthread_cond_timedwait(&i->changed, &i->lock, &until) != ETIMEDOUT) {
     }
 }
 
-bool proa_pyinstance_ready(proa_pyinstance *i, proa_err *reason)
+bool proa_worker_ready(proa_worker *i, proa_err *reason)
 {
     pthread_mutex_lock(&i->lock);
-    bool ready = i->state == PROA_PY_UP;
+    bool ready = i->state == PROA_WORKER_UP;
     if (!ready) {
         if (i->why.status != PROA_OK) *reason = i->why;
-        else proa_pyinstance_not_healthy(i, PROA_UNAVAILABLE, NULL, reason);
+        else proa_worker_not_healthy(i, PROA_UNAVAILABLE, NULL, reason);
     } else if (i->checks_ready) {
         bool pending = i->ready_pending; /* if so, and while it executes, the last answer counts: the caller may be an
                                             event loop */
         send_ready_check(i);
         if (!pending && !i->executing) wait_ready(i);
         bool slow = i->ready_pending && proa_clock_ns() - i->ready_sent_ns > READY_NS && !i->executing;
-        ready = i->state == PROA_PY_UP && i->is_ready && !slow;
+        ready = i->state == PROA_WORKER_UP && i->is_ready && !slow;
         if (!ready && i->not_ready.status != PROA_OK) *reason = i->not_ready;
         else if (!ready) PROA_FAIL(reason, UNAVAILABLE, "Model is not ready: is_ready() says so");
     }
     pthread_mutex_unlock(&i->lock);
     return ready;
+}
+
+/* ---- models ---- */
+
+void proa_worker_model_init(proa_worker_model *m, proa_served_model *model)
+{
+    m->model = model;
+    m->server = proa_served_model_server(model);
+    m->config = proa_served_model_config(model);
+    m->decoupled = m->config->model_transaction_policy && m->config->model_transaction_policy->decoupled;
+    pthread_mutex_init(&m->lock, NULL);
+}
+
+void proa_worker_model_release(proa_worker_model *m)
+{
+    pthread_mutex_destroy(&m->lock);
+    free(m->config_json);
+    free(m->file);
+}
+
+proa_status proa_worker_wait_all(const proa_worker_model *m, proa_err *err)
+{
+    for (proa_worker *i = m->instances; i; i = i->next) PROA_TRY(proa_worker_wait_opened(i, err));
+    return PROA_OK;
+}
+
+bool proa_worker_all_ready(proa_worker_model *m, proa_err *reason)
+{
+    bool all = true;
+    pthread_mutex_lock(&m->lock);
+    for (proa_worker *i = m->instances; i && all; i = i->next) all = proa_worker_ready(i, reason);
+    pthread_mutex_unlock(&m->lock);
+    return all;
 }

@@ -1,42 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
- * instance.h - the state of an instance of the backend `python`, for instance.c, events.c and lifecycle.c.
- * Owner:   the instance. The process belongs to the instance's own thread; other threads borrow it (`users`).
- * Threads: `lock` guards the members below it; only the instance's own thread ends requests. */
-#ifndef PROA_BACKENDS_PYTHON_INSTANCE_H
-#define PROA_BACKENDS_PYTHON_INSTANCE_H
+ * worker.h - the state of a worker, for worker.c, events.c and lifecycle.c.
+ * Owner:   the instance. The process belongs to the worker's own thread; other threads borrow it (`users`).
+ * Threads: `lock` guards the members below it; only the worker's own thread ends requests. */
+#ifndef PROA_BACKENDS_PROCESS_WORKER_H
+#define PROA_BACKENDS_PROCESS_WORKER_H
 
-#include "backends/python/python.h"
+#include "backends/process/process.h"
 #include <time.h>
 
 /* A request that the process executes. */
-typedef struct proa_pyslot {
+typedef struct proa_worker_slot {
     uint64_t id; /* of its message: slot index and serial number; 0: the slot is free */
     proa_infer *r;
     uint64_t at;      /* block of its payload */
     bool batch;       /* belongs to the current execution */
     bool cancel_sent; /* the process knows that it is cancelled */
-} proa_pyslot;
+} proa_worker_slot;
 
-typedef enum proa_pystate { PROA_PY_DOWN, PROA_PY_UP } proa_pystate;
+typedef enum proa_worker_state { PROA_WORKER_DOWN, PROA_WORKER_UP } proa_worker_state;
 
-struct proa_pyinstance {
-    proa_pymodel *model;
-    proa_pyinstance *next;
+struct proa_worker {
+    proa_worker_model *model;
+    proa_worker *next;
     const char *name;
     int device; /* CUDA device, -1: CPU */
-    proa_pybls *bls;
+    Inference__ModelInstanceGroup__Kind kind;
+    proa_bls *bls;
     pthread_t thread;
     pthread_mutex_t busy; /* held during execute */
     pthread_mutex_t lock; /* guards all members below */
     pthread_cond_t changed;
-    proa_pystate state;
+    proa_worker_state state;
     bool tried, closing; /* the first start has succeeded or failed; the process is not started again */
-    proa_err why;        /* PROA_PY_DOWN: the reason */
-    proa_pyprocess *process;
+    proa_err why;        /* PROA_WORKER_DOWN: the reason */
+    proa_process *process;
     uint64_t number;   /* of the process; the first one is 1 */
     int users;         /* other threads that use `process` now */
     int pending_calls; /* calls and loads that have not ended */
-    proa_pyslot *slots;
+    proa_worker_slot *slots;
     uint32_t slots_count, slots_cap, live, slots_free; /* no free slot is below slots_free */
     uint64_t running; /* requests so far: the serial number of the next slot */
     bool executing, late;
@@ -44,34 +45,33 @@ struct proa_pyinstance {
     bool checks_ready, ready_pending, is_ready;
     int64_t ready_sent_ns;
     proa_err not_ready;
-    proa_python_message *out, *in; /* buffers of execute and of the instance's thread */
+    proa_channel_message *out, *in; /* buffers of execute and of the instance's thread */
 };
 
-/* ---- instance.c ---- */
+/* ---- worker.c ---- */
 
 /* INTERNAL or UNAVAILABLE "Stub process 'm_0' is not healthy. It HOW"; how may be NULL. */
-proa_status proa_pyinstance_not_healthy(const proa_pyinstance *i, proa_status status, const char *how,
-                                        proa_err *err);
-struct timespec proa_pyinstance_time_in(int64_t ms); /* the time in ms milliseconds, for pthread_cond_timedwait */
+proa_status proa_worker_not_healthy(const proa_worker *i, proa_status status, const char *how, proa_err *err);
+struct timespec proa_worker_time_in(int64_t ms); /* the time in ms milliseconds, for pthread_cond_timedwait */
 /* With the lock held: the slot of that id or NULL; and frees a slot whose request has left the process. */
-proa_pyslot *proa_pyinstance_slot(proa_pyinstance *i, uint64_t id);
-void proa_pyinstance_free_slot(proa_pyinstance *i, proa_pyslot *s);
+proa_worker_slot *proa_worker_find_slot(proa_worker *i, uint64_t id);
+void proa_worker_free_slot(proa_worker *i, proa_worker_slot *s);
 /* Ends all requests of the process, or with batch_only those of the current execution, with err. */
-void proa_pyinstance_fail(proa_pyinstance *i, proa_pyprocess *p, bool batch_only, const proa_err *err);
-bool proa_pyinstance_is_closing(proa_pyinstance *i);
+void proa_worker_fail(proa_worker *i, proa_process *p, bool batch_only, const proa_err *err);
+bool proa_worker_is_closing(proa_worker *i);
 
 /* ---- events.c: messages from the process ---- */
 
 /* INVALID if the message breaks the protocol: the process must then be killed. */
-proa_status proa_pyinstance_handle(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *m, proa_err *err);
+proa_status proa_worker_handle(proa_worker *i, proa_process *p, proa_channel_message *m, proa_err *err);
 /* Sets the end of compute_infer for all requests that a packet answers, before their replies are made. */
-void proa_pyinstance_note_outputs(proa_pyinstance *i, const proa_python_message *messages, int count);
+void proa_worker_note_outputs(proa_worker *i, const proa_channel_message *messages, int count);
 /* Handles cancels and time-outs; returns how many ms to wait for the next packet. */
-int proa_pyinstance_tick(proa_pyinstance *i, proa_pyprocess *p);
+int proa_worker_tick(proa_worker *i, proa_process *p);
 
 /* ---- lifecycle.c: start and end of the process ---- */
 
 /* The instance's own thread: starts processes until the instance closes. */
-void *proa_pyinstance_supervise(void *instance);
+void *proa_worker_supervise(void *instance);
 
 #endif

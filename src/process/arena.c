@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arena.c - shared memory: this side's allocator, and the view of the stub's arena. */
-#include "python/arena.h"
+ * arena.c - shared memory: this side's allocator, and the view of the other side's arena. */
+#include "process/arena.h"
 #include "base/alloc.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BLOCK_ALIGN 64
@@ -41,6 +42,16 @@ static void *map_memory(int fd, size_t bytes, int protection, proa_err *err)
     return NULL;
 }
 
+/* The size of memory that another process has made. */
+static proa_status memory_bytes(size_t *out, int fd, proa_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || st.st_size <= (off_t)PROA_CHANNEL_DATA_BEGIN)
+        return PROA_FAIL(err, INVALID, "descriptor %d is no shared memory", fd);
+    *out = (size_t)st.st_size;
+    return PROA_OK;
+}
+
 /* A sealed memfd of fixed size, mapped. */
 static proa_status new_memory(int *fd, char **base, size_t bytes, int protection, proa_err *err)
 {
@@ -57,10 +68,10 @@ static proa_status new_memory(int *fd, char **base, size_t bytes, int protection
 typedef struct block {
     uint64_t at, end;
     int local_refs;  /* holders on this side */
-    bool stub_holds; /* the stub has not returned it yet */
+    bool peer_holds; /* the other side has not returned it yet */
 } block;
 
-struct proa_pyarena {
+struct proa_shared_arena {
     atomic_int refs;
     int fd;
     char *base;
@@ -73,31 +84,47 @@ struct proa_pyarena {
     size_t used;
 };
 
-proa_status proa_pyarena_new(proa_pyarena **out, size_t bytes, size_t keep, proa_err *err)
+static proa_shared_arena *make_arena(int fd, char *base, size_t bytes, size_t keep)
 {
-    int fd;
-    char *base;
-    *out = NULL;
-    PROA_TRY(new_memory(&fd, &base, bytes, PROT_READ | PROT_WRITE, err));
-    proa_pyarena *a = proa_calloc(1, sizeof *a);
+    proa_shared_arena *a = proa_calloc(1, sizeof *a);
     atomic_init(&a->refs, 1);
     a->fd = fd;
     a->base = base;
     a->bytes = bytes;
     a->keep = keep;
-    a->top = PROA_PYTHON_DATA_BEGIN;
+    a->top = PROA_CHANNEL_DATA_BEGIN;
     pthread_mutex_init(&a->lock, NULL);
-    *out = a;
+    return a;
+}
+
+proa_status proa_shared_arena_new(proa_shared_arena **out, size_t bytes, size_t keep, proa_err *err)
+{
+    int fd;
+    char *base;
+    *out = NULL;
+    PROA_TRY(new_memory(&fd, &base, bytes, PROT_READ | PROT_WRITE, err));
+    *out = make_arena(fd, base, bytes, keep);
     return PROA_OK;
 }
 
-proa_pyarena *proa_pyarena_retain(proa_pyarena *a)
+proa_status proa_shared_arena_open(proa_shared_arena **out, int fd, size_t keep, proa_err *err)
+{
+    size_t bytes = 0;
+    *out = NULL;
+    PROA_TRY(memory_bytes(&bytes, fd, err));
+    char *base = map_memory(fd, bytes, PROT_READ | PROT_WRITE, err);
+    if (!base) return PROA_NO_MEMORY;
+    *out = make_arena(fd, base, bytes, keep);
+    return PROA_OK;
+}
+
+proa_shared_arena *proa_shared_arena_retain(proa_shared_arena *a)
 {
     atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
     return a;
 }
 
-void proa_pyarena_release(proa_pyarena *a)
+void proa_shared_arena_release(proa_shared_arena *a)
 {
     if (!a || atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) != 1) return;
     munmap(a->base, a->bytes);
@@ -107,18 +134,18 @@ void proa_pyarena_release(proa_pyarena *a)
     free(a);
 }
 
-int proa_pyarena_fd(const proa_pyarena *a)
+int proa_shared_arena_fd(const proa_shared_arena *a)
 {
     return a->fd;
 }
 
-char *proa_pyarena_at(const proa_pyarena *a, uint64_t at)
+char *proa_shared_arena_at(const proa_shared_arena *a, uint64_t at)
 {
     return a->base + at;
 }
 
 /* The index of the first block that begins at `at` or after it. */
-static int find_block(const proa_pyarena *a, uint64_t at)
+static int find_block(const proa_shared_arena *a, uint64_t at)
 {
     int low = 0, high = a->count;
     while (low < high) {
@@ -129,50 +156,50 @@ static int find_block(const proa_pyarena *a, uint64_t at)
     return low;
 }
 
-static block *block_at(proa_pyarena *a, uint64_t at)
+static block *block_at(proa_shared_arena *a, uint64_t at)
 {
     int i = find_block(a, at);
     return i < a->count && a->blocks[i].at == at ? &a->blocks[i] : NULL;
 }
 
 /* Returns to the system the touched memory above the last block, except the part that is kept. */
-static void trim_arena(proa_pyarena *a)
+static void trim_arena(proa_shared_arena *a)
 {
-    uint64_t end = a->count ? a->blocks[a->count - 1].end : PROA_PYTHON_DATA_BEGIN;
+    uint64_t end = a->count ? a->blocks[a->count - 1].end : PROA_CHANNEL_DATA_BEGIN;
     uint64_t from = (end + a->keep + PAGE - 1) / PAGE * PAGE, to = a->top / PAGE * PAGE;
     if (to <= from) return;
     if (madvise(a->base + from, to - from, MADV_REMOVE) == 0) a->top = from;
 }
 
-static void remove_if_free(proa_pyarena *a, block *b)
+static void remove_if_free(proa_shared_arena *a, block *b)
 {
-    if (b->local_refs || b->stub_holds) return;
+    if (b->local_refs || b->peer_holds) return;
     a->used -= b->end - b->at;
     a->count--;
     memmove(b, b + 1, (size_t)(a->blocks + a->count - b) * sizeof *b);
     trim_arena(a);
 }
 
-/* Takes the blocks that the stub has returned from the ring. An offset that is no block changes nothing. */
-static void collect_freed(proa_pyarena *a)
+/* Takes the blocks that the other side has returned from the ring. An offset that is no block changes nothing. */
+static void collect_freed(proa_shared_arena *a)
 {
     word *ring = (word *)a->base;
-    for (int i = 0; i < PROA_PYTHON_RING; i++) {
+    for (int i = 0; i < PROA_CHANNEL_RING; i++) {
         uint64_t at = atomic_load_explicit(&ring[a->ring_next], memory_order_acquire);
         if (!at) return;
         atomic_store_explicit(&ring[a->ring_next], 0, memory_order_release);
-        a->ring_next = (a->ring_next + 1) % PROA_PYTHON_RING;
+        a->ring_next = (a->ring_next + 1) % PROA_CHANNEL_RING;
         block *b = block_at(a, at);
         if (!b) continue;
-        b->stub_holds = false;
+        b->peer_holds = false;
         remove_if_free(a, b);
     }
 }
 
 /* The first gap that is wide enough: reusing low memory keeps it in the caches. */
-static int find_gap(const proa_pyarena *a, size_t bytes, uint64_t *at)
+static int find_gap(const proa_shared_arena *a, size_t bytes, uint64_t *at)
 {
-    uint64_t from = PROA_PYTHON_DATA_BEGIN;
+    uint64_t from = PROA_CHANNEL_DATA_BEGIN;
     for (int i = 0; i < a->count; i++) {
         if (a->blocks[i].at - from >= bytes) {
             *at = from;
@@ -185,20 +212,20 @@ static int find_gap(const proa_pyarena *a, size_t bytes, uint64_t *at)
     return a->count;
 }
 
-static void insert_block(proa_pyarena *a, int i, uint64_t at, size_t bytes)
+static void insert_block(proa_shared_arena *a, int i, uint64_t at, size_t bytes)
 {
     if (a->count == a->cap) {
         a->cap = a->cap ? 2 * a->cap : 16;
         a->blocks = proa_realloc(a->blocks, (size_t)a->cap * sizeof *a->blocks);
     }
     memmove(a->blocks + i + 1, a->blocks + i, (size_t)(a->count - i) * sizeof *a->blocks);
-    a->blocks[i] = (block){.at = at, .end = at + bytes, .local_refs = 1, .stub_holds = true};
+    a->blocks[i] = (block){.at = at, .end = at + bytes, .local_refs = 1, .peer_holds = true};
     a->count++;
     a->used += bytes;
     if (at + bytes > a->top) a->top = at + bytes;
 }
 
-uint64_t proa_pyarena_alloc(proa_pyarena *a, size_t bytes)
+uint64_t proa_shared_arena_alloc(proa_shared_arena *a, size_t bytes)
 {
     uint64_t at = 0;
     if (bytes == 0 || bytes > a->bytes) return 0;
@@ -211,7 +238,7 @@ uint64_t proa_pyarena_alloc(proa_pyarena *a, size_t bytes)
     return i >= 0 ? at : 0;
 }
 
-void proa_pyarena_retain_block(proa_pyarena *a, uint64_t at)
+void proa_shared_arena_retain_block(proa_shared_arena *a, uint64_t at)
 {
     pthread_mutex_lock(&a->lock);
     block *b = block_at(a, at);
@@ -220,7 +247,7 @@ void proa_pyarena_retain_block(proa_pyarena *a, uint64_t at)
     pthread_mutex_unlock(&a->lock);
 }
 
-void proa_pyarena_release_block(proa_pyarena *a, uint64_t at)
+void proa_shared_arena_release_block(proa_shared_arena *a, uint64_t at)
 {
     pthread_mutex_lock(&a->lock);
     block *b = block_at(a, at);
@@ -230,17 +257,17 @@ void proa_pyarena_release_block(proa_pyarena *a, uint64_t at)
     pthread_mutex_unlock(&a->lock);
 }
 
-void proa_pyarena_cancel_send(proa_pyarena *a, uint64_t at)
+void proa_shared_arena_cancel_send(proa_shared_arena *a, uint64_t at)
 {
     pthread_mutex_lock(&a->lock);
     block *b = block_at(a, at);
     PROA_ASSERT(b);
-    b->stub_holds = false;
+    b->peer_holds = false;
     remove_if_free(a, b);
     pthread_mutex_unlock(&a->lock);
 }
 
-bool proa_pyarena_contains(proa_pyarena *a, uint64_t block_begin, uint64_t at, uint64_t bytes)
+bool proa_shared_arena_contains(proa_shared_arena *a, uint64_t block_begin, uint64_t at, uint64_t bytes)
 {
     pthread_mutex_lock(&a->lock);
     block *b = block_at(a, block_begin);
@@ -249,7 +276,7 @@ bool proa_pyarena_contains(proa_pyarena *a, uint64_t block_begin, uint64_t at, u
     return inside;
 }
 
-size_t proa_pyarena_used(proa_pyarena *a)
+size_t proa_shared_arena_used(proa_shared_arena *a)
 {
     pthread_mutex_lock(&a->lock);
     collect_freed(a);
@@ -258,9 +285,9 @@ size_t proa_pyarena_used(proa_pyarena *a)
     return used;
 }
 
-/* ---- the view of the stub's arena ---- */
+/* ---- the view of the other side's arena ---- */
 
-struct proa_pyview {
+struct proa_shared_view {
     atomic_int refs;
     int fd;
     const char *base;
@@ -272,19 +299,16 @@ struct proa_pyview {
     size_t waiting_count, waiting_cap;
 };
 
-proa_status proa_pyview_new(proa_pyview **out, size_t bytes, proa_err *err)
+/* The ring is the begin of the same memory, mapped writable. Takes fd and base. */
+static proa_status make_view(proa_shared_view **out, int fd, char *base, size_t bytes, proa_err *err)
 {
-    int fd;
-    char *base;
-    *out = NULL;
-    PROA_TRY(new_memory(&fd, &base, bytes, PROT_READ, err));
-    void *ring = map_memory(fd, PROA_PYTHON_DATA_BEGIN, PROT_READ | PROT_WRITE, err);
+    void *ring = map_memory(fd, PROA_CHANNEL_DATA_BEGIN, PROT_READ | PROT_WRITE, err);
     if (!ring) {
         munmap(base, bytes);
         close(fd);
         return PROA_NO_MEMORY;
     }
-    proa_pyview *v = proa_calloc(1, sizeof *v);
+    proa_shared_view *v = proa_calloc(1, sizeof *v);
     atomic_init(&v->refs, 1);
     v->fd = fd;
     v->base = base;
@@ -295,44 +319,62 @@ proa_status proa_pyview_new(proa_pyview **out, size_t bytes, proa_err *err)
     return PROA_OK;
 }
 
-proa_pyview *proa_pyview_retain(proa_pyview *v)
+proa_status proa_shared_view_new(proa_shared_view **out, size_t bytes, proa_err *err)
+{
+    int fd;
+    char *base;
+    *out = NULL;
+    PROA_TRY(new_memory(&fd, &base, bytes, PROT_READ, err));
+    return make_view(out, fd, base, bytes, err);
+}
+
+proa_status proa_shared_view_open(proa_shared_view **out, int fd, proa_err *err)
+{
+    size_t bytes = 0;
+    *out = NULL;
+    PROA_TRY(memory_bytes(&bytes, fd, err));
+    char *base = map_memory(fd, bytes, PROT_READ, err);
+    return base ? make_view(out, fd, base, bytes, err) : PROA_NO_MEMORY;
+}
+
+proa_shared_view *proa_shared_view_retain(proa_shared_view *v)
 {
     atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed);
     return v;
 }
 
-void proa_pyview_release(proa_pyview *v)
+void proa_shared_view_release(proa_shared_view *v)
 {
     if (!v || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
     munmap((void *)v->base, v->bytes);
-    munmap((void *)v->ring, PROA_PYTHON_DATA_BEGIN);
+    munmap((void *)v->ring, PROA_CHANNEL_DATA_BEGIN);
     close(v->fd);
     pthread_mutex_destroy(&v->lock);
     free(v->waiting);
     free(v);
 }
 
-int proa_pyview_fd(const proa_pyview *v)
+int proa_shared_view_fd(const proa_shared_view *v)
 {
     return v->fd;
 }
 
-const char *proa_pyview_check(const proa_pyview *v, uint64_t at, uint64_t bytes)
+const char *proa_shared_view_check(const proa_shared_view *v, uint64_t at, uint64_t bytes)
 {
-    if (bytes == 0 || at < PROA_PYTHON_DATA_BEGIN || at % BLOCK_ALIGN != 0) return NULL;
+    if (bytes == 0 || at < PROA_CHANNEL_DATA_BEGIN || at % BLOCK_ALIGN != 0) return NULL;
     if (at > v->bytes || bytes > v->bytes - at) return NULL;
     return v->base + at;
 }
 
-static bool push_view(proa_pyview *v, uint64_t at)
+static bool push_view(proa_shared_view *v, uint64_t at)
 {
     if (atomic_load_explicit(&v->ring[v->ring_next], memory_order_acquire)) return false;
     atomic_store_explicit(&v->ring[v->ring_next], at, memory_order_release);
-    v->ring_next = (v->ring_next + 1) % PROA_PYTHON_RING;
+    v->ring_next = (v->ring_next + 1) % PROA_CHANNEL_RING;
     return true;
 }
 
-void proa_pyview_return_block(proa_pyview *v, uint64_t at)
+void proa_shared_view_return_block(proa_shared_view *v, uint64_t at)
 {
     pthread_mutex_lock(&v->lock);
     size_t done = 0;

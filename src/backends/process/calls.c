@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * calls.c - what a model asks of the server beside inference: model control, metrics, log lines. */
+#include "backends/process/process.h"
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include <pthread.h>
+#include <string.h>
+
+static void answer_call(proa_worker *i, uint64_t process, uint64_t id, proa_str head)
+{
+    proa_worker_send(i, process, PROA_CHANNEL_ANSWER, 0, id, head, NULL, 0);
+}
+
+static void answer_error(proa_worker *i, uint64_t process, uint64_t id, const proa_err *err)
+{
+    proa_buf head;
+    proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
+    proa_payload_error_head(&head, err);
+    answer_call(i, process, id, proa_buf_view(&head));
+    proa_buf_release(&head);
+}
+
+/* `at`: the source file and line of a process that has them. */
+static void log_line(const proa_json *head)
+{
+    static const char *const levels[] = {"error", "warning", "info", "verbose"}; /* of enum proa_log_level */
+    proa_str level = proa_json_str(proa_json_get(head, "level")),
+             text = proa_json_str(proa_json_get(head, "text"));
+    const proa_json *at = proa_json_get(head, "at");
+    int len = (int)(text.len > 65536 ? 65536 : text.len), k = PROA_LOG_INFO;
+    for (int i = 0; i < (int)PROA_COUNT(levels); i++)
+        if (proa_str_is(level, levels[i])) k = i;
+    if (!len || !proa_log_on(k)) return;
+    char *file = at ? proa_str_copy(proa_json_str(proa_json_at(at, 0))) : NULL;
+    proa_log_line(k, file ? file : __FILE__, file ? (int)proa_json_int(proa_json_at(at, 1)) : __LINE__,
+                  "%.*s", len, text.ptr);
+    free(file);
+}
+
+/* ---- loads and unloads: they wait, so each has a thread ---- */
+
+typedef struct control {
+    proa_worker *instance;
+    uint64_t process, id;
+    bool load, dependents;
+    char *model, *config;
+    proa_model_file *files;
+    proa_tensor *tensors; /* tensors with the bytes of the files */
+    int files_count;
+} control;
+
+static void control_free(control *c)
+{
+    for (int i = 0; i < c->files_count; i++) {
+        free((char *)c->files[i].path.ptr);
+        proa_tensor_release(&c->tensors[i]);
+    }
+    free(c->files);
+    free(c->tensors);
+    free(c->model);
+    free(c->config);
+    free(c);
+}
+
+static void *run_control(void *arg)
+{
+    control *c = arg;
+    proa_worker *i = c->instance;
+    proa_server *server = proa_worker_model_of(i)->server;
+    proa_err err = {0};
+    proa_status status = c->load ? proa_server_load(server, c->model, *c->config ? c->config : NULL, c->files,
+                                                    c->files_count, &err)
+                                 : proa_server_unload(server, c->model, c->dependents, &err);
+    if (status != PROA_OK) answer_error(i, c->process, c->id, &err);
+    else answer_call(i, c->process, c->id, proa_str_c("{}"));
+    control_free(c);
+    proa_worker_end(i);
+    return NULL;
+}
+
+static proa_status take_files(control *c, const proa_json *head, proa_payload *w, proa_err *err)
+{
+    const proa_json *names = proa_json_get(head, "files");
+    int64_t count = proa_json_len(names);
+    if (count != w->tensors)
+        return PROA_FAIL(err, INVALID, "the process sent %u files for %lld names", w->tensors, (long long)count);
+    c->files = proa_calloc((size_t)count, sizeof *c->files);
+    c->tensors = proa_calloc((size_t)count, sizeof *c->tensors);
+    for (int64_t k = 0; k < count; k++) {
+        proa_str name;
+        PROA_TRY(proa_payload_tensor(&c->tensors[k], &name, w, (uint32_t)k, err));
+        name = proa_json_str(proa_json_at(names, k));
+        c->files[k] = (proa_model_file){{proa_str_copy(name), name.len},
+                                        {c->tensors[k].data, c->tensors[k].bytes}};
+        c->files_count++;
+    }
+    return PROA_OK;
+}
+
+static proa_status start_control(control *c, const proa_json *head, proa_payload *w, proa_err *err)
+{
+    pthread_t thread;
+    if (proa_str_has_nul(proa_json_str(proa_json_get(head, "model"))))
+        return PROA_FAIL(err, INVALID, "the model's name has a NUL byte");
+    c->model = proa_str_copy(proa_json_str(proa_json_get(head, "model")));
+    c->config = proa_str_copy(proa_json_str(proa_json_get(head, "config")));
+    c->dependents = proa_json_bool(proa_json_get(head, "dependents"));
+    if (c->load) PROA_TRY(take_files(c, head, w, err));
+    proa_worker_begin(c->instance);
+    if (pthread_create(&thread, NULL, run_control, c) == 0) pthread_detach(thread);
+    else run_control(c); /* no thread is free: run it here */
+    return PROA_OK;
+}
+
+static void is_ready(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head)
+{
+    proa_err err = {0};
+    int64_t version = -1;
+    char *model = proa_str_copy(proa_json_str(proa_json_get(head, "model")));
+    proa_status status = proa_version_parse(&version, proa_json_str(proa_json_get(head, "version")), &err);
+    if (status != PROA_OK) {
+        answer_error(i, process, id, &err);
+    } else {
+        status = proa_server_model_ready(proa_worker_model_of(i)->server, model, version, NULL);
+        answer_call(i, process, id, proa_str_c(status == PROA_OK ? "{\"ready\":true}" : "{\"ready\":false}"));
+    }
+    free(model);
+}
+
+/* Does the model respond any number of times? An error if it is not there. */
+static void find_model(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head)
+{
+    proa_err err = {0};
+    bool decoupled;
+    const proa_json *version = proa_json_get(head, "version");
+    char *model = proa_str_copy(proa_json_str(proa_json_get(head, "model")));
+    if (proa_server_model_decoupled(proa_worker_model_of(i)->server, model,
+                                    version ? proa_json_int(version) : -1, &decoupled, &err) != PROA_OK)
+        answer_error(i, process, id, &err);
+    else
+        answer_call(i, process, id, proa_str_c(decoupled ? "{\"decoupled\":true}" : "{\"decoupled\":false}"));
+    free(model);
+}
+
+/* ---- all kinds ---- */
+
+static void call_families(proa_worker *i, uint64_t process, uint64_t id, const char *kind, const proa_json *head)
+{
+    proa_err err = {0};
+    proa_buf text;
+    proa_buf_init(&text, 4096);
+    if (proa_families_call(proa_worker_model_of(i)->families, kind, head, &text, &err) == PROA_OK) {
+        if (id) answer_call(i, process, id, proa_buf_view(&text));
+    } else if (id) {
+        answer_error(i, process, id, &err);
+    }
+    proa_buf_release(&text);
+}
+
+static proa_status take_request(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head,
+                                proa_payload *w, proa_err *err)
+{
+    proa_str kind = proa_json_str(proa_json_get(head, "kind"));
+    char name[32];
+    if (proa_str_is(kind, "load") || proa_str_is(kind, "unload")) {
+        control *c = proa_calloc(1, sizeof *c);
+        *c = (control){.instance = i, .process = process, .id = id, .load = proa_str_is(kind, "load")};
+        proa_status status = start_control(c, head, w, err);
+        if (status != PROA_OK) control_free(c);
+        return status;
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(kind.len < sizeof name ? kind.len : 0), kind.len ? kind.ptr : "");
+    if (proa_str_is(kind, "log")) log_line(head);
+    else if (proa_str_is(kind, "ready")) is_ready(i, process, id, head);
+    else if (proa_str_is(kind, "find")) find_model(i, process, id, head);
+    else call_families(i, process, id, name, head);
+    return PROA_OK;
+}
+
+proa_status proa_calls_handle(proa_worker *i, uint64_t process, const proa_channel_message *m,
+                              proa_payload *w, proa_err *err)
+{
+    proa_json *head;
+    PROA_TRY(proa_payload_head(&head, w, err));
+    proa_status status = take_request(i, process, m->kind == PROA_CHANNEL_CALL ? m->id : 0, head, w, err);
+    proa_json_free(head);
+    return status;
+}
+
+/* ---- a process without a model ---- */
+
+static proa_status refuse_call(proa_process *p, const proa_channel_message *m, proa_err *err)
+{
+    proa_channel_message answer = {.kind = m->kind == PROA_CHANNEL_CALL ? PROA_CHANNEL_ANSWER : PROA_CHANNEL_REPLY,
+                                   .flags = PROA_CHANNEL_FINAL,
+                                   .id = m->id};
+    proa_err why = {0};
+    proa_buf head;
+    (void)PROA_FAIL(&why, UNAVAILABLE, "other models cannot be used while a model is not loaded");
+    proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
+    proa_payload_error_head(&head, &why);
+    bool sent = proa_payload_send(p, answer, proa_buf_view(&head), NULL, 0);
+    proa_buf_release(&head);
+    return sent ? PROA_OK : PROA_FAIL(err, UNAVAILABLE, "the process has ended");
+}
+
+proa_status proa_calls_handle_alone(proa_process *p, const proa_channel_message *m, proa_err *err)
+{
+    proa_payload w;
+    proa_json *head;
+    if (m->kind == PROA_CHANNEL_CALL || m->kind == PROA_CHANNEL_INFER) {
+        PROA_TRY(refuse_call(p, m, err));
+    } else if (m->kind != PROA_CHANNEL_POST) {
+        return PROA_FAIL(err, INVALID, "the process sent a message of kind %u", m->kind);
+    }
+    PROA_TRY(proa_payload_open(&w, proa_process_view(p), m, err));
+    proa_status status = proa_payload_head(&head, &w, err);
+    proa_payload_close(&w);
+    if (status == PROA_OK && proa_str_is(proa_json_str(proa_json_get(head, "kind")), "log")) log_line(head);
+    proa_json_free(head);
+    return status;
+}

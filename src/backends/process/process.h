@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * process.h - models whose instances are worker processes: the workers, and the messages between server and process.
+ *          Python models (../python) and isolated backends (../isolate) are made of it.
+ * Owner:   a model owns its settings and metric families, a worker its process and the requests that it executes.
+ * Threads: a worker has a thread that starts its process, reads its messages and restarts it when it dies
+ *          (lifecycle.c); all replies are sent by that thread. execute waits on the scheduler's thread. */
+#ifndef PROA_BACKENDS_PROCESS_PROCESS_H
+#define PROA_BACKENDS_PROCESS_PROCESS_H
+
+#include "base/json.h"
+#include "process/process.h"
+#include "serve/server.h"
+#include <pthread.h>
+
+typedef struct proa_families proa_families; /* families.c */
+typedef struct proa_worker proa_worker;
+
+/* What the workers of a kind have in common, beside the requests. */
+typedef struct proa_worker_kind {
+    const char *process; /* in messages: "Stub process" of Python, "Backend process" */
+    const char *model;   /* "Python model", "model" */
+    const char *late;    /* a process that did not start in time */
+    /* Starts a process for the instance of that name. options: without the program and its arguments. */
+    proa_status (*start)(proa_process **out, const void *arg, const char *name,
+                         const proa_process_options *options, proa_err *err);
+    /* The process has compared its outputs with the configuration: they are passed on as they come, with the times that
+     * it reports. */
+    bool checks_outputs;
+} proa_worker_kind;
+
+/* Settings of a worker process. */
+typedef struct proa_worker_settings {
+    const proa_worker_kind *kind;
+    const void *arg;      /* of kind->start: of Python, the environment */
+    const char *host;     /* JSON of OPEN's member "host"; NULL: none */
+    int64_t memory_bytes; /* limit of a process; 0: none */
+    int64_t keep_bytes;   /* shared memory that is kept when it is free */
+    int64_t start_ms;     /* time-out of the program's start */
+    int64_t finish_ms;    /* of its end, when the model is unloaded */
+    int64_t execute_ms;   /* time-out of one execute; 0: none */
+} proa_worker_settings;
+
+typedef struct proa_worker_model {
+    proa_served_model *model;
+    proa_server *server;
+    const Inference__ModelConfig *config;
+    proa_worker_settings settings;
+    char *file;        /* model.py; NULL: none */
+    char *config_json; /* model_config, as initialize receives it */
+    bool decoupled, iterative;
+    bool strict_outputs; /* an output that disagrees with the configuration is an error; else the first is logged */
+    atomic_bool warned;      /* such an output has been logged */
+    proa_families *families; /* in which its processes create metrics; the backend's */
+    pthread_mutex_t lock;    /* guards the list of instances */
+    proa_worker *instances;
+    atomic_ullong bytes_in, bytes_out, bytes_passed, starts;
+} proa_worker_model;
+
+/* ---- payload.c ---- */
+
+/* Writes a payload into shared memory. *at is its block; the caller and the process have one reference each. False: the
+ * arena is full. */
+bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *tensors, int count,
+                        uint64_t *at, uint64_t *bytes);
+/* Writes a payload and sends it with message m. False: the arena is full. */
+bool proa_payload_send(proa_process *p, proa_channel_message m, proa_str head, const proa_tensor *tensors,
+                       int count);
+/* The head of a REQUEST: "" if all of it is default. */
+void proa_payload_request_head(proa_buf *out, const proa_infer *r);
+/* The head of an answer that is an error. */
+void proa_payload_error_head(proa_buf *out, const proa_err *err);
+/* The head of a RESPONSE of a process that is written in C; reply may be NULL. It has what the backend has reported of
+ * the request: times, and with `final` the activities of its trace. "" if there is nothing to say. */
+void proa_payload_response_head(proa_buf *out, const proa_reply *reply, const proa_infer *r, bool final);
+/* The head of a REPLY; reply may be NULL. */
+void proa_payload_reply_head(proa_buf *out, const proa_reply *reply);
+
+/* A payload that the process wrote. Tensors that are read from it keep it alive; proa_payload_close drops the reader's
+ * own reference. */
+typedef struct proa_payload {
+    proa_shared_view *view;
+    proa_shared_arena *arena; /* the server's, for tensors that are in it; NULL: there must be none */
+    uint64_t inputs;          /* block of the answered request, in the server's arena */
+    uint64_t at, bytes;
+    const char *data;
+    uint32_t head_bytes, tensors;
+    proa_buffer *own, *peer;
+    uint64_t written, passed; /* bytes of tensors in the process's memory, and in the server's */
+} proa_payload;
+/* INVALID if the message does not describe a payload. The process then breaks the protocol, and there is nothing to
+ * close. */
+PROA_MUST_CHECK proa_status proa_payload_open(proa_payload *w, proa_shared_view *view,
+                                              const proa_channel_message *m, proa_err *err);
+void proa_payload_close(proa_payload *w);
+/* The payload's JSON; *head is NULL if it has none. */
+PROA_MUST_CHECK proa_status proa_payload_head(proa_json **head, const proa_payload *w, proa_err *err);
+/* Fills t but for its name, which goes to *name (in the process's memory). */
+PROA_MUST_CHECK proa_status proa_payload_tensor(proa_tensor *t, proa_str *name, proa_payload *w,
+                                                uint32_t index, proa_err *err);
+/* Adds the members of a JSON object as parameters, each made by add(to, name). INVALID if a member is no bool, number
+ * or string. */
+PROA_MUST_CHECK proa_status proa_payload_params(const proa_json *object,
+                                                proa_infer_param *(*add)(void *to, proa_str name), void *to,
+                                                proa_arena *arena, proa_err *err);
+/* Fills a request from the head of a REQUEST or an INFER (but for the model), and from its tensors. */
+PROA_MUST_CHECK proa_status proa_payload_request(proa_infer *r, const proa_json *head, proa_err *err);
+PROA_MUST_CHECK proa_status proa_payload_inputs(proa_infer *r, proa_payload *w, proa_err *err);
+/* Copies the error of a head, {"error","code"}, to *err; false if it has none. */
+bool proa_payload_error(const proa_json *head, proa_err *err);
+/* Makes the reply of a RESPONSE message. Outputs have the type and shape that the model gave them; those that the
+ * configuration lacks are dropped. With model->strict_outputs a disagreement with the configuration is the reply's
+ * error. NULL, with PROA_OK, if the message has none. INVALID if it breaks the protocol. */
+PROA_MUST_CHECK proa_status proa_payload_reply(proa_reply **out, proa_payload *w, proa_worker_model *model,
+                                               proa_infer *r, proa_err *err);
+
+/* ---- worker.c, events.c, lifecycle.c ---- */
+
+/* Starts the process; does not wait until it runs. */
+PROA_MUST_CHECK proa_status proa_worker_open(proa_worker **out, proa_worker_model *model,
+                                             const proa_instance *instance, proa_err *err);
+/* Waits until the model's initialize has returned or failed. */
+PROA_MUST_CHECK proa_status proa_worker_wait_opened(proa_worker *i, proa_err *err);
+void proa_worker_close(proa_worker *i);
+void proa_worker_execute(proa_worker *i, proa_infer *const *requests, int count);
+bool proa_worker_ready(proa_worker *i, proa_err *reason);
+/* Whether its process runs; if so, *name is the instance's and *use what the process uses. */
+bool proa_worker_read_use(proa_worker *i, const char **name, proa_process_use *use);
+proa_worker *proa_worker_next(const proa_worker *i); /* of the model's list */
+proa_worker_model *proa_worker_model_of(const proa_worker *i);
+/* Starts a process, sends OPEN with that mode and ends the process after the answer: *head, to be freed. file, args: as
+ * in proa_worker_model; NULL: none. Python's mode "complete" runs auto_complete_config. */
+PROA_MUST_CHECK proa_status proa_worker_ask(proa_json **head, const proa_worker_settings *settings,
+                                            const char *mode, const char *name, const char *file,
+                                            const char *args, proa_err *err);
+/* The members that all kinds have, of a zeroed model; the families stay the caller's. */
+void proa_worker_model_init(proa_worker_model *m, proa_served_model *model);
+void proa_worker_model_release(proa_worker_model *m);
+/* All workers have opened; the first failure. */
+PROA_MUST_CHECK proa_status proa_worker_wait_all(const proa_worker_model *m, proa_err *err);
+bool proa_worker_all_ready(proa_worker_model *m, proa_err *reason);
+/* Sends a message with a payload to the process of that number, if it still runs; from any thread. kind: ANSWER or
+ * REPLY. */
+void proa_worker_send(proa_worker *i, uint64_t process, uint32_t kind, uint32_t flags, uint64_t id,
+                      proa_str head, const proa_tensor *tensors, int count);
+/* Work that the instance waits for before it closes. */
+void proa_worker_begin(proa_worker *i);
+void proa_worker_end(proa_worker *i);
+/* Whether the request of this id is being executed. If so, calls each(to, r) for every request that is, under the
+ * instance's lock. */
+bool proa_worker_executes(proa_worker *i, uint64_t id, void (*each)(void *to, const proa_infer *r), void *to);
+/* `child` belongs to the trace of the request of this id, if that is in the process and traced. */
+void proa_worker_trace(proa_worker *i, uint64_t id, proa_infer *child);
+/* Whether it is being executed, and it and all others of that execution are cancelled. */
+bool proa_worker_all_cancelled(proa_worker *i, uint64_t id);
+
+/* ---- metrics.c ---- */
+
+/* Lines of /metrics about the processes of a version and what passes between them and the server, with names that begin
+ * with `prefix`. */
+void proa_worker_metrics(proa_worker_model *m, const char *prefix, const char *labels, proa_buf *out);
+
+/* ---- calls.c: calls of a model to the server ---- */
+
+/* Handles a CALL or a POST; INVALID for any other message. */
+PROA_MUST_CHECK proa_status proa_calls_handle(proa_worker *i, uint64_t process, const proa_channel_message *m,
+                                              proa_payload *w, proa_err *err);
+
+/* The same for a process that is only asked (proa_worker_ask): its log lines are written, its calls are refused. */
+PROA_MUST_CHECK proa_status proa_calls_handle_alone(proa_process *p, const proa_channel_message *m,
+                                                    proa_err *err);
+
+/* ---- bls.c: calls of other models ---- */
+
+typedef struct proa_bls proa_bls; /* an instance's calls */
+proa_bls *proa_bls_new(proa_worker *i);
+void proa_bls_free(proa_bls *b); /* after the last call has ended */
+PROA_MUST_CHECK proa_status proa_bls_handle(proa_bls *b, uint64_t process, const proa_channel_message *m,
+                                            proa_payload *w, proa_err *err);
+void proa_bls_cancel(proa_bls *b, uint64_t id);
+/* Cancels the calls whose requests are all cancelled. */
+void proa_bls_check_cancelled(proa_bls *b);
+void proa_bls_cancel_all(proa_bls *b); /* their process has died: further replies are dropped */
+
+/* ---- families.c: metric families and metrics of models ---- */
+
+proa_families *proa_families_new(void);
+void proa_families_free(proa_families *f);
+/* Handles a call on metrics: "family", "metric" and "metric_do" write the members of a JSON object to *answer, the two
+ * other kinds write nothing. */
+PROA_MUST_CHECK proa_status proa_families_call(proa_families *f, const char *kind, const proa_json *head,
+                                               proa_buf *answer, proa_err *err);
+void proa_families_print(proa_families *f, proa_buf *out);
+
+#endif
