@@ -27,6 +27,8 @@ static bool torn;       /* the last of them was written in part */
 /* The levels as one number for proa_log_on: bits 0 to 2 are the levels, the bits above are verbose. */
 static atomic_uint now_levels = 7;
 
+static _Atomic(proa_log_writer *) writer; /* NULL: lines are written here */
+
 static unsigned levels_of(const proa_log_settings *s)
 {
     unsigned verbose = s->verbose > 0 ? (unsigned)s->verbose : 0;
@@ -168,9 +170,19 @@ static void say_lost(void)
     proa_buf_release(&out);
 }
 
+void proa_log_redirect(proa_log_writer *to)
+{
+    atomic_store(&writer, to);
+}
+
 static void log_text(int level, const char *file, int line, const char *text, bool rows)
 {
     proa_buf out;
+    proa_log_writer *other = atomic_load(&writer);
+    if (other) {
+        other(level, base_name(file), line, text);
+        return;
+    }
     proa_buf_init(&out, (size_t)4 * LINE_MAX_BYTES);
     pthread_mutex_lock(&lock);
     print_line(&out, now.format, level, file, line, text, rows);

@@ -48,6 +48,10 @@ void proa_log_line(int level, const char *file, int line, const char *fmt, ...) 
 void proa_log_rows(int level, const char *file, int line, const char *text);
 /* Appends text to out as a line of the log shows it: for what comes from outside into the rows of a table. */
 void proa_log_escape(proa_buf *out, const char *text);
+/* From now on lines of enabled levels are given to `to`, on the thread that logs, and not written; NULL: written again.
+ * For a process whose log is that of another one. text: not escaped. */
+typedef void proa_log_writer(int level, const char *file, int line, const char *text);
+void proa_log_redirect(proa_log_writer *to);
 /* The name after the last slash of __FILE__. */
 #define PROA_LOG(level, ...)                                                                                 \
     do {                                                                                                     \

@@ -2,6 +2,7 @@
  * main.c - the program: a table of commands. */
 #include "cli/commands.h"
 
+#include "backends/isolate/isolate.h"
 #include "cli/decoding.h"
 #include "cli/wrap.h"
 #include "engine/ranks/launch.h"
@@ -96,6 +97,8 @@ static int dispatch_command(int argc, char **argv)
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         return help_command(argc - 2, argv + 2);
     if (strcmp(name, "rank") == 0) return proa_rank_command(); /* started by rank 0, not by users */
+    if (strcmp(name, "backend-host") == 0)
+        return proa_isolate_host(argc - 2, argv + 2); /* started by `proa serve` */
     const proa_command *command = find_command(name);
     return command ? run_with_ranks(command, argc - 2, argv + 2) : unknown_command(name);
 }

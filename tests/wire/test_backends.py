@@ -130,8 +130,12 @@ WHY = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(backends, tmp_path_factory):
+# A library runs in processes of its own, or in the server's: it answers the same.
+MODES = {"isolated": (), "in-process": ("--in-process", "all")}
+
+
+@pytest.fixture(scope="module", params=MODES)
+def server(request, backends, tmp_path_factory):
     repository = tmp_path_factory.mktemp("repository")
     shutil.copytree(EXAMPLE / "repository/half", repository / "half")
     model(repository, "plain", "scale")
@@ -144,7 +148,8 @@ def server(backends, tmp_path_factory):
     (repository / "wrong" / "1").mkdir(parents=True)
     (repository / "wrong" / "config.pbtxt").write_text(
         CONFIG % "scale" + 'parameters { key: "factor" value { string_value: "much" } }')
-    with Server("--backend-directory", str(backends), "--exit-on-error=false", repositories=[repository]) as one:
+    with Server("--backend-directory", str(backends), "--exit-on-error=false", *MODES[request.param],
+                repositories=[repository]) as one:
         yield one
         assert one.stop() == 0
 

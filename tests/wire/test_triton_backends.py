@@ -51,8 +51,12 @@ def backends(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def server(backends, tmp_path_factory):
+# A library runs in processes of its own, or in the server's: it answers the same.
+MODES = {"isolated": (), "in-process": ("--in-process", "probe")}
+
+
+@pytest.fixture(scope="module", params=MODES)
+def server(request, backends, tmp_path_factory):
     repository = tmp_path_factory.mktemp("repository")
     for name, config in {
         "once": BATCHED % "probe",
@@ -66,7 +70,7 @@ def server(backends, tmp_path_factory):
         (repository / name / "1").mkdir(parents=True)
         (repository / name / "config.pbtxt").write_text(config)
     with Server("--backend-directory", str(backends), "--exit-on-error=false", "--backend-config", "probe,setting=value",
-                repositories=[repository]) as one:
+                *MODES[request.param], repositories=[repository]) as one:
         yield one
         assert one.stop() == 0
 
@@ -141,11 +145,13 @@ def test_decoupled(server):
         client.stop_stream()
 
 
-def test_activities_are_traced(backends, tmp_path):
+@pytest.mark.parametrize("mode", MODES)
+def test_activities_are_traced(backends, tmp_path, mode):
     (tmp_path / "models/once/1").mkdir(parents=True)
     (tmp_path / "models/once/config.pbtxt").write_text(BATCHED % "probe")
     options = [word for one in (f"file={tmp_path}/trace", "level=TIMESTAMPS", "rate=1") for word in ("--trace-config", one)]
-    with Server("--backend-directory", str(backends), "--backend-config", "probe,setting=value", *options, repositories=[tmp_path / "models"]) as one:
+    with Server("--backend-directory", str(backends), "--backend-config", "probe,setting=value", *options, *MODES[mode],
+                repositories=[tmp_path / "models"]) as one:
         assert infer(one)[0] == 200
     times = {stamp["name"]: stamp["ns"] for entry in json.loads((tmp_path / "trace").read_text()) for stamp in entry.get("timestamps", ())}
     assert times["COMPUTE_START"] <= times['PROBE "LOOKS"'] <= times["REQUEST_END"]

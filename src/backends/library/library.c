@@ -112,13 +112,20 @@ static proa_status find_path(char *path, const char *directory, const char *name
     return *runtime ? PROA_OK : proa_library_plugin(path, directory, name, err);
 }
 
+proa_status proa_library_locate(char *path, const char *directory, const char *name, const char *runtime,
+                                proa_err *err)
+{
+    path[0] = 0;
+    return is_component(name) ? find_path(path, directory, name, runtime, err)
+                              : PROA_OK; /* no folder has this name */
+}
+
 proa_status proa_library_find(const proa_backend **out, const char *directory, const char *name,
                               const char *runtime, proa_err *err)
 {
     char folder[PROA_PATH_MAX], path[PROA_PATH_MAX];
     *out = NULL;
-    if (!is_component(name)) return PROA_OK; /* no folder can have this name */
-    PROA_TRY(find_path(path, directory, name, runtime, err));
+    PROA_TRY(proa_library_locate(path, directory, name, runtime, err));
     if (!path[0]) return PROA_OK;
     memcpy(folder, path, sizeof folder);
     *strrchr(folder, '/') = 0;

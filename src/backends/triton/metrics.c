@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * metrics.c - counters, gauges and histograms that backends of Triton define, as Prometheus text. A family belongs to
  * its backend, not to a model; the open models print all families, and the server's page joins them
- * (serve/stats/metrics.c). */
+ * (serve/stats/metrics.c). In a process of its own a backend's metrics are on the page of another process: what it does
+ * with them goes there too. */
 #include "backends/triton/abi.h"
 
+#include "backends/triton/triton.h"
 #include "base/alloc.h"
 #include "base/limits.h"
+#include <math.h>
 #include <string.h>
 
 enum { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
@@ -25,7 +28,8 @@ typedef struct series {
 struct TRITONSERVER_MetricFamily {
     char *name, *description;
     int kind, holders;
-    int metrics; /* that refer to it: it lives until they are deleted */
+    int metrics;    /* that refer to it: it lives until they are deleted */
+    int64_t number; /* of the mirror; -1: it has none */
     series *series;
     TRITONSERVER_MetricFamily *next;
 };
@@ -33,6 +37,7 @@ struct TRITONSERVER_MetricFamily {
 struct TRITONSERVER_Metric {
     TRITONSERVER_MetricFamily *family;
     series *series;
+    int64_t number; /* of the mirror; -1: it has none */
 };
 
 struct TRITONSERVER_MetricArgs {
@@ -42,6 +47,61 @@ struct TRITONSERVER_MetricArgs {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static TRITONSERVER_MetricFamily *families; /* under the lock, with all that they hold */
+
+/* ---- the mirror ---- */
+
+static const proa_triton_mirror *mirror; /* set before a backend runs; NULL: none */
+
+void proa_triton_metrics_mirror(const proa_triton_mirror *m)
+{
+    mirror = m;
+}
+
+static int64_t mirror_family(const TRITONSERVER_MetricFamily *f)
+{
+    static const char *const kinds[] = {"counter", "gauge", "histogram"};
+    proa_buf members;
+    if (!mirror) return -1;
+    proa_buf_init(&members, (size_t)PROA_METRIC_LABELS_BYTES_MAX);
+    proa_buf_printf(&members, "\"metric\":\"%s\",\"name\":", kinds[f->kind]);
+    proa_buf_json_str(&members, proa_str_c(f->name));
+    proa_buf_printf(&members, ",\"description\":");
+    proa_buf_json_str(&members, proa_str_c(f->description));
+    int64_t number = mirror->create("family", &members);
+    proa_buf_release(&members);
+    return number;
+}
+
+static int64_t mirror_metric(const TRITONSERVER_Metric *m, const TRITONSERVER_Parameter **labels, uint64_t count)
+{
+    const series *s = m->series;
+    proa_buf members;
+    if (!mirror || m->family->number < 0) return -1;
+    proa_buf_init(&members, (size_t)PROA_METRIC_LABELS_BYTES_MAX * 2);
+    proa_buf_printf(&members, "\"family\":%lld,\"labels\":{", (long long)m->family->number);
+    for (uint64_t i = 0; i < count; i++) {
+        if (i) proa_buf_char(&members, ',');
+        proa_buf_json_str(&members, proa_str_c(labels[i]->name));
+        proa_buf_char(&members, ':');
+        proa_buf_json_str(&members, proa_str_c(labels[i]->text));
+    }
+    proa_buf_printf(&members, "},\"buckets\":[");
+    for (uint64_t k = 0; k < s->buckets; k++) proa_buf_printf(&members, k ? ",%.17g" : "%.17g", s->bounds[k]);
+    proa_buf_char(&members, ']');
+    int64_t number = members.full ? -1 : mirror->create("metric", &members);
+    proa_buf_release(&members);
+    return number;
+}
+
+static void mirror_end(const char *kind, const char *member, int64_t number)
+{
+    proa_buf members;
+    if (!mirror || number < 0) return;
+    proa_buf_init(&members, 256);
+    proa_buf_printf(&members, "\"%s\":%lld", member, (long long)number);
+    mirror->post(kind, &members);
+    proa_buf_release(&members);
+}
 
 /* Prometheus: [a-zA-Z_:][a-zA-Z0-9_:]* */
 static bool is_metric_name(const char *name)
@@ -79,6 +139,7 @@ TRITONSERVER_Error *TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily **out
     pthread_mutex_lock(&lock);
     *out = hold_family(kind, name, description);
     pthread_mutex_unlock(&lock);
+    if (*out) (*out)->number = mirror_family(*out);
     if (*out) return NULL;
     return proa_triton_error(PROA_TRITON_INVALID_ARG, "metric family '%s' exists with another kind", name);
 }
@@ -93,6 +154,7 @@ static void free_family(TRITONSERVER_MetricFamily *family)
 TRITONSERVER_Error *TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily *family)
 {
     if (!family) return NULL;
+    mirror_end("family_free", "family", family->number);
     pthread_mutex_lock(&lock);
     bool last = --family->holders == 0;
     if (last) {
@@ -208,6 +270,7 @@ TRITONSERVER_Error *TRITONSERVER_MetricNewWithArgs(TRITONSERVER_Metric **out, TR
     *m = (TRITONSERVER_Metric){.family = family, .series = hold_series(family, text, args)};
     family->metrics++;
     pthread_mutex_unlock(&lock);
+    m->number = mirror_metric(m, labels, count);
     *out = m;
     return NULL;
 }
@@ -234,6 +297,7 @@ TRITONSERVER_Error *TRITONSERVER_MetricDelete(TRITONSERVER_Metric *metric)
 {
     if (!metric) return NULL;
     TRITONSERVER_MetricFamily *family = metric->family;
+    mirror_end("metric_free", "metric", metric->number);
     pthread_mutex_lock(&lock);
     drop_series(family, metric->series);
     bool unused = --family->metrics == 0 && family->holders == 0;
@@ -264,6 +328,19 @@ static bool is_allowed(const TRITONSERVER_MetricFamily *family, enum change chan
     }
 }
 
+/* Numbers in JSON are finite. */
+static void mirror_change(const TRITONSERVER_Metric *metric, enum change change, double value)
+{
+    static const char *const ops[] = {"increment", "set", "observe"};
+    proa_buf members;
+    if (!mirror || metric->number < 0 || !isfinite(value)) return;
+    proa_buf_init(&members, 256);
+    proa_buf_printf(&members, "\"metric\":%lld,\"op\":\"%s\",\"value\":%.17g", (long long)metric->number,
+                    ops[change], value);
+    mirror->post("metric_do", &members);
+    proa_buf_release(&members);
+}
+
 static TRITONSERVER_Error *change_metric(TRITONSERVER_Metric *metric, enum change change, double value)
 {
     static const char *const rules[] = {"a counter can only grow", "a gauge has no observations",
@@ -278,6 +355,7 @@ static TRITONSERVER_Error *change_metric(TRITONSERVER_Metric *metric, enum chang
     else if (change == CHANGE_OBSERVE) observe_value(metric->series, value);
     else metric->series->value = change == CHANGE_ADD ? metric->series->value + value : value;
     pthread_mutex_unlock(&lock);
+    if (!error) mirror_change(metric, change, value);
     return error;
 }
 

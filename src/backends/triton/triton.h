@@ -15,4 +15,13 @@ PROA_MUST_CHECK proa_status proa_triton_prepare(const proa_elf *elf, const char 
 /* Fills library->backend of a loaded library. */
 PROA_MUST_CHECK proa_status proa_triton_open(proa_library *library, proa_err *err);
 
+/* The page of another process, on which the metrics of this process's backends are shown. members: those of a JSON
+ * object, as the calls "family" and "metric" of src/process have them. Any thread. */
+typedef struct proa_triton_mirror {
+    int64_t (*create)(const char *kind, const proa_buf *members); /* the number that it has there; -1: none */
+    void (*post)(const char *kind, const proa_buf *members); /* "metric_do", "metric_free", "family_free" */
+} proa_triton_mirror;
+/* Before a backend runs. */
+void proa_triton_metrics_mirror(const proa_triton_mirror *mirror);
+
 #endif

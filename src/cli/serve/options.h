@@ -28,7 +28,7 @@ typedef struct proa_serve_options {
     const char *cert, *key, *client_ca, *grpc_cert, *grpc_key, *grpc_root, *compression, *api_key_file,
         *client_header;
     proa_arg_list load_models, settings, fills, rate_resources, http_restricted, grpc_restricted, api_keys,
-        allow_origins, allow_hosts, metrics_config, cache_config, trace_config;
+        allow_origins, allow_hosts, metrics_config, cache_config, trace_config, isolate, in_process;
     int64_t exit_secs, poll_secs, load_threads, load_retries, verbose, http_port, grpc_port, metrics_port,
         threads, max_input, cache_bytes, cloud_cache_bytes, keepalive_ms, keepalive_timeout_ms, age_ms,
         grace_ms, metrics_interval_ms;

@@ -3,7 +3,7 @@
 #include "backends/agents/agents.h"
 #include "backends/backends.h"
 #include "backends/gpu/gpu.h"
-#include "backends/library/library.h"
+#include "backends/isolate/isolate.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "cli/serve/options.h"
@@ -144,6 +144,15 @@ static proa_status plan_cache(proa_serve_plan *p, const proa_serve_options *o, p
     return PROA_OK;
 }
 
+static proa_status plan_isolation(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
+{
+    const proa_isolate_policy policy = {.in_process = o->in_process.items,
+                                        .in_process_count = o->in_process.count,
+                                        .isolated = o->isolate.items,
+                                        .isolated_count = o->isolate.count};
+    return proa_isolate_configure(&p->server.backends, &policy, &p->arena, err);
+}
+
 static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
 {
     const char **paths = PROA_ARENA_NEW(&p->arena, const char *, 2L * PROA_ARG_LIST_MAX);
@@ -158,12 +167,12 @@ static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, 
     if (o->config_name && !*o->config_name)
         return PROA_FAIL(err, INVALID, "empty argument for --model-config-name");
     s->id = o->id, s->config_name = o->config_name;
-    s->backends = proa_backends;
     s->agents = proa_repository_agents;
     s->open_cuda = proa_gpu_open_handle;
     if (o->backend_directory && !*o->backend_directory)
         return PROA_FAIL(err, INVALID, "empty argument for --backend-directory");
-    s->find_backend = proa_library_find, s->backend_directory = o->backend_directory;
+    s->find_backend = proa_isolate_find, s->backend_directory = o->backend_directory;
+    PROA_TRY(plan_isolation(p, o, err));
     s->control = strcmp(o->control, "poll") == 0       ? PROA_CONTROL_POLL
                  : strcmp(o->control, "explicit") == 0 ? PROA_CONTROL_EXPLICIT
                                                        : PROA_CONTROL_NONE;

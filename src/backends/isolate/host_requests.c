@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * host_requests.c - requests that the server sends to this process, and the responses of the backend. */
+#include "backends/isolate/host.h"
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "serve/trace.h"
+#include <string.h>
+
+/* A request that the backend has. */
+typedef struct hosted_request {
+    struct hosted_request *prev, *next;
+    uint64_t id;
+    proa_payload payload; /* its inputs point into it */
+    proa_infer *r;
+} hosted_request;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
+static hosted_request *requests; /* under the lock */
+
+static void join_requests(hosted_request *q)
+{
+    pthread_mutex_lock(&lock);
+    q->next = requests;
+    if (requests) requests->prev = q;
+    requests = q;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The request has its final response. */
+static void end_request(hosted_request *q)
+{
+    pthread_mutex_lock(&lock);
+    if (q->prev) q->prev->next = q->next;
+    else requests = q->next;
+    if (q->next) q->next->prev = q->prev;
+    if (!requests) pthread_cond_broadcast(&left);
+    pthread_mutex_unlock(&lock);
+    proa_infer_drop(q->r);
+    proa_payload_close(&q->payload);
+    free(q);
+}
+
+/* ---- responses, on whatever thread the backend sends them ---- */
+
+static void send_response(const hosted_request *q, const proa_reply *reply, bool final)
+{
+    static const char no_room[] =
+        "{\"error\":\"no room for the response in the memory that is shared with the server\",\"code\":8}";
+    const proa_channel_message plain = {
+        .kind = PROA_CHANNEL_RESPONSE, .flags = final ? PROA_CHANNEL_FINAL : 0, .id = q->id};
+    bool good = reply && reply->error.status == PROA_OK;
+    proa_buf head;
+    proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
+    proa_payload_response_head(&head, reply, q->r, final);
+    if (!reply && !head.len) (void)proa_host_send_plain(&plain);
+    else if (head.full || !proa_host_send(plain.kind, plain.flags, q->id, proa_buf_view(&head),
+                                          good ? reply->outputs : NULL, good ? reply->outputs_count : 0))
+        (void)proa_host_send(plain.kind, plain.flags, q->id, proa_str_c(no_room), NULL, 0);
+    proa_buf_release(&head);
+}
+
+static void on_reply(proa_infer *r, proa_reply *reply, bool final)
+{
+    hosted_request *q = r->user;
+    send_response(q, reply, final);
+    proa_reply_free(reply);
+    if (final) end_request(q);
+}
+
+/* ---- requests ---- */
+
+static void end_trace(proa_trace *trace, void *arg)
+{
+    (void)arg;
+    proa_trace_free(trace); /* its activities went with the final response */
+}
+
+/* The server traces the request: here it has a span with the same context, which collects what the backend reports.
+ * text: that of proa_trace_context_json. */
+static void begin_trace(proa_infer *r, const proa_json *text)
+{
+    proa_trace_context context;
+    proa_json *ids = NULL;
+    proa_err ignored = {0};
+    if (!text || proa_json_parse(&ids, proa_json_str(text), "a trace", &ignored) != PROA_OK) return;
+    r->origin = PROA_ARENA_NEW(&r->arena, proa_trace_origin, 1);
+    r->origin->traceparent = proa_json_str(proa_json_get(ids, "traceparent"));
+    r->origin->tracestate = proa_json_str(proa_json_get(ids, "tracestate"));
+    if (proa_trace_context_read(&context, r->origin->traceparent)) {
+        proa_trace_begin(r, PROA_TRACE_TIMESTAMPS, end_trace, NULL);
+        memcpy(r->trace->span_id, context.span_id, sizeof context.span_id);
+    }
+    r->origin = NULL; /* its texts end here */
+    proa_json_free(ids);
+}
+
+static proa_status fill_request(proa_infer *r, proa_payload *w, proa_err *err)
+{
+    proa_json *head;
+    PROA_TRY(proa_payload_head(&head, w, err));
+    begin_trace(r, proa_json_get(head, "trace"));
+    proa_status status = head ? proa_payload_request(r, head, err) : PROA_OK;
+    proa_json_free(head);
+    return status == PROA_OK ? proa_payload_inputs(r, w, err) : status;
+}
+
+/* NULL: the request has failed. */
+static proa_infer *take_request(const proa_hosted *model, const proa_channel_message *m)
+{
+    proa_err err = {0};
+    hosted_request *q = proa_calloc(1, sizeof *q);
+    q->id = m->id;
+    proa_host_payload(&q->payload, m);
+    q->r = proa_hosted_request(model);
+    q->r->on_reply = on_reply;
+    q->r->user = q;
+    join_requests(q);
+    if (fill_request(q->r, &q->payload, &err) == PROA_OK) return q->r;
+    proa_infer_hold(q->r); /* which the final reply drops */
+    proa_infer_fail(q->r, &err);
+    return NULL;
+}
+
+void proa_host_execute(const proa_hosted *model, const proa_channel_message *messages, int count)
+{
+    const proa_channel_message done = {.kind = PROA_CHANNEL_DONE};
+    proa_infer **list = proa_malloc((size_t)(count + 1) * sizeof *list);
+    int n = 0;
+    for (int k = 0; k < count; k++) {
+        proa_infer *r = take_request(model, &messages[k]);
+        if (r) list[n++] = r;
+    }
+    if (n) proa_hosted_execute(model, list, n);
+    (void)proa_host_send_plain(&done);
+    free(list);
+}
+
+/* ---- cancellation ---- */
+
+/* A cancelled request that has not been told yet, held; NULL: there is none. */
+static proa_infer *next_cancelled(bool *any)
+{
+    proa_infer *r = NULL;
+    pthread_mutex_lock(&lock);
+    *any = requests != NULL;
+    for (hosted_request *q = requests; q && !r; q = q->next) {
+        const proa_channel_payload *p = (const proa_channel_payload *)(const void *)q->payload.data;
+        if (__atomic_load_n(&p->cancelled, __ATOMIC_ACQUIRE) && !proa_infer_cancelled(q->r))
+            r = proa_infer_hold(q->r);
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+bool proa_host_check_cancelled(void)
+{
+    bool any;
+    for (proa_infer *r; (r = next_cancelled(&any));) {
+        proa_infer_cancel(r);
+        proa_infer_drop(r);
+    }
+    return any;
+}
+
+void proa_host_wait_idle(void)
+{
+    pthread_mutex_lock(&lock);
+    while (requests) pthread_cond_wait(&left, &lock);
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * backend_faults.c - a backend that copies INPUT to OUTPUT, unless the request's parameter `do` asks for a fault:
+ *     crash, abort, exit   the process ends
+ *     hang                 execute does not return; unless the request is cancelled
+ *     late                 responds after 300 ms
+ *     orphan               as a copy, but model_close then never returns
+ * The model's parameter `open` does the same while the model loads. */
+#include "proa/backend.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const proa_backend_host *host;
+static bool never_closes;
+
+static void do_fault(const char *what)
+{
+    if (strcmp(what, "crash") == 0) raise(SIGSEGV);
+    if (strcmp(what, "abort") == 0) abort();
+    if (strcmp(what, "exit") == 0) _exit(3);
+    if (strcmp(what, "late") == 0) usleep(300000);
+    if (strcmp(what, "orphan") == 0) never_closes = true;
+}
+
+static proa_status model_open(void **state, proa_backend_model *model, proa_err *err)
+{
+    const char *what = host->model_parameter(model, "open");
+    *state = model;
+    if (what && strcmp(what, "fail") == 0)
+        return host->fail(err, PROA_INVALID, "the model does not want to open");
+    if (what) do_fault(what);
+    host->log(PROA_BACKEND_LOG_INFO, __FILE__, __LINE__, "the model of faults is open");
+    return PROA_OK;
+}
+
+static void model_close(void *state)
+{
+    (void)state;
+    while (never_closes) sleep(1);
+}
+
+static const char *fault_of(const proa_backend_request *request)
+{
+    proa_backend_parameter p;
+    for (int32_t i = 0; host->request_parameter(request, i, &p); i++)
+        if (strcmp(p.name, "do") == 0 && p.kind == PROA_BACKEND_PARAMETER_TEXT) return p.value.text;
+    return "";
+}
+
+static void respond(proa_backend_request *request)
+{
+    proa_err err = {PROA_OK, 0, 0, 0, {0}};
+    proa_backend_tensor in;
+    void *data;
+    proa_backend_response *response = host->response_new(request);
+    const char *what = fault_of(request);
+    do_fault(what);
+    while (strcmp(what, "hang") == 0 && !host->request_cancelled(request)) usleep(5000);
+    if (host->request_cancelled(request)) {
+        host->response_error(response, PROA_CANCELLED, "the request was cancelled in the backend");
+    } else if (host->request_input(request, 0, &in) &&
+               host->response_output(response, "OUTPUT", in.type, in.shape, in.rank, in.bytes, &data, &err) ==
+                   PROA_OK) {
+        if (in.bytes) memcpy(data, in.data, in.bytes);
+    } else {
+        host->response_error(response, err.status, err.text);
+    }
+    host->response_send(request, response, true);
+}
+
+static void execute(void *state, proa_backend_request *const *requests, int count)
+{
+    (void)state;
+    for (int i = 0; i < count; i++) respond(requests[i]);
+}
+
+PROA_EXPORT const proa_backend_table *proa_backend_entry(const proa_backend_host *host, proa_err *err);
+PROA_EXPORT const proa_backend_table *proa_backend_entry(const proa_backend_host *h, proa_err *err)
+{
+    static const proa_backend_table table = {.bytes = sizeof table,
+                                             .version = PROA_BACKEND_VERSION,
+                                             .model_open = model_open,
+                                             .model_close = model_close,
+                                             .execute = execute};
+    (void)err;
+    host = h;
+    return &table;
+}

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backends in processes of their own: one that crashes, hangs or is stopped ends only itself. The backend is
+libraries/backend_faults.c, which does what a request asks for."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from wire import PROA, ROOT, Server
+
+COMPILER = os.environ.get("CC", "cc")
+CONFIG = """backend: "%s"
+input { name: "INPUT" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+
+pytestmark = pytest.mark.skipif(not shutil.which(COMPILER), reason="builds a library")
+
+
+@pytest.fixture(scope="module")
+def backends(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("backends")
+    (folder / "faults").mkdir()
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-D_GNU_SOURCE", f"-I{ROOT / 'include'}",
+                    ROOT / "tests/wire/libraries/backend_faults.c", "-o", folder / "faults/libproa_faults.so"], check=True)
+    return folder
+
+
+def write_models(folder, **models):
+    for name, more in models.items():
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "config.pbtxt").write_text(CONFIG % "faults" + more)
+
+
+def serve(backends, folder, *options):
+    return Server("--backend-directory", str(backends), "--model-control-mode", "explicit", "--load-model", "*",
+                  "--exit-on-error=false", *options, repositories=[folder])
+
+
+@pytest.fixture
+def server(backends, tmp_path):
+    write_models(tmp_path, one="", other="")
+    with serve(backends, tmp_path) as running:
+        yield running
+        assert running.stop() == 0
+        assert not children(running)
+
+
+def call(server, path, body=None, timeout=30):
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(server.url(path), data), timeout=timeout) as answer:
+            return answer.status, json.loads(answer.read() or b"{}")
+    except urllib.error.HTTPError as answer:
+        return answer.code, json.loads(answer.read() or b"{}")
+
+
+def infer(server, name="one", values=(1, 2), timeout=30, **parameters):
+    body = {"inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [len(values)], "data": list(values)}],
+            "parameters": parameters}
+    return call(server, f"/v2/models/{name}/infer", body, timeout)
+
+
+def children(server):
+    """Processes of the server that run a backend: {instance: pid}."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError):
+            continue
+        if parent == server.process.pid and words[1:2] == [b"backend-host"]:
+            found[words[4].decode()] = int(folder.name)
+    return found
+
+
+def wait_until(what, seconds=20):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def open_files(server):
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def test_each_instance_has_a_process(server):
+    assert set(children(server)) == {"one_0", "other_0"}
+    assert infer(server)[1]["outputs"][0]["data"] == [1, 2]
+    assert "the model of faults is open" in server.log_text()
+    page = urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=20).read().decode()
+    assert 'proa_isolated_processes{model="one",version="1"} 1' in page
+
+
+@pytest.mark.parametrize("what, how", [("crash", "was killed by signal 11 (Segmentation fault)"),
+                                       ("abort", "was killed by signal 6 (Aborted)"), ("exit", "ended with exit status 3")])
+def test_a_crash_ends_only_itself(server, what, how):
+    before = children(server)
+    status, answer = infer(server, do=what)
+    assert status == 500 and answer["error"] == f"Backend process 'one_0' is not healthy. It {how}"
+    assert infer(server, "other")[0] == 200
+    wait_until(lambda: call(server, "/v2/models/one/ready")[0] == 200)
+    assert infer(server)[0] == 200
+    after = children(server)
+    assert after["other_0"] == before["other_0"] and after["one_0"] != before["one_0"]
+
+
+def test_restarts_with_back_off_and_is_not_ready_meanwhile(server):
+    for _ in range(4):
+        assert infer(server, do="crash")[0] == 500
+        wait_until(lambda: call(server, "/v2/models/one/ready")[0] == 200)
+    assert infer(server, do="crash")[0] == 500  # the next start waits for more than a second
+    assert call(server, "/v2/models/one/ready")[0] != 200
+    assert call(server, "/v2/models/other/ready")[0] == 200
+    wait_until(lambda: call(server, "/v2/models/one/ready")[0] == 200)
+    assert infer(server)[0] == 200
+
+
+def test_killed_from_outside(server):
+    os.kill(children(server)["one_0"], signal.SIGKILL)
+    wait_until(lambda: children(server).get("one_0") and infer(server)[0] == 200)
+    assert infer(server, "other")[0] == 200
+
+
+def test_requests_in_flight_get_an_error_each(server):
+    answers = []
+    late = threading.Thread(target=lambda: answers.append(infer(server, do="late")))
+    late.start()
+    time.sleep(0.1)
+    os.kill(children(server)["one_0"], signal.SIGKILL)
+    late.join()
+    assert answers[0][0] == 500 and "was killed by signal 9" in answers[0][1]["error"]
+
+
+def test_a_stopped_process_is_ended(server):
+    pid = children(server)["one_0"]
+    os.kill(pid, signal.SIGSTOP)
+    status, answer = infer(server)
+    assert status == 500 and "was stopped (SIGSTOP) for more than 5000 ms" in answer["error"]
+    wait_until(lambda: call(server, "/v2/models/one/ready")[0] == 200)
+    assert children(server)["one_0"] != pid
+
+
+def test_a_cancel_reaches_the_backend(server):
+    with pytest.raises(TimeoutError):
+        infer(server, timeout=0.3, do="hang")
+    assert infer(server)[0] == 200  # execute has returned
+
+
+def test_an_unload_does_not_wait_for_a_library_that_hangs(server):
+    pid = children(server)["one_0"]
+    assert infer(server, do="orphan")[0] == 200
+    assert call(server, "/v2/repository/models/one/unload", {})[0] == 200
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), 10)
+    assert infer(server, "other")[0] == 200
+
+
+def test_the_server_ends_though_a_library_hangs(backends, tmp_path):
+    write_models(tmp_path, one="")
+    with serve(backends, tmp_path) as running:
+        pid = children(running)["one_0"]
+        assert infer(running, do="orphan")[0] == 200
+        assert running.stop() == 0
+        assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_nothing_is_left_behind(server):
+    shm = set(os.listdir("/dev/shm"))
+    for _ in range(3):
+        assert infer(server, do="crash")[0] == 500
+        wait_until(lambda: call(server, "/v2/models/one/ready")[0] == 200)
+    files = open_files(server)
+    assert infer(server, do="crash")[0] == 500
+    wait_until(lambda: call(server, "/v2/models/one/ready")[0] == 200)
+    assert abs(open_files(server) - files) <= 2  # connections come and go
+    assert set(os.listdir("/dev/shm")) <= shm
+    assert len(children(server)) == 2
+
+
+def test_the_process_ends_with_the_server(backends, tmp_path):
+    write_models(tmp_path, one="")
+    running = serve(backends, tmp_path).__enter__()
+    pid = children(running)["one_0"]
+    assert running.stop(signal.SIGKILL) == -signal.SIGKILL
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+@pytest.mark.parametrize("what, why", [("crash", "was killed by signal 11"), ("fail", "the model does not want to open"),
+                                       ("exit", "ended with exit status 3")])
+def test_a_load_that_fails(server, tmp_path, what, why):
+    write_models(tmp_path, bad='parameters { key: "open" value { string_value: "%s" } }' % what)
+    status, answer = call(server, "/v2/repository/models/bad/load", {})
+    assert status == 400 and why in answer["error"]
+    assert infer(server)[0] == 200
+    assert set(children(server)) == {"one_0", "other_0"}
+
+
+def test_in_the_same_process_on_request(backends, tmp_path):
+    write_models(tmp_path, one="")
+    with serve(backends, tmp_path, "--in-process", "faults") as running:
+        assert not children(running)
+        assert infer(running)[1]["outputs"][0]["data"] == [1, 2]
+
+
+def test_a_built_in_backend_in_a_process(tmp_path):
+    (tmp_path / "sums/1").mkdir(parents=True)
+    (tmp_path / "sums/config.pbtxt").write_text("""backend: "add_sub"
+        input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 2 ] }, { name: "INPUT1" data_type: TYPE_FP32 dims: [ 2 ] } ]
+        output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 2 ] }, { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 2 ] } ]
+        instance_group { count: 2 }""")
+    with Server("--isolate", "add_sub", repositories=[tmp_path]) as running:
+        assert len(children(running)) == 2
+        inputs = [{"name": f"INPUT{i}", "datatype": "FP32", "shape": [2], "data": [1, i]} for i in range(2)]
+        status, answer = call(running, "/v2/models/sums/infer", {"inputs": inputs})
+        assert status == 200 and [o["data"] for o in answer["outputs"]] == [[2, 1], [0, -1]]
+
+
+@pytest.mark.parametrize("options, why", [(("--isolate", "engine"), "cannot run in a process of its own"),
+                                          (("--isolate", "x", "--in-process", "x"), "contradicts --in-process x")])
+def test_what_cannot_be_asked_for(tmp_path, options, why):
+    write_models(tmp_path, one="")
+    run = subprocess.run([PROA, "serve", "--model-repository", tmp_path, *options], capture_output=True,
+                         text=True, timeout=60)
+    assert run.returncode != 0 and why in run.stderr
+
+
+def test_is_not_a_command_of_users():
+    run = subprocess.run([PROA, "backend-host"], capture_output=True, text=True, timeout=60)
+    assert run.returncode != 0 and "started by 'proa serve'" in run.stderr
