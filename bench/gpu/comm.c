@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  * comm.c - collectives between GPUs in recorded passes, as a model's layers run them: sums alone, and with the norm
  * behind them. Prints microseconds of each. First the sums are checked.
- *   bench-gpu-comm [RANKS [DEVICE]]   2 and cuda:0 without them; rank i is on GPU DEVICE + i */
+ *   bench-gpu-comm [RANKS [DEVICE [thread|process]]]   2, cuda:0 and thread without them; rank i is on GPU DEVICE + i
+ * Ranks that are processes exchange what PROA_COLLECTIVES says (kernels/connect.h). */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
-#include "kernels/device.h"
+#include "kernels/connect.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { RANKS_MAX = 8, CALLS = 100, ROUNDS = 20, SIZES = 9 };
+enum { RANKS_MAX = 8, CALLS = 100, ROUNDS = 20, SIZES = 10 };
+#define VALUES_MAX ((int64_t)4096 * 4096)
 
 typedef struct rank {
     proa_device *d;
@@ -23,8 +28,15 @@ typedef struct rank {
     bool norm;
     double us; /* of a call, the median round */
     int64_t wrong;
-    pthread_barrier_t *together;
 } rank;
+
+/* What ranks share, be they threads or processes. */
+typedef struct shared {
+    pthread_barrier_t together;
+    int64_t wrong[RANKS_MAX];
+} shared;
+
+static shared *all;
 
 static float value_of(int32_t r, int64_t i)
 {
@@ -65,9 +77,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void *run_rank(void *arg)
+static void time_calls(rank *k)
 {
-    rank *k = arg;
     double us[ROUNDS];
     proa_err err = {.status = PROA_OK};
     proa_pass pass = {
@@ -76,7 +87,7 @@ static void *run_rank(void *arg)
     k->d->random(k->d, k->x, PROA_DTYPE_F32, k->rows * k->width, 0, 1e-3F, 1);
     k->d->random(k->d, k->part, k->dtype, k->rows * k->width, 0, 1e-3F, 2);
     for (int r = -3; r < ROUNDS; r++) { /* the first ones record */
-        pthread_barrier_wait(k->together);
+        pthread_barrier_wait(&all->together);
         int64_t begin = proa_clock_ns();
         if (!k->d->pass_begin(k->d, &pass)) {
             run_calls(k);
@@ -87,60 +98,112 @@ static void *run_rank(void *arg)
     }
     qsort(us, ROUNDS, sizeof *us, by_value);
     k->us = us[ROUNDS / 2];
+}
+
+static void measure(rank *k, int64_t rows, int64_t width, proa_dtype dtype)
+{
+    double us[2];
+    k->wrong = 0, k->rows = rows, k->width = width, k->dtype = dtype;
+    for (int norm = 0; norm < 2; norm++) {
+        k->norm = norm;
+        time_calls(k);
+        us[norm] = k->us;
+    }
+    all->wrong[k->comm->rank] = k->wrong;
+    pthread_barrier_wait(&all->together);
+    int64_t wrong = 0;
+    for (int i = 0; i < k->comm->ranks; i++) wrong += all->wrong[i];
+    if (k->comm->rank == 0)
+        printf("%5lld %6lld %5s %9.1f %12.2f %12.2f  %s\n", (long long)rows, (long long)width,
+               proa_dtype_name(dtype), (double)(rows * width * proa_dtype_bytes(dtype)) / 1024, us[0], us[1],
+               wrong ? "WRONG" : "right");
+    fflush(stdout);
+}
+
+static void *measure_all(void *arg)
+{
+    static const int64_t sizes[SIZES][2] = {{1, 512},  {1, 2048},  {1, 4096},   {1, 8192},    {2, 8192},
+                                            {8, 4096}, {64, 4096}, {512, 4096}, {2048, 4096}, {4096, 4096}};
+    rank *k = arg;
+    const int64_t bytes = VALUES_MAX * (int64_t)sizeof(float);
+    k->here = proa_malloc((size_t)bytes);
+    k->part = k->d->alloc(k->d, bytes), k->x = k->d->alloc(k->d, bytes);
+    k->n = k->d->alloc(k->d, bytes), k->w = k->d->alloc(k->d, bytes);
+    if (!k->part || !k->x || !k->n || !k->w) return fprintf(stderr, "no memory\n"), exit(1), NULL;
+    k->d->random(k->d, k->w, PROA_DTYPE_F32, 8192, 1, 0.1F, 2);
+    if (k->comm->rank == 0)
+        printf("%d x %s\n rows  width  type       KiB   all_reduce   and rms_norm (us)\n", k->comm->ranks,
+               k->d->name);
+    for (int s = 0; s < SIZES; s++) {
+        measure(k, sizes[s][0], sizes[s][1], PROA_DTYPE_F32);
+        measure(k, sizes[s][0], sizes[s][1], PROA_DTYPE_F16);
+    }
     return NULL;
 }
 
-static void measure(rank *k, int ranks, int64_t rows, int64_t width, proa_dtype dtype)
+static proa_status open_device(proa_device **d, int index, proa_err *err)
 {
-    double us[2];
-    int64_t wrong = 0;
-    for (int norm = 0; norm < 2; norm++) {
-        pthread_t thread[RANKS_MAX];
-        pthread_barrier_t together;
-        pthread_barrier_init(&together, NULL, (unsigned)ranks);
-        for (int i = 0; i < ranks; i++) {
-            k[i].rows = rows, k[i].width = width, k[i].norm = norm, k[i].dtype = dtype, k[i].together = &together;
-            pthread_create(&thread[i], NULL, run_rank, &k[i]);
-        }
-        for (int i = 0; i < ranks; i++) pthread_join(thread[i], NULL), wrong += k[i].wrong;
-        pthread_barrier_destroy(&together);
-        us[norm] = k[0].us;
+    char name[32];
+    snprintf(name, sizeof name, "cuda:%d", index);
+    return proa_device_open(d, name, err);
+}
+
+static int run_threads(int ranks, int first)
+{
+    proa_device *d[RANKS_MAX];
+    proa_comm *comm[RANKS_MAX];
+    pthread_t thread[RANKS_MAX];
+    rank *k = proa_calloc(RANKS_MAX, sizeof *k);
+    proa_err err = {.status = PROA_OK};
+    for (int i = 0; i < ranks; i++)
+        if (open_device(&d[i], first + i, &err) != PROA_OK) return fprintf(stderr, "%s\n", err.text), 1;
+    if (d[0]->open_comm(comm, d, ranks, &err) != PROA_OK) return fprintf(stderr, "%s\n", err.text), 1;
+    for (int i = 0; i < ranks; i++) {
+        k[i].d = d[i], k[i].comm = comm[i];
+        pthread_create(&thread[i], NULL, measure_all, &k[i]);
     }
-    printf("%5lld %6lld %5s %9.1f %12.2f %12.2f  %s\n", (long long)rows, (long long)width,
-           proa_dtype_name(dtype), (double)(rows * width * proa_dtype_bytes(dtype)) / 1024, us[0], us[1],
-           wrong ? "WRONG" : "right");
-    fflush(stdout);
+    for (int i = 0; i < ranks; i++) pthread_join(thread[i], NULL);
+    return 0;
+}
+
+/* The process of a rank. */
+static int run_process(int fd, int rank_number, int ranks, int first)
+{
+    rank k = {.d = NULL};
+    proa_comm *control;
+    proa_err err = {.status = PROA_OK};
+    const proa_rank_line line = {0, 1, ranks};
+    proa_status status = proa_comm_open_shared(&control, fd, rank_number, ranks, &err);
+    if (status == PROA_OK) status = open_device(&k.d, first + rank_number, &err);
+    if (status == PROA_OK) status = proa_device_connect(&k.comm, k.d, control, line, &err);
+    if (status != PROA_OK) return fprintf(stderr, "rank %d: %s\n", rank_number, err.text), 1;
+    measure_all(&k);
+    proa_comm_close(k.comm);
+    proa_device_close(k.d);
+    return 0;
+}
+
+static int run_processes(int ranks, int first)
+{
+    int fd, failed = 0, status;
+    proa_err err = {.status = PROA_OK};
+    if (proa_comm_shared_file(&fd, ranks, &err) != PROA_OK) return fprintf(stderr, "%s\n", err.text), 1;
+    for (int i = 0; i < ranks; i++)
+        if (fork() == 0) exit(run_process(fd, i, ranks, first));
+    for (int i = 0; i < ranks; i++) failed += wait(&status) > 0 && status != 0;
+    return failed > 0;
 }
 
 int main(int argc, char **argv)
 {
-    static const int64_t sizes[SIZES][2] = {{1, 512},  {1, 2048},  {1, 4096},   {1, 8192},   {2, 8192},
-                                            {8, 4096}, {64, 4096}, {512, 4096}, {2048, 4096}};
     int ranks = argc > 1 ? atoi(argv[1]) : 2,
         first = argc > 2 ? atoi(argv[2] + strcspn(argv[2], "0123456789")) : 0;
-    proa_device *d[RANKS_MAX];
-    proa_comm *comm[RANKS_MAX];
-    rank *k = proa_calloc(RANKS_MAX, sizeof *k);
-    proa_err err = {.status = PROA_OK};
-    const int64_t most = 2048 * 4096, bytes = most * (int64_t)sizeof(float);
+    bool processes = argc > 3 && strcmp(argv[3], "process") == 0;
+    pthread_barrierattr_t shares;
     if (ranks < 2 || ranks > RANKS_MAX) return 2;
-    for (int i = 0; i < ranks; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "cuda:%d", first + i);
-        if (proa_device_open(&d[i], name, &err) != PROA_OK) return fprintf(stderr, "%s\n", err.text), 1;
-    }
-    if (d[0]->open_comm(comm, d, ranks, &err) != PROA_OK) return fprintf(stderr, "%s\n", err.text), 1;
-    for (int i = 0; i < ranks; i++) {
-        k[i] = (rank){.d = d[i], .comm = comm[i], .here = proa_malloc((size_t)bytes)};
-        k[i].part = d[i]->alloc(d[i], bytes), k[i].x = d[i]->alloc(d[i], bytes),
-        k[i].n = d[i]->alloc(d[i], bytes), k[i].w = d[i]->alloc(d[i], bytes);
-        if (!k[i].part || !k[i].x || !k[i].n || !k[i].w) return fprintf(stderr, "no memory\n"), 1;
-        d[i]->random(d[i], k[i].w, PROA_DTYPE_F32, 8192, 1, 0.1F, 2);
-    }
-    printf("%d x %s\n rows  width  type       KiB   all_reduce   and rms_norm (us)\n", ranks, d[0]->name);
-    for (int s = 0; s < SIZES; s++) {
-        measure(k, ranks, sizes[s][0], sizes[s][1], PROA_DTYPE_F32);
-        measure(k, ranks, sizes[s][0], sizes[s][1], PROA_DTYPE_F16);
-    }
-    return 0;
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_barrierattr_init(&shares);
+    pthread_barrierattr_setpshared(&shares, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&all->together, &shares, (unsigned)ranks);
+    return processes ? run_processes(ranks, first) : run_threads(ranks, first);
 }

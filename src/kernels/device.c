@@ -3,6 +3,7 @@
 #include "kernels/device.h"
 
 #include "base/alloc.h"
+#include "kernels/connect.h"
 #include "kernels/data_ops.h"
 #include "kernels/ipc.h"
 #include <dlfcn.h>
@@ -247,4 +248,21 @@ void proa_device_close_handle(const proa_device *d, void *memory)
     proa_cuda_ipc_close_fn *entry = NULL;
     *(void **)&entry = find_entry(PROA_CUDA_IPC_CLOSE);
     if (entry) entry(d->gpu, memory);
+}
+
+proa_status proa_device_connect(proa_comm **out, proa_device *d, proa_comm *control, proa_rank_line line,
+                                proa_err *err)
+{
+    proa_cuda_connect_fn *entry = NULL;
+    *out = NULL;
+    if (!d->host) *(void **)&entry = find_entry(PROA_CUDA_CONNECT);
+    if (entry) return entry(out, d, control, line, err);
+    return PROA_FAIL(err, UNSUPPORTED, "device '%s' is not connected with others of other processes", d->name);
+}
+
+int32_t proa_device_visible(void)
+{
+    proa_cuda_visible_fn *entry;
+    *(void **)&entry = find_entry(PROA_CUDA_VISIBLE);
+    return entry ? entry() : 0;
 }

@@ -15,6 +15,7 @@ enum { PROA_MPI_TEXT = 512 };
 /* What the plug-in exports: one function that fills this table. */
 typedef struct proa_mpi {
     int32_t rank, ranks;
+    int32_t local; /* among the ranks of this host */
     /* All ranks: rank 0's text in all of them. UNAVAILABLE once the world was stopped. */
     proa_status (*announce)(char text[PROA_MPI_TEXT], proa_err *err);
     /* All ranks, in the order of the announcements: collectives among those that give the same group (>= 0); ranks in
@@ -32,7 +33,7 @@ const proa_mpi *proa_mpi_world(void);
 
 #define PROA_MPI_PLUGIN  "libproa_mpi.so"
 #define PROA_MPI_ENTRY   "proa_mpi_start"
-#define PROA_MPI_VERSION 1
+#define PROA_MPI_VERSION 2
 typedef proa_status proa_mpi_start_fn(int version, proa_mpi *out, proa_err *err);
 
 #endif

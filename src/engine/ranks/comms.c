@@ -3,6 +3,8 @@
 #include "engine/ranks/comms.h"
 
 #include "base/checked.h"
+#include "kernels/connect.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -92,12 +94,58 @@ bool proa_rank_comms_mpi_failed(void)
     return atomic_load(&mpi_failed);
 }
 
-void proa_rank_comms_stop(const proa_rank_comms *c)
+/* ---- devices ---- */
+
+/* Comms that are replaced while another thread may stop the group. */
+static pthread_mutex_t connecting = PTHREAD_MUTEX_INITIALIZER;
+
+static void stop_all(const proa_rank_comms *c)
 {
     c->control->stop(c->control);
     if (c->stage) c->stage->stop(c->stage);
     if (c->pipe) c->pipe->stop(c->pipe);
 }
+
+void proa_rank_comms_stop(const proa_rank_comms *c)
+{
+    pthread_mutex_lock(&connecting);
+    stop_all(c);
+    pthread_mutex_unlock(&connecting);
+}
+
+static void replace_comm(const proa_rank_comms *c, proa_comm **comm, proa_comm *by)
+{
+    if (*comm != c->control) proa_comm_close(*comm);
+    *comm = by;
+}
+
+proa_status proa_rank_comms_connect(proa_rank_comms *c, proa_device *d, int32_t stages, proa_err *err)
+{
+    proa_comm *control = c->control, *stage = NULL, *pipe = NULL;
+    int32_t tensors = control->ranks / stages, rank = control->rank;
+    proa_rank_line of_stage = {rank / tensors * tensors, 1, tensors},
+                   of_pipe = {rank % tensors, tensors, stages};
+    proa_status status = PROA_OK;
+    if (d->host) return PROA_OK;
+    if (tensors > 1) status = proa_device_connect(&stage, d, control, of_stage, err);
+    if (stages > 1 && status == PROA_OK) status = proa_device_connect(&pipe, d, control, of_pipe, err);
+    pthread_mutex_lock(&connecting);
+    replace_comm(c, &c->stage, stage);
+    replace_comm(c, &c->pipe, pipe);
+    if (control->stopped(control)) stop_all(c);
+    pthread_mutex_unlock(&connecting);
+    return status;
+}
+
+bool proa_rank_comms_stopped(const proa_rank_comms *c)
+{
+    proa_comm *const comms[] = {c->stage, c->pipe};
+    for (size_t i = 0; i < PROA_COUNT(comms); i++)
+        if (comms[i] && comms[i] != c->control && comms[i]->stopped(comms[i])) return true;
+    return false;
+}
+
+/* ---- the end ---- */
 
 void proa_rank_comms_close(proa_rank_comms *c)
 {

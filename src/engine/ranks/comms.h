@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * comms.h - what the processes of ranks exchange through files in memory: all ranks, those of a stage, and those of the
- * other stages with the same part of their layers.
+ * comms.h - what the processes of ranks exchange, through files in memory, by MPI, or between their GPUs: all ranks,
+ * those of a stage, and those of the other stages with the same part of their layers.
  * Owner:   the caller closes comms after the model was freed. Threads: the rank's. */
 #ifndef PROA_ENGINE_COMMS_H
 #define PROA_ENGINE_COMMS_H
@@ -26,7 +26,13 @@ void proa_rank_comms_mpi_fail(void);
 bool proa_rank_comms_mpi_failed(void);
 /* What rank 0 announces (comm/mpi/mpi.h): "STAGES INVITATION" before a model is opened, or that. */
 #define PROA_LAUNCH_END "end"
-void proa_rank_comms_stop(const proa_rank_comms *c); /* any thread */
+/* All ranks call it: what those of a stage, and of a pipeline, exchange goes between the devices from now on
+ * (kernels/connect.h); `control` stays. Nothing changes on the CPU. */
+PROA_MUST_CHECK proa_status proa_rank_comms_connect(proa_rank_comms *c, proa_device *d, int32_t stages,
+                                                    proa_err *err);
+/* Whether what they exchange was stopped: by this rank or another one, or because it has failed. Not for `control`. */
+bool proa_rank_comms_stopped(const proa_rank_comms *c);
+void proa_rank_comms_stop(const proa_rank_comms *c); /* any thread, also while another one connects */
 void proa_rank_comms_close(proa_rank_comms *c);
 
 #endif

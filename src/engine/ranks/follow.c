@@ -10,6 +10,7 @@
 #include "comm/numa.h"
 #include "engine/ranks/comms.h"
 #include "engine/ranks/greeting.h"
+#include "engine/ranks/rank_set.h"
 #include "kv/pages.h"
 #include <stdlib.h>
 #include <stdatomic.h>
@@ -104,6 +105,13 @@ static proa_status take_pages(void *arg, int64_t count, proa_err *err)
     return PROA_OK;
 }
 
+static proa_status connect_devices(void *arg, const proa_rank_comms **comms, proa_err *err)
+{
+    follower *f = arg;
+    *comms = &f->comms;
+    return proa_rank_comms_connect(&f->comms, f->device, f->stages, err);
+}
+
 static void copy_tokens(void *arg, const proa_kv_copy *copy)
 {
     const follower *f = arg;
@@ -114,9 +122,12 @@ static void copy_tokens(void *arg, const proa_kv_copy *copy)
 
 static proa_status open_rank(follower *f, proa_err *err)
 {
+    char name[32];
+    const char *device = f->open.device;
     proa_numa_bind(f->open.node);
     f->pool = proa_pool_new(f->open.threads);
-    PROA_TRY(proa_device_open(&f->device, f->open.device, err));
+    if (f->comms.by_mpi) device = proa_rank_local_device(name, device);
+    PROA_TRY(proa_device_open(&f->device, device, err));
     return proa_model_prepare(&f->model, f->open.path, &f->open.model, f->device, f->pool, err);
 }
 
@@ -124,7 +135,7 @@ static proa_status follow_calls(follower *f, proa_err *err)
 {
     enum { WAIT_US = 10000 };
     const proa_link_events events = {NULL, lost_rank_0, f};
-    const proa_rank_hooks hooks = {take_pages, copy_tokens, send_result, f};
+    const proa_rank_hooks hooks = {take_pages, copy_tokens, send_result, connect_devices, f};
     proa_err why = {.status = PROA_OK};
     int fd = f->fd;
     f->fd = -1;

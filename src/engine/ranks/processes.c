@@ -130,12 +130,14 @@ static proa_status greet_rank(const proa_rank_processes *p, int32_t rank, proa_e
     return proa_rank_hello_check(&other, rank, err);
 }
 
-static proa_status send_open(int fd, const proa_rank_open *common, int32_t rank, int32_t ranks, proa_err *err)
+/* by_mpi: a rank chooses its device itself, for it knows its host. */
+static proa_status send_open(int fd, const proa_rank_open *common, int32_t rank, int32_t ranks, bool by_mpi,
+                             proa_err *err)
 {
     char device[32];
     proa_rank_message m = {.bytes = NULL};
     proa_rank_open open = *common;
-    open.device = proa_rank_device_name(device, common->device, rank);
+    if (!by_mpi) open.device = proa_rank_device_name(device, common->device, rank);
     open.node = open.node < 0 ? -1 : proa_numa_node_of(rank, ranks);
     open.model.rank = rank, open.model.ranks = ranks;
     proa_rank_message_write(&m);
@@ -153,7 +155,7 @@ static proa_status greet_all(proa_rank_processes *p, const proa_rank_open *open,
         char fate[160];
         proa_err why = {.status = PROA_OK};
         proa_status status = greet_rank(p, rank, &why);
-        if (status == PROA_OK) status = send_open(p->fd[rank], open, rank, p->ranks, &why);
+        if (status == PROA_OK) status = send_open(p->fd[rank], open, rank, p->ranks, p->comms.by_mpi, &why);
         if (status == PROA_OK) continue;
         if (status == PROA_INVALID) return PROA_FAIL(err, INVALID, "%s", why.text);
         name_fate(p, rank, strstr(why.text, "ended") ? "has ended" : why.text, fate, sizeof fate);
@@ -265,6 +267,19 @@ proa_status proa_rank_processes_failed(proa_rank_processes *p, proa_err *err)
     if (status != PROA_OK && err && err->status == PROA_OK) *err = p->failure;
     pthread_mutex_unlock(&p->lock);
     return status;
+}
+
+proa_status proa_rank_processes_connect(proa_rank_processes *p, proa_device *d, proa_err *err)
+{
+    return proa_rank_comms_connect(&p->comms, d, p->stages, err);
+}
+
+proa_status proa_rank_processes_check(proa_rank_processes *p, proa_err *err)
+{
+    PROA_TRY(proa_rank_processes_failed(p, err));
+    if (!proa_rank_comms_stopped(&p->comms)) return PROA_OK;
+    fail_group(p, "the GPUs of the ranks do not reach each other any more");
+    return proa_rank_processes_failed(p, err);
 }
 
 /* A rank that was told to end does so soon; in a group that has failed nobody waits for that. */

@@ -24,8 +24,12 @@ PROA_MUST_CHECK proa_status proa_rank_processes_opened(proa_rank_processes *p, u
 PROA_MUST_CHECK proa_status proa_rank_processes_result(proa_rank_processes *p, proa_status status, proa_err *err);
 /* What rank 0 exchanges with the others; closed with the group. */
 const proa_rank_comms *proa_rank_processes_comms(const proa_rank_processes *p);
+/* proa_rank_comms_connect of rank 0, whose device d is. */
+PROA_MUST_CHECK proa_status proa_rank_processes_connect(proa_rank_processes *p, proa_device *d, proa_err *err);
 /* UNAVAILABLE with the reason if the group has failed. */
 PROA_MUST_CHECK proa_status proa_rank_processes_failed(proa_rank_processes *p, proa_err *err);
+/* The same; a group whose collectives have failed by themselves fails now. */
+PROA_MUST_CHECK proa_status proa_rank_processes_check(proa_rank_processes *p, proa_err *err);
 /* The processes are told to end (by freeing the model): that is no failure from now on. */
 void proa_rank_processes_expect_end(proa_rank_processes *p);
 /* Of a group that has failed, or fails now with `why`: ends all processes, and all waits for them. It can only

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "comm/numa.h"
+#include "kernels/connect.h"
 #include "base/thread.h"
 #include <sched.h>
 #include <stdio.h>
@@ -15,6 +16,17 @@ const char *proa_rank_device_name(char out[32], const char *device, int32_t rank
     const char *colon = device ? strchr(device, ':') : NULL;
     if (!device || strncmp(device, "cuda", 4) != 0 || rank == 0) return device;
     snprintf(out, 32, "cuda:%ld", (colon ? strtol(colon + 1, NULL, 10) : 0) + rank);
+    return out;
+}
+
+const char *proa_rank_local_device(char out[32], const char *device)
+{
+    const proa_mpi *mpi = proa_mpi_world();
+    if (!device || strncmp(device, "cuda", 4) != 0 || !mpi) return device;
+    const char *colon = strchr(device, ':');
+    long index = (colon ? strtol(colon + 1, NULL, 10) : 0) + mpi->local;
+    int32_t visible = proa_device_visible();
+    snprintf(out, 32, "cuda:%ld", visible > 0 && mpi->local > 0 ? index % visible : index);
     return out;
 }
 
@@ -44,7 +56,7 @@ static proa_status check_mpi(proa_rank_set *s, proa_err *err)
                      s->mpi->ranks, s->count);
 }
 
-static proa_status read_kind(proa_rank_set *s, const char *device, const char *kind, proa_err *err)
+static proa_status read_kind(proa_rank_set *s, const char *kind, proa_err *err)
 {
     bool known = !kind || strcmp(kind, "thread") == 0 || strcmp(kind, "process") == 0 ||
                  strcmp(kind, "mpi") == 0;
@@ -54,8 +66,6 @@ static proa_status read_kind(proa_rank_set *s, const char *device, const char *k
     bool threads = s->count == 1 || strcmp(kind, "thread") == 0;
     s->local = threads ? s->count : 1;
     if (threads) return PROA_OK;
-    if (device && strcmp(device, "cpu") != 0)
-        return PROA_FAIL(err, UNSUPPORTED, "option 'ranks' is '%s': on GPUs ranks are threads", kind);
     return strcmp(kind, "mpi") == 0 ? check_mpi(s, err) : PROA_OK;
 }
 
@@ -76,13 +86,14 @@ proa_status proa_rank_set_open(proa_rank_set *s, const char *device, int32_t ran
     char name[32];
     int all = threads ? threads : proa_cpu_count();
     s->count = ranks;
-    PROA_TRY(read_kind(s, device, kind, err));
+    PROA_TRY(read_kind(s, kind, err));
     s->threads = s->count == 1 ? threads : (int)proa_max64(1, all / s->count);
     if (s->mpi && !threads) s->threads = 0; /* each has the CPUs that the launcher gives it */
     s->device_name = device;
     for (int32_t i = 0; i < s->local; i++) {
         s->pool[i] = make_pool(s->local < s->count && !s->mpi ? proa_numa_node_of(i, s->count) : -1, s->threads);
-        PROA_TRY(proa_device_open(&s->device[i], proa_rank_device_name(name, device, i), err));
+        const char *own = s->mpi ? proa_rank_local_device(name, device) : proa_rank_device_name(name, device, i);
+        PROA_TRY(proa_device_open(&s->device[i], own, err));
     }
     return PROA_OK;
 }
@@ -93,6 +104,20 @@ static proa_status wait_for_results(void *arg, proa_status status, proa_err *err
 {
     const proa_rank_set *s = arg;
     return proa_rank_processes_result(s->processes, status, err);
+}
+
+static proa_status connect_devices(void *arg, const proa_rank_comms **comms, proa_err *err)
+{
+    const proa_rank_set *s = arg;
+    *comms = proa_rank_processes_comms(s->processes);
+    return proa_rank_processes_connect(s->processes, s->device[0], err);
+}
+
+/* What is between the devices of all ranks. */
+static proa_status connect_all(const proa_rank_set *s, proa_model *m, proa_err *err)
+{
+    if (s->device[0]->host) return PROA_OK;
+    return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_CONNECT}, err);
 }
 
 static void copy_in_processes(void *arg, const proa_kv_copy *copy)
@@ -121,7 +146,7 @@ static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const cha
                                      const proa_model_options *options, proa_err *err)
 {
     proa_rank_open open = {.path = path, .device = s->device_name, .threads = s->threads, .model = *options};
-    const proa_rank_hooks hooks = {.result = wait_for_results, .arg = s};
+    const proa_rank_hooks hooks = {.result = wait_for_results, .connect = connect_devices, .arg = s};
     open.model.rank = 0, open.model.ranks = s->count;
     open.node = s->mpi ? -1 : 0; /* the launcher binds processes to CPUs */
     keep_open(s, &open);
@@ -130,13 +155,15 @@ static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const cha
     s->print = proa_rank_model_print(*m);
     PROA_TRY(proa_rank_processes_opened(s->processes, s->print, err));
     s->joined = true;
-    return proa_ranks_join(*m, proa_rank_processes_comms(s->processes), &hooks, err);
+    PROA_TRY(proa_ranks_join(*m, proa_rank_processes_comms(s->processes), &hooks, err));
+    return connect_all(s, *m, err);
 }
 
 /* Their parts of the weights and pages, which rank 0 still has. */
-static proa_status load_processes(proa_model *m, int64_t pages, proa_err *err)
+static proa_status load_processes(const proa_rank_set *s, proa_model *m, int64_t pages, proa_err *err)
 {
     proa_rank_call load = {.kind = PROA_CALL_LOAD, .others_only = true};
+    PROA_TRY(connect_all(s, m, err));
     PROA_TRY(proa_ranks_run(m, &load, err));
     return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_PAGES, .count = pages}, err);
 }
@@ -155,7 +182,7 @@ proa_status proa_rank_set_restart(proa_rank_set *s, proa_model *m, int64_t pages
     s->processes = now;
     atomic_fetch_add(&s->restarts, 1);
     proa_rank_processes_close(before);
-    status = load_processes(m, pages, &why);
+    status = load_processes(s, m, pages, &why);
     if (status == PROA_OK) return PROA_OK;
     proa_rank_processes_end(now, &why);
     if (err) *err = why;
@@ -196,7 +223,7 @@ void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, pr
 
 proa_status proa_rank_set_failed(const proa_rank_set *s, proa_err *err)
 {
-    if (s->processes) PROA_TRY(proa_rank_processes_failed(s->processes, err));
+    if (s->processes) PROA_TRY(proa_rank_processes_check(s->processes, err));
     for (int32_t i = 0; i < s->local; i++) PROA_TRY(s->device[i]->failed(s->device[i], err));
     return PROA_OK;
 }

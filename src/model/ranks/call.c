@@ -175,6 +175,7 @@ void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const pr
     case PROA_CALL_ADAPTER: adapter_message(m, call, model); return;
     case PROA_CALL_PAGES: PROA_RANK_MESSAGE_VALUE(m, call->count); return;
     case PROA_CALL_LOAD: taps_message(m, &call->taps); return;
+    case PROA_CALL_CONNECT:
     case PROA_CALL_END: return;
     default: m->broken = true;
     }

@@ -22,6 +22,7 @@ typedef enum proa_rank_call_kind {
     PROA_CALL_ADAPTER, /* one layer of proa_model_set_adapter */
     PROA_CALL_HIDDEN,  /* proa_states_hidden (states.h), of a pipeline */
     PROA_CALL_TAPPED,  /* proa_states_tapped */
+    PROA_CALL_CONNECT, /* the ranks connect their devices (proa_rank_hooks); has a result */
     PROA_CALL_KINDS
 } proa_rank_call_kind;
 

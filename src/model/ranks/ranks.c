@@ -44,6 +44,22 @@ void proa_ranks_set_kv(proa_model *m, int32_t rank, const proa_kv *kv)
 
 /* ---- one rank ---- */
 
+void proa_ranks_rejoin(proa_model *m, const proa_rank_comms *comms)
+{
+    m->comm = comms->stage;
+    m->pipe = comms->pipe;
+    m->group->control = comms->control;
+}
+
+static proa_status connect_devices(proa_model *m, const proa_rank_hooks *hooks, proa_err *err)
+{
+    const proa_rank_comms *comms = NULL;
+    if (!hooks->connect) return PROA_OK;
+    PROA_TRY(hooks->connect(hooks->arg, &comms, err));
+    proa_ranks_rejoin(m, comms);
+    return PROA_OK;
+}
+
 static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
 {
     const proa_rank_hooks *hooks = m->group ? &m->group->hooks : NULL;
@@ -63,6 +79,7 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
     case PROA_CALL_TOP_K: proa_run_top_k(m, call); break;
     case PROA_CALL_HIDDEN: proa_run_hidden_states(m, call); break;
     case PROA_CALL_TAPPED: proa_run_tapped_states(m, call); break;
+    case PROA_CALL_CONNECT: return connect_devices(m, hooks, err);
     case PROA_CALL_ADAPTER: proa_run_adapter(m, call->adapter_slot, call->layer, call->image); break;
     default: break;
     }
@@ -71,7 +88,7 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
 
 static bool has_result(const proa_rank_call *call)
 {
-    return call->kind == PROA_CALL_LOAD || call->kind == PROA_CALL_PAGES;
+    return call->kind == PROA_CALL_LOAD || call->kind == PROA_CALL_PAGES || call->kind == PROA_CALL_CONNECT;
 }
 
 /* Reads a call into *call, and what the rank must have of rank 0 into m. False: it is broken. */
@@ -176,6 +193,17 @@ static proa_status run_in_processes(proa_model *m, proa_rank_call *call, proa_er
     return status;
 }
 
+/* A rank whose device has failed ends, so that rank 0 learns of it. */
+static proa_status check_rank(const proa_model *m, proa_err *err)
+{
+    proa_comm *const comms[] = {m->comm, m->pipe};
+    PROA_TRY(m->device->failed(m->device, err));
+    for (size_t i = 0; i < PROA_COUNT(comms); i++)
+        if (comms[i] && comms[i]->stopped && comms[i]->stopped(comms[i]))
+            return PROA_FAIL(err, UNAVAILABLE, "rank %d: the collectives were stopped", m->rank);
+    return PROA_OK;
+}
+
 proa_status proa_ranks_follow(proa_model *m, proa_err *err)
 {
     proa_ranks *g = m->group;
@@ -189,14 +217,8 @@ proa_status proa_ranks_follow(proa_model *m, proa_err *err)
         if (call.kind == PROA_CALL_END) return PROA_OK;
         proa_status status = run_call(m, &call, &why);
         if (has_result(&call) && g->hooks.result) PROA_TRY(g->hooks.result(g->hooks.arg, status, &why));
+        PROA_TRY(check_rank(m, err));
     }
-}
-
-void proa_ranks_rejoin(proa_model *m, const proa_rank_comms *comms)
-{
-    m->comm = comms->stage;
-    m->pipe = comms->pipe;
-    m->group->control = comms->control;
 }
 
 /* ---- all ---- */

@@ -25,15 +25,6 @@ proa_model *proa_ranks_model(const proa_model *m, int32_t rank);
 /* The KV pages of a rank of this process: [kv_layers], the caller's. Rank 0 gets them with each pass. */
 void proa_ranks_set_kv(proa_model *m, int32_t rank, const proa_kv *kv);
 
-/* What the engine does for calls that are not the model's. NULL: nothing. */
-typedef struct proa_rank_hooks {
-    proa_status (*take_pages)(void *arg, int64_t count, proa_err *err); /* of ranks 1 and up; sets their KV pages */
-    void (*copy)(void *arg, const proa_kv_copy *copy);                  /* likewise */
-    /* A rank above 0 has the result of a call that has one. In rank 0: returns when all others have, with the first
-     * failure. */
-    proa_status (*result)(void *arg, proa_status status, proa_err *err);
-    void *arg;
-} proa_rank_hooks;
 /* What a rank of a group of processes exchanges with others. They may be the same, stay the caller's, and must be open
  * until the model was freed. */
 typedef struct proa_rank_comms {
@@ -42,13 +33,25 @@ typedef struct proa_rank_comms {
     proa_comm *pipe;    /* proa_model.pipe; likewise */
     bool by_mpi;
 } proa_rank_comms;
+
+/* What the engine does for calls that are not the model's. NULL: nothing. */
+typedef struct proa_rank_hooks {
+    proa_status (*take_pages)(void *arg, int64_t count, proa_err *err); /* of ranks 1 and up; sets their KV pages */
+    void (*copy)(void *arg, const proa_kv_copy *copy);                  /* likewise */
+    /* A rank above 0 has the result of a call that has one. In rank 0: returns when all others have, with the first
+     * failure. */
+    proa_status (*result)(void *arg, proa_status status, proa_err *err);
+    /* Connects the devices of all ranks, which call it at the same time: *comms is what they exchange from now on. */
+    proa_status (*connect)(void *arg, const proa_rank_comms **comms, proa_err *err);
+    void *arg;
+} proa_rank_hooks;
 /* m, prepared with its rank, becomes one of a group of processes. */
 PROA_MUST_CHECK proa_status proa_ranks_join(proa_model *m, const proa_rank_comms *comms,
                                             const proa_rank_hooks *hooks, proa_err *err);
 /* A rank above 0 runs what rank 0 calls, until that ends, or the group is stopped: UNAVAILABLE then. */
 PROA_MUST_CHECK proa_status proa_ranks_follow(proa_model *m, proa_err *err);
-/* Rank 0 of a group of processes whose collectives were stopped goes on with others, those of restarted ranks. The old
- * ones can then be closed. */
+/* A rank of a group of processes goes on with other collectives: rank 0 with those of restarted ranks, after the old
+ * ones were stopped. These can then be closed. */
 void proa_ranks_rejoin(proa_model *m, const proa_rank_comms *comms);
 
 /* Runs a call in all ranks, in this thread for rank 0, which sets what other ranks must have of it (encoder_ticket,

@@ -177,6 +177,18 @@ static void end_world(bool failed)
     else MPI_Finalize();
 }
 
+/* The rank among those of this host. */
+static int local_rank(void)
+{
+    int local = 0;
+    MPI_Comm host;
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
+        return 0;
+    MPI_Comm_rank(host, &local);
+    MPI_Comm_free(&host);
+    return local;
+}
+
 PROA_EXPORT proa_status proa_mpi_start(int version, proa_mpi *out, proa_err *err);
 proa_status proa_mpi_start(int version, proa_mpi *out, proa_err *err)
 {
@@ -188,6 +200,6 @@ proa_status proa_mpi_start(int version, proa_mpi *out, proa_err *err)
         return PROA_FAIL(err, UNSUPPORTED, "this MPI cannot be called by several threads (MPI_THREAD_MULTIPLE)");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    *out = (proa_mpi){rank, ranks, announce_text, open_group, end_world};
+    *out = (proa_mpi){rank, ranks, local_rank(), announce_text, open_group, end_world};
     return PROA_OK;
 }

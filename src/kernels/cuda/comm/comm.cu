@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * comm.cu - all_reduce, gather_columns, send and recv between GPUs that see each other's memory.
+ * comm.cu - all_reduce, gather_columns, send and recv between GPUs that see each other's memory. Their ranks are
+ * threads of one process, or processes of one host (connect.cu).
  *
  * One shot: each GPU writes its numbers into a slot at every other GPU, then a flag behind them, waits for the flags
  * of the others, and adds what lies in its own slots, in the order of the ranks. So a collective takes one trip over
@@ -17,14 +18,17 @@
  *
  * A message is written to one of two mailboxes that each sender has at its receiver, once the receiver has taken the
  * message before the last; then each block sets its flag. The receiver copies it out and counts it in the sender's
- * memory. So a stage of a pipeline is up to two messages ahead of the next one. */
+ * memory. So a stage of a pipeline is up to two messages ahead of the next one.
+ *
+ * A kernel waits for the other ranks for 10 s at most. Among threads it fails then. A process may outlive another one,
+ * and must keep its GPU: there the kernel sets a flag in host memory and ends, and so do all that follow. Whoever
+ * learns earlier that a rank was lost sets this flag from the host (proa_comm.stop). */
 #include "kernels/cuda/comm/comm.h"
 
 extern "C" {
 #include "base/alloc.h"
 #include "base/checked.h"
 }
-#include <atomic>
 #include <stdlib.h>
 
 /* Ranks of one group, threads of a block, and blocks, all of which run at one time. */
@@ -40,7 +44,7 @@ enum { CHUNK_UNITS = 4, CHUNK = CHUNK_UNITS * THREADS };
 /* How long a rank waits for the others before its kernel fails. */
 #define TIMEOUT_NS 10000000000ull
 
-/* A rank's memory for the others, all zero at first. */
+/* A rank's memory for the others, all zero at first: parts of one allocation. */
 struct comm_memory {
     uint4 *slot;         /* [2][ranks][SLOT_BYTES] */
     unsigned *flag;      /* [ranks][BLOCKS_MAX] how many chunks block b of a rank has sent */
@@ -59,19 +63,17 @@ struct comm_count {
 
 struct comm_peers {
     comm_memory at[RANKS_MAX];
-    comm_count *count; /* this rank's */
+    comm_count *count;  /* this rank's */
+    volatile int *stop; /* in host memory; not 0: nothing is waited for. NULL: ranks are threads */
     int rank, ranks;
-};
-
-struct comm_group {
-    std::atomic<int> open; /* ranks that are not closed */
 };
 
 struct gpu_comm {
     proa_comm base; /* first */
     gpu *g;
     comm_peers peers;
-    comm_group *group;
+    proa_comm *large; /* for sums of large_from bytes of terms and more; NULL: none */
+    int64_t large_from;
 };
 
 static gpu_comm *comm_of(proa_comm *c)
@@ -116,6 +118,27 @@ __device__ static unsigned long long now_ns()
     return ns;
 }
 
+/* Whether a wait ends without what it waits for. begin: 0 at first. spins: a reading of host memory takes as long as
+ * many of them. */
+__device__ static bool gives_up(const comm_peers &p, unsigned spins, unsigned long long &begin)
+{
+    if (spins % 1024) return false;
+    if (p.stop && *p.stop) return true;
+    if (!begin) begin = now_ns();
+    if (now_ns() - begin <= TIMEOUT_NS) return false;
+    if (!p.stop) __trap();
+    *p.stop = 1;
+    return true;
+}
+
+/* Returns when *at, which another GPU writes, is `value` or more. */
+__device__ static void wait_until(const comm_peers &p, const unsigned *at, unsigned value)
+{
+    unsigned long long begin = 0;
+    for (unsigned spins = 1; (int)(load_flag(at) - value) < 0; spins++)
+        if (gives_up(p, spins, begin)) return;
+}
+
 /* The other ranks may read what this block has written to their slots. */
 __device__ static void send_flags(const comm_peers &p, unsigned flag)
 {
@@ -129,12 +152,8 @@ __device__ static void send_flags(const comm_peers &p, unsigned flag)
 __device__ static void wait_flags(const comm_peers &p, unsigned flag)
 {
     int other = threadIdx.x;
-    if (other < p.ranks && other != p.rank) {
-        const unsigned *at = &p.at[p.rank].flag[other * BLOCKS_MAX + blockIdx.x];
-        unsigned long long begin = now_ns();
-        while ((int)(load_flag(at) - flag) < 0)
-            if (now_ns() - begin > TIMEOUT_NS) __trap();
-    }
+    if (other < p.ranks && other != p.rank)
+        wait_until(p, &p.at[p.rank].flag[other * BLOCKS_MAX + blockIdx.x], flag);
     __syncthreads();
 }
 
@@ -250,7 +269,7 @@ __device__ static void store_flagged(uint4 *to, unsigned a, unsigned b, unsigned
 }
 
 /* The two words at `from` once they have arrived. */
-__device__ static uint2 load_flagged(const uint4 *from, unsigned flag)
+__device__ static uint2 load_flagged(const comm_peers &p, const uint4 *from, unsigned flag)
 {
     unsigned long long begin = 0;
     for (unsigned spins = 1;; spins++) {
@@ -259,10 +278,7 @@ __device__ static uint2 load_flagged(const uint4 *from, unsigned flag)
                      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                      : "l"(from)
                      : "memory");
-        if (v.y == flag && v.w == flag) return make_uint2(v.x, v.z);
-        if (spins % 4096) continue;
-        if (!begin) begin = now_ns();
-        else if (now_ns() - begin > TIMEOUT_NS) __trap();
+        if ((v.y == flag && v.w == flag) || gives_up(p, spins, begin)) return make_uint2(v.x, v.z);
     }
 }
 
@@ -286,7 +302,7 @@ __global__ void __launch_bounds__(SHORT_THREADS) short_sum_kernel(comm_peers p, 
         add_terms<X, Y>(p, s, i, sum, [&](int r) {
             const uint4 *from = flagged_at(p, p.rank, r, launch) + 2 * i;
             if (r == p.rank) return own;
-            uint2 a = load_flagged(from, flag), b = load_flagged(from + 1, flag);
+            uint2 a = load_flagged(p, from, flag), b = load_flagged(p, from + 1, flag);
             return make_uint4(a.x, a.y, b.x, b.y);
         });
         store_unit(s, i, sum);
@@ -358,13 +374,10 @@ __device__ static uint4 *mailbox(const comm_peers &p, int owner, int from, unsig
     return p.at[owner].mail + (int64_t)(2 * from + (message & 1)) * (MAIL_BYTES / 16);
 }
 
-/* Until *at, which another GPU writes, is `value` or more. */
-__device__ static void wait_count(const unsigned *at, unsigned value)
+/* The same of a block. */
+__device__ static void wait_count(const comm_peers &p, const unsigned *at, unsigned value)
 {
-    unsigned long long begin = now_ns();
-    if (threadIdx.x == 0)
-        while ((int)(load_flag(at) - value) < 0)
-            if (now_ns() - begin > TIMEOUT_NS) __trap();
+    if (threadIdx.x == 0) wait_until(p, at, value);
     __syncthreads();
 }
 
@@ -384,7 +397,7 @@ __global__ void __launch_bounds__(THREADS)
     int64_t first = blockIdx.x * each, end = min((bytes + 15) / 16, first + each);
     gpu_wait();
     unsigned message = *(volatile unsigned *)&p.count->sent[to];
-    wait_count(&p.at[p.rank].taken[to], message - 1);
+    wait_count(p, &p.at[p.rank].taken[to], message - 1);
     uint4 *mail = mailbox(p, to, p.rank, message);
     for (int64_t i = first + threadIdx.x; i < end; i += THREADS) copy_unit(mail, x, i, bytes);
     __syncthreads();
@@ -398,7 +411,7 @@ __global__ void __launch_bounds__(THREADS)
     int64_t first = blockIdx.x * each, end = min((bytes + 15) / 16, first + each);
     gpu_wait();
     unsigned message = *(volatile unsigned *)&p.count->received[from];
-    wait_count(&p.at[p.rank].mail_flag[from * BLOCKS_MAX + blockIdx.x], message + 1);
+    wait_count(p, &p.at[p.rank].mail_flag[from * BLOCKS_MAX + blockIdx.x], message + 1);
     const uint4 *mail = mailbox(p, p.rank, from, message);
     for (int64_t i = first + threadIdx.x; i < end; i += THREADS) copy_unit(y, mail, i, bytes);
     if (!is_last_block(p)) return;
@@ -460,6 +473,10 @@ static void all_reduce(proa_comm *base, proa_view y, proa_view x, proa_view resi
     int64_t units = proa_view_count(x) * proa_dtype_bytes(x.dtype) / 16, most = SLOT_BYTES / 16;
     PROA_ASSERT(x.shape[1] * proa_dtype_bytes(x.dtype) % 16 == 0 && is_dense(x) && is_dense(y));
     PROA_ASSERT(!residual.rank || (is_dense(residual) && residual.dtype == y.dtype));
+    if (c->large && 16 * units >= c->large_from) {
+        c->large->all_reduce(c->large, y, x, residual);
+        return;
+    }
     gpu_flush(g);
     gpu_invalidate(g, y);
     if (units <= SHORT_BYTES / 16) {
@@ -529,22 +546,31 @@ static void receive_rows(proa_comm *base, proa_view y, int32_t from)
 
 /* ---- life ---- */
 
-static void free_memory(comm_memory own)
-{
-    cudaFree(own.slot);
-    cudaFree(own.flagged); /* and all flags behind it */
-    cudaFree(own.mail);
-}
-
 static void close_comm(proa_comm *base)
 {
     gpu_comm *c = comm_of(base);
-    gpu_enter(&c->g->base);
-    cudaStreamSynchronize(c->g->default_stream);
-    comm_memory own = c->peers.at[c->base.rank];
-    free_memory(own);
-    if (--c->group->open == 0) free(c->group);
+    gpu *g = gpu_enter(&c->g->base);
+    gpu_graphs_drop(g); /* recorded kernels know the memory */
+    cudaStreamSynchronize(g->default_stream);
+    if (c->large) c->large->close(c->large);
+    for (int i = 0; i < base->ranks && c->peers.stop; i++)
+        if (i != base->rank) cudaIpcCloseMemHandle(c->peers.at[i].slot);
+    cudaFree(c->peers.at[base->rank].slot);
+    cudaFreeHost((void *)c->peers.stop);
     free(c);
+}
+
+static void stop_comm(proa_comm *base)
+{
+    gpu_comm *c = comm_of(base);
+    *c->peers.stop = 1;
+    if (c->large) c->large->stop(c->large);
+}
+
+static bool is_stopped(proa_comm *base)
+{
+    gpu_comm *c = comm_of(base);
+    return *c->peers.stop || (c->large && c->large->stopped(c->large));
 }
 
 /* Each GPU may write to the memory of all others. */
@@ -566,48 +592,83 @@ static proa_status open_peers(proa_device *const *devices, int32_t ranks, proa_e
     return PROA_OK;
 }
 
-/* The memory of a rank. Behind the short sums, all zero at first, are flags and what it counts. */
-static proa_status take_memory(gpu *g, comm_memory *memory, int32_t ranks, proa_err *err)
+/* The parts of a rank's memory, and how many bytes are before those that are zero at first, and in all. Behind the
+ * short sums are flags and what a rank counts. */
+static comm_memory divide_memory(char *memory, int32_t ranks, size_t *before, size_t *all)
 {
     size_t slots = 2 * (size_t)ranks * SLOT_BYTES, mail = 2 * (size_t)ranks * MAIL_BYTES;
     size_t sums = 2 * (size_t)ranks * 2 * SHORT_BYTES, flags = (size_t)ranks * BLOCKS_MAX;
-    size_t zeroed = sums + (2 * flags + ranks) * sizeof(unsigned) + sizeof(comm_count);
-    cudaError_t status = cudaMalloc((void **)&memory->slot, slots);
-    if (status == cudaSuccess) status = cudaMalloc((void **)&memory->mail, mail);
-    if (status == cudaSuccess) status = cudaMalloc((void **)&memory->flagged, zeroed);
-    if (status == cudaSuccess) status = cudaMemset(memory->flagged, 0, zeroed);
+    comm_memory m = {(uint4 *)memory};
+    m.mail = (uint4 *)(memory + slots);
+    m.flagged = (uint4 *)(memory + slots + mail);
+    m.flag = (unsigned *)(memory + slots + mail + sums);
+    m.mail_flag = m.flag + flags;
+    m.taken = m.flag + 2 * flags;
+    *before = slots + mail;
+    *all = *before + sums + (2 * flags + (size_t)ranks) * sizeof(unsigned) + sizeof(comm_count);
+    return m;
+}
+
+proa_status gpu_comm_memory(char **memory, gpu *g, int32_t ranks, proa_err *err)
+{
+    size_t before, all;
+    *memory = NULL;
+    if (ranks > RANKS_MAX)
+        return PROA_FAIL(err, UNSUPPORTED, "%d GPUs; at most %d share memory", ranks, (int)RANKS_MAX);
+    divide_memory(NULL, ranks, &before, &all);
+    cudaError_t status = cudaMalloc((void **)memory, all);
+    if (status == cudaSuccess) status = cudaMemset(*memory + before, 0, all - before);
     if (status == cudaSuccess) status = cudaDeviceSynchronize();
-    memory->flag = (unsigned *)((char *)memory->flagged + sums);
-    memory->mail_flag = memory->flag + flags;
-    memory->taken = memory->flag + 2 * flags;
     if (status == cudaSuccess) return PROA_OK;
-    return PROA_FAIL(err, NO_MEMORY, "%s: %zu bytes for %d ranks: %s", g->name, slots + mail + zeroed, ranks,
+    cudaFree(*memory);
+    *memory = NULL;
+    return PROA_FAIL(err, NO_MEMORY, "%s: %zu bytes for %d ranks: %s", g->name, all, ranks,
                      cudaGetErrorString(status));
+}
+
+/* The collectives of one rank over the memory of all. */
+static gpu_comm *make_rank(gpu *g, char *const *memory, int32_t rank, int32_t ranks)
+{
+    size_t before, all;
+    gpu_comm *c = (gpu_comm *)proa_calloc(1, sizeof *c);
+    c->base = {rank, ranks, all_reduce, gather_columns, send_rows, receive_rows, close_comm};
+    c->g = g;
+    for (int32_t k = 0; k < ranks; k++) c->peers.at[k] = divide_memory(memory[k], ranks, &before, &all);
+    c->peers.count = (comm_count *)(c->peers.at[rank].taken + ranks);
+    c->peers.rank = rank, c->peers.ranks = ranks;
+    return c;
+}
+
+proa_status gpu_comm_of_process(proa_comm **out, gpu *g, char *const *memory, int32_t rank, int32_t ranks,
+                                proa_err *err)
+{
+    int *stop;
+    cudaError_t status = cudaHostAlloc((void **)&stop, sizeof *stop, cudaHostAllocMapped);
+    if (status != cudaSuccess)
+        return PROA_FAIL(err, NO_MEMORY, "%s: host memory for ranks: %s", g->name, cudaGetErrorString(status));
+    *stop = 0;
+    gpu_comm *c = make_rank(g, memory, rank, ranks);
+    c->peers.stop = stop;
+    c->base.stop = stop_comm, c->base.stopped = is_stopped;
+    *out = &c->base;
+    return PROA_OK;
+}
+
+void gpu_comm_set_large(proa_comm *base, proa_comm *large, int64_t from)
+{
+    comm_of(base)->large = large, comm_of(base)->large_from = from;
 }
 
 proa_status gpu_open_comm(proa_comm **out, proa_device *const *devices, int32_t ranks, proa_err *err)
 {
-    comm_memory memory[RANKS_MAX] = {};
-    if (ranks > RANKS_MAX)
-        return PROA_FAIL(err, UNSUPPORTED, "%d GPUs; at most %d share a model", ranks, (int)RANKS_MAX);
-    PROA_TRY(open_peers(devices, ranks, err));
-    proa_status status = PROA_OK;
+    char *memory[RANKS_MAX] = {};
+    proa_status status = open_peers(devices, ranks, err);
     for (int32_t i = 0; i < ranks && status == PROA_OK; i++)
-        status = take_memory(gpu_enter(devices[i]), &memory[i], ranks, err);
+        status = gpu_comm_memory(&memory[i < RANKS_MAX ? i : 0], gpu_enter(devices[i]), ranks, err);
     if (status != PROA_OK) {
-        for (comm_memory &m : memory) free_memory(m);
+        for (char *m : memory) cudaFree(m);
         return status;
     }
-    comm_group *group = (comm_group *)proa_calloc(1, sizeof *group);
-    group->open = ranks;
-    for (int32_t i = 0; i < ranks; i++) {
-        gpu_comm *c = (gpu_comm *)proa_calloc(1, sizeof *c);
-        c->base = {i, ranks, all_reduce, gather_columns, send_rows, receive_rows, close_comm};
-        c->g = gpu_enter(devices[i]), c->group = group;
-        for (int32_t k = 0; k < ranks; k++) c->peers.at[k] = memory[k];
-        c->peers.count = (comm_count *)(memory[i].taken + ranks);
-        c->peers.rank = i, c->peers.ranks = ranks;
-        out[i] = &c->base;
-    }
+    for (int32_t i = 0; i < ranks; i++) out[i] = &make_rank(gpu_enter(devices[i]), memory, i, ranks)->base;
     return PROA_OK;
 }

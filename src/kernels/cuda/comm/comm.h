@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * comm.h - collectives between GPUs of one process, over memory that they see of each other (peer access). */
+ * comm.h - collectives between GPUs over memory that they see of each other (peer access, CUDA IPC), and between GPUs
+ * of several hosts (NCCL).
+ * Owner:   as comm/comm.h. Threads: as there. */
 #ifndef PROA_KERNELS_CUDA_COMM_COMM_H
 #define PROA_KERNELS_CUDA_COMM_COMM_H
 
@@ -7,5 +9,19 @@
 
 /* proa_device.open_comm: UNSUPPORTED names two GPUs that do not see each other's memory. */
 proa_status gpu_open_comm(proa_comm **out, proa_device *const *devices, int32_t ranks, proa_err *err);
+
+/* The memory of one of `ranks` ranks for the others: one allocation, of cudaMalloc. */
+proa_status gpu_comm_memory(char **memory, gpu *g, int32_t ranks, proa_err *err);
+/* The collectives of a rank of its own process: memory[rank] is its own, the others were opened by CUDA IPC. All of
+ * them become the comm's. */
+proa_status gpu_comm_of_process(proa_comm **out, gpu *g, char *const *memory, int32_t rank, int32_t ranks,
+                                proa_err *err);
+/* Sums of `from` bytes of terms and more go through `large`, which becomes the comm's. */
+void gpu_comm_set_large(proa_comm *c, proa_comm *large, int64_t from);
+
+struct proa_nccl_comm;
+/* The same table over NCCL (nccl.cu). nccl becomes the comm's, also if this fails. */
+proa_status gpu_comm_of_nccl(proa_comm **out, gpu *g, proa_nccl_comm *nccl, int32_t rank, int32_t ranks,
+                             proa_err *err);
 
 #endif
