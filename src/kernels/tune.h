@@ -12,7 +12,10 @@
 
 #define PROA_TUNE_IDENTITY_MAX 512
 
-/* A product's rows (a bucket), sizes, strides, types, epilogue: as the plug-in gives them, as numbers. */
+/* A product's rows (a bucket), sizes, strides, types, epilogue: as the plug-in gives them, as numbers. A product of no
+ * columns (key[1] = 0) is none: it stands for sums between key[2] ranks in processes. Then algorithm[0] is from how
+ * many bytes of terms on NCCL is faster, all ones: never; us is what NCCL takes for the largest sum that was timed,
+ * first_us what the plug-in's kernel takes. */
 enum { PROA_TUNE_KEYS = 12, PROA_TUNE_WORDS = 8 };
 
 typedef struct proa_tune_entry {

@@ -75,6 +75,23 @@ static proa_status run_passes(const proa_tuner *t, const proa_session *s, proa_e
 
 /* ---- the report ---- */
 
+/* Sums between ranks in processes: tune.h. */
+static void show_sums(const proa_tune_entry *e, proa_output *out)
+{
+    if (e->algorithm[0] == UINT64_MAX)
+        proa_output_printf(out, "sums of %lld ranks: memory (%.1f us, NCCL %.1f us for the largest)\n",
+                           (long long)e->key[2], (double)e->first_us, (double)e->us);
+    else
+        proa_output_printf(
+            out, "sums of %lld ranks: NCCL from %llu bytes on (%.1f us, memory %.1f us for the largest)\n",
+            (long long)e->key[2], (unsigned long long)e->algorithm[0], (double)e->us, (double)e->first_us);
+}
+
+static bool is_product(const proa_tune_entry *e)
+{
+    return e->key[1] > 0;
+}
+
 static void show_entries(const proa_tune *now, const proa_tune *before, proa_output *out)
 {
     double gain = 0;
@@ -82,6 +99,10 @@ static void show_entries(const proa_tune *now, const proa_tune *before, proa_out
     for (int64_t i = 0; i < now->count; i++) {
         const proa_tune_entry *e = &now->entry[i];
         if (proa_tune_find(before, e->key)) continue;
+        if (!is_product(e)) {
+            show_sums(e, out);
+            continue;
+        }
         if (!new_choices++)
             proa_output_str(out, "   rows        N        K   first guess, us   chosen, us   gain\n");
         double part = 1 - (double)e->us / (double)e->first_us;
@@ -109,7 +130,7 @@ static void show_json(const proa_tune *now, const proa_tune *before, const char 
     proa_output_printf(out, ",\"known\":%lld,\"timed\":[", (long long)now->count);
     for (int64_t i = 0; i < now->count; i++) {
         const proa_tune_entry *e = &now->entry[i];
-        if (proa_tune_find(before, e->key)) continue;
+        if (!is_product(e) || proa_tune_find(before, e->key)) continue;
         proa_output_printf(out, "%s{\"rows\":%lld,\"N\":%lld,\"K\":%lld,\"us\":%.3f,\"first_us\":%.3f}",
                            first ? "" : ",", (long long)e->key[0], (long long)e->key[1], (long long)e->key[2],
                            (double)e->us, (double)e->first_us);

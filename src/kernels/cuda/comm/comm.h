@@ -19,6 +19,13 @@ proa_status gpu_comm_of_process(proa_comm **out, gpu *g, char *const *memory, in
 /* Sums of `from` bytes of terms and more go through `large`, which becomes the comm's. */
 void gpu_comm_set_large(proa_comm *c, proa_comm *large, int64_t from);
 
+/* From how many bytes of terms on sums of so many ranks go by NCCL; 0: none, GPU_COMM_TIMES: that is to be timed
+ * (threshold.cu). */
+enum { GPU_COMM_TIMES = -1 };
+int64_t gpu_comm_large_from(gpu *g, int32_t ranks);
+/* All ranks at the same time: times both and keeps the result, which may differ from another rank's. */
+int64_t gpu_comm_time_both(gpu *g, proa_comm *peer, proa_comm *nccl);
+
 struct proa_nccl_comm;
 /* The same table over NCCL (nccl.cu). nccl becomes the comm's, also if this fails. */
 proa_status gpu_comm_of_nccl(proa_comm **out, gpu *g, proa_nccl_comm *nccl, int32_t rank, int32_t ranks,

@@ -22,6 +22,7 @@ struct connection {
     proa_err failure;   /* of the line: the same in all of its ranks */
     char **memory;      /* [line.count] of each rank; its own is in [rank]. NULL: not opened */
     bool peer;
+    bool large; /* by NCCL, beside memory: what the first rank of the line has timed, or times now */
 };
 
 static void name_gpu(proa_gpu_card *card, int index)
@@ -104,13 +105,14 @@ static bool is_stopped(void *arg)
     return control->stopped && control->stopped(control);
 }
 
-/* The library, and an id by the first rank of the line. */
+/* The library, and an id by the first rank of the line. Beside memory it may be missing. */
 static void open_nccl(connection *c)
 {
     proa_err why = {};
     proa_status status = proa_nccl_open(&c->card.nccl, &why);
     if (status == PROA_OK && c->rank == 0) status = proa_nccl_make_id(c->card.nccl_id, &why);
-    note_failure(c, status, &why);
+    if (status != PROA_OK) c->card.nccl = 0;
+    if (!c->peer) note_failure(c, status, &why);
 }
 
 static proa_status join_nccl(proa_comm **out, connection *c, proa_err *err)
@@ -143,15 +145,43 @@ static proa_status connect_line(proa_comm **out, connection *c, proa_err *err)
     proa_status status = proa_gpu_card_make(&c->card, &why);
     note_failure(c, status, &why);
     name_gpu(&c->card, c->g->index);
+    if (c->card.collectives == PROA_COLLECTIVES_AUTO)
+        c->card.nccl_from = gpu_comm_large_from(c->g, c->line.count);
     if (c->card.collectives != PROA_COLLECTIVES_NCCL) export_memory(c);
     PROA_TRY(agree_on_memory(c, err));
-    if (!c->peer && c->failure.status == PROA_OK) open_nccl(c);
+    c->large = c->peer && c->all[0].collectives == PROA_COLLECTIVES_AUTO && card_of(c, 0)->nccl_from != 0;
+    if ((!c->peer || c->large) && c->failure.status == PROA_OK) open_nccl(c);
     PROA_TRY(exchange_cards(c, err));
     if (has_failed(c)) return proa_err_copy(err, &c->failure);
     if (!c->peer) return join_nccl(out, c, err);
     PROA_TRY(gpu_comm_of_process(out, c->g, c->memory, c->rank, c->line.count, err));
     memset(c->memory, 0, (size_t)c->line.count * sizeof *c->memory); /* they are the comm's */
     return PROA_OK;
+}
+
+/* Beside memory NCCL is an addition: where a rank does not have it, its line does without. */
+static proa_status join_beside(proa_comm **out, connection *c, proa_comm *peer, proa_err *err)
+{
+    for (int32_t i = 0; i < c->line.count; i++) c->large = c->large && card_of(c, i)->nccl > 0;
+    if (!c->large) return PROA_OK;
+    PROA_TRY(join_nccl(out, c, err));
+    if (card_of(c, 0)->nccl_from == GPU_COMM_TIMES) c->card.nccl_from = gpu_comm_time_both(c->g, peer, *out);
+    return PROA_OK;
+}
+
+/* What the first rank of the line has timed counts. All lines take part in the last exchange. */
+static proa_status connect_both(proa_comm **out, connection *c, proa_err *err)
+{
+    proa_comm *nccl = NULL;
+    proa_status status = connect_line(out, c, err);
+    if (status == PROA_OK) status = join_beside(&nccl, c, *out, err);
+    if (status == PROA_OK) status = exchange_cards(c, err);
+    else (void)!exchange_cards(c, NULL);
+    int64_t from = card_of(c, 0)->nccl_from;
+    if (nccl && status == PROA_OK && from > 0) gpu_comm_set_large(*out, nccl, from);
+    else if (nccl) nccl->close(nccl);
+    if (status != PROA_OK && *out) (*out)->close(*out), *out = NULL;
+    return status;
 }
 
 extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_connect(proa_comm **out, proa_device *d,
@@ -163,7 +193,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_connect(
     *out = NULL;
     c.all = (proa_gpu_card *)proa_calloc((size_t)control->ranks, sizeof *c.all);
     c.memory = (char **)proa_calloc((size_t)line.count, sizeof *c.memory);
-    proa_status status = connect_line(out, &c, err);
+    proa_status status = connect_both(out, &c, err);
     release_memory(&c); /* what the comm did not take */
     free(c.memory);
     free(c.all);

@@ -10,14 +10,13 @@
  *
  * Split-K products (gemm_split_k.cu) are not timed: their gain is what they do while the kernel before still
  * runs. */
-#include "kernels/cuda/runtime/cuda.h"
+#include "kernels/cuda/linear/tuned.h"
 
 extern "C" {
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
-#include "kernels/tune.h"
 }
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,4 +250,24 @@ void gpu_tune_plan(gpu *g, gpu_plan *p, const gpu_operands *at)
     stopwatch_close(&s);
     t->spent += (double)(proa_clock_ns() - begin) * 1e-9;
     if ((double)(proa_clock_ns() - t->written_ns) * 1e-9 > WRITE_SECONDS) write_file(t);
+}
+
+/* ---- what is no product ---- */
+
+const proa_tune_entry *gpu_tune_known(gpu *g, const int64_t key[PROA_TUNE_KEYS])
+{
+    gpu_tuning *t = g->tuning;
+    return t && !t->off ? proa_tune_find(&t->known, key) : NULL;
+}
+
+void gpu_tune_keep(gpu *g, const proa_tune_entry *entry)
+{
+    if (!g->tuning || g->tuning->off) return;
+    proa_tune_put(&g->tuning->known, entry);
+    g->tuning->changed = true;
+}
+
+bool gpu_tune_is_all(const gpu *g)
+{
+    return g->tuning && g->tuning->all;
 }
