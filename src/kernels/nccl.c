@@ -138,7 +138,7 @@ struct proa_nccl_comm {
 };
 
 /* Polls a call that is in progress. The result, or IN_PROGRESS: the comm was stopped, or the time is over. */
-static int settle(proa_nccl_comm *c, int result, int64_t until_ns)
+static int settle_call(proa_nccl_comm *c, int result, int64_t until_ns)
 {
     while (result == IN_PROGRESS && !atomic_load(&c->stopped) && proa_clock_ns() < until_ns) {
         sched_yield();
@@ -185,7 +185,7 @@ static int join_group(proa_nccl_comm *c, const char *id, int32_t rank, int32_t r
     nccl_config config = {sizeof config, CONFIG_MAGIC, VERSION_LEAST, 0};
     memcpy(copy.bytes, id, sizeof copy.bytes);
     int result = nccl.CommInitRankConfig(&c->handle, ranks, copy, rank, &config);
-    return settle(c, result, proa_clock_ns() + (int64_t)PROA_RANK_START_MS * 1000000);
+    return settle_call(c, result, proa_clock_ns() + (int64_t)PROA_RANK_START_MS * 1000000);
 }
 
 proa_status proa_nccl_join(proa_nccl_comm **out, const char id[PROA_NCCL_ID_BYTES], int32_t rank,
@@ -224,7 +224,7 @@ static bool begin_call(proa_nccl_comm *c)
 
 static void end_call(proa_nccl_comm *c, int result)
 {
-    if (has_failed(settle(c, result, INT64_MAX))) atomic_store(&c->stopped, true);
+    if (has_failed(settle_call(c, result, INT64_MAX))) atomic_store(&c->stopped, true);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -266,7 +266,7 @@ bool proa_nccl_stopped(proa_nccl_comm *c)
 static void leave_group(proa_nccl_comm *c)
 {
     enum { LEAVE_NS = 2000000000 };
-    int result = settle(c, nccl.CommFinalize(c->handle), proa_clock_ns() + LEAVE_NS);
+    int result = settle_call(c, nccl.CommFinalize(c->handle), proa_clock_ns() + LEAVE_NS);
     if (result == SUCCESS) nccl.CommDestroy(c->handle);
     else nccl.CommAbort(c->handle);
 }

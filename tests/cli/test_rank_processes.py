@@ -63,6 +63,58 @@ def test_mpi_with_another_number_of_ranks():
     assert "mpirun has started 3 processes, the model has 2 ranks (--tp, --pp)" in run.stderr
 
 
+# ---- GPUs, which are those of tests/fake_gpu/fake_ranks.c ----
+
+FAKE_GPUS = PROA.parent / "tests/libfake_ranks.so"
+ON_GPUS = ("--device", "cuda")
+
+
+@pytest.fixture
+def fake_gpus(monkeypatch):
+    if not FAKE_GPUS.exists():
+        pytest.skip("tests/libfake_ranks.so is not built")
+    monkeypatch.setenv("PROA_CUDA_PLUGIN", str(FAKE_GPUS))
+
+
+@pytest.mark.parametrize("options", [("--tp", 2), ("--pp", 2)])
+def test_gpus_of_processes(fake_gpus, one_rank, options):
+    assert ok(*RUN, *ON_GPUS, *options, "--ranks", "process") == one_rank
+
+
+@pytest.mark.parametrize("variables, message", [
+    ({"FAKE_GPUS": "1"}, "rank 1: device 'cuda:1': there are 1 GPUs, numbered from 0"),
+    ({"FAKE_GPU_NAME": "a"}, "ranks 0 and 1 have the same GPU (a)"),
+    ({"PROA_COLLECTIVES": "smoke"}, "PROA_COLLECTIVES is 'smoke', must be auto, peer or nccl"),
+    ({"PROA_COLLECTIVES": "nccl", "PROA_NCCL": "/nowhere/libnccl.so.2"}, "install NVIDIA's package libnccl2"),
+])
+def test_gpus_that_cannot_be_connected(fake_gpus, monkeypatch, variables, message):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert message in fails(*RUN, *ON_GPUS, "--tp", 2, "--ranks", "process")
+
+
+@needs_mpi
+def test_gpus_of_mpi(fake_gpus, one_rank):
+    """The ranks of a host have its GPUs in their order; where a launcher leaves each one GPU, it has that one."""
+    run = mpirun(2, *RUN, *ON_GPUS)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == one_rank
+    command = [str(PROA), *map(str, RUN), *ON_GPUS]
+    each = [["-n", "1", "-x", "FAKE_GPUS=1", "-x", f"FAKE_GPU_NAME={name}", *command] for name in "ab"]
+    run = subprocess.run(["mpirun", "--oversubscribe", *each[0], ":", *each[1]], capture_output=True, text=True,
+                         timeout=120, env={**os.environ, **MPI_ENV})
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == one_rank
+
+
+@needs_mpi
+def test_mpi_with_fewer_gpus_than_ranks(fake_gpus, monkeypatch):
+    monkeypatch.setenv("FAKE_GPUS", "1")
+    run = mpirun(2, *RUN, *ON_GPUS)
+    assert run.returncode != 0
+    assert "ranks 0 and 1 have the same GPU (gpu-0): a host needs as many as it has ranks" in run.stderr
+
+
 # ---- two hosts, which are network namespaces ----
 
 HOSTS = ("proa-a", "proa-b")

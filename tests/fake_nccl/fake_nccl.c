@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * fake_nccl.c - a library in place of libnccl.so.2 (PROA_NCCL names it) whose ranks are threads of one process and
- * whose memory is the host's. Communicators are non-blocking, as kernels/nccl.c makes them: a call is in progress until all
- * ranks have made it.
+ * whose memory is the host's. Communicators are non-blocking, as kernels/nccl.c makes them: a call is in progress until
+ * all ranks have made it.
  *
  *   FAKE_NCCL_VERSION=N   what ncclGetVersion says; 22809 without it
  *   FAKE_NCCL_FAILS=1     each communicator fails when it is asked after it has joined

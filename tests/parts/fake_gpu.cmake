@@ -7,3 +7,14 @@ foreach(test backends_test_gpu backends_test_onnx_device backends_test_encoder_g
   target_compile_definitions(${test} PRIVATE PROA_FAKE_GPU="$<TARGET_FILE:fake_gpu>")
   add_dependencies(${test} fake_gpu)
 endforeach()
+
+# The same for ranks in processes: their control flow, in tests/cli and as engine/test_rank_processes does it.
+add_library(fake_ranks MODULE fake_gpu/fake_ranks.c $<TARGET_OBJECTS:proa_base> $<TARGET_OBJECTS:proa_tensor>
+                              $<TARGET_OBJECTS:proa_comm> $<TARGET_OBJECTS:proa_kernels>)
+target_include_directories(fake_ranks PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(fake_ranks PRIVATE ${PROA_LIBS})
+add_test(NAME engine/rank_processes_gpu COMMAND engine_test_rank_processes)
+set_tests_properties(engine/rank_processes_gpu PROPERTIES
+  TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks" PROCESSORS 2
+  ENVIRONMENT "PROA_TEST_DEVICE=cuda;PROA_CUDA_PLUGIN=$<TARGET_FILE:fake_ranks>;PROA_RANK_PROGRAM=$<TARGET_FILE:proa>")
+add_dependencies(engine_test_rank_processes fake_ranks)
