@@ -218,6 +218,9 @@ typedef struct proa_backend_host {
      * has ended and outputs are written. */
     void (*compute_begins)(proa_backend_request *const *requests, int count);
     void (*compute_ends)(proa_backend_request *const *requests, int count);
+    /* For the metrics: the backend itself has copied a tensor between the host and a device. What Proa copies for it,
+     * as an output in the memory of a device for a client, Proa counts. */
+    void (*count_device_copy)(bool to_host, size_t bytes);
 } proa_backend_host;
 
 /* The functions of a backend. NULL is allowed except for execute. */

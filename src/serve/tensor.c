@@ -257,7 +257,7 @@ proa_status proa_tensor_copy_to(proa_buffer *to, const proa_tensor *t, proa_err 
     proa_tensor host;
     PROA_DASSERT(to->bytes >= t->bytes);
     if (!t->bytes) return PROA_OK;
-    if (to->memory && to->memory == proa_tensor_device(t))
+    if (proa_tensor_is_on(t, to->memory))
         return to->memory->copy(to->memory, to->data, t->data, t->bytes, err);
     proa_tensor_share(&host, t);
     proa_status status = proa_tensor_to_host(&host, err);

@@ -95,6 +95,13 @@ static inline const proa_device_memory *proa_tensor_device(const proa_tensor *t)
 {
     return t->buffer ? t->buffer->memory : NULL;
 }
+/* Is the tensor in memory of this GPU? One GPU can have several descriptions, since a library of a backend brings its
+ * own; all code in the process reads and writes the addresses of all of them. */
+static inline bool proa_tensor_is_on(const proa_tensor *t, const proa_device_memory *memory)
+{
+    const proa_device_memory *own = proa_tensor_device(t);
+    return own && memory && own->gpu == memory->gpu;
+}
 /* Puts a copy in host memory in place of bytes on a device, and counts it; on failure t is as before. */
 PROA_MUST_CHECK proa_status proa_tensor_to_host(proa_tensor *t, proa_err *err);
 

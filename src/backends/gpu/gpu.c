@@ -253,11 +253,10 @@ proa_status proa_gpu_upload(proa_gpu_stream *s, proa_buffer **out, const void *f
 proa_status proa_gpu_input(proa_gpu_stream *s, const proa_tensor *t, proa_buffer **out, const void **data,
                            proa_err *err)
 {
-    const proa_device_memory *memory = proa_tensor_device(t);
     size_t element = (size_t)proa_max64(1, proa_type_bytes(t->type));
     *out = NULL;
     *data = NULL;
-    if (memory == &s->gpu->memory && (uintptr_t)t->data % element == 0) {
+    if (proa_tensor_is_on(t, &s->gpu->memory) && (uintptr_t)t->data % element == 0) {
         *out = proa_buffer_hold(t->buffer);
         *data = t->data;
         return PROA_OK;

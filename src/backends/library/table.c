@@ -329,6 +329,7 @@ static const proa_backend_host host = {
     .response_output_of = host_response_output_of,
     .compute_begins = host_compute_begins,
     .compute_ends = host_compute_ends,
+    .count_device_copy = proa_device_copies_add,
 };
 
 /* ---- the server's table ---- */

@@ -28,7 +28,7 @@ void proa_onnx_device_close(proa_onnx_device *d, const proa_ort *ort)
 
 bool proa_onnx_device_holds(const proa_onnx_device *d, const proa_tensor *t)
 {
-    return d->memory && proa_tensor_device(t) == d->memory;
+    return proa_tensor_is_on(t, d->memory);
 }
 
 /* One buffer of all parts, complete when this returns. */

@@ -226,15 +226,18 @@ static void test_batches(void **state)
     free(x);
 }
 
-/* Who takes device tensors gets the output where it was made, with the input left alone. */
+/* Who takes device tensors gets the output where it was made, with the input left alone, whoever describes its memory:
+ * that of a library has no function to read it here. */
 static void test_no_copy_on_the_device(void **state)
 {
+    static const proa_device_memory of_library = {.name = "a library's", .gpu = 0};
     rig g;
     float *x = golden_rows(8);
     (void)state;
     rig_open(&g, &proa_backend_fil, CONFIG("KIND_GPU gpus: [ 0 ]", ""), FORESTS);
     proa_infer *r = ask_rows(x, 8);
     move_to_gpu(&r->inputs[0]);
+    r->inputs[0].buffer->memory = &of_library;
     r->device_replies = true;
     proa_device_copies before = proa_device_copies_count(), now;
     const proa_tensor *t = out(only(run(&g, r)), "output__0");

@@ -212,6 +212,9 @@ static const proa_ort ort = {.allocator = &host_allocator,
 
 static const proa_onnx_tensor x = {.name = "X", .type = PROA_TYPE_FP32, .onnx_type = 1, .rank = 1, .dims = {-1}};
 
+/* The memory of GPU 0 as the library of a backend describes it: not to be read through the host. */
+static const proa_device_memory of_library = {.name = "a library's", .gpu = 0};
+
 /* A request with the input X of two floats, in the memory of GPU `gpu`; -1: of the host. */
 static proa_infer *make_request(int gpu, float a, float b)
 {
@@ -275,6 +278,7 @@ static void test_parts_are_joined_within_the_device(void **state)
     uint64_t before = to_host();
     proa_infer *r[] = {make_request(0, 1, 2), make_request(0, 3, 4)};
     (void)state;
+    r[1]->inputs[0].buffer->memory = &of_library;
     OrtValue *value = join(&device, r, 2, &held);
     assert_true(value->gpu && held && held->memory == device.memory);
     check_floats(value, (float[]){1, 2, 3, 4}, 4);
