@@ -207,7 +207,7 @@ extern "C" PROA_EXPORT const proa_backend_table *proa_backend_entry(const proa_b
 {
     using namespace proa_torch;
     if (given->version != PROA_BACKEND_VERSION) return nullptr;
-    size_t needed = offsetof(proa_backend_host, compute_ends) + sizeof given->compute_ends;
+    size_t needed = offsetof(proa_backend_host, count_device_copy) + sizeof given->count_device_copy;
     if (given->bytes < needed) {
         given->fail(err, PROA_UNAVAILABLE, "this plug-in needs a later version of Proa");
         return nullptr;

@@ -75,9 +75,9 @@ static at::Tensor view_of(const proa_backend_tensor &t, int32_t device)
     if (!t.bytes) return at::empty(shape, options);
     bool aligned = reinterpret_cast<uintptr_t>(t.data) % c10::elementSize(type) == 0;
     if (aligned) return at::from_blob(const_cast<void *>(t.data), shape, options);
-    at::Tensor copy = at::empty(shape, options);
-    std::memcpy(copy.data_ptr(), t.data, t.bytes);
-    return copy;
+    int64_t bytes[1] = {static_cast<int64_t>(t.bytes)};
+    at::TensorOptions as_bytes = options.dtype(at::kByte);
+    return at::from_blob(const_cast<void *>(t.data), bytes, as_bytes).clone().view(type).view(shape);
 }
 
 /* Input `name` of a request and its device; false: it has none. */
@@ -108,6 +108,8 @@ static std::vector<at::Tensor> views_of(const Batch &batch, const Input &in)
 
 static at::Tensor join(const std::vector<at::Tensor> &views, c10::Device device, bool copy)
 {
+    for (const at::Tensor &view : views)
+        if (view.is_cpu() && !device.is_cpu()) host->count_device_copy(false, view.nbytes());
     if (views.size() > 1) return at::cat(views).to(device);
     at::Tensor one = views[0].to(device);
     return copy && one.is_alias_of(views[0]) ? one.clone() : one;
