@@ -210,6 +210,8 @@ def write_torchscript(path, weights, shape):
             super().__init__()
             for name, tensor in weights.items():
                 self.register_buffer(name.replace(".", "_"), torch.from_numpy(tensor))
+            # a trace keeps the device of a tensor that forward makes; a buffer moves with the module
+            self.register_buffer("positions", torch.arange(POSITIONS))
 
         def of(self, name):
             return getattr(self, name.replace(".", "_"))
@@ -232,7 +234,7 @@ def write_torchscript(path, weights, shape):
             return self.norm(self.linear(inner, layer + "output.dense") + x, layer + "output.LayerNorm")
 
         def forward(self, input_ids, input_lengths):
-            positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+            positions = self.positions[: input_ids.shape[1]]
             mask = (positions < input_lengths)[:, None, None, :]
             embeddings = "bert.embeddings."
             x = self.of(embeddings + "word_embeddings.weight")[input_ids.long()]
