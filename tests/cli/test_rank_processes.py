@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import time
 
@@ -163,20 +164,81 @@ def test_two_hosts(one_rank, two_hosts):
     assert run.stdout == one_rank
 
 
+# ---- a job that is started again (deploy/mpi/proa-group) ----
+
+GROUP = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "mpi" / "proa-group"
+PORT = 18947
+
+
+def wait_for(happens, seconds, what):
+    end = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def group(before, *options, errors):
+    """The server of two ranks. `before`: the command before its own, as `ip netns exec NAME`."""
+    env = {**os.environ, **MPI_ENV, "PROA": str(PROA), "GROUP_SILENCE": "2", "GROUP_DRAIN": "2", "GROUP_PAUSE_MAX": "2"}
+    serve = ["--", str(LM), "--threads", "2", "--http-address", "127.0.0.1", "--http-port", str(PORT), "--allow-grpc", "false",
+             "--allow-metrics", "false"]
+    with errors.open("w") as stderr:
+        run = subprocess.Popen([*before, GROUP, *options, *serve], stdout=subprocess.DEVNULL, stderr=stderr, env=env)
+    try:
+        yield run
+    finally:
+        if run.poll() is None:
+            run.send_signal(signal.SIGTERM)
+        assert run.wait(30) == 0
+
+
+def is_ready(before):
+    ask = f"exec 3<>/dev/tcp/127.0.0.1/{PORT} && printf 'GET /v2/health/ready HTTP/1.0\\r\\n\\r\\n' >&3 && head -1 <&3"
+    done = subprocess.run([*before, "timeout", "3", "bash", "-c", ask], capture_output=True, text=True)
+    return " 200 " in done.stdout
+
+
+def ranks_of(run):
+    """The processes of the program that descend from this one."""
+    parents = {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, rest = stat.read_text().split("(", 1)[1].rsplit(")", 1)
+            parents[int(stat.parent.name)] = (int(rest.split()[1]), name)
+    found = []
+    for pid, (parent, name) in parents.items():
+        while name == "proa" and parent > 1 and parent != run.pid:
+            parent = parents.get(parent, (0, ""))[0]
+        if name == "proa" and parent == run.pid:
+            found.append(pid)
+    return found
+
+
+@needs_mpi
+def test_a_killed_rank_and_the_group_comes_back(tmp_path):
+    errors = tmp_path / "errors"
+    with group((), "-n", "2", "--oversubscribe", errors=errors) as run:
+        wait_for(lambda: is_ready(()), 60, "ready")
+        first = ranks_of(run)
+        assert len(first) == 2
+        os.kill(max(first), signal.SIGKILL)
+        wait_for(lambda: not is_ready(()), 10, "not ready")
+        wait_for(lambda: is_ready(()), 60, "ready again")
+        assert len(ranks_of(run)) == 2 and not set(ranks_of(run)) & set(first)
+    assert "next start in 1 s" in errors.read_text()
+
+
 @needs_mpi
 def test_cut_network(two_hosts, tmp_path):
-    """The cable is cut while tokens are generated: an error within 10 s, which names the rank."""
-    command = [*two_hosts, "run", str(LM), PROMPT, "--dtype", "f32", "--threads", "2", "--max-tokens", "4000", "--ignore-eos"]
-    errors = tmp_path / "errors"
-    with errors.open("w") as stderr:
-        run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env={**os.environ, **MPI_ENV})
-    while not any(name_of(pid) == "proa" for pid in ip("netns", "pids", HOSTS[1]).stdout.split()):
-        time.sleep(0.1)
-    time.sleep(4)  # it has opened the model by then
-    ip("-n", HOSTS[0], "link", "set", "v0", "down")
-    cut = time.monotonic()
-    while "rank 1 has not answered for 6 s" not in errors.read_text() and time.monotonic() - cut < 30:
-        time.sleep(0.1)
-    assert time.monotonic() - cut < 10
-    run.kill()
-    run.wait()
+    """The cable is cut: an error within 10 s, which names the rank; with the cable the group comes back."""
+    errors, there = tmp_path / "errors", two_hosts[:4]
+    with group(there, *two_hosts[5:-1], errors=errors):
+        wait_for(lambda: is_ready(there), 60, "ready")
+        ip("-n", HOSTS[0], "link", "set", "v0", "down")
+        wait_for(lambda: "rank 1 has not answered for 6 s" in errors.read_text(), 10, "an error")
+        wait_for(lambda: "not ready for 2 s: the job is ended" in errors.read_text(), 10, "the end of the job")
+        ip("-n", HOSTS[0], "link", "set", "v0", "up")
+        wait_for(lambda: is_ready(there), 60, "ready again")
+        wait_for(lambda: [name_of(pid) for pid in ip("netns", "pids", HOSTS[1]).stdout.split()].count("proa") == 1, 30,
+                 "one rank on the other host")
