@@ -13,6 +13,9 @@
 #include "base/status.h"
 #include "tensor/view.h"
 
+#define PROA_COMM_KEPT       8
+#define PROA_COMM_KEPT_BYTES (64 << 10)
+
 typedef struct proa_comm proa_comm;
 struct proa_comm {
     int32_t rank, ranks; /* 0 <= rank < ranks */
@@ -25,7 +28,8 @@ struct proa_comm {
     void (*gather_columns)(proa_comm *c, proa_view y, proa_view x);
     /* Rows of x [T,d], of any type, go to rank `to`, which receives as many into y [T,d] of that type. The rows of each
      * follow each other. send may return before the other rank receives: what two ranks send each other arrives in the
-     * order of the calls. */
+     * order of the calls. On the host, PROA_COMM_KEPT messages of at most PROA_COMM_KEPT_BYTES are sent without waiting
+     * for the receiver. */
     void (*send)(proa_comm *c, proa_view x, int32_t to);
     void (*recv)(proa_comm *c, proa_view y, int32_t from);
     void (*close)(proa_comm *c);

@@ -21,7 +21,7 @@
 #define SLOT_BYTES  (128 * 1024)
 #define SLOT_VALUES (SLOT_BYTES / (int64_t)sizeof(float))
 /* Pieces of a ring: who sends may be that far ahead of who receives. Memory that is never sent stays untouched. */
-#define RING_PIECES 8
+#define RING_PIECES PROA_COMM_KEPT
 
 /* Counts of the pieces that one rank has sent to another. */
 typedef struct ring {

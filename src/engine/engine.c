@@ -128,7 +128,7 @@ static void make_async_steps(proa_engine *e)
     a->mask_of = PROA_ARENA_NEW(&e->arena, int32_t, n);
     a->mask_jobs = PROA_ARENA_NEW(&e->arena, proa_logits_job, n);
     a->masks = proa_calloc((size_t)(n * proa_ceil_div(e->model->plan.width[PROA_REG_OUT], 32)), sizeof *a->masks);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < PROA_STEPS_MAX; i++) {
         a->step[i].pending_tokens = PROA_ARENA_NEW(&e->arena, proa_pending_token, n);
         a->step[i].search = PROA_ARENA_NEW(&e->arena, proa_beam_params, n / 2 + 1);
         a->step[i].search_owner = PROA_ARENA_NEW(&e->arena, proa_engine_request *, n / 2 + 1);
@@ -304,7 +304,10 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     proa_adapters_init(&e->adapters, e->model, e->sizes.adapters_max);
     for (int32_t i = 0; o && i < o->adapters_count; i++)
         PROA_TRY(proa_adapters_load(&e->adapters, o->adapters[i].name, o->adapters[i].path, err));
-    e->async.mode = proa_sample_mode_choose(e->device);
+    e->async.mode = proa_sample_mode_choose(e);
+    e->async.most = e->async.mode == PROA_SAMPLE_STAGES
+                        ? (int32_t)proa_min64(e->model->plan.part.stages, PROA_STEPS_MAX)
+                        : 2;
     init_pacing(e);
     make_arrays(e);
     if (e->tokenizer) e->grammars = proa_grammars_new(make_vocab, e);

@@ -32,6 +32,7 @@ static char *first_block(const proa_kv_pages *p, int32_t page)
 int64_t proa_kv_page_save(const proa_kv_pages *p, int32_t page, char *image)
 {
     int64_t blocks = 2 * (int64_t)p->layers;
+    proa_kv_pages_settle(p);
     int64_t nr = p->device->save_pieces(p->device, image, first_block(p, page), p->block_bytes, blocks,
                                         p->count * p->block_bytes);
     return p->beside ? proa_kv_page_save(p->beside, page, image + blocks * p->block_bytes) : nr;
@@ -40,6 +41,7 @@ int64_t proa_kv_page_save(const proa_kv_pages *p, int32_t page, char *image)
 int64_t proa_kv_page_load(const proa_kv_pages *p, int32_t page, const char *image)
 {
     int64_t blocks = 2 * (int64_t)p->layers;
+    proa_kv_pages_settle(p);
     int64_t nr = p->device->load_pieces(p->device, first_block(p, page), image, p->block_bytes, blocks,
                                         p->count * p->block_bytes);
     return p->beside ? proa_kv_page_load(p->beside, page, image + blocks * p->block_bytes) : nr;
@@ -61,6 +63,7 @@ void proa_kv_pages_fetch(const proa_kv_pages *p, const int32_t *to_page, const p
                          const int32_t *from_page, int64_t pages, int64_t *nr)
 {
     PROA_ASSERT(proa_kv_pages_alike(p, from));
+    proa_kv_pages_settle(p);
     for (; p; p = p->beside, from = from->beside) {
         const proa_page_move move = {.to = p->memory,
                                      .from = from->memory,

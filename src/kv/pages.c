@@ -253,12 +253,23 @@ void proa_kv_pages_set_copied(proa_kv_pages *p, proa_kv_copied *copied, void *ar
     p->copied = copied, p->copied_arg = arg;
 }
 
+void proa_kv_pages_set_settle(proa_kv_pages *p, proa_kv_settle *settle, void *arg)
+{
+    p->settle = settle, p->settle_arg = arg;
+}
+
+void proa_kv_pages_settle(const proa_kv_pages *p)
+{
+    if (p->settle) p->settle(p->settle_arg);
+}
+
 /* Copies tokens in every layer, keys and values; those of one head are contiguous. The same for what other models and
  * ranks have in the page. */
 void proa_kv_pages_copy(const proa_kv_pages *p, const proa_kv_copy *copy)
 {
     const proa_kv_pages *first = p;
     if (copy->count <= 0) return;
+    proa_kv_pages_settle(p);
     for (; p; p = p->beside) {
         int64_t head = p->block_bytes / p->kv_heads;
         proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * copy->count,

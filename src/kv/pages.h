@@ -23,6 +23,7 @@ typedef struct proa_kv_keeper {
  * taken: attention reads no further than the context of its span. */
 typedef struct proa_kv_pages proa_kv_pages;
 typedef void proa_kv_copied(void *arg, const proa_kv_copy *copy);
+typedef void proa_kv_settle(void *arg);
 struct proa_kv_pages {
     int64_t count; /* pages in all; 0 is a pool for models without keys and values */
     int32_t layers;
@@ -44,6 +45,8 @@ struct proa_kv_pages {
     proa_kv_pages *beside;      /* what the next model or rank has in the same pages; or NULL */
     proa_kv_copied *copied;     /* called after tokens were copied; NULL: nobody wants to know */
     void *copied_arg;
+    proa_kv_settle *settle; /* called before pages are read or written here; NULL: nothing else uses them then */
+    void *settle_arg;
 };
 
 /* Memory of such a pool in bytes, its bookkeeping (9 bytes a page) included: what proa_kv_pages_init takes. -1 if the
@@ -69,6 +72,9 @@ void proa_kv_pages_release(proa_kv_pages *p); /* page tables into it become inva
  * rank makes it with proa_kv_pages_copy. */
 void proa_kv_pages_set_copied(proa_kv_pages *p, proa_kv_copied *copied, void *arg);
 void proa_kv_pages_copy(const proa_kv_pages *p, const proa_kv_copy *copy);
+/* For ranks that are threads and may still run a pass: `settle` returns when none does. */
+void proa_kv_pages_set_settle(proa_kv_pages *p, proa_kv_settle *settle, void *arg);
+void proa_kv_pages_settle(const proa_kv_pages *p);
 
 /* The pages of one layer (0..layers), as kernels take them. */
 proa_kv proa_kv_pages_layer(const proa_kv_pages *p, int32_t layer);

@@ -265,9 +265,12 @@ typedef struct proa_sample_request {
     int32_t top; /* and the k likeliest tokens of their rows: 0..PROA_TOP_MAX, at most the outputs */
     const proa_beam_params *search; /* [searches] */
     int64_t searches;
+    /* Of a pipeline on the host: the next pass needs none of these tokens, so that only rank 0 gets them, when
+     * proa_model_wait_sampled asks. */
+    bool deferred;
 } proa_sample_request;
 /* Samples where the model runs. Returns at once: the next pass may use these tokens (proa_batch.sampled_at) before
- * the host has received them. ticket: 0 or 1, for proa_model_wait_sampled. */
+ * the host has received them. ticket: 0 or 1, if `deferred` up to PROA_STEPS_MAX - 1, for proa_model_wait_sampled. */
 void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket);
 /* The results of a sample request, in host memory. */
 typedef struct proa_sampled {

@@ -75,12 +75,13 @@ static void sample_rows(proa_model *m, const proa_sample_request *r, int ticket)
 }
 
 /* All ranks of the last stage choose the same tokens, since they have the same logits: none waits for another one's
- * choice. The other stages get them. */
+ * choice. The other stages get them; or rank 0 alone, later. */
 void proa_run_sample(proa_model *m, proa_rank_call *call)
 {
     int ticket = call->ticket;
     if (proa_stage_is_last(m)) sample_rows(m, &call->sample, ticket);
     else proa_staging_sampled(m, &call->sample, ticket);
+    if (call->sample.deferred && proa_staging_defer_sampled(m, ticket)) return;
     proa_stage_broadcast(m, proa_staging_sampled_block(m, ticket));
     proa_staging_send_sampled(m, ticket);
 }

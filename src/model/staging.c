@@ -90,6 +90,12 @@ static void number_rows(proa_model *m)
     free(numbers);
 }
 
+/* Only a pipeline on the host defers tokens. */
+static int tickets_of(const proa_model *m)
+{
+    return m->device->host && m->plan.part.stages > 1 ? PROA_STEPS_MAX : 2;
+}
+
 /* What a model on the host needs too: the sampled tokens, and a block in which they replace ids of the batch. */
 static proa_status make_device_buffers(proa_model *m, proa_err *err)
 {
@@ -98,9 +104,13 @@ static proa_status make_device_buffers(proa_model *m, proa_err *err)
     char *memory = d->alloc(d, device_bytes(m));
     s->rows = (int32_t *)(void *)memory;
     s->device = d->alloc(d, s->bytes);
-    for (int i = 0; i < 2; i++) s->received[i] = d->host_alloc(d, proa_sampled_bytes(m));
+    bool receives = true;
+    for (int i = 0; i < tickets_of(m); i++) {
+        s->received[i] = d->host_alloc(d, proa_sampled_bytes(m));
+        receives = receives && s->received[i];
+    }
     s->received_top_k = d->host_alloc(d, proa_top_k_bytes(m));
-    bool receives = s->received[0] && s->received[1] && s->received_top_k;
+    receives = receives && s->received_top_k;
     bool samples = samples_on_device(m);
     if (samples) s->entries = d->alloc(d, PROA_STAGING_ENTRIES_BYTES), s->masks = d->alloc(d, mask_bytes(m));
     if (!memory || (samples && !(s->entries && s->masks)) || !s->device || !receives)
@@ -136,7 +146,7 @@ void proa_staging_free(proa_model *m)
     d->free(d, s->rows, device_bytes(m));
     d->free(d, s->entries, PROA_STAGING_ENTRIES_BYTES);
     d->free(d, s->masks, mask_bytes(m));
-    for (int i = 0; i < 2; i++) d->host_free(d, s->received[i]);
+    for (int i = 0; i < PROA_STEPS_MAX; i++) d->host_free(d, s->received[i]);
     d->host_free(d, s->received_top_k);
     proa_staging_outputs_free(m);
     free(s->host);

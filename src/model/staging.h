@@ -2,7 +2,7 @@
  * staging.h - staging buffers: a step's arrays on their way to the device, and its results on their way to the host.
  *             With the model on the host nearly everything is used in place.
  * Owner:   the model. Threads: the stepping thread.
- * Tickets: results are double buffered; ticket 0 or 1 names the buffer. */
+ * Tickets: results are double buffered; ticket 0 or 1 names the buffer. Of deferred tokens there are PROA_STEPS_MAX. */
 #ifndef PROA_MODEL_STAGING_H
 #define PROA_MODEL_STAGING_H
 
@@ -48,6 +48,11 @@ proa_device_masks proa_staging_masks(proa_model *m, const proa_sample_request *r
 /* Where the results of this request go, on the device; and the copy to the host, for proa_model_wait_sampled. */
 proa_sampled proa_staging_sampled(proa_model *m, const proa_sample_request *r, int ticket);
 void proa_staging_send_sampled(proa_model *m, int ticket);
+/* The results go to rank 0 by themselves, if they are short enough: sent by the last stage, and received in their order
+ * by proa_model_wait_sampled or before anything else comes from there. False: they are too long, and must be received
+ * now. */
+bool proa_staging_defer_sampled(proa_model *m, int ticket);
+void proa_staging_receive_sampled(proa_model *m);
 /* All results of the request as one row of words, where the model runs. */
 proa_view proa_staging_sampled_block(proa_model *m, int ticket);
 /* Where the top-k of some rows goes, [count][k], and the copy of all three to the host, which waits. */

@@ -72,10 +72,55 @@ proa_view proa_staging_sampled_block(proa_model *m, int ticket)
     return proa_view_2d(s->sampled, PROA_DTYPE_I32, 1, proa_round_up(bytes, 16) / 4);
 }
 
+/* ---- tokens of the last stage that rank 0 does not wait for ---- */
+
+_Static_assert(PROA_STEPS_MAX <= PROA_COMM_KEPT,
+               "the last stage waits for rank 0, which may be waiting for the last stage");
+
+static int64_t sampled_bytes_of(const proa_staging *s, int ticket)
+{
+    proa_sampled unused = {.ids = NULL};
+    return proa_round_up(lay_out_sampled(&unused, s->sampled, &s->received_counts[ticket]), 16);
+}
+
+bool proa_staging_defer_sampled(proa_model *m, int ticket)
+{
+    proa_staging *s = m->staging;
+    if (sampled_bytes_of(s, ticket) > PROA_COMM_KEPT_BYTES) return false;
+    if (m->plan.part.tensor > 0) return true;
+    if (m->rank == 0) s->awaited[s->awaited_count++] = ticket;
+    else if (m->plan.part.stage == m->plan.part.stages - 1)
+        m->pipe->send(m->pipe, proa_staging_sampled_block(m, ticket), 0);
+    return true;
+}
+
+static void receive_first(proa_model *m)
+{
+    proa_staging *s = m->staging;
+    int ticket = s->awaited[0];
+    proa_view to = proa_view_2d(s->received[ticket], PROA_DTYPE_I32, 1, sampled_bytes_of(s, ticket) / 4);
+    s->awaited_count--;
+    memmove(s->awaited, s->awaited + 1, (size_t)s->awaited_count * sizeof *s->awaited);
+    m->pipe->recv(m->pipe, to, m->pipe->ranks - 1);
+}
+
+void proa_staging_receive_sampled(proa_model *m)
+{
+    while (m->staging->awaited_count > 0) receive_first(m);
+}
+
+static bool is_awaited(const proa_staging *s, int ticket)
+{
+    bool awaited = false;
+    for (int32_t i = 0; i < s->awaited_count; i++) awaited = awaited || s->awaited[i] == ticket;
+    return awaited;
+}
+
 proa_sampled proa_model_wait_sampled(proa_model *m, int ticket)
 {
     proa_staging *s = m->staging;
     proa_sampled sampled = {.ids = NULL};
+    while (is_awaited(s, ticket)) receive_first(m);
     m->device->sent(m->device, ticket);
     lay_out_sampled(&sampled, s->received[ticket], &s->received_counts[ticket]);
     return sampled;

@@ -39,9 +39,11 @@ struct proa_staging {
     /* On the host. */
     proa_beam_params *uploaded_beam_params; /* [uploaded_beams] copy of what the device has */
     int64_t uploaded_beams;
-    char *received[2];    /* by ticket: copies of `sampled` */
+    char *received[PROA_STEPS_MAX]; /* by ticket: copies of `sampled`; those from 2 on are for deferred tokens */
+    int awaited[PROA_STEPS_MAX]; /* [awaited_count] tickets whose tokens are on their way, in their order */
+    int32_t awaited_count;
     char *received_top_k; /* copy of `top_k`: steps of both tickets can be in flight */
-    proa_sampled_counts received_counts[2];
+    proa_sampled_counts received_counts[PROA_STEPS_MAX];
     float *logits, *hidden; /* [head_rows][outputs], [head_rows][hidden] */
     int64_t logits_width, hidden_width;
     float *inputs[2];   /* by ticket: [2][sampled_rows][outputs] of the head, then of the pooler */

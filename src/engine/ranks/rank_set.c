@@ -120,6 +120,11 @@ static proa_status connect_all(const proa_rank_set *s, proa_model *m, proa_err *
     return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_CONNECT}, err);
 }
 
+static void wait_for_stages(void *arg)
+{
+    proa_ranks_wait(arg);
+}
+
 static void copy_in_processes(void *arg, const proa_kv_copy *copy)
 {
     proa_rank_call call = {.kind = PROA_CALL_COPY, .copy = *copy};
@@ -206,6 +211,7 @@ proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_mod
         PROA_TRY(proa_kv_pages_init_beside(&s->pages[i], pages, s->device[i], part->kv_layers, c->kv_heads,
                                            c->head_dim, m->formats.kv, err));
     }
+    if (s->local > 1) proa_kv_pages_set_settle(pages, wait_for_stages, m);
     if (s->local == s->count) return PROA_OK;
     proa_kv_pages_set_copied(pages, copy_in_processes, m);
     return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_PAGES, .count = pages->count}, err);

@@ -284,7 +284,7 @@ static int64_t pages_needed_now(const proa_engine *e, const proa_engine_request 
 {
     int64_t pages = pages_held(e, req);
     for (int32_t i = 0; i < req->width; i++)
-        if (proa_batch_has_rows(&req->seq[i]))
+        if (proa_batch_has_rows(e, &req->seq[i]))
             pages += proa_max64(0, proa_kv_pages_for(req->seq[i].known + req->seq[i].drafts) -
                                        req->seq[i].table->count);
     return pages;

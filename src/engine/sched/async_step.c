@@ -26,12 +26,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether steps of different sequences run in the stages of a pipeline at the same time. What drafts reads states of
+ * the last pass, so it needs one after the other. */
+static bool fills_stages(const proa_engine *e)
+{
+    bool drafts = e->draft_model || e->medusa || e->eagle;
+    return e->device->host && e->model->plan.part.stages > 1 && !drafts;
+}
+
 /* The environment variable PROA_AHEAD is for tests and measurements. host: the host samples all tokens; 0: the
  * device does, and each step completes before the next is submitted; 1: asynchronously, also with the model on the
  * host. */
-proa_sample_mode proa_sample_mode_choose(const proa_device *d)
+proa_sample_mode proa_sample_mode_choose(const proa_engine *e)
 {
     const char *wanted = getenv("PROA_AHEAD");
+    const proa_device *d = e->device;
+    if (!wanted && fills_stages(e)) return PROA_SAMPLE_STAGES;
     if (!wanted) return d->host ? PROA_SAMPLE_HOST : PROA_SAMPLE_ASYNC;
     if (strcmp(wanted, "1") == 0) return PROA_SAMPLE_ASYNC;
     return d->host || strcmp(wanted, "host") == 0 ? PROA_SAMPLE_HOST : PROA_SAMPLE_DEVICE;
@@ -71,9 +81,17 @@ static bool sampling_fits_device(proa_engine_request *req)
            proa_sampler_choice(&req->sample_params, o);
 }
 
-void proa_async_step_prepare(proa_engine_request *req)
+/* On the host log-probabilities come from sums in f64, whatever number of stages there is: whole rows are fetched. */
+static bool needs_rows(const proa_engine *e, const proa_engine_request *req)
 {
-    req->samples_on_device = !req->scores && (req->beam ? beams_fit_device(req) : sampling_fits_device(req));
+    bool logprobs = wants_logprobs(req) || req->options.top_logprobs > 0;
+    return e->async.mode == PROA_SAMPLE_STAGES && logprobs && !req->beam;
+}
+
+void proa_async_step_prepare(const proa_engine *e, proa_engine_request *req)
+{
+    bool fits = req->beam ? beams_fit_device(req) : sampling_fits_device(req);
+    req->samples_on_device = fits && !req->scores && !needs_rows(e, req);
 }
 
 void proa_async_step_reserve(proa_engine *e, proa_engine_request *req)
@@ -244,6 +262,7 @@ static proa_sample_request make_request(const proa_engine *e, const proa_infligh
     request.entries_count = a->entries_count;
     if (a->masks_count) request.masks = a->masks, request.mask_of = a->mask_of;
     request.masks_count = a->masks_count;
+    request.deferred = a->mode == PROA_SAMPLE_STAGES;
     return request;
 }
 
@@ -355,14 +374,15 @@ static bool has_owner(const proa_engine *e, const proa_inflight_step *f)
         if (f->pending_tokens[i].seq) return true;
     for (int64_t i = 0; i < f->searches; i++)
         if (f->search_owner[i]) return true;
-    return e->running.count == 0;
+    return e->running.count == 0 || e->async.mode == PROA_SAMPLE_STAGES; /* its tokens must be received */
 }
 
 void proa_async_step_complete(proa_engine *e)
 {
     proa_inflight_step f = e->async.step[0];
-    e->async.step[0] = e->async.step[1];
-    e->async.step[1] = f;
+    int32_t last = e->async.most - 1;
+    memmove(e->async.step, e->async.step + 1, (size_t)last * sizeof f);
+    e->async.step[last] = f;
     e->async.count--;
     if (!has_owner(e, &f)) {
         e->async.untimed = true;
@@ -376,7 +396,7 @@ void proa_async_step_complete(proa_engine *e)
         if (f.pending_tokens[i].seq) f.pending_tokens[i].seq->verifying = false;
     proa_wakeups_end();
     if (f.rows) proa_speculate_step_time(e, f.rows, f.submitted_ns);
-    if (e->async.mode == PROA_SAMPLE_ASYNC)
+    if (e->async.mode != PROA_SAMPLE_DEVICE)
         proa_sched_pass_ended(e, f.timed ? &f.shape : NULL, f.submitted_ns);
     for (int64_t i = 0; i < f.searches; i++)
         complete_beam_step(e, &f.search[i], f.search_owner[i], &sampled.lists);

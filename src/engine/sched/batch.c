@@ -167,10 +167,11 @@ static bool waits_for_prompt(const proa_seq *seq)
     return seq->index != seq->req->leader && seq->length < seq->req->prompt_count;
 }
 
-bool proa_batch_has_rows(const proa_seq *seq)
+bool proa_batch_has_rows(const proa_engine *e, const proa_seq *seq)
 {
     bool last = seq->sampled_at >= 0 && seq->known - seq->req->prompt_count >= seq->req->new_max;
-    bool waits = waits_for_prompt(seq) || seq->verifying;
+    bool behind = seq->sampled_at >= 0 && e->async.mode == PROA_SAMPLE_STAGES; /* its step is in a later stage */
+    bool waits = waits_for_prompt(seq) || seq->verifying || behind;
     return seq->finish == PROA_FINISH_NONE && seq->length < seq->known && !last && !waits;
 }
 
@@ -194,7 +195,7 @@ static void add_decode_rows(proa_engine *e, proa_engine_request *req)
 {
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
-        if (!proa_batch_has_rows(seq) || !is_decoding(seq)) continue;
+        if (!proa_batch_has_rows(e, seq) || !is_decoding(seq)) continue;
         if (i == 0) add_pending_beams(e, req);
         add_seq_rows(e, seq, 1 + seq->drafts);
     }
@@ -206,9 +207,9 @@ static bool is_at_prefix(const proa_seq *seq)
     return seq->length < seq->req->prefix.rows;
 }
 
-static bool has_chunk(const proa_seq *seq)
+static bool has_chunk(const proa_engine *e, const proa_seq *seq)
 {
-    return proa_batch_has_rows(seq) && !is_decoding(seq);
+    return proa_batch_has_rows(e, seq) && !is_decoding(seq);
 }
 
 /* By falling priority, then by what is left to run: a short prompt does not wait for long ones. */
@@ -254,7 +255,7 @@ static int64_t collect_chunks(proa_engine *e, proa_prompt_load *load)
             bool decodes = seq->length >= req->prompt_count && seq->known - seq->length <= 1;
             load->decoding += decodes;
             load->in_prompt += !decodes;
-            if (has_chunk(seq) && !is_at_prefix(seq)) e->step.chunks[count++] = seq;
+            if (has_chunk(e, seq) && !is_at_prefix(seq)) e->step.chunks[count++] = seq;
         }
     sort_by_turn(e->step.chunks, count);
     return count;
@@ -314,18 +315,30 @@ static void add_prompts(proa_engine *e)
 static void add_prefix(proa_engine *e, proa_engine_request *req)
 {
     proa_seq *seq = &req->seq[req->leader];
-    if (!has_chunk(seq) || !is_at_prefix(seq)) return;
+    if (!has_chunk(e, seq) || !is_at_prefix(seq)) return;
     if (e->step.rows + req->prefix.rows > e->model->plan.rows_max) return;
     add_seq_rows(e, seq, req->prefix.rows);
     e->step.prefixes++;
 }
 
+/* Rows that decode in a step. Where steps of other sequences are in flight, each has its part of all: those that it
+ * leaves out fit into the steps that follow. */
+static int64_t decode_rows_most(const proa_engine *e)
+{
+    int64_t decoding = 0;
+    if (e->async.mode != PROA_SAMPLE_STAGES) return INT64_MAX;
+    for (const proa_engine_request *req = e->running.first; req; req = req->next)
+        for (int32_t i = 0; i < req->width && req->phase == PROA_PHASE_DECODER; i++)
+            decoding += req->seq[i].finish == PROA_FINISH_NONE && req->seq[i].length >= req->prompt_count;
+    return proa_ceil_div(decoding, e->async.most);
+}
+
 void proa_batch_build(proa_engine *e)
 {
-    int64_t budget = e->sizes.step_tokens;
+    int64_t budget = e->sizes.step_tokens, most = decode_rows_most(e);
     proa_admission_reserve(e);
     proa_batch_clear(e);
-    for (proa_engine_request *req = e->running.first; req; req = req->next)
+    for (proa_engine_request *req = e->running.first; req && e->step.rows < most; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_decode_rows(e, req);
     const int64_t decoding = e->step.spans;
     e->step.shape = (proa_step_shape){.decode_rows = e->step.rows};

@@ -247,14 +247,15 @@ typedef struct proa_inflight_step {
     proa_beam_params *search;           /* [sampled_rows / 2 + 1] steps of beam searches */
     proa_engine_request **search_owner; /* their requests; NULL: detached */
     int64_t searches;
-    int ticket; /* 0 or 1, for proa_model_wait_sampled */
+    int ticket; /* for proa_model_wait_sampled: its first place in proa_async_steps.step */
 } proa_inflight_step;
 
 /* Where tokens are sampled, if all of a step's can be sampled there, and when the host receives them. */
 typedef enum proa_sample_mode {
     PROA_SAMPLE_HOST,   /* on the host */
     PROA_SAMPLE_DEVICE, /* on the device; received before the next step is submitted */
-    PROA_SAMPLE_ASYNC   /* on the device; received after the next step was submitted */
+    PROA_SAMPLE_ASYNC,  /* on the device; received after the next step was submitted */
+    PROA_SAMPLE_STAGES /* in the last stage of a pipeline on the host; steps of other sequences run meanwhile */
 } proa_sample_mode;
 
 /* An input of an encoder pass. req NULL: the request was detached meanwhile. */
@@ -340,12 +341,12 @@ typedef struct proa_head_buffers {
 /* Steps whose tokens the device samples, and the parameters of the step that is submitted next. */
 typedef struct proa_async_steps {
     proa_sample_mode mode;
-    proa_inflight_step step[2];        /* the older one first */
-    int32_t count;                     /* of step: 0, 1 or 2 */
-    proa_sample_params *sample_params; /* [sampled_rows] */
-    bool any_random;                   /* not all rows are greedy */
-    bool untimed;                      /* the end of the pass that was submitted last will not be observed */
-    proa_logits_row *row_processors;   /* [sampled_rows] logits processors of each row */
+    proa_inflight_step step[PROA_STEPS_MAX]; /* the oldest one first */
+    int32_t count, most;                     /* of step: how many are in flight, and may be */
+    proa_sample_params *sample_params;       /* [sampled_rows] */
+    bool any_random;                         /* not all rows are greedy */
+    bool untimed;                    /* the end of the pass that was submitted last will not be observed */
+    proa_logits_row *row_processors; /* [sampled_rows] logits processors of each row */
     proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] their entries; memory is touched only where it is used */
     int32_t *last_sampled_at; /* [sampled_rows] a row's last token, as proa_seq.sampled_at */
     bool any_processed;
@@ -524,9 +525,9 @@ bool proa_advance_beams(proa_engine *e, proa_engine_request *req);
 void proa_append_token(proa_engine *e, const proa_draw *draw, const proa_sample *sample);
 
 /* async_step.c: steps whose tokens are sampled where the model runs. */
-proa_sample_mode proa_sample_mode_choose(const proa_device *d);
+proa_sample_mode proa_sample_mode_choose(const proa_engine *e);
 /* Sets samples_on_device, choice and entries; called once, by submit. */
-void proa_async_step_prepare(proa_engine_request *req);
+void proa_async_step_prepare(const proa_engine *e, proa_engine_request *req);
 /* At admission: reserves room for the request's logits processor entries. If there is none, the host samples its
  * tokens. */
 void proa_async_step_reserve(proa_engine *e, proa_engine_request *req);
@@ -662,7 +663,7 @@ void proa_batch_add_virtual(proa_engine *e, const proa_prompt_table *table, int6
 proa_batch proa_batch_of_step(const proa_engine *e);
 /* Whether the sequence has tokens to run. A token that the host has not received may turn out to be an end token, which
  * costs one surplus row; that it reaches the length limit is known beforehand. */
-bool proa_batch_has_rows(const proa_seq *seq);
+bool proa_batch_has_rows(const proa_engine *e, const proa_seq *seq);
 /* A decoder's pass: each decoding sequence, then chunks of prompts within the token budget. */
 void proa_batch_build(proa_engine *e);
 /* The batch was submitted: its rows are in the pages from now on. */

@@ -135,6 +135,29 @@ static void complete_step(proa_engine *e, int64_t begin)
  * have ended has a surplus row in the next step, on a page that it still held; its token is discarded. Sequences that
  * the host samples have no row in step n + 1 while it processes those of step n; they go on in step n + 2. If a row of
  * pass n + 1 is sampled with a mask, the sampling of that pass is submitted after the tokens of n were received. */
+/* Steps of different sequences are in the stages of a pipeline at the same time: while stage 1 runs step n, stage 0
+ * runs step n + 1.
+ *
+ *   stage 0   | A 1 | B 1 | A 2 | B 2 | A 3       A, B: sequences, of which each is in one step at a time
+ *   stage 1         | A 1 | B 1 | A 2 | B 2
+ *   host        submit B 1 ^     ^ receive the tokens of A 1, submit A 2
+ *
+ * Rows whose logits the host reads are fetched at once, which waits for all stages. */
+static void stages_step(proa_engine *e)
+{
+    bool any = e->async.count > 0;
+    for (int32_t i = e->async.count; i < e->async.most && !proa_jobs_wait(e); i++) {
+        if (e->async.count && proa_speculate_waits(e)) break;
+        if (!submit_decoder_pass(e)) break;
+        proa_fetch_logits(e);
+        proa_process_logits(e);
+        any = true;
+    }
+    if (e->async.count) proa_async_step_complete(e);
+    else if (!any) proa_prefix_cache_wait(e);
+    proa_sched_retire(e);
+}
+
 static void decoder_step(proa_engine *e)
 {
     int64_t begin = proa_clock_ns();
@@ -184,7 +207,10 @@ bool proa_sched_step(proa_engine *e)
     int64_t begin = proa_clock_ns();
     proa_prefix_cache_poll(e);
     if (proa_encode_has_encoder(e)) proa_encode_step(e);
-    if (has_decoder(e)) decoder_step(e);
+    if (has_decoder(e)) {
+        if (e->async.mode == PROA_SAMPLE_STAGES) stages_step(e);
+        else decoder_step(e);
+    }
     if (any) e->now.step_s += (double)(proa_clock_ns() - begin) * 1e-9;
     publish_stats(e);
     return any || moves || e->writes_left;

@@ -595,7 +595,7 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
     }
     if (!req->seq) make_seqs(req);
     req->options.priority = options->priority, req->options.timeout_ms = options->timeout_ms;
-    proa_async_step_prepare(req);
+    proa_async_step_prepare(e, req);
     PROA_TRY(proa_speculate_prepare(e, req, err));
     req->reserved = pages_needed(req);
     req->keeps_pages = !e->sizes.evicts || req->candidates || req->new_max == 0;

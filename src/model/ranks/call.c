@@ -113,6 +113,7 @@ static void sample_message(proa_rank_message *m, proa_sample_request *r, const p
     PROA_RANK_MESSAGE_VALUE(m, r->masks_count);
     PROA_RANK_MESSAGE_VALUE(m, r->logits);
     PROA_RANK_MESSAGE_VALUE(m, r->top);
+    PROA_RANK_MESSAGE_VALUE(m, r->deferred);
     PROA_RANK_MESSAGE_ARRAY(m, r->search, r->searches);
     PROA_RANK_MESSAGE_ARRAY(m, r->rows, sampled_rows(r));
     PROA_RANK_MESSAGE_ARRAY(m, r->sample_params, r->count);

@@ -15,20 +15,26 @@
 /* A call is broadcast with so many bytes, and those that it has more by themselves: most have fewer. */
 enum { FIRST_BYTES = 4096, SIZE_BYTES = 16 };
 
+/* Calls that thread ranks may be behind rank 0. */
+enum { CALLS_AHEAD = 8 };
+
 struct proa_ranks {
     int32_t count, threads; /* threads: those that run, of ranks 1 and up */
     proa_model *model[PROA_RANKS_MAX];
     const proa_kv *kv[PROA_RANKS_MAX];
-    proa_rank_message message; /* the call: threads read it where rank 0 has written it, until all are done */
+    proa_rank_message message; /* the call, of processes */
     /* threads */
     pthread_t thread[PROA_RANKS_MAX];
     proa_err err[PROA_RANKS_MAX];
-    proa_gate start, end;
-    atomic_int left; /* ranks that are not done with the call */
+    /* Call n, counted from 0, in element n % CALLS_AHEAD: threads read it where rank 0 has written it. */
+    proa_rank_message called[CALLS_AHEAD];
+    atomic_int left[CALLS_AHEAD]; /* ranks that are not done with it */
+    proa_gate start, end;         /* calls that have begun, and that all ranks have done */
+    uint32_t calls;
     /* processes */
     proa_comm *control;
     proa_rank_hooks hooks;
-    bool by_mpi;
+    bool by_mpi, stages; /* stages: there are several, on the host */
     char first[FIRST_BYTES];
 };
 
@@ -102,13 +108,13 @@ static bool read_call(proa_model *m, proa_rank_message *message, proa_rank_call 
     return !message->broken;
 }
 
-static void write_call(proa_model *m, proa_rank_call *call)
+static void write_call(proa_model *m, proa_rank_message *message, proa_rank_call *call)
 {
     call->encoder_ticket = m->encoder_ticket;
     call->hidden_wanted = m->hidden_wanted;
     call->taps = m->taps;
-    proa_rank_message_write(&m->group->message);
-    proa_rank_call_message(&m->group->message, call, m);
+    proa_rank_message_write(message);
+    proa_rank_call_message(message, call, m);
 }
 
 /* ---- ranks that are threads ---- */
@@ -122,30 +128,55 @@ static void *run_calls(void *arg)
     for (uint32_t seen = 0;; seen++) {
         proa_rank_call call;
         proa_gate_wait(&g->start, seen, NULL);
-        proa_rank_message_read_shared(&message, &g->message);
+        proa_rank_message_read_shared(&message, &g->called[seen % CALLS_AHEAD]);
         bool whole = read_call(m, &message, &call);
         PROA_ASSERT(whole);
         if (call.kind == PROA_CALL_END) break;
         g->err[m->rank].status = run_call(m, &call, &g->err[m->rank]);
-        if (atomic_fetch_sub(&g->left, 1) == 1) proa_gate_open(&g->end);
+        if (atomic_fetch_sub(&g->left[seen % CALLS_AHEAD], 1) == 1) proa_gate_open(&g->end);
     }
     proa_rank_message_release(&message);
     return NULL;
 }
 
+/* Until other ranks are at most `ahead` calls behind. */
+static void wait_for_threads(proa_ranks *g, uint32_t ahead)
+{
+    for (uint32_t done; g->calls - (done = atomic_load(&g->end.value)) > ahead;)
+        proa_gate_wait(&g->end, done, NULL);
+}
+
+/* Rank 0 of a pipeline on the host is done with its own part while later stages still run theirs: it goes on. */
+static bool goes_ahead(const proa_model *m, const proa_rank_call *call)
+{
+    return m->device->host && m->plan.part.stages > 1 && !has_result(call);
+}
+
+static void start_call(proa_model *m, proa_rank_call *call)
+{
+    proa_ranks *g = m->group;
+    wait_for_threads(g, CALLS_AHEAD - 1);
+    write_call(m, &g->called[g->calls % CALLS_AHEAD], call);
+    atomic_store(&g->left[g->calls % CALLS_AHEAD], g->count - 1);
+    g->calls++;
+    proa_gate_open(&g->start);
+}
+
 static proa_status run_in_threads(proa_model *m, proa_rank_call *call, proa_err *err)
 {
     proa_ranks *g = m->group;
-    uint32_t seen = atomic_load(&g->end.value);
-    write_call(m, call);
-    memset(g->err, 0, sizeof g->err[0] * (size_t)g->count);
-    atomic_store(&g->left, g->count - 1);
-    proa_gate_open(&g->start);
+    start_call(m, call);
     proa_status status = run_call(m, call, err);
-    proa_gate_wait(&g->end, seen, NULL);
+    if (goes_ahead(m, call)) return status;
+    wait_for_threads(g, 0);
     for (int32_t i = 1; i < g->count && status == PROA_OK; i++)
         if ((status = g->err[i].status) != PROA_OK && err) *err = g->err[i];
     return status;
+}
+
+void proa_ranks_wait(proa_model *m)
+{
+    if (m->group && !m->group->control) wait_for_threads(m->group, 0);
 }
 
 static proa_status start_threads(proa_ranks *g, proa_err *err)
@@ -158,35 +189,47 @@ static proa_status start_threads(proa_ranks *g, proa_err *err)
 
 /* ---- ranks that are processes ---- */
 
+/* Bytes of rank 0 in all ranks. A broadcast may return when all have come to it, so rank 0 of a pipeline sends them to
+ * each by itself: later stages are behind. */
+static void share_bytes(const proa_ranks *g, void *bytes, int64_t size)
+{
+    proa_comm *c = g->control;
+    proa_view view = proa_view_2d(bytes, PROA_DTYPE_U8, 1, size);
+    if (!g->stages) c->broadcast(c, bytes, size, 0);
+    else if (c->rank > 0) c->recv(c, view, 0);
+    else
+        for (int32_t to = 1; to < c->ranks; to++) c->send(c, view, to);
+}
+
 static void send_call(proa_ranks *g)
 {
     const proa_rank_message *message = &g->message;
     int64_t first = proa_min64(message->size, FIRST_BYTES - SIZE_BYTES), more = message->size - first;
     memcpy(g->first, &message->size, sizeof message->size);
     memcpy(g->first + SIZE_BYTES, message->bytes, (size_t)first);
-    g->control->broadcast(g->control, g->first, FIRST_BYTES, 0);
-    if (more) g->control->broadcast(g->control, message->bytes + first, more, 0);
+    share_bytes(g, g->first, FIRST_BYTES);
+    if (more) share_bytes(g, message->bytes + first, more);
 }
 
 /* False: the group was stopped. */
 static bool receive_call(proa_ranks *g)
 {
     int64_t size, first, more;
-    g->control->broadcast(g->control, g->first, FIRST_BYTES, 0);
+    share_bytes(g, g->first, FIRST_BYTES);
     if (g->control->stopped(g->control)) return false;
     memcpy(&size, g->first, sizeof size);
     if (size < 0 || size > PROA_RANK_CALL_BYTES_MAX) return false;
     first = proa_min64(size, FIRST_BYTES - SIZE_BYTES), more = size - first;
     proa_rank_message_read(&g->message, size);
     memcpy(g->message.bytes, g->first + SIZE_BYTES, (size_t)first);
-    if (more) g->control->broadcast(g->control, g->message.bytes + first, more, 0);
+    if (more) share_bytes(g, g->message.bytes + first, more);
     return !g->control->stopped(g->control);
 }
 
 static proa_status run_in_processes(proa_model *m, proa_rank_call *call, proa_err *err)
 {
     proa_ranks *g = m->group;
-    write_call(m, call);
+    write_call(m, &g->message, call);
     send_call(g);
     proa_status status = call->others_only ? PROA_OK : run_call(m, call, err);
     if (has_result(call) && g->hooks.result) return g->hooks.result(g->hooks.arg, status, err);
@@ -233,9 +276,9 @@ static void end_threads(proa_model *m)
 {
     proa_ranks *g = m->group;
     proa_rank_call end = {.kind = PROA_CALL_END};
-    write_call(m, &end);
-    proa_gate_open(&g->start);
+    start_call(m, &end);
     for (int32_t i = 0; i < g->threads; i++) pthread_join(g->thread[i], NULL);
+    for (int32_t i = 0; i < CALLS_AHEAD; i++) proa_rank_message_release(&g->called[i]);
     for (int32_t i = 1; i < g->count; i++) proa_model_free(g->model[i]);
 }
 
@@ -244,7 +287,7 @@ static void end_processes(proa_model *m)
     proa_ranks *g = m->group;
     proa_rank_call end = {.kind = PROA_CALL_END};
     if (m->rank == 0 && !g->control->stopped(g->control)) {
-        write_call(m, &end);
+        write_call(m, &g->message, &end);
         send_call(g);
     }
     m->comm = m->pipe = NULL; /* the caller closes them */
@@ -338,6 +381,7 @@ proa_status proa_ranks_join(proa_model *m, const proa_rank_comms *comms, const p
     g->model[m->rank] = m;
     g->hooks = *hooks;
     g->by_mpi = comms->by_mpi;
+    g->stages = m->device->host && m->plan.part.stages > 1;
     m->group = g;
     proa_ranks_rejoin(m, comms);
     return check_widths(m, err);

@@ -55,9 +55,11 @@ PROA_MUST_CHECK proa_status proa_ranks_follow(proa_model *m, proa_err *err);
 void proa_ranks_rejoin(proa_model *m, const proa_rank_comms *comms);
 
 /* Runs a call in all ranks, in this thread for rank 0, which sets what other ranks must have of it (encoder_ticket,
- * hidden_wanted). Returns when the ranks of this process are done; those of others may still run. Only calls that have
- * a result fail. */
+ * hidden_wanted). Returns when the ranks of this process are done; those of others may still run, and so may later
+ * stages on the host. Only calls that have a result fail. */
 proa_status proa_ranks_run(proa_model *m, proa_rank_call *call, proa_err *err);
+/* Returns when no rank of this process runs a call. */
+void proa_ranks_wait(proa_model *m);
 /* Ends the other ranks, and frees those of this process. */
 void proa_ranks_free(proa_model *m);
 

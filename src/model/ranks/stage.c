@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "model/staging.h"
 #include <stdlib.h>
 
 /* ---- which layers ---- */
@@ -154,12 +155,18 @@ bool proa_stage_is_last(const proa_model *m)
     return is_last(&m->plan);
 }
 
+void proa_stage_receive(proa_model *m, proa_view rows, int32_t from)
+{
+    proa_staging_receive_sampled(m);
+    m->pipe->recv(m->pipe, rows, from);
+}
+
 void proa_stage_return(proa_model *m, proa_view rows)
 {
     proa_comm *c = m->pipe;
     if (!c) return;
     if (c->rank == c->ranks - 1) c->send(c, rows, 0);
-    else if (c->rank == 0) c->recv(c, rows, c->ranks - 1);
+    else if (c->rank == 0) proa_stage_receive(m, rows, c->ranks - 1);
 }
 
 void proa_stage_broadcast(proa_model *m, proa_view rows)
@@ -167,7 +174,7 @@ void proa_stage_broadcast(proa_model *m, proa_view rows)
     proa_comm *c = m->pipe;
     if (!c) return;
     int32_t last = c->ranks - 1;
-    if (c->rank < last) c->recv(c, rows, last);
+    if (c->rank < last) proa_stage_receive(m, rows, last);
     else
         for (int32_t to = 0; to < last; to++) c->send(c, rows, to);
 }

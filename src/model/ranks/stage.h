@@ -24,6 +24,8 @@ void proa_stage_steps(proa_plan *plan, const proa_arch *arch);
 void proa_stage_make(proa_model *m);
 void proa_stage_free(proa_model *m);
 bool proa_stage_is_last(const proa_model *m);
+/* Rows of another stage, behind tokens that are on their way to rank 0 (proa_sample_request.deferred). */
+void proa_stage_receive(proa_model *m, proa_view rows, int32_t from);
 /* Rows go from the last stage to the first, or to all others. */
 void proa_stage_return(proa_model *m, proa_view rows);
 void proa_stage_broadcast(proa_model *m, proa_view rows);

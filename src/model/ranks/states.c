@@ -120,7 +120,7 @@ static void move_tap(proa_model *m, const proa_rank_call *call, const int32_t *r
         m->ctx.ops->gather(&m->ctx, sent, proa_view_cols(t->rows, tap * width, (tap + 1) * width), rows);
     if (m->plan.part.stage == owner && owner > 0) m->pipe->send(m->pipe, sent, 0);
     if (m->rank > 0) return;
-    if (owner > 0) m->pipe->recv(m->pipe, sent, owner);
+    if (owner > 0) proa_stage_receive(m, sent, owner);
     m->ctx.ops->scale(&m->ctx, proa_view_cols(call->states, tap * width, (tap + 1) * width), sent, 1);
 }
 

@@ -15,8 +15,16 @@
 /* Values that are summed at once: their parts of all ranks fit the second-level cache. */
 enum { PIECE_VALUES = 16 * 1024, PLAIN_TESTS = 200, YIELDING_TESTS = 20000, SLEEP_NS = 50000, TAG = 1 };
 
+/* A short message that the other rank may not have received. */
+typedef struct kept_message {
+    MPI_Request request;
+    char *bytes; /* [PROA_COMM_KEPT_BYTES]; NULL: not used yet */
+} kept_message;
+
 typedef struct mpi_comm {
     proa_comm base;
+    kept_message kept[PROA_COMM_KEPT];
+    int next; /* of these: the oldest one */
     MPI_Comm comm;
     float *parts; /* [ranks][PIECE_VALUES] */
     atomic_bool stopped;
@@ -91,10 +99,24 @@ static int bytes_of(proa_view v)
     return (int)(v.shape[0] * v.shape[1] * proa_dtype_bytes(v.dtype));
 }
 
+/* False: there is no memory for a copy. */
+static bool send_copy(mpi_comm *c, proa_view x, int32_t to)
+{
+    kept_message *k = &c->kept[c->next];
+    if (!k->bytes) k->bytes = malloc(PROA_COMM_KEPT_BYTES);
+    if (!k->bytes) return false;
+    if (!complete_request(&k->request, &c->stopped)) return true;
+    c->next = (c->next + 1) % PROA_COMM_KEPT;
+    memcpy(k->bytes, x.data, (size_t)bytes_of(x));
+    MPI_Isend(k->bytes, bytes_of(x), MPI_BYTE, to, TAG, c->comm, &k->request);
+    return true;
+}
+
 static void send_rows(proa_comm *base, proa_view x, int32_t to)
 {
     mpi_comm *c = mpi_of(base);
     MPI_Request request;
+    if (bytes_of(x) <= PROA_COMM_KEPT_BYTES && send_copy(c, x, to)) return;
     MPI_Isend(x.data, bytes_of(x), MPI_BYTE, to, TAG, c->comm, &request);
     complete_request(&request, &c->stopped);
 }
@@ -129,6 +151,9 @@ static bool is_stopped(proa_comm *base)
 static void close_comm(proa_comm *base)
 {
     mpi_comm *c = mpi_of(base);
+    for (int i = 0; i < PROA_COMM_KEPT && !is_stopped(base); i++)
+        if (complete_request(&c->kept[i].request, &c->stopped))
+            free(c->kept[i].bytes), c->kept[i].bytes = NULL;
     if (is_stopped(base)) return;
     free(c->parts);
     free(c);
@@ -152,6 +177,7 @@ static proa_status open_group(proa_comm **out, int32_t group, proa_err *err)
     mpi_comm *c = calloc(1, sizeof *c);
     if (!c || MPI_Comm_split(MPI_COMM_WORLD, group, 0, &c->comm) != MPI_SUCCESS)
         return free(c), PROA_FAIL(err, UNAVAILABLE, "MPI cannot make a group of ranks");
+    for (int i = 0; i < PROA_COMM_KEPT; i++) c->kept[i].request = MPI_REQUEST_NULL;
     MPI_Comm_rank(c->comm, &rank);
     MPI_Comm_size(c->comm, &ranks);
     c->base = (proa_comm){.rank = rank,
