@@ -63,7 +63,7 @@ static const proa_arg engine_rows[] = {
      "default), or with room for all they can need"},
     {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0",
      "token budget of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT) ", on a GPU " PROA_STR(
-         PROA_DEVICE_STEP_TOKENS)},
+         PROA_DEVICE_STEP_TOKENS) ", of encoders " PROA_STR(PROA_DEVICE_ENCODER_TOKENS)},
     {"prompt-rows", PROA_ARG_INT, AT(prompt_rows), 0, PROA_STEP_TOKENS_MAX, "N", "0",
      "rows of prompts at most beside decoding ones; 0: planned, and as --prompt-slowdown allows"},
     {"prompt-slowdown", PROA_ARG_REAL, AT(prompt_slowdown), 0, PROA_PROMPT_SLOWDOWN_MAX, "X", "0",

@@ -155,6 +155,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->model.whole_experts = o->expert_parallel;
     PROA_TRY(read_rank_sums(&s->model.whole_sums, o, err));
     s->model.rows_max = s->step_tokens;
+    if (!o->step_tokens && !is_host(o->device)) s->model.encoder_rows = PROA_DEVICE_ENCODER_TOKENS;
     s->model.sampled_rows = sampled_rows(s, o);
     s->model.head_rows = PROA_HEAD_ROWS;
     s->model.device_head_rows = proa_min64(s->sequences_max, PROA_BEST_ROWS);
@@ -300,6 +301,7 @@ static int64_t planned_host_bytes(const proa_sizes *s, const proa_model *m)
 
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
 {
+    if (m->arch->kind == PROA_KIND_ENCODER) s->step_tokens = m->plan.rows_max;
     if (s->prompt_rows == 0) s->prompt_rows = planned_prompt_rows(m);
 
     int64_t longest = m->config.context;

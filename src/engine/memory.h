@@ -7,17 +7,20 @@
 #include "model/model.h"
 #include "text/tokenizer.h"
 
-#define PROA_SEQUENCES_DEFAULT   16
-#define PROA_STEP_TOKENS_DEFAULT 512
+#define PROA_SEQUENCES_DEFAULT     16
+#define PROA_STEP_TOKENS_DEFAULT   512
 /* On a GPU, whose step takes longer to submit than a few hundred rows take to compute, and whose memory is the model's:
  * of what weights, activations and scratch leave, the KV cache takes this share. */
-#define PROA_DEVICE_SEQUENCES    256
-#define PROA_DEVICE_STEP_TOKENS  2048
-#define PROA_DEVICE_KV_SHARE     0.9
-#define PROA_HEAD_ROWS           64  /* rows of logits at once: 32 MB at a vocabulary of 128k */
-#define PROA_BEST_ROWS           512 /* rows of logits at once on a device that samples them: 256 MB */
-#define PROA_TABLES              3   /* page tables of a slot: its own, the next step's, the encoder's */
-#define PROA_SEQUENCE_TOKENS     128 /* tokens planned for each running sequence by default */
+#define PROA_DEVICE_SEQUENCES      256
+#define PROA_DEVICE_STEP_TOKENS    2048
+/* A pass of an encoder-only model delays no tokens of others, and more rows make better use of a GPU: 128 inputs of 128
+ * tokens. */
+#define PROA_DEVICE_ENCODER_TOKENS 16384
+#define PROA_DEVICE_KV_SHARE       0.9
+#define PROA_HEAD_ROWS             64  /* rows of logits at once: 32 MB at a vocabulary of 128k */
+#define PROA_BEST_ROWS             512 /* rows of logits at once on a device that samples them: 256 MB */
+#define PROA_TABLES                3   /* page tables of a slot: its own, the next step's, the encoder's */
+#define PROA_SEQUENCE_TOKENS       128 /* tokens planned for each running sequence by default */
 
 /* An engine's options, checked, with defaults filled in. */
 typedef struct proa_sizes {

@@ -135,8 +135,10 @@ static proa_status bind_model(proa_model *m, const char *path, const proa_model_
     return take_part(m, path, o, err);
 }
 
-static int64_t rows_of_pass(const proa_model *m, int64_t rows)
+static int64_t rows_of_pass(const proa_model *m, const proa_model_options *o)
 {
+    int64_t rows = o->rows_max;
+    if (m->arch->kind == PROA_KIND_ENCODER) rows = proa_max64(rows, o->encoder_rows);
     /* An encoder sees its whole input at once. */
     if (m->arch->kind != PROA_KIND_DECODER)
         rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
@@ -164,7 +166,7 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
     proa_plan *p = &m->plan;
     m->kv_layers = count_kv_layers(&m->config, p->layers[PROA_STACK_DECODER]);
     m->kv_stride = count_kv_layers(&m->config, proa_stage_layers(m->config.layers, 0, p->part.stages));
-    p->rows_max = rows_of_pass(m, o->rows_max), p->head_rows = o->head_rows;
+    p->rows_max = rows_of_pass(m, o), p->head_rows = o->head_rows;
     p->device_head_rows = proa_max64(m->device->host ? 0 : o->device_head_rows, o->head_rows);
     p->sampled_rows = proa_min64(p->rows_max, proa_max64(o->sampled_rows, o->head_rows));
     m->detach = o->detach;

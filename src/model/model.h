@@ -15,6 +15,7 @@ typedef struct proa_model_options {
     const char *dtype;    /* "auto", "exact", "f32", "bf16", "f16" */
     const char *quant;    /* "none", "int8", on a GPU also "fp8", "int4" */
     int64_t rows_max;     /* rows of the widest step */
+    int64_t encoder_rows; /* the same of an encoder-only model, if that is more */
     int64_t head_rows;    /* rows of logits that are copied to the host at once */
     int64_t sampled_rows; /* rows that a device samples in one step */
     int64_t device_head_rows; /* rows of logits that a device makes at once when it samples them, if that is more */
