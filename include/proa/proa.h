@@ -473,10 +473,11 @@ typedef struct proa_request {
     const char *cache_salt; /* requests share cached keys and values only with those of the same salt; NULL: "" */
     const int32_t *visible_ids; /* special tokens whose text is emitted like that of others; copied */
     int64_t visible_ids_count;
-    /* encoders: memory of the device on which the model runs, [outputs] each, for the row of the model's head and that
-     * of its pooler. Complete at DONE, and not written after. A request that has one of them gets no ROWS events.
-     * UNSUPPORTED if the model has no such row. Both NULL: the outputs come in events */
-    float *head_to, *pooled_to;
+    /* encoders: memory of the device on which the model runs, for the row of the model's head [outputs], that of its
+     * pooler [outputs], and the rows of a model without a head [input tokens, outputs]. Complete at DONE, and not
+     * written after. A request that has one of them gets no ROWS events. UNSUPPORTED if the model has no such row. All
+     * NULL: the outputs come in events */
+    float *head_to, *pooled_to, *rows_to;
     bool scores; /* TOKEN events have scores, a beam search sends SCORES events: transformers' output_scores */
     proa_options options;
     const char *client;      /* who sent it: clients take turns (requests of one priority); NULL: "" */

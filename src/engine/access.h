@@ -10,10 +10,11 @@
 const proa_tokenizer *proa_engine_tokenizer(const proa_engine *engine);
 /* The model's small files, by name (base/files.h): config.json, chat templates. Valid as long as the engine. */
 const proa_files *proa_engine_files(const proa_engine *engine);
-/* Whether the head of an encoder computes one row of an input, and whether it has a pooler: rows that may stay where
- * the model runs (proa_request.head_to, pooled_to). */
+/* Whether the head of an encoder computes one row of an input, whether it has a pooler, and whether its rows are the
+ * outputs: what may stay where the model runs (proa_request.head_to, pooled_to, rows_to). */
 bool proa_engine_has_head_row(const proa_engine *engine);
 bool proa_engine_has_pooler(const proa_engine *engine);
+bool proa_engine_is_headless(const proa_engine *engine);
 /* Whether a folder holds a model: a config.json, or a checkpoint that brings its own configuration. */
 bool proa_engine_in_folder(const char *dir);
 /* The kind of model that a config.json describes; false: of none that is known. */

@@ -587,6 +587,11 @@ bool proa_engine_has_pooler(const proa_engine *engine)
     return engine->model->arch->kind == PROA_KIND_ENCODER && proa_model_has_pool(engine->model);
 }
 
+bool proa_engine_is_headless(const proa_engine *engine)
+{
+    return engine->model->arch->kind == PROA_KIND_ENCODER && engine->model->plan.headless;
+}
+
 bool proa_engine_kind_of(proa_kind *out, const proa_json *config)
 {
     const proa_arch *arch;

@@ -9,6 +9,7 @@
 
 #include "kernels/elements.h"
 #include "kernels/ops.h"
+#include "kernels/pool_rows.h"
 #include "kernels/text_rows.h"
 #include "kernels/trees.h"
 
@@ -33,12 +34,13 @@ proa_forest_data_fn proa_forest_reference;
 proa_map_elements_data_fn proa_map_elements_reference;
 proa_softmax_elements_data_fn proa_softmax_elements_reference;
 proa_copy_rows_data_fn proa_copy_rows_reference;
+proa_pool_rows_data_fn proa_pool_rows_reference;
 /* reference_text.c */
 proa_text_features_data_fn proa_text_features_reference;
 
 /* What libproa_cuda.so exports for it; NULL if it has another version. */
 #define PROA_CUDA_DATA_ENTRY   "proa_cuda_data_ops"
-#define PROA_CUDA_DATA_VERSION 2
+#define PROA_CUDA_DATA_VERSION 3
 typedef const proa_data_ops *proa_cuda_data_ops_fn(int version);
 
 /* The table of a device. UNSUPPORTED if the plug-in that opened it has none, or one of another version. */

@@ -222,10 +222,11 @@ proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
 /* The same into memory where the model runs: logits [count, outputs], and what proa_model_hidden returns [count,
  * proa_model_hidden_width], for which hidden_wanted is set; either may be NULL. Does not wait for the device. */
 void proa_model_head_to(proa_model *m, const int32_t *rows, int64_t count, float *logits, float *hidden);
-/* Memory where the model runs, [outputs] each, for the row of the head and that of the pooler of an input; NULL: not
- * wanted. */
+/* Memory where the model runs for outputs of an input: the row of the head and that of the pooler [outputs], and the
+ * rows of a headless model [count][outputs]; NULL: not wanted. */
 typedef struct proa_encoder_place {
-    float *head, *pooled; /* both NULL: the outputs go to the host */
+    float *head, *pooled, *rows; /* all NULL: the outputs go to the host */
+    int64_t first, count;        /* its rows in the pass */
 } proa_encoder_place;
 /* Sends the outputs of the last encoder pass to the host: those of its head and its pooler for the first rows of
  * the inputs (`firsts`, at most plan.sampled_rows), or all `rows` of the pass if the model is headless. Those of inputs

@@ -373,7 +373,7 @@ static void keep_outputs(proa_model *m, proa_view out, const proa_encoder_place 
 static bool host_wants(const proa_encoder_place *places, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        if (!places || (!places[i].head && !places[i].pooled)) return true;
+        if (!places || (!places[i].head && !places[i].pooled && !places[i].rows)) return true;
     return false;
 }
 
@@ -393,17 +393,36 @@ static void send_input_outputs(proa_model *m, const proa_program *program, const
     }
 }
 
-static void send_row_outputs(proa_model *m, int64_t rows, bool again)
+/* Copies the rows of inputs that have a place for them, in f32; neighbours whose places follow each other are one
+ * copy. x: all rows of the pass. */
+static void keep_rows(proa_model *m, proa_view x, const proa_encoder_place *places, int64_t inputs)
 {
-    proa_step_frame f = proa_frame_make(m, PROA_STACK_ENCODER, rows);
-    proa_stage_return(m, proa_frame_register(&f, PROA_REG_X));
-    if (m->device->host) {
-        proa_staging_outputs_keep_rows(m, proa_frame_register(&f, PROA_REG_X), again, m->encoder_ticket);
-        return;
+    for (int64_t i = 0, n; i < inputs; i += n) {
+        float *to = places[i].rows;
+        int64_t rows = places[i].count;
+        for (n = 1; to && i + n < inputs && places[i + n].rows == to + rows * x.shape[1]; n++)
+            rows += places[i + n].count;
+        if (!to) continue;
+        proa_view y = proa_view_2d(to, PROA_DTYPE_F32, rows, x.shape[1]);
+        m->ctx.ops->gather(&m->ctx, y, x, proa_staging_all_rows(m) + places[i].first);
     }
-    f.first = m->rows_sent_early;
-    f.rows = rows - f.first;
-    send_rows(&f);
+}
+
+static void send_row_outputs(proa_model *m, const proa_rank_call *call)
+{
+    proa_step_frame f = proa_frame_make(m, PROA_STACK_ENCODER, call->outputs);
+    proa_view x = proa_frame_register(&f, PROA_REG_X);
+    proa_stage_return(m, x);
+    if (call->places) keep_rows(m, x, call->places, call->count);
+    if (!host_wants(call->places, call->count)) {
+        proa_staging_outputs_end(m, m->encoder_ticket);
+    } else if (m->device->host) {
+        proa_staging_outputs_keep_rows(m, x, call->again, m->encoder_ticket);
+    } else {
+        f.first = m->rows_sent_early;
+        f.rows = call->outputs - f.first;
+        send_rows(&f);
+    }
 }
 
 bool proa_model_sends_encoder_outputs(const proa_model *m)
@@ -416,8 +435,7 @@ void proa_run_send_outputs(proa_model *m, proa_rank_call *call)
 {
     if (proa_arch_has_one_row(m->arch)) send_input_outputs(m, &m->plan.head, call);
     if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, call);
-    if (m->plan.headless && host_wants(call->places, call->count))
-        send_row_outputs(m, call->outputs, call->again);
+    if (m->plan.headless) send_row_outputs(m, call);
 }
 
 void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, const proa_encoder_place *places,

@@ -74,6 +74,7 @@ const float *proa_staging_hidden(const proa_model *m, proa_view hidden, int64_t 
  * launched so far. Many rows are sent unordered: who overwrites them must call wait_copies_on_stream first. */
 void proa_staging_outputs_clear(proa_model *m, int ticket);
 /* any: false if the host wants none of these rows; then the ticket only says when the pass has ended. */
+void proa_staging_outputs_end(proa_model *m, int ticket); /* nothing is sent: the same */
 void proa_staging_outputs_send_inputs(proa_model *m, proa_view out, int64_t at, bool any, bool pooled,
                                       int ticket);
 void proa_staging_outputs_send_rows(proa_model *m, proa_view out, int64_t first, int ticket);

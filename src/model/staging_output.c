@@ -96,6 +96,11 @@ void proa_staging_outputs_send_inputs(proa_model *m, proa_view out, int64_t at, 
     m->device->send(m->device, to + at * out.shape[1], out.data, bytes, ticket);
 }
 
+void proa_staging_outputs_end(proa_model *m, int ticket)
+{
+    m->device->send(m->device, m->staging->inputs[ticket], m->activations, 0, ticket);
+}
+
 void proa_staging_outputs_send_rows(proa_model *m, proa_view out, int64_t first, int ticket)
 {
     enum {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * datacheck.c - the data ops of a device against the reference, bit for bit: random forests with every kind of split,
- * missing values, leaves of one value, of several and lines, sums in float and double, every transform and answer.
+ * missing values, leaves of one value, of several and lines, sums in float and double, every transform and answer; the
+ * vectors of inputs.
  * Without --device it checks the reference: its formula by hand, and that a row alone gives what it gives in a batch.
  * What libraries predict is held by tests/unit/backends.
  *
@@ -386,6 +387,45 @@ static void check_forests(void)
             if (rows[r] < 5000 || i == 2 || i == 5 || i == 13) run_case(&cases[i], rows[r]);
 }
 
+/* ---- vectors of inputs ---- */
+
+/* The mean of a row or of several, the first and the last row, with length 1 and without. */
+static void check_pool_case(int64_t inputs, int64_t width, proa_pool_mode mode, bool unit)
+{
+    int64_t *first = array(inputs + 1, sizeof *first), rows = 0;
+    for (int64_t i = 0; i <= inputs; i++) first[i] = rows, rows += i == inputs ? 0 : 1 + rng_below(&seed, 90);
+    float *x = array(rows * width, 4), *want = array(inputs * width, 4), *have = array(inputs * width, 4);
+    for (int64_t i = 0; i < rows * width; i++) x[i] = rng_normal(&seed);
+    for (int64_t k = 0; k < width; k++) x[k] = 0; /* a vector of length 0, if it is the first one or alone */
+    proa_pool_rows_reference(NULL, want, x, first, inputs, width, mode, unit);
+    float *out = put(have, inputs * width * 4);
+    ops->pool_rows(ctx(), out, put(x, rows * width * 4), put(first, (inputs + 1) * 8), inputs, width, mode, unit);
+    device->download(device, have, out, inputs * width * 4);
+    check_device();
+    expect(memcmp(have, want, (size_t)(inputs * width) * 4) == 0, "pool_rows: %d inputs of width %d, mode %d%s",
+           (int)inputs, (int)width, (int)mode, unit ? ", unit" : "");
+    double squares = 0;
+    for (int64_t k = 0; k < width; k++) {
+        double v = (double)want[(inputs - 1) * width + k];
+        squares += v * v;
+    }
+    if (unit && inputs > 1)
+        expect(fabs(squares - 1) < 1e-5, "pool_rows: a vector of length %g", sqrt(squares));
+    free_taken();
+    free(first), free(x), free(want), free(have);
+}
+
+static void check_pool(void)
+{
+    static const int64_t widths[] = {1, 31, 256, 768, 1025};
+    for (size_t w = 0; w < PROA_COUNT(widths); w++)
+        for (int mode = PROA_POOL_MEAN; mode <= PROA_POOL_LAST; mode++)
+            for (int unit = 0; unit < 2; unit++) {
+                check_pool_case(1, widths[w], (proa_pool_mode)mode, unit);
+                check_pool_case(37, widths[w], (proa_pool_mode)mode, unit);
+            }
+}
+
 /* ---- times ---- */
 
 static void bench_forest(int64_t rows)
@@ -429,6 +469,7 @@ int main(int argc, char **argv)
     if (proa_device_open(&device, name, &err) != PROA_OK || proa_device_data_ops(&ops, device, &err) != PROA_OK)
         return fprintf(stderr, "datacheck: %s\n", err.text), 1;
     check_forests();
+    check_pool();
     static const int64_t rows[] = {1, 32, 512, 2048, 4096, 4224, 16384};
     for (size_t i = 0; bench && i < PROA_COUNT(rows); i++) bench_forest(rows[i]);
     proa_device_close(device);

@@ -195,6 +195,12 @@ static void fake_copy_rows(proa_ctx *c, char *to, int64_t to_row, const char *fr
     proa_copy_rows_reference(c, plain(to), to_row, plain(from), from_row, bytes, rows);
 }
 
+static void fake_pool_rows(proa_ctx *c, float *out, const float *x, const int64_t *first, int64_t count,
+                           int64_t width, proa_pool_mode mode, bool unit)
+{
+    proa_pool_rows_reference(c, plain(out), plain(x), plain(first), count, width, mode, unit);
+}
+
 static void fake_text_features(proa_ctx *c, float *out, const char *bytes, const proa_text_row *rows,
                                int64_t count, char *scratch, const proa_text_plan *plan)
 {
@@ -216,6 +222,7 @@ PROA_EXPORT const proa_data_ops *proa_cuda_data_ops(int version)
                                         .map_elements = fake_map_elements,
                                         .softmax_elements = fake_softmax_elements,
                                         .copy_rows = fake_copy_rows,
+                                        .pool_rows = fake_pool_rows,
                                         .text_features = fake_text_features};
     return version == PROA_CUDA_DATA_VERSION ? &table : NULL;
 }

@@ -101,8 +101,9 @@ typedef struct proa_prompt {
 /* Where the rows of an encoder go that a reply is made of. */
 typedef enum proa_llm_place {
     PROA_LLM_PLACE_HOST,
-    PROA_LLM_PLACE_HEAD,  /* the head's stay on the GPU, */
-    PROA_LLM_PLACE_POOLED /* or those of the pooler */
+    PROA_LLM_PLACE_HEAD,   /* the head's stay on the GPU, */
+    PROA_LLM_PLACE_POOLED, /* or those of the pooler, */
+    PROA_LLM_PLACE_ROWS    /* or all rows of a model without a head */
 } proa_llm_place;
 
 /* A contract: how tensors become typed generations, and outputs become replies. */
@@ -136,7 +137,8 @@ struct proa_llm_request {
     atomic_bool made;         /* prompts and count do not change any more */
     atomic_bool cancel_requested, cancel_done, failed;
     proa_err err;
-    proa_buffer *rows; /* [count][outputs] f32 on the model's GPU, which the engine writes (place.c); NULL: none */
+    proa_buffer *rows; /* [..][outputs] f32 on the model's GPU, which the engine writes (place.c); NULL: none */
+    int64_t *rows_first;            /* [count + 1] where those of each prompt begin; the last: their number */
     proa_llm_request *next, **link; /* in llm_model->live_requests */
     proa_llm_request *read_next;    /* of its reader */
     void *contract_data;            /* the contract's own */
@@ -246,6 +248,9 @@ void proa_llm_places_close(proa_llm_model *s);
 void proa_llm_places_take(proa_llm_request *req);
 /* The scores that belong to req->rows, which are logits, on the GPU; *out is the caller's. */
 PROA_MUST_CHECK proa_status proa_llm_places_scores(proa_llm_request *req, proa_buffer **out, proa_err *err);
+/* One vector of each prompt's rows, likewise; unit: of length 1. */
+PROA_MUST_CHECK proa_status proa_llm_places_pool(proa_llm_request *req, proa_pool_mode mode, bool unit,
+                                                 proa_buffer **out, proa_err *err);
 
 /* ---- readers.c ---- */
 void proa_llm_readers_start(proa_llm_model *s); /* makes the readers, whose threads start when they are needed */

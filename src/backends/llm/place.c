@@ -35,9 +35,21 @@ void proa_llm_places_close(proa_llm_model *s)
 
 /* ---- a request ---- */
 
-static size_t bytes_of(const proa_llm_request *req)
+static size_t bytes_of(const proa_llm_request *req, int64_t rows)
 {
-    return (size_t)(req->count * req->llm_model->info.outputs) * sizeof(float);
+    return (size_t)(rows * req->llm_model->info.outputs) * sizeof(float);
+}
+
+/* Where the rows of each prompt begin. False: one has no row, so there would be nothing to pool. */
+static bool find_rows(proa_llm_request *req, proa_llm_place place)
+{
+    req->rows_first = PROA_ARENA_NEW(&req->infer->arena, int64_t, req->count + 1);
+    for (int64_t i = 0; i < req->count; i++) {
+        int64_t rows = place == PROA_LLM_PLACE_ROWS ? req->prompts[i].request.ids_count : 1;
+        if (rows < 1) return false;
+        req->rows_first[i + 1] = req->rows_first[i] + rows;
+    }
+    return true;
 }
 
 void proa_llm_places_take(proa_llm_request *req)
@@ -46,41 +58,72 @@ void proa_llm_places_take(proa_llm_request *req)
     proa_err err = {.status = PROA_OK};
     if (!s->gpu.device || !req->infer->device_replies || req->infer->generation) return;
     proa_llm_place place = s->contract->places(req);
-    if (place == PROA_LLM_PLACE_HOST || proa_gpu_buffer(&s->gpu, &req->rows, bytes_of(req), &err) != PROA_OK)
+    if (place == PROA_LLM_PLACE_HOST || !find_rows(req, place)) return;
+    if (proa_gpu_buffer(&s->gpu, &req->rows, bytes_of(req, req->rows_first[req->count]), &err) != PROA_OK)
         return; /* without memory there the rows go to the host */
     for (int64_t i = 0; i < req->count; i++) {
-        float *to = (float *)(void *)req->rows->data + i * s->info.outputs;
-        if (place == PROA_LLM_PLACE_HEAD) req->prompts[i].request.head_to = to;
-        else req->prompts[i].request.pooled_to = to;
+        proa_request *r = &req->prompts[i].request;
+        float *to = (float *)(void *)req->rows->data + req->rows_first[i] * s->info.outputs;
+        if (place == PROA_LLM_PLACE_HEAD) r->head_to = to;
+        else if (place == PROA_LLM_PLACE_POOLED) r->pooled_to = to;
+        else r->rows_to = to, r->task = PROA_TASK_ROWS; /* hidden states, which these rows are */
     }
 }
 
-/* The probabilities of rows of logits, in a new buffer. */
-static proa_status compute_scores(proa_llm_model *s, const proa_llm_request *req, proa_buffer **out, proa_err *err)
+static void launch_scores(proa_llm_model *s, const proa_llm_request *req, proa_buffer *out)
 {
     int64_t width = s->info.outputs;
-    PROA_TRY(proa_gpu_buffer(&s->gpu, out, bytes_of(req), err));
     const proa_elements e = {.op = PROA_MAP_SIGMOID,
                              .args = 1,
                              .data = {req->rows->data},
                              .type = {PROA_ELEMENT_F32},
-                             .out = (*out)->data,
+                             .out = out->data,
                              .out_type = PROA_ELEMENT_F32,
                              .count = req->count * width};
-    pthread_mutex_lock(&s->gpu_lock);
-    proa_gpu_stream_begin(&s->gpu);
     if (s->scores == PROA_SCORES_SIGMOID) s->gpu.ops->map_elements(&s->gpu.ctx, &e);
     else s->gpu.ops->softmax_elements(&s->gpu.ctx, &e, width);
-    proa_status status = proa_gpu_stream_wait(&s->gpu, err);
-    pthread_mutex_unlock(&s->gpu_lock);
-    if (status != PROA_OK) proa_buffer_drop(*out);
-    return status;
 }
 
 proa_status proa_llm_places_scores(proa_llm_request *req, proa_buffer **out, proa_err *err)
 {
-    *out = NULL;
-    if (req->llm_model->scores != PROA_SCORES_PLAIN) return compute_scores(req->llm_model, req, out, err);
-    *out = proa_buffer_hold(req->rows);
-    return PROA_OK;
+    proa_llm_model *s = req->llm_model;
+    if (s->scores == PROA_SCORES_PLAIN) {
+        *out = proa_buffer_hold(req->rows);
+        return PROA_OK;
+    }
+    PROA_TRY(proa_gpu_buffer(&s->gpu, out, bytes_of(req, req->count), err));
+    pthread_mutex_lock(&s->gpu_lock);
+    proa_gpu_stream_begin(&s->gpu);
+    launch_scores(s, req, *out);
+    proa_status status = proa_gpu_stream_wait(&s->gpu, err);
+    pthread_mutex_unlock(&s->gpu_lock);
+    if (status != PROA_OK) proa_buffer_drop(*out), *out = NULL;
+    return status;
+}
+
+/* Under gpu_lock. first: where the rows of each prompt begin, on the GPU. */
+static proa_status run_pool(proa_llm_request *req, proa_pool_mode mode, bool unit, proa_buffer *out, proa_err *err)
+{
+    proa_gpu_stream *g = &req->llm_model->gpu;
+    proa_buffer *first;
+    proa_gpu_stream_begin(g);
+    PROA_TRY(proa_gpu_upload(g, &first, req->rows_first, (size_t)(req->count + 1) * sizeof *req->rows_first, err));
+    g->ops->pool_rows(&g->ctx, (float *)(void *)out->data, (const float *)(const void *)req->rows->data,
+                      (const int64_t *)(const void *)first->data, req->count, req->llm_model->info.outputs,
+                      mode, unit);
+    proa_status status = proa_gpu_stream_wait(g, err);
+    proa_buffer_drop(first);
+    return status;
+}
+
+proa_status proa_llm_places_pool(proa_llm_request *req, proa_pool_mode mode, bool unit, proa_buffer **out,
+                                 proa_err *err)
+{
+    proa_llm_model *s = req->llm_model;
+    PROA_TRY(proa_gpu_buffer(&s->gpu, out, bytes_of(req, req->count), err));
+    pthread_mutex_lock(&s->gpu_lock);
+    proa_status status = run_pool(req, mode, unit, *out, err);
+    pthread_mutex_unlock(&s->gpu_lock);
+    if (status != PROA_OK) proa_buffer_drop(*out), *out = NULL;
+    return status;
 }

@@ -423,18 +423,23 @@ static bool folder_normalizes(const proa_prompt *p)
     return p->generation->pooling == PROA_POOLING_DEFAULT && p->req->llm_model->modules.normalize;
 }
 
-/* Labels need the host; without them the logits and scores of classes, and a pooled embedding, may stay on a GPU. */
+/* Labels need the host; without them the logits and scores of classes may stay on a GPU, as an embedding may. */
 proa_llm_place proa_native_places(const proa_llm_request *req)
 {
-    const proa_llm_model *s = req->llm_model;
     const proa_prompt *p = &req->prompts[0];
-    if (p->generation->task == PROA_GENERATION_CLASSIFY)
-        return proa_engine_has_head_row(s->engine) && !proa_infer_wants(req->infer, "label")
-                   ? PROA_LLM_PLACE_HEAD
-                   : PROA_LLM_PLACE_HOST;
-    bool pooled = p->generation->task == PROA_GENERATION_EMBED && proa_llm_pooling(p) == PROA_POOLING_POOLER &&
-                  !p->generation->normalize && !folder_normalizes(p) && proa_engine_has_pooler(s->engine);
-    return pooled ? PROA_LLM_PLACE_POOLED : PROA_LLM_PLACE_HOST;
+    const proa_engine *engine = req->llm_model->engine;
+    bool classes = p->generation->task == PROA_GENERATION_CLASSIFY,
+         pooler = proa_llm_pooling(p) == PROA_POOLING_POOLER;
+    if (classes && proa_engine_has_head_row(engine) && !proa_infer_wants(req->infer, "label"))
+        return PROA_LLM_PLACE_HEAD;
+    if (p->generation->task != PROA_GENERATION_EMBED) return PROA_LLM_PLACE_HOST;
+    if (pooler) return proa_engine_has_pooler(engine) ? PROA_LLM_PLACE_POOLED : PROA_LLM_PLACE_HOST;
+    return proa_engine_is_headless(engine) ? PROA_LLM_PLACE_ROWS : PROA_LLM_PLACE_HOST;
+}
+
+static bool wants_unit(const proa_prompt *p)
+{
+    return p->generation->normalize || folder_normalizes(p);
 }
 
 static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t columns)
@@ -444,7 +449,7 @@ static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t column
     int64_t n = (int64_t)(p->rows.len / sizeof(float)) / columns;
     float *mean = PROA_ARENA_NEW(&a->reply->arena, float, columns);
     memcpy(to, pool_rows(p, mean, n, columns), (size_t)columns * sizeof *to);
-    if (p->generation->normalize || folder_normalizes(p)) normalize_vector(to, columns);
+    if (wants_unit(p)) normalize_vector(to, columns);
 }
 
 /* An output that is on the GPU. */
@@ -454,13 +459,26 @@ static void add_placed(const answer *a, const char *name, const int64_t *shape, 
         proa_gpu_output(a->reply, name, PROA_TYPE_FP32, shape, rank, rows, 0);
 }
 
+static void add_placed_embedding(const answer *a, const int64_t *shape, int32_t rank)
+{
+    const proa_prompt *p = &a->req->prompts[0];
+    proa_pooling pooling = proa_llm_pooling(p);
+    proa_pool_mode mode = pooling == PROA_POOLING_LAST                                    ? PROA_POOL_LAST
+                          : pooling == PROA_POOLING_CLS || pooling == PROA_POOLING_POOLER ? PROA_POOL_FIRST
+                                                                                          : PROA_POOL_MEAN;
+    proa_buffer *vectors = NULL;
+    if (proa_llm_places_pool(a->req, mode, wants_unit(p), &vectors, &a->reply->error) == PROA_OK)
+        add_placed(a, "embedding", shape, rank, vectors);
+    proa_buffer_drop(vectors);
+}
+
 static void reply_embedding(const answer *a)
 {
     int64_t columns = a->req->llm_model->info.hidden, shape[2];
     int32_t rank;
     const int64_t *of = row_shape(a, columns, shape, &rank);
     if (a->req->rows) {
-        add_placed(a, "embedding", of, rank, a->req->rows);
+        add_placed_embedding(a, of, rank);
         return;
     }
     float *to = proa_reply_floats(a->req, a->reply, "embedding", of, rank, 0);

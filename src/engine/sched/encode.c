@@ -77,6 +77,8 @@ static void request_outputs(proa_engine *e, const proa_encoder_pass *pass)
         const proa_encoder_input *input = &pass->input[i];
         e->step.logits_rows[i] = (int32_t)(input->row + (last ? input->req->input_count - 1 : 0));
         e->step.places[i] = input->req->place;
+        e->step.places[i].first = input->row;
+        e->step.places[i].count = input->req->input_count;
     }
     proa_model_send_encoder_outputs(e->model, e->step.logits_rows, e->step.places, pass->count, e->step.rows,
                                     e->async.mode == PROA_SAMPLE_ASYNC);
@@ -136,7 +138,7 @@ static void emit_hidden(proa_engine *e, proa_engine_request *req, int64_t row)
 
 static bool has_place(const proa_engine_request *req)
 {
-    return req->place.head || req->place.pooled;
+    return req->place.head || req->place.pooled || req->place.rows;
 }
 
 static void process_input(proa_engine *e, proa_engine_request *req, const proa_encoder_outputs *h,

@@ -609,11 +609,15 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
 /* Memory of the device for outputs of an encoder. */
 static proa_status take_place(const proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
 {
+    if ((r->head_to || r->pooled_to || r->rows_to) && r->task != PROA_TASK_ROWS)
+        return PROA_FAIL(err, UNSUPPORTED, "head_to, pooled_to and rows_to are for task rows");
     if (r->head_to && !proa_engine_has_head_row(e))
         return PROA_FAIL(err, UNSUPPORTED, "head_to: this model's head does not compute one row of an input");
     if (r->pooled_to && !proa_engine_has_pooler(e))
         return PROA_FAIL(err, UNSUPPORTED, "pooled_to: this model has no pooler");
-    req->place = (proa_encoder_place){r->head_to, r->pooled_to};
+    if (r->rows_to && !proa_engine_is_headless(e))
+        return PROA_FAIL(err, UNSUPPORTED, "rows_to: the rows of this model are not its outputs");
+    req->place = (proa_encoder_place){.head = r->head_to, .pooled = r->pooled_to, .rows = r->rows_to};
     return PROA_OK;
 }
 

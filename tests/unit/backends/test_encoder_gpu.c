@@ -70,16 +70,18 @@ static bool same_output(const proa_reply *have, const proa_reply *want, const ch
     return on_gpu;
 }
 
-/* Runs a request on the host and on a GPU, where all `outputs` must be left if `stays`. task: NULL: the model's own. */
-static void compare(const char *folder, const char *task, const char *const *outputs, bool stays)
+/* Runs a request on the host and on a GPU, where all `outputs` must be left if `stays`. pooling: of an embedding; NULL:
+ * the model's own task. */
+static void compare(const char *folder, const char *pooling, bool normalize, const char *const *outputs, bool stays)
 {
     rig cpu, gpu;
     open_encoder(&cpu, folder, false), open_encoder(&gpu, folder, true);
     proa_infer *a = ask_outputs(outputs), *b = ask_outputs(outputs);
     proa_infer *const both[] = {a, b};
-    for (int i = 0; i < 2 && task; i++) {
-        param_text(both[i], "task", task);
-        param_text(both[i], "pooling", "pooler");
+    for (int i = 0; i < 2 && pooling; i++) {
+        param_text(both[i], "task", "embed");
+        param_text(both[i], "pooling", pooling);
+        if (normalize) param_text(both[i], "normalize", "true");
     }
     const proa_reply *want = only(run(&cpu, a));
     proa_device_copies before = proa_device_copies_count();
@@ -126,20 +128,24 @@ static void test_scores(void **state)
     static const char *const scores[] = {"scores", NULL};
     char folder[32], command[64];
     (void)state;
-    compare(ARCH "bert_regress", NULL, both, true); /* scores are logits */
-    compare(ARCH "bert_types_cls", NULL, both, true);
-    compare(ARCH "roberta", NULL, scores, true);
+    compare(ARCH "bert_regress", NULL, false, both, true); /* scores are logits */
+    compare(ARCH "bert_types_cls", NULL, false, both, true);
+    compare(ARCH "roberta", NULL, false, scores, true);
     make_folder(folder, ARCH "bert_types_cls", "\"problem_type\": \"multi_label_classification\",");
-    compare(folder, NULL, both, true);
+    compare(folder, NULL, false, both, true);
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
 }
 
 static void test_embeddings(void **state)
 {
-    static const char *const embedding[] = {"embedding", NULL};
+    static const char *const embedding[] = {"embedding", "prompt_tokens", NULL};
+    static const char *const poolings[] = {"mean", "cls", "last", "pooler"};
     (void)state;
-    compare(ARCH "bert", "embed", embedding, true);
+    for (size_t i = 0; i < PROA_COUNT(poolings); i++)
+        for (int normalize = 0; normalize < 2; normalize++)
+            compare(ARCH "bert", poolings[i], normalize, embedding, true);
+    compare(ARCH "modernbert_bare", "mean", true, embedding, true);
 }
 
 /* The best label is chosen on the host, so the logits go there. */
@@ -147,7 +153,7 @@ static void test_labels_need_the_host(void **state)
 {
     static const char *const with_label[] = {"scores", "label", NULL};
     (void)state;
-    compare(ARCH "bert_types_cls", NULL, with_label, false);
+    compare(ARCH "bert_types_cls", NULL, false, with_label, false);
 }
 
 /* Requests that are cancelled on the way: their memory is free again, and the others are right. */

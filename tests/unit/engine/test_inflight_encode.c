@@ -30,11 +30,20 @@ static proa_engine *open_with(const char *model, const char *ahead)
 
 /* ---- places: memory where the model runs, for the outputs of two of three inputs ---- */
 
-static float *places; /* [INPUTS][outputs]; NULL: none have any */
+/* The rows of all inputs one after the other, or of each the one of the head; then [INPUTS] of the pooler. NULL: no
+ * input has a place. */
+static float *places;
 
 static bool has_place(int i)
 {
     return i % 3 != 1 && i != HIDDEN;
+}
+
+static int64_t rows_at(const proa_engine *engine, int input)
+{
+    int64_t at = 0;
+    for (int i = 0; i < input; i++) at += proa_engine_has_head_row(engine) ? 1 : input_of(i).ids_count;
+    return at;
 }
 
 static int64_t place_width(const proa_engine *engine)
@@ -42,37 +51,56 @@ static int64_t place_width(const proa_engine *engine)
     return engine->model->plan.width[PROA_REG_OUT];
 }
 
+static float *rows_place(const proa_engine *engine, int i)
+{
+    return places + rows_at(engine, i) * place_width(engine);
+}
+
+static float *pooled_place(const proa_engine *engine, int i)
+{
+    return rows_place(engine, INPUTS) + i * place_width(engine);
+}
+
 static void make_places(const proa_engine *engine, bool wanted)
 {
     proa_device *d = engine->model->device;
-    places = wanted ? d->alloc(d, INPUTS * place_width(engine) * (int64_t)sizeof *places) : NULL;
+    int64_t rows = rows_at(engine, INPUTS) + INPUTS;
+    places = wanted ? d->alloc(d, rows * place_width(engine) * (int64_t)sizeof *places) : NULL;
 }
 
 static proa_request placed_input(const proa_engine *engine, int i)
 {
     proa_request r = input_of(i);
-    float *to = places && has_place(i) ? places + i * place_width(engine) : NULL;
-    if (proa_engine_has_head_row(engine)) r.head_to = to;
-    else r.pooled_to = to;
+    if (!places || !has_place(i)) return r;
+    if (proa_engine_has_head_row(engine)) r.head_to = rows_place(engine, i);
+    else r.rows_to = rows_place(engine, i), r.pooled_to = pooled_place(engine, i);
     return r;
+}
+
+static float *read_place(const proa_engine *engine, const float *from, int64_t rows)
+{
+    proa_device *d = engine->model->device;
+    int64_t bytes = rows * place_width(engine) * (int64_t)sizeof *from;
+    float *to = proa_malloc((size_t)bytes);
+    d->download(d, to, from, bytes);
+    return to;
 }
 
 /* Puts what is in the places into the outcomes, for which nothing else may have come. */
 static void read_places(const proa_engine *engine, outcome *o)
 {
     proa_device *d = engine->model->device;
-    int64_t width = place_width(engine), bytes = width * (int64_t)sizeof *places;
+    bool head = proa_engine_has_head_row(engine);
     for (int i = 0; i < INPUTS; i++) {
         if (!has_place(i) || i == GOES) continue;
-        bool head = proa_engine_has_head_row(engine);
-        float *to = proa_calloc((size_t)width, sizeof *to);
-        d->download(d, to, places + i * width, bytes);
         assert_null(o[i].rows);
         assert_null(o[i].pooled);
-        if (head) o[i].rows = to, o[i].rows_count = 1, o[i].columns = width;
-        else o[i].pooled = to;
+        o[i].rows_count = head ? 1 : input_of(i).ids_count;
+        o[i].columns = place_width(engine);
+        o[i].rows = read_place(engine, rows_place(engine, i), o[i].rows_count);
+        if (!head) o[i].pooled = read_place(engine, pooled_place(engine, i), 1);
     }
-    d->free(d, places, INPUTS * bytes);
+    d->free(d, places, (rows_at(engine, INPUTS) + INPUTS) * place_width(engine) * (int64_t)sizeof *places);
     places = NULL;
 }
 
@@ -122,7 +150,7 @@ static bool same_values(const float *a, const float *b, int64_t count)
     return true;
 }
 
-static void assert_same(const outcome *o, const outcome *right, int i, bool in_places)
+static void assert_same(const outcome *o, const outcome *right, int i)
 {
     int64_t values = right->rows_count * right->columns;
     assert_true(o->done);
@@ -132,10 +160,8 @@ static void assert_same(const outcome *o, const outcome *right, int i, bool in_p
         return;
     }
     assert_int_equal(o->finish, PROA_FINISH_END);
-    bool pooled_only = in_places && has_place(i) && o->pooled;
-    if (!pooled_only && o->rows_count != right->rows_count)
-        fail_msg("input %d: %d rows", i, (int)o->rows_count);
-    if (!pooled_only && !same_values(o->rows, right->rows, values)) fail_msg("input %d: its rows differ", i);
+    if (o->rows_count != right->rows_count) fail_msg("input %d: %d rows", i, (int)o->rows_count);
+    if (!same_values(o->rows, right->rows, values)) fail_msg("input %d: its rows differ", i);
     assert_true(!o->pooled == !right->pooled);
     if (o->pooled && !same_values(o->pooled, right->pooled, right->columns))
         fail_msg("input %d: its pooled vector differs", i);
@@ -148,7 +174,7 @@ static void answers_are_the_same(const char *model, const char *ahead, bool in_p
     int inflight_seen = together(model, ahead, in_places, all);
     if (in_flight ? inflight_seen < INFLIGHT_LEAST : inflight_seen != 0)
         fail_msg("with %s %d passes were under way", ahead, inflight_seen);
-    for (int i = 0; i < INPUTS; i++) assert_same(&all[i], &right[i], i, in_places);
+    for (int i = 0; i < INPUTS; i++) assert_same(&all[i], &right[i], i);
     for (int i = 0; i < INPUTS; i++) outcome_release(&all[i]);
     free(all);
 }
@@ -178,7 +204,11 @@ static void places_that_no_row_has(void **state)
     r.head_to = to;
     assert_int_equal(proa_engine_submit(engine, &r, NULL, &err), PROA_UNSUPPORTED);
     assert_non_null(strstr(err.text, "head_to"));
-    r.head_to = NULL, r.pooled_to = to;
+    r.head_to = NULL, r.rows_to = to;
+    err = (proa_err){.status = PROA_OK};
+    assert_int_equal(proa_engine_submit(engine, &r, NULL, &err), PROA_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "rows_to"));
+    r.rows_to = NULL, r.pooled_to = to;
     err = (proa_err){.status = PROA_OK};
     assert_int_equal(proa_engine_submit(engine, &r, NULL, &err), PROA_UNSUPPORTED);
     assert_non_null(strstr(err.text, "pooled_to"));

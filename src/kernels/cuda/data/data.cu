@@ -11,5 +11,6 @@ extern "C" __attribute__((visibility("default"))) const proa_data_ops *proa_cuda
     gpu_fill_trees(&table);
     gpu_fill_elements(&table);
     gpu_fill_text(&table);
+    gpu_fill_pool(&table);
     return &table;
 }

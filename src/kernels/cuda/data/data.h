@@ -13,5 +13,6 @@ extern "C" {
 void gpu_fill_trees(proa_data_ops *ops);    /* trees.cu */
 void gpu_fill_elements(proa_data_ops *ops); /* elements.cu */
 void gpu_fill_text(proa_data_ops *ops);     /* text.cu */
+void gpu_fill_pool(proa_data_ops *ops);     /* pool.cu */
 
 #endif
