@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "process/regions.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The descriptors that the process inherits, from PROA_PROCESS_FD_SOCKET on. */
@@ -38,7 +40,10 @@ struct proa_process {
     proa_shared_view *view;
     pthread_mutex_t lock; /* of sending */
     waiting *first, **last;
-    bool closed;        /* no more is sent */
+    bool closed; /* no more is sent */
+    bool removes_regions;
+    int64_t started; /* seconds of the epoch */
+    proa_regions regions;
     int64_t stopped_ns; /* when it was first seen stopped; 0: it was running at the last check */
 };
 
@@ -156,6 +161,8 @@ proa_status proa_process_start(proa_process **out, const proa_process_options *o
     proa_process *p = proa_calloc(1, sizeof *p);
     p->socket = p->wake = p->pidfd = -1;
     p->last = &p->first;
+    p->removes_regions = options->removes_regions;
+    p->started = (int64_t)time(NULL);
     pthread_mutex_init(&p->lock, NULL);
     proa_status status = open_parts(p, options, fds, err);
     if (status == PROA_OK) status = spawn_program(p, options, fds, err);
@@ -304,6 +311,11 @@ void proa_process_read_use(const proa_process *p, proa_process_use *use)
     use->memory_bytes = pages * (int64_t)sysconf(_SC_PAGESIZE);
 }
 
+void proa_process_note_regions(proa_process *p)
+{
+    if (p->removes_regions && p->pid > 0) proa_regions_note(&p->regions, p->pid, p->started);
+}
+
 void proa_process_kill(proa_process *p)
 {
     if (p->pid > 0) kill(-p->pid, SIGKILL);
@@ -326,6 +338,7 @@ bool proa_process_end(proa_process *p, int patience_ms, char *how, size_t how_by
     pthread_mutex_unlock(&p->lock);
     while (waitpid(p->pid, &status, WNOHANG) == 0) {
         if (proa_clock_ns() >= until) {
+            proa_process_note_regions(p);
             proa_process_kill(p);
             while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR) {
             }
@@ -336,7 +349,9 @@ bool proa_process_end(proa_process *p, int patience_ms, char *how, size_t how_by
     kill(-p->pid, SIGKILL); /* its own children */
     p->pid = 0;
     say_how(status, how, how_bytes);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (!well) proa_regions_remove(&p->regions);
+    return well;
 }
 
 void proa_process_free(proa_process *p)
@@ -353,6 +368,7 @@ void proa_process_free(proa_process *p)
     if (p->pidfd >= 0) close(p->pidfd);
     proa_shared_arena_release(p->arena);
     proa_shared_view_release(p->view);
+    proa_regions_release(&p->regions);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }

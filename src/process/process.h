@@ -26,6 +26,7 @@ typedef struct proa_process_options {
     const char *const *environment; /* NULL-terminated "NAME=value" beside our own environment, winning; NULL: none */
     int64_t memory_bytes;           /* private memory that it may take (RLIMIT_DATA); 0: any */
     int extra_fd;                   /* inherited as PROA_PROCESS_FD_EXTRA; stays the caller's; 0: none */
+    bool removes_regions;           /* what it leaves behind in /dev/shm is removed unless it ends well */
     int64_t arena_bytes, keep_bytes; /* of each arena; memory that an arena keeps though it is free */
 } proa_process_options;
 
@@ -48,6 +49,8 @@ void proa_process_wake(proa_process *p);
 /* For how long looks have found it stopped (SIGSTOP), the first of them at 0 and the last being this one;
  * else 0. A debugger's stops do not count. */
 int64_t proa_process_stopped_ms(proa_process *p);
+/* Remembers what the process has in /dev/shm now, for its end; nothing without removes_regions. The thread of start. */
+void proa_process_note_regions(proa_process *p);
 void proa_process_kill(proa_process *p);
 /* Gives it patience_ms to end by itself, kills it and its children if it does not, and waits. *how is filled with
  * "ended with exit status 3" or "was killed by signal 11 (Segmentation fault)". True: exit status 0. */

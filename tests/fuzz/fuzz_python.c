@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a stub process may write into shared memory: any bytes as the payload of a response. What is accepted has its
+ * What a worker process may write into shared memory: any bytes as the payload of a response. What is accepted has its
  * tensors inside the block, or inside the block of the request that is answered. */
 #include "backends/process/process.h"
 #include "fuzz.h"
@@ -33,7 +33,7 @@ static void check(const proa_tensor *t, const char *block, size_t size)
     PROA_ASSERT(!t->bytes || inside || (t->data >= ours && t->data + t->bytes <= ours + 256));
 }
 
-static void read_all(proa_worker_model *model, const proa_infer *r, const proa_channel_message *m)
+static void read_all(proa_worker_model *model, proa_infer *r, const proa_channel_message *m)
 {
     proa_payload w;
     proa_reply *reply = NULL;
@@ -42,7 +42,8 @@ static void read_all(proa_worker_model *model, const proa_infer *r, const proa_c
     w.arena = arena;
     w.inputs = request;
     if (proa_payload_reply(&reply, &w, model, r, &err) == PROA_OK) {
-        for (int32_t i = 0; i < reply->outputs_count; i++) check(&reply->outputs[i], w.data, m->bytes);
+        for (int32_t i = 0; reply && i < reply->outputs_count; i++)
+            check(&reply->outputs[i], w.data, m->bytes);
     } else {
         PROA_ASSERT(err.status != PROA_OK && *err.text);
     }
@@ -70,7 +71,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     config.n_output = 2;
     config.output = outputs;
     /* its warning has been given: the fuzzer's log stays empty */
-    proa_worker_model model = {.config = &config, .strict_outputs = data[size - 1] & 1, .warned = true};
+    const proa_worker_kind kind = {.model = "model", .checks_outputs = data[size - 1] & 2};
+    proa_worker_model model = {
+        .config = &config, .settings = {.kind = &kind}, .strict_outputs = data[size - 1] & 1, .warned = true};
     proa_infer *r = proa_infer_new();
     r->model_name = "m";
     memcpy(theirs + PROA_CHANNEL_DATA_BEGIN, data, size);

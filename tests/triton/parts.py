@@ -608,14 +608,20 @@ def metric_lines(server):
 
 
 def compare_library(_, report):
-    """What the traffic does not reach: completion, metrics, calls of several kinds, control of models, several instances."""
+    """What the traffic does not reach: completion, metrics, calls of several kinds, control of models, several instances.
+    Proa runs the library in processes of its own, and in the server's."""
+    for where in ([], ["--in-process=all"]):
+        compare_library_in(where, report)
+
+
+def compare_library_in(where, report):
     with tempfile.TemporaryDirectory(prefix="proa-library-") as folder:
         repository = pathlib.Path(folder) / "repository"
         write_library(repository)
 
         def loading(*names):
             options = ["--model-control-mode=explicit", *(f"--load-model={name}" for name in names)]
-            return Pair(folder, [repository], options, library=True)
+            return Pair(folder, [repository], options, proa_options=where, library=True)
 
         def judge(name, model, body):
             case = Http(name, f"/v2/models/{model}/infer", body=json.dumps(body).encode())

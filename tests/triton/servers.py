@@ -130,7 +130,8 @@ def remove_regions(prefix):
 
 class Proa(Process):
     name = "proa"
-    stub_stays = False  # that of a model which has read a decoupled model's responses: it ends for neither server
+    stub_stays = False  # that of a model which has read a decoupled model's responses: it ends for neither server, but is
+    #                     killed with the process of its instance, if that is one
 
     def __init__(self, options, folder, library=False):
         """library: it has Triton's Python backend, for the models whose configuration names it as their runtime."""
@@ -142,13 +143,16 @@ class Proa(Process):
             return [PROA, "serve", *self.options], {**os.environ, "PROA_PYTHON": sys.executable, "OPENBLAS_NUM_THREADS": "1"}
         backends, _, env = python_backend(self.folder)
         return [PROA, "serve", f"--backend-directory={backends}", f"--backend-config=python,shm-region-prefix-name={self.prefix}",
-                f"--exit-timeout-secs={2 if self.stub_stays else 10}", *self.options], env
+                f"--exit-timeout-secs={2 if self.hangs() else 10}", *self.options], env
+
+    def hangs(self):
+        return self.stub_stays and "--in-process=all" in self.options
 
     def stop(self):
         status = super().stop()
         left = remove_regions(self.prefix) if self.prefix else 0
-        if self.stub_stays and status != 1:
-            raise RuntimeError(f"Proa was to end at its time-out, its status is {status}")
+        if self.stub_stays and status != self.hangs():
+            raise RuntimeError(f"Proa was to end {'at its time-out' if self.hangs() else 'well'}, its status is {status}")
         if left and not self.stub_stays:
             raise RuntimeError(f"Proa left {left} regions of Triton's Python backend behind, its status is {status}:\n"
                                f"{self.log.read_text(errors='replace')[-3000:]}")

@@ -196,6 +196,28 @@ def test_the_process_ends_with_the_server(backends, tmp_path):
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
+def test_a_region_of_a_process_that_is_killed_is_removed(server):
+    pid = children(server)["one_0"]
+    region = Path(f"/dev/shm/backend_faults_{pid}")
+    assert infer(server, do="region")[0] == 200 and region.exists()
+    assert infer(server, do="orphan")[0] == 200
+    assert call(server, "/v2/repository/models/one/unload", {})[0] == 200
+    wait_until(lambda: not region.exists(), 10)
+
+
+def test_a_region_that_the_load_made_is_removed_after_a_crash(server, tmp_path):
+    write_models(tmp_path, maps='parameters { key: "open" value { string_value: "region" } }')
+    assert call(server, "/v2/repository/models/maps/load", {})[0] == 200
+    region = Path(f"/dev/shm/backend_faults_{children(server)['maps_0']}")
+    assert region.exists()
+    assert infer(server, "maps", do="crash")[0] == 500
+    wait_until(lambda: not region.exists())
+    wait_until(lambda: call(server, "/v2/models/maps/ready")[0] == 200)
+    other = Path(f"/dev/shm/backend_faults_{children(server)['maps_0']}")
+    assert other.exists()  # that of the next process stays
+    other.unlink()
+
+
 @pytest.mark.parametrize("what, why", [("crash", "was killed by signal 11"), ("fail", "the model does not want to open"),
                                        ("exit", "ended with exit status 3")])
 def test_a_load_that_fails(server, tmp_path, what, why):

@@ -30,6 +30,7 @@ static proa_status start_host(proa_process **out, const void *arg, const char *n
     proa_process_options o = *options;
     (void)arg;
     o.program = "/proc/self/exe";
+    o.removes_regions = true;
     o.argv = argv;
     return proa_process_start(out, &o, err);
 }
@@ -38,7 +39,8 @@ static const proa_worker_kind host_kind = {.process = "Backend process",
                                            .model = "model",
                                            .late = "it did not start in time",
                                            .start = start_host,
-                                           .checks_outputs = true};
+                                           .checks_outputs = true,
+                                           .closes = true};
 
 static proa_worker_settings host_settings(const char *host)
 {

@@ -214,6 +214,7 @@ static proa_status run_process(proa_worker *i, proa_str opening, proa_err *err)
     proa_status status = open_model(i, p, i->in, &i->model->settings, opening, &opened, err);
     int patience = 0;
     if (status == PROA_OK) {
+        proa_process_note_regions(p);
         set_up(i, opened);
         proa_json_free(opened);
         serve_process(i, p, &broken);
@@ -278,11 +279,14 @@ void *proa_worker_supervise(void *instance)
 /* ---- a process that answers one question ---- */
 
 /* How it ended is more informative than that it did. */
-static proa_status explain_end(const proa_worker_settings *s, const char *name, proa_status status,
-                               proa_process *p, proa_err *err)
+static proa_status end_asked(const proa_worker_settings *s, const char *name, proa_status status,
+                             proa_process *p, proa_err *err)
 {
+    const proa_channel_message close = {.kind = PROA_CHANNEL_CLOSE};
     char how[600];
-    proa_process_end(p, status == PROA_UNAVAILABLE ? 200 : 0, how, sizeof how);
+    int patience = status == PROA_UNAVAILABLE ? 200 : 0;
+    if (status == PROA_OK && s->kind->closes && proa_process_send(p, &close, 1)) patience = (int)s->finish_ms;
+    proa_process_end(p, patience, how, sizeof how);
     if (status == PROA_DEADLINE) snprintf(how, sizeof how, "was killed: %s", err->text);
     if (status != PROA_UNAVAILABLE && status != PROA_DEADLINE) return status;
     proa_err_clear(err);
@@ -302,7 +306,7 @@ proa_status proa_worker_ask(proa_json **head, const proa_worker_settings *settin
         proa_buf_init(&opening, (size_t)PROA_CHANNEL_HEAD_MAX * 2);
         opening_head(&opening, settings, mode, name, file, false, args);
         status = open_model(NULL, p, in, settings, proa_buf_view(&opening), head, &why);
-        status = explain_end(settings, name, status, p, &why);
+        status = end_asked(settings, name, status, p, &why);
         proa_process_free(p);
         proa_buf_release(&opening);
         free(in);

@@ -26,6 +26,7 @@ typedef struct proa_worker_kind {
     /* The process has compared its outputs with the configuration: they are passed on as they come, with the times that
      * it reports. */
     bool checks_outputs;
+    bool closes; /* a process that is only asked ends by CLOSE too: a library has to be finalized */
 } proa_worker_kind;
 
 /* Settings of a worker process. */

@@ -4,19 +4,35 @@
  *     hang                 execute does not return; unless the request is cancelled
  *     late                 responds after 300 ms
  *     orphan               as a copy, but model_close then never returns
+ *     region               as a copy, and the file /dev/shm/backend_faults_PID of the process is mapped
  * The model's parameter `open` does the same while the model loads. */
 #include "proa/backend.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static const proa_backend_host *host;
 static bool never_closes;
+static void *region;
+
+static void map_region(void)
+{
+    char name[64];
+    snprintf(name, sizeof name, "/backend_faults_%d", (int)getpid());
+    int fd = shm_open(name, O_RDWR | O_CREAT, 0600);
+    if (fd < 0 || ftruncate(fd, 4096) != 0) return;
+    region = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+}
 
 static void do_fault(const char *what)
 {
+    if (strcmp(what, "region") == 0) map_region();
     if (strcmp(what, "crash") == 0) raise(SIGSEGV);
     if (strcmp(what, "abort") == 0) abort();
     if (strcmp(what, "exit") == 0) _exit(3);
