@@ -153,7 +153,7 @@ class Proa(Process):
         left = remove_regions(self.prefix) if self.prefix else 0
         if self.stub_stays and status != self.hangs():
             raise RuntimeError(f"Proa was to end {'at its time-out' if self.hangs() else 'well'}, its status is {status}")
-        if left and not self.stub_stays:
+        if left and not self.hangs():
             raise RuntimeError(f"Proa left {left} regions of Triton's Python backend behind, its status is {status}:\n"
                                f"{self.log.read_text(errors='replace')[-3000:]}")
         return status

@@ -228,6 +228,26 @@ def test_a_load_that_fails(server, tmp_path, what, why):
     assert set(children(server)) == {"one_0", "other_0"}
 
 
+def test_limits_of_time_and_memory(backends, tmp_path):
+    write_models(tmp_path, one="")
+    with serve(backends, tmp_path, "--backend-config", "faults,execute-timeout-ms=300",
+               "--backend-config", "faults,memory-limit-mb=200") as running:
+        status, answer = infer(running, do="hang")
+        assert status == 500 and "was killed: execute took longer than 300 ms" in answer["error"]
+        wait_until(lambda: call(running, "/v2/models/one/ready")[0] == 200)
+        limits = Path(f"/proc/{children(running)['one_0']}/limits").read_text()
+        assert "Max data size             209715200" in limits
+        assert infer(running)[0] == 200
+
+
+@pytest.mark.parametrize("setting", ["execute-timeout-ms=x", "memory-limit-mb=-1"])
+def test_a_limit_that_is_no_number(backends, tmp_path, setting):
+    write_models(tmp_path, one="")
+    with serve(backends, tmp_path, "--backend-config", f"faults,{setting}") as running:
+        reasons = call(running, "/v2/repository/index", {})[1][0]["reason"]
+        assert f"backend configuration '{setting.split('=')[0]}' of faults must be a number" in reasons
+
+
 def test_in_the_same_process_on_request(backends, tmp_path):
     write_models(tmp_path, one="")
     with serve(backends, tmp_path, "--in-process", "faults") as running:

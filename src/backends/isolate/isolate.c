@@ -51,6 +51,19 @@ static proa_worker_settings host_settings(const char *host)
                                   .finish_ms = FINISH_MS};
 }
 
+/* The limits of --backend-config, as for Python models. */
+static proa_status read_limits(proa_worker_settings *s, const proa_served_model *model, proa_err *err)
+{
+    const proa_server *server = proa_served_model_server(model);
+    const char *name = proa_served_model_config(model)->backend;
+    int64_t memory_mb = 0;
+    PROA_TRY(proa_worker_setting(&s->execute_ms, server, name, "execute-timeout-ms",
+                                 PROA_PROCESS_LIMIT_MS_MAX, err));
+    PROA_TRY(proa_worker_setting(&memory_mb, server, name, "memory-limit-mb", PROA_PROCESS_MEMORY_MB_MAX, err));
+    s->memory_bytes = memory_mb * PROA_MIB;
+    return PROA_OK;
+}
+
 /* OPEN's member "host", to be freed: the log's levels, and what is to be opened. */
 static char *host_json(const proa_served_model *model, const char *load)
 {
@@ -132,6 +145,7 @@ static proa_status isolated_complete(Inference__ModelConfig *config, const char 
     proa_status status = config_args(&args, config, err);
     char *host = host_json(model, NULL);
     proa_worker_settings settings = host_settings(host);
+    if (status == PROA_OK) status = read_limits(&settings, model, err);
     if (status == PROA_OK)
         status = proa_worker_ask(&head, &settings, "complete", proa_served_model_name(model), NULL, args.ptr,
                                  err);
@@ -202,14 +216,13 @@ static proa_status isolated_model_open(void **state, proa_served_model *model, p
     list_model(i);
     m->settings = host_settings(host_json(model, NULL));
     proa_buf_init(&json, (size_t)PROA_CHANNEL_HEAD_MAX);
-    if (!proa_config_print_json(&json, m->config)) {
-        proa_buf_release(&json);
-        isolated_model_close(i);
-        return PROA_FAIL(err, LIMIT, "the configuration is too large");
-    }
+    proa_status status = read_limits(&m->settings, model, err);
+    if (status == PROA_OK && !proa_config_print_json(&json, m->config))
+        status = PROA_FAIL(err, LIMIT, "the configuration is too large");
     m->config_json = json.ptr;
-    *state = i;
-    return PROA_OK;
+    if (status == PROA_OK) *state = i;
+    else isolated_model_close(i);
+    return status;
 }
 
 static proa_status isolated_instance_open(void **state, void *model_state, const proa_instance *instance,

@@ -133,6 +133,9 @@ proa_worker_model *proa_worker_model_of(const proa_worker *i);
 PROA_MUST_CHECK proa_status proa_worker_ask(proa_json **head, const proa_worker_settings *settings,
                                             const char *mode, const char *name, const char *file,
                                             const char *args, proa_err *err);
+/* A number of --backend-config BACKEND,KEY=N from 0 to max; *value stays if it is absent. */
+PROA_MUST_CHECK proa_status proa_worker_setting(int64_t *value, const proa_server *server, const char *backend,
+                                                const char *key, int64_t max, proa_err *err);
 /* The members that all kinds have, of a zeroed model; the families stay the caller's. */
 void proa_worker_model_init(proa_worker_model *m, proa_served_model *model);
 void proa_worker_model_release(proa_worker_model *m);

@@ -433,6 +433,21 @@ bool proa_worker_ready(proa_worker *i, proa_err *reason)
 
 /* ---- models ---- */
 
+proa_status proa_worker_setting(int64_t *value, const proa_server *server, const char *backend,
+                                const char *key, int64_t max, proa_err *err)
+{
+    const char *text = proa_backend_setting(server, backend, key);
+    char *end;
+    if (!text) return PROA_OK;
+    long long number = strtoll(text, &end, 10);
+    if (end == text || *end || number < 0 || number > max)
+        return PROA_FAIL(err, INVALID,
+                         "backend configuration '%s' of %s must be a number from 0 to %lld, got '%s'", key,
+                         backend, (long long)max, text);
+    *value = number;
+    return PROA_OK;
+}
+
 void proa_worker_model_init(proa_worker_model *m, proa_served_model *model)
 {
     m->model = model;

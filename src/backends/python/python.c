@@ -13,10 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FILE_DEFAULT  "model.py"
-#define LIMIT_MS_MAX  ((int64_t)7 * 86400 * 1000)
-#define GPUS_MAX      64
-#define MEMORY_MB_MAX ((int64_t)1 << 24)
+#define FILE_DEFAULT "model.py"
+#define GPUS_MAX     64
 
 /* ---- its processes ---- */
 
@@ -39,20 +37,10 @@ static const char *config_parameter(const Inference__ModelConfig *c, const char 
     return proa_config_parameter(c, key);
 }
 
-/* A number of --backend-config python,KEY=N; *value stays if it is absent. */
 static proa_status setting_number(int64_t *value, const proa_server *server, const char *key, int64_t max,
                                   proa_err *err)
 {
-    const char *text = proa_backend_setting(server, "python", key);
-    char *end;
-    if (!text) return PROA_OK;
-    long long number = strtoll(text, &end, 10);
-    if (end == text || *end || number < 0 || number > max)
-        return PROA_FAIL(err, INVALID,
-                         "backend configuration '%s' of python must be a number from 0 to %lld, got '%s'",
-                         key, (long long)max, text);
-    *value = number;
-    return PROA_OK;
+    return proa_worker_setting(value, server, "python", key, max, err);
 }
 
 static proa_status parameter_number(int64_t *value, const Inference__ModelConfig *c, const char *key,
@@ -108,11 +96,11 @@ static proa_status read_settings(proa_worker_settings *s, const proa_served_mode
     PROA_TRY(check_ignored(c, server, err));
     PROA_TRY(setting_number(&s->keep_bytes, server, "shm-default-byte-size", PROA_PROCESS_ARENA_BYTES, err));
     if (s->keep_bytes < PROA_PROCESS_KEEP_BYTES) s->keep_bytes = PROA_PROCESS_KEEP_BYTES;
-    PROA_TRY(setting_number(&start_secs, server, "stub-timeout-seconds", LIMIT_MS_MAX / 1000, err));
-    PROA_TRY(setting_number(&s->execute_ms, server, "execute-timeout-ms", LIMIT_MS_MAX, err));
-    PROA_TRY(setting_number(&memory_mb, server, "memory-limit-mb", MEMORY_MB_MAX, err));
-    PROA_TRY(parameter_number(&s->execute_ms, c, "execute_timeout_ms", LIMIT_MS_MAX, err));
-    PROA_TRY(parameter_number(&memory_mb, c, "memory_limit_mb", MEMORY_MB_MAX, err));
+    PROA_TRY(setting_number(&start_secs, server, "stub-timeout-seconds", PROA_PROCESS_LIMIT_MS_MAX / 1000, err));
+    PROA_TRY(setting_number(&s->execute_ms, server, "execute-timeout-ms", PROA_PROCESS_LIMIT_MS_MAX, err));
+    PROA_TRY(setting_number(&memory_mb, server, "memory-limit-mb", PROA_PROCESS_MEMORY_MB_MAX, err));
+    PROA_TRY(parameter_number(&s->execute_ms, c, "execute_timeout_ms", PROA_PROCESS_LIMIT_MS_MAX, err));
+    PROA_TRY(parameter_number(&memory_mb, c, "memory_limit_mb", PROA_PROCESS_MEMORY_MB_MAX, err));
     s->start_ms = s->finish_ms = start_secs * 1000;
     s->memory_bytes = memory_mb * PROA_MIB;
     if (env) PROA_TRY(proa_served_model_resolve(path, model, model_path, "EXECUTION_ENV_PATH", env, err));
