@@ -32,6 +32,8 @@ void proa_mmap_drop(const proa_mmap *map, const void *ptr, int64_t bytes);
 
 bool proa_file_exists(const char *path);
 bool proa_dir_exists(const char *path);
+/* Removes a folder with all that is in it; symbolic links are not followed. What cannot be removed stays. */
+void proa_dir_remove(const char *path);
 /* Resolves a path of a model's configuration into out[PROA_PATH_MAX]. "$$TRITON_MODEL_DIRECTORY" is
  * replaced by dir. A relative path is relative to dir or, if it does not exist there, to the working
  * directory. */

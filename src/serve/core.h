@@ -29,12 +29,15 @@ typedef struct proa_source {
     atomic_int refs;
     proa_arena arena;
     const char *name, *path;
+    const char *origin; /* the folder in the repository, if an agent has moved the model to `path`; else NULL */
     const char *temporary;  /* a folder that is removed with the last reference; NULL: none */
     bool is_version_folder; /* the folder itself is version 1: no version folders */
     bool provided;          /* there was a configuration at all */
     bool overridden;        /* by a load's config or files: the next plain load reads the folder again */
     uint64_t fingerprint;   /* of all files' names, sizes and times */
     Inference__ModelConfig *config;
+    struct proa_agent_runs *agents; /* models/agents.c; NULL: it has none */
+    atomic_int serving;             /* versions in service, or about to be closed */
 } proa_source;
 
 /* A version that the entry knows: serving, loading, failed or unloaded. */
@@ -136,8 +139,12 @@ proa_source *proa_source_hold(proa_source *source);
 void proa_source_drop(proa_source *source); /* NULL is fine */
 /* The versions that the policy wants, rising; malloc'd. INVALID if there is none. */
 proa_status proa_source_versions(const proa_source *source, int64_t **versions, int *count, proa_err *err);
-/* models/agents.c: what the configuration's agents say of the folder. INVALID for an agent that is not there. */
-proa_status proa_source_check_agents(const proa_server *s, const proa_source *source, proa_err *err);
+/* models/agents.c: what the configuration's agents say of the folder of e->source, which another source replaces if an
+ * agent moves the model. INVALID for an agent that is not there. */
+PROA_MUST_CHECK proa_status proa_agents_begin(proa_server *s, proa_entry *e, proa_err *err);
+void proa_agents_load_ended(proa_source *source, bool loaded);
+void proa_agents_unload_begins(proa_source *source); /* before its last version is closed */
+void proa_agents_end(proa_source *source);           /* of the last reference */
 /* The folder of a version, in out[PROA_PATH_MAX]. */
 proa_status proa_source_version_path(const proa_source *source, int64_t version, char *out, proa_err *err);
 bool proa_source_is_ensemble(const proa_source *source);

@@ -37,6 +37,7 @@ static void copy_options(proa_server *s, const proa_server_options *from)
     o->fills = copy_settings(a, from->fills, from->fills_count);
     o->config_name = proa_arena_copy_text(a, from->config_name);
     o->backend_directory = proa_arena_copy_text(a, from->backend_directory);
+    o->repoagent_directory = proa_arena_copy_text(a, from->repoagent_directory);
     if (o->load_threads < 1) o->load_threads = 4;
     if (o->load_retries < 0) o->load_retries = 0;
     if (o->poll_secs < 1) o->poll_secs = 15;

@@ -38,13 +38,27 @@ typedef struct proa_remote_ops {
     proa_status (*fetch)(void *remote, const char *model, bool relist, proa_err *err);
 } proa_remote_ops;
 
-/* Looks at a model before it loads, as model_repository_agents of its configuration asks. */
-typedef struct proa_repository_agent {
+/* What has become of a model that an agent has seen. */
+typedef enum proa_agent_event {
+    PROA_AGENT_LOADED,      /* all its versions serve */
+    PROA_AGENT_LOAD_FAILED, /* what served before goes on serving */
+    PROA_AGENT_UNLOADS,     /* no request is left, and its last version is about to be closed */
+    PROA_AGENT_UNLOADED
+} proa_agent_event;
+
+/* Looks at a model before it loads, as model_repository_agents of its configuration asks. Functions are called by any
+ * thread, for one model one at a time. */
+typedef struct proa_repository_agent proa_repository_agent;
+struct proa_repository_agent {
     const char *name;
-    /* folder: the model's, with its versions. A failure refuses the load. Any thread. */
-    proa_status (*before_load)(const char *folder, const Inference__ModelRepositoryAgents__Agent *agent,
-                               proa_err *err);
-} proa_repository_agent;
+    /* folder: the model's, with its versions. A failure refuses the load. *state: for the functions below, NULL before.
+     * *moved, NULL before: the folder to load from in place of this one; the agent's until `close`. */
+    proa_status (*before_load)(void **state, const char **moved, const proa_repository_agent *self,
+                               const char *folder, const Inference__ModelConfig *config,
+                               const Inference__ModelRepositoryAgents__Agent *agent, proa_err *err);
+    void (*event)(void *state, proa_agent_event event); /* NULL: it need not know */
+    void (*close)(void *state); /* nothing of the model is left. NULL: nothing to do */
+};
 
 typedef struct proa_model_file { /* a load that brings its files: "file:1/model.bin" */
     proa_str path, bytes;
@@ -75,10 +89,15 @@ typedef struct proa_server_options {
      * is none of this name. `runtime`: the file, where the configuration names one, else "". NULL: only those above. */
     proa_status (*find_backend)(const proa_backend **out, const char *directory, const char *name,
                                 const char *runtime, proa_err *err);
+    /* Finds an agent in repoagent_directory, before those above; *out NULL: there is none of this name. NULL: only
+     * those above. */
+    proa_status (*find_agent)(const proa_repository_agent **out, const char *directory, const char *name,
+                              proa_err *err);
     /* Opens memory of a GPU that another process has exported: a buffer of `bytes` bytes at the beginning of what the
      * handle names. UNSUPPORTED: there are no GPUs. NULL: the same. */
     proa_status (*open_cuda)(proa_buffer **out, int64_t device, proa_str handle, uint64_t bytes, proa_err *err);
-    const char *backend_directory; /* --backend-directory; NULL: none */
+    const char *backend_directory;   /* --backend-directory; NULL: none */
+    const char *repoagent_directory; /* --repoagent-directory; NULL: none */
     proa_control control;
     const char *const *load_models; /* explicit: at start; "*" alone: all */
     int load_models_count;

@@ -71,9 +71,11 @@ static proa_status check_file(const char *folder, const char *key, const char *v
     return status;
 }
 
-static proa_status check_files(const char *folder, const Inference__ModelRepositoryAgents__Agent *agent,
-                               proa_err *err)
+static proa_status check_files(void **state, const char **moved, const proa_repository_agent *self,
+                               const char *folder, const Inference__ModelConfig *config,
+                               const Inference__ModelRepositoryAgents__Agent *agent, proa_err *err)
 {
+    (void)state, (void)moved, (void)self, (void)config;
     PROA_TRY(proa_hub_digest_open(err));
     for (size_t i = 0; i < agent->n_parameters; i++)
         PROA_TRY(check_file(folder, agent->parameters[i]->key, agent->parameters[i]->value, err));

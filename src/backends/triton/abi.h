@@ -31,6 +31,8 @@ typedef struct TRITONBACKEND_ResponseFactory TRITONBACKEND_ResponseFactory;
 typedef struct TRITONBACKEND_Response TRITONBACKEND_Response;
 typedef struct TRITONBACKEND_Input TRITONBACKEND_Input;
 typedef struct TRITONBACKEND_Output TRITONBACKEND_Output;
+typedef struct TRITONREPOAGENT_Agent TRITONREPOAGENT_Agent;
+typedef struct TRITONREPOAGENT_AgentModel TRITONREPOAGENT_AgentModel;
 
 enum proa_triton_code {
     PROA_TRITON_UNKNOWN,
@@ -97,6 +99,11 @@ typedef TRITONSERVER_Error *proa_triton_instance_fn(TRITONBACKEND_ModelInstance 
 typedef TRITONSERVER_Error *proa_triton_execute_fn(TRITONBACKEND_ModelInstance *instance,
                                                    TRITONBACKEND_Request **requests, uint32_t count);
 
+typedef TRITONSERVER_Error *proa_triton_agent_fn(TRITONREPOAGENT_Agent *agent);
+typedef TRITONSERVER_Error *proa_triton_agent_model_fn(TRITONREPOAGENT_Agent *agent,
+                                                       TRITONREPOAGENT_AgentModel *model);
+typedef TRITONSERVER_Error *proa_triton_action_fn(TRITONREPOAGENT_Agent *agent,
+                                                  TRITONREPOAGENT_AgentModel *model, int action);
 typedef TRITONSERVER_Error *proa_triton_attribute_fn(TRITONBACKEND_Backend *backend,
                                                      TRITONBACKEND_BackendAttribute *attribute);
 

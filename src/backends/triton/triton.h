@@ -6,8 +6,14 @@
 
 #include "backends/library/elf.h"
 #include "backends/library/library.h"
+#include "serve/server.h"
 
 #define PROA_TRITON_ENTRY "TRITONBACKEND_ModelInstanceExecute" /* what such a library must export */
+
+/* For the server's option find_agent (serve/server.h): DIRECTORY/NAME/libtritonrepoagent_NAME.so, which is loaded once
+ * and stays. INVALID if the file is none, or its initialisation fails. Any thread. */
+PROA_MUST_CHECK proa_status proa_triton_find_agent(const proa_repository_agent **out, const char *directory,
+                                                   const char *name, proa_err *err);
 
 /* Before the file is loaded: INVALID naming all functions of Triton that it imports and that Proa does not have;
  * and makes the library named libtritonserver.so, which it needs, known to the loader. */

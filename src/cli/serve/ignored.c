@@ -80,38 +80,37 @@ static bool is_level(const char *text)
 
 /* The place of the value, NAME, its form as a function and for people, why it does nothing here. */
 #define PROA_IGNORED_LIST(X)                                                                                   \
-    X(0, "repoagent-directory", is_any, "PATH", "there are no repository agents")                              \
-    X(1, "cache-directory", is_any, "PATH", "the cache is built in")                                           \
-    X(2, "pinned-memory-pool-byte-size", is_whole, "BYTES", "no pool is needed")                               \
-    X(3, "cuda-memory-pool-byte-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                         \
-    X(4, "cuda-virtual-address-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                          \
-    X(5, "min-supported-compute-capability", is_number, "X", "the engine checks the GPU itself")               \
-    X(6, "enable-peer-access", is_bool, "true|false", "no copies between GPUs")                                \
-    X(7, "buffer-manager-thread-count", is_whole, "N", "tensors are passed by reference")                      \
-    X(8, "host-policy", is_policy, "POLICY,SETTING=VALUE", "set the process' affinity instead")                \
-    X(9, "model-load-gpu-limit", is_gpu_share, "GPU:SHARE", "the engine plans its memory before it allocates") \
-    X(10, "allow-cpu-metrics", is_bool, "true|false", "CPU metrics are always there")                          \
-    X(11, "grpc-infer-thread-count", is_whole, "N", "see --http-thread-count")                                 \
-    X(12, "grpc-infer-allocation-pool-size", is_whole, "N", "the pool of requests has no such limit")          \
-    X(13, "grpc-max-response-pool-size", is_whole, "N", "the pool of requests has no such limit")              \
-    X(14, "grpc-keepalive-permit-without-calls", is_any, "true|false", "pings are always answered")            \
-    X(15, "grpc-http2-max-pings-without-data", is_whole, "N", "the limit is fixed")                            \
-    X(16, "grpc-http2-min-recv-ping-interval-without-data", is_whole, "MS", "the limit is fixed")              \
-    X(17, "grpc-http2-max-ping-strikes", is_whole, "N", "the limit is fixed")                                  \
-    X(18, "allow-sagemaker", is_bool, "true|false", "not offered")                                             \
-    X(19, "allow-vertex-ai", is_bool, "true|false", "not offered")                                             \
-    X(20, "strict-model-config", is_bool, "true|false", "see --disable-auto-complete-config")                  \
-    X(21, "trace-file", is_any, "FILE", "see --trace-config")                                                  \
-    X(22, "trace-level", is_level, "LEVEL", "see --trace-config")                                              \
-    X(23, "trace-rate", is_whole, "N", "see --trace-config")                                                   \
-    X(24, "trace-count", is_whole, "N", "see --trace-config")                                                  \
-    X(25, "trace-log-frequency", is_whole, "N", "see --trace-config")                                          \
-    X(26, "sagemaker-port", is_whole, "N", "not offered")                                                      \
-    X(27, "sagemaker-safe-port-range", is_range, "N-N", "not offered")                                         \
-    X(28, "sagemaker-thread-count", is_whole, "N", "not offered")                                              \
-    X(29, "vertex-ai-port", is_whole, "N", "not offered")                                                      \
-    X(30, "vertex-ai-thread-count", is_whole, "N", "not offered")                                              \
-    X(31, "vertex-ai-default-model", is_any, "NAME", "not offered")
+    X(0, "cache-directory", is_any, "PATH", "the cache is built in")                                           \
+    X(1, "pinned-memory-pool-byte-size", is_whole, "BYTES", "no pool is needed")                               \
+    X(2, "cuda-memory-pool-byte-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                         \
+    X(3, "cuda-virtual-address-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                          \
+    X(4, "min-supported-compute-capability", is_number, "X", "the engine checks the GPU itself")               \
+    X(5, "enable-peer-access", is_bool, "true|false", "no copies between GPUs")                                \
+    X(6, "buffer-manager-thread-count", is_whole, "N", "tensors are passed by reference")                      \
+    X(7, "host-policy", is_policy, "POLICY,SETTING=VALUE", "set the process' affinity instead")                \
+    X(8, "model-load-gpu-limit", is_gpu_share, "GPU:SHARE", "the engine plans its memory before it allocates") \
+    X(9, "allow-cpu-metrics", is_bool, "true|false", "CPU metrics are always there")                           \
+    X(10, "grpc-infer-thread-count", is_whole, "N", "see --http-thread-count")                                 \
+    X(11, "grpc-infer-allocation-pool-size", is_whole, "N", "the pool of requests has no such limit")          \
+    X(12, "grpc-max-response-pool-size", is_whole, "N", "the pool of requests has no such limit")              \
+    X(13, "grpc-keepalive-permit-without-calls", is_any, "true|false", "pings are always answered")            \
+    X(14, "grpc-http2-max-pings-without-data", is_whole, "N", "the limit is fixed")                            \
+    X(15, "grpc-http2-min-recv-ping-interval-without-data", is_whole, "MS", "the limit is fixed")              \
+    X(16, "grpc-http2-max-ping-strikes", is_whole, "N", "the limit is fixed")                                  \
+    X(17, "allow-sagemaker", is_bool, "true|false", "not offered")                                             \
+    X(18, "allow-vertex-ai", is_bool, "true|false", "not offered")                                             \
+    X(19, "strict-model-config", is_bool, "true|false", "see --disable-auto-complete-config")                  \
+    X(20, "trace-file", is_any, "FILE", "see --trace-config")                                                  \
+    X(21, "trace-level", is_level, "LEVEL", "see --trace-config")                                              \
+    X(22, "trace-rate", is_whole, "N", "see --trace-config")                                                   \
+    X(23, "trace-count", is_whole, "N", "see --trace-config")                                                  \
+    X(24, "trace-log-frequency", is_whole, "N", "see --trace-config")                                          \
+    X(25, "sagemaker-port", is_whole, "N", "not offered")                                                      \
+    X(26, "sagemaker-safe-port-range", is_range, "N-N", "not offered")                                         \
+    X(27, "sagemaker-thread-count", is_whole, "N", "not offered")                                              \
+    X(28, "vertex-ai-port", is_whole, "N", "not offered")                                                      \
+    X(29, "vertex-ai-thread-count", is_whole, "N", "not offered")                                              \
+    X(30, "vertex-ai-default-model", is_any, "NAME", "not offered")
 
 static const proa_arg rows[] = {
 #define PROA_IGNORED_ROW(i, name, is, form, why)                                                             \

@@ -49,6 +49,8 @@ static const proa_arg model_rows[] = {
     INT("model-load-retry-count", load_retries, 0, 1000, "N", "0", "retries of a failed load"),
     TEXT("backend-directory", backend_directory, "PATH",
          NULL, "load backends that are not built in from PATH/NAME: libproa_NAME.so, or Triton's libtriton_NAME.so"),
+    TEXT("repoagent-directory", repoagent_directory, "PATH", NULL,
+         "load repository agents from PATH/NAME/libtritonrepoagent_NAME.so"),
     LIST("isolate", isolate, "BACKEND",
          "run a backend in processes of its own, as those of the directory do: a built-in one, or pytorch"),
     LIST("in-process", in_process, "BACKEND",

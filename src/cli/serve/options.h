@@ -23,7 +23,8 @@ typedef struct proa_serve_options {
     const char *kv_share, *prompt_slowdown, *policy, *ranks, *tool_parser, *reasoning_parser;
     bool json, help;
     proa_arg_list paths, repositories; /* operands; --model-repository and --model-store */
-    const char *id, *config_name, *cloud_cache, *backend_directory, *control, *rate_limit, *log_format, *log_file;
+    const char *id, *config_name, *cloud_cache, *backend_directory, *repoagent_directory, *control,
+        *rate_limit, *log_format, *log_file;
     const char *http_address, *grpc_address, *metrics_address, *forward_http, *forward_grpc;
     const char *cert, *key, *client_ca, *grpc_cert, *grpc_key, *grpc_root, *compression, *api_key_file,
         *client_header;

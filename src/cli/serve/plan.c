@@ -4,6 +4,7 @@
 #include "backends/backends.h"
 #include "backends/gpu/gpu.h"
 #include "backends/isolate/isolate.h"
+#include "backends/triton/triton.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "cli/serve/options.h"
@@ -172,6 +173,9 @@ static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, 
     if (o->backend_directory && !*o->backend_directory)
         return PROA_FAIL(err, INVALID, "empty argument for --backend-directory");
     s->find_backend = proa_isolate_find, s->backend_directory = o->backend_directory;
+    if (o->repoagent_directory && !*o->repoagent_directory)
+        return PROA_FAIL(err, INVALID, "empty argument for --repoagent-directory");
+    s->find_agent = proa_triton_find_agent, s->repoagent_directory = o->repoagent_directory;
     PROA_TRY(plan_isolation(p, o, err));
     s->control = strcmp(o->control, "poll") == 0       ? PROA_CONTROL_POLL
                  : strcmp(o->control, "explicit") == 0 ? PROA_CONTROL_EXPLICIT

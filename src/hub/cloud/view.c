@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -87,18 +86,6 @@ int proa_cloud_view_hold(const proa_cloud_view *v)
     return lock_views(v->cache, ".fetch", LOCK_SH);
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    remove(path); /* what cannot be removed is met again the next time */
-    return 0;
-}
-
-static void remove_folder(const char *path)
-{
-    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 /* ---- open and close ---- */
 
 void proa_cloud_view_init(proa_cloud_view *v)
@@ -118,7 +105,7 @@ static void remove_stale_views(const proa_hub_cache *c)
             continue;
         int fd = take_lock(lock, LOCK_EX | LOCK_NB);
         if (fd < 0) continue;
-        remove_folder(path);
+        proa_dir_remove(path);
         close(fd);
     }
     if (dir) closedir(dir);
@@ -156,7 +143,7 @@ proa_status proa_cloud_view_open(proa_cloud_view *v, const proa_hub_cache *cache
 
 void proa_cloud_view_close(proa_cloud_view *v)
 {
-    if (v->path[0]) remove_folder(v->path);
+    if (v->path[0]) proa_dir_remove(v->path);
     if (v->fd >= 0) close(v->fd);
     if (v->lock_fd >= 0) close(v->lock_fd);
     proa_cloud_view_clear(v);
@@ -288,7 +275,7 @@ static void remove_others(const proa_hub_cache *c, const char *below, const name
     for (struct dirent *d; dir && (d = readdir(dir));)
         if (d->d_name[0] != '.' && !has_name(kept, d->d_name) &&
             proa_path_join(path, folder, d->d_name, NULL) == PROA_OK)
-            remove_folder(path);
+            proa_dir_remove(path);
     if (dir) closedir(dir);
 }
 

@@ -127,6 +127,7 @@ static void put_in_service(proa_server *s, load *l)
         if (slot->model) gone = proa_retire(s, e, slot, gone);
         slot->model = l->jobs[i].model;
         l->jobs[i].model = NULL;
+        atomic_fetch_add(&l->source->serving, 1);
         atomic_store(&slot->model->state_now, PROA_STATE_READY);
         proa_version_slot_set(slot, PROA_STATE_READY, NULL);
     }
@@ -139,6 +140,7 @@ static void put_in_service(proa_server *s, load *l)
 static void load_end(proa_server *s, load *l)
 {
     const job *bad = failed_job(l);
+    proa_source *source = proa_source_hold(l->source); /* the entry may get another one as soon as this one is done */
     pthread_mutex_lock(&s->lock);
     if (bad) give_up(l);
     else put_in_service(s, l);
@@ -151,6 +153,8 @@ static void load_end(proa_server *s, load *l)
         atomic_fetch_sub(&l->jobs[i].model->refs, 1); /* it was never published */
         proa_served_model_close(l->jobs[i].model);
     }
+    proa_agents_load_ended(source, !bad);
+    proa_source_drop(source);
 }
 
 /* ---- the threads that open versions ---- */
@@ -219,9 +223,11 @@ void proa_load_entries(proa_server *s, proa_entry *const *entries, int count)
     for (int i = 0; i < count; i++) {
         proa_err err = {0};
         load *l = &loads[used];
+        proa_status status = proa_agents_begin(s, entries[i], &err);
         *l = (load){.entry = entries[i], .source = entries[i]->source};
-        if (proa_source_check_agents(s, l->source, &err) != PROA_OK ||
-            proa_source_versions(l->source, &l->versions, &l->count, &err) != PROA_OK) {
+        if (status != PROA_OK ||
+            (status = proa_source_versions(l->source, &l->versions, &l->count, &err)) != PROA_OK) {
+            proa_agents_load_ended(l->source, false);
             nothing_to_load(s, entries[i], &err);
             continue;
         }

@@ -59,6 +59,7 @@ static void close_one(proa_server *s, proa_retired *r)
     int64_t version = r->model->version;
     pthread_mutex_unlock(&s->lock);
     PROA_LOG(INFO, "successfully unloaded '%s' version %lld", r->model->name, (long long)version);
+    if (atomic_fetch_sub(&r->model->source->serving, 1) == 1) proa_agents_unload_begins(r->model->source);
     proa_served_model_close(r->model);
     pthread_mutex_lock(&s->lock);
     proa_version_slot *slot = proa_entry_slot(r->entry, version, false);

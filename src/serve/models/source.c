@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -270,24 +269,11 @@ proa_source *proa_source_hold(proa_source *source)
     return source;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st;
-    (void)type;
-    (void)at;
-    remove(path); /* what cannot be removed stays behind: a temporary folder has no other owner */
-    return 0;
-}
-
-static void remove_folder(const char *path)
-{
-    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 void proa_source_drop(proa_source *source)
 {
     if (!source || atomic_fetch_sub_explicit(&source->refs, 1, memory_order_acq_rel) != 1) return;
-    if (source->temporary) remove_folder(source->temporary);
+    proa_agents_end(source);
+    if (source->temporary) proa_dir_remove(source->temporary);
     proa_arena_release(&source->arena);
     free(source);
 }
