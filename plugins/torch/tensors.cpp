@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace proa_torch
@@ -230,7 +231,7 @@ static void send_strings(proa_backend_response *response, const Output &output, 
         const std::string &text = s.toStringRef();
         uint32_t length = static_cast<uint32_t>(text.size());
         std::memcpy(to, &length, 4);
-        std::memcpy(to + 4, text.data(), length);
+        std::copy(text.begin(), text.end(), to + 4);
         to += 4 + length;
     }
 }
