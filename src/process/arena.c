@@ -267,6 +267,18 @@ void proa_shared_arena_cancel_send(proa_shared_arena *a, uint64_t at)
     pthread_mutex_unlock(&a->lock);
 }
 
+uint64_t proa_shared_arena_share(proa_shared_arena *a, const void *data, size_t bytes)
+{
+    uintptr_t from = (uintptr_t)a->base, to = (uintptr_t)data;
+    if (to <= from || to - from >= a->bytes) return 0;
+    pthread_mutex_lock(&a->lock);
+    block *b = block_at(a, to - from);
+    bool shared = b && !b->peer_holds && bytes <= b->end - b->at;
+    if (shared) b->peer_holds = true;
+    pthread_mutex_unlock(&a->lock);
+    return shared ? to - from : 0;
+}
+
 bool proa_shared_arena_contains(proa_shared_arena *a, uint64_t block_begin, uint64_t at, uint64_t bytes)
 {
     pthread_mutex_lock(&a->lock);

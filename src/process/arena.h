@@ -30,6 +30,9 @@ void proa_shared_arena_retain_block(proa_shared_arena *a, uint64_t at);
 void proa_shared_arena_release_block(proa_shared_arena *a, uint64_t at);
 /* The other side will never see this block: its hold is taken back. */
 void proa_shared_arena_cancel_send(proa_shared_arena *a, uint64_t at);
+/* If `data` is where a block of this arena begins that has `bytes` and that the other side does not hold: it holds the
+ * block from now on, and the result is where it begins; else 0. */
+uint64_t proa_shared_arena_share(proa_shared_arena *a, const void *data, size_t bytes);
 /* Is [at, at + bytes) inside the block that begins at `block`? */
 bool proa_shared_arena_contains(proa_shared_arena *a, uint64_t block, uint64_t at, uint64_t bytes);
 size_t proa_shared_arena_used(proa_shared_arena *a); /* bytes in blocks, after a look at the ring */

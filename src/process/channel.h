@@ -65,6 +65,7 @@ typedef struct proa_channel_payload {
 
 enum proa_channel_place {
     PROA_CHANNEL_OWN = 0, /* inside this payload's own block */
+    PROA_CHANNEL_BLOCK = 2, /* a block of its own of the sender's arena, from its begin; the receiver gives it back */
     PROA_CHANNEL_PEER = 1, /* RESPONSE: inside the block of the very REQUEST that is answered: an input passed on */
 };
 

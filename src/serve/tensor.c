@@ -86,9 +86,19 @@ proa_buffer *proa_buffer_new(size_t bytes)
 /* From this size on, running out of memory is the request's failure; below, the reserve serves (base/alloc.h). */
 #define LARGE_BYTES ((size_t)1 << 20)
 
+static proa_buffer_source *buffer_source; /* NULL: none */
+static size_t source_least;
+
+void proa_buffer_set_source(proa_buffer_source *source, size_t least)
+{
+    buffer_source = source;
+    source_least = least;
+}
+
 proa_status proa_buffer_try(proa_buffer **out, size_t bytes, proa_err *err)
 {
-    *out = NULL;
+    *out = PROA_UNLIKELY(buffer_source && bytes >= source_least) ? buffer_source(bytes) : NULL;
+    if (*out) return PROA_OK;
     if (bytes < LARGE_BYTES) {
         *out = proa_buffer_new(bytes);
         return PROA_OK;

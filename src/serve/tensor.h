@@ -72,6 +72,10 @@ typedef struct proa_buffer {
 proa_buffer *proa_buffer_new(size_t bytes); /* not zeroed, data aligned to 64 bytes; never NULL */
 /* The same for a size that a request chooses: NO_MEMORY, and *out NULL, when the system refuses a large one. */
 PROA_MUST_CHECK proa_status proa_buffer_try(proa_buffer **out, size_t bytes, proa_err *err);
+/* From `least` bytes on, buffers of proa_buffer_try come from `source`, unless it returns NULL. For a process whose
+ * replies go into shared memory. Before other threads run. */
+typedef proa_buffer *proa_buffer_source(size_t bytes);
+void proa_buffer_set_source(proa_buffer_source *source, size_t least);
 /* Wraps bytes with another owner; free_data(arg) is called when the last reference is dropped. */
 proa_buffer *proa_buffer_wrap(void *data, size_t bytes, void (*free_data)(void *arg), void *arg);
 /* The same for bytes of a device. */

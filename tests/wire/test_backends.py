@@ -179,6 +179,14 @@ def test_an_empty_tensor(server):
     assert infer(server, "plain", [], [0])[1]["outputs"][0]["shape"] == [0]
 
 
+def test_large_tensors(server):
+    """Their outputs have blocks of their own in shared memory, which come back: more than it holds would not fit."""
+    values = list(range(50_000))
+    for _ in range(5):
+        assert infer(server, "plain", values, [50_000])[1]["outputs"][0]["data"] == values
+    assert infer(server, "half", values, [2, 25_000])[1]["outputs"][0]["data"][-1] == 24999.5
+
+
 def test_statistics_count_its_executions(server):
     before = call(server, "/v2/models/half/stats")[1]["model_stats"][0]["inference_count"]
     assert infer(server, "half", [1, 2], [2, 1])[0] == 200

@@ -49,6 +49,25 @@ void proa_host_payload(proa_payload *w, const proa_channel_message *m)
     _exit(EXIT_FAILURE);
 }
 
+/* ---- outputs: written where the server reads them ---- */
+
+#define SHARED_LEAST ((size_t)32 << 10) /* smaller ones are copied into the payload of their response */
+
+static void release_block(void *at)
+{
+    proa_shared_arena_release_block(proa_channel_arena(channel), (uint64_t)(uintptr_t)at);
+}
+
+/* NULL: there is no room, and the output is in other memory until it is sent. */
+static proa_buffer *shared_buffer(size_t bytes)
+{
+    proa_shared_arena *a = proa_channel_arena(channel);
+    uint64_t at = proa_shared_arena_alloc(a, bytes);
+    if (!at) return NULL;
+    proa_shared_arena_cancel_send(a, at); /* the server holds it from proa_payload_write on */
+    return proa_buffer_wrap(proa_shared_arena_at(a, at), bytes, release_block, (void *)(uintptr_t)at);
+}
+
 static void send_head(uint32_t kind, proa_buf *head, const proa_err *err)
 {
     if (err->status != PROA_OK) {
@@ -223,6 +242,7 @@ int proa_isolate_host(int argc, char **argv)
         fprintf(stderr, "proa backend-host: %s\n", err.text);
         return EXIT_FAILURE;
     }
+    proa_buffer_set_source(shared_buffer, SHARED_LEAST);
     proa_host_calls_start();
     executor = proa_host_jobs_start(run_job);
     (void)proa_host_send_plain(&started);

@@ -14,24 +14,46 @@
 
 /* ---- out ---- */
 
-static uint64_t payload_bytes(proa_str head, const proa_tensor *tensors, int count)
+/* The blocks of tensors that are in the arena already: [count] offsets, 0: the tensor is not. NULL if none is. */
+static uint64_t *share_blocks(proa_shared_arena *a, const proa_tensor *tensors, int count)
+{
+    uint64_t *blocks = NULL;
+    for (int i = 0; i < count; i++) {
+        uint64_t at = tensors[i].bytes ? proa_shared_arena_share(a, tensors[i].data, tensors[i].bytes) : 0;
+        if (at && !blocks) blocks = proa_calloc((size_t)count, sizeof *blocks);
+        if (at) blocks[i] = at;
+    }
+    return blocks;
+}
+
+static void unshare_blocks(proa_shared_arena *a, const uint64_t *blocks, int count)
+{
+    for (int i = 0; blocks && i < count; i++)
+        if (blocks[i]) proa_shared_arena_cancel_send(a, blocks[i]);
+}
+
+/* blocks: of share_blocks; their tensors are not in the payload. */
+static uint64_t payload_bytes(proa_str head, const proa_tensor *tensors, const uint64_t *blocks, int count)
 {
     uint64_t bytes = sizeof(proa_channel_payload) + (uint64_t)count * sizeof(proa_channel_tensor) + head.len;
     for (int i = 0; i < count; i++) bytes += strlen(tensors[i].name);
-    for (int i = 0; i < count; i++) bytes = ALIGN_UP(bytes) + tensors[i].bytes;
+    for (int i = 0; i < count; i++)
+        if (!blocks || !blocks[i]) bytes = ALIGN_UP(bytes) + tensors[i].bytes;
     return bytes;
 }
 
-static void write_tensors(char *block, uint64_t at, uint64_t names_at, const proa_tensor *tensors, int count)
+static void write_tensors(char *block, uint64_t at, uint64_t names_at, const proa_tensor *tensors,
+                          const uint64_t *blocks, int count)
 {
     uint64_t data_at = names_at;
     for (int i = 0; i < count; i++) data_at += strlen(tensors[i].name);
     for (int i = 0; i < count; i++) {
         const proa_tensor *t = &tensors[i];
         size_t name = strlen(t->name);
-        data_at = ALIGN_UP(data_at);
-        proa_channel_tensor row = {.place = PROA_CHANNEL_OWN,
-                                   .at = at + data_at,
+        bool own = !blocks || !blocks[i];
+        if (own) data_at = ALIGN_UP(data_at);
+        proa_channel_tensor row = {.place = own ? PROA_CHANNEL_OWN : PROA_CHANNEL_BLOCK,
+                                   .at = own ? at + data_at : blocks[i],
                                    .bytes = t->bytes,
                                    .type = (uint32_t)t->type,
                                    .rank = (uint32_t)t->rank,
@@ -40,25 +62,30 @@ static void write_tensors(char *block, uint64_t at, uint64_t names_at, const pro
         memcpy(row.shape, t->shape, (size_t)t->rank * sizeof *t->shape);
         memcpy(block + sizeof(proa_channel_payload) + (size_t)i * sizeof row, &row, sizeof row);
         memcpy(block + names_at, t->name, name); /* NOLINT(bugprone-not-null-terminated-result): counted */
-        if (t->bytes) memcpy(block + data_at, t->data, t->bytes);
+        if (own && t->bytes) memcpy(block + data_at, t->data, t->bytes);
         names_at += name;
-        data_at += t->bytes;
+        if (own) data_at += t->bytes;
     }
 }
 
 bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *tensors, int count,
                         uint64_t *at, uint64_t *bytes)
 {
-    *bytes = payload_bytes(head, tensors, count);
+    uint64_t *blocks = share_blocks(a, tensors, count);
+    *bytes = payload_bytes(head, tensors, blocks, count);
     *at = proa_shared_arena_alloc(a, *bytes);
-    if (!*at) return false;
-    char *block = proa_shared_arena_at(a, *at);
-    proa_channel_payload first = {.head_bytes = (uint32_t)head.len, .tensors = (uint32_t)count};
-    uint64_t head_at = sizeof first + (uint64_t)count * sizeof(proa_channel_tensor);
-    memcpy(block, &first, sizeof first);
-    if (head.len) memcpy(block + head_at, head.ptr, head.len);
-    write_tensors(block, *at, head_at + head.len, tensors, count);
-    return true;
+    if (*at) {
+        char *block = proa_shared_arena_at(a, *at);
+        proa_channel_payload first = {.head_bytes = (uint32_t)head.len, .tensors = (uint32_t)count};
+        uint64_t head_at = sizeof first + (uint64_t)count * sizeof(proa_channel_tensor);
+        memcpy(block, &first, sizeof first);
+        if (head.len) memcpy(block + head_at, head.ptr, head.len);
+        write_tensors(block, *at, head_at + head.len, tensors, blocks, count);
+    } else {
+        unshare_blocks(a, blocks, count);
+    }
+    free(blocks);
+    return *at != 0;
 }
 
 bool proa_payload_send(proa_process *p, proa_channel_message m, proa_str head, const proa_tensor *tensors,
@@ -270,6 +297,14 @@ static proa_buffer *own_buffer(proa_payload *w)
     return w->own = proa_buffer_wrap((char *)w->data, w->bytes, let_go, h);
 }
 
+/* A tensor with a block of its own. */
+static proa_buffer *block_buffer(proa_payload *w, uint64_t at, uint64_t bytes, const char *data)
+{
+    holder *h = proa_malloc(sizeof *h);
+    *h = (holder){.view = proa_shared_view_retain(w->view), .at = at};
+    return proa_buffer_wrap((char *)data, bytes, let_go, h);
+}
+
 /* The inputs of the answered request: our memory, which the reply then keeps alive. */
 static proa_buffer *peer_buffer(proa_payload *w)
 {
@@ -324,6 +359,10 @@ proa_status proa_payload_tensor(proa_tensor *t, proa_str *name, proa_payload *w,
         row.bytes <= w->bytes - (row.at - w->at)) {
         t->buffer = proa_buffer_hold(own_buffer(w));
         t->data = w->data + (row.at - w->at);
+        w->written += row.bytes;
+    } else if (row.place == PROA_CHANNEL_BLOCK && proa_shared_view_check(w->view, row.at, row.bytes)) {
+        t->data = proa_shared_view_check(w->view, row.at, row.bytes);
+        t->buffer = block_buffer(w, row.at, row.bytes, t->data);
         w->written += row.bytes;
     } else if (row.place == PROA_CHANNEL_PEER && w->arena &&
                proa_shared_arena_contains(w->arena, w->inputs, row.at, row.bytes)) {

@@ -2,6 +2,7 @@
  * test_arena.c - shared memory with one owner: blocks, the ring that returns them, what a hostile peer
  * can write. */
 #include "process/arena.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -130,6 +131,46 @@ static void test_full(void **state)
     proa_shared_arena_release(a);
 }
 
+/* A block of this side is shared at its begin, whole, and with one message at a time. The other side opens both
+ * memories, as a process does that has inherited them. */
+static void test_share(void **state)
+{
+    proa_shared_arena *a = arena();
+    proa_shared_view *theirs;
+    (void)state;
+    assert_int_equal(proa_shared_view_open(&theirs, dup(proa_shared_arena_fd(a)), NULL), PROA_OK);
+    uint64_t at = proa_shared_arena_alloc(a, 1000);
+    char *data = proa_shared_arena_at(a, at);
+    assert_int_equal(proa_shared_arena_share(a, data, 1000), 0); /* the other side holds it from alloc on */
+    proa_shared_arena_cancel_send(a, at);
+    assert_int_equal(proa_shared_arena_share(a, data + 64, 100), 0);
+    assert_int_equal(proa_shared_arena_share(a, data, 1025), 0);
+    assert_int_equal(proa_shared_arena_share(a, &at, 8), 0);
+    strcpy(data, "hello");
+    assert_int_equal(proa_shared_arena_share(a, data, 1000), at);
+    assert_int_equal(proa_shared_arena_share(a, data, 1000), 0);
+    proa_shared_arena_release_block(a, at);
+    assert_string_equal(proa_shared_view_check(theirs, at, 1000), "hello");
+    assert_int_equal(proa_shared_arena_used(a), 1024);
+    proa_shared_view_return_block(theirs, at);
+    assert_int_equal(proa_shared_arena_used(a), 0);
+    proa_shared_view_release(theirs);
+    proa_shared_arena_release(a);
+}
+
+static void test_what_is_no_arena(void **state)
+{
+    proa_shared_arena *a;
+    proa_shared_view *v;
+    proa_err err = {0};
+    (void)state;
+    assert_int_equal(proa_shared_arena_open(&a, -1, 0, &err), PROA_INVALID);
+    assert_string_equal(err.text, "descriptor -1 is no shared memory");
+    int fd = open("/dev/null", O_RDWR);
+    assert_int_equal(proa_shared_view_open(&v, fd, NULL), PROA_INVALID);
+    close(fd);
+}
+
 static int64_t resident(int fd)
 {
     struct stat st;
@@ -239,6 +280,8 @@ int main(void)
         cmocka_unit_test(test_holders),
         cmocka_unit_test(test_what_is_no_block_is_not_given_back),
         cmocka_unit_test(test_full),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_what_is_no_arena),
         cmocka_unit_test(test_memory_goes_back_and_nobody_can_shrink_it),
         cmocka_unit_test(test_view),
         cmocka_unit_test(test_threads),
