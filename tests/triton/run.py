@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 
+import agents
 import models
 import parts
 import rules
@@ -96,7 +97,8 @@ def compare_traffic_of_library(options, report):
     compare_traffic(options, report, library=True)
 
 
-PARTS = {"traffic": compare_traffic, "traffic-library": compare_traffic_of_library, **parts.PARTS}
+PARTS = {"traffic": compare_traffic, "traffic-library": compare_traffic_of_library, "agents": agents.compare_agents,
+         **parts.PARTS}
 # One answer of 1,500 still differs: over a stream of a decoupled ensemble, Triton marks the last response as the final one
 # where Proa sends an empty one after it.
 ASKED_FOR = ("traffic-library", )
