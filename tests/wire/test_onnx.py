@@ -125,8 +125,8 @@ WRONG = {  # name: (model, configuration, what its error says)
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
+@pytest.fixture(scope="module", params=[(), ("--isolate", "onnxruntime")], ids=["in-process", "isolated"])
+def server(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("onnx")
     add(folder, "plain", add_sub())
     add(folder, "fixed", add_sub(""))
@@ -148,7 +148,7 @@ def server(tmp_path_factory):
         add(folder, "identity-" + kind.lower(), identity(kind, ["n", "m"]))
     for name, (content, config, _) in WRONG.items():
         add(folder, "wrong-" + name, content, config and config.replace(f"'{name}'", f"'wrong-{name}'"))
-    with Server(OPTION, "--exit-on-error=false", repositories=[folder]) as one:
+    with Server(OPTION, "--exit-on-error=false", *request.param, repositories=[folder]) as one:
         yield one
 
 

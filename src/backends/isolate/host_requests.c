@@ -126,7 +126,7 @@ static proa_infer *take_request(const proa_hosted *model, const proa_channel_mes
 void proa_host_execute(const proa_hosted *model, const proa_channel_message *messages, int count)
 {
     const proa_channel_message done = {.kind = PROA_CHANNEL_DONE};
-    proa_infer **list = proa_malloc((size_t)(count + 1) * sizeof *list);
+    proa_infer **list = proa_malloc((size_t)(count + 1) * sizeof(proa_infer *));
     int n = 0;
     for (int k = 0; k < count; k++) {
         proa_infer *r = take_request(model, &messages[k]);

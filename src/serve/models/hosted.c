@@ -45,8 +45,8 @@ static void put_settings(proa_buf *out, const proa_server_options *o)
 void proa_hosted_describe(proa_buf *out, const proa_served_model *model)
 {
     const proa_server_options *o = &model->server->options;
-    proa_buf_printf(out, "{\"version\":%lld,\"external\":%s", (long long)model->version,
-                    o->allow_external_paths || !model->source->overridden ? "true" : "false");
+    proa_buf_printf(out, "{\"version\":%lld,\"external\":%s,\"overridden\":%s", (long long)model->version,
+                    o->allow_external_paths ? "true" : "false", model->source->overridden ? "true" : "false");
     put_text(out, "model", model->name);
     put_text(out, "path", model->path);
     put_text(out, "version_path", model->version_path);
@@ -97,8 +97,10 @@ static proa_status open_server(proa_hosted *h, const proa_hosted_options *from, 
 static proa_status open_source(proa_hosted *h, const proa_hosted_options *o, proa_source **source, proa_err *err)
 {
     const char *config = proa_arena_strdup(&h->arena, o->config);
-    return proa_source_new(source, h->server, get_text(h, o->description, "model"),
-                           get_text(h, o->description, "path"), config, err);
+    PROA_TRY(proa_source_new(source, h->server, get_text(h, o->description, "model"),
+                             get_text(h, o->description, "path"), config, err));
+    (*source)->overridden = proa_json_bool(proa_json_get(o->description, "overridden"));
+    return PROA_OK;
 }
 
 static proa_status open_instance(proa_hosted *h, const proa_hosted_options *o, proa_err *err)
