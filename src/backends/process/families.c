@@ -97,6 +97,15 @@ static proa_status add_family(proa_families *f, proa_str name, const proa_json *
     return PROA_OK;
 }
 
+/* Has somebody the family, or a metric of it? */
+static bool is_used(const proa_families *f, int number)
+{
+    bool used = f->families[number].holders > 0;
+    for (int i = 0; i < f->metrics_count && !used; i++)
+        used = f->metrics[i].holders && f->metrics[i].family == number;
+    return used;
+}
+
 static proa_status make_family(proa_families *f, const proa_json *head, int *number, proa_err *err)
 {
     proa_str name = proa_json_str(proa_json_get(head, "name")),
@@ -110,8 +119,9 @@ static proa_status make_family(proa_families *f, const proa_json *head, int *num
     if (*number == f->families_count)
         return add_family(f, name, proa_json_get(head, "description"), (kind)k, err);
     family *old = &f->families[*number];
-    if (old->kind != (kind)k)
+    if (old->kind != (kind)k && is_used(f, *number))
         return PROA_FAIL(err, INVALID, "metric family '%s' exists with another kind", old->name);
+    old->kind = (kind)k;
     old->holders++;
     return PROA_OK;
 }
@@ -223,13 +233,12 @@ static void observe_value(metric *g, double value)
     g->value += value;
 }
 
-static proa_status update_metric(proa_families *f, const proa_json *head, proa_buf *answer, proa_err *err)
+/* Lock held. */
+static proa_status update_metric(proa_families *f, int64_t number, proa_str op, double value, double *now,
+                                 proa_err *err)
 {
-    int64_t number = -1;
-    proa_str op = proa_json_str(proa_json_get(head, "op"));
-    double value = proa_json_double(proa_json_get(head, "value"));
-    PROA_TRY(proa_json_get_int(&number, head, "metric", 0, f->metrics_count - 1, err));
-    if (number < 0 || !f->metrics[number].holders) return PROA_FAIL(err, INVALID, "there is no such metric");
+    if (number < 0 || number >= f->metrics_count || !f->metrics[number].holders)
+        return PROA_FAIL(err, INVALID, "there is no such metric");
     metric *g = &f->metrics[number];
     kind k = f->families[g->family].kind;
     if (proa_str_is(op, "increment") && k != HISTOGRAM && (k == GAUGE || value >= 0)) g->value += value;
@@ -237,7 +246,27 @@ static proa_status update_metric(proa_families *f, const proa_json *head, proa_b
     else if (proa_str_is(op, "observe") && k == HISTOGRAM) observe_value(g, value);
     else if (!proa_str_is(op, "value") || k == HISTOGRAM)
         return PROA_FAIL(err, INVALID, "a %s does not support this", kind_names[k]);
-    proa_buf_printf(answer, isfinite(g->value) ? "{\"value\":%.17g}" : "{}", g->value);
+    *now = g->value;
+    return PROA_OK;
+}
+
+proa_status proa_families_update(proa_families *f, int64_t number, const char *op, double value, double *now,
+                                 proa_err *err)
+{
+    pthread_mutex_lock(&f->lock);
+    proa_status status = update_metric(f, number, proa_str_c(op), value, now, err);
+    pthread_mutex_unlock(&f->lock);
+    return status;
+}
+
+static proa_status call_update(proa_families *f, const proa_json *head, proa_buf *answer, proa_err *err)
+{
+    int64_t number = -1;
+    double now;
+    PROA_TRY(proa_json_get_int(&number, head, "metric", 0, f->metrics_count - 1, err));
+    PROA_TRY(update_metric(f, number, proa_json_str(proa_json_get(head, "op")),
+                           proa_json_double(proa_json_get(head, "value")), &now, err));
+    proa_buf_printf(answer, isfinite(now) ? "{\"value\":%.17g}" : "{}", now);
     return PROA_OK;
 }
 
@@ -249,7 +278,7 @@ proa_status proa_families_call(proa_families *f, const char *kind_name, const pr
     pthread_mutex_lock(&f->lock);
     if (strcmp(kind_name, "family") == 0) status = make_family(f, head, &number, err);
     else if (strcmp(kind_name, "metric") == 0) status = make_metric(f, head, &number, err);
-    else if (strcmp(kind_name, "metric_do") == 0) status = update_metric(f, head, answer, err);
+    else if (strcmp(kind_name, "metric_do") == 0) status = call_update(f, head, answer, err);
     else if (strcmp(kind_name, "metric_free") == 0) status = let_go(f, head, false, err);
     else if (strcmp(kind_name, "family_free") == 0) status = let_go(f, head, true, err);
     else status = PROA_FAIL(err, UNSUPPORTED, "the server has no call '%s'", kind_name);

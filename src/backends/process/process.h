@@ -193,6 +193,9 @@ void proa_families_free(proa_families *f);
  * other kinds write nothing. */
 PROA_MUST_CHECK proa_status proa_families_call(proa_families *f, const char *kind, const proa_json *head,
                                                proa_buf *answer, proa_err *err);
+/* "metric_do" without JSON. op: "increment", "set", "observe" or "value". *now: the value, of a histogram the sum. */
+PROA_MUST_CHECK proa_status proa_families_update(proa_families *f, int64_t metric, const char *op,
+                                                 double value, double *now, proa_err *err);
 void proa_families_print(proa_families *f, proa_buf *out);
 
 #endif

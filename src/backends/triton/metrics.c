@@ -1,43 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
- * metrics.c - counters, gauges and histograms that backends of Triton define, as Prometheus text. A family belongs to
- * its backend, not to a model; the open models print all families, and the server's page joins them
+ * metrics.c - counters, gauges and histograms that backends of Triton define. A family belongs to its backend, not to a
+ * model: all are in one table (process/families.c), which the open models print, and the server's page joins them
  * (serve/stats/metrics.c). In a process of its own a backend's metrics are on the page of another process: what it does
  * with them goes there too. */
 #include "backends/triton/abi.h"
 
+#include "backends/process/process.h"
 #include "backends/triton/triton.h"
 #include "base/alloc.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include <math.h>
 #include <string.h>
 
 enum { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
 
-/* What one line of the page, or a histogram's lines, are made of. Metrics with the same labels share it. */
-typedef struct series {
-    char *labels;     /* `a="b",c="d"` */
-    double value;     /* a histogram's sum */
-    double *bounds;   /* of its buckets, ascending */
-    uint64_t *counts; /* of each bucket, not cumulative; the last one is above all bounds */
-    uint64_t buckets; /* bounds */
-    int holders;
-    struct series *next;
-} series;
+/* Numbers of a family or a metric. */
+typedef struct numbers {
+    int64_t here;     /* in the table of this process */
+    int64_t mirrored; /* in that of the mirror; -1: it has none */
+} numbers;
 
-/* Families with the same name and kind are one. */
 struct TRITONSERVER_MetricFamily {
-    char *name, *description;
-    int kind, holders;
-    int metrics;    /* that refer to it: it lives until they are deleted */
-    int64_t number; /* of the mirror; -1: it has none */
-    series *series;
-    TRITONSERVER_MetricFamily *next;
+    char *name;
+    int kind;
+    numbers in;
+    atomic_bool deleted;
+    atomic_int holders; /* itself, until it is deleted, and its metrics */
 };
 
 struct TRITONSERVER_Metric {
     TRITONSERVER_MetricFamily *family;
-    series *series;
-    int64_t number; /* of the mirror; -1: it has none */
+    numbers in;
 };
 
 struct TRITONSERVER_MetricArgs {
@@ -45,11 +39,8 @@ struct TRITONSERVER_MetricArgs {
     uint64_t buckets;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static TRITONSERVER_MetricFamily *families; /* under the lock, with all that they hold */
-
-/* ---- the mirror ---- */
-
+static proa_families *table;
+static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 static const proa_triton_mirror *mirror; /* set before a backend runs; NULL: none */
 
 void proa_triton_metrics_mirror(const proa_triton_mirror *m)
@@ -57,114 +48,98 @@ void proa_triton_metrics_mirror(const proa_triton_mirror *m)
     mirror = m;
 }
 
-static int64_t mirror_family(const TRITONSERVER_MetricFamily *f)
+static void make_table(void)
 {
-    static const char *const kinds[] = {"counter", "gauge", "histogram"};
-    proa_buf members;
-    if (!mirror) return -1;
-    proa_buf_init(&members, (size_t)PROA_METRIC_LABELS_BYTES_MAX);
-    proa_buf_printf(&members, "\"metric\":\"%s\",\"name\":", kinds[f->kind]);
-    proa_buf_json_str(&members, proa_str_c(f->name));
-    proa_buf_printf(&members, ",\"description\":");
-    proa_buf_json_str(&members, proa_str_c(f->description));
-    int64_t number = mirror->create("family", &members);
-    proa_buf_release(&members);
-    return number;
+    table = proa_families_new();
 }
 
-static int64_t mirror_metric(const TRITONSERVER_Metric *m, const TRITONSERVER_Parameter **labels, uint64_t count)
+/* ---- calls to the table ---- */
+
+/* members: those of a JSON object, as the calls of process/families.c have them. *number: of what was made. */
+static proa_status call_table(const char *kind, const proa_buf *members, int64_t *number, proa_err *err)
 {
-    const series *s = m->series;
-    proa_buf members;
-    if (!mirror || m->family->number < 0) return -1;
-    proa_buf_init(&members, (size_t)PROA_METRIC_LABELS_BYTES_MAX * 2);
-    proa_buf_printf(&members, "\"family\":%lld,\"labels\":{", (long long)m->family->number);
-    for (uint64_t i = 0; i < count; i++) {
-        if (i) proa_buf_char(&members, ',');
-        proa_buf_json_str(&members, proa_str_c(labels[i]->name));
-        proa_buf_char(&members, ':');
-        proa_buf_json_str(&members, proa_str_c(labels[i]->text));
+    proa_buf text, answer;
+    proa_json *head = NULL, *made = NULL;
+    proa_buf_init(&text, members->len + 3);
+    proa_buf_init(&answer, 256);
+    proa_buf_char(&text, '{');
+    proa_buf_str(&text, proa_buf_view(members));
+    proa_buf_char(&text, '}');
+    proa_status status = proa_json_parse(&head, proa_buf_view(&text), "metric", err);
+    if (status == PROA_OK) status = proa_families_call(table, kind, head, &answer, err);
+    if (status == PROA_OK && number) {
+        status = proa_json_parse(&made, proa_buf_view(&answer), "metric", err);
+        if (status == PROA_OK) *number = proa_json_int(proa_json_get(made, kind));
     }
-    proa_buf_printf(&members, "},\"buckets\":[");
-    for (uint64_t k = 0; k < s->buckets; k++) proa_buf_printf(&members, k ? ",%.17g" : "%.17g", s->bounds[k]);
-    proa_buf_char(&members, ']');
-    int64_t number = members.full ? -1 : mirror->create("metric", &members);
-    proa_buf_release(&members);
-    return number;
+    proa_json_free(head);
+    proa_json_free(made);
+    proa_buf_release(&text);
+    proa_buf_release(&answer);
+    return status;
 }
 
-static void mirror_end(const char *kind, const char *member, int64_t number)
+/* Lets go of a family or a metric, by "family_free" or "metric_free". */
+static void release_number(const char *kind, const char *member, const numbers *in)
 {
     proa_buf members;
-    if (!mirror || number < 0) return;
+    proa_err ignored = {0};
     proa_buf_init(&members, 256);
-    proa_buf_printf(&members, "\"%s\":%lld", member, (long long)number);
-    mirror->post(kind, &members);
+    proa_buf_printf(&members, "\"%s\":%lld", member, (long long)in->here);
+    (void)call_table(kind, &members, NULL, &ignored);
+    proa_buf_clear(&members);
+    proa_buf_printf(&members, "\"%s\":%lld", member, (long long)in->mirrored);
+    if (mirror && in->mirrored >= 0) mirror->post(kind, &members);
     proa_buf_release(&members);
-}
-
-/* Prometheus: [a-zA-Z_:][a-zA-Z0-9_:]* */
-static bool is_metric_name(const char *name)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_:0123456789";
-    return *name && !(*name >= '0' && *name <= '9') && name[strspn(name, letters)] == 0;
 }
 
 /* ---- families ---- */
 
-/* Adds a holder to the family of that name, or makes it. NULL: it exists with another kind. Lock held. */
-static TRITONSERVER_MetricFamily *hold_family(int kind, const char *name, const char *description)
+static void drop_family(TRITONSERVER_MetricFamily *family)
 {
-    TRITONSERVER_MetricFamily *f = families;
-    while (f && strcmp(f->name, name) != 0) f = f->next;
-    if (f && f->kind != kind) return NULL;
-    if (!f) {
-        f = proa_calloc(1, sizeof *f);
-        f->name = proa_strdup(name), f->description = proa_strdup(description), f->kind = kind;
-        f->next = families;
-        families = f;
-    }
-    f->holders++;
-    return f;
+    if (atomic_fetch_sub(&family->holders, 1) != 1) return;
+    free(family->name);
+    free(family);
+}
+
+static proa_status make_family(numbers *in, int kind, const char *name, const char *description, proa_err *err)
+{
+    static const char *const kinds[] = {"counter", "gauge", "histogram"};
+    proa_buf members;
+    proa_buf_init(&members, (size_t)PROA_METRIC_LABELS_BYTES_MAX);
+    proa_buf_printf(&members, "\"metric\":\"%s\",\"name\":", kinds[kind]);
+    proa_buf_json_str(&members, proa_str_c(name));
+    proa_buf_printf(&members, ",\"description\":");
+    proa_buf_json_str(&members, proa_str_c(description));
+    proa_status status = members.full
+                             ? PROA_FAIL(err, LIMIT, "the description of metric family '%s' is too long", name)
+                             : call_table("family", &members, &in->here, err);
+    if (status == PROA_OK) in->mirrored = mirror ? mirror->create("family", &members) : -1;
+    proa_buf_release(&members);
+    return status;
 }
 
 TRITONSERVER_Error *TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily **out, int kind, const char *name,
                                                  const char *description)
 {
+    proa_err err = {0};
+    numbers in;
     if (kind != KIND_COUNTER && kind != KIND_GAUGE && kind != KIND_HISTOGRAM)
         return proa_triton_error(PROA_TRITON_INVALID_ARG, "metric family '%s' has the unknown kind %d", name,
                                  kind);
-    if (!is_metric_name(name) || strpbrk(description, "\n\r"))
-        return proa_triton_error(PROA_TRITON_INVALID_ARG, "'%s' cannot be the name of a metric family", name);
-    pthread_mutex_lock(&lock);
-    *out = hold_family(kind, name, description);
-    pthread_mutex_unlock(&lock);
-    if (*out) (*out)->number = mirror_family(*out);
-    if (*out) return NULL;
-    return proa_triton_error(PROA_TRITON_INVALID_ARG, "metric family '%s' exists with another kind", name);
-}
-
-static void free_family(TRITONSERVER_MetricFamily *family)
-{
-    free(family->name);
-    free(family->description);
-    free(family);
+    pthread_once(&table_once, make_table);
+    if (make_family(&in, kind, name, description, &err) != PROA_OK) return proa_triton_error_of(&err);
+    *out = proa_calloc(1, sizeof **out);
+    (*out)->name = proa_strdup(name), (*out)->kind = kind, (*out)->in = in;
+    atomic_init(&(*out)->holders, 1);
+    return NULL;
 }
 
 TRITONSERVER_Error *TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily *family)
 {
     if (!family) return NULL;
-    mirror_end("family_free", "family", family->number);
-    pthread_mutex_lock(&lock);
-    bool last = --family->holders == 0;
-    if (last) {
-        TRITONSERVER_MetricFamily **at = &families;
-        while (*at != family) at = &(*at)->next;
-        *at = family->next;
-    }
-    bool unused = last && !family->metrics;
-    pthread_mutex_unlock(&lock);
-    if (unused) free_family(family);
+    release_number("family_free", "family", &family->in);
+    atomic_store(&family->deleted, true);
+    drop_family(family);
     return NULL;
 }
 
@@ -176,34 +151,6 @@ TRITONSERVER_Error *TRITONSERVER_GetMetricFamilyKind(TRITONSERVER_MetricFamily *
 
 /* ---- metrics ---- */
 
-static void append_label(proa_buf *out, const TRITONSERVER_Parameter *label)
-{
-    if (out->len) proa_buf_char(out, ',');
-    proa_buf_str(out, proa_str_c(label->name));
-    proa_buf_str(out, proa_str_c("=\""));
-    for (const char *c = label->text; *c; c++) {
-        if (*c == '"' || *c == '\\') proa_buf_char(out, '\\');
-        proa_buf_str(out, *c == '\n' ? proa_str_c("\\n") : (proa_str){c, 1});
-    }
-    proa_buf_char(out, '"');
-}
-
-static TRITONSERVER_Error *labels_text(char **out, const TRITONSERVER_Parameter **labels, uint64_t count)
-{
-    proa_buf text;
-    proa_buf_init(&text, (size_t)64 << 10);
-    TRITONSERVER_Error *error = NULL;
-    for (uint64_t i = 0; i < count && !error; i++) {
-        if (labels[i]->type != PROA_TRITON_STRING || !is_metric_name(labels[i]->name))
-            error = proa_triton_error(PROA_TRITON_INVALID_ARG, "label '%s' is not a string", labels[i]->name);
-        else append_label(&text, labels[i]);
-    }
-    if (!error && text.full) error = proa_triton_error(PROA_TRITON_INVALID_ARG, "labels of more than 64 KiB");
-    if (!error) *out = proa_strdup(text.ptr ? text.ptr : "");
-    proa_buf_release(&text);
-    return error;
-}
-
 TRITONSERVER_Error *TRITONSERVER_MetricArgsNew(TRITONSERVER_MetricArgs **args)
 {
     *args = proa_calloc(1, sizeof **args);
@@ -213,8 +160,10 @@ TRITONSERVER_Error *TRITONSERVER_MetricArgsNew(TRITONSERVER_MetricArgs **args)
 TRITONSERVER_Error *TRITONSERVER_MetricArgsSetHistogram(TRITONSERVER_MetricArgs *args, const double *bounds,
                                                         uint64_t count)
 {
-    for (uint64_t i = 1; i < count; i++)
-        if (!(bounds[i] > bounds[i - 1]))
+    while (count && isinf(bounds[count - 1]) && bounds[count - 1] > 0)
+        count--; /* there is one beyond all bounds */
+    for (uint64_t i = 0; i < count; i++)
+        if (!isfinite(bounds[i]) || (i && !(bounds[i] > bounds[i - 1])))
             return proa_triton_error(PROA_TRITON_INVALID_ARG, "the buckets of a histogram must ascend");
     if (count > PROA_TRITON_BUCKETS_MAX)
         return proa_triton_error(PROA_TRITON_INVALID_ARG, "a histogram has %llu buckets, at most %d are possible",
@@ -233,45 +182,58 @@ TRITONSERVER_Error *TRITONSERVER_MetricArgsDelete(TRITONSERVER_MetricArgs *args)
     return NULL;
 }
 
-/* The series with these labels, which it takes, or a new one. Lock held. */
-static series *hold_series(TRITONSERVER_MetricFamily *family, char *labels, const TRITONSERVER_MetricArgs *args)
+/* The members of a call that makes a metric of family number `family`. */
+static void print_metric(proa_buf *out, int64_t family, const TRITONSERVER_Parameter **labels, uint64_t count,
+                         const TRITONSERVER_MetricArgs *args)
 {
-    series *s = family->series;
-    while (s && strcmp(s->labels, labels) != 0) s = s->next;
-    if (s) {
-        free(labels);
-    } else {
-        s = proa_calloc(1, sizeof *s);
-        s->labels = labels;
-        s->next = family->series;
-        family->series = s;
-        if (family->kind == KIND_HISTOGRAM) {
-            s->buckets = args->buckets;
-            s->bounds = proa_calloc((size_t)s->buckets + 1, sizeof *s->bounds);
-            s->counts = proa_calloc((size_t)s->buckets + 1, sizeof *s->counts);
-            if (s->buckets) memcpy(s->bounds, args->bounds, (size_t)s->buckets * sizeof *s->bounds);
-        }
+    proa_buf_clear(out);
+    proa_buf_printf(out, "\"family\":%lld,\"labels\":{", (long long)family);
+    for (uint64_t i = 0; i < count; i++) {
+        if (i) proa_buf_char(out, ',');
+        proa_buf_json_str(out, proa_str_c(labels[i]->name));
+        proa_buf_char(out, ':');
+        proa_buf_json_str(out, proa_str_c(labels[i]->text));
     }
-    s->holders++;
-    return s;
+    proa_buf_printf(out, "},\"buckets\":[");
+    for (uint64_t k = 0; args && k < args->buckets; k++)
+        proa_buf_printf(out, k ? ",%.17g" : "%.17g", args->bounds[k]);
+    proa_buf_char(out, ']');
+}
+
+static proa_status make_metric(numbers *in, const numbers *family, const TRITONSERVER_Parameter **labels,
+                               uint64_t count, const TRITONSERVER_MetricArgs *args, proa_err *err)
+{
+    proa_buf members;
+    proa_buf_init(&members, (size_t)PROA_METRIC_LABELS_BYTES_MAX * 2);
+    print_metric(&members, family->here, labels, count, args);
+    proa_status status = members.full ? PROA_FAIL(err, LIMIT, "labels of more than %d bytes",
+                                                  (int)PROA_METRIC_LABELS_BYTES_MAX)
+                                      : call_table("metric", &members, &in->here, err);
+    in->mirrored = -1;
+    if (status == PROA_OK && mirror && family->mirrored >= 0) {
+        print_metric(&members, family->mirrored, labels, count, args);
+        in->mirrored = mirror->create("metric", &members);
+    }
+    proa_buf_release(&members);
+    return status;
 }
 
 TRITONSERVER_Error *TRITONSERVER_MetricNewWithArgs(TRITONSERVER_Metric **out, TRITONSERVER_MetricFamily *family,
                                                    const TRITONSERVER_Parameter **labels, uint64_t count,
                                                    const TRITONSERVER_MetricArgs *args)
 {
-    char *text = NULL;
+    proa_err err = {0};
+    numbers in;
+    for (uint64_t i = 0; i < count; i++)
+        if (labels[i]->type != PROA_TRITON_STRING)
+            return proa_triton_error(PROA_TRITON_INVALID_ARG, "label '%s' is not a string", labels[i]->name);
     if (family->kind == KIND_HISTOGRAM && (!args || !args->bounds))
         return proa_triton_error(PROA_TRITON_INVALID_ARG, "histogram '%s' needs buckets", family->name);
-    TRITONSERVER_Error *error = labels_text(&text, labels, count);
-    if (error) return error;
-    TRITONSERVER_Metric *m = proa_calloc(1, sizeof *m);
-    pthread_mutex_lock(&lock);
-    *m = (TRITONSERVER_Metric){.family = family, .series = hold_series(family, text, args)};
-    family->metrics++;
-    pthread_mutex_unlock(&lock);
-    m->number = mirror_metric(m, labels, count);
-    *out = m;
+    if (make_metric(&in, &family->in, labels, count, args, &err) != PROA_OK)
+        return proa_triton_error_of(&err);
+    *out = proa_calloc(1, sizeof **out);
+    **out = (TRITONSERVER_Metric){family, in};
+    atomic_fetch_add(&family->holders, 1);
     return NULL;
 }
 
@@ -281,43 +243,25 @@ TRITONSERVER_Error *TRITONSERVER_MetricNew(TRITONSERVER_Metric **out, TRITONSERV
     return TRITONSERVER_MetricNewWithArgs(out, family, labels, count, NULL);
 }
 
-static void drop_series(TRITONSERVER_MetricFamily *family, series *s)
-{
-    if (--s->holders) return;
-    series **at = &family->series;
-    while (*at != s) at = &(*at)->next;
-    *at = s->next;
-    free(s->labels);
-    free(s->bounds);
-    free(s->counts);
-    free(s);
-}
-
 TRITONSERVER_Error *TRITONSERVER_MetricDelete(TRITONSERVER_Metric *metric)
 {
     if (!metric) return NULL;
-    TRITONSERVER_MetricFamily *family = metric->family;
-    mirror_end("metric_free", "metric", metric->number);
-    pthread_mutex_lock(&lock);
-    drop_series(family, metric->series);
-    bool unused = --family->metrics == 0 && family->holders == 0;
-    pthread_mutex_unlock(&lock);
-    if (unused) free_family(family);
+    release_number("metric_free", "metric", &metric->in);
+    drop_family(metric->family);
     free(metric);
+    return NULL;
+}
+
+TRITONSERVER_Error *TRITONSERVER_GetMetricKind(TRITONSERVER_Metric *metric, int *kind)
+{
+    *kind = metric->family->kind;
     return NULL;
 }
 
 /* ---- values ---- */
 
 enum change { CHANGE_ADD, CHANGE_SET, CHANGE_OBSERVE };
-
-static void observe_value(series *s, double value)
-{
-    uint64_t k = 0;
-    while (k < s->buckets && !(value <= s->bounds[k])) k++;
-    s->counts[k]++;
-    s->value += value;
-}
+static const char *const change_ops[] = {"increment", "set", "observe"};
 
 static bool is_allowed(const TRITONSERVER_MetricFamily *family, enum change change, double value)
 {
@@ -331,12 +275,11 @@ static bool is_allowed(const TRITONSERVER_MetricFamily *family, enum change chan
 /* Numbers in JSON are finite. */
 static void mirror_change(const TRITONSERVER_Metric *metric, enum change change, double value)
 {
-    static const char *const ops[] = {"increment", "set", "observe"};
     proa_buf members;
-    if (!mirror || metric->number < 0 || !isfinite(value)) return;
+    if (!mirror || metric->in.mirrored < 0 || !isfinite(value)) return;
     proa_buf_init(&members, 256);
-    proa_buf_printf(&members, "\"metric\":%lld,\"op\":\"%s\",\"value\":%.17g", (long long)metric->number,
-                    ops[change], value);
+    proa_buf_printf(&members, "\"metric\":%lld,\"op\":\"%s\",\"value\":%.17g", (long long)metric->in.mirrored,
+                    change_ops[change], value);
     mirror->post("metric_do", &members);
     proa_buf_release(&members);
 }
@@ -345,18 +288,17 @@ static TRITONSERVER_Error *change_metric(TRITONSERVER_Metric *metric, enum chang
 {
     static const char *const rules[] = {"a counter can only grow", "a gauge has no observations",
                                         "a histogram only has observations"};
-    TRITONSERVER_Error *error = NULL;
-    pthread_mutex_lock(&lock);
     const TRITONSERVER_MetricFamily *f = metric->family;
-    if (!f->holders)
-        error = proa_triton_error(PROA_TRITON_INVALID_ARG, "the family of the metric was deleted");
-    else if (!is_allowed(f, change, value))
-        error = proa_triton_error(PROA_TRITON_UNSUPPORTED, "metric '%s': %s", f->name, rules[f->kind]);
-    else if (change == CHANGE_OBSERVE) observe_value(metric->series, value);
-    else metric->series->value = change == CHANGE_ADD ? metric->series->value + value : value;
-    pthread_mutex_unlock(&lock);
-    if (!error) mirror_change(metric, change, value);
-    return error;
+    proa_err err = {0};
+    double now;
+    if (atomic_load(&f->deleted))
+        return proa_triton_error(PROA_TRITON_INVALID_ARG, "the family of the metric was deleted");
+    if (!is_allowed(f, change, value))
+        return proa_triton_error(PROA_TRITON_UNSUPPORTED, "metric '%s': %s", f->name, rules[f->kind]);
+    if (proa_families_update(table, metric->in.here, change_ops[change], value, &now, &err) != PROA_OK)
+        return proa_triton_error_of(&err);
+    mirror_change(metric, change, value);
+    return NULL;
 }
 
 TRITONSERVER_Error *TRITONSERVER_MetricIncrement(TRITONSERVER_Metric *metric, double value)
@@ -376,53 +318,17 @@ TRITONSERVER_Error *TRITONSERVER_MetricObserve(TRITONSERVER_Metric *metric, doub
 
 TRITONSERVER_Error *TRITONSERVER_MetricValue(TRITONSERVER_Metric *metric, double *value)
 {
+    proa_err err = {0};
     if (metric->family->kind == KIND_HISTOGRAM)
         return proa_triton_error(PROA_TRITON_UNSUPPORTED, "metric '%s': a histogram has no single value",
                                  metric->family->name);
-    pthread_mutex_lock(&lock);
-    *value = metric->series->value;
-    pthread_mutex_unlock(&lock);
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONSERVER_GetMetricKind(TRITONSERVER_Metric *metric, int *kind)
-{
-    *kind = metric->family->kind;
-    return NULL;
-}
-
-/* ---- the page ---- */
-
-static void print_histogram(proa_buf *out, const char *name, const series *s)
-{
-    const char *comma = *s->labels ? "," : "";
-    uint64_t count = 0;
-    for (uint64_t k = 0; k <= s->buckets; k++) {
-        count += s->counts[k];
-        proa_buf_printf(out, "%s_bucket{%s%sle=\"", name, s->labels, comma);
-        if (k < s->buckets) proa_buf_printf(out, "%.17g", s->bounds[k]);
-        else proa_buf_printf(out, "+Inf");
-        proa_buf_printf(out, "\"} %llu\n", (unsigned long long)count);
-    }
-    proa_buf_printf(out, *s->labels ? "%s_sum{%s} %.17g\n" : "%s_sum%s %.17g\n", name, s->labels, s->value);
-    proa_buf_printf(out, *s->labels ? "%s_count{%s} %llu\n" : "%s_count%s %llu\n", name, s->labels,
-                    (unsigned long long)count);
-}
-
-static void print_family(proa_buf *out, const TRITONSERVER_MetricFamily *f)
-{
-    static const char *const kinds[] = {"counter", "gauge", "histogram"};
-    proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", f->name, f->description, f->name, kinds[f->kind]);
-    for (const series *s = f->series; s; s = s->next) {
-        if (f->kind == KIND_HISTOGRAM) print_histogram(out, f->name, s);
-        else
-            proa_buf_printf(out, *s->labels ? "%s{%s} %.17g\n" : "%s%s %.17g\n", f->name, s->labels, s->value);
-    }
+    return proa_families_update(table, metric->in.here, "value", 0, value, &err) == PROA_OK
+               ? NULL
+               : proa_triton_error_of(&err);
 }
 
 void proa_triton_metrics_print(proa_buf *out)
 {
-    pthread_mutex_lock(&lock);
-    for (const TRITONSERVER_MetricFamily *f = families; f; f = f->next) print_family(out, f);
-    pthread_mutex_unlock(&lock);
+    pthread_once(&table_once, make_table);
+    proa_families_print(table, out);
 }
