@@ -443,6 +443,32 @@ typedef struct proa_event {
 } proa_event;
 typedef void proa_event_fn(const proa_event *event);
 
+/* Where tensors of the caller are. All zero: in memory of the host. PROA_MEMORY_CUDA: in memory of the GPU on which the
+ * engine runs (proa_info.gpu), which is read and written in place: nothing passes through the host. A model of several
+ * ranks takes memory of the host only.
+ * Owner: the caller, for both.
+ * Order: calls with tensors on the GPU return before its kernels have ended. They read and write tensors after the work
+ *        that `stream` has when they are called; work that is given to `stream` after they have returned comes after
+ *        them, and may read outputs, and overwrite or free inputs. */
+typedef enum proa_memory_kind { PROA_MEMORY_HOST, PROA_MEMORY_CUDA } proa_memory_kind;
+typedef struct proa_tensor_memory {
+    proa_memory_kind kind;
+    int32_t gpu;  /* its number, N of "cuda:N" */
+    void *stream; /* a cudaStream_t of that GPU; NULL: the default stream */
+} proa_tensor_memory;
+
+/* Rows of a request in memory of the caller, beside those of its events. On the GPU that runs the model the rows of
+ * greedy sequences do not pass through the host: they are copied before and after the logits processors, which run
+ * there. Those of sampled sequences and of beams are uploaded, since the host samples them. Rows are complete with the
+ * DONE event, on a GPU in the order of its stream; those of tokens after a sequence's last are undefined. */
+typedef struct proa_request_rows {
+    float *logits; /* GENERATE: what proa_event.logits is, for sequences and beams; NULL: not wanted */
+    float *scores; /* GENERATE: what proa_event.scores is; NULL: not wanted */
+    float *hidden; /* ENCODE: [ids_count, hidden] what its ROWS event has, which is not sent then; NULL: not wanted */
+    int64_t steps, stride; /* GENERATE: of token i < steps of sequence or beam s, row i * stride + s, [outputs] */
+    proa_tensor_memory memory;
+} proa_request_rows;
+
 typedef struct proa_request {
     proa_task task;
     const char *text;      /* UTF-8, tokenised with special tokens; or NULL with ids */
@@ -461,6 +487,7 @@ typedef struct proa_request {
                               applied): [ids_count, hidden]; copied. NULL: none */
     const float *encoder_outputs; /* encoder-decoders: the encoder's last hidden states, in place of text and ids:
                                      [ids_count, hidden]; copied. NULL: none */
+    proa_tensor_memory encoder_outputs_memory; /* on a GPU they are not copied: they stay until the DONE event */
     const int32_t *decoder_ids; /* encoder-decoder: the decoder's first tokens, start token included; NULL: the
                                    start token alone */
     int64_t decoder_ids_count;
@@ -479,6 +506,7 @@ typedef struct proa_request {
      * NULL: the outputs come in events */
     float *head_to, *pooled_to, *rows_to;
     bool scores; /* TOKEN events have scores, a beam search sends SCORES events: transformers' output_scores */
+    proa_request_rows rows; /* all zero: none */
     proa_options options;
     const char *client;      /* who sent it: clients take turns (requests of one priority); NULL: "" */
     proa_event_fn *on_event; /* required */
@@ -590,20 +618,6 @@ typedef struct proa_decoder_session_options {
 PROA_EXPORT proa_status proa_decoder_session_open(proa_decoder_session **out, proa_engine *engine,
                                                   const proa_decoder_session_options *options, proa_err *err);
 PROA_EXPORT void proa_decoder_session_close(proa_decoder_session *session); /* NULL is fine */
-
-/* Where tensors of the caller are. All zero: in memory of the host. PROA_MEMORY_CUDA: in memory of the GPU on which the
- * engine runs (proa_info.gpu), which is read and written in place: nothing passes through the host. A model of several
- * ranks takes memory of the host only.
- * Owner: the caller, for both.
- * Order: calls with tensors on the GPU return before its kernels have ended. They read and write tensors after the work
- *        that `stream` has when they are called; work that is given to `stream` after they have returned comes after
- *        them, and may read outputs, and overwrite or free inputs. */
-typedef enum proa_memory_kind { PROA_MEMORY_HOST, PROA_MEMORY_CUDA } proa_memory_kind;
-typedef struct proa_tensor_memory {
-    proa_memory_kind kind;
-    int32_t gpu;  /* its number, N of "cuda:N" */
-    void *stream; /* a cudaStream_t of that GPU; NULL: the default stream */
-} proa_tensor_memory;
 
 /* Tokens of one sequence, behind those that it has. */
 typedef struct proa_decoder_session_input {

@@ -14,6 +14,7 @@ from typing import Any, Callable, Generator, Optional, Sequence, Union
 import numpy as np
 
 from ._lib import NotFoundError, ProaError, UnavailableError, call, error_of, ffi, find_model, find_plugin, lib, text_of
+from .arrays import GpuArray, empty_like, gpu_of, like, to_numpy
 
 _KINDS = {
     lib.PROA_KIND_DECODER: "decoder",
@@ -86,6 +87,39 @@ class Result:
         self.parents = ffi.unpack(raw.parents, raw.count) if raw.parents and raw.count else []
 
 
+class Rows:
+    """Memory for rows of requests (proa_request_rows): an array of f32 of the kind of a sample, on the engine's GPU if
+    the sample is there too. There its numbers are undefined at first, on the host they are 0."""
+
+    def __init__(self, sample: Any, gpu: int, shape: Sequence[int]) -> None:
+        self.shape = tuple(shape)
+        self.gpu = gpu if gpu >= 0 and gpu_of(sample) == gpu else -1
+        self._sample = sample
+        self.array: Any = np.zeros(self.shape, np.float32) if self.gpu < 0 else empty_like(sample, self.shape)
+        self._memory = None if self.gpu < 0 else GpuArray(self.array)
+
+    def address(self, *index: int) -> Any:
+        """Of an element."""
+        begin = self.array.ctypes.data if self._memory is None else self._memory.address
+        return ffi.cast("float *", begin + 4 * int(np.ravel_multi_index(index, self.shape)))
+
+    def set_memory(self, raw: Any) -> None:
+        if self._memory is not None:
+            set_memory(raw, self._memory, self.gpu)
+
+    def take_all(self) -> Any:
+        return self.array if self.gpu >= 0 else like(self._sample, self.array)
+
+    def take(self, steps: int) -> list[Any]:
+        """The first steps, each as the kind of the sample."""
+        return [self.array[i] if self.gpu >= 0 else like(self._sample, self.array[i]) for i in range(steps)]
+
+
+def set_memory(raw: Any, array: GpuArray, gpu: int) -> None:
+    """Fills a proa_tensor_memory."""
+    raw.kind, raw.gpu, raw.stream = lib.PROA_MEMORY_CUDA, gpu, ffi.cast("void *", array.stream)
+
+
 class Request:
     """A submitted request. Its events come on the engine's thread; `changed` is called there after each.
 
@@ -112,6 +146,7 @@ class Request:
         self._changed = changed
         self._keep = keep  # which rows of floats are copied
         self._handle: Any = None
+        self._held: list[Any] = []  # memory of the caller that the library uses until the end
 
     def _take_token(self, event: Any) -> None:
         seq = self.sequences[event.sequence]
@@ -311,15 +346,18 @@ class Engine:
         decoder_ids: Optional[Sequence[int]] = None,
         type_ids: Optional[Sequence[int]] = None,
         cache_salt: Optional[str] = None,
-        encoder_outputs: Optional[np.ndarray] = None,
+        encoder_outputs: Optional[Any] = None,
         prompt_table: Optional[np.ndarray] = None,
         scores: bool = False,
+        rows: Optional[dict[str, tuple[Rows, tuple[int, ...]]]] = None,
         options: Optional[dict[str, Any]] = None,
         changed: Callable[[Request, bool], None],
     ) -> Request:
         """Queues a request. `options` have the names of docs/decoding.md. `changed(request, done)` is called on the
-        engine's thread after each event, so it must be quick. encoder_outputs [tokens, hidden] and prompt_table
-        [rows, embedding] are f32; the rows of a prompt table are the ids from the vocabulary's size on."""
+        engine's thread after each event, so it must be quick. encoder_outputs [tokens, hidden], which may be on
+        the engine's GPU, and prompt_table [rows, embedding] are f32; the rows of a prompt table are the ids from the
+        vocabulary's size on. rows: where "logits", "scores" [steps, sequences of all requests, vocab] or "hidden" go,
+        and the index of the request's first element."""
         o = options or {}
         keep = {name for name in ("logprobs",) if o.get(name)}
         keep |= {name for name in ("logits", "hidden") if o.get("return_" + name)}
@@ -349,14 +387,17 @@ class Engine:
             held.append(ffi.new("int32_t[]", type_ids))
             raw.type_ids = held[-1]
         if encoder_outputs is not None:
-            held.append(np.ascontiguousarray(encoder_outputs, np.float32))
-            raw.encoder_outputs = ffi.cast("float *", held[-1].ctypes.data)
-            raw.ids_count = held[-1].shape[0]
+            held.append(self._set_encoder_outputs(raw, encoder_outputs))
         if prompt_table is not None:
             held.append(np.ascontiguousarray(prompt_table, np.float32))
             raw.prompt_table = ffi.cast("float *", held[-1].ctypes.data)
             raw.prompt_table_rows = held[-1].shape[0]
         raw.scores = scores
+        for name, (target, index) in (rows or {}).items():
+            setattr(raw.rows, name, target.address(*index))
+            raw.rows.steps, raw.rows.stride = target.shape[0], target.shape[1]
+            target.set_memory(raw.rows.memory)
+        request._held = [rows, held]
         if cache_salt is not None:
             held.append(ffi.new("char[]", cache_salt.encode()))
             raw.cache_salt = held[-1]
@@ -369,6 +410,7 @@ class Engine:
 
         def done_too(r: Request, done: bool) -> None:
             if done:
+                r._held = []
                 self._live.discard(r)
             inner(r, done)
 
@@ -383,6 +425,17 @@ class Engine:
             lib.proa_options_free(held[0][0])
         request.id = number[0]
         return request
+
+    def _set_encoder_outputs(self, raw: Any, outputs: Any) -> Any:
+        """Returns what must live until the request is done."""
+        if self.gpu >= 0 and gpu_of(outputs) == self.gpu:
+            array = GpuArray(outputs)
+            raw.encoder_outputs, raw.ids_count = ffi.cast("float *", array.address), array.shape[0]
+            set_memory(raw.encoder_outputs_memory, array, self.gpu)
+            return array
+        copied = np.ascontiguousarray(to_numpy(outputs), np.float32)
+        raw.encoder_outputs, raw.ids_count = ffi.cast("float *", copied.ctypes.data), copied.shape[0]
+        return copied
 
     def cancel(self, request: Request) -> None:
         """The request ends with finish "cancelled" before the next step. One that has ended is left alone."""

@@ -216,8 +216,6 @@ def plan(base: Any, given: dict[str, Any], length: int, context: Optional[int], 
     if get("prompt_lookup_num_tokens"):
         options.update(speculation="ngram", draft_tokens=int(get("prompt_lookup_num_tokens")))
     pad = get("pad_token_id")
-    if get("output_logits"):
-        options["return_logits"] = True
     return Plan(
         options=options,
         sequences=count,
@@ -332,13 +330,3 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> np.ndarray:
     for to, row in zip(out, rows):
         to[: len(row)] = row
     return out
-
-
-def stack_steps(rows: Sequence[Sequence[bytes]], columns: int) -> tuple[np.ndarray, ...]:
-    """For each step the rows of all sequences, [sequences, columns]; those of sequences that have ended are 0."""
-    steps = max((len(row) for row in rows), default=0)
-    out = np.zeros((steps, len(rows), columns), np.float32)
-    for i, row in enumerate(rows):
-        for step, data in enumerate(row):
-            out[step, i] = np.frombuffer(data, np.float32)
-    return tuple(out)

@@ -14,9 +14,9 @@ from typing import Any, Callable, Optional, Sequence, Union
 import numpy as np
 
 from ._lib import InvalidArgumentError, UnsupportedError, find_model
-from .arrays import like, to_numpy
-from .engine import Engine, Request
-from .generation import Plan, make_output, pad_rows, plan, stack_steps
+from .arrays import gpu_of, is_torch, like, to_numpy
+from .engine import Engine, Request, Rows
+from .generation import Plan, make_output, pad_rows, plan
 from .llm import engine_options
 
 # Encoders whose positions are relative: padding on the left changes nothing for them.
@@ -313,14 +313,17 @@ class Encoder:
             shape = np.shape(inputs_embeds)[:2]
         mask = np.ones(shape, bool) if attention_mask is None else np.atleast_2d(to_numpy(attention_mask)) != 0
         engine = self.model.engine
-        submits = [
-            lambda changed, row=row: engine.submit(task="encode", changed=changed, **row)  # noqa: B008
-            for row in rows
-        ]
-        out = np.zeros((*shape, engine.info["hidden"]), np.float32)
-        for to, keep, request in zip(out, mask, engine.wait(submits)):
-            to[keep] = np.concatenate([_bytes_to_array(data, columns) for data, _, columns in request.rows])
-        return make_output("BaseModelOutput", {"last_hidden_state": like(sample, out)})
+        out = Rows(sample, engine.gpu, (*shape, engine.info["hidden"]))
+        if out.gpu >= 0:
+            out.array.zero_()
+        submits = []
+        for i, (row, keep) in enumerate(zip(rows, mask)):
+            at = {"hidden": (out, (i, int(np.flatnonzero(keep)[0]), 0))}
+            submits.append(
+                lambda changed, row=row, at=at: engine.submit(task="encode", changed=changed, rows=at, **row)
+            )
+        engine.wait(submits)
+        return make_output("BaseModelOutput", {"last_hidden_state": out.take_all()})
 
 
 def _check_mask(mask: np.ndarray, left: bool) -> None:
@@ -335,8 +338,9 @@ def _check_mask(mask: np.ndarray, left: bool) -> None:
             raise UnsupportedError("argument 'attention_mask': this model is padded on the right")
 
 
-def _hidden_rows(encoder_outputs: Any, attention_mask: Any) -> Optional[list[np.ndarray]]:
-    """Hidden states of each row, from transformers' BaseModelOutput, a tuple, or an array [batch, tokens, hidden]."""
+def _hidden_rows(encoder_outputs: Any, attention_mask: Any, gpu: int = -1) -> Optional[list[Any]]:
+    """Hidden states of each row, from transformers' BaseModelOutput, a tuple, or an array [batch, tokens, hidden].
+    Those of torch on the GPU of that number stay there."""
     if encoder_outputs is None:
         return None
     states = encoder_outputs
@@ -346,10 +350,14 @@ def _hidden_rows(encoder_outputs: Any, attention_mask: Any) -> Optional[list[np.
         states = states[0]
     elif isinstance(states, dict):
         states = states["last_hidden_state"]
-    array = to_numpy(states)
+    in_place = gpu >= 0 and is_torch(states) and gpu_of(states) == gpu
+    array = states if in_place else to_numpy(states)
     if attention_mask is None:
         return list(array)
-    return [row[keep != 0] for row, keep in zip(array, np.atleast_2d(to_numpy(attention_mask)))]
+    keeps = np.atleast_2d(to_numpy(attention_mask)) != 0
+    if in_place:
+        return [row[sys.modules["torch"].from_numpy(keep).to(row.device)] for row, keep in zip(array, keeps)]
+    return [row[keep] for row, keep in zip(array, keeps)]
 
 
 class _Call:
@@ -367,6 +375,7 @@ class _Call:
         given: dict[str, Any],
     ) -> None:
         self.model, self.engine = model, model.engine
+        self.targets: dict[str, Rows] = {}  # of logits and scores: [steps, sequences or beams of all rows, vocabulary]
         self.prefix: np.ndarray  # what the returned ids begin with
         self.rows: list[dict[str, Any]]  # of the batch: arguments of Engine.submit
         self.decoder = self.engine.info["kind"] == "decoder"
@@ -413,7 +422,7 @@ class _Call:
         self.rows = [{"ids": row} for row in rows]
 
     def _read_encoder(self, ids: Any, mask: Any, embeds: Any, encoder_outputs: Any, decoder_ids: Any) -> None:
-        hidden = _hidden_rows(encoder_outputs, mask)
+        hidden = _hidden_rows(encoder_outputs, mask, self.engine.gpu)
         if hidden is not None:
             self.rows = [{"encoder_outputs": row} for row in hidden]
         elif embeds is not None:
@@ -438,7 +447,15 @@ class _Call:
 
     # ---- running ----
 
+    def _make_targets(self) -> None:
+        width = self.plan.beams if self.plan.beams > 1 else self.plan.sequences
+        shape = (self.plan.options["max_tokens"], len(self.rows) * width, self.engine.info["outputs"])
+        for name, wanted in (("scores", self.plan.scores), ("logits", self.plan.logits)):
+            if wanted and self.plan.as_dict:
+                self.targets[name] = Rows(self.sample, self.engine.gpu, shape)
+
     def run(self, streamer: Any) -> Any:
+        self._make_targets()
         if streamer is not None:
             requests = [self._stream(streamer)]
         else:
@@ -454,7 +471,9 @@ class _Call:
     def _submit(self, row: dict[str, Any], index: int, changed: Any) -> Request:
         """One row of the batch; each draws random numbers of its own."""
         options = dict(self.plan.options, seed=(self.plan.options["seed"] + index) % 2**63)
-        return self.engine.submit(options=options, changed=changed, scores=self.plan.scores, **row)
+        width = self.plan.beams if self.plan.beams > 1 else self.plan.sequences
+        rows = {name: (target, (0, index * width, 0)) for name, target in self.targets.items()}
+        return self.engine.submit(options=options, changed=changed, rows=rows, **row)
 
     def _stream(self, streamer: Any) -> Request:
         """A streamer is fed on the caller's thread, token by token, as transformers does."""
@@ -484,16 +503,15 @@ class _Call:
 
     def _steps(self, requests: Sequence[Request], name: str) -> Any:
         """Scores or logits of each step, [sequences or beams of all prompts, vocabulary]."""
-        vocab, rows = self.engine.info["outputs"], []
+        target, lengths = self.targets[name], []
         for request in requests:
-            if self.plan.beams == 1:
-                rows += [getattr(seq, name) for seq in request.sequences]
-                continue
-            steps = getattr(request, "beam_" + name)
-            # all beams stand behind the prompt in the first step, which the engine runs once
-            full = [step if len(step) == self.plan.beams else step * self.plan.beams for step in steps]
-            rows += [[step[beam] for step in full] for beam in range(self.plan.beams)]
-        return tuple(like(self.sample, step) for step in stack_steps(rows, vocab))
+            beams = [request.new_tokens] * self.plan.beams
+            lengths += beams if self.plan.beams > 1 else [len(seq.ids) for seq in request.sequences]
+        steps = min(max(lengths, default=0), target.shape[0])
+        for row, length in enumerate(lengths):
+            if length < steps:
+                target.array[length:steps, row] = 0
+        return tuple(target.take(steps))
 
     def _output(self, requests: Sequence[Request], sequences: np.ndarray) -> Any:
         p = self.plan
@@ -501,8 +519,8 @@ class _Call:
         if p.beams > 1 and p.scores:
             results = [result for r in requests for result in r.results]
             members["sequences_scores"] = like(self.sample, np.array([r.score for r in results], np.float32))
-        members["scores"] = self._steps(requests, "scores") if p.scores else None
-        members["logits"] = self._steps(requests, "logits") if p.logits else None
+        members["scores"] = self._steps(requests, "scores") if "scores" in self.targets else None
+        members["logits"] = self._steps(requests, "logits") if "logits" in self.targets else None
         if p.beams > 1 and p.scores:
             rows = [[parent + i * p.beams for parent in x.parents] for i, r in enumerate(requests) for x in r.results]
             members["beam_indices"] = like(self.sample, pad_rows(rows, -1))

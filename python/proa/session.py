@@ -12,7 +12,7 @@ import numpy as np
 
 from ._lib import InvalidArgumentError, call, ffi, lib
 from .arrays import Array, GpuArray, empty_like, gpu_of, is_floating, is_torch, joined_ids, like, to_numpy
-from .engine import Engine
+from .engine import Engine, set_memory
 
 
 def _ids(array: Array) -> Any:
@@ -37,15 +37,11 @@ class _Outputs:
         tensor = empty_like(self._sample, (rows, columns))
         memory = GpuArray(tensor)
         setattr(self.raw, name, ffi.cast("float *", memory.address))
-        _set_memory(self.raw.memory, memory, gpu_of(self._sample))
+        set_memory(self.raw.memory, memory, gpu_of(self._sample))
         self._arrays.append(tensor)
 
     def take(self) -> list[Any]:
         return self._arrays if self._on_gpu else [like(self._sample, array) for array in self._arrays]
-
-
-def _set_memory(raw: Any, array: GpuArray, gpu: int) -> None:
-    raw.kind, raw.gpu, raw.stream = lib.PROA_MEMORY_CUDA, gpu, ffi.cast("void *", array.stream)
 
 
 class Session:
@@ -133,7 +129,7 @@ class Session:
                 self._set_embeddings(raw, tensor.address, tensor.shape, width)
             else:
                 raw.ids, raw.count = ffi.cast("int32_t *", tensor.address), math.prod(tensor.shape)
-            _set_memory(raw.memory, tensor, gpu)
+            set_memory(raw.memory, tensor, gpu)
             return tensor
         array = to_numpy(row)
         if np.issubdtype(array.dtype, np.floating):

@@ -595,7 +595,7 @@ static void run_encoder(proa_decoder_session *s, const proa_decoder_session_inpu
 
 static void fetch_encoded(proa_engine *e, const proa_decoder_session_output *out, int64_t count)
 {
-    if (is_in_place(e, &out->memory)) proa_model_encoded_to(e->model, out->hidden, count);
+    if (is_in_place(e, &out->memory)) proa_model_encoded_to(e->model, out->hidden, 0, count);
     else proa_model_encoded(e->model, out->hidden, 0, count);
 }
 

@@ -124,6 +124,8 @@ static void make_async_steps(proa_engine *e)
     a->sample_params = PROA_ARENA_NEW(&e->arena, proa_sample_params, n);
     a->row_processors = PROA_ARENA_NEW(&e->arena, proa_logits_row, n);
     a->last_sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, n);
+    a->raw_to = PROA_ARENA_NEW(&e->arena, float *, n);
+    a->scores_to = PROA_ARENA_NEW(&e->arena, float *, n);
     a->entries = proa_calloc(PROA_LOGITS_ENTRIES_MAX, sizeof *a->entries);
     a->mask_of = PROA_ARENA_NEW(&e->arena, int32_t, n);
     a->mask_jobs = PROA_ARENA_NEW(&e->arena, proa_logits_job, n);

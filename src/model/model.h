@@ -263,6 +263,9 @@ typedef struct proa_sample_request {
     const uint32_t *masks;
     const int32_t *mask_of;
     int64_t masks_count;
+    /* [count] where a row goes as the model made it, and as masks and processors left it: [outputs] of f32 where the
+     * model runs; an entry or the array NULL: nowhere. Of models with one rank. */
+    float *const *raw_to, *const *processed_to;
     bool logits; /* return the logits of the `count` sampled tokens, */
     int32_t top; /* and the k likeliest tokens of their rows: 0..PROA_TOP_MAX, at most the outputs */
     const proa_beam_params *search; /* [searches] */
@@ -298,8 +301,8 @@ const float *proa_model_hidden(const proa_model *m, int64_t i);
 /* Copies rows [first, first + count) of the last encoder pass to the host: [count][hidden], after the encoder's
  * final norm. */
 void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count);
-/* All `count` rows of it into memory where the model runs. Does not wait for the device. */
-void proa_model_encoded_to(proa_model *m, float *to, int64_t count);
+/* The same into memory where the model runs. Does not wait for the device. */
+void proa_model_encoded_to(proa_model *m, float *to, int64_t first, int64_t count);
 bool proa_model_has_pool(const proa_model *m);
 /* Makes [memory, memory + bytes), which must be zero, resident. */
 void proa_model_touch(proa_pool *pool, void *memory, int64_t bytes);

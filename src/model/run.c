@@ -311,8 +311,7 @@ proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count)
     return proa_frame_register(&f, hidden_register(m));
 }
 
-/* Rows of x as f32 to memory of the caller where the model runs; NULL: not wanted. */
-static void copy_rows(proa_model *m, float *to, proa_view x)
+void proa_run_copy_rows(proa_model *m, float *to, proa_view x)
 {
     proa_view y = proa_view_2d(to, PROA_DTYPE_F32, x.shape[0], x.shape[1]);
     if (to) m->ctx.ops->gather(&m->ctx, y, x, proa_staging_all_rows(m));
@@ -329,8 +328,8 @@ void proa_run_output_head(proa_model *m, proa_rank_call *call)
         call->logits = proa_staging_fetch_logits(m, out, hidden_rows(m, call->count));
         return;
     }
-    copy_rows(m, call->to_logits, out);
-    copy_rows(m, call->to_hidden, hidden_rows(m, call->count));
+    proa_run_copy_rows(m, call->to_logits, out);
+    proa_run_copy_rows(m, call->to_hidden, hidden_rows(m, call->count));
 }
 
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
@@ -461,11 +460,12 @@ void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t c
     free(narrow);
 }
 
-void proa_model_encoded_to(proa_model *m, float *to, int64_t count)
+void proa_model_encoded_to(proa_model *m, float *to, int64_t first, int64_t count)
 {
     const proa_plan *p = &m->plan;
-    copy_rows(m, to,
-              proa_view_2d(m->activations + p->offset[PROA_REG_X], m->stream, count, p->width[PROA_REG_X]));
+    proa_view all = proa_view_2d(m->activations + p->offset[PROA_REG_X], m->stream, first + count,
+                                 p->width[PROA_REG_X]);
+    proa_run_copy_rows(m, to, proa_view_rows(all, first, first + count));
 }
 
 const float *proa_model_hidden(const proa_model *m, int64_t i)

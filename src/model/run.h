@@ -5,6 +5,8 @@
 
 #include "model/ranks/call.h"
 
+/* Rows of x as f32 to memory where the model runs; NULL: nowhere. */
+void proa_run_copy_rows(proa_model *m, float *to, proa_view x);
 /* Runs the head or the pooler over `count` rows of the last pass, at most plan.device_head_rows, in the last stage of a
  * pipeline. rows: on the device (proa_staging_rows). Returns register OUT, [count, outputs] f32 on the device, valid
  * until the next program runs. */

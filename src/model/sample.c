@@ -26,6 +26,13 @@ static void find_candidates(proa_model *m, const proa_sample_request *r, const p
     }
 }
 
+/* Rows of logits to memory that was given with the request; to: of the first of them, or NULL. */
+static void put_rows(proa_model *m, float *const *to, proa_view logits)
+{
+    for (int64_t i = 0; i < logits.shape[0] && to; i++)
+        proa_run_copy_rows(m, to[i], proa_view_rows(logits, i, i + 1));
+}
+
 /* Samples one token from each row; logits: rows [at, at + n) of the request. */
 static void sample_tokens(proa_model *m, const proa_sample_request *r, const proa_sampled *sampled,
                           proa_view logits, const proa_sample_params *params, const proa_device_masks *masks,
@@ -33,10 +40,12 @@ static void sample_tokens(proa_model *m, const proa_sample_request *r, const pro
 {
     proa_ctx *c = &m->ctx;
     int64_t n = logits.shape[0], top = r->top;
+    put_rows(m, r->raw_to ? r->raw_to + at : NULL, logits);
     if (masks->mask_of) c->ops->decode->mask_logits(c, logits, masks->masks, masks->mask_of + at);
     if (processors->rows)
         c->ops->decode->process_logits(c, logits, processors->rows + at, processors->entries,
                                        processors->last + at);
+    put_rows(m, r->processed_to ? r->processed_to + at : NULL, logits);
     c->ops->decode->sample(c, sampled->ids + at, sampled->sums + at, logits, params ? params + at : NULL);
     if (r->logits) c->ops->decode->gather_logprobs(c, sampled->logits + at, logits, sampled->ids + at);
     if (!top) return;

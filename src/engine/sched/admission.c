@@ -275,6 +275,7 @@ void proa_admission_step(proa_engine *e)
         proa_request_list_push(&e->running, req);
         if (req->admitted_ns) continue; /* it goes on after a preemption */
         req->admitted_ns = proa_clock_ns();
+        proa_request_rows_begin(e, req);
         proa_emit_begin(req);
     }
 }

@@ -72,10 +72,11 @@ static bool processors_fit_device(proa_engine_request *req)
            !req->options.top_logprobs;
 }
 
+/* whole: rows are wanted on the host, not single tokens. */
 static bool sampling_fits_device(proa_engine_request *req)
 {
     const proa_options *o = &req->options;
-    bool whole = o->prompt_logprobs || o->return_logits || o->return_hidden; /* whole rows, not single tokens */
+    bool whole = o->prompt_logprobs || o->return_hidden || (o->return_logits && !req->rows_in_place);
     bool plain = req->task == PROA_TASK_GENERATE && !req->candidates && !whole;
     return plain && o->top_logprobs <= PROA_TOP_MAX && processors_fit_device(req) &&
            proa_sampler_choice(&req->sample_params, o);
@@ -88,10 +89,17 @@ static bool needs_rows(const proa_engine *e, const proa_engine_request *req)
     return e->async.mode == PROA_SAMPLE_STAGES && logprobs && !req->beam;
 }
 
+/* Scores of greedy sequences are what the processors leave. Those of others, after the filters, the host makes. */
+static bool needs_host(const proa_engine_request *req)
+{
+    bool greedy = !req->beam && req->sample_params.temperature <= 0 && req->rows_in_place;
+    return (req->scores && !greedy) || (req->rows.logits && req->beam);
+}
+
 void proa_async_step_prepare(const proa_engine *e, proa_engine_request *req)
 {
     bool fits = req->beam ? beams_fit_device(req) : sampling_fits_device(req);
-    req->samples_on_device = fits && !req->scores && !needs_rows(e, req);
+    req->samples_on_device = fits && !needs_host(req) && !needs_rows(e, req);
 }
 
 void proa_async_step_reserve(proa_engine *e, proa_engine_request *req)
@@ -136,6 +144,16 @@ static void add_row_processors(proa_engine *e, const proa_inflight_step *f, cons
     if (entries || row->scale != 1 || row->only || row->last) e->async.any_processed = true;
 }
 
+/* Where the next sampled row goes for the caller. */
+static void add_row_targets(proa_engine *e, const proa_inflight_step *f, const proa_seq *seq, int64_t position)
+{
+    const proa_engine_request *req = seq->req;
+    int64_t step = position - req->prompt_count;
+    e->async.raw_to[f->count] = proa_request_row(e, req, req->rows.logits, step, seq->index);
+    e->async.scores_to[f->count] = proa_request_row(e, req, req->rows.scores, step, seq->index);
+    e->async.any_rows = e->async.any_rows || req->rows.logits || req->rows.scores;
+}
+
 /* The sequence's token at this position is sampled from the row of a. Without draft tokens it is the next one,
  * which the device knows from now on. */
 static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_seq *seq, int64_t position,
@@ -152,6 +170,7 @@ static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_seq *s
     f->logits = f->logits || wants_logprobs(req);
     f->top = (int32_t)proa_max64(f->top, top);
     add_row_processors(e, f, seq, position);
+    add_row_targets(e, f, seq, position);
     add_row_mask(e, f, seq, position);
     if (seq->drafts) seq->verifying = true;
     else seq->sampled_at = (int32_t)f->count, seq->known++;
@@ -245,7 +264,7 @@ static void begin_step(proa_engine *e, proa_inflight_step *f)
     f->submitted_ns = e->async.pass_ns;
     f->shape = e->step.shape;
     f->timed = !e->async.untimed;
-    e->async.any_random = e->async.any_processed = false;
+    e->async.any_random = e->async.any_processed = e->async.any_rows = false;
     e->async.entries_count = e->async.masks_count = 0;
 }
 
@@ -263,6 +282,7 @@ static proa_sample_request make_request(const proa_engine *e, const proa_infligh
     if (a->masks_count) request.masks = a->masks, request.mask_of = a->mask_of;
     request.masks_count = a->masks_count;
     request.deferred = a->mode == PROA_SAMPLE_STAGES;
+    if (a->any_rows) request.raw_to = a->raw_to, request.processed_to = a->scores_to;
     return request;
 }
 

@@ -39,7 +39,10 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     proa_batch_add_span(e, table, req->input_count, req->input_count, table, 0);
     if (req->embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
-            .row = e->step.rows, .count = req->input_count, .values = req->embedded};
+            .row = e->step.rows,
+            .count = req->input_count,
+            .values = req->embedded,
+            .on_device = req->encoded_memory.kind == PROA_MEMORY_CUDA};
     int32_t *types = e->step.types + e->step.rows;
     for (int64_t i = 0; i < req->input_count; i++) {
         int64_t row = req->input[i] - e->model->config.vocab; /* of the request's prompt table */
@@ -127,9 +130,18 @@ static void emit_outputs(proa_engine *e, proa_engine_request *req, const proa_en
         proa_emit_rows(req, NULL, h->pooled + index * columns, n, 0, columns);
 }
 
-/* Task ENCODE: the encoder's hidden states. */
+/* Task ENCODE: the encoder's hidden states, to the caller's memory or as an event. */
 static void emit_hidden(proa_engine *e, proa_engine_request *req, int64_t row)
 {
+    if (req->rows.hidden && (req->rows.memory.kind == PROA_MEMORY_CUDA || e->model->device->host)) {
+        proa_model_encoded_to(e->model, req->rows.hidden, row, req->input_count);
+        return;
+    }
+    if (req->rows.hidden) {
+        proa_model_encoded(e->model, req->rows.hidden, row, req->input_count);
+        proa_sched_check_device(e, req);
+        return;
+    }
     proa_model_encoded(e->model, req->encoded, row, req->input_count);
     proa_sched_check_device(e, req);
     if (req->ending == PROA_FINISH_ERROR) return;

@@ -94,9 +94,9 @@ void proa_emit_token(const proa_draw *draw, const proa_sample *sample)
     event.finish = seq->finish;
     event.top_count = req->options.top_logprobs;
     event.top = !event.top_count ? NULL : draw->top ? draw->top : req->top + seq->index * event.top_count;
-    event.logits = req->options.return_logits ? draw->raw : NULL;
+    event.logits = req->emits_logits ? draw->raw : NULL;
     event.hidden = req->options.return_hidden ? draw->hidden : NULL;
-    event.scores = draw->scores;
+    event.scores = req->emits_scores ? draw->scores : NULL;
     set_text(&event, &seq->piece);
     if (req->options.best_of <= req->options.n)
         req->on_event(&event); /* best_of: which sequences are returned is known at the end only */
@@ -266,6 +266,7 @@ void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish
     unlink_live(e, req);
     count_finish(e, finish);
     end_session(req, whole);
+    proa_request_rows_end(e, req);
     req->on_event(&event);
     proa_buf_release(&texts);
     free(results);

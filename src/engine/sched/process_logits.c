@@ -38,7 +38,10 @@ static void end_sequence(proa_engine *e, proa_seq *seq)
 
 void proa_append_token(proa_engine *e, const proa_draw *draw, const proa_sample *sample)
 {
+    const proa_seq *seq = draw->seq;
     e->now.new_tokens++;
+    proa_request_row_put(e, seq->req, seq->req->rows.logits, seq->count, seq->index, draw->raw);
+    proa_request_row_put(e, seq->req, seq->req->rows.scores, seq->count, seq->index, draw->scores);
     proa_emit_token(draw, sample);
     if (draw->seq->finish != PROA_FINISH_NONE) end_sequence(e, draw->seq);
 }
@@ -151,23 +154,37 @@ static void apply_processors(proa_engine_request *req, proa_view logits, int64_t
     }
 }
 
-/* Rows as the beams' requests want them, before the processors changed them. */
-static void emit_beam_logits(proa_engine_request *req, proa_view logits, int64_t first_beam)
+/* The row of a beam to the caller's memory. The one row behind the prompt is that of all beams. */
+static void put_beam_row(proa_engine *e, const proa_engine_request *req, float *rows, int64_t beam,
+                         const float *values)
 {
-    for (int64_t i = 0; i < logits.shape[0] && req->scores && req->options.return_logits; i++)
-        proa_emit_scores(req, first_beam + i, proa_view_f32(logits) + i * logits.stride[0], NULL,
-                         logits.shape[1]);
+    proa_request_row_put(e, req, rows, req->depth, (int32_t)beam, values);
+    for (int32_t i = 1; i < req->width && req->depth == 0; i++)
+        proa_request_row_put(e, req, rows, 0, i, values);
+}
+
+/* Rows as the beams' requests want them, before the processors changed them. */
+static void emit_beam_logits(proa_engine *e, proa_engine_request *req, proa_view logits, int64_t first_beam)
+{
+    for (int64_t i = 0; i < logits.shape[0]; i++) {
+        const float *row = proa_view_f32(logits) + i * logits.stride[0];
+        put_beam_row(e, req, req->rows.logits, first_beam + i, row);
+        if (req->emits_scores && req->emits_logits)
+            proa_emit_scores(req, first_beam + i, row, NULL, logits.shape[1]);
+    }
 }
 
 /* What the candidates are taken from, as log-probabilities. normed: the rows are that already; else lse are their
  * log-sum-exps. */
-static void emit_beam_scores(proa_engine_request *req, proa_view logits, int64_t first_beam, const float *lse,
+static void emit_beam_scores(proa_engine *e, proa_engine_request *req, proa_view logits, int64_t first_beam,
                              bool normed)
 {
+    const float *lse = e->head.lse;
     for (int64_t i = 0; i < logits.shape[0] && req->scores; i++) {
         const float *row = proa_view_f32(logits) + i * logits.stride[0];
         for (int64_t v = 0; v < logits.shape[1]; v++) req->scores_row[v] = normed ? row[v] : row[v] - lse[i];
-        proa_emit_scores(req, first_beam + i, NULL, req->scores_row, logits.shape[1]);
+        put_beam_row(e, req, req->rows.scores, first_beam + i, req->scores_row);
+        if (req->emits_scores) proa_emit_scores(req, first_beam + i, NULL, req->scores_row, logits.shape[1]);
     }
 }
 
@@ -177,7 +194,7 @@ static void process_beam_rows(proa_engine *e, proa_engine_request *req, proa_vie
 {
     proa_ctx *c = &e->model->host;
     bool hf = req->options.style == PROA_STYLE_HF, steps = req->logits != NULL;
-    emit_beam_logits(req, logits, first_beam);
+    emit_beam_logits(e, req, logits, first_beam);
     if (hf || !steps) c->ops->log_sum_exp(c, e->head.lse, logits);
     if (steps) apply_processors(req, logits, first_beam, hf ? e->head.lse : NULL);
     if (!hf && steps) c->ops->log_sum_exp(c, e->head.lse, logits);
@@ -202,7 +219,7 @@ static void draw_candidates(proa_engine *e, proa_engine_request *req, proa_view 
                                                      &req->options, &history, &req->error);
         if (status != PROA_OK) req->ending = PROA_FINISH_ERROR;
     }
-    emit_beam_scores(req, rows, first_beam, e->head.lse, true);
+    emit_beam_scores(e, req, rows, first_beam, true);
 }
 
 /* The best M tokens of each row, as log-probabilities. normed: as above. */
@@ -211,7 +228,7 @@ static void choose_best(proa_engine *e, proa_engine_request *req, proa_view rows
     proa_ctx *c = &e->model->host;
     int64_t n = rows.shape[0], M = req->candidates;
     float *values = req->beam_logprobs + first_beam * M;
-    emit_beam_scores(req, rows, first_beam, e->head.lse, normed);
+    emit_beam_scores(e, req, rows, first_beam, normed);
     c->ops->top_k(c, proa_view_2d(values, PROA_DTYPE_F32, n, M), req->beam_ids + first_beam * M, rows, M);
     if (normed) return;
     for (int64_t i = 0; i < n; i++)
@@ -415,7 +432,7 @@ static bool wants_top_k_only(const proa_engine *e, const proa_logits_request *a)
 {
     const proa_engine_request *req = a->seq->req;
     return e->async.mode != PROA_SAMPLE_HOST && req->beam && !req->options.prompt_logprobs && !req->scores &&
-           !req->beam_numbers && req->candidates <= PROA_TOP_MAX &&
+           !req->rows.logits && !req->beam_numbers && req->candidates <= PROA_TOP_MAX &&
            !proa_logits_processor_changes(req->logits, req->depth);
 }
 

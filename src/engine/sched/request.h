@@ -114,8 +114,12 @@ struct proa_engine_request {
     proa_encoder_place place; /* where the outputs of its encoder go */
     const int32_t *visible;   /* [visible_count] special tokens whose text is emitted; in the arena */
     int64_t visible_count;
-    bool scores;     /* its events have the rows that tokens are chosen by */
-    int32_t *prompt; /* [prompt_count] ids of the decoder */
+    proa_tensor_memory encoded_memory; /* of `embedded`, if they are outputs of the encoder; on a GPU: the caller's */
+    bool scores;                       /* the rows that tokens are chosen by are wanted, */
+    bool emits_scores, emits_logits; /* in its events: these rows, and raw logits */
+    proa_request_rows rows;          /* where rows go; all zero: nowhere */
+    bool rows_in_place; /* that is memory where the model runs, and no row is wanted in an event */
+    int32_t *prompt;    /* [prompt_count] ids of the decoder */
     int64_t prompt_count;
     proa_prefix prefix; /* of the prompt */
     int32_t width;      /* sequences, beams or candidates, which share the prompt's pages */
@@ -350,6 +354,8 @@ typedef struct proa_async_steps {
     proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] their entries; memory is touched only where it is used */
     int32_t *last_sampled_at; /* [sampled_rows] a row's last token, as proa_seq.sampled_at */
     bool any_processed;
+    float **raw_to, **scores_to; /* [sampled_rows] where a row goes (proa_request_rows); NULL: nowhere */
+    bool any_rows;
     uint32_t *masks;  /* [sampled_rows][words of a row] of constrained rows; touched only where it is used */
     int32_t *mask_of; /* [sampled_rows] the mask of each row, -1: none */
     proa_logits_job *mask_jobs; /* [sampled_rows] what each mask is made from */
@@ -496,6 +502,17 @@ void proa_emit_rows(proa_engine_request *req, const float *rows, const float *po
 /* The tokens of a sequence of the request, of which `count` were generated. */
 proa_history proa_request_history(const proa_engine_request *req, const int32_t *generated, int64_t count);
 /* A row of a beam in this step; one of the two is NULL. */
+/* Rows of a request in memory of its caller, and encoder outputs there (../request_rows.c). check: of a request that is
+ * submitted. begin, end: on the stepping thread, before the first row is written or read, and before DONE. */
+proa_status proa_request_rows_check(const proa_engine *e, const proa_request *r, proa_err *err);
+void proa_request_rows_begin(proa_engine *e, const proa_engine_request *req);
+void proa_request_rows_end(proa_engine *e, const proa_engine_request *req);
+/* Where the row of a step and a sequence or beam goes; rows: one of req->rows. NULL: nowhere. put: a row of the
+ * host. */
+float *proa_request_row(const proa_engine *e, const proa_engine_request *req, float *rows, int64_t step,
+                        int32_t sequence);
+void proa_request_row_put(proa_engine *e, const proa_engine_request *req, float *rows, int64_t step,
+                          int32_t sequence, const float *values);
 void proa_emit_scores(proa_engine_request *req, int64_t beam, const float *logits, const float *scores,
                       int64_t columns);
 /* Log-probabilities of the prompt's tokens [first, first + count). */

@@ -9,6 +9,12 @@
 #include "base/clock.h"
 #include <string.h>
 
+/* Input vectors that the request has copied; NULL: the caller's, on a GPU, or none. */
+static float *owned_vectors(const proa_engine_request *req)
+{
+    return req->encoded_memory.kind == PROA_MEMORY_CUDA ? NULL : req->embedded;
+}
+
 void proa_engine_request_free(proa_engine_request *req)
 {
     if (!req) return;
@@ -20,9 +26,9 @@ void proa_engine_request_free(proa_engine_request *req)
         proa_buf_release(&req->seq[i].shown);
         free(req->seq[i].ids);
     }
-    void *all[] = {req->seq,           req->top,         req->input,      req->prompt,   req->beam_ids,
-                   req->beam_logprobs, req->beam_parent, req->beam_token, req->path,     req->path_next,
-                   req->input_types,   req->probs,       req->hidden,     req->embedded, req->encoded,
+    void *all[] = {req->seq,           req->top,         req->input,      req->prompt,        req->beam_ids,
+                   req->beam_logprobs, req->beam_parent, req->beam_token, req->path,          req->path_next,
+                   req->input_types,   req->probs,       req->hidden,     owned_vectors(req), req->encoded,
                    req->scores_row,    req->beam_numbers};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     proa_adapters_unref(req->adapter);
@@ -146,6 +152,11 @@ static proa_status read_embedded(const proa_engine *e, proa_engine_request *req,
         return PROA_FAIL(err, LIMIT, "%lld vectors, must be 1 to %lld", (long long)r->ids_count, (long long)rows);
     req->input_count = r->ids_count;
     req->input = proa_calloc((size_t)r->ids_count, sizeof *req->input);
+    if (r->encoder_outputs) req->encoded_memory = r->encoder_outputs_memory;
+    if (req->encoded_memory.kind == PROA_MEMORY_CUDA) {
+        req->embedded = (float *)(uintptr_t)from; /* the caller's; it is only read */
+        return PROA_OK;
+    }
     req->embedded = proa_malloc((size_t)(r->ids_count * hidden) * sizeof *req->embedded);
     memcpy(req->embedded, from, (size_t)(r->ids_count * hidden) * sizeof *req->embedded);
     return PROA_OK;
@@ -398,6 +409,10 @@ static proa_status read_options(const proa_engine *e, proa_engine_request *req, 
     PROA_TRY(proa_options_check(given, c->vocab, e->sizes.sequences_max, err));
     proa_options_copy(o, given, &req->arena);
     resolve_options(o, given, &e->defaults);
+    req->emits_logits = o->return_logits;
+    o->return_logits = o->return_logits || req->rows.logits;
+    bool there = (req->rows.memory.kind == PROA_MEMORY_HOST) == e->model->device->host;
+    req->rows_in_place = there && !e->model->group && !req->emits_scores && !req->emits_logits;
     take_length_min(o, given, e->length_min - req->prompt_count);
     PROA_TRY(proa_options_check(o, c->vocab, e->sizes.sequences_max, err));
     take_end_ids(o, c);
@@ -572,6 +587,13 @@ static int32_t width_of(const proa_options *o, int64_t outputs)
     return o->beams > 1 ? o->beams : o->best_of > 1 ? o->best_of : 1;
 }
 
+/* Task ENCODE: room for the hidden states of its event. */
+static void make_encoded(const proa_engine *e, proa_engine_request *req)
+{
+    if (req->task != PROA_TASK_ENCODE || req->rows.hidden) return;
+    req->encoded = proa_malloc((size_t)(req->input_count * e->model->config.hidden) * sizeof *req->encoded);
+}
+
 static proa_status plan_request(const proa_engine *e, proa_engine_request *req, const proa_options *options,
                                 proa_err *err)
 {
@@ -583,8 +605,7 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
     if (req->task == PROA_TASK_ENCODE && e->model->arch->kind == PROA_KIND_DECODER)
         return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder", e->model->arch->name);
     if (!encoder && req->task != PROA_TASK_ENCODE) PROA_TRY(read_options(e, req, options, err));
-    if (req->task == PROA_TASK_ENCODE)
-        req->encoded = proa_malloc((size_t)(req->input_count * e->model->config.hidden) * sizeof *req->encoded);
+    make_encoded(e, req);
     if (req->task == PROA_TASK_GENERATE) {
         req->new_max = proa_min64(new_tokens_wanted(e, req), room);
         req->width = width_of(&req->options, e->model->plan.width[PROA_REG_OUT]);
@@ -636,13 +657,16 @@ static proa_status make_request(proa_engine *e, proa_engine_request *req, const 
     if (r->task < PROA_TASK_GENERATE || r->task > PROA_TASK_ENCODE)
         return PROA_FAIL(err, INVALID, "unknown task %d", (int)r->task);
     req->task = r->task;
-    req->scores = r->scores;
+    req->emits_scores = r->scores;
+    req->scores = r->scores || r->rows.scores;
+    req->rows = r->rows;
     req->on_event = r->on_event;
     req->arg = r->arg;
     if (r->client && strlen(r->client) > PROA_CLIENT_BYTES_MAX)
         return PROA_FAIL(err, LIMIT, "client: a name of %zu bytes, at most %d are taken", strlen(r->client),
                          PROA_CLIENT_BYTES_MAX);
     take_visible(req, r);
+    PROA_TRY(proa_request_rows_check(e, r, err));
     PROA_TRY(take_place(e, req, r, err));
     PROA_TRY(hold_session(e, req, r, err));
     PROA_TRY(proa_adapters_ref(&e->adapters, r->options.adapter, &req->adapter, err));
