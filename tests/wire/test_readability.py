@@ -165,6 +165,27 @@ def test_another_device_is_one_line(made, served, excerpts, tmp_path):
         assert "which has no loaded version" in index["readability"]["reason"]
 
 
+def copies(server):
+    """(to the host, to a GPU)"""
+    text = requests.get(f"http://{server.metrics}/metrics", timeout=60).text
+    return [metric(text, f"proa_{where}_copies_total") for where in ("host", "device")]
+
+
+def test_nothing_is_copied_between_steps_on_a_gpu(made, served, excerpts, tmp_path):
+    plugin = PROA.parent / "tests/libfake_gpu.so"
+    if not plugin.exists():
+        pytest.skip("tests/libfake_gpu.so is not built")
+    steps = ("bert", "features", "forest", "average")
+    repository = moved(made, tmp_path / "r", {step: ("kind: KIND_CPU", "kind: KIND_GPU gpus: [ 2 ]") for step in steps})
+    want = ask(served, "readability", TEXT=column(excerpts[:20]))
+    with Server(repositories=[repository], env={**environment(), "PROA_CUDA_PLUGIN": str(plugin)}) as running:
+        before = copies(running)
+        have = ask(running, "readability", TEXT=column(excerpts[:20]))
+        assert [b - a for a, b in zip(before, copies(running))] == [3, 1]  # the three outputs, the texts
+    for name, rows in want.items():
+        np.testing.assert_allclose(have[name], rows, atol=1e-6, err_msg=name)
+
+
 def test_steps_in_python_give_the_same(made, served, excerpts):
     both = [made / "repository", made / "repository-python"]
     with Server(repositories=both, env={**os.environ, **environment()}) as running:
