@@ -220,6 +220,9 @@ static inline void run_request(proa_engine *engine, proa_request request, outcom
 #define GOLDEN PROA_SOURCE_DIR "/tests/golden/"
 #define MODELS PROA_SOURCE_DIR "/models/"
 
+/* A Llama with a tokenizer, for tests of the scheduler. Kernels take most of a sanitiser's time: it gets a small one. */
+#define STORIES PART_OF(MODELS "classics-10m", GOLDEN "small_llama")
+
 /* A test over one golden architecture, whose folder is its state. */
 #define ON(test, model)                                                                                        \
     {                                                                                                          \

@@ -171,7 +171,7 @@ static proa_engine *open_many(const proa_engine_options *options, int32_t slots)
     proa_engine_options all = *options;
     proa_info info;
     all.adapter_slots = slots, all.adapters_max = ADAPTERS, all.adapter_rank = RANK;
-    proa_engine *engine = open_or_fail(MODELS "classics-10m", &all);
+    proa_engine *engine = open_or_fail(STORIES, &all);
     proa_engine_info(engine, &info);
     for (int32_t i = 0; i < ADAPTERS; i++) load_made_up(engine, i, info.hidden);
     return engine;

@@ -14,7 +14,7 @@ static proa_engine *open_small(int32_t sequences, int64_t pages, const char *pol
     setenv("PROA_AHEAD", ahead, 1);
     const proa_engine_options o = {
         .threads = 1, .sequences_max = sequences, .kv_tokens = 64 * pages, .dtype = "f32", .policy = policy};
-    proa_engine *engine = open_or_fail(MODELS "classics-10m", &o);
+    proa_engine *engine = open_or_fail(STORIES, &o);
     unsetenv("PROA_AHEAD");
     return engine;
 }
@@ -228,7 +228,7 @@ static void unknown_policies_are_refused(void **state)
     proa_engine *engine = NULL;
     proa_err err = {.status = PROA_OK};
     const proa_engine_options o = {.policy = "best"};
-    assert_int_equal(proa_engine_open(&engine, MODELS "classics-10m", &o, &err), PROA_INVALID);
+    assert_int_equal(proa_engine_open(&engine, STORIES, &o, &err), PROA_INVALID);
     assert_string_equal(
         err.text, "option 'scheduler-policy' is 'best', must be max_utilization or guaranteed_no_evict");
 }

@@ -92,8 +92,8 @@ static const proa_engine_options tight = {.sequences_max = 16, .kv_tokens = 576,
 static void a_model_drafts_for_itself(void **state)
 {
     PROA_UNUSED(state);
-    if (PART_OF(true, false)) compare_pair(MODELS "classics-10m", MODELS "classics-10m", true, roomy);
-    compare_pair(MODELS "classics-10m", MODELS "classics-10m", true, tight);
+    if (PART_OF(true, false)) compare_pair(STORIES, STORIES, true, roomy);
+    compare_pair(STORIES, STORIES, true, tight);
     compare_pair(GOLDEN "arch/llama3", GOLDEN "arch/llama3", true, roomy);
     compare_pair(GOLDEN "arch/mistral", GOLDEN "arch/mistral", true, tight);
     assert_true(preemptions > 0);
@@ -304,7 +304,7 @@ static void refuse(const char *model, proa_engine_options options, const char *t
 static void unfit_models_are_refused(void **state)
 {
     PROA_UNUSED(state);
-    const char *ten = MODELS "classics-10m";
+    const char *ten = STORIES;
     refuse(ten, (proa_engine_options){.draft_model = GOLDEN "arch/llama"},
            "option 'draft-model': its vocabulary has 200 tokens, that of the model 8192");
     refuse(ten, (proa_engine_options){.draft_model = MODELS "m30k-t5"},

@@ -20,7 +20,7 @@ typedef struct place {
     int texts_count;
 } place;
 
-static const place stories = {MODELS "classics-10m", prompts, 4};
+static const place stories = {STORIES, prompts, 4};
 static const place translator = {MODELS "m30k-t5", sentences, 3};
 
 static void end_often(proa_options *o)
