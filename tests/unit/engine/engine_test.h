@@ -110,6 +110,13 @@ static inline void outcome_release(outcome *o)
     *o = (outcome){0};
 }
 
+/* The format in which the tests compare bits: the checkpoint's own; on a device f32, where "exact" would leave the
+ * activations of many rows in 16 bits. */
+static inline const char *exact_dtype(void)
+{
+    return getenv("PROA_TEST_DEVICE") ? "f32" : "exact";
+}
+
 /* With PROA_TEST_DEVICE=cuda the tests run there; what the CPU gives to the bit is nearly the same there. With
  * PROA_TEST_TP=2 the model is divided among two ranks, with PROA_TEST_PP=2 among two stages; a model that cannot be, is
  * refused by UNSUPPORTED, and its test is skipped. */
@@ -124,7 +131,7 @@ static inline proa_engine *open_or_fail(const char *path, const proa_engine_opti
     if (getenv("PROA_TEST_EP")) all.expert_parallel = true;
     if (getenv("PROA_TEST_SUMS")) all.rank_sums = getenv("PROA_TEST_SUMS");
     if (getenv("PROA_TEST_RANKS")) all.ranks = getenv("PROA_TEST_RANKS");
-    if (!all.dtype) all.dtype = "exact"; /* tests compare bits */
+    if (!all.dtype) all.dtype = exact_dtype();
     proa_status status = proa_engine_open(&engine, path, &all, &err);
     if (status == PROA_UNSUPPORTED && (getenv("PROA_TEST_TP") || getenv("PROA_TEST_PP"))) {
         print_message("%s\n", err.text);
@@ -168,7 +175,7 @@ static inline void assert_same_logprobs(const outcome *a, const outcome *b)
 static inline void assert_same_outcome(const outcome *a, const outcome *b, bool sampled)
 {
     bool exact = !getenv("PROA_TEST_DEVICE"), same_text = true;
-    const float reach = exact ? 0 : 1e-2F; /* with activations of 16 bits */
+    const float reach = exact ? 0 : 1e-3F;
     if (a->error[0] || b->error[0]) fail_msg("%s %s", a->error, b->error);
     assert_int_equal(a->count, b->count);
     if (exact) assert_int_equal(a->new_tokens, b->new_tokens);

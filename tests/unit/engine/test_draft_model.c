@@ -73,7 +73,7 @@ static void compare_pair(const char *model, const char *draft, bool own, proa_en
     memset(with, 0, sizeof with), memset(without, 0, sizeof without); /* of a test that failed */
     /* with a draft model on the host, tokens are drawn in a way of their own */
     proa_engine_options plain = {.threads = 1, .sequences_max = 16, .kv_tokens = 8192, .speculation = "none"};
-    if (own) options.dtype = plain.dtype = "exact"; /* it would be rounded */
+    if (own) options.dtype = plain.dtype = exact_dtype(); /* it would be rounded */
     assert_int_equal(run_pair(model, draft, plain, without).drafted, 0);
     proa_stats stats = run_pair(model, draft, options, with);
     assert_same_runs(with, without, REQUESTS);

@@ -21,7 +21,7 @@ static proa_fleet *fleet_or_fail(const char *path, int32_t count, const proa_eng
     proa_fleet *f = NULL;
     proa_err err = {.status = PROA_OK};
     proa_engine_options o = options ? *options : (proa_engine_options){.threads = 2, .kv_tokens = 16384};
-    if (!o.dtype) o.dtype = "exact";
+    if (!o.dtype) o.dtype = exact_dtype();
     const proa_fleet_options fleet = {.count = count, .rest_ms = rest_ms};
     if (proa_fleet_open(&f, path, &o, &fleet, &err) != PROA_OK) fail_msg("%s: %s", path, err.text);
     return f;

@@ -16,7 +16,7 @@ static proa_fleet *apart_or_fail(const char *path, int32_t prefill, int32_t deco
 {
     proa_fleet *f = NULL;
     proa_err err = {.status = PROA_OK};
-    const proa_engine_options o = {.threads = 2, .dtype = "exact", .kv_tokens = kv_tokens};
+    const proa_engine_options o = {.threads = 2, .dtype = exact_dtype(), .kv_tokens = kv_tokens};
     const proa_fleet_options apart = {.count = prefill + decode, .prefill = prefill, .rest_ms = 600000};
     if (proa_fleet_open(&f, path, &o, &apart, &err) != PROA_OK) fail_msg("%s: %s", path, err.text);
     return f;
