@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 import weakref
-from typing import Any, Callable, Generator, Optional, Sequence, Union
+from typing import Any, Callable, Generator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -349,7 +349,7 @@ class Engine:
         encoder_outputs: Optional[Any] = None,
         prompt_table: Optional[np.ndarray] = None,
         scores: bool = False,
-        rows: Optional[dict[str, tuple[Rows, tuple[int, ...]]]] = None,
+        rows: Optional[Mapping[str, tuple[Rows, tuple[int, ...]]]] = None,
         options: Optional[dict[str, Any]] = None,
         changed: Callable[[Request, bool], None],
     ) -> Request:

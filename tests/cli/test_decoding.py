@@ -426,7 +426,7 @@ def test_lines_without_a_tokenizer():
     ('{"ids": [1, 99999]}', ["99999", "0 to 8191"]),
     ('{"prompt": "x", "target": "y"}', ["unknown option 'target'"]),
     ('{"prompt": "x", "beams": 2, "logprobs": true}', ["'beams' and 'logprobs'"]),
-    ('{"prompt": "x", "beams": 2, "temperature": 1}', ["'beams' 2 and 'temperature' 1 contradict"]),
+    ('{"prompt": "x", "beams": 2, "beam_groups": 2, "temperature": 1}', ["'beam_groups' 2 and 'temperature' 1 contradict"]),
     ('{"prompt": "x", "banned_words": [[9000]]}', ["banned_words", "9000", "0 to 8191"]),
     ('{"prompt": "x", "stop_strings": [""]}', ["'stop_strings' has an empty string"]),
 ])

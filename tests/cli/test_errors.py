@@ -39,7 +39,7 @@ ANY_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")  # another pr
     (["run"], ["needs MODEL"]),
     (["run", LM, "x", "--ids", "1"], ["give one of PROMPT, --ids and --input"]),
     (["run", LM, "x", "--output", "y"], ["--output needs --input"]),
-    (["run", LM, "x", "--beams", "2", "--temperature", "1"], ["options 'beams' 2 and 'temperature' 1 contradict"]),
+    (["run", LM, "x", "--beams", "2", "--penalty-alpha", "0.6"], ["contradict"]),
     (["rnu", LM], ["unknown command 'rnu' (did you mean 'run'?)"]),
     (["frobnicate"], ["unknown command 'frobnicate'"]),
     (["help", "evil"], ["did you mean 'eval'?"]),

@@ -132,7 +132,8 @@ static proa_status open_hosted(const proa_json *head, bool complete, proa_err *e
                              .backends = proa_backends,
                              .find_backend = proa_library_find,
                              .upstream = &proa_host_upstream};
-    o.device = o.kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU ? atoi(device) : -1;
+    o.device = o.kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU ? (int32_t)strtol(device, NULL, 10)
+                                                                         : -1;
     proa_status status = proa_hosted_open(&hosted, &o, err);
     free(name);
     free(device);
@@ -233,7 +234,7 @@ int proa_isolate_host(int argc, char **argv)
 {
     const proa_channel_message started = {.kind = PROA_CHANNEL_STARTED};
     proa_err err = {0};
-    if (argc < 3 || atoi(argv[0]) != (int)getppid() || atoi(argv[1]) != PROA_CHANNEL_PROTOCOL) {
+    if (argc < 3 || strtol(argv[0], NULL, 10) != getppid() || strtol(argv[1], NULL, 10) != PROA_CHANNEL_PROTOCOL) {
         fprintf(stderr, "proa backend-host: it is started by 'proa serve', not by users\n");
         return EXIT_FAILURE;
     }

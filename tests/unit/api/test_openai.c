@@ -311,12 +311,13 @@ static void test_stream(void **state)
 static void test_chat(void **state)
 {
     (void)state;
-    expect(
-        CHAT, TALK(",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"auto\",\"seed\":1"),
-        200, "object", "chat.completion", "choices.0.message.role", "assistant", "choices.0.finish_reason",
-        "stop",
-        "choices.0.message.content", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}",
-        NULL);
+    expect(CHAT,
+           TALK(",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],"
+                "\"tool_choice\":\"auto\",\"seed\":1"),
+           200, "object", "chat.completion", "choices.0.message.role", "assistant", "choices.0.finish_reason",
+           "stop",
+           "choices.0.message.content", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}",
+           NULL);
     expect(
         CHAT,
         TALK(",\"tools\":[{\"type\":\"function\",\"function\":{}}],\"tool_choice\":\"none\",\"chat_template_"

@@ -224,8 +224,8 @@ static inline void run_request(proa_engine *engine, proa_request request, outcom
 #define PART_OF(all, part) (all)
 #endif
 
-#define GOLDEN PROA_SOURCE_DIR "/tests/golden/"
-#define MODELS PROA_SOURCE_DIR "/models/"
+#define GOLDEN  PROA_SOURCE_DIR "/tests/golden/"
+#define MODELS  PROA_SOURCE_DIR "/models/"
 
 /* A Llama with a tokenizer, for tests of the scheduler. Kernels take most of a sanitiser's time: it gets a small one. */
 #define STORIES PART_OF(MODELS "classics-10m", GOLDEN "small_llama")

@@ -347,7 +347,7 @@ static void bad_requests_are_refused(void **state)
     refuse(engine, ok, PROA_INVALID, "top_p");
     ok.options = (proa_options){.beams = 300};
     refuse(engine, ok, PROA_INVALID, "beams");
-    ok.options = (proa_options){.beams = 2, .temperature = 1};
+    ok.options = (proa_options){.beams = 2, .beam_groups = 2, .diversity_penalty = 1, .temperature = 1};
     refuse(engine, ok, PROA_INVALID, "contradict");
     ok.options = (proa_options){.max_tokens = -5};
     refuse(engine, ok, PROA_INVALID, "max_tokens");
