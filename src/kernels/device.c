@@ -41,7 +41,7 @@ static void host_host_free(proa_device *d, void *memory)
 static void host_copy(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
     PROA_UNUSED(d);
-    memcpy(dst, src, (size_t)bytes);
+    if (bytes) memcpy(dst, src, (size_t)bytes); /* no bytes may have no address */
 }
 
 static void host_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket)
