@@ -56,6 +56,18 @@ class Client:
         frame.flags = {"END_HEADERS"} | ({"END_STREAM"} if end else set())
         return frame
 
+    def chunks(self, stream, body):
+        """Frames of 16 KiB, the stream stays open."""
+        return b"".join(self.data(stream, body[i:i + 16384], end=False).serialize() for i in range(0, len(body), 16384))
+
+    def bytes_of(self, stream, most, got=0):
+        """Reads until so many bytes of the stream's messages have come in all."""
+        while got < most:
+            frame = self.read()
+            if isinstance(frame, DataFrame) and frame.stream_id == stream:
+                got += len(frame.data)
+        return got
+
     def data(self, stream, body, end=True):
         frame = DataFrame(stream, body)
         frame.flags = {"END_STREAM"} if end else set()
@@ -217,6 +229,20 @@ def test_small_window(server):
             if isinstance(frame, HeadersFrame) and "END_STREAM" in frame.flags:
                 break
         assert len(body) > 200
+
+
+def test_stream_goes_on_after_a_short_queue(server):
+    """Answers of 0.8 MB wait for the client, less than what stops a stream, while a long message was read: once they are
+    taken the stream goes on."""
+    with Client(server, settings=False) as client:
+        client.send(SettingsFrame(0, settings={SettingsFrame.INITIAL_WINDOW_SIZE: 0}), client.head(1, STREAM))
+        for _ in range(2):
+            client.send(client.chunks(1, message(100_000)))
+            time.sleep(0.5)
+        client.send(WindowUpdateFrame(0, window_increment=1 << 24), WindowUpdateFrame(1, window_increment=1 << 24))
+        read = client.bytes_of(1, 800_000)
+        client.send(client.chunks(1, message(100_000)))
+        client.bytes_of(1, 1_200_000, read)
 
 
 # ---- heads that are not right ----

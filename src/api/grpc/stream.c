@@ -17,9 +17,10 @@ typedef struct stream {
     int count;
     bool half_closed;
     bool errors_end; /* metadata triton_grpc_error: a failure ends the stream with its code */
-    bool paused;
-    bool reading; /* a worker reads the newest request: later messages wait */
-    bool inside;  /* on_message is on the stack: an end waits until it returns */
+    bool reading;    /* a worker reads the newest request: later messages wait */
+    bool many;       /* requests are in flight: later messages wait */
+    bool unread;     /* answers wait for the client: later messages wait */
+    bool inside;     /* on_message is on the stack: an end waits until it returns */
     bool ended;
     int end_code;
     const char *end_text;
@@ -115,13 +116,13 @@ static void end_stream(stream *s, int code, const char *text)
 
 /* ---- how much the client may have on its way ---- */
 
+/* The two limits have a lower bound each, below which the client may go on. A pause for a long message must not put them
+ * in force: with fewer bytes queued than the upper bound, on_drained would not come and the stream would stay paused. */
 static void regulate_stream(stream *s)
 {
-    bool many = s->count >= (s->paused ? PROA_GRPC_STREAM_REQUESTS_MAX / 2 : PROA_GRPC_STREAM_REQUESTS_MAX);
-    size_t queued = proa_grpc_queued(s->call);
-    bool pause = s->reading || many || queued > (s->paused ? PROA_CONN_LOW_BYTES : PROA_CONN_HIGH_BYTES);
-    if (pause != s->paused) proa_grpc_pause(s->call, pause);
-    s->paused = pause;
+    s->many = s->count >= (s->many ? PROA_GRPC_STREAM_REQUESTS_MAX / 2 : PROA_GRPC_STREAM_REQUESTS_MAX);
+    s->unread = proa_grpc_queued(s->call) > (s->unread ? PROA_CONN_LOW_BYTES : PROA_CONN_HIGH_BYTES);
+    proa_grpc_pause(s->call, s->reading || s->many || s->unread);
 }
 
 /* After anything that may have been the last thing to do. */
