@@ -28,10 +28,6 @@ void load_cuda()
     std::call_once(once, [] {
         void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         if (!driver) return;
-        /* libtorch_cuda.so becomes global and exports some symbols of a C++ library of its own. Where the server is
-         * C alone, other libraries would take std::call_once's function from it and the variable that this reads
-         * from libstdc++, and crash. So libstdc++ comes first in the global scope. */
-        dlopen("libstdc++.so.6", RTLD_NOW | RTLD_GLOBAL);
         if (!dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL))
             host->log(PROA_BACKEND_LOG_INFO, __FILE__, __LINE__, "this torch has no CUDA: models run on the CPU");
     });

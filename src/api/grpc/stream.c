@@ -116,8 +116,9 @@ static void end_stream(stream *s, int code, const char *text)
 
 /* ---- how much the client may have on its way ---- */
 
-/* The two limits have a lower bound each, below which the client may go on. A pause for a long message must not put them
- * in force: with fewer bytes queued than the upper bound, on_drained would not come and the stream would stay paused. */
+/* The two limits have a lower bound each, below which the client may go on. A pause for a long message must not put
+ * them in force: while fewer bytes than the upper bound are queued, on_drained does not come, and the stream would
+ * stay paused. */
 static void regulate_stream(stream *s)
 {
     s->many = s->count >= (s->many ? PROA_GRPC_STREAM_REQUESTS_MAX / 2 : PROA_GRPC_STREAM_REQUESTS_MAX);
