@@ -217,18 +217,18 @@ static inline void run_request(proa_engine *engine, proa_request request, outcom
     assert_true(o->done);
 }
 
-/* A sanitiser takes ten times as long: its run does a part of the long tests, the plain run does all. */
+#define GOLDEN PROA_SOURCE_DIR "/tests/golden/"
+#define MODELS PROA_SOURCE_DIR "/models/"
+
+/* A sanitiser takes ten times as long: its run does a part of the long tests, the plain run does all. STORIES is a
+ * Llama with a tokenizer, for tests of the scheduler: kernels take most of a sanitiser's time, so it gets a small one. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PART_OF(all, part) (part)
+#define STORIES            GOLDEN "small_llama"
 #else
 #define PART_OF(all, part) (all)
+#define STORIES            MODELS "classics-10m"
 #endif
-
-#define GOLDEN  PROA_SOURCE_DIR "/tests/golden/"
-#define MODELS  PROA_SOURCE_DIR "/models/"
-
-/* A Llama with a tokenizer, for tests of the scheduler. Kernels take most of a sanitiser's time: it gets a small one. */
-#define STORIES PART_OF(MODELS "classics-10m", GOLDEN "small_llama")
 
 /* A test over one golden architecture, whose folder is its state. */
 #define ON(test, model)                                                                                        \

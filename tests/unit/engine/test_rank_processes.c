@@ -10,8 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MODEL PROA_SOURCE_DIR "/models/classics-10m"
-
 enum { REQUESTS = 6, TOKENS = 16 };
 
 /* Two GPUs are enough. */
@@ -23,8 +21,9 @@ static int32_t ranks_most(void)
 static proa_engine *open_ranks(int32_t ranks, const char *kind)
 {
     return open_or_fail(
-        MODEL, &(proa_engine_options){
-                   .dtype = "f32", .tensor_parallel = ranks, .threads = ranks, .ranks = kind, .kv_tokens = 4096});
+        STORIES,
+        &(proa_engine_options){
+            .dtype = "f32", .tensor_parallel = ranks, .threads = ranks, .ranks = kind, .kv_tokens = 4096});
 }
 
 /* Greedy, sampled and beam requests with a shared beginning: pages are shared, and copied when they are written. */
@@ -260,24 +259,25 @@ static void test_strangers(void **state)
     char dir[] = "/tmp/proa-ranks-XXXXXX", path[64], command[8192];
     const char *real = getenv("PROA_RANK_PROGRAM");
     assert_non_null(mkdtemp(dir));
-    snprintf(
-        command, sizeof command,
-        "cd %s && LC_ALL=C sed 's/" PROA_VERSION
-        "/9.9.9/g' %s > other && chmod +x other && mkdir here there && "
-        "cp -r " MODEL " here/model && cp -r " MODEL " there/model && "
-        "dd if=/dev/zero of=there/model/model.safetensors bs=1M seek=1 count=3 conv=notrunc status=none && "
-        "printf '#!/bin/sh\\ncd %s/there && exec %s \"$@\"\\n' > elsewhere && chmod +x elsewhere",
-        dir, real, dir, real);
+    snprintf(command, sizeof command,
+             "cd %s && LC_ALL=C sed 's/" PROA_VERSION
+             "/9.9.9/g' %s > other && chmod +x other && mkdir here there && "
+             "cp -rL " STORIES " here/model && cp -rL " STORIES " there/model && "
+             "blocks=$(($(stat -c %%s there/model/model.safetensors) / 65536)) && "
+             "dd if=/dev/zero of=there/model/model.safetensors bs=64K seek=4 count=$((blocks - 4)) "
+             "conv=notrunc status=none && "
+             "printf '#!/bin/sh\\ncd %s/there && exec %s \"$@\"\\n' > elsewhere && chmod +x elsewhere",
+             dir, real, dir, real);
     run_shell(command);
     snprintf(path, sizeof path, "%s/other", dir);
-    expect_refusal(path, MODEL, "rank 1 is proa 9.9.9 (");
+    expect_refusal(path, STORIES, "rank 1 is proa 9.9.9 (");
     snprintf(path, sizeof path, "%s/here", dir);
     assert_int_equal(chdir(path), 0);
     snprintf(path, sizeof path, "%s/elsewhere", dir);
     expect_refusal(path, "model", "rank 1 has other files of the model than rank 0");
     assert_int_equal(chdir("/"), 0);
-    expect_refusal("/bin/false", MODEL, "rank 1 (process ");
-    expect_refusal("/nowhere/proa", MODEL, "cannot start '/nowhere/proa rank'");
+    expect_refusal("/bin/false", STORIES, "rank 1 (process ");
+    expect_refusal("/nowhere/proa", STORIES, "cannot start '/nowhere/proa rank'");
     snprintf(command, sizeof command, "rm -r %s", dir);
     run_shell(command);
 }
