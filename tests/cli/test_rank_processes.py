@@ -6,10 +6,10 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 from harness import LM, PROA, fails, ok
+from hosts import NETWORK, is_ready, on_host, programs_of, set_cable, two_hosts, wait_for
 
 PROMPT = "It was a dark and"
 RUN = ("run", LM, PROMPT, "--dtype", "f32", "--max-tokens", 12, "--threads", 2)
@@ -118,47 +118,22 @@ def test_mpi_with_fewer_gpus_than_ranks(fake_gpus, monkeypatch):
 
 # ---- two hosts, which are network namespaces ----
 
-HOSTS = ("proa-a", "proa-b")
-NETWORK = "10.99.7"
-
-
-def ip(*args, check=True):
-    return subprocess.run(["ip", *args], capture_output=True, text=True, check=check)
-
-
-def name_of(pid):
-    with contextlib.suppress(OSError):
-        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
-    return None
-
-
 @pytest.fixture
-def two_hosts(tmp_path):
-    """Namespaces with a cable between them; the command before which mpirun's own goes, for the first one."""
-    if not shutil.which("ip") or os.geteuid() != 0 or ip("netns", "add", HOSTS[0], check=False).returncode != 0:
-        pytest.skip("network namespaces are not permitted here")
-    ip("netns", "add", HOSTS[1])
-    ip("link", "add", "v0", "netns", HOSTS[0], "type", "veth", "peer", "name", "v1", "netns", HOSTS[1])
-    for i, host in enumerate(HOSTS):
-        ip("-n", host, "addr", "add", f"{NETWORK}.{i + 1}/24", "dev", f"v{i}")
-        ip("-n", host, "link", "set", f"v{i}", "up")
-        ip("-n", host, "link", "set", "lo", "up")
+def mpirun_on_two_hosts(tmp_path):
+    """The command before mpirun's own, which runs on the first of two hosts."""
     agent = tmp_path / "agent"  # in place of ssh: HOST COMMAND...
-    agent.write_text(f'#!/bin/sh\nshift\nexec ip netns exec {HOSTS[1]} sh -c "$*"\n')
+    agent.write_text(f'#!/bin/sh\nshift\nexec {" ".join(on_host(1))} sh -c "$*"\n')
     agent.chmod(0o755)
-    yield ["ip", "netns", "exec", HOSTS[0], "mpirun", "-n", "2", "--host", f"{NETWORK}.1:1,{NETWORK}.2:1",
-           *("--mca", "plm_rsh_agent", str(agent)), *("--mca", "btl", "tcp,self"),
-           *("--mca", "btl_tcp_if_include", f"{NETWORK}.0/24"), *("--mca", "oob_tcp_if_include", f"{NETWORK}.0/24"),
-           str(PROA)]
-    for host in HOSTS:
-        for pid in ip("netns", "pids", host).stdout.split():
-            os.kill(int(pid), 9)
-        ip("netns", "delete", host)
+    with two_hosts():
+        yield [*on_host(0), "mpirun", "-n", "2", "--host", f"{NETWORK}.1:1,{NETWORK}.2:1",
+               *("--mca", "plm_rsh_agent", str(agent)), *("--mca", "btl", "tcp,self"),
+               *("--mca", "btl_tcp_if_include", f"{NETWORK}.0/24"), *("--mca", "oob_tcp_if_include", f"{NETWORK}.0/24"),
+               str(PROA)]
 
 
 @needs_mpi
-def test_two_hosts(one_rank, two_hosts):
-    run = subprocess.run([*two_hosts, *map(str, RUN)], capture_output=True, text=True, timeout=120,
+def test_two_hosts(one_rank, mpirun_on_two_hosts):
+    run = subprocess.run([*mpirun_on_two_hosts, *map(str, RUN)], capture_output=True, text=True, timeout=120,
                          env={**os.environ, **MPI_ENV})
     assert run.returncode == 0, run.stderr
     assert run.stdout == one_rank
@@ -168,13 +143,6 @@ def test_two_hosts(one_rank, two_hosts):
 
 GROUP = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "mpi" / "proa-group"
 PORT = 18947
-
-
-def wait_for(happens, seconds, what):
-    end = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
 
 
 @contextlib.contextmanager
@@ -191,12 +159,6 @@ def group(before, *options, errors):
         if run.poll() is None:
             run.send_signal(signal.SIGTERM)
         assert run.wait(30) == 0
-
-
-def is_ready(before):
-    ask = f"exec 3<>/dev/tcp/127.0.0.1/{PORT} && printf 'GET /v2/health/ready HTTP/1.0\\r\\n\\r\\n' >&3 && head -1 <&3"
-    done = subprocess.run([*before, "timeout", "3", "bash", "-c", ask], capture_output=True, text=True)
-    return " 200 " in done.stdout
 
 
 def ranks_of(run):
@@ -219,26 +181,25 @@ def ranks_of(run):
 def test_a_killed_rank_and_the_group_comes_back(tmp_path):
     errors = tmp_path / "errors"
     with group((), "-n", "2", "--oversubscribe", errors=errors) as run:
-        wait_for(lambda: is_ready(()), 60, "ready")
+        wait_for(lambda: is_ready((), PORT), 60, "ready")
         first = ranks_of(run)
         assert len(first) == 2
         os.kill(max(first), signal.SIGKILL)
-        wait_for(lambda: not is_ready(()), 10, "not ready")
-        wait_for(lambda: is_ready(()), 60, "ready again")
+        wait_for(lambda: not is_ready((), PORT), 10, "not ready")
+        wait_for(lambda: is_ready((), PORT), 60, "ready again")
         assert len(ranks_of(run)) == 2 and not set(ranks_of(run)) & set(first)
     assert "next start in 1 s" in errors.read_text()
 
 
 @needs_mpi
-def test_cut_network(two_hosts, tmp_path):
+def test_cut_network(mpirun_on_two_hosts, tmp_path):
     """The cable is cut: an error within 10 s, which names the rank; with the cable the group comes back."""
-    errors, there = tmp_path / "errors", two_hosts[:4]
-    with group(there, *two_hosts[5:-1], errors=errors):
-        wait_for(lambda: is_ready(there), 60, "ready")
-        ip("-n", HOSTS[0], "link", "set", "v0", "down")
+    errors = tmp_path / "errors"
+    with group(on_host(0), *mpirun_on_two_hosts[5:-1], errors=errors):
+        wait_for(lambda: is_ready(on_host(0), PORT), 60, "ready")
+        set_cable("down")
         wait_for(lambda: "rank 1 has not answered for 6 s" in errors.read_text(), 10, "an error")
         wait_for(lambda: "not ready for 2 s: the job is ended" in errors.read_text(), 10, "the end of the job")
-        ip("-n", HOSTS[0], "link", "set", "v0", "up")
-        wait_for(lambda: is_ready(there), 60, "ready again")
-        wait_for(lambda: [name_of(pid) for pid in ip("netns", "pids", HOSTS[1]).stdout.split()].count("proa") == 1, 30,
-                 "one rank on the other host")
+        set_cable("up")
+        wait_for(lambda: is_ready(on_host(0), PORT), 60, "ready again")
+        wait_for(lambda: programs_of(1).count("proa") == 1, 30, "one rank on the other host")
