@@ -21,6 +21,7 @@ VALUES = {
     "defaults": {},
     "gpus": {"gpus": 4, "replicas": 3, "args": ["--tp", "4"], "runtimeClassName": "nvidia"},
     "secrets": {"hfTokenSecret": "hub", "apiKeysSecret": "keys", "metrics": {"podMonitor": True, "annotations": False}},
+    "hosts": {"hosts": 2, "replicas": 2, "gpus": 8, "hostKeysSecret": "group", "cache": {"existingClaim": "models"}},
     "claim": {"cache": {"existingClaim": "models"}, "service": {"type": "LoadBalancer"}, "drainSeconds": 300},
 }
 
@@ -34,33 +35,70 @@ def render(values):
 
 
 def pod_of(objects):
-    return objects["StatefulSet", "chat"]["spec"]["template"]["spec"]
+    """The pod that serves: the leader of several hosts."""
+    if ("StatefulSet", "chat") in objects:
+        return objects["StatefulSet", "chat"]["spec"]["template"]["spec"]
+    return group_of(objects)["leaderTemplate"]["spec"]
+
+
+def group_of(objects):
+    return objects["LeaderWorkerSet", "chat-hosts"]["spec"]["leaderWorkerTemplate"]
+
+
+def pods_of(objects):
+    """All pods."""
+    several = ("LeaderWorkerSet", "chat-hosts") in objects
+    return [pod_of(objects), group_of(objects)["workerTemplate"]["spec"]] if several else [pod_of(objects)]
+
+
+def parts_for_kubernetes(manifest):
+    """What of a manifest Kubernetes' own schemas describe; the rest is checked here."""
+    if manifest["kind"] == "PodMonitor":  # of an operator, whose schema is not at hand
+        assert manifest["apiVersion"] == "monitoring.coreos.com/v1"
+        return []
+    if manifest["kind"] != "LeaderWorkerSet":
+        return [manifest]
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(manifest, json.loads((Path(__file__).parent / "leaderworkerset.schema.json").read_text()))
+    group = manifest["spec"]["leaderWorkerTemplate"]
+    return [{"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, "template": group[name]}
+            for name in ("leaderTemplate", "workerTemplate")]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_manifests_are_valid(name):
     validate = pytest.importorskip("kubernetes_validate")
-    for (kind, _), manifest in render(VALUES[name]).items():
-        if kind == "PodMonitor":  # of an operator, not of Kubernetes
-            assert manifest["apiVersion"] == "monitoring.coreos.com/v1"
-            continue
-        for version in ("1.30", validate.latest_version()):
-            validate.validate(manifest, version, strict=True)
+    for manifest in render(VALUES[name]).values():
+        for part in parts_for_kubernetes(manifest):
+            for version in ("1.30", validate.latest_version()):
+                validate.validate(part, version, strict=True)
+
+
+def test_the_schema_of_leaderworkersets_refuses():
+    jsonschema = pytest.importorskip("jsonschema")
+    manifest = render(VALUES["hosts"])["LeaderWorkerSet", "chat-hosts"]
+    for place, name, value in ((manifest["spec"], "replica", 1), (group_of({("LeaderWorkerSet", "chat-hosts"): manifest}), "size", 0)):
+        before = dict(place)
+        place[name] = value
+        with pytest.raises(jsonschema.ValidationError):
+            parts_for_kubernetes(manifest)
+        place.clear()
+        place.update(before)
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_pods_are_confined(name):
-    pod = pod_of(render(VALUES[name]))
-    container = pod["containers"][0]
-    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
-    assert not pod["automountServiceAccountToken"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert {m["mountPath"] for m in container["volumeMounts"]} >= {"/cache", "/tmp", "/dev/shm"}
-    assert {"name": "HF_HOME", "value": "/cache/huggingface"} in container["env"]
+    for pod in pods_of(render(VALUES[name])):
+        container = pod["containers"][0]
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+        assert not pod["automountServiceAccountToken"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {m["mountPath"] for m in container["volumeMounts"]} >= {"/cache", "/tmp", "/dev/shm"}
+        assert {"name": "HF_HOME", "value": "/cache/huggingface"} in container["env"]
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -71,11 +109,42 @@ def test_pods_start_and_end_in_time(name):
     wait = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
     assert drain == VALUES[name].get("drainSeconds", 60)
     assert pod["terminationGracePeriodSeconds"] > drain + wait
-    for probe, path in {"startupProbe": "ready", "readinessProbe": "ready", "livenessProbe": "live"}.items():
+    probes = {"startupProbe": "ready", "readinessProbe": "ready", "livenessProbe": "live"}
+    if "hosts" in VALUES[name]:
+        del probes["livenessProbe"]  # proa-group restarts the server
+        assert "livenessProbe" not in container
+    for probe, path in probes.items():
         assert container[probe]["httpGet"] == {"path": f"/v2/health/{path}", "port": "http"}
     assert container["startupProbe"]["periodSeconds"] * container["startupProbe"]["failureThreshold"] >= 3600
     ports = {p["name"]: p["containerPort"] for p in container["ports"]}
     assert ports == {"http": 8000, "grpc": 8001, "metrics": 8002}
+
+
+def test_a_group_of_several_hosts():
+    objects = render(VALUES["hosts"])
+    assert ("StatefulSet", "chat") not in objects and group_of(objects)["size"] == 2
+    leader, worker = pods_of(objects)
+    for pod in (leader, worker):
+        container = pod["containers"][0]
+        assert container["command"] == ["proa-host"] and container["args"][0] == "serve"
+        assert {"name": "PROA_HOST_RANKS", "value": "8"} in container["env"]
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == 8
+        assert {"name": "host-keys", "mountPath": "/host-keys", "readOnly": True} in container["volumeMounts"]
+    # All pods get SIGTERM at once. The worker's ranks must outlive the last request of the leader.
+    wait = int(worker["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
+    drain = int(leader["containers"][0]["args"][leader["containers"][0]["args"].index("--exit-timeout-secs") + 1])
+    first = int(leader["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert drain + first < wait < worker["terminationGracePeriodSeconds"]
+    for service in (objects["Service", "chat"], objects["Service", "chat-pods"]):
+        assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
+    assert ("Service", "chat-hosts") not in objects  # LeaderWorkerSet makes it
+
+
+@pytest.mark.parametrize("missing, message", [("hostKeysSecret", "id and id.pub"), ("cache", "cache.existingClaim")])
+def test_a_group_without_what_it_needs_is_refused(missing, message):
+    helm = pytest.importorskip("helm_python")
+    with pytest.raises(helm.HelmError, match=message):
+        render({name: value for name, value in VALUES["hosts"].items() if name != missing})
 
 
 def test_values_become_options():
