@@ -539,6 +539,11 @@ PROA_EXPORT proa_status proa_engine_load_adapter_rows(proa_engine *engine, const
 /* Checks and queues a request. *id (may be NULL) names it for cancel. INVALID, LIMIT: nothing was queued. */
 PROA_EXPORT proa_status proa_engine_submit(proa_engine *engine, const proa_request *request, uint64_t *id,
                                            proa_err *err);
+/* Checks and queues several requests at once: those for which there is room start in the same step, as they might not
+ * if they were submitted one by one to an engine that steps meanwhile. ids: [count], or NULL. An error is that of the
+ * first request that has one, and nothing was queued. LIMIT: also if count is not 1 to the most that may wait. */
+PROA_EXPORT proa_status proa_engine_submit_all(proa_engine *engine, const proa_request *requests,
+                                               int64_t count, uint64_t *ids, proa_err *err);
 /* The request ends with a DONE event (CANCELLED) before the next step; its pages are free then. Unknown or finished
  * ids are ignored. */
 PROA_EXPORT void proa_engine_cancel(proa_engine *engine, uint64_t id);

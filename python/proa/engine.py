@@ -36,6 +36,9 @@ _FINISHES = {
     lib.PROA_FINISH_ERROR: "error",
 }
 
+# Called with a request after each of its events, and whether that was the last.
+Changed = Callable[["Request", bool], None]
+
 _open_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
 
@@ -127,7 +130,7 @@ class Request:
     and `finish` is set last: a reader who sees them finds the rest.
     """
 
-    def __init__(self, sequences: int, changed: Callable[["Request", bool], None], keep: frozenset[str]) -> None:
+    def __init__(self, sequences: int, changed: Changed, keep: frozenset[str]) -> None:
         self.id = 0
         self._widths: dict[str, int] = {}
         self.sequences = [Generated() for _ in range(sequences)]
@@ -144,6 +147,7 @@ class Request:
         self.logprob_sum = 0.0
         self.times = (0.0, 0.0, 0.0)  # waiting, prompt, decoding: seconds
         self._changed = changed
+        self._ended: Callable[[Request], None]  # called before the last `changed`
         self._keep = keep  # which rows of floats are copied
         self._handle: Any = None
         self._held: list[Any] = []  # memory of the caller that the library uses until the end
@@ -209,7 +213,8 @@ class Request:
             self._take_prompt(event)
         elif kind == lib.PROA_EVENT_DONE:
             self._take_done(event)
-            self._handle = None
+            self._handle, self._held = None, []
+            self._ended(self)
         else:
             return
         self._changed(self, kind == lib.PROA_EVENT_DONE)
@@ -336,8 +341,32 @@ class Engine:
 
     # ---- requests ----
 
-    def submit(
+    def submit(self, changed: Changed, **arguments: Any) -> Request:
+        """Queues a request: `arguments` are those of _fill. `changed(request, done)` is called on the engine's thread
+        after each event, so it must be quick."""
+        return self.submit_all([arguments], changed)[0]
+
+    def submit_all(self, requests: Sequence[dict[str, Any]], changed: Changed) -> list[Request]:
+        """Queues several requests at once, which begin in the same step. After an error none is queued."""
+        raw = ffi.new("proa_request[]", len(requests))
+        numbers = ffi.new("uint64_t[]", len(requests))
+        made: list[Request] = []
+        try:
+            for to, arguments in zip(raw, requests):
+                made.append(self._fill(to, changed, **arguments))
+            self._live.update(made)
+            call(lib.proa_engine_submit_all, self.pointer, raw, len(made), numbers)
+        except BaseException:
+            self._live.difference_update(made)
+            raise
+        for request, number in zip(made, numbers):
+            request.id = number
+        return made
+
+    def _fill(
         self,
+        raw: Any,
+        changed: Changed,
         *,
         task: str = "generate",
         text: Optional[str] = None,
@@ -351,13 +380,11 @@ class Engine:
         scores: bool = False,
         rows: Optional[Mapping[str, tuple[Rows, tuple[int, ...]]]] = None,
         options: Optional[dict[str, Any]] = None,
-        changed: Callable[[Request, bool], None],
     ) -> Request:
-        """Queues a request. `options` have the names of docs/decoding.md. `changed(request, done)` is called on the
-        engine's thread after each event, so it must be quick. encoder_outputs [tokens, hidden], which may be on
-        the engine's GPU, and prompt_table [rows, embedding] are f32; the rows of a prompt table are the ids from the
-        vocabulary's size on. rows: where "logits", "scores" [steps, sequences of all requests, vocab] or "hidden" go,
-        and the index of the request's first element."""
+        """Fills a proa_request. `options` have the names of docs/decoding.md. encoder_outputs [tokens, hidden], which
+        may be on the engine's GPU, and prompt_table [rows, embedding] are f32; the rows of a prompt table are the ids
+        from the vocabulary's size on. rows: where "logits", "scores" [steps, sequences of all requests, vocab] or
+        "hidden" go, and the index of the request's first element."""
         o = options or {}
         keep = {name for name in ("logprobs",) if o.get(name)}
         keep |= {name for name in ("logits", "hidden") if o.get("return_" + name)}
@@ -366,26 +393,20 @@ class Engine:
         request = Request(count, changed, frozenset(keep))
         vocab = self.info["outputs"]
         request._widths = {"logits": vocab, "scores": vocab, "hidden": self.info["hidden"]}
-        raw = ffi.new("proa_request *")
-        held = [ffi.new("proa_options **")]
+        held: list[Any] = [rows]
         raw.task = _TASKS[task]
-        if text is not None:
-            encoded = text.encode()
-            held.append(ffi.new("char[]", encoded))
-            raw.text, raw.text_len = held[-1], len(encoded)
-        if text_pair is not None:
-            encoded = text_pair.encode()
-            held.append(ffi.new("char[]", encoded))
-            raw.text_pair, raw.text_pair_len = held[-1], len(encoded)
-        if ids is not None:
-            held.append(ffi.new("int32_t[]", ids))
-            raw.ids, raw.ids_count = held[-1], len(ids)
-        if decoder_ids is not None:
-            held.append(ffi.new("int32_t[]", decoder_ids))
-            raw.decoder_ids, raw.decoder_ids_count = held[-1], len(decoder_ids)
-        if type_ids is not None:
-            held.append(ffi.new("int32_t[]", type_ids))
-            raw.type_ids = held[-1]
+        for name, value in (("text", text), ("text_pair", text_pair)):
+            if value is not None:
+                encoded = value.encode()
+                held.append(ffi.new("char[]", encoded))
+                setattr(raw, name, held[-1])
+                setattr(raw, name + "_len", len(encoded))
+        for name, numbers in (("ids", ids), ("decoder_ids", decoder_ids), ("type_ids", type_ids)):
+            if numbers is not None:
+                held.append(ffi.new("int32_t[]", numbers))
+                setattr(raw, name, held[-1])
+                if name != "type_ids":
+                    setattr(raw, name + "_count", len(numbers))
         if encoder_outputs is not None:
             held.append(self._set_encoder_outputs(raw, encoder_outputs))
         if prompt_table is not None:
@@ -397,33 +418,17 @@ class Engine:
             setattr(raw.rows, name, target.address(*index))
             raw.rows.steps, raw.rows.stride = target.shape[0], target.shape[1]
             target.set_memory(raw.rows.memory)
-        request._held = [rows, held]
         if cache_salt is not None:
             held.append(ffi.new("char[]", cache_salt.encode()))
             raw.cache_salt = held[-1]
-        call(lib.proa_options_new, held[0], json.dumps(o).encode())
-        raw.options = held[0][0][0]
+        parsed = ffi.new("proa_options **")
+        call(lib.proa_options_new, parsed, json.dumps(o).encode())
+        held.append(ffi.gc(parsed[0], lib.proa_options_free))
+        raw.options = held[-1][0]
         raw.on_event = _on_event
+        request._held = held
         request._handle = raw.arg = ffi.new_handle(request)
-        self._live.add(request)
-        inner = request._changed
-
-        def done_too(r: Request, done: bool) -> None:
-            if done:
-                r._held = []
-                self._live.discard(r)
-            inner(r, done)
-
-        request._changed = done_too
-        number = ffi.new("uint64_t *")
-        try:
-            call(lib.proa_engine_submit, self.pointer, raw, number)
-        except BaseException:
-            self._live.discard(request)
-            raise
-        finally:
-            lib.proa_options_free(held[0][0])
-        request.id = number[0]
+        request._ended = self._live.discard
         return request
 
     def _set_encoder_outputs(self, raw: Any, outputs: Any) -> Any:
@@ -446,11 +451,11 @@ class Engine:
         if request.finish is None and self.is_usable:
             self.cancel(request)
 
-    def watch(self, submit: Callable[[Callable[[Request, bool], None]], Request]) -> Generator[Request, None, None]:
-        """Submits a request (see wait) and yields it after its events, the last time when it is done; events that come
-        between two turns of the loop are one. Raises its error. Leaving the loop cancels it."""
+    def watch(self, **arguments: Any) -> Generator[Request, None, None]:
+        """Submits a request and yields it after its events, the last time when it is done; events that come between two
+        turns of the loop are one. Raises its error. Leaving the loop cancels it."""
         changes: "queue.SimpleQueue[bool]" = queue.SimpleQueue()
-        request = submit(lambda _, done: changes.put(done))
+        request = self.submit(lambda _, done: changes.put(done), **arguments)
         try:
             done = False
             while not done:
@@ -464,29 +469,26 @@ class Engine:
         finally:
             self.abandon(request)
 
-    def wait(self, submits: Sequence[Callable[[Callable[[Request, bool], None]], Request]]) -> list[Request]:
-        """Runs requests together until all are done. Each item takes `changed` and submits one. Raises the first
-        error; an interruption cancels them all."""
+    def wait(self, requests: Sequence[dict[str, Any]]) -> list[Request]:
+        """Runs requests together until all are done. Raises the first error; an interruption cancels them all."""
         left = threading.Semaphore(0)
-        requests: list[Request] = []
 
         def changed(_: Request, done: bool) -> None:
             if done:
                 left.release()
 
+        submitted = self.submit_all(requests, changed) if requests else []
         try:
-            for submit in submits:
-                requests.append(submit(changed))
-            for _ in requests:
+            for _ in submitted:
                 left.acquire()
         except BaseException:
-            for request in requests:
+            for request in submitted:
                 self.abandon(request)
             raise
-        for request in requests:
+        for request in submitted:
             if request.error:
                 raise request.error
-        return requests
+        return submitted
 
     # ---- text ----
 

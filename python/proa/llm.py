@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import os
-from typing import Any, AsyncIterator, Callable, Iterator, Optional, Sequence, Union
+from typing import Any, AsyncIterator, Iterator, Optional, Sequence, Union
 
 from .engine import Engine, Generated, Request
 from .outputs import CompletionOutput, Logprob, RequestOutput
@@ -76,8 +76,10 @@ class _Job:
             self.prompt = arguments.pop("text", None)
         return arguments
 
-    def submit(self, changed: Callable[[Request, bool], None]) -> Request:
-        return self.engine.submit(options=self.options, changed=changed, **self.arguments)
+    @property
+    def request(self) -> dict[str, Any]:
+        """Arguments of Engine.submit."""
+        return {"options": self.options, **self.arguments}
 
     # ---- outputs ----
 
@@ -234,7 +236,7 @@ class LLM(_Front):
         if len(params) != len(chosen):
             raise ValueError(f"{len(chosen)} prompts and {len(params)} sampling_params, must be as many")
         jobs = [self._job(prompt, p) for prompt, p in zip(chosen, params)]
-        requests = self.engine.wait([job.submit for job in jobs])
+        requests = self.engine.wait([job.request for job in jobs])
         return [job.output(request) for job, request in zip(jobs, requests)]
 
     def chat(
@@ -264,7 +266,7 @@ class LLM(_Front):
     def stream(self, prompt: Prompt, sampling_params: Optional[SamplingParams] = None) -> Iterator[RequestOutput]:
         """Yields the output of one prompt as it grows. Leaving the loop cancels the request."""
         job = self._job(prompt, sampling_params)
-        with contextlib.closing(self.engine.watch(job.submit)) as changes:
+        with contextlib.closing(self.engine.watch(**job.request)) as changes:
             for request in changes:
                 output = job.next_output(request)
                 if output:
@@ -293,7 +295,7 @@ class AsyncLLM(_Front):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(changed.set)
 
-        request = job.submit(wake)
+        request = self.engine.submit(wake, **job.request)
         try:
             output = None
             while not (output and output.finished):

@@ -9,7 +9,7 @@ import os
 import pathlib
 import sys
 import types
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
 import numpy as np
 
@@ -228,13 +228,12 @@ class Model:
         mask = np.ones(ids.shape, bool) if attention_mask is None else np.atleast_2d(to_numpy(attention_mask)) != 0
         _check_mask(mask, "left" in self._sides)
         types_ = None if token_type_ids is None else np.atleast_2d(to_numpy(token_type_ids))
-        submits = []
+        rows: list[dict[str, Any]] = []
         for i, keep in enumerate(mask):
-            row = {"ids": ids[i][keep].tolist()}
+            rows.append({"task": "rows", "ids": ids[i][keep].tolist()})
             if types_ is not None and kind == "encoder":
-                row["type_ids"] = types_[i][keep].tolist()
-            submits.append(lambda changed, row=row: self.engine.submit(task="rows", changed=changed, **row))
-        requests = self.engine.wait(submits)
+                rows[-1]["type_ids"] = types_[i][keep].tolist()
+        requests = self.engine.wait(rows)
         return self._rows_output(input_ids, mask, requests, kind)
 
     def _rows_output(self, sample: Any, mask: np.ndarray, requests: list[Request], kind: str) -> Any:
@@ -304,6 +303,7 @@ class Encoder:
         if (input_ids is None) == (inputs_embeds is None):
             raise InvalidArgumentError("encoder: one of the arguments 'input_ids' and 'inputs_embeds' is needed")
         sample = input_ids if inputs_embeds is None else inputs_embeds
+        rows: list[dict[str, Any]]
         if inputs_embeds is None:
             ids = self.model._rows(input_ids, attention_mask, None, self.model._sides)
             rows = [{"ids": row} for row in ids]
@@ -316,13 +316,9 @@ class Encoder:
         out = Rows(sample, engine.gpu, (*shape, engine.info["hidden"]))
         if out.gpu >= 0:
             out.array.zero_()
-        submits = []
         for i, (row, keep) in enumerate(zip(rows, mask)):
-            at = {"hidden": (out, (i, int(np.flatnonzero(keep)[0]), 0))}
-            submits.append(
-                lambda changed, row=row, at=at: engine.submit(task="encode", changed=changed, rows=at, **row)
-            )
-        engine.wait(submits)
+            row.update(task="encode", rows={"hidden": (out, (i, int(np.flatnonzero(keep)[0]), 0))})
+        engine.wait(rows)
         return make_output("BaseModelOutput", {"last_hidden_state": out.take_all()})
 
 
@@ -459,21 +455,18 @@ class _Call:
         if streamer is not None:
             requests = [self._stream(streamer)]
         else:
-            requests = self.engine.wait([self._submitter(row, i) for i, row in enumerate(self.rows)])
+            requests = self.engine.wait([self._request(i) for i in range(len(self.rows))])
         sequences = self._sequences(requests)
         if not self.plan.as_dict:
             return like(self.sample, sequences)
         return self._output(requests, sequences)
 
-    def _submitter(self, row: dict[str, Any], index: int) -> Callable[[Any], Request]:
-        return lambda changed: self._submit(row, index, changed)
-
-    def _submit(self, row: dict[str, Any], index: int, changed: Any) -> Request:
-        """One row of the batch; each draws random numbers of its own."""
+    def _request(self, index: int) -> dict[str, Any]:
+        """Arguments of Engine.submit for a row of the batch; each row draws random numbers of its own."""
         options = dict(self.plan.options, seed=(self.plan.options["seed"] + index) % 2**63)
         width = self.plan.beams if self.plan.beams > 1 else self.plan.sequences
-        rows = {name: (target, (0, index * width, 0)) for name, target in self.targets.items()}
-        return self.engine.submit(options=options, changed=changed, rows=rows, **row)
+        targets = {name: (target, (0, index * width, 0)) for name, target in self.targets.items()}
+        return {"options": options, "rows": targets, **self.rows[index]}
 
     def _stream(self, streamer: Any) -> Request:
         """A streamer is fed on the caller's thread, token by token, as transformers does."""
@@ -481,7 +474,7 @@ class _Call:
             raise InvalidArgumentError("generate: argument 'streamer' takes one prompt and one sequence, without beams")
         streamer.put(like(self.sample, self.prefix))
         sent = 0
-        with contextlib.closing(self.engine.watch(self._submitter(self.rows[0], 0))) as changes:
+        with contextlib.closing(self.engine.watch(**self._request(0))) as changes:
             for request in changes:
                 for id_ in request.sequences[0].ids[sent:]:
                     streamer.put(like(self.sample, np.array([id_], np.int64)))

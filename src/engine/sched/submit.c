@@ -679,30 +679,44 @@ static proa_status make_request(proa_engine *e, proa_engine_request *req, const 
     return PROA_OK;
 }
 
-/* to: the inbox, or the list of those that are held. */
-static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, proa_request_list *to,
-                                   const char *client, uint64_t *id, proa_err *err)
+/* Under the lock: whether `count` more requests may wait. */
+static proa_status check_room(const proa_engine *e, int64_t count, proa_err *err)
 {
-    proa_status status = PROA_OK;
+    if (e->shared.lost.status != PROA_OK) return PROA_FAIL(err, UNAVAILABLE, "%s", e->shared.lost.text);
+    if (count <= PROA_WAITING_MAX - e->shared.stats.waiting) return PROA_OK;
+    return PROA_FAIL(err, LIMIT, "%d requests are waiting already, at most %d may wait",
+                     e->shared.stats.waiting, PROA_WAITING_MAX);
+}
+
+/* Under the lock. to: the inbox, or the list of those that are held. */
+static uint64_t enqueue_request(proa_engine *e, proa_engine_request *req, proa_request_list *to, const char *client)
+{
+    req->id = ++e->shared.next_id;
+    req->submitted_ns = proa_clock_ns();
+    if (req->options.timeout_ms > 0)
+        req->deadline_ns = req->submitted_ns + (int64_t)1000000 * req->options.timeout_ms;
+    req->queue = proa_client_queue_take(&e->shared, client ? client : "", req->options.priority);
+    req->live_next = e->shared.live;
+    req->live_link = &e->shared.live;
+    if (e->shared.live) e->shared.live->live_link = &req->live_next;
+    e->shared.live = req;
+    proa_request_list_push(to, req);
+    e->shared.stats.submitted++;
+    e->shared.stats.waiting++;
+    return req->id;
+}
+
+/* All or none. The stepping thread finds them together. ids: [count] or NULL. */
+static proa_status enqueue_all(proa_engine *e, proa_engine_request *const *reqs, const proa_request *requests,
+                               int64_t count, proa_request_list *to, uint64_t *ids, proa_err *err)
+{
     pthread_mutex_lock(&e->shared.lock);
-    if (e->shared.lost.status != PROA_OK) {
-        status = PROA_FAIL(err, UNAVAILABLE, "%s", e->shared.lost.text);
-    } else if (e->shared.stats.waiting >= PROA_WAITING_MAX) {
-        status = PROA_FAIL(err, LIMIT, "%d requests are waiting already", PROA_WAITING_MAX);
-    } else {
-        req->id = ++e->shared.next_id;
-        if (id) *id = req->id;
-        req->submitted_ns = proa_clock_ns();
-        if (req->options.timeout_ms > 0)
-            req->deadline_ns = req->submitted_ns + (int64_t)1000000 * req->options.timeout_ms;
-        req->queue = proa_client_queue_take(&e->shared, client ? client : "", req->options.priority);
-        req->live_next = e->shared.live;
-        req->live_link = &e->shared.live;
-        if (e->shared.live) e->shared.live->live_link = &req->live_next;
-        e->shared.live = req;
-        proa_request_list_push(to, req);
-        e->shared.stats.submitted++;
-        e->shared.stats.waiting++;
+    proa_status status = check_room(e, count, err);
+    for (int64_t i = 0; i < count && status == PROA_OK; i++) {
+        uint64_t id = enqueue_request(e, reqs[i], to, requests[i].client);
+        if (ids) ids[i] = id;
+    }
+    if (status == PROA_OK) {
         atomic_store_explicit(&e->shared.work_signalled, true, memory_order_relaxed);
         pthread_cond_signal(&e->shared.work);
     }
@@ -710,24 +724,39 @@ static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, pro
     return status;
 }
 
-static proa_status submit_to(proa_engine *engine, const proa_request *request, proa_request_list *to,
-                             uint64_t *id, proa_err *err)
+static proa_status submit_to(proa_engine *e, const proa_request *requests, int64_t count,
+                             proa_request_list *to, uint64_t *ids, proa_err *err)
 {
-    proa_engine_request *req = proa_calloc(1, sizeof *req);
-    proa_status status = make_request(engine, req, request, err);
-    if (status == PROA_OK) status = enqueue_request(engine, req, to, request->client, id, err);
-    if (status != PROA_OK) proa_engine_request_free(req);
+    proa_status status = PROA_OK;
+    proa_engine_request **reqs = proa_calloc((size_t)count, sizeof(proa_engine_request *));
+    for (int64_t i = 0; i < count && status == PROA_OK; i++) {
+        reqs[i] = proa_calloc(1, sizeof *reqs[i]);
+        status = make_request(e, reqs[i], &requests[i], err);
+    }
+    if (status == PROA_OK) status = enqueue_all(e, reqs, requests, count, to, ids, err);
+    for (int64_t i = 0; i < count && status != PROA_OK; i++)
+        if (reqs[i]) proa_engine_request_free(reqs[i]);
+    free(reqs);
     return status;
 }
 
 proa_status proa_engine_submit(proa_engine *engine, const proa_request *request, uint64_t *id, proa_err *err)
 {
-    return submit_to(engine, request, &engine->shared.inbox, id, err);
+    return submit_to(engine, request, 1, &engine->shared.inbox, id, err);
+}
+
+proa_status proa_engine_submit_all(proa_engine *engine, const proa_request *requests, int64_t count,
+                                   uint64_t *ids, proa_err *err)
+{
+    if (count < 1 || count > PROA_WAITING_MAX)
+        return PROA_FAIL(err, LIMIT, "'count' of requests is %lld, must be 1 to %d", (long long)count,
+                         PROA_WAITING_MAX);
+    return submit_to(engine, requests, count, &engine->shared.inbox, ids, err);
 }
 
 proa_status proa_engine_hold(proa_engine *engine, const proa_request *request, uint64_t *id, proa_err *err)
 {
-    return submit_to(engine, request, &engine->shared.held, id, err);
+    return submit_to(engine, request, 1, &engine->shared.held, id, err);
 }
 
 static bool has_id(void *arg, proa_engine_request *req)

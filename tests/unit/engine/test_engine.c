@@ -319,6 +319,54 @@ static void a_thread_goes_on(void **state)
     proa_engine_close(engine);
 }
 
+enum { AT_ONCE = 64 };
+
+/* How often the number of submitted requests was seen not to be that of whole calls. */
+static void *count_parts(void *arg)
+{
+    submitter *s = arg;
+    proa_stats stats = {0};
+    intptr_t parts = 0;
+    while (s->done < 20 * AT_ONCE) {
+        proa_engine_stats(s->engine, &stats);
+        parts += stats.submitted % AT_ONCE != 0;
+    }
+    return (void *)parts;
+}
+
+/* The stepping thread finds requests of one call together; of a call with an error it finds none. */
+static void requests_of_one_call_are_queued_together(void **state)
+{
+    proa_engine *engine = open_or_fail(*state, &(proa_engine_options){.threads = 1, .sequences_max = AT_ONCE});
+    submitter s = {.engine = engine};
+    int32_t ids[3] = {4, 5, 6};
+    uint64_t numbers[AT_ONCE];
+    proa_request requests[AT_ONCE];
+    proa_err err = {.status = PROA_OK};
+    pthread_t watcher;
+    void *parts;
+    for (int i = 0; i < AT_ONCE; i++)
+        requests[i] = (proa_request){
+            .ids = ids, .ids_count = 3, .options = {.max_tokens = 1}, .on_event = count_done, .arg = &s};
+    assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
+    pthread_create(&watcher, NULL, count_parts, &s);
+    for (int call = 0; call < 20; call++) {
+        assert_int_equal(proa_engine_submit_all(engine, requests, AT_ONCE, numbers, &err), PROA_OK);
+        for (int i = 1; i < AT_ONCE; i++) assert_int_equal(numbers[i], numbers[0] + (uint64_t)i);
+        while (s.done < (call + 1) * AT_ONCE) sched_yield();
+    }
+    pthread_join(watcher, &parts);
+    proa_engine_stop(engine);
+    assert_int_equal((intptr_t)parts, 0);
+    requests[AT_ONCE - 1].options.temperature = -1;
+    assert_int_equal(proa_engine_submit_all(engine, requests, AT_ONCE, NULL, &err), PROA_INVALID);
+    assert_non_null(strstr(err.text, "temperature"));
+    assert_int_equal(proa_engine_submit_all(engine, requests, 0, NULL, &err), PROA_LIMIT);
+    assert_false(proa_engine_step(engine));
+    assert_int_equal(s.done, 20 * AT_ONCE);
+    proa_engine_close(engine);
+}
+
 static void refuse(proa_engine *engine, proa_request request, proa_status status, const char *words)
 {
     proa_err err = {.status = PROA_OK};
@@ -642,6 +690,8 @@ int main(void)
         ON(large_requests_are_not_starved, "llama3"),
         ON(a_thread_goes_on, "llama3"),
         ON(a_thread_goes_on, "t5"),
+        ON(requests_of_one_call_are_queued_together, "llama"),
+        ON(requests_of_one_call_are_queued_together, "t5"),
         ON(chunks_do_not_matter, "llama"),
         ON(chunks_do_not_matter, "gpt2"),
         ON(encode_gives_hidden_states, "bert"),
