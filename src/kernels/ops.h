@@ -427,6 +427,9 @@ struct proa_ops {
     /* Bytes that pack needs for such a weight; the layout belongs to the table. Shapes were checked. -1: the table has
      * no such format. */
     int64_t (*pack_bytes)(proa_wfmt format, int64_t N, int64_t K);
+    /* Copies a rectangle between two weights of one format that this layout has, codes as they are. Columns are whole
+     * groups with one scale (in int8: all), and a partial last group is the last one of both. NULL: it cannot. */
+    void (*copy_packed)(proa_ctx *c, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect);
 #define PROA_OP(name, args) proa_##name##_fn *name;
 #include "kernels/ops.def"
 #undef PROA_OP

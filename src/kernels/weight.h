@@ -73,6 +73,11 @@ typedef struct proa_weight {
     bool permuted; /* input k of the packed rows is x[order[k]] (proa_wfmt_takes_order; coded.h, groups.h) */
 } proa_weight;
 
+/* Rows (outputs) and columns (inputs) of one packed weight, and where they are in another. */
+typedef struct proa_packed_rect {
+    int64_t rows, cols, to_row, to_col, from_row, from_col;
+} proa_packed_rect;
+
 const char *proa_wfmt_name(proa_wfmt format);
 /* Formats whose weights and activations come in groups of PROA_GROUP inputs. */
 static inline bool proa_wfmt_is_grouped(proa_wfmt format)

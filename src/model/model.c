@@ -5,6 +5,7 @@
 #include "model/packed.h"
 #include "model/ranks/ranks.h"
 #include "model/relative.h"
+#include "model/ranks/repack.h"
 #include "model/ranks/shard.h"
 #include "model/ranks/stage.h"
 #include "model/ranks/states.h"
@@ -100,16 +101,31 @@ static proa_status check_target(const proa_model *m, const char *path, const pro
                      path, m->arch->name);
 }
 
-/* The part of this rank, if there are several. */
-static proa_status take_part(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
+/* Whether the file has the weights of this rank, byte for byte. */
+static bool is_packed_for_rank(const proa_model *m, const proa_model_options *o)
+{
+    const proa_rank_part *part = &m->plan.part;
+    bool other = part->tensors > 1 && (o->whole_sums || (o->whole_experts && m->config.experts > 0));
+    return m->packed->ranks == part->tensors && m->packed->rank == part->tensor && !other;
+}
+
+/* A file of several is found by its rank, and cannot be read without the others. */
+static proa_status check_packed_rank(const proa_model *m, const char *path, const proa_model_options *o,
+                                     proa_err *err)
 {
     const proa_packed_file *packed = m->packed;
     const proa_rank_part *part = &m->plan.part;
-    if (packed && (packed->ranks != part->tensors || packed->rank != part->tensor))
-        return PROA_FAIL(
-            err, INVALID,
-            "'%s' is rank %d of %d of a packed model, not rank %d of %d: run its folder with --tp %d", path,
-            packed->rank, packed->ranks, part->tensor, part->tensors, packed->ranks);
+    bool alone = packed->ranks > 1 && !proa_dir_exists(path);
+    if (is_packed_for_rank(m, o) || (!alone && !o->packed_part)) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "'%s' is rank %d of %d of a packed model, not rank %d of %d: run its folder",
+                     path, packed->rank, packed->ranks, part->tensor, part->tensors);
+}
+
+/* The part of this rank, if there are several. */
+static proa_status take_part(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
+{
+    const proa_rank_part *part = &m->plan.part;
+    if (m->packed) PROA_TRY(check_packed_rank(m, path, o, err));
     proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
     if (status == PROA_OK && part->tensors > 1)
         status = proa_shard(m->params, m->arch, &m->config, part->tensor, part->tensors, o->whole_experts,
@@ -173,7 +189,8 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
     m->own_tables = !m->device->host || o->detach || m->packed;
     PROA_TRY(proa_plan_make(p, m->params, m->arch, &m->config, m->ctx.ops, &m->formats, m->own_tables, err));
     proa_lora_plan_part(m);
-    return m->packed ? proa_packed_check(m, path, err) : PROA_OK;
+    if (!m->packed) return PROA_OK;
+    return is_packed_for_rank(m, o) ? proa_packed_check(m, path, err) : proa_repack_open(m, path, o, err);
 }
 
 static proa_rank_part part_of(int32_t rank, int32_t ranks, int32_t stages)
@@ -240,6 +257,7 @@ void proa_model_free(proa_model *m)
     d->free(d, m->relative_row, relative_bytes(m));
     proa_lora_free(m);
     proa_relative_end(m);
+    proa_repack_close(m->parts);
     proa_weights_close(m->weights);
     proa_arena_release(&m->arena);
     free(m);
@@ -433,14 +451,15 @@ static void share_tables(proa_model *m)
     }
 }
 
-/* The file's block is the memory, or what this rank has of it is copied. */
+/* The file's block is the memory, or what this rank has of it is copied, or put together from several files. */
 static void load_packed(proa_model *m, proa_progress_fn *progress, void *arg)
 {
     char *at = m->weight_memory;
     for (proa_weight_walk walk = {.param = NULL}; proa_model_next_weight(m, &walk);) {
         place_param(walk.param, m->mapped ? m->weight_memory + walk.param->block_at : at);
         if (m->mapped) continue;
-        copy_packed(m, at, walk.param);
+        if (m->parts) proa_repack_param(m, &walk, at);
+        else copy_packed(m, at, walk.param);
         at += walk.param->bytes;
         if (progress)
             progress(arg, "loading weights", (double)(at - m->weight_memory) / (double)m->plan.weight_bytes);
@@ -526,7 +545,7 @@ static proa_status take_memory(proa_model *m, proa_err *err)
 {
     const proa_plan *p = &m->plan;
     proa_device *d = m->device;
-    m->mapped = m->packed && d->host && !m->detach;
+    m->mapped = m->packed && !m->parts && d->host && !m->detach;
     m->weight_memory = m->mapped ? (char *)(uintptr_t)m->packed->block : d->alloc(d, p->weight_bytes);
     m->activations = d->alloc(d, p->activation_bytes);
     m->inv_freq = d->alloc(d, inv_freq_bytes(m));
@@ -560,6 +579,7 @@ proa_status proa_run_load(proa_model *m, proa_rank_call *call, proa_err *err)
     load_positions(m);
     load_weights(m, m->rank == 0 ? call->progress : NULL, call->progress_arg);
     if (m->weights) PROA_TRY(proa_weights_check(m->weights, err));
+    if (m->parts) PROA_TRY(proa_repack_end(m, err));
     if (m->weights && m->own_tables && !m->mapped) proa_weights_detach(m->weights);
     malloc_trim(0); /* returns what reading the header has freed */
     return d->check(d, err);

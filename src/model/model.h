@@ -28,6 +28,7 @@ typedef struct proa_model_options {
      * is the i-th of its stage; stages 0: one */
     int32_t rank, ranks, stages;
     bool whole_experts; /* the ranks of a stage have different experts, not parts of each (ranks/shard.h) */
+    bool packed_part;   /* it must be packed for this rank of this number (repack.h) */
     bool whole_sums; /* ranks make whole sums of some columns, not terms of all: the bits are those of one rank */
 } proa_model_options;
 
@@ -139,6 +140,7 @@ struct proa_model {
     proa_ctx ctx;        /* where the model runs */
     proa_ctx host;       /* kernels of the CPU, for logits on the host */
     proa_weights *weights;
+    struct proa_packed_parts *parts; /* of a packed folder for another number of ranks, until the load (repack.h) */
     const struct proa_packed_file *packed; /* what a packed checkpoint says; NULL: proa_model_load packs the weights */
     bool mapped;                           /* weight_memory is in the mapped file */
     bool detach;                           /* proa_model_options.detach */

@@ -57,13 +57,14 @@ static int part_of(proa_str name, int *part)
     return (int)strtol(at + n - 5, NULL, 10);
 }
 
-/* The packed part of w->rank, where the name is that of the first of several: "model-00001-of-00002.proa". */
+/* The packed part of w->rank, or any part of a folder for fewer ranks. The name is that of the first of several:
+ * "model-00001-of-00002.proa". */
 static proa_status read_packed_part(proa_weights *w, const char *dir, const char *name, proa_err *err)
 {
     char part[PROA_PATH_MAX];
     int first, count = part_of(proa_str_c(name), &first);
     snprintf(part, sizeof part, "%s", name);
-    if (count > 1) snprintf(part, sizeof part, PROA_PACKED_PART, w->rank + 1, count);
+    if (count > 1) snprintf(part, sizeof part, PROA_PACKED_PART, w->rank % count + 1, count);
     return read_one(w, dir, part, err);
 }
 

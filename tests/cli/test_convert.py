@@ -185,7 +185,8 @@ def test_packed_for_ranks(family, quant, ranks, tmp_path):
     assert ok_json("run", out, *run) == ok_json("run", source, *run, "--quant", quant, "--tp", str(ranks))
     shown = ok("inspect", out, "--no-values")
     assert all(f"rank {i} of {ranks}" in shown for i in range(ranks))
-    assert f"run its folder with --tp {ranks}" in fails("run", out, *run, "--tp", "1")
+    part = out / f"model-00001-of-{ranks:05d}.proa"
+    assert f"is rank 0 of {ranks} of a packed model" in fails("run", part, *run, "--tp", "1")
     assert "is packed: give the model" in fails("convert", out, tmp_path / "again")
 
 
@@ -196,6 +197,65 @@ def test_packed_in_stages(family, ranks, stages, tmp_path):
     convert(source, out, "--to", "packed", "--ranks", str(ranks), "--no-probe")
     run = ["--ids", "5 6 7 8", *(["--logits"] if family != "bert_regress" else [])]
     assert ok_json("run", out, *run, "--pp", str(stages)) == ok_json("run", source, *run, "--tp", str(ranks))
+
+
+READERS = [("llama", "none"), ("llama", "int4"), ("gpt2", "none"), ("gptj", "none"), ("t5", "none"), ("mixtral", "none"),
+           ("deepseek_v3", "none"), ("gpt_bigcode", "none"), ("gguf_llama", "none"), ("gguf_gpt_oss", "none"), ("deberta_v3", "none")]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("family, quant", READERS)
+def test_packed_for_another_number_of_ranks(family, quant, ranks, tmp_path):
+    """Weights are put together from the parts: the bits of the source in as many ranks. A group of numbers with one scale
+    stays whole, so what would cut one is refused."""
+    out, source = tmp_path / "packed", GOLDEN / "arch" / family
+    convert(source, out, "--to", "packed", "--quant", quant, "--ranks", str(ranks), "--no-probe")
+    run = ["--ids", "5 6 7 8", "--threads", "2", *(["--logits"] if family != "deberta_v3" else [])]
+    read = 0
+    for readers in {1, 2, 3, 4} - {ranks}:
+        want = proa("run", source, *run, "--quant", quant, "--tp", readers, "--json")
+        if want.returncode:  # too little of something for so many
+            assert fails("run", out, *run, "--tp", readers) == want.stderr.splitlines()[-1].replace(str(source), str(out))
+            continue
+        have = proa("run", out, *run, "--tp", readers, "--json")
+        if have.returncode:
+            assert f"packed with --ranks {ranks} and cannot be read by {readers} ranks: in 'o' of" in have.stderr
+            assert (family, quant, readers) in [("llama", "int4", 3), ("llama", "int4", 4)]
+            continue
+        assert json.loads(have.stdout) == json.loads(want.stdout), readers
+        read += 1
+    assert read >= 1
+
+
+def test_packed_in_int8_for_other_ranks(tmp_path):
+    """A row of int8 has one scale, so products by columns keep their parts; by rows (--rank-sums whole) all can read."""
+    out, source = tmp_path / "packed", GOLDEN / "arch/llama"
+    convert(source, out, "--to", "packed", "--quant", "int8", "--no-probe")
+    run = ["--ids", "5 6 7 8", "--logits"]
+    line = fails("run", out, *run, "--tp", 2)
+    assert "in 'o' of layer 0 (int8) numbers with one scale would be parted or joined" in line and "with --ranks 2" in line
+    want = ok_json("run", source, *run, "--quant", "int8")
+    assert ok_json("run", out, *run, "--tp", 3, "--rank-sums", "whole") == want
+
+
+@pytest.mark.parametrize("options", [("--tp", 2, "--pp", 2), ("--tp", 4, "--ranks", "process"), ("--tp", 2, "--expert-parallel", "on")])
+def test_packed_for_ranks_of_other_kinds(options, tmp_path):
+    """Stages, processes and whole experts read a folder that was packed for ranks with parts of experts."""
+    source = GOLDEN / "arch/mixtral"
+    convert(source, tmp_path / "packed", "--to", "packed", "--ranks", "2", "--no-probe")
+    run = ["--ids", "5 6 7 8", "--logits", *options]
+    assert ok_json("run", tmp_path / "packed", *run) == ok_json("run", source, *run)
+
+
+def test_parts_that_do_not_fit_together(tmp_path):
+    """Parts of two conversions, and a missing one."""
+    for dtype in ("bf16", "f32"):
+        convert(GOLDEN / "arch/llama", tmp_path / dtype, "--to", "packed", "--ranks", "2", "--dtype", dtype, "--no-probe")
+    second = "model-00002-of-00002.proa"
+    (tmp_path / "f32" / second).write_bytes((tmp_path / "bf16" / second).read_bytes())
+    assert "is not the same in all parts" in fails("run", tmp_path / "f32", "--ids", "5 6", "--tp", 1)
+    (tmp_path / "f32" / second).unlink()
+    assert second in fails("run", tmp_path / "f32", "--ids", "5 6", "--tp", 1)
 
 
 def test_ranks_that_do_not_divide(tmp_path):

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * pack.c - weights into panels (linear.h): any floating dtype and strides in, one layout for every level out. */
+ * pack.c - weights into panels (linear.h): any floating dtype and strides in, one layout for every level out. And rows
+ *          and columns of packed weights into others. */
 #include "kernels/cpu/linear.h"
 
 #include "base/checked.h"
@@ -10,7 +11,7 @@
 
 #define BLOCK 64 /* k at a time: a tile of 32 x 64 f32 fits in L1 */
 
-static int64_t step_inputs(proa_wfmt format)
+int64_t proa_panel_step_inputs(proa_wfmt format)
 {
     if (proa_wfmt_is_grouped(format)) return PROA_GROUP;
     return format == PROA_WFMT_I8 ? 4 : format == PROA_WFMT_BF16DOT ? 2 : 1;
@@ -37,7 +38,7 @@ int64_t proa_panel_count(int64_t N)
 
 int64_t proa_panel_steps(proa_wfmt format, int64_t K)
 {
-    return proa_ceil_div(K, step_inputs(format));
+    return proa_ceil_div(K, proa_panel_step_inputs(format));
 }
 
 int64_t proa_panel_bytes(proa_wfmt format, int64_t K)
@@ -232,7 +233,7 @@ static void pack_panel(const pack_job *job, int64_t panel)
         memset(sums, 0, PROA_PANEL * sizeof *sums);
     }
     float tile[PROA_PANEL][BLOCK];
-    int64_t inputs = step_inputs(w->format);
+    int64_t inputs = proa_panel_step_inputs(w->format);
     for (int64_t k = 0; k < w->K; k += BLOCK) {
         int64_t n = proa_min64(BLOCK, w->K - k);
         read_panel(tile, job, panel, k, n);
@@ -272,4 +273,137 @@ void proa_panels_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sou
     pack_job job = {w, sources, count};
     if (proa_group_order(w)) proa_coded_order(proa_group_order(w), &sources[0]);
     proa_pool_run(c->pool, proa_panel_count(w->N), proa_max64(1, 8192 / proa_max64(w->K, 1)), pack_panels, &job);
+}
+
+/* ---- rectangles of packed weights: code by code, or panel by panel where both have it at the same place of their
+ * panels ---- */
+
+typedef struct copy_job {
+    const proa_weight *to, *from;
+    proa_packed_rect rect;
+    int64_t step_inputs, step_bytes;
+} copy_job;
+
+/* The bit at which code k of output j begins in a step; 0 <= j < PROA_PANEL. */
+static int64_t code_bit(proa_wfmt format, int64_t j, int64_t k)
+{
+    switch (format) {
+    case PROA_WFMT_F32: return 32 * j;
+    case PROA_WFMT_F16: return 16 * j;
+    case PROA_WFMT_BF16: return 16 * (2 * (j % 16) + j / 16);
+    case PROA_WFMT_BF16DOT: return 16 * (2 * j + k);
+    case PROA_WFMT_I8: return 8 * (4 * j + k);
+    case PROA_WFMT_Q8_0: return 8 * (k / 4 * 128 + 4 * j + k % 4);
+    default: return 8 * (k / 4 * 64 + 4 * (j % 16) + k % 4) + 4 * (j / 16);
+    }
+}
+
+static int64_t code_bits(proa_wfmt format)
+{
+    if (format == PROA_WFMT_F32) return 32;
+    if (format <= PROA_WFMT_BF16DOT) return 16;
+    return format == PROA_WFMT_I8 || format == PROA_WFMT_Q8_0 ? 8 : 4;
+}
+
+static char *step_at(const copy_job *job, const proa_weight *w, int64_t row, int64_t k)
+{
+    return (char *)w->data + row / PROA_PANEL * proa_panel_bytes(w->format, w->K) +
+           k / job->step_inputs * job->step_bytes;
+}
+
+static void copy_code(const copy_job *job, int64_t to_row, int64_t to_k, int64_t from_row, int64_t from_k)
+{
+    const proa_wfmt format = job->to->format;
+    int64_t to_bit = code_bit(format, to_row % PROA_PANEL, to_k % job->step_inputs);
+    int64_t from_bit = code_bit(format, from_row % PROA_PANEL, from_k % job->step_inputs);
+    int64_t bits = code_bits(format);
+    char *to = step_at(job, job->to, to_row, to_k) + to_bit / 8;
+    const char *from = step_at(job, job->from, from_row, from_k) + from_bit / 8;
+    if (bits >= 8) {
+        memcpy(to, from, (size_t)(bits / 8));
+        return;
+    }
+    int code = *(const unsigned char *)from >> from_bit % 8 & 15;
+    *to = (char)((*(unsigned char *)to & ~(15 << to_bit % 8)) | code << to_bit % 8);
+}
+
+/* The scale of a group, and its minimum. */
+static void copy_factors(const copy_job *job, int64_t to_row, int64_t to_k, int64_t from_row, int64_t from_k)
+{
+    int64_t codes = PROA_PANEL * PROA_GROUP * code_bits(job->to->format) / 8;
+    char *to = step_at(job, job->to, to_row, to_k) + codes + 2 * (to_row % PROA_PANEL);
+    const char *from = step_at(job, job->from, from_row, from_k) + codes + 2 * (from_row % PROA_PANEL);
+    memcpy(to, from, 2);
+    if (job->to->format == PROA_WFMT_Q4_1) memcpy(to + 64, from + 64, 2);
+}
+
+/* Scale and sum of an output in int8, which are behind the panels. */
+static void copy_tail(const copy_job *job, int64_t to_row, int64_t from_row)
+{
+    const proa_weight *w[2] = {job->to, job->from};
+    int64_t row[2] = {to_row, from_row};
+    char *scale[2], *sum[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t panels = proa_panel_count(w[i]->N);
+        scale[i] = (char *)w[i]->data + panels * proa_panel_bytes(w[i]->format, w[i]->K) + 4 * row[i];
+        sum[i] = scale[i] + 4 * panels * PROA_PANEL;
+    }
+    memcpy(scale[0], scale[1], 4);
+    memcpy(sum[0], sum[1], 4);
+}
+
+static void copy_row(const copy_job *job, int64_t i)
+{
+    const proa_packed_rect *r = &job->rect;
+    int64_t to = r->to_row + i, from = r->from_row + i;
+    /* a group is copied whole, with its padding */
+    const bool grouped = proa_wfmt_is_grouped(job->to->format);
+    int64_t cols = grouped ? proa_round_up(r->cols, PROA_GROUP) : r->cols;
+    for (int64_t k = 0; k < cols; k++) copy_code(job, to, r->to_col + k, from, r->from_col + k);
+    for (int64_t k = 0; grouped && k < cols; k += PROA_GROUP)
+        copy_factors(job, to, r->to_col + k, from, r->from_col + k);
+    if (job->to->format == PROA_WFMT_I8) copy_tail(job, to, from);
+}
+
+/* Whole steps of all outputs of a panel, or of the last outputs of both weights. */
+static bool is_whole_panel(const copy_job *job, int64_t i, int64_t rows)
+{
+    const proa_packed_rect *r = &job->rect;
+    int64_t to = r->to_row + i, from = r->from_row + i, S = job->step_inputs;
+    bool ends = to + rows == job->to->N && from + rows == job->from->N;
+    bool steps = r->cols % S == 0 ||
+                 (r->to_col + r->cols == job->to->K && r->from_col + r->cols == job->from->K);
+    return to % PROA_PANEL == 0 && from % PROA_PANEL == 0 && (rows == PROA_PANEL || ends) &&
+           r->to_col % S == 0 && r->from_col % S == 0 && steps;
+}
+
+/* Outputs of one panel of the destination: the workers share no byte. */
+static void copy_panels(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const copy_job *job = arg;
+    const proa_packed_rect *r = &job->rect;
+    int64_t first = r->to_row / PROA_PANEL;
+    for (int64_t panel = first + begin; panel < first + end; panel++) {
+        int64_t i = proa_max64(panel * PROA_PANEL - r->to_row, 0);
+        int64_t rows = proa_min64((panel + 1) * PROA_PANEL - r->to_row, r->rows) - i;
+        bool whole = is_whole_panel(job, i, rows);
+        if (whole)
+            memcpy(step_at(job, job->to, r->to_row + i, r->to_col),
+                   step_at(job, job->from, r->from_row + i, r->from_col),
+                   (size_t)(proa_ceil_div(r->cols, job->step_inputs) * job->step_bytes));
+        for (int64_t k = 0; k < rows; k++) {
+            if (!whole) copy_row(job, i + k);
+            else if (job->to->format == PROA_WFMT_I8) copy_tail(job, r->to_row + i + k, r->from_row + i + k);
+        }
+    }
+}
+
+void proa_panels_copy(proa_ctx *c, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect)
+{
+    copy_job job = {.to = to, .from = from, .rect = *rect};
+    if (rect->rows == 0 || rect->cols == 0) return;
+    job.step_inputs = proa_panel_step_inputs(to->format), job.step_bytes = proa_panel_bytes(to->format, 1);
+    int64_t panels = (rect->to_row + rect->rows - 1) / PROA_PANEL - rect->to_row / PROA_PANEL + 1;
+    proa_pool_run(c->pool, panels, proa_max64(1, 8192 / rect->cols), copy_panels, &job);
 }

@@ -209,6 +209,7 @@ static void cut_matrices(proa_param *param, range r)
     param->part += r.first * each;
     param->parts = param->cap = (int32_t)(r.count * each);
     param->experts = r.count;
+    param->cut.matrix = r.first;
 }
 
 /* ---- which part of a weight ---- */

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_copy_packed.c - rectangles of packed weights: a part that is copied out of a whole weight, or a whole one that
+ * is put together from parts, has the bytes that packing its numbers gives. */
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/compiler.h"
+#include "kernels/ops.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define ROWS 150
+#define COLS 230
+
+static float numbers[ROWS][COLS];
+
+typedef struct weight_case {
+    proa_ctx c;
+    proa_wfmt format;
+} weight_case;
+
+static void fill_numbers(void)
+{
+    uint64_t seed = 7;
+    for (int i = 0; i < ROWS * COLS; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        numbers[i / COLS][i % COLS] = (float)((int64_t)(seed >> 40) - (1 << 23)) * 0x1p-24F;
+    }
+}
+
+static proa_weight empty_weight(const weight_case *t, int64_t rows, int64_t cols)
+{
+    proa_weight w = {.format = t->format, .N = rows, .K = cols};
+    w.bytes = t->c.ops->pack_bytes(t->format, rows, cols);
+    w.data = proa_pages_alloc(w.bytes);
+    assert_non_null(w.data);
+    memset(w.data, 0, (size_t)w.bytes);
+    return w;
+}
+
+/* Numbers [row, row + rows) x [col, col + cols). */
+static proa_weight packed_part(weight_case *t, int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    proa_weight w = empty_weight(t, rows, cols);
+    proa_view v = proa_view_2d(&numbers[row][col], PROA_DTYPE_F32, rows, cols);
+    v.stride[0] = COLS;
+    proa_tensor_source source = proa_tensor_source_of(v);
+    t->c.ops->pack(&t->c, &w, &source, 1);
+    return w;
+}
+
+static void expect_equal(const weight_case *t, proa_weight *have, proa_weight *want, const char *what)
+{
+    assert_int_equal(have->bytes, want->bytes);
+    if (memcmp(have->data, want->data, (size_t)want->bytes) != 0)
+        fail_msg("%s, %s: %s", t->c.ops->name, proa_wfmt_name(t->format), what);
+    proa_pages_free(have->data, have->bytes);
+    proa_pages_free(want->data, want->bytes);
+}
+
+static bool has_row_scales(proa_wfmt format)
+{
+    return format == PROA_WFMT_I8;
+}
+
+/* Where columns may be cut: anywhere, between groups, or nowhere. */
+static int64_t column(const weight_case *t, int64_t any)
+{
+    if (has_row_scales(t->format)) return any < COLS ? 0 : COLS;
+    return proa_wfmt_is_grouped(t->format) && any < COLS ? any / PROA_GROUP * PROA_GROUP : any;
+}
+
+static void copy_out(weight_case *t, int64_t row, int64_t rows, int64_t from, int64_t to)
+{
+    int64_t col = column(t, from), cols = (to < COLS ? column(t, to) : COLS) - col;
+    if (cols <= 0) return;
+    proa_weight whole = packed_part(t, 0, ROWS, 0, COLS), want = packed_part(t, row, rows, col, cols);
+    proa_weight have = empty_weight(t, rows, cols);
+    const proa_packed_rect rect = {.rows = rows, .cols = cols, .from_row = row, .from_col = col};
+    t->c.ops->copy_packed(&t->c, &have, &whole, &rect);
+    proa_pages_free(whole.data, whole.bytes);
+    expect_equal(t, &have, &want, "a part of a whole");
+}
+
+static void join_parts(weight_case *t, const int64_t *row, int rows, const int64_t *col, int cols)
+{
+    proa_weight have = empty_weight(t, ROWS, COLS), want = packed_part(t, 0, ROWS, 0, COLS);
+    for (int i = 0; i + 1 < rows; i++)
+        for (int k = 0; k + 1 < cols; k++) {
+            int64_t begin = column(t, col[k]), end = column(t, col[k + 1]);
+            if (end <= begin) continue;
+            proa_weight part = packed_part(t, row[i], row[i + 1] - row[i], begin, end - begin);
+            const proa_packed_rect rect = {.rows = part.N, .cols = part.K, .to_row = row[i], .to_col = begin};
+            t->c.ops->copy_packed(&t->c, &have, &part, &rect);
+            proa_pages_free(part.data, part.bytes);
+        }
+    expect_equal(t, &have, &want, "a whole of parts");
+}
+
+static void check_format(weight_case *t)
+{
+    copy_out(t, 0, ROWS, 0, COLS);
+    copy_out(t, 64, 64, 0, COLS);   /* whole panels */
+    copy_out(t, 128, 22, 0, COLS);  /* the last outputs, in a panel that is not full */
+    copy_out(t, 64, 10, 0, COLS);   /* a part of a panel */
+    copy_out(t, 37, 75, 0, COLS);   /* between panels */
+    copy_out(t, 0, ROWS, 64, 128);  /* whole steps */
+    copy_out(t, 32, 32, 160, COLS); /* up to the end of a group that is not full */
+    copy_out(t, 5, 90, 33, 77);     /* within pairs of inputs */
+    join_parts(t, (int64_t[]){0, 64, ROWS}, 3, (int64_t[]){0, COLS}, 2);
+    join_parts(t, (int64_t[]){0, 21, 80, ROWS}, 4, (int64_t[]){0, COLS}, 2);
+    join_parts(t, (int64_t[]){0, ROWS}, 2, (int64_t[]){0, 96, COLS}, 3);
+    join_parts(t, (int64_t[]){0, 50, ROWS}, 3, (int64_t[]){0, 101, 192, COLS}, 4);
+}
+
+static void check_table(const proa_ops *ops)
+{
+    proa_err err;
+    weight_case t = {.c = {.ops = ops, .pool = proa_pool_new(2)}};
+    const proa_ctx_need need = {.rows = 1, .heads = 1, .head_dim = 64, .inputs = COLS};
+    assert_int_equal(proa_ctx_init(&t.c, ops, t.c.pool, &need, &err), PROA_OK);
+    for (int f = 0; f < PROA_WFMT_COUNT; f++) {
+        t.format = (proa_wfmt)f;
+        bool device = proa_wfmt_is_coded(t.format) || t.format == PROA_WFMT_I8W || t.format == PROA_WFMT_FP8;
+        if (!device && ops->pack_bytes(t.format, ROWS, COLS) >= 0) check_format(&t);
+    }
+    proa_pool_free(t.c.pool);
+    proa_ctx_release(&t.c);
+}
+
+static void tables_of_the_cpu(void **state)
+{
+    PROA_UNUSED(state);
+    int checked = 0;
+    for (int isa = 0; isa < PROA_ISA_COUNT; isa++) {
+        const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
+        if (ops && ops->copy_packed) check_table(ops), checked++;
+    }
+    if (checked == 0) skip();
+}
+
+int main(void)
+{
+    fill_numbers();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tables_of_the_cpu)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
