@@ -100,6 +100,8 @@ typedef struct proa_lora_store {
     const char **slot;         /* [slots] where each is; on the host NULL: empty */
     bool *changes; /* [slots][PROA_SLOT_COUNT] weight slots that the adapter in a slot changes in any layer, */
     int32_t *changed; /* [PROA_SLOT_COUNT] and how many adapters change each: products of the others run as without */
+    char *sums; /* on a device: what adapters add to one product, [sums_rows][sums_columns] of at most f32 */
+    int64_t sums_rows, sums_columns;
     int32_t version; /* of the set of weight slots that any adapter changes */
     /* of the pass: */
     int32_t *count, *order;     /* [slots + 1], [rows_max] */

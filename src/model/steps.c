@@ -243,32 +243,42 @@ static void finish_product(const proa_step_frame *f, proa_view y, proa_view sums
     else if (e->act) c->ops->act(c, y, e->act);
 }
 
-/* Products of so many rows let no kernel begin while they run, and what the adapters add to is small. */
-static bool adapters_come_first(const proa_step_frame *f)
+/* A device's product of many rows leaves memory bandwidth, and SMs, that the adapters' kernels can use meanwhile: they
+ * run as a branch, and what they add waits for the kernel that reads the sums. */
+static bool adapters_run_beside(const proa_step_frame *f)
 {
-    enum { ROWS_MAX = 64 };
-    return !f->m->device->host && f->rows > FEW_ROWS_MAX && f->rows <= ROWS_MAX;
+    return f->rows > FEW_ROWS_MAX && f->rows <= f->m->lora.sums_rows;
+}
+
+static void sum_beside(const proa_step_frame *f, proa_view sums, proa_view x, const proa_param *p,
+                       const proa_epilogue *e, proa_lora *l)
+{
+    proa_ctx *c = &f->m->ctx;
+    proa_device *d = f->m->device;
+    proa_view added = proa_view_2d(f->m->lora.sums, sums.dtype, sums.shape[0], sums.shape[1]);
+    l->set = true;
+    d->branch_begin(d);
+    c->ops->lora(c, added, x, l, &f->batch->lora_rows);
+    d->branch_end(d);
+    c->ops->linear(c, sums, x, &p->matrix, e);
+    d->branch_join(d);
+    c->ops->add(c, sums, sums, added);
 }
 
 /* The sums of a matrix and of its adapters. On the host the matrix comes first, so that a row without an adapter has
- * the same bits as without this op. Where the adapters do, the product adds its own to theirs: their kernels then read
- * A and B while the norm or the attention that makes x still runs. */
+ * the same bits as without this op. */
 static void sum_adapted(const proa_step_frame *f, proa_view sums, proa_view x, const proa_param *p,
                         const proa_epilogue *e)
 {
     proa_ctx *c = &f->m->ctx;
-    const proa_lora_rows *rows = &f->batch->lora_rows;
     proa_lora l = *p->lora;
-    proa_epilogue plain = *e;
     l.alpha = e->alpha;
-    if (!adapters_come_first(f) || (e->residual.rank && e->residual.data != sums.data)) {
-        c->ops->linear(c, sums, x, &p->matrix, &plain);
-        c->ops->lora(c, sums, x, &l, rows);
+    if (adapters_run_beside(f)) {
+        sum_beside(f, sums, x, p, e, &l);
         return;
     }
-    l.set = !e->residual.rank, plain.residual = sums;
-    c->ops->lora(c, sums, x, &l, rows);
-    c->ops->linear(c, sums, x, &p->matrix, &plain);
+    c->ops->linear(c, sums, x, &p->matrix, e);
+    c->ops->lora(c, sums, x, &l, &f->batch->lora_rows);
 }
 
 /* linear. Where rows of the pass use adapters and some adapter changes this matrix, the same in two parts: the sums,

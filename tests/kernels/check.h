@@ -57,6 +57,8 @@ void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa
                         const proa_weight *weight, const proa_epilogue *e);
 /* And the rows of some tables, added: ids [count][rows of y]. */
 void hosted_embed_all(proa_view y, const proa_view *table, const int32_t *ids, const float *scale, int count);
+/* x += more, and then y = rms_norm(x), or with w.rank 0 y = act(gate) * up of the halves of x. wide: x stays f32. */
+void hosted_add_first(proa_view y, proa_view x, proa_view more, proa_view w, float eps, proa_act act, bool wide);
 /* Norms of the heads of q and of k, in place, and rope_append: x [T,H+Hk,dh], q_norm and k_norm [dh]. */
 void hosted_norm_rope_append(proa_view x, proa_view v, proa_view table, bool interleaved, const proa_kv *kv,
                              const proa_spans *spans, proa_view q_norm, proa_view k_norm, float eps);

@@ -189,9 +189,43 @@ void check_act_mul(tester *t)
     for_shapes(t, act_mul_shape);
 }
 
+/* A device may add when the norm or the gated activation reads the rows: both results must be there. */
+static void add_first_case(tester *t, int64_t rows, int64_t cols, bool norm, int64_t offset, bool wide)
+{
+    int64_t columns = norm ? cols : 2 * cols;
+    canvas x = canvas_make(2, (const int64_t[]){rows, columns}, 0, offset),
+           more = canvas_make(2, x.view.shape, 0, 0);
+    canvas y = canvas_make(2, (const int64_t[]){rows, cols}, 0, 0), w = canvas_make(1, &cols, 0, 0);
+    canvas_fill(&x, 15, false), canvas_fill(&more, 16, false), canvas_fill(&w, 17, false),
+        canvas_fill(&y, 18, false);
+    canvas sum = canvas_clone(&x), right = canvas_clone(&y);
+    proa_ctx *c = &t->reference;
+    c->ops->add(c, sum.view, sum.view, more.view);
+    if (norm) c->ops->rms_norm(c, right.view, sum.view, w.view, 1e-5f);
+    else
+        c->ops->act_mul(c, right.view, proa_view_cols(sum.view, 0, cols),
+                        proa_view_cols(sum.view, cols, 2 * cols), PROA_ACT_SILU);
+    hosted_add_first(y.view, x.view, more.view, norm ? w.view : (proa_view){.rank = 0}, 1e-5f, PROA_ACT_SILU,
+                     wide);
+    double sums = compare_rows(x.view, sum.view, TOL_ELEMENT),
+           worst = compare_rows(y.view, right.view, TOL_NORM);
+    expect(t, sums <= 1.0 && worst <= 1.0 && canvas_guards_hold(&x) && canvas_guards_hold(&y),
+           "added first, %s of rows %d width %d offset %d wide %d: off by %g and %g tolerances",
+           norm ? "norm" : "act_mul", (int)rows, (int)cols, (int)offset, (int)wide, sums, worst);
+    canvas_free(&x), canvas_free(&more), canvas_free(&y), canvas_free(&w), canvas_free(&sum),
+        canvas_free(&right);
+}
+
 void check_add(tester *t)
 {
+    static const int64_t shapes[][2] = {{3, 64}, {17, 64}, {33, 250}, {40, 768}, {20, 4096}, {64, 5120}};
     for_shapes(t, add_shape);
+    for (size_t i = 0; i < PROA_COUNT(shapes) && device_mode.on; i++)
+        for (int offset = 0; offset < 2; offset++) {
+            add_first_case(t, shapes[i][0], shapes[i][1], true, offset, false);
+            add_first_case(t, shapes[i][0], shapes[i][1], true, offset, true);
+            add_first_case(t, shapes[i][0], shapes[i][1], false, offset, false);
+        }
 }
 
 static void run_scale(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)

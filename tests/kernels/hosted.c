@@ -629,9 +629,24 @@ static void scale(proa_ctx *c, proa_view y, proa_view x, float factor)
 static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
     PROA_UNUSED(c);
-    cover_view(y), cover_view(a), cover_view(b);
+    cover_narrow(y, true), cover_narrow(a, true), cover_narrow(b, true);
     upload_covered();
     device->ops->add(ctx(), device_view(y), device_view(a), device_view(b));
+    download_covered();
+}
+
+void hosted_add_first(proa_view y, proa_view x, proa_view more, proa_view w, float eps, proa_act act, bool wide)
+{
+    int64_t half = x.shape[1] / 2;
+    cover_narrow(y, true), cover_narrow(x, !wide), cover_narrow(more, !wide);
+    if (w.rank) cover_view(w);
+    upload_covered();
+    proa_view sums = device_view(x);
+    device->ops->add(ctx(), sums, sums, device_view(more));
+    if (w.rank) device->ops->rms_norm(ctx(), device_view(y), sums, device_view(w), eps);
+    else
+        device->ops->act_mul(ctx(), device_view(y), proa_view_cols(sums, 0, half),
+                             proa_view_cols(sums, half, 2 * half), act);
     download_covered();
 }
 

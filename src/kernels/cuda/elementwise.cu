@@ -132,6 +132,42 @@ static void gather_op(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows
     });
 }
 
+/* ---- sums: y = a + b ---- */
+
+template <typename T> __global__ void add_kernel(rows3<T> y, rows3<T> a, rows3<T> b, int d)
+{
+    gpu_wait();
+    for (int j = blockIdx.y * THREADS + threadIdx.x; j < d; j += gridDim.y * THREADS)
+        y.data[blockIdx.x * y.row + j] = gpu_saturate<T>(gpu_to_f32(a.data[blockIdx.x * a.row + j]) +
+                                                         gpu_to_f32(b.data[blockIdx.x * b.row + j]));
+}
+
+template <typename T> __global__ void add_vec8_kernel(rows3<T> y, rows3<T> a, rows3<T> b, int d)
+{
+    gpu_wait();
+    int j = (blockIdx.y * THREADS + threadIdx.x) * 8;
+    float v[8], w[8];
+    if (j >= d) return;
+    gpu_load8(v, a.data + blockIdx.x * a.row + j);
+    gpu_load8(w, b.data + blockIdx.x * b.row + j);
+#pragma unroll
+    for (int e = 0; e < 8; e++) v[e] += w[e];
+    gpu_store8(y.data + blockIdx.x * y.row + j, v);
+}
+
+/* All of one type. */
+static void add_rows(gpu *g, proa_view y, proa_view a, proa_view b)
+{
+    bool vec8 = gpu_is_vec8(y) && gpu_is_vec8(a) && gpu_is_vec8(b);
+    int each = vec8 ? 8 * THREADS : 4 * THREADS;
+    dim3 grid((unsigned)y.shape[0], (unsigned)((y.shape[1] + each - 1) / each));
+    gpu_by_type(y.dtype, [&](auto type) {
+        using T = decltype(type);
+        gpu_launch(g, "add", vec8 ? add_vec8_kernel<T> : add_kernel<T>, grid, THREADS, 0, rows_view<T>(y),
+                   rows_view<T>(a), rows_view<T>(b), (int)y.shape[1]);
+    });
+}
+
 /* ---- norms: a block for a row (and head) ---- */
 
 /* Weights and biases (b may be NULL); those of head h begin h * head numbers further. */
@@ -198,12 +234,30 @@ __global__ void norm_kernel(rows3<Y> y, rows3<X> x, norm_weights w, int d, float
         to[j] = gpu_saturate<Y>(w.apply((gpu_to_f32(from[j]) - mean) * inverse, blockIdx.y, j, LAYER));
 }
 
+/* x += more, eight numbers; v: those of x, before and after. The bits are those of add_vec8_kernel. */
+template <typename X> __device__ static inline void add_piece(float (&v)[8], X *x, const X *more)
+{
+    float w[8];
+    gpu_load8(w, more);
+#pragma unroll
+    for (int e = 0; e < 8; e++) v[e] = gpu_to_f32(gpu_saturate<X>(v[e] + w[e]));
+    gpu_store8(x, v);
+}
+
+/* Eight numbers of x, to which those of more are added first if it is there. */
+template <typename X>
+__device__ static inline void load_piece(float (&v)[8], X *x, const rows3<const X> &more, int64_t row, int j)
+{
+    gpu_load8(v, x);
+    if (more.data) add_piece(v, x, more.data + row * more.row + j);
+}
+
 /* The same with 16-bit output, eight numbers at a time: LANES threads hold a row, up to 4 pieces of eight
- * each. With room in fp8_rows the rounded row is written as e4m3 too, with its scale. */
+ * each. With room in fp8_rows the rounded row is written as e4m3 too, with its scale. more.data: x += more first. */
 enum { PIECES = 4 };
 template <typename Y, typename X, bool LAYER, int LANES>
-__global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, norm_weights w, int d, int heads, int64_t rows,
-                                 float eps, gpu_fp8_rows fp8_rows)
+__global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, rows3<const X> more, norm_weights w, int d,
+                                 int heads, int64_t rows, float eps, gpu_fp8_rows fp8_rows)
 {
     __shared__ float scratch[33];
     const int BLOCK = LANES == 32 ? THREADS : LANES;
@@ -214,13 +268,13 @@ __global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, norm_weights w, int d, 
     if (LAYER && w.b && lane * 8 < d) gpu_load8(bs, w.b_of(row % heads) + lane * 8);
     gpu_wait();
     if (row >= rows) return; /* whole warps, where a block has several rows */
-    const X *from = x.data + row / heads * x.row + row % heads * x.head;
+    X *from = x.data + row / heads * x.row + row % heads * x.head;
     Y *to = y.data + row / heads * y.row + row % heads * y.head;
     float kept[PIECES][8], sum = 0.0f, mean = 0.0f;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         int j = (i * LANES + lane) * 8;
-        if (j < d) gpu_load8(kept[i], from + j);
+        if (j < d) load_piece(kept[i], from + j, more, row, j);
 #pragma unroll
         for (int e = 0; e < 8 && j < d; e++) sum += kept[i][e];
     }
@@ -332,50 +386,52 @@ static dim3 norm_grid(proa_view x)
 }
 
 template <typename Y, typename X, bool LAYER>
-static void norm_vec8(gpu *g, const char *what, proa_view y, proa_view x, norm_weights w, float eps)
+static void norm_vec8(gpu *g, const char *what, proa_view y, proa_view x, proa_view more, norm_weights w,
+                      float eps)
 {
     int d = (int)x.shape[x.rank - 1], heads = x.rank == 3 ? (int)x.shape[1] : 1;
     int64_t rows = x.shape[0] * heads;
     gpu_fp8_rows fp8_rows = gpu_fp8_rows_for(g, y);
     if constexpr (LAYER && sizeof(X) == 2)
-        if (!fp8_rows.at && layer_norm_persistent<X>(g, what, y, x, w.w, w.b, eps)) return;
+        if (!fp8_rows.at && !more.rank && layer_norm_persistent<X>(g, what, y, x, w.w, w.b, eps)) return;
     if (d <= 32 * PIECES * 8 && (rows >= 2048 || d <= 256))
         gpu_launch(g, what, norm_vec8_kernel<Y, X, LAYER, 32>, dim3((unsigned)((rows + 7) / 8)), THREADS, 0,
-                   rows_view<Y>(y), rows_view<X>(x), w, d, heads, rows, eps, fp8_rows);
+                   rows_view<Y>(y), rows_view<X>(x), rows_view<const X>(more), w, d, heads, rows, eps, fp8_rows);
     else if (d <= 128 * PIECES * 8)
         gpu_launch(g, what, norm_vec8_kernel<Y, X, LAYER, 128>, dim3((unsigned)rows), 128, 0, rows_view<Y>(y),
-                   rows_view<X>(x), w, d, heads, rows, eps, fp8_rows);
+                   rows_view<X>(x), rows_view<const X>(more), w, d, heads, rows, eps, fp8_rows);
     else
         gpu_launch(g, what, norm_vec8_kernel<Y, X, LAYER, 512>, dim3((unsigned)rows), 512, 0, rows_view<Y>(y),
-                   rows_view<X>(x), w, d, heads, rows, eps, fp8_rows);
+                   rows_view<X>(x), rows_view<const X>(more), w, d, heads, rows, eps, fp8_rows);
 }
 
 template <typename Y, typename X, bool LAYER>
-static void norm_as(gpu *g, const char *what, proa_view y, proa_view x, norm_weights w, float eps)
+static void norm_as(gpu *g, const char *what, proa_view y, proa_view x, proa_view more, norm_weights w, float eps)
 {
     int64_t d = x.shape[x.rank - 1];
     if constexpr (sizeof(Y) == 2)
         if (x.shape[0] > 16 && gpu_is_vec8(y) && gpu_is_vec8(x) && d <= 512 * PIECES * 8 &&
             ((uintptr_t)w.w | (uintptr_t)w.b) % 16 == 0 && w.head % 4 == 0) {
-            norm_vec8<Y, X, LAYER>(g, what, y, x, w, eps);
+            norm_vec8<Y, X, LAYER>(g, what, y, x, more, w, eps);
             return;
         }
+    if (more.rank) add_rows(g, x, x, more);
     gpu_launch(g, what, norm_kernel<Y, X, LAYER>, norm_grid(x), norm_threads(d), 0, rows_view<Y>(y),
                rows_view<X>(x), w, (int)d, eps);
 }
 
-/* y is of x's type, or of 16 bits. */
-static void run_norm(gpu *g, proa_view y, proa_view x, norm_weights w, float eps, bool layer)
+/* y is of x's type, or of 16 bits. more.rank: x += more first. */
+static void run_norm(gpu *g, proa_view y, proa_view x, proa_view more, norm_weights w, float eps, bool layer)
 {
     gpu_by_type(y.dtype, [&](auto to) {
         using Y = decltype(to);
         const char *what = layer ? "layer_norm" : "rms_norm";
         PROA_ASSERT(x.dtype == y.dtype || x.dtype == PROA_DTYPE_F32);
         gpu_invalidate(g, y);
-        if (gpu_is_16bit(x) && layer) norm_as<Y, Y, true>(g, what, y, x, w, eps);
-        else if (gpu_is_16bit(x)) norm_as<Y, Y, false>(g, what, y, x, w, eps);
-        else if (layer) norm_as<Y, float, true>(g, what, y, x, w, eps);
-        else norm_as<Y, float, false>(g, what, y, x, w, eps);
+        if (gpu_is_16bit(x) && layer) norm_as<Y, Y, true>(g, what, y, x, more, w, eps);
+        else if (gpu_is_16bit(x)) norm_as<Y, Y, false>(g, what, y, x, more, w, eps);
+        else if (layer) norm_as<Y, float, true>(g, what, y, x, more, w, eps);
+        else norm_as<Y, float, false>(g, what, y, x, more, w, eps);
     });
 }
 
@@ -386,14 +442,15 @@ static void run_pending(gpu *g)
     gpu_pending_router router = g->router;
     g->heads.count = 0, g->router.norm = g->router.product = false;
     for (int i = 0; i < heads.count; i++)
-        run_norm(g, heads.x[i], heads.x[i], {heads.w[i], NULL, 0}, heads.eps[i], false);
-    if (router.norm) run_norm(g, router.n, router.x, {router.norm_w, NULL, 0}, router.eps, false);
+        run_norm(g, heads.x[i], heads.x[i], {}, {heads.w[i], NULL, 0}, heads.eps[i], false);
+    if (router.norm) run_norm(g, router.n, router.x, {}, {router.norm_w, NULL, 0}, router.eps, false);
     if (router.product) skinny_gemm(g, router.y, router.n, &router.w, {1.0f, PROA_ACT_NONE, router.bias});
 }
 
 void gpu_flush(gpu *g)
 {
     gpu_pending_norm n = g->norm;
+    if (g->sum.waits) g->sum.waits = false, add_rows(g, g->sum.y, g->sum.y, g->sum.more);
     if (g->embed.count) run_embed(g); /* at most one kind is deferred: each flushes what came before */
     if (g->heads.count || g->router.norm) run_pending(g);
     if (g->choice.waits) gpu_run_choice(g);
@@ -401,7 +458,7 @@ void gpu_flush(gpu *g)
     g->norm.x = NULL;
     proa_view y = {n.y, PROA_DTYPE_F32, 2, {n.rows, n.d, 1, 1}, {n.y_row, 1, 0, 0}}, x = y;
     x.data = (void *)(uintptr_t)n.x, x.stride[0] = n.x_row;
-    run_norm(g, y, x, {n.w, n.b, 0}, n.eps, n.layer);
+    run_norm(g, y, x, {}, {n.w, n.b, 0}, n.eps, n.layer);
 }
 
 /* An RMS norm of the heads of few rows in place, all heads with the same weights? */
@@ -439,13 +496,22 @@ static bool defer_row(gpu *g, proa_view y, proa_view x, norm_weights w, float ep
     return true;
 }
 
+proa_view gpu_take_sum(gpu *g, proa_view x)
+{
+    gpu_pending_sum s = g->sum;
+    bool same = s.waits && x.rank == 2 && x.shape[0] > GPU_FEW_ROWS && s.y.data == x.data &&
+                s.y.dtype == x.dtype && s.y.stride[0] == x.stride[0] && s.y.shape[0] == x.shape[0] &&
+                s.y.shape[1] == x.shape[1];
+    if (!same) return {};
+    g->sum.waits = false;
+    return s.more;
+}
+
 /* A norm of few rows is deferred to the product that will probably read it. */
 static void norm_op(proa_ctx *c, proa_view y, proa_view x, norm_weights w, float eps, bool layer)
 {
     gpu *g = gpu_of(c);
     if (is_of_heads(y, x, w, layer)) return defer_heads(g, x, w, eps);
-    gpu_flush(g);
-    if (defer_row(g, y, x, w, eps, layer)) return;
     gpu_pending_norm n = {(const float *)x.data,
                           (float *)y.data,
                           w.w,
@@ -458,8 +524,13 @@ static void norm_op(proa_ctx *c, proa_view y, proa_view x, norm_weights w, float
                           layer,
                           (uintptr_t)x.data % 16 == 0};
     bool apart = x.rank == 2 && x.data != y.data && !gpu_is_16bit(y);
-    if (apart && (n.rows == 1 || gpu_skinny_f32_takes_norm(n))) g->norm = n;
-    else run_norm(g, y, x, w, eps, layer);
+    bool deferred = apart && (n.rows == 1 || gpu_skinny_f32_takes_norm(n));
+    proa_view more = {}; /* a norm that is deferred adds nothing: the sum is made first then */
+    if (!deferred) more = gpu_take_sum(g, x);
+    gpu_flush(g);
+    if (defer_row(g, y, x, w, eps, layer)) return;
+    if (deferred) g->norm = n;
+    else run_norm(g, y, x, more, w, eps, layer);
 }
 
 static norm_weights weights_of(proa_view w, proa_view b)
@@ -598,6 +669,19 @@ static void act_op(proa_ctx *c, proa_view x, proa_act act)
     gpu_activate_rows(gpu_flushed(c, x), "act", x, (int)act);
 }
 
+/* Are gate and up halves of the same rows? Then the rows. */
+static bool up_follows_gate(proa_view gate, proa_view up)
+{
+    return gate.stride[0] == up.stride[0] &&
+           (const char *)gate.data + gate.shape[1] * proa_dtype_bytes(gate.dtype) == (const char *)up.data;
+}
+
+static proa_view whole_of(proa_view gate, proa_view up)
+{
+    gate.shape[1] += up.shape[1];
+    return gate;
+}
+
 template <typename T> __global__ void act_mul_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
 {
     gpu_wait();
@@ -606,15 +690,19 @@ template <typename T> __global__ void act_mul_kernel(rows3<T> y, rows3<T> gate, 
     EACH(j, d) to[j] = gpu_saturate<T>(act_of<T>(gpu_to_f32(a[j]), act) * gpu_to_f32(b[j]));
 }
 
+/* more.data: gate += more first, and up += what stands d numbers behind. */
 template <typename T>
-__global__ void act_mul_vec8_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
+__global__ void act_mul_vec8_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, rows3<const T> more, int d, int act)
 {
     gpu_wait();
     int j = (blockIdx.y * THREADS + threadIdx.x) * 8;
     float a[8], b[8];
     if (j >= d) return;
-    gpu_load8(a, gate.data + blockIdx.x * gate.row + j);
-    gpu_load8(b, up.data + blockIdx.x * up.row + j);
+    T *first = gate.data + blockIdx.x * gate.row + j, *second = up.data + blockIdx.x * up.row + j;
+    gpu_load8(a, first);
+    gpu_load8(b, second);
+    if (more.data) add_piece(a, first, more.data + blockIdx.x * more.row + j);
+    if (more.data) add_piece(b, second, more.data + blockIdx.x * more.row + d + j);
 #pragma unroll
     for (int e = 0; e < 8; e++) a[e] = gpu_act16<T>(a[e], act) * gpu_clamp_finite<T>(b[e]);
     gpu_store8(y.data + blockIdx.x * y.row + j, a);
@@ -654,24 +742,29 @@ static void act_mul_quant(gpu *g, proa_view y, proa_view gate, proa_view up, int
     act_quant_launch<T>(g, "act_mul", make, fp8_rows, y.shape[0], y.shape[1]);
 }
 
-template <typename T> static void act_mul_vec8(gpu *g, proa_view y, proa_view gate, proa_view up, int act)
+template <typename T>
+static void act_mul_vec8(gpu *g, proa_view y, proa_view gate, proa_view up, proa_view more, int act)
 {
     gpu_fp8_rows fp8_rows = gpu_fp8_rows_for(g, y);
+    if (fp8_rows.at && more.rank) add_rows(g, whole_of(gate, up), whole_of(gate, up), more);
     if (fp8_rows.at && act == PROA_ACT_SILU) act_mul_quant<T, PROA_ACT_SILU>(g, y, gate, up, act, fp8_rows);
     else if (fp8_rows.at) act_mul_quant<T, -1>(g, y, gate, up, act, fp8_rows);
     else
         gpu_launch(g, "act_mul", act_mul_vec8_kernel<T>, vec8_grid(y, 1), THREADS, 0, rows_view<T>(y),
-                   rows_view<T>(gate), rows_view<T>(up), (int)y.shape[1], act);
+                   rows_view<T>(gate), rows_view<T>(up), rows_view<const T>(more), (int)y.shape[1], act);
 }
 
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
 {
+    proa_view more = up_follows_gate(gate, up) && gpu_is_vec8(y) ? gpu_take_sum(gpu_of(c), whole_of(gate, up))
+                                                                 : proa_view{};
     gpu *g = gpu_flushed(c, y);
     gpu_by_type(y.dtype, [&](auto type) {
         using T = decltype(type);
         if constexpr (sizeof(T) == 2)
             if (gpu_is_vec8(y) && gpu_is_vec8(gate) && gpu_is_vec8(up))
-                return act_mul_vec8<T>(g, y, gate, up, (int)act);
+                return act_mul_vec8<T>(g, y, gate, up, more, (int)act);
+        if (more.rank) add_rows(g, whole_of(gate, up), whole_of(gate, up), more);
         gpu_launch(g, "act_mul", act_mul_kernel<T>, elementwise_grid(y), THREADS, 0, rows_view<T>(y),
                    rows_view<T>(gate), rows_view<T>(up), (int)y.shape[1], (int)act);
     });
@@ -733,18 +826,13 @@ static void scale_op(proa_ctx *c, proa_view y, proa_view x, float factor)
     });
 }
 
-__global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d)
-{
-    gpu_wait();
-    const float *p = a.data + blockIdx.x * a.row, *q = b.data + blockIdx.x * b.row;
-    float *to = y.data + blockIdx.x * y.row;
-    EACH(j, d) to[j] = p[j] + q[j];
-}
-
+/* Rows that are added to in place wait for the kernel that reads them. */
 static void add_op(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
-    gpu_launch(gpu_flushed(c, y), "add", add_kernel, elementwise_grid(y), THREADS, 0, rows_view(y),
-               rows_view(a), rows_view(b), (int)y.shape[1]);
+    gpu *g = gpu_flushed(c, y);
+    bool in_place = y.data == a.data && y.stride[0] == a.stride[0] && y.dtype == b.dtype;
+    if (in_place && gpu_is_vec8(y) && gpu_is_vec8(b)) g->sum = {true, y, b};
+    else add_rows(g, y, a, b);
 }
 
 void gpu_fill_elementwise(proa_ops *ops)

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The adapters' kernels run beside the products of a pass of so many rows. */
+enum { SUMS_ROWS = 64 };
+
 /* ---- layout ---- */
 
 /* Whether a step of the layer program multiplies with this slot in a way that an adapter can join: an activation with a
@@ -120,6 +123,7 @@ void proa_lora_plan_part(proa_model *m)
         proa_param *param = &p->param[i];
         proa_lora_matrix *w = s->matrix[i];
         if (!w || !param->parts) continue;
+        s->sums_columns = proa_max64(s->sums_columns, param->rows);
         if (m->ranks == 1) {
             param->lora = &w->layout;
             continue;
@@ -133,6 +137,7 @@ void proa_lora_plan_part(proa_model *m)
         param->lora = l;
     }
     if (m->ranks == 1) s->bytes = s->image_bytes;
+    if (s->slots && m->device->branch_begin) s->sums_rows = SUMS_ROWS;
 }
 
 int64_t proa_lora_image_bytes(const proa_model *m)
@@ -143,6 +148,11 @@ int64_t proa_lora_image_bytes(const proa_model *m)
 int64_t proa_lora_slot_bytes(const proa_model *m)
 {
     return m->device->host && m->ranks == 1 ? 0 : m->lora.slots * m->lora.bytes;
+}
+
+int64_t proa_lora_sums_bytes(const proa_model *m)
+{
+    return m->lora.sums_rows * m->lora.sums_columns * (int64_t)sizeof(float);
 }
 
 /* ---- numbers of an image ---- */
@@ -215,6 +225,13 @@ static void take_layer(const proa_model *m, char *to, const char *image, int64_t
 
 /* ---- slots ---- */
 
+static bool make_sums(proa_model *m)
+{
+    proa_lora_store *l = &m->lora;
+    if (l->sums_rows) l->sums = m->device->alloc(m->device, proa_lora_sums_bytes(m));
+    return l->sums || !l->sums_rows;
+}
+
 proa_status proa_lora_make(proa_model *m, proa_err *err)
 {
     proa_lora_store *l = &m->lora;
@@ -232,7 +249,7 @@ proa_status proa_lora_make(proa_model *m, proa_err *err)
     l->memory = m->device->alloc(m->device, bytes);
     if (!m->device->host && m->ranks > 1) l->part = proa_pages_alloc(l->bytes);
     if (l->memory && m->device->host) memset(l->memory, 0, (size_t)bytes);
-    if (!l->memory || (!m->device->host && m->ranks > 1 && !l->part))
+    if (!l->memory || !make_sums(m) || (!m->device->host && m->ranks > 1 && !l->part))
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for adapters on %s", (double)bytes / 1e6,
                          m->device->name);
     for (int32_t i = 0; i < l->slots && !m->device->host; i++) l->slot[i] = l->memory + i * l->bytes;
@@ -242,8 +259,9 @@ proa_status proa_lora_make(proa_model *m, proa_err *err)
 void proa_lora_free(proa_model *m)
 {
     m->device->free(m->device, m->lora.memory, proa_lora_slot_bytes(m));
+    m->device->free(m->device, m->lora.sums, proa_lora_sums_bytes(m));
     if (m->lora.part) proa_pages_free(m->lora.part, m->lora.bytes);
-    m->lora.memory = m->lora.part = NULL;
+    m->lora.memory = m->lora.part = m->lora.sums = NULL;
 }
 
 static bool changes_matrix(const proa_lora *l, const char *image)

@@ -24,6 +24,8 @@ void proa_lora_free(proa_model *m);
 /* Bytes on the model's device that the slots take, and of each image on the host. 0: no adapters. */
 int64_t proa_lora_slot_bytes(const proa_model *m);
 int64_t proa_lora_image_bytes(const proa_model *m);
+/* And of what the adapters add to one product while it runs. */
+int64_t proa_lora_sums_bytes(const proa_model *m);
 /* Puts an image into a slot of all ranks, in order with the passes. On the host the image must live until the slot is
  * set again. NULL: the slot is empty. */
 void proa_model_set_adapter(proa_model *m, int32_t slot, const char *image);

@@ -62,12 +62,24 @@ __global__ void append_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k
     }
 }
 
-/* Eight numbers of a 16-bit type, to the same type or to e4m3. */
-template <typename T, typename X> __device__ static inline void copy_vec8(T *to, const X *from)
+/* Eight numbers, and what is to be added to them, as they would be stored; NULL: nothing is. */
+template <typename X> __device__ static inline void load_sum8(float (&v)[8], const X *from, const X *more)
+{
+    float w[8];
+    gpu_load8(v, from);
+    if (!more) return;
+    gpu_load8(w, more);
+#pragma unroll
+    for (int e = 0; e < 8; e++) v[e] = gpu_to_f32(gpu_saturate<X>(v[e] + w[e]));
+}
+
+/* Eight numbers of a 16-bit type, to the same type or to e4m3. more: what is added to them, or NULL. */
+template <typename T, typename X>
+__device__ static inline void copy_vec8(T *to, const X *from, const X *more = nullptr)
 {
     float v[8];
-    if constexpr (std::is_same<T, X>::value) *(uint4 *)to = *(const uint4 *)from;
-    else gpu_load8(v, from), gpu_store8(to, v);
+    if (std::is_same<T, X>::value && !more) *(uint4 *)to = *(const uint4 *)from;
+    else load_sum8(v, from, more), gpu_store8(to, v);
 }
 
 template <typename T, typename X>
@@ -146,6 +158,8 @@ template <typename X> struct rope_args {
     int64_t table_row;
     int heads, kv_heads, dim, half;
     bool interleaved;
+    const X *more; /* what is to be added to x and v first, from x on; NULL: nothing is */
+    int64_t more_row;
 };
 
 /* Which of the cosines turns number e of a head; -1: none. */
@@ -287,14 +301,14 @@ __global__ void __launch_bounds__(NORMED_THREADS)
     }
 }
 
-/* Rotates 8 pairs at j and j + half of a head, or 4 interleaved pairs. */
+/* Rotates 8 pairs at j and j + half of a head, or 4 interleaved pairs. more: what is added to the head, or NULL. */
 template <typename T, typename X>
-__device__ static inline void rotate_vec8(T *to, const X *head, const float *turn, int half, int j,
-                                          bool interleaved)
+__device__ static inline void rotate_vec8(T *to, const X *head, const X *more, const float *turn, int half,
+                                          int j, bool interleaved)
 {
     float a[8], b[8], cosine[8], sine[8];
     if (interleaved) {
-        gpu_load8(a, head + j);
+        load_sum8(a, head + j, more ? more + j : nullptr);
 #pragma unroll
         for (int e = 0; e < 8; e += 2) {
             float c = turn[(j + e) / 2], s = turn[half + (j + e) / 2];
@@ -304,7 +318,8 @@ __device__ static inline void rotate_vec8(T *to, const X *head, const float *tur
         gpu_store8(to + j, b);
         return;
     }
-    gpu_load8(a, head + j), gpu_load8(b, head + j + half);
+    load_sum8(a, head + j, more ? more + j : nullptr);
+    load_sum8(b, head + j + half, more ? more + j + half : nullptr);
     gpu_load8(cosine, turn + j), gpu_load8(sine, turn + half + j);
 #pragma unroll
     for (int e = 0; e < 8; e++) {
@@ -324,6 +339,8 @@ __global__ void rope_append_vec8_kernel(T *kp, T *vp, rope_args<X> t, append_row
     int queries = t.heads * turns, keys = queries + t.kv_heads * turns, others = keys + t.kv_heads * rest;
     const float *turn = t.table + blockIdx.x * t.table_row;
     X *row = t.x + blockIdx.x * t.x_row;
+    const X *more = t.more + blockIdx.x * t.more_row; /* of numbers of the row */
+    auto added = [&](const X *at) { return t.more ? more + (at - row) : nullptr; };
     append_slot slot;
     bool found = find_slot(a, (int)blockIdx.x, &slot);
     gpu_wait();
@@ -332,17 +349,20 @@ __global__ void rope_append_vec8_kernel(T *kp, T *vp, rope_args<X> t, append_row
          i += gridDim.y * blockDim.x) {
         if (i < queries) {
             X *head = row + i / turns * t.x_head;
-            rotate_vec8(head, head, turn, t.half, i % turns * 8, t.interleaved);
+            rotate_vec8(head, head, added(head), turn, t.half, i % turns * 8, t.interleaved);
         } else if (i < keys) {
             int h = (i - queries) / turns;
-            rotate_vec8(kp + slot.of(h, t.kv_heads, t.dim), row + (t.heads + h) * t.x_head, turn, t.half,
+            const X *head = row + (t.heads + h) * t.x_head;
+            rotate_vec8(kp + slot.of(h, t.kv_heads, t.dim), head, added(head), turn, t.half,
                         (i - queries) % turns * 8, t.interleaved);
         } else if (i < others) {
             int h = (i - keys) / rest, e = 2 * t.half + (i - keys) % rest * 8;
-            copy_vec8(kp + slot.of(h, t.kv_heads, t.dim) + e, row + (t.heads + h) * t.x_head + e);
+            const X *from = row + (t.heads + h) * t.x_head + e;
+            copy_vec8(kp + slot.of(h, t.kv_heads, t.dim) + e, from, added(from));
         } else {
             int h = (i - others) / whole, e = (i - others) % whole * 8;
-            copy_vec8(vp + slot.of(h, t.kv_heads, t.dim) + e, t.v + blockIdx.x * t.v_row + h * t.v_head + e);
+            const X *from = t.v + blockIdx.x * t.v_row + h * t.v_head + e;
+            copy_vec8(vp + slot.of(h, t.kv_heads, t.dim) + e, from, added(from));
         }
     }
 }
@@ -390,6 +410,27 @@ static void norm_rope_append(gpu *g, const rope_args<X> &t, const proa_kv *kv, c
     });
 }
 
+/* Can rope_append take eight numbers at a time? */
+static bool appends_in_pieces(proa_view x, proa_view v, proa_view table, const proa_kv *kv)
+{
+    int64_t half = table.shape[1] / 2;
+    return gpu_is_16bit(x) && (kv->dtype == x.dtype || kv->dtype == PROA_DTYPE_FP8) && gpu_is_vec8(x) &&
+           gpu_is_vec8(v) && pages_are_vec8(kv) && half % 8 == 0 && table.stride[0] % 4 == 0 &&
+           (uintptr_t)table.data % 16 == 0;
+}
+
+/* The rows that x and v are parts of, v behind x; rank 0: they are not. */
+static proa_view rows_with_values(proa_view x, proa_view v)
+{
+    int64_t dim = x.shape[2], columns = x.shape[1] * dim;
+    bool follows = (const char *)x.data + columns * proa_dtype_bytes(x.dtype) == (const char *)v.data &&
+                   x.stride[0] == v.stride[0] && x.stride[1] == dim && v.stride[1] == dim && v.shape[2] == dim;
+    if (!follows) return {};
+    proa_view rows = proa_view_2d(x.data, x.dtype, x.shape[0], columns + v.shape[1] * dim);
+    rows.stride[0] = x.stride[0];
+    return rows;
+}
+
 static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved,
                         const proa_kv *kv, const proa_spans *spans)
 {
@@ -397,11 +438,12 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
     append_rows rows = {spans->span, spans->pages, (int)spans->count};
     int half = (int)table.shape[1] / 2;
     bool norms = are_norms_of(g->heads, x, kv) && spans->count > 0;
+    bool vec8 = appends_in_pieces(x, v, table, kv);
+    proa_view more = {};
+    if (vec8 && 2 * half == kv->head_dim && spans->count > 0) more = gpu_take_sum(g, rows_with_values(x, v));
     if (!norms) gpu_flush(g);
     gpu_invalidate(g, x);
     if (spans->count == 0) return;
-    bool vec8 = gpu_is_vec8(x) && gpu_is_vec8(v) && pages_are_vec8(kv) && half % 8 == 0 &&
-                table.stride[0] % 4 == 0 && (uintptr_t)table.data % 16 == 0;
     gpu_by_type(x.dtype, [&](auto from) {
         using X = decltype(from);
         rope_args<X> t = {(X *)x.data,
@@ -414,6 +456,7 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
                           table.stride[0]};
         t.kv_heads = (int)kv->kv_heads, t.heads = (int)x.shape[1] - t.kv_heads, t.dim = (int)kv->head_dim;
         t.half = half, t.interleaved = interleaved;
+        t.more = (const X *)(more.rank ? more.data : NULL), t.more_row = more.rank ? more.stride[0] : 0;
         if (norms) norm_rope_append<X>(g, t, kv, rows, x.shape[0]);
         else rope_append_as<X>(g, t, kv, rows, x.shape[0], vec8);
     });

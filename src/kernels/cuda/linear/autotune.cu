@@ -111,7 +111,7 @@ static void key_of(int64_t key[PROA_TUNE_KEYS], const gpu_product *p)
     const int64_t numbers[PROA_TUNE_KEYS] = {proa_tune_bucket(p->T), p->N, p->K, p->w_ld, p->x_ld, p->y_row,
                                              p->residual_row, (int64_t)p->w_type, (int64_t)p->x_type,
                                              (int64_t)p->y_type, (int64_t)p->epilogue,
-                                             p->residual + 2 * p->scaled + 4 * p->act};
+                                             p->residual + 2 * p->scaled + 4 * p->act + 256 * p->sms};
     /* clang-format on */
     memcpy(key, numbers, sizeof numbers);
 }

@@ -78,6 +78,12 @@ struct gpu_pending_heads {
     float eps[2];
 };
 
+/* y += more, which was requested and has not run: the kernel that reads y next may do it (elementwise.cu). */
+struct gpu_pending_sum {
+    bool waits;
+    proa_view y, more;
+};
+
 /* Rows of 16 bits as e4m3, [rows][width], with a scale for each row (linear/act_quant_fp8.h). */
 struct gpu_fp8_rows {
     uint8_t *at; /* NULL: none */
@@ -145,6 +151,8 @@ struct gpu {
     gpu_trace *trace;         /* with PROA_TRACE set: time of each kind of kernel; nothing is recorded then */
     cudaEvent_t caller_order; /* between kernels and a stream of the caller */
     gpu_pending_choice choice;
+    gpu_pending_sum sum;
+    bool beside_branch; /* kernels of the branch run until the join: products leave SMs to them */
 };
 
 /* Around each launch: waits and counts, when tracing. */
@@ -170,6 +178,9 @@ bool gpu_router_defers(gpu *g, proa_view y, proa_view x, const proa_weight *w, c
 void gpu_run_choice(gpu *g);
 /* Can a product include this norm of more than one row? (linear/skinny_gemm_f32.cu) */
 bool gpu_skinny_f32_takes_norm(const gpu_pending_norm &norm);
+/* What was requested to be added to just these rows, of more than few: the caller adds it. rank 0: nothing was
+ * (elementwise.cu). */
+proa_view gpu_take_sum(gpu *g, proa_view x);
 /* y is about to be written: its fp8 copy is no longer valid (linear/quant.cu). */
 void gpu_invalidate(gpu *g, proa_view y);
 
@@ -477,7 +488,7 @@ struct gpu_product {
     int32_t residual;
     int32_t scaled; /* e4m3 with a scale for each row of x and of w; a bias has 16 bits then */
     int32_t act;    /* an activation of y that the epilogue has not got */
-    int32_t unused;
+    int32_t sms;    /* on which it runs; 0: all */
 };
 
 struct gpu_operands {

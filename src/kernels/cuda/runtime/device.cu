@@ -281,7 +281,7 @@ static void gpu_pass_end(proa_device *d)
     g->is_recording = false;
     gpu_note(g, cudaStreamEndCapture(g->stream, &graph), "recording a pass");
     if (!graph) return;
-    gpu_note(g, cudaGraphInstantiate(&exec, graph, 0), "recording a pass");
+    gpu_note(g, cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority), "recording a pass");
     cudaGraphDestroy(graph);
     if (!exec) return;
     for (int i = 0; i < g->graphs_count; i++)
@@ -312,6 +312,7 @@ static void gpu_branch_end(proa_device *d)
     gpu_flush(g);
     gpu_note(g, cudaEventRecord(g->branch_done, g->branch_stream), "branching");
     use_branch(g, false);
+    g->beside_branch = true;
 }
 
 static void gpu_branch_join(proa_device *d)
@@ -319,6 +320,7 @@ static void gpu_branch_join(proa_device *d)
     gpu *g = gpu_enter(d);
     gpu_flush(g);
     gpu_note(g, cudaStreamWaitEvent(g->default_stream, g->branch_done, 0), "joining a branch");
+    g->beside_branch = false;
 }
 
 /* ---- streams of callers ---- */
@@ -373,9 +375,12 @@ static proa_status open_resources(gpu *g, proa_err *err)
 {
     g->workspace_bytes = WORKSPACE_BYTES;
     g->graphs = (gpu_graph *)proa_calloc(PROA_PASSES_MAX, sizeof *g->graphs);
-    cudaError_t status = cudaStreamCreateWithFlags(&g->default_stream, cudaStreamNonBlocking);
+    int lowest = 0, highest = 0;
+    cudaDeviceGetStreamPriorityRange(&lowest, &highest);
+    cudaError_t status = cudaStreamCreateWithPriority(&g->default_stream, cudaStreamNonBlocking, highest);
     g->stream = g->default_stream;
-    if (status == cudaSuccess) status = cudaStreamCreateWithFlags(&g->branch_stream, cudaStreamNonBlocking);
+    if (status == cudaSuccess)
+        status = cudaStreamCreateWithPriority(&g->branch_stream, cudaStreamNonBlocking, lowest);
     if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->branch_forked, cudaEventDisableTiming);
     if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->branch_done, cudaEventDisableTiming);
     if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->caller_order, cudaEventDisableTiming);
