@@ -268,12 +268,12 @@ typedef enum proa_option {
 #undef PROA_OPTION_ENUM
         PROA_OPTION_COUNT
 } proa_option;
-#define PROA_GIVEN(name) ((uint64_t)1 << PROA_OPTION_##name)
 
 /* How to generate. A field that is zero takes the default: the model's generation_config.json, or else what is said
- * here. A field whose bit is in `given` is taken as it is, zero too. Lists belong to the caller; submit copies them. */
+ * here. A field that is marked in `given` is taken as it is, zero too. Lists belong to the caller; submit copies
+ * them. */
 typedef struct proa_options {
-    uint64_t given; /* PROA_GIVEN(length_penalty) | ... */
+    bool given[PROA_OPTION_COUNT]; /* [PROA_OPTION_length_penalty] = true ... */
     /* how long */
     int32_t max_tokens; /* new tokens; 0: until the end token or the context is full; for encoder-decoders at most
                            twice the input's tokens, or 64 if that is more */

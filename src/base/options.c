@@ -207,7 +207,7 @@ proa_status proa_option_unknown(proa_str name, const char *nearest, proa_err *er
 
 static void mark_given(proa_options *o, const proa_option_row *row)
 {
-    o->given |= (uint64_t)1 << row->option;
+    o->given[row->option] = true;
 }
 
 static proa_status wrong_kind(const proa_option_row *row, const char *want, proa_err *err)
@@ -254,7 +254,7 @@ proa_status proa_option_set_number(proa_options *o, const proa_option_row *row, 
             break;
         }
         o->ignore_eos = true; /* other engines' way to say that there is no end token */
-        o->given |= PROA_GIVEN(ignore_eos);
+        o->given[PROA_OPTION_ignore_eos] = true;
         return PROA_OK;
     default: return wrong_kind(row, "no number", err);
     }
@@ -584,7 +584,7 @@ proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_s
 
 static bool is_set(const proa_options *o, const proa_option_row *row)
 {
-    return (o->given >> row->option & 1) || proa_option_number(o, row) != 0;
+    return o->given[row->option] || proa_option_number(o, row) != 0;
 }
 
 /* Lists and switches: the field's size, and whether it is empty. 0: other kinds. */
@@ -605,7 +605,7 @@ static size_t list_bytes(const proa_options *o, const proa_option_row *row, bool
 
 static void take_default(proa_options *o, const proa_option_row *row, const proa_options *defaults)
 {
-    bool empty, given = o->given >> row->option & 1;
+    bool empty, given = o->given[row->option];
     void *field = proa_option_field(o, row);
     size_t bytes = list_bytes(o, row, &empty);
     if (bytes && empty && !given && defaults) memcpy(field, proa_option_field(defaults, row), bytes);
@@ -618,19 +618,20 @@ static void take_default(proa_options *o, const proa_option_row *row, const proa
 
 void proa_options_resolve(proa_options *o, const proa_options *defaults)
 {
-    bool penalty_given = o->given & PROA_GIVEN(length_penalty) || o->length_penalty != 0;
-    bool top_p_given = o->given & PROA_GIVEN(top_p) || o->top_p != 0;
+    bool penalty_given = o->given[PROA_OPTION_length_penalty] || o->length_penalty != 0;
+    bool top_p_given = o->given[PROA_OPTION_top_p] || o->top_p != 0;
     for (int i = 0; i < PROA_OPTION_COUNT; i++) take_default(o, &proa_option_rows[i], defaults);
     if (!penalty_given && o->style != PROA_STYLE_HF) o->length_penalty = 0;
     if (!top_p_given && o->style != PROA_STYLE_HF) o->top_p = 0; /* with top_k 0 that is greedy there */
     if (o->best_of < o->n) o->best_of = o->n;
-    if (!(o->given & PROA_GIVEN(early_stopping)) && o->early_stopping == PROA_EARLY_FALSE) {
+    if (!o->given[PROA_OPTION_early_stopping] && o->early_stopping == PROA_EARLY_FALSE) {
         if (defaults) o->early_stopping = defaults->early_stopping;
         if (o->style == PROA_STYLE_TRTLLM) o->early_stopping = PROA_EARLY_TRUE; /* its own default */
     }
     /* ft and trtllm divide by a temperature of zero that was given; one that was not given is 1 to them. */
-    uint64_t open = PROA_GIVEN(temperature) & ~o->given;
-    o->given = (((uint64_t)1 << PROA_OPTION_COUNT) - 1) & ~open;
+    bool temperature_given = o->given[PROA_OPTION_temperature];
+    memset(o->given, true, sizeof o->given);
+    o->given[PROA_OPTION_temperature] = temperature_given;
 }
 
 /* ---- copies ---- */

@@ -79,7 +79,7 @@ PROA_MUST_CHECK proa_status proa_option_read_json(proa_options *o, const proa_op
 PROA_MUST_CHECK proa_status proa_options_check(const proa_options *o, int64_t vocab, int64_t sequences_max,
                                                proa_err *err);
 /* Puts defaults where fields are zero and not given: first `defaults` (the model's, may be NULL; what is zero there
- * and given counts too), then the table's. All bits of `given` are set then, but that of a temperature that was not
+ * and given counts too), then the table's. All options are marked in `given` then, but a temperature that was not
  * given. Lists of the defaults stay where they are. */
 void proa_options_resolve(proa_options *o, const proa_options *defaults);
 /* Whether a grammar constrains the output: json_schema, json_object, regex, grammar or choice. */

@@ -126,7 +126,7 @@ static proa_status check_bias(const proa_options *o, const proa_option_row *row,
 static proa_status check_number(const proa_options *o, const proa_option_row *row, int64_t vocab, proa_err *err)
 {
     double value = proa_option_number(o, row);
-    bool given = o->given >> row->option & 1;
+    bool given = o->given[row->option];
     PROA_UNUSED(vocab);
     if ((!given && value == 0) || proa_option_in_range(row, value)) return PROA_OK;
     return proa_option_out_of_range(row, value, err);

@@ -14,7 +14,7 @@ static const struct {
 
 void proa_decoding_init(proa_decoding *d)
 {
-    *d = (proa_decoding){.options = {.given = 0}};
+    *d = (proa_decoding){.options = {.given = {false}}};
     proa_arena_init(&d->arena);
 }
 

@@ -67,6 +67,6 @@ proa_status proa_options_from_generation_config(proa_options *o, const proa_json
     }
     PROA_TRY(take_others(o, json, sample, arena, err));
     warn_of_others(json);
-    if (sample && !(o->given & PROA_GIVEN(temperature))) o->temperature = 1;
+    if (sample && !o->given[PROA_OPTION_temperature]) o->temperature = 1;
     return PROA_OK;
 }

@@ -103,7 +103,7 @@ const proa_option_row *proa_option_by_alias(const char *name)
 
 static void mark_given(proa_options *o, const proa_option_row *row)
 {
-    o->given |= (uint64_t)1 << row->option;
+    o->given[row->option] = true;
 }
 
 static proa_status must_be(const proa_option_row *row, const char *what, proa_err *err)

@@ -190,9 +190,9 @@ static void note_generation(proa_trace_span *span, const proa_generation *g)
                                     .top_p = (double)o->top_p,
                                     .top_k = o->top_k,
                                     .stream = g->stream,
-                                    .temperature_given = (o->given & PROA_GIVEN(temperature)) != 0,
-                                    .top_p_given = (o->given & PROA_GIVEN(top_p)) != 0,
-                                    .top_k_given = (o->given & PROA_GIVEN(top_k)) != 0};
+                                    .temperature_given = o->given[PROA_OPTION_temperature],
+                                    .top_p_given = o->given[PROA_OPTION_top_p],
+                                    .top_k_given = o->given[PROA_OPTION_top_k]};
     span->generation = used;
 }
 

@@ -42,7 +42,7 @@ static void set_options(const proa_oai *job, proa_generation *g, proa_arena *are
     g->stream = job->stream;
     if (p->cache_salt) g->cache_salt = proa_arena_strdup(arena, proa_str_c(p->cache_salt));
     g->options.seed = p->seeded ? (uint64_t)p->seed : proa_oai_random();
-    g->options.given |= PROA_GIVEN(seed);
+    g->options.given[PROA_OPTION_seed] = true;
     if (g->options.n == 0) g->options.n = 1; /* a model may have another default */
 }
 

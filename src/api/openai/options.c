@@ -140,7 +140,7 @@ static const proa_json *extension_of(const proa_oai *job, const proa_option_row 
 
 /* ---- as options of a typed generation ---- */
 
-#define SET(o, field, value) ((o)->field = (value), (o)->given |= PROA_GIVEN(field))
+#define SET(o, field, value) ((o)->field = (value), (o)->given[PROA_OPTION_##field] = true)
 
 static void set_common(const proa_oai_params *p, proa_options *o)
 {
@@ -162,7 +162,7 @@ static proa_status set_stop(proa_oai *job, proa_options *o, proa_err *err)
     const proa_json *stop = job->params.stop;
     bool one = proa_json_kind(stop) == PROA_JSON_STRING;
     if (!stop) return PROA_OK;
-    o->given |= PROA_GIVEN(stop_strings);
+    o->given[PROA_OPTION_stop_strings] = true;
     for (int64_t i = 0; i < (one ? 1 : proa_json_len(stop)); i++) {
         const proa_json *text = one ? stop : proa_json_at(stop, i);
         if (proa_json_str(text).len > 0) PROA_TRY(proa_option_read_json(o, row, text, &job->arena, err));

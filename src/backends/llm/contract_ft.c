@@ -299,7 +299,7 @@ static proa_status read_task(proa_generation *g, const proa_llm_request *req, in
                          "input 'prompt_learning_task_name_ids' is %s: there is no adapter '%s'", name, name);
     }
     g->options.adapter = name;
-    g->options.given |= PROA_GIVEN(adapter);
+    g->options.given[PROA_OPTION_adapter] = true;
     return PROA_OK;
 }
 
@@ -364,7 +364,7 @@ static proa_status read_options(proa_options *o, proa_llm_request *req, int64_t 
 {
     const proa_infer *r = req->infer;
     o->style = PROA_STYLE_FT;
-    o->given |= PROA_GIVEN(style);
+    o->given[PROA_OPTION_style] = true;
     for (int32_t i = 0; i < r->inputs_count; i++) {
         const proa_tensor *t = &r->inputs[i];
         const proa_option_row *row = proa_option_by_alias(t->name);
@@ -372,7 +372,7 @@ static proa_status read_options(proa_options *o, proa_llm_request *req, int64_t 
         PROA_TRY(proa_option_read(o, row, t, batch_row, req->count, &req->arena, err));
     }
     if (o->beams == 0)
-        o->beams = 1, o->given |= PROA_GIVEN(beams); /* a model's own default search is not FT's */
+        o->beams = 1, o->given[PROA_OPTION_beams] = true; /* a model's own default search is not FT's */
     return PROA_OK;
 }
 

@@ -228,16 +228,16 @@ static proa_status read_options(const batch_row *b, proa_err *err)
     proa_options *o = &b->g->options;
     const proa_infer *r = b->req->infer;
     o->style = PROA_STYLE_TRTLLM;
-    o->given |= PROA_GIVEN(style);
+    o->given[PROA_OPTION_style] = true;
     PROA_TRY(proa_options_read_params(o, r, known, &b->req->arena, err));
     for (int32_t i = 0; i < r->inputs_count; i++) PROA_TRY(read_option(b, &r->inputs[i], err));
     PROA_TRY(proa_options_set_guide(o, row_text(b, "guided_decoding_guide_type"),
                                     row_text(b, "guided_decoding_guide"), &b->req->arena, err));
-    if (o->beams == 0) o->beams = 1, o->given |= PROA_GIVEN(beams);
+    if (o->beams == 0) o->beams = 1, o->given[PROA_OPTION_beams] = true;
     if (o->beams > 1 && o->n > 0) { /* how many of the beams to return */
         o->beams_returned = o->n < o->beams ? o->n : 0;
         o->n = 0;
-        o->given &= ~PROA_GIVEN(n);
+        o->given[PROA_OPTION_n] = false;
     }
     if (o->beams > 1 && o->return_logits)
         return PROA_FAIL(err, UNSUPPORTED, "return_generation_logits does not go with beam_width %d", o->beams);

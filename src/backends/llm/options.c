@@ -38,7 +38,7 @@ static proa_status read_dense_bias(proa_options *o, const proa_option_row *row, 
         if (!proa_option_in_range(row, value)) return proa_option_out_of_range(row, value, err);
         list[o->logit_bias_count++] = (proa_bias){(int32_t)i, (float)value};
     }
-    if (n) o->given |= PROA_GIVEN(logit_bias);
+    if (n) o->given[PROA_OPTION_logit_bias] = true;
     return PROA_OK;
 }
 
@@ -91,7 +91,7 @@ proa_status proa_option_read(proa_options *o, const proa_option_row *row, const 
     switch (row->kind) {
     case PROA_OPTION_KIND_WORDS: {
         proa_status status = proa_words_read(proa_option_field(o, row), t, batch_row, rows, arena, err);
-        if (status == PROA_OK) o->given |= (uint64_t)1 << row->option;
+        if (status == PROA_OK) o->given[row->option] = true;
         return status;
     }
     case PROA_OPTION_KIND_BIAS: return read_dense_bias(o, row, t, batch_row, rows, arena, err);

@@ -384,9 +384,9 @@ static void set_request(proa_prompt *p)
         o->json_object = false;
         o->choice.count = 0;
         o->grammar = p->call_grammar;
-        o->given |= PROA_GIVEN(grammar);
+        o->given[PROA_OPTION_grammar] = true;
     }
-    if (o->top_logprobs > 0) o->logprobs = true, o->given |= PROA_GIVEN(logprobs);
+    if (o->top_logprobs > 0) o->logprobs = true, o->given[PROA_OPTION_logprobs] = true;
     if (embed && proa_llm_pooling(p) == PROA_POOLING_POOLER) p->request.task = PROA_TASK_ROWS;
     if (embed && p->req->llm_model->info.kind == PROA_KIND_DECODER) embed_by_decoder(&p->request);
     p->request.cache_salt = g->cache_salt;

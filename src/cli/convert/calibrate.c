@@ -106,8 +106,8 @@ static proa_status set_target(text_run *t, proa_request *request, const char *ta
     if (!target) {
         request->task = PROA_TASK_GENERATE;
         request->options.max_tokens = (int32_t)proa_min64(TARGET_TOKENS, c->window - 1);
-        request->options.given = PROA_GIVEN(temperature) |
-                                 PROA_GIVEN(beams); /* greedy, whatever the model's own are */
+        /* greedy, whatever the model's own are */
+        request->options.given[PROA_OPTION_temperature] = request->options.given[PROA_OPTION_beams] = true;
         return PROA_OK;
     }
     request->task = PROA_TASK_SCORE;

@@ -304,7 +304,7 @@ static proa_status check_beams(void *arg, proa_str name, const proa_json *value,
     proa_result r;
     proa_result_init(&r);
     proa_request request = {.ids = b->c->ids, .ids_count = b->c->ids_count};
-    request.options = (proa_options){.given = PROA_GIVEN(length_penalty),
+    request.options = (proa_options){.given = {[PROA_OPTION_length_penalty] = true},
                                      .max_tokens = b->g->cut_tokens ? b->g->cut_tokens
                                                                     : 2 * b->g->longest + PENDING_TOKENS,
                                      .beams = key.beams,

@@ -93,7 +93,7 @@ static bool next_sentence(void *arg, int64_t index, proa_request *request, proa_
     if (!proa_buf_str(&t->prompt, t->lines.line[index]))
         PROA_FAIL(item_err, LIMIT, "the line is longer than %lld bytes", (long long)PROA_TEXT_BYTES_MAX);
     proa_request_set_text(request, proa_buf_view(&t->prompt));
-    request->options = (proa_options){.given = PROA_GIVEN(length_penalty),
+    request->options = (proa_options){.given = {[PROA_OPTION_length_penalty] = true},
                                       .max_tokens = (int32_t)e->max_tokens,
                                       .beams = (int32_t)e->beams,
                                       .beams_returned = 1,

@@ -40,13 +40,13 @@ static const proa_arg_table run_args = PROA_ARG_TABLE("options", run_rows);
 proa_options proa_run_options(const proa_run_settings *run, const proa_session *s)
 {
     proa_options o = run->decoding.options;
-    bool limited, samples = o.temperature > 0 || !(o.given & PROA_GIVEN(temperature));
+    bool limited, samples = o.temperature > 0 || !o.given[PROA_OPTION_temperature];
     const proa_options *model = proa_engine_defaults(s->engine, &limited);
     bool searches = o.beams > 1 || o.penalty_alpha > 0 || (o.beams == 0 && model->beams > 1);
     o.seed = (uint64_t)run->common.seed;
-    if (!(o.given & PROA_GIVEN(max_tokens)) && s->info.kind == PROA_KIND_DECODER && !limited)
+    if (!o.given[PROA_OPTION_max_tokens] && s->info.kind == PROA_KIND_DECODER && !limited)
         o.max_tokens = TEXT_TOKENS;
-    if (!(o.given & PROA_GIVEN(n)) && samples && !searches) o.n = model->n; /* what is shown depends on it */
+    if (!o.given[PROA_OPTION_n] && samples && !searches) o.n = model->n; /* what is shown depends on it */
     return o;
 }
 
@@ -83,7 +83,7 @@ proa_status proa_run_check_rows(const proa_options *o, const proa_info *info, pr
 {
     for (int i = 0; i < PROA_OPTION_COUNT; i++) {
         const char *name = proa_option_rows[i].name;
-        if (!(o->given & (uint64_t)1 << i)) continue;
+        if (!o->given[i]) continue;
         if (info->kind != PROA_KIND_ENCODER)
             return PROA_FAIL(err, INVALID, "--logits generates nothing: option '%s' does not go with it", name);
         return PROA_FAIL(err, INVALID, "a %s generates nothing: option '%s' does not go with it", info->arch,
@@ -349,7 +349,7 @@ static proa_status open_and_work(proa_run_settings *run, proa_err *err)
     proa_buf hold;
     proa_buf_init(&hold, 0);
     proa_status status = proa_session_options(&options, &run->common, err);
-    int64_t max_tokens = o->given & PROA_GIVEN(max_tokens) ? o->max_tokens : TEXT_TOKENS;
+    int64_t max_tokens = o->given[PROA_OPTION_max_tokens] ? o->max_tokens : TEXT_TOKENS;
     proa_session_room(&options, width_of(o), max_tokens, run->input != NULL);
     if (status == PROA_OK && !run->input) status = read_request(run, &request, &hold, err);
     proa_interrupt_watch();

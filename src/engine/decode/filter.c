@@ -47,7 +47,7 @@ static float valid_part(float p)
  * To ft and trtllm it is a top_p that is not used. */
 static bool keeps_one(const proa_options *o)
 {
-    return o->style == PROA_STYLE_HF && o->top_p <= 0 && o->given & PROA_GIVEN(top_p);
+    return o->style == PROA_STYLE_HF && o->top_p <= 0 && o->given[PROA_OPTION_top_p];
 }
 
 static rules rules_of(const proa_options *o, const proa_history *history)
@@ -68,7 +68,7 @@ static rules rules_of(const proa_options *o, const proa_history *history)
 /* Tokens since top_p was set back: all that were generated, or those after the last reset id. */
 static int64_t since_reset(const proa_options *o, const proa_history *h)
 {
-    bool resets = o->top_p_reset_id != 0 || o->given & PROA_GIVEN(top_p_reset_id);
+    bool resets = o->top_p_reset_id != 0 || o->given[PROA_OPTION_top_p_reset_id];
     int64_t since = 0, n = h->generated_count;
     while (since < n && !(resets && h->generated[n - 1 - since] == o->top_p_reset_id)) since++;
     return since;
@@ -85,7 +85,7 @@ static decay decay_of(const proa_options *o)
     bool hf = o->style == PROA_STYLE_HF;
     decay d = {.first = hf && o->top_p <= 0 ? 1 : o->top_p, /* what was not given decays from 1 */
                .factor = o->top_p_decay > 0 ? o->top_p_decay : 1,
-               .least = o->top_p_min > 0 || o->given & PROA_GIVEN(top_p_min) ? o->top_p_min : 1e-6F};
+               .least = o->top_p_min > 0 || o->given[PROA_OPTION_top_p_min] ? o->top_p_min : 1e-6F};
     d.fixed = keeps_one(o) || (d.factor >= 1 && d.least <= d.first) || (!hf && (o->top_k > 0 || d.first <= 0));
     return d;
 }

@@ -149,7 +149,7 @@ static void sequence_bias(const proa_logits_processor *l, float *row, const proa
 /* FasterTransformer's default is 1; 0 means "not given" unless the bit in `given` is set. */
 static float temperature_of(const proa_options *o)
 {
-    return o->temperature > 0 || o->given & PROA_GIVEN(temperature) ? o->temperature : 1;
+    return o->temperature > 0 || o->given[PROA_OPTION_temperature] ? o->temperature : 1;
 }
 
 /* l / (T + 1e-6), by the inverse (FasterTransformer, batchApplyTemperaturePenalty; TensorRT-LLM, batchApplyPenalty). */
@@ -319,9 +319,9 @@ static void allowed_words(const proa_logits_processor *l, float *row, const proa
 
 /* ---- forced tokens ---- */
 
-static bool is_forced(const proa_options *o, int32_t id, uint64_t given)
+static bool is_forced(const proa_options *o, int32_t id, proa_option option)
 {
-    return id > 0 || (id == 0 && o->given & given);
+    return id > 0 || (id == 0 && o->given[option]);
 }
 
 /* The token that must follow `generated` tokens; -1: any may. max_tokens is the most that the request can generate.
@@ -329,8 +329,8 @@ static bool is_forced(const proa_options *o, int32_t id, uint64_t given)
 static int32_t forced_token(const proa_options *o, int64_t generated)
 {
     bool last = o->max_tokens > 0 && generated == o->max_tokens - 1 && !o->ignore_eos;
-    if (last && is_forced(o, o->forced_eos_id, PROA_GIVEN(forced_eos_id))) return o->forced_eos_id;
-    if (generated == 0 && is_forced(o, o->forced_bos_id, PROA_GIVEN(forced_bos_id))) return o->forced_bos_id;
+    if (last && is_forced(o, o->forced_eos_id, PROA_OPTION_forced_eos_id)) return o->forced_eos_id;
+    if (generated == 0 && is_forced(o, o->forced_bos_id, PROA_OPTION_forced_bos_id)) return o->forced_bos_id;
     return -1;
 }
 
@@ -371,7 +371,7 @@ static void suppress_tokens(const proa_logits_processor *l, float *row, const pr
  * token of the prompt as part of the beginning. */
 static bool begins_here(const proa_options *o, const proa_history *h, int64_t generated)
 {
-    bool forced = is_forced(o, o->forced_bos_id, PROA_GIVEN(forced_bos_id)) && h->prompt_count <= 1;
+    bool forced = is_forced(o, o->forced_bos_id, PROA_OPTION_forced_bos_id) && h->prompt_count <= 1;
     return generated == (forced ? 1 : 0);
 }
 
@@ -513,8 +513,8 @@ static bool wants_mask(const proa_options *o)
 
 static bool wants_forced(const proa_options *o)
 {
-    return is_forced(o, o->forced_bos_id, PROA_GIVEN(forced_bos_id)) ||
-           is_forced(o, o->forced_eos_id, PROA_GIVEN(forced_eos_id));
+    return is_forced(o, o->forced_bos_id, PROA_OPTION_forced_bos_id) ||
+           is_forced(o, o->forced_eos_id, PROA_OPTION_forced_eos_id);
 }
 
 static const processor bias_step = {"logit_bias", wants_bias, logit_bias};

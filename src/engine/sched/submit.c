@@ -370,13 +370,13 @@ static void replace_search(proa_options *o, const proa_options *given)
     bool other = given->temperature > 0 || given->n > 1 || given->best_of > 1 || given->penalty_alpha > 0;
     if (other && given->beams == 0) o->beams = 1;
     if (given->beams > 1 && given->n == 0) o->n = 1;
-    if (other || given->beams > 1) o->given |= PROA_GIVEN(penalty_alpha);
+    if (other || given->beams > 1) o->given[PROA_OPTION_penalty_alpha] = true;
 }
 
 /* The least number of new tokens of a decoder whose generation_config.json has min_length. */
 static void take_length_min(proa_options *o, const proa_options *given, int64_t more)
 {
-    bool least_given = given->min_tokens || given->given & PROA_GIVEN(min_tokens);
+    bool least_given = given->min_tokens || given->given[PROA_OPTION_min_tokens];
     if (!least_given && more > 0) o->min_tokens = (int32_t)proa_min64(more, PROA_CONTEXT_MAX);
 }
 

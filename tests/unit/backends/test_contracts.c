@@ -95,7 +95,7 @@ static proa_infer *ask_gptj(const batch *b, int64_t rows, int32_t new_tokens)
 static proa_options ft_options(int32_t new_tokens)
 {
     return (proa_options){.style = PROA_STYLE_FT,
-                          .given = PROA_GIVEN(style) | PROA_GIVEN(beams),
+                          .given = {[PROA_OPTION_style] = true, [PROA_OPTION_beams] = true},
                           .beams = 1,
                           .max_tokens = new_tokens};
 }
@@ -134,7 +134,8 @@ static void gptj_batch(void **state)
     for (int i = 0; i < ROWS; i++) {
         proa_options o = ft_options(lens[i]);
         o.top_k = 40, o.top_p = 0.9f, o.temperature = 0.8f, o.seed = seeds[i], o.logprobs = true;
-        o.given |= PROA_GIVEN(top_k) | PROA_GIVEN(top_p) | PROA_GIVEN(temperature);
+        o.given[PROA_OPTION_top_k] = true, o.given[PROA_OPTION_top_p] = true,
+        o.given[PROA_OPTION_temperature] = true;
         direct_run(&ref, (proa_request){.ids = b.ids[i], .ids_count = b.lengths[i], .options = o});
         const int32_t *row = ints(reply, "output_ids") + i * TOTAL;
         int64_t n = b.lengths[i] + ref.count[0];
@@ -200,7 +201,7 @@ static void gptj_beams(void **state)
     assert_shape(reply, "output_ids", 3, ROWS, 3, WIDTH + 8);
     for (int i = 0; i < ROWS; i++) {
         proa_options o = ft_options(8);
-        o.beams = 3, o.length_penalty = 1, o.given |= PROA_GIVEN(length_penalty);
+        o.beams = 3, o.length_penalty = 1, o.given[PROA_OPTION_length_penalty] = true;
         direct_run(&ref, (proa_request){.ids = b.ids[i], .ids_count = b.lengths[i], .options = o});
         for (int k = 0; k < 3; k++) {
             const int32_t *row = ints(reply, "output_ids") + (i * 3 + k) * (WIDTH + 8);
@@ -542,7 +543,7 @@ static void trtllm_one_reply(void **state)
     put_all_b(r, "return_perf_metrics", true, 1);
     proa_options o = trt_options(10);
     o.top_k = 20, o.temperature = 0.7f, o.seed = 77, o.logprobs = true;
-    o.given |= PROA_GIVEN(top_k) | PROA_GIVEN(temperature) | PROA_GIVEN(seed);
+    o.given[PROA_OPTION_top_k] = true, o.given[PROA_OPTION_temperature] = true, o.given[PROA_OPTION_seed] = true;
     direct_run(&ref, (proa_request){.ids = b.ids[0], .ids_count = b.lengths[0], .options = o});
     const proa_reply *reply = only(run(&g, r));
     int32_t P = b.lengths[0];

@@ -43,8 +43,10 @@ static void put_number(proa_infer *r, const char *name, proa_type type, uint32_t
 
 static proa_options options_of(proa_style style, int32_t max_tokens)
 {
-    return (proa_options){
-        .style = style, .given = PROA_GIVEN(style) | PROA_GIVEN(beams), .beams = 1, .max_tokens = max_tokens};
+    return (proa_options){.style = style,
+                          .given = {[PROA_OPTION_style] = true, [PROA_OPTION_beams] = true},
+                          .beams = 1,
+                          .max_tokens = max_tokens};
 }
 
 /* Two prompts of the GPT-J guide: INPUT_0.. and OUTPUT_0. */

@@ -76,12 +76,12 @@ static inline proa_style golden_style(const proa_json *c)
 #define GOLDEN_NUMBER(field)                                                                                 \
     if (proa_json_get(json, #field)) {                                                                       \
         g->o.field = (float)proa_json_double(proa_json_get(json, #field));                                   \
-        g->o.given |= PROA_GIVEN(field);                                                                     \
+        g->o.given[PROA_OPTION_##field] = true;                                                              \
     }
 #define GOLDEN_INT(field)                                                                                    \
     if (proa_json_get(json, #field)) {                                                                       \
         g->o.field = (int32_t)proa_json_int(proa_json_get(json, #field));                                    \
-        g->o.given |= PROA_GIVEN(field);                                                                     \
+        g->o.given[PROA_OPTION_##field] = true;                                                              \
     }
 
 static inline void golden_read(golden_options *g, const proa_json *c)

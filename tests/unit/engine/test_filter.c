@@ -124,7 +124,7 @@ static void test_decay(void **state)
     proa_history h = {.generated = said, .generated_count = 3};
     proa_options o = {.top_p_decay = 0.5F}; /* hf: 0 is all, and decays; id 0 resets only if given */
     assert_true(proa_sampler_top_p(&o, &h) == 0.125F);
-    o.given = PROA_GIVEN(top_p_reset_id);
+    o.given[PROA_OPTION_top_p_reset_id] = true;
     assert_true(proa_sampler_top_p(&o, &h) == 1);
     o = (proa_options){.top_p = 0.5F};
     assert_true(proa_sampler_top_p(&o, &h) == 0.5F);

@@ -73,7 +73,8 @@ static void check_beams(proa_engine *engine, proa_str key, const proa_json *beam
     snprintf(name, sizeof name, "%.*s", (int)key.len, key.ptr);
     if (sscanf(name, "beam%d_lp%f", &width, &penalty) != 2) return;
     const proa_json *want = proa_json_get(beam, "ids");
-    proa_options options = {.beams = width, .length_penalty = penalty, .given = PROA_GIVEN(length_penalty)};
+    proa_options options = {
+        .beams = width, .length_penalty = penalty, .given = {[PROA_OPTION_length_penalty] = true}};
     options.max_tokens = 20;
     run_request(engine, (proa_request){.ids = ids, .ids_count = n, .options = options}, &o);
     if (width == 1) {

@@ -10,7 +10,7 @@ enum { SENTENCES = 100 };
 
 static proa_options options_of(const proa_json *golden)
 {
-    return (proa_options){.given = PROA_GIVEN(length_penalty),
+    return (proa_options){.given = {[PROA_OPTION_length_penalty] = true},
                           .style = PROA_STYLE_FT,
                           .beams = (int32_t)proa_json_int(proa_json_get(golden, "beams")),
                           .length_penalty = (float)proa_json_double(proa_json_get(golden, "length_penalty")),

@@ -79,7 +79,7 @@ static void test_forced(void **state)
         {{.forced_eos_id = 2, .max_tokens = 3}, {-1, -1, 2, -1}},
         {{.forced_bos_id = 3, .forced_eos_id = 2, .max_tokens = 1}, {2, -1, -1, -1}},
         {{.forced_bos_id = 3, .forced_eos_id = 2, .max_tokens = 2, .ignore_eos = true}, {3, -1, -1, -1}},
-        {{.forced_bos_id = 5, .given = PROA_GIVEN(forced_eos_id), .max_tokens = 4}, {5, -1, -1, 0}},
+        {{.forced_bos_id = 5, .given = {[PROA_OPTION_forced_eos_id] = true}, .max_tokens = 4}, {5, -1, -1, 0}},
     };
     (void)state;
     for (size_t i = 0; i < PROA_COUNT(cases); i++) {

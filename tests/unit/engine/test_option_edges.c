@@ -46,15 +46,16 @@ static bool set_field(proa_options *o, const proa_option_row *row, double value)
         assert_int_equal(row->kind, PROA_OPTION_KIND_U64);
         *(uint64_t *)field = (uint64_t)value;
     }
-    o->given |= (uint64_t)1 << row->option;
+    o->given[row->option] = true;
     return true;
 }
 
 static proa_options options_of(const proa_json *row)
 {
-    proa_options o = {.max_tokens = TOKENS, .temperature = 1, .seed = 7, .given = PROA_GIVEN(temperature)};
+    proa_options o = {
+        .max_tokens = TOKENS, .temperature = 1, .seed = 7, .given = {[PROA_OPTION_temperature] = true}};
     for (proa_json_iter it = proa_json_begin(proa_json_get(row, "with")); proa_json_next(&it);) {
-        if (proa_str_is(it.key, "style")) o.style = PROA_STYLE_FT, o.given |= PROA_GIVEN(style);
+        if (proa_str_is(it.key, "style")) o.style = PROA_STYLE_FT, o.given[PROA_OPTION_style] = true;
         else assert_true(set_field(&o, option_of(it.key), proa_json_double(it.value)));
     }
     return o;
@@ -92,7 +93,7 @@ static void check_value(const edges *e, const proa_json *row, double value)
     const proa_option_row *option = option_of(proa_json_str(proa_json_get(row, "option")));
     proa_str meaning = proa_json_str(proa_json_get(row, "is"));
     proa_options o = options_of(row);
-    proa_options greedy = {.max_tokens = TOKENS, .given = PROA_GIVEN(temperature)}, without = o;
+    proa_options greedy = {.max_tokens = TOKENS, .given = {[PROA_OPTION_temperature] = true}}, without = o;
     outcome got = {0};
     proa_err err = {0};
     char what[64];

@@ -75,8 +75,15 @@ static void values_from_text(void **state)
     assert_int_equal(f.o.style, PROA_STYLE_FT);
     assert_int_equal(set(&f, "early_stopping", "never"), PROA_OK);
     assert_int_equal(set(&f, "ignore_eos", "true"), PROA_OK);
-    assert_true(f.o.given & PROA_GIVEN(ignore_eos));
+    assert_true(f.o.given[PROA_OPTION_ignore_eos]);
     proa_arena_release(&f.arena);
+}
+
+static int marks_of(const proa_options *o)
+{
+    int count = 0;
+    for (int i = 0; i < PROA_OPTION_COUNT; i++) count += o->given[i];
+    return count;
 }
 
 static void refuse_text(const char *name, const char *value, const char *words)
@@ -86,8 +93,29 @@ static void refuse_text(const char *name, const char *value, const char *words)
     assert_true(set(&f, name, value) != PROA_OK);
     if (!strstr(f.err.text, name) || !strstr(f.err.text, words))
         fail_msg("'%s' does not say '%s'", f.err.text, words);
-    assert_false(f.o.given);
+    assert_int_equal(marks_of(&f.o), 0);
     proa_arena_release(&f.arena);
+}
+
+/* A value marks its own option and no other, those at the end of the list too: there may be any number of options. */
+static void each_has_its_mark(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PROA_OPTION_COUNT; i++) {
+        fixture f = {0};
+        proa_option_kind kind = proa_option_rows[i].kind;
+        bool list = kind != PROA_OPTION_KIND_INT && kind != PROA_OPTION_KIND_FLOAT &&
+                    kind != PROA_OPTION_KIND_U64 && kind != PROA_OPTION_KIND_BOOL;
+        if (list) continue;
+        proa_arena_init(&f.arena);
+        assert_int_equal(set(&f, proa_option_rows[i].name, kind == PROA_OPTION_KIND_BOOL ? "false" : "1"),
+                         PROA_OK);
+        assert_int_equal(marks_of(&f.o), 1);
+        assert_true(f.o.given[i]);
+        proa_options_resolve(&f.o, NULL);
+        assert_int_equal(marks_of(&f.o), PROA_OPTION_COUNT - (i != PROA_OPTION_temperature));
+        proa_arena_release(&f.arena);
+    }
 }
 
 static void bad_values(void **state)
@@ -126,7 +154,7 @@ static void json_lines(void **state)
         PROA_OK);
     assert_true(f.o.temperature == 0.5f);
     assert_int_equal(f.o.early_stopping, PROA_EARLY_TRUE);
-    assert_false(f.o.given & PROA_GIVEN(top_k));
+    assert_false(f.o.given[PROA_OPTION_top_k]);
     assert_int_equal(read_json(&f, "{\"temprature\":1}"), PROA_INVALID);
     assert_non_null(strstr(f.err.text, "did you mean 'temperature'"));
     proa_arena_release(&f.arena);
@@ -149,8 +177,8 @@ static void contradictions(void **state)
                {{.n = 100}, "at most 64"},
                {{.banned_words = {ids, ends, 1}}, "token id 300"},
                {{.end_ids = {200}, .end_ids_count = 1}, "token id 200"},
-               {{.given = PROA_GIVEN(repetition_penalty)}, "0.0001 to 10000"},
-               {{.given = PROA_GIVEN(typical_p)}, "above 0"}};
+               {{.given = {[PROA_OPTION_repetition_penalty] = true}}, "0.0001 to 10000"},
+               {{.given = {[PROA_OPTION_typical_p] = true}}, "above 0"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         proa_err err = {.status = PROA_OK};
         assert_int_equal(proa_options_check(&bad[i].o, 200, 64, &err), PROA_INVALID);
@@ -168,14 +196,14 @@ static void defaults(void **state)
     assert_int_equal(o.top_k, 3);
     assert_true(o.top_p == 1 && o.repetition_penalty == 1 && o.length_penalty == 1);
     assert_int_equal(o.top_p_reset_id, -1);
-    o = (proa_options){.given = PROA_GIVEN(temperature) | PROA_GIVEN(length_penalty)};
+    o = (proa_options){.given = {[PROA_OPTION_temperature] = true, [PROA_OPTION_length_penalty] = true}};
     proa_options_resolve(&o, &model);
     assert_true(o.temperature == 0 && o.length_penalty == 0);
     o = (proa_options){.style = PROA_STYLE_FT};
     proa_options_resolve(&o, NULL);
     assert_true(o.length_penalty == 0);
-    assert_false(o.given & PROA_GIVEN(temperature)); /* so that ft takes it as 1 */
-    assert_true(o.given & PROA_GIVEN(top_k));
+    assert_false(o.given[PROA_OPTION_temperature]); /* so that ft takes it as 1 */
+    assert_true(o.given[PROA_OPTION_top_k]);
 }
 
 static void generation_config(void **state)
@@ -201,7 +229,8 @@ static void generation_config(void **state)
                                                 "\"forced_eos_token_id\":[2],\"suppress\":null}"),
                                      "x", NULL),
                      PROA_OK);
-    proa_options defaults = {0}, o = {0}, own = {.given = PROA_GIVEN(banned_words) | PROA_GIVEN(forced_bos_id)};
+    proa_options defaults = {0}, o = {0},
+                 own = {.given = {[PROA_OPTION_banned_words] = true, [PROA_OPTION_forced_bos_id] = true}};
     assert_int_equal(proa_options_from_generation_config(&defaults, json, &f.arena, NULL), PROA_OK);
     proa_options_resolve(&o, &defaults);
     assert_int_equal(o.banned_words.count, 2);
@@ -219,6 +248,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_in_order), cmocka_unit_test(values_from_text), cmocka_unit_test(bad_values),
         cmocka_unit_test(json_lines),        cmocka_unit_test(contradictions),   cmocka_unit_test(defaults),
-        cmocka_unit_test(generation_config)};
+        cmocka_unit_test(generation_config), cmocka_unit_test(each_has_its_mark)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

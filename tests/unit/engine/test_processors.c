@@ -18,7 +18,7 @@
 
 static proa_options read_case(const proa_json *c, proa_arena *arena)
 {
-    proa_options o = {.given = 0};
+    proa_options o = {.given = {false}};
     proa_err err = {0};
     proa_status status = proa_options_read_json(&o, proa_json_get(c, "options"), true, arena, &err);
     if (status == PROA_OK) status = proa_options_check(&o, GOLDEN_ROW, 16, &err);
@@ -112,7 +112,7 @@ static void test_warpers(void **state)
 static void check_file(const proa_json *c, int64_t at)
 {
     proa_arena arena;
-    proa_options have = {.given = 0};
+    proa_options have = {.given = {false}};
     proa_err err = {0};
     proa_arena_init(&arena);
     proa_options want = read_case(c, &arena);
@@ -129,7 +129,7 @@ static void check_file(const proa_json *c, int64_t at)
     assert_int_equal(have.sequence_bias.words.count, want.sequence_bias.words.count);
     assert_int_equal(have.stop_strings.count, want.stop_strings.count);
     assert_int_equal(have.renormalize_logits, want.renormalize_logits);
-    proa_options used = {.given = 0}; /* a request that says nothing has the model's lists */
+    proa_options used = {.given = {false}}; /* a request that says nothing has the model's lists */
     proa_options_resolve(&used, &have);
     assert_ptr_equal(used.suppress_tokens.ids, have.suppress_tokens.ids);
     assert_ptr_equal(used.sequence_bias.values, have.sequence_bias.values);
@@ -169,7 +169,7 @@ static void test_refused(void **state)
     for (size_t i = 0; i < PROA_COUNT(cases); i++) {
         proa_arena arena;
         proa_json *json;
-        proa_options o = {.given = 0};
+        proa_options o = {.given = {false}};
         proa_err err = {0};
         proa_arena_init(&arena);
         assert_int_equal(proa_json_parse(&json, proa_str_c(cases[i].text), "options", &err), PROA_OK);

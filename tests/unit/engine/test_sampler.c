@@ -365,7 +365,7 @@ static void test_choice(void **state)
         {.style = PROA_STYLE_FT, .top_p = 0.4F},
         {.style = PROA_STYLE_TRTLLM, .top_k = 90, .top_p = 0.75F},
         /* the edges of the ranges */
-        {.temperature = 1, .given = PROA_GIVEN(top_p)},
+        {.temperature = 1, .given = {[PROA_OPTION_top_p] = true}},
         {.temperature = 1, .top_p = 1e-6F},
         {.temperature = 1, .top_p = 0.99999994F},
         {.temperature = 1, .min_p = 1e-45F},

@@ -160,7 +160,8 @@ static void choose_beams(proa_options *o)
     o->beams = 2 + (int32_t)dice(7);
     o->style = (proa_style)dice(3);
     o->early_stopping = (proa_early)dice(3);
-    if (one_in(2)) o->length_penalty = 0.25F * (float)dice(9) - 0.5F, o->given |= PROA_GIVEN(length_penalty);
+    if (one_in(2))
+        o->length_penalty = 0.25F * (float)dice(9) - 0.5F, o->given[PROA_OPTION_length_penalty] = true;
     if (o->style != PROA_STYLE_HF && one_in(4)) o->diversity_rate = 0.3F;
     if (one_in(5)) o->beams_returned = 1 + (int32_t)dice((uint32_t)o->beams);
     if (o->style == PROA_STYLE_HF && one_in(4))
