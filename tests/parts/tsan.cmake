@@ -1,0 +1,20 @@
+# Whether ThreadSanitizer sees races of vectors through tests/tsan/vectors.h: it tells of threads that share some, and nothing
+# of threads that work next to each other.
+if(CMAKE_C_FLAGS MATCHES "-fsanitize=thread" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  add_executable(tsan_race tsan/race.c)
+  set_source_files_properties(tsan/race.c PROPERTIES COMPILE_OPTIONS "${PROA_FLAGS_avx2};${PROA_TSAN_VECTORS}")
+  target_link_libraries(tsan_race PRIVATE Threads::Threads)
+  function(add_race_test access early output)
+    add_test(NAME tsan/${access}_${early} COMMAND tsan_race ${access} ${early})
+    set_tests_properties(tsan/${access}_${early} PROPERTIES LABELS tsan TIMEOUT 60 SKIP_RETURN_CODE 77
+                         PASS_REGULAR_EXPRESSION "${output}")
+  endfunction()
+  add_race_test(write 0 "no race")
+  add_race_test(read 0 "no race")
+  foreach(early 1 4 8 15)
+    add_race_test(write ${early} "data race.*write_vectors")
+  endforeach()
+  foreach(early 8 12 15)
+    add_race_test(read ${early} "data race.*read_vectors")
+  endforeach()
+endif()
