@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Union
 
 import numpy as np
 
@@ -81,16 +81,31 @@ _IGNORED = {
     *("assistant_lookbehind", "target_lookbehind", "trust_remote_code"),
 }
 KNOWN = {*_SAMPLING, *_DIRECT, *_BEAMS, *_OWN, *_READ, *_IGNORED}
-# What numbers say "not wanted", for arguments that are not supported.
-_NEUTRAL = (0, 1)
+# transformers' arguments that are not supported, with the value that changes nothing, where None is not the only one.
+_UNSUPPORTED: dict[str, Union[float, bool, None]] = {
+    "guidance_scale": 1.0,
+    **dict.fromkeys(("output_attentions", "output_hidden_states", "token_healing", "use_mtp"), False),
+    **dict.fromkeys(("constraints", "force_words_ids", "watermarking_config", "dola_layers", "max_time", "top_h")),
+    **dict.fromkeys(("assistant_model", "assistant_tokenizer", "assistant_early_exit", "assistant_ensemble_weight")),
+    **dict.fromkeys(("speculation_type", "prefix_allowed_tokens_fn", "custom_generate", "past_key_values")),
+    **dict.fromkeys(("negative_prompt_ids", "negative_prompt_attention_mask")),
+}
 
 
-def check_arguments(arguments: dict[str, Any]) -> None:
-    """Raises for an argument that has an effect in transformers and none here."""
-    for name, value in arguments.items():
-        if name in KNOWN or value is False or (type(value) in (int, float) and value in _NEUTRAL):
-            continue
-        raise UnsupportedError(f"generate: argument '{name}' is not supported (its value is {value!r})")
+def _changes(name: str, value: Any) -> bool:
+    """Whether an argument that is not supported has an effect in transformers."""
+    neutral = _UNSUPPORTED.get(name)
+    return value is not None and not (isinstance(value, (bool, int, float)) and value == neutral)
+
+
+def check_arguments(given: dict[str, Any], configured: dict[str, Any]) -> None:
+    """Raises for what has an effect in transformers and none here: arguments of the call, and members of its generation
+    config, in which other names mean nothing to transformers either."""
+    unknown = {name: value for name, value in given.items() if name not in KNOWN}
+    unknown.update((name, value) for name, value in configured.items() if name in _UNSUPPORTED and name not in given)
+    for name, value in unknown.items():
+        if _changes(name, value):
+            raise UnsupportedError(f"generate: argument '{name}' is not supported (its value is {value!r})")
 
 
 def _bias_list(bias: Any) -> list[list[Any]]:
@@ -186,8 +201,8 @@ def plan(base: Any, given: dict[str, Any], length: int, context: Optional[int], 
     given = {name: value for name, value in given.items() if value is not None}
     for argument in _OBJECTS:
         given.update(_read_objects(argument, given.pop(argument, None)))
-    check_arguments(given)
     configured = config_values(base)
+    check_arguments(given, configured)
     get: Callable[[str], Any] = {**DEFAULTS, **configured, **given}.get
     sampled, beams = bool(get("do_sample")), int(get("num_beams"))
     options = _lengths(get, {**configured, **given}, length, context)

@@ -9,7 +9,7 @@ import os
 import pathlib
 import sys
 import types
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, TypeVar, Union
 
 import numpy as np
 
@@ -57,6 +57,9 @@ def _bytes_to_array(data: bytes, columns: int) -> np.ndarray:
     return np.frombuffer(data, np.float32).reshape(-1, columns)
 
 
+_Model = TypeVar("_Model", bound="Model")
+
+
 class Model:
     """A model with transformers' interface: `generate()`, a call for a forward pass, `config`, `generation_config`.
 
@@ -78,7 +81,7 @@ class Model:
         self.config, self.generation_config = _load_configs(path)
 
     @classmethod
-    def from_pretrained(cls, path: Union[str, "os.PathLike[str]"], **options: Any) -> "Model":
+    def from_pretrained(cls: type[_Model], path: Union[str, "os.PathLike[str]"], **options: Any) -> _Model:
         """Opens a folder. options: as those of proa.LLM (`device`, `dtype`, `quant`, `threads`, ...); transformers'
         `torch_dtype` and `device_map` are taken too. The object is of a class with the name that config.json gives."""
         for name in ("torch_dtype", "dtype"):
@@ -89,7 +92,7 @@ class Model:
             options.setdefault("device", str(device))
         folder = find_model(path)
         names = (_read_json(folder, "config.json") or {}).get("architectures") or [cls.__name__]
-        kind: type[Model] = type(names[0], (cls,), {"__doc__": cls.__doc__})
+        kind: type[_Model] = type(names[0], (cls,), {"__doc__": cls.__doc__})
         return kind(folder, **options)
 
     def close(self) -> None:
@@ -213,9 +216,7 @@ class Model:
     ) -> Any:
         """One pass. Decoders and encoder-decoders return logits of all positions; encoders what their head gives:
         last_hidden_state and pooler_output, or logits. Rows of padding are 0."""
-        for name, value in arguments.items():
-            if value is not None and value is not False and name != "use_cache":
-                raise UnsupportedError(f"forward: argument '{name}' is not supported")
+        _refuse("forward", arguments)
         kind = self.engine.info["kind"]
         if kind == "encoder-decoder":
             output = self._forward_seq2seq(input_ids, attention_mask, decoder_input_ids, encoder_outputs)
@@ -297,9 +298,11 @@ class Encoder:
         input_ids: Any = None,
         attention_mask: Any = None,
         inputs_embeds: Any = None,
-        return_dict: Any = None,
-        **unused: Any,
+        return_dict: Optional[bool] = None,
+        **arguments: Any,
     ) -> Any:
+        """Hidden states [batch, tokens, hidden]; rows of padding are 0."""
+        _refuse("encoder", arguments)
         if (input_ids is None) == (inputs_embeds is None):
             raise InvalidArgumentError("encoder: one of the arguments 'input_ids' and 'inputs_embeds' is needed")
         sample = input_ids if inputs_embeds is None else inputs_embeds
@@ -319,7 +322,15 @@ class Encoder:
         for i, (row, keep) in enumerate(zip(rows, mask)):
             row.update(task="encode", rows={"hidden": (out, (i, int(np.flatnonzero(keep)[0]), 0))})
         engine.wait(rows)
-        return make_output("BaseModelOutput", {"last_hidden_state": out.take_all()})
+        output = make_output("BaseModelOutput", {"last_hidden_state": out.take_all()})
+        return output.to_tuple() if return_dict is False else output
+
+
+def _refuse(function: str, arguments: dict[str, Any]) -> None:
+    """Raises for an argument that would have an effect in transformers."""
+    for name, value in arguments.items():
+        if value is not None and value is not False and name != "use_cache":
+            raise UnsupportedError(f"{function}: argument '{name}' is not supported")
 
 
 def _check_mask(mask: np.ndarray, left: bool) -> None:

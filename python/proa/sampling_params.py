@@ -9,6 +9,8 @@ import json
 import secrets
 from typing import Any, Optional, Union
 
+from ._lib import InvalidArgumentError
+
 
 class RequestOutputKind(enum.Enum):
     """What a stream yields: all text so far, only what is new, or one output at the end."""
@@ -73,6 +75,8 @@ class SamplingParams:
 
     def to_options(self) -> dict[str, Any]:
         """The options of the library, by their names in docs/decoding.md."""
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise InvalidArgumentError(f"'max_tokens' is {self.max_tokens}, must be at least 1, or None")
         options: dict[str, Any] = {
             "n": self.n,
             "presence_penalty": self.presence_penalty,

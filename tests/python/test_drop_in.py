@@ -68,12 +68,15 @@ def test_script_with_torch(load, name):
         {"guidance_scale": 1.5},
         {"assistant_model": object()},
         {"prefix_allowed_tokens_fn": lambda *_: [1]},
-        {"max_time": 2.0},
+        {"max_time": 1.0},
+        {"top_h": 0.4},
+        {"token_healing": True},
         {"constraints": ["x"]},
         {"force_words_ids": [[5]]},
         {"watermarking_config": {}},
         {"dola_layers": "low"},
-        {"num_beems": 3},
+        {"num_beems": 1},
+        {"do_smaple": False},
         {"logits_processor": [object()]},
         {"stopping_criteria": [object()]},
         {"negative_prompt_ids": np.array([[1]])},
@@ -86,6 +89,23 @@ def test_an_argument_that_is_not_supported_is_named(load, arguments):
     model = load("CausalLM", LLAMA)
     with pytest.raises(proa.UnsupportedError, match=next(iter(arguments))):
         model.generate(np.array([[1, 395]]), max_new_tokens=2, **arguments)
+
+
+def test_a_generation_config_is_checked_too(load):
+    model, ids = load("CausalLM", LLAMA), np.array([[1, 395]])
+    with pytest.raises(proa.UnsupportedError, match="'guidance_scale' is not supported"):
+        model.generate(ids, {"max_new_tokens": 2, "guidance_scale": 1.5})
+    neutral = {"guidance_scale": 1, "output_attentions": False, "max_time": None, "chat_format": "of another library"}
+    expected = model.generate(ids, max_new_tokens=2)
+    np.testing.assert_array_equal(model.generate(ids, {"max_new_tokens": 2, **neutral}), expected)
+    np.testing.assert_array_equal(model.generate(ids, max_new_tokens=2, output_attentions=False), expected)
+
+
+def test_an_encoder_names_what_it_does_not_take(load):
+    encoder = load("Seq2SeqLM", T5).get_encoder()
+    with pytest.raises(proa.UnsupportedError, match="encoder: argument 'output_attentions'"):
+        encoder(np.array([DOG]), output_attentions=True)
+    assert isinstance(encoder(np.array([DOG]), return_dict=False), tuple)
 
 
 @pytest.mark.parametrize(

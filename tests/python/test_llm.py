@@ -43,6 +43,8 @@ def test_each_prompt_may_have_its_own_params(t5):
     assert whole.outputs[0].text == "Ein Hund rennt."
     with pytest.raises(ValueError, match="2 prompts and 1 sampling_params"):
         t5.generate([PROMPT, PROMPT], [GREEDY])
+    with pytest.raises(ValueError, match="'max_tokens' is 0, must be at least 1"):
+        t5.generate(PROMPT, SamplingParams(max_tokens=0))
 
 
 def test_ids_give_what_their_text_gives(t5):
