@@ -372,6 +372,7 @@
 #define PROA_TRITON_BUCKETS_MAX   1024             /* of a histogram that a backend of Triton makes */
 #define PROA_PROCESS_LIMIT_MS_MAX ((int64_t)7 * 86400 * 1000) /* a time limit that is set for them: a week */
 #define PROA_PROCESS_MEMORY_MB_MAX ((int64_t)1 << 24) /* a memory limit: 16 TiB */
+#define PROA_PROCESS_LENT_MAX      4096             /* outputs on GPUs for which a process has memory, not yet sent */
 #define PROA_PROCESS_METRICS_MAX   4096             /* metrics that the models of one version create */
 /* the hub: models by name */
 #define PROA_HUB_NAME_MAX         96               /* bytes of "ORG/NAME": the hub's own */

@@ -250,6 +250,14 @@ void proa_device_close_handle(const proa_device *d, void *memory)
     if (entry) entry(d->gpu, memory);
 }
 
+proa_status proa_device_export_handle(const proa_device *d, void *memory, char *handle, proa_err *err)
+{
+    proa_cuda_ipc_export_fn *entry = NULL;
+    if (!d->host) *(void **)&entry = find_entry(PROA_CUDA_IPC_EXPORT);
+    if (entry) return entry(d->gpu, memory, handle, err);
+    return PROA_FAIL(err, UNSUPPORTED, "device '%s' shares no memory with other processes", d->name);
+}
+
 proa_status proa_device_connect(proa_comm **out, proa_device *d, proa_comm *control, proa_rank_line line,
                                 proa_err *err)
 {

@@ -65,10 +65,18 @@ static proa_status new_memory(int *fd, char **base, size_t bytes, int protection
 
 /* ---- the arena of this side ---- */
 
+/* What is to be done when a block is free. */
+typedef struct note {
+    struct note *next;
+    void (*end)(void *arg);
+    void *arg;
+} note;
+
 typedef struct block {
     uint64_t at, end;
     int local_refs;  /* holders on this side */
     bool peer_holds; /* the other side has not returned it yet */
+    note *notes;
 } block;
 
 struct proa_shared_arena {
@@ -82,6 +90,7 @@ struct proa_shared_arena {
     uint64_t top; /* nothing at or above it was touched */
     int ring_next;
     size_t used;
+    note *due; /* notes of blocks that are free; unlock_arena calls them */
 };
 
 static proa_shared_arena *make_arena(int fd, char *base, size_t bytes, size_t keep)
@@ -118,6 +127,24 @@ proa_status proa_shared_arena_open(proa_shared_arena **out, int fd, size_t keep,
     return PROA_OK;
 }
 
+static void call_notes(note *n)
+{
+    while (n) {
+        note *next = n->next;
+        n->end(n->arg);
+        free(n);
+        n = next;
+    }
+}
+
+static void unlock_arena(proa_shared_arena *a)
+{
+    note *due = a->due;
+    a->due = NULL;
+    pthread_mutex_unlock(&a->lock);
+    call_notes(due);
+}
+
 proa_shared_arena *proa_shared_arena_retain(proa_shared_arena *a)
 {
     atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
@@ -127,6 +154,7 @@ proa_shared_arena *proa_shared_arena_retain(proa_shared_arena *a)
 void proa_shared_arena_release(proa_shared_arena *a)
 {
     if (!a || atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) != 1) return;
+    for (int i = 0; i < a->count; i++) call_notes(a->blocks[i].notes);
     munmap(a->base, a->bytes);
     close(a->fd);
     pthread_mutex_destroy(&a->lock);
@@ -174,6 +202,10 @@ static void trim_arena(proa_shared_arena *a)
 static void remove_if_free(proa_shared_arena *a, block *b)
 {
     if (b->local_refs || b->peer_holds) return;
+    note **last = &b->notes;
+    while (*last) last = &(*last)->next;
+    *last = a->due;
+    a->due = b->notes;
     a->used -= b->end - b->at;
     a->count--;
     memmove(b, b + 1, (size_t)(a->blocks + a->count - b) * sizeof *b);
@@ -234,7 +266,7 @@ uint64_t proa_shared_arena_alloc(proa_shared_arena *a, size_t bytes)
     collect_freed(a);
     int i = find_gap(a, bytes, &at);
     if (i >= 0) insert_block(a, i, at, bytes);
-    pthread_mutex_unlock(&a->lock);
+    unlock_arena(a);
     return i >= 0 ? at : 0;
 }
 
@@ -244,7 +276,7 @@ void proa_shared_arena_retain_block(proa_shared_arena *a, uint64_t at)
     block *b = block_at(a, at);
     PROA_ASSERT(b && b->local_refs);
     b->local_refs++;
-    pthread_mutex_unlock(&a->lock);
+    unlock_arena(a);
 }
 
 void proa_shared_arena_release_block(proa_shared_arena *a, uint64_t at)
@@ -254,7 +286,18 @@ void proa_shared_arena_release_block(proa_shared_arena *a, uint64_t at)
     PROA_ASSERT(b && b->local_refs);
     b->local_refs--;
     remove_if_free(a, b);
-    pthread_mutex_unlock(&a->lock);
+    unlock_arena(a);
+}
+
+void proa_shared_arena_on_free(proa_shared_arena *a, uint64_t at, void (*end)(void *arg), void *arg)
+{
+    note *n = proa_malloc(sizeof *n);
+    pthread_mutex_lock(&a->lock);
+    block *b = block_at(a, at);
+    PROA_ASSERT(b);
+    *n = (note){b->notes, end, arg};
+    b->notes = n;
+    unlock_arena(a);
 }
 
 void proa_shared_arena_cancel_send(proa_shared_arena *a, uint64_t at)
@@ -264,7 +307,7 @@ void proa_shared_arena_cancel_send(proa_shared_arena *a, uint64_t at)
     PROA_ASSERT(b);
     b->peer_holds = false;
     remove_if_free(a, b);
-    pthread_mutex_unlock(&a->lock);
+    unlock_arena(a);
 }
 
 uint64_t proa_shared_arena_share(proa_shared_arena *a, const void *data, size_t bytes)
@@ -275,7 +318,7 @@ uint64_t proa_shared_arena_share(proa_shared_arena *a, const void *data, size_t 
     block *b = block_at(a, to - from);
     bool shared = b && !b->peer_holds && bytes <= b->end - b->at;
     if (shared) b->peer_holds = true;
-    pthread_mutex_unlock(&a->lock);
+    unlock_arena(a);
     return shared ? to - from : 0;
 }
 
@@ -284,7 +327,7 @@ bool proa_shared_arena_contains(proa_shared_arena *a, uint64_t block_begin, uint
     pthread_mutex_lock(&a->lock);
     block *b = block_at(a, block_begin);
     bool inside = b && at >= b->at && at <= b->end && bytes <= b->end - at;
-    pthread_mutex_unlock(&a->lock);
+    unlock_arena(a);
     return inside;
 }
 
@@ -293,7 +336,7 @@ size_t proa_shared_arena_used(proa_shared_arena *a)
     pthread_mutex_lock(&a->lock);
     collect_freed(a);
     size_t used = a->used;
-    pthread_mutex_unlock(&a->lock);
+    unlock_arena(a);
     return used;
 }
 

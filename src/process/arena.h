@@ -28,6 +28,9 @@ char *proa_shared_arena_at(const proa_shared_arena *a, uint64_t at);
 /* Another holder on this side, who drops it by proa_shared_arena_release_block. */
 void proa_shared_arena_retain_block(proa_shared_arena *a, uint64_t at);
 void proa_shared_arena_release_block(proa_shared_arena *a, uint64_t at);
+/* Calls end(arg) once when the block is free, that is, when neither side holds it, or the arena goes. On any thread
+ * that uses the arena; not under its lock. */
+void proa_shared_arena_on_free(proa_shared_arena *a, uint64_t at, void (*end)(void *arg), void *arg);
 /* The other side will never see this block: its hold is taken back. */
 void proa_shared_arena_cancel_send(proa_shared_arena *a, uint64_t at);
 /* If `data` is where a block of this arena begins that has `bytes` and that the other side does not hold: it holds the

@@ -67,12 +67,27 @@ enum proa_channel_place {
     PROA_CHANNEL_OWN = 0, /* inside this payload's own block */
     PROA_CHANNEL_BLOCK = 2, /* a block of its own of the sender's arena, from its begin; the receiver gives it back */
     PROA_CHANNEL_PEER = 1, /* RESPONSE: inside the block of the very REQUEST that is answered: an input passed on */
+    /* In the memory of a GPU, all of which is the server's; `bytes` are the tensor's: */
+    PROA_CHANNEL_DEVICE = 3, /* to the process: what is inside the payload's block is a proa_channel_device */
+    PROA_CHANNEL_LENT = 4, /* to the server: `at` is the number of memory that a CALL "device_memory" has lent */
+    PROA_CHANNEL_INPUT = 5, /* RESPONSE: all bytes of input `at` (0: the first) of the REQUEST that is answered */
 };
 
+/* Where the bytes of a tensor are. The process may write there. It gives the payload's block back when it no longer
+ * uses the tensor and the GPU has nothing left to do with it. */
+typedef struct proa_channel_device {
+    uint64_t memory; /* its number: memory of the same number has the same handle and stays open */
+    uint64_t offset; /* of the tensor, from the begin of the memory */
+    uint32_t gpu;    /* N of "cuda:N" */
+    uint32_t zero;
+    char handle[64]; /* a cudaIpcMemHandle_t */
+} proa_channel_device;
+_Static_assert(sizeof(proa_channel_device) == 88, "part of the protocol");
+
 typedef struct proa_channel_tensor {
-    uint64_t place, at, bytes;
-    uint32_t type; /* proa_type: the numbers of model_config.proto */
-    uint32_t rank; /* 0..16 */
+    uint64_t place, at, bytes; /* place: proa_channel_place */
+    uint32_t type;             /* proa_type: the numbers of model_config.proto */
+    uint32_t rank;             /* 0..16 */
     uint32_t name_at, name_bytes;
     int64_t shape[16];
 } proa_channel_tensor;

@@ -3,6 +3,7 @@
  * and whose data ops are the reference's. Addresses that the first two give out have a bit set that no address has, so
  * whoever reads their memory without the device ends the program; the data ops take the bit off. These two have no ops
  * for transformers. The third has the CPU's, which do not know the bit, so its addresses are plain.
+ * Memory is a memfd each, whose handle is the name of its descriptor, so other processes open it: fake_cuda.c does.
  * Threads: as kernels/device.h. */
 #include "base/alloc.h"
 #include "kernels/data_ops.h"
@@ -33,18 +34,56 @@ static void *plain(const void *p)
     return (void *)((uintptr_t)p & ~MARK);
 }
 
+/* ---- memory ---- */
+
+/* In the first page of a memfd; the memory follows. */
+typedef struct header {
+    size_t bytes; /* of the memfd */
+    int fd;
+} header;
+
+#define PAGE ((size_t)4096)
+
+static void *shared_alloc(proa_device *d, int64_t bytes)
+{
+    header h = {.bytes = PAGE + (bytes > 0 ? (size_t)bytes : 1), .fd = memfd_create("fake-gpu", MFD_CLOEXEC)};
+    PROA_UNUSED(d);
+    if (h.fd < 0 || ftruncate(h.fd, (off_t)h.bytes) != 0) return close(h.fd), NULL;
+    char *base = mmap(NULL, h.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, h.fd, 0);
+    PROA_ASSERT(base != MAP_FAILED);
+    memcpy(base, &h, sizeof h);
+    return base + PAGE;
+}
+
+static void shared_free(proa_device *d, void *memory, int64_t bytes)
+{
+    header h;
+    PROA_UNUSED(d);
+    PROA_UNUSED(bytes);
+    if (!memory) return;
+    char *base = (char *)plain(memory) - PAGE;
+    memcpy(&h, base, sizeof h);
+    munmap(base, h.bytes);
+    close(h.fd);
+}
+
+PROA_EXPORT proa_cuda_ipc_export_fn proa_cuda_ipc_export;
+PROA_EXPORT proa_status proa_cuda_ipc_export(int gpu, void *memory, char *handle, proa_err *err)
+{
+    header h;
+    PROA_UNUSED(gpu);
+    PROA_UNUSED(err);
+    memcpy(&h, (char *)plain(memory) - PAGE, sizeof h);
+    memset(handle, 0, PROA_IPC_HANDLE_BYTES);
+    snprintf(handle, PROA_IPC_HANDLE_BYTES, "/proc/%d/fd/%d", (int)getpid(), h.fd);
+    return PROA_OK;
+}
+
 /* ---- the device ---- */
 
 static void *fake_alloc(proa_device *d, int64_t bytes)
 {
-    PROA_UNUSED(d);
-    return marked(proa_pages_alloc(bytes > 0 ? bytes : 1));
-}
-
-static void fake_free(proa_device *d, void *memory, int64_t bytes)
-{
-    PROA_UNUSED(d);
-    if (memory) proa_pages_free(plain(memory), bytes > 0 ? bytes : 1);
+    return marked(shared_alloc(d, bytes));
 }
 
 static void fake_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
@@ -111,10 +150,11 @@ PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index
     d->host = false;
     d->gpu = index;
     if (index == TRANSFORMER) {
+        d->alloc = shared_alloc, d->free = shared_free;
         fill_transformer(d);
         return PROA_OK;
     }
-    d->alloc = fake_alloc, d->free = fake_free, d->upload = fake_upload, d->download = fake_download;
+    d->alloc = fake_alloc, d->free = shared_free, d->upload = fake_upload, d->download = fake_download;
     d->copy = fake_copy;
     return PROA_OK;
 }

@@ -8,6 +8,11 @@ foreach(test backends_test_gpu backends_test_onnx_device backends_test_encoder_g
   add_dependencies(${test} fake_gpu)
 endforeach()
 
+# The driver's library, for Python models whose tensors are on those GPUs.
+add_library(fake_cuda SHARED fake_gpu/fake_cuda.c)
+target_compile_options(fake_cuda PRIVATE -Wno-missing-prototypes) # the prototypes are NVIDIA's
+set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake_cuda)
+
 # The same for ranks in processes: their control flow, in tests/cli and as engine/test_rank_processes does it.
 add_library(fake_ranks MODULE fake_gpu/fake_ranks.c $<TARGET_OBJECTS:proa_base> $<TARGET_OBJECTS:proa_tensor>
                               $<TARGET_OBJECTS:proa_comm> $<TARGET_OBJECTS:proa_kernels>)

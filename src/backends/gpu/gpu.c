@@ -14,13 +14,19 @@
 #define CLASS_FIRST 8
 #define CLASSES     23
 
-typedef struct block {
-    struct block *next;
+typedef struct proa_gpu_block block;
+
+struct proa_gpu_block {
+    block *next;
     proa_gpu *gpu;
     void *data;
     int64_t bytes;
     int class; /* CLASSES: not kept */
-} block;
+    int opened; /* other processes that have it open: until it is 0, the memory is not given back to the driver */
+    bool retired;    /* no tensor will have it again: freed when it is open nowhere */
+    uint64_t number; /* of its exported memory; 0: it was never exported */
+    char handle[PROA_IPC_HANDLE_BYTES];
+};
 
 struct proa_gpu {
     proa_device_memory memory; /* first: what buffers point to */
@@ -28,6 +34,7 @@ struct proa_gpu {
     proa_device *device;       /* takes memory, and copies to the host; NULL: not open yet */
     block *kept[CLASSES];
     int64_t kept_bytes;
+    uint64_t exported; /* blocks so far */
     char name[16];
 };
 
@@ -109,6 +116,15 @@ static int class_of(size_t bytes)
     return class;
 }
 
+/* Under the lock: the memory goes back to the driver, at once or when no other process has it open. */
+static void retire_block(block *b)
+{
+    b->retired = true;
+    if (b->opened) return;
+    b->gpu->device->free(b->gpu->device, b->data, b->bytes);
+    free(b);
+}
+
 /* A new block under the lock; when the device has no more memory, what is kept is given back first. */
 static void *take_memory(proa_gpu *g, int64_t bytes)
 {
@@ -118,8 +134,7 @@ static void *take_memory(proa_gpu *g, int64_t bytes)
             block *b = g->kept[i];
             g->kept[i] = b->next;
             g->kept_bytes -= b->bytes;
-            g->device->free(g->device, b->data, b->bytes);
-            free(b);
+            retire_block(b);
         }
     return data ? data : g->device->alloc(g->device, bytes);
 }
@@ -153,20 +168,87 @@ static void give_block(void *arg)
         g->kept[b->class] = b;
         g->kept_bytes += b->bytes;
     } else {
-        g->device->free(g->device, b->data, b->bytes);
+        retire_block(b);
     }
     pthread_mutex_unlock(&g->lock);
-    if (!keep) free(b);
+}
+
+static proa_status take_buffer(proa_gpu *g, proa_buffer **out, size_t bytes, proa_err *err)
+{
+    block *b = bytes <= PROA_TRANSFORM_BYTES_MAX * 16 ? take_block(g, bytes) : NULL;
+    *out = NULL;
+    if (!b) return PROA_FAIL(err, NO_MEMORY, "device '%s' has no %zu bytes for a tensor", g->name, bytes);
+    *out = proa_buffer_wrap_memory(&g->memory, b->data, bytes, give_block, b);
+    return PROA_OK;
 }
 
 proa_status proa_gpu_buffer(proa_gpu_stream *s, proa_buffer **out, size_t bytes, proa_err *err)
 {
-    block *b = bytes <= PROA_TRANSFORM_BYTES_MAX * 16 ? take_block(s->gpu, bytes) : NULL;
+    return take_buffer(s->gpu, out, bytes, err);
+}
+
+proa_status proa_gpu_buffer_on(int64_t index, proa_buffer **out, size_t bytes, proa_err *err)
+{
+    proa_gpu *g = NULL;
     *out = NULL;
-    if (!b)
-        return PROA_FAIL(err, NO_MEMORY, "device '%s' has no %zu bytes for a tensor", s->gpu->name, bytes);
-    *out = proa_buffer_wrap_memory(&s->gpu->memory, b->data, bytes, give_block, b);
-    return PROA_OK;
+    PROA_TRY(open_gpu(&g, index < 0 || index > INT_MAX ? -1 : (int)index, err));
+    return take_buffer(g, out, bytes, err);
+}
+
+/* ---- memory for other processes ---- */
+
+/* Is it one of the blocks above, and used by nobody else, so that another process may write there? */
+static bool is_own_alone(const proa_buffer *b)
+{
+    return b->free_data == give_block && atomic_load_explicit(&b->refs, memory_order_acquire) == 1;
+}
+
+static proa_status export_block(proa_gpu_export *out, block *b, proa_err *err)
+{
+    proa_gpu *g = b->gpu;
+    proa_status status = PROA_OK;
+    pthread_mutex_lock(&g->lock);
+    if (!b->number) status = proa_device_export_handle(g->device, b->data, b->handle, err);
+    if (status == PROA_OK && !b->number) b->number = ++g->exported * PROA_GPUS_MAX + (uint64_t)g->memory.gpu;
+    *out = (proa_gpu_export){.block = b, .number = b->number, .gpu = g->memory.gpu};
+    memcpy(out->handle, b->handle, sizeof out->handle);
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
+proa_status proa_gpu_export_buffer(proa_gpu_export *out, const proa_buffer *buffer, proa_err *err)
+{
+    PROA_ASSERT(buffer->free_data == give_block);
+    return export_block(out, buffer->arg, err);
+}
+
+proa_status proa_gpu_export_tensor(proa_gpu_export *out, proa_buffer **held, const proa_tensor *t,
+                                   bool writable, proa_err *err)
+{
+    bool own = writable ? is_own_alone(t->buffer) : t->buffer->free_data == give_block;
+    *held = NULL;
+    if (own) *held = proa_buffer_hold(t->buffer);
+    else PROA_TRY(proa_gpu_buffer_on(proa_tensor_device(t)->gpu, held, t->bytes, err));
+    proa_status status = own ? PROA_OK : proa_tensor_copy_to(*held, t, err);
+    if (status == PROA_OK) status = proa_gpu_export_buffer(out, *held, err);
+    if (status == PROA_OK) out->offset = own ? (uint64_t)(t->data - (const char *)out->block->data) : 0;
+    if (status != PROA_OK) proa_buffer_drop(*held), *held = NULL;
+    return status;
+}
+
+void proa_gpu_block_opened(proa_gpu_block *b)
+{
+    pthread_mutex_lock(&b->gpu->lock);
+    b->opened++;
+    pthread_mutex_unlock(&b->gpu->lock);
+}
+
+void proa_gpu_block_closed(proa_gpu_block *b)
+{
+    proa_gpu *g = b->gpu;
+    pthread_mutex_lock(&g->lock);
+    if (--b->opened == 0 && b->retired) retire_block(b);
+    pthread_mutex_unlock(&g->lock);
 }
 
 /* ---- memory of other processes ---- */

@@ -32,7 +32,7 @@ bool proa_host_send(uint32_t kind, uint32_t flags, uint64_t id, proa_str head, c
 {
     proa_channel_message m = {.kind = kind, .flags = flags, .id = id};
     proa_shared_arena *a = proa_channel_arena(channel);
-    if (!proa_payload_write(a, head, tensors, count, &m.at, &m.bytes)) return false;
+    if (!proa_payload_write(a, head, tensors, NULL, count, &m.at, &m.bytes)) return false;
     uint64_t at = m.at;
     bool sent = proa_channel_send(channel, &m, 1);
     if (!sent) proa_shared_arena_cancel_send(a, at);

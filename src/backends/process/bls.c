@@ -12,6 +12,9 @@ typedef struct waiter {
     int instances; /* that the model has */
 } waiter;
 
+#define NOWHERE INT64_MIN
+#define ON_HOST ((int64_t)-1)
+
 typedef struct call {
     proa_bls *in;
     struct call *prev, *next;
@@ -20,6 +23,7 @@ typedef struct call {
     uint64_t traced; /* the request whose trace the call belongs to; 0: none */
     proa_infer *r;
     bool decoupled;
+    int64_t gpu;     /* where outputs are to be; NOWHERE: where they are */
     waiter *waiters; /* the instances that wait for this call, if it has a parent; in r's arena */
     int waiters_count, waiters_cap;
 } call;
@@ -77,15 +81,38 @@ static void send_error(proa_worker *i, uint64_t process, uint64_t id, const proa
     proa_buf_release(&head);
 }
 
+/* The caller prefers outputs in the memory of a GPU. */
+static proa_status move_output(proa_tensor *t, int64_t gpu, proa_err *err)
+{
+    const proa_device_memory *own = proa_tensor_device(t);
+    proa_buffer *to;
+    if (gpu < 0 || !t->bytes || t->type == PROA_TYPE_BYTES || (own && own->gpu == gpu)) return PROA_OK;
+    PROA_TRY(proa_gpu_buffer_on(gpu, &to, t->bytes, err));
+    proa_status status = proa_tensor_copy_to(to, t, err);
+    if (status != PROA_OK) return proa_buffer_drop(to), status;
+    proa_buffer_drop(t->buffer);
+    t->buffer = to;
+    t->data = to->data;
+    return PROA_OK;
+}
+
+static void move_outputs(const call *c, proa_reply *reply)
+{
+    for (int32_t k = 0; k < reply->outputs_count && reply->error.status == PROA_OK; k++) {
+        reply->error.status = move_output(&reply->outputs[k], c->gpu, &reply->error);
+        if (!proa_tensor_device(&reply->outputs[k])) proa_copies_add(reply->outputs[k].bytes);
+    }
+}
+
 /* A reply of the other model, on whatever thread made it. */
 static void on_reply(proa_infer *r, proa_reply *reply, bool final)
 {
     call *c = r->user;
     proa_buf head;
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
+    if (reply) move_outputs(c, reply);
     proa_payload_reply_head(&head, reply);
     bool good = reply && reply->error.status == PROA_OK;
-    for (int32_t k = 0; good && k < reply->outputs_count; k++) proa_copies_add(reply->outputs[k].bytes);
     proa_worker_send(c->in->instance, c->process, PROA_CHANNEL_REPLY, final ? PROA_CHANNEL_FINAL : 0, c->id,
                      proa_buf_view(&head), good ? reply->outputs : NULL, good ? reply->outputs_count : 0);
     proa_buf_release(&head);
@@ -183,6 +210,8 @@ static proa_status build_request(proa_infer *r, call *c, proa_payload *w, proa_e
     c->decoupled = proa_json_bool(proa_json_get(head, "decoupled"));
     c->parent = proa_json_uint(proa_json_get(head, "parent"));
     c->traced = proa_json_uint(proa_json_get(head, "trace"));
+    const proa_json *memory = proa_json_get(head, "memory");
+    c->gpu = memory ? proa_json_int(memory) : NOWHERE;
     proa_status status = take_head(r, head, err);
     proa_json_free(head);
     return status == PROA_OK ? proa_payload_inputs(r, w, broken) : PROA_OK;
@@ -214,6 +243,7 @@ proa_status proa_bls_handle(proa_bls *b, uint64_t process, const proa_channel_me
         r->on_reply = on_reply;
         r->user = c;
         r->inner = true;
+        r->device_replies = proa_worker_devices(b->instance) && c->gpu != ON_HOST;
         if (c->traced) proa_worker_trace(b->instance, c->traced, r);
         join_calls(c);
         if (proa_server_infer(server, r, &why) == PROA_OK) return PROA_OK; /* c and r may be gone */

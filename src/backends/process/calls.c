@@ -143,6 +143,65 @@ static void find_model(proa_worker *i, uint64_t process, uint64_t id, const proa
     free(model);
 }
 
+/* ---- memory of GPUs ---- */
+
+/* The tensors of an answer; false, with an error, if one cannot be had. */
+static proa_status lend_all(proa_worker *i, const proa_json *head, proa_tensor *tensors, int64_t count,
+                            proa_buf *text, proa_err *err)
+{
+    const proa_json *sizes = proa_json_get(head, "sizes");
+    int64_t gpu = proa_json_int(proa_json_get(head, "gpu"));
+    for (int64_t k = 0; k < count; k++) {
+        uint64_t number = 0;
+        int64_t bytes = proa_json_int(proa_json_at(sizes, k));
+        if (bytes <= 0) return PROA_FAIL(err, INVALID, "memory of %lld bytes", (long long)bytes);
+        PROA_TRY(proa_devices_lend(proa_worker_devices(i), &tensors[k], &number, gpu, (uint64_t)bytes, err));
+        proa_buf_printf(text, "%s%llu", k ? "," : "", (unsigned long long)number);
+    }
+    return PROA_OK;
+}
+
+/* Memory for outputs on a GPU, which the process then names in a response. */
+static void lend_memory(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head)
+{
+    proa_err err = {0};
+    proa_buf text;
+    int64_t count = proa_json_len(proa_json_get(head, "sizes"));
+    proa_status status = PROA_OK;
+    if (!proa_worker_devices(i) || count < 1 || count > PROA_PROCESS_LENT_MAX)
+        status = PROA_FAIL(&err, INVALID, "memory for %lld outputs", (long long)count);
+    if (status != PROA_OK) {
+        answer_error(i, process, id, &err);
+        return;
+    }
+    proa_tensor *tensors = proa_calloc((size_t)count, sizeof *tensors);
+    proa_buf_init(&text, (size_t)PROA_CHANNEL_HEAD_MAX);
+    proa_buf_printf(&text, "{\"memory\":[");
+    status = lend_all(i, head, tensors, count, &text, &err);
+    proa_buf_printf(&text, "]}");
+    if (status != PROA_OK) answer_error(i, process, id, &err);
+    else proa_worker_send(i, process, PROA_CHANNEL_ANSWER, 0, id, proa_buf_view(&text), tensors, (int)count);
+    for (int64_t k = 0; k < count; k++) proa_tensor_release(&tensors[k]);
+    proa_buf_release(&text);
+    free(tensors);
+}
+
+static void take_closed(proa_worker *i, const proa_json *head)
+{
+    const proa_json *closed = proa_json_get(head, "memory");
+    for (int64_t k = 0; proa_worker_devices(i) && k + 1 < proa_json_len(closed); k += 2)
+        proa_devices_closed(proa_worker_devices(i), proa_json_uint(proa_json_at(closed, k)),
+                            proa_json_int(proa_json_at(closed, k + 1)));
+}
+
+/* What was lent, and will not be sent. */
+static void take_unused(proa_worker *i, const proa_json *head)
+{
+    const proa_json *unused = proa_json_get(head, "memory");
+    for (int64_t k = 0; proa_worker_devices(i) && k < proa_json_len(unused); k++)
+        proa_devices_give_up(proa_worker_devices(i), proa_json_uint(proa_json_at(unused, k)));
+}
+
 /* ---- all kinds ---- */
 
 static void call_families(proa_worker *i, uint64_t process, uint64_t id, const char *kind, const proa_json *head)
@@ -172,6 +231,9 @@ static proa_status take_request(proa_worker *i, uint64_t process, uint64_t id, c
     }
     snprintf(name, sizeof name, "%.*s", (int)(kind.len < sizeof name ? kind.len : 0), kind.len ? kind.ptr : "");
     if (proa_str_is(kind, "log")) log_line(head);
+    else if (proa_str_is(kind, "device_memory")) lend_memory(i, process, id, head);
+    else if (proa_str_is(kind, "device_closed")) take_closed(i, head);
+    else if (proa_str_is(kind, "device_unused")) take_unused(i, head);
     else if (proa_str_is(kind, "ready")) is_ready(i, process, id, head);
     else if (proa_str_is(kind, "find")) find_model(i, process, id, head);
     else call_families(i, process, id, name, head);
@@ -200,7 +262,7 @@ static proa_status refuse_call(proa_process *p, const proa_channel_message *m, p
     (void)PROA_FAIL(&why, UNAVAILABLE, "other models cannot be used while a model is not loaded");
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_payload_error_head(&head, &why);
-    bool sent = proa_payload_send(p, answer, proa_buf_view(&head), NULL, 0);
+    bool sent = proa_payload_send(p, answer, proa_buf_view(&head), NULL, NULL, 0);
     proa_buf_release(&head);
     return sent ? PROA_OK : PROA_FAIL(err, UNAVAILABLE, "the process has ended");
 }

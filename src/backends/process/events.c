@@ -44,6 +44,8 @@ static proa_status on_response(proa_worker *i, proa_process *p, proa_channel_mes
     if (found && m->bytes) { /* only this thread ends requests, so s.r stays valid */
         w.arena = proa_process_arena(p);
         w.inputs = s.at;
+        w.answered = s.r;
+        w.devices = i->devices;
         status = proa_payload_reply(&reply, &w, i->model, s.r, err);
         atomic_fetch_add_explicit(&i->model->bytes_out, w.written, memory_order_relaxed);
         atomic_fetch_add_explicit(&i->model->bytes_passed, w.passed, memory_order_relaxed);
@@ -117,6 +119,7 @@ static proa_status on_call(proa_worker *i, proa_process *p, const proa_channel_m
     *other = m->kind != PROA_CHANNEL_CALL && m->kind != PROA_CHANNEL_POST && m->kind != PROA_CHANNEL_INFER;
     if (*other) return PROA_OK;
     PROA_TRY(proa_payload_open(&w, proa_process_view(p), m, err));
+    w.devices = i->devices;
     proa_status status = m->kind == PROA_CHANNEL_INFER ? proa_bls_handle(i->bls, i->number, m, &w, err)
                                                        : proa_calls_handle(i, i->number, m, &w, err);
     proa_payload_close(&w);
@@ -176,5 +179,6 @@ int proa_worker_tick(proa_worker *i, proa_process *p)
     }
     pthread_mutex_unlock(&i->lock);
     if (live) proa_bls_check_cancelled(i->bls);
+    if (i->devices) proa_shared_arena_used(proa_process_arena(p)); /* memory of GPUs that came back is free */
     return wait_ms;
 }

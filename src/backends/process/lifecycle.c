@@ -75,7 +75,7 @@ static proa_status open_model(proa_worker *i, proa_process *p, proa_channel_mess
     PROA_TRY(await_message(NULL, p, in, PROA_CHANNEL_STARTED, proa_clock_ns() + s->start_ms * 1000000,
                            s->kind->late, &head, err));
     proa_json_free(head);
-    if (!proa_payload_send(p, m, opening, NULL, 0))
+    if (!proa_payload_send(p, m, opening, NULL, NULL, 0))
         return PROA_FAIL(err, NO_MEMORY, "the configuration is too large");
     return await_message(i, p, in, PROA_CHANNEL_OPENED, 0, NULL, opened, err);
 }
@@ -193,6 +193,7 @@ static void end_process(proa_worker *i, proa_process *p, int patience_ms, const 
     if (served && !(closing && well)) PROA_LOG(ERROR, "%s", err.text);
     proa_bls_cancel_all(i->bls);
     proa_worker_fail(i, p, false, &err);
+    if (i->devices) proa_devices_clear(i->devices);
     pthread_mutex_lock(&i->lock);
     i->why = err;
     i->executing = false;

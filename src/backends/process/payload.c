@@ -32,18 +32,31 @@ static void unshare_blocks(proa_shared_arena *a, const uint64_t *blocks, int cou
         if (blocks[i]) proa_shared_arena_cancel_send(a, blocks[i]);
 }
 
+/* What the payload itself has of a tensor: its bytes, or where they are on a GPU. */
+static proa_str own_bytes(const proa_tensor *t, const proa_channel_device *place)
+{
+    return place ? (proa_str){(const char *)place, sizeof *place} : (proa_str){t->data, t->bytes};
+}
+
+static const proa_channel_device *device_place(const proa_exports *e, int i)
+{
+    return e && e->held[i] ? &e->places[i] : NULL;
+}
+
 /* blocks: of share_blocks; their tensors are not in the payload. */
-static uint64_t payload_bytes(proa_str head, const proa_tensor *tensors, const uint64_t *blocks, int count)
+static uint64_t payload_bytes(proa_str head, const proa_tensor *tensors, const proa_exports *exports,
+                              const uint64_t *blocks, int count)
 {
     uint64_t bytes = sizeof(proa_channel_payload) + (uint64_t)count * sizeof(proa_channel_tensor) + head.len;
     for (int i = 0; i < count; i++) bytes += strlen(tensors[i].name);
     for (int i = 0; i < count; i++)
-        if (!blocks || !blocks[i]) bytes = ALIGN_UP(bytes) + tensors[i].bytes;
+        if (!blocks || !blocks[i])
+            bytes = ALIGN_UP(bytes) + own_bytes(&tensors[i], device_place(exports, i)).len;
     return bytes;
 }
 
 static void write_tensors(char *block, uint64_t at, uint64_t names_at, const proa_tensor *tensors,
-                          const uint64_t *blocks, int count)
+                          const proa_exports *exports, const uint64_t *blocks, int count)
 {
     uint64_t data_at = names_at;
     for (int i = 0; i < count; i++) data_at += strlen(tensors[i].name);
@@ -51,8 +64,12 @@ static void write_tensors(char *block, uint64_t at, uint64_t names_at, const pro
         const proa_tensor *t = &tensors[i];
         size_t name = strlen(t->name);
         bool own = !blocks || !blocks[i];
+        const proa_channel_device *place = device_place(exports, i);
+        proa_str data = own_bytes(t, place);
         if (own) data_at = ALIGN_UP(data_at);
-        proa_channel_tensor row = {.place = own ? PROA_CHANNEL_OWN : PROA_CHANNEL_BLOCK,
+        proa_channel_tensor row = {.place = place ? PROA_CHANNEL_DEVICE
+                                            : own ? PROA_CHANNEL_OWN
+                                                  : PROA_CHANNEL_BLOCK,
                                    .at = own ? at + data_at : blocks[i],
                                    .bytes = t->bytes,
                                    .type = (uint32_t)t->type,
@@ -62,17 +79,22 @@ static void write_tensors(char *block, uint64_t at, uint64_t names_at, const pro
         memcpy(row.shape, t->shape, (size_t)t->rank * sizeof *t->shape);
         memcpy(block + sizeof(proa_channel_payload) + (size_t)i * sizeof row, &row, sizeof row);
         memcpy(block + names_at, t->name, name); /* NOLINT(bugprone-not-null-terminated-result): counted */
-        if (own && t->bytes) memcpy(block + data_at, t->data, t->bytes);
+        if (own && data.len) memcpy(block + data_at, data.ptr, data.len);
         names_at += name;
-        if (own) data_at += t->bytes;
+        if (own) data_at += data.len;
     }
 }
 
-bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *tensors, int count,
-                        uint64_t *at, uint64_t *bytes)
+static void drop_held(void *buffer)
+{
+    proa_buffer_drop(buffer);
+}
+
+bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *tensors,
+                        proa_exports *exports, int count, uint64_t *at, uint64_t *bytes)
 {
     uint64_t *blocks = share_blocks(a, tensors, count);
-    *bytes = payload_bytes(head, tensors, blocks, count);
+    *bytes = payload_bytes(head, tensors, exports, blocks, count);
     *at = proa_shared_arena_alloc(a, *bytes);
     if (*at) {
         char *block = proa_shared_arena_at(a, *at);
@@ -80,7 +102,11 @@ bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *
         uint64_t head_at = sizeof first + (uint64_t)count * sizeof(proa_channel_tensor);
         memcpy(block, &first, sizeof first);
         if (head.len) memcpy(block + head_at, head.ptr, head.len);
-        write_tensors(block, *at, head_at + head.len, tensors, blocks, count);
+        write_tensors(block, *at, head_at + head.len, tensors, exports, blocks, count);
+        for (int i = 0; exports && i < count; i++) {
+            if (exports->held[i]) proa_shared_arena_on_free(a, *at, drop_held, exports->held[i]);
+            exports->held[i] = NULL;
+        }
     } else {
         unshare_blocks(a, blocks, count);
     }
@@ -89,10 +115,10 @@ bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *
 }
 
 bool proa_payload_send(proa_process *p, proa_channel_message m, proa_str head, const proa_tensor *tensors,
-                       int count)
+                       proa_exports *exports, int count)
 {
     proa_shared_arena *a = proa_process_arena(p);
-    if (!proa_payload_write(a, head, tensors, count, &m.at, &m.bytes)) return false;
+    if (!proa_payload_write(a, head, tensors, exports, count, &m.at, &m.bytes)) return false;
     uint64_t at = m.at;
     if (!proa_process_send(p, &m, 1)) proa_shared_arena_cancel_send(a, at);
     proa_shared_arena_release_block(a, at);
@@ -345,6 +371,25 @@ static proa_status check_row(const proa_channel_tensor *row, const proa_payload 
     return PROA_OK;
 }
 
+/* The buffer of a tensor on a GPU: lent to the process, or an input of the answered request. *data: its bytes. */
+static proa_status find_device(proa_buffer **buffer, const char **data, const proa_payload *w,
+                               const proa_channel_tensor *row, proa_err *err)
+{
+    *buffer = NULL;
+    if (row->type == PROA_TYPE_BYTES) return PROA_FAIL(err, INVALID, "the process sent strings on a GPU");
+    if (row->place == PROA_CHANNEL_LENT && w->devices) {
+        *buffer = proa_devices_take(w->devices, row->at, row->bytes);
+        *data = *buffer ? (*buffer)->data : NULL;
+    } else if (row->place == PROA_CHANNEL_INPUT && w->answered && row->at < (uint64_t)w->answered->inputs_count) {
+        const proa_tensor *input = &w->answered->inputs[row->at];
+        if (proa_tensor_device(input) && input->bytes == row->bytes)
+            *buffer = proa_buffer_hold(input->buffer);
+        *data = input->data;
+    }
+    if (*buffer) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "the process sent a tensor in memory of a GPU that it does not have");
+}
+
 proa_status proa_payload_tensor(proa_tensor *t, proa_str *name, proa_payload *w, uint32_t index, proa_err *err)
 {
     proa_channel_tensor row;
@@ -369,6 +414,8 @@ proa_status proa_payload_tensor(proa_tensor *t, proa_str *name, proa_payload *w,
         t->buffer = proa_buffer_hold(peer_buffer(w));
         t->data = proa_shared_arena_at(w->arena, row.at);
         w->passed += row.bytes;
+    } else if (row.place == PROA_CHANNEL_LENT || row.place == PROA_CHANNEL_INPUT) {
+        PROA_TRY(find_device(&t->buffer, &t->data, w, &row, err));
     } else {
         return PROA_FAIL(err, INVALID, "the process sent a tensor outside its block");
     }

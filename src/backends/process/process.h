@@ -7,12 +7,14 @@
 #ifndef PROA_BACKENDS_PROCESS_PROCESS_H
 #define PROA_BACKENDS_PROCESS_PROCESS_H
 
+#include "backends/gpu/gpu.h"
 #include "base/json.h"
 #include "process/process.h"
 #include "serve/server.h"
 #include <pthread.h>
 
 typedef struct proa_families proa_families; /* families.c */
+typedef struct proa_devices proa_devices;   /* devices.c */
 typedef struct proa_worker proa_worker;
 
 /* What the workers of a kind have in common, beside the requests. */
@@ -26,7 +28,8 @@ typedef struct proa_worker_kind {
     /* The process has compared its outputs with the configuration: they are passed on as they come, with the times that
      * it reports. */
     bool checks_outputs;
-    bool closes; /* a process that is only asked ends by CLOSE too: a library has to be finalized */
+    bool devices; /* it takes tensors in the memory of GPUs */
+    bool closes;  /* a process that is only asked ends by CLOSE too: a library has to be finalized */
 } proa_worker_kind;
 
 /* Settings of a worker process. */
@@ -57,15 +60,43 @@ typedef struct proa_worker_model {
     atomic_ullong bytes_in, bytes_out, bytes_passed, starts;
 } proa_worker_model;
 
+/* ---- devices.c: memory of GPUs that a process uses ---- */
+
+/* The tensors of a payload that are on a GPU, as the process opens them. */
+typedef struct proa_exports {
+    proa_channel_device *places; /* [count] */
+    proa_buffer **held; /* [count]; NULL: tensor i is on the host. What the payload has taken is NULL again */
+} proa_exports;
+
+proa_devices *proa_devices_new(void);
+void proa_devices_free(proa_devices *d);
+/* The process has ended: it has nothing open and nothing lent. */
+void proa_devices_clear(proa_devices *d);
+/* Fills *e, which is zeroed if no tensor is on a GPU; proa_exports_release follows. writable: the process may write the
+ * tensors, so one that others read is copied on its GPU. */
+PROA_MUST_CHECK proa_status proa_devices_export(proa_devices *d, proa_exports *e, const proa_tensor *tensors,
+                                                int count, bool writable, proa_err *err);
+/* Frees it, and takes back what no payload has taken. */
+void proa_exports_release(proa_devices *d, proa_exports *e, int count);
+/* The process has closed the memory of that number, after it has seen it in `seen` places. */
+void proa_devices_closed(proa_devices *d, uint64_t memory, int64_t seen);
+/* Memory for an output of the process: a tensor of `bytes` bytes, and its number. */
+PROA_MUST_CHECK proa_status proa_devices_lend(proa_devices *d, proa_tensor *t, uint64_t *number, int64_t gpu,
+                                              uint64_t bytes, proa_err *err);
+/* The memory that was lent under that number and has so many bytes, which is then lent no more; NULL: there is none. */
+proa_buffer *proa_devices_take(proa_devices *d, uint64_t number, uint64_t bytes);
+
+void proa_devices_give_up(proa_devices *d, uint64_t number); /* it will not be used */
+
 /* ---- payload.c ---- */
 
-/* Writes a payload into shared memory. *at is its block; the caller and the process have one reference each. False: the
- * arena is full. */
-bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *tensors, int count,
-                        uint64_t *at, uint64_t *bytes);
+/* Writes a payload into shared memory. exports: of the tensors; NULL: all are on the host. *at is its block; the caller
+ * and the process have one reference each. False: the arena is full. */
+bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *tensors,
+                        proa_exports *exports, int count, uint64_t *at, uint64_t *bytes);
 /* Writes a payload and sends it with message m. False: the arena is full. */
 bool proa_payload_send(proa_process *p, proa_channel_message m, proa_str head, const proa_tensor *tensors,
-                       int count);
+                       proa_exports *exports, int count);
 /* The head of a REQUEST: "" if all of it is default. */
 void proa_payload_request_head(proa_buf *out, const proa_infer *r);
 /* The head of an answer that is an error. */
@@ -82,6 +113,8 @@ typedef struct proa_payload {
     proa_shared_view *view;
     proa_shared_arena *arena; /* the server's, for tensors that are in it; NULL: there must be none */
     uint64_t inputs;          /* block of the answered request, in the server's arena */
+    proa_infer *answered;     /* that request; NULL: the payload answers none */
+    proa_devices *devices;    /* what the process has of GPUs; NULL: nothing */
     uint64_t at, bytes;
     const char *data;
     uint32_t head_bytes, tensors;
@@ -128,6 +161,7 @@ bool proa_worker_ready(proa_worker *i, proa_err *reason);
 bool proa_worker_read_use(proa_worker *i, const char **name, proa_process_use *use);
 proa_worker *proa_worker_next(const proa_worker *i); /* of the model's list */
 proa_worker_model *proa_worker_model_of(const proa_worker *i);
+proa_devices *proa_worker_devices(const proa_worker *i); /* NULL: its kind of process takes none */
 /* Starts a process, sends OPEN with that mode and ends the process after the answer: *head, to be freed. file, args: as
  * in proa_worker_model; NULL: none. Python's mode "complete" runs auto_complete_config. */
 PROA_MUST_CHECK proa_status proa_worker_ask(proa_json **head, const proa_worker_settings *settings,

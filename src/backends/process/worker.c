@@ -25,6 +25,11 @@ proa_worker_model *proa_worker_model_of(const proa_worker *i)
     return i->model;
 }
 
+proa_devices *proa_worker_devices(const proa_worker *i)
+{
+    return i->devices;
+}
+
 static bool is_up(proa_worker *i)
 {
     pthread_mutex_lock(&i->lock);
@@ -89,17 +94,37 @@ void proa_worker_end(proa_worker *i)
     pthread_mutex_unlock(&i->lock);
 }
 
+/* An answer is memory that is lent, which the process writes; what a reply has may be read by others. */
+static proa_status send_payload(proa_worker *i, proa_process *p, proa_channel_message m, proa_str head,
+                                const proa_tensor *tensors, int count, proa_err *err)
+{
+    proa_exports exports = {.places = NULL};
+    if (i->devices)
+        PROA_TRY(proa_devices_export(i->devices, &exports, tensors, count, m.kind == PROA_CHANNEL_REPLY, err));
+    bool sent = proa_payload_send(p, m, head, tensors, exports.places ? &exports : NULL, count);
+    proa_exports_release(i->devices, &exports, count);
+    if (sent) return PROA_OK;
+    return PROA_FAIL(err, UNAVAILABLE, "no room in the memory that is shared with the process");
+}
+
+static void send_error(proa_process *p, proa_channel_message m, const proa_err *err)
+{
+    proa_buf head;
+    proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
+    proa_payload_error_head(&head, err);
+    proa_payload_send(p, m, proa_buf_view(&head), NULL, NULL, 0);
+    proa_buf_release(&head);
+}
+
 void proa_worker_send(proa_worker *i, uint64_t process, uint32_t kind, uint32_t flags, uint64_t id,
                       proa_str head, const proa_tensor *tensors, int count)
 {
-    static const char no_room[] =
-        "{\"error\":\"no room in the memory that is shared with the process\",\"code\":14}";
     proa_process *p = hold_process(i, process);
     proa_channel_message m = {.kind = kind, .flags = flags, .id = id};
+    proa_err err = {0};
     if (!p) return;
     if (!head.len && !count) proa_process_send(p, &m, 1);
-    else if (!proa_payload_send(p, m, head, tensors, count))
-        proa_payload_send(p, m, proa_str_c(no_room), NULL, 0);
+    else if (send_payload(i, p, m, head, tensors, count, &err) != PROA_OK) send_error(p, m, &err);
     unhold_process(i);
 }
 
@@ -203,19 +228,51 @@ void proa_worker_fail(proa_worker *i, proa_process *p, bool batch_only, const pr
 
 /* ---- execute, on the scheduler's thread ---- */
 
-static bool write_request(proa_worker *i, proa_process *p, proa_infer *r, proa_buf *head, proa_channel_message *m)
+/* An input that was copied on its GPU, since others read it too, is the copy from now on: the process writes there, and
+ * may pass it on as an output. */
+static void use_copies(proa_infer *r, const proa_exports *exports)
+{
+    for (int32_t k = 0; exports->held && k < r->inputs_count; k++) {
+        proa_tensor *t = &r->inputs[k];
+        if (!exports->held[k] || exports->held[k] == t->buffer) continue;
+        proa_buffer_drop(t->buffer);
+        t->buffer = proa_buffer_hold(exports->held[k]);
+        t->data = t->buffer->data;
+    }
+}
+
+static proa_status write_payload(proa_worker *i, proa_process *p, proa_infer *r, proa_str head,
+                                 proa_channel_message *m, proa_err *err)
+{
+    proa_exports exports = {.places = NULL};
+    if (i->devices)
+        PROA_TRY(proa_devices_export(i->devices, &exports, r->inputs, r->inputs_count, true, err));
+    use_copies(r, &exports);
+    bool written = proa_payload_write(proa_process_arena(p), head, r->inputs,
+                                      exports.places ? &exports : NULL, r->inputs_count, &m->at, &m->bytes);
+    proa_exports_release(i->devices, &exports, r->inputs_count);
+    if (written) return PROA_OK;
+    return PROA_FAIL(err, NO_MEMORY, "no room for the request in the %lld bytes that are shared with %s '%s'",
+                     (long long)PROA_PROCESS_ARENA_BYTES, i->model->settings.kind->model,
+                     i->model->config->name);
+}
+
+static proa_status write_request(proa_worker *i, proa_process *p, proa_infer *r, proa_buf *head,
+                                 proa_channel_message *m, proa_err *err)
 {
     proa_buf_clear(head);
     proa_payload_request_head(head, r);
     *m = (proa_channel_message){.kind = PROA_CHANNEL_REQUEST};
-    if (head->full || !proa_payload_write(proa_process_arena(p), proa_buf_view(head), r->inputs,
-                                          r->inputs_count, &m->at, &m->bytes))
-        return false;
+    if (head->full)
+        return PROA_FAIL(err, NO_MEMORY, "what the request says beside its tensors has more than %lld bytes",
+                         (long long)PROA_CHANNEL_HEAD_MAX);
+    PROA_TRY(write_payload(i, p, r, proa_buf_view(head), m, err));
     for (int32_t k = 0; k < r->inputs_count; k++) {
+        if (proa_tensor_device(&r->inputs[k])) continue;
         atomic_fetch_add_explicit(&i->model->bytes_in, r->inputs[k].bytes, memory_order_relaxed);
         proa_copies_add(r->inputs[k].bytes);
     }
-    return true;
+    return PROA_OK;
 }
 
 /* Writes the requests; those that do not fit into shared memory fail. The others are moved to the front of
@@ -228,13 +285,9 @@ static int write_requests(proa_worker *i, proa_process *p, proa_infer *const *re
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     for (int k = 0; k < count; k++) {
         proa_err err = {0};
-        if (write_request(i, p, requests[k], &head, &i->out[n + 1])) {
+        if (write_request(i, p, requests[k], &head, &i->out[n + 1], &err) == PROA_OK)
             written[n++] = requests[k];
-            continue;
-        }
-        PROA_FAIL(&err, NO_MEMORY, "no room for the request in the %lld bytes that are shared with %s '%s'",
-                  (long long)PROA_PROCESS_ARENA_BYTES, i->model->settings.kind->model, i->model->config->name);
-        proa_infer_fail(requests[k], &err);
+        else proa_infer_fail(requests[k], &err);
     }
     proa_buf_release(&head);
     return n;
@@ -315,6 +368,7 @@ void proa_worker_execute(proa_worker *i, proa_infer *const *requests, int count)
 static void instance_free(proa_worker *i)
 {
     proa_bls_free(i->bls);
+    proa_devices_free(i->devices);
     pthread_cond_destroy(&i->changed);
     pthread_mutex_destroy(&i->lock);
     pthread_mutex_destroy(&i->busy);
@@ -352,6 +406,7 @@ proa_status proa_worker_open(proa_worker **out, proa_worker_model *model, const 
     i->device = proa_instance_device(instance);
     i->kind = proa_instance_kind(instance);
     i->bls = proa_bls_new(i);
+    if (model->settings.kind->devices) i->devices = proa_devices_new();
     i->in = proa_malloc(PROA_CHANNEL_PACKET_MAX * sizeof *i->in);
     i->out = proa_malloc(PROA_CHANNEL_PACKET_MAX * sizeof *i->out);
     pthread_mutex_init(&i->busy, NULL);

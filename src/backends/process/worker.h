@@ -26,6 +26,7 @@ struct proa_worker {
     int device; /* CUDA device, -1: CPU */
     Inference__ModelInstanceGroup__Kind kind;
     proa_bls *bls;
+    proa_devices *devices; /* of the process that runs; NULL: it takes no tensors on GPUs */
     pthread_t thread;
     pthread_mutex_t busy; /* held during execute */
     pthread_mutex_t lock; /* guards all members below */

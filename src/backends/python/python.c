@@ -28,6 +28,7 @@ static const proa_worker_kind python_kind = {
     .process = "Stub process",
     .model = "Python model",
     .late = "the interpreter did not start in time (stub-timeout-seconds)",
+    .devices = true,
     .start = start_stub};
 
 /* ---- settings ---- */
@@ -71,13 +72,22 @@ static proa_status read_strict_outputs(bool *strict, const Inference__ModelConfi
 }
 
 /* Accepted because configurations have them; they have no effect here. */
-static proa_status check_ignored(const Inference__ModelConfig *c, const proa_server *server, proa_err *err)
+static proa_status check_ignored(const proa_server *server, proa_err *err)
 {
     static const char *const numbers[] = {"shm-growth-byte-size", "shm_message_queue_size", "thread-pool-size"};
-    const char *force = config_parameter(c, "FORCE_CPU_ONLY_INPUT_TENSORS");
     int64_t ignored;
     for (size_t i = 0; i < PROA_COUNT(numbers); i++)
         PROA_TRY(setting_number(&ignored, server, numbers[i], INT64_MAX, err));
+    return PROA_OK;
+}
+
+/* *only: inputs come in host memory, which is Triton's default. Of an iterative sequence they always do, since a model
+ * may write them, and a request that comes again has its inputs as before. */
+static proa_status read_cpu_only(bool *only, const Inference__ModelConfig *c, proa_err *err)
+{
+    const char *force = config_parameter(c, "FORCE_CPU_ONLY_INPUT_TENSORS");
+    const Inference__ModelSequenceBatching *sequence = proa_config_sequence(c);
+    *only = !force || strcmp(force, "no") != 0 || (sequence && sequence->iterative_sequence);
     if (force && strcmp(force, "yes") != 0 && strcmp(force, "no") != 0)
         return PROA_FAIL(err, INVALID, "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: %s", force);
     return PROA_OK;
@@ -93,7 +103,7 @@ static proa_status read_settings(proa_worker_settings *s, const proa_served_mode
     int64_t start_secs = PROA_PYTHON_START_MS / 1000, memory_mb = 0;
     proa_pyenv *opened;
     *s = (proa_worker_settings){.kind = &python_kind, .keep_bytes = PROA_PROCESS_KEEP_BYTES};
-    PROA_TRY(check_ignored(c, server, err));
+    PROA_TRY(check_ignored(server, err));
     PROA_TRY(setting_number(&s->keep_bytes, server, "shm-default-byte-size", PROA_PROCESS_ARENA_BYTES, err));
     if (s->keep_bytes < PROA_PROCESS_KEEP_BYTES) s->keep_bytes = PROA_PROCESS_KEEP_BYTES;
     PROA_TRY(setting_number(&start_secs, server, "stub-timeout-seconds", PROA_PROCESS_LIMIT_MS_MAX / 1000, err));
@@ -192,6 +202,7 @@ static proa_status model_parts(proa_worker_model *m, proa_err *err)
 {
     char file[PROA_PATH_MAX];
     proa_buf json;
+    bool cpu_only = true;
     const Inference__ModelSequenceBatching *sequence = proa_config_sequence(m->config);
     PROA_TRY(find_file(file, m->config, proa_served_model_version_path(m->model), err));
     m->file = proa_strdup(file);
@@ -203,6 +214,8 @@ static proa_status model_parts(proa_worker_model *m, proa_err *err)
     }
     m->config_json = json.ptr;
     PROA_TRY(read_strict_outputs(&m->strict_outputs, m->config, m->server, err));
+    PROA_TRY(read_cpu_only(&cpu_only, m->config, err));
+    if (!cpu_only) proa_served_model_set_device_inputs(m->model);
     return read_settings(&m->settings, m->model, m->config, proa_served_model_path(m->model), m->server, err);
 }
 

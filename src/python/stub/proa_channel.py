@@ -18,6 +18,7 @@ import traceback
 
 import numpy as np
 
+import proa_gpu
 import proa_tensor
 
 OPEN, EXECUTE, REQUEST, ANSWER, REPLY, READY, CLOSE = range(1, 8)
@@ -34,7 +35,8 @@ PACKET_BYTES = 40 * 4104
 MESSAGE = struct.Struct("<IIQQQQ")
 PAYLOAD = struct.Struct("<IIII")
 TENSOR = struct.Struct("<QQQIIII16q")
-OWN, PEER = 0, 1
+DEVICE = struct.Struct("<QQII64s")
+OWN, PEER, ON_DEVICE, LENT, INPUT = 0, 1, 3, 4, 5
 
 TYPES = ("INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64",
          "BYTES", "BF16")
@@ -46,10 +48,11 @@ class Block(np.ndarray):
     """A block of the server's as bytes. When the last array over it is gone, the server has it back."""
 
     _peer = None  # views of a block are no blocks
+    _gpus = ()  # those that have tensors of it
 
     def __del__(self):
         if self._peer is not None:
-            self._peer.give_back(self._at)
+            self._peer.give_back(self._at, self._gpus)
 
 
 class Peer:
@@ -62,15 +65,39 @@ class Peer:
         self.flags = memoryview(self.map).cast("I")
         self.base = np.frombuffer(self.map, np.uint8, 1).__array_interface__["data"][0]
         self.next, self.waiting, self.lock, self.pid = 0, collections.deque(), threading.Lock(), os.getpid()
+        self.unused = collections.deque()  # blocks with tensors on GPUs, which may still have work that reads them
+        self.idle = False  # the process waits for something to do
 
     def block(self, at, size):
         block = np.frombuffer(self.map, np.uint8, size, at).view(Block)
         block._peer, block._at = self, at
         return block
 
-    def give_back(self, at):
-        """May be called by the garbage collector, anywhere: so it never waits."""
+    def give_back(self, at, gpus=()):
+        """May be called by the garbage collector, anywhere: so it never waits, unless there is nothing else to do."""
+        if gpus:
+            self.unused.append((at, gpus))
+            if self.idle:
+                self.settle()
+            return
         self.waiting.append(at)
+        self.flush()
+
+    def settle(self):
+        """Gives back the blocks with tensors on GPUs, after the work that reads them."""
+        if not self.unused or self.pid != os.getpid():
+            return
+        blocks, gpus = [], set()
+        while self.unused:
+            at, its = self.unused.popleft()
+            blocks.append(at)
+            gpus.update(its)
+        for gpu in gpus:
+            try:
+                proa_gpu.synchronize(gpu)
+            except proa_tensor.TritonModelException:
+                pass  # the GPU of this process does no more work
+        self.waiting.extend(blocks)
         self.flush()
 
     def flush(self):
@@ -83,6 +110,26 @@ class Peer:
                 self.next = (self.next + 1) % RING
         finally:
             self.lock.release()
+
+
+class Placed:
+    """Where the bytes of a tensor are on a GPU, as the server knows it."""
+
+    __slots__ = ("place", "at", "size", "channel")
+
+    def __init__(self, place, at, size, channel=None):
+        self.place, self.at, self.size, self.channel = place, at, size, channel
+
+    def __len__(self):
+        return self.size
+
+    def __del__(self):
+        if self.channel is None:
+            return
+        try:  # it was lent for a response that was not sent
+            self.channel.post("device_unused", {"memory": [self.at]})
+        except Exception:
+            pass  # the server has gone, or the interpreter is ending
 
 
 class Arena:
@@ -143,10 +190,10 @@ class Arena:
 class Channel:
 
     def __init__(self, socket_fd, arena_fd, peer_fd):
-        self.peer, self.arena = Peer(peer_fd), Arena(arena_fd)
+        self.peer, self.arena, self.opened = Peer(peer_fd), Arena(arena_fd), proa_gpu.Opened()
         self.socket = socket.socket(fileno=socket_fd)
         self.tasks = collections.deque()  # packets for the loop
-        self.requests = {}  # number: (at, bytes) of requests that have not ended
+        self.requests = {}  # number: (at, bytes, inputs) of requests that have not ended
         self.answers, self.infers, self.names, self.number = {}, {}, {}, 0
         self.moved, self.reading = threading.Condition(), False
         self.lock, self.holder, self.later = threading.Lock(), 0, collections.deque()
@@ -244,15 +291,24 @@ class Channel:
                 text = name.decode("utf-8", "replace")
                 if len(names) < 4096:
                     names[name] = text
-            tensors.append((text, TYPES[fields[3]], fields[7:7 + rank], data[begin:begin + length]))
+            content = self._shared(block, data, begin, length) if fields[0] == ON_DEVICE else data[begin:begin + length]
+            tensors.append((text, TYPES[fields[3]], fields[7:7 + rank], content))
         head = json.loads(bytes(data[place:place + head_bytes])) if head_bytes else {}
         return head, tensors
+
+    def _shared(self, block, data, begin, length):
+        """The bytes of a tensor on a GPU."""
+        number, offset, gpu, _, handle = DEVICE.unpack_from(data, begin)
+        block._gpus = {gpu, *block._gpus}
+        return self.opened.share(number, gpu, handle, offset, length, block)
 
     def take_request(self, message):
         """(number, head, tensors) of a REQUEST, which is under way from now on."""
         _, _, number, at, size, _ = message
-        self.requests[number] = (at, size)
-        return (number, *self.read(at, size))
+        head, tensors = self.read(at, size)
+        on_gpu = any(isinstance(tensor[3], proa_gpu.Memory) for tensor in tensors)
+        self.requests[number] = (at, size, [tensor[3] for tensor in tensors] if on_gpu else ())
+        return number, head, tensors
 
     def cancelled(self, number):
         place = self.requests.get(number)
@@ -280,6 +336,7 @@ class Channel:
     def send(self, *messages):
         if self.pid != os.getpid():
             raise RuntimeError("a child of the model's process cannot talk to the server")
+        self.peer.settle()
         self.peer.flush()
         self.socket.sendall(b"".join([MESSAGE.pack(*one) for one in messages]))
 
@@ -289,7 +346,7 @@ class Channel:
         entries, place = [], 16 + 168 * len(tensors) + len(text)
         for name, datatype, shape, data in tensors:
             raw = name.encode()
-            if not isinstance(data, (np.ndarray, list)):
+            if not isinstance(data, (np.ndarray, list, Placed)):
                 data = np.frombuffer(data, np.uint8) if len(data) else ()
             entries.append((raw, place, TYPE_OF[datatype], shape, data, *self._find(data, inputs)))
             place += len(raw)
@@ -312,12 +369,14 @@ class Channel:
         PAYLOAD.pack_into(view, at, len(text), len(entries), 0, 0)
         row = at + 16
         for raw, name_at, number, shape, data, where, length, begin in entries:
-            TENSOR.pack_into(view, row, where, begin if where == PEER else at + begin, length, number, len(shape), name_at,
+            TENSOR.pack_into(view, row, where, at + begin if where == OWN else begin, length, number, len(shape), name_at,
                              len(raw), *shape, *ZEROS[16 - len(shape)])
             view[at + name_at:at + name_at + len(raw)] = raw
             row += 168
             if where == OWN and length:
                 self._copy(at + begin, data)
+            elif where == LENT:
+                data.channel = None  # it is the server's again
         view[row:row + len(text)] = text
 
     def _find(self, data, inputs):
@@ -328,6 +387,8 @@ class Channel:
                 if inputs[0] <= begin and begin + data.nbytes <= inputs[0] + inputs[1]:
                     return PEER, data.nbytes, begin
             return OWN, data.nbytes, 0
+        if isinstance(data, Placed):
+            return data.place, data.size, data.at
         return OWN, sum(map(len, data)), 0
 
     def _copy(self, at, data):
@@ -345,6 +406,46 @@ class Channel:
 
     def say(self, kind, number=0, head=None, tensors=(), flags=0):
         self._locked(self._say, kind, number, head, tensors, flags, None)
+
+    # ---- tensors on GPUs, on their way out ----
+
+    def place(self, tensors, number=None):
+        """The tensors of one message, with those on GPUs in memory of the server: inputs of the answered request are there,
+        and others are copied."""
+        if not any(isinstance(tensor[3], proa_gpu.Memory) for tensor in tensors):
+            return tensors
+        tensors = [(*tensor[:3], self._as_input(tensor[3], number)) for tensor in tensors]
+        for gpu in {tensor[3].gpu for tensor in tensors if isinstance(tensor[3], proa_gpu.Memory)}:
+            own = [i for i, tensor in enumerate(tensors) if isinstance(tensor[3], proa_gpu.Memory) and tensor[3].gpu == gpu]
+            for i, data in zip(own, self._copies([tensors[i][3] for i in own], gpu)):
+                tensors[i] = (*tensors[i][:3], data)
+        return tensors
+
+    def _as_input(self, data, number):
+        if not isinstance(data, proa_gpu.Memory):
+            return data
+        for index, own in enumerate(self.requests.get(number, ((), (), ()))[2]):
+            if isinstance(own, proa_gpu.Memory) and own.size == data.size and own.gpu == data.gpu:
+                if own is data or own.address() == data.address():
+                    proa_gpu.synchronize(data.gpu)  # the model may have given it work that writes there
+                    return Placed(INPUT, index, data.size)
+        return data
+
+    def _copies(self, memories, gpu):
+        """Copies in memory that the server lends; in host memory if it has none there."""
+        try:
+            answer, lent = self.call("device_memory", {"gpu": gpu, "sizes": [one.size for one in memories]})
+        except proa_tensor.TritonModelException:
+            return [proa_gpu.to_host(one) for one in memories]
+        placed = [Placed(LENT, at, one.size, self) for at, one in zip(answer["memory"], memories)]
+        proa_gpu.copy([(to[3].address(), one) for to, one in zip(lent, memories)], gpu)
+        return placed
+
+    def close_unused(self):
+        """Closes memory of the server on GPUs that was not used for long."""
+        closed = self.opened.close_unused()
+        if closed:
+            self.post("device_closed", {"memory": closed})
 
     def _new_number(self):
         self.number += 1
@@ -366,6 +467,7 @@ class Channel:
     def infer(self, head, tensors, on_reply):
         """Calls another model; on_reply(head, tensors, final) is called by whichever thread looks at the socket."""
         number = self._locked(self._new_number)
+        tensors = self.place(tensors)
         self.infers[number] = on_reply
         try:
             self.say(INFER, number, head, tensors)
@@ -387,7 +489,7 @@ class Channel:
 
     def respond(self, number, head, tensors, final):
         """A response to a request, or only that there will be no more (head None)."""
-        self._locked(self._respond, number, head, tensors, final)
+        self._locked(self._respond, number, head, self.place(tensors, number), final)
 
     def _write_or_fail(self, head, tensors, inputs):
         """What cannot be written is the error of this one response."""
@@ -395,6 +497,12 @@ class Channel:
             return self._write(head, tensors, inputs)
         except Exception as error:
             return self._write({"error": f"cannot send the response: {type(error).__name__}: {error}", "code": 13}, ())
+
+    def _placed(self, number, head, tensors, flags):
+        try:
+            return number, head, self.place(tensors, number), flags
+        except Exception as error:
+            return number, {"error": f"cannot send the response: {type(error).__name__}: {error}", "code": 13}, (), flags
 
     def _finish(self, replies, error):
         messages = []
@@ -410,4 +518,4 @@ class Channel:
 
     def finish(self, replies, error=None):
         """The end of an execution, with all its responses in one packet."""
-        self._locked(self._finish, replies, error)
+        self._locked(self._finish, [self._placed(*reply) for reply in replies], error)

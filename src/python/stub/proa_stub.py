@@ -80,12 +80,16 @@ class Stub:
         tasks = channel.tasks
         does = {wire.OPEN: self.open, wire.EXECUTE: self.execute, wire.READY: self.ready}
         while True:
+            channel.peer.settle()
+            channel.peer.idle = True
             channel.wait(lambda: tasks)
+            channel.peer.idle = False
             messages = tasks.popleft()
             if messages[0][0] == wire.CLOSE:
                 break
             does[messages[0][0]](messages)
             messages = None
+            channel.close_unused()
         self.close()
 
     # ---- load ----

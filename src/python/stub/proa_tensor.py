@@ -6,14 +6,12 @@ copy, and it lives as long as the last of them.
 """
 import ctypes
 import struct
-import sys
 import weakref
 
 import numpy as np
 
-
-class TritonModelException(Exception):
-    """What goes wrong between a model and the server."""
+import proa_gpu
+from proa_error import TritonModelException
 
 
 # Triton's names; their numbers are their places in this list.
@@ -113,7 +111,7 @@ def deserialize_bytes_tensor(encoded_tensor):
 
 # ---- DLPack: structures of its header, by ctypes, so that no build for a version of Python is needed ----
 
-_CPU, _CUDA_HOST = 1, 3
+_CPU, _CUDA, _CUDA_HOST = 1, 2, 3
 _DL_OF = {
     "INT8": (0, 8), "INT16": (0, 16), "INT32": (0, 32), "INT64": (0, 64), "UINT8": (1, 8), "UINT16": (1, 16),
     "UINT32": (1, 32), "UINT64": (1, 64), "FP16": (2, 16), "FP32": (2, 32), "FP64": (2, 64), "BF16": (4, 16),
@@ -169,8 +167,8 @@ def _capsule_dies(capsule):
         _take_back(_dying_pointer(capsule, _FRESH))
 
 
-def _lend(datatype, shape, address, owner):
-    """A capsule with a tensor of C order at `address`, which lives as long as `owner`."""
+def _lend(datatype, shape, address, owner, device=(_CPU, 0)):
+    """A capsule with a tensor of C order at `address` of a device, which lives as long as `owner`."""
     rank = len(shape)
     sizes = (ctypes.c_int64 * max(rank, 1))(*shape)
     steps, step = (ctypes.c_int64 * max(rank, 1))(), 1
@@ -178,7 +176,7 @@ def _lend(datatype, shape, address, owner):
         steps[axis] = step
         step *= shape[axis]
     code, bits = _DL_OF[datatype]
-    managed = _DLManagedTensor(_DLTensor(address, _DLDevice(_CPU, 0), rank, _DLDataType(code, bits, 1), sizes, steps, 0),
+    managed = _DLManagedTensor(_DLTensor(address, _DLDevice(*device), rank, _DLDataType(code, bits, 1), sizes, steps, 0),
                                None, _take_back)
     key = ctypes.addressof(managed)
     _lent[key] = (managed, sizes, steps, owner)
@@ -197,16 +195,6 @@ def _is_c_order(tensor):
     return True
 
 
-def _to_host(tensor):
-    """What lies on a GPU, copied by the library that put it there (the one that the model has imported)."""
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if torch is not None:
-        return torch.from_dlpack(tensor).cpu()
-    if cupy is not None:
-        return cupy.from_dlpack(tensor).get()
-    raise TritonModelException("DLPack device type is not supported.")
-
-
 def _borrow(capsule):
     """(datatype, shape, buffer) of a capsule's tensor, which is released when the buffer is no longer used."""
     if not _capsule_valid(capsule, _FRESH):
@@ -214,8 +202,8 @@ def _borrow(capsule):
     address = _capsule_pointer(capsule, _FRESH)
     managed = _DLManagedTensor.from_address(address)
     tensor = managed.tensor
-    if tensor.device.kind not in (_CPU, _CUDA_HOST):
-        return _borrow(_to_host(capsule).__dlpack__())
+    if tensor.device.kind not in (_CPU, _CUDA, _CUDA_HOST):
+        raise TritonModelException(f"DLDevice type {tensor.device.kind} is not support by Python backend.")
     datatype = _OF_DL.get((tensor.dtype.code, tensor.dtype.bits))
     if datatype is None or tensor.dtype.lanes != 1:
         raise TritonModelException("DLPack data type is not supported.")
@@ -227,22 +215,27 @@ def _borrow(capsule):
         raise TritonModelException("DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order "
                                    "are supported.")
     length = count * tensor.dtype.bits // 8
+    if tensor.device.kind == _CUDA:
+        proa_gpu.synchronize(tensor.device.number)  # the tensor is complete from now on, whichever stream makes it
     _capsule_rename(capsule, _USED)
     release = managed.deleter if managed.deleter else lambda _: None
     if length == 0:
         release(address)
         return datatype, shape, b""
-    kind = type("_Borrowed", (ctypes.c_char * length, ), {})
-    memory = kind.from_address(tensor.data + tensor.byte_offset)
+    if tensor.device.kind == _CUDA:
+        memory = proa_gpu.Memory(tensor.device.number, tensor.data + tensor.byte_offset, length, None)
+    else:
+        memory = type("_Borrowed", (ctypes.c_char * length, ), {}).from_address(tensor.data + tensor.byte_offset)
     weakref.finalize(memory, release, address).atexit = False
-    return datatype, shape, memory
+    return datatype, shape, memory if tensor.device.kind == _CUDA else memoryview(memory).cast("B")
 
 
 # ---- the tensor ----
 
 
 class Tensor:
-    """A named array. Made by a model of a numpy array, or by the server of memory it shares."""
+    """A named array. Made by a model of a numpy array or over memory that has DLPack, or by the server of memory it shares.
+    _raw is the memory of one that was not made of an array: a buffer, or proa_gpu.Memory."""
 
     __slots__ = ("_name", "_type", "_shape", "_array", "_raw")
 
@@ -274,11 +267,13 @@ class Tensor:
         return NUMBER_OF[self._type]
 
     def is_cpu(self):
-        return True
+        return not isinstance(self._raw, proa_gpu.Memory)
 
     def as_numpy(self):
         """The array; of a tensor of the server a view, without a copy. Texts are an object array of bytes."""
         if self._array is None:
+            if not self.is_cpu():
+                raise TritonModelException("Tensor is stored in GPU and cannot be converted to NumPy.")
             if self._type == "BYTES":
                 array = deserialize_bytes_tensor(self._raw)
             elif self._type in DTYPE_OF:
@@ -298,8 +293,10 @@ class Tensor:
 
     def _wire(self):
         """(name, datatype, shape, bytes in C order), no copy where they are in C order. Numbers come as an array, which shows
-        the channel that they lie in shared memory already."""
+        the channel that they lie in shared memory already, or as memory of a GPU."""
         array = self._array
+        if not self.is_cpu():
+            return self._name, self._type, self._shape, self._raw
         if self._type == "BYTES" and array is not None:
             return self._name, self._type, self._shape, serialize_byte_tensor(array)
         if array is None:
@@ -314,28 +311,29 @@ class Tensor:
 
     def to_dlpack(self):
         """A capsule that shares this tensor's memory."""
-        array = self._wire()[3]
         if self._type == "BYTES":
-            raise TritonModelException("DLPack has no datatype for BYTES")
+            raise TritonModelException("DLPack does not have support for string tensors.")
+        array = self._wire()[3]
+        if not self.is_cpu():
+            return _lend(self._type, self._shape, array.address(), self, (_CUDA, array.gpu))
         return _lend(self._type, self._shape, array.ctypes.data if array.size else None, (array, self))
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        if dl_device is not None and tuple(dl_device) != (_CPU, 0):
-            raise BufferError("the tensor is in the memory of the CPU")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the tensor is in the memory of {'the CPU' if self.is_cpu() else f'GPU {self._raw.gpu}'}")
         return self.to_dlpack()
 
     def __dlpack_device__(self):
-        return (_CPU, 0)
+        return (_CPU, 0) if self.is_cpu() else (_CUDA, self._raw.gpu)
 
     @staticmethod
     def from_dlpack(name, tensor):
-        """A tensor over the memory of a capsule or of an object that has __dlpack__: no copy, unless it lies on a GPU."""
+        """A tensor over the memory of a capsule or of an object that has __dlpack__, on the CPU or a GPU; no copy."""
         if hasattr(tensor, "__dlpack__"):
-            if hasattr(tensor, "__dlpack_device__") and tensor.__dlpack_device__()[0] not in (_CPU, _CUDA_HOST):
-                tensor = _to_host(tensor)
-            tensor = tensor.__dlpack__()
+            on_gpu = hasattr(tensor, "__dlpack_device__") and tensor.__dlpack_device__()[0] == _CUDA
+            tensor = tensor.__dlpack__(stream=1) if on_gpu else tensor.__dlpack__()  # 1: the legacy default stream
         elif type(tensor).__name__ != "PyCapsule":
             raise TritonModelException("Provided tensor is not supported. Tensor must be a DLPack capsule or have "
                                        "`__dlpack__` attribute")
         datatype, shape, buffer = _borrow(tensor)
-        return Tensor._from_wire(str(name), datatype, shape, memoryview(buffer).cast("B"))
+        return Tensor._from_wire(str(name), datatype, shape, buffer)

@@ -92,7 +92,7 @@ def _error_of(head):
 
 
 class PreferredMemory:
-    """Where a caller would like the outputs of another model. They come in the CPU's memory."""
+    """Where a caller would like the outputs of another model; without it they are where that model has made them."""
 
     __slots__ = ("preferred_memory_type", "preferred_device_id")
 
@@ -220,6 +220,9 @@ class InferenceRequest:
                            ("timeout", self._timeout), ("parameters", self._parameters), ("outputs", self._outputs)):
             if value:
                 head[key] = value
+        if self._memory is not None:
+            on_gpu = self._memory.preferred_memory_type == TRITONSERVER_MEMORY_GPU
+            head["memory"] = int(self._memory.preferred_device_id) if on_gpu else -1
         if isinstance(self._trace, InferenceTrace) and self._trace._number:
             head["trace"] = self._trace._number
         return head

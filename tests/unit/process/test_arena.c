@@ -273,9 +273,45 @@ static void test_threads(void **state)
     proa_shared_arena_release(t.a);
 }
 
+static void count_end(void *count)
+{
+    ++*(int *)count;
+}
+
+/* What hangs on a block ends when neither side holds it, and at the latest with the arena. */
+static void test_end_of_a_block(void **state)
+{
+    proa_shared_arena *a = arena();
+    char *theirs = map(proa_shared_arena_fd(a));
+    int next = 0, ends[4] = {0};
+    (void)state;
+    uint64_t at[4];
+    for (int i = 0; i < 4; i++) {
+        at[i] = proa_shared_arena_alloc(a, 64);
+        proa_shared_arena_on_free(a, at[i], count_end, &ends[i]);
+    }
+    proa_shared_arena_on_free(a, at[0], count_end, &ends[0]);
+    proa_shared_arena_release_block(a, at[0]);
+    assert_int_equal(ends[0], 0);
+    assert_true(push(theirs, &next, at[0]) && push(theirs, &next, at[1]));
+    proa_shared_arena_used(a);
+    assert_int_equal(ends[0], 2);
+    assert_int_equal(ends[1], 0);
+    proa_shared_arena_release_block(a, at[1]);
+    assert_int_equal(ends[1], 1);
+    proa_shared_arena_cancel_send(a, at[2]);
+    proa_shared_arena_release_block(a, at[2]);
+    assert_int_equal(ends[2], 1);
+    proa_shared_arena_release(a);
+    assert_int_equal(ends[0] + ends[1] + ends[2], 4);
+    assert_int_equal(ends[3], 1);
+    munmap(theirs, BYTES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_end_of_a_block),
         cmocka_unit_test(test_first_fit),
         cmocka_unit_test(test_holders),
         cmocka_unit_test(test_what_is_no_block_is_not_given_back),

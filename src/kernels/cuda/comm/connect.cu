@@ -7,6 +7,7 @@
 extern "C" {
 #include "base/alloc.h"
 #include "kernels/connect.h"
+#include "kernels/ipc.h"
 }
 #include <stdlib.h>
 #include <string.h>
@@ -58,33 +59,26 @@ static const proa_gpu_card *card_of(const connection *c, int32_t i)
 static void export_memory(connection *c)
 {
     proa_err why = {};
-    cudaIpcMemHandle_t handle;
     proa_status status = gpu_comm_memory(&c->memory[c->rank], c->g, c->line.count, &why);
-    if (status == PROA_OK) {
-        cudaError_t made = cudaIpcGetMemHandle(&handle, c->memory[c->rank]);
-        if (made != cudaSuccess)
-            status = PROA_FAIL(&why, UNSUPPORTED, "%s: its memory cannot be shared with other processes: %s",
-                               c->g->name, cudaGetErrorString(made));
-    }
-    static_assert(sizeof handle == sizeof c->card.memory, "the handle of a card");
-    if (status == PROA_OK) memcpy(c->card.memory, &handle, sizeof handle);
+    static_assert(sizeof c->card.memory == PROA_IPC_HANDLE_BYTES, "the handle of a card");
+    if (status == PROA_OK)
+        status = proa_cuda_ipc_export(c->g->index, c->memory[c->rank], c->card.memory, &why);
     note_failure(c, status, &why);
 }
 
 static void open_memory(connection *c)
 {
-    proa_err why = {};
     for (int32_t i = 0; i < c->line.count; i++) {
-        cudaIpcMemHandle_t handle;
+        proa_err why = {}, all = {};
+        int64_t bytes;
         if (i == c->rank) continue;
-        memcpy(&handle, card_of(c, i)->memory, sizeof handle);
-        cudaError_t status = cudaIpcOpenMemHandle((void **)&c->memory[i], handle, cudaIpcMemLazyEnablePeerAccess);
-        if (status == cudaSuccess) continue;
-        cudaGetLastError();
+        proa_status status = proa_cuda_ipc_open(c->g->index, card_of(c, i)->memory, (void **)&c->memory[i],
+                                                &bytes, &why);
+        if (status == PROA_OK) continue;
         c->memory[i] = NULL;
-        PROA_FAIL(&why, UNSUPPORTED, "the memory of the GPU of rank %d cannot be opened: %s",
-                  c->line.first + i * c->line.step, cudaGetErrorString(status));
-        note_failure(c, PROA_UNSUPPORTED, &why);
+        PROA_FAIL(&all, UNSUPPORTED, "the memory of the GPU of rank %d cannot be opened: %s",
+                  c->line.first + i * c->line.step, why.text);
+        note_failure(c, PROA_UNSUPPORTED, &all);
         return;
     }
 }
@@ -92,7 +86,7 @@ static void open_memory(connection *c)
 static void release_memory(connection *c)
 {
     for (int32_t i = 0; i < c->line.count; i++)
-        if (i != c->rank && c->memory[i]) cudaIpcCloseMemHandle(c->memory[i]);
+        if (i != c->rank && c->memory[i]) proa_cuda_ipc_close(c->g->index, c->memory[i]);
     cudaFree(c->memory[c->rank]);
     memset(c->memory, 0, (size_t)c->line.count * sizeof *c->memory);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ipc.cu - memory that other processes have exported (kernels/ipc.h), with its size by the driver. */
+ * ipc.cu - memory between processes (kernels/ipc.h): its handles, and opened memory with its size by the driver. */
 extern "C" {
 #include "kernels/ipc.h"
 }
@@ -34,9 +34,27 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_ipc_open
     *out = NULL;
     cudaError_t status = cudaSetDevice(gpu);
     if (status == cudaSuccess) status = cudaIpcOpenMemHandle(out, h, cudaIpcMemLazyEnablePeerAccess);
-    if (status != cudaSuccess)
+    if (status != cudaSuccess) {
+        cudaGetLastError();
         return PROA_FAIL(err, INVALID, "failed to open CUDA IPC handle: %s", cudaGetErrorString(status));
+    }
     *bytes = bytes_behind(*out);
+    return PROA_OK;
+}
+
+extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_ipc_export(int gpu, void *memory,
+                                                                                   char *handle, proa_err *err)
+{
+    cudaIpcMemHandle_t h;
+    cudaError_t status = cudaSetDevice(gpu);
+    if (status == cudaSuccess) status = cudaIpcGetMemHandle(&h, memory);
+    if (status != cudaSuccess) {
+        cudaGetLastError();
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "device 'cuda:%d': its memory cannot be shared with other processes: %s", gpu,
+                         cudaGetErrorString(status));
+    }
+    memcpy(handle, &h, sizeof h);
     return PROA_OK;
 }
 
