@@ -2,6 +2,7 @@
 # nvcc is; -DPROA_CUDA=OFF leaves it out, -DPROA_CUDA_ARCHS=90a builds for one GPU only.
 option(PROA_CUDA "build the CUDA plug-in where nvcc is found" ON)
 set(PROA_CUDA_ARCHS "80-real;89-real;90a-real" CACHE STRING "CUDA architectures of the plug-in")
+option(PROA_CUDA_FAST_COMPILE "leave out most optimisations of the plug-in: to see that it compiles and links" OFF)
 if(NOT PROA_CUDA OR CMAKE_C_FLAGS MATCHES "-fsanitize=")
   return()
 endif()
@@ -22,6 +23,9 @@ add_library(proa_cuda SHARED ${cuda_sources} $<TARGET_OBJECTS:proa_base> $<TARGE
 set_target_properties(proa_cuda PROPERTIES CUDA_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
 target_include_directories(proa_cuda PRIVATE src include)
 target_compile_options(proa_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3;--threads;0;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>)
+if(PROA_CUDA_FAST_COMPILE AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.9)
+  target_compile_options(proa_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>)
+endif()
 # What the CPU computes to the last bit: products and sums are fused only where fma is written.
 file(GLOB cuda_exact CONFIGURE_DEPENDS src/kernels/cuda/data/*.cu)
 set_source_files_properties(${cuda_exact} PROPERTIES COMPILE_OPTIONS "--fmad=false")
