@@ -137,7 +137,16 @@ static double median_first(const trial *t, int64_t start)
     return median;
 }
 
-/* Runs until every sequence has its first token, and then `tokens` steps in which all decode. */
+/* A token more for each sequence, on average: one step of the engine, or several of which each has a part of the
+ * sequences (stages of a pipeline). False: there is nothing to run. */
+static bool decode_all(trial *t, proa_err *err)
+{
+    for (int64_t end = t->tokens + t->batch; t->tokens < end;)
+        if (!proa_engine_step(t->engine) || go_on(t, err) != PROA_OK) return false;
+    return true;
+}
+
+/* Runs until every sequence has its first token, and then until each has `tokens` more. */
 static proa_status decode_trial(const proa_bench *b, trial *t, proa_bench_row *row, proa_err *err)
 {
     int64_t start = proa_clock_ns();
@@ -150,7 +159,7 @@ static proa_status decode_trial(const proa_bench *b, trial *t, proa_bench_row *r
     int64_t ready = proa_clock_ns(), last = ready;
     double *steps = proa_malloc((size_t)b->tokens * sizeof *steps);
     int64_t n = 0;
-    for (; n < b->tokens && go_on(t, err) == PROA_OK && proa_engine_step(t->engine); n++) {
+    for (; n < b->tokens && decode_all(t, err); n++) {
         int64_t now = proa_clock_ns();
         steps[n] = (double)(now - last) * 1e-9;
         last = now;
