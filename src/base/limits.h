@@ -144,7 +144,7 @@
 #define PROA_LORA_ADAPTERS_MAX    4096             /* that an engine keeps; each takes memory of the host */
 #define PROA_RANKS_MAX            64               /* parts of one model */
 #define PROA_MICRO_BATCHES_MAX    32               /* parts of a pass in a pipeline of stages */
-#define PROA_STEPS_MAX            4                /* steps that are in flight at once */
+#define PROA_STEPS_MAX            5                /* steps that are in flight at once */
 #define PROA_HANDOFF_TOKENS_MIN   128              /* shorter prompts run where they generate: moving them costs more */
 #define PROA_REPLICAS_MAX         64               /* engines that serve one model: their numbers are 6 bits of an id */
 #define PROA_RANK_CALL_BYTES_MAX  ((int64_t)1 << 31) /* of one call to the ranks; input embeddings are the most of it */

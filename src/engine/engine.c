@@ -306,10 +306,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     proa_adapters_init(&e->adapters, e->model, e->sizes.adapters_max);
     for (int32_t i = 0; o && i < o->adapters_count; i++)
         PROA_TRY(proa_adapters_load(&e->adapters, o->adapters[i].name, o->adapters[i].path, err));
-    e->async.mode = proa_sample_mode_choose(e);
-    e->async.most = e->async.mode == PROA_SAMPLE_STAGES
-                        ? (int32_t)proa_min64(e->model->plan.part.stages, PROA_STEPS_MAX)
-                        : 2;
+    proa_async_steps_init(e);
     init_pacing(e);
     make_arrays(e);
     if (e->tokenizer) e->grammars = proa_grammars_new(make_vocab, e);

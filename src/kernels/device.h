@@ -56,8 +56,8 @@ struct proa_device {
     /* In order with the kernels. upload: src may be reused at once. download: returns when the bytes have arrived. */
     void (*upload)(proa_device *d, void *dst, const void *src, int64_t bytes);
     void (*download)(proa_device *d, void *dst, const void *src, int64_t bytes);
-    /* As download, but send returns at once and sent waits. dst: of host_alloc; words of 4 bytes. ticket: 0, 1, or
-     * see below. */
+    /* As download, but send returns at once and sent waits. dst: of host_alloc; words of 4 bytes. ticket: see
+     * below. */
     void (*send)(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
     void (*sent)(proa_device *d, int ticket);
     void (*wait_copies_on_stream)(proa_device *d); /* kernels that follow wait for all unordered copies */
@@ -122,11 +122,13 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 20
+#define PROA_CUDA_VERSION 21
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
-/* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or
+/* Tickets of send are 0 to PROA_SEND_TICKETS - 1. */
+#define PROA_SEND_TICKETS   8
+/* Added to ticket 0 or 1 of send: the kernels that follow do not wait for it, and none of them writes src until sent or
  * wait_copies_on_stream. */
-#define PROA_SEND_UNORDERED 2
+#define PROA_SEND_UNORDERED PROA_SEND_TICKETS
 
 #endif

@@ -58,7 +58,11 @@ typedef struct proa_batch {
     /* [rows] index of the row's id among the ids sampled last on the device (proa_model_sample), or in device_ids; -1:
      * ids has it. NULL: all -1 */
     const int32_t *sampled_at;
-    const int32_t *device_ids;         /* the caller's, where the model runs; NULL: those sampled last */
+    const int32_t *device_ids; /* the caller's, where the model runs; NULL: those sampled last */
+    /* sampled_at counts among the ids of the deferred request of this ticket, whose results may be on their way */
+    bool sampled_deferred;
+    int32_t sampled_ticket;
+    bool overlaps; /* passes before this one are in later stages: it need not keep them busy */
     const proa_pending_beams *pending; /* [pending_count] among the spans of self */
     int64_t pending_count;
     const int32_t *types; /* [rows] token types (BERT); NULL: all 0 */
@@ -274,8 +278,9 @@ typedef struct proa_sample_request {
     int32_t top; /* and the k likeliest tokens of their rows: 0..PROA_TOP_MAX, at most the outputs */
     const proa_beam_params *search; /* [searches] */
     int64_t searches;
-    /* Of a pipeline on the host: the next pass needs none of these tokens, so that only rank 0 gets them, when
-     * proa_model_wait_sampled asks. */
+    /* Of a pipeline: the next pass needs none of these tokens, so no stage waits for them. On the host rank 0 receives
+     * them in proa_model_wait_sampled; on devices the first stage does where a pass reads them
+     * (proa_batch.sampled_deferred), or in proa_model_wait_sampled. The requests in flight have different tickets. */
     bool deferred;
 } proa_sample_request;
 /* Samples where the model runs. Returns at once: the next pass may use these tokens (proa_batch.sampled_at) before

@@ -45,7 +45,7 @@ static int64_t device_bytes(const proa_model *m)
     int64_t each = (int64_t)(sizeof(proa_sample_params) + sizeof(proa_logits_row) +
                              sizeof(proa_beam_params) / 2 + sizeof(float) + sizeof(proa_beam_hyp) + 12);
     return m->plan.rows_max * 3 * 4 + m->plan.sampled_rows * each + 256 + proa_top_k_bytes(m) +
-           proa_sampled_bytes(m);
+           proa_deferred_bytes(m) + proa_sampled_bytes(m);
 }
 
 static int64_t mask_bytes(const proa_model *m)
@@ -77,6 +77,7 @@ static void carve_device_arrays(proa_model *m, char *memory)
     s->beam_scores = proa_staging_carve(memory, &at, rows);
     s->beam_hyps = proa_staging_carve(memory, &at, rows * (int64_t)sizeof(proa_beam_hyp) / word);
     s->top_k = proa_staging_carve(memory, &at, proa_top_k_bytes(m) / word);
+    s->deferred_ids = proa_staging_carve(memory, &at, proa_deferred_bytes(m) / word);
     s->sampled = memory + at;
 }
 
@@ -90,10 +91,10 @@ static void number_rows(proa_model *m)
     free(numbers);
 }
 
-/* Only a pipeline on the host defers tokens. */
+/* Only a pipeline defers tokens. */
 static int tickets_of(const proa_model *m)
 {
-    return m->device->host && m->plan.part.stages > 1 ? PROA_STEPS_MAX : 2;
+    return m->plan.part.stages > 1 ? PROA_STEPS_MAX : 2;
 }
 
 /* What a model on the host needs too: the sampled tokens, and a block in which they replace ids of the batch. */
@@ -304,14 +305,22 @@ static int32_t most_beams(const proa_batch *batch)
     return most;
 }
 
-/* Replaces the ids that only the device knows. */
+/* What sampled_at counts in. */
+static const int32_t *sampled_ids_of(proa_model *m, const proa_batch *batch)
+{
+    if (batch->device_ids) return batch->device_ids;
+    if (batch->sampled_deferred) return proa_staging_deferred_ids(m, batch->sampled_ticket);
+    return (const int32_t *)(const void *)m->staging->sampled; /* the ids are its first list */
+}
+
+/* Replaces the ids that only the device knows. Deferred ones are in the first stage only, which alone reads ids. */
 static void take_sampled_ids(proa_model *m, const proa_batch *batch, int32_t *ids)
 {
     proa_staging *s = m->staging;
+    if (batch->sampled_deferred && m->plan.part.stage > 0) return;
+    const int32_t *from = sampled_ids_of(m, batch);
     const int32_t *at = proa_staging_device_rows(m, batch->sampled_at, batch->rows,
                                                  s->rows + 2 * m->plan.rows_max);
-    const int32_t *sampled = (const int32_t *)(const void *)s->sampled; /* the ids are its first list */
-    const int32_t *from = batch->device_ids ? batch->device_ids : sampled;
     m->ctx.ops->decode->gather_token_ids(&m->ctx, ids, from, at, batch->rows);
 }
 

@@ -3,6 +3,9 @@
 #include "model/staging_state.h"
 
 #include "base/checked.h"
+#include "model/ranks/ranks.h"
+#include "model/ranks/stage.h"
+#include "model/run.h"
 #include <string.h>
 
 /* ---- results ---- */
@@ -50,6 +53,7 @@ proa_sampled proa_staging_sampled(proa_model *m, const proa_sample_request *r, i
     proa_staging *s = m->staging;
     proa_sampled sampled = {.lists = {.scores = s->beam_scores, .hyps = s->beam_hyps}};
     proa_sampled_counts n = s->received_counts[ticket] = count_sampled(r);
+    s->deferred[ticket] = r->deferred;
     int64_t bytes = lay_out_sampled(&sampled, s->sampled, &n);
     PROA_ASSERT(n.tokens <= m->plan.sampled_rows && bytes <= proa_sampled_bytes(m));
     s->beam_parents = sampled.lists.parents;
@@ -72,25 +76,45 @@ proa_view proa_staging_sampled_block(proa_model *m, int ticket)
     return proa_view_2d(s->sampled, PROA_DTYPE_I32, 1, proa_round_up(bytes, 16) / 4);
 }
 
-/* ---- tokens of the last stage that rank 0 does not wait for ---- */
+/* ---- tokens of the last stage that the first one does not wait for ---- */
 
 _Static_assert(PROA_STEPS_MAX <= PROA_COMM_KEPT,
                "the last stage waits for rank 0, which may be waiting for the last stage");
+_Static_assert(PROA_STEPS_MAX <= PROA_SEND_TICKETS, "each step in flight has a ticket of the device");
 
-static int64_t sampled_bytes_of(const proa_staging *s, int ticket)
+static int64_t deferred_stride(const proa_model *m)
 {
+    return proa_round_up(m->plan.sampled_rows, 4);
+}
+
+int64_t proa_deferred_bytes(const proa_model *m)
+{
+    bool receives = !m->device->host && m->plan.part.stages > 1 && m->plan.part.stage == 0;
+    return receives ? PROA_STEPS_MAX * 4 * deferred_stride(m) : 0;
+}
+
+/* Of what was sampled with a ticket the first stage gets all words on the host, the ids on a device: the host of rank
+ * 0 gets the rest from the last stage's device. */
+static int64_t deferred_words(const proa_model *m, int ticket)
+{
+    const proa_sampled_counts *n = &m->staging->received_counts[ticket];
     proa_sampled unused = {.ids = NULL};
-    return proa_round_up(lay_out_sampled(&unused, s->sampled, &s->received_counts[ticket]), 16);
+    if (!m->device->host) return proa_round_up(n->tokens, 4);
+    return proa_round_up(lay_out_sampled(&unused, m->staging->sampled, n), 16) / 4;
 }
 
 bool proa_staging_defer_sampled(proa_model *m, int ticket)
 {
     proa_staging *s = m->staging;
-    if (sampled_bytes_of(s, ticket) > PROA_COMM_KEPT_BYTES) return false;
-    if (m->plan.part.tensor > 0) return true;
-    if (m->rank == 0) s->awaited[s->awaited_count++] = ticket;
-    else if (m->plan.part.stage == m->plan.part.stages - 1)
-        m->pipe->send(m->pipe, proa_staging_sampled_block(m, ticket), 0);
+    int64_t words = deferred_words(m, ticket);
+    if (m->device->host && 4 * words > PROA_COMM_KEPT_BYTES) return false;
+    if (m->device->host && m->plan.part.tensor > 0) return true;
+    if (m->plan.part.stage == 0) {
+        s->awaited[s->awaited_count++] = ticket;
+    } else if (proa_stage_is_last(m)) {
+        if (!m->device->host) proa_staging_send_sampled(m, ticket);
+        m->pipe->send(m->pipe, proa_view_2d(s->sampled, PROA_DTYPE_I32, 1, words), 0);
+    }
     return true;
 }
 
@@ -98,10 +122,11 @@ static void receive_first(proa_model *m)
 {
     proa_staging *s = m->staging;
     int ticket = s->awaited[0];
-    proa_view to = proa_view_2d(s->received[ticket], PROA_DTYPE_I32, 1, sampled_bytes_of(s, ticket) / 4);
+    void *to = s->received[ticket];
+    if (!m->device->host) to = s->deferred_ids + ticket * deferred_stride(m);
     s->awaited_count--;
     memmove(s->awaited, s->awaited + 1, (size_t)s->awaited_count * sizeof *s->awaited);
-    m->pipe->recv(m->pipe, to, m->pipe->ranks - 1);
+    m->pipe->recv(m->pipe, proa_view_2d(to, PROA_DTYPE_I32, 1, deferred_words(m, ticket)), m->pipe->ranks - 1);
 }
 
 void proa_staging_receive_sampled(proa_model *m)
@@ -116,13 +141,44 @@ static bool is_awaited(const proa_staging *s, int ticket)
     return awaited;
 }
 
+static void receive_until(proa_model *m, int ticket)
+{
+    while (is_awaited(m->staging, ticket)) receive_first(m);
+}
+
+const int32_t *proa_staging_deferred_ids(proa_model *m, int ticket)
+{
+    receive_until(m, ticket);
+    return m->staging->deferred_ids + ticket * deferred_stride(m);
+}
+
+/* The first stage receives what is still awaited, so that the last one, which can be a few messages ahead, goes on. */
+void proa_run_sampled(proa_model *m, const proa_rank_call *call)
+{
+    if (m->plan.part.stage == 0) receive_until(m, call->ticket);
+    else if (proa_stage_is_last(m)) m->device->sent(m->device, call->ticket);
+}
+
+/* Where the results are once they have arrived. Those of deferred requests on devices are with the first rank of the
+ * last stage, a thread of this process. */
+static char *wait_received(proa_model *m, int ticket)
+{
+    const proa_rank_part *part = &m->plan.part;
+    if (m->device->host || !m->staging->deferred[ticket]) {
+        receive_until(m, ticket);
+        m->device->sent(m->device, ticket);
+        return m->staging->received[ticket];
+    }
+    proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_SAMPLED, .ticket = ticket}, NULL);
+    const proa_model *last = proa_ranks_model(m, (part->stages - 1) * part->tensors);
+    PROA_ASSERT(last);
+    return last->staging->received[ticket];
+}
+
 proa_sampled proa_model_wait_sampled(proa_model *m, int ticket)
 {
-    proa_staging *s = m->staging;
     proa_sampled sampled = {.ids = NULL};
-    while (is_awaited(s, ticket)) receive_first(m);
-    m->device->sent(m->device, ticket);
-    lay_out_sampled(&sampled, s->received[ticket], &s->received_counts[ticket]);
+    lay_out_sampled(&sampled, wait_received(m, ticket), &m->staging->received_counts[ticket]);
     return sampled;
 }
 

@@ -30,8 +30,9 @@ struct proa_staging {
     int32_t *mask_of;                  /* [sampled_rows] masks of rows */
     float *beam_scores;                /* [sampled_rows] */
     proa_beam_hyp *beam_hyps;          /* [sampled_rows] */
-    void *top_k;                /* the result of a top-k; the next pass may still read `sampled` meanwhile */
-    char *sampled;              /* what was sampled last (staging_sample.c lays it out) */
+    void *top_k;           /* the result of a top-k; the next pass may still read `sampled` meanwhile */
+    char *sampled;         /* what was sampled last (staging_sample.c lays it out) */
+    int32_t *deferred_ids; /* of a pipeline: [PROA_STEPS_MAX][sampled_rows] ids of deferred requests, by ticket */
     int32_t *beam_parents;      /* in `sampled` */
     proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] by itself; NULL on the host and for encoders */
     uint32_t *masks;            /* [sampled_rows][words of the outputs] the same */
@@ -42,7 +43,8 @@ struct proa_staging {
     char *received[PROA_STEPS_MAX]; /* by ticket: copies of `sampled`; those from 2 on are for deferred tokens */
     int awaited[PROA_STEPS_MAX]; /* [awaited_count] tickets whose tokens are on their way, in their order */
     int32_t awaited_count;
-    char *received_top_k; /* copy of `top_k`: steps of both tickets can be in flight */
+    bool deferred[PROA_STEPS_MAX]; /* by ticket: the request was */
+    char *received_top_k;          /* copy of `top_k`: steps of both tickets can be in flight */
     proa_sampled_counts received_counts[PROA_STEPS_MAX];
     float *logits, *hidden; /* [head_rows][outputs], [head_rows][hidden] */
     int64_t logits_width, hidden_width;
@@ -58,9 +60,13 @@ void *proa_staging_carve(char *memory, int64_t *at, int64_t count);
  * already. */
 const int32_t *proa_staging_device_rows(proa_model *m, const int32_t *rows, int64_t count, int32_t *room);
 
-/* staging_sample.c: bytes of `sampled` for the largest step, and of `top_k` for the most rows of the head. */
+/* staging_sample.c: bytes of `sampled` for the largest step, of `top_k` for the most rows of the head, and of
+ * `deferred_ids`. */
 int64_t proa_sampled_bytes(const proa_model *m);
 int64_t proa_top_k_bytes(const proa_model *m);
+int64_t proa_deferred_bytes(const proa_model *m);
+/* The ids of a deferred request in the first stage on a device. Kernels that follow see them. */
+const int32_t *proa_staging_deferred_ids(proa_model *m, int ticket);
 /* staging_output.c. On the host all_rows are allocated when they are first needed. */
 PROA_MUST_CHECK proa_status proa_staging_outputs_make(proa_model *m, proa_err *err);
 void proa_staging_outputs_free(proa_model *m);

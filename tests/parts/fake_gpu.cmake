@@ -23,3 +23,10 @@ set_tests_properties(engine/rank_processes_gpu PROPERTIES
   TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks" PROCESSORS 2
   ENVIRONMENT "PROA_TEST_DEVICE=cuda;PROA_CUDA_PLUGIN=$<TARGET_FILE:fake_ranks>;PROA_RANK_PROGRAM=$<TARGET_FILE:proa>")
 add_dependencies(engine_test_rank_processes fake_ranks)
+
+# Stages of a pipeline on such GPUs, which are threads there.
+add_test(NAME engine/stages_gpu COMMAND engine_test_stages)
+set_tests_properties(engine/stages_gpu PROPERTIES
+  TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks" PROCESSORS 2
+  ENVIRONMENT "PROA_TEST_DEVICE=cuda;PROA_CUDA_PLUGIN=$<TARGET_FILE:fake_ranks>;FAKE_GPUS=4")
+add_dependencies(engine_test_stages fake_ranks)

@@ -17,7 +17,7 @@
 enum { PROA_FRAME_HELLO = PROA_FRAME_FIRST, PROA_FRAME_OPEN, PROA_FRAME_RESULT };
 
 /* The form of calls and frames; counted up when it changes. */
-enum { PROA_RANK_PROTOCOL = 3 };
+enum { PROA_RANK_PROTOCOL = 4 };
 
 typedef struct proa_rank_hello {
     char magic[8];     /* "proarank" */

@@ -27,17 +27,18 @@
 #include <string.h>
 
 /* Whether steps of different sequences run in the stages of a pipeline at the same time. What drafts reads states of
- * the last pass, so it needs one after the other. */
+ * the last pass, so it needs one after the other. GPUs of other processes keep their tokens from rank 0's host. */
 static bool fills_stages(const proa_engine *e)
 {
-    bool drafts = e->draft_model || e->medusa || e->eagle;
-    return e->device->host && e->model->plan.part.stages > 1 && !drafts;
+    bool drafts = e->draft_model || e->medusa || e->eagle, threads = e->ranks.local == e->ranks.count;
+    bool decodes = e->model->arch->kind != PROA_KIND_ENCODER;
+    return e->model->plan.part.stages > 1 && decodes && (e->device->host || threads) && !drafts;
 }
 
 /* The environment variable PROA_AHEAD is for tests and measurements. host: the host samples all tokens; 0: the
  * device does, and each step completes before the next is submitted; 1: asynchronously, also with the model on the
  * host. */
-proa_sample_mode proa_sample_mode_choose(const proa_engine *e)
+static proa_sample_mode choose_mode(const proa_engine *e)
 {
     const char *wanted = getenv("PROA_AHEAD");
     const proa_device *d = e->device;
@@ -45,6 +46,16 @@ proa_sample_mode proa_sample_mode_choose(const proa_engine *e)
     if (!wanted) return d->host ? PROA_SAMPLE_HOST : PROA_SAMPLE_ASYNC;
     if (strcmp(wanted, "1") == 0) return PROA_SAMPLE_ASYNC;
     return d->host || strcmp(wanted, "host") == 0 ? PROA_SAMPLE_HOST : PROA_SAMPLE_DEVICE;
+}
+
+void proa_async_steps_init(proa_engine *e)
+{
+    proa_async_steps *a = &e->async;
+    a->mode = choose_mode(e);
+    a->most = 2;
+    if (a->mode != PROA_SAMPLE_STAGES) return;
+    a->groups = (int32_t)proa_min64(e->model->plan.part.stages, PROA_STEPS_MAX - 1);
+    a->most = a->groups + !e->device->host;
 }
 
 static bool beams_fit_device(const proa_engine_request *req)
@@ -86,7 +97,7 @@ static bool sampling_fits_device(proa_engine_request *req)
 static bool needs_rows(const proa_engine *e, const proa_engine_request *req)
 {
     bool logprobs = wants_logprobs(req) || req->options.top_logprobs > 0;
-    return e->async.mode == PROA_SAMPLE_STAGES && logprobs && !req->beam;
+    return e->async.mode == PROA_SAMPLE_STAGES && e->device->host && logprobs && !req->beam;
 }
 
 /* Scores of greedy sequences are what the processors leave. Those of others, after the filters, the host makes. */
@@ -173,7 +184,7 @@ static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_seq *s
     add_row_targets(e, f, seq, position);
     add_row_mask(e, f, seq, position);
     if (seq->drafts) seq->verifying = true;
-    else seq->sampled_at = (int32_t)f->count, seq->known++;
+    else seq->sampled_at = (int32_t)f->count, seq->sampled_ticket = f->ticket, seq->known++;
     e->step.logits_rows[f->count] = a->row;
     f->pending_tokens[f->count++] = (proa_pending_token){seq, position, a->node};
 }
@@ -222,6 +233,7 @@ static void add_beam_step(proa_inflight_step *f, proa_engine_request *req, bool 
     f->search_owner[f->searches++] = req;
     for (int32_t i = 0; i < req->width; i++) {
         req->seq[i].sampled_at = s->to + i;
+        req->seq[i].sampled_ticket = f->ticket;
         req->seq[i].known++;
     }
 }

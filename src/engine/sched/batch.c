@@ -60,6 +60,9 @@ proa_batch proa_batch_of_step(const proa_engine *e)
     if (e->step.any_types) b.types = e->step.types;
     if (e->step.any_lora) b.lora = e->step.lora;
     if (e->step.any_sampled_at) b.sampled_at = e->step.sampled_at;
+    b.sampled_deferred = e->step.any_sampled_at && e->async.mode == PROA_SAMPLE_STAGES;
+    if (b.sampled_deferred) b.sampled_ticket = e->async.step[0].ticket;
+    b.overlaps = e->async.mode == PROA_SAMPLE_STAGES && e->async.count > 0;
     b.inputs_embeds = e->step.inputs_embeds;
     b.inputs_embeds_count = e->step.inputs_embeds_count;
     b.encoded = e->step.encoded;
@@ -167,11 +170,20 @@ static bool waits_for_prompt(const proa_seq *seq)
     return seq->index != seq->req->leader && seq->length < seq->req->prompt_count;
 }
 
+/* Whether the host must receive its newest token first, which a later stage samples. The first stage on a device gets
+ * the tokens of the oldest step by itself; logits processors and beams read them in the last stage, too. */
+static bool is_behind(const proa_engine *e, const proa_seq *seq)
+{
+    const proa_async_steps *a = &e->async;
+    if (seq->sampled_at < 0 || a->mode != PROA_SAMPLE_STAGES) return false;
+    bool simple = !seq->req->beam && !seq->req->logits;
+    return !(simple && a->follows && seq->sampled_ticket == a->step[0].ticket);
+}
+
 bool proa_batch_has_rows(const proa_engine *e, const proa_seq *seq)
 {
     bool last = seq->sampled_at >= 0 && seq->known - seq->req->prompt_count >= seq->req->new_max;
-    bool behind = seq->sampled_at >= 0 && e->async.mode == PROA_SAMPLE_STAGES; /* its step is in a later stage */
-    bool waits = waits_for_prompt(seq) || seq->verifying || behind;
+    bool waits = waits_for_prompt(seq) || seq->verifying || is_behind(e, seq);
     return seq->finish == PROA_FINISH_NONE && seq->length < seq->known && !last && !waits;
 }
 
@@ -330,10 +342,10 @@ static int64_t decode_rows_most(const proa_engine *e)
     for (const proa_engine_request *req = e->running.first; req; req = req->next)
         for (int32_t i = 0; i < req->width && req->phase == PROA_PHASE_DECODER; i++)
             decoding += req->seq[i].finish == PROA_FINISH_NONE && req->seq[i].length >= req->prompt_count;
-    return proa_ceil_div(decoding, e->async.most);
+    return proa_ceil_div(decoding, e->async.groups);
 }
 
-void proa_batch_build(proa_engine *e)
+static void build_batch(proa_engine *e)
 {
     int64_t budget = e->sizes.step_tokens, most = decode_rows_most(e);
     proa_admission_reserve(e);
@@ -347,6 +359,19 @@ void proa_batch_build(proa_engine *e)
     for (proa_engine_request *req = e->running.first; req && e->step.rows < budget; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_prefix(e, req);
     count_prompt_work(e, decoding);
+}
+
+/* With as many steps in flight as there are groups, the oldest one ends next: its sequences go on on the device. So
+ * they do if there is nothing else to run. */
+void proa_batch_build(proa_engine *e)
+{
+    proa_async_steps *a = &e->async;
+    bool can_follow = a->mode == PROA_SAMPLE_STAGES && a->most > a->groups && a->count > 0;
+    a->follows = can_follow && a->count >= a->groups;
+    build_batch(e);
+    if (e->step.rows || !can_follow || a->follows) return;
+    a->follows = true;
+    build_batch(e);
 }
 
 /* Called before logits are processed: reordering the page tables of beams needs the length after this step. */

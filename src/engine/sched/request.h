@@ -60,10 +60,11 @@ struct proa_seq {
     /* while only the device knows the last of the known tokens: its index among the ids sampled last; -1: the host
      * knows it */
     int32_t sampled_at;
-    uint64_t seed;  /* of its random numbers: draw i depends on (seed, i) alone */
-    int32_t *ids;   /* [new_max] generated so far; NULL for beams and candidates after the first */
-    int64_t count;  /* of ids */
-    int32_t drafts; /* draft tokens behind them: tokens [known, known + drafts) (speculate.c) */
+    int sampled_ticket; /* and the step that samples it */
+    uint64_t seed;      /* of its random numbers: draw i depends on (seed, i) alone */
+    int32_t *ids;       /* [new_max] generated so far; NULL for beams and candidates after the first */
+    int64_t count;      /* of ids */
+    int32_t drafts;     /* draft tokens behind them: tokens [known, known + drafts) (speculate.c) */
     int64_t rows_valid; /* rows of this step give tokens up to this position; lower once a draft token was wrong */
     bool verifying; /* a pass with its draft tokens is in flight: it takes no part in the next one */
     proa_lookup lookup; /* all tokens in one row: input, prompt, predicted and generated ones; zero without lookup */
@@ -259,7 +260,7 @@ typedef enum proa_sample_mode {
     PROA_SAMPLE_HOST,   /* on the host */
     PROA_SAMPLE_DEVICE, /* on the device; received before the next step is submitted */
     PROA_SAMPLE_ASYNC,  /* on the device; received after the next step was submitted */
-    PROA_SAMPLE_STAGES /* in the last stage of a pipeline on the host; steps of other sequences run meanwhile */
+    PROA_SAMPLE_STAGES  /* in the last stage of a pipeline; steps of other sequences run meanwhile */
 } proa_sample_mode;
 
 /* An input of an encoder pass. req NULL: the request was detached meanwhile. */
@@ -347,10 +348,12 @@ typedef struct proa_async_steps {
     proa_sample_mode mode;
     proa_inflight_step step[PROA_STEPS_MAX]; /* the oldest one first */
     int32_t count, most;                     /* of step: how many are in flight, and may be */
-    proa_sample_params *sample_params;       /* [sampled_rows] */
-    bool any_random;                         /* not all rows are greedy */
-    bool untimed;                    /* the end of the pass that was submitted last will not be observed */
-    proa_logits_row *row_processors; /* [sampled_rows] logits processors of each row */
+    int32_t groups; /* PROA_SAMPLE_STAGES: into so many steps the decoding sequences are divided */
+    bool follows;   /* the step that is built takes sequences whose tokens the oldest one in flight samples */
+    proa_sample_params *sample_params; /* [sampled_rows] */
+    bool any_random;                   /* not all rows are greedy */
+    bool untimed;                      /* the end of the pass that was submitted last will not be observed */
+    proa_logits_row *row_processors;   /* [sampled_rows] logits processors of each row */
     proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] their entries; memory is touched only where it is used */
     int32_t *last_sampled_at; /* [sampled_rows] a row's last token, as proa_seq.sampled_at */
     bool any_processed;
@@ -542,7 +545,8 @@ bool proa_advance_beams(proa_engine *e, proa_engine_request *req);
 void proa_append_token(proa_engine *e, const proa_draw *draw, const proa_sample *sample);
 
 /* async_step.c: steps whose tokens are sampled where the model runs. */
-proa_sample_mode proa_sample_mode_choose(const proa_engine *e);
+/* Sets the mode, and how many steps may be in flight. */
+void proa_async_steps_init(proa_engine *e);
 /* Sets samples_on_device, choice and entries; called once, by submit. */
 void proa_async_step_prepare(const proa_engine *e, proa_engine_request *req);
 /* At admission: reserves room for the request's logits processor entries. If there is none, the host samples its

@@ -90,6 +90,9 @@ static void batch_message(proa_rank_message *m, proa_batch *b, const proa_model 
     PROA_RANK_MESSAGE_ARRAY(m, b->block_positions, b->rows);
     PROA_RANK_MESSAGE_ARRAY(m, b->lengths, b->rows);
     PROA_RANK_MESSAGE_ARRAY(m, b->sampled_at, b->rows);
+    PROA_RANK_MESSAGE_VALUE(m, b->sampled_deferred);
+    PROA_RANK_MESSAGE_VALUE(m, b->sampled_ticket);
+    PROA_RANK_MESSAGE_VALUE(m, b->overlaps);
     PROA_RANK_MESSAGE_ARRAY(m, b->types, b->rows);
     PROA_RANK_MESSAGE_ARRAY(m, b->pending, b->pending_count);
     spans_message(m, &b->self, b->rows);
@@ -173,6 +176,7 @@ void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const pr
         PROA_RANK_MESSAGE_VALUE(m, call->ticket);
         sample_message(m, &call->sample, model);
         return;
+    case PROA_CALL_SAMPLED: PROA_RANK_MESSAGE_VALUE(m, call->ticket); return;
     case PROA_CALL_COPY: PROA_RANK_MESSAGE_VALUE(m, call->copy); return;
     case PROA_CALL_ADAPTER: adapter_message(m, call, model); return;
     case PROA_CALL_PAGES: PROA_RANK_MESSAGE_VALUE(m, call->count); return;

@@ -18,6 +18,7 @@ typedef enum proa_rank_call_kind {
     PROA_CALL_HEAD,
     PROA_CALL_OUTPUTS, /* proa_model_send_encoder_outputs */
     PROA_CALL_SAMPLE,
+    PROA_CALL_SAMPLED, /* proa_model_wait_sampled of a deferred request on devices */
     PROA_CALL_TOP_K,
     PROA_CALL_ADAPTER, /* one layer of proa_model_set_adapter */
     PROA_CALL_HIDDEN,  /* proa_states_hidden (states.h), of a pipeline */
@@ -36,9 +37,9 @@ typedef struct proa_rank_call {
     int64_t outputs;        /* OUTPUTS: rows of the pass */
     bool again, in_place;   /* of OUTPUTS; of HEAD: proa_model_head_to */
     proa_sample_request sample; /* SAMPLE */
-    int32_t ticket;
-    proa_kv_copy copy;    /* COPY */
-    int32_t adapter_slot; /* ADAPTER */
+    int32_t ticket;             /* SAMPLE, SAMPLED */
+    proa_kv_copy copy;          /* COPY */
+    int32_t adapter_slot;       /* ADAPTER */
     int64_t layer;
     const char *image; /* of the layer; NULL: the slot is empty */
     proa_taps taps;    /* LOAD: those of rank 0, without memory */

@@ -82,6 +82,7 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
     case PROA_CALL_HEAD: proa_run_output_head(m, call); break;
     case PROA_CALL_OUTPUTS: proa_run_send_outputs(m, call); break;
     case PROA_CALL_SAMPLE: proa_run_sample(m, call); break;
+    case PROA_CALL_SAMPLED: proa_run_sampled(m, call); break;
     case PROA_CALL_TOP_K: proa_run_top_k(m, call); break;
     case PROA_CALL_HIDDEN: proa_run_hidden_states(m, call); break;
     case PROA_CALL_TAPPED: proa_run_tapped_states(m, call); break;

@@ -185,16 +185,20 @@ void proa_stage_broadcast(proa_model *m, proa_view rows)
  * is not divided. A GPU multiplies some 300 rows while it reads their weights in 16 bits. */
 #define HOST_ROWS          16
 #define DEVICE_ROWS        512
+/* Products of more rows use a GPU better: GPT-J-6B in fp8 runs prompts 17 % faster by 4,096 rows than by 512 (two
+ * H200s). A pass that others overlap need not keep the stages busy by itself, so it is divided from here on only. */
+#define OVERLAPPING_ROWS   4096
 
 /* With n micro-batches S stages take (n + S - 1) / n of the time that they would if all worked all the time. */
 #define MICRO_BATCHES_EACH 4
 /* Two neighbours have more rows together than one may have, so spans that cannot be cut give at most twice as many. */
 #define MICRO_BATCHES_MOST ((PROA_MICRO_BATCHES_MAX - 1) / 2)
 
-static int64_t rows_of_micro_batch(const proa_model *m, int64_t rows)
+static int64_t rows_of_micro_batch(const proa_model *m, const proa_batch *batch)
 {
     int64_t most = proa_min64((int64_t)MICRO_BATCHES_EACH * m->plan.part.stages, MICRO_BATCHES_MOST);
-    return proa_max64(m->device->host ? HOST_ROWS : DEVICE_ROWS, proa_ceil_div(rows, most));
+    int64_t least = m->device->host ? HOST_ROWS : batch->overlaps ? OVERLAPPING_ROWS : DEVICE_ROWS;
+    return proa_max64(least, proa_ceil_div(batch->rows, most));
 }
 
 /* Cuts of a span the rows [0, n) to *first; the rest stays. */
@@ -260,7 +264,7 @@ static void divide_span(divider *d, proa_span self, const proa_span *cross, bool
 
 void proa_micro_batches_make(proa_micro_batches *out, proa_model *m, proa_batch *batch, bool causal)
 {
-    int64_t each = rows_of_micro_batch(m, batch->rows);
+    int64_t each = rows_of_micro_batch(m, batch);
     out->count = 1, out->end[0] = batch->self.count;
     if (m->plan.part.stages == 1 || batch->rows <= each || batch->self.count == 0) return;
     divider d = {.out = out, .self = m->cut_spans, .cross = m->cut_spans + cut_spans_room(m), .each = each};

@@ -14,6 +14,12 @@ typedef struct model_case {
     bool generates;
 } model_case;
 
+/* On a device that a test stands in for (tests/fake_gpu), which has no ops of experts. */
+static bool on_device(void)
+{
+    return getenv("PROA_TEST_DEVICE") != NULL;
+}
+
 static proa_engine *open_stages(const char *name, int32_t stages, int32_t tensors)
 {
     char path[PROA_PATH_MAX];
@@ -72,6 +78,7 @@ static void test_same_bits(void **state)
 {
     const model_case *c = *state;
     outcome one[REQUESTS], many[REQUESTS];
+    if (on_device() && strncmp(c->name, "deepseek", 8) == 0) skip();
     proa_engine *engine = open_stages(c->name, 1, 1);
     run_all(engine, c->generates, one);
     proa_engine_close(engine);
@@ -112,22 +119,28 @@ static proa_request crowd_request(int i, int32_t ids[PROMPT])
     return r;
 }
 
+static const char *crowd_model(void)
+{
+    return on_device() ? GOLDEN "arch/smollm3" : GOLDEN "arch/deepseek_v3";
+}
+
 /* Runs the crowd with pages for some of it only, so that requests are preempted. Returns the most steps that were in
  * flight when a step of the engine had ended. */
 static int32_t run_crowd(int32_t stages, outcome out[CROWD], proa_stats *stats)
 {
     int32_t ids[PROMPT], most = 0;
-    proa_engine *e = open_or_fail(GOLDEN "arch/deepseek_v3", &(proa_engine_options){.dtype = "f32",
-                                                                                    .pipeline_parallel = stages,
-                                                                                    .threads = stages,
-                                                                                    .sequences_max = 12,
-                                                                                    .kv_tokens = 320});
+    proa_engine *e = open_or_fail(crowd_model(), &(proa_engine_options){.dtype = "f32",
+                                                                        .pipeline_parallel = stages,
+                                                                        .threads = stages,
+                                                                        .sequences_max = 12,
+                                                                        .kv_tokens = 320});
     for (int i = 0; i < CROWD; i++) {
         out[i] = (outcome){0};
         submit_or_fail(e, crowd_request(i, ids), &out[i]);
     }
     while (proa_engine_step(e)) most = e->async.count > most ? e->async.count : most;
     proa_engine_stats(e, stats);
+    assert_int_equal(stats->pages_used, 0);
     proa_engine_close(e);
     return most;
 }
@@ -137,13 +150,13 @@ static void test_crowd(void **state)
     PROA_UNUSED(state);
     outcome one[CROWD], many[CROWD];
     proa_stats stats;
-    assert_int_equal(run_crowd(1, one, &stats), 0);
+    assert_int_equal(run_crowd(1, one, &stats), on_device()); /* which samples, and is a step ahead */
     assert_true(stats.preemptions > 0);
     for (int32_t stages = 2; stages <= 3; stages++) {
-        assert_int_equal(run_crowd(stages, many, &stats), stages - 1); /* one has just completed */
+        assert_int_equal(run_crowd(stages, many, &stats), stages - 1 + on_device()); /* one has just completed */
         assert_true(stats.preemptions > 0);
         for (int i = 0; i < CROWD; i++) {
-            expect_same_bits("deepseek_v3", stages, &one[i], &many[i]);
+            expect_same_bits(crowd_model(), stages, &one[i], &many[i]);
             outcome_release(&many[i]);
         }
     }

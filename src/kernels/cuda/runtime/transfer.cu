@@ -28,10 +28,11 @@ struct gpu_ring {
 struct gpu_uploads {
     gpu_ring small, large; /* large: exists from the first large upload until gpu_uploads_release_staging */
     bool no_large;         /* could not be had */
-    cudaStream_t copy_stream;   /* of what is sent beside kernels */
-    cudaEvent_t kernels_done;   /* that was made */
-    cudaEvent_t ticket_done[2]; /* the last of a ticket has */
-    int last_ticket;            /* ticket that was sent so */
+    cudaStream_t copy_stream;                      /* of what is sent beside kernels */
+    cudaEvent_t kernels_done;                      /* that was made */
+    cudaEvent_t ticket_done[2];                    /* the last of a ticket has */
+    cudaEvent_t later_done[PROA_SEND_TICKETS - 2]; /* as gpu.copy_done, of tickets from 2 on */
+    int last_ticket;                               /* ticket that was sent so */
     proa_pool *pool;
 };
 
@@ -156,6 +157,12 @@ void gpu_wait_copies_on_stream(proa_device *d)
     g->serialize_next = true; /* the event is no kernel that it could begin beside */
 }
 
+/* What was sent with a ticket below PROA_SEND_UNORDERED has arrived. */
+static cudaEvent_t arrival_of(const gpu *g, int ticket)
+{
+    return ticket < 2 ? g->copy_done[ticket] : g->uploads->later_done[ticket - 2];
+}
+
 /* To memory of gpu_host_alloc. */
 void gpu_copy_to_host(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket)
 {
@@ -167,7 +174,7 @@ void gpu_copy_to_host(proa_device *d, void *dst, const void *src, int64_t bytes,
         pinned_copy(g, dst, src, (size_t)bytes, false);
     else if (bytes > 0)
         gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "send");
-    gpu_note(g, cudaEventRecord(g->copy_done[ticket], g->stream), "send");
+    gpu_note(g, cudaEventRecord(arrival_of(g, ticket), g->stream), "send");
 }
 
 void gpu_wait_copy(proa_device *d, int ticket)
@@ -176,7 +183,7 @@ void gpu_wait_copy(proa_device *d, int ticket)
     bool beside = ticket >= PROA_SEND_UNORDERED;
     gpu_note(g,
              cudaEventSynchronize(beside ? g->uploads->ticket_done[ticket - PROA_SEND_UNORDERED]
-                                         : g->copy_done[ticket]),
+                                         : arrival_of(g, ticket)),
              "send");
 }
 
@@ -221,6 +228,8 @@ cudaError_t gpu_uploads_open(gpu *g)
         status = cudaEventCreateWithFlags(&g->uploads->kernels_done, cudaEventDisableTiming);
     for (int i = 0; i < 2 && status == cudaSuccess; i++)
         status = cudaEventCreateWithFlags(&g->uploads->ticket_done[i], cudaEventDisableTiming);
+    for (cudaEvent_t &event : g->uploads->later_done)
+        if (status == cudaSuccess) status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     return status == cudaSuccess ? open_ring(&g->uploads->small, SMALL_SLOT) : status;
 }
 
@@ -232,6 +241,8 @@ void gpu_uploads_close(gpu *g)
     if (g->uploads->kernels_done) cudaEventDestroy(g->uploads->kernels_done);
     for (cudaEvent_t ticket_done : g->uploads->ticket_done)
         if (ticket_done) cudaEventDestroy(ticket_done);
+    for (cudaEvent_t event : g->uploads->later_done)
+        if (event) cudaEventDestroy(event);
     if (g->uploads->copy_stream) cudaStreamDestroy(g->uploads->copy_stream);
     free(g->uploads);
 }
