@@ -460,3 +460,97 @@ void proa_coded_pack_rows(proa_pool *pool, void *to, const proa_weight *w, const
         job.first += rows;
     }
 }
+
+/* ---- rectangles ---- */
+
+int64_t proa_wfmt_group(proa_wfmt format)
+{
+    if (!proa_wfmt_is_quantised(format)) return 1;
+    if (proa_wfmt_is_grouped(format)) return PROA_GROUP;
+    return proa_wfmt_is_coded(format) ? group_inputs(format) : 0;
+}
+
+typedef struct copy_job {
+    proa_wfmt format;
+    int64_t K; /* of the destination */
+    proa_coded_layout at, from_at;
+    char *to;
+    const char *from;
+    proa_packed_rect rect;
+} copy_job;
+
+/* Four bits: what is stored for input k. */
+static uint32_t read_nibble(const char *row, int64_t k)
+{
+    return ((const uint32_t *)(const void *)row)[proa_coded_word(k)] >> 4 * proa_coded_nibble(k) & 15U;
+}
+
+static void write_nibble(char *row, int64_t k, uint32_t nibble)
+{
+    uint32_t *word = (uint32_t *)(void *)row + proa_coded_word(k);
+    int shift = 4 * proa_coded_nibble(k);
+    *word = (*word & ~(15U << shift)) | nibble << shift;
+}
+
+/* Behind the last group of a row: code 0, as the packer writes it. */
+static void pad_row(const copy_job *job, char *row, int64_t k)
+{
+    if (!is_integer4(job->format)) return;
+    for (; k < job->at.steps * PROA_CODED_STEP; k++) write_nibble(row, k, 8);
+}
+
+static void copy_coded_row(const copy_job *job, int64_t i)
+{
+    const proa_packed_rect *r = &job->rect;
+    const proa_wfmt format = job->format;
+    int64_t n = r->to_row + i, from_n = r->from_row + i, group = job->at.group;
+    char *to = job->to + n * job->at.row_bytes;
+    const char *from = job->from + from_n * job->from_at.row_bytes;
+    int64_t cols = proa_round_up(r->cols, group); /* with the padding of the last group */
+    for (int64_t k = 0; k < cols; k++) {
+        int64_t to_k = r->to_col + k, from_k = r->from_col + k;
+        if (proa_wfmt_is_int4(format)) write_nibble(to, to_k, read_nibble(from, from_k));
+        else to[proa_coded_byte(format, to_k)] = from[proa_coded_byte(format, from_k)];
+    }
+    if (r->to_col + r->cols == job->K) pad_row(job, to, r->to_col + cols);
+    for (int64_t k = 0; k < cols; k += group)
+        memcpy(job->to + job->at.scales_at + proa_coded_scale(&job->at, n, r->to_col + k) * job->at.factor_bytes,
+               job->from + job->from_at.scales_at +
+                   proa_coded_scale(&job->from_at, from_n, r->from_col + k) * job->at.factor_bytes,
+               (size_t)job->at.factor_bytes);
+}
+
+static void copy_coded_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    for (int64_t i = begin; i < end; i++) copy_coded_row(arg, i);
+}
+
+static void copy_scaled_rows(proa_weight *to, const proa_weight *from, const proa_packed_rect *rect)
+{
+    proa_coded_rows at = proa_coded_rows_of(to->N, to->K), from_at = proa_coded_rows_of(from->N, from->K);
+    const proa_packed_rect scales = {rect->rows, 1, rect->to_row, 0, rect->from_row, 0};
+    proa_copy_rows(to->data, at.row_bytes, from->data, from_at.row_bytes, 1, rect);
+    proa_copy_rows((char *)to->data + at.scales_at, 4, (char *)from->data + from_at.scales_at, 4, 4, &scales);
+}
+
+void proa_coded_copy(proa_pool *pool, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect)
+{
+    const proa_wfmt format = to->format;
+    int64_t size = format == PROA_WFMT_F32 ? 4 : 2;
+    if (format == PROA_WFMT_I8W || format == PROA_WFMT_FP8) {
+        copy_scaled_rows(to, from, rect);
+    } else if (!proa_wfmt_is_coded(format)) {
+        proa_copy_rows(to->data, proa_plain_leading_dim(format, to->K) * size, from->data,
+                       proa_plain_leading_dim(format, from->K) * size, size, rect);
+    } else {
+        copy_job job = {format,
+                        to->K,
+                        proa_coded_layout_of(format, to->N, to->K),
+                        proa_coded_layout_of(format, from->N, from->K),
+                        to->data,
+                        from->data,
+                        *rect};
+        proa_pool_run(pool, rect->rows, proa_max64(1, 65536 / proa_max64(rect->cols, 1)), copy_coded_rows, &job);
+    }
+}

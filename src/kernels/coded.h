@@ -148,6 +148,24 @@ static inline bool proa_coded_is_kept(proa_wfmt format, const proa_tensor_source
 void proa_coded_pack(proa_pool *pool, void *to, const proa_weight *w, const proa_tensor_source *sources,
                      int count);
 
+/* Inputs of a group with one scale: 1 of formats without scales, 0 of those whose rows have one. */
+int64_t proa_wfmt_group(proa_wfmt format);
+
+/* ---- all formats of a GPU ---- */
+
+#define PROA_CUDA_LAYOUT                                                                                     \
+    "cuda rows 1" /* proa_ops.layout; the number rises when the layout of a format changes */
+
+/* F32, F16 and BF16: numbers from one row to the next, so that rows begin at multiples of 16 bytes. */
+static inline int64_t proa_plain_leading_dim(proa_wfmt format, int64_t K)
+{
+    int64_t step = format == PROA_WFMT_F32 ? 4 : 8;
+    return (K + step - 1) / step * step;
+}
+
+/* Copies a rectangle (ops.h, proa_copy_packed_fn). Of I8W and FP8 the rows are whole. */
+void proa_coded_copy(proa_pool *pool, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect);
+
 /* Number (n, k) of packed bytes, for tests. */
 float proa_coded_number(const void *packed, const proa_weight *w, int64_t n, int64_t k);
 

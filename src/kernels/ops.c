@@ -4,10 +4,13 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "kernels/coded.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/cpu/overlay.h"
 #include "kernels/reference.h"
 #include <math.h>
 #include <pthread.h>
+#include <string.h>
 
 const char *const proa_op_names[] = {
 #define PROA_OP(name, args) #name,
@@ -130,6 +133,23 @@ const proa_ops *proa_ops_cpu(proa_isa isa)
     PROA_ASSERT((unsigned)isa < PROA_ISA_COUNT);
     pthread_once(&once, fill_tables);
     return tables[isa].name ? &tables[isa] : NULL;
+}
+
+proa_copy_packed_fn *proa_copy_packed_find(const char *layout)
+{
+    static const struct {
+        const char *layout;
+        proa_copy_packed_fn *copy;
+    } known[] = {
+        {PROA_REFERENCE_LAYOUT, proa_reference_copy},
+#if defined(__x86_64__)
+        {PROA_PANELS_LAYOUT, proa_panels_copy},
+#endif
+        {PROA_CUDA_LAYOUT, proa_coded_copy}
+    };
+    for (size_t i = 0; i < PROA_COUNT(known); i++)
+        if (strcmp(layout, known[i].layout) == 0) return known[i].copy;
+    return NULL;
 }
 
 /* ---- the context ---- */

@@ -427,14 +427,18 @@ struct proa_ops {
     /* Bytes that pack needs for such a weight; the layout belongs to the table. Shapes were checked. -1: the table has
      * no such format. */
     int64_t (*pack_bytes)(proa_wfmt format, int64_t N, int64_t K);
-    /* Copies a rectangle between two weights of one format that this layout has, codes as they are. Columns are whole
-     * groups with one scale (in int8: all), and a partial last group is the last one of both. NULL: it cannot. */
-    void (*copy_packed)(proa_ctx *c, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect);
 #define PROA_OP(name, args) proa_##name##_fn *name;
 #include "kernels/ops.def"
 #undef PROA_OP
     const proa_decode_ops *decode;
 };
+
+/* Copies a rectangle between two weights of one format and layout, both in host memory, codes as they are. Columns are
+ * whole groups with one scale (proa_wfmt_group), and a partial last group is the last one of both. */
+typedef void proa_copy_packed_fn(proa_pool *pool, proa_weight *to, const proa_weight *from,
+                                 const proa_packed_rect *rect);
+/* That of a layout, a device's too; NULL: it is unknown. */
+proa_copy_packed_fn *proa_copy_packed_find(const char *layout);
 
 /* The table of a level: the reference overlaid by every level up to it. NULL if the CPU lacks the level. */
 const proa_ops *proa_ops_cpu(proa_isa isa);

@@ -319,6 +319,23 @@ static void pack_row(const proa_weight *w, int64_t n, const float *row)
     proa_from_f32((char *)w->data + n * w->K * element_bytes(w->format), dtype, row, w->K);
 }
 
+void proa_reference_copy(proa_pool *pool, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect)
+{
+    PROA_UNUSED(pool);
+    proa_packed_rect r = *rect;
+    int64_t size = element_bytes(to->format), to_ld = to->K, from_ld = from->K;
+    if (proa_wfmt_is_grouped(to->format)) {
+        size = (int64_t)sizeof(proa_quant_group), to_ld = proa_group_count(to_ld),
+        from_ld = proa_group_count(from_ld);
+        r.cols = proa_group_count(r.cols), r.to_col /= PROA_GROUP, r.from_col /= PROA_GROUP;
+    }
+    proa_copy_rows(to->data, to_ld * size, from->data, from_ld * size, size, &r);
+    if (to->format != PROA_WFMT_I8) return;
+    r.cols = 1, r.to_col = r.from_col = 0;
+    proa_copy_rows((char *)to->data + scales_at(to->N, to->K), 4,
+                   (char *)from->data + scales_at(from->N, from->K), 4, 4, &r);
+}
+
 static void reference_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     PROA_UNUSED(c);
@@ -640,7 +657,7 @@ void proa_reference_fill(proa_ops *ops)
 {
     *ops = (proa_ops){.name = "generic",
                       .isa = PROA_ISA_GENERIC,
-                      .layout = "plain rows 1",
+                      .layout = PROA_REFERENCE_LAYOUT,
                       .pack_bytes = pack_bytes,
                       .embed = reference_embed,
                       .rms_norm = rms_norm,

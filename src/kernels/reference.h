@@ -8,6 +8,8 @@
 
 /* Sets every entry of the table. */
 void proa_reference_fill(proa_ops *ops);
+#define PROA_REFERENCE_LAYOUT "plain rows 1" /* proa_ops.layout */
+proa_copy_packed_fn proa_reference_copy;
 
 /* The ops edit, choose, pick and take_ids (reference_sample.c). */
 proa_sample_fn proa_sample_reference;

@@ -5,6 +5,7 @@
 #define PROA_KERNELS_WEIGHT_H
 
 #include "tensor/source.h"
+#include <string.h>
 
 /* enum, name, what it does with a row x[K] and a weight row w[K] */
 #define PROA_WFMT_LIST(X)                                                                                           \
@@ -77,6 +78,16 @@ typedef struct proa_weight {
 typedef struct proa_packed_rect {
     int64_t rows, cols, to_row, to_col, from_row, from_col;
 } proa_packed_rect;
+
+/* Copies a rectangle of numbers of `size` bytes between matrices whose rows are so many bytes apart. */
+static inline void proa_copy_rows(void *to, int64_t to_row_bytes, const void *from, int64_t from_row_bytes,
+                                  int64_t size, const proa_packed_rect *r)
+{
+    for (int64_t i = 0; i < r->rows; i++)
+        memcpy((char *)to + (r->to_row + i) * to_row_bytes + r->to_col * size,
+               (const char *)from + (r->from_row + i) * from_row_bytes + r->from_col * size,
+               (size_t)(r->cols * size));
+}
 
 const char *proa_wfmt_name(proa_wfmt format);
 /* Formats whose weights and activations come in groups of PROA_GROUP inputs. */

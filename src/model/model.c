@@ -451,6 +451,16 @@ static void share_tables(proa_model *m)
     }
 }
 
+static void repack_param(proa_model *m, const proa_weight_walk *walk, char *at)
+{
+    int64_t bytes = walk->param->bytes;
+    char *to = m->device->host ? at : proa_malloc((size_t)proa_max64(bytes, 1));
+    proa_repack_param(m, walk, to);
+    if (m->device->host) return;
+    m->device->upload(m->device, at, to, bytes);
+    free(to);
+}
+
 /* The file's block is the memory, or what this rank has of it is copied, or put together from several files. */
 static void load_packed(proa_model *m, proa_progress_fn *progress, void *arg)
 {
@@ -458,7 +468,7 @@ static void load_packed(proa_model *m, proa_progress_fn *progress, void *arg)
     for (proa_weight_walk walk = {.param = NULL}; proa_model_next_weight(m, &walk);) {
         place_param(walk.param, m->mapped ? m->weight_memory + walk.param->block_at : at);
         if (m->mapped) continue;
-        if (m->parts) proa_repack_param(m, &walk, at);
+        if (m->parts) repack_param(m, &walk, at);
         else copy_packed(m, at, walk.param);
         at += walk.param->bytes;
         if (progress)

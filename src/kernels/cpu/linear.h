@@ -33,8 +33,7 @@ int64_t proa_panel_steps(proa_wfmt format, int64_t K);
 int64_t proa_panel_bytes(proa_wfmt format, int64_t K);
 int64_t proa_panels_pack_bytes(proa_wfmt format, int64_t N, int64_t K); /* proa_ops.pack_bytes */
 proa_pack_fn proa_panels_pack;                                          /* proa_ops.pack */
-/* proa_ops.copy_packed */
-void proa_panels_copy(proa_ctx *c, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect);
+proa_copy_packed_fn proa_panels_copy;
 
 /* sums[r][32 * p + j] = the chain over all steps of row r with output j of panel p. */
 typedef struct proa_tile {

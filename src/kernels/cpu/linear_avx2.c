@@ -139,7 +139,6 @@ void proa_overlay_linear_avx2(proa_ops *ops)
     ops->linear = linear_avx2;
     ops->experts = experts_avx2;
     ops->pack = proa_panels_pack;
-    ops->copy_packed = proa_panels_copy;
     ops->layout = PROA_PANELS_LAYOUT;
     ops->pack_bytes = proa_panels_pack_bytes;
 }

@@ -10,7 +10,7 @@
 void proa_overlay_vec_avx2(proa_ops *ops);
 void proa_overlay_vec_avx512(proa_ops *ops);
 
-/* linear, pack, pack_bytes and copy_packed always change together: a layout belongs to its table. */
+/* linear, pack and pack_bytes always change together: a layout belongs to its table. */
 void proa_overlay_linear_avx2(proa_ops *ops);
 void proa_overlay_linear_avx512(proa_ops *ops);
 void proa_overlay_linear_vnni(proa_ops *ops);

@@ -399,11 +399,11 @@ static void copy_panels(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-void proa_panels_copy(proa_ctx *c, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect)
+void proa_panels_copy(proa_pool *pool, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect)
 {
     copy_job job = {.to = to, .from = from, .rect = *rect};
     if (rect->rows == 0 || rect->cols == 0) return;
     job.step_inputs = proa_panel_step_inputs(to->format), job.step_bytes = proa_panel_bytes(to->format, 1);
     int64_t panels = (rect->to_row + rect->rows - 1) / PROA_PANEL - rect->to_row / PROA_PANEL + 1;
-    proa_pool_run(c->pool, panels, proa_max64(1, 8192 / rect->cols), copy_panels, &job);
+    proa_pool_run(pool, panels, proa_max64(1, 8192 / rect->cols), copy_panels, &job);
 }

@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/coded.h"
-#include "kernels/groups.h"
 #include "model/relative.h"
 #include "weights/packed.h"
 #include <string.h>
@@ -37,7 +36,7 @@ typedef struct repacker {
     const char *path;
     const proa_weight_walk *at;
     placed_weight to;
-    bool copies; /* else it only checks */
+    proa_copy_packed_fn *copy; /* NULL: it only checks */
     proa_err *err;
 } repacker;
 
@@ -116,9 +115,10 @@ static bool keeps_groups(const placed_weight *to, const piece *p)
     const proa_weight *w = &to->param->matrix;
     const proa_packed_rect *r = &p->rect;
     bool ends = r->to_col + r->cols == to->cols && r->from_col + r->cols == p->source.cols;
-    if (!proa_param_is_matrix(to->param) || !proa_wfmt_is_quantised(w->format)) return true;
-    if (w->permuted || !proa_wfmt_is_grouped(w->format)) return r->to_col == 0 && r->from_col == 0 && ends;
-    return r->to_col % PROA_GROUP == 0 && r->from_col % PROA_GROUP == 0 && (r->cols % PROA_GROUP == 0 || ends);
+    if (!proa_param_is_matrix(to->param)) return true;
+    int64_t group = w->permuted ? 0 : proa_wfmt_group(w->format);
+    if (group == 0) return r->to_col == 0 && r->from_col == 0 && ends;
+    return r->to_col % group == 0 && r->from_col % group == 0 && (r->cols % group == 0 || ends);
 }
 
 static proa_status check_piece(const repacker *r, const piece *p)
@@ -166,13 +166,15 @@ static proa_weight one_matrix(const placed_weight *w, int64_t matrix)
 static void copy_matrix(const repacker *r, const piece *p, int64_t matrix)
 {
     proa_weight to = one_matrix(&r->to, matrix), from = one_matrix(&p->source, p->matrix);
-    r->m->ctx.ops->copy_packed(&r->m->ctx, &to, &from, &p->rect);
-    if (to.permuted) memcpy(proa_group_order(&to), proa_group_order(&from), (size_t)to.K * sizeof(int32_t));
+    r->copy(r->m->ctx.pool, &to, &from, &p->rect);
+    if (to.permuted)
+        memcpy((int32_t *)(uintptr_t)proa_coded_order_of(&to), proa_coded_order_of(&from),
+               (size_t)to.K * sizeof(int32_t));
 }
 
 static proa_status take_piece(const repacker *r, const piece *p, int64_t matrix)
 {
-    if (!r->copies) return check_piece(r, p);
+    if (!r->copy) return check_piece(r, p);
     if (proa_param_is_matrix(r->to.param)) copy_matrix(r, p, matrix);
     else copy_numbers(&r->to, p, matrix);
     return PROA_OK;
@@ -213,7 +215,8 @@ static proa_status repack_weight(const repacker *r)
 void proa_repack_param(proa_model *m, const proa_weight_walk *at, char *to)
 {
     proa_err err = {.status = PROA_OK};
-    const repacker r = {m, m->path, at, place_weight(m, at->param, to), true, &err};
+    const repacker r = {
+        m, m->path, at, place_weight(m, at->param, to), proa_copy_packed_find(m->ctx.ops->layout), &err};
     memset(to, 0, (size_t)at->param->bytes); /* padding */
     proa_status status = repack_weight(&r);
     PROA_ASSERT(status == PROA_OK); /* proa_repack_open has checked it */
@@ -242,14 +245,14 @@ static proa_status open_parts(proa_model *m, const char *path, const proa_model_
 proa_status proa_repack_open(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
     proa_weight_walk walk = {.param = NULL};
-    if (!m->ctx.ops->copy_packed)
+    if (!proa_copy_packed_find(m->ctx.ops->layout))
         return PROA_FAIL(err, UNSUPPORTED,
                          "'%.200s' is packed with --ranks %d, and this device cannot read it by %d ranks: "
                          "run it with --tp %d",
                          path, m->packed->ranks, m->plan.part.tensors, m->packed->ranks);
     PROA_TRY(open_parts(m, path, o, err));
     while (proa_model_next_weight(m, &walk)) {
-        const repacker r = {m, path, &walk, place_weight(m, walk.param, NULL), false, err};
+        const repacker r = {m, path, &walk, place_weight(m, walk.param, NULL), NULL, err};
         PROA_TRY(repack_weight(&r));
     }
     return PROA_OK;

@@ -40,8 +40,7 @@ static int element_bytes(proa_wfmt format)
 
 int64_t gpu_leading_dim(proa_wfmt format, int64_t K)
 {
-    int64_t step = 16 / element_bytes(format);
-    return (K + step - 1) / step * step;
+    return proa_plain_leading_dim(format, K);
 }
 
 /* -1: a format that has no kernels here. */
@@ -556,7 +555,7 @@ static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *
 
 void gpu_fill_linear(proa_ops *ops)
 {
-    ops->layout = "cuda rows 1"; /* the number rises when the layout of a format changes, quant.h's too */
+    ops->layout = PROA_CUDA_LAYOUT; /* coded.h */
     ops->pack_bytes = pack_bytes;
     ops->pack = pack_op;
     ops->linear = linear_op;
