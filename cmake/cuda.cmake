@@ -15,6 +15,7 @@ set(CMAKE_CUDA_COMPILER ${NVCC})
 set(CMAKE_CUDA_ARCHITECTURES ${PROA_CUDA_ARCHS})
 set(CMAKE_CUDA_STANDARD 17)
 enable_language(CUDA)
+add_library(CUDA::nvToolsExt INTERFACE IMPORTED) # CMake 3.25 sets a property of it; CUDA 13 has no such library
 find_package(CUDAToolkit REQUIRED)
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS src/kernels/cuda/*.cu)
 # The few host functions that it needs (errors, memory) are its own copies: a plug-in asks nothing of the program.

@@ -4,7 +4,7 @@
 #   library       libproa.so.0.1
 #   development   headers, libproa.so, libproa.a, pkg-config, CMake
 #   cuda          libproa_cuda.so, where it was built
-#   mpi           libproa_mpi.so, likewise
+#   mpi           libproa_mpi.so, likewise, and the scripts for several hosts (deploy/mpi)
 #   The list of what it is made of (SPDX) and the licence come with the program and the library.
 set(PROA_PACKAGE_CONTACT "Proa developers <proa@localhost>" CACHE STRING "maintainer of the packages")
 include(GNUInstallDirs)
@@ -38,6 +38,7 @@ if(TARGET proa_cuda)
 endif()
 if(TARGET proa_mpi)
   install(TARGETS proa_mpi LIBRARY COMPONENT mpi OPTIONAL)
+  install(PROGRAMS deploy/mpi/proa-group deploy/mpi/proa-host DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT mpi)
 endif()
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_FOUND)
@@ -56,10 +57,10 @@ endif()
 # What Debian wants in each package: the licence, and a list of changes, here of one entry with the commit's time
 # (SOURCE_DATE_EPOCH).
 string(TIMESTAMP PROA_PACKAGE_DATE "%a, %d %b %Y %H:%M:%S +0000" UTC)
-foreach(pair program:proa library:libproa0.1 development:libproa-dev cuda:proa-cuda)
+foreach(pair program:proa library:libproa0.1 development:libproa-dev cuda:proa-cuda mpi:proa-mpi)
   string(REGEX MATCH "^[^:]+" component ${pair})
   string(REGEX MATCH "[^:]+$" package ${pair})
-  if(component STREQUAL cuda AND NOT TARGET proa_cuda)
+  if(component MATCHES "^(cuda|mpi)$" AND NOT TARGET proa_${component})
     continue()
   endif()
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/doc/${package})
@@ -88,6 +89,9 @@ set(CPACK_COMPONENTS_ALL program library development)
 if(TARGET proa_cuda)
   list(APPEND CPACK_COMPONENTS_ALL cuda)
 endif()
+if(TARGET proa_mpi)
+  list(APPEND CPACK_COMPONENTS_ALL mpi)
+endif()
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "Serves Hugging Face folders and GGUF files without conversion,
 over OpenAI's API and Triton's protocol, on CPUs and NVIDIA GPUs; also runs,
 chats with, measures and converts models.")
@@ -97,6 +101,8 @@ set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers, the static library, and th
 and CMake for programs that use the engine.")
 set(CPACK_COMPONENT_CUDA_DESCRIPTION "Kernels for NVIDIA GPUs, as a plug-in that the program and the
 library open. Needs a driver for CUDA 13, and NVIDIA's cuBLAS.")
+set(CPACK_COMPONENT_MPI_DESCRIPTION "A model on several hosts: the plug-in by which the program runs
+under mpirun, and scripts that keep such a job running and start it in pods.")
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
@@ -120,4 +126,8 @@ set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF) # NVIDIA's libraries have packages 
 set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "libc6, libgcc-s1, libjson-c5, libstdc++6")
 set(CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS "libcublas-13-0 | libcublas13")
 set(CPACK_DEBIAN_CUDA_PACKAGE_ENHANCES "proa, libproa0.1")
+set(CPACK_DEBIAN_MPI_PACKAGE_NAME proa-mpi)
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "proa (= ${PROJECT_VERSION}), openmpi-bin, openssh-client")
+set(CPACK_DEBIAN_MPI_PACKAGE_SUGGESTS "openssh-server")
+set(CPACK_DEBIAN_MPI_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/triggers)
 include(CPack)
