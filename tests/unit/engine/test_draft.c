@@ -251,10 +251,11 @@ static void drafts_never_cost_much(void **state)
                         pauses[] = {0, 0.03, 0.2};
     static const double shares[] = {0.1, 0.5, 1}, tokens[] = {0, 0.1};
     static const int64_t sequences[] = {1, 8, 32};
+    enum { COMBINATIONS = PROA_COUNT(shares) * PROA_COUNT(tokens) * PROA_COUNT(sequences) };
     double least = 2;
     PROA_UNUSED(state);
     for (size_t i = 0; i < PROA_COUNT(rights) * PROA_COUNT(rows) * PROA_COUNT(pauses); i++)
-        for (size_t k = 0; k < PROA_COUNT(shares) * PROA_COUNT(tokens) * PROA_COUNT(sequences); k++) {
+        for (size_t k = i % PART_OF(1, 5); k < COMBINATIONS; k += PART_OF(1, 5)) {
             simulated m = {.base_ns = 1e6, .right = rights[i % 5], .row_ns = 1e6 * rows[i / 5 % 4]};
             m.pause_ns = 1e6 * pauses[i / 20], m.matches = shares[k % 3], m.token_ns = 1e6 * tokens[k / 3 % 2];
             m.sequences = sequences[k / 6], m.behind_ns = m.token_ns / 6;
