@@ -457,10 +457,11 @@ typedef struct proa_tensor_memory {
     void *stream; /* a cudaStream_t of that GPU; NULL: the default stream */
 } proa_tensor_memory;
 
-/* Rows of a request in memory of the caller, beside those of its events. On the GPU that runs the model the rows of
- * greedy sequences do not pass through the host: they are copied before and after the logits processors, which run
- * there. Those of sampled sequences and of beams are uploaded, since the host samples them. Rows are complete with the
- * DONE event, on a GPU in the order of its stream; those of tokens after a sequence's last are undefined. */
+/* Rows of a request in memory of the caller, beside those of its events. Rows in memory of the GPU that runs the model
+ * do not pass through the host, if tokens are chosen there. Else the host has them and they are uploaded: with
+ * typical_p, epsilon_cutoff, eta_cutoff, a top_p that decays, or log-probabilities of rows that processors change; of
+ * beams that are sampled or have logits processors. Rows are complete with the DONE event, on a GPU in the order of its
+ * stream; those of tokens after a sequence's last are undefined. */
 typedef struct proa_request_rows {
     float *logits; /* GENERATE: what proa_event.logits is, for sequences and beams; NULL: not wanted */
     float *scores; /* GENERATE: what proa_event.scores is; NULL: not wanted */
@@ -482,6 +483,8 @@ typedef struct proa_request {
      * tables share cached keys and values. NULL: none */
     const float *prompt_table;
     int64_t prompt_table_rows;
+    proa_tensor_memory prompt_table_memory; /* on a GPU the table is not copied: it stays until the DONE event, and the
+                                               request shares no cached keys and values */
     const int32_t *type_ids; /* encoders: [ids_count] token types of ids (segments); NULL: all 0 */
     const float *embedded; /* encoders: vectors in place of text and ids, as the embedding makes them (its norm
                               applied): [ids_count, hidden]; copied. NULL: none */

@@ -376,13 +376,13 @@ class Engine:
         type_ids: Optional[Sequence[int]] = None,
         cache_salt: Optional[str] = None,
         encoder_outputs: Optional[Any] = None,
-        prompt_table: Optional[np.ndarray] = None,
+        prompt_table: Optional[Any] = None,
         scores: bool = False,
         rows: Optional[Mapping[str, tuple[Rows, tuple[int, ...]]]] = None,
         options: Optional[dict[str, Any]] = None,
     ) -> Request:
-        """Fills a proa_request. `options` have the names of docs/decoding.md. encoder_outputs [tokens, hidden], which
-        may be on the engine's GPU, and prompt_table [rows, embedding] are f32; the rows of a prompt table are the ids
+        """Fills a proa_request. `options` have the names of docs/decoding.md. encoder_outputs [tokens, hidden] and
+        prompt_table [rows, embedding] are f32 and may be on the engine's GPU; the rows of a prompt table are the ids
         from the vocabulary's size on. rows: where "logits", "scores" [steps, sequences of all requests, vocab] or
         "hidden" go, and the index of the request's first element."""
         o = options or {}
@@ -408,10 +408,10 @@ class Engine:
                 if name != "type_ids":
                     setattr(raw, name + "_count", len(numbers))
         if encoder_outputs is not None:
-            held.append(self._set_encoder_outputs(raw, encoder_outputs))
+            held.append(self._set_floats(raw, "encoder_outputs", encoder_outputs))
+            raw.ids_count = held[-1].shape[0]
         if prompt_table is not None:
-            held.append(np.ascontiguousarray(prompt_table, np.float32))
-            raw.prompt_table = ffi.cast("float *", held[-1].ctypes.data)
+            held.append(self._set_floats(raw, "prompt_table", prompt_table))
             raw.prompt_table_rows = held[-1].shape[0]
         raw.scores = scores
         for name, (target, index) in (rows or {}).items():
@@ -431,15 +431,15 @@ class Engine:
         request._ended = self._live.discard
         return request
 
-    def _set_encoder_outputs(self, raw: Any, outputs: Any) -> Any:
-        """Returns what must live until the request is done."""
-        if self.gpu >= 0 and gpu_of(outputs) == self.gpu:
-            array = GpuArray(outputs)
-            raw.encoder_outputs, raw.ids_count = ffi.cast("float *", array.address), array.shape[0]
-            set_memory(raw.encoder_outputs_memory, array, self.gpu)
+    def _set_floats(self, raw: Any, name: str, values: Any) -> Any:
+        """Fills an array of f32 and its memory; returns what must live until the request is done."""
+        if self.gpu >= 0 and gpu_of(values) == self.gpu:
+            array = GpuArray(values)
+            setattr(raw, name, ffi.cast("float *", array.address))
+            set_memory(getattr(raw, name + "_memory"), array, self.gpu)
             return array
-        copied = np.ascontiguousarray(to_numpy(outputs), np.float32)
-        raw.encoder_outputs, raw.ids_count = ffi.cast("float *", copied.ctypes.data), copied.shape[0]
+        copied = np.ascontiguousarray(to_numpy(values), np.float32)
+        setattr(raw, name, ffi.cast("float *", copied.ctypes.data))
         return copied
 
     def cancel(self, request: Request) -> None:

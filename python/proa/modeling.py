@@ -156,7 +156,7 @@ class Model:
             )
         if attention_mask is not None:
             _check_mask(np.atleast_2d(to_numpy(attention_mask)) != 0, "left" in self._sides)
-        tables = _hidden_rows(inputs_embeds, attention_mask) or []
+        tables = _hidden_rows(inputs_embeds, attention_mask, self.engine.gpu) or []
         return [{"ids": list(range(vocab, vocab + len(t))), "prompt_table": t} for t in tables]
 
     @property
@@ -402,7 +402,7 @@ class _Call:
             self._read_decoder(ids, attention_mask, inputs_embeds, encoder_outputs, base, given)
         else:
             self._read_encoder(ids, attention_mask, inputs_embeds, encoder_outputs, decoder_input_ids)
-        length = self.prefix.shape[1] if inputs_embeds is None else np.shape(to_numpy(inputs_embeds))[1]
+        length = self.prefix.shape[1] if inputs_embeds is None else np.shape(inputs_embeds)[1]
         context = getattr(model.config, "max_position_embeddings", None)
         self.plan: Plan = plan(base, given, length, context, self.decoder)
         if inputs_embeds is None or not self.decoder:

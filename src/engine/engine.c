@@ -126,6 +126,7 @@ static void make_async_steps(proa_engine *e)
     a->last_sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, n);
     a->raw_to = PROA_ARENA_NEW(&e->arena, float *, n);
     a->scores_to = PROA_ARENA_NEW(&e->arena, float *, n);
+    a->search_to = PROA_ARENA_NEW(&e->arena, proa_beam_rows, n / 2 + 1);
     a->entries = proa_calloc(PROA_LOGITS_ENTRIES_MAX, sizeof *a->entries);
     a->mask_of = PROA_ARENA_NEW(&e->arena, int32_t, n);
     a->mask_jobs = PROA_ARENA_NEW(&e->arena, proa_logits_job, n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * request_rows.c - rows of a request in memory of the caller (proa_request_rows), and encoder outputs on a GPU. */
+ * request_rows.c - rows of a request in memory of the caller (proa_request_rows); encoder outputs and input embeddings
+ *                  on a GPU. */
 #include "engine/sched/request.h"
 
 #include <string.h>
@@ -44,6 +45,7 @@ proa_status proa_request_rows_check(const proa_engine *e, const proa_request *r,
 {
     const proa_request_rows *rows = &r->rows;
     if (r->encoder_outputs) PROA_TRY(check_memory(e, "encoder_outputs", &r->encoder_outputs_memory, err));
+    if (r->prompt_table) PROA_TRY(check_memory(e, "prompt_table", &r->prompt_table_memory, err));
     if (rows->hidden && r->task != PROA_TASK_ENCODE)
         return PROA_FAIL(err, INVALID, "rows: hidden states are of the task encode");
     if (rows->logits || rows->scores) PROA_TRY(check_generate(r, err));
@@ -53,18 +55,30 @@ proa_status proa_request_rows_check(const proa_engine *e, const proa_request *r,
 
 /* ---- order with the caller's work ---- */
 
+enum { MEMORIES = 3 };
+
+/* The caller's memory that a request reads or writes. */
+static void list_memories(const proa_tensor_memory *all[MEMORIES], const proa_engine_request *req)
+{
+    all[0] = &req->rows.memory, all[1] = &req->encoded_memory, all[2] = &req->table_memory;
+}
+
 void proa_request_rows_begin(proa_engine *e, const proa_engine_request *req)
 {
+    const proa_tensor_memory *all[MEMORIES];
     proa_device *d = e->model->device;
-    if (req->rows.memory.kind == PROA_MEMORY_CUDA) d->wait_for_stream(d, req->rows.memory.stream);
-    if (req->encoded_memory.kind == PROA_MEMORY_CUDA) d->wait_for_stream(d, req->encoded_memory.stream);
+    list_memories(all, req);
+    for (int i = 0; i < MEMORIES; i++)
+        if (all[i]->kind == PROA_MEMORY_CUDA) d->wait_for_stream(d, all[i]->stream);
 }
 
 void proa_request_rows_end(proa_engine *e, const proa_engine_request *req)
 {
+    const proa_tensor_memory *all[MEMORIES];
     proa_device *d = e->model->device;
-    if (req->rows.memory.kind == PROA_MEMORY_CUDA) d->make_stream_wait(d, req->rows.memory.stream);
-    if (req->encoded_memory.kind == PROA_MEMORY_CUDA) d->make_stream_wait(d, req->encoded_memory.stream);
+    list_memories(all, req);
+    for (int i = 0; i < MEMORIES; i++)
+        if (all[i]->kind == PROA_MEMORY_CUDA) d->make_stream_wait(d, all[i]->stream);
 }
 
 /* ---- rows ---- */

@@ -304,6 +304,8 @@ typedef struct proa_sample_params {
     int32_t falling; /* 1: mass is counted from the most likely token down, exactly top_k are kept, and the weight of
                         the last is cut */
     double uniform; /* in [0,1): the candidate at which the running sum of weights, by rising id, exceeds this part */
+    float *kept; /* [V] set: logits over the temperature, -infinity where a cut dropped the token; where the op runs.
+                    NULL: not wanted. Greedy rows, and those whose sum is no number, leave it alone */
 } proa_sample_params;
 
 /* The logits processors of a row (formulas: engine/decode/logits_processor.h), applied in this order: biases, the scale

@@ -651,7 +651,8 @@ static const proa_decode_ops decode_ops = {.sample = proa_sample_reference,
                                            .gather_logprobs = proa_gather_logprobs_reference,
                                            .gather_token_ids = proa_gather_token_ids_reference,
                                            .beam_step = proa_beam_step_reference,
-                                           .reorder_kv = proa_reorder_kv_reference};
+                                           .reorder_kv = proa_reorder_kv_reference,
+                                           .log_probs = proa_log_probs_reference};
 
 void proa_reference_fill(proa_ops *ops)
 {

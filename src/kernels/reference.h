@@ -11,12 +11,13 @@ void proa_reference_fill(proa_ops *ops);
 #define PROA_REFERENCE_LAYOUT "plain rows 1" /* proa_ops.layout */
 proa_copy_packed_fn proa_reference_copy;
 
-/* The ops edit, choose, pick and take_ids (reference_sample.c). */
+/* reference_sample.c. */
 proa_sample_fn proa_sample_reference;
 proa_process_logits_fn proa_process_logits_reference;
 proa_mask_logits_fn proa_mask_logits_reference;
 proa_gather_logprobs_fn proa_gather_logprobs_reference;
 proa_gather_token_ids_fn proa_gather_token_ids_reference;
+proa_log_probs_fn proa_log_probs_reference;
 
 /* The ops search and follow (reference_beam.c). */
 proa_beam_step_fn proa_beam_step_reference;

@@ -95,10 +95,20 @@ static int32_t pick_token(candidate *c, int64_t n, double uniform)
     return c[at < n ? at : n - 1].id;
 }
 
+/* What the cuts have left, as proa_sample_params.kept wants it. */
+static void put_kept(const proa_sample_params *how, const float *row, int64_t n, const candidate *c, int64_t kept)
+{
+    for (int64_t j = 0; j < n; j++) how->kept[j] = -INFINITY;
+    for (int64_t i = 0; i < kept; i++) how->kept[c[i].id] = row[c[i].id] / how->temperature;
+}
+
 static int32_t draw_token(const float *row, int64_t n, const proa_sample_params *how, int32_t largest)
 {
     float top = row[largest] / how->temperature + 0.0F;
-    if (!isfinite(top)) return largest;
+    if (!isfinite(top)) {
+        if (how->kept) put_kept(how, row, n, &(candidate){.id = largest}, 1);
+        return largest;
+    }
     candidate *c = proa_malloc((size_t)n * sizeof *c);
     for (int64_t i = 0; i < n; i++) {
         float value = row[i] / how->temperature + 0.0F;
@@ -108,6 +118,7 @@ static int32_t draw_token(const float *row, int64_t n, const proa_sample_params 
     int64_t kept = keep_top_k(c, n, how);
     if (how->top_p > 0) kept = how->falling ? keep_falling(c, kept, how) : keep_rising(c, kept, how);
     if (how->min_p > 0) kept = keep_min_p(c, kept, top, how->min_p);
+    if (how->kept) put_kept(how, row, n, c, kept);
     int32_t id = pick_token(c, kept, how->uniform);
     free(c);
     return id;
@@ -189,4 +200,12 @@ void proa_gather_token_ids_reference(proa_ctx *c, int32_t *ids, const int32_t *f
     PROA_UNUSED(c);
     for (int64_t i = 0; i < count; i++)
         if (rows[i] >= 0) ids[i] = from[rows[i]];
+}
+
+void proa_log_probs_reference(proa_ctx *c, proa_view y, proa_view x, const float *sums)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t v = 0; v < x.shape[1]; v++)
+            proa_view_f32(y)[t * y.stride[0] + v] = proa_view_f32(x)[t * x.stride[0] + v] - sums[t];
 }

@@ -253,6 +253,12 @@ proa_encoder_outputs proa_model_wait_encoder_outputs(proa_model *m, int ticket);
  * it needs. */
 bool proa_model_sends_encoder_outputs(const proa_model *m);
 enum { PROA_TOP_MAX = 128 }; /* largest k of a top-k on a device */
+/* Memory where the model runs for the rows of a beam step: [beams][outputs] of f32, in the order of the beams. The one
+ * row behind a prompt is that of all beams. */
+typedef struct proa_beam_rows {
+    float *logits, *logprobs; /* as the model made them, and less their log_sum_exp; NULL: not wanted */
+} proa_beam_rows;
+
 /* What to sample from rows of the last pass. First one token from each of `count` rows; then, for each beam step
  * in `search`, the best candidates of its rows and from these its next beams. The sampled tokens form one list,
  * the `count` single ones first; a beam step says in `to` where its tokens go, and in `state` where its scores are
@@ -274,7 +280,8 @@ typedef struct proa_sample_request {
     /* [count] where a row goes as the model made it, and as masks and processors left it: [outputs] of f32 where the
      * model runs; an entry or the array NULL: nowhere. Of models with one rank. */
     float *const *raw_to, *const *processed_to;
-    bool logits; /* return the logits of the `count` sampled tokens, */
+    const proa_beam_rows *search_to; /* [searches] where the rows of a beam step go; NULL: nowhere. Of one rank */
+    bool logits;                     /* return the logits of the `count` sampled tokens, */
     int32_t top; /* and the k likeliest tokens of their rows: 0..PROA_TOP_MAX, at most the outputs */
     const proa_beam_params *search; /* [searches] */
     int64_t searches;

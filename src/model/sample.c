@@ -9,6 +9,50 @@
 #include "model/run.h"
 #include "model/staging.h"
 
+/* Rows to memory that was given with the request, one behind the other; to NULL: nowhere. */
+static void copy_rows(proa_model *m, float *to, proa_view rows)
+{
+    int64_t n = rows.shape[0], V = rows.shape[1], stride = rows.stride[0], at_once = stride == V ? n : 1;
+    const proa_blocks piece = {.bytes = at_once * V * (int64_t)sizeof *to, .count = {1, 1}};
+    for (int64_t i = 0; i < n && to; i += at_once)
+        m->device->copy(m->device, to + i * V, proa_view_f32(rows) + i * stride, &piece);
+}
+
+/* Rows of logits; to: where each of them goes, or NULL. */
+static void put_rows(proa_model *m, float *const *to, proa_view logits)
+{
+    int64_t rows = logits.shape[0], V = logits.shape[1];
+    for (int64_t i = 0, n; i < rows && to; i += n) {
+        for (n = 1; to[i] && i + n < rows && to[i + n] == to[i] + n * V;) n++;
+        copy_rows(m, to[i], proa_view_rows(logits, i, i + n));
+    }
+}
+
+/* Rows of a beam step to memory of their beams, from `beam` on. sums: their log_sum_exp. */
+static void put_beam_rows(proa_model *m, const proa_beam_rows *to, int64_t beam, proa_view rows, const float *sums)
+{
+    int64_t n = rows.shape[0], V = rows.shape[1];
+    if (to->logits) copy_rows(m, to->logits + beam * V, rows);
+    if (!to->logprobs) return;
+    proa_view y = proa_view_2d(to->logprobs + beam * V, PROA_DTYPE_F32, n, V);
+    m->ctx.ops->decode->log_probs(&m->ctx, y, rows, sums);
+}
+
+/* Rows of beams as find_candidates has them, to the memory of their requests. The row behind a prompt is that of all
+ * beams. */
+static void put_search_rows(proa_model *m, const proa_sample_request *r, const float *sums, proa_view logits,
+                            int64_t first)
+{
+    for (int64_t i = 0; i < r->searches && r->search_to; i++) {
+        const proa_beam_params *s = &r->search[i];
+        int64_t from = proa_max64(first, s->row), to = proa_min64(first + logits.shape[0], s->row + s->rows);
+        int32_t copies = s->rows == 1 ? s->beams : 1;
+        for (int32_t k = 0; k < copies && from < to; k++)
+            put_beam_rows(m, &r->search_to[i], from - s->row + k,
+                          proa_view_rows(logits, from - first, to - first), sums + from);
+    }
+}
+
 /* The best candidates of rows of beams. logits: their rows [first, first + n), counted from the first beam step's
  * first row. Neighbouring steps that keep the same number of candidates share one top-k. */
 static void find_candidates(proa_model *m, const proa_sample_request *r, const proa_sampled *sampled,
@@ -17,6 +61,7 @@ static void find_candidates(proa_model *m, const proa_sample_request *r, const p
     const proa_beam_params *s = r->search, *end = s + r->searches;
     int64_t n = logits.shape[0];
     m->ctx.ops->log_sum_exp(&m->ctx, sampled->lists.sums + first, logits);
+    put_search_rows(m, r, sampled->lists.sums, logits, first);
     while (first >= s->row + s->rows) s++;
     for (int64_t i = 0, k; i < n; i = k) {
         int64_t M = s->each, at = s->at + (first + i - s->row) * M;
@@ -24,13 +69,6 @@ static void find_candidates(proa_model *m, const proa_sample_request *r, const p
         proa_view values = proa_view_2d(sampled->lists.logits + at, PROA_DTYPE_F32, k - i, M);
         m->ctx.ops->top_k(&m->ctx, values, sampled->lists.ids + at, proa_view_rows(logits, i, k), M);
     }
-}
-
-/* Rows of logits to memory that was given with the request; to: of the first of them, or NULL. */
-static void put_rows(proa_model *m, float *const *to, proa_view logits)
-{
-    for (int64_t i = 0; i < logits.shape[0] && to; i++)
-        proa_run_copy_rows(m, to[i], proa_view_rows(logits, i, i + 1));
 }
 
 /* Samples one token from each row; logits: rows [at, at + n) of the request. */

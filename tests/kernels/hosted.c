@@ -679,12 +679,24 @@ static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int6
 
 static void sample(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_sample_params *how)
 {
+    int64_t T = x.shape[0], bytes = T * (int64_t)sizeof *how;
+    proa_sample_params *there = proa_malloc((size_t)bytes + 1);
+    const float *first = NULL, *end = NULL; /* of the rows `kept`, which lie in one array */
     PROA_UNUSED(c);
-    cover(ids, x.shape[0] * 4), cover(sums, x.shape[0] * 4), cover_view(x);
-    cover(how, x.shape[0] * (int64_t)sizeof *how);
+    for (int64_t t = 0; t < T && how; t++) {
+        const float *kept = how[t].kept;
+        if (!kept) continue;
+        first = first && first < kept ? first : kept;
+        end = end && end > kept + x.shape[1] ? end : kept + x.shape[1];
+    }
+    cover(ids, T * 4), cover(sums, T * 4), cover_view(x), cover(how, bytes), cover(first, 4 * (end - first));
     upload_covered();
+    for (int64_t t = 0; t < T && how; t++) there[t] = how[t], there[t].kept = device_ptr(how[t].kept);
+    if (how) device->upload(device, device_ptr(how), there, bytes);
     device->ops->decode->sample(ctx(), device_ptr(ids), device_ptr(sums), device_view(x), device_ptr(how));
+    if (how) device->upload(device, device_ptr(how), how, bytes);
     download_covered();
+    free(there);
 }
 
 static void process_logits(proa_ctx *c, proa_view x, const proa_logits_row *rows,
@@ -719,6 +731,15 @@ static void gather_logprobs(proa_ctx *c, float *out, proa_view x, const int32_t 
     cover(out, x.shape[0] * 4), cover_view(x), cover(ids, x.shape[0] * 4);
     upload_covered();
     device->ops->decode->gather_logprobs(ctx(), device_ptr(out), device_view(x), device_ptr(ids));
+    download_covered();
+}
+
+static void log_probs(proa_ctx *c, proa_view y, proa_view x, const float *sums)
+{
+    PROA_UNUSED(c);
+    cover_view(y), cover_view(x), cover(sums, x.shape[0] * 4);
+    upload_covered();
+    device->ops->decode->log_probs(ctx(), device_view(y), device_view(x), device_ptr(sums));
     download_covered();
 }
 

@@ -100,11 +100,10 @@ static bool needs_rows(const proa_engine *e, const proa_engine_request *req)
     return e->async.mode == PROA_SAMPLE_STAGES && e->device->host && logprobs && !req->beam;
 }
 
-/* Scores of greedy sequences are what the processors leave. Those of others, after the filters, the host makes. */
+/* Whether rows are wanted elsewhere than in memory where the model runs. */
 static bool needs_host(const proa_engine_request *req)
 {
-    bool greedy = !req->beam && req->sample_params.temperature <= 0 && req->rows_in_place;
-    return (req->scores && !greedy) || (req->rows.logits && req->beam);
+    return (req->scores || req->rows.logits) && !req->rows_in_place;
 }
 
 void proa_async_step_prepare(const proa_engine *e, proa_engine_request *req)
@@ -155,13 +154,16 @@ static void add_row_processors(proa_engine *e, const proa_inflight_step *f, cons
     if (entries || row->scale != 1 || row->only || row->last) e->async.any_processed = true;
 }
 
-/* Where the next sampled row goes for the caller. */
+/* Where the next sampled row goes for the caller. Scores of a sequence that is drawn are what its filters leave. */
 static void add_row_targets(proa_engine *e, const proa_inflight_step *f, const proa_seq *seq, int64_t position)
 {
     const proa_engine_request *req = seq->req;
     int64_t step = position - req->prompt_count;
     e->async.raw_to[f->count] = proa_request_row(e, req, req->rows.logits, step, seq->index);
-    e->async.scores_to[f->count] = proa_request_row(e, req, req->rows.scores, step, seq->index);
+    float *scores = proa_request_row(e, req, req->rows.scores, step, seq->index);
+    bool drawn = req->sample_params.temperature > 0;
+    e->async.sample_params[f->count].kept = drawn ? scores : NULL;
+    e->async.scores_to[f->count] = drawn ? NULL : scores;
     e->async.any_rows = e->async.any_rows || req->rows.logits || req->rows.scores;
 }
 
@@ -220,11 +222,16 @@ static void take_token_requests(proa_engine *e, proa_inflight_step *f)
 
 /* Appends a beam step. Its rows, candidates and tokens follow those of the step before in the device's lists. prompt:
  * its only row is the last one of the prompt. */
-static void add_beam_step(proa_inflight_step *f, proa_engine_request *req, bool prompt,
+static void add_beam_step(proa_engine *e, proa_inflight_step *f, proa_engine_request *req, bool prompt,
                           const proa_beam_params *before)
 {
     proa_beam_params *s = &f->search[f->searches];
-    proa_beam_search(req->beam, req->seq[0].length - req->prompt_count + 1, s);
+    int64_t step = req->seq[0].length - req->prompt_count;
+    proa_beam_search(req->beam, step + 1, s);
+    e->async.search_to[f->searches] = (proa_beam_rows){
+        .logits = proa_request_row(e, req, req->rows.logits, step, 0),
+        .logprobs = proa_request_row(e, req, req->rows.scores, step, 0)};
+    e->async.any_rows = e->async.any_rows || req->rows.logits || req->rows.scores;
     s->rows = prompt ? 1 : s->beams;
     s->row = before ? before->row + before->rows : 0;
     s->at = before ? before->at + before->rows * before->each : 0;
@@ -249,7 +256,7 @@ static void take_beam_requests(proa_engine *e, proa_inflight_step *f)
         }
         if (a.seq->req->ending != PROA_FINISH_NONE) continue;
         if (a.seq->index == 0)
-            add_beam_step(f, a.seq->req, a.position < a.seq->req->prompt_count,
+            add_beam_step(e, f, a.seq->req, a.position < a.seq->req->prompt_count,
                           f->searches ? &f->search[f->searches - 1] : NULL);
         e->step.logits_rows[rows++] = a.row;
     }
@@ -294,7 +301,8 @@ static proa_sample_request make_request(const proa_engine *e, const proa_infligh
     if (a->masks_count) request.masks = a->masks, request.mask_of = a->mask_of;
     request.masks_count = a->masks_count;
     request.deferred = a->mode == PROA_SAMPLE_STAGES;
-    if (a->any_rows) request.raw_to = a->raw_to, request.processed_to = a->scores_to;
+    if (a->any_rows)
+        request.raw_to = a->raw_to, request.processed_to = a->scores_to, request.search_to = a->search_to;
     return request;
 }
 

@@ -41,14 +41,18 @@ void proa_batch_add_row(proa_engine *e, int32_t id, int64_t position, int64_t le
 
 void proa_batch_add_virtual(proa_engine *e, const proa_prompt_table *table, int64_t index)
 {
-    const float *values = table->values + index * table->width;
+    const float *values = (table->device_values ? table->device_values : table->values) + index * table->width;
     int64_t count = e->step.inputs_embeds_count;
     proa_inputs_embeds *last = count ? &e->step.inputs_embeds[count - 1] : NULL;
     if (last && last->row + last->count == e->step.rows && last->values + last->count * table->width == values)
         last->count++;
     else
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
-            .row = e->step.rows, .count = 1, .values = values, .of_table = true};
+            .row = e->step.rows,
+            .count = 1,
+            .values = values,
+            .on_device = table->device_values != NULL,
+            .of_table = true};
 }
 
 proa_batch proa_batch_of_step(const proa_engine *e)

@@ -71,7 +71,8 @@ void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, c
                      .input = req->input,
                      .input_count = req->input_count};
     bool both_ways = req->prefix.used || req->embedded || req->input_types;
-    if (!is_on(e) || both_ways || !is_length_shared(e, req, &p.longer)) return;
+    bool unknown = req->table_memory.kind == PROA_MEMORY_CUDA; /* numbers that the host cannot compare */
+    if (!is_on(e) || both_ways || unknown || !is_length_shared(e, req, &p.longer)) return;
     req->space = make_space(&p);
 }
 

@@ -135,8 +135,9 @@ struct proa_engine_request {
     int64_t new_max;              /* new tokens of each sequence at most */
     proa_engine_session *session; /* that it continues, and holds until its end; NULL: none */
     bool session_begins, session_ends;
-    proa_adapter *adapter;             /* NULL: the model alone */
-    proa_adapter *table;               /* that it brought; NULL: none */
+    proa_adapter *adapter;           /* NULL: the model alone */
+    proa_adapter *table;             /* that it brought on the host; NULL: none */
+    proa_tensor_memory table_memory; /* of one that it brought; on a GPU `virtuals` is the request's own */
     const proa_prompt_table *virtuals; /* of one of the two: ids from the vocabulary's size on are its rows; or NULL */
     int64_t virtual_count; /* so many tokens were put before its prompt: those of the adapter's table */
     atomic_bool cancelled;
@@ -358,6 +359,7 @@ typedef struct proa_async_steps {
     int32_t *last_sampled_at; /* [sampled_rows] a row's last token, as proa_seq.sampled_at */
     bool any_processed;
     float **raw_to, **scores_to; /* [sampled_rows] where a row goes (proa_request_rows); NULL: nowhere */
+    proa_beam_rows *search_to;   /* [sampled_rows / 2 + 1] the same of a beam step's rows */
     bool any_rows;
     uint32_t *masks;  /* [sampled_rows][words of a row] of constrained rows; touched only where it is used */
     int32_t *mask_of; /* [sampled_rows] the mask of each row, -1: none */

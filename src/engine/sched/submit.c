@@ -204,6 +204,20 @@ static proa_status continue_session(proa_engine_request *req, proa_err *err)
 
 /* ---- virtual tokens ---- */
 
+/* The table's numbers stay in the caller's memory on the GPU. */
+static proa_status use_device_table(const proa_engine *e, proa_engine_request *req, const proa_request *r,
+                                    proa_err *err)
+{
+    PROA_TRY(proa_prompt_table_check(e->model, r->prompt_table_rows, false, err));
+    proa_prompt_table *table = PROA_ARENA_NEW(&req->arena, proa_prompt_table, 1);
+    table->tokens = r->prompt_table_rows;
+    table->width = proa_prompt_table_width(e->model, false);
+    table->device_values = r->prompt_table;
+    req->table_memory = r->prompt_table_memory;
+    req->virtuals = table;
+    return PROA_OK;
+}
+
 /* The prompt table that the request brings. */
 static proa_status take_table(proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
 {
@@ -215,6 +229,7 @@ static proa_status take_table(proa_engine *e, proa_engine_request *req, const pr
     if (req->session) return PROA_FAIL(err, UNSUPPORTED, "prompt_table: a session's prompts have none");
     if (!r->ids)
         return PROA_FAIL(err, INVALID, "prompt_table: its rows are used by ids, a text has none of them");
+    if (r->prompt_table_memory.kind == PROA_MEMORY_CUDA) return use_device_table(e, req, r, err);
     PROA_TRY(proa_prompt_table_new(&table, e->model, r->prompt_table_rows, false, err));
     memcpy(table->values, r->prompt_table, (size_t)(table->tokens * table->width) * sizeof *table->values);
     req->table = proa_adapters_ref_table(&e->adapters, table);

@@ -42,22 +42,36 @@ static proa_status check_model(const proa_model *m, bool keys, proa_err *err)
     return PROA_OK;
 }
 
-proa_status proa_prompt_table_new(proa_prompt_table **out, const proa_model *m, int64_t tokens, bool keys,
-                                  proa_err *err)
+/* *bytes: of its numbers. */
+static proa_status check_size(const proa_model *m, int64_t tokens, bool keys, int64_t *bytes, proa_err *err)
 {
-    int64_t bytes = 0, most = proa_min64(m->config.context - 1, PROA_CONTEXT_MAX);
-    *out = NULL;
+    int64_t most = proa_min64(m->config.context - 1, PROA_CONTEXT_MAX);
     PROA_TRY(check_model(m, keys, err));
     if (tokens < 1 || tokens > most)
         return PROA_FAIL(err, LIMIT, "a prompt table of %lld tokens, must be 1 to %lld", (long long)tokens,
                          (long long)most);
     int64_t width = proa_prompt_table_width(m, keys);
-    if (!proa_mul(tokens, width * (int64_t)sizeof(float), &bytes) ||
-        !proa_mul(bytes, layers_of(m, keys), &bytes) || bytes > PROA_PROMPT_TABLE_BYTES_MAX)
+    if (!proa_mul(tokens, width * (int64_t)sizeof(float), bytes) ||
+        !proa_mul(*bytes, layers_of(m, keys), bytes) || *bytes > PROA_PROMPT_TABLE_BYTES_MAX)
         return PROA_FAIL(err, LIMIT, "a prompt table of %lld tokens takes more than %lld MB",
                          (long long)tokens, (long long)(PROA_PROMPT_TABLE_BYTES_MAX / PROA_MIB));
+    return PROA_OK;
+}
+
+proa_status proa_prompt_table_check(const proa_model *m, int64_t tokens, bool keys, proa_err *err)
+{
+    int64_t bytes = 0;
+    return check_size(m, tokens, keys, &bytes, err);
+}
+
+proa_status proa_prompt_table_new(proa_prompt_table **out, const proa_model *m, int64_t tokens, bool keys,
+                                  proa_err *err)
+{
+    int64_t bytes = 0;
+    *out = NULL;
+    PROA_TRY(check_size(m, tokens, keys, &bytes, err));
     *out = proa_malloc(sizeof **out + (size_t)bytes);
-    **out = (proa_prompt_table){.tokens = tokens, .width = width, .keys = keys};
+    **out = (proa_prompt_table){.tokens = tokens, .width = proa_prompt_table_width(m, keys), .keys = keys};
     return PROA_OK;
 }
 

@@ -17,6 +17,9 @@
 typedef struct proa_prompt_table {
     int64_t tokens, width;
     bool keys; /* of keys and values */
+    /* Input embeddings in memory of the device on which the model runs, which somebody else owns; NULL: they are in
+     * `values`, which are absent otherwise. */
+    const float *device_values;
     /* Input embeddings: [tokens][width]. Keys and values: [layers][tokens][width], of a layer the keys of all heads,
      * then the values. */
     float values[];
@@ -24,7 +27,10 @@ typedef struct proa_prompt_table {
 
 /* Numbers of one token, in one layer if the table is one of keys and values. */
 int64_t proa_prompt_table_width(const proa_model *m, bool keys);
-/* An empty table for the model. LIMIT if it has too many tokens; UNSUPPORTED if the model takes none of this kind. */
+/* LIMIT if a table has too many tokens; UNSUPPORTED if the model takes none of this kind. */
+PROA_MUST_CHECK proa_status proa_prompt_table_check(const proa_model *m, int64_t tokens, bool keys,
+                                                    proa_err *err);
+/* An empty table for the model, with these checks. */
 PROA_MUST_CHECK proa_status proa_prompt_table_new(proa_prompt_table **out, const proa_model *m,
                                                   int64_t tokens, bool keys, proa_err *err);
 void proa_prompt_table_free(proa_prompt_table *table); /* NULL is fine */

@@ -114,7 +114,7 @@ static void sample_message(proa_rank_message *m, proa_sample_request *r, const p
     PROA_RANK_MESSAGE_VALUE(m, r->searches);
     PROA_RANK_MESSAGE_VALUE(m, r->entries_count);
     PROA_RANK_MESSAGE_VALUE(m, r->masks_count);
-    PROA_ASSERT(!r->raw_to && !r->processed_to);
+    PROA_ASSERT(!r->raw_to && !r->processed_to && !r->search_to);
     PROA_RANK_MESSAGE_VALUE(m, r->logits);
     PROA_RANK_MESSAGE_VALUE(m, r->top);
     PROA_RANK_MESSAGE_VALUE(m, r->deferred);

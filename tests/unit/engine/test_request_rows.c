@@ -89,7 +89,11 @@ static void memory_has_the_rows_of_events(void **state)
         {.n = WIDTH},
         {.repetition_penalty = 1.3F, .no_repeat_ngram = 2},
         {.temperature = 0.9F, .top_k = 7, .seed = 4, .n = 2},
+        {.temperature = 0.8F, .top_p = 0.7F, .seed = 5, .n = WIDTH},
+        {.temperature = 1.3F, .min_p = 0.02F, .repetition_penalty = 1.2F, .seed = 6},
+        {.temperature = 1, .seed = 7},
         {.beams = WIDTH},
+        {.beams = WIDTH, .length_penalty = 2, .ignore_eos = true},
         {.beams = WIDTH, .repetition_penalty = 1.2F},
         {.beams = WIDTH, .temperature = 1.5F, .top_k = 9, .seed = 8},
     };
@@ -148,6 +152,8 @@ static void wrong_rows_are_refused(void **state)
          "contrastive"},
         {{.rows = {.logits = x, .steps = 1, .stride = 1, .memory = {.kind = PROA_MEMORY_CUDA, .gpu = 7}}},
          "cuda:7"},
+        {{.prompt_table = x, .prompt_table_rows = 1, .prompt_table_memory = {.kind = PROA_MEMORY_CUDA, .gpu = 3}},
+         "prompt_table: memory of cuda:3"},
         {{.rows = {.logits = x, .steps = 1, .stride = 1, .memory = {.kind = (proa_memory_kind)9}}},
          "'kind' of memory is 9"},
     };

@@ -87,12 +87,12 @@ __global__ void copy_kernel(char *dst, const char *src, int64_t units, int64_t o
         ((Unit *)(dst + at))[i] = ((const Unit *)(src + at))[i];
 }
 
-static bool is_aligned16(const void *dst, const void *src, const proa_blocks *b)
+/* The largest of 16, 4 and 1 bytes at which all pieces of a copy are aligned. */
+static int unit_of(const void *dst, const void *src, const proa_blocks *b)
 {
-    return ((uintptr_t)dst | (uintptr_t)src | (uintptr_t)b->bytes | (uintptr_t)b->stride[0] |
-            (uintptr_t)b->stride[1]) %
-               16 ==
-           0;
+    uintptr_t bits = (uintptr_t)dst | (uintptr_t)src | (uintptr_t)b->bytes | (uintptr_t)b->stride[0] |
+                     (uintptr_t)b->stride[1];
+    return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 1;
 }
 
 static void gpu_copy(proa_device *d, void *dst, const void *src, const proa_blocks *b)
@@ -101,12 +101,13 @@ static void gpu_copy(proa_device *d, void *dst, const void *src, const proa_bloc
     const int64_t THREADS = 256, BLOCKS_MAX = 64;
     gpu_flush(g);
     gpu_fp8_rows_drop(g);
-    bool wide = is_aligned16(dst, src, b);
-    int64_t units = wide ? b->bytes / 16 : b->bytes, blocks = (units + THREADS - 1) / THREADS;
+    int unit = unit_of(dst, src, b);
+    auto kernel = unit == 16 ? copy_kernel<uint4> : unit == 4 ? copy_kernel<uint32_t> : copy_kernel<uint8_t>;
+    int64_t units = b->bytes / unit, blocks = (units + THREADS - 1) / THREADS;
     dim3 grid((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX), (unsigned)b->count[1],
               (unsigned)b->count[0]);
-    gpu_launch(g, "copy", wide ? copy_kernel<uint4> : copy_kernel<uint8_t>, grid, (unsigned)THREADS, 0,
-               (char *)dst, (const char *)src, units, b->stride[0], b->stride[1]);
+    gpu_launch(g, "copy", kernel, grid, (unsigned)THREADS, 0, (char *)dst, (const char *)src, units,
+               b->stride[0], b->stride[1]);
 }
 
 static int64_t gpu_available(proa_device *d)

@@ -516,6 +516,25 @@ __device__ static void keep_top_p(draw_scratch &r, candidates &c, const proa_sam
     c.cut_weight = (float)fmin(fmax(left, 0.0), (double)weight);
 }
 
+/* What the cuts have left of the row (proa_sample_params.kept). */
+__device__ static void put_kept(const candidates &c, float *kept, int d)
+{
+    for (int j = threadIdx.x; j < d && c.ids; j += DRAW_THREADS) kept[j] = -INFINITY;
+    __syncthreads();
+    each_value(c.x, c.d, [&](float x, int j) {
+        float value;
+        bool in = is_in(c, x, j, value) && !(weight_exp(__fsub_rn(value, c.top)) < c.min_p);
+        if (in || !c.ids) kept[c.ids ? c.ids[j] : j] = in ? __fdiv_rn(x, c.temperature) : -INFINITY;
+    });
+}
+
+/* The limit of small temperatures: only the likeliest is left. */
+__device__ static void put_likeliest(float *kept, const float *x, int d, int at, float temperature)
+{
+    for (int j = threadIdx.x; j < d; j += DRAW_THREADS)
+        kept[j] = j == at ? __fdiv_rn(x[j], temperature) : -INFINITY;
+}
+
 /* Draws a token for each row with a temperature; argmax_lse_kernel has run before. One block of 1,024 threads
  * a row; shared memory: draw_scratch (about 33 KB). */
 __global__ void __launch_bounds__(DRAW_THREADS)
@@ -530,9 +549,13 @@ __global__ void __launch_bounds__(DRAW_THREADS)
     candidates c = {x + row * stride, d,  NULL, how.temperature, 0, -INFINITY, {0, 0, d}, {0, 0, d},
                     how.min_p,        -1, 0};
     c.top = scaled(c.x[ids[row]], how.temperature);
-    if (!isfinite(c.top)) return; /* the limit of small temperatures: the likeliest */
+    if (!isfinite(c.top)) {
+        if (how.kept) put_likeliest(how.kept, c.x, d, ids[row], how.temperature);
+        return;
+    }
     if (how.top_k > 0 && how.top_k < d) keep_top_k(r, c, how);
     if (how.top_p > 0) keep_top_p(r, c, how);
+    if (how.kept) put_kept(c, how.kept, d);
     int at = find_place(r, c.d, 0, how.uniform, [&](int j) { return (double)weight_at(c, j); });
     if (threadIdx.x == 0) ids[row] = c.ids ? c.ids[at] : at;
 }
@@ -551,6 +574,26 @@ static void cuda_sample(proa_ctx *c, int32_t *ids, float *sums, proa_view x, con
     if (how)
         gpu_launch(g, "sample", sample_kernel, dim3((unsigned)x.shape[0]), DRAW_THREADS, 0, ids,
                    (const float *)sums, (const float *)x.data, x.stride[0], (int)x.shape[1], how);
+}
+
+enum { LOG_PROB_THREADS = 256, LOG_PROB_COLUMNS = 4096 /* of a block: 16 for each thread */ };
+
+/* Blocks (columns, row). */
+__global__ void log_probs_kernel(float *y, int64_t y_stride, const float *x, int64_t x_stride, int d,
+                                 const float *sums)
+{
+    int begin = blockIdx.x * LOG_PROB_COLUMNS, end = min(d, begin + LOG_PROB_COLUMNS);
+    gpu_wait();
+    float sum = sums[blockIdx.y];
+    for (int j = begin + threadIdx.x; j < end; j += LOG_PROB_THREADS)
+        y[blockIdx.y * y_stride + j] = __fsub_rn(x[blockIdx.y * x_stride + j], sum);
+}
+
+static void log_probs(proa_ctx *c, proa_view y, proa_view x, const float *sums)
+{
+    unsigned parts = (unsigned)((x.shape[1] + LOG_PROB_COLUMNS - 1) / LOG_PROB_COLUMNS);
+    gpu_launch(gpu_flushed(c), "log_probs", log_probs_kernel, dim3(parts, (unsigned)x.shape[0]), LOG_PROB_THREADS,
+               0, (float *)y.data, y.stride[0], (const float *)x.data, x.stride[0], (int)x.shape[1], sums);
 }
 
 /* ---- the k largest ---- */
@@ -736,6 +779,7 @@ static void gather_token_ids(proa_ctx *c, int32_t *ids, const int32_t *from, con
 void gpu_fill_sample(proa_ops *ops, proa_decode_ops *decode)
 {
     decode->process_logits = process_logits, decode->mask_logits = mask_logits, decode->sample = cuda_sample,
-    decode->gather_logprobs = gather_logprobs, decode->gather_token_ids = gather_token_ids;
+    decode->gather_logprobs = gather_logprobs, decode->gather_token_ids = gather_token_ids,
+    decode->log_probs = log_probs;
     ops->log_sum_exp = log_sum_exp, ops->top_k = top_k;
 }
