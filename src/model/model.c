@@ -454,7 +454,7 @@ static void share_tables(proa_model *m)
 static void repack_param(proa_model *m, const proa_weight_walk *walk, char *at)
 {
     int64_t bytes = walk->param->bytes;
-    char *to = m->device->host ? at : proa_malloc((size_t)proa_max64(bytes, 1));
+    char *to = m->device->host ? at : proa_calloc((size_t)proa_max64(bytes, 1), 1);
     proa_repack_param(m, walk, to);
     if (m->device->host) return;
     m->device->upload(m->device, at, to, bytes);

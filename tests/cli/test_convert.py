@@ -219,7 +219,7 @@ def test_packed_for_another_number_of_ranks(family, quant, ranks, tmp_path):
             continue
         have = proa("run", out, *run, "--tp", readers, "--json")
         if have.returncode:
-            assert f"packed with --ranks {ranks} and cannot be read by {readers} ranks: in 'o' of" in have.stderr
+            assert f"packed with --ranks {ranks} and cannot be read with --tp {readers}: in 'o' of" in have.stderr
             assert (family, quant, readers) in [("llama", "int4", 3), ("llama", "int4", 4)]
             continue
         assert json.loads(have.stdout) == json.loads(want.stdout), readers

@@ -130,7 +130,7 @@ static proa_status check_piece(const repacker *r, const piece *p)
     if (keeps_groups(&r->to, p)) return PROA_OK;
     return PROA_FAIL(
         r->err, UNSUPPORTED,
-        "'%.200s' is packed with --ranks %d and cannot be read by %d ranks: in '%s' of layer %lld (%s) "
+        "'%.200s' is packed with --ranks %d and cannot be read with --tp %d: in '%s' of layer %lld (%s) "
         "numbers with one scale would be parted or joined. Run it with --tp %d, or pack the model with "
         "--ranks %d",
         r->path, file->ranks, r->m->plan.part.tensors, proa_slot_name(r->at->slot), (long long)r->at->layer,
@@ -217,7 +217,6 @@ void proa_repack_param(proa_model *m, const proa_weight_walk *at, char *to)
     proa_err err = {.status = PROA_OK};
     const repacker r = {
         m, m->path, at, place_weight(m, at->param, to), proa_copy_packed_find(m->ctx.ops->layout), &err};
-    memset(to, 0, (size_t)at->param->bytes); /* padding */
     proa_status status = repack_weight(&r);
     PROA_ASSERT(status == PROA_OK); /* proa_repack_open has checked it */
 }
@@ -247,7 +246,7 @@ proa_status proa_repack_open(proa_model *m, const char *path, const proa_model_o
     proa_weight_walk walk = {.param = NULL};
     if (!proa_copy_packed_find(m->ctx.ops->layout))
         return PROA_FAIL(err, UNSUPPORTED,
-                         "'%.200s' is packed with --ranks %d, and this device cannot read it by %d ranks: "
+                         "'%.200s' is packed with --ranks %d, and this device cannot read it with --tp %d: "
                          "run it with --tp %d",
                          path, m->packed->ranks, m->plan.part.tensors, m->packed->ranks);
     PROA_TRY(open_parts(m, path, o, err));

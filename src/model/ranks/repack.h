@@ -21,7 +21,7 @@ void proa_repack_close(proa_packed_parts *parts); /* NULL is fine */
 /* Closes the parts behind the last weight. IO: one of the files was cut short meanwhile. */
 PROA_MUST_CHECK proa_status proa_repack_end(proa_model *m, proa_err *err);
 
-/* Writes a weight, param->bytes, to host memory. */
+/* Writes a weight, param->bytes, to host memory of zeros: padding is left as it is. */
 void proa_repack_param(proa_model *m, const proa_weight_walk *at, char *to);
 
 #endif
