@@ -141,6 +141,8 @@ void check_lora(tester *t)
         {40, 100, 48, 2, {16, 20}},
         {33, 256, 16, 4, {16, 32, 48, 64}},
         {20, 1024, 16, 3, {512, 640, 768}},
+        {36, 384, 16, 3, {512, 640, 768}}, /* of this one and the next x and y are aligned and have no gaps */
+        {60, 1536, 32, 2, {480, 960}},
         {18, 700, 64, 1, {300}},
     };
     static const proa_dtype dtypes[] = {PROA_DTYPE_F32, PROA_DTYPE_BF16, PROA_DTYPE_F16};
