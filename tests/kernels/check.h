@@ -59,9 +59,11 @@ void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa
 void hosted_embed_all(proa_view y, const proa_view *table, const int32_t *ids, const float *scale, int count);
 /* x += more, and then y = rms_norm(x), or with w.rank 0 y = act(gate) * up of the halves of x. wide: x stays f32. */
 void hosted_add_first(proa_view y, proa_view x, proa_view more, proa_view w, float eps, proa_act act, bool wide);
-/* Norms of the heads of q and of k, in place, and rope_append: x [T,H+Hk,dh], q_norm and k_norm [dh]. */
+/* Norms of the heads of q and of k (none if these have no rank), in place, and rope_append: x [T,H+Hk,dh], q_norm and
+ * k_norm [dh]. a: then attention into y [T,H,dh] (NULL: none), which need not leave x rotated. */
 void hosted_norm_rope_append(proa_view x, proa_view v, proa_view table, bool interleaved, const proa_kv *kv,
-                             const proa_spans *spans, proa_view q_norm, proa_view k_norm, float eps);
+                             const proa_spans *spans, proa_view q_norm, proa_view k_norm, float eps,
+                             proa_view y, const proa_attention *a);
 /* n = rms_norm(x), the scores y = linear(n) and route; of: then experts, out of n (NULL: none). */
 void hosted_router(proa_view weights, int32_t *ids, proa_view y, proa_view n, proa_view x, proa_view norm,
                    float eps, const proa_weight *w, const float *bias, const proa_router *r, proa_view out,

@@ -257,7 +257,7 @@ static void norm_rope_append_case(tester *t, int64_t heads, int64_t kv_heads, in
     t->reference.ops->rope_append(&t->reference, a.view, v.view, table.view, interleaved, &right.kv,
                                   &right.spans);
     hosted_norm_rope_append(b.view, v.view, table.view, interleaved, &mine.kv, &mine.spans, q_norm.view,
-                            k_norm.view, eps);
+                            k_norm.view, eps, (proa_view){0}, NULL);
     if (narrow) device_mode.limit = device_mode.narrow == PROA_DTYPE_F16 ? 2e-3 : 1.6e-2; /* rounded twice */
     double worst = compare_rows(heads_of(b.view, heads), heads_of(a.view, heads), TOL_NORM);
     double keys = compare_pages(mine.kv.k, mine.kv.dtype, right.kv.k, right.bytes / 4);
@@ -268,6 +268,81 @@ static void norm_rope_append_case(tester *t, int64_t heads, int64_t kv_heads, in
     world_release(&right), world_release(&mine);
     canvas *all[] = {&a, &b, &x, &v, &table, &q_norm, &k_norm};
     for (size_t i = 0; i < PROA_COUNT(all); i++) canvas_free(all[i]);
+}
+
+/* Of what is stored in pages of this type and read again. */
+static double limit_of_pages(proa_dtype pages)
+{
+    return pages == PROA_DTYPE_F32    ? 2e-5
+           : pages == PROA_DTYPE_F16  ? 2e-3
+           : pages == PROA_DTYPE_BF16 ? 1.6e-2
+                                      : 6e-2;
+}
+
+/* A device may do the norms, rope_append and the attention of single rows as one. */
+static void rope_attend_case(tester *t, int64_t heads, int64_t kv_heads, int64_t dh, int64_t r,
+                             proa_dtype pages, bool normed, int window)
+{
+    static const int32_t shape[][2] = {{1, 65}, {1, 1}, {1, 200}, {1, 64}, {1, 130}};
+    const float eps = 1e-6f;
+    world right, mine;
+    if (!takes_turn(t)) return;
+    world_init(&right, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, pages);
+    world_init(&mine, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, pages);
+    world_fill(&right, 19, false), world_fill(&mine, 19, false);
+    const int64_t T = right.T, xs[] = {T, heads + kv_heads, dh}, vs[] = {T, kv_heads, dh}, ts[] = {T, r},
+                  ys[] = {T, heads, dh};
+    canvas x = canvas_make(3, xs, 0, 0), v = canvas_make(3, vs, 0, 0), table = canvas_make(2, ts, 0, 0);
+    canvas q_norm = canvas_make(1, &dh, 0, 0), k_norm = canvas_make(1, &dh, 0, 0);
+    canvas y = canvas_make(3, ys, 0, 0), right_y = canvas_clone(&y);
+    canvas_fill(&x, 14, false), canvas_fill(&v, 15, false), canvas_fill(&table, 16, false);
+    canvas_fill(&q_norm, 17, false), canvas_fill(&k_norm, 18, false);
+    canvas a = canvas_clone(&x);
+    proa_view q = heads_of(a.view, heads), k = heads_of(a.view, kv_heads), none = {0};
+    k.data = proa_view_f32(k) + heads * dh;
+    proa_attention attention = {.scale = 1.0f / sqrtf((float)dh), .causal = true, .window = window};
+    if (normed) t->reference.ops->rms_norm(&t->reference, q, q, q_norm.view, eps);
+    if (normed) t->reference.ops->rms_norm(&t->reference, k, k, k_norm.view, eps);
+    t->reference.ops->rope_append(&t->reference, a.view, v.view, table.view, false, &right.kv, &right.spans);
+    t->reference.ops->attend(&t->reference, right_y.view, q, &right.kv, &right.spans, &attention);
+    hosted_norm_rope_append(x.view, v.view, table.view, false, &mine.kv, &mine.spans,
+                            normed ? q_norm.view : none, normed ? k_norm.view : none, eps, y.view, &attention);
+    device_mode.limit = fmax(limit_of_pages(pages), limit_of_pages(device_mode.narrow));
+    double worst = compare_rows(y.view, right_y.view, TOL_ATTEND);
+    device_mode.limit = 4e-6;
+    int64_t elements = right.bytes / proa_dtype_bytes(pages);
+    for (int64_t i = 0; i < elements; i++) { /* NaN: no span has it */
+        float pair[4];
+        proa_to_f32(pair, (char *)right.kv.k + i * proa_dtype_bytes(pages), pages, 1);
+        proa_to_f32(pair + 1, (char *)mine.kv.k + i * proa_dtype_bytes(pages), pages, 1);
+        proa_to_f32(pair + 2, (char *)right.kv.v + i * proa_dtype_bytes(pages), pages, 1);
+        proa_to_f32(pair + 3, (char *)mine.kv.v + i * proa_dtype_bytes(pages), pages, 1);
+        bool same = isnan(pair[0]) == isnan(pair[1]) && isnan(pair[2]) == isnan(pair[3]);
+        float off = isnan(pair[0]) ? 0.0f : fabsf(pair[0] - pair[1]), allowed = 0.13f * fabsf(pair[0]) + 0.01f;
+        if (!same || off > allowed ||
+            (!isnan(pair[2]) && fabsf(pair[2] - pair[3]) > 0.13f * fabsf(pair[2]) + 0.01f))
+            worst = (double)INFINITY;
+    }
+    expect(t, worst <= 1,
+           "heads %d+%d dim %d rotated %d %s%s window %d, attended at once: off by %g tolerances", (int)heads,
+           (int)kv_heads, (int)dh, (int)r, proa_dtype_name(pages), normed ? " normed" : "", window, worst);
+    world_release(&right), world_release(&mine);
+    canvas *all[] = {&a, &x, &v, &table, &q_norm, &k_norm, &y, &right_y};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) canvas_free(all[i]);
+}
+
+static void rope_attend_cases(tester *t)
+{
+    for (size_t d = 0; d < kv_dtypes_here(); d++)
+        for (int normed = 0; normed < 2; normed++) {
+            bool is_for = device_mode.narrow == PROA_DTYPE_F32 || kv_dtypes[d] == device_mode.narrow ||
+                          kv_dtypes[d] == PROA_DTYPE_FP8;
+            if (!is_for) continue;
+            rope_attend_case(t, 8, 2, 128, 128, kv_dtypes[d], normed, 0);
+            rope_attend_case(t, 4, 4, 64, 64, kv_dtypes[d], normed, 48);
+            rope_attend_case(t, 6, 2, 80, 80, kv_dtypes[d], normed, 0);
+            rope_attend_case(t, 4, 2, 64, 32, kv_dtypes[d], normed, 0);
+        }
 }
 
 void check_rope_append(tester *t)
@@ -281,6 +356,7 @@ void check_rope_append(tester *t)
         norm_rope_append_case(t, 2, 2, 256, 64, interleaved);
         norm_rope_append_case(t, 3, 1, 10, 6, interleaved);
     }
+    rope_attend_cases(t);
 }
 
 /* ---- attend ---- */

@@ -360,6 +360,8 @@ void check_experts(tester *t)
         router_experts_cases(t, (proa_wfmt)format);
         experts_case(t, (proa_wfmt)format, (expert_shape){1, 4, 3, 2048, 768, 2048}, 3);
         experts_case(t, (proa_wfmt)format, (expert_shape){1, 8, 4, 720, 720, 720}, 11);
+        experts_case(t, (proa_wfmt)format, (expert_shape){1, 8, 8, 80, 1100, 72},
+                     3); /* several groups of rows a block */
         experts_case(t, (proa_wfmt)format, (expert_shape){2, 4, 2, 2048, 768, 2048}, 2);
         experts_case(t, (proa_wfmt)format, (expert_shape){40, 4, 2, 512, 384, 512}, 0);
         experts_case(t, (proa_wfmt)format, (expert_shape){150, 4, 2, 256, 192, 256}, 2);

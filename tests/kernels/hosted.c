@@ -372,20 +372,24 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
 }
 
 void hosted_norm_rope_append(proa_view x, proa_view v, proa_view table, bool interleaved, const proa_kv *kv,
-                             const proa_spans *spans, proa_view q_norm, proa_view k_norm, float eps)
+                             const proa_spans *spans, proa_view q_norm, proa_view k_norm, float eps,
+                             proa_view y, const proa_attention *a)
 {
     proa_spans s = cover_spans(spans, kv);
     proa_kv pages = *kv;
-    cover_narrow(x, true), cover_narrow(v, true), cover_view(table), cover_view(q_norm), cover_view(k_norm);
+    cover_narrow(x, true), cover_narrow(v, true), cover_view(table);
+    if (q_norm.rank) cover_view(q_norm), cover_view(k_norm);
+    if (a) cover_narrow(y, true);
     upload_covered();
     s.span = device_ptr(s.span), s.pages = device_ptr(s.pages), pages.k = device_ptr(kv->k),
     pages.v = device_ptr(kv->v);
     proa_view all = device_view(x), q = all, k = all;
     q.shape[1] = x.shape[1] - kv->kv_heads, k.shape[1] = kv->kv_heads;
     k.data = (char *)k.data + q.shape[1] * k.stride[1] * proa_dtype_bytes(k.dtype);
-    device->ops->rms_norm(ctx(), q, q, device_view(q_norm), eps);
-    device->ops->rms_norm(ctx(), k, k, device_view(k_norm), eps);
+    if (q_norm.rank) device->ops->rms_norm(ctx(), q, q, device_view(q_norm), eps);
+    if (q_norm.rank) device->ops->rms_norm(ctx(), k, k, device_view(k_norm), eps);
     device->ops->rope_append(ctx(), all, device_view(v), device_view(table), interleaved, &pages, &s);
+    if (a) device->ops->attend(ctx(), device_view(y), q, &pages, &s, a);
     download_covered();
 }
 

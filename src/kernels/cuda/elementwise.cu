@@ -454,6 +454,7 @@ void gpu_flush(gpu *g)
     if (g->embed.count) run_embed(g); /* at most one kind is deferred: each flushes what came before */
     if (g->heads.count || g->router.norm) run_pending(g);
     if (g->choice.waits) gpu_run_choice(g);
+    if (g->rope.waits) gpu_run_rope(g);
     if (!n.x) return;
     g->norm.x = NULL;
     proa_view y = {n.y, PROA_DTYPE_F32, 2, {n.rows, n.d, 1, 1}, {n.y_row, 1, 0, 0}}, x = y;

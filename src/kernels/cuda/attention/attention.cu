@@ -397,11 +397,11 @@ static bool are_norms_of(const gpu_pending_heads &n, proa_view x, const proa_kv 
 }
 
 template <typename X>
-static void norm_rope_append(gpu *g, const rope_args<X> &t, const proa_kv *kv, const append_rows &a, int64_t rows)
+static void norm_rope_append(gpu *g, const rope_args<X> &t, const proa_kv *kv, const append_rows &a,
+                             int64_t rows, const gpu_pending_heads &norms)
 {
-    head_norms n = {g->heads.w[0], g->heads.w[1], g->heads.eps[0], g->heads.eps[1]};
+    head_norms n = {norms.w[0], norms.w[1], norms.eps[0], norms.eps[1]};
     int heads = t.heads + 2 * t.kv_heads, each = NORMED_THREADS / 32;
-    g->heads.count = 0;
     gpu_by_page_type(kv->dtype, [&](auto page) {
         using T = decltype(page);
         gpu_launch(g, "norm and rope_append", norm_rope_append_kernel<T, X>,
@@ -431,35 +431,59 @@ static proa_view rows_with_values(proa_view x, proa_view v)
     return rows;
 }
 
+/* The kernels of what waited: norms of heads, rotary positions, append. */
+static void run_rope(gpu *g, const gpu_pending_rope &p)
+{
+    append_rows rows = {p.spans.span, p.spans.pages, (int)p.spans.count};
+    gpu_by_type(p.x.dtype, [&](auto from) {
+        using X = decltype(from);
+        rope_args<X> t = {(X *)p.x.data,
+                          p.x.stride[0],
+                          p.x.stride[1],
+                          (const X *)p.v.data,
+                          p.v.stride[0],
+                          p.v.stride[1],
+                          (const float *)p.table.data,
+                          p.table.stride[0]};
+        t.kv_heads = (int)p.kv.kv_heads, t.heads = (int)p.x.shape[1] - t.kv_heads, t.dim = (int)p.kv.head_dim;
+        t.half = (int)p.table.shape[1] / 2, t.interleaved = p.interleaved;
+        t.more = (const X *)(p.more.rank ? p.more.data : NULL), t.more_row = p.more.rank ? p.more.stride[0] : 0;
+        if (p.norms.count) norm_rope_append<X>(g, t, &p.kv, rows, p.x.shape[0], p.norms);
+        else rope_append_as<X>(g, t, &p.kv, rows, p.x.shape[0], appends_in_pieces(p.x, p.v, p.table, &p.kv));
+    });
+}
+
+void gpu_run_rope(gpu *g)
+{
+    g->rope.waits = false;
+    run_rope(g, g->rope);
+}
+
+/* Whether the attention of short contexts may do it: spans of one row, heads that are turned as halves. */
+static bool may_wait(const gpu *g, const gpu_pending_rope &p)
+{
+    int64_t dim = p.kv.head_dim;
+    int64_t strides = p.x.stride[0] | p.x.stride[1] | p.v.stride[0] | p.v.stride[1];
+    bool aligned = strides * proa_dtype_bytes(p.x.dtype) % 16 == 0 && p.table.stride[0] % 4 == 0 &&
+                   ((uintptr_t)p.x.data | (uintptr_t)p.v.data | (uintptr_t)p.table.data) % 16 == 0;
+    return g->clusters && aligned && !p.interleaved && p.v.dtype == p.x.dtype && !p.spans.seen &&
+           p.table.shape[1] == dim && dim % 8 == 0 && p.spans.rows_max <= 1 &&
+           p.spans.count <= SHORT_SPANS_MAX && p.x.shape[0] <= SHORT_SPANS_MAX && !p.kv.row && !p.more.rank;
+}
+
 static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved,
                         const proa_kv *kv, const proa_spans *spans)
 {
     gpu *g = gpu_of(c);
-    append_rows rows = {spans->span, spans->pages, (int)spans->count};
-    int half = (int)table.shape[1] / 2;
-    bool norms = are_norms_of(g->heads, x, kv) && spans->count > 0;
-    bool vec8 = appends_in_pieces(x, v, table, kv);
-    proa_view more = {};
-    if (vec8 && 2 * half == kv->head_dim && spans->count > 0) more = gpu_take_sum(g, rows_with_values(x, v));
-    if (!norms) gpu_flush(g);
+    gpu_pending_rope p = {true, x, v, table, {}, interleaved, *kv, *spans, {}};
+    if (are_norms_of(g->heads, x, kv) && spans->count > 0) p.norms = g->heads, g->heads.count = 0;
+    if (appends_in_pieces(x, v, table, kv) && table.shape[1] == kv->head_dim && spans->count > 0)
+        p.more = gpu_take_sum(g, rows_with_values(x, v));
+    gpu_flush(g);
     gpu_invalidate(g, x);
     if (spans->count == 0) return;
-    gpu_by_type(x.dtype, [&](auto from) {
-        using X = decltype(from);
-        rope_args<X> t = {(X *)x.data,
-                          x.stride[0],
-                          x.stride[1],
-                          (const X *)v.data,
-                          v.stride[0],
-                          v.stride[1],
-                          (const float *)table.data,
-                          table.stride[0]};
-        t.kv_heads = (int)kv->kv_heads, t.heads = (int)x.shape[1] - t.kv_heads, t.dim = (int)kv->head_dim;
-        t.half = half, t.interleaved = interleaved;
-        t.more = (const X *)(more.rank ? more.data : NULL), t.more_row = more.rank ? more.stride[0] : 0;
-        if (norms) norm_rope_append<X>(g, t, kv, rows, x.shape[0]);
-        else rope_append_as<X>(g, t, kv, rows, x.shape[0], vec8);
-    });
+    if (may_wait(g, p)) g->rope = p;
+    else run_rope(g, p);
 }
 
 /* ---- any shape: one block for a row and a head, keys over the threads ---- */
@@ -565,10 +589,44 @@ static void use_rel_bias(gpu *g, attention_task *t, const proa_attention *a)
     t->buckets = g->buckets[which];
 }
 
+/* Are the queries of the task those whose rotary positions wait, and the spans and pages the same? */
+static bool is_of_rope(const gpu_pending_rope &p, const attention_task &t, const proa_kv *kv,
+                       const proa_spans *spans)
+{
+    bool queries = t.q == p.x.data && t.type == p.x.dtype && t.heads + t.kv_heads == p.x.shape[1] &&
+                   t.q_row == p.x.stride[0] && t.q_head == p.x.stride[1] && t.rows == p.x.shape[0];
+    return p.waits && queries && kv->k == p.kv.k && kv->v == p.kv.v && spans->span == p.spans.span &&
+           spans->count == p.spans.count;
+}
+
+/* Attention that makes its queries and newest keys from the rows whose rotary positions wait. False: they do not belong
+ * together or do not fit, and nothing was done. */
+static bool attend_fresh(gpu *g, const attention_task &t, const proa_kv *kv, const proa_spans *spans)
+{
+    const gpu_pending_rope &p = g->rope;
+    bool fits = t.causal && ((uintptr_t)t.k | (uintptr_t)t.v) % 16 == 0;
+    if (!fits || !is_of_rope(p, t, kv, spans)) return false;
+    new_rows f = {p.x.data,
+                  p.x.stride[0],
+                  p.x.stride[1],
+                  p.v.data,
+                  p.v.stride[0],
+                  p.v.stride[1],
+                  (const float *)p.table.data,
+                  p.table.stride[0]};
+    if (p.norms.count)
+        f.q_norm = p.norms.w[0], f.k_norm = p.norms.w[1], f.q_eps = p.norms.eps[0], f.k_eps = p.norms.eps[1];
+    if (((uintptr_t)f.q_norm | (uintptr_t)f.k_norm) % 16) return false;
+    if (!gpu_decode_short(g, t, kv->dtype, (int)spans->count, spans->context_max, f)) return false;
+    g->rope.waits = false;
+    return true;
+}
+
 static void attend_op(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
                       const proa_attention *a)
 {
-    gpu *g = gpu_flushed(c, y);
+    gpu *g = gpu_of(c);
+    gpu_invalidate(g, y);
     if (spans->count == 0) return;
     attention_task t = {y.data,  y.stride[0], y.stride[1], q.data,  q.stride[0], q.stride[1],
                         q.dtype, kv->k,       kv->v,       kv->row, q.shape[0]};
@@ -583,6 +641,8 @@ static void attend_op(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, 
     t.sinks = a->sinks;
     t.alibi = a->alibi, t.soft_cap = a->soft_cap;
     t.has_score_mod = a->rel_bias || a->alibi || a->soft_cap > 0.0f;
+    if (!a->relative && attend_fresh(g, t, kv, spans)) return;
+    gpu_flush(g), gpu_invalidate(g, y);
     if (a->relative) {
         PROA_ASSERT(kv->row && kv->dtype == q.dtype);
         gpu_attend_relative(g, t, kv->dtype, *a->relative, spans);

@@ -160,9 +160,24 @@ __device__ static inline const T *key_row(const attention_task &t, const void *b
 /* Spans of one row. False: the sizes do not fit (decode_mma.cu). */
 bool gpu_decode(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans);
 
+/* What rope_append does to the rows of spans of one row, when the attention kernel does it itself: the RMS norms
+ * of the heads of q and k, their rotary positions (halves, all of the head), and the newest key and value, which are
+ * used and written into their pages. */
+struct new_rows {
+    const void *x; /* NULL: rope_append has run. The heads of q, and behind them those of k, of q's type */
+    int64_t x_row, x_head;
+    const void *v;
+    int64_t v_row, v_head;
+    const float *table; /* of a row: cosines [dim / 2], sines [dim / 2] */
+    int64_t table_row;
+    const float *q_norm, *k_norm; /* [dim]; NULL: no norms */
+    float q_eps, k_eps;
+};
+
 enum { SHORT_SPANS_MAX = 16 };
 /* Few spans of one row over short contexts (decode_short.cu). False: the sizes do not fit. */
-bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context);
+bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context,
+                      const new_rows &fresh);
 /* Spans of more than one row on tensor cores; with kv_row all spans. False: the sizes do not fit and nothing
  * was launched. For Hopper (prefill_wgmma.cu), and for any GPU (prefill_mma.cu), which takes trees too. */
 bool gpu_prefill_wgmma(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans);

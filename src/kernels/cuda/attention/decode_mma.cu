@@ -467,7 +467,7 @@ bool gpu_decode(gpu *g, const attention_task &t, proa_dtype pages, const proa_sp
                  (t.dim == 64 || t.dim == 80 || t.dim == 96 || t.dim == 128 || t.dim == 256);
     if (t.dim % piece != 0 || t.dim > 64 * piece || ((uintptr_t)t.k | (uintptr_t)t.v) % 16 != 0) return false;
     if (spans->rows_min > 1) return true;
-    if (gpu_decode_short(g, t, pages, count, spans->context_max)) return true;
+    if (gpu_decode_short(g, t, pages, count, spans->context_max, {})) return true;
     if (tiled) run_decode(g, t, pages, count, spans->context_max);
     else gpu_decode_fallback(g, t, pages, count, spans->context_max);
     return true;

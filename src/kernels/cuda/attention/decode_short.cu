@@ -141,6 +141,98 @@ __device__ static inline void combine_warps(const attention_task &t, float *sums
     if (!alone && threadIdx.x == 0) mine->largest = top, mine->total = all;
 }
 
+/* A lane's COUNT numbers of a head of LANES x COUNT: normed if `normed`, and turned. second: they are of the head's
+ * second half. All lanes of the warp call it. */
+template <int LANES, int COUNT>
+__device__ static inline void norm_and_turn(float (&v)[COUNT], const float (&w)[COUNT], bool normed, float eps,
+                                            const float (&cosine)[COUNT], const float (&sine)[COUNT], bool second)
+{
+    if (normed) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) sum = fmaf(v[i], v[i], sum);
+#pragma unroll
+        for (int o = LANES / 2; o > 0; o >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+        float inverse = 1.0f / sqrtf(sum / (float)(LANES * COUNT) + eps);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) v[i] = v[i] * inverse * w[i];
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        float other = __shfl_xor_sync(0xffffffffu, v[i], LANES / 2);
+        v[i] = v[i] * cosine[i] + (second ? other : -other) * sine[i];
+    }
+}
+
+template <int COUNT> __device__ static inline void load_floats(float (&to)[COUNT], const float *from)
+{
+#pragma unroll
+    for (int i = 0; i < COUNT / 4; i++) {
+        float4 v = reinterpret_cast<const float4 *>(from)[i];
+        to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
+    }
+}
+
+/* COUNT numbers of a register's type from element `at` on, aligned to 16 bytes (four numbers of 16 bits: to 8). */
+template <int COUNT>
+__device__ static inline void load_numbers(float (&to)[COUNT], const void *from, int64_t at, int type)
+{
+    if (type == PROA_DTYPE_F32) return load_floats(to, (const float *)from + at);
+    __align__(16) __half h[COUNT];
+    const char *p = (const char *)from + at * 2;
+#pragma unroll
+    for (int i = 0; i < COUNT / 8; i++)
+        reinterpret_cast<uint4 *>(h)[i] = reinterpret_cast<const uint4 *>(p)[i];
+    if (COUNT < 8) *reinterpret_cast<uint2 *>(h) = *reinterpret_cast<const uint2 *>(p);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        to[i] = type == PROA_DTYPE_F16 ? __half2float(h[i])
+                                       : __bfloat162float(reinterpret_cast<__nv_bfloat16 *>(h)[i]);
+}
+
+/* As they are stored in a page. */
+template <typename T> __device__ static inline uint4 page_piece(const float (&v)[16 / sizeof(T)])
+{
+    __align__(16) T out[16 / sizeof(T)];
+#pragma unroll
+    for (int i = 0; i < (int)(16 / sizeof(T)); i++) out[i] = gpu_from_f32<T>(v[i]);
+    return *reinterpret_cast<uint4 *>(out);
+}
+
+/* What a lane of new_rows makes: its part of the query, scaled, and of the newest key and value. */
+template <typename T, int LANES> struct fresh_part {
+    static const int COUNT = 16 / sizeof(T);
+    float q_norm[COUNT], k_norm[COUNT];
+    uint4 key, value;
+    __device__ void load_norms(const new_rows &f, int e) /* before gpu_wait */
+    {
+        if (f.q_norm) load_floats(q_norm, f.q_norm + e), load_floats(k_norm, f.k_norm + e);
+    }
+    __device__ void make(float (&q)[COUNT], const new_rows &f, const attention_task &t, int64_t row, int h,
+                         int kv, int slot)
+    {
+        float k[COUNT], v[COUNT], cosine[COUNT], sine[COUNT];
+        int e = slot * COUNT, half = LANES * COUNT / 2, turn = e < half ? e : e - half;
+        const float *table = f.table + row * f.table_row + turn;
+        int64_t x = row * f.x_row + e;
+        load_numbers(q, f.x, x + h * f.x_head, t.type);
+        load_numbers(k, f.x, x + (t.heads + kv) * f.x_head, t.type);
+        load_numbers(v, f.v, row * f.v_row + kv * f.v_head + e, t.type);
+        load_floats(cosine, table), load_floats(sine, table + half);
+        norm_and_turn<LANES>(q, q_norm, f.q_norm, f.q_eps, cosine, sine, e >= half);
+        norm_and_turn<LANES>(k, k_norm, f.q_norm, f.k_eps, cosine, sine, e >= half);
+        key = page_piece<T>(k), value = page_piece<T>(v);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) q[i] *= t.scale;
+    }
+    /* Writes them to where the key at position p is stored. */
+    __device__ void store(const attention_task &t, const proa_span &s, int p, int kv, int slot) const
+    {
+        *(uint4 *)(key_row<T>(t, t.k, s, p, kv) + slot * COUNT) = key;
+        *(uint4 *)(key_row<T>(t, t.v, s, p, kv) + slot * COUNT) = value;
+    }
+};
+
 /* y = softmax(score_mod(scale q K^T)) V for one row and one head; pages of any type, head sizes of up to 64
  * pieces of 16 bytes.
  *
@@ -150,9 +242,10 @@ __device__ static inline void combine_warps(const attention_task &t, float *sums
  *   shared     8 x dim floats
  *
  * Grid: the blocks of a cluster (1 to 8), heads, spans. The first round of keys is loaded before gpu_wait,
- * except those that this pass writes. */
-template <typename T, int LANES, int VECS, int UNROLL>
-__global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t)
+ * except those that this pass writes. FRESH: this kernel makes the query, the newest key and its value from new_rows;
+ * the first head of those that share a key writes them. */
+template <typename T, int LANES, int VECS, int UNROLL, bool FRESH>
+__global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t, new_rows f)
 {
 #if __CUDA_ARCH__ >= 900
     const int COUNT = key_vec<T>::COUNT, AT_ONCE = 32 / LANES, STEP = WARPS * AT_ONCE;
@@ -196,16 +289,25 @@ __global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t)
         for (int n = 0; n < VECS; n++) key[u][n] = value[u][n] = make_uint4(0, 0, 0, 0);
     fetch(from, 0, to < old ? to : old);
     fetch_bias(from);
+    fresh_part<T, LANES> fresh;
+    if constexpr (FRESH) fresh.load_norms(f, slot * COUNT);
     gpu_wait();
     if (!is_single_row(s)) return; /* the whole cluster */
     float q[VECS][COUNT], sum[VECS][COUNT] = {}, largest = -INFINITY, total = 0.0f;
+    if constexpr (FRESH) fresh.make(q[0], f, t, s.row, h, kv, slot);
+    else
 #pragma unroll
-    for (int n = 0; n < VECS; n++) {
-        int e = (n * LANES + slot) * COUNT;
-        load_q<COUNT>(q[n], t, s.row * t.q_row + h * t.q_head + e, e < t.dim);
-    }
+        for (int n = 0; n < VECS; n++) {
+            int e = (n * LANES + slot) * COUNT;
+            load_q<COUNT>(q[n], t, s.row * t.q_row + h * t.q_head + e, e < t.dim);
+        }
     for (int base = from; base < to; base += STEP * UNROLL) {
-        fetch(base, base == from ? old : 0, to);
+        fetch(base, base == from ? old : 0, FRESH ? min(to, at) : to);
+        if constexpr (FRESH)
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                if (base + u * STEP + warp * AT_ONCE + part == at)
+                    key[u][0] = fresh.key, value[u][0] = fresh.value;
         if (base != from) fetch_bias(base);
         float score[UNROLL], now = largest;
 #pragma unroll
@@ -253,12 +355,18 @@ __global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t)
     int64_t y = s.row * t.y_row + h * t.y_head;
     combine_warps(t, sums, tops, totals, &mine, blocks == 1, y, sink);
     if (blocks > 1) combine_cluster(t, sums, &mine, y, sink);
+    if constexpr (FRESH)
+        if (h % t.group == 0 && from <= at && at < to && threadIdx.x < LANES) fresh.store(t, s, at, kv, slot);
 #endif
 }
 
 template <typename T, int LANES, int VECS, int UNROLL>
-static bool launch_short(gpu *g, const attention_task &t, int spans, int context)
+static bool launch_short(gpu *g, const attention_task &t, int spans, int context, const new_rows &f)
 {
+    auto kernel = decode_short_kernel<T, LANES, VECS, UNROLL, false>;
+    if constexpr (VECS == 1)
+        if (f.x) kernel = decode_short_kernel<T, LANES, VECS, UNROLL, true>;
+    if (f.x && (VECS > 1 || t.dim != LANES * key_vec<T>::COUNT)) return false;
     const int ROUND = WARPS * (32 / LANES) * UNROLL;
     /* Keys of a block. A second round costs less than the barriers of a cluster of two: context is rounded up
      * (model/staging.h), so often no key is left for it. */
@@ -269,24 +377,24 @@ static bool launch_short(gpu *g, const attention_task &t, int spans, int context
     if (blocks * keys < context ||
         (int64_t)spans * t.heads * context * t.dim * (int)sizeof(T) * 2 > (int64_t)g->sms << 16)
         return false;
-    gpu_launch_clusters(g, "attend (short)", decode_short_kernel<T, LANES, VECS, UNROLL>,
-                        dim3((unsigned)blocks, (unsigned)t.heads, (unsigned)spans), (unsigned)blocks, THREADS,
-                        (size_t)WARPS * t.dim * sizeof(float), t);
+    gpu_launch_clusters(g, "attend (short)", kernel, dim3((unsigned)blocks, (unsigned)t.heads, (unsigned)spans),
+                        (unsigned)blocks, THREADS, (size_t)WARPS * t.dim * sizeof(float), t, f);
     return true;
 }
 
-bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context)
+bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context,
+                      const new_rows &fresh)
 {
     bool done = false;
     if (!g->clusters || spans > SHORT_SPANS_MAX) return false;
     gpu_by_page_type(pages, [&](auto page) {
         using T = decltype(page);
         int pieces = t.dim * (int)sizeof(T) / 16;
-        if (pieces <= 4) done = launch_short<T, 4, 1, 2>(g, t, spans, context);
-        else if (pieces <= 8) done = launch_short<T, 8, 1, 4>(g, t, spans, context);
-        else if (pieces <= 16) done = launch_short<T, 16, 1, 8>(g, t, spans, context);
-        else if (pieces <= 32) done = launch_short<T, 32, 1, 8>(g, t, spans, context);
-        else if (pieces <= 64) done = launch_short<T, 32, 2, 4>(g, t, spans, context);
+        if (pieces <= 4) done = launch_short<T, 4, 1, 2>(g, t, spans, context, fresh);
+        else if (pieces <= 8) done = launch_short<T, 8, 1, 4>(g, t, spans, context, fresh);
+        else if (pieces <= 16) done = launch_short<T, 16, 1, 8>(g, t, spans, context, fresh);
+        else if (pieces <= 32) done = launch_short<T, 32, 1, 8>(g, t, spans, context, fresh);
+        else if (pieces <= 64) done = launch_short<T, 32, 2, 4>(g, t, spans, context, fresh);
     });
     return done;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * single_row.cu - a mixture of experts for one row, weights of 8 bits: the bytes of the chosen experts are the limit.
- * Two kernels on CUDA cores, made as gemv_quant_kernel (linear/skinny_gemm.cu) is: one makes the FFN of all chosen
- * experts, the other their weighted sum. Each block of the second adds all experts of its outputs, so nothing is left
- * to add. Two products are added in f16, then in f32; x is divided by 4 so that the pair stays within f16's range. */
+ * Two kernels: one makes the FFN of all chosen experts, the other their weighted sum. Each block of the second adds all
+ * experts of its outputs, so nothing is left to add. Lanes read whole rows of weights as they are stored, and multiply
+ * their parts on tensor cores in place (multiply_rows, linear/skinny_gemm.h). */
 #include "kernels/cuda/experts/route.h"
 
 enum { THREADS = 128, WARPS = THREADS / 32, OUTPUTS = 8, CHOSEN_MAX = 64 };
@@ -22,58 +22,19 @@ struct row_pieces {
     {
 #pragma unroll
         for (int r = 0; r < OUTPUTS; r++) {
-            uint4 v = load_stream((const uint4 *)w + (from[r] + piece));
+            uint4 v = load_row_stream((const uint4 *)w + (from[r] + piece));
             next[r][0] = v.x, next[r][1] = v.y, next[r][2] = v.z, next[r][3] = v.w;
         }
     }
 };
 
-/* The 16 numbers of x from k on, each divided by 4; zeros behind K. */
-__device__ static inline void load_quarters(__half2 (&to)[8], const __half *x, int k, int K, bool aligned)
-{
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint4 v = load_vec8(x, k + 8 * i, K, aligned);
-        const __half2 *from = reinterpret_cast<const __half2 *>(&v);
-#pragma unroll
-        for (int j = 0; j < 4; j++) to[4 * i + j] = __hmul2(from[j], __half2half2(__ushort_as_half(0x3400)));
-    }
-}
-
-/* The sum of a piece of weights times these. */
-template <int FORMAT>
-__device__ static inline float multiply_piece(const unsigned w[4], const __half2 (&x)[8])
-{
-    float part = 0.0f;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        unsigned first, second;
-        fast_unpacked<FORMAT>::pairs(w, j, first, second);
-        float2 f = __half22float2(__hfma2(*reinterpret_cast<__half2 *>(&second), x[2 * j + 1],
-                                          __hmul2(*reinterpret_cast<__half2 *>(&first), x[2 * j])));
-        part += f.x + f.y;
-    }
-    return part;
-}
-
-/* Adds the threads' sums over each warp, into scratch. A barrier of the block. */
-__device__ static inline void add_lanes(float (*scratch)[OUTPUTS], const float (&sum)[OUTPUTS])
-{
-#pragma unroll
-    for (int r = 0; r < OUTPUTS; r++) {
-        float v = gpu_warp_sum(sum[r]);
-        if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32][r] = v;
-    }
-    __syncthreads();
-}
-
-/* Sum r of all warps, times 4. */
+/* Sum r of all warps. */
 __device__ static inline float add_warps(const float (*scratch)[OUTPUTS], int r)
 {
     float v = 0.0f;
 #pragma unroll
     for (int i = 0; i < WARPS; i++) v += scratch[i][r];
-    return 4.0f * v;
+    return v;
 }
 
 /* The expert of this block's round, the same for all threads: by one warp, from the scores. The first block also writes
@@ -117,7 +78,7 @@ __global__ void __launch_bounds__(THREADS, UP_BLOCKS) expert_row_up_kernel(exper
     int pieces = (int)(a.row_bytes / 16), me = (int)threadIdx.x, n = rows.first + me;
     const row_pieces from(rows, (unsigned)pieces);
     bool ends = rows.makes(me);
-    unsigned next[OUTPUTS][4];
+    unsigned next[OUTPUTS][4] = {};
     float sum[OUTPUTS] = {};
     expert_operands o = {};
     int expert;
@@ -133,14 +94,19 @@ __global__ void __launch_bounds__(THREADS, UP_BLOCKS) expert_row_up_kernel(exper
     const char *w = a.w + expert * a.expert_bytes;
     if (me < pieces) from.fetch(next, w, me);
     if (ends) o = expert_operands_of<FORMAT>(a, w, expert, n);
-    for (int piece = me; piece < pieces; piece += THREADS) {
-        __half2 xs[8];
-        load_quarters(xs, (const __half *)a.x, piece * 16, a.K, a.aligned);
+    for (int first = 0; first < pieces; first += THREADS) { /* all lanes */
+        int piece = first + me;
+        unsigned xs[8];
+        load_row16(xs, (const __half *)a.x, piece * 16, a.K, a.aligned);
 #pragma unroll
-        for (int r = 0; r < OUTPUTS; r++) sum[r] += multiply_piece<FORMAT>(next[r], xs);
+        for (int r = 0; r < OUTPUTS; r += 2) {
+            float2 two = multiply_rows<FORMAT>(next[r], next[r + 1], xs);
+            sum[r] += two.x, sum[r + 1] += two.y;
+        }
         if (piece + THREADS < pieces) from.fetch(next, w, piece + THREADS);
     }
-    add_lanes(scratch, sum);
+    add_group_sums<FORMAT>(scratch, sum);
+    __syncthreads();
     if (!ends) return;
     float v = add_warps(scratch, me), u = a.e.gate_rows ? add_warps(scratch, me + OUTPUTS / 2) : 0.0f;
     expert_store(a, 0, blockIdx.y, n, expert_finish(a, v, u, o));
@@ -155,12 +121,21 @@ struct chosen_piece {
     }
 };
 
+/* The biases of the chosen experts for output n, each times the expert's weight. */
+__device__ static inline float bias_of_chosen(const expert_call &a, const float *weights, int n)
+{
+    float sum = 0.0f;
+    for (int j = 0; a.e.bias && j < a.lists.k; j++)
+        sum = fmaf(weights[j], a.e.bias[(int64_t)a.lists.ids[j] * a.N + n], sum);
+    return sum;
+}
+
 /* y = residual + the outputs of all chosen experts, each times its weight.
  *
- *   block        128 threads make 8 outputs; the threads share the rows of all chosen experts, one behind the other, in
- *                pieces of 16 bytes
+ *   block        128 threads make 8 outputs; the threads share the rows of all chosen experts, one behind the other,
+ *                in pieces of 16 bytes; a group of four lanes has pieces of one expert
  *   registers    2 x 8 pieces of weights in flight
- *   shared       expert [k], and factor [k][8]: the weight of an expert times the scale of its row of weights
+ *   shared       factor [k][8]: the weight of an expert times the scale of its row of weights
  *
  * expert_row_up_kernel is the kernel before. It releases this one when the ids and weights are known and written, so
  * these and the first pieces are read before gpu_wait. */
@@ -170,17 +145,18 @@ __global__ void __launch_bounds__(THREADS, DOWN_BLOCKS)
 {
     __shared__ float scratch[WARPS][OUTPUTS], factor[CHOSEN_MAX][OUTPUTS];
     const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
-    int pieces = (int)(a.row_bytes / 16), chosen = a.lists.k, n = rows.first + (int)threadIdx.x;
+    int pieces = (int)(a.row_bytes / 16), slots = (pieces + 3) / 4 * 4, chosen = a.lists.k;
+    int n = rows.first + (int)threadIdx.x;
     bool ends = rows.makes((int)threadIdx.x);
     const row_pieces from(rows, pieces);
     float base = 0.0f, sum[OUTPUTS] = {};
-    unsigned next[DOWN_AHEAD][OUTPUTS][4];
+    unsigned next[DOWN_AHEAD][OUTPUTS][4] = {};
     chosen_piece now = {0, 0}, ahead = {0, 0};
-    now.step((int)threadIdx.x, pieces), ahead = now;
+    now.step((int)threadIdx.x, slots), ahead = now;
     auto fetch = [&](int d) {
-        if (ahead.chosen < chosen)
+        if (ahead.chosen < chosen && ahead.piece < pieces)
             from.fetch(next[d], a.w + a.lists.ids[ahead.chosen] * a.expert_bytes, ahead.piece);
-        ahead.step(THREADS, pieces);
+        ahead.step(THREADS, slots);
     };
 #pragma unroll
     for (int d = 0; d < DOWN_AHEAD; d++) fetch(d);
@@ -189,26 +165,32 @@ __global__ void __launch_bounds__(THREADS, DOWN_BLOCKS)
         const float *scales = (const float *)(a.w + a.lists.ids[j] * a.expert_bytes + a.scales_at);
         factor[j][r] = weights[j] * (a.unit * scales[rows.row(r)]);
     }
-    if (ends && a.e.bias)
-        for (int j = 0; j < chosen; j++)
-            base = fmaf(weights[j], a.e.bias[(int64_t)a.lists.ids[j] * a.N + n], base);
+    if (ends) base = bias_of_chosen(a, weights, n);
     __syncthreads();
     gpu_wait();
     if (ends && a.e.residual) base += residual_at(a.e, 0, n);
-    while (now.chosen < chosen) {
+    for (int left = chosen * slots; left > 0;) { /* all lanes of a warp */
 #pragma unroll
-        for (int d = 0; d < DOWN_AHEAD; d++) {
-            if (now.chosen >= chosen) break;
-            __half2 xs[8];
-            load_quarters(xs, (const __half *)a.x + now.chosen * a.x_row, now.piece * 16, a.K, a.aligned);
+        for (int d = 0; d < DOWN_AHEAD; d++, left -= THREADS) {
+            unsigned xs[8] = {};
+            bool mine = now.chosen < chosen; /* of the group: all four or none */
+            if (left <= 0) break;
+            if (mine)
+                load_row16(xs, (const __half *)a.x + now.chosen * a.x_row, now.piece * 16, a.K, a.aligned);
 #pragma unroll
-            for (int r = 0; r < OUTPUTS; r++)
-                sum[r] = fmaf(multiply_piece<FORMAT>(next[d][r], xs), factor[now.chosen][r], sum[r]);
+            for (int r = 0; r < OUTPUTS; r += 2) {
+                float2 two = multiply_rows<FORMAT>(next[d][r], next[d][r + 1], xs);
+                if (mine) {
+                    sum[r] = fmaf(two.x, factor[now.chosen][r], sum[r]);
+                    sum[r + 1] = fmaf(two.y, factor[now.chosen][r + 1], sum[r + 1]);
+                }
+            }
             fetch(d);
-            now.step(THREADS, pieces);
+            now.step(THREADS, slots);
         }
     }
-    add_lanes(scratch, sum);
+    add_group_sums<FORMAT>(scratch, sum);
+    __syncthreads();
     if (ends) expert_store(a, 0, 0, n, base + add_warps(scratch, threadIdx.x));
 }
 

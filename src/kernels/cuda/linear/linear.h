@@ -114,6 +114,16 @@ __device__ static inline uint4 load_stream(const void *p)
     return v;
 }
 
+/* The same where a warp reads 512 bytes of a row at once: the L2 cache need not fetch what is about to be requested. */
+__device__ static inline uint4 load_row_stream(const void *p)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
 /* ---- quant.cu. Quantised weights are stored as [N][row_bytes] with zeros behind K. The scales follow, f32 [N]; int4
  * has the layout of kernels/coded.h ---- */
 

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(ROW_THREADS, BLOCKS) gemv_quant_kernel(skinny_
     auto fetch = [&](int k) {
 #pragma unroll
         for (int r = 0; r < OUTPUTS; r++) {
-            uint4 v = load_stream((const uint4 *)a.w + (from[r] + k / COUNT));
+            uint4 v = load_row_stream((const uint4 *)a.w + (from[r] + k / COUNT));
             next[r][0] = v.x, next[r][1] = v.y, next[r][2] = v.z, next[r][3] = v.w;
             factors[r].load(a.scales, steps, rows.row(r), k / GROUP_STEP);
         }
@@ -134,9 +134,9 @@ struct norm_gemv_call {
 };
 
 /* A thread's numbers of the row, each times its weight of the norm and times a power of two with which the largest of
- * them is below 2^13, so that two products are within f16's range. */
+ * its group of four lanes is below 2^13, so that they are within f16's range. */
 struct scaled_row {
-    __half2 x[NORM_COUNT / 2];
+    unsigned x[NORM_COUNT / 2]; /* pairs of f16 */
     float back, squares; /* back: one over that power of two; squares: of the row's own numbers, added */
     __device__ scaled_row(const float *from, const __half2 (&gain)[NORM_COUNT / 2], bool mine)
     {
@@ -154,13 +154,16 @@ struct scaled_row {
             v[i] *= i % 2 ? pair.y : pair.x;
             most = fmaxf(most, fabsf(v[i]));
         }
+#pragma unroll
+        for (int o = 1; o < 4; o *= 2) /* the same for a group, whose products are added */
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, o));
         int exponent = (int)(__float_as_uint(most) >> 23),
             up = min(254, 127 + 12 + 127 - exponent); /* at least 11 */
         float scale = __uint_as_float((unsigned)up << 23);
         back = __uint_as_float((unsigned)(254 - up) << 23);
 #pragma unroll
         for (int i = 0; i < NORM_COUNT / 2; i++)
-            x[i] = __floats2half2_rn(v[2 * i] * scale, v[2 * i + 1] * scale);
+            x[i] = gpu_mma<__half>::pair(v[2 * i] * scale, v[2 * i + 1] * scale);
     }
 };
 
@@ -169,7 +172,7 @@ __device__ static inline void fetch_outputs(unsigned (&next)[NORM_OUTPUTS][4], c
 {
 #pragma unroll
     for (int r = 0; r < NORM_OUTPUTS; r++) {
-        uint4 v = load_stream(a.w + (int64_t)rows.row(r) * a.row_bytes + k);
+        uint4 v = load_row_stream(a.w + (int64_t)rows.row(r) * a.row_bytes + k);
         next[r][0] = v.x, next[r][1] = v.y, next[r][2] = v.z, next[r][3] = v.w;
     }
 }
@@ -186,8 +189,8 @@ __device__ static inline void load_gain(__half2 (&gain)[NORM_COUNT / 2], const f
 /* y = epilogue(n W^T), n the RMS norm of x, weights in e4m3 or int8, for K of up to 128 x 16 numbers.
  *
  *   block        128 threads make NORM_OUTPUTS outputs; a thread has 16 inputs of each
- *   arithmetic   as gemv_quant_kernel; what the norm divides by is applied to the sums, so that no barrier stands
- *                between x and the products
+ *   arithmetic   on tensor cores in place (multiply_rows); what the norm divides by is applied to the sums, so that
+ *                no barrier stands between x and the products
  *   registers    6 pieces of weights in flight, 16 weights of the norm as f16; 7 blocks an SM
  *   shared       4 warps x 7 floats */
 template <int FORMAT>
@@ -210,18 +213,18 @@ __global__ void __launch_bounds__(ROW_THREADS, NORM_BLOCKS) norm_gemv_quant_kern
     gpu_wait();
     if (ends) prefetch_residual(&ahead.end, a.e, 0, rows.first + (int)threadIdx.x);
     const scaled_row row(c.x + k, gain, mine);
-    const __half2(&x)[1][NORM_COUNT / 2] = reinterpret_cast<const __half2(&)[1][NORM_COUNT / 2]>(row.x);
+    float sum[8] = {}, back = row.back * exact_unpacked<FORMAT>::back();
+    bool holds = group_holds();
 #pragma unroll
-    for (int r = 0; r < NORM_OUTPUTS; r++) {
-        float sum[1] = {};
-        add_piece<FORMAT, 1>(sum, next[r], x, group_factors<FORMAT>());
-        float v = gpu_warp_sum(sum[0] * row.back);
-        if (lane == 0) scratch[warp][r] = v;
+    for (int r = 0; r < NORM_OUTPUTS; r += 2) {
+        float2 two = multiply_rows<FORMAT>(next[r], next[r + 1], row.x);
+        sum[r] = holds ? two.x * back : 0.0f, sum[r + 1] = holds ? two.y * back : 0.0f;
     }
-    float squares = gpu_warp_sum(row.squares), v = 0.0f, u = 0.0f;
-    if (lane == 0) scratch[warp][NORM_OUTPUTS] = squares;
+    sum[NORM_OUTPUTS] = row.squares;
+    float squares = 0.0f, v = add_lanes_of(sum), u = 0.0f;
+    if (lane % 4 == 0 && lane / 4 <= NORM_OUTPUTS) scratch[warp][lane / 4] = v;
     __syncthreads();
-    squares = 0.0f;
+    v = 0.0f;
 #pragma unroll
     for (int i = 0; i < ROW_THREADS / 32; i++) squares += scratch[i][NORM_OUTPUTS];
     float inverse = 1.0f / sqrtf(squares / (float)a.K + c.eps);
@@ -235,6 +238,53 @@ __global__ void __launch_bounds__(ROW_THREADS, NORM_BLOCKS) norm_gemv_quant_kern
 #pragma unroll
         for (int i = 0; i < ROW_THREADS / 32; i++) u += scratch[i][threadIdx.x + NORM_OUTPUTS / 2];
     store_output(a, v * inverse, u * inverse, 0, rows.first + (int)threadIdx.x, ahead);
+}
+
+/* ---- one row whose weights are all in flight before the wait ---- */
+
+enum { WIDE_THREADS = 256, WIDE_OUTPUTS = 8, WIDE_BLOCKS = 4, WIDE_COUNT = 16 }; /* COUNT: as NORM_COUNT */
+
+/* y for one row of f16 and weights in e4m3 or int8, for K of up to 256 x 16 numbers.
+ *
+ *   block        256 threads make 8 outputs; a thread has 16 inputs of each. Every block reads all of x: as many
+ *                bytes as two rows of weights
+ *   arithmetic   on tensor cores in place (multiply_rows)
+ *   registers    8 pieces of weights in flight; 4 blocks an SM
+ *   shared       8 warps x 8 floats */
+template <int FORMAT>
+__global__ void __launch_bounds__(WIDE_THREADS, WIDE_BLOCKS) gemv_wide_kernel(skinny_call a)
+{
+    static_assert(unpacked<FORMAT>::COUNT == WIDE_COUNT, "a piece of 16 bytes");
+    __shared__ float scratch[WIDE_THREADS / 32][WIDE_OUTPUTS];
+    const block_rows<WIDE_OUTPUTS> rows(a.e, a.N, blockIdx.x);
+    int me = (int)threadIdx.x, k = me * WIDE_COUNT, n = rows.first + me;
+    bool ends = rows.makes(me);
+    unsigned next[WIDE_OUTPUTS][4] = {}, x[8];
+    float sum[WIDE_OUTPUTS], v = 0.0f, u = 0.0f;
+    skinny_operands ahead = {};
+#pragma unroll
+    for (int r = 0; r < WIDE_OUTPUTS && k < a.K; r++) {
+        uint4 w = load_row_stream(a.w + (int64_t)rows.row(r) * a.row_bytes + k);
+        next[r][0] = w.x, next[r][1] = w.y, next[r][2] = w.z, next[r][3] = w.w;
+    }
+    if (ends) prefetch_scales<FORMAT>(&ahead, a, n);
+    gpu_wait();
+    if (ends) prefetch_residual(&ahead.end, a.e, 0, n);
+    load_row16(x, (const __half *)a.x, k, a.K, a.aligned);
+#pragma unroll
+    for (int r = 0; r < WIDE_OUTPUTS; r += 2) {
+        float2 two = multiply_rows<FORMAT>(next[r], next[r + 1], x);
+        sum[r] = two.x, sum[r + 1] = two.y;
+    }
+    add_group_sums<FORMAT>(scratch, sum);
+    __syncthreads();
+    if (!ends) return;
+#pragma unroll
+    for (int i = 0; i < WIDE_THREADS / 32; i++) v += scratch[i][me];
+    if (a.e.gate_rows)
+#pragma unroll
+        for (int i = 0; i < WIDE_THREADS / 32; i++) u += scratch[i][me + WIDE_OUTPUTS / 2];
+    store_output(a, v, u, 0, n, ahead);
 }
 
 /* ---- one and two rows of int4 on tensor cores: unpacking, multiplying and adding are 2.75 instructions for
@@ -462,10 +512,25 @@ static void launch_gemv_as(gpu *g, const skinny_call &a)
                dim3((unsigned)blocks_of(a.e, a.N, OUTPUTS)), ROW_THREADS, 0, a);
 }
 
+/* Products that gemv_wide_kernel takes: larger K than 128 threads have at once, and room for all blocks. */
+template <int FORMAT, int X_ROWS> static bool is_wide(const gpu *g, const skinny_call &a)
+{
+    const int STEP = ROW_THREADS * WIDE_COUNT;
+    bool is_8bit = FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W;
+    return is_8bit && X_ROWS == 1 && a.K > STEP && a.K <= WIDE_THREADS * WIDE_COUNT &&
+           blocks_of(a.e, a.N, WIDE_OUTPUTS) <= WIDE_BLOCKS * g->sms;
+}
+
 /* One row of e4m3: registers for as many blocks as the form needs (docs/lab/cuda-experts.md). If all of K is in flight
  * at once, ten blocks of four outputs, so that all blocks of a small product start together; otherwise 16 of two. */
 template <int FORMAT, int X_ROWS> static void launch_gemv_quant(gpu *g, const skinny_call &a)
 {
+    if constexpr (FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W)
+        if (is_wide<FORMAT, X_ROWS>(g, a)) {
+            gpu_launch(g, "linear (few rows)", gemv_wide_kernel<FORMAT>,
+                       dim3((unsigned)blocks_of(a.e, a.N, WIDE_OUTPUTS)), WIDE_THREADS, 0, a);
+            return;
+        }
     if constexpr (FORMAT == PROA_WFMT_FP8 && X_ROWS == 1) {
         if (a.K <= ROW_THREADS * unpacked<FORMAT>::COUNT) launch_gemv_as<FORMAT, 1, 4, 10>(g, a);
         else launch_gemv_as<FORMAT, 1, 2, 16>(g, a);

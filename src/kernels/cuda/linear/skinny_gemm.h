@@ -144,6 +144,83 @@ template <> struct fast_unpacked<PROA_WFMT_FP8> : unpacked<PROA_WFMT_FP8> {
 };
 #endif
 
+/* ---- one row and weights of 8 bits: each lane has 16 bytes of rows of weights, and x at the same places. Tensor cores
+ * multiply them where they are. With the weights of two rows as A and x as B, group g of four lanes makes the elements
+ * (g, g) and (g + 8, g) of D, which are the sums of its own products; the others, of one group's weights and another
+ * group's x, are not used. Sums are in f32, so numbers need no scale ---- */
+
+/* Numbers as they are, times 1 / back. */
+template <int FORMAT> struct exact_unpacked : unpacked<FORMAT> {
+    static __device__ float back()
+    {
+        return 1.0f;
+    }
+};
+#if __CUDA_ARCH__ >= 890
+template <> struct exact_unpacked<PROA_WFMT_FP8> : unpacked<PROA_WFMT_FP8> {
+    static __device__ float back() /* format_unit is for 2^-8 of them */
+    {
+        return 1.0f / 256.0f;
+    }
+    __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
+    {
+        asm("{.reg .b16 low, high;\n\tmov.b32 {low, high}, %2;\n\t"
+            "cvt.rn.f16x2.e4m3x2 %0, low;\n\tcvt.rn.f16x2.e4m3x2 %1, high;}"
+            : "=r"(first), "=r"(second)
+            : "r"(v[j]));
+    }
+};
+#endif
+
+/* The sums of two rows over the numbers of a group's lanes, in the one lane of it that group_holds. All lanes of the
+ * warp call it. */
+template <int FORMAT>
+__device__ static inline float2 multiply_rows(const unsigned (&a)[4], const unsigned (&b)[4],
+                                              const unsigned (&x)[8])
+{
+    float d[4] = {};
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        unsigned w[4];
+        exact_unpacked<FORMAT>::pairs(a, j, w[0], w[2]);
+        exact_unpacked<FORMAT>::pairs(b, j, w[1], w[3]);
+        gpu_mma<__half>::run(d, w, x[2 * j], x[2 * j + 1]);
+    }
+    return threadIdx.x & 4 ? make_float2(d[1], d[3]) : make_float2(d[0], d[2]);
+}
+
+__device__ static inline bool group_holds()
+{
+    return (threadIdx.x & 3) == (threadIdx.x & 31) / 8;
+}
+
+/* Adds each of COUNT (a power of two) numbers over a warp: lane l gets the sum of number l / (32 / COUNT). */
+template <int COUNT> __device__ static inline float add_lanes_of(float (&v)[COUNT])
+{
+    int lane = threadIdx.x & 31, o = 16;
+#pragma unroll
+    for (int half = COUNT / 2; half > 0; half /= 2, o /= 2)
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            float own = lane & o ? v[i + half] : v[i], other = lane & o ? v[i] : v[i + half];
+            v[i] = own + __shfl_xor_sync(0xffffffffu, other, o);
+        }
+#pragma unroll
+    for (; o > 0; o /= 2) v[0] += __shfl_xor_sync(0xffffffffu, v[0], o);
+    return v[0];
+}
+
+/* Adds the sums of rows that groups hold over each warp, into scratch [warps]. */
+template <int FORMAT, int COUNT>
+__device__ static inline void add_group_sums(float (*scratch)[COUNT], float (&sum)[COUNT])
+{
+    const int EACH = 32 / COUNT;
+#pragma unroll
+    for (int r = 0; r < COUNT; r++) sum[r] = group_holds() ? sum[r] * exact_unpacked<FORMAT>::back() : 0.0f;
+    float v = add_lanes_of(sum);
+    if (threadIdx.x % EACH == 0) scratch[threadIdx.x / 32][threadIdx.x % 32 / EACH] = v;
+}
+
 /* What unpacked numbers are to be multiplied by. */
 static inline float format_unit(proa_wfmt format)
 {
@@ -355,6 +432,16 @@ __device__ static inline uint4 load_vec8(const T *x, int k, int K, bool aligned,
         v[i] = (k + 2 * i < K ? from[k + 2 * i] : 0u) |
                (k + 2 * i + 1 < K ? (unsigned)from[k + 2 * i + 1] << 16 : 0u);
     return make_uint4(v[0], v[1], v[2], v[3]);
+}
+
+/* The 16 numbers of x from k on, zeros behind K. */
+__device__ static inline void load_row16(unsigned (&to)[8], const __half *x, int k, int K, bool aligned)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint4 v = load_vec8(x, k + 8 * i, K, aligned);
+        to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
+    }
 }
 
 /* What the epilogue of (m, n) reads, and the scales of its row of weights and of its factor's. */

@@ -84,6 +84,18 @@ struct gpu_pending_sum {
     proa_view y, more;
 };
 
+/* Rotary positions of the queries and keys of spans of one row, and the keys' and values' way into their pages, with
+ * the norms of the heads that waited before: requested and not run. The attention behind them may include them
+ * (attention/decode_short.cu). */
+struct gpu_pending_rope {
+    bool waits;
+    proa_view x, v, table, more; /* more: added to x and v first (rank 0: nothing) */
+    bool interleaved;
+    proa_kv kv;
+    proa_spans spans;
+    gpu_pending_heads norms; /* count 0: none */
+};
+
 /* Rows of 16 bits as e4m3, [rows][width], with a scale for each row (linear/act_quant_fp8.h). */
 struct gpu_fp8_rows {
     uint8_t *at; /* NULL: none */
@@ -153,6 +165,7 @@ struct gpu {
     gpu_pending_choice choice;
     gpu_pending_sum sum;
     bool beside_branch; /* kernels of the branch run until the join: products leave SMs to them */
+    gpu_pending_rope rope;
 };
 
 /* Around each launch: waits and counts, when tracing. */
@@ -176,6 +189,8 @@ void gpu_flush(gpu *g);
 bool gpu_router_defers(gpu *g, proa_view y, proa_view x, const proa_weight *w, const float *bias);
 /* Runs the choice that waits (experts/route.cu). */
 void gpu_run_choice(gpu *g);
+/* Runs the rotary positions that wait (attention/attention.cu). */
+void gpu_run_rope(gpu *g);
 /* Can a product include this norm of more than one row? (linear/skinny_gemm_f32.cu) */
 bool gpu_skinny_f32_takes_norm(const gpu_pending_norm &norm);
 /* What was requested to be added to just these rows, of more than few: the caller adds it. rank 0: nothing was
