@@ -338,15 +338,17 @@ static void add_prefix(proa_engine *e, proa_engine_request *req)
 }
 
 /* Rows that decode in a step. Where steps of other sequences are in flight, each has its part of all: those that it
- * leaves out fit into the steps that follow. */
+ * leaves out fit into the steps that follow. On a CPU fewer rows take as long, since its stages share the memory from
+ * which they read the weights. */
 static int64_t decode_rows_most(const proa_engine *e)
 {
-    int64_t decoding = 0;
+    enum { HOST_ROWS_MIN = 8 };
+    int64_t decoding = 0, least = e->device->host ? HOST_ROWS_MIN : 1;
     if (e->async.mode != PROA_SAMPLE_STAGES) return INT64_MAX;
     for (const proa_engine_request *req = e->running.first; req; req = req->next)
         for (int32_t i = 0; i < req->width && req->phase == PROA_PHASE_DECODER; i++)
             decoding += req->seq[i].finish == PROA_FINISH_NONE && req->seq[i].length >= req->prompt_count;
-    return proa_ceil_div(decoding, e->async.groups);
+    return proa_max64(least, proa_ceil_div(decoding, e->async.groups));
 }
 
 static void build_batch(proa_engine *e)
