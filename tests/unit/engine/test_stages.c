@@ -153,7 +153,8 @@ static void test_crowd(void **state)
     assert_int_equal(run_crowd(1, one, &stats), on_device()); /* which samples, and is a step ahead */
     assert_true(stats.preemptions > 0);
     for (int32_t stages = 2; stages <= 3; stages++) {
-        assert_int_equal(run_crowd(stages, many, &stats), stages - 1 + on_device()); /* one has just completed */
+        int32_t most = on_device() ? stages + 1 : 2; /* on the host: of 12 sequences, at least 8 in a step */
+        assert_int_equal(run_crowd(stages, many, &stats), most - 1); /* one has just completed */
         assert_true(stats.preemptions > 0);
         for (int i = 0; i < CROWD; i++) {
             expect_same_bits(crowd_model(), stages, &one[i], &many[i]);
