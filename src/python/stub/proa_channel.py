@@ -30,6 +30,7 @@ DATA_BEGIN = RING * 8
 ALIGN = 64
 PAGE = mmap.PAGESIZE
 KEEP = 32 << 20  # free memory that stays ours
+SPARE = 64 << 20  # memory on GPUs that waits for the outputs of the next execution
 PACKET_BYTES = 40 * 4104
 
 MESSAGE = struct.Struct("<IIQQQQ")
@@ -132,6 +133,63 @@ class Placed:
             pass  # the server has gone, or the interpreter is ending
 
 
+class Spare:
+    """Memory of the server for outputs on GPUs. What the last execution used is asked for again after its end, so that the
+    next one does not wait for the server."""
+
+    def __init__(self, channel):
+        self.channel, self.lock = channel, threading.Lock()
+        self.ready = []  # (gpu, size, number, memory)
+        self.asked = []  # (number of the call, gpu, sizes)
+        self.used = []  # (gpu, size) since the last refill
+
+    def _collect(self):
+        """Takes the answers that have come."""
+        answers = self.channel.answers
+        for one in [one for one in self.asked if one[0] in answers]:
+            self.asked.remove(one)
+            head, tensors = answers.pop(one[0])
+            if "error" not in head:
+                self.ready += [(one[1], size, number, tensor[3]) for size, number, tensor in zip(one[2], head["memory"], tensors)]
+
+    def take(self, gpu, sizes):
+        """(number, memory) for each size; TritonModelException if the server has none."""
+        taken = []
+        with self.lock:
+            self._collect()
+            self.used += [(gpu, size) for size in sizes]
+            for size in sizes:
+                place = next((i for i, one in enumerate(self.ready) if one[:2] == (gpu, size)), None)
+                taken.append(None if place is None else self.ready.pop(place)[2:])
+        missing = [size for size, one in zip(sizes, taken) if one is None]
+        if missing:
+            head, tensors = self.channel.call("device_memory", {"gpu": gpu, "sizes": missing})
+            new = iter(zip(head["memory"], (tensor[3] for tensor in tensors)))
+            taken = [one or next(new) for one in taken]
+        return taken
+
+    def refill(self):
+        with self.lock:
+            if not self.used and not self.ready:
+                return
+            self._collect()
+            wanted, self.used, unused, left = self.used, [], [], SPARE
+            for one in self.ready:
+                if one[:2] in wanted:
+                    wanted.remove(one[:2])
+                    left -= one[1]
+                else:
+                    unused.append(one)
+            self.ready = [one for one in self.ready if one not in unused]
+            wanted = [] if self.asked else [one for one in wanted if one[1] <= left // len(wanted)]
+            for gpu in {gpu for gpu, _ in wanted}:
+                sizes = [size for its, size in wanted if its == gpu]
+                number = self.channel.ask("device_memory", {"gpu": gpu, "sizes": sizes})
+                self.asked.append((number, gpu, sizes))
+        if unused:
+            self.channel.post("device_unused", {"memory": [one[2] for one in unused]})
+
+
 class Arena:
     """Ours: blocks by first fit. Called under the channel's lock."""
 
@@ -191,7 +249,7 @@ class Channel:
 
     def __init__(self, socket_fd, arena_fd, peer_fd):
         self.peer, self.arena, self.opened = Peer(peer_fd), Arena(arena_fd), proa_gpu.Opened()
-        self.socket = socket.socket(fileno=socket_fd)
+        self.socket, self.spare = socket.socket(fileno=socket_fd), Spare(self)
         self.tasks = collections.deque()  # packets for the loop
         self.requests = {}  # number: (at, bytes, inputs) of requests that have not ended
         self.answers, self.infers, self.names, self.number = {}, {}, {}, 0
@@ -434,15 +492,16 @@ class Channel:
     def _copies(self, memories, gpu):
         """Copies in memory that the server lends; in host memory if it has none there."""
         try:
-            answer, lent = self.call("device_memory", {"gpu": gpu, "sizes": [one.size for one in memories]})
+            lent = self.spare.take(gpu, [one.size for one in memories])
         except proa_tensor.TritonModelException:
             return [proa_gpu.to_host(one) for one in memories]
-        placed = [Placed(LENT, at, one.size, self) for at, one in zip(answer["memory"], memories)]
-        proa_gpu.copy([(to[3].address(), one) for to, one in zip(lent, memories)], gpu)
+        placed = [Placed(LENT, number, one.size, self) for (number, _), one in zip(lent, memories)]
+        proa_gpu.copy([(to.address(), one) for (_, to), one in zip(lent, memories)], gpu)
         return placed
 
-    def close_unused(self):
-        """Closes memory of the server on GPUs that was not used for long."""
+    def rest(self):
+        """After an execution: prepares the next one's outputs on GPUs, and closes memory that was not used for long."""
+        self.spare.refill()
         closed = self.opened.close_unused()
         if closed:
             self.post("device_closed", {"memory": closed})
@@ -451,10 +510,15 @@ class Channel:
         self.number += 1
         return self.number
 
-    def call(self, kind, head, tensors=()):
-        """Asks the server and waits for its answer, (head, tensors)."""
+    def ask(self, kind, head, tensors=()):
+        """A call whose answer comes later, under the number that is returned."""
         number = self._locked(self._new_number)
         self.say(CALL, number, {"kind": kind, **head}, tensors)
+        return number
+
+    def call(self, kind, head, tensors=()):
+        """Asks the server and waits for its answer, (head, tensors)."""
+        number = self.ask(kind, head, tensors)
         self.wait(lambda: number in self.answers)
         answer, its_tensors = self.answers.pop(number)
         if "error" in answer:

@@ -89,7 +89,7 @@ class Stub:
                 break
             does[messages[0][0]](messages)
             messages = None
-            channel.close_unused()
+            channel.rest()
         self.close()
 
     # ---- load ----
