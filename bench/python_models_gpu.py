@@ -171,8 +171,10 @@ def copies(metrics):
 
 
 def used_mib():
-    return int(subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True,
-                              text=True).stdout.split()[0])
+    """Of the GPU that CUDA calls 0, by all processes."""
+    import cupy
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return (total - free) >> 20
 
 
 def check(label, good, more=""):
