@@ -545,7 +545,7 @@ static void random_sharing(void **state)
     seed = 3;
     slopes_of(slopes, 12);
     for (size_t i = 0; i < PROA_COUNT(bias); i++) bias[i] = random_unit();
-    for (int n = 0; n < 60; n++) {
+    for (int n = 0; n < (PROA_SANITIZED ? 20 : 60); n++) {
         seed = 1000 + (uint64_t)n;
         shape s = random_shape();
         proa_attention a = {.scale = 0.1f, .causal = below(3) > 0, .window = below(3) ? 0 : 1 + below(500)};
