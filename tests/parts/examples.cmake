@@ -26,6 +26,6 @@ find_program(PROA_DPKG_SHLIBDEPS dpkg-shlibdeps)
 if(PROA_DPKG_DEB AND PROA_DPKG_SHLIBDEPS AND NOT CMAKE_C_FLAGS MATCHES "-fsanitize=")
   add_test(NAME examples/packages
            COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/packages.sh ${PROJECT_SOURCE_DIR} ${CMAKE_BINARY_DIR})
-  set_tests_properties(examples/packages PROPERTIES TIMEOUT 300 LABELS examples
+  set_tests_properties(examples/packages PROPERTIES TIMEOUT 300 LABELS examples COST 90
                        PASS_REGULAR_EXPRESSION "packages are right")
 endif()
