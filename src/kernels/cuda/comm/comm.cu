@@ -28,11 +28,13 @@
 extern "C" {
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/clock.h"
 }
+#include <sched.h>
 #include <stdlib.h>
 
 /* Ranks of one group, threads of a block, and blocks, all of which run at one time. */
-enum { RANKS_MAX = 8, THREADS = 512, BLOCKS_MAX = 128 };
+enum { RANKS_MAX = GPU_COMM_RANKS_MAX, THREADS = 512, BLOCKS_MAX = 128 };
 /* Of one rank in one launch: larger collectives take several. */
 #define SLOT_BYTES  ((int64_t)16 << 20)
 /* Sums of at most so many bytes of terms are short; each thread has a unit of 16 bytes. */
@@ -74,6 +76,8 @@ struct gpu_comm {
     comm_peers peers;
     proa_comm *large; /* for sums of large_from bytes of terms and more; NULL: none */
     int64_t large_from;
+    gpu_comm *thread[RANKS_MAX]; /* of ranks that are threads: theirs; NULL: processes */
+    unsigned submitted[RANKS_MAX], expected[RANKS_MAX]; /* messages to each, atomic; and those from each */
 };
 
 static gpu_comm *comm_of(proa_comm *c)
@@ -523,6 +527,61 @@ template <typename F> static void by_mailboxes(proa_view v, F launch)
     }
 }
 
+/* ---- messages that were submitted ---- */
+
+static thread_local gpu_comm_messages recorded;
+
+gpu_comm_messages gpu_comm_take_recorded(void)
+{
+    gpu_comm_messages taken = recorded;
+    recorded = {};
+    return taken;
+}
+
+static bool has_submitted(const gpu_comm *sender, int to, unsigned messages)
+{
+    return (int)(__atomic_load_n(&sender->submitted[to], __ATOMIC_ACQUIRE) - messages) >= 0;
+}
+
+/* Returns when the other rank has submitted what this one is about to receive; if it does not, the kernel fails. */
+static void wait_for_sender(gpu_comm *c, int from, unsigned messages)
+{
+    const gpu_comm *sender = c->thread[from];
+    if (!sender || !messages) return;
+    c->expected[from] += messages;
+    int64_t until = proa_clock_ns() + (int64_t)TIMEOUT_NS;
+    for (unsigned spins = 0; !has_submitted(sender, c->base.rank, c->expected[from]); spins++) {
+        if (spins % 1024 != 1023) continue;
+        if (proa_clock_ns() > until) return;
+        sched_yield();
+    }
+}
+
+static void count_sent(gpu_comm *c, int to, unsigned messages)
+{
+    __atomic_fetch_add(&c->submitted[to], messages, __ATOMIC_RELEASE);
+}
+
+void gpu_comm_before_launch(const gpu_comm_messages *m)
+{
+    for (int i = 0; m->comm && i < m->comm->base.ranks; i++) wait_for_sender(m->comm, i, m->received[i]);
+    for (int i = 0; m->comm && i < m->comm->base.ranks; i++) m->comm->expected[i] += m->answers[i];
+}
+
+void gpu_comm_launched(const gpu_comm_messages *m)
+{
+    for (int i = 0; m->comm && i < m->comm->base.ranks; i++) count_sent(m->comm, i, m->sent[i]);
+}
+
+static void record_received(gpu_comm *c, int from)
+{
+    bool answer = false;
+    for (unsigned sent : recorded.sent) answer = answer || sent > 0;
+    recorded.comm = c;
+    if (answer) recorded.answers[from]++;
+    else recorded.received[from]++;
+}
+
 static void send_rows(proa_comm *base, proa_view x, int32_t to)
 {
     gpu_comm *c = comm_of(base);
@@ -531,6 +590,8 @@ static void send_rows(proa_comm *base, proa_view x, int32_t to)
     by_mailboxes(x, [&](const uint4 *from, int64_t bytes, comm_grid grid) {
         gpu_launch(g, "send", send_kernel, grid.blocks, THREADS, 0, c->peers, (int)to, from, bytes, grid.each);
     });
+    if (g->is_recording) recorded.comm = c, recorded.sent[to]++;
+    else count_sent(c, to, 1);
 }
 
 static void receive_rows(proa_comm *base, proa_view y, int32_t from)
@@ -539,6 +600,8 @@ static void receive_rows(proa_comm *base, proa_view y, int32_t from)
     gpu *g = gpu_enter(&c->g->base);
     gpu_flush(g);
     gpu_invalidate(g, y);
+    if (g->is_recording) record_received(c, from);
+    else wait_for_sender(c, from, 1);
     by_mailboxes(y, [&](uint4 *to, int64_t bytes, comm_grid grid) {
         gpu_launch(g, "recv", recv_kernel, grid.blocks, THREADS, 0, c->peers, (int)from, to, bytes, grid.each);
     });
@@ -670,5 +733,7 @@ proa_status gpu_open_comm(proa_comm **out, proa_device *const *devices, int32_t 
         return status;
     }
     for (int32_t i = 0; i < ranks; i++) out[i] = &make_rank(gpu_enter(devices[i]), memory, i, ranks)->base;
+    for (int32_t i = 0; i < ranks; i++)
+        for (int32_t k = 0; k < ranks; k++) comm_of(out[i])->thread[k] = comm_of(out[k]);
     return PROA_OK;
 }

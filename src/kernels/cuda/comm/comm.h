@@ -19,6 +19,22 @@ proa_status gpu_comm_of_process(proa_comm **out, gpu *g, char *const *memory, in
 /* Sums of `from` bytes of terms and more go through `large`, which becomes the comm's. */
 void gpu_comm_set_large(proa_comm *c, proa_comm *large, int64_t from);
 
+/* Messages of ranks that are threads: none is waited for on a GPU before it was submitted on the other one, else what a
+ * thread does meanwhile could need all GPUs to be idle (cuLibraryLoadData, for a kernel of cuBLASLt that comes for the
+ * first time). The messages of a recorded pass are submitted each time that it is launched. */
+enum { GPU_COMM_RANKS_MAX = 8 };
+struct gpu_comm;
+struct gpu_comm_messages {
+    gpu_comm *comm; /* NULL: there are none */
+    unsigned sent[GPU_COMM_RANKS_MAX], received[GPU_COMM_RANKS_MAX];
+    unsigned answers[GPU_COMM_RANKS_MAX]; /* received behind one that was sent: not waited for, they may depend on it */
+};
+/* Those that this thread has recorded since the last call. */
+gpu_comm_messages gpu_comm_take_recorded(void);
+/* Before a recorded pass is launched: returns when what it receives was submitted. And after it. */
+void gpu_comm_before_launch(const gpu_comm_messages *m);
+void gpu_comm_launched(const gpu_comm_messages *m);
+
 /* From how many bytes of terms on sums of so many ranks go by NCCL; 0: none, GPU_COMM_TIMES: that is to be timed
  * (threshold.cu). */
 enum { GPU_COMM_TIMES = -1 };

@@ -14,6 +14,7 @@ extern "C" {
 struct gpu_graph {
     proa_pass pass;
     cudaGraphExec_t exec;
+    gpu_comm_messages messages;
 };
 
 enum { WORKSPACE_BYTES = 64 << 20 };
@@ -249,6 +250,13 @@ static void drop_recording(gpu_graph *graph)
     graph->exec = NULL;
 }
 
+static void launch_recording(gpu *g, const gpu_graph *graph)
+{
+    gpu_comm_before_launch(&graph->messages);
+    gpu_note(g, cudaGraphLaunch(graph->exec, g->stream), "launching a recorded pass");
+    gpu_comm_launched(&graph->messages);
+}
+
 /* Passes are kept in the order of their last use; the least recently used one makes room. The first time a
  * pass comes it runs normally, so that workspaces and plans exist; the second time it is recorded. */
 static bool gpu_pass_begin(proa_device *d, const proa_pass *pass)
@@ -259,12 +267,12 @@ static bool gpu_pass_begin(proa_device *d, const proa_pass *pass)
     int at = 0;
     while (at < g->graphs_count && memcmp(&g->graphs[at].pass, pass, sizeof *pass) != 0) at++;
     bool known = at < g->graphs_count;
-    gpu_graph graph = known ? g->graphs[at] : gpu_graph{*pass, NULL};
+    gpu_graph graph = known ? g->graphs[at] : gpu_graph{*pass, NULL, {}};
     if (at == PROA_PASSES_MAX) drop_recording(&g->graphs[--at]);
     else if (!known) g->graphs_count++;
     memmove(g->graphs + 1, g->graphs, (size_t)at * sizeof *g->graphs);
     g->graphs[0] = graph;
-    if (graph.exec) gpu_note(g, cudaGraphLaunch(graph.exec, g->stream), "launching a recorded pass");
+    if (graph.exec) launch_recording(g, &graph);
     if (graph.exec || !known) return graph.exec != NULL;
     gpu_note(g, cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal), "recording a pass");
     g->is_recording = true;
@@ -284,10 +292,11 @@ static void gpu_pass_end(proa_device *d)
     if (!graph) return;
     gpu_note(g, cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority), "recording a pass");
     cudaGraphDestroy(graph);
+    gpu_graph made = {g->recording, exec, gpu_comm_take_recorded()};
     if (!exec) return;
     for (int i = 0; i < g->graphs_count; i++)
-        if (memcmp(&g->graphs[i].pass, &g->recording, sizeof g->recording) == 0) g->graphs[i].exec = exec;
-    gpu_note(g, cudaGraphLaunch(exec, g->stream), "launching a recorded pass");
+        if (memcmp(&g->graphs[i].pass, &g->recording, sizeof g->recording) == 0) g->graphs[i] = made;
+    launch_recording(g, &made);
 }
 
 /* ---- a branch: a second stream ---- */
