@@ -96,9 +96,10 @@ int32_t proa_sizes_sequences(const char *device)
     return is_host(device) ? PROA_SEQUENCES_DEFAULT : PROA_DEVICE_SEQUENCES;
 }
 
-int32_t proa_sizes_step_tokens(const char *device)
+int32_t proa_sizes_step_tokens(const char *device, bool encoder)
 {
-    return is_host(device) ? PROA_STEP_TOKENS_DEFAULT : PROA_DEVICE_STEP_TOKENS;
+    if (is_host(device)) return PROA_STEP_TOKENS_DEFAULT;
+    return encoder ? PROA_DEVICE_ENCODER_TOKENS : PROA_DEVICE_STEP_TOKENS;
 }
 
 /* A number of rows, or a budget of a step, that was chosen holds for all steps, unless a slowdown was chosen too. */
@@ -132,7 +133,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     PROA_TRY(in_range("step-tokens", o->step_tokens, 0, PROA_STEP_TOKENS_MAX, err));
     PROA_TRY(in_range("kv-tokens", o->kv_tokens, 0, (int64_t)1 << 32, err));
     s->sequences_max = o->sequences_max ? o->sequences_max : proa_sizes_sequences(o->device);
-    s->step_tokens = o->step_tokens ? o->step_tokens : proa_sizes_step_tokens(o->device);
+    s->step_tokens = o->step_tokens ? o->step_tokens : proa_sizes_step_tokens(o->device, false);
     PROA_TRY(read_prompt_rows(s, o, err));
     s->kv_tokens = o->kv_tokens;
     s->kv_share = (double)o->kv_share;
@@ -155,7 +156,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->model.whole_experts = o->expert_parallel;
     PROA_TRY(read_rank_sums(&s->model.whole_sums, o, err));
     s->model.rows_max = s->step_tokens;
-    if (!o->step_tokens && !is_host(o->device)) s->model.encoder_rows = PROA_DEVICE_ENCODER_TOKENS;
+    if (!o->step_tokens && !is_host(o->device)) s->model.encoder_rows = proa_sizes_step_tokens(o->device, true);
     s->model.sampled_rows = sampled_rows(s, o);
     s->model.head_rows = PROA_HEAD_ROWS;
     s->model.device_head_rows = proa_min64(s->sequences_max, PROA_BEST_ROWS);

@@ -53,9 +53,10 @@ typedef struct proa_memory {
 
 /* INVALID names the option, its value and its range. options may be NULL. */
 PROA_MUST_CHECK proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, proa_err *err);
-/* The budget and the number of sequences by default, on the device of that name (NULL: cpu). */
+/* The number of sequences and the budget of a step by default, on the device of that name (NULL: cpu). encoder: of an
+ * encoder-only model. */
 int32_t proa_sizes_sequences(const char *device);
-int32_t proa_sizes_step_tokens(const char *device);
+int32_t proa_sizes_step_tokens(const char *device, bool encoder);
 /* Fills kv_tokens when it is 0: by kv_share, else the longest sequence, or PROA_SEQUENCE_TOKENS for each that may run;
  * and prompt_rows. */
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m);

@@ -96,13 +96,14 @@ static proa_status engine_options(proa_bench *b, const proa_info *info, proa_eng
     proa_session not_open = {.info = *info}; /* enough for the sums: nothing is loaded yet */
     b->session = &not_open;
     int64_t most = largest_batch(b);
-    if (info->kind == PROA_KIND_ENCODER)
+    bool encoder = info->kind == PROA_KIND_ENCODER;
+    if (encoder)
         most = proa_min64(2 * most, PROA_SEQUENCES_MAX); /* the next batch is queued too */
     if (!options->sequences_max) options->sequences_max = (int32_t)most;
     if (!options->policy)
         options->policy = "guaranteed_no_evict"; /* there is room for just these sequences */
-    if (!options->step_tokens)                   /* given, it holds for prompts beside tokens, too */
-        options->step_tokens = proa_sizes_step_tokens(options->device);
+    if (!options->step_tokens && !encoder)       /* given, it holds for prompts beside tokens, too */
+        options->step_tokens = proa_sizes_step_tokens(options->device, false);
     if (!options->prefix_cache)
         options->prefix_cache = "off"; /* all prompts are alike, and are to be computed */
     if (!options->kv_tokens && !(options->kv_share > 0))

@@ -180,6 +180,12 @@ static proa_status decode_trial(const proa_bench *b, trial *t, proa_bench_row *r
     return PROA_OK;
 }
 
+static int64_t step_budget(const proa_bench *b)
+{
+    if (b->common.step_tokens) return b->common.step_tokens;
+    return proa_sizes_step_tokens(b->common.device, proa_bench_is_encoder(b));
+}
+
 /* Seconds of so many batches, all submitted at once. */
 static proa_status encode_batches(const proa_bench *b, trial *t, int64_t batches, double *seconds, proa_err *err)
 {
@@ -199,7 +205,7 @@ enum { FOLLOWING = 4 };
 static int64_t following_batch(const proa_bench *b, int64_t batch)
 {
     bool device = strcmp(b->common.device, "cpu") != 0; /* on devices that can launch the next step early */
-    int64_t budget = b->common.step_tokens ? b->common.step_tokens : proa_sizes_step_tokens(b->common.device);
+    int64_t budget = step_budget(b);
     return device && 2 * batch * b->prompt > budget ? FOLLOWING : 0;
 }
 
@@ -262,7 +268,7 @@ proa_status proa_bench_measure(proa_bench *b, proa_bench_row *row, proa_err *err
 int64_t proa_bench_max_tokens(const proa_bench *b, int64_t batch)
 {
     /* prefills share steps with decoding: in the worst case one row of the budget is left each step */
-    int64_t budget = b->common.step_tokens ? b->common.step_tokens : proa_sizes_step_tokens(b->common.device);
+    int64_t budget = step_budget(b);
     if (batch == 1) return b->tokens + 2; /* no other's prompt */
     int64_t room = proa_max64(budget - batch, 1);
     return b->tokens + proa_ceil_div(batch * b->prompt, room) + batch / 8 + 8;
