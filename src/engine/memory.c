@@ -156,7 +156,8 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->model.whole_experts = o->expert_parallel;
     PROA_TRY(read_rank_sums(&s->model.whole_sums, o, err));
     s->model.rows_max = s->step_tokens;
-    if (!o->step_tokens && !is_host(o->device)) s->model.encoder_rows = proa_sizes_step_tokens(o->device, true);
+    if (!o->step_tokens && !is_host(o->device))
+        s->model.encoder_rows = proa_sizes_step_tokens(o->device, true);
     s->model.sampled_rows = sampled_rows(s, o);
     s->model.head_rows = PROA_HEAD_ROWS;
     s->model.device_head_rows = proa_min64(s->sequences_max, PROA_BEST_ROWS);

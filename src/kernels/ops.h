@@ -46,6 +46,9 @@ typedef struct proa_epilogue {
     bool gated;
     proa_view workspace; /* gated: [T,2F] of the type of y, overlapping no other operand; its contents are undefined
                             afterwards */
+    /* The next operation is a linear whose x is y, and nothing else reads y: a device may keep y in the type in which
+     * that product reads it. */
+    bool feeds_product;
 } proa_epilogue;
 
 /* How the experts of a row are chosen from its scores, and with which weights. Zero is softmax over all scores, whose

@@ -246,8 +246,9 @@ enum proa_step_flags {
     PROA_EXACT = 1 << 21,    /* EMBED with SCALED: the scale is not rounded to the type of the table */
     PROA_BLOCK = 1 << 20, /* ROPE_TABLE: of the block positions; ROPE: of each head's second half, by these */
     PROA_KEEP = 1 << 8,   /* HEADS_LINEAR: qk_rope numbers of each head go by the product */
-    PROA_HEAD_ACT = 1 << 9,        /* LINEAR: the configuration's head_act */
-    PROA_CONV_ACT = 1 << 22,       /* its conv_act */
+    PROA_HEAD_ACT = 1 << 9,       /* LINEAR: the configuration's head_act */
+    PROA_CONV_ACT = 1 << 22,      /* its conv_act */
+    PROA_FEEDS_PRODUCT = 1 << 23, /* LINEAR: the next step is a product, and alone reads out (set by the plan) */
     PROA_SECOND = PROA_INTERLEAVED /* EMBED, NORM, SCALE: out is the second half of PAIR; else the first one */
 };
 

@@ -66,6 +66,36 @@ static bool norms_stream(const proa_program *layer)
     return found;
 }
 
+static bool reads_register(const proa_step *s, proa_reg reg)
+{
+    bool added = s->op == PROA_STEP_LINEAR && s->flags & PROA_ADD && s->out == reg;
+    return s->in == reg || added;
+}
+
+/* Is the next step a product of what step i of a layer makes, and does no later one read that? */
+static bool feeds_next_product(const proa_program *p, int i)
+{
+    const proa_step *s = &p->step[i], *next = s + 1;
+    proa_flags apart = PROA_FORK | PROA_JOIN | PROA_ADD | PROA_CAPPED;
+    bool product = next->op == PROA_STEP_LINEAR && next->in == s->out && next->out != s->out;
+    if (s->op != PROA_STEP_LINEAR || s->out == PROA_REG_X || !product) return false;
+    if ((s->flags & apart) != 0 || (next->flags & (PROA_FORK | PROA_JOIN)) != 0) return false;
+    for (int k = i + 2; k < p->count; k++) {
+        if (reads_register(&p->step[k], s->out)) return false;
+        if (p->step[k].out == s->out) return true;
+    }
+    return true;
+}
+
+static void mark_fed_products(proa_plan *plan)
+{
+    for (int s = 0; s < PROA_STACK_COUNT; s++) {
+        proa_program *layer = &plan->program[s][PROA_SECTION_LAYER];
+        for (int i = 0; i + 1 < layer->count; i++)
+            if (feeds_next_product(layer, i)) layer->step[i].flags |= PROA_FEEDS_PRODUCT;
+    }
+}
+
 /* clash[a] has bit b when a and b are alive in the same step of some program. */
 _Static_assert(PROA_REG_COUNT <= 64, "more registers than bits");
 typedef struct liveness {
@@ -268,6 +298,7 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
         plan->normed_stream = plan->normed_stream || norms_stream(&plan->program[s][PROA_SECTION_LAYER]);
     plan->headless = plan->head.count == 1 && plan->head.step[0].op == PROA_STEP_GATHER;
     proa_stage_steps(plan, arch);
+    mark_fed_products(plan);
     place_registers(plan, arch, c);
     int64_t relative_rows = proa_relative_rows(c);
     for (int s = 0; s < PROA_STACK_COUNT; s++) {

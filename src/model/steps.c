@@ -332,6 +332,8 @@ static void do_linear(const proa_step_frame *f, const proa_step *s)
     if (s->flags & PROA_RESIDUAL) e.alpha = (float)c->residual_scale;
     if (s->flags & PROA_ADD) e.residual = y;
     if (s->flags & PROA_ADD_X) e.residual = proa_frame_register(f, PROA_REG_X);
+    bool adapted = f->batch && f->batch->lora_rows.count; /* adapters read what products read */
+    e.feeds_product = s->flags & PROA_FEEDS_PRODUCT && !adapted;
     multiply_matrix(f, s, e);
     if (s->flags & PROA_CAPPED && c->logit_cap > 0)
         f->m->ctx.ops->soft_cap(&f->m->ctx, y, (float)c->logit_cap);

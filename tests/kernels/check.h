@@ -55,6 +55,9 @@ void hosted_close(void);
 /* What a device may do as one: n = norm(x), a layer_norm if b has a rank, and y = linear(n). */
 void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa_view b, float eps,
                         const proa_weight *weight, const proa_epilogue *e);
+/* y = u down^T, u = epilogue(x up^T): u feeds a product, and is undefined afterwards. */
+void hosted_fed_product(proa_view y, proa_view u, proa_view x, const proa_weight *up, const proa_weight *down,
+                        const proa_epilogue *e);
 /* And the rows of some tables, added: ids [count][rows of y]. */
 void hosted_embed_all(proa_view y, const proa_view *table, const int32_t *ids, const float *scale, int count);
 /* x += more, and then y = rms_norm(x), or with w.rank 0 y = act(gate) * up of the halves of x. wide: x stays f32. */
@@ -83,6 +86,7 @@ typedef struct tester {
     proa_ctx reference;             /* one thread */
     proa_ctx tables[CHECK_THREADS]; /* the table under test, with 1, 2, 3 threads */
     const char *op;                 /* the op at hand, for messages */
+    const char *format;             /* of weights, for linear; NULL: all */
     int64_t checks, failures;
     double worst; /* share of the tolerance, since op was set */
     bool verbose;

@@ -768,6 +768,48 @@ static void normed_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     sources_free(&from);
 }
 
+/* A product of which only the next one reads the result: a device may keep that in another type. variant: 1 bias, 4
+ * alpha, from 64 on an activation. */
+static void fed_case(tester *t, proa_wfmt format, int64_t T, int64_t F, int64_t K, int variant)
+{
+    enum { N = 48 };
+    if (t->tables[0].ops->pack_bytes(format, F, K) < 0 || !takes_turn(t)) return;
+    device_mode.limit = device_limit_of(format) * 2, device_mode.floor = sqrt((double)(F * K)) / 8;
+    sources of_up = sources_make(format, F, K, false), of_down = sources_make(format, N, F, false);
+    test_weight up[2] = {test_weight_pack(&t->reference, format, K, of_up.source, of_up.count),
+                         test_weight_pack(&t->tables[0], format, K, of_up.source, of_up.count)};
+    test_weight down[2] = {test_weight_pack(&t->reference, format, F, of_down.source, of_down.count),
+                           test_weight_pack(&t->tables[0], format, F, of_down.source, of_down.count)};
+    const int64_t in[] = {T, K}, middle[] = {T, F}, out[] = {T, N};
+    int aligned = variant % 2; /* else the second product may not read what a device has kept */
+    canvas x = canvas_make(2, in, 0, 0), u = canvas_make(2, middle, 0, 0),
+           y = canvas_make(2, out, 0, 1 - aligned);
+    canvas right = canvas_clone(&y), bias = canvas_make(1, &F, 0, 1);
+    canvas_fill(&x, 41, false), canvas_fill(&bias, 42, false);
+    proa_epilogue e = {.bias = variant & 1 ? proa_view_f32(bias.view) : NULL, .act = (proa_act)(variant / 64)};
+    const proa_epilogue plain = {.alpha = 0};
+    if (variant & 4) e.alpha = -0.5f;
+    t->reference.ops->linear(&t->reference, u.view, x.view, &up[0].w, &e);
+    t->reference.ops->linear(&t->reference, right.view, u.view, &down[0].w, &plain);
+    hosted_fed_product(y.view, u.view, x.view, &up[1].w, &down[1].w, &e);
+    double worst = compare_rows(y.view, right.view, TOL_EXACT);
+    expect(t, worst <= 1.0, "%s fed [%d,%d] x [%d] act %s variant %d: off by %g tolerances",
+           proa_wfmt_name(format), (int)T, (int)K, (int)F, proa_act_name(e.act), variant, worst);
+    expect(t, canvas_guards_hold(&y) && canvas_guards_hold(&u), "fed [%d,%d]: wrote outside", (int)T, (int)K);
+    canvas_free(&x), canvas_free(&u), canvas_free(&y), canvas_free(&right), canvas_free(&bias);
+    for (int i = 0; i < 2; i++) test_weight_free(&up[i]), test_weight_free(&down[i]);
+    sources_free(&of_up), sources_free(&of_down);
+}
+
+static void check_fed(tester *t, proa_wfmt format)
+{
+    static const int64_t shapes[][3] = {{4100, 144, 80}, {4097, 272, 144}, {4224, 128, 1040}, {300, 144, 80}};
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+        for (int v = 0; v < 8; v += v == 1 ? 3 : 1)
+            fed_case(t, format, shapes[i][0], shapes[i][1], shapes[i][2], v);
+    for (int a = 1; a < PROA_ACT_COUNT; a++) fed_case(t, format, 4100, 144, 80, 64 * a + a % 2);
+}
+
 /* Rows of a short text, in the scene_widths that a device's kernels for them choose by. */
 static void check_texts(tester *t, proa_wfmt format)
 {
@@ -869,6 +911,12 @@ static void check_many_rows(tester *t, proa_wfmt format)
             linear_case(t, format, text[i][0], text[i][1], text[i][2], v == 1 ? 64 * PROA_ACT_GELU + 1 : v);
     linear_case(t, format, 1200, 264, 72, 64 * PROA_ACT_GELU + 1);
     linear_case(t, format, 132, 72, 1032, 2);
+    /* outputs in multiples of 16: products of e4m3 */
+    static const int64_t wide[][3] = {{300, 272, 144}, {129, 528, 1040}, {260, 16, 520}, {1200, 272, 80}};
+    for (size_t i = 0; i < PROA_COUNT(wide); i++)
+        for (int v = 0; v < 8; v++) linear_case(t, format, wide[i][0], wide[i][1], wide[i][2], v);
+    for (int a = 1; a < PROA_ACT_COUNT; a++) linear_case(t, format, 300, 272, 144, 64 * a + a % 2);
+    if (device_mode.on) check_fed(t, format);
 }
 
 /* What a device has kernels of its own for in f32; on the host in the types whose sums are the reference's. */
@@ -887,6 +935,7 @@ void check_linear(tester *t)
                          Ks[] = {1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 63, 65, 300};
     for (int format = 0; format < PROA_WFMT_COUNT; format++) {
         int variant = 0;
+        if (t->format && strcmp(t->format, proa_wfmt_name((proa_wfmt)format)) != 0) continue;
         for (size_t n = 0; n < PROA_COUNT(Ns); n++)
             for (size_t k = 0; k < PROA_COUNT(Ks); k++, variant = (variant + 1) % 16)
                 linear_case(t, (proa_wfmt)format, Ts[(n * 5 + k) % PROA_COUNT(Ts)], Ns[n], Ks[k], variant);

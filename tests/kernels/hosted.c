@@ -232,14 +232,20 @@ static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_
     download_covered();
 }
 
+/* Do products of this format read rows of the type under test? */
+static bool reads_narrow(proa_wfmt format)
+{
+    return (format == PROA_WFMT_F16 && device_mode.narrow == PROA_DTYPE_F16) ||
+           (format == PROA_WFMT_BF16 && device_mode.narrow == PROA_DTYPE_BF16) ||
+           (proa_wfmt_is_quantised(format) && device_mode.narrow == PROA_DTYPE_F16);
+}
+
 static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     PROA_UNUSED(c);
     proa_weight weight = *w;
     proa_epilogue epilogue = *e;
-    bool own = (w->format == PROA_WFMT_F16 && device_mode.narrow == PROA_DTYPE_F16) ||
-               (w->format == PROA_WFMT_BF16 && device_mode.narrow == PROA_DTYPE_BF16) ||
-               (proa_wfmt_is_quantised(w->format) && device_mode.narrow == PROA_DTYPE_F16);
+    bool own = reads_narrow(w->format);
     int64_t which = (y.shape[0] + w->N) % 3; /* both, or either */
     bool x16 = own && which != 1, y16 = own && which != 2;
     cover_narrow(y, y16), cover_narrow(x, x16), cover_narrow(e->residual, y16), cover_narrow(e->workspace, y16);
@@ -269,6 +275,22 @@ void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa
         device->ops->layer_norm(ctx(), device_view(n), device_view(x), device_view(w), device_view(b), eps);
     else device->ops->rms_norm(ctx(), device_view(n), device_view(x), device_view(w), eps);
     device->ops->linear(ctx(), device_view(y), device_view(n), &packed, &epilogue);
+    download_covered();
+}
+
+void hosted_fed_product(proa_view y, proa_view u, proa_view x, const proa_weight *up, const proa_weight *down,
+                        const proa_epilogue *e)
+{
+    proa_weight first = *up, second = *down;
+    proa_epilogue feeding = *e, plain = {.alpha = 0};
+    bool own = reads_narrow(up->format);
+    cover_narrow(y, own), cover_narrow(u, own), cover_narrow(x, own);
+    cover(up->data, up->bytes), cover(down->data, down->bytes), cover(e->bias, up->N * 4);
+    upload_covered();
+    first.data = device_ptr(up->data), second.data = device_ptr(down->data);
+    feeding.bias = device_ptr(e->bias), feeding.feeds_product = true;
+    device->ops->linear(ctx(), device_view(u), device_view(x), &first, &feeding);
+    device->ops->linear(ctx(), device_view(y), device_view(u), &second, &plain);
     download_covered();
 }
 

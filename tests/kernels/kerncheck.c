@@ -38,6 +38,7 @@ typedef struct options {
     const char *op, *table;
     const char *device; /* check its table instead of the CPU's */
     const char *narrow; /* its views of 16 bits: "f16", "bf16" */
+    const char *format; /* of weights: linear alone */
     bool bench, json, verbose;
     int threads, every, first;
 } options;
@@ -157,7 +158,7 @@ static int check_cpu(const options *o, proa_pool *const *pools, int64_t *failure
         const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
         if (!ops) printf("skip %-12s this CPU lacks it\n", proa_isa_name((proa_isa)isa));
         if (!ops || (o->table && strcmp(o->table, ops->name) != 0)) continue;
-        tester t = {.verbose = o->verbose, .every = o->every, .cases = o->every - o->first};
+        tester t = {.verbose = o->verbose, .format = o->format, .every = o->every, .cases = o->every - o->first};
         check_table(&t, o, pools, ops, checked, failures);
         checked[tables++] = ops;
     }
@@ -168,7 +169,7 @@ static int check_cpu(const options *o, proa_pool *const *pools, int64_t *failure
 static int check_device(const options *o, proa_pool *const *pools, int64_t *failures)
 {
     proa_err err = {0};
-    tester t = {.verbose = o->verbose, .every = o->every, .cases = o->every - o->first};
+    tester t = {.verbose = o->verbose, .format = o->format, .every = o->every, .cases = o->every - o->first};
     const proa_ops *ops = hosted_table(o->device, &err);
     device_mode.on = true;
     device_mode.narrow = !o->narrow                       ? PROA_DTYPE_F32
@@ -203,6 +204,7 @@ static int usage(void)
     puts("kerncheck [--op NAME] [--table NAME]            compare with the reference\n"
          "kerncheck --device cuda [--op NAME]             the table of a GPU\n"
          "kerncheck --device cuda --narrow f16|bf16       its views of 16 bits\n"
+         "kerncheck --op linear --format fp8 ...          weights of one format\n"
          "kerncheck --every N [--first K] ...             only each Nth case, from the Kth on: N processes "
          "do all\n"
          "kerncheck --bench [--op NAME] [--threads N] [--json]   time every table");
@@ -221,7 +223,11 @@ static bool read_option(options *o, int argc, char **argv, int *i)
 {
     const struct {
         const char *name, **value;
-    } named[] = {{"--op", &o->op}, {"--device", &o->device}, {"--table", &o->table}, {"--narrow", &o->narrow}};
+    } named[] = {{"--op", &o->op},
+                 {"--device", &o->device},
+                 {"--table", &o->table},
+                 {"--narrow", &o->narrow},
+                 {"--format", &o->format}};
     for (size_t k = 0; k < PROA_COUNT(named) && *i + 1 < argc; k++)
         if (strcmp(argv[*i], named[k].name) == 0) return *named[k].value = argv[++*i], true;
     if (strcmp(argv[*i], "--bench") == 0) return o->bench = true;

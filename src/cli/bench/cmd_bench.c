@@ -97,8 +97,7 @@ static proa_status engine_options(proa_bench *b, const proa_info *info, proa_eng
     b->session = &not_open;
     int64_t most = largest_batch(b);
     bool encoder = info->kind == PROA_KIND_ENCODER;
-    if (encoder)
-        most = proa_min64(2 * most, PROA_SEQUENCES_MAX); /* the next batch is queued too */
+    if (encoder) most = proa_min64(2 * most, PROA_SEQUENCES_MAX); /* the next batch is queued too */
     if (!options->sequences_max) options->sequences_max = (int32_t)most;
     if (!options->policy)
         options->policy = "guaranteed_no_evict"; /* there is room for just these sequences */

@@ -253,7 +253,8 @@ __device__ static inline void load_piece(float (&v)[8], X *x, const rows3<const 
 }
 
 /* The same with 16-bit output, eight numbers at a time: LANES threads hold a row, up to 4 pieces of eight
- * each. With room in fp8_rows the rounded row is written as e4m3 too, with its scale. more.data: x += more first. */
+ * each. With room in fp8_rows the rounded row is written as e4m3 too, with its scale and, where it is wanted, its
+ * length. more.data: x += more first. */
 enum { PIECES = 4 };
 template <typename Y, typename X, bool LAYER, int LANES>
 __global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, rows3<const X> more, norm_weights w, int d,
@@ -288,6 +289,7 @@ __global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, rows3<const X> more, no
     sum = LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, scratch);
     float inverse = 1.0f / sqrtf(sum / (float)d + eps);
     unsigned most = 0;
+    float squares = 0.0f;
     uint4 rounded[PIECES];
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
@@ -300,8 +302,10 @@ __global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, rows3<const X> more, no
         gpu_store8(reinterpret_cast<Y *>(&rounded[i]), kept[i]);
         *reinterpret_cast<uint4 *>(to + j) = rounded[i];
         most = act_quant_max(most, rounded[i]);
+        if (fp8_rows.length) squares += act_quant_squares<Y>(rounded[i]);
     }
     if (!fp8_rows.at) return;
+    if (fp8_rows.length) squares = LANES == 32 ? gpu_warp_sum(squares) : gpu_block_sum(squares, scratch);
     float largest = act_quant_largest<Y>(most);
     largest = LANES == 32 ? gpu_warp_max(largest) : gpu_block_max(largest, scratch);
     float scale = proa_fp8_scale(largest, largest < INFINITY), unit = scale > 0.0f ? 1.0f / scale : 0.0f;
@@ -311,15 +315,41 @@ __global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, rows3<const X> more, no
         if (j < d) act_quant_round<Y>(fp8_rows.at + row * d + j, rounded[i], unit);
     }
     if (lane == 0) fp8_rows.scale[row] = scale;
+    if (lane == 0 && fp8_rows.length) fp8_rows.length[row] = sqrtf(squares);
+}
+
+/* A warp writes a row of COUNT x 256 numbers as e4m3, with its scale and, where it is wanted, its length. */
+template <typename T, int COUNT>
+__device__ static inline void norm_codes(gpu_fp8_rows to, const uint4 (&rounded)[COUNT], int64_t row)
+{
+    int lane = threadIdx.x % 32;
+    unsigned most = 0;
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        most = act_quant_max(most, rounded[i]);
+        if (to.length) squares += act_quant_squares<T>(rounded[i]);
+    }
+    if (to.length) squares = gpu_warp_sum(squares);
+    float largest = gpu_warp_max(act_quant_largest<T>(most));
+    float scale = proa_fp8_scale(largest, largest < INFINITY), unit = scale > 0.0f ? 1.0f / scale : 0.0f;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        act_quant_round<T>(to.at + row * COUNT * 256 + i * 256 + lane * 8, rounded[i], unit);
+    if (lane != 0) return;
+    to.scale[row] = scale;
+    if (to.length) to.length[row] = sqrtf(squares);
 }
 
 /* Layer norm of very many rows of COUNT x 256 numbers (768 or 1,024). Persistent blocks, one warp for each
  * row; w and b stay in registers (they are twice a row's bytes each), and the next row is loaded while this
  * one is normed. From the last row to the first: the last rows of the product before are still in the L2
- * cache, and the first ones will be when the next product reads them. y may be x. */
-template <typename T, int COUNT>
+ * cache, and the first ones will be when the next product reads them. y may be x. CODES: the rounded rows are written
+ * as e4m3, too. */
+template <typename T, int COUNT, bool CODES>
 __global__ void __launch_bounds__(THREADS)
-    layer_norm_persistent_kernel(rows3<T> y, rows3<T> x, const float *w, const float *b, int64_t rows, float eps)
+    layer_norm_persistent_kernel(rows3<T> y, rows3<T> x, const float *w, const float *b, int64_t rows,
+                                 float eps, gpu_fp8_rows fp8_rows)
 {
     int lane = threadIdx.x % 32, j = lane * 8;
     int64_t step = (int64_t)gridDim.x * (THREADS / 32);
@@ -352,26 +382,39 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int e = 0; e < 8; e++) sum += (kept[i][e] - mean) * (kept[i][e] - mean);
         float inverse = 1.0f / sqrtf(gpu_warp_sum(sum) / (float)(COUNT * 256) + eps);
+        uint4 rounded[COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
 #pragma unroll
             for (int e = 0; e < 8; e++) kept[i][e] = (kept[i][e] - mean) * inverse * ws[i][e] + bs[i][e];
-            gpu_store8(y.data + row * y.row + i * 256 + j, kept[i]);
+            gpu_store8(reinterpret_cast<T *>(&rounded[i]), kept[i]);
+            *reinterpret_cast<uint4 *>(y.data + row * y.row + i * 256 + j) = rounded[i];
         }
+        if constexpr (CODES) norm_codes<T, COUNT>(fp8_rows, rounded, row);
     }
+}
+
+template <typename T, bool CODES>
+static void launch_persistent(gpu *g, const char *what, proa_view y, proa_view x, const float *w,
+                              const float *b, float eps, int blocks, gpu_fp8_rows fp8_rows)
+{
+    auto kernel = x.shape[1] == 768 ? layer_norm_persistent_kernel<T, 3, CODES>
+                                    : layer_norm_persistent_kernel<T, 4, CODES>;
+    gpu_launch(g, what, kernel, dim3((unsigned)blocks), THREADS, 0, rows_view<T>(y), rows_view<T>(x), w, b,
+               x.shape[0], eps, fp8_rows);
 }
 
 /* false: not for such rows, nothing was done. */
 template <typename T>
 static bool layer_norm_persistent(gpu *g, const char *what, proa_view y, proa_view x, const float *w,
-                                  const float *b, float eps)
+                                  const float *b, float eps, gpu_fp8_rows fp8_rows)
 {
     enum { BLOCKS_OF_SM = 2, ROWS_OF_WARP = 4 };
     int64_t d = x.shape[1], rows = x.shape[0];
     int blocks = BLOCKS_OF_SM * g->sms;
     if (x.rank != 2 || (d != 768 && d != 1024) || rows < ROWS_OF_WARP * blocks * (THREADS / 32)) return false;
-    gpu_launch(g, what, d == 768 ? layer_norm_persistent_kernel<T, 3> : layer_norm_persistent_kernel<T, 4>,
-               dim3((unsigned)blocks), THREADS, 0, rows_view<T>(y), rows_view<T>(x), w, b, rows, eps);
+    if (fp8_rows.at) launch_persistent<T, true>(g, what, y, x, w, b, eps, blocks, fp8_rows);
+    else launch_persistent<T, false>(g, what, y, x, w, b, eps, blocks, fp8_rows);
     return true;
 }
 
@@ -393,7 +436,7 @@ static void norm_vec8(gpu *g, const char *what, proa_view y, proa_view x, proa_v
     int64_t rows = x.shape[0] * heads;
     gpu_fp8_rows fp8_rows = gpu_fp8_rows_for(g, y);
     if constexpr (LAYER && sizeof(X) == 2)
-        if (!fp8_rows.at && !more.rank && layer_norm_persistent<X>(g, what, y, x, w.w, w.b, eps)) return;
+        if (!more.rank && layer_norm_persistent<X>(g, what, y, x, w.w, w.b, eps, fp8_rows)) return;
     if (d <= 32 * PIECES * 8 && (rows >= 2048 || d <= 256))
         gpu_launch(g, what, norm_vec8_kernel<Y, X, LAYER, 32>, dim3((unsigned)((rows + 7) / 8)), THREADS, 0,
                    rows_view<Y>(y), rows_view<X>(x), rows_view<const X>(more), w, d, heads, rows, eps, fp8_rows);

@@ -73,7 +73,7 @@ void gpu_tune_open(gpu *g, const char *capability)
         fprintf(stderr, "proa: warning: PROA_TUNE is '%.32s', none of off, lazy, all, own: lazy is taken\n",
                 mode);
     driver_version(driver, sizeof driver);
-    snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 2",
+    snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 3",
              g->name, capability, driver, cublasLtGetVersion(), PROA_CUDA_VERSION);
     proa_tune_init(&t->known, identity);
     if (!t->off) read_file(t, g->name);

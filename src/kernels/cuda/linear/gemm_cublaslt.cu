@@ -8,8 +8,9 @@ extern "C" {
 #include "base/alloc.h"
 }
 #include <stdlib.h>
+#include <string.h>
 
-enum { THREADS = 256, BIASES_MAX = 4096 };
+enum { THREADS = 256, DERIVED_MAX = 8192 };
 
 static proa_dtype type_of(proa_wfmt format)
 {
@@ -61,15 +62,30 @@ const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld)
     return to;
 }
 
-/* ---- biases in 16 bits: cuBLASLt takes them in y's type. Each is converted when it is used for the first
- * time ---- */
+/* ---- numbers derived from weights, made when they are used for the first time and kept until the weights change:
+ * biases in 16 bits, since cuBLASLt takes them in y's type, and bounds (quant.cu) ---- */
 
-struct gpu_bias {
-    const float *from;
-    int64_t count;
-    proa_dtype type;
+struct gpu_derived {
+    gpu_derived_key key;
     void *to;
 };
+
+void *gpu_derived_of(gpu *g, const gpu_derived_key *key, int64_t bytes, bool *made)
+{
+    for (int i = 0; i < g->derived_count; i++)
+        if (memcmp(&g->derived[i].key, key, sizeof *key) == 0) {
+            *made = true;
+            return g->derived[i].to;
+        }
+    PROA_ASSERT(!g->is_recording); /* a pass is recorded the second time */
+    if (g->derived_count == DERIVED_MAX) gpu_derived_drop(g, NULL, -1);
+    if (!g->derived) g->derived = (gpu_derived *)proa_calloc(DERIVED_MAX, sizeof *g->derived);
+    gpu_derived *d = &g->derived[g->derived_count++];
+    *d = {*key, NULL};
+    gpu_note(g, cudaMalloc(&d->to, (size_t)bytes), "derived");
+    *made = false;
+    return d->to;
+}
 
 template <typename T> __global__ void bias_kernel(T *to, const float *from, int count)
 {
@@ -81,36 +97,31 @@ template <typename T> __global__ void bias_kernel(T *to, const float *from, int 
 const void *bias_as(gpu *g, const float *bias, int64_t count, proa_dtype type)
 {
     if (!bias || type == PROA_DTYPE_F32) return bias;
-    for (int i = 0; i < g->biases_count; i++) {
-        const gpu_bias *b = &g->biases[i];
-        if (b->from == bias && b->count == count && b->type == type) return b->to;
-    }
-    PROA_ASSERT(!g->is_recording); /* a pass is recorded the second time */
-    if (g->biases_count == BIASES_MAX) gpu_biases_drop(g, NULL, -1);
-    if (!g->biases) g->biases = (gpu_bias *)proa_calloc(BIASES_MAX, sizeof *g->biases);
-    gpu_bias *b = &g->biases[g->biases_count++];
-    *b = {bias, count, type, NULL};
-    gpu_note(g, cudaMalloc(&b->to, (size_t)count * 2), "biases");
+    gpu_derived_key key = {{bias, NULL}, {4 * count, 0}, (int64_t)type};
+    bool made;
+    void *narrow = gpu_derived_of(g, &key, 2 * count, &made);
+    if (made) return narrow;
     gpu_by_type(type, [&](auto wanted) {
         using T = decltype(wanted);
-        gpu_launch(g, "bias", bias_kernel<T>, dim3((unsigned)((count + 255) / 256)), 256, 0, (T *)b->to, bias,
-                   (int)count);
+        gpu_launch(g, "bias", bias_kernel<T>, dim3((unsigned)((count + 255) / 256)), 256, 0, (T *)narrow,
+                   bias, (int)count);
     });
-    return b->to;
+    return narrow;
 }
 
-void gpu_biases_drop(gpu *g, const void *at, int64_t bytes)
+void gpu_derived_drop(gpu *g, const void *at, int64_t bytes)
 {
-    bool met = bytes < 0 && g->biases_count > 0;
+    bool met = bytes < 0 && g->derived_count > 0;
     const char *begin = (const char *)at, *end = begin + (bytes < 0 ? 0 : bytes);
-    for (int i = 0; i < g->biases_count && !met; i++) {
-        const char *from = (const char *)g->biases[i].from;
-        met = from < end && begin < from + 4 * g->biases[i].count;
+    for (int i = 0; i < 2 * g->derived_count && !met; i++) {
+        const gpu_derived_key *key = &g->derived[i / 2].key;
+        const char *from = (const char *)key->from[i % 2];
+        met = from && from < end && begin < from + key->bytes[i % 2];
     }
     if (!met) return;
     gpu_graphs_drop(g);
-    for (int i = 0; i < g->biases_count; i++) cudaFree(g->biases[i].to);
-    g->biases_count = 0;
+    for (int i = 0; i < g->derived_count; i++) cudaFree(g->derived[i].to);
+    g->derived_count = 0;
 }
 
 /* ---- 16-bit shapes and strides that cuBLASLt does not take: a warp for each output ---- */

@@ -507,6 +507,7 @@ static void gated_unfused(proa_ctx *c, proa_view y, proa_view x, const proa_weig
 static proa_view flushed_rows(gpu *g, proa_view x, const proa_weight *w)
 {
     gpu_flush(g);
+    if (w->format != PROA_WFMT_FP8) x = quant_readable(g, x);
     return w->permuted ? quant_permuted(g, x, w) : x;
 }
 

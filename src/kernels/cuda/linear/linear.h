@@ -138,6 +138,9 @@ void quant_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, 
 void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed);
 /* x with the columns in the order of a permuted weight's inputs, as f16 in the workspace of casts. */
 proa_view quant_permuted(gpu *g, proa_view x, const proa_weight *w);
+/* x; but if only its fp8 copy was written, in the memory of x (proa_epilogue.feeds_product), that as f16 in the
+ * workspace of fp8 rows. */
+proa_view quant_readable(gpu *g, proa_view x);
 /* linear for more than SKINNY_ROWS rows: e4m3 by cuBLASLt where it can, all else dequantised to f16 first. */
 void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep,
                 const epilogue &e);

@@ -11,6 +11,9 @@ extern "C" {
 
 enum { THREADS = 256, GROUP = PROA_I4_GROUP };
 static const int64_t DEQUANT_BYTES = 128 << 20; /* of scratch for weights widened again */
+enum {
+    CODES_ROWS_MIN = 4096
+}; /* of products that write e4m3: less of them stays in the L2 cache between two kernels */
 
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K)
 {
@@ -371,7 +374,7 @@ __global__ void quant_rows_kernel(uint8_t *to, int64_t ld, float *scales, const 
     if (threadIdx.x == 0) scales[blockIdx.x] = scale;
 }
 
-/* Rows as they lie. */
+/* Rows as they are. */
 struct identity_rows {
     typedef uint4 loads;
     const void *x;
@@ -432,11 +435,19 @@ static int64_t scales_at(int64_t T, int64_t ld)
     return (T * ld + 255) / 256 * 256;
 }
 
+/* Codes, scales, lengths. */
+static int64_t fp8_rows_bytes(int64_t T, int64_t ld)
+{
+    return scales_at(T, ld) + 2 * T * (int64_t)sizeof(float);
+}
+
 static gpu_fp8_rows alloc_fp8_rows(gpu *g, proa_view x, int64_t ld)
 {
-    int64_t T = x.shape[0], at = scales_at(T, ld);
-    char *scratch = (char *)gpu_fp8_rows_workspace(g, (size_t)(at + T * 4));
-    g->fp8_source = x, g->fp8_rows = {(uint8_t *)scratch, (float *)(void *)(scratch + at)};
+    int64_t T = x.shape[0];
+    char *scratch = (char *)gpu_fp8_rows_workspace(g, (size_t)fp8_rows_bytes(T, ld));
+    float *scale = (float *)(void *)(scratch + scales_at(T, ld));
+    g->fp8_source = x, g->fp8_rows = {(uint8_t *)scratch, scale, NULL};
+    if (T >= CODES_ROWS_MIN && can_quant_rows(x)) g->fp8_rows.length = scale + T;
     return g->fp8_rows;
 }
 
@@ -444,9 +455,8 @@ static gpu_fp8_rows alloc_fp8_rows(gpu *g, proa_view x, int64_t ld)
 gpu_fp8_rows gpu_fp8_rows_for(gpu *g, proa_view y)
 {
     bool wanted = g->fp8_rows_wanted && y.shape[0] > SKINNY_ROWS && can_quant_rows(y);
-    if (!wanted || (g->is_recording &&
-                    scales_at(y.shape[0], y.shape[1]) + y.shape[0] * 4 > (int64_t)g->fp8_workspace_bytes))
-        return {NULL, NULL};
+    if (!wanted || (g->is_recording && fp8_rows_bytes(y.shape[0], y.shape[1]) > (int64_t)g->fp8_workspace_bytes))
+        return {NULL, NULL, NULL};
     return alloc_fp8_rows(g, y, y.shape[1]);
 }
 
@@ -462,6 +472,33 @@ static gpu_fp8_rows fp8_rows_of(gpu *g, proa_view x, int64_t ld)
     gpu_fp8_rows fp8_rows = alloc_fp8_rows(g, x, ld);
     quant_rows(g, fp8_rows, ld, x);
     return fp8_rows;
+}
+
+/* Eight codes a thread. */
+__global__ void widen_rows_kernel(__half *to, gpu_fp8_rows from, int K)
+{
+    int k = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
+    float v[8];
+    gpu_wait();
+    if (k >= K) return;
+    uint2 codes = *reinterpret_cast<const uint2 *>(from.at + (int64_t)blockIdx.x * K + k);
+    const __nv_fp8_e4m3 *code = reinterpret_cast<const __nv_fp8_e4m3 *>(&codes);
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = gpu_to_f32(code[i]) * from.scale[blockIdx.x];
+    gpu_store8(to + (int64_t)blockIdx.x * K + k, v);
+}
+
+proa_view quant_readable(gpu *g, proa_view x)
+{
+    bool codes = g->fp8_source.data && g->fp8_rows.at == g->fp8_source.data && same_rows(g->fp8_source, x);
+    if (!codes) return x;
+    int64_t T = x.shape[0], K = x.shape[1];
+    gpu_fp8_rows from = g->fp8_rows;
+    __half *to = (__half *)gpu_fp8_rows_workspace(g, (size_t)(T * K) * sizeof *to);
+    gpu_launch(g, "widen rows", widen_rows_kernel,
+               dim3((unsigned)T, (unsigned)((K + 8 * THREADS - 1) / (8 * THREADS))), THREADS, 0, to, from,
+               (int)K);
+    return proa_view_2d(to, PROA_DTYPE_F16, T, K);
 }
 
 /* ---- products of e4m3: cuBLASLt scales rows and columns (Hopper and later). What its epilogue cannot do is
@@ -506,11 +543,92 @@ static void add_bias(gpu *g, proa_view y, const epilogue &e)
     });
 }
 
-static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+/* ---- a product that writes the fp8 copy of y, and not y, since nothing but the next product reads it ---- */
+
+/* bound[0]: the largest length of a row of w. */
+__global__ void length_bound_kernel(float *bound, const uint8_t *w, int64_t ld, const float *scales, int K)
+{
+    __shared__ float scratch[33];
+    const __nv_fp8_e4m3 *row = reinterpret_cast<const __nv_fp8_e4m3 *>(w + blockIdx.x * ld);
+    float sum = 0.0f;
+    gpu_wait();
+    for (int k = threadIdx.x; k < K; k += blockDim.x) {
+        float v = gpu_to_f32(row[k]);
+        sum = fmaf(v, v, sum);
+    }
+    sum = gpu_block_sum(sum, scratch);
+    float length = sqrtf(sum) * scales[blockIdx.x];
+    /* of numbers that are not negative the bits have the same order */
+    if (threadIdx.x == 0) atomicMax(reinterpret_cast<int *>(bound), __float_as_int(length));
+}
+
+/* bound[1]: the largest magnitude of a bias. */
+__global__ void bias_bound_kernel(float *bound, const float *bias, int N)
+{
+    __shared__ float scratch[33];
+    float largest = 0.0f;
+    gpu_wait();
+    for (int n = threadIdx.x; n < N; n += blockDim.x) largest = fmaxf(largest, fabsf(bias[n]));
+    largest = gpu_block_max(largest, scratch);
+    if (threadIdx.x == 0) bound[1] = largest;
+}
+
+static const float *bound_of(gpu *g, const proa_weight *w, const float *bias)
+{
+    enum { BOUND = -1 }; /* among types of biases */
+    gpu_derived_key key = {{w->data, bias}, {w->bytes, bias ? 4 * w->N : 0}, BOUND};
+    bool made;
+    float *bound = (float *)gpu_derived_of(g, &key, 2 * (int64_t)sizeof(float), &made);
+    if (made) return bound;
+    quant_layout at = quant_layout_of(w->format, w->N, w->K);
+    gpu_note(g, cudaMemsetAsync(bound, 0, 2 * sizeof(float), g->stream), "bound");
+    gpu_launch(g, "bound", length_bound_kernel, dim3((unsigned)w->N), THREADS, 0, bound, (const uint8_t *)w->data,
+               at.row_bytes, (const float *)(const void *)((const char *)w->data + at.scales_at), (int)w->K);
+    if (bias) gpu_launch(g, "bound", bias_bound_kernel, dim3(1), THREADS, 0, bound, bias, (int)w->N);
+    return bound;
+}
+
+/* Writes codes and scales into the memory of y (quant_readable). want: the product, x being rows. False: it does not
+ * suit, and nothing was launched. */
+static bool fp8_gemm_to_codes(gpu *g, proa_view y, const proa_weight *w, const epilogue &e, gpu_fp8_rows rows,
+                              gpu_product want)
+{
+    int64_t T = want.T, N = want.N, scales = scales_at(T, N);
+    bool dense = y.dtype == PROA_DTYPE_F16 && y.stride[0] == N && scales + T * 4 <= T * N * 2;
+    want.y_type = CUDA_R_8F_E4M3, want.act = e.act;
+    want.epilogue = epilogue_for(PROA_ACT_NONE, e.bias != NULL);
+    bool settled;
+    int form = gpu_own_guess(g, &want, &settled);
+    if (!rows.length || !dense || !form || e.residual) return false;
+    gpu_fp8_rows codes = {(uint8_t *)y.data, (float *)(void *)((char *)y.data + scales), NULL};
+    const char *w_scale = (const char *)w->data + quant_layout_of(w->format, w->N, w->K).scales_at;
+    gpu_operands at = {codes.at, rows.at, w->data, bias_as(g, e.bias, N, PROA_DTYPE_F16), NULL, e.alpha};
+    at.x_scale = rows.scale, at.w_scale = w_scale;
+    at.y_scale = codes.scale, at.x_length = rows.length, at.bound = bound_of(g, w, e.bias);
+    if (!gpu_own_run(g, &want, form, &at, codes.at)) return false;
+    g->fp8_source = y, g->fp8_rows = codes;
+    return true;
+}
+
+/* The product with an epilogue that cuBLASLt has for it; else what it lacks follows in a pass over y (*bare). False:
+ * cuBLASLt has no such product. */
+static bool describe_fp8(gpu *g, proa_view y, const epilogue &e, gpu_product *want, bool *bare)
+{
+    bool fused = epilogue_has_act(y, e.act);
+    want->epilogue = epilogue_for(fused ? e.act : (int)PROA_ACT_NONE, e.bias != NULL);
+    want->act = fused ? (int)PROA_ACT_NONE : e.act;
+    *bare = false;
+    if ((gpu_is_16bit(y) || want->act == PROA_ACT_NONE) && gpu_multiplies(g, want)) return true;
+    *bare = e.bias || e.act != PROA_ACT_NONE;
+    want->epilogue = CUBLASLT_EPILOGUE_DEFAULT, want->act = PROA_ACT_NONE;
+    return gpu_multiplies(g, want);
+}
+
+static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e, bool feeds_product)
 {
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
     int64_t T = y.shape[0], ld = at.row_bytes;
-    bool aligned = y.stride[0] % 16 == 0 && (uintptr_t)y.data % 16 == 0 && w->N % 16 == 0;
+    bool bare, aligned = y.stride[0] % 16 == 0 && (uintptr_t)y.data % 16 == 0 && w->N % 16 == 0;
     if (e.residual)
         aligned = aligned && e.residual_type == y.dtype && e.residual_row % 16 == 0 &&
                   (uintptr_t)e.residual % 16 == 0;
@@ -518,17 +636,15 @@ static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     gpu_product want = {T, w->N, ld, ld, ld, y.stride[0], 0};
     want.w_type = want.x_type = CUDA_R_8F_E4M3, want.y_type = data_type(y.dtype), want.scaled = 1;
     want.residual = e.residual != NULL, want.residual_row = e.residual ? e.residual_row : 0;
-    bool fused = e.act == PROA_ACT_NONE || epilogue_has_act(y, e.act);
-    want.epilogue = fused ? epilogue_for(e.act, e.bias != NULL) : CUBLASLT_EPILOGUE_DEFAULT;
-    if (!gpu_multiplies(g, &want)) fused = false, want.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    if (!fused && !gpu_multiplies(g, &want)) return false;
+    if (!describe_fp8(g, y, e, &want, &bare)) return false;
     gpu_fp8_rows rows = fp8_rows_of(g, x, ld);
+    if (feeds_product && fp8_gemm_to_codes(g, y, w, e, rows, want)) return true;
     gpu_invalidate(g, y);
-    const void *bias = fused ? bias_as(g, e.bias, w->N, gpu_is_16bit(y) ? y.dtype : PROA_DTYPE_BF16) : NULL;
+    const void *bias = bare ? NULL : bias_as(g, e.bias, w->N, gpu_is_16bit(y) ? y.dtype : PROA_DTYPE_BF16);
     gpu_operands operands = {y.data, rows.at, w->data, bias, e.residual, e.alpha};
     operands.x_scale = rows.scale, operands.w_scale = (const char *)w->data + at.scales_at;
     gpu_multiply(g, &want, &operands);
-    if (!fused && (e.bias || e.act != PROA_ACT_NONE)) add_bias(g, y, e);
+    if (bare) add_bias(g, y, e);
     return true;
 }
 
@@ -536,8 +652,9 @@ void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const pr
                 const epilogue &e)
 {
     static const proa_epilogue nothing = {};
-    g->fp8_rows_wanted = fp8_gemm(g, y, x, w, e);
+    g->fp8_rows_wanted = fp8_gemm(g, y, x, w, e, ep && ep->feeds_product);
     if (g->fp8_rows_wanted) return;
+    x = quant_readable(g, x);
     gpu_invalidate(g, y);
     dequantised_gemm(g, y, x, w, ep ? ep : &nothing, e);
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * wgmma.h - y[M,N] = act(alpha x[M,K] w[N,K]^T + bias), or without an activation + residual, for many rows on
- * Hopper; x, w and y of 16 bits, sums in f32. Included by gemm_wgmma.cu and by bench/gpu/wgmma.cu.
+ * Hopper; y of 16 bits, x and w of y's type or of e4m3, sums in f32. Operands of e4m3 have a scale for each row:
+ * alpha is alpha x_scale[m] w_scale[n] then, and y may be e4m3 too. Included by gemm_wgmma.cu and by
+ * bench/gpu/wgmma.cu.
  *
  *   block      3 warpgroups, persistent, tile after tile; 2 blocks form a cluster with tiles one above the other
- *   producer   1 thread of the first warpgroup loads slabs of 64 columns of K by TMA: BM rows of x, BN rows of w, of which
- *              each block of the cluster loads half for both (multicast)
+ *   producer   1 thread of the first warpgroup loads slabs of 128 bytes of K by TMA: BM rows of x, BN rows of w, of
+ *              which each block of the cluster loads half for both (multicast)
  *   consumers  the other 2 warpgroups (wgmma): each half of the rows of a tile, or, ALTERNATE, each a tile of its own while
  *              the other one writes the tile before
  *   registers  24 a producer thread, 240 a consumer thread: STRIPS x BN / 2 sums
@@ -21,7 +23,7 @@
 
 enum {
     HOPPER_THREADS = 384,
-    HOPPER_SLAB = 64,
+    HOPPER_SLAB = 64, /* columns of 16 bits */
     HOPPER_STRIP = 64,
     HOPPER_ROW = 128,
     HOPPER_PANEL = 16 * HOPPER_ROW
@@ -35,8 +37,19 @@ struct hopper_job {
     float alpha;
     int64_t y_row;
     void *y;
-    const void *bias; /* of y's type, [N]; NULL: none */
+    const void *bias;               /* of y's type, [N]; NULL: none */
+    const float *x_scale, *w_scale; /* of operands of e4m3, [M], [N] */
+    /* y of e4m3: its scales [M], which the kernel writes; the lengths of the rows of x, [M]; {the largest length of a
+     * row of w, the largest bias} */
+    float *y_scale;
+    const float *x_length, *bound;
 };
+
+/* Elements of a row of a slab. */
+static inline __host__ __device__ constexpr int hopper_slab(size_t element)
+{
+    return HOPPER_ROW / (int)element;
+}
 
 template <int M, int N, int S, int C, bool A> struct hopper_form {
     static const int BM = M, BN = N, SLOTS = S, CLUSTER = C;
@@ -49,14 +62,16 @@ template <int M, int N, int S, int C, bool A> struct hopper_form {
     static const int BYTES = BARRIERS_AT + SLOTS * 16;
 };
 
-/* On the host: a map of rows of `columns` elements, ld elements apart, in boxes of 64 columns and box_rows
- * rows. */
+/* On the host: a map of rows of `columns` elements, ld elements apart, in boxes of 128 bytes and box_rows rows. */
 static inline bool hopper_map(CUtensorMap *map, cudaDataType_t type, const void *at, int64_t rows,
                               int64_t columns, int64_t ld, int box_rows)
 {
+    proa_dtype dtype = type == CUDA_R_8F_E4M3 ? PROA_DTYPE_FP8
+                       : type == CUDA_R_16F   ? PROA_DTYPE_F16
+                                              : PROA_DTYPE_BF16;
     const int64_t extent[2] = {columns, rows}, stride[1] = {ld};
-    const int box[2] = {HOPPER_ROW / 2, box_rows};
-    return gpu_tensor_map(map, type == CUDA_R_16F ? PROA_DTYPE_F16 : PROA_DTYPE_BF16, at, 2, extent, stride, box);
+    const int box[2] = {hopper_slab((size_t)proa_dtype_bytes(dtype)), box_rows};
+    return gpu_tensor_map(map, dtype, at, 2, extent, stride, box);
 }
 
 #ifdef GPU_HOPPER
@@ -128,7 +143,7 @@ struct hopper_ring {
 
 /* ---- the warpgroup that fetches ---- */
 
-template <typename F>
+template <typename F, int SLAB>
 __device__ static void load_tile_slabs(const hopper_ring &ring, hopper_cursor<F::SLOTS> &at,
                                        const hopper_job &job, hopper_tile_origin p, int rank,
                                        const CUtensorMap *x, const CUtensorMap *w, const CUtensorMap *residual)
@@ -138,10 +153,10 @@ __device__ static void load_tile_slabs(const hopper_ring &ring, hopper_cursor<F:
         unsigned to = ring.slots + at.slot * F::SLOT_BYTES, full = ring.full + 8 * at.slot;
         gpu_barrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
         gpu_barrier_expect(full, F::SLOT_BYTES);
-        gpu_tma_load(to, x, full, k * HOPPER_SLAB, p.m);
-        if constexpr (F::CLUSTER == 1) gpu_tma_load(to + F::X_BYTES, w, full, k * HOPPER_SLAB, p.n);
+        gpu_tma_load(to, x, full, k * SLAB, p.m);
+        if constexpr (F::CLUSTER == 1) gpu_tma_load(to + F::X_BYTES, w, full, k * SLAB, p.n);
         else
-            tma_load_multicast(to + F::X_BYTES + rank * SHARE * HOPPER_ROW, w, full, k * HOPPER_SLAB,
+            tma_load_multicast(to + F::X_BYTES + rank * SHARE * HOPPER_ROW, w, full, k * SLAB,
                                p.n + rank * SHARE);
     }
     for (int n = 0; n < F::BN && job.has_residual; n += 128, at.step()) {
@@ -164,7 +179,7 @@ template <typename F> __device__ static inline void release_slot(const hopper_ri
 }
 
 /* Leaves the products of the last slab in flight and returns its slot. */
-template <typename T, typename F>
+template <typename X, typename F>
 __device__ static inline int multiply_tile(float (&sum)[F::STRIPS][F::BN / 2], const hopper_ring &ring,
                                            hopper_cursor<F::SLOTS> &at, int slabs, unsigned x_offset)
 {
@@ -175,10 +190,10 @@ __device__ static inline int multiply_tile(float (&sum)[F::STRIPS][F::BN / 2], c
         gpu_barrier_wait(ring.full + 8 * at.slot, at.phase);
         gpu_wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < HOPPER_SLAB / 16; i++)
+        for (int i = 0; i < HOPPER_ROW / 32; i++)
 #pragma unroll
             for (int s = 0; s < F::STRIPS; s++)
-                gpu_wgmma<T, F::BN>::run(sum[s], a + 2 * i + s * (HOPPER_STRIP * HOPPER_ROW >> 4), b + 2 * i,
+                gpu_wgmma<X, F::BN>::run(sum[s], a + 2 * i + s * (HOPPER_STRIP * HOPPER_ROW >> 4), b + 2 * i,
                                          (k | i) != 0);
         gpu_wgmma_commit();
         if (before >= 0) {
@@ -231,18 +246,34 @@ template <typename T> __device__ static inline float2 wide_pair(unsigned pair)
     else return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
 }
 
+/* What a lane needs for its pairs of columns among 64. */
+template <bool SCALED> struct hopper_columns {
+    unsigned bias[8];
+    float2 scale[8];
+    __device__ float2 factor(float row, int pair) const
+    {
+        return make_float2(row * scale[pair].x, row * scale[pair].y);
+    }
+};
+template <> struct hopper_columns<false> {
+    unsigned bias[8];
+    __device__ float2 factor(float row, int) const
+    {
+        return make_float2(row, row);
+    }
+};
+
 /* Converts the sums of 64 columns of 16 rows of a warp. All are computed before any is written: a warp that
- * is alone on its scheduler hides latency only behind its own instructions. add: pairs of the residual, NULL
- * for none. */
-template <typename T, int ACT>
-__device__ static inline void convert_pairs(unsigned (&out)[16], const float *d, float alpha,
-                                            const unsigned *bias, const unsigned *add)
+ * is alone on its scheduler hides latency only behind its own instructions. rows: the factors of a lane's two rows.
+ * add: pairs of the residual, NULL for none. */
+template <typename T, int ACT, bool SCALED>
+__device__ static inline void convert_pairs(unsigned (&out)[16], const float *d, float2 rows,
+                                            const hopper_columns<SCALED> &columns, const unsigned *add)
 {
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-        float2 b = wide_pair<T>(bias[i / 2]);
-        float x = hopper_act<ACT>(fmaf(alpha, d[2 * i], b.x)),
-              y = hopper_act<ACT>(fmaf(alpha, d[2 * i + 1], b.y));
+        float2 b = wide_pair<T>(columns.bias[i / 2]), f = columns.factor(i % 2 ? rows.y : rows.x, i / 2);
+        float x = hopper_act<ACT>(fmaf(f.x, d[2 * i], b.x)), y = hopper_act<ACT>(fmaf(f.y, d[2 * i + 1], b.y));
         if (add) {
             float2 r = wide_pair<T>(add[i]);
             x += r.x, y += r.y;
@@ -279,34 +310,48 @@ __device__ static inline void write_panel(unsigned panel, const unsigned (&from)
 }
 
 /* residual: the shared address of its panel, 0 for none. With a residual there is no activation. */
-template <typename T>
-__device__ static inline void convert_panel(const float *d, const hopper_job &job, const unsigned *bias,
-                                            unsigned panel, unsigned residual)
+template <typename T, bool SCALED>
+__device__ static inline void convert_panel(const float *d, const hopper_job &job, float2 rows,
+                                            const hopper_columns<SCALED> &columns, unsigned panel,
+                                            unsigned residual)
 {
     unsigned out[16], add[16];
     if (residual) {
         read_panel(add, residual);
-        convert_pairs<T, PROA_ACT_NONE>(out, d, job.alpha, bias, add);
+        convert_pairs<T, PROA_ACT_NONE>(out, d, rows, columns, add);
     } else switch (job.act) {
-        case PROA_ACT_RELU: convert_pairs<T, PROA_ACT_RELU>(out, d, job.alpha, bias, NULL); break;
-        case PROA_ACT_GELU: convert_pairs<T, PROA_ACT_GELU>(out, d, job.alpha, bias, NULL); break;
-        case PROA_ACT_GELU_TANH: convert_pairs<T, PROA_ACT_GELU_TANH>(out, d, job.alpha, bias, NULL); break;
-        case PROA_ACT_SILU: convert_pairs<T, PROA_ACT_SILU>(out, d, job.alpha, bias, NULL); break;
-        default: convert_pairs<T, PROA_ACT_NONE>(out, d, job.alpha, bias, NULL); break;
+        case PROA_ACT_RELU: convert_pairs<T, PROA_ACT_RELU>(out, d, rows, columns, NULL); break;
+        case PROA_ACT_GELU: convert_pairs<T, PROA_ACT_GELU>(out, d, rows, columns, NULL); break;
+        case PROA_ACT_GELU_TANH: convert_pairs<T, PROA_ACT_GELU_TANH>(out, d, rows, columns, NULL); break;
+        case PROA_ACT_SILU: convert_pairs<T, PROA_ACT_SILU>(out, d, rows, columns, NULL); break;
+        default: convert_pairs<T, PROA_ACT_NONE>(out, d, rows, columns, NULL); break;
         }
     write_panel(panel, out);
 }
 
-/* The biases of this lane's columns among 64 from n on. N is a multiple of 8. */
-template <typename T> __device__ static inline void load_bias(unsigned (&to)[8], const hopper_job &job, int n)
+/* This lane's columns among 64 from n on. N is a multiple of 8. */
+template <typename T, bool SCALED>
+__device__ static inline void load_columns(hopper_columns<SCALED> &to, const hopper_job &job, int n)
 {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         int at = n + 8 * i + 2 * (threadIdx.x & 3);
-        to[i] = job.bias && at < job.N
-                    ? __ldg(reinterpret_cast<const unsigned *>(static_cast<const T *>(job.bias) + at))
-                    : 0;
+        to.bias[i] = job.bias && at < job.N
+                         ? __ldg(reinterpret_cast<const unsigned *>(static_cast<const T *>(job.bias) + at))
+                         : 0;
+        if constexpr (SCALED)
+            to.scale[i] = at < job.N ? __ldg(reinterpret_cast<const float2 *>(job.w_scale + at))
+                                     : make_float2(0.0f, 0.0f);
     }
+}
+
+/* alpha for this lane's two rows of a warp's 16 from m on, times their scales. */
+template <bool SCALED> __device__ static inline float2 load_rows(const hopper_job &job, int m)
+{
+    int row = m + (int)(threadIdx.x & 31) / 4;
+    if constexpr (!SCALED) return make_float2(job.alpha, job.alpha);
+    return make_float2(row < job.M ? job.alpha * __ldg(job.x_scale + row) : 0.0f,
+                       row + 8 < job.M ? job.alpha * __ldg(job.x_scale + row + 8) : 0.0f);
 }
 
 /* Writes a panel of 16 rows, 16 bytes a lane. Not by TMA: its stores wait behind the loads that were issued
@@ -328,37 +373,176 @@ __device__ static inline void store_panel(const hopper_job &job, unsigned panel,
     }
 }
 
+/* ---- y of e4m3: its scale is known before its row, since no sum exceeds the length of the row of x times that of the
+ * row of w (Cauchy and Schwarz), and no activation is larger than its argument. Such a scale is some times larger than
+ * the row needs. That costs a floating-point type no precision but of the smallest numbers. ---- */
+
+/* x_length is that of a row before it was rounded to e4m3, which makes no number longer than 17/16. */
+__device__ static inline float bound_scale(const hopper_job &job, float x_length)
+{
+    const float LONGER = 1.0f + 1.0f / 16, LARGEST = 448.0f;
+    float bound = fabsf(job.alpha) * x_length * LONGER * __ldg(job.bound) + __ldg(job.bound + 1);
+    return fmaxf(bound, 1e-30f) / LARGEST;
+}
+
+/* Of this lane's two rows of a warp's 16 from m on. */
+__device__ static inline float2 load_lengths(const hopper_job &job, int m)
+{
+    int row = m + (int)(threadIdx.x & 31) / 4;
+    return make_float2(row < job.M ? __ldg(job.x_length + row) : 0.0f,
+                       row + 8 < job.M ? __ldg(job.x_length + row + 8) : 0.0f);
+}
+
+enum { HOPPER_CODES_ROW = 80 /* bytes between the rows of a panel of codes: no two lanes meet in a bank */ };
+
+/* convert_pairs to codes. inverse: of the scales of a lane's two rows. */
+template <typename T, int ACT>
+__device__ static inline void convert_code_pairs(unsigned short (&out)[16], const float *d, float2 rows,
+                                                 float2 inverse, const hopper_columns<true> &columns)
+{
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        float2 b = wide_pair<T>(columns.bias[i / 2]), f = columns.factor(i % 2 ? rows.y : rows.x, i / 2);
+        float unit = i % 2 ? inverse.y : inverse.x;
+        float x = unit * hopper_act<ACT>(fmaf(f.x, d[2 * i], b.x)),
+              y = unit * hopper_act<ACT>(fmaf(f.y, d[2 * i + 1], b.y));
+        out[i] = __nv_cvt_float2_to_fp8x2(make_float2(x, y), __NV_SATFINITE, __NV_E4M3);
+    }
+}
+
+/* Writes 64 columns of 16 rows to a panel of codes. A lane has codes 2 l, 2 l + 1 of each 8 columns, l = lane % 4;
+ * stmatrix places what a lane gives it side by side, so 16 columns are stored as their pairs 0, 4, 1, 5, 2, 6, 3, 7. */
+__device__ static inline void write_code_panel(unsigned panel, const unsigned short (&pairs)[16])
+{
+    int lane = threadIdx.x & 31, row = lane % 16, column = lane / 16;
+    unsigned to = panel + row * HOPPER_CODES_ROW + 16 * column, word[2][4];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) { /* matrix k: rows from 8 (k % 2) on, 16 columns from 32 i + 16 (k / 2) on */
+            int first = 8 * i + 4 * (k / 2) + k % 2;
+            word[i][k] = (unsigned)pairs[first] | (unsigned)pairs[first + 2] << 16;
+        }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to + 32 * i),
+                     "r"(word[i][0]), "r"(word[i][1]), "r"(word[i][2]), "r"(word[i][3])
+                     : "memory");
+}
+
+/* Writes 64 columns of a warp's 16 rows to a panel of codes. */
+template <typename T>
+__device__ static inline void convert_codes(unsigned panel, const float *d, const hopper_job &job,
+                                            float2 rows, float2 inverse, const hopper_columns<true> &columns)
+{
+    unsigned short out[16];
+    switch (job.act) {
+    case PROA_ACT_RELU: convert_code_pairs<T, PROA_ACT_RELU>(out, d, rows, inverse, columns); break;
+    case PROA_ACT_GELU: convert_code_pairs<T, PROA_ACT_GELU>(out, d, rows, inverse, columns); break;
+    case PROA_ACT_GELU_TANH: convert_code_pairs<T, PROA_ACT_GELU_TANH>(out, d, rows, inverse, columns); break;
+    case PROA_ACT_SILU: convert_code_pairs<T, PROA_ACT_SILU>(out, d, rows, inverse, columns); break;
+    default: convert_code_pairs<T, PROA_ACT_NONE>(out, d, rows, inverse, columns); break;
+    }
+    write_code_panel(panel, out);
+}
+
+/* Reads a panel of codes and stores it, 16 bytes a lane. */
+__device__ static inline void store_codes(const hopper_job &job, unsigned panel, int m, int n)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int at = (int)(threadIdx.x & 31) + 32 * i, row = at / 4, piece = at % 4;
+        uint4 v;
+        asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "r"(panel + row * HOPPER_CODES_ROW + piece * 16)
+                     : "memory");
+        uint4 codes = make_uint4(__byte_perm(v.x, v.y, 0x5410), __byte_perm(v.z, v.w, 0x5410),
+                                 __byte_perm(v.x, v.y, 0x7632), __byte_perm(v.z, v.w, 0x7632));
+        uint8_t *to = static_cast<uint8_t *>(job.y) + (int64_t)(m + row) * job.y_row + n + 16 * piece;
+        if (m + row < job.M && n + 16 * piece < job.N) *reinterpret_cast<uint4 *>(to) = codes;
+    }
+}
+
+/* ---- a tile ---- */
+
+/* What the epilogue of a tile needs besides the sums. It is loaded before the products, so that nothing waits for it
+ * behind them, where registers suffice for all columns of a tile, else for 64 columns at a time. CODES: y is e4m3. */
+template <typename T, typename F, bool SCALED, bool CODES> struct hopper_factors {
+    static const bool ALL = !SCALED || F::BN <= 128;
+    hopper_columns<SCALED> columns[ALL ? F::BN / 64 : 1];
+    float2 rows[F::STRIPS], lengths[CODES ? F::STRIPS : 1], inverse[CODES ? F::STRIPS : 1];
+
+    __device__ void load(const hopper_job &job, int m, int n)
+    {
+#pragma unroll
+        for (int s = 0; s < F::STRIPS; s++) {
+            rows[s] = load_rows<SCALED>(job, m + s * HOPPER_STRIP);
+            if constexpr (CODES) lengths[s] = load_lengths(job, m + s * HOPPER_STRIP);
+        }
+#pragma unroll
+        for (int c = 0; c < F::BN / 64 && ALL; c++) load_columns<T>(columns[c], job, n + 64 * c);
+    }
+    /* The scales of the rows of y; the first tile of a row writes them. */
+    __device__ void finish(const hopper_job &job, int m, int n)
+    {
+#pragma unroll
+        for (int s = 0; s < F::STRIPS && CODES; s++) {
+            int row = m + s * HOPPER_STRIP + (int)(threadIdx.x & 31) / 4;
+            float first = bound_scale(job, lengths[s].x), second = bound_scale(job, lengths[s].y);
+            bool writes = n == 0 && threadIdx.x % 4 == 0;
+            inverse[s] = make_float2(1.0f / first, 1.0f / second);
+            if (writes && row < job.M) job.y_scale[row] = first;
+            if (writes && row + 8 < job.M) job.y_scale[row + 8] = second;
+        }
+    }
+    __device__ const hopper_columns<SCALED> &of(const hopper_job &job, int n, int c)
+    {
+        if constexpr (ALL) return columns[c];
+        load_columns<T>(columns[0], job, n + 64 * c);
+        return columns[0];
+    }
+};
+
 /* Writes a warp's 16 rows of each strip, 64 columns at a time, through two panels in turn. */
-template <typename T, typename F>
+template <typename T, typename F, bool SCALED, bool CODES>
 __device__ static inline void write_tile(const float (&sum)[F::STRIPS][F::BN / 2],
-                                         const unsigned (&bias)[F::BN / 64][8], const hopper_ring &ring,
-                                         hopper_cursor<F::SLOTS> &at, const hopper_job &job,
-                                         hopper_tile_origin p, int row, unsigned panels)
+                                         hopper_factors<T, F, SCALED, CODES> &factors,
+                                         const hopper_ring &ring, hopper_cursor<F::SLOTS> &at,
+                                         const hopper_job &job, hopper_tile_origin p, int row, unsigned panels)
 {
     int turn = 0;
 #pragma unroll
     for (int c = 0; c < F::BN / 64; c++) {
+        const hopper_columns<SCALED> &columns = factors.of(job, p.n, c);
         unsigned residual = 0;
-        if (job.has_residual) {
+        if (!CODES && job.has_residual) {
             if (c % 2 == 0) gpu_barrier_wait(ring.full + 8 * at.slot, at.phase);
             residual = ring.slots + at.slot * F::SLOT_BYTES + c % 2 * F::X_BYTES + row * HOPPER_ROW;
         }
 #pragma unroll
         for (int s = 0; s < F::STRIPS; s++, turn ^= 1) {
             unsigned panel = panels + turn * HOPPER_PANEL;
-            convert_panel<T>(sum[s] + 32 * c, job, bias[c], panel,
-                             residual ? residual + s * HOPPER_STRIP * HOPPER_ROW : 0);
-            __syncwarp();
-            store_panel<T>(job, panel, p.m + row + s * HOPPER_STRIP, p.n + 64 * c);
+            int m = p.m + row + s * HOPPER_STRIP;
+            if constexpr (CODES) {
+                convert_codes<T>(panel, sum[s] + 32 * c, job, factors.rows[s], factors.inverse[s], columns);
+                __syncwarp();
+                store_codes(job, panel, m, p.n + 64 * c);
+            } else {
+                convert_panel<T>(sum[s] + 32 * c, job, factors.rows[s], columns, panel,
+                                 residual ? residual + s * HOPPER_STRIP * HOPPER_ROW : 0);
+                __syncwarp();
+                store_panel<T>(job, panel, m, p.n + 64 * c);
+            }
         }
-        if (job.has_residual && c % 2 == 1) {
+        if (!CODES && job.has_residual && c % 2 == 1) {
             release_slot<F>(ring, at.slot);
             at.step();
         }
     }
 }
 
-template <typename T, typename F>
+template <typename T, typename F, typename X, bool CODES>
 __device__ static inline void consume_tiles(const hopper_ring &ring, const hopper_job &job, int rank,
                                             unsigned panels)
 {
@@ -370,32 +554,33 @@ __device__ static inline void consume_tiles(const hopper_ring &ring, const hoppe
     panels += warp * 2 * HOPPER_PANEL;
     for (int tile = blockIdx.x / F::CLUSTER; tile < job.tiles; tile += gridDim.x / F::CLUSTER, turn ^= 1) {
         float sum[F::STRIPS][F::BN / 2];
-        unsigned bias[F::BN / 64][8];
+        hopper_factors<T, F, sizeof(X) == 1, CODES> factors;
         if (F::ALTERNATE && turn != group) {
             at.skip(slots);
             continue;
         }
+        hopper_tile_origin p = tile_origin_of<F>(job, tile, rank);
+        factors.load(job, p.m + row, p.n);
         if (F::ALTERNATE && (group == 1 || tile != (int)blockIdx.x / F::CLUSTER))
             gpu_named_sync(2 + group, 256);
-        int last = multiply_tile<T, F>(sum, ring, at, job.slabs, (unsigned)(strip * HOPPER_ROW));
+        int last = multiply_tile<X, F>(sum, ring, at, job.slabs, (unsigned)(strip * HOPPER_ROW));
         if (F::ALTERNATE) {
             /* phases are told apart by parity alone, so no one may be two turns of the ring ahead of a load */
             if (job.has_residual) gpu_barrier_wait(ring.full + 8 * at.slot, at.phase);
             gpu_named_arrive(3 - group, 256);
         }
-        hopper_tile_origin p = tile_origin_of<F>(job, tile, rank);
-#pragma unroll
-        for (int c = 0; c < F::BN / 64; c++) load_bias<T>(bias[c], job, p.n + 64 * c);
+        factors.finish(job, p.m + row, p.n);
         gpu_wgmma_wait<0>();
         release_slot<F>(ring, last);
-        write_tile<T, F>(sum, bias, ring, at, job, p, row, panels);
+        write_tile(sum, factors, ring, at, job, p, row, panels);
     }
 }
 #endif
 
 /* ---- the kernel ---- */
 
-template <typename T, typename F>
+/* T: type of y, the bias and the residual; X: of x and w; CODES: y is of e4m3, and there is no residual. */
+template <typename T, typename F, typename X = T, bool CODES = false>
 __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     gemm_wgmma_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
                       const __grid_constant__ CUtensorMap residual, const __grid_constant__ hopper_job job)
@@ -419,11 +604,12 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
         if (threadIdx.x == 0) {
             hopper_cursor<F::SLOTS> at = {0, 0};
             for (int tile = blockIdx.x / F::CLUSTER; tile < job.tiles; tile += gridDim.x / F::CLUSTER)
-                load_tile_slabs<F>(ring, at, job, tile_origin_of<F>(job, tile, rank), rank, &x, &w, &residual);
+                load_tile_slabs<F, hopper_slab(sizeof(X))>(ring, at, job, tile_origin_of<F>(job, tile, rank),
+                                                           rank, &x, &w, &residual);
         }
     } else {
         gpu_setmaxnreg_inc<240>();
-        consume_tiles<T, F>(ring, job, rank, begin + F::PANELS_AT);
+        consume_tiles<T, F, X, CODES>(ring, job, rank, begin + F::PANELS_AT);
     }
     cluster_sync<F::CLUSTER>(); /* the other block may still write here and arrive at these barriers */
 #endif

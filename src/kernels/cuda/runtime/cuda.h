@@ -16,7 +16,7 @@ extern "C" {
 #include <type_traits>
 
 struct gpu_graph;
-struct gpu_bias;
+struct gpu_derived;
 struct gpu_plan;
 struct gpu_trace;
 struct gpu_uploads;
@@ -100,6 +100,7 @@ struct gpu_pending_rope {
 struct gpu_fp8_rows {
     uint8_t *at; /* NULL: none */
     float *scale;
+    float *length; /* square root of the sum of the squares of each row; NULL: not wanted */
 };
 
 struct gpu {
@@ -151,9 +152,9 @@ struct gpu {
     bool is_recording;
     gpu_plan *plans;
     int plans_count;
-    gpu_tuning *tuning; /* linear/autotune.cu */
-    gpu_bias *biases;   /* in 16 bits (linear/gemm_cublaslt.cu) */
-    int biases_count;
+    gpu_tuning *tuning;   /* linear/autotune.cu */
+    gpu_derived *derived; /* from weights (linear/gemm_cublaslt.cu) */
+    int derived_count;
     gpu_pending_norm norm;
     gpu_pending_embed embed;
     gpu_pending_router router;
@@ -513,6 +514,10 @@ struct gpu_operands {
     const void *residual; /* may be y */
     float alpha;
     const void *x_scale, *w_scale; /* f32 [T], [N] of a scaled product; K is a multiple of 16 */
+    /* y of e4m3, by Proa's kernel alone: its scales, which are written, the lengths of the rows of x, f32 [T], and
+     * {the largest length of a row of w, the largest bias} */
+    float *y_scale;
+    const float *x_length, *bound;
     bool w_from_this_pass; /* w was written by a kernel of this pass and may not be read before gpu_wait */
 };
 
@@ -539,9 +544,16 @@ cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const gpu_gemm_choice *wa
 /* If cuBLASLt has no algorithm, the next check reports INTERNAL. */
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at);
 void gpu_plans_free(gpu *g);
-/* Memory in [at, at + bytes) is written or freed: biases converted from it are dropped
- * (linear/gemm_cublaslt.cu). bytes < 0: all. */
-void gpu_biases_drop(gpu *g, const void *at, int64_t bytes);
+/* What numbers are derived from: up to two pieces of memory of weights, compared by bytes; what: which numbers. */
+struct gpu_derived_key {
+    const void *from[2];
+    int64_t bytes[2], what;
+};
+/* Memory for what is derived from these weights; the caller fills it if it was not *made before. Not while a pass is
+ * recorded, unless it was made before (linear/gemm_cublaslt.cu). */
+void *gpu_derived_of(gpu *g, const gpu_derived_key *key, int64_t bytes, bool *made);
+/* Memory in [at, at + bytes) is written or freed: what is derived from it is dropped. bytes < 0: all. */
+void gpu_derived_drop(gpu *g, const void *at, int64_t bytes);
 void gpu_graphs_drop(gpu *g); /* device.cu */
 
 /* ---- products by Proa's kernels (linear/gemm_wgmma.cu, linear/gemm_split_k.cu) ---- */

@@ -50,7 +50,7 @@ static void gpu_free(proa_device *d, void *memory, int64_t bytes)
     gpu_flush(g);
     cudaStreamSynchronize(g->stream);
     gpu_fp8_rows_drop(g);
-    gpu_biases_drop(g, NULL, -1);
+    gpu_derived_drop(g, NULL, -1);
     cudaFree(memory);
 }
 
@@ -358,8 +358,8 @@ static void gpu_close(proa_device *d)
 {
     gpu *g = gpu_enter(d);
     gpu_graphs_drop(g);
-    gpu_biases_drop(g, NULL, -1);
-    free(g->biases);
+    gpu_derived_drop(g, NULL, -1);
+    free(g->derived);
     trace_close(g);
     gpu_tune_close(g);
     gpu_plans_free(g);

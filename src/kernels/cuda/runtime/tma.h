@@ -44,18 +44,19 @@ static inline gpu_encode_fn *gpu_tensor_map_encoder()
     return found;
 }
 
-/* Makes a map of up to three dimensions of 16-bit elements, the innermost contiguous. Strides of the others
- * in elements, multiples of 8; base aligned to 16. Elements outside the extents are read as zero. box: what
- * one load brings, innermost 64. */
+/* Makes a map of up to three dimensions of elements of 16 bits or of e4m3, the innermost contiguous. Strides of the
+ * others in elements, multiples of 16 bytes; base aligned to 16. Elements outside the extents are read as zero. box:
+ * what one load brings, innermost 128 bytes. */
 static inline bool gpu_tensor_map(CUtensorMap *map, proa_dtype type, const void *base, int rank,
                                   const int64_t *extent, const int64_t *stride, const int *box)
 {
     cuuint64_t size[3], step[2];
     cuuint32_t part[3], each[3] = {1, 1, 1};
     for (int i = 0; i < rank; i++) size[i] = (cuuint64_t)extent[i], part[i] = (cuuint32_t)box[i];
-    for (int i = 1; i < rank; i++) step[i - 1] = (cuuint64_t)stride[i - 1] * 2;
-    CUtensorMapDataType kind = type == PROA_DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                       : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    for (int i = 1; i < rank; i++) step[i - 1] = (cuuint64_t)(stride[i - 1] * proa_dtype_bytes(type));
+    CUtensorMapDataType kind = type == PROA_DTYPE_FP8    ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                               : type == PROA_DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                         : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     gpu_encode_fn *encode = gpu_tensor_map_encoder();
     return encode &&
            encode(map, kind, (cuuint32_t)rank, (void *)base, size, step, part, each,
@@ -262,6 +263,23 @@ GPU_WGMMA_BOTH(160, 80, 80, 81, 82, 83, 84, 85)
 GPU_WGMMA_BOTH(256, 128, 128, 129, 130, 131, 132, 133)
 #undef GPU_WGMMA_BOTH
 #undef GPU_WGMMA
+
+/* The same of e4m3, 32 of K at a time, both operands K-major in shared memory. The tensor cores keep some 14 bits of
+ * the sums. */
+#define GPU_WGMMA_E4M3(N, H, Z0, Z1, Z2)                                                                     \
+    template <> struct gpu_wgmma<__nv_fp8_e4m3, N> {                                                         \
+        __device__ static inline void run(float (&d)[H], uint64_t a, uint64_t b, bool add)                   \
+        {                                                                                                    \
+            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #Z2 ", 0;\n"                               \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" GPU_R##H               \
+                         "}, %" #Z0 ", %" #Z1 ", add, 1, 1;\n}"                                              \
+                         : GPU_F##H(d, 0)                                                                    \
+                         : "l"(a), "l"(b), "r"((int)add));                                                   \
+        }                                                                                                    \
+    };
+GPU_WGMMA_E4M3(128, 64, 64, 65, 66)
+GPU_WGMMA_E4M3(256, 128, 128, 129, 130)
+#undef GPU_WGMMA_E4M3
 
 #endif
 #endif

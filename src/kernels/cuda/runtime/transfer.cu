@@ -193,7 +193,7 @@ void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
     gpu_uploads *u = g->uploads;
     gpu_flush(g); /* it may read what is written now */
     gpu_fp8_rows_drop(g);
-    gpu_biases_drop(g, dst, bytes);
+    gpu_derived_drop(g, dst, bytes);
     const char *from = (const char *)src;
     char *to = (char *)dst;
     bool large = bytes >= (int64_t)LARGE_FROM && large_ring(u);
