@@ -410,8 +410,7 @@ static void keep_rows(proa_model *m, proa_view x, const proa_encoder_place *plac
 static void send_row_outputs(proa_model *m, const proa_rank_call *call)
 {
     proa_step_frame f = proa_frame_make(m, PROA_STACK_ENCODER, call->outputs);
-    proa_view x = proa_frame_register(&f, PROA_REG_X);
-    proa_stage_return(m, x);
+    proa_view x = proa_frame_register(&f, PROA_REG_X); /* in all stages: PROA_SECTION_SHARE */
     if (call->places) keep_rows(m, x, call->places, call->count);
     if (!host_wants(call->places, call->count)) {
         proa_staging_outputs_end(m, m->encoder_ticket);

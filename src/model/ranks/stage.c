@@ -117,7 +117,7 @@ static void set_step(proa_program *p, proa_step_op op, proa_reg in, proa_reg out
     p->count = 1;
 }
 
-void proa_stage_steps(proa_plan *plan, const proa_arch *arch)
+void proa_stage_steps(proa_plan *plan)
 {
     for (int s = 0; s < PROA_STACK_COUNT && plan->part.stages > 1; s++) {
         proa_program *p = plan->program[s];
@@ -127,7 +127,8 @@ void proa_stage_steps(proa_plan *plan, const proa_arch *arch)
             set_step(&p[PROA_SECTION_ENTER], PROA_STEP_RECV, PROA_REG_NONE, PROA_REG_X);
         }
         if (!is_last(plan)) set_step(&p[PROA_SECTION_AFTER], PROA_STEP_SEND, PROA_REG_X, PROA_REG_NONE);
-        if (s == PROA_STACK_ENCODER && arch->cross)
+        /* For decoders' cross-attention, and for rank 0, which gives an encoder's rows out. */
+        if (s == PROA_STACK_ENCODER)
             set_step(&p[PROA_SECTION_SHARE], PROA_STEP_BROADCAST, PROA_REG_X, PROA_REG_X);
     }
 }

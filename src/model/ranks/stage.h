@@ -17,7 +17,7 @@ PROA_MUST_CHECK proa_status proa_stage_cut(proa_plan *plan, proa_params params[P
                                            const proa_arch *arch, proa_err *err);
 /* Makes the programs of a plan those of its stage: what only other stages do is left out, and rows are received and
  * sent. Nothing changes if there is one stage. */
-void proa_stage_steps(proa_plan *plan, const proa_arch *arch);
+void proa_stage_steps(proa_plan *plan);
 
 /* ---- in a pass; nothing if there is one stage ---- */
 

@@ -40,7 +40,7 @@ static void fill_prompt(int32_t ids[PROMPT], int seed)
 }
 
 /* Logits of all rows of a prompt, greedy, sampled and beam requests, together in one batch. Some want
- * log-probabilities, whose rows go to rank 0. */
+ * log-probabilities, whose rows go to rank 0. Of an encoder: outputs of its head, and hidden states. */
 static void run_all(proa_engine *engine, bool generates, outcome out[REQUESTS])
 {
     int32_t ids[REQUESTS][PROMPT];
@@ -52,6 +52,7 @@ static void run_all(proa_engine *engine, bool generates, outcome out[REQUESTS])
         if (i % 3 == 2) o.beams = 3, o.logprobs = false;
         r.options = o;
         if (i == 0 || !generates) r.task = PROA_TASK_ROWS, r.options = (proa_options){0};
+        if (!generates && i % 2) r.task = PROA_TASK_ENCODE;
         out[i] = (outcome){0};
         submit_or_fail(engine, r, &out[i]);
     }
