@@ -96,6 +96,20 @@ static void mark_fed_products(proa_plan *plan)
     }
 }
 
+int32_t proa_program_product(const proa_program *p)
+{
+    int32_t i = p->count - 1;
+    while (i >= 0 && p->step[i].op == PROA_STEP_GATHER_COLUMNS) i--;
+    return i;
+}
+
+proa_reg proa_plan_hidden(const proa_plan *plan)
+{
+    int32_t last = proa_program_product(&plan->head);
+    proa_reg read = last >= 0 ? plan->head.step[last].in : PROA_REG_OUT;
+    return read == PROA_REG_X ? PROA_REG_OUT : read;
+}
+
 /* clash[a] has bit b when a and b are alive in the same step of some program. */
 _Static_assert(PROA_REG_COUNT <= 64, "more registers than bits");
 typedef struct liveness {
@@ -146,7 +160,8 @@ static int branch_end(const proa_program *p, int i)
     return i;
 }
 
-static void add_lives(liveness *l, const proa_program *p, bool ranks)
+/* read: a register that is read after the program, if the program has it; else PROA_REG_NONE. */
+static void add_lives(liveness *l, const proa_program *p, bool ranks, proa_reg read)
 {
     int first[PROA_REG_COUNT], last[PROA_REG_COUNT];
     for (int r = 0; r < PROA_REG_COUNT; r++) first[r] = last[r] = -1;
@@ -154,6 +169,7 @@ static void add_lives(liveness *l, const proa_program *p, bool ranks)
         mark_step(first, last, l, &p->step[i], i, ranks);
         mark_step(first, last, l, &p->step[i], branch_end(p, i), ranks);
     }
+    if (first[read] >= 0) last[read] = p->count - 1;
     for (int a = 0; a < PROA_REG_COUNT; a++)
         for (int b = 0; b < PROA_REG_COUNT; b++)
             if (a != b && first[a] >= 0 && first[b] >= 0 && first[a] <= last[b] && first[b] <= last[a])
@@ -189,11 +205,12 @@ static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_c
     liveness l = {0};
     bool ranks = plan->part.tensors > 1;
     for (int s = 0; s < PROA_STACK_COUNT; s++)
-        for (int k = 0; k < PROA_SECTION_COUNT; k++) add_lives(&l, &plan->program[s][k], ranks);
-    add_lives(&l, &plan->cross, ranks);
-    add_lives(&l, &plan->head, ranks);
-    add_lives(&l, &plan->pool, ranks);
-    add_lives(&l, &plan->fuse, ranks);
+        for (int k = 0; k < PROA_SECTION_COUNT; k++)
+            add_lives(&l, &plan->program[s][k], ranks, PROA_REG_NONE);
+    add_lives(&l, &plan->cross, ranks, PROA_REG_NONE);
+    add_lives(&l, &plan->head, ranks, proa_plan_hidden(plan));
+    add_lives(&l, &plan->pool, ranks, PROA_REG_NONE);
+    add_lives(&l, &plan->fuse, ranks, PROA_REG_NONE);
     for (int r = 0; r < PROA_REG_COUNT; r++) plan->offset[r] = -1;
     for (int r = 1; r < PROA_REG_COUNT; r++) {
         if (!l.used[r]) continue;

@@ -60,6 +60,12 @@ typedef struct proa_plan {
     bool normed_stream; /* each layer norms X itself (BERT), so X may have the type that matrix products read */
 } proa_plan;
 
+/* The last step of a program that is not a collective; -1: none. */
+int32_t proa_program_product(const proa_program *p);
+/* The input of the head's last matrix product, which is kept to the end of the head's program; for a headless model the
+ * gathered rows of X. */
+proa_reg proa_plan_hidden(const proa_plan *plan);
+
 /* Numbers of all weights that are bound. */
 int64_t proa_plan_parameters(const proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
                              const proa_config *c);

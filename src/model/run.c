@@ -258,32 +258,15 @@ void proa_run_copy_stream(proa_model *m, proa_view to, const int32_t *rows, int6
     m->ctx.ops->gather(&m->ctx, to, x, proa_staging_rows(m, rows, count));
 }
 
-/* The last step of a program that is not a collective; -1: none. */
-static int32_t last_product(const proa_program *p)
-{
-    int32_t i = p->count - 1;
-    while (i >= 0 && p->step[i].op == PROA_STEP_GATHER_COLUMNS) i--;
-    return i;
-}
-
-/* The input of the head's last matrix product; for a headless model the gathered rows of X. */
-static proa_reg hidden_register(const proa_model *m)
-{
-    const proa_program *head = &m->plan.head;
-    int32_t last = last_product(head);
-    proa_reg read = last >= 0 ? head->step[last].in : PROA_REG_OUT;
-    return read == PROA_REG_X ? PROA_REG_OUT : read;
-}
-
 int64_t proa_model_hidden_width(const proa_model *m)
 {
-    return m->plan.width[hidden_register(m)];
+    return m->plan.width[proa_plan_hidden(&m->plan)];
 }
 
 static proa_view hidden_rows(const proa_model *m, int64_t count)
 {
     const proa_plan *p = &m->plan;
-    proa_reg read = hidden_register(m);
+    proa_reg read = proa_plan_hidden(&m->plan);
     return proa_view_2d(m->activations + p->offset[read], PROA_DTYPE_F32, count, p->width[read]);
 }
 
@@ -303,12 +286,12 @@ proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count)
     proa_program before = m->plan.head;
     proa_step_frame f = proa_frame_make(m, PROA_STACK_DECODER, count);
     PROA_ASSERT(count <= m->plan.device_head_rows && before.count > 1);
-    before.count = last_product(&before);
+    before.count = proa_program_product(&before);
     before.step[before.count].op = PROA_STEP_END;
     f.gather = rows;
     f.layer = m->params[f.stack].layers;
     if (proa_stage_is_last(m)) proa_frame_run(&f, &before);
-    return proa_frame_register(&f, hidden_register(m));
+    return proa_frame_register(&f, proa_plan_hidden(&m->plan));
 }
 
 void proa_run_copy_rows(proa_model *m, float *to, proa_view x)

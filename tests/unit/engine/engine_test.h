@@ -23,6 +23,8 @@ typedef struct outcome {
     int32_t *ids;
     float *logprobs;
     int64_t count, room;
+    float *hidden;        /* of the tokens that have them, [count][hidden_width] */
+    int64_t hidden_width; /* set by the test; 0: they are not kept */
     float *rows;
     int64_t rows_count, columns;
     float *pooled;
@@ -45,7 +47,12 @@ static inline void outcome_token(outcome *o, const proa_event *event)
         o->room = o->room ? 2 * o->room : 64;
         o->ids = realloc(o->ids, (size_t)o->room * sizeof *o->ids);
         o->logprobs = realloc(o->logprobs, (size_t)o->room * sizeof *o->logprobs);
+        if (o->hidden_width)
+            o->hidden = realloc(o->hidden, (size_t)(o->room * o->hidden_width) * sizeof(float));
     }
+    size_t width = (size_t)o->hidden_width;
+    if (width && event->hidden)
+        memcpy(o->hidden + (size_t)o->count * width, event->hidden, width * sizeof(float));
     o->ids[o->count] = event->id;
     o->logprobs[o->count++] = event->logprob;
 }
@@ -104,6 +111,7 @@ static inline void outcome_release(outcome *o)
 {
     free(o->ids);
     free(o->logprobs);
+    free(o->hidden);
     free(o->rows);
     free(o->pooled);
     for (int32_t i = 0; i < o->beams; i++) free(o->beam_ids[i]);

@@ -94,6 +94,34 @@ static void test_same_bits(void **state)
     compare_ranks(*state, NULL);
 }
 
+static void run_sequences(int32_t ranks, outcome *o)
+{
+    enum { SEQUENCES = 24 }; /* whose logits reach over the hidden states of some, where these are not kept */
+    int32_t ids[] = {5, 9, 17, 4};
+    proa_engine *engine = open_or_fail(GOLDEN "arch/llama", &(proa_engine_options){.dtype = "f32",
+                                                                                   .tensor_parallel = ranks,
+                                                                                   .sequences_max = SEQUENCES,
+                                                                                   .rank_sums = "whole"});
+    proa_info info;
+    proa_engine_info(engine, &info);
+    *o = (outcome){.hidden_width = info.hidden};
+    proa_options options = {.n = SEQUENCES, .max_tokens = 2, .ignore_eos = true, .return_hidden = true};
+    run_request(engine, (proa_request){.ids = ids, .ids_count = 4, .options = options}, o);
+    assert_int_equal(o->count, SEQUENCES * options.max_tokens);
+    proa_engine_close(engine);
+}
+
+/* What the head has read is still there when the ranks' logits have been gathered. */
+static void test_hidden_states(void **state)
+{
+    PROA_UNUSED(state);
+    outcome one, two;
+    run_sequences(1, &one);
+    run_sequences(2, &two);
+    assert_memory_equal(one.hidden, two.hidden, (size_t)(one.count * one.hidden_width) * sizeof(float));
+    outcome_release(&one), outcome_release(&two);
+}
+
 /* Scales of activations are those of whole rows, too. */
 static void test_int8(void **state)
 {
@@ -132,7 +160,7 @@ static int is_case(const struct dirent *entry)
 int main(void)
 {
     struct dirent **folders = NULL;
-    static struct CMUnitTest tests[MODELS_MAX + 3];
+    static struct CMUnitTest tests[MODELS_MAX + 4];
     int count = scandir(GOLDEN "arch", &folders, is_case, alphasort);
     if (count <= 0 || count > MODELS_MAX) return fprintf(stderr, "%d folders of goldens\n", count), 1;
     for (int i = 0; i < count; i++)
@@ -141,7 +169,8 @@ int main(void)
     tests[count] = (struct CMUnitTest){.name = "int8", .test_func = test_int8};
     tests[count + 1] = (struct CMUnitTest){.name = "refusals", .test_func = test_refusals};
     tests[count + 2] = (struct CMUnitTest){.name = "divided", .test_func = test_divided, .initial_state = &count};
-    int failed = _cmocka_run_group_tests("rank_sums", tests, (size_t)count + 3, NULL, NULL);
+    tests[count + 3] = (struct CMUnitTest){.name = "hidden_states", .test_func = test_hidden_states};
+    int failed = _cmocka_run_group_tests("rank_sums", tests, (size_t)count + 4, NULL, NULL);
     for (int i = 0; i < count; i++) free(folders[i]);
     free(folders);
     return failed;
