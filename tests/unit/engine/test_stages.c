@@ -154,8 +154,10 @@ static void test_crowd(void **state)
     assert_int_equal(run_crowd(1, one, &stats), on_device()); /* which samples, and is a step ahead */
     assert_true(stats.preemptions > 0);
     for (int32_t stages = 2; stages <= 3; stages++) {
-        int32_t most = on_device() ? stages + 1 : 2; /* on the host: of 12 sequences, at least 8 in a step */
-        assert_int_equal(run_crowd(stages, many, &stats), most - 1); /* one has just completed */
+        /* Beside the one that has just completed; on the host 8 sequences in a step, the other 4, and prompts. */
+        int32_t in_flight = run_crowd(stages, many, &stats);
+        if (on_device()) assert_int_equal(in_flight, stages);
+        else assert_in_range(in_flight, 1, stages - 1);
         assert_true(stats.preemptions > 0);
         for (int i = 0; i < CROWD; i++) {
             expect_same_bits(crowd_model(), stages, &one[i], &many[i]);
