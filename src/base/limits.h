@@ -313,7 +313,6 @@
 #define PROA_TEMPLATE_NEST_MAX    1000             /* nesting of all these together at run time: half a MiB of stack */
 #define PROA_TEMPLATE_PARAMS_MAX  64               /* parameters of one macro; the largest in use has 5 */
 #define PROA_TEMPLATE_MEMORY_MAX  (256 * PROA_MIB) /* values and texts of one rendering */
-#define PROA_GPUS_MAX             64               /* numbers of GPUs that instances may name: hosts have up to 16 */
 #define PROA_GPU_KEPT_BYTES_MAX   (1 * PROA_GIB)   /* memory of a GPU that is kept for the next tensors */
 #define PROA_TRANSFORM_STEPS_MAX  64               /* of one transform: one 64-bit mask says which steps a request
                                                       needs */

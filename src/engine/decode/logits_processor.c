@@ -146,7 +146,7 @@ static void sequence_bias(const proa_logits_processor *l, float *row, const proa
     }
 }
 
-/* FasterTransformer's default is 1; 0 means "not given" unless the bit in `given` is set. */
+/* FasterTransformer's default is 1; 0 means "not given" unless it is marked in `given`. */
 static float temperature_of(const proa_options *o)
 {
     return o->temperature > 0 || o->given[PROA_OPTION_temperature] ? o->temperature : 1;

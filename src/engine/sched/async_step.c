@@ -27,7 +27,8 @@
 #include <string.h>
 
 /* Whether steps of different sequences run in the stages of a pipeline at the same time. What drafts reads states of
- * the last pass, so it needs one after the other. GPUs of other processes keep their tokens from rank 0's host. */
+ * the last pass, so it needs one after the other. So do GPUs in other processes, whose tokens rank 0 gets only when
+ * a step has ended. */
 static bool fills_stages(const proa_engine *e)
 {
     bool drafts = e->draft_model || e->medusa || e->eagle, threads = e->ranks.local == e->ranks.count;
