@@ -323,6 +323,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_N:
     case PROA_REG_D:
     case PROA_REG_KEPT:
+    case PROA_REG_MEANS:
     case PROA_REG_H:
     case PROA_REG_HN: return c->hidden;
     case PROA_REG_QKV: return proa_dim_size(c, PROA_DIM_QKV);

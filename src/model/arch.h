@@ -40,7 +40,8 @@
     R(BLOCK_ROPE, "block_rope") /* [T, rotary_dim]: cosines, sines of the block positions */                 \
     R(E, "embed")               /* [T, embed]: embedded tokens before their projection */                    \
     R(HE, "head_embed")         /* [S, embed]: the head's input after its projection */                      \
-    R(KEPT, "kept")             /* [T, hidden]: kept from one program to another: embeddings, or means */    \
+    R(KEPT, "kept")             /* [T, hidden]: embeddings, kept for a convolution after the first layer */  \
+    R(MEANS, "means")           /* [T, hidden]: the mean of each sequence, in its first row, for the head */ \
     R(WINDOWS, "windows")       /* [T, conv_width * hidden] */                                               \
     R(PAIR, "pair")             /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                     \
     R(STATES, "states")         /* [T, states]: hidden states of another model, of several layers */         \

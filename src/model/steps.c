@@ -38,6 +38,7 @@ static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
     case PROA_REG_E: return f->inputs_embeds_count ? PROA_DTYPE_F32 : f->narrow; /* as the stream */
     case PROA_REG_HN:
     case PROA_REG_HE: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
+    case PROA_REG_MEANS:  /* the head, a pass of other rows, reads it */
     case PROA_REG_ROUTER: /* so that roundings do not choose experts */
     case PROA_REG_EXPERT_W:
     case PROA_REG_EXPERT_IDS:

@@ -87,11 +87,11 @@ static const proa_step layer[] = {
     LINEAR_GATED(N, F, UP,   0),
     LINEAR      (F, X, DOWN, ADD),
     END};
-static const proa_step after[] = {NORM(X, X, FINAL_NORM), SPAN_MEAN(X, KEPT, IF(OF_MEAN)), END};
+static const proa_step after[] = {NORM(X, X, FINAL_NORM), SPAN_MEAN(X, MEANS, IF(OF_MEAN)), END};
 static const proa_step headless[] = {GATHER(OUT), END};
 static const proa_step head[] = {
     STEP_BARE(GATHER, X, H, IF(OF_ROW)),
-    STEP_BARE(GATHER, KEPT, H, IF(OF_MEAN)),
+    STEP_BARE(GATHER, MEANS, H, IF(OF_MEAN)),
     LINEAR(H,  HN,  HEAD_DENSE, HEAD_ACT),
     NORM  (HN, HN,  HEAD_NORM),
     LINEAR(HN, OUT, HEAD,       0),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_plan.c - where registers lie: what runs beside other steps shares no memory with what they write. */
+ * test_plan.c - registers: what runs beside other steps shares no memory with what they write; what the head reads of
+ * the layers has one type. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,8 +78,20 @@ static void branches_are_apart(void **state)
     }
 }
 
+/* The head runs over other rows than the layers do, and on a device the type of most registers depends on the number of
+ * rows. What it gathers from the layers must be of a type that does not. */
+static void head_gathers_one_type(void **state)
+{
+    PROA_UNUSED(state);
+    for (int i = 0; proa_archs[i]; i++)
+        for (const proa_step *s = proa_archs[i]->head; s && s->op != PROA_STEP_END; s++)
+            if (s->op == PROA_STEP_GATHER && s->in != PROA_REG_X && s->in != PROA_REG_MEANS)
+                fail_msg("%s: the head gathers register %d", proa_archs[i]->name, s->in);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(branches_are_apart)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(branches_are_apart),
+                                       cmocka_unit_test(head_gathers_one_type)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
