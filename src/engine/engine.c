@@ -351,6 +351,7 @@ void proa_engine_close(proa_engine *e)
 {
     if (!e) return;
     proa_engine_stop(e);
+    if (e->model) proa_ranks_wait(e->model); /* later stages may still write pages */
     proa_prefix_cache_flush(e);
     proa_request_list *lists[] = {&e->shared.inbox, &e->shared.held, &e->running};
     proa_kv_handoffs_free(e);

@@ -192,6 +192,24 @@ static void test_cancelled(void **state)
     proa_engine_close(e);
 }
 
+/* An engine that closes when rank 0 has all results: later stages still write keys and values of the encoder. */
+static void test_closed_early(void **state)
+{
+    PROA_UNUSED(state);
+    enum { ROUNDS = 60 };
+    int32_t ids[PROMPT];
+    fill_prompt(ids, 4);
+    for (int i = 0; i < ROUNDS; i++) {
+        outcome o = {0};
+        proa_engine *e = open_stages("byt5", 2, 1);
+        submit_or_fail(e, (proa_request){.ids = ids, .ids_count = PROMPT, .task = PROA_TASK_ENCODE}, &o);
+        proa_engine_run(e);
+        proa_engine_close(e);
+        assert_int_equal(o.rows_count, PROMPT);
+        outcome_release(&o);
+    }
+}
+
 /* A grid of two stages of two ranks gives the bits of two ranks. */
 static void test_grid(void **state)
 {
@@ -268,6 +286,7 @@ int main(void)
         CASE(bert_types_cls, 2, false),
         cmocka_unit_test(test_crowd),
         cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_closed_early),
         cmocka_unit_test(test_grid),
         cmocka_unit_test(test_draft_model),
         cmocka_unit_test(test_refusals),
