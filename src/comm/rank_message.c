@@ -20,7 +20,7 @@ void proa_rank_message_release(proa_rank_message *m)
     *m = (proa_rank_message){.bytes = NULL};
 }
 
-static void make_room(proa_rank_message *m, int64_t size)
+void proa_rank_message_room(proa_rank_message *m, int64_t size)
 {
     if (size <= m->room) return;
     int64_t room = proa_max64(FIRST_ROOM, m->room);
@@ -37,7 +37,7 @@ void proa_rank_message_write(proa_rank_message *m)
 
 void proa_rank_message_read(proa_rank_message *m, int64_t size)
 {
-    make_room(m, size);
+    proa_rank_message_room(m, size);
     m->size = size, m->at = 0;
     m->reads = true, m->broken = false;
 }
@@ -50,7 +50,7 @@ void proa_rank_message_read_shared(proa_rank_message *m, const proa_rank_message
 
 void *proa_rank_message_own(proa_rank_message *m, const void *array, int64_t bytes)
 {
-    m->copy = proa_realloc(m->copy, (size_t)proa_max64(bytes, 1));
+    if (bytes > m->copy_room) m->copy = proa_realloc(m->copy, (size_t)(m->copy_room = bytes));
     memcpy(m->copy, array, (size_t)bytes);
     return m->copy;
 }
@@ -60,7 +60,7 @@ static char *next_bytes(proa_rank_message *m, int64_t bytes)
 {
     int64_t begin = m->at, end = 0;
     bool fits = bytes >= 0 && proa_add(begin, proa_round_up(bytes, ALIGNMENT), &end);
-    if (!m->reads && fits) make_room(m, end), m->size = end;
+    if (!m->reads && fits) proa_rank_message_room(m, end), m->size = end;
     if (m->broken || !fits || end > m->size) return m->broken = true, NULL;
     m->at = end;
     return m->bytes + begin;

@@ -18,10 +18,13 @@ typedef struct proa_rank_message {
     bool reads;
     bool broken; /* it is shorter than what was read of it: all that was read since is 0 or NULL */
     bool shared; /* the bytes are another message's: nothing is written into them */
-    void *copy;  /* of an array that the reader changes */
+    void *copy;  /* of an array that the reader changes; of at most copy_room bytes */
+    int64_t copy_room;
 } proa_rank_message;
 
 void proa_rank_message_release(proa_rank_message *m); /* a zero message is fine */
+/* So that messages of at most so many bytes take no memory. */
+void proa_rank_message_room(proa_rank_message *m, int64_t size);
 /* Begins an empty message, into which is written. */
 void proa_rank_message_write(proa_rank_message *m);
 /* Room for `size` bytes, which the caller fills, and which are then read. */

@@ -201,6 +201,7 @@ int64_t proa_ctx_scratch_bytes(const proa_ctx_need *need, int threads)
     int64_t bytes = proa_max64(linear_scratch(need, threads), attend_scratch(need, threads));
     bytes = proa_max64(bytes, experts_scratch(need, threads));
     bytes = proa_max64(bytes, lora_scratch(need));
+    bytes = proa_max64(bytes, need->columns * PROA_SAMPLE_COLUMN_BYTES);
     return proa_round_up(proa_max64(bytes, threads * need->columns * 8), 4096);
 }
 

@@ -11,7 +11,8 @@ void proa_reference_fill(proa_ops *ops);
 #define PROA_REFERENCE_LAYOUT "plain rows 1" /* proa_ops.layout */
 proa_copy_packed_fn proa_reference_copy;
 
-/* reference_sample.c. */
+/* reference_sample.c; sample works in scratch, with so many bytes for each column. */
+#define PROA_SAMPLE_COLUMN_BYTES 12
 proa_sample_fn proa_sample_reference;
 proa_process_logits_fn proa_process_logits_reference;
 proa_mask_logits_fn proa_mask_logits_reference;

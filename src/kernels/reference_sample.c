@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_sample.c - one token from a row of logits as a textbook draws it: candidates sorted, cut, drawn. The
- * engine on a CPU has its own sampler, which sorts nothing; this is what a device's is compared with. */
+ * reference_sample.c - one token from a row of logits: candidates from the likeliest down, cut, drawn. What a device's
+ * sampling is compared with, and what the last stage of a pipeline on the host runs; else the engine on a CPU has its
+ * own sampler. Only candidates that a cut looks at are sorted. */
 #include "kernels/process_logits.h"
 #include "kernels/reference.h"
 
@@ -14,82 +15,138 @@ typedef struct candidate {
     float weight;
     int32_t id;
 } candidate;
+_Static_assert(sizeof(candidate) == PROA_SAMPLE_COLUMN_BYTES, "scratch of sample");
 
-static int by_value(const void *a, const void *b)
+typedef bool before_fn(const candidate *a, const candidate *b);
+
+static bool is_likelier(const candidate *a, const candidate *b)
 {
-    const candidate *x = a, *y = b;
-    if (x->value != y->value) return x->value < y->value ? 1 : -1;
-    return x->id < y->id ? -1 : 1;
+    return a->value != b->value ? a->value > b->value : a->id < b->id;
 }
 
-static int by_id(const void *a, const void *b)
+static bool has_higher_id(const candidate *a, const candidate *b)
 {
-    const candidate *x = a, *y = b;
-    return x->id < y->id ? -1 : x->id > y->id;
+    return a->id > b->id;
 }
 
-static double probability_mass(const candidate *c, int64_t n)
+static void swap_candidates(candidate *a, candidate *b)
+{
+    candidate c = *a;
+    *a = *b;
+    *b = c;
+}
+
+/* ---- a heap: the first of its candidates comes before all others ---- */
+
+static void sift_down(candidate *c, int64_t n, int64_t at, before_fn *before)
+{
+    for (int64_t next; (next = 2 * at + 1) < n; at = next) {
+        if (next + 1 < n && before(&c[next + 1], &c[next])) next++;
+        if (!before(&c[next], &c[at])) return;
+        swap_candidates(&c[next], &c[at]);
+    }
+}
+
+static void make_heap(candidate *c, int64_t n, before_fn *before)
+{
+    for (int64_t at = n / 2; at-- > 0;) sift_down(c, n, at, before);
+}
+
+/* The first one of a heap goes behind the others. */
+static void take_first(candidate *c, int64_t n, before_fn *before)
+{
+    swap_candidates(&c[0], &c[n - 1]);
+    sift_down(c, n - 1, 0, before);
+}
+
+/* ---- cuts ---- */
+
+/* Candidate i from the likeliest down is at[count - 1 - i], for i < sorted; the others are a heap. */
+typedef struct ranking {
+    candidate *at;
+    int64_t count, sorted; /* sorted -1: at is in the order of the ids */
+} ranking;
+
+static candidate *take_likeliest(ranking *r, int64_t i)
+{
+    if (r->sorted < 0) make_heap(r->at, r->count, is_likelier), r->sorted = 0;
+    for (; r->sorted <= i; r->sorted++) take_first(r->at, r->count - r->sorted, is_likelier);
+    return &r->at[r->count - 1 - i];
+}
+
+/* Of the n likeliest. */
+static double probability_mass(ranking *r, int64_t n)
 {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)c[i].weight;
+    if (n < r->count) take_likeliest(r, n - 1);
+    for (int64_t i = r->count - n; i < r->count; i++) sum += (double)r->at[i].weight;
     return sum;
 }
 
 /* The k largest; ties with the last one stay, unless mass is counted falling. */
-static int64_t keep_top_k(const candidate *c, int64_t n, const proa_sample_params *how)
+static int64_t keep_top_k(ranking *r, const proa_sample_params *how)
 {
     int64_t k = how->top_k;
-    if (k <= 0 || k >= n) return n;
-    while (!how->falling && k < n && c[k].value == c[k - 1].value) k++;
+    if (k <= 0 || k >= r->count) return r->count;
+    while (!how->falling && k < r->count && take_likeliest(r, k)->value == take_likeliest(r, k - 1)->value)
+        k++;
     return k;
 }
 
 /* From the likeliest down until the mass reaches top_p; the last one weighs what was missing. */
-static int64_t keep_falling(candidate *c, int64_t n, const proa_sample_params *how)
+static int64_t keep_falling(ranking *r, int64_t n, const proa_sample_params *how)
 {
-    double sum = probability_mass(c, n), above = 0;
+    double sum = probability_mass(r, n), above = 0;
     int64_t kept = 0;
-    while (kept < n && (kept == 0 || (float)(above / sum) < how->top_p)) above += (double)c[kept++].weight;
-    double before = above - (double)c[kept - 1].weight;
-    double left = (double)how->top_p * sum - before;
-    c[kept - 1].weight = (float)fmin(fmax(left, 0), (double)c[kept - 1].weight);
+    while (kept < n && (kept == 0 || (float)(above / sum) < how->top_p))
+        above += (double)take_likeliest(r, kept++)->weight;
+    candidate *last = take_likeliest(r, kept - 1);
+    double left = (double)how->top_p * sum - (above - (double)last->weight);
+    last->weight = (float)fmin(fmax(left, 0), (double)last->weight);
     return kept;
+}
+
+/* Of candidates [begin, n) those with the value of the first one, in falling order of their ids. Where they end. */
+static int64_t reverse_equals(ranking *r, int64_t begin, int64_t n)
+{
+    int64_t end = begin + 1;
+    while (end < n && take_likeliest(r, end)->value == take_likeliest(r, begin)->value) end++;
+    for (int64_t a = begin, b = end - 1; a < b; a++, b--)
+        swap_candidates(take_likeliest(r, a), take_likeliest(r, b));
+    return end;
 }
 
 /* From the likeliest down while what is left, itself included, is more than 1 - top_p; of equals the higher id first:
  * they are dropped in rising order. */
-static int64_t keep_rising(candidate *c, int64_t n, const proa_sample_params *how)
+static int64_t keep_rising(ranking *r, int64_t n, const proa_sample_params *how)
 {
-    double sum = probability_mass(c, n), above = 0;
-    int64_t kept = 0;
-    for (int64_t i = 0, end; i < n; i = end) {
-        end = i + 1;
-        while (end < n && c[end].value == c[i].value) end++;
-        for (int64_t a = i, b = end - 1; a < b; a++, b--) {
-            candidate swap = c[a];
-            c[a] = c[b];
-            c[b] = swap;
-        }
+    double sum = probability_mass(r, n), above = 0;
+    int64_t kept = 0, equals = 0;
+    while (kept < n && (kept == 0 || (float)((sum - above) / sum) > how->rest)) {
+        if (kept == equals) equals = reverse_equals(r, kept, n);
+        above += (double)take_likeliest(r, kept++)->weight;
     }
-    while (kept < n && (kept == 0 || (float)((sum - above) / sum) > how->rest))
-        above += (double)c[kept++].weight;
     return kept;
 }
 
-static int64_t keep_min_p(candidate *c, int64_t n, float top, float min_p)
+/* From the likeliest down, so that it cuts what other cuts have left. */
+static int64_t keep_min_p(ranking *r, int64_t n, float top, float min_p)
 {
     int64_t kept = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (!(expf(c[i].value - top) < min_p)) c[kept++] = c[i];
+    while (kept < n && !(expf(take_likeliest(r, kept)->value - top) < min_p)) kept++;
     return kept;
 }
 
-static int32_t pick_token(candidate *c, int64_t n, double uniform)
+/* ---- the draw ---- */
+
+/* Among the n likeliest, in the order of their ids. */
+static int32_t pick_token(ranking *r, int64_t n, double uniform)
 {
-    double running = 0;
+    candidate *c = n < r->count ? take_likeliest(r, n - 1) : r->at;
+    double running = 0, target = uniform * probability_mass(r, n);
     int64_t at = 0;
-    qsort(c, (size_t)n, sizeof *c, by_id);
-    double target = uniform * probability_mass(c, n);
+    if (r->sorted >= 0) make_heap(c, n, has_higher_id);
+    for (int64_t left = n; r->sorted >= 0 && left > 1; left--) take_first(c, left, has_higher_id);
     for (; at < n; at++)
         if ((running += (double)c[at].weight) > target) break;
     return c[at < n ? at : n - 1].id;
@@ -102,26 +159,23 @@ static void put_kept(const proa_sample_params *how, const float *row, int64_t n,
     for (int64_t i = 0; i < kept; i++) how->kept[c[i].id] = row[c[i].id] / how->temperature;
 }
 
-static int32_t draw_token(const float *row, int64_t n, const proa_sample_params *how, int32_t largest)
+static int32_t draw_token(candidate *c, const float *row, int64_t n, const proa_sample_params *how, int32_t largest)
 {
     float top = row[largest] / how->temperature + 0.0F;
+    ranking r = {.at = c, .count = n, .sorted = -1};
     if (!isfinite(top)) {
         if (how->kept) put_kept(how, row, n, &(candidate){.id = largest}, 1);
         return largest;
     }
-    candidate *c = proa_malloc((size_t)n * sizeof *c);
     for (int64_t i = 0; i < n; i++) {
         float value = row[i] / how->temperature + 0.0F;
         c[i] = (candidate){value, expf(value - top), (int32_t)i};
     }
-    qsort(c, (size_t)n, sizeof *c, by_value);
-    int64_t kept = keep_top_k(c, n, how);
-    if (how->top_p > 0) kept = how->falling ? keep_falling(c, kept, how) : keep_rising(c, kept, how);
-    if (how->min_p > 0) kept = keep_min_p(c, kept, top, how->min_p);
-    if (how->kept) put_kept(how, row, n, c, kept);
-    int32_t id = pick_token(c, kept, how->uniform);
-    free(c);
-    return id;
+    int64_t kept = keep_top_k(&r, how);
+    if (how->top_p > 0) kept = how->falling ? keep_falling(&r, kept, how) : keep_rising(&r, kept, how);
+    if (how->min_p > 0) kept = keep_min_p(&r, kept, top, how->min_p);
+    if (how->kept) put_kept(how, row, n, kept < n ? take_likeliest(&r, kept - 1) : c, kept);
+    return pick_token(&r, kept, how->uniform);
 }
 
 static int32_t first_largest(const float *row, int64_t n)
@@ -134,13 +188,17 @@ static int32_t first_largest(const float *row, int64_t n)
 
 void proa_sample_reference(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_sample_params *how)
 {
+    int64_t bytes = x.shape[1] * PROA_SAMPLE_COLUMN_BYTES;
+    bool fits = bytes <= c->scratch_bytes; /* a device that a test stands in for has none */
+    candidate *memory = fits ? c->scratch : proa_malloc((size_t)bytes);
     c->ops->log_sum_exp(c, sums, x);
     for (int64_t t = 0; t < x.shape[0]; t++) {
         const float *row = proa_view_f32(x) + t * x.stride[0];
         ids[t] = first_largest(row, x.shape[1]);
         if (how && how[t].temperature > 0 && isfinite(sums[t]))
-            ids[t] = draw_token(row, x.shape[1], &how[t], ids[t]);
+            ids[t] = draw_token(memory, row, x.shape[1], &how[t], ids[t]);
     }
+    if (!fits) free(memory);
 }
 
 static void apply_penalties(float *row, int64_t n, const proa_logits_row *e, const proa_logits_entry *entry,

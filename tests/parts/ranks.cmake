@@ -31,6 +31,16 @@ add_adapters_test(adapters_3_whole PROA_TEST_TP=3 PROA_TEST_SUMS=whole)
 add_adapters_test(adapters_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2)
 add_adapters_test(adapters_processes PROA_TEST_TP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
 
+# Batches, cancelling, and that a step allocates nothing.
+foreach(parts 2x1 1x2 2x2)
+  string(REPLACE "x" ";" part ${parts})
+  list(GET part 0 tensors)
+  list(GET part 1 stages)
+  add_test(NAME engine/engine_ranks_${parts} COMMAND engine_test_engine)
+  set_tests_properties(engine/engine_ranks_${parts} PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks"
+                       PROCESSORS 2 ENVIRONMENT "PROA_TEST_TP=${tensors};PROA_TEST_PP=${stages}")
+endforeach()
+
 # Draft heads beside divided targets: their own tests, among them that speculation gives the tokens without it.
 foreach(heads eagle medusa)
   add_test(NAME golden/ranks_${heads} COMMAND engine_test_${heads})

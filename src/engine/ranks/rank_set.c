@@ -212,7 +212,7 @@ proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_mod
                                            c->head_dim, m->formats.kv, err));
     }
     if (s->local > 1) proa_kv_pages_set_settle(pages, wait_for_stages, m);
-    if (s->local == s->count) return PROA_OK;
+    if (s->local == s->count) return proa_ranks_reserve(m, pages->count), PROA_OK;
     proa_kv_pages_set_copied(pages, copy_in_processes, m);
     return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_PAGES, .count = pages->count}, err);
 }

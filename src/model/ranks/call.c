@@ -65,7 +65,7 @@ static void embeds_message(proa_rank_message *m, proa_batch *b, const proa_model
     PROA_RANK_MESSAGE_VALUE(m, b->inputs_embeds_count);
     PROA_RANK_MESSAGE_ARRAY(m, b->inputs_embeds, b->inputs_embeds_count);
     proa_inputs_embeds *read = NULL; /* with this reader's pointers to the values */
-    if (m->reads && b->inputs_embeds)
+    if (m->reads && b->inputs_embeds && b->inputs_embeds_count > 0)
         b->inputs_embeds = read = proa_rank_message_own(m, b->inputs_embeds,
                                                         b->inputs_embeds_count * (int64_t)sizeof *read);
     for (int64_t i = 0; i < b->inputs_embeds_count && b->inputs_embeds; i++) {
@@ -185,4 +185,13 @@ void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const pr
     case PROA_CALL_END: return;
     default: m->broken = true;
     }
+}
+
+int64_t proa_rank_call_room(const proa_model *model, int64_t pages)
+{
+    enum { VALUES = 4096, NUMBERS = 12, SAMPLED_NUMBERS = 6 }; /* of a row: at most so many of 4 bytes */
+    int64_t row = 4 * NUMBERS + 2 * (int64_t)sizeof(proa_span);
+    int64_t sampled = 4 * SAMPLED_NUMBERS + (int64_t)(sizeof(proa_sample_params) + sizeof(proa_logits_row));
+    int64_t batch = model->plan.rows_max * row + 2 * 4 * pages;
+    return VALUES + proa_max64(batch, model->plan.sampled_rows * sampled);
 }

@@ -59,5 +59,8 @@ typedef struct proa_rank_call {
 /* Writes a call, or reads one. After reading, m->broken says that it is none of this version's. Page tables are sent as
  * far as the contexts of the spans reach. model: of the rank that writes or reads. */
 void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const proa_model *model);
+/* Bytes of the calls of most steps: all but vectors in place of ids, what logits processors say of single tokens,
+ * masks, and page tables of more than `pages` pages. */
+int64_t proa_rank_call_room(const proa_model *model, int64_t pages);
 
 #endif

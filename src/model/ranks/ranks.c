@@ -48,6 +48,21 @@ void proa_ranks_set_kv(proa_model *m, int32_t rank, const proa_kv *kv)
     if (m->group) m->group->kv[rank] = kv;
 }
 
+proa_comm *proa_ranks_control(const proa_model *m)
+{
+    return m->group ? m->group->control : NULL;
+}
+
+void proa_ranks_reserve(proa_model *m, int64_t pages)
+{
+    enum { PAGES_MAX = 1 << 14 }; /* a step with more of them takes memory */
+    proa_ranks *g = m->group;
+    if (!g) return;
+    int64_t bytes = proa_rank_call_room(m, proa_min64(pages, PAGES_MAX));
+    if (g->control) proa_rank_message_room(&g->message, bytes);
+    for (int32_t i = 0; i < CALLS_AHEAD && !g->control; i++) proa_rank_message_room(&g->called[i], bytes);
+}
+
 /* ---- one rank ---- */
 
 void proa_ranks_rejoin(proa_model *m, const proa_rank_comms *comms)
@@ -72,6 +87,7 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
     switch (call->kind) {
     case PROA_CALL_LOAD: return proa_run_load(m, call, err);
     case PROA_CALL_PAGES:
+        proa_ranks_reserve(m, call->count);
         if (m->rank > 0 && hooks->take_pages) return hooks->take_pages(hooks->arg, call->count, err);
         break;
     case PROA_CALL_COPY:

@@ -22,8 +22,13 @@ PROA_MUST_CHECK proa_status proa_ranks_prepare(proa_model **out, const char *pat
                                                proa_pool *const *pool, int32_t ranks, proa_err *err);
 /* Rank `rank` of the model whose rank 0 is m; NULL: it is in another process. */
 proa_model *proa_ranks_model(const proa_model *m, int32_t rank);
+/* Between the hosts of all ranks, in the order of their calls; NULL: they are threads, or there is one. */
+proa_comm *proa_ranks_control(const proa_model *m);
 /* The KV pages of a rank of this process: [kv_layers], the caller's. Rank 0 gets them with each pass. */
 void proa_ranks_set_kv(proa_model *m, int32_t rank, const proa_kv *kv);
+
+/* Takes the memory of messages once, so that steps take none; no call runs. pages: how many KV pages there are. */
+void proa_ranks_reserve(proa_model *m, int64_t pages);
 
 /* What a rank of a group of processes exchanges with others. They may be the same, stay the caller's, and must be open
  * until the model was freed. */
