@@ -46,7 +46,8 @@ typedef enum proa_channel_kind {
 
 enum proa_channel_flags {
     PROA_CHANNEL_FINAL = 1 << 0,
-    PROA_CHANNEL_RESCHEDULE = 1 << 1, /* RESPONSE, final: the request wants to come once more */
+    PROA_CHANNEL_RESCHEDULE = 1 << 1,     /* RESPONSE, final: the request wants to come once more */
+    PROA_CHANNEL_DEVICE_OUTPUTS = 1 << 2, /* REQUEST: outputs may stay in the memory of a GPU */
 };
 
 typedef struct proa_channel_message {
@@ -73,8 +74,8 @@ enum proa_channel_place {
     PROA_CHANNEL_INPUT = 5, /* RESPONSE: all bytes of input `at` (0: the first) of the REQUEST that is answered */
 };
 
-/* Where the bytes of a tensor are. The process may write there. It gives the payload's block back when it no longer
- * uses the tensor and the GPU has nothing left to do with it. */
+/* Where the bytes of a tensor are. A process of Python may write there. It gives the payload's block back when it no
+ * longer uses the tensor and the GPU has nothing left to do with it. */
 typedef struct proa_channel_device {
     uint64_t memory; /* its number: memory of the same number has the same handle and stays open */
     uint64_t offset; /* of the tensor, from the begin of the memory */

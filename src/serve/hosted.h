@@ -36,6 +36,7 @@ void proa_hosted_close(proa_hosted *h); /* all requests have ended; NULL is fine
 /* The completed configuration as JSON; false if it is too large for `out`. */
 bool proa_hosted_config(const proa_hosted *h, proa_buf *out);
 bool proa_hosted_checks_ready(const proa_hosted *h); /* does its backend have a readiness check? */
+int proa_hosted_device_inputs(const proa_hosted *h); /* the GPU whose tensors it takes as inputs; -1: none */
 bool proa_hosted_ready(const proa_hosted *h, proa_err *reason);
 /* A request of the model with one reference. The caller fills it, sets on_reply, and drops it. */
 proa_infer *proa_hosted_request(const proa_hosted *h);

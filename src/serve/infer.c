@@ -278,14 +278,14 @@ static PROA_COLD void check_regions(const proa_infer *r, proa_reply *reply)
 }
 
 /* The cache keeps host memory only. */
-static bool takes_device_outputs(const proa_infer *r)
+bool proa_infer_takes_device_outputs(const proa_infer *r)
 {
     return r->device_replies && !r->ticket.cache_inflight;
 }
 
 static void outputs_to_host(const proa_infer *r, proa_reply *reply)
 {
-    if (takes_device_outputs(r)) return;
+    if (proa_infer_takes_device_outputs(r)) return;
     for (int32_t i = 0; i < reply->outputs_count && reply->error.status == PROA_OK; i++)
         reply->error.status = proa_tensor_to_host(&reply->outputs[i], &reply->error);
 }

@@ -247,6 +247,14 @@ proa_device_copies proa_device_copies_count(void)
                                 atomic_load(&device_copies[0]), atomic_load(&device_copy_bytes[0])};
 }
 
+void proa_device_copies_merge(const proa_device_copies *more)
+{
+    atomic_fetch_add_explicit(&device_copies[1], more->to_host, memory_order_relaxed);
+    atomic_fetch_add_explicit(&device_copy_bytes[1], more->to_host_bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&device_copies[0], more->to_device, memory_order_relaxed);
+    atomic_fetch_add_explicit(&device_copy_bytes[0], more->to_device_bytes, memory_order_relaxed);
+}
+
 proa_status proa_tensor_to_host(proa_tensor *t, proa_err *err)
 {
     const proa_device_memory *memory = proa_tensor_device(t);

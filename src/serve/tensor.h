@@ -141,5 +141,6 @@ typedef struct proa_device_copies {
 } proa_device_copies;
 void proa_device_copies_add(bool to_host, size_t bytes);
 proa_device_copies proa_device_copies_count(void);
+void proa_device_copies_merge(const proa_device_copies *more); /* those of another process */
 
 #endif

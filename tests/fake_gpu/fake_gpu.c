@@ -4,6 +4,7 @@
  * whoever reads their memory without the device ends the program; the data ops take the bit off. These two have no ops
  * for transformers. The third has the CPU's, which do not know the bit, so its addresses are plain.
  * Memory is a memfd each, whose handle is the name of its descriptor, so other processes open it: fake_cuda.c does.
+ * With FAKE_GPU_SHARES=no there are no handles.
  * Threads: as kernels/device.h. */
 #include "base/alloc.h"
 #include "kernels/data_ops.h"
@@ -11,6 +12,7 @@
 #include "kernels/ipc.h"
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -71,8 +73,10 @@ PROA_EXPORT proa_cuda_ipc_export_fn proa_cuda_ipc_export;
 PROA_EXPORT proa_status proa_cuda_ipc_export(int gpu, void *memory, char *handle, proa_err *err)
 {
     header h;
-    PROA_UNUSED(gpu);
-    PROA_UNUSED(err);
+    const char *shares = getenv("FAKE_GPU_SHARES");
+    if (shares && strcmp(shares, "no") == 0)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "device 'cuda:%d': its memory cannot be shared with other processes", gpu);
     memcpy(&h, (char *)plain(memory) - PAGE, sizeof h);
     memset(handle, 0, PROA_IPC_HANDLE_BYTES);
     snprintf(handle, PROA_IPC_HANDLE_BYTES, "/proc/%d/fd/%d", (int)getpid(), h.fd);
@@ -159,11 +163,12 @@ PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index
     return PROA_OK;
 }
 
-/* A handle is the name of a system shared memory object, which stands for the memory of another process. */
+/* A handle is the name of a system shared memory object, which stands for the memory of a client, or what another
+ * process has exported. */
 static struct {
     void *data;
-    size_t bytes;
-} opened[8];
+    size_t bytes, page; /* before data */
+} opened[256];
 
 PROA_EXPORT proa_status proa_cuda_ipc_open(int gpu, const char *handle, void **out, int64_t *bytes,
                                            proa_err *err);
@@ -171,18 +176,23 @@ PROA_EXPORT proa_status proa_cuda_ipc_open(int gpu, const char *handle, void **o
 {
     struct stat st;
     size_t at = 0;
-    int fd = handle[0] == '/' && !handle[PROA_IPC_HANDLE_BYTES - 1] ? shm_open(handle, O_RDWR | O_CLOEXEC, 0)
-                                                                    : -1;
+    int fd = -1;
+    bool name = handle[0] == '/' && !handle[PROA_IPC_HANDLE_BYTES - 1],
+         exported = strncmp(handle, "/proc/", 6) == 0;
+    if (name && exported) fd = open(handle, O_RDWR | O_CLOEXEC);
+    else if (name) fd = shm_open(handle, O_RDWR | O_CLOEXEC, 0);
     PROA_UNUSED(gpu);
     if (fd < 0 || fstat(fd, &st) != 0)
         return PROA_FAIL(err, INVALID, "failed to open CUDA IPC handle: invalid argument");
     while (at + 1 < PROA_COUNT(opened) && opened[at].data) at++;
-    opened[at].bytes = (size_t)st.st_size;
-    opened[at].data = mmap(NULL, opened[at].bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    char *base = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    PROA_ASSERT(opened[at].data != MAP_FAILED);
+    PROA_ASSERT(base != MAP_FAILED);
+    opened[at].page = exported ? PAGE : 0;
+    opened[at].data = base + opened[at].page;
+    opened[at].bytes = (size_t)st.st_size;
     *out = marked(opened[at].data);
-    *bytes = (int64_t)opened[at].bytes;
+    *bytes = (int64_t)(opened[at].bytes - opened[at].page);
     return PROA_OK;
 }
 
@@ -192,7 +202,7 @@ PROA_EXPORT void proa_cuda_ipc_close(int gpu, void *memory)
     PROA_UNUSED(gpu);
     for (size_t i = 0; i < PROA_COUNT(opened); i++) {
         if (opened[i].data != plain(memory)) continue;
-        munmap(opened[i].data, opened[i].bytes);
+        munmap((char *)opened[i].data - opened[i].page, opened[i].bytes);
         opened[i].data = NULL;
     }
 }

@@ -19,6 +19,7 @@
 static proa_channel *channel;
 static proa_host_jobs *executor;
 static proa_hosted *hosted; /* the executor's */
+static const char *instance = "";
 
 /* ---- messages ---- */
 
@@ -28,11 +29,12 @@ bool proa_host_send_plain(const proa_channel_message *m)
 }
 
 bool proa_host_send(uint32_t kind, uint32_t flags, uint64_t id, proa_str head, const proa_tensor *tensors,
-                    int count)
+                    uint64_t *lent, int count)
 {
     proa_channel_message m = {.kind = kind, .flags = flags, .id = id};
     proa_shared_arena *a = proa_channel_arena(channel);
-    if (!proa_payload_write(a, head, tensors, NULL, count, &m.at, &m.bytes)) return false;
+    proa_exports exports = {.lent = lent};
+    if (!proa_payload_write(a, head, tensors, lent ? &exports : NULL, count, &m.at, &m.bytes)) return false;
     uint64_t at = m.at;
     bool sent = proa_channel_send(channel, &m, 1);
     if (!sent) proa_shared_arena_cancel_send(a, at);
@@ -40,11 +42,19 @@ bool proa_host_send(uint32_t kind, uint32_t flags, uint64_t id, proa_str head, c
     return sent;
 }
 
+const char *proa_host_instance(void)
+{
+    return instance;
+}
+
 /* The server does not break the protocol unless it is another program. */
 void proa_host_payload(proa_payload *w, const proa_channel_message *m)
 {
     proa_err err = {0};
-    if (proa_payload_open(w, proa_channel_view(channel), m, &err) == PROA_OK) return;
+    if (proa_payload_open(w, proa_channel_view(channel), m, &err) == PROA_OK) {
+        w->open_device = proa_host_device_open;
+        return;
+    }
     fprintf(stderr, "proa backend-host: %s\n", err.text);
     _exit(EXIT_FAILURE);
 }
@@ -74,7 +84,7 @@ static void send_head(uint32_t kind, proa_buf *head, const proa_err *err)
         proa_buf_clear(head);
         proa_payload_error_head(head, err);
     }
-    (void)proa_host_send(kind, 0, 0, proa_buf_view(head), NULL, 0);
+    (void)proa_host_send(kind, 0, 0, proa_buf_view(head), NULL, NULL, 0);
     proa_buf_release(head);
 }
 
@@ -150,7 +160,10 @@ static proa_status open_by_mode(const proa_json *head, proa_buf *answer, proa_er
     bool complete = proa_str_is(mode, "complete");
     PROA_TRY(open_hosted(head, complete, err));
     if (!complete) {
-        proa_buf_printf(answer, "{\"is_ready\":%s}", proa_hosted_checks_ready(hosted) ? "true" : "false");
+        int gpu = proa_hosted_device_inputs(hosted);
+        proa_buf_printf(answer, "{\"is_ready\":%s,\"device_inputs\":%s}",
+                        proa_hosted_checks_ready(hosted) ? "true" : "false",
+                        gpu >= 0 && proa_host_devices_probe(gpu) ? "true" : "false");
         return PROA_OK;
     }
     proa_buf_init(&config, (size_t)PROA_CHANNEL_HEAD_MAX);
@@ -239,6 +252,7 @@ int proa_isolate_host(int argc, char **argv)
         return EXIT_FAILURE;
     }
     (void)prctl(PR_SET_NAME, "proa-backend");
+    instance = argv[2];
     if (proa_channel_open(&channel, (size_t)PROA_PROCESS_KEEP_BYTES, &err) != PROA_OK) {
         fprintf(stderr, "proa backend-host: %s\n", err.text);
         return EXIT_FAILURE;

@@ -24,12 +24,14 @@ void proa_host_jobs_add(proa_host_jobs *jobs, const proa_channel_message *messag
 
 /* ---- host.c ---- */
 
-/* Sends a message with a payload. False: there is no room for it, or the server is gone. */
+/* Sends a message with a payload. lent: the memory of tensors on GPUs, as in proa_exports; NULL: all are on the host.
+ * False: there is no room for it, or the server is gone. */
 bool proa_host_send(uint32_t kind, uint32_t flags, uint64_t id, proa_str head, const proa_tensor *tensors,
-                    int count);
+                    uint64_t *lent, int count);
 bool proa_host_send_plain(const proa_channel_message *m); /* without a payload */
 /* Opens the payload of a message; a broken one ends this process. */
 void proa_host_payload(proa_payload *w, const proa_channel_message *m);
+const char *proa_host_instance(void); /* the name of the instance */
 
 /* ---- host_requests.c: requests of the server, and the backend's responses ---- */
 
@@ -44,6 +46,26 @@ extern const proa_upstream proa_host_upstream;
 /* An ANSWER or REPLY has come; a REPLY is delivered on the thread of the replier. */
 void proa_host_calls_start(void);
 void proa_host_answered(const proa_channel_message *m);
+/* A question to the server, and its answer: *answer, to be freed, and the payload, to be closed; payload NULL: it has
+ * no tensors. Start releases the head, finish waits and ends the call. Not for the reader's thread, which brings the
+ * answer: UNAVAILABLE. */
+typedef struct proa_host_call proa_host_call;
+PROA_MUST_CHECK proa_status proa_host_call_start(proa_host_call **out, proa_buf *head,
+                                                 const proa_tensor *tensors, int count, proa_err *err);
+PROA_MUST_CHECK proa_status proa_host_call_finish(proa_json **answer, proa_payload *payload,
+                                                  proa_host_call *c, proa_err *err);
 void proa_host_log(int level, const char *file, int line, const char *text);
+
+/* ---- host_devices.c: memory of GPUs ---- */
+
+/* For the payloads of the server. */
+proa_device_open_fn proa_host_device_open;
+/* Can this process use memory of the server on that GPU? If not, a line of the log says why. */
+bool proa_host_devices_probe(int gpu);
+/* Copies outputs on GPUs into memory that the server lends, or to the host where that cannot be. *out, to be freed: the
+ * numbers of that memory [outputs]; 0: on the host. NULL: all are. */
+PROA_MUST_CHECK proa_status proa_host_device_outputs(uint64_t **out, proa_reply *reply, proa_err *err);
+void proa_host_device_unsent(const uint64_t *lent, int count); /* a reply was not sent */
+void proa_host_devices_trim(void); /* closes memory that has not been used for long */
 
 #endif

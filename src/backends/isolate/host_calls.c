@@ -9,19 +9,22 @@
 #include <string.h>
 
 /* A call that waits for its ANSWER (then `infer` is NULL), or an inference that waits for its final REPLY. */
-typedef struct call {
-    struct call *next;
+typedef struct proa_host_call call;
+struct proa_host_call {
+    call *next;
     uint64_t id;
     proa_infer *infer;
     proa_json *answer;
-    bool answered;
-} call;
+    proa_payload payload; /* the answer's */
+    bool answered, has_payload;
+};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static call *calls; /* under the lock, with what they hold */
 static uint64_t calls_made;
 static proa_host_jobs *replier;
+static _Thread_local bool is_reader;
 
 static uint64_t join_calls(call *c)
 {
@@ -55,25 +58,47 @@ static call *leave_calls(uint64_t id)
 
 /* ---- calls with one answer ---- */
 
-/* Waits for the answer: *answer, to be freed. The head is released. */
+proa_status proa_host_call_start(proa_host_call **out, proa_buf *head, const proa_tensor *tensors, int count,
+                                 proa_err *err)
+{
+    proa_status status = PROA_OK;
+    *out = proa_calloc(1, sizeof **out);
+    uint64_t id = join_calls(*out);
+    if (is_reader)
+        status = PROA_FAIL(err, UNAVAILABLE, "the server cannot be asked while a request is being cancelled");
+    else if (head->full || !proa_host_send(PROA_CHANNEL_CALL, 0, id, proa_buf_view(head), tensors, NULL, count))
+        status = PROA_FAIL(err, NO_MEMORY, "no room for the call in the memory that is shared with the server");
+    proa_buf_release(head);
+    if (status == PROA_OK) return PROA_OK;
+    free(leave_calls(id));
+    *out = NULL;
+    return status;
+}
+
+proa_status proa_host_call_finish(proa_json **answer, proa_payload *payload, proa_host_call *c, proa_err *err)
+{
+    pthread_mutex_lock(&lock);
+    while (!c->answered) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    leave_calls(c->id);
+    proa_status status = proa_payload_error(c->answer, err) ? err->status : PROA_OK;
+    *answer = status == PROA_OK ? c->answer : NULL;
+    if (status != PROA_OK) proa_json_free(c->answer);
+    if (status == PROA_OK && payload && !c->has_payload)
+        status = PROA_FAIL(err, INTERNAL, "the answer of the server is empty");
+    else if (status == PROA_OK && payload) *payload = c->payload;
+    else if (c->has_payload) proa_payload_close(&c->payload);
+    free(c);
+    return status;
+}
+
 static proa_status ask_server(proa_json **answer, proa_buf *head, const proa_tensor *tensors, int count,
                               proa_err *err)
 {
-    call c = {0};
+    call *c;
     *answer = NULL;
-    join_calls(&c);
-    proa_status status = PROA_OK;
-    if (head->full || !proa_host_send(PROA_CHANNEL_CALL, 0, c.id, proa_buf_view(head), tensors, count))
-        status = PROA_FAIL(err, NO_MEMORY, "no room for the call in the memory that is shared with the server");
-    proa_buf_release(head);
-    pthread_mutex_lock(&lock);
-    while (status == PROA_OK && !c.answered) pthread_cond_wait(&changed, &lock);
-    pthread_mutex_unlock(&lock);
-    leave_calls(c.id);
-    if (status == PROA_OK && proa_payload_error(c.answer, err)) status = err->status;
-    if (status == PROA_OK) *answer = c.answer;
-    else proa_json_free(c.answer);
-    return status;
+    PROA_TRY(proa_host_call_start(&c, head, tensors, count, err));
+    return proa_host_call_finish(answer, NULL, c, err);
 }
 
 static void begin_call(proa_buf *head, const char *kind, const char *model)
@@ -183,7 +208,7 @@ static void post_metric(const char *kind, const proa_buf *members)
 {
     proa_buf head;
     begin_metric_call(&head, kind, members);
-    (void)proa_host_send(PROA_CHANNEL_POST, 0, 0, proa_buf_view(&head), NULL, 0);
+    (void)proa_host_send(PROA_CHANNEL_POST, 0, 0, proa_buf_view(&head), NULL, NULL, 0);
     proa_buf_release(&head);
 }
 
@@ -204,16 +229,17 @@ static proa_status start_inference(proa_infer *r, proa_err *err)
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_buf_printf(&head, "{\"model\":");
     proa_buf_json_str(&head, proa_str_c(r->model_name));
-    proa_buf_printf(&head, ",\"version\":%lld,\"decoupled\":true", (long long)r->model_version);
+    proa_buf_printf(&head, ",\"version\":%lld,\"decoupled\":true,\"memory\":-1", (long long)r->model_version);
     proa_payload_request_head(&head, r);
     if (!head.len || head.ptr[head.len - 1] != '}') proa_buf_char(&head, '}');
+    PROA_TRY(proa_infer_inputs_to_host(r, err));
     call *c = proa_calloc(1, sizeof *c);
     c->infer = proa_infer_hold(r); /* until its final reply */
     uint64_t id = join_calls(c);
     r->work = (void *)(uintptr_t)id;
     proa_infer_hold(r); /* it may end before this returns */
-    bool sent = !head.full &&
-                proa_host_send(PROA_CHANNEL_INFER, 0, id, proa_buf_view(&head), r->inputs, r->inputs_count);
+    bool sent = !head.full && proa_host_send(PROA_CHANNEL_INFER, 0, id, proa_buf_view(&head), r->inputs, NULL,
+                                             r->inputs_count);
     proa_buf_release(&head);
     if (sent) (void)proa_infer_watch(r, send_cancel);
     else free(leave_calls(id));
@@ -293,6 +319,7 @@ const proa_upstream proa_host_upstream = {
 
 void proa_host_calls_start(void)
 {
+    is_reader = true;
     replier = proa_host_jobs_start(deliver_reply);
     proa_triton_metrics_mirror(&metrics);
 }
@@ -312,13 +339,14 @@ void proa_host_answered(const proa_channel_message *m)
             answer = proa_json_new_object();
             proa_json_put_str(answer, "error", proa_str_c(why.text));
         }
-        proa_payload_close(&w);
     }
     pthread_mutex_lock(&lock);
     call *c = find_call(m->id);
+    if (c && m->bytes) c->payload = w, c->has_payload = true;
     if (c) c->answer = answer, c->answered = true;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
+    if (!c && m->bytes) proa_payload_close(&w);
     if (!c) proa_json_free(answer);
 }
 
@@ -333,6 +361,6 @@ void proa_host_log(int level, const char *file, int line, const char *text)
     proa_buf_printf(&head, ",%d],\"text\":", line);
     proa_buf_json_str(&head, proa_str_c(text));
     proa_buf_char(&head, '}');
-    (void)proa_host_send(PROA_CHANNEL_POST, 0, 0, proa_buf_view(&head), NULL, 0);
+    (void)proa_host_send(PROA_CHANNEL_POST, 0, 0, proa_buf_view(&head), NULL, NULL, 0);
     proa_buf_release(&head);
 }

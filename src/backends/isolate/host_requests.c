@@ -40,25 +40,53 @@ static void end_request(hosted_request *q)
     proa_infer_drop(q->r);
     proa_payload_close(&q->payload);
     free(q);
+    proa_host_devices_trim();
 }
 
 /* ---- responses, on whatever thread the backend sends them ---- */
 
-static void send_response(const hosted_request *q, const proa_reply *reply, bool final)
+/* Copies between GPUs and the host that the server has not been told of. */
+static proa_device_copies new_copies(void)
+{
+    static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
+    static proa_device_copies told;
+    pthread_mutex_lock(&copies_lock);
+    const proa_device_copies now = proa_device_copies_count(), before = told;
+    told = now;
+    pthread_mutex_unlock(&copies_lock);
+    return (proa_device_copies){now.to_host - before.to_host, now.to_host_bytes - before.to_host_bytes,
+                                now.to_device - before.to_device, now.to_device_bytes - before.to_device_bytes};
+}
+
+/* False: there is no room for it. */
+static bool send_outputs(const hosted_request *q, const proa_channel_message *m, proa_buf *head,
+                         const proa_reply *reply, uint64_t *lent)
+{
+    int count = reply && reply->error.status == PROA_OK ? reply->outputs_count : 0;
+    bool sent = !head->full && proa_host_send(m->kind, m->flags, q->id, proa_buf_view(head),
+                                              count ? reply->outputs : NULL, lent, count);
+    if (!sent && lent) proa_host_device_unsent(lent, count);
+    return sent;
+}
+
+static void send_response(const hosted_request *q, proa_reply *reply, bool final)
 {
     static const char no_room[] =
         "{\"error\":\"no room for the response in the memory that is shared with the server\",\"code\":8}";
     const proa_channel_message plain = {
         .kind = PROA_CHANNEL_RESPONSE, .flags = final ? PROA_CHANNEL_FINAL : 0, .id = q->id};
-    bool good = reply && reply->error.status == PROA_OK;
+    uint64_t *lent = NULL;
     proa_buf head;
+    if (reply && reply->error.status == PROA_OK)
+        reply->error.status = proa_host_device_outputs(&lent, reply, &reply->error);
+    const proa_device_copies copies = new_copies();
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
-    proa_payload_response_head(&head, reply, q->r, final);
+    proa_payload_response_head(&head, reply, q->r, final, &copies);
     if (!reply && !head.len) (void)proa_host_send_plain(&plain);
-    else if (head.full || !proa_host_send(plain.kind, plain.flags, q->id, proa_buf_view(&head),
-                                          good ? reply->outputs : NULL, good ? reply->outputs_count : 0))
-        (void)proa_host_send(plain.kind, plain.flags, q->id, proa_str_c(no_room), NULL, 0);
+    else if (!send_outputs(q, &plain, &head, reply, lent))
+        (void)proa_host_send(plain.kind, plain.flags, q->id, proa_str_c(no_room), NULL, NULL, 0);
     proa_buf_release(&head);
+    free(lent);
 }
 
 static void on_reply(proa_infer *r, proa_reply *reply, bool final)
@@ -115,6 +143,7 @@ static proa_infer *take_request(const proa_hosted *model, const proa_channel_mes
     proa_host_payload(&q->payload, m);
     q->r = proa_hosted_request(model);
     q->r->on_reply = on_reply;
+    q->r->device_replies = m->flags & PROA_CHANNEL_DEVICE_OUTPUTS;
     q->r->user = q;
     join_requests(q);
     if (fill_request(q->r, &q->payload, &err) == PROA_OK) return q->r;

@@ -40,6 +40,7 @@ static const proa_worker_kind host_kind = {.process = "Backend process",
                                            .late = "it did not start in time",
                                            .start = start_host,
                                            .checks_outputs = true,
+                                           .reports_devices = true,
                                            .closes = true};
 
 static proa_worker_settings host_settings(const char *host)
@@ -234,9 +235,13 @@ static proa_status isolated_instance_open(void **state, void *model_state, const
     return PROA_OK;
 }
 
+/* Only the processes know what the backend takes. */
 static proa_status isolated_instances_opened(void *model_state, proa_err *err)
 {
-    return proa_worker_wait_all(model_state, err);
+    const proa_worker_model *m = model_state;
+    PROA_TRY(proa_worker_wait_all(m, err));
+    if (proa_worker_takes_devices(m)) proa_served_model_set_device_inputs(m->model);
+    return PROA_OK;
 }
 
 static void isolated_instance_close(void *state)

@@ -243,7 +243,7 @@ proa_status proa_bls_handle(proa_bls *b, uint64_t process, const proa_channel_me
         r->on_reply = on_reply;
         r->user = c;
         r->inner = true;
-        r->device_replies = proa_worker_devices(b->instance) && c->gpu != ON_HOST;
+        r->device_replies = c->gpu != ON_HOST;
         if (c->traced) proa_worker_trace(b->instance, c->traced, r);
         join_calls(c);
         if (proa_server_infer(server, r, &why) == PROA_OK) return PROA_OK; /* c and r may be gone */

@@ -168,7 +168,7 @@ static void lend_memory(proa_worker *i, uint64_t process, uint64_t id, const pro
     proa_buf text;
     int64_t count = proa_json_len(proa_json_get(head, "sizes"));
     proa_status status = PROA_OK;
-    if (!proa_worker_devices(i) || count < 1 || count > PROA_PROCESS_LENT_MAX)
+    if (count < 1 || count > PROA_PROCESS_LENT_MAX)
         status = PROA_FAIL(&err, INVALID, "memory for %lld outputs", (long long)count);
     if (status != PROA_OK) {
         answer_error(i, process, id, &err);
@@ -189,7 +189,7 @@ static void lend_memory(proa_worker *i, uint64_t process, uint64_t id, const pro
 static void take_closed(proa_worker *i, const proa_json *head)
 {
     const proa_json *closed = proa_json_get(head, "memory");
-    for (int64_t k = 0; proa_worker_devices(i) && k + 1 < proa_json_len(closed); k += 2)
+    for (int64_t k = 0; k + 1 < proa_json_len(closed); k += 2)
         proa_devices_closed(proa_worker_devices(i), proa_json_uint(proa_json_at(closed, k)),
                             proa_json_int(proa_json_at(closed, k + 1)));
 }
@@ -198,7 +198,7 @@ static void take_closed(proa_worker *i, const proa_json *head)
 static void take_unused(proa_worker *i, const proa_json *head)
 {
     const proa_json *unused = proa_json_get(head, "memory");
-    for (int64_t k = 0; proa_worker_devices(i) && k < proa_json_len(unused); k++)
+    for (int64_t k = 0; k < proa_json_len(unused); k++)
         proa_devices_give_up(proa_worker_devices(i), proa_json_uint(proa_json_at(unused, k)));
 }
 

@@ -179,7 +179,7 @@ static proa_buffer *take_lent(proa_devices *d, uint64_t number)
 proa_buffer *proa_devices_take(proa_devices *d, uint64_t number, uint64_t bytes)
 {
     proa_buffer *found = take_lent(d, number);
-    if (!found || found->bytes == bytes) return found;
+    if (!found || bytes <= found->bytes) return found;
     proa_buffer_drop(found);
     return NULL;
 }

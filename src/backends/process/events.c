@@ -179,6 +179,6 @@ int proa_worker_tick(proa_worker *i, proa_process *p)
     }
     pthread_mutex_unlock(&i->lock);
     if (live) proa_bls_check_cancelled(i->bls);
-    if (i->devices) proa_shared_arena_used(proa_process_arena(p)); /* memory of GPUs that came back is free */
+    proa_shared_arena_used(proa_process_arena(p)); /* memory of GPUs that came back is free */
     return wait_ms;
 }

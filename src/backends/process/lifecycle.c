@@ -138,6 +138,8 @@ static void set_up(proa_worker *i, const proa_json *opened)
     i->state = PROA_WORKER_UP;
     i->tried = true;
     i->checks_ready = proa_json_bool(proa_json_get(opened, "is_ready"));
+    i->takes_devices = !i->model->settings.kind->reports_devices ||
+                       proa_json_bool(proa_json_get(opened, "device_inputs"));
     i->ready_pending = false;
     i->is_ready = true;
     pthread_cond_broadcast(&i->changed);
@@ -193,7 +195,7 @@ static void end_process(proa_worker *i, proa_process *p, int patience_ms, const 
     if (served && !(closing && well)) PROA_LOG(ERROR, "%s", err.text);
     proa_bls_cancel_all(i->bls);
     proa_worker_fail(i, p, false, &err);
-    if (i->devices) proa_devices_clear(i->devices);
+    proa_devices_clear(i->devices);
     pthread_mutex_lock(&i->lock);
     i->why = err;
     i->executing = false;

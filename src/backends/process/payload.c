@@ -32,15 +32,22 @@ static void unshare_blocks(proa_shared_arena *a, const uint64_t *blocks, int cou
         if (blocks[i]) proa_shared_arena_cancel_send(a, blocks[i]);
 }
 
-/* What the payload itself has of a tensor: its bytes, or where they are on a GPU. */
-static proa_str own_bytes(const proa_tensor *t, const proa_channel_device *place)
-{
-    return place ? (proa_str){(const char *)place, sizeof *place} : (proa_str){t->data, t->bytes};
-}
-
 static const proa_channel_device *device_place(const proa_exports *e, int i)
 {
-    return e && e->held[i] ? &e->places[i] : NULL;
+    return e && e->held && e->held[i] ? &e->places[i] : NULL;
+}
+
+static uint64_t lent_number(const proa_exports *e, int i)
+{
+    return e && e->lent ? e->lent[i] : 0;
+}
+
+/* What the payload itself has of a tensor: its bytes, or where they are on a GPU. */
+static proa_str own_bytes(const proa_tensor *t, const proa_exports *e, int i)
+{
+    const proa_channel_device *place = device_place(e, i);
+    if (place) return (proa_str){(const char *)place, sizeof *place};
+    return lent_number(e, i) ? (proa_str){0} : (proa_str){t->data, t->bytes};
 }
 
 /* blocks: of share_blocks; their tensors are not in the payload. */
@@ -50,8 +57,7 @@ static uint64_t payload_bytes(proa_str head, const proa_tensor *tensors, const p
     uint64_t bytes = sizeof(proa_channel_payload) + (uint64_t)count * sizeof(proa_channel_tensor) + head.len;
     for (int i = 0; i < count; i++) bytes += strlen(tensors[i].name);
     for (int i = 0; i < count; i++)
-        if (!blocks || !blocks[i])
-            bytes = ALIGN_UP(bytes) + own_bytes(&tensors[i], device_place(exports, i)).len;
+        if (!blocks || !blocks[i]) bytes = ALIGN_UP(bytes) + own_bytes(&tensors[i], exports, i).len;
     return bytes;
 }
 
@@ -64,13 +70,16 @@ static void write_tensors(char *block, uint64_t at, uint64_t names_at, const pro
         const proa_tensor *t = &tensors[i];
         size_t name = strlen(t->name);
         bool own = !blocks || !blocks[i];
-        const proa_channel_device *place = device_place(exports, i);
-        proa_str data = own_bytes(t, place);
+        uint64_t lent = lent_number(exports, i);
+        proa_str data = own_bytes(t, exports, i);
         if (own) data_at = ALIGN_UP(data_at);
-        proa_channel_tensor row = {.place = place ? PROA_CHANNEL_DEVICE
-                                            : own ? PROA_CHANNEL_OWN
-                                                  : PROA_CHANNEL_BLOCK,
-                                   .at = own ? at + data_at : blocks[i],
+        proa_channel_tensor row = {.place = lent                       ? PROA_CHANNEL_LENT
+                                            : device_place(exports, i) ? PROA_CHANNEL_DEVICE
+                                            : own                      ? PROA_CHANNEL_OWN
+                                                                       : PROA_CHANNEL_BLOCK,
+                                   .at = lent  ? lent
+                                         : own ? at + data_at
+                                               : blocks[i],
                                    .bytes = t->bytes,
                                    .type = (uint32_t)t->type,
                                    .rank = (uint32_t)t->rank,
@@ -103,7 +112,7 @@ bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *
         memcpy(block, &first, sizeof first);
         if (head.len) memcpy(block + head_at, head.ptr, head.len);
         write_tensors(block, *at, head_at + head.len, tensors, exports, blocks, count);
-        for (int i = 0; exports && i < count; i++) {
+        for (int i = 0; exports && exports->held && i < count; i++) {
             if (exports->held[i]) proa_shared_arena_on_free(a, *at, drop_held, exports->held[i]);
             exports->held[i] = NULL;
         }
@@ -238,9 +247,20 @@ static void activities_member(proa_buf *out, const proa_trace_span *span)
     proa_buf_char(out, ']');
 }
 
-void proa_payload_response_head(proa_buf *out, const proa_reply *reply, const proa_infer *r, bool final)
+static void copies_member(proa_buf *out, const proa_device_copies *c)
+{
+    if (!c->to_host && !c->to_device) return;
+    put_member(out, "copies");
+    proa_buf_printf(out, "[%llu,%llu,%llu,%llu]", (unsigned long long)c->to_host,
+                    (unsigned long long)c->to_host_bytes, (unsigned long long)c->to_device,
+                    (unsigned long long)c->to_device_bytes);
+}
+
+void proa_payload_response_head(proa_buf *out, const proa_reply *reply, const proa_infer *r, bool final,
+                                const proa_device_copies *copies)
 {
     const proa_infer_times *times = &r->times;
+    copies_member(out, copies);
     if (final && r->trace && r->trace->activities) activities_member(out, r->trace);
     if (reply && times->input_end && times->output_start) {
         put_member(out, "times");
@@ -371,6 +391,21 @@ static proa_status check_row(const proa_channel_tensor *row, const proa_payload 
     return PROA_OK;
 }
 
+static bool in_own_block(const proa_payload *w, uint64_t at, uint64_t bytes)
+{
+    return at >= w->at && at - w->at <= w->bytes && bytes <= w->bytes - (at - w->at);
+}
+
+/* In a process: the server's memory. */
+static proa_status open_device(proa_tensor *t, proa_payload *w, const proa_channel_tensor *row, proa_err *err)
+{
+    proa_channel_device place;
+    if (!w->open_device || !in_own_block(w, row->at, sizeof place))
+        return PROA_FAIL(err, INVALID, "the process sent a tensor outside its block");
+    memcpy(&place, w->data + (row->at - w->at), sizeof place);
+    return w->open_device(&t->buffer, &t->data, &place, row->bytes, proa_buffer_hold(own_buffer(w)), err);
+}
+
 /* The buffer of a tensor on a GPU: lent to the process, or an input of the answered request. *data: its bytes. */
 static proa_status find_device(proa_buffer **buffer, const char **data, const proa_payload *w,
                                const proa_channel_tensor *row, proa_err *err)
@@ -400,8 +435,7 @@ proa_status proa_payload_tensor(proa_tensor *t, proa_str *name, proa_payload *w,
     t->rank = (int32_t)row.rank;
     memcpy(t->shape, row.shape, row.rank * sizeof *t->shape);
     if (!row.bytes) return PROA_OK;
-    if (row.place == PROA_CHANNEL_OWN && row.at >= w->at && row.at - w->at <= w->bytes &&
-        row.bytes <= w->bytes - (row.at - w->at)) {
+    if (row.place == PROA_CHANNEL_OWN && in_own_block(w, row.at, row.bytes)) {
         t->buffer = proa_buffer_hold(own_buffer(w));
         t->data = w->data + (row.at - w->at);
         w->written += row.bytes;
@@ -416,6 +450,8 @@ proa_status proa_payload_tensor(proa_tensor *t, proa_str *name, proa_payload *w,
         w->passed += row.bytes;
     } else if (row.place == PROA_CHANNEL_LENT || row.place == PROA_CHANNEL_INPUT) {
         PROA_TRY(find_device(&t->buffer, &t->data, w, &row, err));
+    } else if (row.place == PROA_CHANNEL_DEVICE) {
+        PROA_TRY(open_device(t, w, &row, err));
     } else {
         return PROA_FAIL(err, INVALID, "the process sent a tensor outside its block");
     }
@@ -654,9 +690,22 @@ static void take_activities(proa_infer *r, const proa_json *activities)
     }
 }
 
+static void take_copies(const proa_json *copies)
+{
+    if (!copies) return;
+    const proa_device_copies c = {
+        .to_host = proa_json_uint(proa_json_at(copies, 0)),
+        .to_host_bytes = proa_json_uint(proa_json_at(copies, 1)),
+        .to_device = proa_json_uint(proa_json_at(copies, 2)),
+        .to_device_bytes = proa_json_uint(proa_json_at(copies, 3)),
+    };
+    proa_device_copies_merge(&c);
+}
+
 /* What a response says of its request. */
 static void take_report(proa_infer *r, const proa_json *head)
 {
+    take_copies(proa_json_get(head, "copies"));
     take_times(r, proa_json_get(head, "times"));
     take_activities(r, proa_json_get(head, "activities"));
 }

@@ -28,8 +28,9 @@ typedef struct proa_worker_kind {
     /* The process has compared its outputs with the configuration: they are passed on as they come, with the times that
      * it reports. */
     bool checks_outputs;
-    bool devices; /* it takes tensors in the memory of GPUs */
-    bool closes;  /* a process that is only asked ends by CLOSE too: a library has to be finalized */
+    bool writes_inputs;   /* tensors that the process gets it may write, so what others read too is copied */
+    bool reports_devices; /* OPENED says whether the process takes inputs in the memory of GPUs; else it does */
+    bool closes;          /* a process that is only asked ends by CLOSE too: a library has to be finalized */
 } proa_worker_kind;
 
 /* Settings of a worker process. */
@@ -62,10 +63,11 @@ typedef struct proa_worker_model {
 
 /* ---- devices.c: memory of GPUs that a process uses ---- */
 
-/* The tensors of a payload that are on a GPU, as the process opens them. */
+/* The tensors of a payload that are on a GPU, as the process opens them, or as it names them. */
 typedef struct proa_exports {
     proa_channel_device *places; /* [count] */
     proa_buffer **held; /* [count]; NULL: tensor i is on the host. What the payload has taken is NULL again */
+    uint64_t *lent;     /* [count], of a process: the numbers of lent memory; 0: tensor i is on the host */
 } proa_exports;
 
 proa_devices *proa_devices_new(void);
@@ -83,7 +85,8 @@ void proa_devices_closed(proa_devices *d, uint64_t memory, int64_t seen);
 /* Memory for an output of the process: a tensor of `bytes` bytes, and its number. */
 PROA_MUST_CHECK proa_status proa_devices_lend(proa_devices *d, proa_tensor *t, uint64_t *number, int64_t gpu,
                                               uint64_t bytes, proa_err *err);
-/* The memory that was lent under that number and has so many bytes, which is then lent no more; NULL: there is none. */
+/* The memory that was lent under that number and has so many bytes or more, which is then lent no more; NULL: there is
+ * none. */
 proa_buffer *proa_devices_take(proa_devices *d, uint64_t number, uint64_t bytes);
 
 void proa_devices_give_up(proa_devices *d, uint64_t number); /* it will not be used */
@@ -102,25 +105,32 @@ void proa_payload_request_head(proa_buf *out, const proa_infer *r);
 /* The head of an answer that is an error. */
 void proa_payload_error_head(proa_buf *out, const proa_err *err);
 /* The head of a RESPONSE of a process that is written in C; reply may be NULL. It has what the backend has reported of
- * the request: times, and with `final` the activities of its trace. "" if there is nothing to say. */
-void proa_payload_response_head(proa_buf *out, const proa_reply *reply, const proa_infer *r, bool final);
+ * the request: times, and with `final` the activities of its trace; and the copies between GPUs and the host since the
+ * response before. "" if there is nothing to say. */
+void proa_payload_response_head(proa_buf *out, const proa_reply *reply, const proa_infer *r, bool final,
+                                const proa_device_copies *copies);
 /* The head of a REPLY; reply may be NULL. */
 void proa_payload_reply_head(proa_buf *out, const proa_reply *reply);
 
 /* A payload that the process wrote. Tensors that are read from it keep it alive; proa_payload_close drops the reader's
  * own reference. */
-typedef struct proa_payload {
+typedef struct proa_payload proa_payload;
+/* In a process: the memory of a tensor on a GPU. *out drops `holder` with its last reference. */
+typedef proa_status proa_device_open_fn(proa_buffer **out, const char **data, const proa_channel_device *place,
+                                        uint64_t bytes, proa_buffer *holder, proa_err *err);
+struct proa_payload {
     proa_shared_view *view;
-    proa_shared_arena *arena; /* the server's, for tensors that are in it; NULL: there must be none */
-    uint64_t inputs;          /* block of the answered request, in the server's arena */
-    proa_infer *answered;     /* that request; NULL: the payload answers none */
-    proa_devices *devices;    /* what the process has of GPUs; NULL: nothing */
+    proa_shared_arena *arena;         /* the server's, for tensors that are in it; NULL: there must be none */
+    uint64_t inputs;                  /* block of the answered request, in the server's arena */
+    proa_infer *answered;             /* that request; NULL: the payload answers none */
+    proa_devices *devices;            /* what the process has of GPUs; NULL: nothing */
+    proa_device_open_fn *open_device; /* the reader is a process; NULL: the server, to which no memory is sent */
     uint64_t at, bytes;
     const char *data;
     uint32_t head_bytes, tensors;
     proa_buffer *own, *peer;
     uint64_t written, passed; /* bytes of tensors in the process's memory, and in the server's */
-} proa_payload;
+};
 /* INVALID if the message does not describe a payload. The process then breaks the protocol, and there is nothing to
  * close. */
 PROA_MUST_CHECK proa_status proa_payload_open(proa_payload *w, proa_shared_view *view,
@@ -161,7 +171,8 @@ bool proa_worker_ready(proa_worker *i, proa_err *reason);
 bool proa_worker_read_use(proa_worker *i, const char **name, proa_process_use *use);
 proa_worker *proa_worker_next(const proa_worker *i); /* of the model's list */
 proa_worker_model *proa_worker_model_of(const proa_worker *i);
-proa_devices *proa_worker_devices(const proa_worker *i); /* NULL: its kind of process takes none */
+proa_devices *proa_worker_devices(const proa_worker *i);
+bool proa_worker_takes_devices(const proa_worker_model *m); /* a process of it takes inputs in the memory of GPUs */
 /* Starts a process, sends OPEN with that mode and ends the process after the answer: *head, to be freed. file, args: as
  * in proa_worker_model; NULL: none. Python's mode "complete" runs auto_complete_config. */
 PROA_MUST_CHECK proa_status proa_worker_ask(proa_json **head, const proa_worker_settings *settings,

@@ -99,8 +99,8 @@ static proa_status send_payload(proa_worker *i, proa_process *p, proa_channel_me
                                 const proa_tensor *tensors, int count, proa_err *err)
 {
     proa_exports exports = {.places = NULL};
-    if (i->devices)
-        PROA_TRY(proa_devices_export(i->devices, &exports, tensors, count, m.kind == PROA_CHANNEL_REPLY, err));
+    bool writes = m.kind == PROA_CHANNEL_REPLY && i->model->settings.kind->writes_inputs;
+    PROA_TRY(proa_devices_export(i->devices, &exports, tensors, count, writes, err));
     bool sent = proa_payload_send(p, m, head, tensors, exports.places ? &exports : NULL, count);
     proa_exports_release(i->devices, &exports, count);
     if (sent) return PROA_OK;
@@ -241,12 +241,21 @@ static void use_copies(proa_infer *r, const proa_exports *exports)
     }
 }
 
+static bool takes_devices(proa_worker *i)
+{
+    pthread_mutex_lock(&i->lock);
+    bool takes = i->takes_devices;
+    pthread_mutex_unlock(&i->lock);
+    return takes;
+}
+
 static proa_status write_payload(proa_worker *i, proa_process *p, proa_infer *r, proa_str head,
                                  proa_channel_message *m, proa_err *err)
 {
     proa_exports exports = {.places = NULL};
-    if (i->devices)
-        PROA_TRY(proa_devices_export(i->devices, &exports, r->inputs, r->inputs_count, true, err));
+    if (!takes_devices(i)) PROA_TRY(proa_infer_inputs_to_host(r, err));
+    PROA_TRY(proa_devices_export(i->devices, &exports, r->inputs, r->inputs_count,
+                                 i->model->settings.kind->writes_inputs, err));
     use_copies(r, &exports);
     bool written = proa_payload_write(proa_process_arena(p), head, r->inputs,
                                       exports.places ? &exports : NULL, r->inputs_count, &m->at, &m->bytes);
@@ -262,7 +271,8 @@ static proa_status write_request(proa_worker *i, proa_process *p, proa_infer *r,
 {
     proa_buf_clear(head);
     proa_payload_request_head(head, r);
-    *m = (proa_channel_message){.kind = PROA_CHANNEL_REQUEST};
+    *m = (proa_channel_message){.kind = PROA_CHANNEL_REQUEST,
+                                .flags = proa_infer_takes_device_outputs(r) ? PROA_CHANNEL_DEVICE_OUTPUTS : 0};
     if (head->full)
         return PROA_FAIL(err, NO_MEMORY, "what the request says beside its tensors has more than %lld bytes",
                          (long long)PROA_CHANNEL_HEAD_MAX);
@@ -406,7 +416,7 @@ proa_status proa_worker_open(proa_worker **out, proa_worker_model *model, const 
     i->device = proa_instance_device(instance);
     i->kind = proa_instance_kind(instance);
     i->bls = proa_bls_new(i);
-    if (model->settings.kind->devices) i->devices = proa_devices_new();
+    i->devices = proa_devices_new();
     i->in = proa_malloc(PROA_CHANNEL_PACKET_MAX * sizeof *i->in);
     i->out = proa_malloc(PROA_CHANNEL_PACKET_MAX * sizeof *i->out);
     pthread_mutex_init(&i->busy, NULL);
@@ -523,6 +533,13 @@ proa_status proa_worker_wait_all(const proa_worker_model *m, proa_err *err)
 {
     for (proa_worker *i = m->instances; i; i = i->next) PROA_TRY(proa_worker_wait_opened(i, err));
     return PROA_OK;
+}
+
+bool proa_worker_takes_devices(const proa_worker_model *m)
+{
+    for (proa_worker *i = m->instances; i; i = i->next)
+        if (takes_devices(i)) return true;
+    return false;
 }
 
 bool proa_worker_all_ready(proa_worker_model *m, proa_err *reason)

@@ -26,7 +26,7 @@ struct proa_worker {
     int device; /* CUDA device, -1: CPU */
     Inference__ModelInstanceGroup__Kind kind;
     proa_bls *bls;
-    proa_devices *devices; /* of the process that runs; NULL: it takes no tensors on GPUs */
+    proa_devices *devices; /* of the process that runs */
     pthread_t thread;
     pthread_mutex_t busy; /* held during execute */
     pthread_mutex_t lock; /* guards all members below */
@@ -43,6 +43,7 @@ struct proa_worker {
     uint64_t running; /* requests so far: the serial number of the next slot */
     bool executing, late;
     int64_t execute_ns; /* start of the current execution */
+    bool takes_devices; /* the process takes inputs in the memory of GPUs */
     bool checks_ready, ready_pending, is_ready;
     int64_t ready_sent_ns;
     proa_err not_ready;

@@ -28,7 +28,7 @@ static const proa_worker_kind python_kind = {
     .process = "Stub process",
     .model = "Python model",
     .late = "the interpreter did not start in time (stub-timeout-seconds)",
-    .devices = true,
+    .writes_inputs = true,
     .start = start_stub};
 
 /* ---- settings ---- */

@@ -165,6 +165,11 @@ bool proa_hosted_checks_ready(const proa_hosted *h)
     return h->model->backend->ready != NULL;
 }
 
+int proa_hosted_device_inputs(const proa_hosted *h)
+{
+    return h->model->device_inputs ? h->instance.device : -1;
+}
+
 bool proa_hosted_ready(const proa_hosted *h, proa_err *reason)
 {
     return !h->model->backend->ready || h->model->backend->ready(h->model->state, reason);

@@ -177,6 +177,9 @@ static void test_lent(void **state)
     assert_non_null(b);
     proa_buffer_drop(b);
     assert_null(proa_devices_take(devices, number, 24));
+    b = proa_devices_take(devices, lend(24), 7); /* a batch that is smaller than the memory for it */
+    assert_non_null(b);
+    proa_buffer_drop(b);
     number = lend(24);
     assert_null(proa_devices_take(devices, number, 25));
     assert_null(proa_devices_take(devices, number, 24)); /* it was wrong once: it is gone */
@@ -284,12 +287,66 @@ static void test_rows_of_a_process(void **state)
     proa_shared_view_release(g.view);
 }
 
+/* ---- in the process ---- */
+
+static bool opens; /* else open_place fails */
+
+static proa_status open_place(proa_buffer **out, const char **data, const proa_channel_device *place,
+                              uint64_t bytes, proa_buffer *holder, proa_err *err)
+{
+    assert_int_equal(place->memory, 12);
+    assert_int_equal(bytes, 16);
+    proa_buffer_drop(holder);
+    if (!opens) return PROA_FAIL(err, INVALID, "no");
+    *out = proa_buffer_new(bytes);
+    *data = (*out)->data;
+    return PROA_OK;
+}
+
+/* A place is read from the payload's own block only, and only by a process. */
+static void test_places_of_the_server(void **state)
+{
+    struct {
+        proa_channel_payload head;
+        proa_channel_tensor row;
+        proa_channel_device place;
+    } payload = {{.tensors = 1}, row_of(PROA_CHANNEL_DEVICE, 0, 16), {.memory = 12}};
+    const proa_channel_message m = {.at = BEGIN, .bytes = sizeof payload};
+    const uint64_t inside = BEGIN + sizeof payload.head + sizeof payload.row;
+    const struct {
+        uint64_t at;
+        bool process, opens, good;
+    } cases[] = {{inside, true, true, true},     {inside, true, false, false},
+                 {inside, false, true, false},   {inside + 1, true, true, false},
+                 {BEGIN - 8, true, true, false}, {UINT64_MAX, true, true, false}};
+    rows_rig g;
+    proa_str name;
+    (void)state;
+    open_rows(&g);
+    for (size_t i = 0; i < PROA_COUNT(cases); i++) {
+        proa_err err = {.status = PROA_OK};
+        proa_payload w;
+        proa_tensor t = {.name = NULL};
+        payload.row.at = cases[i].at;
+        opens = cases[i].opens;
+        memcpy(g.theirs + BEGIN, &payload, sizeof payload);
+        assert_int_equal(proa_payload_open(&w, g.view, &m, &err), PROA_OK);
+        if (cases[i].process) w.open_device = open_place;
+        assert_true((proa_payload_tensor(&t, &name, &w, 0, &err) == PROA_OK) == cases[i].good);
+        proa_tensor_release(&t);
+        proa_payload_close(&w);
+    }
+    proa_infer_drop(g.r);
+    munmap(g.theirs, BYTES);
+    proa_shared_view_release(g.view);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_others_read_is_copied), cmocka_unit_test(test_open_memory_stays),
         cmocka_unit_test(test_closed_too_early),           cmocka_unit_test(test_lent),
-        cmocka_unit_test(test_rows_of_a_process),
+        cmocka_unit_test(test_rows_of_a_process),          cmocka_unit_test(test_places_of_the_server),
     };
     return cmocka_run_group_tests(tests, use_fake_gpu, free_devices);
 }
