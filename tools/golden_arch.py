@@ -31,6 +31,10 @@ ROWS = {
         hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         max_position_embeddings=256, query_pre_attn_scalar=24, sliding_window=8, attn_logit_softcapping=3.0,
         final_logit_softcapping=8.0, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **IDS),
+    "qwen3_moe_window": lambda: transformers.Qwen3MoeConfig(
+        hidden_size=48, intermediate_size=64, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=12, max_position_embeddings=128, sliding_window=5,
+        use_sliding_window=True, max_window_layers=1, tie_word_embeddings=False, **IDS),
     "xglm": lambda: transformers.XGLMConfig(
         d_model=64, ffn_dim=96, num_layers=2, attention_heads=4, max_position_embeddings=128, vocab_size=VOCAB,
         pad_token_id=1, bos_token_id=0, eos_token_id=2),
@@ -53,6 +57,8 @@ HEADS = {
     "distilbert_token": ("DistilBertForTokenClassification", lambda: DistilBertConfig(num_labels=5, **DISTIL)),
     "distilbert_mlm": ("DistilBertForMaskedLM", lambda: DistilBertConfig(**DISTIL)),
 }
+T5 = {"d_model": 48, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "vocab_size": VOCAB,
+      "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
 # Encoders with a decoder, and what their generation_config.json adds: a banned padding token, forced first and last tokens.
 PAIRS = {
     "marian_banned": ("MarianMTModel", lambda: MarianConfig(
@@ -64,6 +70,9 @@ PAIRS = {
     "m2m100": ("M2M100ForConditionalGeneration", lambda: transformers.M2M100Config(
         pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **STACKS),
         {"forced_bos_token_id": 150}),
+    # As transformers 5 saves these: tie_word_embeddings is true, and the head is beside the embedding all the same.
+    "t5_own_head": ("T5ForConditionalGeneration", lambda: transformers.T5Config(tie_word_embeddings=False, **T5), {}),
+    "mt5_own_head": ("MT5ForConditionalGeneration", lambda: transformers.MT5Config(**T5), {}),
 }
 
 
@@ -149,7 +158,10 @@ def make_pair(row):
     name, config, generation = PAIRS[row]
     for seed in range(300):
         model = fill(getattr(transformers, name)._from_config(config(), attn_implementation="eager").float().eval(), seed)
-        model.tie_weights()
+        if row.endswith("own_head"):
+            model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 48, generator=torch.Generator().manual_seed(seed)) * 0.3)
+        else:
+            model.tie_weights()
         model.generation_config = transformers.GenerationConfig.from_model_config(model.config)
         model.generation_config.update(**generation)
         prompts = prompts_of(seed)

@@ -77,6 +77,56 @@ static const proa_weights_tensor *find_tensor(const binder *b, const char *name)
     return t;
 }
 
+static bool has_ignored_end(const proa_arch *arch, const char *name)
+{
+    for (const char *const *end = arch->ignored; end && *end; end++)
+        if (proa_str_ends(proa_str_c(name), proa_str_c(*end))) return true;
+    return false;
+}
+
+/* ---- tied heads ---- */
+
+/* The head as a tensor of its own (UNTIED), or as the embedding (TIED); NULL if the row has no such head. */
+static const proa_name *find_head(const proa_arch *arch, proa_flags condition)
+{
+    for (const proa_name *row = arch->names; row->name; row++)
+        if (row->slot == PROA_SLOT_HEAD && row->role == PROA_ROLE_MATRIX && row->flags & condition)
+            return row;
+    return NULL;
+}
+
+static bool is_plain(const proa_weights_tensor *t)
+{
+    return t->source.encoding == PROA_ENCODING_PLAIN && proa_view_dense(t->source.view);
+}
+
+static bool has_shape_of(const proa_weights_tensor *a, const proa_weights_tensor *b)
+{
+    const proa_view *x = &a->source.view, *y = &b->source.view;
+    return x->rank == y->rank && memcmp(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape) == 0;
+}
+
+/* Whether two tensors are one, or copies of each other. */
+static bool is_copy(const proa_weights_tensor *a, const proa_weights_tensor *b)
+{
+    const proa_view *x = &a->source.view, *y = &b->source.view;
+    if (x->dtype != y->dtype || !has_shape_of(a, b) || a->source.encoding != b->source.encoding) return false;
+    if (x->data == y->data) return true;
+    size_t bytes = (size_t)(proa_view_count(*x) * proa_dtype_bytes(x->dtype));
+    return is_plain(a) && is_plain(b) && memcmp(x->data, y->data, bytes) == 0;
+}
+
+/* Where a checkpoint holds a head beside the embedding and their numbers differ, the configuration is wrong, and the
+ * head is not tied. transformers 5 does so too: it writes tie_word_embeddings true for every T5 and mT5, of which
+ * v1.1 and all mT5 have heads of their own. */
+static void untie_head(const binder *b, proa_config *c)
+{
+    const proa_name *own = find_head(b->arch, PROA_IF(UNTIED)), *tied = find_head(b->arch, PROA_IF(TIED));
+    if (!b->weights || !c->tied || !own || !tied) return;
+    const proa_weights_tensor *head = find_tensor(b, own->name), *table = find_tensor(b, tied->name);
+    if (head && table && has_shape_of(head, table) && !is_copy(head, table)) c->tied = false;
+}
+
 /* Writes the numbers of the layer and of the expert or head in place of the first and the second "%d". */
 static void fill_name(char out[PROA_TENSOR_NAME_MAX], const char *name, int64_t layer, int64_t expert)
 {
@@ -332,10 +382,28 @@ static const proa_weights_tensor *make_tensor(const binder *b, const wanted *w, 
     return t;
 }
 
+/* The embedding by another of its names, where the file has not its own: tools that write tensors which share
+ * memory once (safetensors' save_model) keep the first in order, which may be that of a tied head. */
+static const proa_weights_tensor *find_copy(const binder *b, const wanted *w)
+{
+    const proa_name *own = find_head(b->arch, PROA_IF(UNTIED));
+    const proa_weights_tensor *head = own ? find_tensor(b, own->name) : NULL;
+    if (w->row->slot != PROA_SLOT_TOKENS && !(w->row->flags & PROA_IF(TIED))) return NULL;
+    if (head && b->c->tied) return head;
+    for (int64_t i = 0; i < proa_weights_count(b->weights); i++) {
+        const proa_weights_tensor *t = proa_weights_at(b->weights, i);
+        const proa_view *v = &t->source.view;
+        bool alike = v->rank == w->rank && memcmp(v->shape, w->shape, (size_t)w->rank * sizeof *w->shape) == 0;
+        if (alike && t != head && has_ignored_end(b->arch, t->name)) return t;
+    }
+    return NULL;
+}
+
 /* Of the checkpoint; else made if the row says how, or without a checkpoint. NULL: there is none. */
 static const proa_weights_tensor *find_or_make(const binder *b, const wanted *w)
 {
     const proa_weights_tensor *t = b->weights ? find_tensor(b, w->name) : NULL;
+    if (!t && b->weights) t = find_copy(b, w);
     if (t) return t;
     if (w->row->load == PROA_LOAD_SINUSOID_HALVES) return make_tensor(b, w, PROA_ENCODING_SINUSOID_HALVES);
     if (w->row->load == PROA_LOAD_SINUSOID_PAIRS) return make_tensor(b, w, PROA_ENCODING_SINUSOID_PAIRS);
@@ -444,9 +512,7 @@ static bool is_unused_layer(const binder *b, const char *name)
 
 static bool is_ignored(const binder *b, const char *name)
 {
-    if (is_unused_layer(b, name)) return true;
-    for (const char *const *end = b->arch->ignored; end && *end; end++)
-        if (proa_str_ends(proa_str_c(name), proa_str_c(*end))) return true;
+    if (is_unused_layer(b, name) || has_ignored_end(b->arch, name)) return true;
     for (const char *const *part = b->arch->unused_parts; part && *part; part++)
         if (proa_str_starts(proa_str_c(name), proa_str_c(*part))) return true;
     return false;
@@ -464,13 +530,33 @@ static bool is_second_name(const binder *b, const proa_weights_tensor *t)
     return false;
 }
 
+/* The table of tokens, if the row has one and the checkpoint holds it under its own name. */
+static const proa_weights_tensor *find_table(const binder *b)
+{
+    for (const proa_name *row = b->arch->names; row->name; row++)
+        if (row->slot == PROA_SLOT_TOKENS && row->role == PROA_ROLE_TABLE) return find_tensor(b, row->name);
+    return NULL;
+}
+
+/* Copies of the embedding need not be read, unless they are none: stacks with embeddings of their own. */
+static proa_status check_copy(const binder *b, const proa_weights_tensor *t, const proa_weights_tensor *table)
+{
+    if (!table || !has_ignored_end(b->arch, t->name) || !is_plain(t) || !is_plain(table)) return PROA_OK;
+    if (!has_shape_of(t, table) || is_copy(t, table)) return PROA_OK;
+    return PROA_FAIL(b->err, UNSUPPORTED,
+                     "tensor '%s' differs from '%s': embeddings of their own are not supported", t->name,
+                     table->name);
+}
+
 /* A tensor that is bound to no slot means that the row does not describe this model: its output would be silently
  * wrong. */
 static proa_status check_extra(const binder *b)
 {
+    const proa_weights_tensor *table = find_table(b);
     for (int64_t i = 0; i < proa_weights_count(b->weights); i++) {
         const proa_weights_tensor *t = proa_weights_at(b->weights, i);
         char shape[64];
+        if (!b->used[i]) PROA_TRY(check_copy(b, t, table));
         if (b->used[i] || is_ignored(b, t->name) || is_second_name(b, t)) continue;
         return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is extra: a %s of this configuration has none", t->name,
                          proa_shape_text(shape, t->source.view.rank, t->source.view.shape), b->arch->name);
@@ -506,11 +592,12 @@ static void sort_experts(proa_params *p)
     }
 }
 
-proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, const proa_config *c,
+proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, proa_config *c,
                       const proa_weights *weights, proa_arena *arena, proa_err *err)
 {
     binder b = {.out = out, .arch = arch, .c = c, .weights = weights, .arena = arena, .err = err};
     b.used = PROA_ARENA_NEW(arena, bool, weights ? proa_weights_count(weights) : 0);
+    untie_head(&b, c);
     out[PROA_STACK_DECODER].layers = c->layers;
     out[PROA_STACK_ENCODER].layers = c->encoder_layers;
     for (int s = 0; s < PROA_STACK_COUNT; s++)

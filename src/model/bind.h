@@ -70,10 +70,9 @@ proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_weight_sl
 
 /* Fills out[PROA_STACK_COUNT]. weights NULL: shapes only, without data. INVALID names a tensor that is missing,
  * has another shape, or is in no row of the name map; UNSUPPORTED one whose numbers are neither f32, f16, bf16 nor
- * encoded. */
-PROA_MUST_CHECK proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch,
-                                      const proa_config *c, const proa_weights *weights, proa_arena *arena,
-                                      proa_err *err);
+ * encoded. c->tied becomes false if the checkpoint has a head that is not the embedding. */
+PROA_MUST_CHECK proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, proa_config *c,
+                                      const proa_weights *weights, proa_arena *arena, proa_err *err);
 
 /* The rows of a stored tensor as a load action takes them: those of order[0], then those of order[1], ... Returns how
  * many orders there are; 0: all rows as they are stored. rows: of the stored tensor. */

@@ -209,11 +209,14 @@ static proa_status finish_qwen2(proa_config *c, const proa_json *json, proa_aren
     return PROA_OK;
 }
 
-/* Qwen3-MoE has no shared expert: a stray size is not read. */
+/* Qwen3-MoE has no shared expert: a stray size is not read. Nor is max_window_layers: a window is that of all
+ * layers. */
 static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->shared_ffn = 0;
-    return finish_qwen(c, json, arena, err);
+    PROA_TRY(finish_qwen(c, json, arena, err));
+    c->window_layers = NULL;
+    return PROA_OK;
 }
 
 /* clang-format off */

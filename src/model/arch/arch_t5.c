@@ -132,7 +132,11 @@ static proa_status finish_t5(proa_config *c, const proa_json *json, proa_arena *
 {
     if (c->layers == 0) c->layers = c->encoder_layers;
     PROA_TRY(finish_encoder(c, json, arena, err));
-    bool scaled = c->tied; /* transformers 5 says it outright, before it went with the tie */
+    proa_str type = {"", 0};
+    PROA_TRY(proa_json_get_str(&type, json, "model_type", err));
+    /* Before transformers 5, which says it outright, it went with the tie. mT5 never scales: its files say that the
+     * head is tied only since transformers 5 writes so for all. */
+    bool scaled = c->tied && !proa_str_is(type, "mt5");
     PROA_TRY(proa_json_get_bool(&scaled, json, "scale_decoder_outputs", err));
     c->logit_scale = scaled ? 1 / sqrt((double)c->hidden) : 1;
     c->decoder_start = 0;

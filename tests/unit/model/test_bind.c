@@ -17,8 +17,17 @@
 #define SOURCE PROA_SOURCE_DIR "/tests/golden/arch/"
 
 typedef struct change {
-    const char *file, *from, *to; /* equal lengths in model.safetensors */
+    const char *file, *from, *to;
 } change;
+
+/* The length of the header of a safetensors file is its first number. */
+static void lengthen_header(proa_buf *file, int64_t more)
+{
+    uint64_t length;
+    memcpy(&length, file->ptr, sizeof length);
+    length += (uint64_t)more;
+    memcpy(file->ptr, &length, sizeof length);
+}
 
 static void write_changed(const char *dir, const char *arch, const char *name, const change *c)
 {
@@ -31,6 +40,8 @@ static void write_changed(const char *dir, const char *arch, const char *name, c
     assert_non_null(f);
     char *at = c && strcmp(c->file, name) == 0 ? memmem(buf.ptr, buf.len, c->from, strlen(c->from)) : NULL;
     assert_true(at || !c || strcmp(c->file, name) != 0);
+    if (at && strcmp(name, "model.safetensors") == 0)
+        lengthen_header(&buf, (int64_t)strlen(c->to) - (int64_t)strlen(c->from));
     size_t before = at ? (size_t)(at - buf.ptr) : buf.len, skip = at ? strlen(c->from) : 0;
     fwrite(buf.ptr, 1, before, f);
     if (at) fwrite(c->to, 1, strlen(c->to), f);
@@ -123,9 +134,31 @@ static void other_beginnings(void **state)
             PROA_INVALID, "'vision_torso.vision_model.post_layernorm.weight' [8] is extra");
 }
 
+static void accepted(const char *arch, const char *from, const char *to)
+{
+    proa_err err = {.status = PROA_OK};
+    change c = {"model.safetensors", from, to};
+    if (prepare(arch, &c, &err) != PROA_OK) fail_msg("%s: %s", arch, err.text);
+}
+
+/* A tied embedding is found under the name of the head or of a stack; what has such a name must be a copy. */
+static void other_names_of_the_embedding(void **state)
+{
+    PROA_UNUSED(state);
+    accepted("gemma2", "\"model.embed_tokens.weight\"", "\"lm_head.weight\"");
+    accepted("gpt2", "\"transformer.wte.weight\"", "\"lm_head.weight\"");
+    accepted("t5_v1_1", "\"shared.weight\"", "\"decoder.embed_tokens.weight\"");
+    refused("llama", (change){"model.safetensors", "\"model.embed_tokens.weight\"", "\"model.embed.weight\""},
+            PROA_INVALID, "'model.embed_tokens.weight' [200, 64] is missing");
+    refused("t5_own_head",
+            (change){"model.safetensors", "\"lm_head.weight\"", "\"encoder.embed_tokens.weight\""},
+            PROA_UNSUPPORTED, "'encoder.embed_tokens.weight' differs from 'shared.weight'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(unchanged_is_fine),
-                                       cmocka_unit_test(changed_is_named), cmocka_unit_test(other_beginnings)};
+                                       cmocka_unit_test(changed_is_named), cmocka_unit_test(other_beginnings),
+                                       cmocka_unit_test(other_names_of_the_embedding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
