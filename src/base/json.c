@@ -310,7 +310,7 @@ void proa_json_keep(proa_json *obj, const char *const *names, int count)
     }
 }
 
-/* Of json-c 0.16 on 64 bits, where an object begins with a table for 16 members. */
+/* The sizes are those of json-c 0.16 on 64 bits, where a new object has a table for 16 members. */
 size_t proa_json_bytes(const proa_json *j)
 {
     enum { VALUE = 64, ARRAY = 384, OBJECT = 800, MEMBER = 96, ELEMENT = 8 };

@@ -75,7 +75,7 @@ static int help_command(int argc, char **argv)
     return PROA_EXIT_OK;
 }
 
-/* Of processes that mpirun has started, the first one runs the command; the others follow the models that it opens. */
+/* Under mpirun the first process runs the command. The others serve as ranks of the models that it opens. */
 static int run_with_ranks(const proa_command *command, int argc, char **argv)
 {
     bool followed;

@@ -10,7 +10,7 @@
 
 enum { ALIGNMENT = 16, FIRST_ROOM = 4096 };
 
-/* Of an array that is NULL. */
+/* Sent in place of the length of an array that is NULL. */
 static const int64_t absent = -1;
 
 void proa_rank_message_release(proa_rank_message *m)

@@ -128,7 +128,7 @@ static void gather_piece(shared_comm *s, proa_view y, proa_view x, int64_t t, in
     }
 }
 
-/* As many rows at a time as a slot takes; of wider ones a part of each. */
+/* As many rows at a time as a slot takes; a row that is wider than a slot is gathered in parts. */
 static void gather_columns(proa_comm *c, proa_view y, proa_view x)
 {
     shared_comm *s = shared_of(c);

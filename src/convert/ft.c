@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ft.c - writes a folder of FasterTransformer: config.ini, and a file of plain numbers for each tensor and rank, by the
- * tables of weights/ft_models.c, which the reader has too. A file is [in][groups][out]. Of one that is split, rank R
- * has NAME.R.bin with its part of the outputs or of the inputs.
+ * tables of weights/ft_models.c, which the reader uses too. A file is [in][groups][out]. If it is split over ranks,
+ * NAME.R.bin has the part of the outputs or of the inputs that belongs to rank R.
  * Facts: NVIDIA/FasterTransformer, examples/pytorch/{gpt,gptj,gptneox,t5}/utils/huggingface_*_convert.py. */
 #include "convert/bound.h"
 #include "convert/folder.h"

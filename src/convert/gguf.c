@@ -367,7 +367,8 @@ static proa_status choose_arch(writer *w, proa_err *err)
 
 /* ---- the data ---- */
 
-/* The row of the slot that is stored as row r. Of a rotated one: llama.cpp rotates neighbours, the class halves. */
+/* The row of the slot that is stored as row r. Rotated heads are reordered: llama.cpp rotates pairs of neighbours,
+ * transformers rotates the two halves of a head. */
 static int64_t slot_row(const tensor *t, int64_t r)
 {
     if (t->stored) return t->stored[r];

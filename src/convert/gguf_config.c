@@ -178,7 +178,7 @@ static void put_number(proa_gguf_values *v, const proa_gguf_arch *arch, const ch
     if (value > 0 && !has_key(arch, key)) proa_gguf_value_f32(v, full_key(full, arch, key), value);
 }
 
-/* Of latent attention: the sizes of the heads, and how its router weighs experts (1: softmax, 2: sigmoid). */
+/* For models with latent attention: sizes of the heads, and how the router weighs experts (1: softmax, 2: sigmoid). */
 static void put_latent(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
     if (!c->kv_lora) return;
@@ -187,8 +187,8 @@ static void put_latent(proa_gguf_values *v, const proa_gguf_arch *arch, const pr
     put_whole(v, arch, "expert_gating_func", c->router.kind == PROA_ROUTER_SIGMOID ? 2 : 1);
 }
 
-/* Of a head that classifies the mean over the rows (ModernBERT): llama.cpp counts the labels, and pools by its type 4,
- * "rank". */
+/* For a head that classifies the mean over the rows (ModernBERT): llama.cpp wants the number of labels, and its pooling
+ * type 4, "rank". */
 static void put_labels(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
     enum { POOLING_RANK = 4 };
@@ -274,8 +274,8 @@ static void put_rope(proa_gguf_values *v, const proa_gguf_arch *arch, const proa
     }
 }
 
-/* The f32 by which the plain frequency is divided to give the scaled one; of the neighbours of the quotient the one
- * that gives it exactly, if there is one. The reader computes 1 / (divisor * power). */
+/* The f32 by which the plain frequency is divided to give the scaled one. The quotient is rounded, so its neighbours
+ * are tried as well: one of them may give the exact result. The reader computes 1 / (divisor * power). */
 static float divisor_of(float plain, float scaled)
 {
     float power = 1 / plain, quotient = plain / scaled, best = quotient;

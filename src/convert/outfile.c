@@ -23,8 +23,8 @@ enum { PIECE_BYTES = 256 << 10 }; /* that one thread makes at a time */
 typedef struct journal {
     char magic[8];
     uint64_t key;
-    int64_t bytes, written; /* of the whole file; of it those that are on the disk */
-    uint64_t check;         /* hash of what is before */
+    int64_t bytes, written; /* size of the whole file; how much of it is on the disk */
+    uint64_t check;         /* hash of the members before */
 } journal;
 static const char journal_magic[8] = "proajrn1";
 

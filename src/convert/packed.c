@@ -40,7 +40,7 @@ typedef struct packed_set {
 
 /* ---- the header ---- */
 
-/* A table's type is what the model keeps it in; of other codes the type says nothing, and is f16. */
+/* Tables have the type in which the model keeps them. Quantised tensors have no such type: it is given as f16. */
 static const char *dtype_of(const packed_writer *w, const proa_tensor_source *s)
 {
     if (proa_tensor_source_is_float(s)) return proa_dtype_name(s->view.dtype);

@@ -25,7 +25,7 @@ const proa_scaling_figures proa_scaling_h100 = {.read_row = 3.1e12,
 
 enum { FEW_ROWS = 4 }; /* steps of so many rows read weights at the higher rate */
 
-/* Of a GPU's memory: what weights and pages may take. */
+/* Share of a GPU's memory that weights and pages may take. */
 #define MEMORY_USED 0.92
 
 /* ---- the shape of a model ---- */

@@ -17,7 +17,7 @@
 
 enum { PROA_SCALING_BATCHES_MAX = 16, PROA_SCALING_GPUS_MAX = 512 };
 
-/* Of GPUs and links. */
+/* Measured rates of GPUs and of the links between them. */
 typedef struct proa_scaling_figures {
     double read_row, read_rows;  /* bytes/s that weights are read at: steps of up to 4 rows; of more */
     double flops;                /* of products of 16-bit numbers; twice as many of 8-bit weights */

@@ -382,8 +382,8 @@ static int32_t config_below(proa_matcher *m, const proa_mask *top, proa_frame f)
     return g->count == 1 && g->ends ? PROA_CONFIG_DEAD : below;
 }
 
-/* The tokens that leave the top frame at one of its exits and go on in `below`. Of many exits most have no token that
- * does: then the nodes are found by their byte. */
+/* The tokens that leave the top frame at one of its exits and go on in `below`. If there are many exits, few have such
+ * a token: then the nodes are found by their byte. */
 static void walk_exits(proa_matcher *m, const proa_mask *top, int32_t below)
 {
     const proa_token_trie *v = m->vocab;

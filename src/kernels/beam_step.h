@@ -32,7 +32,7 @@ static inline PROA_HOST_DEVICE proa_beam_hyp proa_beam_hyp_continue(const proa_b
     return next;
 }
 
-/* Of the scores of a full group and a new one behind them: which is dropped, the first of the lowest. *second: the
+/* Which of a full group's scores and the new one is dropped: the lowest, or the first of several that are. *second: the
  * lowest of the others. */
 static inline PROA_HOST_DEVICE int32_t proa_beam_hyp_lowest(const proa_beam_hyp *p, int32_t size,
                                                             double score, double *second)
@@ -194,7 +194,7 @@ static inline PROA_HOST_DEVICE float proa_beam_key(const proa_beam_state *b, con
     return proa_beam_add(key, proa_beam_mul(s->rate, (float)(s->by_beam ? beam : rank % s->beams)));
 }
 
-/* Of equal keys of one beam the lower is first. */
+/* Orders candidates of one beam that have equal scores: the lower key is first. */
 static inline PROA_HOST_DEVICE int32_t proa_beam_tie(const proa_beam_params *s, const proa_beam_candidate *c,
                                                      int32_t rank)
 {

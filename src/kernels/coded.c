@@ -245,7 +245,7 @@ const int32_t *proa_coded_order_of(const proa_weight *w)
                                            proa_coded_layout_of(w->format, w->N, w->K).order_at);
 }
 
-/* Of codes in bytes: those with one scale a row, or in groups. */
+/* The format of codes in bytes: with one scale a row, or in groups. */
 static proa_wfmt byte_format(const proa_scaled_codes *s, int64_t K)
 {
     const bool row = !s->group_of && s->col_group >= K && !s->has_zeros,
@@ -354,7 +354,7 @@ static void write_factors(proa_wfmt format, char *to, const proa_coded_group *g)
     if (format == PROA_WFMT_I4A || format == PROA_WFMT_I4A32) memcpy(to + 2, &g->offset, 2);
 }
 
-/* Of the row n: the group of the inputs from k on. */
+/* Writes the group of row n that begins at input k. */
 static void write_group(const pack_job *job, const proa_coded_group *g, int64_t n, int64_t k)
 {
     const proa_coded_layout *at = &job->at;

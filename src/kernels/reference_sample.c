@@ -106,7 +106,7 @@ static int64_t keep_falling(ranking *r, int64_t n, const proa_sample_params *how
     return kept;
 }
 
-/* Of candidates [begin, n) those with the value of the first one, in falling order of their ids. Where they end. */
+/* Puts the candidates from `begin` on that have the same value in falling order of their ids. Returns their end. */
 static int64_t reverse_equals(ranking *r, int64_t begin, int64_t n)
 {
     int64_t end = begin + 1;
@@ -116,8 +116,8 @@ static int64_t reverse_equals(ranking *r, int64_t begin, int64_t n)
     return end;
 }
 
-/* From the likeliest down while what is left, itself included, is more than 1 - top_p; of equals the higher id first:
- * they are dropped in rising order. */
+/* Keeps tokens from the likeliest down while the mass of those that are left, the token included, is more than
+ * 1 - top_p. Among equals the higher id is first, since they are dropped in rising order. */
 static int64_t keep_rising(ranking *r, int64_t n, const proa_sample_params *how)
 {
     double sum = probability_mass(r, n), above = 0;

@@ -43,7 +43,7 @@ proa_page_job *proa_page_folder_finished(proa_page_folder *f);
 /* Returns when there is a finished job, or after ms milliseconds. */
 void proa_page_folder_wait(proa_page_folder *f, int64_t ms);
 
-/* Of the files that this folder has for this model. */
+/* Number of pages in the files that this folder has for this model. */
 int64_t proa_page_folder_pages(proa_page_folder *f);
 
 #endif

@@ -115,10 +115,10 @@ void proa_page_table_share(proa_kv_pages *p, proa_page_table *dst, const proa_pa
 void proa_page_tables_reorder(proa_kv_pages *p, proa_page_table *tables, proa_page_table *spare,
                               const int32_t *parent, int32_t count, int64_t tokens, bool copied);
 /* Copy on write, before tokens from_token, from_token + 1, ... are written: each shared page from that of
- * from_token on is replaced by a private one. Of the first, the tokens before from_token are copied in all layers;
- * the others will be overwritten. False, and nothing is changed, if too few pages are available. */
+ * from_token on is replaced by a private one. The first gets a copy of the tokens before from_token, in all layers;
+ * everything else will be overwritten. False, and nothing is changed, if too few pages are available. */
 PROA_MUST_CHECK bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token);
-/* The same where a model beside the pool's own is behind it: from_token is the first one that this model writes, and
+/* The same for pools that a second model uses too (`beside`): from_token is the first token that this model writes, and
  * those before `tokens` are copied. */
 PROA_MUST_CHECK bool proa_page_table_own_beside(proa_kv_pages *p, proa_page_table *table, int64_t from_token,
                                                 int64_t tokens);

@@ -69,7 +69,7 @@ static bool same_namespace(const proa_kv_namespace *a, const proa_kv_namespace *
 
 /* ---- nodes ---- */
 
-/* Of a root node the namespace is hashed in the parent's place. */
+/* A root node has no parent: the hash of its namespace takes the parent's place. */
 static uint64_t hash_of(const proa_prefix_tree *t, int32_t parent, const proa_kv_namespace *space,
                         const int32_t *ids, int64_t count)
 {

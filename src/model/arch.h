@@ -126,7 +126,7 @@ typedef enum proa_split {
     PROA_SPLIT_HEADS,   /* the rows, vectors or matrices of some heads: of q, of k and of v */
     PROA_SPLIT_COLUMNS, /* a part of the columns: those of its heads or FFN rows */
 } proa_split;
-/* Of a bias slot: as the rows of its matrix; NONE behind a product by columns, where one rank adds it. */
+/* A bias is split as the rows of its matrix. NONE if the matrix is split by columns: then one rank adds it. */
 proa_split proa_slot_split(proa_weight_slot slot);
 
 /* The opcodes. enum, name, what it does */
@@ -329,7 +329,7 @@ typedef enum proa_load {
      * head for each key head), Falcon, StarCoder, InternLM2 */
     PROA_LOAD_QKV_GROUPS,
     PROA_LOAD_QVK_QUARTERS, /* four blocks, each of a quarter of q, of v, and of k, to all q, all k, all v: CodeGen */
-    /* Of [heads][qk_nope rows of keys, v_dim rows of values] (DeepSeek's kv_b_proj) one of the two of each head. */
+    /* The rows of keys, or those of values, from [heads][qk_nope rows of keys, v_dim rows of values] (kv_b_proj). */
     PROA_LOAD_HEAD_KEYS,
     PROA_LOAD_HEAD_VALUES,
     PROA_LOAD_ROPE_FIRST, /* the last qk_rope rows, then the others: DeepSeek's kv_a_proj_with_mqa */

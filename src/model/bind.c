@@ -502,7 +502,7 @@ static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer
     return bind_parts(b, &w, t, proa_params_at(stack, at, row->slot), expert);
 }
 
-/* Of a layer behind the last one that the configuration counts. */
+/* Whether the tensor belongs to a layer after the last one that the configuration counts. */
 static bool is_unused_layer(const binder *b, const char *name)
 {
     const char *at = strstr(name, "layers.");

@@ -75,7 +75,8 @@ proa_status proa_config_check_relative(const proa_config *c, proa_err *err)
     return PROA_OK;
 }
 
-/* Of the layers with a window, where rope_parameters has an object for each layer type. */
+/* Reads the frequencies of the layers with a window. Only a rope_parameters with an object for each layer type has
+ * them. */
 static proa_status read_local_rope(proa_config *c, const proa_json *rope, proa_arena *arena, proa_err *err)
 {
     c->local_rope.theta = c->rope.theta;

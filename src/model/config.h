@@ -66,8 +66,8 @@ typedef struct proa_config {
     double stream_scale;             /* X = this * the normed copy, to which the sublayer adds (ChatGLM-6B) */
     double alibi_max;                /* the slopes' largest exponent; 0: no ALiBi */
     double alibi_scale;              /* multiplies the slopes; 0: 1 (Falcon's 1 / sqrt(head_dim)) */
-    /* rotary positions: numbers of a head that are rotated, and by which frequencies; of layers with a window, if
-     * local_rope.theta is not 0, by others (Gemma 3) */
+    /* rotary positions: how many numbers of a head are rotated, and by which frequencies. Layers with a window use
+     * local_rope if its theta is not 0 (Gemma 3) */
     int64_t rotary_dim;
     proa_rope_params rope, local_rope;
     const bool *rotated_layers; /* [layers] which layers rotate q and k, the others know no positions; NULL: all do */

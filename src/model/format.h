@@ -8,7 +8,7 @@
 #include "model/bind.h"
 
 typedef struct proa_formats {
-    /* Of the layers' matrices: it decides on a device in which type activations are, and reports name it. */
+    /* The format of the layers' matrices, which reports name. On a GPU it decides the type of the activations. */
     proa_wfmt main;
     bool given; /* by --dtype or --quant: all matrices have it */
     bool rounds; /* by "auto": matrices of bf16 are multiplied with inputs that are rounded to bf16 (bf16dot) */

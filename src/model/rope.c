@@ -43,7 +43,7 @@ static proa_status read_llama3(proa_rope_params *p, const proa_json *rope, proa_
     return PROA_OK;
 }
 
-/* Of the two factors that DeepSeek's files name, the ratio scales cosines and sines. */
+/* DeepSeek's files name two factors, mscale and mscale_all_dim. Their ratio scales cosines and sines. */
 static proa_status read_yarn(proa_rope_params *p, const proa_json *rope, proa_err *err)
 {
     p->beta_fast = p->beta_slow = 0;
@@ -94,7 +94,7 @@ static proa_status read_long(proa_rope_params *p, const proa_json *rope, int64_t
     return proa_json_get_double(&p->long_scale, rope, "long_mscale", 1e-6, 1e6, err);
 }
 
-/* Of yarn and longrope the factor follows from the lengths if it is not named. */
+/* If yarn or longrope name no factor, it follows from the lengths. */
 static proa_status read_factor(proa_rope_params *p, const proa_json *rope, int64_t context, proa_err *err)
 {
     bool implied = p->kind == PROA_ROPE_YARN || p->kind == PROA_ROPE_LONG;

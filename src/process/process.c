@@ -287,8 +287,8 @@ int64_t proa_process_stopped_ms(proa_process *p)
     return stopped ? (now - p->stopped_ns) / 1000000 : 0;
 }
 
-/* Of /proc/PID/stat: fields 14 and 15 are ticks of user and system time, field 24 is resident pages (proc(5)). Field 2
- * is a name in parentheses, which may hold anything. */
+/* Reads /proc/PID/stat: fields 14 and 15 are ticks of user and system time, field 24 is resident pages (proc(5)). Field
+ * 2 is a name in parentheses, which may contain any character. */
 void proa_process_read_use(const proa_process *p, proa_process_use *use)
 {
     char path[64], text[1024];

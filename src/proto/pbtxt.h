@@ -9,8 +9,8 @@
 #include "proto/message.h"
 
 /* Reads one message. `what` (a file's name) precedes line and column in errors. It accepts and refuses what `protoc
- * --encode` accepts and refuses, and is stricter in one point: a string field must be UTF-8 without NUL. Of two map
- * entries with one key the last wins. INVALID, or LIMIT; then the arena holds some garbage and *out is NULL. */
+ * --encode` accepts and refuses, and is stricter in one point: a string field must be UTF-8 without NUL. If two map
+ * entries have the same key, the last wins. INVALID or LIMIT: the arena holds some garbage and *out is NULL. */
 PROA_MUST_CHECK proa_status proa_pbtxt_parse(ProtobufCMessage **out, const ProtobufCMessageDescriptor *type,
                                              proa_str text, const char *what, proa_arena *arena, proa_err *err);
 /* Appends text that proa_pbtxt_parse reads to an equal message, two spaces a level; false if `out` is full. */

@@ -106,8 +106,8 @@ proa_status proa_batch_output_scatter(const proa_served_model *model, const char
 /* For backends with their own queue: the request leaves the queue and is computed from now on (its time in the queue
  * ends, it no longer counts as pending). Without, it counts as queued until its final reply. */
 void proa_infer_begins(proa_infer *r);
-/* Of a model with iterative_sequence: instead of a final reply, execute asks to get this request once more, in a later
- * batch (its START control is then false). The request must not be touched after. */
+/* For models with iterative_sequence: instead of sending a final reply, execute requests to be called once more with
+ * this request, in a later batch (its START control is then false). The request must not be touched after. */
 void proa_infer_reschedule(proa_infer *r);
 
 #endif

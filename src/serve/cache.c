@@ -290,7 +290,7 @@ static void own_bytes(proa_tensor *t)
     t->data = own->data;
 }
 
-/* Of a buffer with so many bytes of its own: small ones lie in blocks of fixed sizes. */
+/* The memory that a buffer with that many bytes takes: small buffers are allocated from blocks of fixed sizes. */
 static size_t room_of(size_t bytes)
 {
     size_t all = bytes + proa_recycle_bytes(PROA_RECYCLE_HEAD),

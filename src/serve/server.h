@@ -147,10 +147,10 @@ PROA_MUST_CHECK proa_status proa_server_infer(proa_server *server, proa_infer *r
 /* A held version: config stays valid until proa_served_model_drop. */
 proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_served_model **out,
                              proa_err *err);
-/* Of a model by its name: does it answer with any number of replies? Errors of proa_server_find. */
+/* *decoupled: whether the model sends any number of replies. The errors are those of proa_server_find. */
 PROA_MUST_CHECK proa_status proa_server_model_decoupled(proa_server *server, const char *name,
                                                         int64_t version, bool *decoupled, proa_err *err);
-/* Does the version answer with any number of replies? */
+/* The same for a version. */
 bool proa_served_model_decoupled(const proa_served_model *model);
 /* May a call be made that has room for one reply? */
 bool proa_served_model_unary(const proa_served_model *model);
@@ -158,7 +158,7 @@ proa_served_model *proa_served_model_hold(proa_served_model *model); /* once mor
 void proa_served_model_drop(proa_served_model *model);
 /* May a request be a typed generation? Not where replies are cached: the cache keeps tensors. */
 bool proa_served_model_takes_generation(const proa_served_model *model);
-/* Of a model that takes typed generations: outputs of its head that classifies or rates an input; 0: none. */
+/* Outputs of the head that classifies or rates an input, if the model takes typed generations; 0: no such head. */
 int64_t proa_served_model_labels(const proa_served_model *model);
 /* Low-rank adapters of a version: calls see for each. It must be brief. */
 void proa_served_model_adapters(proa_served_model *model,

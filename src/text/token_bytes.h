@@ -11,8 +11,8 @@ typedef struct proa_token_bytes proa_token_bytes;
 
 proa_token_bytes *proa_token_bytes_new(const proa_tokenizer *tok);
 void proa_token_bytes_free(proa_token_bytes *p); /* NULL is fine */
-/* What the token adds in the middle of a text: " the"; of byte tokens the byte, which need not be a character. Empty
- * for ids outside. */
+/* The bytes that the token adds in the middle of a text, such as " the". A byte token adds one byte, which need not be
+ * a character. Empty for ids outside the vocabulary. */
 proa_str proa_token_bytes_of(proa_token_bytes *p, int32_t id);
 
 #endif

@@ -15,7 +15,8 @@
 #define EACH .layers = PROA_FT_LAYERS
 #define ENC  .layers = PROA_FT_ENCODER_LAYERS
 #define ONCE .layers = PROA_FT_ONE
-/* Of Hugging Face's name and FasterTransformer's: split over ranks, [in][groups][out], the group taken. */
+/* A tensor: its names in Hugging Face and in FasterTransformer, how it is split over ranks, its shape
+ * [in][groups][out], and which group is taken. */
 #define ROW(hf, ft, how, n_in, n_out, n, which, ...) \
     {.name = hf, .file = ft, .split = PROA_FT_##how, .in = PROA_FT_##n_in, .out = PROA_FT_##n_out, \
      .groups = n, .group = which, __VA_ARGS__}

@@ -27,7 +27,8 @@ typedef struct proa_weights_tensor {
  * offsets, offsets inside the file, names unique across shards, every index entry in its file. CORRUPT, LIMIT,
  * NOT_FOUND or IO with one line naming the file and the tensor. */
 PROA_MUST_CHECK proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *err);
-/* The same of a packed folder that has a part for each rank: the part of that rank. Of other checkpoints all. */
+/* As proa_weights_open, but of a packed folder with a part for each rank only the part of that rank. Other checkpoints
+ * are opened whole. */
 PROA_MUST_CHECK proa_status proa_weights_open_rank(proa_weights **out, const char *path, int32_t rank,
                                                    proa_err *err);
 /* For how many ranks a folder has parts; 1: its checkpoint is whole, or it has none. */

@@ -94,7 +94,7 @@ static inline size_t pb_varint_size(uint64_t value)
     return (size_t)(70 - __builtin_clzll(value | 1)) / 7;
 }
 
-/* Of a field of bytes with a number below 16. */
+/* The size on the wire of a field of `len` bytes whose field number is below 16. */
 static inline size_t pb_bytes_size(size_t len)
 {
     return 1 + pb_varint_size(len) + len;

@@ -73,8 +73,8 @@ typedef struct proa_oai_form {
     /* A stream: what choice `index` has that was not sent; and what follows the last choice. */
     void (*write_chunk)(struct proa_oai *job, int32_t index);
     void (*end_stream)(struct proa_oai *job);
-    /* Of answers that are a list of items, else NULL; into job->out. What precedes the items of a stream; an item
-     * begins; text and log-probabilities are added to it, which it does not have yet; it has ended. */
+    /* For answers that are a list of items; NULL otherwise. They write to job->out: begin_stream what precedes the
+     * items, begin_item and end_item the ends of one, grow_item the text and log-probabilities that are new in it. */
     void (*begin_stream)(struct proa_oai *job);
     void (*begin_item)(struct proa_oai *job, const proa_oai_item *item);
     void (*grow_item)(struct proa_oai *job, const proa_oai_item *item, proa_str text, proa_str logprobs);

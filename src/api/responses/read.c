@@ -61,7 +61,7 @@ static bool check_absent(proa_oai *job)
     return true;
 }
 
-/* Of `include` only the log-probabilities can be had. */
+/* The log-probabilities are the only member of `include` that is supported. */
 static bool convert_include(proa_oai *job)
 {
     proa_json *include = proa_json_take(job->body, "include"), *yes = NULL;

@@ -38,7 +38,7 @@ static proa_status digits_of_value(char digits[33], const char *key, const char 
     return PROA_OK;
 }
 
-/* Of the open regular file. */
+/* Compares the digest of the open regular file with the expected one. */
 static proa_status compare_sum(int fd, const char *path, const char *expected, proa_err *err)
 {
     struct stat s;

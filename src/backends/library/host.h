@@ -21,7 +21,7 @@ struct proa_backend_model {
     int32_t counts[PROA_HOST_IO_KINDS];
 };
 
-/* Of a zeroed handle whose `served` is set: fills the lists of tensors. */
+/* Fills the lists of tensors of a handle that is zeroed but for `served`. */
 void proa_host_model_init(proa_backend_model *m);
 void proa_host_model_release(proa_backend_model *m);
 

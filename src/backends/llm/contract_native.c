@@ -49,7 +49,7 @@ static const proa_io_row encoder_outputs[] = {
     {"label", T(STRING), ONE, 0},        {"labels", T(STRING), ANY_1D, 0},
     {"prompt_tokens", T(INT32), ONE, 0}, {.name = NULL}};
 
-/* Of encoders only. */
+/* Encoders have these inputs as well. */
 static const proa_io_row pair_inputs[] = {
     {"text_pair", T(STRING), ONE, OPTIONAL}, {"token_type_ids", T(INT32), ANY_1D, OPTIONAL}, {.name = NULL}};
 

@@ -209,7 +209,7 @@ static proa_status read_option(const batch_row *b, const proa_tensor *t, proa_er
     return proa_option_read(&b->g->options, row, t, b->row, b->req->count, &b->req->arena, err);
 }
 
-/* Of a batch, or the only one, which is every row's. */
+/* The row's text. An input that has a single element gives it to every row. */
 static proa_str row_text(const batch_row *b, const char *name)
 {
     const proa_tensor *t = proa_infer_input(b->req->infer, name);
@@ -256,7 +256,7 @@ static proa_status read_output_len(const batch_row *b, proa_err *err)
     return PROA_OK;
 }
 
-/* Of an encoder-decoder; a decoder's preprocessing sends one too, which means nothing there. */
+/* Only encoder-decoders use the input. The preprocessing of a decoder sends it too; it is ignored there. */
 static proa_status read_decoder(const batch_row *b, proa_err *err)
 {
     proa_generation *g = b->g;

@@ -109,11 +109,12 @@ typedef enum proa_llm_place {
 /* A contract: how tensors become typed generations, and outputs become replies. */
 typedef struct proa_contract {
     proa_status (*open)(proa_llm_model *s, proa_err *err); /* its own settings; NULL: none */
-    /* Of a request that is made of tensors: makes its generations (proa_llm_add_generations) and fills them in. */
+    /* Reads a request that consists of tensors: makes its generations (proa_llm_add_generations) and fills them in. */
     proa_status (*read)(proa_llm_request *req, proa_err *err);
-    /* Of each generation, typed or read: what does not go together, or not with the model. NULL: nothing to check. */
+    /* Refuses a generation, typed or read, whose options exclude each other or that the model does not support. NULL:
+     * nothing to check. */
     proa_status (*check)(const proa_llm_request *req, const proa_generation *g, proa_err *err);
-    /* Of a request of an encoder whose reply may be on a GPU: which rows `end` takes there. NULL: none. */
+    /* For an encoder whose reply may stay on a GPU: the rows that `end` takes from there. NULL: none. */
     proa_llm_place (*places)(const proa_llm_request *req);
     bool bundles_beams; /* the beams of a prompt come in one reply */
     /* For all deliveries but ALL: these `count` sequences, one unless beams are bundled, have news. Afterwards they are

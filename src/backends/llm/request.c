@@ -495,7 +495,7 @@ static proa_status check_queue(const proa_llm_model *s, int64_t more, proa_err *
                      (long long)s->queue_max);
 }
 
-/* Of a batch the prompts would go on at one time. */
+/* A sequence continues one conversation; several prompts would continue it at the same time. */
 static proa_status check_sequence(const proa_llm_request *req, const proa_prompt *p, proa_err *err)
 {
     if (!p->request.session_id || req->count == 1) return PROA_OK;

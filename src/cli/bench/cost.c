@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* A multiplication and an addition for each weight; of experts for each of the chosen ones. */
+/* A multiplication and an addition for each weight; of the experts, only those that were chosen count. */
 static double matrix_ops(const proa_params *p, const proa_config *c, int64_t layer, proa_weight_slot slot)
 {
     const proa_param *param = proa_params_at(p, layer, slot);
@@ -43,7 +43,7 @@ void proa_bench_cost_of(proa_bench_cost *cost, const proa_model *m)
     cost->kind = m->arch->kind;
 }
 
-/* Of rows that choose their experts independently and evenly: so many bytes more than one row's. */
+/* How many more bytes of experts a batch reads than one row does, if its rows choose independently and evenly. */
 static double more_expert_bytes(const proa_bench_cost *c, int64_t batch)
 {
     if (c->chosen == 0) return 0;

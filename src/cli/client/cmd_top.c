@@ -142,7 +142,7 @@ static double rate_of(const interval *i, const char *name, const char *key, proa
     return growth < 0 ? -1 : growth / i->seconds;
 }
 
-/* Of the interval, or since the start if nothing happened in it. */
+/* part / whole within the interval, or since the start if nothing happened in the interval; -1: not known. */
 static double share_of(const interval *i, const char *part, const char *whole, proa_str model)
 {
     double a = growth_of(i, part, "model", model), b = growth_of(i, whole, "model", model);

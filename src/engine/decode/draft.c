@@ -16,9 +16,9 @@
 #define OUTLIER       1.5
 /* Drafts that promise less than this much more are left. */
 #define GAIN_LEAST    1.01
-/* Of a sequence whose draft tokens were all wrong; not 0. */
+/* A chance is divided by no less, since the rate of a sequence whose draft tokens were all wrong is 0. */
 #define RATE_LEAST    0.01
-/* Tokens that the rate with which a sequence begins stands for. */
+/* Weight of the rate with which a sequence begins, in tokens. */
 #define FIRST_TOKENS  4
 /* A pass that took that many times what it would have without drafts was interrupted. */
 #define LOSS_MOST     2
@@ -48,7 +48,7 @@ static double share_after(int64_t passes)
     return fmin(0.5, fmax(NEW_SHARE, (double)passes / OLD_PASSES));
 }
 
-/* Of two times, of which 0 is not known. */
+/* The shorter of two times, where 0 means that a time is not known. */
 static double least_time(double a, double b)
 {
     if (a == 0) return b;

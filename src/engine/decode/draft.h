@@ -29,7 +29,7 @@ typedef struct proa_draft_state {
 #define PROA_DRAFT_TRY_FIRST 16
 #define PROA_DRAFT_TRY_LAST  1024
 
-/* Of `drafted` tokens, `accepted` were right. */
+/* A pass verified `drafted` tokens, and `accepted` of them were right. */
 void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted);
 /* A token behind the draft, which was guessed but not verified, was right or not. */
 void proa_draft_dropped(proa_draft_state *s, bool right);

@@ -83,7 +83,7 @@ static bool repeats_end(const proa_history *h, int64_t at, int64_t n)
     return true;
 }
 
-/* Of a mask with a bit for each column. */
+/* Words of a mask with a bit for each column. */
 static int64_t mask_words(const proa_logits_processor *l)
 {
     return (l->vocab + 31) / 32;

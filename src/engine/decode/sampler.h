@@ -129,7 +129,7 @@ int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u
  * choose the same token more often in this way: with the sum m of min(p, q), at least m / (2 - m) of the time (Daliri,
  * Musco, Suresh 2025), which is why a draft model is compared by it. */
 int32_t proa_sampler_race(const proa_sampler_scratch *s, int64_t count, uint64_t seed, int64_t position);
-/* Of a row of a sampled beam: the filters of the options leave candidates, and each gets a Gumbel number of its own,
+/* Samples the row of a beam: the filters of the options leave candidates, and each gets a Gumbel number of its own,
  * -log(-log(1 - v)), v in (0,1) of (seed, position, id) as in proa_sampler_race. The largest of value + number are a
  * sample without replacement from softmax(value) (Kool, van Hoof, Welling: Stochastic beams and where to find them,
  * 2019). row[vocab] becomes what is sampled from: row / temperature, -infinity for tokens that were dropped. Fills

@@ -30,8 +30,8 @@ typedef struct proa_kv_handoff proa_kv_handoff;
 bool proa_kv_handoff_reaches(const proa_engine *e);
 /* Before the engines run: opens the way between their devices, so that the first handoff does not wait for it. */
 void proa_kv_handoff_connect(proa_engine *from, proa_engine *to);
-/* Of a request's full pages. NULL: its prompt cannot be handed on (proa_prefix_cache_space), or the engines' pages are
- * not alike. Copies what it needs of the request. Any thread. */
+/* Prepares to hand on the full pages of a request's prompt. NULL: they cannot be shared (proa_prefix_cache_space), or
+ * the engines have different page formats. Copies what it needs of the request. Any thread. */
 proa_kv_handoff *proa_kv_handoff_new(proa_engine *from, proa_engine *to, const proa_request *r);
 void proa_kv_handoff_free(proa_kv_handoff *h); /* before it is pinned; NULL is fine */
 /* The pages that are in from's pool now stay there. Returns their tokens. The stepping thread of `from`, in a callback

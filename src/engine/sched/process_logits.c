@@ -202,8 +202,8 @@ static void process_beam_rows(proa_engine *e, proa_engine_request *req, proa_vie
         if (e->head.lse[i] == -INFINITY) e->head.lse[i] = 0;
 }
 
-/* Of a sampled beam search: what the filters leave of each row, and M of its tokens by their Gumbel numbers. normed:
- * the rows are log-probabilities; else head.lse are their log-sum-exps. */
+/* A sampled beam search: filters each row, and draws M of its tokens by their Gumbel numbers. normed: the rows are
+ * log-probabilities; else head.lse has their log-sum-exps. */
 static void draw_candidates(proa_engine *e, proa_engine_request *req, proa_view rows, int64_t first_beam,
                             bool normed)
 {

@@ -5,9 +5,10 @@
 #include "base/checked.h"
 #include <math.h>
 
-/* Of `most` rows, the part that is taken until times are known. */
+/* Until times are known, prompts get 1/FIRST_PART of the largest number of rows. */
 enum { FIRST_PART = 4 };
-/* Of so many steps the last one has no prompts: while times are not known, while most sequences decode, else. */
+/* Every n-th step has no prompts, which measures the time without them. n: until times are known; while most sequences
+ * decode; otherwise. */
 enum { PLAIN_FIRST = 2, PLAIN_MANY = 16, PLAIN_FEW = 64 };
 /* Share of decoding sequences below which the bound grows. With 0.5 in its place the simulation of
  * tests/unit/engine/test_prompt_budget.c has streams that are 10 % more even, and prompts that wait 20 % longer. */

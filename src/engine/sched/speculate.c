@@ -264,7 +264,7 @@ bool proa_speculate_waits(proa_engine *e)
     return false;
 }
 
-/* The chosen offers of the proposer draft their tokens; of what is left of the pass each gets a part. */
+/* The proposer drafts for the offers that it was chosen for; they take the rows that are left in the pass in turn. */
 static void propose_tokens(proa_engine *e, const proa_proposer *proposer, int64_t offers, int64_t *left)
 {
     proa_speculation *s = &e->speculation;

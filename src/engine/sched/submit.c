@@ -63,8 +63,8 @@ static int32_t *copy_ids(const int32_t *ids, int64_t count)
     return copy;
 }
 
-/* Token types of an input. Of a model that uses none they have no effect, as those tokenizers have that all models
- * share. */
+/* Token types of an input. Models without token types ignore them, since tokenizers that several models share send
+ * them anyway. */
 static proa_status take_types(const proa_engine *e, int32_t **types, const int32_t *from, int64_t count,
                               proa_err *err)
 {

@@ -23,7 +23,7 @@ typedef struct attend_call {
     int64_t pitch, queries; /* of a block at most */
     int parts;              /* workers that get a share */
     int64_t total;          /* cost of all blocks */
-    int64_t largest, piece; /* of the dearest block; of the dearest chunk of a block */
+    int64_t largest, piece; /* cost of the dearest block; of the dearest chunk of a block */
     /* buckets of the distances -reach..reach; entries outside [nearest, farthest] are not set */
     int32_t reach;
     int16_t buckets[2 * PROA_ATTEND_REACH + 1];
@@ -167,7 +167,7 @@ static void fill_bias(const attend_call *call, const proa_attend_block *b, proa_
     }
 }
 
-/* Of relative positions, for the 64 keys from distance d on. */
+/* The biases of the 64 keys from distance d on. */
 static const float *relative_of(const proa_attend_block *b, int64_t d, float tmp[PROA_PAGE_TOKENS])
 {
     const proa_attend_bias *bias = b->bias;

@@ -49,14 +49,14 @@ typedef struct proa_attend_block {
     int64_t row[PROA_ATTEND_QUERIES]; /* its span's first row: there are its keys where there are no pages */
     /* Query i is at position at[i] and sees the keys [begin[i], end[i]); none if they are equal. */
     int64_t at[PROA_ATTEND_QUERIES], begin[PROA_ATTEND_QUERIES], end[PROA_ATTEND_QUERIES];
-    /* Of rows of trees: the keys at the positions from tree[i] on are those that the mask names (proa_tree_slot); of
+    /* Rows of draft trees: from position tree[i] on, query i sees the keys that its mask names (proa_tree_slot). For
      * other rows seen[i] is 0. */
     int64_t tree[PROA_ATTEND_QUERIES];
     uint64_t seen[PROA_ATTEND_QUERIES];
     int64_t first, last;    /* smallest begin, largest end, of the queries that see keys; else equal */
     proa_attend_bias *bias; /* NULL: none */
     PROA_ALIGNED(64) float query[PROA_ATTEND_FLOATS]; /* the queries, [n][pitch], padded with zeros */
-    /* Of relative positions: `query` has the content bias added, `placed` the position bias. */
+    /* With relative positions: `query` has the content bias added, `placed` the position bias. */
     PROA_ALIGNED(64) float placed[PROA_ATTEND_FLOATS];
     float segment[PROA_ATTEND_QUERIES]; /* what a key of another segment adds to the product */
 } proa_attend_block;

@@ -28,7 +28,7 @@ static void relative_find(relative_rows *rows, const attend_page *p)
         rows->of[d - rows->lowest] = proa_relative_row(rows->r, d);
 }
 
-/* Of query i and key j of the page. */
+/* The index of the relative position of query i and key j of the page. */
 static inline int32_t relative_at(const relative_rows *rows, const attend_page *p, int i, int j)
 {
     return rows->of[p->b->at[i] - p->key - j - rows->lowest];

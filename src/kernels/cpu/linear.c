@@ -174,7 +174,7 @@ static void run_panels(void *arg, int64_t begin, int64_t end, int worker)
     if (job->isa->leave) job->isa->leave();
 }
 
-/* Of a panel with that many rows. */
+/* The cost of a panel for that many rows. */
 static int64_t panel_work(const linear_job *job, int64_t rows)
 {
     const proa_weight *w = job->w;

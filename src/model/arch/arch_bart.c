@@ -37,7 +37,7 @@ static const proa_key m2m100_keys[] = {KEYS(RELU)};
 #define NORM_TENSORS(name, SLOT) \
     VECTOR(name ".weight", SLOT,     HIDDEN), \
     VECTOR(name ".bias",   SLOT##_B, HIDDEN)
-/* Of a layer of either stack. */
+/* The tensors of a layer, which both stacks have. */
 #define LAYER_TENSORS(layer) \
     ATTENTION_TENSORS(layer "self_attn.", QKV, QKV, O),           \
     NORM_TENSORS     (layer "self_attn_layer_norm", ATTN_NORM),   \

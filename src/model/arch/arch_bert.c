@@ -130,7 +130,7 @@ static const char *const rows_ignored[] = {
     "cls.predictions.decoder.weight",
     "cls.predictions.decoder.bias",
     NULL};
-/* Of RoBERTa: only its sequence classes lack a pooler, which published checkpoints have nevertheless. */
+/* RoBERTa's classes for sequences have no pooler, but their published checkpoints do. */
 static const char *const roberta_bare_ignored[] = {
     "position_ids",
     "lm_head.bias",

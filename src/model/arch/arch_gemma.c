@@ -2,7 +2,7 @@
  * arch_gemma.c - Gemma 1, 2 and 3: RMS norms of 1 + w, gated tanh-GELU, embeddings multiplied by sqrt(hidden).
  * Gemma 2 also norms what attention and FFN give, soft-caps scores and logits, and has a window in every second layer.
  * Gemma 3 norms the heads of q and k instead of capping, and has a window in five of six layers, which have rotary
- * frequencies of their own. Of its multimodal checkpoints the text model is read. Facts: transformers'
+ * frequencies of their own. Its multimodal checkpoints are read as text models. Facts: transformers'
  * modeling_{gemma,gemma2,gemma3}.py; Gemma Team 2024, 2025. */
 #include "model/arch/arch_rows.h"
 

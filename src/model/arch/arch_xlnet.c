@@ -66,7 +66,7 @@ static const proa_name tok_tensors[] = {
     VECTOR("classifier.bias",   HEAD_B, LABELS),
     END_TENSORS};
 static const char *const prefixes[] = {"transformer.", NULL};
-/* Of the query stream of the pretraining, which a plain pass does not have; and a tied head's copy. */
+/* mask_emb belongs to the query stream, which only pretraining has; lm_loss is a tied head's copy. */
 static const char *const ignored[] = {
     "mask_emb", "lm_loss.weight", "lm_loss.bias", NULL};
 

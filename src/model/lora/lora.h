@@ -33,7 +33,8 @@ void proa_model_set_adapter(proa_model *m, int32_t slot, const char *image);
 void proa_run_adapter(proa_model *m, int32_t slot, int64_t layer, const char *image);
 /* Groups the rows of a batch by adapter. On the device the lists are in the staged batch (staging.c). */
 void proa_lora_group(proa_model *m, const proa_batch *batch, proa_lora_rows *out);
-/* Of the rows of a pass those of [first, first + rows), counted from the first: on the host, until the next call. */
+/* *out gets the rows [first, first + rows) of a pass, counted from `first`. It is on the host and valid until the next
+ * call. */
 void proa_lora_rows_within(proa_model *m, proa_lora_rows *out, const proa_lora_rows *all, int64_t first,
                            int64_t rows);
 /* Segments of a pass with that many rows at most: of those that are used the others are empty, so that passes of one

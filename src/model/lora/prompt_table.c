@@ -10,7 +10,7 @@
 
 /* ---- life ---- */
 
-/* Of input embeddings: those of the encoder, if there is one. */
+/* A table of input embeddings has the width of the encoder's, if there is an encoder. */
 int64_t proa_prompt_table_width(const proa_model *m, bool keys)
 {
     bool decoder = m->arch->kind == PROA_KIND_DECODER;

@@ -21,7 +21,7 @@ typedef struct nvml_memory {
     unsigned long long total, free, used; /* bytes */
 } nvml_memory;
 
-/* Each returns 0 for success. Of the second list a driver may lack some. */
+/* Each returns 0 for success. A driver may lack functions of the second list. */
 #define NVML_LIST(X)                                                                                         \
     X(Init_v2, (void))                                                                                       \
     X(Shutdown, (void))                                                                                      \

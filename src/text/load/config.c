@@ -139,8 +139,8 @@ static proa_status write_class(proa_buf *out, const proa_files *files, proa_err 
     return PROA_OK;
 }
 
-/* Appends what other files say to the text of tokenizer_config.json, whose last bracket is left out. Of two members
- * with one key the last stays. */
+/* Appends the members of other files to the text of tokenizer_config.json, whose last bracket is left out. The parser
+ * keeps the last of two members with the same key, so the other files win. */
 static proa_status write_others(proa_buf *out, const proa_files *files, const proa_json *config, proa_err *err)
 {
     proa_json *map = NULL, *added = NULL;

@@ -117,7 +117,7 @@ const proa_gguf_name proa_gguf_deepseek_names[] = {
     T("ffn_up_shexp",      "mlp.shared_experts.up_proj"),
     T("ffn_down_shexp",    "mlp.shared_experts.down_proj"),
     END};
-/* Of 13B, whose positions are ALiBi; q and k are stored in the order of rotations nevertheless. */
+/* Baichuan-13B has ALiBi and no rotary positions; q and k are stored in the order of rotations nevertheless. */
 const proa_gguf_name proa_gguf_baichuan_names[] = {
     EMBEDDING_AND_NORM, NORMS, GATED_FFN,
     USE(ROTATED_Q, "attn_q.weight", "self_attn.W_pack.weight"),
