@@ -627,7 +627,7 @@ PROA_EXPORT proa_status proa_decoder_session_open(proa_decoder_session **out, pr
                                                   const proa_decoder_session_options *options, proa_err *err);
 PROA_EXPORT void proa_decoder_session_close(proa_decoder_session *session); /* NULL is fine */
 
-/* Tokens of one sequence, behind those that it has. */
+/* Tokens of one sequence, after those that it has. */
 typedef struct proa_decoder_session_input {
     int32_t sequence;
     /* [count]; NULL with embeddings. Those on a GPU are not checked: they must be in the vocabulary */

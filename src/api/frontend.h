@@ -57,7 +57,7 @@ typedef struct proa_sink {
     bool draining;
     proa_workers *workers; /* of prepare */
     void (*prepare)(struct proa_sink *sink, proa_reply *reply);
-    struct proa_sink_parked *parked; /* a reply that a worker prepares; those behind it wait */
+    struct proa_sink_parked *parked; /* a reply that a worker prepares; those after it wait */
     bool drain_again;                /* more arrived meanwhile */
 } proa_sink;
 /* Makes r->on_reply and r->user the sink's. The caller's reference of r becomes the sink's: it is dropped when the

@@ -58,7 +58,7 @@ proa_json *proa_json_new_array(void);
 proa_json *proa_json_new_str(proa_str value);
 /* Appends a document to an array, which then owns it. */
 void proa_json_add(proa_json *array, proa_json *value);
-/* Moves all elements of an array, or all members of an object, behind those of another one; frees `from`. */
+/* Moves all elements of an array, or all members of an object, after those of another one; frees `from`. */
 void proa_json_move_all(proa_json *to, proa_json *from);
 proa_json *proa_json_hold(proa_json *j); /* one more owner, who frees it too; on the same thread only */
 /* Takes a member out of an object: the caller owns it. NULL as proa_json_get. */

@@ -135,7 +135,7 @@
 #define PROA_TOP_LOGPROBS_MAX     1024             /* likeliest tokens of a position; OpenAI's API has 20 */
 #define PROA_DRAFT_MAX            16               /* draft tokens of a sequence in one step */
 #define PROA_TREE_MAX             64               /* the same in a tree: bits of a mask */
-#define PROA_TREE_DEPTH_MAX       16               /* of these, tokens behind each other */
+#define PROA_TREE_DEPTH_MAX       16               /* of these, tokens after each other */
 #define PROA_TAPS_MAX             3                /* layers whose hidden states EAGLE-3 heads read */
 #define PROA_MEDUSA_HEADS_MAX     PROA_TREE_DEPTH_MAX /* a path of a tree; published ones have 3 to 5 */
 #define PROA_MEDUSA_LAYERS_MAX    8                /* of a head; published ones have 1 */

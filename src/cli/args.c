@@ -331,7 +331,7 @@ static void describe_row(char *out, size_t size, const proa_arg *arg)
     else snprintf(out, size, "%s", help);
 }
 
-/* Prints an option with its value. A list of values that is wider than the terminal is broken behind a '|'. */
+/* Prints an option with its value. A list of values that is wider than the terminal is broken after a '|'. */
 static void print_option(const char *text, int columns)
 {
     int room = columns;

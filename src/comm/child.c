@@ -25,7 +25,7 @@ static const char *find_program(char room[PROA_PATH_MAX])
     return slash && strcmp(slash + 1, "proa") == 0 ? room : "proa";
 }
 
-/* They are moved out of the way first, behind all of them: each may have the number that another gets, or that of a
+/* They are first moved to numbers above all of them: each may have the number that another gets, or that of a
  * standard stream, if this process has closed it. */
 static int add_descriptors(posix_spawn_file_actions_t *actions, const int *fds, int count)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rank_message.c - values and arrays, written one behind the other at multiples of 16 bytes. An array has its size
+ * rank_message.c - values and arrays, written one after the other at multiples of 16 bytes. An array has its size
  * before it, so a reader whose counts differ from the sender's finds the message broken. */
 #include "comm/rank_message.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * bound.h - tensors of a Hugging Face class, read out of the weight slots of a bound model. The model may be of
  *           another class that computes the same: InternLM2's fused matrix gives Llama's three. Numbers come out as the
- *           model uses them: matrices as [outputs, inputs], q, k and v one behind the other, norms with 1 added where
+ *           model uses them: matrices as [outputs, inputs], q, k and v one after the other, norms with 1 added where
  *           the class adds it.
  * Owner:   proa_bound_open/close; everything in it lives as long as the open checkpoint.
  * Threads: after the last proa_bound_find it is only read; many threads may.

@@ -313,7 +313,7 @@ static proa_status make_head(writer *w, proa_err *err)
     return PROA_FAIL(err, LIMIT, "a header of more than %zu bytes", out->bytes_max);
 }
 
-/* Reads back the head with the rotary factors behind it, which the reader looks into. */
+/* Reads back the head with the rotary factors after it, which the reader looks into. */
 static proa_status check_head(const writer *w, proa_err *err)
 {
     proa_buf bytes;

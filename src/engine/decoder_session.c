@@ -214,7 +214,7 @@ proa_status proa_decoder_session_fork(proa_decoder_session *session, int32_t fro
     return from == to ? PROA_OK : run_call(&call, fork_job);
 }
 
-/* Pages behind the tokens that stay are returned; a last page that is kept in part is overwritten from there on. */
+/* Pages after the tokens that stay are returned; a last page that is kept in part is overwritten from there on. */
 static void truncate_job(void *arg)
 {
     session_call *call = arg;

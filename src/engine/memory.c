@@ -38,7 +38,7 @@ static proa_status read_policy(bool *evicts, const char *policy, proa_err *err)
 
 #define PREFIX_DIR_BYTES (16 * PROA_GIB)
 
-/* A number of bytes, with K, M or G behind it for units of 1024. False: it is none, or too large. */
+/* A number of bytes, with K, M or G after it for units of 1024. False: it is none, or too large. */
 static bool read_bytes(int64_t *out, const char *text)
 {
     static const char units[] = "KMG";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * lightgbm.c - LightGBM's text: lines of key=value, first of the model, then of each tree behind its "Tree=".
+ * lightgbm.c - LightGBM's text: lines of key=value, first of the model, then of each tree after its "Tree=".
  * A split's rules for missing values become a default side and PROA_FOREST_ZERO_MISSING. LightGBM reads an input
  *   within PROA_FOREST_ZERO of 0 as 0, which moves the thresholds in that range. */
 #include "forest/readers.h"

@@ -331,7 +331,7 @@ static proa_status check_counts_4(const reader *r, const tree *t)
     return PROA_OK;
 }
 
-/* Bytes of 3.9's struct of a node, and where behind its leaf value or threshold the rest begins. */
+/* Size of the struct of a node in 3.9, and the offset of what follows its leaf value or threshold. */
 static int64_t struct_bytes(const reader *r)
 {
     return r->f64 ? 56 : 48;
@@ -577,7 +577,7 @@ static proa_status read_trees(reader *r, int32_t *counts)
         return status;
     }
     if (r->ptr != r->end)
-        return PROA_FAIL(r->b.err, CORRUPT, "%lld bytes behind the last tree", (long long)(r->end - r->ptr));
+        return PROA_FAIL(r->b.err, CORRUPT, "%lld bytes after the last tree", (long long)(r->end - r->ptr));
     return PROA_OK;
 }
 

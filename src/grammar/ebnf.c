@@ -117,7 +117,7 @@ proa_status proa_ebnf_literal(proa_ebnf *r, bool *ignore_case, const proa_expr *
     proa_expr_items items = {0};
     int32_t c = 0;
     size_t from = r->at;
-    while (!proa_ebnf_take(r, "\"")) { /* to find the flag behind it */
+    while (!proa_ebnf_take(r, "\"")) { /* to find the flag after it */
         PROA_TRY(proa_ebnf_char(r, &c));
         if (c == '\n' && r->text.ptr[r->at - 1] == '\n')
             return proa_ebnf_fail(r, "a literal without its closing quote");

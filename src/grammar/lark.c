@@ -56,7 +56,7 @@ static bool is_terminal_name(proa_str name)
     return false;
 }
 
-/* A terminal in a rule, with what is ignored behind it. */
+/* A terminal in a rule, followed by anything that the grammar ignores. */
 static const proa_expr *as_terminal(proa_ebnf *r, const proa_expr *e)
 {
     return r->ignored && !r->in_terminal ? proa_expr_seq2(r->rules, e, r->ignored) : e;
@@ -130,7 +130,7 @@ static proa_status read_schema(proa_ebnf *r, const proa_expr **out)
     int32_t rule = 0, first = r->rules->count;
     skip_space(r, true);
     size_t end = proa_ebnf_peek(r) == '{' ? end_of_object(r) : 0;
-    if (end == 0) return proa_ebnf_fail(r, "an object is expected behind %json");
+    if (end == 0) return proa_ebnf_fail(r, "an object is expected after %json");
     proa_str text = {r->text.ptr + r->at, end - r->at};
     proa_status status = proa_schema_read(r->rules, text, &rule, r->err);
     if (status != PROA_OK) {
@@ -193,11 +193,11 @@ static proa_status read_repeated(proa_ebnf *r, const proa_expr **out)
         else if (proa_ebnf_take(r, "?")) max = 1;
         else if (proa_ebnf_take(r, "~")) {
             skip_space(r, false);
-            if (!proa_ebnf_number(r, &min)) return proa_ebnf_fail(r, "a number is expected behind ~");
+            if (!proa_ebnf_number(r, &min)) return proa_ebnf_fail(r, "a number is expected after ~");
             max = min;
             skip_space(r, false);
             if (proa_ebnf_take(r, "..") && !proa_ebnf_number(r, &max))
-                return proa_ebnf_fail(r, "a number is expected behind ..");
+                return proa_ebnf_fail(r, "a number is expected after ..");
         } else return PROA_OK;
         PROA_TRY(proa_ebnf_repeat(r, out, min, max));
     }

@@ -248,7 +248,7 @@ void proa_hub_download_fill(proa_hub_download *d, int connections_max)
     if (d->stage == PROA_HUB_MOVING && !d->pieces && d->written == size) finish_download(d);
 }
 
-/* Goes on behind what ETAG.incomplete has. */
+/* Continues the file ETAG.incomplete. */
 static proa_status open_file(proa_hub_download *d, proa_err *err)
 {
     struct stat st;

@@ -6,7 +6,7 @@
  * Way in:  proa_hub_client_open, proa_hub_start, proa_hub_step until nothing is active.
  *
  * A token or signature goes to the endpoint's scheme, host and port only, whatever redirects say. A request whose
- * connection breaks goes on behind the bytes that have arrived. 408, 429, 500, 502, 503 and 504 are repeated after
+ * connection breaks goes on after the bytes that have arrived. 408, 429, 500, 502, 503 and 504 are repeated after
  * Retry-After, or after pauses that double. */
 #ifndef PROA_HUB_HTTP_H
 #define PROA_HUB_HTTP_H

@@ -17,7 +17,7 @@ void proa_hub_reply_clear(proa_hub_reply *r)
         .length = -1, .linked_size = -1, .range_first = -1, .range_total = -1, .retry_after_s = -1};
 }
 
-/* A number of at most 18 digits; -1 if the text begins with none. *rest: behind it. */
+/* A number of at most 18 digits; -1 if the text begins with none. *rest: the text after it. */
 static int64_t read_number(proa_str text, proa_str *rest)
 {
     int64_t n = 0;

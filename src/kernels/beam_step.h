@@ -201,7 +201,7 @@ static inline PROA_HOST_DEVICE int32_t proa_beam_tie(const proa_beam_params *s, 
     return s->by_token ? c->token : rank;
 }
 
-/* Whether a kept candidate is moved behind those that continue. */
+/* Whether a kept candidate is moved after those that continue. */
 static inline PROA_HOST_DEVICE bool proa_beam_moves_back(const proa_beam_params *s, int32_t token)
 {
     return !s->keep_ended && proa_beam_is_end(s, token);

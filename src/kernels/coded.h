@@ -169,7 +169,7 @@ void proa_coded_copy(proa_pool *pool, proa_weight *to, const proa_weight *from, 
 /* Number (n, k) of packed bytes, for tests. */
 float proa_coded_number(const void *packed, const proa_weight *w, int64_t n, int64_t k);
 
-/* ---- I8W and FP8: rows of codes [N][row_bytes], zeros behind K, then f32 scales [N] ---- */
+/* ---- I8W and FP8: rows of codes [N][row_bytes], zeros after K, then f32 scales [N] ---- */
 
 typedef struct proa_coded_rows {
     int64_t row_bytes, scales_at, bytes;

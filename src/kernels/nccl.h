@@ -33,7 +33,7 @@ PROA_MUST_CHECK proa_status proa_nccl_join(proa_nccl_comm **out, const char id[P
 /* y[i] = the sum of x[i] of all ranks, added in that type: f32, f16 or bf16. y may be x. */
 void proa_nccl_all_reduce(proa_nccl_comm *c, void *y, const void *x, int64_t count, proa_dtype dtype,
                           void *stream);
-/* y: the bytes of all ranks, one rank's behind the other's. */
+/* y: the bytes of all ranks, one rank's after the other's. */
 void proa_nccl_all_gather(proa_nccl_comm *c, void *y, const void *x, int64_t bytes, void *stream);
 void proa_nccl_send(proa_nccl_comm *c, const void *x, int64_t bytes, int32_t to, void *stream);
 void proa_nccl_recv(proa_nccl_comm *c, void *y, int64_t bytes, int32_t from, void *stream);

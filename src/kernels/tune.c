@@ -154,7 +154,7 @@ static const char *read_entry(proa_str line, proa_tune_entry *e)
     for (int i = 0; i < PROA_TUNE_WORDS; i++)
         if (!read_hex(&line, &e->algorithm[i])) return "an algorithm is 8 words of 16 hexadecimal digits";
     if (!read_time(&line, &e->us) || !read_time(&line, &e->first_us)) return "two times above 0 end the line";
-    return line.len ? "there is more behind the two times" : NULL;
+    return line.len ? "there is more after the two times" : NULL;
 }
 
 static proa_status read_entries(reader *r, proa_tune *out)

@@ -12,7 +12,7 @@
  *   80-87      type of keys and values: "bf16"
  *   88-111     layers, heads, size of a head, tokens of a page, tokens in this one, pages before it
  *   112-127    bytes of the image, its checksum
- *   128-383    the tokens, 0 behind the last one
+ *   128-383    the tokens, 0 after the last one
  *   384-503    0
  *   504-511    checksum of the head up to here
  *

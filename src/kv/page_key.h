@@ -25,7 +25,7 @@ typedef struct proa_page_name {
 
 /* The key of a namespace's bytes. */
 proa_page_key proa_page_key_of(const void *bytes, size_t len);
-/* The key of the page of `count` tokens behind `before`: the page before it, or the namespace. root: of which of a
+/* The key of the page of `count` tokens after `before`: the page before it, or the namespace. root: of which of a
  * namespace's sequences the page is the first one (proa_prefix_root); 0: it is not the first. */
 proa_page_key proa_page_key_next(const proa_page_key *before, int32_t root, const int32_t *ids, int64_t count);
 bool proa_page_key_equal(const proa_page_key *a, const proa_page_key *b);

@@ -310,7 +310,7 @@ static bool advance_in(const proa_prefix_tree *t, proa_prefix_cursor *at, const 
     return advance_to(t, at, space, ids + first, page_tokens(tokens, at->pages, whole));
 }
 
-/* Whether the lower levels have the pages of so many tokens (or of the first of them) behind the cursor; those that are
+/* Whether the lower levels have the pages of so many tokens (or of the first of them) after the cursor; those that are
  * in the folder are read now. ids: from the cursor on. */
 static bool fetch_pages(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_kv_namespace *space,
                         const int32_t *ids, int64_t tokens)

@@ -107,7 +107,7 @@ proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor 
 /* The pages of the path that only this table has are not worth a copy: if they are evicted before they are used again,
  * they are lost. */
 void proa_prefix_tree_leave(proa_prefix_tree *t, proa_prefix_cursor cursor);
-/* A sequence waits for a page of the folder: the pages behind it, those that have all of ids[0..tokens), are read
+/* A sequence waits for a page of the folder: the pages after it, those that have all of ids[0..tokens), are read
  * meanwhile. ids: the tokens from the cursor on. */
 void proa_prefix_tree_fetch(proa_prefix_tree *t, const proa_prefix_cursor *cursor,
                             const proa_kv_namespace *space, const int32_t *ids, int64_t tokens);

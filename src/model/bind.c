@@ -316,7 +316,7 @@ static void add_heads(const binder *b, proa_param *param, const proa_name *row, 
     }
 }
 
-/* The axis of the rows of a stored tensor: behind that of the experts. */
+/* The axis of the rows of a stored tensor: after that of the experts. */
 static int row_axis(const wanted *w)
 {
     bool transposed = w->row->role == PROA_ROLE_TRANSPOSED && !w->final;

@@ -20,7 +20,7 @@ typedef struct proa_weight_part {
 
 /* The rows and columns of the whole weight of which a rank's part is made (ranks/shard.h). */
 typedef struct proa_param_cut {
-    int64_t row[3], rows[3]; /* [row, row + rows) of the stacked rows, one range behind the other */
+    int64_t row[3], rows[3]; /* [row, row + rows) of the stacked rows, one range after the other */
     int32_t ranges;          /* 0: all rows */
     int64_t col;             /* the first column */
     int64_t matrix;          /* of experts or heads: the first one */

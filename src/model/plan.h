@@ -19,7 +19,7 @@ typedef enum proa_section {
     PROA_SECTION_ENTER, /* before the layers: rows that come from the stage before (ranks/stage.h) */
     PROA_SECTION_LAYER,
     PROA_SECTION_AFTER,
-    PROA_SECTION_SHARE, /* of an encoder, behind its layers: all stages get its output */
+    PROA_SECTION_SHARE, /* of an encoder, after its layers: all stages get its output */
     PROA_SECTION_COUNT
 } proa_section;
 

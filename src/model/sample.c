@@ -9,7 +9,7 @@
 #include "model/run.h"
 #include "model/staging.h"
 
-/* Rows to memory that was given with the request, one behind the other; to NULL: nowhere. */
+/* Rows to memory that was given with the request, one after the other; to NULL: nowhere. */
 static void copy_rows(proa_model *m, float *to, proa_view rows)
 {
     int64_t n = rows.shape[0], V = rows.shape[1], stride = rows.stride[0], at_once = stride == V ? n : 1;
@@ -38,7 +38,7 @@ static void put_beam_rows(proa_model *m, const proa_beam_rows *to, int64_t beam,
     m->ctx.ops->decode->log_probs(&m->ctx, y, rows, sums);
 }
 
-/* Rows of beams as find_candidates has them, to the memory of their requests. The row behind a prompt is that of all
+/* Rows of beams as find_candidates has them, to the memory of their requests. The row after a prompt is that of all
  * beams. */
 static void put_search_rows(proa_model *m, const proa_sample_request *r, const float *sums, proa_view logits,
                             int64_t first)

@@ -22,7 +22,7 @@ proa_coding proa_coding_accept(proa_str accept_encoding);
 proa_status proa_compress(proa_buf *out, proa_coding coding, int level, const char *bytes, size_t len,
                           proa_err *err);
 /* Appends to out; LIMIT once the result would have more than bytes_max (a bomb costs no more than that), INVALID for
- * broken or unfinished input, and for bytes behind its end. deflate takes zlib's and the raw form, as browsers do. */
+ * broken or unfinished input, and for bytes after its end. deflate takes zlib's and the raw form, as browsers do. */
 proa_status proa_decompress(proa_buf *out, proa_coding coding, const char *bytes, size_t len,
                             size_t bytes_max, proa_err *err);
 

@@ -148,7 +148,7 @@ static void drop_in(proa_conn *conn)
     conn->in_at = conn->in_len = conn->in_cap = 0;
 }
 
-/* Makes room for at least so many bytes behind the buffered ones. */
+/* Makes room for at least that many bytes after the buffered ones. */
 static void reserve_in(proa_conn *conn, size_t more)
 {
     if (conn->in_cap - conn->in_at - conn->in_len >= more) return;
@@ -211,7 +211,7 @@ static void bytes_arrived(proa_conn *conn, size_t n)
     if (n > direct) give_scratch(conn, n - direct);
 }
 
-/* Where the next bytes are read to: the target of read_into, behind the buffered bytes, or the loop's scratch. */
+/* Where the next bytes are read to: the target of read_into, after the buffered bytes, or the loop's scratch. */
 static int read_targets(proa_conn *conn, struct iovec iov[2])
 {
     int count = 0;
@@ -264,7 +264,7 @@ static void read_some(proa_conn *conn)
 
 /* A connection that is not read from still sees that its peer has reset it; and so does one whose reset came together
  * with its last bytes, which is one edge: reading them did not report it. If only too much input waits, it is told
- * too that the peer has shut its side behind that. */
+ * too that the peer has shut its side after that. */
 static void check_peer(proa_conn *conn)
 {
     int error = 0;

@@ -670,7 +670,7 @@ static grpc_out *out_new(int pieces, size_t inline_bytes)
     return out;
 }
 
-/* Prefix and bytes in one piece behind the struct. */
+/* Prefix and bytes in one piece after the struct. */
 static grpc_out *out_copy(const struct iovec *iov, int count, size_t bytes)
 {
     grpc_out *out = out_new(1, GRPC_PREFIX + bytes);

@@ -347,7 +347,7 @@ void proa_grpc_session_wake(grpc_session *s, int64_t ns)
 }
 
 /* When a ping of ours has waited for too long. A client that is still busy with an answer, and takes bytes of it, is
- * alive though the ping stands behind them, and though nothing it says is read before most have gone. */
+ * alive though the ping stands after them, and though nothing it says is read before most have gone. */
 static int64_t ping_lost_ns(const grpc_session *s, int64_t timeout)
 {
     int64_t took_ns = proa_conn_last_send_ns(s->conn);

@@ -15,7 +15,7 @@ enum { GRPC_PREFIX = 5 }; /* before each message: is it compressed?, its length,
 /* A message on its way out: the prefix and pieces, all in iov. */
 typedef struct grpc_out {
     struct grpc_out *next;
-    void (*release)(void *arg); /* NULL: the bytes lie behind iov */
+    void (*release)(void *arg); /* NULL: the bytes are stored after iov */
     void *arg;
     size_t bytes; /* with the prefix */
     int refs;     /* the queue's, and one for each write that the connection has not finished */
@@ -132,7 +132,7 @@ void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len);
 void proa_grpc_call_half_close(grpc_call *c);
 void proa_grpc_call_resume(grpc_call *c);       /* not paused any more: delivers the waiting messages */
 void proa_grpc_call_disconnected(grpc_call *c); /* calls on_disconnect, once */
-/* Calls on_disconnect, then answers, behind the messages that are queued: whether those were sent by now is chance. */
+/* Calls on_disconnect, then answers, after the messages that are queued: whether those were sent by now is chance. */
 void proa_grpc_call_fail(grpc_call *c, int code, const char *text);
 void proa_grpc_call_expire(grpc_call *c); /* the deadline has passed: what is still queued is dropped */
 /* Writes exactly len bytes of the queue, which are in it, to the connection. */

@@ -15,7 +15,7 @@ proa_str proa_grpc_percent_encode(proa_arena *arena, proa_str text);
 /* With or without padding. False: not base64; *out is then untouched. */
 bool proa_base64_decode(proa_arena *arena, proa_str text, proa_str *out);
 proa_str proa_base64_encode(proa_arena *arena, proa_str bytes); /* without padding, as gRPC writes it */
-/* "application/grpc", alone or with "+proto" or parameters behind it. */
+/* "application/grpc", alone or with "+proto" or parameters after it. */
 bool proa_grpc_content_type(proa_str value);
 
 #endif

@@ -79,7 +79,7 @@ bool proa_http1_has(proa_str list, const char *lower)
 
 /* ---- targets ---- */
 
-/* The part behind "http://host". */
+/* The part after "http://host". */
 static bool strip_authority(proa_str *target)
 {
     proa_str t = *target;

@@ -49,7 +49,7 @@ typedef struct proa_http1 {
 void proa_http1_init(proa_http1 *codec);
 /* Looks at bytes[0, len), which begin with the first byte not consumed so far; *used of them are consumed. While the
  * head is incomplete nothing is, so that a head is contiguous when it is reported: the same bytes must be passed again,
- * with more behind them. Call again, also with len 0, until it returns MORE, END or BAD. */
+ * with more after them. Call again, also with len 0, until it returns MORE, END or BAD. */
 proa_http1_event proa_http1_next(proa_http1 *codec, const char *bytes, size_t len, size_t *used);
 
 /* Bytes of the body that come next without anything between them; 0: none, or not known yet. */

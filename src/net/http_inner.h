@@ -48,7 +48,7 @@ typedef struct proa_http_work {
     proa_arena arena;
     void (*on_disconnect)(proa_http_exchange *x);
     void (*drained)(proa_http_exchange *x);
-    size_t body_cap; /* of x.body, which has a NUL behind its bytes in the end */
+    size_t body_cap; /* of x.body, which has a NUL after its bytes in the end */
     bool is_head;    /* the method is HEAD: answers have no body */
     bool begun;      /* an answer in pieces */
     bool pieces;     /* ... which has a body */

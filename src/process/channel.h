@@ -102,7 +102,7 @@ _Static_assert(sizeof(proa_channel_tensor) == 168, "part of the protocol");
  * allocates, alone and with bookkeeping of its own, so nothing the other side writes can confuse it. At its
  * begin lies the ring by which the other side gives blocks back: PROA_CHANNEL_RING words; who gives a block
  * back writes its `at` into the next word if that is 0, and keeps it for later if not; the owner takes the
- * words in order and writes 0. Blocks begin behind, at multiples of 64. */
+ * words in order and writes 0. Blocks follow, at multiples of 64. */
 #define PROA_CHANNEL_RING       8192
 #define PROA_CHANNEL_DATA_BEGIN ((uint64_t)PROA_CHANNEL_RING * 8)
 

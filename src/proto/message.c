@@ -18,7 +18,7 @@ const ProtobufCFieldDescriptor *proa_field_find(const ProtobufCMessageDescriptor
     return NULL;
 }
 
-/* Does `entry` read as the field's name in camel case with Entry behind it? So does protoc name a map's entries. */
+/* Does `entry` read as the field's name in camel case with Entry after it? So does protoc name a map's entries. */
 static bool entry_named(const char *entry, const char *field)
 {
     bool upper = true;

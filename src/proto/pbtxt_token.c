@@ -210,7 +210,7 @@ bool proa_lexer_is(const proa_lexer *l, char symbol)
     return l->now.kind == PROA_TOKEN_SYMBOL && l->now.text.ptr[0] == symbol;
 }
 
-/* Up to `most` digits of base 8 or 16 at s[*at], which moves behind them. */
+/* Up to `most` digits of base 8 or 16 at s[*at], which moves past them. */
 static uint32_t read_digits(proa_str s, size_t *at, int most, unsigned base)
 {
     uint32_t value = 0;

@@ -25,7 +25,7 @@ typedef struct proa_token {
 
 typedef struct proa_lexer {
     proa_str text;
-    size_t at; /* behind `now` */
+    size_t at; /* after `now` */
     proa_token now;
     const char *what; /* names the text in errors */
     proa_err *err;    /* not NULL */

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* "NAME=value" each, a NULL behind the last; zeroed it is empty. */
+/* "NAME=value" each, a NULL after the last; zeroed it is empty. */
 typedef struct proa_envlist {
     char **items; /* NULL while there is none */
     int count, cap;

@@ -70,7 +70,7 @@ static PROA_COLD proa_status wrong_count(const proa_served_model *model, const p
     return status;
 }
 
-/* Finds the configuration of each input. Inputs mostly have the same order, so each search begins behind the last
+/* Finds the configuration of each input. Inputs mostly have the same order, so each search begins after the last
  * hit. */
 static proa_status match_inputs(const proa_served_model *model, const proa_infer *r, const proa_io **rows,
                                 proa_err *err)

@@ -64,7 +64,7 @@ typedef struct proa_buffer {
     atomic_int refs;
     char *data; /* not to be read by the host if `memory` is set */
     size_t bytes;
-    void (*free_data)(void *arg); /* NULL: data is behind this struct */
+    void (*free_data)(void *arg); /* NULL: data is after this struct */
     void *arg;
     const proa_device_memory *memory; /* where data is; NULL: host memory */
 } proa_buffer;

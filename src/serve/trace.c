@@ -66,7 +66,7 @@ bool proa_trace_context_read(proa_trace_context *out, proa_str traceparent)
     uint8_t version;
     if (traceparent.len < len || t[2] != '-' || t[35] != '-' || t[52] != '-') return false;
     if (!read_hex(&version, t, 1, true) || version == 0xff) return false;
-    /* a later version may have more fields behind another '-' */
+    /* a later version may have more fields after one more '-' */
     if (traceparent.len > len && (version == 0 || t[len] != '-')) return false;
     return read_hex(out->trace_id, t + 3, 16, false) && read_hex(out->span_id, t + 36, 8, false) &&
            read_hex(&out->flags, t + 53, 1, true);

@@ -285,7 +285,7 @@ static proa_jval make_message(proa_jrun *run, const proa_json *message)
     return v;
 }
 
-/* The text of the last message, with the tag behind it. */
+/* The text of the last message, with the tag after it. */
 static void add_tag(proa_jrun *run, proa_jval message)
 {
     proa_jval *content = proa_j_find_str(run, message, proa_str_c("content"));
@@ -371,7 +371,7 @@ static proa_status check_continued(const proa_json *request, proa_err *err)
     return PROA_FAIL(err, INVALID, "continue_final_message: the last message has no text to continue");
 }
 
-/* Cuts the prompt, which begins at `from`, behind the text of the last message; where the template removed the space
+/* Cuts the prompt, which begins at `from`, after the text of the last message; where the template removed the space
  * at the end of that text, the space before it too. */
 static proa_status cut_behind_message(proa_buf *out, size_t from, proa_err *err)
 {

@@ -329,7 +329,7 @@ static void put_gpt(proa_buf *ini, const proa_ft_facts *f)
                     f->relu ? "Relu" : "Gelu");
 }
 
-/* ---- BLOOM: the GPT of FasterTransformer with ALiBi and a norm behind the embedding ---- */
+/* ---- BLOOM: the GPT of FasterTransformer with ALiBi and a norm after the embedding ---- */
 
 static proa_status check_bloom(proa_ft *ft, const char *section)
 {

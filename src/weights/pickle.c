@@ -48,7 +48,7 @@ static proa_status take_number(machine *m, int bytes, uint64_t *out)
     return PROA_OK;
 }
 
-/* The bytes behind a length of `width` bytes. */
+/* The bytes after a length of `width` bytes. */
 static proa_status take_text(machine *m, int width, proa_str *out)
 {
     uint64_t n = 0;

@@ -14,7 +14,7 @@
 /* One file while it is read. */
 typedef struct reader {
     proa_weights *w;
-    const unsigned char *data; /* behind the header */
+    const unsigned char *data; /* after the header */
     int64_t data_bytes;
     int32_t file;
     const char *what; /* the file's name */
@@ -82,7 +82,7 @@ static proa_status count_header(const reader *r, proa_str text, header_counts *n
 }
 
 /* The next key of the outer object and the number of members of its value; false at the end. The text is valid
- * JSON by now. *at starts behind the outer brace. */
+ * JSON by now. *at starts after the outer brace. */
 static bool next_key(proa_str text, size_t *at, proa_str *key, int64_t *members)
 {
     int depth = 1;

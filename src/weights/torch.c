@@ -154,7 +154,7 @@ static proa_status read_zip(proa_torch *t, proa_zip *zip)
 
 /* ---- the old format ---- */
 
-/* Reads the pickle at *at, which ends before the file does, and moves *at behind it. */
+/* Reads the pickle at *at, which ends before the file does, and moves *at past it. */
 static proa_status next_pickle(const proa_torch *t, int64_t *at, proa_pickle *p)
 {
     PROA_TRY(proa_pickle_read(p, t->bytes + *at, proa_min64(t->len - *at, PROA_PICKLE_BYTES_MAX), t->what,

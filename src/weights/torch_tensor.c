@@ -234,7 +234,7 @@ static proa_status read_numbers(const proa_torch *t, proa_pickle_value v, const 
     return PROA_OK;
 }
 
-/* The elements from the first to behind the last one; false if they cannot be counted. An empty tensor has none. */
+/* Elements from the first to the last one; false if they cannot be counted. An empty tensor has none. */
 static bool span_of(const proa_view *v, int64_t *span)
 {
     int64_t last = 0, part, count = 1;

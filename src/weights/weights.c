@@ -219,7 +219,7 @@ const proa_weights_tensor *proa_weights_find(const proa_weights *w, const char *
     return proa_map_find(&w->by_name, proa_str_c(name), &i) ? &w->tensors[i] : NULL;
 }
 
-/* One is the other behind a prefix ("transformer.wte.weight" and "wte.weight"): the commonest difference between
+/* One is the other with a prefix ("transformer.wte.weight" and "wte.weight"): the commonest difference between
  * checkpoints of one architecture, and far in edits. */
 static bool behind_prefix(proa_str a, proa_str b)
 {

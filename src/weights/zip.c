@@ -116,7 +116,7 @@ static proa_status read_extra(const reader *r, int64_t at, int64_t end, place *p
     return PROA_OK;
 }
 
-/* The data of an entry begins behind its local header, whose texts have lengths of their own. */
+/* The data of an entry begins after its local header, whose texts have lengths of their own. */
 static proa_status find_data(const reader *r, proa_zip_entry *e, const place *p)
 {
     int name = e->name.len > 120 ? 120 : (int)e->name.len;
@@ -136,7 +136,7 @@ static proa_status find_data(const reader *r, proa_zip_entry *e, const place *p)
     return PROA_OK;
 }
 
-/* Reads the entry of the directory at *at, and moves *at behind it. */
+/* Reads the entry of the directory at *at, and moves *at past it. */
 static proa_status read_entry(const reader *r, int64_t *at, proa_zip_entry *e)
 {
     int64_t entry = *at;

@@ -100,7 +100,7 @@ WRONG = {  # name: (model, configuration, what its error says)
     "few-inputs": (add_sub(), BATCHED.replace(io("input", "B", "FP32", [4]), ""), "input 'B' of the model is not in the configuration"),
     "no-output": (add_sub(), BATCHED.replace("SUM", "TOTAL"), "the model has no output 'TOTAL', its outputs are: SUM, DIFFERENCE"),
     "type": (add_sub(), BATCHED.replace("FP32", "INT32", 1), "expects datatype TYPE_INT32 for input 'A', model provides TYPE_FP32"),
-    "dims": (add_sub(), BATCHED.replace("[4]", "[5]", 1), "input 'A' has dims [5] in the configuration (behind the batch dimension), the model has the shape [-1,4]"),
+    "dims": (add_sub(), BATCHED.replace("[4]", "[5]", 1), "input 'A' has dims [5] in the configuration (after the batch dimension), the model has the shape [-1,4]"),
     "rank": (add_sub(), BATCHED.replace("[4]", "[4, 1]", 1), "input 'A' has dims [4,1]"),
     "open": (add_sub(), BATCHED.replace("[4]", "[-1]", 1), "input 'A' has dims [-1]"),
     "batch": (add_sub(""), BATCHED, "input 'A' has the shape [4] in the model: max_batch_size 8 needs an open first dimension"),

@@ -235,7 +235,7 @@ static bool send_waiting(stream_request *a)
     return lives;
 }
 
-/* The first request that keeps the order was retired: sends the replies of those behind it, up to one that has not
+/* The first request that keeps the order was retired: sends the replies of those after it, up to one that has not
  * ended. False as above. */
 static bool next_turns(stream *s)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * infer_json.c - reads an inference request in JSON, with or without binary tensors behind it. */
+ * infer_json.c - reads an inference request in JSON, with or without binary tensors after it. */
 #include "api/http/infer_json.h"
 
 #include "api/frontend.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * infer_json.h - a request of inference as KServe v2 writes it in JSON, with or without blobs behind, to and from
+ * infer_json.h - a request of inference as KServe v2 writes it in JSON, with or without blobs after, to and from
  * tensors. Order of keys, rules and texts of errors are Triton's (http_server.cc).
  * Owner:   tensors hold the buffer of the body; all else is in the request's or the reply's arena.
  * Threads: none of its own.
@@ -44,7 +44,7 @@ proa_status proa_infer_json_param(proa_jread *j, proa_infer *r, proa_str key, bo
 
 /* ---- infer_json_write.c ---- */
 
-/* A reply without error as text: JSON to `json`, and behind it `blobs`, in this order. */
+/* A reply without error as text: JSON to `json`, and after it `blobs`, in this order. */
 typedef struct proa_reply_text {
     proa_buf *json;
     const proa_tensor **blobs; /* in the reply's arena */

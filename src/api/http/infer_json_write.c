@@ -42,7 +42,7 @@ void proa_int_json(proa_buf *out, int64_t value)
     proa_buf_append(out, at, (size_t)(text + sizeof text - at));
 }
 
-/* digits * 10^exponent as RapidJSON writes doubles: a point up to 21 digits before it and 6 zeros behind, else an e. */
+/* digits * 10^exponent as RapidJSON writes doubles: a point up to 21 digits before it and 6 zeros after, else an e. */
 static void add_decimal(proa_buf *out, bool negative, uint64_t digits, int exponent)
 {
     char text[NUMBER_MAX], *end = text + sizeof text, *at = digits_before(end, digits);

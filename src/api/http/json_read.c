@@ -79,7 +79,7 @@ static int read_hex4(const char *at, const char *end)
     return value;
 }
 
-/* at: behind "\u". Returns the bytes written to out, or 0 with *why. */
+/* at: after "\u". Returns the bytes written to out, or 0 with *why. */
 static int decode_u(proa_jread *j, char *out, const char **why)
 {
     int high = read_hex4(j->at, j->end), low;
@@ -95,7 +95,7 @@ static int decode_u(proa_jread *j, char *out, const char **why)
     return proa_utf8_encode(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00), out);
 }
 
-/* at: behind the backslash. */
+/* at: after the backslash. */
 static int decode_escape(proa_jread *j, char *out, const char **why)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -183,7 +183,7 @@ static inline bool is_digit(const proa_jread *j)
     return j->at < j->end && *j->at >= '0' && *j->at <= '9';
 }
 
-/* Takes digits; each one behind the point lowers the exponent. */
+/* Takes digits; each one after the point lowers the exponent. */
 static void take_digits(proa_jread *j, digits *n, int64_t shift)
 {
     for (; is_digit(j); j->at++) {

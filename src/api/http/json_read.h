@@ -14,7 +14,7 @@
 
 typedef struct proa_jread {
     const char *at, *begin,
-        *end; /* one byte behind the end must be readable and no digit, or the text ends in } or ] */
+        *end; /* one byte after the end must be readable and no digit, or the text ends in } or ] */
     proa_arena *arena;
     proa_status bad; /* of syntax and of wrong types: INVALID, or INTERNAL as Triton has it */
     bool truncate;   /* integers out of range lose their upper bits, as in Triton, in place of an error */

@@ -97,7 +97,7 @@ static bool skip_prefix(proa_str *rest, const char *text)
     return true;
 }
 
-/* rest: behind /v2/models/ */
+/* rest: after /v2/models/ */
 static bool model_path(proa_api *api, proa_http_exchange *x, proa_str rest)
 {
     proa_str name = next_segment(&rest);
@@ -115,7 +115,7 @@ static bool model_path(proa_api *api, proa_http_exchange *x, proa_str rest)
     return run_route(route, api, x, &path);
 }
 
-/* rest: behind /v2/systemsharedmemory or /v2/cudasharedmemory */
+/* rest: after /v2/systemsharedmemory or /v2/cudasharedmemory */
 static bool shm_path(proa_api *api, proa_http_exchange *x, proa_str rest, const v2_route *routes)
 {
     proa_v2_path path = {.model = "", .region = "", .repository = ""};
@@ -127,7 +127,7 @@ static bool shm_path(proa_api *api, proa_http_exchange *x, proa_str rest, const 
     return run_route(find_route(routes, PROA_COUNT(shm_routes), rest), api, x, &path);
 }
 
-/* rest: behind /v2/repository. [/REPOSITORY]/index or [/REPOSITORY]/models/NAME/(load|unload) */
+/* rest: after /v2/repository. [/REPOSITORY]/index or [/REPOSITORY]/models/NAME/(load|unload) */
 static bool repository_path(proa_api *api, proa_http_exchange *x, proa_str rest)
 {
     proa_v2_path path = {.model = "", .region = "", .repository = ""};

@@ -159,7 +159,7 @@ static proa_str head_lines(char *out, size_t bytes, const infer_call *c, size_t 
     return (proa_str){out, (size_t)n};
 }
 
-/* Sends the JSON, and behind it the binary tensors from their own memory. */
+/* Sends the JSON, and after it the binary tensors from their own memory. */
 static void send_answer(infer_call *c, const proa_reply_text *text, size_t json_len)
 {
     char lines[256];
@@ -341,7 +341,7 @@ static proa_status find_regions(infer_call *c, proa_infer *r, proa_err *err)
     return PROA_OK;
 }
 
-/* bytes: JSON of json_len, blobs behind. */
+/* bytes: JSON of json_len, blobs after. */
 static proa_status read_body(infer_call *c, proa_infer *r, proa_buffer *body, proa_str bytes,
                              const infer_heads *heads, proa_err *err)
 {

@@ -199,7 +199,7 @@ static void put_adapter(void *arg, const char *name, const char *path)
     proa_buf_char(list->out, '}');
 }
 
-/* The model's adapters, behind it in the list. */
+/* The model's adapters, after it in the list. */
 static void put_adapters(proa_api *api, proa_buf *out, const char *name)
 {
     adapter_list list = {out, name};

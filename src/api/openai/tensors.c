@@ -19,7 +19,7 @@ static void *add_array(proa_infer *r, const char *name, proa_type type, const in
     return t->buffer->data;
 }
 
-/* BYTES: each text behind its length. */
+/* BYTES: each text after its length. */
 static void add_texts(proa_infer *r, const char *name, const proa_str *texts, int64_t count, bool batched)
 {
     proa_tensor *t = proa_infer_add_input(r, proa_str_c(name));

@@ -25,7 +25,7 @@ static void send_out(proa_oai *job)
     proa_buf_clear(&job->out);
 }
 
-/* Ends the stream with an error, behind the chunks that are queued. */
+/* Ends the stream with an error, after the chunks that are queued. */
 static void give_up_reader(proa_oai *job)
 {
     PROA_LOG(WARNING, "the stream of '%.*s' to %s is ended: its client leaves more than %lld MiB unread",

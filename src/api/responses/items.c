@@ -170,7 +170,7 @@ static bool keep_history(proa_oai *job, const proa_json *messages)
     return good || proa_oai_bad(&job->error, "input", "The conversation is too long to be stored.");
 }
 
-/* [instructions] and the messages behind it. */
+/* [instructions] and the messages after it. */
 static void put_messages(proa_oai *job, proa_json *messages)
 {
     const proa_json *instructions = proa_json_get(job->body, "instructions");

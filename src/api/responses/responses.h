@@ -10,7 +10,7 @@
 
 /* ---- read.c, items.c: false with job->error ---- */
 bool proa_resp_read(proa_oai *job);
-/* Makes `instructions` and `input` of the body a list of chat messages behind those of `history` (NULL: none), which is
+/* Makes `instructions` and `input` of the body a list of chat messages after those of `history` (NULL: none), which is
  * taken over. *first is where the new ones begin, the instructions not counted. */
 bool proa_resp_convert_input(proa_oai *job, proa_json *history);
 

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The part of the key behind "MD5:". */
+/* The part of the key after "MD5:". */
 static proa_status path_of_key(const char **out, const char *key, proa_err *err)
 {
     const char *colon = strchr(key, ':');

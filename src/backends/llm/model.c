@@ -367,7 +367,7 @@ static proa_status read_speculation(proa_engine_options *o, proa_llm_model *s, p
 
 /* ---- adapters ---- */
 
-/* Setting 'lora': NAME=PATH, more of them behind commas. Paths are relative to the model's folder. */
+/* Setting 'lora': NAME=PATH, more of them after commas. Paths are relative to the model's folder. */
 static proa_status read_adapters(proa_engine_options *o, proa_llm_model *s, proa_err *err)
 {
     const char *text = either_setting(s->model, "lora", "lora");

@@ -17,7 +17,7 @@ typedef struct answer {
 
 /* ---- texts and ids ---- */
 
-/* The text of a sequence behind the echo of its prompt, in the reply's arena. */
+/* The text of a sequence after the echo of its prompt, in the reply's arena. */
 static proa_str copy_text(const answer *a, const proa_llm_output *s, proa_str echo)
 {
     char *both = proa_arena_alloc(&a->reply->arena, echo.len + s->text.len + 1);

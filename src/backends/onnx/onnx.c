@@ -200,7 +200,7 @@ static void add_rows(proa_reply *reply, const proa_tensor *whole, int64_t first,
     t->bytes = (size_t)rows * row;
 }
 
-/* Moves *at behind `rows` rows of a tensor of strings. */
+/* Moves *at past `rows` rows of a tensor of strings. */
 static void skip_strings(const proa_tensor *whole, size_t *at, int64_t rows)
 {
     proa_str s;

@@ -293,7 +293,7 @@ static proa_status check_dims(const Inference__ModelConfig *c, const declared *d
     if (fits) return PROA_OK;
     return REFUSE(c, err, "%s '%s' has dims %s in the configuration%s, the model has the shape %s", d->kind,
                   d->name, proa_dims_text(config, d->dims, d->rank),
-                  skip ? " (behind the batch dimension)" : "", proa_dims_text(model, t->dims, (size_t)t->rank));
+                  skip ? " (after the batch dimension)" : "", proa_dims_text(model, t->dims, (size_t)t->rank));
 }
 
 static proa_status check_type(const Inference__ModelConfig *c, const declared *d, const proa_onnx_tensor *t,

@@ -19,7 +19,7 @@ typedef struct sequence {
 
 typedef struct trial {
     proa_engine *engine;
-    sequence *seq;                    /* [batch], one batch behind the other */
+    sequence *seq;                    /* [batch], one batch after the other */
     int32_t *ids;                     /* [batch][prompt] */
     int64_t batch, started, finished; /* with a first token; done */
     int64_t submitted;

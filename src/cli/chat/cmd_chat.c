@@ -72,7 +72,7 @@ static void list_options(const proa_decoding *d)
                 "all options have their defaults; /set NAME VALUE changes one ('proa help decoding')\n");
 }
 
-/* The name up to a space in `text`, and the value behind it. */
+/* The name up to a space in `text`, and the value after it. */
 static const proa_option_row *find_option(const char *text, size_t *len)
 {
     *len = strcspn(text, " =");

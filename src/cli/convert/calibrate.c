@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * calibrate.c - runs the text of --calibrate through the model: windows of a text for a decoder, its lines for the
- *               others. A line of an encoder-decoder may have a tab and the target behind it; else the model's own
+ *               others. A line of an encoder-decoder may have a tab and the target after it; else the model's own
  *               output is what its decoder reads. */
 #include "base/alloc.h"
 #include "base/checked.h"

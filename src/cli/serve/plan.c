@@ -370,7 +370,7 @@ static int compression_of(const char *name)
     return level;
 }
 
-/* Metrics have no certificate of their own: on HTTP's port they come behind HTTP's. */
+/* Metrics have no certificate of their own: on HTTP's port they come after HTTP's. */
 static bool metrics_join_http(const proa_api_options *a)
 {
     bool same_port = a->metrics.port == a->http.port || strncmp(a->http.address, "unix:", 5) == 0;

@@ -4,7 +4,7 @@
  * Way in:  proa_tree_shape_make before a pass, proa_draft_tree_fill with the tokens of the
  *          heads, proa_draft_tree_next after it.
  *
- * Head d has an ordered list of tokens for the place d + 1 behind the newest token. A node of the tree is a path of
+ * Head d has an ordered list of tokens for the place d + 1 after the newest token. A node of the tree is a path of
  * ranks: (0, 2) is the third token of head 1 after the first token of head 0, as in Medusa's lists of choices (Cai et
  * al. 2024). The probability of a node is the product, along its path, of the shares with which a head's token of that
  * rank turned out right; the shares are measured as text is generated. The best tree of n nodes has the n likeliest
@@ -52,7 +52,7 @@ typedef struct proa_draft_tree {
     int32_t path[PROA_TREE_DEPTH_MAX];
     int64_t first; /* where the key of node 0 is in the sequence's pages */
 } proa_draft_tree;
-/* Makes the tree of the first `count` nodes of a shape from top. first: the position behind the newest token. */
+/* Makes the tree of the first `count` nodes of a shape from top. first: the position after the newest token. */
 void proa_draft_tree_fill(proa_draft_tree *tree, const proa_tree_shape *shape, int32_t count, int64_t first);
 /* The same node by node: a tree without nodes, and one more, below a node before it (-1: the newest token). A path has
  * at most PROA_TREE_DEPTH_MAX nodes. */

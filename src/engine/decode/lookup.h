@@ -18,7 +18,7 @@ enum { PROA_LOOKUP_LEAST = 2, PROA_LOOKUP_MOST = 8 };
 typedef struct proa_lookup {
     int32_t *text;    /* [capacity] */
     int32_t *earlier; /* [capacity] the place before of the pair of tokens that ends here; -1: there is none */
-    int32_t *newest;  /* [slots] by hash: the last place of a pair that has a place behind it; -1: none */
+    int32_t *newest;  /* [slots] by hash: the last place of a pair that has a place after it; -1: none */
     int64_t count, capacity, slots;
     int64_t at;     /* the match: the tokens that end with text[at] are those that end the text, */
     int32_t length; /* so many of them; 0: there is no match */
@@ -31,7 +31,7 @@ void proa_lookup_append(proa_lookup *l, const int32_t *ids, int64_t count);
 void proa_lookup_find(proa_lookup *l);
 /* The guess for the next token; -1: there is none. */
 int32_t proa_lookup_guess(const proa_lookup *l);
-/* Copies the tokens behind the match, at most `size`; returns how many. */
+/* Copies the tokens after the match, at most `size`; returns how many. */
 int32_t proa_lookup_copy(const proa_lookup *l, int32_t *ids, int32_t size);
 
 /* How often guesses are right, by the number of equal tokens before them: those of the match, and the guesses before
@@ -44,9 +44,9 @@ typedef struct proa_lookup_rates {
 void proa_lookup_rates_init(proa_lookup_rates *r);
 /* A guess with so many equal tokens before it was right, or not. */
 void proa_lookup_learn(proa_lookup_rates *r, int32_t length, bool right);
-/* The chances that the tokens behind the match are right, each together with those before it, at most `size`. The first
+/* The chances that the tokens after the match are right, each together with those before it, at most `size`. The first
  * `unknown` (0 or 1) of them stand for tokens in flight, which cannot be drafted: the chances are those of the tokens
- * behind. luck: how much more often than others this sequence's guesses are right. Returns how many. */
+ * after. luck: how much more often than others this sequence's guesses are right. Returns how many. */
 int32_t proa_lookup_chances(const proa_lookup *l, const proa_lookup_rates *r, float luck, int32_t unknown,
                             float *chances, int32_t size);
 

@@ -56,7 +56,7 @@ float proa_sampler_logprob(const float *x, int64_t n, int64_t id)
     return (float)((double)x[id] - log_sum_exp(x, n, proa_row_largest(x, n)));
 }
 
-/* Inserts (id, value) into the n best so far, in falling order, behind its equals. */
+/* Inserts (id, value) into the n best so far, in falling order, after its equals. */
 static void insert_top(proa_logprob *top, int64_t n, int32_t id, float value)
 {
     int64_t at = n - 1;
@@ -215,7 +215,7 @@ static void insert_candidate(const proa_sampler_scratch *s, int64_t at, float nu
     ids[to] = s->id[at], values[to] = value, numbers[to] = number;
 }
 
-/* The filters use up values, so they are made again from the row, which then gets them. transformers normalises behind
+/* The filters use up values, so they are made again from the row, which then gets them. transformers normalises after
  * the filters. */
 static void take_values(proa_sampler_scratch *s, int64_t kept, float *row, int64_t vocab, const proa_options *o)
 {

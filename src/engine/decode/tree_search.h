@@ -2,10 +2,10 @@
  * tree_search.h - dynamic trees of draft tokens (EAGLE-2, Li et al. 2024): which guesses are worth a row, by the
  *                 probabilities that the drafting model gives them.
  * Owner:   the caller owns all memory. Threads: any, one at a time on one object.
- * Way in:  proa_tree_search_begin, then in turns proa_tree_search_add with the guesses behind a candidate and
+ * Way in:  proa_tree_search_begin, then in turns proa_tree_search_add with the guesses after a candidate and
  *          proa_tree_search_next for the candidates to be run next; proa_tree_search_finish makes the tree.
  *
- * A candidate is a guessed token behind another one. Its chance is the product of the probabilities along its path,
+ * A candidate is a guessed token after another one. Its chance is the product of the probabilities along its path,
  * which for trained heads is close to the probability that it is accepted. The best tree of n nodes has the n
  * candidates of the greatest chance; that is a tree, since none has more than the one that it hangs from. */
 #ifndef PROA_ENGINE_DECODE_TREE_SEARCH_H
@@ -14,7 +14,7 @@
 #include "engine/decode/draft_tree.h"
 
 enum {
-    PROA_GUESSES = 8, /* behind a candidate at most; published trees have 8 to 10 */
+    PROA_GUESSES = 8, /* after a candidate at most; published trees have 8 to 10 */
     PROA_TREE_CANDIDATES_MAX = (PROA_TREE_MAX + 1) * PROA_GUESSES
 };
 
@@ -36,7 +36,7 @@ typedef struct proa_tree_search {
 
 /* A tree of at most `size` nodes, 1 to PROA_TREE_MAX, on paths of at most depth_max. */
 void proa_tree_search_begin(proa_tree_search *t, int32_t size, int32_t depth_max);
-/* The k likeliest tokens behind candidate `parent`, which was run or is -1; k at most PROA_GUESSES. */
+/* The k likeliest tokens after candidate `parent`, which was run or is -1; k at most PROA_GUESSES. */
 void proa_tree_search_add(proa_tree_search *t, int32_t parent, int32_t k, const int32_t *ids,
                           const float *logprobs);
 /* Which candidates are run next: those of the tree that were not yet, the likeliest first, at most `most`, and none if

@@ -4,7 +4,7 @@
  *
  * A draft takes a few passes of the head over all sequences that draft. The first one runs the rows that lack; its
  * states are the target's. Each later one runs some candidates of the trees; the state of such a row is what the head
- * made of the row above it. Their keys and values are behind those of the known tokens, as a tree (proa_span.tree)
+ * made of the row above it. Their keys and values are after those of the known tokens, as a tree (proa_span.tree)
  * whose nodes were run in several passes; the next draft overwrites them. */
 #include "engine/heads/propose_eagle.h"
 
@@ -47,7 +47,7 @@ struct proa_eagle_proposer {
     double level_ns; /* of a pass of the head and its guesses, for one sequence; decaying mean, 0: not measured */
     double draft_ns;             /* of a whole draft, likewise */
     float likely[PROA_TREE_MAX]; /* how often node j of a tree was accepted: decaying means */
-    int32_t guesses;             /* behind a candidate */
+    int32_t guesses;             /* after a candidate */
     int32_t *kept_rows;          /* [rows_max] rows of the target's pass whose states are kept */
     /* the batch of a pass of the head: [rows_max] */
     int64_t rows, spans; /* in use */
@@ -140,7 +140,7 @@ static int64_t context_of(const proa_eagle_proposer *p)
 int64_t proa_eagle_proposer_tokens(const proa_engine *e, const proa_seq *seq)
 {
     const proa_eagle_proposer *p = e->eagle;
-    bool on = p && seq->length <= context_of(p) && seq->draft_length < context_of(p); /* behind it none are drafted */
+    bool on = p && seq->length <= context_of(p) && seq->draft_length < context_of(p); /* after it none are drafted */
     return on ? seq->draft_length : INT64_MAX;
 }
 
@@ -235,7 +235,7 @@ static bool are_kept(const proa_eagle_proposer *p, int64_t first, int64_t more)
     return first + p->heads->kept_max >= p->next + more;
 }
 
-/* Runs the states that the sequence keeps, as far as the tokens behind them are known. */
+/* Runs the states that the sequence keeps, as far as the tokens after them are known. */
 static void catch_up(proa_engine *e, proa_seq *seq, int64_t tokens)
 {
     const proa_eagle_states *s = seq->states;
@@ -361,7 +361,7 @@ static int64_t begin_drafts(proa_engine *e, proa_draft_chain *chains, int64_t co
     return live;
 }
 
-/* The guesses behind the rows that are wanted of the pass that was run last, and the states that they stand for. */
+/* The guesses after the rows that are wanted of the pass that was run last, and the states that they stand for. */
 static void take_guesses(proa_eagle_proposer *p)
 {
     int64_t count = p->wanted_count;

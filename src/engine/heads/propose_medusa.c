@@ -91,7 +91,7 @@ static void keep_states(proa_engine *e)
     if (count && !reads_registers(e)) proa_medusa_keep(p->heads, (int32_t)set, p->rows, count);
 }
 
-/* Whether the hidden state behind the sequence's newest token is still there. */
+/* Whether the hidden state after the sequence's newest token is still there. */
 static bool has_state(const proa_engine *e, const proa_seq *seq)
 {
     const proa_medusa_proposer *p = e->medusa;

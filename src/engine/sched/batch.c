@@ -113,7 +113,7 @@ static void add_node_row(proa_engine *e, const proa_seq *seq, int64_t j)
                        proa_rope_length(&e->model->config.rope, position, req->prompt_count, longest));
 }
 
-/* The row of token i of the sequence; with a tree, those behind the known tokens are its nodes. */
+/* The row of token i of the sequence; with a tree, those after the known tokens are its nodes. */
 static void add_token_row(proa_engine *e, const proa_seq *seq, int64_t i)
 {
     const proa_engine_request *req = seq->req;

@@ -141,7 +141,7 @@ void proa_draft_model_free(proa_engine *e)
 int64_t proa_draft_model_tokens(const proa_engine *e, const proa_seq *seq)
 {
     const proa_draft_model *d = e->draft_model;
-    bool drafts_on = d && seq->draft_length < d->model->config.context; /* behind it nothing is drafted */
+    bool drafts_on = d && seq->draft_length < d->model->config.context; /* after it nothing is drafted */
     return drafts_on ? seq->draft_length : INT64_MAX;
 }
 
@@ -256,7 +256,7 @@ static bool is_end(const proa_options *o, int32_t id)
     return end;
 }
 
-/* Adds a token to the draft, or ends the draft before it or behind it. */
+/* Adds a token to the draft, or ends the draft before it or after it. */
 static void add_token(const proa_engine *e, proa_draft_chain *c, proa_sample token)
 {
     proa_seq *seq = c->seq;
@@ -414,7 +414,7 @@ static void propose_drafts(proa_engine *e, proa_draft_chain *chains, int64_t cou
     }
 }
 
-/* Rows behind a wrong draft token are as if not run. */
+/* Rows after a wrong draft token are as if not run. */
 static void settle_draft(proa_engine *e, proa_seq *seq, int32_t accepted)
 {
     for (int32_t i = 0; i < seq->drafts && i <= accepted; i++)

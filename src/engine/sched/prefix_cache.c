@@ -158,7 +158,7 @@ static bool may_wait(proa_engine *e, proa_engine_request *req)
     return true;
 }
 
-/* The pages behind the one that a sequence waits for are read meanwhile, up to page number `most`. */
+/* The pages after the one that a sequence waits for are read meanwhile, up to page number `most`. */
 static void fetch_rest(proa_engine *e, proa_seq *seq, int64_t most)
 {
     int32_t ids[PROA_PREFIX_IMAGES_MIN][PROA_PAGE_TOKENS];

@@ -119,7 +119,7 @@ static bool is_spare(const proa_engine_request *req, int64_t position)
     return !reported && (position > req->prompt_count || req->width == 1);
 }
 
-/* Collects a row from which the sequence's token at this position is sampled, the next one or one behind draft
+/* Collects a row from which the sequence's token at this position is sampled, the next one or one after draft
  * tokens. Logits processors change the row itself if it is spare, else a copy. */
 static void add_draw(proa_engine *e, proa_seq *seq, int64_t position, int32_t node, float *raw, const float *hidden)
 {
@@ -154,7 +154,7 @@ static void apply_processors(proa_engine_request *req, proa_view logits, int64_t
     }
 }
 
-/* The row of a beam to the caller's memory. The one row behind the prompt is that of all beams. */
+/* The row of a beam to the caller's memory. The one row after the prompt is that of all beams. */
 static void put_beam_row(proa_engine *e, const proa_engine_request *req, float *rows, int64_t beam,
                          const float *values)
 {

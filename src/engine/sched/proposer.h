@@ -6,7 +6,7 @@
  *
  * The life of a draft:
  *
- *   propose   before a pass: ids are written behind the sequence's known tokens
+ *   propose   before a pass: ids are written after the sequence's known tokens
  *             the pass runs the newest known token and the draft as one span, and a token is sampled from each row
  *   settle    the sampled tokens have been compared: seq->known counts those that were right, and one more */
 #ifndef PROA_ENGINE_SCHED_PROPOSER_H
@@ -44,7 +44,7 @@ typedef struct proa_proposer {
     /* Allocates what the request's sequences need, so that steps allocate nothing. */
     void (*prepare)(const proa_engine *e, proa_engine_request *req);
     void (*release)(proa_seq *seq); /* what prepare took for it */
-    /* How many tokens could be drafted, at most `size`; if the newest token of the sequence is in flight, behind that
+    /* How many tokens could be drafted, at most `size`; if the newest token of the sequence is in flight, after that
      * one, once the host knows it. */
     int32_t (*foresee)(const proa_engine *e, const proa_seq *seq, int32_t size);
     /* Says more about what the sequence could draft if so many draft together: chances, costs, a lower limit. */
@@ -54,7 +54,7 @@ typedef struct proa_proposer {
     void (*follow)(proa_engine *e);
     /* The next token of the sequence is known; before it is appended. */
     void (*observe)(proa_engine *e, proa_seq *seq, int32_t id);
-    /* The token behind the tip of a tree is known. */
+    /* The token after the tip of a tree is known. */
     void (*learn)(proa_engine *e, const proa_draft_tree *tree, int32_t id);
     /* The draft of the sequence is done with: so many of its `drafts` tokens were right. */
     void (*settle)(proa_engine *e, proa_seq *seq, int32_t accepted);

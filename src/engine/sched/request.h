@@ -64,15 +64,15 @@ struct proa_seq {
     uint64_t seed;      /* of its random numbers: draw i depends on (seed, i) alone */
     int32_t *ids;       /* [new_max] generated so far; NULL for beams and candidates after the first */
     int64_t count;      /* of ids */
-    int32_t drafts;     /* draft tokens behind them: tokens [known, known + drafts) (speculate.c) */
+    int32_t drafts;     /* draft tokens after them: tokens [known, known + drafts) (speculate.c) */
     int64_t rows_valid; /* rows of this step give tokens up to this position; lower once a draft token was wrong */
     bool verifying; /* a pass with its draft tokens is in flight: it takes no part in the next one */
     proa_lookup lookup; /* all tokens in one row: input, prompt, predicted and generated ones; zero without lookup */
     float lookup_right, lookup_expected; /* guesses that were right, and that were expected to be: decaying sums */
     proa_draft_state draft;
     uint8_t draft_chance[PROA_DRAFT_MAX]; /* of its draft tokens: proa_draft_chance_of */
-    proa_dropped_token dropped;           /* behind them (draft_model.c) */
-    proa_draft_tree *tree;                /* its drafts are a tree, in place of a chain behind ids; or NULL */
+    proa_dropped_token dropped;           /* after them (draft_model.c) */
+    proa_draft_tree *tree;                /* its drafts are a tree, in place of a chain after ids; or NULL */
     /* of Medusa heads: where the hidden states of its rows in pass number state_pass are kept, from the first one on,
      * and the row of its newest token */
     int64_t state_pass, state_at;
@@ -87,7 +87,7 @@ struct proa_seq {
     proa_buf shown; /* all text emitted so far, kept only if the results need it */
 };
 
-/* Whether its drafts are a tree; otherwise they are a chain behind ids. */
+/* Whether its drafts are a tree; otherwise they are a chain after ids. */
 static inline bool proa_seq_has_tree(const proa_seq *seq)
 {
     return seq->tree && seq->drafts > 0;
@@ -617,7 +617,7 @@ bool proa_speculate_row_counts(const proa_seq *seq, int64_t position, int32_t no
 /* The token at this position is known now; compares it with the draft token there. After `known` was raised, before the
  * token is appended. */
 void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int32_t id);
-/* The sequence ends; draft tokens behind its last token are dropped. */
+/* The sequence ends; draft tokens after its last token are dropped. */
 void proa_speculate_end(proa_engine *e, proa_seq *seq);
 /* A pass with so many rows, all of which were sampled, has just ended with its sampling. It was submitted at
  * begin_ns. */

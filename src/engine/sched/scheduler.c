@@ -142,7 +142,7 @@ static void complete_step(proa_engine *e, int64_t begin)
  *   stage 1         | A 1 | B 1 | A 2 | B 2
  *   host        submit B 1 ^     ^ receive the tokens of A 1, submit A 2
  *
- * Stages on devices get the tokens of A 1 by themselves, so A 2 is submitted behind B 1, before the host has them. Rows
+ * Stages on devices get the tokens of A 1 by themselves, so A 2 is submitted after B 1, before the host has them. Rows
  * whose logits the host reads are fetched at once, which waits for all stages. */
 static void stages_step(proa_engine *e)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * speculate.c - draft tokens: which sequences get how many before a pass, and which of them were right after it.
  *
- * Draft tokens are written behind a sequence's known tokens (proa_seq.drafts). The pass runs the newest known token and
+ * Draft tokens are written after a sequence's known tokens (proa_seq.drafts). The pass runs the newest known token and
  * the drafts as one span, and wants the logits of all its rows:
  *
  *   length    known            known + drafts
@@ -322,7 +322,7 @@ bool proa_speculate_row_counts(const proa_seq *seq, int64_t position, int32_t no
     return seq->finish == PROA_FINISH_NONE && position == seq->known && position <= seq->rows_valid;
 }
 
-/* The keys and values of the accepted path become those of the positions behind each other. */
+/* The keys and values of the accepted path become those of the positions after each other. */
 static void settle_tree(proa_engine *e, proa_seq *seq)
 {
     const proa_draft_tree *tree = seq->tree;
@@ -345,7 +345,7 @@ static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
     if (p->settle) p->settle(e, seq, accepted);
     seq->drafts = 0;
     seq->rows_valid = seq->known - 1;
-    seq->length = proa_min64(seq->length, seq->known - 1); /* rows behind a wrong draft token are as if not run */
+    seq->length = proa_min64(seq->length, seq->known - 1); /* rows after a wrong draft token are as if not run */
 }
 
 void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int32_t id)

@@ -250,7 +250,7 @@ static proa_status put_virtuals_first(const proa_engine *e, proa_engine_request 
     const proa_prompt_table *table = req->adapter ? req->adapter->table : NULL;
     if (!table || has_virtuals(e, req)) return PROA_OK;
     if (table->keys && req->prompt_count == 0)
-        return PROA_FAIL(err, INVALID, "the prompt is empty: adapter '%.64s' needs a token behind its own",
+        return PROA_FAIL(err, INVALID, "the prompt is empty: adapter '%.64s' needs a token after its own",
                          req->adapter->name);
     int64_t count = table->tokens + req->prompt_count;
     int32_t *ids = proa_malloc((size_t)count * sizeof *ids);

@@ -24,7 +24,7 @@ typedef struct proa_cloud_request {
     time_t now;
 } proa_cloud_request;
 
-/* Appends header lines, each with a NUL behind it. */
+/* Appends header lines, each with a NUL after it. */
 void proa_cloud_sign_s3(proa_buf *headers, const proa_crypto *crypto, const proa_cloud_credentials *c,
                         const proa_cloud_request *r);
 /* INVALID if the key is not base64. */

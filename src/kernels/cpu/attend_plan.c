@@ -93,7 +93,7 @@ static const proa_span *group_end(const attend_call *call, const proa_span *span
     return span;
 }
 
-/* The block of a group whose first query this is; n = 0 behind the last. It goes on with spans that fit as a whole: a
+/* The block of a group whose first query this is; n = 0 after the last. It goes on with spans that fit as a whole: a
  * span in two blocks would read the pages that it has for itself twice. */
 static attend_item item_at(const attend_call *call, const proa_span *span, const proa_span *end, int64_t unit,
                            int64_t first)

@@ -19,7 +19,7 @@ typedef struct experts_job {
     proa_view y, x, weights, residual; /* of the piece */
     const int32_t *ids;                /* [rows * k] */
     int64_t rows, k, pairs;
-    int64_t own; /* pairs of the experts that there are: the others are sorted behind them */
+    int64_t own; /* pairs whose expert this rank has; the others are sorted after them */
     /* in the scratch */
     int64_t *begin;            /* [experts + 2] of each expert's pairs, sorted */
     int64_t *pair;             /* [pairs] in the order of the rows: its place among the sorted */

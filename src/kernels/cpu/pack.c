@@ -181,7 +181,7 @@ static void stored_codes(proa_wfmt format, uint8_t stored[256])
     for (int i = 15; i >= 0; i--) stored[table[i] + 128] = (uint8_t)i;
 }
 
-/* Output j of a panel: its codes, four k a step, then its scale and its minimum behind the codes. */
+/* Output j of a panel: its codes, four k a step, then its scale and its minimum after the codes. */
 static void write_group(proa_wfmt format, char *out, int64_t j, const proa_quant_group *g,
                         const uint8_t stored[256])
 {
@@ -337,7 +337,7 @@ static void copy_factors(const copy_job *job, int64_t to_row, int64_t to_k, int6
     if (job->to->format == PROA_WFMT_Q4_1) memcpy(to + 64, from + 64, 2);
 }
 
-/* Scale and sum of an output in int8, which are behind the panels. */
+/* Scale and sum of an output in int8, which are after the panels. */
 static void copy_tail(const copy_job *job, int64_t to_row, int64_t from_row)
 {
     const proa_weight *w[2] = {job->to, job->from};

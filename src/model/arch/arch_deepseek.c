@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_deepseek.c - DeepSeek V2 and V3 (R1): latent attention, and a mixture of experts with shared ones behind some
+ * arch_deepseek.c - DeepSeek V2 and V3 (R1): latent attention, and a mixture of experts with shared ones after some
  * dense layers.
  *
  * Latent attention (DeepSeek-V2, 2024): a token's keys and values of all heads are products of one latent row c
  * [kv_lora], and all heads share the rotated part of the key r [qk_rope]. Instead of making keys [heads, qk_nope] and
- * values [heads, v_dim] from c, the product is moved to the query, q_nope . (K_h c) = (q_nope K_h) . c, and behind the
+ * values [heads, v_dim] from c, the product is moved to the query, q_nope . (K_h c) = (q_nope K_h) . c, and after the
  * sum over the context, sum w V_h c = V_h (sum w c). So attention is that of one key head [r, c] with `heads` queries
  * of the same width, and the pages hold kv_lora + qk_rope numbers a token, which are its values too. Scores are
  * scaled by the size of the heads that the checkpoint names.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * medusa.h - Medusa heads (Cai et al. 2024): from the model's last hidden state at a token, head d guesses the token
- * d + 2 places behind it; the model's own head gives the one directly behind it. With x the input of the model's head
+ * d + 2 places after it; the model's own head gives the next one. With x the input of the model's head
  *   h = x; for each layer: h = h + silu(W h + b); logits = U h.
  *
  * A checkpoint is a folder with medusa_lm_head.safetensors or medusa_lm_head.pt: tensors D.L.linear.weight and

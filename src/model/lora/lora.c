@@ -14,7 +14,7 @@ enum { SUMS_ROWS = 64 };
 /* ---- layout ---- */
 
 /* Whether a step of the layer program multiplies with this slot in a way that an adapter can join: an activation with a
- * residual behind it cannot be repeated after the sum. */
+ * residual after it cannot be repeated after the sum. */
 static bool is_multiplied(const proa_model *m, int slot)
 {
     bool found = false;

@@ -28,7 +28,7 @@ static bool dims_fit(const int64_t *dims, size_t count)
     return true;
 }
 
-/* Elements of a shape: 0 of an empty one, -1 with a variable dimension (what is behind it does not count). */
+/* Elements of a shape: 0 if it is empty, -1 if it has a variable dimension (later dimensions do not count). */
 static proa_status count_elements(const tensor_rule *t, const char *what, const int64_t *dims, size_t count,
                                   int64_t *elements)
 {

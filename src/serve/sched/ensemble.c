@@ -104,7 +104,7 @@ static void make_reply(proa_ensemble_run *run, proa_scope *scope)
     }
 }
 
-/* Removes the scope of a failure, and those behind it, from the order of the replies. False: it is not in it. */
+/* Removes the scope of a failure, and those after it, from the order of the replies. False: it is not in it. */
 static bool cut_order(proa_ensemble_run *run, const proa_scope *scope)
 {
     proa_scope **at = &run->out_first, *last = NULL;

@@ -224,7 +224,7 @@ void proa_executor_notify(proa_scheduler *s)
 
 /* ---- instance slots without threads ---- */
 
-/* Acquires a free slot behind `after` (NULL: any); NULL if there is none. */
+/* Acquires the first free slot that follows `after` (NULL: any); NULL if there is none. */
 static proa_instance_slot *acquire_slot(proa_scheduler *s, const proa_instance_slot *after)
 {
     for (int i = after ? after->index + 1 : 0; i < s->slots_count; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * queue.h - inside serve: requests that wait, by priority, each level with its policy of time-outs and size.
- * Order:   levels from 1 (highest) up; in a level first come first served, and behind them those that waited too long
+ * Order:   levels from 1 (highest) up; in a level first come first served, and after them those that waited too long
  *          under the policy DELAY.
  * Owner:   the scheduler's. A request in it is held by the scheduler.
  * Threads: under the scheduler's lock. */
@@ -11,7 +11,7 @@
 #include "serve/infer.h"
 
 typedef struct proa_sched_queue_policy {
-    bool delay;         /* a time-out puts a request behind the others; else it is rejected */
+    bool delay;         /* a time-out puts a request after the others; else it is rejected */
     int64_t timeout_ns; /* 0: none */
     int64_t size_max;
 } proa_sched_queue_policy;

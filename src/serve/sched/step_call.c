@@ -13,7 +13,7 @@
 
 /* ---- inputs of a step ---- */
 
-/* Do the dimensions behind the batch dimension fit the model? */
+/* Do the dimensions after the batch dimension fit the model? */
 static bool dims_match(const proa_io *io, bool batched, const int64_t *shape, int32_t rank)
 {
     if (rank != io->rank - batched) return false;

@@ -30,7 +30,7 @@ FILTER(f_capitalize)
     return proa_j_capital(run, text_of(run, self));
 }
 
-/* Unlike str.title: a word begins behind white space, '-', '(', '{', '[' and '<' only. */
+/* Unlike str.title: a word begins after white space, '-', '(', '{', '[' and '<' only. */
 FILTER(f_title)
 {
     FILTER_UNUSED;
@@ -104,7 +104,7 @@ FILTER(f_forceescape)
     return proa_j_escape(run, v);
 }
 
-/* The lines of the text and a line feed, which the filter adds: behind \r it ends no line of its own. */
+/* The lines of the text and a line feed, which the filter adds: after \r it ends no line of its own. */
 static proa_jval lines_to_indent(proa_jrun *run, proa_str s)
 {
     char *text = proa_j_alloc(run, s.len + 2);

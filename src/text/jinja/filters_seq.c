@@ -94,7 +94,7 @@ SEQ_FILTER(proa_f_items)
 
 /* ---- map, select and kin ---- */
 
-/* The arguments behind the first `off`. */
+/* The arguments after the first `off`. */
 static proa_jcall rest_of(const proa_jcall *call, int32_t off)
 {
     proa_jcall rest = *call;

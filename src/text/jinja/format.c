@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#define WIDTH_MAX 10000 /* of one field; also its digits behind the point */
+#define WIDTH_MAX 10000 /* of one field; also its digits after the point */
 
 typedef struct spec {
     proa_str fill;
@@ -30,7 +30,7 @@ static bool take_digits(proa_jrun *run, proa_str s, size_t *at, int64_t *value)
     return true;
 }
 
-/* text with fill around it up to the width; numbers are padded behind their sign for '='. */
+/* text with fill around it up to the width; numbers are padded after their sign for '='. */
 static void put_padded(proa_buf *out, const spec *f, proa_str text, char otherwise)
 {
     int64_t more = f->width - proa_utf8_count(text), left, i = 0;
@@ -318,7 +318,7 @@ static void put_value(proa_jrun *run, proa_buf *out, proa_jval v, proa_str spec_
         proa_j_fail(run, PROA_INVALID, "unsupported format string passed to %s.__format__", proa_j_type_name(v));
 }
 
-/* ".attr" and "[key]" behind the name of a field. */
+/* ".attr" and "[key]" after the name of a field. */
 static proa_jval field_rest(proa_jrun *run, proa_jval v, proa_str rest)
 {
     while (rest.len > 0 && !run->failed) {

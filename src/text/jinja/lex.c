@@ -128,7 +128,7 @@ static void lex_comment(lexer *lx, size_t open)
     else fail_at(lx, open, "Missing end of comment tag");
 }
 
-/* Behind "raw %}" if the block at `at` (behind its "{%" and sign) is one; else 0. */
+/* If the block at `at` (which is after "{%" and a sign) is "raw %}", the position after it; otherwise 0. */
 static size_t raw_begin(const lexer *lx, size_t at)
 {
     at = skip_space(lx, at);
@@ -243,7 +243,7 @@ static void lex_name(lexer *lx)
     emit_token(lx, PROA_T_NAME, from, proa_j_view((proa_str){lx->src.ptr + from, lx->at - from}));
 }
 
-/* A code point of `n` digits of the given base behind an escape; -1 if they are not there. */
+/* A code point of `n` digits of the given base after an escape; -1 if they are not there. */
 static int32_t escape_number(proa_str s, size_t *at, int n, int base)
 {
     char text[12] = "";
@@ -264,7 +264,7 @@ static int32_t read_octal(proa_str s, size_t *at)
     return value;
 }
 
-/* One escape as Python's "unicode-escape" reads it; s.ptr[*at] is the character behind the backslash. False: broken. */
+/* One escape as Python's "unicode-escape" reads it; s.ptr[*at] is the character after the backslash. False: broken. */
 static bool unescape_char(proa_str s, size_t *at, proa_buf *out)
 {
     static const char letters[] = "\\'\"abfnrtv", bytes[] = "\\'\"\a\b\f\n\r\t\v";

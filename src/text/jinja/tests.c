@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tests.c - what may stand behind "is". */
+ * tests.c - what may stand after "is". */
 #include "text/jinja/run.h"
 
 #define TEST(name)                                                                                           \

@@ -70,7 +70,7 @@ static bool is_cased(int32_t c)
     return utf8proc_islower(c) || utf8proc_isupper(c) || utf8proc_category(c) == UTF8PROC_CATEGORY_LT;
 }
 
-/* A sigma is the final one behind a cased letter and before none. */
+/* A sigma is the final one after a cased letter and before none. */
 static bool final_sigma(proa_str s, size_t at, size_t after)
 {
     int32_t c = 0;

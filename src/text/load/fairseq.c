@@ -12,7 +12,7 @@ struct proa_fairseq {
     const char *codes; /* "language_codes" of tokenizer_config.json; NULL: whatever it says */
     const char *first; /* names of the first ids; NULL: vocab.json has the order of all pieces */
     int32_t replaced;  /* so many pieces of the file are among these names */
-    const char *languages, *more_languages; /* behind the pieces, in this order */
+    const char *languages, *more_languages; /* after the pieces, in this order */
     const char *around;                     /* what begins and ends the name of a language */
     const char *source;                     /* language of the input, unless src_lang says another */
     bool mask;                              /* the last id is <mask> */

@@ -86,7 +86,7 @@ static proa_status load_list(const spm_loader *ld)
     return PROA_OK;
 }
 
-/* The id of piece i: its place in the list, or a new one behind the list, or its place in the file. A name that is in
+/* The id of piece i: its place in the list, or a new one after the list, or its place in the file. A name that is in
  * the file twice is refused. */
 static proa_status place_piece(const spm_loader *ld, bool *taken, int32_t *next, int32_t i)
 {

@@ -64,7 +64,7 @@ static bool read_between(proa_message_parser *p)
 
 /* ---- headers ---- */
 
-/* The word behind `key` in a header; empty: there is none. */
+/* The word after `key` in a header; empty: there is none. */
 static proa_str word_after(proa_str header, const char *key)
 {
     size_t len = strlen(key), n = 0;
@@ -76,7 +76,7 @@ static proa_str word_after(proa_str header, const char *key)
     return (proa_str){at, n};
 }
 
-/* A second message of a kind goes on behind a line feed. */
+/* A second message of a kind goes on after a line feed. */
 static void begin_text(proa_message_parser *p, proa_message_event_kind kind)
 {
     bool *spoke = &p->spoke[kind == PROA_MESSAGE_REASONING];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * llama.c - Llama 3: a message that is {"name": .., "parameters": {..}}, or several of them joined by semicolons, or
- * one behind <|python_tag|>. Without the tag the name must be that of a tool: an answer in JSON is content. */
+ * one after <|python_tag|>. Without the tag the name must be that of a tool: an answer in JSON is content. */
 #include "text/message/parser.h"
 
 #include <string.h>

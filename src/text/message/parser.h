@@ -45,7 +45,7 @@ typedef bool proa_message_state(proa_message_parser *p);
 struct proa_message_parser {
     proa_message_setup setup;
     proa_message_state *state, *content; /* content: the state between calls */
-    proa_message_state *after;           /* the state behind the call under way */
+    proa_message_state *after;           /* the state after the call under way */
     bool ending;
     proa_buf unread; /* from `at` on */
     size_t at;
@@ -90,12 +90,12 @@ void proa_parser_call_end(proa_message_parser *p);                   /* empty ar
 bool proa_parser_knows(const proa_message_parser *p, proa_str name); /* true also if no tools are known */
 bool proa_parser_name_fits(proa_str name);
 
-/* A state: an object with the call; behind it `after`. */
+/* A state: an object with the call. `after` is the next state. */
 bool proa_parser_object(proa_message_parser *p);
 void proa_call_object_begin(proa_message_parser *p, bool strict, proa_message_state *after);
 void proa_call_object_init(proa_call_object *o);
 void proa_call_object_release(proa_call_object *o);
-/* A state: JSON arguments of an open call; behind them `after`. */
+/* A state: JSON arguments of an open call. `after` is the next state. */
 bool proa_parser_json(proa_message_parser *p);
 void proa_parser_json_begin(proa_message_parser *p, proa_message_state *after);
 

@@ -60,8 +60,8 @@ extern const proa_gguf_name proa_gguf_qwen_names[];  /* the same without that; n
 extern const proa_gguf_name proa_gguf_mixtral_names[], proa_gguf_phimoe_names[], proa_gguf_qwen_moe_names[];
 extern const proa_gguf_name proa_gguf_gpt_oss_names[], proa_gguf_arcee_names[], proa_gguf_nemotron_names[];
 extern const proa_gguf_name proa_gguf_seed_oss_names[], proa_gguf_glm_names[], proa_gguf_glm4_names[];
-extern const proa_gguf_name proa_gguf_gemma2_names[]; /* norms before and behind attention and FFN */
-extern const proa_gguf_name proa_gguf_olmo2_names[];  /* norms behind them */
+extern const proa_gguf_name proa_gguf_gemma2_names[]; /* norms before and after attention and FFN */
+extern const proa_gguf_name proa_gguf_olmo2_names[];  /* norms after them */
 extern const proa_gguf_name proa_gguf_phi2_names[], proa_gguf_phi3_names[], proa_gguf_starcoder2_names[];
 extern const proa_gguf_name proa_gguf_gpt2_names[], proa_gguf_gptneox_names[], proa_gguf_mpt_names[];
 extern const proa_gguf_name proa_gguf_falcon7b_names[], proa_gguf_falcon40b_names[], proa_gguf_bloom_names[];

@@ -75,7 +75,7 @@ const proa_gguf_tensor *proa_gguf_find_tensor(const proa_gguf *g, const char *na
 /* Element i of a value as an integer, a number or a string; false if it is of another kind (or out of int64_t). */
 bool proa_gguf_int_at(int64_t *out, const proa_gguf_value *v, int64_t i);
 bool proa_gguf_double_at(double *out, const proa_gguf_value *v, int64_t i);
-/* Strings are read one behind the other: at starts at v->at and moves to the next. v is a string or an array of
+/* Strings are read one after the other: at starts at v->at and moves to the next. v is a string or an array of
  * strings. */
 proa_str proa_gguf_next_str(const unsigned char **at);
 

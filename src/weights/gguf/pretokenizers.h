@@ -18,6 +18,6 @@ typedef struct proa_gguf_pretokenizer {
 
 /* By name; NULL if it is unknown. The empty name is that of files before there were names. */
 const proa_gguf_pretokenizer *proa_gguf_pretokenizer_of(proa_str name);
-const proa_gguf_pretokenizer *proa_gguf_pretokenizer_at(size_t i); /* all rows in order; NULL behind the last */
+const proa_gguf_pretokenizer *proa_gguf_pretokenizer_at(size_t i); /* all rows in order; NULL after the last */
 
 #endif

@@ -149,7 +149,7 @@ static proa_status write_large(const void *arg, proa_buf *out, proa_err *err)
     return PROA_FAIL(err, LIMIT, "%s: a tokenizer of more than %zu bytes", v->g->what, out->bytes_max);
 }
 
-/* tokenizer.chat_template, or a list with those of other names (tokenizer.chat_template.NAME) behind it. */
+/* tokenizer.chat_template, or a list with those of other names (tokenizer.chat_template.NAME) after it. */
 static proa_status write_templates(proa_buf *out, const proa_gguf_vocab *v, proa_err *err)
 {
     const proa_str prefix = proa_str_c("tokenizer.chat_template.");

@@ -98,7 +98,7 @@ static void write_vocab(proa_buf *out, const proa_gguf_vocab *v)
     proa_buf_printf(out, "}");
 }
 
-/* "a b": the halves are parted by the first space behind the first character (which may be one). */
+/* "a b": the halves are parted by the first space after the first character (which may be one). */
 static void write_merges(proa_buf *out, const proa_gguf_vocab *v)
 {
     const unsigned char *at = v->merges ? v->merges->at : NULL;

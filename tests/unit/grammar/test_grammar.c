@@ -172,7 +172,7 @@ static const struct {
     {EBNF, "start: a\n", "rule 'a' is not defined"},
     {EBNF, "start: \"a\"\n%declare X\n", "line 2: a directive that is not supported"},
     {EBNF, "start: %json {\"not\": {}}", "rule 'start': at #: the keyword 'not' is not supported"},
-    {EBNF, "start: %json {\"a\": \"}\"", "line 1: an object is expected behind %json"},
+    {EBNF, "start: %json {\"a\": \"}\"", "line 1: an object is expected after %json"},
     {EBNF, "start: <[x]>", "line 1: a token id is expected"},
     {EBNF, "start: <[99999999999]>", "line 1: a token id is expected"},
     {PROA_GRAMMAR_CHOICE, "", "nothing to choose from"},

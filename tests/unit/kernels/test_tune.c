@@ -95,7 +95,7 @@ static void test_refuses(void **state)
         {HEAD KEY WORDS " 1 0\n", "two times", PROA_CORRUPT},
         {HEAD KEY WORDS " 1 nan\n", "two times", PROA_CORRUPT},
         {HEAD KEY WORDS " 1 99999999999999999999\n", "two times", PROA_CORRUPT},
-        {HEAD KEY WORDS " 1 1 1\n", "more behind", PROA_CORRUPT},
+        {HEAD KEY WORDS " 1 1 1\n", "more after", PROA_CORRUPT},
         {HEAD KEY WORDS " 1 1\n" KEY WORDS " 1 1\n", "line 4: this product was there before", PROA_CORRUPT},
     };
     for (size_t i = 0; i < PROA_COUNT(wrong); i++) {

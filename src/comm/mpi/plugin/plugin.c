@@ -49,7 +49,7 @@ static bool complete_request(MPI_Request *request, atomic_bool *stopped)
     }
 }
 
-/* The pieces of all ranks in c->parts, one behind the other. */
+/* The pieces of all ranks in c->parts, one after the other. */
 static bool gather_piece(mpi_comm *c, const float *own, int64_t count)
 {
     MPI_Request request;
