@@ -48,7 +48,7 @@ typedef struct proa_port {
 
 typedef struct proa_trace_options { /* --trace-config: initial values of /v2/trace/setting */
     unsigned level;                 /* PROA_TRACE_TIMESTAMPS, PROA_TRACE_TENSORS; 0: OFF */
-    int64_t rate;          /* 1 of so many requests; 0: 1000; -1: only those that come with a context */
+    int64_t rate;          /* one request of this many; 0: 1000; -1: only those that come with a context */
     int64_t count;         /* requests in all; 0: -1, no limit */
     int64_t log_frequency; /* traces of one file, FILE.0, FILE.1, ...; 0: all in FILE, when the server ends */
     proa_telemetry_options to;

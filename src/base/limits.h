@@ -61,7 +61,7 @@
 
 /* converted files */
 #define PROA_OUTFILE_CHUNK_BYTES  (16 * PROA_MIB)  /* decoded and written at once */
-#define PROA_OUTFILE_SYNC_BYTES   (128 * PROA_MIB) /* after so many the journal is brought up to date: the most that is
+#define PROA_OUTFILE_SYNC_BYTES   (128 * PROA_MIB) /* between updates of the journal: the most that is
                                                       made again after a power failure */
 #define PROA_OUTFILE_LOCK_MS      3000             /* wait for another writer: a killed process ends when its last write
                                                       is done, which takes a slow disk a second or more */
@@ -386,7 +386,7 @@
 #define PROA_HUB_CONNECTIONS_MAX  32
 #define PROA_HUB_CONNECTIONS      8                /* more gained nothing at 1 GB/s */
 #define PROA_HUB_PIECE_BYTES      (8 * PROA_MIB)   /* of a range; ... */
-#define PROA_HUB_WINDOW_PIECES    2                /* ... and so many for each connection are in memory */
+#define PROA_HUB_WINDOW_PIECES    2                /* ... and that many for each connection are in memory */
 #define PROA_HUB_REDIRECTS_MAX    8
 #define PROA_HUB_ATTEMPTS_MAX     6                /* of a request that makes no progress: with the pauses 15 s */
 #define PROA_HUB_RETRY_MS         500              /* the first pause, doubled each time */

@@ -44,7 +44,7 @@ struct proa_comm {
 /* out[ranks], for threads of this process. ranks: 1..PROA_RANKS_MAX. NO_MEMORY names the number of bytes. */
 PROA_MUST_CHECK proa_status proa_comm_open_threads(proa_comm **out, int32_t ranks, proa_err *err);
 /* For processes of one host: all open the same file, of proa_comm_shared_file, which stays the caller's. Errors as
- * above; CORRUPT if the file is not of so many ranks. */
+ * above; CORRUPT if the file is of another number of ranks. */
 PROA_MUST_CHECK proa_status proa_comm_open_shared(proa_comm **out, int fd, int32_t rank, int32_t ranks,
                                                   proa_err *err);
 /* A file without a name, in memory (memfd_create(2)). */

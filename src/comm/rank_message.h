@@ -35,7 +35,7 @@ void proa_rank_message_read_shared(proa_rank_message *m, const proa_rank_message
 void *proa_rank_message_own(proa_rank_message *m, const void *array, int64_t bytes);
 /* Writes a value, or reads it. */
 void proa_rank_message_value(proa_rank_message *m, void *value, int64_t bytes);
-/* Writes an array of so many bytes, or returns where it is in the message: aligned to 16, valid as long as that. A
+/* Writes an array of that many bytes, or returns where it is in the message: aligned to 16, valid as long as that. A
  * reader whose number of bytes is not the sender's finds the message broken. NULL is sent as NULL. Returns the
  * array. */
 void *proa_rank_message_array(proa_rank_message *m, const void *array, int64_t bytes);

@@ -15,7 +15,7 @@
 
 typedef struct proa_outfile_item {
     int64_t offset, bytes; /* in the file; items are in rising order and do not overlap */
-    int64_t unit;          /* pieces are multiples of so many bytes; a divisor of bytes */
+    int64_t unit;          /* pieces are multiples of it, in bytes; a divisor of bytes */
 } proa_outfile_item;
 
 /* Makes bytes [from, from + bytes) of an item. from and bytes are multiples of its unit. */
@@ -48,7 +48,7 @@ typedef struct proa_convert_progress {
  * job->overwrite is not set, or if another process completed the file while this one waited. */
 PROA_MUST_CHECK proa_status proa_outfile_write(const proa_outfile *f, const proa_convert_job *job,
                                                proa_convert_progress *progress, proa_err *err);
-/* What tells a job from others: the source's files and tensors, and the options. form: "hf", "gguf", ... */
+/* What identifies a job: the source's files and tensors, and the options. form: "hf", "gguf", ... */
 uint64_t proa_convert_key(const proa_convert_job *job, const char *form);
 /* Writes a small file at once: to a name of its own, then renamed. */
 PROA_MUST_CHECK proa_status proa_outfile_put(const char *path, proa_str text, proa_err *err);

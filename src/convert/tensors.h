@@ -19,7 +19,7 @@ typedef struct proa_convert_tensor {
     int64_t shape[PROA_RANK_MAX]; /* 1 beyond rank */
     int64_t count;                /* numbers */
     const proa_name *row; /* of the architecture's map; NULL: the model does not use it, or is not known */
-    int64_t row_numbers; /* ranges of whole rows of so many numbers are read fastest; 1 where it does not matter */
+    int64_t row_numbers; /* numbers of a row: ranges of whole rows are read fastest; 1 where it does not matter */
     /* private */
     const proa_weights_tensor *stored;   /* whose bytes are copied; NULL: read from parts */
     const proa_weights_tensor *whole[8]; /* the stored tensors, to be dropped when they were read */

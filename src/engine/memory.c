@@ -218,7 +218,7 @@ static int64_t rank_scratch(const proa_model *m, int64_t count)
     return count * proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
 }
 
-/* Keys and values of so many pages, those of the draft model too. -1 if the number does not fit. */
+/* Bytes of keys and values of that many pages, with those of the draft model. -1 if the number does not fit. */
 static int64_t pages_bytes(const proa_sizes *s, const proa_model *m, int64_t count)
 {
     const proa_model *d = s->draft;

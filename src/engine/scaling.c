@@ -23,7 +23,7 @@ const proa_scaling_figures proa_scaling_h100 = {.read_row = 3.1e12,
                                                 .net_s = 5e-6,
                                                 .host_gpus = 8};
 
-enum { FEW_ROWS = 4 }; /* steps of so many rows read weights at the higher rate */
+enum { FEW_ROWS = 4 }; /* steps of at most that many rows read weights at the higher rate */
 
 /* Share of a GPU's memory that weights and pages may take. */
 #define MEMORY_USED 0.92
@@ -178,14 +178,14 @@ static double sum_time(const proa_scaling_figures *f, double bytes, int32_t n, d
     return within + *link / f->link_bytes_s + among;
 }
 
-/* The experts that so many rows choose, if each chooses at random: E (1 - (1 - k/E)^rows). */
+/* The experts that that many rows choose, if each chooses at random: E (1 - (1 - k/E)^rows). */
 static double experts_read(const shape *s, double rows)
 {
     if (!s->experts_count) return 0;
     return 1 - pow(1 - (double)s->chosen / (double)s->experts_count, rows);
 }
 
-/* One stage with so many rows. */
+/* One stage with that many rows. */
 static void stage_cost(step_cost *t, const shape *s, const proa_scaling_options *o, division d, double rows)
 {
     const proa_scaling_figures *f = &o->figures;

@@ -7,7 +7,7 @@
  *                         + layers * overhead + sums of the layers
  *     step              = stages * (step of a stage for a part of the rows + sending its rows on)
  *
- * The rows of a step are divided into as many parts as there are stages, if there are so many rows.
+ * The rows of a step are divided into as many parts as there are stages, if there are enough rows.
  * Threads: any. */
 #ifndef PROA_ENGINE_SCALING_H
 #define PROA_ENGINE_SCALING_H

@@ -25,7 +25,7 @@ void proa_packed_predict(const proa_packed *packed, const float *in, int64_t row
 /* Node visits for one row: its approximate cost. */
 int64_t proa_packed_steps(const proa_packed *packed);
 /* Trees with a split that packed nodes cannot express (x == threshold, zeros that are missing,
- * too many features for so many nodes). They are walked like the reference. */
+ * too many features for that number of nodes). They are walked like the reference. */
 int64_t proa_packed_slow_trees(const proa_packed *packed);
 /* For tests: use the loops of another level than proa_isa_choose's, which the CPU must have. */
 void proa_packed_use(proa_packed *packed, proa_isa level);

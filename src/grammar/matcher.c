@@ -83,7 +83,7 @@ static void add_exit(proa_matcher *m, int32_t node)
 
 /* ---- subtrees that are taken as a whole ---- */
 
-/* Whether from here on each character with bytes lo to hi first, and so many after it, ends in `config`. Neighbouring
+/* Whether each character with a first byte in lo..hi and that many more bytes leads from here to `config`. Neighbouring
  * bytes mostly lead to the same configuration. */
 static bool characters_return(proa_matcher *m, int32_t from, int lo, int hi, int left, int32_t config)
 {
@@ -252,7 +252,7 @@ static void add_mask(proa_matcher *m, const proa_mask *mask)
         m->bits[mask->ids[i] >> 5] |= (uint32_t)1 << (mask->ids[i] & 31);
 }
 
-/* Exits of at most so many bytes. */
+/* Exits of at most that many bytes. */
 static void add_exits(proa_matcher *m, const proa_mask *mask, int64_t depth_max)
 {
     const proa_token_node *nodes = m->vocab->nodes;
@@ -296,7 +296,7 @@ static void walk_longer(proa_matcher *m, int32_t config, int64_t least, const pr
 {
     const proa_token_node *nodes = m->vocab->nodes;
     proa_configs *c = &m->configs;
-    int32_t plain = 0; /* so many bytes of the path are matches */
+    int32_t plain = 0; /* bytes of the path that are matches */
     m->path[0] = config;
     for (int32_t i = 1; i < nodes[0].end;) {
         const proa_token_node *n = &nodes[i];

@@ -13,7 +13,7 @@
 
 typedef enum proa_pool_mode { PROA_POOL_MEAN, PROA_POOL_FIRST, PROA_POOL_LAST } proa_pool_mode;
 
-/* The squares of a vector are summed by so many lanes: lane l has columns l, l + PROA_POOL_LANES, ...; then the lanes
+/* The squares of a vector are summed by that many lanes: lane l has columns l, l + PROA_POOL_LANES, ...; then the lanes
  * of the upper half are added to those of the lower one until one is left. */
 #define PROA_POOL_LANES 256
 

@@ -33,7 +33,7 @@ typedef struct proa_tune {
 void proa_tune_init(proa_tune *t, const char *identity); /* control characters and what is too long are cut */
 void proa_tune_release(proa_tune *t);
 
-/* The bucket of so many rows: the next power of two, or three quarters of it. At least 1. */
+/* The bucket of a number of rows: the next power of two, or three quarters of it. At least 1. */
 int64_t proa_tune_bucket(int64_t rows);
 /* NULL if it was not timed. */
 const proa_tune_entry *proa_tune_find(const proa_tune *t, const int64_t key[PROA_TUNE_KEYS]);

@@ -47,7 +47,7 @@ typedef struct proa_host_cache {
     bool broken;              /* contents of the pool are no longer trusted: nothing is taken from it */
 } proa_host_cache;
 
-/* Bookkeeping memory of so many images, in bytes, without the images themselves. */
+/* Bookkeeping memory of that many images, in bytes, without the images themselves. */
 int64_t proa_host_cache_bytes(int64_t capacity);
 /* NO_MEMORY if the images do not fit. A cache for 0 images takes and finds nothing. folder: is closed with the cache,
  * and on failure; NULL: there is none. */

@@ -3,7 +3,7 @@
  *
  * An image is such a page in memory of the host: [layers][K, V][Hk][64][dh], without gaps; then the same of what
  * another model has in the page (proa_kv_pages.beside). On a GPU a copy runs beside the kernels: it begins after the
- * passes that were submitted before it, and a number tells when it has ended. On the CPU it is done when the call
+ * passes that were submitted before it, and a number shows when it has ended. On the CPU it is done when the call
  * returns, and its number is 0.
  *
  * Moving a page out and using it for something else, and getting it back into another page:

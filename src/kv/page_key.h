@@ -2,7 +2,7 @@
  * page_key.h - a name of a page's contents that holds outside of the tree: SHA-256 of everything that decides about
  * them. The key of a page comes from that of the page before it and from its own tokens, and the first key of a
  * sequence from its namespace. So pages with equal keys have equal tokens from the beginning on, and no client can make
- * a prompt whose pages pass for another's (vLLM names blocks likewise). */
+ * a prompt whose pages pass for another's (vLLM names blocks in the same way). */
 #ifndef PROA_KV_PAGE_KEY_H
 #define PROA_KV_PAGE_KEY_H
 

@@ -78,7 +78,7 @@ void proa_kv_pages_settle(const proa_kv_pages *p);
 
 /* The pages of one layer (0..layers), as kernels take them. */
 proa_kv proa_kv_pages_layer(const proa_kv_pages *p, int32_t layer);
-/* Pages that hold so many tokens. */
+/* Pages that hold that many tokens. */
 int64_t proa_kv_pages_for(int64_t tokens);
 /* Pages that can be taken: the free ones and the idle ones. */
 int64_t proa_kv_pages_available(const proa_kv_pages *p);

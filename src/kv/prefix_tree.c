@@ -284,7 +284,7 @@ void proa_prefix_tree_release(proa_prefix_tree *t)
 
 /* ---- sequences ---- */
 
-/* Tokens of page number `page` of a sequence of so many tokens; 0: it is not full, and such pages do not count. */
+/* Tokens of page number `page` of a sequence of that many tokens; 0: the page is not full, so it does not count. */
 static int64_t page_tokens(int64_t tokens, int64_t page, bool whole)
 {
     int64_t left = tokens - page * PROA_PAGE_TOKENS;
@@ -302,7 +302,7 @@ static bool advance_to(const proa_prefix_tree *t, proa_prefix_cursor *at, const 
     return true;
 }
 
-/* The same in a sequence of so many tokens. */
+/* The same in a sequence of that many tokens. */
 static bool advance_in(const proa_prefix_tree *t, proa_prefix_cursor *at, const proa_kv_namespace *space,
                        const int32_t *ids, int64_t tokens, bool whole)
 {
@@ -310,7 +310,7 @@ static bool advance_in(const proa_prefix_tree *t, proa_prefix_cursor *at, const 
     return advance_to(t, at, space, ids + first, page_tokens(tokens, at->pages, whole));
 }
 
-/* Whether the lower levels have the pages of so many tokens (or of the first of them) after the cursor; those that are
+/* Whether the lower levels have the pages of `tokens` tokens (or of the first of them) after the cursor; those that are
  * in the folder are read now. ids: from the cursor on. */
 static bool fetch_pages(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_kv_namespace *space,
                         const int32_t *ids, int64_t tokens)

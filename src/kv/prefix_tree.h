@@ -75,7 +75,7 @@ typedef struct proa_prefix_tree {
     pthread_mutex_t lock; /* held while nodes are added or removed, and by readers of other threads */
 } proa_prefix_tree;
 
-/* Bookkeeping memory of a tree over so many pages, in bytes. */
+/* Bookkeeping memory of a tree over that many pages, in bytes. */
 int64_t proa_prefix_tree_bytes(int64_t pages);
 /* The pool evicts idle pages of the tree when it has no free one. A pool without pages is fine. below: takes evicted
  * pages, and lives as long as the tree; NULL: they are lost. */

@@ -40,7 +40,7 @@ typedef struct proa_config {
     int64_t q_lora, kv_lora, qk_nope, qk_rope, v_dim;
     bool rope_pairs;       /* positions rotate pairs, not halves */
     int64_t unused_layers; /* after the last one in the checkpoint: multi-token prediction */
-    /* synthetic.h: the layers' matrices are codes of 4 or 8 bits in groups of so many inputs; e4m3 instead of int8 */
+    /* synthetic.h: the layers' matrices are codes of 4 or 8 bits in groups of that many inputs; e4m3 instead of int8 */
     int64_t code_group, code_bits;
     bool code_e4m3;
     bool shared_gate; /* the shared expert's output is multiplied by a sigmoid */

@@ -231,7 +231,7 @@ static proa_view first_columns(proa_view v, int64_t count)
     return v.rank ? proa_view_cols(v, 0, count) : v;
 }
 
-/* A device has kernels of its own for so many rows: their launches overlap, and they leave memory bandwidth that the
+/* A device has kernels of its own for few rows: their launches overlap, and they leave memory bandwidth that the
  * weights of another branch can use. */
 enum { FEW_ROWS_MAX = 16 };
 

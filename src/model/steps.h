@@ -24,7 +24,7 @@ typedef struct proa_step_frame {
     proa_dtype narrow; /* type of most registers: f32, or 16 bits on a device */
 } proa_step_frame;
 
-/* A frame of so many rows of a stack, with the type that its registers have for them. */
+/* A frame for that many rows of a stack, with the type that its registers have for them. */
 proa_step_frame proa_frame_make(proa_model *m, proa_stack_id stack, int64_t rows);
 /* Rows [0, rows) of a register, [rows, its width], as spans count them. */
 proa_view proa_frame_rows(const proa_step_frame *f, proa_reg r, int64_t rows);

@@ -15,7 +15,7 @@
     "\"num_key_value_heads\":8,\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,"                      \
     "\"rope_theta\":500000.0,\"vocab_size\":128256,\"hidden_act\":\"silu\",\"bos_token_id\":128000,"         \
     "\"eos_token_id\":128001"
-/* The matrices of the layers as GPTQ stores them: four bits with zero points, groups of so many inputs. */
+/* The matrices of the layers as GPTQ stores them: four bits with zero points, in groups of that many inputs. */
 #define GPTQ(group)                                                                                          \
     "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"sym\":false,\"group_size\":" group "}"
 /* As eight bits without zero points, and as e4m3, with a scale for each group. */

@@ -19,7 +19,7 @@ void proa_block_pool_close(proa_block_pool *pool);
 /* At least that many bytes, not zeroed, aligned to 64. NULL if the system has none (a message may claim 2 GiB). */
 void *proa_block_get(size_t bytes);
 size_t proa_block_bytes(const void *block); /* its real size */
-/* For data that a client sends: from now on so many bytes of the block count against PROA_INFLIGHT_BYTES_MAX, the
+/* For data that a client sends: from now on that many bytes of the block count against PROA_INFLIGHT_BYTES_MAX, the
  * limit of all threads together, until it is freed; false beyond that. For a block of an announced size, count only
  * the bytes that have arrived: an announcement must not use up the limit. */
 PROA_MUST_CHECK bool proa_block_count(void *block, size_t bytes);

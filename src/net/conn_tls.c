@@ -48,7 +48,7 @@ static int64_t close_reason(proa_conn *conn, int rc)
     return error == SSL_ERROR_WANT_READ ? -EAGAIN : -ECONNRESET;
 }
 
-/* Fills all of iov if there are so many bytes: only then does a smaller count mean that there are no more. */
+/* Fills all of iov if there are enough bytes, so that a smaller count means that there are no more. */
 static int64_t tls_recv(proa_conn *conn, const struct iovec *iov, int count)
 {
     int64_t total = 0;

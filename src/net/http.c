@@ -165,7 +165,7 @@ static bool count_body(proa_http_work *w, size_t bytes)
     return proa_block_count(w->x.body, step < w->body_cap ? step : w->body_cap);
 }
 
-/* Makes room for so many bytes of the body in all; moves the received ones if necessary. */
+/* Makes room for that many bytes of the body in all; moves the received ones if necessary. */
 static bool reserve_body(proa_http_work *w, size_t bytes)
 {
     if (bytes < w->body_cap) return true;

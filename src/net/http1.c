@@ -255,7 +255,7 @@ static proa_http1_event take_line(proa_http1 *c, const char *base, const char *l
     return parse_request_line(c, base, line, len);
 }
 
-/* The line has so many bytes so far, or in all. */
+/* The line has that many bytes so far, or in all. */
 static proa_http1_event check_sizes(proa_http1 *c, size_t line_bytes, size_t head_bytes)
 {
     if (c->state == REQUEST_LINE && line_bytes > PROA_HTTP_LINE_BYTES_MAX)

@@ -90,7 +90,7 @@ static proa_status read_salt(proa_generation *g, proa_str salt, proa_arena *aren
     return PROA_OK;
 }
 
-/* A sequence of KServe is a session: its id is a number, or a text, which stands in quotes so that it is no number. */
+/* A sequence of KServe is a session: its id is a number, or a text, which is quoted so that it is no number. */
 static void read_sequence(proa_generation *g, const proa_infer *r, proa_arena *arena)
 {
     bool named = r->sequence_name && *r->sequence_name;

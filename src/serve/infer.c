@@ -11,7 +11,7 @@
 #include "serve/trace.h"
 #include <string.h>
 
-/* A request and a reply each lie in one recycled block together with the first block of their arena. */
+/* A request is one recycled block with the first block of its arena; so is a reply. */
 #define ARENA_AT(type) ((sizeof(type) + 63) / 64 * 64)
 
 proa_infer *proa_infer_new(void)

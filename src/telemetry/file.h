@@ -16,7 +16,7 @@ typedef struct proa_trace_file {
 } proa_trace_file;
 
 void proa_trace_file_init(proa_trace_file *f, const char *path);
-/* Adds a trace. With trace->frequency > 0 so many go to a file of their own, PATH.0, PATH.1, ...; so does the rest when
+/* Adds a trace. With trace->frequency > 0 that many go to one file, PATH.0, PATH.1, ...; so does the rest when
  * the setting's count is used up. False: it does not fit into the file, and is lost. */
 bool proa_trace_file_add(proa_trace_file *f, const proa_trace *trace);
 void proa_trace_file_release(proa_trace_file *f); /* writes what is pending and the end of PATH */

@@ -261,7 +261,7 @@ static bool is_viewable(const proa_tensor_source *s)
     return s->encoding == PROA_ENCODING_PLAIN && !s->factor && s->plus == 0.0f && known;
 }
 
-/* From `row` on, as many rows as lie at one distance from each other. */
+/* *view: the rows from `row` on that are at equal distances in memory. Returns their number. */
 static int64_t view_rows(const proa_tensor_source *s, int64_t row, proa_view *view)
 {
     *view = s->view;

@@ -47,7 +47,7 @@ void proa_chat_free(proa_chat *chat); /* NULL is fine */
  * (true), continue_final_message, chat_template (the name of one of the model's templates) and chat_template_kwargs
  * (more variables; its other members are variables too). These are OpenAI's messages: a content of text parts is joined
  * by line feeds, and the arguments of tool calls, JSON in a text, become objects. Without chat_template the template is
- * "tool_use" if there are tools and such a template, else "default". Special tokens stand in the text: encode it with
+ * "tool_use" if there are tools and such a template, else "default". It contains the special tokens: encode it with
  * add_special false. With continue_final_message the prompt ends with the last message's text. */
 PROA_MUST_CHECK proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, proa_buf *out,
                                              proa_err *err);

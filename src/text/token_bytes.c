@@ -77,7 +77,7 @@ static bool byte_level(proa_str token, proa_buf *out)
 }
 
 /* The decoded text with what stood before it taken away. Bytes that make no character came out as U+FFFD: then the
- * vocabulary's own name of the token tells which they are. */
+ * vocabulary's own name of the token shows which they are. */
 static proa_str decode_one(proa_token_bytes *p, int32_t id)
 {
     proa_buf *work = &p->work;

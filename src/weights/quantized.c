@@ -174,7 +174,7 @@ typedef struct packed_shape {
     bool awq;
 } packed_shape;
 
-/* Both have scales [G, N] and zeros [G, N bits/32]; how qweight is packed tells them apart. */
+/* Both have scales [G, N] and zeros [G, N bits/32]; they differ in how qweight is packed. */
 static proa_status read_packed_shape(packed_shape *p, const group *g, const proa_weights_tensor *scales,
                                      const proa_weights_tensor *zeros)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * infer_pb.h - inside api: ModelInferRequest to a request of inference, a reply to ModelInferResponse, without message
- * structs between: tensors stay where they lie in the message, answers go out from the tensors' buffers.
+ * structs between: tensors stay where they are in the message, answers go out from the tensors' buffers.
  * Rules and texts are Triton's (reference/triton.md 1.7).
  * Owner:   inputs hold the buffer of the message; all else is in the request's or the reply's arena.
  * Threads: none of its own.

@@ -166,7 +166,7 @@ static char *put_head(char *at, const proa_reply *reply, const head_parts *h)
     return at;
 }
 
-/* The heads of raw_output_contents stand after the rest, each sent before its tensor. */
+/* The headers of raw_output_contents are stored after the rest, and each is sent before its tensor. */
 static int put_raw(struct iovec *iov, char *from, char *at, const proa_reply *reply)
 {
     int n = 0;

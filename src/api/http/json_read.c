@@ -132,7 +132,7 @@ static proa_status decode_string(proa_jread *j, const char *raw, size_t raw_len,
     return PROA_OK;
 }
 
-/* Behind the bytes that stand for themselves, eight at a time: not a quote, a backslash or a control character. The
+/* Skips bytes that mean themselves, eight at a time: all but quotes, backslashes and control characters. The
  * lowest flag of a word is exact; those above it may be wrong, since borrows go upward. */
 static const char *skip_plain(const char *at, const char *end)
 {

@@ -53,7 +53,7 @@ static const char *const folder_keys[] = {"model_path", "gpt_model_path", "model
 
 /* ---- parameters ---- */
 
-/* What the command line says for this backend, for all that stand on the engine (--dtype, ...), or for all. */
+/* A setting of the command line: for this backend, for all that use the engine (--dtype, ...), or for all backends. */
 static const char *setting_of(const proa_served_model *m, const char *key)
 {
     const proa_server *server = proa_served_model_server(m);

@@ -352,7 +352,7 @@ static proa_status decode_ids(proa_prompt *p, bool skip_special, proa_str *to, p
     return status;
 }
 
-/* What is to stand before each sequence's text. */
+/* What to put before each sequence's text. */
 static proa_status read_echo(proa_prompt *p, proa_err *err)
 {
     if (!p->generation->echo) return PROA_OK;

@@ -56,7 +56,7 @@ static void add_floats(const answer *a, const char *name, const int64_t *shape, 
 
 /* ---- tokens ---- */
 
-/* The prompt stands before the tokens, but in a stream. */
+/* The prompt comes before the tokens, except in a stream. */
 static const proa_id_list *head_of(const answer *a, int64_t row)
 {
     static const proa_id_list none;

@@ -295,7 +295,7 @@ static bool parse_integer(int64_t *value, proa_str s)
     return errno == 0 && end == text + s.len;
 }
 
-/* Sums and differences of the integers that two tensors of strings hold; the strings lie in the reply's arena. */
+/* Sums and differences of the integers that two tensors of strings hold; the strings are in the reply's arena. */
 static bool add_strings(proa_reply *reply, const proa_tensor *a, const proa_tensor *b, proa_str *sum,
                         proa_str *difference, int64_t n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * scan.h - one walk over a text: its words in lower case, and counts. What a word, a sentence, ... is stands in
+ * scan.h - one walk over a text: its words in lower case, and counts. Words, sentences and the rest are defined in
  * docs/transform.md; examples/review-pipeline/textfeatures.py says the same in Python.
- * Owner:   the words lie in the caller's arena.
+ * Owner:   the words are in the caller's arena.
  * Threads: none of its own. */
 #ifndef PROA_BACKENDS_TRANSFORM_SCAN_H
 #define PROA_BACKENDS_TRANSFORM_SCAN_H

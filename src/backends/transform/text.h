@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * text.h - features of texts: counts, n-grams of a vocabulary, weights of a lexicon, hashed n-grams. The
- * operation text_features of a transform; what each feature is stands in docs/transform.md.
+ * operation text_features of a transform; docs/transform.md defines each feature.
  * Owner:   proa_text_features_close releases what was read from files.
  * Threads: do not change after they were read. */
 #ifndef PROA_BACKENDS_TRANSFORM_TEXT_H

@@ -22,7 +22,7 @@ typedef struct proa_transform_value {
     proa_type type;
     int32_t rank;
     int64_t shape[PROA_SERVE_RANK_MAX];
-    const char *data; /* may lie anywhere: elements are copied out */
+    const char *data; /* of any alignment: elements are copied out */
     size_t bytes;
     proa_buffer *buffer; /* that holds data, of an input or of an output; NULL: the reply's arena does */
 } proa_transform_value;
@@ -54,7 +54,7 @@ typedef struct proa_transform_op {
                          proa_transform_value *out, proa_err *err);
     void (*run)(const proa_transform_step *step, const proa_transform_value *args,
                 const proa_transform_value *out, char *to, proa_arena *arena);
-    /* The bytes of `out` lie in an argument's as they are: where they begin. NULL: never. -1: not this time. */
+    /* Where the bytes of `out` begin if they are, unchanged, part of an argument's. NULL: never. -1: not this time. */
     int64_t (*within)(const proa_transform_step *step, const proa_transform_value *args,
                       const proa_transform_value *out);
     /* As run, on a GPU: `to` and arguments that are numbers are in its memory. Other buffers that the kernels use are

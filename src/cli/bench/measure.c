@@ -186,7 +186,7 @@ static int64_t step_budget(const proa_bench *b)
     return proa_sizes_step_tokens(b->common.device, proa_bench_is_encoder(b));
 }
 
-/* Seconds of so many batches, all submitted at once. */
+/* The time of that many batches, all submitted at once, in seconds. */
 static proa_status encode_batches(const proa_bench *b, trial *t, int64_t batches, double *seconds, proa_err *err)
 {
     int64_t start = proa_clock_ns();

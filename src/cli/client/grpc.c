@@ -149,7 +149,7 @@ static proa_status take_messages(call *c)
     while (status == PROA_OK && c->in.len - at >= HEADER_BYTES) {
         const uint8_t *p = (const uint8_t *)c->in.ptr + at;
         size_t len = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
-        if (p[0]) return PROA_FAIL(c->err, UNSUPPORTED, "the answer is compressed, which was not asked for");
+        if (p[0]) return PROA_FAIL(c->err, UNSUPPORTED, "the answer is compressed, which was not requested");
         if (c->in.len - at - HEADER_BYTES < len) break;
         status = unpack_message(c, p + HEADER_BYTES, len);
         at += HEADER_BYTES + len;

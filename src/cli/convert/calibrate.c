@@ -24,7 +24,7 @@ typedef struct calibration {
     int64_t count;
     proa_line_list lines; /* of other models */
     int64_t window;       /* tokens of an item at most */
-    int64_t tokens;       /* at most so many are run */
+    int64_t tokens;       /* at most that many are run */
     proa_progress progress;
 } calibration;
 

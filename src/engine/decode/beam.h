@@ -30,7 +30,7 @@
  * finished score >= s_best / H^a); a group that is done counts as choosing pad_id. Over when all are done, or at
  * max_new, where the running beams of groups not done compete for their places. Results: those of all groups by
  * score, among equals the later one. (The penalty is subtracted from what the caller gives, so after all other logits
- * steps; transformers has it before a repetition penalty, which matters if both are asked for. And where it writes the
+ * steps; transformers has it before a repetition penalty, which matters if both are requested. And where it writes the
  * first end id at the end of each finished sequence, here is the one that came.)
  *
  * ft (FasterTransformer df4a753, online_softmax_beamsearch_kernels.cu): each beam gives its best C; the key of

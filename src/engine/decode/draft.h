@@ -45,7 +45,7 @@ typedef struct proa_draft_times {
 } proa_draft_times;
 #define PROA_DRAFT_TIMES ((proa_draft_times){.passes = 0}) /* nothing is known */
 void proa_draft_time(proa_draft_times *t, int64_t rows, double ns);
-/* The mean for so many rows, interpolated between those that are known. Beyond the last known one it is taken to grow
+/* The mean for that many rows, interpolated between those that are known. Beyond the last known one it is taken to grow
  * by 1/64 for each row, or in proportion to the rows if they are more, so that larger drafts are tried. 0: nothing is
  * known, or no rows. */
 double proa_draft_time_mean(const proa_draft_times *t, int64_t rows);

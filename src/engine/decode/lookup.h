@@ -21,7 +21,7 @@ typedef struct proa_lookup {
     int32_t *newest;  /* [slots] by hash: the last place of a pair that has a place after it; -1: none */
     int64_t count, capacity, slots;
     int64_t at;     /* the match: the tokens that end with text[at] are those that end the text, */
-    int32_t length; /* so many of them; 0: there is no match */
+    int32_t length; /* how many they are; 0: there is no match */
 } proa_lookup;
 
 void proa_lookup_init(proa_lookup *l, int64_t capacity);
@@ -42,7 +42,7 @@ typedef struct proa_lookup_rates {
 } proa_lookup_rates;
 
 void proa_lookup_rates_init(proa_lookup_rates *r);
-/* A guess with so many equal tokens before it was right, or not. */
+/* A guess was right, or not. The match had that many tokens before it. */
 void proa_lookup_learn(proa_lookup_rates *r, int32_t length, bool right);
 /* The chances that the tokens after the match are right, each together with those before it, at most `size`. The first
  * `unknown` (0 or 1) of them stand for tokens in flight, which cannot be drafted: the chances are those of the tokens

@@ -7,7 +7,7 @@
  *
  *     prompt tokens queued there + its own that are not cached there + 64 for each request that runs there
  *
- * (The routers of SGLang and of NVIDIA Dynamo weigh cached prefixes against load likewise.) So a prefix that many
+ * (The routers of SGLang and of NVIDIA Dynamo also weigh cached prefixes against load.) So a prefix that many
  * requests have in common stays on one replica until that one is busier than the prefix is worth, and then spreads.
  *
  * A replica whose device has failed takes no requests for a second, and is tried again then. If the device fails again
@@ -27,7 +27,7 @@
 
 typedef struct proa_fleet proa_fleet;
 
-/* With `prefill` above 0 the first so many replicas run long prompts for the others, which generate (disaggregated
+/* With `prefill` above 0 the first `prefill` replicas run long prompts for the others, which generate (disaggregated
  * prefill): the keys and values of a prompt are copied from one to the other in pages of 64 tokens, and the rest, at
  * most 64 tokens, is run where the tokens are generated. So what is generated is the same. Prompts that have at most
  * PROA_HANDOFF_TOKENS_MIN tokens that are not cached run where they generate, and so do texts without ids, sessions,

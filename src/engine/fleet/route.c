@@ -10,7 +10,7 @@
  * over some hundred steps that takes about as long as 64 rows of a prompt. */
 #define ACTIVE_COST 64
 
-#define RESTS_MAX   60 /* the longest rest: so many first ones */
+#define RESTS_MAX   60 /* the longest rest, as a multiple of the first */
 
 /* ---- replicas whose device has failed ---- */
 

@@ -15,7 +15,7 @@
 #include "model/heads/eagle.h"
 #include <string.h>
 
-/* States of a sequence that does not draft: so many are run at once. */
+/* How many states of a sequence that does not draft are run at once. */
 #define CATCH_UP_ROWS 16
 /* Passes for which states are kept, at least. */
 #define KEPT_PASSES   4
@@ -229,7 +229,7 @@ static bool is_followed(const proa_eagle_proposer *p, const proa_seq *seq)
     return drafts && seq->length == seq->draft_length + seq->states->count;
 }
 
-/* Whether states with numbers from this one on are still kept after so many more. */
+/* Whether states with numbers from this one on are still kept after that many more. */
 static bool are_kept(const proa_eagle_proposer *p, int64_t first, int64_t more)
 {
     return first + p->heads->kept_max >= p->next + more;
@@ -244,7 +244,7 @@ static void catch_up(proa_engine *e, proa_seq *seq, int64_t tokens)
         add_states(e, e->eagle, seq, end, 0);
 }
 
-/* Before so many states are kept: those that they overwrite are run. Returns the number of the first new one; the
+/* Called before that many states are kept: runs those that they overwrite. Returns the number of the first new one; the
  * new ones follow each other in the list. */
 static int64_t make_room(proa_engine *e, int64_t count)
 {

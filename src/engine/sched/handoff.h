@@ -17,7 +17,7 @@
  * last token, at most 64. If pages are missing, for whatever reason, it computes them.
  *
  * Owner:   a handoff belongs to the caller until it is sent, then to the engines.
- * Threads: as said at each function. */
+ * Threads: each function names its own. */
 #ifndef PROA_ENGINE_SCHED_HANDOFF_H
 #define PROA_ENGINE_SCHED_HANDOFF_H
 

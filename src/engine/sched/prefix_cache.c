@@ -148,7 +148,7 @@ static void count_reuse(proa_engine *e, proa_engine_request *req, int64_t begin,
     e->now.prefix_hits_dir += (uint64_t)proa_min64(from.folder, tokens);
 }
 
-/* Whether the request goes on waiting for the folder. One that was slow is not asked again. */
+/* Whether the request still waits for the folder. A folder that was slow for it is not read again. */
 static bool may_wait(proa_engine *e, proa_engine_request *req)
 {
     int64_t now = proa_clock_ns();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * process_logits.c - what happens to a step's logits on the host: tokens are sampled for sequences, candidates are
- * taken for beam and contrastive search, rows and log-probabilities are emitted to requests that asked for them. */
+ * taken for beam and contrastive search, rows and log-probabilities are emitted to requests that want them. */
 #include "engine/sched/request.h"
 
 #include "base/checked.h"

@@ -19,13 +19,13 @@
 #include "engine/sched/step_time.h"
 
 #define PROA_PROMPT_SLOWDOWN   1.5
-/* So that prompts go on in every step. More rows are a multiple of it: whole tiles of kernels, and few different shapes
+/* Prompts make progress in every step. More rows are a multiple of it: whole tiles of kernels, and few different shapes
  * of passes, so that a device can replay the recording of one. */
 #define PROA_PROMPT_ROWS_LEAST 32
 
 typedef struct proa_prompt_budget {
     int64_t most; /* rows beside decoding rows */
-    double slowdown; /* a step with prompts may take so many times as long as one without; 0: always `most` rows */
+    double slowdown; /* a step with prompts may take that many times as long as one without; 0: always `most` rows */
     int32_t run; /* steps with prompts since the last one without */
 } proa_prompt_budget;
 

@@ -47,7 +47,7 @@ typedef struct proa_proposer {
     /* How many tokens could be drafted, at most `size`; if the newest token of the sequence is in flight, after that
      * one, once the host knows it. */
     int32_t (*foresee)(const proa_engine *e, const proa_seq *seq, int32_t size);
-    /* Says more about what the sequence could draft if so many draft together: chances, costs, a lower limit. */
+    /* Refines the offer of the sequence if that many draft together: chances, costs, a lower limit. */
     void (*offer)(proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer);
     void (*propose)(proa_engine *e, proa_draft_chain *chains, int64_t count);
     /* A pass over the batch of e->step was submitted; lengths are those before it. */
@@ -56,7 +56,7 @@ typedef struct proa_proposer {
     void (*observe)(proa_engine *e, proa_seq *seq, int32_t id);
     /* The token after the tip of a tree is known. */
     void (*learn)(proa_engine *e, const proa_draft_tree *tree, int32_t id);
-    /* The draft of the sequence is done with: so many of its `drafts` tokens were right. */
+    /* The draft of the sequence was verified: that many of its `drafts` tokens were right. */
     void (*settle)(proa_engine *e, proa_seq *seq, int32_t accepted);
     /* Whether it stops a draft by itself where it gets unsure, so that its size need not be limited beforehand. */
     bool stops;

@@ -139,7 +139,7 @@ struct proa_engine_request {
     proa_adapter *table;             /* that it brought on the host; NULL: none */
     proa_tensor_memory table_memory; /* of one that it brought; on a GPU `virtuals` is the request's own */
     const proa_prompt_table *virtuals; /* of one of the two: ids from the vocabulary's size on are its rows; or NULL */
-    int64_t virtual_count; /* so many tokens were put before its prompt: those of the adapter's table */
+    int64_t virtual_count;             /* tokens of the adapter's table, which were put before its prompt */
     atomic_bool cancelled;
 
     /* progress */
@@ -349,7 +349,7 @@ typedef struct proa_async_steps {
     proa_sample_mode mode;
     proa_inflight_step step[PROA_STEPS_MAX]; /* the oldest one first */
     int32_t count, most;                     /* of step: how many are in flight, and may be */
-    int32_t groups; /* PROA_SAMPLE_STAGES: into so many steps the decoding sequences are divided */
+    int32_t groups; /* PROA_SAMPLE_STAGES: the number of steps into which decoding sequences are divided */
     bool follows;   /* the step that is built takes sequences whose tokens the oldest one in flight samples */
     proa_sample_params *sample_params; /* [sampled_rows] */
     bool any_random;                   /* not all rows are greedy */
@@ -619,7 +619,7 @@ bool proa_speculate_row_counts(const proa_seq *seq, int64_t position, int32_t no
 void proa_speculate_sampled(proa_engine *e, proa_seq *seq, int64_t position, int32_t id);
 /* The sequence ends; draft tokens after its last token are dropped. */
 void proa_speculate_end(proa_engine *e, proa_seq *seq);
-/* A pass with so many rows, all of which were sampled, has just ended with its sampling. It was submitted at
+/* A pass with that many rows, all of which were sampled, has just ended with its sampling. It was submitted at
  * begin_ns. */
 void proa_speculate_step_time(proa_engine *e, int64_t rows, int64_t begin_ns);
 

@@ -21,7 +21,7 @@
 
 /* Weights of new values in decaying means. */
 #define PAUSE_SHARE   0.125
-/* After so many passes with drafts there is one without, so that its time is known. */
+/* After that many passes with drafts there is one without, so that its time is known. */
 #define DRAFTS_IN_ROW 64
 
 const proa_proposer proa_propose_none = {.name = "none"};
@@ -329,7 +329,7 @@ static void settle_tree(proa_engine *e, proa_seq *seq)
     proa_page_table_compact(&e->pages, seq->table, tree->first, tree->path, tree->accepted);
 }
 
-/* The sequence's draft tokens are done with: so many were right. */
+/* The sequence's draft tokens were verified: that many were right. */
 static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
 {
     seq->state_row = proa_seq_has_tree(seq) ? seq->tree->tip : accepted;

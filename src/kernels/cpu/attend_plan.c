@@ -157,7 +157,7 @@ static void fill_bias(const attend_call *call, const proa_attend_block *b, proa_
         lowest = proa_min64(lowest, b->at[i]);
         highest = proa_max64(highest, b->at[i]);
     }
-    /* The 64 entries at either end stand for all that is farther. */
+    /* The 64 entries at either end are used for all that is farther. */
     int64_t begin = proa_max64(proa_min64(b->first - highest, reach), -reach - PROA_PAGE_TOKENS);
     int64_t end = proa_min64(b->last - lowest, reach + PROA_PAGE_TOKENS);
     const float *of_head = call->a->rel_bias + b->head;

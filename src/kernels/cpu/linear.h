@@ -7,7 +7,7 @@
 
 #include "kernels/ops.h"
 
-/* The layout, the same at every level. Outputs stand in panels of 32; a panel is a run of steps over k, and a step
+/* The layout, the same at every level. Outputs are stored in panels of 32; a panel is a run of steps over k, and a step
  * meets 4 bytes of a row of x (its "word") with 32 outputs:
  *   f32      1 k   [32] f32                          x word: the f32
  *   f16      1 k   [32] f16                          the f32
@@ -68,7 +68,7 @@ typedef struct proa_tile_epilogue {
 typedef struct proa_linear_isa {
     int rows_max;    /* of a tile */
     int rows_whole;  /* tiles begin at multiples of this, and may read x up to the next one; 0: 1 */
-    int rows_skinny; /* up to so many rows, a tile takes panels_of[rows] panels; else 1 */
+    int rows_skinny; /* up to that many rows, a tile takes panels_of[rows] panels; else 1 */
     int panels_of[PROA_SKINNY_MAX + 1];
     int speed;                           /* multiply-adds in the time of one of f32; 0: 1 */
     bool biased;                         /* int8 rows as uint8 = int8 + 128 */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The adapters' kernels run beside the products of a pass of so many rows. */
+/* In passes of more than FEW_ROWS_MAX (steps.c) to that many rows the adapters' kernels run beside the products. */
 enum { SUMS_ROWS = 64 };
 
 /* ---- layout ---- */

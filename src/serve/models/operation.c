@@ -126,7 +126,7 @@ void proa_entry_remove(proa_server *s, proa_entry *e)
     proa_source_drop(e->source);
     e->source = NULL;
     e->explicit_load = false;
-    e->needs_load = e->done = true; /* ensembles that stand on it are to look again */
+    e->needs_load = e->done = true; /* ensembles that use it have to check again */
     e->seen_fingerprint = 0;
     proa_err_clear(&e->outcome);
     proa_entry_problem(e, NULL);

@@ -16,7 +16,7 @@ typedef struct version {
 } version;
 
 struct proa_name_table {
-    proa_map names; /* keys lie in the entries, which live as long as the server */
+    proa_map names; /* the keys are in the entries, which live as long as the server */
     row *rows;
     version *versions;
 };

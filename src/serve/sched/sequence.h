@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * sequence.h - inside the schedulers: sequences of requests and what the server adds to their requests: control tensors
  * (START, END, READY, CORRID) and states that it keeps between them. For sequence.c and sequence_input.c.
- * Owner:   a sequence belongs to the scheduler from its START to its end; specs lie in model->arena, their buffers are
+ * Owner:   a sequence belongs to the scheduler from its START to its end; specs are in model->arena, their buffers are
  *          released by proa_sequence_inputs_close.
  * Threads: under the scheduler's lock, but for `states`: they belong to the sequence's running request. */
 #ifndef PROA_SERVE_SCHED_SEQUENCE_H

@@ -327,7 +327,7 @@ FILTER(f_abs)
     return proa_j_negate(run, self, negative);
 }
 
-/* The nearest decimal of so many places: glibc prints the exact value, ties to even as Python has them. */
+/* The nearest decimal with that many places: glibc prints the exact value, ties to even as Python has them. */
 static double round_decimal(double f, int64_t places)
 {
     char text[400];

@@ -96,7 +96,7 @@ static void emit_data(lexer *lx, size_t from, size_t to, char sign, bool lstrip)
     if (text.len > 0) emit_token(lx, PROA_T_DATA, from, proa_j_view(text));
 }
 
-/* Behind the end `close` ("%}") of a tag if it stands at `at`, with its sign and what the sign strips; else 0. */
+/* If the end of a tag (`close`, "%}") is at `at`: the position after it, its sign and what the sign strips. Else 0. */
 static size_t tag_end(const lexer *lx, size_t at, const char *close, bool plus, bool trim)
 {
     if (plus && has_text(lx, at, "+") && has_text(lx, at + 1, close)) return at + 3;

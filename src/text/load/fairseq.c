@@ -11,7 +11,7 @@ struct proa_fairseq {
     const char *class; /* how tokenizer_class begins; the first row that fits counts */
     const char *codes; /* "language_codes" of tokenizer_config.json; NULL: whatever it says */
     const char *first; /* names of the first ids; NULL: vocab.json has the order of all pieces */
-    int32_t replaced;  /* so many pieces of the file are among these names */
+    int32_t replaced;  /* how many pieces of the file are among these names */
     const char *languages, *more_languages; /* after the pieces, in this order */
     const char *around;                     /* what begins and ends the name of a language */
     const char *source;                     /* language of the input, unless src_lang says another */

@@ -64,7 +64,7 @@ const proa_fairseq *proa_fairseq_of(const proa_json *config);
 PROA_MUST_CHECK proa_status proa_fairseq_list(proa_piece_list *out, const proa_fairseq *order,
                                               const proa_piece_list *file, const proa_piece_list *listed,
                                               proa_arena *arena, proa_err *err);
-int64_t proa_fairseq_added_max(const proa_fairseq *order); /* so many tokens proa_fairseq_finish adds at most */
+int64_t proa_fairseq_added_max(const proa_fairseq *order); /* tokens that proa_fairseq_finish adds at most */
 /* Adds the special tokens that tokenizer_config.json lacks, and sets what surrounds a text. INVALID when src_lang is
  * no language of the tokenizer. */
 PROA_MUST_CHECK proa_status proa_fairseq_finish(proa_tokenizer *tok, const proa_fairseq *order,

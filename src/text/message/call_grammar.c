@@ -203,7 +203,7 @@ static bool is_required(const proa_json *schema, proa_str name)
     return false;
 }
 
-/* <parameter=NAME>\nVALUE\n</parameter>\n for each property, in their order. A text stands as it is. */
+/* <parameter=NAME>\nVALUE\n</parameter>\n for each property, in their order. Text is not quoted. */
 static void put_tag_arguments(call_writer *w, const proa_json *function)
 {
     const proa_json *schema = proa_json_get(function, "parameters"),
