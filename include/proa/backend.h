@@ -11,12 +11,12 @@
  * `backend: "NAME"`. The library stays loaded until the program ends. It links to nothing of Proa: all that it calls
  * is in proa_backend_host.
  *
- * Versions: PROA_BACKEND_VERSION changes when a member changes its meaning. New members are appended to both tables and
- *           raise their `bytes`; a member that lies beyond `bytes` is not there.
+ * Versions: PROA_BACKEND_VERSION changes when a member changes its meaning. New members are appended to a table and
+ *           raise its `bytes`. Compare `bytes` with offsetof before you use a member that was appended.
  * Owner:    states belong to the backend, handles (model, instance, request) to Proa. Texts and tensors of a handle
- *           live as long as it.
- * Threads:  model functions run one at a time for a model; execute one at a time for an instance. All functions of the
- *           host may be called from any thread. */
+ *           live as long as the handle.
+ * Threads:  the functions of one model are called one at a time, and so is execute of one instance. All functions of
+ *           the host may be called from any thread. */
 #ifndef PROA_BACKEND_H
 #define PROA_BACKEND_H
 
@@ -33,12 +33,12 @@ extern "C" {
 
 /* Flags of a backend. */
 enum proa_backend_flags {
-    /* execute only computes, and briefly: it may run on the thread that reads requests, without a hand-over. */
+    /* execute only computes, and briefly: it may run on the event loop that read the request. */
     PROA_BACKEND_INLINE = 1 << 0,
     /* The backend queues and batches itself: execute is called at once from any thread, several at a time, with one
      * request, and returns before the responses come. */
     PROA_BACKEND_OWN_QUEUE = 1 << 1,
-    /* A decoupled model that answers a unary request with one response: unary calls are let through. */
+    /* Decoupled models of this backend answer a unary request with one response, so unary calls are allowed. */
     PROA_BACKEND_UNARY = 1 << 2,
     /* Supports KIND_GPU: it opens the devices that its instance groups name, or fails with the reason. */
     PROA_BACKEND_GPU = 1 << 3,
@@ -103,7 +103,7 @@ typedef enum proa_backend_kind { /* of an instance group */
                                  PROA_BACKEND_KIND_MODEL /* the model chooses its devices */
 } proa_backend_kind;
 
-/* Device memory of a library, which the host cannot read by itself. It lives as long as the program. */
+/* Device memory of a library, which Proa cannot read without its help. The struct lives as long as the program. */
 typedef struct proa_backend_memory proa_backend_memory;
 struct proa_backend_memory {
     size_t bytes;     /* sizeof(proa_backend_memory), as the library was built */
@@ -195,7 +195,7 @@ typedef struct proa_backend_host {
      * NULL, for a decoupled model that ends without another one. A model that is not decoupled sends one, final. */
     void (*response_send)(proa_backend_request *request, proa_backend_response *response, bool final);
 
-    /* ---- appended: not there if it lies beyond `bytes` ---- */
+    /* ---- appended members: present only if `bytes` includes them ---- */
     /* Tensor `index` of a kind, from 0; NULL: there is no more. */
     const proa_backend_io *(*model_io)(const proa_backend_model *model, proa_backend_io_kind kind, int32_t index);
     int64_t (*model_max_batch)(const proa_backend_model *model); /* max_batch_size; 0: no batch dimension */
@@ -228,8 +228,8 @@ typedef struct proa_backend_table {
     size_t bytes;     /* sizeof(proa_backend_table), as the library was built */
     uint32_t version; /* PROA_BACKEND_VERSION, as the library was built */
     unsigned flags;   /* enum proa_backend_flags */
-    /* A version of a model loads. *state is the backend's and is given to the functions below. Everything that the
-     * configuration and the files can have wrong is checked here. */
+    /* Loads a version of a model. *state is the backend's and is passed to the functions below. Errors of the
+     * configuration and of the files are reported here. */
     proa_status (*model_open)(void **state, proa_backend_model *model, proa_err *err);
     void (*model_close)(void *state); /* no instance is left; all requests have ended */
     proa_status (*instance_open)(void **state, void *model_state, const proa_backend_instance *instance,
@@ -238,12 +238,12 @@ typedef struct proa_backend_table {
     /* Each request gets its final response, now or later, from any thread. The requests of one call have the same model
      * and, unless inputs are ragged, inputs of the same shape but for the batch dimension. */
     void (*execute)(void *instance_state, proa_backend_request *const *requests, int count);
-    /* Can this version answer? NULL: always. The reason is set with host->fail. */
+    /* Whether this version can answer. NULL: always. If not, the reason is set with host->fail. */
     bool (*ready)(void *model_state, proa_err *reason);
 } proa_backend_table;
 
-/* What the library exports as PROA_BACKEND_ENTRY. Called once; NULL, with err set by host->fail or without: the library
- * cannot be used. */
+/* What the library exports as PROA_BACKEND_ENTRY. It is called once. If it returns NULL, the library cannot be used;
+ * it may set the reason with host->fail. */
 typedef const proa_backend_table *proa_backend_entry_fn(const proa_backend_host *host, proa_err *err);
 #define PROA_BACKEND_ENTRY "proa_backend_entry"
 

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 typedef struct proa_hub_progress {
-    const char *file; /* that is being downloaded, or the first of several; NULL: none yet */
+    const char *file; /* the file that is being downloaded, or the first of several; NULL: none yet */
     const char *waiting; /* NULL: nothing is waited for; else why and how long, such as "429 Too Many Requests: 5 s" */
     int32_t files, files_done;
     int64_t bytes, bytes_done; /* of all files that this call downloads, with what an earlier one left */
@@ -38,7 +38,7 @@ typedef struct proa_hub_options {
     bool offline;         /* only look into the cache; HF_HUB_OFFLINE=1 does the same */
     bool verify;          /* hash the files that are there already, and download again what is damaged */
     bool dry_run;         /* download nothing; the result lists what would be */
-    int32_t connections;  /* at the same time, 1 to 32; 0: 8 */
+    int32_t connections;  /* downloads at the same time, 1 to 32; 0: 8 */
     /* Called a few times a second on the caller's thread; returns false to cancel. NULL: not called. */
     bool (*progress)(void *arg, const proa_hub_progress *progress);
     void *progress_arg;
@@ -47,7 +47,7 @@ typedef struct proa_hub_options {
 typedef struct proa_hub_file {
     const char *name; /* in the repository, with slashes */
     int64_t bytes;
-    bool downloaded; /* by this call, or, with dry_run, it would be */
+    bool downloaded; /* by this call; with dry_run, whether it would be */
 } proa_hub_file;
 
 /* What a pull did. Release it with proa_hub_result_release. */
@@ -64,10 +64,10 @@ typedef struct proa_hub_result {
 PROA_EXPORT bool proa_hub_is_name(const char *model);
 
 /* Makes the files that Proa reads available in the cache and returns the model's path in *path (which may be NULL)
- * and details in *result (which may be NULL). Nothing is downloaded twice, also what others have put into the cache.
- * A file appears under its name only when it is complete and its checksum is right; after a failure the next call
- * goes on where this one stopped. If the hub cannot be reached and the cache has the whole revision, that is
- * used. options NULL: as the environment says. */
+ * and details in *result (which may be NULL). Files that are in the cache, from whichever program, are not downloaded
+ * again. A file appears under its name only when it is complete and its checksum is right; after a failure the next
+ * call continues where this one stopped. If the hub cannot be reached and the cache has the whole revision, that is
+ * used. options NULL: the environment decides. */
 PROA_EXPORT proa_status proa_hub_pull(char **path, const char *name, const proa_hub_options *options,
                                       proa_hub_result *result, proa_err *err);
 PROA_EXPORT void proa_hub_result_release(proa_hub_result *result);

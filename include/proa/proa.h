@@ -30,83 +30,85 @@ extern "C" {
 
 typedef struct proa_engine proa_engine;
 
-/* Called with a part in [0,1] while a model loads. */
+/* Called while a model loads: `what` is being done, and `part` of it, from 0 to 1, is finished. */
 typedef void proa_progress_fn(void *arg, const char *what, double part);
 
-/* A folder of PEFT: a low-rank adapter (LoRA), or a prompt table (prompt tuning, p-tuning, prefix tuning), whose tokens
- * come before the prompts of the requests that use it. */
+/* A folder in the format of the PEFT library: a low-rank adapter (LoRA), or a prompt table (prompt tuning, p-tuning,
+ * prefix tuning), whose tokens come before the prompts of the requests that use it. */
 typedef struct proa_adapter_source {
     const char *name, *path;
 } proa_adapter_source;
 
 typedef struct proa_engine_options {
-    const char *device; /* "cpu" */
-    /* "exact": weights as the checkpoint has them, arithmetic in f32: bf16 and f16 weights are widened exactly, so the
-     * result is that of "f32" at half the bytes. "auto" (default): as "exact", but with a checkpoint of bf16 a CPU
-     * keeps keys and values in bf16 and, if it is faster so, rounds the inputs of matrices to bf16. "f32": weights in
-     * f32, the result of "exact". "f16": weights, keys and values in f16. "bf16": weights, keys and values in bf16,
-     * and inputs of matrices too where the CPU is faster so. */
+    const char *device; /* "cpu" (default), "cuda" or "cuda:N" */
+    /* "exact": weights keep the checkpoint's type and arithmetic is in f32. Widening bf16 and f16 is exact, so the
+     * result is that of "f32" with half the memory. "auto" (default): as "exact", except that with a bf16 checkpoint a
+     * CPU keeps keys and values in bf16 and, where that is faster, rounds the inputs of matrices to bf16. "f32":
+     * weights in f32. "f16": weights, keys and values in f16. "bf16": weights, keys and values in bf16, and the inputs
+     * of matrices too where the CPU is faster with them. */
     const char *dtype;
     const char *quant; /* "none", "int8", "int4"; on a GPU also "fp8" */
-    const char *kv_dtype; /* of keys and values: "auto" (as dtype says), "f32", "bf16", "f16"; on a GPU also "fp8" */
-    int32_t threads;       /* 0: all CPUs that this process may use */
-    int32_t sequences_max; /* running at once, each beam counts as one; default 16 */
-    int32_t step_tokens; /* token budget of a step; default 512, at least the longest encoder input is planned */
-    int32_t prompt_rows; /* rows of prompts at most in a step that has decoding rows too; 0: planned, of which as many
-                            as prompt_slowdown allows; step_tokens if that was given */
-    float prompt_slowdown; /* a step with prompts may take so many times as long as one in which all running sequences
-                              decode, by the times of earlier steps; 0: 1.5, no bound if prompt_rows or step_tokens was
-                              given */
+    const char *kv_dtype; /* keys and values: "auto" (follows dtype), "f32", "bf16", "f16"; on a GPU also "fp8" */
+    int32_t threads;      /* 0: all CPUs that this process may use */
+    int32_t sequences_max; /* running at once, each beam counts as one; 0: 16, on a GPU 256 */
+    int32_t step_tokens;   /* token budget of a step; 0: 512, on a GPU 2048, for encoders on a GPU 16384 */
+    /* Prompt tokens at most in a step in which other sequences decode. 0: step_tokens if that was given; otherwise it
+     * is planned, and prompt_slowdown limits it further. */
+    int32_t prompt_rows;
+    /* A step with prompts may take this many times as long as a step in which all running sequences decode, estimated
+     * from earlier steps. 0: 1.5, or no limit if prompt_rows or step_tokens was given. */
+    float prompt_slowdown;
     int64_t kv_tokens; /* room for keys and values, in tokens of all running sequences; 0: see proa_info */
-    float kv_share; /* with kv_tokens 0: as many as fit into this share (0 to 1) of the memory that the weights
-                           leave, but no more than sequences_max whole contexts; 0: planned without it */
-    const char *prefix_cache; /* "on" (default): keys and values of ended requests stay while nothing else needs their
-                                 memory, and requests that begin alike use them; "off" */
-    /* What leaves the prefix cache of a device is kept in so much memory of the host, and copied back: bytes, with K, M
-     * or G for units of 1024; "off" (default); "auto": off on a CPU; on a GPU 4G, at most a quarter of what is
-     * available and four times the pages on the GPU. Copying costs a GPU that is loaded with prompts that never come
-     * again 4 % of its rate. */
+    float kv_share; /* if kv_tokens is 0: the share (0 to 1) of the memory left by the weights that keys and values
+                           take, at most sequences_max whole contexts; 0: 0.9 on a GPU */
+    const char *prefix_cache; /* "on" (default): keys and values of finished requests stay in memory until it is needed,
+                                 and requests with the same prefix reuse them; "off" */
+    /* Host memory for pages that are evicted from the prefix cache of a GPU; they are copied back when they are needed.
+     * Bytes, with K, M or G for units of 1024; "off" (default); "auto": off on a CPU; on a GPU 4G, at most a quarter of
+     * the available memory and four times the pages on the GPU. If prompts never repeat, the copies cost 4 % of the
+     * throughput. */
     const char *prefix_host_memory;
-    /* A folder that keeps cached prefixes as files, also for later processes and for others beside this one; NULL:
-     * none. It must belong to this user alone. Its size: as above, default 16G, of all files in it; those that were not
-     * used for the longest time go first. */
+    /* A folder where cached prefixes are kept as files, for later processes and for others that run at the same time;
+     * NULL: none. It must belong to this user alone. The size is the limit of all its files, as above, default 16G; the
+     * least recently used go first. */
     const char *prefix_dir, *prefix_dir_size;
-    /* "max_utilization" (default): a request is admitted when there is room for the tokens that it has; when room runs
-     * out, the youngest of the lowest priority is preempted and later goes on where it was. "guaranteed_no_evict": a
-     * request is admitted when there is room for all that it can come to need, and is never preempted. */
+    /* "max_utilization" (default): a request is admitted when there is room for the tokens that it has. When room runs
+     * out, the youngest request of the lowest priority is preempted and continues later. "guaranteed_no_evict": a
+     * request is admitted when there is room for all that it may need, and is never preempted. */
     const char *policy;
     proa_progress_fn *progress;
     void *progress_arg;
-    /* Draft tokens, verified several in a pass; the tokens that are generated are the same. "none"; "ngram": looked up
-     * in the sequence's own text, which is faster where text repeats; "draft": from draft_model; "medusa", "eagle":
-     * from the heads in its place, as trees. Default: what draft_model holds; without one "none". */
+    /* Speculative decoding: several draft tokens are verified in one pass; the output does not change. "none"; "ngram":
+     * drafts are looked up in the sequence's own text, which helps where text repeats; "draft": they come from
+     * draft_model; "medusa", "eagle": from the heads in draft_model, as trees. Default: what draft_model contains, or
+     * "none" without one. */
     const char *speculation;
-    /* a smaller decoder with the same vocabulary, as path of proa_engine_open, or a folder of heads; NULL: none */
+    /* Path of a smaller decoder with the same vocabulary, or of a folder of heads; NULL: none. */
     const char *draft_model;
-    int32_t draft_tokens; /* of one sequence and pass at most; 0: 16, in trees 64 */
-    bool detach_files; /* true: nothing is read from the model's files once it is open, so they may be overwritten or
-                          removed; embedding tables, else read where they are mapped, then count in the memory */
+    int32_t draft_tokens; /* for a sequence in one pass, at most; 0: 16, or 64 for trees */
+    bool detach_files; /* true: the model's files are not read after it was opened, so they may be overwritten or
+                          removed. Embedding tables, which are otherwise mapped, are then copied into memory */
     const proa_adapter_source *adapters; /* [adapters_count] loaded when the model is; decoders only */
     int32_t adapters_count;
-    /* different low-rank adapters in one batch; 0: as many as are given, or adapters_max. None of all: the engine takes
-     * none */
+    /* How many different low-rank adapters a batch may use; 0: adapters_count, or adapters_max. If all of these are 0,
+     * the engine takes no adapters. */
     int32_t adapter_slots;
     int32_t adapters_max; /* loaded at one time, kept in host memory; 0: adapter_slots, at least adapters_count */
     int32_t adapter_rank; /* the largest rank; 0: that of the given adapters, at least 16 */
-    /* Ranks that share each layer (tensor parallelism); 0 or 1: one. On GPUs one for each, from `device` on; on the CPU
-     * each has its part of the threads. */
+    /* Ranks that each compute a part of every layer (tensor parallelism); 0 or 1: one. On GPUs each rank has one, from
+     * `device` on; on the CPU each has a part of the threads. */
     int32_t tensor_parallel;
-    /* Stages that have ranges of the layers, one after the other (pipeline parallelism), each with the ranks of
-     * tensor_parallel; 0 or 1: one. */
+    /* Stages that each have a range of the layers (pipeline parallelism), with tensor_parallel ranks each; 0 or 1:
+     * one. */
     int32_t pipeline_parallel;
-    /* Of a mixture the ranks of tensor_parallel have different experts (expert parallelism), not a part of each. */
+    /* Expert parallelism: each rank of tensor_parallel has some of a mixture's experts, instead of a part of each. */
     bool expert_parallel;
-    /* What ranks are: "thread" of this process, "process" of their own on this host, spread over its NUMA nodes, or
-     * those that "mpi" has started; NULL: thread, under mpirun mpi. */
+    /* What the ranks are: "thread": threads of this process; "process": processes of this host, spread over its NUMA
+     * nodes; "mpi": the processes that mpirun has started. NULL: "mpi" under mpirun, otherwise "thread". */
     const char *ranks;
-    /* How the ranks of tensor_parallel make a sum over what is divided among them. "terms" (default): each makes a
-     * term, and the terms are added. "whole": each gathers the inputs and makes whole sums for some columns, in the
-     * order of one rank, so that any number of ranks gives the bits of one; slower, on the CPU only. */
+    /* How ranks add up a product whose inputs are divided among them. "terms" (default): each computes a term, and the
+     * terms are added. "whole": each gathers all inputs and computes whole sums for some columns, in the order of one
+     * rank, so that any number of ranks gives the same bits; slower, on the CPU only. */
     const char *rank_sums;
 } proa_engine_options;
 
@@ -115,13 +117,13 @@ typedef struct proa_engine_options {
  * NULL. */
 PROA_EXPORT proa_status proa_engine_open(proa_engine **out, const char *path,
                                          const proa_engine_options *options, proa_err *err);
-/* Running and waiting sequences get no more events. NULL is fine. */
+/* Closes the engine. Running and waiting sequences get no more events. NULL is fine. */
 PROA_EXPORT void proa_engine_close(proa_engine *engine);
 
 typedef enum proa_kind {
     PROA_KIND_DECODER,         /* Llama, GPT: a prompt is continued */
     PROA_KIND_ENCODER_DECODER, /* T5: an input is encoded, an output is decoded from a start token */
-    PROA_KIND_ENCODER          /* BERT: rows in, rows out */
+    PROA_KIND_ENCODER          /* BERT: one output row for each input token */
 } proa_kind;
 
 typedef struct proa_info {
@@ -132,17 +134,18 @@ typedef struct proa_info {
     int32_t outputs; /* columns of ROWS: vocabulary, labels of a head, or hidden size */
     bool has_tokenizer, has_pooler;
     int32_t threads;
-    const char *isa, *dtype, *quant, *kv_dtype; /* what is in use: "avx512_bf16", "bf16", "none" */
+    const char *isa, *dtype, *quant, *kv_dtype; /* what is in use: "avx512_bf16", "bf16", "none", "bf16" */
     int64_t parameters, weight_bytes;           /* as stored in memory */
     int64_t kv_tokens, kv_bytes;                /* room for keys and values */
     int64_t memory_bytes;                       /* planned for this engine as a whole */
     int32_t bos_id, eos_id, decoder_start_id;   /* -1: none */
-    const char *plan; /* sizes and arithmetic in words, with the option of each; lives as long as the engine */
+    const char *plan; /* text: sizes and arithmetic, with the option for each; lives as long as the engine */
     int32_t labels;   /* outputs of a head that classifies or rates an input; 0: the model has no such head */
     int32_t embedding; /* width of the input embeddings of tokens; mostly `hidden` */
-    int32_t gpu;       /* on which it runs, N of "cuda:N"; -1: on the CPU */
+    int32_t gpu;       /* the GPU it runs on, N of "cuda:N"; -1: the CPU */
 } proa_info;
 
+/* Fills *info. Any thread. */
 PROA_EXPORT void proa_engine_info(const proa_engine *engine, proa_info *info);
 
 typedef enum proa_task {
@@ -161,7 +164,7 @@ typedef enum proa_early {
 
 #define PROA_END_IDS_MAX 16
 
-/* Whose rules a request follows: in which order penalties and warpers work, and what a beam's score means. */
+/* Whose rules a request follows: the order of penalties and filters, and the meaning of a beam's score. */
 typedef enum proa_style {
     PROA_STYLE_HF,    /* transformers (default) */
     PROA_STYLE_FT,    /* FasterTransformer */
@@ -269,9 +272,9 @@ typedef enum proa_option {
         PROA_OPTION_COUNT
 } proa_option;
 
-/* How to generate. A field that is zero takes the default: the model's generation_config.json, or else what is said
- * here. A field that is marked in `given` is taken as it is, zero too. Lists belong to the caller; submit copies
- * them. */
+/* How to generate. A field that is zero has its default: that of the model's generation_config.json, or else the one
+ * below. A field that is marked in `given` is used as it is, also if it is zero. Lists belong to the caller; submit
+ * copies them. */
 typedef struct proa_options {
     bool given[PROA_OPTION_COUNT]; /* [PROA_OPTION_length_penalty] = true ... */
     /* how long */
@@ -292,25 +295,26 @@ typedef struct proa_options {
     float top_p_decay;      /* 0 or 1: none; after each token top_p = max(top_p * decay, top_p_min) */
     float top_p_min;        /* default 1e-6 */
     int32_t top_p_reset_id; /* token that sets top_p back; 0: none unless given */
-    uint64_t seed; /* of the counter-based generator; sequence i of n draws with proa_seed_of(seed, i) */
+    uint64_t seed;          /* of the random draws; sequence i of n uses proa_seed_of(seed, i) */
     /* penalties */
     float repetition_penalty; /* default 1: none; > 1 makes tokens of prompt and output less likely */
     float presence_penalty;   /* subtracted once from tokens that were generated (ft: prompt too) */
     float frequency_penalty;  /* subtracted for each time that a token was generated */
-    int32_t no_repeat_ngram;  /* no n-gram comes twice; 0: none */
+    int32_t no_repeat_ngram;  /* no sequence of that many tokens occurs twice; 0: off */
     float encoder_repetition_penalty; /* default 1: none; > 1 makes tokens of the encoder's input (of the prompt, where
                                          there is no encoder) likelier */
-    int32_t encoder_no_repeat_ngram; /* no n-gram of the encoder's input (of the prompt) comes; 0: none */
+    int32_t encoder_no_repeat_ngram; /* no sequence of that many tokens of the encoder's input (of the prompt, where
+                                        there is no encoder) occurs in the output; 0: off */
     const proa_bias *logit_bias;
     int32_t logit_bias_count;
-    proa_sequence_bias sequence_bias;  /* added to the last token of a sequence that is about to come */
-    proa_tokens suppress_tokens;       /* never come */
-    proa_tokens begin_suppress_tokens; /* are not the first new token (after a forced one: the second) */
+    proa_sequence_bias sequence_bias;  /* added to a token that would complete the sequence */
+    proa_tokens suppress_tokens;       /* never generated */
+    proa_tokens begin_suppress_tokens; /* never the first new token (or the second, after a forced one) */
     int32_t exponential_decay_start; /* after that many new tokens end tokens get likelier: logit l becomes */
     float exponential_decay_factor;  /* l + |l| (factor^(new tokens - start) - 1); default 1: none */
     bool renormalize_logits;         /* log-softmax after all processors: changes beam scores */
-    proa_words allowed_words;        /* the output is made of these words only, end tokens between them */
-    /* at most one of these five: the whole output matches, and ends where it may; NULL, empty: none */
+    proa_words allowed_words;        /* the output consists of these words; it may end after each */
+    /* at most one of these five constrains the whole output; NULL, false or empty: none */
     const char *json_schema;     /* JSON that this schema accepts */
     bool json_object;            /* a JSON object */
     const char *regex;           /* text that the whole expression matches */
@@ -318,30 +322,30 @@ typedef struct proa_options {
     proa_strings choice;         /* one of these texts */
     proa_words banned_words;     /* never completed */
     proa_strings banned_strings; /* the same as text, with and without a space before */
-    int32_t forced_bos_id;       /* the first new token is this one; -1: none, as 0 unless given */
-    int32_t forced_eos_id;       /* and the last one that max_tokens allows; likewise */
-    proa_words stop_words;       /* end the sequence; their tokens are in the output */
-    proa_strings stop_strings;   /* end the sequence; the text is cut before them, and never shown in part */
+    int32_t forced_bos_id;       /* the first new token; -1, or 0 unless given: not forced */
+    int32_t forced_eos_id;     /* the last token that max_tokens allows; -1, or 0 unless given: not forced */
+    proa_words stop_words;     /* end the sequence; their tokens are in the output */
+    proa_strings stop_strings; /* end the sequence; the text is cut before them, and never shown in part */
     int32_t end_ids[PROA_END_IDS_MAX]; /* replace the model's own when end_ids_count > 0 */
     int32_t end_ids_count;
     bool ignore_eos; /* end tokens neither end the sequence nor count as ends in beam search */
     /* how many */
-    int32_t n;       /* sequences of one prompt, which share its pages; default 1 */
-    int32_t best_of; /* that many run, the n with the highest log-probability a token are returned; default n */
-    int32_t beams;   /* 0 or 1: no beam search */
+    int32_t n; /* sequences of one prompt, which share its pages; default 1 */
+    int32_t best_of; /* that many are generated, and the n with the highest mean log-probability returned; default n */
+    int32_t beams; /* 0 or 1: no beam search */
     proa_style style;
     float length_penalty; /* hf: score = sum of log-probabilities / length^penalty, default 1; ft and trtllm: the
                              same on their length, default 0 */
     proa_early early_stopping; /* trtllm: default TRUE; ft does not read it */
     int32_t beams_returned;    /* 0: all */
     int32_t beam_groups;       /* hf: diverse beam search in groups; default 1 */
-    float diversity_penalty;   /* hf: for each earlier group that chose the token in this step */
-    float diversity_rate; /* added to a beam's score when ranked: ft times the rank among siblings, trtllm times the
-                                beam's index */
+    float diversity_penalty;   /* hf: subtracted for each earlier group that chose the token in this step */
+    float diversity_rate; /* added to a beam's score for the ranking: ft: times the rank among its siblings; trtllm:
+                                times the beam's index */
     float penalty_alpha; /* > 0 with top_k > 1: contrastive search */
-    /* what else to tell */
-    bool logprobs;        /* log-probability of each token in its TOKEN event */
-    int32_t top_logprobs; /* and of that many most likely tokens */
+    /* what else to return */
+    bool logprobs;        /* log-probability of each token, in its TOKEN event */
+    int32_t top_logprobs; /* and those of that many most likely tokens */
     bool prompt_logprobs; /* PROMPT events before the first token */
     bool return_logits;   /* the raw logits in TOKEN events */
     bool return_hidden;   /* the hidden state that the head read, in TOKEN events */
@@ -350,11 +354,11 @@ typedef struct proa_options {
     int32_t timeout_ms; /* from submit on; then the request ends with an error; 0: none */
     /* with which weights */
     const char *adapter; /* name of an adapter (proa_engine_load_adapter); NULL: the model alone */
-    /* which tokens are drafted: none of these changes a token that is generated */
-    const char *speculation; /* as that of proa_engine_options; NULL: the engine's, or "ngram" with what follows */
-    int32_t draft_tokens; /* in a pass at most; 0: the engine's */
-    const char *prediction; /* a text that the output is expected to repeat in part; prompt lookup drafts from it */
-    proa_tokens draft_ids; /* the same as ids; the output is expected to begin with them */
+    /* speculative decoding: none of these changes the output */
+    const char *speculation; /* as in proa_engine_options; NULL: the engine's, or "ngram" with one of the next two */
+    int32_t draft_tokens; /* in a pass, at most; 0: the engine's */
+    const char *prediction; /* text that the output is expected to repeat in part; prompt lookup drafts from it */
+    proa_tokens draft_ids; /* token ids with which the output is expected to begin */
 } proa_options;
 
 /* Options from a JSON object whose members have the names of docs/decoding.md, {"temperature": 0.8, "stop_strings":
@@ -371,7 +375,7 @@ typedef enum proa_event_kind {
     PROA_EVENT_ROWS,
     PROA_EVENT_PROMPT, /* log-probabilities of prompt tokens */
     PROA_EVENT_DONE,
-    PROA_EVENT_BEGIN, /* the request waits no longer: it takes part in the next step; not sent to one that never ran */
+    PROA_EVENT_BEGIN, /* the request was admitted and takes part in the next step; not sent if it never ran */
     PROA_EVENT_SCORES /* a row of one beam in one step, with proa_request.scores */
 } proa_event_kind;
 typedef enum proa_finish {
@@ -430,7 +434,7 @@ typedef struct proa_event {
     const float *prompt_logprobs;
     const int32_t *prompt_ids;
     const proa_logprob *prompt_top;
-    /* DONE: why; text holds what the detokeniser still held back. TOKEN: why this was its sequence's last, or NONE */
+    /* DONE: why it ended; text has what the detokeniser held back. TOKEN: why it is its sequence's last, or NONE */
     proa_finish finish;
     const proa_err *error;
     const proa_beam_result *beams; /* beams and n > 1 */
@@ -439,13 +443,13 @@ typedef struct proa_event {
     int64_t prompt_tokens, new_tokens;
     int64_t cached_tokens;                   /* of prompt_tokens, whose keys and values were cached */
     int64_t drafted_tokens, accepted_tokens; /* draft tokens that were verified; of these, those that were right */
-    double queue_s, prompt_s, decode_s;      /* waiting, until the first token, from then to the end */
+    double queue_s, prompt_s, decode_s; /* seconds until admission, then until the first token, then until DONE */
 } proa_event;
 typedef void proa_event_fn(const proa_event *event);
 
-/* Where tensors of the caller are. All zero: in memory of the host. PROA_MEMORY_CUDA: in memory of the GPU on which the
- * engine runs (proa_info.gpu), which is read and written in place: nothing passes through the host. A model of several
- * ranks takes memory of the host only.
+/* Where tensors of the caller are. All zero: in host memory. PROA_MEMORY_CUDA: in memory of the GPU on which the engine
+ * runs (proa_info.gpu), which is read and written in place: nothing passes through the host. A model with several ranks
+ * takes host memory only.
  * Owner: the caller, for both.
  * Order: calls with tensors on the GPU return before its kernels have ended. They read and write tensors after the work
  *        that `stream` has when they are called; work that is given to `stream` after they have returned comes after
@@ -478,9 +482,9 @@ typedef struct proa_request {
     size_t text_pair_len;  /* 0: text_pair is NUL-terminated */
     const int32_t *ids;    /* token ids, used as they are */
     int64_t ids_count;
-    /* for models with a decoder: [prompt_table_rows, proa_info.embedding] input embeddings of the tokens vocab, vocab +
-     * 1, ...; these may stand anywhere in ids (TensorRT-LLM's prompt_embedding_table); copied. Requests with equal
-     * tables share cached keys and values. NULL: none */
+    /* models with a decoder: [prompt_table_rows, proa_info.embedding] input embeddings of the tokens vocab, vocab + 1,
+     * ..., which may occur anywhere in ids (TensorRT-LLM's prompt_embedding_table); copied. Requests with equal tables
+     * share cached keys and values. NULL: none */
     const float *prompt_table;
     int64_t prompt_table_rows;
     proa_tensor_memory prompt_table_memory; /* on a GPU the table is not copied: it stays until the DONE event, and the
@@ -497,9 +501,9 @@ typedef struct proa_request {
     const char *session_id; /* decoders: a conversation of that name. Its tokens so far, prompts and answers, come
                                before this prompt, whose text gets no special tokens then; NULL: none. The request has
                                one sequence. Requests that fail or are cancelled leave the session as it was */
-    bool session_continues; /* NOT_FOUND if there is no such session; else it begins with this request */
-    bool session_begins; /* it begins anew with this request: what a session of that name had is forgotten */
-    bool session_ends;   /* it ends with this request */
+    bool session_continues; /* fails with NOT_FOUND if there is no such session, instead of beginning one */
+    bool session_begins;    /* begins a new session; an earlier one of that name is forgotten */
+    bool session_ends;      /* the session ends with this request */
     const char *cache_salt; /* requests share cached keys and values only with those of the same salt; NULL: "" */
     const int32_t *visible_ids; /* special tokens whose text is emitted like that of others; copied */
     int64_t visible_ids_count;
@@ -511,17 +515,18 @@ typedef struct proa_request {
     bool scores; /* TOKEN events have scores, a beam search sends SCORES events: transformers' output_scores */
     proa_request_rows rows; /* all zero: none */
     proa_options options;
-    const char *client;      /* who sent it: clients take turns (requests of one priority); NULL: "" */
+    const char *client;      /* who sent it: among requests of one priority clients take turns; NULL: "" */
     proa_event_fn *on_event; /* required */
     void *arg;
 } proa_request;
 
-/* Adapters while the engine runs, by any thread. load: EXISTS if the name is taken, LIMIT if there are adapters_max,
- * else what is wrong with the folder. unload: NOT_FOUND; requests that use the adapter go on. */
+/* Loads and unloads adapters while the engine runs. Any thread. load: EXISTS if the name is taken, LIMIT if there are
+ * adapters_max already, or an error of the folder. unload: NOT_FOUND; requests that use the adapter finish with it. */
 PROA_EXPORT proa_status proa_engine_load_adapter(proa_engine *engine, const char *name, const char *path,
                                                  proa_err *err);
 PROA_EXPORT proa_status proa_engine_unload_adapter(proa_engine *engine, const char *name, proa_err *err);
-/* How many are loaded. see (may be NULL) is called for each, in the order of loading; it must not call the engine. */
+/* Returns how many are loaded. see (may be NULL) is called for each, in the order of loading; it must not call the
+ * engine. */
 PROA_EXPORT int32_t proa_engine_adapters(const proa_engine *engine,
                                          void (*see)(void *arg, const char *name, const char *path), void *arg);
 
@@ -542,37 +547,37 @@ PROA_EXPORT proa_status proa_engine_load_adapter_rows(proa_engine *engine, const
 /* Checks and queues a request. *id (may be NULL) names it for cancel. INVALID, LIMIT: nothing was queued. */
 PROA_EXPORT proa_status proa_engine_submit(proa_engine *engine, const proa_request *request, uint64_t *id,
                                            proa_err *err);
-/* Checks and queues several requests at once: those for which there is room start in the same step, as they might not
- * if they were submitted one by one to an engine that steps meanwhile. ids: [count], or NULL. An error is that of the
- * first request that has one, and nothing was queued. LIMIT: also if count is not 1 to the most that may wait. */
+/* Checks and queues several requests at once. Those for which there is room start in the same step, which is not
+ * certain if they are submitted one by one to an engine that runs. ids: [count], or NULL. On an error, which is that of
+ * the first faulty request, nothing was queued. LIMIT: also if count is not 1 to the most that may wait. */
 PROA_EXPORT proa_status proa_engine_submit_all(proa_engine *engine, const proa_request *requests,
                                                int64_t count, uint64_t *ids, proa_err *err);
-/* The request ends with a DONE event (CANCELLED) before the next step; its pages are free then. Unknown or finished
- * ids are ignored. */
+/* The request ends with a DONE event (PROA_FINISH_CANCELLED) before the next step, and its pages are freed. Unknown and
+ * finished ids are ignored. */
 PROA_EXPORT void proa_engine_cancel(proa_engine *engine, uint64_t id);
 
 /* Runs one step: admits waiting sequences, one forward pass over at most step_tokens rows, delivers events. Returns
  * false if there was nothing to do. */
 PROA_EXPORT bool proa_engine_step(proa_engine *engine);
-/* Steps until nothing is left. */
+/* Runs steps until nothing is left to do. */
 PROA_EXPORT void proa_engine_run(proa_engine *engine);
-/* A thread of the engine's own that steps whenever there is work, until stop. */
+/* Starts a thread of the engine that runs a step whenever there is work; stop ends it. */
 PROA_EXPORT proa_status proa_engine_start(proa_engine *engine, proa_err *err);
 PROA_EXPORT void proa_engine_stop(proa_engine *engine);
 
 typedef struct proa_stats {
     uint64_t steps, rows; /* forward passes, token rows in them */
     uint64_t prompt_tokens, new_tokens;
-    uint64_t drafted, accepted; /* draft tokens that were verified, those of them that were right */
+    uint64_t drafted, accepted; /* draft tokens that were verified; how many of them were right */
     uint64_t submitted, finished, cancelled, failed;
     uint64_t preemptions; /* of running requests, whose pages others needed */
-    /* of these: pages go to memory of the host if they are evicted, and come back; tokens are computed again */
+    /* of these: those whose pages can be copied to host memory and back; those whose tokens are computed again */
     uint64_t preemptions_moved, preemptions_recomputed;
     int32_t running, waiting;
     int64_t pages_used, pages_free, pages_used_peak; /* pages that are only cached count as free */
-    int64_t pages_cached;                            /* in the prefix cache, those in use included */
-    uint64_t pages_evicted;                          /* that left the cache since the start */
-    uint64_t prefix_queries, prefix_hits; /* prompt tokens that could have been cached, and that were */
+    int64_t pages_cached;                            /* in the prefix cache, also those in use */
+    uint64_t pages_evicted;                          /* from the cache since the start */
+    uint64_t prefix_queries, prefix_hits; /* prompt tokens that could have been cached; those that were */
     uint64_t prefix_hits_host,
         prefix_hits_dir;           /* of the hits: copied back from memory of the host, read from files */
     int64_t pages_host, pages_dir; /* kept there now */
@@ -584,8 +589,8 @@ typedef struct proa_stats {
 } proa_stats;
 PROA_EXPORT void proa_engine_stats(proa_engine *engine, proa_stats *stats);
 
-/* Text to ids with the model's special tokens, and back. *count is the number there are; at most cap are written.
- * UNSUPPORTED if the folder has no tokenizer. */
+/* Text to ids with the model's special tokens, and back. *count is the number of ids; at most cap are written, so a
+ * larger *count means that the caller needs more room. UNSUPPORTED if the folder has no tokenizer. Any thread. */
 PROA_EXPORT proa_status proa_engine_encode(const proa_engine *engine, const char *text, size_t text_len,
                                            int32_t *ids, int64_t cap, int64_t *count, proa_err *err);
 /* The same without the special tokens that the tokenizer adds, for text that has its own: a rendered chat. */
@@ -600,18 +605,18 @@ PROA_EXPORT proa_status proa_engine_decode(const proa_engine *engine, const int3
 PROA_EXPORT proa_status proa_engine_chat(proa_engine *engine, const char *request, char *text, size_t cap,
                                          size_t *text_len, proa_err *err);
 
-/* ---- one's own decoding loop ----
+/* ---- a decoding loop of your own ----
  *
- * A session is the model's decoder as a part: its caller runs tokens of sequences and gets logits or hidden states, and
- * chooses tokens, forks and reorders sequences itself.
+ * A decoder session runs the model without choosing tokens: the caller passes tokens of sequences, gets logits or
+ * hidden states, and chooses tokens, forks and reorders sequences itself.
  *
  *     proa_decoder_session_open(&session, engine, &(proa_decoder_session_options){.sequences = 4}, &err);
  *     proa_decoder_session_encode(session, &input, NULL, &err); // encoder-decoders: the encoder's input
  *     proa_decoder_session_step(session, &prompt, 1, &out, &err); // out.logits: [1, outputs]
  *     proa_decoder_session_fork(session, 0, 1, &err);         // sequence 1 goes on from the same tokens
  *
- * Sequences share pages of keys and values that they have in common, which are copied when one of them writes. Sessions
- * and requests of one engine may run at the same time; while sessions hold the room that a request needs, it waits.
+ * Sequences share pages of keys and values that they have in common; a page is copied when one of them writes to it.
+ * Sessions and requests of one engine may run at the same time; a request waits while sessions hold the room it needs.
  * Owner:   the caller; all sessions are closed before their engine.
  * Threads: one call at a time for each session. With proa_engine_start a call may come from any thread but that of the
  *          events: it runs between two steps of the engine. Without it a call counts as a step. */
@@ -627,7 +632,7 @@ PROA_EXPORT proa_status proa_decoder_session_open(proa_decoder_session **out, pr
                                                   const proa_decoder_session_options *options, proa_err *err);
 PROA_EXPORT void proa_decoder_session_close(proa_decoder_session *session); /* NULL is fine */
 
-/* Tokens of one sequence, after those that it has. */
+/* Tokens to append to one sequence. */
 typedef struct proa_decoder_session_input {
     int32_t sequence;
     /* [count]; NULL with embeddings. Those on a GPU are not checked: they must be in the vocabulary */
@@ -647,8 +652,8 @@ typedef struct proa_decoder_session_output {
     proa_tensor_memory memory; /* of both */
 } proa_decoder_session_output;
 
-/* Runs tokens of sequences, of each at most one input. INVALID, LIMIT, and NO_MEMORY if there is no room for their keys
- * and values: nothing was run. */
+/* Appends tokens to sequences, one input for each at most, and runs them in one pass. INVALID, LIMIT, or NO_MEMORY if
+ * there is no room for their keys and values: nothing was run. */
 PROA_EXPORT proa_status proa_decoder_session_step(proa_decoder_session *session,
                                                   const proa_decoder_session_input *inputs, int32_t count,
                                                   const proa_decoder_session_output *output, proa_err *err);

@@ -16,7 +16,7 @@ extern "C" {
 #define PROA_EXPORT __attribute__((visibility("default")))
 #endif
 
-/* name, gRPC code, HTTP status, text. The HTTP and gRPC faces map by this table and no other. */
+/* name, gRPC code, HTTP status, text. HTTP and gRPC map statuses by this table and no other. */
 #define PROA_STATUS_LIST(X)                                                                                  \
     X(OK, 0, 200, "ok")                                                                                      \
     X(CANCELLED, 1, 499, "cancelled")                                                                        \
@@ -50,7 +50,7 @@ typedef struct proa_err {
 
 /* The text of a status ("not found"); never NULL, also for values outside the list. */
 const char *proa_status_text(proa_status status);
-/* The gRPC code (0..16) and the HTTP status of a status. */
+/* The gRPC code (0 to 16) and the HTTP status of a status. */
 int proa_status_grpc(proa_status status);
 int proa_status_http(proa_status status);
 

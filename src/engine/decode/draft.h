@@ -31,7 +31,7 @@ typedef struct proa_draft_state {
 
 /* A pass verified `drafted` tokens, and `accepted` of them were right. */
 void proa_draft_result(proa_draft_state *s, int32_t drafted, int32_t accepted);
-/* A token after the draft, which was guessed but not verified, was right or not. */
+/* Whether the token after the draft, which was guessed but not verified, was right. */
 void proa_draft_dropped(proa_draft_state *s, bool right);
 /* The sequence could have drafted and did not. */
 void proa_draft_idle(proa_draft_state *s);
