@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * flash.cu - experiments on attention over many rows: shapes of flash.cu's block and of prefill.cu's,
+ * flash.cu - experiments on attention over many rows: block shapes of prefill_wgmma.cu and of prefill_mma.cu,
  * every one compared with attention in f32 before it is timed.
  * Build: nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src -I../../include flash.cu */
 #include "../../src/kernels/cuda/attention/prefill_mma.cu"
@@ -112,7 +112,7 @@ struct world {
     float size; /* of the values */
 };
 
-template <typename X> static X *there(const std::vector<X> &v)
+template <typename X> static X *to_device(const std::vector<X> &v)
 {
     X *p;
     cudaMalloc(&p, v.size() * sizeof(X) + 16);
@@ -120,62 +120,102 @@ template <typename X> static X *there(const std::vector<X> &v)
     return p;
 }
 
-/* spans: {rows, context}; pages false: contexts are the rows, keys lie beside the queries. Slots that no span has are NaN. */
-template <typename T>
-static world make(const char *name, std::vector<std::pair<int, int>> list, int heads, int kv_heads, int dim,
-                  bool causal, int window, bool paged, float size)
+typedef std::vector<std::pair<int, int>> span_list; /* {rows, context} of each span */
+
+/* The form of a batch. pages false: contexts are the rows, and keys are stored beside the queries. */
+struct batch_form {
+    int heads, kv_heads, dim;
+    bool causal;
+    int window;
+    bool paged;
+    float size; /* of the values */
+};
+
+/* Counts rows, pages and operations of the batch. */
+static std::vector<proa_span> make_spans(world &w, const span_list &list, const batch_form &f, int *pages)
 {
-    world w = {name};
-    w.size = paged ? 1.0f : size;
     std::vector<proa_span> spans;
-    std::vector<int> table;
-    int pages = 0;
+    *pages = 0;
     for (auto &s : list) {
-        spans.push_back({(int)w.T, s.first, s.second, pages});
-        w.T += s.first, pages += (s.second + PAGE - 1) / PAGE, w.rows_max = std::max(w.rows_max, s.first);
+        spans.push_back({(int)w.T, s.first, s.second, *pages});
+        w.T += s.first, *pages += (s.second + PAGE - 1) / PAGE, w.rows_max = std::max(w.rows_max, s.first);
         for (int i = 0; i < s.first; i++) {
-            int at = s.second - s.first + i, seen = causal ? at + 1 : s.second;
-            if (causal && window > 0) seen = std::min(seen, window);
-            w.flops += 4.0 * std::max(seen, 0) * heads * dim;
+            int seen = f.causal ? s.second - s.first + i + 1 : s.second;
+            if (f.causal && f.window > 0) seen = std::min(seen, f.window);
+            w.flops += 4.0 * std::max(seen, 0) * f.heads * f.dim;
         }
     }
+    w.spans = list.size();
+    return spans;
+}
+
+/* Pages in a mixed order. */
+static std::vector<int> make_page_table(int pages)
+{
+    std::vector<int> table;
     for (int i = 0; i < pages; i++) table.push_back(i);
     for (int i = 0; i < pages; i++) std::swap(table[i], table[(i * 7919 + 13) % pages]);
-    size_t width = (size_t)(paged ? heads : heads + 2 * kv_heads) * dim,
-           kept = (size_t)pages * kv_heads * PAGE * dim;
-    T *q, *k, *v, *y;
-    cudaMalloc(&q, w.T * width * 2), cudaMalloc(&y, w.T * heads * dim * 2),
-        cudaMemset(y, 255, w.T * heads * dim * 2);
+    return table;
+}
+
+/* Keys and values in pages. Slots that no span has are NaN: a kernel that reads them is found out. */
+template <typename T>
+static void fill_pages(attention_task &t, const span_list &list, const std::vector<proa_span> &spans,
+                       const std::vector<int> &table, float size)
+{
+    size_t kept = table.size() * t.kv_heads * PAGE * t.dim;
+    T *k, *v;
+    cudaMalloc(&k, kept * 2), cudaMalloc(&v, kept * 2);
+    fill<<<2048, 256>>>(k, kept, size, 77u), fill<<<2048, 256>>>(v, kept, 1.0f, 99u);
+    for (size_t s = 0; s < list.size(); s++)
+        for (int h = 0; h < t.kv_heads && list[s].second % PAGE; h++) {
+            int page = table[spans[s].table + list[s].second / PAGE], from = list[s].second % PAGE;
+            size_t at = (((size_t)page * t.kv_heads + h) * PAGE + from) * t.dim,
+                   bytes = (PAGE - from) * t.dim * 2;
+            cudaMemset(k + at, 255, bytes), cudaMemset(v + at, 255, bytes);
+        }
+    t.k = k, t.v = v;
+}
+
+/* The exact result, and a line about the batch. */
+template <typename T> static void expect(world &w, const span_list &list, const batch_form &f)
+{
+    size_t bytes = w.T * f.heads * f.dim * 4;
+    int longest = 0;
+    for (auto &s : list) longest = std::max(longest, s.second);
+    cudaMalloc(&w.right, bytes), cudaMemset(w.right, 0, bytes);
+    exact<T><<<dim3(w.spans, f.heads, std::min(w.rows_max, 2048)), 128, longest * 4 + 16>>>(w.t, w.right);
+    cudaError_t e = cudaDeviceSynchronize();
+    printf("\n%s: %zu rows, heads %d/%d, dim %d, %s%s%s%s, %.1f GFLOP%s%s\n", w.name, w.T, f.heads,
+           f.kv_heads, f.dim, f.causal ? "causal" : "all keys", f.paged ? ", paged" : "",
+           f.window ? ", window" : "", std::is_same<T, __half>::value ? "" : ", bf16", w.flops * 1e-9,
+           e ? " ERROR " : "", e ? cudaGetErrorString(e) : "");
+}
+
+template <typename T>
+static world make(const char *name, span_list list, int heads, int kv_heads, int dim, bool causal, int window,
+                  bool paged, float size)
+{
+    const batch_form f = {heads, kv_heads, dim, causal, window, paged, size};
+    world w = {name};
+    int pages;
+    w.size = paged ? 1.0f : size;
+    std::vector<proa_span> spans = make_spans(w, list, f, &pages);
+    std::vector<int> table = make_page_table(pages);
+    size_t width = (size_t)(paged ? heads : heads + 2 * kv_heads) * dim;
+    T *q, *y;
+    cudaMalloc(&q, w.T * width * 2), cudaMalloc(&y, w.T * heads * dim * 2);
+    cudaMemset(y, 255, w.T * heads * dim * 2);
     fill<<<2048, 256>>>(q, w.T * width, size, 1u);
-    k = q + heads * dim, v = k + kv_heads * dim;
-    if (paged) {
-        cudaMalloc(&k, kept * 2), cudaMalloc(&v, kept * 2);
-        fill<<<2048, 256>>>(k, kept, size, 77u), fill<<<2048, 256>>>(v, kept, 1.0f, 99u);
-        for (size_t s = 0; s < list.size(); s++)
-            for (int h = 0; h < kv_heads && list[s].second % PAGE; h++) {
-                int page = table[spans[s].table + list[s].second / PAGE], from = list[s].second % PAGE;
-                size_t at = (((size_t)page * kv_heads + h) * PAGE + from) * dim;
-                cudaMemset(k + at, 255, (PAGE - from) * dim * 2),
-                    cudaMemset(v + at, 255, (PAGE - from) * dim * 2);
-            }
-    }
     attention_task &t = w.t;
     t.y = y, t.y_row = heads * dim, t.y_head = dim, t.q = q, t.q_row = width, t.q_head = dim;
     t.type = sizeof(T) == 2 && std::is_same<T, __half>::value ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
-    t.k = k, t.v = v, t.kv_row = paged ? 0 : width, t.rows = w.T;
+    t.k = q + heads * dim, t.v = q + (heads + kv_heads) * dim, t.kv_row = paged ? 0 : width, t.rows = w.T;
     t.heads = heads, t.kv_heads = kv_heads, t.dim = dim, t.group = heads / kv_heads;
-    t.spans = there(spans), t.pages = there(table), t.scale = 1.0f / sqrtf(dim), t.causal = causal,
-    t.window = window;
-    w.spans = list.size();
-    cudaMalloc(&w.right, w.T * heads * dim * 4), cudaMemset(w.right, 0, w.T * heads * dim * 4);
-    int longest = 0;
-    for (auto &s : list) longest = std::max(longest, s.second);
-    exact<T><<<dim3(w.spans, heads, std::min(w.rows_max, 2048)), 128, longest * 4 + 16>>>(t, w.right);
-    cudaError_t e = cudaDeviceSynchronize();
-    printf("\n%s: %zu rows, heads %d/%d, dim %d, %s%s%s%s, %.1f GFLOP%s%s\n", name, w.T, heads, kv_heads, dim,
-           causal ? "causal" : "all keys", paged ? ", paged" : "", window ? ", window" : "",
-           std::is_same<T, __half>::value ? "" : ", bf16", w.flops * 1e-9, e ? " ERROR " : "",
-           e ? cudaGetErrorString(e) : "");
+    t.scale = 1.0f / sqrtf(dim), t.causal = causal, t.window = window;
+    if (paged) fill_pages<T>(t, list, spans, table, size);
+    t.spans = to_device(spans), t.pages = to_device(table);
+    expect<T>(w, list, f);
     return w;
 }
 

@@ -284,79 +284,126 @@ template <typename T> struct candidate {
     int band;
 };
 
-template <typename T>
-static void go(const problem &p, const std::vector<candidate<T>> &list, int rounds, bool timed)
+enum { GUARD = 4096, ALGOS = 8 };
+
+// A problem with its operands, and the times of all that compute it: candidates, then cuBLASLt's algorithms, then these
+// with the pass that they need.
+template <typename T> struct trial {
+    const problem &p;
+    const std::vector<candidate<T>> &list;
+    operands o;
+    plan q;
+    double flops;
+    int runs;
+    std::vector<std::vector<float>> times;
+
+    size_t n() const
+    {
+        return list.size();
+    }
+    bool run(size_t i) const
+    {
+        return list[i].run(p, o, o.y, list[i].band);
+    }
+    bool run_vendor(size_t i, bool pass) const
+    {
+        return vendor(q, i, p, o, o.y, pass);
+    }
+    float vendor_ms(size_t i) const
+    {
+        return median(times[n() + i]);
+    }
+    float pass_ms(size_t i) const
+    {
+        return q.pass ? median(times[n() + ALGOS + i]) : vendor_ms(i);
+    }
+    void print(const char *name, float us, const char *what = "") const
+    {
+        printf("   %s%-28s %8.1f us %7.1f TFLOP/s\n", what, name, us, flops / us * 1e-6);
+    }
+};
+
+template <typename T> static operands make_operands(const problem &p)
 {
     operands o = {};
     CK(cudaMalloc(&o.x, (size_t)(p.M * p.K * 2)));
     CK(cudaMalloc(&o.w, (size_t)(p.N * p.K * 2)));
-    CK(cudaMalloc(&o.y, (size_t)(p.M * p.N * 2 + 4096)));
+    CK(cudaMalloc(&o.y, (size_t)(p.M * p.N * 2 + GUARD)));
     CK(cudaMalloc(&o.r, (size_t)(p.M * p.N * 2)));
     CK(cudaMalloc(&o.bias16, (size_t)p.N * 2));
     fill<T><<<512, 256, 0, stream>>>((T *)o.x, p.M * p.K, 1.0f, 1);
     fill<T><<<512, 256, 0, stream>>>((T *)o.w, p.N * p.K, 1.5f / sqrtf((float)p.K), 2);
     fill<T><<<512, 256, 0, stream>>>((T *)o.r, p.M * p.N, 1.0f, 3);
     fill<T><<<8, 256, 0, stream>>>((T *)o.bias16, p.N, 0.5f, 4);
-    bool f16 = std::is_same<T, __half>::value;
-    double flops = 2.0 * (double)p.M * (double)p.N * (double)p.K;
+    return o;
+}
+
+// Values, and the bytes after y, which no kernel may touch. quiet: only failures are printed.
+template <typename T> static void check_candidate(const trial<T> &t, size_t i, bool quiet)
+{
+    int64_t bytes = t.p.M * t.p.N * 2;
+    unsigned char guard[GUARD];
+    CK(cudaMemsetAsync(t.o.y, 0xff, (size_t)(bytes + GUARD), stream));
+    bool ok = t.run(i);
+    CK(cudaStreamSynchronize(stream));
+    CK(cudaMemcpy(guard, (char *)t.o.y + bytes, GUARD, cudaMemcpyDeviceToHost));
+    bool clean = std::all_of(guard, guard + GUARD, [](unsigned char c) { return c == 0xff; });
+    float worst = ok ? worst_of<T>(t.p, t.o, t.o.y) : -1;
+    bool wrong = worst > 1.2f || !clean;
+    if (quiet && ok && !wrong) return;
+    printf("   %-28s %s error %.3f%s\n", t.list[i].name, ok ? "" : "REFUSED", worst, wrong ? "  <-- WRONG" : "");
+}
+
+template <typename T> static void time_round(trial<T> &t)
+{
+    for (size_t i = 0; i < t.n(); i++) t.times[i].push_back(burst([&] { return t.run(i); }, t.runs));
+    for (size_t i = 0; i < t.q.algos.size(); i++) {
+        t.times[t.n() + i].push_back(burst([&] { return t.run_vendor(i, false); }, t.runs));
+        if (t.q.pass)
+            t.times[t.n() + ALGOS + i].push_back(burst([&] { return t.run_vendor(i, true); }, t.runs));
+    }
+}
+
+template <typename T> static void print_sustained(const trial<T> &t)
+{
+    size_t best = 0;
+    for (size_t i = 0; i < t.n(); i++)
+        t.print(t.list[i].name, sustained([&] { return t.run(i); }, median(t.times[i]) * 1e3f), "sustained ");
+    for (size_t i = 1; i < t.q.algos.size(); i++)
+        if (t.vendor_ms(i) < t.vendor_ms(best)) best = i;
+    float about_us = t.vendor_ms(best) * 1e3f;
+    t.print("cuBLASLt", sustained([&] { return t.run_vendor(best, false); }, about_us), "sustained ");
+    if (t.q.pass)
+        t.print("  and the pass", sustained([&] { return t.run_vendor(best, true); }, about_us), "sustained ");
+}
+
+template <typename T> static void print_times(const trial<T> &t)
+{
+    float best = 1e9f, best_pass = 1e9f;
+    for (size_t i = 0; i < t.n(); i++) t.print(t.list[i].name, median(t.times[i]) * 1e3f);
+    for (size_t i = 0; i < t.q.algos.size(); i++)
+        if (t.vendor_ms(i) > 0)
+            best = std::min(best, t.vendor_ms(i)), best_pass = std::min(best_pass, t.pass_ms(i));
+    printf("   %-28s %8.1f us %7.1f TFLOP/s (first guess %.1f us)\n", "cuBLASLt, best of 8", best * 1e3,
+           t.flops / best * 1e-9, t.q.algos.empty() ? 0.0f : t.vendor_ms(0) * 1e3f);
+    if (t.q.pass) t.print("  and the pass", best_pass * 1e3f);
+}
+
+template <typename T>
+static void go(const problem &p, const std::vector<candidate<T>> &list, int rounds, bool timed)
+{
+    const bool f16 = std::is_same<T, __half>::value;
+    const double flops = 2.0 * (double)p.M * (double)p.N * (double)p.K;
+    const int runs = (int)std::max(3.0, std::min(40.0, 4e-3 / (flops / 650e12)));
+    operands o = make_operands<T>(p);
+    trial<T> t = {p, list, o, make_plan(p, o, f16 ? CUDA_R_16F : CUDA_R_16BF), flops, runs, {}};
+    t.times.resize(list.size() + 2 * ALGOS);
     printf("-- %s M %ld N %ld K %ld %s%s%s\n", f16 ? "f16" : "bf16", (long)p.M, (long)p.N, (long)p.K,
            proa_act_name((proa_act)p.act), p.bias ? " bias" : "", p.residual ? " residual" : "");
-    size_t n = list.size(), algos = 8;
-    std::vector<std::vector<float>> times(n + 2 * algos);
-    plan q = make_plan(p, o, f16 ? CUDA_R_16F : CUDA_R_16BF);
-    int runs = (int)std::max(3.0, std::min(40.0, 4e-3 / (flops / 650e12)));
-    for (size_t i = 0; i < n; i++) {
-        CK(cudaMemsetAsync(o.y, 0xff, (size_t)(p.M * p.N * 2 + 4096), stream));
-        bool ok = list[i].run(p, o, o.y, list[i].band);
-        CK(cudaStreamSynchronize(stream));
-        unsigned char behind[4096];
-        CK(cudaMemcpy(behind, (char *)o.y + p.M * p.N * 2, 4096, cudaMemcpyDeviceToHost));
-        bool clean = std::all_of(behind, behind + 4096, [](unsigned char c) { return c == 0xff; });
-        float worst = ok ? worst_of<T>(p, o, o.y) : -1;
-        if (!timed || worst > 1.2f || !ok || !clean)
-            printf("   %-28s %s error %.3f%s\n", list[i].name, ok ? "" : "REFUSED", worst,
-                   worst > 1.2f || !clean ? "  <-- WRONG" : "");
-    }
-    for (int round = 0; round < rounds && timed; round++) {
-        for (size_t i = 0; i < n; i++)
-            times[i].push_back(burst([&] { return list[i].run(p, o, o.y, list[i].band); }, runs));
-        for (size_t i = 0; i < q.algos.size(); i++) {
-            times[n + i].push_back(burst([&] { return vendor(q, i, p, o, o.y, false); }, runs));
-            if (q.pass)
-                times[n + algos + i].push_back(burst([&] { return vendor(q, i, p, o, o.y, true); }, runs));
-        }
-    }
-    if (timed && getenv("SUSTAIN")) {
-        for (size_t i = 0; i < n; i++) {
-            float us = sustained([&] { return list[i].run(p, o, o.y, list[i].band); }, median(times[i]) * 1e3f);
-            printf("   sustained %-28s %8.1f us %7.1f TFLOP/s\n", list[i].name, us, flops / us * 1e-6);
-        }
-        size_t best = 0;
-        for (size_t i = 1; i < q.algos.size(); i++)
-            if (median(times[n + i]) < median(times[n + best])) best = i;
-        float us = sustained([&] { return vendor(q, best, p, o, o.y, false); }, median(times[n + best]) * 1e3f);
-        printf("   sustained %-28s %8.1f us %7.1f TFLOP/s\n", "cuBLASLt", us, flops / us * 1e-6);
-        if (q.pass)
-            us = sustained([&] { return vendor(q, best, p, o, o.y, true); }, median(times[n + best]) * 1e3f);
-        if (q.pass)
-            printf("   sustained %-28s %8.1f us %7.1f TFLOP/s\n", "  and the pass", us, flops / us * 1e-6);
-    }
-    if (timed) {
-        float best[2] = {1e9f, 1e9f}, first = 0;
-        for (size_t i = 0; i < n; i++) {
-            float ms = median(times[i]);
-            printf("   %-28s %8.1f us %7.1f TFLOP/s\n", list[i].name, ms * 1e3, flops / ms * 1e-9);
-        }
-        for (size_t i = 0; i < q.algos.size(); i++) {
-            float a = median(times[n + i]), b = q.pass ? median(times[n + algos + i]) : a;
-            if (i == 0) first = a;
-            if (a > 0) best[0] = std::min(best[0], a), best[1] = std::min(best[1], b);
-        }
-        printf("   %-28s %8.1f us %7.1f TFLOP/s (first guess %.1f us)\n", "cuBLASLt, best of 8",
-               best[0] * 1e3, flops / best[0] * 1e-9, first * 1e3);
-        if (q.pass)
-            printf("   %-28s %8.1f us %7.1f TFLOP/s\n", "  and the pass", best[1] * 1e3, flops / best[1] * 1e-9);
-    }
+    for (size_t i = 0; i < list.size(); i++) check_candidate(t, i, timed);
+    for (int round = 0; round < rounds && timed; round++) time_round(t);
+    if (timed && getenv("SUSTAIN")) print_sustained(t);
+    if (timed) print_times(t);
     for (void *m : {o.x, o.w, o.y, o.r, o.bias16}) cudaFree(m);
     fflush(stdout);
 }

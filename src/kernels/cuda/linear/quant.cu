@@ -624,20 +624,35 @@ static bool describe_fp8(gpu *g, proa_view y, const epilogue &e, gpu_product *wa
     return gpu_multiplies(g, want);
 }
 
+/* Whether cuBLASLt has an e4m3 product with this result and residual: it needs rows at multiples of 16 elements, and adds
+ * a residual of y's type before an activation. */
+static bool fp8_gemm_takes(proa_view y, const proa_weight *w, const epilogue &e)
+{
+    bool aligned = y.stride[0] % 16 == 0 && (uintptr_t)y.data % 16 == 0 && w->N % 16 == 0;
+    if (w->format != PROA_WFMT_FP8 || !aligned) return false;
+    if (!e.residual) return true;
+    return e.act == PROA_ACT_NONE && e.residual_type == y.dtype && e.residual_row % 16 == 0 &&
+           (uintptr_t)e.residual % 16 == 0;
+}
+
+/* The shape and the types of the product. ld: bytes of a row of weights and of x. */
+static gpu_product fp8_product_of(proa_view y, const proa_weight *w, int64_t ld, const epilogue &e)
+{
+    gpu_product want = {y.shape[0], w->N, ld, ld, ld, y.stride[0], 0};
+    want.w_type = want.x_type = CUDA_R_8F_E4M3, want.y_type = data_type(y.dtype), want.scaled = 1;
+    want.residual = e.residual != NULL, want.residual_row = e.residual ? e.residual_row : 0;
+    return want;
+}
+
+/* False: there is no such product, and nothing was launched. */
 static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e, bool feeds_product)
 {
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
-    int64_t T = y.shape[0], ld = at.row_bytes;
-    bool bare, aligned = y.stride[0] % 16 == 0 && (uintptr_t)y.data % 16 == 0 && w->N % 16 == 0;
-    if (e.residual)
-        aligned = aligned && e.residual_type == y.dtype && e.residual_row % 16 == 0 &&
-                  (uintptr_t)e.residual % 16 == 0;
-    if (w->format != PROA_WFMT_FP8 || !aligned || (e.residual && e.act != PROA_ACT_NONE)) return false;
-    gpu_product want = {T, w->N, ld, ld, ld, y.stride[0], 0};
-    want.w_type = want.x_type = CUDA_R_8F_E4M3, want.y_type = data_type(y.dtype), want.scaled = 1;
-    want.residual = e.residual != NULL, want.residual_row = e.residual ? e.residual_row : 0;
+    bool bare;
+    if (!fp8_gemm_takes(y, w, e)) return false;
+    gpu_product want = fp8_product_of(y, w, at.row_bytes, e);
     if (!describe_fp8(g, y, e, &want, &bare)) return false;
-    gpu_fp8_rows rows = fp8_rows_of(g, x, ld);
+    gpu_fp8_rows rows = fp8_rows_of(g, x, at.row_bytes);
     if (feeds_product && fp8_gemm_to_codes(g, y, w, e, rows, want)) return true;
     gpu_invalidate(g, y);
     const void *bias = bare ? NULL : bias_as(g, e.bias, w->N, gpu_is_16bit(y) ? y.dtype : PROA_DTYPE_BF16);
