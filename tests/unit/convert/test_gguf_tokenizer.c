@@ -10,11 +10,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <cmocka.h>
-#include <dirent.h>
-#include <stdlib.h>
-
-#define SEPARATOR "\n__ggml_vocab_test__\n"
+#include "../engine/gguf_vocabs.h"
 
 static const char *out_folder;
 
@@ -63,8 +59,8 @@ static void compare_texts(const proa_tokenizer *a, const proa_tokenizer *b, cons
     proa_err err = {.status = PROA_OK};
     snprintf(name, sizeof name, "%s.inp", path);
     assert_int_equal(proa_file_read(&texts, name, 1 << 20, &err), PROA_OK);
-    for (char *at = texts.ptr, *end = texts.ptr; end; at = end + strlen(SEPARATOR)) {
-        end = strstr(at, SEPARATOR);
+    for (char *at = texts.ptr, *end = texts.ptr; end; at = end + strlen(GGUF_VOCAB_SEPARATOR)) {
+        end = strstr(at, GGUF_VOCAB_SEPARATOR);
         proa_str text = {at, end ? (size_t)(end - at) : strlen(at)};
         for (int special = 0; special < 2; special++) compare_text(a, b, text, special);
     }
@@ -96,38 +92,8 @@ static void check_vocab(void **state)
     proa_buf_release(&bytes);
 }
 
-/* Adds a test for each NAME.gguf with NAME.gguf.inp. */
-static int add_folder(struct CMUnitTest *tests, int count, int most, const char *folder)
-{
-    char path[PROA_PATH_MAX];
-    struct dirent **entries = NULL;
-    int n = scandir(folder, &entries, NULL, alphasort);
-    for (int i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "%s/%s.inp", folder, entries[i]->d_name);
-        if (count < most && proa_str_ends(proa_str_c(entries[i]->d_name), proa_str_c(".gguf")) &&
-            proa_file_exists(path)) {
-            char *file = proa_malloc(strlen(path) + 1);
-            strcpy(file, path);
-            file[strlen(file) - 4] = 0;
-            tests[count++] = (struct CMUnitTest){.name = file, .test_func = check_vocab, .initial_state = file};
-        }
-        free(entries[i]);
-    }
-    free(entries);
-    return count;
-}
-
 int main(int argc, char **argv)
 {
-    enum { MOST = 64 };
-    struct CMUnitTest tests[MOST] = {0};
-    const char *more = argc > 1 ? argv[1] : getenv("PROA_GGUF_VOCABS");
     out_folder = argc > 2 ? argv[2] : NULL;
-    int count = add_folder(tests, 0, MOST, PROA_SOURCE_DIR "/tests/golden/gguf");
-    if (more) count = add_folder(tests, count, MOST, more);
-    else printf("llama.cpp's vocabularies are not tested: PROA_GGUF_VOCABS names no folder\n");
-    if (count == 0) return fprintf(stderr, "no vocabularies\n"), 1;
-    int failed = _cmocka_run_group_tests("gguf_tokenizer", tests, (size_t)count, NULL, NULL);
-    for (int i = 0; i < count; i++) free((void *)(uintptr_t)tests[i].name);
-    return failed;
+    return gguf_vocabs_run("gguf_tokenizer", argc, argv, check_vocab);
 }

@@ -12,11 +12,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <cmocka.h>
-#include <dirent.h>
-#include <stdlib.h>
-
-#define SEPARATOR "\n__ggml_vocab_test__\n"
+#include "gguf_vocabs.h"
 
 static proa_str read_beside(proa_buf *buf, const char *path, const char *ending)
 {
@@ -30,10 +26,12 @@ static proa_str read_beside(proa_buf *buf, const char *path, const char *ending)
 /* The next text, up to the separator or the end. */
 static bool next_text(proa_str *rest, proa_str *text)
 {
-    const char *end = rest->len ? memmem(rest->ptr, rest->len, SEPARATOR, strlen(SEPARATOR)) : NULL;
+    const char *end = rest->len
+                          ? memmem(rest->ptr, rest->len, GGUF_VOCAB_SEPARATOR, strlen(GGUF_VOCAB_SEPARATOR))
+                          : NULL;
     if (rest->len == 0) return false;
     *text = (proa_str){rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
-    size_t used = text->len + (end ? strlen(SEPARATOR) : 0);
+    size_t used = text->len + (end ? strlen(GGUF_VOCAB_SEPARATOR) : 0);
     *rest = (proa_str){rest->ptr + used, rest->len - used};
     return true;
 }
@@ -80,37 +78,7 @@ static void check_vocab(void **state)
     proa_weights_close(w);
 }
 
-/* Adds a test for each NAME.gguf with NAME.gguf.inp. */
-static int add_folder(struct CMUnitTest *tests, int count, int most, const char *folder)
-{
-    char path[PROA_PATH_MAX];
-    struct dirent **entries = NULL;
-    int n = scandir(folder, &entries, NULL, alphasort);
-    for (int i = 0; i < n; i++) {
-        proa_str name = proa_str_c(entries[i]->d_name);
-        snprintf(path, sizeof path, "%s/%s.inp", folder, entries[i]->d_name);
-        if (count < most && proa_str_ends(name, proa_str_c(".gguf")) && proa_file_exists(path)) {
-            char *file = proa_malloc(strlen(path) + 1);
-            strcpy(file, path);
-            file[strlen(file) - 4] = 0;
-            tests[count++] = (struct CMUnitTest){.name = file, .test_func = check_vocab, .initial_state = file};
-        }
-        free(entries[i]);
-    }
-    free(entries);
-    return count;
-}
-
 int main(int argc, char **argv)
 {
-    enum { MOST = 64 };
-    struct CMUnitTest tests[MOST] = {0};
-    const char *more = argc > 1 ? argv[1] : getenv("PROA_GGUF_VOCABS");
-    int count = add_folder(tests, 0, MOST, PROA_SOURCE_DIR "/tests/golden/gguf");
-    if (more) count = add_folder(tests, count, MOST, more);
-    else printf("llama.cpp's vocabularies are not tested: PROA_GGUF_VOCABS names no folder\n");
-    if (count == 0) return fprintf(stderr, "no vocabularies\n"), 1;
-    int failed = _cmocka_run_group_tests("gguf_vocab", tests, (size_t)count, NULL, NULL);
-    for (int i = 0; i < count; i++) free((void *)(uintptr_t)tests[i].name);
-    return failed;
+    return gguf_vocabs_run("gguf_vocab", argc, argv, check_vocab);
 }

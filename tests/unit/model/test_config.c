@@ -8,41 +8,13 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "model/arch.h"
-#include <cmocka.h>
+#include "config_fixture.h"
 #include <math.h>
 
 #define LLAMA                                                                                                \
     "\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,\"num_hidden_layers\":"  \
     "2,"                                                                                                     \
     "\"num_attention_heads\":4,\"intermediate_size\":160"
-
-typedef struct fixture {
-    const proa_arch *arch;
-    proa_config c;
-    proa_arena arena;
-    proa_err err;
-} fixture;
-
-static proa_status configure(fixture *f, const char *text)
-{
-    proa_json *json = NULL;
-    *f = (fixture){0};
-    proa_arena_init(&f->arena);
-    proa_status status = proa_json_parse(&json, proa_str_c(text), "config.json", &f->err);
-    if (status == PROA_OK) status = proa_arch_configure(&f->arch, &f->c, json, NULL, &f->arena, &f->err);
-    proa_json_free(json);
-    return status;
-}
-
-static void refused(const char *text, proa_status status, const char *words)
-{
-    fixture f;
-    proa_status got = configure(&f, text);
-    if (got != status) fail_msg("%s: status %d (%s), expected %d", text, got, f.err.text, status);
-    if (!strstr(f.err.text, words)) fail_msg("'%s' does not say '%s'", f.err.text, words);
-    proa_arena_release(&f.arena);
-}
 
 static void defaults_of_llama(void **state)
 {

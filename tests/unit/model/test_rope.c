@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/arch.h"
-#include <cmocka.h>
+#include "config_fixture.h"
 #include <math.h>
 
 /* A Llama with `head_dim` and `context`, and more keys. */
@@ -19,38 +18,12 @@
     "\"num_attention_heads\":2,\"intermediate_size\":160,\"head_dim\":" #head_dim                            \
     ",\"max_position_embeddings\":" #context "," more "}"
 
-typedef struct fixture {
-    const proa_arch *arch;
-    proa_config c;
-    proa_arena arena;
-    proa_err err;
-    float freq[PROA_HEAD_DIM_MAX / 2];
-} fixture;
+static float freq[PROA_HEAD_DIM_MAX / 2];
 
-static proa_status configure(fixture *f, const char *text)
+static void read_frequencies(fixture *f, const char *text)
 {
-    proa_json *json = NULL;
-    *f = (fixture){0};
-    proa_arena_init(&f->arena);
-    proa_status status = proa_json_parse(&json, proa_str_c(text), "config.json", &f->err);
-    if (status == PROA_OK) status = proa_arch_configure(&f->arch, &f->c, json, NULL, &f->arena, &f->err);
-    proa_json_free(json);
-    return status;
-}
-
-static void accepted(fixture *f, const char *text)
-{
-    if (configure(f, text) != PROA_OK) fail_msg("%s: %s", text, f->err.text);
-    proa_rope_inv_freq(&f->c.rope, f->c.rotary_dim, false, f->freq);
-}
-
-static void refused(const char *text, proa_status status, const char *words)
-{
-    fixture f;
-    proa_status got = configure(&f, text);
-    if (got != status) fail_msg("%s: status %d (%s), expected %d", text, got, f.err.text, status);
-    if (!strstr(f.err.text, words)) fail_msg("'%s' does not say '%s'", f.err.text, words);
-    proa_arena_release(&f.arena);
+    accepted(f, text);
+    proa_rope_inv_freq(&f->c.rope, f->c.rotary_dim, false, freq);
 }
 
 static void near(double have, double want)
@@ -63,16 +36,16 @@ static void yarn_of_deepseek(void **state)
 {
     PROA_UNUSED(state);
     fixture f;
-    accepted(&f,
-             LLAMA(64, 163840,
-                   "\"rope_theta\":10000,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"beta_fast\":32,"
-                   "\"beta_slow\":1,\"mscale\":1.0,\"mscale_all_dim\":1.0,"
-                   "\"original_max_position_embeddings\":4096}"));
-    near((double)f.freq[8], 0.1);
-    near((double)f.freq[12], 0.0268793601);
-    near((double)f.freq[20], 0.000790569415);
-    near((double)f.freq[24], 2.5e-05);
-    near((double)f.freq[31], 3.33380358e-06);
+    read_frequencies(
+        &f, LLAMA(64, 163840,
+                  "\"rope_theta\":10000,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"beta_fast\":32,"
+                  "\"beta_slow\":1,\"mscale\":1.0,\"mscale_all_dim\":1.0,"
+                  "\"original_max_position_embeddings\":4096}"));
+    near((double)freq[8], 0.1);
+    near((double)freq[12], 0.0268793601);
+    near((double)freq[20], 0.000790569415);
+    near((double)freq[24], 2.5e-05);
+    near((double)freq[31], 3.33380358e-06);
     near(f.c.rope.scale, 1);
     near(f.c.rope.mscale_all, 1);
     assert_int_equal(f.c.context, 163840);
@@ -84,13 +57,13 @@ static void yarn_of_qwen(void **state)
 {
     PROA_UNUSED(state);
     fixture f;
-    accepted(&f, LLAMA(128, 32768,
-                       "\"rope_theta\":1000000,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
-                       "\"original_max_position_embeddings\":32768}"));
-    near((double)f.freq[12], 0.0749894209);
-    near((double)f.freq[24], 0.00537532149);
-    near((double)f.freq[30], 0.00106436098);
-    near((double)f.freq[63], 3.1023444e-07);
+    read_frequencies(&f, LLAMA(128, 32768,
+                               "\"rope_theta\":1000000,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
+                               "\"original_max_position_embeddings\":32768}"));
+    near((double)freq[12], 0.0749894209);
+    near((double)freq[24], 0.00537532149);
+    near((double)freq[30], 0.00106436098);
+    near((double)freq[63], 3.1023444e-07);
     near(f.c.rope.scale, 1.138629436111989);
     assert_int_equal(f.c.context, 131072);
     proa_arena_release(&f.arena);
@@ -101,14 +74,15 @@ static void yarn_of_gpt_oss(void **state)
 {
     PROA_UNUSED(state);
     fixture f;
-    accepted(&f, LLAMA(64, 131072,
-                       "\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":150000,\"factor\":32.0,"
-                       "\"beta_fast\":32.0,\"beta_slow\":1.0,\"truncate\":false,"
-                       "\"original_max_position_embeddings\":4096}"));
-    near((double)f.freq[8], 0.0508132748);
-    near((double)f.freq[12], 0.00679495949);
-    near((double)f.freq[16], 0.000456483919);
-    near((double)f.freq[20], 1.81883367e-05);
+    read_frequencies(
+        &f, LLAMA(64, 131072,
+                  "\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":150000,\"factor\":32.0,"
+                  "\"beta_fast\":32.0,\"beta_slow\":1.0,\"truncate\":false,"
+                  "\"original_max_position_embeddings\":4096}"));
+    near((double)freq[8], 0.0508132748);
+    near((double)freq[12], 0.00679495949);
+    near((double)freq[16], 0.000456483919);
+    near((double)freq[20], 1.81883367e-05);
     near(f.c.rope.scale, 1.3465735902799727);
     assert_int_equal(f.c.context, 131072);
     proa_arena_release(&f.arena);
@@ -119,12 +93,13 @@ static void attention_factors(void **state)
 {
     PROA_UNUSED(state);
     fixture f;
-    accepted(&f, LLAMA(64, 64, "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"attention_factor\":0.5}"));
+    read_frequencies(
+        &f, LLAMA(64, 64, "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"attention_factor\":0.5}"));
     near(f.c.rope.scale, 0.5);
     proa_arena_release(&f.arena);
-    accepted(&f, LLAMA(64, 64,
-                       "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"attention_factor\":null,"
-                       "\"beta_fast\":null,\"mscale\":0.707,\"mscale_all_dim\":0}"));
+    read_frequencies(&f, LLAMA(64, 64,
+                               "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"attention_factor\":null,"
+                               "\"beta_fast\":null,\"mscale\":0.707,\"mscale_all_dim\":0}"));
     near(f.c.rope.scale, 1.138629436111989);
     near(f.c.rope.beta_fast, 32);
     proa_arena_release(&f.arena);
@@ -143,8 +118,8 @@ static void dynamic_ntk(void **state)
                                   0.000210818511};
     PROA_UNUSED(state);
     fixture f;
-    accepted(&f, LLAMA(16, 32, "\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2.0}"));
-    proa_rope_freqs freqs = {.inv_freq = f.freq, .scale = 1, .ntk_factor = 2, .border = 32};
+    read_frequencies(&f, LLAMA(16, 32, "\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2.0}"));
+    proa_rope_freqs freqs = {.inv_freq = freq, .scale = 1, .ntk_factor = 2, .border = 32};
     for (int i = 0; i < 8; i++) {
         near((double)proa_rope_freq(&freqs, 40, i, 16), want[i]);
         near((double)proa_rope_freq(&freqs, 32, i, 16), pow(10000, -i / 8.0));
@@ -163,15 +138,15 @@ static void longrope(void **state)
 {
     PROA_UNUSED(state);
     fixture f;
-    accepted(
+    read_frequencies(
         &f, LLAMA(4, 131072,
                   "\"original_max_position_embeddings\":4096,\"rope_scaling\":{\"type\":\"longrope\"," FACTORS
                   "}"));
     near(f.c.rope.scale, 1.1902380714238083);
-    near((double)f.freq[1], 0.01 / 1.5);
-    proa_rope_inv_freq(&f.c.rope, f.c.rotary_dim, true, f.freq);
-    near((double)f.freq[0], 0.5);
-    near((double)f.freq[1], 0.01 / 8);
+    near((double)freq[1], 0.01 / 1.5);
+    proa_rope_inv_freq(&f.c.rope, f.c.rotary_dim, true, freq);
+    near((double)freq[0], 0.5);
+    near((double)freq[1], 0.01 / 8);
     assert_int_equal(f.c.rope.original, 4096);
     assert_int_equal(f.c.context, 131072);
     assert_int_equal(proa_rope_length(&f.c.rope, 5, 40, 99), 99);
@@ -190,13 +165,14 @@ static void longrope_names(void **state)
                  LLAMA(4, 131072,
                        "\"original_max_position_embeddings\":4096,\"rope_scaling\":{\"type\":\"%s\"," FACTORS "}"),
                  names[i]);
-        accepted(&f, text);
+        read_frequencies(&f, text);
         assert_int_equal(f.c.rope.kind, PROA_ROPE_LONG);
         proa_arena_release(&f.arena);
     }
-    accepted(&f, LLAMA(4, 131072,
-                       "\"rope_scaling\":{\"type\":\"longrope\",\"short_mscale\":1.25,\"long_mscale\":1.5,"
-                       "\"original_max_position_embeddings\":4096," FACTORS "}"));
+    read_frequencies(
+        &f, LLAMA(4, 131072,
+                  "\"rope_scaling\":{\"type\":\"longrope\",\"short_mscale\":1.25,\"long_mscale\":1.5,"
+                  "\"original_max_position_embeddings\":4096," FACTORS "}"));
     near(f.c.rope.scale, 1.25);
     near(f.c.rope.long_scale, 1.5);
     assert_int_equal(f.c.rope.original, 4096);
@@ -208,14 +184,15 @@ static void by_layer_type(void **state)
 {
     PROA_UNUSED(state);
     fixture f;
-    accepted(&f, LLAMA(16, 64,
-                       "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":8,"
-                       "\"rope_theta\":1000000},\"sliding_attention\":{\"rope_theta\":500}}"));
+    read_frequencies(&f,
+                     LLAMA(16, 64,
+                           "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":8,"
+                           "\"rope_theta\":1000000},\"sliding_attention\":{\"rope_theta\":500}}"));
     assert_int_equal(f.c.rope.kind, PROA_ROPE_LINEAR);
     assert_int_equal(f.c.local_rope.kind, PROA_ROPE_PLAIN);
     near(f.c.rope.theta, 1e6);
     near(f.c.local_rope.theta, 500);
-    near((double)f.freq[4], 1e-3 / 8);
+    near((double)freq[4], 1e-3 / 8);
     proa_arena_release(&f.arena);
 }
 
