@@ -6,7 +6,7 @@
 
 #include "engine/sched/request.h"
 
-/* Behind proa_kv_pages_init. What it made is released by proa_engine_close, on failure, too. */
+/* After proa_kv_pages_init. What it made is released by proa_engine_close, on failure, too. */
 PROA_MUST_CHECK proa_status proa_prefix_levels_open(proa_engine *e, const proa_engine_options *o, proa_err *err);
 
 #endif

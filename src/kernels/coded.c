@@ -492,7 +492,7 @@ static void write_nibble(char *row, int64_t k, uint32_t nibble)
     *word = (*word & ~(15U << shift)) | nibble << shift;
 }
 
-/* Behind the last group of a row: code 0, as the packer writes it. */
+/* After the last group of a row: code 0, as the packer writes it. */
 static void pad_row(const copy_job *job, char *row, int64_t k)
 {
     if (!is_integer4(job->format)) return;

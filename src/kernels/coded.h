@@ -32,7 +32,7 @@
  *
  * and in FP8G, whose groups are as wide as a step, codes are in the order of the inputs.
  *
- * Behind the rows are the factors, for each 8 rows those of a step side by side: [ceil(N / 8)][steps][8][groups of a
+ * After the rows are the factors, for each 8 rows those of a step side by side: [ceil(N / 8)][steps][8][groups of a
  * step]. With I4A and I4A32 an order of the inputs follows, i32 [K]: GPTQ's "act-order" spreads the columns of a group
  * over the matrix, and packed rows have them by groups.
  *

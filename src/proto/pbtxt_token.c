@@ -120,7 +120,7 @@ static void lex_string(proa_lexer *l)
     bad_token(l, "this string has no end");
 }
 
-/* Behind the digits of a decimal number: fraction, exponent, f. True if there was one of them. */
+/* After the digits of a decimal number: fraction, exponent, f. True if there was one of them. */
 static bool lex_fraction(proa_lexer *l, bool dot)
 {
     bool is_float = dot;

@@ -10,7 +10,7 @@ typedef struct v2_route {
     proa_v2_handler *get, *post;
 } v2_route;
 
-/* Behind /v2/models/NAME[/versions/V]; the most frequent first. */
+/* After /v2/models/NAME[/versions/V]; the most frequent first. */
 static const v2_route model_routes[] = {
     {"/infer", PROA_CATEGORY_INFERENCE, NULL, proa_v2_infer},
     {"", PROA_CATEGORY_METADATA, proa_v2_metadata, NULL},

@@ -488,13 +488,5 @@ const proa_backend proa_backend_fastertransformer = {.name = "fastertransformer"
                                                      .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_GPU,
                                                      .complete = complete_config,
                                                      .model_open = model_open,
-                                                     .model_close = proa_llm_model_close,
-                                                     .instance_open = proa_llm_instance_open,
-                                                     .instance_close = proa_llm_instance_close,
-                                                     .execute = proa_llm_execute,
-                                                     .ready = proa_llm_ready,
                                                      .metrics = proa_llm_metrics,
-                                                     .figures = proa_llm_figures,
-                                                     .load_adapter = proa_llm_load_adapter,
-                                                     .unload_adapter = proa_llm_unload_adapter,
-                                                     .adapters = proa_llm_adapters};
+                                                     PROA_LLM_BACKEND_CALLS};

@@ -60,7 +60,7 @@ void proa_client_queues_free(proa_engine_shared *shared)
 
 /* ---- the stepping thread: queues with requests ---- */
 
-/* Behind the queues of its priority; first: before them. */
+/* After the queues of its priority; first: before them. */
 static void insert_queue(proa_waiting *w, proa_client_queue *queue, bool first)
 {
     proa_client_queue **link = &w->queues;

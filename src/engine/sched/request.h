@@ -554,7 +554,7 @@ void proa_async_step_prepare(const proa_engine *e, proa_engine_request *req);
 /* At admission: reserves room for the request's logits processor entries. If there is none, the host samples its
  * tokens. */
 void proa_async_step_reserve(proa_engine *e, proa_engine_request *req);
-/* Behind the decoder pass: submits the sampling of all rows that can be sampled on the device, and removes them from
+/* After the decoder pass: submits the sampling of all rows that can be sampled on the device, and removes them from
  * step.logits_requests. If a mask of a row depends on a token that only the device knows, sampling waits
  * (async.waits) until this is called again, after the step before was completed. */
 void proa_async_step_submit(proa_engine *e);

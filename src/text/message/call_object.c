@@ -32,6 +32,14 @@ void proa_call_object_begin(proa_message_parser *p, bool strict, proa_message_st
     p->state = proa_parser_object;
 }
 
+bool proa_call_object_expect(proa_message_parser *p, bool strict, proa_message_state *after)
+{
+    if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
+    if (*proa_parser_rest(p).ptr != '{') return proa_parser_give_back(p);
+    proa_call_object_begin(p, strict, after);
+    return true;
+}
+
 static bool is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';

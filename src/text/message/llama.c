@@ -30,13 +30,10 @@ bool proa_state_llama(proa_message_parser *p)
     return true;
 }
 
-/* Behind the tag; what is no call there is code, and stays with its tag. */
+/* After the tag. Text that is no call is code, and stays with its tag. */
 static bool read_tag(proa_message_parser *p)
 {
-    if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
-    if (*proa_parser_rest(p).ptr != '{') return proa_parser_give_back(p);
-    proa_call_object_begin(p, false, read_after);
-    return true;
+    return proa_call_object_expect(p, false, read_after);
 }
 
 static bool read_after(proa_message_parser *p)
@@ -50,8 +47,5 @@ static bool read_after(proa_message_parser *p)
 
 static bool read_next(proa_message_parser *p)
 {
-    if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
-    if (*proa_parser_rest(p).ptr != '{') return proa_parser_give_back(p);
-    proa_call_object_begin(p, true, read_after);
-    return true;
+    return proa_call_object_expect(p, true, read_after);
 }

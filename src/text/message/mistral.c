@@ -41,10 +41,7 @@ static bool read_open(proa_message_parser *p)
 
 static bool read_item(proa_message_parser *p)
 {
-    if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
-    if (*proa_parser_rest(p).ptr != '{') return proa_parser_give_back(p);
-    proa_call_object_begin(p, false, read_after);
-    return true;
+    return proa_call_object_expect(p, false, read_after);
 }
 
 static bool read_after(proa_message_parser *p)

@@ -93,6 +93,8 @@ bool proa_parser_name_fits(proa_str name);
 /* A state: an object with the call. `after` is the next state. */
 bool proa_parser_object(proa_message_parser *p);
 void proa_call_object_begin(proa_message_parser *p, bool strict, proa_message_state *after);
+/* Takes white space and begins such an object. Anything else is no call. False: more bytes are needed. */
+bool proa_call_object_expect(proa_message_parser *p, bool strict, proa_message_state *after);
 void proa_call_object_init(proa_call_object *o);
 void proa_call_object_release(proa_call_object *o);
 /* A state: JSON arguments of an open call. `after` is the next state. */

@@ -33,7 +33,7 @@ bool proa_state_tags(proa_message_parser *p)
     }
 }
 
-/* Behind <tool_call>. */
+/* After <tool_call>. */
 static bool read_open(proa_message_parser *p)
 {
     if (!proa_parser_take_space(p)) return p->ending && proa_parser_give_back(p);
@@ -50,7 +50,7 @@ static bool read_open(proa_message_parser *p)
     return true;
 }
 
-/* Behind a call. */
+/* After a call. */
 static bool read_close(proa_message_parser *p)
 {
     if (!proa_parser_take_space(p)) return false;
