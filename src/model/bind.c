@@ -399,7 +399,8 @@ static const proa_weights_tensor *find_copy(const binder *b, const wanted *w)
     return NULL;
 }
 
-/* Of the checkpoint; else made if the row says how, or without a checkpoint. NULL: there is none. */
+/* The tensor of the checkpoint. If it has none, the tensor is made if the row says how, or if there is no checkpoint
+ * at all. NULL: there is none. */
 static const proa_weights_tensor *find_or_make(const binder *b, const wanted *w)
 {
     const proa_weights_tensor *t = b->weights ? find_tensor(b, w->name) : NULL;
