@@ -227,8 +227,8 @@ void proa_llm_adapters(void *state, proa_see_adapter_fn *see, void *arg);
 bool proa_llm_has_adapter(const proa_llm_model *s, const char *name); /* whether one of that name is loaded */
 void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out);
 
-/* What the backends of this folder have in common in their tables (proa_backend): they differ in the contract that their
- * model_open takes, in the completed configuration and in metrics. */
+/* What the backends of this folder have in common in their tables (proa_backend). They differ in the contract that
+ * their model_open takes, in the completed configuration and in metrics. */
 #define PROA_LLM_BACKEND_CALLS                                                                               \
     .model_close = proa_llm_model_close, .instance_open = proa_llm_instance_open,                            \
     .instance_close = proa_llm_instance_close, .execute = proa_llm_execute, .ready = proa_llm_ready,         \

@@ -36,8 +36,8 @@ static int gguf_vocabs_add(struct CMUnitTest *tests, int count, const char *fold
     return count;
 }
 
-/* Runs check for each vocabulary of tests/golden/gguf and of the folder in argv[1] or PROA_GGUF_VOCABS. Returns the exit
- * status. */
+/* Runs check for each vocabulary of tests/golden/gguf and of the folder in argv[1] or PROA_GGUF_VOCABS. Returns the
+ * exit status. */
 static int gguf_vocabs_run(const char *group, int argc, char **argv, CMUnitTestFunction check)
 {
     struct CMUnitTest tests[GGUF_VOCABS_MAX] = {0};

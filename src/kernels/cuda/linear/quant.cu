@@ -624,8 +624,8 @@ static bool describe_fp8(gpu *g, proa_view y, const epilogue &e, gpu_product *wa
     return gpu_multiplies(g, want);
 }
 
-/* Whether cuBLASLt has an e4m3 product with this result and residual: it needs rows at multiples of 16 elements, and adds
- * a residual of y's type before an activation. */
+/* Whether cuBLASLt has an e4m3 product with this result and residual: it needs rows at multiples of 16 elements, and
+ * adds a residual of y's type before an activation. */
 static bool fp8_gemm_takes(proa_view y, const proa_weight *w, const epilogue &e)
 {
     bool aligned = y.stride[0] % 16 == 0 && (uintptr_t)y.data % 16 == 0 && w->N % 16 == 0;
