@@ -13,6 +13,7 @@ import pytest
 import tritonclient.http as http
 from test_isolation import COMPILER, call, children, wait_until
 from test_python_gpu import FAKE_CUDA, FAKE_GPU, ROWS, SCALE, ask, copied, files_of_gpu
+from test_triton_backends import PROBE, build
 from wire import ROOT, Server
 
 pytestmark = pytest.mark.skipif(not shutil.which(COMPILER), reason="builds a library")
@@ -30,6 +31,7 @@ MODELS = {
     "cpu": DEVICE + PARAMETER % ("do", "where") + "instance_group { kind: KIND_CPU }\n",
     "die": DEVICE + PARAMETER % ("do", "die") + GPU % 1,
     "pair": DEVICE + 'output { name: "OUT2" data_type: TYPE_FP32 dims: [ 6 ] }\n' + PARAMETER % ("do", "pair") + GPU % 1,
+    "probe": 'backend: "probe"\n' + IN_OUT.replace('"IN"', '"INPUT"').replace('"OUT"', '"OUTPUT"') + GPU % 1,
     "scale": SCALE,
 }
 STEP = 'step { model_name: "%s" model_version: -1 input_map { key: "%s" value: "%s" } %s }\n'
@@ -43,7 +45,7 @@ def write_chain(folder, name, *steps, pair=False):
     text += "ensemble_scheduling {\n"
     for number, step in enumerate(steps):
         to = "s" if number + 1 == len(steps) else f"v{number}"
-        names = ("x", "y") if step == "scale" else ("IN", "OUT")
+        names = {"scale": ("x", "y"), "probe": ("INPUT", "OUTPUT")}.get(step, ("IN", "OUT"))
         more = MAP % ("OUT2", "s2") if pair and to == "s" else ""
         text += STEP % (step, names[0], value, MAP % (names[1], to) + more)
         value = to
@@ -53,7 +55,8 @@ def write_chain(folder, name, *steps, pair=False):
 
 CHAINS = {"middle": ("scale", "add", "scale"), "row": ("scale", "add", "copy", "add", "scale"), "first": ("add", "scale"),
           "last": ("scale", "add"), "seen": ("scale", "where"), "forced": ("scale", "host"), "on_cpu": ("scale", "cpu"),
-          "killed": ("scale", "die", "scale"), "copies": ("scale", "copy", "scale")}  # yapf: disable
+          "killed": ("scale", "die", "scale"), "copies": ("scale", "copy", "scale"),
+          "triton": ("scale", "probe", "scale"), "triton_alone": ("probe", ), "triton_last": ("scale", "probe")}  # yapf: disable
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +67,10 @@ def backends(tmp_path_factory):
     (folder / "device").mkdir()
     subprocess.run([COMPILER, "-shared", "-fPIC", "-D_GNU_SOURCE", f"-I{ROOT / 'include'}",
                     ROOT / "tests/wire/libraries/backend_device.c", "-o", folder / "device/libproa_device.so"], check=True)
+    (folder / "empty.c").write_text("")
+    subprocess.run([COMPILER, "-shared", "-Wl,-soname,libtritonserver.so", folder / "empty.c", "-o", folder / "libtritonserver.so"],
+                   check=True)
+    build(folder, "probe", PROBE)
     return folder
 
 
@@ -93,7 +100,8 @@ def server(request, backends, models):
         assert "host memory" not in running.log_text()
 
 
-@pytest.mark.parametrize("model, want", [("middle", ROWS * 4 + 2), ("row", (ROWS * 2 + 2) * 2), ("copies", ROWS * 4)])
+@pytest.mark.parametrize("model, want", [("middle", ROWS * 4 + 2), ("row", (ROWS * 2 + 2) * 2), ("copies", ROWS * 4),
+                                         ("triton", ROWS * 4)])
 def test_tensors_stay_on_the_gpu(server, model, want):
     answer, count = copied(server, model)
     np.testing.assert_array_equal(answer, want)
@@ -105,6 +113,13 @@ def test_at_the_ends_of_a_pipeline(server, model, want):
     answer, count = copied(server, model)
     np.testing.assert_array_equal(answer, want)
     assert count == [1, 1]
+
+
+@pytest.mark.parametrize("model, want, count", [("triton_alone", ROWS, [0, 0]), ("triton_last", ROWS * 2, [1, 1])])
+def test_a_library_of_triton_at_the_ends(server, model, want, count):
+    answer, have = copied(server, model)
+    np.testing.assert_array_equal(answer, want)
+    assert have == count
 
 
 @pytest.mark.parametrize("model, gpu, count", [("seen", 0, [1, 1]), ("forced", -1, [2, 2]), ("on_cpu", -1, [2, 2])])
@@ -189,7 +204,9 @@ def test_memory_that_cannot_be_shared(backends, models):
 
 
 def test_in_the_server(backends, models):
-    with serve(backends, models, "--in-process", "device") as running:
-        answer, count = copied(running, "row")
-        np.testing.assert_array_equal(answer, (ROWS * 2 + 2) * 2)
-        assert count == [1, 1]
+    with serve(backends, models, "--in-process", "all") as running:
+        assert not children(running)
+        for model, want in (("row", (ROWS * 2 + 2) * 2), ("triton", ROWS * 4)):
+            answer, count = copied(running, model)
+            np.testing.assert_array_equal(answer, want)
+            assert count == [1, 1]

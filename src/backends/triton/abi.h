@@ -184,6 +184,7 @@ struct TRITONBACKEND_Response {
 };
 
 struct TRITONBACKEND_Output {
+    const proa_infer *infer;
     proa_reply *reply;
     int32_t index; /* in the reply's outputs, which move when they grow */
     TRITONSERVER_BufferAttributes attributes;
@@ -195,6 +196,14 @@ TRITONSERVER_Error *proa_triton_error_of(const proa_err *err);
 TRITONSERVER_Message *proa_triton_message(const char *json, size_t bytes);
 /* Fills err from an error, which it deletes; PROA_OK for NULL. */
 proa_status proa_triton_status(TRITONSERVER_Error *error, proa_err *err);
+
+/* memory.c */
+/* Where the bytes of a tensor are: a type of memory, and the number of its GPU. */
+void proa_triton_locate(const proa_tensor *t, int *memory_type, int64_t *memory_id);
+/* A buffer for an output, in the memory that the backend prefers if the response may stay there, else on the host. */
+PROA_MUST_CHECK proa_status proa_triton_output_memory(proa_buffer **out, const TRITONBACKEND_Output *output,
+                                                      uint64_t bytes, int memory_type, int64_t memory_id,
+                                                      proa_err *err);
 
 /* request.c */
 /* A parameter as a pointer to its value: an unsigned number has the bytes of the signed one that Triton has. */

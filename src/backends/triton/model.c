@@ -86,30 +86,6 @@ TRITONSERVER_Error *TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoadin
     return NULL;
 }
 
-TRITONSERVER_Error *TRITONBACKEND_MemoryManagerAllocate(void *manager, void **buffer, int memory_type,
-                                                        int64_t memory_id, uint64_t bytes)
-{
-    (void)manager;
-    (void)memory_id;
-    if (memory_type != PROA_TRITON_CPU)
-        return proa_triton_error(PROA_TRITON_UNSUPPORTED, "memory of type %s is not available to backends",
-                                 TRITONSERVER_MemoryTypeString(memory_type));
-    *buffer = malloc(bytes ? bytes : 1);
-    if (!*buffer)
-        return proa_triton_error(PROA_TRITON_UNAVAILABLE, "not enough memory for %llu bytes",
-                                 (unsigned long long)bytes);
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONBACKEND_MemoryManagerFree(void *manager, void *buffer, int memory_type, int64_t memory_id)
-{
-    (void)manager;
-    (void)memory_type;
-    (void)memory_id;
-    free(buffer);
-    return NULL;
-}
-
 /* ---- a model ---- */
 
 TRITONSERVER_Error *TRITONBACKEND_ModelName(TRITONBACKEND_Model *model, const char **name)

@@ -15,6 +15,8 @@ TRITONBACKEND_Request *proa_triton_request_new(TRITONBACKEND_Model *model, proa_
     for (int32_t k = 0; k < infer->inputs_count; k++) {
         r->inputs[k].tensor = &infer->inputs[k];
         r->inputs[k].attributes.bytes = infer->inputs[k].bytes;
+        proa_triton_locate(&infer->inputs[k], &r->inputs[k].attributes.memory_type,
+                           &r->inputs[k].attributes.memory_id);
     }
     atomic_init(&r->refs, 1);
     return r;
@@ -216,8 +218,7 @@ TRITONSERVER_Error *TRITONBACKEND_InputBuffer(TRITONBACKEND_Input *input, uint32
     const proa_tensor *t = input->tensor;
     *buffer = index == 0 ? t->data : NULL;
     *bytes = index == 0 ? t->bytes : 0;
-    *memory_type = PROA_TRITON_CPU;
-    *memory_id = 0;
+    proa_triton_locate(t, memory_type, memory_id);
     return NULL;
 }
 

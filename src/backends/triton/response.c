@@ -167,25 +167,25 @@ TRITONSERVER_Error *TRITONBACKEND_ResponseOutput(TRITONBACKEND_Response *respons
     t->rank = (int32_t)rank;
     if (rank) memcpy(t->shape, shape, rank * sizeof *shape);
     *output = PROA_ARENA_NEW(&reply->arena, TRITONBACKEND_Output, 1);
-    **output = (TRITONBACKEND_Output){.reply = reply, .index = reply->outputs_count - 1};
+    **output = (TRITONBACKEND_Output){
+        .infer = response->request->infer, .reply = reply, .index = reply->outputs_count - 1};
     return NULL;
 }
 
-/* In host memory, whatever the backend prefers. */
 TRITONSERVER_Error *TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output *output, void **buffer, uint64_t bytes,
                                                int *memory_type, int64_t *memory_id)
 {
     proa_tensor *t = &output->reply->outputs[output->index];
     proa_err err = {0};
     *buffer = NULL;
-    *memory_type = PROA_TRITON_CPU;
-    *memory_id = 0;
     if (t->buffer)
         return proa_triton_error(PROA_TRITON_ALREADY_EXISTS, "output '%s' has a buffer already", t->name);
-    if (!bytes) return NULL;
-    if (proa_buffer_try(&t->buffer, bytes, &err) != PROA_OK)
+    if (bytes && proa_triton_output_memory(&t->buffer, output, bytes, *memory_type, *memory_id, &err) != PROA_OK)
         return proa_triton_error(PROA_TRITON_UNAVAILABLE, "%s", err.text);
-    t->bytes = output->attributes.bytes = bytes;
+    proa_triton_locate(t, memory_type, memory_id);
+    output->attributes = (TRITONSERVER_BufferAttributes){bytes, *memory_type, *memory_id, NULL};
+    if (!bytes) return NULL;
+    t->bytes = bytes;
     t->data = *buffer = t->buffer->data;
     return NULL;
 }

@@ -2,6 +2,7 @@
  * triton.c - the server's table of functions (serve/backend.h) in terms of those that a backend of Triton exports. */
 #include "backends/triton/triton.h"
 
+#include "backends/gpu/gpu.h"
 #include "backends/triton/abi.h"
 #include "base/alloc.h"
 #include "base/json.h"
@@ -171,6 +172,7 @@ static proa_status triton_model_open(void **state, proa_served_model *model, pro
     TRITONBACKEND_Model *m = unlist_model(&completed, model);
     if (!m) PROA_TRY(initialize_model(&m, model, NULL, NULL, err));
     m->decoupled = is_decoupled(model);
+    if (proa_config_uses_gpu(proa_served_model_config(model))) proa_served_model_set_device_inputs(model);
     list_model(&models, m);
     *state = m;
     return PROA_OK;
@@ -230,15 +232,26 @@ static void fail_requests(TRITONBACKEND_Request **requests, int count, const pro
     }
 }
 
+/* An instance on the CPU of a model that has others on GPUs. */
+static bool bring_to_host(const TRITONBACKEND_ModelInstance *i, proa_infer *r)
+{
+    proa_err err = {0};
+    if (proa_instance_device(i->instance) >= 0 || proa_infer_inputs_to_host(r, &err) == PROA_OK) return true;
+    proa_infer_fail(r, &err);
+    return false;
+}
+
 /* The backend owns the requests from here on, unless it returns an error. */
 static void triton_execute(void *state, proa_infer *const *infers, int count)
 {
     TRITONBACKEND_ModelInstance *i = state;
     proa_err err = {0};
+    int n = 0;
     TRITONBACKEND_Request **requests = proa_malloc((size_t)count * sizeof(TRITONBACKEND_Request *));
-    for (int k = 0; k < count; k++) requests[k] = proa_triton_request_new(i->model, infers[k]);
-    TRITONSERVER_Error *error = i->model->backend->execute(i, requests, (uint32_t)count);
-    if (proa_triton_status(error, &err) != PROA_OK) fail_requests(requests, count, &err);
+    for (int k = 0; k < count; k++)
+        if (bring_to_host(i, infers[k])) requests[n++] = proa_triton_request_new(i->model, infers[k]);
+    TRITONSERVER_Error *error = n ? i->model->backend->execute(i, requests, (uint32_t)n) : NULL;
+    if (proa_triton_status(error, &err) != PROA_OK) fail_requests(requests, n, &err);
     free(requests);
 }
 

@@ -4,6 +4,7 @@
  * request. The id of a request chooses what goes wrong: "error", "refuse" (execute fails), "silent" (no response),
  * "short" (an output with too few bytes), "twice". With a decoupled model it sends three responses from a thread,
  * after the request was released. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,6 +33,11 @@ IMPORT void TRITONSERVER_ParameterDelete(object *parameter);
 IMPORT const char *TRITONSERVER_DataTypeString(int type);
 IMPORT error *TRITONBACKEND_ApiVersion(uint32_t *major, uint32_t *minor);
 IMPORT error *TRITONBACKEND_BackendConfig(object *backend, object **message);
+IMPORT error *TRITONBACKEND_BackendMemoryManager(object *backend, object **manager);
+IMPORT error *TRITONBACKEND_MemoryManagerAllocate(object *manager, void **buffer, int memory, int64_t id,
+                                                  uint64_t bytes);
+IMPORT error *TRITONBACKEND_MemoryManagerFree(object *manager, void *buffer, int memory, int64_t id);
+IMPORT error *TRITONBACKEND_ModelBackend(object *model, object **backend);
 IMPORT error *TRITONBACKEND_ModelConfig(object *model, uint32_t version, object **message);
 IMPORT error *TRITONBACKEND_ModelName(object *model, const char **name);
 IMPORT error *TRITONBACKEND_ModelSetState(object *model, void *state);
@@ -138,9 +144,48 @@ EXPORT error *TRITONBACKEND_ModelFinalize(object *model)
     return NULL;
 }
 
-/* OUTPUT is INPUT, less `cut` bytes. */
-static void add_output(object *response, object *request, uint64_t cut)
+/* A function of the GPU's driver. */
+static void load(void *to, const char *name)
 {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *found = driver ? dlsym(driver, name) : NULL;
+    if (!found) abort();
+    memcpy(to, &found, sizeof found);
+}
+
+/* Between host memory and that of GPU 0; memory: 0, or 2 for the GPU. */
+static void copy_bytes(void *to, int to_memory, const void *from, int from_memory, uint64_t bytes)
+{
+    static const char *const names[2][2] = {{NULL, "cuMemcpyDtoH_v2"}, {"cuMemcpyHtoD_v2", "cuMemcpyDtoD_v2"}};
+    const char *name = names[to_memory == 2][from_memory == 2];
+    int (*init)(unsigned), (*retain)(void **, int), (*push)(void *), (*pop)(void **), (*wait)(void),
+        (*copy)(void *, const void *, size_t);
+    void *context;
+    if (!name) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    load(&init, "cuInit"), load(&retain, "cuDevicePrimaryCtxRetain"), load(&push, "cuCtxPushCurrent_v2");
+    load(&pop, "cuCtxPopCurrent_v2"), load(&wait, "cuCtxSynchronize"), load(&copy, name);
+    if (init(0) || retain(&context, 0) || push(context) || copy(to, from, bytes) || wait()) abort();
+    pop(&context);
+}
+
+/* Memory of the manager, where the input is. */
+static void use_manager(object *model, int memory, int64_t id)
+{
+    object *backend, *manager;
+    void *buffer;
+    check(TRITONBACKEND_ModelBackend(model, &backend));
+    check(TRITONBACKEND_BackendMemoryManager(backend, &manager));
+    check(TRITONBACKEND_MemoryManagerAllocate(manager, &buffer, memory, id, 64));
+    check(TRITONBACKEND_MemoryManagerFree(manager, buffer, memory, id));
+    if (memory == 2 && !refused(TRITONBACKEND_MemoryManagerFree(manager, buffer, memory, id))) abort();
+}
+
+/* OUTPUT is INPUT, less `cut` bytes, where INPUT is if that may be. */
+static void add_output(object *response, object *instance, object *request, uint64_t cut)
+{
+    object *model;
     object *input, *output;
     const char *name;
     const int64_t *shape;
@@ -148,15 +193,19 @@ static void add_output(object *response, object *request, uint64_t cut)
     void *to;
     uint32_t rank, buffers;
     uint64_t bytes, part = 0;
-    int type, memory = 0;
+    int type, memory, from_memory = 0;
     int64_t id = 0;
     check(TRITONBACKEND_RequestInput(request, "INPUT", &input));
     check(TRITONBACKEND_InputProperties(input, &name, &type, &shape, &rank, &bytes, &buffers));
     check(TRITONBACKEND_ResponseOutput(response, &output, "OUTPUT", type, shape, rank));
+    if (buffers) check(TRITONBACKEND_InputBuffer(input, 0, &from, &part, &from_memory, &id));
+    if (part != bytes || (from_memory != 0 && from_memory != 2)) abort();
+    memory = from_memory;
     check(TRITONBACKEND_OutputBuffer(output, &to, bytes - cut, &memory, &id));
-    if (buffers) check(TRITONBACKEND_InputBuffer(input, 0, &from, &part, &memory, &id));
-    if (part != bytes || memory != 0) abort();
-    if (bytes) memcpy(to, from, bytes - cut);
+    if (bytes) copy_bytes(to, memory, from, from_memory, bytes - cut);
+    check(TRITONBACKEND_ModelInstanceModel(instance, &model));
+    use_manager(model, from_memory, id);
+    check(TRITONBACKEND_ResponseSetIntParameter(response, "memory", from_memory));
     check(TRITONBACKEND_ResponseSetStringParameter(response, "type", TRITONSERVER_DataTypeString(type)));
 }
 
@@ -192,7 +241,7 @@ static void respond_once(object *instance, object *request, const char *id)
     error *e = strcmp(id, "error") == 0 ? TRITONSERVER_ErrorNew(INVALID_ARG, "the probe was asked to fail")
                                         : NULL;
     check(TRITONBACKEND_ResponseNew(&response, request));
-    add_output(response, request, strcmp(id, "short") == 0 ? 4 : 0);
+    add_output(response, instance, request, strcmp(id, "short") == 0 ? 4 : 0);
     add_facts(response, instance, request);
     check(TRITONBACKEND_ResponseSend(response, FINAL, e));
     if (e) TRITONSERVER_ErrorDelete(e);
