@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process of its own costs a backend whose tensors are on a GPU: an ensemble of three steps, of which the middle one
+is a library, in the server's process and isolated, in turns. Equal answers, copies between host and GPU, the time of a
+request, and a process that is killed.
+
+    python3 bench/isolation_gpu.py BACKENDS NAME=PROA...
+
+BACKENDS has device/libproa_device.so (tests/wire/libraries/backend_device.c), which copies its input within the GPU, and,
+if they are to be measured, libproa_torch.so for a module of torch, and probe/libtriton_probe.so, a library of Triton
+(triton_probe.c beside the first one) that copies too. NAME=PROA: further programs, run isolated only, such as
+an older one; the first is this tree's. Prints a line for each check and rows of bench/results/isolation_gpu.csv."""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+WIDTH = 1024
+ROWS = {"4 KiB": 1, "4 MiB": 1024, "32 MiB": 8192}
+SECONDS, TURNS = 0.6, 3
+GPU = "instance_group { kind: KIND_GPU gpus: [ 0 ] }\n"
+SCALE = ('backend: "transform" max_batch_size: 16384 input { name: "x" data_type: TYPE_FP32 dims: [ 1024 ] }\n'
+         'parameters { key: "steps" value { string_value: "y = linear(x, scale=2)" } }\n') + GPU
+IO = ('max_batch_size: 16384 input { name: "IN__0" data_type: TYPE_FP32 dims: [ 1024 ] }\n'
+      'output { name: "OUT" data_type: TYPE_FP32 dims: [ 1024 ] }\n') + GPU
+COPY = 'backend: "device" parameters { key: "do" value { string_value: "copy" } }\n' + IO
+PROBE = 'backend: "probe"\n' + IO.replace('"IN__0"', '"INPUT"').replace('"OUT"', '"OUTPUT"')
+TORCH = 'backend: "pytorch" platform: "pytorch_libtorch"\n' + IO.replace('"OUT"', '"OUT__0"')
+STEP = 'step { model_name: "%s" model_version: -1 input_map { key: "%s" value: "%s" } output_map { key: "%s" value: "%s" } }\n'
+TRACE = """import torch
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(1024, 1024) for _ in range(4))
+    def forward(self, x):
+        for one in self.layers:
+            x = torch.relu(one(x))
+        return x
+torch.manual_seed(0)
+with torch.no_grad():
+    torch.jit.trace(M().eval().cuda(), torch.rand(2, 1024).cuda()).save(__import__("sys").argv[1])
+"""
+
+
+def write(folder, torch, probe):
+    def model(name, config):
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "config.pbtxt").write_text(config)
+
+    def chain(name, *steps):
+        text, value = 'platform: "ensemble" max_batch_size: 16384\ninput { name: "x" data_type: TYPE_FP32 dims: [ 1024 ] }\n', "x"
+        text += 'output { name: "s" data_type: TYPE_FP32 dims: [ 1024 ] }\nensemble_scheduling {\n'
+        for number, (step, first, second) in enumerate(steps):
+            to = "s" if number + 1 == len(steps) else f"v{number}"
+            text += STEP % (step, first, value, second, to)
+            value = to
+        model(name, text + "}")
+
+    scale, copy, mlp, triton = ("scale", "x", "y"), ("copy", "IN__0", "OUT"), ("mlp", "IN__0", "OUT__0"), ("probe", "INPUT", "OUTPUT")
+    model("scale", SCALE)
+    model("copy", COPY)
+    chain("no step", scale, scale)
+    chain("copy step", scale, copy, scale)
+    if torch:
+        model("mlp", TORCH)
+        subprocess.run([sys.executable, "-c", TRACE, folder / "mlp/1/model.pt"], check=True)
+        chain("torch step", scale, mlp, scale)
+    if probe:
+        model("probe", PROBE)
+        chain("triton step", scale, triton, scale)
+
+
+class Side:
+
+    def __init__(self, name, proa, backends, models, options):
+        self.name, self.log = name, tempfile.TemporaryFile("w+")
+        command = [proa, "serve", "--json", "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--backend-directory", str(backends),
+                   "--model-repository", str(models), *options]
+        begin = time.perf_counter()
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        line = self.process.stdout.readline()
+        self.start_ms = 1e3 * (time.perf_counter() - begin)
+        if not line:
+            self.print_log()
+            sys.exit(f"{name}: the server does not start")
+        ports = json.loads(line)
+        self.http = http.client.HTTPConnection("127.0.0.1", ports["http_port"], timeout=60)
+        self.metrics = http.client.HTTPConnection("127.0.0.1", ports["metrics_port"], timeout=60)
+
+    def print_log(self, only=""):
+        self.log.seek(0)
+        for line in self.log:
+            if only in line:
+                print("   ", self.name, line.rstrip())
+
+    def infer(self, model, rows):
+        tensor = {"name": "x", "datatype": "FP32", "shape": list(rows.shape), "parameters": {"binary_data_size": rows.nbytes}}
+        head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+        path = f"/v2/models/{model.replace(' ', '%20')}/infer"
+        self.http.request("POST", path, head + rows.tobytes(), {"Inference-Header-Content-Length": str(len(head))})
+        answer = self.http.getresponse()
+        data = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(data.decode())
+        return np.frombuffer(data[int(answer.getheader("Inference-Header-Content-Length")):], np.float32).reshape(rows.shape)
+
+    def copies(self):
+        self.metrics.request("GET", "/metrics")
+        text = self.metrics.getresponse().read().decode()
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith(("proa_host_copies", "proa_device_copies")))
+        return [int(float(values[name])) for name in ("proa_host_copies_total", "proa_device_copies_total")]
+
+    def children(self):
+        found = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+                if words[1:3] == ["backend-host", str(self.process.pid)]:
+                    found[words[4]] = int(pid)
+        return found
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+def check(label, good, more=""):
+    print(f"{'ok  ' if good else 'FAIL'} {label} {more}", flush=True)
+
+
+def check_answers(sides, model, wanted):
+    rows = np.random.default_rng(1).standard_normal((64, WIDTH)).astype(np.float32)
+    answers = {}
+    for side in sides:
+        side.infer(model, rows)
+        before = side.copies()
+        answers[side.name] = side.infer(model, rows)
+        count = [b - a for a, b in zip(before, side.copies())]
+        check(f"{side.name}: {model}: copies to host and to GPU", count == [1, 1], count)
+    first = answers[sides[0].name]
+    check(f"{model}: equal answers", all(np.array_equal(first, one) for one in answers.values()))
+    if wanted:
+        check(f"{model}: right answers", np.array_equal(first, wanted(rows)))
+
+
+def check_kill(side, model):
+    rows = np.ones((4, WIDTH), np.float32)
+    before = side.infer(model, rows)
+    for name, pid in side.children().items():
+        os.kill(pid, signal.SIGKILL)
+    end, again = time.monotonic() + 30, None
+    while again is None and time.monotonic() < end:
+        with contextlib.suppress(RuntimeError):
+            again = side.infer(model, rows)
+    check(f"{side.name}: {model} after all its processes were killed", again is not None and np.array_equal(before, again))
+
+
+def measure(side, model, rows):
+    """Latencies in us."""
+    times, end = [], time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        begin = time.perf_counter()
+        side.infer(model, rows)
+        times.append(1e6 * (time.perf_counter() - begin))
+    return times
+
+
+def measure_all(sides, chains):
+    for text, count in ROWS.items():
+        rows = np.random.default_rng(count).standard_normal((count, WIDTH)).astype(np.float32)
+        for model in chains:
+            times = {side.name: [] for side in sides}
+            for turn in range(TURNS):
+                for side in sides:
+                    got = measure(side, model, rows)
+                    times[side.name] += got if turn else []  # the first turn warms up
+            for side in sides:
+                all_times = sorted(times[side.name])
+                at = [all_times[int(len(all_times) * q)] for q in (.5, .99)]
+                print(f"{text},{model},{side.name},{len(all_times)},{at[0]:.0f},{at[1]:.0f},{side.start_ms:.0f}", flush=True)
+
+
+def main():
+    backends = pathlib.Path(sys.argv[1]).absolute()
+    programs = dict(one.split("=", 1) for one in sys.argv[2:])
+    torch, probe = (backends / "libproa_torch.so").exists(), (backends / "probe").exists()
+    with tempfile.TemporaryDirectory(prefix="proa-isolation-") as name:
+        models = pathlib.Path(name)
+        write(models, torch, probe)
+        first = next(iter(programs.values()))
+        options = {"in-process": ["--in-process", "all"], "isolated": ["--isolate", "pytorch"] if torch else []}
+        sides = [Side(side, first, backends, models, more) for side, more in options.items()]
+        sides += [Side(side, proa, backends, models, options["isolated"]) for side, proa in list(programs.items())[1:]]
+        chains = ["no step", "copy step"] + ["torch step"] * torch + ["triton step"] * probe
+        for model in chains:
+            check_answers(sides, model, (lambda x: x * 4) if model != "torch step" else None)
+        print("bytes,ensemble,backend,requests,p50_us,p99_us,start_ms")
+        measure_all(sides, chains)
+        for model in chains[1:]:
+            check_kill(sides[1], model)
+        for side in sides:
+            side.print_log("host memory")
+            check(f"{side.name}: the server ends", side.stop() == 0)
+
+
+if __name__ == "__main__":
+    main()
