@@ -163,6 +163,7 @@ static const proa_proposer *drafter_in(const char *folder)
     return proa_eagle_find(folder) ? &proa_propose_eagle : &proa_propose_draft;
 }
 
+/* Without option 'speculation' the contents of 'draft-model' decide. */
 static proa_status read_speculation(proa_speculation *s, const proa_engine_options *o, proa_err *err)
 {
     const char *folder = o ? o->draft_model : NULL;

@@ -103,6 +103,7 @@ static void note_layer(const proa_step *s, char *out, size_t size)
     if (s->flags & PROA_IF(LATER_LAYERS)) snprintf(out, size, "%snot the first layer", comma);
 }
 
+/* The notes of a step: activation, residual, kind of rotation, window, scale, layers. */
 static void notes_text(const explained *x, const proa_step *s, char out[64])
 {
     const proa_config *c = &x->m->config;

@@ -260,6 +260,7 @@ static bool e4m3_format(proa_wfmt *format, const proa_scaled_codes *s, int64_t K
            (s->col_group >= K || s->col_group % PROA_CODED_STEP == 0);
 }
 
+/* The format that keeps these codes as they are. False: there is none, so they have to be decoded. */
 static bool scaled_format(proa_wfmt *format, const proa_scaled_codes *s, int64_t K)
 {
     if (s->kind == PROA_CODE_FP8) return e4m3_format(format, s, K);

@@ -557,6 +557,8 @@ static double score_row(const attend_job *job, const proa_span *span, const floa
     return dot + bias;
 }
 
+/* y = sum_p softmax_p(score_p) v_p over the keys [begin, end), for row i of the span and head h. The first walk finds
+ * the largest score, so that no exp overflows. A sink adds exp(sink) to the denominator. */
 static void attend_head(const attend_job *job, const proa_span *span, int64_t i, int64_t h)
 {
     const proa_kv *kv = job->kv;

@@ -222,6 +222,7 @@ static proa_status check_experts(const proa_config *c, proa_err *err)
     return PROA_OK;
 }
 
+/* Fills in sizes and scales that config.json may leave out, and checks those that depend on each other. */
 static proa_status derive_sizes(proa_config *c, proa_err *err)
 {
     if (c->head_dim == 0 && c->hidden % c->heads != 0)

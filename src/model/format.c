@@ -212,6 +212,8 @@ static proa_wfmt stored_format(const proa_formats *f, const proa_param *param, b
     return f->rounds && !router && format == PROA_WFMT_BF16 ? PROA_WFMT_BF16DOT : format;
 }
 
+/* The format of a weight: that of --dtype or --quant if one was given. Otherwise the host keeps what the checkpoint
+ * has, and a device uses the format of its activations. */
 static proa_wfmt choose_format(const proa_formats *f, proa_weight_slot slot, const proa_param *param)
 {
     /* Small, and what a rounding changes is which experts are chosen. */

@@ -494,6 +494,8 @@ static void do_rope_append(const proa_step_frame *f, const proa_step *s)
                                &f->batch->self);
 }
 
+/* Attention over the pages, or over the keys and values of the same rows where a model needs no pages. Prefixes of
+ * prompts (GLM) run in a second call, since their rows see each other in both directions. */
 static void do_attend(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;

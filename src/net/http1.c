@@ -270,6 +270,8 @@ static bool may_begin(char first)
     return in_set(token_set, (unsigned char)first) || first == '\r' || first == '\n';
 }
 
+/* Reads the request line and the headers, line by line. c->line is where the current line begins; bytes before c->scan
+ * have been searched for its end, so that no byte is searched twice. */
 static proa_http1_event next_head(proa_http1 *c, const char *bytes, size_t len, size_t *used)
 {
     if (len > 0 && !may_begin(bytes[0])) return bad_request(c, 400, "the request line is malformed");

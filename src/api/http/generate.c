@@ -166,6 +166,8 @@ static bool end_elsewhere(generate_call *c)
     return false;
 }
 
+/* Each reply of a stream is written at once. Otherwise the first one is kept until the final call, and a large answer
+ * is then written by a worker. */
 static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
 {
     generate_call *c = (generate_call *)sink;

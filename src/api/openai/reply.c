@@ -22,6 +22,7 @@ static void begin_choice(proa_oai_choice *c, const proa_oai_choice *prompt)
     c->characters = prompt->characters;
 }
 
+/* Adds what is new of a sequence to its choice. In a stream that is sent at once. */
 static void take_sequence(proa_oai_prompt *p, const proa_generated_sequence *s, bool split)
 {
     proa_oai *job = p->job;
@@ -71,6 +72,7 @@ static void take_result(proa_oai_prompt *p, const proa_generated *g)
     memcpy(p->vector, g->embedding, (size_t)p->width * sizeof(float));
 }
 
+/* A reply has counts of the prompt, and what is new of each sequence. An error ends the whole job. */
 static void take_reply(proa_oai_prompt *p, proa_reply *reply)
 {
     proa_oai *job = p->job;

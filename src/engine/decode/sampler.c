@@ -64,6 +64,8 @@ static void insert_top(proa_logprob *top, int64_t n, int32_t id, float value)
     top[at] = (proa_logprob){id, value};
 }
 
+/* Blocks of LANES logits are compared with the lowest of the top at once, which compiles to vector code. Few blocks
+ * have a larger one, and only these are walked. */
 int32_t proa_sampler_top(proa_logprob *top, int32_t count, const float *logits, int64_t vocab)
 {
     enum { LANES = 32 };

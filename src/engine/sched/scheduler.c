@@ -159,6 +159,8 @@ static void stages_step(proa_engine *e)
     proa_sched_retire(e);
 }
 
+/* One decoder pass and what follows it, as drawn at the head of this file. In asynchronous mode the next pass is
+ * submitted before the host processes the logits of this one and receives its tokens. */
 static void decoder_step(proa_engine *e)
 {
     int64_t begin = proa_clock_ns();

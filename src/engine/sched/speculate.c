@@ -74,6 +74,7 @@ static proa_status read_predicted(const proa_engine *e, proa_engine_request *req
     return status;
 }
 
+/* Who drafts for the request: the proposer that it names, prompt lookup if it has a prediction, else the engine's. */
 static proa_status choose_proposer(const proa_engine *e, proa_engine_request *req, proa_err *err)
 {
     const char *name = req->options.speculation;

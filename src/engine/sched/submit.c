@@ -291,6 +291,8 @@ static proa_status read_decoder_prompt(proa_engine *e, proa_engine_request *req,
     return proa_prefix_find(&req->prefix, &e->model->config, req->prompt, req->prompt_count, err);
 }
 
+/* What the encoder and the decoder read. The text of an encoder-decoder goes to its encoder; its decoder begins with
+ * the start token, or with the ids that the caller gives. */
 static proa_status read_prompt(proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
 {
     int32_t start = (int32_t)e->model->config.decoder_start;
@@ -609,6 +611,8 @@ static void make_encoded(const proa_engine *e, proa_engine_request *req)
     req->encoded = proa_malloc((size_t)(req->input_count * e->model->config.hidden) * sizeof *req->encoded);
 }
 
+/* Sets the sizes of the request (sequences, new tokens, pages that it may need) and allocates what decoding will use,
+ * so that steps allocate nothing. */
 static proa_status plan_request(const proa_engine *e, proa_engine_request *req, const proa_options *options,
                                 proa_err *err)
 {

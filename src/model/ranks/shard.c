@@ -287,6 +287,7 @@ static bool gives_sums(const sharder *s, proa_weight_slot slot, const proa_param
            (bias || proa_param_is_matrix(param));
 }
 
+/* Reduces a weight to the part that this rank has. The first rule that applies decides. */
 static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *param)
 {
     proa_weight_slot matrix = slot & ~1U; /* a bias slot follows that of its matrix */

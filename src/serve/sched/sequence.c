@@ -220,6 +220,7 @@ static void set_expiry(proa_sequence *s, const proa_infer *r)
     if (r->deadline_ns && r->deadline_ns < s->expires_ns) s->expires_ns = r->deadline_ns;
 }
 
+/* Adds the request to its sequence, which its START flag creates. *alarm_ns: when the sequence expires. */
 static proa_status join_sequence(proa_sequences *q, proa_infer *r, int64_t *alarm_ns, proa_err *err)
 {
     bool own = false; /* an iterative request without a sequence of the client's: it is one by itself */
