@@ -12,7 +12,7 @@
 #include "serve/trace.h"
 
 bool proa_trace_on(void);
-/* May a request that comes now be traced with its tensors? Then it must have tensors. */
+/* Whether a request that comes now may be traced with its tensors. It then must not be a typed generation. */
 bool proa_trace_shows_tensors(void);
 /* Notes where r comes from, while tracing is on. operation: of a route of language models; else NULL. Loop thread, or
  * the worker that has x. */

@@ -108,7 +108,7 @@
 #define PROA_GRAMMAR_STACKS_MAX   4096             /* stacks of one configuration: ways to read a text */
 #define PROA_GRAMMAR_CONFIGS_MAX  (1 << 15)        /* configurations that are kept, 1 kB each; 4 times as many within
                                                       one mask */
-#define PROA_GRAMMAR_FRAMES_MAX   (1 << 20)        /* frames of stacks that are kept, 20 bytes each; likewise */
+#define PROA_GRAMMAR_FRAMES_MAX   (1 << 20)        /* frames of kept stacks, 20 bytes; in a mask 4 times as many */
 #define PROA_GRAMMAR_MASK_BYTES_MAX (64 * PROA_MIB) /* masks that are kept, of one grammar */
 #define PROA_GRAMMAR_CACHE_MAX    64               /* compiled grammars that an engine keeps */
 
@@ -251,7 +251,7 @@
 #define PROA_OTLP_QUEUE_MAX       (1 << 20)        /* spans that may wait, at most: some 1 kB each */
 #define PROA_OTLP_DELAY_MS_MAX    (3600 * 1000)
 #define PROA_OTLP_URL_BYTES_MAX   4096
-#define PROA_OTLP_HEADERS_MAX     64               /* of OTEL_EXPORTER_OTLP_HEADERS; likewise resource attributes */
+#define PROA_OTLP_HEADERS_MAX     64               /* of OTEL_EXPORTER_OTLP_HEADERS; resource attributes, too */
 #define PROA_OTLP_ANSWER_BYTES_MAX (64 << 10)      /* of a collector's answer; the rest is not read */
 #define PROA_TRACE_ERROR_BYTES_MAX 1024            /* of an error's text in a span */
 #define PROA_TRACESTATE_BYTES_MAX 512              /* W3C Trace Context, 3.3.1.5: so much should be passed on */

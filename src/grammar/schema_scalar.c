@@ -144,7 +144,10 @@ proa_status proa_schema_string(proa_schema *s, const proa_all *all, const proa_p
     return PROA_OK;
 }
 
-/* ---- ranges of digits ---- */
+/* ---- ranges of digits ----
+ *
+ * A range of numbers becomes an expression over their digits, since an automaton cannot compare numbers: 12 to 345 is
+ * 1[2-9] | [2-9][0-9] | [12][0-9]{2} | 3([0-3][0-9] | 4[0-5]). */
 
 static const proa_expr *digit_from(proa_rules *r, int lo, int hi)
 {

@@ -351,7 +351,7 @@ static void keep_outputs(proa_model *m, proa_view out, const proa_encoder_place 
     }
 }
 
-/* Does one of `count` inputs have no place? */
+/* Whether outputs of one of `count` inputs go to the host: those that have no place on the device. */
 static bool host_wants(const proa_encoder_place *places, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)

@@ -152,11 +152,11 @@ PROA_MUST_CHECK proa_status proa_server_model_decoupled(proa_server *server, con
                                                         int64_t version, bool *decoupled, proa_err *err);
 /* The same for a version. */
 bool proa_served_model_decoupled(const proa_served_model *model);
-/* May a call be made that has room for one reply? */
+/* Whether unary calls, which have room for one reply, are allowed. */
 bool proa_served_model_unary(const proa_served_model *model);
 proa_served_model *proa_served_model_hold(proa_served_model *model); /* once more; returns it */
 void proa_served_model_drop(proa_served_model *model);
-/* May a request be a typed generation? Not where replies are cached: the cache keeps tensors. */
+/* Whether a request may be a typed generation. Not if replies are cached: the cache keeps tensors. */
 bool proa_served_model_takes_generation(const proa_served_model *model);
 /* Outputs of the head that classifies or rates an input, if the model takes typed generations; 0: no such head. */
 int64_t proa_served_model_labels(const proa_served_model *model);

@@ -21,7 +21,7 @@ enum {
     LOCATOR_BYTES = 20,   /* in front of it, where there is a zip64 end */
     END64_BYTES = 56,     /* zip64 end of central directory */
     CENTRAL_BYTES = 46,   /* entry of the directory, without its texts */
-    LOCAL_BYTES = 30,     /* header of an entry, likewise */
+    LOCAL_BYTES = 30,     /* header of an entry, without its texts */
     COMMENT_MAX = 0xffff, /* of the file, at its very end */
 };
 

@@ -69,7 +69,7 @@ typedef struct proa_logits_processor proa_logits_processor;
  *     logit_bias, temperature T
  *                         l = (l + bias) / (T + 1e-6), if T is not 1 or there is a bias; T = 0 that was not given is 1
  *     repetition_penalty  as above, from the second token of h on
- *     presence_penalty    once for each token of h: l -= presence; likewise
+ *     presence_penalty    once for each token of h: l -= presence, from the second token of h on
  *     frequency_penalty   (not in FasterTransformer: as trtllm)
  *     min_tokens, allowed_words as above
  *   trtllm, TensorRT-LLM's batchApplyPenalty and ban kernels:
