@@ -23,6 +23,16 @@ bool proa_jobs_wait(const proa_engine *e)
     return atomic_load_explicit(&e->shared.jobs_wait, memory_order_relaxed);
 }
 
+/* The engine whose step this thread runs. */
+static _Thread_local const proa_engine *stepping;
+
+const proa_engine *proa_jobs_enter(const proa_engine *e)
+{
+    const proa_engine *outer = stepping;
+    stepping = e;
+    return outer;
+}
+
 static proa_engine_job *take_job(proa_engine_shared *shared)
 {
     pthread_mutex_lock(&shared->lock);
@@ -64,7 +74,7 @@ proa_status proa_engine_job_run(proa_engine *e, void (*run)(void *arg), void *ar
     proa_engine_job job = {.run = run, .arg = arg};
     pthread_mutex_lock(&e->shared.lock);
     bool thread_runs = e->shared.thread_runs && !e->shared.stop;
-    bool inside = thread_runs && pthread_equal(e->shared.thread, pthread_self());
+    bool inside = stepping == e || (thread_runs && pthread_equal(e->shared.thread, pthread_self()));
     if (thread_runs && !inside) wait_for_job(&e->shared, &job);
     pthread_mutex_unlock(&e->shared.lock);
     if (inside) return PROA_FAIL(err, INVALID, "a session is used in a callback of its engine");

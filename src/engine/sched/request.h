@@ -701,6 +701,9 @@ void proa_jobs_release(proa_engine_shared *shared);
 bool proa_jobs_in_flight(const proa_engine *e);
 /* Whether jobs wait: no further pass is submitted ahead. */
 bool proa_jobs_wait(const proa_engine *e);
+/* This thread runs a step of an engine, whose callbacks may not call proa_engine_job_run; NULL: none any more. Returns
+ * what it ran before. */
+const proa_engine *proa_jobs_enter(const proa_engine *e);
 /* Once a step: runs jobs that wait, if nothing is in flight. True: there were some. */
 bool proa_jobs_step(proa_engine *e);
 

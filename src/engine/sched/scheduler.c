@@ -205,6 +205,7 @@ static void publish_stats(proa_engine *e)
 
 bool proa_sched_step(proa_engine *e)
 {
+    const proa_engine *outer = proa_jobs_enter(e);
     bool any = proa_jobs_step(e), moves = proa_kv_handoff_step(e);
     any = proa_queue_update(e) || any;
     int64_t begin = proa_clock_ns();
@@ -216,5 +217,6 @@ bool proa_sched_step(proa_engine *e)
     }
     if (any) e->now.step_s += (double)(proa_clock_ns() - begin) * 1e-9;
     publish_stats(e);
+    proa_jobs_enter(outer);
     return any || moves || e->writes_left;
 }

@@ -288,19 +288,22 @@ static void step_inside(const proa_event *event)
                                                   &(proa_decoder_session_output){.logits = NULL}, NULL);
 }
 
+/* Whoever steps the engine: a thread of its own, or the caller's. */
 static void a_callback_cannot_step(void **state)
 {
     proa_engine *engine = open_or_fail(*state, NULL);
     int32_t id = 5;
     proa_request r = {.ids = &id, .ids_count = 1, .options = {.max_tokens = 1}, .on_event = step_inside};
     inside_session = session_or_fail(engine, 1);
-    inside_status = PROA_OK;
-    assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
-    assert_int_equal(proa_engine_submit(engine, &r, NULL, NULL), PROA_OK);
-    walk(&(walker){engine, 7, 0}); /* after it the request has ended */
-    proa_engine_stop(engine);
-    proa_engine_run(engine);
-    assert_int_equal(inside_status, PROA_INVALID);
+    for (int i = 0; i < 2; i++) {
+        inside_status = PROA_OK;
+        if (i == 0) assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
+        assert_int_equal(proa_engine_submit(engine, &r, NULL, NULL), PROA_OK);
+        if (i == 0) walk(&(walker){engine, 7, 0}); /* the request most likely ends meanwhile */
+        proa_engine_stop(engine);
+        proa_engine_run(engine);
+        assert_int_equal(inside_status, PROA_INVALID);
+    }
     proa_decoder_session_close(inside_session);
     proa_engine_close(engine);
 }
