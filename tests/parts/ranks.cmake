@@ -41,6 +41,13 @@ foreach(parts 2x1 1x2 2x2)
                        PROCESSORS 2 ENVIRONMENT "PROA_TEST_TP=${tensors};PROA_TEST_PP=${stages}")
 endforeach()
 
+# Requests that go from one engine to another: with the bits of one rank, since the engines' batches differ.
+foreach(test handoff fleet)
+  add_test(NAME engine/${test}_ranks COMMAND engine_test_${test})
+  set_tests_properties(engine/${test}_ranks PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks" PROCESSORS 2
+                       ENVIRONMENT "PROA_TEST_TP=2;PROA_TEST_SUMS=whole")
+endforeach()
+
 # Draft heads beside divided targets: their own tests, among them that speculation gives the tokens without it.
 foreach(heads eagle medusa)
   add_test(NAME golden/ranks_${heads} COMMAND engine_test_${heads})
