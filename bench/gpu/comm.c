@@ -173,9 +173,10 @@ static int run_process(int fd, int rank_number, int ranks, int first)
     proa_comm *control;
     proa_err err = {.status = PROA_OK};
     const proa_rank_line line = {0, 1, ranks};
+    bool waits;
     proa_status status = proa_comm_open_shared(&control, fd, rank_number, ranks, &err);
     if (status == PROA_OK) status = open_device(&k.d, first + rank_number, &err);
-    if (status == PROA_OK) status = proa_device_connect(&k.comm, k.d, control, line, &err);
+    if (status == PROA_OK) status = proa_device_connect(&k.comm, &waits, k.d, control, line, &err);
     if (status != PROA_OK) return fprintf(stderr, "rank %d: %s\n", rank_number, err.text), 1;
     measure_all(&k);
     proa_comm_close(k.comm);

@@ -20,19 +20,20 @@ typedef struct proa_rank_line {
 } proa_rank_line;
 
 /* All ranks of `control`, which has proa_comm.broadcast and stopped, call it at the same time, each with the line of
- * ranks that it belongs to: *out connects those. control: only used in this call. The comm has stop and stopped; the
- * latter also once a rank has waited for the others for 10 s, or NCCL has failed. UNSUPPORTED, INVALID or UNAVAILABLE
- * names the rank that cannot be connected, in all ranks of its line. */
-PROA_MUST_CHECK proa_status proa_device_connect(proa_comm **out, proa_device *d, proa_comm *control,
-                                                proa_rank_line line, proa_err *err);
+ * ranks that it belongs to: *out connects those. *waits: a message that is sent may wait for its receiver, however
+ * short it is (NCCL); the same in all ranks of the line. control: only used in this call. The comm has stop and
+ * stopped; the latter also once a rank has waited for the others for 10 s, or NCCL has failed. UNSUPPORTED, INVALID or
+ * UNAVAILABLE names the rank that cannot be connected, in all ranks of its line. */
+PROA_MUST_CHECK proa_status proa_device_connect(proa_comm **out, bool *waits, proa_device *d,
+                                                proa_comm *control, proa_rank_line line, proa_err *err);
 /* How many GPUs this process sees; 0 if there is no plug-in. */
 int32_t proa_device_visible(void);
 
 /* ---- for the plug-in ---- */
 
-#define PROA_CUDA_CONNECT "proa_cuda_connect"
+#define PROA_CUDA_CONNECT "proa_cuda_connect_line"
 #define PROA_CUDA_VISIBLE "proa_cuda_visible"
-typedef proa_status proa_cuda_connect_fn(proa_comm **out, proa_device *d, proa_comm *control,
+typedef proa_status proa_cuda_connect_fn(proa_comm **out, bool *waits, proa_device *d, proa_comm *control,
                                          proa_rank_line line, proa_err *err);
 typedef int32_t proa_cuda_visible_fn(void);
 

@@ -258,13 +258,13 @@ proa_status proa_device_export_handle(const proa_device *d, void *memory, char *
     return PROA_FAIL(err, UNSUPPORTED, "device '%s' shares no memory with other processes", d->name);
 }
 
-proa_status proa_device_connect(proa_comm **out, proa_device *d, proa_comm *control, proa_rank_line line,
-                                proa_err *err)
+proa_status proa_device_connect(proa_comm **out, bool *waits, proa_device *d, proa_comm *control,
+                                proa_rank_line line, proa_err *err)
 {
     proa_cuda_connect_fn *entry = NULL;
-    *out = NULL;
+    *out = NULL, *waits = false;
     if (!d->host) *(void **)&entry = find_entry(PROA_CUDA_CONNECT);
-    if (entry) return entry(out, d, control, line, err);
+    if (entry) return entry(out, waits, d, control, line, err);
     return PROA_FAIL(err, UNSUPPORTED, "device '%s' is not connected with others of other processes", d->name);
 }
 

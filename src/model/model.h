@@ -173,6 +173,7 @@ struct proa_model {
     int32_t rank, ranks; /* which part of a model this is (plan.part), of how many; 0 of 1: all of it */
     proa_comm *comm;     /* to the other ranks of the stage; NULL: there are none */
     proa_comm *pipe; /* to the ranks of the other stages that have the same part of their layers; NULL likewise */
+    bool pipe_waits; /* a GPU that sends there may wait for the receiver, however short the message is (NCCL) */
     proa_span *cut_spans; /* [2][rows_max + PROA_MICRO_BATCHES_MAX] of the pass (ranks/stage.h); NULL: one stage */
     proa_ranks *group; /* all ranks; NULL: there are no others */
     proa_taps taps;    /* the caller's: which before proa_model_load, memory before the first pass */
@@ -287,7 +288,8 @@ typedef struct proa_sample_request {
     int64_t searches;
     /* Of a pipeline: the next pass needs none of these tokens, so no stage waits for them. On the host rank 0 receives
      * them in proa_model_wait_sampled; on devices the first stage does where a pass reads them
-     * (proa_batch.sampled_deferred), or in proa_model_wait_sampled. The requests in flight have different tickets. */
+     * (proa_batch.sampled_deferred; not with pipe_waits), or in proa_model_wait_sampled. The requests in flight have
+     * different tickets. */
     bool deferred;
 } proa_sample_request;
 /* Samples where the model runs. Returns at once: the next pass may use these tokens (proa_batch.sampled_at) before

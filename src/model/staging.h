@@ -49,8 +49,9 @@ proa_device_masks proa_staging_masks(proa_model *m, const proa_sample_request *r
 proa_sampled proa_staging_sampled(proa_model *m, const proa_sample_request *r, int ticket);
 void proa_staging_send_sampled(proa_model *m, int ticket);
 /* The results go to the first stage by themselves: sent by the last one, and received in their order where a pass reads
- * the ids, by proa_model_wait_sampled, or before anything else comes from there. On devices the host gets them from the
- * last stage. False, on the host: they are too long, and must be received now. */
+ * the ids, by proa_model_wait_sampled, or before anything else comes from there. On devices the host of
+ * rank 0 gets them from the host of the last stage, and the first stage gets ids only without proa_model.pipe_waits.
+ * False, on the host: they are too long, and must be received now. */
 bool proa_staging_defer_sampled(proa_model *m, int ticket);
 void proa_staging_receive_sampled(proa_model *m);
 /* All results of the request as one row of words, where the model runs. */

@@ -110,10 +110,10 @@ bool proa_staging_defer_sampled(proa_model *m, int ticket)
     if (m->device->host && 4 * words > PROA_COMM_KEPT_BYTES) return false;
     if (m->device->host && m->plan.part.tensor > 0) return true;
     if (m->plan.part.stage == 0) {
-        s->awaited[s->awaited_count++] = ticket;
+        if (!m->pipe_waits) s->awaited[s->awaited_count++] = ticket;
     } else if (proa_stage_is_last(m)) {
         if (!m->device->host) proa_staging_send_sampled(m, ticket);
-        m->pipe->send(m->pipe, proa_view_2d(s->sampled, PROA_DTYPE_I32, 1, words), 0);
+        if (!m->pipe_waits) m->pipe->send(m->pipe, proa_view_2d(s->sampled, PROA_DTYPE_I32, 1, words), 0);
     }
     return true;
 }
@@ -152,26 +152,43 @@ const int32_t *proa_staging_deferred_ids(proa_model *m, int ticket)
     return m->staging->deferred_ids + ticket * deferred_stride(m);
 }
 
+/* The rank whose host has the results of a deferred request on devices: the first one of the last stage. */
+static int32_t rank_with_results(const proa_model *m)
+{
+    return (m->plan.part.stages - 1) * m->plan.part.tensors;
+}
+
+/* The results of a ticket go to the host of rank 0, where ranks are processes. */
+static void move_results(proa_model *m, int ticket)
+{
+    proa_comm *control = proa_ranks_control(m);
+    proa_staging *s = m->staging;
+    proa_sampled unused = {.ids = NULL};
+    if (!control) return;
+    int64_t bytes = lay_out_sampled(&unused, s->received[ticket], &s->received_counts[ticket]);
+    proa_view results = proa_view_2d(s->received[ticket], PROA_DTYPE_U8, 1, bytes);
+    if (m->rank == 0) control->recv(control, results, rank_with_results(m));
+    else if (m->rank == rank_with_results(m)) control->send(control, results, 0);
+}
+
 /* The first stage receives what is still awaited, so that the last one, which can be a few messages ahead, goes on. */
 void proa_run_sampled(proa_model *m, const proa_rank_call *call)
 {
     if (m->plan.part.stage == 0) receive_until(m, call->ticket);
     else if (proa_stage_is_last(m)) m->device->sent(m->device, call->ticket);
+    move_results(m, call->ticket);
 }
 
-/* Where the results are once they have arrived. Those of deferred requests on devices are with the first rank of the
- * last stage, a thread of this process. */
+/* Where the results are once they have arrived. */
 static char *wait_received(proa_model *m, int ticket)
 {
-    const proa_rank_part *part = &m->plan.part;
     if (m->device->host || !m->staging->deferred[ticket]) {
         receive_until(m, ticket);
         m->device->sent(m->device, ticket);
         return m->staging->received[ticket];
     }
     proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_SAMPLED, .ticket = ticket}, NULL);
-    const proa_model *last = proa_ranks_model(m, (part->stages - 1) * part->tensors);
-    PROA_ASSERT(last);
+    const proa_model *last = proa_ranks_control(m) ? m : proa_ranks_model(m, rank_with_results(m));
     return last->staging->received[ticket];
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * fake_ranks.c - a plug-in in place of libproa_cuda.so (PROA_CUDA_PLUGIN names it) for ranks in processes: GPUs whose
  * memory is the host's and whose ops are those of the CPU. They are connected as by the real one, by cards and
- * kernels/nccl.c; what they exchange goes through the comm that connected them. Ranks of all processes are one line.
+ * kernels/nccl.c; what they exchange goes through memory that the first rank of a line shares.
  *
  *   FAKE_GPUS=N       how many a process sees; 2 without it
  *   FAKE_GPU_NAME=X   the UUID of all of them
@@ -9,13 +9,10 @@
  * Threads: as kernels/device.h. */
 #include "base/alloc.h"
 #include "kernels/connect.h"
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct fake_comm {
-    proa_comm base;
-    proa_comm *control; /* the caller's */
-} fake_comm;
+#include <unistd.h>
 
 static int gpus(void)
 {
@@ -44,48 +41,6 @@ PROA_EXPORT int32_t proa_cuda_visible(void)
     return gpus();
 }
 
-/* ---- collectives ---- */
-
-static proa_comm *control_of(proa_comm *c)
-{
-    return ((fake_comm *)(void *)c)->control;
-}
-
-static void all_reduce(proa_comm *c, proa_view y, proa_view x, proa_view residual)
-{
-    control_of(c)->all_reduce(control_of(c), y, x, residual);
-}
-
-static void gather_columns(proa_comm *c, proa_view y, proa_view x)
-{
-    control_of(c)->gather_columns(control_of(c), y, x);
-}
-
-static void send_rows(proa_comm *c, proa_view x, int32_t to)
-{
-    control_of(c)->send(control_of(c), x, to);
-}
-
-static void receive_rows(proa_comm *c, proa_view y, int32_t from)
-{
-    control_of(c)->recv(control_of(c), y, from);
-}
-
-static void stop_comm(proa_comm *c)
-{
-    control_of(c)->stop(control_of(c));
-}
-
-static bool is_stopped(proa_comm *c)
-{
-    return control_of(c)->stopped(control_of(c));
-}
-
-static void close_comm(proa_comm *c)
-{
-    free(c);
-}
-
 /* ---- connecting ---- */
 
 static void fill_card(proa_gpu_card *card, int gpu)
@@ -97,42 +52,50 @@ static void fill_card(proa_gpu_card *card, int gpu)
     if (!card->gpu[0]) snprintf(card->gpu, sizeof card->gpu, "gpu-%d", gpu);
 }
 
-static proa_status agree(proa_gpu_card *all, proa_gpu_card *own, proa_comm *control, proa_rank_line line,
-                         proa_err *err)
+static proa_status agree(proa_gpu_card *all, proa_gpu_card *own, bool *waits, proa_comm *control,
+                         proa_rank_line line, proa_err *err)
 {
     bool peer;
     proa_err why = {.status = PROA_OK};
     PROA_TRY(proa_gpu_cards_exchange(all, own, control, err));
     PROA_TRY(proa_gpu_cards_failed(all, line, err));
     PROA_TRY(proa_gpu_cards_choose(&peer, all, line, err));
+    *waits = !peer;
     if (!peer) proa_gpu_card_fail(own, proa_nccl_open(&own->nccl, &why), &why);
     PROA_TRY(proa_gpu_cards_exchange(all, own, control, err));
     PROA_TRY(proa_gpu_cards_failed(all, line, err));
     return proa_gpu_cards_check_nccl(all, line, err);
 }
 
-PROA_EXPORT proa_status proa_cuda_connect(proa_comm **out, proa_device *d, proa_comm *control,
-                                          proa_rank_line line, proa_err *err);
-PROA_EXPORT proa_status proa_cuda_connect(proa_comm **out, proa_device *d, proa_comm *control,
-                                          proa_rank_line line, proa_err *err)
+/* The file of a line, which its first rank has made, as the other processes find it. */
+static proa_status open_line(proa_comm **out, proa_comm *control, proa_rank_line line, proa_err *err)
+{
+    char path[64] = "";
+    int32_t rank = (control->rank - line.first) / line.step;
+    int own = -1, fd = -1;
+    proa_status status = rank == 0 ? proa_comm_shared_file(&own, line.count, err) : PROA_OK;
+    for (int32_t first = 0; first < control->ranks; first++) { /* each rank may be the first one of a line */
+        char theirs[sizeof path] = "";
+        if (first == control->rank) snprintf(theirs, sizeof theirs, "/proc/%d/fd/%d", (int)getpid(), own);
+        control->broadcast(control, theirs, sizeof theirs, first);
+        if (first == line.first) memcpy(path, theirs, sizeof path);
+    }
+    if (status == PROA_OK) fd = open(path, O_RDWR | O_CLOEXEC);
+    if (status == PROA_OK) status = proa_comm_open_shared(out, fd, rank, line.count, err);
+    for (int32_t i = 0; i < control->ranks; i++) control->broadcast(control, path, sizeof path, i);
+    if (fd >= 0) close(fd);
+    if (own >= 0) close(own);
+    return status;
+}
+
+PROA_EXPORT proa_status proa_cuda_connect_line(proa_comm **out, bool *waits, proa_device *d,
+                                               proa_comm *control, proa_rank_line line, proa_err *err);
+PROA_EXPORT proa_status proa_cuda_connect_line(proa_comm **out, bool *waits, proa_device *d,
+                                               proa_comm *control, proa_rank_line line, proa_err *err)
 {
     proa_gpu_card own, *all = proa_calloc((size_t)control->ranks, sizeof *all);
     fill_card(&own, d->gpu);
-    proa_status status = line.count == control->ranks ? PROA_OK : PROA_FAIL(err, UNSUPPORTED, "several lines");
-    if (status == PROA_OK) status = agree(all, &own, control, line, err);
+    proa_status status = agree(all, &own, waits, control, line, err);
     free(all);
-    if (status != PROA_OK) return status;
-    fake_comm *c = proa_calloc(1, sizeof *c);
-    c->base = (proa_comm){.rank = control->rank,
-                          .ranks = control->ranks,
-                          .all_reduce = all_reduce,
-                          .gather_columns = gather_columns,
-                          .send = send_rows,
-                          .recv = receive_rows,
-                          .close = close_comm,
-                          .stop = stop_comm,
-                          .stopped = is_stopped};
-    c->control = control;
-    *out = &c->base;
-    return PROA_OK;
+    return status == PROA_OK ? open_line(out, control, line, err) : status;
 }

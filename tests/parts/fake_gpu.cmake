@@ -24,9 +24,16 @@ set_tests_properties(engine/rank_processes_gpu PROPERTIES
   ENVIRONMENT "PROA_TEST_DEVICE=cuda;PROA_CUDA_PLUGIN=$<TARGET_FILE:fake_ranks>;PROA_RANK_PROGRAM=$<TARGET_FILE:proa>")
 add_dependencies(engine_test_rank_processes fake_ranks)
 
-# Stages of a pipeline on such GPUs, which are threads there.
-add_test(NAME engine/stages_gpu COMMAND engine_test_stages)
-set_tests_properties(engine/stages_gpu PROPERTIES
-  TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks" PROCESSORS 2
-  ENVIRONMENT "PROA_TEST_DEVICE=cuda;PROA_CUDA_PLUGIN=$<TARGET_FILE:fake_ranks>;FAKE_GPUS=4")
-add_dependencies(engine_test_stages fake_ranks)
+# Stages of a pipeline, whose ranks are threads or processes, on such GPUs; as if NCCL connected them; on the CPU.
+function(add_stages_test name)
+  add_test(NAME engine/${name} COMMAND engine_test_stages)
+  set_tests_properties(engine/${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks" PROCESSORS 2
+                       ENVIRONMENT "${ARGN}")
+endfunction()
+set(fake_gpus PROA_TEST_DEVICE=cuda PROA_CUDA_PLUGIN=$<TARGET_FILE:fake_ranks> FAKE_GPUS=4)
+set(in_processes PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+add_stages_test(stages_gpu ${fake_gpus})
+add_stages_test(stages_gpu_processes ${fake_gpus} ${in_processes})
+add_stages_test(stages_gpu_nccl ${fake_gpus} ${in_processes} PROA_COLLECTIVES=nccl PROA_NCCL=$<TARGET_FILE:fake_nccl>)
+add_stages_test(stages_processes ${in_processes})
+add_dependencies(engine_test_stages fake_ranks fake_nccl proa)

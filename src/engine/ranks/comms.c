@@ -119,6 +119,18 @@ static void replace_comm(const proa_rank_comms *c, proa_comm **comm, proa_comm *
     *comm = by;
 }
 
+/* Whether it is so for some rank. */
+static bool is_any(proa_comm *control, bool own)
+{
+    bool any = own;
+    for (int32_t rank = 0; rank < control->ranks; rank++) {
+        bool theirs = own;
+        control->broadcast(control, &theirs, sizeof theirs, rank);
+        any = any || theirs;
+    }
+    return any;
+}
+
 proa_status proa_rank_comms_connect(proa_rank_comms *c, proa_device *d, int32_t stages, proa_err *err)
 {
     proa_comm *control = c->control, *stage = NULL, *pipe = NULL;
@@ -126,9 +138,12 @@ proa_status proa_rank_comms_connect(proa_rank_comms *c, proa_device *d, int32_t 
     proa_rank_line of_stage = {rank / tensors * tensors, 1, tensors},
                    of_pipe = {rank % tensors, tensors, stages};
     proa_status status = PROA_OK;
+    bool stage_waits = false, pipe_waits = false; /* sums of a stage always do */
     if (d->host) return PROA_OK;
-    if (tensors > 1) status = proa_device_connect(&stage, d, control, of_stage, err);
-    if (stages > 1 && status == PROA_OK) status = proa_device_connect(&pipe, d, control, of_pipe, err);
+    if (tensors > 1) status = proa_device_connect(&stage, &stage_waits, d, control, of_stage, err);
+    if (stages > 1 && status == PROA_OK)
+        status = proa_device_connect(&pipe, &pipe_waits, d, control, of_pipe, err);
+    c->pipe_waits = is_any(control, pipe_waits);
     pthread_mutex_lock(&connecting);
     replace_comm(c, &c->stage, stage);
     replace_comm(c, &c->pipe, pipe);

@@ -27,13 +27,12 @@
 #include <string.h>
 
 /* Whether steps of different sequences run in the stages of a pipeline at the same time. What drafts reads states of
- * the last pass, so it needs one after the other. So do GPUs in other processes, whose tokens rank 0 gets only when
- * a step has ended. */
+ * the last pass, so it needs one after the other. */
 static bool fills_stages(const proa_engine *e)
 {
-    bool drafts = e->draft_model || e->medusa || e->eagle, threads = e->ranks.local == e->ranks.count;
+    bool drafts = e->draft_model || e->medusa || e->eagle;
     bool decodes = e->model->arch->kind != PROA_KIND_ENCODER;
-    return e->model->plan.part.stages > 1 && decodes && (e->device->host || threads) && !drafts;
+    return e->model->plan.part.stages > 1 && decodes && !drafts;
 }
 
 /* The environment variable PROA_AHEAD is for tests and measurements. host: the host samples all tokens; 0: the
@@ -56,7 +55,7 @@ void proa_async_steps_init(proa_engine *e)
     a->most = 2;
     if (a->mode != PROA_SAMPLE_STAGES) return;
     a->groups = (int32_t)proa_min64(e->model->plan.part.stages, PROA_STEPS_MAX - 1);
-    a->most = a->groups + !e->device->host;
+    a->most = a->groups + (!e->device->host && !e->model->pipe_waits);
 }
 
 static bool beams_fit_device(const proa_engine_request *req)

@@ -34,7 +34,7 @@ struct proa_ranks {
     /* processes */
     proa_comm *control;
     proa_rank_hooks hooks;
-    bool by_mpi, stages; /* stages: there are several, on the host */
+    bool by_mpi, stages; /* stages: there are several */
     char first[FIRST_BYTES];
 };
 
@@ -69,6 +69,7 @@ void proa_ranks_rejoin(proa_model *m, const proa_rank_comms *comms)
 {
     m->comm = comms->stage;
     m->pipe = comms->pipe;
+    m->pipe_waits = comms->pipe_waits;
     m->group->control = comms->control;
 }
 
@@ -398,7 +399,7 @@ proa_status proa_ranks_join(proa_model *m, const proa_rank_comms *comms, const p
     g->model[m->rank] = m;
     g->hooks = *hooks;
     g->by_mpi = comms->by_mpi;
-    g->stages = m->device->host && m->plan.part.stages > 1;
+    g->stages = m->plan.part.stages > 1;
     m->group = g;
     proa_ranks_rejoin(m, comms);
     return check_widths(m, err);

@@ -36,6 +36,7 @@ typedef struct proa_rank_comms {
     proa_comm *control; /* all ranks: the calls */
     proa_comm *stage;   /* those of its stage: proa_model.comm; NULL: there are none */
     proa_comm *pipe;    /* proa_model.pipe; likewise */
+    bool pipe_waits;    /* proa_model.pipe_waits */
     bool by_mpi;
 } proa_rank_comms;
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { REQUESTS = 6, TOKENS = 16 };
+enum { REQUESTS = 6, TOKENS = 16, LONG = 12 };
 
 /* Two GPUs are enough. */
 static int32_t ranks_most(void)
@@ -18,12 +18,19 @@ static int32_t ranks_most(void)
     return getenv("PROA_TEST_DEVICE") ? 2 : 3;
 }
 
+static proa_engine *open_parts(int32_t tensors, int32_t stages, const char *kind)
+{
+    return open_or_fail(STORIES, &(proa_engine_options){.dtype = "f32",
+                                                        .tensor_parallel = tensors,
+                                                        .pipeline_parallel = stages,
+                                                        .threads = tensors * stages,
+                                                        .ranks = kind,
+                                                        .kv_tokens = 4096});
+}
+
 static proa_engine *open_ranks(int32_t ranks, const char *kind)
 {
-    return open_or_fail(
-        STORIES,
-        &(proa_engine_options){
-            .dtype = "f32", .tensor_parallel = ranks, .threads = ranks, .ranks = kind, .kv_tokens = 4096});
+    return open_parts(ranks, 1, kind);
 }
 
 /* Greedy, sampled and beam requests with a shared beginning: pages are shared, and copied when they are written. */
@@ -120,25 +127,28 @@ static void submit_long(proa_engine *engine, outcome *out)
     submit_or_fail(engine, (proa_request){.ids = prompt, .ids_count = 4, .options = o}, out);
 }
 
-/* A rank gets a signal while a request runs: the request ends in time, with the rank and what has happened to it; then
- * the ranks are restarted, and give the same tokens as before. */
-static void check_signal(int signal_number, const char *text)
+/* A rank gets a signal while requests run, in stages some steps of them: they end in time, with the rank and what has
+ * happened to it; then the ranks are restarted, and give the same tokens as before. */
+static void check_signal(int32_t stages, int signal_number, const char *text)
 {
-    outcome before[REQUESTS], after[REQUESTS], lost;
+    outcome before[REQUESTS], after[REQUESTS], lost[LONG];
     pid_t children[4];
-    proa_engine *engine = open_ranks(2, "process");
+    proa_engine *engine = open_parts(2 / stages, stages, "process");
     run_all(engine, before);
     assert_int_equal(find_children(children), 1);
     assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
-    submit_long(engine, &lost);
+    for (int i = 0; i < LONG; i++) submit_long(engine, &lost[i]);
     usleep(50000);
     int64_t begin = now_ms();
     assert_int_equal(kill(children[0], signal_number), 0);
-    while (!lost.done && now_ms() - begin < 10000) usleep(10000);
-    assert_true(lost.done);
-    assert_int_equal(lost.finish, PROA_FINISH_ERROR);
-    if (!strstr(lost.error, "rank 1 (process ") || !strstr(lost.error, text))
-        fail_msg("'%s' lacks '%s'", lost.error, text);
+    for (int i = 0; i < LONG; i++) {
+        while (!lost[i].done && now_ms() - begin < 10000) usleep(10000);
+        assert_true(lost[i].done);
+        assert_int_equal(lost[i].finish, PROA_FINISH_ERROR);
+        if (!strstr(lost[i].error, "rank 1 (process ") || !strstr(lost[i].error, text))
+            fail_msg("'%s' lacks '%s'", lost[i].error, text);
+        outcome_release(&lost[i]);
+    }
     proa_err why = {.status = PROA_OK};
     for (begin = now_ms(); proa_engine_ready(engine, &why) != PROA_OK && now_ms() - begin < 20000;)
         usleep(10000);
@@ -152,7 +162,6 @@ static void check_signal(int signal_number, const char *text)
     assert_int_equal(stats.pages_used, 0);
     proa_engine_close(engine);
     for (int i = 0; i < REQUESTS; i++) outcome_release(&before[i]), outcome_release(&after[i]);
-    outcome_release(&lost);
     assert_int_equal(find_children(children), 0);
     assert_int_equal(count_names("/dev/shm", "proa-ranks"), 0);
 }
@@ -194,16 +203,24 @@ static void test_adapter_after_restart(void **state)
     proa_engine_close(engine);
 }
 
+/* Without a device ranks that share each layer, too. */
+static int32_t stages_least(void)
+{
+    return getenv("PROA_TEST_DEVICE") ? 2 : 1;
+}
+
 static void test_killed(void **state)
 {
     PROA_UNUSED(state);
-    check_signal(SIGKILL, "was killed by signal 9");
+    for (int32_t stages = stages_least(); stages <= 2; stages++)
+        check_signal(stages, SIGKILL, "was killed by signal 9");
 }
 
 static void test_stopped(void **state)
 {
     PROA_UNUSED(state);
-    check_signal(SIGSTOP, "has not answered for");
+    for (int32_t stages = stages_least(); stages <= 2; stages++)
+        check_signal(stages, SIGSTOP, "has not answered for");
 }
 
 /* While it is idle, a failure is noticed too, and requests are refused until the ranks work again. */

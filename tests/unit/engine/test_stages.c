@@ -20,6 +20,12 @@ static bool on_device(void)
     return getenv("PROA_TEST_DEVICE") != NULL;
 }
 
+/* GPUs that are said to be connected by NCCL: no ids go from the last one to the first. */
+static bool waits_for_host(void)
+{
+    return getenv("PROA_COLLECTIVES") != NULL;
+}
+
 static proa_engine *open_stages(const char *name, int32_t stages, int32_t tensors)
 {
     char path[PROA_PATH_MAX];
@@ -156,7 +162,7 @@ static void test_crowd(void **state)
     for (int32_t stages = 2; stages <= 3; stages++) {
         /* Beside the one that has just completed; on the host 8 sequences in a step, the other 4, and prompts. */
         int32_t in_flight = run_crowd(stages, many, &stats);
-        if (on_device()) assert_int_equal(in_flight, stages);
+        if (on_device()) assert_int_equal(in_flight, waits_for_host() ? stages - 1 : stages);
         else assert_in_range(in_flight, 1, stages - 1);
         assert_true(stats.preemptions > 0);
         for (int i = 0; i < CROWD; i++) {

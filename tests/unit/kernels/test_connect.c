@@ -162,11 +162,14 @@ static void test_no_gpu(void **state)
 {
     proa_device *d;
     proa_comm *control[1], *out;
+    bool waits = true;
     proa_err err = {.status = PROA_OK};
     (void)state;
     assert_int_equal(proa_device_open(&d, "cpu", &err), PROA_OK);
     assert_int_equal(proa_comm_open_threads(control, 1, NULL), PROA_OK);
-    assert_int_equal(proa_device_connect(&out, d, control[0], (proa_rank_line){0, 1, 1}, &err), PROA_UNSUPPORTED);
+    proa_status status = proa_device_connect(&out, &waits, d, control[0], (proa_rank_line){0, 1, 1}, &err);
+    assert_int_equal(status, PROA_UNSUPPORTED);
+    assert_true(!out && !waits);
     says(&err, "device 'cpu' is not connected with others of other processes");
     proa_comm_close(control[0]);
     proa_device_close(d);

@@ -178,16 +178,15 @@ static proa_status connect_both(proa_comm **out, connection *c, proa_err *err)
     return status;
 }
 
-extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_connect(proa_comm **out, proa_device *d,
-                                                                                proa_comm *control,
-                                                                                proa_rank_line line,
-                                                                                proa_err *err)
+extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_connect_line(
+    proa_comm **out, bool *waits, proa_device *d, proa_comm *control, proa_rank_line line, proa_err *err)
 {
     connection c = {gpu_enter(d), control, line, (control->rank - line.first) / line.step};
     *out = NULL;
     c.all = (proa_gpu_card *)proa_calloc((size_t)control->ranks, sizeof *c.all);
     c.memory = (char **)proa_calloc((size_t)line.count, sizeof *c.memory);
     proa_status status = connect_both(out, &c, err);
+    *waits = !c.peer;
     release_memory(&c); /* what the comm did not take */
     free(c.memory);
     free(c.all);
