@@ -31,6 +31,10 @@ ROWS = {
         hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         max_position_embeddings=256, query_pre_attn_scalar=24, sliding_window=8, attn_logit_softcapping=3.0,
         final_logit_softcapping=8.0, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **IDS),
+    # Stored in bf16, computed in float32: the scale of the embedding is not rounded.
+    "gemma_bf16": lambda: transformers.GemmaConfig(
+        hidden_size=48, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=1, head_dim=16,
+        max_position_embeddings=128, **IDS),
     "qwen3_moe_window": lambda: transformers.Qwen3MoeConfig(
         hidden_size=48, intermediate_size=64, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, head_dim=12, max_position_embeddings=128, sliding_window=5,
@@ -181,6 +185,8 @@ def attempt(row, seed):
     config = ROWS[row]()
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     fill(model, seed).tie_weights()
+    for p in model.parameters() if row.endswith("_bf16") else []:
+        p.data = p.data.bfloat16().float()
     random = torch.Generator().manual_seed(seed + 1000)
     prompts = [torch.randint(3, VOCAB, (n,), generator=random).tolist() for n in PROMPTS]
     cases = [case(model, ids) for ids in prompts]
@@ -188,6 +194,8 @@ def attempt(row, seed):
 
 
 def save(row, model, kind, cases):
+    if row.endswith("_bf16"):
+        model = model.to(torch.bfloat16)
     model.save_pretrained(FOLDER / row)
     golden = {"transformers": transformers.__version__, "class": type(model).__name__, "kind": kind, "cases": cases}
     (FOLDER / row / "golden.json").write_text(json.dumps(golden))

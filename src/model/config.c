@@ -14,6 +14,13 @@ proa_status proa_config_read_act(proa_act *act, const proa_json *json, const cha
     return PROA_FAIL(err, UNSUPPORTED, "'%s': unknown activation '%.*s'", key, (int)name.len, name.ptr);
 }
 
+bool proa_config_is_null(const proa_json *json, const char *key)
+{
+    for (proa_json_iter it = proa_json_begin(json); proa_json_next(&it);)
+        if (proa_str_is(it.key, key)) return proa_json_kind(it.value) == PROA_JSON_NULL;
+    return false;
+}
+
 static proa_status read_key(proa_config *c, const proa_json *json, const proa_key *key, proa_err *err)
 {
     void *field = (char *)c + key->offset;

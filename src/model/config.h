@@ -140,6 +140,9 @@ typedef struct proa_key {
         .key = name, .kind = PROA_KEY_ACT, .offset = offsetof(proa_config, act), .fallback = def             \
     }
 
+/* Whether the key is there and null, which for some keys means more than a key that is not there. */
+bool proa_config_is_null(const proa_json *json, const char *key);
+
 /* Fills *c from the keys (a row whose key is NULL ends them). INVALID with the key, its value and its range. */
 PROA_MUST_CHECK proa_status proa_config_read(proa_config *c, const proa_json *json, const proa_key *keys,
                                              proa_err *err);

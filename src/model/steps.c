@@ -109,13 +109,14 @@ static proa_view qkv_part(const proa_step_frame *f, proa_view qkv, int which)
     return head_range(qkv, first, which == 0 ? c->heads : c->kv_heads, c->head_dim);
 }
 
-/* Gemma's is rounded to the embedding table's type, in which transformers keeps it. */
+/* Gemma's is rounded to the embedding table's type, in which transformers keeps it; with --dtype f32 that is f32. */
 static float embed_scale(const proa_step_frame *f, const proa_step *s, proa_dtype table)
 {
     float scale = (float)f->m->config.embed_scale;
     uint16_t narrow;
     if (!(s->flags & PROA_SCALED)) return 1;
-    if (table == PROA_DTYPE_F32 || s->flags & PROA_EXACT) return scale;
+    bool wide = f->m->formats.given && f->m->formats.main == PROA_WFMT_F32;
+    if (wide || table == PROA_DTYPE_F32 || s->flags & PROA_EXACT) return scale;
     proa_from_f32(&narrow, table, &scale, 1);
     proa_to_f32(&scale, &narrow, table, 1);
     return scale;

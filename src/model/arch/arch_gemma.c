@@ -117,8 +117,7 @@ static proa_status finish_gemma(proa_config *c, const proa_json *json, proa_aren
 /* A cap that is null is off; one that is not named has its default. */
 static proa_status read_cap(double *cap, const proa_json *json, const char *key, proa_err *err)
 {
-    for (proa_json_iter it = proa_json_begin(json); proa_json_next(&it);)
-        if (proa_str_is(it.key, key) && proa_json_kind(it.value) == PROA_JSON_NULL) *cap = 0;
+    if (proa_config_is_null(json, key)) *cap = 0;
     return proa_json_get_double(cap, json, key, 1e-3, 1e6, err);
 }
 

@@ -125,7 +125,8 @@ static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena 
     PROA_TRY(proa_json_get_str(&type, json, "summary_type", err));
     PROA_TRY(proa_json_get_bool(&projected, json, "summary_use_proj", err));
     PROA_TRY(proa_json_get_bool(&to_labels, json, "summary_proj_to_labels", err));
-    PROA_TRY(proa_config_read_act(&c->head_act, json, "summary_activation", PROA_ACT_NONE, err));
+    proa_act unnamed = proa_config_is_null(json, "summary_activation") ? PROA_ACT_NONE : PROA_ACT_TANH;
+    PROA_TRY(proa_config_read_act(&c->head_act, json, "summary_activation", unnamed, err));
     if (!proa_str_is(type, "last") || !projected || to_labels)
         return PROA_FAIL(err, UNSUPPORTED, "'summary_type' must be last, with a projection to the hidden size");
     return finish_xlnet(c, json, arena, err);

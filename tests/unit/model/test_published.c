@@ -312,12 +312,36 @@ static void deepseek_coder(void **state)
     proa_arena_release(&f.arena);
 }
 
+/* The head of an XLNet: tanh where the file names no activation, none where it says null. */
+static void xlnet_head(void **state)
+{
+    PROA_UNUSED(state);
+    static const char text[] =
+        "{\"architectures\":[\"XLNetForSequenceClassification\"],\"model_type\":\"xlnet\",%s\"d_model\":64,"
+        "\"d_inner\":128,\"n_head\":4,\"n_layer\":2,\"num_labels\":2,\"vocab_size\":200}";
+    static const struct {
+        const char *key;
+        proa_act act;
+    } cases[] = {{"", PROA_ACT_TANH},
+                 {"\"summary_activation\":null,", PROA_ACT_NONE},
+                 {"\"summary_activation\":\"gelu\",", PROA_ACT_GELU}};
+    for (size_t i = 0; i < PROA_COUNT(cases); i++) {
+        char room[512];
+        fixture f;
+        snprintf(room, sizeof room, text, cases[i].key);
+        configure(&f, room);
+        assert_int_equal(f.c.head_act, cases[i].act);
+        proa_arena_release(&f.arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(phi_2),   cmocka_unit_test(phi_3),     cmocka_unit_test(gemma_2b),
-        cmocka_unit_test(gemma_3), cmocka_unit_test(command_r), cmocka_unit_test(command_r7b),
-        cmocka_unit_test(granite), cmocka_unit_test(minicpm),   cmocka_unit_test(smollm_3),
-        cmocka_unit_test(olmo_3),  cmocka_unit_test(exaone_4),  cmocka_unit_test(deepseek_coder)};
+        cmocka_unit_test(phi_2),     cmocka_unit_test(phi_3),     cmocka_unit_test(gemma_2b),
+        cmocka_unit_test(gemma_3),   cmocka_unit_test(command_r), cmocka_unit_test(command_r7b),
+        cmocka_unit_test(granite),   cmocka_unit_test(minicpm),   cmocka_unit_test(smollm_3),
+        cmocka_unit_test(olmo_3),    cmocka_unit_test(exaone_4),  cmocka_unit_test(deepseek_coder),
+        cmocka_unit_test(xlnet_head)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
