@@ -10,6 +10,11 @@ proa_server *proa_api_server(const proa_api *api)
     return api->server;
 }
 
+size_t proa_api_body_max(const proa_api *api)
+{
+    return (size_t)api->options.http_max_input;
+}
+
 /* Where Triton's map (http_server.cc, HttpCodeFromError) differs from the table of proa/status.h. */
 static int http_status_of(const proa_err *err)
 {

@@ -18,6 +18,7 @@ void proa_grpc_v2(proa_grpc_call *call, void *api); /* proa_grpc_server.on_call:
                                                        names */
 
 proa_server *proa_api_server(const proa_api *api);
+size_t proa_api_body_max(const proa_api *api); /* --http-max-input-size, also after decompression */
 
 /* ---- access: loop thread ---- */
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenAI's API with its own client, on the shipped models: a decoder, an encoder-decoder and an encoder."""
+import gzip
 import json
 import math
 import socket
 import struct
 import time
+import zlib
 
 import openai
 import pytest
@@ -357,3 +359,18 @@ def test_stream_options(talker):
         answer = requests.post(talker.url(path), timeout=60,
                                json={"model": "chat", "stream": True, "stream_options": options} | body)
         assert answer.status_code == status, answer.text
+
+
+
+@pytest.mark.parametrize("coding, pack", [("gzip", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)])
+def test_compressed_body(models, coding, pack):
+    body = {"model": DECODER, "prompt": PROMPT, "max_tokens": 2, "temperature": 0}
+    answer = requests.post(models.url("/v1/completions"), data=pack(json.dumps(body).encode()), timeout=60,
+                           headers={"Content-Encoding": coding})
+    assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 2
+
+
+@pytest.mark.parametrize("coding, status, words", [("br", 415, "'Content-Encoding' 'br'"), ("gzip", 400, "decompress")])
+def test_body_that_cannot_be_decompressed(models, coding, status, words):
+    answer = requests.post(models.url("/v1/chat/completions"), data=b"{}", headers={"Content-Encoding": coding}, timeout=60)
+    assert answer.status_code == status and words in answer.json()["error"]["message"]

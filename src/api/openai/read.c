@@ -2,6 +2,7 @@
  * read.c - a body becomes a job: its model, what its form reads of it, and its prompts. */
 #include "api/openai/openai.h"
 
+#include "net/compress.h"
 #include <string.h>
 
 bool proa_oai_has_input(const proa_served_model *model, const char *name)
@@ -242,13 +243,42 @@ static bool read_all(proa_oai *job)
     return true;
 }
 
-bool proa_oai_read(proa_oai *job)
+/* The body as it was before it was compressed; plain holds it then. */
+static bool unpack_body(proa_oai *job, proa_str *text, proa_buf *plain)
 {
     proa_err err = {.status = PROA_OK};
-    proa_str text = {job->x->body, job->x->body_len};
+    proa_str encoding = proa_http_get(job->x, "content-encoding");
+    proa_coding coding;
+    *text = (proa_str){job->x->body, job->x->body_len};
+    if (!proa_coding_find(&coding, encoding)) {
+        proa_oai_bad(&job->error, NULL, "Unsupported 'Content-Encoding' '%.*s': gzip and deflate are taken.",
+                     (int)encoding.len, encoding.ptr);
+        job->error.status = 415;
+        return false;
+    }
+    if (coding == PROA_CODING_IDENTITY) return true;
+    if (proa_decompress(plain, coding, text->ptr, text->len, plain->bytes_max, &err) != PROA_OK)
+        return proa_oai_bad(&job->error, NULL, "We could not decompress the body of your request: %s", err.text);
+    *text = (proa_str){plain->ptr, plain->len};
+    return true;
+}
+
+static bool parse_body(proa_oai *job, proa_str text)
+{
+    proa_err err = {.status = PROA_OK};
     if (proa_json_parse_within(&job->body, text, PROA_REQUEST_NODES_MAX, "body", &err) != PROA_OK)
         return proa_oai_bad(&job->error, NULL, "We could not parse the JSON body of your request: %s", err.text);
     if (proa_json_kind(job->body) != PROA_JSON_OBJECT)
         return proa_oai_bad(&job->error, NULL, "The body of the request must be a JSON object.");
-    return read_all(job);
+    return true;
+}
+
+bool proa_oai_read(proa_oai *job)
+{
+    proa_str text;
+    proa_buf plain;
+    proa_buf_init(&plain, proa_api_body_max(job->api));
+    bool read = unpack_body(job, &text, &plain) && parse_body(job, text);
+    proa_buf_release(&plain);
+    return read && read_all(job);
 }
