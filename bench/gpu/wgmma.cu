@@ -59,7 +59,7 @@ struct operands {
     void *bias16;
 };
 
-// ---- random numbers, the plain product, the pass of activations as rows.cu has it ----
+// ---- random numbers, the plain product, the pass of activations as elementwise.cu has it ----
 
 template <typename T> __global__ void fill(T *to, int64_t count, float reach, unsigned seed)
 {

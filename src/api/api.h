@@ -79,7 +79,7 @@ typedef struct proa_api_options {
 /* Whether the ports are free and the certificates readable, before models are loaded for them; in the words of
  * proa_api_open, which can still fail. Nothing stays open. */
 PROA_MUST_CHECK proa_status proa_api_check(const proa_api_options *options, proa_err *err);
-/* Listens; the loops run until proa_api_close. Ports are those the kernel gave: proa_api_port. */
+/* Listens; the loops run until proa_api_close. For port 0 the kernel chooses one: proa_api_http_port and its like. */
 PROA_MUST_CHECK proa_status proa_api_open(proa_api **out, proa_server *server,
                                           const proa_api_options *options, proa_err *err);
 int proa_api_http_port(const proa_api *api);

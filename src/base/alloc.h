@@ -2,7 +2,7 @@
  * alloc.h - memory from the system, in two kinds.
  * Bookkeeping (proa_malloc and the like): small; never NULL. When the system refuses, a slice of the reserve is
  *   released and the call is repeated; without a reserve, or when it is used up, the process ends with a message.
- *   Products that form a size are checked before the call. proa_malloc_try is for sizes that a request chooses.
+ *   Products that form a size are checked before the call. The _try functions are for sizes that a request chooses.
  * Budgeted (proa_pages_alloc): weights, keys and values, activations. May return NULL; the caller then reports
  *   the size it needed. Calls are counted, so that a test can verify that the decode loop allocates nothing. */
 #ifndef PROA_BASE_ALLOC_H

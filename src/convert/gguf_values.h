@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * gguf_values.h - the metadata of a GGUF file that is written. Internal to gguf*.c.
  * Owner:   the caller's proa_gguf_values; release it.
- * Way in:  proa_gguf_values_init, the put functions; .bytes then holds `count` members as the file has them. */
+ * Way in:  proa_buf_init of .bytes, the put functions; .bytes then holds `count` members as the file has them. */
 #ifndef PROA_CONVERT_GGUF_VALUES_H
 #define PROA_CONVERT_GGUF_VALUES_H
 

@@ -3,7 +3,7 @@
  * Owner:   proa_matcher_new gives one reference; proa_matcher_retain and _release count. It owns its automaton and
  *          borrows the vocabulary.
  * Threads: any; calls on one matcher take turns (a lock).
- * Way in:  proa_matcher_history for the state after the tokens of a sequence, proa_matcher_mask for its mask.
+ * Way in:  proa_matcher_mask, the mask after the tokens of a sequence.
  *
  * A configuration is the set of stacks that the pushdown automaton can have after some bytes. Configurations and their
  * successors by byte are made when they are first needed and kept, so that the automaton becomes a deterministic one of

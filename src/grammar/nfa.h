@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * nfa.h - one rule as a nondeterministic automaton (Thompson 1968), the step between expressions and machines.
- * Owner:   proa_nfa_init/release; it is reused from rule to rule by proa_nfa_clear. */
+ * Owner:   the caller, who zeroes it and releases it; it is reused from rule to rule by proa_nfa_clear. */
 #ifndef PROA_GRAMMAR_NFA_H
 #define PROA_GRAMMAR_NFA_H
 

@@ -352,7 +352,7 @@ typedef struct proa_name {
     proa_weight_slot slot;
     proa_role role;
     proa_dim rows, cols;
-    proa_flags flags; /* proa_name_flags, proa_layer_flags and conditions */
+    proa_flags flags; /* proa_name_flags and conditions */
     proa_load load;
 } proa_name;
 

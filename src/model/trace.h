@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * trace.h - what each kind of step took on the host, with PROA_TRACE=1: where a pass's time goes. (On a GPU kernels are
- * timed instead: cuda/device.cu.)
+ * timed instead: kernels/cuda/runtime/device.cu.)
  * Owner:   the model. Threads: the stepping thread. */
 #ifndef PROA_MODEL_TRACE_H
 #define PROA_MODEL_TRACE_H

@@ -34,8 +34,8 @@ typedef struct proa_chat proa_chat;
 /* files: those of a model, some of which may be texts that its checkpoint gives (proa_files_of for a folder).
  * choice NULL: what the folder of the model brings: chat_template.jinja (with additional_chat_templates/NAME.jinja),
  * or chat_template of tokenizer_config.json (a text, or a list of named ones), or chat_template.json; NOT_FOUND if it
- * has none. Else "chatml" or "plain" (built in: PROA_CHAT_BUILT_IN), or a file. Special tokens come from the folder in
- * any case: tokenizer_config.json and special_tokens_map.json. */
+ * has none. Else "chatml" or "plain" (built in: proa_chat_is_built_in), or a file. Special tokens come from the folder
+ * in any case: tokenizer_config.json and special_tokens_map.json. */
 PROA_MUST_CHECK proa_status proa_chat_open_files(proa_chat **out, const proa_files *files, const char *choice,
                                                  proa_err *err);
 bool proa_chat_is_built_in(const char *choice); /* else it is a file */

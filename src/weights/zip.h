@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * zip.h - the directory of a zip file whose entries are stored as they are: those that torch.save writes.
  * Owner:   proa_zip_open fills the caller's struct, proa_zip_release frees it. Names point into the file's bytes.
- * Way in:  proa_zip_open, proa_zip_find. */
+ * Way in:  proa_zip_open; entries are found by walking them. */
 #ifndef PROA_WEIGHTS_ZIP_H
 #define PROA_WEIGHTS_ZIP_H
 

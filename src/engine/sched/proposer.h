@@ -2,7 +2,7 @@
  * proposer.h - who drafts tokens: a row of the table of proposers for each kind of speculation. Private to src/engine.
  * Owner:   what a proposer keeps is a part of the engine, or of the sequence.
  * Threads: prepare on the thread that submits; everything else on the stepping thread.
- * Way in:  proa_proposers; speculate.c decides how many tokens are drafted for whom, calls propose, and verifies.
+ * Way in:  proa_proposer_find; speculate.c decides how many tokens are drafted for whom, calls propose, and verifies.
  *
  * The life of a draft:
  *

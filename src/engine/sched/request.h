@@ -36,7 +36,7 @@ typedef enum proa_request_phase {
     PROA_PHASE_QUEUED,          /* not admitted: holds no pages and no slots */
     PROA_PHASE_ENCODE_WAITING,  /* admitted; its encoder input has not been run yet */
     PROA_PHASE_ENCODE_INFLIGHT, /* in an encoder pass whose outputs the host has not received */
-    PROA_PHASE_DECODER          /* its sequences run, each in its own phase (proa_seq_phase) */
+    PROA_PHASE_DECODER          /* its sequences run, each as far as its own tokens go */
 } proa_request_phase;
 
 typedef struct proa_client_queue proa_client_queue;

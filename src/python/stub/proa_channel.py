@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The channel between a model's process and the server: packets on a socket, payloads in shared memory.
 
-The same in C, with the layout: src/python/channel.h. Whoever waits for something looks at the socket himself, one thread at a
-time (Channel.wait); there is no thread for reading.
+The same in C, with the layout: src/process/channel.h. A thread that waits for something reads the socket itself, one
+thread at a time (Channel.wait); there is no thread for reading.
 """
 import bisect
 import collections
