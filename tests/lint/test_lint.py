@@ -213,7 +213,7 @@ def lint(tree, name):
     shutil.copy(ROOT / "tools/lint", tree / "tools")
     shutil.copy(ROOT / "tools/words", tree / "tools")
     shutil.copy(ROOT / ".clang-format", tree)
-    for tool in ("fmt", "check-links"):
+    for tool in ("fmt", "check-links", "check-references"):
         shutil.copy(ROOT / "tools" / tool, tree / "tools")
     (tree / "build").mkdir(exist_ok=True)
     done = subprocess.run([tree / "tools/lint"], capture_output=True, text=True, timeout=60,
@@ -231,6 +231,9 @@ def lint(tree, name):
     ("spelling", "codespell", {"docs/a.md": "A recieved text.\n"}, "docs/a.md:1: recieved"),
     ("links", "sed", {"docs/a.md": "[b](b.md)\n"}, "docs/a.md: b.md is not there"),
     ("links", "sed", {"docs/a.md": "# A `b` c\n[here](#a-b-c)\n[there](#c)\n"}, "docs/a.md: #c has no such heading"),
+    ("references", "sed", {"src/net/wire.c": source("wire.c", "/* Freed by proa_text_drop. */\n")},
+     "src/net/wire.c:3: there is no proa_text_drop"),
+    ("references", "sed", {"src/net/README.md": "`wire.c`, `wires.c`\n"}, "src/net/README.md:1: there is no wires.c"),
     ("width", "sed", {"src/net/README.md": "wire.c\n", "src/base/gpu.cuh": source("gpu.cuh", "/* " + "x" * 120 + " */\n")},
      "gpu.cuh:3: width"),
     ("prose", "sed", {"src/net/README.md": "wire.c " + "x " * 60 + "\n"}, "src/net/README.md:1: prose"),
