@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ DEVICE = 'backend: "device"\n' + IN_OUT
 MODELS = {
     "add": DEVICE + PARAMETER % ("do", "add") + GPU % 1,
     "copy": DEVICE + PARAMETER % ("do", "copy") + GPU % 2,
+    "slow": DEVICE + PARAMETER % ("do", "slow") + GPU % 1,
     "where": DEVICE + PARAMETER % ("do", "where") + GPU % 1,
     "host": DEVICE + PARAMETER % ("do", "where") + PARAMETER % ("host_inputs", "yes") + GPU % 1,
     "cpu": DEVICE + PARAMETER % ("do", "where") + "instance_group { kind: KIND_CPU }\n",
@@ -56,7 +58,7 @@ def write_chain(folder, name, *steps, pair=False):
 CHAINS = {"middle": ("scale", "add", "scale"), "row": ("scale", "add", "copy", "add", "scale"), "first": ("add", "scale"),
           "last": ("scale", "add"), "seen": ("scale", "where"), "forced": ("scale", "host"), "on_cpu": ("scale", "cpu"),
           "killed": ("scale", "die", "scale"), "copies": ("scale", "copy", "scale"),
-          "triton": ("scale", "probe", "scale"), "triton_alone": ("probe", ), "triton_last": ("scale", "probe")}  # yapf: disable
+          "waiting": ("scale", "slow", "scale"), "triton": ("scale", "probe", "scale"), "triton_alone": ("probe", ), "triton_last": ("scale", "probe")}  # yapf: disable
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +186,17 @@ def test_memory_is_used_again(server):
         ask(server, "row")
     assert files_of_gpu(server.process.pid) <= before + 2
     assert files_of_gpu(pid) <= open_before + 2
+
+
+def test_memory_that_is_not_used_is_closed(server):
+    """Requests that wait have their inputs in memory of their own; a process keeps 64 pieces of it open."""
+    with ThreadPoolExecutor(150) as pool:
+        for _ in range(2):
+            for answer in pool.map(lambda i: ask(server, "waiting", ROWS + i) - 4 * i, range(300)):
+                np.testing.assert_array_equal(answer, ROWS * 4)
+    assert files_of_gpu(server.process.pid) > 80
+    pid = next(pid for name, pid in children(server).items() if name.startswith("slow"))
+    assert 60 < files_of_gpu(pid) <= 64 + 12  # and those of its outputs
 
 
 def test_sizes_that_change(server):

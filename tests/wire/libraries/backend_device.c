@@ -2,6 +2,7 @@
  * backend_device.c - a backend whose tensors are in the memory of a GPU, by the driver's libcuda.so.1 (NVIDIA's, or
  * that of tests/fake_gpu). The model's parameter `do` says what OUT is:
  *     copy    IN, by a copy within the GPU
+ *     slow    the same after 5 ms
  *     add     IN + 1
  *     where   the GPU of IN, -1: the host, in all elements
  *     pair    IN + 1, and OUT2 is IN + 2 on GPU 1
@@ -13,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef uint64_t pointer; /* CUdeviceptr */
 
@@ -140,6 +142,7 @@ static void fill(float *values, size_t count, const char *what, const given *g, 
 static void write_output(const block *b, const char *what, const given *g, float more)
 {
     enter(b->gpu);
+    if (strcmp(what, "slow") == 0) usleep(5000), what = "copy";
     if (g->gpu >= 0 && strcmp(what, "copy") == 0) {
         cuda.copy(b->at, (pointer)(uintptr_t)g->in.data, g->in.bytes);
         cuda.synchronize();
