@@ -85,26 +85,66 @@ PROA_EXPORT proa_status proa_cuda_ipc_export(int gpu, void *memory, char *handle
 
 /* ---- the device ---- */
 
+/* New memory is cleared in the stream of its device: when the next work of that stream is done, or waited for. */
+static struct {
+    proa_device *device;
+    void *memory;
+    size_t bytes;
+} clearing[64];
+static pthread_mutex_t clearing_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* memory: only this, which is freed; NULL: all of the device. */
+static void finish_clearing(proa_device *d, const void *memory)
+{
+    pthread_mutex_lock(&clearing_lock);
+    for (size_t i = 0; i < PROA_COUNT(clearing); i++) {
+        if (clearing[i].device != d || (memory && clearing[i].memory != memory)) continue;
+        memset(plain(clearing[i].memory), 0, clearing[i].bytes);
+        clearing[i].device = NULL;
+    }
+    pthread_mutex_unlock(&clearing_lock);
+}
+
 static void *fake_alloc(proa_device *d, int64_t bytes)
 {
-    return marked(shared_alloc(d, bytes));
+    void *memory = marked(shared_alloc(d, bytes));
+    pthread_mutex_lock(&clearing_lock);
+    for (size_t i = 0; memory && i < PROA_COUNT(clearing); i++) {
+        if (clearing[i].device) continue;
+        clearing[i].device = d, clearing[i].memory = memory, clearing[i].bytes = (size_t)bytes;
+        break;
+    }
+    pthread_mutex_unlock(&clearing_lock);
+    return memory;
+}
+
+static void fake_free(proa_device *d, void *memory, int64_t bytes)
+{
+    finish_clearing(d, memory);
+    shared_free(d, memory, bytes);
+}
+
+static void fake_sent(proa_device *d, int ticket)
+{
+    PROA_UNUSED(ticket);
+    finish_clearing(d, NULL);
 }
 
 static void fake_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
-    PROA_UNUSED(d);
+    finish_clearing(d, NULL);
     if (bytes) memcpy(plain(dst), src, (size_t)bytes);
 }
 
 static void fake_download(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
-    PROA_UNUSED(d);
+    finish_clearing(d, NULL);
     if (bytes) memcpy(dst, plain(src), (size_t)bytes);
 }
 
 static void fake_copy(proa_device *d, void *dst, const void *src, const proa_blocks *b)
 {
-    PROA_UNUSED(d);
+    finish_clearing(d, NULL);
     PROA_ASSERT(b->count[0] == 1 && b->count[1] == 1);
     memmove(plain(dst), plain(src), (size_t)b->bytes);
 }
@@ -158,8 +198,8 @@ PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index
         fill_transformer(d);
         return PROA_OK;
     }
-    d->alloc = fake_alloc, d->free = shared_free, d->upload = fake_upload, d->download = fake_download;
-    d->copy = fake_copy;
+    d->alloc = fake_alloc, d->free = fake_free, d->upload = fake_upload, d->download = fake_download;
+    d->copy = fake_copy, d->sent = fake_sent;
     return PROA_OK;
 }
 

@@ -125,10 +125,20 @@ static void retire_block(block *b)
     free(b);
 }
 
+/* Of the driver. It is cleared in the device's stream, for which nobody else would wait before writing there. */
+static void *take_cleared(proa_gpu *g, int64_t bytes)
+{
+    proa_err ignored = {0};
+    void *data = g->device->alloc(g->device, bytes);
+    if (!data || wait_for(g->device, &ignored) == PROA_OK) return data;
+    g->device->free(g->device, data, bytes);
+    return NULL;
+}
+
 /* A new block under the lock; when the device has no more memory, what is kept is given back first. */
 static void *take_memory(proa_gpu *g, int64_t bytes)
 {
-    void *data = g->device->alloc(g->device, bytes);
+    void *data = take_cleared(g, bytes);
     for (int i = 0; !data && i < CLASSES; i++)
         while (g->kept[i]) {
             block *b = g->kept[i];
@@ -136,7 +146,7 @@ static void *take_memory(proa_gpu *g, int64_t bytes)
             g->kept_bytes -= b->bytes;
             retire_block(b);
         }
-    return data ? data : g->device->alloc(g->device, bytes);
+    return data ? data : take_cleared(g, bytes);
 }
 
 static block *take_block(proa_gpu *g, size_t bytes)
