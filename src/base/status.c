@@ -24,17 +24,17 @@ static bool is_known(proa_status status)
     return (unsigned)status < PROA_STATUS_COUNT;
 }
 
-const char *proa_status_text(proa_status status)
+PROA_EXPORT const char *proa_status_text(proa_status status)
 {
     return is_known(status) ? table[status].text : "unknown status";
 }
 
-int proa_status_grpc(proa_status status)
+PROA_EXPORT int proa_status_grpc(proa_status status)
 {
     return is_known(status) ? table[status].grpc : 2;
 }
 
-int proa_status_http(proa_status status)
+PROA_EXPORT int proa_status_http(proa_status status)
 {
     return is_known(status) ? table[status].http : 500;
 }
