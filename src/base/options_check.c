@@ -22,7 +22,7 @@ double proa_option_number(const proa_options *o, const proa_option_row *row)
 
 proa_status proa_option_out_of_range(const proa_option_row *row, double value, proa_err *err)
 {
-    return PROA_FAIL(err, INVALID, "option '%s' is %g, must be %s%g to %g", row->name, value,
+    return PROA_FAIL(err, INVALID, "option '%s' is %g, must be %s%.10g to %.10g", row->name, value,
                      row->min_open ? "above " : "", row->min, row->max);
 }
 
@@ -117,7 +117,7 @@ static proa_status check_bias(const proa_options *o, const proa_option_row *row,
     for (int32_t i = 0; i < o->logit_bias_count; i++) {
         const proa_bias *b = &o->logit_bias[i];
         if (b->id >= 0 && b->id < vocab && proa_option_in_range(row, (double)b->value)) continue;
-        return PROA_FAIL(err, INVALID, "option '%s': token %d with %g, ids are 0 to %lld, values %g to %g",
+        return PROA_FAIL(err, INVALID, "option '%s': token %d with %g, ids are 0 to %lld, values %.10g to %.10g",
                          row->name, b->id, (double)b->value, (long long)vocab - 1, row->min, row->max);
     }
     return PROA_OK;

@@ -374,3 +374,13 @@ def test_compressed_body(models, coding, pack):
 def test_body_that_cannot_be_decompressed(models, coding, status, words):
     answer = requests.post(models.url("/v1/chat/completions"), data=b"{}", headers={"Content-Encoding": coding}, timeout=60)
     assert answer.status_code == status and words in answer.json()["error"]["message"]
+
+
+def test_top_k_of_all_tokens(client):
+    """vLLM's clients send -1 where we say 0."""
+    def text(top_k):
+        return client.completions.create(model=DECODER, prompt=PROMPT, max_tokens=12, temperature=1.5, seed=3,
+                                         extra_body={"top_k": top_k}).choices[0].text
+    assert text(-1) == text(0) != text(1)
+    with pytest.raises(openai.BadRequestError, match="option 'top_k' is -2, must be 0 to 2097152"):
+        text(-2)

@@ -98,6 +98,7 @@ typedef struct proa_oai_params { /* of generation; has_*: the client gave it */
     double temperature, top_p, presence, frequency;
     int64_t n, best_of, seed, top_logprobs;
     bool has_max, has_top_p, has_presence, has_frequency, seeded;
+    bool all_top_k;             /* top_k -1, by which vLLM's clients mean all tokens */
     bool logprobs, echo, score; /* score: no new token is wanted, only the prompt's log-probabilities */
     bool base64;                /* embeddings */
     int64_t dimensions;         /* 0: not given */

@@ -124,7 +124,9 @@ static bool read_salt(proa_oai *job)
 bool proa_oai_read_options(proa_oai *job)
 {
     bool chat = job->form->chat;
+    const proa_json *top_k = proa_json_get(job->body, "top_k");
     job->params.temperature = 1; /* OpenAI's */
+    job->params.all_top_k = proa_json_kind(top_k) == PROA_JSON_INT && proa_json_int(top_k) == -1;
     if (!read_numbers(job) || !read_lengths(job) || !check_stop(job) || !check_bias(job) ||
         !proa_oai_check_format(job) || !read_salt(job))
         return false;
@@ -135,6 +137,7 @@ bool proa_oai_read_options(proa_oai *job)
  * there. */
 static const proa_json *extension_of(const proa_oai *job, const proa_option_row *row)
 {
+    if (job->params.all_top_k && row == &proa_option_rows[PROA_OPTION_top_k]) return NULL;
     return row->openai && !*row->openai ? proa_json_get(job->body, row->name) : NULL;
 }
 
@@ -147,6 +150,7 @@ static void set_common(const proa_oai_params *p, proa_options *o)
     SET(o, max_tokens, (int32_t)p->max_tokens);
     SET(o, temperature, (float)p->temperature);
     if (p->has_top_p) SET(o, top_p, (float)p->top_p);
+    if (p->all_top_k) SET(o, top_k, 0);
     if (p->has_presence) SET(o, presence_penalty, (float)p->presence);
     if (p->has_frequency) SET(o, frequency_penalty, (float)p->frequency);
     if (p->n > 1) SET(o, n, (int32_t)p->n);
@@ -271,6 +275,7 @@ static void put_common(const proa_oai *job, proa_buf *out)
     put_whole(out, "max_tokens", p->max_tokens);
     put_decimal(out, "temperature", p->temperature);
     if (p->has_top_p) put_decimal(out, "top_p", p->top_p);
+    if (p->all_top_k) put_whole(out, "top_k", 0);
     if (p->has_presence) put_decimal(out, "presence_penalty", p->presence);
     if (p->has_frequency) put_decimal(out, "frequency_penalty", p->frequency);
     if (p->n > 1) put_whole(out, "n", p->n);
