@@ -252,7 +252,7 @@ static proa_status check_ranks(const proa_engine *e, proa_err *err)
         what = "adapters of stages (--pp)";
     else if ((!e->device->host || e->ranks.local < e->ranks.count) &&
              (e->sizes.host_bytes || e->sizes.folder_bytes))
-        what = "prefix-host-memory";
+        what = e->sizes.folder_bytes ? "files of prefixes (--prefix-dir)" : "prefixes in host memory";
     if (!what) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "%d ranks (--tp, --pp): %s are for one rank only", e->ranks.count, what);
 }

@@ -43,6 +43,12 @@ def test_a_closed_standard_input(one_rank):
     assert run.stdout == one_rank
 
 
+def test_cached_prefixes_are_refused(tmp_path):
+    in_processes = (*RUN, "--tp", 2, "--ranks", "process")
+    assert "files of prefixes (--prefix-dir) are for one rank only" in fails(*in_processes, "--prefix-dir", tmp_path)
+    assert "prefixes in host memory are for one rank only" in fails(*in_processes, "--prefix-host-memory", "64M")
+
+
 def test_other_kinds_are_refused():
     assert "none of thread|process|mpi" in fails(*RUN, "--tp", 2, "--ranks", "robots", status=2)
     assert "mpirun has not started this process" in fails(*RUN, "--tp", 2, "--ranks", "mpi")
