@@ -55,6 +55,8 @@ HEADS = {
     "bert_types_cls": ("BertForSequenceClassification", lambda: BertConfig(num_labels=3, type_vocab_size=3, **BERT)),
     "bert_token": ("BertForTokenClassification", lambda: BertConfig(num_labels=5, **BERT)),
     "roberta_token": ("RobertaForTokenClassification", lambda: RobertaConfig(num_labels=5, type_vocab_size=1, **BERT)),
+    "bert_mlm_untied": ("BertForMaskedLM", lambda: BertConfig(tie_word_embeddings=False, **BERT)),
+    "roberta_mlm_untied": ("RobertaForMaskedLM", lambda: RobertaConfig(type_vocab_size=1, tie_word_embeddings=False, **BERT)),
     "roberta_mlm": ("RobertaForMaskedLM", lambda: RobertaConfig(type_vocab_size=1, **BERT)),
     "xlm_roberta_mlm": ("XLMRobertaForMaskedLM", lambda: transformers.XLMRobertaConfig(type_vocab_size=1, **BERT)),
     "distilbert_bare": ("DistilBertModel", lambda: DistilBertConfig(**DISTIL)),

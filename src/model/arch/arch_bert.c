@@ -74,7 +74,7 @@ static const proa_name mlm_tensors[] = {
     VECTOR   ("cls.predictions.transform.LayerNorm.bias",   HEAD_NORM_B,  HIDDEN),
     TIED_HEAD("bert.embeddings.word_embeddings.weight"),
     MATRIX_IF(UNTIED, "cls.predictions.decoder.weight",     HEAD,         VOCAB,  HIDDEN),
-    VECTOR   ("cls.predictions.bias",                       HEAD_B,       VOCAB),
+    VECTOR   ("cls.predictions.decoder.bias",               HEAD_B,       VOCAB),
     END_TENSORS};
 static const proa_name roberta_bare_tensors[] = {
     ROBERTA_TENSORS,
@@ -96,15 +96,16 @@ static const proa_name roberta_mlm_tensors[] = {
     VECTOR   ("lm_head.layer_norm.bias",   HEAD_NORM_B,  HIDDEN),
     TIED_HEAD("roberta.embeddings.word_embeddings.weight"),
     MATRIX_IF(UNTIED, "lm_head.decoder.weight", HEAD,    VOCAB,  HIDDEN),
-    VECTOR   ("lm_head.bias",              HEAD_B,       VOCAB),
+    VECTOR   ("lm_head.decoder.bias",      HEAD_B,       VOCAB),
     END_TENSORS};
 static const char *const prefixes[] = {"bert.", NULL}, *const roberta_prefixes[] = {"roberta.", NULL};
+/* The head's bias is that beside its matrix; a tied one may be there under its other name only. */
 static const char *const aliases[] = {
+    "cls.predictions.decoder.bias", "cls.predictions.bias",
     "LayerNorm.weight", "LayerNorm.gamma",
     "LayerNorm.bias",   "LayerNorm.beta",
     NULL};
-/* Some checkpoints of RoBERTa have the head's bias only beside its matrix. */
-static const char *const roberta_aliases[] = {"lm_head.bias", "lm_head.decoder.bias", NULL};
+static const char *const roberta_aliases[] = {"lm_head.decoder.bias", "lm_head.bias", NULL};
 /* Pretraining heads that these classes have no use for. */
 static const char *const bare_ignored[] = {
     "position_ids",
@@ -129,6 +130,7 @@ static const char *const rows_ignored[] = {
     "cls.seq_relationship.bias",
     "cls.predictions.decoder.weight",
     "cls.predictions.decoder.bias",
+    "cls.predictions.bias",
     NULL};
 /* RoBERTa's classes for sequences have no pooler, but their published checkpoints do. */
 static const char *const roberta_bare_ignored[] = {
@@ -147,6 +149,7 @@ static const char *const roberta_ignored[] = {
     "roberta.pooler.dense.bias",
     "lm_head.decoder.weight",
     "lm_head.decoder.bias",
+    "lm_head.bias",
     NULL};
 
 /* Each norm reads D and writes X, so its input survives: a device may fuse the norm into the next product. */
