@@ -8,7 +8,7 @@
  * weights and the numbers of x at the same places, so neither is ever moved between lanes. */
 #include "kernels/cuda/linear/skinny_gemm.h"
 
-enum { THREADS = 512, WARPS = THREADS / 32, ROW_THREADS = 128 };
+enum { ROW_THREADS = 128 };
 
 /* ---- one and two rows of quantised weights on CUDA cores: tensor cores would need 16 rows of weights for
  * each warp, and small blocks begin and end faster ---- */
@@ -393,49 +393,119 @@ template <int FORMAT, int X_ROWS> static void launch_persistent(gpu *g, skinny_c
 
 /* ---- up to 16 rows: tensor cores ---- */
 
-/* y for up to 8 ROW_TILES rows of x; weights of 16 bits, e4m3, int8 or int4.
- *
- *   block        BLOCK_WARPS warps make 16 outputs of all rows
- *   warp         shares K: steps of 64 bytes of each of 16 rows of weights, mma.m16n8k16 with 16 rows of weights as A and
- *                8 rows of x as B, ROW_TILES times
- *   registers    STAGES steps of weights in flight (2 x 16 bytes a lane each), ROW_TILES x 4 sums
- *   shared       BLOCK_WARPS x 16 x (8 ROW_TILES + 1) floats: the warps' sums, added in the order of the warps
- *
- * STAGES steps are loaded before gpu_wait. Up to 16 rows two blocks an SM are requested even if a few
- * registers spill: one block alone leaves the SM idle while it begins and ends. For int4 nvcc chooses. */
-template <int FORMAT, int ROW_TILES, int STAGES, int BLOCK_WARPS>
-__global__ void __launch_bounds__(32 * BLOCK_WARPS, group_factors<FORMAT>::USED || ROW_TILES > 2 ? 0 : 2)
-    skinny_gemm_kernel(skinny_call a)
-{
-    const int WARPS = BLOCK_WARPS, EACH = (16 * 8 * ROW_TILES + 32 * BLOCK_WARPS - 1) /
-                                          (32 * BLOCK_WARPS); /* outputs that a thread finishes */
+/* How a product is cut. A block of WARPS warps makes 16 OUT_TILES outputs, with STAGES steps of weights in flight to
+ * each warp; registers leave room for BLOCKS blocks an SM (0: nvcc chooses). */
+template <int OUT_TILES_, int STAGES_, int WARPS_, int BLOCKS_> struct skinny_form {
+    static const int OUT_TILES = OUT_TILES_, STAGES = STAGES_, WARPS = WARPS_, BLOCKS = BLOCKS_;
+    static const int OUTPUTS = 16 * OUT_TILES, THREADS = 32 * WARPS;
+};
+
+/* A step of a warp: 64 bytes of each row of weights of its block. Lane 4 r + c has 16 bytes, from 16 c on, of the
+ * rows r + 8 i; those of a tile of 16 are 2 i and 2 i + 1. */
+template <int FORMAT, typename FORM> struct weight_steps {
+    static const int HALVES = 2 * FORM::OUT_TILES, STEP = 4 * unpacked<FORMAT>::COUNT;
+    int from[HALVES], steps;
+    unsigned bits[FORM::STAGES][HALVES][4];
+    group_factors<FORMAT> factors[FORM::STAGES][HALVES];
+    __device__ weight_steps(const skinny_call &a, const block_rows<FORM::OUTPUTS> &rows)
+        : steps((a.K + STEP - 1) / STEP)
+    {
+        int r = (threadIdx.x & 31) / 4;
+#pragma unroll
+        for (int i = 0; i < HALVES; i++)
+            from[i] = rows.row(r + i % FORM::OUT_TILES * 8, i >= FORM::OUT_TILES);
+    }
+    __device__ void fetch(const skinny_call &a, int d, int s)
+    {
+        int at = s * 64 + (threadIdx.x & 3) * 16;
+#pragma unroll
+        for (int i = 0; i < HALVES; i++) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (s < steps && at < a.row_bytes) v = load_stream(a.w + from[i] * a.row_bytes + at);
+            bits[d][i][0] = v.x, bits[d][i][1] = v.y, bits[d][i][2] = v.z, bits[d][i][3] = v.w;
+            if (s < steps) factors[d][i].load(a.scales, steps, from[i], s);
+        }
+    }
+};
+
+/* Numbers of rows of x that a lane multiplies with its weights of a step, as pairs of the products' type: at most
+ * 16 of a row at once, so that a step of 32 does not need registers for all of them. X: what x is stored as, that
+ * type or f32. */
+template <int FORMAT, typename X, int ROW_TILES> struct x_piece {
+    static const int FOURS = unpacked<FORMAT>::COUNT / 4 < 4 ? unpacked<FORMAT>::COUNT / 4 : 4;
+    unsigned at[ROW_TILES][FOURS][2];
+    /* The numbers of step s from its `first` fours on. */
+    __device__ void load(const skinny_call &a, int s, int first)
+    {
+        int lane = threadIdx.x & 31, r = lane / 4, c = lane % 4;
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+            for (int j = 0; j < FOURS; j += 2) {
+                uint4 v = make_uint4(0, 0, 0, 0);
+                int k = s * 4 * unpacked<FORMAT>::COUNT + unpacked<FORMAT>::inputs(c, first + j);
+                if (8 * t + r < a.M)
+                    v = load_pairs<typename unpacked<FORMAT>::type>((const X *)a.x + (8 * t + r) * a.x_row, k,
+                                                                    a.K, a.aligned);
+                at[t][j][0] = v.x, at[t][j][1] = v.y, at[t][j + 1][0] = v.z, at[t][j + 1][1] = v.w;
+            }
+    }
+};
+
+/* The sums of a tile of 16 rows of weights and all rows of x. */
+template <int FORMAT, int ROW_TILES> struct skinny_sums {
     typedef unpacked<FORMAT> form;
     typedef typename form::type T;
     typedef group_factors<FORMAT> groups;
-    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4, GROUP_FOURS = FOURS / groups::GROUPS;
-    __shared__ float scratch[WARPS][16][8 * ROW_TILES + 1];
-    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
-    int steps = (a.K + STEP - 1) / STEP;
-    const block_rows<16> rows(a.e, a.N, blockIdx.x);
-    int from[2] = {rows.row(r, false), rows.row(r, true)};
-    unsigned next[STAGES][2][4];
-    groups factors[STAGES][2];
     float sum[ROW_TILES][4] = {};
-    auto fetch = [&](int d, int s) {
+    group_part<T, FORMAT> part[ROW_TILES]; /* of the group that is being added */
+    /* += the products of the lane's bits of the tile, from the `first` fours on, with x. */
+    template <typename PIECE>
+    __device__ void add(const unsigned (&u)[4], const unsigned (&v)[4], const groups *factors, int first,
+                        const PIECE &x)
+    {
+        const int GROUP_FOURS = form::COUNT / 4 / groups::GROUPS;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint4 v = make_uint4(0, 0, 0, 0);
-            if (s < steps && s * 64 + c * 16 < a.row_bytes)
-                v = load_stream(a.w + from[i] * a.row_bytes + s * 64 + c * 16);
-            next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
-            if (s < steps) factors[d][i].load(a.scales, steps, from[i], s);
+        for (int j = 0; j < PIECE::FOURS; j++) {
+            unsigned w[4];
+            exact_unpacked<FORMAT>::pairs(u, first + j, w[0], w[2]);
+            exact_unpacked<FORMAT>::pairs(v, first + j, w[1], w[3]);
+#pragma unroll
+            for (int t = 0; t < ROW_TILES; t++) {
+                if ((first + j) % GROUP_FOURS == 0) part[t].clear();
+                gpu_mma<T>::run(groups::USED ? part[t].sum : sum[t], w, x.at[t][j][0], x.at[t][j][1]);
+                if (groups::USED) part[t].sum_inputs(x.at[t][j][0], x.at[t][j][1]);
+                if (groups::USED && (first + j + 1) % GROUP_FOURS == 0)
+                    part[t].add_to(sum[t], factors, (first + j) / GROUP_FOURS, part[t].inputs);
+            }
         }
-    };
+    }
+};
+
+/* y for up to 8 ROW_TILES rows of x; weights of 16 bits, e4m3, int8 or int4.
+ *
+ *   block        makes 16 OUT_TILES outputs of all rows
+ *   warp         shares K: steps of 64 bytes of each row of weights, mma.m16n8k16 with 16 rows of weights as A and
+ *                8 rows of x as B, OUT_TILES x ROW_TILES times
+ *   registers    STAGES steps of weights in flight (16 bytes a lane for each 8 rows), 4 sums a product
+ *   shared       WARPS x 16 OUT_TILES x (8 ROW_TILES + 1) floats: the warps' sums, added in the order of the warps
+ *
+ * STAGES steps are loaded before gpu_wait. Every block reads all rows of x: OUT_TILES divides these bytes. */
+template <int FORMAT, typename X, int ROW_TILES, typename FORM>
+__global__ void __launch_bounds__(FORM::THREADS, FORM::BLOCKS) skinny_gemm_kernel(skinny_call a)
+{
+    const int WARPS = FORM::WARPS, OUTPUTS = FORM::OUTPUTS, STAGES = FORM::STAGES,
+              M_STEP = FORM::THREADS / OUTPUTS; /* rows that a block's threads finish at once */
+    const int EACH = (8 * ROW_TILES + M_STEP - 1) / M_STEP;
+    __shared__ float scratch[WARPS][OUTPUTS][8 * ROW_TILES + 1];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
+    weight_steps<FORMAT, FORM> w(a, rows);
+    skinny_sums<FORMAT, ROW_TILES> sums[FORM::OUT_TILES];
 #pragma unroll
-    for (int d = 0; d < STAGES; d++) fetch(d, warp + d * WARPS);
-    int n_end = rows.first + (int)threadIdx.x % 16,
-        m_end = (int)threadIdx.x / 16; /* what this thread finishes; the next 2 W rows on */
-    auto ends = [&](int i) { return m_end + i * 2 * BLOCK_WARPS < a.M && rows.makes((int)threadIdx.x % 16); };
+    for (int d = 0; d < STAGES; d++) w.fetch(a, d, warp + d * WARPS);
+    int i_end = (int)threadIdx.x % OUTPUTS, n_end = rows.first + i_end, m_end = (int)threadIdx.x / OUTPUTS;
+    auto ends = [&](int i) { return m_end + i * M_STEP < a.M && rows.makes(i_end); };
     skinny_operands ahead[EACH] = {};
 #pragma unroll
     for (int i = 0; i < EACH; i++)
@@ -443,57 +513,43 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS, group_factors<FORMAT>::USED 
     gpu_wait();
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (ends(i)) prefetch_residual(&ahead[i].end, a.e, m_end + i * 2 * BLOCK_WARPS, n_end);
-    for (int base = warp; base < steps; base += STAGES * WARPS) {
+        if (ends(i)) prefetch_residual(&ahead[i].end, a.e, m_end + i * M_STEP, n_end);
+    for (int base = warp; base < w.steps; base += STAGES * WARPS) {
 #pragma unroll
         for (int d = 0; d < STAGES; d++) {
             int s = base + d * WARPS;
-            if (s >= steps) break;
-            unsigned b[ROW_TILES][FOURS][2];
+            if (s >= w.steps) break;
+            x_piece<FORMAT, X, ROW_TILES> x;
 #pragma unroll
-            for (int t = 0; t < ROW_TILES; t++)
+            for (int j = 0; j < unpacked<FORMAT>::COUNT / 4; j += x.FOURS) {
+                x.load(a, s, j);
 #pragma unroll
-                for (int j = 0; j < FOURS; j += 2) {
-                    uint4 v = make_uint4(0, 0, 0, 0);
-                    if (8 * t + r < a.M)
-                        v = load_vec8((const T *)a.x + (8 * t + r) * a.x_row, s * STEP + form::inputs(c, j),
-                                      a.K, a.aligned);
-                    b[t][j][0] = v.x, b[t][j][1] = v.y, b[t][j + 1][0] = v.z, b[t][j + 1][1] = v.w;
-                }
-            group_part<T, FORMAT> part[ROW_TILES];
-#pragma unroll
-            for (int j = 0; j < FOURS; j++) {
-                unsigned w[4];
-                form::pairs(next[d][0], j, w[0], w[2]);
-                form::pairs(next[d][1], j, w[1], w[3]);
-#pragma unroll
-                for (int t = 0; t < ROW_TILES; t++) {
-                    if (j % GROUP_FOURS == 0) part[t].clear();
-                    gpu_mma<T>::run(groups::USED ? part[t].sum : sum[t], w, b[t][j][0], b[t][j][1]);
-                    if (groups::USED) part[t].sum_inputs(b[t][j][0], b[t][j][1]);
-                    if (groups::USED && (j + 1) % GROUP_FOURS == 0)
-                        part[t].add_to(sum[t], factors[d], j / GROUP_FOURS, part[t].inputs);
-                }
+                for (int o = 0; o < FORM::OUT_TILES; o++)
+                    sums[o].add(w.bits[d][2 * o], w.bits[d][2 * o + 1], w.factors[d] + 2 * o, j, x);
             }
-            fetch(d, s + STAGES * WARPS);
+            w.fetch(a, d, s + STAGES * WARPS);
         }
     }
 #pragma unroll
-    for (int t = 0; t < ROW_TILES; t++)
+    for (int o = 0; o < FORM::OUT_TILES; o++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) scratch[warp][i / 2 * 8 + r][8 * t + 2 * c + i % 2] = sum[t][i];
+        for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                scratch[warp][16 * o + i / 2 * 8 + lane / 4][8 * t + 2 * (lane % 4) + i % 2] = sums[o].sum[t][i];
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        int m = m_end + i * 2 * BLOCK_WARPS;
+        int m = m_end + i * M_STEP;
         float v = 0.0f, u = 0.0f;
         if (!ends(i)) continue;
 #pragma unroll
-        for (int k = 0; k < WARPS; k++) v += scratch[k][threadIdx.x % 16][m];
+        for (int k = 0; k < WARPS; k++) v += scratch[k][i_end][m];
         if (a.e.gate_rows)
 #pragma unroll
-            for (int k = 0; k < WARPS; k++) u += scratch[k][threadIdx.x % 16 + 8][m];
-        store_output(a, v, u, m, n_end, ahead[i]);
+            for (int k = 0; k < WARPS; k++) u += scratch[k][i_end + OUTPUTS / 2][m];
+        const float back = exact_unpacked<FORMAT>::back();
+        store_output(a, v * back, u * back, m, n_end, ahead[i]);
     }
 }
 
@@ -521,8 +577,9 @@ template <int FORMAT, int X_ROWS> static bool is_wide(const gpu *g, const skinny
            blocks_of(a.e, a.N, WIDE_OUTPUTS) <= WIDE_BLOCKS * g->sms;
 }
 
-/* One row of e4m3: registers for as many blocks as the form needs (docs/lab/cuda-experts.md). If all of K is in flight
- * at once, ten blocks of four outputs, so that all blocks of a small product start together; otherwise 16 of two. */
+/* One row of e4m3: registers for as many blocks as the form needs (docs/lab/cuda-experts.md). If all of K is in
+ * flight at once, ten blocks of four outputs, so that all blocks of a small product start together; otherwise 16
+ * of two. */
 template <int FORMAT, int X_ROWS> static void launch_gemv_quant(gpu *g, const skinny_call &a)
 {
     if constexpr (FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W)
@@ -537,22 +594,55 @@ template <int FORMAT, int X_ROWS> static void launch_gemv_quant(gpu *g, const sk
     } else launch_gemv_as<FORMAT, X_ROWS, 4, 0>(g, a);
 }
 
+/* Blocks of 16 outputs for each SM, were all there at once. */
+static int blocks_an_sm(const gpu *g, const skinny_call &a)
+{
+    return (blocks_of(a.e, a.N, 16) + g->sms - 1) / g->sms;
+}
+
+template <int FORMAT, int ROW_TILES, typename FORM> static void launch_skinny(gpu *g, const skinny_call &a)
+{
+    auto kernel = skinny_gemm_kernel<FORMAT, typename unpacked<FORMAT>::type, ROW_TILES, FORM>;
+    if constexpr (!proa_wfmt_is_quantised((proa_wfmt)FORMAT) && ROW_TILES == 1)
+        if (a.x_is_f32) kernel = skinny_gemm_kernel<FORMAT, float, ROW_TILES, FORM>;
+    gpu_launch(g, "linear (skinny)", kernel, dim3((unsigned)blocks_of(a.e, a.N, FORM::OUTPUTS)),
+               FORM::THREADS, 0, a);
+}
+
 /* More than SKINNY_ROWS rows. */
-template <int FORMAT> static void launch_more_rows(gpu *g, const skinny_call &a, dim3 grid)
+template <int FORMAT> static void launch_more_rows(gpu *g, const skinny_call &a)
 {
     if constexpr (skinny_is_narrow((proa_wfmt)FORMAT)) {
-        if (a.M > 32) gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 8, 2, 8>, grid, 256, 0, a);
-        else gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 4, 2, 8>, grid, 256, 0, a);
+        if (a.M > 32) launch_skinny<FORMAT, 8, skinny_form<1, 2, 8, 0>>(g, a);
+        else launch_skinny<FORMAT, 4, skinny_form<1, 2, 8, 0>>(g, a);
     } else if constexpr (!proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
-        if (a.M > 32) gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 8, 4, 8>, grid, 256, 0, a);
-        else gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 4, 4, 16>, grid, 512, 0, a);
+        if (a.M > 32) launch_skinny<FORMAT, 8, skinny_form<1, 4, 8, 0>>(g, a);
+        else launch_skinny<FORMAT, 4, skinny_form<1, 4, 16, 0>>(g, a);
     }
+}
+
+/* Up to 8 rows, weights without groups (docs/lab/cuda-gemm.md). One block an SM or fewer get 32 warps each, so that each
+ * warp has few steps one after the other. Smaller blocks are better where all have room at once and larger ones would
+ * come in two rounds. Many blocks of weights of 16 bits multiply two tiles with each read of x. */
+template <int FORMAT> static void launch_8_rows(gpu *g, const skinny_call &a)
+{
+    int each = blocks_an_sm(g, a);
+    if (each == 1) return launch_skinny<FORMAT, 1, skinny_form<1, 4, 32, 1>>(g, a);
+    if (each == 3) return launch_skinny<FORMAT, 1, skinny_form<1, 4, 8, 3>>(g, a);
+    if constexpr (!proa_wfmt_is_quantised((proa_wfmt)FORMAT))
+        if (each > 8) return launch_skinny<FORMAT, 1, skinny_form<2, 2, 8, 4>>(g, a);
+    launch_skinny<FORMAT, 1, skinny_form<1, 2, 16, 2>>(g, a);
+}
+
+/* The same for 9 to 16 rows. */
+template <int FORMAT> static void launch_16_rows(gpu *g, const skinny_call &a)
+{
+    if (blocks_an_sm(g, a) == 3) launch_skinny<FORMAT, 2, skinny_form<1, 4, 8, 3>>(g, a);
+    else launch_skinny<FORMAT, 2, skinny_form<1, 2, 16, 2>>(g, a);
 }
 
 template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
 {
-    const int STAGES = unpacked<FORMAT>::COUNT == 32 ? 2 : 4;
-    dim3 grid((unsigned)blocks_of(a.e, a.N, 16));
     if constexpr (proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
         if constexpr (group_factors<FORMAT>::NIBBLES)
             if (a.M <= 2 && persistent_shared_bytes<FORMAT>(g, a) <= PERSISTENT_SHARED_MAX)
@@ -560,11 +650,13 @@ template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
         if (a.M == 1) return launch_gemv_quant<FORMAT, 1>(g, a);
         if (a.M == 2) return launch_gemv_quant<FORMAT, 2>(g, a);
     }
-    if (a.M <= 8)
-        gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 1, STAGES, WARPS>, grid, THREADS, 0, a);
-    else if (a.M <= SKINNY_ROWS)
-        gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 2, 2, WARPS>, grid, THREADS, 0, a);
-    else launch_more_rows<FORMAT>(g, a, grid);
+    if (a.M > SKINNY_ROWS) return launch_more_rows<FORMAT>(g, a);
+    if constexpr (group_factors<FORMAT>::USED) {
+        const int STAGES = unpacked<FORMAT>::COUNT == 32 ? 2 : 4;
+        if (a.M <= 8) launch_skinny<FORMAT, 1, skinny_form<1, STAGES, 16, 0>>(g, a);
+        else launch_skinny<FORMAT, 2, skinny_form<1, 2, 16, 0>>(g, a);
+    } else if (a.M <= 8) launch_8_rows<FORMAT>(g, a);
+    else launch_16_rows<FORMAT>(g, a);
 }
 
 /* More than SKINNY_ROWS rows of 16 bits. All blocks read all rows: beyond 5 MB the rate of the L2 cache is
@@ -577,6 +669,14 @@ bool skinny_takes_more_rows(proa_view y, proa_view x, const proa_weight *w)
     bool narrow = gpu_is_16bit(x) && x.dtype == (w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16);
     if (proa_wfmt_is_quantised(w->format) || w->format == PROA_WFMT_F32 || !narrow) return false;
     return y.shape[0] > SKINNY_ROWS && y.shape[0] <= ROWS && (w->N + 15) / 16 * y.shape[0] * w->K * 2 <= READ_MAX;
+}
+
+/* Do the blocks round rows of f32 themselves? That is one kernel less, but twice the bytes of x for each block. */
+static bool reads_f32(proa_view x, const proa_weight *w)
+{
+    const int64_t ROWS = 8, READ_MAX = 24 << 20;
+    if (x.dtype != PROA_DTYPE_F32 || proa_wfmt_is_quantised(w->format) || x.shape[0] > ROWS) return false;
+    return (w->N + 15) / 16 * x.shape[0] * w->K * 4 <= READ_MAX;
 }
 
 /* The call but for x. */
@@ -626,9 +726,10 @@ void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const e
     skinny_call a = call_of(y, w, e);
     gpu_invalidate(g, y);
     a.x = x.data, a.x_row = x.stride[0];
-    if (x.dtype != (bf16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16))
+    a.x_is_f32 = reads_f32(x, w);
+    if (!a.x_is_f32 && x.dtype != (bf16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16))
         a.x = cast_rows(g, x, bf16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
-    a.aligned = a.x_row % 8 == 0 && (uintptr_t)a.x % 16 == 0;
+    a.aligned = a.x_row % (a.x_is_f32 ? 4 : 8) == 0 && (uintptr_t)a.x % 16 == 0;
     if (pipelined_takes(g, w, a.M, e.gate_rows)) return skinny_gemm_pipelined(g, a, w->format);
     switch (w->format) {
     case PROA_WFMT_F16: launch_by_rows<PROA_WFMT_F16>(g, a); break;

@@ -408,7 +408,8 @@ struct skinny_call {
     proa_dtype y_type;
     const void *x; /* of the products' type */
     int64_t x_row;
-    bool aligned; /* rows of x begin at 16 bytes */
+    bool aligned;  /* rows of x begin at 16 bytes */
+    bool x_is_f32; /* x is in f32 instead: only skinny_gemm_kernel takes it */
     int M;
     const char *w;
     int64_t row_bytes;
@@ -432,6 +433,20 @@ __device__ static inline uint4 load_vec8(const T *x, int k, int K, bool aligned,
         v[i] = (k + 2 * i < K ? from[k + 2 * i] : 0u) |
                (k + 2 * i + 1 < K ? (unsigned)from[k + 2 * i + 1] << 16 : 0u);
     return make_uint4(v[0], v[1], v[2], v[3]);
+}
+
+/* The same as numbers of T. Those of f32 are rounded as cast_rows does it. */
+template <typename T, typename X>
+__device__ static inline uint4 load_pairs(const X *x, int k, int K, bool aligned)
+{
+    if constexpr (sizeof(X) == 2) return load_vec8(x, k, K, aligned);
+    float v[8];
+    if (aligned && k + 8 <= K) gpu_load8(v, x + k);
+    else
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = k + i < K ? gpu_to_f32(x[k + i]) : 0.0f;
+    return make_uint4(gpu_pack2<T>(v[0], v[1]), gpu_pack2<T>(v[2], v[3]), gpu_pack2<T>(v[4], v[5]),
+                      gpu_pack2<T>(v[6], v[7]));
 }
 
 /* The 16 numbers of x from k on, zeros behind K. */
