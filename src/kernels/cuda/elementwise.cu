@@ -252,10 +252,54 @@ __device__ static inline void load_piece(float (&v)[8], X *x, const rows3<const 
     if (more.data) add_piece(v, x, more.data + row * more.row + j);
 }
 
+enum { PIECES = 4 }; /* of eight numbers, that a thread of norm_vec8_kernel holds */
+
+/* The sum of the numbers that a thread has of a row of d. */
+template <int LANES> __device__ static inline float sum_pieces(const float (&v)[PIECES][8], int d)
+{
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            if ((i * LANES + (int)threadIdx.x % LANES) * 8 < d) sum += v[i][e];
+    return sum;
+}
+
+/* The sum of the squares of their distances from the mean. */
+template <int LANES>
+__device__ static inline float sum_square_pieces(const float (&v)[PIECES][8], float mean, int d)
+{
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            if ((i * LANES + (int)threadIdx.x % LANES) * 8 < d) sum += (v[i][e] - mean) * (v[i][e] - mean);
+    return sum;
+}
+
+/* Eight weights of a norm, and its eight biases or zeros. */
+struct norm_eight {
+    float w[8], b[8];
+    template <bool LAYER> __device__ void load(const norm_weights &from, int head, int j)
+    {
+        gpu_load8(w, from.w_of(head) + j);
+        if (LAYER && from.b) gpu_load8(b, from.b_of(head) + j);
+    }
+    template <typename Y> __device__ uint4 apply(float (&v)[8], float mean, float inverse) const
+    {
+        uint4 rounded;
+#pragma unroll
+        for (int e = 0; e < 8; e++) v[e] = (v[e] - mean) * inverse * w[e] + b[e];
+        gpu_store8(reinterpret_cast<Y *>(&rounded), v);
+        return rounded;
+    }
+};
+
 /* The same with 16-bit output, eight numbers at a time: LANES threads hold a row, up to 4 pieces of eight
  * each. With room in fp8_rows the rounded row is written as e4m3 too, with its scale and, where it is wanted, its
  * length. more.data: x += more first. */
-enum { PIECES = 4 };
 template <typename Y, typename X, bool LAYER, int LANES>
 __global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, rows3<const X> more, norm_weights w, int d,
                                  int heads, int64_t rows, float eps, gpu_fp8_rows fp8_rows)
@@ -263,82 +307,32 @@ __global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, rows3<const X> more, no
     __shared__ float scratch[33];
     const int BLOCK = LANES == 32 ? THREADS : LANES;
     int64_t row = (int64_t)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES;
-    int lane = threadIdx.x % LANES;
-    float ws[8], bs[8] = {}; /* of the first piece, before gpu_wait: no kernel of a pass writes weights */
-    if (lane * 8 < d) gpu_load8(ws, w.w_of(row % heads) + lane * 8);
-    if (LAYER && w.b && lane * 8 < d) gpu_load8(bs, w.b_of(row % heads) + lane * 8);
+    int lane = threadIdx.x % LANES, head = (int)(row % heads);
+    norm_eight weights = {}; /* of the first piece, before gpu_wait: no kernel of a pass writes weights */
+    if (lane * 8 < d) weights.load<LAYER>(w, head, lane * 8);
     gpu_wait();
     if (row >= rows) return; /* whole warps, where a block has several rows */
-    X *from = x.data + row / heads * x.row + row % heads * x.head;
-    Y *to = y.data + row / heads * y.row + row % heads * y.head;
-    float kept[PIECES][8], sum = 0.0f, mean = 0.0f;
-#pragma unroll
-    for (int i = 0; i < PIECES; i++) {
-        int j = (i * LANES + lane) * 8;
-        if (j < d) load_piece(kept[i], from + j, more, row, j);
-#pragma unroll
-        for (int e = 0; e < 8 && j < d; e++) sum += kept[i][e];
-    }
-    if (LAYER) mean = (LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, scratch)) / (float)d;
-    sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < PIECES; i++)
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            if ((i * LANES + lane) * 8 < d) sum += (kept[i][e] - mean) * (kept[i][e] - mean);
-    sum = LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, scratch);
-    float inverse = 1.0f / sqrtf(sum / (float)d + eps);
-    unsigned most = 0;
-    float squares = 0.0f;
+    X *from = x.data + row / heads * x.row + head * x.head;
+    Y *to = y.data + row / heads * y.row + head * y.head;
+    float kept[PIECES][8], mean = 0.0f;
     uint4 rounded[PIECES];
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         int j = (i * LANES + lane) * 8;
-        if (j >= d) break;
-        if (i > 0) gpu_load8(ws, w.w_of(row % heads) + j);
-        if (i > 0 && LAYER && w.b) gpu_load8(bs, w.b_of(row % heads) + j);
-#pragma unroll
-        for (int e = 0; e < 8; e++) kept[i][e] = (kept[i][e] - mean) * inverse * ws[e] + bs[e];
-        gpu_store8(reinterpret_cast<Y *>(&rounded[i]), kept[i]);
-        *reinterpret_cast<uint4 *>(to + j) = rounded[i];
-        most = act_quant_max(most, rounded[i]);
-        if (fp8_rows.length) squares += act_quant_squares<Y>(rounded[i]);
+        if (j < d) load_piece(kept[i], from + j, more, row, j);
     }
-    if (!fp8_rows.at) return;
-    if (fp8_rows.length) squares = LANES == 32 ? gpu_warp_sum(squares) : gpu_block_sum(squares, scratch);
-    float largest = act_quant_largest<Y>(most);
-    largest = LANES == 32 ? gpu_warp_max(largest) : gpu_block_max(largest, scratch);
-    float scale = proa_fp8_scale(largest, largest < INFINITY), unit = scale > 0.0f ? 1.0f / scale : 0.0f;
+    if (LAYER) mean = row_sum<LANES>(sum_pieces<LANES>(kept, d), scratch) / (float)d;
+    float squares = row_sum<LANES>(sum_square_pieces<LANES>(kept, mean, d), scratch);
+    float inverse = 1.0f / sqrtf(squares / (float)d + eps);
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         int j = (i * LANES + lane) * 8;
-        if (j < d) act_quant_round<Y>(fp8_rows.at + row * d + j, rounded[i], unit);
+        if (j >= d) break;
+        if (i > 0) weights.load<LAYER>(w, head, j);
+        rounded[i] = weights.apply<Y>(kept[i], mean, inverse);
+        *reinterpret_cast<uint4 *>(to + j) = rounded[i];
     }
-    if (lane == 0) fp8_rows.scale[row] = scale;
-    if (lane == 0 && fp8_rows.length) fp8_rows.length[row] = sqrtf(squares);
-}
-
-/* A warp writes a row of COUNT x 256 numbers as e4m3, with its scale and, where it is wanted, its length. */
-template <typename T, int COUNT>
-__device__ static inline void norm_codes(gpu_fp8_rows to, const uint4 (&rounded)[COUNT], int64_t row)
-{
-    int lane = threadIdx.x % 32;
-    unsigned most = 0;
-    float squares = 0.0f;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        most = act_quant_max(most, rounded[i]);
-        if (to.length) squares += act_quant_squares<T>(rounded[i]);
-    }
-    if (to.length) squares = gpu_warp_sum(squares);
-    float largest = gpu_warp_max(act_quant_largest<T>(most));
-    float scale = proa_fp8_scale(largest, largest < INFINITY), unit = scale > 0.0f ? 1.0f / scale : 0.0f;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        act_quant_round<T>(to.at + row * COUNT * 256 + i * 256 + lane * 8, rounded[i], unit);
-    if (lane != 0) return;
-    to.scale[row] = scale;
-    if (to.length) to.length[row] = sqrtf(squares);
+    if (fp8_rows.at) act_quant_row<Y, LANES>(fp8_rows, rounded, row, d, scratch);
 }
 
 /* Layer norm of very many rows of COUNT x 256 numbers (768 or 1,024). Persistent blocks, one warp for each
@@ -390,7 +384,7 @@ __global__ void __launch_bounds__(THREADS)
             gpu_store8(reinterpret_cast<T *>(&rounded[i]), kept[i]);
             *reinterpret_cast<uint4 *>(y.data + row * y.row + i * 256 + j) = rounded[i];
         }
-        if constexpr (CODES) norm_codes<T, COUNT>(fp8_rows, rounded, row);
+        if constexpr (CODES) act_quant_row<T, 32>(fp8_rows, rounded, row, COUNT * 256, NULL);
     }
 }
 

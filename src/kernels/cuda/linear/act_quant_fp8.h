@@ -55,43 +55,68 @@ template <typename X> __device__ static inline void act_quant_round(uint8_t *to,
     gpu_store8(reinterpret_cast<__nv_fp8_e4m3 *>(to), v);
 }
 
-/* One block for each row: scale = largest magnitude / 448, then the codes, and the length if it is wanted. Make loads
- * and computes eight numbers of the type X at a time; all loads of a thread are issued before the first is used. Shared memory:
- * 33 floats. Registers: up to ACT_QUANT_PIECES pieces of 16 bytes. */
+/* The sum and the maximum over the LANES threads of a row: a warp, or all of a block. scratch: [33], for blocks. */
+template <int LANES> __device__ static inline float row_sum(float v, float *scratch)
+{
+    return LANES == 32 ? gpu_warp_sum(v) : gpu_block_sum(v, scratch);
+}
+template <int LANES> __device__ static inline float row_max(float v, float *scratch)
+{
+    return LANES == 32 ? gpu_warp_max(v) : gpu_block_max(v, scratch);
+}
+
+/* Writes a row of K numbers as e4m3, with its scale (the largest magnitude / 448) and, where it is wanted, its length.
+ * LANES threads hold the row: piece i of thread t is the eight numbers from 8 (i LANES + t) on. */
+template <typename X, int LANES, int COUNT>
+__device__ static inline void act_quant_row(const gpu_fp8_rows &to, const uint4 (&eight)[COUNT], int64_t row,
+                                            int K, float *scratch)
+{
+    int lane = threadIdx.x % LANES;
+    unsigned most = 0;
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        if ((i * LANES + lane) * 8 >= K) break;
+        most = act_quant_max(most, eight[i]);
+        if (to.length) squares += act_quant_squares<X>(eight[i]);
+    }
+    if (to.length) squares = row_sum<LANES>(squares, scratch);
+    float largest = row_max<LANES>(act_quant_largest<X>(most), scratch);
+    float scale = proa_fp8_scale(largest, largest < INFINITY), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        int k = (i * LANES + lane) * 8;
+        if (k < K) act_quant_round<X>(to.at + row * K + k, eight[i], inverse);
+    }
+    if (lane != 0) return;
+    to.scale[row] = scale;
+    if (to.length) to.length[row] = sqrtf(squares);
+}
+
+/* The pieces of a row that a thread of LANES holds, made by Make: all loads are issued before the first is used. */
+template <int LANES, int COUNT, typename Make>
+__device__ static inline void make_pieces(uint4 (&eight)[COUNT], const Make &make, int row, int K)
+{
+    typename Make::loads raw[COUNT];
+    int lane = threadIdx.x % LANES;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        if ((i * LANES + lane) * 8 < K) make.load(raw[i], row, (i * LANES + lane) * 8);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        if ((i * LANES + lane) * 8 < K) eight[i] = make.finish(raw[i], row, (i * LANES + lane) * 8);
+}
+
+/* One block for each row. Make loads and computes eight numbers of the type X at a time. Shared memory: 33 floats.
+ * Registers: up to ACT_QUANT_PIECES pieces of 16 bytes. */
 template <typename X, typename Make>
 __global__ void __launch_bounds__(ACT_QUANT_THREADS) act_quant_kernel(Make make, gpu_fp8_rows fp8_rows, int K)
 {
     __shared__ float scratch[33];
-    typename Make::loads raw[ACT_QUANT_PIECES];
     uint4 eight[ACT_QUANT_PIECES];
-    unsigned most = 0;
-    float squares = 0.0f;
     gpu_wait();
-#pragma unroll
-    for (int p = 0; p < ACT_QUANT_PIECES; p++) {
-        int k = (p * ACT_QUANT_THREADS + (int)threadIdx.x) * 8;
-        if (k < K) make.load(raw[p], blockIdx.x, k);
-    }
-#pragma unroll
-    for (int p = 0; p < ACT_QUANT_PIECES; p++) {
-        int k = (p * ACT_QUANT_THREADS + (int)threadIdx.x) * 8;
-        if (k >= K) break;
-        eight[p] = make.finish(raw[p], blockIdx.x, k);
-        most = act_quant_max(most, eight[p]);
-        if (fp8_rows.length) squares += act_quant_squares<X>(eight[p]);
-    }
-    if (fp8_rows.length) squares = gpu_block_sum(squares, scratch);
-    float largest = gpu_block_max(act_quant_largest<X>(most), scratch);
-    float scale = proa_fp8_scale(largest, largest < INFINITY), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-#pragma unroll
-    for (int p = 0; p < ACT_QUANT_PIECES; p++) {
-        int k = (p * ACT_QUANT_THREADS + (int)threadIdx.x) * 8;
-        if (k >= K) break;
-        act_quant_round<X>(fp8_rows.at + (int64_t)blockIdx.x * K + k, eight[p], inverse);
-    }
-    if (threadIdx.x != 0) return;
-    fp8_rows.scale[blockIdx.x] = scale;
-    if (fp8_rows.length) fp8_rows.length[blockIdx.x] = sqrtf(squares);
+    make_pieces<ACT_QUANT_THREADS>(eight, make, (int)blockIdx.x, K);
+    act_quant_row<X, ACT_QUANT_THREADS>(fp8_rows, eight, blockIdx.x, K, scratch);
 }
 
 /* The same with a warp for each row, for many rows of up to ACT_QUANT_WARP_MAX numbers: no block waits for its
@@ -100,35 +125,12 @@ template <typename X, typename Make>
 __global__ void __launch_bounds__(ACT_QUANT_THREADS)
     act_quant_warp_kernel(Make make, gpu_fp8_rows fp8_rows, int rows, int K)
 {
-    typename Make::loads raw[ACT_QUANT_WARP_PIECES];
     uint4 eight[ACT_QUANT_WARP_PIECES];
-    int lane = threadIdx.x % 32, row = (int)blockIdx.x * (ACT_QUANT_THREADS / 32) + (int)threadIdx.x / 32;
-    unsigned most = 0;
-    float squares = 0.0f;
+    int row = (int)blockIdx.x * (ACT_QUANT_THREADS / 32) + (int)threadIdx.x / 32;
     gpu_wait();
     if (row >= rows) return;
-#pragma unroll
-    for (int p = 0; p < ACT_QUANT_WARP_PIECES; p++)
-        if ((p * 32 + lane) * 8 < K) make.load(raw[p], row, (p * 32 + lane) * 8);
-#pragma unroll
-    for (int p = 0; p < ACT_QUANT_WARP_PIECES; p++) {
-        int k = (p * 32 + lane) * 8;
-        if (k >= K) break;
-        eight[p] = make.finish(raw[p], row, k);
-        most = act_quant_max(most, eight[p]);
-        if (fp8_rows.length) squares += act_quant_squares<X>(eight[p]);
-    }
-    if (fp8_rows.length) squares = gpu_warp_sum(squares);
-    float largest = gpu_warp_max(act_quant_largest<X>(most));
-    float scale = proa_fp8_scale(largest, largest < INFINITY), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-#pragma unroll
-    for (int p = 0; p < ACT_QUANT_WARP_PIECES; p++) {
-        int k = (p * 32 + lane) * 8;
-        if (k < K) act_quant_round<X>(fp8_rows.at + (int64_t)row * K + k, eight[p], inverse);
-    }
-    if (lane != 0) return;
-    fp8_rows.scale[row] = scale;
-    if (fp8_rows.length) fp8_rows.length[row] = sqrtf(squares);
+    make_pieces<32>(eight, make, row, K);
+    act_quant_row<X, 32>(fp8_rows, eight, row, K, NULL);
 }
 
 template <typename X, typename Make>
