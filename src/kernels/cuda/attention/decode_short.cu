@@ -4,12 +4,13 @@
  * its parts are added through distributed shared memory, so nothing goes through global memory (compute
  * capability 9.0). */
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/tile.h"
 
 #include <cooperative_groups.h>
 
 namespace groups = cooperative_groups;
 
-enum { THREADS = 256, WARPS = THREADS / 32, CLUSTER_MAX = 8 };
+enum { THREADS = 512, WARPS = THREADS / 32, CLUSTER_MAX = 8, DIM_MAX = 512 /* 38 KB of shared memory */ };
 
 /* 16 bytes of keys or values as floats. */
 template <typename T> struct key_vec {
@@ -22,34 +23,20 @@ template <typename T> struct key_vec {
     }
 };
 
-/* The lane's part of the query, scaled. */
-template <int COUNT>
-__device__ static inline void load_q(float out[COUNT], const attention_task &t, int64_t at, bool in)
-{
-    if (COUNT == 8 && t.q_vec8) { /* 16 bits */
-        uint4 v = in ? *reinterpret_cast<const uint4 *>((const __half *)t.q + at) : make_uint4(0, 0, 0, 0);
-        const __half *h = reinterpret_cast<const __half *>(&v);
-        const __nv_bfloat16 *b = reinterpret_cast<const __nv_bfloat16 *>(&v);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            out[i] = t.scale * (t.type == PROA_DTYPE_F16 ? __half2float(h[i % 8]) : __bfloat162float(b[i % 8]));
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < COUNT; i += 4) {
-        float4 f = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (in && t.q_vec4) f = *reinterpret_cast<const float4 *>((const float *)t.q + at + i);
-        else if (in)
-            f = make_float4(read_q(t, at + i), read_q(t, at + i + 1), read_q(t, at + i + 2),
-                            read_q(t, at + i + 3));
-        out[i] = f.x * t.scale, out[i + 1] = f.y * t.scale, out[i + 2] = f.z * t.scale,
-        out[i + 3] = f.w * t.scale;
-    }
-}
-
 __device__ static inline uint4 load_past_l1(const void *p)
 {
     return __ldcg(reinterpret_cast<const uint4 *>(p));
+}
+
+__device__ static inline void prefetch_l2(const void *p)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+/* e^x in two instructions. */
+__device__ static inline float exp_short(float x)
+{
+    return exp2_approx(x * 1.4426950408889634f);
 }
 
 /* What a block knows of its keys besides sums [dim] in shared memory: the largest score and the sum of
@@ -78,7 +65,7 @@ __device__ static void combine_cluster(const attention_task &t, const float *sum
     float base = largest == -INFINITY ? 0.0f : largest;
 #pragma unroll
     for (int i = 0; i < CLUSTER_MAX; i++)
-        weight[i] = __expf(part[i].largest - base), total += weight[i] * part[i].total;
+        weight[i] = exp_short(part[i].largest - base), total += weight[i] * part[i].total;
     total += weight_of_sink(sink, base * 1.4426950408889634f);
     for (int j = rank * each + (int)threadIdx.x; j < t.dim && j < (rank + 1) * each; j += blockDim.x) {
         float v = 0.0f;
@@ -100,20 +87,25 @@ __device__ static inline void combine_lanes(float (*sum)[COUNT], float largest, 
     float top = largest;
 #pragma unroll
     for (int o = LANES; o < 32; o <<= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, o));
-    float scale = __expf(largest - (top == -INFINITY ? 0.0f : top));
+    float scale = exp_short(largest - (top == -INFINITY ? 0.0f : top));
     total *= scale;
 #pragma unroll
     for (int o = LANES; o < 32; o <<= 1) total += __shfl_xor_sync(0xffffffffu, total, o);
 #pragma unroll
-    for (int n = 0; n < VECS; n++)
+    for (int n = 0; n < VECS; n++) {
+        int e = (n * LANES + slot) * COUNT;
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            float v = sum[n][i] * scale;
+            sum[n][i] *= scale;
 #pragma unroll
-            for (int o = LANES; o < 32; o <<= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
-            int e = (n * LANES + slot) * COUNT + i;
-            if (part == 0 && e < dim) sums[warp * dim + e] = v;
+            for (int o = LANES; o < 32; o <<= 1) sum[n][i] += __shfl_xor_sync(0xffffffffu, sum[n][i], o);
         }
+        if (part == 0 && e < dim)
+#pragma unroll
+            for (int i = 0; i < COUNT; i += 4)
+                *reinterpret_cast<float4 *>(sums + warp * dim + e + i) = make_float4(
+                    sum[n][i], sum[n][i + 1], sum[n][i + 2], sum[n][i + 3]);
+    }
     if (lane == 0) tops[warp] = top, totals[warp] = total;
 }
 
@@ -122,20 +114,20 @@ __device__ static inline void combine_warps(const attention_task &t, float *sums
                                             const float *totals, part_result *mine, bool alone, int64_t y,
                                             float sink)
 {
-    float weight[WARPS], all = 0.0f, top = -INFINITY;
+    float top = -INFINITY, all = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) top = fmaxf(top, tops[w]);
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-        weight[w] = __expf(tops[w] - (top == -INFINITY ? 0.0f : top));
-        all = fmaf(weight[w], totals[w], all);
-    }
-    float more = weight_of_sink(sink, top * 1.4426950408889634f);
+    float base = top == -INFINITY ? 0.0f : top,
+          more = t.sinks ? weight_of_sink(sink, top * 1.4426950408889634f) : 0.0f;
     for (int j = threadIdx.x; j < t.dim; j += THREADS) {
         float v = 0.0f;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) v = fmaf(weight[w], sums[w * t.dim + j], v);
-        if (alone) write_y(t, y + j, all > 0.0f || isnan(all) ? v / (all + more) : 0.0f);
+        all = 0.0f;
+#pragma unroll 4
+        for (int w = 0; w < WARPS; w++) {
+            float weight = exp_short(tops[w] - base);
+            all = fmaf(weight, totals[w], all), v = fmaf(weight, sums[w * t.dim + j], v);
+        }
+        if (alone) write_y(t, y + j, all > 0.0f || isnan(all) ? __fdividef(v, all + more) : 0.0f);
         else sums[j] = v; /* its own column, which no other thread reads */
     }
     if (!alone && threadIdx.x == 0) mine->largest = top, mine->total = all;
@@ -153,7 +145,7 @@ __device__ static inline void norm_and_turn(float (&v)[COUNT], const float (&w)[
         for (int i = 0; i < COUNT; i++) sum = fmaf(v[i], v[i], sum);
 #pragma unroll
         for (int o = LANES / 2; o > 0; o >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, o);
-        float inverse = 1.0f / sqrtf(sum / (float)(LANES * COUNT) + eps);
+        float inverse = rsqrtf(sum * (1.0f / (LANES * COUNT)) + eps);
 #pragma unroll
         for (int i = 0; i < COUNT; i++) v[i] = v[i] * inverse * w[i];
     }
@@ -190,131 +182,166 @@ __device__ static inline void load_numbers(float (&to)[COUNT], const void *from,
                                        : __bfloat162float(reinterpret_cast<__nv_bfloat16 *>(h)[i]);
 }
 
-/* As they are stored in a page. */
-template <typename T> __device__ static inline uint4 page_piece(const float (&v)[16 / sizeof(T)])
-{
-    __align__(16) T out[16 / sizeof(T)];
+/* N numbers as they are stored in a page. */
+template <typename T, int N> struct alignas(N * sizeof(T)) page_piece {
+    T at[N];
+    __device__ explicit page_piece(const float (&v)[N])
+    {
 #pragma unroll
-    for (int i = 0; i < (int)(16 / sizeof(T)); i++) out[i] = gpu_from_f32<T>(v[i]);
-    return *reinterpret_cast<uint4 *>(out);
-}
-
-/* What a lane of new_rows makes: its part of the query, scaled, and of the newest key and value. */
-template <typename T, int LANES> struct fresh_part {
-    static const int COUNT = 16 / sizeof(T);
-    float q_norm[COUNT], k_norm[COUNT];
-    uint4 key, value;
-    __device__ void load_norms(const new_rows &f, int e) /* before gpu_wait */
-    {
-        if (f.q_norm) load_floats(q_norm, f.q_norm + e), load_floats(k_norm, f.k_norm + e);
-    }
-    __device__ void make(float (&q)[COUNT], const new_rows &f, const attention_task &t, int64_t row, int h,
-                         int kv, int slot)
-    {
-        float k[COUNT], v[COUNT], cosine[COUNT], sine[COUNT];
-        int e = slot * COUNT, half = LANES * COUNT / 2, turn = e < half ? e : e - half;
-        const float *table = f.table + row * f.table_row + turn;
-        int64_t x = row * f.x_row + e;
-        load_numbers(q, f.x, x + h * f.x_head, t.type);
-        load_numbers(k, f.x, x + (t.heads + kv) * f.x_head, t.type);
-        load_numbers(v, f.v, row * f.v_row + kv * f.v_head + e, t.type);
-        load_floats(cosine, table), load_floats(sine, table + half);
-        norm_and_turn<LANES>(q, q_norm, f.q_norm, f.q_eps, cosine, sine, e >= half);
-        norm_and_turn<LANES>(k, k_norm, f.q_norm, f.k_eps, cosine, sine, e >= half);
-        key = page_piece<T>(k), value = page_piece<T>(v);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) q[i] *= t.scale;
-    }
-    /* Writes them to where the key at position p is stored. */
-    __device__ void store(const attention_task &t, const proa_span &s, int p, int kv, int slot) const
-    {
-        *(uint4 *)(key_row<T>(t, t.k, s, p, kv) + slot * COUNT) = key;
-        *(uint4 *)(key_row<T>(t, t.v, s, p, kv) + slot * COUNT) = value;
+        for (int i = 0; i < N; i++) at[i] = gpu_from_f32<T>(v[i]);
     }
 };
 
-/* y = softmax(score_mod(scale q K^T)) V for one row and one head; pages of any type, head sizes of up to 64
- * pieces of 16 bytes.
- *
- *   lanes      LANES lanes hold one key, VECS pieces of 16 bytes each
- *   round      a block of 8 warps takes 8 x 32 / LANES x UNROLL keys
- *   registers  UNROLL x VECS x 2 pieces of keys and values in flight, q and sums as f32
- *   shared     8 x dim floats
- *
- * Grid: the blocks of a cluster (1 to 8), heads, spans. The first round of keys is loaded before gpu_wait,
- * except those that this pass writes. FRESH: this kernel makes the query, the newest key and its value from new_rows;
- * the first head of those that share a key writes them. */
-template <typename T, int LANES, int VECS, int UNROLL, bool FRESH>
-__global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t, new_rows f)
+/* The span and the head of a block, and the keys that it has: [from, to). */
+struct short_part {
+    proa_span s;
+    int h, kv, from, to;
+    int at;  /* the row's position */
+    int old; /* keys before it were written by earlier passes: all but the newest one; in an encoder none */
+    __device__ short_part(const attention_task &t)
+        : s(t.spans[blockIdx.z]), h(blockIdx.y), kv(t.group == 1 ? h : h / t.group), at(s.context - 1)
+    {
+        visible_keys(t, s, 0, &from, &to);
+        if (gridDim.x > 1) take_part();
+        old = !is_single_row(s) ? 0 : t.causal ? at : s.context > 1 ? s.context : 0;
+    }
+    __device__ void take_part()
+    {
+        int rank = blockIdx.x, blocks = gridDim.x, each = (to - from + blocks - 1) / blocks;
+        from += rank * each, to = min(from + each, to);
+    }
+};
+
+/* The rows that the warps 0, 1 and 2 make of new_rows: the query, scaled, the newest key and its value. */
+enum { MADE_QUERY, MADE_KEY, MADE_VALUE, MADE_ROWS };
+
+/* The key or the value in shared memory, as it is stored in a page. */
+template <typename T> __device__ static inline T *made_of(float *made, int row, int dim)
 {
-#if __CUDA_ARCH__ >= 900
-    const int COUNT = key_vec<T>::COUNT, AT_ONCE = 32 / LANES, STEP = WARPS * AT_ONCE;
-    extern __shared__ float sums[]; /* [WARPS][dim] */
-    __shared__ float tops[WARPS], totals[WARPS];
-    __shared__ part_result mine;
-    int span = blockIdx.z, h = blockIdx.y, rank = blockIdx.x, blocks = gridDim.x, kv = h / t.group;
-    int warp = threadIdx.x / 32, lane = threadIdx.x & 31, part = lane / LANES, slot = lane % LANES;
-    proa_span s = t.spans[span]; /* uploaded before the pass began */
-    int begin, end, at = s.context - 1;
-    visible_keys(t, s, 0, &begin, &end);
-    int each = (end - begin + blocks - 1) / blocks, from = begin + rank * each,
-        to = from + each < end ? from + each : end;
-    /* keys before `old` were written by earlier passes: all but the newest one; in an encoder none */
-    int old = !is_single_row(s) ? 0 : t.causal ? s.context - 1 : s.context > 1 ? s.context : 0;
+    return reinterpret_cast<T *>(made + row * dim);
+}
+
+/* Makes the warp's row of DIM numbers into shared memory, `made` [MADE_ROWS][DIM]; with `stores` the key and the value
+ * are also written to where they are stored. All three run the same instructions: what a block runs once it must
+ * fetch. */
+template <typename T, int DIM>
+__device__ static inline void make_row(float *made, const attention_task &t, const new_rows &f,
+                                       const short_part &b, bool stores)
+{
+    const int EACH = DIM / 32 > 4 ? DIM / 32 : 4, LANES = DIM / EACH; /* numbers of a lane, lanes */
+    int row = threadIdx.x / 32, e = (int)threadIdx.x % LANES * EACH;
+    bool value = row == MADE_VALUE, query = row == MADE_QUERY;
+    const float *turn = f.table + b.s.row * f.table_row + (e < DIM / 2 ? e : e - DIM / 2);
+    int64_t at = value ? b.s.row * f.v_row + b.kv * f.v_head
+                       : b.s.row * f.x_row + (query ? b.h : t.heads + b.kv) * f.x_head;
+    float v[EACH], w[EACH], cosine[EACH], sine[EACH];
+    load_numbers(v, value ? f.v : f.x, at + e, t.type);
+    if (!value) {
+        load_floats(cosine, turn), load_floats(sine, turn + DIM / 2);
+        if (f.q_norm) load_floats(w, (query ? f.q_norm : f.k_norm) + e);
+        norm_and_turn<LANES>(v, w, f.q_norm, query ? f.q_eps : f.k_eps, cosine, sine, e >= DIM / 2);
+    }
+    if (threadIdx.x % 32 >= LANES) return;
+    if (query) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) made[e + i] = v[i] * t.scale;
+        return;
+    }
+    const page_piece<T, EACH> piece(v);
+    *(page_piece<T, EACH> *)(made_of<T>(made, row, DIM) + e) = piece;
+    if (stores) *(page_piece<T, EACH> *)(key_row<T>(t, value ? t.v : t.k, b.s, b.at, b.kv) + e) = piece;
+}
+
+/* What a thread has of a round of keys: UNROLL keys, of each of them VECS pieces. */
+template <typename T, int LANES, int VECS, int UNROLL> struct short_round {
+    static const int COUNT = key_vec<T>::COUNT, ROUND = THREADS / LANES * UNROLL;
     uint4 key[UNROLL][VECS], value[UNROLL][VECS];
-    float bias[UNROLL], slope = t.has_score_mod ? slope_of(t, h) : 0.0f, sink = sink_of(t, h);
-    auto fetch_bias = [&](int base) {
+    float bias[UNROLL], score[UNROLL];
+
+    /* Of the round that begins at `base`, a multiple of UNROLL, the position of key u. A thread's keys follow each
+     * other, so they are in one page. */
+    __device__ static int position(int base, int u)
+    {
+        return base + (int)threadIdx.x / LANES * UNROLL + u;
+    }
+    __device__ void clear()
+    {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+#pragma unroll
+            for (int n = 0; n < VECS; n++) key[u][n] = value[u][n] = make_uint4(0, 0, 0, 0);
+    }
+    /* The keys below `high`, and their values. */
+    __device__ void fetch(const attention_task &t, const short_part &b, int base, int high)
+    {
+        int p = position(base, 0), e = (int)threadIdx.x % LANES * COUNT;
+        int64_t step = t.kv_row ? t.kv_row : t.dim;
+        if (p >= high || e >= t.dim) return;
+        const T *k = key_row<T>(t, t.k, b.s, p, b.kv) + e, *v = (const T *)t.v + (k - (const T *)t.k);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            int p = base + u * STEP + warp * AT_ONCE + part;
-            bias[u] = t.has_score_mod && p < to ? bias_of(t, h, p - at) : 0.0f;
+            if (p + u < b.from || p + u >= high) continue;
+#pragma unroll
+            for (int n = 0; n < VECS; n++)
+                if (n == 0 || n * LANES * COUNT + e < t.dim) {
+                    key[u][n] = load_past_l1(k + u * step + n * LANES * COUNT);
+                    value[u][n] = load_past_l1(v + u * step + n * LANES * COUNT);
+                }
         }
-    };
-    auto fetch = [&](int base, int low, int high) {
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            int p = base + u * STEP + warp * AT_ONCE + part;
-            if (p < low || p >= high) continue;
-            const T *kr = key_row<T>(t, t.k, s, p, kv), *vr = key_row<T>(t, t.v, s, p, kv);
-#pragma unroll
-            for (int n = 0; n < VECS; n++) {
-                int e = (n * LANES + slot) * COUNT;
-                if (e < t.dim) key[u][n] = load_past_l1(kr + e), value[u][n] = load_past_l1(vr + e);
-            }
-        }
-    };
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++)
-#pragma unroll
-        for (int n = 0; n < VECS; n++) key[u][n] = value[u][n] = make_uint4(0, 0, 0, 0);
-    fetch(from, 0, to < old ? to : old);
-    fetch_bias(from);
-    fresh_part<T, LANES> fresh;
-    if constexpr (FRESH) fresh.load_norms(f, slot * COUNT);
-    gpu_wait();
-    if (!is_single_row(s)) return; /* the whole cluster */
-    float q[VECS][COUNT], sum[VECS][COUNT] = {}, largest = -INFINITY, total = 0.0f;
-    if constexpr (FRESH) fresh.make(q[0], f, t, s.row, h, kv, slot);
-    else
+    }
+    __device__ static void fetch_one(uint4 (&to)[VECS], const T *row, int dim)
+    {
 #pragma unroll
         for (int n = 0; n < VECS; n++) {
-            int e = (n * LANES + slot) * COUNT;
-            load_q<COUNT>(q[n], t, s.row * t.q_row + h * t.q_head + e, e < t.dim);
+            int e = (n * LANES + (int)threadIdx.x % LANES) * COUNT;
+            if (e < dim) to[n] = load_past_l1(row + e);
         }
-    for (int base = from; base < to; base += STEP * UNROLL) {
-        fetch(base, base == from ? old : 0, FRESH ? min(to, at) : to);
-        if constexpr (FRESH)
-#pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-                if (base + u * STEP + warp * AT_ONCE + part == at)
-                    key[u][0] = fresh.key, value[u][0] = fresh.value;
-        if (base != from) fetch_bias(base);
-        float score[UNROLL], now = largest;
+    }
+    /* Those from `base` on into the L2 cache: no registers hold them before they are needed. */
+    __device__ static void prefetch(const attention_task &t, const short_part &b, int base, int high)
+    {
+        int e = (int)threadIdx.x % LANES * COUNT * VECS;
+        for (int p = base + (int)threadIdx.x / LANES; p < high && e < t.dim; p += THREADS / LANES) {
+            const T *k = key_row<T>(t, t.k, b.s, p, b.kv) + e;
+            prefetch_l2(k), prefetch_l2((const T *)t.v + (k - (const T *)t.k));
+        }
+    }
+    __device__ void fetch_bias(const attention_task &t, const short_part &b, int base)
+    {
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            int p = base + u * STEP + warp * AT_ONCE + part;
-            score[u] = -INFINITY;
-            if (base + u * STEP >= to) continue; /* the whole block */
+            int p = position(base, u);
+            bias[u] = p >= b.from && p < b.to ? bias_of(t, b.h, p - b.at) : 0.0f;
+        }
+    }
+    /* The newest key and its value, if they are the thread's: those that were made, or from their pages. */
+    template <bool FRESH>
+    __device__ void put_newest(const attention_task &t, const short_part &b, int base, float *made)
+    {
+        bool new_here = b.at >= b.old && b.at >= b.from && b.at < b.to;
+        if (!new_here || (b.at - base) / UNROLL != (int)threadIdx.x / LANES) return;
+        uint4 k[VECS] = {}, v[VECS] = {};
+        if constexpr (FRESH) {
+            int e = (int)threadIdx.x % LANES * COUNT;
+            k[0] = *(const uint4 *)(made_of<T>(made, MADE_KEY, t.dim) + e);
+            v[0] = *(const uint4 *)(made_of<T>(made, MADE_VALUE, t.dim) + e);
+        } else {
+            fetch_one(k, key_row<T>(t, t.k, b.s, b.at, b.kv), t.dim);
+            fetch_one(v, key_row<T>(t, t.v, b.s, b.at, b.kv), t.dim);
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+#pragma unroll
+            for (int n = 0; n < VECS; n++)
+                if (position(base, u) == b.at) key[u][n] = k[n], value[u][n] = v[n];
+    }
+    /* The scores, the same in the lanes of a key; -INFINITY: there is no such key. Returns the largest of them and
+     * `largest`. */
+    __device__ float multiply(const attention_task &t, const short_part &b, int base,
+                              const float (&q)[VECS][COUNT], float largest)
+    {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
             score[u] = 0.0f;
 #pragma unroll
             for (int n = 0; n < VECS; n++) {
@@ -325,21 +352,30 @@ __global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t,
             }
 #pragma unroll
             for (int o = LANES / 2; o > 0; o >>= 1) score[u] += __shfl_xor_sync(0xffffffffu, score[u], o);
-            if (t.has_score_mod && p < to) score[u] = score_mod(t, score[u], bias[u], slope, p - at);
-            if (p >= to) score[u] = -INFINITY;
-            now = fmaxf(now, score[u]);
         }
-        float usable = now == -INFINITY ? 0.0f : now, shrink = __expf(largest - usable);
-        total *= shrink;
-#pragma unroll
-        for (int n = 0; n < VECS; n++)
-#pragma unroll
-            for (int i = 0; i < COUNT; i++) sum[n][i] *= shrink;
+        if (t.has_score_mod) modify(t, b, base);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            if (base + u * STEP >= to) continue;
-            float weight = __expf(score[u] - usable);
-            total += weight;
+            int p = position(base, u);
+            if (p < b.from || p >= b.to) score[u] = -INFINITY;
+            largest = fmaxf(largest, score[u]);
+        }
+        return largest;
+    }
+    __device__ void modify(const attention_task &t, const short_part &b, int base)
+    {
+        float slope = slope_of(t, b.h);
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+            score[u] = score_mod(t, score[u], bias[u], slope, position(base, u) - b.at);
+    }
+    /* Adds the values, each times its weight relative to `base_score`, and the weights to *total. */
+    __device__ void add_values(float base_score, float (&sum)[VECS][COUNT], float *total) const
+    {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            float weight = exp_short(score[u] - base_score);
+            *total += weight;
 #pragma unroll
             for (int n = 0; n < VECS; n++) {
                 float v[COUNT];
@@ -348,15 +384,106 @@ __global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t,
                 for (int i = 0; i < COUNT; i++) sum[n][i] = fmaf(weight, v[i], sum[n][i]);
             }
         }
-        largest = now;
     }
-    combine_lanes<LANES, VECS, COUNT>(sum, largest, total, t.dim, sums, tops, totals);
+};
+
+/* The online softmax of a thread's keys: the sums of values and of weights relative to the largest score. */
+template <int VECS, int COUNT> struct short_sums {
+    float sum[VECS][COUNT] = {}, largest = -INFINITY, total = 0.0f;
+    /* Makes them relative to a score that is as large or larger. Returns it as a number. */
+    __device__ float raise(float now)
+    {
+        float usable = now == -INFINITY ? 0.0f : now, shrink = exp_short(largest - usable);
+        total *= shrink, largest = now;
+#pragma unroll
+        for (int n = 0; n < VECS; n++)
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) sum[n][i] *= shrink;
+        return usable;
+    }
+};
+
+/* Whether the block writes the newest key: it is the first of those that have it. */
+__device__ static inline bool stores_newest(const attention_task &t, const short_part &b)
+{
+    return b.h % t.group == 0 && b.from <= b.at && b.at < b.to;
+}
+
+/* A thread's part of the query. */
+template <int LANES, int VECS, int COUNT>
+__device__ static inline void read_query(float (&q)[VECS][COUNT], const float *made, int dim)
+{
+#pragma unroll
+    for (int n = 0; n < VECS; n++)
+#pragma unroll
+        for (int i = 0; i < COUNT; i += 4) {
+            int e = (n * LANES + (int)threadIdx.x % LANES) * COUNT + i;
+            float4 v = e < dim ? *reinterpret_cast<const float4 *>(made + e)
+                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            q[n][i] = v.x, q[n][i + 1] = v.y, q[n][i + 2] = v.z, q[n][i + 3] = v.w;
+        }
+}
+
+/* The query of the block's row and head, scaled, into shared memory. */
+__device__ static inline void load_query(float *made, const attention_task &t, const short_part &b)
+{
+    for (int j = threadIdx.x; j < t.dim; j += THREADS)
+        made[j] = t.scale * read_q(t, b.s.row * t.q_row + b.h * t.q_head + j);
+}
+
+/* y = softmax(score_mod(scale q K^T)) V for one row and one head; pages of any type, head sizes of up to 64
+ * pieces of 16 bytes and DIM_MAX.
+ *
+ *   lanes      LANES lanes hold one key, VECS pieces of 16 bytes each
+ *   round      a block of 16 warps takes 16 x 32 / LANES x UNROLL keys
+ *   registers  UNROLL x VECS x 2 pieces of keys and values in flight, q and sums as f32; at most 96, so that a block
+ *              can start before the last ones of the kernel before have ended
+ *   shared     made [3][dim], sums [16][dim]
+ *
+ * Grid: the blocks of a cluster (1 to 8), heads, spans. The first round of keys is loaded before gpu_wait, and later
+ * ones requested from the L2 cache, except those that this pass writes. FRESH: this kernel makes the query, the newest
+ * key and its value from new_rows; the first head of those that share a key writes them.
+ *
+ * A block runs nearly all instructions once, and has to fetch them from the L2 cache first. So their number counts more
+ * than that of the instructions that are issued: many threads with few keys each, one copy of each stage. */
+template <typename T, int LANES, int VECS, int UNROLL, bool FRESH>
+__global__ void __maxnreg__(96) decode_short_kernel(attention_task t, new_rows f)
+{
+#if __CUDA_ARCH__ >= 900
+    typedef short_round<T, LANES, VECS, UNROLL> keys;
+    const int COUNT = keys::COUNT, ROUND = keys::ROUND;
+    extern __shared__ float made[]; /* [MADE_ROWS][dim], then sums [WARPS][dim] */
+    __shared__ float tops[WARPS], totals[WARPS];
+    __shared__ part_result mine;
+    const short_part b(t); /* spans are uploaded before the pass begins */
+    float *sums = made + MADE_ROWS * t.dim, q[VECS][COUNT];
+    keys round;
+    short_sums<VECS, COUNT> out;
+    round.clear();
+    int first = b.from / UNROLL * UNROLL, base = first;
+    do {
+        round.fetch(t, b, base, min(b.to, b.old));
+        if (t.has_score_mod) round.fetch_bias(t, b, base);
+        if (base == first) {
+            round.prefetch(t, b, base + ROUND, min(b.to, b.old));
+            gpu_wait();
+            if (!is_single_row(b.s)) return; /* the whole cluster */
+            if constexpr (!FRESH) load_query(made, t, b);
+            else if (threadIdx.x / 32 < MADE_ROWS)
+                make_row<T, LANES * COUNT>(made, t, f, b, stores_newest(t, b));
+            __syncthreads();
+            read_query<LANES>(q, made, t.dim);
+        }
+        if (b.at < base + ROUND) round.template put_newest<FRESH>(t, b, base, made);
+        float base_score = out.raise(round.multiply(t, b, base, q, out.largest));
+        round.add_values(base_score, out.sum, &out.total);
+        base += ROUND;
+    } while (base < b.to);
+    combine_lanes<LANES, VECS, COUNT>(out.sum, out.largest, out.total, t.dim, sums, tops, totals);
     __syncthreads();
-    int64_t y = s.row * t.y_row + h * t.y_head;
-    combine_warps(t, sums, tops, totals, &mine, blocks == 1, y, sink);
-    if (blocks > 1) combine_cluster(t, sums, &mine, y, sink);
-    if constexpr (FRESH)
-        if (h % t.group == 0 && from <= at && at < to && threadIdx.x < LANES) fresh.store(t, s, at, kv, slot);
+    int64_t y = b.s.row * t.y_row + b.h * t.y_head;
+    combine_warps(t, sums, tops, totals, &mine, gridDim.x == 1, y, sink_of(t, b.h));
+    if (gridDim.x > 1) combine_cluster(t, sums, &mine, y, sink_of(t, b.h));
 #endif
 }
 
@@ -378,7 +505,7 @@ static bool launch_short(gpu *g, const attention_task &t, int spans, int context
         (int64_t)spans * t.heads * context * t.dim * (int)sizeof(T) * 2 > (int64_t)g->sms << 16)
         return false;
     gpu_launch_clusters(g, "attend (short)", kernel, dim3((unsigned)blocks, (unsigned)t.heads, (unsigned)spans),
-                        (unsigned)blocks, THREADS, (size_t)WARPS * t.dim * sizeof(float), t, f);
+                        (unsigned)blocks, THREADS, (size_t)(MADE_ROWS + WARPS) * t.dim * sizeof(float), t, f);
     return true;
 }
 
@@ -386,15 +513,15 @@ bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spa
                       const new_rows &fresh)
 {
     bool done = false;
-    if (!g->clusters || spans > SHORT_SPANS_MAX) return false;
+    if (!g->clusters || spans > SHORT_SPANS_MAX || t.dim > DIM_MAX) return false;
     gpu_by_page_type(pages, [&](auto page) {
         using T = decltype(page);
         int pieces = t.dim * (int)sizeof(T) / 16;
-        if (pieces <= 4) done = launch_short<T, 4, 1, 2>(g, t, spans, context, fresh);
-        else if (pieces <= 8) done = launch_short<T, 8, 1, 4>(g, t, spans, context, fresh);
-        else if (pieces <= 16) done = launch_short<T, 16, 1, 8>(g, t, spans, context, fresh);
-        else if (pieces <= 32) done = launch_short<T, 32, 1, 8>(g, t, spans, context, fresh);
-        else if (pieces <= 64) done = launch_short<T, 32, 2, 4>(g, t, spans, context, fresh);
+        if (pieces <= 4) done = launch_short<T, 4, 1, 1>(g, t, spans, context, fresh);
+        else if (pieces <= 8) done = launch_short<T, 8, 1, 2>(g, t, spans, context, fresh);
+        else if (pieces <= 16) done = launch_short<T, 16, 1, 4>(g, t, spans, context, fresh);
+        else if (pieces <= 32) done = launch_short<T, 32, 1, 4>(g, t, spans, context, fresh);
+        else if (pieces <= 64) done = launch_short<T, 32, 2, 2>(g, t, spans, context, fresh);
     });
     return done;
 }
