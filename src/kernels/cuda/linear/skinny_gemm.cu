@@ -671,12 +671,14 @@ bool skinny_takes_more_rows(proa_view y, proa_view x, const proa_weight *w)
     return y.shape[0] > SKINNY_ROWS && y.shape[0] <= ROWS && (w->N + 15) / 16 * y.shape[0] * w->K * 2 <= READ_MAX;
 }
 
-/* Do the blocks round rows of f32 themselves? That is one kernel less, but twice the bytes of x for each block. */
-static bool reads_f32(proa_view x, const proa_weight *w)
+/* Do the blocks round rows of f32 themselves, up to 8? That is one kernel less, but they read twice the bytes of x. It
+ * is slower only where blocks of one tile come in several rounds, and x is large. */
+static bool reads_f32(const gpu *g, const skinny_call &a, proa_dtype x, proa_wfmt format)
 {
     const int64_t ROWS = 8, READ_MAX = 24 << 20;
-    if (x.dtype != PROA_DTYPE_F32 || proa_wfmt_is_quantised(w->format) || x.shape[0] > ROWS) return false;
-    return (w->N + 15) / 16 * x.shape[0] * w->K * 4 <= READ_MAX;
+    if (x != PROA_DTYPE_F32 || proa_wfmt_is_quantised(format) || a.M > ROWS) return false;
+    int64_t each = blocks_an_sm(g, a), bytes = (int64_t)blocks_of(a.e, a.N, 16) * a.M * a.K * 4;
+    return each < 4 || each > 8 || bytes <= READ_MAX;
 }
 
 /* The call but for x. */
@@ -726,7 +728,7 @@ void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const e
     skinny_call a = call_of(y, w, e);
     gpu_invalidate(g, y);
     a.x = x.data, a.x_row = x.stride[0];
-    a.x_is_f32 = reads_f32(x, w);
+    a.x_is_f32 = reads_f32(g, a, x.dtype, w->format);
     if (!a.x_is_f32 && x.dtype != (bf16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16))
         a.x = cast_rows(g, x, bf16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
     a.aligned = a.x_row % (a.x_is_f32 ? 4 : 8) == 0 && (uintptr_t)a.x % 16 == 0;
