@@ -322,7 +322,7 @@ typedef struct proa_options {
     proa_strings choice;         /* one of these texts */
     proa_words banned_words;     /* never completed */
     proa_strings banned_strings; /* the same as text, with and without a space before */
-    int32_t forced_bos_id;       /* the first new token; -1, or 0 unless given: not forced */
+    int32_t forced_bos_id;       /* the token after a prompt of one; -1, or 0 unless given: not forced */
     int32_t forced_eos_id;     /* the last token that max_tokens allows; -1, or 0 unless given: not forced */
     proa_words stop_words;     /* end the sequence; their tokens are in the output */
     proa_strings stop_strings; /* end the sequence; the text is cut before them, and never shown in part */

@@ -324,19 +324,21 @@ static bool is_forced(const proa_options *o, int32_t id, proa_option option)
     return id > 0 || (id == 0 && o->given[option]);
 }
 
-/* The token that must follow `generated` tokens; -1: any may. max_tokens is the most that the request can generate.
- * transformers' ForcedBOSTokenLogitsProcessor, then its ForcedEOSTokenLogitsProcessor, which wins. */
-static int32_t forced_token(const proa_options *o, int64_t generated)
+/* The token that must follow `generated` tokens after a prompt (of an encoder-decoder: the decoder's); -1: any may.
+ * max_tokens is the most that the request can generate. transformers' ForcedBOSTokenLogitsProcessor, which looks for a
+ * sequence of one token, then its ForcedEOSTokenLogitsProcessor, which wins. */
+static int32_t forced_token(const proa_options *o, int64_t prompt_count, int64_t generated)
 {
     bool last = o->max_tokens > 0 && generated == o->max_tokens - 1 && !o->ignore_eos;
     if (last && is_forced(o, o->forced_eos_id, PROA_OPTION_forced_eos_id)) return o->forced_eos_id;
-    if (generated == 0 && is_forced(o, o->forced_bos_id, PROA_OPTION_forced_bos_id)) return o->forced_bos_id;
+    bool first = prompt_count == 1 && generated == 0;
+    if (first && is_forced(o, o->forced_bos_id, PROA_OPTION_forced_bos_id)) return o->forced_bos_id;
     return -1;
 }
 
 static void forced_tokens(const proa_logits_processor *l, float *row, const proa_history *h)
 {
-    int32_t id = forced_token(&l->options, h->generated_count);
+    int32_t id = forced_token(&l->options, h->prompt_count, h->generated_count);
     for (int64_t i = 0; i < l->vocab && id >= 0; i++) row[i] = i == id ? 0 : -INFINITY;
 }
 
@@ -621,12 +623,12 @@ void proa_logits_jobs_run(proa_pool *pool, proa_logits_job *jobs, int64_t count)
     proa_pool_run(pool, count, 1, do_jobs, jobs);
 }
 
-bool proa_logits_processor_changes(const proa_logits_processor *l, int64_t generated)
+bool proa_logits_processor_changes(const proa_logits_processor *l, int64_t prompt_count, int64_t generated)
 {
     bool changes = false;
     for (int i = 0; l && i < l->count; i++) {
         const processor *p = l->processors[i];
-        bool idle = (p == &forced_step && forced_token(&l->options, generated) < 0) ||
+        bool idle = (p == &forced_step && forced_token(&l->options, prompt_count, generated) < 0) ||
                     (p == &min_step && generated >= l->options.min_tokens) ||
                     (p == &begin_step && generated > 1) ||
                     (p == &decay_step && generated <= l->options.exponential_decay_start);
@@ -802,7 +804,7 @@ void proa_logits_processor_entries(const proa_logits_processor *l, const proa_hi
     entries += row->seen_count;
     if (wants_no_repeat(o)) row->mask_count = put_ngram_bans(l, history, unknown, entries);
     row->mask_count += put_word_bans(l, history, unknown, entries + row->mask_count);
-    row->only = 1 + forced_token(o, history->generated_count + unknown);
+    row->only = 1 + forced_token(o, history->prompt_count, history->generated_count + unknown);
     row->mask_count += put_end_bans(l, history, unknown, entries + row->mask_count);
     row->mask_count += put_suppressed(l, history, unknown, entries + row->mask_count);
 }

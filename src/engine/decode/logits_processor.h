@@ -56,7 +56,7 @@ typedef struct proa_logits_processor proa_logits_processor;
  *                         transformers' prefix_allowed_tokens_fn
  *     grammar             -inf for tokens that json_schema, json_object, regex, grammar or choice does not allow next,
  *                         and for end tokens where the text may not end; in the place of allowed_words, in all styles
- *     forced_tokens       of the first new token and of the last that max_tokens allows: forced_bos_id or
+ *     forced_tokens       of the token after a prompt of one and of the last that max_tokens allows: forced_bos_id or
  *                         forced_eos_id gets 0, all others -inf. In all styles
  *     exponential_decay   end tokens, after `start` new tokens: l += |l| (factor^(new tokens - start) - 1)
  *     suppress_tokens, begin_suppress_tokens
@@ -118,8 +118,8 @@ int64_t proa_logits_processor_entries_max(const proa_logits_processor *l, int64_
  * one more generated token, known to the device only, follows the history. */
 void proa_logits_processor_entries(const proa_logits_processor *l, const proa_history *history, bool unknown,
                                    proa_logits_row *row, proa_logits_entry *entries);
-/* Whether some processor changes the row after `generated` tokens; NULL: none does. */
-bool proa_logits_processor_changes(const proa_logits_processor *l, int64_t generated);
+/* Whether some processor changes the row after a prompt and `generated` tokens; NULL: none does. */
+bool proa_logits_processor_changes(const proa_logits_processor *l, int64_t prompt_count, int64_t generated);
 /* Names of the processors in their order, for tests: "banned_words repetition_penalty ...". Empty for NULL. */
 void proa_logits_processor_names(const proa_logits_processor *l, char out[512]);
 

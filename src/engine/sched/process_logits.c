@@ -433,7 +433,7 @@ static bool wants_top_k_only(const proa_engine *e, const proa_logits_request *a)
     const proa_engine_request *req = a->seq->req;
     return e->async.mode != PROA_SAMPLE_HOST && req->beam && !req->options.prompt_logprobs && !req->scores &&
            !req->rows.logits && !req->beam_numbers && req->candidates <= PROA_TOP_MAX &&
-           !proa_logits_processor_changes(req->logits, req->depth);
+           !proa_logits_processor_changes(req->logits, req->prompt_count, req->depth);
 }
 
 /* Splits off the next group of logits requests, at most PROA_HEAD_ROWS, that the head can run at once: rows that

@@ -68,32 +68,37 @@ static void test_goldens(void **state)
     proa_json_free(root);
 }
 
-/* The first and the last new token; id 0 is one if it was given. The last wins, and no row is changed between them. */
+/* The token after a prompt of one, and the last new token; id 0 is one if it was given. The last wins, and no row is
+ * changed between them. A longer prompt has its begin, as transformers sees it. */
 static void test_forced(void **state)
 {
     static const struct {
         proa_options o;
+        int64_t prompt;
         int32_t forced[4]; /* after 0, 1, 2 and 3 tokens; -1: none */
     } cases[] = {
-        {{.forced_bos_id = 3, .max_tokens = 3}, {3, -1, -1, -1}},
-        {{.forced_eos_id = 2, .max_tokens = 3}, {-1, -1, 2, -1}},
-        {{.forced_bos_id = 3, .forced_eos_id = 2, .max_tokens = 1}, {2, -1, -1, -1}},
-        {{.forced_bos_id = 3, .forced_eos_id = 2, .max_tokens = 2, .ignore_eos = true}, {3, -1, -1, -1}},
-        {{.forced_bos_id = 5, .given = {[PROA_OPTION_forced_eos_id] = true}, .max_tokens = 4}, {5, -1, -1, 0}},
+        {{.forced_bos_id = 3, .max_tokens = 3}, 1, {3, -1, -1, -1}},
+        {{.forced_bos_id = 3, .max_tokens = 3}, 2, {-1, -1, -1, -1}},
+        {{.forced_bos_id = 3, .forced_eos_id = 2, .max_tokens = 3}, 3, {-1, -1, 2, -1}},
+        {{.forced_eos_id = 2, .max_tokens = 3}, 1, {-1, -1, 2, -1}},
+        {{.forced_bos_id = 3, .forced_eos_id = 2, .max_tokens = 1}, 1, {2, -1, -1, -1}},
+        {{.forced_bos_id = 3, .forced_eos_id = 2, .max_tokens = 2, .ignore_eos = true}, 1, {3, -1, -1, -1}},
+        {{.forced_bos_id = 5, .given = {[PROA_OPTION_forced_eos_id] = true}, .max_tokens = 4}, 1, {5, -1, -1, 0}},
     };
     (void)state;
     for (size_t i = 0; i < PROA_COUNT(cases); i++) {
         proa_logits_processor *l = make(&cases[i].o, V);
-        const int32_t generated[4] = {7, 8, 9, 10};
+        const int32_t prompt[3] = {4, 5, 6}, generated[4] = {7, 8, 9, 10};
         for (int64_t n = 0; n < 4; n++) {
             float before[GOLDEN_ROW] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, row[GOLDEN_ROW];
             int32_t forced = cases[i].forced[n];
-            proa_history h = {.generated = generated, .generated_count = n};
+            proa_history h = {.prompt = prompt, .generated = generated, .generated_count = n};
+            h.prompt_count = cases[i].prompt;
             memcpy(row, before, sizeof row);
             proa_logits_processor_apply(l, row, &h);
             for (int v = 0; v < V; v++)
                 assert_true(row[v] == (forced < 0 ? before[v] : v == forced ? 0 : -INFINITY));
-            assert_int_equal(proa_logits_processor_changes(l, n), forced >= 0);
+            assert_int_equal(proa_logits_processor_changes(l, cases[i].prompt, n), forced >= 0);
             golden_check_entries(l, before, row, V, h, (int64_t)i);
         }
         proa_logits_processor_free(l);
