@@ -495,9 +495,15 @@ class _Call:
 
     # ---- outputs ----
 
+    def _beams(self, request: Request) -> list[tuple[list[int], float, list[int]]]:
+        """Ids, score and parents of each result. If fewer hypotheses than sequences are possible, as when an end token
+        is forced at once, the others are empty, with transformers' score of such a beam."""
+        found = [(result.ids, result.score, result.parents) for result in request.results]
+        return found + [([], -1e9, [])] * (self.plan.sequences - len(found))
+
     def _new_ids(self, request: Request) -> list[list[int]]:
         if self.plan.beams > 1:
-            return [result.ids for result in request.results]
+            return [ids for ids, _, _ in self._beams(request)]
         return [seq.ids for seq in request.sequences]
 
     def _sequences(self, requests: Sequence[Request]) -> np.ndarray:
@@ -521,12 +527,13 @@ class _Call:
         p = self.plan
         members: dict[str, Any] = {"sequences": like(self.sample, sequences)}
         if p.beams > 1 and p.scores:
-            results = [result for r in requests for result in r.results]
-            members["sequences_scores"] = like(self.sample, np.array([r.score for r in results], np.float32))
+            found = [score for r in requests for _, score, _ in self._beams(r)]
+            members["sequences_scores"] = like(self.sample, np.array(found, np.float32))
         members["scores"] = self._steps(requests, "scores") if "scores" in self.targets else None
         members["logits"] = self._steps(requests, "logits") if "logits" in self.targets else None
         if p.beams > 1 and p.scores:
-            rows = [[parent + i * p.beams for parent in x.parents] for i, r in enumerate(requests) for x in r.results]
+            parents = [(i, row) for i, r in enumerate(requests) for _, _, row in self._beams(r)]
+            rows = [[parent + i * p.beams for parent in row] for i, row in parents]
             members["beam_indices"] = like(self.sample, pad_rows(rows, -1))
         search = "Beam" if p.beams > 1 else ""
         kind = "DecoderOnly" if self.decoder else "EncoderDecoder"

@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from drop_in_scripts import DOG, LLAMA, MAN, SCRIPTS, T5
+from drop_in_scripts import BART, DOG, LLAMA, MAN, SCRIPTS, T5
 
 import proa
 
@@ -209,6 +209,21 @@ def test_sampled_beams_repeat_with_a_seed(load):
     assert len(first) == 3 and first.tolist() != model.generate(ids, seed=4, **options).tolist()
     with pytest.raises(ValueError, match="groups of beams do not sample"):
         model.generate(ids, num_beam_groups=2, **options)
+
+
+def test_fewer_hypotheses_than_sequences(load):
+    """An end token that is forced at once leaves one hypothesis: the other rows are padding with transformers' score."""
+    model, options = load("Seq2SeqLM", BART), {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 1}
+    out = model.generate(
+        np.array([[5, 6, 7, 2], [8, 9, 10, 2]]),
+        forced_eos_token_id=2,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **options,
+    )
+    np.testing.assert_array_equal(out.sequences, [[2, 2]] * 4)  # a pad of id 0 is the end token, as there
+    np.testing.assert_array_equal(out.sequences_scores, np.array([0, -1e9] * 2, np.float32))
+    np.testing.assert_array_equal(out.beam_indices, [[0], [-1], [3], [-1]])
 
 
 def test_ranks_give_the_same_ids(load):
