@@ -336,6 +336,8 @@ proa_status proa_safetensors_read(proa_weights *w, const unsigned char *bytes, i
     if (len < 8)
         return FAIL_FILE(&r, CORRUPT, "%lld bytes, a safetensors file has at least 8", (long long)len);
     for (int i = 0; i < 8; i++) header |= (uint64_t)bytes[i] << (8 * i);
+    if (header > (uint64_t)PROA_ST_HEADER_BYTES_MAX && (len == 8 || bytes[8] != '{'))
+        return FAIL_FILE(&r, INVALID, "not a model: neither %s", "safetensors, GGUF, torch nor a packed model");
     if (header > (uint64_t)PROA_ST_HEADER_BYTES_MAX)
         return FAIL_FILE(&r, LIMIT, "a header of %llu bytes, at most %lld are read",
                          (unsigned long long)header, (long long)PROA_ST_HEADER_BYTES_MAX);

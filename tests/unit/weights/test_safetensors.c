@@ -159,6 +159,28 @@ static void test_lengths(void **state)
     (void)state;
 }
 
+/* A text's first bytes are no length of a header. */
+static void test_other_files(void **state)
+{
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"# A model\n\nIts card.\n", "m: not a model: neither safetensors, GGUF, torch nor a packed model"},
+        {"{\"a\":1}\n", "m: not a model: neither safetensors, GGUF, torch nor a packed model"},
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n",
+         "m: a pointer of Git LFS in the place of the file: run 'git lfs pull'"},
+    };
+    for (size_t i = 0; i < PROA_COUNT(cases); i++) {
+        proa_weights *w = NULL;
+        proa_err err = {.status = PROA_OK};
+        int64_t len = (int64_t)strlen(cases[i].text);
+        assert_int_equal(proa_weights_open_bytes(&w, cases[i].text, len, "m", &err), PROA_INVALID);
+        assert_string_equal(err.text, cases[i].error);
+        proa_err_clear(&err);
+    }
+    (void)state;
+}
+
 static void test_tensor_lies(void **state)
 {
     refused("{\"x\":3}", 0, PROA_CORRUPT, "tensor 'x': must be an object, not an integer");
@@ -345,13 +367,13 @@ static void test_cut_and_changed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads),           cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_every_dtype),     cmocka_unit_test(test_header_lies),
-        cmocka_unit_test(test_lengths),         cmocka_unit_test(test_tensor_lies),
-        cmocka_unit_test(test_places),          cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_long_names),      cmocka_unit_test(test_many),
-        cmocka_unit_test(test_bombs),           cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_cut_and_changed),
+        cmocka_unit_test(test_reads),       cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_every_dtype), cmocka_unit_test(test_header_lies),
+        cmocka_unit_test(test_lengths),     cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_tensor_lies), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_twice),       cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_many),        cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_nearest),     cmocka_unit_test(test_cut_and_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
