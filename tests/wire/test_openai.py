@@ -152,6 +152,10 @@ def test_logprobs(client):
     assert all(max(top.values()) == pytest.approx(p) for top, p in zip(told.top_logprobs, told.token_logprobs))
     assert told.text_offset == [len("".join(told.tokens[:i])) for i in range(6)]
     assert all(p <= 0 for p in told.token_logprobs)
+    told = client.completions.create(model=DECODER, prompt=PROMPT, max_tokens=40, temperature=2, seed=3, logprobs=1,
+                                     extra_body={"ignore_eos": True}).choices[0].logprobs
+    assert {len(top) for top in told.top_logprobs} == {1, 2}  # the sampled token is always there
+    assert all(top[t] == p for top, t, p in zip(told.top_logprobs, told.tokens, told.token_logprobs))
 
 
 def test_prompt_logprobs(client):

@@ -44,22 +44,39 @@ static void put_members(proa_buf *out, proa_str text, float value)
     proa_buf_char(out, ']');
 }
 
-/* The alternatives of one token: {"a":-0.1,...}, or objects for a chat. */
-static void put_tops(proa_buf *out, const proa_generated_tokens *t, int64_t token, bool chat)
+static void put_chat_tops(proa_buf *out, const proa_generated_tokens *t, int64_t token)
 {
-    proa_buf_char(out, chat ? '[' : '{');
+    proa_buf_char(out, '[');
     for (int64_t i = token * t->tops; i < (token + 1) * t->tops; i++) {
         if (i > token * t->tops) proa_buf_char(out, ',');
-        if (chat) {
-            put_members(out, t->top_texts[i], t->top_logprobs[i]);
-            proa_buf_char(out, '}');
-            continue;
-        }
-        put_token(out, t->top_texts[i]);
-        proa_buf_char(out, ':');
-        put_value(out, t->top_logprobs[i]);
+        put_members(out, t->top_texts[i], t->top_logprobs[i]);
+        proa_buf_char(out, '}');
     }
-    proa_buf_char(out, chat ? ']' : '}');
+    proa_buf_char(out, ']');
+}
+
+static void put_entry(proa_buf *out, proa_str text, float value)
+{
+    put_token(out, text);
+    proa_buf_char(out, ':');
+    put_value(out, value);
+}
+
+/* {"a":-0.1,...}. The token itself is always among them, so there may be one more than N, as OpenAI documents. */
+static void put_completion_tops(proa_buf *out, const proa_generated_tokens *t, int64_t token)
+{
+    bool found = false;
+    proa_buf_char(out, '{');
+    for (int64_t i = token * t->tops; i < (token + 1) * t->tops; i++) {
+        if (i > token * t->tops) proa_buf_char(out, ',');
+        put_entry(out, t->top_texts[i], t->top_logprobs[i]);
+        found = found || proa_str_eq(t->top_texts[i], t->texts[token]);
+    }
+    if (!found) {
+        if (t->tops > 0) proa_buf_char(out, ',');
+        put_entry(out, t->texts[token], t->logprobs[token]);
+    }
+    proa_buf_char(out, '}');
 }
 
 static void take_chat(proa_oai_choice *c, const proa_generated_tokens *t, int64_t token)
@@ -67,7 +84,7 @@ static void take_chat(proa_oai_choice *c, const proa_generated_tokens *t, int64_
     put_comma(&c->tokens);
     put_members(&c->tokens, t->texts[token], t->logprobs[token]);
     proa_buf_str(&c->tokens, proa_str_c(",\"top_logprobs\":"));
-    put_tops(&c->tokens, t, token, true);
+    put_chat_tops(&c->tokens, t, token);
     proa_buf_char(&c->tokens, '}');
 }
 
@@ -83,7 +100,7 @@ static void take_completion(proa_oai_choice *c, const proa_generated_tokens *t, 
     put_comma(&c->tops);
     if (isnan(t->logprobs[token]))
         proa_buf_str(&c->tops, proa_str_c("null")); /* a prompt's first: nothing before it */
-    else put_tops(&c->tops, t, token, false);
+    else put_completion_tops(&c->tops, t, token);
 }
 
 void proa_oai_take_logprobs(const proa_oai *job, proa_oai_choice *c, const proa_generated_tokens *tokens)

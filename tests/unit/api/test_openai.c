@@ -238,6 +238,8 @@ static void test_logprobs(void **state)
            "choices.0.logprobs.token_logprobs.2", "-0.75", "choices.0.logprobs.top_logprobs.0.z", "-0.5",
            "choices.0.logprobs.top_logprobs.2.z", "-1", "choices.0.logprobs.text_offset.1", "1",
            "choices.0.logprobs.text_offset.2", "3", NULL);
+    /* the token itself, which is not among the two */
+    expect(COMPLETION, SAY(",\"logprobs\":2"), 200, "choices.0.logprobs.top_logprobs.0.a", "-0.25", NULL);
     expect(COMPLETION, SAY(",\"logprobs\":0"), 200, "choices.0.logprobs.tokens", "[3]",
            "choices.0.logprobs.top_logprobs", "", NULL);
     expect(COMPLETION, SAY(",\"logprobs\":0,\"n\":2"), 200, "choices.1.logprobs.token_logprobs.1", "-0.5", NULL);
