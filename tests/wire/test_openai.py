@@ -144,6 +144,17 @@ def test_stop(client):
     assert "".join(c.text for p in streamed for c in p.choices) == stopped.text
 
 
+def test_stop_token_ids(models, client):
+    """vLLM's: the token ends the text and is part of it."""
+    settings = {"model": DECODER, "prompt": PROMPT, "max_tokens": 40, "temperature": 0}
+    free = client.completions.create(**settings, logprobs=0).choices[0]
+    body = {"model": DECODER, "prompt": free.text, "add_special_tokens": False}
+    ids = requests.post(models.url("/tokenize"), timeout=30, json=body).json()["tokens"]
+    stopped = client.completions.create(**settings, extra_body={"stop_token_ids": [ids[5]]}).choices[0]
+    assert stopped.finish_reason == "stop"
+    assert stopped.text == "".join(free.logprobs.tokens[:ids.index(ids[5]) + 1])
+
+
 def test_logprobs(client):
     answer = client.completions.create(model=DECODER, prompt=PROMPT, max_tokens=6, temperature=0, logprobs=3)
     told = answer.choices[0].logprobs

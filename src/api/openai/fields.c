@@ -29,6 +29,7 @@ typedef enum rule {
     LABEL,  /* a text, for the client's own use: it changes nothing */
     LABELS, /* an object of the same kind */
     NEVER,  /* only false: what it asks for is not done */
+    ALWAYS, /* only true: it is always done */
     TIER,   /* "auto" or "default": there is one */
     MEDIUM, /* "medium" only */
     REFUSED
@@ -61,6 +62,9 @@ static const field fields[] = {
     {"cache_salt", READ, GENERATE | RESPONSES | MESSAGES},
     {"seed", READ, GENERATE | RESPONSES | MESSAGES},
     {"stop", READ, GENERATE | RESPONSES},
+    {"stop_token_ids", READ, GENERATE | RESPONSES},
+    {"include_stop_str_in_output", NEVER, GENERATE | RESPONSES},
+    {"skip_special_tokens", ALWAYS, GENERATE | RESPONSES},
     {"n", READ, GENERATE | RESPONSES},
     {"max_tokens", READ, GENERATE | MESSAGES},
     {"max_completion_tokens", READ, CHATS},
@@ -161,6 +165,8 @@ static bool check_value(proa_oai *job, const field *f, const proa_json *value)
                proa_oai_bad(&job->error, f->name, "Invalid type for '%s': expected an object.", f->name);
     case NEVER:
         return (kind == PROA_JSON_BOOL && !proa_json_bool(value)) || refuse_value(job, f->name, "false");
+    case ALWAYS:
+        return (kind == PROA_JSON_BOOL && proa_json_bool(value)) || refuse_value(job, f->name, "true");
     case TIER:
         return is_one_of(proa_json_str(value), "auto", "default") ||
                refuse_value(job, f->name, "'auto' or 'default'");

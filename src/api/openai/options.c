@@ -23,6 +23,31 @@ static bool check_stop(proa_oai *job)
     return true;
 }
 
+/* vLLM's field: each id becomes a stop word of one token. */
+static bool read_stop_ids(proa_oai *job)
+{
+    const proa_json *ids = proa_json_get(job->body, "stop_token_ids");
+    const proa_json *words = proa_json_get(job->body, "stop_words");
+    if (!ids) return true;
+    bool whole = proa_json_kind(ids) == PROA_JSON_ARRAY;
+    for (int64_t i = 0; whole && i < proa_json_len(ids); i++)
+        whole = proa_json_kind(proa_json_at(ids, i)) == PROA_JSON_INT;
+    if (!whole)
+        return proa_oai_bad(&job->error, "stop_token_ids",
+                            "Invalid type for 'stop_token_ids': expected a list of token ids.");
+    if (proa_json_len(ids) == 0) return true;
+    if (words)
+        return proa_oai_bad(&job->error, "stop_token_ids", "'stop_token_ids' is given beside 'stop_words'.");
+    proa_json *all = proa_json_new_array();
+    for (int64_t i = 0; i < proa_json_len(ids); i++) {
+        proa_json *word = proa_json_new_array();
+        proa_json_add(word, proa_json_hold(proa_json_at(ids, i)));
+        proa_json_add(all, word);
+    }
+    proa_json_put(job->body, "stop_words", all);
+    return true;
+}
+
 static bool check_bias(proa_oai *job)
 {
     const proa_json *bias = proa_json_get(job->body, "logit_bias");
@@ -127,8 +152,8 @@ bool proa_oai_read_options(proa_oai *job)
     const proa_json *top_k = proa_json_get(job->body, "top_k");
     job->params.temperature = 1; /* OpenAI's */
     job->params.all_top_k = proa_json_kind(top_k) == PROA_JSON_INT && proa_json_int(top_k) == -1;
-    if (!read_numbers(job) || !read_lengths(job) || !check_stop(job) || !check_bias(job) ||
-        !proa_oai_check_format(job) || !read_salt(job))
+    if (!read_numbers(job) || !read_lengths(job) || !check_stop(job) || !read_stop_ids(job) ||
+        !check_bias(job) || !proa_oai_check_format(job) || !read_salt(job))
         return false;
     return chat ? read_chat_logprobs(job) : read_completion(job);
 }

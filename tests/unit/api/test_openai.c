@@ -93,6 +93,10 @@ static void test_options(void **state)
            "-1,\"best_of\":2,"
            "\"stop_strings\":[\"x\"],\"logit_bias\":{\"5\":-100},\"top_k\":3,\"end_ids\":[1,2]} seed=7",
            NULL);
+    expect(COMPLETION,
+           "{\"model\":\"words\",\"prompt\":\"options\",\"seed\":7,\"stop_token_ids\":[5,6],"
+           "\"skip_special_tokens\":true,\"include_stop_str_in_output\":false}",
+           200, "choices.0.text", "{\"max_tokens\":16,\"temperature\":1,\"stop_words\":[[5],[6]]} seed=7", NULL);
     expect(
         COMPLETION,
         "{\"model\":\"words\",\"prompt\":\"options\",\"seed\":7,\"structured_outputs\":{\"json_object\":true,"
@@ -182,6 +186,11 @@ static void test_refused(void **state)
         {CHAT, TALK(",\"structured_outputs\":{\"disable_any_whitespace\":true,\"regex\":\"a\"}"),
          "disable_any_whitespace"},
         {CHAT, TALK(",\"functions\":[]"), "functions"},
+        {CHAT, TALK(",\"stop_token_ids\":7"), "stop_token_ids"},
+        {CHAT, TALK(",\"stop_token_ids\":[\"7\"]"), "stop_token_ids"},
+        {CHAT, TALK(",\"stop_token_ids\":[7],\"stop_words\":[[8]]"), "stop_token_ids"},
+        {CHAT, TALK(",\"skip_special_tokens\":false"), "skip_special_tokens"},
+        {CHAT, TALK(",\"include_stop_str_in_output\":true"), "include_stop_str_in_output"},
         {CHAT, TALK(",\"modalities\":[\"audio\"]"), "modalities"},
         {CHAT, TALK(",\"top_logprobs\":2"), "top_logprobs"},
         {CHAT, TALK(",\"logprobs\":5"), "logprobs"},
