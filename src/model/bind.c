@@ -95,6 +95,13 @@ static const proa_name *find_head(const proa_arch *arch, proa_flags condition)
     return NULL;
 }
 
+/* Whether a tensor that is ignored has the name of such a head, not that of an embedding. */
+static bool has_head_end(const char *name)
+{
+    proa_str s = proa_str_c(name);
+    return proa_str_ends(s, proa_str_c("lm_head.weight")) || proa_str_ends(s, proa_str_c("decoder.weight"));
+}
+
 static bool is_plain(const proa_weights_tensor *t)
 {
     return t->source.encoding == PROA_ENCODING_PLAIN && proa_view_dense(t->source.view);
@@ -394,7 +401,8 @@ static const proa_weights_tensor *find_copy(const binder *b, const wanted *w)
         const proa_weights_tensor *t = proa_weights_at(b->weights, i);
         const proa_view *v = &t->source.view;
         bool alike = v->rank == w->rank && memcmp(v->shape, w->shape, (size_t)w->rank * sizeof *w->shape) == 0;
-        if (alike && t != head && has_ignored_end(b->arch, t->name)) return t;
+        bool tied = b->c->tied || !has_head_end(t->name);
+        if (alike && tied && t != head && has_ignored_end(b->arch, t->name)) return t;
     }
     return NULL;
 }
@@ -539,9 +547,11 @@ static const proa_weights_tensor *find_table(const binder *b)
     return NULL;
 }
 
-/* Copies of the embedding need not be read, unless they are none: stacks with embeddings of their own. */
+/* Copies of the embedding need not be read, unless they are none: stacks with embeddings of their own. A head is not
+ * read either where the row has none: a checkpoint of another class of the model. */
 static proa_status check_copy(const binder *b, const proa_weights_tensor *t, const proa_weights_tensor *table)
 {
+    if (has_head_end(t->name) && !find_head(b->arch, PROA_IF(TIED) | PROA_IF(UNTIED))) return PROA_OK;
     if (!table || !has_ignored_end(b->arch, t->name) || !is_plain(t) || !is_plain(table)) return PROA_OK;
     if (!has_shape_of(t, table) || is_copy(t, table)) return PROA_OK;
     return PROA_FAIL(b->err, UNSUPPORTED,

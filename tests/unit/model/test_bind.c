@@ -155,10 +155,24 @@ static void other_names_of_the_embedding(void **state)
             PROA_UNSUPPORTED, "'encoder.embed_tokens.weight' differs from 'shared.weight'");
 }
 
+/* A head of its own in the file of a class that has none is not read, and is not taken for the embedding. */
+static void heads_of_other_classes(void **state)
+{
+    PROA_UNUSED(state);
+    proa_err err = {.status = PROA_OK};
+    const char *const from[][3] = {{"bert_mlm_untied", "BertForMaskedLM", "BertModel"},
+                                   {"roberta_mlm_untied", "RobertaForMaskedLM", "RobertaModel"}};
+    for (size_t i = 0; i < PROA_COUNT(from); i++) {
+        change c = {"config.json", from[i][1], from[i][2]};
+        if (prepare(from[i][0], &c, &err) != PROA_OK) fail_msg("%s: %s", from[i][0], err.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(unchanged_is_fine),
                                        cmocka_unit_test(changed_is_named), cmocka_unit_test(other_beginnings),
-                                       cmocka_unit_test(other_names_of_the_embedding)};
+                                       cmocka_unit_test(other_names_of_the_embedding),
+                                       cmocka_unit_test(heads_of_other_classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
