@@ -205,6 +205,21 @@ def test_sizes_that_change(server):
         np.testing.assert_array_equal(ask(server, "copies", given), given * 4)
 
 
+def test_more_sizes_than_memory_ahead(backends, tmp_path):
+    """Memory for the next response is asked for in four sizes at most: that of the oldest goes back."""
+    write_chain(tmp_path, "copies", *CHAINS["copies"])
+    for name in ("scale", "copy"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(MODELS[name])
+    for config in tmp_path.glob("*/config.pbtxt"):
+        config.write_text(config.read_text().replace("max_batch_size: 64", "max_batch_size: 1024"))
+    with serve(backends, tmp_path) as running:
+        before = children(running)
+        for rows in (1, 20, 40, 80, 160, 320, 640) * 3:
+            np.testing.assert_array_equal(ask(running, "copies", np.full((rows, 6), rows, np.float32)), 4 * rows)
+        assert children(running) == before
+
+
 def test_memory_that_cannot_be_shared(backends, models):
     with serve(backends, models, env={"FAKE_GPU_SHARES": "no"}) as running:
         answer, count = copied(running, "middle")

@@ -226,13 +226,13 @@ static void send_cancel(proa_infer *r)
 static proa_status start_inference(proa_infer *r, proa_err *err)
 {
     proa_buf head;
+    PROA_TRY(proa_infer_inputs_to_host(r, err));
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_buf_printf(&head, "{\"model\":");
     proa_buf_json_str(&head, proa_str_c(r->model_name));
     proa_buf_printf(&head, ",\"version\":%lld,\"decoupled\":true,\"memory\":-1", (long long)r->model_version);
     proa_payload_request_head(&head, r);
     if (!head.len || head.ptr[head.len - 1] != '}') proa_buf_char(&head, '}');
-    PROA_TRY(proa_infer_inputs_to_host(r, err));
     call *c = proa_calloc(1, sizeof *c);
     c->infer = proa_infer_hold(r); /* until its final reply */
     uint64_t id = join_calls(c);

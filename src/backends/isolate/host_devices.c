@@ -238,8 +238,10 @@ static loan *add_spare(loan *l)
     pthread_mutex_lock(&lock);
     l->next = spare;
     spare = l;
-    for (loan **at = &spare; *at && !old; at = &(*at)->next)
-        if (++n > PROA_PROCESS_SPARES) old = *at, *at = NULL;
+    loan **at = &spare;
+    while (*at && ++n <= PROA_PROCESS_SPARES) at = &(*at)->next;
+    old = *at;
+    *at = NULL;
     pthread_mutex_unlock(&lock);
     return old;
 }

@@ -145,44 +145,54 @@ static void find_model(proa_worker *i, uint64_t process, uint64_t id, const proa
 
 /* ---- memory of GPUs ---- */
 
-/* The tensors of an answer; false, with an error, if one cannot be had. */
-static proa_status lend_all(proa_worker *i, const proa_json *head, proa_tensor *tensors, int64_t count,
-                            proa_buf *text, proa_err *err)
+/* The tensors of an answer, and their numbers; both [count], zeroed. */
+static proa_status lend_all(proa_devices *devices, const proa_json *head, proa_tensor *tensors,
+                            uint64_t *numbers, int64_t count, proa_err *err)
 {
     const proa_json *sizes = proa_json_get(head, "sizes");
     int64_t gpu = proa_json_int(proa_json_get(head, "gpu"));
     for (int64_t k = 0; k < count; k++) {
-        uint64_t number = 0;
         int64_t bytes = proa_json_int(proa_json_at(sizes, k));
         if (bytes <= 0) return PROA_FAIL(err, INVALID, "memory of %lld bytes", (long long)bytes);
-        PROA_TRY(proa_devices_lend(proa_worker_devices(i), &tensors[k], &number, gpu, (uint64_t)bytes, err));
-        proa_buf_printf(text, "%s%llu", k ? "," : "", (unsigned long long)number);
+        PROA_TRY(proa_devices_lend(devices, &tensors[k], &numbers[k], gpu, (uint64_t)bytes, err));
     }
     return PROA_OK;
 }
 
-/* Memory for outputs on a GPU, which the process then names in a response. */
+static void answer_lent(proa_worker *i, uint64_t process, uint64_t id, const proa_tensor *tensors,
+                        const uint64_t *numbers, int64_t count)
+{
+    proa_buf text;
+    proa_buf_init(&text, (size_t)PROA_CHANNEL_HEAD_MAX);
+    proa_buf_printf(&text, "{\"memory\":[");
+    for (int64_t k = 0; k < count; k++)
+        proa_buf_printf(&text, "%s%llu", k ? "," : "", (unsigned long long)numbers[k]);
+    proa_buf_printf(&text, "]}");
+    proa_worker_send(i, process, PROA_CHANNEL_ANSWER, 0, id, proa_buf_view(&text), tensors, (int)count);
+    proa_buf_release(&text);
+}
+
+/* Memory for outputs on a GPU, which the process then names in a response. If there is none for one of them, the
+ * process gets none at all. */
 static void lend_memory(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head)
 {
     proa_err err = {0};
-    proa_buf text;
     int64_t count = proa_json_len(proa_json_get(head, "sizes"));
-    proa_status status = PROA_OK;
-    if (count < 1 || count > PROA_PROCESS_LENT_MAX)
-        status = PROA_FAIL(&err, INVALID, "memory for %lld outputs", (long long)count);
-    if (status != PROA_OK) {
+    if (count < 1 || count > PROA_PROCESS_LENT_MAX) {
+        (void)PROA_FAIL(&err, INVALID, "memory for %lld outputs", (long long)count);
         answer_error(i, process, id, &err);
         return;
     }
     proa_tensor *tensors = proa_calloc((size_t)count, sizeof *tensors);
-    proa_buf_init(&text, (size_t)PROA_CHANNEL_HEAD_MAX);
-    proa_buf_printf(&text, "{\"memory\":[");
-    status = lend_all(i, head, tensors, count, &text, &err);
-    proa_buf_printf(&text, "]}");
-    if (status != PROA_OK) answer_error(i, process, id, &err);
-    else proa_worker_send(i, process, PROA_CHANNEL_ANSWER, 0, id, proa_buf_view(&text), tensors, (int)count);
+    uint64_t *numbers = proa_calloc((size_t)count, sizeof *numbers);
+    if (lend_all(proa_worker_devices(i), head, tensors, numbers, count, &err) == PROA_OK) {
+        answer_lent(i, process, id, tensors, numbers, count);
+    } else {
+        for (int64_t k = 0; k < count; k++) proa_devices_give_up(proa_worker_devices(i), numbers[k]);
+        answer_error(i, process, id, &err);
+    }
     for (int64_t k = 0; k < count; k++) proa_tensor_release(&tensors[k]);
-    proa_buf_release(&text);
+    free(numbers);
     free(tensors);
 }
 
