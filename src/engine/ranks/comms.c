@@ -141,7 +141,8 @@ proa_status proa_rank_comms_connect(proa_rank_comms *c, proa_device *d, int32_t 
     bool stage_waits = false, pipe_waits = false; /* sums of a stage always do */
     if (d->host) return PROA_OK;
     if (tensors > 1) status = proa_device_connect(&stage, &stage_waits, d, control, of_stage, err);
-    if (stages > 1 && status == PROA_OK)
+    /* all ranks take part in what connects the stages, or none does */
+    if (stages > 1 && !is_any(control, status != PROA_OK))
         status = proa_device_connect(&pipe, &pipe_waits, d, control, of_pipe, err);
     c->pipe_waits = is_any(control, pipe_waits);
     pthread_mutex_lock(&connecting);
