@@ -391,6 +391,13 @@ def test_body_that_cannot_be_decompressed(models, coding, status, words):
     assert answer.status_code == status and words in answer.json()["error"]["message"]
 
 
+def test_compressed_body_that_is_too_large():
+    body = gzip.compress(json.dumps({"model": DECODER, "prompt": "x" * 70000}).encode())
+    with Server("--http-max-input-size", "65536", repositories=[ROOT / "models" / DECODER]) as running:
+        answer = requests.post(running.url("/v1/completions"), data=body, timeout=60, headers={"Content-Encoding": "gzip"})
+    assert answer.status_code == 413 and "65536" in answer.json()["error"]["message"]
+
+
 def test_top_k_of_all_tokens(client):
     """vLLM's clients send -1 where we say 0."""
     def text(top_k):

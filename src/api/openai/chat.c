@@ -177,7 +177,7 @@ bool proa_oai_take_chat(proa_oai *job)
     proa_json_keep(job->body, kept, count);
     if (!job->typed || proa_json_bytes(job->body) > (size_t)PROA_CHAT_TREE_BYTES_MAX) return print_chat(job);
     job->chat = job->body;
-    job->chat_bytes = job->x->body_len;
+    job->chat_bytes = job->body_bytes;
     job->body = NULL;
     return true;
 }

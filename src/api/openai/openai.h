@@ -172,6 +172,7 @@ typedef struct proa_oai {
     proa_oai_choice *choices;    /* n for each prompt */
     int32_t choices_count;
     proa_json *body;              /* until the requests are sent, or until `chat` is made of it */
+    size_t body_bytes;            /* of its text, decompressed */
     bool typed;                   /* the model takes typed generations */
     proa_options options;         /* typed */
     proa_str options_text;        /* else: JSON */

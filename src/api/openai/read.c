@@ -257,8 +257,11 @@ static bool unpack_body(proa_oai *job, proa_str *text, proa_buf *plain)
         return false;
     }
     if (coding == PROA_CODING_IDENTITY) return true;
-    if (proa_decompress(plain, coding, text->ptr, text->len, plain->bytes_max, &err) != PROA_OK)
-        return proa_oai_bad(&job->error, NULL, "We could not decompress the body of your request: %s", err.text);
+    if (proa_decompress(plain, coding, text->ptr, text->len, plain->bytes_max, &err) != PROA_OK) {
+        proa_oai_bad(&job->error, NULL, "We could not decompress the body of your request: %s", err.text);
+        if (err.status == PROA_LIMIT) job->error.status = 413;
+        return false;
+    }
     *text = (proa_str){plain->ptr, plain->len};
     return true;
 }
@@ -266,6 +269,7 @@ static bool unpack_body(proa_oai *job, proa_str *text, proa_buf *plain)
 static bool parse_body(proa_oai *job, proa_str text)
 {
     proa_err err = {.status = PROA_OK};
+    job->body_bytes = text.len;
     if (proa_json_parse_within(&job->body, text, PROA_REQUEST_NODES_MAX, "body", &err) != PROA_OK)
         return proa_oai_bad(&job->error, NULL, "We could not parse the JSON body of your request: %s", err.text);
     if (proa_json_kind(job->body) != PROA_JSON_OBJECT)
