@@ -64,6 +64,17 @@ static const proa_step layer[] = {
 static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
 
+/* GptOssConfig has this scaling where config.json has none, or null. */
+static void set_default_rope(proa_config *c, const proa_json *json)
+{
+    c->rope.theta = 150000;
+    if (proa_json_get(json, "rope_parameters") || proa_json_get(json, "rope_scaling")) return;
+    c->rope.kind = PROA_ROPE_YARN;
+    c->rope.factor = 32, c->rope.beta_fast = 32, c->rope.beta_slow = 1;
+    c->rope.original = 4096;
+    c->rope.scale = proa_rope_mscale(c->rope.factor, 1);
+}
+
 static proa_status finish_gpt_oss(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     int64_t chosen = 4;
@@ -77,7 +88,7 @@ static proa_status finish_gpt_oss(proa_config *c, const proa_json *json, proa_ar
     c->router.chosen = (int32_t)chosen;
     c->router.renormalise = true; /* softmax over the chosen scores */
     c->rotary_dim = c->head_dim;
-    c->rope.theta = 150000;
+    set_default_rope(c, json);
     PROA_TRY(proa_config_read_rope(c, json, arena, err));
     return proa_config_read_window(c, json, arena, err);
 }

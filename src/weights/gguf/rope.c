@@ -108,7 +108,11 @@ static proa_status put_scaling(proa_buf *json, const proa_gguf *g, const proa_gg
     PROA_TRY(proa_gguf_get_str(&type, g, key, err));
     PROA_TRY(proa_gguf_arch_number(&factor, g, arch, "rope.scaling.factor", err));
     PROA_TRY(proa_gguf_arch_int(&original, g, arch, "rope.scaling.original_context_length", err));
-    if (proa_str_is(type, "none") || (proa_str_is(type, "linear") && factor == 1)) return PROA_OK;
+    if (proa_str_is(type, "none") || (proa_str_is(type, "linear") && factor == 1)) {
+        /* without the key some architectures have a scaling: gpt-oss */
+        proa_buf_printf(json, ", \"rope_scaling\": {\"rope_type\": \"default\"}");
+        return PROA_OK;
+    }
     proa_buf_printf(json, ", \"rope_scaling\": {\"rope_type\": ");
     proa_buf_json_str(json, type);
     proa_gguf_put_number(json, "factor", factor);

@@ -88,6 +88,30 @@ static void yarn_of_gpt_oss(void **state)
     proa_arena_release(&f.arena);
 }
 
+/* Without a scaling, or with null, the class has that of the published models; one that says "default" has none. */
+static void default_of_gpt_oss(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const more[] = {"\"rope_scaling\":null", "\"rope_parameters\":null",
+                                       "\"rope_scaling\":{\"rope_type\":\"default\"}"};
+    for (size_t i = 0; i < PROA_COUNT(more); i++) {
+        fixture f;
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"architectures\":[\"GptOssForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,"
+                 "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"intermediate_size\":64,"
+                 "\"num_local_experts\":4,\"rope_theta\":150000,%s}",
+                 more[i]);
+        read_frequencies(&f, text);
+        bool scaled = i < 2;
+        near((double)freq[8], 0.0508132748);
+        near((double)freq[20], scaled ? 1.81883367e-05 : 0.000582026774);
+        if (scaled) near(f.c.rope.scale, 1.3465735902799727);
+        assert_int_equal(f.c.context, 131072);
+        proa_arena_release(&f.arena);
+    }
+}
+
 /* attention_factor wins over what follows from the factor, and null means not named. */
 static void attention_factors(void **state)
 {
@@ -218,10 +242,10 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(yarn_of_deepseek), cmocka_unit_test(yarn_of_qwen),
-        cmocka_unit_test(yarn_of_gpt_oss),  cmocka_unit_test(attention_factors),
-        cmocka_unit_test(dynamic_ntk),      cmocka_unit_test(longrope),
-        cmocka_unit_test(longrope_names),   cmocka_unit_test(by_layer_type),
-        cmocka_unit_test(refusals)};
+        cmocka_unit_test(yarn_of_deepseek),  cmocka_unit_test(yarn_of_qwen),
+        cmocka_unit_test(yarn_of_gpt_oss),   cmocka_unit_test(default_of_gpt_oss),
+        cmocka_unit_test(attention_factors), cmocka_unit_test(dynamic_ntk),
+        cmocka_unit_test(longrope),          cmocka_unit_test(longrope_names),
+        cmocka_unit_test(by_layer_type),     cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
