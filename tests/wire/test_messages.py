@@ -79,6 +79,18 @@ def test_tools_become_those_of_a_chat(post, models):
     assert counted == post("/tokenize", model="chat", messages=theirs, tools=tools)["count"]
 
 
+def test_last_message_of_the_assistant(post, models):
+    """It is the beginning of the answer: what comes continues its text."""
+    user = {"role": "user", "content": "Tell me"}
+    for begun in ("It was", "It was ", [{"type": "text", "text": "It was"}]):
+        messages = [user, {"role": "assistant", "content": begun}]
+        answer = post(**BODY | {"messages": messages}, temperature=0)
+        assert answer["content"][0]["text"] == chat_text(models, messages, continue_final_message=True)
+        assert post("/v1/messages/count_tokens", model="chat", messages=messages) == {
+            "input_tokens": sum(answer["usage"][name] for name in ("input_tokens", "cache_read_input_tokens"))}
+    post(**BODY | {"messages": [user, {"role": "assistant", "content": ""}]})
+
+
 def test_stop_sequences(post, models):
     text = chat_text(models, BODY["messages"], max_tokens=40)
     word = text.split()[3]

@@ -167,6 +167,25 @@ static bool add_all(draft *d)
     return true;
 }
 
+static bool has_text(const proa_json *content)
+{
+    for (int64_t i = 0; i < proa_json_len(content); i++)
+        if (proa_json_str(proa_json_get(proa_json_at(content, i), "text")).len > 0) return true;
+    return proa_json_str(content).len > 0;
+}
+
+/* A last message of the assistant is the beginning of the answer, which continues its text. */
+static void continue_last(proa_json *body)
+{
+    const proa_json *messages = proa_json_get(body, "messages");
+    const proa_json *last = proa_json_at(messages, proa_json_len(messages) - 1);
+    bool assistant = proa_str_is(proa_json_str(proa_json_get(last, "role")), "assistant");
+    proa_json *yes = NULL;
+    if (!assistant || proa_json_get(last, "tool_calls") || !has_text(proa_json_get(last, "content"))) return;
+    if (proa_json_parse(&yes, proa_str_c("true"), "messages", NULL) == PROA_OK)
+        proa_json_put(body, "continue_final_message", yes);
+}
+
 bool proa_msg_convert_messages(proa_oai *job)
 {
     draft d = {.job = job, .out = proa_json_new_array()};
@@ -178,5 +197,6 @@ bool proa_msg_convert_messages(proa_oai *job)
     if (!good) return proa_json_free(d.out), false;
     proa_json_remove(job->body, "system");
     proa_json_put(job->body, "messages", d.out);
+    continue_last(job->body);
     return true;
 }
