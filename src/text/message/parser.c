@@ -141,6 +141,18 @@ proa_match proa_parser_match(const proa_message_parser *p, const char *marker)
     return p->ending ? PROA_MATCH_NO : PROA_MATCH_PART;
 }
 
+bool proa_parser_drop_part(proa_message_parser *p, const char *marker)
+{
+    proa_str rest = proa_parser_rest(p);
+    if (!p->ending || rest.len >= strlen(marker) || memcmp(rest.ptr ? rest.ptr : "", marker, rest.len) != 0)
+        return false;
+    proa_parser_skip(p, rest.len);
+    proa_buf_clear(&p->raw);
+    proa_parser_at_marker(p);
+    p->state = p->content;
+    return true;
+}
+
 /* Where the first marker is, or what may become one; *found: its index, or -1. */
 static size_t find_marker(const proa_message_parser *p, const char *const *markers, int *found)
 {

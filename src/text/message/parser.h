@@ -73,6 +73,9 @@ bool proa_parser_take_space(proa_message_parser *p);
 typedef enum proa_match { PROA_MATCH_NO, PROA_MATCH_PART, PROA_MATCH_YES } proa_match;
 /* Does the unread text begin with the marker? PART: as far as it goes; never while ending. */
 proa_match proa_parser_match(const proa_message_parser *p, const char *marker);
+/* While ending: drops what is unread if the marker begins so, as where max_tokens cuts a closing tag. Goes on with
+ * content, of which nothing is left. */
+bool proa_parser_drop_part(proa_message_parser *p, const char *marker);
 /* Emits text up to the first of the markers (NULL ends the list) and takes the marker. Returns its index; -1: none came
  * yet, and only what may begin one is still unread. */
 int proa_parser_until(proa_message_parser *p, const char *const *markers);

@@ -53,7 +53,8 @@ static bool read_open(proa_message_parser *p)
 /* After a call. */
 static bool read_close(proa_message_parser *p)
 {
-    if (!proa_parser_take_space(p)) return false;
+    bool more = proa_parser_take_space(p);
+    if (proa_parser_drop_part(p, CLOSE) || !more) return false;
     proa_match match = proa_parser_match(p, CLOSE);
     if (match == PROA_MATCH_PART) return false;
     if (match == PROA_MATCH_NO) return proa_parser_give_back(p);
@@ -108,6 +109,10 @@ static void end_call(proa_message_parser *p)
 static bool read_parameters(proa_message_parser *p)
 {
     if (!proa_parser_take_space(p) && !p->ending) return false;
+    if (proa_parser_drop_part(p, "</function>")) {
+        end_call(p);
+        return false;
+    }
     proa_match parameter = proa_parser_match(p, PARAMETER), end = proa_parser_match(p, "</function>");
     if (parameter == PROA_MATCH_PART || end == PROA_MATCH_PART) return false;
     if (parameter == PROA_MATCH_YES) {

@@ -142,6 +142,11 @@ static void test_hermes(void **state)
           "call 0 f|a:{\"n\":1}|end|");
     check(&s, "<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"n\\\": 1}\"}</tool_call>",
           "call 0 f|a:{\"n\": 1}|end|");
+    /* cut in the closing tag */
+    check(&s, "<tool_call>{\"name\":\"f\",\"arguments\":{}}", "call 0 f|a:{}|end|");
+    check(&s, "<tool_call>{\"name\":\"f\",\"arguments\":{}}\n", "call 0 f|a:{}|end|");
+    check(&s, "<tool_call>{\"name\":\"f\",\"arguments\":{}}\n</tool", "call 0 f|a:{}|end|");
+    check(&s, "<tool_call>{\"name\":\"f\",\"arguments\":{}} </to x", "call 0 f|a:{}|end|c:</to x|");
     check(&s, "<tool_call>{\"name\":\"f\"}</tool_call>", "call 0 f|a:{}|end|");
     check(&s, "<tool_call>{\"name\":\"f\",\"arguments\":null}</tool_call>", "call 0 f|a:{}|end|");
 }
@@ -193,6 +198,8 @@ static void test_qwen_coder(void **state)
           "<tool_call><function=g.h></function></tool_call><tool_call>{\"name\":\"f\",\"arguments\":{}}"
           "</tool_call>x",
           "call 0 g.h|a:{}|end|call 1 f|a:{}|end|c:x|");
+    check(&s, "<function=f>\n<parameter=n>1</parameter>\n</func", "call 0 f|a:{\"n\": 1}|end|");
+    check(&s, "<tool_call><function=f></function>\n</tool_call", "call 0 f|a:{}|end|");
     check(&s, "<function=f g>", "c:<function=f g>|");
     check(&s, "<tool_call><function=f>\n<parameter=n>\n1", "call 0 f|a:{}|end|c:<parameter=n>\n1|");
     check(&s, "<tool_call><function=f>\n<parameter=n>1</parameter> so", "call 0 f|a:{\"n\": 1}|end|c:so|");
