@@ -89,6 +89,8 @@ static const proa_name falcon_tensors[] = {
 static const char *const ignored[] = {".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq",
                                       "lm_head.weight", NULL};
 static const char *const prefixes[] = {"gpt_neox.", "transformer.", NULL};
+/* As torch.save writes the state_dict of transformers 5. */
+static const char *const aliases[] = {"embed_out.weight", "lm_head.weight", NULL};
 
 static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE_IF(ROTARY), END};
 /* In parallel the FFN reads the layer's input before attention adds to it. */
@@ -164,7 +166,7 @@ static proa_status finish_falcon(proa_config *c, const proa_json *json, proa_are
 /* clang-format off */
 #define ROW(type, class, keylist, tensors, finisher)                                            \
     {.name = type, .model_type = type, .hf = class, DECODER(LAYER), .keys = keylist,            \
-     .names = tensors, .prefixes = prefixes, .ignored = ignored,                                \
+     .names = tensors, .prefixes = prefixes, .aliases = aliases, .ignored = ignored,            \
      .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher}
 
 const proa_arch proa_arch_gpt_neox =

@@ -155,6 +155,15 @@ static void other_names_of_the_embedding(void **state)
             PROA_UNSUPPORTED, "'encoder.embed_tokens.weight' differs from 'shared.weight'");
 }
 
+/* GPT-NeoX in memory: the name that transformers 5 gives the head, which its files do not have. */
+static void head_of_a_state_dict(void **state)
+{
+    PROA_UNUSED(state);
+    accepted("gpt_neox", "\"embed_out.weight\"", "\"lm_head.weight\"");
+    refused("gpt_neox", (change){"model.safetensors", "\"embed_out.weight\"", "\"embed_off.weight\""},
+            PROA_INVALID, "'embed_out.weight' [200, 64] is missing");
+}
+
 /* A head of its own in the file of a class that has none is not read, and is not taken for the embedding. */
 static void heads_of_other_classes(void **state)
 {
@@ -170,9 +179,9 @@ static void heads_of_other_classes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(unchanged_is_fine),
-                                       cmocka_unit_test(changed_is_named), cmocka_unit_test(other_beginnings),
-                                       cmocka_unit_test(other_names_of_the_embedding),
-                                       cmocka_unit_test(heads_of_other_classes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unchanged_is_fine),    cmocka_unit_test(changed_is_named),
+        cmocka_unit_test(other_beginnings),     cmocka_unit_test(other_names_of_the_embedding),
+        cmocka_unit_test(head_of_a_state_dict), cmocka_unit_test(heads_of_other_classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
