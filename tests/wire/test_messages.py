@@ -141,6 +141,7 @@ def test_schema(post):
 @pytest.mark.parametrize("more, told", [
     ({"max_tokens": None}, "max_tokens"), ({"max_tokens": 0}, "max_tokens"), ({"messages": []}, "messages"),
     ({"temperature": 1.5}, "temperature"), ({"stop_sequences": "a"}, "stop_sequences"),
+    ({"stop_sequences": ["a", ""]}, "not empty"),
     ({"messages": [{"role": "system", "content": "a"}]}, "messages[0].role"),
     ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {}}]}]}, "tool_use"),

@@ -19,7 +19,8 @@ static bool convert_stop(proa_oai *job)
     if (stop && good) proa_json_put(job->body, "stop", stop);
     else proa_json_free(stop);
     return good || proa_oai_bad(&job->error, "stop_sequences",
-                                "stop_sequences: expected a list of at most %d texts", PROA_STRINGS_MAX);
+                                "stop_sequences: expected a list of at most %d texts that are not empty",
+                                PROA_STRINGS_MAX);
 }
 
 /* {"name","description","input_schema"} to {"type":"function","function":{"name","description","parameters"}} */
