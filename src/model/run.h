@@ -28,7 +28,8 @@ void proa_run_decode(proa_model *m, proa_rank_call *call);
 void proa_run_output_head(proa_model *m, proa_rank_call *call);
 void proa_run_send_outputs(proa_model *m, proa_rank_call *call);
 void proa_run_sample(proa_model *m, proa_rank_call *call);
-void proa_run_sampled(proa_model *m, const proa_rank_call *call); /* staging_sample.c */
+/* staging_sample.c. Of what the last stage of processes has after a failure, nothing is sent. */
+proa_status proa_run_sampled(proa_model *m, const proa_rank_call *call, proa_err *err);
 void proa_run_top_k(proa_model *m, proa_rank_call *call);
 PROA_MUST_CHECK proa_status proa_run_load(proa_model *m, proa_rank_call *call, proa_err *err);
 

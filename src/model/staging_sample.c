@@ -158,25 +158,29 @@ static int32_t rank_with_results(const proa_model *m)
     return (m->plan.part.stages - 1) * m->plan.part.tensors;
 }
 
-/* The results of a ticket go to the host of rank 0, where ranks are processes. */
-static void move_results(proa_model *m, int ticket)
+/* The results of a ticket go to the host of rank 0, where ranks are processes. After a failure there are none: rank 0
+ * waits until it learns that this rank has ended. */
+static proa_status move_results(proa_model *m, int ticket, proa_err *err)
 {
     proa_comm *control = proa_ranks_control(m);
     proa_staging *s = m->staging;
     proa_sampled unused = {.ids = NULL};
-    if (!control) return;
+    if (!control) return PROA_OK;
     int64_t bytes = lay_out_sampled(&unused, s->received[ticket], &s->received_counts[ticket]);
     proa_view results = proa_view_2d(s->received[ticket], PROA_DTYPE_U8, 1, bytes);
     if (m->rank == 0) control->recv(control, results, rank_with_results(m));
-    else if (m->rank == rank_with_results(m)) control->send(control, results, 0);
+    if (m->rank != rank_with_results(m)) return PROA_OK;
+    PROA_TRY(proa_ranks_check(m, err));
+    control->send(control, results, 0);
+    return PROA_OK;
 }
 
 /* The first stage receives what is still awaited, so that the last one, which can be a few messages ahead, goes on. */
-void proa_run_sampled(proa_model *m, const proa_rank_call *call)
+proa_status proa_run_sampled(proa_model *m, const proa_rank_call *call, proa_err *err)
 {
     if (m->plan.part.stage == 0) receive_until(m, call->ticket);
     else if (proa_stage_is_last(m)) m->device->sent(m->device, call->ticket);
-    move_results(m, call->ticket);
+    return move_results(m, call->ticket, err);
 }
 
 /* Where the results are once they have arrived. */

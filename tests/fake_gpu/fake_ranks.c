@@ -5,6 +5,8 @@
  *
  *   FAKE_GPUS=N       how many a process sees; 2 without it
  *   FAKE_GPU_NAME=X   the UUID of all of them
+ *   FAKE_GPU_FAILS=X  all but the first have failed once the file X exists: what they send to the host does not
+ *                     arrive, and the failure is noticed by who waits for it, as on a real GPU
  *
  * Threads: as kernels/device.h. */
 #include "base/alloc.h"
@@ -22,6 +24,34 @@ static int gpus(void)
 
 /* ---- the device ---- */
 
+static bool has_failed(const proa_device *d)
+{
+    const char *file = getenv("FAKE_GPU_FAILS");
+    return file && d->gpu > 0 && access(file, F_OK) == 0;
+}
+
+static bool lost[2 * PROA_SEND_TICKETS], noticed; /* by ticket: what was sent after the failure */
+
+static void fake_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket)
+{
+    lost[ticket] = has_failed(d);
+    if (bytes && !lost[ticket]) memcpy(dst, src, (size_t)bytes);
+}
+
+static void fake_sent(proa_device *d, int ticket)
+{
+    PROA_UNUSED(d);
+    noticed = noticed || lost[ticket];
+}
+
+static proa_status fake_failed(proa_device *d, proa_err *err)
+{
+    PROA_UNUSED(d);
+    if (!noticed) return PROA_OK;
+    usleep(50000); /* long enough for others to use what was sent before */
+    return PROA_FAIL(err, INTERNAL, "the fake GPU has failed");
+}
+
 PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err);
 PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err)
 {
@@ -31,6 +61,7 @@ PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index
         return PROA_FAIL(err, INVALID, "device 'cuda:%d': there are %d GPUs, numbered from 0", index, gpus());
     PROA_TRY(proa_device_open(out, "cpu", err));
     (*out)->name = "fake GPU", (*out)->host = false, (*out)->gpu = index;
+    (*out)->send = fake_send, (*out)->sent = fake_sent, (*out)->failed = fake_failed;
     (*out)->ops = proa_ops_cpu(PROA_ISA_GENERIC); /* the reference needs no scratch of the host */
     return PROA_OK;
 }

@@ -65,6 +65,16 @@ void proa_ranks_reserve(proa_model *m, int64_t pages)
 
 /* ---- one rank ---- */
 
+proa_status proa_ranks_check(const proa_model *m, proa_err *err)
+{
+    proa_comm *const comms[] = {m->comm, m->pipe};
+    PROA_TRY(m->device->failed(m->device, err));
+    for (size_t i = 0; i < PROA_COUNT(comms); i++)
+        if (comms[i] && comms[i]->stopped && comms[i]->stopped(comms[i]))
+            return PROA_FAIL(err, UNAVAILABLE, "rank %d: the collectives were stopped", m->rank);
+    return PROA_OK;
+}
+
 void proa_ranks_rejoin(proa_model *m, const proa_rank_comms *comms)
 {
     m->comm = comms->stage;
@@ -99,7 +109,7 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
     case PROA_CALL_HEAD: proa_run_output_head(m, call); break;
     case PROA_CALL_OUTPUTS: proa_run_send_outputs(m, call); break;
     case PROA_CALL_SAMPLE: proa_run_sample(m, call); break;
-    case PROA_CALL_SAMPLED: proa_run_sampled(m, call); break;
+    case PROA_CALL_SAMPLED: return proa_run_sampled(m, call, err);
     case PROA_CALL_TOP_K: proa_run_top_k(m, call); break;
     case PROA_CALL_HIDDEN: proa_run_hidden_states(m, call); break;
     case PROA_CALL_TAPPED: proa_run_tapped_states(m, call); break;
@@ -254,17 +264,6 @@ static proa_status run_in_processes(proa_model *m, proa_rank_call *call, proa_er
     return status;
 }
 
-/* A rank whose device has failed ends, so that rank 0 learns of it. */
-static proa_status check_rank(const proa_model *m, proa_err *err)
-{
-    proa_comm *const comms[] = {m->comm, m->pipe};
-    PROA_TRY(m->device->failed(m->device, err));
-    for (size_t i = 0; i < PROA_COUNT(comms); i++)
-        if (comms[i] && comms[i]->stopped && comms[i]->stopped(comms[i]))
-            return PROA_FAIL(err, UNAVAILABLE, "rank %d: the collectives were stopped", m->rank);
-    return PROA_OK;
-}
-
 proa_status proa_ranks_follow(proa_model *m, proa_err *err)
 {
     proa_ranks *g = m->group;
@@ -278,7 +277,9 @@ proa_status proa_ranks_follow(proa_model *m, proa_err *err)
         if (call.kind == PROA_CALL_END) return PROA_OK;
         proa_status status = run_call(m, &call, &why);
         if (has_result(&call) && g->hooks.result) PROA_TRY(g->hooks.result(g->hooks.arg, status, &why));
-        PROA_TRY(check_rank(m, err));
+        /* a rank that has failed ends, so that rank 0 learns of it */
+        if (!has_result(&call) && status != PROA_OK) return proa_err_copy(err, &why);
+        PROA_TRY(proa_ranks_check(m, err));
     }
 }
 

@@ -27,6 +27,10 @@ proa_comm *proa_ranks_control(const proa_model *m);
 /* The KV pages of a rank of this process: [kv_layers], the caller's. Rank 0 gets them with each pass. */
 void proa_ranks_set_kv(proa_model *m, int32_t rank, const proa_kv *kv);
 
+/* Of a rank in a process: INTERNAL or UNAVAILABLE if its device, or what connects it with others, has failed. A failure
+ * is reported once. */
+PROA_MUST_CHECK proa_status proa_ranks_check(const proa_model *m, proa_err *err);
+
 /* Takes the memory of messages once, so that steps take none; no call runs. pages: how many KV pages there are. */
 void proa_ranks_reserve(proa_model *m, int64_t pages);
 

@@ -223,6 +223,62 @@ static void test_stopped(void **state)
         check_signal(stages, SIGSTOP, "has not answered for");
 }
 
+static void wait_for_tokens(proa_engine *engine, uint64_t tokens)
+{
+    proa_stats stats = {.new_tokens = 0};
+    for (int64_t begin = now_ms(); stats.new_tokens < tokens && now_ms() - begin < 30000; usleep(1000))
+        proa_engine_stats(engine, &stats);
+    assert_true(stats.new_tokens >= tokens);
+}
+
+static void wait_until_done(const outcome *out, int count)
+{
+    int64_t begin = now_ms();
+    for (int i = 0; i < count; i++) {
+        while (!out[i].done && now_ms() - begin < 10000) usleep(1000);
+        assert_true(out[i].done);
+        assert_int_equal(out[i].finish, PROA_FINISH_ERROR);
+    }
+}
+
+/* Tokens that differ from step to step. */
+static void submit_drawn(proa_engine *engine, int seed, int32_t tokens, outcome *out)
+{
+    static const int32_t prompt[] = {11, 57, 230, 8};
+    proa_options o = {.max_tokens = tokens, .ignore_eos = true, .temperature = 2, .seed = (uint64_t)seed + 1};
+    *out = (outcome){0};
+    submit_or_fail(engine, (proa_request){.ids = prompt, .ids_count = 4, .options = o}, out);
+}
+
+/* Nothing that a GPU of the last stage has after a failure reaches a client, also not of steps that are in flight. */
+static void test_failed_gpu(void **state)
+{
+    PROA_UNUSED(state);
+    char file[] = "/tmp/proa-failed-XXXXXX";
+    outcome lost[LONG], whole[LONG];
+    if (!getenv("PROA_TEST_DEVICE")) skip();
+    int fd = mkstemp(file);
+    assert_int_equal(close(fd) | unlink(file), 0);
+    setenv("FAKE_GPU_FAILS", file, 1);
+    proa_engine *engine = open_parts(1, 2, "process");
+    assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
+    for (int i = 0; i < LONG; i++) submit_drawn(engine, i, 300, &lost[i]);
+    wait_for_tokens(engine, 2 * LONG);
+    fclose(fopen(file, "we"));
+    wait_until_done(lost, LONG);
+    unlink(file);
+    unsetenv("FAKE_GPU_FAILS");
+    proa_engine_close(engine);
+    engine = open_parts(1, 2, "process");
+    for (int i = 0; i < LONG; i++) submit_drawn(engine, i, (int32_t)lost[i].count + 1, &whole[i]);
+    proa_engine_run(engine);
+    for (int i = 0; i < LONG; i++) {
+        assert_memory_equal(lost[i].ids, whole[i].ids, (size_t)lost[i].count * sizeof(int32_t));
+        outcome_release(&lost[i]), outcome_release(&whole[i]);
+    }
+    proa_engine_close(engine);
+}
+
 /* While it is idle, a failure is noticed too, and requests are refused until the ranks work again. */
 static void test_killed_while_idle(void **state)
 {
@@ -306,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_adapter_after_restart),
         cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_failed_gpu),
         cmocka_unit_test(test_killed_while_idle),
         cmocka_unit_test(test_strangers),
     };
