@@ -3,7 +3,7 @@
  * memory is the host's and whose ops are those of the CPU. They are connected as by the real one, by cards and
  * kernels/nccl.c; what they exchange goes through memory that the first rank of a line shares.
  *
- *   FAKE_GPUS=N       how many a process sees; 2 without it
+ *   FAKE_GPUS=N       how many a process sees, at most 16; 2 without it
  *   FAKE_GPU_NAME=X   the UUID of all of them
  *   FAKE_GPU_FAILS=X  all but the first have failed once the file X exists: what they send to the host does not
  *                     arrive, and the failure is noticed by who waits for it, as on a real GPU
@@ -12,14 +12,18 @@
 #include "base/alloc.h"
 #include "kernels/connect.h"
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+enum { GPUS_MAX = 16 };
+
 static int gpus(void)
 {
     const char *named = getenv("FAKE_GPUS");
-    return named ? atoi(named) : 2;
+    int count = named ? atoi(named) : 2;
+    return count < GPUS_MAX ? count : GPUS_MAX;
 }
 
 /* ---- the device ---- */
@@ -30,24 +34,24 @@ static bool has_failed(const proa_device *d)
     return file && d->gpu > 0 && access(file, F_OK) == 0;
 }
 
-static bool lost[2 * PROA_SEND_TICKETS], noticed; /* by ticket: what was sent after the failure */
+/* Of each GPU, since threads may be its ranks: by ticket, what was sent after the failure; whether it was noticed. */
+static atomic_bool lost[GPUS_MAX][2 * PROA_SEND_TICKETS], noticed[GPUS_MAX];
 
 static void fake_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket)
 {
-    lost[ticket] = has_failed(d);
-    if (bytes && !lost[ticket]) memcpy(dst, src, (size_t)bytes);
+    bool fails = has_failed(d);
+    lost[d->gpu][ticket] = fails;
+    if (bytes && !fails) memcpy(dst, src, (size_t)bytes);
 }
 
 static void fake_sent(proa_device *d, int ticket)
 {
-    PROA_UNUSED(d);
-    noticed = noticed || lost[ticket];
+    if (lost[d->gpu][ticket]) noticed[d->gpu] = true;
 }
 
 static proa_status fake_failed(proa_device *d, proa_err *err)
 {
-    PROA_UNUSED(d);
-    if (!noticed) return PROA_OK;
+    if (!noticed[d->gpu]) return PROA_OK;
     usleep(50000); /* long enough for others to use what was sent before */
     return PROA_FAIL(err, INTERNAL, "the fake GPU has failed");
 }
