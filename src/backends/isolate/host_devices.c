@@ -20,7 +20,7 @@ typedef struct opened {
     proa_buffer *memory;
 } opened;
 
-/* What a tensor in the server's memory holds. */
+/* A tensor in the server's memory, while a backend uses it: keeps the memory open and the place in it taken. */
 typedef struct use {
     opened *in;
     proa_buffer *holder; /* the payload that named the place */
@@ -45,7 +45,7 @@ static opened *find_opened(uint64_t number)
     return all = o;
 }
 
-/* Under the lock. bytes: that the memory must have. */
+/* Under the lock: finds or opens the memory of a place. bytes: the least size that the memory must have. */
 static proa_status open_memory(opened **out, const proa_channel_device *place, uint64_t bytes, proa_err *err)
 {
     proa_buffer *memory;
@@ -132,7 +132,7 @@ typedef struct lent {
     proa_tensor at;
 } lent;
 
-/* A question for memory, and what it asks for. The sizes are rounded up, so that it serves batches of other sizes. */
+/* A request to the server for memory on a GPU. Sizes are rounded up, so that the memory serves other batches too. */
 typedef struct loan {
     struct loan *next;
     proa_host_call *call;
@@ -216,7 +216,7 @@ static proa_status loan_take(lent *list, loan *l, proa_err *err)
     return status;
 }
 
-/* A loan of those sizes that was asked for ahead; NULL: there is none. */
+/* Takes a loan of the same sizes out of those requested ahead; NULL: there is none. */
 static loan *take_spare(const loan *like)
 {
     pthread_mutex_lock(&lock);
@@ -230,7 +230,7 @@ static loan *take_spare(const loan *like)
     return l;
 }
 
-/* The oldest loan of too many. */
+/* Adds a loan to those requested ahead. Returns the oldest one if there are now too many, else NULL. */
 static loan *add_spare(loan *l)
 {
     int n = 0;
@@ -258,7 +258,7 @@ static void ask_ahead(int gpu, const size_t *bytes, int count)
     if (old) (void)loan_take(NULL, old, &ignored);
 }
 
-/* Memory for tensors of those sizes; list [count], zeroed. */
+/* Borrows memory for tensors of these sizes: a loan requested ahead, else a new one. list [count], zeroed. */
 static proa_status borrow_memory(lent *list, int gpu, const size_t *bytes, int count, proa_err *err)
 {
     loan *l = loan_new(gpu, bytes, count), *found = take_spare(l);
@@ -299,7 +299,7 @@ static proa_status copy_outputs(const proa_tensor *outputs, const int *which, co
     return PROA_OK;
 }
 
-/* Those on one GPU, outputs[which[i]], go into memory that the server lends. */
+/* Copies the outputs which[0..count), all on one GPU, into memory that the server lends. */
 static proa_status lend_outputs(uint64_t *numbers, const proa_tensor *outputs, const int *which, int count,
                                 proa_err *err)
 {
@@ -332,7 +332,7 @@ static int choose_outputs(int *which, const uint64_t *numbers, const proa_tensor
     return n;
 }
 
-/* Of one GPU: to where the server can read them. */
+/* Puts outputs of one GPU where the server can read them: memory that it lends, else host memory. */
 static proa_status place_outputs(uint64_t *numbers, proa_tensor *outputs, const int *which, int count,
                                  proa_err *err)
 {

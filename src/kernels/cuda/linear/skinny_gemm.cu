@@ -594,7 +594,7 @@ template <int FORMAT, int X_ROWS> static void launch_gemv_quant(gpu *g, const sk
     } else launch_gemv_as<FORMAT, X_ROWS, 4, 0>(g, a);
 }
 
-/* Blocks of 16 outputs for each SM, were all there at once. */
+/* Blocks of 16 outputs that each SM gets if all of a product run at the same time. */
 static int blocks_an_sm(const gpu *g, const skinny_call &a)
 {
     return (blocks_of(a.e, a.N, 16) + g->sms - 1) / g->sms;
