@@ -21,7 +21,7 @@ import transformers
 from transformers import BertConfig, BloomConfig, DistilBertConfig, Gemma2Config, MarianConfig, MBartConfig, MptConfig, RobertaConfig
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
-VOCAB, NEW, PROMPTS, CLEAR = 200, 24, (7, 1, 23), 1e-2
+VOCAB, NEW, PROMPTS, CLEAR, BEAM_TOKENS = 200, 24, (7, 1, 23), 1e-2, 20
 BEAMS = ((1, 1.0), (4, 1.0), (4, 0.6), (4, 2.0))
 IDS = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 ROWS = {
@@ -143,7 +143,7 @@ def make_head(row):
 
 
 def hypothesis(model, ids, beams, penalty):
-    out = model.generate(torch.tensor([ids]), num_beams=beams, length_penalty=penalty, max_new_tokens=20, do_sample=False,
+    out = model.generate(torch.tensor([ids]), num_beams=beams, length_penalty=penalty, max_new_tokens=BEAM_TOKENS, do_sample=False,
                          return_dict_in_generate=True, output_scores=True)
     tokens = out.sequences[0].tolist()
     while len(tokens) > 1 and tokens[-1] == model.config.pad_token_id:
@@ -199,7 +199,8 @@ def save(row, model, kind, cases):
     if row.endswith("_bf16"):
         model = model.to(torch.bfloat16)
     model.save_pretrained(FOLDER / row)
-    golden = {"transformers": transformers.__version__, "class": type(model).__name__, "kind": kind, "cases": cases}
+    golden = {"transformers": transformers.__version__, "class": type(model).__name__, "kind": kind,
+              **({"max_new_tokens": BEAM_TOKENS} if kind == "s2s" else {}), "cases": cases}
     (FOLDER / row / "golden.json").write_text(json.dumps(golden))
 
 

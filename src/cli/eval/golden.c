@@ -350,13 +350,27 @@ static const proa_json *cases_of(const proa_json *root)
     return cases ? cases : proa_json_get(root, "greedy");
 }
 
+/* Where the reference cut its beam searches: as the file says, else at the longest hypothesis without an end token. The
+ * file of a model with a forced end token must say it, since its hypotheses end with that token where they were cut. */
+static proa_status find_cut_tokens(proa_golden *g, const proa_json *root, const proa_json *cases, proa_err *err)
+{
+    const proa_json *stated = proa_json_get(root, "max_new_tokens");
+    for (int64_t i = 0; i < proa_json_len(cases); i++)
+        PROA_TRY(each_beam_key(proa_json_at(cases, i), find_max_tokens, g, err));
+    if (!stated) return PROA_OK;
+    int64_t count = proa_json_int(stated);
+    if (count < 1 || count > PROA_CONTEXT_MAX)
+        return PROA_FAIL(err, CORRUPT, "max_new_tokens: 1..%d", PROA_CONTEXT_MAX);
+    g->cut_tokens = (int32_t)count;
+    return PROA_OK;
+}
+
 static proa_status check_all(proa_golden *g, const proa_json *root, proa_progress *progress, proa_err *err)
 {
     const proa_json *cases = cases_of(root);
     int64_t limit = g->eval->limit, total = proa_json_len(cases);
     if (total == 0) return PROA_FAIL(err, CORRUPT, "no cases");
-    for (int64_t i = 0; i < total; i++)
-        PROA_TRY(each_beam_key(proa_json_at(cases, i), find_max_tokens, g, err));
+    PROA_TRY(find_cut_tokens(g, root, cases, err));
     if (limit && limit < total) total = limit;
     g->cases = proa_calloc((size_t)total, sizeof *g->cases);
     for (int64_t i = 0; i < total; i++) {
