@@ -4,7 +4,7 @@
  * whoever reads their memory without the device ends the program; the data ops take the bit off. These two have no ops
  * for transformers. The third has the CPU's, which do not know the bit, so its addresses are plain.
  * Memory is a memfd each, whose handle is the name of its descriptor, so other processes open it: fake_cuda.c does.
- * With FAKE_GPU_SHARES=no there are no handles.
+ * With FAKE_GPU_SHARES=no there are no handles, with FAKE_GPU_FULL=yes the first two have no memory left.
  * Threads: as kernels/device.h. */
 #include "base/alloc.h"
 #include "kernels/data_ops.h"
@@ -107,7 +107,8 @@ static void finish_clearing(proa_device *d, const void *memory)
 
 static void *fake_alloc(proa_device *d, int64_t bytes)
 {
-    void *memory = marked(shared_alloc(d, bytes));
+    const char *full = getenv("FAKE_GPU_FULL");
+    void *memory = full && strcmp(full, "yes") == 0 ? NULL : marked(shared_alloc(d, bytes));
     pthread_mutex_lock(&clearing_lock);
     for (size_t i = 0; memory && i < PROA_COUNT(clearing); i++) {
         if (clearing[i].device) continue;

@@ -231,6 +231,20 @@ def test_memory_that_cannot_be_shared(backends, models):
         assert any("'add_0_0': tensors of GPU 0 pass through host memory: " in line or "'add_0'" in line for line in lines)
 
 
+@pytest.mark.parametrize("options", [(), ("--in-process", "all")], ids=["isolated", "in-process"])
+@pytest.mark.parametrize("full, gpu", [("no", 0), ("yes", -1)])
+def test_an_output_of_triton_where_the_gpu_is_full(backends, tmp_path, options, full, gpu):
+    """A library asks for memory on the GPU; Triton's interface has the server give it host memory then."""
+    write_chain(tmp_path, "asked", "probe", "where")
+    for name, more in (("probe", PARAMETER % ("memory", "gpu")), ("where", "")):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(MODELS[name] + more)
+    with serve(backends, tmp_path, *options, env={"FAKE_GPU_FULL": full}) as running:
+        for _ in range(2):
+            assert (ask(running, "asked") == gpu).all()
+        assert running.log_text().count("the output is in host memory") == (full == "yes")
+
+
 def test_in_the_server(backends, models):
     with serve(backends, models, "--in-process", "all") as running:
         assert not children(running)

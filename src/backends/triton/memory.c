@@ -4,6 +4,7 @@
 
 #include "backends/gpu/gpu.h"
 #include "base/alloc.h"
+#include "base/log.h"
 
 void proa_triton_locate(const proa_tensor *t, int *memory_type, int64_t *memory_id)
 {
@@ -12,13 +13,24 @@ void proa_triton_locate(const proa_tensor *t, int *memory_type, int64_t *memory_
     *memory_id = memory ? memory->gpu : 0;
 }
 
+/* A backend asks for the type that it would like: as in Triton it gets host memory where a GPU has none left. */
+static bool take_on_gpu(proa_buffer **out, int64_t memory_id, uint64_t bytes)
+{
+    static atomic_bool warned;
+    proa_err why = {0};
+    if (proa_gpu_buffer_on(memory_id, out, bytes, &why) == PROA_OK) return true;
+    if (!atomic_exchange(&warned, true))
+        PROA_LOG(WARNING, "%s; the output is in host memory. More of this is not logged", why.text);
+    return false;
+}
+
 proa_status proa_triton_output_memory(proa_buffer **out, const TRITONBACKEND_Output *output, uint64_t bytes,
                                       int memory_type, int64_t memory_id, proa_err *err)
 {
     proa_type type = output->reply->outputs[output->index].type;
     bool on_gpu = memory_type == PROA_TRITON_GPU_MEMORY && type != PROA_TYPE_BYTES &&
                   proa_infer_takes_device_outputs(output->infer);
-    return on_gpu ? proa_gpu_buffer_on(memory_id, out, bytes, err) : proa_buffer_try(out, bytes, err);
+    return on_gpu && take_on_gpu(out, memory_id, bytes) ? PROA_OK : proa_buffer_try(out, bytes, err);
 }
 
 /* ---- the memory manager ---- */

@@ -2,7 +2,8 @@
  * triton_probe.c - a backend of Triton for tests, written against its binary interface without its headers. It
  * copies INPUT to OUTPUT and reports as parameters of the response what the server says of the model and the
  * request. The id of a request chooses what goes wrong: "error", "refuse" (execute fails), "silent" (no response),
- * "short" (an output with too few bytes), "twice". With a decoupled model it sends three responses from a thread,
+ * "short" (an output with too few bytes), "twice". A parameter of the model with the value "gpu" has it ask for
+ * OUTPUT on a GPU; one is where INPUT is otherwise. With a decoupled model it sends three responses from a thread,
  * after the request was released. */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -75,7 +76,7 @@ IMPORT error *TRITONBACKEND_ModelInstanceReportStatistics(object *instance, obje
 enum { INTERNAL = 1, INVALID_ARG = 3, UNAVAILABLE = 4, ALL = 1, FINAL = 1, COUNTER = 0, STRING = 0 };
 
 typedef struct probe {
-    bool decoupled;
+    bool decoupled, wants_gpu;
 } probe;
 static object *requests_metric;
 static char settings[4096];
@@ -126,6 +127,7 @@ EXPORT error *TRITONBACKEND_ModelInitialize(object *model)
     check(TRITONSERVER_MessageSerializeToJson(message, &json, &bytes));
     probe *p = calloc(1, sizeof *p);
     p->decoupled = strstr(json, "\"decoupled\":true") != NULL;
+    p->wants_gpu = strstr(json, "\"string_value\":\"gpu\"") != NULL;
     bool bad = strstr(json, "\"string_value\":\"unloadable\"") != NULL;
     check(TRITONSERVER_MessageDelete(message));
     if (bad) {
@@ -187,6 +189,7 @@ static void add_output(object *response, object *instance, object *request, uint
 {
     object *model;
     object *input, *output;
+    void *state;
     const char *name;
     const int64_t *shape;
     const void *from = NULL;
@@ -200,11 +203,12 @@ static void add_output(object *response, object *instance, object *request, uint
     check(TRITONBACKEND_ResponseOutput(response, &output, "OUTPUT", type, shape, rank));
     if (buffers) check(TRITONBACKEND_InputBuffer(input, 0, &from, &part, &from_memory, &id));
     if (part != bytes || (from_memory != 0 && from_memory != 2)) abort();
-    memory = from_memory;
+    check(TRITONBACKEND_ModelInstanceModel(instance, &model));
+    check(TRITONBACKEND_ModelState(model, &state));
+    memory = ((probe *)state)->wants_gpu ? 2 : from_memory;
     check(TRITONBACKEND_OutputBuffer(output, &to, bytes - cut, &memory, &id));
     if (bytes) copy_bytes(to, memory, from, from_memory, bytes - cut);
-    check(TRITONBACKEND_ModelInstanceModel(instance, &model));
-    use_manager(model, from_memory, id);
+    use_manager(model, from_memory, from_memory == 2 ? id : 0);
     check(TRITONBACKEND_ResponseSetIntParameter(response, "memory", from_memory));
     check(TRITONBACKEND_ResponseSetStringParameter(response, "type", TRITONSERVER_DataTypeString(type)));
 }
