@@ -103,6 +103,18 @@ bool proa_block_count(void *block, size_t bytes)
     return true;
 }
 
+proa_status proa_block_hold(proa_arena *arena, size_t bytes, proa_err *err)
+{
+    if (bytes < PROA_INFLIGHT_COUNTED_MIN) return PROA_OK;
+    void *block = proa_block_get(1);
+    if (!proa_block_count(block, bytes)) {
+        proa_block_free(block);
+        return PROA_FAIL(err, UNAVAILABLE, "%s", PROA_INFLIGHT_FULL);
+    }
+    proa_arena_defer(arena, proa_block_free, block);
+    return PROA_OK;
+}
+
 void proa_block_free(void *block)
 {
     if (!block) return;

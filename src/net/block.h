@@ -6,9 +6,8 @@
 #ifndef PROA_NET_BLOCK_H
 #define PROA_NET_BLOCK_H
 
-#include "base/compiler.h"
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/arena.h"
+#include "base/status.h"
 
 typedef struct proa_block_pool proa_block_pool;
 /* The pool of the calling thread, made at the first open. */
@@ -23,6 +22,10 @@ size_t proa_block_bytes(const void *block); /* its real size */
  * limit of all threads together, until it is freed; false beyond that. For a block of an announced size, count only
  * the bytes that have arrived: an announcement must not use up the limit. */
 PROA_MUST_CHECK bool proa_block_count(void *block, size_t bytes);
+#define PROA_INFLIGHT_FULL "the server holds too many request bodies"
+/* The same for what a request has elsewhere, such as its decompressed body: counted until the arena is released. Less
+ * than PROA_INFLIGHT_COUNTED_MIN is not counted. UNAVAILABLE beyond the limit. */
+PROA_MUST_CHECK proa_status proa_block_hold(proa_arena *arena, size_t bytes, proa_err *err);
 void proa_block_free(void *block); /* NULL is fine */
 
 #endif

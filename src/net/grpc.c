@@ -407,7 +407,7 @@ static void unpacks_too_large(grpc_call *c)
 
 static void no_room(grpc_call *c)
 {
-    proa_grpc_call_fail(c, PROA_GRPC_UNAVAILABLE, "the server holds too many request bodies");
+    proa_grpc_call_fail(c, PROA_GRPC_UNAVAILABLE, PROA_INFLIGHT_FULL);
 }
 
 /* A block with these bytes, counted if it is large; NULL if there is no memory. */

@@ -182,7 +182,7 @@ static bool reserve_body(proa_http_work *w, size_t bytes)
 
 static void refuse_memory(proa_http_conn *h)
 {
-    proa_http_refuse(h, 503, "the server holds too many request bodies");
+    proa_http_refuse(h, 503, PROA_INFLIGHT_FULL);
 }
 
 static int64_t body_limit(const proa_http_conn *h)

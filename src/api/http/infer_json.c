@@ -238,6 +238,7 @@ static proa_status take_region(reader *rd, proa_tensor *t, const io_params *p, p
     PROA_TRY(rd->t->region(rd->t->region_arg, p->region.ptr, p->offset, p->bytes, &t->buffer, err));
     t->data = p->bytes ? t->buffer->data : NULL;
     t->bytes = (size_t)p->bytes;
+    rd->t->region_bytes += t->bytes;
     return PROA_OK;
 }
 
@@ -425,7 +426,7 @@ proa_status proa_infer_json_read(proa_infer_text *t, proa_infer *r, proa_err *er
             t->json.len, t->bytes_max);
     rd.t = t, rd.r = r;
     rd.has_inputs = rd.has_outputs = false;
-    t->wants = NULL, t->wants_count = 0, t->binary_default = false;
+    t->wants = NULL, t->wants_count = 0, t->binary_default = false, t->region_bytes = 0;
     proa_jread_init(&rd.j, t->json, &r->arena, t->strict, t->bytes_max);
     PROA_TRY(read_document(&rd, err));
     if (!rd.has_inputs) return missing_member(&rd, "inputs", err);

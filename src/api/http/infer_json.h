@@ -34,6 +34,7 @@ typedef struct proa_infer_text {
     proa_output_want *wants; /* in the request's arena */
     int wants_count;
     bool binary_default; /* outputs that are not named come binary */
+    size_t region_bytes; /* of inputs in clients' shared memory */
 } proa_infer_text;
 
 /* Fills r (model_name must be set: texts name it) from t. On failure r holds a part and is to be dropped. */

@@ -6,6 +6,7 @@
 #include "api/trace.h"
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "net/block.h"
 #include "net/compress.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -296,7 +297,7 @@ bad:
     return PROA_FAIL(err, INVALID, "Unable to parse %s, got: %.*s", length_head, (int)text.len, text.ptr);
 }
 
-/* The body as a buffer that tensors may hold, decompressed. net counts the memory of all bodies. */
+/* The body as a buffer that tensors may hold, decompressed. net counts the memory of bodies as they came. */
 static proa_status unpack_body(proa_api *api, proa_http_exchange *x, proa_str encoding, proa_buffer **out,
                                proa_err *err)
 {
@@ -362,6 +363,18 @@ static proa_status read_body(infer_call *c, proa_infer *r, proa_buffer *body, pr
     return find_regions(c, r, err);
 }
 
+/* The memory of the inputs that net has not counted with a body: made of JSON, or of a body that came compressed. */
+static size_t uncounted_bytes(const infer_call *c, const proa_infer *r, const proa_buffer *body, bool packed)
+{
+    size_t bytes = 0;
+    bool holds_body = false;
+    for (int32_t i = 0; i < r->inputs_count; i++) {
+        if (r->inputs[i].buffer == body) holds_body = true;
+        else bytes += r->inputs[i].bytes;
+    }
+    return bytes - c->text.region_bytes + (packed && body && holds_body ? body->bytes : 0);
+}
+
 static proa_status read_request(infer_call *c, proa_http_exchange *x, proa_infer *r, proa_err *err)
 {
     infer_heads heads = find_heads(x);
@@ -372,7 +385,9 @@ static proa_status read_request(infer_call *c, proa_http_exchange *x, proa_infer
         PROA_TRY(unpack_body(c->api, x, heads.content_encoding, &body, err));
         if (body) bytes = (proa_str){body->data, body->bytes};
     }
+    bool packed = x->body != NULL; /* else it was taken as it came */
     proa_status status = read_body(c, r, body, bytes, &heads, err);
+    if (status == PROA_OK) status = proa_block_hold(&r->arena, uncounted_bytes(c, r, body, packed), err);
     proa_buffer_drop(body); /* tensors hold it, if they need it */
     if (status == PROA_OK) status = proa_v2_forward(c->api, x, r, err);
     return status;

@@ -2,6 +2,7 @@
  * read.c - a body becomes a job: its model, what its form reads of it, and its prompts. */
 #include "api/openai/openai.h"
 
+#include "net/block.h"
 #include "net/compress.h"
 #include <string.h>
 
@@ -260,6 +261,10 @@ static bool unpack_body(proa_oai *job, proa_str *text, proa_buf *plain)
     if (proa_decompress(plain, coding, text->ptr, text->len, plain->bytes_max, &err) != PROA_OK) {
         proa_oai_bad(&job->error, NULL, "We could not decompress the body of your request: %s", err.text);
         if (err.status == PROA_LIMIT) job->error.status = 413;
+        return false;
+    }
+    if (proa_block_hold(&job->arena, plain->len, &err) != PROA_OK) {
+        proa_oai_error_of(&job->error, &err);
         return false;
     }
     *text = (proa_str){plain->ptr, plain->len};
