@@ -11,6 +11,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <strings.h>
@@ -418,6 +419,7 @@ void proa_args_help(const proa_command *command)
     char usage[256];
     int columns = proa_help_columns();
     proa_args_visitor visitor = {help_title, help_row, &columns};
+    signal(SIGPIPE, SIG_DFL); /* `proa run --help | head` ends like other programs */
     proa_args_usage(usage, sizeof usage, command);
     printf("usage: %s\n\n", usage);
     proa_print_wrapped(command->summary, 0, 0, columns);

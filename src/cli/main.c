@@ -65,6 +65,8 @@ static int help_command(int argc, char **argv)
 {
     bool json = argc > 0 && strcmp(argv[argc - 1], "--json") == 0;
     const char *name = argc > 0 ? argv[0] : NULL;
+    signal(SIGPIPE, SIG_DFL); /* `proa help run | head` ends like other programs */
+    if (name && (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)) return print_overview();
     if (argc == json) return json ? proa_help_json(commands, PROA_COUNT(commands)) : print_overview();
     if (strcmp(name, "decoding") == 0) return proa_decoding_help_command(argc - 1, argv + 1);
     if (strcmp(name, "models") == 0) return proa_models_help_command(argc - 1, argv + 1);

@@ -7,6 +7,7 @@ import pty
 import select
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import termios
@@ -127,6 +128,20 @@ def test_closed_pipe():
     p = subprocess.run([PROA, "run", LM, "It was", "--max-tokens", "50"], stdout=w, stderr=subprocess.PIPE, text=True)
     os.close(w)
     assert p.returncode == 1 and p.stderr.splitlines()[-1] == "proa: cannot write to standard output: Broken pipe"
+
+
+@pytest.mark.parametrize("args", [["help", "serve"], ["run", "--help"], ["help"], ["help", "decoding"]])
+def test_help_into_a_closed_pipe(args):
+    """`proa help run | head` says nothing about its reader."""
+    r, w = os.pipe()
+    os.close(r)
+    p = subprocess.run([PROA, *args], stdout=w, stderr=subprocess.PIPE, text=True)
+    os.close(w)
+    assert p.stderr == "" and p.returncode == -signal.SIGPIPE
+
+
+def test_help_of_help():
+    assert proa("help", "--help").stdout == proa("help", "-h").stdout == proa("help").stdout != ""
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
