@@ -110,11 +110,13 @@ static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_l
     return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
+/* Of a file that cannot be opened OpenSSL has no text, but errno. */
 static const char *tls_reason(void)
 {
     unsigned long code = ERR_get_error();
     const char *text = code ? ERR_reason_error_string(code) : NULL;
-    return text ? text : "unknown reason";
+    if (text) return text;
+    return ERR_SYSTEM_ERROR(code) ? strerror(ERR_GET_REASON(code)) : "unknown reason";
 }
 
 static proa_status load_clients(SSL_CTX *ctx, const char *path, proa_err *err)
