@@ -101,7 +101,10 @@ static proa_status find_variant(int *variant, const char *model_type, proa_err *
         *variant = (int)model_types[i].variant;
         return PROA_OK;
     }
-    return PROA_FAIL(err, INVALID, "Unknown model \"%s\"", model_type);
+    return PROA_FAIL(
+        err, INVALID,
+        "parameter 'model_type' is '%.80s', must be GPT, GPT-J, GPT-NeoX, Llama, T5, T5-Encoder or bert",
+        model_type);
 }
 
 /* Hidden states are of the type that the model computes in, where the configuration leaves it open. */

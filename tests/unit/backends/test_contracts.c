@@ -463,7 +463,7 @@ static void ft_refusals(void **state)
     PROA_UNUSED(state);
     rig g;
     const char *const bad[][2] = {
-        {PARAMETER("model_type", "XLNet"), "Unknown model \"XLNet\""},
+        {PARAMETER("model_type", "XLNet"), "parameter 'model_type' is 'XLNet', must be GPT, GPT-J, GPT-NeoX"},
         {PARAMETER("model_type", "T5"), "holds a llama"},
         {"input { name: \"inputs\" data_type: TYPE_FP32 dims: [-1] } max_batch_size: 1", "inputs"}};
     for (size_t i = 0; i < PROA_COUNT(bad); i++) {
