@@ -153,6 +153,8 @@ def test_detokenize(post):
     assert post("/detokenize", model=DECODER, tokens=[])["prompt"] == ""
     assert post("/detokenize", 400, model=DECODER, tokens=[-1])["error"]["param"] == "tokens"
     assert post("/detokenize", 400, model=DECODER, tokens="1")["error"]["param"] == "tokens"
+    refused = post("/detokenize", 400, model=DECODER, tokens=[*ids, 99999999])["error"]["message"]
+    assert "token id 99999999" in refused and "outside of the vocabulary (0 to 8191)" in refused
     assert post("/tokenize", 400, prompt="a")["error"]["param"] == "model"
 
 

@@ -352,6 +352,19 @@ static proa_status decode_ids(proa_prompt *p, bool skip_special, proa_str *to, p
     return status;
 }
 
+/* Ids between the tokenizer's vocabulary and a larger one of the model have no text; larger ones are a mistake. */
+static proa_status read_text_of_ids(proa_prompt *p, proa_err *err)
+{
+    const proa_llm_model *m = p->req->llm_model;
+    int32_t known = m->tokenizer ? proa_tokenizer_vocab(m->tokenizer) : 0, vocab = m->info.vocab;
+    int32_t most = known > vocab ? known : vocab;
+    for (int64_t i = 0; i < p->ids.len; i++)
+        if (p->ids.ptr[i] < 0 || p->ids.ptr[i] >= most)
+            return PROA_FAIL(err, INVALID, "token id %d at position %lld is outside of the vocabulary (0 to %d)",
+                             p->ids.ptr[i], (long long)i, most - 1);
+    return decode_ids(p, false, &p->decoded, err);
+}
+
 /* What to put before each sequence's text. */
 static proa_status read_echo(proa_prompt *p, proa_err *err)
 {
@@ -407,7 +420,7 @@ proa_status proa_llm_make_prompt(proa_prompt *p, proa_err *err)
 {
     PROA_TRY(check_task(p, err));
     PROA_TRY(read_tokens(p, err));
-    if (p->generation->task == PROA_GENERATION_DETOKENIZE) return decode_ids(p, false, &p->decoded, err);
+    if (p->generation->task == PROA_GENERATION_DETOKENIZE) return read_text_of_ids(p, err);
     if (!proa_llm_task_computes(p->generation->task)) return PROA_OK;
     set_decoder_ids(p);
     PROA_TRY(read_echo(p, err));
