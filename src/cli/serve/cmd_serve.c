@@ -95,6 +95,10 @@ static void log_table(proa_server *server, proa_arena *arena)
     proa_buf_printf(&out, "+-%.*s-+---------+--------+", width, line);
     proa_log_rows(PROA_LOG_INFO, __FILE__, __LINE__, out.ptr);
     proa_buf_release(&out);
+    if (index->n_models == 0)
+        PROA_LOG(WARNING,
+                 "there is no model: a repository has a folder for each model, and in it config.pbtxt or "
+                 "folders of versions (docs/server.md)");
 }
 
 static void json_model(proa_output *out, const Inference__RepositoryIndexResponse__ModelIndex *m)

@@ -192,13 +192,19 @@ const Inference__ModelOutput *proa_config_output(const Inference__ModelConfig *c
     return NULL;
 }
 
+bool proa_config_is_placeholder(const Inference__ModelConfig__ParametersEntry *parameter)
+{
+    proa_str s = proa_str_c(parameter->value ? parameter->value->string_value : "");
+    return proa_str_starts(s, proa_str_c("${")) && s.ptr[s.len - 1] == '}';
+}
+
 const char *proa_config_parameter(const Inference__ModelConfig *config, const char *key)
 {
     for (size_t i = 0; i < config->n_parameters; i++) {
         if (strcmp(config->parameters[i]->key, key) != 0) continue;
         const Inference__ModelParameter *found = config->parameters[i]->value;
-        proa_str s = proa_str_c(found ? found->string_value : "");
-        if (s.len == 0 || (proa_str_starts(s, proa_str_c("${")) && s.ptr[s.len - 1] == '}')) return NULL;
+        if (!found || !found->string_value[0] || proa_config_is_placeholder(config->parameters[i]))
+            return NULL;
         return found->string_value;
     }
     return NULL;

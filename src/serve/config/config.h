@@ -98,6 +98,7 @@ const Inference__ModelOutput *proa_config_output(const Inference__ModelConfig *c
 void proa_config_fill(proa_buf *out, proa_str text, const proa_setting *fills, int fills_count);
 /* parameters[key].string_value; NULL if it is absent, empty or still a literal "${...}". */
 const char *proa_config_parameter(const Inference__ModelConfig *config, const char *key);
+bool proa_config_is_placeholder(const Inference__ModelConfig__ParametersEntry *parameter); /* "${...}" */
 /* JSON as Triton gives it: defaults printed, enums by name, most 64-bit numbers as numbers. False if `out` is full. */
 bool proa_config_print_json(proa_buf *out, const Inference__ModelConfig *config);
 /* Whether a folder is a model itself, by the names of its files: config.json with *.safetensors or pytorch_model.bin, a

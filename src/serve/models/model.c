@@ -54,6 +54,7 @@ const char *proa_served_model_version_path(const proa_served_model *model)
 
 const char *proa_served_model_parameter(const proa_served_model *model, const char *key)
 {
+    proa_parameters_note(model, key);
     return proa_config_parameter(model->config, key);
 }
 
@@ -324,6 +325,15 @@ proa_status proa_served_model_prepare(proa_served_model *m, const char *version_
     return set_config(m, m->source, err);
 }
 
+static proa_status open_backend(proa_served_model *m, proa_err *err)
+{
+    if (!m->backend->model_open) return PROA_OK;
+    proa_parameters_watch(m);
+    proa_status status = m->backend->model_open(&m->state, m, err);
+    proa_parameters_report(m);
+    return status;
+}
+
 static proa_status open_parts(proa_served_model *m, const proa_source *source, proa_err *err)
 {
     char path[PROA_PATH_MAX];
@@ -331,7 +341,7 @@ static proa_status open_parts(proa_served_model *m, const proa_source *source, p
     PROA_TRY(proa_served_model_prepare(m, path, err));
     PROA_TRY(proa_served_model_read_labels(m, err));
     if (m->backend) {
-        if (m->backend->model_open) PROA_TRY(m->backend->model_open(&m->state, m, err));
+        PROA_TRY(open_backend(m, err));
         m->opened = true;
         PROA_TRY(open_instances(m, err));
         if (m->backend->instances_opened) PROA_TRY(m->backend->instances_opened(m->state, err));

@@ -13,6 +13,7 @@ typedef struct proa_scheduler proa_scheduler;     /* scheduler.h */
 typedef struct proa_model_stats proa_model_stats; /* stats/stats.h */
 typedef struct proa_cache proa_cache;             /* cache.h */
 typedef struct proa_rate proa_rate;               /* rate.h */
+typedef struct proa_asked proa_asked;             /* parameters.c */
 
 typedef enum proa_state {
     PROA_STATE_UNKNOWN,
@@ -63,6 +64,7 @@ struct proa_served_model {
     int64_t labels_count;    /* of its head: proa_served_model_labels */
     void *state;             /* the backend's */
     bool opened;             /* model_open succeeded */
+    proa_asked *asked;       /* parameters that model_open asks for; NULL when it has ended */
     proa_instance *instances;
     int instances_count;
     proa_scheduler *scheduler;
@@ -81,6 +83,12 @@ const proa_io *proa_served_model_output(const proa_served_model *model, const ch
 /* repository.c: calls fn for each loaded version, ordered by name and version, with the repository locked: fn must be
  * brief and must not call the repository. For the metrics. */
 void proa_server_each_model(proa_server *server, void (*fn)(proa_served_model *model, void *arg), void *arg);
+
+/* parameters.c: notes the parameters that a backend asks for from watch to report, which logs what has no effect:
+ * misspelt parameters, and those that still are "${...}". */
+void proa_parameters_watch(proa_served_model *m);
+void proa_parameters_note(const proa_served_model *m, const char *key);
+void proa_parameters_report(proa_served_model *m);
 
 /* check.c: names, types, shapes, batch and byte sizes of a request against the configuration, with Triton's texts;
  * fills r->batch and applies reshape to the inputs. */
