@@ -144,6 +144,7 @@ build_torch() {
 #>                                      build and run some: the unit tests of a folder of src/ (--floor base), tests whose
 #>                                      name or Python file contains NAME (base/test_str, wire/test_http), or what ctest's
 #>                                      options choose (-L engine). Only what these tests need is built, never CUDA
+#>   test --build-only ...              builds what such a line would build, and runs nothing
 #>   test triton [--short] [OPTION...]  the server beside a real tritonserver, from PyPI (tests/triton/README.md)
 #>   test torch                         TorchScript and AOTInductor models against torch itself, where torch is installed
 cmd_test() {
@@ -164,6 +165,8 @@ cmd_test() {
         configure_build "${PROA_PRESET:-release}" proa
         exec tools/test "$@"
     fi
+    run=1
+    if [ "${1:-}" = --build-only ]; then run=0 && shift; fi
     # Before cmake looks for it. Where MPI cannot be installed its plug-in is left out, and its tests are skipped.
     # shellcheck disable=SC2086 # a list
     case "$*" in '' | *rank*) (need $mpi_needs) || say "tests/cli/test_rank_processes.py needs Open MPI" ;; esac
@@ -177,7 +180,7 @@ cmd_test() {
     case "$targets $*" in all* | *console*) (need $browser_needs) || say "tests/wire/test_console.py needs Chromium" ;; esac
     # shellcheck disable=SC2086 # a list
     if [ -n "$targets" ]; then build "${PROA_PRESET:-release}" $targets; fi
-    exec tools/test "$@"
+    if [ $run = 1 ]; then exec tools/test "$@"; fi
 }
 
 # ruff and mypy, of the versions in tests/lint/requirements.txt.
