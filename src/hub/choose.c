@@ -187,6 +187,8 @@ static proa_status choose_gguf(proa_hub_tree *tree, const char *repo, const char
     int count;
     entry *e = find_gguf(tree, file, &count);
     list_gguf(names, sizeof names, tree);
+    if (count == 0 && !names[0] && file[0])
+        return PROA_FAIL(err, NOT_FOUND, "'%s' has no GGUF files: leave ':%s' out of the name", repo, file);
     if (count == 0 && !names[0])
         return PROA_FAIL(err, NOT_FOUND,
                          "'%s' has no weights that Proa reads: no safetensors, pytorch_model.bin or .gguf",

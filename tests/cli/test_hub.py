@@ -184,6 +184,8 @@ def test_gguf(hub, env):
     assert "has several GGUF files: add :FILE to the name, one of BF16/m-BF16-00001" in fails("pull", "org/tiny", env=env)
     assert "several GGUF files that fit Q4_K" in fails("pull", "org/tiny:Q4_K", env=env)
     assert "no GGUF file 'IQ9'" in fails("pull", "org/tiny:IQ9", env=env)
+    hub.repos["org/plain"] = Repo(SMALL)
+    assert "'org/plain' has no GGUF files: leave ':Q4_K_M' out of the name" in fails("pull", "org/plain:Q4_K_M", env=env)
     assert ok("pull", "org/tiny:q8_0@main", env=env).strip() == str(snapshot(env) / "m-Q8_0.gguf")
     assert ok("pull", "org/tiny:m-Q4_K_S.gguf", env=env).strip() == str(snapshot(env) / "m-Q4_K_S.gguf")
     assert ok("pull", "org/tiny:bf16", env=env).strip() == str(snapshot(env) / names[3])
