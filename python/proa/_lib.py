@@ -159,7 +159,11 @@ def find_model(model: Union[str, "os.PathLike[str]"]) -> str:
     if not lib.proa_hub_is_name(path.encode()):
         return path
     result = ffi.new("proa_hub_result *")
-    call(lib.proa_hub_pull, ffi.NULL, path.encode(), ffi.NULL, result)
+    try:
+        call(lib.proa_hub_pull, ffi.NULL, path.encode(), ffi.NULL, result)
+    except ProaError as error:  # a mistyped folder looks like a name
+        error.args = (f"'{path}' is no local path: {error}",)
+        raise
     found = text_of(result.path)
     lib.proa_hub_result_release(result)
     return found

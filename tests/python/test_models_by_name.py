@@ -37,7 +37,7 @@ def test_llm(hub, monkeypatch):
 
 
 def test_errors(hub):
-    with pytest.raises(proa.NotFoundError, match="has no 'org/none'"):
+    with pytest.raises(proa.NotFoundError, match="^'org/none' is no local path: .* has no 'org/none'"):
         proa.LLM("org/none")
     hub.fault("/lfs/", count=9, wrong=True)
     with pytest.raises(proa.ProaError, match="its sha256 is"):
