@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a process of its own costs a backend: the same requests to a library that copies its input, once in the server's
-process (`--in-process all`) and once isolated, in turns.
+"""What a process of its own costs a backend: the same requests to a library that copies its input and to a small module
+of torch, once in the server's process (`--in-process all`) and once isolated, in turns.
 
     python bench/isolation.py            # appends to bench/results/isolation.csv
 
 Over one HTTP connection with binary tensors: the latency of a request, one at a time. The library is examples/backend,
-which reads and writes each element once; it is built by its own CMake file.
+which reads and writes each element once; it is built by its own CMake file. The module of torch does so too; it is left
+out where `./do build torch` has not made the plug-in. PROA_TORCH_PYTHON names the Python that has torch.
 """
 import csv
 import datetime
@@ -21,17 +22,36 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROA = ROOT / "build/release/proa"
+TORCH = ROOT / "build/torch/libproa_torch.so"
 SIDES = {"in-process": ["--in-process", "all"], "isolated": []}
 SIZES = {"1 KiB": 1 << 10, "4 MiB": 4 << 20}
-CONFIG = """backend: "scale"
+CONFIG = """backend: "%s"
 input { name: "INPUT" data_type: TYPE_FP32 dims: [ -1 ] }
 output { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] }
 """
+ONE_THREAD = 'parameters { key: "INTRA_OP_THREAD_COUNT" value { string_value: "1" } }\n'  # the client needs a CPU too
+TRACE = """import sys, torch
+class M(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+torch.jit.trace(M(), torch.rand(2)).save(sys.argv[1])
+"""
 
 
-def start(folder, side):
+def write_models(folder):
+    """A repository of one model for each backend that is there."""
+    for backend in ["scale"] + ["pytorch"] * TORCH.exists():
+        model = folder / backend / "copy"
+        (model / "1").mkdir(parents=True)
+        (model / "config.pbtxt").write_text(CONFIG % backend + ONE_THREAD * (backend == "pytorch"))
+    if TORCH.exists():
+        python = os.environ.get("PROA_TORCH_PYTHON", "python3")
+        subprocess.run([python, "-c", TRACE, folder / "pytorch/copy/1/model.pt"], check=True)
+
+
+def start(folder, backend, side):
     command = [PROA, "serve", "--json", "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--backend-directory",
-               folder / "build/backends", "--model-repository", folder / "models", *SIDES[side]]
+               folder / "build/backends", "--model-repository", folder / "models" / backend, *SIDES[side]]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return server, http.client.HTTPConnection("127.0.0.1", json.loads(server.stdout.readline())["http_port"])
 
@@ -56,13 +76,34 @@ def measure(connection, size, seconds):
     return times
 
 
-def start_ms(folder, side):
+def start_ms(folder, backend, side):
     begin = time.perf_counter()
-    server, _ = start(folder, side)
+    server, _ = start(folder, backend, side)
     took = 1e3 * (time.perf_counter() - begin)
     server.terminate()
     server.wait()
     return took
+
+
+def measure_backend(folder, backend):
+    """Rows without date and machine."""
+    rows = []
+    starts = {side: statistics.median(start_ms(folder, backend, side) for _ in range(5)) for side in SIDES}
+    servers = {side: start(folder, backend, side) for side in SIDES}
+    for text, size in SIZES.items():
+        times = {side: [] for side in SIDES}
+        for turn in range(6):
+            for side, (_, connection) in servers.items():
+                got = measure(connection, size, 1.5)
+                times[side] += got if turn else []  # the first turn warms up
+        for side, all_times in times.items():
+            all_times.sort()
+            at = [all_times[int(len(all_times) * q)] for q in (.5, .99)]
+            rows.append([backend, text, side, len(all_times), *(f"{t:.0f}" for t in at), f"{starts[side]:.0f}"])
+    for server, _ in servers.values():
+        server.terminate()
+        server.wait()
+    return rows
 
 
 def main():
@@ -74,29 +115,15 @@ def main():
         folder = pathlib.Path(name)
         subprocess.run(["cmake", "-S", ROOT / "examples/backend", "-B", folder / "build"], check=True, stdout=subprocess.DEVNULL)
         subprocess.run(["cmake", "--build", folder / "build"], check=True, stdout=subprocess.DEVNULL)
-        (folder / "models/copy/1").mkdir(parents=True)
-        (folder / "models/copy/config.pbtxt").write_text(CONFIG)
-        starts = {side: statistics.median(start_ms(folder, side) for _ in range(5)) for side in SIDES}
-        servers = {side: start(folder, side) for side in SIDES}
-        for text, size in SIZES.items():
-            times = {side: [] for side in SIDES}
-            for turn in range(6):
-                for side, (_, connection) in servers.items():
-                    got = measure(connection, size, 1.5)
-                    times[side] += got if turn else []  # the first turn warms up
-            for side, all_times in times.items():
-                all_times.sort()
-                at = [all_times[int(len(all_times) * q)] for q in (.5, .99)]
-                rows.append([text, side, len(all_times), *(f"{t:.0f}" for t in at), f"{starts[side]:.0f}"])
-        for server, _ in servers.values():
-            server.terminate()
-            server.wait()
+        write_models(folder / "models")
+        for backend in sorted(path.name for path in (folder / "models").iterdir()):
+            rows += measure_backend(folder, backend)
     path = ROOT / "bench/results/isolation.csv"
     new = not path.exists()
     with path.open("a", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         if new:
-            out.writerow("date commit machine cpus bytes backend requests p50_us p99_us start_ms".split())
+            out.writerow("date commit machine cpus backend bytes side requests p50_us p99_us start_ms".split())
         for row in rows:
             out.writerow([datetime.date.today(), commit, machine, os.cpu_count(), *row])
             print(*row)

@@ -3,6 +3,7 @@
 answers with a Python that has torch. Skipped where torch or the plug-in is not there (`./do test torch` builds it)."""
 import base64
 import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -34,8 +35,10 @@ pytestmark = [
 ]
 
 
-def make(folder, part):
+@functools.cache
+def make(tmp_path_factory, part):
     """The repository of a part of models.py, and its cases by model."""
+    folder = tmp_path_factory.mktemp(part)
     subprocess.run([PYTHON, pathlib.Path(__file__).with_name("models.py"), folder, part], check=True)
     cases = {}
     for case in json.loads((folder / part / "cases.json").read_text())["cases"]:
@@ -44,29 +47,33 @@ def make(folder, part):
 
 
 class Serving:
-    def __init__(self, tmp_path_factory, part):
-        folder = tmp_path_factory.mktemp(part)
-        self.repository, self.cases = make(folder, part)
-        self.server = Server("--backend-directory", str(PLUGIN.parent), "--exit-on-error=false", repositories=[self.repository])
+    def __init__(self, tmp_path_factory, part, *options):
+        self.repository, self.cases = make(tmp_path_factory, part)
+        self.server = Server("--backend-directory", str(PLUGIN.parent), "--exit-on-error=false", *options,
+                             repositories=[self.repository])
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    serving = Serving(tmp_path_factory, "models")
+# Each model in a process of its own, or all in the server's: they answer the same.
+MODES = {"isolated": (), "in-process": ("--in-process", "pytorch")}
+
+
+@pytest.fixture(scope="module", params=MODES)
+def models(request, tmp_path_factory):
+    serving = Serving(tmp_path_factory, "models", *MODES[request.param])
     with serving.server:
         yield serving
 
 
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory):
-    serving = Serving(tmp_path_factory, "broken")
+@pytest.fixture(scope="module", params=MODES)
+def broken(request, tmp_path_factory):
+    serving = Serving(tmp_path_factory, "broken", *MODES[request.param])
     with serving.server:
         yield serving
 
 
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory):
-    serving = Serving(tmp_path_factory, "packages")
+@pytest.fixture(scope="module", params=MODES)
+def packages(request, tmp_path_factory):
+    serving = Serving(tmp_path_factory, "packages", *MODES[request.param])
     with serving.server:
         yield serving
 

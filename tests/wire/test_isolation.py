@@ -255,6 +255,32 @@ def test_in_the_same_process_on_request(backends, tmp_path):
         assert infer(running)[1]["outputs"][0]["data"] == [1, 2]
 
 
+@pytest.fixture
+def plugin(backends, tmp_path):
+    """(its folder, a repository): the library of faults, where Proa looks for its plug-in for torch."""
+    shutil.copy(backends / "faults/libproa_faults.so", tmp_path / "libproa_torch.so")
+    (tmp_path / "models/torch/1").mkdir(parents=True)
+    (tmp_path / "models/torch/1/model.pt").touch()
+    (tmp_path / "models/torch/config.pbtxt").write_text(CONFIG % "pytorch")
+    return tmp_path, tmp_path / "models"
+
+
+def test_a_plug_in_has_processes_too(plugin):
+    """What links to code of others is not built in, whoever brings it."""
+    with serve(*plugin) as running:
+        assert set(children(running)) == {"torch_0"}
+        assert infer(running, "torch", do="crash")[0] == 500
+        wait_until(lambda: call(running, "/v2/models/torch/ready")[0] == 200)
+        assert infer(running, "torch")[1]["outputs"][0]["data"] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["pytorch", "all"])
+def test_a_plug_in_in_the_same_process_on_request(plugin, name):
+    with serve(*plugin, "--in-process", name) as running:
+        assert not children(running)
+        assert infer(running, "torch")[1]["outputs"][0]["data"] == [1, 2]
+
+
 def test_a_built_in_backend_in_a_process(tmp_path):
     (tmp_path / "sums/1").mkdir(parents=True)
     (tmp_path / "sums/config.pbtxt").write_text("""backend: "add_sub"

@@ -23,7 +23,7 @@ PROA_MUST_CHECK proa_status proa_isolate_configure(const proa_backend *const **b
                                                    const proa_isolate_policy *policy, proa_arena *arena,
                                                    proa_err *err);
 /* As proa_library_find, of which it takes the place: libraries run in processes of their own, unless the policy has
- * them in this one. What Proa brings (plugins.c) runs in the server unless the policy isolates it. */
+ * them in this one. So do those that Proa brings (plugins.c): they link to code of others. */
 PROA_MUST_CHECK proa_status proa_isolate_find(const proa_backend **out, const char *directory,
                                               const char *name, const char *runtime, proa_err *err);
 

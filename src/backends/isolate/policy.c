@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * policy.c - which backends run in processes of their own: libraries, unless it is wanted otherwise, and those built-in
- * ones that are named. */
+ * policy.c - which backends run in processes of their own: libraries, Proa's plug-ins too, unless it is wanted
+ * otherwise, and those built-in ones that are named. */
 #include "backends/isolate/isolate.h"
 
 #include "backends/backends.h"
@@ -100,7 +100,7 @@ static bool runs_here(const char *name)
 {
     const proa_isolate_policy *p = &current;
     if (is_isolated(p, name)) return false;
-    return proa_library_is_plugin(name) || has_name(p->in_process, p->in_process_count, "all") ||
+    return has_name(p->in_process, p->in_process_count, "all") ||
            has_name(p->in_process, p->in_process_count, name);
 }
 

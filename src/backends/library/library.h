@@ -32,7 +32,6 @@ PROA_MUST_CHECK proa_status proa_library_find(const proa_backend **out, const ch
 /* Where that file is, in path[PROA_PATH_MAX]; "" if there is none. */
 PROA_MUST_CHECK proa_status proa_library_locate(char *path, const char *directory, const char *name,
                                                 const char *runtime, proa_err *err);
-bool proa_library_is_plugin(const char *backend); /* a library that Proa brings */
 /* plugins.c: the file of a plug-in of Proa, in the directory (or NULL) or beside the program, in path[PROA_PATH_MAX];
  * "" if no plug-in has this backend. UNAVAILABLE if its file is nowhere. */
 PROA_MUST_CHECK proa_status proa_library_plugin(char *path, const char *directory, const char *backend,

@@ -43,13 +43,6 @@ static bool find_file(char *path, const char *directory, const char *backend, co
     return false;
 }
 
-bool proa_library_is_plugin(const char *backend)
-{
-    for (size_t i = 0; i < PROA_COUNT(plugins); i++)
-        if (strcmp(plugins[i].backend, backend) == 0) return true;
-    return false;
-}
-
 proa_status proa_library_plugin(char *path, const char *directory, const char *backend, proa_err *err)
 {
     path[0] = 0;
