@@ -35,10 +35,8 @@ pytestmark = [
 ]
 
 
-@functools.cache
-def make(tmp_path_factory, part):
+def make(folder, part):
     """The repository of a part of models.py, and its cases by model."""
-    folder = tmp_path_factory.mktemp(part)
     subprocess.run([PYTHON, pathlib.Path(__file__).with_name("models.py"), folder, part], check=True)
     cases = {}
     for case in json.loads((folder / part / "cases.json").read_text())["cases"]:
@@ -47,10 +45,16 @@ def make(tmp_path_factory, part):
 
 
 class Serving:
-    def __init__(self, tmp_path_factory, part, *options):
-        self.repository, self.cases = make(tmp_path_factory, part)
+    def __init__(self, made, part, *options):
+        self.repository, self.cases = made(part)
         self.server = Server("--backend-directory", str(PLUGIN.parent), "--exit-on-error=false", *options,
                              repositories=[self.repository])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """make, once for each part."""
+    return functools.cache(lambda part: make(tmp_path_factory.mktemp(part), part))
 
 
 # Each model in a process of its own, or all in the server's: they answer the same.
@@ -58,22 +62,22 @@ MODES = {"isolated": (), "in-process": ("--in-process", "pytorch")}
 
 
 @pytest.fixture(scope="module", params=MODES)
-def models(request, tmp_path_factory):
-    serving = Serving(tmp_path_factory, "models", *MODES[request.param])
+def models(request, made):
+    serving = Serving(made, "models", *MODES[request.param])
     with serving.server:
         yield serving
 
 
 @pytest.fixture(scope="module", params=MODES)
-def broken(request, tmp_path_factory):
-    serving = Serving(tmp_path_factory, "broken", *MODES[request.param])
+def broken(request, made):
+    serving = Serving(made, "broken", *MODES[request.param])
     with serving.server:
         yield serving
 
 
 @pytest.fixture(scope="module", params=MODES)
-def packages(request, tmp_path_factory):
-    serving = Serving(tmp_path_factory, "packages", *MODES[request.param])
+def packages(request, made):
+    serving = Serving(made, "packages", *MODES[request.param])
     with serving.server:
         yield serving
 
