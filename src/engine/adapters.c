@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/access.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 #include "model/lora/lora.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chat.c - messages to a prompt by the model's chat template, for callers of the library. */
+#include "engine/chat.h"
+
 #include "engine/access.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 #include <string.h>
 
 void proa_engine_chat_init(proa_engine_chat_template *t)

@@ -4,7 +4,7 @@
  * A session has page tables of its own in the engine's pool. Sequences that were forked or reordered refer to the same
  * pages, and proa_page_table_own copies a page before one of them writes to it. A pass is built in the engine's step
  * arrays, which no step uses meanwhile (sched/job.c), and runs as the engine's own do. */
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * engine.c - opening and closing an engine, its own thread, statistics, and what callers can query. */
-#include "engine/prefix_levels.h"
+#include "engine/engine.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -9,7 +9,12 @@
 #include "base/limits.h"
 #include "engine/access.h"
 #include "engine/generation_config.h"
+#include "engine/heads/propose_eagle.h"
+#include "engine/heads/propose_medusa.h"
+#include "engine/prefix_levels.h"
 #include "engine/ranks/recovery.h"
+#include "engine/sched/prefix_cache.h"
+#include "engine/sched/scheduler.h"
 #include "model/heads/eagle.h"
 #include "text/token_bytes.h"
 #include <malloc.h>
@@ -182,15 +187,6 @@ static proa_status read_speculation(proa_speculation *s, const proa_engine_optio
     return PROA_OK;
 }
 
-static void init_pacing(proa_engine *e)
-{
-    const proa_config *c = &e->model->config;
-    /* scores and sums of a row with one token, in all layers, against its products with all weights */
-    double pair = 4.0 * (double)c->heads * (double)c->head_dim * e->model->kv_layers;
-    e->pacing.budget = (proa_prompt_budget){.most = e->sizes.prompt_rows, .slowdown = e->sizes.prompt_slowdown};
-    e->pacing.pair_work = pair / (2 * (double)proa_max64(1, e->model->plan.parameters));
-}
-
 /* All arrays that steps use, so that a step allocates nothing. */
 static void make_arrays(proa_engine *e)
 {
@@ -309,7 +305,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     for (int32_t i = 0; o && i < o->adapters_count; i++)
         PROA_TRY(proa_adapters_load(&e->adapters, o->adapters[i].name, o->adapters[i].path, err));
     proa_async_steps_init(e);
-    init_pacing(e);
+    proa_pacing_init(e);
     make_arrays(e);
     if (e->tokenizer) e->grammars = proa_grammars_new(make_vocab, e);
     return PROA_OK;

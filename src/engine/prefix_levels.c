@@ -3,7 +3,7 @@
 #include "engine/prefix_levels.h"
 
 #include "base/alloc.h"
-
+#include "engine/engine.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * request_rows.c - rows of a request in memory of the caller (proa_request_rows); encoder outputs and input embeddings
  *                  on a GPU. */
-#include "engine/sched/request.h"
+#include "engine/request_rows.h"
 
+#include "engine/engine.h"
 #include <string.h>
 
 /* ---- checks ---- */
@@ -60,7 +61,7 @@ enum { MEMORIES = 3 };
 /* The caller's memory that a request reads or writes. */
 static void list_memories(const proa_tensor_memory *all[MEMORIES], const proa_engine_request *req)
 {
-    all[0] = &req->rows.memory, all[1] = &req->encoded_memory, all[2] = &req->table_memory;
+    all[0] = &req->rows.memory, all[1] = &req->input.memory, all[2] = &req->table_memory;
 }
 
 void proa_request_rows_begin(proa_engine *e, const proa_engine_request *req)

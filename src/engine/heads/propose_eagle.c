@@ -11,7 +11,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "engine/decode/tree_search.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 #include "model/heads/eagle.h"
 #include <string.h>
 
@@ -188,7 +188,7 @@ static int32_t id_of(const proa_seq *seq, int64_t i)
 /* Tokens of the sequence whose ids the host knows. */
 static int64_t ids_known(const proa_seq *seq)
 {
-    return seq->req->prompt_count + (seq->req->candidates ? 0 : seq->count);
+    return seq->req->prompt_count + (seq->req->search.candidates ? 0 : seq->count);
 }
 
 /* Adds rows [draft_length, end), the states of the first of which are those that the sequence keeps, of the others

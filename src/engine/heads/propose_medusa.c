@@ -9,7 +9,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 #include <string.h>
 
 struct proa_medusa_proposer {

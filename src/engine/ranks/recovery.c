@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/engine.h"
 
 #define PAUSE_FIRST_NS ((int64_t)500000000)
 #define PAUSE_LAST_NS  (120 * PAUSE_FIRST_NS)

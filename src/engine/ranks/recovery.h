@@ -5,7 +5,13 @@
 #ifndef PROA_ENGINE_RECOVERY_H
 #define PROA_ENGINE_RECOVERY_H
 
-#include "engine/sched/request.h"
+#include "base/status.h"
+#include "proa/proa.h"
+
+typedef struct proa_recovery {
+    int64_t next_ns, pause_ns; /* when the next try is, and how long after the last failure; 0: none is needed */
+    int64_t restarted_ns;      /* the last restart; 0: none */
+} proa_recovery;
 
 /* For proa_rank_set.notify, with the engine: any thread. The stepping thread is woken. */
 void proa_recovery_notify(void *engine, const proa_err *why);

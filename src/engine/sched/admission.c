@@ -13,10 +13,14 @@
  *
  * Under max_utilization some requests keep the guarantee: beam and contrastive searches, whose pages follow a tree
  * that cannot be rebuilt from tokens alone, and requests that generate nothing, whose need is known. */
-#include "engine/sched/request.h"
+#include "engine/sched/admission.h"
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/request_rows.h"
+#include "engine/sched/output.h"
+#include "engine/sched/prefix_cache.h"
 
 /* ---- pages ---- */
 
@@ -134,7 +138,7 @@ static int64_t pages_to_start(const proa_engine_request *req)
     for (int32_t i = 0; i < req->width; i++)
         if (req->seq[i].finish == PROA_FINISH_NONE)
             pages += proa_kv_pages_for(tokens_of(&req->seq[i])) - shared;
-    return proa_kv_pages_for(req->input_count) + shared + pages;
+    return proa_kv_pages_for(req->input.count) + shared + pages;
 }
 
 /* Pages that stay free at admission, so that requests that can be preempted find some for their next tokens: 1 % of
@@ -273,8 +277,8 @@ void proa_admission_step(proa_engine *e)
         }
         proa_waiting_pop(&e->waiting);
         proa_request_list_push(&e->running, req);
-        if (req->admitted_ns) continue; /* it goes on after a preemption */
-        req->admitted_ns = proa_clock_ns();
+        if (req->usage.admitted_ns) continue; /* it goes on after a preemption */
+        req->usage.admitted_ns = proa_clock_ns();
         proa_request_rows_begin(e, req);
         proa_emit_begin(req);
     }

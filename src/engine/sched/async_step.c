@@ -17,11 +17,14 @@
  * page tables (reorder_kv). On completion the host gets the same candidates, makes the same step with its own
  * bookkeeping (finished hypotheses, end of the search) and reorders its page tables by the same rule
  * (kernels/reorder_kv.h), so that host and device agree on every page. */
-#include "engine/sched/request.h"
+#include "engine/sched/async_step.h"
 
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "engine/engine.h"
+#include "engine/request_rows.h"
+#include "engine/sched/retire.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +64,8 @@ void proa_async_steps_init(proa_engine *e)
 static bool beams_fit_device(const proa_engine_request *req)
 {
     proa_beam_params step;
-    if (req->logits || req->options.prompt_logprobs || req->candidates > PROA_TOP_MAX) return false;
-    return proa_beam_search(req->beam, 1, &step) && req->width == step.beams;
+    if (req->logits || req->options.prompt_logprobs || req->search.candidates > PROA_TOP_MAX) return false;
+    return proa_beam_search(req->search.beam, 1, &step) && req->width == step.beams;
 }
 
 /* Whether the log-probabilities of sampled tokens are needed: for the caller, or to rank best_of. */
@@ -88,7 +91,7 @@ static bool sampling_fits_device(proa_engine_request *req)
 {
     const proa_options *o = &req->options;
     bool whole = o->prompt_logprobs || o->return_hidden || (o->return_logits && !req->rows_in_place);
-    bool plain = req->task == PROA_TASK_GENERATE && !req->candidates && !whole;
+    bool plain = req->task == PROA_TASK_GENERATE && !req->search.candidates && !whole;
     return plain && o->top_logprobs <= PROA_TOP_MAX && processors_fit_device(req) &&
            proa_sampler_choice(&req->sample_params, o);
 }
@@ -97,7 +100,7 @@ static bool sampling_fits_device(proa_engine_request *req)
 static bool needs_rows(const proa_engine *e, const proa_engine_request *req)
 {
     bool logprobs = wants_logprobs(req) || req->options.top_logprobs > 0;
-    return e->async.mode == PROA_SAMPLE_STAGES && e->device->host && logprobs && !req->beam;
+    return e->async.mode == PROA_SAMPLE_STAGES && e->device->host && logprobs && !req->search.beam;
 }
 
 /* Whether rows are wanted elsewhere than in memory where the model runs. */
@@ -108,7 +111,7 @@ static bool needs_host(const proa_engine_request *req)
 
 void proa_async_step_prepare(const proa_engine *e, proa_engine_request *req)
 {
-    bool fits = req->beam ? beams_fit_device(req) : sampling_fits_device(req);
+    bool fits = req->search.beam ? beams_fit_device(req) : sampling_fits_device(req);
     req->samples_on_device = fits && !needs_host(req) && !needs_rows(e, req);
 }
 
@@ -214,7 +217,7 @@ static void take_token_requests(proa_engine *e, proa_inflight_step *f)
     int64_t others = 0;
     for (int64_t i = 0; i < e->step.logits_count; i++) {
         proa_logits_request a = e->step.logits_requests[i];
-        if (!a.seq->req->samples_on_device || a.seq->req->beam) e->step.logits_requests[others++] = a;
+        if (!a.seq->req->samples_on_device || a.seq->req->search.beam) e->step.logits_requests[others++] = a;
         else if (!has_ended(a.seq)) add_pending_tokens(e, f, &a);
     }
     e->step.logits_count = others;
@@ -227,7 +230,7 @@ static void add_beam_step(proa_engine *e, proa_inflight_step *f, proa_engine_req
 {
     proa_beam_params *s = &f->search[f->searches];
     int64_t step = req->seq[0].length - req->prompt_count;
-    proa_beam_search(req->beam, step + 1, s);
+    proa_beam_search(req->search.beam, step + 1, s);
     e->async.search_to[f->searches] = (proa_beam_rows){
         .logits = proa_request_row(e, req, req->rows.logits, step, 0),
         .logprobs = proa_request_row(e, req, req->rows.scores, step, 0)};
@@ -372,17 +375,17 @@ static void complete_token(proa_engine *e, const proa_inflight_step *f, const pr
 static void copy_candidates(proa_engine_request *req, const proa_beam_params *s, const proa_beam_lists *l)
 {
     int64_t n = (int64_t)s->rows * s->each;
-    memcpy(req->beam_ids, l->ids + s->at, (size_t)n * sizeof *l->ids);
+    memcpy(req->search.ids, l->ids + s->at, (size_t)n * sizeof *l->ids);
     for (int64_t i = 0; i < n; i++)
-        req->beam_logprobs[i] = l->logits[s->at + i] - l->sums[s->row + i / s->each];
+        req->search.logprobs[i] = l->logits[s->at + i] - l->sums[s->row + i / s->each];
 }
 
 /* Whether the device made the same step. After a prompt all beams have the same parent, whatever it is called. */
 static bool same_as_device(const proa_engine_request *req, const proa_beam_params *s, const proa_beam_lists *l)
 {
     size_t bytes = (size_t)req->width * sizeof(int32_t);
-    return memcmp(req->beam_token, l->tokens + s->to, bytes) == 0 &&
-           (req->depth == 0 || memcmp(req->beam_parent, l->parents + s->to, bytes) == 0);
+    return memcmp(req->search.token, l->tokens + s->to, bytes) == 0 &&
+           (req->search.depth == 0 || memcmp(req->search.parent, l->parents + s->to, bytes) == 0);
 }
 
 static void complete_beam_step(proa_engine *e, const proa_beam_params *s, proa_engine_request *req,
@@ -390,20 +393,20 @@ static void complete_beam_step(proa_engine *e, const proa_beam_params *s, proa_e
 {
     if (!req || req->ending != PROA_FINISH_NONE) return;
     /* the next step was submitted: the device has already reordered its page tables */
-    bool next_submitted = req->seq[0].length > req->prompt_count + req->depth;
+    bool next_submitted = req->seq[0].length > req->prompt_count + req->search.depth;
     for (int32_t i = 0; i < req->width && !next_submitted; i++) req->seq[i].sampled_at = -1;
     copy_candidates(req, s, l);
     if (!proa_advance_beams(e, req)) return;
     if (!same_as_device(req, s, l)) {
         req->ending = PROA_FINISH_ERROR;
         (void)PROA_FAIL(&req->error, INTERNAL, "device and host disagree about the beams of step %lld",
-                        (long long)req->depth);
+                        (long long)req->search.depth);
         return;
     }
-    int64_t tokens = req->prompt_count + req->depth;
-    if (req->depth++ > 0)
+    int64_t tokens = req->prompt_count + req->search.depth;
+    if (req->search.depth++ > 0)
         proa_page_tables_reorder(&e->pages, &e->slots.self[req->slot], &e->slots.spare[req->slot],
-                                 req->beam_parent, req->width, tokens, next_submitted);
+                                 req->search.parent, req->width, tokens, next_submitted);
 }
 
 /* Whether a step must be waited for. If none of its requests is left, its tokens are discarded unread; but when
@@ -429,7 +432,7 @@ void proa_async_step_complete(proa_engine *e)
         return;
     }
     proa_sampled sampled = proa_model_wait_sampled(e->model, f.ticket);
-    proa_sched_check_device(e, NULL);
+    proa_retire_check_device(e, NULL);
     proa_wakeups_begin();
     for (int64_t i = 0; i < f.count; i++) complete_token(e, &f, &sampled, i);
     for (int64_t i = 0; i < f.count; i++)
@@ -437,7 +440,7 @@ void proa_async_step_complete(proa_engine *e)
     proa_wakeups_end();
     if (f.rows) proa_speculate_step_time(e, f.rows, f.submitted_ns);
     if (e->async.mode != PROA_SAMPLE_DEVICE)
-        proa_sched_pass_ended(e, f.timed ? &f.shape : NULL, f.submitted_ns);
+        proa_pacing_pass_ended(e, f.timed ? &f.shape : NULL, f.submitted_ns);
     for (int64_t i = 0; i < f.searches; i++)
         complete_beam_step(e, &f.search[i], f.search_owner[i], &sampled.lists);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * batch.c - the arrays of a pass: which tokens of which sequences are its rows, and what the model reads with them. */
-#include "engine/sched/request.h"
+#include "engine/sched/batch.h"
 
 #include "base/checked.h"
+#include "engine/engine.h"
+#include "engine/sched/prefix_cache.h"
 
 /* ---- rows and spans ---- */
 
@@ -85,7 +87,7 @@ static int32_t token_id(const proa_seq *seq, int64_t i)
 {
     const proa_engine_request *req = seq->req;
     if (i < req->prompt_count) return req->prompt[i];
-    if (req->candidates) return req->beam_token[seq->index];
+    if (req->search.candidates) return req->search.token[seq->index];
     return i - req->prompt_count < seq->count + seq->drafts ? seq->ids[i - req->prompt_count] : 0;
 }
 
@@ -133,11 +135,6 @@ static void add_token_row(proa_engine *e, const proa_seq *seq, int64_t i)
     e->step.any_sampled_at = true;
 }
 
-bool proa_request_wants_all_rows(const proa_engine_request *req)
-{
-    return req->task != PROA_TASK_GENERATE || req->options.prompt_logprobs || req->contrast;
-}
-
 /* Whether the logits of the row of token i are needed: a token follows it, or its own output is emitted. */
 static bool wants_logits(const proa_seq *seq, int64_t i)
 {
@@ -156,7 +153,7 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
     e->step.span_seqs[e->step.spans] = seq;
     e->step.lora[e->step.spans] = req->adapter ? req->adapter->slot : -1;
     e->step.any_lora = e->step.any_lora || e->step.lora[e->step.spans] >= 0;
-    proa_batch_add_span(e, seq->table, rows, end, &e->slots.cross[req->slot], req->input_count);
+    proa_batch_add_span(e, seq->table, rows, end, &e->slots.cross[req->slot], req->input.count);
     if (proa_seq_has_tree(seq)) e->step.self_spans[e->step.spans - 1].tree = seq->drafts;
     for (int64_t i = begin; i < end; i++) {
         if (wants_logits(seq, i))
@@ -180,7 +177,7 @@ static bool is_behind(const proa_engine *e, const proa_seq *seq)
 {
     const proa_async_steps *a = &e->async;
     if (seq->sampled_at < 0 || a->mode != PROA_SAMPLE_STAGES) return false;
-    bool simple = !seq->req->beam && !seq->req->logits;
+    bool simple = !seq->req->search.beam && !seq->req->logits;
     return !(simple && a->follows && seq->sampled_ticket == a->step[0].ticket);
 }
 
@@ -202,7 +199,7 @@ static bool is_decoding(const proa_seq *seq)
 static void add_pending_beams(proa_engine *e, const proa_engine_request *req)
 {
     int32_t sampled_at = req->seq[0].sampled_at;
-    if (!req->beam || sampled_at < 0 || req->depth == 0) return;
+    if (!req->search.beam || sampled_at < 0 || req->search.depth == 0) return;
     e->step.pending[e->step.pending_count++] = (proa_pending_beams){(int32_t)e->step.spans, req->width,
                                                                     sampled_at};
 }

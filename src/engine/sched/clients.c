@@ -5,7 +5,7 @@
  * (Shreedhar and Varghese, 1996): a turn adds a quantum of tokens to the queue's deficit, which pays for the tokens of
  * its next requests. A client with many or with long requests so delays its own, not those of others. With one client
  * this is the order of arrival. */
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -92,7 +92,7 @@ void proa_waiting_push(proa_waiting *w, proa_engine_request *req)
  * know. */
 static int64_t cost_of(const proa_engine_request *req)
 {
-    return req->input_count + req->prompt_count + req->width * proa_min64(req->new_max, ANSWER_TOKENS);
+    return req->input.count + req->prompt_count + req->width * proa_min64(req->new_max, ANSWER_TOKENS);
 }
 
 void proa_waiting_return(proa_waiting *w, proa_engine_request *req)

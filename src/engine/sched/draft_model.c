@@ -8,7 +8,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 #include "text/token_bytes.h"
 #include <math.h>
 

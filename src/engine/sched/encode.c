@@ -5,9 +5,13 @@
  * arrived, like the steps of async_step.c: the device works while outputs travel and are emitted. It is submitted
  * only when many rows wait. Few rows are better delayed and merged, since a pass over few rows takes almost as long
  * as one over more. */
-#include "engine/sched/request.h"
+#include "engine/sched/encode.h"
 
 #include "base/checked.h"
+#include "engine/engine.h"
+#include "engine/sched/output.h"
+#include "engine/sched/prefix_cache.h"
+#include "engine/sched/retire.h"
 #include <string.h>
 
 enum {
@@ -35,22 +39,22 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     pass->wants_outputs = pass->wants_outputs || (alone && !hidden);
     pass->exclusive = pass->exclusive || hidden || !proa_model_sends_encoder_outputs(e->model);
     req->phase = PROA_PHASE_ENCODE_INFLIGHT;
-    proa_admission_take_pages(e, table, 0, req->input_count);
-    proa_batch_add_span(e, table, req->input_count, req->input_count, table, 0);
-    if (req->embedded)
+    proa_admission_take_pages(e, table, 0, req->input.count);
+    proa_batch_add_span(e, table, req->input.count, req->input.count, table, 0);
+    if (req->input.embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
             .row = e->step.rows,
-            .count = req->input_count,
-            .values = req->embedded,
-            .on_device = req->encoded_memory.kind == PROA_MEMORY_CUDA};
+            .count = req->input.count,
+            .values = req->input.embedded,
+            .on_device = req->input.memory.kind == PROA_MEMORY_CUDA};
     int32_t *types = e->step.types + e->step.rows;
-    for (int64_t i = 0; i < req->input_count; i++) {
-        int64_t row = req->input[i] - e->model->config.vocab; /* of the request's prompt table */
+    for (int64_t i = 0; i < req->input.count; i++) {
+        int64_t row = req->input.ids[i] - e->model->config.vocab; /* of the request's prompt table */
         if (row >= 0) proa_batch_add_virtual(e, req->virtuals, row);
-        proa_batch_add_row(e, row < 0 ? req->input[i] : 0, i, req->input_count);
+        proa_batch_add_row(e, row < 0 ? req->input.ids[i] : 0, i, req->input.count);
     }
-    if (!req->input_types) return;
-    memcpy(types, req->input_types, (size_t)req->input_count * sizeof *types);
+    if (!req->input.types) return;
+    memcpy(types, req->input.types, (size_t)req->input.count * sizeof *types);
     e->step.any_types = true;
 }
 
@@ -65,9 +69,9 @@ static void take_inputs(proa_engine *e, proa_encoder_pass *pass)
         if (!ends_after_encoder(e, req)) cached = proa_prefix_cache_reuse_input(e, req);
         if (cached == PROA_PREFIX_INPUT_HIT) req->phase = PROA_PHASE_DECODER;
         if (cached != PROA_PREFIX_INPUT_MISS) continue;
-        if (e->step.rows + req->input_count > e->model->plan.rows_max) break;
-        if (pass->count && e->step.encoded != req->encoded_given) break;
-        e->step.encoded = req->encoded_given;
+        if (e->step.rows + req->input.count > e->model->plan.rows_max) break;
+        if (pass->count && e->step.encoded != req->input.is_encoded) break;
+        e->step.encoded = req->input.is_encoded;
         add_input(e, pass, req);
     }
     pass->wants_outputs = pass->wants_outputs && proa_model_sends_encoder_outputs(e->model);
@@ -78,10 +82,10 @@ static void request_outputs(proa_engine *e, const proa_encoder_pass *pass)
     bool last = e->model->arch->head_rows == PROA_ROWS_LAST;
     for (int64_t i = 0; i < pass->count; i++) {
         const proa_encoder_input *input = &pass->input[i];
-        e->step.logits_rows[i] = (int32_t)(input->row + (last ? input->req->input_count - 1 : 0));
-        e->step.places[i] = input->req->place;
+        e->step.logits_rows[i] = (int32_t)(input->row + (last ? input->req->input.count - 1 : 0));
+        e->step.places[i] = input->req->input.place;
         e->step.places[i].first = input->row;
-        e->step.places[i].count = input->req->input_count;
+        e->step.places[i].count = input->req->input.count;
     }
     proa_model_send_encoder_outputs(e->model, e->step.logits_rows, e->step.places, pass->count, e->step.rows,
                                     e->async.mode == PROA_SAMPLE_ASYNC);
@@ -107,11 +111,11 @@ static void submit_pass(proa_engine *e)
 static void emit_head_rows(proa_engine *e, proa_engine_request *req, int64_t row)
 {
     int32_t rows[PROA_HEAD_ROWS];
-    for (int64_t first = 0; first < req->input_count; first += PROA_HEAD_ROWS) {
-        int64_t count = proa_min64(req->input_count - first, PROA_HEAD_ROWS);
+    for (int64_t first = 0; first < req->input.count; first += PROA_HEAD_ROWS) {
+        int64_t count = proa_min64(req->input.count - first, PROA_HEAD_ROWS);
         for (int64_t i = 0; i < count; i++) rows[i] = (int32_t)(row + first + i);
         const float *out = proa_view_f32(proa_model_head(e->model, rows, count));
-        proa_sched_check_device(e, req);
+        proa_retire_check_device(e, req);
         if (req->ending == PROA_FINISH_ERROR) return;
         proa_emit_rows(req, out, NULL, first, count, e->model->plan.width[PROA_REG_OUT]);
     }
@@ -122,7 +126,7 @@ static void emit_head_rows(proa_engine *e, proa_engine_request *req, int64_t row
 static void emit_outputs(proa_engine *e, proa_engine_request *req, const proa_encoder_outputs *h,
                          int64_t index, int64_t row)
 {
-    int64_t columns = e->model->plan.width[PROA_REG_OUT], n = h->first ? 1 : req->input_count;
+    int64_t columns = e->model->plan.width[PROA_REG_OUT], n = h->first ? 1 : req->input.count;
     if (h->first) proa_emit_rows(req, h->first + index * columns, NULL, 0, 1, columns);
     else if (h->rows) proa_emit_rows(req, h->rows + row * columns, NULL, 0, n, columns);
     else emit_head_rows(e, req, row);
@@ -134,23 +138,23 @@ static void emit_outputs(proa_engine *e, proa_engine_request *req, const proa_en
 static void emit_hidden(proa_engine *e, proa_engine_request *req, int64_t row)
 {
     if (req->rows.hidden && (req->rows.memory.kind == PROA_MEMORY_CUDA || e->model->device->host)) {
-        proa_model_encoded_to(e->model, req->rows.hidden, row, req->input_count);
+        proa_model_encoded_to(e->model, req->rows.hidden, row, req->input.count);
         return;
     }
     if (req->rows.hidden) {
-        proa_model_encoded(e->model, req->rows.hidden, row, req->input_count);
-        proa_sched_check_device(e, req);
+        proa_model_encoded(e->model, req->rows.hidden, row, req->input.count);
+        proa_retire_check_device(e, req);
         return;
     }
-    proa_model_encoded(e->model, req->encoded, row, req->input_count);
-    proa_sched_check_device(e, req);
+    proa_model_encoded(e->model, req->encoded, row, req->input.count);
+    proa_retire_check_device(e, req);
     if (req->ending == PROA_FINISH_ERROR) return;
-    proa_emit_rows(req, req->encoded, NULL, 0, req->input_count, e->model->config.hidden);
+    proa_emit_rows(req, req->encoded, NULL, 0, req->input.count, e->model->config.hidden);
 }
 
 static bool has_place(const proa_engine_request *req)
 {
-    return req->place.head || req->place.pooled || req->place.rows;
+    return req->input.place.head || req->input.place.pooled || req->input.place.rows;
 }
 
 static void process_input(proa_engine *e, proa_engine_request *req, const proa_encoder_outputs *h,
@@ -174,10 +178,10 @@ static void complete_pass(proa_engine *e)
     e->encoder.pass[1] = pass;
     e->encoder.count--;
     if (pass.wants_outputs) h = proa_model_wait_encoder_outputs(e->model, pass.ticket);
-    proa_sched_check_device(e, NULL);
+    proa_retire_check_device(e, NULL);
     for (int64_t i = 0; i < pass.count; i++)
         if (pass.input[i].req) process_input(e, pass.input[i].req, &h, i, pass.input[i].row);
-    proa_sched_retire(e);
+    proa_retire_ended(e);
 }
 
 /* Places are the caller's again when the request has ended: a pass that writes to them is waited for. */
@@ -200,7 +204,7 @@ static int64_t waiting_rows(const proa_engine *e)
 {
     int64_t rows = 0;
     for (const proa_engine_request *req = e->running.first; req; req = req->next)
-        if (req->phase == PROA_PHASE_ENCODE_WAITING) rows += req->input_count;
+        if (req->phase == PROA_PHASE_ENCODE_WAITING) rows += req->input.count;
     return rows;
 }
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * handoff.c - pages of a prompt from one engine's prefix cache to another's. */
-#include "engine/sched/request.h"
+#include "engine/sched/handoff.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "engine/engine.h"
+#include "engine/sched/prefix_cache.h"
+#include "engine/sched/retire.h"
 #include "kv/page_copy.h"
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +124,7 @@ static bool begin_handoff(proa_engine *e, proa_kv_handoff *h)
 static void keep_pages(proa_engine *e, proa_kv_handoff *h)
 {
     proa_prefix_cursor at = {PROA_PREFIX_SELF, 0};
-    if (!e->device->host) proa_sched_check_device(e, NULL); /* a copy may have failed */
+    if (!e->device->host) proa_retire_check_device(e, NULL); /* a copy may have failed */
     if (!e->prefix_broken)
         proa_prefix_tree_insert(&e->prefixes, &at, h->to_space, h->ids, h->tokens, false, &h->target);
     e->handoff_pages -= h->target.count;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * job.c - work that callers have done between two steps, while the model runs nothing (proa_decoder_session). */
-#include "engine/sched/request.h"
+#include "engine/sched/job.h"
+
+#include "engine/engine.h"
+#include "engine/sched/scheduler.h"
 
 void proa_jobs_init(proa_engine_shared *shared)
 {

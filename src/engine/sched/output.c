@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * output.c - the events of a request: tokens with their text, rows, prompt log-probabilities, the end with its
  * results. */
-#include "engine/sched/request.h"
+#include "engine/sched/output.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/request_rows.h"
 #include <string.h>
 
 static proa_event event_of(const proa_engine_request *req, proa_event_kind kind)
@@ -81,8 +83,8 @@ void proa_emit_token(const proa_draw *draw, const proa_sample *sample)
     proa_event event = event_of(req, PROA_EVENT_TOKEN);
     seq->ids[seq->count++] = sample->id;
     seq->logprob_sum += (double)sample->logprob;
-    req->new_tokens++;
-    if (!req->first_ns) req->first_ns = proa_clock_ns();
+    req->usage.new_tokens++;
+    if (!req->usage.first_ns) req->usage.first_ns = proa_clock_ns();
     seq->finish = finish_of(req, seq, sample->id);
     bool whole = seq->finish != PROA_FINISH_NONE;
     bool stopped = make_text(seq, sample->id, whole, req->sequences > 1);
@@ -106,7 +108,7 @@ void proa_emit_rows(proa_engine_request *req, const float *rows, const float *po
                     int64_t count, int64_t columns)
 {
     proa_event event = event_of(req, PROA_EVENT_ROWS);
-    if (!req->first_ns) req->first_ns = proa_clock_ns();
+    if (!req->usage.first_ns) req->usage.first_ns = proa_clock_ns();
     event.rows = rows;
     event.pooled = pooled;
     event.rows_first = first;
@@ -163,8 +165,8 @@ static void decode_beams(const proa_engine *e, proa_beam_result *results, int32_
 static int32_t beam_results(const proa_engine *e, const proa_engine_request *req, proa_beam_result *results,
                             proa_buf *texts)
 {
-    int32_t n = proa_beam_finish(req->beam);
-    for (int32_t i = 0; i < n; i++) results[i] = proa_beam_get(req->beam, i);
+    int32_t n = proa_beam_finish(req->search.beam);
+    for (int32_t i = 0; i < n; i++) results[i] = proa_beam_get(req->search.beam, i);
     decode_beams(e, results, n, texts);
     return n;
 }
@@ -197,8 +199,9 @@ static int32_t seq_results(const proa_engine_request *req, proa_beam_result *res
 static void set_times(proa_event *event, const proa_engine_request *req)
 {
     int64_t now = proa_clock_ns();
-    int64_t admitted = req->admitted_ns ? req->admitted_ns : now, first = req->first_ns ? req->first_ns : now;
-    event->queue_s = (double)(admitted - req->submitted_ns) * 1e-9;
+    int64_t admitted = req->usage.admitted_ns ? req->usage.admitted_ns : now,
+            first = req->usage.first_ns ? req->usage.first_ns : now;
+    event->queue_s = (double)(admitted - req->usage.submitted_ns) * 1e-9;
     event->prompt_s = (double)(first - admitted) * 1e-9;
     event->decode_s = (double)(now - first) * 1e-9;
 }
@@ -251,16 +254,16 @@ void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish
     proa_buf texts = {0};
     event.finish = finish;
     event.error = error;
-    event.prompt_tokens = req->input_count + req->prompt_count - req->virtual_count;
-    event.cached_tokens = req->cached_tokens;
-    event.drafted_tokens = req->drafted, event.accepted_tokens = req->accepted;
-    event.new_tokens = req->beam ? req->new_tokens / req->width : req->new_tokens; /* per beam */
+    event.prompt_tokens = req->input.count + req->prompt_count - req->virtual_count;
+    event.cached_tokens = req->usage.cached_tokens;
+    event.drafted_tokens = req->usage.drafted, event.accepted_tokens = req->usage.accepted;
+    event.new_tokens = req->search.beam ? req->usage.new_tokens / req->width : req->usage.new_tokens; /* per beam */
     set_times(&event, req);
     set_held_text(&event, req);
     if (req->sequences == 1) event.logprob_sum = req->seq->logprob_sum;
-    if (whole && (req->beam || req->sequences > 1)) {
+    if (whole && (req->search.beam || req->sequences > 1)) {
         results = proa_calloc((size_t)req->width, sizeof *results);
-        event.beams_count = req->beam ? beam_results(e, req, results, &texts) : seq_results(req, results);
+        event.beams_count = req->search.beam ? beam_results(e, req, results, &texts) : seq_results(req, results);
         event.beams = results;
     }
     unlink_live(e, req);

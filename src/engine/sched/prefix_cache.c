@@ -9,13 +9,14 @@
  * Not reused: rows whose own output is wanted (log-probabilities or rows of the prompt, contrastive search), prompts
  * whose tokens see each other both ways, input embeddings, and sequences whose rotary frequencies depend on their
  * length. What decides about keys and values besides the tokens is in the request's namespace. */
-#include "engine/access.h"
-#include "engine/sched/request.h"
+#include "engine/sched/prefix_cache.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
-
+#include "engine/access.h"
+#include "engine/engine.h"
+#include "engine/sched/retire.h"
 #include <string.h>
 
 /* ---- what a request may share ---- */
@@ -68,9 +69,9 @@ void proa_prefix_cache_prepare(const proa_engine *e, proa_engine_request *req, c
 {
     space_parts p = {.adapters = {req->adapter ? req->adapter->id : 0, req->table ? req->table->id : 0},
                      .salt = r->cache_salt,
-                     .input = req->input,
-                     .input_count = req->input_count};
-    bool both_ways = req->prefix.used || req->embedded || req->input_types;
+                     .input = req->input.ids,
+                     .input_count = req->input.count};
+    bool both_ways = req->prefix.used || req->input.embedded || req->input.types;
     bool unknown = req->table_memory.kind == PROA_MEMORY_CUDA; /* numbers that the host cannot compare */
     if (!is_on(e) || both_ways || unknown || !is_length_shared(e, req, &p.longer)) return;
     req->space = make_space(&p);
@@ -105,7 +106,7 @@ int64_t proa_engine_cached_tokens(proa_engine *e, const proa_request *r)
 /* Tokens of the sequence whose ids the host knows: those of beams and candidates are the prompt's only. */
 static int64_t known_ids(const proa_seq *seq)
 {
-    return seq->req->prompt_count + (seq->req->candidates ? 0 : seq->count);
+    return seq->req->prompt_count + (seq->req->search.candidates ? 0 : seq->count);
 }
 
 /* ids [PROA_PAGE_TOKENS] of page number `page`, all of which are known. */
@@ -140,9 +141,9 @@ static void count_reuse(proa_engine *e, proa_engine_request *req, int64_t begin,
         e->now.resumed_tokens += (uint64_t)tokens;
         e->now.resumed_tokens_host += (uint64_t)(from.host + from.folder);
     }
-    if (req->new_tokens > 0) return; /* a sequence that is computed anew reuses its own pages */
+    if (req->usage.new_tokens > 0) return; /* a sequence that is computed anew reuses its own pages */
     tokens = proa_max64(0, tokens - proa_max64(0, req->virtual_count - begin));
-    req->cached_tokens += tokens;
+    req->usage.cached_tokens += tokens;
     e->now.prefix_hits += (uint64_t)tokens;
     e->now.prefix_hits_host += (uint64_t)proa_min64(from.host, tokens);
     e->now.prefix_hits_dir += (uint64_t)proa_min64(from.folder, tokens);
@@ -194,7 +195,7 @@ bool proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
     if (!seq->req->space || e->prefix_broken || wants_own_rows(seq)) return true;
     /* the other sequences of a request start when this one has run the last row of the prompt */
     if (seq->req->width > 1) most = proa_min64(most, (seq->req->prompt_count - 1) / PROA_PAGE_TOKENS);
-    if (begin == 0 && seq->req->new_tokens == 0 && !waited)
+    if (begin == 0 && seq->req->usage.new_tokens == 0 && !waited)
         e->now.prefix_queries += (uint64_t)(seq->req->prompt_count - seq->req->virtual_count);
     if (begin != (int64_t)seq->cached.pages * PROA_PAGE_TOKENS || seq->table->count != seq->cached.pages)
         return true;
@@ -212,7 +213,7 @@ void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
     int64_t full = proa_min64(valid, known_ids(seq)) / PROA_PAGE_TOKENS;
     if (!seq->req->space || e->prefix_broken || seq->table->count < full)
         return; /* or its pages are released */
-    if (seq->req->candidates && seq->index > 0) return;
+    if (seq->req->search.candidates && seq->index > 0) return;
     while (seq->cached.pages < full) {
         copy_page_ids(seq, seq->cached.pages, ids);
         proa_prefix_tree_add(&e->prefixes, &seq->cached, seq->req->space, ids, PROA_PAGE_TOKENS, seq->table);
@@ -229,7 +230,7 @@ void proa_prefix_cache_distrust(proa_engine *e)
 void proa_prefix_cache_poll(proa_engine *e)
 {
     if (!e->host_cache.folder) return;
-    if (proa_host_cache_copies(&e->host_cache)) proa_sched_check_device(e, NULL);
+    if (proa_host_cache_copies(&e->host_cache)) proa_retire_check_device(e, NULL);
     proa_host_cache_poll(&e->host_cache);
     e->writes_left = proa_prefix_tree_write(&e->prefixes);
     e->reads_waited = false;
@@ -259,14 +260,14 @@ proa_prefix_input proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_requ
     proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
     int64_t before = e->prefixes.restored;
     if (!req->space || e->prefix_broken) return PROA_PREFIX_INPUT_MISS;
-    int64_t found = proa_prefix_tree_match(&e->prefixes, &at, req->space, req->input, req->input_count, true,
-                                           &e->slots.cross[req->slot]);
+    int64_t found = proa_prefix_tree_match(&e->prefixes, &at, req->space, req->input.ids, req->input.count,
+                                           true, &e->slots.cross[req->slot]);
     if (found < 0 && may_wait(e, req)) return PROA_PREFIX_INPUT_WAIT;
     if (found <= 0) return PROA_PREFIX_INPUT_MISS;
-    int64_t below = proa_min64(req->input_count, (e->prefixes.restored - before) * PROA_PAGE_TOKENS);
+    int64_t below = proa_min64(req->input.count, (e->prefixes.restored - before) * PROA_PAGE_TOKENS);
     bool read = req->read_until_ns != 0;
-    e->now.prefix_queries += (uint64_t)req->input_count;
-    count_reuse(e, req, req->virtual_count, req->input_count,
+    e->now.prefix_queries += (uint64_t)req->input.count;
+    count_reuse(e, req, req->virtual_count, req->input.count,
                 (restored_tokens){read ? 0 : below, read ? below : 0});
     return PROA_PREFIX_INPUT_HIT;
 }
@@ -275,7 +276,7 @@ void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req)
 {
     proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
     if (!req->space || e->prefix_broken) return;
-    e->now.prefix_queries += (uint64_t)req->input_count;
-    proa_prefix_tree_insert(&e->prefixes, &at, req->space, req->input, req->input_count, true,
+    e->now.prefix_queries += (uint64_t)req->input.count;
+    proa_prefix_tree_insert(&e->prefixes, &at, req->space, req->input.ids, req->input.count, true,
                             &e->slots.cross[req->slot]);
 }

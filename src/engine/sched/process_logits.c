@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * process_logits.c - what happens to a step's logits on the host: tokens are sampled for sequences, candidates are
  * taken for beam and contrastive search, rows and log-probabilities are emitted to requests that want them. */
-#include "engine/sched/request.h"
+#include "engine/sched/process_logits.h"
 
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "engine/engine.h"
+#include "engine/request_rows.h"
+#include "engine/sched/output.h"
+#include "engine/sched/retire.h"
 #include <math.h>
 #include <string.h>
-
-proa_history proa_request_history(const proa_engine_request *req, const int32_t *generated, int64_t count)
-{
-    proa_history h = {.prompt = req->prompt, .prompt_count = req->prompt_count};
-    h.generated = generated, h.generated_count = count;
-    h.source = req->input ? req->input : req->prompt;
-    h.source_count = req->input ? req->input_count : req->prompt_count;
-    return h;
-}
 
 /* What the head read for row i of the request that is processed. */
 static const float *fetched_hidden(const proa_engine *e, int64_t i)
@@ -147,8 +142,8 @@ static void apply_processors(proa_engine_request *req, proa_view logits, int64_t
 {
     for (int64_t i = 0; i < logits.shape[0]; i++) {
         float *row = proa_view_f32(logits) + i * logits.stride[0];
-        const int32_t *path = req->path + (first_beam + i) * (req->new_max + 1);
-        proa_history history = proa_request_history(req, path, req->depth);
+        const int32_t *path = req->search.path + (first_beam + i) * (req->new_max + 1);
+        proa_history history = proa_request_history(req, path, req->search.depth);
         if (lse) subtract_sum(logits, i, lse[i]);
         proa_logits_processor_apply(req->logits, row, &history);
     }
@@ -158,8 +153,8 @@ static void apply_processors(proa_engine_request *req, proa_view logits, int64_t
 static void put_beam_row(proa_engine *e, const proa_engine_request *req, float *rows, int64_t beam,
                          const float *values)
 {
-    proa_request_row_put(e, req, rows, req->depth, (int32_t)beam, values);
-    for (int32_t i = 1; i < req->width && req->depth == 0; i++)
+    proa_request_row_put(e, req, rows, req->search.depth, (int32_t)beam, values);
+    for (int32_t i = 1; i < req->width && req->search.depth == 0; i++)
         proa_request_row_put(e, req, rows, 0, i, values);
 }
 
@@ -182,9 +177,11 @@ static void emit_beam_scores(proa_engine *e, proa_engine_request *req, proa_view
     const float *lse = e->head.lse;
     for (int64_t i = 0; i < logits.shape[0] && req->scores; i++) {
         const float *row = proa_view_f32(logits) + i * logits.stride[0];
-        for (int64_t v = 0; v < logits.shape[1]; v++) req->scores_row[v] = normed ? row[v] : row[v] - lse[i];
-        put_beam_row(e, req, req->rows.scores, first_beam + i, req->scores_row);
-        if (req->emits_scores) proa_emit_scores(req, first_beam + i, NULL, req->scores_row, logits.shape[1]);
+        for (int64_t v = 0; v < logits.shape[1]; v++)
+            req->search.scores_row[v] = normed ? row[v] : row[v] - lse[i];
+        put_beam_row(e, req, req->rows.scores, first_beam + i, req->search.scores_row);
+        if (req->emits_scores)
+            proa_emit_scores(req, first_beam + i, NULL, req->search.scores_row, logits.shape[1]);
     }
 }
 
@@ -207,16 +204,17 @@ static void process_beam_rows(proa_engine *e, proa_engine_request *req, proa_vie
 static void draw_candidates(proa_engine *e, proa_engine_request *req, proa_view rows, int64_t first_beam,
                             bool normed)
 {
-    int64_t M = req->candidates;
+    int64_t M = req->search.candidates;
     for (int64_t i = 0; i < rows.shape[0] && req->ending != PROA_FINISH_ERROR; i++) {
         int64_t beam = first_beam + i, at = beam * M;
         float *row = proa_view_f32(rows) + i * rows.stride[0];
         if (!normed) subtract_sum(rows, i, e->head.lse[i]);
-        proa_history history = proa_request_history(req, req->path + beam * (req->new_max + 1), req->depth);
-        proa_status status = proa_sampler_candidates(e->samplers, req->beam_ids + at, req->beam_logprobs + at,
-                                                     req->beam_numbers + at, M, row, rows.shape[1],
-                                                     req->prompt_count + req->depth, req->seq[beam].seed,
-                                                     &req->options, &history, &req->error);
+        proa_history history = proa_request_history(req, req->search.path + beam * (req->new_max + 1),
+                                                    req->search.depth);
+        proa_status status = proa_sampler_candidates(e->samplers, req->search.ids + at,
+                                                     req->search.logprobs + at, req->search.numbers + at, M,
+                                                     row, rows.shape[1], req->prompt_count + req->search.depth,
+                                                     req->seq[beam].seed, &req->options, &history, &req->error);
         if (status != PROA_OK) req->ending = PROA_FINISH_ERROR;
     }
     emit_beam_scores(e, req, rows, first_beam, true);
@@ -226,10 +224,10 @@ static void draw_candidates(proa_engine *e, proa_engine_request *req, proa_view 
 static void choose_best(proa_engine *e, proa_engine_request *req, proa_view rows, int64_t first_beam, bool normed)
 {
     proa_ctx *c = &e->model->host;
-    int64_t n = rows.shape[0], M = req->candidates;
-    float *values = req->beam_logprobs + first_beam * M;
+    int64_t n = rows.shape[0], M = req->search.candidates;
+    float *values = req->search.logprobs + first_beam * M;
     emit_beam_scores(e, req, rows, first_beam, normed);
-    c->ops->top_k(c, proa_view_2d(values, PROA_DTYPE_F32, n, M), req->beam_ids + first_beam * M, rows, M);
+    c->ops->top_k(c, proa_view_2d(values, PROA_DTYPE_F32, n, M), req->search.ids + first_beam * M, rows, M);
     if (normed) return;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < M; j++) values[i * M + j] -= e->head.lse[i];
@@ -240,23 +238,23 @@ static void take_candidates(proa_engine *e, proa_engine_request *req, proa_view 
 {
     bool normed = req->options.style == PROA_STYLE_HF && req->logits;
     process_beam_rows(e, req, logits, first_beam);
-    if (req->beam_numbers) draw_candidates(e, req, logits, first_beam, normed);
+    if (req->search.numbers) draw_candidates(e, req, logits, first_beam, normed);
     else choose_best(e, req, logits, first_beam, normed);
 }
 
 /* Moves the history of each beam to its successor, for logits processors that look back. */
 static void reorder_paths(proa_engine_request *req)
 {
-    int64_t stride = req->new_max + 1, depth = req->depth++;
-    if (!req->path) return;
+    int64_t stride = req->new_max + 1, depth = req->search.depth++;
+    if (!req->search.path) return;
     for (int32_t i = 0; i < req->width; i++) {
-        int32_t *to = req->path_next + i * stride;
-        memcpy(to, req->path + req->beam_parent[i] * stride, (size_t)depth * sizeof *to);
-        to[depth] = req->beam_token[i];
+        int32_t *to = req->search.path_next + i * stride;
+        memcpy(to, req->search.path + req->search.parent[i] * stride, (size_t)depth * sizeof *to);
+        to[depth] = req->search.token[i];
     }
-    int32_t *swap = req->path;
-    req->path = req->path_next;
-    req->path_next = swap;
+    int32_t *swap = req->search.path;
+    req->search.path = req->search.path_next;
+    req->search.path_next = swap;
 }
 
 /* Moves the page tables of each beam to its successor: first all are shared, then the old references are dropped.
@@ -265,7 +263,7 @@ static void reorder_tables(proa_engine *e, proa_engine_request *req)
 {
     proa_page_table *self = &e->slots.self[req->slot], *spare = &e->slots.spare[req->slot];
     for (int32_t i = 0; i < req->width; i++)
-        proa_page_table_share(&e->pages, &spare[i], &self[req->beam_parent[i]], req->seq[0].length);
+        proa_page_table_share(&e->pages, &spare[i], &self[req->search.parent[i]], req->seq[0].length);
     for (int32_t i = 0; i < req->width; i++) {
         proa_page_table_release(&e->pages, &self[i]);
         proa_page_table swap = self[i];
@@ -286,25 +284,27 @@ static void go_on(proa_engine *e, proa_engine_request *req)
  * before the step, the best beam's first. */
 static void check_results(proa_engine_request *req)
 {
-    const proa_history history = proa_request_history(req, req->path, req->depth);
-    if (proa_beam_finish(req->beam) > 0) return;
+    const proa_history history = proa_request_history(req, req->search.path, req->search.depth);
+    if (proa_beam_finish(req->search.beam) > 0) return;
     req->ending = PROA_FINISH_ERROR;
     if (proa_logits_processor_check(req->logits, &history, &req->error) == PROA_OK)
         (void)PROA_FAIL(&req->error, INTERNAL, "logits are not numbers: no beam has a token after %lld",
-                        (long long)req->depth);
+                        (long long)req->search.depth);
 }
 
 bool proa_advance_beams(proa_engine *e, proa_engine_request *req)
 {
     bool more = false;
-    req->new_tokens += req->width;
+    req->usage.new_tokens += req->width;
     e->now.new_tokens += (uint64_t)req->width;
-    if (!req->first_ns) req->first_ns = proa_clock_ns();
-    proa_status status = proa_beam_advance(req->beam, &more, req->beam_parent, req->beam_token, req->beam_ids,
-                                           req->beam_logprobs, req->beam_numbers, &req->error);
-    bool full = req->new_tokens >= req->new_max * req->width;
+    if (!req->usage.first_ns) req->usage.first_ns = proa_clock_ns();
+    proa_status status = proa_beam_advance(req->search.beam, &more, req->search.parent, req->search.token,
+                                           req->search.ids, req->search.logprobs, req->search.numbers,
+                                           &req->error);
+    bool full = req->usage.new_tokens >= req->new_max * req->width;
     /* after the prompt only row 0 has pages; groups would name their own first beam as parent */
-    if (req->depth == 0) memset(req->beam_parent, 0, (size_t)req->width * sizeof *req->beam_parent);
+    if (req->search.depth == 0)
+        memset(req->search.parent, 0, (size_t)req->width * sizeof *req->search.parent);
     if (status != PROA_OK) req->ending = PROA_FINISH_ERROR;
     else if (!more) req->ending = full ? PROA_FINISH_LENGTH : PROA_FINISH_END;
     if (!more && req->logits && req->ending != PROA_FINISH_ERROR) check_results(req);
@@ -321,12 +321,12 @@ static void advance_beams(proa_engine *e, proa_engine_request *req)
 /* The next step runs the likeliest tokens after row `from` as candidates; they share that row's pages. */
 static void run_candidates(proa_engine *e, proa_engine_request *req, int32_t from)
 {
-    const int32_t *ids = req->beam_ids + from * req->candidates;
-    const float *logprobs = req->beam_logprobs + from * req->candidates;
+    const int32_t *ids = req->search.ids + from * req->search.candidates;
+    const float *logprobs = req->search.logprobs + from * req->search.candidates;
     for (int32_t i = 0; i < req->width; i++) {
-        req->beam_parent[i] = from;
-        req->beam_token[i] = ids[i];
-        req->probs[i] = expf(logprobs[i]);
+        req->search.parent[i] = from;
+        req->search.token[i] = ids[i];
+        req->search.probs[i] = expf(logprobs[i]);
     }
     go_on(e, req);
 }
@@ -335,12 +335,13 @@ static void run_candidates(proa_engine *e, proa_engine_request *req, int32_t fro
 static void choose_candidate(proa_engine *e, proa_engine_request *req)
 {
     int32_t best = 0;
-    if (proa_contrastive_choose(req->contrast, &best, req->probs, req->hidden, &req->error) != PROA_OK) {
+    if (proa_contrastive_choose(req->search.contrast, &best, req->search.probs, req->search.hidden,
+                                &req->error) != PROA_OK) {
         req->ending = PROA_FINISH_ERROR;
         return;
     }
     proa_draw draw = {.seq = req->seq};
-    proa_sample sample = {req->beam_token[best], logf(req->probs[best])};
+    proa_sample sample = {req->search.token[best], logf(req->search.probs[best])};
     e->now.new_tokens++;
     proa_emit_token(&draw, &sample);
     if (req->seq->finish != PROA_FINISH_NONE) end_sequence(e, req->seq);
@@ -351,7 +352,8 @@ static void process_candidates(proa_engine *e, proa_engine_request *req, const p
                                int64_t n, proa_view logits)
 {
     int64_t hidden = proa_model_hidden_width(e->model);
-    memcpy(req->hidden + a->seq->index * hidden, fetched_hidden(e, 0), (size_t)(n * hidden) * sizeof(float));
+    memcpy(req->search.hidden + a->seq->index * hidden, fetched_hidden(e, 0),
+           (size_t)(n * hidden) * sizeof(float));
     take_candidates(e, req, logits, a->seq->index);
     if (a[n - 1].seq->index + 1 == req->width) choose_candidate(e, req);
 }
@@ -394,12 +396,13 @@ static void process_prompt_rows(proa_engine *e, proa_engine_request *req, int64_
     if (req->task == PROA_TASK_ROWS) emit_logits_rows(req, first, logits);
     else if (req->task == PROA_TASK_SCORE || req->options.prompt_logprobs)
         emit_prompt_logprobs(e, req, first, logits);
-    if (req->contrast && proa_contrastive_add(req->contrast, fetched_hidden(e, 0), n, &req->error) != PROA_OK)
+    if (req->search.contrast &&
+        proa_contrastive_add(req->search.contrast, fetched_hidden(e, 0), n, &req->error) != PROA_OK)
         req->ending = PROA_FINISH_ERROR;
     if (!last || req->ending == PROA_FINISH_ERROR) return;
     if (req->task != PROA_TASK_GENERATE) req->ending = PROA_FINISH_END;
-    else if (req->contrast) start_contrast(e, req, row);
-    else if (req->beam) take_candidates(e, req, row, 0), advance_beams(e, req);
+    else if (req->search.contrast) start_contrast(e, req, row);
+    else if (req->search.beam) take_candidates(e, req, row, 0), advance_beams(e, req);
     else /* all sequences sample their first token from it */
         for (int32_t i = 0; i < req->width; i++)
             add_draw(e, &req->seq[i], req->prompt_count, 0, proa_view_f32(row), hidden);
@@ -412,9 +415,9 @@ static void process_request(proa_engine *e, const proa_logits_request *a, int64_
     if (req->ending == PROA_FINISH_ERROR) return;
     if (a->position < req->prompt_count) {
         process_prompt_rows(e, req, a->position, logits);
-    } else if (req->contrast) {
+    } else if (req->search.contrast) {
         process_candidates(e, req, a, n, logits);
-    } else if (req->beam) {
+    } else if (req->search.beam) {
         take_candidates(e, req, logits, a->seq->index);
         if (a[n - 1].seq->index + 1 == req->width) advance_beams(e, req);
     } else {
@@ -431,9 +434,9 @@ static void process_request(proa_engine *e, const proa_logits_request *a, int64_
 static bool wants_top_k_only(const proa_engine *e, const proa_logits_request *a)
 {
     const proa_engine_request *req = a->seq->req;
-    return e->async.mode != PROA_SAMPLE_HOST && req->beam && !req->options.prompt_logprobs && !req->scores &&
-           !req->rows.logits && !req->beam_numbers && req->candidates <= PROA_TOP_MAX &&
-           !proa_logits_processor_changes(req->logits, req->prompt_count, req->depth);
+    return e->async.mode != PROA_SAMPLE_HOST && req->search.beam && !req->options.prompt_logprobs &&
+           !req->scores && !req->rows.logits && !req->search.numbers && req->search.candidates <= PROA_TOP_MAX &&
+           !proa_logits_processor_changes(req->logits, req->prompt_count, req->search.depth);
 }
 
 /* Splits off the next group of logits requests, at most PROA_HEAD_ROWS, that the head can run at once: rows that
@@ -443,7 +446,7 @@ static int64_t next_group(const proa_engine *e, const proa_logits_request *a, in
     int64_t most = proa_min64(left, PROA_HEAD_ROWS), n = 1;
     *top_k_only = wants_top_k_only(e, a);
     while (n < most && wants_top_k_only(e, &a[n]) == *top_k_only &&
-           (!*top_k_only || a[n].seq->req->candidates == a[0].seq->req->candidates))
+           (!*top_k_only || a[n].seq->req->search.candidates == a[0].seq->req->search.candidates))
         n++;
     return n;
 }
@@ -452,21 +455,22 @@ static int64_t next_group(const proa_engine *e, const proa_logits_request *a, in
 static void store_candidates(proa_engine *e, const proa_logits_request *a, int64_t n, int64_t at)
 {
     proa_engine_request *req = a->seq->req;
-    int64_t M = req->candidates, first = a->seq->index;
+    int64_t M = req->search.candidates, first = a->seq->index;
     bool last = a->position < req->prompt_count || a[n - 1].seq->index + 1 == req->width;
     if (req->ending == PROA_FINISH_ERROR) return;
-    memcpy(req->beam_ids + first * M, e->head.top_ids + at * M, (size_t)(n * M) * sizeof *e->head.top_ids);
+    memcpy(req->search.ids + first * M, e->head.top_ids + at * M, (size_t)(n * M) * sizeof *e->head.top_ids);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < M; j++)
-            req->beam_logprobs[(first + i) * M + j] = e->head.top_logits[(at + i) * M + j] - e->head.lse[at + i];
+            req->search.logprobs[(first + i) * M + j] = e->head.top_logits[(at + i) * M + j] -
+                                                        e->head.lse[at + i];
     if (last) advance_beams(e, req);
 }
 
 static void process_top_k(proa_engine *e, const proa_logits_request *a, int64_t n)
 {
-    proa_model_top_k(e->model, e->step.logits_rows, n, a->seq->req->candidates, e->head.top_ids,
+    proa_model_top_k(e->model, e->step.logits_rows, n, a->seq->req->search.candidates, e->head.top_ids,
                      e->head.top_logits, e->head.lse);
-    proa_sched_check_device(e, NULL);
+    proa_retire_check_device(e, NULL);
     for (int64_t i = 0, k; i < n; i = k) {
         for (k = i + 1; k < n && a[k].seq->req == a[i].seq->req;) k++;
         store_candidates(e, &a[i], k - i, i);
@@ -496,7 +500,7 @@ static void fetch_head_rows(proa_engine *e, const proa_logits_request *a, int64_
     f->count = n;
     memcpy(f->requests, a, (size_t)n * sizeof *a);
     if (f->logits_copy) keep_rows(e);
-    proa_sched_check_device(e, NULL);
+    proa_retire_check_device(e, NULL);
 }
 
 static bool is_of_request(const proa_logits_request *a, const proa_engine_request *req)
@@ -521,7 +525,7 @@ static bool wants_hidden(const proa_engine *e)
 {
     for (int64_t i = 0; i < e->step.logits_count; i++)
         if (e->step.logits_requests[i].seq->req->options.return_hidden ||
-            e->step.logits_requests[i].seq->req->contrast)
+            e->step.logits_requests[i].seq->req->search.contrast)
             return true;
     return false;
 }

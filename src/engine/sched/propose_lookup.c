@@ -4,7 +4,7 @@
  * Every token that is sampled is compared with what a lookup would have guessed, drafted or not. So it is known without
  * a try how often guesses are right: over all sequences by the length of their match, and whether those of one sequence
  * are right more often or less. */
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 #include "base/checked.h"
 #include <string.h>
@@ -29,7 +29,7 @@ static void find_match(proa_seq *seq)
 {
     const proa_engine_request *req = seq->req;
     proa_lookup *l = &seq->lookup;
-    int64_t before = req->input_count + req->prompt_count;
+    int64_t before = req->input.count + req->prompt_count;
     int64_t generated = l->count - before - req->predicted_count;
     proa_lookup_find(l);
     if (begins_prediction(seq, generated)) l->at = before + generated - 1, l->length = PROA_LOOKUP_LEAST;
@@ -41,8 +41,8 @@ static void prepare_text(const proa_engine *e, proa_engine_request *req)
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
         proa_lookup_init(&seq->lookup,
-                         req->input_count + req->prompt_count + req->predicted_count + req->new_max);
-        proa_lookup_append(&seq->lookup, req->input, req->input_count);
+                         req->input.count + req->prompt_count + req->predicted_count + req->new_max);
+        proa_lookup_append(&seq->lookup, req->input.ids, req->input.count);
         proa_lookup_append(&seq->lookup, req->prompt, req->prompt_count);
         proa_lookup_append(&seq->lookup, req->predicted, req->predicted_count);
         find_match(seq);

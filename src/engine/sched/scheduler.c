@@ -37,56 +37,27 @@
  *                 append the token, emit it (output.c) ---------+
  *                             | end token, stop rule, length limit, error, cancel
  *                             v
- *                proa_sched_retire: return pages and slots, emit DONE
+ *                proa_retire_ended: return pages and slots, emit DONE
  *
  * Under the policy max_utilization a running request can lose its pages and slots to another before a pass is built; it
  * then waits, and runs its tokens again. */
-#include "engine/sched/request.h"
+#include "engine/sched/scheduler.h"
 
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "engine/engine.h"
+#include "engine/sched/prefix_cache.h"
+#include "engine/sched/retire.h"
 
 static bool has_decoder(const proa_engine *e)
 {
     return e->model->arch->kind != PROA_KIND_ENCODER;
 }
 
-static void fail_request(proa_engine_request *req, const proa_err *why)
-{
-    if (req->ending == PROA_FINISH_ERROR) return;
-    req->ending = PROA_FINISH_ERROR;
-    req->error = *why;
-}
-
-void proa_sched_check_device(proa_engine *e, proa_engine_request *req)
-{
-    proa_err why = {.status = PROA_OK};
-    if (proa_rank_set_failed(&e->ranks, &why) == PROA_OK) return;
-    atomic_fetch_add_explicit(&e->shared.failures, 1, memory_order_relaxed);
-    proa_prefix_cache_distrust(e);
-    for (proa_engine_request *other = e->running.first; other; other = other->next) fail_request(other, &why);
-    if (req) fail_request(req, &why);
-}
-
-void proa_sched_retire(proa_engine *e)
-{
-    proa_request_list kept;
-    proa_request_list_init(&kept);
-    proa_wakeups_begin();
-    for (proa_engine_request *req; (req = proa_request_list_pop(&e->running));) {
-        if (req->ending == PROA_FINISH_NONE) proa_request_list_push(&kept, req);
-        else
-            proa_admission_finish(e, req, req->ending, req->ending == PROA_FINISH_ERROR ? &req->error : NULL);
-    }
-    proa_wakeups_end();
-    e->running = kept;
-}
-
 /* Runs one pass over all decoding rows and, in what is left of the token budget, prompt chunks. Rows whose tokens
  * the device samples become an in-flight step; the others stay in step.logits_requests, to be fetched before the next
- * pass. False: there are no rows
- * to run. */
+ * pass. False: there are no rows to run. */
 static bool submit_decoder_pass(proa_engine *e)
 {
     proa_speculate_propose(e);
@@ -101,14 +72,6 @@ static bool submit_decoder_pass(proa_engine *e)
     return true;
 }
 
-void proa_sched_pass_ended(proa_engine *e, const proa_step_shape *shape, int64_t begin_ns)
-{
-    proa_prompt_pacing *p = &e->pacing;
-    int64_t now = proa_clock_ns(), begin = proa_max64(begin_ns, p->last_end_ns); /* passes run one after the other */
-    p->last_end_ns = now;
-    if (shape && !e->encoder.count) proa_step_time_add(&p->times, shape, (double)(now - begin));
-}
-
 /* Each step ends before the next one begins. */
 static void complete_step(proa_engine *e, int64_t begin)
 {
@@ -118,23 +81,10 @@ static void complete_step(proa_engine *e, int64_t begin)
     proa_fetch_logits(e);
     proa_process_logits(e);
     if (rows) proa_speculate_step_time(e, rows, proa_max64(begin, e->speculation.proposed_ns));
-    proa_sched_pass_ended(e, ends ? &e->step.shape : NULL, begin);
-    proa_sched_retire(e);
+    proa_pacing_pass_ended(e, ends ? &e->step.shape : NULL, begin);
+    proa_retire_ended(e);
 }
 
-/* The tokens of one step are emitted. Before the host receives those that the device samples, and before it processes
- * the logits of sequences that it samples itself, the next step is submitted:
- *
- *   device   | pass n        | pass n + 1            | pass n + 2
- *   host      submit n        submit n + 1, process   submit n + 2, ...
- *                             logits of n, receive
- *                             tokens of n, fetch
- *                             logits of n + 1
- *
- * Sequences that the device samples are in every step: their rows are known but for their ids. One that turns out to
- * have ended has a surplus row in the next step, on a page that it still held; its token is discarded. Sequences that
- * the host samples have no row in step n + 1 while it processes those of step n; they go on in step n + 2. If a row of
- * pass n + 1 is sampled with a mask, the sampling of that pass is submitted after the tokens of n were received. */
 /* Steps of different sequences are in the stages of a pipeline at the same time: while stage 1 runs step n, stage 0
  * runs step n + 1.
  *
@@ -156,11 +106,23 @@ static void stages_step(proa_engine *e)
     }
     if (e->async.count) proa_async_step_complete(e);
     else if (!any) proa_prefix_cache_wait(e);
-    proa_sched_retire(e);
+    proa_retire_ended(e);
 }
 
-/* One decoder pass and what follows it, as drawn at the head of this file. In asynchronous mode the next pass is
- * submitted before the host processes the logits of this one and receives its tokens. */
+/* One decoder pass and what follows it: the tokens of one step are emitted. In asynchronous mode the next step is
+ * submitted before the host receives the tokens that the device samples, and before it processes the logits of
+ * sequences that it samples itself:
+ *
+ *   device   | pass n        | pass n + 1            | pass n + 2
+ *   host      submit n        submit n + 1, process   submit n + 2, ...
+ *                             logits of n, receive
+ *                             tokens of n, fetch
+ *                             logits of n + 1
+ *
+ * Sequences that the device samples are in every step: their rows are known but for their ids. One that turns out to
+ * have ended has a surplus row in the next step, on a page that it still held; its token is discarded. Sequences that
+ * the host samples have no row in step n + 1 while it processes those of step n; they go on in step n + 2. If a row of
+ * pass n + 1 is sampled with a mask, the sampling of that pass is submitted after the tokens of n were received. */
 static void decoder_step(proa_engine *e)
 {
     int64_t begin = proa_clock_ns();
@@ -181,7 +143,7 @@ static void decoder_step(proa_engine *e)
     if (sampled) proa_async_step_complete(e);
     if (e->async.waits) proa_async_step_submit(e);
     if (ahead) proa_fetch_logits(e);
-    proa_sched_retire(e);
+    proa_retire_ended(e);
 }
 
 static void publish_stats(proa_engine *e)

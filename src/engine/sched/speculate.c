@@ -12,10 +12,12 @@
  * Tokens are appended in order, as long as each draft token is the one that was sampled at its position. The keys and
  * values of the others are overwritten later. The first row is the one that would have run without drafts, so at least
  * one token is appended. */
-#include "engine/sched/request.h"
+#include "engine/sched/speculate.h"
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/heads/propose_medusa.h"
 #include <math.h>
 #include <string.h>
 
@@ -79,7 +81,7 @@ static proa_status choose_proposer(const proa_engine *e, proa_engine_request *re
 {
     const char *name = req->options.speculation;
     /* a draft could hold ids of a prompt table */
-    bool can = req->task == PROA_TASK_GENERATE && !req->candidates && !req->virtuals;
+    bool can = req->task == PROA_TASK_GENERATE && !req->search.candidates && !req->virtuals;
     const proa_proposer *given = name ? proa_proposer_find(name) : NULL;
     if (name && !given)
         return PROA_FAIL(err, INVALID, "option 'speculation' is '%.40s', must be " PROA_PROPOSER_NAMES, name);
@@ -342,7 +344,7 @@ static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
     kind->drafted += seq->drafts;
     e->speculation.drafted += seq->drafts, e->speculation.right += accepted;
     e->now.drafted += (uint64_t)seq->drafts, e->now.accepted += (uint64_t)accepted;
-    seq->req->drafted += seq->drafts, seq->req->accepted += accepted;
+    seq->req->usage.drafted += seq->drafts, seq->req->usage.accepted += accepted;
     if (p->settle) p->settle(e, seq, accepted);
     seq->drafts = 0;
     seq->rows_valid = seq->known - 1;

@@ -2,45 +2,15 @@
  * submit.c - checks and copies a request and allocates all that its decoding needs; cancel. Runs on the caller's
  * thread and touches only `shared` (under its lock) and what never changes after open. */
 #include "engine/access.h"
-#include "engine/sched/request.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/options.h"
+#include "engine/engine.h"
+#include "engine/request_rows.h"
+#include "engine/sched/prefix_cache.h"
 #include <string.h>
-
-/* Input vectors that the request has copied; NULL: the caller's, on a GPU, or none. */
-static float *owned_vectors(const proa_engine_request *req)
-{
-    return req->encoded_memory.kind == PROA_MEMORY_CUDA ? NULL : req->embedded;
-}
-
-void proa_engine_request_free(proa_engine_request *req)
-{
-    if (!req) return;
-    if (req->seq) proa_speculate_release(req);
-    for (int32_t i = 0; i < req->width && req->seq; i++) {
-        proa_detok_free(req->seq[i].detok);
-        proa_stop_release(&req->seq[i].stop);
-        proa_buf_release(&req->seq[i].piece);
-        proa_buf_release(&req->seq[i].shown);
-        free(req->seq[i].ids);
-    }
-    void *all[] = {req->seq,           req->top,         req->input,      req->prompt,        req->beam_ids,
-                   req->beam_logprobs, req->beam_parent, req->beam_token, req->path,          req->path_next,
-                   req->input_types,   req->probs,       req->hidden,     owned_vectors(req), req->encoded,
-                   req->scores_row,    req->beam_numbers};
-    for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
-    proa_adapters_unref(req->adapter);
-    proa_adapters_unref(req->table);
-    proa_beam_free(req->beam);
-    proa_contrastive_free(req->contrast);
-    proa_logits_processor_free(req->logits);
-    if (req->session) proa_sessions_end(req->session, NULL, 0, NULL, 0);
-    proa_kv_namespace_release(req->space);
-    proa_arena_release(&req->arena);
-    free(req);
-}
 
 /* rows: of the prompt table whose ids follow those of the vocabulary; 0: there is none. */
 static proa_status check_ids(const proa_engine *e, const char *what, const int32_t *ids, int64_t count,
@@ -147,18 +117,18 @@ static proa_status read_embedded(const proa_engine *e, proa_engine_request *req,
         return PROA_FAIL(err, INVALID, "a request has both embedded and encoder_outputs");
     if (r->encoder_outputs && (e->model->arch->kind == PROA_KIND_ENCODER || r->task == PROA_TASK_ENCODE))
         return PROA_FAIL(err, UNSUPPORTED, "encoder_outputs: there is no decoder that would read them");
-    req->encoded_given = r->encoder_outputs != NULL;
+    req->input.is_encoded = r->encoder_outputs != NULL;
     if (r->ids_count < 1 || r->ids_count > rows)
         return PROA_FAIL(err, LIMIT, "%lld vectors, must be 1 to %lld", (long long)r->ids_count, (long long)rows);
-    req->input_count = r->ids_count;
-    req->input = proa_calloc((size_t)r->ids_count, sizeof *req->input);
-    if (r->encoder_outputs) req->encoded_memory = r->encoder_outputs_memory;
-    if (req->encoded_memory.kind == PROA_MEMORY_CUDA) {
-        req->embedded = (float *)(uintptr_t)from; /* the caller's; it is only read */
+    req->input.count = r->ids_count;
+    req->input.ids = proa_calloc((size_t)r->ids_count, sizeof *req->input.ids);
+    if (r->encoder_outputs) req->input.memory = r->encoder_outputs_memory;
+    if (req->input.memory.kind == PROA_MEMORY_CUDA) {
+        req->input.embedded = (float *)(uintptr_t)from; /* the caller's; it is only read */
         return PROA_OK;
     }
-    req->embedded = proa_malloc((size_t)(r->ids_count * hidden) * sizeof *req->embedded);
-    memcpy(req->embedded, from, (size_t)(r->ids_count * hidden) * sizeof *req->embedded);
+    req->input.embedded = proa_malloc((size_t)(r->ids_count * hidden) * sizeof *req->input.embedded);
+    memcpy(req->input.embedded, from, (size_t)(r->ids_count * hidden) * sizeof *req->input.embedded);
     return PROA_OK;
 }
 
@@ -284,7 +254,7 @@ static proa_status read_decoder_prompt(proa_engine *e, proa_engine_request *req,
     if (req->adapter) req->virtuals = req->adapter->table;
     PROA_TRY(take_table(e, req, r, err));
     int64_t virtuals = req->virtuals && !req->virtuals->keys ? req->virtuals->tokens : 0;
-    PROA_TRY(read_input(e, r, begins, virtuals, &req->prompt, &req->prompt_count, &req->input_types, err));
+    PROA_TRY(read_input(e, r, begins, virtuals, &req->prompt, &req->prompt_count, &req->input.types, err));
     PROA_TRY(continue_session(req, err));
     PROA_TRY(put_virtuals_first(e, req, err));
     PROA_TRY(check_scored(e, req, r, err));
@@ -303,7 +273,8 @@ static proa_status read_prompt(proa_engine *e, proa_engine_request *req, const p
     PROA_TRY(take_table(e, req, r, err));
     int64_t virtuals = req->virtuals ? req->virtuals->tokens : 0;
     if (r->embedded || r->encoder_outputs) PROA_TRY(read_embedded(e, req, r, err));
-    else PROA_TRY(read_input(e, r, true, virtuals, &req->input, &req->input_count, &req->input_types, err));
+    else
+        PROA_TRY(read_input(e, r, true, virtuals, &req->input.ids, &req->input.count, &req->input.types, err));
     if (kind == PROA_KIND_ENCODER) return PROA_OK;
     req->prompt_count = r->decoder_ids ? r->decoder_ids_count : 1;
     if (req->prompt_count < 1 || req->prompt_count > PROA_CONTEXT_MAX)
@@ -327,9 +298,9 @@ static proa_status check_lengths(const proa_engine *e, const proa_engine_request
     int64_t context = e->model->config.context;
     bool generate = req->task == PROA_TASK_GENERATE;
     if (e->model->arch->kind != PROA_KIND_DECODER)
-        PROA_TRY(check_length("input", req->input_count, 1, proa_min64(context, e->model->plan.rows_max), err));
+        PROA_TRY(check_length("input", req->input.count, 1, proa_min64(context, e->model->plan.rows_max), err));
     if (e->model->arch->kind == PROA_KIND_ENCODER) return PROA_OK;
-    return check_length(req->input ? "decoder prompt" : "prompt", req->prompt_count, 1,
+    return check_length(req->input.ids ? "decoder prompt" : "prompt", req->prompt_count, 1,
                         generate ? context - 1 : context, err);
 }
 
@@ -448,16 +419,16 @@ static bool is_sampled_search(const proa_options *o)
 static void make_candidates(proa_engine_request *req, int64_t candidates)
 {
     size_t width = (size_t)req->width, length = (size_t)req->new_max + 1;
-    req->candidates = candidates;
-    req->beam_ids = proa_calloc(width * (size_t)candidates, sizeof *req->beam_ids);
-    req->beam_logprobs = proa_calloc(width * (size_t)candidates, sizeof *req->beam_logprobs);
-    req->beam_parent = proa_calloc(width, sizeof *req->beam_parent);
-    req->beam_token = proa_calloc(width, sizeof *req->beam_token);
+    req->search.candidates = candidates;
+    req->search.ids = proa_calloc(width * (size_t)candidates, sizeof *req->search.ids);
+    req->search.logprobs = proa_calloc(width * (size_t)candidates, sizeof *req->search.logprobs);
+    req->search.parent = proa_calloc(width, sizeof *req->search.parent);
+    req->search.token = proa_calloc(width, sizeof *req->search.token);
     if (is_sampled_search(&req->options))
-        req->beam_numbers = proa_calloc(width * (size_t)candidates, sizeof *req->beam_numbers);
-    if (!req->logits && !req->beam_numbers) return;
-    req->path = proa_calloc(width * length, sizeof *req->path);
-    req->path_next = proa_calloc(width * length, sizeof *req->path_next);
+        req->search.numbers = proa_calloc(width * (size_t)candidates, sizeof *req->search.numbers);
+    if (!req->logits && !req->search.numbers) return;
+    req->search.path = proa_calloc(width * length, sizeof *req->search.path);
+    req->search.path_next = proa_calloc(width * length, sizeof *req->search.path_next);
 }
 
 static proa_status make_beams(const proa_engine *e, proa_engine_request *req, proa_err *err)
@@ -479,9 +450,9 @@ static proa_status make_beams(const proa_engine *e, proa_engine_request *req, pr
                            .diversity_rate = o->diversity_rate,
                            .pool = e->model->arch->kind == PROA_KIND_ENCODER_DECODER,
                            .prompt_tokens = req->prompt_count};
-    PROA_TRY(proa_beam_new(&req->beam, &b, err));
-    if (req->scores) req->scores_row = proa_malloc((size_t)b.vocab * sizeof *req->scores_row);
-    make_candidates(req, proa_beam_candidates(req->beam));
+    PROA_TRY(proa_beam_new(&req->search.beam, &b, err));
+    if (req->scores) req->search.scores_row = proa_malloc((size_t)b.vocab * sizeof *req->search.scores_row);
+    make_candidates(req, proa_beam_candidates(req->search.beam));
     return PROA_OK;
 }
 
@@ -492,10 +463,10 @@ static proa_status make_contrast(const proa_engine *e, proa_engine_request *req,
                                   .alpha = req->options.penalty_alpha,
                                   .hidden = hidden,
                                   .tokens_max = req->prompt_count + req->new_max};
-    PROA_TRY(proa_contrastive_new(&req->contrast, &c, err));
+    PROA_TRY(proa_contrastive_new(&req->search.contrast, &c, err));
     make_candidates(req, req->width);
-    req->probs = proa_calloc((size_t)req->width, sizeof *req->probs);
-    req->hidden = proa_calloc((size_t)(req->width * hidden), sizeof *req->hidden);
+    req->search.probs = proa_calloc((size_t)req->width, sizeof *req->search.probs);
+    req->search.hidden = proa_calloc((size_t)(req->width * hidden), sizeof *req->search.hidden);
     return PROA_OK;
 }
 
@@ -505,7 +476,7 @@ static int64_t pages_needed(const proa_engine_request *req)
 {
     int64_t shared = req->prompt_count / PROA_PAGE_TOKENS;
     int64_t own = proa_kv_pages_for(req->prompt_count + req->new_max) - shared;
-    return proa_kv_pages_for(req->input_count) + (req->prompt_count ? shared + own * req->width : 0);
+    return proa_kv_pages_for(req->input.count) + (req->prompt_count ? shared + own * req->width : 0);
 }
 
 /* max_tokens, or its default: max_length of a decoder's generation_config.json. Without one the output of an
@@ -515,7 +486,7 @@ static int64_t new_tokens_wanted(const proa_engine *e, const proa_engine_request
 {
     if (req->options.max_tokens) return req->options.max_tokens;
     if (e->length_max) return proa_max64(1, e->length_max - req->prompt_count);
-    return req->input ? proa_max64(64, 2 * req->input_count) : INT32_MAX;
+    return req->input.ids ? proa_max64(64, 2 * req->input.count) : INT32_MAX;
 }
 
 static void make_seqs(proa_engine_request *req)
@@ -608,7 +579,7 @@ static int32_t width_of(const proa_options *o, int64_t outputs)
 static void make_encoded(const proa_engine *e, proa_engine_request *req)
 {
     if (req->task != PROA_TASK_ENCODE || req->rows.hidden) return;
-    req->encoded = proa_malloc((size_t)(req->input_count * e->model->config.hidden) * sizeof *req->encoded);
+    req->encoded = proa_malloc((size_t)(req->input.count * e->model->config.hidden) * sizeof *req->encoded);
 }
 
 /* Sets the sizes of the request (sequences, new tokens, pages that it may need) and allocates what decoding will use,
@@ -638,7 +609,7 @@ static proa_status plan_request(const proa_engine *e, proa_engine_request *req, 
     proa_async_step_prepare(e, req);
     PROA_TRY(proa_speculate_prepare(e, req, err));
     req->reserved = pages_needed(req);
-    req->keeps_pages = !e->sizes.evicts || req->candidates || req->new_max == 0;
+    req->keeps_pages = !e->sizes.evicts || req->search.candidates || req->new_max == 0;
     if (req->reserved > e->pages.count)
         return PROA_FAIL(
             err, LIMIT, "needs room for %lld tokens of keys and values, there is room for %lld (--kv-tokens)",
@@ -657,7 +628,7 @@ static proa_status take_place(const proa_engine *e, proa_engine_request *req, co
         return PROA_FAIL(err, UNSUPPORTED, "pooled_to: this model has no pooler");
     if (r->rows_to && !proa_engine_is_headless(e))
         return PROA_FAIL(err, UNSUPPORTED, "rows_to: the rows of this model are not its outputs");
-    req->place = (proa_encoder_place){.head = r->head_to, .pooled = r->pooled_to, .rows = r->rows_to};
+    req->input.place = (proa_encoder_place){.head = r->head_to, .pooled = r->pooled_to, .rows = r->rows_to};
     return PROA_OK;
 }
 
@@ -711,9 +682,9 @@ static proa_status check_room(const proa_engine *e, int64_t count, proa_err *err
 static uint64_t enqueue_request(proa_engine *e, proa_engine_request *req, proa_request_list *to, const char *client)
 {
     req->id = ++e->shared.next_id;
-    req->submitted_ns = proa_clock_ns();
+    req->usage.submitted_ns = proa_clock_ns();
     if (req->options.timeout_ms > 0)
-        req->deadline_ns = req->submitted_ns + (int64_t)1000000 * req->options.timeout_ms;
+        req->deadline_ns = req->usage.submitted_ns + (int64_t)1000000 * req->options.timeout_ms;
     req->queue = proa_client_queue_take(&e->shared, client ? client : "", req->options.priority);
     req->live_next = e->shared.live;
     req->live_link = &e->shared.live;

@@ -4,7 +4,7 @@
 #ifndef PROA_TESTS_DRAFT_RUNS_H
 #define PROA_TESTS_DRAFT_RUNS_H
 
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 enum { RUN_REQUESTS = 8, RUN_PROMPT = 30 };
 

@@ -3,7 +3,7 @@
 #include "engine_test.h"
 
 #include "base/clock.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 enum { CHATS = 12, TOKENS = PART_OF(130, 66) };
 

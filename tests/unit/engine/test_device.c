@@ -3,7 +3,7 @@
  * results, their pages are returned, and later requests succeed. */
 #include "engine_test.h"
 
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 enum { ASKED = 5, TOKENS = 12, NEVER = -1 };
 

@@ -8,7 +8,7 @@
 #include "joint_draws.h"
 
 #include "base/checked.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 enum { REQUESTS = 6, TOKENS = 90, PROMPT = 150 };
 

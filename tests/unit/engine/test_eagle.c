@@ -9,7 +9,7 @@
 
 #include "base/checked.h"
 #include "engine/decode/tree_search.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 #include "model/heads/eagle.h"
 
 #include <sys/stat.h>

@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "engine/fleet/fleet.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 #include <time.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #include "engine_test.h"
 
 #include "base/checked.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 enum { REQUESTS = 14, STEPS_BEFORE_CANCEL = 4, STEPS_BEFORE_MORE = 6 };
 

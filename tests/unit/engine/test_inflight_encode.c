@@ -4,7 +4,7 @@
 #include "engine_test.h"
 
 #include "engine/access.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 enum { INPUTS = 160, STEP_TOKENS = 48, GOES = 20, HIDDEN = 77, INFLIGHT_LEAST = 5 };
 

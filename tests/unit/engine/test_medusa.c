@@ -6,7 +6,8 @@
 #include "draft_runs.h"
 
 #include "base/checked.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
+#include "model/heads/medusa.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 #include "engine_test.h"
 
 #include "base/checked.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 enum { ROUNDS = PART_OF(40, 25), TOGETHER = 4, FAMILIES = 7, ROOM = 230 };
 

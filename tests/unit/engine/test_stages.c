@@ -4,7 +4,7 @@
  * compares all architectures with their goldens. */
 #include "engine_test.h"
 
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 enum { REQUESTS = 6, PROMPT = 60, TOKENS = 12, STAGES_MAX = 4 };
 

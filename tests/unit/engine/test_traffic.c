@@ -6,7 +6,7 @@
 #include "engine_test.h"
 
 #include "base/checked.h"
-#include "engine/sched/request.h"
+#include "engine/engine.h"
 
 enum { REQUESTS_MAX = 24, SEQUENCES = 20, WORDS = 40 };
 

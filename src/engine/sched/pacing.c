@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * pacing.c - times of passes, and what a row of a prompt costs. */
+#include "engine/sched/pacing.h"
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+
+void proa_pacing_init(proa_engine *e)
+{
+    const proa_config *c = &e->model->config;
+    /* scores and sums of a row with one token, in all layers, against its products with all weights */
+    double pair = 4.0 * (double)c->heads * (double)c->head_dim * e->model->kv_layers;
+    e->pacing.budget = (proa_prompt_budget){.most = e->sizes.prompt_rows, .slowdown = e->sizes.prompt_slowdown};
+    e->pacing.pair_work = pair / (2 * (double)proa_max64(1, e->model->plan.parameters));
+}
+
+void proa_pacing_pass_ended(proa_engine *e, const proa_step_shape *shape, int64_t begin_ns)
+{
+    proa_prompt_pacing *p = &e->pacing;
+    int64_t now = proa_clock_ns(), begin = proa_max64(begin_ns, p->last_end_ns); /* passes run one after the other */
+    p->last_end_ns = now;
+    if (shape && !e->encoder.count) proa_step_time_add(&p->times, shape, (double)(now - begin));
+}

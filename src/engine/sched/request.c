@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * request.c - what all phases of a request share, and its end. */
+#include "engine/sched/request.h"
+
+#include "engine/sched/speculate.h"
+#include <stdlib.h>
+
+bool proa_request_wants_all_rows(const proa_engine_request *req)
+{
+    return req->task != PROA_TASK_GENERATE || req->options.prompt_logprobs || req->search.contrast;
+}
+
+proa_history proa_request_history(const proa_engine_request *req, const int32_t *generated, int64_t count)
+{
+    proa_history h = {.prompt = req->prompt, .prompt_count = req->prompt_count};
+    h.generated = generated, h.generated_count = count;
+    h.source = req->input.ids ? req->input.ids : req->prompt;
+    h.source_count = req->input.ids ? req->input.count : req->prompt_count;
+    return h;
+}
+
+/* Input vectors that the request has copied; NULL: the caller's, on a GPU, or none. */
+static float *owned_vectors(const proa_engine_request *req)
+{
+    return req->input.memory.kind == PROA_MEMORY_CUDA ? NULL : req->input.embedded;
+}
+
+void proa_engine_request_free(proa_engine_request *req)
+{
+    if (!req) return;
+    if (req->seq) proa_speculate_release(req);
+    for (int32_t i = 0; i < req->width && req->seq; i++) {
+        proa_detok_free(req->seq[i].detok);
+        proa_stop_release(&req->seq[i].stop);
+        proa_buf_release(&req->seq[i].piece);
+        proa_buf_release(&req->seq[i].shown);
+        free(req->seq[i].ids);
+    }
+    void *all[] = {req->seq,           req->top,
+                   req->input.ids,     req->prompt,
+                   req->search.ids,    req->search.logprobs,
+                   req->search.parent, req->search.token,
+                   req->search.path,   req->search.path_next,
+                   req->input.types,   req->search.probs,
+                   req->search.hidden, owned_vectors(req),
+                   req->encoded,       req->search.scores_row,
+                   req->search.numbers};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
+    proa_adapters_unref(req->adapter);
+    proa_adapters_unref(req->table);
+    proa_beam_free(req->search.beam);
+    proa_contrastive_free(req->search.contrast);
+    proa_logits_processor_free(req->logits);
+    if (req->session) proa_sessions_end(req->session, NULL, 0, NULL, 0);
+    proa_kv_namespace_release(req->space);
+    proa_arena_release(&req->arena);
+    free(req);
+}
