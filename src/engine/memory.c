@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/decode/sampler.h"
-#include "engine/sched/prompt_budget.h"
+#include "engine/pacing/prompt_budget.h"
 #include "kv/prefix_tree.h"
 #include "model/lora/lora.h"
 #include "model/ranks/ranks.h"

@@ -27,7 +27,7 @@ typedef struct proa_sizes {
     proa_model_options model;
     int32_t sequences_max;
     int64_t step_tokens, kv_tokens; /* kv_tokens 0: not yet known (it follows from the model) */
-    /* The most rows of prompts in a step that has decoding rows too (sched/prompt_budget.h). 0: not yet known. */
+    /* The most rows of prompts in a step that has decoding rows too (pacing/prompt_budget.h). 0: not yet known. */
     int64_t prompt_rows;
     double prompt_slowdown; /* proa_prompt_budget.slowdown */
     double kv_share;        /* part of the free memory, if kv_tokens is 0; 0: not used */

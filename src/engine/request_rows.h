@@ -6,7 +6,7 @@
 #define PROA_ENGINE_REQUEST_ROWS_H
 
 #include "base/status.h"
-#include "engine/sched/proposer.h"
+#include "engine/speculate/proposer.h"
 
 /* Of a request that is submitted: INVALID or UNSUPPORTED if its memory is not where the model can write it, or it has
  * no such rows. */

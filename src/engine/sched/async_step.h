@@ -7,7 +7,7 @@
 #define PROA_ENGINE_SCHED_ASYNC_STEP_H
 
 #include "engine/sched/request.h"
-#include "engine/sched/step_time.h"
+#include "engine/pacing/step_time.h"
 
 /* Where tokens are sampled, if all of a step's can be sampled there, and when the host receives them. */
 typedef enum proa_sample_mode {

@@ -6,7 +6,7 @@
 #define PROA_ENGINE_SCHED_BATCH_H
 
 #include "engine/sched/request.h"
-#include "engine/sched/step_time.h"
+#include "engine/pacing/step_time.h"
 
 /* One row of the pass whose logits are needed. */
 typedef struct proa_logits_request {

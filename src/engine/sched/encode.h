@@ -4,7 +4,7 @@
 #ifndef PROA_ENGINE_SCHED_ENCODE_H
 #define PROA_ENGINE_SCHED_ENCODE_H
 
-#include "engine/sched/proposer.h"
+#include "engine/speculate/proposer.h"
 
 /* An input of an encoder pass. req NULL: the request was detached meanwhile. */
 typedef struct proa_encoder_input {

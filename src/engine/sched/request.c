@@ -2,7 +2,7 @@
  * request.c - what all phases of a request share, and its end. */
 #include "engine/sched/request.h"
 
-#include "engine/sched/speculate.h"
+#include "engine/speculate/speculate.h"
 #include <stdlib.h>
 
 bool proa_request_wants_all_rows(const proa_engine_request *req)

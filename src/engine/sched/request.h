@@ -12,7 +12,7 @@
 #include "engine/decode/beam.h"
 #include "engine/decode/contrastive.h"
 #include "engine/decode/logits_processor.h"
-#include "engine/sched/proposer.h"
+#include "engine/speculate/proposer.h"
 #include "engine/sched/sequence.h"
 #include "engine/sessions.h"
 #include "model/model.h"

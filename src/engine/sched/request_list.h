@@ -5,7 +5,7 @@
 #ifndef PROA_ENGINE_SCHED_REQUEST_LIST_H
 #define PROA_ENGINE_SCHED_REQUEST_LIST_H
 
-#include "engine/sched/proposer.h"
+#include "engine/speculate/proposer.h"
 #include <stdbool.h>
 #include <stdint.h>
 

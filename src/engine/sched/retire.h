@@ -4,7 +4,7 @@
 #ifndef PROA_ENGINE_SCHED_RETIRE_H
 #define PROA_ENGINE_SCHED_RETIRE_H
 
-#include "engine/sched/proposer.h"
+#include "engine/speculate/proposer.h"
 
 /* Called when results have arrived, before they are used. If the device has failed, the end of all running requests is
  * decided, with its error, and so is that of `req`, which may be in no list (NULL: none). */

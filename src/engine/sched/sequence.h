@@ -19,8 +19,8 @@
 #include "engine/decode/draft_tree.h"
 #include "engine/decode/lookup.h"
 #include "engine/decode/stop.h"
-#include "engine/heads/propose_eagle.h"
-#include "engine/sched/proposer.h"
+#include "engine/speculate/propose_eagle.h"
+#include "engine/speculate/proposer.h"
 #include "kv/prefix_tree.h"
 #include "text/tokenizer.h"
 

@@ -4,7 +4,7 @@
 #include "engine_test.h"
 
 #include "base/checked.h"
-#include "engine/sched/prompt_budget.h"
+#include "engine/pacing/prompt_budget.h"
 
 /* ---- the GPU ---- */
 

@@ -5,7 +5,7 @@
  * The heads read the hidden state of the row from which the newest token was sampled. Where steps are submitted ahead
  * it is kept as soon as its pass was submitted, since the next pass overwrites the model's registers; two sets in turn,
  * because two passes can be in flight. Otherwise the registers still hold it when the next draft is made. */
-#include "engine/heads/propose_medusa.h"
+#include "engine/speculate/propose_medusa.h"
 
 #include "base/checked.h"
 #include "base/clock.h"

@@ -12,12 +12,12 @@
  * Tokens are appended in order, as long as each draft token is the one that was sampled at its position. The keys and
  * values of the others are overwritten later. The first row is the one that would have run without drafts, so at least
  * one token is appended. */
-#include "engine/sched/speculate.h"
+#include "engine/speculate/speculate.h"
 
 #include "base/checked.h"
 #include "base/clock.h"
 #include "engine/engine.h"
-#include "engine/heads/propose_medusa.h"
+#include "engine/speculate/propose_medusa.h"
 #include <math.h>
 #include <string.h>
 

@@ -10,8 +10,8 @@
  * the last passes (exponentially weighted least squares; Lawson and Hanson's active set keeps them from falling below
  * 0). Passes with and without rows of prompts are forgotten separately, so that what a row of a prompt takes is still
  * known after a long time without prompts. A slow pass, such as one that tuned a kernel, has little weight. */
-#ifndef PROA_ENGINE_SCHED_STEP_TIME_H
-#define PROA_ENGINE_SCHED_STEP_TIME_H
+#ifndef PROA_ENGINE_PACING_STEP_TIME_H
+#define PROA_ENGINE_PACING_STEP_TIME_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * step_time.c - how long a decoder's pass takes, learnt from the passes that ran. */
-#include "engine/sched/step_time.h"
+#include "engine/pacing/step_time.h"
 
 #include <math.h>
 #include <string.h>

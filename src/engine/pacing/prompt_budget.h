@@ -13,10 +13,10 @@
  * So the time between tokens stays even while some prompts arrive beside many streams. The more sequences wait in
  * their prompts, the larger the step that all of them could fill, and the more rows prompts get. Times come from
  * earlier steps (step_time.h). */
-#ifndef PROA_ENGINE_SCHED_PROMPT_BUDGET_H
-#define PROA_ENGINE_SCHED_PROMPT_BUDGET_H
+#ifndef PROA_ENGINE_PACING_PROMPT_BUDGET_H
+#define PROA_ENGINE_PACING_PROMPT_BUDGET_H
 
-#include "engine/sched/step_time.h"
+#include "engine/pacing/step_time.h"
 
 #define PROA_PROMPT_SLOWDOWN   1.5
 /* Prompts make progress in every step. More rows are a multiple of it: whole tiles of kernels, and few different shapes

@@ -2,10 +2,10 @@
  * pacing.h - how long this engine's passes take, and how many rows of prompts they get. Private to src/engine.
  * Owner:   the engine. Threads: the stepping thread.
  * Way in:  step_time.h learns the times, prompt_budget.h has the rule. */
-#ifndef PROA_ENGINE_SCHED_PACING_H
-#define PROA_ENGINE_SCHED_PACING_H
+#ifndef PROA_ENGINE_PACING_PACING_H
+#define PROA_ENGINE_PACING_PACING_H
 
-#include "engine/sched/prompt_budget.h"
+#include "engine/pacing/prompt_budget.h"
 #include "proa/proa.h"
 
 typedef struct proa_prompt_pacing {

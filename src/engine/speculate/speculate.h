@@ -2,8 +2,8 @@
  * speculate.h - draft tokens: how many for whom, by which proposer (proposer.h), and which of them were right. Private
  * to src/engine.
  * Owner:   the engine. Threads: the stepping thread, but for the functions of submit. */
-#ifndef PROA_ENGINE_SCHED_SPECULATE_H
-#define PROA_ENGINE_SCHED_SPECULATE_H
+#ifndef PROA_ENGINE_SPECULATE_SPECULATE_H
+#define PROA_ENGINE_SPECULATE_SPECULATE_H
 
 #include "engine/sched/request.h"
 

@@ -4,7 +4,7 @@
  * Its logits pass through the request's own logits processors, grammar and sampler, with the random numbers that the
  * target will use at the same positions. So both choose the same token where their distributions agree (common random
  * numbers; Daliri, Musco, Suresh 2025), and the target's text is the same with and without drafts. */
-#include "engine/sched/draft_model.h"
+#include "engine/speculate/draft_model.h"
 
 #include "base/checked.h"
 #include "base/clock.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * propose_medusa.h - Medusa heads as a proposer. Private to src/engine.
  * Owner:   the engine. Threads: the stepping thread. */
-#ifndef PROA_ENGINE_HEADS_PROPOSE_MEDUSA_H
-#define PROA_ENGINE_HEADS_PROPOSE_MEDUSA_H
+#ifndef PROA_ENGINE_SPECULATE_PROPOSE_MEDUSA_H
+#define PROA_ENGINE_SPECULATE_PROPOSE_MEDUSA_H
 
 #include "engine/decode/draft_tree.h"
-#include "engine/sched/proposer.h"
+#include "engine/speculate/proposer.h"
 #include "model/heads/medusa.h"
 
 typedef struct proa_medusa_proposer proa_medusa_proposer;

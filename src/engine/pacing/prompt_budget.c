@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * prompt_budget.c - how many rows of prompts a step with decoding rows gets. */
-#include "engine/sched/prompt_budget.h"
+#include "engine/pacing/prompt_budget.h"
 
 #include "base/checked.h"
 #include <math.h>

@@ -9,10 +9,10 @@
  *   generated    rows [draft_length, known) before tokens are drafted, then one row for each draft token but the last
  *
  * Owner:   the engine. Threads: the stepping thread. */
-#ifndef PROA_ENGINE_SCHED_DRAFT_MODEL_H
-#define PROA_ENGINE_SCHED_DRAFT_MODEL_H
+#ifndef PROA_ENGINE_SPECULATE_DRAFT_MODEL_H
+#define PROA_ENGINE_SPECULATE_DRAFT_MODEL_H
 
-#include "engine/sched/proposer.h"
+#include "engine/speculate/proposer.h"
 #include "engine/memory.h"
 
 typedef struct proa_draft_model proa_draft_model;

@@ -6,7 +6,7 @@
  * states are the target's. Each later one runs some candidates of the trees; the state of such a row is what the head
  * made of the row above it. Their keys and values are after those of the known tokens, as a tree (proa_span.tree)
  * whose nodes were run in several passes; the next draft overwrites them. */
-#include "engine/heads/propose_eagle.h"
+#include "engine/speculate/propose_eagle.h"
 
 #include "base/checked.h"
 #include "base/clock.h"

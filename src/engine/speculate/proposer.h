@@ -9,8 +9,8 @@
  *   propose   before a pass: ids are written after the sequence's known tokens
  *             the pass runs the newest known token and the draft as one span, and a token is sampled from each row
  *   settle    the sampled tokens have been compared: seq->known counts those that were right, and one more */
-#ifndef PROA_ENGINE_SCHED_PROPOSER_H
-#define PROA_ENGINE_SCHED_PROPOSER_H
+#ifndef PROA_ENGINE_SPECULATE_PROPOSER_H
+#define PROA_ENGINE_SPECULATE_PROPOSER_H
 
 #include "engine/decode/draft.h"
 #include "engine/decode/draft_tree.h"

@@ -13,11 +13,11 @@
  *   generated    states are kept pass by pass, and the rows that lack are run before tokens are drafted
  *
  * Owner:   the engine. Threads: the stepping thread. */
-#ifndef PROA_ENGINE_HEADS_PROPOSE_EAGLE_H
-#define PROA_ENGINE_HEADS_PROPOSE_EAGLE_H
+#ifndef PROA_ENGINE_SPECULATE_PROPOSE_EAGLE_H
+#define PROA_ENGINE_SPECULATE_PROPOSE_EAGLE_H
 
 #include "base/status.h"
-#include "engine/sched/proposer.h"
+#include "engine/speculate/proposer.h"
 
 typedef struct proa_eagle_proposer proa_eagle_proposer;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * pacing.c - times of passes, and what a row of a prompt costs. */
-#include "engine/sched/pacing.h"
+#include "engine/pacing/pacing.h"
 
 #include "base/checked.h"
 #include "base/clock.h"
