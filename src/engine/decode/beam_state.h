@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * beam_state.h - the inside of a beam search, for beam.c (life, candidates, results) and the steps of the styles:
- *                beam_hf.c, beam_group.c, beam_pool.c.
+ * beam_state.h - the inside of a beam search, for beam.c (its life), beam_parts.c (candidates, running beams, results)
+ *                and the steps of the styles, which are made of these: beam_hf.c, beam_group.c, beam_pool.c.
  * A step has three parts: candidates are offered and the best are kept in order; some of these end, the others
  * become the running beams; it is decided whether the search is over. Sums, keys, ties and what ends are those of
  * kernels/beam_step.h with the parameters in `step`, which a device gets too. The styles add the finished sequences

@@ -25,7 +25,8 @@ void proa_admission_reserve(proa_engine *e);
 void proa_admission_fork(proa_engine *e, proa_engine_request *req);
 /* The sequence runs no further: its pages are returned. */
 void proa_admission_end_seq(proa_engine *e, proa_seq *seq);
-/* Emits DONE. The request is in no list any more; it may have been running or waiting. error: why it failed; or NULL. */
+/* Emits DONE. The request is in no list any more; it may have been running or waiting. error: why it failed, or
+ * NULL. */
 void proa_admission_finish(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error);
 /* Pages for tokens [from, to) of a table. Cannot fail: they were promised. */
 void proa_admission_take_pages(proa_engine *e, proa_page_table *table, int64_t from, int64_t to);
