@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * parser.c - drives the states of a form over the text: what is unread, what is held back, and the events. */
+ * parser.c - what the states of all forms do: read the text, hold it back, send events. */
 #include "text/message/parser.h"
 
 #include "base/alloc.h"
@@ -15,7 +15,7 @@ static void send_event(proa_message_parser *p, proa_message_event_kind kind, pro
     p->setup.on_event(p->setup.arg, &e);
 }
 
-static void flush_delta(proa_message_parser *p)
+void proa_parser_flush(proa_message_parser *p)
 {
     if (p->delta.len > 0) send_event(p, p->delta_kind, proa_buf_view(&p->delta), (proa_str){"", 0});
     proa_buf_clear(&p->delta);
@@ -25,7 +25,7 @@ static void flush_delta(proa_message_parser *p)
 static void add_delta(proa_message_parser *p, proa_message_event_kind kind, const char *bytes, size_t len)
 {
     if (len == 0) return;
-    if (p->delta_kind != kind) flush_delta(p);
+    if (p->delta_kind != kind) proa_parser_flush(p);
     p->delta_kind = kind;
     proa_buf_append(&p->delta, bytes, len);
 }
@@ -50,6 +50,13 @@ void proa_parser_text(proa_message_parser *p, proa_str text)
     if (solid < text.len) proa_buf_append(&p->space, text.ptr + solid, text.len - solid);
 }
 
+void proa_parser_end_text(proa_message_parser *p)
+{
+    if (!p->trim) add_delta(p, p->kind, p->space.ptr, p->space.len);
+    proa_buf_clear(&p->space);
+    proa_parser_flush(p);
+}
+
 void proa_parser_at_marker(proa_message_parser *p)
 {
     proa_buf_clear(&p->space);
@@ -69,7 +76,7 @@ bool proa_parser_give_back(proa_message_parser *p)
 
 void proa_parser_call(proa_message_parser *p, proa_str name, proa_str id)
 {
-    flush_delta(p);
+    proa_parser_flush(p);
     proa_buf_clear(&p->raw);
     proa_parser_at_marker(p);
     p->calls++;
@@ -86,7 +93,7 @@ void proa_parser_arguments(proa_message_parser *p, const char *bytes, size_t len
 void proa_parser_call_end(proa_message_parser *p)
 {
     if (!p->arguments) proa_parser_arguments(p, "{}", 2);
-    flush_delta(p);
+    proa_parser_flush(p);
     send_event(p, PROA_MESSAGE_CALL_END, (proa_str){"", 0}, (proa_str){"", 0});
     p->ended = p->calls;
     proa_parser_at_marker(p);
@@ -219,87 +226,4 @@ bool proa_state_plain(proa_message_parser *p)
     proa_parser_text(p, rest);
     proa_parser_skip(p, rest.len);
     return false;
-}
-
-/* ---- parsers ---- */
-
-static proa_message_state *state_of(proa_tool_form form)
-{
-    switch (form) {
-    case PROA_TOOL_FORM_HERMES:
-    case PROA_TOOL_FORM_QWEN3_CODER: return proa_state_tags;
-    case PROA_TOOL_FORM_LLAMA3: return proa_state_llama;
-    case PROA_TOOL_FORM_MISTRAL: return proa_state_mistral;
-    case PROA_TOOL_FORM_HARMONY: return proa_state_harmony;
-    default: return proa_state_plain;
-    }
-}
-
-proa_message_parser *proa_message_parser_new(const proa_message_setup *setup)
-{
-    proa_message_parser *p = proa_calloc(1, sizeof *p);
-    p->setup = *setup;
-    p->kind = PROA_MESSAGE_CONTENT;
-    p->content = state_of(setup->form.tools);
-    if (setup->form.reasoning == PROA_REASONING_HARMONY) p->content = proa_state_harmony;
-    p->state = p->content;
-    bool tagged = setup->form.reasoning != PROA_REASONING_NONE && p->content != proa_state_harmony;
-    if (tagged) p->state = proa_state_opening;
-    p->trim = tagged && setup->reasoning_open;
-    proa_buf *const all[] = {&p->unread, &p->raw, &p->space, &p->name, &p->id, &p->delta};
-    for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_init(all[i], PROA_TEXT_BYTES_MAX);
-    proa_call_object_init(&p->object);
-    return p;
-}
-
-void proa_message_parser_free(proa_message_parser *p)
-{
-    if (!p) return;
-    proa_buf *const all[] = {&p->unread, &p->raw, &p->space, &p->name, &p->id, &p->delta};
-    for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_release(all[i]);
-    proa_call_object_release(&p->object);
-    free(p);
-}
-
-void proa_message_parser_set_arg(proa_message_parser *p, void *arg)
-{
-    p->setup.arg = arg;
-}
-
-static void run_states(proa_message_parser *p)
-{
-    bool more = true;
-    while (more) {
-        bool enough = p->setup.one_call && p->ended > 0;
-        if (enough) p->at = p->unread.len;
-        more = !enough && p->state(p);
-    }
-    if (p->at == p->unread.len) {
-        proa_buf_clear(&p->unread);
-        p->at = 0;
-    }
-}
-
-void proa_message_push(proa_message_parser *p, proa_str text)
-{
-    if (p->at > 0) { /* what is held back moves to the front */
-        memmove(p->unread.ptr, p->unread.ptr + p->at, p->unread.len - p->at);
-        p->unread.len -= p->at;
-        p->at = 0;
-    }
-    proa_buf_str(&p->unread, text);
-    run_states(p);
-    flush_delta(p);
-}
-
-void proa_message_finish(proa_message_parser *p)
-{
-    bool enough = p->setup.one_call && p->ended > 0;
-    p->ending = true;
-    run_states(p);
-    if (!enough && p->raw.len > 0) (void)proa_parser_give_back(p);
-    if (!enough) proa_parser_text(p, proa_parser_rest(p));
-    if (!p->trim) add_delta(p, p->kind, p->space.ptr, p->space.len);
-    proa_buf_clear(&p->space);
-    flush_delta(p);
 }

@@ -80,8 +80,12 @@ bool proa_parser_drop_part(proa_message_parser *p, const char *marker);
  * yet, and only what may begin one is still unread. */
 int proa_parser_until(proa_message_parser *p, const char *const *markers);
 
+/* Text that was added and is in no event yet becomes one. */
+void proa_parser_flush(proa_message_parser *p);
 /* Text of p->kind. White space at its end waits. */
 void proa_parser_text(proa_message_parser *p, proa_str text);
+/* No text follows: white space that waited is text too, and all of it becomes an event. */
+void proa_parser_end_text(proa_message_parser *p);
 /* A marker was read: the white space before it and after it is dropped. */
 void proa_parser_at_marker(proa_message_parser *p);
 /* raw is no call: it becomes content, and the parser goes on with content. True, as a state that has read something. */
