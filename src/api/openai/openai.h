@@ -3,7 +3,7 @@
  * Owner:   a job is made for an exchange and frees itself when it was answered (or its client has gone) and the last of
  *          its requests of inference has ended.
  * Threads: the loop of the exchange.
- * Way in:  proa_openai (openai.c), then read.c, infer.c, reply.c, write.c. */
+ * Way in:  proa_openai (openai.c), then job.c, read.c, infer.c, reply.c, write.c. */
 #ifndef PROA_API_OPENAI_OPENAI_H
 #define PROA_API_OPENAI_OPENAI_H
 
@@ -212,7 +212,7 @@ bool proa_oai_has_input(const proa_served_model *model, const char *name);
 
 /* ---- read.c and options.c: from the body ---- */
 
-/* adapters.c: answers. */
+/* extensions/adapters.c: answers. */
 void proa_oai_change_adapter(proa_api *api, proa_http_exchange *x, bool load);
 /* Body, model and what the form reads; false with job->error. */
 bool proa_oai_read(proa_oai *job);
@@ -268,13 +268,13 @@ const proa_generated *proa_oai_generated(const proa_oai *job, proa_reply *reply)
 
 void proa_oai_on_reply(proa_sink *sink, proa_reply *reply, bool final);
 
-/* ---- tokens.c: /tokenize and /detokenize ---- */
+/* ---- extensions/tokens.c: /tokenize and /detokenize ---- */
 bool proa_oai_read_tokenize(proa_oai *job);
 bool proa_oai_read_detokenize(proa_oai *job);
 /* The answer is written from the reply, whose lists may be long. */
 void proa_oai_take_tokens(proa_oai *job, const proa_generated *g);
 bool proa_oai_put_tokens(proa_oai *job, proa_buf *out);
-/* ---- rerank.c: /rerank and /score ---- */
+/* ---- extensions/rerank.c: /rerank and /score ---- */
 bool proa_oai_read_rerank(proa_oai *job);
 bool proa_oai_read_score(proa_oai *job);
 bool proa_oai_put_rerank(proa_oai *job, proa_buf *out);
