@@ -57,6 +57,11 @@ proa_status proa_schema_refuse(const proa_schema *s, const proa_path *path, cons
 /* Adds a schema. true adds nothing; false sets *never. */
 PROA_MUST_CHECK proa_status proa_all_add(proa_schema *s, proa_all *all, const proa_json *schema, bool *never,
                                          const proa_path *path);
+/* The schema within the same document that a schema's $ref names. Refuses others, and those that do not exist. */
+PROA_MUST_CHECK proa_status proa_schema_resolve(const proa_schema *s, const proa_json *schema,
+                                                const proa_json **out, const proa_path *path);
+/* Whether the schema says nothing but this keyword; titles, descriptions and the like say nothing. */
+bool proa_schema_says_only(const proa_json *schema, const char *keyword);
 /* The expression of a value that matches all of them. */
 PROA_MUST_CHECK proa_status proa_schema_all(proa_schema *s, const proa_all *all, const proa_path *path,
                                             const proa_expr **out);

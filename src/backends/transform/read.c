@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 
 typedef struct reader {
@@ -16,18 +15,6 @@ typedef struct reader {
     int32_t steps_cap;
     proa_err *err;
 } reader;
-
-proa_status proa_transform_step_fail(proa_err *err, const proa_transform_step *step, const char *file,
-                                     int line, const char *fmt, ...)
-{
-    char text[400];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return proa_err_set(err, PROA_INVALID, file, line, "step %d (%s): %s", step->number,
-                        step->operation ? step->operation->name : "?", text);
-}
 
 /* ---- characters and words ---- */
 
@@ -166,41 +153,6 @@ static proa_status read_items(reader *r)
         PROA_TRY(take_char(r, '=') ? read_option(r, word) : add_argument(r, word));
     } while (take_char(r, ','));
     return take_char(r, ')') ? PROA_OK : fail_expected(r, "',' or ')'");
-}
-
-/* ---- options, as operations ask for them ---- */
-
-proa_transform_option *proa_transform_option_find(proa_transform_step *step, const char *key)
-{
-    for (int32_t i = 0; i < step->options_count; i++) {
-        if (!proa_str_is(step->options[i].key, key)) continue;
-        step->options[i].used = true;
-        return &step->options[i];
-    }
-    return NULL;
-}
-
-proa_status proa_transform_option_number(double *value, proa_transform_step *step, const char *key, proa_err *err)
-{
-    const proa_transform_option *o = proa_transform_option_find(step, key);
-    if (!o) return PROA_OK;
-    if (o->list || isnan(o->numbers[0]))
-        return PROA_TRANSFORM_FAIL(err, step, "option '%s' must be a number, is '%s'", key,
-                                   o->list ? "[...]" : o->texts[0].ptr);
-    *value = o->numbers[0];
-    return PROA_OK;
-}
-
-proa_status proa_transform_option_integer(int64_t *value, proa_transform_step *step, const char *key,
-                                          int64_t min, int64_t max, proa_err *err)
-{
-    double number = (double)*value;
-    PROA_TRY(proa_transform_option_number(&number, step, key, err));
-    if (!(number >= (double)min && number <= (double)max) || number != floor(number))
-        return PROA_TRANSFORM_FAIL(err, step, "option '%s' must be an integer from %lld to %lld, is %g", key,
-                                   (long long)min, (long long)max, number);
-    *value = (int64_t)number;
-    return PROA_OK;
 }
 
 static proa_status check_options(const proa_transform_step *s, proa_err *err)

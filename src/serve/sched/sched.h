@@ -86,16 +86,20 @@ struct proa_scheduler {
 
 /* ---- scheduler.c ---- */
 
+/* The request has ended: counts it out. Just before its final reply is delivered. */
+void proa_scheduler_ended(proa_scheduler *s);
+
+/* ---- refuse.c ---- */
+
+/* CANCELLED: what a request is refused with that is cancelled before it is queued. */
 proa_status proa_infer_refuse_cancelled(proa_infer *r, proa_err *err);
 /* Takes the scheduler's watch back from a request that is refused. The watcher sets ticket.cancel_handled last: if a
  * cancel has called it, this waits until it has returned, because the request is no longer the scheduler's on
  * return. */
 void proa_scheduler_unwatch(proa_infer *r);
-/* The request has ended: counts it out. Just before its final reply is delivered. */
-void proa_scheduler_ended(proa_scheduler *s);
 /* Ends r, which is in no queue any more, with an error that the scheduler found. */
 void proa_scheduler_fail(proa_infer *r, const proa_err *err, proa_fail_reason reason);
-void proa_scheduler_cancelled(proa_infer *r);
+void proa_scheduler_cancelled(proa_infer *r); /* the same, with CANCELLED */
 
 /* ---- executor.c ---- */
 

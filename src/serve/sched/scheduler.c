@@ -126,18 +126,6 @@ static proa_status refuse_stopping(const proa_infer *r, proa_err *err)
         proa_infer_log_id(r));
 }
 
-proa_status proa_infer_refuse_cancelled(proa_infer *r, proa_err *err)
-{
-    r->ticket.reason = PROA_FAIL_CANCELED + 1;
-    return PROA_FAIL(err, CANCELLED, "Request cancelled");
-}
-
-void proa_scheduler_unwatch(proa_infer *r)
-{
-    if (proa_infer_watch(r, NULL)) return;
-    while (!atomic_load(&r->ticket.cancel_handled)) sched_yield();
-}
-
 static proa_fail_reason reason_of(const proa_infer *r, proa_status status)
 {
     if (r->ticket.reason) return (proa_fail_reason)(r->ticket.reason - 1);
@@ -305,17 +293,4 @@ bool proa_scheduler_replied(proa_scheduler *s, proa_infer *r, proa_reply *reply,
     }
     if (final) proa_scheduler_ended(s);
     return true;
-}
-
-void proa_scheduler_fail(proa_infer *r, const proa_err *err, proa_fail_reason reason)
-{
-    r->ticket.reason = (uint8_t)(reason + 1);
-    proa_infer_fail(r, err);
-}
-
-void proa_scheduler_cancelled(proa_infer *r)
-{
-    proa_err err = {0};
-    PROA_FAIL(&err, CANCELLED, "Request cancelled");
-    proa_scheduler_fail(r, &err, PROA_FAIL_CANCELED);
 }
