@@ -330,4 +330,5 @@ def test_top_errors(served):
     http_url, _ = served
     assert "to /metrics: give the address of the metrics port" in fails("top", http_url.replace("http://", "http://") + "/")
     assert "cannot connect" in fails("top", "http://127.0.0.1:1")
+    assert "127.0.0.9:8002" in fails("top", "http://127.0.0.9")  # the metrics' port, not that of the API
     assert "metrics come over" in fails("top", "grpc://localhost:8001")

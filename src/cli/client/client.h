@@ -10,8 +10,9 @@
 #include "serve/infer.h"
 
 typedef struct proa_target {
-    char host[256]; /* or the path of a Unix socket */
-    int port;       /* 0: a Unix socket */
+    char host[256];  /* or the path of a Unix socket */
+    int port;        /* 0: a Unix socket */
+    bool port_given; /* by the URL; else the port is that of its scheme */
     bool tls;
     const char *api_key, *ca; /* ca: PEM file to check the server's certificate with; NULL: the system's */
     int timeout_ms;           /* of connecting, and of each read and write */

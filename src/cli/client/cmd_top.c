@@ -350,13 +350,14 @@ static bool set_keys(struct termios *before)
 
 static proa_status run_top(const top_options *o, proa_err *err)
 {
-    enum { TIMEOUT_MS = 10000 };
+    enum { TIMEOUT_MS = 10000, METRICS_PORT = 8002 };
     proa_target target = {.timeout_ms = TIMEOUT_MS, .api_key = o->api_key, .ca = o->ca};
     proa_output out;
     struct termios before;
     bool grpc, live = !o->json && isatty(STDOUT_FILENO) && isatty(STDIN_FILENO);
     PROA_TRY(proa_target_parse(&target, &grpc, o->url, err));
     if (grpc) return PROA_FAIL(err, INVALID, "'%s': metrics come over http:// or https://", o->url);
+    if (target.port && !target.tls && !target.port_given) target.port = METRICS_PORT;
     PROA_TRY(proa_output_open(&out, NULL, err));
     bool keys = live && set_keys(&before);
     proa_status status = watch_server(o, &target, &out, live, err);

@@ -58,7 +58,7 @@ proa_status proa_target_parse(proa_target *t, bool *grpc, const char *url, proa_
         long port = strtol(end + 1, &rest, 10);
         if (rest == end + 1 || (*rest && *rest != '/') || port < 1 || port > 65535)
             return PROA_FAIL(err, INVALID, "'%s' is not a port", end + 1);
-        t->port = (int)port;
+        t->port = (int)port, t->port_given = true;
     }
     return PROA_OK;
 }
