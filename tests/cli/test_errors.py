@@ -59,6 +59,7 @@ ANY_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")  # another pr
     (["serve", LM, "--response-cache-byte-size=9999", "--cache-config=local,size=9999"], ["Incompatible flags --response-cache-byte-size and"]),
     (["serve", LM, "--cache-config=local,size=0"], ["--cache-config 'local,size=0'"]),
     (["serve", LM, "--model-config-name="], ["empty argument for --model-config-name"]),
+    (["serve", LM, "--api-key="], ["empty argument for --api-key"]),
     ([], ["no command given"]),
 ])
 def test_wrong_usage(args, words):

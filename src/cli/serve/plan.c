@@ -245,7 +245,10 @@ static proa_status plan_keys(proa_serve_plan *p, const proa_serve_options *o, pr
     const char **keys = PROA_ARENA_NEW(&p->arena, const char *, KEYS_MAX);
     p->api.api_keys = keys;
     p->api.client_header = o->client_header;
-    for (int i = 0; i < o->api_keys.count; i++) keys[p->api.api_keys_count++] = o->api_keys.items[i];
+    for (int i = 0; i < o->api_keys.count; i++) {
+        if (!*o->api_keys.items[i]) return PROA_FAIL(err, INVALID, "empty argument for --api-key");
+        keys[p->api.api_keys_count++] = o->api_keys.items[i];
+    }
     if (!o->api_key_file) return PROA_OK;
     proa_buf text;
     proa_status status = proa_file_read(&text, o->api_key_file, PROA_MIB, err);
