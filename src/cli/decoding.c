@@ -163,8 +163,9 @@ int proa_decoding_set(proa_decoding *d, const proa_option_row *row, const proa_a
 /* ---- proa help decoding ---- */
 
 enum { COLUMNS = 8, CELL = 200 };
-static const char *const titles[COLUMNS] = {"option",       "default", "range",        "FasterTransformer",
-                                            "TensorRT-LLM", "OpenAI",  "transformers", "what it does"};
+static const char *const titles[COLUMNS] = {"option", "what it does",      "default",
+                                            "range",  "FasterTransformer", "TensorRT-LLM",
+                                            "OpenAI", "transformers"};
 
 static void range_of(char out[CELL], const proa_option_row *row)
 {
@@ -188,10 +189,10 @@ static void cells_of(char cell[COLUMNS][CELL], const proa_option_row *row, bool 
     default_of(preset, row);
     if (row->kind == PROA_OPTION_KIND_BOOL) snprintf(preset, sizeof preset, "false");
     snprintf(cell[0], CELL, markdown ? "`%s`" : "%s", row->name);
-    snprintf(cell[1], CELL, "%s", preset);
-    range_of(cell[2], row);
-    for (int i = 0; i < 4; i++) snprintf(cell[3 + i], CELL, "%s", names[i] ? names[i] : "");
-    snprintf(cell[7], CELL, "%s", row->help);
+    snprintf(cell[1], CELL, "%s", row->help);
+    snprintf(cell[2], CELL, "%s", preset);
+    range_of(cell[3], row);
+    for (int i = 0; i < 4; i++) snprintf(cell[4 + i], CELL, "%s", names[i] ? names[i] : "");
 }
 
 /* A cell of a Markdown table, in which a bar would begin the next one. */
