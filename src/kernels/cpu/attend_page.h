@@ -236,9 +236,8 @@ V_INLINE attend_mat mat_at(attend_mat m, proa_dtype dtype, int64_t col)
     return (attend_mat){(const char *)m.data + col * (dtype == PROA_DTYPE_F32 ? 4 : 2), m.pitch};
 }
 
-/* `cols` columns, at most TILE_COLS, for nq queries that all see the keys [first, last). */
-V_INLINE void sum_cols(int nq, const float *w, attend_mat v, proa_dtype dtype, int first, int last,
-                       float *acc, int64_t acc_pitch, int64_t cols)
+V_INLINE void sum_tiles(int nq, const float *w, attend_mat v, proa_dtype dtype, int first, int last,
+                        float *acc, int64_t acc_pitch, int64_t cols)
 {
     const int nd = V_TILE / nq < 8 ? V_TILE / nq : 8;
     int64_t d = 0;
@@ -256,6 +255,35 @@ V_INLINE void sum_cols(int nq, const float *w, attend_mat v, proa_dtype dtype, i
         d += V_WIDTH;
     }
     if (d < cols) sum_tile(nq, 1, w, mat_at(v, dtype, d), dtype, first, last, acc + d, acc_pitch, cols - d);
+}
+
+/* sum_tiles of NQ queries and a dtype. Compiled once for each, not once for each of the forty places that call it. */
+typedef void sum_cols_fn(const float *w, attend_mat v, int first, int last, float *acc, int64_t acc_pitch,
+                         int64_t cols);
+#define SUM_COLS(name, NQ, DTYPE)                                                                            \
+    static PROA_NO_INLINE void name(const float *w, attend_mat v, int first, int last, float *acc,           \
+                                    int64_t acc_pitch, int64_t cols)                                         \
+    {                                                                                                        \
+        sum_tiles(NQ, w, v, PROA_DTYPE_##DTYPE, first, last, acc, acc_pitch, cols);                          \
+    }
+SUM_COLS(sum_1_f32, 1, F32)
+SUM_COLS(sum_2_f32, 2, F32)
+SUM_COLS(sum_4_f32, 4, F32)
+SUM_COLS(sum_1_bf16, 1, BF16)
+SUM_COLS(sum_2_bf16, 2, BF16)
+SUM_COLS(sum_4_bf16, 4, BF16)
+SUM_COLS(sum_1_f16, 1, F16)
+SUM_COLS(sum_2_f16, 2, F16)
+SUM_COLS(sum_4_f16, 4, F16)
+
+/* `cols` columns, at most TILE_COLS, for nq (1, 2, 4) queries that all see the keys [first, last). */
+V_INLINE void sum_cols(int nq, const float *w, attend_mat v, proa_dtype dtype, int first, int last,
+                       float *acc, int64_t acc_pitch, int64_t cols)
+{
+    static sum_cols_fn *const of[][3] = {[PROA_DTYPE_F32] = {sum_1_f32, sum_2_f32, sum_4_f32},
+                                         [PROA_DTYPE_BF16] = {sum_1_bf16, sum_2_bf16, sum_4_bf16},
+                                         [PROA_DTYPE_F16] = {sum_1_f16, sum_2_f16, sum_4_f16}};
+    of[dtype][nq / 2](w, v, first, last, acc, acc_pitch, cols);
 }
 
 /* nq queries from i on: what they all see together, what each sees before and after that by itself. */
