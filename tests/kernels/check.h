@@ -86,7 +86,7 @@ typedef struct tester {
     proa_ctx reference;             /* one thread */
     proa_ctx tables[CHECK_THREADS]; /* the table under test, with 1, 2, 3 threads */
     const char *op;                 /* the op at hand, for messages */
-    const char *format;             /* of weights, for linear; NULL: all */
+    const char *format;             /* of weights, for linear and experts; NULL: all */
     int64_t checks, failures;
     double worst; /* share of the tolerance, since op was set */
     bool verbose;

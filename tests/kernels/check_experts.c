@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include <math.h>
+#include <string.h>
 
 /* ---- route ---- */
 
@@ -347,6 +348,7 @@ void check_experts(tester *t)
         {1, 16, 8, 33, 17, 31},
     };
     for (int format = 0; format < PROA_WFMT_COUNT; format++) {
+        if (t->format && strcmp(t->format, proa_wfmt_name((proa_wfmt)format)) != 0) continue;
         for (size_t i = 0; i < PROA_COUNT(shapes); i++)
             for (int variant = (int)i % 2; variant < 16; variant += i < 4 ? 2 : 5)
                 experts_case(t, (proa_wfmt)format, shapes[i], variant);

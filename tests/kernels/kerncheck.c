@@ -38,7 +38,7 @@ typedef struct options {
     const char *op, *table;
     const char *device; /* check its table instead of the CPU's */
     const char *narrow; /* its views of 16 bits: "f16", "bf16" */
-    const char *format; /* of weights: linear alone */
+    const char *format; /* of weights: linear and experts alone */
     bool bench, json, verbose;
     int threads, every, first;
 } options;
@@ -204,7 +204,7 @@ static int usage(void)
     puts("kerncheck [--op NAME] [--table NAME]            compare with the reference\n"
          "kerncheck --device cuda [--op NAME]             the table of a GPU\n"
          "kerncheck --device cuda --narrow f16|bf16       its views of 16 bits\n"
-         "kerncheck --op linear --format fp8 ...          weights of one format\n"
+         "kerncheck --op linear|experts --format fp8 ...  weights of one format\n"
          "kerncheck --every N [--first K] ...             only each Nth case, from the Kth on: N processes "
          "do all\n"
          "kerncheck --bench [--op NAME] [--threads N] [--json]   time every table");
