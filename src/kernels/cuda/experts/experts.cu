@@ -227,7 +227,7 @@ static expert_form form_of(const gpu *g, const proa_experts *e, int64_t T, int64
 {
     int64_t E = e->all ? e->all : e->up->experts;
     expert_form form = expert_form_of(e->up->format, T, k, E);
-    return form.wide && expert_wgmma_takes(g, e) ? expert_wgmma_form(T, k, E) : form;
+    return T > 1 && expert_wgmma_takes(g, e) ? expert_wgmma_form(T, k, E) : form;
 }
 
 /* Both products of all pairs, and the sums of each row. */

@@ -124,8 +124,8 @@ __device__ static inline void expert_store(const expert_call &a, int expert, int
 /* Which kernel makes the products of a piece, and how many pairs its tiles have. */
 struct expert_form {
     bool wide;  /* expert_wide_kernel; else expert_skinny_kernel (weights in f32: expert_f32_kernel) */
-    int rows;   /* 8 or 16; wide: 32 or 64; wgmma: 32, 64, 96 or 128 */
-    bool wgmma; /* expert_wgmma_kernel instead of expert_wide_kernel */
+    int rows;   /* 8 or 16; wide: 32 or 64; wgmma: 8, 16, 32, 64, 96 or 128 */
+    bool wgmma; /* expert_wgmma_kernel instead of either */
 };
 /* T rows that choose k of E experts each. */
 expert_form expert_form_of(proa_wfmt format, int64_t T, int64_t k, int64_t E);
@@ -134,7 +134,7 @@ expert_form expert_form_of(proa_wfmt format, int64_t T, int64_t k, int64_t E);
 void expert_product(gpu *g, const expert_call &a, proa_wfmt format, const expert_form &form, int tiles);
 void expert_product_f32(gpu *g, const expert_call &a, int tiles);
 
-/* grouped_wgmma.cu: both products of many pairs an expert. */
+/* grouped_wgmma.cu: both products of two rows and more. */
 bool expert_wgmma_takes(const gpu *g, const proa_experts *e);
 expert_form expert_wgmma_form(int64_t T, int64_t k, int64_t E);
 /* Numbers between rows of K numbers that are in its products' order. */
@@ -144,8 +144,8 @@ int64_t expert_wgmma_row(proa_wfmt format, int64_t K);
 void expert_wgmma(gpu *g, const expert_call &up, const expert_call &down, const proa_experts *e, void *rows,
                   int64_t pairs, int tile_rows, int tiles);
 
-/* single_row.cu: one row whose weights have 8 bits. Up makes the FFN of each chosen expert. Down makes the op's result
- * (a.e has its residual), and is launched directly behind up. choice: up chooses the experts, of at most
+/* single_row.cu: one row whose weights have 8 or 4 bits. Up makes the FFN of each chosen expert. Down makes the op's
+ * result (a.e has its residual), and is launched directly behind up. choice: up chooses the experts, of at most
  * EXPERT_ROW_CHOICE, and writes ids and weights, which a.lists.ids are; NULL: they have been chosen. */
 enum { EXPERT_ROW_CHOICE = 128 };
 bool expert_row_takes(const proa_experts *e, int64_t T, int64_t k);

@@ -9,19 +9,21 @@
 
 /* ---- few pairs ---- */
 
+enum { SKINNY_WARPS = 4 };
+
 /* y of the tile blockIdx.y, up to 8 ROW_TILES rows of x.
  *
- *   block        BLOCK_WARPS warps make 16 sums (gated: 8 outputs) of all rows
+ *   block        4 warps make 16 sums (gated: 8 outputs) of all rows
  *   warp         shares K: steps of 64 bytes of each of 16 rows of weights, mma.m16n8k16 with 16 rows of weights as A
  *                and 8 rows of x as B, ROW_TILES times
  *   registers    STAGES steps of weights in flight (2 x 16 bytes a lane each), ROW_TILES x 4 sums
- *   shared       BLOCK_WARPS x 16 x (8 ROW_TILES + 1) floats: the warps' sums, added in the order of the warps
+ *   shared       4 x 16 x (8 ROW_TILES + 1) floats: the warps' sums, added in the order of the warps
  *
  * Which weights a block reads depends on the router, so nothing is loaded before gpu_wait. */
-template <int FORMAT, int ROW_TILES, int STAGES, int BLOCK_WARPS>
-__global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_call a)
+template <int FORMAT, int ROW_TILES, int STAGES>
+__global__ void __launch_bounds__(32 * SKINNY_WARPS) expert_skinny_kernel(expert_call a)
 {
-    const int WARPS = BLOCK_WARPS, ROWS = 8 * ROW_TILES,
+    const int WARPS = SKINNY_WARPS, ROWS = 8 * ROW_TILES,
               EACH = (16 * ROWS + 32 * WARPS - 1) / (32 * WARPS); /* outputs that a thread finishes */
     typedef unpacked<FORMAT> form;
     typedef typename form::type T;
@@ -288,12 +290,10 @@ expert_form expert_form_of(proa_wfmt format, int64_t T, int64_t k, int64_t E)
 
 template <int FORMAT, int ROW_TILES> static void launch_skinny(gpu *g, const expert_call &a, int tiles)
 {
-    const int STAGES = unpacked<FORMAT>::COUNT == 32 || ROW_TILES > 1 ? 2 : 4, STEP = 4 * unpacked<FORMAT>::COUNT;
+    const int STAGES = unpacked<FORMAT>::COUNT == 32 || ROW_TILES > 1 ? 2 : 4;
     dim3 grid((unsigned)blocks_of(a.e, a.N, 16), (unsigned)tiles);
-    if (a.K > 16 * STEP)
-        gpu_launch(g, "experts (few rows)", expert_skinny_kernel<FORMAT, ROW_TILES, STAGES, 16>, grid, 512, 0, a);
-    else
-        gpu_launch(g, "experts (few rows)", expert_skinny_kernel<FORMAT, ROW_TILES, STAGES, 4>, grid, 128, 0, a);
+    gpu_launch(g, "experts (few rows)", expert_skinny_kernel<FORMAT, ROW_TILES, STAGES>, grid,
+               32 * SKINNY_WARPS, 0, a);
 }
 
 template <int FORMAT, int ROW_TILES> static void launch_wide(gpu *g, const expert_call &a, int tiles)

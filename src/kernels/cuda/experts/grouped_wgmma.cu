@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grouped_wgmma.cu - grouped products of many pairs an expert on Hopper, weights of 16 and 8 bits. The weights are the
+ * grouped_wgmma.cu - grouped products of two rows and more on Hopper, weights of 16 and 8 bits. The weights are the
  * left factor of wgmma: they come into shared memory as they are stored, and each warp unpacks its 16 rows into
  * registers. So a product of weights of 8 bits reads 8 bits, and the rows of x are rounded to nothing but their 16 bits.
  *
@@ -11,12 +11,10 @@
 
 enum {
     GATHER_THREADS = 256,
-    CONSUMERS = 8, /* warps */
-    WGMMA_THREADS = (CONSUMERS + 1) * 32,
-    BOX = 32,               /* rows that one load brings */
+    BOX = 32,               /* rows that one load brings at most */
     BOX_BYTES = BOX * 128,  /* of 128 bytes */
     STRIP_BYTES = 64 * 128, /* the rows of weights of a warpgroup */
-    SHARED_MAX = 200 << 10
+    SHARED_MAX = 200 << 10  /* of the blocks of an SM, for slots */
 };
 
 /* Where number k of a row stands: within 8 COUNT numbers, COUNT of them in a piece of 16 bytes. Lane c of a row of
@@ -68,11 +66,16 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_call a)
 
 /* ---- the product ---- */
 
+/* Up to 16 rows the bytes of the weights are the limit: four blocks of one warpgroup an SM, so that one begins an item
+ * while another ends one. More rows: one block of two warpgroups, which share what it loads of x. */
 template <int FORMAT, int ROWS> struct wgmma_form {
-    static const int COUNT = unpacked<FORMAT>::COUNT, DEPTH = 8 * COUNT; /* numbers of K in a slot */
-    static const int PANELS = DEPTH / 64, PANEL = ROWS * 128;            /* of x */
-    static const int X_AT = 2 * STRIP_BYTES, SLOT = X_AT + PANELS * PANEL;
-    static const int SLOTS = SHARED_MAX / SLOT < 8 ? SHARED_MAX / SLOT : 8;
+    static const int COUNT = unpacked<FORMAT>::COUNT, DEPTH = 8 * COUNT;       /* numbers of K in a slot */
+    static const int GROUPS = ROWS <= 16 ? 1 : 2, BLOCKS = ROWS <= 16 ? 4 : 1; /* warpgroups; blocks of an SM */
+    static const int CONSUMERS = 4 * GROUPS, THREADS = (CONSUMERS + 1) * 32;   /* warps */
+    static const int PANELS = DEPTH / 64, PANEL = ROWS * 128;                  /* of x */
+    static const int X_BOX = ROWS < BOX ? ROWS : BOX;
+    static const int X_AT = GROUPS * STRIP_BYTES, SLOT = X_AT + PANELS * PANEL;
+    static const int FIT = SHARED_MAX / BLOCKS / SLOT, SLOTS = FIT < 8 ? FIT : 8;
     static const int BARRIERS_AT = SLOTS * SLOT, BYTES = BARRIERS_AT + SLOTS * 16 + 1024;
 };
 
@@ -117,20 +120,20 @@ __device__ static void fetch_items(const wgmma_ring &ring, const expert_call &a,
     ring_cursor<F::SLOTS> at = {0, 0};
     for (int item = blockIdx.x; item < work.items; item += gridDim.x) {
         expert_tile tile = a.lists.tiles[item % work.tiles];
-        int n = item / work.tiles * 2 * outputs_each(a), boxes = (tile.rows + BOX - 1) / BOX;
+        int n = item / work.tiles * F::GROUPS * outputs_each(a), boxes = (tile.rows + F::X_BOX - 1) / F::X_BOX;
         for (int k = 0; k < work.stages; k++, at.step()) {
             unsigned to = ring.slots + at.slot * F::SLOT, full = ring.full + 8 * at.slot;
             gpu_barrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
-            gpu_barrier_expect(full, 4 * BOX_BYTES + boxes * F::PANELS * BOX_BYTES);
+            gpu_barrier_expect(full, F::X_AT + boxes * F::PANELS * F::X_BOX * 128);
 #pragma unroll
-            for (int i = 0; i < 4;
+            for (int i = 0; i < 2 * F::GROUPS;
                  i++) /* gated: 32 rows of the gate, the 32 of its factor, the next 32 of the gate, .. */
                 gpu_tma_load(to + i * BOX_BYTES, w, full, k * 64,
                              a.e.gate_rows ? n + i / 2 * BOX + i % 2 * a.e.gate_rows : n + i * BOX, tile.expert);
             for (int p = 0; p < F::PANELS; p++)
                 for (int i = 0; i < boxes; i++)
                     gpu_tma_load(to + F::X_AT + p * F::PANEL + i * BOX_BYTES, x, full, k * F::DEPTH + p * 64,
-                                 tile.first + i * BOX);
+                                 tile.first + i * F::X_BOX);
         }
     }
 }
@@ -162,7 +165,7 @@ __device__ static inline void multiply_strip(float (&sum)[N / 2], const wgmma_ri
                                              ring_cursor<F::SLOTS> &at, int stages, unsigned strip,
                                              const wgmma_lane &lane)
 {
-    typedef unpacked<FORMAT> form;
+    typedef exact_unpacked<FORMAT> form;
     const int FOURS = form::COUNT / 4;
     unsigned pairs[2][FOURS][4];
     int before = -1;
@@ -214,23 +217,35 @@ __device__ static inline float finish_gated(const expert_call &a, const wgmma_ac
     return apply_act(act, v) * (u + a.offset);
 }
 
+/* What the outputs n and, not gated, n + 8 need beside their sums. */
+template <int FORMAT>
+__device__ static inline void wgmma_operands(expert_operands (&o)[2], const expert_call &a,
+                                             const expert_tile &tile, int n)
+{
+    int end = outputs_of(a.e, a.N);
+    const char *w = a.w + tile.expert * a.expert_bytes;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (n + 8 * i < end && (i == 0 || a.e.gate_rows == 0)) {
+            o[i] = expert_operands_of<FORMAT>(a, w, tile.expert, n + 8 * i);
+            o[i].scale *= exact_unpacked<FORMAT>::back(), o[i].factor *= exact_unpacked<FORMAT>::back();
+        }
+}
+
 /* Writes the outputs of this warp: rows m of the tile, of each lane 2 c and 2 c + 1 of each 8. UP: the FFN in 16 bits
  * and in the order of wgmma_place; else f32, in the order of the rows of the step. */
 template <int FORMAT, bool UP, int N>
 __device__ static inline void write_outputs(const float (&sum)[N / 2], const expert_call &a,
-                                            const wgmma_act &act, const expert_tile &tile, int n, int c)
+                                            const wgmma_act &act, const expert_tile &tile,
+                                            const expert_operands (&o)[2], int n, int c)
 {
     typedef typename std::conditional<UP, typename unpacked<FORMAT>::type, float>::type Y;
-    const char *w = a.w + tile.expert * a.expert_bytes;
     int end = outputs_of(a.e, a.N);
     bool two = a.e.gate_rows == 0, makes[2] = {n < end, two && n + 8 < end};
-    expert_operands o[2] = {};
     Y *y[2];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if (makes[i]) o[i] = expert_operands_of<FORMAT>(a, w, tile.expert, n + 8 * i);
+    for (int i = 0; i < 2; i++)
         y[i] = (Y *)a.y + (UP ? wgmma_place(n + 8 * i, unpacked<FORMAT>::COUNT) : n + 8 * i);
-    }
 #pragma unroll
     for (int t = 0; t < N / 8; t++)
 #pragma unroll
@@ -256,8 +271,10 @@ __device__ static inline void make_tile(const wgmma_ring &ring, ring_cursor<F::S
                                         int stages, int n, unsigned strip, const wgmma_lane &lane)
 {
     float sum[N / 2] = {};
+    expert_operands o[2] = {};
+    wgmma_operands<FORMAT>(o, a, tile, n);
     multiply_strip<FORMAT, F, N>(sum, ring, at, stages, strip, lane);
-    write_outputs<FORMAT, UP, N>(sum, a, act, tile, n, (int)lane.c);
+    write_outputs<FORMAT, UP, N>(sum, a, act, tile, o, n, (int)lane.c);
 }
 
 template <int FORMAT, bool UP, int ROWS>
@@ -274,9 +291,12 @@ __device__ static void consume_items(const wgmma_ring &ring, const expert_call &
     ring_cursor<F::SLOTS> at = {0, 0};
     for (int item = blockIdx.x; item < work.items; item += gridDim.x) {
         expert_tile tile = a.lists.tiles[item % work.tiles];
-        int n = (item / work.tiles * 2 + group) * outputs_each(a) + at_strip * (a.e.gate_rows ? 8 : 16) + (int)r;
+        int n = (item / work.tiles * F::GROUPS + group) * outputs_each(a) +
+                at_strip * (a.e.gate_rows ? 8 : 16) + (int)r;
         unsigned strip = (unsigned)(group * STRIP_BYTES);
-        if (ROWS == 32) make_tile<FORMAT, UP, F, 32>(ring, at, a, act, tile, work.stages, n, strip, lane);
+        if (ROWS <= 16) make_tile<FORMAT, UP, F, ROWS>(ring, at, a, act, tile, work.stages, n, strip, lane);
+        else if (ROWS == 32)
+            make_tile<FORMAT, UP, F, 32>(ring, at, a, act, tile, work.stages, n, strip, lane);
         else if (tile.rows <= FEW)
             make_tile<FORMAT, UP, F, FEW>(ring, at, a, act, tile, work.stages, n, strip, lane);
         else make_tile<FORMAT, UP, F, ROWS>(ring, at, a, act, tile, work.stages, n, strip, lane);
@@ -286,16 +306,17 @@ __device__ static void consume_items(const wgmma_ring &ring, const expert_call &
 
 /* y of all tiles of up to ROWS pairs.
  *
- *   block        persistent; 8 warps make 128 sums (gated: 64 outputs) of the rows of a tile, a ninth loads by TMA
+ *   block        persistent; 4 or 8 warps make 64 or 128 sums (gated: half as many outputs) of the rows of a tile, one
+ *                more loads by TMA
  *   warp         unpacks its 16 rows of weights: 16 outputs; gated 8 of the gate and the 8 of their factor
- *   slot         8 pieces of 16 bytes of 128 rows of weights, and the numbers of x that meet them
+ *   slot         8 pieces of 16 bytes of these rows of weights, and the numbers of x that meet them
  *   registers    N / 2 sums, two steps of unpacked weights
  *   shared       SLOTS slots and their barriers
  *
- * full[slot]: the bytes have arrived. empty[slot]: all 8 warps have multiplied them. Rows of x behind a tile's are
+ * full[slot]: the bytes have arrived. empty[slot]: all warps have multiplied them. Rows of x behind a tile's are
  * those of the next expert, whose sums are not written. */
 template <int FORMAT, bool UP, int ROWS>
-__global__ void __launch_bounds__(WGMMA_THREADS, 1)
+__global__ void __launch_bounds__(wgmma_form<FORMAT, ROWS>::THREADS, wgmma_form<FORMAT, ROWS>::BLOCKS)
     expert_wgmma_kernel(const __grid_constant__ CUtensorMap w, const __grid_constant__ CUtensorMap x,
                         const __grid_constant__ expert_call a, wgmma_act act, int stages, int blocks)
 {
@@ -307,7 +328,7 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     if (threadIdx.x == 0) {
         for (int i = 0; i < F::SLOTS; i++) {
             gpu_barrier_init(ring.full + 8 * i, 1);
-            gpu_barrier_init(ring.empty + 8 * i, CONSUMERS);
+            gpu_barrier_init(ring.empty + 8 * i, F::CONSUMERS);
         }
         gpu_barrier_fence();
     }
@@ -315,8 +336,8 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     gpu_wait();
     int tiles = *a.lists.tile_count;
     wgmma_work work = {tiles, tiles * blocks, stages};
-    if (threadIdx.x < CONSUMERS * 32) consume_items<FORMAT, UP, ROWS>(ring, a, act, work);
-    else if (threadIdx.x == CONSUMERS * 32) fetch_items<F>(ring, a, work, &w, &x);
+    if (threadIdx.x < F::CONSUMERS * 32) consume_items<FORMAT, UP, ROWS>(ring, a, act, work);
+    else if (threadIdx.x == F::CONSUMERS * 32) fetch_items<F>(ring, a, work, &w, &x);
 #endif
 }
 
@@ -329,10 +350,10 @@ static bool weight_map(CUtensorMap *map, const proa_weight *w, const expert_call
     return gpu_tensor_map(map, PROA_DTYPE_F16, w->data, 3, extent, stride, box);
 }
 
-static bool rows_map(CUtensorMap *map, const void *at, int64_t pairs, int64_t ld)
+static bool rows_map(CUtensorMap *map, const void *at, int64_t pairs, int64_t ld, int tile_rows)
 {
     const int64_t extent[2] = {ld, pairs}, stride[1] = {ld};
-    const int box[2] = {64, BOX};
+    const int box[2] = {64, tile_rows < BOX ? tile_rows : BOX};
     return gpu_tensor_map(map, PROA_DTYPE_F16, at, 2, extent, stride, box);
 }
 
@@ -356,18 +377,20 @@ template <int FORMAT, bool UP, int ROWS> static void launch_rows(gpu *g, const w
 {
     typedef wgmma_form<FORMAT, ROWS> F;
     auto kernel = expert_wgmma_kernel<FORMAT, UP, ROWS>;
-    int each = l.a.e.gate_rows ? 64 : 128, blocks = (outputs_of(l.a.e, l.a.N) + each - 1) / each;
-    int stages = (l.a.K + F::DEPTH - 1) / F::DEPTH, most = l.tiles * blocks;
+    int each = F::GROUPS * (l.a.e.gate_rows ? 32 : 64), blocks = (outputs_of(l.a.e, l.a.N) + each - 1) / each;
+    int stages = (l.a.K + F::DEPTH - 1) / F::DEPTH, most = l.tiles * blocks, room = F::BLOCKS * g->sms;
     wgmma_act act;
     find_act(&act, l.a.e.act);
     gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES), "experts");
-    gpu_launch(g, "experts (wgmma)", kernel, dim3((unsigned)(most < g->sms ? most : g->sms)), WGMMA_THREADS,
+    gpu_launch(g, "experts (wgmma)", kernel, dim3((unsigned)(most < room ? most : room)), F::THREADS,
                (size_t)F::BYTES, l.w, l.x, l.a, act, stages, blocks);
 }
 
 template <int FORMAT, bool UP> static void launch_format(gpu *g, const wgmma_launch &l)
 {
     switch (l.rows) {
+    case 8: launch_rows<FORMAT, UP, 8>(g, l); break;
+    case 16: launch_rows<FORMAT, UP, 16>(g, l); break;
     case 32: launch_rows<FORMAT, UP, 32>(g, l); break;
     case 64: launch_rows<FORMAT, UP, 64>(g, l); break;
     case 96: launch_rows<FORMAT, UP, 96>(g, l); break;
@@ -411,7 +434,8 @@ bool expert_wgmma_takes(const gpu *g, const proa_experts *e)
 
 expert_form expert_wgmma_form(int64_t T, int64_t k, int64_t E)
 {
-    int64_t average = T * k / E;
+    int64_t average = T * k / E; /* of an expert; some have twice as many, and their weights are read once more */
+    if (average <= 8) return {true, average <= 3 ? 8 : 16, true};
     return {true, average <= 20 ? 32 : average <= 44 ? 64 : average <= 76 ? 96 : 128, true};
 }
 
@@ -438,8 +462,8 @@ void expert_wgmma(gpu *g, const expert_call &up, const expert_call &down, const 
     wgmma_launch first = {{}, {}, up, tile_rows, tiles}, second = {{}, {}, down, tile_rows, tiles};
     proa_wfmt format = e->up->format;
     int64_t ld = expert_wgmma_row(format, up.K);
-    if (!weight_map(&first.w, e->up, up) || !rows_map(&first.x, rows, pairs, ld) ||
-        !weight_map(&second.w, e->down, down) || !rows_map(&second.x, down.x, pairs, down.x_row))
+    if (!weight_map(&first.w, e->up, up) || !rows_map(&first.x, rows, pairs, ld, tile_rows) ||
+        !weight_map(&second.w, e->down, down) || !rows_map(&second.x, down.x, pairs, down.x_row, tile_rows))
         return gpu_note(g, cudaErrorInvalidValue, "experts (wgmma)");
     gather_rows(g, up, down, format, rows, ld, pairs);
     launch_product<true>(g, first, format);

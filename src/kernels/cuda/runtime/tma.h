@@ -204,6 +204,8 @@ template <typename T, int N> struct gpu_wgmma;
 
 #define GPU_R10(t)                                                                                           \
     "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
+#define GPU_R4  "%0,%1,%2,%3"
+#define GPU_R8  GPU_R4 ",%4,%5,%6,%7"
 #define GPU_R16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define GPU_R30 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9," GPU_R10(1) GPU_R10(2)
 #define GPU_R32 GPU_R30 "%30,%31"
@@ -214,9 +216,8 @@ template <typename T, int N> struct gpu_wgmma;
 #define GPU_R128                                                                                             \
     GPU_R60 GPU_R10(6) GPU_R10(7) GPU_R10(8) GPU_R10(9) GPU_R10(10)                                          \
         GPU_R10(11) "%120,%121,%122,%123,%124,%125,%126,%127"
-#define GPU_F8(d, i)                                                                                         \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),              \
-        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define GPU_F4(d, i)   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define GPU_F8(d, i)   GPU_F4(d, i), GPU_F4(d, i + 4)
 #define GPU_F16(d, i)  GPU_F8(d, i), GPU_F8(d, i + 8)
 #define GPU_F32(d, i)  GPU_F16(d, i), GPU_F16(d, i + 16)
 #define GPU_F48(d, i)  GPU_F32(d, i), GPU_F16(d, i + 32)
@@ -255,6 +256,8 @@ template <typename T, int N> struct gpu_wgmma;
 #define GPU_WGMMA_BOTH(...)                                                                                  \
     GPU_WGMMA(__half, "f16", __VA_ARGS__)                                                                    \
     GPU_WGMMA(__nv_bfloat16, "bf16", __VA_ARGS__)
+GPU_WGMMA_BOTH(8, 4, 4, 5, 6, 7, 8, 9)
+GPU_WGMMA_BOTH(16, 8, 8, 9, 10, 11, 12, 13)
 GPU_WGMMA_BOTH(32, 16, 16, 17, 18, 19, 20, 21)
 GPU_WGMMA_BOTH(64, 32, 32, 33, 34, 35, 36, 37)
 GPU_WGMMA_BOTH(96, 48, 48, 49, 50, 51, 52, 53)
