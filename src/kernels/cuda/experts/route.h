@@ -108,16 +108,35 @@ __device__ static void route_few(const route_call &a, int row, const float (&x)[
     a.weights[row * a.weights_row + lane] = finite ? chosen.probability / divisor * scale : NAN;
 }
 
-/* The expert that route_few chooses in this round. */
+/* The expert that route_few chooses in this round. Each round finds the largest rank below the last one's, which is
+ * half of what it takes to take an expert out. Where ranks are equal that skips some, and they are taken out. */
 template <int COUNT>
 __device__ static inline int expert_of_round(const route_call &a, const float (&x)[COUNT],
                                              const float (&correction)[COUNT], int round)
 {
     float p[COUNT] = {};
-    unsigned rank[COUNT];
+    unsigned rank[COUNT], most = 0xffffffffu;
     bool finite = rank_few(rank, p, a, x, correction, false);
-    int chosen = round;
-    for (int j = 0; j <= round; j++) chosen = take_best(rank, j);
+#pragma unroll 1
+    for (int j = 0; j <= round; j++) {
+        unsigned best = 0;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) best = max(best, rank[i] < most ? rank[i] : 0);
+        most = __reduce_max_sync(0xffffffffu, best);
+    }
+    int chosen = 0x7fffffff, count = 0; /* count: of those as good or better */
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        count += rank[i] >= most;
+        if (rank[i] == most) chosen = 32 * i + (int)threadIdx.x % LANES;
+    }
+    count = __reduce_add_sync(0xffffffffu, count);
+    chosen = __reduce_min_sync(0xffffffffu, chosen);
+    if (count != round + 1 || most == 0) { /* equal ones, or none is left */
+        chosen = round;
+#pragma unroll 1
+        for (int j = 0; j <= round; j++) chosen = take_best(rank, j);
+    }
     return finite ? chosen : round;
 }
 
