@@ -14,6 +14,7 @@
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -155,11 +156,20 @@ static proa_status fail_listen(const proa_listen_options *o, proa_err *err)
     return PROA_FAIL(err, UNAVAILABLE, "cannot listen on %s:%d: %s", o->address, o->port, why);
 }
 
+/* Binding would make the file, so only its folder is looked at. */
+static proa_status check_folder(const proa_listen_options *o, const target *to, proa_err *err)
+{
+    const char *path = to->at.local.sun_path, *slash = strrchr(path, '/');
+    char folder[sizeof to->at.local.sun_path + 1];
+    snprintf(folder, sizeof folder, "%.*s/", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    return access(folder, W_OK | X_OK) == 0 ? PROA_OK : fail_listen(o, err);
+}
+
 proa_status proa_listener_check(const proa_listen_options *o, proa_err *err)
 {
     target to;
     PROA_TRY(parse_target(&to, o->address, o->port, err));
-    if (is_local(o->address)) return PROA_OK; /* binding would make the file */
+    if (is_local(o->address)) return check_folder(o, &to, err);
     int fd = open_bound(&to, o->reuse_port);
     if (fd < 0) return fail_listen(o, err);
     close(fd);

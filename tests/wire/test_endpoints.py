@@ -47,6 +47,17 @@ def test_a_port_in_use_is_said_before_models_are_loaded(face):
     assert ran.stderr == f"proa: cannot listen on 0.0.0.0:{port}: address already in use\n"
 
 
+def test_places_are_looked_at_before_models_are_loaded(tmp_path):
+    ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+    for options, text in [
+        (["--http-address", f"unix:{tmp_path}/none/door"], f"cannot listen on unix:{tmp_path}/none/door: No such file or directory"),
+        (["--trace-config", f"file={tmp_path}/none/trace"], f"cannot write '{tmp_path}/none/trace': No such file or directory"),
+    ]:
+        command = [PROA, "serve", ROOT / "models/classics-10m", *ports, *options]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert ran.returncode != 0 and ran.stderr == f"proa: {text}\n", ran.stderr
+
+
 def test_certificates_are_read_before_models_are_loaded(tmp_path):
     command = [PROA, "serve", ROOT / "models/classics-10m", "--http-cert", tmp_path / "no.pem", "--http-key", tmp_path / "no.key"]
     ran = subprocess.run([*command, "--http-port=0", "--grpc-port=0", "--metrics-port=0"], capture_output=True, text=True, timeout=60)

@@ -7,6 +7,7 @@
 #include "backends/triton/triton.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "cli/output.h"
 #include "cli/serve/options.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -362,7 +363,7 @@ static proa_status plan_traces(proa_serve_plan *p, const proa_serve_options *o, 
                          (long long)UINT32_MAX);
     if (t->level && !t->to.file)
         return PROA_FAIL(err, INVALID, "--trace-config level needs --trace-config file=PATH");
-    return PROA_OK;
+    return proa_output_check(t->to.file, err); /* now, not at the first trace */
 }
 
 static int compression_of(const char *name)
