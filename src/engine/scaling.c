@@ -291,8 +291,8 @@ static void text_step(const shape *s, const proa_scaling_options *o, proa_buf *o
     }
 }
 
-/* A doubling pays while the step gets shorter by this factor. */
-#define PAYS 1.2
+/* Twice as many GPUs pay while the step gets shorter by this factor at least. */
+#define DOUBLING_SPEEDUP_MIN 1.2
 
 static void text_sweep(const shape *s, const proa_scaling_options *o, int32_t batch, proa_buf *out)
 {
@@ -313,13 +313,13 @@ static void text_sweep(const shape *s, const proa_scaling_options *o, int32_t ba
                         rate / n);
         if (gain > 0) proa_buf_printf(out, " %9.2f\n", gain);
         else proa_buf_printf(out, " %9s\n", "-");
-        if (gain > 0 && gain < PAYS && !stops) stops = last;
+        if (gain > 0 && gain < DOUBLING_SPEEDUP_MIN && !stops) stops = last;
         before = t.step_s, last = n;
     }
     if (stops)
         proa_buf_printf(
             out, "  more than %d GPUs do not pay: twice as many make the step less than %.1f times faster\n",
-            stops, PAYS);
+            stops, DOUBLING_SPEEDUP_MIN);
 }
 
 /* ---- as JSON ---- */

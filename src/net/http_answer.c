@@ -7,6 +7,7 @@
 
 enum { PARTS = 16 }; /* of one write: three of the head, the others of a body that is copied */
 
+/* Reason phrases of RFC 9110 and 6585, and nginx's of 499. In the order of the search: the usual ones first. */
 static const char *reason_text(int status)
 {
     static const struct {

@@ -212,6 +212,9 @@ bool proa_torch_is_tensor(const proa_torch *t, proa_pickle_value v)
     return find_call(t, v).function != NULL;
 }
 
+/* Arguments of torch._utils._rebuild_tensor, _v2 and _v3; only _v3 has the last one. */
+enum { ARG_STORAGE = 0, ARG_OFFSET = 1, ARG_SIZES = 2, ARG_STRIDES = 3, ARG_DTYPE = 6 };
+
 #define FAIL_VIEW(t, status, name, fmt, ...)                                                                 \
     FAIL_TORCH(t, status, "tensor '%.*s': " fmt, PROA_NAME_SHOWN, name, __VA_ARGS__)
 
@@ -253,7 +256,7 @@ static proa_status read_dtype(const proa_torch *t, const tensor_call *c, const p
 {
     const proa_torch_global *g = s->type;
     if (g->role == ROLE_UNTYPED && c->function->role == ROLE_TENSOR_V3)
-        g = find_global(t, proa_pickle_item(&t->pickle, c->args, 6));
+        g = find_global(t, proa_pickle_item(&t->pickle, c->args, ARG_DTYPE));
     if (!g || g->dtype < 0)
         return FAIL_VIEW(t, UNSUPPORTED, name, "dtype %s is not supported", g && g->name ? g->name : "unknown");
     *out = (proa_dtype)g->dtype;
@@ -278,33 +281,43 @@ static proa_status find_place(const proa_torch *t, const proa_torch_storage *s, 
     return PROA_OK;
 }
 
-proa_status proa_torch_view(const proa_torch *t, proa_pickle_value v, const char *name, proa_view *out)
+/* Type, shape and strides of the tensor that the call makes; the data are not looked at. */
+static proa_status read_shape(const proa_torch *t, const tensor_call *c, const proa_torch_storage *s,
+                              const char *name, proa_view *out)
 {
-    const proa_pickle *p = &t->pickle;
-    tensor_call c = find_call(t, v);
-    proa_pickle_value storage = proa_pickle_item(p, c.args, 0);
-    int64_t shape[PROA_RANK_MAX], stride[PROA_RANK_MAX], offset = integer_of(t, proa_pickle_item(p, c.args, 1));
+    int64_t shape[PROA_RANK_MAX], stride[PROA_RANK_MAX];
     int32_t rank = 0, strides = 0;
-    proa_torch_storage s;
     proa_dtype dtype = PROA_DTYPE_F32;
-    if (proa_pickle_kind_of(p, storage) != PROA_PICKLE_OUTSIDE || offset < 0)
-        return FAIL_VIEW(t, CORRUPT, name, "it has no %s", "storage");
-    PROA_TRY(proa_torch_storage_of(t, storage, &s));
-    PROA_TRY(read_dtype(t, &c, &s, name, &dtype));
-    PROA_TRY(read_numbers(t, proa_pickle_item(p, c.args, 2), name, "sizes", shape, &rank));
-    PROA_TRY(read_numbers(t, proa_pickle_item(p, c.args, 3), name, "strides", stride, &strides));
+    PROA_TRY(read_dtype(t, c, s, name, &dtype));
+    PROA_TRY(read_numbers(t, proa_pickle_item(&t->pickle, c->args, ARG_SIZES), name, "sizes", shape, &rank));
+    PROA_TRY(read_numbers(t, proa_pickle_item(&t->pickle, c->args, ARG_STRIDES), name, "strides", stride,
+                          &strides));
     if (rank != strides) return FAIL_VIEW(t, CORRUPT, name, "%d sizes and %d strides", rank, strides);
     *out = (proa_view){.dtype = dtype, .rank = rank};
     for (int32_t i = 0; i < PROA_RANK_MAX; i++)
         out->shape[i] = i < rank ? shape[i] : 1, out->stride[i] = i < rank ? stride[i] : 0;
+    return PROA_OK;
+}
+
+proa_status proa_torch_view(const proa_torch *t, proa_pickle_value v, const char *name, proa_view *out)
+{
+    const proa_pickle *p = &t->pickle;
+    tensor_call c = find_call(t, v);
+    proa_pickle_value storage = proa_pickle_item(p, c.args, ARG_STORAGE);
+    int64_t offset = integer_of(t, proa_pickle_item(p, c.args, ARG_OFFSET)); /* elements */
+    proa_torch_storage s;
+    if (proa_pickle_kind_of(p, storage) != PROA_PICKLE_OUTSIDE || offset < 0)
+        return FAIL_VIEW(t, CORRUPT, name, "it has no %s", "storage");
+    PROA_TRY(proa_torch_storage_of(t, storage, &s));
+    PROA_TRY(read_shape(t, &c, &s, name, out));
     const unsigned char *data = NULL;
-    int64_t elements = 0, span = 0;
+    int64_t element_bytes = proa_dtype_bytes(out->dtype), elements = 0, span = 0;
     if (!span_of(out, &span)) return FAIL_VIEW(t, CORRUPT, name, "more elements than can be %s", "counted");
-    PROA_TRY(find_place(t, &s, name, proa_dtype_bytes(dtype), &data, &elements));
+    PROA_TRY(find_place(t, &s, name, element_bytes, &data, &elements));
     if (offset > elements || span > elements - offset)
         return FAIL_VIEW(t, CORRUPT, name, "%lld elements at %lld of a storage of %lld", (long long)span,
                          (long long)offset, (long long)elements);
     /* a view's pointer is not const; the pages are read-only */
-    out->data = (void *)(uintptr_t)(data + offset * proa_dtype_bytes(dtype));
+    out->data = (void *)(uintptr_t)(data + offset * element_bytes);
     return PROA_OK;
 }

@@ -326,20 +326,43 @@ static proa_status start_long(stream_request *a, proa_str bytes, proa_err *err)
     return PROA_OK;
 }
 
-static void on_long_message(proa_grpc_call *call, proa_str bytes)
+/* A message has come, which makes a request. Until end_message the stream does not end: replies may come meanwhile. */
+static stream_request *begin_message(proa_grpc_call *call)
 {
     stream *s = call->user;
     stream_request *a = stream_request_new(s);
-    proa_err err;
-    err.status = PROA_OK;
     s->inside = true;
     a->version = "";
     a->r->times.received = proa_loop_now_ns(proa_conn_loop(call->conn));
     proa_trace_grpc(call, a->r->times.received, a->r);
-    if (start_long(a, bytes, &err) != PROA_OK) refuse_request(a, &err);
+    return a;
+}
+
+static void end_message(proa_grpc_call *call)
+{
+    stream *s = call->user;
     s->inside = false;
     if (s->ended) proa_grpc_finish(call, s->end_code, proa_str_c(s->end_text), NULL, 0);
     else settle_stream(s);
+}
+
+/* A long message is read by a worker (long_done). */
+static void on_long_message(proa_grpc_call *call, proa_str bytes)
+{
+    stream_request *a = begin_message(call);
+    proa_err err = {.status = PROA_OK};
+    if (start_long(a, bytes, &err) != PROA_OK) refuse_request(a, &err);
+    end_message(call);
+}
+
+/* To the server core. `a` may be freed afterwards. err is the caller's, so that it is not cleared twice. */
+static void send_request(stream *s, stream_request *a, proa_infer *r, proa_err *err)
+{
+    proa_sink_init(&a->sink, proa_conn_loop(s->call->conn), proa_infer_hold(r), on_reply);
+    if (a->message.wants_count) proa_sink_prepare_with(&a->sink, s->api->workers, apply_wants);
+    if (proa_server_infer(s->api->server, r, err) == PROA_OK) return;
+    proa_sink_abandon(&a->sink);
+    refuse_request(a, err);
 }
 
 static void on_message(proa_grpc_call *call, proa_str bytes)
@@ -349,28 +372,16 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
         return;
     }
     stream *s = call->user;
-    stream_request *a = stream_request_new(s);
-    proa_infer *r = proa_infer_hold(a->r);
+    stream_request *a = begin_message(call);
+    proa_infer *r = proa_infer_hold(a->r); /* its last reply may come, and free `a`, before it was sent */
     proa_err err;
     err.status = PROA_OK;
-    s->inside = true;
-    r->times.received = proa_loop_now_ns(proa_conn_loop(call->conn));
-    proa_trace_grpc(call, r->times.received, r);
     proa_status status = proa_rpc_request(s->api, call, bytes, r, &a->message, false, &a->decoupled, &err);
     a->version = a->message.version.len ? proa_arena_strdup(&r->arena, a->message.version) : "";
-    if (status != PROA_OK) refuse_request(a, &err);
-    else {
-        proa_sink_init(&a->sink, proa_conn_loop(call->conn), proa_infer_hold(r), on_reply);
-        if (a->message.wants_count) proa_sink_prepare_with(&a->sink, s->api->workers, apply_wants);
-        if (proa_server_infer(s->api->server, r, &err) != PROA_OK) {
-            proa_sink_abandon(&a->sink);
-            refuse_request(a, &err);
-        }
-    }
+    if (status == PROA_OK) send_request(s, a, r, &err);
+    else refuse_request(a, &err);
     proa_infer_drop(r);
-    s->inside = false;
-    if (s->ended) proa_grpc_finish(call, s->end_code, proa_str_c(s->end_text), NULL, 0);
-    else settle_stream(s);
+    end_message(call);
 }
 
 static void on_half_close(proa_grpc_call *call)

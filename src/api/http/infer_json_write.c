@@ -11,6 +11,8 @@
 #include <string.h>
 
 enum { NUMBER_MAX = 40 }; /* bytes of the longest number */
+/* RapidJSON's limits for numbers without an exponent: digits before the point, and zeros after it before a digit. */
+enum { PLAIN_DIGITS_MAX = 21, PLAIN_ZEROS_MAX = 5 };
 
 /* ---- numbers ---- */
 
@@ -42,27 +44,27 @@ void proa_int_json(proa_buf *out, int64_t value)
     proa_buf_append(out, at, (size_t)(text + sizeof text - at));
 }
 
-/* digits * 10^exponent as RapidJSON writes doubles: a point up to 21 digits before it and 6 zeros after, else an e. */
+/* digits * 10^exponent as RapidJSON writes doubles: 1200.0, 12.5, 0.0125, or 1.25e-9 beyond the limits above. */
 static void add_decimal(proa_buf *out, bool negative, uint64_t digits, int exponent)
 {
     char text[NUMBER_MAX], *end = text + sizeof text, *at = digits_before(end, digits);
-    int count = (int)(end - at), point = count + exponent;
+    int count = (int)(end - at), point = count + exponent; /* digits before the decimal point */
     char line[64];
     int n = 0;
     if (negative) line[n++] = '-';
-    if (exponent >= 0 && point <= 21) {
+    if (exponent >= 0 && point <= PLAIN_DIGITS_MAX) {
         /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): counted */
         memcpy(line + n, at, (size_t)count);
         memset(line + n + count, '0', (size_t)exponent);
         n += point;
         line[n++] = '.';
         line[n++] = '0';
-    } else if (point > 0 && point <= 21) {
+    } else if (point > 0 && point <= PLAIN_DIGITS_MAX) {
         memcpy(line + n, at, (size_t)point);
         line[n + point] = '.';
         memcpy(line + n + point + 1, at + point, (size_t)(count - point));
         n += count + 1;
-    } else if (point > -6 && point <= 0) {
+    } else if (point >= -PLAIN_ZEROS_MAX && point <= 0) {
         memcpy(line + n, "0.00000000", (size_t)(2 - point));
         n += 2 - point;
         memcpy(line + n, at, (size_t)count);

@@ -12,7 +12,8 @@ static const char *request_label(const proa_infer *r)
     return r->id[0] ? r->id : "<id_unknown>";
 }
 
-/* Shape by the configuration: a batch of one, and of the dimensions at most one that is to be found. */
+/* Shape by the configuration: a batch of one, and of the dimensions at most one that the number of bytes gives: *open
+ * is its index, -1 without one; *known the elements of all others. */
 static proa_status plan_shape(proa_tensor *t, const Inference__ModelConfig *config, int64_t *known, int *open,
                               const proa_infer *r, proa_err *err)
 {
@@ -58,6 +59,7 @@ static proa_status give_string(proa_tensor *t, proa_str bytes, proa_err *err)
     return PROA_OK;
 }
 
+/* The body as the model's only input, whose name, type and shape are the configuration's. Texts are Triton's. */
 static proa_status fill_input(proa_infer *r, const Inference__ModelConfig *config, proa_buffer *body,
                               proa_str bytes, proa_err *err)
 {
@@ -66,8 +68,7 @@ static proa_status fill_input(proa_infer *r, const Inference__ModelConfig *confi
     if (config->n_input != 1)
         return PROA_FAIL(err, INVALID,
                          "[request id: %s] Raw request must only have 1 input (found 1) to be deduced but "
-                         "got %zu inputs in "
-                         "'%s' model configuration",
+                         "got %zu inputs in '%s' model configuration",
                          request_label(r), config->n_input, r->model_name);
     const Inference__ModelInput *in = config->input[0];
     proa_tensor *t = proa_infer_add_input(r, proa_str_c(in->name));

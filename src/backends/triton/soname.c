@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 #define SONAME_PREFIX    "libtritonserver"
-#define SONAME_MAX       127 /* bytes, with the NUL: "libtritonserver-717102f0.so" */
+#define SONAME_MAX       127     /* bytes, with the NUL: "libtritonserver-717102f0.so" */
+#define LARGEST_PAGE     0x10000 /* bytes: 64 KiB on some ARM kernels */
 #define IMAGE_AT(member) offsetof(image, member)
 
 /* One segment holds all: the headers, a hash table of one empty chain, the null symbol, and the name. */
@@ -42,7 +43,7 @@ static void fill_image(image *m, const char *soname)
                       .p_flags = PF_R | PF_W,
                       .p_filesz = sizeof *m,
                       .p_memsz = sizeof *m,
-                      .p_align = 0x10000},
+                      .p_align = LARGEST_PAGE},
                      {.p_type = PT_DYNAMIC,
                       .p_flags = PF_R | PF_W,
                       .p_offset = IMAGE_AT(dynamic),

@@ -202,19 +202,19 @@ static proa_status choose_id(proa_sampler_scratch *s, proa_sampler_row *r, int64
 
 /* ---- sampled beams ---- */
 
-/* Inserts candidate `at` of the scratch into the n best so far, in falling order, if it belongs there. */
-static void insert_candidate(const proa_sampler_scratch *s, int64_t at, float number, int32_t *ids,
-                             float *values, float *numbers, int64_t n)
+/* Inserts candidate `at` of the scratch into the best so far, in falling order, if it belongs there. */
+static void insert_candidate(const proa_sampler_scratch *s, int64_t at, float number,
+                             const proa_drawn_candidates *out)
 {
-    int64_t to = n - 1;
-    float value = s->value[at];
+    int64_t to = out->count - 1;
+    float value = s->value[at], *values = out->values, *numbers = out->numbers;
     if (!(value + number > values[to] + numbers[to])) return;
     for (; to > 0 && value + number > values[to - 1] + numbers[to - 1]; to--) {
-        ids[to] = ids[to - 1];
+        out->ids[to] = out->ids[to - 1];
         values[to] = values[to - 1];
         numbers[to] = numbers[to - 1];
     }
-    ids[to] = s->id[at], values[to] = value, numbers[to] = number;
+    out->ids[to] = s->id[at], values[to] = value, numbers[to] = number;
 }
 
 /* The filters use up values, so they are made again from the row, which then gets them. transformers normalises after
@@ -230,19 +230,19 @@ static void take_values(proa_sampler_scratch *s, int64_t kept, float *row, int64
     for (int64_t i = 0; i < kept; i++) row[s->id[i]] = s->value[i];
 }
 
-proa_status proa_sampler_candidates(proa_sampler_scratch *s, int32_t *ids, float *values, float *numbers,
-                                    int64_t count, float *row, int64_t vocab, int64_t position, uint64_t seed,
-                                    const proa_options *options, const proa_history *history, proa_err *err)
+proa_status proa_sampler_candidates(proa_sampler_scratch *s, const proa_drawn_candidates *out, float *logits,
+                                    int64_t vocab, const proa_sampler_row *row)
 {
-    if (proa_row_has_nan(row, vocab)) return check_numbers(NAN, row, vocab, position, err);
-    int64_t kept = proa_sampler_filter(s, row, vocab, options, history);
-    if (s->largest > -INFINITY) PROA_TRY(check_numbers(s->largest, row, vocab, position, err));
-    take_values(s, kept, row, vocab, options);
-    uint64_t key = position_key(seed, position);
-    for (int64_t i = 0; i < count; i++) ids[i] = s->id[0], values[i] = -INFINITY, numbers[i] = 0;
+    if (proa_row_has_nan(logits, vocab)) return check_numbers(NAN, logits, vocab, row->position, row->err);
+    int64_t kept = proa_sampler_filter(s, logits, vocab, row->options, &row->history);
+    if (s->largest > -INFINITY) PROA_TRY(check_numbers(s->largest, logits, vocab, row->position, row->err));
+    take_values(s, kept, logits, vocab, row->options);
+    uint64_t key = position_key(row->seed, row->position);
+    for (int64_t i = 0; i < out->count; i++)
+        out->ids[i] = s->id[0], out->values[i] = -INFINITY, out->numbers[i] = 0;
     for (int64_t i = 0; i < kept; i++) {
         double v = ((double)(mix_key(key, s->id[i]) >> 12) + 0.5) * 0x1p-52;
-        insert_candidate(s, i, -(float)log(-log1p(-v)), ids, values, numbers, count);
+        insert_candidate(s, i, -(float)log(-log1p(-v)), out);
     }
     return PROA_OK;
 }

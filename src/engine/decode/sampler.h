@@ -129,16 +129,20 @@ int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u
  * choose the same token more often in this way: with the sum m of min(p, q), at least m / (2 - m) of the time (Daliri,
  * Musco, Suresh 2025), which is why a draft model is compared by it. */
 int32_t proa_sampler_race(const proa_sampler_scratch *s, int64_t count, uint64_t seed, int64_t position);
+/* The candidates of a sampled beam, best first: arrays of [count]. */
+typedef struct proa_drawn_candidates {
+    int32_t *ids;
+    float *values, *numbers;
+    int64_t count;
+} proa_drawn_candidates;
 /* Samples the row of a beam: the filters of the options leave candidates, and each gets a Gumbel number of its own,
  * -log(-log(1 - v)), v in (0,1) of (seed, position, id) as in proa_sampler_race. The largest of value + number are a
  * sample without replacement from softmax(value) (Kool, van Hoof, Welling: Stochastic beams and where to find them,
- * 2019). row[vocab] becomes what is sampled from: row / temperature, -infinity for tokens that were dropped. Fills
- * ids[count], values[count] and numbers[count] of the `count` best, best first; if the filters leave fewer, the rest
- * are values of -infinity. INTERNAL as proa_sampler_choose, but all of a row may be -infinity. */
-PROA_MUST_CHECK proa_status proa_sampler_candidates(proa_sampler_scratch *s, int32_t *ids, float *values,
-                                                    float *numbers, int64_t count, float *row, int64_t vocab,
-                                                    int64_t position, uint64_t seed, const proa_options *options,
-                                                    const proa_history *history, proa_err *err);
+ * 2019). logits[vocab] becomes what is sampled from: logits / temperature, -infinity for tokens that were dropped.
+ * Fills *out with the `count` best; if the filters leave fewer, the rest are values of -infinity. Of `row` it reads
+ * position, history, options, seed and err. INTERNAL as proa_sampler_choose, but all of a row may be -infinity. */
+PROA_MUST_CHECK proa_status proa_sampler_candidates(proa_sampler_scratch *s, const proa_drawn_candidates *out,
+                                                    float *logits, int64_t vocab, const proa_sampler_row *row);
 /* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011). */
 void proa_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
 /* Uniform in [0,1), a multiple of 2^-53: the upper 53 bits of out[0] * 2^32 + out[1] of Philox with

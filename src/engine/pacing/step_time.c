@@ -12,15 +12,21 @@
 /* Measurements of both kinds after which times are known. */
 enum { KNOWN_AFTER = 4 };
 
-/* The terms of a pass, each about 1 for a pass of usual size. */
+/* A pass of usual size. Terms are divided by it, so that all are about 1 and RIDGE weighs them alike. */
+#define USUAL_DECODE_ROWS   64.0
+#define USUAL_CONTEXT       1024.0 /* tokens of one decoding row */
+#define USUAL_PROMPT_ROWS   256.0
+#define USUAL_PROMPT_TOKENS 4096.0 /* context of one row of a prompt */
+
+/* What the time of a pass is a sum over, with one share for each (step_time.h). */
 static void terms_of(double x[PROA_STEP_TERMS], const proa_step_shape *s)
 {
-    x[0] = 1;
-    x[1] = (double)s->decode_rows / 64;
-    x[2] = (double)s->decode_tokens / 65536;
+    x[0] = 1; /* the pass itself */
+    x[1] = (double)s->decode_rows / USUAL_DECODE_ROWS;
+    x[2] = (double)s->decode_tokens / (USUAL_DECODE_ROWS * USUAL_CONTEXT);
     x[3] = s->prompt_rows > 0;
-    x[4] = s->prompt_work / 256;
-    x[5] = s->prompt_pairs / (256 * 4096);
+    x[4] = s->prompt_work / USUAL_PROMPT_ROWS;
+    x[5] = s->prompt_pairs / (USUAL_PROMPT_ROWS * USUAL_PROMPT_TOKENS);
 }
 
 /* Solves a y = b for the terms that are `used`, by Cholesky's method; the others are 0. `a` is overwritten. */

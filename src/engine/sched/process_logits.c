@@ -207,14 +207,17 @@ static void draw_candidates(proa_engine *e, proa_engine_request *req, proa_view 
     int64_t M = req->search.candidates;
     for (int64_t i = 0; i < rows.shape[0] && req->ending != PROA_FINISH_ERROR; i++) {
         int64_t beam = first_beam + i, at = beam * M;
-        float *row = proa_view_f32(rows) + i * rows.stride[0];
+        float *logits = proa_view_f32(rows) + i * rows.stride[0];
+        const int32_t *path = req->search.path + beam * (req->new_max + 1);
+        const proa_drawn_candidates out = {req->search.ids + at, req->search.logprobs + at,
+                                           req->search.numbers + at, M};
         if (!normed) subtract_sum(rows, i, e->head.lse[i]);
-        proa_history history = proa_request_history(req, req->search.path + beam * (req->new_max + 1),
-                                                    req->search.depth);
-        proa_status status = proa_sampler_candidates(e->samplers, req->search.ids + at,
-                                                     req->search.logprobs + at, req->search.numbers + at, M,
-                                                     row, rows.shape[1], req->prompt_count + req->search.depth,
-                                                     req->seq[beam].seed, &req->options, &history, &req->error);
+        const proa_sampler_row row = {.position = req->prompt_count + req->search.depth,
+                                      .history = proa_request_history(req, path, req->search.depth),
+                                      .options = &req->options,
+                                      .seed = req->seq[beam].seed,
+                                      .err = &req->error};
+        proa_status status = proa_sampler_candidates(e->samplers, &out, logits, rows.shape[1], &row);
         if (status != PROA_OK) req->ending = PROA_FINISH_ERROR;
     }
     emit_beam_scores(e, req, rows, first_beam, true);

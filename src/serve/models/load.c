@@ -215,24 +215,30 @@ static void nothing_to_load(proa_server *s, proa_entry *e, const proa_err *err)
     free(why);
 }
 
+/* Finds the versions of an entry that are to be loaded. False: there is nothing to load, which the entry says. */
+static bool begin_entry(proa_server *s, load *l, proa_entry *e)
+{
+    proa_err err = {0};
+    proa_status status = proa_agents_begin(s, e, &err);
+    *l = (load){.entry = e, .source = e->source};
+    if (status == PROA_OK) status = proa_source_versions(l->source, &l->versions, &l->count, &err);
+    if (status == PROA_OK) {
+        load_begin(s, l);
+        return true;
+    }
+    proa_agents_load_ended(l->source, false);
+    nothing_to_load(s, e, &err);
+    return false;
+}
+
 void proa_load_entries(proa_server *s, proa_entry *const *entries, int count)
 {
     load *loads = proa_calloc((size_t)count, sizeof *loads);
     load_workers c = {.server = s};
     int used = 0, total = 0;
     for (int i = 0; i < count; i++) {
-        proa_err err = {0};
-        load *l = &loads[used];
-        proa_status status = proa_agents_begin(s, entries[i], &err);
-        *l = (load){.entry = entries[i], .source = entries[i]->source};
-        if (status != PROA_OK ||
-            (status = proa_source_versions(l->source, &l->versions, &l->count, &err)) != PROA_OK) {
-            proa_agents_load_ended(l->source, false);
-            nothing_to_load(s, entries[i], &err);
-            continue;
-        }
-        load_begin(s, l);
-        total += l->count;
+        if (!begin_entry(s, &loads[used], entries[i])) continue;
+        total += loads[used].count;
         used++;
     }
     c.jobs = proa_calloc((size_t)total, sizeof(job *));

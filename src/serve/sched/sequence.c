@@ -394,25 +394,35 @@ static bool sequence_replied(proa_scheduler *sched, proa_infer *r, proa_reply *r
     return true;
 }
 
+static bool is_iterative(const proa_scheduler *sched)
+{
+    return sched->kind == &proa_sched_sequence && ((const proa_sequences *)sched->state)->iterative;
+}
+
+/* With Triton's text: the backend asks for what the model's configuration does not have. */
+static void refuse_reschedule(proa_infer *r)
+{
+    proa_err err = {0};
+    PROA_FAIL(&err, INTERNAL,
+              "[request id: %s] Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while "
+              "the model is not configured to handle such a flag.",
+              proa_infer_log_id(r));
+    proa_infer_fail(r, &err);
+}
+
 void proa_infer_reschedule(proa_infer *r)
 {
     proa_scheduler *sched = r->model->scheduler;
-    proa_err err = {0};
-    if (r->ticket.filler) {
+    if (r->ticket.filler) { /* the scheduler's own: nobody waits for a reply */
         proa_infer_drop(r);
         return;
     }
-    if (sched->kind != &proa_sched_sequence || !((proa_sequences *)sched->state)->iterative) {
-        PROA_FAIL(&err, INTERNAL,
-                  "[request id: %s] Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while "
-                  "the model is "
-                  "not configured to handle such a flag.",
-                  proa_infer_log_id(r));
-        proa_infer_fail(r, &err);
+    if (!is_iterative(sched)) {
+        refuse_reschedule(r);
         return;
     }
     proa_infer_hold(r);
-    proa_infer_watch(r, on_cancel);
+    proa_infer_watch(r, on_cancel); /* before it is queued: a cancel from now on finds it there, or is seen below */
     pthread_mutex_lock(&sched->lock);
     bool cancelled = proa_infer_cancelled(r);
     if (!cancelled) {

@@ -317,6 +317,22 @@ static void write_merges(proa_buf *out, proa_str merges)
     proa_buf_str(out, proa_str_c("]}}"));
 }
 
+/* The steps before the model: with a pattern of the class's own, NFC and a split by it. */
+static void write_bpe_steps(writer *w, const bpe_class *c)
+{
+    if (c->pattern) {
+        proa_buf_str(
+            w->out, proa_str_c("\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\","
+                               "\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":"
+                               "{\"Regex\":"));
+        proa_buf_json_str(w->out, proa_str_c(c->pattern));
+        proa_buf_str(w->out, proa_str_c("}},"));
+    } else proa_buf_str(w->out, proa_str_c("\"pre_tokenizer\":"));
+    proa_buf_printf(w->out, "{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":%s}%s,",
+                    flag_text(w->config, "add_prefix_space", "false"), c->pattern ? "false" : "true",
+                    c->pattern ? "]}" : "");
+}
+
 /* vocab: the text of vocab.json, pieces: the same as a document. */
 static proa_status write_byte_bpe(writer *w, proa_str vocab, const proa_json *pieces, proa_str merges)
 {
@@ -332,17 +348,7 @@ static proa_status write_byte_bpe(writer *w, proa_str vocab, const proa_json *pi
     proa_buf_char(w->out, '{');
     PROA_TRY(write_added(w));
     write_templates(w, c);
-    if (c->pattern) {
-        proa_buf_str(
-            w->out, proa_str_c("\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\","
-                               "\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":"
-                               "{\"Regex\":"));
-        proa_buf_json_str(w->out, proa_str_c(c->pattern));
-        proa_buf_str(w->out, proa_str_c("}},"));
-    } else proa_buf_str(w->out, proa_str_c("\"pre_tokenizer\":"));
-    proa_buf_printf(w->out, "{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":%s}%s,",
-                    flag_text(w->config, "add_prefix_space", "false"), c->pattern ? "false" : "true",
-                    c->pattern ? "]}" : "");
+    write_bpe_steps(w, c);
     proa_buf_str(w->out,
                  proa_str_c("\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":"));
     while (vocab.len && vocab.ptr[vocab.len - 1] != '}') vocab.len--; /* blanks: it is an object */

@@ -439,7 +439,6 @@ static void test_candidates(void **state)
     enum { N = 4, DRAWS = 20000 };
     const double p[N] = {0.5, 0.3, 0.15, 0.05};
     proa_options o = {.beams = 2, .temperature = 2};
-    proa_history none = {0};
     int seen[N][N] = {{0}};
     proa_sampler_scratch s;
     proa_sampler_init(&s, N);
@@ -447,9 +446,9 @@ static void test_candidates(void **state)
         int32_t ids[2];
         float row[N], values[2], numbers[2];
         for (int i = 0; i < N; i++) row[i] = (float)(2 * log(p[i])); /* over the temperature: log p */
-        assert_int_equal(
-            proa_sampler_candidates(&s, ids, values, numbers, 2, row, N, 7, (uint64_t)d, &o, &none, NULL),
-            PROA_OK);
+        const proa_drawn_candidates out = {ids, values, numbers, 2};
+        const proa_sampler_row how = {.position = 7, .options = &o, .seed = (uint64_t)d};
+        assert_int_equal(proa_sampler_candidates(&s, &out, row, N, &how), PROA_OK);
         assert_true(values[0] + numbers[0] >= values[1] + numbers[1]);
         assert_float_equal(values[0], log(p[ids[0]]), 1e-5);
         assert_float_equal(row[ids[1]], values[1], 0);
@@ -471,7 +470,6 @@ static void test_candidates_kept(void **state)
     enum { N = 6, M = 5 };
     const proa_options filters[] = {{.top_k = 1},         {.top_p = 0.1F},          {.min_p = 0.99F},
                                     {.typical_p = 0.01F}, {.epsilon_cutoff = 0.9F}, {.eta_cutoff = 0.9F}};
-    proa_history none = {0};
     proa_sampler_scratch s;
     proa_sampler_init(&s, N);
     for (size_t f = 0; f < PROA_COUNT(filters); f++) {
@@ -480,8 +478,9 @@ static void test_candidates_kept(void **state)
         float row[N] = {3, 2, 1, 0, -1, -2}, values[M], numbers[M];
         int kept = 0;
         o.beams = 2, o.temperature = 1, o.end_ids_count = 2;
-        assert_int_equal(proa_sampler_candidates(&s, ids, values, numbers, M, row, N, 0, 1, &o, &none, NULL),
-                         PROA_OK);
+        const proa_drawn_candidates out = {ids, values, numbers, M};
+        const proa_sampler_row how = {.options = &o, .seed = 1};
+        assert_int_equal(proa_sampler_candidates(&s, &out, row, N, &how), PROA_OK);
         for (int i = 0; i < N; i++) kept += row[i] > -INFINITY;
         if (kept != 3) fail_msg("filter %zu leaves %d tokens", f, kept);
         for (int i = 0; i < M; i++) assert_true((values[i] > -INFINITY) == (i < 3));
@@ -489,11 +488,11 @@ static void test_candidates_kept(void **state)
     float bad[N] = {0, NAN}, none_left[N], values[M], numbers[M];
     int32_t ids[M];
     proa_options o = {.beams = 2, .temperature = 1};
+    const proa_drawn_candidates out = {ids, values, numbers, M};
+    const proa_sampler_row how = {.options = &o, .seed = 1};
     for (int i = 0; i < N; i++) none_left[i] = -INFINITY;
-    assert_int_equal(proa_sampler_candidates(&s, ids, values, numbers, M, bad, N, 0, 1, &o, &none, NULL),
-                     PROA_INTERNAL);
-    assert_int_equal(proa_sampler_candidates(&s, ids, values, numbers, M, none_left, N, 0, 1, &o, &none, NULL),
-                     PROA_OK);
+    assert_int_equal(proa_sampler_candidates(&s, &out, bad, N, &how), PROA_INTERNAL);
+    assert_int_equal(proa_sampler_candidates(&s, &out, none_left, N, &how), PROA_OK);
     for (int i = 0; i < M; i++) assert_true(values[i] == -INFINITY && ids[i] >= 0 && ids[i] < N);
     proa_sampler_release(&s);
 }
