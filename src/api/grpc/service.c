@@ -34,10 +34,10 @@ void proa_rpc_fail(proa_grpc_call *call, const proa_err *err)
 
 /* ---- one small message each way ---- */
 
-typedef struct skinny_f32_call { /* in the call's arena */
+typedef struct small_call { /* in the call's arena */
     proa_api *api;
     const proa_rpc *rpc;
-} skinny_f32_call;
+} small_call;
 
 static void *arena_alloc(void *arena, size_t bytes)
 {
@@ -74,7 +74,7 @@ static bool has_nul(const ProtobufCMessageDescriptor *d, proa_str bytes)
     return false;
 }
 
-static proa_status run_small(const skinny_f32_call *c, proa_grpc_call *call, proa_str bytes,
+static proa_status run_small(const small_call *c, proa_grpc_call *call, proa_str bytes,
                              ProtobufCMessage **out, proa_err *err)
 {
     ProtobufCAllocator allocator = {arena_alloc, arena_free, call->arena};
@@ -125,8 +125,8 @@ void proa_grpc_v2(proa_grpc_call *call, void *api)
         rpc->start(api, call);
         return;
     }
-    skinny_f32_call *c = PROA_ARENA_NEW(call->arena, skinny_f32_call, 1);
-    *c = (skinny_f32_call){api, rpc};
+    small_call *c = PROA_ARENA_NEW(call->arena, small_call, 1);
+    *c = (small_call){api, rpc};
     call->user = c;
     call->on_message = on_small;
 }

@@ -516,3 +516,9 @@ int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_
     if (r.eta > 0) n = keep_likely(s, n, 0, r.eta, r.least);
     return n;
 }
+
+bool proa_sampler_greedy(const proa_options *options)
+{
+    if (options->style == PROA_STYLE_HF) return options->temperature <= 0;
+    return options->top_k == 1 || (options->top_k == 0 && options->top_p <= 0);
+}

@@ -39,12 +39,6 @@ int64_t proa_sampler_bytes(int64_t vocab)
     return arrays_bytes(vocab);
 }
 
-bool proa_sampler_greedy(const proa_options *options)
-{
-    if (options->style == PROA_STYLE_HF) return options->temperature <= 0;
-    return options->top_k == 1 || (options->top_k == 0 && options->top_p <= 0);
-}
-
 static double log_sum_exp(const float *x, int64_t n, float largest)
 {
     return (double)largest + log(proa_row_sum_exp(x, n, 1, largest));
