@@ -103,6 +103,8 @@ REFUSED = [({"temperature": -1}, "option 'temperature' is -1, must be 0 to 10000
            ({"input_ids": [5]}, "a request needs one of text_input, input_ids and messages"),
            ({"end_ids": [5, -1]}, "option 'end_ids' has the token id -1"),
            ({"guided_json": '{"not": {}}'}, "option 'json_schema': at #: the keyword 'not' is not supported"),
+           ({"json_schema": {}}, "input 'json_schema': Unable to parse JSON bytes array: attempt to access JSON non-string as string"),
+           ({"max_tokens": "5"}, "input 'max_tokens': Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer"),
            ({"text_input": ["a", "b"]}, "The schema can not convert input 'text_input' to tensor with proper shape")]
 
 

@@ -90,6 +90,14 @@ static proa_jlist *add_list(reader *rd, const char *name)
     return list;
 }
 
+/* The texts of Triton's reader do not name the input. Those of its models keep them as they are. */
+static proa_status read_list(reader *rd, proa_jlist *list, proa_err *err)
+{
+    proa_status status = proa_jread_list(&rd->j, list, err);
+    if (status != PROA_OK) proa_err_prefix(err, "input '%s'", list->tensor.name);
+    return status;
+}
+
 static proa_status read_input(reader *rd, const Inference__ModelInput *in, proa_err *err)
 {
     int64_t elements;
@@ -105,7 +113,7 @@ static proa_status read_input(reader *rd, const Inference__ModelInput *in, proa_
     size_t bytes = (size_t)(elements * proa_type_bytes(t->type)); /* of BYTES none: known after the walk */
     if (rd->bytes + bytes > rd->bytes_max) return too_large(rd, in->name, bytes, err);
     PROA_TRY(fit_shape(t, rd->config, in, elements, err));
-    PROA_TRY(list ? proa_jread_list(&rd->j, list, err) : proa_jread_data(&rd->j, t, err));
+    PROA_TRY(list ? read_list(rd, list, err) : proa_jread_data(&rd->j, t, err));
     bytes = list ? list->bytes : t->bytes;
     if (rd->bytes + bytes > rd->bytes_max) return too_large(rd, in->name, bytes, err);
     rd->bytes += bytes;
