@@ -72,6 +72,14 @@ template <> struct unpacked<PROA_WFMT_I8G> : unpacked<PROA_WFMT_I8W> {
 template <> struct unpacked<PROA_WFMT_FP8G> : unpacked<PROA_WFMT_FP8> {
 };
 
+/* (x & mask) | with as one instruction: nvcc makes two of it where both are constants. */
+__device__ static inline unsigned mask_and_set(unsigned x, unsigned mask, unsigned with)
+{
+    unsigned y;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(with));
+    return y;
+}
+
 /* Eight numbers in a word: number 2 i in nibble i, number 2 i + 1 in nibble i + 4, each plus 8; word g of lane c has
  * the inputs 32 g + 8 c on (kernels/coded.h). A nibble u in the low bits of the f16 1024 is 1024 + u, one nibble higher
  * 1024 + 16 u. Unpacked is q / 8. */
@@ -84,8 +92,8 @@ template <> struct unpacked<PROA_WFMT_I4> {
     }
     __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
     {
-        unsigned u = j % 2 ? v[j / 2] >> 8 : v[j / 2], low = (u & 0x000f000fu) | 0x64006400u,
-                 high = (u & 0x00f000f0u) | 0x64006400u;
+        unsigned u = j % 2 ? v[j / 2] >> 8 : v[j / 2], low = mask_and_set(u, 0x000f000fu, 0x64006400u),
+                 high = mask_and_set(u, 0x00f000f0u, 0x64006400u);
         __half2 a = __hfma2(*reinterpret_cast<__half2 *>(&low), __half2half2(__ushort_as_half(0x3000)),
                             __half2half2(__ushort_as_half(0xd808))); /* / 8 - 129 */
         __half2 b = __hfma2(*reinterpret_cast<__half2 *>(&high), __half2half2(__ushort_as_half(0x2000)),
@@ -543,8 +551,8 @@ __device__ static inline void prepare_x(uint4 *xs, float *sums, const skinny_cal
 /* Four words of 1024 + nibble and four of 1024 + 16 nibble, from two rows of weights. */
 __device__ static inline void nibbles_to_f16(unsigned low[4], unsigned w0, unsigned w1)
 {
-    low[0] = (w0 & 0x000f000fu) | 0x64006400u, low[1] = (w1 & 0x000f000fu) | 0x64006400u;
-    low[2] = (w0 & 0x00f000f0u) | 0x64006400u, low[3] = (w1 & 0x00f000f0u) | 0x64006400u;
+    low[0] = mask_and_set(w0, 0x000f000fu, 0x64006400u), low[1] = mask_and_set(w1, 0x000f000fu, 0x64006400u);
+    low[2] = mask_and_set(w0, 0x00f000f0u, 0x64006400u), low[3] = mask_and_set(w1, 0x00f000f0u, 0x64006400u);
 }
 
 /* total[j][m] += the products of a step of rows r + 8 j of weights with row m of x. u, v: this lane's words of the two;
