@@ -124,54 +124,6 @@ void gpu_derived_drop(gpu *g, const void *at, int64_t bytes)
     g->derived_count = 0;
 }
 
-/* ---- 16-bit shapes and strides that cuBLASLt does not take: a warp for each output ---- */
-
-template <typename W, typename X, typename Y>
-__global__ void unaligned_gemm_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const W *w, int64_t ld,
-                                      int64_t T, int N, int K, float alpha, int act, const float *bias,
-                                      const Y *residual, int64_t residual_row)
-{
-    int n = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
-    gpu_wait();
-    if (n >= N) return;
-    for (int64_t t = blockIdx.y; t < T; t += gridDim.y) {
-        float sum = 0.0f;
-        for (int k = lane; k < K; k += 32)
-            sum = fmaf(gpu_to_f32(gpu_saturate<W>(gpu_to_f32(x[t * x_row + k]))), gpu_to_f32(w[n * ld + k]), sum);
-        sum = gpu_warp_sum(sum) * alpha;
-        if (lane != 0) continue;
-        if (bias) sum += bias[n];
-        sum = gpu_act(sum, act);
-        if (residual) sum += gpu_to_f32(residual[t * residual_row + n]);
-        y[t * y_row + n] = gpu_saturate<Y>(sum);
-    }
-}
-
-template <typename W, typename X, typename Y>
-static void gemm_unaligned(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
-                           float alpha)
-{
-    const int64_t MOST = 65535; /* blocks along y; a step may have one row more */
-    int64_t T = y.shape[0];
-    dim3 grid((unsigned)((w->N + THREADS / 32 - 1) / (THREADS / 32)), (unsigned)(T < MOST ? T : MOST));
-    gpu_launch(g, "linear (unaligned)", unaligned_gemm_kernel<W, X, Y>, grid, THREADS, 0, (Y *)y.data,
-               y.stride[0], (const X *)x.data, x.stride[0], (const W *)w->data,
-               gpu_leading_dim(w->format, w->K), T, (int)w->N, (int)w->K, alpha, (int)e->act, e->bias,
-               (const Y *)(e->residual.rank ? e->residual.data : NULL),
-               e->residual.rank ? e->residual.stride[0] : 0);
-}
-
-static void gemm_unaligned_any(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
-                               float alpha)
-{
-    gpu_by_type(type_of(w->format), [&](auto type) {
-        using W = decltype(type);
-        if (gpu_is_16bit(x) && gpu_is_16bit(y)) gemm_unaligned<W, W, W>(g, y, x, w, e, alpha);
-        else if (gpu_is_16bit(x)) gemm_unaligned<W, W, float>(g, y, x, w, e, alpha);
-        else gemm_unaligned<W, float, W>(g, y, x, w, e, alpha);
-    });
-}
-
 /* ---- choosing ---- */
 
 /* cuBLASLt needs aligned leading dimensions and pointers. */
@@ -212,11 +164,7 @@ bool gpu_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa
     float alpha = e->alpha != 0.0f ? e->alpha : 1.0f;
     proa_dtype type = type_of(w->format);
     PROA_ASSERT((!gpu_is_16bit(x) || x.dtype == type) && (!gpu_is_16bit(y) || y.dtype == type));
-    if (!fits_cublaslt(y, x, w, e)) {
-        if (!gpu_is_16bit(x) && !gpu_is_16bit(y)) return false;
-        gemm_unaligned_any(g, y, x, w, e, alpha);
-        return true;
-    }
+    if (!fits_cublaslt(y, x, w, e)) return false;
     bool fused = epilogue_has_act(y, (int)e->act);
     gpu_product want = {y.shape[0], w->N, w->K, gpu_leading_dim(w->format, w->K), 0, y.stride[0], 0};
     const void *rows = cast_rows(g, x, w->format, &want.x_ld);

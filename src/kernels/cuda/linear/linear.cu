@@ -534,6 +534,16 @@ static bool joins_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, c
     return defers_router(g, y, x, w, e) || norm_gemv_quant(g, y, x, w, e) || fuse_norm(g, y, x, w, e);
 }
 
+/* Plain weights, and rows or results of 16 bits: by cuBLASLt, or where it refuses the strides (a head for 50,257 tokens)
+ * some rows at a time. */
+static bool multiply_16_bits(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep,
+                             const epilogue &e)
+{
+    if (proa_wfmt_is_quantised(w->format) || (!gpu_is_16bit(x) && !gpu_is_16bit(y))) return false;
+    if (!gpu_gemm(g, y, x, w, ep)) skinny_gemm_rows(g, y, x, w, e);
+    return true;
+}
+
 static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
 {
     gpu *g = gpu_of(c);
@@ -547,7 +557,7 @@ static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *
     if (joins_norm(g, y, x, w, e)) return;
     x = flushed_rows(g, x, w);
     if (is_skinny(y, x, w, e)) return skinny_gemm(g, y, x, w, e);
-    if (few > 0 && (gpu_is_16bit(x) || gpu_is_16bit(y)) && gpu_gemm(g, y, x, w, ep)) return;
+    if (multiply_16_bits(g, y, x, w, ep, e)) return;
     if (T > few && T <= SKINNY_ROWS && w->format != PROA_WFMT_F32) skinny_gemm(g, y, x, w, e);
     else if (few == 0) quant_gemm(g, y, x, w, ep, e);
     else if (T > few && gpu_skinny_gemm_f32(g, y, x, w, e, NULL)) return;

@@ -166,7 +166,9 @@ bool gpu_skinny_gemm_f32(gpu *g, proa_view y, proa_view x, const proa_weight *w,
 enum { SKINNY_ROWS = 16, PIPELINED_ROWS = 2 };
 /* linear for up to SKINNY_ROWS rows, any weights but f32; x and y in f32 or 16 bits. */
 void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e);
-/* The same of one row that the deferred RMS norm of a row makes (gpu.router), with the norm, weights of 8 bits. False:
+/* The same of any number of rows, some at a time. */
+void skinny_gemm_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e);
+/* linear of one row that the deferred RMS norm of a row makes (gpu.router), with the norm, weights of 8 bits. False:
  * it does not fit, and nothing was launched. */
 bool norm_gemv_quant(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e);
 /* May it be more rows, x being of the weights' type? */

@@ -310,10 +310,7 @@ static void dequantised_gemm(gpu *g, proa_view y, proa_view x, const proa_weight
         slice.bias = ep->bias ? ep->bias + n : NULL, slice.residual = view_columns(ep->residual, n, count);
         done = gpu_gemm(g, view_columns(y, n, count), x, &wide, &slice); /* all slices suit it, or none */
     }
-    for (int64_t t = 0; t < y.shape[0] && !done; t += SKINNY_ROWS) {
-        int64_t end = t + SKINNY_ROWS < y.shape[0] ? t + SKINNY_ROWS : y.shape[0];
-        skinny_gemm(g, proa_view_rows(y, t, end), proa_view_rows(x, t, end), w, rows_from(e, t));
-    }
+    if (!done) skinny_gemm_rows(g, y, x, w, e);
 }
 
 /* ---- x in the order of a weight's inputs ---- */

@@ -8,7 +8,7 @@
  * weights and the numbers of x at the same places, so neither is ever moved between lanes. */
 #include "kernels/cuda/linear/skinny_gemm.h"
 
-enum { ROW_THREADS = 128 };
+enum { ROW_THREADS = 128, MORE_ROWS = 64 }; /* MORE_ROWS: of 16 bits and of narrow formats */
 
 /* ---- one and two rows of quantised weights on CUDA cores: tensor cores would need 16 rows of weights for
  * each warp, and small blocks begin and end faster ---- */
@@ -664,11 +664,12 @@ template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
  * made f16 for these: each is read, written and read again. */
 bool skinny_takes_more_rows(proa_view y, proa_view x, const proa_weight *w)
 {
-    const int64_t ROWS = 64, READ_MAX = 5 << 20;
-    if (skinny_is_narrow(w->format)) return y.shape[0] > SKINNY_ROWS && y.shape[0] <= ROWS;
+    const int64_t READ_MAX = 5 << 20;
+    if (skinny_is_narrow(w->format)) return y.shape[0] > SKINNY_ROWS && y.shape[0] <= MORE_ROWS;
     bool narrow = gpu_is_16bit(x) && x.dtype == (w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16);
     if (proa_wfmt_is_quantised(w->format) || w->format == PROA_WFMT_F32 || !narrow) return false;
-    return y.shape[0] > SKINNY_ROWS && y.shape[0] <= ROWS && (w->N + 15) / 16 * y.shape[0] * w->K * 2 <= READ_MAX;
+    bool fits = (w->N + 15) / 16 * y.shape[0] * w->K * 2 <= READ_MAX;
+    return fits && y.shape[0] > SKINNY_ROWS && y.shape[0] <= MORE_ROWS;
 }
 
 /* Do the blocks round rows of f32 themselves, up to 8? That is one kernel less, but they read twice the bytes of x. It
@@ -744,5 +745,14 @@ void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const e
     case PROA_WFMT_I8G: launch_by_rows<PROA_WFMT_I8G>(g, a); break;
     case PROA_WFMT_FP8G: launch_by_rows<PROA_WFMT_FP8G>(g, a); break;
     default: launch_by_rows<PROA_WFMT_I4>(g, a); break;
+    }
+}
+
+void skinny_gemm_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    const int64_t step = w->format == PROA_WFMT_FP8 ? (int)SKINNY_ROWS : (int)MORE_ROWS;
+    for (int64_t t = 0; t < y.shape[0]; t += step) {
+        int64_t end = t + step < y.shape[0] ? t + step : y.shape[0];
+        skinny_gemm(g, proa_view_rows(y, t, end), proa_view_rows(x, t, end), w, rows_from(e, t));
     }
 }
