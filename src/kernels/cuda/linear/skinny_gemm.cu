@@ -673,13 +673,14 @@ bool skinny_takes_more_rows(proa_view y, proa_view x, const proa_weight *w)
 }
 
 /* Do the blocks round rows of f32 themselves, up to 8? That is one kernel less, but they read twice the bytes of x. It
- * is slower only where blocks of one tile come in several rounds, and x is large. */
+ * is slower where x is large, and blocks of one tile come in several rounds or all of them read very much
+ * (docs/lab/cuda-gemm.md). */
 static bool reads_f32(const gpu *g, const skinny_call &a, proa_dtype x, proa_wfmt format)
 {
-    const int64_t ROWS = 8, READ_MAX = 24 << 20;
+    const int64_t ROWS = 8, READ_MAX = 24 << 20, READ_MAX_ONE_ROUND = 64 << 20;
     if (x != PROA_DTYPE_F32 || proa_wfmt_is_quantised(format) || a.M > ROWS) return false;
     int64_t each = blocks_an_sm(g, a), bytes = (int64_t)blocks_of(a.e, a.N, 16) * a.M * a.K * 4;
-    return each < 4 || each > 8 || bytes <= READ_MAX;
+    return each > 8 || bytes <= (each < 4 ? READ_MAX_ONE_ROUND : READ_MAX);
 }
 
 /* The call but for x. */
