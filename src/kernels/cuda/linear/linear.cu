@@ -534,8 +534,8 @@ static bool joins_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, c
     return defers_router(g, y, x, w, e) || norm_gemv_quant(g, y, x, w, e) || fuse_norm(g, y, x, w, e);
 }
 
-/* Plain weights, and rows or results of 16 bits: by cuBLASLt, or where it refuses the strides (a head for 50,257 tokens)
- * some rows at a time. */
+/* Plain weights, and rows or results of 16 bits: by cuBLASLt, or where it refuses the strides (a head for 50,257
+ * tokens) some rows at a time. */
 static bool multiply_16_bits(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep,
                              const epilogue &e)
 {

@@ -452,6 +452,32 @@ template <int FORMAT, typename X, int ROW_TILES> struct x_piece {
     }
 };
 
+/* Where groups have offsets: the sums of x over each group that a piece of x has, in each lane those of the rows of x
+ * whose sums it has. A group that is larger than a piece is added over several. */
+template <int FORMAT, int ROW_TILES> struct x_group_sums {
+    typedef unpacked<FORMAT> form;
+    typedef group_factors<FORMAT> groups;
+    static const int GROUP_FOURS = form::COUNT / 4 / groups::GROUPS,
+                     FOURS = x_piece<FORMAT, typename form::type, ROW_TILES>::FOURS,
+                     COUNT = FOURS > GROUP_FOURS ? FOURS / GROUP_FOURS : 1; /* of a piece */
+    float sum[ROW_TILES][COUNT][4];
+    template <typename PIECE> __device__ void add(int first, const PIECE &x)
+    {
+        const unsigned ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};
+#pragma unroll
+        for (int i = 0; i < (groups::OFFSETS ? FOURS * ROW_TILES : 0); i++) {
+            int t = i / FOURS, j = i % FOURS;
+            float(&to)[4] = sum[t][j / GROUP_FOURS % COUNT];
+            if ((first + j) % GROUP_FOURS == 0) to[0] = to[1] = to[2] = to[3] = 0.0f;
+            gpu_mma<typename form::type>::run(to, ones, x.at[t][j][0], x.at[t][j][1]);
+        }
+    }
+    __device__ const float *of(int t, int four) const
+    {
+        return sum[t][four / GROUP_FOURS % COUNT];
+    }
+};
+
 /* The sums of a tile of 16 rows of weights and all rows of x. */
 template <int FORMAT, int ROW_TILES> struct skinny_sums {
     typedef unpacked<FORMAT> form;
@@ -462,7 +488,7 @@ template <int FORMAT, int ROW_TILES> struct skinny_sums {
     /* += the products of the lane's bits of the tile, from the `first` fours on, with x. */
     template <typename PIECE>
     __device__ void add(const unsigned (&u)[4], const unsigned (&v)[4], const groups *factors, int first,
-                        const PIECE &x)
+                        const PIECE &x, const x_group_sums<FORMAT, ROW_TILES> &of_x)
     {
         const int GROUP_FOURS = form::COUNT / 4 / groups::GROUPS;
 #pragma unroll
@@ -474,9 +500,8 @@ template <int FORMAT, int ROW_TILES> struct skinny_sums {
             for (int t = 0; t < ROW_TILES; t++) {
                 if ((first + j) % GROUP_FOURS == 0) part[t].clear();
                 gpu_mma<T>::run(groups::USED ? part[t].sum : sum[t], w, x.at[t][j][0], x.at[t][j][1]);
-                if (groups::USED) part[t].sum_inputs(x.at[t][j][0], x.at[t][j][1]);
                 if (groups::USED && (first + j + 1) % GROUP_FOURS == 0)
-                    part[t].add_to(sum[t], factors, (first + j) / GROUP_FOURS, part[t].inputs);
+                    part[t].add_to(sum[t], factors, (first + j) / GROUP_FOURS, of_x.of(t, j));
             }
         }
     }
@@ -502,6 +527,7 @@ __global__ void __launch_bounds__(FORM::THREADS, FORM::BLOCKS) skinny_gemm_kerne
     const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
     weight_steps<FORMAT, FORM> w(a, rows);
     skinny_sums<FORMAT, ROW_TILES> sums[FORM::OUT_TILES];
+    x_group_sums<FORMAT, ROW_TILES> of_x;
 #pragma unroll
     for (int d = 0; d < STAGES; d++) w.fetch(a, d, warp + d * WARPS);
     int i_end = (int)threadIdx.x % OUTPUTS, n_end = rows.first + i_end, m_end = (int)threadIdx.x / OUTPUTS;
@@ -523,9 +549,10 @@ __global__ void __launch_bounds__(FORM::THREADS, FORM::BLOCKS) skinny_gemm_kerne
 #pragma unroll
             for (int j = 0; j < unpacked<FORMAT>::COUNT / 4; j += x.FOURS) {
                 x.load(a, s, j);
+                of_x.add(j, x);
 #pragma unroll
                 for (int o = 0; o < FORM::OUT_TILES; o++)
-                    sums[o].add(w.bits[d][2 * o], w.bits[d][2 * o + 1], w.factors[d] + 2 * o, j, x);
+                    sums[o].add(w.bits[d][2 * o], w.bits[d][2 * o + 1], w.factors[d] + 2 * o, j, x, of_x);
             }
             w.fetch(a, d, s + STAGES * WARPS);
         }
@@ -609,12 +636,12 @@ template <int FORMAT, int ROW_TILES, typename FORM> static void launch_skinny(gp
                FORM::THREADS, 0, a);
 }
 
-/* More than SKINNY_ROWS rows. */
+/* More than SKINNY_ROWS rows. Offsets of groups of 128 would leave no registers for a second block an SM. */
 template <int FORMAT> static void launch_more_rows(gpu *g, const skinny_call &a)
 {
     if constexpr (skinny_is_narrow((proa_wfmt)FORMAT)) {
         if (a.M > 32) launch_skinny<FORMAT, 8, skinny_form<1, 2, 8, 0>>(g, a);
-        else launch_skinny<FORMAT, 4, skinny_form<1, 2, 8, 0>>(g, a);
+        else launch_skinny<FORMAT, 4, skinny_form<1, 2, 8, FORMAT == PROA_WFMT_I4A ? 2 : 0>>(g, a);
     } else if constexpr (!proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
         if (a.M > 32) launch_skinny<FORMAT, 8, skinny_form<1, 4, 8, 0>>(g, a);
         else launch_skinny<FORMAT, 4, skinny_form<1, 4, 16, 0>>(g, a);
@@ -641,6 +668,30 @@ template <int FORMAT> static void launch_16_rows(gpu *g, const skinny_call &a)
     else launch_skinny<FORMAT, 2, skinny_form<1, 2, 16, 2>>(g, a);
 }
 
+/* Up to 16 rows of codes of four bits. Every block reads all of x, at 16 rows four times the bytes of its weights, so
+ * two tiles share what is read where there are many blocks, and where the sums of x must be made as well. */
+template <int FORMAT, int ROW_TILES> static void launch_4_bits(gpu *g, const skinny_call &a)
+{
+    const bool by_32 = FORMAT == PROA_WFMT_I4A32; /* a step's factors are as many registers as its codes */
+    const bool alone = ROW_TILES == 1 && !group_factors<FORMAT>::OFFSETS;
+    const int AHEAD = by_32 ? 1 : 2, AHEAD_MANY = ROW_TILES == 1 ? 1 : AHEAD,
+              BLOCKS = ROW_TILES == 1 && !by_32 ? 3 : 2;
+    typedef skinny_form<alone ? 1 : 2, AHEAD, 16, alone ? 2 : 1> two_blocks; /* an SM, were they of one tile */
+    switch (blocks_an_sm(g, a)) {
+    case 1: return launch_skinny<FORMAT, ROW_TILES, skinny_form<1, 2, 16, 1>>(g, a);
+    case 2: return launch_skinny<FORMAT, ROW_TILES, two_blocks>(g, a);
+    case 3: return launch_skinny<FORMAT, ROW_TILES, skinny_form<1, 2, 8, 3>>(g, a);
+    default: launch_skinny<FORMAT, ROW_TILES, skinny_form<2, AHEAD_MANY, 8, BLOCKS>>(g, a);
+    }
+}
+
+/* The same of codes of eight bits in groups. */
+template <int FORMAT> static void launch_8_bit_groups(gpu *g, const skinny_call &a)
+{
+    if (a.M <= 8) launch_skinny<FORMAT, 1, skinny_form<1, 4, 16, 0>>(g, a);
+    else launch_skinny<FORMAT, 2, skinny_form<1, 2, 16, 0>>(g, a);
+}
+
 template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
 {
     if constexpr (proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
@@ -651,10 +702,11 @@ template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
         if (a.M == 2) return launch_gemv_quant<FORMAT, 2>(g, a);
     }
     if (a.M > SKINNY_ROWS) return launch_more_rows<FORMAT>(g, a);
-    if constexpr (group_factors<FORMAT>::USED) {
-        const int STAGES = unpacked<FORMAT>::COUNT == 32 ? 2 : 4;
-        if (a.M <= 8) launch_skinny<FORMAT, 1, skinny_form<1, STAGES, 16, 0>>(g, a);
-        else launch_skinny<FORMAT, 2, skinny_form<1, 2, 16, 0>>(g, a);
+    if constexpr (proa_wfmt_is_int4((proa_wfmt)FORMAT)) {
+        if (a.M <= 8) launch_4_bits<FORMAT, 1>(g, a);
+        else launch_4_bits<FORMAT, 2>(g, a);
+    } else if constexpr (group_factors<FORMAT>::USED) {
+        launch_8_bit_groups<FORMAT>(g, a);
     } else if (a.M <= 8) launch_8_rows<FORMAT>(g, a);
     else launch_16_rows<FORMAT>(g, a);
 }
