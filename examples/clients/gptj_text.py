@@ -10,10 +10,12 @@ OUTPUT_0 is each prompt with its continuation.
 """
 
 import argparse
+import sys
 
 import numpy as np
 import tritonclient.grpc
 import tritonclient.http
+import tritonclient.utils
 
 
 def column(values, dtype):
@@ -61,4 +63,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (tritonclient.utils.InferenceServerException, OSError) as error:  # nobody serves there, or it refuses
+        sys.exit(f"gptj_text.py: {error}")

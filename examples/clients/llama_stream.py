@@ -13,6 +13,7 @@ import sys
 
 import numpy as np
 import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
 
 
 def tensor(name, datatype, values):
@@ -61,6 +62,7 @@ def main():
     texts = [""] * len(args.prompts)
     running = len(args.prompts)
     with triton.InferenceServerClient(args.url) as client:
+        client.is_server_live()  # the error of a stream would not say why nobody answers
         client.start_stream(lambda result, error: replies.put((result, error)))
         for i, prompt in enumerate(args.prompts):
             client.async_stream_infer(
@@ -84,4 +86,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InferenceServerException as error:  # nobody serves there
+        sys.exit(f"llama_stream.py: {error}")

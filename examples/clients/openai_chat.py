@@ -5,6 +5,7 @@
     python examples/clients/openai_chat.py --model classics-10m "It was a dark and stormy night" --stop .
 """
 import argparse
+import sys
 
 import openai
 
@@ -51,4 +52,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except openai.OpenAIError as error:  # nobody serves there, or it refuses
+        sys.exit(f"openai_chat.py: {error}")

@@ -67,7 +67,7 @@ def translate(args, source, target, dtype, output):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("source")
     parser.add_argument("target")
@@ -96,4 +96,9 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except subprocess.CalledProcessError as error:  # proa has said why
+        sys.exit(error.returncode)
+    except OSError as error:  # a file that is not there, or no proa in the PATH
+        sys.exit(f"translate.py: {error}")

@@ -224,6 +224,10 @@ def test_opennmt_example(tmp_path):
                          capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
     assert [line.split()[0] for line in run.stdout.splitlines()] == ["dtype", "f32", "bf16"]
+    for model, source, text in ((tmp_path / "none", "en", "proa: cannot open model"), (T5, "none", "translate.py: [Errno 2]")):
+        run = subprocess.run([sys.executable, example, model, tmp_path / f"pieces.{source}", tmp_path / "pieces.de", "--proa", PROA],
+                             capture_output=True, text=True, timeout=60)
+        assert run.returncode == 1 and run.stderr.startswith(text) and run.stderr.count("\n") == 1, run.stderr
 
 
 def test_translation_needs_as_many_targets(tmp_path):

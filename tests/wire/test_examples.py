@@ -3,6 +3,7 @@
 says for the same model and options."""
 import json
 import re
+import socket
 import subprocess
 import sys
 
@@ -214,3 +215,14 @@ def test_each_program_says_how_to_use_it(program):
     assert ran.returncode == 0 and "proa serve" in ran.stdout and "--url" in ran.stdout
     ran = subprocess.run([*command, CLIENTS / program, "--what"], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 2 and "--url" in ran.stderr
+
+
+@pytest.mark.parametrize("program", sorted(p.name for p in CLIENTS.iterdir() if p.suffix == ".py"))
+def test_nobody_serves_there(program):
+    """One line, not where in a library it was noticed."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/v1" if program.startswith("openai") else f"127.0.0.1:{port}"
+    ran = subprocess.run([sys.executable, CLIENTS / program, "--url", url], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1 and ran.stdout == "" and "Traceback" not in ran.stderr, ran.stderr
+    assert re.search("refused|Connection error|failed to connect", ran.stderr)
