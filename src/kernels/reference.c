@@ -360,35 +360,46 @@ static void reference_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source
     free(numbers);
 }
 
-/* Sum over k of x[k] * row n of w, in rising order of k, each step one fused multiply-add in f32. */
-static float dot_f32(const proa_weight *w, int64_t n, const float *x)
+enum { ROW_PIECE = 64 }; /* numbers of a row that are widened at a time */
+
+/* y[i] = the sum over k of x[k] * row n + i of w, in rising order of k, each step one fused multiply-add in f32. */
+static void dot_f32(float *y, const proa_weight *w, int64_t n, int64_t rows, const float *x)
 {
-    const char *row = (const char *)w->data + n * w->K * element_bytes(w->format);
-    proa_dtype dtype = w->format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
-    float sum = 0.0f;
-    for (int64_t k = 0; k < w->K; k++) {
-        float v = is_widened(w->format) ? ((const float *)(const void *)row)[k] : load_element(row, dtype, k);
-        float a = w->format == PROA_WFMT_BF16DOT ? proa_bf16_to_f32(proa_f32_to_bf16(x[k])) : x[k];
-        sum = fmaf(a, v, sum);
+    proa_dtype dtype = is_widened(w->format)        ? PROA_DTYPE_F32
+                       : w->format == PROA_WFMT_F16 ? PROA_DTYPE_F16
+                                                    : PROA_DTYPE_BF16;
+    float a[ROW_PIECE], piece[ROW_PIECE];
+    for (int64_t i = 0; i < rows; i++) y[i] = 0.0f;
+    for (int64_t k = 0; k < w->K; k += ROW_PIECE) {
+        int64_t count = proa_min64(ROW_PIECE, w->K - k);
+        for (int64_t j = 0; j < count; j++)
+            a[j] = w->format == PROA_WFMT_BF16DOT ? proa_bf16_to_f32(proa_f32_to_bf16(x[k + j])) : x[k + j];
+        for (int64_t i = 0; i < rows; i++) {
+            const float *v = load_row(piece, w->data, dtype, (n + i) * w->K + k, count);
+            for (int64_t j = 0; j < count; j++) y[i] = fmaf(a[j], v[j], y[i]);
+        }
     }
-    return sum;
 }
 
-static float dot_i8(const proa_weight *w, int64_t n, const float *x)
+static void dot_i8(float *y, const proa_weight *w, int64_t n, int64_t rows, const float *x)
 {
-    const int8_t *row = (const int8_t *)w->data + n * w->K;
-    float sw = ((const float *)(const void *)((const char *)w->data + scales_at(w->N, w->K)))[n];
+    const float *scales = (const float *)(const void *)((const char *)w->data + scales_at(w->N, w->K));
     int finite;
     float largest = proa_i8_largest(x, w->K, 1, &finite), sx = proa_i8_scale(largest, finite);
-    int32_t sum = 0;
-    for (int64_t k = 0; k < w->K; k++) sum += proa_i8_round(x[k], sx) * row[k];
-    return (float)sum * (sx * sw);
+    int32_t sum[PROA_REFERENCE_ROWS] = {0};
+    for (int64_t k = 0; k < w->K; k++) {
+        const int8_t *column = (const int8_t *)w->data + n * w->K + k, q = proa_i8_round(x[k], sx);
+        for (int64_t i = 0; i < rows; i++) sum[i] += q * column[i * w->K];
+    }
+    for (int64_t i = 0; i < rows; i++) y[i] = (float)sum[i] * (sx * scales[n + i]);
 }
 
-static float dot_of(const proa_weight *w, int64_t n, const float *x)
+/* x with the rows [n, n + rows) of w, at most PROA_REFERENCE_ROWS: what is done to x is done once for all of them. */
+static void dot_rows(float *y, const proa_weight *w, int64_t n, int64_t rows, const float *x)
 {
-    if (proa_wfmt_is_grouped(w->format)) return proa_reference_dot_groups(w, n, x);
-    return w->format == PROA_WFMT_I8 ? dot_i8(w, n, x) : dot_f32(w, n, x);
+    if (proa_wfmt_is_grouped(w->format)) proa_reference_dot_groups(y, w, n, rows, x);
+    else if (w->format == PROA_WFMT_I8) dot_i8(y, w, n, rows, x);
+    else dot_f32(y, w, n, rows, x);
 }
 
 typedef struct linear_job {
@@ -397,24 +408,34 @@ typedef struct linear_job {
     const proa_epilogue *e;
 } linear_job;
 
-static float sum_of(const linear_job *job, int64_t t, int64_t n)
+/* The product's scale and bias. */
+static float scaled_sum(const proa_epilogue *e, float sum, int64_t n)
+{
+    return fmaf(e->alpha == 0.0f ? 1.0f : e->alpha, sum, e->bias ? e->bias[n] : 0.0f);
+}
+
+/* y of row t in the columns [n, n + count). */
+static void linear_block(const linear_job *job, int64_t t, int64_t n, int64_t count)
 {
     const proa_epilogue *e = job->e;
-    const float *x = at_row(job->x, t, 0);
-    return fmaf(e->alpha == 0.0f ? 1.0f : e->alpha, dot_of(job->w, n, x), e->bias ? e->bias[n] : 0.0f);
+    const int64_t half = job->w->N / 2;
+    float value[PROA_REFERENCE_ROWS], factor[PROA_REFERENCE_ROWS];
+    dot_rows(value, job->w, n, count, at_row(job->x, t, 0));
+    if (e->gated) dot_rows(factor, job->w, half + n, count, at_row(job->x, t, 0));
+    for (int64_t i = 0; i < count; i++) {
+        float v = proa_act_reference(e->act, scaled_sum(e, value[i], n + i));
+        if (e->gated) v *= scaled_sum(e, factor[i], half + n + i);
+        *at_row(job->y, t, n + i) = e->residual.rank ? v + *at_row(e->residual, t, n + i) : v;
+    }
 }
 
 static void linear_columns(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
     const linear_job *job = arg;
-    const proa_epilogue *e = job->e;
     for (int64_t t = 0; t < job->x.shape[0]; t++)
-        for (int64_t n = begin; n < end; n++) {
-            float v = proa_act_reference(e->act, sum_of(job, t, n));
-            if (e->gated) v *= sum_of(job, t, job->w->N / 2 + n);
-            *at_row(job->y, t, n) = e->residual.rank ? v + *at_row(e->residual, t, n) : v;
-        }
+        for (int64_t n = begin; n < end; n += PROA_REFERENCE_ROWS)
+            linear_block(job, t, n, proa_min64(PROA_REFERENCE_ROWS, end - n));
 }
 
 static void reference_linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)

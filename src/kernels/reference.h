@@ -24,11 +24,12 @@ proa_log_probs_fn proa_log_probs_reference;
 proa_beam_step_fn proa_beam_step_reference;
 proa_reorder_kv_fn proa_reorder_kv_reference;
 
-/* linear's weights in groups (reference_groups.c): bytes of a packed weight; row n of w from a row of a source; the sum
- * of row n with x [K]. */
+/* linear's weights in groups (reference_groups.c): bytes of a packed weight; row n of w from a row of a source;
+ * y[i] = the sum of row n + i with x [K], for at most PROA_REFERENCE_ROWS rows. */
+enum { PROA_REFERENCE_ROWS = 16 };
 int64_t proa_reference_group_bytes(int64_t N, int64_t K);
 void proa_reference_pack_groups(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row);
-float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x);
+void proa_reference_dot_groups(float *y, const proa_weight *w, int64_t n, int64_t rows, const float *x);
 /* Row n of an int4 weight, kept as f32 numbers, from row `row` of a source (coded.h). */
 void proa_reference_pack_coded(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row);
 /* The ops of mixtures of experts (reference_experts.c). */

@@ -21,25 +21,28 @@ void proa_reference_pack_groups(const proa_weight *w, int64_t n, const proa_tens
                         proa_group_order(w));
 }
 
-float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x)
+void proa_reference_dot_groups(float *y, const proa_weight *w, int64_t n, int64_t rows, const float *x)
 {
-    const proa_quant_group *g = (const proa_quant_group *)w->data + n * proa_group_count(w->K);
+    const int64_t groups = proa_group_count(w->K);
     const int32_t zero = proa_group_zero(w->format), *order = proa_group_order(w);
-    float y = 0.0f, gathered[PROA_GROUP];
-    for (int64_t k = 0; k < w->K; k += PROA_GROUP, g++) {
+    float gathered[PROA_GROUP];
+    for (int64_t i = 0; i < rows; i++) y[i] = 0.0f;
+    for (int64_t k = 0; k < w->K; k += PROA_GROUP) {
         int64_t count = proa_min64(PROA_GROUP, w->K - k);
         const float *v = proa_group_inputs(gathered, x, order, k, count);
         int finite;
         float largest = proa_i8_largest(v, count, 1, &finite), sx = proa_i8_scale(largest, finite);
-        int32_t products = 0, inputs = 0;
-        for (int64_t i = 0; i < count; i++) {
-            const int8_t q = proa_i8_round(v[i], sx);
-            products += q * (g->code[i] - zero), inputs += q;
+        int8_t q[PROA_GROUP];
+        int32_t inputs = 0;
+        for (int64_t j = 0; j < count; j++) q[j] = proa_i8_round(v[j], sx), inputs += q[j];
+        const proa_quant_group *g = (const proa_quant_group *)w->data + n * groups + k / PROA_GROUP;
+        for (int64_t i = 0; i < rows; i++, g += groups) {
+            int32_t products = 0;
+            for (int64_t j = 0; j < count; j++) products += q[j] * (g->code[j] - zero);
+            y[i] = fmaf((float)products, sx * proa_f16_to_f32(g->scale), y[i]);
+            if (w->format == PROA_WFMT_Q4_1) y[i] = fmaf((float)inputs, sx * proa_f16_to_f32(g->min), y[i]);
         }
-        y = fmaf((float)products, sx * proa_f16_to_f32(g->scale), y);
-        if (w->format == PROA_WFMT_Q4_1) y = fmaf((float)inputs, sx * proa_f16_to_f32(g->min), y);
     }
-    return y;
 }
 
 /* I8W and FP8. */
