@@ -48,6 +48,8 @@ static proa_status read_checkpoint(proa_model *m, const char *path, proa_err *er
                (proa_files_has(&folder, "config.json") || !proa_weights_in_folder(path));
     if (!proa_dir_exists(path) && !proa_file_exists(path))
         return PROA_FAIL(err, NOT_FOUND, "cannot open model '%s': no such folder or file", path);
+    if (own && !proa_files_has(&folder, "config.json"))
+        return PROA_FAIL(err, NOT_FOUND, "'%s' is no model: it has neither config.json nor weights", path);
     if (own) PROA_TRY(configure_model(m, &folder, err));
     PROA_TRY(proa_weights_open_rank(&m->weights, path, m->plan.part.tensor, err));
     return own ? PROA_OK : configure_model(m, proa_weights_files(m->weights), err);

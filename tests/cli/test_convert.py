@@ -350,7 +350,7 @@ def test_a_second_run_continues(large, tmp_path, number):
         pytest.skip("it was written before the signal came")
     if number == signal.SIGINT:
         assert status == 130 and "the same command continues" in run.stderr.read()
-    assert "config.json': no such file" in fails("run", tmp_path / "cut", "x")
+    assert "is no model: it has neither config.json nor weights" in fails("run", tmp_path / "cut", "x")
     line = fails("convert", large, tmp_path / "cut", "--dtype", "bf16", "--no-probe")
     assert "begun from another source or with other options" in line
     ok("convert", large, tmp_path / "cut", "--dtype", "f32", "--no-probe")
