@@ -48,6 +48,8 @@ const char *proa_args_nearest(const char *word, const char *const *names, size_t
         size_t typed = strlen(word);
         /* a prefix of the name counts as near: --max for --max-tokens */
         if (typed >= 3 && strncmp(word, names[i], typed) == 0) distance = 1;
+        /* two wrong letters of few are nearly another word: --port is no --lora */
+        if (distance > 1 && typed < 6 && word[0] != names[i][0]) continue;
         if (distance < best_distance) best = names[i], best_distance = distance;
     }
     return best;
@@ -181,6 +183,55 @@ static void set_presets(const proa_command *command, void *options)
         }
 }
 
+/* Options of vLLM, llama.cpp, TensorRT-LLM and transformers, and what they are called here (docs/migration). */
+static const char *const others[][2] = {{"beam-size", "beams"},
+                                        {"beam-width", "beams"},
+                                        {"ctx-size", "kv-tokens"},
+                                        {"data-parallel-size", "replicas"},
+                                        {"enable-expert-parallel", "expert-parallel"},
+                                        {"enable-lora", "lora"},
+                                        {"enable-prefix-caching", "prefix-cache"},
+                                        {"gpu-memory-utilization", "kv-cache-free-gpu-mem-fraction"},
+                                        {"host", "http-address"},
+                                        {"kv-cache-dtype", "kv-dtype"},
+                                        {"lora-modules", "lora"},
+                                        {"max-batch-size", "sequences"},
+                                        {"max-new-tokens", "max-tokens"},
+                                        {"max-num-batched-tokens", "step-tokens"},
+                                        {"max-num-seqs", "sequences"},
+                                        {"n-gpu-layers", "device"},
+                                        {"n-predict", "max-tokens"},
+                                        {"num-beams", "beams"},
+                                        {"parallel", "sequences"},
+                                        {"pipeline-parallel-size", "pp"},
+                                        {"port", "http-port"},
+                                        {"pp-size", "pp"},
+                                        {"quantization", "quant"},
+                                        {"ssl-certfile", "http-cert"},
+                                        {"ssl-keyfile", "http-key"},
+                                        {"tensor-parallel-size", "tp"},
+                                        {"tool-call-parser", "tool-parser"},
+                                        {"tp-size", "tp"}};
+
+static bool is_among(const char *word, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], word) == 0) return true;
+    return false;
+}
+
+/* What the user of another engine means, else the name that is nearest; NULL if none is near. */
+static const char *meant_name(const char *word, const char *const *names, size_t count)
+{
+    char dashed[64];
+    snprintf(dashed, sizeof dashed, "%s", word);
+    for (char *c = dashed; *c; c++)
+        if (*c == '_') *c = '-';
+    for (size_t i = 0; i < PROA_COUNT(others); i++)
+        if (strcmp(dashed, others[i][0]) == 0 && is_among(others[i][1], names, count)) return others[i][1];
+    return proa_args_nearest(dashed, names, count);
+}
+
 static int say_unknown(const proa_command *command, const char *name, size_t len)
 {
     const char *names[NAMES_MAX];
@@ -197,7 +248,7 @@ static int say_unknown(const proa_command *command, const char *name, size_t len
     }
     for (size_t i = 0; command->decoding && proa_decoding_alias(i) && count < NAMES_MAX; i++)
         names[count++] = proa_decoding_alias(i);
-    const char *near = proa_args_nearest(word, names, count);
+    const char *near = meant_name(word, names, count);
     if (near)
         return proa_cli_fail(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (did you mean '--%s'?)",
                              word, command->name, near);

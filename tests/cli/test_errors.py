@@ -60,6 +60,10 @@ ANY_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")  # another pr
     (["serve", LM, "--cache-config=local,size=0"], ["--cache-config 'local,size=0'"]),
     (["serve", LM, "--model-config-name="], ["empty argument for --model-config-name"]),
     (["serve", LM, "--api-key="], ["empty argument for --api-key"]),
+    (["serve", LM, "--port", "9000"], ["unknown option '--port'", "did you mean '--http-port'?"]),
+    (["serve", LM, "--tp_size=2"], ["unknown option '--tp_size'", "did you mean '--tp'?"]),
+    (["run", LM, "x", "--num-beams", "4"], ["did you mean '--beams'?"]),
+    (["run", LM, "x", "--port", "9000"], ["unknown option '--port' of 'proa run' (see 'proa run --help')"]),
     ([], ["no command given"]),
 ])
 def test_wrong_usage(args, words):
