@@ -144,7 +144,7 @@ int64_t expert_wgmma_row(proa_wfmt format, int64_t K);
 void expert_wgmma(gpu *g, const expert_call &up, const expert_call &down, const proa_experts *e, void *rows,
                   int64_t pairs, int tile_rows, int tiles);
 
-/* single_row.cu: one row whose weights have 8 or 4 bits. Up makes the FFN of each chosen expert. Down makes the op's
+/* single_row.cu: one row whose weights are not f32. Up makes the FFN of each chosen expert. Down makes the op's
  * result (a.e has its residual), and is launched directly behind up. choice: up chooses the experts, of at most
  * EXPERT_ROW_CHOICE, and writes ids and weights, which a.lists.ids are; NULL: they have been chosen. */
 enum { EXPERT_ROW_CHOICE = 128 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * single_row.cu - a mixture of experts for one row, weights of 8 and 4 bits: the limit is the bytes of the chosen
+ * single_row.cu - a mixture of experts for one row, weights of 16, 8 and 4 bits: the limit is the bytes of the chosen
  * experts. Two kernels: one makes the FFN of all chosen experts, the other their weighted sum. Each block of the second
  * adds all experts of its outputs, so nothing is left to add. Lanes read whole rows of weights as they are stored, and
  * multiply their parts on tensor cores in place (as multiply_rows, linear/skinny_gemm.h). */
@@ -10,15 +10,10 @@ enum { OUTPUTS = 8, CHOSEN_MAX = 64 };
 /* Threads of a block of the second product, its blocks of an SM, and the steps of weights that it has in flight. */
 enum { DOWN_THREADS = 128, DOWN_WARPS = DOWN_THREADS / 32, DOWN_BLOCKS = 4, DOWN_AHEAD = 2 };
 
-static bool is_8bit(proa_wfmt format)
-{
-    return format == PROA_WFMT_FP8 || format == PROA_WFMT_I8W;
-}
-
 /* Blocks of an SM of the first product, of 64 or 96 threads, by registers. */
 __host__ __device__ constexpr int up_blocks(int format, int threads)
 {
-    bool plain = format == PROA_WFMT_FP8 || format == PROA_WFMT_I8W; /* no factors of groups */
+    bool plain = !proa_wfmt_is_coded((proa_wfmt)format); /* no factors of groups */
     return (plain ? 1024 : 768) / threads;
 }
 
@@ -79,7 +74,7 @@ __device__ static inline float2 multiply_pieces(const weight_pieces<FORMAT> &w, 
             unsigned a[4];
             exact_unpacked<FORMAT>::pairs(w.bytes[r], j, a[0], a[2]);
             exact_unpacked<FORMAT>::pairs(w.bytes[r + 1], j, a[1], a[3]);
-            gpu_mma<__half>::run(d, a, in.x[2 * j], in.x[2 * j + 1]);
+            gpu_mma<typename unpacked<FORMAT>::type>::run(d, a, in.x[2 * j], in.x[2 * j + 1]);
         }
         float2 two = threadIdx.x & 4 ? make_float2(d[1], d[3]) : make_float2(d[0], d[2]);
         if (!groups::USED) return two;
@@ -186,7 +181,7 @@ struct chosen_piece {
 template <int FORMAT> __device__ static inline float row_unit(const expert_call &a, int chosen, int row)
 {
     const float *scales = (const float *)(a.w + a.lists.ids[chosen] * a.expert_bytes + a.scales_at);
-    return group_factors<FORMAT>::USED ? a.unit : a.unit * scales[row];
+    return FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W ? a.unit * scales[row] : a.unit;
 }
 
 /* The biases of the chosen experts for output n, each times the expert's weight. */
@@ -262,18 +257,19 @@ __global__ void __launch_bounds__(DOWN_THREADS, DOWN_BLOCKS)
 
 bool expert_row_takes(const proa_experts *e, int64_t T, int64_t k)
 {
-    auto takes = [](const proa_weight *w) {
-        proa_wfmt f = w->format;
-        return is_8bit(f) || f == PROA_WFMT_I4 || f == PROA_WFMT_MXFP4W || f == PROA_WFMT_I8G ||
-               f == PROA_WFMT_FP8G;
+    auto takes = [](proa_wfmt f) { /* neither f32 nor offsets of groups */
+                                   return f != PROA_WFMT_F32 && f != PROA_WFMT_I4A && f != PROA_WFMT_I4A32;
     };
-    return T == 1 && k <= CHOSEN_MAX && takes(e->up) && takes(e->down);
+    bool alike = (e->up->format == PROA_WFMT_BF16) == (e->down->format == PROA_WFMT_BF16); /* the type of the FFN */
+    return T == 1 && k <= CHOSEN_MAX && alike && takes(e->up->format) && takes(e->down->format);
 }
 
 /* f(an integral constant that is the format), of those that are taken. */
 template <typename F> static void by_row_format(proa_wfmt format, F f)
 {
     switch (format) {
+    case PROA_WFMT_F16: f(std::integral_constant<int, PROA_WFMT_F16>()); break;
+    case PROA_WFMT_BF16: f(std::integral_constant<int, PROA_WFMT_BF16>()); break;
     case PROA_WFMT_FP8: f(std::integral_constant<int, PROA_WFMT_FP8>()); break;
     case PROA_WFMT_I8W: f(std::integral_constant<int, PROA_WFMT_I8W>()); break;
     case PROA_WFMT_I8G: f(std::integral_constant<int, PROA_WFMT_I8G>()); break;
