@@ -636,12 +636,13 @@ template <int FORMAT, int ROW_TILES, typename FORM> static void launch_skinny(gp
                FORM::THREADS, 0, a);
 }
 
-/* More than SKINNY_ROWS rows. Offsets of groups of 128 would leave no registers for a second block an SM. */
+/* More than SKINNY_ROWS rows. Offsets would leave no registers for a second block an SM. */
 template <int FORMAT> static void launch_more_rows(gpu *g, const skinny_call &a)
 {
     if constexpr (skinny_is_narrow((proa_wfmt)FORMAT)) {
+        const int AHEAD = FORMAT == PROA_WFMT_I4A32 ? 1 : 2, BLOCKS = group_factors<FORMAT>::OFFSETS ? 2 : 0;
         if (a.M > 32) launch_skinny<FORMAT, 8, skinny_form<1, 2, 8, 0>>(g, a);
-        else launch_skinny<FORMAT, 4, skinny_form<1, 2, 8, FORMAT == PROA_WFMT_I4A ? 2 : 0>>(g, a);
+        else launch_skinny<FORMAT, 4, skinny_form<1, AHEAD, 8, BLOCKS>>(g, a);
     } else if constexpr (!proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
         if (a.M > 32) launch_skinny<FORMAT, 8, skinny_form<1, 4, 8, 0>>(g, a);
         else launch_skinny<FORMAT, 4, skinny_form<1, 4, 16, 0>>(g, a);
@@ -688,8 +689,12 @@ template <int FORMAT, int ROW_TILES> static void launch_4_bits(gpu *g, const ski
 /* The same of codes of eight bits in groups. */
 template <int FORMAT> static void launch_8_bit_groups(gpu *g, const skinny_call &a)
 {
-    if (a.M <= 8) launch_skinny<FORMAT, 1, skinny_form<1, 4, 16, 0>>(g, a);
-    else launch_skinny<FORMAT, 2, skinny_form<1, 2, 16, 0>>(g, a);
+    int each = blocks_an_sm(g, a);
+    if (each > 3 && a.M <= 8) launch_skinny<FORMAT, 1, skinny_form<2, 2, 8, 2>>(g, a);
+    else if (each > 3) launch_skinny<FORMAT, 2, skinny_form<2, 2, 8, 2>>(g, a);
+    else if (a.M <= 8) launch_8_rows<FORMAT>(g, a);
+    else if (each == 2) launch_skinny<FORMAT, 2, skinny_form<2, 2, 16, 1>>(g, a);
+    else launch_16_rows<FORMAT>(g, a);
 }
 
 template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
