@@ -3,7 +3,7 @@
  * Owner:   the engine owns a request from proa_engine_submit until its DONE event has been emitted.
  * Threads: submit writes it on the caller's thread before it is in any list; from then on it belongs to the stepping
  *          thread, but for `cancelled` (any thread) and the links of `live` (under shared.lock).
- * Way in:  submit.c makes it, scheduler.c has the diagram of its life, output.c emits its events. */
+ * Way in:  ../submit makes it, scheduler.c has the diagram of its life, output.c emits its events. */
 #ifndef PROA_ENGINE_SCHED_REQUEST_H
 #define PROA_ENGINE_SCHED_REQUEST_H
 
