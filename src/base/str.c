@@ -37,6 +37,16 @@ bool proa_str_ends(proa_str s, proa_str suffix)
            (suffix.len == 0 || memcmp(s.ptr + s.len - suffix.len, suffix.ptr, suffix.len) == 0);
 }
 
+bool proa_str_next_line(proa_str *rest, proa_str *line)
+{
+    if (rest->len == 0) return false;
+    const char *end = memchr(rest->ptr, '\n', rest->len);
+    *line = (proa_str){rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
+    size_t used = line->len + (end != NULL);
+    *rest = (proa_str){rest->ptr + used, rest->len - used};
+    return true;
+}
+
 uint64_t proa_str_hash(proa_str s)
 {
     uint64_t h = 0xcbf29ce484222325u;

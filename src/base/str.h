@@ -21,6 +21,8 @@ bool proa_str_is(proa_str a, const char *b);
 bool proa_str_has_nul(proa_str s); /* such a slice has no equal C string */
 bool proa_str_starts(proa_str s, proa_str prefix);
 bool proa_str_ends(proa_str s, proa_str suffix);
+/* Takes the next line out of *rest: without its LF, which the last line need not have. False: *rest is empty. */
+bool proa_str_next_line(proa_str *rest, proa_str *line);
 uint64_t proa_str_hash(proa_str s); /* FNV-1a with a final mix: the same in each run; not for keys that an adversary
                                        chooses */
 

@@ -19,12 +19,7 @@ static proa_str trim_spaces(proa_str s)
 /* The next line of *rest; false at the end. A NUL would end a C string early: such a text has no more lines. */
 static bool next_line(proa_str *rest, proa_str *line)
 {
-    if (rest->len == 0) return false;
-    const char *end = memchr(rest->ptr, '\n', rest->len);
-    *line = (proa_str){rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
-    size_t used = line->len + (end ? 1 : 0);
-    *rest = (proa_str){rest->ptr + used, rest->len - used};
-    return !proa_str_has_nul(*line);
+    return proa_str_next_line(rest, line) && !proa_str_has_nul(*line);
 }
 
 static bool same_name(proa_str s, const char *name)

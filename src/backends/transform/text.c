@@ -141,14 +141,11 @@ static proa_status read_line(line_reader *r, proa_str line, bool weighted)
 
 static proa_status read_lines(line_reader *r, bool weighted)
 {
-    proa_str rest = proa_buf_view(&r->file->text);
-    while (rest.len) {
-        const char *end = memchr(rest.ptr, '\n', rest.len);
-        size_t len = end ? (size_t)(end - rest.ptr) : rest.len, used = len + (end != NULL);
-        proa_str line = {rest.ptr, len && rest.ptr[len - 1] == '\r' ? len - 1 : len};
+    proa_str rest = proa_buf_view(&r->file->text), line;
+    while (proa_str_next_line(&rest, &line)) {
+        if (line.len && line.ptr[line.len - 1] == '\r') line.len--;
         r->number++;
         PROA_TRY(read_line(r, line, weighted));
-        rest = (proa_str){rest.ptr + used, rest.len - used};
     }
     if (!r->file->lines.count) return PROA_TRANSFORM_FAIL(r->err, r->step, "'%s' has no n-gram", r->path);
     return PROA_OK;

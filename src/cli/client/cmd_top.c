@@ -76,24 +76,13 @@ static proa_str label_of(proa_str labels, const char *name)
     return (proa_str){NULL, 0};
 }
 
-static bool next_line(proa_str *rest, proa_str *line)
-{
-    if (rest->len == 0) return false;
-    const char *end = memchr(rest->ptr, '\n', rest->len);
-    size_t n = end ? (size_t)(end - rest->ptr) : rest->len;
-    *line = (proa_str){rest->ptr, n};
-    n += end != NULL;
-    rest->ptr += n, rest->len -= n;
-    return true;
-}
-
 /* The sum of the samples of this name whose label has the value (key NULL: of all); -1: there is none. */
 static double sum_of(const reading *r, const char *name, const char *key, proa_str wanted)
 {
     proa_str rest = proa_buf_view(&r->text), line, found, labels;
     double sum = 0, value;
     bool any = false;
-    while (next_line(&rest, &line)) {
+    while (proa_str_next_line(&rest, &line)) {
         if (!parse_sample(line, &found, &labels, &value) || !proa_str_is(found, name)) continue;
         if (key && !proa_str_eq(label_of(labels, key), wanted)) continue;
         sum += value, any = true;
@@ -107,7 +96,7 @@ static int values_of(proa_str *out, int max, const reading *r, const char *name,
     proa_str rest = proa_buf_view(&r->text), line, found, labels;
     double value;
     int count = 0;
-    while (next_line(&rest, &line) && count < max) {
+    while (proa_str_next_line(&rest, &line) && count < max) {
         if (!parse_sample(line, &found, &labels, &value) || !proa_str_is(found, name)) continue;
         proa_str label = label_of(labels, key);
         bool seen = label.len == 0;

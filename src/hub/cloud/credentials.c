@@ -99,12 +99,9 @@ static proa_status read_profile(proa_cloud_credentials *c, bool *found, const ch
     bool inside = false;
     if (!proa_file_exists(path)) return PROA_OK;
     proa_status status = proa_file_read(&text, path, FILE_BYTES_MAX, err);
-    proa_str rest = proa_buf_view(&text);
-    while (status == PROA_OK && rest.len) {
-        const char *end = memchr(rest.ptr, '\n', rest.len);
-        size_t len = end ? (size_t)(end - rest.ptr) : rest.len;
-        proa_str line = trim_text((proa_str){rest.ptr, len});
-        rest.ptr += len + (end != NULL), rest.len -= len + (end != NULL);
+    proa_str rest = proa_buf_view(&text), line;
+    while (status == PROA_OK && proa_str_next_line(&rest, &line)) {
+        line = trim_text(line);
         if (!line.len || line.ptr[0] == '#' || line.ptr[0] == ';') continue;
         if (line.ptr[0] == '[') inside = is_section(line, profile), *found |= inside;
         else if (inside) status = take_profile_line(c, line, path, err);

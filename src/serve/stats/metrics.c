@@ -445,13 +445,8 @@ static added *add_line(additions *a, added *family, proa_str line)
 static void add_text(additions *a, proa_str text)
 {
     added *family = NULL;
-    while (text.len) {
-        const char *end = memchr(text.ptr, '\n', text.len);
-        proa_str line = {text.ptr, end ? (size_t)(end - text.ptr) : text.len};
-        size_t used = line.len + (end != NULL);
+    for (proa_str line; proa_str_next_line(&text, &line);)
         if (line.len) family = add_line(a, family, line);
-        text = (proa_str){text.ptr + used, text.len - used};
-    }
 }
 
 static void print_additions(page *p)

@@ -18,17 +18,6 @@ typedef struct folder {
     proa_err *err;
 } folder;
 
-bool proa_next_line(proa_str *rest, proa_str *line)
-{
-    if (rest->len == 0) return false;
-    const char *end = memchr(rest->ptr, '\n', rest->len);
-    *line = (proa_str){rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
-    size_t used = line->len + (end ? 1 : 0);
-    *rest = (proa_str){rest->ptr + used, rest->len - used};
-    if (line->len && line->ptr[line->len - 1] == '\r') line->len--;
-    return true;
-}
-
 static bool has_file(folder *f, const char *name)
 {
     snprintf(f->name, sizeof f->name, "%s", name);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * values.c - values of tokenizer.json that several sections have: texts, characters, patterns, behaviours. */
+ * values.c - values of tokenizer.json that several sections have: texts, characters, patterns, behaviours;
+ * lines of older files. */
 #include "base/limits.h"
 #include "text/load/load.h"
 #include "text/unicode.h"
@@ -124,4 +125,11 @@ proa_status proa_text_step_spans(const proa_text_step *step, proa_str text, proa
     if (step->regex) return proa_regex_spans(step->regex, text, out, err);
     proa_literal_spans(step->pattern, text, out);
     return PROA_OK;
+}
+
+bool proa_next_line(proa_str *rest, proa_str *line)
+{
+    if (!proa_str_next_line(rest, line)) return false;
+    if (line->len && line->ptr[line->len - 1] == '\r') line->len--;
+    return true;
 }

@@ -28,6 +28,17 @@ static void test_slices(void **state)
     (void)state;
 }
 
+static void test_lines(void **state)
+{
+    (void)state;
+    proa_str rest = proa_str_c("one\r\n\ntwo"), line;
+    assert_true(proa_str_next_line(&rest, &line) && proa_str_is(line, "one\r"));
+    assert_true(proa_str_next_line(&rest, &line) && line.len == 0);
+    assert_true(proa_str_next_line(&rest, &line) && proa_str_is(line, "two"));
+    assert_false(proa_str_next_line(&rest, &line));
+    assert_int_equal(rest.len, 0);
+}
+
 static void test_buf(void **state)
 {
     proa_buf buf;
@@ -209,9 +220,9 @@ static void base64(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(base64),          cmocka_unit_test(test_slices),   cmocka_unit_test(test_buf),
-        cmocka_unit_test(test_buf_grows),  cmocka_unit_test(test_json_str), cmocka_unit_test(test_utf8_all),
-        cmocka_unit_test(test_utf8_bytes), cmocka_unit_test(test_distance),
+        cmocka_unit_test(base64),        cmocka_unit_test(test_slices),     cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_buf),      cmocka_unit_test(test_buf_grows),  cmocka_unit_test(test_json_str),
+        cmocka_unit_test(test_utf8_all), cmocka_unit_test(test_utf8_bytes), cmocka_unit_test(test_distance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
