@@ -255,7 +255,7 @@ static void drafts_never_cost_much(void **state)
     double least = 2;
     PROA_UNUSED(state);
     for (size_t i = 0; i < PROA_COUNT(rights) * PROA_COUNT(rows) * PROA_COUNT(pauses); i++)
-        for (size_t k = i % PART_OF(1, 5); k < COMBINATIONS; k += PART_OF(1, 5)) {
+        for (size_t k = i % PART_OF(1, 15); k < COMBINATIONS; k += PART_OF(1, 15)) {
             simulated m = {.base_ns = 1e6, .right = rights[i % 5], .row_ns = 1e6 * rows[i / 5 % 4]};
             m.pause_ns = 1e6 * pauses[i / 20], m.matches = shares[k % 3], m.token_ns = 1e6 * tokens[k / 3 % 2];
             m.sequences = sequences[k / 6], m.behind_ns = m.token_ns / 6;
