@@ -391,7 +391,8 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
     memory->tokenizer = tokenizer ? proa_tokenizer_bytes(tokenizer) : 0;
     memory->bookkeeping = bookkeeping_bytes(s, m);
     /* images are in host memory; on the host each rank has its parts of those in slots */
-    memory->adapters = proa_lora_slot_bytes(m) + proa_lora_sums_bytes(m);
+    memory->adapters = proa_lora_slot_bytes(m) + proa_lora_sums_bytes(m) + proa_lora_stack_bytes(m);
+    memory->weights -= proa_lora_stack_bytes(m);
     if (m->device->host)
         memory->adapters = s->adapters_max * proa_lora_image_bytes(m) + m->ranks * proa_lora_slot_bytes(m);
     memory->program = PROGRAM_BYTES;

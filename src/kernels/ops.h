@@ -110,6 +110,7 @@ typedef struct proa_lora_rows {
     const int32_t *order;
     const proa_lora_segment *segment;
     int64_t count;
+    const int32_t *slot; /* of each row of the pass, -1: none; NULL: not known. Only linear_lora reads it */
 } proa_lora_rows;
 
 /* How an adapter changes one piece of a matrix. */
@@ -133,7 +134,10 @@ typedef struct proa_lora {
     int64_t K;
     int64_t end[PROA_LORA_PIECES_MAX]; /* piece p has the columns [end[p - 1], end[p]) of y, piece 0 from 0 */
     float alpha;                       /* times each adapter's scale; 0 means 1 */
-    bool set; /* y is not read: it is 0 but for what the adapters add, in all rows and columns */
+    bool set;   /* y is not read: it is 0 but for what the adapters add, in all rows and columns */
+    void *sums; /* linear_lora: memory of a device for f32 [T, N + slots * pieces * rank]; NULL: none */
+    /* linear_lora: what so many slots have of the matrix stands behind W (proa_lora_stack_b). 0: it does not. */
+    int32_t slots;
 } proa_lora;
 
 static inline int64_t proa_lora_first(const proa_lora *l, int32_t piece)
@@ -143,6 +147,33 @@ static inline int64_t proa_lora_first(const proa_lora *l, int32_t piece)
 static inline int64_t proa_lora_panels(const proa_lora *l, int32_t piece)
 {
     return (l->end[piece] - proa_lora_first(l, piece) + PROA_LORA_PANEL - 1) / PROA_LORA_PANEL;
+}
+
+/* What adapters have of a matrix W [N,K] of 16 bits, K a multiple of 8, once more in W's memory:
+ *   behind W             A as if W had more rows: [slot][pieces * rank][K]
+ *   proa_lora_stack_b    panels of B of all slots, proa_lora_stack_panel bytes each: [slot][rank][PROA_LORA_PANEL], the
+ *                        row of rank j at proa_lora_stack_row, so that in shared memory neighbouring slots are in other
+ *                        banks; then the scale of each slot in the panel's piece, f32 */
+static inline int64_t proa_lora_stack_b(const proa_lora *l, const proa_weight *w)
+{
+    return ((w->N + (int64_t)l->slots * l->pieces * l->rank) * w->K * 2 + 127) / 128 * 128;
+}
+static inline int64_t proa_lora_stack_scale(const proa_lora *l) /* from the begin of a panel on */
+{
+    return (int64_t)l->slots * l->rank * PROA_LORA_PANEL * 2;
+}
+static inline int64_t proa_lora_stack_panel(const proa_lora *l)
+{
+    return (proa_lora_stack_scale(l) + l->slots * (int64_t)sizeof(float) + 15) / 16 * 16;
+}
+static inline int64_t proa_lora_stack_end(const proa_lora *l, const proa_weight *w)
+{
+    int64_t panels = w->N / PROA_LORA_PANEL + l->pieces; /* at most */
+    return proa_lora_stack_b(l, w) + panels * proa_lora_stack_panel(l);
+}
+static inline int32_t proa_lora_stack_row(int32_t j, int32_t slot)
+{
+    return j ^ (slot & 3);
 }
 static inline const proa_lora_use *proa_lora_use_of(const proa_lora *l, const proa_lora_segment *s)
 {

@@ -709,5 +709,7 @@ void proa_reference_fill(proa_ops *ops)
                       .span_mean = span_mean,
                       .log_sum_exp = log_sum_exp,
                       .top_k = top_k,
+                      .linear_lora = proa_linear_lora_reference,
+                      .lora_stack = proa_lora_stack_reference,
                       .decode = &decode_ops};
 }

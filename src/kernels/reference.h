@@ -39,6 +39,8 @@ proa_heads_linear_fn proa_heads_linear_reference;
 proa_sigmoid_mul_fn proa_sigmoid_mul_reference;
 /* Low-rank adapters (reference_lora.c). */
 proa_lora_fn proa_lora_reference;
+proa_linear_lora_fn proa_linear_lora_reference; /* by the ops of the context's table */
+proa_lora_stack_fn proa_lora_stack_reference;
 
 /* One activation in double precision, rounded once: act's formula as PROA_ACT_LIST states it. */
 float proa_act_reference(proa_act act, float x);

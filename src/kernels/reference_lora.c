@@ -59,3 +59,37 @@ void proa_lora_reference(proa_ctx *c, proa_view y, proa_view x, const proa_lora 
         }
     }
 }
+
+void proa_linear_lora_reference(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w,
+                                const proa_epilogue *e, const proa_lora *l, const proa_lora_rows *rows)
+{
+    proa_view sums = e->gated ? e->workspace : y;
+    proa_epilogue plain = *e;
+    proa_lora own = *l;
+    int64_t F = w->N / 2;
+    plain.act = PROA_ACT_NONE, plain.gated = false, plain.workspace = (proa_view){.rank = 0};
+    own.alpha = e->alpha, own.set = false;
+    c->ops->linear(c, sums, x, w, &plain);
+    c->ops->lora(c, sums, x, &own, rows);
+    if (e->gated) c->ops->act_mul(c, y, proa_view_cols(sums, 0, F), proa_view_cols(sums, F, 2 * F), e->act);
+    else if (e->act) c->ops->act(c, y, e->act);
+}
+
+void proa_lora_stack_reference(proa_ctx *c, const proa_weight *w, const proa_lora *l, int32_t slot,
+                               const char *base)
+{
+    int64_t columns = (int64_t)l->pieces * l->rank, panel = 0, row = PROA_LORA_PANEL * 2;
+    uint16_t *a = (uint16_t *)w->data + (w->N + slot * columns) * w->K;
+    const proa_lora_use *use = (const proa_lora_use *)(const void *)(base + l->use);
+    PROA_UNUSED(c);
+    for (int64_t i = 0; i < columns * l->K; i++)
+        a[i] = ((const uint16_t *)(const void *)(base + l->a))[i % l->K * columns + i / l->K];
+    for (int32_t p = 0; p < l->pieces; p++)
+        for (int64_t end = panel + proa_lora_panels(l, p); panel < end; panel++) {
+            char *to = (char *)w->data + proa_lora_stack_b(l, w) + panel * proa_lora_stack_panel(l);
+            const char *from = base + l->b + panel * l->rank * row;
+            for (int32_t j = 0; j < l->rank; j++)
+                memcpy(to + (slot * l->rank + proa_lora_stack_row(j, slot)) * row, from + j * row, (size_t)row);
+            memcpy(to + proa_lora_stack_scale(l) + slot * (int64_t)sizeof(float), &use[p].scale, sizeof(float));
+        }
+}

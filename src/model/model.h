@@ -109,6 +109,7 @@ typedef struct proa_lora_store {
     int32_t version; /* of the set of weight slots that any adapter changes */
     /* of the pass: */
     int32_t *count, *order;     /* [slots + 1], [rows_max] */
+    int32_t *row_slot;          /* [rows_max] */
     proa_lora_segment *segment; /* [proa_lora_segments(rows_max)] */
     int32_t *part_order;        /* the same of a micro-batch */
     proa_lora_segment *part_segment;

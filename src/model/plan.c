@@ -233,6 +233,15 @@ static void size_table(proa_param *param, const proa_formats *formats, bool tabl
     }
 }
 
+/* What stands behind a matrix for adapters (proa_lora.slots): of 16 bits, since A is more of its rows. */
+static int64_t lora_stack_bytes(const proa_param *param, const proa_weight *w)
+{
+    bool narrow = w->format == PROA_WFMT_F16 || w->format == PROA_WFMT_BF16;
+    if (!param->lora || !param->lora->slots) return 0;
+    if (!narrow || w->experts || w->K % 8) param->lora->slots = 0;
+    return param->lora->slots ? proa_lora_stack_end(param->lora, w) - w->bytes : 0;
+}
+
 static proa_status size_matrix(proa_param *param, const proa_ops *ops, proa_wfmt format, proa_err *err)
 {
     const char *name = param->part[0].tensor->name;
@@ -247,7 +256,7 @@ static proa_status size_matrix(proa_param *param, const proa_ops *ops, proa_wfmt
         return PROA_FAIL(err, UNSUPPORTED, "weights as %s are not offered on this device",
                          proa_wfmt_name(format));
     w.bytes += proa_group_order_bytes(&w);
-    w.stride = proa_round_up(w.bytes, 64);
+    w.stride = proa_round_up(w.bytes + lora_stack_bytes(param, &w), 64);
     if (!proa_mul(w.stride, count, &param->bytes))
         return PROA_FAIL(err, LIMIT, "tensor '%s' is too large", name);
     param->matrix = w;

@@ -128,7 +128,7 @@ proa_status proa_staging_make(proa_model *m, proa_err *err)
     proa_staging *s = m->staging = proa_calloc(1, sizeof *s);
     int64_t rows = m->plan.rows_max;
     s->page_entries_max = page_entries(m);
-    s->bytes = rows * (7 * 4 + (int64_t)sizeof(uint64_t) + 2 * (int64_t)sizeof(proa_span)) +
+    s->bytes = rows * (8 * 4 + (int64_t)sizeof(uint64_t) + 2 * (int64_t)sizeof(proa_span)) +
                proa_lora_segments(m, rows) * (int64_t)sizeof(proa_lora_segment) +
                m->plan.sampled_rows * (int64_t)sizeof(proa_kv_reorder) + 4 * s->page_entries_max + 1024;
     s->host = proa_malloc((size_t)s->bytes);
@@ -234,6 +234,7 @@ static void put_lora(proa_staging *s, const proa_batch *batch, proa_batch *stage
     if (!l->count) return;
     staged->lora_rows.order = put_array(s, l->order, batch->rows * 4).device;
     staged->lora_rows.segment = put_array(s, l->segment, l->count * (int64_t)sizeof *l->segment).device;
+    staged->lora_rows.slot = put_array(s, l->slot, batch->rows * 4).device;
     staged->lora_rows.count = l->count;
 }
 

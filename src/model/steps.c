@@ -236,69 +236,19 @@ static proa_view first_columns(proa_view v, int64_t count)
  * weights of another branch can use. */
 enum { FEW_ROWS_MAX = 16 };
 
-/* The part of an epilogue that comes after an adapter's numbers: the activation, in place, or the gated product. */
-static void finish_product(const proa_step_frame *f, proa_view y, proa_view sums, const proa_epilogue *e)
-{
-    proa_ctx *c = &f->m->ctx;
-    int64_t F = sums.shape[1] / 2;
-    if (e->gated) c->ops->act_mul(c, y, proa_view_cols(sums, 0, F), proa_view_cols(sums, F, 2 * F), e->act);
-    else if (e->act) c->ops->act(c, y, e->act);
-}
-
-/* A device's product of many rows leaves memory bandwidth, and SMs, that the adapters' kernels can use meanwhile: they
- * run as a branch, and what they add waits for the kernel that reads the sums. */
-static bool adapters_run_beside(const proa_step_frame *f)
-{
-    return f->rows > FEW_ROWS_MAX && f->rows <= f->m->lora.sums_rows;
-}
-
-static void sum_beside(const proa_step_frame *f, proa_view sums, proa_view x, const proa_param *p,
-                       const proa_epilogue *e, proa_lora *l)
-{
-    proa_ctx *c = &f->m->ctx;
-    proa_device *d = f->m->device;
-    proa_view added = proa_view_2d(f->m->lora.sums, sums.dtype, sums.shape[0], sums.shape[1]);
-    l->set = true;
-    d->branch_begin(d);
-    c->ops->lora(c, added, x, l, &f->batch->lora_rows);
-    d->branch_end(d);
-    c->ops->linear(c, sums, x, &p->matrix, e);
-    d->branch_join(d);
-    c->ops->add(c, sums, sums, added);
-}
-
-/* The sums of a matrix and of its adapters. On the host the matrix comes first, so that a row without an adapter has
- * the same bits as without this op. */
-static void sum_adapted(const proa_step_frame *f, proa_view sums, proa_view x, const proa_param *p,
-                        const proa_epilogue *e)
-{
-    proa_ctx *c = &f->m->ctx;
-    proa_lora l = *p->lora;
-    l.alpha = e->alpha;
-    if (adapters_run_beside(f)) {
-        sum_beside(f, sums, x, p, e, &l);
-        return;
-    }
-    c->ops->linear(c, sums, x, &p->matrix, e);
-    c->ops->lora(c, sums, x, &l, &f->batch->lora_rows);
-}
-
-/* linear. Where rows of the pass use adapters and some adapter changes this matrix, the same in two parts: the sums,
- * and the rest of the epilogue. */
+/* linear. Where rows of the pass use adapters and some adapter changes this matrix, with them. */
 static void multiply_adapted(const proa_step_frame *f, proa_view y, proa_view x, proa_weight_slot slot,
                              const proa_epilogue *e)
 {
     proa_ctx *c = &f->m->ctx;
     const proa_param *p = layer_param(f, slot);
-    proa_epilogue plain = *e;
     if (!f->batch || !f->batch->lora_rows.count || !p->lora || !f->m->lora.changed[slot]) {
         c->ops->linear(c, y, x, &p->matrix, e);
         return;
     }
-    proa_view sums = e->gated ? e->workspace : y;
-    plain.act = PROA_ACT_NONE, plain.gated = false, plain.workspace = (proa_view){.rank = 0};
-    sum_adapted(f, sums, x, p, &plain);
-    finish_product(f, y, sums, e);
+    proa_lora l = *p->lora;
+    if (f->rows <= f->m->lora.sums_rows) l.sums = f->m->lora.sums;
+    c->ops->linear_lora(c, y, x, &p->matrix, e, &l, &f->batch->lora_rows);
 }
 
 /* The bias of a product whose ranks have terms of one sum is added by the first of them; of one whose ranks have whole

@@ -24,11 +24,11 @@ static struct {
 
 /* Segments of the rows [begin, end) of the scene, numbered from 0: adapter by adapter, at most PROA_LORA_ROWS rows in
  * each, then an empty one. ints: the adapter of each row, -1: none. */
-static void run_lora(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+static void run_segments(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
 {
     int32_t *order = malloc((size_t)(end - begin + 1) * sizeof *order), count = 0;
     proa_lora_segment *segments = malloc((size_t)(end - begin + ADAPTERS + 1) * sizeof *segments);
-    proa_lora_rows rows = {.order = order, .segment = segments};
+    proa_lora_rows rows = {.order = order, .segment = segments, .slot = s->ints + begin};
     PROA_ASSERT(order && segments);
     for (int adapter = 0; adapter < ADAPTERS; adapter++)
         for (int64_t t = begin; t < end; t++) {
@@ -41,7 +41,11 @@ static void run_lora(proa_ctx *c, const scene *s, int64_t begin, int64_t end, pr
             order[count++] = (int32_t)(t - begin);
         }
     segments[rows.count++] = (proa_lora_segment){now.memory, count, 0};
-    c->ops->lora(c, out, rows_of(s->input[0], begin, end), &now.l, &rows);
+    proa_view x = rows_of(s->input[0], begin, end);
+    proa_epilogue e = s->epilogue;
+    e.residual = rows_of(e.residual, begin, end), e.workspace = rows_of(e.workspace, begin, end);
+    if (!s->weights[0]) c->ops->lora(c, out, x, &now.l, &rows);
+    else c->ops->linear_lora(c, out, x, s->weights[c->ops != s->reference], &e, &now.l, &rows);
     free(order), free(segments);
 }
 
@@ -96,7 +100,7 @@ static void run_case(tester *t, const lora_case *k, proa_dtype dtype, int kind, 
     device_mode.floor = sqrt((double)(k->K * k->rank)) / 4;
     canvas x = odd_canvas(k->T, k->K);
     canvas_fill(&x, 92, k->T % 2 && !device_mode.on);
-    scene s = {.run = run_lora,
+    scene s = {.run = run_segments,
                .T = k->T,
                .out = odd_canvas(k->T, k->end[k->pieces - 1] + k->T % 3), /* columns of no piece */
                .alias = {-1, -1},
@@ -124,7 +128,8 @@ static void check_formula(tester *t)
     a[0] = 2, a[16] = 1, b[0] = 4, b[1] = -2; /* h = 11 */
     const proa_lora_segment segment = {now.memory, 0, 1};
     t->tables[0].ops->lora(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 1, 2),
-                           proa_view_2d(x, PROA_DTYPE_F32, 1, 2), &now.l, &(proa_lora_rows){order, &segment, 1});
+                           proa_view_2d(x, PROA_DTYPE_F32, 1, 2), &now.l,
+                           &(proa_lora_rows){order, &segment, 1, NULL});
     expect(t, fabsf(y[0] - 122) < 0.5f && fabsf(y[1] - 189) < 0.5f, "not y + scale (x A^T) B^T: %g %g",
            (double)y[0], (double)y[1]);
     free(x), free(y), free(now.memory);
@@ -151,4 +156,112 @@ void check_lora(tester *t)
         for (size_t d = 0; d < PROA_COUNT(dtypes); d++)
             for (int kind = 0; kind < 6; kind++)
                 if (takes_turn(t)) run_case(t, &cases[i], dtypes[d], kind % 3, kind >= 3);
+}
+
+/* ---- linear_lora ---- */
+
+/* variant: 1 bias, 2 residual (not gated), 4 gated; kind: as in run_case. */
+static void linear_case(tester *t, const lora_case *k, proa_wfmt format, int kind, int variant)
+{
+    bool gated = variant & 4;
+    int64_t N = k->end[k->pieces - 1], outputs = gated ? N / 2 : N;
+    proa_dtype dtype = format == PROA_WFMT_F32   ? PROA_DTYPE_F32
+                       : format == PROA_WFMT_F16 ? PROA_DTYPE_F16
+                                                 : PROA_DTYPE_BF16;
+    int32_t *ids = malloc((size_t)(k->T + 1) * sizeof *ids);
+    uint64_t seed = (uint64_t)(k->K + kind);
+    PROA_ASSERT(ids);
+    for (int64_t i = 0; i < k->T; i++)
+        ids[i] = kind == 1 ? 0 : kind == 2 ? -1 : (int32_t)rng_below(&seed, ADAPTERS + 1) - 1;
+    make_adapters(k, dtype);
+    now.l.slots = ADAPTERS;
+    device_mode.limit = dtype == PROA_DTYPE_BF16 ? 2e-2 : 4e-3;
+    device_mode.floor = sqrt((double)(k->K * k->rank)) / 4;
+    canvas x = canvas_make(2, (const int64_t[]){k->T, k->K}, 0, 0),
+           weights = canvas_make(2, (const int64_t[]){N, k->K}, 0, 0);
+    canvas bias = canvas_make(1, (const int64_t[]){N}, 0, 0),
+           out = canvas_make(2, (const int64_t[]){k->T, outputs}, 0, 0);
+    canvas residual = canvas_make(2, (const int64_t[]){k->T, outputs}, 0, 0),
+           workspace = canvas_make(2, (const int64_t[]){k->T, N}, 0, 0);
+    canvas_fill(&x, 92, false), canvas_fill(&weights, 93, false), canvas_fill(&bias, 94, false),
+        canvas_fill(&residual, 95, false);
+    canvas_fill(&out, 96, false), canvas_fill(&workspace, 97, false);
+    proa_tensor_source source = proa_tensor_source_of(weights.view);
+    test_weight ref = test_weight_pack(&t->reference, format, k->K, &source, 1),
+                mine = test_weight_pack(&t->tables[0], format, k->K, &source, 1);
+    scene s = {.run = run_segments,
+               .T = k->T,
+               .out = out,
+               .alias = {-1, -1},
+               .input = {x.view},
+               .ints = ids,
+               .weights = {&ref.w, &mine.w},
+               .reference = t->reference.ops};
+    s.epilogue = (proa_epilogue){
+        .alpha = now.l.alpha, .gated = gated, .act = gated ? PROA_ACT_SILU : PROA_ACT_NONE};
+    if (variant & 1) s.epilogue.bias = proa_view_f32(bias.view);
+    if (variant & 2 && !gated) s.epilogue.residual = residual.view;
+    if (gated) s.epilogue.workspace = workspace.view;
+    LABEL(&s, "%s rows %d [%d,%d] rank %d pieces %d kind %d variant %d", proa_wfmt_name(format), (int)k->T,
+          (int)k->K, (int)N, (int)k->rank, (int)k->pieces, kind, variant);
+    check_scene(t, &s, gated ? TOL_MATH : tolerance_of_format(format));
+    free(now.memory), free(ids);
+    test_weight_free(&ref), test_weight_free(&mine);
+    canvas_free(&x), canvas_free(&weights), canvas_free(&bias), canvas_free(&out), canvas_free(&residual),
+        canvas_free(&workspace);
+}
+
+void check_linear_lora(tester *t)
+{
+    static const lora_case cases[] = {
+        {0, 64, 16, 1, {32}},
+        {1, 64, 16, 3, {64, 96, 128}},
+        {7, 33, 16, 2, {24, 48}},
+        {20, 128, 16, 3, {256, 320, 384}}, /* of some dozens of rows all or some blocks have columns of y, */
+        {32, 320, 16, 2, {128, 256}},
+        {33, 64, 16, 2, {4496, 8992}}, /* in several passes */
+        {47, 640, 64, 1, {112}},
+        {64, 576, 32, 3, {16, 32, 48}},
+        {40, 100, 48, 2, {16, 32}}, /* and other sizes that one kernel does not take */
+        {60, 384, 32, 2, {48, 96}},
+    };
+    static const proa_wfmt formats[] = {PROA_WFMT_F32, PROA_WFMT_BF16, PROA_WFMT_F16};
+    for (size_t i = 0; i < PROA_COUNT(cases); i++)
+        for (size_t f = 0; f < PROA_COUNT(formats); f++)
+            for (int variant = 0; variant < 5; variant++) {
+                bool halves = cases[i].pieces == 2 && cases[i].end[1] == 2 * cases[i].end[0];
+                if (variant == 4 && !halves) continue;
+                if (takes_turn(t)) linear_case(t, &cases[i], formats[f], variant % 3, variant);
+            }
+}
+
+/* ---- lora_stack ---- */
+
+static char *stack_all(proa_ctx *c, int64_t N, int64_t *size)
+{
+    proa_weight w = {.N = N, .K = now.l.K, .bytes = N * now.l.K * 2};
+    int64_t bytes = *size = proa_lora_stack_end(&now.l, &w);
+    char *memory = aligned_alloc(128, (size_t)proa_round_up(bytes, 128));
+    PROA_ASSERT(memory);
+    memset(memory, 0x5a, (size_t)bytes);
+    w.data = memory;
+    for (int32_t slot = 0; slot + 1 < ADAPTERS; slot++)
+        c->ops->lora_stack(c, &w, &now.l, slot, now.memory + slot * now.stride);
+    return memory;
+}
+
+void check_lora_stack(tester *t)
+{
+    static const lora_case cases[] = {{1, 64, 16, 3, {64, 96, 128}},
+                                      {1, 40, 48, 2, {24, 48}},
+                                      {1, 8, 32, 1, {40}},
+                                      {1, 320, 16, 2, {800, 1600}}};
+    for (size_t i = 0; i < PROA_COUNT(cases); i++) {
+        int64_t N = cases[i].end[cases[i].pieces - 1], bytes;
+        make_adapters(&cases[i], PROA_DTYPE_F16);
+        now.l.slots = ADAPTERS;
+        char *ref = stack_all(&t->reference, N, &bytes), *mine = stack_all(&t->tables[0], N, &bytes);
+        expect(t, memcmp(ref, mine, (size_t)bytes) == 0, "case %d: other bytes", (int)i);
+        free(ref), free(mine), free(now.memory);
+    }
 }

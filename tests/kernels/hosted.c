@@ -600,13 +600,39 @@ static void sigmoid_mul(proa_ctx *c, proa_view x, proa_view gate)
     download_covered();
 }
 
-/* Adapters are read only: they go over one by one, since their segments name the memory of each. */
-static void lora(proa_ctx *c, proa_view y, proa_view x, const proa_lora *l, const proa_lora_rows *rows)
+/* A weight on the device with the adapters of some segments behind it: proa_lora_stack_b. What other slots
+ * have there are NaN. */
+static char *stack_on_device(const proa_weight *w, const proa_lora *l, const proa_lora_rows *rows,
+                             const proa_lora_segment *segments)
+{
+    int64_t bytes = proa_lora_stack_end(l, w);
+    char *image = proa_malloc((size_t)bytes);
+    proa_weight weight = *w;
+    char *on_device = device->alloc(device, bytes);
+    PROA_ASSERT(on_device);
+    memset(image, 0xff, (size_t)bytes);
+    memcpy(image, w->data, (size_t)w->bytes);
+    device->upload(device, on_device, image, bytes);
+    weight.data = on_device;
+    for (int64_t i = 0; i < rows->count; i++)
+        if (segments[i].rows)
+            device->ops->lora_stack(ctx(), &weight, l, rows->slot[rows->order[segments[i].first]],
+                                    segments[i].base);
+    free(image);
+    return on_device;
+}
+
+/* Adapters are read only: they go over one by one, since their segments name the memory of each. linear_lora, with a
+ * weight and an epilogue of the device; NULL: lora. y, x and what else the op has are covered. */
+static void run_adapters(proa_view y, proa_view x, const proa_lora *l, const proa_lora_rows *rows,
+                         const proa_weight *w, const proa_epilogue *e)
 {
     proa_lora_segment *segments = proa_malloc((size_t)(rows->count + 1) * sizeof *segments);
     proa_lora_rows here = *rows;
+    char *stack = NULL;
+    proa_weight weight = {0};
+    proa_epilogue epilogue = {0};
     int64_t bytes = l->b, order = 0;
-    PROA_UNUSED(c);
     for (int32_t p = 0; p < l->pieces; p++)
         bytes += proa_lora_panels(l, p) * l->rank * PROA_LORA_PANEL * proa_dtype_bytes(l->dtype);
     for (int64_t i = 0; i < rows->count; i++) {
@@ -614,15 +640,64 @@ static void lora(proa_ctx *c, proa_view y, proa_view x, const proa_lora *l, cons
         order = proa_max64(order, rows->segment[i].first + rows->segment[i].rows);
     }
     memcpy(segments, rows->segment, (size_t)rows->count * sizeof *segments);
-    cover_narrow(y, y.shape[0] % 3 != 2), cover_narrow(x, y.shape[0] % 3 != 1);
+    if (w) cover(rows->slot, y.shape[0] * 4);
     cover(rows->order, order * 4), cover(segments, rows->count * (int64_t)sizeof *segments);
     upload_covered();
     for (int64_t i = 0; i < rows->count; i++) segments[i].base = device_ptr(rows->segment[i].base);
     here.order = device_ptr(rows->order), here.segment = device_ptr(segments);
     device->upload(device, (void *)(uintptr_t)here.segment, segments, rows->count * (int64_t)sizeof *segments);
-    device->ops->lora(ctx(), device_view(y), device_view(x), l, &here);
+    if (w) {
+        weight = *w, weight.data = device_ptr(w->data);
+        here.slot = device_ptr(rows->slot);
+        if (l->slots) weight.data = stack = stack_on_device(w, l, rows, segments);
+        epilogue = *e, epilogue.bias = device_ptr(e->bias);
+        epilogue.residual = device_view(e->residual), epilogue.workspace = device_view(e->workspace);
+        device->ops->linear_lora(ctx(), device_view(y), device_view(x), &weight, &epilogue, l, &here);
+        device->free(device, stack, 0);
+    } else device->ops->lora(ctx(), device_view(y), device_view(x), l, &here);
     download_covered();
     free(segments);
+}
+
+static void lora(proa_ctx *c, proa_view y, proa_view x, const proa_lora *l, const proa_lora_rows *rows)
+{
+    PROA_UNUSED(c);
+    cover_narrow(y, y.shape[0] % 3 != 2), cover_narrow(x, y.shape[0] % 3 != 1);
+    run_adapters(y, x, l, rows, NULL, NULL);
+}
+
+/* sums: memory of a device, which lives as long as the program. */
+static void linear_lora(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
+                        const proa_lora *l, const proa_lora_rows *rows)
+{
+    static char *sums;
+    enum { SUMS_BYTES = 4 << 20 };
+    proa_lora own = *l;
+    bool narrow = reads_narrow(w->format), y16 = narrow && w->N % 3 != 2;
+    PROA_UNUSED(c);
+    if (w->format != PROA_WFMT_F16 && w->format != PROA_WFMT_BF16) own.slots = 0;
+    if (w->K % 8 || w->N % 7 == 0) own.slots = 0;
+    if (!sums) sums = device->alloc(device, SUMS_BYTES);
+    if (y.shape[0] * (w->N + own.slots * own.pieces * own.rank) * 4 <= SUMS_BYTES && w->N % 5)
+        own.sums = sums;
+    cover_narrow(y, y16), cover_narrow(x, narrow), cover_narrow(e->residual, y16),
+        cover_narrow(e->workspace, y16);
+    cover(w->data, w->bytes), cover(e->bias, w->N * 4);
+    run_adapters(y, x, &own, rows, w, e);
+}
+
+static void lora_stack(proa_ctx *c, const proa_weight *w, const proa_lora *l, int32_t slot, const char *base)
+{
+    proa_weight weight = *w;
+    int64_t bytes = l->b;
+    PROA_UNUSED(c);
+    for (int32_t p = 0; p < l->pieces; p++)
+        bytes += proa_lora_panels(l, p) * l->rank * PROA_LORA_PANEL * proa_dtype_bytes(l->dtype);
+    cover(w->data, proa_lora_stack_end(l, w)), cover(base, bytes);
+    upload_covered();
+    weight.data = device_ptr(w->data);
+    device->ops->lora_stack(ctx(), &weight, l, slot, device_ptr(base));
+    download_covered();
 }
 
 static void soft_cap(proa_ctx *c, proa_view x, float cap)

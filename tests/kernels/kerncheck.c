@@ -55,7 +55,8 @@ static bool is_same_op(const proa_ops *a, const proa_ops *b, int i)
 #include "kernels/decode.def"
 #undef PROA_OP
     };
-    static const char *const callers[] = {"linear", "heads_linear", "experts", "rope_append", "sample"};
+    static const char *const callers[] = {"linear",  "linear_lora", "heads_linear",
+                                          "experts", "rope_append", "sample"};
     for (size_t k = 0; k < PROA_COUNT(callers); k++)
         if (strcmp(proa_op_names[i], callers[k]) == 0) return false;
     return same[i];

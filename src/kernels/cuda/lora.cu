@@ -723,7 +723,46 @@ static void lora_op(proa_ctx *c, proa_view y, proa_view x, const proa_lora *l, c
     launch_expand(g, y, l->dtype, a, dim3(segments, blocks));
 }
 
+/* ---- beside a product ---- */
+
+/* The sums of a matrix and of its adapters. A product of many rows leaves memory bandwidth, and SMs, that the adapters'
+ * kernels can use meanwhile: they run as a branch, and what they add waits for the kernel that reads the sums. */
+static void sum_beside(proa_ctx *c, proa_view sums, proa_view x, const proa_weight *w, const proa_epilogue *e,
+                       const proa_lora *l, const proa_lora_rows *rows)
+{
+    proa_device *d = &gpu_of(c)->base;
+    proa_view added = proa_view_2d(l->sums, sums.dtype, sums.shape[0], sums.shape[1]);
+    proa_lora own = *l;
+    own.set = true, own.alpha = e->alpha;
+    d->branch_begin(d);
+    lora_op(c, added, x, &own, rows);
+    d->branch_end(d);
+    c->ops->linear(c, sums, x, w, e);
+    d->branch_join(d);
+    c->ops->add(c, sums, sums, added);
+}
+
+static void linear_lora_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w,
+                           const proa_epilogue *e, const proa_lora *l, const proa_lora_rows *rows)
+{
+    gpu *g = gpu_flushed(c, y);
+    proa_view sums = e->gated ? e->workspace : y;
+    proa_epilogue plain = *e;
+    proa_lora own = *l;
+    int64_t F = w->N / 2;
+    if (y.shape[0] == 0 || (rows->count && gpu_gemm_lora(g, y, x, w, e, l, rows))) return;
+    plain.act = PROA_ACT_NONE, plain.gated = false, plain.workspace = proa_view{};
+    own.set = false, own.alpha = e->alpha;
+    if (l->sums && y.shape[0] > GPU_FEW_ROWS) sum_beside(c, sums, x, w, &plain, &own, rows);
+    else {
+        c->ops->linear(c, sums, x, w, &plain);
+        lora_op(c, sums, x, &own, rows);
+    }
+    if (e->gated) c->ops->act_mul(c, y, proa_view_cols(sums, 0, F), proa_view_cols(sums, F, 2 * F), e->act);
+    else if (e->act) c->ops->act(c, y, e->act);
+}
+
 void gpu_fill_lora(proa_ops *ops)
 {
-    ops->lora = lora_op;
+    ops->lora = lora_op, ops->linear_lora = linear_lora_op, ops->lora_stack = gpu_lora_stack;
 }

@@ -76,6 +76,14 @@ static proa_dtype dtype_of(const proa_formats *f)
     return PROA_DTYPE_BF16;
 }
 
+/* A device reads adapters of 16 bits behind the matrix too; the plan takes the slots back where they have no room. */
+static void set_stack(proa_model *m, proa_param *param, proa_lora_matrix *w)
+{
+    if (!w || m->device->host || m->packed || m->lora.dtype == PROA_DTYPE_F32) return;
+    w->layout.slots = m->lora.slots;
+    param->lora = &w->layout;
+}
+
 proa_status proa_lora_plan(proa_model *m, proa_err *err)
 {
     const proa_params *p = &m->params[PROA_STACK_DECODER];
@@ -93,6 +101,7 @@ proa_status proa_lora_plan(proa_model *m, proa_err *err)
             const proa_param *param = proa_params_at(p, layer, (proa_weight_slot)s);
             if (!proa_param_is_matrix(param) || param->experts || !is_multiplied(m, s)) continue;
             l->matrix[layer * PROA_SLOT_COUNT + s] = lay_out(m, param);
+            set_stack(m, &p->param[layer * PROA_SLOT_COUNT + s], l->matrix[layer * PROA_SLOT_COUNT + s]);
         }
         l->layer_at[layer + 1] = l->image_bytes;
     }
@@ -123,14 +132,15 @@ void proa_lora_plan_part(proa_model *m)
         proa_param *param = &p->param[i];
         proa_lora_matrix *w = s->matrix[i];
         if (!w || !param->parts) continue;
-        s->sums_columns = proa_max64(s->sums_columns, param->rows);
+        int64_t more = param->lora ? (int64_t)param->lora->slots * w->layout.pieces * s->rank : 0;
+        s->sums_columns = proa_max64(s->sums_columns, param->rows + more);
         if (m->ranks == 1) {
             param->lora = &w->layout;
             continue;
         }
         int64_t end = 0;
         proa_lora *l = PROA_ARENA_NEW(&m->arena, proa_lora, 1);
-        *l = (proa_lora){.pieces = w->layout.pieces, .K = param->cols};
+        *l = (proa_lora){.pieces = w->layout.pieces, .K = param->cols, .slots = w->layout.slots};
         for (int32_t k = 0; k < l->pieces; k++) l->end[k] = end += own_columns(param, &w->layout, k);
         PROA_ASSERT(end == param->rows);
         place_numbers(s, l, &s->bytes);
@@ -148,6 +158,17 @@ int64_t proa_lora_image_bytes(const proa_model *m)
 int64_t proa_lora_slot_bytes(const proa_model *m)
 {
     return m->device->host && m->ranks == 1 ? 0 : m->lora.slots * m->lora.bytes;
+}
+
+int64_t proa_lora_stack_bytes(const proa_model *m)
+{
+    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    int64_t sum = 0;
+    for (int64_t i = 0; m->lora.slots && i < p->layers * PROA_SLOT_COUNT; i++) {
+        const proa_param *param = &p->param[i];
+        if (param->lora && param->lora->slots) sum += param->bytes - proa_round_up(param->matrix.bytes, 64);
+    }
+    return sum;
 }
 
 int64_t proa_lora_sums_bytes(const proa_model *m)
@@ -242,6 +263,7 @@ proa_status proa_lora_make(proa_model *m, proa_err *err)
     l->changed = PROA_ARENA_NEW(&m->arena, int32_t, PROA_SLOT_COUNT);
     l->count = PROA_ARENA_NEW(&m->arena, int32_t, l->slots + 1);
     l->order = PROA_ARENA_NEW(&m->arena, int32_t, rows);
+    l->row_slot = PROA_ARENA_NEW(&m->arena, int32_t, rows);
     l->segment = PROA_ARENA_NEW(&m->arena, proa_lora_segment, proa_lora_segments(m, rows));
     l->part_order = PROA_ARENA_NEW(&m->arena, int32_t, rows);
     l->part_segment = PROA_ARENA_NEW(&m->arena, proa_lora_segment, proa_lora_segments(m, rows));
@@ -287,12 +309,24 @@ static void note_changes(proa_model *m, int32_t slot, const char *image)
     }
 }
 
+/* What a slot has, once more behind the matrices: proa_lora_stack_b. */
+static void stack_slot(proa_model *m, int32_t slot)
+{
+    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    for (int64_t i = 0; i < p->layers * PROA_SLOT_COUNT; i++)
+        if (p->param[i].lora && p->param[i].lora->slots)
+            m->ctx.ops->lora_stack(&m->ctx, &p->param[i].matrix, p->param[i].lora, slot, m->lora.slot[slot]);
+}
+
 /* What this rank has of an image is in place, or in host memory on its way to a device. */
 static void set_slot(proa_model *m, int32_t slot, const char *image)
 {
     note_changes(m, slot, image);
     if (m->device->host) m->lora.slot[slot] = image;
-    else if (image) m->device->upload(m->device, m->lora.memory + slot * m->lora.bytes, image, m->lora.bytes);
+    else if (image) {
+        m->device->upload(m->device, m->lora.memory + slot * m->lora.bytes, image, m->lora.bytes);
+        stack_slot(m, slot);
+    }
 }
 
 void proa_run_adapter(proa_model *m, int32_t slot, int64_t layer, const char *image)
@@ -354,8 +388,9 @@ void proa_lora_group(proa_model *m, const proa_batch *batch, proa_lora_rows *out
         const proa_span *span = &batch->self.span[i];
         for (int32_t r = 0; r < span->rows && batch->lora[i] >= 0; r++)
             l->order[l->count[batch->lora[i]]++] = span->row + r;
+        for (int32_t r = 0; r < span->rows; r++) l->row_slot[span->row + r] = batch->lora[i];
     }
-    *out = (proa_lora_rows){l->order, l->segment, m->device->host || !segments ? segments : most};
+    *out = (proa_lora_rows){l->order, l->segment, m->device->host || !segments ? segments : most, l->row_slot};
 }
 
 void proa_lora_rows_within(proa_model *m, proa_lora_rows *out, const proa_lora_rows *all, int64_t first,
@@ -372,5 +407,5 @@ void proa_lora_rows_within(proa_model *m, proa_lora_rows *out, const proa_lora_r
                 l->part_order[count++] = all->order[r] - (int32_t)first;
         if (count > begin) l->part_segment[segments++] = (proa_lora_segment){s->base, begin, count - begin};
     }
-    *out = (proa_lora_rows){l->part_order, l->part_segment, segments};
+    *out = (proa_lora_rows){l->part_order, l->part_segment, segments, all->slot + first};
 }

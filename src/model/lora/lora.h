@@ -24,7 +24,10 @@ void proa_lora_free(proa_model *m);
 /* Bytes on the model's device that the slots take, and of each image on the host. 0: no adapters. */
 int64_t proa_lora_slot_bytes(const proa_model *m);
 int64_t proa_lora_image_bytes(const proa_model *m);
-/* And of what the adapters add to one product while it runs. */
+/* What of it stands once more behind the matrices (kernels/ops.h, proa_lora_stack_b), which the plan counts as weights.
+ */
+int64_t proa_lora_stack_bytes(const proa_model *m);
+/* And of the sums of one product while it runs, with what the adapters add. */
 int64_t proa_lora_sums_bytes(const proa_model *m);
 /* Puts an image into a slot of all ranks, in order with the passes. On the host the image must live until the slot is
  * set again. NULL: the slot is empty. */

@@ -18,19 +18,6 @@ enum {
     GEMV_WARPS = GEMV_THREADS / 32
 };
 
-static epilogue epilogue_of(const proa_epilogue *e, const proa_weight *w)
-{
-    epilogue out = {1.0f, PROA_ACT_NONE, NULL, NULL, PROA_DTYPE_F32, 0, 0};
-    if (!e) return out;
-    out.alpha = e->alpha != 0.0f ? e->alpha : 1.0f;
-    out.act = (int)e->act, out.bias = e->bias;
-    out.gate_rows = e->gated ? (int)(w->N / 2) : 0;
-    if (!e->residual.rank) return out;
-    out.residual = e->residual.data, out.residual_type = e->residual.dtype,
-    out.residual_row = e->residual.stride[0];
-    return out;
-}
-
 /* ---- weights ---- */
 
 static int element_bytes(proa_wfmt format)

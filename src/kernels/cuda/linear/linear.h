@@ -29,6 +29,19 @@ __device__ static inline float residual_at(const epilogue &e, int64_t m, int n)
     return __bfloat162float(((const __nv_bfloat16 *)e.residual)[at]);
 }
 
+static inline epilogue epilogue_of(const proa_epilogue *e, const proa_weight *w)
+{
+    epilogue out = {1.0f, PROA_ACT_NONE, NULL, NULL, PROA_DTYPE_F32, 0, 0};
+    if (!e) return out;
+    out.alpha = e->alpha != 0.0f ? e->alpha : 1.0f;
+    out.act = (int)e->act, out.bias = e->bias;
+    out.gate_rows = e->gated ? (int)(w->N / 2) : 0;
+    if (!e->residual.rank) return out;
+    out.residual = e->residual.data, out.residual_type = e->residual.dtype,
+    out.residual_row = e->residual.stride[0];
+    return out;
+}
+
 /* The epilogue of the rows from `row` on. */
 static inline epilogue rows_from(epilogue e, int64_t row)
 {
@@ -178,5 +191,13 @@ bool skinny_takes_more_rows(proa_view y, proa_view x, const proa_weight *w);
 bool pipelined_takes(const gpu *g, const proa_weight *w, int64_t rows, int half);
 /* x as f16 or bf16, rows of *ld, in scratch. */
 const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld);
+
+/* ---- gemm_lora.cu ---- */
+
+/* linear_lora of 17 to 64 rows where A and B stand behind W (proa_lora.slots). False: it does not, or sizes, types or
+ * alignments do not fit; nothing was launched. */
+bool gpu_gemm_lora(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
+                   const proa_lora *l, const proa_lora_rows *rows);
+proa_lora_stack_fn gpu_lora_stack;
 
 #endif

@@ -139,6 +139,15 @@ __device__ static inline void gpu_tma_load(unsigned to, const CUtensorMap *map, 
                  : "memory");
 }
 
+/* One thread: bytes, a multiple of 16 and aligned so, into shared memory; the barrier counts them. */
+__device__ static inline void gpu_bulk_load(unsigned to, const void *from, unsigned barrier, int bytes)
+{
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier)
+        : "memory");
+}
+
 /* Moves registers from the producer warpgroup to the consumers. All warps of a warpgroup call it, in the
  * branch of their role. */
 template <int COUNT> __device__ static inline void gpu_setmaxnreg_inc()

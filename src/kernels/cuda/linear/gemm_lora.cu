@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * gemm_lora.cu - a product of some dozens of rows with its adapters. Behind the rows of W in memory stand those of A of
+ * all slots (proa_lora.slots), so one product of cuBLASLt makes x W^T and h = x A^T of every row for every slot: rows
+ * are few, so A costs its bytes, at the rate at which W is read. One more kernel takes each row's own h, adds h B^T and
+ * does all the rest of the epilogue; of a gated product it takes the place of act_mul. B of all slots lies panel by
+ * panel, so a block's panels are one piece of memory, asked for by bulk copies before any row's slot is known. */
+#include "kernels/cuda/attention/tile.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/runtime/tma.h"
+
+enum {
+    PANEL = PROA_LORA_PANEL,
+    GROUP = PANEL / 2,     /* neighbouring columns of a thread */
+    ROW_BYTES = PANEL * 2, /* of a panel, for one number of the rank */
+    RANKS = 16,            /* of h in registers */
+    ROWS_MAX = 64,
+    THREADS_MAX = 512,
+    PANELS_MAX = 96,                            /* of a block */
+    FIXED_BYTES = 8 * PANELS_MAX + 4 * ROWS_MAX /* of shared memory besides B: barriers, and the rows' slots */
+};
+
+/* sums: [rows][sums_row], x W^T and behind it h of all slots. outputs: N, or half of it if gated. */
+struct lora_finish {
+    const char *b;          /* panels: proa_lora_stack_b */
+    const int32_t *slot;    /* of each row */
+    int panel_bytes, scale; /* scale: where scales begin in a panel */
+    int64_t sums_row, y_row;
+    int rows, N, outputs, slots, rank, pieces, end[PROA_LORA_PIECES_MAX], panels; /* panels: of a block */
+    epilogue e;
+};
+
+/* ---- panels into shared memory: [half][panel] ---- */
+
+struct panel_run {
+    int first, count;
+};
+
+__device__ static inline const char *panels_of_half(const lora_finish &f, const panel_run &run, int half)
+{
+    return f.b + (int64_t)(half * (f.outputs / PANEL) + run.first) * f.panel_bytes;
+}
+
+#ifdef GPU_HOPPER
+/* One thread. A barrier of each panel, behind B. */
+template <bool GATED>
+__device__ static inline void request_panels(char *to, unsigned barriers, const lora_finish &f,
+                                             const panel_run &run)
+{
+    int bytes = f.panel_bytes;
+    for (int i = 0; i < run.count; i++) gpu_barrier_init(barriers + 8 * i, 1);
+    gpu_barrier_fence();
+    for (int i = 0; i < run.count; i++) {
+        gpu_barrier_expect(barriers + 8 * i, (GATED ? 2 : 1) * bytes);
+#pragma unroll
+        for (int half = 0; half < (GATED ? 2 : 1); half++)
+            gpu_bulk_load(smem_address(to + (half * f.panels + i) * bytes),
+                          panels_of_half(f, run, half) + (int64_t)i * bytes, barriers + 8 * i, bytes);
+    }
+}
+#endif
+
+template <bool GATED>
+__device__ static inline void load_panels(char *to, const lora_finish &f, const panel_run &run)
+{
+#ifdef GPU_HOPPER
+    if (threadIdx.x == 0)
+        request_panels<GATED>(to, smem_address(to + (GATED ? 2 : 1) * f.panels * f.panel_bytes), f, run);
+#else
+#pragma unroll
+    for (int half = 0; half < (GATED ? 2 : 1); half++) {
+        const char *from = panels_of_half(f, run, half);
+        char *at = to + half * f.panels * f.panel_bytes;
+        for (int i = threadIdx.x * 16; i < run.count * f.panel_bytes; i += blockDim.x * 16)
+            cp_async16(smem_address(at + i), from + i);
+    }
+    cp_async_commit();
+#endif
+}
+
+/* Barriers are there for all threads then; where there are none, the panels are. */
+__device__ static inline void wait_of_block()
+{
+#ifndef GPU_HOPPER
+    cp_async_wait<0>();
+#endif
+    __syncthreads();
+}
+
+template <bool GATED>
+__device__ static inline void wait_of_panel(const char *memory, const lora_finish &f, int panel)
+{
+#ifdef GPU_HOPPER
+    gpu_barrier_wait(smem_address(memory + (GATED ? 2 : 1) * f.panels * f.panel_bytes) + 8 * panel, 0);
+#endif
+}
+
+/* ---- y ---- */
+
+/* The rows' slots are read by each such kernel of a step: L2 keeps them while weights pass. */
+__device__ static inline int load_kept(const int32_t *from)
+{
+    uint64_t policy;
+    int v;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("ld.global.L2::cache_hint.s32 %0, [%1], %2;" : "=r"(v) : "l"(from), "l"(policy));
+    return v;
+}
+
+__device__ static inline int piece_of(const lora_finish &f, int n)
+{
+    int piece = 0;
+#pragma unroll
+    for (int i = 0; i + 1 < PROA_LORA_PIECES_MAX; i++)
+        if (i + 1 < f.pieces && n >= f.end[i]) piece = i + 1;
+    return piece;
+}
+
+/* A group of columns of a row on its way: x W^T, and of the row's h the first RANKS numbers. h: all of them. */
+template <typename S> struct column_group {
+    float out[GROUP], first[RANKS];
+    const S *h; /* NULL: no adapter */
+};
+
+template <typename S>
+__device__ static inline void load_group(column_group<S> &g, const lora_finish &f, const S *sums, int slot, int n)
+{
+    int piece = piece_of(f, n);
+    g.h = slot < 0 ? nullptr : sums + f.N + (slot * f.pieces + piece) * f.rank;
+    gpu_load8(g.out, sums + n);
+    if (slot < 0) return;
+#pragma unroll
+    for (int i = 0; i < RANKS; i += 8) gpu_load8(g.first + i, g.h + i);
+}
+
+/* Becomes alpha (x W^T + scale h B^T) + bias. at: in the panel, of which these columns are the half. */
+template <typename S, typename T>
+__device__ static inline void finish_group(column_group<S> &g, const lora_finish &f, const char *at, int half,
+                                           int slot, int n)
+{
+    int swap = slot % 4 * ROW_BYTES; /* proa_lora_stack_row */
+    float scale = g.h ? reinterpret_cast<const float *>(at + f.scale)[slot] : 0.0f;
+    const char *b = at + slot * f.rank * ROW_BYTES + half * GROUP * 2;
+    for (int j = 0; g.h && j < f.rank; j += RANKS) {
+        if (j > 0)
+#pragma unroll
+            for (int i = 0; i < RANKS; i += 8) gpu_load8(g.first + i, g.h + j + i);
+#pragma unroll
+        for (int i = 0; i < RANKS; i++) {
+            uint4 v = *reinterpret_cast<const uint4 *>(b + j * ROW_BYTES + (i * ROW_BYTES ^ swap));
+            const T *w = reinterpret_cast<const T *>(&v);
+            float hv = scale * gpu_to_f32(gpu_saturate<T>(g.first[i]));
+#pragma unroll
+            for (int c = 0; c < GROUP; c++) g.out[c] = fmaf(hv, gpu_to_f32(w[c]), g.out[c]);
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < GROUP; c++) g.out[c] = fmaf(f.e.alpha, g.out[c], f.e.bias ? f.e.bias[n + c] : 0.0f);
+}
+
+/* The half of a panel of y in a row, from column n on. */
+template <typename S, typename T, bool GATED>
+__device__ static inline void finish_columns(S *y, const S *sums, const lora_finish &f, const char *memory,
+                                             int panel, int half, int row, int slot, int n)
+{
+    const char *at = memory + panel * f.panel_bytes;
+    column_group<S> v, u;
+    float factor[GROUP] = {};
+    load_group(v, f, sums, slot, n);
+    if (GATED) load_group(u, f, sums, slot, f.outputs + n);
+    else if (f.e.residual) gpu_load8(factor, (const S *)f.e.residual + row * f.e.residual_row + n);
+    wait_of_panel<GATED>(memory, f, panel);
+    finish_group<S, T>(v, f, at, half, slot, n);
+    if (GATED) finish_group<S, T>(u, f, at + f.panels * f.panel_bytes, half, slot, f.outputs + n);
+#pragma unroll
+    for (int c = 0; c < GROUP; c++) {
+        if constexpr (sizeof(S) == 2) v.out[c] = gpu_act16<S>(v.out[c], f.e.act);
+        else v.out[c] = gpu_act(v.out[c], f.e.act);
+        v.out[c] = GATED ? v.out[c] * u.out[c] : v.out[c] + factor[c];
+    }
+    gpu_store8(y, v.out);
+}
+
+/* Grid: f.panels panels of y; a thread has GROUP columns of a row at a time. S: sums and y, T: B, which is on its way
+ * before gpu_wait. Dynamic shared memory: B of the block's panels for all slots, then a barrier of each panel. */
+template <typename S, typename T, bool GATED>
+__global__ void __launch_bounds__(THREADS_MAX)
+    lora_finish_kernel(S *y, const S *sums, const __grid_constant__ lora_finish f)
+{
+    extern __shared__ __align__(128) char memory[];
+    __shared__ int slots[ROWS_MAX];
+    panel_run run = {(int)blockIdx.x * f.panels, 0};
+    run.count = min(f.panels, f.outputs / PANEL - run.first);
+    int each = 2 * f.rows, mine = threadIdx.x < f.rows ? load_kept(f.slot + threadIdx.x) : -1;
+    load_panels<GATED>(memory, f, run);
+    if (threadIdx.x < f.rows) slots[threadIdx.x] = mine;
+    gpu_wait();
+    wait_of_block();
+    for (int i = threadIdx.x; i < run.count * each; i += blockDim.x) {
+        int panel = i / each, row = i % each / 2, half = i % 2;
+        int n = (run.first + panel) * PANEL + half * GROUP;
+        finish_columns<S, T, GATED>(y + row * f.y_row + n, sums + row * f.sums_row, f, memory, panel, half,
+                                    row, slots[row], n);
+    }
+}
+
+/* Groups of columns are of one piece, panels of B without gaps. */
+static bool takes_pieces(const proa_lora *l, int64_t N)
+{
+    for (int i = 0; i < l->pieces; i++)
+        if (l->end[i] % PANEL) return false;
+    return l->end[l->pieces - 1] == N;
+}
+
+static bool takes_epilogue(proa_view y, const proa_weight *w, const proa_epilogue *e)
+{
+    if (e->gated && w->N % (2 * PANEL)) return false;
+    return gpu_is_vec8(y) && (!e->residual.rank || (gpu_is_vec8(e->residual) && e->residual.dtype == y.dtype));
+}
+
+/* Rows are so many that the slots' A and B are worth reading, whether they have rows or not. */
+static bool takes_rows(int64_t rows, const proa_lora *l)
+{
+    return l->slots && rows > GPU_FEW_ROWS && rows <= ROWS_MAX && 2 * rows >= l->slots;
+}
+
+static bool takes_product(proa_view x, const proa_weight *w, const proa_lora *l)
+{
+    proa_wfmt own = l->dtype == PROA_DTYPE_F16 ? PROA_WFMT_F16 : PROA_WFMT_BF16;
+    return w->format == own && x.dtype == l->dtype && gpu_is_vec8(x) && w->K % 8 == 0 &&
+           (uintptr_t)w->data % 16 == 0;
+}
+
+/* Panels of a block: so many that all blocks have room at once, as far as shared memory allows. 0: it has none. */
+static int panels_of_block(const gpu *g, const lora_finish &f, bool gated)
+{
+    int64_t bytes = (int64_t)f.panel_bytes * (gated ? 2 : 1);
+    int64_t fit = (g->shared_max - FIXED_BYTES) / bytes, wanted = (f.outputs / PANEL + g->sms - 1) / g->sms;
+    fit = fit < (int64_t)PANELS_MAX ? fit : (int64_t)PANELS_MAX;
+    return (int)(wanted < fit ? wanted : fit);
+}
+
+template <typename S, typename T, bool GATED>
+static void launch_finish(gpu *g, proa_view y, const void *sums, const lora_finish &f)
+{
+    int bytes = (GATED ? 2 : 1) * f.panels * f.panel_bytes + 8 * f.panels;
+    int threads = (f.panels * 2 * f.rows + 31) / 32 * 32;
+    unsigned blocks = (unsigned)((f.outputs / PANEL + f.panels - 1) / f.panels);
+    gpu_note(g,
+             cudaFuncSetAttribute(lora_finish_kernel<S, T, GATED>,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+             "lora (sums)");
+    gpu_launch(g, "lora (sums)", lora_finish_kernel<S, T, GATED>, dim3(blocks),
+               threads < THREADS_MAX ? threads : (int)THREADS_MAX, (size_t)bytes, (S *)y.data,
+               (const S *)sums, f);
+}
+
+template <typename S, typename T>
+static void finish_sums(gpu *g, proa_view y, const void *sums, const lora_finish &f)
+{
+    if (f.e.gate_rows) launch_finish<S, T, true>(g, y, sums, f);
+    else launch_finish<S, T, false>(g, y, sums, f);
+}
+
+static lora_finish finish_of(proa_view y, const proa_weight *w, const proa_epilogue *e, const proa_lora *l,
+                             const proa_lora_rows *rows)
+{
+    lora_finish f = {(const char *)w->data + proa_lora_stack_b(l, w), rows->slot};
+    f.panel_bytes = (int)proa_lora_stack_panel(l), f.scale = (int)proa_lora_stack_scale(l);
+    f.sums_row = w->N + (int64_t)l->slots * l->pieces * l->rank, f.y_row = y.stride[0];
+    f.rows = (int)y.shape[0], f.N = (int)w->N, f.outputs = (int)(e->gated ? w->N / 2 : w->N);
+    f.slots = l->slots, f.rank = l->rank, f.pieces = l->pieces;
+    for (int i = 0; i < l->pieces; i++) f.end[i] = (int)l->end[i];
+    f.e = epilogue_of(e, w);
+    return f;
+}
+
+bool gpu_gemm_lora(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
+                   const proa_lora *l, const proa_lora_rows *rows)
+{
+    if (!rows->slot || !l->sums || !takes_rows(y.shape[0], l) || !takes_product(x, w, l)) return false;
+    if (!takes_pieces(l, w->N) || !takes_epilogue(y, w, e)) return false;
+    lora_finish f = finish_of(y, w, e, l, rows);
+    proa_view sums = proa_view_2d(l->sums, y.dtype, y.shape[0], f.sums_row);
+    proa_weight stack = *w;
+    stack.N = f.sums_row;
+    f.panels = panels_of_block(g, f, e->gated);
+    if (!f.panels || !gpu_gemm(g, sums, x, &stack, NULL)) return false;
+    gpu_by_type(x.dtype, [&](auto of_x) {
+        using T = decltype(of_x);
+        if constexpr (sizeof(T) == 2) {
+            if (gpu_is_16bit(y)) finish_sums<T, T>(g, y, sums.data, f);
+            else finish_sums<float, T>(g, y, sums.data, f);
+        }
+    });
+    return true;
+}
+
+/* ---- adapters behind W ---- */
+
+enum { STACK_THREADS = 256 };
+
+__device__ static inline int piece_of_panel(const proa_lora &l, int64_t panel)
+{
+    int64_t first = 0;
+    for (int piece = 0;; first = l.end[piece++]) {
+        panel -= (l.end[piece] - first + PANEL - 1) / PANEL;
+        if (panel < 0) return piece;
+    }
+}
+
+/* a: the slot's rows; b: its part of the first panel, next: bytes from one panel to the next; scale: its place in the
+ * first panel. */
+__global__ void lora_stack_kernel(uint16_t *a, char *b, char *scale, int64_t next, const char *base,
+                                  proa_lora l, int slot, int64_t panels)
+{
+    int64_t first = (int64_t)blockIdx.x * STACK_THREADS + threadIdx.x, step = (int64_t)gridDim.x * STACK_THREADS;
+    int columns = l.pieces * l.rank;
+    gpu_wait();
+    for (int64_t i = first; i < columns * l.K; i += step)
+        a[i] = reinterpret_cast<const uint16_t *>(base + l.a)[i % l.K * columns + i / l.K];
+    const uint4 *from = reinterpret_cast<const uint4 *>(base + l.b);
+    for (int64_t i = first; i < 2 * panels * l.rank; i += step) {
+        int64_t panel = i / (2 * l.rank), j = i / 2 % l.rank ^ slot % 4; /* proa_lora_stack_row */
+        *reinterpret_cast<uint4 *>(b + panel * next + j * ROW_BYTES + i % 2 * 16) = from[i];
+    }
+    for (int64_t panel = first; panel < panels; panel += step) {
+        float *to = reinterpret_cast<float *>(scale + panel * next);
+        *to = reinterpret_cast<const proa_lora_use *>(base + l.use)[piece_of_panel(l, panel)].scale;
+    }
+}
+
+void gpu_lora_stack(proa_ctx *c, const proa_weight *w, const proa_lora *l, int32_t slot, const char *base)
+{
+    gpu *g = gpu_flushed(c);
+    char *b = (char *)w->data + proa_lora_stack_b(l, w);
+    int64_t columns = (int64_t)l->pieces * l->rank, panels = 0;
+    for (int i = 0; i < l->pieces; i++) panels += proa_lora_panels(l, i);
+    gpu_launch(g, "lora_stack", lora_stack_kernel, dim3((unsigned)(4 * g->sms)), STACK_THREADS, 0,
+               (uint16_t *)w->data + (w->N + slot * columns) * w->K, b + slot * (int64_t)l->rank * ROW_BYTES,
+               b + proa_lora_stack_scale(l) + slot * (int64_t)sizeof(float), proa_lora_stack_panel(l), base,
+               *l, (int)slot, panels);
+    g->serialize_next = true; /* products read it before they wait */
+}
