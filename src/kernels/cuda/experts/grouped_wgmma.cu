@@ -37,6 +37,7 @@ __device__ static inline int wgmma_number(int place, int count)
 
 struct gather_call {
     expert_lists lists;
+    bool releases; /* only then the next kernel: it reads the lists before its wait */
     const void *x;
     int64_t x_row;
     void *to; /* [pairs][ld] */
@@ -51,7 +52,8 @@ struct gather_call {
 template <typename To, typename From>
 __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_call a)
 {
-    gpu_wait();
+    if (a.releases) gpu_wait_then_release();
+    else gpu_wait();
     int64_t place = blockIdx.x;
     const From *x = (const From *)a.x + a.lists.pair[place] / a.lists.k * a.x_row;
     To *to = (To *)a.to + place * a.ld;
@@ -65,6 +67,13 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_call a)
 }
 
 /* ---- the product ---- */
+
+/* Products of few rows fill their slots with weights before their wait, behind a kernel that has waited for the lists.
+ * Of more rows bytes that are requested early delay the rows that are written beside. */
+__host__ __device__ constexpr bool begins_early(int tile_rows)
+{
+    return tile_rows <= 16;
+}
 
 /* Up to 16 rows the bytes of the weights are the limit: four blocks of one warpgroup an SM, so that one begins an item
  * while another ends one. More rows: one block of two warpgroups, which share what it loads of x. */
@@ -113,6 +122,46 @@ __device__ static inline int outputs_each(const expert_call &a)
     return a.e.gate_rows ? 32 : 64;
 }
 
+/* A tile and the first output of its block. Not from the L1 cache: read before gpu_wait. */
+struct wgmma_item {
+    expert_tile tile;
+    int n;
+    __device__ wgmma_item(const expert_call &a, const wgmma_work &work, int item, int outputs)
+        : n(item / work.tiles * outputs)
+    {
+        const int *from = reinterpret_cast<const int *>(a.lists.tiles + item % work.tiles);
+        tile = {__ldcg(from), __ldcg(from + 1), __ldcg(from + 2)};
+    }
+};
+
+/* Step k of an item's weights into a slot, whose barrier will count those of x too. */
+template <typename F>
+__device__ static inline void fetch_weights(const wgmma_ring &ring, int slot, const expert_call &a,
+                                            const CUtensorMap *w, const wgmma_item &item, int k)
+{
+    unsigned to = ring.slots + slot * F::SLOT, full = ring.full + 8 * slot;
+    int boxes = (item.tile.rows + F::X_BOX - 1) / F::X_BOX;
+    gpu_barrier_expect(full, F::X_AT + boxes * F::PANELS * F::X_BOX * 128);
+#pragma unroll
+    for (int i = 0; i < 2 * F::GROUPS; i++) { /* gated: 32 rows of the gate, the 32 of its factor, the next 32, .. */
+        int row = item.n + (a.e.gate_rows ? i / 2 * BOX + i % 2 * a.e.gate_rows : i * BOX);
+        gpu_tma_load(to + i * BOX_BYTES, w, full, k * 64, row, item.tile.expert);
+    }
+}
+
+template <typename F>
+__device__ static inline void fetch_rows(const wgmma_ring &ring, int slot, const CUtensorMap *x,
+                                         const wgmma_item &item, int k)
+{
+    unsigned to = ring.slots + slot * F::SLOT + F::X_AT, full = ring.full + 8 * slot;
+    int boxes = (item.tile.rows + F::X_BOX - 1) / F::X_BOX;
+    for (int p = 0; p < F::PANELS; p++)
+        for (int i = 0; i < boxes; i++)
+            gpu_tma_load(to + p * F::PANEL + i * BOX_BYTES, x, full, k * F::DEPTH + p * 64,
+                         item.tile.first + i * F::X_BOX);
+}
+
+/* One thread. */
 template <typename F>
 __device__ static void fetch_items(const wgmma_ring &ring, const expert_call &a, const wgmma_work &work,
                                    const CUtensorMap *w, const CUtensorMap *x)
@@ -134,6 +183,32 @@ __device__ static void fetch_items(const wgmma_ring &ring, const expert_call &a,
                 for (int i = 0; i < boxes; i++)
                     gpu_tma_load(to + F::X_AT + p * F::PANEL + i * BOX_BYTES, x, full, k * F::DEPTH + p * 64,
                                  tile.first + i * F::X_BOX);
+        }
+    }
+}
+
+/* The same, but the weights of the first slots are requested before the wait. */
+template <typename F>
+__device__ static void fetch_items_early(const wgmma_ring &ring, const expert_call &a, const wgmma_work &work,
+                                         const CUtensorMap *w, const CUtensorMap *x)
+{
+    ring_cursor<F::SLOTS> at = {0, 0};
+    int ahead = 0, outputs = F::GROUPS * outputs_each(a);
+    if ((int)blockIdx.x < work.items) {
+        wgmma_item first(a, work, blockIdx.x, outputs);
+        for (; ahead < F::SLOTS && ahead < work.stages; ahead++)
+            fetch_weights<F>(ring, ahead, a, w, first, ahead);
+    }
+    gpu_wait_then_release();
+    for (int i = blockIdx.x; i < work.items; i += gridDim.x) {
+        wgmma_item item(a, work, i, outputs);
+        for (int k = 0; k < work.stages; k++, at.step()) {
+            if (ahead > 0) ahead--;
+            else {
+                gpu_barrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
+                fetch_weights<F>(ring, at.slot, a, w, item, k);
+            }
+            fetch_rows<F>(ring, at.slot, x, item, k);
         }
     }
 }
@@ -333,11 +408,14 @@ __global__ void __launch_bounds__(wgmma_form<FORMAT, ROWS>::THREADS, wgmma_form<
         gpu_barrier_fence();
     }
     __syncthreads();
-    gpu_wait();
-    int tiles = *a.lists.tile_count;
+    const bool EARLY = begins_early(ROWS);
+    if (!EARLY) gpu_wait();
+    int tiles = EARLY ? __ldcg(a.lists.tile_count) : *a.lists.tile_count;
     wgmma_work work = {tiles, tiles * blocks, stages};
+    if (EARLY && threadIdx.x == F::CONSUMERS * 32) return fetch_items_early<F>(ring, a, work, &w, &x);
+    if (EARLY) gpu_wait_then_release();
     if (threadIdx.x < F::CONSUMERS * 32) consume_items<FORMAT, UP, ROWS>(ring, a, act, work);
-    else if (threadIdx.x == F::CONSUMERS * 32) fetch_items<F>(ring, a, work, &w, &x);
+    else if (!EARLY && threadIdx.x == F::CONSUMERS * 32) fetch_items<F>(ring, a, work, &w, &x);
 #endif
 }
 
@@ -440,9 +518,10 @@ expert_form expert_wgmma_form(int64_t T, int64_t k, int64_t E)
 }
 
 static void gather_rows(gpu *g, const expert_call &up, const expert_call &down, proa_wfmt format, void *to,
-                        int64_t ld, int64_t pairs)
+                        int64_t ld, int64_t pairs, int tile_rows)
 {
-    gather_call a = {up.lists, up.x, up.x_row, to, ld, up.K, count_of(format), (void *)down.x, down.x_row};
+    gather_call a = {up.lists, begins_early(tile_rows), up.x,           up.x_row,  to, ld,
+                     up.K,     count_of(format),        (void *)down.x, down.x_row};
     a.ffn_tail = down.K < down.x_row ? 8 * a.count : 0;
     dim3 grid((unsigned)pairs, (unsigned)((ld / 2 + 4 * GATHER_THREADS - 1) / (4 * GATHER_THREADS)));
     auto as = [&](auto type) {
@@ -465,7 +544,7 @@ void expert_wgmma(gpu *g, const expert_call &up, const expert_call &down, const 
     if (!weight_map(&first.w, e->up, up) || !rows_map(&first.x, rows, pairs, ld, tile_rows) ||
         !weight_map(&second.w, e->down, down) || !rows_map(&second.x, down.x, pairs, down.x_row, tile_rows))
         return gpu_note(g, cudaErrorInvalidValue, "experts (wgmma)");
-    gather_rows(g, up, down, format, rows, ld, pairs);
+    gather_rows(g, up, down, format, rows, ld, pairs, tile_rows);
     launch_product<true>(g, first, format);
     launch_product<false>(g, second, format);
 }
