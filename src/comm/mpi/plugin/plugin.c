@@ -191,7 +191,11 @@ static proa_status open_group(proa_comm **out, int32_t group, proa_err *err)
                           .stop = stop_comm,
                           .stopped = is_stopped};
     c->parts = malloc((size_t)ranks * PIECE_VALUES * sizeof *c->parts);
-    if (!c->parts) return free(c), PROA_FAIL(err, NO_MEMORY, "no memory for sums of %d ranks", ranks);
+    if (!c->parts) {
+        MPI_Comm_free(&c->comm);
+        free(c);
+        return PROA_FAIL(err, NO_MEMORY, "no memory for sums of %d ranks", ranks);
+    }
     *out = &c->base;
     return PROA_OK;
 }
