@@ -136,7 +136,7 @@ typedef struct proa_lora {
     float alpha;                       /* times each adapter's scale; 0 means 1 */
     bool set;   /* y is not read: it is 0 but for what the adapters add, in all rows and columns */
     void *sums; /* linear_lora: memory of a device for f32 [T, N + slots * pieces * rank]; NULL: none */
-    /* linear_lora: what so many slots have of the matrix stands behind W (proa_lora_stack_b). 0: it does not. */
+    /* linear_lora: adapter slots whose A and B are also stored behind W (proa_lora_stack_b). 0: none. */
     int32_t slots;
 } proa_lora;
 

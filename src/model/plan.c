@@ -233,7 +233,8 @@ static void size_table(proa_param *param, const proa_formats *formats, bool tabl
     }
 }
 
-/* What stands behind a matrix for adapters (proa_lora.slots): of 16 bits, since A is more of its rows. */
+/* Bytes behind a matrix for the adapters of proa_lora.slots. Only 16-bit matrices have them, since A is stored as more
+ * rows of W. Sets slots to 0 for the others. */
 static int64_t lora_stack_bytes(const proa_param *param, const proa_weight *w)
 {
     bool narrow = w->format == PROA_WFMT_F16 || w->format == PROA_WFMT_BF16;

@@ -24,8 +24,8 @@ void proa_lora_free(proa_model *m);
 /* Bytes on the model's device that the slots take, and of each image on the host. 0: no adapters. */
 int64_t proa_lora_slot_bytes(const proa_model *m);
 int64_t proa_lora_image_bytes(const proa_model *m);
-/* What of it stands once more behind the matrices (kernels/ops.h, proa_lora_stack_b), which the plan counts as weights.
- */
+/* Bytes of the second copy of adapters, behind the matrices (kernels/ops.h, proa_lora_stack_b). The plan of the weights
+ * includes them. */
 int64_t proa_lora_stack_bytes(const proa_model *m);
 /* And of the sums of one product while it runs, with what the adapters add. */
 int64_t proa_lora_sums_bytes(const proa_model *m);

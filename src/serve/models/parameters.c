@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * parameters.c - parameters of a configuration without effect: misspelt ones, and those that nobody has filled in.
  *
- * Only a backend knows its parameters, and those of other servers' configurations that it ignores are many. So what it
- * asks for while it opens a model is noted, and a parameter that it has not asked for is reported only if its name is
- * nearly one of these. */
+ * Only a backend knows its parameters, and it ignores many that other servers' configurations have. So the names
+ * that it reads while it opens a model are recorded, and a parameter that it did not read is reported only if its
+ * name is nearly one of these. */
 #include "base/arena.h"
 #include "base/log.h"
 #include "base/str.h"

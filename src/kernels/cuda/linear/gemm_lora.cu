@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gemm_lora.cu - a product of some dozens of rows with its adapters. Behind the rows of W in memory stand those of A of
- * all slots (proa_lora.slots), so one product of cuBLASLt makes x W^T and h = x A^T of every row for every slot: rows
- * are few, so A costs its bytes, at the rate at which W is read. One more kernel takes each row's own h, adds h B^T and
- * does all the rest of the epilogue; of a gated product it takes the place of act_mul. B of all slots lies panel by
- * panel, so a block's panels are one piece of memory, asked for by bulk copies before any row's slot is known. */
+ * gemm_lora.cu - a product of 17 to 64 rows with its LoRA adapters. The rows of A of all slots are stored behind
+ * those of W (proa_lora.slots), so one cuBLASLt product computes x W^T and, for every row and slot, h = x A^T.
+ * With so few rows A costs its bytes, at the rate at which W is read. A second kernel takes each row's own h, adds
+ * h B^T and applies the rest of the epilogue; for a gated product it replaces act_mul. B of all slots is stored
+ * panel by panel, so the panels of a block are contiguous, and bulk copies request them before the slot of any row
+ * is known. */
 #include "kernels/cuda/attention/tile.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/runtime/tma.h"

@@ -194,8 +194,8 @@ const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld);
 
 /* ---- gemm_lora.cu ---- */
 
-/* linear_lora of 17 to 64 rows where A and B stand behind W (proa_lora.slots). False: it does not, or sizes, types or
- * alignments do not fit; nothing was launched. */
+/* linear_lora of 17 to 64 rows where A and B are stored behind W (proa_lora.slots). Returns false, and launches
+ * nothing, if they are not, or if sizes, types or alignments do not fit. */
 bool gpu_gemm_lora(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
                    const proa_lora *l, const proa_lora_rows *rows);
 proa_lora_stack_fn gpu_lora_stack;
