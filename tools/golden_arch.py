@@ -18,7 +18,8 @@ import sys
 
 import torch
 import transformers
-from transformers import BertConfig, BloomConfig, DistilBertConfig, Gemma2Config, MarianConfig, MBartConfig, MptConfig, RobertaConfig
+from transformers import AlbertConfig, BertConfig, BloomConfig, DistilBertConfig, ElectraConfig, Gemma2Config, MarianConfig, MBartConfig, MPNetConfig, \
+    MptConfig, RobertaConfig
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
 VOCAB, NEW, PROMPTS, CLEAR, BEAM_TOKENS = 200, 24, (7, 1, 23), 1e-2, 20
@@ -49,6 +50,10 @@ BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "in
 DISTIL = {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 96, "max_position_embeddings": 64, "vocab_size": VOCAB}
 STACKS = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
           "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64, "vocab_size": VOCAB, "scale_embedding": True}
+SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+         "max_position_embeddings": 64, "vocab_size": VOCAB, "pad_token_id": 0}
+MPNET = dict(SMALL, max_position_embeddings=98, pad_token_id=1)
+ALBERT = dict(SMALL, embedding_size=20, num_hidden_layers=3, hidden_act="gelu_new")
 # Encoders: the class with its head, and its configuration.
 HEADS = {
     "bert_types": ("BertModel", lambda: BertConfig(**BERT)),
@@ -62,7 +67,34 @@ HEADS = {
     "distilbert_bare": ("DistilBertModel", lambda: DistilBertConfig(**DISTIL)),
     "distilbert_token": ("DistilBertForTokenClassification", lambda: DistilBertConfig(num_labels=5, **DISTIL)),
     "distilbert_mlm": ("DistilBertForMaskedLM", lambda: DistilBertConfig(**DISTIL)),
+    "bert_types_qa": ("BertForQuestionAnswering", lambda: BertConfig(**BERT)),
+    "roberta_qa": ("RobertaForQuestionAnswering", lambda: RobertaConfig(type_vocab_size=1, **BERT)),
+    "distilbert_qa": ("DistilBertForQuestionAnswering", lambda: DistilBertConfig(**DISTIL)),
+    "deberta_qa": ("DebertaV2ForQuestionAnswering", lambda: transformers.DebertaV2Config(
+        relative_attention=True, pos_att_type="c2p|p2c", position_biased_input=False, type_vocab_size=0, position_buckets=16,
+        share_att_key=True, norm_rel_ebd="layer_norm", **SMALL)),
+    "mpnet": ("MPNetModel", lambda: MPNetConfig(**MPNET)),
+    "mpnet_cls": ("MPNetForSequenceClassification", lambda: MPNetConfig(num_labels=3, **MPNET)),
+    "mpnet_token": ("MPNetForTokenClassification", lambda: MPNetConfig(num_labels=5, **MPNET)),
+    "mpnet_qa": ("MPNetForQuestionAnswering", lambda: MPNetConfig(**MPNET)),
+    "mpnet_mlm": ("MPNetForMaskedLM", lambda: MPNetConfig(**MPNET)),
+    "albert_types": ("AlbertModel", lambda: AlbertConfig(**ALBERT)),
+    "albert_types_cls": ("AlbertForSequenceClassification", lambda: AlbertConfig(num_labels=3, **ALBERT)),
+    "albert_token": ("AlbertForTokenClassification", lambda: AlbertConfig(num_labels=5, **ALBERT)),
+    "albert_qa": ("AlbertForQuestionAnswering", lambda: AlbertConfig(**ALBERT)),
+    "albert_mlm": ("AlbertForMaskedLM", lambda: AlbertConfig(**ALBERT)),
+    "electra_bare": ("ElectraModel", lambda: ElectraConfig(embedding_size=20, **SMALL)),
+    "electra_wide": ("ElectraModel", lambda: ElectraConfig(embedding_size=48, **SMALL)),
+    "electra_types_cls": ("ElectraForSequenceClassification", lambda: ElectraConfig(num_labels=3, embedding_size=20, **SMALL)),
+    "electra_token": ("ElectraForTokenClassification", lambda: ElectraConfig(num_labels=5, embedding_size=20, **SMALL)),
+    "electra_qa": ("ElectraForQuestionAnswering", lambda: ElectraConfig(embedding_size=20, **SMALL)),
+    "electra_mlm": ("ElectraForMaskedLM", lambda: ElectraConfig(embedding_size=20, **SMALL)),
+    "nomic_bert": ("NomicBertModel", lambda: transformers.NomicBertConfig(**SMALL)),
 }
+# Their LayerNorms have weights about 1.
+FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert")
+# Rows of relative positions: an input that is longer than the exact part of the buckets.
+LONG, LONG_PROMPTS = ("mpnet", "mpnet_mlm"), (7, 1, 90)
 T5 = {"d_model": 48, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "vocab_size": VOCAB,
       "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
 # Encoders with a decoder, and what their generation_config.json adds: a banned padding token, forced first and last tokens.
@@ -82,7 +114,7 @@ PAIRS = {
 }
 
 
-def fill(model, seed):
+def fill(model, seed, norms=("norm", "ln_")):
     """Embeddings are small, so that what the layers add decides and not which token it was; the last norm makes up for it."""
     random = torch.Generator().manual_seed(seed)
     stored_plus_one = type(model).__name__.startswith("Gemma")
@@ -92,7 +124,7 @@ def fill(model, seed):
         values = torch.randn(p.shape, generator=random)
         if p.dim() == 2:
             p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[1] ** 0.5)
-        elif name.endswith("weight") and ("norm" in name or "ln_" in name):
+        elif name.endswith("weight") and any(n in name for n in norms):
             last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "model.layer_norm.weight"))
             p.data = (8.0 if last else 1.0) * (1.0 + 0.2 * values) - (1.0 if stored_plus_one else 0.0)
         else:
@@ -120,21 +152,30 @@ def case(model, ids):
             "greedy_logprobs": rounded(torch.stack(logprobs))}, gap
 
 
-def prompts_of(seed):
+def prompts_of(seed, lengths=PROMPTS):
     random = torch.Generator().manual_seed(seed + 1000)
-    return [torch.randint(3, VOCAB - 1, (n,), generator=random).tolist() for n in PROMPTS]
+    return [torch.randint(3, VOCAB - 1, (n,), generator=random).tolist() for n in lengths]
+
+
+def output_rows(out):
+    """Of each token the logits of start and end (question answering), those of a head, or the hidden states."""
+    if "start_logits" in out:
+        return torch.stack((out.start_logits[0], out.end_logits[0]), -1)
+    return out.logits[0] if "logits" in out else out.last_hidden_state[0]
 
 
 def make_head(row):
     name, config = HEADS[row]
-    model = fill(getattr(transformers, name)._from_config(config(), attn_implementation="eager").float().eval(), 1)
-    model.tie_weights()
+    norms = ("norm", "ln_", "LayerNorm") if name.startswith(FAMILIES) else ("norm", "ln_")
+    model = getattr(transformers, name)._from_config(config(), attn_implementation="eager").float().eval()
+    fill(model, 1, norms).tie_weights()
     kind, cases = ("cls" if "For" in name else "enc"), []
-    for ids in prompts_of(1):
-        types = {"token_type_ids": [min(3 * i // len(ids), model.config.type_vocab_size - 1) for i in range(len(ids))]}
-        types = types if "types" in row else {}
+    for ids in prompts_of(1, LONG_PROMPTS if row in LONG else PROMPTS):
+        types = {}
+        if "types" in row:
+            types["token_type_ids"] = [min(3 * i // len(ids), model.config.type_vocab_size - 1) for i in range(len(ids))]
         out = model(torch.tensor([ids]), **{k: torch.tensor([v]) for k, v in types.items()})
-        rows = out.logits[0] if kind == "cls" else out.last_hidden_state[0]
+        rows = output_rows(out)
         rows = rounded(rows) if rows.dim() == 1 else [rounded(r) for r in rows]
         cases.append({"input_ids": ids, **types, "logits" if kind == "cls" else "last_hidden_state": rows})
         if types and kind == "enc":

@@ -406,13 +406,16 @@ typedef struct proa_arch {
     A(m2m100)                                                                                                \
     A(opennmt)                                                                                               \
     A(bert_token)                                                                                            \
+    A(bert_qa)                                                                                               \
     A(roberta)                                                                                               \
     A(roberta_cls)                                                                                           \
     A(roberta_token)                                                                                         \
+    A(roberta_qa)                                                                                            \
     A(roberta_mlm)                                                                                           \
     A(distilbert)                                                                                            \
     A(distilbert_cls)                                                                                        \
     A(distilbert_token)                                                                                      \
+    A(distilbert_qa)                                                                                         \
     A(distilbert_mlm)                                                                                        \
     A(llama)                                                                                                 \
     A(mistral)                                                                                               \
@@ -468,9 +471,26 @@ typedef struct proa_arch {
     A(bert)                                                                                                  \
     A(bert_cls)                                                                                              \
     A(bert_mlm)                                                                                              \
+    A(electra)                                                                                               \
+    A(electra_cls)                                                                                           \
+    A(electra_token)                                                                                         \
+    A(electra_qa)                                                                                            \
+    A(electra_mlm)                                                                                           \
+    A(mpnet)                                                                                                 \
+    A(mpnet_cls)                                                                                             \
+    A(mpnet_token)                                                                                           \
+    A(mpnet_qa)                                                                                              \
+    A(mpnet_mlm)                                                                                             \
+    A(albert)                                                                                                \
+    A(albert_cls)                                                                                            \
+    A(albert_token)                                                                                          \
+    A(albert_qa)                                                                                             \
+    A(albert_mlm)                                                                                            \
+    A(nomic_bert)                                                                                            \
     A(deberta)                                                                                               \
     A(deberta_cls)                                                                                           \
     A(deberta_tok)                                                                                           \
+    A(deberta_qa)                                                                                            \
     A(deberta_mlm)                                                                                           \
     A(xlnet)                                                                                                 \
     A(xlnet_lm)                                                                                              \

@@ -97,7 +97,7 @@ static const proa_param *first_matrix(const proa_params params[PROA_STACK_COUNT]
 {
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         const proa_params *p = &params[s];
-        const proa_param *qkv = p->layers ? proa_params_at(p, 0, PROA_SLOT_QKV) : NULL;
+        const proa_param *qkv = p->layers ? proa_params_find(p, 0, PROA_SLOT_QKV) : NULL;
         if (qkv && qkv->parts) return qkv;
     }
     return NULL;

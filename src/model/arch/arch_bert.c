@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_bert.c - BERT and RoBERTa (XLM-RoBERTa, CamemBERT): post-norm encoders with learned positions and token types.
- * Heads: none (hidden states and pooler), sequence classification or regression, token classification (labels of every
- * row), masked language model. RoBERTa's positions begin after that of the padding token.
- * Facts: transformers' modeling_bert.py, modeling_roberta.py. */
+ * arch_bert.c - BERT, RoBERTa (XLM-RoBERTa, CamemBERT), ELECTRA: post-norm encoders with learned positions and token
+ * types. Heads: none (hidden states and pooler), sequence classification or regression, token classification (labels of
+ * every row), question answering (start and end of the answer), masked language model. RoBERTa's positions
+ * begin after that of the padding token. ELECTRA may have embeddings narrower than its layers.
+ * Facts: transformers' modeling_bert.py, modeling_roberta.py, modeling_electra.py. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_ENCODER
@@ -21,14 +22,27 @@ static const proa_key keys[] = {
     ACTIVATION("hidden_act",              GELU),
     SWITCH    ("tie_word_embeddings",     tied,           1),
     END_KEYS};
+static const proa_key electra_keys[] = {
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
+    INTEGER   ("embedding_size",          embed,          1, HIDDEN,      128),
+    REQUIRED  ("num_hidden_layers",       encoder_layers, LAYERS),
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),
+    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,     512),
+    INTEGER   ("type_vocab_size",         types,          1, TOKEN_TYPES, 2),
+    EPSILON   ("layer_norm_eps",          1e-12),
+    ACTIVATION("hidden_act",              GELU),
+    SWITCH    ("tie_word_embeddings",     tied,           1),
+    END_KEYS};
 
 /* MODEL is the prefix of the body; POSITION_TABLE the line of its table of positions. */
 #define BODY_TENSORS(MODEL, POSITION_TABLE) \
-    TABLE (MODEL "embeddings.word_embeddings.weight",       TOKENS,       VOCAB,   HIDDEN), \
+    TABLE (MODEL "embeddings.word_embeddings.weight",       TOKENS,       VOCAB,   EMBED),  \
     POSITION_TABLE,                                                                         \
-    TABLE (MODEL "embeddings.token_type_embeddings.weight", TYPES,        TYPES,   HIDDEN), \
-    VECTOR(MODEL "embeddings.LayerNorm.weight",             EMBED_NORM,   HIDDEN),          \
-    VECTOR(MODEL "embeddings.LayerNorm.bias",               EMBED_NORM_B, HIDDEN),          \
+    TABLE (MODEL "embeddings.token_type_embeddings.weight", TYPES,        TYPES,   EMBED),  \
+    VECTOR(MODEL "embeddings.LayerNorm.weight",             EMBED_NORM,   EMBED),           \
+    VECTOR(MODEL "embeddings.LayerNorm.bias",               EMBED_NORM_B, EMBED),           \
     MATRIX(MODEL LAYER "attention.self.query.weight",       QKV,          Q,       HIDDEN), \
     MATRIX(MODEL LAYER "attention.self.key.weight",         QKV,          KV,      HIDDEN), \
     MATRIX(MODEL LAYER "attention.self.value.weight",       QKV,          KV,      HIDDEN), \
@@ -47,6 +61,10 @@ static const proa_key keys[] = {
     VECTOR(MODEL LAYER "output.LayerNorm.bias",             FFN_NORM_B,   HIDDEN)
 #define BERT_TENSORS \
     BODY_TENSORS("bert.", TABLE("bert.embeddings.position_embeddings.weight", POSITIONS, CONTEXT, HIDDEN))
+#define ELECTRA_TENSORS \
+    BODY_TENSORS("electra.", TABLE("electra.embeddings.position_embeddings.weight", POSITIONS, CONTEXT, EMBED)), \
+    MATRIX_IF(PROJECTED, "electra.embeddings_project.weight", PROJECT_IN,   HIDDEN, EMBED),                      \
+    VECTOR_IF(PROJECTED, "electra.embeddings_project.bias",   PROJECT_IN_B, HIDDEN)
 #define ROBERTA_TENSORS \
     BODY_TENSORS("roberta.", TABLE("roberta.embeddings.position_embeddings.weight", POSITIONS, POSITIONS, HIDDEN))
 /* A head on each row, or on the first: one product. */
@@ -66,6 +84,7 @@ static const proa_name cls_tensors[] = {
     CLASSIFIER_TENSORS("classifier"),
     END_TENSORS};
 static const proa_name token_tensors[] = {BERT_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
+static const proa_name qa_tensors[] = {BERT_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
 static const proa_name mlm_tensors[] = {
     BERT_TENSORS,
     MATRIX   ("cls.predictions.transform.dense.weight",     HEAD_DENSE,   HIDDEN, HIDDEN),
@@ -88,6 +107,7 @@ static const proa_name roberta_cls_tensors[] = {
     CLASSIFIER_TENSORS("classifier.out_proj"),
     END_TENSORS};
 static const proa_name roberta_token_tensors[] = {ROBERTA_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
+static const proa_name roberta_qa_tensors[] = {ROBERTA_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
 static const proa_name roberta_mlm_tensors[] = {
     ROBERTA_TENSORS,
     MATRIX   ("lm_head.dense.weight",      HEAD_DENSE,   HIDDEN, HIDDEN),
@@ -98,7 +118,27 @@ static const proa_name roberta_mlm_tensors[] = {
     MATRIX_IF(UNTIED, "lm_head.decoder.weight", HEAD,    VOCAB,  HIDDEN),
     VECTOR   ("lm_head.decoder.bias",      HEAD_B,       VOCAB),
     END_TENSORS};
+static const proa_name electra_bare_tensors[] = {ELECTRA_TENSORS, END_TENSORS};
+static const proa_name electra_cls_tensors[] = {
+    ELECTRA_TENSORS,
+    MATRIX("classifier.dense.weight", HEAD_DENSE,   HIDDEN, HIDDEN),
+    VECTOR("classifier.dense.bias",   HEAD_DENSE_B, HIDDEN),
+    CLASSIFIER_TENSORS("classifier.out_proj"),
+    END_TENSORS};
+static const proa_name electra_token_tensors[] = {ELECTRA_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
+static const proa_name electra_qa_tensors[] = {ELECTRA_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
+static const proa_name electra_mlm_tensors[] = {
+    ELECTRA_TENSORS,
+    MATRIX   ("generator_predictions.dense.weight",     HEAD_DENSE,   EMBED, HIDDEN),
+    VECTOR   ("generator_predictions.dense.bias",       HEAD_DENSE_B, EMBED),
+    VECTOR   ("generator_predictions.LayerNorm.weight", HEAD_NORM,    EMBED),
+    VECTOR   ("generator_predictions.LayerNorm.bias",   HEAD_NORM_B,  EMBED),
+    TIED_HEAD_OF("electra.embeddings.word_embeddings.weight", EMBED),
+    MATRIX_IF(UNTIED, "generator_lm_head.weight",       HEAD,         VOCAB, EMBED),
+    VECTOR   ("generator_lm_head.bias",                 HEAD_B,       VOCAB),
+    END_TENSORS};
 static const char *const prefixes[] = {"bert.", NULL}, *const roberta_prefixes[] = {"roberta.", NULL};
+static const char *const electra_prefixes[] = {"electra.", NULL};
 /* The head's bias is that beside its matrix; a tied one may be there under its other name only. */
 static const char *const aliases[] = {
     "cls.predictions.decoder.bias", "cls.predictions.bias",
@@ -151,6 +191,20 @@ static const char *const roberta_ignored[] = {
     "lm_head.decoder.bias",
     "lm_head.bias",
     NULL};
+/* The heads of ELECTRA's two pretraining models. */
+static const char *const electra_ignored[] = {
+    "position_ids",
+    "discriminator_predictions.dense.weight",
+    "discriminator_predictions.dense.bias",
+    "discriminator_predictions.dense_prediction.weight",
+    "discriminator_predictions.dense_prediction.bias",
+    "generator_predictions.dense.weight",
+    "generator_predictions.dense.bias",
+    "generator_predictions.LayerNorm.weight",
+    "generator_predictions.LayerNorm.bias",
+    "generator_lm_head.weight",
+    "generator_lm_head.bias",
+    NULL};
 
 /* Each norm reads D and writes X, so its input survives: a device may fuse the norm into the next product. */
 static const proa_step embed[] = {
@@ -158,6 +212,14 @@ static const proa_step embed[] = {
     EMBED_TO(D, POSITIONS, OF_POS | ADD),
     EMBED_TO(D, TYPES,     OF_TYPE | ADD),
     NORM    (D, X,         EMBED_NORM),
+    END};
+static const proa_step electra_embed[] = {
+    EMBED_TO(E, TOKENS,     0),
+    EMBED_TO(E, POSITIONS,  OF_POS | ADD),
+    EMBED_TO(E, TYPES,      OF_TYPE | ADD),
+    NORM_IF (PLAIN_EMBED, E, X, EMBED_NORM),
+    NORM_IF (PROJECTED,   E, E, EMBED_NORM),
+    LINEAR  (E, X, PROJECT_IN, IF(PROJECTED)),
     END};
 static const proa_step layer[] = {
     LINEAR(X, QKV, QKV,  0),
@@ -180,6 +242,17 @@ static const proa_step roberta_cls_head[] = {
     GATHER(H),
     LINEAR(H,  HN,  HEAD_DENSE, TANH),
     LINEAR(HN, OUT, HEAD,       0),
+    END};
+static const proa_step electra_cls_head[] = {
+    GATHER(H),
+    LINEAR(H,  HN,  HEAD_DENSE, GELU),
+    LINEAR(HN, OUT, HEAD,       0),
+    END};
+static const proa_step electra_mlm_head[] = {
+    GATHER(H),
+    LINEAR(H,  HE,  HEAD_DENSE, GELU),
+    NORM  (HE, HE,  HEAD_NORM),
+    LINEAR(HE, OUT, HEAD,       0),
     END};
 static const proa_step token_head[] = {GATHER(H), LINEAR(H, OUT, HEAD, 0), END};
 static const proa_step mlm_head[] = {
@@ -222,36 +295,53 @@ static proa_status finish_roberta(proa_config *c, const proa_json *json, proa_ar
 }
 
 /* clang-format off */
-#define ENCODER(type, class, tensors, skipped, heads, rows, outs)                               \
+#define ENCODER(type, class, config_keys, begin, tensors, skipped, heads, rows, outs)           \
     .name = type, .hf = class, .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,              \
-    .keys = keys, .names = tensors, .ignored = skipped, .head = heads,                          \
+    .keys = config_keys, .names = tensors, .ignored = skipped, .head = heads,                   \
     .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs,                                  \
-    .stacks = {[STACK] = {embed, layer, NULL, false}}
-#define BERT    .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish_bert
-#define ROBERTA .model_type = "roberta", .prefixes = roberta_prefixes, .aliases = roberta_aliases, \
-                .finish = finish_roberta
-#define ROBERTA_CLASSES(ending) STRINGS("Roberta" ending, "XLMRoberta" ending, "Camembert" ending)
+    .stacks = {[STACK] = {begin, layer, NULL, false}}
+#define BERT(type, class, tensors, skipped, heads, rows, outs)                                  \
+    ENCODER(type, STRINGS(class), keys, embed, tensors, skipped, heads, rows, outs),            \
+    .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish_bert
+#define ROBERTA(type, ending, tensors, skipped, heads, rows, outs)                              \
+    ENCODER(type, STRINGS("Roberta" ending, "XLMRoberta" ending, "Camembert" ending), keys, embed, tensors, \
+            skipped, heads, rows, outs),                                                        \
+    .model_type = "roberta", .prefixes = roberta_prefixes, .aliases = roberta_aliases,          \
+    .finish = finish_roberta
+#define ELECTRA(type, class, tensors, heads, rows, outs)                                        \
+    ENCODER(type, STRINGS(class), electra_keys, electra_embed, tensors, electra_ignored, heads, rows, outs), \
+    .model_type = "electra", .prefixes = electra_prefixes, .finish = finish_bert
 
 const proa_arch proa_arch_bert = {
-    ENCODER("bert", STRINGS("BertModel"), bare_tensors, bare_ignored, headless, ALL, HIDDEN), .pool = pool, BERT};
+    BERT("bert", "BertModel", bare_tensors, bare_ignored, headless, ALL, HIDDEN), .pool = pool};
 const proa_arch proa_arch_bert_cls = {
-    ENCODER("bert_cls", STRINGS("BertForSequenceClassification"), cls_tensors, bare_ignored, cls_head, FIRST,
-            LABELS), BERT};
+    BERT("bert_cls", "BertForSequenceClassification", cls_tensors, bare_ignored, cls_head, FIRST, LABELS)};
 const proa_arch proa_arch_bert_token = {
-    ENCODER("bert_token", STRINGS("BertForTokenClassification"), token_tensors, rows_ignored, token_head, ALL,
-            LABELS), BERT};
+    BERT("bert_token", "BertForTokenClassification", token_tensors, rows_ignored, token_head, ALL, LABELS)};
+const proa_arch proa_arch_bert_qa = {
+    BERT("bert_qa", "BertForQuestionAnswering", qa_tensors, rows_ignored, token_head, ALL, LABELS)};
 const proa_arch proa_arch_bert_mlm = {
-    ENCODER("bert_mlm", STRINGS("BertForMaskedLM"), mlm_tensors, rows_ignored, mlm_head, ALL, VOCAB), BERT};
+    BERT("bert_mlm", "BertForMaskedLM", mlm_tensors, rows_ignored, mlm_head, ALL, VOCAB)};
 const proa_arch proa_arch_roberta = {
-    ENCODER("roberta", ROBERTA_CLASSES("Model"), roberta_bare_tensors, roberta_bare_ignored, headless, ALL, HIDDEN),
-    .pool = pool, ROBERTA};
+    ROBERTA("roberta", "Model", roberta_bare_tensors, roberta_bare_ignored, headless, ALL, HIDDEN), .pool = pool};
 const proa_arch proa_arch_roberta_cls = {
-    ENCODER("roberta_cls", ROBERTA_CLASSES("ForSequenceClassification"), roberta_cls_tensors, roberta_ignored,
-            roberta_cls_head, FIRST, LABELS), ROBERTA};
+    ROBERTA("roberta_cls", "ForSequenceClassification", roberta_cls_tensors, roberta_ignored, roberta_cls_head, FIRST,
+            LABELS)};
 const proa_arch proa_arch_roberta_token = {
-    ENCODER("roberta_token", ROBERTA_CLASSES("ForTokenClassification"), roberta_token_tensors, roberta_ignored,
-            token_head, ALL, LABELS), ROBERTA};
+    ROBERTA("roberta_token", "ForTokenClassification", roberta_token_tensors, roberta_ignored, token_head, ALL,
+            LABELS)};
+const proa_arch proa_arch_roberta_qa = {
+    ROBERTA("roberta_qa", "ForQuestionAnswering", roberta_qa_tensors, roberta_ignored, token_head, ALL, LABELS)};
 const proa_arch proa_arch_roberta_mlm = {
-    ENCODER("roberta_mlm", ROBERTA_CLASSES("ForMaskedLM"), roberta_mlm_tensors, roberta_ignored, roberta_mlm_head,
-            ALL, VOCAB), ROBERTA};
+    ROBERTA("roberta_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_ignored, roberta_mlm_head, ALL, VOCAB)};
+const proa_arch proa_arch_electra = {
+    ELECTRA("electra", "ElectraModel", electra_bare_tensors, headless, ALL, HIDDEN)};
+const proa_arch proa_arch_electra_cls = {
+    ELECTRA("electra_cls", "ElectraForSequenceClassification", electra_cls_tensors, electra_cls_head, FIRST, LABELS)};
+const proa_arch proa_arch_electra_token = {
+    ELECTRA("electra_token", "ElectraForTokenClassification", electra_token_tensors, token_head, ALL, LABELS)};
+const proa_arch proa_arch_electra_qa = {
+    ELECTRA("electra_qa", "ElectraForQuestionAnswering", electra_qa_tensors, token_head, ALL, LABELS)};
+const proa_arch proa_arch_electra_mlm = {
+    ELECTRA("electra_mlm", "ElectraForMaskedLM", electra_mlm_tensors, electra_mlm_head, ALL, VOCAB)};
 /* clang-format on */

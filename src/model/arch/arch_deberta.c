@@ -86,6 +86,11 @@ static const proa_name tok_tensors[] = {
     MATRIX("classifier.weight", HEAD,   LABELS, HIDDEN),
     VECTOR("classifier.bias",   HEAD_B, LABELS),
     END_TENSORS};
+static const proa_name qa_tensors[] = {
+    BODY_TENSORS,
+    MATRIX("qa_outputs.weight", HEAD,   LABELS, HIDDEN),
+    VECTOR("qa_outputs.bias",   HEAD_B, LABELS),
+    END_TENSORS};
 static const proa_name mlm_tensors[] = {
     BODY_TENSORS,
     MATRIX   ("cls.predictions.transform.dense.weight",     HEAD_DENSE,   HIDDEN, HIDDEN),
@@ -265,6 +270,8 @@ const proa_arch proa_arch_deberta_cls =
     ROW("deberta_cls", "DebertaV2ForSequenceClassification", cls_tensors,  ignored,     cls_head, FIRST, LABELS);
 const proa_arch proa_arch_deberta_tok =
     ROW("deberta_tok", "DebertaV2ForTokenClassification",    tok_tensors,  ignored,     tok_head, ALL,   LABELS);
+const proa_arch proa_arch_deberta_qa =
+    ROW("deberta_qa",  "DebertaV2ForQuestionAnswering",      qa_tensors,   ignored,     tok_head, ALL,   LABELS);
 const proa_arch proa_arch_deberta_mlm =
     ROW("deberta_mlm", "DebertaV2ForMaskedLM",               mlm_tensors,  mlm_ignored, mlm_head, ALL,   VOCAB);
 /* clang-format on */

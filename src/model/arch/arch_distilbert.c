@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_distilbert.c - DistilBERT: BERT's layer under other names, without token types and without a pooler.
- * Heads: none (hidden states), sequence classification, token classification, masked language model.
+ * Heads: none (hidden states), sequence classification, token classification, question answering, masked language
+ * model.
  * Facts: transformers' modeling_distilbert.py. */
 #include "model/arch/arch_rows.h"
 
@@ -41,18 +42,19 @@ static const proa_key keys[] = {
     VECTOR(LAYER "ffn.lin2.bias",                         DOWN_B,       HIDDEN),          \
     VECTOR(LAYER "output_layer_norm.weight",              FFN_NORM,     HIDDEN),          \
     VECTOR(LAYER "output_layer_norm.bias",                FFN_NORM_B,   HIDDEN)
-#define CLASSIFIER_TENSORS \
-    MATRIX("classifier.weight", HEAD,   LABELS, HIDDEN), \
-    VECTOR("classifier.bias",   HEAD_B, LABELS)
+#define CLASSIFIER_TENSORS(name) \
+    MATRIX(name ".weight", HEAD,   LABELS, HIDDEN), \
+    VECTOR(name ".bias",   HEAD_B, LABELS)
 
 static const proa_name bare_tensors[] = {BODY_TENSORS, END_TENSORS};
 static const proa_name cls_tensors[] = {
     BODY_TENSORS,
     MATRIX("pre_classifier.weight", HEAD_DENSE,   HIDDEN, HIDDEN),
     VECTOR("pre_classifier.bias",   HEAD_DENSE_B, HIDDEN),
-    CLASSIFIER_TENSORS,
+    CLASSIFIER_TENSORS("classifier"),
     END_TENSORS};
-static const proa_name token_tensors[] = {BODY_TENSORS, CLASSIFIER_TENSORS, END_TENSORS};
+static const proa_name token_tensors[] = {BODY_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
+static const proa_name qa_tensors[] = {BODY_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
 static const proa_name mlm_tensors[] = {
     BODY_TENSORS,
     MATRIX   ("vocab_transform.weight",  HEAD_DENSE,   HIDDEN, HIDDEN),
@@ -125,6 +127,8 @@ const proa_arch proa_arch_distilbert_cls =
     ROW("distilbert_cls", "DistilBertForSequenceClassification", cls_tensors, cls_head, FIRST, LABELS);
 const proa_arch proa_arch_distilbert_token =
     ROW("distilbert_token", "DistilBertForTokenClassification", token_tensors, token_head, ALL, LABELS);
+const proa_arch proa_arch_distilbert_qa =
+    ROW("distilbert_qa", "DistilBertForQuestionAnswering", qa_tensors, token_head, ALL, LABELS);
 const proa_arch proa_arch_distilbert_mlm =
     ROW("distilbert_mlm", "DistilBertForMaskedLM", mlm_tensors, mlm_head, ALL, VOCAB);
 /* clang-format on */

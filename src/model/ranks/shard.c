@@ -59,7 +59,7 @@ static proa_status share_heads(sharder *s)
 static int64_t block_of_slot(const proa_params *p, proa_weight_slot slot)
 {
     int64_t most = 1;
-    for (int64_t layer = 0; layer < p->layers; layer++) {
+    for (int64_t layer = 0; layer <= p->layers; layer++) {
         const proa_param *param = proa_params_at(p, layer, slot);
         for (int32_t i = 0; i < param->parts; i++)
             most = proa_max64(most, proa_tensor_source_col_block(&param->part[i].source));
