@@ -12,34 +12,34 @@
 
 #define REPLIES_MAX (1 << 20) /* of one request: replies for a slow reader wait in memory */
 
-/* ---- threads: an instance is closed when the last has ended ---- */
+/* ---- the threads of an instance, which is closed when the last one has ended ---- */
 
-typedef struct crowd {
+typedef struct wait_group {
     pthread_mutex_t lock;
     pthread_cond_t empty;
     int running;
-} crowd;
+} wait_group;
 
 typedef struct task {
-    crowd *in;
+    wait_group *in;
     void (*produce)(void *instance_state, proa_infer *r);
     void *instance_state;
     proa_infer *r;
 } task;
 
-static void crowd_init(crowd *c)
+static void group_init(wait_group *g)
 {
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->empty, NULL);
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->empty, NULL);
 }
 
-static void crowd_release(crowd *c)
+static void group_release(wait_group *g)
 {
-    pthread_mutex_lock(&c->lock);
-    while (c->running) pthread_cond_wait(&c->empty, &c->lock);
-    pthread_mutex_unlock(&c->lock);
-    pthread_cond_destroy(&c->empty);
-    pthread_mutex_destroy(&c->lock);
+    pthread_mutex_lock(&g->lock);
+    while (g->running) pthread_cond_wait(&g->empty, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+    pthread_cond_destroy(&g->empty);
+    pthread_mutex_destroy(&g->lock);
 }
 
 static void *run_task(void *arg)
@@ -54,14 +54,15 @@ static void *run_task(void *arg)
 }
 
 /* Runs on a new thread, or on the caller's if none can be created. */
-static void crowd_run(crowd *c, void (*produce)(void *, proa_infer *), void *instance_state, proa_infer *r)
+static void run_in_group(wait_group *g, void (*produce)(void *, proa_infer *), void *instance_state,
+                         proa_infer *r)
 {
     pthread_t thread;
     task *t = proa_malloc(sizeof *t);
-    *t = (task){c, produce, instance_state, r};
-    pthread_mutex_lock(&c->lock);
-    c->running++;
-    pthread_mutex_unlock(&c->lock);
+    *t = (task){g, produce, instance_state, r};
+    pthread_mutex_lock(&g->lock);
+    g->running++;
+    pthread_mutex_unlock(&g->lock);
     if (pthread_create(&thread, NULL, run_task, t) == 0) pthread_detach(thread);
     else run_task(t);
 }
@@ -133,20 +134,20 @@ static proa_status repeat_open(void **state, proa_served_model *model, proa_err 
     return check_one("IDX", c->output[1]->dims, c->output[1]->n_dims, err);
 }
 
-static proa_status crowd_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
+static proa_status open_instance(void **state, void *model_state, const proa_instance *instance, proa_err *err)
 {
-    crowd *c = proa_calloc(1, sizeof *c);
+    wait_group *threads = proa_calloc(1, sizeof *threads);
     (void)model_state;
     (void)instance;
     (void)err;
-    crowd_init(c);
-    *state = c;
+    group_init(threads);
+    *state = threads;
     return PROA_OK;
 }
 
-static void crowd_close(void *state)
+static void close_instance(void *state)
 {
-    crowd_release(state);
+    group_release(state);
     free(state);
 }
 
@@ -189,7 +190,7 @@ static bool all_zero(const proa_tensor *t)
     return true;
 }
 
-static void repeat_one(crowd *c, proa_infer *r)
+static void repeat_one(wait_group *threads, proa_infer *r)
 {
     const proa_tensor *in = proa_infer_input(r, "IN"), *delay = proa_infer_input(r, "DELAY"),
                       *wait = proa_infer_input(r, "WAIT");
@@ -206,8 +207,8 @@ static void repeat_one(crowd *c, proa_infer *r)
     }
     int64_t wait_ns = (int64_t)number_at(wait, 0) * 1000000;
     if (wait_ns) proa_infer_hold(r); /* checked for a cancel below */
-    if (all_zero(delay)) repeat_produce(c, r);
-    else crowd_run(c, repeat_produce, c, r);
+    if (all_zero(delay)) repeat_produce(threads, r);
+    else run_in_group(threads, repeat_produce, threads, r);
     if (!wait_ns) return;
     proa_backend_sleep(&r, 1, wait_ns);
     proa_infer_drop(r);
@@ -221,8 +222,8 @@ static void repeat_execute(void *instance_state, proa_infer *const *requests, in
 const proa_backend proa_backend_repeat = {
     .name = "repeat",
     .model_open = repeat_open,
-    .instance_open = crowd_open,
-    .instance_close = crowd_close,
+    .instance_open = open_instance,
+    .instance_close = close_instance,
     .execute = repeat_execute,
 };
 
@@ -233,7 +234,7 @@ typedef struct square {
 } square;
 
 typedef struct square_instance {
-    crowd crowd; /* first: crowd_close */
+    wait_group threads; /* first: close_instance */
     const square *model;
 } square_instance;
 
@@ -268,7 +269,7 @@ static proa_status square_instance_open(void **state, void *model_state, const p
     square_instance *i = proa_calloc(1, sizeof *i);
     (void)instance;
     (void)err;
-    crowd_init(&i->crowd);
+    group_init(&i->threads);
     i->model = model_state;
     *state = i;
     return PROA_OK;
@@ -315,7 +316,7 @@ static void square_one(square_instance *instance, proa_infer *r)
     if (n < 0 || n > REPLIES_MAX)
         proa_backend_fail(r, PROA_INVALID, "IN must be from 0 to %d, got %d", REPLIES_MAX, (int)n);
     else if (instance->model->infer_ns || instance->model->output_ns)
-        crowd_run(&instance->crowd, square_produce, instance, r);
+        run_in_group(&instance->threads, square_produce, instance, r);
     else square_produce(instance, r);
 }
 
@@ -329,6 +330,6 @@ const proa_backend proa_backend_square = {
     .model_open = square_open,
     .model_close = free,
     .instance_open = square_instance_open,
-    .instance_close = crowd_close,
+    .instance_close = close_instance,
     .execute = square_execute,
 };
