@@ -371,10 +371,10 @@
 #define PROA_TRITON_BUCKETS_MAX   1024             /* of a histogram that a backend of Triton makes */
 #define PROA_PROCESS_LIMIT_MS_MAX ((int64_t)7 * 86400 * 1000) /* a time limit that is set for them: a week */
 #define PROA_PROCESS_MEMORY_MB_MAX ((int64_t)1 << 24) /* a memory limit: 16 TiB */
-#define PROA_PROCESS_LENT_MAX      4096             /* outputs on GPUs for which a process has memory, not yet sent */
+#define PROA_PROCESS_LEASES_MAX    4096             /* outputs on GPUs for which a process has memory, not yet sent */
 #define PROA_PROCESS_OPENED_KEPT   64               /* memory of GPUs that a process keeps open without a use */
-#define PROA_PROCESS_SPARES        4                /* responses for which a process has memory of GPUs ahead ... */
-#define PROA_PROCESS_SPARE_BYTES   ((size_t)16 << 20) /* ... and the bytes of each: larger ones wait for it */
+#define PROA_PROCESS_PREFETCHED_MAX 4               /* responses for which a process has memory of GPUs ahead ... */
+#define PROA_PROCESS_PREFETCH_BYTES ((size_t)16 << 20) /* ... and the bytes of each: larger ones wait for it */
 #define PROA_PROCESS_METRICS_MAX   4096             /* metrics that the models of one version create */
 /* the hub: models by name */
 #define PROA_HUB_NAME_MAX         96               /* bytes of "ORG/NAME": the hub's own */

@@ -70,7 +70,7 @@ enum proa_channel_place {
     PROA_CHANNEL_PEER = 1, /* RESPONSE: inside the block of the very REQUEST that is answered: an input passed on */
     /* In the memory of a GPU, all of which is the server's; `bytes` are the tensor's: */
     PROA_CHANNEL_DEVICE = 3, /* to the process: what is inside the payload's block is a proa_channel_device */
-    PROA_CHANNEL_LENT = 4, /* to the server: `at` is the number of memory that a CALL "device_memory" has lent */
+    PROA_CHANNEL_LEASED = 4, /* to the server: `at` is the number of a lease that a CALL "device_memory" gave */
     PROA_CHANNEL_INPUT = 5, /* RESPONSE: all bytes of input `at` (0: the first) of the REQUEST that is answered */
 };
 

@@ -29,12 +29,12 @@ bool proa_host_send_plain(const proa_channel_message *m)
 }
 
 bool proa_host_send(uint32_t kind, uint32_t flags, uint64_t id, proa_str head, const proa_tensor *tensors,
-                    uint64_t *lent, int count)
+                    uint64_t *leases, int count)
 {
     proa_channel_message m = {.kind = kind, .flags = flags, .id = id};
     proa_shared_arena *a = proa_channel_arena(channel);
-    proa_exports exports = {.lent = lent};
-    if (!proa_payload_write(a, head, tensors, lent ? &exports : NULL, count, &m.at, &m.bytes)) return false;
+    proa_exports exports = {.leases = leases};
+    if (!proa_payload_write(a, head, tensors, leases ? &exports : NULL, count, &m.at, &m.bytes)) return false;
     uint64_t at = m.at;
     bool sent = proa_channel_send(channel, &m, 1);
     if (!sent) proa_shared_arena_cancel_send(a, at);

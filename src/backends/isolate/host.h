@@ -24,10 +24,10 @@ void proa_host_jobs_add(proa_host_jobs *jobs, const proa_channel_message *messag
 
 /* ---- host.c ---- */
 
-/* Sends a message with a payload. lent: the memory of tensors on GPUs, as in proa_exports; NULL: all are on the host.
+/* Sends a message with a payload. leases: of tensors on GPUs, as in proa_exports; NULL: all are on the host.
  * False: there is no room for it, or the server is gone. */
 bool proa_host_send(uint32_t kind, uint32_t flags, uint64_t id, proa_str head, const proa_tensor *tensors,
-                    uint64_t *lent, int count);
+                    uint64_t *leases, int count);
 bool proa_host_send_plain(const proa_channel_message *m); /* without a payload */
 /* Opens the payload of a message; a broken one ends this process. */
 void proa_host_payload(proa_payload *w, const proa_channel_message *m);
@@ -62,10 +62,10 @@ void proa_host_log(int level, const char *file, int line, const char *text);
 proa_device_open_fn proa_host_device_open;
 /* Can this process use memory of the server on that GPU? If not, a line of the log says why. */
 bool proa_host_devices_probe(int gpu);
-/* Copies outputs on GPUs into memory that the server lends, or to the host where that cannot be. *out, to be freed: the
- * numbers of that memory [outputs]; 0: on the host. NULL: all are. */
-PROA_MUST_CHECK proa_status proa_host_device_outputs(uint64_t **out, proa_reply *reply, proa_err *err);
-void proa_host_device_unsent(const uint64_t *lent, int count); /* a reply was not sent */
+/* Copies outputs on GPUs into memory leased from the server, or to the host where that cannot be. *out, to be freed:
+ * the numbers of the leases [outputs]; 0: on the host. NULL: all are. */
+PROA_MUST_CHECK proa_status proa_host_lease_outputs(uint64_t **out, proa_reply *reply, proa_err *err);
+void proa_host_return_leases(const uint64_t *leases, int count); /* a reply was not sent */
 void proa_host_devices_trim(void); /* closes memory that has not been used for long */
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * host_devices.c - memory of GPUs in the process of a backend. All that is passed on is the server's: inputs are opened
- * by their handle where they are, and outputs are copied, on their GPU, into memory that the server lends. So a process
- * that is killed takes nothing with it that others read. Opened memory stays open, since the server uses the same
- * memory for many tensors; the server gives none back to the driver that may be open here. */
+ * by their handle where they are, and outputs are copied, on their GPU, into memory that it leases from the server. So
+ * a process that is killed takes nothing with it that others read. Opened memory stays open, since the server uses the
+ * same memory for many tensors; the server gives none back to the driver that may be open here. */
 #include "backends/isolate/host.h"
 
 #include "backends/gpu/gpu.h"
@@ -125,24 +125,24 @@ void proa_host_devices_trim(void)
     proa_buf_release(&head);
 }
 
-/* ---- memory that the server lends ---- */
+/* ---- memory leased from the server ---- */
 
-typedef struct lent {
-    uint64_t number;
+typedef struct lease {
+    uint64_t number; /* by which the server knows it */
     proa_tensor at;
-} lent;
+} lease;
 
-/* A request to the server for memory on a GPU. Sizes are rounded up, so that the memory serves other batches too. */
-typedef struct loan {
-    struct loan *next;
+/* A request to the server for leases on a GPU. Sizes are rounded up, so that the memory serves other batches too. */
+typedef struct lease_request {
+    struct lease_request *next;
     proa_host_call *call;
     int gpu, count;
     size_t sizes[];
-} loan;
+} lease_request;
 
-static loan *spare; /* asked for ahead, the newest first; under the lock */
+static lease_request *prefetched; /* sent ahead of their use, the newest first; under the lock */
 
-static void post_unused(uint64_t number)
+static void return_lease(uint64_t number)
 {
     proa_buf head;
     proa_buf_init(&head, 128);
@@ -156,33 +156,33 @@ static size_t round_up(size_t bytes)
 {
     size_t size = 256;
     while (size < bytes && size <= SIZE_MAX / 2) size *= 2;
-    return bytes <= PROA_PROCESS_SPARE_BYTES ? size : bytes;
+    return bytes <= PROA_PROCESS_PREFETCH_BYTES ? size : bytes;
 }
 
-static loan *loan_new(int gpu, const size_t *bytes, int count)
+static lease_request *new_request(int gpu, const size_t *bytes, int count)
 {
-    loan *l = proa_calloc(1, sizeof *l + (size_t)count * sizeof *l->sizes);
-    l->gpu = gpu;
-    l->count = count;
-    for (int i = 0; i < count; i++) l->sizes[i] = round_up(bytes[i]);
-    return l;
+    lease_request *r = proa_calloc(1, sizeof *r + (size_t)count * sizeof *r->sizes);
+    r->gpu = gpu;
+    r->count = count;
+    for (int i = 0; i < count; i++) r->sizes[i] = round_up(bytes[i]);
+    return r;
 }
 
-static proa_status loan_ask(loan *l, proa_err *err)
+static proa_status send_request(lease_request *r, proa_err *err)
 {
     proa_buf head;
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
-    proa_buf_printf(&head, "{\"kind\":\"device_memory\",\"gpu\":%d,\"sizes\":[", l->gpu);
-    for (int i = 0; i < l->count; i++) proa_buf_printf(&head, "%s%zu", i ? "," : "", l->sizes[i]);
+    proa_buf_printf(&head, "{\"kind\":\"device_memory\",\"gpu\":%d,\"sizes\":[", r->gpu);
+    for (int i = 0; i < r->count; i++) proa_buf_printf(&head, "%s%zu", i ? "," : "", r->sizes[i]);
     proa_buf_printf(&head, "]}");
-    return proa_host_call_start(&l->call, &head, NULL, 0, err);
+    return proa_host_call_start(&r->call, &head, NULL, 0, err);
 }
 
-static proa_status take_lent(lent *list, int count, const proa_json *numbers, proa_payload *w, proa_err *err)
+static proa_status read_leases(lease *list, int count, const proa_json *numbers, proa_payload *w, proa_err *err)
 {
     proa_str name;
     if (proa_json_len(numbers) != count || w->tensors != (uint32_t)count)
-        return PROA_FAIL(err, INTERNAL, "the server has lent memory for %u of %d outputs", w->tensors, count);
+        return PROA_FAIL(err, INTERNAL, "the server has leased memory for %u of %d outputs", w->tensors, count);
     for (int i = 0; i < count; i++) {
         list[i].number = proa_json_uint(proa_json_at(numbers, i));
         PROA_TRY(proa_payload_tensor(&list[i].at, &name, w, (uint32_t)i, err));
@@ -190,81 +190,82 @@ static proa_status take_lent(lent *list, int count, const proa_json *numbers, pr
     return PROA_OK;
 }
 
-static void give_back(lent *list, const proa_json *numbers, int count)
+static void return_leases(lease *list, const proa_json *numbers, int count)
 {
     for (int i = 0; i < count; i++) {
         if (list) proa_tensor_release(&list[i].at);
-        post_unused(proa_json_uint(proa_json_at(numbers, i)));
+        return_lease(proa_json_uint(proa_json_at(numbers, i)));
     }
 }
 
-/* Waits for the memory and frees the loan; list [count], zeroed, or NULL: it is given back. After a failure nothing is
- * lent. */
-static proa_status loan_take(lent *list, loan *l, proa_err *err)
+/* Waits for the answer and frees the request; list [count], zeroed, or NULL: the leases are returned. After a failure
+ * there are none. */
+static proa_status receive_leases(lease *list, lease_request *r, proa_err *err)
 {
     proa_json *answer;
     proa_payload w;
-    int count = l->count;
-    proa_status status = proa_host_call_finish(&answer, &w, l->call, err);
-    free(l);
+    int count = r->count;
+    proa_status status = proa_host_call_finish(&answer, &w, r->call, err);
+    free(r);
     if (status != PROA_OK) return status;
     const proa_json *numbers = proa_json_get(answer, "memory");
-    if (list) status = take_lent(list, count, numbers, &w, err);
-    if (!list || status != PROA_OK) give_back(list, numbers, count);
+    if (list) status = read_leases(list, count, numbers, &w, err);
+    if (!list || status != PROA_OK) return_leases(list, numbers, count);
     proa_payload_close(&w);
     proa_json_free(answer);
     return status;
 }
 
-/* Takes a loan of the same sizes out of those requested ahead; NULL: there is none. */
-static loan *take_spare(const loan *like)
+/* Takes a request for the same sizes out of those sent ahead; NULL: there is none. */
+static lease_request *take_prefetched(const lease_request *like)
 {
     pthread_mutex_lock(&lock);
-    loan **at = &spare;
+    lease_request **at = &prefetched;
     while (*at && ((*at)->gpu != like->gpu || (*at)->count != like->count ||
                    memcmp((*at)->sizes, like->sizes, (size_t)like->count * sizeof *like->sizes) != 0))
         at = &(*at)->next;
-    loan *l = *at;
-    if (l) *at = l->next;
+    lease_request *r = *at;
+    if (r) *at = r->next;
     pthread_mutex_unlock(&lock);
-    return l;
+    return r;
 }
 
-/* Adds a loan to those requested ahead. Returns the oldest one if there are now too many, else NULL. */
-static loan *add_spare(loan *l)
+/* Adds a request to those sent ahead. Returns the oldest one if there are now too many, else NULL. */
+static lease_request *add_prefetched(lease_request *r)
 {
     int n = 0;
-    loan *old = NULL;
+    lease_request *old = NULL;
     pthread_mutex_lock(&lock);
-    l->next = spare;
-    spare = l;
-    loan **at = &spare;
-    while (*at && ++n <= PROA_PROCESS_SPARES) at = &(*at)->next;
+    r->next = prefetched;
+    prefetched = r;
+    lease_request **at = &prefetched;
+    while (*at && ++n <= PROA_PROCESS_PREFETCHED_MAX) at = &(*at)->next;
     old = *at;
     *at = NULL;
     pthread_mutex_unlock(&lock);
     return old;
 }
 
-/* Asks for memory for the next response, which is probably like this one: so none waits for the server. */
-static void ask_ahead(int gpu, const size_t *bytes, int count)
+/* Requests memory for the next response, which is probably like this one, so that it need not wait for the server. */
+static void prefetch_leases(int gpu, const size_t *bytes, int count)
 {
     proa_err ignored = {0};
     size_t all_bytes = 0;
-    loan *l = loan_new(gpu, bytes, count), *old = NULL;
-    for (int i = 0; i < count && all_bytes <= PROA_PROCESS_SPARE_BYTES; i++) all_bytes += l->sizes[i];
-    if (all_bytes <= PROA_PROCESS_SPARE_BYTES && loan_ask(l, &ignored) == PROA_OK) old = add_spare(l);
-    else free(l);
-    if (old) (void)loan_take(NULL, old, &ignored);
+    lease_request *r = new_request(gpu, bytes, count), *old = NULL;
+    for (int i = 0; i < count && all_bytes <= PROA_PROCESS_PREFETCH_BYTES; i++) all_bytes += r->sizes[i];
+    if (all_bytes <= PROA_PROCESS_PREFETCH_BYTES && send_request(r, &ignored) == PROA_OK)
+        old = add_prefetched(r);
+    else free(r);
+    if (old) (void)receive_leases(NULL, old, &ignored);
 }
 
-/* Borrows memory for tensors of these sizes: a loan requested ahead, else a new one. list [count], zeroed. */
-static proa_status borrow_memory(lent *list, int gpu, const size_t *bytes, int count, proa_err *err)
+/* Leases memory for tensors of these sizes: by a request sent ahead, else by a new one. list [count], zeroed. */
+static proa_status lease_memory(lease *list, int gpu, const size_t *bytes, int count, proa_err *err)
 {
-    loan *l = loan_new(gpu, bytes, count), *found = take_spare(l);
-    proa_status status = found ? PROA_OK : loan_ask(l, err);
-    if (found || status != PROA_OK) free(l);
-    return status == PROA_OK ? loan_take(list, found ? found : l, err) : status;
+    lease_request *r = new_request(gpu, bytes, count), *found = take_prefetched(r);
+    proa_status status = found ? PROA_OK : send_request(r, err);
+    if (found || status != PROA_OK) free(r);
+    return status == PROA_OK ? receive_leases(list, found ? found : r, err) : status;
 }
 
 /* One line for the process: what cannot be done is not tried again. Memory that is short now may be there later. */
@@ -279,41 +280,41 @@ static void refuse_devices(int gpu, const proa_err *why)
 bool proa_host_devices_probe(int gpu)
 {
     const size_t least = 1;
-    lent one = {0};
+    lease one = {0};
     proa_err why = {0};
-    if (borrow_memory(&one, gpu, &least, 1, &why) != PROA_OK) {
+    if (lease_memory(&one, gpu, &least, 1, &why) != PROA_OK) {
         refuse_devices(gpu, &why);
         return false;
     }
     proa_tensor_release(&one.at);
-    post_unused(one.number);
+    return_lease(one.number);
     return true;
 }
 
 /* ---- outputs ---- */
 
-static proa_status copy_outputs(const proa_tensor *outputs, const int *which, const lent *list, int count,
+static proa_status copy_outputs(const proa_tensor *outputs, const int *which, const lease *list, int count,
                                 proa_err *err)
 {
     for (int i = 0; i < count; i++) PROA_TRY(proa_tensor_copy_to(list[i].at.buffer, &outputs[which[i]], err));
     return PROA_OK;
 }
 
-/* Copies the outputs which[0..count), all on one GPU, into memory that the server lends. */
-static proa_status lend_outputs(uint64_t *numbers, const proa_tensor *outputs, const int *which, int count,
-                                proa_err *err)
+/* Copies the outputs which[0..count), all on one GPU, into leased memory. */
+static proa_status copy_to_leases(uint64_t *numbers, const proa_tensor *outputs, const int *which, int count,
+                                  proa_err *err)
 {
     size_t *sizes = proa_calloc((size_t)count, sizeof *sizes);
-    lent *list = proa_calloc((size_t)count, sizeof *list);
+    lease *list = proa_calloc((size_t)count, sizeof *list);
     int gpu = proa_tensor_device(&outputs[which[0]])->gpu;
     for (int i = 0; i < count; i++) sizes[i] = outputs[which[i]].bytes;
-    proa_status status = borrow_memory(list, gpu, sizes, count, err);
-    bool borrowed = status == PROA_OK;
-    if (borrowed) ask_ahead(gpu, sizes, count);
-    if (borrowed) status = copy_outputs(outputs, which, list, count, err);
-    for (int i = 0; borrowed && i < count; i++) {
+    proa_status status = lease_memory(list, gpu, sizes, count, err);
+    bool leased = status == PROA_OK;
+    if (leased) prefetch_leases(gpu, sizes, count);
+    if (leased) status = copy_outputs(outputs, which, list, count, err);
+    for (int i = 0; leased && i < count; i++) {
         if (status == PROA_OK) numbers[which[i]] = list[i].number;
-        else post_unused(list[i].number);
+        else return_lease(list[i].number);
         proa_tensor_release(&list[i].at);
     }
     free(sizes);
@@ -332,14 +333,14 @@ static int choose_outputs(int *which, const uint64_t *numbers, const proa_tensor
     return n;
 }
 
-/* Puts outputs of one GPU where the server can read them: memory that it lends, else host memory. */
+/* Puts outputs of one GPU where the server can read them: leased memory, else host memory. */
 static proa_status place_outputs(uint64_t *numbers, proa_tensor *outputs, const int *which, int count,
                                  proa_err *err)
 {
     proa_err why = {.status = PROA_UNSUPPORTED};
     if (!atomic_load(&refused)) {
         proa_err_clear(&why);
-        if (lend_outputs(numbers, outputs, which, count, &why) == PROA_OK) return PROA_OK;
+        if (copy_to_leases(numbers, outputs, which, count, &why) == PROA_OK) return PROA_OK;
         refuse_devices(proa_tensor_device(&outputs[which[0]])->gpu, &why);
     }
     for (int i = 0; i < count; i++) PROA_TRY(proa_tensor_to_host(&outputs[which[i]], err));
@@ -353,7 +354,7 @@ static bool any_on_device(const proa_reply *reply)
     return false;
 }
 
-proa_status proa_host_device_outputs(uint64_t **out, proa_reply *reply, proa_err *err)
+proa_status proa_host_lease_outputs(uint64_t **out, proa_reply *reply, proa_err *err)
 {
     int count = reply->outputs_count, n;
     proa_status status = PROA_OK;
@@ -365,12 +366,12 @@ proa_status proa_host_device_outputs(uint64_t **out, proa_reply *reply, proa_err
         status = place_outputs(numbers, reply->outputs, which, n, err);
     free(which);
     if (status == PROA_OK) *out = numbers;
-    else proa_host_device_unsent(numbers, count), free(numbers);
+    else proa_host_return_leases(numbers, count), free(numbers);
     return status;
 }
 
-void proa_host_device_unsent(const uint64_t *lent_numbers, int count)
+void proa_host_return_leases(const uint64_t *leases, int count)
 {
     for (int i = 0; i < count; i++)
-        if (lent_numbers[i]) post_unused(lent_numbers[i]);
+        if (leases[i]) return_lease(leases[i]);
 }

@@ -60,12 +60,12 @@ static proa_device_copies new_copies(void)
 
 /* False: there is no room for it. */
 static bool send_outputs(const hosted_request *q, const proa_channel_message *m, proa_buf *head,
-                         const proa_reply *reply, uint64_t *lent)
+                         const proa_reply *reply, uint64_t *leases)
 {
     int count = reply && reply->error.status == PROA_OK ? reply->outputs_count : 0;
     bool sent = !head->full && proa_host_send(m->kind, m->flags, q->id, proa_buf_view(head),
-                                              count ? reply->outputs : NULL, lent, count);
-    if (!sent && lent) proa_host_device_unsent(lent, count);
+                                              count ? reply->outputs : NULL, leases, count);
+    if (!sent && leases) proa_host_return_leases(leases, count);
     return sent;
 }
 
@@ -75,18 +75,18 @@ static void send_response(const hosted_request *q, proa_reply *reply, bool final
         "{\"error\":\"no room for the response in the memory that is shared with the server\",\"code\":8}";
     const proa_channel_message plain = {
         .kind = PROA_CHANNEL_RESPONSE, .flags = final ? PROA_CHANNEL_FINAL : 0, .id = q->id};
-    uint64_t *lent = NULL;
+    uint64_t *leases = NULL;
     proa_buf head;
     if (reply && reply->error.status == PROA_OK)
-        reply->error.status = proa_host_device_outputs(&lent, reply, &reply->error);
+        reply->error.status = proa_host_lease_outputs(&leases, reply, &reply->error);
     const proa_device_copies copies = new_copies();
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_payload_response_head(&head, reply, q->r, final, &copies);
     if (!reply && !head.len) (void)proa_host_send_plain(&plain);
-    else if (!send_outputs(q, &plain, &head, reply, lent))
+    else if (!send_outputs(q, &plain, &head, reply, leases))
         (void)proa_host_send(plain.kind, plain.flags, q->id, proa_str_c(no_room), NULL, NULL, 0);
     proa_buf_release(&head);
-    free(lent);
+    free(leases);
 }
 
 static void on_reply(proa_infer *r, proa_reply *reply, bool final)

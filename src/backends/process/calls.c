@@ -146,21 +146,21 @@ static void find_model(proa_worker *i, uint64_t process, uint64_t id, const proa
 /* ---- memory of GPUs ---- */
 
 /* The tensors of an answer, and their numbers; both [count], zeroed. */
-static proa_status lend_all(proa_devices *devices, const proa_json *head, proa_tensor *tensors,
-                            uint64_t *numbers, int64_t count, proa_err *err)
+static proa_status lease_all(proa_devices *devices, const proa_json *head, proa_tensor *tensors,
+                             uint64_t *numbers, int64_t count, proa_err *err)
 {
     const proa_json *sizes = proa_json_get(head, "sizes");
     int64_t gpu = proa_json_int(proa_json_get(head, "gpu"));
     for (int64_t k = 0; k < count; k++) {
         int64_t bytes = proa_json_int(proa_json_at(sizes, k));
         if (bytes <= 0) return PROA_FAIL(err, INVALID, "memory of %lld bytes", (long long)bytes);
-        PROA_TRY(proa_devices_lend(devices, &tensors[k], &numbers[k], gpu, (uint64_t)bytes, err));
+        PROA_TRY(proa_devices_lease(devices, &tensors[k], &numbers[k], gpu, (uint64_t)bytes, err));
     }
     return PROA_OK;
 }
 
-static void answer_lent(proa_worker *i, uint64_t process, uint64_t id, const proa_tensor *tensors,
-                        const uint64_t *numbers, int64_t count)
+static void answer_leases(proa_worker *i, uint64_t process, uint64_t id, const proa_tensor *tensors,
+                          const uint64_t *numbers, int64_t count)
 {
     proa_buf text;
     proa_buf_init(&text, (size_t)PROA_CHANNEL_HEAD_MAX);
@@ -174,21 +174,21 @@ static void answer_lent(proa_worker *i, uint64_t process, uint64_t id, const pro
 
 /* Memory for outputs on a GPU, which the process then names in a response. If there is none for one of them, the
  * process gets none at all. */
-static void lend_memory(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head)
+static void lease_memory(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head)
 {
     proa_err err = {0};
     int64_t count = proa_json_len(proa_json_get(head, "sizes"));
-    if (count < 1 || count > PROA_PROCESS_LENT_MAX) {
+    if (count < 1 || count > PROA_PROCESS_LEASES_MAX) {
         (void)PROA_FAIL(&err, INVALID, "memory for %lld outputs", (long long)count);
         answer_error(i, process, id, &err);
         return;
     }
     proa_tensor *tensors = proa_calloc((size_t)count, sizeof *tensors);
     uint64_t *numbers = proa_calloc((size_t)count, sizeof *numbers);
-    if (lend_all(proa_worker_devices(i), head, tensors, numbers, count, &err) == PROA_OK) {
-        answer_lent(i, process, id, tensors, numbers, count);
+    if (lease_all(proa_worker_devices(i), head, tensors, numbers, count, &err) == PROA_OK) {
+        answer_leases(i, process, id, tensors, numbers, count);
     } else {
-        for (int64_t k = 0; k < count; k++) proa_devices_give_up(proa_worker_devices(i), numbers[k]);
+        for (int64_t k = 0; k < count; k++) proa_devices_return_lease(proa_worker_devices(i), numbers[k]);
         answer_error(i, process, id, &err);
     }
     for (int64_t k = 0; k < count; k++) proa_tensor_release(&tensors[k]);
@@ -204,12 +204,12 @@ static void take_closed(proa_worker *i, const proa_json *head)
                             proa_json_int(proa_json_at(closed, k + 1)));
 }
 
-/* What was lent, and will not be sent. */
-static void take_unused(proa_worker *i, const proa_json *head)
+/* Leased memory that will not be sent. */
+static void return_unused(proa_worker *i, const proa_json *head)
 {
     const proa_json *unused = proa_json_get(head, "memory");
     for (int64_t k = 0; k < proa_json_len(unused); k++)
-        proa_devices_give_up(proa_worker_devices(i), proa_json_uint(proa_json_at(unused, k)));
+        proa_devices_return_lease(proa_worker_devices(i), proa_json_uint(proa_json_at(unused, k)));
 }
 
 /* ---- all kinds ---- */
@@ -241,9 +241,9 @@ static proa_status take_request(proa_worker *i, uint64_t process, uint64_t id, c
     }
     snprintf(name, sizeof name, "%.*s", (int)(kind.len < sizeof name ? kind.len : 0), kind.len ? kind.ptr : "");
     if (proa_str_is(kind, "log")) log_line(head);
-    else if (proa_str_is(kind, "device_memory")) lend_memory(i, process, id, head);
+    else if (proa_str_is(kind, "device_memory")) lease_memory(i, process, id, head);
     else if (proa_str_is(kind, "device_closed")) take_closed(i, head);
-    else if (proa_str_is(kind, "device_unused")) take_unused(i, head);
+    else if (proa_str_is(kind, "device_unused")) return_unused(i, head);
     else if (proa_str_is(kind, "ready")) is_ready(i, process, id, head);
     else if (proa_str_is(kind, "find")) find_model(i, process, id, head);
     else call_families(i, process, id, name, head);

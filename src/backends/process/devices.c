@@ -14,17 +14,17 @@ typedef struct opened {
     int64_t sent; /* places of this memory that the process has been sent since it last had it closed */
 } opened;
 
-typedef struct lent {
+typedef struct lease {
     uint64_t number;
     proa_buffer *buffer;
-} lent;
+} lease;
 
 struct proa_devices {
     pthread_mutex_t lock; /* of all below */
     opened *opened;
-    lent *lent;
-    int opened_count, opened_cap, lent_count, lent_cap;
-    uint64_t lent_last;
+    lease *leases;
+    int opened_count, opened_cap, lease_count, lease_cap;
+    uint64_t lease_last;
 };
 
 proa_devices *proa_devices_new(void)
@@ -38,8 +38,8 @@ void proa_devices_clear(proa_devices *d)
 {
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < d->opened_count; i++) proa_gpu_block_closed(d->opened[i].block);
-    for (int i = 0; i < d->lent_count; i++) proa_buffer_drop(d->lent[i].buffer);
-    d->opened_count = d->lent_count = 0;
+    for (int i = 0; i < d->lease_count; i++) proa_buffer_drop(d->leases[i].buffer);
+    d->opened_count = d->lease_count = 0;
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -49,7 +49,7 @@ void proa_devices_free(proa_devices *d)
     proa_devices_clear(d);
     pthread_mutex_destroy(&d->lock);
     free(d->opened);
-    free(d->lent);
+    free(d->leases);
     free(d);
 }
 
@@ -136,8 +136,8 @@ void proa_exports_release(proa_devices *d, proa_exports *e, int count)
 
 /* ---- memory for outputs ---- */
 
-proa_status proa_devices_lend(proa_devices *d, proa_tensor *t, uint64_t *number, int64_t gpu, uint64_t bytes,
-                              proa_err *err)
+proa_status proa_devices_lease(proa_devices *d, proa_tensor *t, uint64_t *number, int64_t gpu, uint64_t bytes,
+                               proa_err *err)
 {
     proa_buffer *buffer = NULL;
     PROA_TRY(proa_gpu_buffer_on(gpu, &buffer, (size_t)bytes, err));
@@ -149,42 +149,42 @@ proa_status proa_devices_lend(proa_devices *d, proa_tensor *t, uint64_t *number,
                        .bytes = (size_t)bytes};
     t->shape[0] = (int64_t)bytes;
     pthread_mutex_lock(&d->lock);
-    bool room = d->lent_count < PROA_PROCESS_LENT_MAX;
-    if (room && d->lent_count == d->lent_cap) {
-        d->lent_cap = d->lent_cap ? 2 * d->lent_cap : 16;
-        d->lent = proa_realloc(d->lent, (size_t)d->lent_cap * sizeof *d->lent);
+    bool room = d->lease_count < PROA_PROCESS_LEASES_MAX;
+    if (room && d->lease_count == d->lease_cap) {
+        d->lease_cap = d->lease_cap ? 2 * d->lease_cap : 16;
+        d->leases = proa_realloc(d->leases, (size_t)d->lease_cap * sizeof *d->leases);
     }
-    *number = ++d->lent_last;
-    if (room) d->lent[d->lent_count++] = (lent){*number, proa_buffer_hold(buffer)};
+    *number = ++d->lease_last;
+    if (room) d->leases[d->lease_count++] = (lease){*number, proa_buffer_hold(buffer)};
     pthread_mutex_unlock(&d->lock);
     if (room) return PROA_OK;
     proa_tensor_release(t);
     return PROA_FAIL(err, LIMIT, "the process has more than %d outputs on GPUs that it did not send",
-                     PROA_PROCESS_LENT_MAX);
+                     PROA_PROCESS_LEASES_MAX);
 }
 
-static proa_buffer *take_lent(proa_devices *d, uint64_t number)
+static proa_buffer *remove_lease(proa_devices *d, uint64_t number)
 {
     proa_buffer *found = NULL;
     pthread_mutex_lock(&d->lock);
-    for (int i = 0; i < d->lent_count && !found; i++) {
-        if (d->lent[i].number != number) continue;
-        found = d->lent[i].buffer;
-        d->lent[i] = d->lent[--d->lent_count];
+    for (int i = 0; i < d->lease_count && !found; i++) {
+        if (d->leases[i].number != number) continue;
+        found = d->leases[i].buffer;
+        d->leases[i] = d->leases[--d->lease_count];
     }
     pthread_mutex_unlock(&d->lock);
     return found;
 }
 
-proa_buffer *proa_devices_take(proa_devices *d, uint64_t number, uint64_t bytes)
+proa_buffer *proa_devices_take_lease(proa_devices *d, uint64_t number, uint64_t bytes)
 {
-    proa_buffer *found = take_lent(d, number);
+    proa_buffer *found = remove_lease(d, number);
     if (!found || bytes <= found->bytes) return found;
     proa_buffer_drop(found);
     return NULL;
 }
 
-void proa_devices_give_up(proa_devices *d, uint64_t number)
+void proa_devices_return_lease(proa_devices *d, uint64_t number)
 {
-    proa_buffer_drop(take_lent(d, number));
+    proa_buffer_drop(remove_lease(d, number));
 }

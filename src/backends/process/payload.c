@@ -37,9 +37,9 @@ static const proa_channel_device *device_place(const proa_exports *e, int i)
     return e && e->held && e->held[i] ? &e->places[i] : NULL;
 }
 
-static uint64_t lent_number(const proa_exports *e, int i)
+static uint64_t lease_number(const proa_exports *e, int i)
 {
-    return e && e->lent ? e->lent[i] : 0;
+    return e && e->leases ? e->leases[i] : 0;
 }
 
 /* What the payload itself has of a tensor: its bytes, or where they are on a GPU. */
@@ -47,7 +47,7 @@ static proa_str own_bytes(const proa_tensor *t, const proa_exports *e, int i)
 {
     const proa_channel_device *place = device_place(e, i);
     if (place) return (proa_str){(const char *)place, sizeof *place};
-    return lent_number(e, i) ? (proa_str){0} : (proa_str){t->data, t->bytes};
+    return lease_number(e, i) ? (proa_str){0} : (proa_str){t->data, t->bytes};
 }
 
 /* blocks: of share_blocks; their tensors are not in the payload. */
@@ -70,14 +70,14 @@ static void write_tensors(char *block, uint64_t at, uint64_t names_at, const pro
         const proa_tensor *t = &tensors[i];
         size_t name = strlen(t->name);
         bool own = !blocks || !blocks[i];
-        uint64_t lent = lent_number(exports, i);
+        uint64_t lease = lease_number(exports, i);
         proa_str data = own_bytes(t, exports, i);
         if (own) data_at = ALIGN_UP(data_at);
-        proa_channel_tensor row = {.place = lent                       ? PROA_CHANNEL_LENT
+        proa_channel_tensor row = {.place = lease                      ? PROA_CHANNEL_LEASED
                                             : device_place(exports, i) ? PROA_CHANNEL_DEVICE
                                             : own                      ? PROA_CHANNEL_OWN
                                                                        : PROA_CHANNEL_BLOCK,
-                                   .at = lent  ? lent
+                                   .at = lease ? lease
                                          : own ? at + data_at
                                                : blocks[i],
                                    .bytes = t->bytes,
@@ -406,14 +406,14 @@ static proa_status open_device(proa_tensor *t, proa_payload *w, const proa_chann
     return w->open_device(&t->buffer, &t->data, &place, row->bytes, proa_buffer_hold(own_buffer(w)), err);
 }
 
-/* The buffer of a tensor on a GPU: lent to the process, or an input of the answered request. *data: its bytes. */
+/* The buffer of a tensor on a GPU: leased by the process, or an input of the answered request. *data: its bytes. */
 static proa_status find_device(proa_buffer **buffer, const char **data, const proa_payload *w,
                                const proa_channel_tensor *row, proa_err *err)
 {
     *buffer = NULL;
     if (row->type == PROA_TYPE_BYTES) return PROA_FAIL(err, INVALID, "the process sent strings on a GPU");
-    if (row->place == PROA_CHANNEL_LENT && w->devices) {
-        *buffer = proa_devices_take(w->devices, row->at, row->bytes);
+    if (row->place == PROA_CHANNEL_LEASED && w->devices) {
+        *buffer = proa_devices_take_lease(w->devices, row->at, row->bytes);
         *data = *buffer ? (*buffer)->data : NULL;
     } else if (row->place == PROA_CHANNEL_INPUT && w->answered && row->at < (uint64_t)w->answered->inputs_count) {
         const proa_tensor *input = &w->answered->inputs[row->at];
@@ -448,7 +448,7 @@ proa_status proa_payload_tensor(proa_tensor *t, proa_str *name, proa_payload *w,
         t->buffer = proa_buffer_hold(peer_buffer(w));
         t->data = proa_shared_arena_at(w->arena, row.at);
         w->passed += row.bytes;
-    } else if (row.place == PROA_CHANNEL_LENT || row.place == PROA_CHANNEL_INPUT) {
+    } else if (row.place == PROA_CHANNEL_LEASED || row.place == PROA_CHANNEL_INPUT) {
         PROA_TRY(find_device(&t->buffer, &t->data, w, &row, err));
     } else if (row.place == PROA_CHANNEL_DEVICE) {
         PROA_TRY(open_device(t, w, &row, err));

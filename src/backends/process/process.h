@@ -67,12 +67,12 @@ typedef struct proa_worker_model {
 typedef struct proa_exports {
     proa_channel_device *places; /* [count] */
     proa_buffer **held; /* [count]; NULL: tensor i is on the host. What the payload has taken is NULL again */
-    uint64_t *lent;     /* [count], of a process: the numbers of lent memory; 0: tensor i is on the host */
+    uint64_t *leases;   /* [count], of a process: the numbers of its leases; 0: tensor i is on the host */
 } proa_exports;
 
 proa_devices *proa_devices_new(void);
 void proa_devices_free(proa_devices *d);
-/* The process has ended: it has nothing open and nothing lent. */
+/* The process has ended: it has nothing open and no leases. */
 void proa_devices_clear(proa_devices *d);
 /* Fills *e, which is zeroed if no tensor is on a GPU; proa_exports_release follows. writable: the process may write the
  * tensors, so one that others read is copied on its GPU. */
@@ -82,14 +82,13 @@ PROA_MUST_CHECK proa_status proa_devices_export(proa_devices *d, proa_exports *e
 void proa_exports_release(proa_devices *d, proa_exports *e, int count);
 /* The process has closed the memory of that number, after it has seen it in `seen` places. */
 void proa_devices_closed(proa_devices *d, uint64_t memory, int64_t seen);
-/* Memory for an output of the process: a tensor of `bytes` bytes, and its number. */
-PROA_MUST_CHECK proa_status proa_devices_lend(proa_devices *d, proa_tensor *t, uint64_t *number, int64_t gpu,
-                                              uint64_t bytes, proa_err *err);
-/* The memory that was lent under that number and has so many bytes or more, which is then lent no more; NULL: there is
- * none. */
-proa_buffer *proa_devices_take(proa_devices *d, uint64_t number, uint64_t bytes);
+/* Leases memory to the process for one of its outputs: a tensor of `bytes` bytes, and the number of the lease. */
+PROA_MUST_CHECK proa_status proa_devices_lease(proa_devices *d, proa_tensor *t, uint64_t *number, int64_t gpu,
+                                               uint64_t bytes, proa_err *err);
+/* Ends the lease of that number and gives its memory, of so many bytes or more, to the caller; NULL: there is none. */
+proa_buffer *proa_devices_take_lease(proa_devices *d, uint64_t number, uint64_t bytes);
 
-void proa_devices_give_up(proa_devices *d, uint64_t number); /* it will not be used */
+void proa_devices_return_lease(proa_devices *d, uint64_t number); /* it will not be used */
 
 /* ---- payload.c ---- */
 

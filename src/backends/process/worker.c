@@ -94,7 +94,7 @@ void proa_worker_end(proa_worker *i)
     pthread_mutex_unlock(&i->lock);
 }
 
-/* An answer is memory that is lent, which the process writes; what a reply has may be read by others. */
+/* An answer is leased memory, which the process writes; what a reply has may be read by others. */
 static proa_status send_payload(proa_worker *i, proa_process *p, proa_channel_message m, proa_str head,
                                 const proa_tensor *tensors, int count, proa_err *err)
 {

@@ -30,14 +30,14 @@ DATA_BEGIN = RING * 8
 ALIGN = 64
 PAGE = mmap.PAGESIZE
 KEEP = 32 << 20  # free memory that stays ours
-SPARE = 64 << 20  # memory on GPUs that waits for the outputs of the next execution
+PREFETCH_BYTES = 64 << 20  # memory on GPUs that waits for the outputs of the next execution
 PACKET_BYTES = 40 * 4104
 
 MESSAGE = struct.Struct("<IIQQQQ")
 PAYLOAD = struct.Struct("<IIII")
 TENSOR = struct.Struct("<QQQIIII16q")
 DEVICE = struct.Struct("<QQII64s")
-OWN, PEER, ON_DEVICE, LENT, INPUT = 0, 1, 3, 4, 5
+OWN, PEER, ON_DEVICE, LEASED, INPUT = 0, 1, 3, 4, 5
 
 TYPES = ("INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64",
          "BYTES", "BF16")
@@ -127,21 +127,21 @@ class Placed:
     def __del__(self):
         if self.channel is None:
             return
-        try:  # it was lent for a response that was not sent
+        try:  # it was leased for a response that was not sent
             self.channel.post("device_unused", {"memory": [self.at]})
         except Exception:
             pass  # the server has gone, or the interpreter is ending
 
 
-class Spare:
-    """Memory of the server for outputs on GPUs. What the last execution used is asked for again after its end, so that the
-    next one does not wait for the server."""
+class Leases:
+    """Memory leased from the server for outputs on GPUs. What the last execution used is requested again after its end, so
+    that the next one does not wait for the server."""
 
     def __init__(self, channel):
         self.channel, self.lock = channel, threading.Lock()
         self.ready = []  # (gpu, size, number, memory)
         self.asked = []  # (number of the call, gpu, sizes)
-        self.used = []  # (gpu, size) since the last refill
+        self.used = []  # (gpu, size) since the last prefetch
 
     def _collect(self):
         """Takes the answers that have come."""
@@ -168,12 +168,12 @@ class Spare:
             taken = [one or next(new) for one in taken]
         return taken
 
-    def refill(self):
+    def prefetch(self):
         with self.lock:
             if not self.used and not self.ready:
                 return
             self._collect()
-            wanted, self.used, unused, left = self.used, [], [], SPARE
+            wanted, self.used, unused, left = self.used, [], [], PREFETCH_BYTES
             for one in self.ready:
                 if one[:2] in wanted:
                     wanted.remove(one[:2])
@@ -249,7 +249,7 @@ class Channel:
 
     def __init__(self, socket_fd, arena_fd, peer_fd):
         self.peer, self.arena, self.opened = Peer(peer_fd), Arena(arena_fd), proa_gpu.Opened()
-        self.socket, self.spare = socket.socket(fileno=socket_fd), Spare(self)
+        self.socket, self.leases = socket.socket(fileno=socket_fd), Leases(self)
         self.tasks = collections.deque()  # packets for the loop
         self.requests = {}  # number: (at, bytes, inputs) of requests that have not ended
         self.answers, self.infers, self.names, self.number = {}, {}, {}, 0
@@ -433,7 +433,7 @@ class Channel:
             row += 168
             if where == OWN and length:
                 self._copy(at + begin, data)
-            elif where == LENT:
+            elif where == LEASED:
                 data.channel = None  # it is the server's again
         view[row:row + len(text)] = text
 
@@ -490,18 +490,18 @@ class Channel:
         return data
 
     def _copies(self, memories, gpu):
-        """Copies in memory that the server lends; in host memory if it has none there."""
+        """Copies in memory leased from the server; in host memory if it has none there."""
         try:
-            lent = self.spare.take(gpu, [one.size for one in memories])
+            leases = self.leases.take(gpu, [one.size for one in memories])
         except proa_tensor.TritonModelException:
             return [proa_gpu.to_host(one) for one in memories]
-        placed = [Placed(LENT, number, one.size, self) for (number, _), one in zip(lent, memories)]
-        proa_gpu.copy([(to.address(), one) for (_, to), one in zip(lent, memories)], gpu)
+        placed = [Placed(LEASED, number, one.size, self) for (number, _), one in zip(leases, memories)]
+        proa_gpu.copy([(to.address(), one) for (_, to), one in zip(leases, memories)], gpu)
         return placed
 
     def rest(self):
         """After an execution: prepares the next one's outputs on GPUs, and closes memory that was not used for long."""
-        self.spare.refill()
+        self.leases.prefetch()
         closed = self.opened.close_unused()
         if closed:
             self.post("device_closed", {"memory": closed})

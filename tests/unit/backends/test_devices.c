@@ -153,12 +153,12 @@ static void test_closed_too_early(void **state)
 
 /* ---- memory for outputs ---- */
 
-static uint64_t lend(size_t bytes)
+static uint64_t lease_of(size_t bytes)
 {
     proa_err err = {.status = PROA_OK};
     proa_tensor t;
     uint64_t number;
-    if (proa_devices_lend(devices, &t, &number, 0, bytes, &err) != PROA_OK) fail_msg("%s", err.text);
+    if (proa_devices_lease(devices, &t, &number, 0, bytes, &err) != PROA_OK) fail_msg("%s", err.text);
     proa_tensor_release(&t);
     return number;
 }
@@ -171,29 +171,29 @@ static void test_lent(void **state)
     } refused[] = {{-1, 8}, {PROA_GPUS_MAX, 8}, {INT64_MAX, 8}, {7, 8}, {0, UINT64_MAX}};
     proa_err err = {.status = PROA_OK};
     proa_tensor t;
-    uint64_t number = lend(24);
+    uint64_t number = lease_of(24);
     (void)state;
-    proa_buffer *b = proa_devices_take(devices, number, 24);
+    proa_buffer *b = proa_devices_take_lease(devices, number, 24);
     assert_non_null(b);
     proa_buffer_drop(b);
-    assert_null(proa_devices_take(devices, number, 24));
-    b = proa_devices_take(devices, lend(24), 7); /* a batch that is smaller than the memory for it */
+    assert_null(proa_devices_take_lease(devices, number, 24));
+    b = proa_devices_take_lease(devices, lease_of(24), 7); /* a batch that is smaller than the memory for it */
     assert_non_null(b);
     proa_buffer_drop(b);
-    number = lend(24);
-    assert_null(proa_devices_take(devices, number, 25));
-    assert_null(proa_devices_take(devices, number, 24)); /* it was wrong once: it is gone */
-    number = lend(24);
-    proa_devices_give_up(devices, number);
-    proa_devices_give_up(devices, number + 5);
-    assert_null(proa_devices_take(devices, number, 24));
+    number = lease_of(24);
+    assert_null(proa_devices_take_lease(devices, number, 25));
+    assert_null(proa_devices_take_lease(devices, number, 24)); /* it was wrong once: it is gone */
+    number = lease_of(24);
+    proa_devices_return_lease(devices, number);
+    proa_devices_return_lease(devices, number + 5);
+    assert_null(proa_devices_take_lease(devices, number, 24));
     for (size_t i = 0; i < PROA_COUNT(refused); i++)
-        assert_int_not_equal(proa_devices_lend(devices, &t, &number, refused[i].gpu, refused[i].bytes, &err),
+        assert_int_not_equal(proa_devices_lease(devices, &t, &number, refused[i].gpu, refused[i].bytes, &err),
                              PROA_OK);
-    for (int i = 0; i < PROA_PROCESS_LENT_MAX; i++) lend(1);
-    assert_int_equal(proa_devices_lend(devices, &t, &number, 0, 1, &err), PROA_LIMIT);
+    for (int i = 0; i < PROA_PROCESS_LEASES_MAX; i++) lease_of(1);
+    assert_int_equal(proa_devices_lease(devices, &t, &number, 0, 1, &err), PROA_LIMIT);
     proa_devices_clear(devices);
-    proa_devices_give_up(devices, lend(1));
+    proa_devices_return_lease(devices, lease_of(1));
 }
 
 /* ---- from the process ---- */
@@ -255,8 +255,8 @@ static void test_rows_of_a_process(void **state)
     proa_tensor t;
     (void)state;
     open_rows(&g);
-    uint64_t number = lend(16);
-    assert_int_equal(read_row(&g, row_of(PROA_CHANNEL_LENT, number, 16), true, &t), PROA_OK);
+    uint64_t number = lease_of(16);
+    assert_int_equal(read_row(&g, row_of(PROA_CHANNEL_LEASED, number, 16), true, &t), PROA_OK);
     assert_non_null(proa_tensor_device(&t));
     proa_tensor_release(&t);
     assert_int_equal(read_row(&g, row_of(PROA_CHANNEL_INPUT, 0, 16), true, &t), PROA_OK);
@@ -266,20 +266,20 @@ static void test_rows_of_a_process(void **state)
         proa_channel_tensor row;
         bool answers;
     } wrong[] = {
-        {row_of(PROA_CHANNEL_LENT, number, 16), true},     /* once more */
-        {row_of(PROA_CHANNEL_LENT, lend(16), 17), true},   /* of another size */
-        {row_of(PROA_CHANNEL_LENT, UINT64_MAX, 16), true}, /* never lent */
-        {row_of(PROA_CHANNEL_INPUT, 0, 16), false},        /* the answer to no request */
-        {row_of(PROA_CHANNEL_INPUT, 0, 15), true},         /* a part */
-        {row_of(PROA_CHANNEL_INPUT, 1, 16), true},         /* on the host */
-        {row_of(PROA_CHANNEL_INPUT, 2, 16), true},         /* none */
+        {row_of(PROA_CHANNEL_LEASED, number, 16), true},       /* once more */
+        {row_of(PROA_CHANNEL_LEASED, lease_of(16), 17), true}, /* of another size */
+        {row_of(PROA_CHANNEL_LEASED, UINT64_MAX, 16), true},   /* never leased */
+        {row_of(PROA_CHANNEL_INPUT, 0, 16), false},            /* the answer to no request */
+        {row_of(PROA_CHANNEL_INPUT, 0, 15), true},             /* a part */
+        {row_of(PROA_CHANNEL_INPUT, 1, 16), true},             /* on the host */
+        {row_of(PROA_CHANNEL_INPUT, 2, 16), true},             /* none */
         {row_of(PROA_CHANNEL_INPUT, UINT64_MAX, 16), true},
         {row_of(PROA_CHANNEL_DEVICE, BEGIN, 16), true}, /* only the server sends it */
         {row_of(6, 0, 16), true},
     };
     for (size_t i = 0; i < PROA_COUNT(wrong); i++)
         assert_int_equal(read_row(&g, wrong[i].row, wrong[i].answers, &t), PROA_INVALID);
-    proa_channel_tensor strings = row_of(PROA_CHANNEL_LENT, lend(16), 16);
+    proa_channel_tensor strings = row_of(PROA_CHANNEL_LEASED, lease_of(16), 16);
     strings.type = PROA_TYPE_BYTES;
     assert_int_equal(read_row(&g, strings, true, &t), PROA_INVALID); /* the host reads their lengths */
     proa_infer_drop(g.r);
