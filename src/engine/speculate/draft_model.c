@@ -240,7 +240,7 @@ static int64_t begin_chains(proa_engine *e, proa_draft_chain *chains, int64_t co
         int64_t begin = c->seq->draft_length, left = d->model->plan.rows_max - d->rows;
         learn_dropped(e, c->seq);
         c->size = foresee_drafts(e, c->seq, c->size);
-        if (c->size == 0 || left == 0 || !proa_speculate_take_pages(e, c->seq, c->size)) continue;
+        if (c->size == 0 || left == 0 || !proa_proposer_take_pages(e, c->seq, c->size)) continue;
         add_rows(e, d, c->seq, begin, proa_min64(c->seq->known, begin + left));
         if (c->seq->draft_length < c->seq->known) continue;
         d->last_row[live] = (int32_t)d->rows - 1;

@@ -351,7 +351,7 @@ static int64_t begin_drafts(proa_engine *e, proa_draft_chain *chains, int64_t co
         bool complete = s->count > 0 && seq->draft_length + s->count == seq->known - 1 &&
                         are_kept(p, s->at[0], 0);
         bool fits = p->rows + s->count <= p->heads->model->plan.rows_max;
-        if (size == 0 || !complete || !fits || !proa_speculate_take_pages(e, seq, size)) continue;
+        if (size == 0 || !complete || !fits || !proa_proposer_take_pages(e, seq, size)) continue;
         growing_draft *d = &p->draft[live++];
         d->chain = &chains[i];
         proa_tree_search_begin(&d->search, size, seq->tree ? PROA_TREE_DEPTH_MAX : PROA_DRAFT_MAX);
@@ -466,7 +466,7 @@ static void settle_draft(proa_engine *e, proa_seq *seq, int32_t accepted)
 }
 
 const proa_proposer proa_propose_eagle = {.name = "eagle",
-                                          .prepare = proa_speculate_prepare_tree,
+                                          .prepare = proa_proposer_prepare_tree,
                                           .offer = offer_draft,
                                           .foresee = foresee_nodes,
                                           .propose = propose_drafts,

@@ -194,7 +194,7 @@ static void settle_shape(proa_engine *e, proa_seq *seq, int32_t accepted)
 }
 
 const proa_proposer proa_propose_medusa = {.name = "medusa",
-                                           .prepare = proa_speculate_prepare_tree,
+                                           .prepare = proa_proposer_prepare_tree,
                                            .offer = offer_guesses,
                                            .foresee = foresee_nodes,
                                            .propose = propose_guesses,

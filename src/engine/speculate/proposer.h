@@ -64,9 +64,20 @@ typedef struct proa_proposer {
 
 enum { PROA_PROPOSERS = 5 };
 #define PROA_PROPOSER_NAMES "none, ngram, draft, medusa or eagle"
-/* NULL: no proposer has this name. "none" has a row with no functions. */
+/* speculate.c. NULL: no proposer has this name. "none" has a row with no functions. */
 const proa_proposer *proa_proposer_find(const char *name);
 
 extern const proa_proposer proa_propose_none, proa_propose_lookup;
+
+/* ---- proposer.c: for proposers ---- */
+
+/* `prepare` of those who draft trees. A tree's rows have histories of their own, which logits processors and grammars
+ * do not get: with those the drafts are chains. */
+void proa_proposer_prepare_tree(const proa_engine *e, proa_engine_request *req);
+/* False: so few pages are free that draft tokens take none. Then no request is preempted for them. */
+bool proa_proposer_may_take_pages(const proa_engine *e, const proa_seq *seq);
+/* For proposers with keys and values of their own in the sequence's pages: pages for these rows, from draft_length on,
+ * of a draft of so many tokens. False: there are too few. */
+bool proa_proposer_take_pages(proa_engine *e, proa_seq *seq, int32_t size);
 
 #endif

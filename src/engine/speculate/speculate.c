@@ -106,13 +106,6 @@ proa_status proa_speculate_prepare(const proa_engine *e, proa_engine_request *re
     return PROA_OK;
 }
 
-void proa_speculate_prepare_tree(const proa_engine *e, proa_engine_request *req)
-{
-    PROA_UNUSED(e);
-    for (int32_t i = 0; i < req->width && !req->logits; i++)
-        req->seq[i].tree = PROA_ARENA_NEW(&req->arena, proa_draft_tree, 1);
-}
-
 void proa_speculate_release(proa_engine_request *req)
 {
     for (int32_t i = 0; i < req->width && req->proposer && req->proposer->release; i++)
@@ -157,25 +150,11 @@ static int64_t tokens_without_drafts(const proa_engine *e)
     return tokens;
 }
 
-/* Where few pages are free, draft tokens take none, so that nobody has to give any up. */
-static bool can_take_pages(const proa_engine *e, const proa_seq *seq)
-{
-    int64_t scarce = 2 * (int64_t)e->sizes.sequences_max;
-    return seq->req->keeps_pages || proa_kv_pages_available(&e->pages) > scarce;
-}
-
 /* Draft tokens that find pages: where few are free, those of the sequence's last page. */
 static int64_t tokens_with_pages(const proa_engine *e, const proa_seq *seq)
 {
-    return can_take_pages(e, seq) ? PROA_TREE_MAX : proa_round_up(seq->known, PROA_PAGE_TOKENS) - seq->known;
-}
-
-bool proa_speculate_take_pages(proa_engine *e, proa_seq *seq, int32_t size)
-{
-    int64_t end = seq->known + size - 1;
-    if (!can_take_pages(e, seq) && seq->table->count < proa_kv_pages_for(end)) return false;
-    return proa_page_table_own_beside(&e->pages, seq->table, seq->draft_length, seq->length) &&
-           proa_page_table_grow(&e->pages, seq->table, end);
+    return proa_proposer_may_take_pages(e, seq) ? PROA_TREE_MAX
+                                                : proa_round_up(seq->known, PROA_PAGE_TOKENS) - seq->known;
 }
 
 /* Draft tokens of the sequence at most: one of its new tokens is always sampled without. */

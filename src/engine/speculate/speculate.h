@@ -41,13 +41,7 @@ void proa_speculate_init(proa_engine *e);
  * option. release: what prepare took for its sequences. */
 PROA_MUST_CHECK proa_status proa_speculate_prepare(const proa_engine *e, proa_engine_request *req, proa_err *err);
 void proa_speculate_release(proa_engine_request *req);
-/* proa_proposer.prepare of those who draft trees. A tree's rows have histories of their own, which logits processors
- * and grammars do not get: with those the drafts are chains. */
-void proa_speculate_prepare_tree(const proa_engine *e, proa_engine_request *req);
 
-/* For proposers with keys and values of their own in the sequence's pages: pages for these rows, from draft_length on,
- * of a draft of so many tokens. False: there are too few. */
-bool proa_speculate_take_pages(proa_engine *e, proa_seq *seq, int32_t size);
 /* While a step is in flight: whether the next pass waits for its tokens, because it would have draft tokens then that
  * are worth the wait, or because draft tokens are in flight. */
 bool proa_speculate_waits(proa_engine *e);
