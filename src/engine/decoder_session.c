@@ -5,6 +5,7 @@
  * pages, and proa_page_table_own copies a page before one of them writes to it. A pass is built in the engine's step
  * arrays, which no step uses meanwhile (sched/job.c), and runs as the engine's own do. */
 #include "engine/engine.h"
+#include "engine/sched/request_pages.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -111,7 +112,7 @@ static void share_sequence(proa_decoder_session *s, session_sequence *to, const 
 
 static proa_status check_room(const proa_decoder_session *s, int64_t pages, proa_err *err)
 {
-    int64_t room = proa_admission_pages_available(s->engine);
+    int64_t room = proa_request_pages_available(s->engine);
     if (pages <= room) return PROA_OK;
     return PROA_FAIL(err, NO_MEMORY,
                      "session: needs room for %lld tokens of keys and values, there is room for %lld "
@@ -383,7 +384,7 @@ static proa_status take_step_pages(proa_decoder_session *s, const proa_decoder_s
     PROA_TRY(check_room(s, pages, err));
     for (int32_t i = 0; i < count; i++) {
         session_sequence *seq = &s->seq[inputs[i].sequence];
-        proa_admission_take_pages(s->engine, &seq->self, seq->length, seq->length + inputs[i].count);
+        proa_request_pages_take(s->engine, &seq->self, seq->length, seq->length + inputs[i].count);
     }
     s->engine->session_pages += count_pages(s) - before;
     return PROA_OK;
@@ -567,7 +568,7 @@ static proa_status take_input_pages(proa_decoder_session *s, session_sequence *s
     clear_sequence(s, seq);
     s->engine->session_pages += count_pages(s) - before;
     PROA_TRY(check_room(s, proa_kv_pages_for(count), err));
-    proa_admission_take_pages(s->engine, &seq->cross, 0, count);
+    proa_request_pages_take(s->engine, &seq->cross, 0, count);
     s->engine->session_pages += seq->cross.count;
     seq->input_count = count;
     return PROA_OK;

@@ -21,72 +21,7 @@
 #include "engine/request_rows.h"
 #include "engine/sched/output.h"
 #include "engine/sched/prefix_cache.h"
-
-/* ---- pages ---- */
-
-/* Pages that a request holds, or will own when its sequences go on: full pages of the prompt, which its sequences
- * share, count once. */
-static int64_t pages_held(const proa_engine *e, const proa_engine_request *req)
-{
-    int64_t pages = e->slots.cross[req->slot].count, tables = 0;
-    for (int32_t i = 0; i < req->width; i++) {
-        pages += req->seq[i].table->count;
-        tables += req->seq[i].table->count > 0;
-    }
-    return pages - proa_max64(tables - 1, 0) * (req->prompt_count / PROA_PAGE_TOKENS);
-}
-
-/* The least that it can be holding: its sequences may share all pages. */
-static int64_t pages_held_least(const proa_engine *e, const proa_engine_request *req)
-{
-    int64_t longest = 0;
-    for (int32_t i = 0; i < req->width; i++) longest = proa_max64(longest, req->seq[i].table->count);
-    return e->slots.cross[req->slot].count + longest;
-}
-
-/* Pages that may be promised beside those that are promised or held already. There are two lower bounds, and the better
- * one counts: what remains of all pages, and what remains of the free ones after those that are promised and may not be
- * taken yet. The second one knows that requests share pages of the prefix tree. */
-int64_t proa_admission_pages_available(const proa_engine *e)
-{
-    int64_t used = e->session_pages + e->handoff_pages, untaken = 0;
-    for (const proa_engine_request *req = e->running.first; req; req = req->next) {
-        used += proa_max64(req->promised, pages_held(e, req));
-        untaken += proa_max64(0, req->promised - pages_held_least(e, req));
-    }
-    return proa_max64(e->pages.count - used, proa_kv_pages_available(&e->pages) - untaken);
-}
-
-void proa_admission_take_pages(proa_engine *e, proa_page_table *table, int64_t from, int64_t to)
-{
-    bool ok = proa_page_table_own(&e->pages, table, from) && proa_page_table_grow(&e->pages, table, to);
-    PROA_ASSERT(ok);
-}
-
-/* ---- what a request holds ---- */
-
-/* All sequences that run start from the pages of the one that ran the prompt. The last page is copied by each that
- * writes to it. */
-void proa_admission_fork(proa_engine *e, proa_engine_request *req)
-{
-    const proa_seq *leader = &req->seq[req->leader];
-    for (int32_t i = 0; i < req->width; i++) {
-        proa_seq *seq = &req->seq[i];
-        if (seq == leader || seq->finish != PROA_FINISH_NONE) continue;
-        proa_page_table_share(&e->pages, seq->table, leader->table, req->prompt_count);
-        seq->length = req->prompt_count;
-        seq->cached = leader->cached;
-        seq->draft_length = leader->draft_length;
-        proa_eagle_proposer_fork(seq, leader);
-    }
-}
-
-void proa_admission_end_seq(proa_engine *e, proa_seq *seq)
-{
-    proa_prefix_cache_keep(e, seq);
-    proa_page_table_release(&e->pages, seq->table);
-    seq->cached = (proa_prefix_cursor){PROA_PREFIX_SELF, 0}; /* it may be computed anew */
-}
+#include "engine/sched/request_pages.h"
 
 /* Returns the pages and slots of an admitted request. */
 static void release_request(proa_engine *e, proa_engine_request *req)
@@ -94,7 +29,7 @@ static void release_request(proa_engine *e, proa_engine_request *req)
     proa_async_step_detach(e, req);
     proa_encode_detach(e, req);
     for (int32_t i = 0; i < req->width; i++) {
-        proa_admission_end_seq(e, &req->seq[i]);
+        proa_request_pages_release(e, &req->seq[i]);
         req->seq[i].table = NULL;
         proa_page_table_release(&e->pages, &e->slots.cross[req->slot + i]);
         e->slots.used[req->slot + i] = false;
@@ -173,8 +108,7 @@ static void start_request(proa_engine *e, proa_engine_request *req, int32_t slot
 static bool try_admit(proa_engine *e, proa_engine_request *req)
 {
     int32_t slot = find_slots(e, req->width);
-    if (slot < 0 || pages_to_start(req) + pages_kept_free(e) > proa_admission_pages_available(e))
-        return false;
+    if (slot < 0 || pages_to_start(req) + pages_kept_free(e) > proa_request_pages_available(e)) return false;
     if (!proa_adapters_admit(req->adapter)) return false;
     start_request(e, req, slot);
     return true;
@@ -215,7 +149,7 @@ static bool worth_moving(const proa_engine *e, const proa_engine_request *req)
 {
     double recompute = recompute_ns(e, req);
     if (!e->host_cache.capacity || !req->space || e->prefix_broken) return false;
-    return recompute == 0 || 2 * e->host_cache.copy_ns * (double)pages_held(e, req) < recompute;
+    return recompute == 0 || 2 * e->host_cache.copy_ns * (double)proa_request_pages_held(e, req) < recompute;
 }
 
 /* Decides what becomes of the pages of a request, before it loses them. */
@@ -287,9 +221,9 @@ void proa_admission_step(proa_engine *e)
 /* Pages that the request needs for the known tokens of all its sequences, and for their draft tokens. */
 static int64_t pages_needed_now(const proa_engine *e, const proa_engine_request *req)
 {
-    int64_t pages = pages_held(e, req);
+    int64_t pages = proa_request_pages_held(e, req);
     for (int32_t i = 0; i < req->width; i++)
-        if (proa_batch_has_rows(e, &req->seq[i]))
+        if (proa_seq_has_rows(e, &req->seq[i]))
             pages += proa_max64(0, proa_kv_pages_for(req->seq[i].known + req->seq[i].drafts) -
                                        req->seq[i].table->count);
     return pages;
@@ -300,7 +234,7 @@ static int64_t pages_needed_now(const proa_engine *e, const proa_engine_request 
 static void reserve_pages(proa_engine *e, proa_engine_request *req)
 {
     int64_t needed = pages_needed_now(e, req);
-    while (needed - proa_max64(req->promised, pages_held(e, req)) > proa_admission_pages_available(e)) {
+    while (needed - proa_max64(req->promised, proa_request_pages_held(e, req)) > proa_request_pages_available(e)) {
         proa_engine_request *victim = find_victim(e);
         preempt_request(e, victim);
         if (victim == req) return;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * admission.h - which requests run, the slots and pages that they hold, and preemption. Private to src/engine.
+ * admission.h - which requests run: their slots, the pages that they are promised, and preemption. Private to
+ * src/engine.
  * Owner:   the engine. Threads: the stepping thread.
  * Way in:  README.md has the policies. */
 #ifndef PROA_ENGINE_SCHED_ADMISSION_H
@@ -21,16 +22,8 @@ void proa_admission_step(proa_engine *e);
 /* Before a pass: each running request is promised pages for its known tokens. Requests are preempted if there are too
  * few. */
 void proa_admission_reserve(proa_engine *e);
-/* After the last row of a prompt was submitted: the other sequences go on from the same pages. */
-void proa_admission_fork(proa_engine *e, proa_engine_request *req);
-/* The sequence runs no further: its pages are returned. */
-void proa_admission_end_seq(proa_engine *e, proa_seq *seq);
 /* Emits DONE. The request is in no list any more; it may have been running or waiting. error: why it failed, or
  * NULL. */
 void proa_admission_finish(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error);
-/* Pages for tokens [from, to) of a table. Cannot fail: they were promised. */
-void proa_admission_take_pages(proa_engine *e, proa_page_table *table, int64_t from, int64_t to);
-/* Pages that may be promised or taken beside those that are promised or held already. */
-int64_t proa_admission_pages_available(const proa_engine *e);
 
 #endif

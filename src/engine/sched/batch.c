@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "engine/engine.h"
 #include "engine/sched/prefix_cache.h"
+#include "engine/sched/request_pages.h"
 
 /* ---- rows and spans ---- */
 
@@ -148,7 +149,7 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
 {
     int64_t begin = seq->length, end = begin + rows;
     const proa_engine_request *req = seq->req;
-    proa_admission_take_pages(e, seq->table, begin, end);
+    proa_request_pages_take(e, seq->table, begin, end);
     seq->rows_valid = seq->known + seq->drafts;
     e->step.span_seqs[e->step.spans] = seq;
     e->step.lora[e->step.spans] = req->adapter ? req->adapter->slot : -1;
@@ -164,29 +165,6 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
 }
 
 /* ---- a decoder's pass ---- */
-
-/* Whether it waits for another sequence of its request to run the prompt for all. */
-static bool waits_for_prompt(const proa_seq *seq)
-{
-    return seq->index != seq->req->leader && seq->length < seq->req->prompt_count;
-}
-
-/* Whether the host must receive its newest token first, which a later stage samples. The first stage on a device gets
- * the tokens of the oldest step by itself; logits processors and beams read them in the last stage, too. */
-static bool is_behind(const proa_engine *e, const proa_seq *seq)
-{
-    const proa_async_steps *a = &e->async;
-    if (seq->sampled_at < 0 || a->mode != PROA_SAMPLE_STAGES) return false;
-    bool simple = !seq->req->search.beam && !seq->req->logits;
-    return !(simple && a->follows && seq->sampled_ticket == a->step[0].ticket);
-}
-
-bool proa_batch_has_rows(const proa_engine *e, const proa_seq *seq)
-{
-    bool last = seq->sampled_at >= 0 && seq->known - seq->req->prompt_count >= seq->req->new_max;
-    bool waits = waits_for_prompt(seq) || seq->verifying || is_behind(e, seq);
-    return seq->finish == PROA_FINISH_NONE && seq->length < seq->known && !last && !waits;
-}
 
 /* Whether it runs its newest token, which every step does; otherwise it has a prompt to run, in chunks. */
 static bool is_decoding(const proa_seq *seq)
@@ -208,7 +186,7 @@ static void add_decode_rows(proa_engine *e, proa_engine_request *req)
 {
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
-        if (!proa_batch_has_rows(e, seq) || !is_decoding(seq)) continue;
+        if (!proa_seq_has_rows(e, seq) || !is_decoding(seq)) continue;
         if (i == 0) add_pending_beams(e, req);
         add_seq_rows(e, seq, 1 + seq->drafts);
     }
@@ -222,7 +200,7 @@ static bool is_at_prefix(const proa_seq *seq)
 
 static bool has_chunk(const proa_engine *e, const proa_seq *seq)
 {
-    return proa_batch_has_rows(e, seq) && !is_decoding(seq);
+    return proa_seq_has_rows(e, seq) && !is_decoding(seq);
 }
 
 /* By falling priority, then by what is left to run: a short prompt does not wait for long ones. */
@@ -240,7 +218,7 @@ static void write_virtual_tokens(proa_engine *e, proa_seq *seq)
 {
     const proa_engine_request *req = seq->req;
     if (seq->length >= req->virtual_count || !req->virtuals->keys) return;
-    proa_admission_take_pages(e, seq->table, seq->length, req->virtual_count);
+    proa_request_pages_take(e, seq->table, seq->length, req->virtual_count);
     proa_prompt_table_write(e->model, e->kv, req->virtuals, seq->length, req->virtual_count, seq->table->page);
     seq->length = req->virtual_count;
 }
@@ -388,6 +366,6 @@ void proa_batch_advance(proa_engine *e)
         e->now.prompt_tokens += (uint64_t)prompt_rows;
         seq->length += rows;
         if (prompt_rows > 0) proa_prefix_cache_keep(e, seq);
-        if (prompt_rows > 0 && seq->length >= prompt) proa_admission_fork(e, seq->req);
+        if (prompt_rows > 0 && seq->length >= prompt) proa_request_pages_fork(e, seq->req);
     }
 }

@@ -63,9 +63,6 @@ void proa_batch_add_virtual(proa_engine *e, const proa_prompt_table *table, int6
 /* The arrays as the model takes them; valid until they are changed. */
 proa_batch proa_batch_of_step(const proa_engine *e);
 
-/* Whether the sequence has tokens to run. A token that the host has not received may turn out to be an end token, which
- * costs one surplus row; that it reaches the length limit is known beforehand. */
-bool proa_batch_has_rows(const proa_engine *e, const proa_seq *seq);
 /* A decoder's pass: each decoding sequence, then chunks of prompts within the token budget. */
 void proa_batch_build(proa_engine *e);
 /* The batch was submitted: its rows are in the pages from now on. */

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/sched/output.h"
 #include "engine/sched/prefix_cache.h"
+#include "engine/sched/request_pages.h"
 #include "engine/sched/retire.h"
 #include <string.h>
 
@@ -39,7 +40,7 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     pass->wants_outputs = pass->wants_outputs || (alone && !hidden);
     pass->exclusive = pass->exclusive || hidden || !proa_model_sends_encoder_outputs(e->model);
     req->phase = PROA_PHASE_ENCODE_INFLIGHT;
-    proa_admission_take_pages(e, table, 0, req->input.count);
+    proa_request_pages_take(e, table, 0, req->input.count);
     proa_batch_add_span(e, table, req->input.count, req->input.count, table, 0);
     if (req->input.embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "engine/engine.h"
 #include "engine/sched/prefix_cache.h"
+#include "engine/sched/request_pages.h"
 #include "engine/sched/retire.h"
 #include "kv/page_copy.h"
 #include <stdlib.h>
@@ -109,7 +110,7 @@ static bool begin_handoff(proa_engine *e, proa_kv_handoff *h)
 {
     proa_prefix_tree_pin(&e->prefixes, h->to_space, h->ids, h->tokens, &h->target);
     int32_t have = h->target.count, all = (int32_t)(h->tokens / PROA_PAGE_TOKENS);
-    if (all > proa_admission_pages_available(e) || !proa_page_table_grow(&e->pages, &h->target, h->tokens)) {
+    if (all > proa_request_pages_available(e) || !proa_page_table_grow(&e->pages, &h->target, h->tokens)) {
         proa_page_table_release(&e->pages, &h->target);
         return false;
     }

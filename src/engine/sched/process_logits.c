@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/request_rows.h"
 #include "engine/sched/output.h"
+#include "engine/sched/request_pages.h"
 #include "engine/sched/retire.h"
 #include <math.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static void end_sequence(proa_engine *e, proa_seq *seq)
 {
     proa_engine_request *req = seq->req;
     proa_speculate_end(e, seq);
-    proa_admission_end_seq(e, seq);
+    proa_request_pages_release(e, seq);
     if (--req->running == 0 && req->ending == PROA_FINISH_NONE) req->ending = req->seq[0].finish;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * request.c - what all phases of a request share, and its end. */
+ * request.c - what all phases of a request and its sequences share, and its end. */
 #include "engine/sched/request.h"
 
+#include "engine/engine.h"
 #include "engine/speculate/speculate.h"
 #include <stdlib.h>
 
@@ -17,6 +18,29 @@ proa_history proa_request_history(const proa_engine_request *req, const int32_t 
     h.source = req->input.ids ? req->input.ids : req->prompt;
     h.source_count = req->input.ids ? req->input.count : req->prompt_count;
     return h;
+}
+
+/* Whether it waits for another sequence of its request to run the prompt for all. */
+static bool waits_for_prompt(const proa_seq *seq)
+{
+    return seq->index != seq->req->leader && seq->length < seq->req->prompt_count;
+}
+
+/* Whether the host must receive its newest token first, which a later stage samples. The first stage on a device gets
+ * the tokens of the oldest step by itself; logits processors and beams read them in the last stage, too. */
+static bool is_behind(const proa_engine *e, const proa_seq *seq)
+{
+    const proa_async_steps *a = &e->async;
+    if (seq->sampled_at < 0 || a->mode != PROA_SAMPLE_STAGES) return false;
+    bool simple = !seq->req->search.beam && !seq->req->logits;
+    return !(simple && a->follows && seq->sampled_ticket == a->step[0].ticket);
+}
+
+bool proa_seq_has_rows(const proa_engine *e, const proa_seq *seq)
+{
+    bool last = seq->sampled_at >= 0 && seq->known - seq->req->prompt_count >= seq->req->new_max;
+    bool waits = waits_for_prompt(seq) || seq->verifying || is_behind(e, seq);
+    return seq->finish == PROA_FINISH_NONE && seq->length < seq->known && !last && !waits;
 }
 
 /* Input vectors that the request has copied; NULL: the caller's, on a GPU, or none. */

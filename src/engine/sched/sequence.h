@@ -77,4 +77,8 @@ static inline bool proa_seq_has_tree(const proa_seq *seq)
     return seq->tree && seq->drafts > 0;
 }
 
+/* request.c. Whether the sequence has tokens to run. A token that the host has not received may turn out to be an end
+ * token, which costs one surplus row; that it reaches the length limit is known beforehand. */
+bool proa_seq_has_rows(const proa_engine *e, const proa_seq *seq);
+
 #endif
