@@ -78,10 +78,11 @@ void proa_chat_drop(proa_talk *c, int count); /* forgets the last messages */
 /* The messages as a JSON array, with the system prompt. */
 void proa_chat_json(const proa_talk *c, proa_buf *out);
 
-/* ---- cmd_chat.c ---- */
+/* ---- interrupt.c ---- */
 
-/* Whether Ctrl-C was pressed since the last call of proa_chat_listen. Then system calls have returned EINTR. */
-bool proa_chat_stopped(void);
-void proa_chat_listen(void);
+/* Whether Ctrl-C was pressed since the last call of proa_chat_watch_interrupt. System calls have then returned
+ * EINTR. */
+bool proa_chat_interrupted(void);
+void proa_chat_watch_interrupt(void);
 
 #endif

@@ -7,7 +7,6 @@
 #include "cli/commands.h"
 #include "cli/hub.h"
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,29 +35,6 @@ static const proa_arg chat_rows[] = {
 };
 #undef AT
 static const proa_arg_table chat_args = PROA_ARG_TABLE("options", chat_rows);
-
-/* ---- Ctrl-C ---- */
-
-static volatile sig_atomic_t stop_requested;
-
-static void note_stop(int number)
-{
-    PROA_UNUSED(number);
-    stop_requested = 1;
-}
-
-bool proa_chat_stopped(void)
-{
-    return stop_requested != 0;
-}
-
-void proa_chat_listen(void)
-{
-    struct sigaction action = {.sa_handler = note_stop}; /* without SA_RESTART: reads end with EINTR */
-    sigemptyset(&action.sa_mask);
-    stop_requested = 0;
-    sigaction(SIGINT, &action, NULL);
-}
 
 /* ---- commands ---- */
 
@@ -228,7 +204,7 @@ static proa_status run_conversation(proa_talk *c, proa_chat_input *in, bool scri
     bool more = true;
     proa_buf_init(&line, (size_t)PROA_TEXT_BYTES_MAX);
     while (more && status == PROA_OK) {
-        proa_chat_listen();
+        proa_chat_watch_interrupt();
         proa_chat_read got = proa_chat_input_read(in, &line);
         if (got == PROA_CHAT_END || (script && got == PROA_CHAT_ABANDONED)) break;
         if (got == PROA_CHAT_ABANDONED || line.len == 0) continue;
@@ -238,7 +214,8 @@ static proa_status run_conversation(proa_talk *c, proa_chat_input *in, bool scri
         else if (script) status = proa_chat_say(c, line.ptr, err);
         else say_message(c, line.ptr);
     }
-    if (script && status == PROA_OK && proa_chat_stopped()) status = PROA_FAIL(err, CANCELLED, "interrupted");
+    if (script && status == PROA_OK && proa_chat_interrupted())
+        status = PROA_FAIL(err, CANCELLED, "interrupted");
     proa_buf_release(&line);
     return status;
 }

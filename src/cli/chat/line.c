@@ -58,7 +58,7 @@ static int read_key(EditLine *editor, wchar_t *key)
     PROA_UNUSED(editor);
     for (;;) {
         ssize_t n = read(STDIN_FILENO, &c, 1);
-        if (n < 0 && errno == EINTR && !proa_chat_stopped()) continue;
+        if (n < 0 && errno == EINTR && !proa_chat_interrupted()) continue;
         if (n <= 0) return (int)n;
         size_t used = mbrtowc(key, &c, 1, &state);
         if (used == (size_t)-1) memset(&state, 0, sizeof state); /* no character of this locale: dropped */
@@ -159,7 +159,7 @@ proa_chat_read proa_chat_input_read(proa_chat_input *in, proa_buf *out)
         const char *line = read_line(in, &len);
         if (!line) {
             if (in->terminal) fputs("\n", stderr);
-            if (proa_chat_stopped()) return PROA_CHAT_ABANDONED;
+            if (proa_chat_interrupted()) return PROA_CHAT_ABANDONED;
             return lines ? PROA_CHAT_MESSAGE : PROA_CHAT_END;
         }
         remember_line(in, line, len);

@@ -144,7 +144,7 @@ static proa_status take_body(void *arg, int status, proa_str bytes, proa_err *er
 {
     proa_talk *c = arg;
     c->status = status;
-    if (proa_chat_stopped()) return PROA_FAIL(err, CANCELLED, "interrupted");
+    if (proa_chat_interrupted()) return PROA_FAIL(err, CANCELLED, "interrupted");
     if (!proa_buf_append(&c->body, bytes.ptr, bytes.len))
         return PROA_FAIL(err, LIMIT, "the answer is too large");
     return status < 400 ? proa_client_events(&c->body, take_event, c, err) : PROA_OK;
@@ -204,7 +204,7 @@ proa_status proa_chat_say(proa_talk *c, const char *text, proa_err *err)
     proa_status status = proa_client_http(&c->target, "POST", "/v1/chat/completions", proa_buf_view(&request),
                                           take_body, c, &why);
     if (status == PROA_OK) status = check_status(c, &why);
-    bool stopped = proa_chat_stopped();
+    bool stopped = proa_chat_interrupted();
     end_answer(c);
     if (status == PROA_OK || (stopped && c->answer.len))
         add_message(c, "assistant", c->answer.len ? c->answer.ptr : "");
