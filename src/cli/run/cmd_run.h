@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cmd_run.h - the options of `proa run`, shared by its parts: one prompt (cmd_run.c), scores of a given text
- *             (score.c) and a file of either (file.c).
+ * cmd_run.h - the options of `proa run`, shared by its parts: decoding options (options.c), one prompt
+ *             (cmd_run.c), scores of a given text (score.c) and a file of either (file.c).
  * Owner:   run_command in cmd_run.c. */
 #ifndef PROA_CLI_RUN_CMD_RUN_H
 #define PROA_CLI_RUN_CMD_RUN_H
@@ -18,6 +18,9 @@ typedef struct proa_run_settings {
     proa_decoding decoding;
     int32_t *ids, *type_ids, *decoder_ids; /* parsed; freed by run_command */
 } proa_run_settings;
+
+/* New tokens of a decoder if neither the user nor the model sets a limit. */
+enum { PROA_RUN_TOKENS = 128 };
 
 /* The options that were given, with this command's defaults for the kind of model. */
 proa_options proa_run_options(const proa_run_settings *run, const proa_session *s);
