@@ -30,6 +30,13 @@ int proa_grpc_code_of(const proa_err *err)
     return proa_status_grpc(err->status);
 }
 
+void proa_grpc_fail(proa_grpc_call *call, const proa_err *err)
+{
+    char *text = proa_err_whole_text(err);
+    proa_grpc_finish(call, proa_grpc_code_of(err), proa_str_c(text), NULL, 0);
+    free(text);
+}
+
 bool proa_http_overloaded(const proa_err *err)
 {
     return err->status == PROA_UNAVAILABLE && strstr(err->text, "Exceeds maximum queue size") != NULL;

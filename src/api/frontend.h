@@ -38,6 +38,7 @@ int proa_grpc_code_of(const proa_err *err);
 void proa_err_json(proa_buf *out, const proa_err *err);
 /* {"error":"..."} with that status; UNAVAILABLE by overload is 429 with Retry-After unless strict_triton. */
 void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err);
+void proa_grpc_fail(proa_grpc_call *call, const proa_err *err); /* ends the call with the code and the whole text */
 bool proa_http_overloaded(const proa_err *err); /* refused for too much work: it may be sent again soon */
 void proa_http_json(proa_http_exchange *x, int status, proa_buf *body); /* application/json; takes the bytes of body */
 

@@ -9,7 +9,7 @@ static void answer_call(proa_model_control *c, const proa_err *err)
 {
     proa_grpc_call *call = c->client;
     if (err->status != PROA_OK) {
-        proa_rpc_fail(call, err);
+        proa_grpc_fail(call, err);
         return;
     }
     proa_grpc_send(call, NULL, 0, NULL, NULL); /* both answers have no fields */
@@ -130,7 +130,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes, bool load)
     }
     if (status != PROA_OK) {
         proa_model_control_free(c);
-        proa_rpc_fail(call, &err);
+        proa_grpc_fail(call, &err);
         return;
     }
     call->user = c;

@@ -195,7 +195,7 @@ static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
     if (!final) return;
     if (u->call && send_answer(u, &err) == PROA_OK)
         proa_grpc_finish(u->call, PROA_GRPC_OK, (proa_str){"", 0}, NULL, 0);
-    else if (u->call) proa_rpc_fail(u->call, &err);
+    else if (u->call) proa_grpc_fail(u->call, &err);
     proa_reply_free(u->reply);
     proa_infer_pb_release(&u->message);
 }
@@ -214,7 +214,7 @@ static void refuse_request(unary *u, proa_infer *r, proa_grpc_call *call, const 
     if (call) call->on_disconnect = NULL;
     proa_infer_pb_release(&u->message);
     proa_infer_drop(r);
-    if (call) proa_rpc_fail(call, err);
+    if (call) proa_grpc_fail(call, err);
 }
 
 static void long_done(proa_rpc_long *l)

@@ -25,13 +25,6 @@ static const proa_rpc *find_rpc(proa_str path)
     return NULL;
 }
 
-void proa_rpc_fail(proa_grpc_call *call, const proa_err *err)
-{
-    char *text = proa_err_whole_text(err);
-    proa_grpc_finish(call, proa_grpc_code_of(err), proa_str_c(text), NULL, 0);
-    free(text);
-}
-
 /* ---- one small message each way ---- */
 
 typedef struct small_call { /* in the call's arena */
@@ -94,7 +87,7 @@ static void on_small(proa_grpc_call *call, proa_str bytes)
     ProtobufCMessage *out = NULL;
     proa_err err = {.status = PROA_OK};
     if (run_small(call->user, call, bytes, &out, &err) == PROA_OK) send_message(call, out);
-    else proa_rpc_fail(call, &err);
+    else proa_grpc_fail(call, &err);
 }
 
 static void no_message(proa_grpc_call *call)

@@ -28,8 +28,6 @@ extern const proa_rpc proa_rpc_health[], proa_rpc_models[], proa_rpc_control[];
 void proa_rpc_infer(proa_api *api, proa_grpc_call *call);
 void proa_rpc_stream(proa_api *api, proa_grpc_call *call);
 
-/* Ends the call with the code and the text of a failure. */
-void proa_rpc_fail(proa_grpc_call *call, const proa_err *err);
 /* The message that on_message has now, taken into a buffer. */
 proa_buffer *proa_rpc_take(proa_grpc_call *call, size_t len);
 /* Fills r from a message: model, inputs, parameters, deadline, forwarded metadata; inputs hold the message's memory.
