@@ -65,7 +65,7 @@ typedef struct proa_gguf_token_walk {
     const unsigned char *at;
     char empty[32];
 } proa_gguf_token_walk;
-bool proa_gguf_next_token(proa_gguf_token_walk *walk);
+bool proa_gguf_next_token(proa_gguf_token_walk *walk); /* token_walk.c */
 
 /* Adds the texts tokenizer.json or tokenizer.model, and tokenizer_config.json. Nothing if the file has no tokenizer.
  * The large texts are written when they are read, from the file, which must still be mapped then. */
