@@ -210,7 +210,8 @@ static proa_status read_hidden(proa_generation *g, proa_llm_request *req, int64_
     if (length < 1 || length > columns)
         return PROA_FAIL(err, INVALID, "input 'sequence_lengths' is %lld in row %lld, must be 1 to %lld",
                          (long long)length, (long long)row, (long long)columns);
-    PROA_TRY(proa_input_vectors(t, row, req->count, hidden, &req->arena, &g->embedded, &vectors, err));
+    PROA_TRY(proa_input_vectors((proa_tensor_row){t, row, req->count}, hidden, &req->arena, &g->embedded,
+                                &vectors, err));
     g->ids_count = length;
     return PROA_OK;
 }
@@ -221,7 +222,8 @@ static proa_status read_ids(proa_generation *g, const proa_llm_request *req, int
 {
     const proa_tensor *ids = proa_infer_input(req->infer, "input_ids");
     int64_t length = 0;
-    PROA_TRY(proa_input_ids(ids, row, req->count, &req->infer->arena, &g->ids, &g->ids_count, err));
+    PROA_TRY(proa_input_ids((proa_tensor_row){ids, row, req->count}, &req->infer->arena, &g->ids,
+                            &g->ids_count, err));
     if (!proa_input_int(req->infer, length_name, row, &length)) length = g->ids_count;
     if (length < 0 || length > g->ids_count)
         return PROA_FAIL(err, INVALID, "input '%s' is %lld in row %lld, must be 0 to %lld", length_name,
@@ -328,8 +330,8 @@ static proa_status read_vectors(proa_generation *g, const proa_llm_request *req,
                                 int64_t row, proa_err *err)
 {
     int64_t rows = 0, length = 0;
-    PROA_TRY(proa_input_vectors(t, row, req->count, req->llm_model->info.embedding, &req->infer->arena,
-                                &g->prompt_table, &rows, err));
+    PROA_TRY(proa_input_vectors((proa_tensor_row){t, row, req->count}, req->llm_model->info.embedding,
+                                &req->infer->arena, &g->prompt_table, &rows, err));
     length = rows;
     proa_input_int(req->infer, "request_prompt_lengths", row, &length);
     if (length < 0 || length > rows)
@@ -372,7 +374,7 @@ static proa_status read_options(proa_options *o, proa_llm_request *req, int64_t 
         const proa_tensor *t = &r->inputs[i];
         const proa_option_row *row = proa_option_by_alias(t->name);
         if (!row || is_out_of_use(row, t, batch_row)) continue;
-        PROA_TRY(proa_option_read(o, row, t, batch_row, req->count, &req->arena, err));
+        PROA_TRY(proa_option_read(o, row, (proa_tensor_row){t, batch_row, req->count}, &req->arena, err));
     }
     if (o->beams == 0)
         o->beams = 1, o->given[PROA_OPTION_beams] = true; /* a model's own default search is not FT's */

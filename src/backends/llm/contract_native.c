@@ -229,7 +229,7 @@ static proa_status read_options(proa_options *o, proa_llm_request *req, proa_err
     const proa_infer *r = req->infer;
     for (int32_t i = 0; i < r->inputs_count; i++) {
         const proa_option_row *row = proa_option_by_alias(r->inputs[i].name);
-        if (row) PROA_TRY(proa_option_read(o, row, &r->inputs[i], 0, 1, &req->arena, err));
+        if (row) PROA_TRY(proa_option_read(o, row, (proa_tensor_row){&r->inputs[i], 0, 1}, &req->arena, err));
     }
     return PROA_OK;
 }
@@ -247,7 +247,7 @@ static proa_status read_ids(const proa_llm_request *req, const char *name, int64
 {
     const proa_tensor *t = proa_infer_input(req->infer, name);
     if (!t) return PROA_OK;
-    PROA_TRY(proa_input_ids(t, row, rows, &req->infer->arena, ids, count, err));
+    PROA_TRY(proa_input_ids((proa_tensor_row){t, row, rows}, &req->infer->arena, ids, count, err));
     if (!*ids && strcmp(name, "decoder_input_ids") != 0) *ids = no_ids; /* none: the model's start token */
     return PROA_OK;
 }

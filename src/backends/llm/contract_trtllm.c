@@ -178,6 +178,11 @@ typedef struct batch_row {
     proa_generation *g;
 } batch_row;
 
+static proa_tensor_row row_of(const batch_row *b, const proa_tensor *t)
+{
+    return (proa_tensor_row){t, b->row, b->req->count};
+}
+
 static proa_status read_ids(const batch_row *b, const char *name, const char *length_name,
                             const int32_t **ids, int64_t *count, proa_err *err)
 {
@@ -185,7 +190,7 @@ static proa_status read_ids(const batch_row *b, const char *name, const char *le
     const proa_tensor *t = proa_infer_input(r, name);
     int64_t length = 0;
     if (!t) return PROA_OK;
-    PROA_TRY(proa_input_ids(t, b->row, b->req->count, &r->arena, ids, count, err));
+    PROA_TRY(proa_input_ids(row_of(b, t), &r->arena, ids, count, err));
     if (!proa_input_int(r, length_name, b->row, &length)) return PROA_OK;
     if (length < 0 || length > *count)
         return PROA_FAIL(err, INVALID, "input '%s' is %lld, must be 0 to %lld", length_name,
@@ -206,7 +211,7 @@ static proa_status read_option(const batch_row *b, const proa_tensor *t, proa_er
     if (row->option == PROA_OPTION_top_p)
         proa_element_double(t, proa_tensor_count(t) == 1 ? 0 : b->row, &value);
     if (value <= 0) return PROA_OK;
-    return proa_option_read(&b->g->options, row, t, b->row, b->req->count, &b->req->arena, err);
+    return proa_option_read(&b->g->options, row, row_of(b, t), &b->req->arena, err);
 }
 
 /* The row's text. An input that has a single element gives it to every row. */
@@ -287,8 +292,8 @@ static proa_status read_table(const batch_row *b, proa_err *err)
         return PROA_FAIL(err, INVALID, "prompt_vocab_size is %lld, and there is no prompt_embedding_table",
                          (long long)size);
     }
-    PROA_TRY(proa_input_vectors(t, b->row, b->req->count, b->req->llm_model->info.embedding,
-                                &b->req->infer->arena, &g->prompt_table, &rows, err));
+    PROA_TRY(proa_input_vectors(row_of(b, t), b->req->llm_model->info.embedding, &b->req->infer->arena,
+                                &g->prompt_table, &rows, err));
     if (sized && (size < 1 || size > rows))
         return PROA_FAIL(err, INVALID, "prompt_vocab_size is %lld, must be 1 to %lld, the rows of the table",
                          (long long)size, (long long)rows);
@@ -328,8 +333,7 @@ static proa_status load_adapter(const batch_row *b, const proa_tensor *weights, 
     int64_t count = 0;
     proa_err late = {.status = PROA_OK};
     PROA_TRY(read_lora_config(b, config, &rows, err));
-    PROA_TRY(proa_input_vectors(weights, b->row, b->req->count, rows.width, &b->req->arena, &rows.weights,
-                                &count, err));
+    PROA_TRY(proa_input_vectors(row_of(b, weights), rows.width, &b->req->arena, &rows.weights, &count, err));
     if (count != rows.rows)
         return PROA_FAIL(err, INVALID, "input 'lora_weights' has %lld rows, 'lora_config' has %lld",
                          (long long)count, (long long)rows.rows);

@@ -302,15 +302,20 @@ bool proa_input_int(const proa_infer *r, const char *name, int64_t row, int64_t 
 bool proa_input_bool(const proa_infer *r, const char *name, int64_t row, bool *out);
 /* The only string of an input; NULL ptr: not there. */
 proa_str proa_input_text(const proa_infer *r, const char *name);
-/* Numbers of row `row` of `rows` as token ids, in the arena. */
-proa_status proa_input_ids(const proa_tensor *t, int64_t row, int64_t rows, proa_arena *arena,
-                           const int32_t **ids, int64_t *count, proa_err *err);
-/* Row `row` of `rows` of a tensor [..., count, width] of floats as f32, in the arena. */
-proa_status proa_input_vectors(const proa_tensor *t, int64_t row, int64_t rows, int64_t width,
-                               proa_arena *arena, const float **values, int64_t *count, proa_err *err);
-/* One option from row `row` of `rows` of a tensor. An empty tensor leaves it as it is. */
-proa_status proa_option_read(proa_options *o, const proa_option_row *row, const proa_tensor *t,
-                             int64_t batch_row, int64_t rows, proa_arena *arena, proa_err *err);
+/* What a tensor holds for one row of a batch of `rows` requests. */
+typedef struct proa_tensor_row {
+    const proa_tensor *t;
+    int64_t row, rows;
+} proa_tensor_row;
+/* Its numbers as token ids, in the arena. */
+proa_status proa_input_ids(proa_tensor_row in, proa_arena *arena, const int32_t **ids, int64_t *count,
+                           proa_err *err);
+/* Of a tensor [..., count, width] of floats its vectors as f32, in the arena. */
+proa_status proa_input_vectors(proa_tensor_row in, int64_t width, proa_arena *arena, const float **values,
+                               int64_t *count, proa_err *err);
+/* Its value of an option. An empty tensor leaves the option as it is. */
+proa_status proa_option_read(proa_options *o, const proa_option_row *row, proa_tensor_row in,
+                             proa_arena *arena, proa_err *err);
 /* UNSUPPORTED if an input of these names (NULL-terminated) is there and not empty. */
 proa_status proa_refuse_inputs(const proa_infer *r, const char *const *names, proa_err *err);
 

@@ -127,16 +127,17 @@ proa_str proa_input_text(const proa_infer *r, const char *name)
     return text;
 }
 
-proa_status proa_input_ids(const proa_tensor *t, int64_t row, int64_t rows, proa_arena *arena,
-                           const int32_t **ids, int64_t *count, proa_err *err)
+proa_status proa_input_ids(proa_tensor_row in, proa_arena *arena, const int32_t **ids, int64_t *count,
+                           proa_err *err)
 {
-    int64_t each = rows > 0 ? proa_tensor_count(t) / rows : 0, id = 0;
+    const proa_tensor *t = in.t;
+    int64_t each = in.rows > 0 ? proa_tensor_count(t) / in.rows : 0, id = 0;
     if (each > PROA_CONTEXT_MAX)
         return PROA_FAIL(err, LIMIT, "input '%s' has %lld ids, at most %d are taken", t->name,
                          (long long)each, PROA_CONTEXT_MAX);
     int32_t *to = each > 0 ? PROA_ARENA_NEW(arena, int32_t, each) : NULL;
     for (int64_t i = 0; i < each; i++) {
-        if (!proa_element_int(t, row * each + i, &id))
+        if (!proa_element_int(t, in.row * each + i, &id))
             return PROA_FAIL(err, INVALID, "input '%s' must be made of integers", t->name);
         if (id < INT32_MIN || id > INT32_MAX)
             return PROA_FAIL(err, INVALID, "input '%s' has the token id %lld", t->name, (long long)id);
@@ -155,20 +156,21 @@ static bool float_type(proa_type type, proa_dtype *dtype)
     return type == PROA_TYPE_FP16 || type == PROA_TYPE_BF16 || type == PROA_TYPE_FP32;
 }
 
-proa_status proa_input_vectors(const proa_tensor *t, int64_t row, int64_t rows, int64_t width,
-                               proa_arena *arena, const float **values, int64_t *count, proa_err *err)
+proa_status proa_input_vectors(proa_tensor_row in, int64_t width, proa_arena *arena, const float **values,
+                               int64_t *count, proa_err *err)
 {
+    const proa_tensor *t = in.t;
     proa_dtype dtype;
-    int64_t all = proa_tensor_count(t), each = rows > 0 ? all / rows : 0;
+    int64_t all = proa_tensor_count(t), each = in.rows > 0 ? all / in.rows : 0;
     if (!float_type(t->type, &dtype))
         return PROA_FAIL(err, UNSUPPORTED, "input '%s' must be FP32, FP16 or BF16", t->name);
-    if (t->rank < 2 || width < 1 || t->shape[t->rank - 1] != width || each * rows != all || each % width != 0)
+    if (t->rank < 2 || width < 1 || t->shape[t->rank - 1] != width || each * in.rows != all || each % width != 0)
         return PROA_FAIL(err, INVALID, "input '%s' has vectors of %lld, the model's have %lld", t->name,
                          (long long)(t->rank ? t->shape[t->rank - 1] : 0), (long long)width);
     if (t->bytes < (size_t)(all * proa_dtype_bytes(dtype)))
         return PROA_FAIL(err, INVALID, "input '%s' has %zu bytes, too few for its shape", t->name, t->bytes);
     float *to = PROA_ARENA_NEW(arena, float, each);
-    proa_to_f32(to, t->data + (size_t)(row * each * proa_dtype_bytes(dtype)), dtype, each);
+    proa_to_f32(to, t->data + (size_t)(in.row * each * proa_dtype_bytes(dtype)), dtype, each);
     *values = to;
     *count = each / width;
     return PROA_OK;

@@ -2,7 +2,6 @@
  * word_lists.c - lists of words as ids, from tensors of the three forms that clients send. */
 #include "backends/llm/word_lists.h"
 
-#include "backends/llm/llm.h"
 #include "base/limits.h"
 #include <string.h>
 
@@ -29,10 +28,10 @@ static proa_status count_words(const proa_tensor *t, int64_t ends_at, int64_t wi
     return PROA_OK;
 }
 
-proa_status proa_words_read(proa_words *out, const proa_tensor *t, int64_t row, int64_t rows,
-                            proa_arena *arena, proa_err *err)
+proa_status proa_words_read(proa_words *out, proa_tensor_row in, proa_arena *arena, proa_err *err)
 {
-    int64_t each = proa_tensor_count(t) / rows, width = each / 2, at = row * each, words = 0, count = 0;
+    const proa_tensor *t = in.t;
+    int64_t each = proa_tensor_count(t) / in.rows, width = each / 2, at = in.row * each, words = 0, count = 0;
     if (each % 2 != 0)
         return PROA_FAIL(err, INVALID, "input '%s' has %lld numbers, a list of words has two rows", t->name,
                          (long long)each);

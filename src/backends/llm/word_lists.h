@@ -4,15 +4,13 @@
 #ifndef PROA_BACKENDS_LLM_WORD_LISTS_H
 #define PROA_BACKENDS_LLM_WORD_LISTS_H
 
-#include "base/arena.h"
-#include "proa/proa.h"
-#include "serve/tensor.h"
+#include "backends/llm/llm.h"
 #include "text/tokenizer.h"
 
-/* Row `row` of `rows` of a tensor [rows, 2, N] of integers ([2, N] when rows is 1). INVALID: ends that fall or point
- * outside. Empty words are left out. */
-PROA_MUST_CHECK proa_status proa_words_read(proa_words *out, const proa_tensor *t, int64_t row, int64_t rows,
-                                            proa_arena *arena, proa_err *err);
+/* Of a tensor [rows, 2, N] of integers ([2, N] when rows is 1). INVALID: ends that fall or point outside. Empty words
+ * are left out. */
+PROA_MUST_CHECK proa_status proa_words_read(proa_words *out, proa_tensor_row in, proa_arena *arena,
+                                            proa_err *err);
 /* Writes words to one row of such a tensor: to[2 * width]. ends may be longer than the words; ids.len <= width. */
 void proa_words_write(int32_t *to, int64_t width, const proa_ids *ids, const proa_ids *ends);
 

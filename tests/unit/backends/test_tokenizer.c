@@ -298,7 +298,7 @@ static void word_lists(void **state)
         t.data = (const void *)cases[i].n;
         t.bytes = (size_t)cases[i].count * 4;
         proa_arena_init(&arena);
-        proa_status status = proa_words_read(&words, &t, 0, 1, &arena, &err);
+        proa_status status = proa_words_read(&words, (proa_tensor_row){&t, 0, 1}, &arena, &err);
         if ((status != PROA_OK) != (cases[i].words < 0)) fail_msg("case %zu: %s", i, err.text);
         if (status == PROA_OK) assert_int_equal(words.count, cases[i].words);
         proa_arena_release(&arena);
