@@ -293,9 +293,8 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     proa_memory_plan(&e->memory, &e->sizes, e->model, e->tokenizer);
     PROA_TRY(proa_memory_check(&e->memory, e->model, err));
     PROA_TRY(proa_model_load(e->model, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
-    const proa_config *c = &e->model->config;
-    PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
-                                c->kv_heads, c->head_dim, e->model->formats.kv, err));
+    PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), proa_kv_shape_of(e->model),
+                                err));
     PROA_TRY(load_drafts(e, o, err));
     PROA_TRY(proa_rank_set_pages(&e->ranks, &e->pages, e->model, err));
     for (const proa_kv_pages *p = &e->pages; e->device->host && p; p = p->beside)

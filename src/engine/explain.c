@@ -407,7 +407,7 @@ static rank_figures figures_of(const proa_model *m, int64_t pages)
     rank_figures r = {
         .part = m->plan.part, .weights = m->plan.weight_bytes, .activations = m->plan.activation_bytes};
     r.layers = m->plan.layers[encoder ? PROA_STACK_ENCODER : PROA_STACK_DECODER];
-    r.kv = proa_kv_pages_bytes(pages, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
+    r.kv = proa_kv_pages_bytes(pages, proa_kv_shape_of(m));
     r.traffic = proa_rank_traffic_of(m);
     return r;
 }

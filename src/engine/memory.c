@@ -197,9 +197,14 @@ static int64_t of_ranks(const proa_model *m, int64_t (*bytes)(const proa_model *
     return m->device->host ? sum : most;
 }
 
+proa_kv_shape proa_kv_shape_of(const proa_model *m)
+{
+    return (proa_kv_shape){m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv};
+}
+
 static int64_t rank_pages(const proa_model *m, int64_t count)
 {
-    return proa_kv_pages_bytes(count, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
+    return proa_kv_pages_bytes(count, proa_kv_shape_of(m));
 }
 
 static int64_t rank_weights(const proa_model *m, int64_t count)

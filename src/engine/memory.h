@@ -4,6 +4,7 @@
 #ifndef PROA_ENGINE_MEMORY_H
 #define PROA_ENGINE_MEMORY_H
 
+#include "kv/pages.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -50,6 +51,9 @@ typedef struct proa_memory {
     int64_t draft;      /* the draft model, but for its keys and values, or draft heads */
     int64_t page;       /* of kv */
 } proa_memory;
+
+/* What the KV pages of a model hold for each token. */
+proa_kv_shape proa_kv_shape_of(const proa_model *m);
 
 /* INVALID names the option, its value and its range. options may be NULL. */
 PROA_MUST_CHECK proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, proa_err *err);

@@ -30,12 +30,12 @@ static bool dtype_fits(proa_dtype dtype)
            dtype == PROA_DTYPE_FP8;
 }
 
-int64_t proa_kv_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
+int64_t proa_kv_pages_bytes(int64_t count, proa_kv_shape shape)
 {
-    if (!dtype_fits(dtype) || count < 0 || layers < 0) return -1;
-    int64_t bytes = block_bytes_of(kv_heads, head_dim, dtype);
+    if (!dtype_fits(shape.dtype) || count < 0 || shape.layers < 0) return -1;
+    int64_t bytes = block_bytes_of(shape.kv_heads, shape.head_dim, shape.dtype);
     int64_t tables;
-    if (!proa_mul(bytes, 2 * (int64_t)layers, &bytes) || !proa_mul(bytes, count, &bytes) ||
+    if (!proa_mul(bytes, 2 * (int64_t)shape.layers, &bytes) || !proa_mul(bytes, count, &bytes) ||
         !proa_mul(count, 2 * (int64_t)sizeof(int32_t) + 1, &tables) || !proa_add(bytes, tables, &bytes))
         return -1;
     return bytes;
@@ -64,7 +64,7 @@ static proa_status check_shape(const proa_kv_pages *p, proa_err *err)
 /* Pages of all layers on the device; reference counts and the stack of free pages on the host. */
 static proa_status allocate_pool(proa_kv_pages *p, proa_err *err)
 {
-    p->bytes = proa_kv_pages_bytes(p->count, p->layers, p->kv_heads, p->head_dim, p->dtype);
+    p->bytes = proa_kv_pages_bytes(p->count, (proa_kv_shape){p->layers, p->kv_heads, p->head_dim, p->dtype});
     int64_t available = p->device->available(p->device);
     p->block_bytes = block_bytes_of(p->kv_heads, p->head_dim, p->dtype);
     if (p->bytes >= 0 && p->bytes <= available) p->memory = p->device->alloc(p->device, block_total(p));
@@ -78,11 +78,15 @@ static proa_status allocate_pool(proa_kv_pages *p, proa_err *err)
     return PROA_OK;
 }
 
-proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count, int32_t layers,
-                               int64_t kv_heads, int64_t head_dim, proa_dtype dtype, proa_err *err)
+proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count, proa_kv_shape shape,
+                               proa_err *err)
 {
-    *p = (proa_kv_pages){
-        .device = device, .count = count, .layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .dtype = dtype};
+    *p = (proa_kv_pages){.device = device,
+                         .count = count,
+                         .layers = shape.layers,
+                         .kv_heads = shape.kv_heads,
+                         .head_dim = shape.head_dim,
+                         .dtype = shape.dtype};
     proa_status status = PROA_OK;
     PROA_TRY_OUT(check_shape(p, err));
     if (count == 0) return PROA_OK;
@@ -97,10 +101,9 @@ out:
 }
 
 proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p, proa_device *device,
-                                      int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype,
-                                      proa_err *err)
+                                      proa_kv_shape shape, proa_err *err)
 {
-    PROA_TRY(proa_kv_pages_init(beside, device, p->count, layers, kv_heads, head_dim, dtype, err));
+    PROA_TRY(proa_kv_pages_init(beside, device, p->count, shape, err));
     while (p->beside) p = p->beside;
     p->beside = beside;
     return PROA_OK;

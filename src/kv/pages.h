@@ -49,21 +49,26 @@ struct proa_kv_pages {
     void *settle_arg;
 };
 
+/* What a pool holds for each token: keys and values [layers][kv_heads][head_dim]. */
+typedef struct proa_kv_shape {
+    int32_t layers;
+    int64_t kv_heads, head_dim;
+    proa_dtype dtype;
+} proa_kv_shape;
+
 /* Memory of such a pool in bytes, its bookkeeping (9 bytes a page) included: what proa_kv_pages_init takes. -1 if the
- * number does not fit, an argument is negative, or the dtype is not one of keys and values. */
-int64_t proa_kv_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype);
+ * number does not fit, a size is negative, or the dtype is not one of keys and values. */
+int64_t proa_kv_pages_bytes(int64_t count, proa_kv_shape shape);
 /* INVALID for shapes and dtypes outside of limits.h; NO_MEMORY, with the sum, if the device has less. The device
  * stays the caller's. On failure p is zero and needs no release. The memory is zeroed and becomes resident as
  * tokens are written. */
 PROA_MUST_CHECK proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count,
-                                               int32_t layers, int64_t kv_heads, int64_t head_dim,
-                                               proa_dtype dtype, proa_err *err);
+                                               proa_kv_shape shape, proa_err *err);
 /* The keys and values of another model for the same tokens (a draft model), or those of another rank: page i of
  * `beside` belongs to page i of p, and is taken, shared and copied with it. beside has no page tables of its own; it
  * must outlive p, and is released by itself. There may be several. Errors as above. */
 PROA_MUST_CHECK proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p,
-                                                      proa_device *device, int32_t layers, int64_t kv_heads,
-                                                      int64_t head_dim, proa_dtype dtype, proa_err *err);
+                                                      proa_device *device, proa_kv_shape shape, proa_err *err);
 /* p goes on without it. */
 void proa_kv_pages_remove_beside(proa_kv_pages *p, const proa_kv_pages *beside);
 void proa_kv_pages_release(proa_kv_pages *p); /* page tables into it become invalid; a zero pool is fine */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "comm/child.h"
 #include "comm/numa.h"
+#include "engine/memory.h"
 #include "engine/ranks/comms.h"
 #include "engine/ranks/greeting.h"
 #include "engine/ranks/rank_set.h"
@@ -95,9 +96,7 @@ static proa_status take_pages(void *arg, int64_t count, proa_err *err)
 {
     follower *f = arg;
     proa_model *m = f->model;
-    const proa_config *c = &m->config;
-    PROA_TRY(proa_kv_pages_init(&f->pages, f->device, count, m->kv_layers, c->kv_heads, c->head_dim,
-                                m->formats.kv, err));
+    PROA_TRY(proa_kv_pages_init(&f->pages, f->device, count, proa_kv_shape_of(m), err));
     f->kv = proa_calloc((size_t)m->kv_layers + 1, sizeof *f->kv);
     for (int32_t i = 0; i < m->kv_layers; i++) f->kv[i] = proa_kv_pages_layer(&f->pages, i);
     proa_ranks_set_kv(m, f->rank, f->kv);

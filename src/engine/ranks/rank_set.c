@@ -6,6 +6,7 @@
 #include "comm/numa.h"
 #include "kernels/connect.h"
 #include "base/thread.h"
+#include "engine/memory.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,10 +207,9 @@ proa_status proa_rank_set_prepare(proa_rank_set *s, proa_model **m, const char *
 proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_model *m, proa_err *err)
 {
     for (int32_t i = 1; i < s->local; i++) {
-        const proa_model *part = proa_ranks_model(m, i);
-        const proa_config *c = &part->config;
-        PROA_TRY(proa_kv_pages_init_beside(&s->pages[i], pages, s->device[i], part->kv_layers, c->kv_heads,
-                                           c->head_dim, m->formats.kv, err));
+        proa_kv_shape shape = proa_kv_shape_of(proa_ranks_model(m, i));
+        shape.dtype = m->formats.kv;
+        PROA_TRY(proa_kv_pages_init_beside(&s->pages[i], pages, s->device[i], shape, err));
     }
     if (s->local > 1) proa_kv_pages_set_settle(pages, wait_for_stages, m);
     if (s->local == s->count) return proa_ranks_reserve(m, pages->count), PROA_OK;

@@ -108,12 +108,10 @@ proa_status proa_draft_model_prepare(proa_engine *e, const char *path, proa_err 
 proa_status proa_draft_model_load(proa_engine *e, proa_progress_fn *progress, void *arg, proa_err *err)
 {
     proa_draft_model *d = e->draft_model;
-    const proa_config *c = &d->model->config;
     int64_t rows = d->model->plan.rows_max, sequences = e->sizes.sequences_max;
     for (size_t i = 0; i < PROA_COUNT(d->chances); i++) proa_draft_chances_init(&d->chances[i]);
     PROA_TRY(proa_model_load(d->model, progress, arg, err));
-    PROA_TRY(proa_kv_pages_init_beside(&d->pages, &e->pages, e->device, d->model->kv_layers, c->kv_heads,
-                                       c->head_dim, d->model->formats.kv, err));
+    PROA_TRY(proa_kv_pages_init_beside(&d->pages, &e->pages, e->device, proa_kv_shape_of(d->model), err));
     d->kv = PROA_ARENA_NEW(&e->arena, proa_kv, d->model->kv_layers);
     for (int32_t i = 0; i < d->model->kv_layers; i++) d->kv[i] = proa_kv_pages_layer(&d->pages, i);
     d->ids = PROA_ARENA_NEW(&e->arena, int32_t, rows);

@@ -101,10 +101,8 @@ proa_status proa_eagle_proposer_load(proa_engine *e, proa_progress_fn *progress,
 {
     proa_eagle_proposer *p = e->eagle;
     const proa_model *m = p->heads->model;
-    const proa_config *c = &m->config;
     PROA_TRY(proa_eagle_load(p->heads, progress, arg, err));
-    PROA_TRY(proa_kv_pages_init_beside(&p->pages, &e->pages, e->device, m->kv_layers, c->kv_heads,
-                                       c->head_dim, m->formats.kv, err));
+    PROA_TRY(proa_kv_pages_init_beside(&p->pages, &e->pages, e->device, proa_kv_shape_of(m), err));
     p->kv = PROA_ARENA_NEW(&e->arena, proa_kv, m->kv_layers);
     for (int32_t i = 0; i < m->kv_layers; i++) p->kv[i] = proa_kv_pages_layer(&p->pages, i);
     make_arrays(e, p);

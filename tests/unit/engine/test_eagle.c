@@ -107,13 +107,9 @@ static void golden(void **state)
         fail_msg("%s", err.text);
     assert_int_equal(proa_model_load(p.m, NULL, NULL, &err), PROA_OK);
     assert_int_equal(proa_eagle_load(p.h, NULL, NULL, &err), PROA_OK);
-    const proa_config *c = &p.m->config, *d = &p.h->model->config;
-    assert_int_equal(proa_kv_pages_init(&p.pages, p.device, 8, p.m->kv_layers, c->kv_heads, c->head_dim,
-                                        p.m->formats.kv, &err),
-                     PROA_OK);
-    assert_int_equal(proa_kv_pages_init_beside(&p.beside, &p.pages, p.device, p.h->model->kv_layers,
-                                               d->kv_heads, d->head_dim, p.h->model->formats.kv, &err),
-                     PROA_OK);
+    assert_int_equal(proa_kv_pages_init(&p.pages, p.device, 8, proa_kv_shape_of(p.m), &err), PROA_OK);
+    assert_int_equal(
+        proa_kv_pages_init_beside(&p.beside, &p.pages, p.device, proa_kv_shape_of(p.h->model), &err), PROA_OK);
     if (proa_json_load(&json, path, 1 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
     const proa_json *cases = proa_json_get(json, "cases");
     assert_true(proa_json_len(cases) > 0);

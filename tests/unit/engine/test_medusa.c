@@ -71,9 +71,7 @@ static void golden(void **state)
     if (proa_medusa_prepare(&h, folder, m, 8, &err) != PROA_OK) fail_msg("%s", err.text);
     assert_int_equal(proa_model_load(m, NULL, NULL, &err), PROA_OK);
     assert_int_equal(proa_medusa_load(h, &err), PROA_OK);
-    assert_int_equal(proa_kv_pages_init(&pages, device, 8, m->kv_layers, m->config.kv_heads,
-                                        m->config.head_dim, m->formats.kv, &err),
-                     PROA_OK);
+    assert_int_equal(proa_kv_pages_init(&pages, device, 8, proa_kv_shape_of(m), &err), PROA_OK);
     if (proa_json_load(&json, path, 1 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
     const proa_json *cases = proa_json_get(json, "cases");
     for (int64_t i = 0; i < proa_json_len(cases); i++) {

@@ -33,7 +33,8 @@ static int set_up(void **state)
     fixture *f = proa_calloc(1, sizeof *f);
     for (int i = 0; i < 4; i++) f->table[i] = (proa_page_table){.page = f->page[i], .cap = CAP};
     *state = f;
-    return proa_kv_pages_init(&f->pool, host(), PAGES, LAYERS, HEADS, DIM, PROA_DTYPE_F32, NULL) == PROA_OK
+    return proa_kv_pages_init(&f->pool, host(), PAGES, (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_F32},
+                              NULL) == PROA_OK
                ? 0
                : -1;
 }
@@ -325,8 +326,9 @@ static void test_follow(void **state)
         s->table[i] = (proa_page_table){.page = s->page[i], .cap = CAP};
         s->spare[i] = (proa_page_table){.page = s->page[BEAMS + i], .cap = CAP};
     }
-    assert_int_equal(
-        proa_kv_pages_init(&s->pool, host(), BEAMS * CAP, LAYERS, HEADS, DIM, PROA_DTYPE_F32, NULL), PROA_OK);
+    assert_int_equal(proa_kv_pages_init(&s->pool, host(), BEAMS * CAP,
+                                        (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_F32}, NULL),
+                     PROA_OK);
     for (int64_t token = 0; token < TOKENS; token++) {
         int32_t parent[BEAMS], there[BEAMS * CAP];
         bool copied = token % 2, grown = token % 3 == 0; /* a device's tables have the next step's page already */
@@ -361,13 +363,16 @@ static void test_follow(void **state)
 static void test_sizes(void **state)
 {
     (void)state;
-    assert_int_equal(proa_kv_pages_bytes(10, 4, 2, 16, PROA_DTYPE_F32), 10LL * 4 * 2 * 2 * 64 * 16 * 4 + 90);
-    assert_int_equal(proa_kv_pages_bytes(10, 4, 2, 16, PROA_DTYPE_BF16), 10LL * 4 * 2 * 2 * 64 * 16 * 2 + 90);
-    assert_int_equal(proa_kv_pages_bytes(0, 4, 2, 16, PROA_DTYPE_F16), 0);
-    assert_int_equal(proa_kv_pages_bytes(INT64_MAX / 2, 4, 2, 16, PROA_DTYPE_F32), -1);
-    assert_int_equal(proa_kv_pages_bytes(1, 1, INT64_MAX / 2, INT64_MAX / 2, PROA_DTYPE_F32), -1);
-    assert_int_equal(proa_kv_pages_bytes(-1, 1, 1, 1, PROA_DTYPE_F32), -1);
-    assert_int_equal(proa_kv_pages_bytes(1, 1, 1, 1, PROA_DTYPE_I8), -1);
+    assert_int_equal(proa_kv_pages_bytes(10, (proa_kv_shape){4, 2, 16, PROA_DTYPE_F32}),
+                     10LL * 4 * 2 * 2 * 64 * 16 * 4 + 90);
+    assert_int_equal(proa_kv_pages_bytes(10, (proa_kv_shape){4, 2, 16, PROA_DTYPE_BF16}),
+                     10LL * 4 * 2 * 2 * 64 * 16 * 2 + 90);
+    assert_int_equal(proa_kv_pages_bytes(0, (proa_kv_shape){4, 2, 16, PROA_DTYPE_F16}), 0);
+    assert_int_equal(proa_kv_pages_bytes(INT64_MAX / 2, (proa_kv_shape){4, 2, 16, PROA_DTYPE_F32}), -1);
+    assert_int_equal(proa_kv_pages_bytes(1, (proa_kv_shape){1, INT64_MAX / 2, INT64_MAX / 2, PROA_DTYPE_F32}),
+                     -1);
+    assert_int_equal(proa_kv_pages_bytes(-1, (proa_kv_shape){1, 1, 1, PROA_DTYPE_F32}), -1);
+    assert_int_equal(proa_kv_pages_bytes(1, (proa_kv_shape){1, 1, 1, PROA_DTYPE_I8}), -1);
     assert_int_equal(proa_kv_pages_for(0), 0);
     assert_int_equal(proa_kv_pages_for(64), 1);
     assert_int_equal(proa_kv_pages_for(65), 2);
@@ -378,7 +383,7 @@ static void test_refusals(void **state)
     (void)state;
     proa_kv_pages p;
     proa_err err = {0};
-    assert_int_equal(proa_kv_pages_init(&p, host(), 1 << 30, 1000, 64, 128, PROA_DTYPE_F32, &err),
+    assert_int_equal(proa_kv_pages_init(&p, host(), 1 << 30, (proa_kv_shape){1000, 64, 128, PROA_DTYPE_F32}, &err),
                      PROA_NO_MEMORY);
     assert_non_null(strstr(err.text, "1073741824 pages of 64 tokens need 4503599637034172416 bytes"));
     assert_null(p.memory);
@@ -398,12 +403,14 @@ static void test_refusals(void **state)
                {1, 1, 1, 1, (proa_dtype)99, "dtype unknown"}};
     for (size_t i = 0; i < PROA_COUNT(bad); i++) {
         err = (proa_err){0};
-        assert_int_equal(proa_kv_pages_init(&p, host(), bad[i].count, bad[i].layers, bad[i].heads, bad[i].dim,
-                                            bad[i].dtype, &err),
-                         PROA_INVALID);
+        assert_int_equal(
+            proa_kv_pages_init(&p, host(), bad[i].count,
+                               (proa_kv_shape){bad[i].layers, bad[i].heads, bad[i].dim, bad[i].dtype}, &err),
+            PROA_INVALID);
         assert_non_null(strstr(err.text, bad[i].text));
     }
-    assert_int_equal(proa_kv_pages_init(&p, host(), 0, 12, 0, 0, PROA_DTYPE_F32, NULL), PROA_OK); /* an encoder's */
+    assert_int_equal(proa_kv_pages_init(&p, host(), 0, (proa_kv_shape){12, 0, 0, PROA_DTYPE_F32}, NULL),
+                     PROA_OK); /* an encoder's */
     proa_page_table none = {0};
     assert_true(proa_page_table_grow(&p, &none, 0));
     assert_false(proa_page_table_grow(&p, &none, 1));
