@@ -160,23 +160,35 @@ void check_lora(tester *t)
 
 /* ---- linear_lora ---- */
 
+/* Adapters are as the weights where these have one of their types; beside coded weights they have 16 bits. Of FP8 x has
+ * four bits too where rows are many. The numbers of a gated product are two such sums multiplied. */
+static proa_dtype dtype_beside(proa_wfmt format)
+{
+    return format == PROA_WFMT_F32    ? PROA_DTYPE_F32
+           : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
+                                      : PROA_DTYPE_F16;
+}
+
+static void set_limits(const lora_case *k, proa_wfmt format, bool gated)
+{
+    device_mode.limit = format == PROA_WFMT_FP8 ? 1e-1 : format == PROA_WFMT_BF16 ? 2e-2 : 4e-3;
+    device_mode.floor = sqrt((double)(k->K * k->rank)) / 4;
+    if (gated && proa_wfmt_is_quantised(format)) device_mode.floor *= 1 + 8 * device_mode.floor;
+}
+
 /* variant: 1 bias, 2 residual (not gated), 4 gated; kind: as in run_case. */
 static void linear_case(tester *t, const lora_case *k, proa_wfmt format, int kind, int variant)
 {
     bool gated = variant & 4;
     int64_t N = k->end[k->pieces - 1], outputs = gated ? N / 2 : N;
-    proa_dtype dtype = format == PROA_WFMT_F32   ? PROA_DTYPE_F32
-                       : format == PROA_WFMT_F16 ? PROA_DTYPE_F16
-                                                 : PROA_DTYPE_BF16;
     int32_t *ids = malloc((size_t)(k->T + 1) * sizeof *ids);
     uint64_t seed = (uint64_t)(k->K + kind);
     PROA_ASSERT(ids);
     for (int64_t i = 0; i < k->T; i++)
         ids[i] = kind == 1 ? 0 : kind == 2 ? -1 : (int32_t)rng_below(&seed, ADAPTERS + 1) - 1;
-    make_adapters(k, dtype);
+    make_adapters(k, dtype_beside(format));
     now.l.slots = ADAPTERS;
-    device_mode.limit = dtype == PROA_DTYPE_BF16 ? 2e-2 : 4e-3;
-    device_mode.floor = sqrt((double)(k->K * k->rank)) / 4;
+    set_limits(k, format, gated);
     canvas x = canvas_make(2, (const int64_t[]){k->T, k->K}, 0, 0),
            weights = canvas_make(2, (const int64_t[]){N, k->K}, 0, 0);
     canvas bias = canvas_make(1, (const int64_t[]){N}, 0, 0),
@@ -225,11 +237,14 @@ void check_linear_lora(tester *t)
         {40, 100, 48, 2, {16, 32}}, /* and other sizes that one kernel does not take */
         {60, 384, 32, 2, {48, 96}},
     };
-    static const proa_wfmt formats[] = {PROA_WFMT_F32, PROA_WFMT_BF16, PROA_WFMT_F16};
+    /* A table that lacks one skips it: int8 of the host is I8, of a device I8W. */
+    static const proa_wfmt formats[] = {PROA_WFMT_F32, PROA_WFMT_BF16, PROA_WFMT_F16, PROA_WFMT_I8,
+                                        PROA_WFMT_I8W, PROA_WFMT_FP8,  PROA_WFMT_I4};
     for (size_t i = 0; i < PROA_COUNT(cases); i++)
         for (size_t f = 0; f < PROA_COUNT(formats); f++)
             for (int variant = 0; variant < 5; variant++) {
                 bool halves = cases[i].pieces == 2 && cases[i].end[1] == 2 * cases[i].end[0];
+                if (t->tables[0].ops->pack_bytes(formats[f], 16, cases[i].K) < 0) break;
                 if (variant == 4 && !halves) continue;
                 if (takes_turn(t)) linear_case(t, &cases[i], formats[f], variant % 3, variant);
             }
