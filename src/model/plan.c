@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "kernels/groups.h"
+#include "model/lora/lora.h"
 #include "model/ranks/collective.h"
 #include "model/ranks/stage.h"
 #include "model/relative.h"
@@ -257,7 +258,8 @@ static proa_status size_matrix(proa_param *param, const proa_ops *ops, proa_wfmt
         return PROA_FAIL(err, UNSUPPORTED, "weights as %s are not offered on this device",
                          proa_wfmt_name(format));
     w.bytes += proa_group_order_bytes(&w);
-    w.stride = proa_round_up(w.bytes + lora_stack_bytes(param, &w), 64);
+    int64_t behind = lora_stack_bytes(param, &w);
+    w.stride = proa_round_up(w.bytes + behind, behind ? PROA_LORA_MATRIX_ALIGN : 64);
     if (!proa_mul(w.stride, count, &param->bytes))
         return PROA_FAIL(err, LIMIT, "tensor '%s' is too large", name);
     param->matrix = w;

@@ -24,8 +24,11 @@ void proa_lora_free(proa_model *m);
 /* Bytes on the model's device that the slots take, and of each image on the host. 0: no adapters. */
 int64_t proa_lora_slot_bytes(const proa_model *m);
 int64_t proa_lora_image_bytes(const proa_model *m);
-/* Bytes of the second copy of adapters, behind the matrices (kernels/ops.h, proa_lora_stack_b). The plan of the weights
- * includes them. */
+/* A matrix with adapters behind it (kernels/ops.h, proa_lora_stack_b) takes a multiple of this: these end at any 16
+ * bytes, and the next matrix would begin amid a cache line, so that each line of a tile of it were two requests. 256 is
+ * what cuBLASLt takes for granted. */
+#define PROA_LORA_MATRIX_ALIGN 256
+/* Bytes of the second copy of adapters, behind the matrices. The plan of the weights includes them. */
 int64_t proa_lora_stack_bytes(const proa_model *m);
 /* And of the sums of one product while it runs, with what the adapters add. */
 int64_t proa_lora_sums_bytes(const proa_model *m);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_device_formats.c - which formats a GPU would get for quantised checkpoints. The device is the host's, told to be
- * another one, with the plain reference as its kernels: it has every format. */
+ * test_device_formats.c - which formats a GPU would get for quantised checkpoints, and where its matrices begin. The
+ * device is the host's, told to be another one, with the plain reference as its kernels: it has every format. */
 #include "base/compiler.h"
 #include "kernels/ops.h"
 #include "kernels/reference.h"
+#include "model/lora/lora.h"
 #include "model/model.h"
 
 #include <setjmp.h>
@@ -71,6 +72,30 @@ static void keeps_codes(void **state)
     proa_pool_free(pool);
 }
 
+/* Each matrix begins where the one before ends, with what adapters have behind that. */
+static void adapters_keep_matrices_aligned(void **state)
+{
+    PROA_UNUSED(state);
+    proa_pool *pool = proa_pool_new(1);
+    proa_model *m = NULL;
+    proa_err err = {.status = PROA_OK};
+    proa_model_options options = {
+        .dtype = "bf16", .rows_max = 8, .head_rows = 8, .lora_slots = 1, .lora_rank = 16};
+    int found = 0;
+    proa_status status = proa_model_prepare(&m, GOLDEN "llama", &options, &gpu, pool, &err);
+    if (status != PROA_OK) fail_msg("%s", err.text);
+    const proa_params *params = &m->params[PROA_STACK_DECODER];
+    for (int64_t i = 0; i < params->layers * PROA_SLOT_COUNT; i++) {
+        const proa_param *p = &params->param[i];
+        if (!p->lora || !p->lora->slots) continue;
+        assert_int_equal(p->matrix.stride % PROA_LORA_MATRIX_ALIGN, 0);
+        found++;
+    }
+    assert_int_equal(found, 8);
+    proa_model_free(m);
+    proa_pool_free(pool);
+}
+
 int main(void)
 {
     proa_device *host;
@@ -79,7 +104,8 @@ int main(void)
     gpu = *host, gpu.host = false, gpu.name = "test";
     proa_reference_fill(&reference);
     gpu.ops = &reference;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_codes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_codes),
+                                       cmocka_unit_test(adapters_keep_matrices_aligned)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     proa_device_close(host);
     return failed;
