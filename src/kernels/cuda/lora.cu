@@ -745,7 +745,7 @@ static void sum_beside(proa_ctx *c, proa_view sums, proa_view x, const proa_weig
 static void linear_lora_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w,
                            const proa_epilogue *e, const proa_lora *l, const proa_lora_rows *rows)
 {
-    gpu *g = gpu_flushed(c, y);
+    gpu *g = gpu_of(c); /* not flushed: linear may take a norm that is deferred */
     proa_view sums = e->gated ? e->workspace : y;
     proa_epilogue plain = *e;
     proa_lora own = *l;

@@ -285,7 +285,10 @@ bool gpu_gemm_lora(gpu *g, proa_view y, proa_view x, const proa_weight *w, const
     proa_weight stack = *w;
     stack.N = f.sums_row;
     f.panels = panels_of_block(g, f, e->gated);
-    if (!f.panels || !gpu_gemm(g, sums, x, &stack, NULL)) return false;
+    if (!f.panels) return false;
+    gpu_flush(g);
+    gpu_invalidate(g, y);
+    if (!gpu_gemm(g, sums, x, &stack, NULL)) return false;
     gpu_by_type(x.dtype, [&](auto of_x) {
         using T = decltype(of_x);
         if constexpr (sizeof(T) == 2) {
