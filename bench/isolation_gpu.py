@@ -6,14 +6,16 @@ request, and a process that is killed.
     python3 bench/isolation_gpu.py BACKENDS NAME=PROA...
 
 BACKENDS has device/libproa_device.so (tests/wire/libraries/backend_device.c), which copies its input within the GPU, and,
-if they are to be measured, libproa_torch.so for a module of torch, and probe/libtriton_probe.so, a library of Triton
-(triton_probe.c beside the first one) that copies too. NAME=PROA: further programs, run isolated only, such as
-an older one; the first is this tree's. Prints a line for each check and rows of bench/results/isolation_gpu.csv."""
+if they are to be measured, libproa_torch.so for a module of torch, probe/libtriton_probe.so, a library of Triton
+(triton_probe.c beside the first one) that copies too, and onnxruntime/libonnxruntime.so.VERSION with its CUDA provider, for a
+graph that the package onnx writes. NAME=PROA: further programs, run isolated only, such as an older one; the first is this
+tree's. Prints a line for each check and rows of bench/results/isolation_gpu.csv."""
 import contextlib
 import http.client
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +34,7 @@ IO = ('max_batch_size: 16384 input { name: "IN__0" data_type: TYPE_FP32 dims: [ 
       'output { name: "OUT" data_type: TYPE_FP32 dims: [ 1024 ] }\n') + GPU
 COPY = 'backend: "device" parameters { key: "do" value { string_value: "copy" } }\n' + IO
 PROBE = 'backend: "probe"\n' + IO.replace('"IN__0"', '"INPUT"').replace('"OUT"', '"OUTPUT"')
+GRAPH = 'backend: "onnxruntime"\n' + IO.replace('"IN__0"', '"x"').replace('"OUT"', '"y"')
 TORCH = 'backend: "pytorch" platform: "pytorch_libtorch"\n' + IO.replace('"OUT"', '"OUT__0"')
 STEP = 'step { model_name: "%s" model_version: -1 input_map { key: "%s" value: "%s" } output_map { key: "%s" value: "%s" } }\n'
 TRACE = """import torch
@@ -51,10 +54,29 @@ with torch.no_grad():
     rows = torch.from_numpy(numpy.load(sys.argv[2])).cuda()
     numpy.save(sys.argv[3], (module(rows * 2) * 2).cpu().numpy())
 """
+LAYERS = 4
 CHECKED = np.random.default_rng(1).standard_normal((64, WIDTH)).astype(np.float32)
 
 
-def write(folder, torch, probe):
+def write_graph(path):
+    """The four layers of the module above as ONNX, with weights of its own."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    random = np.random.default_rng(2)
+    nodes, weights, value = [], [], "x"
+    for layer in range(LAYERS):
+        of = random.standard_normal((WIDTH, WIDTH)).astype(np.float32) / np.sqrt(WIDTH).astype(np.float32)
+        weights += [numpy_helper.from_array(of, f"w{layer}"), numpy_helper.from_array(of[0].copy(), f"b{layer}")]
+        to = "y" if layer == LAYERS - 1 else f"r{layer}"
+        nodes.append(helper.make_node("Gemm", [value, f"w{layer}", f"b{layer}"], [f"g{layer}"]))
+        nodes.append(helper.make_node("Relu", [f"g{layer}"], [to]))
+        value = to
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", WIDTH]) for name in "xy"]
+    save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], weights), ir_version=9,
+                           opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
+def write(folder, torch, probe, onnx):
     def model(name, config):
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.pbtxt").write_text(config)
@@ -82,6 +104,12 @@ def write(folder, torch, probe):
     if probe:
         model("probe", PROBE)
         chain("triton step", scale, triton, scale)
+    if onnx:
+        model("graph", GRAPH)
+        model("graph on the CPU", GRAPH.replace(GPU, "instance_group { kind: KIND_CPU }\n"))
+        write_graph(folder / "graph/1/model.onnx")
+        shutil.copy(folder / "graph/1/model.onnx", folder / "graph on the CPU/1")
+        chain("onnx step", scale, ("graph", "x", "y"), scale)
 
 
 class Side:
@@ -142,7 +170,7 @@ def check(label, good, more=""):
     print(f"{'ok  ' if good else 'FAIL'} {label} {more}", flush=True)
 
 
-def check_answers(sides, model, wanted):
+def check_answers(sides, model, wanted, rtol=1e-5, atol=1e-6):
     answers = {}
     for side in sides:
         side.infer(model, CHECKED)
@@ -152,7 +180,7 @@ def check_answers(sides, model, wanted):
         check(f"{side.name}: {model}: copies to host and to GPU", count == [1, 1], count)
     first = answers[sides[0].name]
     check(f"{model}: equal answers", all(np.array_equal(first, one) for one in answers.values()))
-    check(f"{model}: right answers", np.allclose(first, wanted, rtol=1e-5, atol=1e-6), np.abs(first - wanted).max())
+    check(f"{model}: right answers", np.allclose(first, wanted, rtol, atol), np.abs(first - wanted).max())
 
 
 def check_kill(side, model):
@@ -196,17 +224,22 @@ def main():
     backends = pathlib.Path(sys.argv[1]).absolute()
     programs = dict(one.split("=", 1) for one in sys.argv[2:])
     torch, probe = (backends / "libproa_torch.so").exists(), (backends / "probe").exists()
+    onnx = next((backends / "onnxruntime").glob("libonnxruntime.so*"), None)
     with tempfile.TemporaryDirectory(prefix="proa-isolation-") as name:
         models = pathlib.Path(name)
-        write(models, torch, probe)
+        write(models, torch, probe, onnx)
         first = next(iter(programs.values()))
-        options = {"in-process": ["--in-process", "all"], "isolated": []}
+        library = ["--backend-config", f"onnxruntime,library={onnx}"] if onnx else []
+        options = {"in-process": ["--in-process", "all", *library],
+                   "isolated": ["--isolate", "onnxruntime", *library] if onnx else []}
         sides = [Side(side, first, backends, models, more) for side, more in options.items()]
-        older = ["--isolate", "pytorch"] if torch else []  # was not the default of older programs
+        older = library + (["--isolate", "pytorch"] if torch else [])  # was not the default of older programs
         sides += [Side(side, proa, backends, models, older) for side, proa in list(programs.items())[1:]]
-        chains = ["no step", "copy step"] + ["torch step"] * torch + ["triton step"] * probe
-        for model in chains:
+        chains = ["no step", "copy step"] + ["torch step"] * torch + ["triton step"] * probe + ["onnx step"] * bool(onnx)
+        for model in [name for name in chains if name != "onnx step"]:
             check_answers(sides, model, np.load(models / "torch.npy") if model == "torch step" else CHECKED * 4)
+        if onnx:  # its CUDA provider multiplies in TF32
+            check_answers(sides, "onnx step", 2 * sides[0].infer("graph on the CPU", 2 * CHECKED), 1e-2, 1e-2)
         print("bytes,ensemble,backend,requests,p50_us,p99_us,start_ms")
         measure_all(sides, chains)
         for model in chains[1:]:
