@@ -81,7 +81,7 @@ struct proa_hub_client {
     const proa_hub_site *site;
     const void *site_arg; /* for the functions of the site */
     const proa_hub_settings *settings;
-    const char *repo; /* for errors */
+    const char *repo, *revision; /* for errors; no revision in clouds */
     CURLM *multi;
     proa_hub_transfer *transfers; /* all that have not ended */
     int active;

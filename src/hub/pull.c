@@ -183,6 +183,7 @@ static proa_status pull_files(pull *p, proa_err *err)
     PROA_TRY(proa_hub_cache_open(&p->cache, p->settings.cache, p->name.repo, false, err));
     if (p->settings.offline) return pull_cached(p, err);
     PROA_TRY(proa_hub_client_open(&p->client, &p->settings, p->name.repo, err));
+    p->client.revision = p->name.revision;
     proa_status status = fetch_list(p, &why);
     if (status == PROA_OK) return pull_online(p, err);
     if (status == PROA_UNAVAILABLE && p->cache.repo_fd >= 0 && pull_cached(p, NULL) == PROA_OK) {

@@ -200,7 +200,7 @@ static void fail_access(const proa_hub_transfer *t, proa_err *err)
     else if (t->reply.code == 401)
         (void)PROA_FAIL(err, NOT_FOUND, "%s has no '%s', or it is private: set HF_TOKEN", endpoint, repo);
     else if (strcmp(t->reply.error_code, "RevisionNotFound") == 0)
-        (void)PROA_FAIL(err, NOT_FOUND, "'%s' has no such revision", repo);
+        (void)PROA_FAIL(err, NOT_FOUND, "'%s' has no revision '%s'", repo, t->client->revision);
     else if (strcmp(t->reply.error_code, "EntryNotFound") == 0)
         (void)PROA_FAIL(err, NOT_FOUND, "'%s' has no such file", repo);
     else if (strcmp(t->reply.error_code, "RepoNotFound") == 0 || (t->reply.code == 404 && !t->what))

@@ -205,7 +205,7 @@ def test_revisions(hub, env):
     assert ok("pull", f"org/tiny@{COMMIT}", env=env).strip() == str(snapshot(env))
     assert ok("pull", "org/tiny@refs/pr/1", env=env).strip() == str(snapshot(env, commit="b" * 40))
     assert (repo_of(env) / "refs/v1.0").read_text() == COMMIT and (repo_of(env) / "refs/refs/pr/1").read_text() == "b" * 40
-    assert "'org/tiny' has no such revision" in fails("pull", "org/tiny@no", env=env)
+    assert "'org/tiny' has no revision 'no'" in fails("pull", "org/tiny@no", env=env)
 
 
 # ---- a MODEL by name ----
