@@ -286,6 +286,20 @@ def test_chat_refuses(chat):
             chat.chat.completions.create(**{"model": "chat", "messages": TALK, **more})
 
 
+@pytest.mark.parametrize("role", ["asistant", "", "User", "ipython"])
+def test_chat_refuses_a_role(chat, role):
+    with pytest.raises(openai.BadRequestError) as refused:
+        chat.chat.completions.create(model="chat", messages=[*TALK, {"role": role, "content": "x"}])
+    error = refused.value.body
+    assert error["param"] == "messages[2].role" and error["code"] == "invalid_value"
+    assert error["message"].startswith(f"Invalid value: '{role}'. Supported values of 'messages[2].role' are: 'system', ")
+
+
+@pytest.mark.parametrize("role", ["system", "assistant", "user", "function", "tool", "developer"])
+def test_chat_takes_the_roles_of_openai(chat, role):
+    chat.chat.completions.create(model="chat", messages=[{"role": role, "content": "x"}, *TALK[1:]], max_tokens=1)
+
+
 # ---- clients ----
 
 def test_client_gone(models):

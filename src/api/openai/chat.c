@@ -32,14 +32,30 @@ static bool check_parts(proa_oai *job, const proa_json *parts, int64_t message)
     return true;
 }
 
+/* As OpenAI's API: a role that no template expects would be rendered, and answered, as if it were one. */
+static bool check_role(proa_oai *job, const proa_json *role, const char *message)
+{
+    static const char *const roles[] = {"system", "assistant", "user", "function", "tool", "developer"};
+    if (proa_json_kind(role) != PROA_JSON_STRING)
+        return proa_oai_bad(&job->error, message, "Missing required parameter: '%s.role'.", message);
+    for (size_t i = 0; i < PROA_COUNT(roles); i++)
+        if (proa_str_is(proa_json_str(role), roles[i])) return true;
+    const char *param = proa_arena_printf(&job->arena, "%s.role", message);
+    proa_oai_bad(&job->error, param,
+                 "Invalid value: '%.40s'. Supported values of '%s' are: 'system', 'assistant', 'user', "
+                 "'function', 'tool', and 'developer'.",
+                 proa_json_str(role).ptr, param);
+    job->error.code = "invalid_value";
+    return false;
+}
+
 static bool check_message(proa_oai *job, const proa_json *message, int64_t i)
 {
     const proa_json *content = proa_json_get(message, "content");
     const char *param = proa_arena_printf(&job->arena, "messages[%lld]", (long long)i);
     if (proa_json_kind(message) != PROA_JSON_OBJECT)
         return proa_oai_bad(&job->error, param, "Invalid type for '%s': expected an object.", param);
-    if (proa_json_kind(proa_json_get(message, "role")) != PROA_JSON_STRING)
-        return proa_oai_bad(&job->error, param, "Missing required parameter: '%s.role'.", param);
+    if (!check_role(job, proa_json_get(message, "role"), param)) return false;
     if (proa_json_kind(content) == PROA_JSON_ARRAY) return check_parts(job, content, i);
     if (content && proa_json_kind(content) != PROA_JSON_STRING)
         return proa_oai_bad(&job->error, param,
