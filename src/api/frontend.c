@@ -49,14 +49,15 @@ void proa_err_json(proa_buf *out, const proa_err *err)
     free(text);
 }
 
-void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err)
+static void answer_error(proa_api *api, proa_http_exchange *x, const proa_err *err, bool passes)
 {
     int status = http_status_of(err);
-    const char *headers = "Content-Type: application/json\r\n";
     if (proa_http_overloaded(err) && !api->options.strict_triton) {
         status = 429;
-        headers = "Content-Type: application/json\r\nRetry-After: 1\r\n";
+        passes = true;
     }
+    const char *headers = passes ? "Content-Type: application/json\r\nRetry-After: 1\r\n"
+                                 : "Content-Type: application/json\r\n";
     proa_buf body;
     proa_buf_init(&body, PROA_ERR_JSON_MAX);
     proa_buf_append(&body, "{\"error\":", 9);
@@ -65,6 +66,16 @@ void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err)
     struct iovec iov = {body.ptr, body.len};
     proa_http_respond(x, status, proa_str_c(headers), &iov, 1, NULL, NULL);
     proa_buf_release(&body);
+}
+
+void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err)
+{
+    answer_error(api, x, err, false);
+}
+
+void proa_http_fail_request(proa_api *api, proa_http_exchange *x, const proa_err *err)
+{
+    answer_error(api, x, err, err->status == PROA_UNAVAILABLE && !api->options.strict_triton);
 }
 
 proa_status proa_work_start(proa_api *api, proa_work_item *work, proa_err *err)

@@ -39,6 +39,8 @@ void proa_err_json(proa_buf *out, const proa_err *err);
 /* {"error":"..."} with that status; UNAVAILABLE by overload is 429 with Retry-After unless strict_triton. */
 void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err);
 void proa_grpc_fail(proa_grpc_call *call, const proa_err *err); /* ends the call with the code and the whole text */
+/* The same for a request to a model: what it lacks (503) it soon has again, so the answer has Retry-After. */
+void proa_http_fail_request(proa_api *api, proa_http_exchange *x, const proa_err *err);
 bool proa_http_overloaded(const proa_err *err); /* refused for too much work: it may be sent again soon */
 void proa_http_json(proa_http_exchange *x, int status, proa_buf *body); /* application/json; takes the bytes of body */
 

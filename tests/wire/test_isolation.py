@@ -127,6 +127,22 @@ def test_restarts_with_back_off_and_is_not_ready_meanwhile(server):
     assert infer(server)[0] == 200
 
 
+def test_what_comes_back_soon_says_so(server):
+    """503 of a model whose process starts again has Retry-After, as OpenAI's routes have it; 500 has not."""
+    inputs = [{"name": "INPUT", "datatype": "FP32", "shape": [2], "data": [1, 2]}]
+    body = json.dumps({"inputs": inputs, "parameters": {"do": "crash"}}).encode()
+    code = 500
+    while code == 500:  # until a start waits for longer than a request
+        with pytest.raises(urllib.error.HTTPError) as failed:
+            urllib.request.urlopen(server.url("/v2/models/one/infer"), body, timeout=30)
+        code, text = failed.value.code, json.loads(failed.value.read())["error"]
+        assert failed.value.headers["Retry-After"] == ("1" if code == 503 else None)
+    assert code == 503 and text.endswith("is being started again")
+    with pytest.raises(urllib.error.HTTPError) as never:
+        urllib.request.urlopen(server.url("/v2/repository/models/nothing/load"), b"{}", timeout=30)
+    assert never.value.headers["Retry-After"] is None
+
+
 def test_killed_from_outside(server):
     os.kill(children(server)["one_0"], signal.SIGKILL)
     wait_until(lambda: children(server).get("one_0") and infer(server)[0] == 200)

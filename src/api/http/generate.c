@@ -53,7 +53,7 @@ static void fail_call(generate_call *c, const proa_err *err)
     proa_http_exchange *x = c->x;
     c->x = NULL;
     proa_http_on_disconnect(x, NULL);
-    proa_http_fail(c->api, x, err);
+    proa_http_fail_request(c->api, x, err);
     proa_infer_cancel(c->sink.infer); /* the client does not read what would follow */
 }
 
@@ -219,7 +219,7 @@ static void generate_request(proa_api *api, proa_http_exchange *x, const proa_v2
     proa_err err = {.status = PROA_OK};
     int64_t version;
     if (proa_version_parse(&version, path->version, &err) != PROA_OK) {
-        proa_http_fail(api, x, &err);
+        proa_http_fail_request(api, x, &err);
         return;
     }
     proa_infer *r = proa_infer_new();
@@ -230,8 +230,8 @@ static void generate_request(proa_api *api, proa_http_exchange *x, const proa_v2
     proa_trace_http(x, "text_completion", r);
     if (proa_generate_read(api, x, r, &err) != PROA_OK) {
         proa_infer_drop(r);
-        proa_http_fail(api, x, &err);
-    } else if (start_generate(api, x, r, streaming, &err) != PROA_OK) proa_http_fail(api, x, &err);
+        proa_http_fail_request(api, x, &err);
+    } else if (start_generate(api, x, r, streaming, &err) != PROA_OK) proa_http_fail_request(api, x, &err);
 }
 
 void proa_v2_generate(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)

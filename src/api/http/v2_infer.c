@@ -216,7 +216,7 @@ static void end_call(infer_call *c)
     err.status = PROA_OK;
     if (c->x && answer_call(c, &err) == PROA_OK) return;
     drop_regions(c);
-    if (c->x) proa_http_fail(c->api, c->x, &err);
+    if (c->x) proa_http_fail_request(c->api, c->x, &err);
     call_free(c);
 }
 
@@ -410,7 +410,7 @@ static void refuse_request(proa_api *api, proa_http_exchange *x, const proa_err 
         proa_http_respond(x, 501,
                           proa_str_c("Content-Type: application/json\r\nAccept-Encoding: gzip, deflate\r\n"),
                           &iov, 1, NULL, NULL);
-    } else proa_http_fail(api, x, err);
+    } else proa_http_fail_request(api, x, err);
 }
 
 void proa_v2_infer(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
@@ -425,7 +425,7 @@ void proa_v2_infer(proa_api *api, proa_http_exchange *x, const proa_v2_path *pat
     if (proa_version_parse(&r->model_version, path->version, &err) != PROA_OK ||
         find_model(api, r, &err) != PROA_OK) {
         proa_infer_drop(r);
-        proa_http_fail(api, x, &err);
+        proa_http_fail_request(api, x, &err);
         return;
     }
     infer_call *c = call_new(api);
@@ -443,6 +443,6 @@ void proa_v2_infer(proa_api *api, proa_http_exchange *x, const proa_v2_path *pat
     if (proa_server_infer(api->server, r, &err) == PROA_OK) return; /* c may have been freed */
     drop_regions(c);
     proa_sink_abandon(&c->sink);
-    proa_http_fail(api, x, &err);
+    proa_http_fail_request(api, x, &err);
     call_free(c);
 }

@@ -66,8 +66,9 @@ void proa_oai_fail(proa_http_exchange *x, const proa_oai_form *form, const proa_
     proa_buf_init(&body, PROA_ERR_JSON_MAX);
     form->put_error(&body, e);
     struct iovec iov = {body.ptr, body.len};
-    const char *headers = e->status == 429 ? "Content-Type: application/json\r\nRetry-After: 1\r\n"
-                                           : "Content-Type: application/json\r\n";
+    const char *headers = e->status == 429 || e->status == 503
+                              ? "Content-Type: application/json\r\nRetry-After: 1\r\n"
+                              : "Content-Type: application/json\r\n";
     proa_http_respond(x, e->status, proa_str_c(headers), &iov, 1, NULL, NULL);
     proa_buf_release(&body);
 }
