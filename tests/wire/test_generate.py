@@ -115,6 +115,14 @@ def test_refused(served, route, body, text):
     assert answer.status_code in (400, 501) and answer.json()["error"] == text
 
 
+def test_a_list_of_texts_counts_with_its_memory():
+    """Of an empty text a body has three bytes, and the list of them 16."""
+    with Server("--http-max-input-size=2000000", repositories=[ROOT / "models/classics-10m"]) as own:
+        url = own.url("/v2/models/classics-10m/generate")
+        answer = requests.post(url, timeout=60, json={"text_input": PROMPT, "max_tokens": 1, "stop_strings": [""] * 200000})
+        assert answer.status_code == 400 and "'stop_strings' of size 3200000 bytes exceeds the maximum" in answer.json()["error"]
+
+
 def test_refused_options_count_as_failures(served):
     def failures():
         text = requests.get(f"http://{served.metrics}/metrics", timeout=60).text

@@ -4,6 +4,7 @@
 
 #include "api/trace.h"
 #include "base/limits.h"
+#include "net/block.h"
 #include <string.h>
 
 typedef struct reader {
@@ -110,7 +111,11 @@ static proa_status read_input(reader *rd, const Inference__ModelInput *in, proa_
                                  : proa_infer_add_input(rd->r, proa_str_c(in->name));
     if (!t) return PROA_FAIL(err, LIMIT, "more than %d inputs in a request", PROA_TENSORS_PER_REQUEST_MAX);
     t->type = (proa_type)in->data_type;
-    size_t bytes = (size_t)(elements * proa_type_bytes(t->type)); /* of BYTES none: known after the walk */
+    /* of BYTES the least: a text's own bytes are known after the walk */
+    int64_t each = t->type != PROA_TYPE_BYTES ? proa_type_bytes(t->type)
+                   : rd->typed                ? (int64_t)sizeof(proa_str)
+                                              : (int64_t)sizeof(uint32_t);
+    size_t bytes = (size_t)(elements * each);
     if (rd->bytes + bytes > rd->bytes_max) return too_large(rd, in->name, bytes, err);
     PROA_TRY(fit_shape(t, rd->config, in, elements, err));
     PROA_TRY(list ? read_list(rd, list, err) : proa_jread_data(&rd->j, t, err));
@@ -175,6 +180,7 @@ static proa_status read_body(proa_api *api, proa_http_exchange *x, proa_infer *r
     PROA_TRY(proa_jread_expect(&rd.j, "", PROA_JREAD_OBJECT, err));
     PROA_TRY(read_members(&rd, false, err));
     PROA_TRY(proa_jread_finish(&rd.j, err));
+    PROA_TRY(proa_block_hold(&r->arena, rd.bytes, err)); /* net counts the body alone, which ends earlier */
     PROA_TRY(proa_v2_forward(api, x, r, err));
     if (!rd.typed) return PROA_OK;
     return proa_generate_type(r, rd.lists, rd.lists_count, has_output(config, "text_output"), err);

@@ -17,7 +17,7 @@ typedef struct sink_array {
     proa_buf strings; /* of BYTES, as a tensor has them */
     proa_str *texts;  /* of BYTES, [texts_max], as a list; NULL: no list is made */
     int64_t texts_max, texts_count;
-    size_t texts_bytes; /* what a tensor of them would have */
+    size_t texts_bytes; /* memory of the list, as if all texts were copied */
 } sink_array;
 
 static proa_status wrong_element(const proa_jread *j, const char *type, const char *as, proa_err *err)
@@ -125,7 +125,7 @@ static proa_status list_text(proa_jread *j, sink_array *s, proa_err *err)
         return proa_err_set(err, j->bad, __FILE__, __LINE__,
                             "Unable to parse JSON bytes array: attempt to access JSON non-string as string");
     PROA_TRY(proa_jread_string(j, &text, err));
-    s->texts_bytes += sizeof(uint32_t) + text.len;
+    s->texts_bytes += sizeof(proa_str) + text.len;
     if (s->texts_count++ >= s->texts_max) return PROA_OK;
     bool in_body = text.ptr >= j->begin && text.ptr < j->end;
     if (!text.len) text.ptr = "";

@@ -80,7 +80,7 @@ proa_status proa_jread_data(proa_jread *j, proa_tensor *t, proa_err *err);
 typedef struct proa_jlist {
     proa_tensor tensor; /* name, type and shape, set by the caller; has no data */
     int64_t found; /* elements; of BYTES it may differ from the shape's, then the list must not be used */
-    size_t bytes;  /* what they would have as a tensor */
+    size_t bytes;  /* of memory: numbers as in a tensor; texts with the list of them */
     const void *numbers;   /* [found] of the type; NULL: BYTES, or none */
     const proa_str *texts; /* [found] of BYTES; NULL: numbers, or none */
 } proa_jlist;

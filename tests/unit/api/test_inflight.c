@@ -32,6 +32,8 @@ static const bomb infer_plain = {INFER, "", JSON_BEGIN, JSON_END, false};
 static const bomb completion = {"/v1/completions", "Content-Encoding: gzip\r\nContent-Type: application/json\r\n",
                                 "{\"model\":\"words\",\"prompt\":\"", "\"}", true};
 
+static const bomb generate = {"/v2/models/words/generate", "", "{\"text_input\":\"", "\"}", false};
+
 /* The whole request. */
 static void write_request(proa_buf *out, const bomb *b)
 {
@@ -133,13 +135,12 @@ static void test_infer(void **state)
 }
 
 /* Its body is freed when its tensors are made: one after the other, since both are counted for a moment. */
-static void test_tensors_of_json(void **state)
+static void check_tensors(const bomb *b)
 {
     proa_buf request;
     int first = oai_connect(&rig), second;
     void *hog = proa_block_get(1000);
-    (void)state;
-    write_request(&request, &infer_plain);
+    write_request(&request, b);
     send_bytes(first, &request);
     wait_for(&oai_hanging, 1);
     assert_false(proa_block_count(hog, (size_t)PROA_INFLIGHT_BYTES_MAX - TEXT));
@@ -151,6 +152,13 @@ static void test_tensors_of_json(void **state)
     wait_for(&oai_hanging, 0);
     proa_buf_release(&request);
     proa_block_free(hog);
+}
+
+static void test_tensors_of_json(void **state)
+{
+    (void)state;
+    check_tensors(&infer_plain);
+    check_tensors(&generate);
 }
 
 static void test_completions(void **state)
