@@ -190,8 +190,15 @@ def test_errors(server):
 
 
 def test_model_without_template():
-    line = fails("chat", LM, stdin="x\n")
-    assert "template" in line
+    assert fails("chat", LM, stdin="x\n").endswith("has no chat template: --chat-template names one (a file, chatml or plain)")
+
+
+def test_a_template_of_the_command_line(tmp_path):
+    (tmp_path / "of_mine.jinja").write_text(TEMPLATE)
+    for name in ("plain", tmp_path / "of_mine.jinja"):
+        assert proa("chat", LM, "--chat-template", name, "--max-tokens", 3, stdin="x\n").returncode == 0
+    run = proa("chat", LM, "--chat-template", tmp_path / "nothing.jinja", stdin="x\n")
+    assert run.returncode == 1 and "nothing.jinja" in run.stderr
 
 
 def test_terminal(server, tmp_path):

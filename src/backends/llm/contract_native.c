@@ -174,16 +174,17 @@ static proa_status complete_config(Inference__ModelConfig *config, const char *v
     return PROA_OK;
 }
 
-/* A folder without a template is fine, as long as no request has messages; a template that the configuration names must
- * exist. */
+/* A folder without a template is fine, as long as no request has messages; a template that the configuration or
+ * --chat-template names must exist. */
 static proa_status open_chat(proa_llm_model *s, proa_err *err)
 {
-    const char *choice = proa_served_model_parameter(s->model, "chat_template");
+    const char *own = proa_served_model_parameter(s->model, "chat_template");
+    const char *choice = proa_llm_setting(s->model, "chat_template");
     char path[PROA_PATH_MAX];
     proa_err why = {.status = PROA_OK};
-    if (choice && !proa_chat_is_built_in(choice)) {
+    if (own && !proa_chat_is_built_in(own)) {
         PROA_TRY(proa_served_model_resolve(path, s->model, proa_served_model_path(s->model), "chat_template",
-                                           choice, err));
+                                           own, err));
         choice = path;
     }
     if (!s->tokenizer) return PROA_OK;

@@ -298,8 +298,7 @@ static proa_status read_chat(proa_prompt *p, proa_err *err)
     if (!p->req->llm_model->chat)
         return PROA_FAIL(
             err, UNSUPPORTED,
-            "the model's folder has no chat template (parameter chat_template names another: %s)",
-            "a file, chatml or plain");
+            "the model's folder has no chat template: --chat-template names one (a file, chatml or plain)");
     if (g->chat) return tokenize_chat(p, g->chat, err);
     PROA_TRY(parse_messages(&json, g->chat_text, err));
     proa_status status = tokenize_chat(p, json, err);

@@ -120,6 +120,8 @@ static const proa_arg engine_rows[] = {
            "when sequences start: with room for the tokens they have, and are preempted when room runs out, "
            "or with "
            "room for all they can need"),
+    TEXT("chat-template", chat_template, "FILE|chatml|plain", NULL,
+         "their chat template, in place of their folders'"),
     CHOICE("tool-parser", tool_parser, "auto|hermes|llama3_json|mistral|qwen3_coder|openai|none", "auto",
            "form of their tool calls; auto: by the chat template"),
     CHOICE("reasoning-parser", reasoning_parser, "auto|deepseek_r1|qwen3|mistral|openai_gptoss|none", "auto",

@@ -89,6 +89,7 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "sequences_max", number_text(&p->arena, o->sequences));
     add_setting(&p->server, list, "prompt_rows", number_text(&p->arena, o->prompt_rows));
     add_setting(&p->server, list, "prompt_slowdown", o->prompt_slowdown);
+    add_setting(&p->server, list, "chat_template", o->chat_template);
     add_setting(&p->server, list, "tool_parser", o->tool_parser);
     add_setting(&p->server, list, "reasoning_parser", o->reasoning_parser);
     add_setting(&p->server, list, "lora", join_list(&p->arena, &o->lora));
