@@ -21,6 +21,9 @@ extern const proa_backend proa_backend_onnxruntime; /* ONNX models, by ONNX Runt
 
 extern const proa_backend proa_backend_python; /* python/python.c */
 
+/* What --backend-config engine,KEY=VALUE may set (llm/model.c), NULL-terminated. */
+extern const char *const proa_engine_setting_names[];
+
 /* NULL-terminated. */
 extern const proa_backend *const proa_backends[];
 

@@ -8,6 +8,7 @@
 #include "cli/hub.h"
 #include "hub/cloud/cloud.h"
 #include "cli/wrap.h"
+#include "kernels/device_name.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -151,6 +152,16 @@ static int add_to_list(const proa_arg *arg, char *field, const char *text)
     return -1;
 }
 
+static int set_device(const proa_arg *arg, char *field, const char *text)
+{
+    proa_err err = {0};
+    int gpu;
+    if (proa_device_parse(&gpu, text, &err) != PROA_OK)
+        return proa_cli_fail(PROA_EXIT_USAGE, "--%s: %s", arg->name, err.text);
+    *(const char **)(void *)field = text;
+    return -1;
+}
+
 int proa_arg_set(const proa_arg *arg, void *options, const char *text)
 {
     char *field = (char *)options + arg->offset;
@@ -162,6 +173,7 @@ int proa_arg_set(const proa_arg *arg, void *options, const char *text)
     case PROA_ARG_OPERANDS: return add_to_list(arg, field, text);
     case PROA_ARG_INT: return set_int(arg, field, text);
     case PROA_ARG_REAL: return set_real(arg, field, text);
+    case PROA_ARG_DEVICE: return set_device(arg, field, text);
     case PROA_ARG_CHOICE:
         if (!choice_has(arg->value, text))
             return proa_cli_fail(PROA_EXIT_USAGE, "--%s '%s' is none of %s", arg->name, text, arg->value);

@@ -22,6 +22,7 @@ typedef enum proa_arg_kind {
     PROA_ARG_TEXT,          /* const char * */
     PROA_ARG_OPTIONAL_TEXT, /* const char *: the next word, or "" if there is none or it begins with two dashes */
     PROA_ARG_CHOICE,        /* const char *: one of the words that `value` lists between bars */
+    PROA_ARG_DEVICE,        /* const char *: cpu, cuda or cuda:N */
     PROA_ARG_BOOL, /* bool: true or false (1 or 0) after "=" or as the next word; true without a value */
     PROA_ARG_LIST, /* proa_arg_list: may be given more than once */
     PROA_ARG_OPERAND_ALIAS, /* const char *: "--NAME VALUE" replaces the first operand by "NAME:VALUE" */

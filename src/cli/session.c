@@ -12,7 +12,7 @@
 
 #define AT(field) offsetof(proa_common, field)
 static const proa_arg common_rows[] = {
-    {"device", PROA_ARG_TEXT, AT(device), 0, 0, "cpu|cuda[:N]", "cpu", "device to compute on"},
+    {"device", PROA_ARG_DEVICE, AT(device), 0, 0, "cpu|cuda[:N]", "cpu", "device to compute on"},
     {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "auto|exact|f32|bf16|f16", "auto",
      "type of weights and arithmetic; auto: as stored, rounded to bf16 where the weights are and it is "
      "faster; exact: "

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "kernels/connect.h"
 #include "kernels/data_ops.h"
+#include "kernels/device_name.h"
 #include "kernels/ipc.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -197,16 +198,25 @@ static proa_status open_cuda(proa_device **out, const char *name, int index, pro
     return entry(PROA_CUDA_VERSION, out, index, err); /* the plug-in stays open: its code may be in use */
 }
 
-proa_status proa_device_open(proa_device **out, const char *name, proa_err *err)
+proa_status proa_device_parse(int *gpu, const char *name, proa_err *err)
 {
-    *out = NULL;
-    if (!name || strcmp(name, "cpu") == 0) return *out = open_host(), PROA_OK;
+    *gpu = -1;
+    if (!name || strcmp(name, "cpu") == 0) return PROA_OK;
     const char *rest = name + 4;
     bool cuda = strncmp(name, "cuda", 4) == 0, numbered = cuda && *rest == ':' && rest[1] && strlen(rest) < 6;
-    if (cuda && !*rest) return open_cuda(out, name, 0, err);
+    if (cuda && !*rest) return *gpu = 0, PROA_OK;
     if (numbered && strspn(rest + 1, "0123456789") == strlen(rest + 1))
-        return open_cuda(out, name, (int)strtol(rest + 1, NULL, 10), err);
+        return *gpu = (int)strtol(rest + 1, NULL, 10), PROA_OK;
     return PROA_FAIL(err, INVALID, "device '%s' is none of cpu, cuda, cuda:N", name);
+}
+
+proa_status proa_device_open(proa_device **out, const char *name, proa_err *err)
+{
+    int gpu;
+    *out = NULL;
+    PROA_TRY(proa_device_parse(&gpu, name, err));
+    if (gpu < 0) return *out = open_host(), PROA_OK;
+    return open_cuda(out, name, gpu, err);
 }
 
 void proa_device_close(proa_device *d)

@@ -64,6 +64,11 @@ ANY_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")  # another pr
     (["serve", LM, "--tp_size=2"], ["unknown option '--tp_size'", "did you mean '--tp'?"]),
     (["run", LM, "x", "--num-beams", "4"], ["did you mean '--beams'?"]),
     (["run", LM, "x", "--port", "9000"], ["unknown option '--port' of 'proa run' (see 'proa run --help')"]),
+    *[([command, LM, *more, "--device", device], [f"--device: device '{device}' is none of cpu, cuda, cuda:N"])
+      for command, more in (("run", ["x"]), ("serve", []), ("chat", []), ("convert", ["/nowhere"]))
+      for device in ("gpu", "tpu", "cuda:", "cuda:x", "")],
+    (["serve", LM, "--backend-config", "engine,kv_tokns=64"], ["engine,kv_tokns: backend 'engine' has no such setting", "'kv_tokens'?"]),
+    (["serve", LM, "--backend-config=engine,nothing_of_it=1"], ["engine,nothing_of_it: backend 'engine' has no such setting"]),
     ([], ["no command given"]),
 ])
 def test_wrong_usage(args, words):
@@ -84,10 +89,8 @@ def test_wrong_usage(args, words):
     (["run", T5, "--ids", "1 2", "--decoder-ids", "0 99999"], ["99999", "0 to 8063"]),
     (["run", LM, "x", "--device", "cuda:99"], ["device 'cuda:99'"]),  # no plug-in, no driver, no GPU, or not so many
     (["bench", LM, "--device", "cuda:99"], ["device 'cuda:99'"]),
-    (["run", LM, "x", "--device", "cuda:"], ["device 'cuda:' is none of cpu, cuda, cuda:N"]),
     (["bench", "--synthetic", "gptj-6b"], ["'synthetic:gptj-6b'", "on a GPU only"]),
     (["run", "--ids=5", "--synthetic=gptj"], ["no synthetic model is named 'gptj'", "gptj-6b, llama2-7b"]),
-    (["run", LM, "x", "--device", "tpu"], ["device 'tpu' is none of cpu, cuda, cuda:N"]),
     (["run", LM, "word " * 5000, "--max-tokens", "4"], ["the model takes at most 1023"]),
     (["run", LM, "--input", "/nonexistent"], ["cannot open '/nonexistent'"]),
     (["run", LM, "--input", GOLDEN], ["it is a folder"]),

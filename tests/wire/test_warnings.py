@@ -36,5 +36,26 @@ def test_a_parameter_that_is_not_filled_in(log_of):
     assert "model 'story': parameters that no --set fills count as absent: kv_tokens (${tokens})" in log
 
 
+def test_names_of_backends_that_nothing_has(log_of, tmp_path_factory):
+    backends = tmp_path_factory.mktemp("backends")
+    (backends / "mine").mkdir()
+    log = log_of(parameters(model_path=LM), "--isolate", "onnxruntim", "--in-process", "pytoch", "--in-process", "something",
+                 "--backend-config", "tensorflow,version=2", "--backend-directory", str(backends),
+                 "--isolate", "onnxruntime", "--isolate", "mine", "--in-process", "pytorch", "--backend-config", "python,x=1",
+                 "--backend-config", "engine,kv_tokens=512", "--backend-config", "default-max-batch-size=4")
+    assert "--isolate 'onnxruntim' has no effect: there is no such backend (did you mean 'onnxruntime'?)" in log
+    assert "--in-process 'pytoch' has no effect: there is no such backend (did you mean 'pytorch'?)" in log
+    assert "--in-process 'something' has no effect: there is no such backend, but identity, " in log and ", pytorch, mine" in log
+    assert "--backend-config 'tensorflow' has no effect: there is no such backend" in log
+    assert log.count("has no effect") == 4
+
+
+@pytest.mark.parametrize("name", ["missing", "story/config.pbtxt"])
+def test_a_folder_of_backends_that_is_none(log_of, tmp_path, name):
+    log = log_of(parameters(model_path=LM), "--backend-directory", str(tmp_path / name))
+    assert log.count("has no effect") == 1
+    assert f"--backend-directory '{tmp_path / name}' has no effect: it is no folder" in log
+
+
 def test_no_model(start, tmp_path):
     assert "there is no model: a repository has a folder for each model" in start(repositories=[tmp_path]).log_text()

@@ -37,6 +37,8 @@ PROA_MUST_CHECK proa_status proa_library_locate(char *path, const char *director
 PROA_MUST_CHECK proa_status proa_library_plugin(char *path, const char *directory, const char *backend,
                                                 proa_err *err);
 
+const char *proa_library_plugin_name(int i); /* the backend of plug-in i; NULL: there is none */
+
 const proa_library *proa_library_of(const proa_served_model *model);
 
 /* table.c: asks the entry point of a library with Proa's interface for its table and fills library->backend. */

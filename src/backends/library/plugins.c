@@ -43,6 +43,11 @@ static bool find_file(char *path, const char *directory, const char *backend, co
     return false;
 }
 
+const char *proa_library_plugin_name(int i)
+{
+    return i >= 0 && (size_t)i < PROA_COUNT(plugins) ? plugins[i].backend : NULL;
+}
+
 proa_status proa_library_plugin(char *path, const char *directory, const char *backend, proa_err *err)
 {
     path[0] = 0;

@@ -2,6 +2,7 @@
  * model.c - a version of a model on the engine: its folder, its parameters, its end. */
 #include "backends/llm/llm.h"
 
+#include "backends/backends.h"
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/file.h"
@@ -53,12 +54,68 @@ static const char *const folder_keys[] = {"model_path", "gpt_model_path", "model
 
 /* ---- parameters ---- */
 
+const char *const proa_engine_setting_names[] = {"batch_scheduler_policy",
+                                                 "chat_template",
+                                                 "data_type",
+                                                 "device",
+                                                 "disaggregate",
+                                                 "draft_model",
+                                                 "draft_model_path",
+                                                 "draft_tokens",
+                                                 "dtype",
+                                                 "enable_expert_parallel",
+                                                 "expert_parallel",
+                                                 "kv_cache_free_gpu_mem_fraction",
+                                                 "kv_cache_host_memory_bytes",
+                                                 "kv_dtype",
+                                                 "kv_tokens",
+                                                 "lora",
+                                                 "lora_max",
+                                                 "lora_rank",
+                                                 "lora_slots",
+                                                 "max_cpu_loras",
+                                                 "max_lora_rank",
+                                                 "max_loras",
+                                                 "max_num_sequences",
+                                                 "max_num_tokens",
+                                                 "max_tokens_in_paged_kv_cache",
+                                                 "pipeline_para_size",
+                                                 "pp",
+                                                 "prefix_cache",
+                                                 "prefix_dir",
+                                                 "prefix_dir_size",
+                                                 "prefix_host_memory",
+                                                 "prompt_rows",
+                                                 "prompt_slowdown",
+                                                 "quant",
+                                                 "rank_sums",
+                                                 "ranks",
+                                                 "reasoning_parser",
+                                                 "replicas",
+                                                 "sequences_max",
+                                                 "speculation",
+                                                 "step_tokens",
+                                                 "tensor_para_size",
+                                                 "threads",
+                                                 "tool_parser",
+                                                 "tp",
+                                                 "world_size",
+                                                 NULL};
+
+static bool is_setting(const char *key)
+{
+    for (const char *const *name = proa_engine_setting_names; *name; name++)
+        if (strcmp(*name, key) == 0) return true;
+    return false;
+}
+
 /* A setting of the command line: for this backend, for all that use the engine (--dtype, ...), or for all backends. */
 static const char *setting_of(const proa_served_model *m, const char *key)
 {
     const proa_server *server = proa_served_model_server(m);
     const char *const backends[] = {proa_served_model_config(m)->backend, "engine", ""};
     const char *value = NULL;
+    PROA_ASSERT(is_setting(key)); /* else the command line refuses it */
     for (size_t i = 0; i < PROA_COUNT(backends) && server && !value; i++)
         value = proa_backend_setting(server, backends[i], key);
     return value;

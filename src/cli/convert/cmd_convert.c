@@ -25,7 +25,7 @@ static const proa_arg convert_rows[] = {
      "type of the written numbers; without it as stored, quantised ones as config.json says, or f16"},
     {"quant", PROA_ARG_CHOICE, AT(common.quant), 0, 0, "none|int8|fp8|int4", NULL,
      "packed: quantise the weights as 'proa run --quant' does; --calibrate: the codes (default: int4)"},
-    {"device", PROA_ARG_TEXT, AT(common.device), 0, 0, "cpu|cuda[:N]", "cpu",
+    {"device", PROA_ARG_DEVICE, AT(common.device), 0, 0, "cpu|cuda[:N]", "cpu",
      "packed: the device that it is for; the probe runs there"},
     {"shard-size", PROA_ARG_TEXT, AT(shard_size), 0, 0, "SIZE", "5GB",
      "hf: bytes of a safetensors file at most; 0: one file"},

@@ -207,6 +207,7 @@ static int run_server(proa_serve_plan *plan, const proa_serve_options *o, proa_e
     proa_api *api = NULL;
     if (proa_log_set(&plan->log, err) != PROA_OK) return proa_cli_fail_err(err);
     proa_serve_warn_ignored(o);
+    proa_serve_warn_unknown(plan, o);
     proa_status status = proa_api_check(&plan->api, err);
     if (status == PROA_OK) status = proa_server_new(&server, &plan->server, err);
     if (status == PROA_OK) status = proa_api_open(&api, server, &plan->api, err);

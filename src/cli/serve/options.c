@@ -64,7 +64,7 @@ static const proa_arg model_rows[] = {
 static const proa_arg_table model_args = PROA_ARG_TABLE("models", model_rows);
 
 static const proa_arg engine_rows[] = {
-    TEXT("device", device, "cpu|cuda[:N]", NULL, "device of models that the engine runs"),
+    {"device", PROA_ARG_DEVICE, AT(device), 0, 0, "cpu|cuda[:N]", NULL, "device of models that the engine runs"},
     CHOICE("dtype", dtype, "auto|exact|f32|bf16|f16", NULL, "type of their weights and arithmetic"),
     CHOICE("quant", quant, "none|int8|fp8|int4", NULL, "quantize their weights at load; fp8 on GPUs only"),
     INT("threads", engine_threads, 0, PROA_THREADS_MAX, "N", "0",

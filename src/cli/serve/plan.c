@@ -40,6 +40,18 @@ static proa_status split_setting(proa_arena *arena, const char *text, proa_setti
     return split_pair(arena, "backend-config", text, strlen(text), &out->key, &out->value, err);
 }
 
+/* A model's parameters may be anything, since clients read them too; settings are for us alone. */
+static proa_status check_setting(const proa_setting *set, proa_err *err)
+{
+    size_t count = 0;
+    if (strcmp(set->backend, "engine") != 0) return PROA_OK;
+    for (; proa_engine_setting_names[count]; count++)
+        if (strcmp(set->key, proa_engine_setting_names[count]) == 0) return PROA_OK;
+    const char *near = proa_args_nearest(set->key, proa_engine_setting_names, count);
+    return PROA_FAIL(err, INVALID, "--backend-config engine,%s: backend 'engine' has no such setting%s%s%s",
+                     set->key, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+}
+
 static void add_setting(proa_server_options *o, proa_setting *list, const char *key, const char *value)
 {
     if (value) list[o->settings_count++] = (proa_setting){"engine", key, value};
@@ -96,8 +108,11 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "lora_slots", number_text(&p->arena, o->lora_slots));
     add_setting(&p->server, list, "lora_max", number_text(&p->arena, o->lora_max));
     add_setting(&p->server, list, "lora_rank", number_text(&p->arena, o->lora_rank));
-    for (int i = 0; i < o->settings.count; i++)
-        PROA_TRY(split_setting(&p->arena, o->settings.items[i], &list[p->server.settings_count++], err));
+    for (int i = 0; i < o->settings.count; i++) {
+        proa_setting *set = &list[p->server.settings_count++];
+        PROA_TRY(split_setting(&p->arena, o->settings.items[i], set, err));
+        PROA_TRY(check_setting(set, err));
+    }
     for (int i = 0; i < o->fills.count; i++) {
         proa_setting *fill = &fills[p->server.fills_count++];
         PROA_TRY(split_pair(&p->arena, "set", o->fills.items[i], strlen(o->fills.items[i]), &fill->key,
