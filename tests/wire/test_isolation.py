@@ -297,6 +297,16 @@ def test_a_plug_in_in_the_same_process_on_request(plugin, name):
         assert infer(running, "torch")[1]["outputs"][0]["data"] == [1, 2]
 
 
+@pytest.mark.parametrize("options, count, said", [((), 2, 1), ((), 1, 0), (("--in-process", "pytorch"), 2, 0)])
+def test_weights_that_processes_cannot_share(plugin, options, count, said):
+    with open(plugin[1] / "torch/config.pbtxt", "a", encoding="utf-8") as config:
+        config.write(f"""instance_group {{ count: {count} }}
+            parameters {{ key: "ENABLE_WEIGHT_SHARING" value {{ string_value: "true" }} }}""")
+    with serve(*plugin, *options) as running:
+        assert infer(running, "torch")[0] == 200
+        assert running.log_text().count("'ENABLE_WEIGHT_SHARING' has no effect: its 2 instances are processes") == said
+
+
 def test_a_built_in_backend_in_a_process(tmp_path):
     (tmp_path / "sums/1").mkdir(parents=True)
     (tmp_path / "sums/config.pbtxt").write_text("""backend: "add_sub"

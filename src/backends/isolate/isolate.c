@@ -4,6 +4,7 @@
 #include "backends/isolate/isolate.h"
 
 #include "backends/common.h"
+#include "backends/library/library.h"
 #include "backends/process/process.h"
 #include "base/alloc.h"
 #include "base/limits.h"
@@ -235,11 +236,25 @@ static proa_status isolated_instance_open(void **state, void *model_state, const
     return PROA_OK;
 }
 
+static void warn_sharing(const proa_worker_model *m)
+{
+    const char *key = proa_library_sharing(m->config->backend);
+    int count = 0;
+    for (const proa_worker *w = m->instances; w; w = proa_worker_next(w)) count++;
+    if (key && count > 1 && proa_parameter_true(m->model, key))
+        PROA_LOG(
+            WARNING,
+            "model '%s': parameter '%s' has no effect: its %d instances are processes, each with weights of "
+            "its own; --in-process %s runs them in one",
+            proa_served_model_name(m->model), key, count, m->config->backend);
+}
+
 /* Only the processes know what the backend takes. */
 static proa_status isolated_instances_opened(void *model_state, proa_err *err)
 {
     const proa_worker_model *m = model_state;
     PROA_TRY(proa_worker_wait_all(m, err));
+    warn_sharing(m);
     if (proa_worker_takes_devices(m)) proa_served_model_set_device_inputs(m->model);
     return PROA_OK;
 }
