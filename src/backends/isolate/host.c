@@ -28,18 +28,22 @@ bool proa_host_send_plain(const proa_channel_message *m)
     return proa_channel_send(channel, m, 1);
 }
 
-bool proa_host_send(uint32_t kind, uint32_t flags, uint64_t id, proa_str head, const proa_tensor *tensors,
-                    uint64_t *leases, int count)
+bool proa_host_send(proa_channel_message m, const proa_payload_content *c)
 {
-    proa_channel_message m = {.kind = kind, .flags = flags, .id = id};
     proa_shared_arena *a = proa_channel_arena(channel);
-    proa_exports exports = {.leases = leases};
-    if (!proa_payload_write(a, head, tensors, leases ? &exports : NULL, count, &m.at, &m.bytes)) return false;
+    if (!proa_payload_write(a, c, &m.at, &m.bytes)) return false;
     uint64_t at = m.at;
     bool sent = proa_channel_send(channel, &m, 1);
     if (!sent) proa_shared_arena_cancel_send(a, at);
     proa_shared_arena_release_block(a, at);
     return sent;
+}
+
+void proa_host_post(proa_buf *head)
+{
+    (void)proa_host_send((proa_channel_message){.kind = PROA_CHANNEL_POST},
+                         &(proa_payload_content){.head = proa_buf_view(head)});
+    proa_buf_release(head);
 }
 
 const char *proa_host_instance(void)
@@ -84,7 +88,8 @@ static void send_head(uint32_t kind, proa_buf *head, const proa_err *err)
         proa_buf_clear(head);
         proa_payload_error_head(head, err);
     }
-    (void)proa_host_send(kind, 0, 0, proa_buf_view(head), NULL, NULL, 0);
+    (void)proa_host_send((proa_channel_message){.kind = kind},
+                         &(proa_payload_content){.head = proa_buf_view(head)});
     proa_buf_release(head);
 }
 

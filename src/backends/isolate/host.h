@@ -24,10 +24,9 @@ void proa_host_jobs_add(proa_host_jobs *jobs, const proa_channel_message *messag
 
 /* ---- host.c ---- */
 
-/* Sends a message with a payload. leases: of tensors on GPUs, as in proa_exports; NULL: all are on the host.
- * False: there is no room for it, or the server is gone. */
-bool proa_host_send(uint32_t kind, uint32_t flags, uint64_t id, proa_str head, const proa_tensor *tensors,
-                    uint64_t *leases, int count);
+/* Sends a message with a payload. False: there is no room for it, or the server is gone. */
+bool proa_host_send(proa_channel_message m, const proa_payload_content *c);
+void proa_host_post(proa_buf *head);                      /* a POST without tensors; releases the head */
 bool proa_host_send_plain(const proa_channel_message *m); /* without a payload */
 /* Opens the payload of a message; a broken one ends this process. */
 void proa_host_payload(proa_payload *w, const proa_channel_message *m);

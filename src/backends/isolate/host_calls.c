@@ -66,7 +66,9 @@ proa_status proa_host_call_start(proa_host_call **out, proa_buf *head, const pro
     uint64_t id = join_calls(*out);
     if (is_reader)
         status = PROA_FAIL(err, UNAVAILABLE, "the server cannot be asked while a request is being cancelled");
-    else if (head->full || !proa_host_send(PROA_CHANNEL_CALL, 0, id, proa_buf_view(head), tensors, NULL, count))
+    else if (head->full || !proa_host_send((proa_channel_message){.kind = PROA_CHANNEL_CALL, .id = id},
+                                           &(proa_payload_content){
+                                               .head = proa_buf_view(head), .tensors = tensors, .count = count}))
         status = PROA_FAIL(err, NO_MEMORY, "no room for the call in the memory that is shared with the server");
     proa_buf_release(head);
     if (status == PROA_OK) return PROA_OK;
@@ -208,8 +210,7 @@ static void post_metric(const char *kind, const proa_buf *members)
 {
     proa_buf head;
     begin_metric_call(&head, kind, members);
-    (void)proa_host_send(PROA_CHANNEL_POST, 0, 0, proa_buf_view(&head), NULL, NULL, 0);
-    proa_buf_release(&head);
+    proa_host_post(&head);
 }
 
 static const proa_triton_mirror metrics = {.create = create_metric, .post = post_metric};
@@ -238,8 +239,10 @@ static proa_status start_inference(proa_infer *r, proa_err *err)
     uint64_t id = join_calls(c);
     r->work = (void *)(uintptr_t)id;
     proa_infer_hold(r); /* it may end before this returns */
-    bool sent = !head.full && proa_host_send(PROA_CHANNEL_INFER, 0, id, proa_buf_view(&head), r->inputs, NULL,
-                                             r->inputs_count);
+    bool sent = !head.full && proa_host_send((proa_channel_message){.kind = PROA_CHANNEL_INFER, .id = id},
+                                             &(proa_payload_content){.head = proa_buf_view(&head),
+                                                                     .tensors = r->inputs,
+                                                                     .count = r->inputs_count});
     proa_buf_release(&head);
     if (sent) (void)proa_infer_watch(r, send_cancel);
     else free(leave_calls(id));
@@ -361,6 +364,5 @@ void proa_host_log(int level, const char *file, int line, const char *text)
     proa_buf_printf(&head, ",%d],\"text\":", line);
     proa_buf_json_str(&head, proa_str_c(text));
     proa_buf_char(&head, '}');
-    (void)proa_host_send(PROA_CHANNEL_POST, 0, 0, proa_buf_view(&head), NULL, NULL, 0);
-    proa_buf_release(&head);
+    proa_host_post(&head);
 }

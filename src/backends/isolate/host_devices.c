@@ -121,8 +121,7 @@ void proa_host_devices_trim(void)
         free(o);
     }
     proa_buf_printf(&head, "]}");
-    (void)proa_host_send(PROA_CHANNEL_POST, 0, 0, proa_buf_view(&head), NULL, NULL, 0);
-    proa_buf_release(&head);
+    proa_host_post(&head);
 }
 
 /* ---- memory leased from the server ---- */
@@ -147,8 +146,7 @@ static void return_lease(uint64_t number)
     proa_buf head;
     proa_buf_init(&head, 128);
     proa_buf_printf(&head, "{\"kind\":\"device_unused\",\"memory\":[%llu]}", (unsigned long long)number);
-    (void)proa_host_send(PROA_CHANNEL_POST, 0, 0, proa_buf_view(&head), NULL, NULL, 0);
-    proa_buf_release(&head);
+    proa_host_post(&head);
 }
 
 /* The server takes memory in powers of two. */

@@ -58,14 +58,14 @@ static proa_device_copies new_copies(void)
                                 now.to_device - before.to_device, now.to_device_bytes - before.to_device_bytes};
 }
 
-/* False: there is no room for it. */
-static bool send_outputs(const hosted_request *q, const proa_channel_message *m, proa_buf *head,
-                         const proa_reply *reply, uint64_t *leases)
+/* False: there is no room for it. leases: of the outputs; NULL: all are on the host. */
+static bool send_outputs(proa_channel_message m, proa_buf *head, const proa_reply *reply, uint64_t *leases)
 {
-    int count = reply && reply->error.status == PROA_OK ? reply->outputs_count : 0;
-    bool sent = !head->full && proa_host_send(m->kind, m->flags, q->id, proa_buf_view(head),
-                                              count ? reply->outputs : NULL, leases, count);
-    if (!sent && leases) proa_host_return_leases(leases, count);
+    proa_exports exports = {.leases = leases};
+    proa_payload_content c = {.head = proa_buf_view(head), .exports = leases ? &exports : NULL};
+    if (reply && reply->error.status == PROA_OK) c.tensors = reply->outputs, c.count = reply->outputs_count;
+    bool sent = !head->full && proa_host_send(m, &c);
+    if (!sent && leases) proa_host_return_leases(leases, c.count);
     return sent;
 }
 
@@ -83,8 +83,8 @@ static void send_response(const hosted_request *q, proa_reply *reply, bool final
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_payload_response_head(&head, reply, q->r, final, &copies);
     if (!reply && !head.len) (void)proa_host_send_plain(&plain);
-    else if (!send_outputs(q, &plain, &head, reply, leases))
-        (void)proa_host_send(plain.kind, plain.flags, q->id, proa_str_c(no_room), NULL, NULL, 0);
+    else if (!send_outputs(plain, &head, reply, leases))
+        (void)proa_host_send(plain, &(proa_payload_content){.head = proa_str_c(no_room)});
     proa_buf_release(&head);
     free(leases);
 }

@@ -77,7 +77,9 @@ static void send_error(proa_worker *i, uint64_t process, uint64_t id, const proa
     proa_buf head;
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_payload_reply_head(&head, &reply);
-    proa_worker_send(i, process, PROA_CHANNEL_REPLY, PROA_CHANNEL_FINAL, id, proa_buf_view(&head), NULL, 0);
+    proa_worker_send(i, process,
+                     (proa_channel_message){.kind = PROA_CHANNEL_REPLY, .flags = PROA_CHANNEL_FINAL, .id = id},
+                     &(proa_payload_content){.head = proa_buf_view(&head)});
     proa_buf_release(&head);
 }
 
@@ -113,8 +115,12 @@ static void on_reply(proa_infer *r, proa_reply *reply, bool final)
     if (reply) move_outputs(c, reply);
     proa_payload_reply_head(&head, reply);
     bool good = reply && reply->error.status == PROA_OK;
-    proa_worker_send(c->in->instance, c->process, PROA_CHANNEL_REPLY, final ? PROA_CHANNEL_FINAL : 0, c->id,
-                     proa_buf_view(&head), good ? reply->outputs : NULL, good ? reply->outputs_count : 0);
+    proa_worker_send(c->in->instance, c->process,
+                     (proa_channel_message){
+                         .kind = PROA_CHANNEL_REPLY, .flags = final ? PROA_CHANNEL_FINAL : 0, .id = c->id},
+                     &(proa_payload_content){.head = proa_buf_view(&head),
+                                             .tensors = good ? reply->outputs : NULL,
+                                             .count = good ? reply->outputs_count : 0});
     proa_buf_release(&head);
     proa_reply_free(reply);
     if (!final) return;

@@ -9,7 +9,8 @@
 
 static void answer_call(proa_worker *i, uint64_t process, uint64_t id, proa_str head)
 {
-    proa_worker_send(i, process, PROA_CHANNEL_ANSWER, 0, id, head, NULL, 0);
+    proa_worker_send(i, process, (proa_channel_message){.kind = PROA_CHANNEL_ANSWER, .id = id},
+                     &(proa_payload_content){.head = head});
 }
 
 static void answer_error(proa_worker *i, uint64_t process, uint64_t id, const proa_err *err)
@@ -168,7 +169,9 @@ static void answer_leases(proa_worker *i, uint64_t process, uint64_t id, const p
     for (int64_t k = 0; k < count; k++)
         proa_buf_printf(&text, "%s%llu", k ? "," : "", (unsigned long long)numbers[k]);
     proa_buf_printf(&text, "]}");
-    proa_worker_send(i, process, PROA_CHANNEL_ANSWER, 0, id, proa_buf_view(&text), tensors, (int)count);
+    proa_worker_send(
+        i, process, (proa_channel_message){.kind = PROA_CHANNEL_ANSWER, .id = id},
+        &(proa_payload_content){.head = proa_buf_view(&text), .tensors = tensors, .count = (int)count});
     proa_buf_release(&text);
 }
 
@@ -272,7 +275,7 @@ static proa_status refuse_call(proa_process *p, const proa_channel_message *m, p
     (void)PROA_FAIL(&why, UNAVAILABLE, "other models cannot be used while a model is not loaded");
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_payload_error_head(&head, &why);
-    bool sent = proa_payload_send(p, answer, proa_buf_view(&head), NULL, NULL, 0);
+    bool sent = proa_payload_send(p, answer, &(proa_payload_content){.head = proa_buf_view(&head)});
     proa_buf_release(&head);
     return sent ? PROA_OK : PROA_FAIL(err, UNAVAILABLE, "the process has ended");
 }

@@ -75,7 +75,7 @@ static proa_status open_model(proa_worker *i, proa_process *p, proa_channel_mess
     PROA_TRY(await_message(NULL, p, in, PROA_CHANNEL_STARTED, proa_clock_ns() + s->start_ms * 1000000,
                            s->kind->late, &head, err));
     proa_json_free(head);
-    if (!proa_payload_send(p, m, opening, NULL, NULL, 0))
+    if (!proa_payload_send(p, m, &(proa_payload_content){.head = opening}))
         return PROA_FAIL(err, NO_MEMORY, "the configuration is too large");
     return await_message(i, p, in, PROA_CHANNEL_OPENED, 0, NULL, opened, err);
 }

@@ -51,32 +51,33 @@ static proa_str own_bytes(const proa_tensor *t, const proa_exports *e, int i)
 }
 
 /* blocks: of share_blocks; their tensors are not in the payload. */
-static uint64_t payload_bytes(proa_str head, const proa_tensor *tensors, const proa_exports *exports,
-                              const uint64_t *blocks, int count)
+static uint64_t payload_bytes(const proa_payload_content *c, const uint64_t *blocks)
 {
-    uint64_t bytes = sizeof(proa_channel_payload) + (uint64_t)count * sizeof(proa_channel_tensor) + head.len;
-    for (int i = 0; i < count; i++) bytes += strlen(tensors[i].name);
-    for (int i = 0; i < count; i++)
-        if (!blocks || !blocks[i]) bytes = ALIGN_UP(bytes) + own_bytes(&tensors[i], exports, i).len;
+    uint64_t bytes = sizeof(proa_channel_payload) + (uint64_t)c->count * sizeof(proa_channel_tensor) +
+                     c->head.len;
+    for (int i = 0; i < c->count; i++) bytes += strlen(c->tensors[i].name);
+    for (int i = 0; i < c->count; i++)
+        if (!blocks || !blocks[i]) bytes = ALIGN_UP(bytes) + own_bytes(&c->tensors[i], c->exports, i).len;
     return bytes;
 }
 
-static void write_tensors(char *block, uint64_t at, uint64_t names_at, const proa_tensor *tensors,
-                          const proa_exports *exports, const uint64_t *blocks, int count)
+/* block: the begin of the payload, at `at` in the arena. The names begin at names_at, the bytes of tensors follow. */
+static void write_tensors(char *block, uint64_t at, uint64_t names_at, const proa_payload_content *c,
+                          const uint64_t *blocks)
 {
     uint64_t data_at = names_at;
-    for (int i = 0; i < count; i++) data_at += strlen(tensors[i].name);
-    for (int i = 0; i < count; i++) {
-        const proa_tensor *t = &tensors[i];
+    for (int i = 0; i < c->count; i++) data_at += strlen(c->tensors[i].name);
+    for (int i = 0; i < c->count; i++) {
+        const proa_tensor *t = &c->tensors[i];
         size_t name = strlen(t->name);
         bool own = !blocks || !blocks[i];
-        uint64_t lease = lease_number(exports, i);
-        proa_str data = own_bytes(t, exports, i);
+        uint64_t lease = lease_number(c->exports, i);
+        proa_str data = own_bytes(t, c->exports, i);
         if (own) data_at = ALIGN_UP(data_at);
-        proa_channel_tensor row = {.place = lease                      ? PROA_CHANNEL_LEASED
-                                            : device_place(exports, i) ? PROA_CHANNEL_DEVICE
-                                            : own                      ? PROA_CHANNEL_OWN
-                                                                       : PROA_CHANNEL_BLOCK,
+        proa_channel_tensor row = {.place = lease                         ? PROA_CHANNEL_LEASED
+                                            : device_place(c->exports, i) ? PROA_CHANNEL_DEVICE
+                                            : own                         ? PROA_CHANNEL_OWN
+                                                                          : PROA_CHANNEL_BLOCK,
                                    .at = lease ? lease
                                          : own ? at + data_at
                                                : blocks[i],
@@ -99,35 +100,33 @@ static void drop_held(void *buffer)
     proa_buffer_drop(buffer);
 }
 
-bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *tensors,
-                        proa_exports *exports, int count, uint64_t *at, uint64_t *bytes)
+bool proa_payload_write(proa_shared_arena *a, const proa_payload_content *c, uint64_t *at, uint64_t *bytes)
 {
-    uint64_t *blocks = share_blocks(a, tensors, count);
-    *bytes = payload_bytes(head, tensors, exports, blocks, count);
+    uint64_t *blocks = share_blocks(a, c->tensors, c->count);
+    *bytes = payload_bytes(c, blocks);
     *at = proa_shared_arena_alloc(a, *bytes);
     if (*at) {
         char *block = proa_shared_arena_at(a, *at);
-        proa_channel_payload first = {.head_bytes = (uint32_t)head.len, .tensors = (uint32_t)count};
-        uint64_t head_at = sizeof first + (uint64_t)count * sizeof(proa_channel_tensor);
+        proa_channel_payload first = {.head_bytes = (uint32_t)c->head.len, .tensors = (uint32_t)c->count};
+        uint64_t head_at = sizeof first + (uint64_t)c->count * sizeof(proa_channel_tensor);
         memcpy(block, &first, sizeof first);
-        if (head.len) memcpy(block + head_at, head.ptr, head.len);
-        write_tensors(block, *at, head_at + head.len, tensors, exports, blocks, count);
-        for (int i = 0; exports && exports->held && i < count; i++) {
-            if (exports->held[i]) proa_shared_arena_on_free(a, *at, drop_held, exports->held[i]);
-            exports->held[i] = NULL;
+        if (c->head.len) memcpy(block + head_at, c->head.ptr, c->head.len);
+        write_tensors(block, *at, head_at + c->head.len, c, blocks);
+        for (int i = 0; c->exports && c->exports->held && i < c->count; i++) {
+            if (c->exports->held[i]) proa_shared_arena_on_free(a, *at, drop_held, c->exports->held[i]);
+            c->exports->held[i] = NULL;
         }
     } else {
-        unshare_blocks(a, blocks, count);
+        unshare_blocks(a, blocks, c->count);
     }
     free(blocks);
     return *at != 0;
 }
 
-bool proa_payload_send(proa_process *p, proa_channel_message m, proa_str head, const proa_tensor *tensors,
-                       proa_exports *exports, int count)
+bool proa_payload_send(proa_process *p, proa_channel_message m, const proa_payload_content *c)
 {
     proa_shared_arena *a = proa_process_arena(p);
-    if (!proa_payload_write(a, head, tensors, exports, count, &m.at, &m.bytes)) return false;
+    if (!proa_payload_write(a, c, &m.at, &m.bytes)) return false;
     uint64_t at = m.at;
     if (!proa_process_send(p, &m, 1)) proa_shared_arena_cancel_send(a, at);
     proa_shared_arena_release_block(a, at);

@@ -92,13 +92,18 @@ void proa_devices_return_lease(proa_devices *d, uint64_t number); /* it will not
 
 /* ---- payload.c ---- */
 
-/* Writes a payload into shared memory. exports: of the tensors; NULL: all are on the host. *at is its block; the caller
- * and the process have one reference each. False: the arena is full. */
-bool proa_payload_write(proa_shared_arena *a, proa_str head, const proa_tensor *tensors,
-                        proa_exports *exports, int count, uint64_t *at, uint64_t *bytes);
+/* What a payload is written from. */
+typedef struct proa_payload_content {
+    proa_str head;
+    const proa_tensor *tensors; /* [count] */
+    int count;
+    proa_exports *exports; /* of the tensors; NULL: all are on the host */
+} proa_payload_content;
+/* Writes a payload into shared memory. *at is its block; the caller and the process have one reference each. False: the
+ * arena is full. */
+bool proa_payload_write(proa_shared_arena *a, const proa_payload_content *c, uint64_t *at, uint64_t *bytes);
 /* Writes a payload and sends it with message m. False: the arena is full. */
-bool proa_payload_send(proa_process *p, proa_channel_message m, proa_str head, const proa_tensor *tensors,
-                       proa_exports *exports, int count);
+bool proa_payload_send(proa_process *p, proa_channel_message m, const proa_payload_content *c);
 /* The head of a REQUEST: "" if all of it is default. */
 void proa_payload_request_head(proa_buf *out, const proa_infer *r);
 /* The head of an answer that is an error. */
@@ -186,10 +191,9 @@ void proa_worker_model_release(proa_worker_model *m);
 /* All workers have opened; the first failure. */
 PROA_MUST_CHECK proa_status proa_worker_wait_all(const proa_worker_model *m, proa_err *err);
 bool proa_worker_all_ready(proa_worker_model *m, proa_err *reason);
-/* Sends a message with a payload to the process of that number, if it still runs; from any thread. kind: ANSWER or
- * REPLY. */
-void proa_worker_send(proa_worker *i, uint64_t process, uint32_t kind, uint32_t flags, uint64_t id,
-                      proa_str head, const proa_tensor *tensors, int count);
+/* Sends an ANSWER or a REPLY to the process of that number, if it still runs; from any thread. The worker exports
+ * tensors that are on a GPU. */
+void proa_worker_send(proa_worker *i, uint64_t process, proa_channel_message m, const proa_payload_content *c);
 /* Work that the instance waits for before it closes. */
 void proa_worker_begin(proa_worker *i);
 void proa_worker_end(proa_worker *i);

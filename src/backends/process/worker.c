@@ -95,14 +95,16 @@ void proa_worker_end(proa_worker *i)
 }
 
 /* An answer is leased memory, which the process writes; what a reply has may be read by others. */
-static proa_status send_payload(proa_worker *i, proa_process *p, proa_channel_message m, proa_str head,
-                                const proa_tensor *tensors, int count, proa_err *err)
+static proa_status send_payload(proa_worker *i, proa_process *p, proa_channel_message m,
+                                const proa_payload_content *c, proa_err *err)
 {
     proa_exports exports = {.places = NULL};
+    proa_payload_content exported = *c;
     bool writes = m.kind == PROA_CHANNEL_REPLY && i->model->settings.kind->writes_inputs;
-    PROA_TRY(proa_devices_export(i->devices, &exports, tensors, count, writes, err));
-    bool sent = proa_payload_send(p, m, head, tensors, exports.places ? &exports : NULL, count);
-    proa_exports_release(i->devices, &exports, count);
+    PROA_TRY(proa_devices_export(i->devices, &exports, c->tensors, c->count, writes, err));
+    exported.exports = exports.places ? &exports : NULL;
+    bool sent = proa_payload_send(p, m, &exported);
+    proa_exports_release(i->devices, &exports, c->count);
     if (sent) return PROA_OK;
     return PROA_FAIL(err, UNAVAILABLE, "no room in the memory that is shared with the process");
 }
@@ -112,19 +114,17 @@ static void send_error(proa_process *p, proa_channel_message m, const proa_err *
     proa_buf head;
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_payload_error_head(&head, err);
-    proa_payload_send(p, m, proa_buf_view(&head), NULL, NULL, 0);
+    proa_payload_send(p, m, &(proa_payload_content){.head = proa_buf_view(&head)});
     proa_buf_release(&head);
 }
 
-void proa_worker_send(proa_worker *i, uint64_t process, uint32_t kind, uint32_t flags, uint64_t id,
-                      proa_str head, const proa_tensor *tensors, int count)
+void proa_worker_send(proa_worker *i, uint64_t process, proa_channel_message m, const proa_payload_content *c)
 {
     proa_process *p = hold_process(i, process);
-    proa_channel_message m = {.kind = kind, .flags = flags, .id = id};
     proa_err err = {0};
     if (!p) return;
-    if (!head.len && !count) proa_process_send(p, &m, 1);
-    else if (send_payload(i, p, m, head, tensors, count, &err) != PROA_OK) send_error(p, m, &err);
+    if (!c->head.len && !c->count) proa_process_send(p, &m, 1);
+    else if (send_payload(i, p, m, c, &err) != PROA_OK) send_error(p, m, &err);
     unhold_process(i);
 }
 
@@ -257,8 +257,9 @@ static proa_status write_payload(proa_worker *i, proa_process *p, proa_infer *r,
     PROA_TRY(proa_devices_export(i->devices, &exports, r->inputs, r->inputs_count,
                                  i->model->settings.kind->writes_inputs, err));
     use_copies(r, &exports);
-    bool written = proa_payload_write(proa_process_arena(p), head, r->inputs,
-                                      exports.places ? &exports : NULL, r->inputs_count, &m->at, &m->bytes);
+    const proa_payload_content content = {
+        .head = head, .tensors = r->inputs, .count = r->inputs_count, .exports = exports.places ? &exports : NULL};
+    bool written = proa_payload_write(proa_process_arena(p), &content, &m->at, &m->bytes);
     proa_exports_release(i->devices, &exports, r->inputs_count);
     if (written) return PROA_OK;
     return PROA_FAIL(err, NO_MEMORY, "no room for the request in the %lld bytes that are shared with %s '%s'",
