@@ -490,7 +490,7 @@ _Static_assert((int)PROA_ELEMENT_F64 == PROA_TYPE_FP64 && (int)PROA_ELEMENT_BF16
                "KServe's numbers");
 
 static proa_elements elements_for(const proa_transform_step *s, const proa_transform_value *args,
-                                  const proa_transform_value *out, char *to, proa_element_op op)
+                                  const proa_transform_value *out, proa_element_op op)
 {
     proa_elements e = {.op = op,
                        .args = s->args_count,
@@ -498,7 +498,7 @@ static proa_elements elements_for(const proa_transform_step *s, const proa_trans
                        .offset = s->offset,
                        .low = s->low,
                        .high = s->high,
-                       .out = to,
+                       .out = out->buffer->data,
                        .out_type = (uint8_t)out->type,
                        .count = elements_of(out)};
     for (int32_t i = 0; i < s->args_count; i++) {
@@ -511,10 +511,10 @@ static proa_elements elements_for(const proa_transform_step *s, const proa_trans
 
 #define LAUNCH_MAP(name, op)                                                                                 \
     static proa_status launch_##name(const proa_transform_step *s, const proa_transform_value *args,         \
-                                     const proa_transform_value *out, char *to, proa_gpu_stream *stream,     \
+                                     const proa_transform_value *out, proa_gpu_stream *stream,               \
                                      proa_transform_held *held, proa_err *err)                               \
     {                                                                                                        \
-        const proa_elements e = elements_for(s, args, out, to, op);                                          \
+        const proa_elements e = elements_for(s, args, out, op);                                              \
         PROA_UNUSED(held), PROA_UNUSED(err);                                                                 \
         stream->ops->map_elements(&stream->ctx, &e);                                                         \
         return PROA_OK;                                                                                      \
@@ -528,32 +528,33 @@ LAUNCH_MAP(sigmoid, PROA_MAP_SIGMOID)
 LAUNCH_MAP(cast, PROA_MAP_CAST)
 
 static proa_status launch_softmax(const proa_transform_step *s, const proa_transform_value *args,
-                                  const proa_transform_value *out, char *to, proa_gpu_stream *stream,
+                                  const proa_transform_value *out, proa_gpu_stream *stream,
                                   proa_transform_held *held, proa_err *err)
 {
     PROA_UNUSED(held), PROA_UNUSED(err);
-    const proa_elements e = elements_for(s, args, out, to, PROA_MAP_CAST);
+    const proa_elements e = elements_for(s, args, out, PROA_MAP_CAST);
     stream->ops->softmax_elements(&stream->ctx, &e, out->shape[out->rank - 1]);
     return PROA_OK;
 }
 
 static proa_status launch_pass(const proa_transform_step *s, const proa_transform_value *args,
-                               const proa_transform_value *out, char *to, proa_gpu_stream *stream,
+                               const proa_transform_value *out, proa_gpu_stream *stream,
                                proa_transform_held *held, proa_err *err)
 {
     PROA_UNUSED(held), PROA_UNUSED(err);
     const int64_t bytes = (int64_t)out->bytes;
     PROA_UNUSED(s);
-    stream->ops->copy_rows(&stream->ctx, to, bytes, args[0].data, bytes, bytes, 1);
+    stream->ops->copy_rows(&stream->ctx, out->buffer->data, bytes, args[0].data, bytes, bytes, 1);
     return PROA_OK;
 }
 
 static proa_status launch_concat(const proa_transform_step *s, const proa_transform_value *args,
-                                 const proa_transform_value *out, char *to, proa_gpu_stream *stream,
+                                 const proa_transform_value *out, proa_gpu_stream *stream,
                                  proa_transform_held *held, proa_err *err)
 {
     PROA_UNUSED(held), PROA_UNUSED(err);
     int32_t axis = out->rank + (int32_t)s->axis;
+    char *to = out->buffer->data;
     int64_t inner = (int64_t)inner_of(out, axis), row = out->shape[axis] * inner;
     for (int32_t k = 0; k < s->args_count; k++) {
         int64_t bytes = args[k].shape[axis] * inner;
@@ -565,7 +566,7 @@ static proa_status launch_concat(const proa_transform_step *s, const proa_transf
 }
 
 static proa_status launch_slice(const proa_transform_step *s, const proa_transform_value *args,
-                                const proa_transform_value *out, char *to, proa_gpu_stream *stream,
+                                const proa_transform_value *out, proa_gpu_stream *stream,
                                 proa_transform_held *held, proa_err *err)
 {
     PROA_UNUSED(held), PROA_UNUSED(err);
@@ -573,7 +574,8 @@ static proa_status launch_slice(const proa_transform_step *s, const proa_transfo
     int64_t inner = (int64_t)inner_of(out, axis), row = args[0].shape[axis] * inner, from, end;
     if (!range_of(s, args[0].shape[axis], &from, &end)) return PROA_OK; /* already refused by `shape` */
     int64_t bytes = (end - from) * inner;
-    stream->ops->copy_rows(&stream->ctx, to, bytes, args[0].data + from * inner, row, bytes, outer_of(out, axis));
+    stream->ops->copy_rows(&stream->ctx, out->buffer->data, bytes, args[0].data + from * inner, row, bytes,
+                           outer_of(out, axis));
     return PROA_OK;
 }
 

@@ -201,8 +201,8 @@ static int64_t place_rows(const proa_text_features *f, const proa_transform_valu
 }
 
 proa_status proa_text_launch(const proa_transform_step *step, const proa_transform_value *args,
-                             const proa_transform_value *out, char *to, proa_gpu_stream *s,
-                             proa_transform_held *held, proa_err *err)
+                             const proa_transform_value *out, proa_gpu_stream *s, proa_transform_held *held,
+                             proa_err *err)
 {
     const proa_text_features *f = step->features;
     int64_t count = (int64_t)(out->bytes / sizeof(float)) / f->columns;
@@ -218,7 +218,8 @@ proa_status proa_text_launch(const proa_transform_step *step, const proa_transfo
     free(rows);
     if (status != PROA_OK) return status;
     proa_device_copies_add(false, args[0].bytes);
-    s->ops->text_features(&s->ctx, (float *)(void *)to, bytes->data, (const proa_text_row *)(void *)places->data,
-                          count, scratch->data, &f->devices[s->device->gpu]->plan);
+    s->ops->text_features(&s->ctx, (float *)(void *)out->buffer->data, bytes->data,
+                          (const proa_text_row *)(void *)places->data, count, scratch->data,
+                          &f->devices[s->device->gpu]->plan);
     return PROA_OK;
 }

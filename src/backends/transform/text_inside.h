@@ -40,7 +40,7 @@ struct proa_text_features {
 
 /* text_gpu.c: for the table of operations. */
 proa_status proa_text_launch(const proa_transform_step *step, const proa_transform_value *args,
-                             const proa_transform_value *out, char *to, proa_gpu_stream *stream,
+                             const proa_transform_value *out, proa_gpu_stream *stream,
                              proa_transform_held *held, proa_err *err);
 proa_status proa_text_prepare(const proa_transform_step *step, proa_gpu_stream *stream, proa_err *err);
 void proa_text_device_free(proa_text_device *d); /* NULL is fine */

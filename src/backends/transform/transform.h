@@ -57,11 +57,11 @@ typedef struct proa_transform_op {
     /* Where the bytes of `out` begin if they are, unchanged, part of an argument's. NULL: never. -1: not this time. */
     int64_t (*within)(const proa_transform_step *step, const proa_transform_value *args,
                       const proa_transform_value *out);
-    /* As run, on a GPU: `to` and arguments that are numbers are in its memory. Other buffers that the kernels use are
-     * added to `held`, at most PROA_TRANSFORM_HELD_MAX. */
+    /* As run, on a GPU: out's buffer and arguments that are numbers are in its memory. Other buffers that the kernels
+     * use are added to `held`, at most PROA_TRANSFORM_HELD_MAX. */
     proa_status (*launch)(const proa_transform_step *step, const proa_transform_value *args,
-                          const proa_transform_value *out, char *to, proa_gpu_stream *stream,
-                          proa_transform_held *held, proa_err *err);
+                          const proa_transform_value *out, proa_gpu_stream *stream, proa_transform_held *held,
+                          proa_err *err);
     /* Once for each GPU, when an instance opens there: what launch needs in its memory. NULL: nothing. */
     proa_status (*prepare)(const proa_transform_step *step, proa_gpu_stream *stream, proa_err *err);
 } proa_transform_op;
