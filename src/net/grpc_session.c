@@ -36,10 +36,7 @@ static void stage_bytes(grpc_session *s, const void *bytes, size_t len)
 
 static void out_release(void *arg)
 {
-    grpc_out *out = arg;
-    if (--out->refs > 0) return;
-    if (out->release) out->release(out->arg);
-    proa_block_free(out);
+    proa_grpc_out_drop(arg);
 }
 
 void proa_grpc_session_write(grpc_session *s, const struct iovec *iov, int count, grpc_out *holder)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_session.h - inside grpc*.c: a connection (grpc_session.c), its calls and their messages (grpc.c).
+ * grpc_session.h - inside grpc*.c: a connection (grpc_session.c), its calls (grpc.c) and their messages (grpc_in.c,
+ * grpc_out.c).
  * Owner:   the connection owns the session, the session its calls, a call its messages in and out.
  * Threads: the loop's. */
 #ifndef PROA_NET_GRPC_SESSION_H
@@ -37,8 +38,28 @@ typedef struct grpc_in {
     grpc_message message;
 } grpc_in;
 
-typedef struct grpc_packing grpc_packing;     /* a message out that a worker compresses: grpc.c */
-typedef struct grpc_unpacking grpc_unpacking; /* a message that a worker unpacks: grpc.c */
+/* A compressed message on a worker. */
+typedef struct grpc_unpacking {
+    proa_work_item work;    /* first */
+    struct grpc_call *call; /* NULL: it has ended. For the loop only */
+    proa_coding coding;
+    grpc_message packed;
+    size_t most;
+    char *bytes; /* a block; NULL: it failed, or there was no memory */
+    size_t len;
+    proa_status status;
+    proa_err err;
+} grpc_unpacking;
+
+/* A message out on a worker. */
+typedef struct grpc_packing {
+    proa_work_item work;    /* first */
+    struct grpc_call *call; /* NULL: it has ended. For the loop only */
+    grpc_out *plain;        /* with a reference of its own */
+    int level;
+    proa_buf packed;
+    bool shorter; /* packed is */
+} grpc_packing;
 
 typedef struct grpc_call grpc_call;
 typedef struct grpc_session {
@@ -127,15 +148,21 @@ struct grpc_call {
 grpc_call *proa_grpc_call_new(grpc_session *s, int32_t stream);
 void proa_grpc_call_free(grpc_call *c);
 void proa_grpc_call_header(grpc_call *c, proa_str name, proa_str value);
-void proa_grpc_call_start(grpc_call *c); /* the head is complete */
-void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len);
-void proa_grpc_call_half_close(grpc_call *c);
-void proa_grpc_call_resume(grpc_call *c);       /* not paused any more: delivers the waiting messages */
+void proa_grpc_call_start(grpc_call *c);        /* the head is complete */
 void proa_grpc_call_disconnected(grpc_call *c); /* calls on_disconnect, once */
 /* Calls on_disconnect, then answers, after the messages that are queued: whether those were sent by now is chance. */
 void proa_grpc_call_fail(grpc_call *c, int code, const char *text);
 void proa_grpc_call_expire(grpc_call *c); /* the deadline has passed: what is still queued is dropped */
-/* Writes exactly len bytes of the queue, which are in it, to the connection. */
+/* grpc.c: for messages */
+void proa_grpc_call_count_partial(grpc_call *c, bool partial); /* a part of a message has come, or no longer */
+size_t proa_grpc_call_head_fields(const grpc_call *c, nghttp2_nv fields[4]); /* of the answer; returns how many */
+void proa_grpc_call_wake(grpc_call *c); /* there is something to send: nghttp2 reads the stream again */
+void proa_grpc_out_drop(grpc_out *out);
+/* grpc_in.c */
+void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len);
+void proa_grpc_call_half_close(grpc_call *c);
+void proa_grpc_call_resume(grpc_call *c); /* not paused any more: delivers the waiting messages */
+/* grpc_out.c. Writes exactly len bytes of the queue, which are in it, to the connection. */
 void proa_grpc_call_write(grpc_call *c, size_t len);
 /* grpc_session.c: for calls */
 void proa_grpc_session_flush_soon(grpc_session *s);
