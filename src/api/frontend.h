@@ -5,7 +5,7 @@
 #define PROA_API_FRONTEND_H
 
 #include "api/api.h"
-#include "net/grpc.h"
+#include "net/grpc/grpc.h"
 #include "net/http.h"
 
 /* ---- the front ends: each handles the paths that are its own; false: not one of them (router.c answers 404) ---- */

@@ -4,7 +4,7 @@
  * Every call that was begun must end, every message that was kept be released. */
 #include "../unit/net/conn_double.h"
 #include "fuzz.h"
-#include "net/grpc.h"
+#include "net/grpc/grpc.h"
 
 enum { CUT = 7, PAUSES = 8, KEEPS = 16, TICKS = 32, PACKS = 64, SLOW = 128 };
 

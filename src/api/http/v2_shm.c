@@ -3,7 +3,7 @@
 #include "api/http/v2.h"
 
 #include "base/limits.h"
-#include "net/grpc_wire.h"
+#include "net/grpc/wire.h"
 
 enum { JSON_BYTES_MAX = 64 << 20 };
 

@@ -5,7 +5,7 @@
 #define PROA_TESTS_GRPC_PEER_H
 
 #include "conn_double.h"
-#include "net/grpc.h"
+#include "net/grpc/grpc.h"
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>
 

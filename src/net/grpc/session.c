@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_session.c - an HTTP/2 connection that carries gRPC calls: nghttp2, flow control, keepalive, limits on abuse. */
-#include "net/grpc_session.h"
+ * session.c - an HTTP/2 connection that carries gRPC calls: nghttp2, flow control, keepalive, limits on abuse. */
+#include "net/grpc/session.h"
 
 #include "base/alloc.h"
 #include "base/limits.h"

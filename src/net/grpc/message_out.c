@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_out.c - messages of a gRPC call that are sent: prefixed, compressed if the client takes that and it makes them
- * shorter, and queued until the connection reads them. */
-#include "net/grpc.h"
+ * message_out.c - messages of a gRPC call that are sent: prefixed, compressed if the client takes that and it makes
+ * them shorter, and queued until the connection reads them. */
+#include "net/grpc/grpc.h"
 
 #include "base/alloc.h"
 #include "base/limits.h"
-#include "net/grpc_session.h"
+#include "net/grpc/session.h"
 #include <string.h>
 
 #define COPY_BYTES_MAX                                                                                       \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_session.h - inside grpc*.c: a connection (grpc_session.c), its calls (grpc.c) and their messages (grpc_in.c,
- * grpc_out.c).
+ * session.h - inside net/grpc: a connection (session.c), its calls (call.c) and their messages (message_in.c,
+ * message_out.c).
  * Owner:   the connection owns the session, the session its calls, a call its messages in and out.
  * Threads: the loop's. */
 #ifndef PROA_NET_GRPC_SESSION_H
@@ -8,7 +8,7 @@
 
 #include "net/block.h"
 #include "net/compress.h"
-#include "net/grpc.h"
+#include "net/grpc/grpc.h"
 #include <nghttp2/nghttp2.h>
 
 enum { GRPC_PREFIX = 5 }; /* before each message: is it compressed?, its length, big-endian */
@@ -144,7 +144,7 @@ struct grpc_call {
     PROA_ALIGNED(16) char memory[2048]; /* the arena's first block */
 };
 
-/* grpc.c: the life of a call, called by the session */
+/* call.c: the life of a call, called by the session */
 grpc_call *proa_grpc_call_new(grpc_session *s, int32_t stream);
 void proa_grpc_call_free(grpc_call *c);
 void proa_grpc_call_header(grpc_call *c, proa_str name, proa_str value);
@@ -153,18 +153,18 @@ void proa_grpc_call_disconnected(grpc_call *c); /* calls on_disconnect, once */
 /* Calls on_disconnect, then answers, after the messages that are queued: whether those were sent by now is chance. */
 void proa_grpc_call_fail(grpc_call *c, int code, const char *text);
 void proa_grpc_call_expire(grpc_call *c); /* the deadline has passed: what is still queued is dropped */
-/* grpc.c: for messages */
+/* call.c: for messages */
 void proa_grpc_call_count_partial(grpc_call *c, bool partial); /* a part of a message has come, or no longer */
 size_t proa_grpc_call_head_fields(const grpc_call *c, nghttp2_nv fields[4]); /* of the answer; returns how many */
 void proa_grpc_call_wake(grpc_call *c); /* there is something to send: nghttp2 reads the stream again */
 void proa_grpc_out_drop(grpc_out *out);
-/* grpc_in.c */
+/* message_in.c */
 void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len);
 void proa_grpc_call_half_close(grpc_call *c);
 void proa_grpc_call_resume(grpc_call *c); /* not paused any more: delivers the waiting messages */
-/* grpc_out.c. Writes exactly len bytes of the queue, which are in it, to the connection. */
+/* message_out.c. Writes exactly len bytes of the queue, which are in it, to the connection. */
 void proa_grpc_call_write(grpc_call *c, size_t len);
-/* grpc_session.c: for calls */
+/* session.c: for calls */
 void proa_grpc_session_flush_soon(grpc_session *s);
 void proa_grpc_session_wake(grpc_session *s, int64_t ns); /* the timer fires then at the latest */
 void proa_grpc_session_write(grpc_session *s, const struct iovec *iov, int count, grpc_out *holder);

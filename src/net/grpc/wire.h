@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_wire.h - the small texts of gRPC over HTTP/2: time-outs, percent-encoding, base64 of "-bin" metadata.
+ * wire.h - the small texts of gRPC over HTTP/2: time-outs, percent-encoding, base64 of "-bin" metadata.
  * Threads: none of its own. */
 #ifndef PROA_NET_GRPC_WIRE_H
 #define PROA_NET_GRPC_WIRE_H

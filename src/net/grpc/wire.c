@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_wire.c - the small texts of gRPC over HTTP/2: time-outs, percent-encoding, base64. */
-#include "net/grpc_wire.h"
+ * wire.c - the small texts of gRPC over HTTP/2: time-outs, percent-encoding, base64. */
+#include "net/grpc/wire.h"
 
 #include "base/limits.h"
 #include <string.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_in.c - messages of a gRPC call that arrive: out of the stream's bytes, unpacked, and given to the user one by
+ * message_in.c - messages of a gRPC call that arrive: out of the stream's bytes, unpacked, and given to the user one by
  * one. Those that come while the call is paused, or while a worker unpacks the one before, wait. */
-#include "net/grpc.h"
+#include "net/grpc/grpc.h"
 
 #include "base/alloc.h"
 #include "base/limits.h"
-#include "net/grpc_session.h"
+#include "net/grpc/session.h"
 #include <string.h>
 
 #define COUNT_BYTES ((size_t)1 << 20) /* a message is counted in such steps, as it arrives */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc.c - a gRPC call: its life, its head, the end of its answer. Its messages are in grpc_in.c and grpc_out.c. */
-#include "net/grpc.h"
+ * call.c - a gRPC call: its life, its head, the end of its answer. Its messages: message_in.c, message_out.c. */
+#include "net/grpc/grpc.h"
 
 #include "base/alloc.h"
 #include "base/limits.h"
-#include "net/grpc_session.h"
-#include "net/grpc_wire.h"
+#include "net/grpc/session.h"
+#include "net/grpc/wire.h"
 #include <string.h>
 
 /* ---- life ---- */
