@@ -53,7 +53,8 @@
 #define PROA_GGUF_VALUES_MAX      (1 << 14)        /* members of a GGUF file's metadata: the largest seen have 60 */
 #define PROA_GGUF_KEY_BYTES_MAX   65535            /* of a key: the format's own limit */
 #define PROA_GGUF_ALIGNMENT_MAX   (1 << 20)        /* of tensors; 32 unless the file says otherwise */
-#define PROA_RANK_MAX             4                /* axes of a view; checkpoints with more are not transformers */
+#define PROA_RANK_MAX             4                /* axes of a view */
+#define PROA_STORED_AXES_MAX      8                /* of a tensor in safetensors; views have its last ones as one */
 #define PROA_PICKLE_BYTES_MAX     (256 * PROA_MIB) /* data.pkl of a torch file: names of 100,000 tensors take 20 MB */
 #define PROA_PICKLE_NODES_MAX     (1 << 22)        /* values of a pickle; OpenNMT's vocabularies have some 100,000 */
 #define PROA_PICKLE_DEPTH_MAX     64               /* containers within containers; OpenNMT's nest some 15 */

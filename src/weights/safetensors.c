@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "base/limits.h"
 
 #define METADATA "__metadata__"
 
@@ -151,7 +152,7 @@ typedef struct claim {
     const char *name;
     proa_dtype dtype;
     int rank, ends; /* how many numbers `shape` and `at` hold */
-    int64_t shape[PROA_RANK_MAX];
+    int64_t shape[PROA_STORED_AXES_MAX];
     int64_t at[2]; /* data_offsets */
 } claim;
 
@@ -228,6 +229,13 @@ static proa_status check_claim(const reader *r, const claim *c)
     return PROA_OK;
 }
 
+/* The axes after the last one that a view has are one: such tensors are convolutions of parts that no row reads
+ * (patches of images). */
+static void merge_axes(claim *c)
+{
+    for (; c->rank > PROA_RANK_MAX; c->rank--) c->shape[PROA_RANK_MAX - 1] *= c->shape[c->rank - 1];
+}
+
 static proa_status read_claim(const reader *r, proa_str key, const proa_json *entry, claim *c)
 {
     c->name = key.ptr;
@@ -238,9 +246,11 @@ static proa_status read_claim(const reader *r, proa_str key, const proa_json *en
         return FAIL_TENSOR(r, CORRUPT, key.ptr, "must be an object, not %s",
                            proa_json_kind_name(proa_json_kind(entry)));
     PROA_TRY(read_dtype(r, entry, c));
-    PROA_TRY(read_integers(r, entry, c->name, "shape", PROA_RANK_MAX, c->shape, &c->rank));
+    PROA_TRY(read_integers(r, entry, c->name, "shape", PROA_STORED_AXES_MAX, c->shape, &c->rank));
     PROA_TRY(read_integers(r, entry, c->name, "data_offsets", 2, c->at, &c->ends));
-    return check_claim(r, c);
+    PROA_TRY(check_claim(r, c));
+    merge_axes(c);
+    return PROA_OK;
 }
 
 /* One member of the header: its row goes to w, its place to *place. */

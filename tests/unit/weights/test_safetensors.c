@@ -81,6 +81,23 @@ static void test_reads(void **state)
     (void)state;
 }
 
+/* A convolution over images and time has five axes; nothing reads it, but it must not refuse the file. */
+static void test_many_axes(void **state)
+{
+    int64_t len;
+    unsigned char *file = build("{\"x\":{\"dtype\":\"I8\",\"shape\":[2,3,1,2,2],\"data_offsets\":[0,24]}}",
+                                24, &len);
+    proa_weights *w = opened(file, len);
+    const proa_view *v = &proa_weights_at(w, 0)->source.view;
+    assert_int_equal(v->rank, 4);
+    assert_int_equal(v->shape[1], 3);
+    assert_int_equal(v->shape[3], 4);
+    assert_int_equal(proa_view_count(*v), 24);
+    proa_weights_close(w);
+    free(file);
+    (void)state;
+}
+
 static void test_empty(void **state)
 {
     int64_t len;
@@ -196,7 +213,7 @@ static void test_tensor_lies(void **state)
             "'data_offsets' has 1 numbers, must have 2");
     refused("{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 8, PROA_LIMIT,
             "'data_offsets' has 3 numbers, at most 2 are read");
-    refused(X("F32", "1,1,1,1,1", 0, 4), 4, PROA_LIMIT, "'shape' has 5 numbers, at most 4 are read");
+    refused(X("F32", "1,1,1,1,1,1,1,1,1", 0, 4), 4, PROA_LIMIT, "'shape' has 9 numbers, at most 8 are read");
     refused(X("F32", "1.0", 0, 4), 4, PROA_CORRUPT, "'shape' must hold integers, not a number");
     refused(X("F32", "\"1\"", 0, 4), 4, PROA_CORRUPT, "'shape' must hold integers, not a string");
     refused(X("F32", "-1", 0, 4), 4, PROA_CORRUPT, "'shape' holds -1, which is negative");
@@ -367,13 +384,14 @@ static void test_cut_and_changed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads),       cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_every_dtype), cmocka_unit_test(test_header_lies),
-        cmocka_unit_test(test_lengths),     cmocka_unit_test(test_other_files),
-        cmocka_unit_test(test_tensor_lies), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_twice),       cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_many),        cmocka_unit_test(test_bombs),
-        cmocka_unit_test(test_nearest),     cmocka_unit_test(test_cut_and_changed),
+        cmocka_unit_test(test_reads),           cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_many_axes),       cmocka_unit_test(test_every_dtype),
+        cmocka_unit_test(test_header_lies),     cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_other_files),     cmocka_unit_test(test_tensor_lies),
+        cmocka_unit_test(test_places),          cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_long_names),      cmocka_unit_test(test_many),
+        cmocka_unit_test(test_bombs),           cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_cut_and_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
