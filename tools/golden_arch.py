@@ -16,6 +16,7 @@ import json
 import pathlib
 import sys
 
+import safetensors.torch
 import torch
 import transformers
 from transformers import AlbertConfig, BertConfig, BloomConfig, DistilBertConfig, ElectraConfig, Gemma2Config, MarianConfig, MBartConfig, MPNetConfig, \
@@ -25,6 +26,12 @@ FOLDER = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
 VOCAB, NEW, PROMPTS, CLEAR, BEAM_TOKENS = 200, 24, (7, 1, 23), 1e-2, 20
 BEAMS = ((1, 1.0), (4, 1.0), (4, 0.6), (4, 2.0))
 IDS = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def drop(values, *keys):
+    return {k: v for k, v in values.items() if k not in keys}
+
+
 ROWS = {
     "bloom": lambda: BloomConfig(hidden_size=96, n_layer=2, n_head=6, **IDS),
     "mpt": lambda: MptConfig(d_model=64, n_layers=2, n_heads=4, max_seq_len=128, **IDS),
@@ -43,6 +50,42 @@ ROWS = {
     "xglm": lambda: transformers.XGLMConfig(
         d_model=64, ffn_dim=96, num_layers=2, attention_heads=4, max_position_embeddings=128, vocab_size=VOCAB,
         pad_token_id=1, bos_token_id=0, eos_token_id=2),
+}
+
+LM = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "head_dim": 12, "max_position_embeddings": 128, "tie_word_embeddings": False, **IDS}
+SHARED = dict(LM, moe_intermediate_size=24, n_routed_experts=4, n_shared_experts=2, num_experts_per_tok=2, first_k_dense_replace=1,
+              routed_scaling_factor=1.5, norm_topk_prob=True)
+GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.7, "logits_scaling": 0.5}
+VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 48, "patch_size": 4}
+MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 2]}
+ROWS |= {
+    "olmoe": lambda: transformers.OlmoeConfig(num_experts=4, num_experts_per_tok=2, clip_qkv=1.5, **drop(LM, "head_dim")),
+    "granitemoe": lambda: transformers.GraniteMoeConfig(num_local_experts=4, num_experts_per_tok=2, **GRANITE, **drop(LM, "head_dim")),
+    "glm4_moe": lambda: transformers.Glm4MoeConfig(attention_bias=True, use_qk_norm=True, num_mtp_layers=0, **SHARED),
+    "dots1": lambda: transformers.Dots1Config(sliding_window=5, max_window_layers=1, **SHARED),
+    "ernie4_5": lambda: transformers.Ernie4_5Config(use_bias=True, **dict(LM, tie_word_embeddings=True)),
+    "ernie4_5_moe": lambda: transformers.Ernie4_5_MoeConfig(
+        moe_num_experts=4, moe_k=2, moe_intermediate_size=24, moe_num_shared_experts=2, moe_layer_start_index=1, **LM),
+    "hunyuan_v1_dense": lambda: transformers.HunYuanDenseV1Config(
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}, **LM),
+    "hunyuan_v1_moe": lambda: transformers.HunYuanMoEV1Config(
+        num_experts=4, moe_topk=2, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **LM),
+    "ministral3": lambda: transformers.Ministral3Config(rope_parameters={
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 32.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}, **LM),
+    "mistral3": lambda: transformers.Mistral3Config(
+        text_config=transformers.MistralConfig(**LM), tie_word_embeddings=False, vision_config=transformers.PixtralVisionConfig(
+            hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, patch_size=4, image_size=8)),
+    "qwen2_vl": lambda: transformers.Qwen2_5_VLConfig(
+        text_config={"rope_parameters": MROPE, **drop(LM, "head_dim")}, vision_config=VISION, tie_word_embeddings=False),
+    "qwen3_vl": lambda: transformers.Qwen3VLConfig(
+        text_config={"rope_parameters": MROPE, **LM}, vision_config=dict(VISION, num_position_embeddings=4),
+        tie_word_embeddings=False),
+    "qwen3_vl_moe": lambda: transformers.Qwen3VLMoeConfig(
+        text_config={"rope_parameters": MROPE, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+                     "mlp_only_layers": [0], **LM}, vision_config=dict(VISION, num_position_embeddings=4),
+        tie_word_embeddings=False),
 }
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
@@ -89,6 +132,22 @@ HEADS = {
     "electra_token": ("ElectraForTokenClassification", lambda: ElectraConfig(num_labels=5, embedding_size=20, **SMALL)),
     "electra_qa": ("ElectraForQuestionAnswering", lambda: ElectraConfig(embedding_size=20, **SMALL)),
     "electra_mlm": ("ElectraForMaskedLM", lambda: ElectraConfig(embedding_size=20, **SMALL)),
+    "llama_embed": ("LlamaModel", lambda: transformers.LlamaConfig(**LM)),
+    "llama_cls": ("LlamaForSequenceClassification", lambda: transformers.LlamaConfig(num_labels=1, **LM)),
+    "mistral_embed": ("MistralModel", lambda: transformers.MistralConfig(sliding_window=5, **LM)),
+    "mistral_cls": ("MistralForSequenceClassification", lambda: transformers.MistralConfig(num_labels=3, **LM)),
+    "qwen2_embed": ("Qwen2Model", lambda: transformers.Qwen2Config(**LM)),
+    "qwen2_cls": ("Qwen2ForSequenceClassification", lambda: transformers.Qwen2Config(num_labels=1, **LM)),
+    "qwen3_embed": ("Qwen3Model", lambda: transformers.Qwen3Config(**LM)),
+    "qwen3_cls": ("Qwen3ForSequenceClassification", lambda: transformers.Qwen3Config(num_labels=2, **LM)),
+    "gemma_embed": ("GemmaModel", lambda: transformers.GemmaConfig(**LM)),
+    "gemma_cls": ("GemmaForSequenceClassification", lambda: transformers.GemmaConfig(num_labels=3, **LM)),
+    "gemma2_embed": ("Gemma2Model", lambda: transformers.Gemma2Config(sliding_window=6, **LM)),
+    "gemma2_cls": ("Gemma2ForSequenceClassification", lambda: transformers.Gemma2Config(num_labels=1, **LM)),
+    "gemma3_embed": ("Gemma3TextModel", lambda: transformers.Gemma3TextConfig(
+        sliding_window=6, use_bidirectional_attention=True, layer_types=["sliding_attention", "full_attention"], **LM)),
+    "gemma3_cls": ("Gemma3TextForSequenceClassification", lambda: transformers.Gemma3TextConfig(
+        num_labels=3, sliding_window=6, layer_types=["sliding_attention", "full_attention"], **LM)),
     "nomic_bert": ("NomicBertModel", lambda: transformers.NomicBertConfig(**SMALL)),
 }
 # Their LayerNorms have weights about 1.
@@ -114,7 +173,7 @@ PAIRS = {
 }
 
 
-def fill(model, seed, norms=("norm", "ln_")):
+def fill(model, seed, norms=("norm", "ln_"), experts=True):
     """Embeddings are small, so that what the layers add decides and not which token it was; the last norm makes up for it."""
     random = torch.Generator().manual_seed(seed)
     stored_plus_one = type(model).__name__.startswith("Gemma")
@@ -122,10 +181,10 @@ def fill(model, seed, norms=("norm", "ln_")):
         if "Marian" in type(model).__name__ and "embed_positions" in name:  # sinusoids, which no checkpoint has
             continue
         values = torch.randn(p.shape, generator=random)
-        if p.dim() == 2:
-            p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[1] ** 0.5)
+        if p.dim() == 2 or (p.dim() > 2 and experts):
+            p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[-1] ** 0.5)
         elif name.endswith("weight") and any(n in name for n in norms):
-            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "model.layer_norm.weight"))
+            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "model.layer_norm.weight", "language_model.norm.weight"))
             p.data = (8.0 if last else 1.0) * (1.0 + 0.2 * values) - (1.0 if stored_plus_one else 0.0)
         else:
             p.data = 0.2 * values
@@ -226,8 +285,9 @@ def make_pair(row):
 
 def attempt(row, seed):
     config = ROWS[row]()
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
-    fill(model, seed).tie_weights()
+    auto = transformers.AutoModelForImageTextToText if hasattr(config, "vision_config") else transformers.AutoModelForCausalLM
+    model = auto.from_config(config, attn_implementation="eager").float().eval()
+    fill(model, seed, experts=row != "qwen3_moe_window").tie_weights()
     for p in model.parameters() if row.endswith("_bf16") else []:
         p.data = p.data.bfloat16().float()
     random = torch.Generator().manual_seed(seed + 1000)
@@ -236,10 +296,20 @@ def attempt(row, seed):
     return model, [c for c, _ in cases], min(gap for _, gap in cases)
 
 
+def transpose_experts(path):
+    """As they are published: [experts, inputs, outputs]; transformers 5 saves them as it has them in memory."""
+    tensors = safetensors.torch.load_file(path)
+    for name in [n for n in tensors if ".mlp.experts." in n]:
+        tensors[name] = tensors[name].transpose(1, 2).contiguous()
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
 def save(row, model, kind, cases):
     if row.endswith("_bf16"):
         model = model.to(torch.bfloat16)
     model.save_pretrained(FOLDER / row)
+    if row == "qwen3_vl_moe":
+        transpose_experts(FOLDER / row / "model.safetensors")
     golden = {"transformers": transformers.__version__, "class": type(model).__name__, "kind": kind,
               **({"max_new_tokens": BEAM_TOKENS} if kind == "s2s" else {}), "cases": cases}
     (FOLDER / row / "golden.json").write_text(json.dumps(golden))

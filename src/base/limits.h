@@ -124,6 +124,7 @@
 #define PROA_CLIENT_BYTES_MAX     4096             /* of a client's name */
 #define PROA_BEAMS_MAX            256
 #define PROA_STEP_TOKENS_MAX      (1 << 16)        /* token budget of one step */
+#define PROA_EMBED_TOKENS_MAX     (1 << 14)        /* of an input of a decoder that embeds: one pass has it all */
 #define PROA_SESSIONS_MAX         4096             /* conversations whose tokens an engine keeps */
 #define PROA_SESSION_TOKENS_MAX   (16 << 20)       /* of all of them together: 64 MB */
 #define PROA_SESSION_NAME_MAX     256              /* bytes of a session's name */

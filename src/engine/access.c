@@ -115,11 +115,11 @@ bool proa_engine_is_headless(const proa_engine *engine)
     return engine->model->arch->kind == PROA_KIND_ENCODER && engine->model->plan.headless;
 }
 
-bool proa_engine_kind_of(proa_kind *out, const proa_json *config)
+bool proa_engine_kind_of(proa_kind *out, const proa_json *config, bool modules)
 {
     const proa_arch *arch;
     if (proa_arch_find(&arch, config, NULL) != PROA_OK) return false;
-    *out = arch->kind;
+    *out = proa_arch_in_folder(arch, modules)->kind;
     return true;
 }
 

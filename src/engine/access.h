@@ -17,8 +17,9 @@ bool proa_engine_has_pooler(const proa_engine *engine);
 bool proa_engine_is_headless(const proa_engine *engine);
 /* Whether a folder holds a model: a config.json, or a checkpoint that brings its own configuration. */
 bool proa_engine_in_folder(const char *dir);
-/* The kind of model that a config.json describes; false: of none that is known. */
-bool proa_engine_kind_of(proa_kind *out, const proa_json *config);
+/* The kind of model that a config.json describes, in a folder with or without modules.json; false: of none that is
+ * known. */
+bool proa_engine_kind_of(proa_kind *out, const proa_json *config, bool modules);
 /* The tokens with which a prompt of ids must end in a model that fills in blanks (model/prefix.h): a blank, and what
  * begins the answer. Returns how many there are: 2, or 0 in other models. */
 int32_t proa_engine_prompt_end(const proa_engine *engine, int32_t ids[2]);

@@ -392,6 +392,9 @@ typedef struct proa_arch {
      * STATES, of which `fuse` makes X. It runs before the embedding (heads/eagle.h). */
     const proa_step *fuse;
     bool of_target;
+    /* Of a decoder: the row of the same model without a head, for folders of sentence-transformers (modules.json),
+     * whose class may be the decoder's all the same (Qwen3-Embedding); NULL: none. */
+    const struct proa_arch *embedder;
     proa_head_rows head_rows;
     proa_dim outputs; /* columns of OUT */
     /* Sets the fields that no key gives; the arena is the model's. */
@@ -464,6 +467,20 @@ typedef struct proa_arch {
     A(chatglm)                                                                                               \
     A(gemma2)                                                                                                \
     A(gemma3)                                                                                                \
+    A(gemma_embed)                                                                                           \
+    A(gemma_cls)                                                                                             \
+    A(gemma2_embed)                                                                                          \
+    A(gemma2_cls)                                                                                            \
+    A(gemma3_embed)                                                                                          \
+    A(gemma3_cls)                                                                                            \
+    A(llama_embed)                                                                                           \
+    A(llama_cls)                                                                                             \
+    A(mistral_embed)                                                                                         \
+    A(mistral_cls)                                                                                           \
+    A(qwen2_embed)                                                                                           \
+    A(qwen2_cls)                                                                                             \
+    A(qwen3_embed)                                                                                           \
+    A(qwen3_cls)                                                                                             \
     A(eagle)                                                                                                 \
     A(eagle3)                                                                                                \
     A(t5)                                                                                                    \
@@ -508,6 +525,11 @@ extern const proa_arch *const proa_archs[]; /* NULL-terminated */
 
 /* By architectures[0], or model_type. UNSUPPORTED names the closest known ones. */
 PROA_MUST_CHECK proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err);
+/* The row of a model whose folder has a modules.json or not. */
+static inline const proa_arch *proa_arch_in_folder(const proa_arch *arch, bool modules)
+{
+    return modules && arch->embedder ? arch->embedder : arch;
+}
 /* Row, keys, rope, window, ids, derived sizes, all checked. generation may be NULL. */
 PROA_MUST_CHECK proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const proa_json *config,
                                                 const proa_json *generation, proa_arena *arena, proa_err *err);

@@ -82,7 +82,8 @@ typedef struct proa_config {
     /* a convolution over the rows of an input, after the first layer (DeBERTa v2): rows of a window; 0: none */
     int64_t conv_width;
     proa_act conv_act;
-    bool head_of_mean; /* of the rows of an input, not of one of them */
+    bool bidirectional; /* rows of a causal stack see both sides (EmbeddingGemma) */
+    bool head_of_mean;  /* of the rows of an input, not of one of them */
     /* of a rank (ranks/shard.h): heads of all ranks, and the first one of this rank; 0: it has all */
     int64_t all_heads, first_head;
     int64_t own_experts, first_expert; /* whole experts of this rank; 0: it has all, or a part of each */

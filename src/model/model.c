@@ -30,8 +30,9 @@ static proa_status configure_model(proa_model *m, const proa_files *files, proa_
     PROA_TRY_OUT(proa_files_json(&config, files, "config.json", PROA_CONFIG_BYTES_MAX, err));
     if (proa_files_has(files, "generation_config.json"))
         PROA_TRY_OUT(proa_files_json(&generation, files, "generation_config.json", PROA_CONFIG_BYTES_MAX, err));
-    if (m->arch) status = proa_arch_configure_as(m->arch, &m->config, config, generation, &m->arena, err);
-    else status = proa_arch_configure(&m->arch, &m->config, config, generation, &m->arena, err);
+    if (!m->arch) PROA_TRY_OUT(proa_arch_find(&m->arch, config, err));
+    m->arch = proa_arch_in_folder(m->arch, proa_files_has(files, "modules.json"));
+    status = proa_arch_configure_as(m->arch, &m->config, config, generation, &m->arena, err);
     if (status != PROA_OK) proa_err_prefix(err, "%s", proa_files_name(name, files, "config.json"));
 out:
     proa_json_free(config);

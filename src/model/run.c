@@ -180,7 +180,9 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     proa_batch staged, own = *batch;
     proa_step_frame f = proa_frame_make(m, stack, batch->rows);
     if (batch->lora) proa_lora_group(m, batch, &own.lora_rows);
-    proa_micro_batches_make(&f.micro, m, &own, m->arch->stacks[stack].causal);
+    bool cuts = m->arch->stacks[stack].causal &&
+                stack == PROA_STACK_DECODER; /* an encoder has no pages to go on from */
+    proa_micro_batches_make(&f.micro, m, &own, cuts);
     batch = &own;
     m->rows_sent_early = 0;
     f.kv = kv;

@@ -148,8 +148,9 @@ static bool is_encoder(const Inference__ModelConfig *config, const char *version
     if (!proa_file_exists(path)) snprintf(path, sizeof path, "%.4000s/../config.json", version_path);
     if (!proa_file_exists(path) || proa_json_load(&json, path, PROA_CONFIG_BYTES_MAX, NULL) != PROA_OK)
         return false;
+    bool modules = proa_path_join(path, folder, "modules.json", NULL) == PROA_OK && proa_file_exists(path);
     proa_kind kind;
-    bool encoder = proa_engine_kind_of(&kind, json) && kind == PROA_KIND_ENCODER;
+    bool encoder = proa_engine_kind_of(&kind, json, modules) && kind == PROA_KIND_ENCODER;
     proa_json_free(json);
     return encoder;
 }

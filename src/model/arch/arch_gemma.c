@@ -4,7 +4,7 @@
  * Gemma 3 norms the heads of q and k instead of capping, and has a window in five of six layers, which have rotary
  * frequencies of their own. Its multimodal checkpoints are read as text models. Facts: transformers'
  * modeling_{gemma,gemma2,gemma3}.py; Gemma Team 2024, 2025. */
-#include "model/arch/arch_rows.h"
+#include "model/arch/llama_rows.h"
 
 #include <math.h>
 
@@ -12,9 +12,9 @@
 
 /* clang-format off */
 /* Gemma 1: `hidden_act` of older files says "gelu" and is not what the model was trained with. */
-#define KEYS(CONTEXT_DEFAULT, KV_DEFAULT, HEADS_DEFAULT, VOCAB_DEFAULT)           \
+#define KEYS(LAYERS_FIELD, CONTEXT_DEFAULT, KV_DEFAULT, HEADS_DEFAULT, VOCAB_DEFAULT) \
     REQUIRED  ("hidden_size",             hidden,         HIDDEN),                \
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),                \
+    REQUIRED  ("num_hidden_layers",       LAYERS_FIELD,   LAYERS),                \
     REQUIRED  ("intermediate_size",       ffn,            FFN),                   \
     INTEGER   ("vocab_size",              vocab,          1, VOCAB,    VOCAB_DEFAULT), \
     INTEGER   ("num_attention_heads",     heads,          1, HEADS,    HEADS_DEFAULT), \
@@ -26,12 +26,15 @@
     SWITCH    ("tie_word_embeddings",     tied,           1),                     \
     SWITCH    ("attention_bias",          attention_bias, 0),                     \
     END_KEYS
-static const proa_key gemma_keys[]  = {KEYS(8192,   16, 16, 256000)};
-static const proa_key gemma2_keys[] = {KEYS(8192,   4,  8,  256000)};
-static const proa_key gemma3_keys[] = {KEYS(131072, 4,  8,  262208)};
+static const proa_key gemma_keys[]  = {KEYS(layers, 8192,   16, 16, 256000)};
+static const proa_key gemma2_keys[] = {KEYS(layers, 8192,   4,  8,  256000)};
+static const proa_key gemma3_keys[] = {KEYS(layers, 131072, 4,  8,  262208)};
+static const proa_key gemma_encoder_keys[]  = {KEYS(encoder_layers, 8192,   16, 16, 256000)};
+static const proa_key gemma2_encoder_keys[] = {KEYS(encoder_layers, 8192,   4,  8,  256000)};
+static const proa_key gemma3_encoder_keys[] = {KEYS(encoder_layers, 131072, 4,  8,  262208)};
 
 /* P: what stands before "model." in the names of the checkpoint. */
-#define COMMON_TENSORS(P) \
+#define BODY_TENSORS(P) \
     TABLE    (P "model.embed_tokens.weight",                         TOKENS,     VOCAB,  HIDDEN), \
     VECTOR_1 (P "model.layers.%d.input_layernorm.weight",            ATTN_NORM,  HIDDEN),         \
     MATRIX   (P "model.layers.%d.self_attn.q_proj.weight",           QKV,        Q,      HIDDEN), \
@@ -45,7 +48,9 @@ static const proa_key gemma3_keys[] = {KEYS(131072, 4,  8,  262208)};
     MATRIX   (P "model.layers.%d.mlp.gate_proj.weight",              UP,         FFN,    HIDDEN), \
     MATRIX   (P "model.layers.%d.mlp.up_proj.weight",                UP,         FFN,    HIDDEN), \
     MATRIX   (P "model.layers.%d.mlp.down_proj.weight",              DOWN,       HIDDEN, FFN),    \
-    VECTOR_1 (P "model.norm.weight",                                 FINAL_NORM, HIDDEN),         \
+    VECTOR_1 (P "model.norm.weight",                                 FINAL_NORM, HIDDEN)
+#define COMMON_TENSORS(P) \
+    BODY_TENSORS(P),                                                                              \
     MATRIX_IF(UNTIED, P "lm_head.weight",                            HEAD,       VOCAB,  HIDDEN), \
     TIED_HEAD(P "model.embed_tokens.weight")
 #define NORMS_AROUND(P) \
@@ -53,10 +58,13 @@ static const proa_key gemma3_keys[] = {KEYS(131072, 4,  8,  262208)};
     VECTOR_1 (P "model.layers.%d.pre_feedforward_layernorm.weight",  FFN_NORM,      HIDDEN), \
     VECTOR_1 (P "model.layers.%d.post_feedforward_layernorm.weight", FFN_OUT_NORM,  HIDDEN)
 
-static const proa_name gemma_tensors[] = {
-    COMMON_TENSORS(""),
-    VECTOR_1 ("model.layers.%d.post_attention_layernorm.weight",     FFN_NORM,   HIDDEN),
-    END_TENSORS};
+#define NORM_BEFORE_FFN \
+    VECTOR_1 ("model.layers.%d.post_attention_layernorm.weight",     FFN_NORM,      HIDDEN)
+#define HEAD_NORMS(P) \
+    VECTOR_1 (P "model.layers.%d.self_attn.q_norm.weight",           Q_NORM,        HEAD), \
+    VECTOR_1 (P "model.layers.%d.self_attn.k_norm.weight",           K_NORM,        HEAD)
+
+static const proa_name gemma_tensors[] = {COMMON_TENSORS(""), NORM_BEFORE_FFN, END_TENSORS};
 static const proa_name gemma2_tensors[] = {
     COMMON_TENSORS(""),
     NORMS_AROUND  (""),
@@ -64,9 +72,19 @@ static const proa_name gemma2_tensors[] = {
 static const proa_name gemma3_tensors[] = {
     COMMON_TENSORS("language_model."),
     NORMS_AROUND  ("language_model."),
-    VECTOR_1 ("language_model.model.layers.%d.self_attn.q_norm.weight", Q_NORM, HEAD),
-    VECTOR_1 ("language_model.model.layers.%d.self_attn.k_norm.weight", K_NORM, HEAD),
+    HEAD_NORMS    ("language_model."),
     END_TENSORS};
+#undef STACK
+#define STACK PROA_STACK_ENCODER
+#define SCORE MATRIX("score.weight", HEAD, LABELS, HIDDEN)
+#define GEMMA3_BODY BODY_TENSORS(""), NORMS_AROUND(""), HEAD_NORMS("")
+static const proa_name gemma_embed_tensors[] = {BODY_TENSORS(""), NORM_BEFORE_FFN, END_TENSORS};
+static const proa_name gemma_cls_tensors[] = {BODY_TENSORS(""), NORM_BEFORE_FFN, SCORE, END_TENSORS};
+static const proa_name gemma2_embed_tensors[] = {BODY_TENSORS(""), NORMS_AROUND(""), END_TENSORS};
+static const proa_name gemma2_cls_tensors[] = {BODY_TENSORS(""), NORMS_AROUND(""), SCORE, END_TENSORS};
+static const proa_name gemma3_embed_tensors[] = {GEMMA3_BODY, END_TENSORS};
+static const proa_name gemma3_cls_tensors[] = {GEMMA3_BODY, SCORE, END_TENSORS};
+static const char *const prefixes[] = {"model.", NULL}; /* of the encoders' */
 /* transformers 4.52 and later have other names in memory, which some tools save. */
 static const char *const gemma3_prefixes[] = {"language_model.", NULL};
 static const char *const gemma3_prefix_aliases[] = {"language_model.model.", "model.language_model.", NULL};
@@ -102,6 +120,9 @@ static const proa_step layer_norms_around[] = {
     NORM_ADD    (D, X,   FFN_OUT_NORM),
     END};
 static const proa_step head[] = {LM_HEAD(CAPPED)};
+static const proa_step after[] = {NORM(X, X, FINAL_NORM), END};
+static const proa_step headless[] = {GATHER(OUT), END};
+static const proa_step score[] = {GATHER(H), NORM(H, HN, FINAL_NORM), LINEAR(HN, OUT, HEAD, 0), END};
 /* clang-format on */
 
 static proa_status finish_gemma(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -109,7 +130,8 @@ static proa_status finish_gemma(proa_config *c, const proa_json *json, proa_aren
     c->gated = true;
     c->rotary_dim = c->head_dim;
     c->embed_scale = sqrt((double)c->hidden);
-    if (proa_json_bool(proa_json_get(json, "use_bidirectional_attention")))
+    PROA_TRY(proa_json_get_bool(&c->bidirectional, json, "use_bidirectional_attention", err));
+    if (c->bidirectional && c->layers > 0)
         return PROA_FAIL(err, UNSUPPORTED, "'use_bidirectional_attention' true is not supported");
     return proa_config_read_rope(c, json, arena, err);
 }
@@ -155,6 +177,27 @@ static proa_status finish_gemma3(proa_config *c, const proa_json *json, proa_are
     return read_scores(c, json, arena, err);
 }
 
+static proa_status finish_gemma_encoder(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(finish_gemma(c, json, arena, err));
+    return proa_embedder_check(c, json, err);
+}
+
+static proa_status finish_gemma2_encoder(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(finish_gemma2(c, json, arena, err));
+    return proa_embedder_check(c, json, err);
+}
+
+/* EmbeddingGemma sees both sides. sliding_window counts the positions of both; a layer sees half of it to each, and its
+ * own. */
+static proa_status finish_gemma3_encoder(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(finish_gemma3(c, json, arena, err));
+    if (c->bidirectional && c->window_used) c->window = c->window / 2 + 1;
+    return proa_embedder_check(c, json, err);
+}
+
 /* clang-format off */
 #define ROW(type, class, keylist, tensors, layer, finisher)                                               \
     .name = type, .hf = class, DECODER(RMS), .keys = keylist, .names = tensors, .ignored = ignored,       \
@@ -172,4 +215,26 @@ const proa_arch proa_arch_gemma3 = {
     .model_type = "gemma3_text", .text_config = "text_config", .prefixes = gemma3_prefixes,
     .prefix_aliases = gemma3_prefix_aliases,
     .unused_parts = gemma3_unused};
+
+/* Encoders made of these, as in arch_embed.c. */
+#define ENCODER(type, class, family, form, program, last) \
+    .name = type "_" #form, .model_type = type, .hf = STRINGS(class), .kind = PROA_KIND_ENCODER,                      \
+    .norm = PROA_NORM_RMS, .keys = family##_encoder_keys, .names = family##_##form##_tensors,                 \
+    .prefixes = prefixes, .ignored = ignored, .stacks = {[STACK] = {embed, program, last, true}},             \
+    .finish = finish_##family##_encoder
+#define EMBEDDER(type, class, family, program) { \
+    ENCODER(type, class, family, embed, program, after), .head = headless, .head_rows = PROA_ROWS_ALL,        \
+    .outputs = PROA_DIM_HIDDEN}
+#define CLASSIFIER(type, class, family, program) { \
+    ENCODER(type, class, family, cls, program, NULL), .head = score, .head_rows = PROA_ROWS_LAST,             \
+    .outputs = PROA_DIM_LABELS}
+
+const proa_arch proa_arch_gemma_embed = EMBEDDER("gemma", "GemmaModel", gemma, layer_pre_norm);
+const proa_arch proa_arch_gemma_cls = CLASSIFIER("gemma", "GemmaForSequenceClassification", gemma, layer_pre_norm);
+const proa_arch proa_arch_gemma2_embed = EMBEDDER("gemma2", "Gemma2Model", gemma2, layer_norms_around);
+const proa_arch proa_arch_gemma2_cls =
+    CLASSIFIER("gemma2", "Gemma2ForSequenceClassification", gemma2, layer_norms_around);
+const proa_arch proa_arch_gemma3_embed = EMBEDDER("gemma3", "Gemma3TextModel", gemma3, layer_norms_around);
+const proa_arch proa_arch_gemma3_cls =
+    CLASSIFIER("gemma3", "Gemma3TextForSequenceClassification", gemma3, layer_norms_around);
 /* clang-format on */

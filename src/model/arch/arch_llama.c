@@ -1,31 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_llama.c - Llama 1 to 3.3 and its relatives, from Mistral to Seed-OSS: pre-norm RMS, rotary halves, gated SiLU.
  * They differ in biases (Qwen2, InternLM, Seed-OSS), per-head norms of q and k (Qwen3), windows (Mistral), factors
- * (Granite, MiniCPM) and layers without positions (SmolLM3), so they share keys, tensors and all steps but two. Facts:
- * transformers' modeling_{llama,mistral,qwen2,qwen3,granite,smollm3,seed_oss}.py, OpenBMB's modeling_minicpm.py, vLLM's
- * llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as Llamas). */
-#include "model/arch/arch_rows.h"
+ * (Granite, MiniCPM), rotated pairs (Ernie 4.5) and layers without positions (SmolLM3), so they share keys, tensors and
+ * all steps but two. Facts: transformers' modeling_{llama,mistral,qwen2,qwen3,granite,smollm3,seed_oss,ernie4_5}.py,
+ * OpenBMB's modeling_minicpm.py, vLLM's llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as
+ * Llamas). */
+#include "model/arch/llama_rows.h"
 
 #include <math.h>
 
 #define STACK PROA_STACK_DECODER
-#define LAYER "model.layers.%d."
 
 /* clang-format off */
-#define COMMON_KEYS \
-    REQUIRED  ("vocab_size",              vocab,           VOCAB),            \
-    REQUIRED  ("hidden_size",             hidden,          HIDDEN),           \
-    REQUIRED  ("num_hidden_layers",       layers,          LAYERS),           \
-    REQUIRED  ("num_attention_heads",     heads,           HEADS),            \
-    REQUIRED  ("intermediate_size",       ffn,             FFN),              \
-    INTEGER   ("num_key_value_heads",     kv_heads,        1, HEADS,    0),   \
-    INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 0),   \
-    INTEGER   ("max_position_embeddings", context,         1, CONTEXT,  2048), \
-    EPSILON   ("rms_norm_eps",            1e-6),                              \
-    ACTIVATION("hidden_act",              SILU),                              \
-    SWITCH    ("tie_word_embeddings",     tied,            0),                \
-    SWITCH    ("attention_bias",          attention_bias,  0),                \
-    SWITCH    ("mlp_bias",                mlp_bias,        0)
+#define COMMON_KEYS LLAMA_KEYS(layers)
 static const proa_key keys[] = {COMMON_KEYS, END_KEYS};
 static const proa_key smollm3_keys[] = {
     COMMON_KEYS,
@@ -58,85 +45,36 @@ static const proa_key granite_keys[] = {
     NUMBER    ("residual_multiplier",     residual_scale,  1e-6, 1e6,   1),
     END_KEYS};
 
-#define COMMON_TENSORS \
-    TABLE    ("model.embed_tokens.weight",             TOKENS,     VOCAB,  HIDDEN), \
-    VECTOR   (LAYER "input_layernorm.weight",          ATTN_NORM,  HIDDEN),         \
-    MATRIX   (LAYER "self_attn.q_proj.weight",         QKV,        Q,      HIDDEN), \
-    MATRIX   (LAYER "self_attn.k_proj.weight",         QKV,        KV,     HIDDEN), \
-    MATRIX   (LAYER "self_attn.v_proj.weight",         QKV,        KV,     HIDDEN), \
-    MATRIX   (LAYER "self_attn.o_proj.weight",         O,          HIDDEN, Q),      \
-    VECTOR   (LAYER "post_attention_layernorm.weight", FFN_NORM,   HIDDEN),         \
-    MATRIX   (LAYER "mlp.gate_proj.weight",            UP,         FFN,    HIDDEN), \
-    MATRIX   (LAYER "mlp.up_proj.weight",              UP,         FFN,    HIDDEN), \
-    MATRIX   (LAYER "mlp.down_proj.weight",            DOWN,       HIDDEN, FFN),    \
-    VECTOR   ("model.norm.weight",                     FINAL_NORM, HIDDEN),         \
-    MATRIX_IF(UNTIED, "lm_head.weight",                HEAD,       VOCAB,  HIDDEN), \
-    TIED_HEAD("model.embed_tokens.weight"),                                         \
-    END_TENSORS
-#define ATTENTION_BIASES \
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.q_proj.bias", QKV_B, Q),     \
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.k_proj.bias", QKV_B, KV),    \
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.v_proj.bias", QKV_B, KV),    \
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.o_proj.bias", O_B,   HIDDEN)
-
-static const proa_name llama_tensors[] = {
-    ATTENTION_BIASES,
-    VECTOR_IF(MLP_BIAS, LAYER "mlp.gate_proj.bias", UP_B,   FFN),
-    VECTOR_IF(MLP_BIAS, LAYER "mlp.up_proj.bias",   UP_B,   FFN),
-    VECTOR_IF(MLP_BIAS, LAYER "mlp.down_proj.bias", DOWN_B, HIDDEN),
-    COMMON_TENSORS};
+#define BODY           "model."
+#define COMMON_TENSORS LLAMA_BODY(BODY), LLAMA_HEAD(BODY, "lm_head.weight"), END_TENSORS
+static const proa_name llama_tensors[] = {LLAMA_ATTENTION_BIASES(BODY), LLAMA_MLP_BIASES(BODY), COMMON_TENSORS};
 /* The output projection has a bias if the checkpoint has one. */
 static const proa_name seed_oss_tensors[] = {
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.q_proj.bias", QKV_B, Q),
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.k_proj.bias", QKV_B, KV),
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.v_proj.bias", QKV_B, KV),
-    VECTOR_IF(PRESENT,   LAYER "self_attn.o_proj.bias", O_B,   HIDDEN),
-    VECTOR_IF(MLP_BIAS,  LAYER "mlp.gate_proj.bias",    UP_B,   FFN),
-    VECTOR_IF(MLP_BIAS,  LAYER "mlp.up_proj.bias",      UP_B,   FFN),
-    VECTOR_IF(MLP_BIAS,  LAYER "mlp.down_proj.bias",    DOWN_B, HIDDEN),
+    LLAMA_QKV_BIASES(BODY),
+    VECTOR_IF(PRESENT, BODY "layers.%d.self_attn.o_proj.bias", O_B, HIDDEN),
+    LLAMA_MLP_BIASES(BODY),
     COMMON_TENSORS};
-static const proa_name qwen2_tensors[] = {
-    VECTOR(LAYER "self_attn.q_proj.bias", QKV_B, Q),
-    VECTOR(LAYER "self_attn.k_proj.bias", QKV_B, KV),
-    VECTOR(LAYER "self_attn.v_proj.bias", QKV_B, KV),
-    COMMON_TENSORS};
-static const proa_name qwen3_tensors[] = {
-    ATTENTION_BIASES,
-    VECTOR(LAYER "self_attn.q_norm.weight", Q_NORM, HEAD),
-    VECTOR(LAYER "self_attn.k_norm.weight", K_NORM, HEAD),
-    COMMON_TENSORS};
+static const proa_name qwen2_tensors[] = {LLAMA_QWEN2_BIASES(BODY), COMMON_TENSORS};
+static const proa_name qwen3_tensors[] = {LLAMA_ATTENTION_BIASES(BODY), LLAMA_HEAD_NORMS(BODY), COMMON_TENSORS};
+static const char *const prefixes[] = {"model.", NULL}; /* which embedders leave out (Qwen3-Embedding) */
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
 static const proa_step granite_embed[] = {EMBED_TO(X, TOKENS, SCALED | INPUTS), ROPE_TABLE, END};
-#define QKV_PRODUCT \
-    NORM  (X, N,   ATTN_NORM), \
-    LINEAR(N, QKV, QKV, 0)
-#define ATTENTION_AND_FFN \
-    ROTATE,                         \
-    KV_APPEND,                      \
-    ATTEND,                         \
-    LINEAR      (A, X, O,    ADD | RESIDUAL), \
-    NORM        (X, N, FFN_NORM),  \
-    LINEAR_GATED(N, F, UP,   0),   \
-    LINEAR      (F, X, DOWN, ADD | RESIDUAL), \
-    END
-static const proa_step layer[] = {QKV_PRODUCT, ATTENTION_AND_FFN};
-static const proa_step layer_qk_norm[] = {QKV_PRODUCT, Q_NORM(Q_NORM), K_NORM(K_NORM), ATTENTION_AND_FFN};
+static const proa_step layer[] = {LLAMA_QKV, ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
+static const proa_step layer_qk_norm[] = {
+    LLAMA_QKV, Q_NORM(Q_NORM), K_NORM(K_NORM), ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
-static proa_status finish_common(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+proa_status proa_llama_finish_window(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    c->gated = true;
-    if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
-    c->rotary_dim = c->head_dim;
-    PROA_TRY(proa_config_read_rope(c, json, arena, err));
+    PROA_TRY(proa_llama_finish(c, json, arena, err));
     return proa_config_read_window(c, json, arena, err);
 }
 
 /* Llama itself has no window: a stray key is not read. */
-static proa_status finish_llama(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+proa_status proa_llama_finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->gated = true;
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
@@ -145,11 +83,12 @@ static proa_status finish_llama(proa_config *c, const proa_json *json, proa_aren
 }
 
 /* transformers' Qwen configurations turn the window off unless use_sliding_window says otherwise. */
-static proa_status finish_qwen(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+proa_status proa_qwen_finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    if (!proa_json_bool(proa_json_get(json, "use_sliding_window"))) return finish_llama(c, json, arena, err);
+    if (!proa_json_bool(proa_json_get(json, "use_sliding_window")))
+        return proa_llama_finish(c, json, arena, err);
     c->window_from = 28;
-    return finish_common(c, json, arena, err);
+    return proa_llama_finish_window(c, json, arena, err);
 }
 
 static proa_status check_residual(const proa_config *c, proa_err *err)
@@ -166,7 +105,7 @@ static proa_status finish_granite(proa_config *c, const proa_json *json, proa_ar
     PROA_TRY(proa_json_get_double(&divisor, json, "logits_scaling", 1e-6, 1e6, err));
     c->logit_scale = 1 / divisor;
     PROA_TRY(check_residual(c, err));
-    return finish_llama(c, json, arena, err);
+    return proa_llama_finish(c, json, arena, err);
 }
 
 /* scale_depth is for all layers together; the head's input is divided by hidden_size / dim_model_base. */
@@ -180,7 +119,7 @@ static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_ar
     c->logit_scale = (double)base / (double)c->hidden;
     c->residual_scale /= sqrt((double)c->layers);
     PROA_TRY(check_residual(c, err));
-    return finish_llama(c, json, arena, err);
+    return proa_llama_finish(c, json, arena, err);
 }
 
 /* no_rope_layers holds 1 for each layer that does rotate; else every no_rope_layer_interval-th does not. */
@@ -197,37 +136,42 @@ static proa_status finish_smollm3(proa_config *c, const proa_json *json, proa_ar
         rotated[i] = list ? proa_json_int(proa_json_at(list, i)) != 0 : (i + 1) % interval != 0;
     c->rotated_layers = rotated;
     c->rope.theta = 2e6;
-    if (!proa_json_bool(proa_json_get(json, "use_sliding_window"))) return finish_llama(c, json, arena, err);
-    return finish_common(c, json, arena, err);
+    if (!proa_json_bool(proa_json_get(json, "use_sliding_window")))
+        return proa_llama_finish(c, json, arena, err);
+    return proa_llama_finish_window(c, json, arena, err);
 }
 
 /* clang-format off */
-#define ROW(type, class, keylist, tensors, layer, finisher)                                        \
-    {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keylist,                 \
-     .names = tensors##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, \
-     .finish = finisher}
+/* form: the row of an embedder. */
+#define ROW(type, class, keylist, tensors, layer, finisher, form)                                   \
+    {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keylist,                  \
+     .names = tensors##_tensors, .prefixes = prefixes, .ignored = ignored,                          \
+     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher, .embedder = form}
 
 /* Aquila and Xverse are Llamas under their own names. */
 const proa_arch proa_arch_llama = ROW(
     "llama",
     STRINGS("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaModel", "AquilaForCausalLM", "XverseForCausalLM"),
-    keys, llama, layer, finish_llama);
+    keys, llama, layer, proa_llama_finish, &proa_arch_llama_embed);
 const proa_arch proa_arch_mistral =
-    ROW("mistral", STRINGS("MistralForCausalLM", "MinistralForCausalLM"), keys, llama, layer, finish_common);
-const proa_arch proa_arch_qwen2 = ROW("qwen2", STRINGS("Qwen2ForCausalLM"), keys, qwen2, layer, finish_qwen);
-const proa_arch proa_arch_qwen3 = ROW("qwen3", STRINGS("Qwen3ForCausalLM"), keys, qwen3, layer_qk_norm, finish_qwen);
+    ROW("mistral", STRINGS("MistralForCausalLM", "MinistralForCausalLM"), keys, llama, layer,
+        proa_llama_finish_window, &proa_arch_mistral_embed);
+const proa_arch proa_arch_qwen2 =
+    ROW("qwen2", STRINGS("Qwen2ForCausalLM"), keys, qwen2, layer, proa_qwen_finish, &proa_arch_qwen2_embed);
+const proa_arch proa_arch_qwen3 =
+    ROW("qwen3", STRINGS("Qwen3ForCausalLM"), keys, qwen3, layer_qk_norm, proa_qwen_finish, &proa_arch_qwen3_embed);
 const proa_arch proa_arch_granite =
     {.name = "granite", .model_type = "granite", .hf = STRINGS("GraniteForCausalLM"), DECODER(RMS),
      .keys = granite_keys, .names = llama_tensors, .ignored = ignored, .stacks = {CAUSAL(granite_embed, layer)},
      .head = head, .finish = finish_granite};
 const proa_arch proa_arch_minicpm =
-    ROW("minicpm", STRINGS("MiniCPMForCausalLM"), minicpm_keys, llama, layer, finish_minicpm);
+    ROW("minicpm", STRINGS("MiniCPMForCausalLM"), minicpm_keys, llama, layer, finish_minicpm, NULL);
 const proa_arch proa_arch_smollm3 =
-    ROW("smollm3", STRINGS("SmolLM3ForCausalLM"), smollm3_keys, llama, layer, finish_smollm3);
+    ROW("smollm3", STRINGS("SmolLM3ForCausalLM"), smollm3_keys, llama, layer, finish_smollm3, NULL);
 const proa_arch proa_arch_internlm =
-    ROW("internlm", STRINGS("InternLMForCausalLM"), internlm_keys, llama, layer, finish_llama);
+    ROW("internlm", STRINGS("InternLMForCausalLM"), internlm_keys, llama, layer, proa_llama_finish, NULL);
 const proa_arch proa_arch_internlm3 =
-    ROW("internlm3", STRINGS("InternLM3ForCausalLM"), internlm3_keys, seed_oss, layer, finish_llama);
+    ROW("internlm3", STRINGS("InternLM3ForCausalLM"), internlm3_keys, seed_oss, layer, proa_llama_finish, NULL);
 const proa_arch proa_arch_seed_oss =
-    ROW("seed_oss", STRINGS("SeedOssForCausalLM"), seed_oss_keys, seed_oss, layer, finish_llama);
+    ROW("seed_oss", STRINGS("SeedOssForCausalLM"), seed_oss_keys, seed_oss, layer, proa_llama_finish, NULL);
 /* clang-format on */

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * llama_rows.h - keys, tensors and steps of Llama's family, of which the rows of its decoders are made (arch_llama.c),
+ * those of embedders and classifiers (arch_embed.c), and of the text models of multimodal checkpoints (arch_vision.c).
+ * M: what the names of the body begin with. STACK is the includer's. */
+#ifndef PROA_MODEL_LLAMA_ROWS_H
+#define PROA_MODEL_LLAMA_ROWS_H
+
+#include "model/arch/arch_rows.h"
+
+/* clang-format off */
+/* LAYERS_FIELD: layers, or encoder_layers. */
+#define LLAMA_KEYS(LAYERS_FIELD) \
+    REQUIRED  ("vocab_size",              vocab,           VOCAB),            \
+    REQUIRED  ("hidden_size",             hidden,          HIDDEN),           \
+    REQUIRED  ("num_hidden_layers",       LAYERS_FIELD,    LAYERS),           \
+    REQUIRED  ("num_attention_heads",     heads,           HEADS),            \
+    REQUIRED  ("intermediate_size",       ffn,             FFN),              \
+    INTEGER   ("num_key_value_heads",     kv_heads,        1, HEADS,    0),   \
+    INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 0),   \
+    INTEGER   ("max_position_embeddings", context,         1, CONTEXT,  2048), \
+    EPSILON   ("rms_norm_eps",            1e-6),                              \
+    ACTIVATION("hidden_act",              SILU),                              \
+    SWITCH    ("tie_word_embeddings",     tied,            0),                \
+    SWITCH    ("attention_bias",          attention_bias,  0),                \
+    SWITCH    ("mlp_bias",                mlp_bias,        0)
+
+/* The attention of each layer, its norms, the embedding and the last norm: all but the FFN. */
+#define LLAMA_ATTENTION(M) \
+    TABLE    (M "embed_tokens.weight",                             TOKENS,     VOCAB,  HIDDEN), \
+    VECTOR   (M "layers.%d.input_layernorm.weight",                ATTN_NORM,  HIDDEN),         \
+    MATRIX   (M "layers.%d.self_attn.q_proj.weight",               QKV,        Q,      HIDDEN), \
+    MATRIX   (M "layers.%d.self_attn.k_proj.weight",               QKV,        KV,     HIDDEN), \
+    MATRIX   (M "layers.%d.self_attn.v_proj.weight",               QKV,        KV,     HIDDEN), \
+    MATRIX   (M "layers.%d.self_attn.o_proj.weight",               O,          HIDDEN, Q),      \
+    VECTOR   (M "layers.%d.post_attention_layernorm.weight",       FFN_NORM,   HIDDEN),         \
+    VECTOR   (M "norm.weight",                                     FINAL_NORM, HIDDEN)
+#define LLAMA_BODY(M) \
+    LLAMA_ATTENTION(M),                                                                         \
+    MATRIX   (M "layers.%d.mlp.gate_proj.weight",                  UP,         FFN,    HIDDEN), \
+    MATRIX   (M "layers.%d.mlp.up_proj.weight",                    UP,         FFN,    HIDDEN), \
+    MATRIX   (M "layers.%d.mlp.down_proj.weight",                  DOWN,       HIDDEN, FFN)
+#define LLAMA_HEAD(M, name) \
+    MATRIX_IF(UNTIED, name,                                        HEAD,       VOCAB,  HIDDEN), \
+    TIED_HEAD(M "embed_tokens.weight")
+#define LLAMA_QKV_BIASES(M) \
+    VECTOR_IF(ATTN_BIAS, M "layers.%d.self_attn.q_proj.bias",      QKV_B,      Q),              \
+    VECTOR_IF(ATTN_BIAS, M "layers.%d.self_attn.k_proj.bias",      QKV_B,      KV),             \
+    VECTOR_IF(ATTN_BIAS, M "layers.%d.self_attn.v_proj.bias",      QKV_B,      KV)
+#define LLAMA_ATTENTION_BIASES(M) \
+    LLAMA_QKV_BIASES(M),                                                                        \
+    VECTOR_IF(ATTN_BIAS, M "layers.%d.self_attn.o_proj.bias",      O_B,        HIDDEN)
+#define LLAMA_MLP_BIASES(M) \
+    VECTOR_IF(MLP_BIAS, M "layers.%d.mlp.gate_proj.bias",          UP_B,       FFN),            \
+    VECTOR_IF(MLP_BIAS, M "layers.%d.mlp.up_proj.bias",            UP_B,       FFN),            \
+    VECTOR_IF(MLP_BIAS, M "layers.%d.mlp.down_proj.bias",          DOWN_B,     HIDDEN)
+/* Qwen2 has biases of q, k and v, whatever its configuration says. */
+#define LLAMA_QWEN2_BIASES(M) \
+    VECTOR   (M "layers.%d.self_attn.q_proj.bias",                 QKV_B,      Q),              \
+    VECTOR   (M "layers.%d.self_attn.k_proj.bias",                 QKV_B,      KV),             \
+    VECTOR   (M "layers.%d.self_attn.v_proj.bias",                 QKV_B,      KV)
+#define LLAMA_HEAD_NORMS(M) \
+    VECTOR   (M "layers.%d.self_attn.q_norm.weight",               Q_NORM,     HEAD),           \
+    VECTOR   (M "layers.%d.self_attn.k_norm.weight",               K_NORM,     HEAD)
+
+#define LLAMA_QKV \
+    NORM  (X, N,   ATTN_NORM), \
+    LINEAR(N, QKV, QKV, 0)
+#define LLAMA_ATTEND \
+    KV_APPEND,                      \
+    ATTEND,                         \
+    LINEAR      (A, X, O,    ADD | RESIDUAL)
+#define LLAMA_FFN \
+    NORM        (X, N, FFN_NORM),  \
+    LINEAR_GATED(N, F, UP,   0),   \
+    LINEAR      (F, X, DOWN, ADD | RESIDUAL)
+/* clang-format on */
+
+/* finish of Llama, which reads no window, of Mistral, which does, and of Qwen, which does if it is told to. */
+PROA_MUST_CHECK proa_status proa_llama_finish(proa_config *c, const proa_json *json, proa_arena *arena,
+                                              proa_err *err);
+PROA_MUST_CHECK proa_status proa_llama_finish_window(proa_config *c, const proa_json *json, proa_arena *arena,
+                                                     proa_err *err);
+PROA_MUST_CHECK proa_status proa_qwen_finish(proa_config *c, const proa_json *json, proa_arena *arena,
+                                             proa_err *err);
+/* What embedders and classifiers made of decoders have in common: labels, and how long an input may be. */
+PROA_MUST_CHECK proa_status proa_embedder_check(proa_config *c, const proa_json *json, proa_err *err);
+
+#endif
