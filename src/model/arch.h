@@ -431,6 +431,12 @@ typedef struct proa_arch {
     A(gpt_oss)                                                                                               \
     A(qwen2_moe)                                                                                             \
     A(qwen3_moe)                                                                                             \
+    A(olmoe)                                                                                                 \
+    A(granitemoe)                                                                                            \
+    A(glm4_moe)                                                                                              \
+    A(dots1)                                                                                                 \
+    A(ernie4_5_moe)                                                                                          \
+    A(hunyuan_v1_moe)                                                                                        \
     A(gpt2)                                                                                                  \
     A(gpt_bigcode)                                                                                           \
     A(gpt_neox)                                                                                              \
@@ -445,6 +451,8 @@ typedef struct proa_arch {
     A(internlm)                                                                                              \
     A(internlm3)                                                                                             \
     A(seed_oss)                                                                                              \
+    A(ernie4_5)                                                                                              \
+    A(hunyuan_v1_dense)                                                                                      \
     A(nemotron)                                                                                              \
     A(arcee)                                                                                                 \
     A(olmo2)                                                                                                 \

@@ -13,6 +13,12 @@
 
 /* clang-format off */
 #define COMMON_KEYS LLAMA_KEYS(layers)
+static const proa_key ernie_keys[] = {
+    COMMON_KEYS,
+    SWITCH    ("tie_word_embeddings",     tied,            1),
+    SWITCH    ("use_bias",                attention_bias,  0),
+    SWITCH    ("use_bias",                mlp_bias,        0),
+    END_KEYS};
 static const proa_key keys[] = {COMMON_KEYS, END_KEYS};
 static const proa_key smollm3_keys[] = {
     COMMON_KEYS,
@@ -62,6 +68,7 @@ static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", N
 static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
 static const proa_step granite_embed[] = {EMBED_TO(X, TOKENS, SCALED | INPUTS), ROPE_TABLE, END};
 static const proa_step layer[] = {LLAMA_QKV, ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
+static const proa_step layer_pairs[] = {LLAMA_QKV, ROTATE_PAIRS, LLAMA_ATTEND, LLAMA_FFN, END};
 static const proa_step layer_qk_norm[] = {
     LLAMA_QKV, Q_NORM(Q_NORM), K_NORM(K_NORM), ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
@@ -141,6 +148,12 @@ static proa_status finish_smollm3(proa_config *c, const proa_json *json, proa_ar
     return proa_llama_finish_window(c, json, arena, err);
 }
 
+static proa_status finish_ernie(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->rope.theta = 500000;
+    return proa_llama_finish(c, json, arena, err);
+}
+
 /* clang-format off */
 /* form: the row of an embedder. */
 #define ROW(type, class, keylist, tensors, layer, finisher, form)                                   \
@@ -172,6 +185,9 @@ const proa_arch proa_arch_internlm =
     ROW("internlm", STRINGS("InternLMForCausalLM"), internlm_keys, llama, layer, proa_llama_finish, NULL);
 const proa_arch proa_arch_internlm3 =
     ROW("internlm3", STRINGS("InternLM3ForCausalLM"), internlm3_keys, seed_oss, layer, proa_llama_finish, NULL);
+const proa_arch proa_arch_ernie4_5 =
+    ROW("ernie4_5", STRINGS("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"), ernie_keys, llama, layer_pairs,
+        finish_ernie, NULL);
 const proa_arch proa_arch_seed_oss =
     ROW("seed_oss", STRINGS("SeedOssForCausalLM"), seed_oss_keys, seed_oss, layer, proa_llama_finish, NULL);
 /* clang-format on */
