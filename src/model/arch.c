@@ -261,8 +261,10 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
     if (proa_json_kind(config) != PROA_JSON_OBJECT) return PROA_FAIL(err, CORRUPT, "not a JSON object");
     const proa_json *text = arch->text_config ? proa_json_get(config, arch->text_config) : NULL;
     const proa_json *keys = text ? text : config;
+    const char *tie = "tie_word_embeddings"; /* of the text model it may be said outside of it */
     *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1, .prefix_end = -1};
     PROA_TRY(proa_config_read(c, keys, arch->keys, err));
+    if (text && !proa_json_get(text, tie)) PROA_TRY(proa_json_get_bool(&c->tied, config, tie, err));
     PROA_TRY(arch->finish(c, keys, arena, err));
     PROA_TRY(derive_sizes(c, err));
     if (text) PROA_TRY(proa_config_read_ids(c, text, err));

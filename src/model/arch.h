@@ -431,6 +431,7 @@ typedef struct proa_arch {
     A(gpt_oss)                                                                                               \
     A(qwen2_moe)                                                                                             \
     A(qwen3_moe)                                                                                             \
+    A(qwen3_vl_moe)                                                                                          \
     A(olmoe)                                                                                                 \
     A(granitemoe)                                                                                            \
     A(glm4_moe)                                                                                              \
@@ -489,6 +490,10 @@ typedef struct proa_arch {
     A(qwen2_cls)                                                                                             \
     A(qwen3_embed)                                                                                           \
     A(qwen3_cls)                                                                                             \
+    A(mistral3)                                                                                              \
+    A(ministral3)                                                                                            \
+    A(qwen2_vl)                                                                                              \
+    A(qwen3_vl)                                                                                              \
     A(eagle)                                                                                                 \
     A(eagle3)                                                                                                \
     A(t5)                                                                                                    \

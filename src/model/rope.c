@@ -8,7 +8,7 @@
 /* ---- reading ---- */
 
 /* "rope_type", or "type" in older files. "su" is the older name of longrope; the first Phi-3 files with two lists of
- * factors say "yarn". */
+ * factors say "yarn". "mrope" gives images positions of their own: those of text are plain. */
 static proa_status read_kind(proa_rope_params *p, const proa_json *rope, proa_err *err)
 {
     static const struct {
@@ -16,7 +16,7 @@ static proa_status read_kind(proa_rope_params *p, const proa_json *rope, proa_er
         proa_rope_kind kind;
     } kinds[] = {{"default", PROA_ROPE_PLAIN},   {"linear", PROA_ROPE_LINEAR}, {"llama3", PROA_ROPE_LLAMA3},
                  {"dynamic", PROA_ROPE_DYNAMIC}, {"yarn", PROA_ROPE_YARN},     {"longrope", PROA_ROPE_LONG},
-                 {"su", PROA_ROPE_LONG}};
+                 {"su", PROA_ROPE_LONG},         {"mrope", PROA_ROPE_PLAIN}};
     proa_str type = {"default", 7};
     PROA_TRY(proa_json_get_str(&type, rope, "type", err));
     PROA_TRY(proa_json_get_str(&type, rope, "rope_type", err));

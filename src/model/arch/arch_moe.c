@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_moe.c - Mixtral, PhiMoE, Qwen2-MoE, Qwen3-MoE: the layers of Llama, Qwen2 and Qwen3 with a mixture of experts
- * as FFN. Mixtral's experts replace the FFN in all layers. Qwen's may do so in some (decoder_sparse_step,
- * mlp_only_layers), and Qwen2-MoE has a shared expert beside them, whose output is multiplied by a sigmoid. PhiMoE has
- * LayerNorm, biases, and a router of its own (PROA_ROUTER_SPARSEMIXER). A softmax whose chosen probabilities are
- * renormalised is the softmax over the chosen scores.
- * Facts: transformers' modeling_{mixtral,phimoe,qwen2_moe,qwen3_moe}.py. */
-#include "model/arch/arch_rows.h"
+ * arch_moe.c - Mixtral, PhiMoE, Qwen2-MoE, Qwen3-MoE (also that of Qwen3-VL): the layers of Llama, Qwen2 and Qwen3 with
+ * a mixture of experts as FFN. Mixtral's experts replace the FFN in all layers. Qwen's may do so in some
+ * (decoder_sparse_step, mlp_only_layers), and Qwen2-MoE has a shared expert beside them, whose output is multiplied by
+ * a sigmoid. PhiMoE has LayerNorm, biases, and a router of its own (PROA_ROUTER_SPARSEMIXER). A softmax whose chosen
+ * probabilities are renormalised is the softmax over the chosen scores.
+ * Facts: transformers' modeling_{mixtral,phimoe,qwen2_moe,qwen3_moe,qwen3_vl_moe}.py. */
+#include "model/arch/llama_rows.h"
 
 #define STACK    PROA_STACK_DECODER
 #define IN_LAYER "model.layers.%d."
@@ -101,6 +101,24 @@ static const proa_name qwen3_tensors[] = {
     VECTOR(IN_LAYER "self_attn.k_norm.weight", K_NORM, HEAD),
     QWEN_FFN,
     COMMON_TENSORS};
+/* Its experts are in two tensors of each layer. */
+#define VL "model.language_model."
+static const proa_name qwen3_vl_tensors[] = {
+    LLAMA_ATTENTION_BIASES(VL),
+    LLAMA_HEAD_NORMS(VL),
+    LLAMA_ATTENTION(VL),
+    LLAMA_HEAD(VL, "lm_head.weight"),
+    MATRIX_IF(DENSE,   VL "layers.%d.mlp.gate_proj.weight",       UP,     FFN,     HIDDEN),
+    MATRIX_IF(DENSE,   VL "layers.%d.mlp.up_proj.weight",         UP,     FFN,     HIDDEN),
+    MATRIX_IF(DENSE,   VL "layers.%d.mlp.down_proj.weight",       DOWN,   HIDDEN,  FFN),
+    MATRIX_IF(EXPERTS, VL "layers.%d.mlp.gate.weight",            ROUTER, EXPERTS, HIDDEN),
+    TENSOR(VL "layers.%d.mlp.experts.gate_up_proj", EXPERT_UP,   TRANSPOSED, EXPERT_GATED, HIDDEN,
+           PROA_PER_EXPERT | IF(EXPERTS)),
+    TENSOR(VL "layers.%d.mlp.experts.down_proj",    EXPERT_DOWN, TRANSPOSED, HIDDEN, EXPERT_FFN,
+           PROA_PER_EXPERT | IF(EXPERTS)),
+    END_TENSORS};
+static const char *const vl_aliases[] = {VL, "model.", NULL};
+static const char *const vl_unused[] = {"visual.", "model.visual.", NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
@@ -219,11 +237,21 @@ static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_aren
     return PROA_OK;
 }
 
+/* Weights are always renormalised, as all files say. */
+static proa_status finish_qwen3_vl(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(finish_qwen3(c, json, arena, err));
+    c->router.renormalise = true;
+    return PROA_OK;
+}
+
 /* clang-format off */
-#define ROW(type, class, NORM, keylist, tensors, layer, finisher)                                  \
-    {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keylist##_keys, \
-     .names = tensors##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, \
-     .finish = finisher}
+#define ROW_OF(type, class, NORM, keylist, tensors, layer, finisher)                                \
+    .name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keylist##_keys,  \
+    .names = tensors##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, \
+    .finish = finisher
+#define ROW(type, class, NORM, keylist, tensors, layer, finisher) \
+    {ROW_OF(type, class, NORM, keylist, tensors, layer, finisher)}
 
 const proa_arch proa_arch_mixtral =
     ROW("mixtral",   "MixtralForCausalLM",  RMS,   mixtral, mixtral, mixtral_layer, finish_mixtral);
@@ -233,4 +261,7 @@ const proa_arch proa_arch_qwen2_moe =
     ROW("qwen2_moe", "Qwen2MoeForCausalLM", RMS,   qwen,    qwen2,   qwen2_layer,   finish_qwen2);
 const proa_arch proa_arch_qwen3_moe =
     ROW("qwen3_moe", "Qwen3MoeForCausalLM", RMS,   qwen,    qwen3,   qwen3_layer,   finish_qwen3);
+const proa_arch proa_arch_qwen3_vl_moe = {
+    ROW_OF("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", RMS, qwen, qwen3_vl, qwen3_layer, finish_qwen3_vl),
+    .text_config = "text_config", .prefix_aliases = vl_aliases, .unused_parts = vl_unused};
 /* clang-format on */

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_vision.c - text models of multimodal checkpoints, whose other parts are not read: Mistral Small 3, Ministral 3,
+ * Qwen2-VL and Qwen2.5-VL, Qwen3-VL (its mixture of experts is in arch_moe.c, Gemma 3 in arch_gemma.c). They are the
+ * layers of Mistral, Qwen2 and Qwen3. Qwen's images have three positions each; those of text are one.
+ * Published names are first, those of transformers 5 second.
+ * Facts: transformers' modeling_{mistral3,ministral3,qwen2_5_vl,qwen3_vl}.py, and the files that are published. */
+#include "model/arch/llama_rows.h"
+
+#include "base/checked.h"
+
+#define STACK PROA_STACK_DECODER
+
+/* clang-format off */
+static const proa_key keys[] = {LLAMA_KEYS(layers), END_KEYS};
+
+#define MISTRAL "language_model.model."
+#define QWEN3   "model.language_model."
+static const proa_name ministral_tensors[] = {
+    LLAMA_BODY("model."), LLAMA_HEAD("model.", "lm_head.weight"), END_TENSORS};
+static const proa_name mistral_tensors[] = {
+    LLAMA_BODY(MISTRAL), LLAMA_HEAD(MISTRAL, "language_model.lm_head.weight"), END_TENSORS};
+static const proa_name qwen2_tensors[] = {
+    LLAMA_QWEN2_BIASES("model."), LLAMA_BODY("model."), LLAMA_HEAD("model.", "lm_head.weight"), END_TENSORS};
+static const proa_name qwen3_tensors[] = {
+    LLAMA_ATTENTION_BIASES(QWEN3), LLAMA_HEAD_NORMS(QWEN3), LLAMA_BODY(QWEN3), LLAMA_HEAD(QWEN3, "lm_head.weight"),
+    END_TENSORS};
+static const char *const mistral_aliases[] = {MISTRAL, "model.language_model.", "language_model.", "", NULL};
+static const char *const qwen2_aliases[] = {"model.", "model.language_model.", NULL};
+static const char *const qwen3_aliases[] = {QWEN3, "language_model.model.", QWEN3, "model.", NULL};
+static const char *const unused[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+                                     "model.multi_modal_projector.", "visual.", "model.visual.", NULL};
+static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
+
+static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
+static const proa_step layer[] = {LLAMA_QKV, ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
+static const proa_step layer_qk_norm[] = {
+    LLAMA_QKV, Q_NORM(Q_NORM), K_NORM(K_NORM), ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
+static const proa_step head[] = {LM_HEAD(0)};
+/* clang-format on */
+
+/* Ministral 3 scales queries by a step of the position that is 1 up to the length of the training; so many tokens are
+ * taken. */
+static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    double beta = 0;
+    const proa_json *rope = proa_json_get(json, "rope_parameters");
+    PROA_TRY(proa_llama_finish_window(c, json, arena, err));
+    PROA_TRY(proa_json_get_double(&beta, rope, "llama_4_scaling_beta", 0, 1e6, err));
+    if (beta > 0 && c->rope.original > 0) c->context = proa_min64(c->context, c->rope.original);
+    return PROA_OK;
+}
+
+/* clang-format off */
+#define ROW(type, class, tensors, program, finisher, text, others, skipped) \
+    {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keys, .names = tensors##_tensors,     \
+     .ignored = ignored, .stacks = {CAUSAL(embed, program)}, .head = head, .finish = finisher,                  \
+     .text_config = text, .prefix_aliases = others, .unused_parts = skipped}
+
+const proa_arch proa_arch_mistral3 = ROW("mistral3", STRINGS("Mistral3ForConditionalGeneration"), mistral, layer,
+                                         finish_mistral, "text_config", mistral_aliases, unused);
+const proa_arch proa_arch_ministral3 =
+    ROW("ministral3", STRINGS("Ministral3ForCausalLM"), ministral, layer, finish_mistral, NULL, NULL, NULL);
+const proa_arch proa_arch_qwen2_vl =
+    ROW("qwen2_vl", STRINGS("Qwen2_5_VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"), qwen2, layer,
+        proa_qwen_finish, "text_config", qwen2_aliases, unused);
+const proa_arch proa_arch_qwen3_vl = ROW("qwen3_vl", STRINGS("Qwen3VLForConditionalGeneration"), qwen3, layer_qk_norm,
+                                         proa_qwen_finish, "text_config", qwen3_aliases, unused);
+/* clang-format on */
