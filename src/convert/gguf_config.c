@@ -49,45 +49,45 @@ static const struct member {
 #undef WHOLE
 };
 
-typedef struct found {
+typedef struct optional_number {
     bool has;
     double value; /* integers up to 2^53 are exact */
-} found;
+} optional_number;
 
-static found read_member(const proa_config *c, size_t offset, proa_key_kind kind)
+static optional_number read_member(const proa_config *c, size_t offset, proa_key_kind kind)
 {
     const char *at = (const char *)c + offset;
     int64_t whole;
     double number;
     bool on;
     switch (kind) {
-    case PROA_KEY_INT: memcpy(&whole, at, sizeof whole); return (found){true, (double)whole};
-    case PROA_KEY_DOUBLE: memcpy(&number, at, sizeof number); return (found){true, number};
-    case PROA_KEY_BOOL: memcpy(&on, at, sizeof on); return (found){true, on};
+    case PROA_KEY_INT: memcpy(&whole, at, sizeof whole); return (optional_number){true, (double)whole};
+    case PROA_KEY_DOUBLE: memcpy(&number, at, sizeof number); return (optional_number){true, number};
+    case PROA_KEY_BOOL: memcpy(&on, at, sizeof on); return (optional_number){true, on};
     case PROA_KEY_ACT: break;
     }
-    return (found){false, 0};
+    return (optional_number){false, 0};
 }
 
 /* As config.json says it, if it is that of the class. */
-static found find_written(const proa_bound *t, const char *key)
+static optional_number find_written(const proa_bound *t, const char *key)
 {
-    if (t->arch != t->source) return (found){false, 0};
+    if (t->arch != t->source) return (optional_number){false, 0};
     const proa_json *j = proa_json_get(t->json, key);
     switch (proa_json_kind(j)) {
     case PROA_JSON_INT:
-    case PROA_JSON_DOUBLE: return (found){true, proa_json_double(j)};
-    case PROA_JSON_BOOL: return (found){true, proa_json_bool(j)};
-    default: return (found){false, 0};
+    case PROA_JSON_DOUBLE: return (optional_number){true, proa_json_double(j)};
+    case PROA_JSON_BOOL: return (optional_number){true, proa_json_bool(j)};
+    default: return (optional_number){false, 0};
     }
 }
 
 /* As the model's configuration has it, where the class reads the key into a member of it. */
-static found find_configured(const proa_bound *t, const char *key)
+static optional_number find_configured(const proa_bound *t, const char *key)
 {
     for (const proa_key *k = t->arch->keys; k->key; k++)
         if (strcmp(k->key, key) == 0) return read_member(&t->config, k->offset, k->kind);
-    return (found){false, 0};
+    return (optional_number){false, 0};
 }
 
 /* Layers before the first one with experts. */
@@ -99,41 +99,44 @@ static int64_t dense_layers(const proa_config *c)
 }
 
 /* DeepSeek's: a config.json may leave out what its class has as default, llama.cpp has others. */
-static found find_experts(const proa_config *c, const char *key)
+static optional_number find_experts(const proa_config *c, const char *key)
 {
-    if (!c->kv_lora) return (found){false, 0};
-    if (strcmp(key, "leading_dense_block_count") == 0) return (found){true, (double)dense_layers(c)};
+    if (!c->kv_lora) return (optional_number){false, 0};
+    if (strcmp(key, "leading_dense_block_count") == 0)
+        return (optional_number){true, (double)dense_layers(c)};
     if (strcmp(key, "expert_shared_count") == 0) {
         int64_t shared = c->shared_ffn / proa_max64(c->expert_ffn, 1);
-        return (found){c->expert_ffn > 0, (double)shared};
+        return (optional_number){c->expert_ffn > 0, (double)shared};
     }
-    if (strcmp(key, "expert_weights_scale") == 0) return (found){true, (double)c->router.scale};
-    if (strcmp(key, "expert_weights_norm") == 0) return (found){true, c->router.renormalise};
-    if (strcmp(key, "expert_group_count") == 0) return (found){c->router.groups > 0, c->router.groups};
+    if (strcmp(key, "expert_weights_scale") == 0) return (optional_number){true, (double)c->router.scale};
+    if (strcmp(key, "expert_weights_norm") == 0) return (optional_number){true, c->router.renormalise};
+    if (strcmp(key, "expert_group_count") == 0)
+        return (optional_number){c->router.groups > 0, c->router.groups};
     if (strcmp(key, "expert_group_used_count") == 0)
-        return (found){c->router.groups > 0, c->router.chosen_groups};
-    return (found){false, 0};
+        return (optional_number){c->router.groups > 0, c->router.chosen_groups};
+    return (optional_number){false, 0};
 }
 
-static found find_by_meaning(const proa_bound *t, const proa_gguf_key *key)
+static optional_number find_by_meaning(const proa_bound *t, const proa_gguf_key *key)
 {
     const proa_config *c = &t->config;
-    found experts = find_experts(c, key->gguf);
+    optional_number experts = find_experts(c, key->gguf);
     if (experts.has) return experts;
-    if (strcmp(key->gguf, "expert_used_count") == 0) return (found){c->experts > 0, c->router.chosen};
+    if (strcmp(key->gguf, "expert_used_count") == 0)
+        return (optional_number){c->experts > 0, c->router.chosen};
     /* a window counts the positions of one side and a row's own, ModernBERT's key those of both sides */
     if (strcmp(key->hf, "local_attention") == 0)
-        return (found){c->window_used, 2.0 * (double)(c->window - 1)};
-    if (strcmp(key->hf, "logits_scaling") == 0) return (found){true, 1 / c->logit_scale};
+        return (optional_number){c->window_used, 2.0 * (double)(c->window - 1)};
+    if (strcmp(key->hf, "logits_scaling") == 0) return (optional_number){true, 1 / c->logit_scale};
     for (size_t i = 0; i < PROA_COUNT(members); i++)
         if (strcmp(members[i].gguf, key->gguf) == 0)
             return read_member(c, members[i].offset, members[i].kind);
-    return (found){false, 0};
+    return (optional_number){false, 0};
 }
 
-static found find_value(const proa_bound *t, const proa_gguf_key *key)
+static optional_number find_value(const proa_bound *t, const proa_gguf_key *key)
 {
-    found f = find_by_meaning(t, key);
+    optional_number f = find_by_meaning(t, key);
     if (!f.has) f = find_written(t, key->hf);
     return f.has ? f : find_configured(t, key->hf);
 }
@@ -142,7 +145,7 @@ static proa_status put_key(proa_gguf_values *v, const proa_gguf_arch *arch, cons
                            const proa_bound *t, proa_err *err)
 {
     char full[KEY_BYTES];
-    found f = find_value(t, key);
+    optional_number f = find_value(t, key);
     if (!f.has && key->required)
         return PROA_FAIL(err, UNSUPPORTED, "GGUF's '%s' needs '%s', which config.json does not say",
                          full_key(full, arch, key->gguf), key->hf);

@@ -135,9 +135,9 @@ static proa_status open_shape(shape *s, const char *path, const proa_scaling_opt
 /* ---- times ---- */
 
 /* How a model is divided. */
-typedef struct division {
+typedef struct parallelism {
     int32_t tensors, stages;
-} division;
+} parallelism;
 
 /* A step, in seconds and bytes; by the slowest stage. */
 typedef struct step_cost {
@@ -186,7 +186,7 @@ static double experts_read(const shape *s, double rows)
 }
 
 /* One stage with that many rows. */
-static void stage_cost(step_cost *t, const shape *s, const proa_scaling_options *o, division d, double rows)
+static void stage_cost(step_cost *t, const shape *s, const proa_scaling_options *o, parallelism d, double rows)
 {
     const proa_scaling_figures *f = &o->figures;
     double layers = ceil((double)s->layers / d.stages), rate = rows <= FEW_ROWS ? f->read_row : f->read_rows;
@@ -204,7 +204,7 @@ static void stage_cost(step_cost *t, const shape *s, const proa_scaling_options 
 }
 
 /* From one stage to the next: over the network if the stages of a host are fewer. */
-static double send_time(const proa_scaling_figures *f, division d, double bytes, step_cost *t)
+static double send_time(const proa_scaling_figures *f, parallelism d, double bytes, step_cost *t)
 {
     bool net = d.tensors * d.stages > f->host_gpus && d.tensors * 2 > f->host_gpus;
     if (d.stages == 1) return 0;
@@ -212,7 +212,7 @@ static double send_time(const proa_scaling_figures *f, division d, double bytes,
     return net ? f->net_s + bytes / f->net_bytes_s : f->link_s + bytes / f->link_bytes_s;
 }
 
-static step_cost cost_of(const shape *s, const proa_scaling_options *o, division d, int32_t batch)
+static step_cost cost_of(const shape *s, const proa_scaling_options *o, parallelism d, int32_t batch)
 {
     step_cost t = {.step_s = 0};
     double parts = batch < d.stages ? batch : d.stages, rows = batch / parts;
@@ -229,18 +229,18 @@ static step_cost cost_of(const shape *s, const proa_scaling_options *o, division
     return t;
 }
 
-static bool is_possible(const shape *s, division d)
+static bool is_possible(const shape *s, parallelism d)
 {
     return d.tensors <= s->heads && d.stages <= s->layers;
 }
 
 /* The division of n GPUs with the shortest step, of those that fit. False: none does. */
 static bool best_division(const shape *s, const proa_scaling_options *o, int32_t n, int32_t batch,
-                          division *best, step_cost *cost)
+                          parallelism *best, step_cost *cost)
 {
     bool found = false;
     for (int32_t tensors = 1; tensors <= n; tensors *= 2) {
-        division d = {tensors, n / tensors};
+        parallelism d = {tensors, n / tensors};
         if (!is_possible(s, d)) continue;
         step_cost t = cost_of(s, o, d, batch);
         if (!t.fits || (found && t.step_s >= cost->step_s)) continue;
@@ -275,7 +275,7 @@ static void text_head(const shape *s, const proa_scaling_options *o, proa_buf *o
 
 static void text_step(const shape *s, const proa_scaling_options *o, proa_buf *out)
 {
-    division d = {o->tensors, o->stages};
+    parallelism d = {o->tensors, o->stages};
     proa_buf_printf(out, "\ntp %d, pp %d: %d GPUs of %d hosts. Milliseconds of a step; MB that a GPU sends in it\n",
                     d.tensors, d.stages, d.tensors * d.stages, o->hosts);
     proa_buf_printf(out, "  %6s %9s %9s %8s %9s %9s %9s %8s %9s %10s %10s %8s\n", "batch", "step", "tokens/s",
@@ -302,7 +302,7 @@ static void text_sweep(const shape *s, const proa_scaling_options *o, int32_t ba
     proa_buf_printf(out, "  %5s %5s %5s %9s %9s %12s %9s\n", "GPUs", "tp", "pp", "step ms", "tokens/s",
                     "tokens/s/GPU", "speed-up");
     for (int32_t n = 1; n <= PROA_SCALING_GPUS_MAX; n *= 2) {
-        division d;
+        parallelism d;
         step_cost t;
         if (!best_division(s, o, n, batch, &d, &t)) {
             if (!before) proa_buf_printf(out, "  %5d does not fit\n", n);
@@ -324,7 +324,7 @@ static void text_sweep(const shape *s, const proa_scaling_options *o, int32_t ba
 
 /* ---- as JSON ---- */
 
-static void json_step(const step_cost *t, division d, int32_t batch, proa_buf *out)
+static void json_step(const step_cost *t, parallelism d, int32_t batch, proa_buf *out)
 {
     proa_buf_printf(
         out,
@@ -345,7 +345,7 @@ static void json_all(const shape *s, const proa_scaling_options *o, proa_buf *ou
                     ",\"arch\":\"%s\",\"parameters\":%.0f,\"weight_bytes\":%.0f,\"context\":%lld,\"steps\":[",
                     s->name, s->parameters, s->weight_bytes, (long long)o->context);
     for (int32_t i = 0; i < o->batches_count; i++, comma = ",") {
-        division d = {o->tensors, o->stages};
+        parallelism d = {o->tensors, o->stages};
         step_cost t = cost_of(s, o, d, o->batches[i]);
         proa_buf_printf(out, "%s", comma);
         json_step(&t, d, o->batches[i], out);
@@ -354,7 +354,7 @@ static void json_all(const shape *s, const proa_scaling_options *o, proa_buf *ou
     proa_buf_printf(out, "],\"best\":[");
     for (int32_t i = 0; i < o->batches_count; i++)
         for (int32_t n = 1; n <= PROA_SCALING_GPUS_MAX; n *= 2) {
-            division d;
+            parallelism d;
             step_cost t;
             if (!best_division(s, o, n, o->batches[i], &d, &t)) continue;
             proa_buf_printf(out, "%s", comma);
@@ -376,7 +376,7 @@ static proa_status check_division(const shape *s, const proa_scaling_options *o,
         return PROA_FAIL(err, INVALID,
                          "option 'hosts' is %d: tp %d and pp %d take %lld GPUs, with %lld in a host",
                          o->hosts, o->tensors, o->stages, (long long)gpus, (long long)host);
-    if (is_possible(s, (division){o->tensors, o->stages})) return PROA_OK;
+    if (is_possible(s, (parallelism){o->tensors, o->stages})) return PROA_OK;
     return PROA_FAIL(err, INVALID,
                      "options 'tp' and 'pp' are %d and %d, at most %lld heads and %lld layers can be divided",
                      o->tensors, o->stages, (long long)s->heads, (long long)s->layers);

@@ -58,11 +58,11 @@ proa_status proa_forest_draft(proa_forest_builder *b, int64_t nodes)
 #define TAKEN 0x80u /* of a draft node's flags */
 
 /* A node that is not yet visited. */
-typedef struct waiting {
+typedef struct unvisited_node {
     int32_t node;   /* of the draft */
     int32_t parent; /* index in the tree of the node whose right child it is; -1 for the root */
     int32_t depth;
-} waiting;
+} unvisited_node;
 
 static void take_cover(proa_forest_builder *b, double cover)
 {
@@ -93,8 +93,8 @@ static proa_status take_node(proa_forest_builder *b, int32_t from, int64_t count
 }
 
 /* Follows the left children from `at` to a leaf, and queues the right ones. */
-static proa_status take_path(proa_forest_builder *b, proa_forest_tree *t, int64_t count, waiting at,
-                             waiting *stack, int32_t *waits)
+static proa_status take_path(proa_forest_builder *b, proa_forest_tree *t, int64_t count, unvisited_node at,
+                             unvisited_node *stack, int32_t *waits)
 {
     proa_forest_node *n = NULL;
     if (at.parent >= 0) b->f->nodes[t->first + at.parent].right = t->nodes;
@@ -104,7 +104,7 @@ static proa_status take_path(proa_forest_builder *b, proa_forest_tree *t, int64_
         if (n->feature < 0) break;
         if (at.depth >= PROA_FOREST_DEPTH_MAX)
             return PROA_FAIL(b->err, LIMIT, "a tree deeper than %d", PROA_FOREST_DEPTH_MAX);
-        stack[(*waits)++] = (waiting){n->right, t->nodes - 1, at.depth + 1};
+        stack[(*waits)++] = (unvisited_node){n->right, t->nodes - 1, at.depth + 1};
         at.node = n->left;
         n->left = t->nodes;
     }
@@ -117,14 +117,14 @@ static proa_status take_path(proa_forest_builder *b, proa_forest_tree *t, int64_
 proa_status proa_forest_add(proa_forest_builder *b, int64_t nodes, int32_t output, int32_t stride)
 {
     proa_forest *f = b->f;
-    waiting stack[PROA_FOREST_DEPTH_MAX + 1];
+    unvisited_node stack[PROA_FOREST_DEPTH_MAX + 1];
     int32_t waits = 1;
     proa_forest_tree t = {.first = f->node_count, .output = output, .stride = stride};
     if (f->tree_count >= PROA_FOREST_TREES_MAX)
         return PROA_FAIL(b->err, LIMIT, "more than %d trees", PROA_FOREST_TREES_MAX);
-    stack[0] = (waiting){0, -1, 0};
+    stack[0] = (unvisited_node){0, -1, 0};
     while (waits > 0) {
-        waiting next = stack[--waits];
+        unvisited_node next = stack[--waits];
         PROA_TRY(take_path(b, &t, nodes, next, stack, &waits));
     }
     f->trees = grow_array(f->trees, &b->tree_cap, f->tree_count, 1, sizeof *f->trees);

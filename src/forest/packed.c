@@ -13,14 +13,14 @@
  * second-level cache. */
 #define BLOCK_BYTES (512 << 10)
 
-/* ---- a split as one question ---- */
+/* ---- a split as one test ---- */
 
 /* The test of a node: `(flip ? -x : x) <= cut`, false if x is missing; true goes left or right. Or: x is in
  * the set, where flip says whether a missing x is. */
-typedef struct question {
+typedef struct split_test {
     float cut; /* a set: the bits of its number */
     bool flip, yes_left, set;
-} question;
+} split_test;
 
 /* Whether all x that count as zero go to the side of missing ones. */
 static bool zeros_are_missing(const proa_forest_node *n, float cut, bool yes_left)
@@ -31,25 +31,25 @@ static bool zeros_are_missing(const proa_forest_node *n, float cut, bool yes_lef
     return low_left == missing_left && high_left == missing_left;
 }
 
-static void question_of_set(const proa_forest_node *n, question *q)
+static void test_of_set(const proa_forest_node *n, split_test *q)
 {
     bool missing_left = n->flags & PROA_FOREST_DEFAULT_LEFT;
-    *q = (question){.set = true, .yes_left = n->flags & PROA_FOREST_MEMBER_LEFT};
+    *q = (split_test){.set = true, .yes_left = n->flags & PROA_FOREST_MEMBER_LEFT};
     q->flip = missing_left == q->yes_left;
     memcpy(&q->cut, &n->aux, sizeof q->cut);
 }
 
 /* false: the split needs more than one test. */
-static bool question_of(const proa_forest_node *n, question *q)
+static bool test_of_node(const proa_forest_node *n, split_test *q)
 {
     bool swapped, missing_left = n->flags & PROA_FOREST_DEFAULT_LEFT;
     if (n->flags & PROA_FOREST_CATEGORICAL) {
-        question_of_set(n, q);
+        test_of_set(n, q);
         return true;
     }
     if (n->op == PROA_FOREST_EQ) return false;
     float cut = proa_forest_cut((proa_forest_op)n->op, n->value, &swapped);
-    *q = (question){cut, false, !swapped, false};
+    *q = (split_test){cut, false, !swapped, false};
     if ((n->flags & PROA_FOREST_ZERO_MISSING) && !zeros_are_missing(n, cut, q->yes_left)) return false;
     if (missing_left != q->yes_left) return true; /* no, and missing: one side */
     /* The opposite test: x > cut, which is x >= the next float, which is -x <= its negative. */
@@ -80,7 +80,7 @@ static void put_leaf(const packer *k, int32_t at, const proa_forest_node *leaf)
     if (p->line) p->line[k->start + at] = leaf->aux;
 }
 
-static uint32_t link_of(const proa_packed *p, const question *q, int32_t child, int32_t feature)
+static uint32_t link_of(const proa_packed *p, const split_test *q, int32_t child, int32_t feature)
 {
     return (q->flip ? PROA_WALK_FLIP : 0) | (q->set ? PROA_WALK_SET : 0) |
            (uint32_t)child << p->feature_bits | (uint32_t)feature;
@@ -90,8 +90,8 @@ static proa_packed_kind kind_of(const packer *k)
 {
     bool any_set = false;
     for (int32_t i = 0; i < k->from->nodes; i++) {
-        question q = {.set = false};
-        if (k->nodes[i].feature >= 0 && !question_of(&k->nodes[i], &q)) return PROA_PACKED_REFERENCE;
+        split_test q = {.set = false};
+        if (k->nodes[i].feature >= 0 && !test_of_node(&k->nodes[i], &q)) return PROA_PACKED_REFERENCE;
         any_set |= q.set;
     }
     if ((int64_t)k->from->nodes > (int64_t)1 << ((any_set ? 30 : 31) - k->p->feature_bits))
@@ -108,14 +108,14 @@ static void pack_nodes(const packer *k, proa_walk_tree *tree)
     k->order[0] = k->level[0] = 0;
     for (int32_t i = 0; i < k->from->nodes; i++) {
         const proa_forest_node *n = &k->nodes[k->order[i]];
-        question q;
+        split_test q;
         if (n->feature < 0) {
-            nodes[i] = (proa_walk_node){NAN, link_of(k->p, &(question){.flip = false}, i, 0)};
+            nodes[i] = (proa_walk_node){NAN, link_of(k->p, &(split_test){.flip = false}, i, 0)};
             put_leaf(k, i, n);
             if (k->level[i] < tree->even) tree->even = k->level[i];
             continue;
         }
-        question_of(n, &q);
+        test_of_node(n, &q);
         nodes[i] = (proa_walk_node){q.cut, link_of(k->p, &q, used, n->feature)};
         k->order[used] = q.yes_left ? n->right : n->left;
         k->order[used + 1] = q.yes_left ? n->left : n->right;

@@ -3,7 +3,7 @@
  * Owner:   all arrays belong to the packed forest (packed.h), which lays them out; private to src/forest.
  * Threads: pure functions.
  *
- * A node asks one question, `(flip ? -x : x) <= cut`, which is false where x is NaN: the packer chooses flip
+ * A node is one test, `(flip ? -x : x) <= cut`, which is false where x is NaN: the packer chooses flip
  * and the order of the two children so that false is also where a missing x goes. Children lie side by side:
  * the next node is `child + answer`. A leaf is its own child and its cut is NaN, so walking on from there
  * does nothing. */

@@ -53,11 +53,11 @@ void proa_nfa_release(proa_nfa *n)
 /* ---- code points ---- */
 
 /* States from which 1, 2 or 3 arbitrary continuation bytes lead to `to`; made when they are needed. */
-typedef struct tails {
+typedef struct utf8_tails {
     int32_t to, state[4];
-} tails;
+} utf8_tails;
 
-static int32_t tail_state(proa_nfa *n, tails *t, int bytes)
+static int32_t tail_state(proa_nfa *n, utf8_tails *t, int bytes)
 {
     if (bytes == 0) return t->to;
     if (t->state[bytes] < 0) {
@@ -69,7 +69,7 @@ static int32_t tail_state(proa_nfa *n, tails *t, int bytes)
 }
 
 /* Sequences of exactly n bytes between lo and hi, byte by byte; both have the same n. */
-static void add_between(proa_nfa *nfa, tails *t, int32_t from, const uint8_t *lo, const uint8_t *hi, int n)
+static void add_between(proa_nfa *nfa, utf8_tails *t, int32_t from, const uint8_t *lo, const uint8_t *hi, int n)
 {
     static const uint8_t least[4] = {0x80, 0x80, 0x80, 0x80}, most[4] = {0xBF, 0xBF, 0xBF, 0xBF};
     int first = lo[0], last = hi[0];
@@ -103,7 +103,7 @@ static void add_between(proa_nfa *nfa, tails *t, int32_t from, const uint8_t *lo
 static void add_class(proa_nfa *n, const proa_expr *e, int32_t from, int32_t to)
 {
     static const int32_t last_of_length[] = {0x7F, 0x7FF, 0xFFFF, 0x10FFFF};
-    tails t = {to, {-1, -1, -1, -1}};
+    utf8_tails t = {to, {-1, -1, -1, -1}};
     for (int32_t i = 0; i < e->count; i++) {
         int32_t lo = e->ranges[i].lo;
         for (int len = 0; len < 4 && lo <= e->ranges[i].hi; len++) {

@@ -165,15 +165,15 @@ proa_status proa_compress(proa_buf *out, proa_coding coding, int level, const ch
 }
 
 /* Decompression in progress: the rest of the input and of the output. */
-typedef struct inflating {
+typedef struct inflate_state {
     z_stream z;
     proa_buf *out;
     const char *bytes;
     size_t left, room; /* input not yet given, output still allowed */
-} inflating;
+} inflate_state;
 
 /* With no room left: is there another byte? Then the result is too long. */
-static int inflate_beyond(inflating *f)
+static int inflate_beyond(inflate_state *f)
 {
     Bytef more;
     f->z.next_out = &more;
@@ -184,7 +184,7 @@ static int inflate_beyond(inflating *f)
     return code;
 }
 
-static int inflate_some(inflating *f)
+static int inflate_some(inflate_state *f)
 {
     feed_input(&f->z, &f->bytes, &f->left);
     if (f->room == 0) return inflate_beyond(f);
@@ -197,7 +197,7 @@ static int inflate_some(inflating *f)
 }
 
 /* Until the end of a member, an error, or the end of the input (Z_BUF_ERROR). */
-static int inflate_member(inflating *f)
+static int inflate_member(inflate_state *f)
 {
     int code = Z_OK;
     while (code == Z_OK) code = inflate_some(f);
@@ -217,7 +217,7 @@ static int inflate_bits(proa_coding coding, const char *bytes, size_t len)
     return zlib_head(bytes, len) ? MAX_WBITS : -MAX_WBITS;
 }
 
-static int inflate_all(inflating *f, proa_coding coding)
+static int inflate_all(inflate_state *f, proa_coding coding)
 {
     int code = inflate_member(f);
     /* gzip files may follow one another (RFC 1952 2.2) */
@@ -235,7 +235,7 @@ proa_status proa_decompress(proa_buf *out, proa_coding coding, const char *bytes
         if (len <= bytes_max && proa_buf_append(out, bytes, len)) return PROA_OK;
         return PROA_FAIL(err, LIMIT, "%zu bytes exceed the limit of %zu", len, bytes_max);
     }
-    inflating f = {.out = out, .bytes = bytes, .left = len, .room = bytes_max};
+    inflate_state f = {.out = out, .bytes = bytes, .left = len, .room = bytes_max};
     if (inflateInit2(&f.z, inflate_bits(coding, bytes, len)) != Z_OK)
         return PROA_FAIL(err, NO_MEMORY, "no memory for decompression");
     int code = inflate_all(&f, coding);

@@ -19,19 +19,19 @@
 
 enum { FILES = 3 }; /* certificate, key, clients' authority */
 
-typedef struct mark {
+typedef struct file_stamp {
     dev_t dev;
     ino_t ino;
     off_t size;
     struct timespec changed;
-} mark;
+} file_stamp;
 
 struct proa_tls {
     char *paths[FILES];
     BIO_METHOD *bio;
     pthread_mutex_t mutex; /* guards what follows */
     SSL_CTX *ctx;
-    mark marks[FILES];
+    file_stamp stamps[FILES];
     int64_t checked_ns;
 };
 
@@ -171,14 +171,14 @@ static proa_status new_ctx(SSL_CTX **out, char *const *paths, proa_err *err)
 
 /* ---- files that change ---- */
 
-static mark mark_of(const char *path)
+static file_stamp stamp_of(const char *path)
 {
     struct stat st;
-    if (!path || stat(path, &st) != 0) return (mark){0};
-    return (mark){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
+    if (!path || stat(path, &st) != 0) return (file_stamp){0};
+    return (file_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
 }
 
-static bool same_mark(const mark *a, const mark *b)
+static bool same_stamp(const file_stamp *a, const file_stamp *b)
 {
     return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
@@ -188,14 +188,14 @@ static bool same_mark(const mark *a, const mark *b)
  * replace the other file, and then it has changed again. */
 static proa_status reload_locked(proa_tls *tls, proa_err *err)
 {
-    mark now[FILES];
+    file_stamp now[FILES];
     bool changed = false;
     for (int i = 0; i < FILES; i++) {
-        now[i] = mark_of(tls->paths[i]);
-        changed |= !same_mark(&now[i], &tls->marks[i]);
+        now[i] = stamp_of(tls->paths[i]);
+        changed |= !same_stamp(&now[i], &tls->stamps[i]);
     }
     if (!changed) return PROA_OK;
-    memcpy(tls->marks, now, sizeof now);
+    memcpy(tls->stamps, now, sizeof now);
     SSL_CTX *ctx = NULL;
     PROA_TRY(new_ctx(&ctx, tls->paths, err));
     SSL_CTX_free(tls->ctx); /* sessions that use it keep it */
@@ -231,7 +231,7 @@ proa_status proa_tls_open(proa_tls **out, const proa_tls_options *options, proa_
     const char *paths[FILES] = {options->cert, options->key, options->client_ca};
     for (int i = 0; i < FILES; i++) {
         tls->paths[i] = paths[i] ? proa_strdup(paths[i]) : NULL;
-        tls->marks[i] = mark_of(paths[i]);
+        tls->stamps[i] = stamp_of(paths[i]);
     }
     pthread_mutex_init(&tls->mutex, NULL);
     tls->checked_ns = proa_clock_ns();

@@ -66,17 +66,17 @@ static proa_status new_memory(int *fd, char **base, size_t bytes, int protection
 /* ---- the arena of this side ---- */
 
 /* What is to be done when a block is free. */
-typedef struct note {
-    struct note *next;
+typedef struct free_callback {
+    struct free_callback *next;
     void (*end)(void *arg);
     void *arg;
-} note;
+} free_callback;
 
 typedef struct block {
     uint64_t at, end;
     int local_refs;  /* holders on this side */
     bool peer_holds; /* the other side has not returned it yet */
-    note *notes;
+    free_callback *callbacks;
 } block;
 
 struct proa_shared_arena {
@@ -90,7 +90,7 @@ struct proa_shared_arena {
     uint64_t top; /* nothing at or above it was touched */
     int ring_next;
     size_t used;
-    note *due; /* notes of blocks that are free; unlock_arena calls them */
+    free_callback *due; /* callbacks of blocks that are free; unlock_arena calls them */
 };
 
 static proa_shared_arena *make_arena(int fd, char *base, size_t bytes, size_t keep)
@@ -127,10 +127,10 @@ proa_status proa_shared_arena_open(proa_shared_arena **out, int fd, size_t keep,
     return PROA_OK;
 }
 
-static void call_notes(note *n)
+static void run_callbacks(free_callback *n)
 {
     while (n) {
-        note *next = n->next;
+        free_callback *next = n->next;
         n->end(n->arg);
         free(n);
         n = next;
@@ -139,10 +139,10 @@ static void call_notes(note *n)
 
 static void unlock_arena(proa_shared_arena *a)
 {
-    note *due = a->due;
+    free_callback *due = a->due;
     a->due = NULL;
     pthread_mutex_unlock(&a->lock);
-    call_notes(due);
+    run_callbacks(due);
 }
 
 proa_shared_arena *proa_shared_arena_retain(proa_shared_arena *a)
@@ -154,7 +154,7 @@ proa_shared_arena *proa_shared_arena_retain(proa_shared_arena *a)
 void proa_shared_arena_release(proa_shared_arena *a)
 {
     if (!a || atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) != 1) return;
-    for (int i = 0; i < a->count; i++) call_notes(a->blocks[i].notes);
+    for (int i = 0; i < a->count; i++) run_callbacks(a->blocks[i].callbacks);
     munmap(a->base, a->bytes);
     close(a->fd);
     pthread_mutex_destroy(&a->lock);
@@ -202,10 +202,10 @@ static void trim_arena(proa_shared_arena *a)
 static void remove_if_free(proa_shared_arena *a, block *b)
 {
     if (b->local_refs || b->peer_holds) return;
-    note **last = &b->notes;
+    free_callback **last = &b->callbacks;
     while (*last) last = &(*last)->next;
     *last = a->due;
-    a->due = b->notes;
+    a->due = b->callbacks;
     a->used -= b->end - b->at;
     a->count--;
     memmove(b, b + 1, (size_t)(a->blocks + a->count - b) * sizeof *b);
@@ -291,12 +291,12 @@ void proa_shared_arena_release_block(proa_shared_arena *a, uint64_t at)
 
 void proa_shared_arena_on_free(proa_shared_arena *a, uint64_t at, void (*end)(void *arg), void *arg)
 {
-    note *n = proa_malloc(sizeof *n);
+    free_callback *n = proa_malloc(sizeof *n);
     pthread_mutex_lock(&a->lock);
     block *b = block_at(a, at);
     PROA_ASSERT(b);
-    *n = (note){b->notes, end, arg};
-    b->notes = n;
+    *n = (free_callback){b->callbacks, end, arg};
+    b->callbacks = n;
     unlock_arena(a);
 }
 

@@ -48,14 +48,14 @@ static bool made_since(const char *path, int64_t since)
            (st.stx_mask & STATX_BTIME) && S_ISREG(st.stx_mode) && st.stx_btime.tv_sec >= since;
 }
 
-typedef struct noting {
+typedef struct region_scan {
     proa_regions *to;
     int64_t since;
-} noting;
+} region_scan;
 
 static bool note_region(void *arg, const char *path)
 {
-    const noting *n = arg;
+    const region_scan *n = arg;
     proa_regions *r = n->to;
     for (int i = 0; i < r->count; i++)
         if (strcmp(r->paths[i], path) == 0) return true;
@@ -67,7 +67,7 @@ static bool note_region(void *arg, const char *path)
 
 void proa_regions_note(proa_regions *r, pid_t pid, int64_t since)
 {
-    noting n = {.to = r, .since = since};
+    region_scan n = {.to = r, .since = since};
     (void)each_region(pid, note_region, &n);
 }
 

@@ -56,9 +56,9 @@ static const char *const library_names[] = {LIBARCHIVE_LIST(LIBARCHIVE_NAME)};
 #define NAMES (sizeof library_names / sizeof *library_names)
 _Static_assert(offsetof(library, handle) == NAMES * sizeof(void *), "a pointer for each name");
 
-typedef struct pending {
+typedef struct pending_link {
     char *path, *target;
-} pending;
+} pending_link;
 
 typedef struct unpacker {
     library lib;
@@ -67,7 +67,7 @@ typedef struct unpacker {
     char *real; /* its path without links */
     int64_t entries, bytes;
     proa_unpack_limits limits;
-    pending *links; /* symbolic ones, made at the end */
+    pending_link *links; /* symbolic ones, made at the end */
     int64_t links_count, links_cap;
 } unpacker;
 
@@ -216,7 +216,7 @@ static proa_status note_link(unpacker *u, const char *path, const char *target, 
         u->links_cap = u->links_cap ? 2 * u->links_cap : 64;
         u->links = proa_realloc(u->links, (size_t)u->links_cap * sizeof *u->links);
     }
-    u->links[u->links_count++] = (pending){proa_strdup(path), proa_strdup(target)};
+    u->links[u->links_count++] = (pending_link){proa_strdup(path), proa_strdup(target)};
     return PROA_OK;
 }
 
@@ -251,7 +251,7 @@ static proa_status put_entry(unpacker *u, struct archive_entry *entry, proa_err 
 
 /* ---- symbolic links, when all else is written ---- */
 
-static proa_status make_link(const unpacker *u, const pending *l, proa_err *err)
+static proa_status make_link(const unpacker *u, const pending_link *l, proa_err *err)
 {
     PROA_TRY(make_parents(u, l->path, err));
     PROA_TRY(replace_file(u, l->path, err));
@@ -261,7 +261,7 @@ static proa_status make_link(const unpacker *u, const pending *l, proa_err *err)
 }
 
 /* A link that passes through another link may lead elsewhere than its text says. */
-static proa_status check_link(const unpacker *u, const pending *l, proa_err *err)
+static proa_status check_link(const unpacker *u, const pending_link *l, proa_err *err)
 {
     size_t n = strlen(u->real);
     if (is_interpreter(l->path)) return PROA_OK;

@@ -21,10 +21,10 @@ typedef struct resource {
     uint64_t turn; /* the latest that was served */
 } resource;
 
-typedef struct need {
+typedef struct resource_need {
     resource *of;
     int64_t count;
-} need;
+} resource_need;
 
 /* An instance that takes part. */
 typedef struct member {
@@ -33,7 +33,7 @@ typedef struct member {
     uint64_t priority;
     uint64_t turn; /* when it is served next: an execution moves it on by its priority */
     bool waits;
-    need *needs;
+    resource_need *needs;
     int needs_count;
 } member;
 
@@ -190,8 +190,8 @@ proa_status proa_rate_add(proa_rate *rate, const proa_instance *instance, proa_e
     pthread_mutex_lock(&rate->lock);
     for (int i = 0; i < m->needs_count; i++) {
         const Inference__ModelRateLimiter__Resource *r = config->resources[i];
-        m->needs[i] = (need){get_resource(rate, r->name, r->global ? GLOBAL : instance->device),
-                             (int64_t)r->count};
+        m->needs[i] = (resource_need){get_resource(rate, r->name, r->global ? GLOBAL : instance->device),
+                                      (int64_t)r->count};
     }
     m->next = rate->members;
     rate->members = m;

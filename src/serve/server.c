@@ -298,14 +298,14 @@ static bool entry_ready(const proa_entry *e)
     return true;
 }
 
-typedef struct holders {
+typedef struct model_refs {
     proa_served_model **models;
     int count, cap;
-} holders;
+} model_refs;
 
 static void hold_one(proa_served_model *model, void *arg)
 {
-    holders *h = arg;
+    model_refs *h = arg;
     if (!model->backend || !model->backend->ready) return;
     if (h->count == h->cap) {
         h->cap = h->cap ? 2 * h->cap : 16;
@@ -317,7 +317,7 @@ static void hold_one(proa_served_model *model, void *arg)
 /* The backends are called without the lock: this may take a moment. */
 static proa_status backends_ready(proa_server *s, proa_err *err)
 {
-    holders h = {0};
+    model_refs h = {0};
     proa_status status = PROA_OK;
     proa_server_each_model(s, hold_one, &h);
     for (int i = 0; i < h.count; i++) {

@@ -88,10 +88,10 @@ EACH_CHAR(nmt, nmt_char)
 
 /* ---- Unicode normalisation forms (UAX 15) ---- */
 
-typedef struct runes {
+typedef struct code_points {
     int32_t *ptr;
     int64_t len, cap;
-} runes;
+} code_points;
 
 /* utf8proc sorts marks by exchange, which is quadratic on long runs; counting over the 255 combining classes is
  * stable and linear. */
@@ -114,7 +114,7 @@ static void sort_run(int32_t *c, int64_t n, int32_t *spare)
         }
 }
 
-static void decompose_runes(runes *r, proa_str in, utf8proc_option_t options)
+static void decompose_text(code_points *r, proa_str in, utf8proc_option_t options)
 {
     r->cap = (int64_t)in.len + 32;
     r->ptr = proa_malloc((size_t)r->cap * sizeof *r->ptr);
@@ -132,7 +132,7 @@ static void decompose_runes(runes *r, proa_str in, utf8proc_option_t options)
     }
 }
 
-static void reorder_marks(runes *r)
+static void reorder_marks(code_points *r)
 {
     int32_t *spare = NULL;
     for (int64_t i = 0; i < r->len;) {
@@ -161,17 +161,17 @@ static void to_form(proa_str in, size_t *zero, proa_buf *out, utf8proc_option_t 
         proa_buf_str(out, in);
         return;
     }
-    runes r = {0}, head = {0};
+    code_points r = {0}, head = {0};
     options |= UTF8PROC_STABLE;
-    decompose_runes(&r, in, options);
+    decompose_text(&r, in, options);
     reorder_marks(&r);
     if (options & UTF8PROC_COMPOSE) r.len = utf8proc_normalize_utf32(r.ptr, r.len, options);
-    if (*zero) decompose_runes(&head, (proa_str){in.ptr, *zero < in.len ? *zero : in.len}, options);
-    int64_t zero_runes = options & UTF8PROC_COMPOSE ? (*zero > 0) : head.len;
+    if (*zero) decompose_text(&head, (proa_str){in.ptr, *zero < in.len ? *zero : in.len}, options);
+    int64_t zero_points = options & UTF8PROC_COMPOSE ? (*zero > 0) : head.len;
     *zero = 0;
     for (int64_t i = 0; i < r.len; i++) {
         proa_buf_code_point(out, r.ptr[i]);
-        if (i < zero_runes) *zero = out->len - start;
+        if (i < zero_points) *zero = out->len - start;
     }
     free(r.ptr);
     free(head.ptr);

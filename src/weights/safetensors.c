@@ -148,15 +148,15 @@ static const char *const unsupported[] = {"F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "
                                           "U32",     "U64",     "C64"};
 
 /* The header's entry of one tensor. */
-typedef struct claim {
+typedef struct header_entry {
     const char *name;
     proa_dtype dtype;
     int rank, ends; /* how many numbers `shape` and `at` hold */
     int64_t shape[PROA_STORED_AXES_MAX];
     int64_t at[2]; /* data_offsets */
-} claim;
+} header_entry;
 
-static proa_status read_dtype(const reader *r, const proa_json *entry, claim *c)
+static proa_status read_dtype(const reader *r, const proa_json *entry, header_entry *c)
 {
     const proa_json *j = proa_json_get(entry, "dtype");
     proa_str text = proa_json_str(j);
@@ -196,7 +196,7 @@ static proa_status read_integers(const reader *r, const proa_json *entry, const 
 }
 
 /* Bytes of a dense tensor. Also with a 0 among the axes the others must not overflow: strides are made of them. */
-static bool dense_bytes(int64_t *bytes, const claim *c)
+static bool dense_bytes(int64_t *bytes, const header_entry *c)
 {
     bool empty = false;
     *bytes = proa_dtype_bytes(c->dtype);
@@ -209,7 +209,7 @@ static bool dense_bytes(int64_t *bytes, const claim *c)
 }
 
 /* Shape, dtype and offsets must agree, and lie in the data. */
-static proa_status check_claim(const reader *r, const claim *c)
+static proa_status check_entry(const reader *r, const header_entry *c)
 {
     int64_t bytes;
     char shape[64];
@@ -231,12 +231,12 @@ static proa_status check_claim(const reader *r, const claim *c)
 
 /* The axes after the last one that a view has are one: such tensors are convolutions of parts that no row reads
  * (patches of images). */
-static void merge_axes(claim *c)
+static void merge_axes(header_entry *c)
 {
     for (; c->rank > PROA_RANK_MAX; c->rank--) c->shape[PROA_RANK_MAX - 1] *= c->shape[c->rank - 1];
 }
 
-static proa_status read_claim(const reader *r, proa_str key, const proa_json *entry, claim *c)
+static proa_status read_entry(const reader *r, proa_str key, const proa_json *entry, header_entry *c)
 {
     c->name = key.ptr;
     if (key.len > PROA_TENSOR_NAME_MAX)
@@ -248,7 +248,7 @@ static proa_status read_claim(const reader *r, proa_str key, const proa_json *en
     PROA_TRY(read_dtype(r, entry, c));
     PROA_TRY(read_integers(r, entry, c->name, "shape", PROA_STORED_AXES_MAX, c->shape, &c->rank));
     PROA_TRY(read_integers(r, entry, c->name, "data_offsets", 2, c->at, &c->ends));
-    PROA_TRY(check_claim(r, c));
+    PROA_TRY(check_entry(r, c));
     merge_axes(c);
     return PROA_OK;
 }
@@ -256,8 +256,8 @@ static proa_status read_claim(const reader *r, proa_str key, const proa_json *en
 /* One member of the header: its row goes to w, its place to *place. */
 static proa_status read_tensor(const reader *r, proa_str key, const proa_json *entry, extent *place)
 {
-    claim c = {.rank = 0};
-    PROA_TRY(read_claim(r, key, entry, &c));
+    header_entry c = {.rank = 0};
+    PROA_TRY(read_entry(r, key, entry, &c));
     void *data = (void *)(uintptr_t)(r->data + c.at[0]); /* a view's pointer is not const; the pages are read-only */
     proa_weights_tensor row = {.name = proa_arena_strdup(&r->w->arena, key),
                                .source = proa_tensor_source_of(proa_view_of(data, c.dtype, c.rank, c.shape)),

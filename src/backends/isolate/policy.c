@@ -16,15 +16,15 @@ static const char *const can_isolate[] = {"onnxruntime", "fil",      "transform"
                                           "detokenizer", "identity", "add_sub",      "repeat",
                                           "square",      "sequence", "dyna_sequence"};
 
-typedef struct found {
+typedef struct found_backend {
     const char *path, *name; /* path "": built in */
     const proa_backend *backend;
-    struct found *next;
-} found;
+    struct found_backend *next;
+} found_backend;
 
 static proa_isolate_policy current;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static found *wrapped; /* under the lock; entries stay */
+static found_backend *wrapped; /* under the lock; entries stay */
 
 static bool has_name(const char *const *list, int count, const char *name)
 {
@@ -38,16 +38,16 @@ static bool is_isolated(const proa_isolate_policy *p, const char *name)
     return has_name(p->isolated, p->isolated_count, name);
 }
 
-static found *find_known(const char *path, const char *name)
+static found_backend *find_known(const char *path, const char *name)
 {
-    for (found *f = wrapped; f; f = f->next)
+    for (found_backend *f = wrapped; f; f = f->next)
         if (strcmp(f->path, path) == 0 && strcmp(f->name, name) == 0) return f;
     return NULL;
 }
 
-static found *add_wrapped(const char *path, const char *name, const proa_isolate_traits *traits)
+static found_backend *add_wrapped(const char *path, const char *name, const proa_isolate_traits *traits)
 {
-    found *f = proa_calloc(1, sizeof *f);
+    found_backend *f = proa_calloc(1, sizeof *f);
     f->path = proa_strdup(path), f->name = proa_strdup(name);
     f->backend = proa_isolate_wrap(name, traits);
     f->next = wrapped;
@@ -60,7 +60,7 @@ static const proa_backend *wrap_built_in(const proa_backend *b)
 {
     const proa_isolate_traits traits = {.flags = b->flags, .completes = b->complete != NULL};
     pthread_mutex_lock(&lock);
-    found *f = find_known("", b->name);
+    found_backend *f = find_known("", b->name);
     if (!f) f = add_wrapped("", b->name, &traits);
     pthread_mutex_unlock(&lock);
     return f->backend;
@@ -105,7 +105,7 @@ static bool runs_here(const char *name)
 }
 
 /* Its code runs in a process of its own from the first moment: here only its traits are known. */
-static proa_status add_library(found **out, const char *path, const char *directory, const char *name,
+static proa_status add_library(found_backend **out, const char *path, const char *directory, const char *name,
                                const char *runtime, proa_err *err)
 {
     proa_isolate_traits traits = {0};
@@ -124,7 +124,7 @@ proa_status proa_isolate_find(const proa_backend **out, const char *directory, c
     PROA_TRY(proa_library_locate(path, directory, name, runtime, err));
     if (!path[0]) return PROA_OK;
     pthread_mutex_lock(&lock);
-    found *f = find_known(path, name);
+    found_backend *f = find_known(path, name);
     proa_status status = f ? PROA_OK : add_library(&f, path, directory, name, runtime, err);
     pthread_mutex_unlock(&lock);
     if (status == PROA_OK) *out = f->backend;

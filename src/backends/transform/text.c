@@ -57,15 +57,15 @@ static proa_status bad_line(const line_reader *r, const char *what)
     return PROA_TRANSFORM_FAIL(r->err, r->step, "'%s', line %lld: %s", r->path, (long long)r->number, what);
 }
 
-typedef struct plain {
+typedef struct word_comparison {
     proa_str key;
     int32_t words;
     bool same;
-} plain;
+} word_comparison;
 
 static void compare_words(void *arg, const char *lower, size_t start, size_t end)
 {
-    plain *p = arg;
+    word_comparison *p = arg;
     PROA_UNUSED(start);
     p->words++;
     p->same = end == p->key.len && memcmp(lower, p->key.ptr, end) == 0;
@@ -76,7 +76,7 @@ static proa_status check_key(line_reader *r, proa_str key)
 {
     proa_arena arena;
     proa_text_counts n;
-    plain p = {.key = key};
+    word_comparison p = {.key = key};
     proa_arena_init(&arena);
     proa_text_scan(&n, key, &arena, compare_words, &p);
     proa_arena_release(&arena);

@@ -36,18 +36,18 @@ proa_status proa_triton_output_memory(proa_buffer **out, const TRITONBACKEND_Out
 /* ---- the memory manager ---- */
 
 /* Memory of a GPU that a backend has. */
-typedef struct taken {
-    struct taken *next;
+typedef struct gpu_allocation {
+    struct gpu_allocation *next;
     proa_buffer *buffer;
-} taken;
+} gpu_allocation;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static taken *all; /* under the lock */
+static gpu_allocation *all; /* under the lock */
 
 static TRITONSERVER_Error *take_gpu(void **buffer, int64_t memory_id, uint64_t bytes)
 {
     proa_err err = {0};
-    taken *t = proa_calloc(1, sizeof *t);
+    gpu_allocation *t = proa_calloc(1, sizeof *t);
     if (proa_gpu_buffer_on(memory_id, &t->buffer, bytes, &err) != PROA_OK) {
         free(t);
         return proa_triton_error(PROA_TRITON_UNAVAILABLE, "%s", err.text);
@@ -84,9 +84,9 @@ TRITONSERVER_Error *TRITONBACKEND_MemoryManagerFree(void *manager, void *buffer,
         return NULL;
     }
     pthread_mutex_lock(&lock);
-    taken **at = &all;
+    gpu_allocation **at = &all;
     while (*at && (*at)->buffer->data != buffer) at = &(*at)->next;
-    taken *t = *at;
+    gpu_allocation *t = *at;
     if (t) *at = t->next;
     pthread_mutex_unlock(&lock);
     if (!t)

@@ -18,7 +18,7 @@ typedef struct shape {
     int64_t N, K, count; /* count: of matrices like this in the model */
 } shape;
 
-typedef struct measuring {
+typedef struct tune_run {
     const proa_tuner *tuner;
     proa_wfmt format;
     shape shapes[SHAPES_MAX];
@@ -27,9 +27,9 @@ typedef struct measuring {
     float *x, *y, *source;
     proa_progress progress;
     int64_t shown;
-} measuring;
+} tune_run;
 
-static void add_shape(measuring *m, const proa_param *p)
+static void add_shape(tune_run *m, const proa_param *p)
 {
     if (!proa_param_is_matrix(p)) return;
     for (int i = 0; i < m->count; i++)
@@ -41,7 +41,7 @@ static void add_shape(measuring *m, const proa_param *p)
 }
 
 /* The model's plan lists the products; no weights are loaded. */
-static proa_status read_shapes(measuring *m, proa_err *err)
+static proa_status read_shapes(tune_run *m, proa_err *err)
 {
     const proa_common *c = &m->tuner->common;
     proa_model *model = NULL;
@@ -70,7 +70,7 @@ static void fill_random(float *to, int64_t count)
 }
 
 /* The least of some runs, in microseconds. */
-static double best_us(proa_ctx *c, const proa_weight *w, const measuring *m, int64_t rows)
+static double best_us(proa_ctx *c, const proa_weight *w, const tune_run *m, int64_t rows)
 {
     int64_t begin = proa_clock_ns(), least = INT64_MAX;
     const proa_epilogue plain = {0};
@@ -84,7 +84,7 @@ static double best_us(proa_ctx *c, const proa_weight *w, const measuring *m, int
 }
 
 /* One shape at one level: us[] by width. UNSUPPORTED where the level has no such format. */
-static proa_status time_shape(measuring *m, const shape *s, proa_isa isa, double us[], proa_err *err)
+static proa_status time_shape(tune_run *m, const shape *s, proa_isa isa, double us[], proa_err *err)
 {
     proa_ctx c = {.ops = proa_ops_cpu(isa)};
     const proa_ctx_need need = {
@@ -106,7 +106,7 @@ static proa_status time_shape(measuring *m, const shape *s, proa_isa isa, double
     return status;
 }
 
-static void show_line(measuring *m, const shape *s, proa_isa isa, const double us[], proa_output *out)
+static void show_line(tune_run *m, const shape *s, proa_isa isa, const double us[], proa_output *out)
 {
     if (m->tuner->common.json) {
         proa_output_printf(out, "%s{\"N\":%lld,\"K\":%lld,\"count\":%lld,\"isa\":\"%s\",\"us\":{",
@@ -123,7 +123,7 @@ static void show_line(measuring *m, const shape *s, proa_isa isa, const double u
     proa_output_str(out, "\n");
 }
 
-static proa_status time_level(measuring *m, const shape *s, proa_isa isa, proa_output *out, proa_err *err)
+static proa_status time_level(tune_run *m, const shape *s, proa_isa isa, proa_output *out, proa_err *err)
 {
     double us[PROA_COUNT(widths)];
     proa_status status = time_shape(m, s, isa, us, err);
@@ -131,7 +131,7 @@ static proa_status time_level(measuring *m, const shape *s, proa_isa isa, proa_o
     return status == PROA_UNSUPPORTED ? PROA_OK : status;
 }
 
-static proa_status time_all(measuring *m, proa_output *out, proa_err *err)
+static proa_status time_all(tune_run *m, proa_output *out, proa_err *err)
 {
     proa_isa best = proa_isa_detect();
     const char *format = proa_wfmt_name(m->format), *takes = proa_isa_name(proa_isa_choose());
@@ -156,7 +156,7 @@ static proa_status time_all(measuring *m, proa_output *out, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status take_memory(measuring *m, proa_err *err)
+static proa_status take_memory(tune_run *m, proa_err *err)
 {
     int64_t matrix = 1, inputs = 1, outputs = 1, rows = widths[PROA_COUNT(widths) - 1];
     for (int i = 0; i < m->count; i++) {
@@ -176,7 +176,7 @@ static proa_status take_memory(measuring *m, proa_err *err)
 
 proa_status proa_tune_cpu(const proa_tuner *t, proa_err *err)
 {
-    measuring m = {.tuner = t, .pool = proa_pool_new((int)t->common.threads)};
+    tune_run m = {.tuner = t, .pool = proa_pool_new((int)t->common.threads)};
     proa_output out;
     proa_progress_init(&m.progress);
     proa_status status = read_shapes(&m, err);

@@ -37,11 +37,11 @@ static const proa_arg_table top_args = PROA_ARG_TABLE("options", top_rows);
 /* ---- metrics ---- */
 
 /* One reading: the text of the metrics, and when it came. */
-typedef struct reading {
+typedef struct server_sample {
     proa_buf text;
     int64_t at_ns;
     int status;
-} reading;
+} server_sample;
 
 /* A line "NAME{LABELS} VALUE"; false for comments and what is none. */
 static bool parse_sample(proa_str line, proa_str *name, proa_str *labels, double *value)
@@ -77,7 +77,7 @@ static proa_str label_of(proa_str labels, const char *name)
 }
 
 /* The sum of the samples of this name whose label has the value (key NULL: of all); -1: there is none. */
-static double sum_of(const reading *r, const char *name, const char *key, proa_str wanted)
+static double sum_of(const server_sample *r, const char *name, const char *key, proa_str wanted)
 {
     proa_str rest = proa_buf_view(&r->text), line, found, labels;
     double sum = 0, value;
@@ -91,7 +91,7 @@ static double sum_of(const reading *r, const char *name, const char *key, proa_s
 }
 
 /* The values of a label among the samples of this name, without repetition. */
-static int values_of(proa_str *out, int max, const reading *r, const char *name, const char *key)
+static int values_of(proa_str *out, int max, const server_sample *r, const char *name, const char *key)
 {
     proa_str rest = proa_buf_view(&r->text), line, found, labels;
     double value;
@@ -115,7 +115,7 @@ typedef struct model_figures {
 } model_figures;
 
 typedef struct interval {
-    const reading *before, *now;
+    const server_sample *before, *now;
     double seconds;
 } interval;
 
@@ -272,13 +272,13 @@ static void print_json(proa_output *out, const interval *i)
 
 static proa_status take_text(void *arg, int status, proa_str bytes, proa_err *err)
 {
-    reading *r = arg;
+    server_sample *r = arg;
     r->status = status;
     return proa_buf_append(&r->text, bytes.ptr, bytes.len) ? PROA_OK
                                                            : PROA_FAIL(err, LIMIT, "the metrics are too large");
 }
 
-static proa_status read_metrics(reading *r, const proa_target *target, const char *url, proa_err *err)
+static proa_status read_metrics(server_sample *r, const proa_target *target, const char *url, proa_err *err)
 {
     proa_buf_clear(&r->text);
     PROA_TRY(proa_client_http(target, "GET", "/metrics", (proa_str){"", 0}, take_text, r, err));
@@ -305,7 +305,7 @@ static bool wait_interval(double seconds, bool terminal)
 static proa_status watch_server(const top_options *o, const proa_target *target, proa_output *out, bool live,
                                 proa_err *err)
 {
-    reading readings[2] = {{.status = 0}, {.status = 0}};
+    server_sample readings[2] = {{.status = 0}, {.status = 0}};
     for (int i = 0; i < 2; i++) proa_buf_init(&readings[i].text, (size_t)PROA_HTTP_BODY_MAX);
     int64_t count = o->count ? o->count : live ? INT64_MAX : 1;
     proa_status status = read_metrics(&readings[0], target, o->url, err);

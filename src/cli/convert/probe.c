@@ -19,14 +19,14 @@ static void keep_row(proa_probe *p, const float *row, int64_t columns)
     memcpy(p->values + p->rows++ * columns, row, (size_t)columns * sizeof *row);
 }
 
-typedef struct probing {
+typedef struct probe_run {
     proa_probe *probe;
     int64_t vocab;
-} probing;
+} probe_run;
 
 static void on_event(const proa_event *e)
 {
-    const probing *run = e->arg;
+    const probe_run *run = e->arg;
     proa_probe *p = run->probe;
     if (e->kind == PROA_EVENT_TOKEN && e->logits && p->tokens < (int64_t)PROA_COUNT(p->ids)) {
         p->ids[p->tokens++] = e->id;
@@ -44,7 +44,7 @@ static proa_status run_prompt(proa_engine *engine, proa_probe *p, proa_err *err)
     proa_engine_info(engine, &info);
     int64_t count = proa_min64(PROMPT_TOKENS, proa_max64(info.context / 2, 1));
     int64_t room = info.kind == PROA_KIND_ENCODER_DECODER ? info.context - 1 : info.context - count;
-    probing run = {p, info.vocab};
+    probe_run run = {p, info.vocab};
     for (int i = 0; i < PROMPT_TOKENS; i++) ids[i] = (int32_t)((i * 7919 + 17) % info.vocab);
     int32_t end[2], ends = proa_engine_prompt_end(engine, end);
     for (int i = 0; i < ends && count >= ends; i++) ids[count - ends + i] = end[i];

@@ -69,14 +69,14 @@ static void invert_rows(void *arg, int64_t begin, int64_t end, int worker)
     free(u);
 }
 
-typedef struct ranked {
+typedef struct input_weight {
     float weight;
     int32_t input;
-} ranked;
+} input_weight;
 
 static int by_weight(const void *a, const void *b)
 {
-    const ranked *x = a, *y = b;
+    const input_weight *x = a, *y = b;
     if (x->weight != y->weight) return x->weight < y->weight ? 1 : -1;
     return x->input - y->input;
 }
@@ -84,10 +84,10 @@ static int by_weight(const void *a, const void *b)
 static void order_inputs(proa_gptq_inputs *in, const float *hessian)
 {
     int64_t K = in->K;
-    ranked *list = proa_malloc((size_t)K * sizeof *list);
+    input_weight *list = proa_malloc((size_t)K * sizeof *list);
     for (int64_t k = 0; k < K; k++) {
         in->weight[k] = hessian[k * K + k];
-        list[k] = (ranked){in->weight[k], (int32_t)k};
+        list[k] = (input_weight){in->weight[k], (int32_t)k};
     }
     qsort(list, (size_t)K, sizeof *list, by_weight);
     for (int64_t k = 0; k < K; k++) in->order[k] = list[k].input;

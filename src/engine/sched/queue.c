@@ -19,15 +19,15 @@ static void take_inbox(proa_engine *e)
 /* ---- cancellation and deadlines ---- */
 
 /* What ends requests at a time. */
-typedef struct endings {
+typedef struct end_conditions {
     int64_t now_ns;
     proa_err lost; /* why no rank works; status OK: they do */
-} endings;
+} end_conditions;
 
 /* arg: the endings. Sets req->ending. */
 static bool is_over(void *arg, proa_engine_request *req)
 {
-    const endings *by = arg;
+    const end_conditions *by = arg;
     if (atomic_load_explicit(&req->cancelled, memory_order_acquire)) {
         req->ending = PROA_FINISH_CANCELLED;
     } else if (req->deadline_ns && by->now_ns >= req->deadline_ns) {
@@ -45,7 +45,7 @@ static bool is_over(void *arg, proa_engine_request *req)
 static void end_overdue(proa_engine *e)
 {
     proa_request_list ended;
-    endings by = {.now_ns = proa_clock_ns()};
+    end_conditions by = {.now_ns = proa_clock_ns()};
     if (e->ranks.processes) (void)!proa_rank_set_failed(&e->ranks, &by.lost);
     proa_request_list_init(&ended);
     proa_waiting_split(&e->waiting, &ended, is_over, &by);

@@ -58,12 +58,12 @@ static PROA_ALWAYS_INLINE void fetch_ahead(const char *w)
     } while (0)
 
 /* What is left of k, behind it zeros: x's own padding may hold anything, and NaN times 0 is no number. */
-typedef struct rest {
+typedef struct k_tail {
     char x[2 * TILE_ROWS][TILE_STEPS * 4];
     char w[TILE_STEPS][STEP_BYTES];
-} rest;
+} k_tail;
 
-static void rest_fill(rest *r, const char *x, int64_t x_stride, int rows, const char *w, int64_t steps)
+static void k_tail_fill(k_tail *r, const char *x, int64_t x_stride, int rows, const char *w, int64_t steps)
 {
     memset(r, 0, sizeof *r);
     for (int i = 0; i < rows; i++) memcpy(r->x[i], x + i * x_stride, (size_t)steps * 4);
@@ -71,36 +71,36 @@ static void rest_fill(rest *r, const char *x, int64_t x_stride, int rows, const 
     WRITTEN();
 }
 
-#define DEFINE_PANEL(name, DOT)                                                                              \
-    static PROA_ALWAYS_INLINE void name(const proa_tile *t, const char *w, char *sums, const bool tall)      \
-    {                                                                                                        \
-        const int64_t whole = t->steps / TILE_STEPS * TILE_STEPS, stride = t->sums_stride * 4;               \
-        _tile_zero(0);                                                                                       \
-        _tile_zero(1);                                                                                       \
-        if (tall) _tile_zero(2);                                                                             \
-        if (tall) _tile_zero(3);                                                                             \
-        for (int64_t s = 0; s < whole; s += TILE_STEPS) {                                                    \
-            if (!tall) fetch_ahead(w + s * STEP_BYTES);                                                      \
-            STEP(DOT, tall, t->x + s * 4, t->x_stride, w + s * STEP_BYTES);                                  \
-        }                                                                                                    \
-        if (whole < t->steps) {                                                                              \
-            rest r;                                                                                          \
-            rest_fill(&r, t->x + whole * 4, t->x_stride, t->rows, w + whole * STEP_BYTES, t->steps - whole); \
-            STEP(DOT, tall, r.x[0], (int64_t)sizeof r.x[0], r.w[0]);                                         \
-        }                                                                                                    \
-        _tile_stored(0, sums, stride);                                                                       \
-        _tile_stored(1, sums + 64, stride);                                                                  \
-        if (tall) _tile_stored(2, sums + TILE_ROWS * stride, stride);                                        \
-        if (tall) _tile_stored(3, sums + TILE_ROWS * stride + 64, stride);                                   \
-    }                                                                                                        \
-    static void tile_##name(const proa_tile *t)                                                              \
-    {                                                                                                        \
-        for (int64_t p = 0; p < t->panels; p++) {                                                            \
-            const char *w = t->w + p * t->panel_bytes;                                                       \
-            char *sums = (char *)t->sums + p * PROA_PANEL * 4;                                               \
-            if (t->rows > TILE_ROWS) name(t, w, sums, true);                                                 \
-            else name(t, w, sums, false);                                                                    \
-        }                                                                                                    \
+#define DEFINE_PANEL(name, DOT)                                                                                \
+    static PROA_ALWAYS_INLINE void name(const proa_tile *t, const char *w, char *sums, const bool tall)        \
+    {                                                                                                          \
+        const int64_t whole = t->steps / TILE_STEPS * TILE_STEPS, stride = t->sums_stride * 4;                 \
+        _tile_zero(0);                                                                                         \
+        _tile_zero(1);                                                                                         \
+        if (tall) _tile_zero(2);                                                                               \
+        if (tall) _tile_zero(3);                                                                               \
+        for (int64_t s = 0; s < whole; s += TILE_STEPS) {                                                      \
+            if (!tall) fetch_ahead(w + s * STEP_BYTES);                                                        \
+            STEP(DOT, tall, t->x + s * 4, t->x_stride, w + s * STEP_BYTES);                                    \
+        }                                                                                                      \
+        if (whole < t->steps) {                                                                                \
+            k_tail r;                                                                                          \
+            k_tail_fill(&r, t->x + whole * 4, t->x_stride, t->rows, w + whole * STEP_BYTES, t->steps - whole); \
+            STEP(DOT, tall, r.x[0], (int64_t)sizeof r.x[0], r.w[0]);                                           \
+        }                                                                                                      \
+        _tile_stored(0, sums, stride);                                                                         \
+        _tile_stored(1, sums + 64, stride);                                                                    \
+        if (tall) _tile_stored(2, sums + TILE_ROWS * stride, stride);                                          \
+        if (tall) _tile_stored(3, sums + TILE_ROWS * stride + 64, stride);                                     \
+    }                                                                                                          \
+    static void tile_##name(const proa_tile *t)                                                                \
+    {                                                                                                          \
+        for (int64_t p = 0; p < t->panels; p++) {                                                              \
+            const char *w = t->w + p * t->panel_bytes;                                                         \
+            char *sums = (char *)t->sums + p * PROA_PANEL * 4;                                                 \
+            if (t->rows > TILE_ROWS) name(t, w, sums, true);                                                   \
+            else name(t, w, sums, false);                                                                      \
+        }                                                                                                      \
     }
 
 DEFINE_PANEL(i8, _tile_dpbusd)

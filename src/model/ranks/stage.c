@@ -226,20 +226,20 @@ static bool can_cut(const proa_batch *batch, const proa_span *span, int64_t inde
     return span->tree == 0 && index < batch->self.count - batch->prefixes;
 }
 
-typedef struct divider {
+typedef struct micro_batch_builder {
     proa_micro_batches *out;
     proa_span *self, *cross;   /* the spans of the divided pass; cross NULL: there are none */
     int64_t count, rows, each; /* spans so far; rows of the open micro-batch; of each */
-} divider;
+} micro_batch_builder;
 
-static void close_micro_batch(divider *d)
+static void close_micro_batch(micro_batch_builder *d)
 {
     if (!d->rows) return;
     d->out->end[d->out->count++] = d->count;
     d->rows = 0;
 }
 
-static void add_span(divider *d, const proa_span *self, const proa_span *cross)
+static void add_span(micro_batch_builder *d, const proa_span *self, const proa_span *cross)
 {
     d->self[d->count] = *self;
     if (cross) d->cross[d->count] = *cross;
@@ -247,7 +247,7 @@ static void add_span(divider *d, const proa_span *self, const proa_span *cross)
 }
 
 /* A span goes into the open micro-batch as far as it fits, if it can be cut. */
-static void divide_span(divider *d, proa_span self, const proa_span *cross, bool cuts)
+static void divide_span(micro_batch_builder *d, proa_span self, const proa_span *cross, bool cuts)
 {
     proa_span first, memory = cross ? *cross : (proa_span){0};
     while (cuts && d->rows + self.rows > d->each) {
@@ -268,7 +268,8 @@ void proa_micro_batches_make(proa_micro_batches *out, proa_model *m, proa_batch 
     int64_t each = rows_of_micro_batch(m, batch);
     out->count = 1, out->end[0] = batch->self.count;
     if (m->plan.part.stages == 1 || batch->rows <= each || batch->self.count == 0) return;
-    divider d = {.out = out, .self = m->cut_spans, .cross = m->cut_spans + cut_spans_room(m), .each = each};
+    micro_batch_builder d = {
+        .out = out, .self = m->cut_spans, .cross = m->cut_spans + cut_spans_room(m), .each = each};
     int64_t uncut = first_to_cut(batch);
     out->count = 0;
     for (int64_t i = 0; i < batch->self.count; i++) {

@@ -9,11 +9,11 @@
 #include "serve/server.h"
 #include <pthread.h>
 
-typedef struct proa_scheduler proa_scheduler;     /* scheduler.h */
-typedef struct proa_model_stats proa_model_stats; /* stats/stats.h */
-typedef struct proa_cache proa_cache;             /* cache.h */
-typedef struct proa_rate proa_rate;               /* rate.h */
-typedef struct proa_asked proa_asked;             /* parameters.c */
+typedef struct proa_scheduler proa_scheduler;             /* scheduler.h */
+typedef struct proa_model_stats proa_model_stats;         /* stats/stats.h */
+typedef struct proa_cache proa_cache;                     /* cache.h */
+typedef struct proa_rate proa_rate;                       /* rate.h */
+typedef struct proa_parameter_reads proa_parameter_reads; /* parameters.c */
 
 typedef enum proa_state {
     PROA_STATE_UNKNOWN,
@@ -64,7 +64,7 @@ struct proa_served_model {
     int64_t labels_count;    /* of its head: proa_served_model_labels */
     void *state;             /* the backend's */
     bool opened;             /* model_open succeeded */
-    proa_asked *asked;       /* parameters that model_open asks for; NULL when it has ended */
+    proa_parameter_reads *parameter_reads; /* those that model_open reads; NULL when it has ended */
     proa_instance *instances;
     int instances_count;
     proa_scheduler *scheduler;

@@ -13,18 +13,18 @@
 
 /* A model as one reading saw it. Labels in the order of the alphabet, as Triton prints them; `reason` would stand
  * before the version. */
-typedef struct reading {
+typedef struct model_sample {
     proa_served_model *model; /* held */
     proa_stats_sums sums;
     const char *before, *version; /* _tag="x",model="m",namespace="n" and version="1" */
     const char *labels;           /* both */
     bool cached;
-} reading;
+} model_sample;
 
 typedef struct page {
     const proa_server *server;
     proa_arena arena;
-    reading **models;
+    model_sample **models;
     int count, cap;
     proa_buf *out;
 } page;
@@ -65,7 +65,7 @@ static const char *namespace_of(const proa_served_model *m, proa_arena *arena)
     return proa_arena_strdup(arena, (proa_str){m->path, slash ? (size_t)(slash - m->path) : 0});
 }
 
-static void set_labels(page *p, reading *r)
+static void set_labels(page *p, model_sample *r)
 {
     proa_buf out;
     proa_buf_init(&out, PROA_METRIC_LABELS_BYTES_MAX);
@@ -86,9 +86,9 @@ static void hold_model(proa_served_model *model, void *arg)
     page *p = arg;
     if (p->count == p->cap) {
         p->cap = p->cap ? 2 * p->cap : 16;
-        p->models = proa_realloc(p->models, (size_t)p->cap * sizeof(reading *));
+        p->models = proa_realloc(p->models, (size_t)p->cap * sizeof(model_sample *));
     }
-    p->models[p->count] = proa_calloc(1, sizeof(reading));
+    p->models[p->count] = proa_calloc(1, sizeof(model_sample));
     p->models[p->count++]->model = proa_served_model_hold(model);
 }
 
@@ -96,7 +96,7 @@ static void read_models(page *p, proa_server *server)
 {
     proa_server_each_model(server, hold_model, p);
     for (int i = 0; i < p->count; i++) {
-        reading *r = p->models[i];
+        model_sample *r = p->models[i];
         const Inference__ModelConfig *c = r->model->config;
         proa_stats_read(r->model->stats, &r->sums);
         r->cached = r->model->cache && c->response_cache && c->response_cache->enable;
@@ -155,7 +155,7 @@ static const counter counters[] = {
      "Time of looking up and storing what was not in the response cache, in us", CACHE, AT(miss.ns), true},
 };
 
-static bool shows_family(const page *p, const reading *r, family_group group)
+static bool shows_family(const page *p, const model_sample *r, family_group group)
 {
     if (group == ALWAYS) return true;
     return !p->server->options.no_counter_latencies && (group != CACHE || r->cached);
@@ -166,7 +166,7 @@ static void print_counters(const page *p, const counter *list, size_t count)
     for (size_t i = 0; i < count; i++) {
         bool headed = false;
         for (int m = 0; m < p->count; m++) {
-            const reading *r = p->models[m];
+            const model_sample *r = p->models[m];
             uint64_t value;
             if (!shows_family(p, r, list[i].group)) continue;
             if (!headed) put_head(p->out, list[i].name, list[i].help, "counter");
@@ -205,7 +205,8 @@ static void print_model_gauges(const page *p)
 
 /* ---- histograms and summaries ---- */
 
-static void print_histogram(const page *p, const reading *r, const char *name, proa_latency which, double unit_ns)
+static void print_histogram(const page *p, const model_sample *r, const char *name, proa_latency which,
+                            double unit_ns)
 {
     const proa_histogram *h = &r->sums.histograms[which];
     const int64_t *bounds;
@@ -254,7 +255,7 @@ static const summary summaries[] = {
      AT(miss), true, false},
 };
 
-static void print_summary(const page *p, const reading *r, const summary *s)
+static void print_summary(const page *p, const model_sample *r, const summary *s)
 {
     static const double shares[] = {0.5, 0.9, 0.95, 0.99, 0.999};
     double ns[PROA_COUNT(shares)];
@@ -277,7 +278,7 @@ static void print_summaries(const page *p)
         const summary *s = &summaries[i];
         bool headed = false;
         for (int m = 0; m < p->count; m++) {
-            const reading *r = p->models[m];
+            const model_sample *r = p->models[m];
             if ((s->needs_cache && !r->cached) || (s->needs_none && r->cached)) continue;
             if (!headed) put_head(p->out, s->name, s->help, "summary");
             headed = true;
@@ -397,18 +398,18 @@ static void print_host(const page *p)
 
 /* ---- families of the backends: each of their models prints all families, which must be grouped by family ---- */
 
-typedef struct added {
+typedef struct backend_family {
     proa_str name;
     proa_buf lines;
     bool help, type;
-} added;
+} backend_family;
 
-typedef struct additions {
-    added *list;
+typedef struct family_list {
+    backend_family *list;
     int count, cap;
-} additions;
+} family_list;
 
-static added *added_of(additions *a, proa_str name)
+static backend_family *family_of(family_list *a, proa_str name)
 {
     for (int i = 0; i < a->count; i++)
         if (proa_str_eq(a->list[i].name, name)) return &a->list[i];
@@ -416,7 +417,7 @@ static added *added_of(additions *a, proa_str name)
         a->cap = a->cap ? 2 * a->cap : 16;
         a->list = proa_realloc(a->list, (size_t)a->cap * sizeof *a->list);
     }
-    a->list[a->count] = (added){.name = name};
+    a->list[a->count] = (backend_family){.name = name};
     proa_buf_init(&a->list[a->count].lines, PROA_METRICS_BYTES_MAX);
     return &a->list[a->count++];
 }
@@ -428,12 +429,12 @@ static proa_str word_at(proa_str line, size_t at)
     return word;
 }
 
-static added *add_line(additions *a, added *family, proa_str line)
+static backend_family *add_line(family_list *a, backend_family *family, proa_str line)
 {
     bool help = proa_str_starts(line, proa_str_c("# HELP ")),
          type = proa_str_starts(line, proa_str_c("# TYPE "));
-    if (help || type) family = added_of(a, word_at(line, 7));
-    if (!family) family = added_of(a, (proa_str){"", 0});
+    if (help || type) family = family_of(a, word_at(line, 7));
+    if (!family) family = family_of(a, (proa_str){"", 0});
     if ((help && family->help) || (type && family->type)) return family;
     family->help |= help;
     family->type |= type;
@@ -442,16 +443,16 @@ static added *add_line(additions *a, added *family, proa_str line)
     return family;
 }
 
-static void add_text(additions *a, proa_str text)
+static void add_text(family_list *a, proa_str text)
 {
-    added *family = NULL;
+    backend_family *family = NULL;
     for (proa_str line; proa_str_next_line(&text, &line);)
         if (line.len) family = add_line(a, family, line);
 }
 
 static void print_additions(page *p)
 {
-    additions a = {0};
+    family_list a = {0};
     for (int m = 0; m < p->count; m++) {
         const proa_served_model *model = p->models[m]->model;
         proa_buf text;
