@@ -14,7 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { SETTINGS_MAX = PROA_ARG_LIST_MAX + 32, KEYS_MAX = 1024 };
+enum { KEYS_MAX = 1024 };
 
 /* "a=b" in two, copied. */
 static proa_status split_pair(proa_arena *arena, const char *what, const char *text, size_t len,
@@ -52,16 +52,6 @@ static proa_status check_setting(const proa_setting *set, proa_err *err)
                      set->key, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
-static void add_setting(proa_server_options *o, proa_setting *list, const char *key, const char *value)
-{
-    if (value) list[o->settings_count++] = (proa_setting){"engine", key, value};
-}
-
-static const char *number_text(proa_arena *arena, int64_t n)
-{
-    return n ? proa_arena_printf(arena, "%lld", (long long)n) : NULL;
-}
-
 /* NULL: it is empty. */
 static const char *join_list(proa_arena *arena, const proa_arg_list *list)
 {
@@ -71,48 +61,81 @@ static const char *join_list(proa_arena *arena, const proa_arg_list *list)
     return text;
 }
 
+/* The engine's options of the command line, and the settings of the backend that they are. */
+typedef enum setting_kind { TEXT, NUMBER, LIST } setting_kind;
+#define AT(field) offsetof(proa_serve_options, field)
+static const struct engine_setting {
+    const char *key;
+    setting_kind kind;
+    size_t at; /* of a const char *, an int64_t or a proa_arg_list */
+} engine_settings[] = {
+    {"device", TEXT, AT(device)},
+    {"dtype", TEXT, AT(dtype)},
+    {"quant", TEXT, AT(quant)},
+    {"kv_dtype", TEXT, AT(kv_dtype)},
+    {"speculation", TEXT, AT(speculation)},
+    {"draft_model", TEXT, AT(draft_model)},
+    {"draft_tokens", NUMBER, AT(draft_tokens)},
+    {"threads", NUMBER, AT(engine_threads)},
+    {"tp", NUMBER, AT(tensor_parallel)},
+    {"pp", NUMBER, AT(pipeline_parallel)},
+    {"expert_parallel", TEXT, AT(expert_parallel)},
+    {"rank_sums", TEXT, AT(rank_sums)},
+    {"replicas", NUMBER, AT(replicas)},
+    {"ranks", TEXT, AT(ranks)},
+    {"disaggregate", TEXT, AT(disaggregate)},
+    {"kv_tokens", NUMBER, AT(kv_tokens)},
+    {"kv_cache_free_gpu_mem_fraction", TEXT, AT(kv_share)},
+    {"batch_scheduler_policy", TEXT, AT(policy)},
+    {"prefix_cache", TEXT, AT(prefix_cache)},
+    {"prefix_host_memory", TEXT, AT(prefix_host_memory)},
+    {"prefix_dir", TEXT, AT(prefix_dir)},
+    {"prefix_dir_size", TEXT, AT(prefix_dir_size)},
+    {"sequences_max", NUMBER, AT(sequences)},
+    {"prompt_rows", NUMBER, AT(prompt_rows)},
+    {"prompt_slowdown", TEXT, AT(prompt_slowdown)},
+    {"chat_template", TEXT, AT(chat_template)},
+    {"tool_parser", TEXT, AT(tool_parser)},
+    {"reasoning_parser", TEXT, AT(reasoning_parser)},
+    {"lora", LIST, AT(lora)},
+    {"lora_slots", NUMBER, AT(lora_slots)},
+    {"lora_max", NUMBER, AT(lora_max)},
+    {"lora_rank", NUMBER, AT(lora_rank)},
+};
+#undef AT
+
+/* NULL: the option is not given. */
+static const char *setting_text(proa_arena *arena, const struct engine_setting *row, const proa_serve_options *o)
+{
+    const void *field = (const char *)o + row->at;
+    if (row->kind == TEXT) return *(const char *const *)field;
+    if (row->kind == LIST) return join_list(arena, field);
+    int64_t number = *(const int64_t *)field;
+    return number ? proa_arena_printf(arena, "%lld", (long long)number) : NULL;
+}
+
 static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
 {
-    proa_setting *list = PROA_ARENA_NEW(&p->arena, proa_setting, SETTINGS_MAX);
-    proa_setting *fills = PROA_ARENA_NEW(&p->arena, proa_setting, PROA_ARG_LIST_MAX);
-    p->server.settings = list, p->server.fills = fills;
-    add_setting(&p->server, list, "device", o->device);
-    add_setting(&p->server, list, "dtype", o->dtype);
-    add_setting(&p->server, list, "quant", o->quant);
-    add_setting(&p->server, list, "kv_dtype", o->kv_dtype);
-    add_setting(&p->server, list, "speculation", o->speculation);
-    add_setting(&p->server, list, "draft_model", o->draft_model);
-    add_setting(&p->server, list, "draft_tokens", number_text(&p->arena, o->draft_tokens));
-    add_setting(&p->server, list, "threads", number_text(&p->arena, o->engine_threads));
-    add_setting(&p->server, list, "tp", number_text(&p->arena, o->tensor_parallel));
-    add_setting(&p->server, list, "pp", number_text(&p->arena, o->pipeline_parallel));
-    add_setting(&p->server, list, "expert_parallel", o->expert_parallel);
-    add_setting(&p->server, list, "rank_sums", o->rank_sums);
-    add_setting(&p->server, list, "replicas", number_text(&p->arena, o->replicas));
-    add_setting(&p->server, list, "ranks", o->ranks);
-    add_setting(&p->server, list, "disaggregate", o->disaggregate);
-    add_setting(&p->server, list, "kv_tokens", number_text(&p->arena, o->kv_tokens));
-    add_setting(&p->server, list, "kv_cache_free_gpu_mem_fraction", o->kv_share);
-    add_setting(&p->server, list, "batch_scheduler_policy", o->policy);
-    add_setting(&p->server, list, "prefix_cache", o->prefix_cache);
-    add_setting(&p->server, list, "prefix_host_memory", o->prefix_host_memory);
-    add_setting(&p->server, list, "prefix_dir", o->prefix_dir);
-    add_setting(&p->server, list, "prefix_dir_size", o->prefix_dir_size);
-    add_setting(&p->server, list, "sequences_max", number_text(&p->arena, o->sequences));
-    add_setting(&p->server, list, "prompt_rows", number_text(&p->arena, o->prompt_rows));
-    add_setting(&p->server, list, "prompt_slowdown", o->prompt_slowdown);
-    add_setting(&p->server, list, "chat_template", o->chat_template);
-    add_setting(&p->server, list, "tool_parser", o->tool_parser);
-    add_setting(&p->server, list, "reasoning_parser", o->reasoning_parser);
-    add_setting(&p->server, list, "lora", join_list(&p->arena, &o->lora));
-    add_setting(&p->server, list, "lora_slots", number_text(&p->arena, o->lora_slots));
-    add_setting(&p->server, list, "lora_max", number_text(&p->arena, o->lora_max));
-    add_setting(&p->server, list, "lora_rank", number_text(&p->arena, o->lora_rank));
+    const int64_t most = PROA_ARG_LIST_MAX + (int64_t)PROA_COUNT(engine_settings);
+    proa_setting *list = PROA_ARENA_NEW(&p->arena, proa_setting, most);
+    p->server.settings = list;
+    for (size_t i = 0; i < PROA_COUNT(engine_settings); i++) {
+        const char *value = setting_text(&p->arena, &engine_settings[i], o);
+        if (value) list[p->server.settings_count++] = (proa_setting){"engine", engine_settings[i].key, value};
+    }
     for (int i = 0; i < o->settings.count; i++) {
         proa_setting *set = &list[p->server.settings_count++];
         PROA_TRY(split_setting(&p->arena, o->settings.items[i], set, err));
         PROA_TRY(check_setting(set, err));
     }
+    return PROA_OK;
+}
+
+/* --set KEY=VALUE: what placeholders of configurations are filled with. */
+static proa_status plan_fills(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
+{
+    proa_setting *fills = PROA_ARENA_NEW(&p->arena, proa_setting, PROA_ARG_LIST_MAX);
+    p->server.fills = fills;
     for (int i = 0; i < o->fills.count; i++) {
         proa_setting *fill = &fills[p->server.fills_count++];
         PROA_TRY(split_pair(&p->arena, "set", o->fills.items[i], strlen(o->fills.items[i]), &fill->key,
@@ -162,16 +185,7 @@ static proa_status plan_cache(proa_serve_plan *p, const proa_serve_options *o, p
     return PROA_OK;
 }
 
-static proa_status plan_isolation(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
-{
-    const proa_isolate_policy policy = {.in_process = o->in_process.items,
-                                        .in_process_count = o->in_process.count,
-                                        .isolated = o->isolate.items,
-                                        .isolated_count = o->isolate.count};
-    return proa_isolate_configure(&p->server.backends, &policy, &p->arena, err);
-}
-
-static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
+static proa_status plan_repositories(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
 {
     const char **paths = PROA_ARENA_NEW(&p->arena, const char *, 2L * PROA_ARG_LIST_MAX);
     proa_server_options *s = &p->server;
@@ -184,7 +198,14 @@ static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, 
     s->remote = &proa_serve_remote, s->remote_arg = &p->cloud;
     if (o->config_name && !*o->config_name)
         return PROA_FAIL(err, INVALID, "empty argument for --model-config-name");
-    s->id = o->id, s->config_name = o->config_name;
+    s->config_name = o->config_name;
+    return PROA_OK;
+}
+
+/* What the server calls and must not know: backends, repository agents, memory of GPUs. */
+static proa_status plan_backends(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
+{
+    proa_server_options *s = &p->server;
     s->agents = proa_repository_agents;
     s->open_cuda = proa_gpu_open_handle;
     if (o->backend_directory && !*o->backend_directory)
@@ -193,7 +214,15 @@ static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, 
     if (o->repoagent_directory && !*o->repoagent_directory)
         return PROA_FAIL(err, INVALID, "empty argument for --repoagent-directory");
     s->find_agent = proa_triton_find_agent, s->repoagent_directory = o->repoagent_directory;
-    PROA_TRY(plan_isolation(p, o, err));
+    const proa_isolate_policy policy = {.in_process = o->in_process.items,
+                                        .in_process_count = o->in_process.count,
+                                        .isolated = o->isolate.items,
+                                        .isolated_count = o->isolate.count};
+    return proa_isolate_configure(&s->backends, &policy, &p->arena, err);
+}
+
+static proa_status plan_control(proa_server_options *s, const proa_serve_options *o, proa_err *err)
+{
     s->control = strcmp(o->control, "poll") == 0       ? PROA_CONTROL_POLL
                  : strcmp(o->control, "explicit") == 0 ? PROA_CONTROL_EXPLICIT
                                                        : PROA_CONTROL_NONE;
@@ -201,13 +230,24 @@ static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, 
     if (s->load_models_count && s->control != PROA_CONTROL_EXPLICIT)
         return PROA_FAIL(err, INVALID, "--load-model needs --model-control-mode explicit");
     s->poll_secs = (int)o->poll_secs;
+    s->load_threads = (int)o->load_threads, s->load_retries = (int)o->load_retries;
+    return PROA_OK;
+}
+
+static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
+{
+    proa_server_options *s = &p->server;
+    PROA_TRY(plan_repositories(p, o, err));
+    PROA_TRY(plan_backends(p, o, err));
+    PROA_TRY(plan_control(s, o, err));
+    s->id = o->id;
     s->exit_on_error = o->exit_on_error, s->no_strict_readiness = !o->strict_readiness;
     s->no_auto_complete = o->no_auto_complete, s->namespacing = o->namespacing;
     s->allow_external_paths = o->external_paths;
-    s->load_threads = (int)o->load_threads, s->load_retries = (int)o->load_retries;
     s->rate_limit = strcmp(o->rate_limit, "off") != 0;
     s->rate_resources = o->rate_resources.items, s->rate_resources_count = o->rate_resources.count;
     PROA_TRY(plan_settings(p, o, err));
+    PROA_TRY(plan_fills(p, o, err));
     PROA_TRY(plan_metrics(p, o, err));
     return plan_cache(p, o, err);
 }
