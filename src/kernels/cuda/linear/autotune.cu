@@ -73,7 +73,7 @@ void gpu_tune_open(gpu *g, const char *capability)
         fprintf(stderr, "proa: warning: PROA_TUNE is '%.32s', none of off, lazy, all, own: lazy is taken\n",
                 mode);
     driver_version(driver, sizeof driver);
-    snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 3",
+    snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 4",
              g->name, capability, driver, cublasLtGetVersion(), PROA_CUDA_VERSION);
     proa_tune_init(&t->known, identity);
     if (!t->off) read_file(t, g->name);
@@ -190,6 +190,31 @@ static void write_way(uint64_t words[PROA_TUNE_WORDS], const gpu_gemm_choice *wa
     words[0] = OWN_MARK, words[1] = (uint64_t)way->own;
 }
 
+/* The way becomes the plan's if it is faster than the best one. */
+static void try_way(gpu *g, gpu_plan *p, const gpu_gemm_choice *way, const gpu_operands *at,
+                    const stopwatch *s, float *best)
+{
+    float us = time_one(g, p, way, at, s);
+    if (us > 0 && us < *best * 0.99f) *best = us, p->way = *way; /* less is noise: the first guess stays */
+}
+
+/* An algorithm that divides K and adds the parts in a second kernel, with all of K in a block. For few rows and a long
+ * K the library guesses only the former, though few blocks read weights as fast. False: it does not divide, or cannot
+ * do without. */
+static bool without_split(gpu *g, const gpu_plan *p, cublasLtMatmulAlgo_t *algo)
+{
+    int32_t parts = 0, one = 1;
+    uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+    size_t bytes;
+    cublasLtMatmulHeuristicResult_t result;
+    cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &bytes);
+    if (parts <= 1) return false;
+    cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &one, sizeof one);
+    cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &none, sizeof none);
+    return cublasLtMatmulAlgoCheck(g->lt, p->op, p->a, p->b, p->c, p->d, algo, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= g->workspace_bytes;
+}
+
 static void time_candidates(gpu *g, gpu_plan *p, const gpu_operands *at, const stopwatch *s, int64_t *key)
 {
     gpu_tuning *t = g->tuning;
@@ -202,8 +227,8 @@ static void time_candidates(gpu *g, gpu_plan *p, const gpu_operands *at, const s
     for (int i = -GPU_OWN_FORMS; i < count; i++) {
         if (i < 0 && !gpu_own_takes(g, &p->key, -i)) continue;
         gpu_gemm_choice way = i < 0 ? gpu_gemm_choice{first_guess.algo, -i} : gpu_gemm_choice{result[i].algo, 0};
-        float us = time_one(g, p, &way, at, s);
-        if (us > 0 && us < best * 0.99f) best = us, p->way = way; /* less is noise: the first guess stays */
+        try_way(g, p, &way, at, s, &best);
+        if (i >= 0 && without_split(g, p, &way.algo)) try_way(g, p, &way, at, s, &best);
     }
     proa_tune_entry entry = {};
     memcpy(entry.key, key, sizeof entry.key);
