@@ -153,7 +153,7 @@ HEADS = {
 # Their LayerNorms have weights about 1.
 FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert")
 # Rows of relative positions: an input that is longer than the exact part of the buckets.
-LONG, LONG_PROMPTS = ("mpnet", "mpnet_mlm"), (7, 1, 90)
+LONG, LONG_PROMPTS = ("mpnet", "mpnet_mlm", "umt5_encoder"), (7, 1, 90)
 T5 = {"d_model": 48, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "vocab_size": VOCAB,
       "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
 # Encoders with a decoder, and what their generation_config.json adds: a banned padding token, forced first and last tokens.
@@ -167,10 +167,18 @@ PAIRS = {
     "m2m100": ("M2M100ForConditionalGeneration", lambda: transformers.M2M100Config(
         pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **STACKS),
         {"forced_bos_token_id": 150}),
+    "pegasus": ("PegasusForConditionalGeneration", lambda: transformers.PegasusConfig(
+        pad_token_id=0, eos_token_id=1, decoder_start_token_id=0, activation_function="relu", **STACKS), {"forced_eos_token_id": 1}),
+    "blenderbot": ("BlenderbotForConditionalGeneration", lambda: transformers.BlenderbotConfig(
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, **STACKS), {"forced_eos_token_id": 2}),
+    "blenderbot_small": ("BlenderbotSmallForConditionalGeneration", lambda: transformers.BlenderbotSmallConfig(
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, **STACKS), {"forced_eos_token_id": 2}),
+    "umt5": ("UMT5ForConditionalGeneration", lambda: transformers.UMT5Config(tie_word_embeddings=False, **T5), {}),
     # As transformers 5 saves these: tie_word_embeddings is true, and the head is beside the embedding all the same.
     "t5_own_head": ("T5ForConditionalGeneration", lambda: transformers.T5Config(tie_word_embeddings=False, **T5), {}),
     "mt5_own_head": ("MT5ForConditionalGeneration", lambda: transformers.MT5Config(**T5), {}),
 }
+HEADS["umt5_encoder"] = ("UMT5EncoderModel", lambda: transformers.UMT5Config(**T5))
 
 
 def fill(model, seed, norms=("norm", "ln_"), experts=True):
@@ -178,7 +186,7 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
     random = torch.Generator().manual_seed(seed)
     stored_plus_one = type(model).__name__.startswith("Gemma")
     for name, p in model.named_parameters():
-        if "Marian" in type(model).__name__ and "embed_positions" in name:  # sinusoids, which no checkpoint has
+        if type(model).__name__.startswith(("Marian", "Pegasus")) and "embed_positions" in name:  # sinusoids, which no checkpoint has
             continue
         values = torch.randn(p.shape, generator=random)
         if p.dim() == 2 or (p.dim() > 2 and experts):
@@ -264,7 +272,7 @@ def make_pair(row):
     name, config, generation = PAIRS[row]
     for seed in range(300):
         model = fill(getattr(transformers, name)._from_config(config(), attn_implementation="eager").float().eval(), seed)
-        if row.endswith("own_head"):
+        if row.endswith("own_head") or row == "umt5":
             model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 48, generator=torch.Generator().manual_seed(seed)) * 0.3)
         else:
             model.tie_weights()

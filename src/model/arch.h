@@ -407,6 +407,9 @@ typedef struct proa_arch {
     A(mbart)                                                                                                 \
     A(marian)                                                                                                \
     A(m2m100)                                                                                                \
+    A(pegasus)                                                                                               \
+    A(blenderbot)                                                                                            \
+    A(blenderbot_small)                                                                                      \
     A(opennmt)                                                                                               \
     A(bert_token)                                                                                            \
     A(bert_qa)                                                                                               \
@@ -498,6 +501,8 @@ typedef struct proa_arch {
     A(eagle3)                                                                                                \
     A(t5)                                                                                                    \
     A(t5_encoder)                                                                                            \
+    A(umt5)                                                                                                  \
+    A(umt5_encoder)                                                                                          \
     A(bert)                                                                                                  \
     A(bert_cls)                                                                                              \
     A(bert_mlm)                                                                                              \

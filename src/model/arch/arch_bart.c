@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_bart.c - BART, mBART, Marian and M2M100 (also NLLB-200): encoder and decoder with LayerNorm and biases.
- * BART and Marian norm the sum of a sublayer and its input (post-norm), mBART and M2M100 the input of a sublayer
- * (pre-norm), and the stacks' outputs at the end. BART and mBART learn positions, from row 2 of their tables on, and
- * norm what is embedded; the positions of Marian and M2M100 are sinusoids, M2M100's from the row after that of the
- * padding token on. The head is the embedding, and adds final_logits_bias, which M2M100 has not.
- * Facts: transformers' modeling_bart.py, modeling_mbart.py, modeling_marian.py, modeling_m2m_100.py. */
+ * arch_bart.c - BART, mBART, Marian, M2M100 (also NLLB-200), Pegasus, Blenderbot: encoder and decoder with LayerNorm
+ * and biases. BART, Marian and Blenderbot's small form norm the sum of a sublayer and its input (post-norm), the others
+ * the input of a sublayer (pre-norm), and the stacks' outputs at the end. BART, mBART and Blenderbot learn positions,
+ * the first two from row 2 of their tables on; BART, mBART and the small Blenderbot norm what is embedded, the decoder
+ * of the last before positions are added, and without a scale. The positions of Marian, M2M100 and Pegasus are
+ * sinusoids, M2M100's from the row after that of the padding token on. The head is the embedding, and adds
+ * final_logits_bias, which M2M100 has not.
+ * Facts: transformers' modeling_{bart,mbart,marian,m2m_100,pegasus,blenderbot,blenderbot_small}.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
@@ -99,6 +101,36 @@ static const proa_name marian_tensors[] = {
     HEAD_TENSORS,
 #undef STACK
     END_TENSORS};
+static const proa_name pegasus_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS      (HALVES, "model.encoder.embed_positions.weight", 0),
+    LAYER_TENSORS        ("model.encoder.layers.%d."),
+    NORM_TENSORS         ("model.encoder.layer_norm", FINAL_NORM),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS      (HALVES, "model.decoder.embed_positions.weight", PROA_SHARED),
+    DECODER_LAYER_TENSORS("model.decoder.layers.%d."),
+    NORM_TENSORS         ("model.decoder.layer_norm", FINAL_NORM),
+    HEAD_TENSORS,
+#undef STACK
+    END_TENSORS};
+static const proa_name blenderbot_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE                ("model.encoder.embed_positions.weight", POSITIONS, POSITIONS, HIDDEN),
+    LAYER_TENSORS        ("model.encoder.layers.%d."),
+    NORM_TENSORS         ("model.encoder.layer_norm", FINAL_NORM),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE                ("model.decoder.embed_positions.weight", POSITIONS, POSITIONS, HIDDEN),
+    DECODER_LAYER_TENSORS("model.decoder.layers.%d."),
+    NORM_TENSORS         ("model.decoder.layer_norm", FINAL_NORM),
+    HEAD_TENSORS,
+#undef STACK
+    END_TENSORS};
 static const proa_name m2m100_tensors[] = {
 #define STACK PROA_STACK_ENCODER
     TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
@@ -127,8 +159,13 @@ static const proa_step bart_embed[] = {
     EMBED_TO(D, POSITIONS, OF_POS | ADD),
     NORM    (D, X,         EMBED_NORM),
     END};
-static const proa_step sinusoid_embed[] = {
+static const proa_step plain_embed[] = {
     EMBED_TO(X, TOKENS,    SCALED | EXACT),
+    EMBED_TO(X, POSITIONS, OF_POS | ADD),
+    END};
+static const proa_step small_decoder_embed[] = {
+    EMBED_TO(D, TOKENS,    0),
+    NORM    (D, X,         EMBED_NORM),
     EMBED_TO(X, POSITIONS, OF_POS | ADD),
     END};
 
@@ -223,24 +260,36 @@ static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_are
 
 /* clang-format off */
 #define ROW(type, class, config_keys, tensors, embed, encoder, decoder, after, heads, finisher)              \
-    {.name = type, .model_type = type, .hf = class, .kind = PROA_KIND_ENCODER_DECODER,          \
+    ROW_OF(type, class, config_keys, tensors, embed, embed, encoder, decoder, after, heads, finisher)
+#define ROW_OF(type, class, config_keys, tensors, embed, begin, encoder, decoder, after, heads, finisher)    \
+    {.name = type, .model_type = type, .hf = STRINGS(class), .kind = PROA_KIND_ENCODER_DECODER, \
      .norm = PROA_NORM_LAYER, .keys = config_keys, .names = tensors, .prefixes = prefixes,             \
      .aliases = aliases, .ignored = ignored,                                                    \
-     .stacks = {[PROA_STACK_DECODER] = {embed, decoder, NULL, true},                            \
+     .stacks = {[PROA_STACK_DECODER] = {begin, decoder, NULL, true},                            \
                 [PROA_STACK_ENCODER] = {embed, encoder, after, false}},                         \
      .cross = cross, .head = heads, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB,     \
      .finish = finisher}
 
 const proa_arch proa_arch_bart =
-    ROW("bart", STRINGS("BartForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
+    ROW("bart", "BartForConditionalGeneration", bart_keys, bart_tensors, bart_embed,
         post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_bart);
 const proa_arch proa_arch_mbart =
-    ROW("mbart", STRINGS("MBartForConditionalGeneration"), bart_keys, mbart_tensors, bart_embed,
+    ROW("mbart", "MBartForConditionalGeneration", bart_keys, mbart_tensors, bart_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_bart);
 const proa_arch proa_arch_marian =
-    ROW("marian", STRINGS("MarianMTModel"), bart_keys, marian_tensors, sinusoid_embed,
+    ROW("marian", "MarianMTModel", bart_keys, marian_tensors, plain_embed,
         post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_marian);
+/* Pegasus is saved with its sinusoids or without; Blenderbot's positions begin with row 0, as Marian's do. */
+const proa_arch proa_arch_pegasus =
+    ROW("pegasus", "PegasusForConditionalGeneration", bart_keys, pegasus_tensors, plain_embed,
+        pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_marian);
+const proa_arch proa_arch_blenderbot =
+    ROW("blenderbot", "BlenderbotForConditionalGeneration", bart_keys, blenderbot_tensors, plain_embed,
+        pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_marian);
+const proa_arch proa_arch_blenderbot_small =
+    ROW_OF("blenderbot-small", "BlenderbotSmallForConditionalGeneration", bart_keys, bart_tensors, bart_embed,
+           small_decoder_embed, post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_marian);
 const proa_arch proa_arch_m2m100 =
-    ROW("m2m_100", STRINGS("M2M100ForConditionalGeneration"), m2m100_keys, m2m100_tensors, sinusoid_embed,
+    ROW("m2m_100", "M2M100ForConditionalGeneration", m2m100_keys, m2m100_tensors, plain_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_m2m100);
 /* clang-format on */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_t5.c - T5 v1.0 and v1.1 (FLAN, mT5): encoder and decoder with RMS norms and relative position buckets.
  * The first layer stores the position biases for all layers; scores are not divided by sqrt(d). v1.1 gates its FFN and
- * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is. The
- * encoder alone (T5EncoderModel) is a row of its own.
- * Facts: transformers' modeling_t5.py. */
+ * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is. UMT5 is
+ * v1.1 with position biases in each layer. The encoders alone (T5EncoderModel) are rows of their own.
+ * Facts: transformers' modeling_t5.py, modeling_umt5.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
@@ -28,13 +28,13 @@ static const proa_key keys[] = {
 static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
 
 /* T5 numbers the parts of a layer: 0 self-attention, then (decoder only) cross-attention, then the FFN. */
-#define SELF_ATTENTION_TENSORS(block) \
+#define SELF_ATTENTION_TENSORS(block, bias_layer) \
     VECTOR    (block ".%d.layer.0.layer_norm.weight",                           ATTN_NORM, HIDDEN),          \
     MATRIX    (block ".%d.layer.0.SelfAttention.q.weight",                      QKV,       Q,       HIDDEN), \
     MATRIX    (block ".%d.layer.0.SelfAttention.k.weight",                      QKV,       KV,      HIDDEN), \
     MATRIX    (block ".%d.layer.0.SelfAttention.v.weight",                      QKV,       KV,      HIDDEN), \
     MATRIX    (block ".%d.layer.0.SelfAttention.o.weight",                      O,         HIDDEN,  Q),      \
-    MATRIX_F32(block ".0.layer.0.SelfAttention.relative_attention_bias.weight", REL_BIAS,  BUCKETS, HEADS)
+    MATRIX_F32(block bias_layer ".layer.0.SelfAttention.relative_attention_bias.weight", REL_BIAS, BUCKETS, HEADS)
 #define FFN_TENSORS(part) \
     VECTOR   (part ".layer_norm.weight",                 FFN_NORM, HIDDEN),         \
     MATRIX_IF(PLAIN, part ".DenseReluDense.wi.weight",   UP,       FFN,    HIDDEN), \
@@ -42,30 +42,41 @@ static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
     MATRIX_IF(GATED, part ".DenseReluDense.wi_1.weight", UP,       FFN,    HIDDEN), \
     MATRIX   (part ".DenseReluDense.wo.weight",          DOWN,     HIDDEN, FFN)
 #define CROSS "decoder.block.%d.layer.1."
-#define ENCODER_TENSORS \
+#define ENCODER_TENSORS(bias_layer) \
     TABLE                 ("shared.weight",                   TOKENS,     VOCAB, HIDDEN), \
-    SELF_ATTENTION_TENSORS("encoder.block"),                                              \
+    SELF_ATTENTION_TENSORS("encoder.block", bias_layer),                                  \
     FFN_TENSORS           ("encoder.block.%d.layer.1"),                                   \
     VECTOR                ("encoder.final_layer_norm.weight", FINAL_NORM, HIDDEN)
+#define DECODER_TENSORS(bias_layer) \
+    TABLE_SHARED          ("shared.weight",                   TOKENS,     VOCAB,  HIDDEN), \
+    SELF_ATTENTION_TENSORS("decoder.block", bias_layer),                                   \
+    VECTOR                (CROSS "layer_norm.weight",         CROSS_NORM, HIDDEN),         \
+    MATRIX                (CROSS "EncDecAttention.q.weight",  CROSS_Q,    Q,      HIDDEN), \
+    MATRIX                (CROSS "EncDecAttention.k.weight",  CROSS_KV,   KV,     HIDDEN), \
+    MATRIX                (CROSS "EncDecAttention.v.weight",  CROSS_KV,   KV,     HIDDEN), \
+    MATRIX                (CROSS "EncDecAttention.o.weight",  CROSS_O,    HIDDEN, Q),      \
+    FFN_TENSORS           ("decoder.block.%d.layer.2"),                                    \
+    VECTOR                ("decoder.final_layer_norm.weight", FINAL_NORM, HIDDEN),         \
+    TIED_HEAD             ("shared.weight"),                                               \
+    MATRIX_IF             (UNTIED, "lm_head.weight",          HEAD,       VOCAB,  HIDDEN)
 #define STACK PROA_STACK_ENCODER
-static const proa_name encoder_tensors[] = {ENCODER_TENSORS, END_TENSORS};
+static const proa_name encoder_tensors[] = {ENCODER_TENSORS(".0"), END_TENSORS};
+static const proa_name umt5_encoder_tensors[] = {ENCODER_TENSORS(".%d"), END_TENSORS};
 static const proa_name tensors[] = {
-    ENCODER_TENSORS,
+    ENCODER_TENSORS(".0"),
 #undef STACK
 #define STACK PROA_STACK_DECODER
-    TABLE_SHARED          ("shared.weight",                   TOKENS,     VOCAB,  HIDDEN),
-    SELF_ATTENTION_TENSORS("decoder.block"),
-    VECTOR                (CROSS "layer_norm.weight",         CROSS_NORM, HIDDEN),
-    MATRIX                (CROSS "EncDecAttention.q.weight",  CROSS_Q,    Q,      HIDDEN),
-    MATRIX                (CROSS "EncDecAttention.k.weight",  CROSS_KV,   KV,     HIDDEN),
-    MATRIX                (CROSS "EncDecAttention.v.weight",  CROSS_KV,   KV,     HIDDEN),
-    MATRIX                (CROSS "EncDecAttention.o.weight",  CROSS_O,    HIDDEN, Q),
-    FFN_TENSORS           ("decoder.block.%d.layer.2"),
-    VECTOR                ("decoder.final_layer_norm.weight", FINAL_NORM, HIDDEN),
-    TIED_HEAD             ("shared.weight"),
-    MATRIX_IF             (UNTIED, "lm_head.weight",          HEAD,       VOCAB,  HIDDEN),
-#undef STACK
+    DECODER_TENSORS(".0"),
     END_TENSORS};
+#undef STACK
+#define STACK PROA_STACK_ENCODER
+static const proa_name umt5_tensors[] = {
+    ENCODER_TENSORS(".%d"),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    DECODER_TENSORS(".%d"),
+    END_TENSORS};
+#undef STACK
 /* Copies of shared.weight, the head of a tied model, and a table that old checkpoints carry but no code reads. */
 static const char *const ignored[] = {
     "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight",
@@ -143,34 +154,22 @@ static proa_status finish_t5(proa_config *c, const proa_json *json, proa_arena *
     return PROA_OK;
 }
 
-const proa_arch proa_arch_t5 = {
-    .name = "t5",
-    .model_type = "t5",
-    .hf = STRINGS("T5ForConditionalGeneration", "T5WithLMHeadModel", "MT5ForConditionalGeneration"),
-    .kind = PROA_KIND_ENCODER_DECODER,
-    .norm = PROA_NORM_RMS,
-    .keys = keys,
-    .names = tensors,
-    .ignored = ignored,
-    .stacks = {[PROA_STACK_DECODER] = {embed, decoder_layer, NULL, true},
-               [PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}},
-    .cross = cross,
-    .head = head,
-    .head_rows = PROA_ROWS_LAST,
-    .outputs = PROA_DIM_VOCAB,
-    .finish = finish_t5};
+/* clang-format off */
+#define PAIR(type, class, table) \
+    {.name = type, .model_type = type, .hf = class, .kind = PROA_KIND_ENCODER_DECODER, .norm = PROA_NORM_RMS,    \
+     .keys = keys, .names = table, .ignored = ignored,                                                           \
+     .stacks = {[PROA_STACK_DECODER] = {embed, decoder_layer, NULL, true},                                       \
+                [PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}},                            \
+     .cross = cross, .head = head, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB, .finish = finish_t5}
+#define ENCODER(type, class, table) \
+    {.name = type "_encoder", .model_type = type, .hf = class, .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_RMS, \
+     .keys = encoder_keys, .names = table, .ignored = ignored,                                                   \
+     .stacks = {[PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}}, .head = encoder_head,      \
+     .head_rows = PROA_ROWS_ALL, .outputs = PROA_DIM_HIDDEN, .finish = finish_encoder}
 
-const proa_arch proa_arch_t5_encoder = {
-    .name = "t5_encoder",
-    .model_type = "t5",
-    .hf = STRINGS("T5EncoderModel", "MT5EncoderModel"),
-    .kind = PROA_KIND_ENCODER,
-    .norm = PROA_NORM_RMS,
-    .keys = encoder_keys,
-    .names = encoder_tensors,
-    .ignored = ignored,
-    .stacks = {[PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}},
-    .head = encoder_head,
-    .head_rows = PROA_ROWS_ALL,
-    .outputs = PROA_DIM_HIDDEN,
-    .finish = finish_encoder};
+const proa_arch proa_arch_t5 =
+    PAIR("t5", STRINGS("T5ForConditionalGeneration", "T5WithLMHeadModel", "MT5ForConditionalGeneration"), tensors);
+const proa_arch proa_arch_t5_encoder = ENCODER("t5", STRINGS("T5EncoderModel", "MT5EncoderModel"), encoder_tensors);
+const proa_arch proa_arch_umt5 = PAIR("umt5", STRINGS("UMT5ForConditionalGeneration"), umt5_tensors);
+const proa_arch proa_arch_umt5_encoder = ENCODER("umt5", STRINGS("UMT5EncoderModel"), umt5_encoder_tensors);
+/* clang-format on */
