@@ -24,8 +24,6 @@ PROA_MUST_CHECK proa_status proa_rank_comms_open_mpi(proa_rank_comms *c, const p
 /* A group of MPI has failed: its ranks do not listen any more. Whether one has. */
 void proa_rank_comms_mpi_fail(void);
 bool proa_rank_comms_mpi_failed(void);
-/* What rank 0 announces (comm/mpi/mpi.h): "STAGES INVITATION" before a model is opened, or that. */
-#define PROA_LAUNCH_END "end"
 /* All ranks call it: what those of a stage, and of a pipeline, exchange goes between the devices from now on
  * (kernels/connect.h); `control` stays. Nothing changes on the CPU. */
 PROA_MUST_CHECK proa_status proa_rank_comms_connect(proa_rank_comms *c, proa_device *d, int32_t stages,

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define END_TEXT "end" /* what rank 0 announces when no model follows */
+
 /* One model that this process follows. */
 typedef struct followed {
     int link;
@@ -30,7 +32,8 @@ static void *follow_model(void *arg)
     return NULL;
 }
 
-/* "STAGES INVITATION". Models are followed side by side, each in a thread. */
+/* text: "STAGES INVITATION", which rank 0 announces before it opens a model (comm/mpi/mpi.h). Models are followed side
+ * by side, each in a thread. */
 static proa_status follow_announced(const proa_mpi *mpi, const char *text, proa_err *err)
 {
     pthread_t thread;
@@ -53,7 +56,7 @@ static proa_status follow_world(const proa_mpi *mpi, proa_err *err)
     for (;;) {
         PROA_TRY(mpi->announce(text, err));
         text[sizeof text - 1] = '\0';
-        if (strcmp(text, PROA_LAUNCH_END) == 0) return PROA_OK;
+        if (strcmp(text, END_TEXT) == 0) return PROA_OK;
         PROA_TRY(follow_announced(mpi, text, err));
     }
 }
@@ -74,7 +77,7 @@ proa_status proa_launch_begin(bool *followed_world, proa_err *err)
 void proa_launch_end(void)
 {
     const proa_mpi *mpi = proa_mpi_world();
-    char text[PROA_MPI_TEXT] = PROA_LAUNCH_END;
+    char text[PROA_MPI_TEXT] = END_TEXT;
     if (!mpi || mpi->rank) return;
     bool failed = proa_rank_comms_mpi_failed() || mpi->announce(text, NULL) != PROA_OK;
     mpi->end(failed);

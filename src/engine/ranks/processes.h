@@ -32,9 +32,8 @@ PROA_MUST_CHECK proa_status proa_rank_processes_failed(proa_rank_processes *p, p
 PROA_MUST_CHECK proa_status proa_rank_processes_check(proa_rank_processes *p, proa_err *err);
 /* The processes are told to end (by freeing the model): that is no failure from now on. */
 void proa_rank_processes_expect_end(proa_rank_processes *p);
-/* Of a group that has failed, or fails now with `why`: ends all processes, and all waits for them. It can only
- * be closed
- * then. */
+/* Of a group that has failed, or fails now with `why`: ends all processes, and all waits for them. It can only be
+ * closed then. */
 void proa_rank_processes_end(proa_rank_processes *p, const proa_err *why);
 /* Ends all processes that have not ended; NULL is fine. */
 void proa_rank_processes_close(proa_rank_processes *p);
