@@ -152,6 +152,8 @@
 #define PROA_RANK_CALL_BYTES_MAX  ((int64_t)1 << 31) /* of one call to the ranks; input embeddings are the most of it */
 #define PROA_RANK_FRAME_MAX       (64 * 1024)      /* bytes of a frame between processes of ranks (comm/link.h) */
 #define PROA_RANK_SILENCE_MS      6000             /* heartbeats come each second: a rank that sends none is lost */
+#define PROA_RANK_WAIT_MS         8000             /* of a GPU for another one; PROA_COLLECTIVES_WAIT */
+#define PROA_RANK_WAIT_S_MAX      86400            /* of that variable: a day is for debuggers */
 #define PROA_RANK_START_MS        30000            /* for a process to start and to greet */
 #define PROA_LORA_SLOTS_MAX       1024             /* in the memory of the device at one time */
 #define PROA_LORA_NAME_MAX        256              /* bytes of an adapter's name, with the end */

@@ -183,6 +183,7 @@ static void *watch_links(void *arg)
         int64_t left = beat_ms + HEARTBEAT_MS - now_ms();
         if (left <= 0) {
             for (int32_t i = 0; i < l->count; i++) proa_links_send(l, i, PROA_FRAME_HEARTBEAT, NULL, 0);
+            if (l->events.beat) l->events.beat(l->events.arg);
             beat_ms = now_ms(), left = HEARTBEAT_MS;
         }
         for (int32_t i = 0; i < l->count; i++)

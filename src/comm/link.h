@@ -27,6 +27,8 @@ typedef struct proa_link_events {
     void (*received)(void *arg, int32_t link, uint32_t kind, const void *bytes, int64_t size);
     /* The link is closed: nothing else comes of it. why: a clause such as "has not answered for 5 s". */
     void (*lost)(void *arg, int32_t link, const char *why);
+    /* About each second: time to look at what only this process sees. NULL: none. */
+    void (*beat)(void *arg);
     void *arg;
 } proa_link_events;
 

@@ -3,6 +3,7 @@
 #include "kernels/connect.h"
 
 #include "base/checked.h"
+#include "base/limits.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +24,27 @@ static void name_host(char *out, size_t size)
     snprintf(out, size, "%s %llu", boot, (unsigned long long)space.st_ino);
 }
 
+proa_status proa_collectives_wait_ms(int32_t *ms, proa_err *err)
+{
+    const char *word = getenv("PROA_COLLECTIVES_WAIT");
+    char *end;
+    *ms = PROA_RANK_WAIT_MS;
+    if (!word || !*word) return PROA_OK;
+    long seconds = strtol(word, &end, 10);
+    if (*end || seconds < 1 || seconds > PROA_RANK_WAIT_S_MAX)
+        return PROA_FAIL(err, INVALID, "PROA_COLLECTIVES_WAIT is '%.32s', must be 1 to %d seconds", word,
+                         PROA_RANK_WAIT_S_MAX);
+    *ms = (int32_t)seconds * 1000;
+    return PROA_OK;
+}
+
 proa_status proa_gpu_card_make(proa_gpu_card *card, proa_err *err)
 {
     static const char *const words[] = {"auto", "peer", "nccl"};
     const char *word = getenv("PROA_COLLECTIVES");
     *card = (proa_gpu_card){.status = PROA_OK};
     name_host(card->host, sizeof card->host);
+    PROA_TRY(proa_collectives_wait_ms(&card->wait_ms, err));
     if (!word || !*word) return PROA_OK;
     for (int32_t i = 0; i < (int32_t)PROA_COUNT(words); i++)
         if (strcmp(word, words[i]) == 0) return card->collectives = i, PROA_OK;

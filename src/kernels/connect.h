@@ -6,6 +6,7 @@
  *   PROA_COLLECTIVES=auto   the default: memory where all ranks of the group are on one host and it can be opened
  *   PROA_COLLECTIVES=peer   memory, or an error
  *   PROA_COLLECTIVES=nccl   NCCL everywhere
+ *   PROA_COLLECTIVES_WAIT=8 seconds after which a sum or message that does not end counts as a failure
  *
  * Owner:   the comm is the caller's. Threads: that of the rank. */
 #ifndef PROA_KERNELS_CONNECT_H
@@ -22,7 +23,7 @@ typedef struct proa_rank_line {
 /* All ranks of `control`, which has proa_comm.broadcast and stopped, call it at the same time, each with the line of
  * ranks that it belongs to: *out connects those. *waits: a message that is sent may wait for its receiver, however
  * short it is (NCCL); the same in all ranks of the line. control: only used in this call. The comm has stop and
- * stopped; the latter also once a rank has waited for the others for 10 s, or NCCL has failed. UNSUPPORTED, INVALID or
+ * stopped; the latter also once a rank has waited for the others too long, or NCCL has failed. UNSUPPORTED, INVALID or
  * UNAVAILABLE names the rank that cannot be connected, in all ranks of its line. */
 PROA_MUST_CHECK proa_status proa_device_connect(proa_comm **out, bool *waits, proa_device *d,
                                                 proa_comm *control, proa_rank_line line, proa_err *err);
@@ -48,6 +49,7 @@ typedef struct proa_gpu_card {
     int32_t status; /* proa_status: of what it has done so far, with the reason */
     char text[256];
     int32_t collectives; /* proa_collectives; that of rank 0 counts */
+    int32_t wait_ms;     /* for the others, at most; that of rank 0 counts */
     char host[96];       /* the same for processes that can open each other's memory */
     char gpu[40];        /* its UUID */
     char memory[64];     /* a cudaIpcMemHandle_t */
@@ -56,7 +58,10 @@ typedef struct proa_gpu_card {
     int64_t nccl_from; /* sums of so many bytes of terms go by NCCL; 0: none. That of rank 0 counts */
 } proa_gpu_card;
 
-/* Fills collectives and host. INVALID: PROA_COLLECTIVES is none of the three; the card is filled all the same. */
+/* How long a GPU waits for another one. INVALID: PROA_COLLECTIVES_WAIT is no number of seconds; *ms is set all the
+ * same. */
+PROA_MUST_CHECK proa_status proa_collectives_wait_ms(int32_t *ms, proa_err *err);
+/* Fills collectives, wait_ms and host. INVALID: a variable has no such value; the card is filled all the same. */
 PROA_MUST_CHECK proa_status proa_gpu_card_make(proa_gpu_card *card, proa_err *err);
 /* Notes a failure, for the other ranks; the first one counts. */
 void proa_gpu_card_fail(proa_gpu_card *card, proa_status status, const proa_err *err);

@@ -130,10 +130,14 @@ struct proa_nccl_comm {
     proa_nccl_stop_fn *is_stopped; /* of what the ranks have beside it, while they join */
     void *arg;
     atomic_bool stopped;
+    atomic_uint submitted; /* calls, for the GPU */
     pthread_t watcher;
     pthread_mutex_t lock; /* held in calls of NCCL: none begins once `stopped` */
     pthread_cond_t changed;
-    bool closes;  /* under the lock */
+    /* under the lock: */
+    const volatile uint32_t *ended; /* of the submitted calls; NULL: they are not watched */
+    int64_t wait_ns;
+    bool closes;
     bool aborted; /* by the watcher, when it has ended */
 };
 
@@ -154,16 +158,35 @@ static bool has_failed(int result)
     return result != SUCCESS && result != IN_PROGRESS;
 }
 
+/* What the watcher has seen: how many calls had ended, and since when there is no other one though some were
+ * submitted. */
+typedef struct watch {
+    uint32_t ended;
+    int64_t since_ns;
+} watch;
+
+/* NCCL itself waits without an end for a rank that is silent. The rest of the pass counts as waiting, too: a stage that
+ * waits for rows cannot tell whether the one before computes them. */
+static bool has_waited_long(const proa_nccl_comm *c, watch *w)
+{
+    int64_t now = proa_clock_ns();
+    uint32_t ended = c->ended ? atomic_load((const volatile _Atomic uint32_t *)c->ended) : 0;
+    bool waits = c->ended && (int32_t)(atomic_load(&c->submitted) - ended) > 0;
+    if (!waits || ended != w->ended) *w = (watch){ended, now};
+    return waits && now - w->since_ns > c->wait_ns;
+}
+
 /* Looks for failures ten times a second, and aborts a comm that was stopped. */
 static void *watch_comm(void *arg)
 {
     enum { LOOK_MS = 100 };
     proa_nccl_comm *c = arg;
+    watch w = {0, proa_clock_ns()};
     pthread_mutex_lock(&c->lock);
     while (!c->closes && !atomic_load(&c->stopped)) {
         int result = SUCCESS;
         proa_cond_wait_ms(&c->changed, &c->lock, LOOK_MS);
-        if (nccl.CommGetAsyncError(c->handle, &result) != SUCCESS || has_failed(result))
+        if (nccl.CommGetAsyncError(c->handle, &result) != SUCCESS || has_failed(result) || has_waited_long(c, &w))
             atomic_store(&c->stopped, true);
     }
     pthread_mutex_unlock(&c->lock);
@@ -193,7 +216,7 @@ proa_status proa_nccl_join(proa_nccl_comm **out, const char id[PROA_NCCL_ID_BYTE
 {
     proa_nccl_comm *c = proa_calloc(1, sizeof *c);
     *out = NULL;
-    c->is_stopped = is_stopped, c->arg = arg;
+    c->is_stopped = is_stopped, c->arg = arg, c->wait_ns = (int64_t)PROA_RANK_WAIT_MS * 1000000;
     pthread_mutex_init(&c->lock, NULL);
     proa_cond_init(&c->changed);
     int result = join_group(c, id, rank, ranks);
@@ -224,7 +247,7 @@ static bool begin_call(proa_nccl_comm *c)
 
 static void end_call(proa_nccl_comm *c, int result)
 {
-    if (has_failed(settle_call(c, result, INT64_MAX))) atomic_store(&c->stopped, true);
+    if (settle_call(c, result, proa_clock_ns() + c->wait_ns) != SUCCESS) atomic_store(&c->stopped, true);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -247,6 +270,20 @@ void proa_nccl_send(proa_nccl_comm *c, const void *x, int64_t bytes, int32_t to,
 void proa_nccl_recv(proa_nccl_comm *c, void *y, int64_t bytes, int32_t from, void *stream)
 {
     if (begin_call(c)) end_call(c, nccl.Recv(y, (size_t)bytes, TYPE_BYTES, from, c->handle, stream));
+}
+
+/* ---- the limit ---- */
+
+void proa_nccl_watch(proa_nccl_comm *c, const volatile uint32_t *ended, int32_t wait_ms)
+{
+    pthread_mutex_lock(&c->lock);
+    c->ended = ended, c->wait_ns = (int64_t)wait_ms * 1000000;
+    pthread_mutex_unlock(&c->lock);
+}
+
+void proa_nccl_submitted(proa_nccl_comm *c, uint32_t calls)
+{
+    atomic_fetch_add(&c->submitted, calls);
 }
 
 /* ---- the end ---- */

@@ -2,7 +2,7 @@
  * nccl.h - NCCL, NVIDIA's collectives between GPUs of one host or of several. The library libnccl.so.2 is opened when
  * it is needed, by its binary interface: nothing of it is needed to build. Memory and streams are CUDA's.
  * Owner:   proa_nccl_join/close.
- * Threads: the thread of the rank; stop and stopped from any.
+ * Threads: the thread of the rank; stop, stopped and submitted from any.
  * Way in:  proa_nccl_open in all ranks, proa_nccl_make_id in one of them, proa_nccl_join in all. */
 #ifndef PROA_KERNELS_NCCL_H
 #define PROA_KERNELS_NCCL_H
@@ -29,6 +29,13 @@ PROA_MUST_CHECK proa_status proa_nccl_join(proa_nccl_comm **out, const char id[P
                                            int32_t rank, int32_t ranks, proa_nccl_stop_fn *is_stopped,
                                            void *arg, proa_err *err);
 
+/* From now on the comm is stopped when none of the calls that were submitted ends for wait_ms, because another rank's
+ * GPU, or what is between, hangs without an error. *ended: how many have, which the GPU counts there; it lives as long
+ * as the comm. A call of the host that waits for other ranks has the same limit. */
+void proa_nccl_watch(proa_nccl_comm *c, const volatile uint32_t *ended, int32_t wait_ms);
+/* The GPU will make so many more calls: a call below, or a recording with some that is launched. */
+void proa_nccl_submitted(proa_nccl_comm *c, uint32_t calls);
+
 /* In order with the kernels of the stream, which may be recorded. A call that fails stops the comm. */
 /* y[i] = the sum of x[i] of all ranks, added in that type: f32, f16 or bf16. y may be x. */
 void proa_nccl_all_reduce(proa_nccl_comm *c, void *y, const void *x, int64_t count, proa_dtype dtype,
@@ -40,7 +47,7 @@ void proa_nccl_recv(proa_nccl_comm *c, void *y, int64_t bytes, int32_t from, voi
 
 /* Kernels of this comm that run end, and later calls do nothing (ncclCommAbort, in a thread of the comm). */
 void proa_nccl_stop(proa_nccl_comm *c);
-/* It was stopped, or NCCL has failed. */
+/* It was stopped, NCCL has failed, or a call has taken too long. */
 bool proa_nccl_stopped(proa_nccl_comm *c);
 /* All kernels have ended, and no recording has one. Waits for the other ranks for a short time. NULL is fine. */
 void proa_nccl_close(proa_nccl_comm *c);

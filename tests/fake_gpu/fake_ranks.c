@@ -7,9 +7,12 @@
  *   FAKE_GPU_NAME=X   the UUID of all of them
  *   FAKE_GPU_FAILS=X  all but the first have failed once the file X exists: what they send to the host does not
  *                     arrive, and the failure is noticed by who waits for it, as on a real GPU
+ *   FAKE_GPU_HANGS=X  all but the first hang once the file X exists: who waits for one waits without an end. The
+ *                     others notice it after PROA_COLLECTIVES_WAIT seconds
  *
  * Threads: as kernels/device.h. */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "kernels/connect.h"
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -28,10 +31,15 @@ static int gpus(void)
 
 /* ---- the device ---- */
 
+static bool file_exists(const char *variable)
+{
+    const char *file = getenv(variable);
+    return file && access(file, F_OK) == 0;
+}
+
 static bool has_failed(const proa_device *d)
 {
-    const char *file = getenv("FAKE_GPU_FAILS");
-    return file && d->gpu > 0 && access(file, F_OK) == 0;
+    return d->gpu > 0 && file_exists("FAKE_GPU_FAILS");
 }
 
 /* Of each GPU, since threads may be its ranks: by ticket, what was sent after the failure; whether it was noticed. */
@@ -46,6 +54,7 @@ static void fake_send(proa_device *d, void *dst, const void *src, int64_t bytes,
 
 static void fake_sent(proa_device *d, int ticket)
 {
+    while (d->gpu > 0 && file_exists("FAKE_GPU_HANGS")) pause();
     if (lost[d->gpu][ticket]) noticed[d->gpu] = true;
 }
 
@@ -87,6 +96,20 @@ static void fill_card(proa_gpu_card *card, int gpu)
     if (!card->gpu[0]) snprintf(card->gpu, sizeof card->gpu, "gpu-%d", gpu);
 }
 
+/* What the plug-in's collectives have (kernels/cuda/comm/comm.cu, kernels/nccl.c). */
+static bool (*was_stopped)(proa_comm *c);
+static atomic_llong hangs_since;
+
+static bool is_silent(proa_comm *c)
+{
+    int64_t never = 0, now = proa_clock_ns();
+    int32_t wait_ms;
+    if (was_stopped(c) || proa_collectives_wait_ms(&wait_ms, NULL) != PROA_OK) return true;
+    if (!file_exists("FAKE_GPU_HANGS")) return false;
+    atomic_compare_exchange_strong(&hangs_since, &never, now);
+    return now - atomic_load(&hangs_since) > (int64_t)wait_ms * 1000000;
+}
+
 static proa_status agree(proa_gpu_card *all, proa_gpu_card *own, bool *waits, proa_comm *control,
                          proa_rank_line line, proa_err *err)
 {
@@ -117,6 +140,7 @@ static proa_status open_line(proa_comm **out, proa_comm *control, proa_rank_line
     }
     if (status == PROA_OK) fd = open(path, O_RDWR | O_CLOEXEC);
     if (status == PROA_OK) status = proa_comm_open_shared(out, fd, rank, line.count, err);
+    if (status == PROA_OK) was_stopped = (*out)->stopped, (*out)->stopped = is_silent;
     for (int32_t i = 0; i < control->ranks; i++) control->broadcast(control, path, sizeof path, i);
     if (fd >= 0) close(fd);
     if (own >= 0) close(own);

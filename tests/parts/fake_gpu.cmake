@@ -18,10 +18,11 @@ add_library(fake_ranks MODULE fake_gpu/fake_ranks.c $<TARGET_OBJECTS:proa_base> 
                               $<TARGET_OBJECTS:proa_comm> $<TARGET_OBJECTS:proa_kernels>)
 target_include_directories(fake_ranks PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(fake_ranks PRIVATE ${PROA_LIBS})
+set(slow_gpus PROA_COLLECTIVES_WAIT=120) # under a sanitizer a step of them takes long
 add_test(NAME engine/rank_processes_gpu COMMAND engine_test_rank_processes)
 set_tests_properties(engine/rank_processes_gpu PROPERTIES
   TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks" PROCESSORS 2
-  ENVIRONMENT "PROA_TEST_DEVICE=cuda;PROA_CUDA_PLUGIN=$<TARGET_FILE:fake_ranks>;PROA_RANK_PROGRAM=$<TARGET_FILE:proa>")
+  ENVIRONMENT "${slow_gpus};PROA_TEST_DEVICE=cuda;PROA_CUDA_PLUGIN=$<TARGET_FILE:fake_ranks>;PROA_RANK_PROGRAM=$<TARGET_FILE:proa>")
 add_dependencies(engine_test_rank_processes fake_ranks)
 
 # Stages of a pipeline, whose ranks are threads or processes, on such GPUs; as if NCCL connected them; on the CPU.
@@ -30,7 +31,7 @@ function(add_stages_test name)
   set_tests_properties(engine/${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks" PROCESSORS 2
                        ENVIRONMENT "${ARGN}")
 endfunction()
-set(fake_gpus PROA_TEST_DEVICE=cuda PROA_CUDA_PLUGIN=$<TARGET_FILE:fake_ranks> FAKE_GPUS=4)
+set(fake_gpus ${slow_gpus} PROA_TEST_DEVICE=cuda PROA_CUDA_PLUGIN=$<TARGET_FILE:fake_ranks> FAKE_GPUS=4)
 set(in_processes PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
 add_stages_test(stages_gpu ${fake_gpus})
 add_stages_test(stages_gpu_processes ${fake_gpus} ${in_processes})

@@ -96,7 +96,7 @@ bool proa_rank_comms_mpi_failed(void)
 
 /* ---- devices ---- */
 
-/* Comms that are replaced while another thread may stop the group. */
+/* Comms that are replaced or closed while another thread may stop the group, or look whether it was. */
 static pthread_mutex_t connecting = PTHREAD_MUTEX_INITIALIZER;
 
 static void stop_all(const proa_rank_comms *c)
@@ -109,7 +109,7 @@ static void stop_all(const proa_rank_comms *c)
 void proa_rank_comms_stop(const proa_rank_comms *c)
 {
     pthread_mutex_lock(&connecting);
-    stop_all(c);
+    if (c->control) stop_all(c);
     pthread_mutex_unlock(&connecting);
 }
 
@@ -155,18 +155,24 @@ proa_status proa_rank_comms_connect(proa_rank_comms *c, proa_device *d, int32_t 
 
 bool proa_rank_comms_stopped(const proa_rank_comms *c)
 {
+    bool stopped = false;
+    pthread_mutex_lock(&connecting);
     proa_comm *const comms[] = {c->stage, c->pipe};
     for (size_t i = 0; i < PROA_COUNT(comms); i++)
-        if (comms[i] && comms[i] != c->control && comms[i]->stopped(comms[i])) return true;
-    return false;
+        stopped = stopped || (comms[i] && comms[i] != c->control && comms[i]->stopped(comms[i]));
+    pthread_mutex_unlock(&connecting);
+    return stopped;
 }
 
 /* ---- the end ---- */
 
 void proa_rank_comms_close(proa_rank_comms *c)
 {
-    if (c->stage != c->control) proa_comm_close(c->stage);
-    if (c->pipe != c->control) proa_comm_close(c->pipe);
-    proa_comm_close(c->control);
-    *c = (proa_rank_comms){.control = NULL};
+    pthread_mutex_lock(&connecting);
+    const proa_rank_comms old = *c;
+    *c = (proa_rank_comms){.by_mpi = c->by_mpi};
+    pthread_mutex_unlock(&connecting);
+    if (old.stage != old.control) proa_comm_close(old.stage);
+    if (old.pipe != old.control) proa_comm_close(old.pipe);
+    proa_comm_close(old.control);
 }

@@ -28,7 +28,8 @@ bool proa_rank_comms_mpi_failed(void);
  * (kernels/connect.h); `control` stays. Nothing changes on the CPU. */
 PROA_MUST_CHECK proa_status proa_rank_comms_connect(proa_rank_comms *c, proa_device *d, int32_t stages,
                                                     proa_err *err);
-/* Whether what they exchange was stopped: by this rank or another one, or because it has failed. Not for `control`. */
+/* Whether what they exchange was stopped: by this rank or another one, or because it has failed. Not for `control`.
+ * Any thread. */
 bool proa_rank_comms_stopped(const proa_rank_comms *c);
 void proa_rank_comms_stop(const proa_rank_comms *c); /* any thread, also while another one connects */
 void proa_rank_comms_close(proa_rank_comms *c);

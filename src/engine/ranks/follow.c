@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "comm/child.h"
 #include "comm/numa.h"
@@ -31,10 +32,11 @@ typedef struct follower {
     proa_pool *pool;
     proa_model *model;
     proa_kv_pages pages;
-    proa_kv *kv;       /* [kv_layers] */
-    uint64_t print;    /* proa_rank_model_print */
-    atomic_bool ended; /* by rank 0: the link may close */
-    atomic_bool lost;  /* rank 0 is */
+    proa_kv *kv;          /* [kv_layers] */
+    uint64_t print;       /* proa_rank_model_print */
+    atomic_bool ended;    /* by rank 0: the link may close */
+    atomic_bool lost;     /* rank 0 is */
+    atomic_llong step_ns; /* when the call that runs began; 0: none runs, or none of a step */
 } follower;
 
 /* ---- the link ---- */
@@ -50,6 +52,29 @@ static void lost_rank_0(void *arg, int32_t link, const char *why)
     if (!f->comms.by_mpi) _exit(1);
     proa_rank_comms_stop(&f->comms);
     atomic_store(&f->lost, true);
+}
+
+/* The thread of the rank waits for a GPU that hangs: else it submits a step, or waits for the end of one. */
+static bool hangs_in_step(follower *f)
+{
+    int64_t since = atomic_load(&f->step_ns);
+    return since && !f->device->host && proa_clock_ns() - since > (int64_t)f->open.wait_ms * 1000000;
+}
+
+/* Whether the collectives have failed, or a step hangs, while rank 0 wants them to go on; it is told so. */
+static bool tell_silence(follower *f)
+{
+    if (atomic_load(&f->ended) || atomic_load(&f->lost)) return false;
+    if (!proa_rank_comms_stopped(&f->comms) && !hangs_in_step(f)) return false;
+    proa_links_send(f->links, 0, PROA_FRAME_SILENT, NULL, 0);
+    return true;
+}
+
+/* Not on the thread of the rank, which may wait. */
+static void check_comms(void *arg)
+{
+    follower *f = arg;
+    if (tell_silence(f) && !f->comms.by_mpi) _exit(1);
 }
 
 static proa_status greet_rank_0(follower *f, proa_err *err)
@@ -111,6 +136,12 @@ static proa_status connect_devices(void *arg, const proa_rank_comms **comms, pro
     return proa_rank_comms_connect(&f->comms, f->device, f->stages, err);
 }
 
+static void note_step(void *arg, bool begins)
+{
+    follower *f = arg;
+    atomic_store(&f->step_ns, begins ? proa_clock_ns() : 0);
+}
+
 static void copy_tokens(void *arg, const proa_kv_copy *copy)
 {
     const follower *f = arg;
@@ -133,8 +164,8 @@ static proa_status open_rank(follower *f, proa_err *err)
 static proa_status follow_calls(follower *f, proa_err *err)
 {
     enum { WAIT_US = 10000 };
-    const proa_link_events events = {NULL, lost_rank_0, f};
-    const proa_rank_hooks hooks = {take_pages, copy_tokens, send_result, connect_devices, f};
+    const proa_link_events events = {NULL, lost_rank_0, check_comms, f};
+    const proa_rank_hooks hooks = {take_pages, copy_tokens, send_result, connect_devices, note_step, f};
     proa_err why = {.status = PROA_OK};
     int fd = f->fd;
     f->fd = -1;
@@ -148,9 +179,10 @@ static proa_status follow_calls(follower *f, proa_err *err)
     /* rank 0 has the reason, and closes the link */
     while (status != PROA_OK && !atomic_load(&f->lost)) usleep(WAIT_US);
     if (status != PROA_OK) return PROA_FAIL(err, UNAVAILABLE, "%s", why.text);
-    PROA_TRY(proa_ranks_follow(f->model, err));
-    atomic_store(&f->ended, true);
-    return PROA_OK;
+    status = proa_ranks_follow(f->model, err);
+    if (status == PROA_OK) atomic_store(&f->ended, true);
+    else tell_silence(f);
+    return status;
 }
 
 static void release_all(follower *f)

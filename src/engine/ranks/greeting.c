@@ -73,6 +73,7 @@ void proa_rank_open_message(proa_rank_message *m, proa_rank_open *open)
     o->kv_dtype = proa_rank_message_text(m, o->kv_dtype);
     PROA_RANK_MESSAGE_VALUE(m, open->threads);
     PROA_RANK_MESSAGE_VALUE(m, open->node);
+    PROA_RANK_MESSAGE_VALUE(m, open->wait_ms);
     PROA_RANK_MESSAGE_VALUE(m, o->rows_max);
     PROA_RANK_MESSAGE_VALUE(m, o->head_rows);
     PROA_RANK_MESSAGE_VALUE(m, o->sampled_rows);

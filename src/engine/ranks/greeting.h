@@ -5,6 +5,7 @@
  *   rank -> rank 0   HELLO
  *   rank 0 -> rank   OPEN     the model and how to open it
  *   rank -> rank 0   RESULT   of opening; later of each call that has one (model/ranks/call.h)
+ *   rank -> rank 0   SILENT   its GPU does not reach those of the others any more; it ends
  *
  * Owner:   texts of a message belong to it. Threads: any. */
 #ifndef PROA_ENGINE_GREETING_H
@@ -14,10 +15,10 @@
 #include "comm/rank_message.h"
 #include "model/model.h"
 
-enum { PROA_FRAME_HELLO = PROA_FRAME_FIRST, PROA_FRAME_OPEN, PROA_FRAME_RESULT };
+enum { PROA_FRAME_HELLO = PROA_FRAME_FIRST, PROA_FRAME_OPEN, PROA_FRAME_RESULT, PROA_FRAME_SILENT };
 
 /* The form of calls and frames; counted up when it changes. */
-enum { PROA_RANK_PROTOCOL = 4 };
+enum { PROA_RANK_PROTOCOL = 5 };
 
 typedef struct proa_rank_hello {
     char magic[8];     /* "proarank" */
@@ -35,6 +36,7 @@ typedef struct proa_rank_open {
     const char *path, *device;
     int32_t threads; /* of this rank */
     int32_t node;    /* the NUMA node on whose CPUs it runs; -1: all */
+    int32_t wait_ms; /* of proa_collectives_wait_ms */
     proa_model_options model;
 } proa_rank_open;
 /* Writes or reads it. */

@@ -20,6 +20,7 @@
 
 /* For ranks to end that were told to. */
 #define END_NS ((int64_t)5000000000)
+#define SILENT "the GPUs of the ranks do not reach each other any more"
 
 struct proa_rank_processes {
     int32_t ranks, stages;
@@ -87,6 +88,7 @@ static void received_result(void *arg, int32_t link, uint32_t kind, const void *
 {
     proa_rank_processes *p = arg;
     proa_rank_result r;
+    if (kind == PROA_FRAME_SILENT) fail_group(p, SILENT);
     if (kind != PROA_FRAME_RESULT || size != (int64_t)sizeof r) return;
     memcpy(&r, bytes, sizeof r);
     r.text[sizeof r.text - 1] = '\0';
@@ -99,6 +101,12 @@ static void received_result(void *arg, int32_t link, uint32_t kind, const void *
                      "rank %d: %s", link + 1, r.text);
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
+}
+
+/* The stepping thread looks, too, but may wait for a GPU that hangs. */
+static void check_comms(void *arg)
+{
+    (void)!proa_rank_processes_check(arg, NULL);
 }
 
 /* ---- the start ---- */
@@ -166,7 +174,7 @@ static proa_status greet_all(proa_rank_processes *p, const proa_rank_open *open,
 
 static proa_status watch_ranks(proa_rank_processes *p, proa_err *err)
 {
-    const proa_link_events events = {received_result, lost_rank, p};
+    const proa_link_events events = {received_result, lost_rank, check_comms, p};
     int fds[PROA_RANKS_MAX];
     for (int32_t i = 1; i < p->ranks; i++) fds[i - 1] = p->fd[i], p->fd[i] = -1;
     return proa_links_open(&p->links, fds, p->ranks - 1, &events, err);
@@ -278,7 +286,7 @@ proa_status proa_rank_processes_check(proa_rank_processes *p, proa_err *err)
 {
     PROA_TRY(proa_rank_processes_failed(p, err));
     if (!proa_rank_comms_stopped(&p->comms)) return PROA_OK;
-    fail_group(p, "the GPUs of the ranks do not reach each other any more");
+    fail_group(p, SILENT);
     return proa_rank_processes_failed(p, err);
 }
 

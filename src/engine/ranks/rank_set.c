@@ -152,6 +152,7 @@ static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const cha
                                      const proa_model_options *options, proa_err *err)
 {
     proa_rank_open open = {.path = path, .device = s->device_name, .threads = s->threads, .model = *options};
+    PROA_TRY(proa_collectives_wait_ms(&open.wait_ms, err));
     const proa_rank_hooks hooks = {.result = wait_for_results, .connect = connect_devices, .arg = s};
     open.model.rank = 0, open.model.ranks = s->count;
     open.node = s->mpi ? -1 : 0; /* the launcher binds processes to CPUs */

@@ -275,7 +275,9 @@ proa_status proa_ranks_follow(proa_model *m, proa_err *err)
         if (!read_call(m, &g->message, &call))
             return PROA_FAIL(err, CORRUPT, "rank %d: a call of rank 0 is broken", m->rank);
         if (call.kind == PROA_CALL_END) return PROA_OK;
+        if (!has_result(&call) && g->hooks.steps) g->hooks.steps(g->hooks.arg, true);
         proa_status status = run_call(m, &call, &why);
+        if (!has_result(&call) && g->hooks.steps) g->hooks.steps(g->hooks.arg, false);
         if (has_result(&call) && g->hooks.result) PROA_TRY(g->hooks.result(g->hooks.arg, status, &why));
         /* a rank that has failed ends, so that rank 0 learns of it */
         if (!has_result(&call) && status != PROA_OK) return proa_err_copy(err, &why);

@@ -63,7 +63,7 @@ static void test_message(void **state)
 /* ---- links ---- */
 
 typedef struct seen {
-    atomic_int frames, lost;
+    atomic_int frames, lost, beats;
     char why[64];
     pthread_mutex_t lock;
 } seen;
@@ -86,9 +86,15 @@ static void see_loss(void *arg, int32_t link, const char *why)
     atomic_fetch_add(&s->lost, 1);
 }
 
+static void see_beat(void *arg)
+{
+    seen *s = arg;
+    atomic_fetch_add(&s->beats, 1);
+}
+
 static proa_links *open_link(int fd, seen *s)
 {
-    const proa_link_events events = {see_frame, see_loss, s};
+    const proa_link_events events = {see_frame, see_loss, see_beat, s};
     proa_links *links;
     assert_int_equal(proa_links_open(&links, &fd, 1, &events, NULL), PROA_OK);
     return links;
@@ -151,6 +157,7 @@ static void test_silence(void **state)
     proa_links *links = open_link(pair[0], &a);
     expect_loss(&a, "has not answered for 6 s");
     assert_true(proa_clock_ns() - begin < (int64_t)10 * 1000000000);
+    assert_true(atomic_load(&a.beats) >= 4);
     proa_links_close(links);
     close(pair[1]);
 }

@@ -279,6 +279,39 @@ static void test_failed_gpu(void **state)
     proa_engine_close(engine);
 }
 
+/* A GPU that hangs without an error, in a process that sends heartbeats: the requests end in time, and the ranks are
+ * restarted. */
+static void test_silent_gpu(void **state)
+{
+    PROA_UNUSED(state);
+    char file[] = "/tmp/proa-hangs-XXXXXX";
+    enum { FEW = 2 }; /* a step of fake GPUs must be shorter than the limit on a busy machine, too */
+    outcome lost[FEW];
+    if (!getenv("PROA_TEST_DEVICE")) skip();
+    int fd = mkstemp(file);
+    assert_int_equal(close(fd) | unlink(file), 0);
+    setenv("FAKE_GPU_HANGS", file, 1);
+    setenv("PROA_COLLECTIVES_WAIT", "4", 1);
+    proa_engine *engine = open_parts(1, 2, "process");
+    assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
+    for (int i = 0; i < FEW; i++) submit_drawn(engine, i, 4000, &lost[i]);
+    wait_for_tokens(engine, 2 * FEW);
+    fclose(fopen(file, "we"));
+    int64_t begin = now_ms();
+    wait_until_done(lost, FEW);
+    assert_true(now_ms() - begin < 8000);
+    unlink(file);
+    for (int i = 0; i < FEW; i++) {
+        assert_non_null(strstr(lost[i].error, "the GPUs of the ranks do not reach each other any more"));
+        outcome_release(&lost[i]);
+    }
+    while (proa_engine_ready(engine, NULL) != PROA_OK && now_ms() - begin < 20000) usleep(10000);
+    assert_int_equal(proa_engine_ready(engine, NULL), PROA_OK);
+    unsetenv("FAKE_GPU_HANGS");
+    unsetenv("PROA_COLLECTIVES_WAIT");
+    proa_engine_close(engine);
+}
+
 /* While it is idle, a failure is noticed too, and requests are refused until the ranks work again. */
 static void test_killed_while_idle(void **state)
 {
@@ -363,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_adapter_after_restart),
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_failed_gpu),
+        cmocka_unit_test(test_silent_gpu),
         cmocka_unit_test(test_killed_while_idle),
         cmocka_unit_test(test_strangers),
     };

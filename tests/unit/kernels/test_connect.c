@@ -44,6 +44,25 @@ static void test_words(void **state)
     unsetenv("PROA_COLLECTIVES");
 }
 
+static void test_wait(void **state)
+{
+    static const char *const wrong[] = {"0", "-1", "1.5", "86401", "soon", "8s"};
+    proa_gpu_card card;
+    (void)state;
+    assert_int_equal(proa_gpu_card_make(&card, NULL), PROA_OK);
+    assert_int_equal(card.wait_ms, 8000);
+    setenv("PROA_COLLECTIVES_WAIT", "120", 1);
+    assert_int_equal(proa_gpu_card_make(&card, NULL), PROA_OK);
+    assert_int_equal(card.wait_ms, 120000);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        proa_err err = {.status = PROA_OK};
+        setenv("PROA_COLLECTIVES_WAIT", wrong[i], 1);
+        assert_int_equal(proa_gpu_card_make(&card, &err), PROA_INVALID);
+        says(&err, "', must be 1 to 86400 seconds");
+    }
+    unsetenv("PROA_COLLECTIVES_WAIT");
+}
+
 static void test_choice(void **state)
 {
     proa_gpu_card cards[RANKS];
@@ -178,8 +197,9 @@ static void test_no_gpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),    cmocka_unit_test(test_choice),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_exchange), cmocka_unit_test(test_stopped), cmocka_unit_test(test_no_gpu),
+        cmocka_unit_test(test_words),   cmocka_unit_test(test_wait),     cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_exchange), cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_no_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,6 +198,66 @@ static void test_failure(void **state)
     assert_int_equal(count_of("fake_nccl_aborted"), aborted + 2);
 }
 
+static bool is_stopped_within(proa_nccl_comm *c, int64_t ms)
+{
+    for (int64_t begin = proa_clock_ns(); !proa_nccl_stopped(c); usleep(1000))
+        if (proa_clock_ns() - begin > ms * 1000000) return false;
+    return true;
+}
+
+/* A GPU that waits for another one which is silent: NCCL says nothing. */
+static void test_silence(void **state)
+{
+    enum { WAIT_MS = 500 };
+    static _Atomic uint32_t ended; /* as the GPU would count */
+    proa_nccl_comm *other, *c = join_two(&other);
+    (void)state;
+    proa_nccl_watch(c, (const volatile uint32_t *)&ended, WAIT_MS);
+    assert_false(is_stopped_within(c, 2 * WAIT_MS)); /* nothing was submitted */
+    proa_nccl_submitted(c, 5);
+    for (int i = 0; i < 4; i++) { /* slow, but it goes on */
+        assert_false(is_stopped_within(c, WAIT_MS / 2));
+        atomic_fetch_add(&ended, 1);
+    }
+    assert_false(is_stopped_within(c, WAIT_MS / 2));
+    int64_t begin = proa_clock_ns();
+    assert_true(is_stopped_within(c, 4 * WAIT_MS));
+    assert_true(proa_clock_ns() - begin > WAIT_MS / 4 * 1000000);
+    proa_nccl_stop(other);
+    proa_nccl_close(c);
+    proa_nccl_close(other);
+}
+
+/* What is submitted at once has all of the time. */
+static void test_first_call(void **state)
+{
+    static _Atomic uint32_t ended;
+    proa_nccl_comm *other, *c = join_two(&other);
+    (void)state;
+    proa_nccl_submitted(c, 1);
+    proa_nccl_watch(c, (const volatile uint32_t *)&ended, 1000);
+    assert_false(is_stopped_within(c, 500));
+    proa_nccl_stop(other);
+    proa_nccl_close(c);
+    proa_nccl_close(other);
+}
+
+/* The other rank never calls the sum: NCCL's own call does not return, either. */
+static void test_silent_call(void **state)
+{
+    float x[COUNT] = {0};
+    proa_nccl_comm *other, *c = join_two(&other);
+    (void)state;
+    proa_nccl_watch(c, NULL, 200);
+    int64_t begin = proa_clock_ns();
+    proa_nccl_all_reduce(c, x, x, COUNT, PROA_DTYPE_F32, NULL);
+    assert_true(proa_clock_ns() - begin < 5000000000);
+    assert_true(proa_nccl_stopped(c));
+    proa_nccl_stop(other);
+    proa_nccl_close(c);
+    proa_nccl_close(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +266,9 @@ int main(void)
         cmocka_unit_test(test_rank_does_not_come),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_first_call),
+        cmocka_unit_test(test_silent_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,15 +20,16 @@
  * message before the last; then each block sets its flag. The receiver copies it out and counts it in the sender's
  * memory. So a stage of a pipeline is up to two messages ahead of the next one.
  *
- * A kernel waits for the other ranks for 10 s at most. Among threads it fails then. A process may outlive another one,
- * and must keep its GPU: there the kernel sets a flag in host memory and ends, and so do all that follow. Whoever
- * learns earlier that a rank was lost sets this flag from the host (proa_comm.stop). */
+ * A kernel waits for the other ranks for PROA_COLLECTIVES_WAIT seconds at most. Among threads it fails then. A process
+ * may outlive another one, and must keep its GPU: there the kernel sets a flag in host memory and ends, and so do all
+ * that follow. Whoever learns earlier that a rank was lost sets this flag from the host (proa_comm.stop). */
 #include "kernels/cuda/comm/comm.h"
 
 extern "C" {
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "kernels/connect.h"
 }
 #include <sched.h>
 #include <stdlib.h>
@@ -43,8 +44,6 @@ enum { SHORT_THREADS = 256, SHORT_BLOCKS = (int)(SHORT_BYTES / 16 / SHORT_THREAD
 #define MAIL_BYTES ((int64_t)4 << 20) /* of a mailbox: longer messages take several launches */
 /* Units of 16 bytes of a thread in a chunk: as many loads are in flight. */
 enum { CHUNK_UNITS = 4, CHUNK = CHUNK_UNITS * THREADS };
-/* How long a rank waits for the others before its kernel fails. */
-#define TIMEOUT_NS 10000000000ull
 
 /* A rank's memory for the others, all zero at first: parts of one allocation. */
 struct comm_memory {
@@ -65,8 +64,9 @@ struct comm_count {
 
 struct comm_peers {
     comm_memory at[RANKS_MAX];
-    comm_count *count;  /* this rank's */
-    volatile int *stop; /* in host memory; not 0: nothing is waited for. NULL: ranks are threads */
+    comm_count *count;          /* this rank's */
+    volatile int *stop;         /* in host memory; not 0: nothing is waited for. NULL: ranks are threads */
+    unsigned long long wait_ns; /* for the others; then the kernel fails */
     int rank, ranks;
 };
 
@@ -129,7 +129,7 @@ __device__ static bool gives_up(const comm_peers &p, unsigned spins, unsigned lo
     if (spins % 1024) return false;
     if (p.stop && *p.stop) return true;
     if (!begin) begin = now_ns();
-    if (now_ns() - begin <= TIMEOUT_NS) return false;
+    if (now_ns() - begin <= p.wait_ns) return false;
     if (!p.stop) __trap();
     *p.stop = 1;
     return true;
@@ -549,7 +549,7 @@ static void wait_for_sender(gpu_comm *c, int from, unsigned messages)
     const gpu_comm *sender = c->thread[from];
     if (!sender || !messages) return;
     c->expected[from] += messages;
-    int64_t until = proa_clock_ns() + (int64_t)TIMEOUT_NS;
+    int64_t until = proa_clock_ns() + (int64_t)c->peers.wait_ns;
     for (unsigned spins = 0; !has_submitted(sender, c->base.rank, c->expected[from]); spins++) {
         if (spins % 1024 != 1023) continue;
         if (proa_clock_ns() > until) return;
@@ -562,6 +562,14 @@ static void count_sent(gpu_comm *c, int to, unsigned messages)
     __atomic_fetch_add(&c->submitted[to], messages, __ATOMIC_RELEASE);
 }
 
+void gpu_comm_record_call(proa_nccl_comm *nccl)
+{
+    int i = 0;
+    while (i < GPU_COMM_NCCL_MAX && recorded.nccl[i] && recorded.nccl[i] != nccl) i++;
+    PROA_ASSERT(i < GPU_COMM_NCCL_MAX);
+    recorded.nccl[i] = nccl, recorded.calls[i]++;
+}
+
 void gpu_comm_before_launch(const gpu_comm_messages *m)
 {
     for (int i = 0; m->comm && i < m->comm->base.ranks; i++) wait_for_sender(m->comm, i, m->received[i]);
@@ -571,6 +579,7 @@ void gpu_comm_before_launch(const gpu_comm_messages *m)
 void gpu_comm_launched(const gpu_comm_messages *m)
 {
     for (int i = 0; m->comm && i < m->comm->base.ranks; i++) count_sent(m->comm, i, m->sent[i]);
+    for (int i = 0; i < GPU_COMM_NCCL_MAX && m->nccl[i]; i++) proa_nccl_submitted(m->nccl[i], m->calls[i]);
 }
 
 static void record_received(gpu_comm *c, int from)
@@ -690,7 +699,7 @@ proa_status gpu_comm_memory(char **memory, gpu *g, int32_t ranks, proa_err *err)
 }
 
 /* The collectives of one rank over the memory of all. */
-static gpu_comm *make_rank(gpu *g, char *const *memory, int32_t rank, int32_t ranks)
+static gpu_comm *make_rank(gpu *g, char *const *memory, int32_t rank, int32_t ranks, int32_t wait_ms)
 {
     size_t before, all;
     gpu_comm *c = (gpu_comm *)proa_calloc(1, sizeof *c);
@@ -699,18 +708,19 @@ static gpu_comm *make_rank(gpu *g, char *const *memory, int32_t rank, int32_t ra
     for (int32_t k = 0; k < ranks; k++) c->peers.at[k] = divide_memory(memory[k], ranks, &before, &all);
     c->peers.count = (comm_count *)(c->peers.at[rank].taken + ranks);
     c->peers.rank = rank, c->peers.ranks = ranks;
+    c->peers.wait_ns = (unsigned long long)wait_ms * 1000000;
     return c;
 }
 
 proa_status gpu_comm_of_process(proa_comm **out, gpu *g, char *const *memory, int32_t rank, int32_t ranks,
-                                proa_err *err)
+                                int32_t wait_ms, proa_err *err)
 {
     int *stop;
     cudaError_t status = cudaHostAlloc((void **)&stop, sizeof *stop, cudaHostAllocMapped);
     if (status != cudaSuccess)
         return PROA_FAIL(err, NO_MEMORY, "%s: host memory for ranks: %s", g->name, cudaGetErrorString(status));
     *stop = 0;
-    gpu_comm *c = make_rank(g, memory, rank, ranks);
+    gpu_comm *c = make_rank(g, memory, rank, ranks, wait_ms);
     c->peers.stop = stop;
     c->base.stop = stop_comm, c->base.stopped = is_stopped;
     *out = &c->base;
@@ -725,6 +735,8 @@ void gpu_comm_set_large(proa_comm *base, proa_comm *large, int64_t from)
 proa_status gpu_open_comm(proa_comm **out, proa_device *const *devices, int32_t ranks, proa_err *err)
 {
     char *memory[RANKS_MAX] = {};
+    int32_t wait_ms;
+    PROA_TRY(proa_collectives_wait_ms(&wait_ms, err));
     proa_status status = open_peers(devices, ranks, err);
     for (int32_t i = 0; i < ranks && status == PROA_OK; i++)
         status = gpu_comm_memory(&memory[i < RANKS_MAX ? i : 0], gpu_enter(devices[i]), ranks, err);
@@ -732,7 +744,8 @@ proa_status gpu_open_comm(proa_comm **out, proa_device *const *devices, int32_t 
         for (char *m : memory) cudaFree(m);
         return status;
     }
-    for (int32_t i = 0; i < ranks; i++) out[i] = &make_rank(gpu_enter(devices[i]), memory, i, ranks)->base;
+    for (int32_t i = 0; i < ranks; i++)
+        out[i] = &make_rank(gpu_enter(devices[i]), memory, i, ranks, wait_ms)->base;
     for (int32_t i = 0; i < ranks; i++)
         for (int32_t k = 0; k < ranks; k++) comm_of(out[i])->thread[k] = comm_of(out[k]);
     return PROA_OK;

@@ -114,7 +114,7 @@ static proa_status join_nccl(proa_comm **out, connection *c, proa_err *err)
     proa_nccl_comm *nccl = NULL;
     PROA_TRY(proa_gpu_cards_check_nccl(c->all, c->line, err));
     PROA_TRY(proa_nccl_join(&nccl, card_of(c, 0)->nccl_id, c->rank, c->line.count, is_stopped, c->control, err));
-    return gpu_comm_of_nccl(out, c->g, nccl, c->rank, c->line.count, err);
+    return gpu_comm_of_nccl(out, c->g, nccl, c->rank, c->line.count, c->all[0].wait_ms, err);
 }
 
 /* ---- both ---- */
@@ -148,7 +148,7 @@ static proa_status connect_line(proa_comm **out, connection *c, proa_err *err)
     PROA_TRY(exchange_cards(c, err));
     if (has_failed(c)) return proa_err_copy(err, &c->failure);
     if (!c->peer) return join_nccl(out, c, err);
-    PROA_TRY(gpu_comm_of_process(out, c->g, c->memory, c->rank, c->line.count, err));
+    PROA_TRY(gpu_comm_of_process(out, c->g, c->memory, c->rank, c->line.count, c->all[0].wait_ms, err));
     memset(c->memory, 0, (size_t)c->line.count * sizeof *c->memory); /* they are the comm's */
     return PROA_OK;
 }
