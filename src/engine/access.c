@@ -6,6 +6,11 @@
 #include "engine/engine.h"
 #include <string.h>
 
+const char *proa_version(void)
+{
+    return PROA_VERSION;
+}
+
 void proa_engine_stats(proa_engine *engine, proa_stats *stats)
 {
     pthread_mutex_lock(&engine->shared.lock);

@@ -20,11 +20,6 @@
 #include <malloc.h>
 #include <string.h>
 
-const char *proa_version(void)
-{
-    return PROA_VERSION;
-}
-
 /* ---- opening ---- */
 
 /* A folder without a tokenizer is fine (ids in, ids out); a broken tokenizer is not. */
