@@ -16,71 +16,8 @@
 #define CANCEL_MS 20  /* time between two looks for cancelled requests, while there are any */
 #define IDLE_MS   200 /* the same while there are none */
 
-static proa_channel *channel;
 static proa_host_jobs *executor;
 static proa_hosted *hosted; /* the executor's */
-static const char *instance = "";
-
-/* ---- messages ---- */
-
-bool proa_host_send_plain(const proa_channel_message *m)
-{
-    return proa_channel_send(channel, m, 1);
-}
-
-bool proa_host_send(proa_channel_message m, const proa_payload_content *c)
-{
-    proa_shared_arena *a = proa_channel_arena(channel);
-    if (!proa_payload_write(a, c, &m.at, &m.bytes)) return false;
-    uint64_t at = m.at;
-    bool sent = proa_channel_send(channel, &m, 1);
-    if (!sent) proa_shared_arena_cancel_send(a, at);
-    proa_shared_arena_release_block(a, at);
-    return sent;
-}
-
-void proa_host_post(proa_buf *head)
-{
-    (void)proa_host_send((proa_channel_message){.kind = PROA_CHANNEL_POST},
-                         &(proa_payload_content){.head = proa_buf_view(head)});
-    proa_buf_release(head);
-}
-
-const char *proa_host_instance(void)
-{
-    return instance;
-}
-
-/* The server does not break the protocol unless it is another program. */
-void proa_host_payload(proa_payload *w, const proa_channel_message *m)
-{
-    proa_err err = {0};
-    if (proa_payload_open(w, proa_channel_view(channel), m, &err) == PROA_OK) {
-        w->open_device = proa_host_device_open;
-        return;
-    }
-    fprintf(stderr, "proa backend-host: %s\n", err.text);
-    _exit(EXIT_FAILURE);
-}
-
-/* ---- outputs: written where the server reads them ---- */
-
-#define SHARED_LEAST ((size_t)32 << 10) /* smaller ones are copied into the payload of their response */
-
-static void release_block(void *at)
-{
-    proa_shared_arena_release_block(proa_channel_arena(channel), (uint64_t)(uintptr_t)at);
-}
-
-/* NULL: there is no room, and the output is in other memory until it is sent. */
-static proa_buffer *shared_buffer(size_t bytes)
-{
-    proa_shared_arena *a = proa_channel_arena(channel);
-    uint64_t at = proa_shared_arena_alloc(a, bytes);
-    if (!at) return NULL;
-    proa_shared_arena_cancel_send(a, at); /* the server holds it from proa_payload_write on */
-    return proa_buffer_wrap(proa_shared_arena_at(a, at), bytes, release_block, (void *)(uintptr_t)at);
-}
 
 static void send_head(uint32_t kind, proa_buf *head, const proa_err *err)
 {
@@ -215,7 +152,7 @@ static void close_model(void)
 {
     proa_host_wait_idle();
     proa_hosted_close(hosted);
-    proa_channel_shutdown(channel);
+    proa_host_shutdown();
     _exit(EXIT_SUCCESS);
 }
 
@@ -237,7 +174,7 @@ static void read_packets(void)
     proa_channel_message *in = proa_malloc(PROA_CHANNEL_PACKET_MAX * sizeof *in);
     for (;;) {
         int wait_ms = proa_host_check_cancelled() ? CANCEL_MS : IDLE_MS;
-        int count = proa_channel_receive(channel, in, PROA_CHANNEL_PACKET_MAX, wait_ms);
+        int count = proa_host_receive(in, PROA_CHANNEL_PACKET_MAX, wait_ms);
         if (count < 0) break;
         if (count == 0) continue;
         bool answer = in[0].kind == PROA_CHANNEL_ANSWER || in[0].kind == PROA_CHANNEL_REPLY;
@@ -257,12 +194,10 @@ int proa_isolate_host(int argc, char **argv)
         return EXIT_FAILURE;
     }
     (void)prctl(PR_SET_NAME, "proa-backend");
-    instance = argv[2];
-    if (proa_channel_open(&channel, (size_t)PROA_PROCESS_KEEP_BYTES, &err) != PROA_OK) {
+    if (proa_host_connect(argv[2], &err) != PROA_OK) {
         fprintf(stderr, "proa backend-host: %s\n", err.text);
         return EXIT_FAILURE;
     }
-    proa_buffer_set_source(shared_buffer, SHARED_LEAST);
     proa_host_calls_start();
     executor = proa_host_jobs_start(run_job);
     (void)proa_host_send_plain(&started);

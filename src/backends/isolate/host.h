@@ -22,8 +22,13 @@ typedef void proa_host_job_fn(const proa_channel_message *messages, int count);
 proa_host_jobs *proa_host_jobs_start(proa_host_job_fn *run);
 void proa_host_jobs_add(proa_host_jobs *jobs, const proa_channel_message *messages, int count); /* copied */
 
-/* ---- host.c ---- */
+/* ---- host_channel.c: the channel to the server ---- */
 
+/* Opens the channel that the server has left this process, and takes large outputs from memory that both share. name:
+ * of the instance; it stays the caller's. */
+PROA_MUST_CHECK proa_status proa_host_connect(const char *name, proa_err *err);
+int proa_host_receive(proa_channel_message *in, int most, int wait_ms); /* proa_channel_receive */
+void proa_host_shutdown(void); /* the server sees the end of the channel */
 /* Sends a message with a payload. False: there is no room for it, or the server is gone. */
 bool proa_host_send(proa_channel_message m, const proa_payload_content *c);
 void proa_host_post(proa_buf *head);                      /* a POST without tensors; releases the head */
