@@ -38,6 +38,16 @@ static void want_entry(entry *e, bool weights)
 
 /* ---- small files: configuration, tokenizer, chat templates ---- */
 
+/* "2_Dense/config.json", or its weights: a layer behind the pooling. */
+static bool is_of_dense(const char *path)
+{
+    const char *name = strchr(path, '/');
+    if (!isdigit((unsigned char)*path) || !name || name - path < 7 || strncmp(name - 6, "_Dense", 6) != 0)
+        return false;
+    return strcmp(name, "/config.json") == 0 || strcmp(name, "/model.safetensors") == 0 ||
+           strcmp(name, "/pytorch_model.bin") == 0;
+}
+
 static bool is_small_file(const char *path)
 {
     static const char *const endings[] = {".json", ".txt", ".model", ".spm", ".jinja", ".tiktoken"};
@@ -47,8 +57,8 @@ static bool is_small_file(const char *path)
     if (ends_with(path, ".index.json")) return false;
     for (size_t i = 0; i < PROA_COUNT(others); i++)
         if (strcmp(path, others[i]) == 0) return false;
-    if (!in_root(path)) /* pooling of sentence-transformers; chat templates by name */
-        return strcmp(path, "1_Pooling/config.json") == 0 ||
+    if (!in_root(path)) /* modules of sentence-transformers; chat templates by name */
+        return strcmp(path, "1_Pooling/config.json") == 0 || is_of_dense(path) ||
                (starts_with(path, "additional_chat_templates/") && ends_with(path, ".jinja"));
     for (size_t i = 0; i < PROA_COUNT(endings); i++)
         if (ends_with(path, endings[i])) return true;

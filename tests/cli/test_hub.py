@@ -167,7 +167,7 @@ def test_list_without_checksums(hub, env):
       "rust_model.ot"], ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"]),
     (["adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"], ["adapter_config.json", "adapter_model.safetensors"]),
     (["modules.json", "1_Pooling/config.json", "2_Dense/config.json", "model.safetensors"],
-     ["modules.json", "1_Pooling/config.json", "model.safetensors"]),
+     ["modules.json", "1_Pooling/config.json", "2_Dense/config.json", "model.safetensors"]),
     (["chat_template.jinja", "tokenizer.model", "vocab.txt", "source.spm", "requirements.txt", "trainer_state.json", "model.safetensors"],
      ["chat_template.jinja", "tokenizer.model", "vocab.txt", "source.spm", "model.safetensors"]),
 ])

@@ -2,15 +2,36 @@
 """Reranking, scores of pairs, pooling of embeddings, tokens and texts: operations that generate nothing."""
 import json
 import math
+import random
 import shutil
+import struct
 
 import pytest
 import requests
 from tokenizers import Tokenizer
 from wire import ROOT, Server
 
-DECODER, CROSS = "classics-10m", "polarity-bert"
+DECODER, CROSS, DENSE = "classics-10m", "polarity-bert", 5
 QUERY, DOCUMENTS = "It was a dark night", ["He bought apples", "The night was dark", "A dark night it was"]
+
+
+def dense_numbers(outputs, inputs):
+    numbers = random.Random(outputs)
+    return [[numbers.uniform(-1, 1) for _ in range(inputs)] for _ in range(outputs)], [numbers.uniform(-1, 1) for _ in range(outputs)]
+
+
+def write_dense(folder, outputs, inputs, activation, biased):
+    weight, bias = dense_numbers(outputs, inputs)
+    tensors = {"linear.weight": ([outputs, inputs], sum(weight, []))} | ({"linear.bias": ([outputs], bias)} if biased else {})
+    header, data = {}, b""
+    for name, (shape, values) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * len(values)]}
+        data += struct.pack(f"<{len(values)}f", *values)
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    (folder / "config.json").write_text(json.dumps(
+        {"in_features": inputs, "out_features": outputs, "bias": biased, "activation_function": activation}))
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +41,8 @@ def models(tmp_path_factory):
     for name, pooling, modules in (("cls", "pooling_mode_cls_token", ["Transformer", "Pooling"]),
                                    ("unit", "pooling_mode_mean_tokens", ["Transformer", "Pooling", "Normalize"]),
                                    ("max", "pooling_mode_max_tokens", ["Transformer", "Pooling"]),
-                                   ("dense", "pooling_mode_mean_tokens", ["Transformer", "Pooling", "Dense"])):
+                                   ("dense", "pooling_mode_mean_tokens", ["Transformer", "Pooling", "Dense"]),
+                                   ("layers", "pooling_mode_mean_tokens", ["Transformer", "Pooling", "Dense", "Dense"])):
         folder = made / name
         shutil.copytree(ROOT / "models" / CROSS, folder)
         (folder / "1_Pooling").mkdir()
@@ -29,6 +51,9 @@ def models(tmp_path_factory):
         (folder / "modules.json").write_text(json.dumps(
             [{"idx": i, "name": str(i), "path": paths.get(m, f"{i}_{m}"), "type": f"sentence_transformers.models.{m}"}
              for i, m in enumerate(modules)]))
+    hidden = json.loads((ROOT / "models" / CROSS / "config.json").read_text())["hidden_size"]
+    write_dense(made / "layers/2_Dense", DENSE, hidden, "torch.nn.modules.activation.Tanh", True)
+    write_dense(made / "layers/3_Dense", 3, DENSE, "torch.nn.modules.linear.Identity", False)
     folders = [ROOT / "models" / name for name in (DECODER, CROSS)] + [ROOT / "tests/fuzz/repository/chat"]
     with Server(repositories=folders + sorted(made.iterdir())) as running:
         yield running
@@ -122,6 +147,18 @@ def test_pooling_of_the_folder(post):
     for name, told in (("max", "pooling_mode_max_tokens"), ("dense", "sentence_transformers.models.Dense")):
         assert told in post("/v1/embeddings", 400, model=name, input="a")["error"]["message"]
         assert embed(post, name, "a good film", pooling="mean") == embed(post, CROSS, "a good film")
+
+
+def test_dense_layers(post):
+    """Two layers behind the pooling; a pooling in the request gives the vector without them."""
+    mean = embed(post, CROSS, "a good film", pooling="mean", normalize=False)
+    (first, bias), (second, _) = dense_numbers(DENSE, len(mean)), dense_numbers(3, DENSE)
+    inner = [math.tanh(b + sum(w * x for w, x in zip(row, mean))) for row, b in zip(first, bias)]
+    wanted = [sum(w * x for w, x in zip(row, inner)) for row in second]
+    assert embed(post, "layers", "a good film", normalize=False) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+    assert embed(post, "layers", "a good film", pooling="mean", normalize=False) == mean
+    two = post("/v1/embeddings", model="layers", input=["a good film", "a bad film"], normalize=False)["data"]
+    assert two[0]["embedding"] == pytest.approx(wanted, rel=1e-4, abs=1e-5) and len(two[1]["embedding"]) == 3
 
 
 def test_tokenize(post):

@@ -12,6 +12,7 @@
 #include "text/token_bytes.h"
 #include "base/options.h"
 #include "engine/access.h"
+#include "engine/dense.h"
 #include "engine/fleet/fleet.h"
 #include "serve/backend.h"
 #include "serve/config/config.h"
@@ -25,9 +26,17 @@ typedef struct proa_llm_request proa_llm_request;
 /* How much of a sequence earlier replies had. */
 typedef enum proa_emitted { PROA_EMITTED_NOTHING, PROA_EMITTED_SOME, PROA_EMITTED_END } proa_emitted;
 
+/* A dense layer behind the pooling, and the one behind it. */
+typedef struct proa_sentence_dense {
+    proa_dense layer;
+    struct proa_sentence_dense *next;
+} proa_sentence_dense;
+
 /* What modules.json and 1_Pooling/config.json of a sentence-transformers folder say about embeddings. */
 typedef struct proa_sentence_modules {
-    proa_pooling pooling; /* DEFAULT: nothing */
+    proa_pooling pooling;       /* DEFAULT: nothing */
+    proa_sentence_dense *dense; /* the first one; NULL: none */
+    int64_t width;              /* of the last one; 0: there is none */
     bool normalize;
     const char *refused; /* why the folder's own embedding cannot be computed; NULL: it can */
 } proa_sentence_modules;

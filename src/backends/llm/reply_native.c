@@ -423,6 +423,18 @@ static bool folder_normalizes(const proa_prompt *p)
     return p->generation->pooling == PROA_POOLING_DEFAULT && p->req->llm_model->modules.normalize;
 }
 
+/* The dense layers of the folder's own embedding; NULL: none. */
+static const proa_sentence_dense *folder_dense(const proa_prompt *p)
+{
+    return p->generation->pooling == PROA_POOLING_DEFAULT ? p->req->llm_model->modules.dense : NULL;
+}
+
+static int64_t embedding_width(const proa_prompt *p)
+{
+    const proa_llm_model *s = p->req->llm_model;
+    return folder_dense(p) ? s->modules.width : s->info.hidden;
+}
+
 /* Labels need the host; without them the logits and scores of classes may stay on a GPU, as an embedding may. */
 proa_llm_place proa_native_places(const proa_llm_request *req)
 {
@@ -432,7 +444,7 @@ proa_llm_place proa_native_places(const proa_llm_request *req)
          pooler = proa_llm_pooling(p) == PROA_POOLING_POOLER;
     if (classes && proa_engine_has_head_row(engine) && !proa_infer_wants(req->infer, "label"))
         return PROA_LLM_PLACE_HEAD;
-    if (p->generation->task != PROA_GENERATION_EMBED) return PROA_LLM_PLACE_HOST;
+    if (p->generation->task != PROA_GENERATION_EMBED || folder_dense(p)) return PROA_LLM_PLACE_HOST;
     if (pooler) return proa_engine_has_pooler(engine) ? PROA_LLM_PLACE_POOLED : PROA_LLM_PLACE_HOST;
     return proa_engine_is_headless(engine) ? PROA_LLM_PLACE_ROWS : PROA_LLM_PLACE_HOST;
 }
@@ -442,14 +454,26 @@ static bool wants_unit(const proa_prompt *p)
     return p->generation->normalize || folder_normalizes(p);
 }
 
-static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t columns)
+/* x: the pooled states; what the dense layers make of them. */
+static const float *apply_dense(const answer *a, const proa_prompt *p, const float *x)
 {
+    for (const proa_sentence_dense *d = folder_dense(p); d; d = d->next) {
+        float *y = PROA_ARENA_NEW(&a->reply->arena, float, d->layer.outputs);
+        proa_dense_apply(&d->layer, y, x);
+        x = y;
+    }
+    return x;
+}
+
+static void embed_row(const answer *a, proa_prompt *p, float *to)
+{
+    int64_t columns = p->req->llm_model->info.hidden, width = embedding_width(p);
     if (p->request.task == PROA_TASK_GENERATE && p->output_count) /* a decoder's */
         proa_buf_append(&p->rows, p->output[0].hidden.ptr, p->output[0].hidden.len);
     int64_t n = (int64_t)(p->rows.len / sizeof(float)) / columns;
     float *mean = PROA_ARENA_NEW(&a->reply->arena, float, columns);
-    memcpy(to, pool_rows(p, mean, n, columns), (size_t)columns * sizeof *to);
-    if (wants_unit(p)) normalize_vector(to, columns);
+    memcpy(to, apply_dense(a, p, pool_rows(p, mean, n, columns)), (size_t)width * sizeof *to);
+    if (wants_unit(p)) normalize_vector(to, width);
 }
 
 /* An output that is on the GPU. */
@@ -474,7 +498,7 @@ static void add_placed_embedding(const answer *a, const int64_t *shape, int32_t 
 
 static void reply_embedding(const answer *a)
 {
-    int64_t columns = a->req->llm_model->info.hidden, shape[2];
+    int64_t columns = embedding_width(&a->req->prompts[0]), shape[2];
     int32_t rank;
     const int64_t *of = row_shape(a, columns, shape, &rank);
     if (a->req->rows) {
@@ -482,8 +506,7 @@ static void reply_embedding(const answer *a)
         return;
     }
     float *to = proa_reply_floats(a->req, a->reply, "embedding", of, rank, 0);
-    for (int64_t i = 0; i < a->req->count && to; i++)
-        embed_row(a, &a->req->prompts[i], to + i * columns, columns);
+    for (int64_t i = 0; i < a->req->count && to; i++) embed_row(a, &a->req->prompts[i], to + i * columns);
 }
 
 static void scores_of(float *to, const float *logits, int64_t n, const proa_llm_model *s)
@@ -569,9 +592,9 @@ static void type_rows(const answer *a, proa_generated *g)
 
 static void type_embedding(const answer *a, proa_generated *g)
 {
-    int64_t columns = a->req->llm_model->info.hidden;
+    int64_t columns = embedding_width(a->p);
     float *to = PROA_ARENA_NEW(&a->reply->arena, float, columns);
-    embed_row(a, a->p, to, columns);
+    embed_row(a, a->p, to);
     g->embedding = to;
     g->embedding_count = columns;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * sentence.c - what a folder of sentence-transformers says beside the model: modules.json lists the steps of an
- *              embedding, 1_Pooling/config.json the pooling, and config.json the activation of a cross-encoder. */
+ *              embedding, 1_Pooling/config.json the pooling, 2_Dense a dense layer, and config.json the activation of a
+ *              cross-encoder. */
 #include "backends/llm/llm.h"
 
 #include "base/limits.h"
@@ -68,6 +69,38 @@ static proa_status read_pooling_file(proa_llm_model *s, const char *folder, proa
     return PROA_OK;
 }
 
+static void append_dense(proa_llm_model *s, const proa_dense *layer)
+{
+    proa_sentence_dense **end = &s->modules.dense;
+    while (*end) end = &(*end)->next;
+    *end = PROA_ARENA_NEW(&s->arena, proa_sentence_dense, 1);
+    (*end)->layer = *layer;
+    s->modules.width = layer->outputs;
+}
+
+/* A dense layer takes what the one before it gives, or the states of the model. What cannot be read is refused when an
+ * embedding is requested. */
+static proa_status read_dense_file(proa_llm_model *s, const char *folder, const char *type, proa_err *err)
+{
+    const proa_files *files = proa_engine_files(s->engine);
+    const char *name = proa_arena_printf(&s->arena, "%s/config.json", folder);
+    int64_t width = s->modules.width ? s->modules.width : s->info.hidden;
+    proa_json *config = NULL;
+    proa_dense layer;
+    proa_err why = {.status = PROA_OK};
+    if (proa_path_climbs(name))
+        return PROA_FAIL(err, INVALID, "modules.json names the path '%.100s'", folder);
+    if (!files->dir || !proa_files_has(files, name)) return refuse_module(s, "the module", type), PROA_OK;
+    PROA_TRY(proa_files_json(&config, files, name, PROA_CONFIG_BYTES_MAX, err));
+    const char *path = proa_arena_printf(&s->arena, "%s/%s", files->dir, folder);
+    proa_status status = proa_dense_open(&layer, path, config, &s->arena, &why);
+    proa_json_free(config);
+    if (status != PROA_OK) refuse_module(s, "a module Dense whose", why.text);
+    else if (layer.inputs != width || s->modules.normalize) refuse_module(s, "the module", type);
+    else append_dense(s, &layer);
+    return PROA_OK;
+}
+
 /* One step: "sentence_transformers.models.Pooling" with its folder. */
 static proa_status read_module(proa_llm_model *s, const proa_json *module, proa_err *err)
 {
@@ -76,6 +109,7 @@ static proa_status read_module(proa_llm_model *s, const proa_json *module, proa_
                *dot = strrchr(type, '.'), *last = dot ? dot + 1 : type;
     if (strcmp(last, "Transformer") == 0) return PROA_OK;
     if (strcmp(last, "Pooling") == 0) return read_pooling_file(s, path, err);
+    if (strcmp(last, "Dense") == 0) return read_dense_file(s, path, type, err);
     if (strcmp(last, "Normalize") == 0) s->modules.normalize = true;
     else refuse_module(s, "the module", type);
     return PROA_OK;
