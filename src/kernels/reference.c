@@ -362,6 +362,13 @@ static void reference_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source
 
 enum { ROW_PIECE = 64 }; /* numbers of a row that are widened at a time */
 
+/* sum + the products of a and v, in rising order, each step one fused multiply-add. The sum stays in a register. */
+static float add_products(float sum, const float *a, const float *v, int64_t count)
+{
+    for (int64_t j = 0; j < count; j++) sum = fmaf(a[j], v[j], sum);
+    return sum;
+}
+
 /* y[i] = the sum over k of x[k] * row n + i of w, in rising order of k, each step one fused multiply-add in f32. */
 static void dot_f32(float *y, const proa_weight *w, int64_t n, int64_t rows, const float *x)
 {
@@ -374,10 +381,8 @@ static void dot_f32(float *y, const proa_weight *w, int64_t n, int64_t rows, con
         int64_t count = proa_min64(ROW_PIECE, w->K - k);
         for (int64_t j = 0; j < count; j++)
             a[j] = w->format == PROA_WFMT_BF16DOT ? proa_bf16_to_f32(proa_f32_to_bf16(x[k + j])) : x[k + j];
-        for (int64_t i = 0; i < rows; i++) {
-            const float *v = load_row(piece, w->data, dtype, (n + i) * w->K + k, count);
-            for (int64_t j = 0; j < count; j++) y[i] = fmaf(a[j], v[j], y[i]);
-        }
+        for (int64_t i = 0; i < rows; i++)
+            y[i] = add_products(y[i], a, load_row(piece, w->data, dtype, (n + i) * w->K + k, count), count);
     }
 }
 
@@ -578,6 +583,9 @@ static double score_row(const attend_job *job, const proa_span *span, const floa
     return dot + bias;
 }
 
+/* Scores of a row; those beyond are computed again, since the reference has no scratch. */
+enum { SCORES_KEPT = 512 };
+
 /* y = sum_p softmax_p(score_p) v_p over the keys [begin, end), for row i of the span and head h. The first walk finds
  * the largest score, so that no exp overflows. A sink adds exp(sink) to the denominator. */
 static void attend_head(const attend_job *job, const proa_span *span, int64_t i, int64_t h)
@@ -591,15 +599,16 @@ static void attend_head(const attend_job *job, const proa_span *span, int64_t i,
     if (job->a->causal) end = at + 1;
     if (window > 0) begin = proa_max64(0, at + 1 - window), end = proa_min64(end, at + window);
     int64_t kv_head = h / (job->q.shape[1] / kv->kv_heads);
-    double largest = (double)-INFINITY, sum = 0, out[PROA_HEAD_DIM_MAX] = {0};
+    double largest = (double)-INFINITY, sum = 0, out[PROA_HEAD_DIM_MAX] = {0}, kept[SCORES_KEPT];
     for (int64_t p = begin; p < end; p++) {
         double s = score_row(job, span, q, h, at, p, proa_tree_slot(first, seen, p));
+        if (p - begin < SCORES_KEPT) kept[p - begin] = s;
         if (s > largest || isnan(s)) largest = s;
-        if (isnan(s)) break;
     }
     for (int64_t p = begin; p < end; p++) {
         int64_t slot = proa_tree_slot(first, seen, p);
-        double weight = exp(score_row(job, span, q, h, at, p, slot) - largest);
+        double s = p - begin < SCORES_KEPT ? kept[p - begin] : score_row(job, span, q, h, at, p, slot);
+        double weight = exp(s - largest);
         float row[PROA_HEAD_DIM_MAX];
         const float *v = load_row(row, kv->v, kv->dtype, kv_index(kv, job->spans, span, slot, kv_head),
                                   kv->head_dim);

@@ -5,22 +5,35 @@
 #include <math.h>
 #include <string.h>
 
-/* Element at a flat index of any floating memory. */
-static float load_element(const char *data, proa_dtype dtype, int64_t index)
+/* Elements from a flat index of any floating memory. */
+static void load_elements(float *out, const char *data, proa_dtype dtype, int64_t index, int64_t count)
 {
-    float f;
-    proa_to_f32(&f, data + index * proa_dtype_bytes(dtype), dtype, 1);
-    return f;
+    proa_to_f32(out, data + index * proa_dtype_bytes(dtype), dtype, count);
 }
 
-/* sum_k x[k] A_p[j,k] */
-static float shrink_row(const proa_lora *l, const char *base, int32_t piece, int32_t j, const float *x)
+/* h[j] = sum_k x[k] A_p[j,k]: A has the rows j of a k side by side. */
+static void shrink_rows(float *h, const proa_lora *l, const char *base, int32_t piece, int32_t rank,
+                        const float *x)
 {
-    int64_t columns = (int64_t)l->pieces * l->rank, at = (int64_t)piece * l->rank + j;
-    float sum = 0;
-    for (int64_t k = 0; k < l->K; k++)
-        sum = fmaf(x[k], load_element(base + l->a, l->dtype, k * columns + at), sum);
-    return sum;
+    float a[PROA_LORA_RANK_MAX];
+    int64_t columns = (int64_t)l->pieces * l->rank, at = (int64_t)piece * l->rank;
+    for (int32_t j = 0; j < rank; j++) h[j] = 0;
+    for (int64_t k = 0; k < l->K; k++) {
+        load_elements(a, base + l->a, l->dtype, k * columns + at, rank);
+        for (int32_t j = 0; j < rank; j++) h[j] = fmaf(x[k], a[j], h[j]);
+    }
+}
+
+/* sum[n] = sum_j h[j] B_p[n,j] of a panel's columns. */
+static void expand_panel(float sum[PROA_LORA_PANEL], const proa_lora *l, const char *base, int64_t panel,
+                         int32_t rank, const float *h)
+{
+    float b[PROA_LORA_PANEL];
+    memset(sum, 0, PROA_LORA_PANEL * sizeof *sum);
+    for (int32_t j = 0; j < rank; j++) {
+        load_elements(b, base + l->b, l->dtype, (panel * l->rank + j) * PROA_LORA_PANEL, PROA_LORA_PANEL);
+        for (int64_t n = 0; n < PROA_LORA_PANEL; n++) sum[n] = fmaf(h[j], b[n], sum[n]);
+    }
 }
 
 /* One piece of a row; panels: those of the pieces before. */
@@ -29,17 +42,12 @@ static void add_piece(const proa_lora *l, const char *base, int32_t piece, int64
 {
     const proa_lora_use *use = (const proa_lora_use *)(const void *)(base + l->use) + piece;
     int64_t first = proa_lora_first(l, piece), count = l->end[piece] - first;
-    float h[PROA_LORA_RANK_MAX], scale = (l->alpha == 0 ? 1 : l->alpha) * use->scale;
-    for (int32_t j = 0; j < use->rank; j++) h[j] = shrink_row(l, base, piece, j, x);
+    float h[PROA_LORA_RANK_MAX], sum[PROA_LORA_PANEL], scale = (l->alpha == 0 ? 1 : l->alpha) * use->scale;
+    shrink_rows(h, l, base, piece, use->rank, x);
     for (int64_t n = 0; n < count; n++) {
-        int64_t panel = panels + n / PROA_LORA_PANEL;
-        float sum = 0;
-        for (int32_t j = 0; j < use->rank; j++)
-            sum = fmaf(h[j],
-                       load_element(base + l->b, l->dtype,
-                                    (panel * l->rank + j) * PROA_LORA_PANEL + n % PROA_LORA_PANEL),
-                       sum);
-        y[first + n] = fmaf(scale, sum, y[first + n]);
+        int64_t column = n % PROA_LORA_PANEL;
+        if (column == 0) expand_panel(sum, l, base, panels + n / PROA_LORA_PANEL, use->rank, h);
+        y[first + n] = fmaf(scale, sum[column], y[first + n]);
     }
 }
 

@@ -70,15 +70,15 @@ static const proa_ops *find_checked(const proa_ops *ops, const proa_ops *const *
 }
 
 /* The reference beside itself: what is left to see is that threads, batches and places change no bit of its loops.
- * Where wider tables are checked too, each fifth case of its three slow ops shows that; all of them took half of the
- * whole run. --op, --table and --every check what they say. */
+ * Where wider tables are checked too, each seventh case of its slow ops shows that; all of them took half of the whole
+ * run. --op, --table and --every check what they say. */
 static int64_t every_of(const options *o, const proa_ops *ops, const char *op)
 {
-    static const char *const slow[] = {"linear", "experts", "attend"};
+    static const char *const slow[] = {"linear", "experts", "attend", "lora", "linear_lora"};
     if (ops != proa_ops_cpu(PROA_ISA_GENERIC) || proa_isa_detect() == PROA_ISA_GENERIC) return o->every;
     if (o->op || o->table || o->every) return o->every;
     for (size_t k = 0; k < PROA_COUNT(slow); k++)
-        if (strcmp(op, slow[k]) == 0) return 5;
+        if (strcmp(op, slow[k]) == 0) return 7;
     return o->every;
 }
 
