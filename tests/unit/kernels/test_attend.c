@@ -14,8 +14,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SPANS_MAX 40
-#define THREADS   3
+#define SPANS_MAX   40
+#define CONTEXT_MAX 9000
+#define THREADS     3
+#define TABLES_MAX  2
 
 static uint64_t seed;
 
@@ -134,7 +136,7 @@ static void world_release(world *w)
 
 /* ---- running it ---- */
 
-static proa_ctx contexts[2 * THREADS]; /* [table][threads - 1] */
+static proa_ctx contexts[TABLES_MAX * THREADS]; /* [table][threads - 1] */
 static int tables;
 
 static int open_contexts(void **state)
@@ -199,10 +201,12 @@ static void dense(const world *w, const proa_attention *a, int64_t s, int64_t i,
     if (a->causal) end = at + 1;
     if (a->window > 0) begin = proa_max64(0, at + 1 - a->window), end = proa_min64(end, at + a->window);
     double largest = -INFINITY, sum = 0;
+    static double scores[CONTEXT_MAX];
+    assert_true(end <= CONTEXT_MAX);
     for (int64_t j = 0; j < dh; j++) out[j] = 0;
-    for (int64_t p = begin; p < end; p++) largest = fmax(largest, score(w, a, s, i, h, p));
+    for (int64_t p = begin; p < end; p++) largest = fmax(largest, scores[p] = score(w, a, s, i, h, p));
     for (int64_t p = begin; p < end; p++) {
-        double weight = exp(score(w, a, s, i, h, p) - largest);
+        double weight = exp(scores[p] - largest);
         const float *v = w->v + ((w->first[s] + p) * w->kv.kv_heads + kv_head) * dh;
         sum += weight;
         for (int64_t j = 0; j < dh; j++) out[j] += weight * (double)v[j];
@@ -210,19 +214,21 @@ static void dense(const world *w, const proa_attention *a, int64_t s, int64_t i,
     for (int64_t j = 0; j < dh && begin < end; j++) out[j] /= sum;
 }
 
-/* Every 5th row and the last ones of each span. */
-static void check_dense(const world *w, const proa_attention *a)
+/* Every 5th row and the last ones of each span, in what each of the tables gave. */
+static void check_dense(const world *w, const proa_attention *a, float *const *given, int count)
 {
     double out[PROA_HEAD_DIM_MAX];
     for (int64_t s = 0; s < w->spans.count; s++)
         for (int64_t i = 0; i < w->span[s].rows; i += i + 5 < w->span[s].rows ? 5 : 1)
             for (int64_t h = 0; h < w->heads; h++) {
                 dense(w, a, s, i, h, out);
-                const float *y = row_of(w, w->y, w->span[s].row + i, h);
-                for (int64_t j = 0; j < w->kv.head_dim; j++)
-                    if (!(fabs((double)y[j] - out[j]) <= 4e-6))
-                        fail_msg("span %d row %d head %d element %d: %.9g, expected %.9g", (int)s, (int)i,
-                                 (int)h, (int)j, (double)y[j], out[j]);
+                for (int64_t n = 0; n < count * w->kv.head_dim; n++) {
+                    int64_t j = n % w->kv.head_dim;
+                    float y = row_of(w, given[n / w->kv.head_dim], w->span[s].row + i, h)[j];
+                    if (!(fabs((double)y - out[j]) <= 4e-6))
+                        fail_msg("table %d span %d row %d head %d element %d: %.9g, expected %.9g",
+                                 (int)(n / w->kv.head_dim), (int)s, (int)i, (int)h, (int)j, (double)y, out[j]);
+                }
             }
 }
 
@@ -230,21 +236,22 @@ static void check_dense(const world *w, const proa_attention *a)
 static void check_world(world *w, const proa_attention *a)
 {
     size_t bytes = (size_t)(w->T * w->heads * w->kv.head_dim) * sizeof(float);
-    float *first = floats(w->T * w->heads * w->kv.head_dim);
+    float *first[TABLES_MAX];
     for (int t = 0; t < tables; t++) {
+        first[t] = floats(w->T * w->heads * w->kv.head_dim);
         attend(&contexts[t * THREADS], w, &w->spans, a);
-        check_dense(w, a);
-        memcpy(first, w->y, bytes);
+        memcpy(first[t], w->y, bytes);
         for (int n = 1; n < THREADS; n++) {
             proa_ctx c = contexts[t * THREADS + n];
             attend(&c, w, &w->spans, a);
-            assert_memory_equal(w->y, first, bytes);
+            assert_memory_equal(w->y, first[t], bytes);
             c.scratch_bytes = 0;
             attend(&c, w, &w->spans, a);
-            assert_memory_equal(w->y, first, bytes);
+            assert_memory_equal(w->y, first[t], bytes);
         }
     }
-    free(first);
+    check_dense(w, a, first, tables);
+    for (int t = 0; t < tables; t++) free(first[t]);
 }
 
 static void check_shape(const shape *s, const proa_attention *a)
@@ -386,7 +393,7 @@ static void rows_without_keys(void **state)
     for (int t = 0; t < tables; t++) {
         attend(&contexts[t * THREADS + 1], &w, &w.spans, &a);
         for (int64_t i = 0; i < 6 * w.heads * s.dh; i++) assert_true(w.y[i] == 0.0f);
-        check_dense(&w, &(proa_attention){.scale = 1, .causal = true});
+        check_dense(&w, &a, &w.y, 1);
         attend(&contexts[t * THREADS], &w, &(proa_spans){.span = w.span, .pages = w.pages}, &a);
         for (int64_t i = 0; i < w.T * w.heads * s.dh; i++) assert_true(w.y[i] == 77.0f);
     }
