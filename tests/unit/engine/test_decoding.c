@@ -151,7 +151,7 @@ static void n_shares_the_prompts_pages(void **state)
     int64_t used[2];
     for (int i = 0; i < 100; i++) strcat(prompt, "It was a dark night, and the wind ");
     for (int i = 0; i < 2; i++) {
-        proa_engine *engine = open_or_fail(MODELS "classics-10m",
+        proa_engine *engine = open_or_fail(STORIES,
                                            &(proa_engine_options){.sequences_max = 8, .kv_tokens = 8192});
         submit_and_run(engine, prompt, (proa_options){.max_tokens = 10, .temperature = 1, .n = i ? 8 : 1}, &t);
         proa_engine_stats(engine, &stats);

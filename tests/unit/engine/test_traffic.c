@@ -116,7 +116,7 @@ static const char *const models[] = {
     GOLDEN "arch/bloom", GOLDEN "arch/gemma2",   GOLDEN "arch/gpt2",         GOLDEN "arch/gptj",
     GOLDEN "arch/llama", GOLDEN "arch/llama3",   GOLDEN "arch/mistral",      GOLDEN "arch/mpt",
     GOLDEN "arch/qwen2", GOLDEN "arch/qwen3",    GOLDEN "arch/t5",           GOLDEN "arch/t5_v1_1",
-    GOLDEN "arch/bert",  GOLDEN "arch/bert_mlm", GOLDEN "arch/bert_regress", MODELS "classics-10m",
+    GOLDEN "arch/bert",  GOLDEN "arch/bert_mlm", GOLDEN "arch/bert_regress", STORIES,
     MODELS "m30k-t5"};
 
 static int64_t length_of(int64_t context)
@@ -418,7 +418,7 @@ static const char *choose_draft_model(const char *model)
     bool random = false;
     for (int i = 0; i < DECODERS; i++) random = random || strcmp(models[i], model) == 0;
     if (random) return one_in(2) ? model : models[dice(DECODERS)];
-    return strstr(model, "classics") ? model : NULL;
+    return strcmp(model, STORIES) == 0 ? model : NULL;
 }
 
 static void choose_speculation(proa_engine_options *o, const char *model)
@@ -490,11 +490,12 @@ static void play(uint32_t seed, const char *model)
     for (int i = 0; i < 1100; i++) common[i] = (int32_t)dice((uint32_t)info.vocab);
     for (int i = 0; i < r.count; i++)
         random_request(&all[i], &info, r.options.adapters_count > 0, &together[i]);
-    run_alone(&r, all, alone, false);
-    run_alone(&r, all, alone, true);
+    /* Alone a request runs on one thread: the thread sanitizer has nothing to see there. Other builds compare. */
+    bool compared = !PROA_SANITIZED || PROA_ASAN;
+    if (compared) run_alone(&r, all, alone, false), run_alone(&r, all, alone, true);
     run_together(&r, all, together);
     for (int i = 0; i < r.count; i++) {
-        compare(&together[i], &alone[i], &r, i);
+        if (compared) compare(&together[i], &alone[i], &r, i);
         forget(&together[i]), forget(&alone[i]);
     }
 }
