@@ -39,9 +39,38 @@ static void random_case(case_of *c, const proa_info *info)
     if (dice(6) == 0) c->request.cache_salt = "salt";
 }
 
-/* Runs random requests on both engines, on the first one some at a time. */
-static void play_rounds(proa_engine *engine, proa_engine *plain, const proa_info *info)
+/* What the random requests of a seed get alone, without a cache: once, since they come to several engines. */
+typedef struct alone_runs {
+    proa_engine *engine;
+    uint32_t seed;
+    outcome of[ROUNDS][TOGETHER];
+} alone_runs;
+
+static alone_runs *alone_open(const char *model)
 {
+    const proa_engine_options off = {.kv_tokens = 4096, .prefix_cache = "off"};
+    alone_runs *runs = calloc(1, sizeof *runs);
+    runs->engine = open_or_fail(model, &off);
+    return runs;
+}
+
+static void alone_forget(alone_runs *runs)
+{
+    for (int i = 0; i < ROUNDS * TOGETHER; i++) outcome_release(&runs->of[i / TOGETHER][i % TOGETHER]);
+}
+
+static void alone_close(alone_runs *runs)
+{
+    alone_forget(runs);
+    proa_engine_close(runs->engine);
+    free(runs);
+}
+
+/* Runs the random requests of a seed some at a time; each gets what it gets alone. */
+static void play_rounds(proa_engine *engine, alone_runs *plain, uint32_t seed, const proa_info *info)
+{
+    if (plain->seed != seed) alone_forget(plain);
+    plain->seed = state_of_dice = seed;
     for (int round = 0; round < ROUNDS; round++) {
         case_of all[TOGETHER];
         outcome together[TOGETHER] = {{.done = false}};
@@ -52,10 +81,10 @@ static void play_rounds(proa_engine *engine, proa_engine *plain, const proa_info
         }
         proa_engine_run(engine);
         for (int i = 0; i < count; i++) {
-            outcome alone = {.done = false};
-            run_request(plain, all[i].request, &alone);
-            assert_same_outcome(&together[i], &alone, all[i].request.options.temperature > 0);
-            outcome_release(&alone), outcome_release(&together[i]);
+            outcome *alone = &plain->of[round][i];
+            if (!alone->done) run_request(plain->engine, all[i].request, alone);
+            assert_same_outcome(&together[i], alone, all[i].request.options.temperature > 0);
+            outcome_release(&together[i]);
         }
     }
 }
@@ -63,25 +92,23 @@ static void play_rounds(proa_engine *engine, proa_engine *plain, const proa_info
 static void evicted_prefixes_come_back(void **state)
 {
     static const char *const sizes[] = {"500K", "8M"};
-    const proa_engine_options off = {.kv_tokens = 4096, .prefix_cache = "off"};
-    proa_engine *plain = open_or_fail(*state, &off);
+    alone_runs *plain = alone_open(*state);
     for (size_t i = 0; i < PROA_COUNT(sizes); i++) {
         proa_engine_options options = {
             .kv_tokens = 16 * 64, .sequences_max = 5, .step_tokens = 300, .prefix_host_memory = sizes[i]};
         proa_stats stats;
         proa_info info;
-        state_of_dice = 11;
         proa_engine *engine = open_or_fail(*state, &options);
         proa_engine_info(engine, &info);
         assert_non_null(strstr(info.plan, "--prefix-host-memory"));
-        play_rounds(engine, plain, &info);
+        play_rounds(engine, plain, 11, &info);
         proa_engine_stats(engine, &stats);
         assert_int_equal(stats.pages_used, 0);
         assert_true(stats.pages_evicted > 20 && stats.pages_host > 0);
         assert_true(stats.prefix_hits_host >= 64 * 5 && stats.prefix_hits_host <= stats.prefix_hits);
         proa_engine_close(engine);
     }
-    proa_engine_close(plain);
+    alone_close(plain);
 }
 
 /* Three of the four pages of a prompt leave a pool of six and come back later. */
@@ -183,23 +210,22 @@ static int remove_dir(void **state)
  * with its files, while the first one uses them. */
 static void prefixes_outlive_the_engine(void **state)
 {
-    const proa_engine_options off = {.kv_tokens = 4096, .prefix_cache = "off"};
     proa_engine_options options = {.kv_tokens = 16 * 64,
                                    .sequences_max = 5,
                                    .step_tokens = 300,
                                    .prefix_host_memory = "500K",
                                    .prefix_dir = dir,
                                    .prefix_dir_size = "3M"};
-    proa_engine *plain = open_or_fail(*state, &off), *engine[2];
+    alone_runs *plain = alone_open(*state);
+    proa_engine *engine[2];
     proa_stats stats;
     proa_info info;
     for (int i = 0; i < 2; i++) {
-        state_of_dice = 11;
         engine[i] = open_or_fail(*state, &options);
         proa_engine_info(engine[i], &info);
         assert_non_null(strstr(info.plan, "--prefix-dir-size"));
-        play_rounds(engine[i], plain, &info);
-        if (i) play_rounds(engine[0], plain, &info);
+        play_rounds(engine[i], plain, 11, &info);
+        if (i) play_rounds(engine[0], plain, 12, &info);
         proa_engine_stats(engine[i], &stats);
         assert_int_equal(stats.pages_used, 0);
         assert_true(stats.pages_dir > 0);
@@ -208,7 +234,7 @@ static void prefixes_outlive_the_engine(void **state)
     }
     proa_engine_close(engine[0]);
     proa_engine_close(engine[1]);
-    proa_engine_close(plain);
+    alone_close(plain);
 }
 
 /* A prompt of 200 tokens in an engine of its own: how many of them come from files. */
