@@ -81,10 +81,19 @@ static void expect_same_bits(const char *name, int32_t stages, const outcome *a,
     if (!same) fail_msg("%s: %d stages give other bits than one", name, stages);
 }
 
+/* Whether a sanitizer has seen the like: it sees all architectures with ranks that are threads. What processes exchange
+ * depends on the kind of the model alone, so there it sees one of each. */
+static bool is_seen(const char *name)
+{
+    if (!PROA_SANITIZED || !getenv("PROA_TEST_RANKS")) return false;
+    return strcmp(name, "gemma3") != 0 && strcmp(name, "byt5") != 0 && strcmp(name, "modernbert") != 0;
+}
+
 static void test_same_bits(void **state)
 {
     const model_case *c = *state;
     outcome one[REQUESTS], many[REQUESTS];
+    if (is_seen(c->name)) skip();
     if (on_device() && strncmp(c->name, "deepseek", 8) == 0) skip();
     proa_engine *engine = open_stages(c->name, 1, 1);
     run_all(engine, c->generates, one);
@@ -202,7 +211,7 @@ static void test_cancelled(void **state)
 static void test_closed_early(void **state)
 {
     PROA_UNUSED(state);
-    enum { ROUNDS = 60 };
+    enum { ROUNDS = PART_OF(60, 20) }; /* a sanitizer sees a late write wherever it falls */
     int32_t ids[PROMPT];
     fill_prompt(ids, 4);
     for (int i = 0; i < ROUNDS; i++) {
