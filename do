@@ -188,7 +188,7 @@ lint_venv() {
     list=tests/lint/requirements.txt stamp=build/lint-venv/requirements.txt
     if cmp -s "$list" "$stamp"; then return; fi
     python3 -m venv build/lint-venv
-    build/lint-venv/bin/python -m pip install -q --disable-pip-version-check -r "$list"
+    build/lint-venv/bin/python -m pip install -q --disable-pip-version-check --no-compile -r "$list"
     cp "$list" "$stamp"
 }
 
