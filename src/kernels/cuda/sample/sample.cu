@@ -15,8 +15,9 @@ enum {
     ARGMAX_THREADS = 256,
     DRAW_THREADS = 1024,
     WARPS = 32,
-    SLICES_MAX = 32,
-    SLICE_MIN = 1024,
+    SLICES_MAX = 128,
+    SLICE_MIN = 2048,
+    ARGMAX_EACH = 8, /* values that a thread loads at once */
     BINS = 2048
 };
 
@@ -28,12 +29,37 @@ struct argmax_state {
     int at;
 };
 
-__device__ static void accumulate(argmax_state &b, float v, int at)
+/* COUNT values, whose ids follow each other; -INFINITY: there is none. */
+template <int COUNT>
+__device__ static inline void accumulate(argmax_state &b, const float (&v)[COUNT], int at)
 {
-    if (v > b.value) {
-        b.sum = b.sum * expf(b.value - v) + 1.0f;
-        b.value = v, b.at = at;
-    } else if (v != -INFINITY) b.sum += expf(v - b.value); /* NaN comes here and stays */
+    float most = v[0];
+#pragma unroll
+    for (int i = 1; i < COUNT; i++) most = fmaxf(most, v[i]);
+    if (most > b.value) {
+        b.sum *= expf(b.value - most), b.value = most;
+#pragma unroll
+        for (int i = COUNT - 1; i >= 0; i--) b.at = v[i] == most ? at + i : b.at;
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) /* NaN comes to the sum and stays */
+        b.sum += v[i] == -INFINITY ? 0.0f : v[i] == b.value ? 1.0f : expf(v[i] - b.value);
+}
+
+/* The values from j on, and -INFINITY behind `end`. */
+template <int COUNT>
+__device__ static inline void load_values(float (&v)[COUNT], const float *x, int j, int end, bool aligned)
+{
+    if (aligned && j + COUNT <= end) {
+#pragma unroll
+        for (int i = 0; i < COUNT / 4; i++) {
+            float4 four = reinterpret_cast<const float4 *>(x + j)[i];
+            v[4 * i] = four.x, v[4 * i + 1] = four.y, v[4 * i + 2] = four.z, v[4 * i + 3] = four.w;
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) v[i] = j + i < end ? x[j + i] : -INFINITY;
 }
 
 /* The result does not depend on the order of the two. */
@@ -60,8 +86,8 @@ __device__ static argmax_state warp_merge(argmax_state b)
 
 __device__ static const argmax_state EMPTY_ARGMAX = {-INFINITY, 0.0f, 0x7fffffff};
 
-/* Likeliest id and log-sum-exp of each row: log(sum of exp x). Block (slice, row); a row has up to 32 slices,
- * and the last block of a row merges the slices' results in their order. Shared memory: 8 states. A NaN makes
+/* Likeliest id and log-sum-exp of each row: log(sum of exp x). Block (slice, row); a row has up to SLICES_MAX
+ * slices, and the last block of a row merges their results. Shared memory: 8 states. A NaN makes
  * the sum NaN. */
 __global__ void __launch_bounds__(ARGMAX_THREADS)
     argmax_lse_kernel(int32_t *ids, float *sums, const float *x, int64_t stride, int d, int slice,
@@ -71,10 +97,14 @@ __global__ void __launch_bounds__(ARGMAX_THREADS)
     __shared__ bool last;
     int row = blockIdx.y, lane = threadIdx.x & 31, end = min(d, (int)(blockIdx.x + 1) * slice);
     const float *values = x + row * stride;
+    bool aligned = (uintptr_t)values % 16 == 0; /* slices begin at multiples of 32 */
     argmax_state b = EMPTY_ARGMAX;
     gpu_wait();
-#pragma unroll 4
-    for (int j = blockIdx.x * slice + threadIdx.x; j < end; j += ARGMAX_THREADS) accumulate(b, values[j], j);
+    for (int j = blockIdx.x * slice + threadIdx.x * ARGMAX_EACH; j < end; j += ARGMAX_THREADS * ARGMAX_EACH) {
+        float v[ARGMAX_EACH];
+        load_values(v, values, j, end, aligned);
+        accumulate(b, v, j);
+    }
     b = warp_merge(b);
     if (lane == 0) scratch[threadIdx.x / 32] = b;
     __syncthreads();
@@ -91,7 +121,8 @@ __global__ void __launch_bounds__(ARGMAX_THREADS)
         __threadfence();
         const volatile argmax_state *all = found + row * gridDim.x;
         b = EMPTY_ARGMAX;
-        if (lane < (int)gridDim.x) b.value = all[lane].value, b.sum = all[lane].sum, b.at = all[lane].at;
+        for (int i = lane; i < (int)gridDim.x; i += 32)
+            b = merge_pair(b, {all[i].value, all[i].sum, all[i].at});
         b = warp_merge(b);
         if (lane == 0) counters[row] = 0;
     }
@@ -103,7 +134,7 @@ __global__ void __launch_bounds__(ARGMAX_THREADS)
 static void argmax_rows(gpu *g, int32_t *ids, float *sums, proa_view x)
 {
     int rows = (int)x.shape[0], d = (int)x.shape[1];
-    int slices = (2 * g->sms + rows - 1) / rows, most = (d + SLICE_MIN - 1) / SLICE_MIN;
+    int slices = (4 * g->sms + rows - 1) / rows, most = (d + SLICE_MIN - 1) / SLICE_MIN;
     if (slices > most) slices = most;
     if (slices > SLICES_MAX) slices = SLICES_MAX;
     int slice = ((d + slices - 1) / slices + 31) / 32 * 32;
