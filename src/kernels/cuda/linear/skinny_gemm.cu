@@ -242,20 +242,26 @@ __global__ void __launch_bounds__(ROW_THREADS, NORM_BLOCKS) norm_gemv_quant_kern
 
 /* ---- one row whose weights are all in flight before the wait ---- */
 
-enum { WIDE_THREADS = 256, WIDE_OUTPUTS = 8, WIDE_BLOCKS = 4, WIDE_COUNT = 16 }; /* COUNT: as NORM_COUNT */
+enum { WIDE_OUTPUTS = 8, WIDE_COUNT = 16 }; /* COUNT: as NORM_COUNT */
 
-/* y for one row of f16 and weights in e4m3 or int8, for K of up to 256 x 16 numbers.
+/* Blocks of an SM, by registers. */
+__host__ __device__ constexpr int wide_blocks(int threads)
+{
+    return 1024 / threads;
+}
+
+/* y for one row of f16 and weights in e4m3 or int8, for K of up to 16 THREADS.
  *
- *   block        256 threads make 8 outputs; a thread has 16 inputs of each. Every block reads all of x: as many
- *                bytes as two rows of weights
+ *   block        192 or 256 threads make 8 outputs; a thread has 16 inputs of each. Every block reads all of x: as
+ *                many bytes as two rows of weights
  *   arithmetic   on tensor cores in place (multiply_rows)
- *   registers    8 pieces of weights in flight; 4 blocks an SM
- *   shared       8 warps x 8 floats */
-template <int FORMAT>
-__global__ void __launch_bounds__(WIDE_THREADS, WIDE_BLOCKS) gemv_wide_kernel(skinny_call a)
+ *   registers    8 pieces of weights in flight; 5 or 4 blocks an SM
+ *   shared       6 or 8 warps x 8 floats */
+template <int FORMAT, int THREADS>
+__global__ void __launch_bounds__(THREADS, wide_blocks(THREADS)) gemv_wide_kernel(skinny_call a)
 {
     static_assert(unpacked<FORMAT>::COUNT == WIDE_COUNT, "a piece of 16 bytes");
-    __shared__ float scratch[WIDE_THREADS / 32][WIDE_OUTPUTS];
+    __shared__ float scratch[THREADS / 32][WIDE_OUTPUTS];
     const block_rows<WIDE_OUTPUTS> rows(a.e, a.N, blockIdx.x);
     int me = (int)threadIdx.x, k = me * WIDE_COUNT, n = rows.first + me;
     bool ends = rows.makes(me);
@@ -280,10 +286,10 @@ __global__ void __launch_bounds__(WIDE_THREADS, WIDE_BLOCKS) gemv_wide_kernel(sk
     __syncthreads();
     if (!ends) return;
 #pragma unroll
-    for (int i = 0; i < WIDE_THREADS / 32; i++) v += scratch[i][me];
+    for (int i = 0; i < THREADS / 32; i++) v += scratch[i][me];
     if (a.e.gate_rows)
 #pragma unroll
-        for (int i = 0; i < WIDE_THREADS / 32; i++) u += scratch[i][me + WIDE_OUTPUTS / 2];
+        for (int i = 0; i < THREADS / 32; i++) u += scratch[i][me + WIDE_OUTPUTS / 2];
     store_output(a, v, u, 0, n, ahead);
 }
 
@@ -595,13 +601,13 @@ static void launch_gemv_as(gpu *g, const skinny_call &a)
                dim3((unsigned)blocks_of(a.e, a.N, OUTPUTS)), ROW_THREADS, 0, a);
 }
 
-/* Products that gemv_wide_kernel takes: larger K than 128 threads have at once, and room for all blocks. */
-template <int FORMAT, int X_ROWS> static bool is_wide(const gpu *g, const skinny_call &a)
+/* False: a larger K than the threads have at once, or no room for all blocks. */
+template <int FORMAT, int THREADS> static bool launch_wide(gpu *g, const skinny_call &a)
 {
-    const int STEP = ROW_THREADS * WIDE_COUNT;
-    bool is_8bit = FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W;
-    return is_8bit && X_ROWS == 1 && a.K > STEP && a.K <= WIDE_THREADS * WIDE_COUNT &&
-           blocks_of(a.e, a.N, WIDE_OUTPUTS) <= WIDE_BLOCKS * g->sms;
+    int blocks = blocks_of(a.e, a.N, WIDE_OUTPUTS);
+    if (a.K > THREADS * WIDE_COUNT || blocks > wide_blocks(THREADS) * g->sms) return false;
+    gpu_launch(g, "linear (few rows)", gemv_wide_kernel<FORMAT, THREADS>, dim3((unsigned)blocks), THREADS, 0, a);
+    return true;
 }
 
 /* One row of e4m3: registers for as many blocks as the form needs (docs/lab/cuda-experts.md). If all of K is in
@@ -609,12 +615,9 @@ template <int FORMAT, int X_ROWS> static bool is_wide(const gpu *g, const skinny
  * of two. */
 template <int FORMAT, int X_ROWS> static void launch_gemv_quant(gpu *g, const skinny_call &a)
 {
-    if constexpr (FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W)
-        if (is_wide<FORMAT, X_ROWS>(g, a)) {
-            gpu_launch(g, "linear (few rows)", gemv_wide_kernel<FORMAT>,
-                       dim3((unsigned)blocks_of(a.e, a.N, WIDE_OUTPUTS)), WIDE_THREADS, 0, a);
+    if constexpr ((FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W) && X_ROWS == 1)
+        if (a.K > ROW_THREADS * WIDE_COUNT && (launch_wide<FORMAT, 192>(g, a) || launch_wide<FORMAT, 256>(g, a)))
             return;
-        }
     if constexpr (FORMAT == PROA_WFMT_FP8 && X_ROWS == 1) {
         if (a.K <= ROW_THREADS * unpacked<FORMAT>::COUNT) launch_gemv_as<FORMAT, 1, 4, 10>(g, a);
         else launch_gemv_as<FORMAT, 1, 2, 16>(g, a);
