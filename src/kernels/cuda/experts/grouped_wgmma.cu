@@ -7,7 +7,7 @@
  * weights; the numbers of x stand where these products need them (wgmma_place). Rows of x are brought into this order,
  * sorted by expert, by gather_kernel; the FFN is written in it by the first product. */
 #include "kernels/cuda/experts/experts.h"
-#include "kernels/cuda/runtime/tma.h"
+#include "kernels/cuda/runtime/ring.h"
 
 enum {
     GATHER_THREADS = 256,
@@ -94,27 +94,7 @@ struct wgmma_work {
     int tiles, items, stages;
 };
 
-/* The activations that the kernel has: act(v) = v / (1 + exp(-v (linear + cubic v^2))), of SiLU and the approximations
- * of GELU; or v, with relu cut at 0. */
-struct wgmma_act {
-    bool sigmoid, relu;
-    float linear, cubic;
-};
-
 #ifdef GPU_HOPPER
-
-template <int SLOTS> struct ring_cursor {
-    int slot;
-    unsigned phase;
-    __device__ void step()
-    {
-        if (++slot == SLOTS) slot = 0, phase ^= 1;
-    }
-};
-
-struct wgmma_ring {
-    unsigned slots, full, empty; /* shared addresses */
-};
 
 /* First output of a warpgroup, and how many it makes. */
 __device__ static inline int outputs_each(const expert_call &a)
@@ -136,7 +116,7 @@ struct wgmma_item {
 
 /* Step k of an item's weights into a slot, whose barrier will count those of x too. */
 template <typename F>
-__device__ static inline void fetch_weights(const wgmma_ring &ring, int slot, const expert_call &a,
+__device__ static inline void fetch_weights(const gpu_ring &ring, int slot, const expert_call &a,
                                             const CUtensorMap *w, const wgmma_item &item, int k)
 {
     unsigned to = ring.slots + slot * F::SLOT, full = ring.full + 8 * slot;
@@ -150,7 +130,7 @@ __device__ static inline void fetch_weights(const wgmma_ring &ring, int slot, co
 }
 
 template <typename F>
-__device__ static inline void fetch_rows(const wgmma_ring &ring, int slot, const CUtensorMap *x,
+__device__ static inline void fetch_rows(const gpu_ring &ring, int slot, const CUtensorMap *x,
                                          const wgmma_item &item, int k)
 {
     unsigned to = ring.slots + slot * F::SLOT + F::X_AT, full = ring.full + 8 * slot;
@@ -163,10 +143,10 @@ __device__ static inline void fetch_rows(const wgmma_ring &ring, int slot, const
 
 /* One thread. */
 template <typename F>
-__device__ static void fetch_items(const wgmma_ring &ring, const expert_call &a, const wgmma_work &work,
+__device__ static void fetch_items(const gpu_ring &ring, const expert_call &a, const wgmma_work &work,
                                    const CUtensorMap *w, const CUtensorMap *x)
 {
-    ring_cursor<F::SLOTS> at = {0, 0};
+    gpu_ring_cursor<F::SLOTS> at = {0, 0};
     for (int item = blockIdx.x; item < work.items; item += gridDim.x) {
         expert_tile tile = a.lists.tiles[item % work.tiles];
         int n = item / work.tiles * F::GROUPS * outputs_each(a), boxes = (tile.rows + F::X_BOX - 1) / F::X_BOX;
@@ -189,10 +169,10 @@ __device__ static void fetch_items(const wgmma_ring &ring, const expert_call &a,
 
 /* The same, but the weights of the first slots are requested before the wait. */
 template <typename F>
-__device__ static void fetch_items_early(const wgmma_ring &ring, const expert_call &a, const wgmma_work &work,
+__device__ static void fetch_items_early(const gpu_ring &ring, const expert_call &a, const wgmma_work &work,
                                          const CUtensorMap *w, const CUtensorMap *x)
 {
-    ring_cursor<F::SLOTS> at = {0, 0};
+    gpu_ring_cursor<F::SLOTS> at = {0, 0};
     int ahead = 0, outputs = F::GROUPS * outputs_each(a);
     if ((int)blockIdx.x < work.items) {
         wgmma_item first(a, work, blockIdx.x, outputs);
@@ -218,26 +198,11 @@ struct wgmma_lane {
     unsigned row[2], r, c;
 };
 
-__device__ static inline uint4 load_shared(unsigned at)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(at));
-    return v;
-}
-
-__device__ static inline void release_slot(const wgmma_ring &ring, int slot)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) gpu_barrier_arrive(ring.empty + 8 * slot);
-}
-
 /* sum += the strip of weights times N rows of x, over all of K. While the tensor cores multiply a step the next one is
  * unpacked. */
 template <int FORMAT, typename F, int N>
-__device__ static inline void multiply_strip(float (&sum)[N / 2], const wgmma_ring &ring,
-                                             ring_cursor<F::SLOTS> &at, int stages, unsigned strip,
+__device__ static inline void multiply_strip(float (&sum)[N / 2], const gpu_ring &ring,
+                                             gpu_ring_cursor<F::SLOTS> &at, int stages, unsigned strip,
                                              const wgmma_lane &lane)
 {
     typedef exact_unpacked<FORMAT> form;
@@ -251,7 +216,7 @@ __device__ static inline void multiply_strip(float (&sum)[N / 2], const wgmma_ri
         for (int s = 0; s < 2; s++) {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                uint4 v = load_shared(slot + strip + lane.row[i] + ((2 * lane.c + s) ^ lane.r) * 16);
+                uint4 v = gpu_load_shared(slot + strip + lane.row[i] + ((2 * lane.c + s) ^ lane.r) * 16);
                 const unsigned bytes[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
                 for (int j = 0; j < FOURS; j++) form::pairs(bytes, j, pairs[s][j][i], pairs[s][j][2 + i]);
@@ -265,23 +230,17 @@ __device__ static inline void multiply_strip(float (&sum)[N / 2], const wgmma_ri
             }
             gpu_wgmma_commit();
             gpu_wgmma_wait<1>();
-            if (s == 0 && before >= 0) release_slot(ring, before);
+            if (s == 0 && before >= 0) gpu_ring_release(ring, before);
         }
         before = at.slot;
         at.step();
     }
     gpu_wgmma_wait<0>();
-    release_slot(ring, before);
-}
-
-__device__ static inline float apply_act(const wgmma_act &act, float v)
-{
-    if (act.sigmoid) return __fdividef(v, 1.0f + __expf(-v * fmaf(act.cubic * v, v, act.linear)));
-    return act.relu && v < 0.0f ? 0.0f : v;
+    gpu_ring_release(ring, before);
 }
 
 /* As expert_finish. */
-__device__ static inline float finish_gated(const expert_call &a, const wgmma_act &act, float v, float u,
+__device__ static inline float finish_gated(const expert_call &a, const gpu_fast_act &act, float v, float u,
                                             const expert_operands &o)
 {
     v = v * o.scale + o.bias, u = u * o.factor + o.second;
@@ -289,7 +248,7 @@ __device__ static inline float finish_gated(const expert_call &a, const wgmma_ac
         v = v > a.limit ? a.limit : v;
         u = u > a.limit ? a.limit : u < -a.limit ? -a.limit : u;
     }
-    return apply_act(act, v) * (u + a.offset);
+    return gpu_apply_act(act, v) * (u + a.offset);
 }
 
 /* What the outputs n and, not gated, n + 8 need beside their sums. */
@@ -311,7 +270,7 @@ __device__ static inline void wgmma_operands(expert_operands (&o)[2], const expe
  * and in the order of wgmma_place; else f32, in the order of the rows of the step. */
 template <int FORMAT, bool UP, int N>
 __device__ static inline void write_outputs(const float (&sum)[N / 2], const expert_call &a,
-                                            const wgmma_act &act, const expert_tile &tile,
+                                            const gpu_fast_act &act, const expert_tile &tile,
                                             const expert_operands (&o)[2], int n, int c)
 {
     typedef typename std::conditional<UP, typename unpacked<FORMAT>::type, float>::type Y;
@@ -334,15 +293,15 @@ __device__ static inline void write_outputs(const float (&sum)[N / 2], const exp
                 continue;
             }
             v = v * o[0].scale + o[0].bias, u = u * o[1].scale + o[1].bias;
-            if (UP) v = apply_act(act, v), u = apply_act(act, u);
+            if (UP) v = gpu_apply_act(act, v), u = gpu_apply_act(act, u);
             if (makes[0]) y[0][row] = gpu_saturate<Y>(v);
             if (makes[1]) y[1][row] = gpu_saturate<Y>(u);
         }
 }
 
 template <int FORMAT, bool UP, typename F, int N>
-__device__ static inline void make_tile(const wgmma_ring &ring, ring_cursor<F::SLOTS> &at,
-                                        const expert_call &a, const wgmma_act &act, const expert_tile &tile,
+__device__ static inline void make_tile(const gpu_ring &ring, gpu_ring_cursor<F::SLOTS> &at,
+                                        const expert_call &a, const gpu_fast_act &act, const expert_tile &tile,
                                         int stages, int n, unsigned strip, const wgmma_lane &lane)
 {
     float sum[N / 2] = {};
@@ -353,7 +312,7 @@ __device__ static inline void make_tile(const wgmma_ring &ring, ring_cursor<F::S
 }
 
 template <int FORMAT, bool UP, int ROWS>
-__device__ static void consume_items(const wgmma_ring &ring, const expert_call &a, const wgmma_act &act,
+__device__ static void consume_items(const gpu_ring &ring, const expert_call &a, const gpu_fast_act &act,
                                      const wgmma_work &work)
 {
     typedef wgmma_form<FORMAT, ROWS> F;
@@ -363,7 +322,7 @@ __device__ static void consume_items(const wgmma_ring &ring, const expert_call &
     unsigned r = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
     wgmma_lane lane = {{(16 * at_strip + r) * 128, (16 * at_strip + 8 + r) * 128}, r, c};
     if (a.e.gate_rows) lane.row[0] = (8 * at_strip + r) * 128, lane.row[1] = (32 + 8 * at_strip + r) * 128;
-    ring_cursor<F::SLOTS> at = {0, 0};
+    gpu_ring_cursor<F::SLOTS> at = {0, 0};
     for (int item = blockIdx.x; item < work.items; item += gridDim.x) {
         expert_tile tile = a.lists.tiles[item % work.tiles];
         int n = (item / work.tiles * F::GROUPS + group) * outputs_each(a) +
@@ -393,13 +352,13 @@ __device__ static void consume_items(const wgmma_ring &ring, const expert_call &
 template <int FORMAT, bool UP, int ROWS>
 __global__ void __launch_bounds__(wgmma_form<FORMAT, ROWS>::THREADS, wgmma_form<FORMAT, ROWS>::BLOCKS)
     expert_wgmma_kernel(const __grid_constant__ CUtensorMap w, const __grid_constant__ CUtensorMap x,
-                        const __grid_constant__ expert_call a, wgmma_act act, int stages, int blocks)
+                        const __grid_constant__ expert_call a, gpu_fast_act act, int stages, int blocks)
 {
 #ifdef GPU_HOPPER
     typedef wgmma_form<FORMAT, ROWS> F;
     extern __shared__ char memory[];
     unsigned begin = (gpu_smem_address(memory) + 1023) / 1024 * 1024;
-    wgmma_ring ring = {begin, begin + F::BARRIERS_AT, begin + F::BARRIERS_AT + 8 * F::SLOTS};
+    gpu_ring ring = {begin, begin + F::BARRIERS_AT, begin + F::BARRIERS_AT + 8 * F::SLOTS};
     if (threadIdx.x == 0) {
         for (int i = 0; i < F::SLOTS; i++) {
             gpu_barrier_init(ring.full + 8 * i, 1);
@@ -435,16 +394,6 @@ static bool rows_map(CUtensorMap *map, const void *at, int64_t pairs, int64_t ld
     return gpu_tensor_map(map, PROA_DTYPE_F16, at, 2, extent, stride, box);
 }
 
-static bool find_act(wgmma_act *to, int act)
-{
-    const float TANH = 2.0f * 0.7978845608028654f;
-    *to = {false, act == PROA_ACT_RELU, 0.0f, 0.0f};
-    if (act == PROA_ACT_SILU) *to = {true, false, 1.0f, 0.0f};
-    if (act == PROA_ACT_QUICK_GELU) *to = {true, false, 1.702f, 0.0f};
-    if (act == PROA_ACT_GELU_TANH) *to = {true, false, TANH, TANH * 0.044715f};
-    return to->sigmoid || act == PROA_ACT_RELU || act == PROA_ACT_NONE;
-}
-
 struct wgmma_launch {
     CUtensorMap w, x;
     expert_call a;
@@ -457,8 +406,8 @@ template <int FORMAT, bool UP, int ROWS> static void launch_rows(gpu *g, const w
     auto kernel = expert_wgmma_kernel<FORMAT, UP, ROWS>;
     int each = F::GROUPS * (l.a.e.gate_rows ? 32 : 64), blocks = (outputs_of(l.a.e, l.a.N) + each - 1) / each;
     int stages = (l.a.K + F::DEPTH - 1) / F::DEPTH, most = l.tiles * blocks, room = F::BLOCKS * g->sms;
-    wgmma_act act;
-    find_act(&act, l.a.e.act);
+    gpu_fast_act act;
+    gpu_find_fast_act(&act, l.a.e.act);
     gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES), "experts");
     gpu_launch(g, "experts (wgmma)", kernel, dim3((unsigned)(most < room ? most : room)), F::THREADS,
                (size_t)F::BYTES, l.w, l.x, l.a, act, stages, blocks);
@@ -505,9 +454,9 @@ bool expert_wgmma_takes(const gpu *g, const proa_experts *e)
                (w->format == PROA_WFMT_F16 || w->format == PROA_WFMT_BF16 || w->format == PROA_WFMT_FP8 ||
                 w->format == PROA_WFMT_I8W);
     };
-    wgmma_act act;
+    gpu_fast_act act;
     return g->hopper && e->up->format == e->down->format && fits(e->up) && fits(e->down) &&
-           find_act(&act, (int)e->act);
+           gpu_find_fast_act(&act, (int)e->act);
 }
 
 expert_form expert_wgmma_form(int64_t T, int64_t k, int64_t E)

@@ -97,14 +97,15 @@ template <int CLUSTER> __device__ static inline void cluster_sync()
     else __syncthreads();
 }
 
-/* Loads to the same address in both blocks; the barrier there counts the bytes. */
+/* Loads to the same address in all blocks of the cluster; the barrier there counts the bytes. */
+template <int CLUSTER>
 __device__ static inline void tma_load_multicast(unsigned to, const CUtensorMap *map, unsigned barrier, int x,
                                                  int y)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
                  "cluster [%0], "
                  "[%1, {%3, %4}], [%2], %5;" ::"r"(to),
-                 "l"(map), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)3)
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)((1 << CLUSTER) - 1))
                  : "memory");
 }
 
@@ -156,8 +157,8 @@ __device__ static void load_tile_slabs(const hopper_ring &ring, hopper_cursor<F:
         gpu_tma_load(to, x, full, k * SLAB, p.m);
         if constexpr (F::CLUSTER == 1) gpu_tma_load(to + F::X_BYTES, w, full, k * SLAB, p.n);
         else
-            tma_load_multicast(to + F::X_BYTES + rank * SHARE * HOPPER_ROW, w, full, k * SLAB,
-                               p.n + rank * SHARE);
+            tma_load_multicast<F::CLUSTER>(to + F::X_BYTES + rank * SHARE * HOPPER_ROW, w, full, k * SLAB,
+                                           p.n + rank * SHARE);
     }
     for (int n = 0; n < F::BN && job.has_residual; n += 128, at.step()) {
         unsigned to = ring.slots + at.slot * F::SLOT_BYTES, full = ring.full + 8 * at.slot;
