@@ -920,6 +920,26 @@ static void check_many_rows(tester *t, proa_wfmt format)
     if (device_mode.on) check_fed(t, format);
 }
 
+/* Some dozens to some hundreds of rows with weights of few bits: rows and outputs that are no whole tiles, sums that a
+ * device's blocks share, and more outputs than it has blocks for. */
+static void check_dozens(tester *t, proa_wfmt format)
+{
+    static const int64_t Ts[] = {17, 24, 32, 48, 64, 100, 128, 200, 256},
+                         long_sums[][3] = {{32, 1001, 4100}, {64, 643, 4100}, {200, 517, 2100},
+                                           {24, 9001, 1300}, {64, 8465, 600}, {32, 130, 20}};
+    if (!proa_wfmt_is_quantised(format) || !device_mode.on) return;
+    for (int i = 0; i < (int)PROA_COUNT(Ts); i++)
+        for (int v = 0; v < 4; v++)
+            linear_case(t, format, Ts[i], 133 + 31 * i, 300 + 65 * i + v, v + i % 2 * 4);
+    for (int i = 0; i < (int)PROA_COUNT(Ts); i++)
+        linear_case(t, format, Ts[i], 2 * (64 + 12 * i), 500 + 35 * i, GATED | 64 * PROA_ACT_SILU | i % 2);
+    linear_case(t, format, 32, 2 * 1000, 2100, GATED | 64 * PROA_ACT_SILU | 5);
+    linear_case(t, format, 64, 2 * 4500, 600, GATED | 64 * PROA_ACT_SILU);
+    for (int i = 0; i < (int)PROA_COUNT(long_sums); i++)
+        linear_case(t, format, long_sums[i][0], long_sums[i][1], long_sums[i][2], i % 4);
+    for (int a = 1; a < PROA_ACT_COUNT; a++) linear_case(t, format, 40 + a, 131, 300, 64 * a + a % 4);
+}
+
 /* What a device has kernels of its own for in f32; on the host in the types whose sums are the reference's. */
 static void check_few(tester *t, proa_wfmt format)
 {
@@ -952,6 +972,7 @@ void check_linear(tester *t)
         check_few(t, (proa_wfmt)format);
         check_gated(t, (proa_wfmt)format);
         if (device_mode.on) check_rings(t, (proa_wfmt)format);
+        check_dozens(t, (proa_wfmt)format);
         if (device_mode.on || proa_wfmt_is_grouped((proa_wfmt)format)) check_stored(t, (proa_wfmt)format);
         if (device_mode.narrow != PROA_DTYPE_F32) check_many_rows(t, (proa_wfmt)format);
     }

@@ -2,7 +2,7 @@
  * linear.cu - y = act(alpha x W^T + bias) + residual, or the gated form: packing of weights, matrix-vector
  * kernels for 1 to 3 rows (GEMV_ROWS), and the dispatch of the operation. Weights are stored as [N][ld] in
  * their type, ld = K rounded up to 16 bytes, zeros behind K. */
-#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/gemm_mixed.h"
 
 extern "C" {
 #include "base/alloc.h"
@@ -472,13 +472,13 @@ static void gemv_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, co
 /* Is this gated product finished by the kernel that has both sums? For few rows yes; in 16 bits only for
  * quantised weights. Two rows of these without the pipelined kernel, and one row of int4, lose more in their
  * products than the separate activation kernel takes (docs/lab/cuda-gemm.md). */
-static bool fuses_gate(const gpu *g, proa_view y, proa_view x, const proa_weight *w)
+static bool fuses_gate(const gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
 {
     int64_t T = y.shape[0], most = w->format == PROA_WFMT_F32 ? (int)GEMV_ROWS : (int)SKINNY_ROWS;
     if (!proa_wfmt_is_quantised(w->format)) return !gpu_is_16bit(y) && !gpu_is_16bit(x) && T <= most;
     if (T <= PIPELINED_ROWS)
         return pipelined_takes(g, w, T, (int)(w->N / 2)) || (T == 1 && !proa_wfmt_is_int4(w->format));
-    return T <= most;
+    return T <= most || gpu_gemm_mixed_takes(g, y, x, w, e);
 }
 
 static void gated_unfused(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
@@ -531,19 +531,28 @@ static bool multiply_16_bits(gpu *g, proa_view y, proa_view x, const proa_weight
     return true;
 }
 
+/* Quantised weights as they are stored, and small ones of 16 bits. */
+static bool multiply_dozens(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    if (gpu_gemm_mixed(g, y, x, w, e)) return true;
+    if (!is_skinny(y, x, w, e)) return false;
+    skinny_gemm(g, y, x, w, e);
+    return true;
+}
+
 static void linear_op(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
 {
     gpu *g = gpu_of(c);
     epilogue e = epilogue_of(ep, w);
     int64_t T = y.shape[0], few = proa_wfmt_is_quantised(w->format) ? 0 : (int)GEMV_ROWS;
     if (T == 0 || w->N == 0) return;
-    if (e.gate_rows && !fuses_gate(g, y, x, w)) return gated_unfused(c, y, x, w, ep);
+    if (e.gate_rows && !fuses_gate(g, y, x, w, e)) return gated_unfused(c, y, x, w, ep);
     bool many = few == 0 &&
                 T > SKINNY_ROWS; /* quant_gemm invalidates y itself: it may reuse the fp8 copy of x first */
     if (!many) gpu_invalidate(g, y);
     if (joins_norm(g, y, x, w, e)) return;
     x = flushed_rows(g, x, w);
-    if (is_skinny(y, x, w, e)) return skinny_gemm(g, y, x, w, e);
+    if (multiply_dozens(g, y, x, w, e)) return;
     if (multiply_16_bits(g, y, x, w, ep, e)) return;
     if (T > few && T <= SKINNY_ROWS && w->format != PROA_WFMT_F32) skinny_gemm(g, y, x, w, e);
     else if (few == 0) quant_gemm(g, y, x, w, ep, e);
