@@ -276,7 +276,7 @@ static bool is_passing_failure(const proa_hub_transfer *t, CURLcode code)
     switch (code) {
     case CURLE_COULDNT_RESOLVE_PROXY:
     case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_CONNECT: return !t->hasty;
+    case CURLE_COULDNT_CONNECT: return !t->no_retry;
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_PARTIAL_FILE:
     case CURLE_RECV_ERROR:

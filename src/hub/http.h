@@ -31,12 +31,12 @@ typedef struct proa_hub_reply {
 
 typedef struct proa_hub_transfer proa_hub_transfer;
 struct proa_hub_transfer {
-    char *url;         /* heap; follows redirects */
-    const char *what;  /* for errors: a file's name, or NULL for the repository itself */
-    bool head;         /* HEAD, which stops at a redirect to another host; else GET */
-    const char *form;  /* POST with this body of a form; NULL: none */
-    const char *match; /* the state of the object that is meant, for the site; NULL: any */
-    bool hasty; /* the cache can be used instead: a hub that cannot be connected to is not tried again */
+    char *url;          /* heap; follows redirects */
+    const char *what;   /* for errors: a file's name, or NULL for the repository itself */
+    bool head;          /* HEAD, which stops at a redirect to another host; else GET */
+    const char *form;   /* POST with this body of a form; NULL: none */
+    const char *match;  /* the state of the object that is meant, for the site; NULL: any */
+    bool no_retry;      /* if a connection fails: the cache can be used instead of the hub */
     int64_t first, end; /* bytes [first, end) of the file; end -1: all, without a Range */
     int64_t bytes_max;  /* of a body without a range */
     /* Takes bytes in order. A failure, which fills err, ends the transfer. */

@@ -49,7 +49,7 @@ static proa_status fetch_list(pull *p, proa_err *err)
     proa_hub_escape(&url, p->name.revision, false);
     proa_buf_printf(&url, "?blobs=true");
     proa_hub_transfer t = {.url = url.ptr,
-                           .hasty = true,
+                           .no_retry = true,
                            .end = -1,
                            .bytes_max = PROA_HUB_LIST_BYTES_MAX,
                            .on_body = take_list,

@@ -215,7 +215,7 @@ void proa_host_cache_wait(proa_host_cache *c, int64_t ms)
     if (c->folder && c->reading + c->writing - c->copying_count > 0) proa_page_folder_wait(c->folder, ms);
 }
 
-void proa_host_cache_distrust(proa_host_cache *c)
+void proa_host_cache_disable(proa_host_cache *c)
 {
     c->broken = true;
 }

@@ -56,7 +56,7 @@ PROA_MUST_CHECK proa_status proa_host_cache_init(proa_host_cache *c, const proa_
 /* What is to be written is written before. Call it before proa_kv_pages_release. A zero cache is fine. */
 void proa_host_cache_release(proa_host_cache *c);
 /* Nothing is taken from the pool any more, and what was taken and is not written yet is not written. */
-void proa_host_cache_distrust(proa_host_cache *c);
+void proa_host_cache_disable(proa_host_cache *c);
 
 /* The page is about to be evicted: its contents are copied, unless they are here already. Passes that are submitted
  * from now on may overwrite it. keeps: it may be written to the folder. */
@@ -75,10 +75,10 @@ typedef enum proa_host_find {
 proa_host_find proa_host_cache_find(proa_host_cache *c, const proa_page_name *name, int32_t *image);
 /* Whether it is here or in the folder; if in the folder, it is read now, as far as there is room. */
 bool proa_host_cache_fetch(proa_host_cache *c, const proa_page_name *name);
-/* Copies a held image into a page: passes that are submitted from now on may read it. The image is let go. True: it was
- * read from the folder since it was asked for. */
+/* Copies a held image into a page: passes that are submitted from now on may read it. The image is released. True: it
+ * was read from the folder for this. */
 bool proa_host_cache_load(proa_host_cache *c, int32_t image, int32_t page);
-void proa_host_cache_drop(proa_host_cache *c, int32_t image); /* lets it go without a use */
+void proa_host_cache_drop(proa_host_cache *c, int32_t image); /* releases it unused */
 
 /* Whether copies are to be followed by writing: then the device must be checked before proa_host_cache_poll. */
 bool proa_host_cache_copies(const proa_host_cache *c);

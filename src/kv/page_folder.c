@@ -256,7 +256,7 @@ static void look_if_changed(proa_page_folder *f)
 
 /* ---- jobs ---- */
 
-/* A folder that cannot be written to is said once; later files may succeed. */
+/* That the folder cannot be written to is logged once; later files may succeed. */
 static proa_status write_page(proa_page_folder *f, const proa_page_job *job, const char *name)
 {
     int64_t bytes = PROA_PAGE_HEAD_BYTES + f->format.image_bytes;

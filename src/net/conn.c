@@ -263,8 +263,8 @@ static void read_some(proa_conn *conn)
 }
 
 /* A connection that is not read from still sees that its peer has reset it; and so does one whose reset came together
- * with its last bytes, which is one edge: reading them did not report it. If only too much input waits, it is told
- * too that the peer has shut its side after that. */
+ * with its last bytes, which is one edge: reading them did not report it. If only too much input waits, it also
+ * learns that the peer has shut its side after that. */
 static void check_peer(proa_conn *conn)
 {
     int error = 0;

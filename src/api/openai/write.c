@@ -202,7 +202,7 @@ int64_t proa_oai_cached_tokens(const proa_oai *job)
     return sum;
 }
 
-/* Draft tokens, whoever drafted them: the only such counts of OpenAI's API are those of predicted outputs. */
+/* Draft tokens of any proposer: the only such counts of OpenAI's API are those of predicted outputs. */
 static void put_drafts(const proa_oai *job, proa_buf *out)
 {
     int64_t drafted = 0, accepted = 0;

@@ -45,14 +45,14 @@ static void end_request(hosted_request *q)
 
 /* ---- responses, on whatever thread the backend sends them ---- */
 
-/* Copies between GPUs and the host that the server has not been told of. */
+/* Copies between GPUs and the host since the last report to the server. */
 static proa_device_copies new_copies(void)
 {
     static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
-    static proa_device_copies told;
+    static proa_device_copies reported;
     pthread_mutex_lock(&copies_lock);
-    const proa_device_copies now = proa_device_copies_count(), before = told;
-    told = now;
+    const proa_device_copies now = proa_device_copies_count(), before = reported;
+    reported = now;
     pthread_mutex_unlock(&copies_lock);
     return (proa_device_copies){now.to_host - before.to_host, now.to_host_bytes - before.to_host_bytes,
                                 now.to_device - before.to_device, now.to_device_bytes - before.to_device_bytes};
@@ -168,7 +168,7 @@ void proa_host_execute(const proa_hosted *model, const proa_channel_message *mes
 
 /* ---- cancellation ---- */
 
-/* A cancelled request that has not been told yet, held; NULL: there is none. */
+/* A request whose cancellation the backend does not know yet, held; NULL: there is none. */
 static proa_infer *next_cancelled(bool *any)
 {
     proa_infer *r = NULL;

@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* For ranks to end that were told to. */
+/* How long ranks may take to end after they were asked to. */
 #define END_NS ((int64_t)5000000000)
 #define SILENT "the GPUs of the ranks do not reach each other any more"
 
@@ -35,7 +35,7 @@ struct proa_rank_processes {
     /* under the lock: */
     int32_t results;                /* of the call that runs, from other ranks */
     proa_err first;                 /* the first failure among them */
-    uint64_t model[PROA_RANKS_MAX]; /* what the result of opening said */
+    uint64_t model[PROA_RANKS_MAX]; /* the fingerprint of the model that each has opened */
     proa_err failure;               /* status OK: the group works */
     bool ends;                      /* it ends as it should */
     int32_t closed;                 /* links that were lost: ranks have ended */
@@ -290,7 +290,7 @@ proa_status proa_rank_processes_check(proa_rank_processes *p, proa_err *err)
     return proa_rank_processes_failed(p, err);
 }
 
-/* A rank that was told to end does so soon; in a group that has failed nobody waits for that. */
+/* A rank that was asked to end does so soon; in a group that has failed it is killed at once. */
 static void end_process(proa_rank_processes *p, int32_t rank, bool failed)
 {
     enum { TRIES = 400, TRY_US = 5000 };
@@ -303,7 +303,7 @@ static void end_process(proa_rank_processes *p, int32_t rank, bool failed)
     p->pid[rank] = 0;
 }
 
-/* Ranks that were told to end close their links then; a link that is closed before ends them by force. */
+/* Ranks that were asked to end close their links then; a link that is closed before ends them by force. */
 static void wait_for_end(proa_rank_processes *p)
 {
     int64_t until = proa_clock_ns() + END_NS;

@@ -30,7 +30,7 @@ PROA_MUST_CHECK proa_status proa_rank_processes_connect(proa_rank_processes *p, 
 PROA_MUST_CHECK proa_status proa_rank_processes_failed(proa_rank_processes *p, proa_err *err);
 /* The same; a group whose collectives have failed by themselves fails now. */
 PROA_MUST_CHECK proa_status proa_rank_processes_check(proa_rank_processes *p, proa_err *err);
-/* The processes are told to end (by freeing the model): that is no failure from now on. */
+/* The processes are about to end, because the model is freed: that is no failure from now on. */
 void proa_rank_processes_expect_end(proa_rank_processes *p);
 /* Of a group that has failed, or fails now with `why`: ends all processes, and all waits for them. It can only be
  * closed then. */

@@ -220,10 +220,10 @@ void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
     }
 }
 
-void proa_prefix_cache_distrust(proa_engine *e)
+void proa_prefix_cache_disable(proa_engine *e)
 {
     e->prefix_broken = true;
-    proa_host_cache_distrust(&e->host_cache);
+    proa_host_cache_disable(&e->host_cache);
 }
 
 /* What kernels wrote that failed must not be written, so copies are looked at after their device. */

@@ -18,7 +18,7 @@ void proa_retire_check_device(proa_engine *e, proa_engine_request *req)
     proa_err why = {.status = PROA_OK};
     if (proa_rank_set_failed(&e->ranks, &why) == PROA_OK) return;
     atomic_fetch_add_explicit(&e->shared.failures, 1, memory_order_relaxed);
-    proa_prefix_cache_distrust(e);
+    proa_prefix_cache_disable(e);
     for (proa_engine_request *other = e->running.first; other; other = other->next) fail_request(other, &why);
     if (req) fail_request(req, &why);
 }

@@ -194,7 +194,7 @@ static void follow_chunks(proa_engine *e)
 
 /* ---- drafting ---- */
 
-static int32_t foresee_drafts(const proa_engine *e, const proa_seq *seq, int32_t size)
+static int32_t limit_draft(const proa_engine *e, const proa_seq *seq, int32_t size)
 {
     int64_t unknown = seq->sampled_at >= 0, context = e->draft_model->model->config.context;
     return (int32_t)proa_max64(0, proa_min64(size, context - seq->known - unknown));
@@ -237,7 +237,7 @@ static int64_t begin_chains(proa_engine *e, proa_draft_chain *chains, int64_t co
         proa_draft_chain *c = &chains[i];
         int64_t begin = c->seq->draft_length, left = d->model->plan.rows_max - d->rows;
         learn_dropped(e, c->seq);
-        c->size = foresee_drafts(e, c->seq, c->size);
+        c->size = limit_draft(e, c->seq, c->size);
         if (c->size == 0 || left == 0 || !proa_proposer_take_pages(e, c->seq, c->size)) continue;
         add_rows(e, d, c->seq, begin, proa_min64(c->seq->known, begin + left));
         if (c->seq->draft_length < c->seq->known) continue;
@@ -422,7 +422,7 @@ static void settle_draft(proa_engine *e, proa_seq *seq, int32_t accepted)
 }
 
 const proa_proposer proa_propose_draft = {.name = "draft",
-                                          .foresee = foresee_drafts,
+                                          .draft_limit = limit_draft,
                                           .offer = offer_chain,
                                           .propose = propose_drafts,
                                           .follow = follow_chunks,

@@ -316,7 +316,7 @@ static void follow_pass(proa_engine *e)
 
 /* ---- drafting ---- */
 
-static int32_t foresee_nodes(const proa_engine *e, const proa_seq *seq, int32_t size)
+static int32_t limit_nodes(const proa_engine *e, const proa_seq *seq, int32_t size)
 {
     int64_t unknown = seq->sampled_at >= 0, left = context_of(e->eagle) - seq->known - unknown;
     return (int32_t)proa_max64(0, proa_min64(size, left));
@@ -345,7 +345,7 @@ static int64_t begin_drafts(proa_engine *e, proa_draft_chain *chains, int64_t co
     for (int64_t i = 0; i < count; i++) {
         proa_seq *seq = chains[i].seq;
         const proa_eagle_states *s = seq->states;
-        int32_t size = foresee_nodes(e, seq, chains[i].size);
+        int32_t size = limit_nodes(e, seq, chains[i].size);
         bool complete = s->count > 0 && seq->draft_length + s->count == seq->known - 1 &&
                         are_kept(p, s->at[0], 0);
         bool fits = p->rows + s->count <= p->heads->model->plan.rows_max;
@@ -466,7 +466,7 @@ static void settle_draft(proa_engine *e, proa_seq *seq, int32_t accepted)
 const proa_proposer proa_propose_eagle = {.name = "eagle",
                                           .prepare = proa_proposer_prepare_tree,
                                           .offer = offer_draft,
-                                          .foresee = foresee_nodes,
+                                          .draft_limit = limit_nodes,
                                           .propose = propose_drafts,
                                           .follow = follow_pass,
                                           .settle = settle_draft};

@@ -115,7 +115,7 @@ static void offer_guesses(proa_engine *e, const proa_seq *seq, int64_t sequences
 }
 
 /* Heads need the newest token's row only, so a sequence whose newest token is in flight can draft as much. */
-static int32_t foresee_nodes(const proa_engine *e, const proa_seq *seq, int32_t size)
+static int32_t limit_nodes(const proa_engine *e, const proa_seq *seq, int32_t size)
 {
     PROA_UNUSED(e), PROA_UNUSED(seq);
     return size;
@@ -196,7 +196,7 @@ static void settle_shape(proa_engine *e, proa_seq *seq, int32_t accepted)
 const proa_proposer proa_propose_medusa = {.name = "medusa",
                                            .prepare = proa_proposer_prepare_tree,
                                            .offer = offer_guesses,
-                                           .foresee = foresee_nodes,
+                                           .draft_limit = limit_nodes,
                                            .propose = propose_guesses,
                                            .follow = keep_states,
                                            .learn = learn_rates,

@@ -46,7 +46,7 @@ typedef struct proa_proposer {
     void (*release)(proa_seq *seq); /* what prepare took for it */
     /* How many tokens could be drafted, at most `size`; if the newest token of the sequence is in flight, after that
      * one, once the host knows it. */
-    int32_t (*foresee)(const proa_engine *e, const proa_seq *seq, int32_t size);
+    int32_t (*draft_limit)(const proa_engine *e, const proa_seq *seq, int32_t size);
     /* Refines the offer of the sequence if that many draft together: chances, costs, a lower limit. */
     void (*offer)(proa_engine *e, const proa_seq *seq, int64_t sequences, proa_draft_offer *offer);
     void (*propose)(proa_engine *e, proa_draft_chain *chains, int64_t count);

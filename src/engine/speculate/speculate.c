@@ -207,13 +207,13 @@ static bool plan_offers(const proa_engine *e, int64_t count, int64_t tokens)
 }
 
 /* Limits the offers that were chosen to what their proposers could draft now. */
-static void foresee_drafts(proa_engine *e, int64_t count)
+static void limit_offers(proa_engine *e, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
         proa_draft_offer *o = &e->speculation.offers[i];
         const proa_seq *seq = e->speculation.seqs[i];
         if (o->size == 0) o->limit = 0;
-        else if (seq->req->proposer->foresee) o->limit = seq->req->proposer->foresee(e, seq, o->size);
+        else if (seq->req->proposer->draft_limit) o->limit = seq->req->proposer->draft_limit(e, seq, o->size);
     }
 }
 
@@ -238,7 +238,7 @@ bool proa_speculate_waits(proa_engine *e)
     int64_t tokens = tokens_without_drafts(e), count = collect_offers(e, tokens);
     plan_offers(e, count, tokens);
     if (any_chosen(e, count)) {
-        foresee_drafts(e, count);
+        limit_offers(e, count);
         plan_offers(e, count, tokens);
     }
     if (any_chosen(e, count)) return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * call.h - what rank 0 lets all ranks do: a function of model.h with its arguments, as a struct and as a message. Each
- * rank reads the same message, be it a thread, a process of this host or one of another host.
+ * call.h - what all ranks run when rank 0 is called: a function of model.h with its arguments, as a struct and as a
+ * message. Each rank reads the same message, be it a thread, a process of this host or one of another host.
  * Owner:   a call that was read points into its message. Threads: those of the ranks. */
 #ifndef PROA_MODEL_CALL_H
 #define PROA_MODEL_CALL_H

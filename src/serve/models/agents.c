@@ -14,7 +14,7 @@ typedef struct agent_run {
 } agent_run;
 
 typedef struct proa_agent_runs {
-    bool loaded, unloads; /* what they have been told */
+    bool loaded, unloads; /* which events they have received */
     int count;
     agent_run runs[]; /* of those that have agreed to the load */
 } proa_agent_runs;
