@@ -335,13 +335,149 @@ static void xlnet_head(void **state)
     }
 }
 
+/* nomic-ai/nomic-embed-text-v1.5 has GPT-2's keys; v1 scales positions beyond those of its training, v2 has experts. */
+static void nomic_embed(void **state)
+{
+    PROA_UNUSED(state);
+    static const char text[] =
+        "{\"architectures\":[\"NomicBertModel\"],\"model_type\":\"nomic_bert\",%s"
+        "\"activation_function\":\"swiglu\",\"causal\":false,\"layer_norm_epsilon\":1e-12,"
+        "\"max_trained_positions\":2048,\"mlp_fc1_bias\":false,\"mlp_fc2_bias\":false,\"n_embd\":768,"
+        "\"n_head\":12,\"n_inner\":3072,\"n_layer\":12,\"n_positions\":8192,\"prenorm\":false,"
+        "\"qkv_proj_bias\":false,\"rotary_emb_base\":1000,\"rotary_emb_fraction\":1.0,"
+        "\"rotary_emb_interleaved\":false,\"rotary_emb_scale_base\":null,\"type_vocab_size\":2,"
+        "\"use_rms_norm\":false,\"vocab_size\":30528}";
+    char room[2048];
+    fixture f;
+    snprintf(room, sizeof room, text, "\"rotary_scaling_factor\":null,");
+    accepted(&f, room);
+    assert_int_equal(f.c.hidden, 768);
+    assert_int_equal(f.c.ffn, 3072);
+    assert_int_equal(f.c.encoder_layers, 12);
+    assert_int_equal(f.c.rotary_dim, 64);
+    assert_int_equal(f.c.context, 8192);
+    near(f.c.rope.theta, 1000);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "\"rotary_scaling_factor\":2,");
+    accepted(&f, room);
+    assert_int_equal(f.c.context, 2048);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "\"num_experts\":8,\"moe_top_k\":2,");
+    refused(room, PROA_UNSUPPORTED, "'num_experts' 8");
+}
+
+/* tencent/Hunyuan-A13B-Instruct: lists with a number for each layer, and a theta that a fixed alpha makes larger. */
+static void hunyuan_a13b(void **state)
+{
+    PROA_UNUSED(state);
+    static const char text[] =
+        "{\"architectures\":[\"HunYuanMoEV1ForCausalLM\"],\"attention_head_dim\":128,\"hidden_act\":\"silu\","
+        "\"hidden_size\":4096,\"intermediate_size\":3072,\"max_position_embeddings\":32768,"
+        "\"model_type\":\"hunyuan_v1_moe\",\"moe_intermediate_size\":[3072,3072],\"moe_topk\":[8,%d],"
+        "\"num_attention_heads\":32,\"num_experts\":64,\"num_hidden_layers\":2,\"num_key_value_heads\":8,"
+        "\"num_shared_expert\":[1,1],\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"alpha\":1000.0,"
+        "\"factor\":1.0,\"type\":\"dynamic\"},\"rope_theta\":10000.0,\"tie_word_embeddings\":true,"
+        "\"use_cla\":false,\"use_qk_norm\":true,\"vocab_size\":128167}";
+    char room[2048];
+    fixture f;
+    snprintf(room, sizeof room, text, 8);
+    accepted(&f, room);
+    assert_int_equal(f.c.router.chosen, 8);
+    assert_int_equal(f.c.shared_ffn, 3072);
+    assert_int_equal(f.c.context, 32768);
+    assert_true(fabs(f.c.rope.theta - 11158840) < 1);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, 4);
+    refused(room, PROA_UNSUPPORTED, "'moe_topk' differs");
+}
+
+/* baidu/ERNIE-4.5-21B-A3B-PT: dense layers before moe_layer_start_index, two shared experts. */
+static void ernie_moe(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f,
+             "{\"architectures\":[\"Ernie4_5_MoeForCausalLM\"],\"hidden_act\":\"silu\",\"hidden_size\":2560,"
+             "\"intermediate_size\":12288,\"max_position_embeddings\":131072,\"model_type\":\"ernie4_5_moe\","
+             "\"moe_intermediate_size\":1536,\"moe_k\":6,\"moe_layer_end_index\":2,\"moe_layer_interval\":1,"
+             "\"moe_layer_start_index\":1,\"moe_num_experts\":64,\"moe_num_shared_experts\":2,"
+             "\"num_attention_heads\":20,\"num_hidden_layers\":4,\"num_key_value_heads\":4,"
+             "\"rms_norm_eps\":1e-05,\"rope_theta\":500000.0,\"tie_word_embeddings\":true,\"use_bias\":false,"
+             "\"vocab_size\":103424}");
+    assert_int_equal(f.c.shared_ffn, 3072);
+    assert_false(f.c.expert_layers[0]);
+    assert_true(f.c.expert_layers[1] && f.c.expert_layers[2]);
+    assert_false(f.c.expert_layers[3]);
+    proa_arena_release(&f.arena);
+}
+
+/* Text models of multimodal checkpoints: Qwen2.5-VL's keys are not nested, Qwen3-VL says outside that the head is tied,
+ * and Ministral 3 takes as many tokens as were trained without scaled queries. */
+static void multimodal(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+#define SIZES                                                                                                \
+    "\"hidden_size\":2048,\"intermediate_size\":6144,\"num_attention_heads\":16,\"num_hidden_layers\":2,"    \
+    "\"num_key_value_heads\":8,\"rms_norm_eps\":1e-06,\"vocab_size\":151936,"
+    accepted(&f,
+             "{\"architectures\":[\"Qwen2_5_VLForConditionalGeneration\"]," SIZES
+             "\"max_position_embeddings\":128000,\"rope_scaling\":{\"mrope_section\":[16,24,24],"
+             "\"type\":\"mrope\"},\"rope_theta\":1000000.0,\"sliding_window\":32768,"
+             "\"tie_word_embeddings\":true,\"use_sliding_window\":false,\"vision_config\":{\"depth\":32}}");
+    assert_true(f.c.tied);
+    assert_false(f.c.window_used);
+    near(f.c.rope.theta, 1e6);
+    proa_arena_release(&f.arena);
+    accepted(&f, "{\"architectures\":[\"Qwen3VLForConditionalGeneration\"],\"text_config\":{" SIZES
+                 "\"head_dim\":128,\"max_position_embeddings\":262144,\"rope_scaling\":{"
+                 "\"mrope_interleaved\":true,\"mrope_section\":[24,20,20],\"rope_type\":\"default\"},"
+                 "\"rope_theta\":5000000},\"tie_word_embeddings\":true,\"vision_config\":{\"depth\":24}}");
+    assert_true(f.c.tied);
+    near(f.c.rope.theta, 5e6);
+    proa_arena_release(&f.arena);
+    accepted(&f,
+             "{\"architectures\":[\"Mistral3ForConditionalGeneration\"],\"text_config\":{" SIZES
+             "\"head_dim\":128,\"max_position_embeddings\":262144,\"model_type\":\"ministral3\","
+             "\"rope_parameters\":{\"beta_fast\":32.0,\"beta_slow\":1.0,\"factor\":16.0,"
+             "\"llama_4_scaling_beta\":0.1,\"mscale\":1.0,\"mscale_all_dim\":1.0,"
+             "\"original_max_position_embeddings\":16384,\"rope_theta\":1000000.0,"
+             "\"rope_type\":\"yarn\",\"type\":\"yarn\"}},\"vision_config\":{\"model_type\":\"pixtral\"}}");
+    assert_int_equal(f.c.context, 16384);
+    proa_arena_release(&f.arena);
+}
+
+/* google/embeddinggemma-300m sees both sides, half of its window to each; and what embedders refuse. */
+static void embedders(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, "{\"architectures\":[\"Gemma3TextModel\"],\"head_dim\":256,\"hidden_size\":768,"
+                 "\"intermediate_size\":1152,\"layer_types\":[\"sliding_attention\",\"full_attention\"],"
+                 "\"max_position_embeddings\":2048,\"model_type\":\"gemma3_text\",\"num_attention_heads\":3,"
+                 "\"num_hidden_layers\":2,\"num_key_value_heads\":1,\"query_pre_attn_scalar\":256,"
+                 "\"sliding_window\":512,\"use_bidirectional_attention\":true,\"vocab_size\":262144}");
+    assert_true(f.c.bidirectional);
+    assert_int_equal(proa_config_window(&f.c, 0), 257);
+    assert_int_equal(proa_config_window(&f.c, 1), 0);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"Qwen2Model\"],\"is_causal\":false," SIZES "\"hidden_act\":\"silu\"}",
+            PROA_UNSUPPORTED, "'is_causal' false");
+    refused("{\"architectures\":[\"AlbertModel\"],\"num_hidden_groups\":2," SIZES "\"embedding_size\":128}",
+            PROA_UNSUPPORTED, "'num_hidden_groups' is 2");
+    refused("{\"architectures\":[\"MPNetModel\"],\"relative_attention_num_buckets\":16," SIZES
+            "\"max_position_embeddings\":514}",
+            PROA_UNSUPPORTED, "'relative_attention_num_buckets' is 16");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(phi_2),     cmocka_unit_test(phi_3),     cmocka_unit_test(gemma_2b),
-        cmocka_unit_test(gemma_3),   cmocka_unit_test(command_r), cmocka_unit_test(command_r7b),
-        cmocka_unit_test(granite),   cmocka_unit_test(minicpm),   cmocka_unit_test(smollm_3),
-        cmocka_unit_test(olmo_3),    cmocka_unit_test(exaone_4),  cmocka_unit_test(deepseek_coder),
-        cmocka_unit_test(xlnet_head)};
+        cmocka_unit_test(phi_2),      cmocka_unit_test(phi_3),       cmocka_unit_test(gemma_2b),
+        cmocka_unit_test(gemma_3),    cmocka_unit_test(command_r),   cmocka_unit_test(command_r7b),
+        cmocka_unit_test(granite),    cmocka_unit_test(minicpm),     cmocka_unit_test(smollm_3),
+        cmocka_unit_test(olmo_3),     cmocka_unit_test(exaone_4),    cmocka_unit_test(deepseek_coder),
+        cmocka_unit_test(xlnet_head), cmocka_unit_test(nomic_embed), cmocka_unit_test(hunyuan_a13b),
+        cmocka_unit_test(ernie_moe),  cmocka_unit_test(multimodal),  cmocka_unit_test(embedders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
