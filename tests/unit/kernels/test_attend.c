@@ -336,6 +336,7 @@ static void alibi_and_soft_cap(void **state)
     static const float caps[] = {0, 0.5f, 3, 1e6f};
     for (int d = 0; d < 3; d++)
         for (size_t i = 0; i < PROA_COUNT(caps); i++) {
+            if (PROA_SANITIZED && i % 3 != (size_t)d) continue; /* each cap, and each format */
             shape s = {2, 3, i % 2 ? 40 : 64, dtypes[d], 4, {{1, 2500}, {21, 1040}, {40, 40}, {6, 3073}}};
             proa_attention a = {.scale = 0.125f, .causal = true, .soft_cap = caps[i]};
             check_shape(&s, &a);
