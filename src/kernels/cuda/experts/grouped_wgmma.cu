@@ -43,12 +43,24 @@ struct gather_call {
     void *to; /* [pairs][ld] */
     int64_t ld;
     int K, count;
+    bool aligned; /* pairs of numbers of x are */
     void *ffn; /* whose numbers behind F in the last ffn_tail become zeros: products read them. ffn_tail 0: none are */
     int64_t ffn_row;
     int ffn_tail;
 };
 
-/* Row blockIdx.x of the sorted pairs in 16 bits, zeros behind K. */
+/* Two numbers from k on, zeros behind K. aligned: k is even, and they are loaded as one. */
+template <typename T> __device__ static inline float2 load_two(const T *x, int k, int K, bool aligned)
+{
+    if (!aligned || k + 1 >= K)
+        return make_float2(k < K ? gpu_to_f32(x[k]) : 0.0f, k + 1 < K ? gpu_to_f32(x[k + 1]) : 0.0f);
+    struct alignas(2 * sizeof(T)) {
+        T at[2];
+    } two = *reinterpret_cast<const decltype(two) *>(x + k);
+    return make_float2(gpu_to_f32(two.at[0]), gpu_to_f32(two.at[1]));
+}
+
+/* Row blockIdx.x of the sorted pairs in 16 bits, zeros behind K. A thread makes eight numbers, of four pieces. */
 template <typename To, typename From>
 __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_call a)
 {
@@ -57,10 +69,15 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_call a)
     int64_t place = blockIdx.x;
     const From *x = (const From *)a.x + a.lists.pair[place] / a.lists.k * a.x_row;
     To *to = (To *)a.to + place * a.ld;
-    for (int i = blockIdx.y * GATHER_THREADS + threadIdx.x; i < a.ld / 2; i += gridDim.y * GATHER_THREADS) {
-        int k = wgmma_number(2 * i, a.count);
-        float first = k < a.K ? gpu_to_f32(x[k]) : 0.0f, second = k + 1 < a.K ? gpu_to_f32(x[k + 1]) : 0.0f;
-        reinterpret_cast<unsigned *>(to)[i] = gpu_pack2<To>(first, second);
+    int at = (int)(blockIdx.y * GATHER_THREADS + threadIdx.x) * 8, k = wgmma_number(at, a.count);
+    if (at < a.ld) {
+        unsigned v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float2 two = load_two(x, k + i * 2 * a.count, a.K, a.aligned);
+            v[i] = gpu_pack2<To>(two.x, two.y);
+        }
+        *reinterpret_cast<uint4 *>(to + at) = make_uint4(v[0], v[1], v[2], v[3]);
     }
     if (blockIdx.y == 0 && (int)threadIdx.x < a.ffn_tail)
         ((To *)a.ffn)[(place + 1) * a.ffn_row - 1 - threadIdx.x] = gpu_from_f32<To>(0.0f);
@@ -469,10 +486,10 @@ expert_form expert_wgmma_form(int64_t T, int64_t k, int64_t E)
 static void gather_rows(gpu *g, const expert_call &up, const expert_call &down, proa_wfmt format, void *to,
                         int64_t ld, int64_t pairs, int tile_rows)
 {
-    gather_call a = {up.lists, begins_early(tile_rows), up.x,           up.x_row,  to, ld,
-                     up.K,     count_of(format),        (void *)down.x, down.x_row};
+    gather_call a = {up.lists, begins_early(tile_rows), up.x, up.x_row, to, ld, up.K, count_of(format)};
+    a.aligned = up.x_row % 2 == 0 && (uintptr_t)up.x % 8 == 0, a.ffn = (void *)down.x, a.ffn_row = down.x_row;
     a.ffn_tail = down.K < down.x_row ? 8 * a.count : 0;
-    dim3 grid((unsigned)pairs, (unsigned)((ld / 2 + 4 * GATHER_THREADS - 1) / (4 * GATHER_THREADS)));
+    dim3 grid((unsigned)pairs, (unsigned)((ld + 8 * GATHER_THREADS - 1) / (8 * GATHER_THREADS)));
     auto as = [&](auto type) {
         using To = decltype(type);
         gpu_by_type(up.x_type, [&](auto from) {
