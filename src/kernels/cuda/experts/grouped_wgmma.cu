@@ -93,12 +93,14 @@ __host__ __device__ constexpr bool begins_early(int tile_rows)
 }
 
 /* Up to 16 rows the bytes of the weights are the limit: four blocks of one warpgroup an SM, so that one begins an item
- * while another ends one. More rows: one block of two warpgroups, which share what it loads of x. */
+ * while another ends one. More rows: one block of as many warpgroups as registers allow, which share what it loads of
+ * x. With two of them rows of x were as many bytes from the L2 cache as half of the weights (32 rows), or all (64). */
 template <int FORMAT, int ROWS> struct wgmma_form {
-    static const int COUNT = unpacked<FORMAT>::COUNT, DEPTH = 8 * COUNT;       /* numbers of K in a slot */
-    static const int GROUPS = ROWS <= 16 ? 1 : 2, BLOCKS = ROWS <= 16 ? 4 : 1; /* warpgroups; blocks of an SM */
-    static const int CONSUMERS = 4 * GROUPS, THREADS = (CONSUMERS + 1) * 32;   /* warps */
-    static const int PANELS = DEPTH / 64, PANEL = ROWS * 128;                  /* of x */
+    static const int COUNT = unpacked<FORMAT>::COUNT, DEPTH = 8 * COUNT; /* numbers of K in a slot */
+    static const int GROUPS = ROWS <= 16 ? 1 : ROWS == 32 ? 4 : ROWS == 64 ? 3 : 2; /* warpgroups */
+    static const int BLOCKS = ROWS <= 16 ? 4 : 1;                                   /* of an SM */
+    static const int CONSUMERS = 4 * GROUPS, THREADS = (CONSUMERS + 1) * 32;        /* warps */
+    static const int PANELS = DEPTH / 64, PANEL = ROWS * 128;                       /* of x */
     static const int X_BOX = ROWS < BOX ? ROWS : BOX;
     static const int X_AT = GROUPS * STRIP_BYTES, SLOT = X_AT + PANELS * PANEL;
     static const int FIT = SHARED_MAX / BLOCKS / SLOT, SLOTS = FIT < 8 ? FIT : 8;
@@ -357,8 +359,8 @@ __device__ static void consume_items(const gpu_ring &ring, const expert_call &a,
 
 /* y of all tiles of up to ROWS pairs.
  *
- *   block        persistent; 4 or 8 warps make 64 or 128 sums (gated: half as many outputs) of the rows of a tile, one
- *                more loads by TMA
+ *   block        persistent; each warpgroup makes 64 sums (gated: half as many outputs) of the rows of a tile, one
+ *                more warp loads by TMA
  *   warp         unpacks its 16 rows of weights: 16 outputs; gated 8 of the gate and the 8 of their factor
  *   slot         8 pieces of 16 bytes of these rows of weights, and the numbers of x that meet them
  *   registers    N / 2 sums, two steps of unpacked weights
