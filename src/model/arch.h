@@ -411,8 +411,6 @@ typedef struct proa_arch {
     A(blenderbot)                                                                                            \
     A(blenderbot_small)                                                                                      \
     A(opennmt)                                                                                               \
-    A(bert_token)                                                                                            \
-    A(bert_qa)                                                                                               \
     A(roberta)                                                                                               \
     A(roberta_cls)                                                                                           \
     A(roberta_token)                                                                                         \
@@ -505,6 +503,8 @@ typedef struct proa_arch {
     A(umt5_encoder)                                                                                          \
     A(bert)                                                                                                  \
     A(bert_cls)                                                                                              \
+    A(bert_token)                                                                                            \
+    A(bert_qa)                                                                                               \
     A(bert_mlm)                                                                                              \
     A(electra)                                                                                               \
     A(electra_cls)                                                                                           \

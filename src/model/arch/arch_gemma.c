@@ -218,7 +218,7 @@ const proa_arch proa_arch_gemma3 = {
 
 /* Encoders made of these, as in arch_embed.c. */
 #define ENCODER(type, class, family, form, program, last) \
-    .name = type "_" #form, .model_type = type, .hf = STRINGS(class), .kind = PROA_KIND_ENCODER,                      \
+    .name = #family "_" #form, .model_type = type, .hf = STRINGS(class), .kind = PROA_KIND_ENCODER,           \
     .norm = PROA_NORM_RMS, .keys = family##_encoder_keys, .names = family##_##form##_tensors,                 \
     .prefixes = prefixes, .ignored = ignored, .stacks = {[STACK] = {embed, program, last, true}},             \
     .finish = finish_##family##_encoder
@@ -234,7 +234,7 @@ const proa_arch proa_arch_gemma_cls = CLASSIFIER("gemma", "GemmaForSequenceClass
 const proa_arch proa_arch_gemma2_embed = EMBEDDER("gemma2", "Gemma2Model", gemma2, layer_norms_around);
 const proa_arch proa_arch_gemma2_cls =
     CLASSIFIER("gemma2", "Gemma2ForSequenceClassification", gemma2, layer_norms_around);
-const proa_arch proa_arch_gemma3_embed = EMBEDDER("gemma3", "Gemma3TextModel", gemma3, layer_norms_around);
+const proa_arch proa_arch_gemma3_embed = EMBEDDER("gemma3_text", "Gemma3TextModel", gemma3, layer_norms_around);
 const proa_arch proa_arch_gemma3_cls =
-    CLASSIFIER("gemma3", "Gemma3TextForSequenceClassification", gemma3, layer_norms_around);
+    CLASSIFIER("gemma3_text", "Gemma3TextForSequenceClassification", gemma3, layer_norms_around);
 /* clang-format on */

@@ -195,6 +195,28 @@ static void latent(void **state)
     refused("{" DEEPSEEK ",\"kv_lora_rank\":1020}", PROA_INVALID, "head_dim");
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && !strcmp(name + n - m, end);
+}
+
+/* Without 'architectures' a model type means what AutoModel of transformers opens: never a head for a task. The first
+ * row of a type is taken, so one without such a head must precede those that have one. */
+static void model_types(void **state)
+{
+    static const char *const heads[] = {"_cls", "_token", "_tok", "_qa", "_mlm", "_embed"};
+    PROA_UNUSED(state);
+    for (int i = 0; proa_archs[i]; i++) {
+        int first = 0;
+        while (strcmp(proa_archs[first]->model_type, proa_archs[i]->model_type)) first++;
+        for (size_t k = 0; k < PROA_COUNT(heads); k++)
+            if (ends_with(proa_archs[first]->name, heads[k]))
+                fail_msg("model_type %s: the first row is %s", proa_archs[i]->model_type,
+                         proa_archs[first]->name);
+    }
+}
+
 static void refusals(void **state)
 {
     PROA_UNUSED(state);
@@ -318,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_of_llama),
                                        cmocka_unit_test(rope_old_and_new),
                                        cmocka_unit_test(windows),
+                                       cmocka_unit_test(model_types),
                                        cmocka_unit_test(alibi),
                                        cmocka_unit_test(caps),
                                        cmocka_unit_test(experts),
