@@ -33,31 +33,73 @@ proa_status proa_triton_output_memory(proa_buffer **out, const TRITONBACKEND_Out
     return on_gpu && take_on_gpu(out, memory_id, bytes) ? PROA_OK : proa_buffer_try(out, bytes, err);
 }
 
-/* ---- the memory manager ---- */
+/* ---- the memory manager: one pool for each GPU, as in Triton ----
+ * Its Python backend relies on that. It takes memory to be of the pool if both begin at the same address (CUDA's
+ * attribute RANGE_START_ADDR), and copies an output to where it was wanted only from memory that is. */
 
-/* Memory of a GPU that a backend has. */
-typedef struct gpu_allocation {
-    struct gpu_allocation *next;
-    proa_buffer *buffer;
-} gpu_allocation;
+#define POOL_BYTES ((uint64_t)64 << 20) /* Triton's default of --cuda-memory-pool-byte-size */
+#define POOL_ALIGN ((uint64_t)512)
+
+/* What a backend has of a pool. */
+typedef struct pool_block {
+    struct pool_block *next; /* behind it in the pool */
+    uint64_t at, bytes;
+} pool_block;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static gpu_allocation *all; /* under the lock */
+static struct {
+    proa_buffer *memory; /* taken with the first block; stays until the program ends */
+    pool_block *blocks;
+} pools[PROA_GPUS_MAX]; /* under the lock */
 
-static TRITONSERVER_Error *take_gpu(void **buffer, int64_t memory_id, uint64_t bytes)
+static proa_status open_pool(int64_t gpu, proa_err *err)
+{
+    if (gpu < 0 || gpu >= PROA_GPUS_MAX)
+        return PROA_FAIL(err, INVALID, "there is no GPU %lld", (long long)gpu);
+    return pools[gpu].memory ? PROA_OK : proa_gpu_buffer_on(gpu, &pools[gpu].memory, POOL_BYTES, err);
+}
+
+/* In the first gap that is large enough; NULL: there is none. */
+static void *take_block(int64_t gpu, uint64_t bytes)
+{
+    uint64_t at = 0;
+    pool_block **link = &pools[gpu].blocks;
+    if (bytes > POOL_BYTES) return NULL;
+    bytes = (bytes + !bytes + POOL_ALIGN - 1) / POOL_ALIGN * POOL_ALIGN;
+    for (; *link && (*link)->at - at < bytes; link = &(*link)->next) at = (*link)->at + (*link)->bytes;
+    if (POOL_BYTES - at < bytes) return NULL;
+    pool_block *b = proa_calloc(1, sizeof *b);
+    *b = (pool_block){*link, at, bytes};
+    *link = b;
+    return pools[gpu].memory->data + at;
+}
+
+static TRITONSERVER_Error *take_gpu(void **buffer, int64_t gpu, uint64_t bytes)
 {
     proa_err err = {0};
-    gpu_allocation *t = proa_calloc(1, sizeof *t);
-    if (proa_gpu_buffer_on(memory_id, &t->buffer, bytes, &err) != PROA_OK) {
-        free(t);
-        return proa_triton_error(PROA_TRITON_UNAVAILABLE, "%s", err.text);
-    }
     pthread_mutex_lock(&lock);
-    t->next = all;
-    all = t;
+    proa_status status = open_pool(gpu, &err);
+    *buffer = status == PROA_OK ? take_block(gpu, bytes) : NULL;
     pthread_mutex_unlock(&lock);
-    *buffer = t->buffer->data;
-    return NULL;
+    if (*buffer) return NULL;
+    if (status == PROA_OK)
+        (void)PROA_FAIL(&err, UNAVAILABLE, "the pool of GPU %lld has no %llu bytes left, of %llu",
+                        (long long)gpu, (unsigned long long)bytes, (unsigned long long)POOL_BYTES);
+    return proa_triton_error(PROA_TRITON_UNAVAILABLE, "%s", err.text);
+}
+
+/* False: it is no block of the pool. */
+static bool give_back(int64_t gpu, const char *buffer)
+{
+    if (gpu < 0 || gpu >= PROA_GPUS_MAX) return false;
+    pthread_mutex_lock(&lock);
+    pool_block **link = &pools[gpu].blocks;
+    while (*link && pools[gpu].memory->data + (*link)->at != buffer) link = &(*link)->next;
+    pool_block *b = *link;
+    if (b) *link = b->next;
+    pthread_mutex_unlock(&lock);
+    free(b);
+    return b != NULL;
 }
 
 TRITONSERVER_Error *TRITONBACKEND_MemoryManagerAllocate(void *manager, void **buffer, int memory_type,
@@ -78,20 +120,8 @@ TRITONSERVER_Error *TRITONBACKEND_MemoryManagerAllocate(void *manager, void **bu
 TRITONSERVER_Error *TRITONBACKEND_MemoryManagerFree(void *manager, void *buffer, int memory_type, int64_t memory_id)
 {
     (void)manager;
-    (void)memory_id;
-    if (memory_type != PROA_TRITON_GPU_MEMORY) {
-        free(buffer);
-        return NULL;
-    }
-    pthread_mutex_lock(&lock);
-    gpu_allocation **at = &all;
-    while (*at && (*at)->buffer->data != buffer) at = &(*at)->next;
-    gpu_allocation *t = *at;
-    if (t) *at = t->next;
-    pthread_mutex_unlock(&lock);
-    if (!t)
+    if (memory_type != PROA_TRITON_GPU_MEMORY) free(buffer);
+    else if (!give_back(memory_id, buffer))
         return proa_triton_error(PROA_TRITON_INVALID_ARG, "the buffer is not one of the memory manager's");
-    proa_buffer_drop(t->buffer);
-    free(t);
     return NULL;
 }

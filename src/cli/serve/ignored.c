@@ -82,7 +82,7 @@ static bool is_level(const char *text)
 #define PROA_IGNORED_LIST(X)                                                                                   \
     X(0, "cache-directory", is_any, "PATH", "the cache is built in")                                           \
     X(1, "pinned-memory-pool-byte-size", is_whole, "BYTES", "no pool is needed")                               \
-    X(2, "cuda-memory-pool-byte-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                         \
+    X(2, "cuda-memory-pool-byte-size", is_gpu_bytes, "GPU:BYTES", "they have 64 MiB each")                     \
     X(3, "cuda-virtual-address-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                          \
     X(4, "min-supported-compute-capability", is_number, "X", "the engine checks the GPU itself")               \
     X(5, "enable-peer-access", is_bool, "true|false", "no copies between GPUs")                                \

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,6 +174,20 @@ static void copy_bytes(void *to, int to_memory, const void *from, int from_memor
 }
 
 /* Memory of the manager, where the input is. */
+/* All memory of a GPU is one pool of 64 MiB. Others may take memory of it at the same time. */
+static void use_pool(object *manager, int64_t id)
+{
+    const uint64_t pool = (uint64_t)64 << 20;
+    void *parts[4];
+    for (int i = 0; i < 4; i++) {
+        check(TRITONBACKEND_MemoryManagerAllocate(manager, &parts[i], 2, id, 1000 * (uint64_t)(i + 1)));
+        ptrdiff_t apart = (char *)parts[i] - (char *)parts[0];
+        if (apart % 512 || (i && !apart) || apart >= (ptrdiff_t)pool || -apart >= (ptrdiff_t)pool) abort();
+    }
+    for (int i = 4; i-- > 0;) check(TRITONBACKEND_MemoryManagerFree(manager, parts[i], 2, id));
+    if (!refused(TRITONBACKEND_MemoryManagerAllocate(manager, &parts[0], 2, id, pool + 1))) abort();
+}
+
 static void use_manager(object *model, int memory, int64_t id)
 {
     object *backend, *manager;
@@ -182,6 +197,7 @@ static void use_manager(object *model, int memory, int64_t id)
     check(TRITONBACKEND_MemoryManagerAllocate(manager, &buffer, memory, id, 64));
     check(TRITONBACKEND_MemoryManagerFree(manager, buffer, memory, id));
     if (memory == 2 && !refused(TRITONBACKEND_MemoryManagerFree(manager, buffer, memory, id))) abort();
+    if (memory == 2) use_pool(manager, id);
 }
 
 /* OUTPUT is INPUT, less `cut` bytes, where INPUT is if that may be. */
