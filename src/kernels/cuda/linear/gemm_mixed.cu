@@ -16,7 +16,7 @@
 enum {
     SLOTS_MAX = 8,
     SHARED_MAX = 224 << 10,
-    CLUSTER = 4,    /* blocks with tiles side by side, which share what they load of x */
+    CLUSTER = 2,    /* blocks with tiles side by side, which share what they load of x */
     COUNTERS = 256, /* of the parts of tiles; one for each block */
     GATED_BOX = 32, /* rows of the gate, or of its factor, that one load brings */
     ROWS_MIN = 17,
@@ -123,9 +123,10 @@ __device__ static void fetch_units(const gpu_ring &ring, const mixed_job &job, c
     }
 }
 
-/* Where a lane finds its weights in a slot: its two rows, their 8 rows' factors, and its place in these. */
+/* Where a lane finds its weights in a slot: its two rows, their 8 rows' factors, and its place in these. piece: pieces
+ * 0 to 3 of the first row; 4 to 7 are 64 bytes further or before. */
 struct mixed_lane {
-    unsigned row[2], factors[2], r, c;
+    unsigned row[2], factors[2], r, c, piece[4];
 };
 
 /* Four products' worth of weights of a lane, as A of mma.sync: [product][row r, row r + 8; the same 8 of K on]. */
@@ -157,10 +158,10 @@ template <int FORMAT> struct mixed_source {
             }
         }
     }
-    __device__ unsigned number(unsigned word, int shift, int i, int g) const
+    __device__ unsigned number(unsigned word, unsigned turn, int i, int g) const
     {
-        unsigned code = mask_and_set(word >> shift, 0x000f000fu, 0x64006400u);
-        __half2 q = __hsub2(*reinterpret_cast<__half2 *>(&code), __half2half2(__ushort_as_half(0x6408))); /* 1032 */
+        unsigned code = mask_and_set(__funnelshift_r(word, word, turn), 0x03c003c0u, 0x4c004c00u); /* 24 + q */
+        __half2 q = __hsub2(*reinterpret_cast<__half2 *>(&code), __half2half2(__ushort_as_half(0x4e00)));
         q = groups::OFFSETS ? __hfma2(q, scale[i][g], offset[i][g]) : __hmul2(q, scale[i][g]);
         return *reinterpret_cast<unsigned *>(&q);
     }
@@ -170,11 +171,12 @@ template <int FORMAT> struct mixed_source {
         for (int h = 0; h < 2; h++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                uint4 v = gpu_load_shared(rows + lane.row[i] + ((piece + 2 * s + h) ^ lane.r) * 16);
+                uint4 v = gpu_load_shared(rows + (lane.piece[2 * s + h] ^ piece * 16) +
+                                          (i ? lane.row[1] - lane.row[0] : 0));
                 const unsigned words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    to[j][i + 2 * h] = number(words[j], 4 * (int)lane.c, i, groups::GROUPS > 1 ? j : 0);
+                    to[j][i + 2 * h] = number(words[j], 4 * lane.c - 6, i, groups::GROUPS > 1 ? j : 0);
             }
     }
 };
@@ -227,6 +229,7 @@ __device__ static inline void multiply_units(float (&sum)[N / 2], const gpu_ring
     for (int k = 0; k < count * F::STEPS; k++) {
         int step = F::STEPS > 1 ? k % F::STEPS : 0; /* 128 numbers */
         unsigned slot = ring.slots + at.slot * F::SLOT, x = slot + F::X_AT + step * 2 * F::PANEL;
+        const uint64_t rows_of_x = gpu_smem_desc(x);
         if (step == 0) gpu_barrier_wait(ring.full + 8 * at.slot, at.phase);
         weights.load_factors(ring.slots + F::FACTORS_AT + at.slot * F::FACTORS + step * F::STEP_FACTORS, lane);
 #pragma unroll
@@ -236,8 +239,8 @@ __device__ static inline void multiply_units(float (&sum)[N / 2], const gpu_ring
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int first = source::column(s, j);
-                gpu_wgmma<__half, N>::run(
-                    sum, pieces[s][j], gpu_smem_desc(x + first / 64 * F::PANEL) + 2 * (first % 64 / 16), true);
+                gpu_wgmma<__half, N>::run(sum, pieces[s][j],
+                                          rows_of_x + (first / 64 * F::PANEL + first % 64 * 2) / 16, true);
             }
             gpu_wgmma_commit();
             gpu_wgmma_wait<1>();
@@ -311,13 +314,6 @@ __device__ static inline bool add_parts(float (&sum)[N / 2], const mixed_job &jo
     return true;
 }
 
-__device__ static inline void store_number(const skinny_call &a, int64_t m, int n, float v)
-{
-    if (a.y_type == PROA_DTYPE_F32) ((float *)a.y)[m * a.y_row + n] = v;
-    else if (a.y_type == PROA_DTYPE_F16) ((__half *)a.y)[m * a.y_row + n] = gpu_saturate<__half>(v);
-    else ((__nv_bfloat16 *)a.y)[m * a.y_row + n] = gpu_saturate<__nv_bfloat16>(v);
-}
-
 /* What the sums of rows n and of second are multiplied by, and what is added. */
 struct mixed_operands {
     float scale[2], bias[2];
@@ -336,34 +332,70 @@ __device__ static inline mixed_operands operands_of(const skinny_call &a, int n,
     return o;
 }
 
-/* The outputs n and, not gated, n + 8 of this lane, rows 2 c and 2 c + 1 of each 8 from m on. */
+/* A lane's outputs: n, and n + 8 unless the product is gated, of rows 2 c and 2 c + 1 of each 8 from m on. */
+struct mixed_place {
+    int n, m, c;
+    __device__ int row(int i) const /* of sum i */
+    {
+        return m + i / 4 * 8 + 2 * c + i % 2;
+    }
+    __device__ int output(int i) const
+    {
+        return n + i % 4 / 2 * 8;
+    }
+};
+
+/* All are requested before the first is used. */
+template <typename T, int N>
+__device__ static inline void read_residual(float (&to)[N / 2], const skinny_call &a, const mixed_place &at)
+{
+    T v[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        v[i] = at.row(i) < a.M && at.output(i) < a.N
+                   ? ((const T *)a.e.residual)[at.row(i) * a.e.residual_row + at.output(i)]
+                   : gpu_from_f32<T>(0.0f);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) to[i] = gpu_to_f32(v[i]);
+}
+
+template <typename T, int N>
+__device__ static inline void store_sums(const float (&sum)[N / 2], const skinny_call &a, const mixed_place &at)
+{
+    int end = outputs_of(a.e, a.N);
+    bool gated = a.e.gate_rows != 0;
+    T *y = (T *)a.y + at.row(0) * a.y_row + at.n;
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        if (at.row(i) >= a.M || at.output(i) >= end || (gated && i % 4 / 2)) continue;
+        y[(int64_t)(i / 4 * 8 + i % 2) * a.y_row + i % 4 / 2 * 8] = gpu_saturate<T>(sum[i]);
+    }
+}
+
+/* The sums of a tile become its outputs. */
 template <int FORMAT, int N>
-__device__ static inline void write_outputs(const float (&sum)[N / 2], const mixed_job &job, int n, int m, int c)
+__device__ static inline void write_outputs(float (&sum)[N / 2], const mixed_job &job, const mixed_place &at)
 {
     const skinny_call &a = job.a;
     bool gated = a.e.gate_rows != 0;
-    const mixed_operands o = operands_of<FORMAT>(a, n, gated ? a.e.gate_rows + n : n + 8);
-    int end = outputs_of(a.e, a.N);
-    float residual[N / 2] = {}; /* all are requested before the first number is stored, which may replace one */
-    if (a.e.residual)
+    const mixed_operands o = operands_of<FORMAT>(a, at.n, gated ? a.e.gate_rows + at.n : at.n + 8);
+    float residual[N / 2] = {};
+    if (a.e.residual && a.e.residual_type == PROA_DTYPE_F32) read_residual<float, N>(residual, a, at);
+    else if (a.e.residual && a.e.residual_type == PROA_DTYPE_F16) read_residual<__half, N>(residual, a, at);
+    else if (a.e.residual) read_residual<__nv_bfloat16, N>(residual, a, at);
 #pragma unroll
-        for (int i = 0; i < N / 2; i++) {
-            int row = m + i / 4 * 8 + 2 * c + i % 2, at = n + i % 4 / 2 * 8;
-            if (row < a.M && at < end) residual[i] = residual_at(a.e, row, at);
-        }
+    for (int i = 0; i < N / 2; i++) {
+        float v = fmaf(sum[i], o.scale[i % 4 / 2], o.bias[i % 4 / 2]);
+        if (!gated || i % 4 < 2) v = gpu_apply_act(job.act, v);
+        sum[i] = v + residual[i];
+    }
+    if (gated)
 #pragma unroll
-    for (int t = 0; t < N / 8; t++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int row = m + 8 * t + 2 * c + i;
-            if (row >= a.M) continue;
-            float v = gpu_apply_act(job.act, fmaf(sum[4 * t + i], o.scale[0], o.bias[0])),
-                  u = fmaf(sum[4 * t + 2 + i], o.scale[1], o.bias[1]);
-            if (gated) v *= u;
-            if (n < end) store_number(a, row, n, v + residual[4 * t + i]);
-            if (!gated && n + 8 < end)
-                store_number(a, row, n + 8, gpu_apply_act(job.act, u) + residual[4 * t + 2 + i]);
-        }
+        for (int i = 0; i < N / 2; i++)
+            if (i % 4 < 2) sum[i] *= sum[i + 2];
+    if (a.y_type == PROA_DTYPE_F32) store_sums<float, N>(sum, a, at);
+    else if (a.y_type == PROA_DTYPE_F16) store_sums<__half, N>(sum, a, at);
+    else store_sums<__nv_bfloat16, N>(sum, a, at);
 }
 
 template <int FORMAT, typename F, int ROWS>
@@ -379,7 +411,9 @@ __device__ static void consume_units(const gpu_ring &ring, const mixed_job &job,
         n = gated ? warp * 8 : warp * 16;
     const unsigned FACTORS = 2 * F::STEP_FACTORS;
     mixed_lane lane = {
-        {(8 * eight[0] + r) * 128, (8 * eight[1] + r) * 128}, {eight[0] * FACTORS, eight[1] * FACTORS}, r, c};
+        {(8 * eight[0] + r) * 128, (8 * eight[1] + r) * 128}, {eight[0] * FACTORS, eight[1] * FACTORS}, r, c, {}};
+#pragma unroll
+    for (unsigned p = 0; p < 4; p++) lane.piece[p] = lane.row[0] + (p ^ r) * 16;
     gpu_ring_cursor<F::SLOTS> at = {0, 0};
     while (unit < end) {
         const mixed_unit u(job, unit, F::OUTPUTS, ROWS);
@@ -387,7 +421,7 @@ __device__ static void consume_units(const gpu_ring &ring, const mixed_job &job,
         float sum[ROWS / 2] = {};
         multiply_units<FORMAT, F, ROWS>(sum, ring, at, count, lane);
         if (add_parts<F, ROWS>(sum, job, unit / job.stages))
-            write_outputs<FORMAT, ROWS>(sum, job, u.n + n + (int)r, u.m, (int)c);
+            write_outputs<FORMAT, ROWS>(sum, job, {u.n + n + (int)r, u.m, (int)c});
         unit += count;
     }
 }
