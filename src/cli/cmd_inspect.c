@@ -89,9 +89,10 @@ static void print_json(proa_output *out, const proa_weights_tensor *t, const ran
 {
     proa_output_str(out, first ? "{\"name\":" : ",{\"name\":");
     proa_output_json_str(out, proa_str_c(t->name));
+    const int64_t *axes;
+    int32_t rank = proa_weights_axes(t, &axes);
     proa_output_printf(out, ",\"type\":\"%s\",\"shape\":[", type_name(t));
-    for (int32_t i = 0; i < t->source.view.rank; i++)
-        proa_output_printf(out, "%s%lld", i ? "," : "", (long long)t->source.view.shape[i]);
+    for (int32_t i = 0; i < rank; i++) proa_output_printf(out, "%s%lld", i ? "," : "", (long long)axes[i]);
     proa_output_printf(out, "],\"bytes\":%lld", (long long)proa_tensor_source_bytes(&t->source));
     if (r->known) {
         proa_output_str(out, ",\"min\":");
@@ -108,7 +109,9 @@ static void print_json(proa_output *out, const proa_weights_tensor *t, const ran
 static void print_line(proa_output *out, const proa_weights_tensor *t, const range *r, int width)
 {
     char shape[64], bytes[16];
-    proa_shape_text(shape, t->source.view.rank, t->source.view.shape);
+    const int64_t *axes;
+    int32_t rank = proa_weights_axes(t, &axes);
+    proa_shape_text(shape, rank, axes);
     proa_output_printf(out, "%-*s  %-7s %-18s %9s", width, t->name, type_name(t), shape,
                        proa_output_bytes_text(bytes, (double)proa_tensor_source_bytes(&t->source)));
     if (r->known && r->count > r->nan + r->infinite)

@@ -102,7 +102,8 @@ static void find_rows(const lister *l)
 static void set_shape(proa_convert_tensor *t, int32_t rank, const int64_t *shape)
 {
     t->rank = rank, t->count = 1;
-    for (int i = 0; i < PROA_RANK_MAX; i++) t->shape[i] = i < rank ? shape[i] : 1, t->count *= t->shape[i];
+    for (int i = 0; i < PROA_STORED_AXES_MAX; i++)
+        t->shape[i] = i < rank ? shape[i] : 1, t->count *= t->shape[i];
 }
 
 static bool is_convertible(proa_dtype d)
@@ -137,7 +138,9 @@ static proa_status set_stored(const lister *l, proa_convert_tensor *t, const pro
 {
     proa_tensor_source s = from->source;
     bool dense = proa_tensor_source_is_dense(&s);
-    set_shape(t, s.view.rank, s.view.shape);
+    const int64_t *axes;
+    int32_t rank = proa_weights_axes(from, &axes);
+    set_shape(t, rank, axes);
     if ((dense && t->dtype == s.view.dtype) || t->count == 0) return t->stored = from, PROA_OK;
     if (s.encoding == PROA_ENCODING_PLAIN && !is_convertible(s.view.dtype) && !dense)
         return FAIL_TENSOR(l, from, "its numbers are %s with gaps between them", proa_dtype_name(s.view.dtype));

@@ -16,8 +16,8 @@ typedef struct proa_convert_tensor {
     const char *name;
     proa_dtype dtype; /* of the numbers to write; that of the file where they are not floats */
     int32_t rank;
-    int64_t shape[PROA_RANK_MAX]; /* 1 beyond rank */
-    int64_t count;                /* numbers */
+    int64_t shape[PROA_STORED_AXES_MAX]; /* 1 beyond rank */
+    int64_t count;                       /* numbers */
     const proa_name *row; /* of the architecture's map; NULL: the model does not use it, or is not known */
     int64_t row_numbers; /* numbers of a row: ranges of whole rows are read fastest; 1 where it does not matter */
     /* private */

@@ -229,11 +229,17 @@ static proa_status check_entry(const reader *r, const header_entry *c)
     return PROA_OK;
 }
 
-/* The axes after the last one that a view has are one: such tensors are convolutions of parts that no row reads
- * (patches of images). */
-static void merge_axes(header_entry *c)
+/* The view of an entry. The axes after the last one that a view has are one there, and kept in *row: such tensors are
+ * convolutions of parts that no row of the model table reads (patches of images). */
+static proa_view view_of(const reader *r, const header_entry *c, void *data, proa_weights_tensor *row)
 {
-    for (; c->rank > PROA_RANK_MAX; c->rank--) c->shape[PROA_RANK_MAX - 1] *= c->shape[c->rank - 1];
+    if (c->rank <= PROA_RANK_MAX) return proa_view_of(data, c->dtype, c->rank, c->shape);
+    int64_t merged[PROA_RANK_MAX], *axes = PROA_ARENA_NEW(&r->w->arena, int64_t, c->rank);
+    memcpy(axes, c->shape, (size_t)c->rank * sizeof *axes);
+    memcpy(merged, c->shape, sizeof merged);
+    for (int i = PROA_RANK_MAX; i < c->rank; i++) merged[PROA_RANK_MAX - 1] *= c->shape[i];
+    row->axes = axes, row->axis_count = c->rank;
+    return proa_view_of(data, c->dtype, PROA_RANK_MAX, merged);
 }
 
 static proa_status read_entry(const reader *r, proa_str key, const proa_json *entry, header_entry *c)
@@ -248,9 +254,7 @@ static proa_status read_entry(const reader *r, proa_str key, const proa_json *en
     PROA_TRY(read_dtype(r, entry, c));
     PROA_TRY(read_integers(r, entry, c->name, "shape", PROA_STORED_AXES_MAX, c->shape, &c->rank));
     PROA_TRY(read_integers(r, entry, c->name, "data_offsets", 2, c->at, &c->ends));
-    PROA_TRY(check_entry(r, c));
-    merge_axes(c);
-    return PROA_OK;
+    return check_entry(r, c);
 }
 
 /* One member of the header: its row goes to w, its place to *place. */
@@ -259,9 +263,8 @@ static proa_status read_tensor(const reader *r, proa_str key, const proa_json *e
     header_entry c = {.rank = 0};
     PROA_TRY(read_entry(r, key, entry, &c));
     void *data = (void *)(uintptr_t)(r->data + c.at[0]); /* a view's pointer is not const; the pages are read-only */
-    proa_weights_tensor row = {.name = proa_arena_strdup(&r->w->arena, key),
-                               .source = proa_tensor_source_of(proa_view_of(data, c.dtype, c.rank, c.shape)),
-                               .file = r->file};
+    proa_weights_tensor row = {.name = proa_arena_strdup(&r->w->arena, key), .file = r->file};
+    row.source = proa_tensor_source_of(view_of(r, &c, data, &row));
     *place = (extent){c.at[0], c.at[1], row.name};
     return proa_weights_add_tensor(r->w, row, r->err);
 }

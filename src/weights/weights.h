@@ -16,6 +16,10 @@ typedef struct proa_weights_tensor {
     const char *name;
     proa_tensor_source source; /* into the mapped file: read-only, perhaps unaligned */
     int32_t file;              /* index of its file */
+    /* All axes of a tensor that has more than a view can have, whose last axis is the product of the rest. NULL: those
+     * of the view. In the arena of the weights. */
+    const int64_t *axes;
+    int32_t axis_count;
     /* stored as the weight is used: transposed, with 1 added, q, k and v apart, where the files of the architecture's
      * own class differ from that. Such a tensor may be in parts, whose rows follow each other: NAME, NAME#2, ... */
     bool final;
@@ -43,6 +47,13 @@ void proa_weights_close(proa_weights *w); /* NULL is fine */
 const proa_files *proa_weights_files(const proa_weights *w);
 /* Whether a folder has a checkpoint in one of the known forms; says nothing of its contents. */
 bool proa_weights_in_folder(const char *dir);
+
+/* The axes of a tensor as its file has them: their number, at most PROA_STORED_AXES_MAX; *axes stays the tensor's. */
+static inline int32_t proa_weights_axes(const proa_weights_tensor *t, const int64_t **axes)
+{
+    *axes = t->axes ? t->axes : t->source.view.shape;
+    return t->axes ? t->axis_count : t->source.view.rank;
+}
 
 int64_t proa_weights_count(const proa_weights *w);
 const proa_weights_tensor *proa_weights_at(const proa_weights *w, int64_t i); /* sorted by name */

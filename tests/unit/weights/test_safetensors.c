@@ -93,6 +93,10 @@ static void test_many_axes(void **state)
     assert_int_equal(v->shape[1], 3);
     assert_int_equal(v->shape[3], 4);
     assert_int_equal(proa_view_count(*v), 24);
+    const int64_t *axes;
+    assert_int_equal(proa_weights_axes(proa_weights_at(w, 0), &axes), 5);
+    assert_int_equal(axes[3], 2);
+    assert_int_equal(axes[4], 2);
     proa_weights_close(w);
     free(file);
     (void)state;
