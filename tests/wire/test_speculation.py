@@ -61,16 +61,25 @@ def test_texts_are_the_same(server):
     assert len(texts) == 1
 
 
+def accepted_predictions(server, text, content, tries=20):
+    """How many predicted tokens a request had accepted. Where drafts do not pay by the measured times of passes, as on a
+    busy machine, most requests go without; now and then drafts are tried all the same."""
+    for _ in range(tries):
+        status, answer = chat(server, prediction={"type": "content", "content": content}, draft_tokens=8)
+        assert status == 200 and answer["choices"][0]["message"]["content"] == text
+        details = answer["usage"].get("completion_tokens_details")
+        if details and details["accepted_prediction_tokens"] > 0:
+            return details["accepted_prediction_tokens"]
+    return 0
+
+
 def test_usage(server):
     """A prediction that is right: its tokens are accepted, and counted."""
     status, plain = chat(server, speculation="none")
     assert status == 200 and "completion_tokens_details" not in plain["usage"]
     text = plain["choices"][0]["message"]["content"]
     for content in (text, [{"type": "text", "text": text[:20]}, {"type": "text", "text": text[20:]}]):
-        status, answer = chat(server, prediction={"type": "content", "content": content}, draft_tokens=8)
-        assert status == 200 and answer["choices"][0]["message"]["content"] == text
-        details = answer["usage"]["completion_tokens_details"]
-        assert details["accepted_prediction_tokens"] > 0
+        assert accepted_predictions(server, text, content) > 0
     drafted, accepted = (counted(server, f"proa_engine_{what}_tokens") for what in ("draft", "accepted_draft"))
     assert drafted >= accepted > 0
 
