@@ -91,16 +91,7 @@ static const proa_step embed[] = {
     NORM    (E, E,         EMBED_NORM),
     LINEAR  (E, X,         PROJECT_IN, 0),
     END};
-static const proa_step layer[] = {
-    LINEAR(X, QKV, QKV,  0),
-    KV_APPEND,
-    ATTEND,
-    LINEAR(A, D,   O,    ADD_X),
-    NORM  (D, X,   ATTN_NORM),
-    LINEAR(X, U,   UP,   ACT),
-    LINEAR(U, D,   DOWN, ADD_X),
-    NORM  (D, X,   FFN_NORM),
-    END};
+static const proa_step layer[] = {POST_NORM_LAYER};
 static const proa_step headless[] = {GATHER(OUT), END};
 static const proa_step pool[] = {GATHER(H), LINEAR(H, OUT, POOL, TANH), END};
 static const proa_step cls_head[] = {

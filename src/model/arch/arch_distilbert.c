@@ -82,16 +82,7 @@ static const proa_step embed[] = {
     EMBED_TO(D, POSITIONS, OF_POS | ADD),
     NORM    (D, X,         EMBED_NORM),
     END};
-static const proa_step layer[] = {
-    LINEAR(X, QKV, QKV,  0),
-    KV_APPEND,
-    ATTEND,
-    LINEAR(A, D,   O,    ADD_X),
-    NORM  (D, X,   ATTN_NORM),
-    LINEAR(X, U,   UP,   ACT),
-    LINEAR(U, D,   DOWN, ADD_X),
-    NORM  (D, X,   FFN_NORM),
-    END};
+static const proa_step layer[] = {POST_NORM_LAYER};
 static const proa_step headless[] = {GATHER(OUT), END};
 static const proa_step cls_head[] = {
     GATHER(H),

@@ -207,6 +207,18 @@ enum {
     LINEAR(HN, OUT, HEAD, flags), \
     END
 
+/* The layer of BERT and of the encoders after it: attention and a plain FFN, each normed together with its input. */
+#define POST_NORM_LAYER          \
+    LINEAR(X, QKV, QKV,  0),     \
+    KV_APPEND,                   \
+    ATTEND,                      \
+    LINEAR(A, D,   O,    ADD_X), \
+    NORM  (D, X,   ATTN_NORM),   \
+    LINEAR(X, U,   UP,   ACT),   \
+    LINEAR(U, D,   DOWN, ADD_X), \
+    NORM  (D, X,   FFN_NORM),    \
+    END
+
 /* ---- The row. ---- */
 #define STRINGS(...)   (const char *const[]){__VA_ARGS__, NULL}
 /* What generating decoders have in common. */
