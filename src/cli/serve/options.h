@@ -63,7 +63,7 @@ void proa_serve_plan_release(proa_serve_plan *plan);
 PROA_MUST_CHECK proa_status proa_serve_check_ignored(const proa_serve_options *options, proa_err *err);
 /* One warning in the log for each option that was given and does nothing here. */
 void proa_serve_warn_ignored(const proa_serve_options *options);
-/* One warning for each name of a backend that nothing has, and for a folder of backends that is none. */
+/* Logs a warning for each unknown backend name, and if --backend-directory is not a folder. */
 void proa_serve_warn_unknown(proa_serve_plan *plan, const proa_serve_options *options);
 
 #endif

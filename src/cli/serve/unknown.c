@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * unknown.c - warnings about names on the command line that nothing has. Not errors: a library may be put into
+ * unknown.c - warnings about unknown backend names on the command line. Not errors: a library may be put into
  * --backend-directory while the server runs, and command lines of tritonserver name backends that are not here. */
 #include "cli/serve/options.h"
 
@@ -26,7 +26,7 @@ static void add_known(known_names *k, const char *name)
     if (k->count < KNOWN_MAX) k->list[k->count++] = proa_arena_strdup(k->arena, proa_str_c(name));
 }
 
-/* The folders of --backend-directory, whatever is in them. */
+/* Each subfolder of --backend-directory counts as a backend name, whether or not it holds a library. */
 static void add_folders(known_names *k, const char *directory)
 {
     char path[PROA_PATH_MAX];
