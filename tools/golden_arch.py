@@ -61,9 +61,11 @@ VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2
 MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 2]}
 ROWS |= {
     "olmoe": lambda: transformers.OlmoeConfig(num_experts=4, num_experts_per_tok=2, clip_qkv=1.5, **drop(LM, "head_dim")),
+    "olmoe_unclipped": lambda: transformers.OlmoeConfig(num_experts=4, num_experts_per_tok=2, **drop(LM, "head_dim")),
     "granitemoe": lambda: transformers.GraniteMoeConfig(num_local_experts=4, num_experts_per_tok=2, **GRANITE, **drop(LM, "head_dim")),
     "glm4_moe": lambda: transformers.Glm4MoeConfig(attention_bias=True, use_qk_norm=True, num_mtp_layers=0, **SHARED),
     "dots1": lambda: transformers.Dots1Config(sliding_window=5, max_window_layers=1, **SHARED),
+    "dots1_full": lambda: transformers.Dots1Config(sliding_window=None, **SHARED),
     "ernie4_5": lambda: transformers.Ernie4_5Config(use_bias=True, **dict(LM, tie_word_embeddings=True)),
     "ernie4_5_moe": lambda: transformers.Ernie4_5_MoeConfig(
         moe_num_experts=4, moe_k=2, moe_intermediate_size=24, moe_num_shared_experts=2, moe_layer_start_index=1, **LM),

@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/golden/arch/gguf_NAME: the checkpoint tests/golden/arch/NAME as a GGUF file, and its golden.json.
 
-usage: tools/golden_gguf.py LLAMA_CPP [NAME...]      default: llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5
-                                                           minicpm exaone4 olmo3 deepseek_v2 deepseek_v3 modernbert_bare
-                                                           t5_encoder
+usage: tools/golden_gguf.py LLAMA_CPP [NAME...]      default: NAMES below
 
 "baichuan_40" as a NAME writes tests/golden/checkpoint/baichuan_40 instead: a tiny random Baichuan with ALiBi as safetensors
 and as a GGUF file. It has 40 layers because llama.cpp knows the 13B models by that number.
@@ -21,6 +19,9 @@ import shutil
 import sys
 import tempfile
 
+NAMES = """llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5 minicpm exaone4 olmo3 deepseek_v2 deepseek_v3
+modernbert_bare t5_encoder olmoe_unclipped granitemoe glm4_moe dots1_full ernie4_5 ernie4_5_moe hunyuan_v1_dense hunyuan_v1_moe
+nomic_bert ministral3 mistral3 qwen2_vl qwen3_vl umt5""".split()
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
 
 
@@ -31,14 +32,53 @@ def older_keys(config):
         config["num_kv_heads"] = 1
     if config["model_type"] == "deepseek_v3":
         config.setdefault("scoring_func", "sigmoid")
+    if config["model_type"].startswith("hunyuan_v1"):
+        config["max_position_embeddings"] = 32768  # the only one that the converter takes
+    if config["model_type"] == "hunyuan_v1_moe":
+        for key, value in ("moe_topk", 1), ("num_shared_expert", 1), ("moe_intermediate_size", config["intermediate_size"]):
+            config[key] = [config.get(key, value)] * config["num_hidden_layers"]
+    if config["model_type"] == "nomic_bert":  # as the published configurations say it
+        config.update(n_positions=8192, max_trained_positions=2048, activation_function="swiglu", causal=False, prenorm=False,
+                      qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, rotary_emb_fraction=1.0,
+                      rotary_emb_interleaved=False, rotary_emb_scale_base=None,
+                      rotary_emb_base=config["rope_parameters"]["rope_theta"])
     if config["model_type"] == "mpt":
         config["architectures"] = ["MPTForCausalLM"]
         config["attn_config"].setdefault("clip_qkv", None)
     return config
 
 
+def add_next_tokens(folder, config):
+    """A layer that predicts a further token, as the files of GLM-4.5 have it behind their last one: which has no use here."""
+    import torch
+    from safetensors.torch import load_file, save_file
+    tensors, hidden, last = load_file(folder / "model.safetensors"), config["hidden_size"], config["num_hidden_layers"]
+    for name in [n for n in tensors if f".layers.{last - 1}." in n]:
+        tensors[name.replace(f".layers.{last - 1}.", f".layers.{last}.")] = -tensors[name]
+    for name, shape in (("eh_proj", (hidden, 2 * hidden)), ("enorm", (hidden,)), ("hnorm", (hidden,)),
+                        ("shared_head.norm", (hidden,)), ("shared_head.head", tuple(tensors["lm_head.weight"].shape)),
+                        ("embed_tokens", tuple(tensors["lm_head.weight"].shape))):
+        tensors[f"model.layers.{last}.{name}.weight"] = torch.ones(shape)
+    save_file(tensors, folder / "model.safetensors")
+    config["num_nextn_predict_layers"] = 1
+
+
+def write_no_vocab(self):
+    self.gguf_writer.add_tokenizer_model("no_vocab")
+    if self.hparams["model_type"] == "umt5":  # its class has no default for the token that ends beams
+        self.gguf_writer.add_eos_token_id(self.hparams["eos_token_id"])
+
+
+def without_vocab(model_class):
+    """Also of the class that a class leaves its work to."""
+    for one in [model_class, *(value for value in vars(model_class).values() if isinstance(value, type))]:
+        one.set_vocab = write_no_vocab
+
+
 def mend(model_class):
-    """The converter of Baichuan calls itself without end for all but W_pack."""
+    """The converter of Baichuan calls itself without end for all but W_pack. That of NomicBERT looks into a tokenizer."""
+    if model_class.__name__ == "NomicBertModel":
+        model_class._is_tokenizer_xlmroberta = lambda self: False
     original = model_class.modify_tensors
 
     def modify_tensors(self, data, name, layer):
@@ -57,11 +97,13 @@ def convert(source, out):
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(source, folder, dirs_exist_ok=True)
         config = older_keys(json.loads((source / "config.json").read_text()))
+        if config["model_type"] == "glm4_moe":
+            add_next_tokens(pathlib.Path(folder), config)
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
         loaded = ModelBase.load_hparams(pathlib.Path(folder), False)
         model_class = get_model_class(get_model_architecture(loaded, ModelType.TEXT))
         mend(model_class)
-        model_class.set_vocab = lambda self: self.gguf_writer.add_tokenizer_model("no_vocab")
+        without_vocab(model_class)
         with torch.inference_mode():
             model = model_class(pathlib.Path(folder), gguf.LlamaFileType.ALL_F32, out)
             for key, value in config.items():
@@ -104,8 +146,7 @@ def baichuan_40():
 
 def main():
     sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
-    for name in sys.argv[2:] or ["llama", "llama3", "gpt2", "gpt_neox", "falcon40b", "mixtral", "gpt_oss", "t5", "minicpm", "exaone4", "olmo3",
-                                 "deepseek_v2", "deepseek_v3", "modernbert_bare", "t5_encoder"]:
+    for name in sys.argv[2:] or NAMES:
         if name == "baichuan_40":
             baichuan_40()
             continue

@@ -98,10 +98,12 @@ static int64_t dense_layers(const proa_config *c)
     return n;
 }
 
-/* DeepSeek's: a config.json may leave out what its class has as default, llama.cpp has others. */
+/* A config.json may leave out what its class has as default, llama.cpp has others. */
 static optional_number find_experts(const proa_config *c, const char *key)
 {
-    if (!c->kv_lora) return (optional_number){false, 0};
+    if (!c->experts) return (optional_number){false, 0};
+    if (strcmp(key, "nextn_predict_layers") == 0)
+        return (optional_number){true, 0}; /* they are not written */
     if (strcmp(key, "leading_dense_block_count") == 0)
         return (optional_number){true, (double)dense_layers(c)};
     if (strcmp(key, "expert_shared_count") == 0) {
@@ -239,7 +241,8 @@ static void put_windows(proa_gguf_values *v, const proa_gguf_arch *arch, const p
 /* YaRN's numbers that are not the usual ones. */
 static void put_yarn(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_rope_params *r)
 {
-    if (r->mscale_all > 0) put_number(v, arch, "rope.scaling.yarn_log_multiplier", 0.1 * r->mscale_all);
+    double times = strcmp(arch->name, "mistral3") == 0 ? 1 : 0.1;
+    if (r->mscale_all > 0) put_number(v, arch, "rope.scaling.yarn_log_multiplier", times * r->mscale_all);
     else if (fabs(r->scale - proa_rope_mscale(r->factor, 1)) > 1e-6)
         put_number(v, arch, "rope.scaling.yarn_attn_factor", r->scale);
     if (r->beta_fast != 32) put_number(v, arch, "rope.scaling.yarn_beta_fast", r->beta_fast);

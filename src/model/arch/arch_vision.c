@@ -44,6 +44,7 @@ static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_ar
 {
     double beta = 0;
     const proa_json *rope = proa_json_get(json, "rope_parameters");
+    if (!rope) rope = proa_json_get(json, "rope_scaling");
     PROA_TRY(proa_llama_finish_window(c, json, arena, err));
     PROA_TRY(proa_json_get_double(&beta, rope, "llama_4_scaling_beta", 0, 1e6, err));
     if (beta > 0 && c->rope.original > 0) c->context = proa_min64(c->context, c->rope.original);

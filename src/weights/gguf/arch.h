@@ -60,6 +60,9 @@ extern const proa_gguf_name proa_gguf_qwen_names[];  /* the same without that; n
 extern const proa_gguf_name proa_gguf_mixtral_names[], proa_gguf_phimoe_names[], proa_gguf_qwen_moe_names[];
 extern const proa_gguf_name proa_gguf_gpt_oss_names[], proa_gguf_arcee_names[], proa_gguf_nemotron_names[];
 extern const proa_gguf_name proa_gguf_seed_oss_names[], proa_gguf_glm_names[], proa_gguf_glm4_names[];
+extern const proa_gguf_name proa_gguf_dots1_names[], proa_gguf_glm4_moe_names[], proa_gguf_ernie_moe_names[];
+extern const proa_gguf_name proa_gguf_hunyuan_names[], proa_gguf_hunyuan_moe_names[],
+    proa_gguf_granite_moe_names[];
 extern const proa_gguf_name proa_gguf_gemma2_names[]; /* norms before and after attention and FFN */
 extern const proa_gguf_name proa_gguf_olmo2_names[];  /* norms after them */
 extern const proa_gguf_name proa_gguf_phi2_names[], proa_gguf_phi3_names[], proa_gguf_starcoder2_names[];
@@ -68,6 +71,7 @@ extern const proa_gguf_name proa_gguf_falcon7b_names[], proa_gguf_falcon40b_name
 extern const proa_gguf_name proa_gguf_bert_names[], proa_gguf_t5_names[], proa_gguf_gated_t5_names[];
 extern const proa_gguf_name proa_gguf_t5_encoder_names[], proa_gguf_gated_t5_encoder_names[];
 extern const proa_gguf_name proa_gguf_deepseek_names[], proa_gguf_modernbert_names[], proa_gguf_baichuan_names[];
+extern const proa_gguf_name proa_gguf_nomic_names[];
 
 /* The row of the file. UNSUPPORTED names the architecture and lists the known ones. */
 PROA_MUST_CHECK proa_status proa_gguf_arch_of(const proa_gguf_arch **out, const proa_gguf *g, proa_err *err);

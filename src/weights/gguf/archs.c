@@ -58,6 +58,11 @@ static const proa_gguf_key nemotron_keys[] = {
     LAYER_NORM_KEYS("norm_eps"), INTEGER("attention.key_length", "head_dim"), END};
 static const proa_gguf_key bert_keys[] = {
     LAYER_NORM_KEYS("layer_norm_eps"), END};
+static const proa_gguf_key nomic_keys[] = {
+    HF_SIZES,
+    NEEDED ("feed_forward_length",      "intermediate_size"),
+    LAYER_EPSILON("layer_norm_eps"),
+    END};
 static const proa_gguf_key t5_keys[] = {
     SIZES("d_model", "num_layers", "num_heads", "n_positions"),
     NEEDED ("feed_forward_length",      "d_ff"),
@@ -73,12 +78,41 @@ static const proa_gguf_key qwen_moe_keys[] = {
     LLAMA_KEYS,
     EXPERT_COUNTS("num_experts"),
     END};
-static const proa_gguf_key granite_keys[] = {
+#define GRANITE_KEYS \
+    LLAMA_KEYS, \
+    NUMBER("attention.scale", "attention_multiplier"), \
+    NUMBER("embedding_scale", "embedding_multiplier"), \
+    NUMBER("residual_scale",  "residual_multiplier"), \
+    NUMBER("logit_scale",     "logits_scaling")
+static const proa_gguf_key granite_keys[] = {GRANITE_KEYS, END};
+static const proa_gguf_key granite_moe_keys[] = {GRANITE_KEYS, EXPERT_COUNTS("num_local_experts"), END};
+#define SHARED_EXPERT_KEYS(dense, size, shared) \
+    INTEGER("leading_dense_block_count",  dense), \
+    INTEGER("expert_feed_forward_length", size), \
+    INTEGER("expert_shared_count",        shared)
+/* Sigmoids choose experts, by groups (DeepSeek V3, GLM-4.5, dots.llm1). */
+#define SIGMOID_KEYS \
+    SHARED_EXPERT_KEYS("first_k_dense_replace", "moe_intermediate_size", "n_shared_experts"), \
+    EXPERT_COUNTS("n_routed_experts"), \
+    INTEGER("expert_group_count",      "n_group"), \
+    INTEGER("expert_group_used_count", "topk_group"), \
+    NUMBER ("expert_weights_scale",    "routed_scaling_factor"), \
+    {"expert_weights_norm", "norm_topk_prob", PROA_GGUF_KEY_BOOL, false}
+static const proa_gguf_key sigmoid_moe_keys[] = {
+    LLAMA_KEYS, SIGMOID_KEYS, INTEGER("nextn_predict_layers", "num_nextn_predict_layers"), END};
+static const proa_gguf_key ernie_moe_keys[] = {
     LLAMA_KEYS,
-    NUMBER("attention.scale", "attention_multiplier"),
-    NUMBER("embedding_scale", "embedding_multiplier"),
-    NUMBER("residual_scale",  "residual_multiplier"),
-    NUMBER("logit_scale",     "logits_scaling"),
+    SHARED_EXPERT_KEYS("moe_layer_start_index", "moe_intermediate_size", "moe_num_shared_experts"),
+    INTEGER("expert_count",              "moe_num_experts"),
+    INTEGER("expert_used_count",         "moe_k"),
+    INTEGER("interleave_moe_layer_step", "moe_layer_interval"),
+    END};
+static const proa_gguf_key hunyuan_moe_keys[] = {
+    LLAMA_KEYS,
+    INTEGER("expert_count",               "num_experts"),
+    INTEGER("expert_used_count",          "moe_topk"),
+    INTEGER("expert_feed_forward_length", "moe_intermediate_size"),
+    INTEGER("expert_shared_count",        "num_shared_expert"),
     END};
 static const proa_gguf_key gpt2_keys[] = {
     GPT2_SIZES, INTEGER("feed_forward_length", "n_inner"), LAYER_EPSILON("layer_norm_epsilon"), END};
@@ -101,14 +135,8 @@ static const proa_gguf_key deepseek_keys[] = {
     INTEGER("attention.q_lora_rank",      "q_lora_rank"),
     NEEDED ("attention.kv_lora_rank",     "kv_lora_rank"),
     NEEDED ("rope.dimension_count",       "qk_rope_head_dim"),
-    INTEGER("leading_dense_block_count",  "first_k_dense_replace"),
-    EXPERT_COUNTS("n_routed_experts"),
-    INTEGER("expert_feed_forward_length", "moe_intermediate_size"),
-    INTEGER("expert_shared_count",        "n_shared_experts"),
-    INTEGER("expert_group_count",         "n_group"),
-    INTEGER("expert_group_used_count",    "topk_group"),
-    NUMBER ("expert_weights_scale",       "routed_scaling_factor"),
-    {"expert_weights_norm", "norm_topk_prob", PROA_GGUF_KEY_BOOL, false},
+    SIGMOID_KEYS,
+    INTEGER("nextn_predict_layers",       "num_nextn_predict_layers"),
     END};
 static const proa_gguf_key baichuan_keys[] = {
     SIZES("hidden_size", "num_hidden_layers", "num_attention_heads", "model_max_length"),
@@ -287,6 +315,19 @@ static proa_status finish_glm(const proa_gguf *g, const proa_gguf_arch *arch, pr
     return finish_partial(g, arch, json, err);
 }
 
+static proa_status finish_glm4_moe(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    proa_gguf_put_bool(json, "use_qk_norm", has_tensor(g, "blk.0.attn_q_norm.weight"));
+    return finish_glm(g, arch, json, err);
+}
+
+static proa_status finish_ernie(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    proa_gguf_put_bool(json, "use_bias", has_tensor(g, "blk.0.attn_output.bias"));
+    PROA_TRY(refuse_other_rotation(g, arch, err));
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
 /* Phi-3.5-MoE, whose head has a bias. */
 static proa_status finish_phimoe(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {
@@ -443,6 +484,13 @@ static proa_status finish_bert(const proa_gguf *g, const proa_gguf_arch *arch, p
     return PROA_OK;
 }
 
+static proa_status finish_nomic(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    PROA_TRY(finish_bert(g, arch, json, err));
+    PROA_TRY(refuse_other_rotation(g, arch, err));
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
 static bool has_two_norms(const proa_gguf *g)
 {
     return has_tensor(g, "blk.0.attn_norm_2.weight");
@@ -478,6 +526,12 @@ static bool has_experts(const proa_gguf *g)
     return has_tensor(g, "blk.0.ffn_gate_inp.weight");
 }
 
+/* UMT5, each of whose layers has relative positions of its own. */
+static bool has_biases_by_layer(const proa_gguf *g)
+{
+    return has_tensor(g, "enc.blk.1.attn_rel_b.weight");
+}
+
 static bool has_gate(const proa_gguf *g)
 {
     return has_tensor(g, "enc.blk.0.ffn_gate.weight");
@@ -508,6 +562,19 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("qwen2moe",   "Qwen2MoeForCausalLM",   qwen_moe,   qwen_moe,   finish_qwen_moe)},
     {ROW("qwen3moe",   "Qwen3MoeForCausalLM",   qwen_moe,   qwen_moe,   finish_qwen_moe),
      FIXED("\"norm_topk_prob\": true")},
+    {ROW("olmoe",      "OlmoeForCausalLM",      qwen_moe,   qwen_moe,   finish_llama)},
+    {ROW("granitemoe", "GraniteMoeForCausalLM", granite_moe, granite_moe, finish_llama)},
+    {ROW("glm4moe",    "Glm4MoeForCausalLM",    sigmoid_moe, glm4_moe,  finish_glm4_moe)},
+    {ROW("dots1",      "Dots1ForCausalLM",      sigmoid_moe, dots1,     finish_llama)},
+    {ROW("ernie4_5",   "Ernie4_5ForCausalLM",   llama,      qwen,       finish_ernie)},
+    {ROW("ernie4_5-moe", "Ernie4_5_MoeForCausalLM", ernie_moe, ernie_moe, finish_ernie)},
+    {ROW("hunyuan-dense", "HunYuanDenseV1ForCausalLM", llama, hunyuan,  finish_llama)},
+    {ROW("hunyuan-moe", "HunYuanMoEV1ForCausalLM", hunyuan_moe, hunyuan_moe, finish_llama)},
+    {ROW("qwen2vl",    "Qwen2ForCausalLM",      llama,      qwen,       finish_llama)},
+    {ROW("qwen3vl",    "Qwen3ForCausalLM",      llama,      qwen,       finish_llama)},
+    {ROW("qwen3vlmoe", "Qwen3MoeForCausalLM",   qwen_moe,   qwen_moe,   finish_qwen_moe),
+     FIXED("\"norm_topk_prob\": true")},
+    {ROW("mistral3",   "Ministral3ForCausalLM", llama,      llama,      finish_llama)},
     {ROW("phimoe",     "PhimoeForCausalLM",     mixtral,    phimoe,     finish_phimoe)},
     {ROW("gpt-oss",    "GptOssForCausalLM",     mixtral,    gpt_oss,    finish_gpt_oss)},
     {ROW("granite",    "GraniteForCausalLM",    granite,    llama,      finish_llama)},
@@ -541,6 +608,9 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("bloom",      "BloomForCausalLM",      bloom,      bloom,      NULL)},
     {ROW("mpt",        "MptForCausalLM",        mpt,        mpt,        finish_mpt)},
     {ROW("bert",       "BertModel",             bert,       bert,       finish_bert)},
+    {ROW("nomic-bert", "NomicBertModel",        nomic,      nomic,      finish_nomic)},
+    {ROW("t5",         "UMT5ForConditionalGeneration", t5,  gated_t5,   NULL), .fits = has_biases_by_layer,
+     FIXED("\"feed_forward_proj\": \"gated-gelu\", \"scale_decoder_outputs\": false")},
     {ROW("t5",         "T5ForConditionalGeneration", t5,    gated_t5,   NULL), .fits = has_gate,
      FIXED("\"feed_forward_proj\": \"gated-gelu\", \"scale_decoder_outputs\": false")},
     {ROW("t5",         "T5ForConditionalGeneration", t5,    t5,         NULL)},
@@ -552,7 +622,7 @@ const proa_gguf_arch proa_gguf_archs[] = {
 
 static proa_status fail_unknown(const proa_gguf *g, proa_str name, proa_err *err)
 {
-    char known[512] = "";
+    char known[1024] = "";
     for (const proa_gguf_arch *a = proa_gguf_archs; a->name; a++) {
         size_t at = strlen(known);
         if (at && strcmp(a->name, a[-1].name) == 0) continue;

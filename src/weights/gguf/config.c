@@ -53,6 +53,20 @@ proa_status proa_gguf_arch_number(double *out, const proa_gguf *g, const proa_gg
     return PROA_FAIL(err, INVALID, "%s: '%s' is %g, must be a finite number", g->what, full, *out);
 }
 
+/* llama.cpp counts the layers that predict further tokens too, which are the last ones. */
+static proa_status put_layers(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch, const char *key,
+                              proa_err *err)
+{
+    int64_t layers = 0, further = 0;
+    PROA_TRY(proa_gguf_arch_int(&layers, g, arch, "block_count", err));
+    PROA_TRY(proa_gguf_arch_int(&further, g, arch, "nextn_predict_layers", err));
+    if (further >= proa_max64(layers, 1))
+        return PROA_FAIL(err, INVALID, "%s: %lld of %lld layers predict further tokens", g->what,
+                         (long long)further, (long long)layers);
+    proa_gguf_put_int(json, key, layers - further);
+    return PROA_OK;
+}
+
 static proa_status put_key(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch,
                            const proa_gguf_key *key, proa_err *err)
 {
@@ -63,6 +77,7 @@ static proa_status put_key(proa_buf *json, const proa_gguf *g, const proa_gguf_a
     PROA_ASSERT(full_key(full, arch, key->gguf));
     if (!proa_gguf_find(g, full))
         return key->required ? PROA_FAIL(err, INVALID, "%s: '%s' is missing", g->what, full) : PROA_OK;
+    if (strcmp(key->gguf, "block_count") == 0) return put_layers(json, g, arch, key->hf, err);
     switch (key->kind) {
     case PROA_GGUF_KEY_INT:
         PROA_TRY(proa_gguf_get_int(&whole, g, full, 0, INT32_MAX, err));

@@ -26,6 +26,17 @@
 #define GATED_FFN          T("ffn_gate", "mlp.gate_proj"), T("ffn_up", "mlp.up_proj"), T("ffn_down", "mlp.down_proj")
 #define UNGATED_FFN        T("ffn_up", "mlp.up_proj"), T("ffn_down", "mlp.down_proj")
 #define LLAMA              EMBEDDING_AND_NORM, ROPE_FACTORS, V_AND_O, GATED_FFN
+#define EXPERTS_OF_FFN \
+    USE(EXPERTS, "ffn_gate_exps", "mlp.experts.%d.gate_proj"), \
+    USE(EXPERTS, "ffn_up_exps",   "mlp.experts.%d.up_proj"), \
+    USE(EXPERTS, "ffn_down_exps", "mlp.experts.%d.down_proj")
+#define SHARED_EXPERT(module) \
+    T("ffn_gate_shexp", module ".gate_proj"), T("ffn_up_shexp", module ".up_proj"), \
+    T("ffn_down_shexp", module ".down_proj")
+#define SIGMOID_ROUTER \
+    T("ffn_gate_inp",     "mlp.gate"), \
+    T("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"), \
+    USE(OLDER, "exp_probs_b", "mlp.gate.e_score_correction_bias") /* without an ending */
 #define MIXTRAL_EXPERTS \
     T("ffn_gate_inp", "block_sparse_moe.gate"), \
     USE(EXPERTS, "ffn_gate_exps", "block_sparse_moe.experts.%d.w1"), \
@@ -58,14 +69,40 @@ const proa_gguf_name proa_gguf_mixtral_names[] = {LLAMA, NORMS, ROTATED_Q_AND_K,
 const proa_gguf_name proa_gguf_phimoe_names[] = {LLAMA, NORMS, PLAIN_Q_AND_K, MIXTRAL_EXPERTS, END};
 const proa_gguf_name proa_gguf_qwen_moe_names[] = {
     LLAMA, NORMS, PLAIN_Q_AND_K, NORMED_Q_AND_K,
+    EXPERTS_OF_FFN,
+    SHARED_EXPERT("mlp.shared_expert"),
     T("ffn_gate_inp", "mlp.gate"),
-    USE(EXPERTS, "ffn_gate_exps", "mlp.experts.%d.gate_proj"),
-    USE(EXPERTS, "ffn_up_exps",   "mlp.experts.%d.up_proj"),
-    USE(EXPERTS, "ffn_down_exps", "mlp.experts.%d.down_proj"),
     USE(ROW, "ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
-    T("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
-    T("ffn_up_shexp",   "mlp.shared_expert.up_proj"),
-    T("ffn_down_shexp", "mlp.shared_expert.down_proj"),
+    END};
+#define DENSE_OR_EXPERTS \
+    LLAMA, PLAIN_Q_AND_K, NORMED_Q_AND_K, EXPERTS_OF_FFN, SHARED_EXPERT("mlp.shared_experts")
+const proa_gguf_name proa_gguf_dots1_names[] = {DENSE_OR_EXPERTS, NORMS, SIGMOID_ROUTER, END};
+#define NEXT_TOKENS(part) {"blk.%d.nextn." part, NULL, PROA_GGUF_DROPPED}
+const proa_gguf_name proa_gguf_glm4_moe_names[] = {
+    DENSE_OR_EXPERTS, SIGMOID_ROUTER,
+    T("attn_norm",           "input_layernorm"),
+    T("post_attention_norm", "post_attention_layernorm"),
+    NEXT_TOKENS("eh_proj"), NEXT_TOKENS("enorm"), NEXT_TOKENS("hnorm"), NEXT_TOKENS("embed_tokens"),
+    NEXT_TOKENS("shared_head_head"), NEXT_TOKENS("shared_head_norm"), /* of the layer that predicts further tokens */
+    END};
+const proa_gguf_name proa_gguf_ernie_moe_names[] = {
+    DENSE_OR_EXPERTS, NORMS,
+    T("ffn_gate_inp",     "mlp.gate"),
+    T("exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"),
+    END};
+#define HUNYUAN \
+    EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, PLAIN_Q_AND_K, V_AND_O, \
+    T("attn_q_norm", "self_attn.query_layernorm"), T("attn_k_norm", "self_attn.key_layernorm")
+const proa_gguf_name proa_gguf_hunyuan_names[] = {HUNYUAN, GATED_FFN, END};
+const proa_gguf_name proa_gguf_hunyuan_moe_names[] = {
+    HUNYUAN, EXPERTS_OF_FFN, SHARED_EXPERT("mlp.shared_mlp"), T("ffn_gate_inp", "mlp.gate.wg"), END};
+/* The class has the gates and the other half of all experts in one tensor. */
+const proa_gguf_name proa_gguf_granite_moe_names[] = {
+    EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, ROTATED_Q_AND_K, V_AND_O,
+    T("ffn_gate_inp",         "block_sparse_moe.router.layer"),
+    T("ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight"),
+    T("ffn_up_exps.weight",   "block_sparse_moe.input_linear.weight#2"),
+    T("ffn_down_exps",        "block_sparse_moe.output_linear"),
     END};
 /* The class has the gates and the other half of each expert in one matrix. */
 const proa_gguf_name proa_gguf_gpt_oss_names[] = {
@@ -107,15 +144,7 @@ const proa_gguf_name proa_gguf_deepseek_names[] = {
     T("attn_k_b.weight",   "self_attn.kv_b_proj.weight"),
     T("attn_v_b.weight",   "self_attn.kv_b_proj.weight#2"),
     T("attn_output",       "self_attn.o_proj"),
-    T("ffn_gate_inp",      "mlp.gate"),
-    T("exp_probs_b.bias",  "mlp.gate.e_score_correction_bias"),
-    USE(OLDER, "exp_probs_b", "mlp.gate.e_score_correction_bias"), /* without an ending */
-    USE(EXPERTS, "ffn_gate_exps", "mlp.experts.%d.gate_proj"),
-    USE(EXPERTS, "ffn_up_exps",   "mlp.experts.%d.up_proj"),
-    USE(EXPERTS, "ffn_down_exps", "mlp.experts.%d.down_proj"),
-    T("ffn_gate_shexp",    "mlp.shared_experts.gate_proj"),
-    T("ffn_up_shexp",      "mlp.shared_experts.up_proj"),
-    T("ffn_down_shexp",    "mlp.shared_experts.down_proj"),
+    SIGMOID_ROUTER, EXPERTS_OF_FFN, SHARED_EXPERT("mlp.shared_experts"),
     END};
 /* Baichuan-13B has ALiBi and no rotary positions; q and k are stored in the order of rotations nevertheless. */
 const proa_gguf_name proa_gguf_baichuan_names[] = {
@@ -206,6 +235,21 @@ const proa_gguf_name proa_gguf_mpt_names[] = {
     T("ffn_norm",    "norm_2"),
     T("ffn_up",      "ffn.up_proj"),
     T("ffn_down",    "ffn.down_proj"),
+    END};
+#undef L
+
+#define L "nomic_bert.encoder.layers.%d."
+const proa_gguf_name proa_gguf_nomic_names[] = {
+    {"token_embd",      "nomic_bert.embeddings.word_embeddings", 0},
+    {"token_types",     "nomic_bert.embeddings.token_type_embeddings", 0},
+    {"token_embd_norm", "nomic_bert.emb_ln", 0},
+    T("attn_qkv",          "attn.Wqkv"),
+    T("attn_output",       "attn.out_proj"),
+    T("attn_output_norm",  "norm1"),
+    T("ffn_gate",          "mlp.fc12"),
+    T("ffn_up",            "mlp.fc11"),
+    T("ffn_down",          "mlp.fc2"),
+    T("layer_output_norm", "norm2"),
     END};
 #undef L
 

@@ -73,14 +73,25 @@ static proa_status put_two_lists(proa_buf *json, const proa_gguf *g, const proa_
     return PROA_OK;
 }
 
-/* DeepSeek's: the file has 0.1 times mscale_all_dim, which mscale is equal to in all its models. */
-static proa_status put_mscale(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
+/* mscale_all_dim, of which a file of DeepSeek has 0.1 times; mscale is equal to it in all models. */
+static proa_status put_mscale(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch, double times,
+                              proa_err *err)
 {
     double factor = 0;
     PROA_TRY(proa_gguf_arch_number(&factor, g, arch, "rope.scaling.yarn_log_multiplier", err));
     if (factor == 0) return PROA_OK;
-    proa_gguf_put_number(json, "mscale", 10 * factor);
-    proa_gguf_put_number(json, "mscale_all_dim", 10 * factor);
+    proa_gguf_put_number(json, "mscale", times * factor);
+    proa_gguf_put_number(json, "mscale_all_dim", times * factor);
+    return PROA_OK;
+}
+
+/* Ministral 3's: how much queries are scaled beyond the original context. */
+static proa_status put_mistral(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
+{
+    double beta = 0;
+    PROA_TRY(put_mscale(json, g, arch, 1, err));
+    PROA_TRY(proa_gguf_arch_number(&beta, g, arch, "attention.temperature_scale", err));
+    if (beta > 0) proa_gguf_put_number(json, "llama_4_scaling_beta", beta);
     return PROA_OK;
 }
 
@@ -118,7 +129,8 @@ static proa_status put_scaling(proa_buf *json, const proa_gguf *g, const proa_gg
     proa_gguf_put_number(json, "factor", factor);
     if (original) proa_gguf_put_int(json, "original_max_position_embeddings", original);
     if (proa_str_is(type, "yarn")) PROA_TRY(put_yarn(json, g, arch, err));
-    if (strcmp(arch->name, "deepseek2") == 0) PROA_TRY(put_mscale(json, g, arch, err));
+    if (strcmp(arch->name, "deepseek2") == 0) PROA_TRY(put_mscale(json, g, arch, 10, err));
+    if (strcmp(arch->name, "mistral3") == 0) PROA_TRY(put_mistral(json, g, arch, err));
     if (strcmp(arch->name, "gpt-oss") == 0)
         proa_gguf_put_bool(json, "truncate", false); /* which no key says */
     proa_buf_char(json, '}');
