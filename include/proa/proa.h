@@ -198,7 +198,7 @@ typedef struct proa_strings {
     int32_t count;
 } proa_strings;
 
-/* Every option by name, in the order of the documentation. src/base/options.c holds its range, default, help and
+/* Every option by name, in the order of the documentation. src/options/options.c has its range, default, help and
  * what the engines call it; docs/decoding.md and the command line's help are made from that table. */
 #define PROA_OPTION_LIST(X)                                                                                  \
     X(max_tokens)                                                                                            \

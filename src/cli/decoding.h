@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoding.h - the engine's table of decoding options (base/options.h) as options of the command line, as help and as
+ * decoding.h - the engine's table of decoding options (options/options.h) as options of the command line, as help and as
  *              the table of docs/decoding.md.
  * Owner:   a command that takes these options has a proa_decoding in its struct and says where (proa_command).
  * Way in:  args.c finds and sets; proa_decoding_help_command is `proa help decoding`. */
@@ -7,7 +7,7 @@
 #define PROA_CLI_DECODING_H
 
 #include "base/arena.h"
-#include "base/options.h"
+#include "options/options.h"
 #include "cli/args.h"
 
 typedef struct proa_decoding {

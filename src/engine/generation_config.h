@@ -4,7 +4,7 @@
 #ifndef PROA_ENGINE_GENERATION_CONFIG_H
 #define PROA_ENGINE_GENERATION_CONFIG_H
 
-#include "base/options.h"
+#include "options/options.h"
 
 /* Each option that the file gives is marked as given; temperature, top_k and the other warpers only when it says
  * do_sample. Lists go to the arena. Members that would change the output and have no option are named in a warning of

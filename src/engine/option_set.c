@@ -2,7 +2,7 @@
  * option_set.c - options of a request from JSON, for callers of the library in other languages. */
 #include "base/alloc.h"
 #include "base/limits.h"
-#include "base/options.h"
+#include "options/options.h"
 #include <string.h>
 
 /* The options come first, so that a pointer to them is one to the whole. */

@@ -8,7 +8,7 @@
 #ifndef PROA_SERVE_GENERATION_READ_H
 #define PROA_SERVE_GENERATION_READ_H
 
-#include "base/options.h"
+#include "options/options.h"
 #include "serve/infer.h"
 
 /* [task], up to the ones without a model: what requests of tensors may name ends with "classify". */

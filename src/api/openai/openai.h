@@ -10,7 +10,7 @@
 #include "api/frontend.h"
 #include "base/json.h"
 #include "base/limits.h"
-#include "base/options.h"
+#include "options/options.h"
 #include "serve/generation.h"
 
 /* ---- errors in OpenAI's form: error.c ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * options.c - the options of a generation in a body: checked, and read by the table of base/options.h
+ * options.c - the options of a generation in a body: checked, and read by the table of options/options.h
  * (docs/decoding.md). */
 #include "api/openai/openai.h"
 

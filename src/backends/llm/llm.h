@@ -10,7 +10,7 @@
 
 #include "backends/gpu/gpu.h"
 #include "text/token_bytes.h"
-#include "base/options.h"
+#include "options/options.h"
 #include "engine/access.h"
 #include "engine/dense.h"
 #include "engine/fleet/fleet.h"

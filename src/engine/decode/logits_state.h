@@ -8,7 +8,7 @@
 #define PROA_ENGINE_DECODE_LOGITS_STATE_H
 
 #include "base/arena.h"
-#include "base/options.h"
+#include "options/options.h"
 #include "engine/decode/logits_processor.h"
 #include "engine/decode/word_tree.h"
 #include <string.h>

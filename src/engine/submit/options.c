@@ -3,7 +3,7 @@
 #include "engine/submit/submit.h"
 
 #include "base/checked.h"
-#include "base/options.h"
+#include "options/options.h"
 #include "engine/engine.h"
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "engine_test.h"
 #include "engine/generation_config.h"
 
-#include "base/options.h"
+#include "options/options.h"
 #include <float.h>
 
 #define MODEL PROA_SOURCE_DIR "/models/classics-10m"

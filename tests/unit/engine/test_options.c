@@ -4,7 +4,7 @@
 #include "engine/generation_config.h"
 
 #include "base/arena.h"
-#include "base/options.h"
+#include "options/options.h"
 
 typedef struct fixture {
     proa_arena arena;

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/options.h"
+#include "options/options.h"
 #include "engine/decode/logits_processor.h"
 #include "engine/decode/sampler.h"
 #include "engine/generation_config.h"

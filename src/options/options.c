@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * options.c - the table of generation options, and values read from JSON and text into a proa_options. */
-#include "base/options.h"
+#include "options/options.h"
 
 #include "base/checked.h"
 #include "base/limits.h"

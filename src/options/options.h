@@ -3,8 +3,8 @@
  *             FasterTransformer, TensorRT-LLM, OpenAI and transformers call it. Checking, the command line's options
  *             and help, JSON lines and docs/decoding.md all read this table.
  * Way in:  proa_option_rows; proa_options_check at submit; proa_options_set from text; proa_options_read_json. */
-#ifndef PROA_BASE_OPTIONS_H
-#define PROA_BASE_OPTIONS_H
+#ifndef PROA_OPTIONS_OPTIONS_H
+#define PROA_OPTIONS_OPTIONS_H
 
 #include "base/arena.h"
 #include "base/json.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * options_check.c - what a request may not ask for: ranges, ids outside of the vocabulary, contradictions. */
-#include "base/options.h"
+ * check.c - what a request may not ask for: ranges, ids outside of the vocabulary, contradictions. */
+#include "options/options.h"
 
 #include "base/limits.h"
 #include <float.h>
