@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * relative.h - tables of relative positions that meet the query and the key (proa_relative in kernels/ops.h), for
- * DeBERTa and XLNet. What a row of these tables is depends on weights alone, so they are projected once, when the model
- * is loaded, and not in each pass.
+ * relative.h - tables of relative positions that meet the query and the key (proa_relative in kernels/op_attention.h),
+ * for DeBERTa and XLNet. What a row of these tables is depends on weights alone, so they are projected once, when the
+ * model is loaded, and not in each pass.
  * Owner:   the model; the projected tables are parameters with PROA_PROJECTED.
  * Way in:  proa_relative_begin, then proa_relative_project for each such parameter, then proa_relative_end. */
 #ifndef PROA_MODEL_RELATIVE_H

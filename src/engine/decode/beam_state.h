@@ -63,7 +63,7 @@ struct proa_beam {
     float *sum;                   /* [K] the same; hf: without the -1e9 of ended ones */
     double *total, *total_old;    /* [K] sum of the caller's log-probabilities */
     int64_t *lived, *lived_old;   /* [K] ft without pool: tokens, up to the end token */
-    proa_beam_hyp *hyp, *hyp_old; /* [K] as the slots of a device (ops.h); groups, and ft without pool */
+    proa_beam_hyp *hyp, *hyp_old; /* [K] as the slots of a device (op_decode.h); groups, and ft without pool */
     float *rank;                  /* hf: [K + C] values to rank */
     int32_t *order;               /* hf: [K] */
     proa_place *place;            /* hf: [K] best first; groups: [G][K/G + 1] beside the slots; pool: [2 K] */

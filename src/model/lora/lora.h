@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * lora.h - low-rank adapters (LoRA, Hu et al. 2021) of the decoder's matrices: where the numbers of an adapter are in
  * memory, slots in which the model reads them, and the rows of a step grouped by adapter.
- * An image is all numbers of one adapter in the layout of kernels/ops.h (proa_lora), m->lora.bytes of them: the same
- * layout for all adapters of a model, made for the largest rank. A slot is what the kernels read: on a device memory
- * of its own, filled from an image; on the host the image itself.
- * With several ranks a slot has what the rank has of an image, copied from it.
+ * An image is all numbers of one adapter in the layout of kernels/op_lora.h (proa_lora), m->lora.bytes of them: the
+ * same layout for all adapters of a model, made for the largest rank. A slot is what the kernels read: on a device
+ * memory of its own, filled from an image; on the host the image itself. With several ranks a slot has what the rank
+ * has of an image, copied from it.
  * Owner:   images are the caller's (proa_adapter_free).
  * Threads: proa_adapter_read may run beside passes; slots belong to the stepping thread. */
 #ifndef PROA_MODEL_LORA_LORA_H
@@ -24,7 +24,7 @@ void proa_lora_free(proa_model *m);
 /* Bytes on the model's device that the slots take, and of each image on the host. 0: no adapters. */
 int64_t proa_lora_slot_bytes(const proa_model *m);
 int64_t proa_lora_image_bytes(const proa_model *m);
-/* A matrix with adapters behind it (kernels/ops.h, proa_lora_stack_b) takes a multiple of this: these end at any 16
+/* A matrix with adapters behind it (kernels/op_lora.h, proa_lora_stack_b) takes a multiple of this: these end at any 16
  * bytes, and the next matrix would begin amid a cache line, so that each line of a tile of it were two requests. 256 is
  * what cuBLASLt takes for granted. */
 #define PROA_LORA_MATRIX_ALIGN 256

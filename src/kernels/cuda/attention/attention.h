@@ -62,7 +62,7 @@ __device__ static inline float slope_of(const attention_task &t, int h)
 }
 
 /* The score for the scaled product x of a query and the key at distance = k_pos - q_pos: soft cap, then
- * relative bias, then ALiBi (ops.h). bias and slope are bias_of and slope_of. Without t.has_score_mod it is x
+ * relative bias, then ALiBi (op_attention.h). bias and slope are bias_of and slope_of. Without t.has_score_mod it is x
  * itself. The mask comes after it. */
 __device__ static inline float score_mod(const attention_task &t, float x, float bias, float slope, int distance)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * route.cu - which experts a row chooses, and with which weights; the sigmoid of a shared expert. The formulas are
- * those of proa_router (kernels/ops.h), in f32. */
+ * those of proa_router (kernels/op_experts.h), in f32. */
 #include "kernels/cuda/experts/route.h"
 
 /* An element and its index; of equal ones the lower index is better. NaN is never chosen. */
