@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/cpu.h"
 #include "net/tls.h"
 #include <string.h>
 #include <time.h>

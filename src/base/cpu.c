@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cpu.c - detects the instruction set level of the CPU and applies PROA_ISA. */
+ * cpu.c - detects the instruction set level of the CPU and applies PROA_ISA; counts the CPUs that may be used. */
 #include "base/cpu.h"
 
+#include "base/checked.h"
 #include "base/compiler.h"
 #include "base/limits.h"
 #include <pthread.h>
@@ -197,4 +198,42 @@ int64_t proa_cpu_cache_bytes(void)
     long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
     if (l3 <= 0) l3 = sysconf(_SC_LEVEL2_CACHE_SIZE);
     return l3 > 0 ? l3 : 0;
+}
+
+/* ---- how many CPUs ---- */
+
+/* Reads up to two integers from the start of a file; returns how many there are. "max" in cpu.max counts as
+ * none. */
+static int read_numbers(const char *folder, const char *name, long long out[2])
+{
+    char path[PROA_PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = n < (int)sizeof path ? fopen(path, "re") : NULL;
+    if (!f) return 0;
+    n = fscanf(f, "%lld %lld", &out[0], &out[1]);
+    fclose(f);
+    return n;
+}
+
+int proa_cpu_quota(const char *folder)
+{
+    long long v[2] = {0, 0}, period[2] = {0, 0};
+    if (read_numbers(folder, "cpu.max", v) != 2) { /* quota and period in microseconds */
+        if (read_numbers(folder, "cpu/cpu.cfs_quota_us", v) < 1) return 0;
+        if (read_numbers(folder, "cpu/cpu.cfs_period_us", period) < 1) return 0;
+        v[1] = period[0];
+    }
+    if (v[0] < 1 || v[1] < 1) return 0; /* -1: no limit */
+    return (int)proa_min64(PROA_THREADS_MAX, proa_ceil_div(v[0], v[1]));
+}
+
+/* With more threads than the quota allows, the threads would use it up while they wait for each other, and
+ * all would then be throttled until the end of the period. */
+int proa_cpu_count(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    int n = CPU_COUNT(&set), quota = proa_cpu_quota("/sys/fs/cgroup");
+    if (quota > 0 && quota < n) n = quota;
+    return n < 1 ? 1 : n > PROA_THREADS_MAX ? PROA_THREADS_MAX : n;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cpu.h - what the processor can do, and what the user lets us use of it. */
+ * cpu.h - the instruction set level, caches and CPUs of this machine, and how many of them this process may use.
+ * Threads: any; what is detected is detected once. */
 #ifndef PROA_BASE_CPU_H
 #define PROA_BASE_CPU_H
 
@@ -44,5 +45,12 @@ bool proa_cpu_prefers_one_stream(void);
 int64_t proa_cpu_cache_bytes(void);
 /* The same from a folder of the form of /sys/devices/system/cpu, for CPUs of the set. */
 int64_t proa_cpu_cache_bytes_of(const char *root, const cpu_set_t *allowed);
+
+/* CPUs that this process may use: those of the affinity mask, or fewer where its container has a smaller CPU
+ * quota (docker run --cpus 2). 1..PROA_THREADS_MAX. */
+int proa_cpu_count(void);
+/* The CPU quota of the control group whose files are in this folder, in CPUs, rounded up: cpu.max of version 2, or
+ * cpu/cpu.cfs_quota_us of version 1. 0: no limit, or no readable file. */
+int proa_cpu_quota(const char *folder);
 
 #endif

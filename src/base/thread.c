@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * thread.c - the thread pool: work stealing over chunks, spinning and sleeping; conditions with
- * time-outs; wake-ups in batches. */
+ * thread.c - the thread pool: work stealing over chunks, spinning and sleeping; conditions with time-outs. */
 #include "base/thread.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/limits.h"
 #include "base/placement.h"
 #include <errno.h>
@@ -83,42 +83,6 @@ static void futex_wait(void *word, uint32_t value, uint32_t bits)
 static void futex_wake(void *word, uint32_t bits)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
-}
-
-/* Reads up to two integers from the start of a file; returns how many there are. "max" in cpu.max counts as
- * none. */
-static int read_numbers(const char *folder, const char *name, long long out[2])
-{
-    char path[PROA_PATH_MAX];
-    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = n < (int)sizeof path ? fopen(path, "re") : NULL;
-    if (!f) return 0;
-    n = fscanf(f, "%lld %lld", &out[0], &out[1]);
-    fclose(f);
-    return n;
-}
-
-int proa_cpu_quota(const char *folder)
-{
-    long long v[2] = {0, 0}, period[2] = {0, 0};
-    if (read_numbers(folder, "cpu.max", v) != 2) { /* quota and period in microseconds */
-        if (read_numbers(folder, "cpu/cpu.cfs_quota_us", v) < 1) return 0;
-        if (read_numbers(folder, "cpu/cpu.cfs_period_us", period) < 1) return 0;
-        v[1] = period[0];
-    }
-    if (v[0] < 1 || v[1] < 1) return 0; /* -1: no limit */
-    return (int)proa_min64(PROA_THREADS_MAX, proa_ceil_div(v[0], v[1]));
-}
-
-/* With more threads than the quota allows, the threads would use it up while they wait for each other, and
- * all would then be throttled until the end of the period. */
-int proa_cpu_count(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    int n = CPU_COUNT(&set), quota = proa_cpu_quota("/sys/fs/cgroup");
-    if (quota > 0 && quota < n) n = quota;
-    return n < 1 ? 1 : n > PROA_THREADS_MAX ? PROA_THREADS_MAX : n;
 }
 
 /* Takes one of a worker's chunks; false: none is left. */
@@ -392,39 +356,4 @@ bool proa_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t ms)
     until.tv_sec += ns / 1000000000;
     until.tv_nsec = ns % 1000000000;
     return pthread_cond_timedwait(cond, lock, &until) == ETIMEDOUT;
-}
-
-/* ---- wake-ups in batches ---- */
-
-typedef struct deferred_wakeup {
-    proa_wakeup_fn *wake;
-    void *arg;
-} deferred_wakeup;
-
-static _Thread_local struct {
-    int depth, count;
-    deferred_wakeup list[PROA_WAKEUPS_MAX];
-} batch;
-
-void proa_wakeups_begin(void)
-{
-    batch.depth++;
-}
-
-void proa_wakeups_end(void)
-{
-    PROA_ASSERT(batch.depth > 0);
-    if (--batch.depth > 0) return;
-    for (int i = 0; i < batch.count; i++) batch.list[i].wake(batch.list[i].arg);
-    batch.count = 0;
-}
-
-proa_wakeup proa_wakeup_defer(proa_wakeup_fn *wake, void *arg)
-{
-    if (!batch.depth) return PROA_WAKEUP_NOW;
-    for (int i = 0; i < batch.count; i++)
-        if (batch.list[i].wake == wake && batch.list[i].arg == arg) return PROA_WAKEUP_LISTED;
-    if (batch.count == PROA_WAKEUPS_MAX) return PROA_WAKEUP_NOW;
-    batch.list[batch.count++] = (deferred_wakeup){wake, arg};
-    return PROA_WAKEUP_ADDED;
 }

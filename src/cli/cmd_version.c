@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * cmd_version.c - `proa version`: the version, and the features of the build and of this machine. */
 #include "base/cpu.h"
-#include "base/thread.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/session.h"

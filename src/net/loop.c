@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/wakeup.h"
 #include "net/block.h"
 #include "net/loop_inner.h"
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "engine/fleet/inner.h"
 
 #include "base/alloc.h"
-#include "base/thread.h"
+#include "base/cpu.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "comm/numa.h"
 #include "kernels/connect.h"
+#include "base/cpu.h"
 #include "base/thread.h"
 #include "engine/memory.h"
 #include <sched.h>

@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/wakeup.h"
 #include "engine/engine.h"
 #include "engine/request_rows.h"
 #include "engine/sched/output.h"

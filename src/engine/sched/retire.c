@@ -2,7 +2,7 @@
  * retire.c - ends requests whose end was decided during a step. */
 #include "engine/sched/retire.h"
 
-#include "base/thread.h"
+#include "base/wakeup.h"
 #include "engine/engine.h"
 #include "engine/sched/prefix_cache.h"
 

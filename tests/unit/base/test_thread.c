@@ -3,6 +3,7 @@
  * small jobs, sleep and wake. Clean under the thread sanitizer. */
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "base/cpu.h"
 #include "base/limits.h"
 #include "base/thread.h"
 
@@ -280,60 +281,6 @@ static void test_ends(void **state)
     (void)state;
 }
 
-static char folder[] = "/tmp/proa-quota-XXXXXX";
-
-static void put(const char *name, const char *text)
-{
-    char path[64];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-static void drop(const char *name)
-{
-    char path[64];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    assert_int_equal(remove(path), 0);
-}
-
-/* What the kernel writes into these files: docker's --cpus 2, 1.5 and 0.25, no limit; nonsense is no limit either. */
-static void test_quota(void **state)
-{
-    static const struct {
-        const char *text;
-        int cpus;
-    } two[] = {{"200000 100000\n", 2},
-               {"150000 100000\n", 2},
-               {"25000 100000\n", 1},
-               {"max 100000\n", 0},
-               {"", 0},
-               {"200000", 0},
-               {"-5 100000\n", 0},
-               {"200000 0\n", 0},
-               {"9000000000000 1\n", PROA_THREADS_MAX}};
-    char path[64];
-    assert_non_null(mkdtemp(folder));
-    assert_int_equal(proa_cpu_quota(folder), 0);
-    for (size_t i = 0; i < PROA_COUNT(two); i++) {
-        put("cpu.max", two[i].text);
-        assert_int_equal(proa_cpu_quota(folder), two[i].cpus);
-    }
-    drop("cpu.max");
-    snprintf(path, sizeof path, "%s/cpu", folder);
-    assert_int_equal(mkdir(path, 0700), 0);
-    put("cpu/cpu.cfs_quota_us", "300000\n");
-    assert_int_equal(proa_cpu_quota(folder), 0); /* of which period? */
-    put("cpu/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(proa_cpu_quota(folder), 3);
-    put("cpu/cpu.cfs_quota_us", "-1\n");
-    assert_int_equal(proa_cpu_quota(folder), 0);
-    drop("cpu/cpu.cfs_quota_us"), drop("cpu/cpu.cfs_period_us"), drop("cpu"), drop("");
-    (void)state;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,7 +293,6 @@ int main(void)
         cmocka_unit_test(test_idle_costs_nothing),
         cmocka_unit_test(test_few_workers),
         cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_quota),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * test_wakeup.c - wake-ups that a thread collects until the end of its batch. */
 #include "base/compiler.h"
 #include "base/limits.h"
-#include "base/thread.h"
+#include "base/wakeup.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

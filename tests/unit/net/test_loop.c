@@ -3,7 +3,7 @@
  * lists of blocks. */
 #include "net_helper.h"
 
-#include "base/thread.h"
+#include "base/wakeup.h"
 #include "net/block.h"
 #include "net/wheel.h"
 

@@ -7,6 +7,7 @@
 
 extern "C" {
 #include "base/alloc.h"
+#include "base/cpu.h"
 #include "base/thread.h"
 }
 #include <stdlib.h>
