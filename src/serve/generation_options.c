@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * generation_options.c - options of a generation by the names that any of the engines has for them (options/options.c is
- * the table): from texts, ids and numbers that a protocol has read, and from parameters of a request. */
+ * generation_options.c - options of a generation by the names that any of the engines has for them (options/options.c
+ * is the table): from texts, ids and numbers that a protocol has read, and from parameters of a request. */
 #include "serve/generation_read.h"
 
 #include "base/alloc.h"
