@@ -239,10 +239,7 @@ static proa_status check_ranks(const proa_engine *e, proa_err *err)
 {
     const char *what = NULL;
     if (e->ranks.count == 1) return PROA_OK;
-    if (e->sizes.adapters_max && !e->device->host && e->sizes.model.stages > 1)
-        what = "adapters of stages (--pp)";
-    else if ((!e->device->host || e->ranks.local < e->ranks.count) &&
-             (e->sizes.host_bytes || e->sizes.folder_bytes))
+    if ((!e->device->host || e->ranks.local < e->ranks.count) && (e->sizes.host_bytes || e->sizes.folder_bytes))
         what = e->sizes.folder_bytes ? "files of prefixes (--prefix-dir)" : "prefixes in host memory";
     if (!what) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "%d ranks (--tp, --pp): %s are for one rank only", e->ranks.count, what);

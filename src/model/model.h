@@ -108,11 +108,11 @@ typedef struct proa_lora_store {
     int64_t sums_rows, sums_columns;
     int32_t version; /* of the set of weight slots that any adapter changes */
     /* of the pass: */
-    int32_t *count, *order;     /* [slots + 1], [rows_max] */
-    int32_t *row_slot;          /* [rows_max] */
-    proa_lora_segment *segment; /* [proa_lora_segments(rows_max)] */
-    int32_t *part_order;        /* the same of a micro-batch */
-    proa_lora_segment *part_segment;
+    int32_t *count, *order;             /* [slots + 1], [rows_max] */
+    int32_t *row_slot;                  /* [rows_max] */
+    proa_lora_segment *segment;         /* [proa_lora_segments(rows_max)] */
+    int32_t *divided_order;             /* the same by micro-batch */
+    proa_lora_segment *divided_segment; /* [proa_lora_segments_max] */
 } proa_lora_store;
 
 /* Copies of the residual stream before some layers, of all rows of a decoder's pass, for a draft head. */

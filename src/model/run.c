@@ -62,9 +62,10 @@ static void count_long_spans(proa_spans *to, const proa_span *span, int64_t coun
     }
 }
 
-/* Layers from `from` on over the spans [begin, end), whose rows follow each other. */
-static void run_part(const proa_step_frame *f, proa_step_frame *part, int64_t begin, int64_t end, int64_t from)
+/* Layers from `from` on over micro-batch i, whose rows follow each other. */
+static void run_part(const proa_step_frame *f, proa_step_frame *part, int32_t i, int64_t from)
 {
+    int64_t begin = i ? f->micro.end[i - 1] : 0, end = f->micro.end[i];
     const proa_span *span = f->host_batch->self.span;
     int64_t plain = f->batch->self.count - f->batch->prefixes; /* the spans before the prefixes */
     proa_batch batch = *f->batch;
@@ -74,8 +75,7 @@ static void run_part(const proa_step_frame *f, proa_step_frame *part, int64_t be
     if (batch.cross.count) batch.cross.span += begin, batch.cross.count = end - begin;
     const proa_span *last = &span[end - 1];
     if (batch.lora_rows.count)
-        proa_lora_rows_within(f->m, &batch.lora_rows, &f->batch->lora_rows, span[begin].row,
-                              last->row + last->rows - span[begin].row);
+        batch.lora_rows = proa_lora_rows_of(&f->batch->lora_rows, &f->micro, i, span[begin].row);
     *part = *f;
     part->batch = &batch;
     part->first = span[begin].row;
@@ -88,7 +88,7 @@ static void run_micro_batches(const proa_step_frame *f, int64_t from)
 {
     for (int32_t i = 0; i < f->micro.count; i++) {
         proa_step_frame part;
-        run_part(f, &part, i ? f->micro.end[i - 1] : 0, f->micro.end[i], from);
+        run_part(f, &part, i, from);
     }
 }
 
@@ -119,15 +119,16 @@ static void send_rows(const proa_step_frame *f)
 }
 
 /* The first part has two thirds of the rows, as nearly as the inputs' lengths allow. */
-static void run_split_tail(const proa_step_frame *f, int64_t from)
+static void run_split_tail(proa_step_frame *f, int64_t from)
 {
     const proa_spans *spans = &f->host_batch->self;
     proa_step_frame part;
     int64_t split = 1;
     while (split + 1 < spans->count && 3 * spans->span[split + 1].row <= 2 * f->rows) split++;
-    run_part(f, &part, 0, split, from);
+    f->micro = (proa_micro_batches){.count = 2, .end = {split, spans->count}};
+    run_part(f, &part, 0, from);
     send_rows(&part);
-    run_part(f, &part, split, spans->count, from); /* proa_model_send_encoder_outputs sends these rows */
+    run_part(f, &part, 1, from); /* proa_model_send_encoder_outputs sends these rows */
 }
 
 static void run_all_layers(proa_step_frame *f)
@@ -183,6 +184,7 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     bool cuts = m->arch->stacks[stack].causal &&
                 stack == PROA_STACK_DECODER; /* an encoder has no pages to go on from */
     proa_micro_batches_make(&f.micro, m, &own, cuts);
+    if (batch->lora && f.micro.count > 1) proa_lora_divide(m, &own.lora_rows, own.self.span, &f.micro);
     batch = &own;
     m->rows_sent_early = 0;
     f.kv = kv;

@@ -129,7 +129,7 @@ proa_status proa_staging_make(proa_model *m, proa_err *err)
     int64_t rows = m->plan.rows_max;
     s->page_entries_max = page_entries(m);
     s->bytes = rows * (8 * 4 + (int64_t)sizeof(uint64_t) + 2 * (int64_t)sizeof(proa_span)) +
-               proa_lora_segments(m, rows) * (int64_t)sizeof(proa_lora_segment) +
+               proa_lora_segments_max(m) * (int64_t)sizeof(proa_lora_segment) +
                m->plan.sampled_rows * (int64_t)sizeof(proa_kv_reorder) + 4 * s->page_entries_max + 1024;
     s->host = proa_malloc((size_t)s->bytes);
     PROA_TRY(make_device_buffers(m, err));

@@ -29,6 +29,9 @@ endfunction()
 add_adapters_test(adapters_2 PROA_TEST_TP=2)
 add_adapters_test(adapters_3_whole PROA_TEST_TP=3 PROA_TEST_SUMS=whole)
 add_adapters_test(adapters_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2)
+# On GPUs that stand in (fake_gpu.cmake) rows are grouped by micro-batch before a pass is staged.
+add_adapters_test(adapters_stages_gpu ${fake_gpus} PROA_TEST_PP=2)
+add_dependencies(engine_test_adapters fake_ranks)
 add_adapters_test(adapters_processes PROA_TEST_TP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
 
 # Batches, cancelling, and that a step allocates nothing.

@@ -131,6 +131,7 @@ void proa_lora_plan_part(proa_model *m)
     for (int64_t i = 0; s->slots && i < p->layers * PROA_SLOT_COUNT; i++) {
         proa_param *param = &p->param[i];
         proa_lora_matrix *w = s->matrix[i];
+        if (!param->parts) param->lora = NULL; /* another stage has it */
         if (!w || !param->parts) continue;
         int64_t more = param->lora ? (int64_t)param->lora->slots * w->layout.pieces * s->rank : 0;
         s->sums_columns = proa_max64(s->sums_columns, param->rows + more);
@@ -265,8 +266,8 @@ proa_status proa_lora_make(proa_model *m, proa_err *err)
     l->order = PROA_ARENA_NEW(&m->arena, int32_t, rows);
     l->row_slot = PROA_ARENA_NEW(&m->arena, int32_t, rows);
     l->segment = PROA_ARENA_NEW(&m->arena, proa_lora_segment, proa_lora_segments(m, rows));
-    l->part_order = PROA_ARENA_NEW(&m->arena, int32_t, rows);
-    l->part_segment = PROA_ARENA_NEW(&m->arena, proa_lora_segment, proa_lora_segments(m, rows));
+    l->divided_order = PROA_ARENA_NEW(&m->arena, int32_t, rows);
+    l->divided_segment = PROA_ARENA_NEW(&m->arena, proa_lora_segment, proa_lora_segments_max(m));
     if (bytes == 0) return PROA_OK;
     l->memory = m->device->alloc(m->device, bytes);
     if (!m->device->host && m->ranks > 1) l->part = proa_pages_alloc(l->bytes);
@@ -358,6 +359,12 @@ int64_t proa_lora_segments(const proa_model *m, int64_t rows)
     return rows / PROA_LORA_ROWS + proa_min64(rows, m->lora.slots);
 }
 
+int64_t proa_lora_segments_max(const proa_model *m)
+{
+    int64_t rows = m->plan.rows_max, parts = m->plan.part.stages > 1 ? PROA_MICRO_BATCHES_MAX : 1;
+    return rows / PROA_LORA_ROWS + proa_min64(rows, parts * m->lora.slots);
+}
+
 /* Rows of each slot, and where they begin in `order`: count[s] for slot s, count[slots] for all. */
 static void count_rows(proa_model *m, const proa_batch *batch)
 {
@@ -393,19 +400,46 @@ void proa_lora_group(proa_model *m, const proa_batch *batch, proa_lora_rows *out
     *out = (proa_lora_rows){l->order, l->segment, m->device->host || !segments ? segments : most, l->row_slot};
 }
 
-void proa_lora_rows_within(proa_model *m, proa_lora_rows *out, const proa_lora_rows *all, int64_t first,
-                           int64_t rows)
+/* Adds a row to the last segment from `begin` on, if that is of the same adapter and has room, or to a new one. */
+static void add_row(const proa_lora_store *l, proa_lora_rows *to, int64_t begin, const char *base, int64_t row)
 {
-    proa_lora_store *l = &m->lora;
-    int32_t count = 0;
-    int64_t segments = 0;
+    proa_lora_segment *last = to->count > begin ? &l->divided_segment[to->count - 1] : NULL;
+    int32_t at = to->count ? l->divided_segment[to->count - 1].first + l->divided_segment[to->count - 1].rows : 0;
+    l->divided_order[at] = (int32_t)row;
+    if (last && last->base == base && last->rows < PROA_LORA_ROWS) last->rows++;
+    else l->divided_segment[to->count++] = (proa_lora_segment){base, at, 1};
+}
+
+/* Adds the rows [first, end), which are a micro-batch. */
+static void add_rows(const proa_lora_store *l, proa_lora_rows *to, const proa_lora_rows *all, int64_t first,
+                     int64_t end)
+{
+    int64_t begin = to->count;
     for (int64_t i = 0; i < all->count; i++) {
         const proa_lora_segment *s = &all->segment[i];
-        int32_t begin = count;
-        for (int32_t r = s->first; r < s->first + s->rows; r++)
-            if (all->order[r] >= first && all->order[r] < first + rows)
-                l->part_order[count++] = all->order[r] - (int32_t)first;
-        if (count > begin) l->part_segment[segments++] = (proa_lora_segment){s->base, begin, count - begin};
+        for (int32_t k = s->first; k < s->first + s->rows; k++)
+            if (all->order[k] >= first && all->order[k] < end)
+                add_row(l, to, begin, s->base, all->order[k] - first);
     }
-    *out = (proa_lora_rows){l->part_order, l->part_segment, segments, all->slot + first};
+}
+
+void proa_lora_divide(proa_model *m, proa_lora_rows *rows, const proa_span *span, proa_micro_batches *micro)
+{
+    const proa_lora_store *l = &m->lora;
+    const proa_lora_rows all = *rows;
+    *rows = (proa_lora_rows){l->divided_order, l->divided_segment, 0, all.slot};
+    for (int32_t i = 0; i < micro->count; i++) {
+        const proa_span *last = &span[micro->end[i] - 1];
+        add_rows(l, rows, &all, span[i ? micro->end[i - 1] : 0].row, last->row + last->rows);
+        micro->segments_end[i] = rows->count;
+    }
+    PROA_ASSERT(rows->count <= proa_lora_segments_max(m));
+}
+
+proa_lora_rows proa_lora_rows_of(const proa_lora_rows *divided, const proa_micro_batches *micro, int32_t i,
+                                 int64_t first)
+{
+    int64_t begin = i ? micro->segments_end[i - 1] : 0;
+    return (proa_lora_rows){divided->order, divided->segment + begin, micro->segments_end[i] - begin,
+                            divided->slot + first};
 }

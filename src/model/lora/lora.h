@@ -11,6 +11,7 @@
 #define PROA_MODEL_LORA_LORA_H
 
 #include "model/lora/prompt_table.h"
+#include "model/ranks/stage.h"
 
 /* Lays out the images of a bound model, before its weights are cut for a rank: sets m->lora. Does nothing if
  * m->lora.slots is 0. UNSUPPORTED if the model is not a decoder. */
@@ -39,13 +40,17 @@ void proa_model_set_adapter(proa_model *m, int32_t slot, const char *image);
 void proa_run_adapter(proa_model *m, int32_t slot, int64_t layer, const char *image);
 /* Groups the rows of a batch by adapter. On the device the lists are in the staged batch (staging.c). */
 void proa_lora_group(proa_model *m, const proa_batch *batch, proa_lora_rows *out);
-/* *out gets the rows [first, first + rows) of a pass, counted from `first`. It is on the host and valid until the next
- * call. */
-void proa_lora_rows_within(proa_model *m, proa_lora_rows *out, const proa_lora_rows *all, int64_t first,
-                           int64_t rows);
+/* Groups them by micro-batch, and by adapter within each, where rows are counted from its first one: the segments of
+ * each follow those of the one before. span: those of the divided pass. Valid until the next call. */
+void proa_lora_divide(proa_model *m, proa_lora_rows *rows, const proa_span *span, proa_micro_batches *micro);
+/* Those of micro-batch i, whose first row is `first`. */
+proa_lora_rows proa_lora_rows_of(const proa_lora_rows *divided, const proa_micro_batches *micro, int32_t i,
+                                 int64_t first);
 /* Segments of a pass with that many rows at most: of those that are used the others are empty, so that passes of one
  * shape have one number. */
 int64_t proa_lora_segments(const proa_model *m, int64_t rows);
+/* The same of any pass, divided or not. */
+int64_t proa_lora_segments_max(const proa_model *m);
 /* Numbers of one piece of a matrix into an image: row j of A, [l->K]; of the row of B that makes column n of the piece
  * those from j on, [count]. */
 void proa_lora_put_a(char *image, const proa_lora *l, int32_t piece, int32_t j, const float *row);

@@ -33,7 +33,8 @@ void proa_stage_broadcast(proa_model *m, proa_view rows);
 /* Spans of a pass in groups. */
 typedef struct proa_micro_batches {
     int32_t count;
-    int64_t end[PROA_MICRO_BATCHES_MAX]; /* where the spans of each end */
+    int64_t end[PROA_MICRO_BATCHES_MAX];          /* where the spans of each end */
+    int64_t segments_end[PROA_MICRO_BATCHES_MAX]; /* and the segments of adapters (proa_lora_divide) */
 } proa_micro_batches;
 /* Divides a pass, whose spans are on the host. Where long spans have to be cut, *batch gets other spans; they are valid
  * until the next call. causal: spans may be cut. */

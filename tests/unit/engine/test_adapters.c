@@ -55,7 +55,7 @@ static proa_request request_of(int i, int32_t ids[40])
     return (proa_request){.ids = ids, .ids_count = n, .options = options};
 }
 
-static proa_engine *open_with(const char *model, int32_t slots, int32_t count)
+static proa_engine *open_sized(const char *model, int32_t count, proa_engine_options options)
 {
     static char folder[4][PROA_PATH_MAX];
     static const char *const names[] = {"a", "b", "a2", "b2"};
@@ -66,12 +66,14 @@ static proa_engine *open_with(const char *model, int32_t slots, int32_t count)
         adapters[i] = (proa_adapter_source){names[i], folder[i]};
     }
     snprintf(path, sizeof path, GOLDEN "arch/%s", model);
-    return open_or_fail(path, &(proa_engine_options){.dtype = "f32",
-                                                     .adapters = adapters,
-                                                     .adapters_count = count,
-                                                     .adapter_slots = slots,
-                                                     .sequences_max = 8,
-                                                     .step_tokens = 40});
+    options.dtype = "f32", options.adapters = adapters, options.adapters_count = count;
+    return open_or_fail(path, &options);
+}
+
+static proa_engine *open_with(const char *model, int32_t slots, int32_t count)
+{
+    return open_sized(model, count,
+                      (proa_engine_options){.adapter_slots = slots, .sequences_max = 8, .step_tokens = 40});
 }
 
 static void same_outcome(const outcome *a, const outcome *b, const char *what, int i)
@@ -128,6 +130,28 @@ static void one_by_one_equals_batched(void **state)
     assert_true(differs); /* adapters do something */
     release_all(alone), release_all(batched), release_all(swapped), release_all(plain);
     proa_engine_close(engine), proa_engine_close(few), proa_engine_close(none);
+}
+
+/* Prompts of so many rows in one step that a pipeline on GPUs, too, divides it into micro-batches. */
+static void step_of_many_rows(void **state)
+{
+    enum { ALL = 3 * REQUESTS };
+    int32_t ids[40];
+    outcome all[ALL] = {0};
+    proa_engine *together = open_sized(
+                    "llama", 4,
+                    (proa_engine_options){.adapter_slots = 4, .sequences_max = ALL, .step_tokens = 2048}),
+                *alone = open_with("llama", 4, 4);
+    PROA_UNUSED(state);
+    for (int i = 0; i < ALL; i++) submit_or_fail(together, request_of(i, ids), &all[i]);
+    proa_engine_run(together);
+    for (int i = 0; i < ALL; i++) {
+        outcome one = {0};
+        run_request(alone, request_of(i, ids), &one);
+        same_outcome(&one, &all[i], "in a step of many rows", i);
+        outcome_release(&one), outcome_release(&all[i]);
+    }
+    proa_engine_close(together), proa_engine_close(alone);
 }
 
 /* Pages of a prompt belong to the adapter that they were made with. */
@@ -282,6 +306,7 @@ int main(int argc, char **argv)
     struct CMUnitTest tests[128] = {{"one_by_one_llama", one_by_one_equals_batched, NULL, NULL, models[0]},
                                     {"one_by_one_gpt2", one_by_one_equals_batched, NULL, NULL, models[1]},
                                     {"one_by_one_falcon40b", one_by_one_equals_batched, NULL, NULL, models[2]},
+                                    cmocka_unit_test(step_of_many_rows),
                                     cmocka_unit_test(prefixes_of_adapters),
                                     cmocka_unit_test(loading_and_unloading),
                                     cmocka_unit_test(bad_folders),
