@@ -7,6 +7,7 @@
  *   FAKE_GPU_NAME=X   the UUID of all of them
  *   FAKE_GPU_FAILS=X  all but the first have failed once the file X exists: what they send to the host does not
  *                     arrive, and the failure is noticed by who waits for it, as on a real GPU
+ *   FAKE_GPU_FREEZES=X  the threads of all ranks but the first stop between two calls once the file X exists
  *   FAKE_GPU_HANGS=X  all but the first hang once the file X exists: who waits for one waits without an end. The
  *                     others notice it after PROA_COLLECTIVES_WAIT seconds
  *
@@ -60,6 +61,7 @@ static void fake_sent(proa_device *d, int ticket)
 
 static proa_status fake_failed(proa_device *d, proa_err *err)
 {
+    while (d->gpu > 0 && file_exists("FAKE_GPU_FREEZES")) pause(); /* a rank asks after each call */
     if (!noticed[d->gpu]) return PROA_OK;
     usleep(50000); /* long enough for others to use what was sent before */
     return PROA_FAIL(err, INTERNAL, "the fake GPU has failed");

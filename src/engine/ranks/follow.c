@@ -5,7 +5,6 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "comm/child.h"
 #include "comm/numa.h"
@@ -13,6 +12,7 @@
 #include "engine/ranks/comms.h"
 #include "engine/ranks/greeting.h"
 #include "engine/ranks/rank_set.h"
+#include "engine/ranks/step_watch.h"
 #include "kv/pages.h"
 #include <stdlib.h>
 #include <stdatomic.h>
@@ -32,11 +32,11 @@ typedef struct follower {
     proa_pool *pool;
     proa_model *model;
     proa_kv_pages pages;
-    proa_kv *kv;          /* [kv_layers] */
-    uint64_t print;       /* proa_rank_model_print */
-    atomic_bool ended;    /* by rank 0: the link may close */
-    atomic_bool lost;     /* rank 0 is */
-    atomic_llong step_ns; /* when the call that runs began; 0: none runs, or none of a step */
+    proa_kv *kv;       /* [kv_layers] */
+    uint64_t print;    /* proa_rank_model_print */
+    atomic_bool ended; /* by rank 0: the link may close */
+    atomic_bool lost;  /* rank 0 is */
+    proa_step_watch step;
 } follower;
 
 /* ---- the link ---- */
@@ -54,18 +54,11 @@ static void lost_rank_0(void *arg, int32_t link, const char *why)
     atomic_store(&f->lost, true);
 }
 
-/* The thread of the rank waits for a GPU that hangs: else it submits a step, or waits for the end of one. */
-static bool hangs_in_step(follower *f)
-{
-    int64_t since = atomic_load(&f->step_ns);
-    return since && !f->device->host && proa_clock_ns() - since > (int64_t)f->open.wait_ms * 1000000;
-}
-
 /* Whether the collectives have failed, or a step hangs, while rank 0 wants them to go on; it is told so. */
 static bool tell_silence(follower *f)
 {
     if (atomic_load(&f->ended) || atomic_load(&f->lost)) return false;
-    if (!proa_rank_comms_stopped(&f->comms) && !hangs_in_step(f)) return false;
+    if (!proa_rank_comms_stopped(&f->comms) && !proa_step_watch_hangs(&f->step)) return false;
     proa_links_send(f->links, 0, PROA_FRAME_SILENT, NULL, 0);
     return true;
 }
@@ -139,7 +132,7 @@ static proa_status connect_devices(void *arg, const proa_rank_comms **comms, pro
 static void note_step(void *arg, bool begins)
 {
     follower *f = arg;
-    atomic_store(&f->step_ns, begins ? proa_clock_ns() : 0);
+    proa_step_watch_note(&f->step, begins);
 }
 
 static void copy_tokens(void *arg, const proa_kv_copy *copy)
@@ -158,6 +151,7 @@ static proa_status open_rank(follower *f, proa_err *err)
     f->pool = proa_pool_new(f->open.threads);
     if (f->comms.by_mpi) device = proa_rank_local_device(name, device);
     PROA_TRY(proa_device_open(&f->device, device, err));
+    if (!f->device->host) f->step.limit_ns = (int64_t)f->open.wait_ms * 1000000;
     return proa_model_prepare(&f->model, f->open.path, &f->open.model, f->device, f->pool, err);
 }
 

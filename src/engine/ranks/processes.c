@@ -11,6 +11,7 @@
 #include "comm/child.h"
 #include "comm/meet.h"
 #include "engine/ranks/rank_set.h"
+#include "engine/ranks/step_watch.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -28,6 +29,8 @@ struct proa_rank_processes {
     int fd[PROA_RANKS_MAX]; /* until the links have them; -1: none */
     proa_links *links;      /* link i is to rank i + 1 */
     proa_rank_comms comms;
+    proa_step_watch step; /* of rank 0 */
+    int64_t wait_ns;
     proa_rank_notify *notify;
     void *arg;
     pthread_mutex_t lock;
@@ -106,7 +109,9 @@ static void received_result(void *arg, int32_t link, uint32_t kind, const void *
 /* The stepping thread looks, too, but may wait for a GPU that hangs. */
 static void check_comms(void *arg)
 {
-    (void)!proa_rank_processes_check(arg, NULL);
+    proa_rank_processes *p = arg;
+    if (proa_step_watch_hangs(&p->step)) fail_group(p, SILENT);
+    (void)!proa_rank_processes_check(p, NULL);
 }
 
 /* ---- the start ---- */
@@ -222,7 +227,7 @@ proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank
     proa_rank_processes *p = proa_calloc(1, sizeof *p);
     PROA_ASSERT(ranks > 1 && ranks <= PROA_RANKS_MAX);
     p->ranks = ranks, p->stages = open->model.stages > 1 ? open->model.stages : 1;
-    p->notify = notify, p->arg = arg;
+    p->notify = notify, p->arg = arg, p->wait_ns = (int64_t)open->wait_ms * 1000000;
     for (int32_t i = 0; i < ranks; i++) p->fd[i] = -1;
     pthread_mutex_init(&p->lock, NULL);
     proa_cond_init(&p->changed);
@@ -277,8 +282,14 @@ proa_status proa_rank_processes_failed(proa_rank_processes *p, proa_err *err)
     return status;
 }
 
+void proa_rank_processes_step(proa_rank_processes *p, bool begins)
+{
+    proa_step_watch_note(&p->step, begins);
+}
+
 proa_status proa_rank_processes_connect(proa_rank_processes *p, proa_device *d, proa_err *err)
 {
+    p->step.limit_ns = p->wait_ns; /* no step runs yet */
     return proa_rank_comms_connect(&p->comms, d, p->stages, err);
 }
 

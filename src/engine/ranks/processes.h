@@ -26,6 +26,9 @@ PROA_MUST_CHECK proa_status proa_rank_processes_result(proa_rank_processes *p, p
 const proa_rank_comms *proa_rank_processes_comms(const proa_rank_processes *p);
 /* proa_rank_comms_connect of rank 0, whose device d is. */
 PROA_MUST_CHECK proa_status proa_rank_processes_connect(proa_rank_processes *p, proa_device *d, proa_err *err);
+/* Rank 0 begins a call of a step, or has ended it. On a GPU a call that lasts longer than proa_rank_open.wait_ms fails
+ * the group: rank 0 waits for the thread of another rank, which hangs. */
+void proa_rank_processes_step(proa_rank_processes *p, bool begins);
 /* UNAVAILABLE with the reason if the group has failed. */
 PROA_MUST_CHECK proa_status proa_rank_processes_failed(proa_rank_processes *p, proa_err *err);
 /* The same; a group whose collectives have failed by themselves fails now. */

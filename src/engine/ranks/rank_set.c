@@ -115,6 +115,12 @@ static proa_status connect_devices(void *arg, const proa_rank_comms **comms, pro
     return proa_rank_processes_connect(s->processes, s->device[0], err);
 }
 
+static void note_step(void *arg, bool begins)
+{
+    const proa_rank_set *s = arg;
+    proa_rank_processes_step(s->processes, begins);
+}
+
 /* What is between the devices of all ranks. */
 static proa_status connect_all(const proa_rank_set *s, proa_model *m, proa_err *err)
 {
@@ -154,7 +160,8 @@ static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const cha
 {
     proa_rank_open open = {.path = path, .device = s->device_name, .threads = s->threads, .model = *options};
     PROA_TRY(proa_collectives_wait_ms(&open.wait_ms, err));
-    const proa_rank_hooks hooks = {.result = wait_for_results, .connect = connect_devices, .arg = s};
+    const proa_rank_hooks hooks = {
+        .result = wait_for_results, .connect = connect_devices, .steps = note_step, .arg = s};
     open.model.rank = 0, open.model.ranks = s->count;
     open.node = s->mpi ? -1 : 0; /* the launcher binds processes to CPUs */
     keep_open(s, &open);

@@ -254,12 +254,19 @@ static bool receive_call(proa_ranks *g)
     return !g->control->stopped(g->control);
 }
 
+static void note_step(const proa_ranks *g, const proa_rank_call *call, bool begins)
+{
+    if (!has_result(call) && g->hooks.steps) g->hooks.steps(g->hooks.arg, begins);
+}
+
 static proa_status run_in_processes(proa_model *m, proa_rank_call *call, proa_err *err)
 {
     proa_ranks *g = m->group;
+    note_step(g, call, true);
     write_call(m, &g->message, call);
     send_call(g);
     proa_status status = call->others_only ? PROA_OK : run_call(m, call, err);
+    note_step(g, call, false);
     if (has_result(call) && g->hooks.result) return g->hooks.result(g->hooks.arg, status, err);
     return status;
 }
@@ -275,9 +282,9 @@ proa_status proa_ranks_follow(proa_model *m, proa_err *err)
         if (!read_call(m, &g->message, &call))
             return PROA_FAIL(err, CORRUPT, "rank %d: a call of rank 0 is broken", m->rank);
         if (call.kind == PROA_CALL_END) return PROA_OK;
-        if (!has_result(&call) && g->hooks.steps) g->hooks.steps(g->hooks.arg, true);
+        note_step(g, &call, true);
         proa_status status = run_call(m, &call, &why);
-        if (!has_result(&call) && g->hooks.steps) g->hooks.steps(g->hooks.arg, false);
+        note_step(g, &call, false);
         if (has_result(&call) && g->hooks.result) PROA_TRY(g->hooks.result(g->hooks.arg, status, &why));
         /* a rank that has failed ends, so that rank 0 learns of it */
         if (!has_result(&call) && status != PROA_OK) return proa_err_copy(err, &why);

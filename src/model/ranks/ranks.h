@@ -53,7 +53,7 @@ typedef struct proa_rank_hooks {
     proa_status (*result)(void *arg, proa_status status, proa_err *err);
     /* Connects the devices of all ranks, which call it at the same time: *comms is what they exchange from now on. */
     proa_status (*connect)(void *arg, const proa_rank_comms **comms, proa_err *err);
-    /* A rank above 0 begins a call of a step, or has ended it. */
+    /* A rank begins a call of a step, or has ended it. */
     void (*steps)(void *arg, bool begins);
     void *arg;
 } proa_rank_hooks;

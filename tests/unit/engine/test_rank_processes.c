@@ -279,18 +279,18 @@ static void test_failed_gpu(void **state)
     proa_engine_close(engine);
 }
 
-/* A GPU that hangs without an error, in a process that sends heartbeats: the requests end in time, and the ranks are
- * restarted. */
-static void test_silent_gpu(void **state)
+/* A GPU that hangs without an error, or the thread of a rank between two calls, in a process that sends heartbeats: the
+ * requests end in time, and the ranks are restarted. state: the variable of the fake GPU that does it. */
+static void test_silent_rank(void **state)
 {
-    PROA_UNUSED(state);
+    const char *variable = *state;
     char file[] = "/tmp/proa-hangs-XXXXXX";
     enum { FEW = 2 }; /* a step of fake GPUs must be shorter than the limit on a busy machine, too */
     outcome lost[FEW];
     if (!getenv("PROA_TEST_DEVICE")) skip();
     int fd = mkstemp(file);
     assert_int_equal(close(fd) | unlink(file), 0);
-    setenv("FAKE_GPU_HANGS", file, 1);
+    setenv(variable, file, 1);
     setenv("PROA_COLLECTIVES_WAIT", "4", 1);
     proa_engine *engine = open_parts(1, 2, "process");
     assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
@@ -307,7 +307,7 @@ static void test_silent_gpu(void **state)
     }
     while (proa_engine_ready(engine, NULL) != PROA_OK && now_ms() - begin < 20000) usleep(10000);
     assert_int_equal(proa_engine_ready(engine, NULL), PROA_OK);
-    unsetenv("FAKE_GPU_HANGS");
+    unsetenv(variable);
     unsetenv("PROA_COLLECTIVES_WAIT");
     proa_engine_close(engine);
 }
@@ -390,13 +390,15 @@ static void test_strangers(void **state)
 
 int main(void)
 {
+    static char hangs[] = "FAKE_GPU_HANGS", freezes[] = "FAKE_GPU_FREEZES";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_threads),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_adapter_after_restart),
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_failed_gpu),
-        cmocka_unit_test(test_silent_gpu),
+        {"test_silent_gpu", test_silent_rank, NULL, NULL, hangs},
+        {"test_frozen_thread", test_silent_rank, NULL, NULL, freezes},
         cmocka_unit_test(test_killed_while_idle),
         cmocka_unit_test(test_strangers),
     };
