@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts for tests of ranks: network namespaces with a cable between them. Needs root."""
+"""Two hosts for tests of ranks: network namespaces with a cable between them, and IPC namespaces. Needs root."""
 import contextlib
 import os
 import pathlib
@@ -19,16 +19,20 @@ def ip(*args, check=True):
 
 def on_host(i):
     """The command before one that runs on host i."""
-    return ["ip", "netns", "exec", HOSTS[i]]
+    return ["ip", "netns", "exec", HOSTS[i], "unshare", "--ipc"]
+
+
+def processes_of(i):
+    """(pid, name) of the processes that run on host i."""
+    found = []
+    for pid in ip("netns", "pids", HOSTS[i]).stdout.split():
+        with contextlib.suppress(OSError):
+            found.append((int(pid), pathlib.Path(f"/proc/{pid}/comm").read_text().strip()))
+    return found
 
 
 def programs_of(i):
-    """Names of the processes that run on host i."""
-    names = []
-    for pid in ip("netns", "pids", HOSTS[i]).stdout.split():
-        with contextlib.suppress(OSError):
-            names.append(pathlib.Path(f"/proc/{pid}/comm").read_text().strip())
-    return names
+    return [name for _, name in processes_of(i)]
 
 
 def set_cable(state):
@@ -38,7 +42,7 @@ def set_cable(state):
 @contextlib.contextmanager
 def two_hosts():
     """Ends the processes of both hosts behind it. Skips the test where namespaces are not permitted."""
-    if not shutil.which("ip") or os.geteuid() != 0 or ip("netns", "add", HOSTS[0], check=False).returncode != 0:
+    if not (shutil.which("ip") and shutil.which("unshare")) or os.geteuid() != 0 or ip("netns", "add", HOSTS[0], check=False).returncode != 0:
         pytest.skip("network namespaces are not permitted here")
     ip("netns", "add", HOSTS[1])
     ip("link", "add", "v0", "netns", HOSTS[0], "type", "veth", "peer", "name", "v1", "netns", HOSTS[1])

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from harness import LM, PROA, fails, ok
-from hosts import NETWORK, is_ready, on_host, programs_of, set_cable, two_hosts, wait_for
+from hosts import NETWORK, is_ready, on_host, processes_of, programs_of, set_cable, two_hosts, wait_for
 
 PROMPT = "It was a dark and"
 RUN = ("run", LM, PROMPT, "--dtype", "f32", "--max-tokens", 12, "--threads", 2)
@@ -124,25 +124,47 @@ def test_mpi_with_fewer_gpus_than_ranks(fake_gpus, monkeypatch):
 
 # ---- two hosts, which are network namespaces ----
 
+PAIR = ("-n", "2", "--host", f"{NETWORK}.1:1,{NETWORK}.2:1")
+
+
 @pytest.fixture
-def mpirun_on_two_hosts(tmp_path):
-    """The command before mpirun's own, which runs on the first of two hosts."""
+def cable(tmp_path):
+    """Two hosts, and the options of mpirun on the first of them by which it reaches the other one."""
     agent = tmp_path / "agent"  # in place of ssh: HOST COMMAND...
     agent.write_text(f'#!/bin/sh\nshift\nexec {" ".join(on_host(1))} sh -c "$*"\n')
     agent.chmod(0o755)
     with two_hosts():
-        yield [*on_host(0), "mpirun", "-n", "2", "--host", f"{NETWORK}.1:1,{NETWORK}.2:1",
-               *("--mca", "plm_rsh_agent", str(agent)), *("--mca", "btl", "tcp,self"),
-               *("--mca", "btl_tcp_if_include", f"{NETWORK}.0/24"), *("--mca", "oob_tcp_if_include", f"{NETWORK}.0/24"),
-               str(PROA)]
+        yield [*("--mca", "plm_rsh_agent", str(agent)), *("--mca", "btl", "tcp,self"),
+               *("--mca", "btl_tcp_if_include", f"{NETWORK}.0/24"), *("--mca", "oob_tcp_if_include", f"{NETWORK}.0/24")]
+
+
+def run_on_hosts(*command):
+    return subprocess.run([*on_host(0), "mpirun", *map(str, command)], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **MPI_ENV})
 
 
 @needs_mpi
-def test_two_hosts(one_rank, mpirun_on_two_hosts):
-    run = subprocess.run([*mpirun_on_two_hosts, *map(str, RUN)], capture_output=True, text=True, timeout=120,
-                         env={**os.environ, **MPI_ENV})
+def test_two_hosts(one_rank, cable):
+    run = run_on_hosts(*PAIR, *cable, PROA, *RUN)
     assert run.returncode == 0, run.stderr
     assert run.stdout == one_rank
+
+
+@needs_mpi
+@pytest.mark.parametrize("options", [("--tp", 2), ("--pp", 2)])
+def test_gpus_of_two_hosts(fake_gpus, one_rank, cable, monkeypatch, options):
+    """GPUs of two hosts are connected by NCCL: their memory is not opened, and without the library they are refused."""
+    each = [("-n", 1, "--host", f"{NETWORK}.{i + 1}:1", "-x", f"FAKE_GPU_NAME={i}", PROA, *RUN, *ON_GPUS, *options)
+            for i in range(2)]  # fmt: skip
+    monkeypatch.setenv("PROA_NCCL", str(FAKE_GPUS.with_name("libfake_nccl.so")))
+    run = run_on_hosts(*cable, *each[0], ":", *each[1])
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == one_rank
+    monkeypatch.setenv("PROA_NCCL", "/nowhere/libnccl.so.2")
+    assert "install NVIDIA's package libnccl2" in run_on_hosts(*cable, *each[0], ":", *each[1]).stderr
+    monkeypatch.setenv("PROA_COLLECTIVES", "peer")
+    refused = run_on_hosts(*cable, *each[0], ":", *each[1]).stderr
+    assert "PROA_COLLECTIVES is 'peer', but ranks 0 and 1 are on different hosts" in refused
 
 
 # ---- a job that is started again (deploy/mpi/proa-group) ----
@@ -197,13 +219,21 @@ def test_a_killed_rank_and_the_group_comes_back(tmp_path):
     assert "next start in 1 s" in errors.read_text()
 
 
+def stop_other_host():
+    """Its rank does not run any more, but for the system the connection is fine."""
+    for pid, name in processes_of(1):
+        if name == "proa":
+            os.kill(pid, signal.SIGSTOP)
+
+
 @needs_mpi
-def test_cut_network(mpirun_on_two_hosts, tmp_path):
-    """The cable is cut: an error within 10 s, which names the rank; with the cable the group comes back."""
+@pytest.mark.parametrize("lose", [lambda: set_cable("down"), stop_other_host], ids=["cable", "stopped"])
+def test_lost_host(cable, tmp_path, lose):
+    """The cable is cut, or the other rank stops: an error within 10 s, which names the rank; then the group comes back."""
     errors = tmp_path / "errors"
-    with group(on_host(0), *mpirun_on_two_hosts[5:-1], errors=errors):
+    with group(on_host(0), *PAIR, *cable, errors=errors):
         wait_for(lambda: is_ready(on_host(0), PORT), 60, "ready")
-        set_cable("down")
+        lose()
         wait_for(lambda: "rank 1 has not answered for 6 s" in errors.read_text(), 10, "an error")
         wait_for(lambda: "not ready for 2 s: the job is ended" in errors.read_text(), 10, "the end of the job")
         set_cable("up")
