@@ -598,12 +598,6 @@ proa_status proa_run_load(proa_model *m, proa_rank_call *call, proa_err *err)
     return d->check(d, err);
 }
 
-proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err)
-{
-    proa_rank_call call = {.kind = PROA_CALL_LOAD, .progress = progress, .progress_arg = arg};
-    return proa_ranks_run(m, &call, err);
-}
-
 /* ---- packing without a model in memory ---- */
 
 proa_status proa_model_pack_begin(proa_model *m, proa_err *err)

@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "model/lora/lora.h"
-#include "model/ranks/ranks.h"
 #include "model/ranks/stage.h"
 #include "model/staging.h"
 #include "model/steps.h"
@@ -227,16 +226,6 @@ void proa_run_decode(proa_model *m, proa_rank_call *call)
     run_recorded(m, call->kv, &call->batch, PROA_STACK_DECODER, run_stack);
 }
 
-void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
-{
-    proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_ENCODE, .kv = kv, .batch = *batch}, NULL);
-}
-
-void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
-{
-    proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_DECODE, .kv = kv, .batch = *batch}, NULL);
-}
-
 void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, const float *values, int64_t stride)
 {
     static const int32_t zeros[PROA_STEP_TOKENS_MAX];
@@ -317,24 +306,6 @@ void proa_run_output_head(proa_model *m, proa_rank_call *call)
     }
     proa_run_copy_rows(m, call->to_logits, out);
     proa_run_copy_rows(m, call->to_hidden, hidden_rows(m, call->count));
-}
-
-proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
-{
-    proa_rank_call call = {.kind = PROA_CALL_HEAD, .rows = rows, .count = count};
-    proa_ranks_run(m, &call, NULL);
-    return call.logits;
-}
-
-void proa_model_head_to(proa_model *m, const int32_t *rows, int64_t count, float *logits, float *hidden)
-{
-    proa_rank_call call = {.kind = PROA_CALL_HEAD,
-                           .rows = rows,
-                           .count = count,
-                           .in_place = true,
-                           .to_logits = logits,
-                           .to_hidden = hidden};
-    proa_ranks_run(m, &call, NULL);
 }
 
 static float *place_of(const proa_encoder_place *place, bool pooled)
@@ -421,14 +392,6 @@ void proa_run_send_outputs(proa_model *m, proa_rank_call *call)
     if (proa_arch_has_one_row(m->arch)) send_input_outputs(m, &m->plan.head, call);
     if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, call);
     if (m->plan.headless) send_row_outputs(m, call);
-}
-
-void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, const proa_encoder_place *places,
-                                     int64_t inputs, int64_t rows, bool again)
-{
-    proa_rank_call call = {
-        .kind = PROA_CALL_OUTPUTS, .rows = firsts, .places = places, .count = inputs, .outputs = rows, .again = again};
-    proa_ranks_run(m, &call, NULL);
 }
 
 void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count)

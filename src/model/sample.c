@@ -4,7 +4,6 @@
 #include "model/model.h"
 
 #include "base/checked.h"
-#include "model/ranks/ranks.h"
 #include "model/ranks/stage.h"
 #include "model/run.h"
 #include "model/staging.h"
@@ -133,11 +132,6 @@ void proa_run_sample(proa_model *m, proa_rank_call *call)
     proa_staging_send_sampled(m, ticket);
 }
 
-void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)
-{
-    proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_SAMPLE, .sample = *r, .ticket = ticket}, NULL);
-}
-
 /* Rank 0 has all logits, or gets them. */
 void proa_run_top_k(proa_model *m, proa_rank_call *call)
 {
@@ -149,17 +143,4 @@ void proa_run_top_k(proa_model *m, proa_rank_call *call)
     m->ctx.ops->log_sum_exp(&m->ctx, top.sums, out);
     m->ctx.ops->top_k(&m->ctx, proa_view_2d(top.logits, PROA_DTYPE_F32, count, k), top.ids, out, k);
     proa_staging_fetch_top_k(m, count, k, call->top_ids, call->top_logits, call->sums);
-}
-
-void proa_model_top_k(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids,
-                      float *logits, float *sums)
-{
-    proa_rank_call call = {.kind = PROA_CALL_TOP_K,
-                           .rows = rows,
-                           .count = count,
-                           .k = k,
-                           .top_ids = ids,
-                           .top_logits = logits,
-                           .sums = sums};
-    proa_ranks_run(m, &call, NULL);
 }

@@ -53,6 +53,14 @@ void proa_staging_send_sampled(proa_model *m, int ticket);
  * rank 0 gets them from the host of the last stage, and the first stage gets ids only without proa_model.pipe_waits.
  * False, on the host: they are too long, and must be received now. */
 bool proa_staging_defer_sampled(proa_model *m, int ticket);
+/* Whether those of a ticket were deferred on devices: a call of all ranks brings them (PROA_CALL_SAMPLED), to the host
+ * of rank 0, or of the rank that has results where ranks are threads: the first one of the last stage. */
+bool proa_staging_is_deferred(const proa_model *m, int ticket);
+int32_t proa_staging_rank_with_results(const proa_model *m);
+/* Returns when those of another ticket are on this host. */
+void proa_staging_wait_sampled(proa_model *m, int ticket);
+/* The results of a request of m that are on the host of `from`. */
+proa_sampled proa_staging_received(const proa_model *m, const proa_model *from, int ticket);
 void proa_staging_receive_sampled(proa_model *m);
 /* All results of the request as one row of words, where the model runs. */
 proa_view proa_staging_sampled_block(proa_model *m, int ticket);

@@ -152,8 +152,7 @@ const int32_t *proa_staging_deferred_ids(proa_model *m, int ticket)
     return m->staging->deferred_ids + ticket * deferred_stride(m);
 }
 
-/* The rank whose host has the results of a deferred request on devices: the first one of the last stage. */
-static int32_t rank_with_results(const proa_model *m)
+int32_t proa_staging_rank_with_results(const proa_model *m)
 {
     return (m->plan.part.stages - 1) * m->plan.part.tensors;
 }
@@ -168,8 +167,8 @@ static proa_status move_results(proa_model *m, int ticket, proa_err *err)
     if (!control) return PROA_OK;
     int64_t bytes = lay_out_sampled(&unused, s->received[ticket], &s->received_counts[ticket]);
     proa_view results = proa_view_2d(s->received[ticket], PROA_DTYPE_U8, 1, bytes);
-    if (m->rank == 0) control->recv(control, results, rank_with_results(m));
-    if (m->rank != rank_with_results(m)) return PROA_OK;
+    if (m->rank == 0) control->recv(control, results, proa_staging_rank_with_results(m));
+    if (m->rank != proa_staging_rank_with_results(m)) return PROA_OK;
     PROA_TRY(proa_ranks_check(m, err));
     control->send(control, results, 0);
     return PROA_OK;
@@ -183,23 +182,21 @@ proa_status proa_run_sampled(proa_model *m, const proa_rank_call *call, proa_err
     return move_results(m, call->ticket, err);
 }
 
-/* Where the results are once they have arrived. */
-static char *wait_received(proa_model *m, int ticket)
+bool proa_staging_is_deferred(const proa_model *m, int ticket)
 {
-    if (m->device->host || !m->staging->deferred[ticket]) {
-        receive_until(m, ticket);
-        m->device->sent(m->device, ticket);
-        return m->staging->received[ticket];
-    }
-    proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_SAMPLED, .ticket = ticket}, NULL);
-    const proa_model *last = proa_ranks_control(m) ? m : proa_ranks_model(m, rank_with_results(m));
-    return last->staging->received[ticket];
+    return !m->device->host && m->staging->deferred[ticket];
 }
 
-proa_sampled proa_model_wait_sampled(proa_model *m, int ticket)
+void proa_staging_wait_sampled(proa_model *m, int ticket)
+{
+    receive_until(m, ticket);
+    m->device->sent(m->device, ticket);
+}
+
+proa_sampled proa_staging_received(const proa_model *m, const proa_model *from, int ticket)
 {
     proa_sampled sampled = {.ids = NULL};
-    lay_out_sampled(&sampled, wait_received(m, ticket), &m->staging->received_counts[ticket]);
+    lay_out_sampled(&sampled, from->staging->received[ticket], &m->staging->received_counts[ticket]);
     return sampled;
 }
 

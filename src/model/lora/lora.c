@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "model/ranks/ranks.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -319,8 +318,7 @@ static void stack_slot(proa_model *m, int32_t slot)
             m->ctx.ops->lora_stack(&m->ctx, &p->param[i].matrix, p->param[i].lora, slot, m->lora.slot[slot]);
 }
 
-/* What this rank has of an image is in place, or in host memory on its way to a device. */
-static void set_slot(proa_model *m, int32_t slot, const char *image)
+void proa_lora_set_slot(proa_model *m, int32_t slot, const char *image)
 {
     note_changes(m, slot, image);
     if (m->device->host) m->lora.slot[slot] = image;
@@ -336,20 +334,7 @@ void proa_run_adapter(proa_model *m, int32_t slot, int64_t layer, const char *im
     bool last = layer + 1 == m->params[PROA_STACK_DECODER].layers;
     char *to = m->device->host ? l->memory + slot * l->bytes : l->part;
     if (image) take_layer(m, to, image, layer);
-    if (!image || last) set_slot(m, slot, image ? to : NULL);
-}
-
-void proa_model_set_adapter(proa_model *m, int32_t slot, const char *image)
-{
-    if (m->ranks == 1) {
-        set_slot(m, slot, image);
-        return;
-    }
-    for (int64_t layer = 0; layer < m->params[PROA_STACK_DECODER].layers; layer++) {
-        proa_rank_call call = {.kind = PROA_CALL_ADAPTER, .adapter_slot = slot, .layer = layer};
-        if (image) call.image = image + m->lora.layer_at[layer];
-        proa_ranks_run(m, &call, NULL);
-    }
+    if (!image || last) proa_lora_set_slot(m, slot, image ? to : NULL);
 }
 
 /* ---- rows grouped by adapter ---- */
@@ -404,7 +389,8 @@ void proa_lora_group(proa_model *m, const proa_batch *batch, proa_lora_rows *out
 static void add_row(const proa_lora_store *l, proa_lora_rows *to, int64_t begin, const char *base, int64_t row)
 {
     proa_lora_segment *last = to->count > begin ? &l->divided_segment[to->count - 1] : NULL;
-    int32_t at = to->count ? l->divided_segment[to->count - 1].first + l->divided_segment[to->count - 1].rows : 0;
+    int32_t at = to->count ? l->divided_segment[to->count - 1].first + l->divided_segment[to->count - 1].rows
+                           : 0;
     l->divided_order[at] = (int32_t)row;
     if (last && last->base == base && last->rows < PROA_LORA_ROWS) last->rows++;
     else l->divided_segment[to->count++] = (proa_lora_segment){base, at, 1};

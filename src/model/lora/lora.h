@@ -36,6 +36,8 @@ int64_t proa_lora_sums_bytes(const proa_model *m);
 /* Puts an image into a slot of all ranks, in order with the passes. On the host the image must live until the slot is
  * set again. NULL: the slot is empty. */
 void proa_model_set_adapter(proa_model *m, int32_t slot, const char *image);
+/* The same in this rank, of what it has of an image: that is in place, or in host memory on its way to a device. */
+void proa_lora_set_slot(proa_model *m, int32_t slot, const char *image);
 /* One layer of it, in each rank: image: what layer_at says; NULL: the slot is empty. */
 void proa_run_adapter(proa_model *m, int32_t slot, int64_t layer, const char *image);
 /* Groups the rows of a batch by adapter. On the device the lists are in the staged batch (staging.c). */

@@ -3,7 +3,6 @@
 #include "model/ranks/states.h"
 
 #include "base/checked.h"
-#include "model/ranks/ranks.h"
 #include "model/ranks/stage.h"
 #include "model/run.h"
 #include "model/staging.h"
@@ -73,32 +72,6 @@ void proa_run_hidden_states(proa_model *m, proa_rank_call *call)
     if (m->rank == 0) m->ctx.ops->scale(&m->ctx, call->states, x, 1);
 }
 
-/* Other ranks of rank 0's stage have the same states, and are not asked. */
-static void hidden_here(proa_model *m, const int32_t *rows, int64_t count, proa_view to)
-{
-    const int32_t *there = proa_staging_rows(m, rows, count);
-    for (int64_t i = 0, n; i < count; i += n) {
-        n = proa_min64(count - i, m->plan.device_head_rows);
-        m->ctx.ops->scale(&m->ctx, proa_view_rows(to, i, i + n), proa_run_hidden(m, there + i, n), 1);
-    }
-}
-
-/* Lets all ranks follow a call for some rows at a time. */
-static void ask_stages(proa_model *m, proa_rank_call_kind kind, const int32_t *rows, int64_t count, proa_view to)
-{
-    for (int64_t i = 0, n; i < count; i += n) {
-        n = proa_min64(count - i, m->plan.device_head_rows);
-        proa_rank_call call = {.kind = kind, .rows = rows + i, .count = n, .states = proa_view_rows(to, i, i + n)};
-        proa_ranks_run(m, &call, NULL);
-    }
-}
-
-void proa_states_hidden(proa_model *m, const int32_t *rows, int64_t count, proa_view to)
-{
-    if (has_stages(m)) ask_stages(m, PROA_CALL_HIDDEN, rows, count, to);
-    else hidden_here(m, rows, count, to);
-}
-
 /* ---- the stream before some layers ---- */
 
 /* The stage that has a tap: that of the layer, or the last one for what is behind all layers. */
@@ -129,10 +102,4 @@ void proa_run_tapped_states(proa_model *m, proa_rank_call *call)
     if (!serves_rank_0(m)) return;
     const int32_t *rows = proa_staging_rows(m, call->rows, call->count);
     for (int32_t i = 0; i < m->taps.count; i++) move_tap(m, call, rows, i);
-}
-
-void proa_states_tapped(proa_model *m, const int32_t *rows, int64_t count, proa_view to)
-{
-    if (has_stages(m)) ask_stages(m, PROA_CALL_TAPPED, rows, count, to);
-    else m->ctx.ops->gather(&m->ctx, to, m->taps.rows, proa_staging_rows(m, rows, count));
 }
