@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * beam_step.h - what a step of a beam search does: scores, keys, ties, what ends. It is
  *               compiled for the engine's searches (engine/decode/beam_*.c), for the op's reference
- *               (reference_beam.c) and for CUDA (beam_search.cu), so that all three choose the same beams, bit for bit.
+ *               (reference/beam.c) and for CUDA (beam_search.cu), so that all three choose the same beams, bit for bit.
  * Threads: any. Formulas: beam_step in decode.def; structs: op_decode.h. p: the Q hypothesis slots of a group. */
 #ifndef PROA_KERNELS_BEAM_STEP_H
 #define PROA_KERNELS_BEAM_STEP_H

@@ -28,14 +28,14 @@ typedef struct proa_data_ops {
 
 extern const proa_data_ops proa_data_ops_reference;
 
-/* reference_trees.c */
+/* reference/trees.c */
 proa_forest_data_fn proa_forest_reference;
-/* reference_elements.c */
+/* reference/elements.c */
 proa_map_elements_data_fn proa_map_elements_reference;
 proa_softmax_elements_data_fn proa_softmax_elements_reference;
 proa_copy_rows_data_fn proa_copy_rows_reference;
 proa_pool_rows_data_fn proa_pool_rows_reference;
-/* reference_text.c */
+/* reference/text.c */
 proa_text_features_data_fn proa_text_features_reference;
 
 /* What libproa_cuda.so exports for it; NULL if it has another version. */

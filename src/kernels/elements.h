@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * elements.h - arithmetic on the elements of tensors, as the data ops map_elements and softmax_elements compute it. It
- *              is compiled for their reference (reference_elements.c) and for CUDA (elements.cu), so that both give the
+ *              is compiled for their reference (reference/elements.c) and for CUDA (elements.cu), so that both give the
  *              bits of the backend `transform` on the CPU: elements become doubles, each operation is rounded once, and
  *              the result is rounded to its type.
  * Shapes:  tensors are flat; data is aligned to its elements. Threads: pure functions. */

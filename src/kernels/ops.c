@@ -7,7 +7,7 @@
 #include "kernels/coded.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/overlay.h"
-#include "kernels/reference.h"
+#include "kernels/reference/reference.h"
 #include <math.h>
 #include <pthread.h>
 #include <string.h>

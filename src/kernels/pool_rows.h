@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * pool_rows.h - one vector from the rows of an input, as the data op pool_rows computes it. It is compiled for the op's
- *               reference (reference_elements.c) and for CUDA (pool.cu), which give the same bits: sums are of doubles,
+ *               reference (reference/elements.c) and for CUDA (pool.cu), which give the same bits: sums are of doubles,
  *               in a fixed order.
  * Threads: pure functions. */
 #ifndef PROA_KERNELS_POOL_ROWS_H

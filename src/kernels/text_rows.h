@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * text_rows.h - the features of a text as the data op text_features computes them: counts, lists and n-grams of words,
  *               a lexicon's weights, hashed n-grams (docs/transform.md). It is compiled for the op's reference
- *               (reference_text.c) and for CUDA (text.cu), and gives the bits of backends/transform/text.c; text_gpu.c
+ *               (reference/text.c) and for CUDA (text.cu), and gives the bits of backends/transform/text.c; text_gpu.c
  *               there makes the plan.
  * Owner:   all arrays are the caller's, in the memory of the device of the call.
  * Threads: pure functions; one thread a text, since what a word is depends on all characters before it. */

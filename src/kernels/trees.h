@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * trees.h - forests of decision trees as the op `forest` (data.def) takes them, and what it does with a row. It is
- *           compiled for the op's reference (reference_trees.c) and for CUDA (trees.cu), so that both give the bits of
+ *           compiled for the op's reference (reference/trees.c) and for CUDA (trees.cu), so that both give the bits of
  *           the CPU's predictor (forest/forest.h). backends/fil makes a proa_trees of a forest.
  * Owner:   all arrays are the caller's, in the memory of the device of the call.
  * Threads: pure functions; a block of threads shares out rows and trees as its two phases below say.

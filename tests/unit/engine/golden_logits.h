@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "engine/decode/logits_processor.h"
-#include "kernels/reference.h"
+#include "kernels/reference/reference.h"
 #include "proa/proa.h"
 
 #include <math.h>

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "engine/decode/logits_processor.h"
 #include "golden_logits.h"
-#include "kernels/reference.h"
+#include "kernels/reference/reference.h"
 
 enum { V = 12 };
 

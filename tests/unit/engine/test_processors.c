@@ -14,7 +14,7 @@
 #include "engine/decode/sampler.h"
 #include "engine/generation_config.h"
 #include "golden_logits.h"
-#include "kernels/reference.h"
+#include "kernels/reference/reference.h"
 
 static proa_options read_case(const proa_json *c, proa_arena *arena)
 {

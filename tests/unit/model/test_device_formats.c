@@ -3,7 +3,7 @@
  * device is the host's, told to be another one, with the plain reference as its kernels: it has every format. */
 #include "base/compiler.h"
 #include "kernels/ops.h"
-#include "kernels/reference.h"
+#include "kernels/reference/reference.h"
 #include "model/lora/lora.h"
 #include "model/model.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_trees.c - the reference of the op `forest`: the loops of a GPU's block, one thread after the other. */
+ * trees.c - the reference of the op `forest`: the loops of a GPU's block, one thread after the other. */
 #include "kernels/data_ops.h"
 
 #include "base/checked.h"

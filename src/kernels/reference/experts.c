@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_experts.c - the ops of mixtures of experts as ops.def and proa_router state them. Every table of the host
- * routes with this route: its work is small beside that of the experts. */
-#include "kernels/reference.h"
+ * experts.c - route, experts, heads_linear and sigmoid_mul (op_experts.h). Every table of the host uses this route: its
+ * work is small beside that of the experts. */
+#include "kernels/reference/reference.h"
 
 #include "base/checked.h"
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_text.c - the reference of the data op text_features. */
+ * text.c - the reference of the data op text_features. */
 #include "kernels/data_ops.h"
 
 void proa_text_features_reference(proa_ctx *c, float *out, const char *bytes, const proa_text_row *rows,

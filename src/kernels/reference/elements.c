@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_elements.c - the reference of the data ops map_elements, softmax_elements, copy_rows and pool_rows. */
+ * elements.c - the reference of the data ops map_elements, softmax_elements, copy_rows and pool_rows. */
 #include "kernels/data_ops.h"
 
 void proa_map_elements_reference(proa_ctx *c, const proa_elements *e)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_beam.c - beam_step and reorder_kv in plain C: candidates are put in order one by one. The formulas are
- * those of beam_step.h. A device's ops are compared with these, and they must agree with the engine's searches
- * (engine/decode/beam.h), which also keep the finished sequences. */
+ * beam.c - beam_step and reorder_kv: candidates are put in order one by one. The formulas are those of beam_step.h. The
+ * ops of a device are compared with these, and these must agree with the engine's searches (engine/decode/beam.h),
+ * which also keep the finished sequences. */
 #include "kernels/beam_step.h"
-#include "kernels/reference.h"
+#include "kernels/reference/reference.h"
 #include "kernels/reorder_kv.h"
 
 #include "base/limits.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_sample.c - one token from a row of logits: candidates from the likeliest down, cut, drawn. What a device's
- * sampling is compared with, and what the last stage of a pipeline on the host runs; else the engine on a CPU has its
- * own sampler. Only candidates that a cut looks at are sorted. */
+ * sample.c - the decoding ops without beams. sample cuts the candidates from the most likely one down and draws one of
+ * them; it sorts only the candidates that a cut looks at. A device's sampling is compared with it, and the last stage
+ * of a pipeline on the host runs it. Else the engine on a CPU uses its own sampler (engine/decode/sampler.h). */
 #include "kernels/process_logits.h"
-#include "kernels/reference.h"
+#include "kernels/reference/reference.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_lora.c - low-rank adapters as ops.def states them: two chains of f32 fused multiply-adds, row by row. */
-#include "kernels/reference.h"
+ * lora.c - low-rank adapters as ops.def states them: two chains of f32 fused multiply-adds, row by row. */
+#include "kernels/reference/reference.h"
 
 #include <math.h>
 #include <string.h>

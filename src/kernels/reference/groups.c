@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_groups.c - linear of q8_0, q4_0 and q4_1 as weight.h defines it; weights are kept as rows of
- *                      proa_quant_group. Rows of codes (coded.h) as the numbers that their codes stand for. */
+ * groups.c - rows of weights in groups: those of a CPU (groups.h) are kept as proa_quant_group and multiplied as
+ * weight.h says; those of a GPU (coded.h) are kept as the f32 numbers that their codes stand for. */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/groups.h"
 #include "kernels/coded.h"
 #include "kernels/quant.h"
-#include "kernels/reference.h"
+#include "kernels/reference/reference.h"
 
 int64_t proa_reference_group_bytes(int64_t N, int64_t K)
 {

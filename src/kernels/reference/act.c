@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * act.c - activations, and what caps or clips numbers. */
+#include "kernels/reference/reference.h"
+
+#include "kernels/reference/view_at.h"
+#include <math.h>
+
+float proa_act_reference(proa_act act, float xf)
+{
+    double x = (double)xf;
+    switch (act) {
+    case PROA_ACT_RELU:
+        return xf < 0.0f ? 0.0f : xf; /* NaN stays NaN */
+    /* 1 + erf(z) = erfc(-z) and (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), without their cancellation for z, u < 0 */
+    case PROA_ACT_GELU: return (float)(0.5 * x * erfc(-x * 0.70710678118654752440));
+    case PROA_ACT_GELU_TANH:
+        return (float)(x / (1.0 + exp(-2.0 * 0.7978845608028654 * (x + 0.044715 * x * x * x))));
+    case PROA_ACT_QUICK_GELU: return (float)(x / (1.0 + exp(-1.702 * x)));
+    case PROA_ACT_SILU: return (float)(x / (1.0 + exp(-x)));
+    case PROA_ACT_TANH: return (float)tanh(x);
+    case PROA_ACT_RELU2: return xf < 0.0f ? 0.0f : (float)(x * x);
+    case PROA_ACT_NONE:
+    case PROA_ACT_COUNT: break;
+    }
+    return xf;
+}
+
+void proa_act_in_place_reference(proa_ctx *c, proa_view x, proa_act act)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t j = 0; j < x.shape[1]; j++) *at_row(x, t, j) = proa_act_reference(act, *at_row(x, t, j));
+}
+
+void proa_act_mul_reference(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < y.shape[0]; t++)
+        for (int64_t j = 0; j < y.shape[1]; j++)
+            *at_row(y, t, j) = proa_act_reference(act, *at_row(gate, t, j)) * *at_row(up, t, j);
+}
+
+void proa_soft_cap_reference(proa_ctx *c, proa_view x, float cap)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t j = 0; j < x.shape[1]; j++)
+            *at_row(x, t, j) = (float)((double)cap * tanh((double)*at_row(x, t, j) / (double)cap));
+}
+
+void proa_clip_reference(proa_ctx *c, proa_view x, float limit)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t j = 0; j < x.shape[1]; j++) {
+            float *v = at_row(x, t, j);
+            if (*v < -limit) *v = -limit;
+            if (*v > limit) *v = limit;
+        }
+}
