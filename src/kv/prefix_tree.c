@@ -70,39 +70,36 @@ static bool same_namespace(const proa_kv_namespace *a, const proa_kv_namespace *
 /* ---- nodes ---- */
 
 /* A root node has no parent: the hash of its namespace takes the parent's place. */
-static uint64_t hash_of(const proa_prefix_tree *t, int32_t parent, const proa_kv_namespace *space,
-                        const int32_t *ids, int64_t count)
+static uint64_t hash_of(const proa_prefix_tree *t, int32_t parent, const proa_prefix_key *key)
 {
-    uint64_t from = t->seed ^ (uint64_t)(uint32_t)parent ^ (parent < 0 ? space->hash : 0);
-    return hash_bytes(from, ids, (size_t)count * sizeof *ids);
+    uint64_t from = t->seed ^ (uint64_t)(uint32_t)parent ^ (parent < 0 ? key->space->hash : 0);
+    return hash_bytes(from, key->ids, (size_t)key->count * sizeof *key->ids);
 }
 
-static bool has_key(const proa_prefix_node *n, int32_t parent, const proa_kv_namespace *space,
-                    const int32_t *ids, int64_t count)
+static bool has_key(const proa_prefix_node *n, int32_t parent, const proa_prefix_key *key)
 {
-    return n->parent == parent && n->count == count && (parent >= 0 || same_namespace(n->space, space)) &&
-           memcmp(n->ids, ids, (size_t)count * sizeof *ids) == 0;
+    return n->parent == parent && n->count == key->count &&
+           (parent >= 0 || same_namespace(n->space, key->space)) &&
+           memcmp(n->ids, key->ids, (size_t)key->count * sizeof *key->ids) == 0;
 }
 
-/* The child of `parent` with these ids, or -1. */
-static int32_t find_node(const proa_prefix_tree *t, int32_t parent, const proa_kv_namespace *space,
-                         const int32_t *ids, int64_t count)
+/* The child of `parent` with the ids of a page, or -1. */
+static int32_t find_node(const proa_prefix_tree *t, int32_t parent, const proa_prefix_key *page)
 {
-    uint64_t hash = hash_of(t, parent, space, ids, count);
+    uint64_t hash = hash_of(t, parent, page);
     for (int32_t i = t->buckets[hash & (uint64_t)(t->buckets_count - 1)]; i >= 0; i = t->node[i].next)
-        if (t->node[i].hash == hash && has_key(&t->node[i], parent, space, ids, count)) return i;
+        if (t->node[i].hash == hash && has_key(&t->node[i], parent, page)) return i;
     return -1;
 }
 
 /* The name outside of the tree of the page with these tokens that follows the cursor. */
-static proa_page_name name_of(const proa_prefix_tree *t, const proa_prefix_cursor *at,
-                              const proa_kv_namespace *space, const int32_t *ids, int64_t count)
+static proa_page_name name_of(const proa_prefix_tree *t, const proa_prefix_cursor *at, const proa_prefix_key *page)
 {
     bool first = at->node < 0;
-    const proa_page_key *before = first ? &space->key : &t->node[at->node].key;
-    return (proa_page_name){.key = proa_page_key_next(before, first ? at->node : 0, ids, count),
-                            .ids = ids,
-                            .count = (int32_t)count,
+    const proa_page_key *before = first ? &page->space->key : &t->node[at->node].key;
+    return (proa_page_name){.key = proa_page_key_next(before, first ? at->node : 0, page->ids, page->count),
+                            .ids = page->ids,
+                            .count = (int32_t)page->count,
                             .depth = at->pages};
 }
 
@@ -112,20 +109,20 @@ static int32_t *bucket_of(const proa_prefix_tree *t, uint64_t hash)
 }
 
 /* There are as many nodes as the pool has pages, and each holds a page of its own. */
-static int32_t add_node(proa_prefix_tree *t, const proa_prefix_cursor *behind, proa_kv_namespace *space,
-                        const int32_t *ids, int64_t count, int32_t page)
+static int32_t add_node(proa_prefix_tree *t, const proa_prefix_cursor *behind, const proa_prefix_key *key,
+                        int32_t page)
 {
     int32_t i = t->free_node, parent = behind->node;
     PROA_ASSERT(i >= 0 && t->node_of[page] < 0);
     proa_prefix_node *n = &t->node[i];
     pthread_mutex_lock(&t->lock);
     t->free_node = n->next;
-    *n = (proa_prefix_node){.parent = parent, .page = page, .depth = behind->pages, .count = (int32_t)count};
-    n->keeps = space->keeps;
-    if (t->below) n->key = name_of(t, behind, space, ids, count).key;
-    n->hash = hash_of(t, parent, space, ids, count);
-    memcpy(n->ids, ids, (size_t)count * sizeof *ids);
-    if (parent < 0) n->space = space, space->refs++;
+    *n = (proa_prefix_node){.parent = parent, .page = page, .depth = behind->pages, .count = (int32_t)key->count};
+    n->keeps = key->space->keeps;
+    if (t->below) n->key = name_of(t, behind, key).key;
+    n->hash = hash_of(t, parent, key);
+    memcpy(n->ids, key->ids, (size_t)key->count * sizeof *key->ids);
+    if (parent < 0) n->space = key->space, key->space->refs++;
     else t->node[parent].children++;
     n->next = *bucket_of(t, n->hash);
     *bucket_of(t, n->hash) = i;
@@ -284,92 +281,92 @@ void proa_prefix_tree_release(proa_prefix_tree *t)
 
 /* ---- sequences ---- */
 
-/* Tokens of page number `page` of a sequence of that many tokens; 0: the page is not full, so it does not count. */
-static int64_t page_tokens(int64_t tokens, int64_t page, bool whole)
+/* The tokens of page number `page` of a sequence; count 0: the page is not full, so it does not count. */
+static proa_prefix_key page_of(const proa_prefix_key *sequence, int64_t page, bool whole)
 {
-    int64_t left = tokens - page * PROA_PAGE_TOKENS;
-    if (left >= PROA_PAGE_TOKENS) return PROA_PAGE_TOKENS;
-    return whole && left > 0 ? left : 0;
+    int64_t first = page * PROA_PAGE_TOKENS, left = sequence->count - first, count = 0;
+    if (left >= PROA_PAGE_TOKENS) count = PROA_PAGE_TOKENS;
+    else if (whole && left > 0) count = left;
+    return (proa_prefix_key){sequence->space, count ? sequence->ids + first : NULL, count};
 }
 
 /* Goes on to the page with these tokens, if the tree has it. */
-static bool advance_to(const proa_prefix_tree *t, proa_prefix_cursor *at, const proa_kv_namespace *space,
-                       const int32_t *ids, int64_t count)
+static bool advance_to(const proa_prefix_tree *t, proa_prefix_cursor *at, const proa_prefix_key *page)
 {
-    int32_t i = count ? find_node(t, at->node, space, ids, count) : -1;
+    int32_t i = page->count ? find_node(t, at->node, page) : -1;
     if (i < 0) return false;
     *at = (proa_prefix_cursor){i, at->pages + 1};
     return true;
 }
 
-/* The same in a sequence of that many tokens. */
-static bool advance_in(const proa_prefix_tree *t, proa_prefix_cursor *at, const proa_kv_namespace *space,
-                       const int32_t *ids, int64_t tokens, bool whole)
+/* Goes on to the next page of a sequence, if the tree has it. */
+static bool advance_in(const proa_prefix_tree *t, proa_prefix_cursor *at, const proa_prefix_key *sequence,
+                       bool whole)
 {
-    int64_t first = (int64_t)at->pages * PROA_PAGE_TOKENS;
-    return advance_to(t, at, space, ids + first, page_tokens(tokens, at->pages, whole));
+    const proa_prefix_key page = page_of(sequence, at->pages, whole);
+    return advance_to(t, at, &page);
 }
 
-/* Whether the lower levels have the pages of `tokens` tokens (or of the first of them) after the cursor; those that are
- * in the folder are read now. ids: from the cursor on. */
-static bool fetch_pages(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_kv_namespace *space,
-                        const int32_t *ids, int64_t tokens)
+/* Whether the lower levels have the pages of the `rest` of a sequence, its tokens after the cursor. Those that are in
+ * the folder are read now, up to the first page that no level has. */
+static bool fetch_pages(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_prefix_key *rest)
 {
-    proa_page_name name = name_of(t, &at, space, ids, proa_min64(tokens, PROA_PAGE_TOKENS));
+    const proa_prefix_key first = {rest->space, rest->ids, proa_min64(rest->count, PROA_PAGE_TOKENS)};
+    proa_page_name name = name_of(t, &at, &first);
+    int64_t left = rest->count;
     while (proa_host_cache_fetch(t->below, &name)) {
-        tokens -= name.count;
-        if (tokens <= 0) return true;
+        left -= name.count;
+        if (left <= 0) return true;
         name.ids += name.count;
-        name.count = (int32_t)proa_min64(tokens, PROA_PAGE_TOKENS);
+        name.count = (int32_t)proa_min64(left, PROA_PAGE_TOKENS);
         name.key = proa_page_key_next(&name.key, 0, name.ids, name.count);
         name.depth++;
     }
     return false;
 }
 
-void proa_prefix_tree_fetch(proa_prefix_tree *t, const proa_prefix_cursor *cursor,
-                            const proa_kv_namespace *space, const int32_t *ids, int64_t tokens)
+void proa_prefix_tree_fetch(proa_prefix_tree *t, const proa_prefix_cursor *cursor, const proa_prefix_key *rest)
 {
-    int64_t full = tokens / PROA_PAGE_TOKENS * PROA_PAGE_TOKENS;
-    if (t->below && full) fetch_pages(t, *cursor, space, ids, full);
+    const proa_prefix_key full = {rest->space, rest->ids, rest->count / PROA_PAGE_TOKENS * PROA_PAGE_TOKENS};
+    if (t->below && full.count) fetch_pages(t, *cursor, &full);
 }
 
-static bool has_all(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_kv_namespace *space,
-                    const int32_t *ids, int64_t tokens)
+static bool has_all(const proa_prefix_tree *t, proa_prefix_cursor at, const proa_prefix_key *sequence)
 {
-    while (advance_in(t, &at, space, ids, tokens, true)) {
+    while (advance_in(t, &at, sequence, true)) {
     }
     int64_t first = (int64_t)at.pages * PROA_PAGE_TOKENS;
-    if (first >= tokens) return true;
-    return t->below && fetch_pages(t, at, space, ids + first, tokens - first);
+    if (first >= sequence->count) return true;
+    const proa_prefix_key rest = {sequence->space, sequence->ids + first, sequence->count - first};
+    return t->below && fetch_pages(t, at, &rest);
 }
 
 /* Copies the next page of the table back from the lower levels. */
-static proa_prefix_level restore_page(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
-                                      const int32_t *ids, int64_t count, proa_page_table *table)
+static proa_prefix_level restore_page(proa_prefix_tree *t, proa_prefix_cursor *cursor,
+                                      const proa_prefix_key *page, proa_page_table *table)
 {
     int32_t image;
-    if (!t->below || count == 0) return PROA_PREFIX_NOWHERE;
-    proa_page_name name = name_of(t, cursor, space, ids, count);
+    if (!t->below || page->count == 0) return PROA_PREFIX_NOWHERE;
+    proa_page_name name = name_of(t, cursor, page);
     proa_host_find found = proa_host_cache_find(t->below, &name, &image);
     if (found != PROA_HOST_READY) return found == PROA_HOST_MISS ? PROA_PREFIX_NOWHERE : PROA_PREFIX_READING;
-    if (!proa_page_table_grow(t->pages, table, (int64_t)cursor->pages * PROA_PAGE_TOKENS + count)) {
+    if (!proa_page_table_grow(t->pages, table, (int64_t)cursor->pages * PROA_PAGE_TOKENS + page->count)) {
         proa_host_cache_drop(t->below, image);
         return PROA_PREFIX_NOWHERE;
     }
     bool was_read = proa_host_cache_load(t->below, image, table->page[cursor->pages]);
-    proa_prefix_tree_add(t, cursor, space, ids, count, table);
+    proa_prefix_tree_add(t, cursor, page, table);
     t->restored++;
     return was_read ? PROA_PREFIX_FOLDER : PROA_PREFIX_HOST;
 }
 
-proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
-                                        const int32_t *ids, int64_t count, bool lower, proa_page_table *table)
+proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor,
+                                        const proa_prefix_key *page, bool lower, proa_page_table *table)
 {
     PROA_ASSERT(table->count == cursor->pages);
     if (table->count == table->cap) return PROA_PREFIX_NOWHERE;
-    if (!advance_to(t, cursor, space, ids, count))
-        return lower ? restore_page(t, cursor, space, ids, count, table) : PROA_PREFIX_NOWHERE;
+    if (!advance_to(t, cursor, page))
+        return lower ? restore_page(t, cursor, page, table) : PROA_PREFIX_NOWHERE;
     proa_prefix_node *n = &t->node[cursor->node];
     n->left = false;
     if (n->uses < USES_COUNTED) n->uses++;
@@ -386,41 +383,38 @@ void proa_prefix_tree_leave(proa_prefix_tree *t, proa_prefix_cursor cursor)
     }
 }
 
-int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
-                               const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table)
+int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor,
+                               const proa_prefix_key *sequence, bool whole, proa_page_table *table)
 {
     proa_prefix_level level = PROA_PREFIX_NOWHERE;
-    if (whole && !has_all(t, *cursor, space, ids, tokens)) return 0;
-    for (int64_t count; (count = page_tokens(tokens, cursor->pages, whole)) > 0;) {
-        const int32_t *from = ids + (int64_t)cursor->pages * PROA_PAGE_TOKENS;
-        level = proa_prefix_tree_take(t, cursor, space, from, count, true, table);
+    if (whole && !has_all(t, *cursor, sequence)) return 0;
+    for (proa_prefix_key page; (page = page_of(sequence, cursor->pages, whole)).count > 0;) {
+        level = proa_prefix_tree_take(t, cursor, &page, true, table);
         if (level == PROA_PREFIX_NOWHERE || level == PROA_PREFIX_READING) break;
     }
-    if (whole && table->count < proa_kv_pages_for(tokens)) {
+    if (whole && table->count < proa_kv_pages_for(sequence->count)) {
         proa_page_table_release(t->pages, table);
         return level == PROA_PREFIX_READING ? -1 : 0;
     }
-    return proa_min64(tokens, (int64_t)table->count * PROA_PAGE_TOKENS);
+    return proa_min64(sequence->count, (int64_t)table->count * PROA_PAGE_TOKENS);
 }
 
-int64_t proa_prefix_tree_peek(proa_prefix_tree *t, const proa_kv_namespace *space, const int32_t *ids,
-                              int64_t tokens)
+int64_t proa_prefix_tree_peek(proa_prefix_tree *t, const proa_prefix_key *sequence)
 {
     proa_prefix_cursor at = {PROA_PREFIX_SELF, 0};
     if (!t->pages) return 0;
     pthread_mutex_lock(&t->lock);
-    while (advance_in(t, &at, space, ids, tokens, false)) {
+    while (advance_in(t, &at, sequence, false)) {
     }
     pthread_mutex_unlock(&t->lock);
     return (int64_t)at.pages * PROA_PAGE_TOKENS;
 }
 
-int64_t proa_prefix_tree_pin(proa_prefix_tree *t, const proa_kv_namespace *space, const int32_t *ids,
-                             int64_t tokens, proa_page_table *table)
+int64_t proa_prefix_tree_pin(proa_prefix_tree *t, const proa_prefix_key *sequence, proa_page_table *table)
 {
     proa_prefix_cursor at = {PROA_PREFIX_SELF, 0};
     PROA_ASSERT(table->count == 0);
-    while (table->count < table->cap && advance_in(t, &at, space, ids, tokens, false)) {
+    while (table->count < table->cap && advance_in(t, &at, sequence, false)) {
         int32_t page = t->node[at.node].page;
         proa_kv_pages_refer(t->pages, page);
         table->page[table->count++] = page;
@@ -428,27 +422,27 @@ int64_t proa_prefix_tree_pin(proa_prefix_tree *t, const proa_kv_namespace *space
     return (int64_t)table->count * PROA_PAGE_TOKENS;
 }
 
-void proa_prefix_tree_add(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
-                          const int32_t *ids, int64_t count, proa_page_table *table)
+void proa_prefix_tree_add(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_prefix_key *page,
+                          proa_page_table *table)
 {
     PROA_ASSERT(cursor->pages < table->count);
-    int32_t *page = &table->page[cursor->pages];
-    if (!advance_to(t, cursor, space, ids, count)) {
-        int32_t i = add_node(t, cursor, space, ids, count, *page);
+    int32_t *own = &table->page[cursor->pages];
+    if (!advance_to(t, cursor, page)) {
+        int32_t i = add_node(t, cursor, page, *own);
         *cursor = (proa_prefix_cursor){i, cursor->pages + 1};
         return;
     }
     int32_t cached = t->node[cursor->node].page;
     t->node[cursor->node].left = false;
-    if (cached == *page) return;
+    if (cached == *own) return;
     proa_kv_pages_refer(t->pages, cached);
-    proa_kv_pages_drop(t->pages, *page);
-    *page = cached;
+    proa_kv_pages_drop(t->pages, *own);
+    *own = cached;
 }
 
-void proa_prefix_tree_insert(proa_prefix_tree *t, proa_prefix_cursor *cursor, proa_kv_namespace *space,
-                             const int32_t *ids, int64_t tokens, bool whole, proa_page_table *table)
+void proa_prefix_tree_insert(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_prefix_key *sequence,
+                             bool whole, proa_page_table *table)
 {
-    for (int64_t count; (count = page_tokens(tokens, cursor->pages, whole)) > 0;)
-        proa_prefix_tree_add(t, cursor, space, ids + (int64_t)cursor->pages * PROA_PAGE_TOKENS, count, table);
+    for (proa_prefix_key page; (page = page_of(sequence, cursor->pages, whole)).count > 0;)
+        proa_prefix_tree_add(t, cursor, &page, table);
 }

@@ -76,9 +76,8 @@ void proa_kv_handoff_free(proa_kv_handoff *h)
 int64_t proa_kv_handoff_pin(proa_kv_handoff *h)
 {
     proa_engine *e = h->from;
-    if (!e->prefix_broken)
-        h->tokens = proa_prefix_tree_pin(&e->prefixes, h->from_space, h->ids, h->tokens, &h->source);
-    else h->tokens = 0;
+    const proa_prefix_key prompt = {h->from_space, h->ids, h->tokens};
+    h->tokens = e->prefix_broken ? 0 : proa_prefix_tree_pin(&e->prefixes, &prompt, &h->source);
     e->handoff_pages += h->source.count;
     return h->tokens;
 }
@@ -108,7 +107,8 @@ void proa_kv_handoff_send(proa_kv_handoff *h, void (*done)(void *arg), void *arg
 /* Takes pages and begins to copy what the engine does not have yet. False: there are too few pages now. */
 static bool begin_handoff(proa_engine *e, proa_kv_handoff *h)
 {
-    proa_prefix_tree_pin(&e->prefixes, h->to_space, h->ids, h->tokens, &h->target);
+    const proa_prefix_key prompt = {h->to_space, h->ids, h->tokens};
+    proa_prefix_tree_pin(&e->prefixes, &prompt, &h->target);
     int32_t have = h->target.count, all = (int32_t)(h->tokens / PROA_PAGE_TOKENS);
     if (all > proa_request_pages_available(e) || !proa_page_table_grow(&e->pages, &h->target, h->tokens)) {
         proa_page_table_release(&e->pages, &h->target);
@@ -125,9 +125,9 @@ static bool begin_handoff(proa_engine *e, proa_kv_handoff *h)
 static void keep_pages(proa_engine *e, proa_kv_handoff *h)
 {
     proa_prefix_cursor at = {PROA_PREFIX_SELF, 0};
+    const proa_prefix_key prompt = {h->to_space, h->ids, h->tokens};
     if (!e->device->host) proa_retire_check_device(e, NULL); /* a copy may have failed */
-    if (!e->prefix_broken)
-        proa_prefix_tree_insert(&e->prefixes, &at, h->to_space, h->ids, h->tokens, false, &h->target);
+    if (!e->prefix_broken) proa_prefix_tree_insert(&e->prefixes, &at, &prompt, false, &h->target);
     e->handoff_pages -= h->target.count;
     proa_page_table_release(&e->pages, &h->target);
 }

@@ -96,7 +96,8 @@ int64_t proa_engine_cached_tokens(proa_engine *e, const proa_request *r)
 {
     proa_kv_namespace *space = proa_prefix_cache_space(e, r);
     if (!space) return 0;
-    int64_t found = proa_prefix_tree_peek(&e->prefixes, space, r->ids, r->ids_count - 1);
+    const proa_prefix_key prompt = {space, r->ids, r->ids_count - 1};
+    int64_t found = proa_prefix_tree_peek(&e->prefixes, &prompt);
     proa_kv_namespace_release(space);
     return found;
 }
@@ -165,19 +166,20 @@ static void fetch_rest(proa_engine *e, proa_seq *seq, int64_t most)
     int32_t ids[PROA_PREFIX_IMAGES_MIN][PROA_PAGE_TOKENS];
     int64_t first = seq->cached.pages, count = proa_min64(most - first, PROA_PREFIX_IMAGES_MIN);
     for (int64_t i = 0; i < count; i++) copy_page_ids(seq, first + i, ids[i]);
-    proa_prefix_tree_fetch(&e->prefixes, &seq->cached, seq->req->space, ids[0], count * PROA_PAGE_TOKENS);
+    const proa_prefix_key rest = {seq->req->space, ids[0], count * PROA_PAGE_TOKENS};
+    proa_prefix_tree_fetch(&e->prefixes, &seq->cached, &rest);
 }
 
 /* Takes pages up to number `most`; false: the next one is being read. */
 static bool take_pages(proa_engine *e, proa_seq *seq, int64_t most, restored_tokens *from)
 {
     int32_t ids[PROA_PAGE_TOKENS];
+    const proa_prefix_key page = {seq->req->space, ids, PROA_PAGE_TOKENS};
     proa_prefix_level level = PROA_PREFIX_DEVICE;
     bool lower = !seq->req->preempted || seq->req->moves;
     while (seq->cached.pages < most) {
         copy_page_ids(seq, seq->cached.pages, ids);
-        level = proa_prefix_tree_take(&e->prefixes, &seq->cached, seq->req->space, ids, PROA_PAGE_TOKENS,
-                                      lower, seq->table);
+        level = proa_prefix_tree_take(&e->prefixes, &seq->cached, &page, lower, seq->table);
         if (level == PROA_PREFIX_NOWHERE || level == PROA_PREFIX_READING) break;
         if (level == PROA_PREFIX_HOST) from->host += PROA_PAGE_TOKENS;
         if (level == PROA_PREFIX_FOLDER) from->folder += PROA_PAGE_TOKENS;
@@ -208,6 +210,7 @@ bool proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
 void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
 {
     int32_t ids[PROA_PAGE_TOKENS];
+    const proa_prefix_key page = {seq->req->space, ids, PROA_PAGE_TOKENS};
     int64_t drafted = proa_min64(proa_draft_model_tokens(e, seq), proa_eagle_proposer_tokens(e, seq));
     int64_t valid = proa_min64(seq->length, drafted);
     int64_t full = proa_min64(valid, known_ids(seq)) / PROA_PAGE_TOKENS;
@@ -216,7 +219,7 @@ void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
     if (seq->req->search.candidates && seq->index > 0) return;
     while (seq->cached.pages < full) {
         copy_page_ids(seq, seq->cached.pages, ids);
-        proa_prefix_tree_add(&e->prefixes, &seq->cached, seq->req->space, ids, PROA_PAGE_TOKENS, seq->table);
+        proa_prefix_tree_add(&e->prefixes, &seq->cached, &page, seq->table);
     }
 }
 
@@ -260,8 +263,8 @@ proa_prefix_input proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_requ
     proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
     int64_t before = e->prefixes.restored;
     if (!req->space || e->prefix_broken) return PROA_PREFIX_INPUT_MISS;
-    int64_t found = proa_prefix_tree_match(&e->prefixes, &at, req->space, req->input.ids, req->input.count,
-                                           true, &e->slots.cross[req->slot]);
+    const proa_prefix_key input = {req->space, req->input.ids, req->input.count};
+    int64_t found = proa_prefix_tree_match(&e->prefixes, &at, &input, true, &e->slots.cross[req->slot]);
     if (found < 0 && may_wait(e, req)) return PROA_PREFIX_INPUT_WAIT;
     if (found <= 0) return PROA_PREFIX_INPUT_MISS;
     int64_t below = proa_min64(req->input.count, (e->prefixes.restored - before) * PROA_PAGE_TOKENS);
@@ -277,6 +280,6 @@ void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req)
     proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
     if (!req->space || e->prefix_broken) return;
     e->now.prefix_queries += (uint64_t)req->input.count;
-    proa_prefix_tree_insert(&e->prefixes, &at, req->space, req->input.ids, req->input.count, true,
-                            &e->slots.cross[req->slot]);
+    const proa_prefix_key input = {req->space, req->input.ids, req->input.count};
+    proa_prefix_tree_insert(&e->prefixes, &at, &input, true, &e->slots.cross[req->slot]);
 }

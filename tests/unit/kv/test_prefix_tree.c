@@ -140,14 +140,16 @@ static bool run(fixture *f, int t, int64_t tokens)
 
 static int64_t match(fixture *f, int t, int64_t tokens)
 {
-    f->tokens[t] = proa_prefix_tree_match(&f->tree, &f->cursor[t], f->space[f->of_space[t]], f->ids[t],
-                                          tokens, false, &f->table[t]);
+    f->tokens[t] = proa_prefix_tree_match(&f->tree, &f->cursor[t],
+                                          &(proa_prefix_key){f->space[f->of_space[t]], f->ids[t], tokens},
+                                          false, &f->table[t]);
     return f->tokens[t];
 }
 
 static void insert(fixture *f, int t)
 {
-    proa_prefix_tree_insert(&f->tree, &f->cursor[t], f->space[f->of_space[t]], f->ids[t], f->tokens[t], false,
+    proa_prefix_tree_insert(&f->tree, &f->cursor[t],
+                            &(proa_prefix_key){f->space[f->of_space[t]], f->ids[t], f->tokens[t]}, false,
                             &f->table[t]);
 }
 
@@ -245,7 +247,7 @@ static void whole_inputs(void **state)
     number(&f, 0, 3);
     proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
     assert_true(proa_page_table_grow(&f.pool, &f.table[0], 100));
-    proa_prefix_tree_insert(&f.tree, &at, f.space[1], f.ids[0], 100, true, &f.table[0]);
+    proa_prefix_tree_insert(&f.tree, &at, &(proa_prefix_key){f.space[1], f.ids[0], 100}, true, &f.table[0]);
     assert_int_equal(f.tree.nodes, 2);
     const struct {
         int64_t tokens, found;
@@ -255,8 +257,8 @@ static void whole_inputs(void **state)
                 {100, 0, 0, PROA_PREFIX_CROSS},   {100, 0, 1, PROA_PREFIX_SELF}};
     for (size_t i = 0; i < PROA_COUNT(asks); i++) {
         at = (proa_prefix_cursor){asks[i].root, 0};
-        int64_t found = proa_prefix_tree_match(&f.tree, &at, f.space[asks[i].space], f.ids[0], asks[i].tokens,
-                                               true, &f.table[1]);
+        const proa_prefix_key input = {f.space[asks[i].space], f.ids[0], asks[i].tokens};
+        int64_t found = proa_prefix_tree_match(&f.tree, &at, &input, true, &f.table[1]);
         assert_int_equal(found, asks[i].found);
         assert_int_equal(f.table[1].count, proa_kv_pages_for(found));
         end(&f, 1);
@@ -388,21 +390,27 @@ static void whole_inputs_come_back(void **state)
     number(&f, 0, 3);
     proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
     assert_true(proa_page_table_grow(&f.pool, &f.table[0], 100));
-    proa_prefix_tree_insert(&f.tree, &at, f.space[1], f.ids[0], 100, true, &f.table[0]);
+    proa_prefix_tree_insert(&f.tree, &at, &(proa_prefix_key){f.space[1], f.ids[0], 100}, true, &f.table[0]);
     end(&f, 0);
     number(&f, 1, 7);
     assert_true(proa_page_table_grow(&f.pool, &f.table[1], 192)); /* evicts the last page */
     end(&f, 1);
     at = (proa_prefix_cursor){PROA_PREFIX_CROSS, 0};
-    assert_int_equal(proa_prefix_tree_match(&f.tree, &at, f.space[1], f.ids[0], 101, true, &f.table[0]), 0);
+    assert_int_equal(proa_prefix_tree_match(&f.tree, &at, &(proa_prefix_key){f.space[1], f.ids[0], 101}, true,
+                                            &f.table[0]),
+                     0);
     assert_int_equal(f.table[0].count, 0);
-    assert_int_equal(proa_prefix_tree_match(&f.tree, &at, f.space[1], f.ids[0], 100, true, &f.table[0]), 100);
+    assert_int_equal(proa_prefix_tree_match(&f.tree, &at, &(proa_prefix_key){f.space[1], f.ids[0], 100}, true,
+                                            &f.table[0]),
+                     100);
     assert_int_equal(f.tree.restored, 1);
     end(&f, 0);
     assert_true(proa_page_table_grow(&f.pool, &f.table[1], 256)); /* evicts both */
     end(&f, 1);
     at = (proa_prefix_cursor){PROA_PREFIX_CROSS, 0};
-    assert_int_equal(proa_prefix_tree_match(&f.tree, &at, f.space[1], f.ids[0], 100, true, &f.table[0]), 100);
+    assert_int_equal(proa_prefix_tree_match(&f.tree, &at, &(proa_prefix_key){f.space[1], f.ids[0], 100}, true,
+                                            &f.table[0]),
+                     100);
     assert_int_equal(f.tree.restored, 3);
     end(&f, 0);
     break_up(&f);
