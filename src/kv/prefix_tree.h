@@ -23,8 +23,8 @@
 
 #include <pthread.h>
 
-/* Everything besides the tokens that decides the contents of pages (adapter, salt, ...), as bytes. Namespaces with equal
- * bytes are the same. References are counted without a lock: all of them belong to the stepping thread, once the
+/* Everything besides the tokens that decides the contents of pages (adapter, salt, ...), as bytes. Namespaces with
+ * equal bytes are the same. References are counted without a lock: all of them belong to the stepping thread, once the
  * namespace has been used. */
 typedef struct proa_kv_namespace {
     int32_t refs; /* the creator's, and one for each root node in the namespace */
@@ -86,8 +86,9 @@ typedef struct proa_prefix_tree {
 
 /* Bookkeeping memory of a tree over that many pages, in bytes. */
 int64_t proa_prefix_tree_bytes(int64_t pages);
-/* Makes an empty tree, and makes it the keeper of the pool: when no page is free the pool asks the tree to evict an idle
- * one. A pool without pages is fine. below: takes evicted pages, and lives as long as the tree; NULL: they are lost. */
+/* Makes an empty tree, and makes it the keeper of the pool: when no page is free the pool asks the tree to evict an
+ * idle one. A pool without pages is fine. below: takes evicted pages, and lives as long as the tree; NULL: they are
+ * lost. */
 void proa_prefix_tree_init(proa_prefix_tree *t, proa_kv_pages *pages, proa_host_cache *below);
 /* Drops all nodes and the memory; before proa_kv_pages_release. A zero tree is fine. */
 void proa_prefix_tree_release(proa_prefix_tree *t);
@@ -129,16 +130,16 @@ void proa_prefix_tree_add(proa_prefix_tree *t, proa_prefix_cursor *cursor, const
  * cached the table stays empty; the result is then 0, or -1 if all are there but some are still being read. */
 int64_t proa_prefix_tree_match(proa_prefix_tree *t, proa_prefix_cursor *cursor,
                                const proa_prefix_key *sequence, bool whole, proa_page_table *table);
-/* Adds the full pages of `sequence` from the cursor on (proa_prefix_tree_add); with `whole` also a last page that is not
- * full. */
+/* Adds the full pages of `sequence` from the cursor on (proa_prefix_tree_add); with `whole` also a last page that is
+ * not full. */
 void proa_prefix_tree_insert(proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_prefix_key *sequence,
                              bool whole, proa_page_table *table);
 /* Starts to read the full pages of `rest`, the tokens after the cursor, from the folder, up to the first one that it
  * does not have. For a sequence that waits for one of them. */
 void proa_prefix_tree_fetch(proa_prefix_tree *t, const proa_prefix_cursor *cursor, const proa_prefix_key *rest);
-/* How many tokens of `sequence` are in the pool from its beginning on, in full pages. The lower levels are not searched,
- * and nothing counts as used. Any thread, while the tree exists; the result may be out of date when it is used. A zero
- * tree is fine: 0. */
+/* How many tokens of `sequence` are in the pool from its beginning on, in full pages. The lower levels are not
+ * searched, and nothing counts as used. Any thread, while the tree exists; the result may be out of date when it is
+ * used. A zero tree is fine: 0. */
 int64_t proa_prefix_tree_peek(proa_prefix_tree *t, const proa_prefix_key *sequence);
 /* Appends these pages to the empty table, which then keeps them from being evicted. Returns their tokens. */
 int64_t proa_prefix_tree_pin(proa_prefix_tree *t, const proa_prefix_key *sequence, proa_page_table *table);
