@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * draft_tree.h - trees of draft tokens from heads that guess several places ahead: which guesses are worth a row.
+ * draft_tree.h - trees of draft tokens from heads that predict several positions ahead (Medusa, Cai et al. 2024): which
+ *                predictions are worth a row of the pass.
  * Owner:   the caller owns all memory. Threads: any, one at a time on one object.
- * Way in:  proa_tree_shape_make before a pass, proa_draft_tree_fill with the tokens of the
- *          heads, proa_draft_tree_next after it.
+ * Way in:  proa_tree_shape_make before a pass, proa_draft_tree_fill with the tokens of the heads, proa_draft_tree_next
+ *          after it.
  *
- * Head d has an ordered list of tokens for the place d + 1 after the newest token. A node of the tree is a path of
- * ranks: (0, 2) is the third token of head 1 after the first token of head 0, as in Medusa's lists of choices (Cai et
- * al. 2024). The probability of a node is the product, along its path, of the shares with which a head's token of that
- * rank turned out right; the shares are measured as text is generated. The best tree of n nodes has the n likeliest
- * nodes: a node is never likelier than the one it hangs from. */
+ * Head d ranks the tokens for position d + 1 after the newest token. A node of the tree is a path of ranks: (0, 2) is
+ * the third token of head 1 after the first token of head 0, as in Medusa's lists of choices. The probability of a node
+ * is the product, along its path, of how often a head's token of that rank was right, which is measured as text is
+ * generated. A node is never more likely than its parent, so the n most likely nodes are a tree, and the best one of n
+ * nodes. */
 #ifndef PROA_ENGINE_DECODE_DRAFT_TREE_H
 #define PROA_ENGINE_DECODE_DRAFT_TREE_H
 
@@ -17,14 +18,14 @@
 
 enum { PROA_TREE_RANKS = 10 };
 
-/* How often the token of each rank of each head was right: means, decaying once there are many. */
+/* How often the token of each rank of each head was right: means, which decay once they have many measurements. */
 typedef struct proa_tree_rates {
     int32_t heads;
     int32_t count[PROA_MEDUSA_HEADS_MAX]; /* measurements of each head */
     float rate[PROA_MEDUSA_HEADS_MAX][PROA_TREE_RANKS];
 } proa_tree_rates;
 void proa_tree_rates_init(proa_tree_rates *r, int32_t heads);
-/* The token that head d guessed at was this one; top [PROA_TREE_RANKS]: what it guessed. */
+/* Records that the token predicted by head d was `id`. top [PROA_TREE_RANKS]: the predictions of the head. */
 void proa_tree_rates_add(proa_tree_rates *r, int32_t d, const int32_t *top, int32_t id);
 
 typedef struct proa_tree_node {
@@ -32,7 +33,7 @@ typedef struct proa_tree_node {
     int32_t head, rank;
 } proa_tree_node;
 
-/* The likeliest nodes in falling order, so that each prefix is a tree. */
+/* The most likely nodes, in falling order, so that each prefix of the list is a tree. */
 typedef struct proa_tree_shape {
     int32_t count;
     proa_tree_node node[PROA_TREE_MAX];
@@ -58,7 +59,7 @@ void proa_draft_tree_fill(proa_draft_tree *tree, const proa_tree_shape *shape, i
  * at most PROA_TREE_DEPTH_MAX nodes. */
 void proa_draft_tree_begin(proa_draft_tree *tree, int64_t first);
 void proa_draft_tree_add(proa_draft_tree *tree, int32_t id, int32_t parent);
-/* The token after the tip is this one. True: a node has guessed it, and is the tip now. */
+/* `id` is the token after the tip. True: a child of the tip has it, and is the tip now. */
 bool proa_draft_tree_next(proa_draft_tree *tree, int32_t id);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * methods.c - the methods of lists, dicts, loops and cyclers that templates may call, and how methods read arguments. */
+ * methods.c - the methods of lists, dicts, loops and cyclers that templates may call, and how methods read arguments.
+ * */
 #include "text/jinja/method.h"
 
 #include <string.h>
