@@ -440,6 +440,17 @@
                                                       much when escaped */
 #define PROA_CLOUD_PAGES_MAX      (PROA_CLOUD_OBJECTS_MAX / 100) /* pages of a listing: a server may send short
                                                                     pages, but not for ever */
+#define PROA_CLOUD_TOKEN_MAX      8192             /* bytes of a session's or a bearer's token: servers take headers of
+                                                      8 to 16 KiB */
+#define PROA_CLOUD_IDENTITY_BYTES_MAX 20000        /* bytes of a web identity's token: as many as Amazon's STS takes */
+#define PROA_CLOUD_GRANT_BYTES_MAX (64 * PROA_KIB) /* an answer with credentials: two tokens and names */
+#define PROA_CLOUD_ROLE_MAX       2049             /* bytes of a role's ARN and its NUL: Amazon's own */
+#define PROA_CLOUD_METADATA_MS    1000             /* a request to a service of the machine: without one a start takes
+                                                      that much longer */
+#define PROA_CLOUD_GRANT_ATTEMPTS_MAX 3            /* of a request for credentials: with the pauses 2 s */
+#define PROA_CLOUD_RENEW_SECS     300              /* credentials are fetched again that long before they end; ... */
+#define PROA_CLOUD_RENEW_PAUSE_SECS 60             /* ... after a failure not before such a pause, ... */
+#define PROA_CLOUD_RENEW_AGAIN_SECS 5              /* ... which is shorter where nothing else is left */
 #define PROA_CLOUD_CACHE_BYTES    (100 * PROA_GIB) /* --cloud-cache-size: files of repositories that are kept */
 /* clang-format on */
 

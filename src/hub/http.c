@@ -166,6 +166,9 @@ static void begin_attempt(proa_hub_transfer *t)
     curl->easy_setopt(t->easy, CURLOPT_URL, t->url);
     curl->easy_setopt(t->easy, CURLOPT_NOBODY, (long)t->head);
     if (t->form) curl->easy_setopt(t->easy, CURLOPT_POSTFIELDS, t->form);
+    if (t->method) curl->easy_setopt(t->easy, CURLOPT_CUSTOMREQUEST, t->method);
+    if (t->no_proxy) curl->easy_setopt(t->easy, CURLOPT_NOPROXY, "*");
+    if (t->timeout_ms) curl->easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, (long)t->timeout_ms);
     curl->easy_setopt(t->easy, CURLOPT_USERAGENT, "proa/" PROA_VERSION);
     curl->easy_setopt(t->easy, CURLOPT_NOSIGNAL, 1L);
     /* several ranges over one HTTP/2 connection would share its congestion window */
@@ -216,9 +219,9 @@ static void finish_transfer(proa_hub_transfer *t)
 static bool retry_later(proa_hub_transfer *t, const char *why)
 {
     int64_t pause_ns;
+    int attempts_max = t->attempts_max ? t->attempts_max : PROA_HUB_ATTEMPTS_MAX;
     if (t->end >= 0 && t->received > t->received_before) t->attempts = 0;
-    if (++t->attempts >= PROA_HUB_ATTEMPTS_MAX || t->reply.retry_after_s > PROA_HUB_WAIT_SECS_MAX)
-        return false;
+    if (++t->attempts >= attempts_max || t->reply.retry_after_s > PROA_HUB_WAIT_SECS_MAX) return false;
     pause_ns = ((int64_t)PROA_HUB_RETRY_MS * 1000000) << (t->attempts - 1);
     if (t->reply.retry_after_s >= 0)
         pause_ns = proa_max64(t->reply.retry_after_s * SECOND_NS, SECOND_NS / 20);
@@ -257,7 +260,7 @@ static void after_response(proa_hub_transfer *t)
 {
     const proa_hub_reply *r = &t->reply;
     char why[64];
-    if (r->code >= 301 && r->code <= 308 && r->location) {
+    if (r->code >= 301 && r->code <= 308 && r->location && !t->form && !t->no_redirect) {
         after_redirect(t);
         return;
     }
@@ -277,7 +280,7 @@ static bool is_passing_failure(const proa_hub_transfer *t, CURLcode code)
     case CURLE_COULDNT_RESOLVE_PROXY:
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT: return !t->no_retry;
-    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_OPERATION_TIMEDOUT: return !t->timeout_ms;
     case CURLE_PARTIAL_FILE:
     case CURLE_RECV_ERROR:
     case CURLE_SEND_ERROR:

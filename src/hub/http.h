@@ -34,7 +34,12 @@ struct proa_hub_transfer {
     char *url;          /* heap; follows redirects */
     const char *what;   /* for errors: a file's name, or NULL for the repository itself */
     bool head;          /* HEAD, which stops at a redirect to another host; else GET */
-    const char *form;   /* POST with this body of a form; NULL: none */
+    const char *form;   /* POST with this body of a form, which follows no redirect; NULL: none */
+    const char *method; /* in place of GET; NULL: none */
+    int attempts_max;   /* 0: PROA_HUB_ATTEMPTS_MAX */
+    int timeout_ms; /* of a whole attempt, which is not repeated then; 0: without bytes for settings->timeout_s */
+    bool no_redirect;   /* a redirect is a refusal */
+    bool no_proxy;      /* for services of this machine */
     const char *match;  /* the state of the object that is meant, for the site; NULL: any */
     bool no_retry;      /* if a connection fails: the cache can be used instead of the hub */
     int64_t first, end; /* bytes [first, end) of the file; end -1: all, without a Range */
@@ -79,7 +84,7 @@ extern const proa_hub_site proa_hub_site_hub; /* reply.c */
 struct proa_hub_client {
     const proa_curl *curl;
     const proa_hub_site *site;
-    const void *site_arg; /* for the functions of the site */
+    void *site_arg; /* for the functions of the site */
     const proa_hub_settings *settings;
     const char *repo, *revision; /* for errors; no revision in clouds */
     CURLM *multi;

@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     PROA_ASSERT(proa_cloud_address_parse(&address, addresses[data[0] % 3], NULL) == PROA_OK);
     proa_str page = {(const char *)data + 1, size - 1};
     char words[100];
-    proa_cloud_error_words(words, sizeof words, address.kind, page);
+    proa_cloud_error_words(words, sizeof words, page);
     proa_cloud_listing_init(&l);
     bool good = proa_cloud_listing_add(&l, &address, "r/", page, &err) == PROA_OK &&
                 proa_cloud_listing_sort(&l, &err) == PROA_OK;

@@ -43,6 +43,7 @@ class Store:
         self.page = 1000
         self.anonymous = False
         self.session = None
+        self.bearer = "ya29.token"  # of Google and, in place of a key, of Azure
         self.public_key = None  # of Google's service account, as a path of a PEM file
         self.kms = False
         self.lock = threading.Lock()
@@ -143,6 +144,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.query.get("sig"):
             return None if self.query["sig"] == "sas+secret/=" and self.query.get("sv") else "the SAS is wrong"
         scheme, _, rest = self.headers.get("Authorization", "").partition(" ")
+        if scheme == "Bearer":
+            return None if rest == self.store.bearer and self.headers.get("x-ms-version") else "the bearer is wrong"
         account, _, signature = rest.partition(":")
         if scheme != "SharedKey" or account != ACCOUNT or not self.headers.get("x-ms-version"):
             return "no shared key"
@@ -155,7 +158,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return None if signature == expected else "the signature is wrong"
 
     def check_gs(self):
-        return None if self.headers.get("Authorization") == "Bearer ya29.token" else "no token"
+        return None if self.headers.get("Authorization") == f"Bearer {self.store.bearer}" else "no token"
 
     # ---- objects ----
 

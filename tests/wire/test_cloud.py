@@ -15,7 +15,7 @@ import tritonclient.http as http
 from wire import PROA, REPOSITORY, ROOT, Server, wait_until
 
 LM = ROOT / "models/classics-10m"
-CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_", "TRITON_", "CLOUDSDK_", "STORAGE_EMULATOR_HOST", "PROA_CLOUD_CACHE")
+CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_", "IDENTITY_", "GCE_", "NO_GCE_CHECK", "TRITON_", "CLOUDSDK_", "STORAGE_EMULATOR_HOST", "PROA_CLOUD_CACHE")
 
 
 @pytest.fixture
@@ -23,7 +23,8 @@ def env(tmp_path):
     """An environment without credentials of the caller's, and with a cache of its own."""
     names = [name for name in os.environ if name.startswith(CREDENTIALS)]
     saved = {name: os.environ.pop(name) for name in names}
-    yield {"HOME": str(tmp_path), "PROA_CLOUD_CACHE": str(tmp_path / "cache"), "no_proxy": "127.0.0.1"}
+    yield {"HOME": str(tmp_path), "PROA_CLOUD_CACHE": str(tmp_path / "cache"), "no_proxy": "127.0.0.1", "AWS_EC2_METADATA_DISABLED": "true",
+           "NO_GCE_CHECK": "true", "AZURE_POD_IDENTITY_AUTHORITY_HOST": "http://127.0.0.1:9"}
     os.environ.update(saved)
 
 
@@ -190,7 +191,7 @@ def test_kms_etags_are_no_checksums(s3, env):
 
 def test_refusals(s3, env):
     assert "403 Forbidden: SignatureDoesNotMatch: the signature is wrong" in fails(address(s3), env={**env, "AWS_SECRET_ACCESS_KEY": "wrong"})
-    bare = {k: v for k, v in env.items() if not k.startswith("AWS_")}
+    bare = {k: v for k, v in env.items() if not k.startswith("AWS_") or k == "AWS_EC2_METADATA_DISABLED"}
     assert "no credentials were found" in fails(address(s3), env=bare)
     assert "go together" in fails(address(s3), env={**bare, "AWS_ACCESS_KEY_ID": "x"})
     assert "has no 'nobucket': NoSuchBucket" in fails(f"s3://http://{s3.host}/nobucket/x", env=env)
@@ -405,8 +406,8 @@ def test_google_tokens_and_refusals(google, env, tmp_path):
     file = json.loads(pathlib.Path(env["GOOGLE_APPLICATION_CREDENTIALS"]).read_text())
     wrong = tmp_path / "wrong.json"
     for change, says in (({"private_key": "no key"}, "the private key of 'robot@project.iam' cannot be read"),
-                         ({"client_email": "other@project.iam"}, "400 Bad Request: the claim is wrong"),
-                         ({"type": "external_account"}, "is of type 'external_account'"),
+                         ({"client_email": "other@project.iam"}, "400 Bad Request: invalid_grant: the claim is wrong"),
+                         ({"type": "impersonated_service_account"}, "is of type 'impersonated_service_account'"),
                          ({"token_uri": ""}, "must have client_email, private_key and token_uri")):
         wrong.write_text(json.dumps({**file, **change}))
         assert says in fails(address(google), env={**env, "GOOGLE_APPLICATION_CREDENTIALS": str(wrong)})

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
-#include "hub/cloud/expat.h"
+#include "hub/cloud/xml.h"
 #include "hub/crypto.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -136,93 +136,6 @@ proa_status proa_cloud_listing_sort(proa_cloud_listing *l, proa_err *err)
     return PROA_OK;
 }
 
-/* ---- XML ---- */
-
-enum { PATH_MAX_BYTES = 128, TEXT_MAX_BYTES = 8192 };
-
-typedef struct xml_reader {
-    const proa_expat *expat;
-    XML_Parser parser;
-    /* called at the end of an element; false ends the parse */
-    bool (*on_end)(struct xml_reader *r, const char *path, proa_str text);
-    void *arg;
-    char path[PATH_MAX_BYTES]; /* "ListBucketResult/Contents/Key" */
-    int depth_beyond;          /* elements below a path that was too long */
-    proa_buf text;             /* of the innermost element */
-    proa_err err;
-} xml_reader;
-
-static void stop_reader(xml_reader *r)
-{
-    r->expat->StopParser(r->parser, XML_FALSE);
-}
-
-static void XMLCALL begin_element(void *arg, const XML_Char *name, const XML_Char **attributes)
-{
-    xml_reader *r = arg;
-    size_t used = strlen(r->path), more = strlen(name);
-    (void)attributes;
-    proa_buf_clear(&r->text);
-    if (r->depth_beyond || used + more + 2 > sizeof r->path) {
-        if (++r->depth_beyond > 64)
-            (void)PROA_FAIL(&r->err, CORRUPT, "elements are nested too deep"), stop_reader(r);
-        return;
-    }
-    snprintf(r->path + used, sizeof r->path - used, "%s%s", used ? "/" : "", name);
-}
-
-static void XMLCALL end_element(void *arg, const XML_Char *name)
-{
-    xml_reader *r = arg;
-    (void)name;
-    if (r->depth_beyond) {
-        r->depth_beyond--;
-        return;
-    }
-    if (!r->on_end(r, r->path, proa_buf_view(&r->text))) stop_reader(r);
-    char *slash = strrchr(r->path, '/');
-    *(slash ? slash : r->path) = '\0';
-    proa_buf_clear(&r->text);
-}
-
-static void XMLCALL take_text(void *arg, const XML_Char *text, int len)
-{
-    xml_reader *r = arg;
-    if (proa_buf_append(&r->text, text, (size_t)len)) return;
-    (void)PROA_FAIL(&r->err, LIMIT, "a text has more than %d bytes", TEXT_MAX_BYTES);
-    stop_reader(r);
-}
-
-/* Entities, and with them texts that grow without end, need a document type. No store sends one. */
-static void XMLCALL refuse_doctype(void *arg, const XML_Char *name, const XML_Char *system,
-                                   const XML_Char *public, int internal)
-{
-    xml_reader *r = arg;
-    (void)name, (void)system, (void)public, (void)internal;
-    (void)PROA_FAIL(&r->err, CORRUPT, "it has a document type");
-    stop_reader(r);
-}
-
-static proa_status read_xml(xml_reader *r, proa_str page, proa_err *err)
-{
-    PROA_TRY(proa_expat_open(&r->expat, err));
-    const proa_expat *x = r->expat;
-    r->parser = x->ParserCreate(NULL);
-    if (!r->parser) return PROA_FAIL(err, NO_MEMORY, "libexpat has no memory");
-    proa_buf_init(&r->text, TEXT_MAX_BYTES);
-    x->SetUserData(r->parser, r);
-    x->SetElementHandler(r->parser, begin_element, end_element);
-    x->SetCharacterDataHandler(r->parser, take_text);
-    x->SetStartDoctypeDeclHandler(r->parser, refuse_doctype);
-    bool good = x->Parse(r->parser, page.ptr ? page.ptr : "", (int)page.len, 1) == XML_STATUS_OK;
-    if (!good && r->err.status == PROA_OK)
-        (void)PROA_FAIL(&r->err, CORRUPT, "line %lu: %s", (unsigned long)x->GetCurrentLineNumber(r->parser),
-                        x->ErrorString(x->GetErrorCode(r->parser)));
-    x->ParserFree(r->parser);
-    proa_buf_release(&r->text);
-    return proa_err_copy(err, &r->err);
-}
-
 /* ---- listings in XML ---- */
 
 enum field {
@@ -284,7 +197,7 @@ static proa_str keep_text(page_reader *p, proa_str text)
     return (proa_str){proa_arena_strdup(&p->arena, text), text.len};
 }
 
-static bool end_field(xml_reader *r, const char *path, proa_str text)
+static bool end_field(proa_cloud_xml *r, const char *path, proa_str text)
 {
     page_reader *p = r->arg;
     size_t i = 0;
@@ -336,8 +249,8 @@ static proa_status take_page(page_reader *p, proa_err *err)
 
 static proa_status add_xml(page_reader *p, proa_str page, proa_err *err)
 {
-    xml_reader r = {.on_end = end_field, .arg = p};
-    proa_status status = read_xml(&r, page, err);
+    proa_cloud_xml r = {.on_end = end_field, .arg = p};
+    proa_status status = proa_cloud_xml_read(&r, page, err);
     if (status != PROA_OK) proa_err_prefix(err, "the list of objects");
     return status == PROA_OK ? take_page(p, err) : status;
 }
@@ -388,11 +301,12 @@ typedef struct words {
     char code[64], message[200];
 } words;
 
-static bool end_word(xml_reader *r, const char *path, proa_str text)
+static bool end_word(proa_cloud_xml *r, const char *path, proa_str text)
 {
     words *w = r->arg;
-    if (strcmp(path, "Error/Code") == 0) snprintf(w->code, sizeof w->code, "%.*s", (int)text.len, text.ptr);
-    if (strcmp(path, "Error/Message") == 0)
+    if (proa_str_ends(proa_str_c(path), proa_str_c("Error/Code")))
+        snprintf(w->code, sizeof w->code, "%.*s", (int)text.len, text.ptr);
+    if (proa_str_ends(proa_str_c(path), proa_str_c("Error/Message")))
         snprintf(w->message, sizeof w->message, "%.*s", (int)text.len, text.ptr);
     return true;
 }
@@ -401,20 +315,24 @@ static void json_words(words *w, proa_str body)
 {
     proa_json *root = NULL;
     if (proa_json_parse(&root, body, "the answer", NULL) != PROA_OK) return;
-    proa_str message = proa_json_str(proa_json_get(proa_json_get(root, "error"), "message"));
-    if (!message.len) message = proa_json_str(proa_json_get(root, "error_description"));
+    proa_str message = proa_json_str(proa_json_get(proa_json_get(root, "error"), "message")),
+             code = proa_json_str(proa_json_get(root, "error"));
+    static const char *const names[] = {"error_description", "message", "Message"};
+    for (size_t i = 0; i < PROA_COUNT(names) && !message.len; i++)
+        message = proa_json_str(proa_json_get(root, names[i]));
+    snprintf(w->code, sizeof w->code, "%.*s", (int)code.len, code.ptr ? code.ptr : "");
     snprintf(w->message, sizeof w->message, "%.*s", (int)message.len, message.ptr ? message.ptr : "");
     proa_json_free(root);
 }
 
-void proa_cloud_error_words(char *out, size_t size, proa_cloud_kind kind, proa_str body)
+void proa_cloud_error_words(char *out, size_t size, proa_str body)
 {
     words w = {.code = ""};
-    xml_reader r = {.on_end = end_word, .arg = &w};
+    proa_cloud_xml r = {.on_end = end_word, .arg = &w};
     out[0] = '\0';
     if (!body.len) return;
-    if (kind == PROA_CLOUD_GCS) json_words(&w, body);
-    else if (read_xml(&r, body, NULL) != PROA_OK) w = (words){.code = ""};
+    if (body.ptr[0] == '{') json_words(&w, body);
+    else if (proa_cloud_xml_read(&r, body, NULL) != PROA_OK) w = (words){.code = ""};
     snprintf(out, size, "%s%s%s", w.code, w.code[0] && w.message[0] ? ": " : "", w.message);
     for (char *c = out; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f) *c = ' ';

@@ -28,7 +28,7 @@ PROA_MUST_CHECK proa_status proa_cloud_listing_add(proa_cloud_listing *l, const 
 /* CORRUPT if an object is named twice. */
 PROA_MUST_CHECK proa_status proa_cloud_listing_sort(proa_cloud_listing *l, proa_err *err);
 
-/* "CODE: MESSAGE" of an error's body, without control characters; "" if it is none. */
-void proa_cloud_error_words(char *out, size_t size, proa_cloud_kind kind, proa_str body);
+/* "CODE: MESSAGE" of an error's body in XML or JSON, without control characters; "" if it is none. */
+void proa_cloud_error_words(char *out, size_t size, proa_str body);
 
 #endif

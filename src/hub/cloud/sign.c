@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * sign.c - the strings to sign of S3 and Azure, and Google's signed claim. */
+ * sign.c - the strings to sign of Amazon and Azure, and Google's signed claim. */
 #include "hub/cloud/sign.h"
 
 #include "hub/http.h"
@@ -8,9 +8,6 @@
 #include <string.h>
 
 enum { TEXT_MAX = 64 << 10 };
-
-/* sha256 of no bytes: the requests have no body. */
-#define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 /* The parts of "scheme://authority/path?query". */
 typedef struct url_parts {
@@ -45,16 +42,25 @@ static void add_header(proa_buf *headers, const char *name, proa_str value)
     proa_buf_char(headers, '\0');
 }
 
-/* ---- S3 ---- */
+/* ---- Amazon ---- */
+
+enum { HEX_SIZE = 2 * PROA_CRYPTO_SHA256_BYTES + 1 };
+
+static void hex_sum(char hex[HEX_SIZE], const proa_crypto *crypto, proa_str text)
+{
+    unsigned char sum[PROA_CRYPTO_SHA256_BYTES];
+    proa_crypto_sha256(crypto, sum, text);
+    proa_crypto_hex(hex, sum, sizeof sum);
+}
 
 /* key, then a line for each of date, region, service and the end: each HMAC is the key of the next. */
-static void s3_key(unsigned char key[PROA_CRYPTO_SHA256_BYTES], const proa_crypto *crypto,
-                   const proa_cloud_credentials *c, const char *date)
+static void day_key(unsigned char key[PROA_CRYPTO_SHA256_BYTES], const proa_crypto *crypto,
+                    const char *secret, const proa_cloud_request *r, proa_str date)
 {
-    char first[sizeof c->secret + 4];
-    const char *const parts[] = {c->region, "s3", "aws4_request"};
-    snprintf(first, sizeof first, "AWS4%s", c->secret);
-    proa_crypto_hmac_sha256(crypto, key, proa_str_c(first), proa_str_c(date));
+    char first[sizeof(((proa_cloud_key *)0)->secret) + 4];
+    const char *const parts[] = {r->region, r->service, "aws4_request"};
+    snprintf(first, sizeof first, "AWS4%s", secret);
+    proa_crypto_hmac_sha256(crypto, key, proa_str_c(first), date);
     for (size_t i = 0; i < PROA_COUNT(parts); i++) {
         unsigned char next[PROA_CRYPTO_SHA256_BYTES];
         proa_crypto_hmac_sha256(crypto, next, (proa_str){(const char *)key, PROA_CRYPTO_SHA256_BYTES},
@@ -63,47 +69,47 @@ static void s3_key(unsigned char key[PROA_CRYPTO_SHA256_BYTES], const proa_crypt
     }
 }
 
-static void s3_canonical(proa_buf *out, const proa_cloud_credentials *c, const proa_cloud_request *r,
-                         const char *time)
+static void aws_canonical(proa_buf *out, const proa_cloud_key *key, const proa_cloud_request *r,
+                          const char *time, const char *body_sum)
 {
     url_parts u = split_url(r->url);
     proa_buf_printf(out, "%s\n", r->method);
     proa_buf_str(out, u.path), proa_buf_char(out, '\n');
     proa_buf_str(out, u.query);
     proa_buf_printf(out, "\nhost:"), proa_buf_str(out, u.host);
-    proa_buf_printf(out, "\nx-amz-content-sha256:" EMPTY_SHA256 "\nx-amz-date:%s\n", time);
-    if (c->token[0]) proa_buf_printf(out, "x-amz-security-token:%s\n", c->token);
-    proa_buf_printf(out, "\nhost;x-amz-content-sha256;x-amz-date%s\n" EMPTY_SHA256,
-                    c->token[0] ? ";x-amz-security-token" : "");
+    proa_buf_printf(out, "\nx-amz-content-sha256:%s\nx-amz-date:%s\n", body_sum, time);
+    if (key->token[0]) proa_buf_printf(out, "x-amz-security-token:%s\n", key->token);
+    proa_buf_printf(out, "\nhost;x-amz-content-sha256;x-amz-date%s\n%s",
+                    key->token[0] ? ";x-amz-security-token" : "", body_sum);
 }
 
-void proa_cloud_sign_s3(proa_buf *headers, const proa_crypto *crypto, const proa_cloud_credentials *c,
-                        const proa_cloud_request *r)
+void proa_cloud_sign_aws(proa_buf *headers, const proa_crypto *crypto, const proa_cloud_key *key,
+                         const proa_cloud_request *r)
 {
-    char stamp[32], date[16], hex[2 * PROA_CRYPTO_SHA256_BYTES + 1];
-    unsigned char sum[PROA_CRYPTO_SHA256_BYTES], key[PROA_CRYPTO_SHA256_BYTES];
+    char stamp[32], scope[200], hex[HEX_SIZE], body_sum[HEX_SIZE];
+    unsigned char sum[PROA_CRYPTO_SHA256_BYTES], day[PROA_CRYPTO_SHA256_BYTES];
     struct tm tm;
     proa_buf text, to_sign;
     gmtime_r(&r->now, &tm);
     strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &tm);
-    strftime(date, sizeof date, "%Y%m%d", &tm);
+    snprintf(scope, sizeof scope, "%.8s/%.63s/%.20s/aws4_request", stamp, r->region, r->service);
     proa_buf_init(&text, TEXT_MAX);
     proa_buf_init(&to_sign, TEXT_MAX);
-    s3_canonical(&text, c, r, stamp);
-    proa_crypto_sha256(crypto, sum, proa_buf_view(&text));
-    proa_crypto_hex(hex, sum, sizeof sum);
-    proa_buf_printf(&to_sign, "AWS4-HMAC-SHA256\n%s\n%s/%s/s3/aws4_request\n%s", stamp, date, c->region, hex);
-    s3_key(key, crypto, c, date);
-    proa_crypto_hmac_sha256(crypto, sum, (proa_str){(const char *)key, sizeof key}, proa_buf_view(&to_sign));
+    hex_sum(body_sum, crypto, r->body);
+    aws_canonical(&text, key, r, stamp, body_sum);
+    hex_sum(hex, crypto, proa_buf_view(&text));
+    proa_buf_printf(&to_sign, "AWS4-HMAC-SHA256\n%s\n%s\n%s", stamp, scope, hex);
+    day_key(day, crypto, key->secret, r, (proa_str){stamp, 8});
+    proa_crypto_hmac_sha256(crypto, sum, (proa_str){(const char *)day, sizeof day}, proa_buf_view(&to_sign));
     proa_crypto_hex(hex, sum, sizeof sum);
     proa_buf_printf(headers,
-                    "Authorization: AWS4-HMAC-SHA256 Credential=%s/%s/%s/s3/aws4_request, "
+                    "Authorization: AWS4-HMAC-SHA256 Credential=%s/%s, "
                     "SignedHeaders=host;x-amz-content-sha256;x-amz-date%s, Signature=%s",
-                    c->key_id, date, c->region, c->token[0] ? ";x-amz-security-token" : "", hex);
+                    key->id, scope, key->token[0] ? ";x-amz-security-token" : "", hex);
     proa_buf_char(headers, '\0');
-    add_header(headers, "x-amz-content-sha256", proa_str_c(EMPTY_SHA256));
+    add_header(headers, "x-amz-content-sha256", proa_str_c(body_sum));
     add_header(headers, "x-amz-date", proa_str_c(stamp));
-    if (c->token[0]) add_header(headers, "x-amz-security-token", proa_str_c(c->token));
+    if (key->token[0]) add_header(headers, "x-amz-security-token", proa_str_c(key->token));
     proa_buf_release(&text);
     proa_buf_release(&to_sign);
 }
@@ -150,43 +156,41 @@ static void azure_query(proa_buf *out, proa_str query)
     }
 }
 
-static void azure_to_sign(proa_buf *out, const proa_cloud_credentials *c, const proa_cloud_request *r,
-                          const char *date)
+static void azure_to_sign(proa_buf *out, const proa_cloud_key *key, const proa_cloud_request *r, const char *date)
 {
     url_parts u = split_url(r->url);
     proa_buf_printf(out, "%s\n\n\n\n\n\n\n\n%s\n\n\n%s\nx-ms-date:%s\nx-ms-version:%s\n/%s", r->method,
-                    r->match ? r->match : "", r->range ? r->range : "", date, PROA_CLOUD_AZURE_VERSION,
-                    c->key_id);
+                    r->match ? r->match : "", r->range ? r->range : "", date, PROA_CLOUD_AZURE_VERSION, key->id);
     proa_buf_str(out, u.path);
     azure_query(out, u.query);
 }
 
-proa_status proa_cloud_sign_azure(proa_buf *headers, const proa_crypto *crypto,
-                                  const proa_cloud_credentials *c, const proa_cloud_request *r, proa_err *err)
+proa_status proa_cloud_sign_azure(proa_buf *headers, const proa_crypto *crypto, const proa_cloud_key *key,
+                                  const proa_cloud_request *r, proa_err *err)
 {
     char date[40];
     unsigned char sum[PROA_CRYPTO_SHA256_BYTES];
     struct tm tm;
-    proa_buf text, key;
+    proa_buf text, bytes;
     gmtime_r(&r->now, &tm);
     strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &tm);
     add_header(headers, "x-ms-date", proa_str_c(date));
     add_header(headers, "x-ms-version", proa_str_c(PROA_CLOUD_AZURE_VERSION));
-    if (!c->secret[0]) return PROA_OK;
+    if (!key->secret[0]) return PROA_OK;
     proa_buf_init(&text, TEXT_MAX);
-    proa_buf_init(&key, sizeof c->secret);
-    azure_to_sign(&text, c, r, date);
-    bool good = decode_base64(&key, proa_str_c(c->secret));
+    proa_buf_init(&bytes, sizeof key->secret);
+    azure_to_sign(&text, key, r, date);
+    bool good = decode_base64(&bytes, proa_str_c(key->secret));
     if (good) {
-        proa_crypto_hmac_sha256(crypto, sum, proa_buf_view(&key), proa_buf_view(&text));
-        proa_buf_printf(headers, "Authorization: SharedKey %s:", c->key_id);
+        proa_crypto_hmac_sha256(crypto, sum, proa_buf_view(&bytes), proa_buf_view(&text));
+        proa_buf_printf(headers, "Authorization: SharedKey %s:", key->id);
         proa_buf_base64(headers, (proa_str){(const char *)sum, sizeof sum});
         proa_buf_char(headers, '\0');
     }
     proa_buf_release(&text);
-    proa_buf_release(&key);
+    proa_buf_release(&bytes);
     return good ? PROA_OK
-                : PROA_FAIL(err, INVALID, "the key of the Azure account '%.60s' is not base64", c->key_id);
+                : PROA_FAIL(err, INVALID, "the key of the Azure account '%.60s' is not base64", key->id);
 }
 
 /* ---- Google ---- */
@@ -223,30 +227,16 @@ static bool sign_rs256(proa_buf *out, const proa_crypto *x, const char *pem, pro
     return good;
 }
 
-static void user_form(proa_buf *form, const proa_cloud_credentials *c)
-{
-    proa_buf_printf(form, "grant_type=refresh_token&client_id=");
-    proa_hub_escape(form, c->client, false);
-    proa_buf_printf(form, "&client_secret=");
-    proa_hub_escape(form, c->client_secret, false);
-    proa_buf_printf(form, "&refresh_token=");
-    proa_hub_escape(form, c->refresh, false);
-}
-
 proa_status proa_cloud_token_form(proa_buf *form, const proa_crypto *crypto, const proa_cloud_credentials *c,
                                   time_t now, proa_err *err)
 {
     proa_buf claim, text;
-    if (c->refresh[0]) {
-        user_form(form, c);
-        return PROA_OK;
-    }
     proa_buf_init(&claim, TEXT_MAX);
     proa_buf_init(&text, TEXT_MAX);
     proa_buf_printf(&claim, "{\"iss\":");
     proa_buf_json_str(&claim, proa_str_c(c->email));
     proa_buf_printf(&claim, ",\"scope\":\"https://www.googleapis.com/auth/devstorage.read_only\",\"aud\":");
-    proa_buf_json_str(&claim, proa_str_c(c->token_uri));
+    proa_buf_json_str(&claim, proa_str_c(c->url));
     proa_buf_printf(&claim, ",\"iat\":%lld,\"exp\":%lld}", (long long)now, (long long)now + 3600);
     append_base64url(&text, proa_str_c("{\"alg\":\"RS256\",\"typ\":\"JWT\"}"));
     proa_buf_char(&text, '.');

@@ -3,13 +3,13 @@
 #include "hub/cloud/store.h"
 
 #include "base/alloc.h"
-#include "base/json.h"
+#include "hub/cloud/identity/fetch.h"
 #include "hub/digest.h"
 #include "hub/reply.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEP_MS = 100, TIMEOUT_S = 10, TOKEN_SLACK_S = 300 };
+enum { STEP_MS = 100, TIMEOUT_S = 10 };
 
 /* ---- where the store is ---- */
 
@@ -17,12 +17,12 @@ enum { STEP_MS = 100, TIMEOUT_S = 10, TOKEN_SLACK_S = 300 };
 static void s3_endpoint(proa_cloud_store *s, const char *given)
 {
     const proa_cloud_address *a = &s->address;
+    const char *region = s->credentials.region, *domain = proa_cloud_aws_domain(region);
     size_t size = sizeof s->settings.endpoint;
     if (given[0]) snprintf(s->settings.endpoint, size, "%.700s/%s", given, a->bucket);
     else if (strchr(a->bucket, '.'))
-        snprintf(s->settings.endpoint, size, "https://s3.%s.amazonaws.com/%s", s->credentials.region, a->bucket);
-    else
-        snprintf(s->settings.endpoint, size, "https://%s.s3.%s.amazonaws.com", a->bucket, s->credentials.region);
+        snprintf(s->settings.endpoint, size, "https://s3.%s.%s/%s", region, domain, a->bucket);
+    else snprintf(s->settings.endpoint, size, "https://%s.s3.%s.%s", a->bucket, region, domain);
 }
 
 static void azure_endpoint(proa_cloud_store *s, const char *given)
@@ -60,8 +60,7 @@ static proa_status find_endpoint(proa_cloud_store *s, proa_err *err)
 static void add_sas(proa_buf *url, const proa_cloud_store *s, char before)
 {
     const proa_cloud_credentials *c = &s->credentials;
-    if (s->address.kind == PROA_CLOUD_AZURE && c->token[0] && !c->secret[0])
-        proa_buf_printf(url, "%c%s", before, c->token);
+    if (c->sas && !c->key.secret[0]) proa_buf_printf(url, "%c%s", before, c->key.token);
 }
 
 static char *object_url(const proa_hub_client *c, const char *commit, const proa_hub_entry *entry)
@@ -114,11 +113,14 @@ static struct curl_slist *add_lines(const proa_curl *curl, struct curl_slist *he
 
 static struct curl_slist *sign_request(const proa_hub_transfer *t, struct curl_slist *headers)
 {
-    const proa_cloud_store *s = t->client->site_arg;
-    const proa_cloud_credentials *c = &s->credentials;
+    proa_cloud_store *s = t->client->site_arg;
+    const proa_cloud_key *key = &s->credentials.key;
     char range[64], match[PROA_HUB_REVISION_MAX + 2];
     proa_buf lines;
-    proa_cloud_request r = {.method = "GET", .url = t->url, .now = time(NULL)};
+    proa_cloud_request r = {
+        .method = "GET", .url = t->url, .now = time(NULL), .service = "s3", .region = s->credentials.region};
+    proa_status status = proa_cloud_renew(&s->renewal, &s->credentials, s->crypto, NULL);
+    PROA_UNUSED(status); /* without a key the store refuses */
     proa_buf_init(&lines, PROA_HUB_URL_MAX);
     if (t->end >= 0) {
         snprintf(range, sizeof range, "bytes=%lld-%lld", (long long)(t->first + t->received),
@@ -131,14 +133,13 @@ static struct curl_slist *sign_request(const proa_hub_transfer *t, struct curl_s
         proa_buf_printf(&lines, "If-Match: %s", match);
         proa_buf_char(&lines, '\0');
     }
-    if (s->address.kind == PROA_CLOUD_S3 && c->secret[0]) proa_cloud_sign_s3(&lines, s->crypto, c, &r);
+    if (s->address.kind == PROA_CLOUD_S3 && key->secret[0]) proa_cloud_sign_aws(&lines, s->crypto, key, &r);
     if (s->address.kind == PROA_CLOUD_AZURE) {
-        proa_status status = proa_cloud_sign_azure(&lines, s->crypto, c, &r,
-                                                   NULL); /* the key was checked at the start */
+        status = proa_cloud_sign_azure(&lines, s->crypto, key, &r, NULL); /* the key was checked at the start */
         PROA_UNUSED(status);
     }
-    if (s->address.kind == PROA_CLOUD_GCS && c->token[0]) {
-        proa_buf_printf(&lines, "Authorization: Bearer %s", c->token);
+    if (s->address.kind != PROA_CLOUD_S3 && key->token[0] && !s->credentials.sas) {
+        proa_buf_printf(&lines, "Authorization: Bearer %s", key->token);
         proa_buf_char(&lines, '\0');
     }
     headers = add_lines(t->client->curl, headers, &lines);
@@ -148,26 +149,32 @@ static struct curl_slist *sign_request(const proa_hub_transfer *t, struct curl_s
 
 /* ---- the site: refusals ---- */
 
-static const char *key_of(const proa_cloud_store *s)
+/* Where credentials were looked for, if the request had none. */
+static const char *explain_anonymous(char text[512], const proa_cloud_store *s)
 {
-    if (s->credentials.secret[0] || s->credentials.token[0] || s->credentials.private_key[0]) return "";
-    return " (no credentials were found; the request was anonymous)";
+    static const char *const places[] = {" or ~/.aws", " or ~/.config/gcloud", ""}; /* by proa_cloud_kind */
+    const char *missed = s->renewal.missed;
+    text[0] = '\0';
+    if (s->credentials.key.secret[0] || s->credentials.key.token[0]) return text;
+    snprintf(text, 512, " (no credentials were found in the environment%s%s%s; the request was anonymous)",
+             places[s->address.kind], missed[0] ? "; " : "", missed);
+    return text;
 }
 
 static void refuse_request(const proa_hub_transfer *t, proa_err *err)
 {
     const proa_cloud_store *s = t->client->site_arg;
-    char words[300], host[256];
+    char words[300], host[256], anonymous[512];
     long code = t->reply.code;
     proa_hub_host(host, sizeof host, t->url);
-    proa_cloud_error_words(words, sizeof words, s->address.kind, proa_buf_view(&t->error_body));
+    proa_cloud_error_words(words, sizeof words, proa_buf_view(&t->error_body));
     const char *colon = words[0] ? ": " : "";
     if (code == 412) (void)PROA_FAIL(err, UNAVAILABLE, "it was changed while it was downloaded");
     else if (code == 404 && !t->what)
         (void)PROA_FAIL(err, NOT_FOUND, "%s has no '%s'%s%s", host, s->address.bucket, colon, words);
     else if (code == 401 || code == 403)
         (void)PROA_FAIL(err, NOT_FOUND, "%s answers %ld %s%s%s%s", host, code, proa_hub_reason(code), colon,
-                        words, key_of(s));
+                        words, explain_anonymous(anonymous, s));
     else
         (void)PROA_FAIL(err, UNAVAILABLE, "%s answers %ld %s%s%s", host, code, proa_hub_reason(code), colon,
                         words);
@@ -212,63 +219,6 @@ static proa_status request_text(proa_hub_client *client, proa_buf *body, char *u
     return status;
 }
 
-/* ---- Google's tokens ---- */
-
-static struct curl_slist *sign_nothing(const proa_hub_transfer *t, struct curl_slist *headers)
-{
-    (void)t;
-    return headers;
-}
-
-static const proa_hub_site token_site = {.address = object_url, .sign = sign_nothing, .refuse = refuse_request};
-
-static proa_status take_token(proa_cloud_store *s, proa_str body, time_t now, proa_err *err)
-{
-    proa_json *j = NULL;
-    int64_t seconds = 3600;
-    PROA_TRY(proa_json_parse(&j, body, "the answer", err));
-    proa_str token = proa_json_str(proa_json_get(j, "access_token"));
-    proa_status status = proa_json_get_int(&seconds, j, "expires_in", 1, INT32_MAX, err);
-    bool good = token.len > 0 && token.len < sizeof s->credentials.token;
-    for (size_t i = 0; i < token.len && good; i++) good = token.ptr[i] > ' ' && token.ptr[i] <= '~';
-    if (status == PROA_OK && !good) status = PROA_FAIL(err, CORRUPT, "the answer has no access_token");
-    if (status == PROA_OK) {
-        memcpy(s->credentials.token, token.ptr, token.len);
-        s->credentials.token[token.len] = '\0';
-        s->token_until_s = (int64_t)now + seconds;
-    }
-    proa_json_free(j);
-    return status;
-}
-
-static proa_status fetch_token(proa_cloud_store *s, proa_err *err)
-{
-    proa_hub_client client;
-    proa_buf form, body;
-    time_t now = time(NULL);
-    proa_buf_init(&form, 32 << 10);
-    proa_buf_init(&body, 64 << 10);
-    proa_status status = proa_cloud_token_form(&form, s->crypto, &s->credentials, now, err);
-    if (status == PROA_OK) status = proa_hub_client_open(&client, &s->settings, s->address.text, err);
-    if (status == PROA_OK) {
-        client.site = &token_site, client.site_arg = s;
-        status = request_text(&client, &body, proa_strdup(s->credentials.token_uri), form.ptr, err);
-        if (status == PROA_OK) status = take_token(s, proa_buf_view(&body), now, err);
-        proa_hub_client_close(&client);
-    }
-    if (status != PROA_OK) proa_err_prefix(err, "no token for '%s'", s->address.text);
-    proa_buf_release(&form);
-    proa_buf_release(&body);
-    return status;
-}
-
-static proa_status renew_token(proa_cloud_store *s, proa_err *err)
-{
-    bool exchanged = s->credentials.private_key[0] || s->credentials.refresh[0];
-    if (!exchanged || (int64_t)time(NULL) < s->token_until_s - TOKEN_SLACK_S) return PROA_OK;
-    return fetch_token(s, err);
-}
-
 /* ---- the store ---- */
 
 static proa_status check_key(proa_cloud_store *s, proa_err *err)
@@ -277,9 +227,21 @@ static proa_status check_key(proa_cloud_store *s, proa_err *err)
     proa_cloud_request r = {.method = "GET", .url = "https://host/"};
     if (s->address.kind != PROA_CLOUD_AZURE) return PROA_OK;
     proa_buf_init(&lines, PROA_HUB_URL_MAX);
-    proa_status status = proa_cloud_sign_azure(&lines, s->crypto, &s->credentials, &r, err);
+    proa_status status = proa_cloud_sign_azure(&lines, s->crypto, &s->credentials.key, &r, err);
     proa_buf_release(&lines);
     return status;
+}
+
+/* The region is part of the store's address and of signatures. */
+static proa_status find_credentials(proa_cloud_store *s, proa_err *err)
+{
+    proa_cloud_credentials *c = &s->credentials;
+    proa_status status = proa_cloud_renew(&s->renewal, c, s->crypto, err);
+    if (status != PROA_OK) return proa_err_prefix(err, "cannot open '%s'", s->address.text), status;
+    if (!c->region[0] && c->source == PROA_CLOUD_AWS_INSTANCE && c->key.id[0])
+        proa_cloud_fetch_region(c->region, sizeof c->region, c);
+    if (!c->region[0]) snprintf(c->region, sizeof c->region, "us-east-1");
+    return PROA_OK;
 }
 
 proa_status proa_cloud_store_open(proa_cloud_store *s, const char *address, proa_err *err)
@@ -287,10 +249,11 @@ proa_status proa_cloud_store_open(proa_cloud_store *s, const char *address, proa
     *s = (proa_cloud_store){.settings = {.timeout_s = TIMEOUT_S, .connections = PROA_HUB_CONNECTIONS}};
     PROA_TRY(proa_cloud_address_parse(&s->address, address, err));
     PROA_TRY(proa_cloud_credentials_read(&s->credentials, &s->address, err));
-    PROA_TRY(find_endpoint(s, err));
     PROA_TRY(proa_crypto_open(&s->crypto, err));
     PROA_TRY(proa_hub_digest_open(err));
     PROA_TRY(check_key(s, err));
+    PROA_TRY(find_credentials(s, err));
+    PROA_TRY(find_endpoint(s, err));
     PROA_TRY(proa_hub_client_open(&s->client, &s->settings, s->address.text, err));
     s->client.site = &cloud_site, s->client.site_arg = s;
     return PROA_OK;
@@ -337,8 +300,8 @@ proa_status proa_cloud_store_list(proa_cloud_store *s, proa_cloud_listing *out, 
 {
     char prefix[2 * PROA_PATH_MAX];
     snprintf(prefix, sizeof prefix, "%s%s", s->address.prefix, folder);
-    PROA_TRY(renew_token(s, err));
-    proa_status status = list_pages(s, out, prefix, err);
+    proa_status status = proa_cloud_renew(&s->renewal, &s->credentials, s->crypto, err);
+    if (status == PROA_OK) status = list_pages(s, out, prefix, err);
     if (status != PROA_OK) proa_err_prefix(err, "cannot list '%s'", s->address.text);
     return status;
 }
@@ -346,5 +309,5 @@ proa_status proa_cloud_store_list(proa_cloud_store *s, proa_cloud_listing *out, 
 proa_status proa_cloud_store_enter(proa_cloud_store *s, const char *folder, proa_err *err)
 {
     snprintf(s->base, sizeof s->base, "%s%s", s->address.prefix, folder);
-    return renew_token(s, err);
+    return proa_cloud_renew(&s->renewal, &s->credentials, s->crypto, err);
 }

@@ -5,6 +5,7 @@
 #define PROA_HUB_CLOUD_STORE_H
 
 #include "hub/cloud/listing.h"
+#include "hub/cloud/identity/renew.h"
 #include "hub/cloud/sign.h"
 #include "hub/http.h"
 
@@ -15,10 +16,10 @@ typedef struct proa_cloud_store {
     proa_hub_client client;
     const proa_crypto *crypto;
     char base[2 * PROA_PATH_MAX]; /* in front of the paths of entries: the prefix, and perhaps a model's folder */
-    int64_t token_until_s;        /* Google's bearer token is good until then; 0: none was fetched */
+    proa_cloud_renewal renewal;
 } proa_cloud_store;
 
-/* Reads address and credentials; sends nothing. */
+/* Reads address and credentials, which may ask a service for them; sends nothing to the store. */
 PROA_MUST_CHECK proa_status proa_cloud_store_open(proa_cloud_store *s, const char *address, proa_err *err);
 void proa_cloud_store_close(proa_cloud_store *s);
 /* Lists all objects below the prefix and `folder` ("" or "NAME/"), sorted; their paths are relative to the folder. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_cloud.c - object stores: addresses, signatures against published examples, listings, snapshots. */
+#include "hub/cloud/identity/ask.h"
+#include "hub/cloud/identity/grant.h"
 #include "hub/cloud/sign.h"
 #include "hub/cloud/snapshot.h"
 
@@ -52,16 +54,17 @@ static void test_sign_s3(void **state)
 {
     PROA_UNUSED(state);
     const proa_crypto *crypto;
-    static proa_cloud_credentials c = {.key_id = "AKIAIOSFODNN7EXAMPLE",
-                                       .secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-                                       .region = "us-east-1"};
+    static proa_cloud_key c = {.id = "AKIAIOSFODNN7EXAMPLE",
+                               .secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"};
     proa_cloud_request r = {.method = "GET",
                             .url = "https://examplebucket.s3.amazonaws.com/?max-keys=2&prefix=J",
-                            .now = 1369353600}; /* 2013-05-24 00:00:00 */
+                            .now = 1369353600, /* 2013-05-24 00:00:00 */
+                            .service = "s3",
+                            .region = "us-east-1"};
     proa_buf lines;
     assert_int_equal(proa_crypto_open(&crypto, NULL), PROA_OK);
     proa_buf_init(&lines, 4096);
-    proa_cloud_sign_s3(&lines, crypto, &c, &r);
+    proa_cloud_sign_aws(&lines, crypto, &c, &r);
     assert_true(has_line(&lines,
                          "Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, "
                          "SignedHeaders=host;x-amz-content-sha256;x-amz-date, "
@@ -69,7 +72,7 @@ static void test_sign_s3(void **state)
     assert_true(has_line(&lines, "x-amz-date: 20130524T000000Z"));
     proa_buf_clear(&lines);
     r.url = "https://examplebucket.s3.amazonaws.com:443/?lifecycle="; /* libcurl leaves the port out of Host */
-    proa_cloud_sign_s3(&lines, crypto, &c, &r);
+    proa_cloud_sign_aws(&lines, crypto, &c, &r);
     assert_true(
         has_line(&lines, "Signature=fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"));
     proa_buf_release(&lines);
@@ -149,9 +152,86 @@ static void test_snapshots(void **state)
     }
 }
 
+static void test_times(void **state)
+{
+    PROA_UNUSED(state);
+    static const struct {
+        const char *text;
+        int64_t seconds;
+    } rows[] = {{"1970-01-01T00:00:00Z", 0},
+                {"2026-01-02T03:04:05Z", 1767323045},
+                {"2026-01-02T03:04:05.999999Z", 1767323045},
+                {"2026-01-02T03:04:05", -1},
+                {"2026-01-02 03:04:05Z", -1},
+                {"2026-13-02T03:04:05Z", -1},
+                {"2026-00-02T03:04:05Z", -1},
+                {"2026-01-02T24:04:05Z", -1},
+                {"2026-01-02T03:04:05.9.9Z", -1},
+                {"1969-01-02T03:04:05Z", -1},
+                {"-026-01-02T03:04:05Z", -1},
+                {"", -1},
+                {"Z", -1},
+                {"tomorrow", -1}};
+    for (size_t i = 0; i < PROA_COUNT(rows); i++)
+        assert_int_equal(proa_cloud_read_time(proa_str_c(rows[i].text)), rows[i].seconds);
+}
+
+static void test_grants(void **state)
+{
+    PROA_UNUSED(state);
+    static proa_cloud_key key;
+    assert_int_equal(
+        proa_cloud_grant_bearer(&key, proa_str_c("{\"access_token\":\"t\",\"expires_in\":\"60\"}"), 1000, NULL),
+        PROA_OK);
+    assert_string_equal(key.token, "t");
+    assert_int_equal(key.until_s, 1060);
+    assert_int_equal(proa_cloud_grant_bearer(
+                         &key, proa_str_c("{\"access_token\":\"u\",\"expires_on\":\"5000\"}"), 1000, NULL),
+                     PROA_OK);
+    assert_int_equal(key.until_s, 5000);
+    assert_int_equal(proa_cloud_grant_bearer(&key, proa_str_c("{\"access_token\":\"u\"}"), 1000, NULL), PROA_OK);
+    assert_int_equal(key.until_s, 4600);
+    static const char *const wrong[] = {"",
+                                        "[]",
+                                        "{}",
+                                        "{\"access_token\":\"a b\"}",
+                                        "{\"access_token\":\"a\\nb\"}",
+                                        "{\"access_token\":7}",
+                                        "{\"accessToken\":\"a\",\"expireTime\":\"soon\"}"};
+    for (size_t i = 0; i < PROA_COUNT(wrong); i++)
+        assert_int_not_equal(proa_cloud_grant_bearer(&key, proa_str_c(wrong[i]), 1000, NULL), PROA_OK);
+    assert_int_equal(proa_cloud_grant_sts(&key, proa_str_c("<!DOCTYPE x []><a/>"), NULL), PROA_CORRUPT);
+    assert_int_equal(proa_cloud_grant_sts(&key, proa_str_c("<ErrorResponse/>"), NULL), PROA_CORRUPT);
+}
+
+static void test_near_hosts(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const hosts[] = {"169.254.170.2", "[fd00:ec2::23]", NULL};
+    static const char *const near[] = {
+        "https://example.com/x", "http://127.0.0.1:8/x",   "http://127.9.9.9/",     "http://[::1]:80/",
+        "http://localhost/x",    "http://169.254.170.2/x", "http://[fd00:ec2::23]/"};
+    static const char *const far[] = {"http://example.com/",
+                                      "http://127.0.0.1.example.com/",
+                                      "http://127.0.0.1@example.com/",
+                                      "http://169.254.169.254/",
+                                      "ftp://127.0.0.1/",
+                                      "http://10.0.0.1/",
+                                      "http://localhost.example/",
+                                      "file:///etc/passwd",
+                                      "",
+                                      "http://169.254.170.2@evil/x",
+                                      "http://[fd00:ec2::254]/"};
+    for (size_t i = 0; i < PROA_COUNT(near); i++) assert_true(proa_cloud_is_near(near[i], hosts));
+    for (size_t i = 0; i < PROA_COUNT(far); i++) assert_false(proa_cloud_is_near(far[i], hosts));
+    assert_false(proa_cloud_is_near("http://169.254.170.2/", NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_addresses), cmocka_unit_test(test_sign_s3),
-                                       cmocka_unit_test(test_listing), cmocka_unit_test(test_snapshots)};
+                                       cmocka_unit_test(test_listing),   cmocka_unit_test(test_snapshots),
+                                       cmocka_unit_test(test_times),     cmocka_unit_test(test_grants),
+                                       cmocka_unit_test(test_near_hosts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
