@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 #define LOOK_NS 5000000
@@ -102,6 +103,19 @@ bool proa_parameter_true(const proa_served_model *model, const char *key)
     return text && strcmp(text, "true") == 0;
 }
 
+proa_status proa_parameter_flag(bool *out, const proa_served_model *model, const char *key, proa_err *err)
+{
+    static const char *const yes[] = {"true", "1", "yes", "y", "t"}, *const no[] = {"false", "0", "no", "n", "f"};
+    const char *value = proa_served_model_parameter(model, key);
+    if (!value) return PROA_OK;
+    for (size_t i = 0; i < PROA_COUNT(yes); i++) {
+        if (strcasecmp(value, yes[i]) != 0 && strcasecmp(value, no[i]) != 0) continue;
+        *out = strcasecmp(value, yes[i]) == 0;
+        return PROA_OK;
+    }
+    return PROA_FAIL(err, INVALID, "parameter '%s' is '%s', must be true or false", key, value);
+}
+
 const char *proa_dims_text(char *text, const int64_t *shape, size_t rank)
 {
     size_t at = 1;
@@ -110,4 +124,18 @@ const char *proa_dims_text(char *text, const int64_t *shape, size_t rank)
         at += (size_t)snprintf(text + at, PROA_DIMS_TEXT - at, "%s%lld", i ? "," : "", (long long)shape[i]);
     snprintf(text + at, PROA_DIMS_TEXT - at, "]");
     return text;
+}
+
+proa_status proa_shared_instance_open(void **state, void *model_state, const proa_instance *instance,
+                                      proa_err *err)
+{
+    PROA_UNUSED(instance);
+    PROA_UNUSED(err);
+    *state = model_state;
+    return PROA_OK;
+}
+
+void proa_shared_instance_close(void *state)
+{
+    PROA_UNUSED(state);
 }

@@ -3,7 +3,7 @@
  * forest. */
 #include "backends/fil/fil.h"
 
-#include "backends/llm/llm.h"
+#include "backends/tensors/io_table.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"

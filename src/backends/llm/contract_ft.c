@@ -3,7 +3,7 @@
  * its encoder and BERT (triton-inference-server/fastertransformer_backend, all_models). */
 #include "backends/backends.h"
 #include "backends/llm/contract_ft.h"
-#include "backends/llm/io_shapes.h"
+#include "backends/tensors/io_shapes.h"
 
 #include "base/checked.h"
 #include "base/limits.h"

@@ -3,7 +3,7 @@
 #ifndef PROA_BACKENDS_LLM_CONTRACT_FT_H
 #define PROA_BACKENDS_LLM_CONTRACT_FT_H
 
-#include "backends/llm/llm.h"
+#include "backends/llm/contract.h"
 
 typedef enum proa_ft_variant { PROA_FT_GPT, PROA_FT_T5, PROA_FT_T5_ENCODER, PROA_FT_BERT } proa_ft_variant;
 

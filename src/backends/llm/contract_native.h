@@ -3,7 +3,7 @@
 #ifndef PROA_BACKENDS_LLM_CONTRACT_NATIVE_H
 #define PROA_BACKENDS_LLM_CONTRACT_NATIVE_H
 
-#include "backends/llm/llm.h"
+#include "backends/llm/contract.h"
 
 proa_llm_place proa_native_places(const proa_llm_request *req); /* proa_contract's, the caller's thread */
 /* The same, the engine's thread. */

@@ -3,7 +3,7 @@
  * all_models/inflight_batcher_llm/tensorrt_llm). */
 #include "backends/backends.h"
 #include "backends/llm/contract_trtllm.h"
-#include "backends/llm/io_shapes.h"
+#include "backends/tensors/io_shapes.h"
 
 #include "base/checked.h"
 #include "base/limits.h"
@@ -156,7 +156,7 @@ static proa_status open_trtllm(proa_llm_model *s, proa_err *err)
     }
     if (s->info.kind == PROA_KIND_ENCODER)
         return PROA_FAIL(err, UNSUPPORTED, "a %s does not generate: use backend 'engine'", s->info.arch);
-    return proa_llm_parameter_flag(&s->exclude_input, s->model, "exclude_input_in_output", err);
+    return proa_parameter_flag(&s->exclude_input, s->model, "exclude_input_in_output", err);
 }
 
 /* ---- reading ---- */

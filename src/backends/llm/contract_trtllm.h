@@ -3,7 +3,7 @@
 #ifndef PROA_BACKENDS_LLM_CONTRACT_TRTLLM_H
 #define PROA_BACKENDS_LLM_CONTRACT_TRTLLM_H
 
-#include "backends/llm/llm.h"
+#include "backends/llm/contract.h"
 
 typedef struct proa_trtllm_prompt { /* one for each prompt */
     bool exclude_input, log_probs, context_logits, generation_logits, perf_metrics;

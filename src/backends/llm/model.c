@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * model.c - a version of a model on the engine: its folder, its parameters, its end. */
-#include "backends/llm/llm.h"
+#include "backends/llm/contract.h"
 
 #include "backends/backends.h"
+#include "backends/model_folder.h"
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "engine/memory.h"
-#include "hub/hub.h"
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
@@ -17,37 +17,6 @@
 /* Sequences that run at once on a CPU, a beam counts as one: decode rates hardly rise beyond (bench/README.md). On a
  * device it is the engine's default. */
 #define SERVED_SEQUENCES 64
-
-/* ---- the model's folder ---- */
-
-/* A path that a parameter names, relative to the model's folder. Where nothing is, ORG/NAME is a model of a hub. What
- * comes with a load request has passed proa_served_model_resolve: it needs --allow-external-paths for both. */
-static proa_status find_path(char out[PROA_PATH_MAX], const proa_served_model *model, const char *key,
-                             const char *given, proa_err *err)
-{
-    char *path = NULL;
-    PROA_TRY(proa_served_model_resolve(out, model, proa_served_model_path(model), key, given, err));
-    if (proa_dir_exists(out) || proa_file_exists(out) || !proa_hub_is_name(given)) return PROA_OK;
-    PROA_LOG(INFO, "'%s' is looked up on the hub", given);
-    PROA_TRY(proa_hub_pull(&path, given, NULL, NULL, err));
-    snprintf(out, PROA_PATH_MAX, "%s", path);
-    free(path);
-    return PROA_OK;
-}
-
-proa_status proa_llm_folder(char out[4096], const proa_served_model *model, const char *const *keys, proa_err *err)
-{
-    const char *given = NULL, *version = proa_served_model_version_path(model);
-    while (*keys && !(given = proa_served_model_parameter(model, *keys))) keys++;
-    if (!given)
-        return snprintf(out, 4096, "%s",
-                        version && proa_engine_in_folder(version) ? version : proa_served_model_path(model)),
-               PROA_OK;
-    PROA_TRY(find_path(out, model, *keys, given, err));
-    if (proa_dir_exists(out)) return PROA_OK;
-    return PROA_FAIL(err, NOT_FOUND, "folder '%s' is not there (a relative path begins at '%s')", given,
-                     proa_served_model_path(model));
-}
 
 static const char *const folder_keys[] = {"model_path", "gpt_model_path", "model_checkpoint_path",
                                           "encoder_model_path", NULL};
@@ -136,19 +105,6 @@ static const char *either_setting(const proa_served_model *m, const char *a, con
     return value ? value : setting_of(m, b);
 }
 
-proa_status proa_llm_parameter_flag(bool *out, const proa_served_model *model, const char *key, proa_err *err)
-{
-    static const char *const yes[] = {"true", "1", "yes", "y", "t"}, *const no[] = {"false", "0", "no", "n", "f"};
-    const char *value = proa_served_model_parameter(model, key);
-    if (!value) return PROA_OK;
-    for (size_t i = 0; i < PROA_COUNT(yes); i++) {
-        if (strcasecmp(value, yes[i]) != 0 && strcasecmp(value, no[i]) != 0) continue;
-        *out = strcasecmp(value, yes[i]) == 0;
-        return PROA_OK;
-    }
-    return PROA_FAIL(err, INVALID, "parameter '%s' is '%s', must be true or false", key, value);
-}
-
 static proa_status read_int(int64_t *out, const char *key, const char *value, int64_t max, proa_err *err)
 {
     char *end;
@@ -192,7 +148,7 @@ static proa_status read_prefix_cache(const char **out, const proa_served_model *
 {
     const char *value = proa_served_model_parameter(m, "prefix_cache");
     bool reuse = true;
-    PROA_TRY(proa_llm_parameter_flag(&reuse, m, "enable_kv_cache_reuse", err));
+    PROA_TRY(proa_parameter_flag(&reuse, m, "enable_kv_cache_reuse", err));
     *out = value                                                     ? value
            : proa_served_model_parameter(m, "enable_kv_cache_reuse") ? reuse ? "on" : "off"
                                                                      : NULL;
@@ -417,7 +373,7 @@ static proa_status read_speculation(proa_engine_options *o, proa_llm_model *s, p
     o->speculation = either_setting(s->model, "speculation", "speculation");
     PROA_TRY(read_int32(&o->draft_tokens, s->model, "draft_tokens", "draft_tokens", PROA_TREE_MAX, err));
     if (!folder) return PROA_OK;
-    PROA_TRY(find_path(path, s->model, "draft_model", folder, err));
+    PROA_TRY(proa_model_path(path, s->model, "draft_model", folder, err));
     o->draft_model = proa_arena_strdup(&s->arena, proa_str_c(path));
     return PROA_OK;
 }
@@ -436,7 +392,7 @@ static proa_status read_adapters(proa_engine_options *o, proa_llm_model *s, proa
         char path[PROA_PATH_MAX];
         if (!equals || equals == pair || !equals[1])
             return PROA_FAIL(err, INVALID, "parameter 'lora': '%.80s' is not of the form NAME=PATH", pair);
-        PROA_TRY(find_path(path, s->model, "lora", equals + 1, err));
+        PROA_TRY(proa_model_path(path, s->model, "lora", equals + 1, err));
         list[o->adapters_count++] = (proa_adapter_source){
             proa_arena_strdup(&s->arena, (proa_str){pair, (size_t)(equals - pair)}),
             proa_arena_strdup(&s->arena, proa_str_c(path))};
@@ -539,7 +495,7 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
     proa_engine_options options;
     proa_fleet_options fleet;
     const Inference__ModelConfig *config = proa_served_model_config(s->model);
-    PROA_TRY(proa_llm_folder(s->folder, s->model, folder_keys, err));
+    PROA_TRY(proa_model_folder(s->folder, s->model, folder_keys, err));
     PROA_TRY(engine_options(&options, s, err));
     PROA_TRY(read_speculation(&options, s, err));
     PROA_TRY(read_adapters(&options, s, err));
@@ -613,17 +569,4 @@ bool proa_llm_ready(void *state, proa_err *reason)
     (void)PROA_FAIL(reason, UNAVAILABLE, "the devices of all %d replicas have failed",
                     proa_fleet_count(s->fleet));
     return false;
-}
-
-proa_status proa_llm_instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
-{
-    PROA_UNUSED(instance);
-    PROA_UNUSED(err);
-    *state = model_state;
-    return PROA_OK;
-}
-
-void proa_llm_instance_close(void *state)
-{
-    PROA_UNUSED(state);
 }

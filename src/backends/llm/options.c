@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * options.c - options from tensors, by rows of a batch (serve/generation_read.h has the names and the setters). */
-#include "backends/llm/llm.h"
+#include "backends/llm/contract.h"
 
-#include "backends/llm/word_lists.h"
+#include "backends/tensors/word_lists.h"
 #include "base/limits.h"
 
 static proa_status must_be(const proa_option_row *row, const char *what, proa_err *err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * place.c - outputs of an encoder that stay on its GPU, for a step of an ensemble that reads them there. The engine
  *           writes each row to its place in one buffer of the request (proa_request.head_to). */
-#include "backends/llm/llm.h"
+#include "backends/llm/contract.h"
 
 #include "base/checked.h"
 #include "kernels/elements.h"

@@ -2,7 +2,7 @@
  * prompt.c - a typed generation as a request of the engine: its text or chat as tokens, the echo, the task. It is the
  *            same for requests that a protocol sends typed and for those that a contract reads from tensors. Also the
  *            texts of a chat as messages, whose parsers are in text/message. */
-#include "backends/llm/llm.h"
+#include "backends/llm/request.h"
 
 #include "base/limits.h"
 #include <string.h>

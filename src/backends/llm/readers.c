@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * readers.c - threads that read long texts and chats, so that an event loop does not wait for them. */
-#include "backends/llm/llm.h"
+#include "backends/llm/request.h"
 
 #include "base/alloc.h"
 #include "base/limits.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * request.c - a request's way through the engine: read and submitted on the caller's thread; the engine's
  * thread then turns events into replies. */
-#include "backends/llm/llm.h"
+#include "backends/llm/contract.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

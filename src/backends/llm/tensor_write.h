@@ -3,7 +3,7 @@
 #ifndef PROA_BACKENDS_LLM_TENSOR_WRITE_H
 #define PROA_BACKENDS_LLM_TENSOR_WRITE_H
 
-#include "backends/llm/llm.h"
+#include "backends/llm/request.h"
 
 /* Adds a tensor of 4-byte elements with this shape, every element set to `fill`; NULL: the request does not want it. */
 int32_t *proa_reply_ints(const proa_llm_request *req, proa_reply *reply, const char *name,

@@ -2,7 +2,9 @@
  * detokenizer.c - the backend `detokenizer`: what the Python model `postprocessing` of FasterTransformer's and
  * TensorRT-LLM's ensembles does, with the same tensors. */
 #include "backends/backends.h"
-#include "backends/llm/io_shapes.h"
+#include "backends/common.h"
+#include "backends/tensors/io_shapes.h"
+#include "backends/tensors/tensor_read.h"
 #include "backends/text/tokenizer_model.h"
 
 #include "base/limits.h"
@@ -132,6 +134,6 @@ const proa_backend proa_backend_detokenizer = {.name = "detokenizer",
                                                .complete = complete_config,
                                                .model_open = proa_tokenizer_model_open,
                                                .model_close = proa_tokenizer_model_close,
-                                               .instance_open = proa_llm_instance_open,
-                                               .instance_close = proa_llm_instance_close,
+                                               .instance_open = proa_shared_instance_open,
+                                               .instance_close = proa_shared_instance_close,
                                                .execute = execute_detokenizer};

@@ -3,9 +3,9 @@
  * TensorRT-LLM's ensembles does, with the same tensors. Each request is on its own; a batch is rows of it, and many
  * rows are tokenised by several threads. */
 #include "backends/backends.h"
-#include "backends/llm/io_shapes.h"
+#include "backends/tensors/io_shapes.h"
 #include "backends/text/tokenizer_model.h"
-#include "backends/llm/word_lists.h"
+#include "backends/tensors/word_lists.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"

@@ -4,7 +4,7 @@
 #include "backends/text/tokenizer_model.h"
 
 #include "backends/common.h"
-#include "backends/llm/llm.h"
+#include "backends/model_folder.h"
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -72,11 +72,11 @@ static proa_status open_tokens(proa_tokenizer_model *t, proa_err *err)
     static const char *const keys[] = {"tokenizer_dir", "tokenizer_path", NULL};
     char folder[4096];
     int64_t threads = 0;
-    PROA_TRY(proa_llm_folder(folder, t->model, keys, err));
+    PROA_TRY(proa_model_folder(folder, t->model, keys, err));
     PROA_TRY(proa_tokenizer_open(&t->tokenizer, folder, err));
-    PROA_TRY(proa_llm_parameter_flag(&t->add_special, t->model, "add_special_tokens", err));
-    PROA_TRY(proa_llm_parameter_flag(&t->skip_special, t->model, "skip_special_tokens", err));
-    PROA_TRY(proa_llm_parameter_flag(&t->continuation, t->model, "continuation", err));
+    PROA_TRY(proa_parameter_flag(&t->add_special, t->model, "add_special_tokens", err));
+    PROA_TRY(proa_parameter_flag(&t->skip_special, t->model, "skip_special_tokens", err));
+    PROA_TRY(proa_parameter_flag(&t->continuation, t->model, "continuation", err));
     PROA_TRY(proa_parameter_number(&threads, t->model, "threads", PROA_THREADS_MAX, err));
     t->threads = (int32_t)threads;
     t->unsigned_ids = says_unsigned(proa_served_model_config(t->model));

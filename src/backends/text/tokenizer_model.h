@@ -4,7 +4,7 @@
 #ifndef PROA_BACKENDS_TEXT_TOKENIZER_MODEL_H
 #define PROA_BACKENDS_TEXT_TOKENIZER_MODEL_H
 
-#include "backends/llm/llm.h"
+#include "backends/tensors/io_table.h"
 #include "text/token_bytes.h"
 #include "serve/backend.h"
 

@@ -2,7 +2,7 @@
  * transform.c - the backend `transform`: features of texts and simple arithmetic as a step of an ensemble. Each request
  * is on its own, so a batch may be ragged. What a step only cuts out or renames goes on by reference. */
 #include "backends/backends.h"
-#include "backends/llm/llm.h"
+#include "backends/tensors/io_table.h"
 #include "backends/transform/transform.h"
 
 #include "base/alloc.h"

@@ -3,7 +3,7 @@
  * lists of words, biases, and the way back; malformed tensors are refused. */
 #include "rig.h"
 
-#include "backends/llm/word_lists.h"
+#include "backends/tensors/word_lists.h"
 
 #define CLASSICS              MODELS "classics-10m"
 #define PARAMETER(key, value) "parameters { key: \"" key "\" value { string_value: \"" value "\" } } "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tensor_read.c - numbers, texts and token ids from a request's tensors. */
-#include "backends/llm/llm.h"
+#include "backends/tensors/tensor_read.h"
 
 #include "base/limits.h"
 #include "tensor/dtype.h"

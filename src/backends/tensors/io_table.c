@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * config.c - what a configuration leaves open is filled from tables; all memory is the arena's. */
-#include "backends/llm/llm.h"
+ * io_table.c - adds the rows of a table to the messages of a configuration. */
+#include "backends/tensors/io_table.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * word_lists.c - lists of words as ids, from tensors of the three forms that clients send. */
-#include "backends/llm/word_lists.h"
+#include "backends/tensors/word_lists.h"
 
 #include "base/limits.h"
 #include <string.h>

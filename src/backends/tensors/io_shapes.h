@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * io_shapes.h - short names of types and shapes for tables of proa_io_row; only for the files that have such tables. */
-#ifndef PROA_BACKENDS_LLM_IO_SHAPES_H
-#define PROA_BACKENDS_LLM_IO_SHAPES_H
+#ifndef PROA_BACKENDS_TENSORS_IO_SHAPES_H
+#define PROA_BACKENDS_TENSORS_IO_SHAPES_H
 
-#include "backends/llm/llm.h"
+#include "backends/tensors/io_table.h"
 
 /* clang-format off */
 #define T(name)  INFERENCE__DATA_TYPE__TYPE_##name
