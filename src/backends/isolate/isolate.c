@@ -230,17 +230,15 @@ static proa_status isolated_model_open(void **state, proa_served_model *model, p
 static proa_status isolated_instance_open(void **state, void *model_state, const proa_instance *instance,
                                           proa_err *err)
 {
-    proa_worker *w;
-    PROA_TRY(proa_worker_open(&w, model_state, instance, err));
-    *state = w;
+    (void)err;
+    *state = proa_worker_open(model_state, instance);
     return PROA_OK;
 }
 
-static void warn_sharing(const proa_worker_model *m)
+static void warn_sharing(proa_worker_model *m)
 {
     const char *key = proa_library_sharing(m->config->backend);
-    int count = 0;
-    for (const proa_worker *w = m->instances; w; w = proa_worker_next(w)) count++;
+    int count = proa_worker_count_instances(m);
     if (key && count > 1 && proa_parameter_true(m->model, key))
         PROA_LOG(
             WARNING,
@@ -252,8 +250,8 @@ static void warn_sharing(const proa_worker_model *m)
 /* Only the processes know what the backend takes. */
 static proa_status isolated_instances_opened(void *model_state, proa_err *err)
 {
-    const proa_worker_model *m = model_state;
-    PROA_TRY(proa_worker_wait_all(m, err));
+    proa_worker_model *m = model_state;
+    PROA_TRY(proa_worker_start_all(m, err));
     warn_sharing(m);
     if (proa_worker_takes_devices(m)) proa_served_model_set_device_inputs(m->model);
     return PROA_OK;

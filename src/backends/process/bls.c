@@ -8,7 +8,7 @@
 /* An instance whose execute waits for a call. The pointers are only compared, never followed. */
 typedef struct waiter {
     const proa_served_model *model;
-    const proa_worker *instance;
+    const proa_worker_instance *instance;
     int instances; /* that the model has */
 } waiter;
 
@@ -29,15 +29,15 @@ typedef struct call {
 } call;
 
 struct proa_bls {
-    proa_worker *instance;
+    proa_worker *worker;
     pthread_mutex_t lock; /* of the list */
     call *calls;
 };
 
-proa_bls *proa_bls_new(proa_worker *i)
+proa_bls *proa_bls_new(proa_worker *worker)
 {
     proa_bls *b = proa_calloc(1, sizeof *b);
-    b->instance = i;
+    b->worker = worker;
     pthread_mutex_init(&b->lock, NULL);
     return b;
 }
@@ -56,28 +56,28 @@ static void join_calls(call *c)
     if (c->next) c->next->prev = c;
     c->in->calls = c;
     pthread_mutex_unlock(&c->in->lock);
-    proa_worker_begin(c->in->instance);
+    proa_worker_begin(c->in->worker);
 }
 
 static void leave_calls(call *c)
 {
-    proa_worker *i = c->in->instance;
+    proa_worker *worker = c->in->worker;
     pthread_mutex_lock(&c->in->lock);
     if (c->prev) c->prev->next = c->next;
     else c->in->calls = c->next;
     if (c->next) c->next->prev = c->prev;
     pthread_mutex_unlock(&c->in->lock);
     free(c);
-    proa_worker_end(i); /* must be last: the instance may be freed afterwards */
+    proa_worker_end(worker); /* must be last: the worker may be freed afterwards */
 }
 
-static void send_error(proa_worker *i, uint64_t process, uint64_t id, const proa_err *err)
+static void send_error(proa_worker *worker, uint64_t process, uint64_t id, const proa_err *err)
 {
     proa_reply reply = {.error = *err};
     proa_buf head;
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_payload_reply_head(&head, &reply);
-    proa_worker_send(i, process,
+    proa_worker_send(worker, process,
                      (proa_channel_message){.kind = PROA_CHANNEL_REPLY, .flags = PROA_CHANNEL_FINAL, .id = id},
                      &(proa_payload_content){.head = proa_buf_view(&head)});
     proa_buf_release(&head);
@@ -115,7 +115,7 @@ static void on_reply(proa_infer *r, proa_reply *reply, bool final)
     if (reply) move_outputs(c, reply);
     proa_payload_reply_head(&head, reply);
     bool good = reply && reply->error.status == PROA_OK;
-    proa_worker_send(c->in->instance, c->process,
+    proa_worker_send(c->in->worker, c->process,
                      (proa_channel_message){
                          .kind = PROA_CHANNEL_REPLY, .flags = final ? PROA_CHANNEL_FINAL : 0, .id = c->id},
                      &(proa_payload_content){.head = proa_buf_view(&head),
@@ -144,7 +144,7 @@ static void add_waiter(call *c, const waiter *w)
 }
 
 /* `request` is executed by the instance that makes the call: a request that waits for it also waits for
- * the call. Such a request ends only on the instance's thread, which is this one, so the call that made it
+ * the call. Such a request ends only on the worker's thread, which is this one, so the call that made it
  * still exists. */
 static void add_callers(void *made, const proa_infer *request)
 {
@@ -155,16 +155,13 @@ static void add_callers(void *made, const proa_infer *request)
 
 static void find_waiters(call *c)
 {
-    proa_worker *i = c->in->instance;
-    proa_worker_model *m = proa_worker_model_of(i);
-    waiter own = {.model = m->model, .instance = i};
-    if (!proa_worker_executes(i, c->parent, add_callers, c)) {
+    proa_worker_model *m = proa_worker_model_of(c->in->worker);
+    waiter own = {.model = m->model, .instance = proa_worker_executes(c->in->worker, c->parent, add_callers, c)};
+    if (!own.instance) {
         c->parent = 0;
         return;
     }
-    pthread_mutex_lock(&m->lock);
-    for (const proa_worker *one = m->instances; one; one = proa_worker_next(one)) own.instances++;
-    pthread_mutex_unlock(&m->lock);
+    own.instances = proa_worker_count_instances(m);
     add_waiter(c, &own);
 }
 
@@ -233,7 +230,7 @@ static proa_status check_call(call *c, proa_server *server, proa_err *err)
 proa_status proa_bls_handle(proa_bls *b, uint64_t process, const proa_channel_message *m, proa_payload *w,
                             proa_err *err)
 {
-    proa_server *server = proa_worker_model_of(b->instance)->server;
+    proa_server *server = proa_worker_model_of(b->worker)->server;
     proa_infer *r = proa_infer_new();
     proa_err why = {0};
     call *c = proa_calloc(1, sizeof *c);
@@ -250,14 +247,14 @@ proa_status proa_bls_handle(proa_bls *b, uint64_t process, const proa_channel_me
         r->user = c;
         r->inner = true;
         r->device_replies = c->gpu != ON_HOST;
-        if (c->traced) proa_worker_trace(b->instance, c->traced, r);
+        if (c->traced) proa_worker_trace(b->worker, c->traced, r);
         join_calls(c);
         if (proa_server_infer(server, r, &why) == PROA_OK) return PROA_OK; /* c and r may be gone */
         leave_calls(c);
     } else {
         free(c);
     }
-    send_error(b->instance, process, m->id, &why);
+    send_error(b->worker, process, m->id, &why);
     proa_infer_drop(r);
     return PROA_OK;
 }
@@ -268,7 +265,7 @@ void proa_bls_check_cancelled(proa_bls *b)
         proa_infer *r = NULL;
         pthread_mutex_lock(&b->lock);
         for (call *c = b->calls; c && !r; c = c->next)
-            if (c->parent && !proa_infer_cancelled(c->r) && proa_worker_all_cancelled(b->instance, c->parent))
+            if (c->parent && !proa_infer_cancelled(c->r) && proa_worker_all_cancelled(b->worker, c->parent))
                 r = proa_infer_hold(c->r);
         pthread_mutex_unlock(&b->lock);
         if (!r) return;

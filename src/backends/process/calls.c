@@ -7,18 +7,18 @@
 #include <pthread.h>
 #include <string.h>
 
-static void answer_call(proa_worker *i, uint64_t process, uint64_t id, proa_str head)
+static void answer_call(proa_worker *worker, uint64_t process, uint64_t id, proa_str head)
 {
-    proa_worker_send(i, process, (proa_channel_message){.kind = PROA_CHANNEL_ANSWER, .id = id},
+    proa_worker_send(worker, process, (proa_channel_message){.kind = PROA_CHANNEL_ANSWER, .id = id},
                      &(proa_payload_content){.head = head});
 }
 
-static void answer_error(proa_worker *i, uint64_t process, uint64_t id, const proa_err *err)
+static void answer_error(proa_worker *worker, uint64_t process, uint64_t id, const proa_err *err)
 {
     proa_buf head;
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_payload_error_head(&head, err);
-    answer_call(i, process, id, proa_buf_view(&head));
+    answer_call(worker, process, id, proa_buf_view(&head));
     proa_buf_release(&head);
 }
 
@@ -42,7 +42,7 @@ static void log_line(const proa_json *head)
 /* ---- loads and unloads: they wait, so each has a thread ---- */
 
 typedef struct control {
-    proa_worker *instance;
+    proa_worker *worker;
     uint64_t process, id;
     bool load, dependents;
     char *model, *config;
@@ -67,16 +67,16 @@ static void control_free(control *c)
 static void *run_control(void *arg)
 {
     control *c = arg;
-    proa_worker *i = c->instance;
-    proa_server *server = proa_worker_model_of(i)->server;
+    proa_worker *worker = c->worker;
+    proa_server *server = proa_worker_model_of(worker)->server;
     proa_err err = {0};
     proa_status status = c->load ? proa_server_load(server, c->model, *c->config ? c->config : NULL, c->files,
                                                     c->files_count, &err)
                                  : proa_server_unload(server, c->model, c->dependents, &err);
-    if (status != PROA_OK) answer_error(i, c->process, c->id, &err);
-    else answer_call(i, c->process, c->id, proa_str_c("{}"));
+    if (status != PROA_OK) answer_error(worker, c->process, c->id, &err);
+    else answer_call(worker, c->process, c->id, proa_str_c("{}"));
     control_free(c);
-    proa_worker_end(i);
+    proa_worker_end(worker);
     return NULL;
 }
 
@@ -108,39 +108,41 @@ static proa_status start_control(control *c, const proa_json *head, proa_payload
     c->config = proa_str_copy(proa_json_str(proa_json_get(head, "config")));
     c->dependents = proa_json_bool(proa_json_get(head, "dependents"));
     if (c->load) PROA_TRY(take_files(c, head, w, err));
-    proa_worker_begin(c->instance);
+    proa_worker_begin(c->worker);
     if (pthread_create(&thread, NULL, run_control, c) == 0) pthread_detach(thread);
     else run_control(c); /* no thread is free: run it here */
     return PROA_OK;
 }
 
-static void is_ready(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head)
+static void is_ready(proa_worker *worker, uint64_t process, uint64_t id, const proa_json *head)
 {
     proa_err err = {0};
     int64_t version = -1;
     char *model = proa_str_copy(proa_json_str(proa_json_get(head, "model")));
     proa_status status = proa_version_parse(&version, proa_json_str(proa_json_get(head, "version")), &err);
     if (status != PROA_OK) {
-        answer_error(i, process, id, &err);
+        answer_error(worker, process, id, &err);
     } else {
-        status = proa_server_model_ready(proa_worker_model_of(i)->server, model, version, NULL);
-        answer_call(i, process, id, proa_str_c(status == PROA_OK ? "{\"ready\":true}" : "{\"ready\":false}"));
+        status = proa_server_model_ready(proa_worker_model_of(worker)->server, model, version, NULL);
+        answer_call(worker, process, id,
+                    proa_str_c(status == PROA_OK ? "{\"ready\":true}" : "{\"ready\":false}"));
     }
     free(model);
 }
 
 /* Does the model respond any number of times? An error if it is not there. */
-static void find_model(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head)
+static void find_model(proa_worker *worker, uint64_t process, uint64_t id, const proa_json *head)
 {
     proa_err err = {0};
     bool decoupled;
     const proa_json *version = proa_json_get(head, "version");
     char *model = proa_str_copy(proa_json_str(proa_json_get(head, "model")));
-    if (proa_server_model_decoupled(proa_worker_model_of(i)->server, model,
+    if (proa_server_model_decoupled(proa_worker_model_of(worker)->server, model,
                                     version ? proa_json_int(version) : -1, &decoupled, &err) != PROA_OK)
-        answer_error(i, process, id, &err);
+        answer_error(worker, process, id, &err);
     else
-        answer_call(i, process, id, proa_str_c(decoupled ? "{\"decoupled\":true}" : "{\"decoupled\":false}"));
+        answer_call(worker, process, id,
+                    proa_str_c(decoupled ? "{\"decoupled\":true}" : "{\"decoupled\":false}"));
     free(model);
 }
 
@@ -160,7 +162,7 @@ static proa_status lease_all(proa_devices *devices, const proa_json *head, proa_
     return PROA_OK;
 }
 
-static void answer_leases(proa_worker *i, uint64_t process, uint64_t id, const proa_tensor *tensors,
+static void answer_leases(proa_worker *worker, uint64_t process, uint64_t id, const proa_tensor *tensors,
                           const uint64_t *numbers, int64_t count)
 {
     proa_buf text;
@@ -170,95 +172,97 @@ static void answer_leases(proa_worker *i, uint64_t process, uint64_t id, const p
         proa_buf_printf(&text, "%s%llu", k ? "," : "", (unsigned long long)numbers[k]);
     proa_buf_printf(&text, "]}");
     proa_worker_send(
-        i, process, (proa_channel_message){.kind = PROA_CHANNEL_ANSWER, .id = id},
+        worker, process, (proa_channel_message){.kind = PROA_CHANNEL_ANSWER, .id = id},
         &(proa_payload_content){.head = proa_buf_view(&text), .tensors = tensors, .count = (int)count});
     proa_buf_release(&text);
 }
 
 /* Memory for outputs on a GPU, which the process then names in a response. If there is none for one of them, the
  * process gets none at all. */
-static void lease_memory(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head)
+static void lease_memory(proa_worker *worker, uint64_t process, uint64_t id, const proa_json *head)
 {
     proa_err err = {0};
     int64_t count = proa_json_len(proa_json_get(head, "sizes"));
     if (count < 1 || count > PROA_PROCESS_LEASES_MAX) {
         (void)PROA_FAIL(&err, INVALID, "memory for %lld outputs", (long long)count);
-        answer_error(i, process, id, &err);
+        answer_error(worker, process, id, &err);
         return;
     }
     proa_tensor *tensors = proa_calloc((size_t)count, sizeof *tensors);
     uint64_t *numbers = proa_calloc((size_t)count, sizeof *numbers);
-    if (lease_all(proa_worker_devices(i), head, tensors, numbers, count, &err) == PROA_OK) {
-        answer_leases(i, process, id, tensors, numbers, count);
+    if (lease_all(proa_worker_devices(worker), head, tensors, numbers, count, &err) == PROA_OK) {
+        answer_leases(worker, process, id, tensors, numbers, count);
     } else {
-        for (int64_t k = 0; k < count; k++) proa_devices_return_lease(proa_worker_devices(i), numbers[k]);
-        answer_error(i, process, id, &err);
+        for (int64_t k = 0; k < count; k++)
+            proa_devices_return_lease(proa_worker_devices(worker), numbers[k]);
+        answer_error(worker, process, id, &err);
     }
     for (int64_t k = 0; k < count; k++) proa_tensor_release(&tensors[k]);
     free(numbers);
     free(tensors);
 }
 
-static void take_closed(proa_worker *i, const proa_json *head)
+static void take_closed(proa_worker *worker, const proa_json *head)
 {
     const proa_json *closed = proa_json_get(head, "memory");
     for (int64_t k = 0; k + 1 < proa_json_len(closed); k += 2)
-        proa_devices_closed(proa_worker_devices(i), proa_json_uint(proa_json_at(closed, k)),
+        proa_devices_closed(proa_worker_devices(worker), proa_json_uint(proa_json_at(closed, k)),
                             proa_json_int(proa_json_at(closed, k + 1)));
 }
 
 /* Leased memory that will not be sent. */
-static void return_unused(proa_worker *i, const proa_json *head)
+static void return_unused(proa_worker *worker, const proa_json *head)
 {
     const proa_json *unused = proa_json_get(head, "memory");
     for (int64_t k = 0; k < proa_json_len(unused); k++)
-        proa_devices_return_lease(proa_worker_devices(i), proa_json_uint(proa_json_at(unused, k)));
+        proa_devices_return_lease(proa_worker_devices(worker), proa_json_uint(proa_json_at(unused, k)));
 }
 
 /* ---- all kinds ---- */
 
-static void call_families(proa_worker *i, uint64_t process, uint64_t id, const char *kind, const proa_json *head)
+static void call_families(proa_worker *worker, uint64_t process, uint64_t id, const char *kind,
+                          const proa_json *head)
 {
     proa_err err = {0};
     proa_buf text;
     proa_buf_init(&text, 4096);
-    if (proa_families_call(proa_worker_model_of(i)->families, kind, head, &text, &err) == PROA_OK) {
-        if (id) answer_call(i, process, id, proa_buf_view(&text));
+    if (proa_families_call(proa_worker_model_of(worker)->families, kind, head, &text, &err) == PROA_OK) {
+        if (id) answer_call(worker, process, id, proa_buf_view(&text));
     } else if (id) {
-        answer_error(i, process, id, &err);
+        answer_error(worker, process, id, &err);
     }
     proa_buf_release(&text);
 }
 
-static proa_status take_request(proa_worker *i, uint64_t process, uint64_t id, const proa_json *head,
+static proa_status take_request(proa_worker *worker, uint64_t process, uint64_t id, const proa_json *head,
                                 proa_payload *w, proa_err *err)
 {
     proa_str kind = proa_json_str(proa_json_get(head, "kind"));
     char name[32];
     if (proa_str_is(kind, "load") || proa_str_is(kind, "unload")) {
         control *c = proa_calloc(1, sizeof *c);
-        *c = (control){.instance = i, .process = process, .id = id, .load = proa_str_is(kind, "load")};
+        *c = (control){.worker = worker, .process = process, .id = id, .load = proa_str_is(kind, "load")};
         proa_status status = start_control(c, head, w, err);
         if (status != PROA_OK) control_free(c);
         return status;
     }
     snprintf(name, sizeof name, "%.*s", (int)(kind.len < sizeof name ? kind.len : 0), kind.len ? kind.ptr : "");
     if (proa_str_is(kind, "log")) log_line(head);
-    else if (proa_str_is(kind, "device_memory")) lease_memory(i, process, id, head);
-    else if (proa_str_is(kind, "device_closed")) take_closed(i, head);
-    else if (proa_str_is(kind, "device_unused")) return_unused(i, head);
-    else if (proa_str_is(kind, "ready")) is_ready(i, process, id, head);
-    else if (proa_str_is(kind, "find")) find_model(i, process, id, head);
-    else call_families(i, process, id, name, head);
+    else if (proa_str_is(kind, "device_memory")) lease_memory(worker, process, id, head);
+    else if (proa_str_is(kind, "device_closed")) take_closed(worker, head);
+    else if (proa_str_is(kind, "device_unused")) return_unused(worker, head);
+    else if (proa_str_is(kind, "ready")) is_ready(worker, process, id, head);
+    else if (proa_str_is(kind, "find")) find_model(worker, process, id, head);
+    else call_families(worker, process, id, name, head);
     return PROA_OK;
 }
 
-proa_status proa_calls_handle(proa_worker *i, uint64_t process, const proa_channel_message *m,
+proa_status proa_calls_handle(proa_worker *worker, uint64_t process, const proa_channel_message *m,
                               proa_payload *w, proa_err *err)
 {
     proa_json *head;
     PROA_TRY(proa_payload_head(&head, w, err));
-    proa_status status = take_request(i, process, m->kind == PROA_CHANNEL_CALL ? m->id : 0, head, w, err);
+    proa_status status = take_request(worker, process, m->kind == PROA_CHANNEL_CALL ? m->id : 0, head, w, err);
     proa_json_free(head);
     return status;
 }

@@ -48,26 +48,26 @@ static proa_status check_runs(proa_process *p, proa_err *err)
 }
 
 /* Receives until a message of that kind arrives. until_ns 0: no time limit as long as the process runs; late: the
- * text of that limit. i may be NULL: then only log lines and calls are expected. UNAVAILABLE: the process has ended;
+ * text of that limit. w may be NULL: then only log lines and calls are expected. UNAVAILABLE: the process has ended;
  * DEADLINE: it must be ended. */
-static proa_status await_message(proa_worker *i, proa_process *p, proa_channel_message *in, uint32_t kind,
+static proa_status await_message(proa_worker *w, proa_process *p, proa_channel_message *in, uint32_t kind,
                                  int64_t until_ns, const char *late, proa_json **head, proa_err *err)
 {
     for (;;) {
         int count = proa_process_receive(p, in, PROA_CHANNEL_PACKET_MAX, LOOK_MS);
         if (count < 0) return PROA_FAIL(err, UNAVAILABLE, "the process has ended");
         if (count == 0) PROA_TRY(check_runs(p, err));
-        if (i && proa_worker_is_closing(i)) return PROA_FAIL(err, CANCELLED, "the model is being unloaded");
+        if (w && proa_worker_is_closing(w)) return PROA_FAIL(err, CANCELLED, "the model is being unloaded");
         for (int k = 0; k < count; k++) {
             if (in[k].kind == kind) return read_opened(p, &in[k], head, err);
-            if (i) PROA_TRY(proa_worker_handle(i, p, &in[k], err));
+            if (w) PROA_TRY(proa_worker_handle(w, p, &in[k], err));
             else PROA_TRY(proa_calls_handle_alone(p, &in[k], err));
         }
         if (until_ns && proa_clock_ns() > until_ns) return PROA_FAIL(err, DEADLINE, "%s", late);
     }
 }
 
-static proa_status open_model(proa_worker *i, proa_process *p, proa_channel_message *in,
+static proa_status open_model(proa_worker *w, proa_process *p, proa_channel_message *in,
                               const proa_worker_settings *s, proa_str opening, proa_json **opened, proa_err *err)
 {
     proa_json *head = NULL;
@@ -77,7 +77,7 @@ static proa_status open_model(proa_worker *i, proa_process *p, proa_channel_mess
     proa_json_free(head);
     if (!proa_payload_send(p, m, &(proa_payload_content){.head = opening}))
         return PROA_FAIL(err, NO_MEMORY, "the configuration is too large");
-    return await_message(i, p, in, PROA_CHANNEL_OPENED, 0, NULL, opened, err);
+    return await_message(w, p, in, PROA_CHANNEL_OPENED, 0, NULL, opened, err);
 }
 
 static void text_member(proa_buf *out, const char *name, const char *text)
@@ -106,16 +106,17 @@ static void print_args(proa_buf *out, const proa_worker *w)
                                         [INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU] = "CPU",
                                         [INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_MODEL] = "MODEL"};
     const proa_worker_model *m = w->model;
+    const proa_worker_instance *i = w->instances;
     char number[32];
     const struct {
         const char *key, *value;
     } args[] = {{"model_config", m->config_json},
-                {"model_instance_name", w->name},
-                {"model_instance_kind", kinds[w->kind]},
+                {"model_instance_name", i->name},
+                {"model_instance_kind", kinds[i->kind]},
                 {"model_instance_device_id", number},
                 {"model_repository", proa_served_model_path(m->model)},
                 {"model_name", proa_served_model_name(m->model)}};
-    snprintf(number, sizeof number, "%d", w->device < 0 ? 0 : w->device);
+    snprintf(number, sizeof number, "%d", i->device < 0 ? 0 : i->device);
     for (size_t k = 0; k < PROA_COUNT(args); k++) {
         proa_buf_printf(out, "%c\"%s\":", k ? ',' : '{', args[k].key);
         proa_buf_json_str(out, proa_str_c(args[k].value));
@@ -123,157 +124,157 @@ static void print_args(proa_buf *out, const proa_worker *w)
     proa_buf_printf(out, ",\"model_version\":\"%lld\"}", (long long)proa_served_model_version(m->model));
 }
 
-static void set_process(proa_worker *i, proa_process *p)
+static void set_process(proa_worker *w, proa_process *p)
 {
-    pthread_mutex_lock(&i->lock);
-    i->process = p;
-    i->number++;
-    pthread_cond_broadcast(&i->changed);
-    pthread_mutex_unlock(&i->lock);
+    pthread_mutex_lock(&w->lock);
+    w->process = p;
+    w->number++;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
 }
 
-static void set_up(proa_worker *i, const proa_json *opened)
+static void set_up(proa_worker *w, const proa_json *opened)
 {
-    pthread_mutex_lock(&i->lock);
-    i->state = PROA_WORKER_UP;
-    i->tried = true;
-    i->checks_ready = proa_json_bool(proa_json_get(opened, "is_ready"));
-    i->takes_devices = !i->model->settings.kind->reports_devices ||
+    pthread_mutex_lock(&w->lock);
+    w->state = PROA_WORKER_UP;
+    w->tried = true;
+    w->checks_ready = proa_json_bool(proa_json_get(opened, "is_ready"));
+    w->takes_devices = !w->model->settings.kind->reports_devices ||
                        proa_json_bool(proa_json_get(opened, "device_inputs"));
-    i->ready_pending = false;
-    i->is_ready = true;
-    pthread_cond_broadcast(&i->changed);
-    pthread_mutex_unlock(&i->lock);
+    w->ready_pending = false;
+    w->is_ready = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
 }
 
-static void serve_process(proa_worker *i, proa_process *p, proa_err *err)
+static void serve_process(proa_worker *w, proa_process *p, proa_err *err)
 {
     for (;;) {
-        int count = proa_process_receive(p, i->in, PROA_CHANNEL_PACKET_MAX, proa_worker_tick(i, p));
+        int count = proa_process_receive(p, w->in, PROA_CHANNEL_PACKET_MAX, proa_worker_tick(w, p));
         if (count < 0 || (count == 0 && check_runs(p, err) != PROA_OK)) return;
-        if (count > 0) proa_worker_note_outputs(i, i->in, count);
+        if (count > 0) proa_worker_note_outputs(w, w->in, count);
         for (int k = 0; k < count; k++)
-            if (proa_worker_handle(i, p, &i->in[k], err) != PROA_OK) return;
-        if (proa_worker_is_closing(i)) return;
+            if (proa_worker_handle(w, p, &w->in[k], err) != PROA_OK) return;
+        if (proa_worker_is_closing(w)) return;
     }
 }
 
 /* Runs finalize() with a time limit. Calls that it makes meanwhile are answered. */
-static int finish_process(proa_worker *i, proa_process *p)
+static int finish_process(proa_worker *w, proa_process *p)
 {
     proa_channel_message m = {.kind = PROA_CHANNEL_CLOSE};
     proa_err ignored = {0};
-    int64_t until = proa_clock_ns() + i->model->settings.finish_ms * 1000000;
+    int64_t until = proa_clock_ns() + w->model->settings.finish_ms * 1000000;
     if (!proa_process_send(p, &m, 1)) return 0;
     while (proa_clock_ns() < until) {
-        int count = proa_process_receive(p, i->in, PROA_CHANNEL_PACKET_MAX, LOOK_MS);
+        int count = proa_process_receive(p, w->in, PROA_CHANNEL_PACKET_MAX, LOOK_MS);
         if (count < 0) return 1000; /* it has closed the socket */
         for (int k = 0; k < count; k++)
-            if (proa_worker_handle(i, p, &i->in[k], &ignored) != PROA_OK) return 0;
+            if (proa_worker_handle(w, p, &w->in[k], &ignored) != PROA_OK) return 0;
     }
     return 0;
 }
 
 /* Ends the process if it still runs. */
-static void end_process(proa_worker *i, proa_process *p, int patience_ms, const proa_err *broken)
+static void end_process(proa_worker *w, proa_process *p, int patience_ms, const proa_err *broken)
 {
     char how[600];
     proa_err err = {0};
-    pthread_mutex_lock(&i->lock);
-    bool served = i->state == PROA_WORKER_UP;
-    i->state = PROA_WORKER_DOWN;
-    i->process = NULL;
-    while (i->users) pthread_cond_wait(&i->changed, &i->lock);
-    bool closing = i->closing, late = i->late && i->executing;
-    pthread_mutex_unlock(&i->lock);
+    pthread_mutex_lock(&w->lock);
+    bool served = w->state == PROA_WORKER_UP;
+    w->state = PROA_WORKER_DOWN;
+    w->process = NULL;
+    while (w->users) pthread_cond_wait(&w->changed, &w->lock);
+    bool closing = w->closing, late = w->late;
+    pthread_mutex_unlock(&w->lock);
     bool well = proa_process_end(p, patience_ms, how, sizeof how);
     if (late)
         snprintf(how, sizeof how, "was killed: execute took longer than %lld ms",
-                 (long long)i->model->settings.execute_ms);
+                 (long long)w->model->settings.execute_ms);
     if (broken->status != PROA_OK) snprintf(how, sizeof how, "was killed: %s", broken->text);
-    proa_worker_not_healthy(i, PROA_INTERNAL, how, &err);
+    proa_worker_not_healthy(w, PROA_INTERNAL, how, &err);
     if (served && !(closing && well)) PROA_LOG(ERROR, "%s", err.text);
-    proa_bls_cancel_all(i->bls);
-    proa_worker_fail(i, p, false, &err);
-    proa_devices_clear(i->devices);
-    pthread_mutex_lock(&i->lock);
-    i->why = err;
-    i->executing = false;
-    i->ready_pending = false;
-    pthread_cond_broadcast(&i->changed);
-    pthread_mutex_unlock(&i->lock);
+    proa_bls_cancel_all(w->bls);
+    proa_worker_fail(w, p, NULL, &err);
+    proa_devices_clear(w->devices);
+    pthread_mutex_lock(&w->lock);
+    w->why = err;
+    w->late = NULL;
+    w->ready_pending = false;
+    for (proa_worker_instance *i = w->instances; i; i = i->next) proa_worker_executed(i);
+    pthread_mutex_unlock(&w->lock);
     proa_process_free(p);
 }
 
 /* One process from its start to its end. */
-static proa_status run_process(proa_worker *i, proa_str opening, proa_err *err)
+static proa_status run_process(proa_worker *w, proa_str opening, proa_err *err)
 {
     proa_process *p;
     proa_json *opened = NULL;
     proa_err broken = {0};
-    PROA_TRY(start_process(&p, &i->model->settings, i->name, err));
-    atomic_fetch_add_explicit(&i->model->starts, 1, memory_order_relaxed);
-    set_process(i, p);
-    proa_status status = open_model(i, p, i->in, &i->model->settings, opening, &opened, err);
+    PROA_TRY(start_process(&p, &w->model->settings, w->name, err));
+    atomic_fetch_add_explicit(&w->model->starts, 1, memory_order_relaxed);
+    set_process(w, p);
+    proa_status status = open_model(w, p, w->in, &w->model->settings, opening, &opened, err);
     int patience = 0;
     if (status == PROA_OK) {
         proa_process_note_regions(p);
-        set_up(i, opened);
+        set_up(w, opened);
         proa_json_free(opened);
-        serve_process(i, p, &broken);
-        if (proa_worker_is_closing(i)) patience = finish_process(i, p);
-        else patience = broken.status == PROA_OK && !i->late ? 200 : 0;
+        serve_process(w, p, &broken);
+        if (proa_worker_is_closing(w)) patience = finish_process(w, p);
+        else patience = broken.status == PROA_OK && !w->late ? 200 : 0;
     } else if (status == PROA_UNAVAILABLE) {
         patience = 200;
     } else if (status == PROA_DEADLINE) {
         broken = *err;
     }
-    end_process(i, p, patience, &broken);
+    end_process(w, p, patience, &broken);
     if (status == PROA_UNAVAILABLE || status == PROA_DEADLINE)
-        *err = i->why; /* how it ended is more informative */
+        *err = w->why; /* how it ended is more informative */
     return status;
 }
 
 /* Waits before the next start; false if none is wanted. */
-static bool wait_for_restart(proa_worker *i, int failures)
+static bool wait_for_restart(proa_worker *w, int failures)
 {
     struct timespec until = proa_worker_time_in((int64_t)BACKOFF_MS
                                                 << (failures < BACKOFF_MAX ? failures : BACKOFF_MAX));
-    pthread_mutex_lock(&i->lock);
-    while (!i->closing && pthread_cond_timedwait(&i->changed, &i->lock, &until) != ETIMEDOUT) {
+    pthread_mutex_lock(&w->lock);
+    while (!w->closing && pthread_cond_timedwait(&w->changed, &w->lock, &until) != ETIMEDOUT) {
     }
-    bool again = !i->closing;
-    pthread_mutex_unlock(&i->lock);
+    bool again = !w->closing;
+    pthread_mutex_unlock(&w->lock);
     return again;
 }
 
-static void note_failure(proa_worker *i, const proa_err *err)
+static void note_failure(proa_worker *w, const proa_err *err)
 {
-    pthread_mutex_lock(&i->lock);
-    if (i->tried && !i->closing)
-        PROA_LOG(ERROR, "%s '%s' does not start again: %s", i->model->settings.kind->process, i->name, err->text);
-    i->why = *err;
-    i->closing = i->closing || !i->tried; /* a model that fails to load is not retried */
-    i->tried = true;
-    pthread_cond_broadcast(&i->changed);
-    pthread_mutex_unlock(&i->lock);
+    pthread_mutex_lock(&w->lock);
+    if (w->tried && !w->closing)
+        PROA_LOG(ERROR, "%s '%s' does not start again: %s", w->model->settings.kind->process, w->name, err->text);
+    w->why = *err;
+    w->closing = w->closing || !w->tried; /* a model that fails to load is not retried */
+    w->tried = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
 }
 
-void *proa_worker_supervise(void *instance)
+void *proa_worker_supervise(void *worker)
 {
-    proa_worker *i = instance;
+    proa_worker *w = worker;
     proa_buf args, opening;
     int failures = 0;
     proa_buf_init(&args, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_buf_init(&opening, (size_t)PROA_CHANNEL_HEAD_MAX * 2);
-    print_args(&args, i);
-    opening_head(&opening, &i->model->settings, "serve", i->name, i->model->file, i->model->decoupled, args.ptr);
+    print_args(&args, w);
+    opening_head(&opening, &w->model->settings, "serve", w->name, w->model->file, w->model->decoupled, args.ptr);
     do {
         proa_err err = {0};
         int64_t begin = proa_clock_ns();
-        if (run_process(i, proa_buf_view(&opening), &err) != PROA_OK) note_failure(i, &err);
+        if (run_process(w, proa_buf_view(&opening), &err) != PROA_OK) note_failure(w, &err);
         failures = proa_clock_ns() - begin > STEADY_NS ? 0 : failures + 1;
-    } while (wait_for_restart(i, failures - 1 < 0 ? 0 : failures - 1));
+    } while (wait_for_restart(w, failures - 1 < 0 ? 0 : failures - 1));
     proa_buf_release(&args);
     proa_buf_release(&opening);
     return NULL;

@@ -23,10 +23,10 @@ static void put_processes(proa_worker_model *m, const char *prefix, const char *
         "# TYPE %s_process_memory_bytes gauge\n",
         prefix, prefix);
     pthread_mutex_lock(&m->lock);
-    for (proa_worker *i = m->instances; i; i = proa_worker_next(i)) {
+    for (proa_worker *w = m->workers; w; w = proa_worker_next(w)) {
         proa_process_use use;
         const char *name;
-        if (!proa_worker_read_use(i, &name, &use)) continue;
+        if (!proa_worker_read_use(w, &name, &use)) continue;
         running++;
         proa_buf_printf(out, "%s_process_memory_bytes{%s,instance=\"%s\"} %lld\n", prefix, labels, name,
                         (long long)use.memory_bytes);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * process.h - models whose instances are worker processes: the workers, and the messages between server and process.
+ * process.h - models whose instances are in worker processes: the workers, and the messages between server and process.
  *          Python models (../python) and isolated backends (../isolate) are made of it.
- * Owner:   a model owns its settings and metric families, a worker its process and the requests that it executes.
+ * Owner:   a model owns its settings and metric families, a worker its process and the requests that it executes. A
+ *          worker belongs to its instances.
  * Threads: a worker has a thread that starts its process, reads its messages and restarts it when it dies
  *          (lifecycle.c); all replies are sent by that thread. execute waits on the scheduler's thread. */
 #ifndef PROA_BACKENDS_PROCESS_PROCESS_H
@@ -15,14 +16,15 @@
 
 typedef struct proa_families proa_families; /* families.c */
 typedef struct proa_devices proa_devices;   /* devices.c */
-typedef struct proa_worker proa_worker;
+typedef struct proa_worker proa_worker;     /* a process, and processes in its place after a crash */
+typedef struct proa_worker_instance proa_worker_instance; /* an instance of a model in such a process */
 
 /* What the workers of a kind have in common, beside the requests. */
 typedef struct proa_worker_kind {
     const char *process; /* in messages: "Stub process" of Python, "Backend process" */
     const char *model;   /* "Python model", "model" */
     const char *late;    /* a process that did not start in time */
-    /* Starts a process for the instance of that name. options: without the program and its arguments. */
+    /* Starts a process of that name. options: without the program and its arguments. */
     proa_status (*start)(proa_process **out, const void *arg, const char *name,
                          const proa_process_options *options, proa_err *err);
     /* The process has compared its outputs with the configuration: they are passed on as they come, with the times that
@@ -56,8 +58,8 @@ typedef struct proa_worker_model {
     bool strict_outputs; /* an output that disagrees with the configuration is an error; else the first is logged */
     atomic_bool warned;      /* such an output has been logged */
     proa_families *families; /* in which its processes create metrics; the backend's */
-    pthread_mutex_t lock;    /* guards the list of instances */
-    proa_worker *instances;
+    pthread_mutex_t lock;    /* guards the list of workers */
+    proa_worker *workers;
     atomic_ullong bytes_in, bytes_out, bytes_passed, starts;
 } proa_worker_model;
 
@@ -163,20 +165,21 @@ PROA_MUST_CHECK proa_status proa_payload_reply(proa_reply **out, proa_payload *w
 
 /* ---- worker.c, events.c, lifecycle.c ---- */
 
-/* Starts the process; does not wait until it runs. */
-PROA_MUST_CHECK proa_status proa_worker_open(proa_worker **out, proa_worker_model *model,
-                                             const proa_instance *instance, proa_err *err);
-/* Waits until the model's initialize has returned or failed. */
-PROA_MUST_CHECK proa_status proa_worker_wait_opened(proa_worker *i, proa_err *err);
-void proa_worker_close(proa_worker *i);
-void proa_worker_execute(proa_worker *i, proa_infer *const *requests, int count);
-bool proa_worker_ready(proa_worker *i, proa_err *reason);
-/* Whether its process runs; if so, *name is the instance's and *use what the process uses. */
-bool proa_worker_read_use(proa_worker *i, const char **name, proa_process_use *use);
-proa_worker *proa_worker_next(const proa_worker *i); /* of the model's list */
-proa_worker_model *proa_worker_model_of(const proa_worker *i);
-proa_devices *proa_worker_devices(const proa_worker *i);
+/* Adds an instance to a model; its process starts with proa_worker_start_all. */
+proa_worker_instance *proa_worker_open(proa_worker_model *model, const proa_instance *instance);
+/* After the last instance of the model: starts the processes and waits until the model's initialize has returned or
+ * failed in each; the first failure. */
+PROA_MUST_CHECK proa_status proa_worker_start_all(const proa_worker_model *m, proa_err *err);
+/* The last instance of a process ends it. No instance of the model executes any more. */
+void proa_worker_close(proa_worker_instance *i);
+void proa_worker_execute(proa_worker_instance *i, proa_infer *const *requests, int count);
+/* Whether its process runs; if so, *name is the process's and *use what it uses. */
+bool proa_worker_read_use(proa_worker *w, const char **name, proa_process_use *use);
+proa_worker *proa_worker_next(const proa_worker *w); /* of the model's list */
+proa_worker_model *proa_worker_model_of(const proa_worker *w);
+proa_devices *proa_worker_devices(const proa_worker *w);
 bool proa_worker_takes_devices(const proa_worker_model *m); /* a process of it takes inputs in the memory of GPUs */
+int proa_worker_count_instances(proa_worker_model *m);
 /* Starts a process, sends OPEN with that mode and ends the process after the answer: *head, to be freed. file, args: as
  * in proa_worker_model; NULL: none. Python's mode "complete" runs auto_complete_config. */
 PROA_MUST_CHECK proa_status proa_worker_ask(proa_json **head, const proa_worker_settings *settings,
@@ -188,22 +191,21 @@ PROA_MUST_CHECK proa_status proa_worker_setting(int64_t *value, const proa_serve
 /* The members that all kinds have, of a zeroed model; the families stay the caller's. */
 void proa_worker_model_init(proa_worker_model *m, proa_served_model *model);
 void proa_worker_model_release(proa_worker_model *m);
-/* All workers have opened; the first failure. */
-PROA_MUST_CHECK proa_status proa_worker_wait_all(const proa_worker_model *m, proa_err *err);
 bool proa_worker_all_ready(proa_worker_model *m, proa_err *reason);
 /* Sends an ANSWER or a REPLY to the process of that number, if it still runs; from any thread. The worker exports
  * tensors that are on a GPU. */
-void proa_worker_send(proa_worker *i, uint64_t process, proa_channel_message m, const proa_payload_content *c);
-/* Work that the instance waits for before it closes. */
-void proa_worker_begin(proa_worker *i);
-void proa_worker_end(proa_worker *i);
-/* Whether the request of this id is being executed. If so, calls each(to, r) for every request that is, under the
- * instance's lock. */
-bool proa_worker_executes(proa_worker *i, uint64_t id, void (*each)(void *to, const proa_infer *r), void *to);
+void proa_worker_send(proa_worker *w, uint64_t process, proa_channel_message m, const proa_payload_content *c);
+/* Work that the worker waits for before it closes. */
+void proa_worker_begin(proa_worker *w);
+void proa_worker_end(proa_worker *w);
+/* The instance that executes the request of this id, NULL: none does. If one does, calls each(to, r) for every request
+ * of that execution, under the worker's lock. */
+const proa_worker_instance *proa_worker_executes(proa_worker *w, uint64_t id,
+                                                 void (*each)(void *to, const proa_infer *r), void *to);
 /* `child` belongs to the trace of the request of this id, if that is in the process and traced. */
-void proa_worker_trace(proa_worker *i, uint64_t id, proa_infer *child);
+void proa_worker_trace(proa_worker *w, uint64_t id, proa_infer *child);
 /* Whether it is being executed, and it and all others of that execution are cancelled. */
-bool proa_worker_all_cancelled(proa_worker *i, uint64_t id);
+bool proa_worker_all_cancelled(proa_worker *w, uint64_t id);
 
 /* ---- metrics.c ---- */
 
@@ -214,8 +216,8 @@ void proa_worker_metrics(proa_worker_model *m, const char *prefix, const char *l
 /* ---- calls.c: calls of a model to the server ---- */
 
 /* Handles a CALL or a POST; INVALID for any other message. */
-PROA_MUST_CHECK proa_status proa_calls_handle(proa_worker *i, uint64_t process, const proa_channel_message *m,
-                                              proa_payload *w, proa_err *err);
+PROA_MUST_CHECK proa_status proa_calls_handle(proa_worker *worker, uint64_t process,
+                                              const proa_channel_message *m, proa_payload *w, proa_err *err);
 
 /* The same for a process that is only asked (proa_worker_ask): its log lines are written, its calls are refused. */
 PROA_MUST_CHECK proa_status proa_calls_handle_alone(proa_process *p, const proa_channel_message *m,
@@ -223,8 +225,8 @@ PROA_MUST_CHECK proa_status proa_calls_handle_alone(proa_process *p, const proa_
 
 /* ---- bls.c: calls of other models ---- */
 
-typedef struct proa_bls proa_bls; /* an instance's calls */
-proa_bls *proa_bls_new(proa_worker *i);
+typedef struct proa_bls proa_bls; /* a worker's calls */
+proa_bls *proa_bls_new(proa_worker *worker);
 void proa_bls_free(proa_bls *b); /* after the last call has ended */
 PROA_MUST_CHECK proa_status proa_bls_handle(proa_bls *b, uint64_t process, const proa_channel_message *m,
                                             proa_payload *w, proa_err *err);

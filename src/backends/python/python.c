@@ -256,17 +256,15 @@ static proa_status check_device(const proa_instance *instance, const proa_worker
 
 static proa_status instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
 {
-    proa_worker *i;
     PROA_TRY(check_device(instance, model_state, err));
-    PROA_TRY(proa_worker_open(&i, model_state, instance, err));
-    *state = i;
+    *state = proa_worker_open(model_state, instance);
     return PROA_OK;
 }
 
-/* Waits for the processes, which start in parallel. */
+/* The processes start in parallel. */
 static proa_status instances_opened(void *model_state, proa_err *err)
 {
-    return proa_worker_wait_all(model_state, err);
+    return proa_worker_start_all(model_state, err);
 }
 
 static void instance_close(void *state)
