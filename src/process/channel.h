@@ -26,7 +26,8 @@
 typedef enum proa_channel_kind {
     /* server to process */
     PROA_CHANNEL_OPEN = 1, /* head: what to load (README.md); answered by OPENED */
-    PROA_CHANNEL_EXECUTE, /* number: that many REQUEST follow in this packet; answered by RESPONSEs and DONE */
+    PROA_CHANNEL_EXECUTE, /* id: the instance, from 0; number: that many REQUEST follow in this packet; answered by
+                             RESPONSEs and DONE */
     PROA_CHANNEL_REQUEST, /* id, payload */
     PROA_CHANNEL_ANSWER,  /* to the CALL of this id: head {"error","code"} or the call's own */
     PROA_CHANNEL_REPLY,   /* to the INFER of this id, FINAL with the last; the payload may be absent then */
@@ -36,7 +37,8 @@ typedef enum proa_channel_kind {
     PROA_CHANNEL_STARTED = 64, /* the program runs; head {} or {"error"} */
     PROA_CHANNEL_OPENED,       /* head: {} or {"error"}; {"config"} after auto_complete_config */
     PROA_CHANNEL_RESPONSE,     /* id of a REQUEST, FINAL with the last; no payload: only the flag */
-    PROA_CHANNEL_DONE, /* execute has ended; head {"error","code"}: what it raised, for all without a final response */
+    PROA_CHANNEL_DONE, /* execute of instance `id` has ended; head {"error","code"}: what it raised, for all of its
+                          requests without a final response */
     PROA_CHANNEL_CALL,  /* id, head {"kind",...}: model control, metrics; answered by ANSWER */
     PROA_CHANNEL_POST,  /* head {"kind",...}: log and others without an answer */
     PROA_CHANNEL_INFER, /* id, head and tensors: a request to another model; answered by one REPLY or more */

@@ -3,6 +3,7 @@
 libraries/backend_faults.c, which does what a request asks for."""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,16 @@ def serve(backends, folder, *options):
 def server(backends, tmp_path):
     write_models(tmp_path, one="", other="")
     with serve(backends, tmp_path) as running:
+        yield running
+        assert running.stop() == 0
+        assert not children(running)
+
+
+@pytest.fixture
+def shared(backends, tmp_path):
+    """A model with three instances, and one with one."""
+    write_models(tmp_path, many="instance_group { count: 3 }", other="")
+    with serve(backends, tmp_path, "--backend-config", "faults,execute-timeout-ms=3000") as running:
         yield running
         assert running.stop() == 0
         assert not children(running)
@@ -95,7 +107,7 @@ def open_files(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-def test_each_instance_has_a_process(server):
+def test_each_model_has_a_process(server):
     assert set(children(server)) == {"one_0", "other_0"}
     assert infer(server)[1]["outputs"][0]["data"] == [1, 2]
     assert "the model of faults is open" in server.log_text()
@@ -297,16 +309,6 @@ def test_a_plug_in_in_the_same_process_on_request(plugin, name):
         assert infer(running, "torch")[1]["outputs"][0]["data"] == [1, 2]
 
 
-@pytest.mark.parametrize("options, count, said", [((), 2, 1), ((), 1, 0), (("--in-process", "pytorch"), 2, 0)])
-def test_weights_that_processes_cannot_share(plugin, options, count, said):
-    with open(plugin[1] / "torch/config.pbtxt", "a", encoding="utf-8") as config:
-        config.write(f"""instance_group {{ count: {count} }}
-            parameters {{ key: "ENABLE_WEIGHT_SHARING" value {{ string_value: "true" }} }}""")
-    with serve(*plugin, *options) as running:
-        assert infer(running, "torch")[0] == 200
-        assert running.log_text().count("'ENABLE_WEIGHT_SHARING' has no effect: its 2 instances are processes") == said
-
-
 def test_a_built_in_backend_in_a_process(tmp_path):
     (tmp_path / "sums/1").mkdir(parents=True)
     (tmp_path / "sums/config.pbtxt").write_text("""backend: "add_sub"
@@ -314,7 +316,7 @@ def test_a_built_in_backend_in_a_process(tmp_path):
         output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 2 ] }, { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 2 ] } ]
         instance_group { count: 2 }""")
     with Server("--isolate", "add_sub", repositories=[tmp_path]) as running:
-        assert len(children(running)) == 2
+        assert set(children(running)) == {"sums"}
         inputs = [{"name": f"INPUT{i}", "datatype": "FP32", "shape": [2], "data": [1, i]} for i in range(2)]
         status, answer = call(running, "/v2/models/sums/infer", {"inputs": inputs})
         assert status == 200 and [o["data"] for o in answer["outputs"]] == [[2, 1], [0, -1]]
@@ -327,6 +329,88 @@ def test_what_cannot_be_asked_for(tmp_path, options, why):
     run = subprocess.run([PROA, "serve", "--model-repository", tmp_path, *options], capture_output=True,
                          text=True, timeout=60)
     assert run.returncode != 0 and why in run.stderr
+
+
+def at_once(server, *whats, name="many"):
+    """The answers to requests that are sent at the same time, one for each of `whats`."""
+    with ThreadPoolExecutor(len(whats)) as pool:
+        return list(pool.map(lambda what: infer(server, name, do=what), whats))
+
+
+def test_instances_share_a_process(shared):
+    assert set(children(shared)) == {"many", "other_0"}
+    for _ in range(3):
+        assert [answer[0] for answer in at_once(shared, "meet", "meet", "meet")] == [200] * 3
+    assert shared.log_text().count("the model of faults is open") == 2  # once for each model
+    page = urllib.request.urlopen(f"http://{shared.metrics}/metrics", timeout=20).read().decode()
+    assert 'proa_isolated_processes{model="many",version="1"} 1' in page
+    assert 'proa_isolated_process_starts_total{model="many",version="1"} 1' in page
+    assert call(shared, "/v2/repository/models/many/unload", {})[0] == 200
+    wait_until(lambda: set(children(shared)) == {"other_0"})
+
+
+def test_a_crash_ends_the_requests_of_all_instances(shared):
+    """Each with one error; no request is tried at a neighbour, which is gone too, and all instances come back."""
+    before = children(shared)
+    answers = at_once(shared, "hang", "hang", "crash")
+    assert {status for status, _ in answers} == {500}
+    assert {a["error"] for _, a in answers} == {"Backend process 'many' is not healthy. It was killed by signal 11 (Segmentation fault)"}
+    assert infer(shared, "other")[0] == 200
+    wait_until(lambda: call(shared, "/v2/models/many/ready")[0] == 200)
+    assert [answer[0] for answer in at_once(shared, "meet", "meet", "meet")] == [200] * 3
+    after = children(shared)
+    assert after["other_0"] == before["other_0"] and after["many"] != before["many"]
+
+
+def test_requests_wait_while_all_instances_start_again(shared):
+    """Only what was in the process fails: what comes in the meantime waits, whichever instance would have it."""
+    for _ in range(2):
+        assert infer(shared, "many", do="crash")[0] == 500
+        assert [answer[0] for answer in at_once(shared, *[""] * 6)] == [200] * 6
+    assert len(children(shared)) == 2
+
+
+def test_an_execute_that_takes_too_long_names_its_instance(shared):
+    """What shares its process ends with it, and is told why."""
+    with ThreadPoolExecutor(3) as pool:
+        slow = pool.submit(infer, shared, "many", do="hang")
+        time.sleep(2.5)
+        others = [pool.submit(infer, shared, "many", do="hang") for _ in range(2)]
+        answers = [one.result() for one in (slow, *others)]
+    assert {status for status, _ in answers} == {500}
+    text = {answer["error"] for _, answer in answers}.pop()
+    assert all(answer["error"] == text for _, answer in answers)
+    assert re.fullmatch(r"Backend process 'many' is not healthy. It was killed: execute of instance 'many_0_[012]' took "
+                        "longer than 3000 ms", text)
+    wait_until(lambda: call(shared, "/v2/models/many/ready")[0] == 200)
+    assert [answer[0] for answer in at_once(shared, "meet", "meet", "meet")] == [200] * 3
+
+
+def test_a_cancel_reaches_its_instance_only(shared):
+    pid = children(shared)["many"]
+    with ThreadPoolExecutor(1) as pool:
+        neighbour = pool.submit(infer, shared, "many", do="late")
+        with pytest.raises(TimeoutError):
+            infer(shared, "many", timeout=0.3, do="hang")
+        assert neighbour.result()[0] == 200
+    assert [answer[0] for answer in at_once(shared, "meet", "meet", "meet")] == [200] * 3  # execute has returned
+    assert children(shared)["many"] == pid
+
+
+def test_is_ready_while_an_instance_executes(shared):
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(infer, shared, "many", do="late")
+        assert call(shared, "/v2/models/many/ready")[0] == 200
+        assert infer(shared, "many")[0] == 200
+        assert not slow.done()
+        assert slow.result()[0] == 200
+
+
+def test_a_load_that_fails_for_all_instances(shared, tmp_path):
+    write_models(tmp_path, bad='instance_group { count: 3 } parameters { key: "open" value { string_value: "crash" } }')
+    status, answer = call(shared, "/v2/repository/models/bad/load", {})
+    assert status == 400 and "Backend process 'bad' is not healthy. It was killed by signal 11" in answer["error"]
+    assert set(children(shared)) == {"many", "other_0"}
 
 
 def test_is_not_a_command_of_users():

@@ -31,6 +31,8 @@ MODELS = {
     "where": DEVICE + PARAMETER % ("do", "where") + GPU % 1,
     "host": DEVICE + PARAMETER % ("do", "where") + PARAMETER % ("host_inputs", "yes") + GPU % 1,
     "cpu": DEVICE + PARAMETER % ("do", "where") + "instance_group { kind: KIND_CPU }\n",
+    "spread": DEVICE + PARAMETER % ("do", "where") + """instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] count: 2 },
+        { kind: KIND_CPU } ]\n""",
     "die": DEVICE + PARAMETER % ("do", "die") + GPU % 1,
     "pair": DEVICE + 'output { name: "OUT2" data_type: TYPE_FP32 dims: [ 6 ] }\n' + PARAMETER % ("do", "pair") + GPU % 1,
     "probe": 'backend: "probe"\n' + IN_OUT.replace('"IN"', '"INPUT"').replace('"OUT"', '"OUTPUT"') + GPU % 1,
@@ -56,7 +58,7 @@ def write_chain(folder, name, *steps, pair=False):
 
 
 CHAINS = {"middle": ("scale", "add", "scale"), "row": ("scale", "add", "copy", "add", "scale"), "first": ("add", "scale"),
-          "last": ("scale", "add"), "seen": ("scale", "where"), "forced": ("scale", "host"), "on_cpu": ("scale", "cpu"),
+          "last": ("scale", "add"), "seen": ("scale", "where"), "forced": ("scale", "host"), "on_cpu": ("scale", "cpu"), "everywhere": ("scale", "spread"),
           "killed": ("scale", "die", "scale"), "copies": ("scale", "copy", "scale"),
           "waiting": ("scale", "slow", "scale"), "triton": ("scale", "probe", "scale"), "triton_alone": ("probe", ), "triton_last": ("scale", "probe")}  # yapf: disable
 
@@ -131,6 +133,17 @@ def test_where_inputs_are(server, model, gpu, count):
     assert have == count
 
 
+def test_instances_on_gpus_and_on_the_cpu_share_a_process(server):
+    """Those on GPUs get tensors where they are, on whatever GPU, and that on the CPU gets them in host memory."""
+    assert "spread" in children(server)
+    with ThreadPoolExecutor(10) as pool:
+        for _ in range(10):
+            seen = {float(answer[0, 0]) for answer in pool.map(lambda _: ask(server, "everywhere"), range(20))}
+            if seen == {0, -1}:
+                return
+    raise AssertionError(f"inputs were seen at {seen}")
+
+
 def test_outputs_on_two_gpus(server):
     with http.InferenceServerClient(server.http) as client:
         one = http.InferInput("x", list(ROWS.shape), "FP32")
@@ -167,8 +180,8 @@ def test_killed_while_others_read(server):
         one.start()
     for _ in range(4):
         time.sleep(0.3)
-        found = [pid for name, pid in children(server).items() if name.startswith("copy")]
-        os.kill(found[0], signal.SIGKILL)
+        wait_until(lambda: "copy" in children(server))
+        os.kill(children(server)["copy"], signal.SIGKILL)
     stop.set()
     for one in threads:
         one.join()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -62,6 +63,7 @@ def server(request, backends, tmp_path_factory):
         "once": BATCHED % "probe",
         "batches": BATCHED % "probe" + "dynamic_batching { max_queue_delay_microseconds: 1000 }\n",
         "sequences": BATCHED % "probe" + "sequence_batching { }\n",
+        "two": BATCHED % "probe" + "instance_group { count: 2 }\n",
         "many": DECOUPLED % "probe",
         "lacking": BATCHED % "missing",
         "states": BATCHED % "probe" + SEQUENCE,
@@ -105,6 +107,19 @@ def test_what_the_backend_sees(server):
     assert facts["text"] == "t" and facts["number"] == -7
     assert facts["instance"].startswith("once") and facts["outputs"] == 1 and facts["flags"] == 0
     assert json.loads(facts["settings"])["cmdline"]["setting"] == "value"
+
+
+def test_two_instances(server):
+    """They have names of their own, and both answer when there are many requests."""
+    seen = set()
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(50):
+            answers = list(pool.map(lambda _: infer(server, "two", (8, 1000)), range(16)))
+            assert all(status == 200 and a["outputs"][0]["data"] == list(range(8000)) for status, a in answers)
+            seen |= {a["parameters"]["instance"] for _, a in answers}
+            if len(seen) == 2:
+                break
+    assert seen == {"two_0_0", "two_0_1"}
 
 
 def test_sequences(server):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * host.c - `proa backend-host`: the process of one instance of a model, as the server has started it. */
+ * host.c - `proa backend-host`: the process of one version of a model, as the server has started it. */
 #include "backends/isolate/host.h"
 
 #include "backends/backends.h"
@@ -16,8 +16,11 @@
 #define CANCEL_MS 20  /* time between two looks for cancelled requests, while there are any */
 #define IDLE_MS   200 /* the same while there are none */
 
-static proa_host_jobs *executor;
-static proa_hosted *hosted; /* the executor's */
+static proa_host_jobs *manager;
+static proa_hosted *hosted; /* the manager's; the executors use it while it is open */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static proa_host_jobs **executors; /* of the instances; under the lock, as their number */
+static int executors_count;
 
 static void send_head(uint32_t kind, proa_buf *head, const proa_err *err)
 {
@@ -71,25 +74,69 @@ static Inference__ModelInstanceGroup__Kind kind_of(proa_str text)
     return INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU;
 }
 
+/* list: [[name, kind, device], ...]; to be freed, with the names. */
+static proa_hosted_instance *read_instances(const proa_json *list, int count)
+{
+    proa_hosted_instance *instances = proa_calloc((size_t)count + 1, sizeof *instances);
+    for (int i = 0; i < count; i++) {
+        const proa_json *one = proa_json_at(list, i);
+        instances[i] = (proa_hosted_instance){.name = text_of(one, 0),
+                                              .kind = kind_of(proa_json_str(proa_json_at(one, 1))),
+                                              .device = (int)proa_json_int(proa_json_at(one, 2))};
+    }
+    return instances;
+}
+
 static proa_status open_hosted(const proa_json *head, bool complete, proa_err *err)
 {
-    const proa_json *args = proa_json_get(head, "args");
-    char *name = proa_str_copy(proa_json_str(proa_json_get(args, "model_instance_name")));
-    char *device = proa_str_copy(proa_json_str(proa_json_get(args, "model_instance_device_id")));
-    proa_hosted_options o = {.description = proa_json_get(proa_json_get(head, "host"), "model"),
-                             .config = proa_json_str(proa_json_get(args, "model_config")),
-                             .complete = complete,
-                             .instance = name,
-                             .kind = kind_of(proa_json_str(proa_json_get(args, "model_instance_kind"))),
-                             .backends = proa_backends,
-                             .find_backend = proa_library_find,
-                             .upstream = &proa_host_upstream};
-    o.device = o.kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU ? (int32_t)strtol(device, NULL, 10)
-                                                                         : -1;
+    const proa_json *list = proa_json_get(head, "instances");
+    int count = complete ? 0 : (int)proa_json_len(list);
+    proa_hosted_instance *instances = read_instances(list, count);
+    const proa_hosted_options o = {
+        .description = proa_json_get(proa_json_get(head, "host"), "model"),
+        .config = proa_json_str(proa_json_get(proa_json_get(head, "args"), "model_config")),
+        .complete = complete,
+        .instances = instances,
+        .instances_count = count,
+        .backends = proa_backends,
+        .find_backend = proa_library_find,
+        .upstream = &proa_host_upstream};
+    proa_host_devices_start(count);
     proa_status status = proa_hosted_open(&hosted, &o, err);
-    free(name);
-    free(device);
+    for (int i = 0; i < count; i++) free((char *)(uintptr_t)instances[i].name);
+    free(instances);
     return status;
+}
+
+static void run_execution(const proa_channel_message *messages, int count)
+{
+    proa_host_execute(hosted, messages, count);
+}
+
+static proa_status start_executors(int count, proa_err *err)
+{
+    int started = 0;
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): pointers */
+    proa_host_jobs **all = proa_calloc((size_t)count, sizeof(proa_host_jobs *));
+    while (started < count && (all[started] = proa_host_jobs_start(run_execution))) started++;
+    pthread_mutex_lock(&lock);
+    executors = all;
+    executors_count = started;
+    pthread_mutex_unlock(&lock);
+    if (started == count) return PROA_OK;
+    return PROA_FAIL(err, NO_MEMORY, "no thread for instance %d of %d in its process", started, count);
+}
+
+/* Those on GPUs take tensors there, if this process can use the memory of all of these. */
+static bool takes_device_inputs(int count)
+{
+    int last = -1;
+    for (int i = 0; i < count; i++) {
+        int gpu = proa_hosted_device_inputs(hosted, i);
+        if (gpu != last && gpu >= 0 && !proa_host_devices_probe(gpu)) return false;
+        if (gpu >= 0) last = gpu;
+    }
+    return last >= 0;
 }
 
 static proa_status open_by_mode(const proa_json *head, proa_buf *answer, proa_err *err)
@@ -102,10 +149,11 @@ static proa_status open_by_mode(const proa_json *head, proa_buf *answer, proa_er
     bool complete = proa_str_is(mode, "complete");
     PROA_TRY(open_hosted(head, complete, err));
     if (!complete) {
-        int gpu = proa_hosted_device_inputs(hosted);
+        int count = (int)proa_json_len(proa_json_get(head, "instances"));
+        PROA_TRY(start_executors(count, err));
         proa_buf_printf(answer, "{\"is_ready\":%s,\"device_inputs\":%s}",
                         proa_hosted_checks_ready(hosted) ? "true" : "false",
-                        gpu >= 0 && proa_host_devices_probe(gpu) ? "true" : "false");
+                        takes_device_inputs(count) ? "true" : "false");
         return PROA_OK;
     }
     proa_buf_init(&config, (size_t)PROA_CHANNEL_HEAD_MAX);
@@ -133,7 +181,7 @@ static void open_model(const proa_channel_message *m)
     send_head(PROA_CHANNEL_OPENED, &answer, &err);
 }
 
-/* ---- the executor ---- */
+/* ---- the manager ---- */
 
 static void answer_ready(void)
 {
@@ -158,9 +206,9 @@ static void close_model(void)
 
 static void run_job(const proa_channel_message *messages, int count)
 {
+    (void)count;
     switch (messages[0].kind) {
     case PROA_CHANNEL_OPEN: open_model(messages); break;
-    case PROA_CHANNEL_EXECUTE: proa_host_execute(hosted, messages + 1, count - 1); break;
     case PROA_CHANNEL_READY: answer_ready(); break;
     case PROA_CHANNEL_CLOSE: close_model(); break;
     default: break;
@@ -168,6 +216,17 @@ static void run_job(const proa_channel_message *messages, int count)
 }
 
 /* ---- the reader ---- */
+
+/* The server executes nothing before it knows that the version is open, and only what it has named in OPEN. */
+static proa_host_jobs *queue_of(const proa_channel_message *first)
+{
+    if (first->kind != PROA_CHANNEL_EXECUTE) return manager;
+    pthread_mutex_lock(&lock);
+    PROA_ASSERT(first->id < (uint64_t)executors_count);
+    proa_host_jobs *queue = executors[first->id];
+    pthread_mutex_unlock(&lock);
+    return queue;
+}
 
 static void read_packets(void)
 {
@@ -178,13 +237,13 @@ static void read_packets(void)
         if (count < 0) break;
         if (count == 0) continue;
         bool answer = in[0].kind == PROA_CHANNEL_ANSWER || in[0].kind == PROA_CHANNEL_REPLY;
-        if (!answer) proa_host_jobs_add(executor, in, count);
+        if (!answer) proa_host_jobs_add(queue_of(&in[0]), in, count);
         for (int k = 0; answer && k < count; k++) proa_host_answered(&in[k]);
     }
     free(in);
 }
 
-/* argv: the server's process id, the protocol's number, the instance's name. */
+/* argv: the server's process id, the protocol's number, the process's name. */
 int proa_isolate_host(int argc, char **argv)
 {
     const proa_channel_message started = {.kind = PROA_CHANNEL_STARTED};
@@ -199,7 +258,8 @@ int proa_isolate_host(int argc, char **argv)
         return EXIT_FAILURE;
     }
     proa_host_calls_start();
-    executor = proa_host_jobs_start(run_job);
+    manager = proa_host_jobs_start(run_job);
+    PROA_ASSERT(manager);
     (void)proa_host_send_plain(&started);
     read_packets();
     _exit(EXIT_SUCCESS); /* the server is gone: nobody waits for the backend's end */

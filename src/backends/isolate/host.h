@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * host.h - inside `proa backend-host`: the process in which the backend of one instance runs.
+ * host.h - inside `proa backend-host`: the process in which the backend of one version runs, with instances of it.
  *
  *     reader (the main thread)   packets of the server: queues them, answers calls, marks cancelled requests
- *     executor                   OPEN, EXECUTE, READY and CLOSE, in the order in which they came
+ *     manager                    OPEN, READY and CLOSE, of the version
+ *     an executor each           EXECUTE of an instance
  *     replier                    replies of other models that the backend has called
  *
  * Owner:   one host for the process.
@@ -18,14 +19,14 @@
 
 typedef struct proa_host_jobs proa_host_jobs;
 typedef void proa_host_job_fn(const proa_channel_message *messages, int count);
-/* The thread runs until the process ends. */
+/* The thread runs until the process ends. NULL: there is none. */
 proa_host_jobs *proa_host_jobs_start(proa_host_job_fn *run);
 void proa_host_jobs_add(proa_host_jobs *jobs, const proa_channel_message *messages, int count); /* copied */
 
 /* ---- host_channel.c: the channel to the server ---- */
 
 /* Opens the channel that the server has left this process, and takes large outputs from memory that both share. name:
- * of the instance; it stays the caller's. */
+ * of the process; it stays the caller's. */
 PROA_MUST_CHECK proa_status proa_host_connect(const char *name, proa_err *err);
 int proa_host_receive(proa_channel_message *in, int most, int wait_ms); /* proa_channel_receive */
 void proa_host_shutdown(void); /* the server sees the end of the channel */
@@ -35,14 +36,15 @@ void proa_host_post(proa_buf *head);                      /* a POST without tens
 bool proa_host_send_plain(const proa_channel_message *m); /* without a payload */
 /* Opens the payload of a message; a broken one ends this process. */
 void proa_host_payload(proa_payload *w, const proa_channel_message *m);
-const char *proa_host_instance(void); /* the name of the instance */
+const char *proa_host_name(void); /* of the process */
 
 /* ---- host_requests.c: requests of the server, and the backend's responses ---- */
 
+/* messages: an EXECUTE and its requests. */
 void proa_host_execute(const proa_hosted *model, const proa_channel_message *messages, int count);
 /* Tells the backend which requests the server has cancelled since; true while there are requests. */
 bool proa_host_check_cancelled(void);
-void proa_host_wait_idle(void); /* until all requests have their final response */
+void proa_host_wait_idle(void); /* until all requests have ended and no instance executes */
 
 /* ---- host_calls.c: what the backend asks of the server ---- */
 
@@ -64,6 +66,8 @@ void proa_host_log(int level, const char *file, int line, const char *text);
 
 /* For the payloads of the server. */
 proa_device_open_fn proa_host_device_open;
+/* Before the first output: how many instances this process has. */
+void proa_host_devices_start(int instances);
 /* Can this process use memory of the server on that GPU? If not, a line of the log says why. */
 bool proa_host_devices_probe(int gpu);
 /* Copies outputs on GPUs into memory leased from the server, or to the host where that cannot be. *out, to be freed:

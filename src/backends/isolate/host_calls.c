@@ -324,6 +324,7 @@ void proa_host_calls_start(void)
 {
     is_reader = true;
     replier = proa_host_jobs_start(deliver_reply);
+    PROA_ASSERT(replier);
     proa_triton_metrics_mirror(&metrics);
 }
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 static proa_channel *channel;
-static const char *instance = "";
+static const char *process_name = "";
 
 /* ---- messages ---- */
 
@@ -35,9 +35,9 @@ void proa_host_post(proa_buf *head)
     proa_buf_release(head);
 }
 
-const char *proa_host_instance(void)
+const char *proa_host_name(void)
 {
-    return instance;
+    return process_name;
 }
 
 /* The server does not break the protocol unless it is another program. */
@@ -75,7 +75,7 @@ static proa_buffer *shared_buffer(size_t bytes)
 
 proa_status proa_host_connect(const char *name, proa_err *err)
 {
-    instance = name;
+    process_name = name;
     PROA_TRY(proa_channel_open(&channel, (size_t)PROA_PROCESS_KEEP_BYTES, err));
     proa_buffer_set_source(shared_buffer, SHARED_LEAST);
     return PROA_OK;

@@ -140,6 +140,7 @@ typedef struct lease_request {
 } lease_request;
 
 static lease_request *prefetched; /* sent ahead of their use, the newest first; under the lock */
+static int prefetched_max;        /* for all instances */
 
 static void return_lease(uint64_t number)
 {
@@ -237,7 +238,7 @@ static lease_request *add_prefetched(lease_request *r)
     r->next = prefetched;
     prefetched = r;
     lease_request **at = &prefetched;
-    while (*at && ++n <= PROA_PROCESS_PREFETCHED_MAX) at = &(*at)->next;
+    while (*at && ++n <= prefetched_max) at = &(*at)->next;
     old = *at;
     *at = NULL;
     pthread_mutex_unlock(&lock);
@@ -271,8 +272,13 @@ static void refuse_devices(int gpu, const proa_err *why)
 {
     bool for_now = why->status == PROA_NO_MEMORY || why->status == PROA_LIMIT;
     if (!for_now && !atomic_exchange(&refused, true))
-        PROA_LOG(WARNING, "'%s': tensors of GPU %d pass through host memory: %s", proa_host_instance(), gpu,
+        PROA_LOG(WARNING, "'%s': tensors of GPU %d pass through host memory: %s", proa_host_name(), gpu,
                  why->text);
+}
+
+void proa_host_devices_start(int instances)
+{
+    prefetched_max = instances * PROA_PROCESS_PREFETCHED_MAX;
 }
 
 bool proa_host_devices_probe(int gpu)

@@ -18,6 +18,7 @@ typedef struct hosted_request {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 static hosted_request *requests; /* under the lock */
+static int at_work; /* under the lock: threads that execute, or end a request: they use the version */
 
 static void join_requests(hosted_request *q)
 {
@@ -28,19 +29,34 @@ static void join_requests(hosted_request *q)
     pthread_mutex_unlock(&lock);
 }
 
+static void begin_work(void)
+{
+    pthread_mutex_lock(&lock);
+    at_work++;
+    pthread_mutex_unlock(&lock);
+}
+
+static void end_work(void)
+{
+    pthread_mutex_lock(&lock);
+    if (--at_work == 0) pthread_cond_broadcast(&left);
+    pthread_mutex_unlock(&lock);
+}
+
 /* The request has its final response. */
 static void end_request(hosted_request *q)
 {
     pthread_mutex_lock(&lock);
+    at_work++;
     if (q->prev) q->prev->next = q->next;
     else requests = q->next;
     if (q->next) q->next->prev = q->prev;
-    if (!requests) pthread_cond_broadcast(&left);
     pthread_mutex_unlock(&lock);
     proa_infer_drop(q->r);
     proa_payload_close(&q->payload);
     free(q);
     proa_host_devices_trim();
+    end_work();
 }
 
 /* ---- responses, on whatever thread the backend sends them ---- */
@@ -154,16 +170,18 @@ static proa_infer *take_request(const proa_hosted *model, const proa_channel_mes
 
 void proa_host_execute(const proa_hosted *model, const proa_channel_message *messages, int count)
 {
-    const proa_channel_message done = {.kind = PROA_CHANNEL_DONE};
-    proa_infer **list = proa_malloc((size_t)(count + 1) * sizeof(proa_infer *));
+    const proa_channel_message done = {.kind = PROA_CHANNEL_DONE, .id = messages[0].id};
+    proa_infer **list = proa_malloc((size_t)count * sizeof(proa_infer *));
     int n = 0;
-    for (int k = 0; k < count; k++) {
+    begin_work();
+    for (int k = 1; k < count; k++) {
         proa_infer *r = take_request(model, &messages[k]);
         if (r) list[n++] = r;
     }
-    if (n) proa_hosted_execute(model, list, n);
+    if (n) proa_hosted_execute(model, (int)messages[0].id, list, n);
     (void)proa_host_send_plain(&done);
     free(list);
+    end_work();
 }
 
 /* ---- cancellation ---- */
@@ -196,6 +214,6 @@ bool proa_host_check_cancelled(void)
 void proa_host_wait_idle(void)
 {
     pthread_mutex_lock(&lock);
-    while (requests) pthread_cond_wait(&left, &lock);
+    while (requests || at_work) pthread_cond_wait(&left, &lock);
     pthread_mutex_unlock(&lock);
 }

@@ -40,6 +40,7 @@ static const proa_worker_kind host_kind = {.process = "Backend process",
                                            .model = "model",
                                            .late = "it did not start in time",
                                            .start = start_host,
+                                           .shares = true,
                                            .checks_outputs = true,
                                            .reports_devices = true,
                                            .closes = true};
@@ -235,24 +236,11 @@ static proa_status isolated_instance_open(void **state, void *model_state, const
     return PROA_OK;
 }
 
-static void warn_sharing(proa_worker_model *m)
-{
-    const char *key = proa_library_sharing(m->config->backend);
-    int count = proa_worker_count_instances(m);
-    if (key && count > 1 && proa_parameter_true(m->model, key))
-        PROA_LOG(
-            WARNING,
-            "model '%s': parameter '%s' has no effect: its %d instances are processes, each with weights of "
-            "its own; --in-process %s runs them in one",
-            proa_served_model_name(m->model), key, count, m->config->backend);
-}
-
-/* Only the processes know what the backend takes. */
+/* Only the process knows what the backend takes. */
 static proa_status isolated_instances_opened(void *model_state, proa_err *err)
 {
-    proa_worker_model *m = model_state;
+    const proa_worker_model *m = model_state;
     PROA_TRY(proa_worker_start_all(m, err));
-    warn_sharing(m);
     if (proa_worker_takes_devices(m)) proa_served_model_set_device_inputs(m->model);
     return PROA_OK;
 }

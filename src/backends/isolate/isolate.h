@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * isolate.h - backends that run in processes of their own: each instance of a model is a process, `proa backend-host`,
- *             in which the backend's table runs as it would run in the server.
+ * isolate.h - backends that run in processes of their own: each version of a model has a process, `proa backend-host`,
+ *             in which the backend's table runs, with all instances, as it would run in the server.
  * Owner:   a table that proa_isolate_wrap returns stays until the program ends, as the one that it wraps.
  * Threads: any.
  * Way in:  proa_isolate_configure, then proa_isolate_find as find_backend of a server. */

@@ -48,9 +48,14 @@ proa_host_jobs *proa_host_jobs_start(proa_host_job_fn *run)
     jobs->last = &jobs->first;
     pthread_mutex_init(&jobs->lock, NULL);
     pthread_cond_init(&jobs->added, NULL);
-    PROA_ASSERT(pthread_create(&thread, NULL, run_jobs, jobs) == 0);
-    pthread_detach(thread);
-    return jobs;
+    if (pthread_create(&thread, NULL, run_jobs, jobs) == 0) {
+        pthread_detach(thread);
+        return jobs;
+    }
+    pthread_cond_destroy(&jobs->added);
+    pthread_mutex_destroy(&jobs->lock);
+    free(jobs);
+    return NULL;
 }
 
 void proa_host_jobs_add(proa_host_jobs *jobs, const proa_channel_message *messages, int count)

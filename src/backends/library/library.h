@@ -38,8 +38,6 @@ PROA_MUST_CHECK proa_status proa_library_plugin(char *path, const char *director
                                                 proa_err *err);
 
 const char *proa_library_plugin_name(int i); /* the backend of plug-in i; NULL: there is none */
-/* The parameter by which instances of a model share something within one process; NULL: the backend has none. */
-const char *proa_library_sharing(const char *backend);
 
 const proa_library *proa_library_of(const proa_served_model *model);
 

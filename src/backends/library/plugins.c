@@ -10,8 +10,7 @@
 
 static const struct {
     const char *backend, *file, *command;
-    const char *shares; /* parameter by which instances of one process share something; NULL: none */
-} plugins[] = {{"pytorch", "libproa_torch.so", "./do build torch", "ENABLE_WEIGHT_SHARING"}};
+} plugins[] = {{"pytorch", "libproa_torch.so", "./do build torch"}};
 
 /* From the folder of the program: an installed one, a package, a tree of the source. */
 static const char *const places[] = {"", "../lib/", "../lib/proa/", "../torch/"};
@@ -47,13 +46,6 @@ static bool find_file(char *path, const char *directory, const char *backend, co
 const char *proa_library_plugin_name(int i)
 {
     return i >= 0 && (size_t)i < PROA_COUNT(plugins) ? plugins[i].backend : NULL;
-}
-
-const char *proa_library_sharing(const char *backend)
-{
-    for (size_t i = 0; i < PROA_COUNT(plugins); i++)
-        if (strcmp(plugins[i].backend, backend) == 0) return plugins[i].shares;
-    return NULL;
 }
 
 proa_status proa_library_plugin(char *path, const char *directory, const char *backend, proa_err *err)

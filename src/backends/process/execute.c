@@ -23,11 +23,12 @@ static void use_copies(proa_infer *r, const proa_exports *exports)
     }
 }
 
-static proa_status write_payload(proa_worker *w, proa_process *p, proa_infer *r, proa_str head,
+static proa_status write_payload(const proa_worker_instance *i, proa_process *p, proa_infer *r, proa_str head,
                                  proa_channel_message *m, proa_err *err)
 {
+    const proa_worker *w = i->worker;
     proa_exports exports = {.places = NULL};
-    if (!proa_worker_has_devices(w)) PROA_TRY(proa_infer_inputs_to_host(r, err));
+    if (!proa_worker_has_devices(i)) PROA_TRY(proa_infer_inputs_to_host(r, err));
     PROA_TRY(proa_devices_export(w->devices, &exports, r->inputs, r->inputs_count,
                                  w->model->settings.kind->writes_inputs, err));
     use_copies(r, &exports);
@@ -41,8 +42,8 @@ static proa_status write_payload(proa_worker *w, proa_process *p, proa_infer *r,
                      w->model->config->name);
 }
 
-static proa_status write_request(proa_worker *w, proa_process *p, proa_infer *r, proa_buf *head,
-                                 proa_channel_message *m, proa_err *err)
+static proa_status write_request(const proa_worker_instance *i, proa_process *p, proa_infer *r,
+                                 proa_buf *head, proa_channel_message *m, proa_err *err)
 {
     proa_buf_clear(head);
     proa_payload_request_head(head, r);
@@ -51,10 +52,10 @@ static proa_status write_request(proa_worker *w, proa_process *p, proa_infer *r,
     if (head->full)
         return PROA_FAIL(err, NO_MEMORY, "what the request says beside its tensors has more than %lld bytes",
                          (long long)PROA_CHANNEL_HEAD_MAX);
-    PROA_TRY(write_payload(w, p, r, proa_buf_view(head), m, err));
+    PROA_TRY(write_payload(i, p, r, proa_buf_view(head), m, err));
     for (int32_t k = 0; k < r->inputs_count; k++) {
         if (proa_tensor_device(&r->inputs[k])) continue;
-        atomic_fetch_add_explicit(&w->model->bytes_in, r->inputs[k].bytes, memory_order_relaxed);
+        atomic_fetch_add_explicit(&i->worker->model->bytes_in, r->inputs[k].bytes, memory_order_relaxed);
         proa_copies_add(r->inputs[k].bytes);
     }
     return PROA_OK;
@@ -70,7 +71,7 @@ static int write_requests(proa_worker_instance *i, proa_process *p, proa_infer *
     proa_buf_init(&head, (size_t)PROA_CHANNEL_HEAD_MAX);
     for (int k = 0; k < count; k++) {
         proa_err err = {0};
-        if (write_request(i->worker, p, requests[k], &head, &i->out[n + 1], &err) == PROA_OK)
+        if (write_request(i, p, requests[k], &head, &i->out[n + 1], &err) == PROA_OK)
             written[n++] = requests[k];
         else proa_infer_fail(requests[k], &err);
     }
@@ -87,7 +88,7 @@ static void send_requests(proa_worker_instance *i, proa_process *p, proa_infer *
     i->worker->executing++;
     i->execute_ns = proa_clock_ns();
     pthread_mutex_unlock(&i->worker->lock);
-    i->out[0] = (proa_channel_message){.kind = PROA_CHANNEL_EXECUTE, .number = (uint64_t)count};
+    i->out[0] = (proa_channel_message){.kind = PROA_CHANNEL_EXECUTE, .id = i->number, .number = (uint64_t)count};
     proa_process_send(p, i->out, count + 1); /* if this fails the process has ended, which ends its requests */
 }
 

@@ -87,24 +87,39 @@ static void text_member(proa_buf *out, const char *name, const char *text)
     proa_buf_json_str(out, proa_str_c(text));
 }
 
-static void opening_head(proa_buf *out, const proa_worker_settings *s, const char *mode, const char *name,
-                         const char *file, bool decoupled, const char *args)
+static const char *const kinds[] = {[INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_AUTO] = "AUTO",
+                                    [INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU] = "GPU",
+                                    [INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU] = "CPU",
+                                    [INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_MODEL] = "MODEL"};
+
+/* By their numbers: [[name, kind, device], ...]. */
+static void print_instances(proa_buf *out, const proa_worker *w)
 {
-    proa_buf_printf(out, "{\"mode\":\"%s\",\"decoupled\":%s", mode, decoupled ? "true" : "false");
+    proa_buf_printf(out, ",\"instances\":[");
+    for (const proa_worker_instance *i = w->instances; i; i = i->next) {
+        proa_buf_printf(out, "%s[", i->number ? "," : "");
+        proa_buf_json_str(out, proa_str_c(i->name));
+        proa_buf_printf(out, ",\"%s\",%d]", kinds[i->kind], i->device);
+    }
+    proa_buf_char(out, ']');
+}
+
+/* w: NULL: a process that is only asked. */
+static void opening_head(proa_buf *out, const proa_worker_settings *s, const char *mode, const char *name,
+                         const char *file, const char *args, const proa_worker *w)
+{
+    proa_buf_printf(out, "{\"mode\":\"%s\",\"decoupled\":%s", mode, w && w->model->decoupled ? "true" : "false");
     text_member(out, "name", name);
     text_member(out, "model_file", file);
     if (args) proa_buf_printf(out, ",\"args\":%s", args);
     if (s->host) proa_buf_printf(out, ",\"host\":%s", s->host);
+    if (w && s->kind->shares) print_instances(out, w);
     proa_buf_char(out, '}');
 }
 
 /* initialize's args: all strings. */
 static void print_args(proa_buf *out, const proa_worker *w)
 {
-    static const char *const kinds[] = {[INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_AUTO] = "AUTO",
-                                        [INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU] = "GPU",
-                                        [INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU] = "CPU",
-                                        [INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_MODEL] = "MODEL"};
     const proa_worker_model *m = w->model;
     const proa_worker_instance *i = w->instances;
     char number[32];
@@ -139,8 +154,9 @@ static void set_up(proa_worker *w, const proa_json *opened)
     w->state = PROA_WORKER_UP;
     w->tried = true;
     w->checks_ready = proa_json_bool(proa_json_get(opened, "is_ready"));
-    w->takes_devices = !w->model->settings.kind->reports_devices ||
-                       proa_json_bool(proa_json_get(opened, "device_inputs"));
+    bool told = proa_json_bool(proa_json_get(opened, "device_inputs"));
+    for (proa_worker_instance *i = w->instances; i; i = i->next)
+        i->takes_devices = !w->model->settings.kind->reports_devices || (told && i->device >= 0);
     w->ready_pending = false;
     w->is_ready = true;
     pthread_cond_broadcast(&w->changed);
@@ -175,6 +191,14 @@ static int finish_process(proa_worker *w, proa_process *p)
     return 0;
 }
 
+/* Whose execute took too long: where instances share the process, the requests of all of them get this text. */
+static void print_late(char *how, size_t bytes, const proa_worker *w, const proa_worker_instance *late)
+{
+    bool several = w->count > 1;
+    snprintf(how, bytes, "was killed: execute%s%s%s took longer than %lld ms", several ? " of instance '" : "",
+             several ? late->name : "", several ? "'" : "", (long long)w->model->settings.execute_ms);
+}
+
 /* Ends the process if it still runs. */
 static void end_process(proa_worker *w, proa_process *p, int patience_ms, const proa_err *broken)
 {
@@ -185,12 +209,11 @@ static void end_process(proa_worker *w, proa_process *p, int patience_ms, const 
     w->state = PROA_WORKER_DOWN;
     w->process = NULL;
     while (w->users) pthread_cond_wait(&w->changed, &w->lock);
-    bool closing = w->closing, late = w->late;
+    bool closing = w->closing;
+    const proa_worker_instance *late = w->late;
     pthread_mutex_unlock(&w->lock);
     bool well = proa_process_end(p, patience_ms, how, sizeof how);
-    if (late)
-        snprintf(how, sizeof how, "was killed: execute took longer than %lld ms",
-                 (long long)w->model->settings.execute_ms);
+    if (late) print_late(how, sizeof how, w, late);
     if (broken->status != PROA_OK) snprintf(how, sizeof how, "was killed: %s", broken->text);
     proa_worker_not_healthy(w, PROA_INTERNAL, how, &err);
     if (served && !(closing && well)) PROA_LOG(ERROR, "%s", err.text);
@@ -268,7 +291,7 @@ void *proa_worker_supervise(void *worker)
     proa_buf_init(&args, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_buf_init(&opening, (size_t)PROA_CHANNEL_HEAD_MAX * 2);
     print_args(&args, w);
-    opening_head(&opening, &w->model->settings, "serve", w->name, w->model->file, w->model->decoupled, args.ptr);
+    opening_head(&opening, &w->model->settings, "serve", w->name, w->model->file, args.ptr, w);
     do {
         proa_err err = {0};
         int64_t begin = proa_clock_ns();
@@ -308,7 +331,7 @@ proa_status proa_worker_ask(proa_json **head, const proa_worker_settings *settin
     if (status == PROA_OK) {
         proa_channel_message *in = proa_malloc(PROA_CHANNEL_PACKET_MAX * sizeof *in);
         proa_buf_init(&opening, (size_t)PROA_CHANNEL_HEAD_MAX * 2);
-        opening_head(&opening, settings, mode, name, file, false, args);
+        opening_head(&opening, settings, mode, name, file, args, NULL);
         status = open_model(NULL, p, in, settings, proa_buf_view(&opening), head, &why);
         status = end_asked(settings, name, status, p, &why);
         proa_process_free(p);

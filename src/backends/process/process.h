@@ -27,6 +27,7 @@ typedef struct proa_worker_kind {
     /* Starts a process of that name. options: without the program and its arguments. */
     proa_status (*start)(proa_process **out, const void *arg, const char *name,
                          const proa_process_options *options, proa_err *err);
+    bool shares; /* one process for all instances of a model; else each instance has one */
     /* The process has compared its outputs with the configuration: they are passed on as they come, with the times that
      * it reports. */
     bool checks_outputs;
@@ -165,7 +166,8 @@ PROA_MUST_CHECK proa_status proa_payload_reply(proa_reply **out, proa_payload *w
 
 /* ---- worker.c, events.c, lifecycle.c ---- */
 
-/* Adds an instance to a model; its process starts with proa_worker_start_all. */
+/* Adds an instance to a model; its process, of that name, or the one of all instances, of the name of the model, starts
+ * with proa_worker_start_all. */
 proa_worker_instance *proa_worker_open(proa_worker_model *model, const proa_instance *instance);
 /* After the last instance of the model: starts the processes and waits until the model's initialize has returned or
  * failed in each; the first failure. */

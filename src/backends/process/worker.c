@@ -32,11 +32,11 @@ proa_status proa_worker_not_healthy(const proa_worker *w, proa_status status, co
                         w->model->settings.kind->process, w->name, how && *how ? " It " : "", how ? how : "");
 }
 
-bool proa_worker_has_devices(proa_worker *w)
+bool proa_worker_has_devices(const proa_worker_instance *i)
 {
-    pthread_mutex_lock(&w->lock);
-    bool takes = w->takes_devices;
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_lock(&i->worker->lock);
+    bool takes = i->takes_devices;
+    pthread_mutex_unlock(&i->worker->lock);
     return takes;
 }
 
@@ -284,7 +284,8 @@ static void leave_list(proa_worker *w)
 
 proa_worker_instance *proa_worker_open(proa_worker_model *model, const proa_instance *instance)
 {
-    proa_worker *w = worker_new(model);
+    bool joins = model->settings.kind->shares && model->workers;
+    proa_worker *w = joins ? model->workers : worker_new(model);
     proa_worker_instance *i = proa_calloc(1, sizeof *i);
     i->worker = w;
     i->name = proa_instance_name(instance);
@@ -296,7 +297,7 @@ proa_worker_instance *proa_worker_open(proa_worker_model *model, const proa_inst
     *w->last = i;
     w->last = &i->next;
     w->open++;
-    w->name = i->name;
+    w->name = w->count == 1 ? i->name : proa_served_model_name(model->model);
     return i;
 }
 
@@ -320,7 +321,7 @@ proa_status proa_worker_start_all(const proa_worker_model *m, proa_err *err)
     return PROA_OK;
 }
 
-static void stop(proa_worker *w)
+static void stop_worker(proa_worker *w)
 {
     pthread_mutex_lock(&w->lock);
     w->closing = true;
@@ -340,7 +341,7 @@ void proa_worker_close(proa_worker_instance *i)
     bool last = --w->open == 0;
     pthread_mutex_unlock(&w->lock);
     if (!last) return;
-    stop(w);
+    stop_worker(w);
     leave_list(w);
     worker_free(w);
 }
@@ -419,8 +420,9 @@ void proa_worker_model_release(proa_worker_model *m)
 
 bool proa_worker_takes_devices(const proa_worker_model *m)
 {
-    for (proa_worker *w = m->workers; w; w = w->next)
-        if (proa_worker_has_devices(w)) return true;
+    for (const proa_worker *w = m->workers; w; w = w->next)
+        for (const proa_worker_instance *i = w->instances; i; i = i->next)
+            if (proa_worker_has_devices(i)) return true;
     return false;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * worker.h - the state of a worker and of its instances, for worker.c, events.c and lifecycle.c.
- * Owner:   a worker belongs to its instances and ends with the last one. The process belongs to the worker's own thread;
- *          other threads borrow it (`users`).
- * Threads: the worker's `lock` guards the members below it and those of its instances; only the worker's own thread ends
- *          requests. */
+ * Owner:   a worker belongs to its instances and ends with the last one. The process belongs to the worker's own
+ *          thread; other threads borrow it (`users`).
+ * Threads: the worker's `lock` guards the members below it and those of its instances; only the worker's own thread
+ *          ends requests. */
 #ifndef PROA_BACKENDS_PROCESS_WORKER_H
 #define PROA_BACKENDS_PROCESS_WORKER_H
 
@@ -31,6 +31,7 @@ struct proa_worker_instance {
     pthread_mutex_t busy;      /* held during execute */
     proa_channel_message *out; /* execute's buffer */
     /* under the worker's lock: */
+    bool takes_devices; /* inputs in the memory of GPUs */
     bool executing;
     int64_t execute_ns; /* start of the current execution */
 };
@@ -61,7 +62,6 @@ struct proa_worker {
     int open;                         /* instances that have not been closed */
     int executing;                    /* instances that execute */
     const proa_worker_instance *late; /* whose execute took too long, so that the process is being killed; or NULL */
-    bool takes_devices;               /* the process takes inputs in the memory of GPUs */
     bool checks_ready, ready_pending, is_ready;
     int64_t ready_sent_ns;
     proa_err not_ready;
@@ -75,7 +75,7 @@ struct timespec proa_worker_time_in(int64_t ms); /* the time in ms milliseconds,
 /* The process, if it runs (and has that number, unless 0). It is not freed until proa_worker_unhold_process. */
 proa_process *proa_worker_hold_process(proa_worker *w, uint64_t number);
 void proa_worker_unhold_process(proa_worker *w);
-bool proa_worker_has_devices(proa_worker *w); /* the process takes inputs in the memory of GPUs */
+bool proa_worker_has_devices(const proa_worker_instance *i); /* it takes inputs in the memory of GPUs */
 /* With the lock held: a slot for a request of the instance's execution, its id; the slot of an id or NULL; and frees a
  * slot whose request has left the process. */
 uint64_t proa_worker_add_slot(proa_worker_instance *i, proa_infer *r, uint64_t at);

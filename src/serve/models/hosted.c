@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * hosted.c - a version of a model that another process schedules: a server without repositories, and one instance
+ * hosted.c - a version of a model that another process schedules: a server without repositories, and instances
  * without a scheduler. */
 #include "serve/hosted.h"
 
@@ -11,10 +11,7 @@
 struct proa_hosted {
     proa_server *server;
     proa_served_model *model;
-    proa_instance instance;
-    Inference__ModelInstanceGroup group;
-    proa_arena arena; /* of the server's options and the names */
-    bool opened;
+    proa_arena arena; /* of the server's options and the instances */
 };
 
 /* ---- the description ---- */
@@ -103,20 +100,32 @@ static proa_status open_source(proa_hosted *h, const proa_hosted_options *o, pro
     return PROA_OK;
 }
 
-static proa_status open_instance(proa_hosted *h, const proa_hosted_options *o, proa_err *err)
+static proa_status open_instance(proa_hosted *h, const proa_hosted_instance *from, proa_err *err)
 {
-    const proa_backend *b = h->model->backend;
-    if (b->model_open) PROA_TRY(b->model_open(&h->model->state, h->model, err));
-    h->model->opened = true;
-    inference__model_instance_group__init(&h->group);
-    h->group.kind = o->kind;
-    h->instance = (proa_instance){.model = h->model,
-                                  .name = proa_arena_strdup(&h->arena, proa_str_c(o->instance)),
-                                  .device = o->device,
-                                  .group = &h->group};
-    if (b->instance_open) PROA_TRY(b->instance_open(&h->instance.state, h->model->state, &h->instance, err));
-    h->opened = true;
-    return b->instances_opened ? b->instances_opened(h->model->state, err) : PROA_OK;
+    proa_served_model *m = h->model;
+    proa_instance *i = &m->instances[m->instances_count];
+    Inference__ModelInstanceGroup *group = PROA_ARENA_NEW(&h->arena, Inference__ModelInstanceGroup, 1);
+    inference__model_instance_group__init(group);
+    group->kind = from->kind;
+    *i = (proa_instance){.model = m,
+                         .name = proa_arena_strdup(&h->arena, proa_str_c(from->name)),
+                         .device = from->device,
+                         .index = m->instances_count,
+                         .group = group};
+    if (m->backend->instance_open) PROA_TRY(m->backend->instance_open(&i->state, m->state, i, err));
+    m->instances_count++;
+    return PROA_OK;
+}
+
+/* The version closes what is open (proa_served_model_close). */
+static proa_status open_backend(proa_hosted *h, const proa_hosted_options *o, proa_err *err)
+{
+    proa_served_model *m = h->model;
+    if (m->backend->model_open) PROA_TRY(m->backend->model_open(&m->state, m, err));
+    m->opened = true;
+    m->instances = PROA_ARENA_NEW(&h->arena, proa_instance, o->instances_count);
+    for (int i = 0; i < o->instances_count; i++) PROA_TRY(open_instance(h, &o->instances[i], err));
+    return m->backend->instances_opened ? m->backend->instances_opened(m->state, err) : PROA_OK;
 }
 
 static proa_status open_model(proa_hosted *h, const proa_hosted_options *o, proa_err *err)
@@ -128,7 +137,7 @@ static proa_status open_model(proa_hosted *h, const proa_hosted_options *o, proa
     proa_source_drop(source);
     PROA_TRY(proa_served_model_prepare(h->model, get_text(h, d, "version_path"), err));
     if (!h->model->backend) return PROA_FAIL(err, INVALID, "model '%s' is an ensemble", h->model->name);
-    return o->complete ? PROA_OK : open_instance(h, o, err);
+    return o->complete ? PROA_OK : open_backend(h, o, err);
 }
 
 proa_status proa_hosted_open(proa_hosted **out, const proa_hosted_options *options, proa_err *err)
@@ -146,7 +155,6 @@ proa_status proa_hosted_open(proa_hosted **out, const proa_hosted_options *optio
 void proa_hosted_close(proa_hosted *h)
 {
     if (!h) return;
-    if (h->opened && h->model->backend->instance_close) h->model->backend->instance_close(h->instance.state);
     if (h->model) proa_served_model_close(h->model);
     if (h->server) proa_server_free(h->server);
     proa_arena_release(&h->arena);
@@ -165,9 +173,9 @@ bool proa_hosted_checks_ready(const proa_hosted *h)
     return h->model->backend->ready != NULL;
 }
 
-int proa_hosted_device_inputs(const proa_hosted *h)
+int proa_hosted_device_inputs(const proa_hosted *h, int instance)
 {
-    return h->model->device_inputs ? h->instance.device : -1;
+    return h->model->device_inputs ? h->model->instances[instance].device : -1;
 }
 
 bool proa_hosted_ready(const proa_hosted *h, proa_err *reason)
@@ -184,12 +192,12 @@ proa_infer *proa_hosted_request(const proa_hosted *h)
     return r;
 }
 
-void proa_hosted_execute(const proa_hosted *h, proa_infer *const *requests, int count)
+void proa_hosted_execute(const proa_hosted *h, int instance, proa_infer *const *requests, int count)
 {
     int64_t now = proa_clock_ns();
     for (int i = 0; i < count; i++) {
         proa_infer_hold(requests[i]);
         requests[i]->times.compute_start = now;
     }
-    h->model->backend->execute(h->instance.state, requests, count);
+    h->model->backend->execute(h->model->instances[instance].state, requests, count);
 }

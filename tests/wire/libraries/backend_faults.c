@@ -3,6 +3,7 @@
  *     crash, abort, exit   the process ends
  *     hang                 execute does not return; unless the request is cancelled
  *     late                 responds after 300 ms
+ *     meet                 as a copy, when three executions are here at the same time; an error after 5 s
  *     orphan               as a copy, but model_close then never returns
  *     region               as a copy, and the file /dev/shm/backend_faults_PID of the process is mapped
  * The model's parameter `open` does the same while the model loads. */
@@ -10,6 +11,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@
 static const proa_backend_host *host;
 static bool never_closes;
 static void *region;
+static atomic_int met;
 
 static void map_region(void)
 {
@@ -65,6 +68,14 @@ static const char *fault_of(const proa_backend_request *request)
     return "";
 }
 
+/* Three at a time; false: the others did not come. */
+static bool meet(void)
+{
+    int others = 3 * (atomic_fetch_add(&met, 1) / 3 + 1);
+    for (int i = 0; i < 1000 && atomic_load(&met) < others; i++) usleep(5000);
+    return atomic_load(&met) >= others;
+}
+
 static void respond(proa_backend_request *request)
 {
     proa_err err = {PROA_OK, 0, 0, 0, {0}};
@@ -74,7 +85,9 @@ static void respond(proa_backend_request *request)
     const char *what = fault_of(request);
     do_fault(what);
     while (strcmp(what, "hang") == 0 && !host->request_cancelled(request)) usleep(5000);
-    if (host->request_cancelled(request)) {
+    if (strcmp(what, "meet") == 0 && !meet()) {
+        host->response_error(response, PROA_DEADLINE, "the others did not come");
+    } else if (host->request_cancelled(request)) {
         host->response_error(response, PROA_CANCELLED, "the request was cancelled in the backend");
     } else if (host->request_input(request, 0, &in) &&
                host->response_output(response, "OUTPUT", in.type, in.shape, in.rank, in.bytes, &data, &err) ==
