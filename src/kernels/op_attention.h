@@ -123,6 +123,7 @@ typedef struct proa_attention {
     /* > 0: a row sees only positions less than `window` away: if causal, the last `window` with its own (Mistral);
      * else as many on each side (ModernBERT) */
     int32_t window;
+    bool chunked; /* causal: the window of a row begins at the last multiple of `window` at or before it (Llama 4) */
     /* T5 (Raffel et al. 2020): rel_bias[bucket(k_pos - q_pos)][h] is added, see proa_rel_bucket; NULL: none. Row i of a
      * span is at position context - rows + i. */
     const float *rel_bias; /* [rel_buckets][H] */
@@ -147,6 +148,13 @@ static inline const float *proa_norm_weights(proa_view w, int64_t h)
     if (w.rank == 0) return NULL;
     return (const float *)w.data + (w.rank == 2 ? h * w.stride[0] : 0);
 }
+
+/* Queries that are scaled by their position, so that attention over long contexts stays sharp (Nakanishi 2025; Llama 4,
+ * Ministral 3): the factor at position p is 1 + beta * log(1 + floor((p + offset) / length)). */
+typedef struct proa_query_scale {
+    float beta;
+    int32_t length, offset; /* length >= 1 */
+} proa_query_scale;
 
 /* ---- rotary positions ---- */
 

@@ -34,7 +34,8 @@ typedef struct proa_router {
     int32_t groups, chosen_groups, group_best;
 } proa_router;
 
-/* The experts of a layer. With v = x up^T + up_bias (2F numbers if gated: gate g = v[f], u = v[F+f]):
+/* The experts of a layer. With v = x up^T + up_bias (2F numbers if gated: gate g = v[f], u = v[F+f]; with scales_inputs
+ * v = weight * (x up^T) + up_bias):
  *   h[f] = act(min(g, limit)) * (max(-limit, min(u, limit)) + offset)   if gated; limit 0: no clamp
  *   h[f] = act(v[f])                                                    else
  *   out  = h down^T + down_bias */
@@ -45,7 +46,9 @@ typedef struct proa_experts {
     proa_act act;
     bool gated;
     float limit, offset; /* gpt-oss: 7 and 1 with QUICK_GELU; other models: 0 */
-    proa_view residual;  /* [T,N]; rank 0: none. It may be y itself */
+    bool scales_inputs; /* the weights of a row multiply what its experts read, not what they make (Llama 4) */
+    const float *bias;  /* [N], added once to each row (NomicBERT); NULL: none */
+    proa_view residual; /* [T,N]; rank 0: none. It may be y itself */
     /* Expert parallelism: the weights are those of experts [first, first + up->experts) of `all`. Experts of other
      * ranks add nothing here. all 0: the weights are those of all experts. */
     int32_t first, all;

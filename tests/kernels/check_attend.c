@@ -432,12 +432,12 @@ static void fill_slopes(float *slopes, int64_t heads)
 }
 
 /* The forms by variant: causal, bidirectional, a window, relative bias; from 8 on ALiBi, caps, and all of them; from 16
- * on a window to both sides; from 18 on sinks. */
+ * on a window to both sides; from 18 on sinks. The windows of 6 and 14 are chunks. */
 static proa_attention form_of(attend_shape shape, int variant, const float *bias, const float *slopes,
                               const float *sinks)
 {
     proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .causal = variant % 4 != 1 && variant != 16};
-    if (variant % 4 == 2) a.window = 5 + variant * 9;
+    if (variant % 4 == 2) a.window = 5 + variant * 9, a.chunked = variant % 8 == 6;
     if (variant % 4 == 3 || variant == 5)
         a.rel_bias = bias, a.rel_buckets = 32, a.rel_distance = 128, a.rel_bidirectional = !a.causal;
     if (variant == 16 || variant == 17) a.window = 30;
@@ -749,6 +749,7 @@ static const int32_t long_spans[][2] = {{200, 250}, {1, 70}, {129, 129}, {2, 0},
  * tile of keys, and behind one. */
 static const int32_t chunks[][2] = {{1, 300}, {33, 2900}, {1, 37}, {5, 1025}, {40, 40}, {2, 2}, {70, 1280}};
 
+/* window < 0: chunks of -window. */
 static void long_case(tester *t, attend_shape shape, bool causal, int32_t window, const int32_t (*of)[2],
                       size_t count)
 {
@@ -760,7 +761,8 @@ static void long_case(tester *t, attend_shape shape, bool causal, int32_t window
     const int64_t dims[] = {w.T, w.heads, shape.dh};
     canvas q = canvas_make(3, dims, 0, 0), out = canvas_make(3, dims, 0, 0);
     canvas_fill(&q, 23, false);
-    proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .causal = causal, .window = window};
+    proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .causal = causal, .window = abs(window)};
+    a.chunked = window < 0;
     float sinks[64];
     fill_slopes(sinks, 64);
     if (causal && (window || shape.group > 1)) a.sinks = sinks;
@@ -784,6 +786,8 @@ static void check_long(tester *t)
         bool many = shapes[i].kv_heads * shapes[i].group > 2;
         if (many || i == 5) long_case(t, shapes[i], true, 0, long_spans, PROA_COUNT(long_spans));
         if (i == 0 || i == 1 || i == 4) long_case(t, shapes[i], true, 90, long_spans, PROA_COUNT(long_spans));
+        if (i == 1 || i == 2 || i == 3)
+            long_case(t, shapes[i], true, -90, long_spans, PROA_COUNT(long_spans));
         if (many || i == 3) long_case(t, shapes[i], false, 0, long_spans, PROA_COUNT(long_spans));
         if (many || i == 4) long_case(t, shapes[i], false, 70, long_spans, PROA_COUNT(long_spans));
     }
@@ -797,6 +801,7 @@ static void check_chunks(tester *t)
     for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
         long_case(t, shapes[i], true, 0, chunks, PROA_COUNT(chunks));
         long_case(t, shapes[i], true, i % 2 ? 700 : 1000, chunks, PROA_COUNT(chunks));
+        long_case(t, shapes[i], true, i % 2 ? -1000 : -512, chunks, PROA_COUNT(chunks));
         if (i % 2 == 0) long_case(t, shapes[i], false, 0, chunks, PROA_COUNT(chunks));
     }
 }

@@ -227,7 +227,24 @@ static int32_t *choose_experts(proa_experts *e, expert_shape d, int variant)
     return make_ids(&d, variant);
 }
 
-/* variant: 1 biases, 2 residual, 4 not gated, 8 limit and offset, 16 experts of other ranks are chosen too. */
+/* Weights of inputs are powers of 2, so that they change no rounding of these. */
+static void fill_weights(canvas *weights, const expert_shape *d, int variant)
+{
+    canvas_fill(weights, 47, false);
+    for (int64_t i = 0; variant & 32 && i < d->T * d->k; i++)
+        proa_view_f32(weights->view)[i / d->k * weights->view.stride[0] + i % d->k] = exp2f((float)(-i % 4));
+}
+
+static void set_variant(proa_experts *e, int variant, const float *up_bias, const float *down_bias)
+{
+    if (variant & 1) e->up_bias = up_bias, e->down_bias = down_bias;
+    if (variant & 8) e->limit = 1.5f, e->offset = 1.0f;
+    if (variant & 64) e->bias = down_bias;
+    e->scales_inputs = variant & 32;
+}
+
+/* variant: 1 biases, 2 residual, 4 not gated, 8 limit and offset, 16 experts of other ranks are chosen too, 32 inputs
+ * are scaled, 64 one more bias. */
 static void experts_case(tester *t, proa_wfmt format, expert_shape d, int variant)
 {
     proa_ctx *mine = &t->tables[0];
@@ -251,10 +268,9 @@ static void experts_case(tester *t, proa_wfmt format, expert_shape d, int varian
                             pack_experts(&t->reference, format, down_view),
                             pack_experts(mine, format, up_view), pack_experts(mine, format, down_view)};
     proa_experts e = {.up = &packs[0].w, .down = &packs[1].w, .act = act_of(format, variant), .gated = gated};
-    if (variant & 1) e.up_bias = proa_view_f32(up_bias.view), e.down_bias = proa_view_f32(down_bias.view);
-    if (variant & 8) e.limit = 1.5f, e.offset = 1.0f;
+    set_variant(&e, variant, proa_view_f32(up_bias.view), proa_view_f32(down_bias.view));
     canvas x = odd_canvas(d.T, d.K), residual = odd_canvas(d.T, d.N), weights = odd_canvas(d.T, d.k);
-    canvas_fill(&x, 45, variant % 2), canvas_fill(&residual, 46, false), canvas_fill(&weights, 47, false);
+    canvas_fill(&x, 45, variant % 2), canvas_fill(&residual, 46, false), fill_weights(&weights, &d, variant);
     for (int64_t i = 0; i < d.T * d.K; i++)
         proa_view_f32(x.view)[i / d.K * x.view.stride[0] + i % d.K] *= (float)scale;
     int32_t *ids = choose_experts(&e, d, variant);
@@ -354,6 +370,8 @@ void check_experts(tester *t)
                 experts_case(t, (proa_wfmt)format, shapes[i], variant);
         for (size_t i = 0; i < PROA_COUNT(shapes); i++)
             experts_case(t, (proa_wfmt)format, shapes[i], 16 + (int)i);
+        for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+            experts_case(t, (proa_wfmt)format, shapes[i], 32 + (int)i % 3 * 32 + (int)i);
         /* more rows of an expert than a group has; long sums, and outputs that are whole tiles of a device */
         experts_case(t, (proa_wfmt)format, (expert_shape){200, 2, 1, 24, 16, 24}, 3);
         if (format == PROA_WFMT_F32 || device_mode.on) /* and more pairs than a piece has */
@@ -367,6 +385,9 @@ void check_experts(tester *t)
         experts_case(t, (proa_wfmt)format, (expert_shape){2, 4, 2, 2048, 768, 2048}, 2);
         experts_case(t, (proa_wfmt)format, (expert_shape){40, 4, 2, 512, 384, 512}, 0);
         experts_case(t, (proa_wfmt)format, (expert_shape){150, 4, 2, 256, 192, 256}, 2);
+        experts_case(t, (proa_wfmt)format, (expert_shape){1, 4, 1, 720, 384, 720}, 34);
+        experts_case(t, (proa_wfmt)format, (expert_shape){40, 4, 2, 512, 384, 512}, 98);
+        experts_case(t, (proa_wfmt)format, (expert_shape){150, 4, 2, 256, 192, 256}, 32);
     }
 }
 

@@ -378,6 +378,34 @@ void check_gather(tester *t)
     for_shapes(t, gather_shape);
 }
 
+/* ---- positions of queries ---- */
+
+static void run_query_scale(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    PROA_UNUSED(end);
+    c->ops->query_scale(c, out, s->ints + begin, s->query_scale);
+}
+
+static void query_scale_shape(tester *t, int64_t rows, int64_t cols)
+{
+    static const proa_query_scale forms[] = {{0.1f, 8192, 1}, {0.5f, 64, 0}};
+    int32_t pos[64];
+    for (int i = 0; i < 64; i++) pos[i] = i < 8 ? 60 + i : i < 16 ? 8183 + i : i * 9973 * 26;
+    for (size_t i = 0; i < PROA_COUNT(forms); i++) {
+        scene s = {.run = run_query_scale, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}};
+        s.ints = pos, s.query_scale = &forms[i];
+        canvas_fill(&s.out, (uint64_t)cols + i, true);
+        LABEL(&s, "steps of %d rows %d width %d", (int)forms[i].length, (int)rows, (int)cols);
+        check_scene(t, &s, TOL_ELEMENT);
+        canvas_free(&s.out);
+    }
+}
+
+void check_query_scale(tester *t)
+{
+    for_shapes(t, query_scale_shape);
+}
+
 /* ---- rotary positions ---- */
 
 static void run_rope_table(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)

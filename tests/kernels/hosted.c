@@ -567,10 +567,12 @@ static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, co
     cover_view(weights), cover(ids, y.shape[0] * weights.shape[1] * 4);
     cover(up.data, up.experts * up.stride), cover(down.data, down.experts * down.stride);
     cover(e->up_bias, up.experts * up.N * 4), cover(e->down_bias, down.experts * down.N * 4);
+    cover(e->bias, down.N * 4);
     upload_covered();
     up.data = device_ptr(up.data), down.data = device_ptr(down.data);
     on_device.up = &up, on_device.down = &down, on_device.residual = device_view(e->residual);
     on_device.up_bias = device_ptr(e->up_bias), on_device.down_bias = device_ptr(e->down_bias);
+    on_device.bias = device_ptr(e->bias);
     device->ops->experts(ctx(), device_view(y), device_view(x), device_view(weights), device_ptr(ids),
                          &on_device);
     download_covered();
@@ -715,6 +717,15 @@ static void clip(proa_ctx *c, proa_view x, float limit)
     cover_narrow(x, true);
     upload_covered();
     device->ops->clip(ctx(), device_view(x), limit);
+    download_covered();
+}
+
+static void query_scale(proa_ctx *c, proa_view x, const int32_t *pos, const proa_query_scale *s)
+{
+    PROA_UNUSED(c);
+    cover_narrow(x, true), cover(pos, x.shape[0] * 4);
+    upload_covered();
+    device->ops->query_scale(ctx(), device_view(x), device_ptr(pos), s);
     download_covered();
 }
 

@@ -25,6 +25,7 @@ struct scene {
     proa_epilogue epilogue;
     const proa_router *router;
     const proa_experts *experts[2]; /* with weights packed by the reference, by the table under test */
+    const proa_query_scale *query_scale;
     float value;
     bool flag;
     proa_act act;

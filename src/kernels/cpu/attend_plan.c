@@ -47,7 +47,7 @@ static void position_keys(const attend_call *call, const proa_span *span, int64_
     *end = span->context;
     if (call->a->causal) *end = proa_max64(0, at + 1);
     if (window <= 0) return;
-    *begin = proa_max64(0, at + 1 - window);
+    *begin = call->a->chunked ? at / window * window : proa_max64(0, at + 1 - window);
     *end = proa_max64(0, proa_min64(*end, at + window));
 }
 

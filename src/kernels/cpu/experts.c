@@ -81,6 +81,7 @@ static void find_groups(experts_job *job)
     }
 }
 
+/* The rows of x by pair. */
 static void gather_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
@@ -88,6 +89,19 @@ static void gather_rows(void *arg, int64_t begin, int64_t end, int worker)
     int64_t K = job->x.shape[1];
     for (int64_t p = begin; p < end; p++)
         memcpy(job->outer + p * K, proa_view_f32(job->x) + job->row[p] * job->x.stride[0], (size_t)K * 4);
+}
+
+/* Each row's copies times their weights. */
+static void scale_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const experts_job *job = arg;
+    int64_t K = job->x.shape[1];
+    for (int64_t p = begin * job->k; p < end * job->k; p++) {
+        float *x = job->outer + job->pair[p] * K;
+        float weight = proa_view_f32(job->weights)[p / job->k * job->weights.stride[0] + p % job->k];
+        for (int64_t i = 0; job->pair[p] < job->own && i < K; i++) x[i] *= weight;
+    }
 }
 
 /* What act_mul does not: both parts of a gated FFN cut at the limit, and the offset of the second. */
@@ -128,16 +142,18 @@ static void add_outputs(void *arg, int64_t begin, int64_t end, int worker)
     PROA_UNUSED(worker);
     const experts_job *job = arg;
     int64_t N = job->y.shape[1];
+    const float *bias = job->e->bias;
     for (int64_t t = begin; t < end; t++) {
         float *to = proa_view_f32(job->y) + t * job->y.stride[0];
         const float *weight = proa_view_f32(job->weights) + t * job->weights.stride[0];
         if (!job->residual.rank) memset(to, 0, (size_t)N * sizeof *to);
         else memmove(to, proa_view_f32(job->residual) + t * job->residual.stride[0], (size_t)N * sizeof *to);
+        for (int64_t n = 0; bias && n < N; n++) to[n] += bias[n];
         for (int64_t j = 0; j < job->k; j++) {
             int64_t place = job->pair[t * job->k + j];
-            const float *out = job->outer + place * N;
+            const float *out = job->outer + place * N, factor = job->e->scales_inputs ? 1 : weight[j];
             if (place >= job->own) continue;
-            for (int64_t n = 0; n < N; n++) to[n] += weight[j] * out[n];
+            for (int64_t n = 0; n < N; n++) to[n] += factor * out[n];
         }
     }
 }
@@ -154,6 +170,7 @@ static void run_piece(experts_job *job)
     proa_view out = proa_view_2d(job->outer, PROA_DTYPE_F32, job->own, e->down->N);
     proa_view v = proa_view_2d(job->inner, PROA_DTYPE_F32, job->own, e->up->N);
     proa_pool_run(c->pool, job->own, rows_grain(e->up->K), gather_rows, job);
+    if (e->scales_inputs) proa_pool_run(c->pool, job->rows, rows_grain(job->k * e->up->K), scale_rows, job);
     proa_linear_run_grouped(c, v, in, e->up, &of_up, job->groups, job->groups_count, job->words, job->sums,
                             job->up_isa);
     activate_rows(job, v);

@@ -864,6 +864,26 @@ static void scale_op(proa_ctx *c, proa_view y, proa_view x, float factor)
     });
 }
 
+template <typename X>
+__global__ void query_scale_kernel(rows3<X> x, const int32_t *pos, int d, proa_query_scale s)
+{
+    gpu_wait();
+    X *row = x.data + blockIdx.x * x.row;
+    float factor = 1.0f + s.beta * log1pf((float)((pos[blockIdx.x] + s.offset) / s.length));
+    if (factor == 1.0f) return;
+    EACH(j, d) row[j] = gpu_saturate<X>(factor * gpu_to_f32(row[j]));
+}
+
+static void query_scale(proa_ctx *c, proa_view x, const int32_t *pos, const proa_query_scale *s)
+{
+    gpu *g = gpu_flushed(c, x);
+    gpu_by_type(x.dtype, [&](auto type) {
+        using X = decltype(type);
+        gpu_launch(g, "query_scale", query_scale_kernel<X>, elementwise_grid(x), THREADS, 0, rows_view<X>(x),
+                   pos, (int)x.shape[1], *s);
+    });
+}
+
 /* Rows that are added to in place wait for the kernel that reads them. */
 static void add_op(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
@@ -880,4 +900,5 @@ void gpu_fill_elementwise(proa_ops *ops)
     ops->rope_table = rope_table, ops->rope = rope_op;
     ops->act = act_op, ops->act_mul = act_mul, ops->add = add_op;
     ops->soft_cap = soft_cap, ops->clip = clip_op, ops->scale = scale_op;
+    ops->query_scale = query_scale;
 }

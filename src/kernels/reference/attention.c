@@ -43,6 +43,29 @@ void proa_rope_reference(proa_ctx *c, proa_view x, proa_view table, bool interle
             rope_head(at_plane(x, t, h, 0), at_row(table, t, 0), at_row(table, t, half), half, interleaved);
 }
 
+typedef struct query_scale_job {
+    proa_view x;
+    const int32_t *pos;
+    const proa_query_scale *s;
+} query_scale_job;
+
+static void query_scale_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const query_scale_job *job = arg;
+    for (int64_t t = begin; t < end; t++) {
+        double steps = (double)(((int64_t)job->pos[t] + job->s->offset) / job->s->length);
+        float factor = (float)(1 + (double)job->s->beta * log1p(steps));
+        for (int64_t j = 0; factor != 1 && j < job->x.shape[1]; j++) *at_row(job->x, t, j) *= factor;
+    }
+}
+
+void proa_query_scale_reference(proa_ctx *c, proa_view x, const int32_t *pos, const proa_query_scale *s)
+{
+    query_scale_job job = {x, pos, s};
+    proa_pool_run(c->pool, x.shape[0], 8, query_scale_rows, &job);
+}
+
 /* ---- keys, values and attention ---- */
 
 /* Flat element index of (position p, head, 0) within the pages of a span, or within its rows. */
@@ -155,6 +178,7 @@ static void attend_head(const attend_job *job, const proa_span *span, int64_t i,
     uint64_t seen = proa_tree_seen(job->spans, span, i);
     if (job->a->causal) end = at + 1;
     if (window > 0) begin = proa_max64(0, at + 1 - window), end = proa_min64(end, at + window);
+    if (window > 0 && job->a->chunked) begin = at / window * window;
     int64_t kv_head = h / (job->q.shape[1] / kv->kv_heads);
     double largest = (double)-INFINITY, sum = 0, out[PROA_HEAD_DIM_MAX] = {0}, kept[SCORES_KEPT];
     for (int64_t p = begin; p < end; p++) {

@@ -170,15 +170,24 @@ static void activate_rows(const proa_experts *e, proa_view v, int64_t F)
     }
 }
 
-/* out [1,N] of one expert for one row; v [1,2F] is room for its FFN. */
-static void run_expert(proa_ctx *c, proa_view out, proa_view v, proa_view x, int64_t expert,
+/* v = weight * v + bias; bias may be NULL. */
+static void weigh_sums(proa_view v, float weight, const float *bias)
+{
+    for (int64_t n = 0; n < v.shape[1]; n++)
+        proa_view_f32(v)[n] = weight * proa_view_f32(v)[n] + (bias ? bias[n] : 0.0f);
+}
+
+/* out [1,N] of one expert for one row; v [1,2F] is room for its FFN. weight: that of the expert. */
+static void run_expert(proa_ctx *c, proa_view out, proa_view v, proa_view x, float weight, int64_t expert,
                        const proa_experts *e)
 {
     int64_t F = e->down->K;
     proa_weight up = expert_weight(e->up, expert), down = expert_weight(e->down, expert);
-    proa_epilogue of_up = {.bias = e->up_bias ? e->up_bias + expert * up.N : NULL};
+    const float *up_bias = e->up_bias ? e->up_bias + expert * up.N : NULL;
+    proa_epilogue of_up = {.bias = e->scales_inputs ? NULL : up_bias};
     proa_epilogue of_down = {.bias = e->down_bias ? e->down_bias + expert * down.N : NULL};
     c->ops->linear(c, v, x, &up, &of_up);
+    if (e->scales_inputs) weigh_sums(v, weight, up_bias);
     activate_rows(e, v, F);
     c->ops->linear(c, out, proa_view_cols(v, 0, F), &down, &of_down);
 }
@@ -195,12 +204,14 @@ void proa_experts_reference(proa_ctx *c, proa_view y, proa_view x, proa_view wei
         float *to = proa_view_f32(y) + t * y.stride[0];
         const float *weight = proa_view_f32(weights) + t * weights.stride[0];
         const float *residual = e->residual.rank ? proa_view_f32(e->residual) + t * e->residual.stride[0] : NULL;
-        for (int64_t n = 0; n < N; n++) to[n] = residual ? residual[n] : 0.0f;
+        for (int64_t n = 0; n < N; n++)
+            to[n] = (residual ? residual[n] : 0.0f) + (e->bias ? e->bias[n] : 0.0f);
         for (int64_t j = 0; j < k; j++) {
             int64_t place = proa_expert_place(e, ids[t * k + j]);
+            float factor = e->scales_inputs ? 1.0f : weight[j];
             if (place == e->up->experts) continue;
-            run_expert(c, out, v, proa_view_rows(x, t, t + 1), place, e);
-            for (int64_t n = 0; n < N; n++) to[n] += weight[j] * proa_view_f32(out)[n];
+            run_expert(c, out, v, proa_view_rows(x, t, t + 1), weight[j], place, e);
+            for (int64_t n = 0; n < N; n++) to[n] += factor * proa_view_f32(out)[n];
         }
     }
 }

@@ -48,6 +48,7 @@ void proa_reference_pack_coded(const proa_weight *w, int64_t n, const proa_tenso
 
 proa_rope_table_fn proa_rope_table_reference;
 proa_rope_fn proa_rope_reference;
+proa_query_scale_fn proa_query_scale_reference;
 proa_kv_append_fn proa_kv_append_reference;
 proa_rope_append_fn proa_rope_append_reference; /* by rope and kv_append of the context's table */
 proa_attend_fn proa_attend_reference;

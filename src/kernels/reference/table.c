@@ -24,6 +24,7 @@ void proa_reference_fill(proa_ops *ops)
                       .pack = proa_pack_reference,
                       .rope_table = proa_rope_table_reference,
                       .rope = proa_rope_reference,
+                      .query_scale = proa_query_scale_reference,
                       .kv_append = proa_kv_append_reference,
                       .rope_append = proa_rope_append_reference,
                       .attend = proa_attend_reference,

@@ -634,7 +634,7 @@ static void attend_op(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, 
     t.heads = (int)q.shape[1], t.kv_heads = (int)kv->kv_heads, t.dim = (int)kv->head_dim;
     t.group = t.heads / t.kv_heads;
     t.spans = spans->span, t.pages = spans->pages, t.seen = spans->seen;
-    t.scale = a->scale, t.causal = a->causal, t.window = a->window;
+    t.scale = a->scale, t.causal = a->causal, t.window = a->window, t.chunked = a->chunked;
     t.q_vec8 = t.type != PROA_DTYPE_F32 && t.q_row % 8 == 0 && t.q_head % 8 == 0 && (uintptr_t)t.q % 16 == 0;
     t.q_vec4 = t.type == PROA_DTYPE_F32 && t.q_row % 4 == 0 && t.q_head % 4 == 0 && (uintptr_t)t.q % 16 == 0;
     if (a->rel_bias) use_rel_bias(g, &t, a);

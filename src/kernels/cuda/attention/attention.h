@@ -24,6 +24,7 @@ struct attention_task {
     float scale;
     bool causal;
     int window;
+    bool chunked;           /* the window begins at its last multiple */
     const float *rel_bias;  /* [buckets][heads] */
     const int16_t *buckets; /* of distance -reach..reach */
     int reach;
@@ -92,6 +93,7 @@ __device__ static inline float sink_weight(const attention_task &t, int h, float
  * see those from first_key of the first row to end_key of the last. */
 __device__ static inline int first_key(const attention_task &t, int at)
 {
+    if (t.window > 0 && t.chunked) return at - at % t.window;
     return t.window > 0 ? max(0, at + 1 - t.window) : 0;
 }
 

@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(sort_call a)
 
 /* ---- adding ---- */
 
-/* y[t, n] = residual[t, n] + the outputs of the row's pairs, each times its weight, in the order of its ids; of the
- * experts [own.x, own.y). */
+/* y[t, n] = residual[t, n] + bias[n] + the outputs of the row's pairs, each times its weight (weights NULL: 1), in the
+ * order of its ids; of the experts [own.x, own.y). */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     add_outputs_kernel(T *y, int64_t y_row, const float *outputs, int64_t ld, const float *weights,
@@ -84,10 +84,11 @@ __global__ void __launch_bounds__(THREADS)
     gpu_wait();
     if (n >= N) return;
     float sum = e.residual ? residual_at(e, t, n) : 0.0f;
+    if (e.bias) sum += e.bias[n];
     for (int j = 0; j < k; j++) {
         int id = ids[t * k + j];
         if (id < own.x || id >= own.y) continue;
-        sum = fmaf(weights[t * weights_row + j], outputs[(t * k + j) * ld + n], sum);
+        sum = fmaf(weights ? weights[t * weights_row + j] : 1.0f, outputs[(t * k + j) * ld + n], sum);
     }
     y[t * y_row + n] = gpu_saturate<T>(sum);
 }
@@ -179,6 +180,7 @@ static expert_call up_of(gpu *g, const piece *p)
     a.aligned = a.x_row % 8 == 0 && (uintptr_t)a.x % 16 == 0;
     a.e.act = (int)e->act, a.e.gate_rows = e->gated ? (int)e->down->K : 0;
     a.limit = e->limit, a.offset = e->offset;
+    if (e->scales_inputs) a.weights = (const float *)p->weights.data, a.weights_row = p->weights.stride[0];
     a.y = p->ffn, a.y_row = p->ffn_row, a.y_type = p->ffn_type;
     return a;
 }
@@ -190,6 +192,12 @@ static expert_call down_of(const piece *p)
     a.x = p->ffn, a.x_row = p->ffn_row, a.x_type = p->ffn_type, a.aligned = true;
     a.y = p->outputs, a.y_row = e->down->N, a.y_type = PROA_DTYPE_F32, a.y_by_pair = true;
     return a;
+}
+
+/* The weights of outputs; NULL: those of inputs were used. */
+static const float *output_weights(const piece *p)
+{
+    return p->e->scales_inputs ? NULL : (const float *)p->weights.data;
 }
 
 static void set_residual(epilogue *e, proa_view residual)
@@ -205,20 +213,20 @@ static void run_single_row(gpu *g, const piece *p, const route_call *choice)
     set_residual(&down.e, p->residual);
     down.y = p->y.data, down.y_type = p->y.dtype;
     expert_row_up(g, up, p->e->up->format, choice);
-    expert_row_down(g, down, p->e->down->format, (const float *)p->weights.data);
+    expert_row_down(g, down, p->e->down->format, output_weights(p), p->e->bias);
 }
 
 static void add_outputs(gpu *g, const piece *p)
 {
     int N = (int)p->e->down->N;
     int2 own = {p->e->first, p->e->first + (int)p->e->up->experts};
-    epilogue e = {1.0f, PROA_ACT_NONE, NULL, NULL, PROA_DTYPE_F32, 0, 0};
+    epilogue e = {1.0f, PROA_ACT_NONE, p->e->bias, NULL, PROA_DTYPE_F32, 0, 0};
     set_residual(&e, p->residual);
     gpu_by_type(p->y.dtype, [&](auto type) {
         using Y = decltype(type);
         gpu_launch(g, "experts (add)", add_outputs_kernel<Y>,
                    dim3((unsigned)p->T, (unsigned)((N + THREADS - 1) / THREADS)), THREADS, 0, (Y *)p->y.data,
-                   p->y.stride[0], (const float *)p->outputs, (int64_t)N, (const float *)p->weights.data,
+                   p->y.stride[0], (const float *)p->outputs, (int64_t)N, output_weights(p),
                    p->weights.stride[0], p->ids, own, (int)p->k, N, e);
     });
 }
@@ -250,7 +258,8 @@ static void experts_op(proa_ctx *c, proa_view y, proa_view x, proa_view weights,
     int64_t T = y.shape[0], k = weights.shape[1], step = PROA_DEVICE_EXPERT_PAIRS / k, E = e->up->experts;
     route_call choice;
     bool is_single = !e->all && expert_row_takes(e, T, k); /* then the only piece is that row */
-    bool chooses = is_single && gpu_take_choice(g, weights, ids, &choice);
+    /* a choice in the first product would know the weights too late for its inputs */
+    bool chooses = is_single && !e->scales_inputs && gpu_take_choice(g, weights, ids, &choice);
     gpu_flush(g), gpu_invalidate(g, y);
     if (step < 1) step = 1;
     for (int64_t t = 0; t < T; t += step) {

@@ -40,6 +40,8 @@ struct expert_call {
     int N, K;
     epilogue e; /* alpha 1, no residual; bias [experts][N] */
     float limit, offset;
+    const float *weights; /* [rows][k], weights_row apart: the sums of a pair times its weight; NULL: times 1 */
+    int64_t weights_row;
     void *y;
     int64_t y_row, y_expert; /* y_expert: as x_expert */
     proa_dtype y_type;
@@ -82,6 +84,14 @@ __device__ static inline int2 expert_rows_of(const expert_call &a, int place)
     return make_int2(a.x_by_step ? pair / a.lists.k : place, a.y_by_pair ? pair : place);
 }
 
+/* What the sums of the pair at a sorted place are multiplied by. */
+__device__ static inline float expert_weight_of(const expert_call &a, int place)
+{
+    if (!a.weights) return 1.0f;
+    int pair = a.lists.tiles ? a.lists.pair[place] : place;
+    return a.weights[pair / a.lists.k * a.weights_row + pair % a.lists.k];
+}
+
 /* What an output needs beside its sums: biases and scales of its row of weights and of its factor's. */
 struct expert_operands {
     float bias, second, scale, factor;
@@ -100,12 +110,13 @@ __device__ static inline expert_operands expert_operands_of(const expert_call &a
     return o;
 }
 
-/* The output of the sums v and, gated, u of the factor. Comparisons keep NaN. */
-__device__ static inline float expert_finish(const expert_call &a, float v, float u, const expert_operands &o)
+/* The output of the sums v and, gated, u of the factor, times `weight`. Comparisons keep NaN. */
+__device__ static inline float expert_finish(const expert_call &a, float v, float u, const expert_operands &o,
+                                             float weight)
 {
-    v = v * o.scale + o.bias;
+    v = v * weight * o.scale + o.bias;
     if (!a.e.gate_rows) return gpu_act(v, a.e.act);
-    u = u * o.factor + o.second;
+    u = u * weight * o.factor + o.second;
     if (a.limit > 0.0f) {
         v = v > a.limit ? a.limit : v;
         u = u > a.limit ? a.limit : u < -a.limit ? -a.limit : u;
@@ -150,7 +161,7 @@ void expert_wgmma(gpu *g, const expert_call &up, const expert_call &down, const 
 enum { EXPERT_ROW_CHOICE = 128 };
 bool expert_row_takes(const proa_experts *e, int64_t T, int64_t k);
 void expert_row_up(gpu *g, const expert_call &a, proa_wfmt format, const route_call *choice);
-void expert_row_down(gpu *g, const expert_call &a, proa_wfmt format, const float *weights);
+void expert_row_down(gpu *g, const expert_call &a, proa_wfmt format, const float *weights, const float *bias);
 
 /* route.cu. The choice that waits is that of these experts? Then it no longer waits, and is in *choice. */
 bool gpu_take_choice(gpu *g, proa_view weights, const int32_t *ids, route_call *choice);

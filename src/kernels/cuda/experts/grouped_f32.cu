@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(F32_WARPS * 32) expert_f32_kernel(expert_call 
         float sum = gpu_warp_sum(v[m]), factor = gpu_warp_sum(u[m]);
         if (lane == 0)
             expert_store(a, tile.expert, expert_rows_of(a, tile.first + m).y, n,
-                         expert_finish(a, sum, factor, o));
+                         expert_finish(a, sum, factor, o, expert_weight_of(a, tile.first + m)));
     }
 }
 

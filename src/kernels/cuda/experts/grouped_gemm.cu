@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(32 * SKINNY_WARPS) expert_skinny_kernel(expert
         if (a.e.gate_rows)
 #pragma unroll
             for (int k = 0; k < WARPS; k++) u += scratch[k][output + 8][m];
-        expert_store(a, tile.expert, at[m].y, n, expert_finish(a, v, u, o));
+        expert_store(a, tile.expert, at[m].y, n, expert_finish(a, v, u, o, expert_weight_of(a, tile.first + m)));
     }
 }
 
@@ -271,7 +271,8 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
                     int m = 8 * t + 2 * c + i;
                     if (m < tile.rows)
                         expert_store(a, tile.expert, at[m].y, n,
-                                     expert_finish(a, sum[set][t][2 * half + i], sum[1][t][2 * half + i], o));
+                                     expert_finish(a, sum[set][t][2 * half + i], sum[1][t][2 * half + i], o,
+                                                   expert_weight_of(a, tile.first + m)));
                 }
         }
     }

@@ -306,7 +306,8 @@ __device__ static inline void write_outputs(const float (&sum)[N / 2], const exp
             int m = 8 * t + 2 * c + h;
             if (m >= tile.rows) continue;
             int64_t row = (UP ? tile.first + m : a.lists.pair[tile.first + m]) * a.y_row;
-            float v = sum[4 * t + h], u = sum[4 * t + 2 + h];
+            float weight = UP ? expert_weight_of(a, tile.first + m) : 1.0f;
+            float v = sum[4 * t + h] * weight, u = sum[4 * t + 2 + h] * weight;
             if (UP && !two) {
                 if (makes[0]) y[0][row] = gpu_saturate<Y>(finish_gated(a, act, v, u, o[0]));
                 continue;

@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(THREADS, up_blocks(FORMAT, THREADS))
     __syncthreads();
     if (!ends) return;
     float v = add_warps(scratch, me), u = a.e.gate_rows ? add_warps(scratch, me + OUTPUTS / 2) : 0.0f;
-    expert_store(a, 0, blockIdx.y, n, expert_finish(a, v, u, o));
+    expert_store(a, 0, blockIdx.y, n, expert_finish(a, v, u, o, expert_weight_of(a, (int)blockIdx.y)));
 }
 
 /* A piece of the concatenated rows of the chosen experts. */
@@ -184,16 +184,22 @@ template <int FORMAT> __device__ static inline float row_unit(const expert_call 
     return FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W ? a.unit * scales[row] : a.unit;
 }
 
-/* The biases of the chosen experts for output n, each times the expert's weight. */
-__device__ static inline float bias_of_chosen(const expert_call &a, const float *weights, int n)
+/* The weight of the outputs of the j-th chosen expert; NULL: 1. */
+__device__ static inline float weight_of_chosen(const float *weights, int j)
 {
-    float sum = 0.0f;
+    return weights ? weights[j] : 1.0f;
+}
+
+/* The bias of output n and those of the chosen experts for it, each times the expert's weight. */
+__device__ static inline float bias_of_chosen(const expert_call &a, const float *weights, const float *bias, int n)
+{
+    float sum = bias ? bias[n] : 0.0f;
     for (int j = 0; a.e.bias && j < a.lists.k; j++)
-        sum = fmaf(weights[j], a.e.bias[(int64_t)a.lists.ids[j] * a.N + n], sum);
+        sum = fmaf(weight_of_chosen(weights, j), a.e.bias[(int64_t)a.lists.ids[j] * a.N + n], sum);
     return sum;
 }
 
-/* y = residual + the outputs of all chosen experts, each times its weight.
+/* y = residual + bias + the outputs of all chosen experts, each times its weight.
  *
  *   block        128 threads make 8 outputs; the threads share the rows of all chosen experts, one behind the other,
  *                in pieces of 16 bytes; a group of four lanes has pieces of one expert
@@ -204,7 +210,7 @@ __device__ static inline float bias_of_chosen(const expert_call &a, const float 
  * these and the first pieces are read before gpu_wait. */
 template <int FORMAT>
 __global__ void __launch_bounds__(DOWN_THREADS, DOWN_BLOCKS)
-    expert_row_down_kernel(expert_call a, const float *weights)
+    expert_row_down_kernel(expert_call a, const float *weights, const float *bias)
 {
     __shared__ float scratch[DOWN_WARPS][OUTPUTS], factor[CHOSEN_MAX][OUTPUTS];
     const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
@@ -225,9 +231,9 @@ __global__ void __launch_bounds__(DOWN_THREADS, DOWN_BLOCKS)
     for (int d = 0; d < DOWN_AHEAD; d++) fetch(d);
     for (int i = threadIdx.x; i < chosen * OUTPUTS; i += DOWN_THREADS) {
         int j = i / OUTPUTS, r = i % OUTPUTS;
-        factor[j][r] = weights[j] * row_unit<FORMAT>(a, j, rows.row(r));
+        factor[j][r] = weight_of_chosen(weights, j) * row_unit<FORMAT>(a, j, rows.row(r));
     }
-    if (ends) base = bias_of_chosen(a, weights, n);
+    if (ends) base = bias_of_chosen(a, weights, bias, n);
     __syncthreads();
     gpu_wait();
     if (ends && a.e.residual) base += residual_at(a.e, 0, n);
@@ -298,10 +304,11 @@ void expert_row_up(gpu *g, const expert_call &a, proa_wfmt format, const route_c
     });
 }
 
-void expert_row_down(gpu *g, const expert_call &a, proa_wfmt format, const float *weights)
+void expert_row_down(gpu *g, const expert_call &a, proa_wfmt format, const float *weights, const float *bias)
 {
     dim3 grid((unsigned)blocks_of(a.e, a.N, OUTPUTS));
     by_row_format(format, [&](auto f) {
-        gpu_launch(g, "experts (one row)", expert_row_down_kernel<f.value>, grid, DOWN_THREADS, 0, a, weights);
+        gpu_launch(g, "experts (one row)", expert_row_down_kernel<f.value>, grid, DOWN_THREADS, 0, a, weights,
+                   bias);
     });
 }
