@@ -59,7 +59,25 @@ SHARED = dict(LM, moe_intermediate_size=24, n_routed_experts=4, n_shared_experts
 GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.7, "logits_scaling": 0.5}
 VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 48, "patch_size": 4}
 MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 2]}
+# Layers: rotary and dense, rotary and experts, neither and dense, neither and experts.
+LLAMA4 = dict(LM, intermediate_size=24, intermediate_size_mlp=64, num_hidden_layers=4, no_rope_layers=[1, 1, 0, 0],
+              interleave_moe_layer_step=2, num_local_experts=4, attention_chunk_size=5, floor_scale=6, attn_scale=0.5)
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+        "mscale_all_dim": 1.0}
+QWEN3_VL_MOE = transformers.Qwen3VLMoeConfig(
+    text_config={"rope_parameters": MROPE, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+                 "mlp_only_layers": [0], **LM}, vision_config=dict(VISION, num_position_embeddings=4), tie_word_embeddings=False)
 ROWS |= {
+    "llama4": lambda: transformers.Llama4Config(
+        text_config=dict(LLAMA4, num_experts_per_tok=2), tie_word_embeddings=False, vision_config={
+            "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 4,
+            "image_size": 8, "vision_output_dim": 16, "projector_input_dim": 16, "projector_output_dim": 16}),
+    "llama4_text": lambda: transformers.Llama4TextConfig(
+        use_qk_norm=False, attn_temperature_tuning=False, rope_parameters={
+            "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64}, **LLAMA4),
+    "ministral3_long": lambda: transformers.Ministral3Config(rope_parameters=dict(
+        YARN, original_max_position_embeddings=6, llama_4_scaling_beta=0.5), **LM),
     "olmoe": lambda: transformers.OlmoeConfig(num_experts=4, num_experts_per_tok=2, clip_qkv=1.5, **drop(LM, "head_dim")),
     "olmoe_unclipped": lambda: transformers.OlmoeConfig(num_experts=4, num_experts_per_tok=2, **drop(LM, "head_dim")),
     "granitemoe": lambda: transformers.GraniteMoeConfig(num_local_experts=4, num_experts_per_tok=2, **GRANITE, **drop(LM, "head_dim")),
@@ -73,9 +91,8 @@ ROWS |= {
         rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}, **LM),
     "hunyuan_v1_moe": lambda: transformers.HunYuanMoEV1Config(
         num_experts=4, moe_topk=2, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **LM),
-    "ministral3": lambda: transformers.Ministral3Config(rope_parameters={
-        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 32.0,
-        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}, **LM),
+    "ministral3": lambda: transformers.Ministral3Config(rope_parameters=dict(
+        YARN, original_max_position_embeddings=64, llama_4_scaling_beta=0.1), **LM),
     "mistral3": lambda: transformers.Mistral3Config(
         text_config=transformers.MistralConfig(**LM), tie_word_embeddings=False, vision_config=transformers.PixtralVisionConfig(
             hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, patch_size=4, image_size=8)),
@@ -84,10 +101,7 @@ ROWS |= {
     "qwen3_vl": lambda: transformers.Qwen3VLConfig(
         text_config={"rope_parameters": MROPE, **LM}, vision_config=dict(VISION, num_position_embeddings=4),
         tie_word_embeddings=False),
-    "qwen3_vl_moe": lambda: transformers.Qwen3VLMoeConfig(
-        text_config={"rope_parameters": MROPE, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
-                     "mlp_only_layers": [0], **LM}, vision_config=dict(VISION, num_position_embeddings=4),
-        tie_word_embeddings=False),
+    "qwen3_vl_moe": lambda: QWEN3_VL_MOE,
 }
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
@@ -302,7 +316,9 @@ def attempt(row, seed):
         p.data = p.data.bfloat16().float()
     random = torch.Generator().manual_seed(seed + 1000)
     prompts = [torch.randint(3, VOCAB, (n,), generator=random).tolist() for n in PROMPTS]
-    cases = [case(model, ids) for ids in prompts]
+    # The whole Llama 4 of 5.24.0 asks its text model for images that this has not.
+    text = model.language_model if row == "llama4" else model
+    cases = [case(text, ids) for ids in prompts]
     return model, [c for c, _ in cases], min(gap for _, gap in cases)
 
 

@@ -289,10 +289,12 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(types) F(experts) F(expert_ffn) F(shared_ffn) F(q_lora) F(kv_lora) F(qk_nope) F(qk_rope) F(v_dim) F(act) \
     F(learned_positions) F(gated) F(tied) F(qk_norm) F(parallel) F(one_norm) F(post_norm) F(no_final_norm) \
     F(rope_pairs) F(shared_gate) F(rotary_dim) F(rel_buckets) F(rel_distance) F(router.kind) F(router.chosen) \
-    F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean) F(head_act)
+    F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean) F(head_act) \
+    F(query_scale.length) F(query_scale.offset)
 #define FACTORS(F) \
     F(norm_eps) F(attention_scale) F(logit_scale) F(embed_scale) F(residual_scale) F(attention_cap) F(logit_cap) \
-    F(qkv_clip) F(stream_scale) F(alibi_max) F(alibi_scale) F(expert_limit) F(expert_offset)
+    F(qkv_clip) F(stream_scale) F(alibi_max) F(alibi_scale) F(expert_limit) F(expert_offset) \
+    F(query_scale.beta)
 /* clang-format on */
 
 static proa_status fail_differs(const char *what, const char *member, double is, double read, proa_err *err)
@@ -385,7 +387,8 @@ static proa_status compare_windows(const proa_config *a, const proa_config *b, c
     int64_t layers = proa_max64(a->layers, a->encoder_layers), differs = -1, window = 0;
     bool none = true;
     for (int64_t i = layers - 1; i >= 0; i--) {
-        if (proa_config_window(a, i) != proa_config_window(b, i))
+        bool chunks = proa_config_window(a, i) > 0 && a->window_chunked != b->window_chunked;
+        if (chunks || proa_config_window(a, i) != proa_config_window(b, i))
             differs = i, window = proa_config_window(a, i);
         none &= proa_config_window(b, i) == 0;
     }

@@ -222,6 +222,7 @@ static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const pro
     put_whole(v, arch, "attention.sliding_window", c->window_used ? c->window : 0);
     put_number(v, arch, "attention.max_alibi_bias", c->alibi_max);
     put_number(v, arch, "attention.clamp_kqv", c->qkv_clip);
+    put_number(v, arch, "attention.temperature_scale", (double)c->query_scale.beta);
     put_labels(v, arch, c);
     if (!decoder) proa_gguf_value_bool(v, full_key(full, arch, "attention.causal"), false);
 }

@@ -114,7 +114,11 @@ static void notes_text(const explained *x, const proa_step *s, char out[64])
         n += snprintf(out + n, 64 - (size_t)n, "%s", s->flags & PROA_INTERLEAVED ? "pairs" : "halves");
     n += experts_note(c, s, out + n, 64 - (size_t)n);
     if (s->op == PROA_STEP_ATTEND && c->window_used)
-        n += snprintf(out + n, 64 - (size_t)n, "window %lld", (long long)c->window);
+        n += snprintf(out + n, 64 - (size_t)n, "%s %lld", c->window_chunked ? "chunks of" : "window",
+                      (long long)c->window);
+    if (s->op == PROA_STEP_QUERY_SCALE)
+        n += snprintf(out + n, 64 - (size_t)n, "from position %lld on",
+                      (long long)c->query_scale.length - c->query_scale.offset);
     if (s->flags & PROA_SCALED && c->logit_scale != 1)
         n += snprintf(out + n, 64 - (size_t)n, "x %.4g", c->logit_scale);
     if (s->op == PROA_STEP_ATTEND && c->relative.used)

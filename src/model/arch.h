@@ -99,6 +99,7 @@ typedef enum proa_reg {
     W(CORRECTION, "correction", NONE)                                                                        \
     W(EXPERT_UP, "expert_up", ROWS)                                                                          \
     W(EXPERT_DOWN, "expert_down", COLUMNS)                                                                   \
+    W(EXPERT_BIAS, "expert_bias", NONE)                                                                      \
     W(SHARED_GATE, "shared_gate", NONE)                                                                      \
     W(SHARED_UP, "shared_up", ROWS)                                                                          \
     W(SHARED_DOWN, "shared_down", COLUMNS)                                                                   \
@@ -138,19 +139,20 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w, or all as one row */    \
     S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                             \
     S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up of in W^T + bias; U is the workspace */          \
-    S(CLIP, "clip")                 /* in limited to +-qkv_clip in place */                                  \
-    S(SCALE, "scale")               /* out = stream_scale * in */                                            \
-    S(ROPE, "rope")                 /* rotates q and k of QKV */                                             \
-    S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                             \
-    S(ROPE_APPEND, "rope_append")   /* both, fused by the plan */                                            \
-    S(ATTEND, "attend")             /* A = attention of q of QKV over the sequence's pages */                \
-    S(UNFOLD, "unfold")             /* out = for each row the rows of in around it */                        \
-    S(SPAN_MEAN, "span_mean")       /* the first row of each sequence of out = the mean of its rows of in */ \
+    S(QUERY_SCALE, "query_scale") /* q of QKV *= its factor by position (the configuration's query_scale) */ \
+    S(CLIP, "clip")               /* in limited to +-qkv_clip in place */                                    \
+    S(SCALE, "scale")             /* out = stream_scale * in */                                              \
+    S(ROPE, "rope")               /* rotates q and k of QKV */                                               \
+    S(KV_APPEND, "kv_append")     /* k and v of QKV into this layer's pages */                               \
+    S(ROPE_APPEND, "rope_append") /* both, fused by the plan */                                              \
+    S(ATTEND, "attend")           /* A = attention of q of QKV over the sequence's pages */                  \
+    S(UNFOLD, "unfold")           /* out = for each row the rows of in around it */                          \
+    S(SPAN_MEAN, "span_mean")     /* the first row of each sequence of out = the mean of its rows of in */   \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
     S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
     S(HEADS_LINEAR, "heads_linear") /* out = in W^T, a matrix for each head */                               \
     S(ROUTE, "route")               /* EXPERT_W, EXPERT_IDS = the experts chosen by ROUTER (correction w) */ \
-    S(EXPERTS, "experts")           /* out = the chosen experts of in (+ out); w is EXPERT_UP */             \
+    S(EXPERTS, "experts")           /* out = the chosen experts of in (+ out, or X); w is EXPERT_UP */       \
     S(SIGMOID_MUL, "sigmoid_mul")   /* out *= sigmoid(in), in [T, 1] */                                      \
     S(GATHER, "gather")             /* H = the rows of in that the head computes */                          \
     S(ALL_REDUCE, "all_reduce")     /* out = the sum of in over all ranks (+ out, or X) */                   \
@@ -186,7 +188,10 @@ typedef enum proa_step_op {
     C(NORM_EACH, c->parallel && !c->one_norm) /* in parallel, each of its own norm */                        \
     C(CLIPPED, c->qkv_clip > 0)                                                                              \
     C(ROTARY, c->rotary_dim > 0)                                                                             \
-    C(LOCAL_ROPE, c->local_rope.theta > 0)        /* layers with a window have other rotary frequencies */   \
+    C(LOCAL_ROPE, c->local_rope.theta > 0)    /* layers with a window have other rotary frequencies */       \
+    C(QUERY_SCALE, c->query_scale.beta != 0)  /* queries are scaled by their positions */                    \
+    C(ROTATED, proa_config_rotates(c, layer)) /* the layer has rotary positions */                           \
+    C(NOT_ROTATED, proa_config_lacks_rope(c, layer))                                                         \
     C(EXPERTS, proa_config_has_experts(c, layer)) /* the layer's FFN is a mixture of experts */              \
     C(DENSE, proa_config_has_dense(c, layer))     /* or it is dense */                                       \
     C(FIRST_LAYER, layer <= 0)                                                                               \
@@ -225,17 +230,19 @@ typedef proa_uint128 proa_flags;
 #define PROA_IF(NAME)        ((proa_flags)1 << (PROA_CONDITION_SHIFT + PROA_CONDITION_##NAME))
 _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 128, "more conditions than bits");
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
-    (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS))
+    (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS) | PROA_IF(ROTATED) |   \
+     PROA_IF(NOT_ROTATED))
 #define PROA_SOME_LAYER (-1)
 
 enum proa_step_flags {
-    PROA_ADD = 1 << 0,     /* LINEAR, EMBED: add to out; NORM: in is normed in place, then added */
-    PROA_ACT = 1 << 1,     /* LINEAR: the configuration's activation */
-    PROA_SCALED = 1 << 3,  /* LINEAR: times the configuration's logit_scale; EMBED: its embed_scale */
-    PROA_INPUTS = 1 << 2,  /* EMBED with SCALED: rows of a prompt table are scaled like those of the table */
-    PROA_OF_POS = 1 << 4,  /* EMBED: by position */
-    PROA_OF_TYPE = 1 << 5, /* EMBED: by token type */
-    PROA_OF_K = 1 << 6,    /* HEADS_NORM: the keys; else the queries. LINEAR: out is the keys of QKV */
+    PROA_ADD = 1 << 0,    /* LINEAR, EMBED: add to out; NORM: in is normed in place, then added */
+    PROA_ACT = 1 << 1,    /* LINEAR: the configuration's activation */
+    PROA_SCALED = 1 << 3, /* LINEAR: times the configuration's logit_scale; EMBED: its embed_scale */
+    PROA_INPUTS = 1 << 2, /* EMBED with SCALED: rows of a prompt table are scaled like those of the table; EXPERTS: the
+                              weights multiply what the experts read */
+    PROA_OF_POS = 1 << 4,      /* EMBED: by position */
+    PROA_OF_TYPE = 1 << 5,     /* EMBED: by token type */
+    PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries. LINEAR: out is the keys of QKV */
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
     PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and
                             the plan keeps its registers apart from theirs */
@@ -338,7 +345,8 @@ typedef enum proa_load {
     /* A TABLE [POSITIONS, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
     PROA_LOAD_SINUSOID_HALVES,
     PROA_LOAD_SINUSOID_PAIRS,
-    PROA_LOAD_SINUSOID_ENDS
+    PROA_LOAD_SINUSOID_ENDS,
+    PROA_LOAD_ONES /* a VECTOR of ones that no checkpoint has: norms without weights */
 } proa_load;
 
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
@@ -437,6 +445,7 @@ typedef struct proa_arch {
     A(granitemoe)                                                                                            \
     A(glm4_moe)                                                                                              \
     A(dots1)                                                                                                 \
+    A(llama4)                                                                                                \
     A(ernie4_5_moe)                                                                                          \
     A(hunyuan_v1_moe)                                                                                        \
     A(gpt2)                                                                                                  \

@@ -277,6 +277,7 @@ int proa_load_orders(proa_row_order order[3], proa_load load, const proa_config 
     case PROA_LOAD_SINUSOID_HALVES:
     case PROA_LOAD_SINUSOID_PAIRS:
     case PROA_LOAD_SINUSOID_ENDS:
+    case PROA_LOAD_ONES:
     case PROA_LOAD_NORMALISED:
     case PROA_LOAD_HEAD_KEYS: /* add_heads has taken the head's rows */
     case PROA_LOAD_HEAD_VALUES: break;
@@ -417,6 +418,7 @@ static const proa_weights_tensor *find_or_make(const binder *b, const wanted *w)
     if (w->row->load == PROA_LOAD_SINUSOID_HALVES) return make_tensor(b, w, PROA_ENCODING_SINUSOID_HALVES);
     if (w->row->load == PROA_LOAD_SINUSOID_PAIRS) return make_tensor(b, w, PROA_ENCODING_SINUSOID_PAIRS);
     if (w->row->load == PROA_LOAD_SINUSOID_ENDS) return make_tensor(b, w, PROA_ENCODING_SINUSOID_ENDS);
+    if (w->row->load == PROA_LOAD_ONES) return make_tensor(b, w, PROA_ENCODING_ONES);
     return b->weights || w->row->flags & PROA_IF(PRESENT) ? NULL : make_tensor(b, w, PROA_ENCODING_PLAIN);
 }
 

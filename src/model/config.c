@@ -121,7 +121,7 @@ static proa_status read_layer_types(proa_config *c, const proa_json *types, proa
                          (long long)proa_json_len(types), (long long)layers);
     for (int64_t i = 0; i < layers; i++) {
         proa_str type = proa_json_str(proa_json_at(types, i));
-        c->window_layers[i] = proa_str_is(type, "sliding_attention");
+        c->window_layers[i] = proa_str_is(type, c->window_chunked ? "chunked_attention" : "sliding_attention");
         if (!c->window_layers[i] && !proa_str_is(type, "full_attention"))
             return PROA_FAIL(err, UNSUPPORTED, "'layer_types' entry %lld is '%.*s'", (long long)i,
                              (int)type.len, type.ptr);
@@ -132,7 +132,8 @@ static proa_status read_layer_types(proa_config *c, const proa_json *types, proa
 proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     const proa_json *types = proa_json_get(json, "layer_types");
-    PROA_TRY(proa_json_get_int(&c->window, json, "sliding_window", 0, PROA_CONTEXT_MAX, err));
+    const char *key = c->window_chunked ? "attention_chunk_size" : "sliding_window";
+    PROA_TRY(proa_json_get_int(&c->window, json, key, 0, PROA_CONTEXT_MAX, err));
     c->window_used = c->window > 0;
     PROA_TRY(proa_json_get_bool(&c->window_used, json, "use_sliding_window", err));
     if (c->window == 0) c->window_used = false;
@@ -174,9 +175,23 @@ int32_t proa_config_window(const proa_config *c, int64_t layer)
     return (int32_t)c->window;
 }
 
+static bool some_layer_rotates(const proa_config *c, bool rotates)
+{
+    for (int64_t i = 0; i < main_layers(c); i++)
+        if (c->rotated_layers[i] == rotates) return true;
+    return false;
+}
+
 bool proa_config_rotates(const proa_config *c, int64_t layer)
 {
-    return c->rotary_dim > 0 && (!c->rotated_layers || c->rotated_layers[layer]);
+    if (c->rotary_dim == 0 || !c->rotated_layers) return c->rotary_dim > 0;
+    return layer < 0 ? some_layer_rotates(c, true) : c->rotated_layers[layer];
+}
+
+bool proa_config_lacks_rope(const proa_config *c, int64_t layer)
+{
+    if (c->rotary_dim == 0 || !c->rotated_layers) return c->rotary_dim == 0;
+    return layer < 0 ? some_layer_rotates(c, false) : !c->rotated_layers[layer];
 }
 
 static proa_status check_id(int64_t id, const char *key, const proa_config *c, proa_err *err)

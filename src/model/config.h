@@ -61,6 +61,7 @@ typedef struct proa_config {
     double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
     double embed_scale;     /* of the embedded tokens: Gemma's sqrt(hidden) */
     double residual_scale;  /* of what attention and FFN add to the residual stream (Granite) */
+    proa_query_scale query_scale;    /* factors of queries by position; beta 0: none */
     double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     double qkv_clip;                 /* q, k and v are limited to +-this; 0: not */
     double stream_scale;             /* X = this * the normed copy, to which the sublayer adds (ChatGLM-6B) */
@@ -75,6 +76,7 @@ typedef struct proa_config {
     int64_t window, window_from;
     int64_t window_pattern; /* > 0: every such layer has none, the others have it (Gemma); 0: layers from window_from */
     bool window_used;
+    bool window_chunked; /* the window of a row begins at the last multiple of it (Llama 4) */
     bool *window_layers;
     /* T5's relative positions */
     int64_t rel_buckets, rel_distance;
@@ -174,8 +176,9 @@ bool proa_config_has_experts(const proa_config *c, int64_t layer);
 bool proa_config_has_dense(const proa_config *c, int64_t layer); /* likewise a dense FFN */
 /* The window of a layer, 0 for none. */
 int32_t proa_config_window(const proa_config *c, int64_t layer);
-/* Whether a layer rotates q and k. */
+/* Whether a layer rotates q and k; layer < 0: whether some layer does. And the contrary. */
 bool proa_config_rotates(const proa_config *c, int64_t layer);
+bool proa_config_lacks_rope(const proa_config *c, int64_t layer);
 /* ALiBi's slopes[heads] (Press et al. 2022): 2^-(max / heads), its square, and so on; beyond a power of 2, every
  * second one that twice as many heads would have. */
 void proa_config_alibi(const proa_config *c, float *slopes);

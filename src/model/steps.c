@@ -304,6 +304,17 @@ static void do_scale(const proa_step_frame *f, const proa_step *s)
                          (float)f->m->config.stream_scale);
 }
 
+/* Skipped where no row of the pass has a factor other than 1: context_max is that of the longest span, or more; 0: it
+ * was not counted. */
+static void do_query_scale(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    int64_t longest = f->batch->self.context_max;
+    if (longest > 0 && longest - 1 + c->query_scale.offset < c->query_scale.length) return;
+    proa_view q = proa_view_cols(proa_frame_register(f, s->in), 0, c->heads * c->head_dim);
+    f->m->ctx.ops->query_scale(&f->m->ctx, q, f->batch->positions, &c->query_scale);
+}
+
 static void do_clip(const proa_step_frame *f, const proa_step *s)
 {
     f->m->ctx.ops->clip(&f->m->ctx, proa_frame_register(f, s->out), (float)f->m->config.qkv_clip);
@@ -343,7 +354,8 @@ static void do_experts(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     const proa_param *up_bias = layer_param(f, PROA_SLOT_EXPERT_UP_B),
-                     *down_bias = layer_param(f, PROA_SLOT_EXPERT_DOWN_B);
+                     *down_bias = layer_param(f, PROA_SLOT_EXPERT_DOWN_B),
+                     *bias = layer_param(f, PROA_SLOT_EXPERT_BIAS);
     proa_view y = first_columns(proa_frame_register(f, s->out), layer_param(f, PROA_SLOT_EXPERT_DOWN)->matrix.N);
     proa_experts e = {.up = &layer_param(f, s->w)->matrix,
                       .down = &layer_param(f, PROA_SLOT_EXPERT_DOWN)->matrix};
@@ -352,7 +364,10 @@ static void do_experts(const proa_step_frame *f, const proa_step *s)
     e.first = (int32_t)c->first_expert, e.all = c->own_experts ? (int32_t)c->experts : 0;
     e.act = c->act, e.gated = c->gated;
     e.limit = (float)c->expert_limit, e.offset = (float)c->expert_offset;
+    e.bias = bias->parts && f->m->plan.part.tensor == 0 ? bias->values : NULL;
+    e.scales_inputs = s->flags & PROA_INPUTS;
     if (s->flags & PROA_ADD) e.residual = y;
+    if (s->flags & PROA_ADD_X) e.residual = proa_frame_register(f, PROA_REG_X);
     f->m->ctx.ops->experts(&f->m->ctx, y, proa_frame_register(f, s->in),
                            proa_frame_register(f, PROA_REG_EXPERT_W),
                            proa_frame_register(f, PROA_REG_EXPERT_IDS).data, &e);
@@ -456,7 +471,7 @@ static void do_attend(const proa_step_frame *f, const proa_step *s)
     a.soft_cap = (float)c->attention_cap;
     if (c->alibi_max > 0) a.alibi = f->m->alibi;
     if (layer_param(f, PROA_SLOT_SINKS)->parts) a.sinks = layer_param(f, PROA_SLOT_SINKS)->values;
-    a.window = proa_config_window(c, f->layer);
+    a.window = proa_config_window(c, f->layer), a.chunked = c->window_chunked;
     if (rel->parts) {
         a.rel_bias = rel->values;
         a.rel_buckets = (int32_t)c->rel_buckets, a.rel_distance = (int32_t)c->rel_distance;
@@ -598,6 +613,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_HEADS_NORM] = do_heads_norm,
     [PROA_STEP_LINEAR] = do_linear,
     [PROA_STEP_LINEAR_GATED] = do_linear_gated,
+    [PROA_STEP_QUERY_SCALE] = do_query_scale,
     [PROA_STEP_CLIP] = do_clip,
     [PROA_STEP_SCALE] = do_scale,
     [PROA_STEP_ROPE] = do_rope,

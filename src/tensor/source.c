@@ -206,9 +206,13 @@ static void read_blocks(const proa_tensor_source *s, int64_t row, int64_t col, i
     proa_encoding_decode(out, s->encoding, (const char *)s->view.data + row * bytes, col, n);
 }
 
-/* Numbers (pos, col + i) of the sinusoids [positions, d]. */
-static void make_sinusoids(proa_encoding form, int64_t d, int64_t pos, int64_t col, int64_t n, float *out)
+/* Numbers (pos, col + i) of the sinusoids [positions, d], or ones. */
+static void make_numbers(proa_encoding form, int64_t d, int64_t pos, int64_t col, int64_t n, float *out)
 {
+    if (form == PROA_ENCODING_ONES) {
+        for (int64_t i = 0; i < n; i++) out[i] = 1;
+        return;
+    }
     bool pairs = form == PROA_ENCODING_SINUSOID_PAIRS, ends = form == PROA_ENCODING_SINUSOID_ENDS;
     int64_t sines = ends ? d / 2 : (d + 1) / 2;
     for (int64_t c = col; c < col + n; c++) {
@@ -233,7 +237,7 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
     else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, s->first_col + col, n, out);
     else if (proa_encoding_is_computed(s->encoding))
-        make_sinusoids(s->encoding, s->view.shape[1], stored, col, n, out);
+        make_numbers(s->encoding, s->view.shape[1], stored, col, n, out);
     else if (proa_tensor_source_is_turned(s))
         for (int64_t i = 0; i < n; i++) read_blocks(s, s->first_col + col + i, stored, 1, &out[i]);
     else read_blocks(s, stored, s->first_col + col, n, out);

@@ -41,7 +41,8 @@
     /* Not stored: formulas */ \
     E(SINUSOID_HALVES, "sinusoids in halves", 0, 0) \
     E(SINUSOID_PAIRS,  "sinusoids in pairs",  0, 0) \
-    E(SINUSOID_ENDS,   "sinusoids with both ends", 0, 0)
+    E(SINUSOID_ENDS,   "sinusoids with both ends", 0, 0) \
+    E(ONES,            "ones",                0, 0)
 /* clang-format on */
 
 typedef enum proa_encoding {
@@ -96,7 +97,7 @@ int64_t proa_encoding_numbers(proa_encoding encoding); /* in a block; 0: not in 
 static inline bool proa_encoding_is_computed(proa_encoding encoding)
 {
     return encoding == PROA_ENCODING_SINUSOID_HALVES || encoding == PROA_ENCODING_SINUSOID_PAIRS ||
-           encoding == PROA_ENCODING_SINUSOID_ENDS;
+           encoding == PROA_ENCODING_SINUSOID_ENDS || encoding == PROA_ENCODING_ONES;
 }
 /* Whether the numbers can be read from this source. */
 static inline bool proa_encoding_is_readable(proa_encoding encoding)

@@ -39,7 +39,7 @@
  * VECTOR       [ROWS], copied to f32 (norms, biases)
  * VECTOR_1     [ROWS], copied to f32 with 1 added (Gemma's norms)
  * ..._IF       only under a condition of PROA_CONDITION_LIST: TIED, UNTIED, GATED, PLAIN, ATTN_BIAS, PRESENT, ...
- * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, NORMALISED
+ * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, NORMALISED, ONES
  * HEAD_MATRIX  one for each head, out of a tensor that has the rows of all heads
  * EXPERT_...   one for each expert: the second "%d" of NAME is the expert's number; with one "%d" the tensor is
  *              [experts, ROWS, COLS]
@@ -110,6 +110,8 @@
  *                       OUT = act(IN W_gate^T) * (IN W_up^T) [T, H] -> [T, F]; W is the two stacked, [2F, H]
  * SCALE(IN, OUT)        OUT = stream_scale * IN
  *                       (EMBED_TO, NORM and SCALE to PAIR make its first half, with SECOND its second one)
+ * SCALE_QUERIES(flags)  q in QKV [T, Q] *= 1 + beta log(1 + floor((position + offset) / length)), if the configuration
+ *                       has a query_scale
  * CLIP_IF(COND)         QKV limited to +-qkv_clip, in place
  * ROTATE, ROTATE_PAIRS  the first r = rotary_dim numbers of each head of q and k in QKV are rotated: halves
  *                       (i, i + r/2) as in Llama and GPT-NeoX, or pairs (2i, 2i + 1) as in GPT-J
@@ -128,7 +130,8 @@
  * ROUTE(W)              EXPERT_W, EXPERT_IDS [T, k] = the experts that ROUTER [T, experts] chooses; W the slot of
  *                       a correction (there may be none)
  * EXPERTS(IN, OUT, flags)
- *                       OUT = sum of the chosen experts of IN  [T, H] -> [T, H], with EXPERT_UP and EXPERT_DOWN
+ *                       OUT = sum of the chosen experts of IN  [T, H] -> [T, H], with EXPERT_UP and EXPERT_DOWN, and
+ *                       EXPERT_BIAS [H] added once, if there is one
  * SIGMOID_MUL(OUT, IN, W, flags)
  *                       OUT *= sigmoid(IN), IN [T, 1]; the columns of OUT that the product with W reads
  * GATHER(OUT)           OUT [S, H] = the rows of X that the head computes
@@ -157,6 +160,7 @@
 #define LINEAR(IN, OUT, W, flags)     STEP(LINEAR, IN, OUT, W, flags)
 #define LINEAR_GATED(IN, OUT, W, flags) STEP(LINEAR_GATED, IN, OUT, W, flags)
 #define SCALE(IN, OUT)                STEP_BARE(SCALE, IN, OUT, 0)
+#define SCALE_QUERIES(flags)          STEP_BARE(QUERY_SCALE, QKV, QKV, (flags) | IF(QUERY_SCALE))
 #define CLIP_IF(COND)                 STEP_BARE(CLIP, QKV, QKV, IF(COND))
 #define ROTATE                        STEP_BARE(ROPE, QKV, QKV, 0)
 #define ROTATE_IF(COND)               STEP_BARE(ROPE, QKV, QKV, IF(COND))
@@ -185,7 +189,8 @@ enum {
     RELU    = PROA_ACT_IS(RELU),
     GELU    = PROA_ACT_IS(GELU),
     SCALED  = PROA_SCALED,  /* times logit_scale, or of an embedding embed_scale */
-    INPUTS  = PROA_INPUTS,  /* with SCALED of an embedding: input embeddings in place of its rows are scaled, too */
+    INPUTS  = PROA_INPUTS,  /* with SCALED of an embedding: input embeddings in place of its rows are scaled, too;
+                               of experts: their weights multiply what they read */
     EXACT   = PROA_EXACT,   /* with SCALED of an embedding: the scale is not rounded to the table's type */
     CAPPED  = PROA_CAPPED,  /* then logit_cap * tanh(y / logit_cap) */
     OF_POS  = PROA_OF_POS,

@@ -32,14 +32,13 @@ static const char *const unused[] = {"vision_tower.", "multi_modal_projector.", 
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
-static const proa_step layer[] = {LLAMA_QKV, ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
+static const proa_step layer[] = {LLAMA_QKV, SCALE_QUERIES(0), ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
 static const proa_step layer_qk_norm[] = {
     LLAMA_QKV, Q_NORM(Q_NORM), K_NORM(K_NORM), ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
 static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
 
-/* Ministral 3 scales queries by a step of the position that is 1 up to the length of the training; so many tokens are
- * taken. */
+/* Ministral 3 scales queries by a step of the position that is 1 up to the length of the training. */
 static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     double beta = 0;
@@ -47,7 +46,8 @@ static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_ar
     if (!rope) rope = proa_json_get(json, "rope_scaling");
     PROA_TRY(proa_llama_finish_window(c, json, arena, err));
     PROA_TRY(proa_json_get_double(&beta, rope, "llama_4_scaling_beta", 0, 1e6, err));
-    if (beta > 0 && c->rope.original > 0) c->context = proa_min64(c->context, c->rope.original);
+    if (beta > 0 && c->rope.original > 0)
+        c->query_scale = (proa_query_scale){.beta = (float)beta, .length = (int32_t)c->rope.original};
     return PROA_OK;
 }
 

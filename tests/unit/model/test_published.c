@@ -443,8 +443,60 @@ static void multimodal(void **state)
              "\"llama_4_scaling_beta\":0.1,\"mscale\":1.0,\"mscale_all_dim\":1.0,"
              "\"original_max_position_embeddings\":16384,\"rope_theta\":1000000.0,"
              "\"rope_type\":\"yarn\",\"type\":\"yarn\"}},\"vision_config\":{\"model_type\":\"pixtral\"}}");
-    assert_int_equal(f.c.context, 16384);
+    assert_int_equal(f.c.context, 262144);
+    near((double)f.c.query_scale.beta, (double)0.1f);
+    assert_int_equal(f.c.query_scale.length, 16384);
+    assert_int_equal(f.c.query_scale.offset, 0);
     proa_arena_release(&f.arena);
+}
+
+#define LLAMA4_SIZES                                                                                         \
+    "\"attention_chunk_size\":8192,\"floor_scale\":8192,\"attn_scale\":0.1,\"head_dim\":128,"                \
+    "\"hidden_size\":5120,\"intermediate_size\":8192,\"intermediate_size_mlp\":16384,"                       \
+    "\"num_attention_heads\":40,\"num_experts_per_tok\":1,\"num_hidden_layers\":48,"                         \
+    "\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,\"rope_theta\":500000.0,\"vocab_size\":202048,"
+
+/* meta-llama/Llama-4-Scout-17B-16E-Instruct and Llama-4-Maverick-17B-128E-Instruct; the first files have an empty list
+ * of layers and a number in place of true. */
+static void llama_4(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f,
+             "{\"architectures\":[\"Llama4ForConditionalGeneration\"],\"boi_token_index\":200080,"
+             "\"text_config\":{" LLAMA4_SIZES
+             "\"attn_temperature_tuning\":4,\"interleave_moe_layer_step\":1,\"no_rope_layers\":[],"
+             "\"max_position_embeddings\":10485760,\"model_type\":\"llama4_text\",\"num_local_experts\":16,"
+             "\"rope_scaling\":{\"factor\":8.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,"
+             "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},\"use_qk_norm\":true},"
+             "\"vision_config\":{\"hidden_size\":1408}}");
+    assert_int_equal(f.c.context, 10485760);
+    assert_true(f.c.qk_norm && f.c.window_chunked);
+    for (int i = 0; i < 48; i++) {
+        assert_int_equal(proa_config_window(&f.c, i), i % 4 == 3 ? 0 : 8192);
+        assert_int_equal(proa_config_rotates(&f.c, i), i % 4 != 3);
+        assert_int_equal(proa_config_lacks_rope(&f.c, i), i % 4 == 3);
+        assert_true(proa_config_has_experts(&f.c, i));
+    }
+    near((double)f.c.query_scale.beta, (double)0.1f);
+    assert_int_equal(f.c.query_scale.offset, 1);
+    assert_int_equal(f.c.shared_ffn, 8192);
+    proa_arena_release(&f.arena);
+    accepted(&f,
+             "{\"architectures\":[\"Llama4ForConditionalGeneration\"],\"text_config\":{" LLAMA4_SIZES
+             "\"attn_temperature_tuning\":false,\"interleave_moe_layer_step\":2,\"num_local_experts\":128,"
+             "\"max_position_embeddings\":1048576,\"rope_scaling\":null,\"use_qk_norm\":false}}");
+    assert_false(f.c.qk_norm);
+    assert_true(f.c.query_scale.beta == 0);
+    assert_false(proa_config_has_experts(&f.c, 0));
+    assert_true(proa_config_has_experts(&f.c, 1) && proa_config_has_dense(&f.c, PROA_SOME_LAYER));
+    assert_int_equal(f.c.ffn, 16384);
+    assert_int_equal(f.c.expert_ffn, 8192);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"Llama4ForCausalLM\"]," LLAMA4_SIZES "\"no_rope_layers\":[1,0]}",
+            PROA_INVALID, "2 entries for 48 layers");
+    refused("{\"architectures\":[\"Llama4ForCausalLM\"]," LLAMA4_SIZES "\"moe_layers\":[48]}", PROA_INVALID,
+            "layer 48 of 48");
 }
 
 /* google/embeddinggemma-300m sees both sides, half of its window to each; and what embedders refuse. */
@@ -478,6 +530,7 @@ int main(void)
         cmocka_unit_test(granite),    cmocka_unit_test(minicpm),     cmocka_unit_test(smollm_3),
         cmocka_unit_test(olmo_3),     cmocka_unit_test(exaone_4),    cmocka_unit_test(deepseek_coder),
         cmocka_unit_test(xlnet_head), cmocka_unit_test(nomic_embed), cmocka_unit_test(hunyuan_a13b),
-        cmocka_unit_test(ernie_moe),  cmocka_unit_test(multimodal),  cmocka_unit_test(embedders)};
+        cmocka_unit_test(ernie_moe),  cmocka_unit_test(multimodal),  cmocka_unit_test(llama_4),
+        cmocka_unit_test(embedders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
