@@ -102,6 +102,7 @@ ROWS |= {
         text_config={"rope_parameters": MROPE, **LM}, vision_config=dict(VISION, num_position_embeddings=4),
         tie_word_embeddings=False),
     "qwen3_vl_moe": lambda: QWEN3_VL_MOE,
+    "qwen3_vl_moe_saved": lambda: QWEN3_VL_MOE,
 }
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,

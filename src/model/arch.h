@@ -194,6 +194,8 @@ typedef enum proa_step_op {
     C(NOT_ROTATED, proa_config_lacks_rope(c, layer))                                                         \
     C(EXPERTS, proa_config_has_experts(c, layer)) /* the layer's FFN is a mixture of experts */              \
     C(DENSE, proa_config_has_dense(c, layer))     /* or it is dense */                                       \
+    C(EXPERTS_IN_ROWS, c->experts_in_rows)        /* how a checkpoint stores stacked experts */              \
+    C(EXPERTS_TURNED, !c->experts_in_rows)                                                                   \
     C(FIRST_LAYER, layer <= 0)                                                                               \
     C(LATER_LAYERS, layer != 0)                                                                              \
     C(SHARED, c->shared_ffn > 0) /* beside the experts there is a shared one */                              \

@@ -134,6 +134,36 @@ static void untie_head(const binder *b, proa_config *c)
     if (head && table && has_shape_of(head, table) && !is_copy(head, table)) c->tied = false;
 }
 
+static void fill_name(char out[PROA_TENSOR_NAME_MAX], const char *name, int64_t layer, int64_t expert);
+
+/* The first layer that has the tensor, or -1. */
+static int64_t first_layer_of(const binder *b, const proa_name *row)
+{
+    for (int64_t i = 0; i < b->out[row->stack].layers; i++)
+        if (proa_name_applies(row, b->c, i)) return i;
+    return -1;
+}
+
+/* Stacked experts [experts, rows, cols] are published transposed, but transformers 5 saves them as they are (Qwen3-VL).
+ * Where the map has both forms, the first tensor whose matrices are no squares tells which it is. */
+static void find_expert_order(const binder *b, proa_config *c)
+{
+    char name[PROA_TENSOR_NAME_MAX];
+    c->experts_in_rows = true;
+    for (const proa_name *row = b->arch->names; b->weights && row->name; row++) {
+        int64_t layer = row->flags & PROA_IF(EXPERTS_IN_ROWS) ? first_layer_of(b, row) : -1;
+        if (layer < 0) continue;
+        fill_name(name, row->name, layer, 0);
+        const proa_weights_tensor *t = find_tensor(b, name);
+        int64_t rows = proa_dim_size(c, row->rows), cols = proa_dim_size(c, row->cols);
+        if (!t || rows == cols) continue;
+        const proa_view *v = &t->source.view;
+        c->experts_in_rows = v->rank == 3 && v->shape[1] == rows && v->shape[2] == cols;
+        return;
+    }
+    c->experts_in_rows = false;
+}
+
 /* Writes the numbers of the layer and of the expert or head in place of the first and the second "%d". */
 static void fill_name(char out[PROA_TENSOR_NAME_MAX], const char *name, int64_t layer, int64_t expert)
 {
@@ -615,6 +645,7 @@ proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, 
     out[PROA_STACK_ENCODER].layers = c->encoder_layers;
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         out[s].param = PROA_ARENA_NEW(arena, proa_param, (out[s].layers + 1) * PROA_SLOT_COUNT);
+    find_expert_order(&b, c);
     for (const proa_name *row = arch->names; row->name; row++) PROA_TRY(bind_row(&b, row));
     for (int s = 0; s < PROA_STACK_COUNT; s++) sort_experts(&out[s]);
     return weights ? check_extra(&b) : PROA_OK;

@@ -35,6 +35,7 @@ typedef struct proa_config {
     bool *expert_layers; /* [layers] which layers have experts in place of the dense FFN; NULL: all, if there are any */
     proa_router router;                 /* how they are chosen; a correction is a weight of the layer */
     double expert_limit, expert_offset; /* proa_experts */
+    bool experts_in_rows; /* stacked experts are [experts, rows, cols], not transposed (set by proa_bind) */
     /* latent attention (MLA): the sizes of q's low rank (0: none), of the latent keys, of a head's query and key
      * without and with position, of its value. head_dim is kv_lora + qk_rope then, and there is one key head */
     int64_t q_lora, kv_lora, qk_nope, qk_rope, v_dim;

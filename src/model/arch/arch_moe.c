@@ -101,8 +101,10 @@ static const proa_name qwen3_tensors[] = {
     VECTOR(IN_LAYER "self_attn.k_norm.weight", K_NORM, HEAD),
     QWEN_FFN,
     COMMON_TENSORS};
-/* Its experts are in two tensors of each layer. */
+/* Its experts are in two tensors of each layer: transposed as published, not so as transformers 5 saves them. */
 #define VL "model.language_model."
+#define VL_EXPERTS(name, SLOT, ROLE, ROWS, COLS, ORDER) \
+    TENSOR(VL "layers.%d.mlp.experts." name, SLOT, ROLE, ROWS, COLS, PROA_PER_EXPERT | IF(EXPERTS) | IF(ORDER))
 static const proa_name qwen3_vl_tensors[] = {
     LLAMA_ATTENTION_BIASES(VL),
     LLAMA_HEAD_NORMS(VL),
@@ -112,10 +114,10 @@ static const proa_name qwen3_vl_tensors[] = {
     MATRIX_IF(DENSE,   VL "layers.%d.mlp.up_proj.weight",         UP,     FFN,     HIDDEN),
     MATRIX_IF(DENSE,   VL "layers.%d.mlp.down_proj.weight",       DOWN,   HIDDEN,  FFN),
     MATRIX_IF(EXPERTS, VL "layers.%d.mlp.gate.weight",            ROUTER, EXPERTS, HIDDEN),
-    TENSOR(VL "layers.%d.mlp.experts.gate_up_proj", EXPERT_UP,   TRANSPOSED, EXPERT_GATED, HIDDEN,
-           PROA_PER_EXPERT | IF(EXPERTS)),
-    TENSOR(VL "layers.%d.mlp.experts.down_proj",    EXPERT_DOWN, TRANSPOSED, HIDDEN, EXPERT_FFN,
-           PROA_PER_EXPERT | IF(EXPERTS)),
+    VL_EXPERTS("gate_up_proj", EXPERT_UP,   TRANSPOSED, EXPERT_GATED, HIDDEN,     EXPERTS_TURNED),
+    VL_EXPERTS("down_proj",    EXPERT_DOWN, TRANSPOSED, HIDDEN,       EXPERT_FFN, EXPERTS_TURNED),
+    VL_EXPERTS("gate_up_proj", EXPERT_UP,   MATRIX,     EXPERT_GATED, HIDDEN,     EXPERTS_IN_ROWS),
+    VL_EXPERTS("down_proj",    EXPERT_DOWN, MATRIX,     HIDDEN,       EXPERT_FFN, EXPERTS_IN_ROWS),
     END_TENSORS};
 static const char *const vl_aliases[] = {VL, "model.", NULL};
 static const char *const vl_unused[] = {"visual.", "model.visual.", NULL};
