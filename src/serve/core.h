@@ -227,7 +227,7 @@ void proa_repo_op_run(proa_repo_op *op);
 /* Opens all versions of these entries' sources, several at a time, and puts them in service. models/load.c */
 void proa_load_entries(proa_server *s, proa_entry *const *entries, int count);
 
-/* Loads the models that the control mode wants; INTERNAL "failed to load all models" if one did not load. */
+/* Loads the models that the control mode wants; INTERNAL "failed to load all models: ..." if one did not load. */
 proa_status proa_lifecycle_start(proa_server *s, proa_err *err);
 void proa_lifecycle_unload_all(proa_server *s);
 void proa_poller_stop(proa_server *s);

@@ -123,7 +123,7 @@ typedef struct proa_server_options {
 } proa_server_options;
 
 /* Options are copied. On failure *out is NULL. Models that fail to load are a failure with exit_on_error only (INTERNAL
- * "failed to load all models"); without, the others serve and the index says why these do not. */
+ * "failed to load all models: 'NAME': why"); without, the others serve and the index says why these do not. */
 PROA_MUST_CHECK proa_status proa_server_new(proa_server **out, const proa_server_options *options, proa_err *err);
 /* Refuses new requests, waits for those in flight, unloads. False if timeout_ms passed first. */
 bool proa_server_stop(proa_server *server, int64_t timeout_ms);

@@ -356,31 +356,40 @@ void proa_poller_stop(proa_server *s)
 
 /* ---- the start ---- */
 
-static bool everything_serves(proa_server *s)
+/* What did not load: how much, and the first in words. */
+typedef struct failures {
+    int count;
+    proa_err first;
+} failures;
+
+static void add_failure(failures *f, const char *name, const char *reason)
 {
-    bool all = true;
-    pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < s->entries_count && all; i++) {
-        const proa_entry *e = s->entries[i];
-        if (!e->source && !e->problem && e->slots_count == 0) continue;
-        all = !e->problem && e->slots_count > 0;
-        for (int k = 0; k < e->slots_count && all; k++) all = e->slots[k].state == PROA_STATE_READY;
-    }
-    pthread_mutex_unlock(&s->lock);
-    return all;
+    if (f->count++ == 0) (void)PROA_FAIL(&f->first, INTERNAL, "'%s': %s", name, reason ? reason : "it is not ready");
 }
 
-static bool load_at_start(proa_server *s)
+/* Adds the models that do not serve. */
+static void find_failures(failures *f, proa_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < s->entries_count; i++) {
+        const proa_entry *e = s->entries[i];
+        if (!e->source && !e->problem && e->slots_count == 0) continue;
+        if (e->problem || e->slots_count == 0) add_failure(f, e->name, e->problem);
+        for (int k = 0; k < e->slots_count; k++)
+            if (e->slots[k].state != PROA_STATE_READY) add_failure(f, e->name, e->slots[k].reason);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void load_at_start(failures *f, proa_server *s)
 {
     const proa_server_options *o = &s->options;
-    bool all = true;
     for (int i = 0; i < o->load_models_count; i++) {
         proa_err err = {0};
         if (load_named(s, o->load_models[i], NULL, NULL, 0, &err) == PROA_OK) continue;
         PROA_LOG(ERROR, "%s", err.text);
-        all = false;
+        if (f->count++ == 0) proa_err_copy(&f->first, &err);
     }
-    return all;
 }
 
 static proa_status start_poller(proa_server *s, proa_err *err)
@@ -394,13 +403,16 @@ static proa_status start_poller(proa_server *s, proa_err *err)
 proa_status proa_lifecycle_start(proa_server *s, proa_err *err)
 {
     const proa_server_options *o = &s->options;
-    bool all = true, star = false;
+    failures f = {.count = 0};
+    bool star = false;
     for (int i = 0; i < o->load_models_count; i++) star |= strcmp(o->load_models[i], "*") == 0;
     if (o->control != PROA_CONTROL_EXPLICIT || star) sweep_run(s);
-    else all = load_at_start(s);
+    else load_at_start(&f, s);
     if (o->control == PROA_CONTROL_POLL && o->poll_secs > 0) PROA_TRY(start_poller(s, err));
-    if (all && everything_serves(s)) return PROA_OK;
-    return PROA_FAIL(err, INTERNAL, "failed to load all models");
+    if (f.count == 0) find_failures(&f, s);
+    if (f.count == 0) return PROA_OK;
+    if (f.count == 1) return PROA_FAIL(err, INTERNAL, "failed to load all models: %s", f.first.text);
+    return PROA_FAIL(err, INTERNAL, "failed to load all models: %s (and %d more)", f.first.text, f.count - 1);
 }
 
 /* ---- control by requests ---- */
