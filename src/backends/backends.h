@@ -24,6 +24,9 @@ extern const proa_backend proa_backend_python; /* python/python.c */
 /* What --backend-config engine,KEY=VALUE may set (llm/model.c), NULL-terminated. */
 extern const char *const proa_engine_setting_names[];
 
+/* What --backend-config BACKEND,KEY=VALUE may set, NULL-terminated; NULL: nobody knows (libraries of others). */
+const char *const *proa_backend_setting_names(const char *backend);
+
 /* NULL-terminated. */
 extern const proa_backend *const proa_backends[];
 

@@ -41,13 +41,21 @@ def test_names_of_backends_that_nothing_has(log_of, tmp_path_factory):
     (backends / "mine").mkdir()
     log = log_of(parameters(model_path=LM), "--isolate", "onnxruntim", "--in-process", "pytoch", "--in-process", "something",
                  "--backend-config", "tensorflow,version=2", "--backend-directory", str(backends),
-                 "--isolate", "onnxruntime", "--isolate", "mine", "--in-process", "pytorch", "--backend-config", "python,x=1",
+                 "--isolate", "onnxruntime", "--isolate", "mine", "--in-process", "pytorch", "--backend-config", "python,thread-pool-size=1",
                  "--backend-config", "engine,kv_tokens=512", "--backend-config", "default-max-batch-size=4")
     assert "--isolate 'onnxruntim' has no effect: there is no such backend (did you mean 'onnxruntime'?)" in log
     assert "--in-process 'pytoch' has no effect: there is no such backend (did you mean 'pytorch'?)" in log
     assert "--in-process 'something' has no effect: there is no such backend, but identity, " in log and ", pytorch, mine" in log
     assert "--backend-config 'tensorflow' has no effect: there is no such backend" in log
     assert log.count("has no effect") == 4
+
+
+def test_settings_that_a_backend_does_not_have(log_of):
+    log = log_of(parameters(model_path=LM), "--backend-config", "python,execute-timeout-m=1", "--backend-config", "python,execute-timeout-m=2",
+                 "--backend-config", "onnxruntime,x=1", "--backend-config", "onnxruntime,memory-limit-mb=4000")
+    assert "--backend-config python,execute-timeout-m has no effect: the backend has no such setting (did you mean 'execute-timeout-ms'?)" in log
+    assert "--backend-config onnxruntime,x has no effect: the backend has no such setting, but library, " in log
+    assert log.count("has no effect") == 2
 
 
 @pytest.mark.parametrize("name", ["missing", "story/config.pbtxt"])

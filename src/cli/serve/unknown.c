@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * unknown.c - warnings about unknown backend names on the command line. Not errors: a library may be put into
- * --backend-directory while the server runs, and command lines of tritonserver name backends that are not here. */
+ * unknown.c - warnings about unknown names of backends and of their settings on the command line. Not errors: a library
+ * may be put into --backend-directory while the server runs, and command lines of tritonserver name backends that are
+ * not here. */
 #include "cli/serve/options.h"
 
 #include "backends/backends.h"
@@ -59,6 +60,24 @@ static void warn_name(const known_names *k, const char *option, const char *name
                  join_names(k));
 }
 
+/* Warns of a setting that its backend does not have, once for each name. */
+static void warn_setting(proa_arena *arena, const proa_setting *settings, int at)
+{
+    const char *backend = settings[at].backend, *key = settings[at].key;
+    const char *const *names = proa_backend_setting_names(backend);
+    known_names k = {.arena = arena};
+    if (!names) return;
+    for (int i = 0; i < at; i++)
+        if (strcmp(settings[i].backend, backend) == 0 && strcmp(settings[i].key, key) == 0) return;
+    for (; *names; names++) {
+        if (strcmp(*names, key) == 0) return;
+        add_known(&k, *names);
+    }
+    const char *near = proa_args_nearest(key, k.list, k.count);
+    PROA_LOG(WARNING, "--backend-config %s,%s has no effect: the backend has no such setting%s%s%s", backend,
+             key, near ? " (did you mean '" : ", but ", near ? near : join_names(&k), near ? "'?)" : "");
+}
+
 void proa_serve_warn_unknown(proa_serve_plan *plan, const proa_serve_options *o)
 {
     const proa_server_options *s = &plan->server;
@@ -71,6 +90,8 @@ void proa_serve_warn_unknown(proa_serve_plan *plan, const proa_serve_options *o)
     for (int i = 0; i < o->isolate.count; i++) warn_name(&k, "isolate", o->isolate.items[i]);
     for (int i = 0; i < o->in_process.count; i++)
         if (strcmp(o->in_process.items[i], "all") != 0) warn_name(&k, "in-process", o->in_process.items[i]);
-    for (int i = 0; i < s->settings_count; i++)
+    for (int i = 0; i < s->settings_count; i++) {
         if (*s->settings[i].backend) warn_name(&k, "backend-config", s->settings[i].backend);
+        warn_setting(&plan->arena, s->settings, i);
+    }
 }

@@ -364,7 +364,8 @@ typedef struct failures {
 
 static void add_failure(failures *f, const char *name, const char *reason)
 {
-    if (f->count++ == 0) (void)PROA_FAIL(&f->first, INTERNAL, "'%s': %s", name, reason ? reason : "it is not ready");
+    if (f->count++ == 0)
+        (void)PROA_FAIL(&f->first, INTERNAL, "'%s': %s", name, reason ? reason : "it is not ready");
 }
 
 /* Adds the models that do not serve. */
