@@ -11,7 +11,7 @@
 #ifndef PROA_BACKENDS_ISOLATE_HOST_H
 #define PROA_BACKENDS_ISOLATE_HOST_H
 
-#include "backends/process/process.h"
+#include "backends/process/payload.h"
 #include "process/channel_end.h"
 #include "serve/hosted.h"
 

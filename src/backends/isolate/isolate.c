@@ -99,7 +99,8 @@ proa_status proa_isolate_probe(proa_isolate_traits *out, const char *directory, 
     proa_buf_char(&library, ']');
     char *host = host_json(NULL, library.ptr);
     proa_worker_settings settings = host_settings(host);
-    proa_status status = proa_worker_ask(&head, &settings, "probe", name, NULL, NULL, err);
+    proa_status status = proa_worker_ask(&head, &settings, &(proa_worker_question){"probe", name, NULL, NULL},
+                                         err);
     if (status == PROA_OK) {
         out->flags = (unsigned)proa_json_int(proa_json_get(head, "flags"));
         out->completes = proa_json_bool(proa_json_get(head, "completes"));
@@ -150,8 +151,9 @@ static proa_status isolated_complete(Inference__ModelConfig *config, const char 
     proa_worker_settings settings = host_settings(host);
     if (status == PROA_OK) status = read_limits(&settings, model, err);
     if (status == PROA_OK)
-        status = proa_worker_ask(&head, &settings, "complete", proa_served_model_name(model), NULL, args.ptr,
-                                 err);
+        status = proa_worker_ask(
+            &head, &settings,
+            &(proa_worker_question){"complete", proa_served_model_name(model), NULL, args.ptr}, err);
     if (status == PROA_OK) status = take_config(config, head, arena, err);
     proa_json_free(head);
     proa_buf_release(&args);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * bls.c - requests that a model makes of other models: out of shared memory into the server, replies back into it. */
-#include "backends/process/process.h"
+#include "backends/process/calls.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <string.h>

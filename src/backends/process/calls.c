@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * calls.c - what a model asks of the server beside inference: model control, metrics, log lines. */
-#include "backends/process/process.h"
+#include "backends/process/calls.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/log.h"

@@ -3,7 +3,7 @@
  *             inputs are passed on where they are, and for outputs the process asks for memory and copies them there.
  *             The process opens memory by its handle and keeps it open, since opening costs more than most kernels; as
  *             long as it may have it open, the memory is not given back to the driver. */
-#include "backends/process/process.h"
+#include "backends/process/devices.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <string.h>

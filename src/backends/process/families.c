@@ -2,11 +2,12 @@
  * families.c - metric families and metrics that a model's code creates, as /metrics prints them. All instances of a
  * version share them: creating an existing family or metric takes another reference to it. Metrics without
  * references are not printed; those of a process that died stay for the next process. */
-#include "backends/process/process.h"
+#include "backends/process/families.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <ctype.h>
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 typedef enum kind { COUNTER, GAUGE, HISTOGRAM } kind;

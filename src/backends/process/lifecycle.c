@@ -105,13 +105,15 @@ static void print_instances(proa_buf *out, const proa_worker *w)
 }
 
 /* w: NULL: a process that is only asked. */
-static void opening_head(proa_buf *out, const proa_worker_settings *s, const char *mode, const char *name,
-                         const char *file, const char *args, const proa_worker *w)
+/* The head of OPEN. w: the worker that serves; NULL: a process for one question. */
+static void opening_head(proa_buf *out, const proa_worker_settings *s, const proa_worker_question *q,
+                         const proa_worker *w)
 {
-    proa_buf_printf(out, "{\"mode\":\"%s\",\"decoupled\":%s", mode, w && w->model->decoupled ? "true" : "false");
-    text_member(out, "name", name);
-    text_member(out, "model_file", file);
-    if (args) proa_buf_printf(out, ",\"args\":%s", args);
+    proa_buf_printf(out, "{\"mode\":\"%s\",\"decoupled\":%s", q->mode,
+                    w && w->model->decoupled ? "true" : "false");
+    text_member(out, "name", q->name);
+    text_member(out, "model_file", q->file);
+    if (q->args) proa_buf_printf(out, ",\"args\":%s", q->args);
     if (s->host) proa_buf_printf(out, ",\"host\":%s", s->host);
     if (w && s->kind->shares) print_instances(out, w);
     proa_buf_char(out, '}');
@@ -291,7 +293,8 @@ void *proa_worker_supervise(void *worker)
     proa_buf_init(&args, (size_t)PROA_CHANNEL_HEAD_MAX);
     proa_buf_init(&opening, (size_t)PROA_CHANNEL_HEAD_MAX * 2);
     print_args(&args, w);
-    opening_head(&opening, &w->model->settings, "serve", w->name, w->model->file, args.ptr, w);
+    opening_head(&opening, &w->model->settings,
+                 &(proa_worker_question){"serve", w->name, w->model->file, args.ptr}, w);
     do {
         proa_err err = {0};
         int64_t begin = proa_clock_ns();
@@ -320,20 +323,20 @@ static proa_status end_asked(const proa_worker_settings *s, const char *name, pr
     return PROA_FAIL(err, UNAVAILABLE, "%s '%s' is not healthy. It %s", s->kind->process, name, how);
 }
 
-proa_status proa_worker_ask(proa_json **head, const proa_worker_settings *settings, const char *mode,
-                            const char *name, const char *file, const char *args, proa_err *err)
+proa_status proa_worker_ask(proa_json **head, const proa_worker_settings *settings,
+                            const proa_worker_question *question, proa_err *err)
 {
     proa_process *p;
     proa_buf opening;
     proa_err why = {0};
     *head = NULL;
-    proa_status status = start_process(&p, settings, name, &why);
+    proa_status status = start_process(&p, settings, question->name, &why);
     if (status == PROA_OK) {
         proa_channel_message *in = proa_malloc(PROA_CHANNEL_PACKET_MAX * sizeof *in);
         proa_buf_init(&opening, (size_t)PROA_CHANNEL_HEAD_MAX * 2);
-        opening_head(&opening, settings, mode, name, file, args, NULL);
+        opening_head(&opening, settings, question, NULL);
         status = open_model(NULL, p, in, settings, proa_buf_view(&opening), head, &why);
-        status = end_asked(settings, name, status, p, &why);
+        status = end_asked(settings, question->name, status, p, &why);
         proa_process_free(p);
         proa_buf_release(&opening);
         free(in);

@@ -7,6 +7,7 @@
 #ifndef PROA_BACKENDS_PROCESS_WORKER_H
 #define PROA_BACKENDS_PROCESS_WORKER_H
 
+#include "backends/process/calls.h"
 #include "backends/process/process.h"
 #include <time.h>
 

@@ -174,7 +174,8 @@ static proa_status complete_config(Inference__ModelConfig *config, const char *v
     if (slash) *slash = 0;
     PROA_TRY(read_settings(&settings, NULL, config, folder, proa_completing_server(), err));
     char *args = args_of(config);
-    proa_status status = proa_worker_ask(&head, &settings, "complete", config->name, file, args, err);
+    proa_status status = proa_worker_ask(&head, &settings,
+                                         &(proa_worker_question){"complete", config->name, file, args}, err);
     free(args);
     /* lives as long as the model, so that an archive is unpacked once */
     proa_arena_defer(arena, close_env, (void *)(uintptr_t)settings.arg);

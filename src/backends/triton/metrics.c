@@ -5,7 +5,7 @@
  * with them goes there too. */
 #include "backends/triton/abi.h"
 
-#include "backends/process/process.h"
+#include "backends/process/families.h"
 #include "backends/triton/triton.h"
 #include "base/alloc.h"
 #include "base/json.h"
