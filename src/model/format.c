@@ -177,18 +177,17 @@ proa_status proa_formats_choose_kv(proa_formats *f, const char *kv_dtype, proa_e
 }
 
 proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA_STACK_COUNT],
-                                const proa_device *device, const char *dtype, const char *quant,
-                                const char *kv_dtype, proa_err *err)
+                                const proa_device *device, const proa_format_options *o, proa_err *err)
 {
     const proa_param *first = first_matrix(params);
     *out = (proa_formats){.host = device->host};
     out->checkpoint = first ? source_dtype(&first->part[0].source) : PROA_DTYPE_F32;
-    PROA_TRY(choose_dtype(out, proa_str_c(dtype ? dtype : "auto"), err));
+    PROA_TRY(choose_dtype(out, proa_str_c(o->dtype ? o->dtype : "auto"), err));
     proa_wfmt stored;
     if (first && out->host && !out->given) host_encoded_format(first, &out->main);
     if (!out->host && !out->given && first_device_format(params, &stored)) out->main = stored;
-    PROA_TRY(choose_quant(out, proa_str_c(quant ? quant : "none"), err));
-    return proa_formats_choose_kv(out, kv_dtype, err);
+    PROA_TRY(choose_quant(out, proa_str_c(o->quant ? o->quant : "none"), err));
+    return proa_formats_choose_kv(out, o->kv_dtype, err);
 }
 
 /* ---- of one weight ---- */

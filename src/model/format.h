@@ -17,12 +17,15 @@ typedef struct proa_formats {
     proa_dtype kv;
 } proa_formats;
 
-/* dtype, quant and kv_dtype as in proa_model_options (NULL: auto, none, auto). INVALID or UNSUPPORTED names the
- * option. */
+/* What the user says of formats: the members of these names of proa_model_options. */
+typedef struct proa_format_options {
+    const char *dtype, *quant, *kv_dtype; /* NULL: auto, none, auto */
+} proa_format_options;
+/* Chooses the formats of a model with these weights on this device. INVALID or UNSUPPORTED names the option. */
 PROA_MUST_CHECK proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA_STACK_COUNT],
-                                                const proa_device *device, const char *dtype,
-                                                const char *quant, const char *kv_dtype, proa_err *err);
-/* The type of keys and values again, once the formats of a packed checkpoint are known. */
+                                                const proa_device *device, const proa_format_options *o,
+                                                proa_err *err);
+/* Chooses the type of keys and values again, once the formats of a packed checkpoint are known. */
 PROA_MUST_CHECK proa_status proa_formats_choose_kv(proa_formats *f, const char *kv_dtype, proa_err *err);
 /* The format of one matrix: the given one, else by its own tensors. */
 proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const proa_param *param);

@@ -142,10 +142,10 @@ static proa_status bind_model(proa_model *m, const char *path, const proa_model_
 {
     proa_status status = proa_bind(m->params, m->arch, &m->config, m->weights, &m->arena, err);
     if (status != PROA_OK) return proa_err_prefix(err, "%s", path), status;
+    const proa_format_options formats = {o->dtype, o->quant, o->kv_dtype};
     m->packed = m->weights ? proa_weights_packed(m->weights) : NULL;
     if (m->packed) PROA_TRY(proa_packed_formats(m, path, o, err));
-    else
-        PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, o->dtype, o->quant, o->kv_dtype, err));
+    else PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, &formats, err));
     m->plan.parameters = proa_plan_parameters(m->params, m->arch, &m->config);
     m->lora = (proa_lora_store){.slots = o->lora_slots, .rank = o->lora_rank};
     PROA_TRY(proa_lora_plan(m, err));

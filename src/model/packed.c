@@ -113,10 +113,11 @@ static proa_status set_formats(proa_model *m, const char *path, proa_err *err)
 proa_status proa_packed_formats(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
     const proa_packed_file *p = m->packed;
+    const proa_format_options formats = {p->dtype, p->quant, o->kv_dtype};
     PROA_TRY(check_layout(m, path, err));
     PROA_TRY(check_option("quant", o->quant, "none", p->quant, path, err));
     PROA_TRY(check_dtype(p, o->dtype, path, err));
-    PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, p->dtype, p->quant, o->kv_dtype, err));
+    PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, &formats, err));
     PROA_TRY(set_formats(m, path, err));
     return proa_formats_choose_kv(&m->formats, o->kv_dtype, err);
 }

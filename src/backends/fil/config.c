@@ -200,9 +200,8 @@ static proa_status check_input(const Inference__ModelConfig *c, const proa_fores
                      (long long)features, f->features);
 }
 
-proa_status proa_fil_tensors(const Inference__ModelConfig *c, const proa_fil_settings *s,
-                             const proa_forest *f, proa_fil_answer *answer, proa_fil_output *scores,
-                             proa_fil_output *shap, bool *has_shap, proa_err *err)
+proa_status proa_fil_tensors(proa_fil_outputs *to, const Inference__ModelConfig *c,
+                             const proa_fil_settings *s, const proa_forest *f, proa_err *err)
 {
     const Inference__ModelOutput *out = proa_config_output(c, PROA_FIL_OUTPUT),
                                  *values = proa_config_output(c, PROA_FIL_SHAP);
@@ -212,11 +211,11 @@ proa_status proa_fil_tensors(const Inference__ModelConfig *c, const proa_fil_set
     if (!out) return PROA_FAIL(err, INTERNAL, "No output with name " PROA_FIL_OUTPUT " in configuration.");
     bool is_two = (out->reshape ? elements_of(out->reshape->shape, out->reshape->n_shape, 0)
                                 : elements_of(out->dims, out->n_dims, 0)) == 2;
-    *answer = answer_of(s, f, is_two ? 2 : 1);
-    PROA_TRY(check_output(out, width_of(*answer, f), scores, err));
-    *has_shap = values != NULL;
+    to->answer = answer_of(s, f, is_two ? 2 : 1);
+    PROA_TRY(check_output(out, width_of(to->answer, f), &to->scores, err));
+    to->has_shap = values != NULL;
     if (!values) return PROA_OK;
-    return check_output(values, (int64_t)f->outputs * (f->features + 1), shap, err);
+    return check_output(values, (int64_t)f->outputs * (f->features + 1), &to->shap, err);
 }
 
 /* ---- what is open ---- */

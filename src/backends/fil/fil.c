@@ -26,8 +26,7 @@ typedef struct fil {
     proa_packed *packed;
     proa_shap *explain; /* NULL: the configuration has no treeshap_output */
     proa_fil_settings settings;
-    proa_fil_answer answer;
-    proa_fil_output scores, shap;
+    proa_fil_outputs outputs;
     bool on_gpu;                             /* instances of kind GPU compute there */
     proa_fil_device *devices[PROA_GPUS_MAX]; /* the forest on each GPU that an instance has; by instance_open */
 } fil;
@@ -58,7 +57,7 @@ static float best_class(const float *scores, int64_t count)
 static void write_answers(const fil *m, const float *scores, int64_t rows, float *out)
 {
     const int64_t n = m->forest->outputs, targets = m->forest->targets, classes = m->forest->classes;
-    switch (m->answer) {
+    switch (m->outputs.answer) {
     case PROA_FIL_SCORES: memcpy(out, scores, (size_t)(rows * n) * sizeof *out); break;
     case PROA_FIL_BEST:
         for (int64_t i = 0; i < rows * targets; i++) out[i] = best_class(scores + i * classes, classes);
@@ -139,7 +138,7 @@ static float *add_output(proa_reply *reply, const proa_infer *r, const char *nam
 static void answer_request(const fil *m, proa_infer *r, int64_t rows, const float *scores)
 {
     proa_reply *reply = proa_reply_new(r);
-    float *out = add_output(reply, r, PROA_FIL_OUTPUT, &m->scores, rows);
+    float *out = add_output(reply, r, PROA_FIL_OUTPUT, &m->outputs.scores, rows);
     if (out) write_answers(m, scores, rows, out);
     proa_infer_reply(r, reply, true);
 }
@@ -152,16 +151,16 @@ static void execute_one(fil_instance *in, proa_infer *r)
     if (!t) return;
     int64_t rows = rows_of(m, t);
     const float *x = (const float *)(const void *)t->data;
-    bool aligned = (uintptr_t)x % sizeof(float) == 0, direct = m->answer == PROA_FIL_SCORES;
+    bool aligned = (uintptr_t)x % sizeof(float) == 0, direct = m->outputs.answer == PROA_FIL_SCORES;
     int64_t copied = aligned ? 0 : rows * m->forest->features;
     float *own = scratch_floats(in, copied + (direct ? 0 : rows * m->forest->outputs));
     if (copied) x = memcpy(own, t->data, t->bytes);
     proa_reply *reply = proa_reply_new(r);
-    float *out = add_output(reply, r, PROA_FIL_OUTPUT, &m->scores, rows);
+    float *out = add_output(reply, r, PROA_FIL_OUTPUT, &m->outputs.scores, rows);
     if (out)
         proa_packed_predict(m->packed, x, rows, false, direct ? out : own + copied, threads_for(in, rows));
     if (out && !direct) write_answers(m, own + copied, rows, out);
-    out = m->explain ? add_output(reply, r, PROA_FIL_SHAP, &m->shap, rows) : NULL;
+    out = m->explain ? add_output(reply, r, PROA_FIL_SHAP, &m->outputs.shap, rows) : NULL;
     if (out) proa_shap_values(m->explain, x, rows, out, in->pool);
     proa_infer_reply(r, reply, true);
 }
@@ -268,11 +267,11 @@ static void answer_from_gpu(const fil *m, proa_infer *r, const gpu_group *g, int
 {
     proa_reply *reply = proa_reply_new(r);
     int64_t rows = rows_of(m, proa_infer_input(r, PROA_FIL_INPUT)), shape[PROA_SERVE_RANK_MAX];
-    memcpy(shape, m->scores.shape, sizeof shape);
+    memcpy(shape, m->outputs.scores.shape, sizeof shape);
     shape[0] = rows;
     if (proa_infer_wants(r, PROA_FIL_OUTPUT))
-        proa_gpu_output(reply, PROA_FIL_OUTPUT, PROA_TYPE_FP32, shape, m->scores.rank, g->pass.out,
-                        (size_t)(row * m->scores.width) * sizeof(float));
+        proa_gpu_output(reply, PROA_FIL_OUTPUT, PROA_TYPE_FP32, shape, m->outputs.scores.rank, g->pass.out,
+                        (size_t)(row * m->outputs.scores.width) * sizeof(float));
     proa_infer_reply(r, reply, true);
 }
 
@@ -358,11 +357,10 @@ static bool computes_on_gpu(const fil *m)
 static proa_status open_all(fil *m, proa_err *err)
 {
     const Inference__ModelConfig *c = proa_served_model_config(m->model);
-    bool has_shap = false;
     PROA_TRY(proa_fil_read(&m->settings, c, true, err));
     PROA_TRY(proa_fil_forest(&m->forest, &m->settings, proa_served_model_version_path(m->model), err));
-    PROA_TRY(proa_fil_tensors(c, &m->settings, m->forest, &m->answer, &m->scores, &m->shap, &has_shap, err));
-    if (has_shap) PROA_TRY(proa_shap_new(&m->explain, m->forest, err));
+    PROA_TRY(proa_fil_tensors(&m->outputs, c, &m->settings, m->forest, err));
+    if (m->outputs.has_shap) PROA_TRY(proa_shap_new(&m->explain, m->forest, err));
     PROA_TRY(proa_packed_new(&m->packed, m->forest, err));
     m->on_gpu = computes_on_gpu(m);
     int64_t slow = proa_packed_slow_trees(m->packed);
@@ -393,7 +391,7 @@ static proa_status open_on_gpu(fil *m, fil_instance *in, int gpu, proa_err *err)
 {
     PROA_TRY(proa_gpu_stream_open(&in->stream, gpu, err));
     if (!m->devices[gpu])
-        PROA_TRY(proa_fil_device_new(&m->devices[gpu], &in->stream, m->forest, m->answer,
+        PROA_TRY(proa_fil_device_new(&m->devices[gpu], &in->stream, m->forest, m->outputs.answer,
                                      m->settings.threshold, err));
     in->device = m->devices[gpu];
     return PROA_OK;

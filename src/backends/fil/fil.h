@@ -38,17 +38,24 @@ typedef struct proa_fil_output {
     int32_t rank;
 } proa_fil_output;
 
+/* What a model answers. */
+typedef struct proa_fil_outputs {
+    proa_fil_answer answer; /* output__0 */
+    proa_fil_output scores;
+    bool has_shap;        /* the configuration has treeshap_output */
+    proa_fil_output shap; /* only then */
+} proa_fil_outputs;
+
 /* Parameters, with the backend's errors. Removed ones are warned of when `warn`. */
 PROA_MUST_CHECK proa_status proa_fil_read(proa_fil_settings *out, const Inference__ModelConfig *config,
                                           bool warn, proa_err *err);
 /* Reads the model file; the transform becomes the one that the settings ask for. */
 PROA_MUST_CHECK proa_status proa_fil_forest(proa_forest **out, const proa_fil_settings *settings,
                                             const char *version_path, proa_err *err);
-/* The configuration's tensors against the forest; fills answer and outputs. *has_shap: treeshap_output is there. */
-PROA_MUST_CHECK proa_status proa_fil_tensors(const Inference__ModelConfig *config,
+/* Checks the tensors of the configuration against the forest. INVALID names the tensor and both numbers. */
+PROA_MUST_CHECK proa_status proa_fil_tensors(proa_fil_outputs *out, const Inference__ModelConfig *config,
                                              const proa_fil_settings *settings, const proa_forest *forest,
-                                             proa_fil_answer *answer, proa_fil_output *scores,
-                                             proa_fil_output *shap, bool *has_shap, proa_err *err);
+                                             proa_err *err);
 /* The table's `complete`: tensors, max_batch_size, is_classifier and model_type, where they are open. */
 PROA_MUST_CHECK proa_status proa_fil_complete(Inference__ModelConfig *config, const char *version_path,
                                               proa_arena *arena, proa_err *err);

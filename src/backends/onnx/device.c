@@ -48,19 +48,18 @@ static proa_status copy_parts(proa_buffer **out, proa_onnx_device *d, const proa
 }
 
 proa_status proa_onnx_device_join(OrtValue **out, proa_buffer **held, const proa_ort *ort,
-                                  proa_onnx_device *d, const proa_tensor *const *parts, int count,
-                                  const int64_t *shape, int32_t rank, int onnx_type, proa_err *err)
+                                  proa_onnx_device *d, const proa_onnx_parts *parts, proa_err *err)
 {
-    const char *data = parts[0]->data;
-    size_t bytes = parts[0]->bytes;
-    if (count > 1) {
-        PROA_TRY(copy_parts(held, d, parts, count, err));
+    const char *data = parts->list[0]->data;
+    size_t bytes = parts->list[0]->bytes;
+    if (parts->count > 1) {
+        PROA_TRY(copy_parts(held, d, parts->list, parts->count, err));
         data = (*held)->data;
         bytes = (*held)->bytes;
     }
     return proa_ort_check(ort,
-                          ort->CreateTensorWithDataAsOrtValue(d->info, (void *)(uintptr_t)data, bytes, shape,
-                                                              (size_t)rank, onnx_type, out),
+                          ort->CreateTensorWithDataAsOrtValue(d->info, (void *)(uintptr_t)data, bytes, parts->shape,
+                                                              (size_t)parts->rank, parts->onnx_type, out),
                           err);
 }
 

@@ -34,12 +34,19 @@ PROA_MUST_CHECK proa_status proa_onnx_device_open(proa_onnx_device *d, const pro
 void proa_onnx_device_close(proa_onnx_device *d, const proa_ort *ort);
 /* Is the tensor in the memory of this device? */
 bool proa_onnx_device_holds(const proa_onnx_device *d, const proa_tensor *t);
-/* A value of parts that are all in that memory: of one part itself, else of a copy within the device, *held, whose
- * reference is the caller's until the run has ended. */
+/* Tensors that become one value, one after the other, and its shape. */
+typedef struct proa_onnx_parts {
+    const proa_tensor *list[PROA_BATCH_REQUESTS_MAX]; /* [count] */
+    int count;
+    int64_t shape[PROA_SERVE_RANK_MAX];
+    int32_t rank;
+    int onnx_type;
+} proa_onnx_parts;
+/* Makes a value of parts that are all in the memory of the device: of one part itself, else of a copy within the
+ * device, *held, whose reference is the caller's until the run has ended. */
 PROA_MUST_CHECK proa_status proa_onnx_device_join(OrtValue **out, proa_buffer **held, const proa_ort *ort,
-                                                  proa_onnx_device *d, const proa_tensor *const *parts,
-                                                  int count, const int64_t *shape, int32_t rank,
-                                                  int onnx_type, proa_err *err);
+                                                  proa_onnx_device *d, const proa_onnx_parts *parts,
+                                                  proa_err *err);
 PROA_MUST_CHECK proa_status proa_onnx_device_run(const proa_ort *ort, OrtSession *session,
                                                  const OrtRunOptions *options, const proa_onnx_device *d,
                                                  const proa_onnx_run *run, proa_err *err);

@@ -76,8 +76,8 @@ static proa_status make_inputs(run *r, onnx_instance *in, proa_infer *const *req
         if (!proa_infer_input(requests[0], t->name)) continue;
         int at = r->inputs_count++;
         r->names[at] = t->name;
-        PROA_TRY(proa_onnx_join(&r->inputs[at], &r->held[at], m->ort, &in->device, t, is_ragged(m, t->name),
-                                requests, count, err));
+        const proa_onnx_batch batch = {t, is_ragged(m, t->name), requests, count};
+        PROA_TRY(proa_onnx_join(&r->inputs[at], &r->held[at], m->ort, &in->device, &batch, err));
     }
     return PROA_OK;
 }

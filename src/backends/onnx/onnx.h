@@ -78,13 +78,19 @@ PROA_MUST_CHECK proa_status proa_onnx_check(const Inference__ModelConfig *config
 
 /* ---- values.c: tensors of requests and replies as values of ONNX Runtime ---- */
 
-/* One value of the input `as` of all requests, joined in their order along the first dimension; for *out: ReleaseValue.
- * It may refer to the requests' bytes. An input that only the first request has is taken from it. ragged: the elements
- * of all requests make one dimension. device: of the instance; bytes in its memory stay there, others in the memory of
- * a device are copied to the host first. *held: to be dropped after the run, may be NULL. */
+/* One input of the requests of a batch. An input that only the first request has is the same for all. */
+typedef struct proa_onnx_batch {
+    const proa_onnx_tensor *as;  /* the model's input */
+    bool ragged;                 /* the elements of all requests make one dimension */
+    proa_infer *const *requests; /* [count] */
+    int count;
+} proa_onnx_batch;
+/* Joins the tensors of a batch in the order of its requests along the first dimension; for *out: ReleaseValue. The
+ * value may refer to the requests' bytes. device: the instance's; bytes in its memory stay there, others in the memory
+ * of a device are copied to the host first. *held: to be dropped after the run, may be NULL. */
 PROA_MUST_CHECK proa_status proa_onnx_join(OrtValue **out, proa_buffer **held, const proa_ort *ort,
-                                           proa_onnx_device *device, const proa_onnx_tensor *as, bool ragged,
-                                           proa_infer *const *requests, int count, proa_err *err);
+                                           proa_onnx_device *device, const proa_onnx_batch *batch,
+                                           proa_err *err);
 /* A value that a run gave for the output `as`, in host memory (memory NULL) or a device's; release *out. The value no
  * longer belongs to the caller, also on failure. */
 PROA_MUST_CHECK proa_status proa_onnx_tensor_of(proa_tensor *out, const proa_ort *ort,

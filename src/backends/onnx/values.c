@@ -10,12 +10,6 @@
 
 /* ---- inputs ---- */
 
-/* The parts of one input, in the order of the requests. */
-typedef struct parts {
-    const proa_tensor *list[PROA_BATCH_REQUESTS_MAX];
-    int count;
-} parts;
-
 static proa_tensor *input_of(proa_infer *r, const char *name)
 {
     for (int32_t i = 0; i < r->inputs_count; i++)
@@ -25,14 +19,14 @@ static proa_tensor *input_of(proa_infer *r, const char *name)
 
 /* An input that the server feeds for the whole batch is in the first request only. *on_device: all parts are in the
  * device's memory; else all are in the host's afterwards. */
-static proa_status find_parts(parts *p, bool *on_device, const proa_onnx_device *device, const char *name,
-                              proa_infer *const *requests, int count, proa_err *err)
+static proa_status find_parts(proa_onnx_parts *p, bool *on_device, const proa_onnx_device *device,
+                              const proa_onnx_batch *batch, proa_err *err)
 {
     proa_tensor *found[PROA_BATCH_REQUESTS_MAX];
     p->count = 0;
     *on_device = true;
-    for (int i = 0; i < count; i++) {
-        proa_tensor *t = input_of(requests[i], name);
+    for (int i = 0; i < batch->count; i++) {
+        proa_tensor *t = input_of(batch->requests[i], batch->as->name);
         if (!t) continue;
         *on_device &= proa_onnx_device_holds(device, t);
         p->list[p->count] = found[p->count] = t;
@@ -40,28 +34,31 @@ static proa_status find_parts(parts *p, bool *on_device, const proa_onnx_device 
     }
     for (int i = 0; i < p->count && !*on_device; i++)
         if (proa_tensor_device(found[i])) PROA_TRY(proa_tensor_to_host(found[i], err));
-    return p->count ? PROA_OK : PROA_FAIL(err, INVALID, "input '%s' is missing", name);
+    return p->count ? PROA_OK : PROA_FAIL(err, INVALID, "input '%s' is missing", batch->as->name);
 }
 
-static int32_t joined_shape(int64_t *shape, const parts *p, const proa_onnx_tensor *as, bool ragged)
+/* Sets the shape of the joined value. */
+static void set_joined_shape(proa_onnx_parts *p, const proa_onnx_batch *batch)
 {
     const proa_tensor *first = p->list[0];
-    if (ragged) {
-        shape[0] = 0;
+    p->onnx_type = batch->as->onnx_type;
+    if (batch->ragged) {
+        p->rank = 1, p->shape[0] = 0;
         for (int i = 0; i < p->count; i++)
-            shape[0] += proa_shape_elements(p->list[i]->shape, p->list[i]->rank);
-        return 1;
+            p->shape[0] += proa_shape_elements(p->list[i]->shape, p->list[i]->rank);
+        return;
     }
-    if (as->rank == 0 && proa_shape_elements(first->shape, first->rank) == 1) return 0;
-    memcpy(shape, first->shape, (size_t)first->rank * sizeof *shape);
-    for (int i = 1; i < p->count && first->rank; i++) shape[0] += p->list[i]->shape[0];
-    return first->rank;
+    p->rank = 0;
+    if (batch->as->rank == 0 && proa_shape_elements(first->shape, first->rank) == 1) return;
+    p->rank = first->rank;
+    memcpy(p->shape, first->shape, (size_t)first->rank * sizeof *p->shape);
+    for (int i = 1; i < p->count && first->rank; i++) p->shape[0] += p->list[i]->shape[0];
 }
 
 /* The bytes may be used as they are: they are one piece of valid elements, aligned to a cache line. The library's
  * kernels split sums at vector boundaries of memory, so the last bits of a result would otherwise depend on where in a
  * request its bytes happen to be. */
-static bool is_usable(const parts *p)
+static bool is_usable(const proa_onnx_parts *p)
 {
     const proa_tensor *t = p->list[0];
     return p->count == 1 && t->bytes && t->type != PROA_TYPE_BOOL && (uintptr_t)t->data % ALIGNMENT == 0;
@@ -76,8 +73,8 @@ static void copy_part(char *to, const proa_tensor *t)
         for (size_t i = 0; i < t->bytes; i++) to[i] = t->data[i] != 0;
 }
 
-static proa_status join_numbers(OrtValue **out, proa_buffer **held, const proa_ort *ort, const parts *p,
-                                const int64_t *shape, int32_t rank, int onnx_type, proa_err *err)
+static proa_status join_numbers(OrtValue **out, proa_buffer **held, const proa_ort *ort,
+                                const proa_onnx_parts *p, proa_err *err)
 {
     size_t bytes = 0, at = 0;
     const char *data = p->list[0]->data;
@@ -90,12 +87,12 @@ static proa_status join_numbers(OrtValue **out, proa_buffer **held, const proa_o
     /* The library does not write to inputs. */
     return proa_ort_check(ort,
                           ort->CreateTensorWithDataAsOrtValue(ort->host, (void *)(uintptr_t)data, bytes,
-                                                              shape, (size_t)rank, onnx_type, out),
+                                                              p->shape, (size_t)p->rank, p->onnx_type, out),
                           err);
 }
 
-static proa_status fill_strings(OrtValue *value, const proa_ort *ort, const parts *p, int64_t elements,
-                                proa_err *err)
+static proa_status fill_strings(OrtValue *value, const proa_ort *ort, const proa_onnx_parts *p,
+                                int64_t elements, proa_err *err)
 {
     int64_t index = 0;
     for (int i = 0; i < p->count; i++) {
@@ -112,26 +109,23 @@ static proa_status fill_strings(OrtValue *value, const proa_ort *ort, const part
 }
 
 proa_status proa_onnx_join(OrtValue **out, proa_buffer **held, const proa_ort *ort, proa_onnx_device *device,
-                           const proa_onnx_tensor *as, bool ragged, proa_infer *const *requests, int count,
-                           proa_err *err)
+                           const proa_onnx_batch *batch, proa_err *err)
 {
-    parts p;
+    proa_onnx_parts p;
     bool on_device;
-    int64_t shape[PROA_SERVE_RANK_MAX];
     *out = NULL;
     *held = NULL;
-    PROA_TRY(find_parts(&p, &on_device, device, as->name, requests, count, err));
-    int32_t rank = joined_shape(shape, &p, as, ragged);
-    if (on_device)
-        return proa_onnx_device_join(out, held, ort, device, p.list, p.count, shape, rank, as->onnx_type, err);
-    if (as->type == PROA_TYPE_BYTES) {
+    PROA_TRY(find_parts(&p, &on_device, device, batch, err));
+    set_joined_shape(&p, batch);
+    if (on_device) return proa_onnx_device_join(out, held, ort, device, &p, err);
+    if (batch->as->type == PROA_TYPE_BYTES) {
         PROA_TRY(proa_ort_check(
-            ort, ort->CreateTensorAsOrtValue(ort->allocator, shape, (size_t)rank, as->onnx_type, out), err));
-        return fill_strings(*out, ort, &p, proa_shape_elements(shape, rank), err);
+            ort, ort->CreateTensorAsOrtValue(ort->allocator, p.shape, (size_t)p.rank, p.onnx_type, out), err));
+        return fill_strings(*out, ort, &p, proa_shape_elements(p.shape, p.rank), err);
     }
     if (device->gpu >= 0) /* the library copies it to the GPU */
         for (int i = 0; i < p.count; i++) proa_device_copies_add(false, p.list[i]->bytes);
-    return join_numbers(out, held, ort, &p, shape, rank, as->onnx_type, err);
+    return join_numbers(out, held, ort, &p, err);
 }
 
 /* ---- outputs ---- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * devices.h - memory of GPUs that a worker process uses: tensors that the server exports to it, and memory that the server
+ * devices.h - memory of GPUs that a worker process uses: tensors that the server exports to it, and memory that the
+ * server
  *             leases to it for its outputs (CUDA IPC).
  * Owner:   one proa_devices per process; it keeps exported memory until the process has closed it.
  * Threads: any; a lock inside. */

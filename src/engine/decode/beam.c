@@ -206,12 +206,14 @@ static bool has_running(const proa_beam *b)
     return any;
 }
 
-proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token, const int32_t *tokens,
-                              const float *logprobs, const float *numbers, proa_err *err)
+proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
+                              const proa_beam_candidate_rows *rows, proa_err *err)
 {
-    PROA_ASSERT(!b->over && !numbers == !b->o.sampled);
+    const int32_t *tokens = rows->tokens;
+    const float *logprobs = rows->logprobs;
+    PROA_ASSERT(!b->over && !rows->numbers == !b->o.sampled);
     *more = false;
-    b->numbers = numbers;
+    b->numbers = rows->numbers;
     for (int32_t i = 0; i < (b->length ? b->o.beams : 1); i++)
         PROA_TRY(check_row(b, i, tokens + i * b->each, logprobs + i * b->each, err));
     b->length++;

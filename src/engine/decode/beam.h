@@ -96,19 +96,22 @@ void proa_beam_free(proa_beam *b); /* NULL is fine */
  * long enough whichever K - Q tokens the groups before have chosen. */
 int64_t proa_beam_candidates(const proa_beam *b);
 
-/* One step. tokens [K][M] and logprobs [K][M]: for each running beam its M most likely next tokens, best first (among
- * equals the lower token first), with log softmax of its logits (for ft and trtllm after penalties and temperature) in
- * f32. numbers [K][M]: the Gumbel numbers of a sampled search, whose rows are in the order of log-probability + number;
- * otherwise NULL. In the first step all beams stand after the prompt and only row 0 is read; the caller may give that
- * one row alone (the others are dead: score -1e9). Not read, but to be there: rows of ft beams that have ended and of
- * groups that are done.
- * Fills parent [K] and token [K]: running beam i of the next step continues beam parent[i] of this step with token[i].
- * *more is false when the search is over; parent and token are then of no use.
- * INTERNAL if a log-probability is NaN or +infinity. Of -infinity a beam ends; when all have, the search is over.
- * No allocation. */
+/* The candidates of a step: for each running beam its M most likely next tokens, best first, of equal ones the lower
+ * token first. In the first step all beams stand after the prompt, and only row 0 is read, which may be the only one.
+ * Rows of ft beams that have ended and of groups that are done are not read, but must exist. */
+typedef struct proa_beam_candidate_rows {
+    const int32_t *tokens; /* [K][M] */
+    const float *logprobs; /* [K][M] log softmax of the logits; ft, trtllm: after penalties and temperature */
+    const float *numbers; /* [K][M] Gumbel numbers of a sampled search, whose rows are ordered by logprob + number; else
+                             NULL */
+} proa_beam_candidate_rows;
+
+/* Makes one step. Fills parent [K] and token [K]: running beam i of the next step continues beam parent[i] of this step
+ * with token[i]. *more is false when the search is over; parent and token then mean nothing.
+ * INTERNAL if a log-probability is NaN or +infinity. With -infinity a beam ends; when all have ended, the search is
+ * over. No allocation. */
 PROA_MUST_CHECK proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
-                                              const int32_t *tokens, const float *logprobs,
-                                              const float *numbers, proa_err *err);
+                                              const proa_beam_candidate_rows *rows, proa_err *err);
 
 /* What the next step needs to be made on a device (beam_step in decode.def) so that beams, tokens and scores are
  * those of proa_beam_advance; length counts that step. Left open: rows, row, at, state, to. False if it cannot:

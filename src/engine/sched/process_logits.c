@@ -302,9 +302,9 @@ bool proa_advance_beams(proa_engine *e, proa_engine_request *req)
     req->usage.new_tokens += req->width;
     e->now.new_tokens += (uint64_t)req->width;
     if (!req->usage.first_ns) req->usage.first_ns = proa_clock_ns();
+    const proa_beam_candidate_rows rows = {req->search.ids, req->search.logprobs, req->search.numbers};
     proa_status status = proa_beam_advance(req->search.beam, &more, req->search.parent, req->search.token,
-                                           req->search.ids, req->search.logprobs, req->search.numbers,
-                                           &req->error);
+                                           &rows, &req->error);
     bool full = req->usage.new_tokens >= req->new_max * req->width;
     /* after the prompt only row 0 has pages; groups would name their own first beam as parent */
     if (req->search.depth == 0)

@@ -73,7 +73,9 @@ static inline int64_t run_search(proa_beam *b, const model *m, int32_t K, int64_
     for (bool more = true; more && steps < steps_max; steps++) {
         for (int32_t k = 0; k < (steps ? K : 1); k++)
             top_row(m, state[k], M, tokens + k * M, logprobs + k * M);
-        assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, logprobs, NULL, NULL), PROA_OK);
+        assert_int_equal(proa_beam_advance(b, &more, parent, token,
+                                           &(proa_beam_candidate_rows){tokens, logprobs, NULL}, NULL),
+                         PROA_OK);
         memcpy(before, state, sizeof state);
         for (int32_t k = 0; k < K; k++) state[k] = follow(steps ? before[parent[k]] : before[0], token[k]);
     }

@@ -176,9 +176,13 @@ static void test_ties(void **state)
     const float far_down[] = {-1e6F, -1e6F, -3e6F, -3e6F};
     const float next[] = {-1, -1.0000001F, -1.0000002F, -9, -1, -9, -9, -9};
     assert_true(next[2] < next[1] && next[1] < next[0] && next[2] + -1e6F == next[0] + -1e6F);
-    assert_int_equal(proa_beam_advance(b, &more, parent, token, first, far_down, NULL, NULL), PROA_OK);
+    assert_int_equal(
+        proa_beam_advance(b, &more, parent, token, &(proa_beam_candidate_rows){first, far_down, NULL}, NULL),
+        PROA_OK);
     assert_true(token[0] == 4 && token[1] == 5 && more);
-    assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, next, NULL, NULL), PROA_OK);
+    assert_int_equal(
+        proa_beam_advance(b, &more, parent, token, &(proa_beam_candidate_rows){tokens, next, NULL}, NULL),
+        PROA_OK);
     assert_true(token[0] == 3 && token[1] == 8 && parent[0] == 0 && parent[1] == 0 && more);
     proa_beam_free(b);
     /* the same where only two of three equal ones are kept */
@@ -187,8 +191,12 @@ static void test_ties(void **state)
     const int32_t again[] = {6, 5, 2, 1, 9, 8, 3, 2};
     const float last[] = {-0.5F, -0.75F, -9, -9, -1, -1.0000001F, -1.0000002F, -9};
     assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
-    assert_int_equal(proa_beam_advance(b, &more, parent, token, first, far_down, NULL, NULL), PROA_OK);
-    assert_int_equal(proa_beam_advance(b, &more, parent, token, again, last, NULL, NULL), PROA_OK);
+    assert_int_equal(
+        proa_beam_advance(b, &more, parent, token, &(proa_beam_candidate_rows){first, far_down, NULL}, NULL),
+        PROA_OK);
+    assert_int_equal(
+        proa_beam_advance(b, &more, parent, token, &(proa_beam_candidate_rows){again, last, NULL}, NULL),
+        PROA_OK);
     assert_true(token[0] == 5 && parent[0] == 0 && token[1] == 3 && parent[1] == 1);
     proa_beam_free(b);
 }
@@ -247,7 +255,9 @@ static void test_not_numbers(void **state)
         bool more = true;
         int32_t parent[2], token[2];
         assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
-        assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, bad[i], NULL, &err), PROA_INTERNAL);
+        assert_int_equal(proa_beam_advance(b, &more, parent, token,
+                                           &(proa_beam_candidate_rows){tokens, bad[i], NULL}, &err),
+                         PROA_INTERNAL);
         assert_false(more);
         assert_non_null(strstr(err.text, i ? "inf of id 4, beam 0, step 0" : "nan of id 7, beam 0"));
         proa_beam_free(b);
@@ -259,7 +269,9 @@ static void test_not_numbers(void **state)
     bool more;
     int32_t parent[2], token[2];
     assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
-    assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, masked, NULL, NULL), PROA_OK);
+    assert_int_equal(
+        proa_beam_advance(b, &more, parent, token, &(proa_beam_candidate_rows){tokens, masked, NULL}, NULL),
+        PROA_OK);
     assert_false(more);
     assert_int_equal(proa_beam_finish(b), 2);
     assert_int_equal(proa_beam_get(b, 1).ids[0], 7);

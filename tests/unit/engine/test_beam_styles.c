@@ -137,7 +137,9 @@ static void test_groups_go_down_the_list(void **state)
     assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
     assert_int_equal(proa_beam_candidates(b), 6 + 9);
     for (int32_t i = 0; i < 15; i++) tokens[i] = 90 - i, logprobs[i] = -1 - (float)i;
-    assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, logprobs, NULL, NULL), PROA_OK);
+    assert_int_equal(
+        proa_beam_advance(b, &more, parent, token, &(proa_beam_candidate_rows){tokens, logprobs, NULL}, NULL),
+        PROA_OK);
     for (int32_t i = 0; i < 12; i++) {
         assert_int_equal(token[i], 90 - i);
         assert_int_equal(parent[i], i / 3 * 3);
@@ -188,7 +190,9 @@ static void check_wide(proa_style style, float rate)
     float score[256];
     flat *all = proa_calloc((size_t)(K * M), sizeof *all);
     fill_lists(tokens, logprobs, K, M, 1);
-    assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, logprobs, NULL, NULL), PROA_OK);
+    assert_int_equal(
+        proa_beam_advance(b, &more, parent, token, &(proa_beam_candidate_rows){tokens, logprobs, NULL}, NULL),
+        PROA_OK);
     for (int64_t i = 0; i < K; i++)
         for (int64_t r = 0; r < M; r++)
             if (tokens[r] == token[i]) score[i] = logprobs[r];
@@ -201,7 +205,9 @@ static void check_wide(proa_style style, float rate)
             all[n++] = (flat){sum + rate * term, i, style == PROA_STYLE_HF ? id : r, id};
         }
     qsort(all, (size_t)n, sizeof *all, by_rank);
-    assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, logprobs, NULL, NULL), PROA_OK);
+    assert_int_equal(
+        proa_beam_advance(b, &more, parent, token, &(proa_beam_candidate_rows){tokens, logprobs, NULL}, NULL),
+        PROA_OK);
     for (int32_t i = 0; i < K; i++) {
         assert_int_equal(parent[i], all[i].parent);
         assert_int_equal(token[i], all[i].token);
@@ -354,7 +360,9 @@ static bool give(proa_beam *b, const list *lists, int32_t count)
         memcpy(tokens + i * M, lists[i].tokens, (size_t)M * sizeof *tokens);
         memcpy(values + i * M, lists[i].values, (size_t)M * sizeof *values);
     }
-    assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, values, NULL, NULL), PROA_OK);
+    assert_int_equal(
+        proa_beam_advance(b, &more, parent, token, &(proa_beam_candidate_rows){tokens, values, NULL}, NULL),
+        PROA_OK);
     return more;
 }
 
@@ -463,7 +471,9 @@ static void test_few_tokens(void **state)
         assert_int_equal(proa_beam_candidates(b), 8);
         for (int i = 0; i < 64; i++) all_tokens[i] = tokens[i % 8], all[i] = masked[i % 8];
         for (int step = 0; more && step < 3; step++)
-            assert_int_equal(proa_beam_advance(b, &more, parent, token, all_tokens, all, NULL, NULL), PROA_OK);
+            assert_int_equal(proa_beam_advance(b, &more, parent, token,
+                                               &(proa_beam_candidate_rows){all_tokens, all, NULL}, NULL),
+                             PROA_OK);
         assert_in_range(proa_beam_finish(b), 1, 8);
         for (int32_t i = 0; i < proa_beam_finish(b); i++) {
             proa_beam_result got = proa_beam_get(b, i);

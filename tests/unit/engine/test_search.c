@@ -165,7 +165,8 @@ static bool step_both(pair *p, const proa_beam_options *o, int64_t length, int t
     p->step.row = p->step.at = p->step.state = p->step.to = AT;
     fill_lists(p, o->vocab);
     ops->decode->beam_step(NULL, &p->step, 1, &p->l);
-    if (proa_beam_advance(p->beam, &more, p->parent, p->token, p->l.ids + AT, p->logprobs, NULL, &err) != PROA_OK)
+    if (proa_beam_advance(p->beam, &more, p->parent, p->token,
+                          &(proa_beam_candidate_rows){p->l.ids + AT, p->logprobs, NULL}, &err) != PROA_OK)
         fail_msg("%s", err.text);
     if (o->groups > 1) same_hyps(p->beam, p->l.hyps + AT);
     if (p->step.keep_ended) same_ends(p->beam, p->l.hyps + AT);
