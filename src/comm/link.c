@@ -76,20 +76,20 @@ proa_status proa_link_send(int fd, uint32_t kind, const void *bytes, int64_t siz
     return send_all(fd, bytes, (size_t)size, until, err);
 }
 
-proa_status proa_link_receive(int fd, uint32_t kind, void *bytes, int64_t room, int64_t *size,
-                              int64_t timeout_ms, proa_err *err)
+proa_status proa_link_receive(int fd, proa_link_frame *frame, int64_t timeout_ms, proa_err *err)
 {
     frame_head head;
     int64_t until = now_ms() + timeout_ms;
     do {
         PROA_TRY(receive_all(fd, &head, sizeof head, until, err));
     } while (head.kind == PROA_FRAME_HEARTBEAT && head.size == 0);
-    if (head.kind != kind)
-        return PROA_FAIL(err, CORRUPT, "a frame of kind %u in place of %u", head.kind, kind);
-    if (head.size > room)
-        return PROA_FAIL(err, CORRUPT, "a frame of %u bytes, must be 0 to %lld", head.size, (long long)room);
-    *size = head.size;
-    return receive_all(fd, bytes, head.size, until, err);
+    if (head.kind != frame->kind)
+        return PROA_FAIL(err, CORRUPT, "a frame of kind %u in place of %u", head.kind, frame->kind);
+    if (head.size > frame->room)
+        return PROA_FAIL(err, CORRUPT, "a frame of %u bytes, must be 0 to %lld", head.size,
+                         (long long)frame->room);
+    frame->size = head.size;
+    return receive_all(fd, frame->bytes, head.size, until, err);
 }
 
 /* ---- many links ---- */

@@ -14,12 +14,19 @@
 
 enum { PROA_FRAME_HEARTBEAT, PROA_FRAME_FIRST }; /* kinds from FIRST on are the caller's */
 
+/* A frame to receive. */
+typedef struct proa_link_frame {
+    uint32_t kind;
+    void *bytes;  /* the caller's */
+    int64_t room; /* how many it may have */
+    int64_t size; /* how many it has, once it is received */
+} proa_link_frame;
+
 /* One frame on a socket that is not in proa_links. UNAVAILABLE if the other side has ended, or does not answer before
  * the time limit; CORRUPT if what comes is no frame, is larger than `room`, or has another kind. Heartbeats are passed
  * over. */
 PROA_MUST_CHECK proa_status proa_link_send(int fd, uint32_t kind, const void *bytes, int64_t size, proa_err *err);
-PROA_MUST_CHECK proa_status proa_link_receive(int fd, uint32_t kind, void *bytes, int64_t room, int64_t *size,
-                                              int64_t timeout_ms, proa_err *err);
+PROA_MUST_CHECK proa_status proa_link_receive(int fd, proa_link_frame *frame, int64_t timeout_ms, proa_err *err);
 
 typedef struct proa_links proa_links;
 typedef struct proa_link_events {

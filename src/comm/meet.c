@@ -97,9 +97,9 @@ static int accept_before(int fd, int64_t until_ns)
 static void greet_guest(int fd, const char *invitation, int *link, int32_t ranks, int32_t *come)
 {
     guest g;
-    int64_t size = 0;
-    proa_status status = proa_link_receive(fd, FRAME_GUEST, &g, sizeof g, &size, CONNECT_MS, NULL);
-    bool known = status == PROA_OK && size == (int64_t)sizeof g && g.rank > 0 && g.rank < ranks &&
+    proa_link_frame frame = {.kind = FRAME_GUEST, .bytes = &g, .room = sizeof g};
+    proa_status status = proa_link_receive(fd, &frame, CONNECT_MS, NULL);
+    bool known = status == PROA_OK && frame.size == (int64_t)sizeof g && g.rank > 0 && g.rank < ranks &&
                  link[g.rank] < 0 && memcmp(g.secret, invitation, SECRET_TEXT - 1) == 0;
     if (!known) {
         close(fd);

@@ -111,19 +111,19 @@ static void all_reduce(proa_comm *c, proa_view y, proa_view x, proa_view residua
     }
 }
 
-/* Columns [at, at + n) of rows [t, t + rows) of each rank. */
-static void gather_piece(shared_comm *s, proa_view y, proa_view x, int64_t t, int64_t rows, int64_t at, int64_t n)
+/* x: some columns of some rows, which every rank has of its own. In y, the same rows, those of rank 0 begin at column
+ * `at`, and those of each other rank `width` behind. */
+static void gather_piece(shared_comm *s, proa_view y, proa_view x, int64_t at, int64_t width)
 {
-    int64_t width = x.shape[1], bytes = (int64_t)sizeof(float);
+    int64_t rows = x.shape[0], n = x.shape[1], bytes = (int64_t)sizeof(float);
     s->turn = !s->turn;
     for (int64_t i = 0; i < rows; i++)
-        memcpy(slot_of(s, s->base.rank) + i * n * bytes, proa_view_f32(x) + (t + i) * x.stride[0] + at,
-               (size_t)(n * bytes));
+        memcpy(slot_of(s, s->base.rank) + i * n * bytes, proa_view_f32(x) + i * x.stride[0], (size_t)(n * bytes));
     wait_for_ranks(&s->base);
     for (int64_t rank = 0; rank < s->base.ranks; rank++) {
         int64_t first = rank * width + at, left = proa_min64(n, y.shape[1] - first);
         for (int64_t i = 0; i < rows && left > 0; i++)
-            memcpy(proa_view_f32(y) + (t + i) * y.stride[0] + first, piece_of(s, (int32_t)rank) + i * n,
+            memcpy(proa_view_f32(y) + i * y.stride[0] + first, piece_of(s, (int32_t)rank) + i * n,
                    (size_t)(left * bytes));
     }
 }
@@ -134,11 +134,14 @@ static void gather_columns(proa_comm *c, proa_view y, proa_view x)
     shared_comm *s = shared_of(c);
     int64_t width = x.shape[1], each = proa_max64(1, SLOT_VALUES / proa_max64(width, 1));
     PROA_ASSERT(x.dtype == PROA_DTYPE_F32 && y.dtype == PROA_DTYPE_F32 && x.shape[0] == y.shape[0]);
-    for (int64_t t = 0; t < x.shape[0]; t += each)
+    for (int64_t t = 0, end; t < x.shape[0]; t = end) {
+        end = proa_min64(t + each, x.shape[0]);
+        proa_view from = proa_view_rows(x, t, end), to = proa_view_rows(y, t, end);
         for (int64_t at = 0, n; at < width; at += n) {
             n = proa_min64(width - at, SLOT_VALUES);
-            gather_piece(s, y, x, t, proa_min64(each, x.shape[0] - t), at, n);
+            gather_piece(s, to, proa_view_cols(from, at, at + n), at, width);
         }
+    }
 }
 
 static bool is_stopped(proa_comm *c)

@@ -202,24 +202,24 @@ static void free_comm(proa_nccl_comm *c)
     free(c);
 }
 
-static int join_group(proa_nccl_comm *c, const char *id, int32_t rank, int32_t ranks)
+static int join_group(proa_nccl_comm *c, proa_nccl_place place)
 {
     nccl_id copy;
     nccl_config config = {sizeof config, CONFIG_MAGIC, VERSION_LEAST, 0};
-    memcpy(copy.bytes, id, sizeof copy.bytes);
-    int result = nccl.CommInitRankConfig(&c->handle, ranks, copy, rank, &config);
+    memcpy(copy.bytes, place.id, sizeof copy.bytes);
+    int result = nccl.CommInitRankConfig(&c->handle, place.ranks, copy, place.rank, &config);
     return settle_call(c, result, proa_clock_ns() + (int64_t)PROA_RANK_START_MS * 1000000);
 }
 
-proa_status proa_nccl_join(proa_nccl_comm **out, const char id[PROA_NCCL_ID_BYTES], int32_t rank,
-                           int32_t ranks, proa_nccl_stop_fn *is_stopped, void *arg, proa_err *err)
+proa_status proa_nccl_join(proa_nccl_comm **out, proa_nccl_place place, proa_nccl_stop_fn *is_stopped,
+                           void *arg, proa_err *err)
 {
     proa_nccl_comm *c = proa_calloc(1, sizeof *c);
     *out = NULL;
     c->is_stopped = is_stopped, c->arg = arg, c->wait_ns = (int64_t)PROA_RANK_WAIT_MS * 1000000;
     pthread_mutex_init(&c->lock, NULL);
     proa_cond_init(&c->changed);
-    int result = join_group(c, id, rank, ranks);
+    int result = join_group(c, place);
     c->is_stopped = NULL;
     bool joined = result == SUCCESS, watched = joined && pthread_create(&c->watcher, NULL, watch_comm, c) == 0;
     if (watched) return *out = c, PROA_OK;

@@ -23,11 +23,15 @@ typedef bool proa_nccl_stop_fn(void *arg);
 PROA_MUST_CHECK proa_status proa_nccl_open(int32_t *version, proa_err *err);
 /* What all ranks of a group must have to find each other. */
 PROA_MUST_CHECK proa_status proa_nccl_make_id(char id[PROA_NCCL_ID_BYTES], proa_err *err);
+/* A rank of a group. */
+typedef struct proa_nccl_place {
+    const char *id; /* [PROA_NCCL_ID_BYTES] of the group */
+    int32_t rank, ranks;
+} proa_nccl_place;
 /* Returns when all ranks of the group have joined with the same id. The current GPU of this thread is the rank's.
  * UNAVAILABLE with NCCL's reason, if a rank does not come within PROA_RANK_START_MS, or once is_stopped(arg). */
-PROA_MUST_CHECK proa_status proa_nccl_join(proa_nccl_comm **out, const char id[PROA_NCCL_ID_BYTES],
-                                           int32_t rank, int32_t ranks, proa_nccl_stop_fn *is_stopped,
-                                           void *arg, proa_err *err);
+PROA_MUST_CHECK proa_status proa_nccl_join(proa_nccl_comm **out, proa_nccl_place place,
+                                           proa_nccl_stop_fn *is_stopped, void *arg, proa_err *err);
 
 /* From now on the comm is stopped when none of the calls that were submitted ends for wait_ms, because another rank's
  * GPU, or what is between, hangs without an error. *ended: how many have, which the GPU counts there; it lives as long

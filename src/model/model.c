@@ -128,11 +128,15 @@ static proa_status check_packed_rank(const proa_model *m, const char *path, cons
 static proa_status take_part(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
     const proa_rank_part *part = &m->plan.part;
+    const proa_sharding how = {.rank = part->tensor,
+                               .ranks = part->tensors,
+                               .whole_experts = o->whole_experts,
+                               .shares = o->whole_sums ? &m->plan.shares : NULL,
+                               .arena = &m->arena};
     if (m->packed) PROA_TRY(check_packed_rank(m, path, o, err));
     proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
     if (status == PROA_OK && part->tensors > 1)
-        status = proa_shard(m->params, m->arch, &m->config, part->tensor, part->tensors, o->whole_experts,
-                            o->whole_sums ? &m->plan.shares : NULL, &m->arena, err);
+        status = proa_shard(m->params, m->arch, &m->config, &how, err);
     if (status != PROA_OK) proa_err_prefix(err, "%s", path);
     return status;
 }

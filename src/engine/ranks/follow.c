@@ -73,11 +73,12 @@ static void check_comms(void *arg)
 static proa_status greet_rank_0(follower *f, proa_err *err)
 {
     proa_rank_hello own, other;
-    int64_t size = 0;
+    proa_link_frame frame = {.kind = PROA_FRAME_HELLO, .bytes = &other, .room = sizeof other};
     proa_rank_hello_make(&own, 0, 0, 0);
-    PROA_TRY(proa_link_receive(f->fd, PROA_FRAME_HELLO, &other, sizeof other, &size, PROA_RANK_START_MS, err));
+    PROA_TRY(proa_link_receive(f->fd, &frame, PROA_RANK_START_MS, err));
     PROA_TRY(proa_link_send(f->fd, PROA_FRAME_HELLO, &own, sizeof own, err));
-    if (size != (int64_t)sizeof other) return PROA_FAIL(err, INVALID, "rank 0 is another version of proa");
+    if (frame.size != (int64_t)sizeof other)
+        return PROA_FAIL(err, INVALID, "rank 0 is another version of proa");
     PROA_TRY(proa_rank_hello_check(&other, 0, err));
     f->rank = other.rank, f->ranks = other.ranks, f->stages = other.stages;
     if (f->ranks < 2 || f->ranks > PROA_RANKS_MAX || f->rank < 1 || f->rank >= f->ranks || f->stages < 1 ||
@@ -88,11 +89,10 @@ static proa_status greet_rank_0(follower *f, proa_err *err)
 
 static proa_status receive_open(follower *f, proa_err *err)
 {
-    int64_t size = 0;
     proa_rank_message_read(&f->message, PROA_RANK_FRAME_MAX);
-    PROA_TRY(proa_link_receive(f->fd, PROA_FRAME_OPEN, f->message.bytes, PROA_RANK_FRAME_MAX, &size,
-                               PROA_RANK_START_MS, err));
-    f->message.size = size;
+    proa_link_frame frame = {.kind = PROA_FRAME_OPEN, .bytes = f->message.bytes, .room = PROA_RANK_FRAME_MAX};
+    PROA_TRY(proa_link_receive(f->fd, &frame, PROA_RANK_START_MS, err));
+    f->message.size = frame.size;
     proa_rank_open_message(&f->message, &f->open);
     if (f->message.broken || !f->open.path)
         return PROA_FAIL(err, CORRUPT, "what rank 0 says of the model is broken");

@@ -133,12 +133,12 @@ static proa_status start_process(proa_rank_processes *p, int32_t rank, const int
 static proa_status greet_rank(const proa_rank_processes *p, int32_t rank, proa_err *err)
 {
     proa_rank_hello own, other;
-    int64_t size = 0;
+    proa_link_frame frame = {.kind = PROA_FRAME_HELLO, .bytes = &other, .room = sizeof other};
     int fd = p->fd[rank];
     proa_rank_hello_make(&own, rank, p->ranks, p->stages);
     PROA_TRY(proa_link_send(fd, PROA_FRAME_HELLO, &own, sizeof own, err));
-    PROA_TRY(proa_link_receive(fd, PROA_FRAME_HELLO, &other, sizeof other, &size, PROA_RANK_START_MS, err));
-    if (size != (int64_t)sizeof other)
+    PROA_TRY(proa_link_receive(fd, &frame, PROA_RANK_START_MS, err));
+    if (frame.size != (int64_t)sizeof other)
         return PROA_FAIL(err, INVALID, "rank %d is another version of proa", rank);
     return proa_rank_hello_check(&other, rank, err);
 }
@@ -221,10 +221,11 @@ static proa_status start_all(proa_rank_processes *p, const proa_rank_open *open,
     return watch_ranks(p, err);
 }
 
-proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank_open *open, const proa_mpi *mpi,
-                                      int32_t ranks, proa_rank_notify *notify, void *arg, proa_err *err)
+proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank_open *open,
+                                      const proa_mpi *mpi, proa_rank_notify *notify, void *arg, proa_err *err)
 {
     proa_rank_processes *p = proa_calloc(1, sizeof *p);
+    int32_t ranks = open->model.ranks;
     PROA_ASSERT(ranks > 1 && ranks <= PROA_RANKS_MAX);
     p->ranks = ranks, p->stages = open->model.stages > 1 ? open->model.stages : 1;
     p->notify = notify, p->arg = arg, p->wait_ns = (int64_t)open->wait_ms * 1000000;

@@ -16,8 +16,8 @@ typedef void proa_rank_notify(void *arg, const proa_err *why);
  * each open its part of the model while the caller opens that of rank 0. open: as for rank 0. notify: called on another
  * thread when the group fails, with the reason. UNAVAILABLE, IO, or INVALID for another version, names the rank. */
 PROA_MUST_CHECK proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank_open *open,
-                                                      const proa_mpi *mpi, int32_t ranks,
-                                                      proa_rank_notify *notify, void *arg, proa_err *err);
+                                                      const proa_mpi *mpi, proa_rank_notify *notify,
+                                                      void *arg, proa_err *err);
 /* All ranks have opened the model, and it is that of rank 0, by proa_rank_model_print. Else the first failure. */
 PROA_MUST_CHECK proa_status proa_rank_processes_opened(proa_rank_processes *p, uint64_t print, proa_err *err);
 /* Waits for the result of a call in all other ranks; status: that of rank 0, which comes first. */

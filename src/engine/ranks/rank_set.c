@@ -152,7 +152,7 @@ static void keep_open(proa_rank_set *s, const proa_rank_open *open)
 
 static proa_status start_processes(proa_rank_set *s, proa_rank_processes **out, proa_err *err)
 {
-    return proa_rank_processes_start(out, &s->open, s->mpi, s->count, s->notify, s->notify_arg, err);
+    return proa_rank_processes_start(out, &s->open, s->mpi, s->notify, s->notify_arg, err);
 }
 
 static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const char *path,
@@ -210,7 +210,8 @@ proa_status proa_rank_set_prepare(proa_rank_set *s, proa_model **m, const char *
                                   const proa_model_options *options, proa_err *err)
 {
     if (s->local < s->count) return prepare_processes(s, m, path, options, err);
-    return proa_ranks_prepare(m, path, options, s->device, s->pool, s->count, err);
+    const proa_rank_places places = {s->device, s->pool, s->count};
+    return proa_ranks_prepare(m, path, options, &places, err);
 }
 
 proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_model *m, proa_err *err)

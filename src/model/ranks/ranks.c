@@ -371,29 +371,30 @@ static proa_status check_widths(const proa_model *m, proa_err *err)
 }
 
 static proa_status prepare_group(proa_ranks *g, const char *path, const proa_model_options *options,
-                                 proa_device *const *device, proa_pool *const *pool, proa_err *err)
+                                 const proa_rank_places *places, proa_err *err)
 {
     proa_model_options o = *options;
     o.ranks = g->count;
     for (int32_t i = 0; i < g->count; i++) {
         o.rank = i;
-        PROA_TRY(proa_model_prepare(&g->model[i], path, &o, device[i], pool[i], err));
+        PROA_TRY(proa_model_prepare(&g->model[i], path, &o, places->device[i], places->pool[i], err));
         g->model[i]->group = g;
     }
     PROA_TRY(check_widths(g->model[0], err));
-    PROA_TRY(connect_ranks(g, device, err));
+    PROA_TRY(connect_ranks(g, places->device, err));
     return start_threads(g, err);
 }
 
 proa_status proa_ranks_prepare(proa_model **out, const char *path, const proa_model_options *options,
-                               proa_device *const *device, proa_pool *const *pool, int32_t ranks, proa_err *err)
+                               const proa_rank_places *places, proa_err *err)
 {
     *out = NULL;
-    if (ranks <= 1) return proa_model_prepare(out, path, options, device[0], pool[0], err);
-    PROA_ASSERT(ranks <= PROA_RANKS_MAX);
+    if (places->count <= 1)
+        return proa_model_prepare(out, path, options, places->device[0], places->pool[0], err);
+    PROA_ASSERT(places->count <= PROA_RANKS_MAX);
     proa_ranks *g = proa_calloc(1, sizeof *g);
-    g->count = ranks;
-    proa_status status = prepare_group(g, path, options, device, pool, err);
+    g->count = places->count;
+    proa_status status = prepare_group(g, path, options, places, err);
     if (status == PROA_OK) *out = g->model[0];
     else if (g->model[0]) proa_model_free(g->model[0]);
     else free(g);

@@ -14,12 +14,19 @@
 
 #include "model/ranks/call.h"
 
-/* Prepares the parts of a model: rank i runs on device[i] with the threads of pool[i]. With one rank this is
- * proa_model_prepare. options: rank and ranks are set by this function; ranks must be a multiple of
- * options->stages. Errors as there; INVALID or UNSUPPORTED names what cannot be divided among so many. */
+/* Rank i runs on device[i] with the threads of pool[i]. */
+typedef struct proa_rank_places {
+    proa_device *const *device;
+    proa_pool *const *pool;
+    int32_t count;
+} proa_rank_places;
+
+/* Prepares the parts of a model. With one rank this is proa_model_prepare. options: rank and ranks are set by this
+ * function; places->count must be a multiple of options->stages. Errors as there; INVALID or UNSUPPORTED names what
+ * cannot be divided among so many. */
 PROA_MUST_CHECK proa_status proa_ranks_prepare(proa_model **out, const char *path,
-                                               const proa_model_options *options, proa_device *const *device,
-                                               proa_pool *const *pool, int32_t ranks, proa_err *err);
+                                               const proa_model_options *options,
+                                               const proa_rank_places *places, proa_err *err);
 /* Rank `rank` of the model whose rank 0 is m; NULL: it is in another process. */
 proa_model *proa_ranks_model(const proa_model *m, int32_t rank);
 /* Between the hosts of all ranks, in the order of their calls; NULL: they are threads, or there is one. */

@@ -366,21 +366,20 @@ static proa_status share_inputs(const sharder *s, proa_rank_shares *shares, cons
 }
 
 proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *arch, proa_config *c,
-                       int32_t rank, int32_t ranks, bool whole_experts, proa_rank_shares *shares,
-                       proa_arena *arena, proa_err *err)
+                       const proa_sharding *how, proa_err *err)
 {
-    sharder s = {.whole = *c, .rank = rank, .ranks = ranks, .arena = arena, .err = err};
-    s.whole_sums = shares != NULL;
+    sharder s = {.whole = *c, .rank = how->rank, .ranks = how->ranks, .arena = how->arena, .err = err};
+    s.whole_sums = how->shares != NULL;
     s.whole_norms = norms_whole_rows(arch);
-    s.whole_experts = whole_experts && c->experts > 0;
-    if (s.whole_norms && (c->heads % ranks || c->kv_heads % ranks))
+    s.whole_experts = how->whole_experts && c->experts > 0;
+    if (s.whole_norms && (c->heads % s.ranks || c->kv_heads % s.ranks))
         return PROA_FAIL(err, UNSUPPORTED,
                          "%s norms all heads as one row: its %lld and %lld heads must be multiples of "
                          "the %d ranks",
-                         arch->name, (long long)c->heads, (long long)c->kv_heads, ranks);
+                         arch->name, (long long)c->heads, (long long)c->kv_heads, s.ranks);
     PROA_TRY(share_sizes(&s, params, arch, &c->head_split));
-    if (shares) PROA_TRY(share_sums(&s, &c->sum_split));
-    if (shares) PROA_TRY(share_inputs(&s, shares, params, arch, c));
+    if (how->shares) PROA_TRY(share_sums(&s, &c->sum_split));
+    if (how->shares) PROA_TRY(share_inputs(&s, how->shares, params, arch, c));
     for (int i = 0; i < PROA_STACK_COUNT; i++)
         for (int64_t k = 0; k < (params[i].layers + 1) * PROA_SLOT_COUNT; k++)
             if (params[i].param[k].parts)

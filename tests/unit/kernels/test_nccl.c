@@ -68,7 +68,7 @@ static void *sum_twice(void *arg)
 {
     rank *r = arg;
     proa_nccl_comm *c;
-    r->status = proa_nccl_join(&c, r->id, r->number, RANKS, NULL, NULL, NULL);
+    r->status = proa_nccl_join(&c, (proa_nccl_place){r->id, r->number, RANKS}, NULL, NULL, NULL);
     if (r->status != PROA_OK) return NULL;
     for (int i = 0; i < COUNT; i++) r->x[i] = (float)(r->number + i);
     proa_nccl_all_reduce(c, r->y, r->x, COUNT, PROA_DTYPE_F32, NULL);
@@ -118,13 +118,13 @@ static void test_rank_does_not_come(void **state)
     open_fake();
     assert_int_equal(proa_nccl_make_id(id, NULL), PROA_OK);
     stop_at = proa_clock_ns() + 50000000;
-    assert_int_equal(proa_nccl_join(&c, id, 0, 2, is_late, NULL, &err), PROA_UNAVAILABLE);
+    assert_int_equal(proa_nccl_join(&c, (proa_nccl_place){id, 0, 2}, is_late, NULL, &err), PROA_UNAVAILABLE);
     assert_string_equal(err.text, "the other ranks have ended");
     assert_null(c);
     assert_int_equal(count_of("fake_nccl_aborted"), aborted + 1);
     /* what NCCL refuses */
     err = (proa_err){.status = PROA_OK};
-    assert_int_equal(proa_nccl_join(&c, id, 2, 2, NULL, NULL, &err), PROA_UNAVAILABLE);
+    assert_int_equal(proa_nccl_join(&c, (proa_nccl_place){id, 2, 2}, NULL, NULL, &err), PROA_UNAVAILABLE);
     assert_non_null(strstr(err.text, "NCCL: invalid argument"));
 }
 
@@ -132,7 +132,7 @@ static void *join_only(void *arg)
 {
     rank *r = arg;
     proa_nccl_comm *c = NULL;
-    r->status = proa_nccl_join(&c, r->id, r->number, 2, NULL, NULL, NULL);
+    r->status = proa_nccl_join(&c, (proa_nccl_place){r->id, r->number, 2}, NULL, NULL, NULL);
     return c;
 }
 
@@ -145,7 +145,7 @@ static proa_nccl_comm *join_two(proa_nccl_comm **other)
     assert_int_equal(proa_nccl_make_id(id, NULL), PROA_OK);
     rank second = {.number = 1, .id = id};
     pthread_create(&second.thread, NULL, join_only, &second);
-    assert_int_equal(proa_nccl_join(&c, id, 0, 2, NULL, NULL, NULL), PROA_OK);
+    assert_int_equal(proa_nccl_join(&c, (proa_nccl_place){id, 0, 2}, NULL, NULL, NULL), PROA_OK);
     pthread_join(second.thread, (void **)other);
     assert_non_null(*other);
     return c;

@@ -113,7 +113,8 @@ static proa_status join_nccl(proa_comm **out, connection *c, proa_err *err)
 {
     proa_nccl_comm *nccl = NULL;
     PROA_TRY(proa_gpu_cards_check_nccl(c->all, c->line, err));
-    PROA_TRY(proa_nccl_join(&nccl, card_of(c, 0)->nccl_id, c->rank, c->line.count, is_stopped, c->control, err));
+    proa_nccl_place place = {card_of(c, 0)->nccl_id, c->rank, c->line.count};
+    PROA_TRY(proa_nccl_join(&nccl, place, is_stopped, c->control, err));
     return gpu_comm_of_nccl(out, c->g, nccl, c->rank, c->line.count, c->all[0].wait_ms, err);
 }
 
