@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* As the pool's threads (thread.c): longer than the gap between two kernels. */
+/* As long as the threads of a pool spin (thread.c), which is longer than the gap between two kernels. */
 #define SPIN_NS       50000
 #define SPINS_CLOCK   64 /* spins between two readings of the clock */
 
@@ -39,7 +39,7 @@ static bool is_stopped(const atomic_int *stop)
     return stop && atomic_load(stop) != 0;
 }
 
-/* The time limit also covers a process that has died between its change of the counter and the call that wakes. */
+/* A process may die after it has changed the counter and before it wakes the others, so the sleep has a time limit. */
 static uint32_t sleep_until_changed(proa_gate *g, uint32_t seen, const atomic_int *stop)
 {
     const struct timespec limit = {.tv_nsec = STOP_CHECK_NS};

@@ -12,12 +12,12 @@ typedef struct proa_gate {
     atomic_uint value, sleeping; /* sleeping: threads that wait in the kernel */
 } proa_gate;
 
-/* One more; all who wait go on. What was written before is seen by them. */
+/* Adds 1 and wakes all threads that wait. They see everything that was written before. */
 void proa_gate_open(proa_gate *g);
 /* Returns the value once it is no longer `seen`, or as it is once *stop is not 0 (stop NULL: never). Spins for 50 us,
  * then sleeps, and looks at *stop ten times a second. */
 uint32_t proa_gate_wait(proa_gate *g, uint32_t seen, const atomic_int *stop);
-/* All who wait look at their `stop` now. */
+/* Wakes all threads that wait, so that they look at their `stop`. */
 void proa_gate_wake(proa_gate *g);
 
 #endif

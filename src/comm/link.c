@@ -126,12 +126,12 @@ void proa_links_send(proa_links *l, int32_t link, uint32_t kind, const void *byt
     proa_err ignored = {.status = PROA_OK};
     pthread_mutex_lock(&l->lock);
     int fd = l->link[link].fd;
-    /* what cannot be sent is noticed by the silence of the other side */
+    /* a frame that cannot be sent needs no report: the other side will be silent, which is noticed */
     if (fd >= 0 && proa_link_send(fd, kind, bytes, size, &ignored) != PROA_OK) shutdown(fd, SHUT_RDWR);
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Hands over the frames that are complete. False: what has come is none. */
+/* Hands over the frames that are complete. False: the bytes that have come are no frame. */
 static bool take_frames(proa_links *l, int32_t i)
 {
     link_state *s = &l->link[i];

@@ -10,8 +10,8 @@
 
 /* Opens a port that the system chooses. invitation [size]: what proa_meet_join needs. IO with the system's reason. */
 PROA_MUST_CHECK proa_status proa_meet_invite(int *fd, char *invitation, int64_t size, proa_err *err);
-/* Accepts the ranks 1 to ranks - 1 in any order: link[rank]. UNAVAILABLE, naming one, if not all come in time. Who does
- * not show the secret is sent away. */
+/* Accepts the ranks 1 to ranks - 1 in any order: link[rank]. UNAVAILABLE, naming one, if not all come in time. A
+ * connection without the secret is closed. */
 PROA_MUST_CHECK proa_status proa_meet_accept(int fd, const char *invitation, int *link, int32_t ranks,
                                              proa_err *err);
 /* Connects to rank 0 by the first of its addresses that answers. */

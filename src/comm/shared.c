@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * shared.c - collectives over memory that all ranks see: threads of a process, or processes that map one file. Each
  * rank has two slots there. A collective runs in pieces of a slot: every rank writes its piece, all wait for each other
- * once, and every rank reads the pieces of all. The slots take turns, so that nobody overwrites a piece that another
- * rank still reads: who writes to a slot again has passed the wait of the piece between, which all reach after they
- * have read. What one rank sends to another goes through a ring of pieces that only these two use. */
+ * once, and every rank reads the pieces of all. The two slots alternate, so that no rank overwrites a piece that
+ * another one still reads: before it writes to a slot again it has passed the barrier of the piece between, which all
+ * ranks reach after they have read. What one rank sends to another goes through a ring of pieces that only these two
+ * use. */
 #include "comm/comm.h"
 
 #include "base/alloc.h"
@@ -20,7 +21,7 @@
 /* Small enough for the second-level cache of each rank, and large enough that the wait does not matter. */
 #define SLOT_BYTES  (128 * 1024)
 #define SLOT_VALUES (SLOT_BYTES / (int64_t)sizeof(float))
-/* Pieces of a ring: who sends may be that far ahead of who receives. Memory that is never sent stays untouched. */
+/* Pieces of a ring: a sender may be that many ahead of its receiver. Pieces that are never sent take no memory. */
 #define RING_PIECES PROA_COMM_KEPT
 
 /* Counts of the pieces that one rank has sent to another. */
@@ -33,7 +34,7 @@ typedef struct region {
     PROA_ALIGNED(64) atomic_uint arrived; /* ranks that wait at the barrier */
     PROA_ALIGNED(64) proa_gate gate;      /* barriers that were passed */
     PROA_ALIGNED(64) atomic_int open;     /* ranks that are not closed; of threads */
-    atomic_int stopped;                   /* 1: nobody waits any more */
+    atomic_int stopped;                   /* 1: no rank waits any more */
     /* slots [2][ranks][SLOT_BYTES], rings [ranks][ranks] by sender and receiver, and as many times their pieces
      * [RING_PIECES][SLOT_BYTES] */
     PROA_ALIGNED(64) char slot[];

@@ -8,7 +8,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* Whether a stage, and the ranks across the stages, are less than all ranks. */
+/* Whether there are several stages of several ranks: then those of a stage, and those across stages, are groups of
+ * their own. */
 static bool has_two_kinds(int32_t ranks, int32_t stages)
 {
     return stages > 1 && stages < ranks;
@@ -119,7 +120,7 @@ static void replace_comm(const proa_rank_comms *c, proa_comm **comm, proa_comm *
     *comm = by;
 }
 
-/* Whether it is so for some rank. */
+/* Whether `own` is true in any rank. */
 static bool is_any(proa_comm *control, bool own)
 {
     bool any = own;

@@ -54,7 +54,8 @@ static void lost_rank_0(void *arg, int32_t link, const char *why)
     atomic_store(&f->lost, true);
 }
 
-/* Whether the collectives have failed, or a step hangs, while rank 0 wants them to go on; it is told so. */
+/* Tells rank 0 that the collectives have failed or that a step hangs, unless rank 0 has ended the group itself. Whether
+ * it was told. */
 static bool tell_silence(follower *f)
 {
     if (atomic_load(&f->ended) || atomic_load(&f->lost)) return false;
@@ -63,7 +64,7 @@ static bool tell_silence(follower *f)
     return true;
 }
 
-/* Not on the thread of the rank, which may wait. */
+/* On the thread of the links, since that of the rank may wait. */
 static void check_comms(void *arg)
 {
     follower *f = arg;

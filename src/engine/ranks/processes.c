@@ -46,7 +46,7 @@ struct proa_rank_processes {
 
 /* ---- events of the links ---- */
 
-/* The first reason counts: when one rank is lost, others follow. */
+/* Only the first reason is reported: when one rank is lost, the others end because of it. */
 static void fail_group(proa_rank_processes *p, const char *text)
 {
     pthread_mutex_lock(&p->lock);
@@ -61,7 +61,7 @@ static void fail_group(proa_rank_processes *p, const char *text)
     if (reports) p->notify(p->arg, &p->failure);
 }
 
-/* What a process says when it ends is all that comes after this, so its exit status is known soon. */
+/* A process that has closed its link is about to end, so its exit status is known soon. */
 static void name_fate(const proa_rank_processes *p, int32_t rank, const char *why, char *text, size_t size)
 {
     enum { TRIES = 20, TRY_US = 10000 };
@@ -106,7 +106,7 @@ static void received_result(void *arg, int32_t link, uint32_t kind, const void *
     pthread_mutex_unlock(&p->lock);
 }
 
-/* The stepping thread looks, too, but may wait for a GPU that hangs. */
+/* On the thread of the links, since the stepping thread may wait for a GPU that hangs. */
 static void check_comms(void *arg)
 {
     proa_rank_processes *p = arg;
@@ -143,7 +143,7 @@ static proa_status greet_rank(const proa_rank_processes *p, int32_t rank, proa_e
     return proa_rank_hello_check(&other, rank, err);
 }
 
-/* by_mpi: a rank chooses its device itself, for it knows its host. */
+/* by_mpi: each rank chooses its device itself, since only it knows which ranks are on its host. */
 static proa_status send_open(int fd, const proa_rank_open *common, int32_t rank, int32_t ranks, bool by_mpi,
                              proa_err *err)
 {
@@ -196,7 +196,7 @@ static proa_status start_here(proa_rank_processes *p, proa_err *err)
     return status;
 }
 
-/* Processes of MPI wait for an announcement. One model is announced at a time. */
+/* Processes of MPI wait until rank 0 announces a model. Only one model is announced at a time. */
 static proa_status meet_mpi(proa_rank_processes *p, const proa_mpi *mpi, proa_err *err)
 {
     static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
@@ -302,7 +302,7 @@ proa_status proa_rank_processes_check(proa_rank_processes *p, proa_err *err)
     return proa_rank_processes_failed(p, err);
 }
 
-/* A rank that was asked to end does so soon; in a group that has failed it is killed at once. */
+/* Gives a rank that was asked to end 2 s to do so; in a group that has failed it is killed at once. */
 static void end_process(proa_rank_processes *p, int32_t rank, bool failed)
 {
     enum { TRIES = 400, TRY_US = 5000 };
@@ -315,7 +315,8 @@ static void end_process(proa_rank_processes *p, int32_t rank, bool failed)
     p->pid[rank] = 0;
 }
 
-/* Ranks that were asked to end close their links then; a link that is closed before ends them by force. */
+/* Ranks that were asked to end close their links when they are done. If this side closed a link first, the rank would
+ * take it for the loss of rank 0. */
 static void wait_for_end(proa_rank_processes *p)
 {
     int64_t until = proa_clock_ns() + END_NS;

@@ -47,7 +47,7 @@ proa_status proa_rank_count(int32_t *ranks, int32_t tensor_parallel, int32_t pip
     return PROA_OK;
 }
 
-/* Ranks that MPI has started are as many as the model has. */
+/* A model on ranks of MPI has as many ranks as MPI has started processes. */
 static proa_status check_mpi(proa_rank_set *s, proa_err *err)
 {
     s->mpi = proa_mpi_world();
@@ -71,7 +71,7 @@ static proa_status read_kind(proa_rank_set *s, const char *kind, proa_err *err)
     return strcmp(kind, "mpi") == 0 ? check_mpi(s, err) : PROA_OK;
 }
 
-/* Threads start on the CPUs of the thread that starts them, so it runs on the rank's node meanwhile. */
+/* A thread starts on the CPUs of the thread that creates it, so this one is bound to the node of the rank meanwhile. */
 static proa_pool *make_pool(int32_t node, int threads)
 {
     cpu_set_t before;
@@ -121,7 +121,7 @@ static void note_step(void *arg, bool begins)
     proa_rank_processes_step(s->processes, begins);
 }
 
-/* What is between the devices of all ranks. */
+/* Connects the devices of all ranks. */
 static proa_status connect_all(const proa_rank_set *s, proa_model *m, proa_err *err)
 {
     if (s->device[0]->host) return PROA_OK;

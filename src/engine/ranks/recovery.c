@@ -29,7 +29,7 @@ static void set_working(proa_engine *e)
     pthread_mutex_unlock(&e->shared.lock);
 }
 
-/* Nothing of what is cached is in the new processes. */
+/* The new processes have no keys and values of what was cached. */
 static void drop_cached_pages(proa_engine *e)
 {
     proa_prefix_tree_clear(&e->prefixes);

@@ -77,7 +77,7 @@ static void embeds_message(proa_rank_message *m, proa_batch *b, const proa_model
     }
 }
 
-/* Hidden states of a target are of models with one rank. */
+/* Hidden states of a target model occur with one rank only. */
 static void batch_message(proa_rank_message *m, proa_batch *b, const proa_model *model)
 {
     PROA_ASSERT(!b->state_rows);
@@ -101,7 +101,7 @@ static void batch_message(proa_rank_message *m, proa_batch *b, const proa_model 
     embeds_message(m, b, model);
 }
 
-/* Rows of all beam steps follow those of the single tokens. */
+/* The rows of all beam steps are behind those of the single tokens. */
 static int64_t sampled_rows(const proa_sample_request *r)
 {
     const proa_beam_params *last = r->search + r->searches - 1;
@@ -128,7 +128,7 @@ static void sample_message(proa_rank_message *m, proa_sample_request *r, const p
     PROA_RANK_MESSAGE_ARRAY(m, r->mask_of, r->count);
 }
 
-/* A layer that this version's model does not have is broken. */
+/* The message is broken if the model has no such layer. */
 static void adapter_message(proa_rank_message *m, proa_rank_call *call, const proa_model *model)
 {
     int64_t layers = model->params[PROA_STACK_DECODER].layers;

@@ -61,7 +61,7 @@ static void emit_sum(writer *w, uint32_t kinds, uint64_t join)
     }
 }
 
-/* Before a step that reads or writes the register of the sum. The branches of a fork meet before the sum. */
+/* Puts the sum before a step that reads or writes its register. The branches of a fork are joined before it. */
 static void complete_sum(writer *w, proa_step *before)
 {
     uint32_t kinds = w->kinds & kinds_of(before);

@@ -100,7 +100,7 @@ void proa_model_top_k(proa_model *m, const int32_t *rows, int64_t count, int64_t
 
 /* ---- hidden states ---- */
 
-/* Other ranks of rank 0's stage have the same states, and are not asked. */
+/* The other ranks of this stage have the same states, so rank 0 needs no call for its own. */
 static void hidden_here(proa_model *m, const int32_t *rows, int64_t count, proa_view to)
 {
     const int32_t *there = proa_staging_rows(m, rows, count);
@@ -110,7 +110,7 @@ static void hidden_here(proa_model *m, const int32_t *rows, int64_t count, proa_
     }
 }
 
-/* Lets all ranks follow a call for some rows at a time. */
+/* Runs a call in all ranks for as many rows at a time as the head takes. */
 static void ask_stages(proa_model *m, proa_rank_call_kind kind, const int32_t *rows, int64_t count, proa_view to)
 {
     for (int64_t i = 0, n; i < count; i += n) {

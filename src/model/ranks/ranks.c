@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call is broadcast with so many bytes, and those that it has more by themselves: most have fewer. */
+/* The first broadcast of a call has so many bytes, which is all of most calls. A second one has the rest. */
 enum { FIRST_BYTES = 4096, SIZE_BYTES = 16 };
 
-/* Calls that thread ranks may be behind rank 0. */
+/* How many calls ranks that are threads may be behind rank 0. */
 enum { CALLS_AHEAD = 8 };
 
 struct proa_ranks {
@@ -34,7 +34,7 @@ struct proa_ranks {
     /* processes */
     proa_comm *control;
     proa_rank_hooks hooks;
-    bool by_mpi, stages; /* stages: there are several */
+    bool by_mpi, stages; /* stages: there is more than one */
     char first[FIRST_BYTES];
 };
 
@@ -167,14 +167,14 @@ static void *run_calls(void *arg)
     return NULL;
 }
 
-/* Until other ranks are at most `ahead` calls behind. */
+/* Waits until the other ranks are at most `ahead` calls behind. */
 static void wait_for_threads(proa_ranks *g, uint32_t ahead)
 {
     for (uint32_t done; g->calls - (done = atomic_load(&g->end.value)) > ahead;)
         proa_gate_wait(&g->end, done, NULL);
 }
 
-/* Rank 0 of a pipeline on the host is done with its own part while later stages still run theirs: it goes on. */
+/* In a pipeline on the host rank 0 returns when it has run its own part, while later stages still run theirs. */
 static bool goes_ahead(const proa_model *m, const proa_rank_call *call)
 {
     return m->device->host && m->plan.part.stages > 1 && !has_result(call);
@@ -217,8 +217,8 @@ static proa_status start_threads(proa_ranks *g, proa_err *err)
 
 /* ---- ranks that are processes ---- */
 
-/* Bytes of rank 0 in all ranks. A broadcast may return when all have come to it, so rank 0 of a pipeline sends them to
- * each by itself: later stages are behind. */
+/* Copies bytes of rank 0 to all ranks. A broadcast may return only when all ranks have called it, but the later stages
+ * of a pipeline are behind: there rank 0 sends a message to each. */
 static void share_bytes(const proa_ranks *g, void *bytes, int64_t size)
 {
     proa_comm *c = g->control;
@@ -286,7 +286,7 @@ proa_status proa_ranks_follow(proa_model *m, proa_err *err)
         proa_status status = run_call(m, &call, &why);
         note_step(g, &call, false);
         if (has_result(&call) && g->hooks.result) PROA_TRY(g->hooks.result(g->hooks.arg, status, &why));
-        /* a rank that has failed ends, so that rank 0 learns of it */
+        /* the process of a rank that has failed ends, which rank 0 notices */
         if (!has_result(&call) && status != PROA_OK) return proa_err_copy(err, &why);
         PROA_TRY(proa_ranks_check(m, err));
     }

@@ -38,7 +38,7 @@ void proa_ranks_set_kv(proa_model *m, int32_t rank, const proa_kv *kv);
  * is reported once. */
 PROA_MUST_CHECK proa_status proa_ranks_check(const proa_model *m, proa_err *err);
 
-/* Takes the memory of messages once, so that steps take none; no call runs. pages: how many KV pages there are. */
+/* Allocates the memory of messages, so that steps need not. Only while no call runs. pages: the number of KV pages. */
 void proa_ranks_reserve(proa_model *m, int64_t pages);
 
 /* What a rank of a group of processes exchanges with others. They may be the same, stay the caller's, and must be open
@@ -51,7 +51,7 @@ typedef struct proa_rank_comms {
     bool by_mpi;
 } proa_rank_comms;
 
-/* What the engine does for calls that are not the model's. NULL: nothing. */
+/* What the engine does in calls that are not functions of the model. NULL: nothing. */
 typedef struct proa_rank_hooks {
     proa_status (*take_pages)(void *arg, int64_t count, proa_err *err); /* of ranks 1 and up; sets their KV pages */
     void (*copy)(void *arg, const proa_kv_copy *copy);                  /* likewise */

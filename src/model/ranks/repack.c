@@ -60,7 +60,7 @@ static int64_t whole_row(const placed_weight *w, int64_t row, int64_t *count)
     return row;
 }
 
-/* The other way round; false: the part has no such row. */
+/* The row of this weight that is row `whole` of the whole one. False: the part has no such row. */
 static bool own_row(const placed_weight *w, int64_t whole, int64_t *row, int64_t *count)
 {
     const proa_param_cut *cut = &w->param->cut;
