@@ -9,11 +9,11 @@
 #include "base/limits.h"
 #include "kernels/device.h"
 
-/* Who keeps pages that no table refers to (prefix_tree.h), and what the pool calls. A kept page is idle while the
- * keeper alone refers to it. */
+/* The owner of cached pages: the prefix tree, which keeps pages that no table refers to any more. A page is idle while
+ * the keeper alone refers to it. The pool calls: */
 typedef struct proa_kv_keeper {
-    void (*turns_idle)(void *arg, int32_t page, bool idle); /* a kept page becomes idle, or is used again */
-    void (*evict)(void *arg); /* makes one idle page free; called only while there is one */
+    void (*turns_idle)(void *arg, int32_t page, bool idle); /* a kept page became idle, or is used again */
+    void (*evict)(void *arg); /* must make one idle page free; called only while there is one */
     void *arg;
 } proa_kv_keeper;
 
@@ -31,8 +31,8 @@ struct proa_kv_pages {
     proa_dtype dtype;           /* f32, bf16 or f16 */
     /* counters, for statistics */
     int64_t free, used;
-    int64_t idle; /* of those used: kept for later by the keeper alone, and evicted when pages are needed */
-    int64_t used_peak; /* the most that were used and not idle */
+    int64_t idle; /* of the used ones: pages that the keeper alone refers to; they are evicted when pages are needed */
+    int64_t used_peak; /* the most pages that were used and not idle at one time */
     int64_t copies;    /* pages copied on write since the start */
     /* private */
     proa_device *device;
@@ -42,10 +42,10 @@ struct proa_kv_pages {
     int32_t *stack;             /* [free] free pages; the last is taken first */
     bool *held;                 /* [count] the keeper refers to it */
     proa_kv_keeper keeper;      /* evict NULL: there is none */
-    proa_kv_pages *beside;      /* what the next model or rank has in the same pages; or NULL */
-    proa_kv_copied *copied;     /* called after tokens were copied; NULL: nobody wants to know */
+    proa_kv_pages *beside;  /* the next pool that shares the page numbers (a rank, a draft model); or NULL */
+    proa_kv_copied *copied; /* called after tokens were copied; NULL: none */
     void *copied_arg;
-    proa_kv_settle *settle; /* called before pages are read or written here; NULL: nothing else uses them then */
+    proa_kv_settle *settle; /* called before this thread reads or writes pages; NULL: no other thread uses them */
     void *settle_arg;
 };
 
@@ -64,20 +64,20 @@ int64_t proa_kv_pages_bytes(int64_t count, proa_kv_shape shape);
  * tokens are written. */
 PROA_MUST_CHECK proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count,
                                                proa_kv_shape shape, proa_err *err);
-/* The keys and values of another model for the same tokens (a draft model), or those of another rank: page i of
- * `beside` belongs to page i of p, and is taken, shared and copied with it. beside has no page tables of its own; it
- * must outlive p, and is released by itself. There may be several. Errors as above. */
+/* Makes a pool that shares the page numbers of p: for the keys and values that another model (a draft model) or another
+ * rank has of the same tokens. Page i of `beside` is taken, shared and copied together with page i of p, so it has no
+ * page tables of its own. beside must outlive p, and is released by itself. There may be several. Errors as above. */
 PROA_MUST_CHECK proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p,
                                                       proa_device *device, proa_kv_shape shape, proa_err *err);
-/* p goes on without it. */
+/* Separates the pool from p again. */
 void proa_kv_pages_remove_beside(proa_kv_pages *p, const proa_kv_pages *beside);
 void proa_kv_pages_release(proa_kv_pages *p); /* page tables into it become invalid; a zero pool is fine */
 
-/* For ranks in other processes, which have pages of the same numbers: `copied` learns of each copy of tokens; the other
- * rank makes it with proa_kv_pages_copy. */
+/* For ranks in other processes, whose pools share the page numbers: `copied` is called with each copy of tokens, so
+ * that the other rank can make the same copy with proa_kv_pages_copy. */
 void proa_kv_pages_set_copied(proa_kv_pages *p, proa_kv_copied *copied, void *arg);
 void proa_kv_pages_copy(const proa_kv_pages *p, const proa_kv_copy *copy);
-/* For ranks that are threads and may still run a pass: `settle` returns when none does. */
+/* For ranks that are threads and may still run a pass: `settle` must wait until none does. */
 void proa_kv_pages_set_settle(proa_kv_pages *p, proa_kv_settle *settle, void *arg);
 void proa_kv_pages_settle(const proa_kv_pages *p);
 
@@ -88,8 +88,8 @@ int64_t proa_kv_pages_for(int64_t tokens);
 /* Pages that can be taken: the free ones and the idle ones. */
 int64_t proa_kv_pages_available(const proa_kv_pages *p);
 
-/* For the keeper, and for what adds cached pages to a table. hold: the keeper refers to a page that is in use. unhold:
- * it does not any more. refer, drop: one reference of a table more, or less. */
+/* For the keeper, and for code that adds cached pages to a table. hold, unhold: add or drop the keeper's reference to a
+ * page. refer, drop: add or drop a reference of a table. */
 void proa_kv_pages_set_keeper(proa_kv_pages *p, proa_kv_keeper keeper);
 void proa_kv_pages_hold(proa_kv_pages *p, int32_t page);
 void proa_kv_pages_unhold(proa_kv_pages *p, int32_t page);
@@ -104,8 +104,8 @@ typedef struct proa_page_table {
     int32_t count, cap;
 } proa_page_table;
 
-/* Takes pages until `tokens` fit; never returns any. Idle pages are evicted if there are too few free ones. False, and
- * nothing is changed, if the pool has too few of both or cap is too small. */
+/* Takes pages until the table holds `tokens` tokens; it never becomes shorter. Idle pages are evicted if too few are
+ * free. False, and nothing is changed, if the pool has too few of both or cap is too small. */
 PROA_MUST_CHECK bool proa_page_table_grow(proa_kv_pages *p, proa_page_table *table, int64_t tokens);
 /* Drops the references; count = 0. */
 void proa_page_table_release(proa_kv_pages *p, proa_page_table *table);
@@ -123,12 +123,13 @@ void proa_page_tables_reorder(proa_kv_pages *p, proa_page_table *tables, proa_pa
  * from_token on is replaced by a private one. The first gets a copy of the tokens before from_token, in all layers;
  * everything else will be overwritten. False, and nothing is changed, if too few pages are available. */
 PROA_MUST_CHECK bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token);
-/* The same for pools that a second model uses too (`beside`): from_token is the first token that this model writes, and
- * those before `tokens` are copied. */
+/* The same for pools that share page numbers (`beside`) with models that have run different numbers of tokens:
+ * from_token is the first token that any of them will write, and the tokens before `tokens` are copied. */
 PROA_MUST_CHECK bool proa_page_table_own_beside(proa_kv_pages *p, proa_page_table *table, int64_t from_token,
                                                 int64_t tokens);
-/* The path of a tree of draft tokens that was accepted becomes contiguous: the keys and values of token first + rows[i]
- * are copied to token first + i, in all layers. rows [count] rise; the pages are the sequence's own. */
+/* Makes the accepted path of a tree of draft tokens contiguous: copies the keys and values of token first + rows[i] to
+ * token first + i, in all layers. rows [count] is rising; the pages must be the sequence's own (proa_page_table_own).
+ * */
 void proa_page_table_compact(proa_kv_pages *p, const proa_page_table *table, int64_t first,
                              const int32_t *rows, int32_t count);
 #endif

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * plan.h - what a model will take, before anything is taken: bytes of packed weights, and one buffer for all
- * activations. A register is live from the first to the last step of a program that uses it; what a forked branch
- * (PROA_FORK) uses is live until the join. Registers that are never live together share memory. */
+ * plan.h - the memory of a model, planned before any of it is allocated: bytes of packed weights, and one buffer for
+ * all
+ *          activations. A register of a program (arch.h) is live from the first to the last step that uses it;
+ *          registers of a forked branch (PROA_FORK) are live until the join. Registers that are never live together
+ *          share memory.
+ * Owner:   plain values in the model. Threads: the one that opens the model. */
 #ifndef PROA_MODEL_PLAN_H
 #define PROA_MODEL_PLAN_H
 
@@ -29,8 +32,8 @@ typedef struct proa_rank_part {
     int32_t tensor, tensors, stage, stages; /* tensors and stages are at least 1 */
 } proa_rank_part;
 
-/* What ranks have of the inputs of products by columns: rank i has heads [heads[i], heads[i + 1]), likewise rows of the
- * FFN and of the shared expert's. Known where ranks make whole sums. */
+/* How the ranks of a stage share a layer: rank i has attention heads [heads[i], heads[i + 1]), and likewise inner rows
+ * of the FFN and of the shared expert. Only set where ranks exchange whole sums. */
 typedef struct proa_rank_shares {
     int64_t heads[PROA_RANKS_MAX + 1], ffn[PROA_RANKS_MAX + 1], shared_ffn[PROA_RANKS_MAX + 1];
 } proa_rank_shares;
@@ -62,16 +65,16 @@ typedef struct proa_plan {
 
 /* The last step of a program that is not a collective; -1: none. */
 int32_t proa_program_product(const proa_program *p);
-/* The input of the head's last matrix product, which is kept to the end of the head's program; for a headless model the
- * gathered rows of X. */
+/* The register with the input of the head's last matrix product, which is kept to the end of the head's program; in a
+ * headless model the gathered rows of X. */
 proa_reg proa_plan_hidden(const proa_plan *plan);
 
-/* Numbers of all weights that are bound. */
+/* How many numbers all bound weights have. */
 int64_t proa_plan_parameters(const proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
                              const proa_config *c);
-/* The caller sets the four numbers of rows, the parameters, the part and the layers in *plan. tables: embedding tables
- * are copied too, not read in the mapped file. Also sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT if a
- * size overflows. */
+/* Makes the plan. The caller has set the four numbers of rows, the parameters, the part and the layers in *plan.
+ * tables: embedding tables are copied to memory too, in place of being read in the mapped file. Also sets
+ * param->matrix.{format,N,K,bytes} and param->bytes. LIMIT if a size overflows. */
 PROA_MUST_CHECK proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT],
                                            const proa_arch *arch, const proa_config *c, const proa_ops *ops,
                                            const proa_formats *formats, bool tables, proa_err *err);

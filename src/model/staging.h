@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * staging.h - staging buffers: a step's arrays on their way to the device, and its results on their way to the host.
- *             With the model on the host nearly everything is used in place.
+ * staging.h - staging buffers: through them the arrays of a step go to the device and its results come back to the
+ * host.
+ *             With the model on the host nearly all of them are used in place.
  * Owner:   the model. Threads: the stepping thread.
- * Tickets: results are double buffered; ticket 0 or 1 names the buffer. Of deferred tokens there are PROA_STEPS_MAX. */
+ * Tickets: results are double buffered; ticket 0 or 1 names the buffer. Deferred tokens have PROA_STEPS_MAX buffers. */
 #ifndef PROA_MODEL_STAGING_H
 #define PROA_MODEL_STAGING_H
 
 #include "model/model.h"
 
-/* ---- staging.c: life, and the batch ---- */
+/* ---- staging.c: the buffers, and the batch ---- */
 
 /* Allocates the buffers on both sides. */
 PROA_MUST_CHECK proa_status proa_staging_make(proa_model *m, proa_err *err);
@@ -19,7 +20,7 @@ void proa_staging_free(proa_model *m);
  * of the pass. */
 const proa_batch *proa_staging_batch(proa_model *m, const proa_kv *kv, const proa_batch *batch,
                                      proa_batch *staged);
-/* Numbers of rows that the head gathers, at most rows_max, where the model runs. */
+/* Uploads the numbers of the rows that the head gathers, at most rows_max; returns where the model finds them. */
 const int32_t *proa_staging_rows(proa_model *m, const int32_t *rows, int64_t count);
 const int32_t *proa_staging_all_rows(const proa_model *m); /* 0, 1, 2, ... */
 
@@ -48,18 +49,19 @@ proa_device_masks proa_staging_masks(proa_model *m, const proa_sample_request *r
 /* Where the results of this request go, on the device; and the copy to the host, for proa_model_wait_sampled. */
 proa_sampled proa_staging_sampled(proa_model *m, const proa_sample_request *r, int ticket);
 void proa_staging_send_sampled(proa_model *m, int ticket);
-/* The results go to the first stage by themselves: sent by the last one, and received in their order where a pass reads
- * the ids, by proa_model_wait_sampled, or before anything else comes from there. On devices the host of
- * rank 0 gets them from the host of the last stage, and the first stage gets ids only without proa_model.pipe_waits.
- * False, on the host: they are too long, and must be received now. */
+/* In a pipeline of stages: the last stage sends the results to the first one without being asked. The first stage
+ * receives them in order, when a pass reads the ids, in proa_model_wait_sampled, or before any other message from
+ * there. On devices the host of rank 0 gets them from the host of the last stage, and the first stage gets ids only
+ * without proa_model.pipe_waits. False (on the host): the results are too long and must be received now. */
 bool proa_staging_defer_sampled(proa_model *m, int ticket);
-/* Whether those of a ticket were deferred on devices: a call of all ranks brings them (PROA_CALL_SAMPLED), to the host
- * of rank 0, or of the rank that has results where ranks are threads: the first one of the last stage. */
+/* Whether the results of a ticket were deferred on devices. Then a call of all ranks (PROA_CALL_SAMPLED) brings them to
+ * the host of rank 0 or, where ranks are threads, of proa_staging_rank_with_results: the first rank of the last stage.
+ * */
 bool proa_staging_is_deferred(const proa_model *m, int ticket);
 int32_t proa_staging_rank_with_results(const proa_model *m);
-/* Returns when those of another ticket are on this host. */
+/* Waits until the results of a ticket are on this host. */
 void proa_staging_wait_sampled(proa_model *m, int ticket);
-/* The results of a request of m that are on the host of `from`. */
+/* The results of a request to m which the host of rank `from` has. */
 proa_sampled proa_staging_received(const proa_model *m, const proa_model *from, int ticket);
 void proa_staging_receive_sampled(proa_model *m);
 /* All results of the request as one row of words, where the model runs. */
