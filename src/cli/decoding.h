@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoding.h - the engine's table of decoding options (options/options.h) as options of the command line, as help and
- * as
- *              the table of docs/decoding.md.
+ * decoding.h - the table of generation options (options/options.h) as options of the command line, as help and as the
+ *              table of docs/decoding.md.
  * Owner:   a command that takes these options has a proa_decoding in its struct and says where (proa_command).
  * Way in:  args.c finds and sets; proa_decoding_help_command is `proa help decoding`. */
 #ifndef PROA_CLI_DECODING_H
