@@ -166,6 +166,9 @@ HEADS = {
     "gemma3_cls": ("Gemma3TextForSequenceClassification", lambda: transformers.Gemma3TextConfig(
         num_labels=3, sliding_window=6, layer_types=["sliding_attention", "full_attention"], **LM)),
     "nomic_bert": ("NomicBertModel", lambda: transformers.NomicBertConfig(**SMALL)),
+    "nomic_bert_cls": ("NomicBertForSequenceClassification", lambda: transformers.NomicBertConfig(num_labels=3, **SMALL)),
+    "nomic_bert_token": ("NomicBertForTokenClassification", lambda: transformers.NomicBertConfig(num_labels=5, **SMALL)),
+    "nomic_bert_mlm": ("NomicBertForMaskedLM", lambda: transformers.NomicBertConfig(**SMALL)),
 }
 # Their LayerNorms have weights about 1.
 FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert")

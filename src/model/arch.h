@@ -533,6 +533,9 @@ typedef struct proa_arch {
     A(albert_qa)                                                                                             \
     A(albert_mlm)                                                                                            \
     A(nomic_bert)                                                                                            \
+    A(nomic_bert_cls)                                                                                        \
+    A(nomic_bert_token)                                                                                      \
+    A(nomic_bert_mlm)                                                                                        \
     A(deberta)                                                                                               \
     A(deberta_cls)                                                                                           \
     A(deberta_tok)                                                                                           \

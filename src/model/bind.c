@@ -206,6 +206,15 @@ static bool merge_axes(proa_view *v, int32_t rank, const int64_t *shape)
     return true;
 }
 
+/* The experts of a tensor whose rows are those of all of them, one behind the other. */
+static void split_experts(proa_view *v, const wanted *w)
+{
+    const int64_t *shape = w->shape;
+    if (!w->experts || w->rank != 3 || v->rank != 2 || !proa_view_dense(*v)) return;
+    if (v->shape[0] == shape[0] * shape[1] && v->shape[1] == shape[2])
+        *v = proa_view_of(v->data, v->dtype, 3, shape);
+}
+
 /* The axis of a stored tensor along which its blocks must be: that of the inputs of a row. A head's rows are cut out
  * before they may be transposed. */
 static int32_t block_axis(const wanted *w, const proa_weights_tensor *t, const proa_view *v)
@@ -244,6 +253,7 @@ static proa_status check_tensor(const binder *b, const proa_weights_tensor *t, c
 {
     char have[64], want[64];
     *out = t->source;
+    if (out->encoding == PROA_ENCODING_PLAIN) split_experts(&out->view, w);
     if (!merge_axes(&out->view, w->rank, w->shape))
         return PROA_FAIL(b->err, INVALID, "tensor '%s' is %s, expected %s", t->name,
                          proa_shape_text(have, t->source.view.rank, t->source.view.shape),

@@ -152,7 +152,7 @@ proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_
 
 static bool some_layer(const proa_config *c, bool experts)
 {
-    for (int64_t i = 0; i < c->layers; i++)
+    for (int64_t i = 0; i < main_layers(c); i++)
         if (c->expert_layers[i] == experts) return true;
     return false;
 }

@@ -363,7 +363,7 @@ static void nomic_embed(void **state)
     assert_int_equal(f.c.context, 2048);
     proa_arena_release(&f.arena);
     snprintf(room, sizeof room, text, "\"num_experts\":8,\"moe_top_k\":2,");
-    refused(room, PROA_UNSUPPORTED, "'num_experts' 8");
+    refused(room, PROA_UNSUPPORTED, "gated");
 }
 
 /* tencent/Hunyuan-A13B-Instruct: lists with a number for each layer, and a theta that a fixed alpha makes larger. */
