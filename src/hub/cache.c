@@ -249,25 +249,32 @@ static proa_status resolve_link(char **real, const proa_hub_cache *c, const char
     return status;
 }
 
-static bool has_etag(const char *real, const proa_hub_entry *e, int folder, const char *name)
+/* A file of a snapshot: its name in an open folder, and the whole path. */
+typedef struct pointer {
+    int folder;
+    const char *name;
+    char *path;
+} pointer;
+
+static bool has_etag(const char *real, const proa_hub_entry *e, const pointer *p)
 {
     char target[PROA_PATH_MAX];
-    ssize_t n = readlinkat(folder, name, target, sizeof target - 1);
+    ssize_t n = readlinkat(p->folder, p->name, target, sizeof target - 1);
     if (!e->etag[0] || n < 0) return true;
     target[n] = '\0';
     const char *base = strrchr(target, '/'), *real_base = strrchr(real, '/');
     return strcmp(base ? base + 1 : target, e->etag) == 0 || (real_base && strcmp(real_base + 1, e->etag) == 0);
 }
 
-static proa_status check_pointer(bool *has, const proa_hub_cache *c, int folder, const char *name,
-                                 const char *path, const proa_hub_entry *e, proa_err *err)
+static proa_status check_pointer(bool *has, const proa_hub_cache *c, const pointer *p,
+                                 const proa_hub_entry *e, proa_err *err)
 {
     struct stat st;
     char *real = NULL;
-    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return PROA_OK;
+    if (fstatat(p->folder, p->name, &st, AT_SYMLINK_NOFOLLOW) != 0) return PROA_OK;
     if (S_ISLNK(st.st_mode)) {
-        PROA_TRY(resolve_link(&real, c, path, err));
-        bool same = real && has_etag(real, e, folder, name) && stat(real, &st) == 0;
+        PROA_TRY(resolve_link(&real, c, p->path, err));
+        bool same = real && has_etag(real, e, p) && stat(real, &st) == 0;
         free(real);
         if (!same) return PROA_OK;
     }
@@ -279,19 +286,18 @@ proa_status proa_hub_cache_has(bool *has, const proa_hub_cache *c, const char *c
                                const proa_hub_entry *e, proa_err *err)
 {
     char relative[PROA_PATH_MAX];
-    int folder;
-    const char *name;
+    pointer p;
     proa_err why = {0};
     *has = false;
     if (c->repo_fd < 0) return PROA_OK;
     pointer_name(relative, commit, e->path);
-    proa_status status = open_parent(&folder, &name, c, relative, false, &why);
+    proa_status status = open_parent(&p.folder, &p.name, c, relative, false, &why);
     if (status == PROA_NOT_FOUND) return PROA_OK;
     if (status != PROA_OK) return proa_err_copy(err, &why);
-    char *path = proa_hub_cache_path(c, commit, e->path);
-    status = check_pointer(has, c, folder, name, path, e, err);
-    free(path);
-    close(folder);
+    p.path = proa_hub_cache_path(c, commit, e->path);
+    status = check_pointer(has, c, &p, e, err);
+    free(p.path);
+    close(p.folder);
     return status;
 }
 

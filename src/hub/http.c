@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * http.c - transfers over libcurl: what is sent, when it is repeated, where redirects lead. */
+ * http.c - transfers over libcurl: what is sent, and when it is repeated. */
 #include "hub/http.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "hub/reply.h"
+#include "hub/url.h"
 #include <string.h>
 #include <strings.h>
 
 #define SECOND_NS ((int64_t)1000000000)
 
-proa_status proa_hub_client_open(proa_hub_client *c, const proa_hub_settings *settings, const char *repo,
-                                 proa_err *err)
+proa_status proa_hub_client_open(proa_hub_client *c, const proa_hub_site *site,
+                                 const proa_hub_settings *settings, const char *repo, proa_err *err)
 {
-    *c = (proa_hub_client){.site = &proa_hub_site_hub, .settings = settings, .repo = repo};
+    *c = (proa_hub_client){.site = site, .settings = settings, .repo = repo};
     PROA_TRY(proa_curl_open(&c->curl, err));
     c->multi = c->curl->multi_init();
     return c->multi ? PROA_OK : PROA_FAIL(err, NO_MEMORY, "libcurl has no memory");
@@ -25,62 +26,6 @@ void proa_hub_client_close(proa_hub_client *c)
     while (c->transfers) proa_hub_stop(c->transfers);
     if (c->multi) c->curl->multi_cleanup(c->multi);
     c->multi = NULL;
-}
-
-/* ---- addresses ---- */
-
-void proa_hub_escape(proa_buf *out, const char *text, bool slashes)
-{
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        bool plain = (*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') ||
-                     strchr("-._~", *c) || (*c == '/' && slashes);
-        if (plain) proa_buf_char(out, (char)*c);
-        else proa_buf_printf(out, "%%%02X", *c);
-    }
-}
-
-/* "scheme://host:port" of an address, on the heap; NULL if it is none. */
-static char *origin_of(const proa_curl *curl, const char *address)
-{
-    char *scheme = NULL, *host = NULL, *port = NULL, *origin = NULL;
-    CURLU *u = curl->url();
-    if (u && curl->url_set(u, CURLUPART_URL, address, 0) == CURLUE_OK &&
-        curl->url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
-        curl->url_get(u, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
-        curl->url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK) {
-        size_t size = strlen(scheme) + strlen(host) + strlen(port) + 5;
-        origin = proa_malloc(size);
-        snprintf(origin, size, "%s://%s:%s", scheme, host, port);
-    }
-    curl->free(scheme), curl->free(host), curl->free(port);
-    curl->url_cleanup(u);
-    return origin;
-}
-
-bool proa_hub_same_origin(const proa_curl *curl, const char *a, const char *b)
-{
-    char *first = origin_of(curl, a), *second = origin_of(curl, b);
-    bool same = first && second && strcasecmp(first, second) == 0;
-    free(first), free(second);
-    return same;
-}
-
-/* The address that a redirect of `from` leads to, on the heap. Only http and https, and no step down to http. */
-static proa_status follow_location(char **out, const proa_curl *curl, const char *from, const char *location,
-                                   proa_err *err)
-{
-    char *address = NULL;
-    CURLU *u = curl->url();
-    bool good = u && curl->url_set(u, CURLUPART_URL, from, 0) == CURLUE_OK &&
-                curl->url_set(u, CURLUPART_URL, location, 0) == CURLUE_OK &&
-                curl->url_get(u, CURLUPART_URL, &address, 0) == CURLUE_OK;
-    bool secure = good && strncasecmp(address, "https://", 8) == 0;
-    bool plain = good && strncasecmp(address, "http://", 7) == 0 && strncasecmp(from, "https://", 8) != 0;
-    if (secure || plain) *out = proa_strdup(address);
-    curl->free(address);
-    curl->url_cleanup(u);
-    if (secure || plain) return PROA_OK;
-    return PROA_FAIL(err, CORRUPT, "a redirect leads to '%.200s', which is not followed", location);
 }
 
 /* ---- one attempt ---- */
@@ -239,7 +184,7 @@ static void after_redirect(proa_hub_transfer *t)
         finish_transfer(t);
         return;
     }
-    if (follow_location(&target, c->curl, t->url, t->reply.location, &t->err) != PROA_OK) {
+    if (proa_hub_follow(&target, c->curl, t->url, t->reply.location, &t->err) != PROA_OK) {
         finish_transfer(t);
         return;
     }

@@ -79,8 +79,6 @@ typedef struct proa_hub_site {
     void (*refuse)(const proa_hub_transfer *t, proa_err *err);
 } proa_hub_site;
 
-extern const proa_hub_site proa_hub_site_hub; /* reply.c */
-
 struct proa_hub_client {
     const proa_curl *curl;
     const proa_hub_site *site;
@@ -93,9 +91,9 @@ struct proa_hub_client {
     char waiting[160]; /* why nothing arrives; "": something does */
 };
 
-/* The site is a hub; the caller may name another one before the first transfer. */
-PROA_MUST_CHECK proa_status proa_hub_client_open(proa_hub_client *c, const proa_hub_settings *settings,
-                                                 const char *repo, proa_err *err);
+PROA_MUST_CHECK proa_status proa_hub_client_open(proa_hub_client *c, const proa_hub_site *site,
+                                                 const proa_hub_settings *settings, const char *repo,
+                                                 proa_err *err);
 /* Ends all transfers without calling on_done. */
 void proa_hub_client_close(proa_hub_client *c);
 void proa_hub_start(proa_hub_client *c, proa_hub_transfer *t);
@@ -105,10 +103,5 @@ void proa_hub_stop(proa_hub_transfer *t);
 void proa_hub_step(proa_hub_client *c, int wait_ms);
 /* Releases what a transfer that has ended holds, and its url. */
 void proa_hub_transfer_release(proa_hub_transfer *t);
-
-/* Whether both addresses have one scheme, host and port. */
-bool proa_hub_same_origin(const proa_curl *curl, const char *a, const char *b);
-/* Appends text to an address, with %XX for what may not stand there; slashes stay if `slashes`. */
-void proa_hub_escape(proa_buf *out, const char *text, bool slashes);
 
 #endif

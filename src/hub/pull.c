@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "hub/fetch.h"
 #include "hub/name.h"
+#include "hub/site.h"
+#include "hub/url.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -182,7 +184,7 @@ static proa_status pull_files(pull *p, proa_err *err)
     PROA_TRY(proa_hub_digest_open(err));
     PROA_TRY(proa_hub_cache_open(&p->cache, p->settings.cache, p->name.repo, false, err));
     if (p->settings.offline) return pull_cached(p, err);
-    PROA_TRY(proa_hub_client_open(&p->client, &p->settings, p->name.repo, err));
+    PROA_TRY(proa_hub_client_open(&p->client, &proa_hub_site_hub, &p->settings, p->name.repo, err));
     p->client.revision = p->name.revision;
     proa_status status = fetch_list(p, &why);
     if (status == PROA_OK) return pull_online(p, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reply.h - the headers of a response, and names of codes and hosts for messages. */
+ * reply.h - the headers of a response, and names of codes for messages. */
 #ifndef PROA_HUB_REPLY_H
 #define PROA_HUB_REPLY_H
 
@@ -10,7 +10,5 @@ void proa_hub_reply_clear(proa_hub_reply *r);
  * and size) outlives it. */
 void proa_hub_reply_header(proa_hub_reply *r, proa_str line);
 const char *proa_hub_reason(long code); /* "Too Many Requests"; "" for one without a name here */
-/* "https://host:port" of an address, for messages: without a path, whose query may hold a signature. */
-void proa_hub_host(char *out, size_t size, const char *url);
 
 #endif

@@ -2,7 +2,6 @@
  * sign.c - the strings to sign of Amazon and Azure, and Google's signed claim. */
 #include "hub/cloud/sign.h"
 
-#include "hub/http.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

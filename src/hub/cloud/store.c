@@ -6,6 +6,7 @@
 #include "hub/cloud/identity/fetch.h"
 #include "hub/digest.h"
 #include "hub/reply.h"
+#include "hub/url.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -254,8 +255,8 @@ proa_status proa_cloud_store_open(proa_cloud_store *s, const char *address, proa
     PROA_TRY(check_key(s, err));
     PROA_TRY(find_credentials(s, err));
     PROA_TRY(find_endpoint(s, err));
-    PROA_TRY(proa_hub_client_open(&s->client, &s->settings, s->address.text, err));
-    s->client.site = &cloud_site, s->client.site_arg = s;
+    PROA_TRY(proa_hub_client_open(&s->client, &cloud_site, &s->settings, s->address.text, err));
+    s->client.site_arg = s;
     return PROA_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "hub/cloud/listing.h"
 #include "hub/http.h"
 #include "hub/reply.h"
+#include "hub/url.h"
 #include <arpa/inet.h>
 #include <string.h>
 
@@ -89,8 +90,8 @@ proa_status proa_cloud_ask_send(proa_buf *body, const proa_cloud_ask *ask, proa_
                          "the address of the service for credentials is not of the form http://HOST "
                          "or https://HOST");
     snprintf(settings.endpoint, sizeof settings.endpoint, "%.*s", (int)sizeof settings.endpoint - 1, ask->url);
-    PROA_TRY(proa_hub_client_open(&client, &settings, "", err));
-    client.site = &ask_site, client.site_arg = (void *)(uintptr_t)ask;
+    PROA_TRY(proa_hub_client_open(&client, &ask_site, &settings, "", err));
+    client.site_arg = (void *)(uintptr_t)ask;
     proa_status status = send_with(&client, body, ask, err);
     proa_hub_client_close(&client);
     return status;

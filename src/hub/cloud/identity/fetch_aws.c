@@ -11,7 +11,7 @@
 #include "hub/cloud/identity/grant.h"
 #include "hub/cloud/sign.h"
 #include "hub/cloud/identity/take.h"
-#include "hub/http.h"
+#include "hub/url.h"
 #include <stdlib.h>
 #include <string.h>
 
