@@ -144,25 +144,24 @@ proa_status proa_config_not_provided(const Inference__ModelConfig *config, proa_
     return PROA_FAIL(err, NOT_FOUND, "model configuration is not provided for model '%s'", config->name);
 }
 
-proa_status proa_config_load(Inference__ModelConfig **out, bool *provided, const char *name,
-                             const char *model_path, const char *json, const proa_config_options *options,
-                             proa_arena *arena, proa_err *err)
+proa_status proa_config_load(Inference__ModelConfig **out, bool *provided, const proa_config_place *place,
+                             const proa_config_options *options, proa_arena *arena, proa_err *err)
 {
     bool have = true;
     *out = NULL;
     Inference__ModelConfig *config = NULL;
-    if (json) PROA_TRY(config_from_json(&config, proa_str_c(json), arena, err));
-    else PROA_TRY(read_config_file(&config, &have, model_path, options, arena, err));
+    if (place->json) PROA_TRY(config_from_json(&config, proa_str_c(place->json), arena, err));
+    else PROA_TRY(read_config_file(&config, &have, place->path, options, arena, err));
     if (provided) *provided = have;
-    PROA_TRY(proa_config_find_backend(config, name, model_path, arena, err));
+    PROA_TRY(proa_config_find_backend(config, place->name, place->path, arena, err));
     proa_config_normalise(config, arena);
     PROA_TRY(proa_config_check(config, err));
     PROA_TRY(proa_config_check_names(config, options->external_paths, err));
     if (options->no_auto_complete) PROA_TRY(proa_config_check_io(config, err));
-    if (strcmp(config->name, name) != 0)
+    if (strcmp(config->name, place->name) != 0)
         return PROA_FAIL(
             err, INVALID, "unexpected directory name '%s' for model '%s', directory name must equal model name",
-            name, config->name);
+            place->name, config->name);
     *out = config;
     return PROA_OK;
 }
@@ -176,38 +175,6 @@ proa_status proa_config_finish(Inference__ModelConfig *config, const proa_config
     PROA_TRY(proa_config_check_names(config, options->external_paths, err));
     PROA_TRY(proa_config_check_io(config, err));
     return proa_config_check_groups(config, options, err);
-}
-
-const Inference__ModelInput *proa_config_input(const Inference__ModelConfig *config, const char *name)
-{
-    for (size_t i = 0; i < config->n_input; i++)
-        if (strcmp(config->input[i]->name, name) == 0) return config->input[i];
-    return NULL;
-}
-
-const Inference__ModelOutput *proa_config_output(const Inference__ModelConfig *config, const char *name)
-{
-    for (size_t i = 0; i < config->n_output; i++)
-        if (strcmp(config->output[i]->name, name) == 0) return config->output[i];
-    return NULL;
-}
-
-bool proa_config_is_placeholder(const Inference__ModelConfig__ParametersEntry *parameter)
-{
-    proa_str s = proa_str_c(parameter->value ? parameter->value->string_value : "");
-    return proa_str_starts(s, proa_str_c("${")) && s.ptr[s.len - 1] == '}';
-}
-
-const char *proa_config_parameter(const Inference__ModelConfig *config, const char *key)
-{
-    for (size_t i = 0; i < config->n_parameters; i++) {
-        if (strcmp(config->parameters[i]->key, key) != 0) continue;
-        const Inference__ModelParameter *found = config->parameters[i]->value;
-        if (!found || !found->string_value[0] || proa_config_is_placeholder(config->parameters[i]))
-            return NULL;
-        return found->string_value;
-    }
-    return NULL;
 }
 
 bool proa_config_print_json(proa_buf *out, const Inference__ModelConfig *config)

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * config.h - everything between a model's folder and a configuration that can be used.
  *
- * proa_config_load(&config, NULL, "m", "/models/m", NULL, &options, &arena, err);   // read, name, backend, defaults,
- * checks
- * backend->complete(config, version_path, &arena, err);                       // the backend adds what its files
- * define
- * proa_config_finish(config, &options, &arena, err);                          // defaults again, instances, all checks
+ * proa_config_load(&config, NULL, &place, &options, &arena, err);  // read, name, backend, defaults, checks
+ * backend->complete(config, version_path, &arena, err);            // the backend adds what its files define
+ * proa_config_finish(config, &options, &arena, err);               // defaults again, instances, all checks
  *
  * Owner:   messages live in the arena that is given; options are read only during a call.
  * Threads: none of its own: pure functions over messages and the file system.
@@ -30,18 +28,22 @@ typedef struct proa_config_options {
     double compute_capability_min; /* named in an error text; 0: 6.0 */
 } proa_config_options;
 
+typedef struct proa_config_place {
+    const char *name; /* of the model's folder; the file may repeat it */
+    const char *path; /* of the folder, whose config.pbtxt is read */
+    const char *json; /* instead of the file, a ModelConfig that a load request brings; NULL: the file */
+} proa_config_place;
+
 /* ---- in this order ---- */
 
-/* Reads MODEL_PATH/config.pbtxt (or `json` instead, a ModelConfig that a load request brings), sets name, platform,
- * backend and default_model_filename from what is there, fills defaults and checks. `name` is the folder's name, which
- * the file may repeat. What a backend may still complete (inputs, outputs, max_batch_size) is not checked, unless
+/* Reads a configuration, sets name, platform, backend and default_model_filename from what is there, fills defaults and
+ * checks. What a backend may still complete (inputs, outputs, max_batch_size) is not checked, unless
  * no_auto_complete. *provided (may be NULL): was there a configuration at all? If not, and the backend completes
  * nothing, the model cannot be loaded: NOT_FOUND "model configuration is not provided for model 'M'"
  * (proa_config_not_provided). */
-PROA_MUST_CHECK proa_status proa_config_load(Inference__ModelConfig **out, bool *provided, const char *name,
-                                             const char *model_path, const char *json,
-                                             const proa_config_options *options, proa_arena *arena,
-                                             proa_err *err);
+PROA_MUST_CHECK proa_status proa_config_load(Inference__ModelConfig **out, bool *provided,
+                                             const proa_config_place *place, const proa_config_options *options,
+                                             proa_arena *arena, proa_err *err);
 proa_status proa_config_not_provided(const Inference__ModelConfig *config, proa_err *err);
 /* After the backend's `complete`: fills defaults, settles the instance groups, checks all. */
 PROA_MUST_CHECK proa_status proa_config_finish(Inference__ModelConfig *config, const proa_config_options *options,

@@ -310,8 +310,9 @@ static proa_status source_read(proa_source **out, proa_source *source, const pro
     proa_config_options options = proa_server_config_options(s);
     source->is_version_folder = proa_config_is_model_folder(source->path) && !has_versions(source->path);
     source->overridden = config_json != NULL;
-    proa_status status = proa_config_load(&source->config, &source->provided, source->name, source->path,
-                                          config_json, &options, &source->arena, err);
+    const proa_config_place place = {source->name, source->path, config_json};
+    proa_status status = proa_config_load(&source->config, &source->provided, &place, &options,
+                                          &source->arena, err);
     if (status != PROA_OK) proa_source_drop(source);
     else *out = source;
     return status;

@@ -598,7 +598,7 @@ static proa_status load(Inference__ModelConfig **c, const char *name, const proa
     char path[PROA_PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", root, name);
     proa_err_clear(err);
-    return proa_config_load(c, NULL, name, path, NULL, o, &arena, err);
+    return proa_config_load(c, NULL, &(proa_config_place){name, path, NULL}, o, &arena, err);
 }
 
 static void loads_as(const char *name, const char *backend, const char *platform, const char *file)
@@ -705,7 +705,9 @@ static void test_load(void **state)
     assert_string_equal(err.text, want);
     snprintf(want, sizeof want, "%s/bare.identity", root);
     proa_err_clear(&err);
-    assert_int_equal(proa_config_load(&c, &provided, "bare.identity", want, NULL, &cpu, &arena, &err), PROA_OK);
+    assert_int_equal(proa_config_load(&c, &provided, &(proa_config_place){"bare.identity", want, NULL}, &cpu,
+                                      &arena, &err),
+                     PROA_OK);
     assert_false(provided);
     assert_int_equal(proa_config_not_provided(c, &err), PROA_NOT_FOUND);
     assert_string_equal(err.text, "model configuration is not provided for model 'bare.identity'");
@@ -717,24 +719,27 @@ static void test_load(void **state)
     assert_int_equal(c->max_batch_size, 1);
 }
 
-static void test_override(void **state)
+static proa_status load_json(Inference__ModelConfig **c, bool *provided, const char *json, proa_err *err)
 {
     char path[PROA_PATH_MAX];
+    snprintf(path, sizeof path, "%s/json", root);
+    return proa_config_load(c, provided, &(proa_config_place){"json", path, json}, &cpu, &arena, err);
+}
+
+static void test_override(void **state)
+{
     Inference__ModelConfig *c = NULL;
     bool provided = false;
     proa_err err = {.status = PROA_OK};
     (void)state;
     make_file("json/config.pbtxt", "backend: \"identity\" max_batch_size: 8");
-    snprintf(path, sizeof path, "%s/json", root);
-    assert_int_equal(proa_config_load(&c, &provided, "json", path,
-                                      "{\"backend\":\"identity\",\"max_batch_size\":2}", &cpu, &arena, &err),
-                     PROA_OK);
+    assert_int_equal(load_json(&c, &provided, "{\"backend\":\"identity\",\"max_batch_size\":2}", &err), PROA_OK);
     assert_true(provided);
     assert_int_equal(c->max_batch_size, 2);
-    assert_int_equal(proa_config_load(&c, NULL, "json", path, "{\"batch\":2}", &cpu, &arena, &err), PROA_INVALID);
+    assert_int_equal(load_json(&c, NULL, "{\"batch\":2}", &err), PROA_INVALID);
     assert_string_equal(err.text, "Invalid config override: no field 'batch' in ModelConfig");
     proa_err_clear(&err);
-    assert_int_equal(proa_config_load(&c, NULL, "json", path, "{", &cpu, &arena, &err), PROA_INVALID);
+    assert_int_equal(load_json(&c, NULL, "{", &err), PROA_INVALID);
     assert_int_equal(err.status, PROA_INVALID);
     assert_int_equal(strncmp(err.text, "Invalid config override: ", 25), 0);
 }
