@@ -24,12 +24,12 @@ static proa_status find_region(void *arg, const char *name, uint64_t offset, uin
 }
 
 /* Finds the model, whose transaction policy must fit the call. */
-static proa_status find_model(proa_api *api, proa_infer *r, bool unary, bool *decoupled, proa_err *err)
+static proa_status find_model(proa_rpc_read *read, proa_err *err)
 {
-    PROA_TRY(proa_server_find_model(api->server, r, err));
-    bool answers_unary = proa_served_model_unary(r->model) && !api->options.strict_triton;
-    *decoupled = proa_served_model_decoupled(r->model);
-    if (!unary || !*decoupled || answers_unary) return PROA_OK;
+    PROA_TRY(proa_server_find_model(read->api->server, read->r, err));
+    bool answers_unary = proa_served_model_unary(read->r->model) && !read->api->options.strict_triton;
+    read->decoupled = proa_served_model_decoupled(read->r->model);
+    if (!read->unary || !read->decoupled || answers_unary) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "ModelInfer RPC doesn't support models with decoupled transaction policy");
 }
 
@@ -43,21 +43,22 @@ static proa_status forward_metadata(const proa_api *api, const proa_grpc_header 
 }
 
 /* The checks before the memory of the message is taken. */
-static proa_status scan_request(proa_api *api, proa_infer *r, proa_infer_pb *m, bool unary, bool *decoupled,
-                                proa_err *err)
+static proa_status scan_request(proa_rpc_read *read, proa_err *err)
 {
-    *decoupled = false;
-    PROA_TRY(proa_infer_pb_scan(m, r, err));
-    PROA_TRY(proa_version_parse(&r->model_version, m->version, err));
-    return find_model(api, r, unary, decoupled, err);
+    read->decoupled = false;
+    PROA_TRY(proa_infer_pb_scan(read->m, read->r, err));
+    PROA_TRY(proa_version_parse(&read->r->model_version, read->m->version, err));
+    return find_model(read, err);
 }
 
-proa_status proa_rpc_request(proa_api *api, proa_grpc_call *call, proa_str message, proa_infer *r,
-                             proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err)
+proa_status proa_rpc_request(proa_rpc_read *read, proa_grpc_call *call, proa_str message, proa_err *err)
 {
+    proa_api *api = read->api;
+    proa_infer *r = read->r;
+    proa_infer_pb *m = read->m;
     *m = (proa_infer_pb){.bytes = message, .region = find_region, .region_arg = api};
     r->deadline_ns = call->deadline_ns;
-    PROA_TRY(scan_request(api, r, m, unary, decoupled, err));
+    PROA_TRY(scan_request(read, err));
     m->body = proa_rpc_take(call, message.len);
     proa_status status = proa_infer_pb_fill(m, r, err);
     if (status == PROA_OK) status = forward_metadata(api, call->metadata, call->metadata_count, r, err);
@@ -75,11 +76,12 @@ bool proa_rpc_is_long(proa_str message)
 
 static proa_status read_long(proa_rpc_long *l)
 {
-    proa_status status = scan_request(l->api, l->r, l->m, l->unary, &l->decoupled, &l->err);
-    if (status == PROA_OK) status = proa_infer_pb_fill(l->m, l->r, &l->err);
-    if (status == PROA_OK) status = forward_metadata(l->api, l->metadata, l->metadata_count, l->r, &l->err);
-    proa_buffer_drop(l->m->body);
-    l->m->body = NULL;
+    proa_status status = scan_request(&l->read, &l->err);
+    if (status == PROA_OK) status = proa_infer_pb_fill(l->read.m, l->read.r, &l->err);
+    if (status == PROA_OK)
+        status = forward_metadata(l->read.api, l->metadata, l->metadata_count, l->read.r, &l->err);
+    proa_buffer_drop(l->read.m->body);
+    l->read.m->body = NULL;
     return status;
 }
 
@@ -89,9 +91,9 @@ static void run_long(proa_work_item *work)
     proa_handoff_enter(l->handoff);
     l->status = read_long(l);
     if (l->status == PROA_OK) {
-        proa_sink_init(l->sink, work->loop, proa_infer_hold(l->r), l->on_reply);
-        if (l->m->wants_count) proa_sink_prepare_with(l->sink, l->api->workers, l->prepare);
-        l->status = proa_server_infer(l->api->server, l->r, &l->err);
+        proa_sink_init(l->sink, work->loop, proa_infer_hold(l->read.r), l->on_reply);
+        if (l->read.m->wants_count) proa_sink_prepare_with(l->sink, l->read.api->workers, l->prepare);
+        l->status = proa_server_infer(l->read.api->server, l->read.r, &l->err);
         if (l->status != PROA_OK) proa_sink_abandon(l->sink);
     }
     proa_handoff_leave();
@@ -101,7 +103,7 @@ static void end_long(proa_work_item *work)
 {
     proa_rpc_long *l = (proa_rpc_long *)work;
     proa_handoff *handoff = l->handoff;
-    proa_infer *r = l->r;
+    proa_infer *r = l->read.r;
     proa_handoff_finish(handoff);
     l->done(l);
     proa_handoff_run_waiting(handoff);
@@ -112,8 +114,8 @@ static void end_long(proa_work_item *work)
 /* The call may end before the worker runs. */
 static void copy_metadata(proa_rpc_long *l, const proa_grpc_call *call)
 {
-    proa_arena *arena = &l->r->arena;
-    if (!l->api->forward[PROA_FRONTEND_GRPC]) return;
+    proa_arena *arena = &l->read.r->arena;
+    if (!l->read.api->forward[PROA_FRONTEND_GRPC]) return;
     proa_grpc_header *copy = PROA_ARENA_NEW(arena, proa_grpc_header, call->metadata_count);
     for (int i = 0; i < call->metadata_count; i++) {
         const proa_grpc_header *h = &call->metadata[i];
@@ -126,19 +128,19 @@ static void copy_metadata(proa_rpc_long *l, const proa_grpc_call *call)
 
 proa_status proa_rpc_start_long(proa_rpc_long *l, proa_grpc_call *call, proa_str message, proa_err *err)
 {
-    *l->m = (proa_infer_pb){.bytes = message, .region = find_region, .region_arg = l->api};
-    l->r->deadline_ns = call->deadline_ns;
+    *l->read.m = (proa_infer_pb){.bytes = message, .region = find_region, .region_arg = l->read.api};
+    l->read.r->deadline_ns = call->deadline_ns;
     copy_metadata(l, call);
-    l->m->body = proa_rpc_take(call, message.len);
+    l->read.m->body = proa_rpc_take(call, message.len);
     l->work = (proa_work_item){.loop = proa_conn_loop(call->conn), .run = run_long, .done = end_long};
     l->err.status = PROA_OK;
     l->handoff = proa_handoff_new();
-    proa_infer_hold(l->r);
-    if (proa_workers_start(l->api->workers, &l->work)) return PROA_OK;
-    proa_infer_drop(l->r);
+    proa_infer_hold(l->read.r);
+    if (proa_workers_start(l->read.api->workers, &l->work)) return PROA_OK;
+    proa_infer_drop(l->read.r);
     proa_handoff_drop(l->handoff);
-    proa_buffer_drop(l->m->body);
-    l->m->body = NULL;
+    proa_buffer_drop(l->read.m->body);
+    l->read.m->body = NULL;
     return PROA_FAIL(err, UNAVAILABLE, "Exceeds maximum queue size: %d large requests wait already",
                      PROA_WORKER_WAITING_MAX);
 }
@@ -220,20 +222,17 @@ static void refuse_request(unary *u, proa_infer *r, proa_grpc_call *call, const 
 static void long_done(proa_rpc_long *l)
 {
     unary *u = (unary *)l->sink;
-    if (l->status != PROA_OK) refuse_request(u, l->r, u->call, &l->err);
-    else proa_infer_drop(l->r); /* the sink has a reference of its own */
+    if (l->status != PROA_OK) refuse_request(u, l->read.r, u->call, &l->err);
+    else proa_infer_drop(l->read.r); /* the sink has a reference of its own */
 }
 
 static proa_status start_long(unary *u, proa_str bytes, proa_err *err)
 {
     proa_rpc_long *l = PROA_ARENA_NEW(&u->r->arena, proa_rpc_long, 1);
-    l->api = u->api;
-    l->r = u->r;
-    l->m = &u->message;
+    l->read = (proa_rpc_read){.api = u->api, .r = u->r, .m = &u->message, .unary = true};
     l->sink = &u->sink;
     l->on_reply = on_reply;
     l->prepare = apply_wants;
-    l->unary = true;
     l->done = long_done;
     return proa_rpc_start_long(l, u->call, bytes, err);
 }
@@ -243,7 +242,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     proa_api *api = call->user;
     proa_infer *r = proa_infer_new();
     unary *u = PROA_ARENA_NEW(&r->arena, unary, 1);
-    bool decoupled;
+    proa_rpc_read read = {.api = api, .r = r, .m = &u->message, .unary = true};
     proa_err err;
     err.status = PROA_OK;
     r->times.received = call->start_ns;
@@ -253,8 +252,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     u->call = call;
     u->r = r;
     bool is_long = proa_rpc_is_long(bytes);
-    if ((is_long ? start_long(u, bytes, &err)
-                 : proa_rpc_request(api, call, bytes, r, &u->message, true, &decoupled, &err)) != PROA_OK) {
+    if ((is_long ? start_long(u, bytes, &err) : proa_rpc_request(&read, call, bytes, &err)) != PROA_OK) {
         refuse_request(u, r, call, &err);
         return;
     }

@@ -30,25 +30,28 @@ void proa_rpc_stream(proa_api *api, proa_grpc_call *call);
 
 /* The message that on_message has now, taken into a buffer. */
 proa_buffer *proa_rpc_take(proa_grpc_call *call, size_t len);
-/* Fills r from a message: model, inputs, parameters, deadline, forwarded metadata; inputs hold the message's memory.
- * Fails too if `unary` and the model is decoupled and may not answer such a call. m is to be released in either
- * case. */
-proa_status proa_rpc_request(proa_api *api, proa_grpc_call *call, proa_str message, proa_infer *r,
-                             proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err);
+/* A message becomes a request. */
+typedef struct proa_rpc_read {
+    proa_api *api;
+    proa_infer *r;
+    proa_infer_pb *m;
+    bool unary;     /* refuses a model that is decoupled and may not answer such a call */
+    bool decoupled; /* set: the model is */
+} proa_rpc_read;
+/* Fills r from a message: model, inputs, parameters, deadline, forwarded metadata; inputs hold the message's memory. m
+ * is to be released also after a failure. */
+proa_status proa_rpc_request(proa_rpc_read *read, proa_grpc_call *call, proa_str message, proa_err *err);
 
 /* A large message on a worker: proa_rpc_request, and then proa_server_infer with `sink`. It is in r's arena. */
 typedef struct proa_rpc_long {
     proa_work_item work; /* first */
-    proa_api *api;
+    proa_rpc_read read;  /* its r is held */
     proa_handoff *handoff;
-    proa_infer *r; /* held */
-    proa_infer_pb *m;
     proa_sink *sink;
     void (*on_reply)(proa_sink *sink, proa_reply *reply, bool final);
     void (*prepare)(proa_sink *sink, proa_reply *reply); /* of replies, where the message wants classes or regions */
     const proa_grpc_header *metadata;                    /* of the call, copied where a pattern needs it */
     int metadata_count;
-    bool unary, decoupled;
     proa_status status; /* not PROA_OK: it was refused, and the sink is not in use */
     proa_err err;
     void (*done)(struct proa_rpc_long *l); /* on the loop; replies come after it. Drops what the caller holds of r */

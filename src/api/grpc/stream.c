@@ -302,8 +302,8 @@ static void long_done(proa_rpc_long *l)
 {
     stream_request *a = (stream_request *)l->sink;
     stream *s = a->s; /* NULL: it has ended meanwhile, and cancelled the request */
-    proa_infer *r = l->r;
-    a->decoupled = l->decoupled;
+    proa_infer *r = l->read.r;
+    a->decoupled = l->read.decoupled;
     a->version = a->message.version.len ? proa_arena_strdup(&r->arena, a->message.version) : "";
     if (s) s->reading = false;
     if (l->status != PROA_OK && s) refuse_request(a, &l->err);
@@ -314,9 +314,7 @@ static void long_done(proa_rpc_long *l)
 static proa_status start_long(stream_request *a, proa_str bytes, proa_err *err)
 {
     proa_rpc_long *l = &a->large;
-    l->api = a->s->api;
-    l->r = a->r;
-    l->m = &a->message;
+    l->read = (proa_rpc_read){.api = a->s->api, .r = a->r, .m = &a->message};
     l->sink = &a->sink;
     l->on_reply = on_reply;
     l->prepare = apply_wants;
@@ -376,7 +374,9 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     proa_infer *r = proa_infer_hold(a->r); /* its last reply may come, and free `a`, before it was sent */
     proa_err err;
     err.status = PROA_OK;
-    proa_status status = proa_rpc_request(s->api, call, bytes, r, &a->message, false, &a->decoupled, &err);
+    proa_rpc_read read = {.api = s->api, .r = r, .m = &a->message};
+    proa_status status = proa_rpc_request(&read, call, bytes, &err);
+    a->decoupled = read.decoupled;
     a->version = a->message.version.len ? proa_arena_strdup(&r->arena, a->message.version) : "";
     if (status == PROA_OK) send_request(s, a, r, &err);
     else refuse_request(a, &err);
