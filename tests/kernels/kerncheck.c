@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "kernels/peak.h"
+#include <malloc.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -70,15 +71,15 @@ static const proa_ops *find_checked(const proa_ops *ops, const proa_ops *const *
 }
 
 /* The reference beside itself: what is left to see is that threads, batches and places change no bit of its loops.
- * Where wider tables are checked too, each seventh case of its slow ops shows that; all of them took half of the whole
+ * Where wider tables are checked too, each 23rd case of its slow ops shows that; all of them took half of the whole
  * run. --op, --table and --every check what they say. */
 static int64_t every_of(const options *o, const proa_ops *ops, const char *op)
 {
-    static const char *const slow[] = {"linear", "experts", "attend", "lora", "linear_lora"};
+    static const char *const slow[] = {"linear", "experts", "attend", "lora", "linear_lora", "heads_linear"};
     if (ops != proa_ops_cpu(PROA_ISA_GENERIC) || proa_isa_detect() == PROA_ISA_GENERIC) return o->every;
     if (o->op || o->table || o->every) return o->every;
     for (size_t k = 0; k < PROA_COUNT(slow); k++)
-        if (strcmp(op, slow[k]) == 0) return 7;
+        if (strcmp(op, slow[k]) == 0) return 23;
     return o->every;
 }
 
@@ -243,6 +244,8 @@ static bool read_option(options *o, int argc, char **argv, int *i)
 int main(int argc, char **argv)
 {
     options o = {0};
+    mallopt(M_MMAP_THRESHOLD, 1 << 30); /* a canvas that was freed is used again, not cleared by the kernel */
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     for (int i = 1; i < argc; i++)
         if (!read_option(&o, argc, argv, &i)) return usage();
     if (o.op && !op_exists(o.op)) {
