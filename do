@@ -98,8 +98,9 @@ build() {
 
 configure_build() { configure "$1" && build "$@"; }
 
-#>   run [--once | MODEL [PROMPT] [OPTION...]]   build, then serve the shipped models, send one request through each
-#>                                      face and stay up until Ctrl-C (--once: end); with a MODEL `proa run`
+#>   run [--once]                       build, serve the shipped models, send a request by each protocol, and stay up until
+#>                                      Ctrl-C (--once: end)
+#>   run MODEL [PROMPT] [OPTION...]     build, then `proa run` with these arguments
 cmd_run() {
     configure_build release proa
     case ${1:-} in
@@ -111,7 +112,18 @@ cmd_run() {
 #>   build [PRESET]                     release (default), dev, asan, tsan or fuzz, into build/PRESET
 #>   build torch                        the plug-in of the backend pytorch, build/torch/libproa_torch.so, against the torch
 #>                                      of python3, of $PROA_TORCH_PYTHON, or in the folder $PROA_TORCH
-cmd_build() { if [ "${1:-}" = torch ]; then build_torch; else configure_build "${1:-release}"; fi; }
+cmd_build() {
+    case ${1:-release} in
+    release | dev | asan | tsan | fuzz) ;;
+    torch) build_torch && return ;;
+    *)
+        say "no build is called '$1': release, dev, asan, tsan, fuzz or torch"
+        exit 2
+        ;;
+    esac
+    configure_build "${1:-release}"
+    if [ -x "build/${1:-release}/proa" ]; then say "built: build/${1:-release}/proa"; fi
+}
 
 # The folder of the Python package torch; nothing if there is none.
 torch_folder() {
