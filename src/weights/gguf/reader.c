@@ -395,6 +395,19 @@ static proa_status add_config(gguf_checkpoint *c)
     return status;
 }
 
+/* The pooling of an embedder, where sentence-transformers has it: llama.cpp's pooling types by number. */
+static proa_status add_pooling(gguf_checkpoint *c)
+{
+    static const char *const texts[] = {NULL, "{\"pooling_mode\": \"mean\"}", "{\"pooling_mode\": \"cls\"}",
+                                        "{\"pooling_mode\": \"lasttoken\"}"};
+    int64_t type = 0;
+    PROA_TRY(proa_gguf_arch_int(&type, &c->first, c->arch, "pooling_type", c->err));
+    if (type > 0 && type < (int64_t)PROA_COUNT(texts))
+        proa_weights_add_made(
+            c->w, (proa_made_file){.name = "1_Pooling/config.json", .text = proa_str_c(texts[type])});
+    return PROA_OK;
+}
+
 static proa_status read_model(gguf_checkpoint *c, int32_t file)
 {
     gguf_file f = {.c = c, .g = &c->first, .file = file};
@@ -402,6 +415,7 @@ static proa_status read_model(gguf_checkpoint *c, int32_t file)
     PROA_TRY(read_heads(c));
     PROA_TRY(read_tensors(&f));
     PROA_TRY(read_later_parts(c, file));
+    PROA_TRY(add_pooling(c));
     return add_config(c);
 }
 

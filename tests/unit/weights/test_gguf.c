@@ -223,6 +223,43 @@ static void configuration(void **state)
     free(b);
 }
 
+static void pooling_of_embedders(void **state)
+{
+    static const char *const names[] = {NULL, "mean", "cls", "lasttoken", NULL}; /* 4: a score */
+    PROA_UNUSED(state);
+    for (uint32_t type = 0; type < PROA_COUNT(names); type++) {
+        builder *b = begin();
+        put_llama(b);
+        put_u32(b, "llama.pooling_type", type);
+        put_tensor(b, "token_embd.weight", 4, 8, 0, 0);
+        end(b, 32);
+        proa_weights *w = open_good(b);
+        proa_json *json = NULL;
+        const proa_files *files = proa_weights_files(w);
+        assert_int_equal(proa_files_has(files, "1_Pooling/config.json"), names[type] != NULL);
+        if (names[type])
+            assert_int_equal(
+                proa_files_json(&json, files, "1_Pooling/config.json", PROA_CONFIG_BYTES_MAX, NULL), PROA_OK);
+        if (names[type])
+            assert_true(proa_str_is(proa_json_str(proa_json_get(json, "pooling_mode")), names[type]));
+        proa_json_free(json);
+        proa_weights_close(w);
+        free(b);
+    }
+}
+
+/* The last layers may be such as predict further tokens, but not all. */
+static void further_layers(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin();
+    put_llama(b);
+    put_u32(b, "llama.nextn_predict_layers", 1);
+    put_tensor(b, "token_embd.weight", 4, 8, 0, 0);
+    end(b, 32);
+    refused(b, PROA_INVALID, "1 of 1 layers predict further tokens");
+}
+
 /* Encoded tensors, an own alignment, version 2. */
 static void blocks_and_alignment(void **state)
 {
@@ -580,6 +617,8 @@ int main(void)
         cmocka_unit_test(names_and_rotation),
         cmocka_unit_test(fused_attention),
         cmocka_unit_test(configuration),
+        cmocka_unit_test(pooling_of_embedders),
+        cmocka_unit_test(further_layers),
         cmocka_unit_test(blocks_and_alignment),
         cmocka_unit_test(lying_header),
         cmocka_unit_test(lying_values),
