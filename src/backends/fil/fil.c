@@ -269,9 +269,9 @@ static void answer_from_gpu(const fil *m, proa_infer *r, const gpu_group *g, int
     int64_t rows = rows_of(m, proa_infer_input(r, PROA_FIL_INPUT)), shape[PROA_SERVE_RANK_MAX];
     memcpy(shape, m->outputs.scores.shape, sizeof shape);
     shape[0] = rows;
+    const proa_output_spec spec = {PROA_FIL_OUTPUT, PROA_TYPE_FP32, shape, m->outputs.scores.rank};
     if (proa_infer_wants(r, PROA_FIL_OUTPUT))
-        proa_gpu_output(reply, PROA_FIL_OUTPUT, PROA_TYPE_FP32, shape, m->outputs.scores.rank, g->pass.out,
-                        (size_t)(row * m->outputs.scores.width) * sizeof(float));
+        proa_gpu_output(reply, &spec, g->pass.out, (size_t)(row * m->outputs.scores.width) * sizeof(float));
     proa_infer_reply(r, reply, true);
 }
 

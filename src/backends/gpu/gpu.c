@@ -363,14 +363,13 @@ proa_status proa_gpu_input(proa_gpu_stream *s, const proa_tensor *t, proa_buffer
     return status;
 }
 
-proa_tensor *proa_gpu_output(proa_reply *reply, const char *name, proa_type type, const int64_t *shape,
-                             int32_t rank, proa_buffer *buffer, size_t at)
+proa_tensor *proa_gpu_output(proa_reply *reply, const proa_output_spec *spec, proa_buffer *buffer, size_t at)
 {
-    proa_tensor *t = proa_reply_add(reply, name);
-    t->type = type;
-    t->rank = rank;
-    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
-    t->bytes = (size_t)(proa_shape_elements(shape, rank) * proa_type_bytes(type));
+    proa_tensor *t = proa_reply_add(reply, spec->name);
+    t->type = spec->type;
+    t->rank = spec->rank;
+    memcpy(t->shape, spec->shape, (size_t)spec->rank * sizeof *spec->shape);
+    t->bytes = (size_t)(proa_shape_elements(spec->shape, spec->rank) * proa_type_bytes(spec->type));
     if (!t->bytes) return t;
     t->buffer = proa_buffer_hold(buffer);
     t->data = buffer->data + at;

@@ -9,6 +9,7 @@
 #ifndef PROA_BACKENDS_GPU_GPU_H
 #define PROA_BACKENDS_GPU_GPU_H
 
+#include "backends/tensors/output_spec.h"
 #include "kernels/data_ops.h"
 #include "kernels/device.h"
 #include "kernels/ipc.h"
@@ -46,9 +47,9 @@ PROA_MUST_CHECK proa_status proa_gpu_input(proa_gpu_stream *s, const proa_tensor
                                            const void **data, proa_err *err);
 /* Waits for all kernels. INTERNAL with the device's message if one has failed since the last call. */
 PROA_MUST_CHECK proa_status proa_gpu_stream_wait(proa_gpu_stream *s, proa_err *err);
-/* Adds an output whose bytes begin at `at` in a buffer, of which it takes a reference; wait first. */
-proa_tensor *proa_gpu_output(proa_reply *reply, const char *name, proa_type type, const int64_t *shape,
-                             int32_t rank, proa_buffer *buffer, size_t at);
+/* Adds an output whose bytes begin at byte `at` of a buffer, of which it takes a reference. Call proa_gpu_stream_wait
+ * before. */
+proa_tensor *proa_gpu_output(proa_reply *reply, const proa_output_spec *spec, proa_buffer *buffer, size_t at);
 
 /* Memory as another process opens it. Many buffers have the same memory one after the other; it stays open there. */
 typedef struct proa_gpu_export {

@@ -6,6 +6,7 @@
 #include "backends/library/library.h"
 
 #include "backends/common.h"
+#include "backends/tensors/output_spec.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -191,15 +192,18 @@ static void host_response_free(proa_backend_response *response)
     proa_reply_free(reply_of(response));
 }
 
-static proa_status output_bytes(size_t *out, const char *name, proa_backend_type type, const int64_t *shape,
-                                int32_t rank, size_t bytes, proa_err *err)
+/* Checks what a library says of an output; *out: its bytes. */
+static proa_status output_bytes(size_t *out, const proa_output_spec *spec, size_t bytes, proa_err *err)
 {
+    const char *name = spec->name;
+    const proa_backend_type type = (proa_backend_type)spec->type;
+    const int32_t rank = spec->rank;
     if (type < PROA_BACKEND_BOOL || type > PROA_BACKEND_BF16)
         return PROA_FAIL(err, INVALID, "output '%s' has the unknown type %d", name, (int)type);
     if (rank < 0 || rank > PROA_SERVE_RANK_MAX)
         return PROA_FAIL(err, INVALID, "output '%s' has %d dimensions; 0 to %d are possible", name, rank,
                          PROA_SERVE_RANK_MAX);
-    int64_t elements = proa_shape_elements(shape, rank);
+    int64_t elements = proa_shape_elements(spec->shape, rank);
     int64_t size = type == PROA_BACKEND_BYTES ? 1 : proa_type_bytes((proa_type)type);
     if (elements < 0 || elements > INT64_MAX / 2 / size)
         return PROA_FAIL(err, INVALID, "output '%s' has a shape without a size", name);
@@ -209,13 +213,12 @@ static proa_status output_bytes(size_t *out, const char *name, proa_backend_type
     return PROA_OK;
 }
 
-static proa_tensor *add_output(proa_backend_response *response, const char *name, proa_backend_type type,
-                               const int64_t *shape, int32_t rank, size_t bytes)
+static proa_tensor *add_output(proa_backend_response *response, const proa_output_spec *spec, size_t bytes)
 {
-    proa_tensor *t = proa_reply_add(reply_of(response), name);
-    t->type = (proa_type)type;
-    t->rank = rank;
-    if (rank) memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
+    proa_tensor *t = proa_reply_add(reply_of(response), spec->name);
+    t->type = spec->type;
+    t->rank = spec->rank;
+    if (spec->rank) memcpy(t->shape, spec->shape, (size_t)spec->rank * sizeof *spec->shape);
     t->bytes = bytes;
     return t;
 }
@@ -224,11 +227,12 @@ static proa_status host_response_output(proa_backend_response *response, const c
                                         proa_backend_type type, const int64_t *shape, int32_t rank,
                                         size_t bytes, void **data, proa_err *err)
 {
+    const proa_output_spec spec = {name, (proa_type)type, shape, rank};
     proa_buffer *buffer = NULL;
     *data = NULL;
-    PROA_TRY(output_bytes(&bytes, name, type, shape, rank, bytes, err));
+    PROA_TRY(output_bytes(&bytes, &spec, bytes, err));
     if (bytes) PROA_TRY(proa_buffer_try(&buffer, bytes, err));
-    proa_tensor *t = add_output(response, name, type, shape, rank, bytes);
+    proa_tensor *t = add_output(response, &spec, bytes);
     t->buffer = buffer;
     t->data = *data = buffer ? buffer->data : NULL;
     return PROA_OK;
@@ -239,14 +243,15 @@ static proa_status host_response_output_of(proa_backend_response *response, cons
                                            const void *data, size_t bytes, const proa_backend_memory *memory,
                                            void (*release)(void *arg), void *arg, proa_err *err)
 {
+    const proa_output_spec spec = {name, (proa_type)type, shape, rank};
     const proa_device_memory *device = NULL;
-    proa_status status = output_bytes(&bytes, name, type, shape, rank, bytes, err);
+    proa_status status = output_bytes(&bytes, &spec, bytes, err);
     if (status == PROA_OK && memory) status = proa_library_memory(&device, memory, err);
     if (status != PROA_OK || !bytes) {
         release(arg);
         if (status != PROA_OK) return status;
     }
-    proa_tensor *t = add_output(response, name, type, shape, rank, bytes);
+    proa_tensor *t = add_output(response, &spec, bytes);
     if (bytes) t->buffer = proa_buffer_wrap_memory(device, (void *)(uintptr_t)data, bytes, release, arg);
     t->data = bytes ? t->buffer->data : NULL;
     return PROA_OK;

@@ -54,13 +54,15 @@ static void add_ids(proa_llm_request *req, proa_reply *reply)
         lengths[i] = (int32_t)((output ? output->ids.len : 0) + prompt->len);
         inputs[i] = (int32_t)ft->input[i / K].len;
     }
-    proa_reply_typed_ints(req, reply, "output_ids", type_of(req, "output_ids", PROA_TYPE_UINT32),
-                          (int64_t[]){B, K, width}, 3, ids);
-    proa_reply_typed_ints(req, reply, "sequence_length", type_of(req, "sequence_length", PROA_TYPE_UINT32),
-                          (int64_t[]){B, K}, 2, lengths);
-    if (is_configured(req, "response_input_lengths"))
-        proa_reply_typed_ints(req, reply, "response_input_lengths", PROA_TYPE_INT32, (int64_t[]){B, K}, 2,
-                              inputs);
+    const int64_t each[] = {B, K, width};
+    const proa_output_spec outputs[] = {
+        {"output_ids", type_of(req, "output_ids", PROA_TYPE_UINT32), each, 3},
+        {"sequence_length", type_of(req, "sequence_length", PROA_TYPE_UINT32), each, 2},
+        {"response_input_lengths", PROA_TYPE_INT32, each, 2},
+    };
+    proa_reply_typed_ints(req, reply, &outputs[0], ids);
+    proa_reply_typed_ints(req, reply, &outputs[1], lengths);
+    if (is_configured(req, outputs[2].name)) proa_reply_typed_ints(req, reply, &outputs[2], inputs);
 }
 
 /* Zeros where they were not requested: an ensemble whose configuration maps these outputs waits for all of them. */
@@ -101,8 +103,9 @@ static proa_reply *make_hidden(proa_llm_request *req)
         const proa_buf *from = &req->prompts[i].rows;
         if (from->len) memcpy(rows + i * L * H, from->ptr, from->len);
     }
-    proa_reply_typed_floats(req, reply, "output_hidden_state",
-                            type_of(req, "output_hidden_state", PROA_TYPE_FP32), (int64_t[]){B, L, H}, 3, rows);
+    const proa_output_spec hidden = {"output_hidden_state", type_of(req, "output_hidden_state", PROA_TYPE_FP32),
+                                     (int64_t[]){B, L, H}, 3};
+    proa_reply_typed_floats(req, reply, &hidden, rows);
     return reply;
 }
 

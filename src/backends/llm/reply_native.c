@@ -480,7 +480,7 @@ static void embed_row(const answer *a, proa_prompt *p, float *to)
 static void add_placed(const answer *a, const char *name, const int64_t *shape, int32_t rank, proa_buffer *rows)
 {
     if (proa_infer_wants(a->req->infer, name))
-        proa_gpu_output(a->reply, name, PROA_TYPE_FP32, shape, rank, rows, 0);
+        proa_gpu_output(a->reply, &(proa_output_spec){name, PROA_TYPE_FP32, shape, rank}, rows, 0);
 }
 
 static void add_placed_embedding(const answer *a, const int64_t *shape, int32_t rank)

@@ -43,7 +43,7 @@ static void add_ints(const answer *a, const char *name, const int64_t *shape, in
     proa_type type;
     int skip = !a->trtllm->batched;
     if (is_wanted(a, name, &type))
-        proa_reply_typed_ints(a->req, a->reply, name, type, shape + skip, rank - skip, from);
+        proa_reply_typed_ints(a->req, a->reply, &(proa_output_spec){name, type, shape + skip, rank - skip}, from);
 }
 
 static void add_floats(const answer *a, const char *name, const int64_t *shape, int32_t rank, const float *from)
@@ -51,7 +51,8 @@ static void add_floats(const answer *a, const char *name, const int64_t *shape, 
     proa_type type;
     int skip = !a->trtllm->batched;
     if (is_wanted(a, name, &type))
-        proa_reply_typed_floats(a->req, a->reply, name, type, shape + skip, rank - skip, from);
+        proa_reply_typed_floats(a->req, a->reply, &(proa_output_spec){name, type, shape + skip, rank - skip},
+                                from);
 }
 
 /* ---- tokens ---- */

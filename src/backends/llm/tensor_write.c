@@ -5,19 +5,18 @@
 #include "tensor/dtype.h"
 #include <string.h>
 
-static void *add_array(const proa_llm_request *req, proa_reply *reply, const char *name, proa_type type,
-                       const int64_t *shape, int32_t rank)
+static void *add_array(const proa_llm_request *req, proa_reply *reply, const proa_output_spec *spec)
 {
     void *data = NULL;
-    if (!proa_infer_wants(req->infer, name)) return NULL;
-    proa_reply_add_array(reply, name, type, shape, rank, &data);
+    if (!proa_infer_wants(req->infer, spec->name)) return NULL;
+    proa_reply_add_array(reply, spec->name, spec->type, spec->shape, spec->rank, &data);
     return data; /* NULL too where there are no elements */
 }
 
 int32_t *proa_reply_ints(const proa_llm_request *req, proa_reply *reply, const char *name,
                          const int64_t *shape, int32_t rank, int32_t fill)
 {
-    int32_t *data = add_array(req, reply, name, PROA_TYPE_INT32, shape, rank);
+    int32_t *data = add_array(req, reply, &(proa_output_spec){name, PROA_TYPE_INT32, shape, rank});
     int64_t n = data ? proa_shape_elements(shape, rank) : 0;
     for (int64_t i = 0; i < n; i++) data[i] = fill;
     return data;
@@ -26,7 +25,7 @@ int32_t *proa_reply_ints(const proa_llm_request *req, proa_reply *reply, const c
 float *proa_reply_floats(const proa_llm_request *req, proa_reply *reply, const char *name,
                          const int64_t *shape, int32_t rank, float fill)
 {
-    float *data = add_array(req, reply, name, PROA_TYPE_FP32, shape, rank);
+    float *data = add_array(req, reply, &(proa_output_spec){name, PROA_TYPE_FP32, shape, rank});
     int64_t n = data ? proa_shape_elements(shape, rank) : 0;
     for (int64_t i = 0; i < n; i++) data[i] = fill;
     return data;
@@ -38,24 +37,25 @@ proa_tensor *proa_reply_texts(const proa_llm_request *req, proa_reply *reply, co
     return proa_infer_wants(req->infer, name) ? proa_reply_add_strings(reply, name, texts, count) : NULL;
 }
 
-void proa_reply_typed_ints(const proa_llm_request *req, proa_reply *reply, const char *name, proa_type type,
-                           const int64_t *shape, int32_t rank, const int32_t *from)
+void proa_reply_typed_ints(const proa_llm_request *req, proa_reply *reply, const proa_output_spec *spec,
+                           const int32_t *from)
 {
-    char *to = add_array(req, reply, name, type, shape, rank);
-    int64_t n = to ? proa_shape_elements(shape, rank) : 0, size = proa_type_bytes(type);
+    char *to = add_array(req, reply, spec);
+    int64_t n = to ? proa_shape_elements(spec->shape, spec->rank) : 0, size = proa_type_bytes(spec->type);
     for (int64_t i = 0; i < n; i++) {
         int64_t value = from[i]; /* little-endian: the low bytes come first */
         memcpy(to + i * size, &value, (size_t)size);
     }
 }
 
-void proa_reply_typed_floats(const proa_llm_request *req, proa_reply *reply, const char *name, proa_type type,
-                             const int64_t *shape, int32_t rank, const float *from)
+void proa_reply_typed_floats(const proa_llm_request *req, proa_reply *reply, const proa_output_spec *spec,
+                             const float *from)
 {
-    proa_dtype dtype = type == PROA_TYPE_FP16   ? PROA_DTYPE_F16
-                       : type == PROA_TYPE_BF16 ? PROA_DTYPE_BF16
-                                                : PROA_DTYPE_F32;
-    proa_type wire = dtype == PROA_DTYPE_F32 ? PROA_TYPE_FP32 : type;
-    void *to = add_array(req, reply, name, wire, shape, rank);
-    if (to) proa_from_f32(to, dtype, from, proa_shape_elements(shape, rank));
+    proa_dtype dtype = spec->type == PROA_TYPE_FP16   ? PROA_DTYPE_F16
+                       : spec->type == PROA_TYPE_BF16 ? PROA_DTYPE_BF16
+                                                      : PROA_DTYPE_F32;
+    proa_output_spec wire = *spec;
+    if (dtype == PROA_DTYPE_F32) wire.type = PROA_TYPE_FP32;
+    void *to = add_array(req, reply, &wire);
+    if (to) proa_from_f32(to, dtype, from, proa_shape_elements(spec->shape, spec->rank));
 }

@@ -4,8 +4,10 @@
 #define PROA_BACKENDS_LLM_TENSOR_WRITE_H
 
 #include "backends/llm/request.h"
+#include "backends/tensors/output_spec.h"
 
-/* Adds a tensor of 4-byte elements with this shape, every element set to `fill`; NULL: the request does not want it. */
+/* Adds a tensor of 4-byte elements with this shape, all set to `fill`, and returns its elements. NULL: the request does
+ * not want it, or it has no elements. */
 int32_t *proa_reply_ints(const proa_llm_request *req, proa_reply *reply, const char *name,
                          const int64_t *shape, int32_t rank, int32_t fill);
 float *proa_reply_floats(const proa_llm_request *req, proa_reply *reply, const char *name,
@@ -13,10 +15,11 @@ float *proa_reply_floats(const proa_llm_request *req, proa_reply *reply, const c
 /* Adds texts; returns the tensor, whose shape may be changed, or NULL. */
 proa_tensor *proa_reply_texts(const proa_llm_request *req, proa_reply *reply, const char *name,
                               const proa_str *texts, int64_t count);
-/* Adds numbers of a type that the configuration chose (integers or FP32 and FP16), from integers or floats. */
-void proa_reply_typed_ints(const proa_llm_request *req, proa_reply *reply, const char *name, proa_type type,
-                           const int64_t *shape, int32_t rank, const int32_t *from);
-void proa_reply_typed_floats(const proa_llm_request *req, proa_reply *reply, const char *name, proa_type type,
-                             const int64_t *shape, int32_t rank, const float *from);
+/* Adds numbers of a type that the configuration chose, if the request wants them: any integer type from integers; FP32,
+ * FP16 or BF16 from floats. */
+void proa_reply_typed_ints(const proa_llm_request *req, proa_reply *reply, const proa_output_spec *spec,
+                           const int32_t *from);
+void proa_reply_typed_floats(const proa_llm_request *req, proa_reply *reply, const proa_output_spec *spec,
+                             const float *from);
 
 #endif

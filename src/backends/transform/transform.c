@@ -107,7 +107,8 @@ static proa_status launch_step(const run *w, const proa_transform_step *s, const
     out->data = out->buffer->data;
     if (out->bytes) PROA_TRY(s->operation->launch(s, args, out, w->stream, w->held, err));
     if (s->is_output && proa_infer_wants(w->r, out->name))
-        proa_gpu_output(w->reply, out->name, out->type, out->shape, out->rank, out->buffer, 0);
+        proa_gpu_output(w->reply, &(proa_output_spec){out->name, out->type, out->shape, out->rank},
+                        out->buffer, 0);
     return PROA_OK;
 }
 
