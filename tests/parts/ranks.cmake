@@ -65,10 +65,5 @@ endforeach()
 set_tests_properties(engine/test_rank_processes PROPERTIES ENVIRONMENT "PROA_RANK_PROGRAM=$<TARGET_FILE:proa>"
                                                            PROCESSORS 2 LABELS "unit;engine;ranks")
 add_dependencies(engine_test_rank_processes proa)
-foreach(parts 2x1 1x2 2x2)
-  string(REPLACE "x" ";" part ${parts})
-  list(GET part 0 tensors)
-  list(GET part 1 stages)
-  add_ranks_test(processes_${parts} PROA_TEST_TP=${tensors} PROA_TEST_PP=${stages} PROA_TEST_RANKS=process
-                 PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
-endforeach()
+# Layers and ranges of layers at once; sums_processes has layers alone, engine/stages_processes ranges alone.
+add_ranks_test(processes_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
