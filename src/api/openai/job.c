@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * job.c - life of a job: made for an exchange, given up, freed when it was answered and all its requests have ended. */
+ * job.c - life of a job: made for an exchange, freed when it was answered and all its requests have ended. */
 #include "api/openai/openai.h"
 
 #include "base/alloc.h"
@@ -81,17 +81,4 @@ void proa_oai_cancel(proa_oai *job)
     for (int32_t i = 0; job->prompts && i < job->prompts_count; i++)
         if (job->prompts[i].live) proa_infer_cancel(job->prompts[i].sink.infer);
     job->live--;
-}
-
-void proa_oai_give_up(proa_oai *job)
-{
-    proa_http_exchange *x = job->x;
-    job->failed = true;
-    if (x && job->sending) {
-        job->form->put_failure(job);
-        proa_oai_stream_send(job);
-        if (job->x) proa_http_end(x);
-    } else if (x) proa_oai_fail(x, job->form, &job->error);
-    job->x = NULL;
-    proa_oai_cancel(job);
 }

@@ -51,6 +51,19 @@ void proa_oai_stream_send(proa_oai *job)
     if (job->x && proa_http_queued(job->x) > (size_t)PROA_OPENAI_QUEUED_MAX) give_up_reader(job);
 }
 
+void proa_oai_give_up(proa_oai *job)
+{
+    proa_http_exchange *x = job->x;
+    job->failed = true;
+    if (x && job->sending) {
+        job->form->put_failure(job);
+        proa_oai_stream_send(job);
+        if (job->x) proa_http_end(x);
+    } else if (x) proa_oai_fail(x, job->form, &job->error);
+    job->x = NULL;
+    proa_oai_cancel(job);
+}
+
 static void begin_chunk(proa_oai *job)
 {
     proa_buf_str(&job->out, proa_str_c("data: "));
