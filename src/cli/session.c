@@ -86,6 +86,8 @@ static const proa_arg engine_rows[] = {
      "adapters loaded at one time; 0: as many as --lora-slots"},
     {"lora-rank", PROA_ARG_INT, AT(lora_rank), 0, PROA_LORA_RANK_MAX, "N", "0",
      "largest rank of an adapter; 0: that of those loaded, at least 16"},
+    {"lora-dtype", PROA_ARG_CHOICE, AT(lora_dtype), 0, 0, "auto|fp8", "auto",
+     "fp8: beside weights in fp8 adapters are multiplied in fp8 too; GPUs only"},
 };
 const proa_arg_table proa_engine_args = PROA_ARG_TABLE("engine options", engine_rows);
 #undef AT
@@ -136,7 +138,8 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
                                  .policy = c->policy,
                                  .adapter_slots = (int32_t)c->lora_slots,
                                  .adapters_max = (int32_t)c->lora_max,
-                                 .adapter_rank = (int32_t)c->lora_rank};
+                                 .adapter_rank = (int32_t)c->lora_rank,
+                                 .adapter_dtype = c->lora_dtype};
     return read_adapters(out, &c->lora, err);
 }
 

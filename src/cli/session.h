@@ -25,6 +25,7 @@ typedef struct proa_common {
     const char *policy, *ranks;
     proa_arg_list lora; /* NAME=PATH */
     int64_t lora_slots, lora_max, lora_rank;
+    const char *lora_dtype;
 } proa_common;
 
 extern const proa_arg_table proa_common_args; /* of every command */

@@ -38,6 +38,10 @@ proa_status proa_adapters_sizes(proa_sizes *s, const proa_engine_options *o, pro
     s->model.lora_slots = o->adapter_slots ? o->adapter_slots
                                            : (int32_t)proa_min64(low_rank, PROA_LORA_SLOTS_MAX);
     if (!s->model.lora_slots) s->model.lora_slots = (int32_t)proa_min64(o->adapters_max, PROA_LORA_SLOTS_MAX);
+    const char *dtype = o->adapter_dtype ? o->adapter_dtype : "auto";
+    s->model.lora_fp8 = strcmp(dtype, "fp8") == 0;
+    if (!s->model.lora_fp8 && strcmp(dtype, "auto") != 0)
+        return PROA_FAIL(err, INVALID, "option 'lora-dtype' is '%.40s', must be auto or fp8", dtype);
     s->adapters_max = o->adapters_max ? o->adapters_max : s->model.lora_slots;
     if (s->adapters_max < o->adapters_count) s->adapters_max = o->adapters_count;
     return PROA_OK;

@@ -68,8 +68,8 @@ static inline const proa_lora_use *proa_lora_use_of(const proa_lora *l, const pr
     return (const proa_lora_use *)(const void *)(s->base + l->use);
 }
 
-/* A matrix W [N,K] of 16 bits, K a multiple of 8, may have a second copy of the adapters of `slots` slots in its own
- * memory, so that one product computes x W^T and x A^T of all slots (linear_lora):
+/* A matrix W [N,K] of 16 bits (FP8: lora_stack.h), K a multiple of 8, may have a second copy of the adapters of `slots`
+ * slots in its own memory, so that one product computes x W^T and x A^T of all slots (linear_lora):
  *   A   directly behind W, as if W had more rows: [slot][pieces * rank][K]
  *   B   from byte proa_lora_stack_b on, in panels of proa_lora_stack_panel bytes: [slot][rank][PROA_LORA_PANEL], where
  *       rank j is at row proa_lora_stack_row, so that neighbouring slots use different banks of shared memory; then,

@@ -24,6 +24,7 @@ typedef struct proa_model_options {
     bool detach;
     int32_t lora_slots; /* adapters that a batch can have at one time; 0: none */
     int32_t lora_rank;  /* the largest rank of one */
+    bool lora_fp8;      /* adapters beside matrices in FP8 are e4m3 in products of some dozens of rows */
     /* which part of the model, of how many (ranks/ranks.h); ranks 0 or 1: all of it. Rank stage * (ranks / stages) + i
      * is the i-th of its stage; stages 0: one */
     int32_t rank, ranks, stages;
@@ -92,6 +93,7 @@ typedef struct proa_lora_matrix {
 /* Adapters of a model: lora/lora.h. */
 typedef struct proa_lora_store {
     int32_t slots, rank; /* rank: a multiple of 16 once they are planned */
+    bool fp8;            /* proa_model_options.lora_fp8 */
     proa_dtype dtype;
     proa_lora_matrix **matrix; /* [layers * PROA_SLOT_COUNT] of the whole model; NULL: no adapter changes it */
     int64_t *layer_at;         /* [layers + 1] where the numbers of each layer begin in an image */

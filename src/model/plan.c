@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "kernels/groups.h"
+#include "kernels/lora_stack.h"
 #include "model/lora/lora.h"
 #include "model/ranks/collective.h"
 #include "model/ranks/stage.h"
@@ -234,14 +235,12 @@ static void size_table(proa_param *param, const proa_formats *formats, bool tabl
     }
 }
 
-/* Bytes behind a matrix for the adapters of proa_lora.slots. Only 16-bit matrices have them, since A is stored as more
- * rows of W. Sets slots to 0 for the others. */
+/* Bytes behind a matrix for the adapters of proa_lora.slots. Sets slots to 0 where they cannot be stored there. */
 static int64_t lora_stack_bytes(const proa_param *param, const proa_weight *w)
 {
-    bool narrow = w->format == PROA_WFMT_F16 || w->format == PROA_WFMT_BF16;
     if (!param->lora || !param->lora->slots) return 0;
-    if (!narrow || w->experts || w->K % 8) param->lora->slots = 0;
-    return param->lora->slots ? proa_lora_stack_end(param->lora, w) - w->bytes : 0;
+    if (!proa_lora_stack_takes(w)) param->lora->slots = 0;
+    return param->lora->slots ? proa_lora_stack_of(param->lora, w).end - w->bytes : 0;
 }
 
 static proa_status size_matrix(proa_param *param, const proa_ops *ops, proa_wfmt format, proa_err *err)

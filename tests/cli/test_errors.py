@@ -82,6 +82,7 @@ def test_wrong_usage(args, words):
     (["run", LM / "config.json", "x"], ["config.json"]),
     (["run", LM, "x", "--quant", "fp8"], ["quant 'fp8' is made on a GPU only"]),
     (["run", LM, "x", "--kv-dtype", "fp8"], ["kv-dtype 'fp8' is offered on a GPU only"]),
+    (["run", LM, "x", "--lora-max", "1", "--lora-dtype", "fp8"], ["lora-dtype 'fp8' is offered beside weights in fp8 only"]),
     (["run", LM, "--ids", "5 x 7"], ["--ids: 'x' is not a whole number"]),
     (["run", LM, "--ids", "5 -7"], ["--ids: -7 is outside 0.."]),
     (["run", LM, "--ids", ""], ["--ids is empty"]),

@@ -4,6 +4,7 @@
 #include "scene.h"
 
 #include "base/checked.h"
+#include "kernels/lora_stack.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -252,10 +253,10 @@ void check_linear_lora(tester *t)
 
 /* ---- lora_stack ---- */
 
-static char *stack_all(proa_ctx *c, int64_t N, int64_t *size)
+static char *stack_all(proa_ctx *c, proa_wfmt format, int64_t N, int64_t *size)
 {
-    proa_weight w = {.N = N, .K = now.l.K, .bytes = N * now.l.K * 2};
-    int64_t bytes = *size = proa_lora_stack_end(&now.l, &w);
+    proa_weight w = {.format = format, .N = N, .K = now.l.K};
+    int64_t bytes = *size = proa_lora_stack_of(&now.l, &w).end;
     char *memory = aligned_alloc(128, (size_t)proa_round_up(bytes, 128));
     PROA_ASSERT(memory);
     memset(memory, 0x5a, (size_t)bytes);
@@ -271,12 +272,16 @@ void check_lora_stack(tester *t)
                                       {1, 40, 48, 2, {24, 48}},
                                       {1, 8, 32, 1, {40}},
                                       {1, 320, 16, 2, {800, 1600}}};
-    for (size_t i = 0; i < PROA_COUNT(cases); i++) {
-        int64_t N = cases[i].end[cases[i].pieces - 1], bytes;
-        make_adapters(&cases[i], PROA_DTYPE_F16);
+    for (size_t i = 0; i < 2 * PROA_COUNT(cases); i++) {
+        const lora_case *k = &cases[i / 2];
+        proa_wfmt format = i % 2 ? PROA_WFMT_FP8 : PROA_WFMT_F16;
+        int64_t N = k->end[k->pieces - 1], bytes;
+        make_adapters(k, PROA_DTYPE_F16);
         now.l.slots = ADAPTERS;
-        char *ref = stack_all(&t->reference, N, &bytes), *mine = stack_all(&t->tables[0], N, &bytes);
-        expect(t, memcmp(ref, mine, (size_t)bytes) == 0, "case %d: other bytes", (int)i);
+        char *ref = stack_all(&t->reference, format, N, &bytes),
+             *mine = stack_all(&t->tables[0], format, N, &bytes);
+        expect(t, memcmp(ref, mine, (size_t)bytes) == 0, "case %d as %s: other bytes", (int)(i / 2),
+               proa_wfmt_name(format));
         free(ref), free(mine), free(now.memory);
     }
 }

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/device.h"
+#include "kernels/lora_stack.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -602,12 +603,12 @@ static void sigmoid_mul(proa_ctx *c, proa_view x, proa_view gate)
     download_covered();
 }
 
-/* A weight on the device with the adapters of some segments behind it: proa_lora_stack_b. What other slots
+/* A weight on the device with the adapters of some segments behind it (lora_stack.h). What other slots
  * have there are NaN. */
 static char *stack_on_device(const proa_weight *w, const proa_lora *l, const proa_lora_rows *rows,
                              const proa_lora_segment *segments)
 {
-    int64_t bytes = proa_lora_stack_end(l, w);
+    int64_t bytes = proa_lora_stack_of(l, w).end;
     char *image = proa_malloc((size_t)bytes);
     proa_weight weight = *w;
     char *on_device = device->alloc(device, bytes);
@@ -616,10 +617,11 @@ static char *stack_on_device(const proa_weight *w, const proa_lora *l, const pro
     memcpy(image, w->data, (size_t)w->bytes);
     device->upload(device, on_device, image, bytes);
     weight.data = on_device;
-    for (int64_t i = 0; i < rows->count; i++)
-        if (segments[i].rows)
-            device->ops->lora_stack(ctx(), &weight, l, rows->slot[rows->order[segments[i].first]],
-                                    segments[i].base);
+    for (int64_t i = 0; i < rows->count; i++) {
+        /* the adapter of an empty segment is that of slot 0 (run_segments) */
+        int32_t slot = segments[i].rows ? rows->slot[rows->order[segments[i].first]] : 0;
+        device->ops->lora_stack(ctx(), &weight, l, slot, segments[i].base);
+    }
     free(image);
     return on_device;
 }
@@ -677,11 +679,9 @@ static void linear_lora(proa_ctx *c, proa_view y, proa_view x, const proa_weight
     proa_lora own = *l;
     bool narrow = reads_narrow(w->format), y16 = narrow && w->N % 3 != 2;
     PROA_UNUSED(c);
-    if (w->format != PROA_WFMT_F16 && w->format != PROA_WFMT_BF16) own.slots = 0;
-    if (w->K % 8 || w->N % 7 == 0) own.slots = 0;
+    if (!proa_lora_stack_takes(w) || w->N % 7 == 0) own.slots = 0;
     if (!sums) sums = device->alloc(device, SUMS_BYTES);
-    if (y.shape[0] * (w->N + own.slots * own.pieces * own.rank) * 4 <= SUMS_BYTES && w->N % 5)
-        own.sums = sums;
+    if (y.shape[0] * proa_lora_stack_of(&own, w).rows * 4 <= SUMS_BYTES && w->N % 5) own.sums = sums;
     cover_narrow(y, y16), cover_narrow(x, narrow), cover_narrow(e->residual, y16),
         cover_narrow(e->workspace, y16);
     cover(w->data, w->bytes), cover(e->bias, w->N * 4);
@@ -695,7 +695,7 @@ static void lora_stack(proa_ctx *c, const proa_weight *w, const proa_lora *l, in
     PROA_UNUSED(c);
     for (int32_t p = 0; p < l->pieces; p++)
         bytes += proa_lora_panels(l, p) * l->rank * PROA_LORA_PANEL * proa_dtype_bytes(l->dtype);
-    cover(w->data, proa_lora_stack_end(l, w)), cover(base, bytes);
+    cover(w->data, proa_lora_stack_of(l, w).end), cover(base, bytes);
     upload_covered();
     weight.data = device_ptr(w->data);
     device->ops->lora_stack(ctx(), &weight, l, slot, device_ptr(base));

@@ -39,6 +39,7 @@ const char *const proa_engine_setting_names[] = {"batch_scheduler_policy",
                                                  "kv_dtype",
                                                  "kv_tokens",
                                                  "lora",
+                                                 "lora_dtype",
                                                  "lora_max",
                                                  "lora_rank",
                                                  "lora_slots",
@@ -398,6 +399,7 @@ static proa_status read_adapters(proa_engine_options *o, proa_llm_model *s, proa
             proa_arena_strdup(&s->arena, proa_str_c(path))};
     }
     o->adapters = list;
+    o->adapter_dtype = either_setting(s->model, "lora_dtype", "lora_dtype");
     PROA_TRY(read_int32(&o->adapter_slots, s->model, "lora_slots", "max_loras", PROA_LORA_SLOTS_MAX, err));
     PROA_TRY(read_int32(&o->adapters_max, s->model, "lora_max", "max_cpu_loras", PROA_LORA_ADAPTERS_MAX, err));
     return read_int32(&o->adapter_rank, s->model, "lora_rank", "max_lora_rank", PROA_LORA_RANK_MAX, err);

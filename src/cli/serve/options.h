@@ -20,6 +20,7 @@ typedef struct proa_serve_options {
     int64_t engine_threads, tensor_parallel, pipeline_parallel, replicas, kv_tokens, draft_tokens, sequences,
         prompt_rows, lora_slots, lora_max, lora_rank;
     proa_arg_list lora;
+    const char *lora_dtype;
     const char *kv_share, *prompt_slowdown, *policy, *ranks, *chat_template, *tool_parser, *reasoning_parser;
     bool json, help;
     proa_arg_list paths, repositories; /* operands; --model-repository and --model-store */

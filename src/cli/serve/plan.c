@@ -101,6 +101,7 @@ static const struct engine_setting {
     {"lora_slots", NUMBER, AT(lora_slots)},
     {"lora_max", NUMBER, AT(lora_max)},
     {"lora_rank", NUMBER, AT(lora_rank)},
+    {"lora_dtype", TEXT, AT(lora_dtype)},
 };
 #undef AT
 

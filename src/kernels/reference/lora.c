@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * lora.c - low-rank adapters as ops.def states them: two chains of f32 fused multiply-adds, row by row. */
+#include "base/alloc.h"
+#include "kernels/lora_stack.h"
+#include "kernels/quant.h"
 #include "kernels/reference/reference.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Elements from a flat index of any floating memory. */
@@ -83,21 +87,82 @@ void proa_linear_lora_reference(proa_ctx *c, proa_view y, proa_view x, const pro
     else if (e->act) c->ops->act(c, y, e->act);
 }
 
+/* ---- lora_stack ---- */
+
+typedef struct stacking {
+    char *w;
+    const char *base;
+    const proa_lora *l;
+    proa_lora_stack at;
+    int32_t slot;
+} stacking;
+
+/* `count` numbers of the adapter's type that are `step` apart. The largest magnitude is returned. */
+static float gather_numbers(const stacking *s, float *out, const char *from, int64_t count, int64_t step)
+{
+    float largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        load_elements(&out[i], from, s->l->dtype, i * step, 1);
+        largest = fmaxf(largest, fabsf(out[i]));
+    }
+    return largest;
+}
+
+/* Row `row` of the product from one row of A. Returns its scale. */
+static float stack_a_row(const stacking *s, const proa_weight *w, int64_t row, const char *from, int64_t step)
+{
+    float *numbers = proa_malloc((size_t)s->l->K * sizeof *numbers);
+    char *to = s->w + row * s->at.row_bytes;
+    float scale = proa_fp8_scale(gather_numbers(s, numbers, from, s->l->K, step), 1);
+    memset(to, 0, (size_t)s->at.row_bytes);
+    if (w->format != PROA_WFMT_FP8) proa_from_f32(to, s->l->dtype, numbers, s->l->K);
+    for (int64_t k = 0; k < s->l->K && w->format == PROA_WFMT_FP8; k++)
+        to[k] = (char)proa_fp8_round(numbers[k], scale);
+    free(numbers);
+    return scale;
+}
+
+static void stack_a(const stacking *s, const proa_weight *w)
+{
+    int64_t columns = (int64_t)s->l->pieces * s->l->rank, first = s->at.a_row + s->slot * columns;
+    bool codes = w->format == PROA_WFMT_FP8;
+    float *scales = (float *)(void *)(s->w + s->at.scales);
+    if (codes) memcpy(scales, s->w + proa_coded_rows_of(w->N, w->K).scales_at, (size_t)w->N * sizeof(float));
+    for (int64_t c = 0; c < columns; c++) {
+        const char *from = s->base + s->l->a + c * proa_dtype_bytes(s->l->dtype);
+        float scale = stack_a_row(s, w, first + c, from, columns);
+        if (codes) scales[first + c] = scale;
+    }
+}
+
+/* Panel `panel` of all, of the piece p. */
+static void stack_panel(const stacking *s, const proa_weight *w, int64_t panel, int32_t p)
+{
+    const proa_lora *l = s->l;
+    float numbers[PROA_LORA_PANEL * PROA_LORA_RANK_MAX], scale = 1;
+    int64_t count = (int64_t)l->rank * PROA_LORA_PANEL, row = PROA_LORA_PANEL * s->at.number_bytes;
+    const char *from = s->base + l->b + panel * count * proa_dtype_bytes(l->dtype);
+    const proa_lora_use *use = (const proa_lora_use *)(const void *)(s->base + l->use) + p;
+    char *to = s->w + s->at.b + panel * s->at.panel_bytes;
+    float largest = gather_numbers(s, numbers, from, count, 1);
+    bool codes = w->format == PROA_WFMT_FP8;
+    if (codes) scale = proa_fp8_scale(largest, 1);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t j = i / PROA_LORA_PANEL, own = s->slot * l->rank + (j ^ (s->slot & s->at.swap));
+        char *at = to + own * row + i % PROA_LORA_PANEL * s->at.number_bytes;
+        if (codes) *at = (char)proa_fp8_round(numbers[i], scale);
+        else proa_from_f32(at, l->dtype, &numbers[i], 1);
+    }
+    ((float *)(void *)(to + s->at.panel_scales))[s->slot] = use->scale * scale;
+}
+
 void proa_lora_stack_reference(proa_ctx *c, const proa_weight *w, const proa_lora *l, int32_t slot,
                                const char *base)
 {
-    int64_t columns = (int64_t)l->pieces * l->rank, panel = 0, row = PROA_LORA_PANEL * 2;
-    uint16_t *a = (uint16_t *)w->data + (w->N + slot * columns) * w->K;
-    const proa_lora_use *use = (const proa_lora_use *)(const void *)(base + l->use);
+    const stacking s = {w->data, base, l, proa_lora_stack_of(l, w), slot};
+    int64_t panel = 0;
     PROA_UNUSED(c);
-    for (int64_t i = 0; i < columns * l->K; i++)
-        a[i] = ((const uint16_t *)(const void *)(base + l->a))[i % l->K * columns + i / l->K];
+    stack_a(&s, w);
     for (int32_t p = 0; p < l->pieces; p++)
-        for (int64_t end = panel + proa_lora_panels(l, p); panel < end; panel++) {
-            char *to = (char *)w->data + proa_lora_stack_b(l, w) + panel * proa_lora_stack_panel(l);
-            const char *from = base + l->b + panel * l->rank * row;
-            for (int32_t j = 0; j < l->rank; j++)
-                memcpy(to + (slot * l->rank + proa_lora_stack_row(j, slot)) * row, from + j * row, (size_t)row);
-            memcpy(to + proa_lora_stack_scale(l) + slot * (int64_t)sizeof(float), &use[p].scale, sizeof(float));
-        }
+        for (int64_t end = panel + proa_lora_panels(l, p); panel < end; panel++) stack_panel(&s, w, panel, p);
 }

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "kernels/lora_stack.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,18 +76,23 @@ static proa_dtype dtype_of(const proa_formats *f)
     return PROA_DTYPE_BF16;
 }
 
-/* A device reads adapters of 16 bits behind the matrix too; the plan takes the slots back where they have no room. */
-static void set_stack(proa_model *m, proa_param *param, proa_lora_matrix *w)
+/* A device reads adapters behind the matrix too, beside a matrix in FP8 only if that was asked for. The plan takes the
+ * slots back where they cannot be stored there. Returns whether it is a matrix in FP8. */
+static bool set_stack(proa_model *m, proa_param *param, proa_weight_slot slot, proa_lora_matrix *w)
 {
-    if (!w || m->device->host || m->packed || m->lora.dtype == PROA_DTYPE_F32) return;
+    bool fp8 = proa_formats_of(&m->formats, slot, param) == PROA_WFMT_FP8;
+    if (!w || m->device->host || m->packed || m->lora.dtype == PROA_DTYPE_F32) return false;
+    if (fp8 && !m->lora.fp8) return false;
     w->layout.slots = m->lora.slots;
     param->lora = &w->layout;
+    return fp8;
 }
 
 proa_status proa_lora_plan(proa_model *m, proa_err *err)
 {
     const proa_params *p = &m->params[PROA_STACK_DECODER];
     proa_lora_store *l = &m->lora;
+    bool fp8 = false;
     if (!l->slots) return PROA_OK;
     if (m->arch->kind != PROA_KIND_DECODER)
         return PROA_FAIL(err, UNSUPPORTED, "adapters of a %s: only decoders take them", m->arch->name);
@@ -100,13 +106,18 @@ proa_status proa_lora_plan(proa_model *m, proa_err *err)
             const proa_param *param = proa_params_at(p, layer, (proa_weight_slot)s);
             if (!proa_param_is_matrix(param) || param->experts || !is_multiplied(m, s)) continue;
             l->matrix[layer * PROA_SLOT_COUNT + s] = lay_out(m, param);
-            set_stack(m, &p->param[layer * PROA_SLOT_COUNT + s], l->matrix[layer * PROA_SLOT_COUNT + s]);
+            fp8 |= set_stack(m, &p->param[layer * PROA_SLOT_COUNT + s], (proa_weight_slot)s,
+                             l->matrix[layer * PROA_SLOT_COUNT + s]);
         }
         l->layer_at[layer + 1] = l->image_bytes;
     }
     if (l->image_bytes == 0)
         return PROA_FAIL(err, UNSUPPORTED, "adapters of a %s: it has no matrix that they can change",
                          m->arch->name);
+    if (l->fp8 && !fp8)
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "lora-dtype 'fp8' is offered beside weights in fp8 only (--device cuda --quant fp8)");
     return PROA_OK;
 }
 
@@ -133,6 +144,7 @@ void proa_lora_plan_part(proa_model *m)
         if (!param->parts) param->lora = NULL; /* another stage has it */
         if (!w || !param->parts) continue;
         int64_t more = param->lora ? (int64_t)param->lora->slots * w->layout.pieces * s->rank : 0;
+        if (more) more += proa_lora_stack_gap(param->rows, param->cols);
         s->sums_columns = proa_max64(s->sums_columns, param->rows + more);
         if (m->ranks == 1) {
             param->lora = &w->layout;
@@ -309,7 +321,7 @@ static void note_changes(proa_model *m, int32_t slot, const char *image)
     }
 }
 
-/* What a slot has, once more behind the matrices: proa_lora_stack_b. */
+/* What a slot has, once more behind the matrices (kernels/lora_stack.h). */
 static void stack_slot(proa_model *m, int32_t slot)
 {
     const proa_params *p = &m->params[PROA_STACK_DECODER];

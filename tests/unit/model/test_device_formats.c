@@ -72,15 +72,18 @@ static void keeps_codes(void **state)
     proa_pool_free(pool);
 }
 
-/* Each matrix begins where the one before ends, with what adapters have behind that. */
-static void adapters_keep_matrices_aligned(void **state)
+/* How many matrices have adapters behind them. Each begins where the one before ends, with what is behind that. */
+static int count_stacks(const char *quant, bool fp8, proa_pool *pool)
 {
-    PROA_UNUSED(state);
-    proa_pool *pool = proa_pool_new(1);
     proa_model *m = NULL;
     proa_err err = {.status = PROA_OK};
-    proa_model_options options = {
-        .dtype = "bf16", .rows_max = 8, .head_rows = 8, .lora_slots = 1, .lora_rank = 16};
+    proa_model_options options = {.dtype = "bf16",
+                                  .quant = quant,
+                                  .rows_max = 8,
+                                  .head_rows = 8,
+                                  .lora_slots = 1,
+                                  .lora_rank = 16,
+                                  .lora_fp8 = fp8};
     int found = 0;
     proa_status status = proa_model_prepare(&m, GOLDEN "llama", &options, &gpu, pool, &err);
     if (status != PROA_OK) fail_msg("%s", err.text);
@@ -91,8 +94,32 @@ static void adapters_keep_matrices_aligned(void **state)
         assert_int_equal(p->matrix.stride % PROA_LORA_MATRIX_ALIGN, 0);
         found++;
     }
-    assert_int_equal(found, 8);
     proa_model_free(m);
+    return found;
+}
+
+static void adapters_are_behind_matrices(void **state)
+{
+    PROA_UNUSED(state);
+    proa_pool *pool = proa_pool_new(1);
+    assert_int_equal(count_stacks("none", false, pool), 8);
+    assert_int_equal(count_stacks("fp8", false, pool), 0);
+    assert_int_equal(count_stacks("fp8", true, pool), 8);
+    assert_int_equal(count_stacks("int8", false, pool), 0);
+    proa_pool_free(pool);
+}
+
+/* fp8 adapters are refused where no matrix is in FP8. */
+static void fp8_adapters_need_fp8_weights(void **state)
+{
+    PROA_UNUSED(state);
+    proa_pool *pool = proa_pool_new(1);
+    proa_model *m = NULL;
+    proa_err err = {.status = PROA_OK};
+    proa_model_options options = {
+        .rows_max = 8, .head_rows = 8, .lora_slots = 1, .lora_rank = 16, .lora_fp8 = true};
+    assert_int_equal(proa_model_prepare(&m, GOLDEN "llama", &options, &gpu, pool, &err), PROA_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "lora-dtype 'fp8'"));
     proa_pool_free(pool);
 }
 
@@ -105,7 +132,8 @@ int main(void)
     proa_reference_fill(&reference);
     gpu.ops = &reference;
     const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_codes),
-                                       cmocka_unit_test(adapters_keep_matrices_aligned)};
+                                       cmocka_unit_test(adapters_are_behind_matrices),
+                                       cmocka_unit_test(fp8_adapters_need_fp8_weights)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     proa_device_close(host);
     return failed;

@@ -3,6 +3,7 @@
  * products of many rows, multiplied as e4m3; rows of x as e4m3. The rounding is that of kernels/quant.h, the
  * same as on the host. */
 #include "kernels/cuda/linear/act_quant_fp8.h"
+#include "kernels/cuda/linear/gemm_fp8.h"
 #include "kernels/cuda/linear/linear.h"
 
 extern "C" {
@@ -657,6 +658,21 @@ static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     operands.x_scale = rows.scale, operands.w_scale = (const char *)w->data + at.scales_at;
     gpu_multiply(g, &want, &operands);
     if (bare) add_bias(g, y, e);
+    return true;
+}
+
+bool gpu_fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const void *scales)
+{
+    const epilogue plain = epilogue_of(NULL, w);
+    int64_t ld = quant_layout_of(w->format, w->N, w->K).row_bytes;
+    gpu_product want = fp8_product_of(y, w, ld, plain);
+    want.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    if (!fp8_gemm_takes(y, w, plain) || !gpu_multiplies(g, &want)) return false;
+    gpu_fp8_rows rows = fp8_rows_of(g, x, ld);
+    gpu_operands operands = {y.data, rows.at, w->data, NULL, NULL, 1.0f};
+    operands.x_scale = rows.scale, operands.w_scale = scales;
+    gpu_multiply(g, &want, &operands);
+    g->fp8_rows_wanted = true;
     return true;
 }
 
