@@ -64,6 +64,15 @@ def test_mpi(one_rank, ranks, options):
 
 
 @needs_mpi
+def test_mpi_without_single_copies(one_rank):
+    """Where processes may not read each other's memory, a message of MPI leaves only while its sender calls MPI."""
+    options = ("--mca", "btl", "vader,self", "--mca", "btl_vader_single_copy_mechanism", "none")
+    run = mpirun(2, *RUN, "--pp", "2", options=options)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == one_rank
+
+
+@needs_mpi
 def test_mpi_with_another_number_of_ranks():
     run = mpirun(3, *RUN, "--tp", 2)
     assert run.returncode != 0

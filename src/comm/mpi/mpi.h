@@ -21,6 +21,7 @@ typedef struct proa_mpi {
     /* All ranks, in the order of the announcements: collectives among those that give the same group (>= 0); ranks in
      * the group are in the order of their ranks in the world. */
     proa_status (*open_comm)(proa_comm **out, int32_t group, proa_err *err);
+    void (*progress)(void);   /* lets MPI go on with messages that were sent before; any thread */
     void (*end)(bool failed); /* the last call; failed: MPI_Abort, which ends all ranks */
 } proa_mpi;
 
@@ -33,7 +34,7 @@ const proa_mpi *proa_mpi_world(void);
 
 #define PROA_MPI_PLUGIN  "libproa_mpi.so"
 #define PROA_MPI_ENTRY   "proa_mpi_start"
-#define PROA_MPI_VERSION 2
+#define PROA_MPI_VERSION 3
 typedef proa_status proa_mpi_start_fn(int version, proa_mpi *out, proa_err *err);
 
 #endif

@@ -25,6 +25,7 @@
 
 struct proa_rank_processes {
     int32_t ranks, stages;
+    const proa_mpi *mpi; /* NULL: this process has started them */
     pid_t pid[PROA_RANKS_MAX];
     int fd[PROA_RANKS_MAX]; /* until the links have them; -1: none */
     proa_links *links;      /* link i is to rank i + 1 */
@@ -228,7 +229,7 @@ proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank
     int32_t ranks = open->model.ranks;
     PROA_ASSERT(ranks > 1 && ranks <= PROA_RANKS_MAX);
     p->ranks = ranks, p->stages = open->model.stages > 1 ? open->model.stages : 1;
-    p->notify = notify, p->arg = arg, p->wait_ns = (int64_t)open->wait_ms * 1000000;
+    p->mpi = mpi, p->notify = notify, p->arg = arg, p->wait_ns = (int64_t)open->wait_ms * 1000000;
     for (int32_t i = 0; i < ranks; i++) p->fd[i] = -1;
     pthread_mutex_init(&p->lock, NULL);
     proa_cond_init(&p->changed);
@@ -241,11 +242,24 @@ proa_status proa_rank_processes_start(proa_rank_processes **out, const proa_rank
 
 /* ---- the group ---- */
 
+/* Under the lock. A message of MPI may leave only while this process calls MPI: other ranks may still wait for the call
+ * whose results are awaited here. */
+static void wait_for_change(proa_rank_processes *p)
+{
+    if (!p->mpi) {
+        pthread_cond_wait(&p->changed, &p->lock);
+        return;
+    }
+    pthread_mutex_unlock(&p->lock);
+    p->mpi->progress();
+    pthread_mutex_lock(&p->lock);
+    proa_cond_wait_ms(&p->changed, &p->lock, 1);
+}
+
 proa_status proa_rank_processes_result(proa_rank_processes *p, proa_status status, proa_err *err)
 {
     pthread_mutex_lock(&p->lock);
-    while (p->results < p->ranks - 1 && p->failure.status == PROA_OK)
-        pthread_cond_wait(&p->changed, &p->lock);
+    while (p->results < p->ranks - 1 && p->failure.status == PROA_OK) wait_for_change(p);
     const proa_err *why = p->first.status != PROA_OK ? &p->first : &p->failure;
     if (status == PROA_OK && why->status != PROA_OK) {
         status = why->status;

@@ -200,6 +200,12 @@ static proa_status open_group(proa_comm **out, int32_t group, proa_err *err)
     return PROA_OK;
 }
 
+static void progress_world(void)
+{
+    int found;
+    MPI_Iprobe(MPI_ANY_SOURCE, TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+}
+
 static void end_world(bool failed)
 {
     atomic_store(&world_stopped, true);
@@ -230,6 +236,6 @@ proa_status proa_mpi_start(int version, proa_mpi *out, proa_err *err)
         return PROA_FAIL(err, UNSUPPORTED, "this MPI cannot be called by several threads (MPI_THREAD_MULTIPLE)");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    *out = (proa_mpi){rank, ranks, local_rank(), announce_text, open_group, end_world};
+    *out = (proa_mpi){rank, ranks, local_rank(), announce_text, open_group, progress_world, end_world};
     return PROA_OK;
 }
