@@ -952,7 +952,7 @@ static void check_many_rows(tester *t, proa_wfmt format)
  * device's blocks share, and more outputs than it has blocks for. */
 static void check_dozens(tester *t, proa_wfmt format)
 {
-    static const int64_t Ts[] = {17, 24, 32, 48, 64, 100, 128, 200, 256},
+    static const int64_t Ts[] = {17, 24, 32, 48, 64, 100, 128, 200, 256, 400},
                          long_sums[][3] = {{32, 1001, 4100}, {64, 643, 4100}, {200, 517, 2100},
                                            {24, 9001, 1300}, {64, 8465, 600}, {32, 130, 20}};
     if (!proa_wfmt_is_quantised(format) || !device_mode.on) return;

@@ -3,8 +3,8 @@
  * Weights are the left factor of wgmma: they come into shared memory as they are stored, and each warp unpacks its 16
  * rows into registers, as f16. Rows of x are the right factor, by TMA as they are.
  *
- * Codes of four bits become code * scale + offset in f16, the same numbers that dequantise_kernel makes. Scales of rows
- * are applied to the sums.
+ * Codes in groups become code * scale + offset in f16, the same numbers that dequantise_kernel makes (e4m3 has scales
+ * in f32, which are rounded to f16 before). Scales of rows are applied to the sums.
  *
  * Blocks are persistent and share all slots of all tiles evenly (stream-K). A tile that several blocks share is added
  * by the one that ends last, in the order of K. */
@@ -20,7 +20,8 @@ enum {
     COUNTERS = 256, /* of the parts of tiles; one for each block */
     GATED_BOX = 32, /* rows of the gate, or of its factor, that one load brings */
     ROWS_MIN = 17,
-    ROWS_MAX = 256,
+    ROWS_MAX = 256, /* of 8 bits */
+    ROWS_MAX_4_BITS = 512,
     GATED_ROWS_MAX = 128
 };
 
@@ -32,15 +33,24 @@ struct mixed_job {
     int row_tiles, tiles, stages, each; /* tiles: of a cluster; stages: slots of a tile; each: slots of a cluster */
 };
 
+/* Bytes of a row's factors for a step of 128 numbers (kernels/coded.h). */
+__host__ __device__ constexpr int mixed_factor_bytes(int format)
+{
+    return format == PROA_WFMT_I4                                                              ? 2
+           : format == PROA_WFMT_I4A || format == PROA_WFMT_MXFP4W || format == PROA_WFMT_FP8G ? 4
+           : format == PROA_WFMT_I8G                                                           ? 8
+           : format == PROA_WFMT_I4A32                                                         ? 16
+                                                                                               : 0;
+}
+
 /* GROUPS: warpgroups, of 64 outputs each. */
 template <int FORMAT, int ROWS, int GROUPS> struct mixed_form {
     static const bool IS_INT4 = proa_wfmt_is_int4((proa_wfmt)FORMAT);
     static const int DEPTH = IS_INT4 ? 256 : 128; /* numbers of K in a slot */
     static const int OUTPUTS = 64 * GROUPS, CONSUMERS = 4 * GROUPS, THREADS = (CONSUMERS + 1) * 32; /* warps */
     static const int STEPS = DEPTH / 128, PANELS = DEPTH / 64, PANEL = ROWS * 128;                  /* of x */
-    static const int STEP_FACTORS = /* bytes, of 8 rows */
-        !IS_INT4 ? 0 : 8 * group_factors<FORMAT>::GROUPS * (group_factors<FORMAT>::OFFSETS ? 4 : 2);
-    static const int FACTORS = OUTPUTS / 8 * 2 * STEP_FACTORS;
+    static const int STEP_FACTORS = 8 * mixed_factor_bytes(FORMAT), /* of 8 rows */
+        SLOT_FACTORS = STEPS * STEP_FACTORS, FACTORS = OUTPUTS / 8 * SLOT_FACTORS;
     static const int SHARE = PANELS * ROWS / CLUSTER, X_BOX = SHARE < ROWS ? SHARE : ROWS; /* rows of panels */
     static const int X_AT = OUTPUTS * 128, SLOT = X_AT + PANELS * PANEL;
     static const int FIT = (SHARED_MAX - 1024) / (SLOT + FACTORS), SLOTS = FIT < SLOTS_MAX ? FIT : (int)SLOTS_MAX;
@@ -83,8 +93,8 @@ __device__ static inline void fetch_weights(const gpu_ring &ring, int slot, cons
         int row = u.n + i / 2 * GATED_BOX + i % 2 * gate;
         gpu_tma_load(to + i * rows * 128, &maps.w, full, u.k * 64, row);
         if (F::FACTORS > 0)
-            gpu_tma_load(factors + i * rows / 8 * 2 * F::STEP_FACTORS, &maps.factors, full,
-                         u.k * F::STEP_FACTORS, row / 8);
+            gpu_tma_load(factors + i * rows / 8 * F::SLOT_FACTORS, &maps.factors, full,
+                         u.k * (F::SLOT_FACTORS / 2), row / 8);
     }
 }
 
@@ -136,21 +146,35 @@ typedef unsigned mixed_pieces[4][4];
  * of a row read the same words. */
 template <int FORMAT> struct mixed_source {
     typedef group_factors<FORMAT> groups;
+    static const bool E2M1 = FORMAT == PROA_WFMT_MXFP4W;
+    static const int TURN = E2M1 ? 9 : 6; /* the bit that nibbles c and c + 4 are brought to */
     __half2 scale[2][groups::GROUPS], offset[2][groups::GROUPS];
     /* Which of the 128 numbers comes first in product j of half s. */
     __device__ static constexpr int column(int s, int j)
     {
         return 32 * j + s * 16;
     }
+    /* Unpacked e2m1 is 2^-14 of the number, and is multiplied by 2^8 times the scale: exact for scales of 2^-22 to 2^7,
+     * and 0 for smaller ones. */
+    static __device__ float back()
+    {
+        return E2M1 ? 64.0f : 1.0f;
+    }
+    __device__ static __half2 power(int exponent)
+    {
+        int bits = exponent == 255 ? 0x7e00 : min(max(exponent - 104, 0), 31) << 10;
+        return __half2half2(__ushort_as_half((unsigned short)bits));
+    }
     __device__ void load_factors(unsigned at, const mixed_lane &lane)
     {
-        const int BYTES = groups::GROUPS * (groups::OFFSETS ? 4 : 2);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            unsigned from = at + lane.factors[i] + lane.r * BYTES;
+            unsigned from = at + lane.factors[i] + lane.r * mixed_factor_bytes(FORMAT);
+            unsigned exponents = E2M1 ? gpu_load_shared32(from) : 0;
 #pragma unroll
             for (int g = 0; g < groups::GROUPS; g++) {
-                if (groups::OFFSETS) {
+                if (E2M1) scale[i][g] = power(exponents >> 8 * g & 255);
+                else if (groups::OFFSETS) {
                     unsigned pair = gpu_load_shared32(from + 4 * g);
                     scale[i][g] = __low2half2(*reinterpret_cast<__half2 *>(&pair));
                     offset[i][g] = __high2half2(*reinterpret_cast<__half2 *>(&pair));
@@ -160,7 +184,13 @@ template <int FORMAT> struct mixed_source {
     }
     __device__ unsigned number(unsigned word, unsigned turn, int i, int g) const
     {
-        unsigned code = mask_and_set(__funnelshift_r(word, word, turn), 0x03c003c0u, 0x4c004c00u); /* 24 + q */
+        unsigned turned = __funnelshift_r(word, word, turn);
+        if (E2M1) {
+            unsigned bits = (turned & 0x0e000e00u) | (turned << 3 & 0x80008000u);
+            __half2 v = __hmul2(*reinterpret_cast<__half2 *>(&bits), scale[i][g]);
+            return *reinterpret_cast<unsigned *>(&v);
+        }
+        unsigned code = mask_and_set(turned, 0x03c003c0u, 0x4c004c00u); /* 24 + q */
         __half2 q = __hsub2(*reinterpret_cast<__half2 *>(&code), __half2half2(__ushort_as_half(0x4e00)));
         q = groups::OFFSETS ? __hfma2(q, scale[i][g], offset[i][g]) : __hmul2(q, scale[i][g]);
         return *reinterpret_cast<unsigned *>(&q);
@@ -176,37 +206,104 @@ template <int FORMAT> struct mixed_source {
                 const unsigned words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    to[j][i + 2 * h] = number(words[j], 4 * lane.c - 6, i, groups::GROUPS > 1 ? j : 0);
+                    to[j][i + 2 * h] = number(words[j], 4 * lane.c - TURN, i, groups::GROUPS > 1 ? j : 0);
             }
     }
 };
 
-/* Eight bits. A piece of 16 bytes is one product's, of which lane c takes the pairs c and c + 4. */
-template <> struct mixed_source<PROA_WFMT_I8W> {
+/* Eight bits. A piece of 16 bytes is one product's, of which lane c takes the pairs c and c + 4. In groups of 32 inputs
+ * it is the halves of two products instead: pair c of the first, and of the one 32 inputs further. */
+template <int FORMAT> struct mixed_bytes {
+    static const bool BY_32 = FORMAT == PROA_WFMT_I8G;
     __device__ static constexpr int column(int s, int j)
     {
         return 64 * s + 16 * j;
     }
+    static __device__ float back()
+    {
+        return 1.0f;
+    }
+    /* Pair c + 4 h of product j of half s. */
+    __device__ static unsigned short pair(unsigned rows, int i, int s, int j, int h, const mixed_lane &lane)
+    {
+        int piece = BY_32 ? 4 * s + j % 2 * 2 + h : 4 * s + j, byte = BY_32 ? j / 2 * 8 : 8 * h;
+        return gpu_load_shared16(rows + lane.row[i] + (piece ^ lane.r) * 16 + byte + 2 * lane.c);
+    }
+    __device__ static __half2 integers(unsigned short pair)
+    {
+        unsigned both = __byte_perm(pair ^ 0x8080u, 0x64646464u, 0x4140); /* 1152 + q */
+        return __hsub2(*reinterpret_cast<__half2 *>(&both), __half2half2(__ushort_as_half(0x6480)));
+    }
+};
+
+template <> struct mixed_source<PROA_WFMT_I8W> : mixed_bytes<PROA_WFMT_I8W> {
     __device__ void load_factors(unsigned, const mixed_lane &)
     {
     }
-    __device__ static unsigned number(unsigned short pair)
+    __device__ static __half2 number(unsigned short pair, int, int)
     {
-        unsigned both = __byte_perm(pair ^ 0x8080u, 0x64646464u, 0x4140); /* 1152 + q */
-        __half2 q = __hsub2(*reinterpret_cast<__half2 *>(&both), __half2half2(__ushort_as_half(0x6480)));
-        return *reinterpret_cast<unsigned *>(&q);
+        return integers(pair);
     }
-    __device__ void unpack(mixed_pieces &to, unsigned rows, unsigned, int s, const mixed_lane &lane) const
+};
+
+template <> struct mixed_source<PROA_WFMT_I8G> : mixed_bytes<PROA_WFMT_I8G> {
+    __half2 scale[2][4];
+    __device__ void load_factors(unsigned at, const mixed_lane &lane)
     {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int g = 0; g < 4; g += 2) {
+                unsigned two = gpu_load_shared32(at + lane.factors[i] + lane.r * 8 + 2 * g);
+                scale[i][g] = __low2half2(*reinterpret_cast<__half2 *>(&two));
+                scale[i][g + 1] = __high2half2(*reinterpret_cast<__half2 *>(&two));
+            }
+    }
+    __device__ __half2 number(unsigned short pair, int i, int g) const
+    {
+        return __hmul2(integers(pair), scale[i][g]);
+    }
+};
+
+/* Numbers are multiplied by 256 times the scale, as scales of small weights would be subnormal in f16. */
+template <> struct mixed_source<PROA_WFMT_FP8G> : mixed_bytes<PROA_WFMT_FP8G> {
+    __half2 scale[2];
+    static __device__ float back()
+    {
+        return 1.0f / 256.0f;
+    }
+    __device__ void load_factors(unsigned at, const mixed_lane &lane)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float one = __uint_as_float(gpu_load_shared32(at + lane.factors[i] + lane.r * 4));
+            scale[i] = __float2half2_rn(one * 256.0f);
+        }
+    }
+    __device__ __half2 number(unsigned short pair, int i, int) const
+    {
+        unsigned both;
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(both) : "h"(pair));
+        return __hmul2(*reinterpret_cast<__half2 *>(&both), scale[i]);
+    }
+};
+
+/* Products j of half s, which begin at mixed_source::column, for rows r and r + 8. */
+template <int FORMAT>
+__device__ static inline void unpack_products(mixed_pieces &to, const mixed_source<FORMAT> &source,
+                                              unsigned slot, unsigned piece, int s, const mixed_lane &lane)
+{
+    if constexpr (proa_wfmt_is_int4((proa_wfmt)FORMAT)) source.unpack(to, slot, piece, s, lane);
+    else {
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                unsigned at = rows + lane.row[i] + ((4 * s + j) ^ lane.r) * 16 + 2 * lane.c;
-                to[j][i] = number(gpu_load_shared16(at)), to[j][i + 2] = number(gpu_load_shared16(at + 8));
+            for (int i = 0; i < 4; i++) {
+                __half2 v = source.number(source.pair(slot, i % 2, s, j, i / 2, lane), i % 2, 2 * s + j / 2);
+                to[j][i] = *reinterpret_cast<unsigned *>(&v);
             }
     }
-};
+}
 
 /* By a whole warp: all blocks of the cluster write into each other's slots. */
 __device__ static inline void release_slot(const gpu_ring &ring, int slot)
@@ -234,7 +331,7 @@ __device__ static inline void multiply_units(float (&sum)[N / 2], const gpu_ring
         weights.load_factors(ring.slots + F::FACTORS_AT + at.slot * F::FACTORS + step * F::STEP_FACTORS, lane);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
-            weights.unpack(pieces[s], slot, 4 * step, s, lane);
+            unpack_products<FORMAT>(pieces[s], weights, slot, 4 * step, s, lane);
             gpu_wgmma_fence();
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -326,8 +423,8 @@ __device__ static inline mixed_operands operands_of(const skinny_call &a, int n,
     for (int i = 0; i < 2; i++) {
         int row = i ? second : n;
         if (row >= a.N) continue;
-        o.scale[i] = a.e.alpha, o.bias[i] = a.e.bias ? a.e.bias[row] : 0.0f;
-        if (!proa_wfmt_is_int4((proa_wfmt)FORMAT)) o.scale[i] *= ((const float *)a.scales)[row];
+        o.scale[i] = a.e.alpha * mixed_source<FORMAT>::back(), o.bias[i] = a.e.bias ? a.e.bias[row] : 0.0f;
+        if (FORMAT == PROA_WFMT_I8W) o.scale[i] *= ((const float *)a.scales)[row];
     }
     return o;
 }
@@ -409,7 +506,7 @@ __device__ static void consume_units(const gpu_ring &ring, const mixed_job &job,
     int eight[2] = {gated ? warp / 4 * 8 + warp % 4 : 2 * warp,
                     gated ? warp / 4 * 8 + 4 + warp % 4 : 2 * warp + 1},
         n = gated ? warp * 8 : warp * 16;
-    const unsigned FACTORS = 2 * F::STEP_FACTORS;
+    const unsigned FACTORS = F::SLOT_FACTORS;
     mixed_lane lane = {
         {(8 * eight[0] + r) * 128, (8 * eight[1] + r) * 128}, {eight[0] * FACTORS, eight[1] * FACTORS}, r, c, {}};
 #pragma unroll
@@ -462,12 +559,14 @@ __global__ void __launch_bounds__(mixed_form<FORMAT, ROWS, GROUPS>::THREADS, 1)
 
 /* ---- launching ---- */
 
-static bool factors_map(CUtensorMap *map, const skinny_call &a, int step_bytes, int rows)
+/* slot_bytes: of `of_slot` steps. */
+static bool factors_map(CUtensorMap *map, const skinny_call &a, int slot_bytes, int of_slot, int rows)
 {
+    const int step_bytes = slot_bytes / of_slot;
     cuuint64_t steps = (cuuint64_t)(a.K + PROA_CODED_STEP - 1) / PROA_CODED_STEP;
     cuuint64_t size[2] = {steps * step_bytes / 2, (cuuint64_t)(a.N + PROA_CODED_TILE - 1) / PROA_CODED_TILE},
                stride[1] = {steps * step_bytes};
-    cuuint32_t box[2] = {(cuuint32_t)step_bytes, (cuuint32_t)rows / PROA_CODED_TILE}, each[2] = {1, 1};
+    cuuint32_t box[2] = {(cuuint32_t)slot_bytes / 2, (cuuint32_t)rows / PROA_CODED_TILE}, each[2] = {1, 1};
     gpu_encode_fn *encode = gpu_tensor_map_encoder();
     return encode &&
            encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)a.scales, size, stride, box, each,
@@ -481,7 +580,7 @@ template <typename F> static bool make_maps(mixed_maps *maps, const skinny_call 
     const int w_box[2] = {64, a.e.gate_rows ? (int)GATED_BOX : F::OUTPUTS}, x_box[2] = {64, F::X_BOX};
     return gpu_tensor_map(&maps->w, PROA_DTYPE_F16, a.w, 2, w, w, w_box) &&
            gpu_tensor_map(&maps->x, PROA_DTYPE_F16, a.x, 2, x, &a.x_row, x_box) &&
-           (F::FACTORS == 0 || factors_map(&maps->factors, a, F::STEP_FACTORS, w_box[1]));
+           (F::FACTORS == 0 || factors_map(&maps->factors, a, F::SLOT_FACTORS, F::STEPS, w_box[1]));
 }
 
 template <int FORMAT, int ROWS, int GROUPS> static void launch_mixed(gpu *g, mixed_job job)
@@ -518,11 +617,13 @@ template <int FORMAT> static void launch_format(gpu *g, const mixed_job &job)
 
 bool gpu_gemm_mixed_takes(const gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
 {
-    bool format = w->format == PROA_WFMT_I4 || w->format == PROA_WFMT_I4A || w->format == PROA_WFMT_I4A32 ||
-                  w->format == PROA_WFMT_I8W;
+    bool format = proa_wfmt_is_coded(w->format) || w->format == PROA_WFMT_I8W;
     bool aligned = x.dtype == PROA_DTYPE_F32 || w->permuted ||
                    (x.stride[0] % 8 == 0 && (uintptr_t)x.data % 16 == 0);
-    bool rows = y.shape[0] >= ROWS_MIN && y.shape[0] <= (e.gate_rows ? (int)GATED_ROWS_MAX : (int)ROWS_MAX);
+    int most = e.gate_rows                    ? (int)GATED_ROWS_MAX
+               : proa_wfmt_is_int4(w->format) ? (int)ROWS_MAX_4_BITS
+                                              : (int)ROWS_MAX;
+    bool rows = y.shape[0] >= ROWS_MIN && y.shape[0] <= most;
     gpu_fast_act act;
     return g->split_k_clusters[CLUSTER] && format && rows && aligned && e.gate_rows % PROA_CODED_TILE == 0 &&
            g->sms <= COUNTERS && gpu_find_fast_act(&act, e.act);
@@ -551,6 +652,9 @@ bool gpu_gemm_mixed(gpu *g, proa_view y, proa_view x, const proa_weight *w, cons
     case PROA_WFMT_I4: launch_format<PROA_WFMT_I4>(g, job); break;
     case PROA_WFMT_I4A: launch_format<PROA_WFMT_I4A>(g, job); break;
     case PROA_WFMT_I4A32: launch_format<PROA_WFMT_I4A32>(g, job); break;
+    case PROA_WFMT_MXFP4W: launch_format<PROA_WFMT_MXFP4W>(g, job); break;
+    case PROA_WFMT_I8G: launch_format<PROA_WFMT_I8G>(g, job); break;
+    case PROA_WFMT_FP8G: launch_format<PROA_WFMT_FP8G>(g, job); break;
     default: launch_format<PROA_WFMT_I8W>(g, job); break;
     }
     return true;
