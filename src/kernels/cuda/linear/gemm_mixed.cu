@@ -20,8 +20,7 @@ enum {
     COUNTERS = 256, /* of the parts of tiles; one for each block */
     GATED_BOX = 32, /* rows of the gate, or of its factor, that one load brings */
     ROWS_MIN = 17,
-    ROWS_MAX = 256, /* of 8 bits */
-    ROWS_MAX_4_BITS = 512,
+    ROWS_MAX = 256,
     GATED_ROWS_MAX = 128
 };
 
@@ -620,9 +619,7 @@ bool gpu_gemm_mixed_takes(const gpu *g, proa_view y, proa_view x, const proa_wei
     bool format = proa_wfmt_is_coded(w->format) || w->format == PROA_WFMT_I8W;
     bool aligned = x.dtype == PROA_DTYPE_F32 || w->permuted ||
                    (x.stride[0] % 8 == 0 && (uintptr_t)x.data % 16 == 0);
-    int most = e.gate_rows                    ? (int)GATED_ROWS_MAX
-               : proa_wfmt_is_int4(w->format) ? (int)ROWS_MAX_4_BITS
-                                              : (int)ROWS_MAX;
+    int most = e.gate_rows ? (int)GATED_ROWS_MAX : (int)ROWS_MAX;
     bool rows = y.shape[0] >= ROWS_MIN && y.shape[0] <= most;
     gpu_fast_act act;
     return g->split_k_clusters[CLUSTER] && format && rows && aligned && e.gate_rows % PROA_CODED_TILE == 0 &&
