@@ -165,7 +165,9 @@ __global__ void __launch_bounds__(THREADS, up_blocks(FORMAT, THREADS))
     __syncthreads();
     if (!ends) return;
     float v = add_warps(scratch, me), u = a.e.gate_rows ? add_warps(scratch, me + OUTPUTS / 2) : 0.0f;
-    expert_store(a, 0, blockIdx.y, n, expert_finish(a, v, u, o, expert_weight_of(a, (int)blockIdx.y)));
+    /* experts whose weights scale their inputs are chosen before this kernel */
+    float weight = COUNT == 0 && a.weights ? a.weights[blockIdx.y] : 1.0f;
+    expert_store(a, 0, blockIdx.y, n, expert_finish(a, v, u, o, weight));
 }
 
 /* A piece of the concatenated rows of the chosen experts. */
@@ -184,18 +186,19 @@ template <int FORMAT> __device__ static inline float row_unit(const expert_call 
     return FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W ? a.unit * scales[row] : a.unit;
 }
 
-/* The weight of the outputs of the j-th chosen expert; NULL: 1. */
-__device__ static inline float weight_of_chosen(const float *weights, int j)
+/* The weight of the outputs of the j-th chosen expert. */
+template <bool WEIGHTED> __device__ static inline float weight_of_chosen(const float *weights, int j)
 {
-    return weights ? weights[j] : 1.0f;
+    return WEIGHTED ? weights[j] : 1.0f;
 }
 
 /* The bias of output n and those of the chosen experts for it, each times the expert's weight. */
+template <bool WEIGHTED>
 __device__ static inline float bias_of_chosen(const expert_call &a, const float *weights, const float *bias, int n)
 {
     float sum = bias ? bias[n] : 0.0f;
     for (int j = 0; a.e.bias && j < a.lists.k; j++)
-        sum = fmaf(weight_of_chosen(weights, j), a.e.bias[(int64_t)a.lists.ids[j] * a.N + n], sum);
+        sum = fmaf(weight_of_chosen<WEIGHTED>(weights, j), a.e.bias[(int64_t)a.lists.ids[j] * a.N + n], sum);
     return sum;
 }
 
@@ -208,7 +211,7 @@ __device__ static inline float bias_of_chosen(const expert_call &a, const float 
  *
  * expert_row_up_kernel is the kernel before. It releases this one when the ids and weights are known and written, so
  * these and the first pieces are read before gpu_wait. */
-template <int FORMAT>
+template <int FORMAT, bool WEIGHTED>
 __global__ void __launch_bounds__(DOWN_THREADS, DOWN_BLOCKS)
     expert_row_down_kernel(expert_call a, const float *weights, const float *bias)
 {
@@ -231,9 +234,9 @@ __global__ void __launch_bounds__(DOWN_THREADS, DOWN_BLOCKS)
     for (int d = 0; d < DOWN_AHEAD; d++) fetch(d);
     for (int i = threadIdx.x; i < chosen * OUTPUTS; i += DOWN_THREADS) {
         int j = i / OUTPUTS, r = i % OUTPUTS;
-        factor[j][r] = weight_of_chosen(weights, j) * row_unit<FORMAT>(a, j, rows.row(r));
+        factor[j][r] = weight_of_chosen<WEIGHTED>(weights, j) * row_unit<FORMAT>(a, j, rows.row(r));
     }
-    if (ends) base = bias_of_chosen(a, weights, bias, n);
+    if (ends) base = bias_of_chosen<WEIGHTED>(a, weights, bias, n);
     __syncthreads();
     gpu_wait();
     if (ends && a.e.residual) base += residual_at(a.e, 0, n);
@@ -308,7 +311,7 @@ void expert_row_down(gpu *g, const expert_call &a, proa_wfmt format, const float
 {
     dim3 grid((unsigned)blocks_of(a.e, a.N, OUTPUTS));
     by_row_format(format, [&](auto f) {
-        gpu_launch(g, "experts (one row)", expert_row_down_kernel<f.value>, grid, DOWN_THREADS, 0, a, weights,
-                   bias);
+        auto *kernel = weights ? expert_row_down_kernel<f.value, true> : expert_row_down_kernel<f.value, false>;
+        gpu_launch(g, "experts (one row)", kernel, grid, DOWN_THREADS, 0, a, weights, bias);
     });
 }
