@@ -7,6 +7,7 @@
 #include "kernels/data_ops.h"
 #include "kernels/device_name.h"
 #include "kernels/ipc.h"
+#include "kernels/plugin.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -195,7 +196,7 @@ static proa_status open_cuda(proa_device **out, const char *name, int index, pro
     *(void **)&entry = dlsym(plugin, PROA_CUDA_ENTRY);
     if (!entry)
         return PROA_FAIL(err, UNSUPPORTED, "device '%s': %s is not Proa's plug-in", name, PROA_CUDA_PLUGIN);
-    return entry(PROA_CUDA_VERSION, out, index, err); /* the plug-in stays open: its code may be in use */
+    return entry(proa_cuda_version(), out, index, err); /* the plug-in stays open: its code may be in use */
 }
 
 proa_status proa_device_parse(int *gpu, const char *name, proa_err *err)

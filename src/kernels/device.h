@@ -141,12 +141,6 @@ struct proa_device {
 PROA_MUST_CHECK proa_status proa_device_open(proa_device **out, const char *name, proa_err *err);
 void proa_device_close(proa_device *d); /* NULL is fine */
 
-/* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
-#define PROA_CUDA_PLUGIN  "libproa_cuda.so"
-#define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 21
-typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
-
 /* Tickets of send are 0 to PROA_SEND_TICKETS - 1. */
 #define PROA_SEND_TICKETS   8
 /* Added to ticket 0 or 1 of send: the kernels that follow do not wait for it, and none of them writes src until sent or

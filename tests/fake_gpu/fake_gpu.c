@@ -10,6 +10,7 @@
 #include "kernels/data_ops.h"
 #include "kernels/device.h"
 #include "kernels/ipc.h"
+#include "kernels/plugin.h"
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -187,7 +188,7 @@ PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index
 PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err)
 {
     *out = NULL;
-    if (version != PROA_CUDA_VERSION) return PROA_FAIL(err, UNSUPPORTED, "another version");
+    if (version != proa_cuda_version()) return PROA_FAIL(err, UNSUPPORTED, "another version");
     if (index >= GPUS) return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': there are %d GPUs", index, GPUS);
     PROA_TRY(proa_device_open(out, "cpu", err));
     proa_device *d = *out;

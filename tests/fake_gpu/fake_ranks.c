@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "kernels/connect.h"
+#include "kernels/plugin.h"
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index
 PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err)
 {
     *out = NULL;
-    if (version != PROA_CUDA_VERSION) return PROA_FAIL(err, UNSUPPORTED, "another version");
+    if (version != proa_cuda_version()) return PROA_FAIL(err, UNSUPPORTED, "another version");
     if (index >= gpus())
         return PROA_FAIL(err, INVALID, "device 'cuda:%d': there are %d GPUs, numbered from 0", index, gpus());
     PROA_TRY(proa_device_open(out, "cpu", err));

@@ -17,6 +17,7 @@ extern "C" {
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "kernels/plugin.h"
 }
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +75,7 @@ void gpu_tune_open(gpu *g, const char *capability)
                 mode);
     driver_version(driver, sizeof driver);
     snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 4",
-             g->name, capability, driver, cublasLtGetVersion(), PROA_CUDA_VERSION);
+             g->name, capability, driver, cublasLtGetVersion(), PROA_CUDA_LAYOUT);
     proa_tune_init(&t->known, identity);
     if (!t->off) read_file(t, g->name);
     if (t->path[0]) g->base.tuning = t->path;

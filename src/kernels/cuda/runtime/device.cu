@@ -7,6 +7,7 @@
 extern "C" {
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "kernels/plugin.h"
 }
 #include <stdlib.h>
 #include <string.h>
@@ -455,10 +456,10 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
 {
     cudaDeviceProp prop;
     *out = NULL;
-    if (version != PROA_CUDA_VERSION)
+    if (version != proa_cuda_version())
         return PROA_FAIL(err, UNSUPPORTED,
-                         "device 'cuda:%d': the plug-in is of another version (%d, the program %d)", index,
-                         PROA_CUDA_VERSION, version);
+                         "device 'cuda:%d': the plug-in libproa_cuda.so is of another build than the program",
+                         index);
     PROA_TRY(find_gpu(index, &prop, err));
     gpu_ops.name = "cuda", gpu_ops.decode = &gpu_decode_ops;
     gpu_fill_elementwise(&gpu_ops);
