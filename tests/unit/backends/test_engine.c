@@ -2,6 +2,7 @@
  * test_engine.c - Proa's own contract: what comes through it equals what the engine says when it is called directly,
  * bit for bit; streams add up to the whole; every option has its input and its parameter; cancelling frees pages. */
 #include "rig.h"
+#include "serve/generation_read.h"
 
 #define CLASSICS MODELS "classics-10m"
 #define PROMPT   "It was a dark and stormy night"

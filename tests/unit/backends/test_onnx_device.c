@@ -247,7 +247,8 @@ static OrtValue *join(proa_onnx_device *on, proa_infer **requests, int count, pr
 {
     OrtValue *value = NULL;
     proa_err err = {0};
-    assert_int_equal(proa_onnx_join(&value, held, &ort, on, &x, false, requests, count, &err), PROA_OK);
+    proa_onnx_batch batch = {.as = &x, .requests = requests, .count = count};
+    assert_int_equal(proa_onnx_join(&value, held, &ort, on, &batch, &err), PROA_OK);
     assert_int_equal(value->shape[0], 2 * count);
     return value;
 }
