@@ -6,16 +6,16 @@
 
 #include "kernels/device.h"
 
-#define PROA_CUDA_PLUGIN "libproa_cuda.so"
-#define PROA_CUDA_ENTRY  "proa_cuda_open"
+#define PROA_CUDA_PLUGIN    "libproa_cuda.so"
+#define PROA_CUDA_ENTRY     "proa_cuda_open"
 /* To be raised when a member or an argument changes its meaning but no struct its size. */
-#define PROA_CUDA_LAYOUT 22
+#define PROA_CUDA_INTERFACE 22
 
-/* A hash (FNV-1a) of PROA_CUDA_LAYOUT and the sizes of the structs that both sides use. An op that is added to the
+/* A hash (FNV-1a) of PROA_CUDA_INTERFACE and the sizes of the structs that both sides use. An op that is added to the
  * table, or a member to the arguments of an op, changes it. */
 static inline int proa_cuda_version(void)
 {
-    const size_t sizes[] = {PROA_CUDA_LAYOUT,           sizeof(proa_device),       sizeof(proa_pass),
+    const size_t sizes[] = {PROA_CUDA_INTERFACE,        sizeof(proa_device),       sizeof(proa_pass),
                             sizeof(proa_blocks),        sizeof(proa_page_move),    sizeof(proa_ops),
                             sizeof(proa_decode_ops),    sizeof(proa_ctx),          sizeof(proa_ctx_need),
                             sizeof(proa_view),          sizeof(proa_weight),       sizeof(proa_packed_rect),

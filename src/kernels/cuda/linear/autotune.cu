@@ -75,7 +75,7 @@ void gpu_tune_open(gpu *g, const char *capability)
                 mode);
     driver_version(driver, sizeof driver);
     snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 4",
-             g->name, capability, driver, cublasLtGetVersion(), PROA_CUDA_LAYOUT);
+             g->name, capability, driver, cublasLtGetVersion(), PROA_CUDA_INTERFACE);
     proa_tune_init(&t->known, identity);
     if (!t->off) read_file(t, g->name);
     if (t->path[0]) g->base.tuning = t->path;
