@@ -312,7 +312,7 @@ static void do_query_scale(const proa_step_frame *f, const proa_step *s)
     int64_t longest = f->batch->self.context_max;
     if (longest > 0 && longest - 1 + c->query_scale.offset < c->query_scale.length) return;
     proa_view q = proa_view_cols(proa_frame_register(f, s->in), 0, c->heads * c->head_dim);
-    f->m->ctx.ops->query_scale(&f->m->ctx, q, f->batch->positions, &c->query_scale);
+    f->m->ctx.ops->query_scale(&f->m->ctx, q, f->batch->positions + f->first, &c->query_scale);
 }
 
 static void do_clip(const proa_step_frame *f, const proa_step *s)
