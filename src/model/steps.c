@@ -364,7 +364,7 @@ static void do_experts(const proa_step_frame *f, const proa_step *s)
     e.first = (int32_t)c->first_expert, e.all = c->own_experts ? (int32_t)c->experts : 0;
     e.act = c->act, e.gated = c->gated;
     e.limit = (float)c->expert_limit, e.offset = (float)c->expert_offset;
-    e.bias = bias->parts && f->m->plan.part.tensor == 0 ? bias->values : NULL;
+    e.bias = bias->parts && adds_bias(f, s) ? bias->values : NULL;
     e.scales_inputs = s->flags & PROA_INPUTS;
     if (s->flags & PROA_ADD) e.residual = y;
     if (s->flags & PROA_ADD_X) e.residual = proa_frame_register(f, PROA_REG_X);

@@ -283,8 +283,9 @@ static bool has_whole_experts(const sharder *s, proa_weight_slot slot)
 static bool gives_sums(const sharder *s, proa_weight_slot slot, const proa_param *param)
 {
     bool bias = slot & 1;
-    return s->whole_sums && proa_slot_split(slot & ~1U) == PROA_SPLIT_COLUMNS &&
-           (bias || proa_param_is_matrix(param));
+    if (!s->whole_sums) return false;
+    if (slot == PROA_SLOT_EXPERT_BIAS) return true; /* of the sums that EXPERT_DOWN makes */
+    return proa_slot_split(slot & ~1U) == PROA_SPLIT_COLUMNS && (bias || proa_param_is_matrix(param));
 }
 
 /* Reduces a weight to the part that this rank has. The first rule that applies decides. */
