@@ -253,7 +253,9 @@ static proa_status check_tensor(const binder *b, const proa_weights_tensor *t, c
 {
     char have[64], want[64];
     *out = t->source;
-    if (out->encoding == PROA_ENCODING_PLAIN) split_experts(&out->view, w);
+    /* of a packed tensor the view is a shape only */
+    if (out->encoding == PROA_ENCODING_PLAIN || out->encoding == PROA_ENCODING_PACKED)
+        split_experts(&out->view, w);
     if (!merge_axes(&out->view, w->rank, w->shape))
         return PROA_FAIL(b->err, INVALID, "tensor '%s' is %s, expected %s", t->name,
                          proa_shape_text(have, t->source.view.rank, t->source.view.shape),
