@@ -10,6 +10,7 @@
 #include "weights/packed.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* While the list is made. */
@@ -220,9 +221,32 @@ static proa_status set_heads(const lister *l, proa_convert_tensor *t, const proa
     return PROA_OK;
 }
 
+/* Whether the bytes of the file are those that are written. */
+static bool is_as_stored(const proa_convert_tensor *t, const proa_weights_tensor *from)
+{
+    bool in_order = t->parts == 1 && !t->turned && !t->row_of && t->plus == 0.0f;
+    return in_order && proa_tensor_source_is_dense(&from->source) && t->dtype == from->source.view.dtype;
+}
+
+/* A vector of shape [1, n], such as Ernie's correction. */
+static bool is_row(const proa_view *v)
+{
+    return v->rank == 2 && v->shape[0] == 1;
+}
+
+/* A vector, or one of shape [1, n], as n rows of one number. */
+static void make_column(proa_view *v)
+{
+    int32_t along = v->rank - 1;
+    v->rank = 2;
+    v->shape[0] = v->shape[along], v->stride[0] = v->stride[along];
+    v->shape[1] = 1, v->stride[1] = 1;
+}
+
 static proa_status set_stacked(const lister *l, proa_convert_tensor *t, const proa_weights_tensor *from)
 {
     bool experts = proa_name_has_all_experts(t->row), vector = t->row->role == PROA_ROLE_VECTOR;
+    bool row_vector = vector && !experts && is_row(&from->source.view);
     int32_t parts = find_parts(l, t, from);
     int64_t slices = experts ? from->source.view.shape[0] : 1;
     proa_tensor_source *part = PROA_ARENA_NEW(&l->out->arena, proa_tensor_source, slices * parts);
@@ -231,17 +255,16 @@ static proa_status set_stacked(const lister *l, proa_convert_tensor *t, const pr
         part[i] = t->whole[i % parts]->source;
         if (experts) part[i] = proa_tensor_source_slice(&part[i], i / parts);
         proa_view *v = &part[i].view;
-        if (v->rank == 1) v->rank = 2, v->shape[1] = 1, v->stride[1] = 1;
+        if (row_vector || v->rank == 1) make_column(v);
         if (i < parts) t->N += proa_tensor_source_rows(&part[i]);
         t->K = v->shape[1];
     }
     t->turned = t->row->role == PROA_ROLE_TRANSPOSED;
     t->plus = t->row->flags & PROA_PLUS_ONE ? -1.0f : 0.0f;
     set_final_shape(t, experts, vector);
+    if (row_vector) set_shape(t, 2, from->source.view.shape);
     PROA_TRY(set_order(l, t, from));
-    bool as_is = parts == 1 && !t->turned && !t->row_of && t->plus == 0.0f;
-    if (as_is && proa_tensor_source_is_dense(&from->source) && t->dtype == from->source.view.dtype)
-        t->stored = from;
+    if (is_as_stored(t, from)) t->stored = from;
     return PROA_OK;
 }
 
@@ -270,10 +293,20 @@ static bool is_second_name(const lister *l, int64_t at)
     return false;
 }
 
+/* Layers behind the last one that predict further tokens: the file of a class has them, but in a layout of its own. */
+static bool is_of_unused_layer(const lister *l, const char *name)
+{
+    const proa_config *c = &l->out->config;
+    const char *at = l->out->arch ? strstr(name, "layers.") : NULL;
+    int64_t layer = at ? strtoll(at + 7, NULL, 10) : -1;
+    return layer >= c->layers && layer < c->layers + c->unused_layers;
+}
+
 static proa_status add_tensor(const lister *l, int64_t at)
 {
     const proa_weights_tensor *from = proa_weights_at(l->job->weights, at);
     if ((from->final && strchr(from->name, '#')) || is_second_name(l, at)) return PROA_OK;
+    if (from->final && !l->row[at] && is_of_unused_layer(l, from->name)) return PROA_OK;
     proa_convert_tensor *t = &l->out->at[l->out->count++];
     *t = (proa_convert_tensor){.name = from->name, .row = l->row[at], .dtype = dtype_of(l, &from->source)};
     l->out->decoded |= !proa_tensor_source_is_float(&from->source);
