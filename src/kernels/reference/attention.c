@@ -54,8 +54,8 @@ static void query_scale_rows(void *arg, int64_t begin, int64_t end, int worker)
     PROA_UNUSED(worker);
     const query_scale_job *job = arg;
     for (int64_t t = begin; t < end; t++) {
-        double steps = (double)(((int64_t)job->pos[t] + job->s->offset) / job->s->length);
-        float factor = (float)(1 + (double)job->s->beta * log1p(steps));
+        int64_t whole = ((int64_t)job->pos[t] + job->s->offset) / job->s->length;
+        float factor = (float)(1 + (double)job->s->beta * log1p((double)whole));
         for (int64_t j = 0; factor != 1 && j < job->x.shape[1]; j++) *at_row(job->x, t, j) *= factor;
     }
 }
