@@ -315,3 +315,33 @@ void proa_hub_step(proa_hub_client *c, int wait_ms)
     for (proa_hub_transfer *t = c->transfers; t; t = t->next) due |= !t->easy && t->start_ns <= now;
     if (c->active && !due) c->curl->multi_poll(c->multi, NULL, 0, wait_ms, NULL);
 }
+
+/* ---- a whole answer ---- */
+
+enum { FETCH_STEP_MS = 100 };
+
+static proa_status take_bytes(proa_hub_transfer *t, const char *bytes, size_t len, proa_err *err)
+{
+    if (proa_buf_append(t->arg, bytes, len)) return PROA_OK;
+    return PROA_FAIL(err, LIMIT, "the answer has more than %zu bytes", ((proa_buf *)t->arg)->bytes_max);
+}
+
+static void restart_bytes(proa_hub_transfer *t)
+{
+    proa_buf_clear(t->arg);
+}
+
+static void forget_client(proa_hub_transfer *t)
+{
+    t->client = NULL;
+}
+
+proa_status proa_hub_receive(proa_hub_client *c, proa_hub_transfer *t, proa_buf *body, proa_err *err)
+{
+    t->on_body = take_bytes, t->on_restart = restart_bytes, t->on_done = forget_client, t->arg = body;
+    proa_hub_start(c, t);
+    while (c->active) proa_hub_step(c, FETCH_STEP_MS);
+    proa_status status = proa_err_copy(err, &t->err);
+    proa_hub_transfer_release(t);
+    return status;
+}

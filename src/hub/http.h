@@ -101,6 +101,10 @@ void proa_hub_start(proa_hub_client *c, proa_hub_transfer *t);
 void proa_hub_stop(proa_hub_transfer *t);
 /* Sends and receives, and calls on_body and on_done; returns after at most wait_ms. */
 void proa_hub_step(proa_hub_client *c, int wait_ms);
+/* Runs a transfer to its end, appends its body to `body` and releases the transfer, which has no callbacks. The client
+ * has no other transfer. LIMIT: the answer is larger than body->bytes_max; else the transfer's error. */
+PROA_MUST_CHECK proa_status proa_hub_receive(proa_hub_client *c, proa_hub_transfer *t, proa_buf *body,
+                                             proa_err *err);
 /* Releases what a transfer that has ended holds, and its url. */
 void proa_hub_transfer_release(proa_hub_transfer *t);
 

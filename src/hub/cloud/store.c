@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEP_MS = 100, TIMEOUT_S = 10 };
+enum { TIMEOUT_S = 10 };
 
 /* ---- where the store is ---- */
 
@@ -185,39 +185,12 @@ static const proa_hub_site cloud_site = {.address = object_url, .sign = sign_req
 
 /* ---- requests with small answers ---- */
 
-static proa_status take_bytes(proa_hub_transfer *t, const char *bytes, size_t len, proa_err *err)
-{
-    if (proa_buf_append(t->arg, bytes, len)) return PROA_OK;
-    return PROA_FAIL(err, LIMIT, "the answer has more than %zu bytes", ((proa_buf *)t->arg)->bytes_max);
-}
-
-static void restart_bytes(proa_hub_transfer *t)
-{
-    proa_buf_clear(t->arg);
-}
-
-static void forget_client(proa_hub_transfer *t)
-{
-    t->client = NULL;
-}
-
 /* url: on the heap, taken. */
 static proa_status request_text(proa_hub_client *client, proa_buf *body, char *url, const char *form,
                                 proa_err *err)
 {
-    proa_hub_transfer t = {.url = url,
-                           .form = form,
-                           .end = -1,
-                           .bytes_max = (int64_t)body->bytes_max,
-                           .on_body = take_bytes,
-                           .on_restart = restart_bytes,
-                           .on_done = forget_client,
-                           .arg = body};
-    proa_hub_start(client, &t);
-    while (client->active) proa_hub_step(client, STEP_MS);
-    proa_status status = proa_err_copy(err, &t.err);
-    proa_hub_transfer_release(&t);
-    return status;
+    proa_hub_transfer t = {.url = url, .form = form, .end = -1, .bytes_max = (int64_t)body->bytes_max};
+    return proa_hub_receive(client, &t, body, err);
 }
 
 /* ---- the store ---- */

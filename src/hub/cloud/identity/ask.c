@@ -10,7 +10,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-enum { STEP_MS = 100, TIMEOUT_S = 10 };
+enum { TIMEOUT_S = 10 };
 
 /* ---- the site ---- */
 
@@ -42,22 +42,6 @@ static const proa_hub_site ask_site = {.address = no_address, .sign = add_header
 
 /* ---- one request ---- */
 
-static proa_status take_bytes(proa_hub_transfer *t, const char *bytes, size_t len, proa_err *err)
-{
-    if (proa_buf_append(t->arg, bytes, len)) return PROA_OK;
-    return PROA_FAIL(err, LIMIT, "the answer has more than %zu bytes", ((proa_buf *)t->arg)->bytes_max);
-}
-
-static void restart_bytes(proa_hub_transfer *t)
-{
-    proa_buf_clear(t->arg);
-}
-
-static void leave_client(proa_hub_transfer *t)
-{
-    t->client = NULL;
-}
-
 static proa_status send_with(proa_hub_client *client, proa_buf *body, const proa_cloud_ask *ask, proa_err *err)
 {
     proa_hub_transfer t = {.url = proa_strdup(ask->url),
@@ -69,16 +53,8 @@ static proa_status send_with(proa_hub_client *client, proa_buf *body, const proa
                            .no_redirect = true,
                            .no_proxy = ask->local,
                            .end = -1,
-                           .bytes_max = PROA_CLOUD_GRANT_BYTES_MAX,
-                           .on_body = take_bytes,
-                           .on_restart = restart_bytes,
-                           .on_done = leave_client,
-                           .arg = body};
-    proa_hub_start(client, &t);
-    while (client->active) proa_hub_step(client, STEP_MS);
-    proa_status status = proa_err_copy(err, &t.err);
-    proa_hub_transfer_release(&t);
-    return status;
+                           .bytes_max = PROA_CLOUD_GRANT_BYTES_MAX};
+    return proa_hub_receive(client, &t, body, err);
 }
 
 proa_status proa_cloud_ask_send(proa_buf *body, const proa_cloud_ask *ask, proa_err *err)
