@@ -27,6 +27,8 @@
 #define CREDIT_AGAIN  0.5
 /* Tokens of a try. */
 #define TRY_TOKENS    2
+/* A draft whose chances are known is tried only if its first token is at least so likely to be right. */
+#define TRY_CHANCE    0.5F
 
 /* Passes of up to EXACT_ROWS rows have a time each; beyond, each SLOT_ROWS rows have one together. */
 enum { EXACT_ROWS = 64, SLOT_ROWS = 32 };
@@ -175,13 +177,30 @@ static bool pays_with_luck(const pass_plan *none, const proa_draft_offer *o)
     return rate_of(&p) > GAIN_LEAST * rate_of(none);
 }
 
-/* The sequence drafts now although that does not seem to pay: it has not for a long time. A chain that takes time to
- * draft is left where luck would not help, because the draft model has to run all tokens since the last one first. */
-static int32_t try_size(const pass_plan *none, const proa_draft_offer *o, bool known)
+/* No pass of that many rows was measured for a long time. */
+static bool is_time_old(const proa_draft_times *t, int64_t rows)
 {
-    bool due = o->state->idle >= o->state->tries, costs = !o->chances && o->token_ns + o->first_ns > 0;
-    if (!due || o->is_known || (known && costs && !pays_with_luck(none, o))) return 0;
-    return (int32_t)proa_min64(TRY_TOKENS, o->limit);
+    int64_t slot = proa_min64(slot_of(rows), PROA_DRAFT_SLOTS - 1);
+    return t->passes - t->last[slot] >= OLD_PASSES;
+}
+
+/* Whether a try would tell anything. Where the chances are known, only the time of a pass with drafts can be wrong: an
+ * interrupted pass may have been the last one that was measured. A chain that takes time to draft is left where luck
+ * would not help, because the draft model has to run all tokens since the last one first. */
+static bool is_try_useful(const pass_plan *none, const proa_draft_offer *o, int32_t size)
+{
+    bool costs = !o->chances && o->token_ns + o->first_ns > 0;
+    if (proa_draft_time_of(none->times, none->rows) == 0) return !o->is_known; /* no times yet */
+    if (o->is_known)
+        return size > 0 && o->chances[0] >= TRY_CHANCE && is_time_old(none->times, none->rows + size);
+    return !costs || pays_with_luck(none, o);
+}
+
+/* The sequence drafts now although that does not seem to pay: it has not for a long time. */
+static int32_t try_size(const pass_plan *none, const proa_draft_offer *o)
+{
+    int32_t size = (int32_t)proa_min64(TRY_TOKENS, o->limit);
+    return o->state->idle >= o->state->tries && is_try_useful(none, o, size) ? size : 0;
 }
 
 bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_times *t, int64_t rows,
@@ -203,7 +222,7 @@ bool proa_draft_plan(proa_draft_offer *offers, int64_t count, const proa_draft_t
         double row = chosen ? rate * row_cost(&p) : 0, token = chosen ? rate * offers[i].token_ns : 0;
         offers[i].chance_least = (float)row;
         offers[i].chance_more = (float)((row + token) / fmax(offers[i].state->rate, RATE_LEAST));
-        if (!pays || offers[i].size == 0) offers[i].size = try_size(&none, &offers[i], known);
+        if (!pays || offers[i].size == 0) offers[i].size = try_size(&none, &offers[i]);
     }
     return pays;
 }

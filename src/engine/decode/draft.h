@@ -91,7 +91,8 @@ typedef struct proa_draft_offer {
     double token_ns, first_ns;
     const proa_drafter_times *drafter; /* measured times of drafting by the number of sequences; NULL: none */
     int32_t behind;                    /* tokens that the draft model has to run before it can draft */
-    bool is_known; /* the chances are learnt without drafts too, so no draft is tried just to learn them */
+    /* `chances` are learnt without drafts too, so a draft is tried only to learn the time of a pass that has drafts. */
+    bool is_known;
     /* [limit] probability that a token is accepted, in falling order: of the nodes of a tree. NULL: a chain, whose
      * tokens have state->rate. */
     const float *chances;

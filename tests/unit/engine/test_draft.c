@@ -156,6 +156,33 @@ static void sizes_follow_time_and_luck(void **state)
     assert_true(s.rate < 0.6F);
 }
 
+/* Drafts in 2,000 passes of one sequence whose guesses have these chances, where rows cost nothing, but the passes with
+ * drafts that were measured before had been interrupted. */
+static int drafts_after_interruption(const float *chances)
+{
+    proa_draft_times t = PROA_DRAFT_TIMES;
+    proa_draft_state s = PROA_DRAFT_STATE;
+    int drafts = 0;
+    for (int64_t n = 1; n <= 8; n++) proa_draft_time(&t, n, n == 1 ? 100 : 1000);
+    for (int pass = 0; pass < 2000; pass++) {
+        proa_draft_offer o = {.state = &s, .limit = 2, .chances = chances, .is_known = true};
+        proa_draft_plan(&o, 1, &t, 1, 0);
+        proa_draft_time(&t, 1 + o.size, 100);
+        drafts += o.size > 0;
+        if (o.size) proa_draft_result(&s, o.size, o.size);
+        else proa_draft_idle(&s);
+    }
+    return drafts;
+}
+
+/* Prompt lookup knows how often it is right. Times that are wrong are measured again if the guess is a likely one. */
+static void slow_times_are_measured_again(void **state)
+{
+    PROA_UNUSED(state);
+    assert_in_range(drafts_after_interruption((const float[]){0.9F, 0.8F}), 1000, 1999);
+    assert_int_equal(drafts_after_interruption((const float[]){0.4F, 0.2F}), 0);
+}
+
 /* A proposer that knows how often it is right is asked to stop where a token costs more than it promises. */
 static void chances_are_learned(void **state)
 {
@@ -291,6 +318,7 @@ int main(void)
         cmocka_unit_test(drafts_never_cost_much),
         cmocka_unit_test(copying_gains),
         cmocka_unit_test(chances_are_learned),
+        cmocka_unit_test(slow_times_are_measured_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
