@@ -351,7 +351,7 @@ static void linger_conn(proa_conn *conn)
 {
     conn->ending = PROA_CONN_LINGERING;
     end_protocol(conn);
-    if (conn->eof || conn->reserved || conn->ending == PROA_CONN_DEAD) { /* the next one needs the descriptor */
+    if (conn->eof || conn->idle || conn->reserved || conn->ending == PROA_CONN_DEAD) { /* reserved: the next needs it */
         conn->ending = PROA_CONN_DEAD;
         return;
     }
@@ -412,6 +412,12 @@ void proa_conn_close(proa_conn *conn, bool at_once)
     if (at_once) conn->ending = PROA_CONN_DEAD;
     else if (conn->ending == PROA_CONN_OPEN) conn->ending = PROA_CONN_FLUSHING;
     proa_conn_late(conn);
+}
+
+void proa_conn_close_idle(proa_conn *conn)
+{
+    conn->idle = true;
+    proa_conn_close(conn, false);
 }
 
 void proa_conn_fail(proa_conn *conn)

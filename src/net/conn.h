@@ -57,6 +57,8 @@ void proa_conn_again(proa_conn *conn);
 void proa_conn_want_drained(proa_conn *conn);
 /* Ends the connection: after what is queued has been written, or at once. close is called later, from the loop. */
 void proa_conn_close(proa_conn *conn, bool at_once);
+/* The same for a connection whose peer waits for no answer: the server does not wait until the peer closes its side. */
+void proa_conn_close_idle(proa_conn *conn);
 /* The connection ends (see expired) if that many ms pass before the next call; 0: no limit. For slow senders; while
  * bytes of proa_conn_read_into come, it starts anew with each. Peers that read no byte for stall_ms are closed by conn
  * itself. Late by up to 0.3 s. */

@@ -48,6 +48,7 @@ struct proa_conn {
     bool eof;      /* ... which was reached */
     bool blocked;  /* the socket takes no more for now */
     bool paused, again, want_drained;
+    bool idle;        /* proa_conn_close_idle: it does not linger */
     bool reserved;    /* accepted with a spare descriptor of its part */
     bool turned_away; /* refused with a message: connections_max does not count it */
     proa_loop_task late;

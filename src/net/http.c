@@ -370,7 +370,10 @@ static void http_shutdown(void *state)
 {
     proa_http_conn *h = state;
     h->draining = true;
-    if (is_quiet(h)) end_exchange(h);
+    if (!is_quiet(h)) return;
+    bool answered = proa_conn_queued(h->conn) == 0; /* a client that may still read the answer needs the linger */
+    end_exchange(h);
+    if (answered) proa_conn_close_idle(h->conn);
 }
 
 static bool http_expired(void *state)

@@ -502,6 +502,21 @@ def test_cut_at_every_byte(server):
     still_well(server)
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_drain_of_an_idle_connection(start, answers):
+    """It is closed after GOAWAY: the server does not wait until the client closes it."""
+    own = start()
+    with Client(own) as client:
+        client.send(client.head(1), client.data(1, message()))
+        assert client.answer(1)[0]["grpc-status"] == "0"
+        own.process.terminate()
+        ping = client.until(PingFrame)
+        if answers:
+            client.send(PingFrame(0, opaque_data=ping.opaque_data, flags=["ACK"]))
+        assert client.until(GoAwayFrame).last_stream_id == 1
+        assert own.process.wait(60) == 0  # while the client's side is open
+
+
 def test_drain_names_the_last_stream(start):
     own = start()
     with Client(own) as client:

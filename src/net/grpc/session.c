@@ -82,6 +82,13 @@ ssize_t proa_grpc_session_read(nghttp2_session *h2, int32_t stream, uint8_t *buf
     return (ssize_t)c->queued;
 }
 
+/* GOAWAY is written and no stream is left. */
+static void close_drained(grpc_session *s)
+{
+    if (s->draining && !s->used_since) proa_conn_close_idle(s->conn);
+    else proa_conn_close(s->conn, false);
+}
+
 /* Writes everything that nghttp2 has ready to the connection. */
 static void pump_output(grpc_session *s)
 {
@@ -94,8 +101,8 @@ static void pump_output(grpc_session *s)
     write_stage(s);
     s->stage = NULL;
     if (n < 0) proa_conn_close(s->conn, true);
-    else if (s->ending || (!nghttp2_session_want_read(s->h2) && !nghttp2_session_want_write(s->h2)))
-        proa_conn_close(s->conn, false);
+    else if (s->ending) proa_conn_close(s->conn, false);
+    else if (!nghttp2_session_want_read(s->h2) && !nghttp2_session_want_write(s->h2)) close_drained(s);
     /* a client that does not read answers may not send more requests */
     bool hold = proa_conn_queued(s->conn) > PROA_CONN_HIGH_BYTES;
     if (hold != s->held) proa_conn_pause(s->conn, hold);
@@ -170,6 +177,7 @@ static void begin_drain(grpc_session *s)
 {
     if (s->draining) return;
     s->draining = true;
+    s->used_since = s->calls != NULL;
     s->drain_ns = proa_loop_now_ns(s->loop) + LAST_CALL_MS * NS_PER_MS;
     nghttp2_submit_shutdown_notice(s->h2);
     proa_grpc_session_wake(s, s->drain_ns);
@@ -248,6 +256,7 @@ static int begin_headers(nghttp2_session *h2, const nghttp2_frame *frame, void *
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST || s->ending)
         return 0;
     grpc_call *c = proa_grpc_call_new(s, frame->hd.stream_id);
+    s->used_since = true;
     nghttp2_session_set_stream_user_data(h2, frame->hd.stream_id, c);
     return 0;
 }

@@ -79,8 +79,9 @@ typedef struct grpc_session {
     bool reading;      /* the client's first frame has come */
     bool held;         /* reading from the connection is paused: the client does not read what we send */
     bool draining, last_named; /* GOAWAY: the notice was sent; the last stream was named */
-    bool ending;               /* nothing more is read */
-    bool ping_waits;           /* a ping of ours is not answered */
+    bool used_since; /* a stream was open when the notice was sent, or later: its client may still read */
+    bool ending;     /* nothing more is read */
+    bool ping_waits; /* a ping of ours is not answered */
     proa_loop_task task;
     proa_timer timer;
     int64_t timer_ns; /* when it fires; 0: not running */

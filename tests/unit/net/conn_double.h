@@ -129,6 +129,11 @@ void proa_conn_close(proa_conn *conn, bool at_once)
     conn->at_once |= at_once;
 }
 
+void proa_conn_close_idle(proa_conn *conn)
+{
+    proa_conn_close(conn, false);
+}
+
 void proa_conn_deadline(proa_conn *conn, int64_t ms)
 {
     conn->deadline_ms = ms;
