@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -59,7 +58,7 @@ def server(backends, tmp_path):
 def shared(backends, tmp_path):
     """A model with three instances, and one with one."""
     write_models(tmp_path, many="instance_group { count: 3 }", other="")
-    with serve(backends, tmp_path, "--backend-config", "faults,execute-timeout-ms=3000") as running:
+    with serve(backends, tmp_path) as running:
         yield running
         assert running.stop() == 0
         assert not children(running)
@@ -101,6 +100,11 @@ def wait_until(what, seconds=20):
     while not what():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def wait_for_executions(server, what, count=1):
+    """So many requests have reached execute and stay there: what is "hangs" or "holds"."""
+    wait_until(lambda: server.log_text().count(f"an execution {what}") == count)
 
 
 def open_files(server):
@@ -162,13 +166,12 @@ def test_killed_from_outside(server):
 
 
 def test_requests_in_flight_get_an_error_each(server):
-    answers = []
-    late = threading.Thread(target=lambda: answers.append(infer(server, do="late")))
-    late.start()
-    time.sleep(0.1)
-    os.kill(children(server)["one_0"], signal.SIGKILL)
-    late.join()
-    assert answers[0][0] == 500 and "was killed by signal 9" in answers[0][1]["error"]
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(infer, server, do="hang")
+        wait_for_executions(server, "hangs")
+        os.kill(children(server)["one_0"], signal.SIGKILL)
+        status, text = answer.result()
+    assert status == 500 and "was killed by signal 9" in text["error"]
 
 
 def test_a_stopped_process_is_ended(server):
@@ -258,10 +261,10 @@ def test_a_load_that_fails(server, tmp_path, what, why):
 
 def test_limits_of_time_and_memory(backends, tmp_path):
     write_models(tmp_path, one="")
-    with serve(backends, tmp_path, "--backend-config", "faults,execute-timeout-ms=300",
+    with serve(backends, tmp_path, "--backend-config", "faults,execute-timeout-ms=1000",
                "--backend-config", "faults,memory-limit-mb=200") as running:
         status, answer = infer(running, do="hang")
-        assert status == 500 and "was killed: execute took longer than 300 ms" in answer["error"]
+        assert status == 500 and "was killed: execute took longer than 1000 ms" in answer["error"]
         wait_until(lambda: call(running, "/v2/models/one/ready")[0] == 200)
         limits = Path(f"/proc/{children(running)['one_0']}/limits").read_text()
         assert "Max data size             209715200" in limits
@@ -352,7 +355,10 @@ def test_instances_share_a_process(shared):
 def test_a_crash_ends_the_requests_of_all_instances(shared):
     """Each with one error; no request is tried at a neighbour, which is gone too, and all instances come back."""
     before = children(shared)
-    answers = at_once(shared, "hang", "hang", "crash")
+    with ThreadPoolExecutor(2) as pool:
+        others = [pool.submit(infer, shared, "many", do="hang") for _ in range(2)]
+        wait_for_executions(shared, "hangs", 2)
+        answers = [infer(shared, "many", do="crash"), *(other.result() for other in others)]
     assert {status for status, _ in answers} == {500}
     assert {a["error"] for _, a in answers} == {"Backend process 'many' is not healthy. It was killed by signal 11 (Segmentation fault)"}
     assert infer(shared, "other")[0] == 200
@@ -370,28 +376,32 @@ def test_requests_wait_while_all_instances_start_again(shared):
     assert len(children(shared)) == 2
 
 
-def test_an_execute_that_takes_too_long_names_its_instance(shared):
+def test_an_execute_that_takes_too_long_names_its_instance(backends, tmp_path):
     """What shares its process ends with it, and is told why."""
-    with ThreadPoolExecutor(3) as pool:
-        slow = pool.submit(infer, shared, "many", do="hang")
-        time.sleep(2.5)
-        others = [pool.submit(infer, shared, "many", do="hang") for _ in range(2)]
-        answers = [one.result() for one in (slow, *others)]
-    assert {status for status, _ in answers} == {500}
-    text = {answer["error"] for _, answer in answers}.pop()
-    assert all(answer["error"] == text for _, answer in answers)
-    assert re.fullmatch(r"Backend process 'many' is not healthy. It was killed: execute of instance 'many_0_[012]' took "
-                        "longer than 3000 ms", text)
-    wait_until(lambda: call(shared, "/v2/models/many/ready")[0] == 200)
-    assert [answer[0] for answer in at_once(shared, "meet", "meet", "meet")] == [200] * 3
+    write_models(tmp_path, many="instance_group { count: 3 }")
+    with serve(backends, tmp_path, "--backend-config", "faults,execute-timeout-ms=3000") as running:
+        with ThreadPoolExecutor(3) as pool:
+            slow = pool.submit(infer, running, "many", do="hang")
+            wait_for_executions(running, "hangs")
+            others = [pool.submit(infer, running, "many", do="hold") for _ in range(2)]
+            answers = [one.result() for one in (slow, *others)]
+        assert {status for status, _ in answers} == {500}
+        text = {answer["error"] for _, answer in answers}.pop()
+        assert all(answer["error"] == text for _, answer in answers)
+        assert re.fullmatch(r"Backend process 'many' is not healthy. It was killed: execute of instance 'many_0_[012]' took "
+                            "longer than 3000 ms", text)
+        wait_until(lambda: call(running, "/v2/models/many/ready")[0] == 200)
+        assert [answer[0] for answer in at_once(running, "meet", "meet", "meet")] == [200] * 3
 
 
 def test_a_cancel_reaches_its_instance_only(shared):
     pid = children(shared)["many"]
     with ThreadPoolExecutor(1) as pool:
-        neighbour = pool.submit(infer, shared, "many", do="late")
+        neighbour = pool.submit(infer, shared, "many", do="hold")
+        wait_for_executions(shared, "holds")
         with pytest.raises(TimeoutError):
             infer(shared, "many", timeout=0.3, do="hang")
+        assert infer(shared, "many", do="release")[0] == 200
         assert neighbour.result()[0] == 200
     assert [answer[0] for answer in at_once(shared, "meet", "meet", "meet")] == [200] * 3  # execute has returned
     assert children(shared)["many"] == pid
@@ -399,10 +409,12 @@ def test_a_cancel_reaches_its_instance_only(shared):
 
 def test_is_ready_while_an_instance_executes(shared):
     with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(infer, shared, "many", do="late")
+        slow = pool.submit(infer, shared, "many", do="hold")
+        wait_for_executions(shared, "holds")
         assert call(shared, "/v2/models/many/ready")[0] == 200
         assert infer(shared, "many")[0] == 200
         assert not slow.done()
+        assert infer(shared, "many", do="release")[0] == 200
         assert slow.result()[0] == 200
 
 

@@ -2,11 +2,12 @@
  * backend_faults.c - a backend that copies INPUT to OUTPUT, unless the request's parameter `do` asks for a fault:
  *     crash, abort, exit   the process ends
  *     hang                 execute does not return; unless the request is cancelled
- *     late                 responds after 300 ms
+ *     hold                 as a copy, when another request asks for `release`
  *     meet                 as a copy, when three executions are here at the same time; an error after 5 s
  *     orphan               as a copy, but model_close then never returns
  *     region               as a copy, and the file /dev/shm/backend_faults_PID of the process is mapped
- * The model's parameter `open` does the same while the model loads. */
+ * Those that stay write a line to the log when they have begun. The model's parameter `open` does the same while the
+ * model loads. */
 #include "proa/backend.h"
 
 #include <fcntl.h>
@@ -22,6 +23,7 @@ static const proa_backend_host *host;
 static bool never_closes;
 static void *region;
 static atomic_int met;
+static atomic_bool released;
 
 static void map_region(void)
 {
@@ -39,7 +41,6 @@ static void do_fault(const char *what)
     if (strcmp(what, "crash") == 0) raise(SIGSEGV);
     if (strcmp(what, "abort") == 0) abort();
     if (strcmp(what, "exit") == 0) _exit(3);
-    if (strcmp(what, "late") == 0) usleep(300000);
     if (strcmp(what, "orphan") == 0) never_closes = true;
 }
 
@@ -76,6 +77,16 @@ static bool meet(void)
     return atomic_load(&met) >= others;
 }
 
+/* Stays in execute if that is wanted. */
+static void stay(proa_backend_request *request, const char *what)
+{
+    bool hangs = strcmp(what, "hang") == 0, holds = strcmp(what, "hold") == 0;
+    if (strcmp(what, "release") == 0) atomic_store(&released, true);
+    if (hangs) host->log(PROA_BACKEND_LOG_INFO, __FILE__, __LINE__, "an execution hangs");
+    if (holds) host->log(PROA_BACKEND_LOG_INFO, __FILE__, __LINE__, "an execution holds");
+    while ((hangs || (holds && !atomic_load(&released))) && !host->request_cancelled(request)) usleep(5000);
+}
+
 static void respond(proa_backend_request *request)
 {
     proa_err err = {PROA_OK, 0, 0, 0, {0}};
@@ -84,7 +95,7 @@ static void respond(proa_backend_request *request)
     proa_backend_response *response = host->response_new(request);
     const char *what = fault_of(request);
     do_fault(what);
-    while (strcmp(what, "hang") == 0 && !host->request_cancelled(request)) usleep(5000);
+    stay(request, what);
     if (strcmp(what, "meet") == 0 && !meet()) {
         host->response_error(response, PROA_DEADLINE, "the others did not come");
     } else if (host->request_cancelled(request)) {
