@@ -127,7 +127,7 @@ class Terminal:
 
     def prompt(self):
         """Keys before the prompt would be the kernel's, which edits lines in its own way."""
-        self.wait("> $", 20)
+        self.wait("> $")
 
     def close(self):
         end = time.monotonic() + 30
@@ -245,7 +245,7 @@ def test_interrupt_ends_the_answer_only(server):
     t.type("long\r")
     t.wait("word5 ")
     t.type("\x03")
-    t.wait("> ", 10)
+    t.wait("> ")
     t.type("after\r")
     t.wait("pong 2")
     t.type("think\r")
@@ -262,7 +262,7 @@ def test_interrupt_ends_the_answer_only(server):
     assert second[0] == ("user", "long") and second[1][1].startswith("word0 word1") and len(second[1][1]) < 2000
     assert second[2] == ("user", "after")
     assert messages(server)[2][-2] == ("assistant", "pong 2")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not server.cut and time.monotonic() < deadline:
         time.sleep(0.05)
     assert server.cut  # the connection was closed, so that the server stops
@@ -308,15 +308,23 @@ def test_top_once(served):
     assert lines[0].startswith(f"{metrics_url}: 0 requests in flight, ") and "CPU" in lines[1]
     assert lines[3].split() == ["model", "req/s", "ms", "run", "wait", "tokens/s", "prompt/s", "pages", "cached", "drafts"]
     assert lines[4].split()[0] == LM.name and "/" in lines[4].split()[7]
-    worker = threading.Thread(target=lambda: [complete(http_url) for _ in range(3)])
+    asked, stop = [], threading.Event()
+
+    def work():
+        while not stop.is_set():
+            asked.append(200)
+            complete(http_url)
+
+    worker = threading.Thread(target=work)
     worker.start()
     tables = [json.loads(line) for line in ok("top", metrics_url, "--json", "--count", 12, "--interval", 0.25).splitlines()]
+    stop.set()
     worker.join()
     assert len(tables) == 12
     most = max(t["models"][0]["new_tokens_per_second"] for t in tables)
     assert most > 10 and tables[0]["models"][0]["pages"] > 0
     generated = sum(t["models"][0]["new_tokens_per_second"] * t["seconds"] for t in tables)
-    assert generated <= 605
+    assert generated <= sum(asked) + 5
 
 
 def test_top_terminal(served):

@@ -100,7 +100,7 @@ def test_the_gil_is_released_while_the_engine_runs():
         while worker.is_alive():
             turns += 1
             time.sleep(0.001)
-        assert turns > 20
+        assert turns > 5
 
 
 def test_a_child_of_a_fork_gets_an_error_and_may_open_again(llm):

@@ -162,16 +162,18 @@ def test_asyncio_cancellation_cancels_the_request():
     async def run():
         with proa.AsyncLLM(ROOT / "models/classics-10m") as model:
 
+            begun = asyncio.Event()
+
             async def endless():
-                async for _ in model.generate("It was", SamplingParams(max_tokens=450, ignore_eos=True)):
-                    pass
+                async for _ in model.generate("It was", SamplingParams(max_tokens=900, ignore_eos=True)):
+                    begun.set()
 
             task = asyncio.create_task(endless())
-            await asyncio.sleep(0.05)
+            await asyncio.wait_for(begun.wait(), 60)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            for _ in range(200):
+            for _ in range(3000):
                 if model.engine.stats()["running"] == 0:
                     return model.engine.stats()["cancelled"]
                 await asyncio.sleep(0.01)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton_grpc
-from wire import ROOT, Server
+from wire import ROOT, Server, metric, wait_until
 
 MODEL = "classics-10m"
 MANY = 96
@@ -77,6 +77,10 @@ def ask_grpc_stream(server, headers):
         assert done.wait(300)
 
 
+def waiting(server):
+    return metric(requests.get(f"http://{server.metrics}/metrics", timeout=60).text, "proa_engine_waiting")
+
+
 def share_of_wait(server, ask, greedy, other):
     """A client sends MANY requests at once, then another one a single one: the part of the time that the many take which the
     single one took."""
@@ -89,7 +93,7 @@ def share_of_wait(server, ask, greedy, other):
 
     thread = threading.Thread(target=flood)
     thread.start()
-    time.sleep(0.3)
+    wait_until(lambda: waiting(server) > MANY // 2, pause=0.005)
     begin = time.monotonic()
     ask(server, other)
     ends["other"] = time.monotonic()

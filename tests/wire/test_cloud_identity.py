@@ -114,7 +114,7 @@ def test_container_of_another_host(aws, env, host):
     start = time.monotonic()
     log = refused(aws.store, {**env, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://{host}/container"})
     assert "must be https, or http to this machine" in log
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 def test_role_of_a_profile(aws, env, tmp_path):
@@ -155,10 +155,10 @@ def test_no_metadata_service(aws, env):
     assert "no credentials were found in the environment or ~/.aws; no credentials from the instance's role: cannot reach http://127.0.0.1:9" in log
     aws.store.anonymous = True
     serves(aws.store, dead)
-    aws.slow = 20
+    aws.slow = 60
     start = time.monotonic()
     serves(aws.store, env)
-    assert time.monotonic() - start < 6
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("raw,says", [

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton_grpc
-from wire import REPOSITORY, raw_request, read_answer, wait_until
+from wire import REPOSITORY, executions, raw_request, read_answer, wait_until
 
 INFER = "/v2/models/identity_fp32/infer"
 BODY = json.dumps({"inputs": [{"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}).encode()
@@ -179,8 +179,8 @@ def test_reset_together_with_bytes(start):
                 sock = own.connect()
                 sock.sendall(data[:cut])
                 reset(sock)
-    wait_until(lambda: open_connections(own) == 0, seconds=5)
-    wait_until(lambda: "proa_requests_in_flight 0" in metrics_text(own), seconds=5)
+    wait_until(lambda: open_connections(own) == 0)
+    wait_until(lambda: "proa_requests_in_flight 0" in metrics_text(own))
 
 
 def test_clients_that_behave_badly(start):
@@ -205,7 +205,7 @@ def test_clients_that_behave_badly(start):
                 time.sleep(chance.random() * 0.01)
             sock.close()
     assert own.alive(), own.log_text()[-6000:]
-    wait_until(lambda: open_connections(own) == 0 and "proa_requests_in_flight 0" in metrics_text(own), seconds=10)
+    wait_until(lambda: open_connections(own) == 0 and "proa_requests_in_flight 0" in metrics_text(own))
 
 
 def metrics_text(server):
@@ -221,16 +221,15 @@ def test_a_client_that_leaves_is_noticed_at_once(start):
     time.sleep(0.1)
     for sock in socks[:-1]:
         reset(sock)
-    begin = time.monotonic()
     assert read_answer(socks[-1])[0] == 200
-    assert time.monotonic() - begin < 1.5  # 20 of them would take 4 s
+    assert executions(own, "identity_slow") <= 10
     socks[-1].close()
     wait_until(lambda: "proa_requests_in_flight 0" in metrics_text(own))
 
 
 def test_streams_that_are_left(start):
     own = start()
-    body = json.dumps({"IN": [1] * 100, "DELAY": [50] * 100, "WAIT": 0}).encode()  # 5 s
+    body = json.dumps({"IN": [1] * 1000, "DELAY": [50] * 1000, "WAIT": 0}).encode()  # 50 s
     for _ in range(8):
         sock = own.connect()
         sock.sendall(raw_request("/v2/models/repeat_int32/generate_stream", body))
@@ -239,7 +238,7 @@ def test_streams_that_are_left(start):
             text += sock.recv(4096)
             assert text
         sock.close()
-    wait_until(lambda: "proa_requests_in_flight 0" in metrics_text(own), seconds=3)
+    wait_until(lambda: "proa_requests_in_flight 0" in metrics_text(own))
 
 
 def test_slow_reader(server):
@@ -261,11 +260,11 @@ def test_slow_reader(server):
 
 def test_slow_sender(server):
     """A head that does not come to its end is given up; the time for it is 10 s."""
-    with server.connect(30) as sock:
+    with server.connect(60) as sock:
         begin = time.monotonic()
         sock.sendall(b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: ")
         answer = sock.recv(4096)
-        assert (b" 408 " in answer or answer == b"") and 5 < time.monotonic() - begin < 20
+        assert (b" 408 " in answer or answer == b"") and 5 < time.monotonic() - begin < 50
 
 
 # ---- many ----
@@ -284,7 +283,7 @@ def test_many_idle_connections(server):
         begin = time.monotonic()
         for _ in range(50):
             assert requests.post(server.url(INFER), data=BODY, timeout=20).status_code == 200
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 30
         assert server.resident_bytes() - before < 60 << 20
         for sock in socks[::100]:  # they work, each of them
             sock.sendall(raw_request("/v2/health/live", method="GET"))
@@ -313,16 +312,16 @@ def test_health_and_metrics_without_descriptors(start, busy):
     descriptors = pathlib.Path(f"/proc/{running.process.pid}/fd")
     wait_until(lambda: len(list(descriptors.iterdir())) >= 140)
     for _ in range(10):
-        with running.connect(5) as sock:
+        with running.connect() as sock:
             sock.sendall(raw_request("/v2/health/live", method="GET"))
             assert read_answer(sock)[0] == 200
-        answer = requests.get(f"http://{running.metrics}/metrics", timeout=5)
+        answer = requests.get(f"http://{running.metrics}/metrics", timeout=20)
         assert answer.status_code == 200 and "proa_connections" in answer.text
         if busy:
-            answer = requests.post(running.url("/v2/repository/index"), timeout=5)
+            answer = requests.post(running.url("/v2/repository/index"), timeout=20)
             assert (answer.status_code, answer.json()["error"]) == (503, "too many connections: the server has no more file descriptors")
     with triton_grpc.InferenceServerClient(running.grpc) as client:
-        assert client.is_server_live(client_timeout=5)
+        assert client.is_server_live(client_timeout=20)
     for sock in socks:
         sock.close()
     wait_until(lambda: len(list(descriptors.iterdir())) < 100)

@@ -12,7 +12,7 @@ import requests
 import tritonclient.grpc as grpc
 import tritonclient.http as http
 from tritonclient.utils import np_to_triton_dtype
-from wire import PROA, ROOT, Server
+from wire import PROA, ROOT, Server, wait_until
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -321,8 +321,8 @@ def test_a_run_ends_when_its_client_disconnects(server):
         requests.post(server.url("/v2/models/slow/infer"), json={"inputs": inputs}, timeout=0.5)
     answer = infer(server, "slow", {"N": np.array([5], np.int64), "X": np.zeros(1, np.float32)})
     assert answer["Y"].tolist() == [5]
-    text = requests.get(f"http://{server.metrics}/metrics", timeout=20).text
-    assert 'nv_inference_request_failure{model="slow",reason="CANCELED",version="1"} 1' in text
+    count = 'nv_inference_request_failure{model="slow",reason="CANCELED",version="1"} 1'
+    wait_until(lambda: count in requests.get(f"http://{server.metrics}/metrics", timeout=20).text)
 
 
 def test_the_example():

@@ -311,8 +311,8 @@ def test_client_gone(models):
         wait_until(lambda: of_model(models, DECODER)["running"] == 4)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
-        wait_until(lambda: of_model(models, DECODER)["running"] == 0, seconds=5)
-        wait_until(lambda: figures(models)["in_flight"] == 0, seconds=5)
+        wait_until(lambda: of_model(models, DECODER)["running"] == 0)
+        wait_until(lambda: figures(models)["in_flight"] == 0)
 
 
 def test_keys():

@@ -141,9 +141,11 @@ def test_settings_of_a_model(models, tmp_path):
 class Collector:
     """Receives OTLP over HTTP. status: what it answers, one after the other; the last one goes on."""
 
-    def __init__(self, *status, rejects=0, delay=0):
+    def __init__(self, *status, rejects=0):
         self.service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason="opentelemetry-proto is not installed")
-        self.status, self.rejects, self.delay = list(status) or [200], rejects, delay
+        self.status, self.rejects = list(status) or [200], rejects
+        self.open = threading.Event()  # it answers nothing before
+        self.open.set()
         self.requests, self.resources, self.spans = [], [], []
 
     def __enter__(self):
@@ -169,7 +171,7 @@ class Collector:
 
     def take(self, request):
         body = request.rfile.read(int(request.headers["Content-Length"]))
-        time.sleep(self.delay)
+        self.open.wait(60)
         status = self.status.pop(0) if len(self.status) > 1 else self.status[0]
         self.requests.append((request.path, dict(request.headers), status))
         if status == 200:
@@ -299,16 +301,16 @@ def counts(server):
 
 def test_batches_and_a_full_queue(models):
     """Batches have a limit; what does not fit into the queue is dropped and counted, and no request waits."""
-    with Collector(delay=0.3) as collector:
+    with Collector() as collector:
+        collector.open.clear()
         options = ["opentelemetry,bsp_max_queue_size=9", "opentelemetry,bsp_max_export_batch_size=4"]
         with serve(models, *otel(collector, *options), "level=TIMESTAMPS", "rate=1") as server:
-            begin = time.monotonic()
             for _ in range(40):
                 ask(server, "double")
-            assert time.monotonic() - begin < 5
+            collector.open.set()
             wait_until(lambda: sum(counts(server)[:2]) == 120)
             exported, dropped, failed = counts(server)
-            assert dropped >= 60 and failed == 0
+            assert dropped >= 100 and failed == 0
     assert len(collector.spans) == exported
     assert len(collector.requests) >= exported / 4
 
@@ -338,7 +340,7 @@ def test_no_collector(models):
         assert ask(server, "double") == [2, 4, 6]
         settings = requests.get(server.url("/v2/trace/setting"), timeout=10).json()
         begin = time.monotonic()
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 30
     assert settings == {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": "-1", "url": "http://127.0.0.1:9/v1/traces",
                         "bsp_max_queue_size": "2048", "bsp_schedule_delay": "5000", "bsp_max_export_batch_size": "512",
                         "trace_mode": "opentelemetry"}  # yapf: disable

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 import numpy as np
 
@@ -163,6 +164,12 @@ def wait_until(done, seconds=20, pause=0.02):
     while not done():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(pause)
+
+
+def executions(server, model):
+    """How often a model was executed until now."""
+    with urllib.request.urlopen(server.url(f"/v2/models/{model}/stats"), timeout=60) as answer:
+        return sum(version["execution_count"] for version in json.load(answer)["model_stats"])
 
 
 def metric(text, name, **labels):
