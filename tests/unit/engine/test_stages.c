@@ -81,11 +81,11 @@ static void expect_same_bits(const char *name, int32_t stages, const outcome *a,
     if (!same) fail_msg("%s: %d stages give other bits than one", name, stages);
 }
 
-/* Whether a sanitizer has seen the like: it sees all architectures with ranks that are threads. What processes exchange
- * depends on the kind of the model alone, so there it sees one of each. */
+/* Whether a sanitizer has seen the like: it sees all architectures with ranks that are threads on the CPU. What
+ * processes and GPUs exchange depends on the kind of the model alone, so there it sees one of each. */
 static bool is_seen(const char *name)
 {
-    if (!PROA_SANITIZED || !getenv("PROA_TEST_RANKS")) return false;
+    if (!PROA_SANITIZED || (!getenv("PROA_TEST_RANKS") && !on_device())) return false;
     return strcmp(name, "gemma3") != 0 && strcmp(name, "byt5") != 0 && strcmp(name, "modernbert") != 0;
 }
 
