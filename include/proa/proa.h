@@ -34,7 +34,7 @@ typedef struct proa_engine proa_engine;
 typedef void proa_progress_fn(void *arg, const char *what, double part);
 
 /* A folder in the format of the PEFT library: a low-rank adapter (LoRA), or a prompt table (prompt tuning, p-tuning,
- * prefix tuning), whose tokens come before the prompts of the requests that use it. */
+ * prefix tuning), whose tokens come before the prompts of the requests that use it. An encoder-decoder takes tables. */
 typedef struct proa_adapter_source {
     const char *name, *path;
 } proa_adapter_source;

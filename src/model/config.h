@@ -61,7 +61,8 @@ typedef struct proa_config {
     double attention_scale; /* of q k^T */
     double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
     double embed_scale;     /* of the embedded tokens: Gemma's sqrt(hidden) */
-    double residual_scale;  /* of what attention and FFN add to the residual stream (Granite) */
+    bool embed_scale_apart; /* transformers applies it behind the embedding's module: PEFT's inputs are without it */
+    double residual_scale;           /* of what attention and FFN add to the residual stream (Granite) */
     proa_query_scale query_scale;    /* factors of queries by position; beta 0: none */
     double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     double qkv_clip;                 /* q, k and v are limited to +-this; 0: not */

@@ -42,7 +42,7 @@ def listed(server):
         return {m["id"]: m.get("parent") for m in json.load(answer)["data"]}
 
 
-def tokens_of(server, case, adapter=None):
+def tokens_of(server, case, adapter=None, model="llama"):
     """New tokens by KServe's protocol."""
     ids, new = case["input_ids"], len(case["greedy"])
     inputs = [{"name": "input_ids", "datatype": "INT32", "shape": [len(ids)], "data": ids},
@@ -50,7 +50,7 @@ def tokens_of(server, case, adapter=None):
               {"name": "ignore_eos", "datatype": "BOOL", "shape": [1], "data": [True]}]
     if adapter:
         inputs.append({"name": "adapter", "datatype": "BYTES", "shape": [1], "data": [adapter]})
-    status, answer = post(server, "/v2/models/llama/infer", {"inputs": inputs})
+    status, answer = post(server, f"/v2/models/{model}/infer", {"inputs": inputs})
     assert status == 200, answer
     return next(o["data"] for o in answer["outputs"] if o["name"] == "output_ids")[:new]
 
@@ -132,6 +132,27 @@ def test_prompt_tables(start):
     assert tokens_of(server, golden("a"), "a") == golden("a")["greedy"]
     status, text = post(server, "/v1/unload_lora_adapter", {"lora_name": "prefix"})
     assert status == 200 and "prefix" not in listed(server)
+
+
+def test_prompt_tables_of_an_encoder_decoder(start):
+    """They need no slots: --lora-max alone makes room for those that clients load."""
+    tables = GOLDEN / "prompt_tables/t5"
+    server = start(f"--lora=prefix={tables / 'prefix'}", "--lora-max=2", "--allow-lora-updates", "--dtype=f32",
+                   repositories=[GOLDEN / "arch/t5"])
+    status, text = post(server, "/v1/load_lora_adapter", {"lora_name": "soft", "lora_path": str(tables / "prompt")})
+    assert status == 200, text
+    assert listed(server) == {"t5": None, "prefix": "t5", "soft": "t5"}
+    for name, folder in (("prefix", "prefix"), ("soft", "prompt"), ("prefix", "prefix")):
+        case = json.loads((tables / folder / "golden.json").read_text(encoding="utf-8"))["cases"][1]
+        assert tokens_of(server, case, name, "t5") == case["greedy"]
+        body = {"model": name, "prompt": case["input_ids"], "max_tokens": 3, "temperature": 0}
+        status, answer = post(server, "/v1/completions", body)
+        assert status == 200 and answer["usage"]["prompt_tokens"] == len(case["input_ids"]) + 1, answer
+    refused = {"lora_name": "a", "lora_path": str(ADAPTERS / "a")}
+    status, text = post(server, "/v1/unload_lora_adapter", {"lora_name": "soft"})
+    assert status == 200, text
+    status, error = post(server, "/v1/load_lora_adapter", refused)
+    assert status >= 400 and "low-rank adapters of a t5: only decoders take them" in error["error"]["message"]
 
 
 def test_refusals(models):

@@ -135,22 +135,24 @@ static void emit_outputs(proa_engine *e, proa_engine_request *req, const proa_en
         proa_emit_rows(req, NULL, h->pooled + index * columns, n, 0, columns);
 }
 
-/* Task ENCODE: the encoder's hidden states, to the caller's memory or as an event. */
+/* Task ENCODE: the encoder's hidden states, to the caller's memory or as an event; none of an adapter's table. */
 static void emit_hidden(proa_engine *e, proa_engine_request *req, int64_t row)
 {
+    int64_t count = req->input.count - req->input.virtual_count;
+    row += req->input.virtual_count;
     if (req->rows.hidden && (req->rows.memory.kind == PROA_MEMORY_CUDA || e->model->device->host)) {
-        proa_model_encoded_to(e->model, req->rows.hidden, row, req->input.count);
+        proa_model_encoded_to(e->model, req->rows.hidden, row, count);
         return;
     }
     if (req->rows.hidden) {
-        proa_model_encoded(e->model, req->rows.hidden, row, req->input.count);
+        proa_model_encoded(e->model, req->rows.hidden, row, count);
         proa_retire_check_device(e, req);
         return;
     }
-    proa_model_encoded(e->model, req->encoded, row, req->input.count);
+    proa_model_encoded(e->model, req->encoded, row, count);
     proa_retire_check_device(e, req);
     if (req->ending == PROA_FINISH_ERROR) return;
-    proa_emit_rows(req, req->encoded, NULL, 0, req->input.count, e->model->config.hidden);
+    proa_emit_rows(req, req->encoded, NULL, 0, count, e->model->config.hidden);
 }
 
 static bool has_place(const proa_engine_request *req)

@@ -254,7 +254,7 @@ void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish
     proa_buf texts = {0};
     event.finish = finish;
     event.error = error;
-    event.prompt_tokens = req->input.count + req->prompt_count - req->virtual_count;
+    event.prompt_tokens = req->input.count + req->prompt_count - req->input.virtual_count - req->virtual_count;
     event.cached_tokens = req->usage.cached_tokens;
     event.drafted_tokens = req->usage.drafted, event.accepted_tokens = req->usage.accepted;
     event.new_tokens = req->search.beam ? req->usage.new_tokens / req->width : req->usage.new_tokens; /* per beam */

@@ -267,11 +267,11 @@ proa_prefix_input proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_requ
     int64_t found = proa_prefix_tree_match(&e->prefixes, &at, &input, true, &e->slots.cross[req->slot]);
     if (found < 0 && may_wait(e, req)) return PROA_PREFIX_INPUT_WAIT;
     if (found <= 0) return PROA_PREFIX_INPUT_MISS;
-    int64_t below = proa_min64(req->input.count, (e->prefixes.restored - before) * PROA_PAGE_TOKENS);
+    int64_t tokens = req->input.count - req->input.virtual_count;
+    int64_t below = proa_min64(tokens, (e->prefixes.restored - before) * PROA_PAGE_TOKENS);
     bool read = req->read_until_ns != 0;
-    e->now.prefix_queries += (uint64_t)req->input.count;
-    count_reuse(e, req, req->virtual_count, req->input.count,
-                (restored_tokens){read ? 0 : below, read ? below : 0});
+    e->now.prefix_queries += (uint64_t)tokens;
+    count_reuse(e, req, req->virtual_count, tokens, (restored_tokens){read ? 0 : below, read ? below : 0});
     return PROA_PREFIX_INPUT_HIT;
 }
 
@@ -279,7 +279,7 @@ void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req)
 {
     proa_prefix_cursor at = {PROA_PREFIX_CROSS, 0};
     if (!req->space || e->prefix_broken) return;
-    e->now.prefix_queries += (uint64_t)req->input.count;
+    e->now.prefix_queries += (uint64_t)(req->input.count - req->input.virtual_count);
     const proa_prefix_key input = {req->space, req->input.ids, req->input.count};
     proa_prefix_tree_insert(&e->prefixes, &at, &input, true, &e->slots.cross[req->slot]);
 }

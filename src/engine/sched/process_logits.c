@@ -440,7 +440,7 @@ static bool wants_top_k_only(const proa_engine *e, const proa_logits_request *a)
     const proa_engine_request *req = a->seq->req;
     return e->async.mode != PROA_SAMPLE_HOST && req->search.beam && !req->options.prompt_logprobs &&
            !req->scores && !req->rows.logits && !req->search.numbers && req->search.candidates <= PROA_TOP_MAX &&
-           !proa_logits_processor_changes(req->logits, req->prompt_count, req->search.depth);
+           !proa_logits_processor_changes(req->logits, req->prompt_count - req->virtual_count, req->search.depth);
 }
 
 /* Splits off the next group of logits requests, at most PROA_HEAD_ROWS, that the head can run at once: rows that

@@ -13,10 +13,11 @@ bool proa_request_wants_all_rows(const proa_engine_request *req)
 
 proa_history proa_request_history(const proa_engine_request *req, const int32_t *generated, int64_t count)
 {
-    proa_history h = {.prompt = req->prompt, .prompt_count = req->prompt_count};
-    h.generated = generated, h.generated_count = count;
-    h.source = req->input.ids ? req->input.ids : req->prompt;
-    h.source_count = req->input.ids ? req->input.count : req->prompt_count;
+    proa_history h = {
+        .prompt = req->prompt + req->virtual_count, .generated = generated, .generated_count = count};
+    h.prompt_count = req->prompt_count - req->virtual_count;
+    h.source = req->input.ids ? req->input.ids : h.prompt;
+    h.source_count = req->input.ids ? req->input.count : h.prompt_count;
     return h;
 }
 

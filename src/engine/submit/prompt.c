@@ -208,29 +208,44 @@ static proa_status take_table(proa_engine *e, proa_engine_request *req, const pr
     return PROA_OK;
 }
 
-static bool has_virtuals(const proa_engine *e, const proa_engine_request *req)
+/* Puts the ids of a table before others, unless they have some of them themselves. Returns how many it has put. */
+static int64_t put_virtuals_first(const proa_engine *e, const proa_prompt_table *table, int32_t **ids,
+                                  int64_t *count)
 {
-    for (int64_t i = 0; i < req->prompt_count; i++)
-        if (req->prompt[i] >= e->model->config.vocab) return true;
-    return false;
+    int64_t vocab = e->model->config.vocab, tokens = table->tokens;
+    for (int64_t i = 0; i < *count; i++)
+        if ((*ids)[i] >= vocab) return 0;
+    int32_t *all = proa_malloc((size_t)(tokens + *count) * sizeof *all);
+    for (int64_t i = 0; i < tokens; i++) all[i] = (int32_t)(vocab + i);
+    if (*count) memcpy(all + tokens, *ids, (size_t)*count * sizeof *all);
+    free(*ids);
+    *ids = all, *count += tokens;
+    return tokens;
 }
 
-/* Puts the ids of the adapter's table before the prompt, unless it has some of them itself. */
-static proa_status put_virtuals_first(const proa_engine *e, proa_engine_request *req, proa_err *err)
+/* The adapter's table before what the decoder reads. */
+static proa_status begin_prompt(const proa_engine *e, proa_engine_request *req, proa_err *err)
 {
     const proa_prompt_table *table = req->adapter ? req->adapter->table : NULL;
-    if (!table || has_virtuals(e, req)) return PROA_OK;
+    if (!table) return PROA_OK;
     if (table->keys && req->prompt_count == 0)
         return PROA_FAIL(err, INVALID, "the prompt is empty: adapter '%.64s' needs a token after its own",
                          req->adapter->name);
-    int64_t count = table->tokens + req->prompt_count;
-    int32_t *ids = proa_malloc((size_t)count * sizeof *ids);
-    for (int64_t i = 0; i < table->tokens; i++) ids[i] = (int32_t)(e->model->config.vocab + i);
-    if (req->prompt_count) memcpy(ids + table->tokens, req->prompt, (size_t)req->prompt_count * sizeof *ids);
-    free(req->prompt);
-    req->prompt = ids;
-    req->prompt_count = count;
-    req->virtual_count = req->rows_done = table->tokens;
+    req->virtual_count = put_virtuals_first(e, table, &req->prompt, &req->prompt_count);
+    req->rows_done = req->virtual_count;
+    return PROA_OK;
+}
+
+/* And before what the encoder reads: vectors that the caller has made are not continued. */
+static proa_status begin_input(const proa_engine *e, proa_engine_request *req, proa_err *err)
+{
+    const proa_prompt_table *table = req->adapter ? req->adapter->table : NULL;
+    if (!table) return PROA_OK;
+    if (req->input.embedded)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "a request has vectors: adapter '%.64s' needs text or ids after its own",
+                         req->adapter->name);
+    req->input.virtual_count = put_virtuals_first(e, table, &req->input.ids, &req->input.count);
     return PROA_OK;
 }
 
@@ -259,33 +274,48 @@ static proa_status read_decoder_prompt(proa_engine *e, proa_engine_request *req,
     int64_t virtuals = req->virtuals && !req->virtuals->keys ? req->virtuals->tokens : 0;
     PROA_TRY(read_input(e, r, begins, virtuals, &req->prompt, &req->prompt_count, &req->input.types, err));
     PROA_TRY(continue_session(req, err));
-    PROA_TRY(put_virtuals_first(e, req, err));
+    PROA_TRY(begin_prompt(e, req, err));
     PROA_TRY(check_scored(e, req, r, err));
     return proa_prefix_find(&req->prefix, &e->model->config, req->prompt, req->prompt_count, err);
 }
 
-/* What the encoder and the decoder read. The text of an encoder-decoder goes to its encoder; its decoder begins with
- * the start token, or with the ids that the caller gives. */
-static proa_status read_sources(proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
+static proa_status read_encoder_input(proa_engine *e, proa_engine_request *req, const proa_request *r,
+                                      proa_err *err)
 {
-    int32_t start = (int32_t)e->model->config.decoder_start;
-    proa_kind kind = e->model->arch->kind;
-    if (kind == PROA_KIND_DECODER && (r->embedded || r->encoder_outputs))
-        return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder to take vectors", e->model->arch->name);
-    if (kind == PROA_KIND_DECODER) return read_decoder_prompt(e, req, r, err);
+    if (req->adapter) req->virtuals = req->adapter->table;
     PROA_TRY(take_table(e, req, r, err));
-    int64_t virtuals = req->virtuals ? req->virtuals->tokens : 0;
+    int64_t virtuals = req->virtuals && !req->virtuals->keys ? req->virtuals->tokens : 0;
     if (r->embedded || r->encoder_outputs) PROA_TRY(read_embedded(e, req, r, err));
     else
         PROA_TRY(read_input(e, r, true, virtuals, &req->input.ids, &req->input.count, &req->input.types, err));
-    if (kind == PROA_KIND_ENCODER) return PROA_OK;
+    return virtuals ? begin_input(e, req, err) : PROA_OK;
+}
+
+/* The decoder of an encoder-decoder begins with the start token, or with the ids that the caller gives. */
+static proa_status read_decoder_start(proa_engine *e, proa_engine_request *req, const proa_request *r,
+                                      proa_err *err)
+{
+    int32_t start = (int32_t)e->model->config.decoder_start;
     req->prompt_count = r->decoder_ids ? r->decoder_ids_count : 1;
     if (req->prompt_count < 1 || req->prompt_count > PROA_CONTEXT_MAX)
         return PROA_FAIL(err, INVALID, "%lld decoder ids, at least 1 is needed", (long long)req->prompt_count);
     if (!r->decoder_ids && start < 0)
         return PROA_FAIL(err, INVALID, "config.json has no 'decoder_start_token_id': give decoder ids");
     req->prompt = copy_ids(r->decoder_ids ? r->decoder_ids : &start, req->prompt_count);
-    return check_ids(e, "decoder prompt", req->prompt, req->prompt_count, 0, err);
+    PROA_TRY(check_ids(e, "decoder prompt", req->prompt, req->prompt_count, 0, err));
+    bool keys = req->virtuals && req->virtuals->keys && r->task != PROA_TASK_ENCODE;
+    return keys ? begin_prompt(e, req, err) : PROA_OK;
+}
+
+/* What the encoder and the decoder read. The text of an encoder-decoder goes to its encoder. */
+static proa_status read_sources(proa_engine *e, proa_engine_request *req, const proa_request *r, proa_err *err)
+{
+    proa_kind kind = e->model->arch->kind;
+    if (kind == PROA_KIND_DECODER && (r->embedded || r->encoder_outputs))
+        return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder to take vectors", e->model->arch->name);
+    if (kind == PROA_KIND_DECODER) return read_decoder_prompt(e, req, r, err);
+    PROA_TRY(read_encoder_input(e, req, r, err));
+    return kind == PROA_KIND_ENCODER ? PROA_OK : read_decoder_start(e, req, r, err);
 }
 
 static proa_status check_length(const char *what, int64_t count, int64_t least, int64_t most, proa_err *err)

@@ -84,7 +84,7 @@ static int64_t new_tokens_wanted(const proa_engine *e, const proa_engine_request
 {
     if (req->options.max_tokens) return req->options.max_tokens;
     if (e->length_max) return proa_max64(1, e->length_max - req->prompt_count);
-    return req->input.ids ? proa_max64(64, 2 * req->input.count) : INT32_MAX;
+    return req->input.ids ? proa_max64(64, 2 * (req->input.count - req->input.virtual_count)) : INT32_MAX;
 }
 
 static void make_seqs(proa_engine_request *req)

@@ -235,10 +235,16 @@ static proa_status finish_stacks(proa_config *c, const proa_json *json, bool sca
     return PROA_FAIL(err, UNSUPPORTED, "'share_encoder_decoder_embeddings' false is not supported");
 }
 
-static proa_status finish_marian(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_blenderbot(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
     return finish_stacks(c, json, false, err);
+}
+
+static proa_status finish_marian(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->embed_scale_apart = true;
+    return finish_blenderbot(c, json, arena, err);
 }
 
 static proa_status finish_bart(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -285,7 +291,7 @@ const proa_arch proa_arch_pegasus =
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_marian);
 const proa_arch proa_arch_blenderbot =
     ROW("blenderbot", "BlenderbotForConditionalGeneration", bart_keys, blenderbot_tensors, plain_embed,
-        pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_marian);
+        pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_blenderbot);
 const proa_arch proa_arch_blenderbot_small =
     ROW_OF("blenderbot-small", "BlenderbotSmallForConditionalGeneration", bart_keys, bart_tensors, bart_embed,
            small_decoder_embed, post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_marian);

@@ -293,6 +293,9 @@ proa_status proa_adapter_read_tensors(char **image, const proa_model *m, const p
 {
     reader r = {.m = m, .tensors = tensors, .config = config, .what = what, .err = err};
     *image = NULL;
+    if (m->arch->kind != PROA_KIND_DECODER)
+        return PROA_FAIL(err, UNSUPPORTED, "%s: low-rank adapters of a %s: only decoders take them", what,
+                         m->arch->name);
     if (!m->lora.image_bytes)
         return PROA_FAIL(err, UNSUPPORTED, "%s: the model was opened without adapters (--lora, --lora-slots)",
                          what);

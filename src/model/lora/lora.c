@@ -93,6 +93,7 @@ proa_status proa_lora_plan(proa_model *m, proa_err *err)
     const proa_params *p = &m->params[PROA_STACK_DECODER];
     proa_lora_store *l = &m->lora;
     bool fp8 = false;
+    if (m->arch->kind == PROA_KIND_ENCODER_DECODER) l->slots = 0; /* its adapters are prompt tables */
     if (!l->slots) return PROA_OK;
     if (m->arch->kind != PROA_KIND_DECODER)
         return PROA_FAIL(err, UNSUPPORTED, "adapters of a %s: only decoders take them", m->arch->name);

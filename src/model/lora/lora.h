@@ -14,7 +14,7 @@
 #include "model/ranks/stage.h"
 
 /* Lays out the images of a bound model, before its weights are cut for a rank: sets m->lora. Does nothing if
- * m->lora.slots is 0. UNSUPPORTED if the model is not a decoder. */
+ * m->lora.slots is 0. An encoder-decoder gets no slots, an encoder is UNSUPPORTED. */
 PROA_MUST_CHECK proa_status proa_lora_plan(proa_model *m, proa_err *err);
 /* Sets param->lora of each matrix of this rank that adapters can change: of a matrix that is cut by rows a rank has
  * these columns of B and all of A, of one that is cut by columns these of A and all of B. */

@@ -10,7 +10,8 @@
 
 /* ---- life ---- */
 
-/* A table of input embeddings has the width of the encoder's, if there is an encoder. */
+/* A table of input embeddings has the width of the encoder's, if there is an encoder; one of keys and values is the
+ * decoder's. */
 int64_t proa_prompt_table_width(const proa_model *m, bool keys)
 {
     bool decoder = m->arch->kind == PROA_KIND_DECODER;
@@ -26,9 +27,9 @@ static int64_t layers_of(const proa_model *m, bool keys)
 
 static proa_status check_model(const proa_model *m, bool keys, proa_err *err)
 {
-    if (m->arch->kind == PROA_KIND_ENCODER || (keys && m->arch->kind != PROA_KIND_DECODER))
-        return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s%s: only decoders take them", m->arch->name,
-                         keys ? " with keys and values" : "");
+    if (m->arch->kind == PROA_KIND_ENCODER)
+        return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s: only models with a decoder take them",
+                         m->arch->name);
     if (m->config.prefix_end >= 0)
         return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s, whose prompts are read both ways",
                          m->arch->name);
@@ -107,18 +108,41 @@ static bool has_keys(const proa_json *config)
     return false;
 }
 
-static proa_status check_config(const proa_json *config, int64_t *tokens, proa_err *err)
+/* PEFT calls the embedding itself, and its encoder takes what it returns: where the scale is applied behind that, it
+ * was trained without. */
+static proa_status check_scale(const proa_model *m, bool keys, proa_err *err)
 {
-    int64_t stacks = 1;
+    if (keys || !m->config.embed_scale_apart || m->config.embed_scale == 1) return PROA_OK;
+    return PROA_FAIL(
+        err, UNSUPPORTED,
+        "prompt tuning and p-tuning of a %s: PEFT trains them with embeddings without their scale",
+        m->arch->name);
+}
+
+/* What the configuration says of the tensor. */
+typedef struct table_shape {
+    int64_t tokens, stacks; /* stacks: PEFT makes numbers for each, and uses those of the first */
+} table_shape;
+
+/* PEFT counts the stacks of a model by its task. */
+static proa_status check_stacks(const proa_model *m, int64_t stacks, bool keys, proa_err *err)
+{
+    bool encoder = m->arch->kind == PROA_KIND_ENCODER_DECODER;
+    if (stacks == (encoder ? 2 : 1) || (encoder && !keys)) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "'num_transformer_submodules' is %lld, of a %s it must be %d",
+                     (long long)stacks, m->arch->name, encoder ? 2 : 1);
+}
+
+static proa_status check_config(const proa_model *m, const proa_json *config, table_shape *shape, proa_err *err)
+{
     const proa_json *saved = proa_json_get(config, "modules_to_save");
-    *tokens = 0;
+    *shape = (table_shape){.stacks = m->arch->kind == PROA_KIND_ENCODER_DECODER ? 2 : 1};
     if (saved && proa_json_kind(saved) != PROA_JSON_NULL && proa_json_len(saved) > 0)
         return PROA_FAIL(err, UNSUPPORTED, "'modules_to_save': modules saved whole are not supported");
-    PROA_TRY(proa_json_get_int(&stacks, config, "num_transformer_submodules", 1, 2, err));
-    if (stacks != 1)
-        return PROA_FAIL(err, UNSUPPORTED, "'num_transformer_submodules' is 2: only decoders take prompt tables");
-    PROA_TRY(proa_json_get_int(tokens, config, "num_virtual_tokens", 1, PROA_CONTEXT_MAX, err));
-    return *tokens ? PROA_OK : PROA_FAIL(err, INVALID, "it has no 'num_virtual_tokens'");
+    PROA_TRY(proa_json_get_int(&shape->stacks, config, "num_transformer_submodules", 1, 2, err));
+    PROA_TRY(check_stacks(m, shape->stacks, has_keys(config), err));
+    PROA_TRY(proa_json_get_int(&shape->tokens, config, "num_virtual_tokens", 1, PROA_CONTEXT_MAX, err));
+    return shape->tokens ? PROA_OK : PROA_FAIL(err, INVALID, "it has no 'num_virtual_tokens'");
 }
 
 static proa_status check_tensor(const proa_weights_tensor *t, int64_t rows, int64_t cols, proa_err *err)
@@ -134,32 +158,54 @@ static proa_status check_tensor(const proa_weights_tensor *t, int64_t rows, int6
                      proa_shape_text(shape, v->rank, v->shape), (long long)rows, (long long)cols);
 }
 
+/* Layers of which a row of the tensor has numbers: those of the encoder, if there is one, and a decoder with more of
+ * them cannot be served. */
+static proa_status layers_in_file(const proa_model *m, bool keys, int64_t *layers, proa_err *err)
+{
+    *layers = layers_of(m, keys);
+    if (!keys || m->arch->kind != PROA_KIND_ENCODER_DECODER) return PROA_OK;
+    *layers = m->config.encoder_layers;
+    if (m->config.layers <= *layers) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "keys and values of virtual tokens of a %s with %lld encoder and %lld decoder layers",
+                     m->arch->name, (long long)*layers, (long long)m->config.layers);
+}
+
+/* Where the row has the numbers of decoder layer l. PEFT repeats a row of an encoder-decoder, and divides both by layer
+ * into keys and values of the self-attention and of the cross-attention, which it does not use: layer l has those that
+ * the file has for layer 2 l, counted around. */
+static int64_t place_of(const proa_model *m, int64_t l, int64_t layers)
+{
+    return m->arch->kind == PROA_KIND_ENCODER_DECODER ? 2 * l % layers : l;
+}
+
 /* Row t of the tensor has what the table has of token t: of each layer the keys, then the values. */
-static void copy_rows(proa_prompt_table *table, int64_t layers, const proa_tensor_source *from)
+static void copy_rows(proa_prompt_table *table, const proa_model *m, int64_t layers,
+                      const proa_tensor_source *from)
 {
     for (int64_t t = 0; t < table->tokens; t++)
-        for (int64_t l = 0; l < layers; l++)
-            proa_tensor_source_read(from, t, l * table->width, table->width,
+        for (int64_t l = 0; l < layers_of(m, table->keys); l++)
+            proa_tensor_source_read(from, t, place_of(m, l, layers) * table->width, table->width,
                                     table->values + (l * table->tokens + t) * table->width);
 }
 
 static proa_status read_table(proa_prompt_table **out, const proa_model *m, const proa_weights *tensors,
                               const proa_json *config, proa_err *err)
 {
-    int64_t tokens;
+    table_shape shape;
+    int64_t layers;
+    bool keys = has_keys(config);
     const proa_weights_tensor *t = proa_weights_find(tensors, "prompt_embeddings");
-    if (m->arch->kind != PROA_KIND_DECODER)
-        return PROA_FAIL(err, UNSUPPORTED, "prompt tables as adapters of a %s: only decoders take them",
-                         m->arch->name);
-    PROA_TRY(check_config(config, &tokens, err));
-    PROA_TRY(proa_prompt_table_new(out, m, tokens, has_keys(config), err));
-    int64_t layers = layers_of(m, (*out)->keys);
+    PROA_TRY(check_config(m, config, &shape, err));
+    PROA_TRY(check_scale(m, keys, err));
+    PROA_TRY(proa_prompt_table_new(out, m, shape.tokens, keys, err));
+    PROA_TRY(layers_in_file(m, keys, &layers, err));
     if (!t) return PROA_FAIL(err, INVALID, "it has no tensor 'prompt_embeddings'");
     if (proa_weights_count(tensors) > 1)
         return PROA_FAIL(err, UNSUPPORTED, "it has %lld tensors, 'prompt_embeddings' alone is supported",
                          (long long)proa_weights_count(tensors));
-    PROA_TRY(check_tensor(t, tokens, layers * (*out)->width, err));
-    copy_rows(*out, layers, &t->source);
+    PROA_TRY(check_tensor(t, keys ? shape.tokens : shape.tokens * shape.stacks, layers * (*out)->width, err));
+    copy_rows(*out, m, layers, &t->source);
     return PROA_OK;
 }
 

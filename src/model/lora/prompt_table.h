@@ -7,6 +7,7 @@
  *   keys and values    a row is what attention reads of the token in each layer, rotated already (prefix tuning, Li
  *                      and Liang 2021); nothing is computed for it
  *
+ * Of an encoder-decoder input embeddings are the encoder's, keys and values those of the decoder's self-attention.
  * Owner:   the caller, from proa_prompt_table_new or proa_prompt_table_read to proa_prompt_table_free.
  * Threads: a table does not change. proa_prompt_table_write is the stepping thread's. */
 #ifndef PROA_MODEL_LORA_PROMPT_TABLE_H

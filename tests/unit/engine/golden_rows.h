@@ -31,18 +31,21 @@ static inline void golden_compare_row(const char *what, const float *have, const
 }
 
 /* A case of an adapter's golden.json (tests/golden/adapters, prompt_tables): logits of the first and the last row of
- * input_ids, and the greedy tokens behind them. */
+ * input_ids, or of decoder_ids if there are any, and the greedy tokens behind them. */
 static inline void golden_check_adapter(proa_engine *engine, const char *adapter, const proa_json *c)
 {
-    int64_t n, want_count;
+    int64_t n, decoder_count, want_count;
     outcome rows = {0}, text = {0};
     int32_t *ids = golden_read_ids(proa_json_get(c, "input_ids"), &n);
+    int32_t *decoder = golden_read_ids(proa_json_get(c, "decoder_ids"), &decoder_count);
     int32_t *want = golden_read_ids(proa_json_get(c, "greedy"), &want_count);
     proa_request r = {.task = PROA_TASK_ROWS, .ids = ids, .ids_count = n, .options = {.adapter = adapter}};
+    if (decoder_count) r.decoder_ids = decoder, r.decoder_ids_count = decoder_count;
     run_request(engine, r, &rows);
-    assert_int_equal(rows.rows_count, n); /* none of a prompt table's tokens */
+    int64_t last = (decoder_count ? decoder_count : n) - 1;
+    assert_int_equal(rows.rows_count, last + 1); /* none of a prompt table's tokens */
     golden_compare_row("logits_first", rows.rows, proa_json_get(c, "logits_first"), rows.columns);
-    golden_compare_row("logits_last", rows.rows + (n - 1) * rows.columns, proa_json_get(c, "logits_last"),
+    golden_compare_row("logits_last", rows.rows + last * rows.columns, proa_json_get(c, "logits_last"),
                        rows.columns);
     r.task = PROA_TASK_GENERATE;
     r.options = (proa_options){.max_tokens = (int32_t)want_count, .ignore_eos = true, .adapter = adapter};
@@ -50,6 +53,6 @@ static inline void golden_check_adapter(proa_engine *engine, const char *adapter
     assert_int_equal(text.count, want_count);
     assert_memory_equal(text.ids, want, (size_t)want_count * sizeof *want);
     outcome_release(&rows), outcome_release(&text);
-    free(ids), free(want);
+    free(ids), free(decoder), free(want);
 }
 #endif

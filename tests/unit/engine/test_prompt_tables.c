@@ -28,6 +28,9 @@ static void check_folder(proa_engine *engine, const char *kind, const char *fold
     proa_json_free(json);
 }
 
+/* Low-rank adapters of the engine that was opened last. */
+static int low_rank_adapters;
+
 /* An engine with the tables of a model, and two low-rank adapters if there are any. */
 static proa_engine *open_with(const char *model, proa_engine_options options)
 {
@@ -35,11 +38,14 @@ static proa_engine *open_with(const char *model, proa_engine_options options)
     static proa_adapter_source adapters[KINDS + 2];
     char path[PROA_PATH_MAX];
     int32_t count = 0;
+    low_rank_adapters = 0;
     for (int i = 0; i < KINDS + 2; i++) {
         const char *name = i < KINDS ? kinds[i] : i == KINDS ? "a" : "b";
         snprintf(folder[i], sizeof folder[i], GOLDEN "%s/%s/%s", i < KINDS ? "prompt_tables" : "adapters",
                  model, name);
-        if (access(folder[i], R_OK) == 0) adapters[count++] = (proa_adapter_source){name, folder[i]};
+        if (access(folder[i], R_OK) != 0) continue;
+        adapters[count++] = (proa_adapter_source){name, folder[i]};
+        low_rank_adapters += i >= KINDS;
     }
     snprintf(path, sizeof path, GOLDEN "arch/%s", model);
     options.dtype = "f32", options.adapters = adapters, options.adapters_count = count;
@@ -67,7 +73,7 @@ static const char *const adapter_of[] = {NULL, "prompt", "ptuning", "prefix", "a
 static proa_request request_of(int i, int32_t ids[LONGEST])
 {
     int kind = i % 20;
-    const char *adapter = adapter_of[kind % (int)PROA_COUNT(adapter_of)];
+    const char *adapter = adapter_of[kind % ((int)PROA_COUNT(adapter_of) - 2 + low_rank_adapters)];
     bool is_long = adapter && adapter[0] == 'p' && strcmp(adapter, "prompt") != 0; /* a table of more than a page */
     int64_t n = is_long ? 2 + kind % 10 : LONGEST - kind % 8;
     for (int64_t k = 0; k < n; k++) ids[k] = (int32_t)((k * k * 5 + kind * 11) % 96);
@@ -143,8 +149,11 @@ static void one_by_one_equals_batched(void **state)
         for (int i = 0; i < REQUESTS; i++) same_outcome(&alone[i], &batched[i], ways[w].what, i);
         if (w == 2) {
             proa_stats stats;
+            proa_info info;
             proa_engine_stats(engine, &stats);
-            assert_true(stats.preemptions > 0);
+            proa_engine_info(engine, &info);
+            /* short outputs of an encoder-decoder take no further page */
+            assert_true(stats.preemptions > 0 || info.kind == PROA_KIND_ENCODER_DECODER);
         }
         release_all(batched);
         pages_are_free(engine);
@@ -260,6 +269,44 @@ static void own_embeddings(void **state)
     pages_are_free(engine);
 }
 
+/* Of an encoder's own rows none are of the table; a table of the decoder leaves them as they are. */
+static void encoder_rows(void **state)
+{
+    enum { TOKENS = 9 };
+    proa_engine *engine = open_with("t5", (proa_engine_options){.kv_tokens = 1024});
+    int32_t ids[TOKENS];
+    outcome o[3] = {0};
+    PROA_UNUSED(state);
+    for (int i = 0; i < TOKENS; i++) ids[i] = (i * 7 + 3) % 90;
+    const char *const adapter[] = {NULL, "prefix", "prompt"};
+    for (int i = 0; i < 3; i++) {
+        proa_request r = {.task = PROA_TASK_ENCODE, .ids = ids, .ids_count = TOKENS};
+        r.options.adapter = adapter[i];
+        run_request(engine, r, &o[i]);
+        assert_int_equal(o[i].rows_count, TOKENS);
+    }
+    size_t bytes = (size_t)(TOKENS * o[0].columns) * sizeof *o[0].rows;
+    assert_memory_equal(o[0].rows, o[1].rows, bytes);
+    assert_memory_not_equal(o[0].rows, o[2].rows, bytes);
+    for (int i = 0; i < 3; i++) outcome_release(&o[i]);
+    pages_are_free(engine);
+}
+
+/* Virtual tokens are none of the sequence: a token is forced behind the start token alone. */
+static void first_token_is_forced(void **state)
+{
+    proa_engine *engine = open_with("mbart", (proa_engine_options){.kv_tokens = 1024});
+    int32_t ids[] = {5, 9, 31, 4, 2};
+    outcome o = {0};
+    PROA_UNUSED(state);
+    proa_request r = {.ids = ids, .ids_count = 5, .options = {.adapter = "prefix", .max_tokens = 3}};
+    r.options.forced_bos_id = 17, r.options.given[PROA_OPTION_forced_bos_id] = true;
+    run_request(engine, r, &o);
+    assert_int_equal(o.ids[0], 17);
+    outcome_release(&o);
+    pages_are_free(engine);
+}
+
 /* ---- refusals ---- */
 
 static void refused_request(proa_engine *engine, proa_request r, const char *why)
@@ -301,7 +348,7 @@ static void bad_requests(void **state)
     refused_request(t5, bad, "token id 600 at position 1 is outside of the vocabulary and the prompt table");
     proa_engine_close(t5);
     proa_engine *bert = open_or_fail(GOLDEN "arch/bert", NULL);
-    refused_request(bert, r, "prompt tables of a bert: only decoders");
+    refused_request(bert, r, "prompt tables of a bert: only models with a decoder");
     proa_engine_close(bert);
     free(table);
     pages_are_free(engine);
@@ -350,6 +397,29 @@ static void bad_folders(void **state)
     proa_engine_close(engine);
 }
 
+static void bad_folders_of_encoder_decoders(void **state)
+{
+    proa_engine *engine = open_with("t5", (proa_engine_options){.adapters_max = 8});
+    const char *prompt = "prompt_tables/t5/prompt", *prefix = "prompt_tables/t5/prefix";
+    float vectors[64 * 2] = {0};
+    PROA_UNUSED(state);
+    refused(engine, prompt, "{\"peft_type\":\"PROMPT_TUNING\",\"num_virtual_tokens\":6}", "must be [12, 64]");
+    refused(engine, prompt,
+            "{\"peft_type\":\"PROMPT_TUNING\",\"num_virtual_tokens\":5,\"num_transformer_submodules\":1}",
+            "must be [5, 64]");
+    refused(engine, prefix, "{\"peft_type\":\"PREFIX_TUNING\",\"num_virtual_tokens\":66}", "must be [66, 256]");
+    refused(engine, prefix,
+            "{\"peft_type\":\"PREFIX_TUNING\",\"num_virtual_tokens\":67,\"num_transformer_submodules\":1}",
+            "'num_transformer_submodules' is 1, of a t5 it must be 2");
+    refused(engine, "adapters/llama/a", "{\"peft_type\":\"LORA\"}", "low-rank adapters of a t5: only decoders");
+    proa_request r = {.encoder_outputs = vectors, .ids_count = 2, .options = {.adapter = "prompt"}};
+    refused_request(engine, r, "adapter 'prompt' needs text or ids");
+    proa_engine_close(engine);
+    engine = open_with("marian", (proa_engine_options){.adapters_max = 8});
+    refused(engine, prompt, "{\"peft_type\":\"P_TUNING\",\"num_virtual_tokens\":5}", "without their scale");
+    proa_engine_close(engine);
+}
+
 static int is_case(const struct dirent *entry)
 {
     return entry->d_name[0] != '.';
@@ -361,10 +431,12 @@ int main(void)
     int count = scandir(GOLDEN "prompt_tables", &folders, is_case, alphasort);
     static char own[4][64] = {"model.embed_tokens.weight llama", "transformer.wte.weight gpt2",
                               "model.decoder.embed_tokens.weight opt_350m", "shared.weight t5"}; /* tensor, folder */
-    static char models[3][16] = {"llama", "gpt2", "gemma2"};
+    static char models[5][16] = {"llama", "gpt2", "gemma2", "t5", "bart"};
     struct CMUnitTest tests[64] = {{"one_by_one_llama", one_by_one_equals_batched, NULL, NULL, models[0]},
                                    {"one_by_one_gpt2", one_by_one_equals_batched, NULL, NULL, models[1]},
                                    {"one_by_one_gemma2", one_by_one_equals_batched, NULL, NULL, models[2]},
+                                   {"one_by_one_t5", one_by_one_equals_batched, NULL, NULL, models[3]},
+                                   {"one_by_one_bart", one_by_one_equals_batched, NULL, NULL, models[4]},
                                    {"own_embeddings_llama", own_embeddings, NULL, NULL, own[0]},
                                    {"own_embeddings_gpt2", own_embeddings, NULL, NULL, own[1]},
                                    {"own_embeddings_opt_350m", own_embeddings, NULL, NULL, own[2]},
@@ -372,8 +444,11 @@ int main(void)
                                    cmocka_unit_test(pages_are_shared),
                                    cmocka_unit_test(tables_of_requests),
                                    cmocka_unit_test(bad_requests),
-                                   cmocka_unit_test(bad_folders)};
-    size_t total = 11;
+                                   cmocka_unit_test(encoder_rows),
+                                   cmocka_unit_test(first_token_is_forced),
+                                   cmocka_unit_test(bad_folders),
+                                   cmocka_unit_test(bad_folders_of_encoder_decoders)};
+    size_t total = 16;
     if (count <= 0 || count > 50) return fprintf(stderr, "%d folders\n", count), 1;
     for (int i = 0; i < count; i++)
         tests[total++] = (struct CMUnitTest){
