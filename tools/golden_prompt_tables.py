@@ -20,11 +20,11 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden")
 # Learned positions (gpt2, opt), a norm behind the embedding (bloom), an embedding whose scale applies to tables (granite)
 # or does not (gemma2), heads in groups (qwen3, gemma2, phi3), sliding windows (gemma2).
-MODELS = ["llama", "qwen3", "gpt2", "bloom", "gemma2", "opt", "granite", "phi3"]
+MODELS = ["llama", "qwen3", "gpt2", "bloom", "gemma2", "opt", "granite", "phi3", "gptj"]
 # Relative positions (t5), learned ones with a scaled embedding (mbart) or not (bart), sinusoids (marian).
 SEQ2SEQ = ["t5", "bart", "mbart", "marian"]
-# Its encoder's embeddings would lack their scale with the others.
-KINDS = {"marian": ["prefix"]}
+# The encoder of marian would lack the scale of its embeddings with the others; gptj is for FasterTransformer's prefixes.
+KINDS = {"marian": ["prefix"], "gptj": ["prefix"]}
 CONFIGS = {"prompt": lambda task: PromptTuningConfig(task_type=task, num_virtual_tokens=5),
            "ptuning": lambda task: PromptEncoderConfig(task_type=task, num_virtual_tokens=70, encoder_hidden_size=32),
            "prefix": lambda task: PrefixTuningConfig(task_type=task, num_virtual_tokens=67)}

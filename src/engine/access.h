@@ -32,6 +32,12 @@ const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count);
  * proa_adapter_random takes them. */
 PROA_MUST_CHECK proa_status proa_engine_random_adapters(proa_engine *engine, int32_t count,
                                                         const char *modules, int32_t rank, proa_err *err);
+/* Prompt tables of numbered tasks in a model's own folder (FasterTransformer's): whether there is a task of this
+ * number. *adapter: the adapter that has its table; NULL: the task has none. */
+bool proa_engine_task(const proa_engine *engine, int64_t number, const char **adapter);
+/* The id from which on ids of a prompt are rows of such a table; -1: the folder does not say it. *named: the rows that
+ * a prompt uses are named by its ids (p-tuning); else all of them come before it. */
+int64_t proa_engine_task_ids(const proa_engine *engine, bool *named);
 /* How many of the request's prompt tokens the engine would find in its prefix cache now. Any thread: a hint, for
  * choosing among engines. Counts prompts of ids only; 0 for others. */
 int64_t proa_engine_cached_tokens(proa_engine *engine, const proa_request *request);

@@ -70,6 +70,7 @@ void proa_adapters_release_all(proa_adapters *a)
     if (!a->model) return;
     for (proa_adapter *next, *at = a->first; at; at = next) next = at->next, free_adapter(at);
     free(a->in_slot);
+    proa_prompt_tasks_release(&a->tasks);
     pthread_mutex_destroy(&a->lock);
     *a = (proa_adapters){0};
 }
@@ -164,6 +165,20 @@ proa_status proa_adapters_load(proa_adapters *a, const char *name, const char *p
     if (status != PROA_OK) return status;
     PROA_TRY(proa_adapter_read(&image, &table, a->model, path, err));
     return proa_adapters_take(a, name, path, image, table, err);
+}
+
+proa_status proa_adapters_load_tasks(proa_adapters *a, const char *path, proa_err *err)
+{
+    PROA_TRY(proa_prompt_tasks_read(&a->tasks, a->model, path, err));
+    for (int32_t i = 0; i < a->tasks.count; i++) {
+        proa_prompt_table *table = a->tasks.task[i].table;
+        if (!table) continue;
+        a->tasks.task[i].table = NULL;
+        a->max++;
+        proa_status status = proa_adapters_take(a, a->tasks.task[i].name, path, NULL, table, err);
+        if (status != PROA_OK) return proa_err_prefix(err, "%s/config.ini", path), status;
+    }
+    return PROA_OK;
 }
 
 proa_status proa_adapters_unload(proa_adapters *a, const char *name, proa_err *err)
@@ -298,6 +313,21 @@ void proa_adapters_release(proa_adapter *adapter)
     pthread_mutex_lock(&adapter->owner->lock);
     adapter->running--;
     pthread_mutex_unlock(&adapter->owner->lock);
+}
+
+bool proa_engine_task(const proa_engine *engine, int64_t number, const char **adapter)
+{
+    const proa_prompt_tasks *tasks = &engine->adapters.tasks;
+    if (number < 0 || number >= tasks->count) return false;
+    *adapter = tasks->task[number].tokens ? tasks->task[number].name : NULL;
+    return true;
+}
+
+int64_t proa_engine_task_ids(const proa_engine *engine, bool *named)
+{
+    const proa_prompt_tasks *tasks = &engine->adapters.tasks;
+    *named = !tasks->keys;
+    return tasks->start_id;
 }
 
 /* ---- the library's functions ---- */

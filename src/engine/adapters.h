@@ -36,6 +36,7 @@ struct proa_adapters {
     proa_adapter **in_slot; /* [slots] NULL: empty */
     int32_t count, max;     /* in memory, with a name */
     uint64_t next_id, now;
+    proa_prompt_tasks tasks; /* of the model's own folder; their tables are adapters of these names, and not here */
 };
 
 /* Fills options of the model and the number of adapters; reads the ranks of those that are given. */
@@ -45,6 +46,8 @@ void proa_adapters_release_all(proa_adapters *a);
 /* Reads a folder. EXISTS if the name is taken; LIMIT if there are `max` already. */
 PROA_MUST_CHECK proa_status proa_adapters_load(proa_adapters *a, const char *name, const char *path,
                                                proa_err *err);
+/* Loads the tables that the model's own folder has. They do not count against `max`. */
+PROA_MUST_CHECK proa_status proa_adapters_load_tasks(proa_adapters *a, const char *path, proa_err *err);
 /* Takes an image that was made otherwise (proa_adapter_random), or a table; it is freed if that fails. */
 PROA_MUST_CHECK proa_status proa_adapters_take(proa_adapters *a, const char *name, const char *path,
                                                char *image, proa_prompt_table *table, proa_err *err);

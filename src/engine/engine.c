@@ -293,6 +293,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
         proa_model_touch(e->pool, p->memory, p->bytes - 9 * p->count);
     PROA_TRY(proa_prefix_levels_open(e, o, err));
     proa_adapters_init(&e->adapters, e->model, e->sizes.adapters_max);
+    PROA_TRY(proa_adapters_load_tasks(&e->adapters, path, err));
     for (int32_t i = 0; o && i < o->adapters_count; i++)
         PROA_TRY(proa_adapters_load(&e->adapters, o->adapters[i].name, o->adapters[i].path, err));
     proa_async_steps_init(e);

@@ -139,6 +139,14 @@ int32_t proa_weights_ranks(const char *dir)
     return 1;
 }
 
+bool proa_weights_is_ft(const char *dir)
+{
+    char name[PROA_PATH_MAX];
+    for (size_t i = 0; i < PROA_COUNT(folder_forms); i++)
+        if (find_form(name, dir, &folder_forms[i])) return folder_forms[i].read == proa_ft_read;
+    return false;
+}
+
 bool proa_weights_in_folder(const char *dir)
 {
     char name[PROA_PATH_MAX];

@@ -10,8 +10,6 @@
 
 #include <stdio.h>
 
-enum { RANKS_MAX = 256, FILE_NAME_MAX = 256 };
-
 /* ---- files ---- */
 
 bool proa_ft_has_file(const proa_ft *ft, const char *name)
@@ -22,8 +20,7 @@ bool proa_ft_has_file(const proa_ft *ft, const char *name)
     return proa_path_join(path, ft->dir, name, NULL) == PROA_OK && proa_file_exists(path);
 }
 
-/* Maps a file of that many elements, or finds it mapped. */
-static proa_status open_file(proa_ft *ft, const char *name, int64_t elements, const char **data, int32_t *file)
+proa_status proa_ft_open_file(proa_ft *ft, const char *name, int64_t elements, const char **data, int32_t *file)
 {
     char path[PROA_PATH_MAX];
     int64_t bytes;
@@ -74,14 +71,14 @@ static proa_status begin_join(const proa_ft *ft, const proa_ft_tensor *row, join
 /* The pieces that a rank has: for each group a matrix [local_in, local_out] with the groups between its rows. */
 static proa_status join_rank(proa_ft *ft, joiner *j, int32_t rank, int64_t layer)
 {
-    char base[FILE_NAME_MAX], name[FILE_NAME_MAX + 16];
+    char base[PROA_FT_NAME_MAX], name[PROA_FT_NAME_MAX + 16];
     const char *data = NULL;
     int64_t stride = j->row->groups * j->local_out, elements = 0;
     snprintf(base, sizeof base, j->row->file, (int)layer);
     if (j->row->split == PROA_FT_WHOLE) snprintf(name, sizeof name, "%s.bin", base);
     else snprintf(name, sizeof name, "%s.%d.bin", base, rank);
     if (!proa_mul(j->local_in, stride, &elements)) return FAIL_FT(ft, LIMIT, "%s is too large", name);
-    PROA_TRY(open_file(ft, name, elements, &data, &j->file));
+    PROA_TRY(proa_ft_open_file(ft, name, elements, &data, &j->file));
     for (int32_t g = 0; g < j->groups; g++) {
         proa_tensor_piece *p = &j->piece[(int64_t)rank * j->groups + g];
         const char *at = data + (j->first + g) * j->local_out * proa_dtype_bytes(ft->dtype);
@@ -123,7 +120,7 @@ static proa_tensor_source end_join(proa_ft *ft, const joiner *j)
 
 static proa_status add_tensor(proa_ft *ft, const proa_ft_tensor *row, int64_t layer)
 {
-    char name[FILE_NAME_MAX];
+    char name[PROA_FT_NAME_MAX];
     joiner j;
     PROA_TRY(begin_join(ft, row, &j));
     for (int32_t rank = 0; rank < j.ranks; rank++) PROA_TRY(join_rank(ft, &j, rank, layer));
@@ -136,7 +133,7 @@ static proa_status add_tensor(proa_ft *ft, const proa_ft_tensor *row, int64_t la
 
 bool proa_ft_applies(const proa_ft *ft, const proa_ft_tensor *row)
 {
-    char name[FILE_NAME_MAX];
+    char name[PROA_FT_NAME_MAX];
     switch (row->when) {
     case PROA_FT_ALWAYS: return true;
     case PROA_FT_IF_GATED: return ft->gated;
@@ -162,21 +159,22 @@ static proa_status add_table(proa_ft *ft, const proa_ft_tensor *row)
 /* The ranks are the files of the first tensor that is split. */
 static proa_status count_ranks(proa_ft *ft, const proa_ft_tensor *row)
 {
-    char base[FILE_NAME_MAX], name[FILE_NAME_MAX + 16];
+    char base[PROA_FT_NAME_MAX], name[PROA_FT_NAME_MAX + 16];
     while (row->split == PROA_FT_WHOLE || !proa_ft_applies(ft, row)) row++;
     snprintf(base, sizeof base, row->file, 0);
-    for (ft->ranks = 0; ft->ranks <= RANKS_MAX; ft->ranks++) {
+    for (ft->ranks = 0; ft->ranks <= PROA_FT_RANKS_MAX; ft->ranks++) {
         snprintf(name, sizeof name, "%s.%d.bin", base, ft->ranks);
         if (!proa_ft_has_file(ft, name)) break;
     }
     if (ft->ranks == 0) return FAIL_FT(ft, NOT_FOUND, "the folder has no file %s", name);
-    if (ft->ranks > RANKS_MAX) return FAIL_FT(ft, LIMIT, "more than %d ranks", RANKS_MAX);
+    if (ft->ranks > PROA_FT_RANKS_MAX) return FAIL_FT(ft, LIMIT, "more than %d ranks", PROA_FT_RANKS_MAX);
     return PROA_OK;
 }
 
-static proa_status read_tables(proa_ft *ft, proa_buf *config)
+static proa_status read_tables(proa_ft *ft, proa_buf *config, void *arg)
 {
     const proa_ft_model *model;
+    PROA_UNUSED(arg);
     PROA_TRY(proa_ft_read_model(ft, &model, config));
     PROA_TRY(count_ranks(ft, model->tables[0]));
     for (int i = 0; model->tables[i]; i++) PROA_TRY(add_table(ft, model->tables[i]));
@@ -185,19 +183,25 @@ static proa_status read_tables(proa_ft *ft, proa_buf *config)
     return PROA_OK;
 }
 
-proa_status proa_ft_read(proa_weights *w, const char *dir, const char *name, proa_err *err)
+proa_status proa_ft_open(proa_weights *w, const char *dir, const char *name,
+                         proa_status (*read)(proa_ft *ft, proa_buf *text, void *arg), void *arg, proa_err *err)
 {
     char path[PROA_PATH_MAX];
-    proa_buf text, config;
+    proa_buf ini, text;
     proa_ft ft = {.w = w, .dir = dir, .err = err, .ini = {.what = name}};
     PROA_TRY(proa_path_join(path, dir, name, err));
     proa_map_init(&ft.files, 64);
-    proa_buf_init(&config, (size_t)PROA_CONFIG_BYTES_MAX);
-    proa_status status = proa_file_read(&text, path, PROA_CONFIG_BYTES_MAX, err);
-    ft.ini.text = proa_buf_view(&text);
-    if (status == PROA_OK) status = read_tables(&ft, &config);
-    proa_buf_release(&config);
+    proa_buf_init(&text, (size_t)PROA_CONFIG_BYTES_MAX);
+    proa_status status = proa_file_read(&ini, path, PROA_CONFIG_BYTES_MAX, err);
+    ft.ini.text = proa_buf_view(&ini);
+    if (status == PROA_OK) status = read(&ft, &text, arg);
     proa_buf_release(&text);
+    proa_buf_release(&ini);
     proa_map_release(&ft.files);
     return status;
+}
+
+proa_status proa_ft_read(proa_weights *w, const char *dir, const char *name, proa_err *err)
+{
+    return proa_ft_open(w, dir, name, read_tables, NULL, err);
 }

@@ -76,6 +76,8 @@ typedef struct proa_ft {
     proa_err *err;
 } proa_ft;
 
+enum { PROA_FT_RANKS_MAX = 256, PROA_FT_NAME_MAX = 256 };
+
 #define FAIL_FT(ft, status, fmt, ...)                                                                        \
     PROA_FAIL((ft)->err, status, "%.120s: " fmt, (ft)->ini.what, __VA_ARGS__)
 
@@ -105,6 +107,13 @@ typedef struct proa_ft_model {
 extern const proa_ft_model proa_ft_models[]; /* ft_models.c */
 
 bool proa_ft_has_file(const proa_ft *ft, const char *name);
+/* Maps a file of that many numbers, or finds it mapped. *file: its row of ft->w->files. */
+PROA_MUST_CHECK proa_status proa_ft_open_file(proa_ft *ft, const char *name, int64_t elements,
+                                              const char **data, int32_t *file);
+/* Reads the config.ini of that name in the folder, and calls `read` with it and room for a text. */
+PROA_MUST_CHECK proa_status proa_ft_open(proa_weights *w, const char *dir, const char *name,
+                                         proa_status (*read)(proa_ft *ft, proa_buf *text, void *arg),
+                                         void *arg, proa_err *err);
 /* The model of ft->ini, whose sizes are read and whose config.json is written. */
 PROA_MUST_CHECK proa_status proa_ft_read_model(proa_ft *ft, const proa_ft_model **model, proa_buf *config);
 /* Whether the model has the tensor, and it is read. */

@@ -60,6 +60,11 @@ PROA_MUST_CHECK proa_status proa_quantized_join(proa_weights *w, bool *joined, p
 /* ft.c: the folder of FasterTransformer whose config.ini has that name. */
 PROA_MUST_CHECK proa_status proa_ft_read(proa_weights *w, const char *dir, const char *name, proa_err *err);
 
+/* formats.c: whether that is the form of a folder, and no other. */
+bool proa_weights_is_ft(const char *dir);
+
+/* weights.c: an empty one. */
+proa_weights *proa_weights_new(void);
 /* weights.c: a row of w->files for that name, nothing mapped yet. */
 int32_t proa_weights_add_file(proa_weights *w, const char *name);
 /* weights.c: maps the file at path and reads it. */

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "weights/parts.h"
 
-static proa_weights *weights_new(void)
+proa_weights *proa_weights_new(void)
 {
     proa_weights *w = proa_calloc(1, sizeof *w);
     proa_arena_init(&w->arena);
@@ -144,7 +144,7 @@ proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *er
 
 proa_status proa_weights_open_rank(proa_weights **out, const char *path, int32_t rank, proa_err *err)
 {
-    proa_weights *w = weights_new();
+    proa_weights *w = proa_weights_new();
     w->rank = rank;
     bool folder = proa_dir_exists(path);
     proa_status status = folder ? proa_weights_read_folder(w, path, err) : proa_weights_read_file(w, path, err);
@@ -158,7 +158,7 @@ proa_status proa_weights_open_rank(proa_weights **out, const char *path, int32_t
 proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64_t len, const char *what,
                                     proa_err *err)
 {
-    proa_weights *w = weights_new();
+    proa_weights *w = proa_weights_new();
     int32_t file = proa_weights_add_file(w, what);
     w->files_by_name.what = w->files[file].name;
     return deliver_weights(out, w, proa_weights_reader_of(bytes, len)(w, bytes, len, file, err), err);

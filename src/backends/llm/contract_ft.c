@@ -232,12 +232,12 @@ static proa_status read_ids(proa_generation *g, const proa_llm_request *req, int
     return PROA_OK;
 }
 
-/* What a client may send as zeros, since the guides' clients do. A T5 takes the first, a GPT three (read_table). */
+/* What a client may send as zeros, since the guides' clients do. A T5 takes two, a GPT three (read_table). */
 static proa_status refuse_unsupported(const proa_llm_request *req, proa_err *err)
 {
     static const char *const zeros[] = {"request_prompt_lengths",
-                                        "request_prompt_type",
                                         "prompt_learning_task_name_ids",
+                                        "request_prompt_type",
                                         "is_return_context_embeddings",
                                         "is_return_context_cum_log_probs",
                                         "is_return_attentions",
@@ -246,7 +246,7 @@ static proa_status refuse_unsupported(const proa_llm_request *req, proa_err *err
     static const char *const empty[] = {"request_prompt_embedding", "ia3_tasks", NULL};
     int64_t value = 0;
     const bool gpt = req->llm_model->variant == PROA_FT_GPT, t5 = req->llm_model->variant == PROA_FT_T5;
-    for (size_t i = gpt ? 3 : t5 ? 1 : 0; i < PROA_COUNT(zeros); i++)
+    for (size_t i = gpt ? 3 : t5 ? 2 : 0; i < PROA_COUNT(zeros); i++)
         for (int64_t row = 0; row < req->count; row++)
             if (proa_input_int(req->infer, zeros[i], row, &value) && value != 0)
                 return PROA_FAIL(err, UNSUPPORTED, "input '%s' is %lld: not supported by this engine",
@@ -259,12 +259,14 @@ static proa_status refuse_unsupported(const proa_llm_request *req, proa_err *err
 /* FasterTransformer's PromptLearningType, of request_prompt_type. */
 enum { NO_PROMPT, SOFT_PROMPT, PREFIX_PROMPT, P_PROMPT_TUNING };
 
-/* Ids of a prompt table begin with prompt_learning_start_id of the configuration; the engine's with the vocabulary's
- * size, which is the default. */
+/* Ids of a prompt table begin with prompt_learning_start_id of the configuration, or of the folder's config.ini; the
+ * engine's with the vocabulary's size, which is the default. */
 static proa_status read_start_id(const proa_llm_model *s, int64_t *start, proa_err *err)
 {
     const char *text = proa_served_model_parameter(s->model, "prompt_learning_start_id");
-    *start = s->info.vocab;
+    bool named;
+    *start = proa_engine_task_ids(s->engine, &named);
+    if (*start < 0) *start = s->info.vocab;
     if (!text) return PROA_OK;
     char *end = NULL;
     long long value = strtoll(text, &end, 10);
@@ -292,17 +294,46 @@ static proa_status place_virtuals(proa_generation *g, const proa_llm_request *re
     return PROA_OK;
 }
 
-/* prompt_learning_task_name_ids: task n is the adapter of that name. Clients send 0 where there are no tasks. */
-static proa_status read_task(proa_generation *g, const proa_llm_request *req, int64_t row, proa_err *err)
+static bool has_virtuals(const proa_generation *g, int64_t start)
+{
+    for (int64_t i = 0; i < g->ids_count; i++)
+        if (g->ids[i] >= start) return true;
+    return false;
+}
+
+/* Task n of the model's folder, as FasterTransformer takes it: a table of the request goes before it, and the rows of
+ * p-tuning are those that the prompt's ids name, perhaps none. *name NULL: no adapter is used. */
+static proa_status find_folder_task(const proa_generation *g, const proa_llm_request *req, bool has_table,
+                                    const char **name, proa_err *err)
+{
+    int64_t start;
+    bool named;
+    proa_engine_task_ids(req->llm_model->engine, &named);
+    PROA_TRY(read_start_id(req->llm_model, &start, err));
+    if (has_table || (named && !has_virtuals(g, start))) *name = NULL;
+    return PROA_OK;
+}
+
+/* prompt_learning_task_name_ids: task n of the model's folder, else the adapter of that name. Clients send 0 where
+ * there are no tasks. */
+static proa_status read_task(proa_generation *g, const proa_llm_request *req, int64_t row, bool has_table,
+                             proa_err *err)
 {
     int64_t task = -1;
+    const char *name;
     if (!proa_input_int(req->infer, "prompt_learning_task_name_ids", row, &task) || task < 0) return PROA_OK;
-    char *name = proa_arena_printf(&req->infer->arena, "%lld", (long long)task);
-    if (!proa_llm_has_adapter(req->llm_model, name)) {
-        if (task == 0) return PROA_OK;
-        return PROA_FAIL(err, INVALID,
-                         "input 'prompt_learning_task_name_ids' is %s: there is no adapter '%s'", name, name);
+    if (proa_engine_task(req->llm_model->engine, task, &name)) {
+        PROA_TRY(find_folder_task(g, req, has_table, &name, err));
+    } else {
+        name = proa_arena_printf(&req->infer->arena, "%lld", (long long)task);
+        bool known = proa_llm_has_adapter(req->llm_model, name);
+        if (!known && task > 0)
+            return PROA_FAIL(err, INVALID,
+                             "input 'prompt_learning_task_name_ids' is %s: there is no adapter '%s'", name,
+                             name);
+        if (!known) name = NULL;
     }
+    if (!name) return PROA_OK;
     g->options.adapter = name;
     g->options.given[PROA_OPTION_adapter] = true;
     return PROA_OK;
@@ -348,7 +379,7 @@ static proa_status read_table(proa_generation *g, const proa_llm_request *req, i
     const proa_tensor *t = proa_infer_input(req->infer, "request_prompt_embedding");
     bool has_table = t && proa_tensor_count(t) > 0;
     int64_t type;
-    if (req->llm_model->variant == PROA_FT_GPT) PROA_TRY(read_task(g, req, row, err));
+    PROA_TRY(read_task(g, req, row, has_table, err));
     const bool has_adapter = g->options.adapter != NULL;
     PROA_TRY(read_prompt_type(&type, req, row, has_table, has_adapter, err));
     if (type == NO_PROMPT || !has_table) return has_adapter ? place_virtuals(g, req, 0, err) : PROA_OK;

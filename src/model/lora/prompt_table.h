@@ -45,6 +45,29 @@ PROA_MUST_CHECK proa_status proa_prompt_table_read(proa_prompt_table **out, cons
                                                    const proa_weights *tensors, const proa_json *config,
                                                    const char *what, proa_err *err);
 
+/* ---- prompt_tasks.c: tables that the model's own folder has ---- */
+
+typedef struct proa_prompt_task {
+    char *name;
+    int64_t tokens; /* 0: it has no table */
+    proa_prompt_table *table;
+} proa_prompt_task;
+
+/* FasterTransformer's tasks, which requests name by their numbers. */
+typedef struct proa_prompt_tasks {
+    proa_prompt_task *task; /* [count] */
+    int32_t count;
+    bool keys;        /* their tables are of keys and values */
+    int64_t start_id; /* ids of its prompts from this one on are rows of a table; -1: the folder does not say it */
+} proa_prompt_tasks;
+
+/* Those of a folder; none, if it is of another form. Errors have one line with the file or the key. */
+PROA_MUST_CHECK proa_status proa_prompt_tasks_read(proa_prompt_tasks *out, const proa_model *m,
+                                                   const char *path, proa_err *err);
+void proa_prompt_tasks_release(proa_prompt_tasks *tasks); /* all zero is fine; a table may have been taken out of it */
+
+/* ---- into pages ---- */
+
 /* Writes the keys and values of tokens [first, end) into the pages of a sequence, in order with the passes. kv: as in
  * proa_model_decode. pages: those of the sequence, which has pages for `end` tokens. */
 void proa_prompt_table_write(proa_model *m, const proa_kv *kv, const proa_prompt_table *table, int64_t first,

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "weights/ini.h"
+#include "weights/tasks.h"
 #include "weights/weights.h"
 
 #include <dirent.h>
@@ -141,12 +142,83 @@ static void test_bad_files(void **state)
     refuses(GPTJ, PROA_CORRUPT, "model.wte.bin has 31 bytes, 8 numbers of f32 were expected");
 }
 
+/* ---- prompt tables ---- */
+
+static void refuses_tasks(const char *ini, proa_status want, const char *text)
+{
+    proa_task_tables tasks;
+    proa_err err = {.status = PROA_OK};
+    write_text("config.ini", ini, strlen(ini));
+    proa_status status = proa_task_tables_open(&tasks, dir, &err);
+    if (status != want || !strstr(err.text, text)) print_error("gave: %s\n", err.text);
+    assert_int_equal(status, want);
+    assert_non_null(strstr(err.text, text));
+    assert_true(!tasks.files && tasks.count == 0);
+}
+
+#define TASK(name, length) "[task_0]\ntask_name = " name "\nprompt_length = " length "\n"
+
+static void test_bad_tasks(void **state)
+{
+    static const char zeros[256];
+    (void)state;
+    refuses_tasks(GPTJ "num_tasks = -1\n", PROA_INVALID, "[gptj] num_tasks is '-1', must be 0 to 4096");
+    refuses_tasks(GPTJ "num_tasks = 1\nprompt_learning_type = 4\n", PROA_INVALID, "prompt_learning_type is '4'");
+    refuses_tasks(GPTJ "num_tasks = 1\nprompt_learning_type = 3\n", PROA_INVALID, "[task_0] has no task_name");
+    refuses_tasks(GPTJ "num_tasks = 1\nprompt_learning_type = 3\n" TASK("../x", "2"), PROA_INVALID,
+                  "[task_0] task_name must be 1 to 127 characters of a file's name");
+    refuses_tasks(GPTJ "num_tasks = 1\nprompt_learning_type = 3\n" TASK("", "2"), PROA_INVALID,
+                  "task_name must be");
+    refuses_tasks(GPTJ "num_tasks = 1\nprompt_learning_type = 3\n" TASK("x", "9999999999"), PROA_INVALID,
+                  "[task_0] prompt_length is '9999999999'");
+    refuses_tasks(GPTJ "num_tasks = 1\nprompt_learning_type = 3\n" TASK("x", "2"), PROA_NOT_FOUND,
+                  "model.prompt_table.x.weight.bin");
+    write_text("model.prompt_table.x.weight.bin", zeros, 2 * 4 * 4 - 1);
+    refuses_tasks(GPTJ "num_tasks = 1\nprompt_learning_type = 3\n" TASK("x", "2"), PROA_CORRUPT,
+                  "model.prompt_table.x.weight.bin has 31 bytes, 8 numbers of f32 were expected");
+    refuses_tasks(GPTJ "num_tasks = 1\nprompt_learning_type = 2\n" TASK("x", "2"), PROA_NOT_FOUND,
+                  "the folder has no file model.prefix_prompt.x.weight.0.bin");
+    write_text("model.prefix_prompt.x.weight.0.bin", zeros, 64);
+    write_text("model.prefix_prompt.x.weight.1.bin", zeros, 64);
+    refuses_tasks(GPTJ "num_tasks = 1\nprompt_learning_type = 2\n" TASK("x", "2"), PROA_INVALID,
+                  "task 'x': 1 heads cannot be shared by 2 ranks");
+    refuses_tasks(GPT("8") "max_pos_seq_len=2\nnum_tasks = 1\nprompt_learning_type = 2\n" TASK("x", "2"),
+                  PROA_UNSUPPORTED,
+                  "[gpt] prompt_learning_type is 2 (prefix_prompt), which [gptj] and [gptneox]");
+}
+
+static void test_tasks(void **state)
+{
+    float numbers[2 * 2 * 4], row[8];
+    proa_task_tables tasks;
+    proa_err err = {.status = PROA_OK};
+    static const char prefix[] = GPTJ
+        "prompt_learning_start_id = 1\nnum_tasks = 2\nprompt_learning_type = 2\n[gptj_task_0]\n"
+        "task_name = x\nprompt_length = 2\n[task_1]\ntask_name = none\n";
+    (void)state;
+    for (int i = 0; i < 16; i++) numbers[i] = (float)i; /* [keys, values][1 head][2 tokens][4] */
+    write_text("model.prefix_prompt.x.weight.0.bin", (const char *)numbers, sizeof numbers);
+    write_text("config.ini", prefix, sizeof prefix - 1);
+    if (proa_task_tables_open(&tasks, dir, &err) != PROA_OK) fail_msg("%s", err.text);
+    assert_true(tasks.keys && tasks.count == 2 && tasks.start_id == -1);
+    assert_string_equal(tasks.task[0].name, "x");
+    assert_true(tasks.task[0].tokens == 2 && tasks.task[1].tokens == 0);
+    proa_tensor_source_read(&tasks.task[0].table, 1, 0, 8, row);
+    assert_memory_equal(row, ((float[]){4, 5, 6, 7, 12, 13, 14, 15}), sizeof row);
+    proa_task_tables_close(&tasks);
+    write_text("model.safetensors", "", 0); /* then the folder is of another form */
+    assert_int_equal(proa_task_tables_open(&tasks, dir, &err), PROA_OK);
+    assert_true(tasks.count == 0 && !tasks.files);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ini),
         cmocka_unit_test_setup_teardown(test_bad_ini, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bad_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_tasks, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_tasks, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
