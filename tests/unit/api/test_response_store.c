@@ -80,12 +80,12 @@ static void test_age(void **state)
     proa_response_store_put(s, "a", 0, proa_str_c("[]"), proa_str_c("{}"));
     assert_false(is_there(s, "a", 0));
     proa_response_store_free(s);
-    s = proa_response_store_new(400);
+    s = proa_response_store_new(2000);
     proa_response_store_put(s, "a", 0, proa_str_c("[]"), proa_str_c("{}"));
     proa_response_store_put(s, "b", 0, proa_str_c("[]"), proa_str_c("{}"));
-    usleep(250000);
+    usleep(1250000); /* two are longer than it keeps what is not used */
     assert_true(is_there(s, "a", 0));
-    usleep(250000);
+    usleep(1250000);
     assert_true(is_there(s, "a", 0));
     assert_false(is_there(s, "b", 0));
     proa_response_store_free(s);

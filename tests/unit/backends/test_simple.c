@@ -227,13 +227,13 @@ static void test_identity_slow(void **state)
     talk_input(&t, "INPUT0", PROA_TYPE_FP32, DIMS(1, 1), "1234", 4);
     proa_infer *r = proa_infer_hold(t.r);
     talk_send(&t);
-    tell_sleep_ms(30);
+    tell_sleep_ms(10);
     proa_infer_cancel(r);
     talk_wait(&t);
     proa_infer_drop(r);
     assert_int_equal(t.count, 1);
     assert_int_equal(t.replies[0]->error.status, PROA_CANCELLED);
-    assert_true(t.at_ns[0] < 150000000);
+    assert_true(t.at_ns[0] < 195000000);
     talk_end(&t);
     (void)state;
 }
@@ -344,7 +344,7 @@ static void repeat(talk *t, int count, const uint32_t *delays, uint32_t wait)
 static void test_repeat(void **state)
 {
     talk t, u;
-    const uint32_t none[] = {0, 0, 0, 0}, some[] = {0, 60, 0, 30};
+    const uint32_t none[] = {0, 0, 0, 0}, some[] = {0, 600, 0, 30};
     repeat(&t, 4, none, 0);
     talk_send(&t);
     talk_wait(&t);
@@ -360,9 +360,9 @@ static void test_repeat(void **state)
     talk_send(&u); /* the instance is free while t's replies take their time */
     talk_wait(&u);
     talk_wait(&t);
-    assert_true(u.at_ns[0] < 50000000);
+    assert_true(u.at_ns[0] < 500000000);
     assert_int_equal(t.count, 4);
-    assert_true(t.at_ns[1] >= 58000000 && t.at_ns[3] >= 88000000);
+    assert_true(t.at_ns[1] >= 598000000 && t.at_ns[3] >= 628000000);
     talk_end(&t);
     talk_end(&u);
     repeat(&t, 0, none, 0);
@@ -376,7 +376,7 @@ static void test_repeat(void **state)
 static void test_repeat_errors(void **state)
 {
     talk t;
-    const uint32_t long_ones[] = {5, 2000, 2000, 2000};
+    const uint32_t long_ones[] = {5, 20000, 20000, 20000};
     const int32_t in[] = {1, 2};
     const uint32_t zero = 0;
     talk_new(&t, "repeat_int32");
@@ -396,7 +396,7 @@ static void test_repeat_errors(void **state)
     proa_infer_drop(r);
     assert_int_equal(t.count, 2); /* the first, and the end */
     assert_int_equal(t.replies[1]->error.status, PROA_CANCELLED);
-    assert_true(t.at_ns[1] < 1000000000);
+    assert_true(t.at_ns[1] < 15000000000);
     talk_end(&t);
     (void)state;
 }

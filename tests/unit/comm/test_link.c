@@ -102,7 +102,7 @@ static proa_links *open_link(int fd, seen *s)
 
 static void wait_for(const atomic_int *value, int least)
 {
-    int64_t end = proa_clock_ns() + (int64_t)10 * 1000000000;
+    int64_t end = proa_clock_ns() + (int64_t)60 * 1000000000;
     while (atomic_load(value) < least && proa_clock_ns() < end) usleep(1000);
     assert_true(atomic_load(value) >= least);
 }
@@ -156,7 +156,7 @@ static void test_silence(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     proa_links *links = open_link(pair[0], &a);
     expect_loss(&a, "has not answered for 6 s");
-    assert_true(proa_clock_ns() - begin < (int64_t)10 * 1000000000);
+    assert_true(proa_clock_ns() - begin < (int64_t)60 * 1000000000);
     assert_true(atomic_load(&a.beats) >= 4);
     proa_links_close(links);
     close(pair[1]);

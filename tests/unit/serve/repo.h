@@ -85,7 +85,8 @@ static inline void repo_version(const char *folder, const char *name, int versio
 }
 
 /* ---- the backend "tell": OUTPUT[0] is the number in VERSION/value; "bad" there fails to load, "slowly N" takes 100
- * ms to load; "once N" fails the first time; "never" loads and is not ready. It counts what is open. ---- */
+ * ms to load; "four N" loads when four of them do at the same time; "once N" fails the first time; "never" loads and is
+ * not ready. It counts what is open. ---- */
 
 static atomic_int tell_models, tell_instances, tell_opened;
 
@@ -93,6 +94,8 @@ typedef struct tell {
     int32_t value;
     bool never;
 } tell;
+
+static atomic_int tell_fours;
 
 static inline void tell_sleep_ms(int ms)
 {
@@ -115,8 +118,12 @@ static inline proa_status tell_open(void **state, proa_served_model *model, proa
         return PROA_FAIL(err, UNAVAILABLE, "not the first time");
     bool slowly = strncmp(text, "slowly ", 7) == 0;
     if (slowly) tell_sleep_ms(100);
+    bool four = strncmp(text, "four ", 5) == 0;
+    if (four) atomic_fetch_add(&tell_fours, 1);
+    for (int i = 0; four && i < 2000 && atomic_load(&tell_fours) < 4; i++) tell_sleep_ms(10);
+    if (four && atomic_load(&tell_fours) < 4) return PROA_FAIL(err, UNAVAILABLE, "the others did not come");
     tell *t = proa_calloc(1, sizeof *t);
-    t->value = (int32_t)strtol(text + (slowly ? 7 : once ? 5 : 0), NULL, 10);
+    t->value = (int32_t)strtol(text + (slowly ? 7 : once || four ? 5 : 0), NULL, 10);
     t->never = strcmp(text, "never") == 0;
     atomic_fetch_add(&tell_models, 1);
     *state = t;

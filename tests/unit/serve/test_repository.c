@@ -657,7 +657,7 @@ static void test_parallel_control(void **state)
     (void)state;
 }
 
-/* Different models load side by side: four that take 100 ms each take less than 400. */
+/* Different models load side by side: each of four needs the others to have begun. */
 static void test_load_threads(void **state)
 {
     char folder[PROA_PATH_MAX], name[8];
@@ -665,11 +665,9 @@ static void test_load_threads(void **state)
     for (int i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "m%d", i);
         repo_model(folder, name, "");
-        repo_version(folder, name, 1, "slowly 1");
+        repo_version(folder, name, 1, "four 1");
     }
-    int64_t begin = proa_clock_ns();
     proa_server *s = repo_serve(folder, PROA_CONTROL_NONE);
-    assert_in_range((proa_clock_ns() - begin) / 1000000, 100, 350);
     assert_int_equal(repo_ask(s, "m3", 1), 1);
     repo_stop(s);
     repo_remove(folder);
