@@ -100,6 +100,8 @@
                                                       distance */
 #define PROA_RELATIVE_HEAD_MAX    512              /* head size of such a model: kernels keep 16 results in shared
                                                       memory */
+#define PROA_STATE_DIM_MAX        256              /* numbers of a key, and of a value, of a recurrent state: kernels
+                                                      keep a column of it in registers */
 #define PROA_CONV_WIDTH_MAX       15               /* rows in the window of a convolution */
 #define PROA_TOKEN_TYPES_MAX      1024             /* token types (segments) of an encoder; BERT has 2 */
 #define PROA_EXPERTS_MAX          4096             /* experts of one layer */

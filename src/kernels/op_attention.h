@@ -40,6 +40,7 @@ typedef struct proa_span {
     int32_t table; /* token p is in page proa_spans.pages[table + p / PROA_PAGE_TOKENS] */
     int32_t tree; /* nodes of the tree of draft tokens that ends the context, at most PROA_TREE_MAX; 0: none. If there
                         are more nodes than rows, earlier steps ran the first ones */
+    int32_t state; /* the slot of the sequence's recurrent state (op_state.h) */
 } proa_span;
 
 /* The ragged batch of a step: one span for each sequence. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ops.h - the tables of kernels: how ops are called, and how a table is chosen. The types of the arguments of ops.def
- *          and decode.def are in op_linear.h, op_experts.h, op_lora.h, op_attention.h and op_decode.h.
+ *          and decode.def are in op_linear.h, op_experts.h, op_lora.h, op_attention.h,
+ *          op_state.h and op_decode.h.
  * Owner:   tables are static; a proa_ctx belongs to its caller.
  * Threads: one op at a time on one proa_ctx; an op runs on the threads of the context's pool.
  * Way in:  proa_ctx_init, then c->ops->linear(c, ...). */
@@ -15,6 +16,7 @@
 #include "kernels/op_experts.h"
 #include "kernels/op_linear.h"
 #include "kernels/op_lora.h"
+#include "kernels/op_state.h"
 #include "kernels/weight.h"
 
 /* ---- the context of a call ---- */

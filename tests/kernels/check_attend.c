@@ -34,7 +34,7 @@ static const int32_t ragged[][2] = {{3, 3}, {1, 5}, {65, 130}, {2, 0}, {17, 64},
 static void world_add(world *w, int32_t rows, int32_t context)
 {
     int32_t pages = (int32_t)proa_ceil_div(context, PROA_PAGE_TOKENS);
-    w->span[w->spans.count++] = (proa_span){(int32_t)w->T, rows, context, w->page_count, 0};
+    w->span[w->spans.count++] = (proa_span){(int32_t)w->T, rows, context, w->page_count, 0, 0};
     w->T += rows;
     w->page_count += pages;
 }
@@ -387,7 +387,7 @@ static void check_spans_alone(tester *t, const world *w, const canvas *out, cons
         canvas_free(&y);
         for (int32_t i = 0; a->causal && i < w->span[s].rows && w->span[s].context; i += step) {
             one = (proa_span){w->span[s].row + i, 1, w->span[s].context - w->span[s].rows + i + 1,
-                              w->span[s].table, 0};
+                              w->span[s].table,   0, 0};
             y = attend_run(&t->tables[0], w, out, q, &spans, a);
             expect(t, same_bits(y.view, all->view, one.row, one.row + 1),
                    "%s: span %d row %d as a step differs", w->label, (int)s, (int)i);
@@ -679,7 +679,7 @@ static void check_tree_row(tester *t, const world *w, const canvas *out, const c
     PROA_ASSERT(path.kv.k && path.kv.v);
     memcpy(path.kv.k, w->kv.k, (size_t)w->bytes), memcpy(path.kv.v, w->kv.v, (size_t)w->bytes);
     for (int64_t p = first; p <= at; p++) copy_slot(&path, span, p, proa_tree_slot(first, seen, p));
-    const proa_span one = {span->row + i, 1, (int32_t)at + 1, span->table, 0};
+    const proa_span one = {span->row + i, 1, (int32_t)at + 1, span->table, 0, 0};
     const proa_spans spans = {.span = &one, .count = 1, .pages = w->pages};
     canvas y = attend_run(&t->tables[0], &path, out, q, &spans, a);
     proa_view mine = proa_view_rows(all->view, one.row, one.row + 1),

@@ -445,16 +445,23 @@ static void run_sigmoid_mul(proa_ctx *c, const scene *s, int64_t begin, int64_t 
     c->ops->sigmoid_mul(c, out, rows_of(s->input[0], begin, end));
 }
 
-static void sigmoid_mul_shape(tester *t, int64_t rows, int64_t cols)
+/* gates: one for each row, or for each number. */
+static void sigmoid_mul_case(tester *t, int64_t rows, int64_t cols, int64_t gates)
 {
-    canvas gate = odd_canvas(rows, 1);
+    canvas gate = odd_canvas(rows, gates);
     canvas_fill(&gate, 13, false);
     scene s = {
         .run = run_sigmoid_mul, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .input = {gate.view}};
     canvas_fill(&s.out, (uint64_t)cols, true);
-    LABEL(&s, "rows %d width %d", (int)rows, (int)cols);
+    LABEL(&s, "rows %d width %d gates %d", (int)rows, (int)cols, (int)gates);
     check_scene(t, &s, TOL_MATH);
     canvas_free(&s.out), canvas_free(&gate);
+}
+
+static void sigmoid_mul_shape(tester *t, int64_t rows, int64_t cols)
+{
+    sigmoid_mul_case(t, rows, cols, 1);
+    if (cols > 1) sigmoid_mul_case(t, rows, cols, cols);
 }
 
 void check_sigmoid_mul(tester *t)

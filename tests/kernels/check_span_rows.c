@@ -6,7 +6,7 @@
 /* Rows 3 to 7 and 9 to 9 belong to no span. */
 /* Not const: what a device covers is copied back to the host. */
 static proa_span spans_of[] = {
-    {0, 3, 3, 0, 0}, {8, 1, 1, 0, 0}, {10, 0, 0, 0, 0}, {10, 40, 40, 0, 0}, {50, 2, 2, 0, 0}};
+    {0, 3, 3, 0, 0, 0}, {8, 1, 1, 0, 0, 0}, {10, 0, 0, 0, 0, 0}, {10, 40, 40, 0, 0, 0}, {50, 2, 2, 0, 0, 0}};
 enum { ROWS = 52 };
 
 static canvas run(proa_ctx *c, const canvas *out, const canvas *x, const proa_spans *spans, int64_t width)
@@ -47,7 +47,7 @@ static void check_formula(tester *t)
 {
     float x[3][2] = {{1, 2}, {3, 4}, {5, 6}}, y[3][6];
     static const float want[3][6] = {{0, 1, 3, 0, 2, 4}, {1, 3, 5, 2, 4, 6}, {3, 5, 0, 4, 6, 0}};
-    const proa_span span = {0, 3, 3, 0, 0};
+    const proa_span span = {0, 3, 3, 0, 0, 0};
     const proa_spans spans = {.span = &span, .count = 1, .rows_max = 3, .context_max = 3};
     t->tables[0].ops->unfold(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 3, 6),
                              proa_view_2d(x, PROA_DTYPE_F32, 3, 2), &spans, 3);
@@ -100,7 +100,7 @@ void check_span_mean(tester *t)
 {
     static const int64_t columns[] = {1, 5, 64, 300};
     float x[4][2] = {{1, 2}, {3, 5}, {8, 5}, {9, 9}}, y[4][2] = {{0}};
-    const proa_span span = {0, 3, 3, 0, 0};
+    const proa_span span = {0, 3, 3, 0, 0, 0};
     const proa_spans spans = {.span = &span, .count = 1, .rows_max = 3, .context_max = 3};
     t->tables[0].ops->span_mean(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 4, 2),
                                 proa_view_2d(x, PROA_DTYPE_F32, 4, 2), &spans);

@@ -484,6 +484,46 @@ static void unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *span
     download_covered();
 }
 
+/* States of all slots up to the last one that a span has, on the device. */
+static proa_layer_state device_state(const proa_layer_state *state, const proa_spans *spans, int64_t numbers)
+{
+    int32_t last = 0;
+    for (int64_t i = 0; i < spans->count; i++)
+        last = spans->span[i].state > last ? spans->span[i].state : last;
+    cover(spans->span, spans->count * (int64_t)sizeof *spans->span);
+    cover(state->base, (last * state->stride + numbers) * (int64_t)sizeof *state->base);
+    upload_covered();
+    return (proa_layer_state){(float *)device_ptr(state->base), state->stride};
+}
+
+static void conv_state(proa_ctx *c, proa_view y, proa_view x, const proa_conv *conv,
+                       const proa_layer_state *state, const proa_spans *spans)
+{
+    PROA_UNUSED(c);
+    proa_spans s = *spans;
+    proa_conv w = *conv;
+    const int64_t d = x.shape[1];
+    cover_narrow(y, true), cover_narrow(x, true), cover(w.w, d * w.taps * 4), cover(w.bias, d * 4);
+    proa_layer_state states = device_state(state, spans, (w.taps - 1) * d);
+    s.span = device_ptr(s.span), w.w = device_ptr(w.w), w.bias = device_ptr(w.bias);
+    device->ops->conv_state(ctx(), device_view(y), device_view(x), &w, &states, &s);
+    download_covered();
+}
+
+static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_delta *d,
+                        const proa_layer_state *state, const proa_spans *spans)
+{
+    PROA_UNUSED(c);
+    proa_spans s = *spans;
+    proa_delta delta = *d;
+    cover_narrow(y, true), cover_narrow(x, true), cover_view(rates);
+    cover(d->rate, d->value_heads * 4), cover(d->bias, d->value_heads * 4);
+    proa_layer_state states = device_state(state, spans, d->value_heads * d->key_dim * d->value_dim);
+    s.span = device_ptr(s.span), delta.rate = device_ptr(d->rate), delta.bias = device_ptr(d->bias);
+    device->ops->gated_delta(ctx(), device_view(y), device_view(x), device_view(rates), &delta, &states, &s);
+    download_covered();
+}
+
 static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans)
 {
     PROA_UNUSED(c);
@@ -597,7 +637,7 @@ static void heads_linear(proa_ctx *c, proa_view y, proa_view x, const proa_weigh
 static void sigmoid_mul(proa_ctx *c, proa_view x, proa_view gate)
 {
     PROA_UNUSED(c);
-    cover_narrow(x, true), cover_view(gate);
+    cover_narrow(x, true), cover_narrow(gate, gate.shape[1] > 1);
     upload_covered();
     device->ops->sigmoid_mul(ctx(), device_view(x), device_view(gate));
     download_covered();

@@ -24,10 +24,10 @@ static int32_t table_at(const proa_engine *e, const proa_page_table *table)
 void proa_batch_add_span(proa_engine *e, const proa_page_table *table, int64_t rows, int64_t context,
                          const proa_page_table *cross, int64_t cross_context)
 {
-    e->step.self_spans[e->step.spans] = (proa_span){(int32_t)e->step.rows, (int32_t)rows, (int32_t)context,
-                                                    table_at(e, table), 0};
-    e->step.cross_spans[e->step.spans] = (proa_span){(int32_t)e->step.rows, (int32_t)rows,
-                                                     (int32_t)cross_context, table_at(e, cross), 0};
+    e->step.self_spans[e->step.spans] = (proa_span){
+        (int32_t)e->step.rows, (int32_t)rows, (int32_t)context, table_at(e, table), 0, 0};
+    e->step.cross_spans[e->step.spans] = (proa_span){
+        (int32_t)e->step.rows, (int32_t)rows, (int32_t)cross_context, table_at(e, cross), 0, 0};
     e->step.spans++;
 }
 

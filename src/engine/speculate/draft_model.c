@@ -157,8 +157,12 @@ static int32_t id_of(const proa_draft_model *d, const proa_seq *seq, int64_t i)
 static void add_rows(const proa_engine *e, proa_draft_model *d, proa_seq *seq, int64_t begin, int64_t end)
 {
     const proa_engine_request *req = seq->req;
-    d->span[d->spans++] = (proa_span){(int32_t)d->rows, (int32_t)(end - begin), (int32_t)end,
-                                      (int32_t)(seq->table->page - e->slots.memory), 0};
+    d->span[d->spans++] = (proa_span){(int32_t)d->rows,
+                                      (int32_t)(end - begin),
+                                      (int32_t)end,
+                                      (int32_t)(seq->table->page - e->slots.memory),
+                                      0,
+                                      0};
     for (int64_t i = begin; i < end; i++, d->rows++) {
         d->ids[d->rows] = id_of(d, seq, i);
         d->positions[d->rows] = (int32_t)i;

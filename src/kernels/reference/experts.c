@@ -245,8 +245,11 @@ void proa_sigmoid_mul_reference(proa_ctx *c, proa_view x, proa_view gate)
 {
     PROA_UNUSED(c);
     for (int64_t t = 0; t < x.shape[0]; t++) {
-        float *row = proa_view_f32(x) + t * x.stride[0];
-        float factor = (float)(1 / (1 + exp(-(double)proa_view_f32(gate)[t * gate.stride[0]])));
-        for (int64_t j = 0; j < x.shape[1]; j++) row[j] *= factor;
+        float *row = proa_view_f32(x) + t * x.stride[0], factor = 0;
+        const float *g = proa_view_f32(gate) + t * gate.stride[0];
+        for (int64_t j = 0; j < x.shape[1]; j++) {
+            if (j < gate.shape[1]) factor = (float)(1 / (1 + exp(-(double)g[j])));
+            row[j] *= factor;
+        }
     }
 }

@@ -63,6 +63,11 @@ proa_lora_fn proa_lora_reference;
 proa_linear_lora_fn proa_linear_lora_reference; /* by linear, lora and act of the context's table */
 proa_lora_stack_fn proa_lora_stack_reference;
 
+/* ---- state.c ---- */
+
+proa_conv_state_fn proa_conv_state_reference;
+proa_gated_delta_fn proa_gated_delta_reference;
+
 /* ---- logits.c, sample.c, beam.c ---- */
 
 proa_log_sum_exp_fn proa_log_sum_exp_reference;

@@ -316,15 +316,18 @@ static void route_op(proa_ctx *c, proa_view weights, int32_t *ids, proa_view sco
 
 enum { THREADS = 256 };
 
-template <typename T>
+/* step: 1 with a gate for each number of x, 0 with one for each row. */
+template <typename T, typename G>
 __global__ void __launch_bounds__(THREADS)
-    sigmoid_mul_kernel(T *x, int64_t x_row, const float *gate, int64_t gate_row, int d)
+    sigmoid_mul_kernel(T *x, int64_t x_row, const G *gate, int64_t gate_row, int step, int d)
 {
     gpu_wait();
-    float factor = 1.0f / (1.0f + expf(-gate[blockIdx.x * gate_row]));
     T *row = x + blockIdx.x * x_row;
-    for (int j = blockIdx.y * THREADS + threadIdx.x; j < d; j += gridDim.y * THREADS)
+    gate += blockIdx.x * gate_row;
+    for (int j = blockIdx.y * THREADS + threadIdx.x; j < d; j += gridDim.y * THREADS) {
+        float factor = 1.0f / (1.0f + expf(-gpu_to_f32(gate[(int64_t)step * j])));
         row[j] = gpu_saturate<T>(gpu_to_f32(row[j]) * factor);
+    }
 }
 
 static void sigmoid_mul(proa_ctx *c, proa_view x, proa_view gate)
@@ -333,8 +336,13 @@ static void sigmoid_mul(proa_ctx *c, proa_view x, proa_view gate)
     dim3 grid((unsigned)x.shape[0], (unsigned)((x.shape[1] + 4 * THREADS - 1) / (4 * THREADS)));
     gpu_by_type(x.dtype, [&](auto type) {
         using T = decltype(type);
-        gpu_launch(g, "sigmoid_mul", sigmoid_mul_kernel<T>, grid, THREADS, 0, (T *)x.data, x.stride[0],
-                   (const float *)gate.data, gate.stride[0], (int)x.shape[1]);
+        const int d = (int)x.shape[1], step = gate.shape[1] > 1;
+        if (gate.dtype == PROA_DTYPE_F32)
+            gpu_launch(g, "sigmoid_mul", sigmoid_mul_kernel<T, float>, grid, THREADS, 0, (T *)x.data,
+                       x.stride[0], (const float *)gate.data, gate.stride[0], step, d);
+        else
+            gpu_launch(g, "sigmoid_mul", sigmoid_mul_kernel<T, T>, grid, THREADS, 0, (T *)x.data, x.stride[0],
+                       (const T *)gate.data, gate.stride[0], step, d);
     });
 }
 

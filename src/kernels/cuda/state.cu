@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * state.cu - the operations of layers with a recurrent state (kernels/op_state.h): a causal convolution whose last rows
+ * are kept, and the gated delta rule. States are f32. */
+#include "kernels/cuda/runtime/cuda.h"
+
+/* ---- conv_state ---- */
+
+enum { CONV_THREADS = 256, CONV_ROWS_MAX = 4096 /* blocks of a span */ };
+
+template <typename T> struct conv_args {
+    T *y;
+    const T *x;
+    int64_t y_row, x_row;
+    const float *w, *bias;
+    float *state;
+    int64_t stride;
+    const proa_span *spans;
+    int d, taps, act;
+};
+
+/* Column j of row i of a span; rows -1, -2, ... are those that the state keeps. */
+template <typename T>
+__device__ static inline float conv_input(const conv_args<T> &a, const proa_span &span, int i, int j)
+{
+    if (i >= 0) return gpu_to_f32(a.x[(span.row + i) * a.x_row + j]);
+    if (span.context <= span.rows) return 0.0f;
+    return a.state[span.state * a.stride + (int64_t)(a.taps - 1 + i) * a.d + j];
+}
+
+/* y[t,j] = act(sum_k w[j,k] x[t - (taps-1) + k, j] + bias[j]). Grid: span, CONV_THREADS columns, rows of the span; a
+ * thread has one column. No block writes the state, which the first rows of a span read. */
+template <typename T> __global__ void __launch_bounds__(CONV_THREADS) conv_kernel(conv_args<T> a)
+{
+    gpu_wait();
+    const proa_span span = a.spans[blockIdx.x];
+    const int j = blockIdx.y * CONV_THREADS + threadIdx.x;
+    if (j >= a.d) return;
+    for (int i = blockIdx.z; i < span.rows; i += gridDim.z) {
+        float sum = 0.0f;
+        for (int k = 0; k < a.taps; k++)
+            sum += a.w[(int64_t)j * a.taps + k] * conv_input(a, span, i - (a.taps - 1) + k, j);
+        if (a.bias) sum += a.bias[j];
+        a.y[(span.row + i) * a.y_row + j] = gpu_saturate<T>(gpu_act(sum, a.act));
+    }
+}
+
+/* The state keeps the last taps - 1 rows. Grid: span, CONV_THREADS columns. A thread has one column, whose rows it
+ * moves in rising order: with fewer rows than taps - 1 some come from the state itself, from behind where they go. */
+template <typename T> __global__ void __launch_bounds__(CONV_THREADS) conv_keep_kernel(conv_args<T> a)
+{
+    gpu_wait();
+    const proa_span span = a.spans[blockIdx.x];
+    const int j = blockIdx.y * CONV_THREADS + threadIdx.x;
+    if (j >= a.d || span.rows < 1) return;
+    float *kept = a.state + span.state * a.stride + j;
+    for (int k = 0; k < a.taps - 1; k++)
+        kept[(int64_t)k * a.d] = conv_input(a, span, span.rows - (a.taps - 1) + k, j);
+}
+
+static void conv_state(proa_ctx *c, proa_view y, proa_view x, const proa_conv *conv,
+                       const proa_layer_state *state, const proa_spans *spans)
+{
+    gpu *g = gpu_flushed(c, y);
+    const int rows = spans->rows_max < CONV_ROWS_MAX ? spans->rows_max : CONV_ROWS_MAX;
+    if (spans->count == 0 || rows < 1) return;
+    gpu_by_type(x.dtype, [&](auto type) {
+        using T = decltype(type);
+        conv_args<T> a = {(T *)y.data, (const T *)x.data, y.stride[0], x.stride[0]};
+        a.w = conv->w, a.bias = conv->bias, a.state = state->base, a.stride = state->stride;
+        a.spans = spans->span, a.d = (int)x.shape[1], a.taps = (int)conv->taps, a.act = conv->act;
+        const unsigned columns = (unsigned)((a.d + CONV_THREADS - 1) / CONV_THREADS);
+        gpu_launch(g, "conv_state", conv_kernel<T>, dim3((unsigned)spans->count, columns, (unsigned)rows),
+                   CONV_THREADS, 0, a);
+        gpu_launch(g, "conv_keep", conv_keep_kernel<T>, dim3((unsigned)spans->count, columns), CONV_THREADS,
+                   0, a);
+    });
+}
+
+/* ---- gated_delta ---- */
+
+enum { DELTA_ROWS = 16 /* of a tile in shared memory */ };
+
+template <typename T> struct delta_args {
+    T *y;
+    const T *x;
+    const float *rates;
+    int64_t y_row, x_row, rates_row;
+    const float *rate, *bias;
+    float *state;
+    int64_t stride;
+    const proa_span *spans;
+    int key_heads, value_heads, dk, dv;
+};
+
+/* The rows of a tile: q and k divided by their norms, q also by sqrt(dk), and the two rates. */
+template <int DK> struct delta_tile {
+    float q[DELTA_ROWS][DK], k[DELTA_ROWS][DK], decay[DELTA_ROWS], beta[DELTA_ROWS];
+};
+
+/* out[DK] = scale * x / |x|, zeros behind dk; by one warp. */
+template <int DK, typename T>
+__device__ static void delta_normalise(float *out, const T *x, int dk, float scale)
+{
+    float sum = 0.0f;
+    for (int i = threadIdx.x & 31; i < dk; i += 32) sum += gpu_to_f32(x[i]) * gpu_to_f32(x[i]);
+    for (int n = 16; n > 0; n /= 2) sum += __shfl_xor_sync(~0u, sum, n);
+    const float factor = scale * rsqrtf(sum + 1e-6f);
+    for (int i = threadIdx.x & 31; i < DK; i += 32) out[i] = i < dk ? gpu_to_f32(x[i]) * factor : 0.0f;
+}
+
+/* Rows [0, n) of a tile, one warp for a row at a time. */
+template <int DK, typename T>
+__device__ static void delta_load(delta_tile<DK> &tile, const delta_args<T> &a, int64_t row, int n, int h)
+{
+    const int kh = h / (a.value_heads / a.key_heads), warps = (int)blockDim.x / 32;
+    for (int i = threadIdx.x / 32; i < n; i += warps) {
+        const T *x = a.x + (row + i) * a.x_row;
+        const float *rates = a.rates + (row + i) * a.rates_row;
+        delta_normalise<DK>(tile.q[i], x + kh * a.dk, a.dk, rsqrtf((float)a.dk));
+        delta_normalise<DK>(tile.k[i], x + (a.key_heads + kh) * a.dk, a.dk, 1.0f);
+        if ((threadIdx.x & 31) != 0) continue;
+        const float s = rates[a.value_heads + h] + a.bias[h];
+        tile.decay[i] = expf(-expf(a.rate[h]) * (s > 20.0f ? s : log1pf(expf(s))));
+        tile.beta[i] = 1.0f / (1.0f + expf(-rates[h]));
+    }
+}
+
+/* One row: S = decay S; S += k (beta (v - k^T S))^T; y = q^T S, of which this thread has a column. */
+template <int DK>
+__device__ static inline float delta_row(float (&S)[DK], const delta_tile<DK> &tile, int i, float v)
+{
+    float given = 0.0f, y = 0.0f;
+#pragma unroll
+    for (int r = 0; r < DK; r++) {
+        S[r] *= tile.decay[i];
+        given += S[r] * tile.k[i][r];
+    }
+    const float change = tile.beta[i] * (v - given);
+#pragma unroll
+    for (int r = 0; r < DK; r++) {
+        S[r] += tile.k[i][r] * change;
+        y += S[r] * tile.q[i][r];
+    }
+    return y;
+}
+
+/* The gated delta rule over the rows of a span. Grid: value head, span. Thread j has column j of the state S [dk,dv],
+ * DK registers, and reads q and k of DELTA_ROWS rows at a time from shared memory (all threads the same word, so
+ * without conflicts); v, y and the state are read and written by neighbouring threads side by side. The rows of a
+ * sequence follow each other, so a long prompt keeps only its heads' blocks busy. */
+template <int DK, typename T>
+__global__ void __launch_bounds__(PROA_STATE_DIM_MAX) delta_kernel(delta_args<T> a)
+{
+    __shared__ delta_tile<DK> tile;
+    gpu_wait();
+    const proa_span span = a.spans[blockIdx.y];
+    const int h = blockIdx.x, j = threadIdx.x;
+    const bool mine = j<a.dv, goes_on = span.context> span.rows;
+    float *state = a.state + span.state * a.stride + (int64_t)h * a.dk * a.dv + j, S[DK];
+    if (span.rows < 1) return;
+#pragma unroll
+    for (int r = 0; r < DK; r++) S[r] = goes_on && mine && r < a.dk ? state[(int64_t)r * a.dv] : 0.0f;
+    for (int begin = 0; begin < span.rows; begin += DELTA_ROWS) {
+        const int n = span.rows - begin < DELTA_ROWS ? span.rows - begin : DELTA_ROWS;
+        const int64_t row = span.row + begin;
+        __syncthreads();
+        delta_load(tile, a, row, n, h);
+        __syncthreads();
+        for (int i = 0; i < n; i++) {
+            const int64_t values = 2 * (int64_t)a.key_heads * a.dk + (int64_t)h * a.dv;
+            const float v = mine ? gpu_to_f32(a.x[(row + i) * a.x_row + values + j]) : 0.0f;
+            const float y = delta_row(S, tile, i, v);
+            if (mine) a.y[(row + i) * a.y_row + (int64_t)h * a.dv + j] = gpu_saturate<T>(y);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < DK; r++)
+        if (mine && r < a.dk) state[(int64_t)r * a.dv] = S[r];
+}
+
+/* The least number of registers that holds a column. With 256 some of them are in local memory. */
+template <typename T> static auto delta_kernel_of(int dk)
+{
+    return dk <= 32    ? delta_kernel<32, T>
+           : dk <= 64  ? delta_kernel<64, T>
+           : dk <= 128 ? delta_kernel<128, T>
+                       : delta_kernel<PROA_STATE_DIM_MAX, T>;
+}
+
+static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_delta *d,
+                        const proa_layer_state *state, const proa_spans *spans)
+{
+    gpu *g = gpu_flushed(c, y);
+    if (spans->count == 0) return;
+    gpu_by_type(x.dtype, [&](auto type) {
+        using T = decltype(type);
+        delta_args<T> a = {(T *)y.data, (const T *)x.data, (const float *)rates.data};
+        a.y_row = y.stride[0], a.x_row = x.stride[0], a.rates_row = rates.stride[0];
+        a.rate = d->rate, a.bias = d->bias, a.state = state->base, a.stride = state->stride,
+        a.spans = spans->span;
+        a.key_heads = (int)d->key_heads, a.value_heads = (int)d->value_heads;
+        a.dk = (int)d->key_dim, a.dv = (int)d->value_dim;
+        gpu_launch(g, "gated_delta", delta_kernel_of<T>(a.dk),
+                   dim3((unsigned)a.value_heads, (unsigned)spans->count), (unsigned)((a.dv + 31) / 32 * 32),
+                   0, a);
+    });
+}
+
+void gpu_fill_state(proa_ops *ops)
+{
+    ops->conv_state = conv_state, ops->gated_delta = gated_delta;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * op_state.h - the arguments of layers with a recurrent state (ops `conv_state`, `gated_delta`).
+ * Shapes:  Hk heads of q and k, Hv of values; dk, dv numbers of a key and of a value.
+ * Owner:   the structs own nothing. kv/state_slots.h owns the states.
+ * Threads: plain values. Way in: ops.def, gated_delta. */
+#ifndef PROA_KERNELS_OP_STATE_H
+#define PROA_KERNELS_OP_STATE_H
+
+#include "kernels/op_attention.h"
+#include "kernels/op_linear.h"
+
+/* What the sequences of a pass keep of one layer: the numbers of slot i (proa_span.state) begin at base + i * stride.
+ * A span whose first row is at position 0 (context == rows) does not read its slot, so a slot need not be cleared. */
+typedef struct proa_layer_state {
+    float *base;
+    int64_t stride; /* in numbers */
+} proa_layer_state;
+
+/* A convolution of each column by itself. A slot has [taps - 1][d] numbers: the last rows, the newest one last. */
+typedef struct proa_conv {
+    const float *w;    /* [d][taps], the newest row last */
+    const float *bias; /* [d]; NULL: none */
+    int64_t taps;      /* 1 to PROA_CONV_WIDTH_MAX */
+    proa_act act;
+} proa_conv;
+
+/* The gated delta rule. A slot has [Hv][dk][dv] numbers. */
+typedef struct proa_delta {
+    int64_t key_heads, value_heads; /* Hk, Hv; Hv is a multiple of Hk */
+    int64_t key_dim, value_dim;     /* dk, dv, at most PROA_STATE_DIM_MAX */
+    const float *rate, *bias; /* [Hv]: the logarithm of the decay (A_log), and what is added to a (dt_bias) */
+} proa_delta;
+
+/* Whether the rows of a span go on from a state. */
+static inline bool proa_span_continues(const proa_span *span)
+{
+    return span->context > span->rows;
+}
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_state.c - the ops that keep a state for each sequence: the same rows and states as the reference, of sequences
+ * that begin and that go on, in one pass and in chunks; rows of no span and slots of no span stay untouched. */
+#include "check.h"
+
+#include "base/alloc.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* Rows 3 to 6 and row 9 belong to no span; slot 1 to none either. */
+enum { ROWS = 53, SLOTS = 6 };
+static proa_span first_spans[] = {
+    {0, 3, 3, 0, 0, 4}, {7, 1, 1, 0, 0, 0}, {8, 1, 9, 0, 0, 3}, {10, 40, 40, 0, 0, 2}, {50, 3, 90, 0, 0, 5}};
+static const int32_t free_rows[][2] = {{3, 7}, {9, 10}};
+
+/* An op with its weights: d columns in, `out` columns, `numbers` of a state. */
+typedef struct state_case {
+    void (*run)(proa_ctx *c, const struct state_case *s, proa_view y, proa_view x, proa_view rates,
+                const proa_layer_state *state, const proa_spans *spans);
+    const char *label;
+    int64_t in, out, numbers;
+    proa_conv conv;
+    proa_delta delta;
+} state_case;
+
+/* Rows and states of one pass. */
+typedef struct state_run {
+    canvas y, states; /* [ROWS,out], [SLOTS,numbers] */
+} state_run;
+
+static void release_run(state_run *r)
+{
+    canvas_free(&r->y), canvas_free(&r->states);
+}
+
+static state_run begin_run(const state_case *s)
+{
+    const int64_t y[] = {ROWS, s->out}, states[] = {SLOTS, s->numbers};
+    state_run r = {canvas_make(2, y, 2, 1), canvas_make(2, states, 0, 1)};
+    canvas_fill(&r.states, 5, false);
+    return r;
+}
+
+static void run_spans(proa_ctx *c, const state_case *s, state_run *r, proa_view x, proa_view rates,
+                      proa_span *span, int64_t count)
+{
+    const proa_spans spans = {.span = span, .count = count, .rows_max = 40, .context_max = 100};
+    const proa_layer_state state = {r->states.view.data, r->states.view.stride[0]};
+    s->run(c, s, r->y.view, x, rates, &state, &spans);
+}
+
+/* The same rows in chunks of at most `rows`, one pass after the other. */
+static void run_chunks(proa_ctx *c, const state_case *s, state_run *r, proa_view x, proa_view rates, int32_t rows)
+{
+    for (int32_t at = 0; at < 40; at += rows) {
+        proa_span span[PROA_COUNT(first_spans)];
+        int64_t count = 0;
+        for (size_t i = 0; i < PROA_COUNT(first_spans); i++) {
+            proa_span part = first_spans[i];
+            int32_t left = part.rows - at, before = part.context - part.rows;
+            if (left <= 0) continue;
+            part.row += at, part.rows = left < rows ? left : rows;
+            part.context = before + at + part.rows;
+            span[count++] = part;
+        }
+        run_spans(c, s, r, x, rates, span, count);
+    }
+}
+
+static void expect_equal(tester *t, const state_case *s, const state_run *mine, const state_run *right,
+                         tolerance kind, const char *what)
+{
+    double limit = kind == TOL_EXACT && !device_mode.on ? 0 : 1, worst = 0;
+    for (size_t i = 0; i < PROA_COUNT(first_spans); i++) {
+        int64_t begin = first_spans[i].row, end = begin + first_spans[i].rows, slot = first_spans[i].state;
+        double y = compare_rows(proa_view_rows(mine->y.view, begin, end),
+                                proa_view_rows(right->y.view, begin, end), kind);
+        double state = compare_rows(proa_view_rows(mine->states.view, slot, slot + 1),
+                                    proa_view_rows(right->states.view, slot, slot + 1), kind);
+        worst = y > worst ? y : worst, worst = state > worst ? state : worst;
+    }
+    expect(t, worst <= limit, "%s: %s: off by %g tolerances", s->label, what, worst);
+}
+
+static void expect_untouched(tester *t, const state_case *s, const state_run *mine, const state_run *begin)
+{
+    bool same = same_bits(mine->states.view, begin->states.view, 1, 2);
+    for (size_t i = 0; i < PROA_COUNT(free_rows); i++)
+        same = same && same_bits(mine->y.view, begin->y.view, free_rows[i][0], free_rows[i][1]);
+    expect(t, same, "%s: wrote rows or a slot of no span", s->label);
+    expect(t, canvas_guards_hold(&mine->y) && canvas_guards_hold(&mine->states), "%s: wrote outside the view",
+           s->label);
+}
+
+static void check_case(tester *t, const state_case *s, tolerance kind)
+{
+    const int64_t in[] = {ROWS, s->in},
+                  rates_shape[] = {ROWS, 2 * (s->delta.value_heads ? s->delta.value_heads : 1)};
+    if (!takes_turn(t)) return;
+    canvas x = canvas_make(2, in, 3, 1), rates = canvas_make(2, rates_shape, 1, 1);
+    canvas_fill(&x, (uint64_t)s->in, false), canvas_fill(&rates, 7, false);
+    state_run right = begin_run(s), begin = begin_run(s);
+    run_spans(&t->reference, s, &right, x.view, rates.view, first_spans, PROA_COUNT(first_spans));
+    for (int n = 0; n < CHECK_THREADS; n++) {
+        state_run whole = begin_run(s), parts = begin_run(s);
+        run_spans(&t->tables[n], s, &whole, x.view, rates.view, first_spans, PROA_COUNT(first_spans));
+        run_chunks(&t->tables[n], s, &parts, x.view, rates.view, 7);
+        expect_equal(t, s, &whole, &right, kind, "differs from the reference");
+        expect_equal(t, s, &parts, &whole, device_mode.on ? kind : TOL_EXACT, "differs in chunks");
+        expect_untouched(t, s, &whole, &begin), expect_untouched(t, s, &parts, &begin);
+        release_run(&whole), release_run(&parts);
+    }
+    release_run(&right), release_run(&begin), canvas_free(&x), canvas_free(&rates);
+}
+
+/* [n] normal numbers times scale. */
+static float *random_floats(int64_t n, uint64_t seed, float scale)
+{
+    float *f = proa_malloc((size_t)n * sizeof *f);
+    for (int64_t i = 0; i < n; i++) f[i] = scale * rng_normal(&seed);
+    return f;
+}
+
+/* ---- conv_state ---- */
+
+static void run_conv(proa_ctx *c, const state_case *s, proa_view y, proa_view x, proa_view rates,
+                     const proa_layer_state *state, const proa_spans *spans)
+{
+    PROA_UNUSED(rates);
+    c->ops->conv_state(c, y, x, &s->conv, state, spans);
+}
+
+static void conv_case(tester *t, int64_t d, int64_t taps, bool bias, proa_act act)
+{
+    char label[64];
+    float *w = random_floats(d * taps, 3, 1), *b = random_floats(d, 4, 1);
+    snprintf(label, sizeof label, "%d columns, %d taps, %s%s", (int)d, (int)taps, proa_act_name(act),
+             bias ? ", bias" : "");
+    state_case s = {.run = run_conv, .label = label, .in = d, .out = d, .numbers = (taps - 1) * d + 1};
+    s.conv = (proa_conv){.w = w, .bias = bias ? b : NULL, .taps = taps, .act = act};
+    check_case(t, &s, TOL_MATH);
+    free(w), free(b);
+}
+
+void check_conv_state(tester *t)
+{
+    static const int64_t columns[] = {1, 5, 64, 200, 300};
+    float y[3], w[] = {1, 10}, kept[] = {7};
+    static float x[] = {1, 2, 3};
+    proa_span span = {0, 3, 4, 0, 0, 0};
+    const proa_spans spans = {.span = &span, .count = 1, .rows_max = 3, .context_max = 4};
+    const proa_conv conv = {.w = w, .taps = 2};
+    const proa_layer_state state = {kept, 1};
+    t->tables[0].ops->conv_state(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 3, 1),
+                                 proa_view_2d(x, PROA_DTYPE_F32, 3, 1), &conv, &state, &spans);
+    expect(t, y[0] == 17 && y[1] == 21 && y[2] == 32 && kept[0] == 3, "not the row before and the row itself");
+    for (size_t i = 0; i < PROA_COUNT(columns); i++)
+        for (int64_t taps = 1; taps <= 15; taps += taps < 5 ? 1 : 10)
+            conv_case(t, columns[i], taps, taps % 2, taps == 3 ? PROA_ACT_NONE : PROA_ACT_SILU);
+}
+
+/* ---- gated_delta ---- */
+
+static void run_delta(proa_ctx *c, const state_case *s, proa_view y, proa_view x, proa_view rates,
+                      const proa_layer_state *state, const proa_spans *spans)
+{
+    c->ops->gated_delta(c, y, x, rates, &s->delta, state, spans);
+}
+
+static void delta_case(tester *t, int64_t key_heads, int64_t value_heads, int64_t dk, int64_t dv)
+{
+    char label[64];
+    float *rate = random_floats(value_heads, 8, 0.5F), *bias = random_floats(value_heads, 9, 0.5F);
+    snprintf(label, sizeof label, "%d and %d heads of %d and %d", (int)key_heads, (int)value_heads, (int)dk,
+             (int)dv);
+    state_case s = {.run = run_delta, .label = label, .in = 2 * key_heads * dk + value_heads * dv};
+    s.out = value_heads * dv, s.numbers = value_heads * dk * dv + 1;
+    s.delta = (proa_delta){key_heads, value_heads, dk, dv, rate, bias};
+    check_case(t, &s, TOL_ATTEND);
+    free(rate), free(bias);
+}
+
+/* One head of one number: q and k are normed to 1, so that y = decay S + beta (v - decay S). */
+static void check_delta_formula(tester *t)
+{
+    float y = 0, S = 2, rates[] = {0, 0}, x[] = {3, 5, 4}, rate = 0, bias = 0;
+    proa_span span = {0, 1, 2, 0, 0, 0};
+    const proa_spans spans = {.span = &span, .count = 1, .rows_max = 1, .context_max = 2};
+    const proa_delta d = {1, 1, 1, 1, &rate, &bias};
+    const proa_layer_state state = {&S, 1};
+    t->tables[0].ops->gated_delta(&t->tables[0], proa_view_2d(&y, PROA_DTYPE_F32, 1, 1),
+                                  proa_view_2d(x, PROA_DTYPE_F32, 1, 3),
+                                  proa_view_2d(rates, PROA_DTYPE_F32, 1, 2), &d, &state, &spans);
+    /* exp(-log(2)) S = 1; 1 + (4 - 1) / 2 */
+    float off = device_mode.on ? 0.05F : 1e-5F;
+    expect(t, fabsf(y - 2.5F) < off && fabsf(S - 2.5F) < off, "not half of the way from 1 to 4");
+}
+
+void check_gated_delta(tester *t)
+{
+    static const int64_t shapes[][4] = {{1, 1, 1, 1},    {2, 4, 12, 20}, {1, 3, 64, 64}, {2, 2, 128, 128},
+                                        {1, 2, 33, 100}, {1, 1, 256, 7}, {1, 1, 16, 256}};
+    check_delta_formula(t);
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+        delta_case(t, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3]);
+}
