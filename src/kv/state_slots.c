@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * state_slots.c - the recurrent states of sequences: memory, copies, the order of beams. */
+#include "kv/state_slots.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include <stdlib.h>
+
+int64_t proa_state_slots_bytes(int64_t count, int64_t numbers)
+{
+    int64_t bytes;
+    return proa_mul(count, numbers, &bytes) && proa_mul(bytes, (int64_t)sizeof(float), &bytes) ? bytes : -1;
+}
+
+proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, int64_t count, int64_t numbers,
+                                  proa_err *err)
+{
+    int64_t bytes = proa_state_slots_bytes(count, numbers);
+    *s = (proa_state_slots){.count = 0};
+    if (bytes == 0) return PROA_OK;
+    float *memory = bytes > 0 ? device->alloc(device, bytes) : NULL;
+    if (!memory)
+        return PROA_FAIL(err, NO_MEMORY, "recurrent states of %lld sequences need %.1f MB (--sequences)",
+                         (long long)count, (double)bytes / 1e6);
+    *s = (proa_state_slots){.count = count, .numbers = numbers, .memory = memory, .device = device};
+    s->slot_of = proa_calloc((size_t)count, sizeof *s->slot_of);
+    s->next = proa_calloc((size_t)count, sizeof *s->next);
+    s->claimed = proa_calloc((size_t)count, sizeof *s->claimed);
+    for (int64_t i = 0; i < count; i++) s->slot_of[i] = (int32_t)i;
+    return PROA_OK;
+}
+
+void proa_state_slots_release(proa_state_slots *s)
+{
+    if (s->memory) s->device->free(s->device, s->memory, proa_state_slots_bytes(s->count, s->numbers));
+    free(s->slot_of);
+    free(s->next);
+    free(s->claimed);
+    *s = (proa_state_slots){.count = 0};
+}
+
+int32_t proa_state_slots_of(const proa_state_slots *s, int64_t sequence)
+{
+    return s->numbers ? s->slot_of[sequence] : 0;
+}
+
+static void copy_slot(proa_state_slots *s, int32_t to, int32_t from)
+{
+    const proa_blocks one = {.bytes = s->numbers * (int64_t)sizeof(float), .count = {1, 1}};
+    s->device->copy(s->device, s->memory + to * s->numbers, s->memory + from * s->numbers, &one);
+    s->copies++;
+}
+
+void proa_state_slots_share(proa_state_slots *s, int64_t to, int64_t from)
+{
+    if (s->numbers) copy_slot(s, s->slot_of[to], s->slot_of[from]);
+}
+
+void proa_state_slots_reorder(proa_state_slots *s, int64_t first, const int32_t *parent, int32_t count)
+{
+    int32_t *slot = s->slot_of + first, spare = 0;
+    if (s->numbers == 0) return;
+    for (int32_t i = 0; i < count; i++) s->claimed[i] = false;
+    for (int32_t i = 0; i < count; i++) {
+        s->next[i] = s->claimed[parent[i]] ? -1 : slot[parent[i]];
+        s->claimed[parent[i]] = true;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (s->next[i] >= 0) continue;
+        while (s->claimed[spare]) spare++;
+        s->next[i] = slot[spare++];
+        copy_slot(s, s->next[i], slot[parent[i]]);
+    }
+    for (int32_t i = 0; i < count; i++) slot[i] = s->next[i];
+}
