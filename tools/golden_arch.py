@@ -104,6 +104,25 @@ ROWS |= {
     "qwen3_vl_moe": lambda: QWEN3_VL_MOE,
     "qwen3_vl_moe_saved": lambda: QWEN3_VL_MOE,
 }
+# Recurrent layers first, last and side by side; a dense FFN beside experts; heads of keys and values of other sizes and numbers.
+DELTA = dict(LM, num_hidden_layers=5, layer_types=["linear_attention", "full_attention", *2 * ["linear_attention"], "full_attention"],
+             linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=20, linear_conv_kernel_dim=4,
+             head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})
+DELTA_MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 24}
+DELTA_VL = dict(DELTA, layer_types=["full_attention", *4 * ["linear_attention"]], linear_conv_kernel_dim=3, tie_word_embeddings=True)
+DELTA_VL["rope_parameters"] = dict(DELTA["rope_parameters"], mrope_section=[2, 1, 1], mrope_interleaved=True)
+ROWS |= {
+    "qwen3_next": lambda: transformers.Qwen3NextConfig(mlp_only_layers=[1], **DELTA_MOE, **DELTA),
+    "qwen3_5": lambda: transformers.Qwen3_5Config(
+        text_config=DELTA_VL, vision_config=dict(VISION, num_position_embeddings=4), tie_word_embeddings=True),
+    "qwen3_5_text": lambda: transformers.Qwen3_5TextConfig(attention_bias=True, **DELTA),
+    "qwen3_5_moe": lambda: transformers.Qwen3_5MoeConfig(
+        text_config=dict(DELTA_MOE, **drop(DELTA, "intermediate_size")), vision_config=dict(VISION, num_position_embeddings=4),
+        tie_word_embeddings=False),
+    "qwen3_5_moe_text": lambda: transformers.Qwen3_5MoeTextConfig(**DELTA_MOE, **drop(DELTA, "intermediate_size")),
+}
+# Prompts of more than one page, which are run in several chunks.
+LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}
@@ -204,11 +223,12 @@ HEADS["umt5_encoder"] = ("UMT5EncoderModel", lambda: transformers.UMT5Config(**T
 def fill(model, seed, norms=("norm", "ln_"), experts=True):
     """Embeddings are small, so that what the layers add decides and not which token it was; the last norm makes up for it."""
     random = torch.Generator().manual_seed(seed)
-    stored_plus_one = type(model).__name__.startswith("Gemma")
+    plus_one = type(model).__name__.startswith(("Gemma", "Qwen3Next", "Qwen3_5"))
     for name, p in model.named_parameters():
         if type(model).__name__.startswith(("Marian", "Pegasus")) and "embed_positions" in name:  # sinusoids, which no checkpoint has
             continue
         values = torch.randn(p.shape, generator=random)
+        stored_plus_one = plus_one and "linear_attn.norm" not in name
         if p.dim() == 2 or (p.dim() > 2 and experts):
             p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[-1] ** 0.5)
         elif name.endswith("weight") and any(n in name for n in norms):
@@ -279,6 +299,25 @@ def hypothesis(model, ids, beams, penalty):
     return {"ids": tokens, "score": float(out.sequences_scores[0]) if beams > 1 else None}
 
 
+def beam_cases(model, ids):
+    """Of a decoder: the last token of the prompt, then what each search finds; None where float64 finds other tokens."""
+    found = []
+    model.set_experts_implementation("eager")  # the fused products of experts have no float64
+    for _ in range(2):
+        found.append({})
+        for beams, penalty in BEAMS[1:3]:
+            out = model.generate(torch.tensor([ids]), num_beams=beams, length_penalty=penalty, max_new_tokens=BEAM_TOKENS, do_sample=False,
+                                 use_cache=False, return_dict_in_generate=True, output_scores=True)
+            tokens = out.sequences[0, len(ids) - 1:].tolist()
+            while len(tokens) > 1 and tokens[-1] == model.config.get_text_config().pad_token_id:
+                tokens.pop()
+            found[-1][f"beam{beams}_lp{penalty}"] = {"ids": tokens, "score": float(out.sequences_scores[0])}
+        model.double()
+    model.float()
+    same = [f["ids"] for f in found[0].values()] == [f["ids"] for f in found[1].values()]
+    return found[0] if same else None
+
+
 def pair_case(model, ids, more):
     given = [model.config.decoder_start_token_id, *more[:5]]
     logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([given])).logits[0]
@@ -319,7 +358,7 @@ def attempt(row, seed):
     for p in model.parameters() if row.endswith("_bf16") else []:
         p.data = p.data.bfloat16().float()
     random = torch.Generator().manual_seed(seed + 1000)
-    prompts = [torch.randint(3, VOCAB, (n,), generator=random).tolist() for n in PROMPTS]
+    prompts = [torch.randint(3, VOCAB, (n,), generator=random).tolist() for n in (LONG_ROW_PROMPTS if row in LONG_ROWS else PROMPTS)]
     # The whole Llama 4 of 5.24.0 asks its text model for images that this has not.
     text = model.language_model if row == "llama4" else model
     cases = [case(text, ids) for ids in prompts]
@@ -352,8 +391,13 @@ def make(row):
     seed, gap, cases = 0, 0.0, []
     for seed in range(300):
         model, cases, gap = attempt(row, seed)
-        if gap > CLEAR and len(set(cases[2]["greedy"])) > 6:
+        if gap <= CLEAR or len(set(cases[2]["greedy"])) <= 6:
+            continue
+        beams = [beam_cases(model, c["input_ids"]) for c in cases] if row in LONG_ROWS else [{} for _ in cases]
+        if None not in beams:
             break
+    for c, found in zip(cases, beams):
+        c.update(found)
     save(row, model, "lm", cases)
     print(f"{row}: seed {seed}, least gap {gap:.3g}, {len(set(cases[2]['greedy']))} different tokens")
 

@@ -163,7 +163,7 @@ static proa_status set_stored(const lister *l, proa_convert_tensor *t, const pro
 /* The inverse of a load action: row_of[stored row of the class] = row of the weight. */
 static proa_status set_order(const lister *l, proa_convert_tensor *t, const proa_weights_tensor *from)
 {
-    proa_row_order order[3];
+    proa_row_order order[PROA_LOAD_ORDERS_MAX];
     int64_t n = 0;
     int orders = proa_load_orders(order, t->row->load, &l->out->config, t->N);
     if (orders == 0) return PROA_OK;

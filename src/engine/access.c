@@ -18,6 +18,11 @@ void proa_engine_stats(proa_engine *engine, proa_stats *stats)
     pthread_mutex_unlock(&engine->shared.lock);
 }
 
+bool proa_engine_has_states(const proa_engine *engine)
+{
+    return engine->states.numbers > 0;
+}
+
 bool proa_engine_has_session(proa_engine *engine, const char *name)
 {
     return proa_sessions_has(&engine->sessions, name);

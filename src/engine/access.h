@@ -41,6 +41,8 @@ int64_t proa_engine_task_ids(const proa_engine *engine, bool *named);
 /* How many of the request's prompt tokens the engine would find in its prefix cache now. Any thread: a hint, for
  * choosing among engines. Counts prompts of ids only; 0 for others. */
 int64_t proa_engine_cached_tokens(proa_engine *engine, const proa_request *request);
+/* Whether its model has recurrent states. Any thread. */
+bool proa_engine_has_states(const proa_engine *engine);
 /* Whether the engine has a session of that name. Any thread. */
 bool proa_engine_has_session(proa_engine *engine, const char *name);
 /* UNAVAILABLE, with the reason, while ranks that are processes are lost: no request is taken then. Any thread. */

@@ -35,6 +35,9 @@ static proa_status check_model(const proa_engine *e, proa_err *err)
 {
     if (e->model->arch->kind == PROA_KIND_ENCODER)
         return PROA_FAIL(err, UNSUPPORTED, "a %s has no decoder to step", e->model->arch->name);
+    if (e->states.numbers)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s has recurrent states: it has no steps of a session",
+                         e->model->arch->name);
     if (e->model->config.prefix_end >= 0)
         return PROA_FAIL(err, UNSUPPORTED, "a %s sees its prompts both ways: it has no steps of a session",
                          e->model->arch->name);

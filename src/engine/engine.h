@@ -22,6 +22,7 @@
 #include "engine/speculate/speculate.h"
 #include "engine/shared.h"
 #include "grammar/grammar.h"
+#include "kv/state_slots.h"
 
 typedef struct proa_eagle_proposer proa_eagle_proposer;
 typedef struct proa_medusa_proposer proa_medusa_proposer;
@@ -46,6 +47,7 @@ struct proa_engine {
     /* keys and values */
     proa_kv_pages pages;        /* of rank 0 */
     proa_kv *kv;                /* [ranks][kv_stride] */
+    proa_state_slots states;    /* recurrent ones, one for each of `slots`; zero: the model has none */
     proa_prefix_tree prefixes;  /* zero: there is no prefix cache */
     proa_host_cache host_cache; /* its lower levels; of capacity 0: there are none */
     bool prefix_broken;         /* the device has failed: what is in the tree may be wrong */

@@ -58,7 +58,7 @@ static bool has_weight(const proa_step *s)
 {
     return s->op == PROA_STEP_EMBED || s->op == PROA_STEP_NORM || s->op == PROA_STEP_HEADS_NORM ||
            s->op == PROA_STEP_LINEAR || s->op == PROA_STEP_LINEAR_GATED || s->op == PROA_STEP_HEADS_LINEAR ||
-           s->op == PROA_STEP_EXPERTS;
+           s->op == PROA_STEP_EXPERTS || s->op == PROA_STEP_CONV_STATE || s->op == PROA_STEP_NORM_GATED;
 }
 
 typedef struct line {
@@ -236,6 +236,9 @@ static void text_memory(const explained *x, proa_buf *out)
              (long long)proa_sizes_pages(&x->sizes) * PROA_PAGE_TOKENS, PROA_PAGE_TOKENS,
              proa_dtype_name(x->m->formats.kv), (long long)kv_token_bytes(x));
     memory_line(out, "keys and values", m->kv, note);
+    snprintf(note, sizeof note, "of %d sequences, %lld bytes each", x->sizes.sequences_max,
+             (long long)(m->states / x->sizes.sequences_max));
+    if (m->states) memory_line(out, "recurrent states", m->states, note);
     memory_line(out, "activations", m->activations, "registers of the program, shared where their lives allow");
     memory_line(out, "scratch", m->scratch, "of the kernels");
     if (host) {
@@ -335,6 +338,7 @@ static void json_memory(const explained *x, proa_buf *out)
     proa_buf_printf(out, "\"memory\":{");
     json_int(out, "weights_bytes", m->weights);
     json_int(out, "kv_bytes", m->kv);
+    if (m->states) json_int(out, "states_bytes", m->states);
     json_int(out, "activations_bytes", m->activations);
     json_int(out, "scratch_bytes", m->scratch);
     json_int(out, "tokenizer_bytes", m->tokenizer);

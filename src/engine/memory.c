@@ -7,6 +7,7 @@
 #include "engine/decode/sampler.h"
 #include "engine/pacing/prompt_budget.h"
 #include "kv/prefix_tree.h"
+#include "kv/state_slots.h"
 #include "model/lora/lora.h"
 #include "model/ranks/ranks.h"
 #include "model/staging.h"
@@ -238,10 +239,17 @@ static int64_t scratch_bytes(const proa_model *m)
     return m->device->host ? of_ranks(m, rank_scratch, 1) : device_scratch(m);
 }
 
-/* Weights and activations. */
-static int64_t model_bytes(const proa_model *m)
+/* Recurrent states of all sequences that can run. */
+static int64_t states_bytes(const proa_sizes *s, const proa_model *m)
 {
-    return of_ranks(m, rank_weights, 1) + of_ranks(m, rank_activations, 1);
+    int64_t bytes = proa_state_slots_bytes(s->sequences_max, proa_model_state(m));
+    return bytes < 0 ? INT64_MAX / 4 : bytes; /* more than there is */
+}
+
+/* Weights, activations and recurrent states. */
+static int64_t model_bytes(const proa_sizes *s, const proa_model *m)
+{
+    return of_ranks(m, rank_weights, 1) + of_ranks(m, rank_activations, 1) + states_bytes(s, m);
 }
 
 /* Memory of the draft model, but for its keys and values, or of draft heads; what a device's kernels allocate, it
@@ -259,7 +267,7 @@ static int64_t draft_bytes(const proa_sizes *s)
 static int64_t shared_tokens(const proa_sizes *s, const proa_model *m, int64_t longest)
 {
     int64_t page = pages_bytes(s, m, 1);
-    int64_t left = m->device->available(m->device) - model_bytes(m) - draft_bytes(s);
+    int64_t left = m->device->available(m->device) - model_bytes(s, m) - draft_bytes(s);
     if (!m->device->host) left -= device_scratch(m);
     double tokens = s->kv_share * (double)proa_max64(left, 0) / (double)proa_max64(page, 1) * PROA_PAGE_TOKENS;
     double most = (double)longest * s->sequences_max;
@@ -286,7 +294,7 @@ static int64_t planned_prompt_rows(const proa_model *m)
 static int64_t sequence_tokens(const proa_sizes *s, const proa_model *m)
 {
     int64_t page = pages_bytes(s, m, 1);
-    int64_t left = m->device->available(m->device) - model_bytes(m) - draft_bytes(s);
+    int64_t left = m->device->available(m->device) - model_bytes(s, m) - draft_bytes(s);
     int64_t fit = proa_max64(left, 0) / 2 / proa_max64(page, 1) * PROA_PAGE_TOKENS;
     return proa_min64((int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS, fit);
 }
@@ -316,7 +324,8 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
         longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
     if (s->kv_tokens == 0 && s->kv_share > 0) s->kv_tokens = shared_tokens(s, m, longest);
     if (s->kv_tokens == 0) s->kv_tokens = proa_max64(longest, sequence_tokens(s, m));
-    if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
+    if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0 || proa_model_state(m))
+        s->prefix_cache = false;
     if (s->host_bytes < 0) s->host_bytes = planned_host_bytes(s, m);
     if (!s->prefix_cache) s->host_bytes = s->folder_bytes = 0;
     if (s->folder_bytes)
@@ -326,7 +335,7 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m)
 {
     const proa_formats *f = &m->formats;
-    char kv[96] = "", cut[112] = "", host[96] = "", folder[64] = "";
+    char kv[96] = "", cut[112] = "", host[96] = "", folder[64] = "", states[96] = "";
     bool rounds = f->host && f->main == PROA_WFMT_BF16DOT;
     if (s->prompt_slowdown > 0)
         snprintf(cut, sizeof cut, ", up to %lld of prompts beside tokens (--prompt-rows, --prompt-slowdown %g)",
@@ -342,10 +351,13 @@ void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const pr
     if (s->folder_bytes)
         snprintf(folder, sizeof folder, "; a folder of %.1f GB for them (--prefix-dir-size)",
                  (double)s->folder_bytes / 1e9);
-    snprintf(out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows (--step-tokens)%s%s%s%s; %s",
-             s->sequences_max, (long long)s->step_tokens, cut, kv, host, folder,
-             rounds ? "inputs of matrices rounded to bf16 (--dtype exact: f32)"
-                    : "arithmetic as stored (--dtype)");
+    if (proa_model_state(m))
+        snprintf(states, sizeof states, "; recurrent states of %.1f MB (--sequences), so no prefix cache",
+                 (double)states_bytes(s, m) / 1e6);
+    snprintf(
+        out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows (--step-tokens)%s%s%s%s%s; %s",
+        s->sequences_max, (long long)s->step_tokens, cut, kv, states, host, folder,
+        rounds ? "inputs of matrices rounded to bf16 (--dtype exact: f32)" : "arithmetic as stored (--dtype)");
 }
 
 int64_t proa_sizes_pages(const proa_sizes *s)
@@ -392,6 +404,7 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
     memory->page = pages_bytes(s, m, 1);
     memory->kv = pages_bytes(s, m, proa_sizes_pages(s));
     memory->draft = draft_bytes(s);
+    memory->states = states_bytes(s, m);
     if (memory->kv < 0) memory->kv = INT64_MAX / 4;
     memory->tokenizer = tokenizer ? proa_tokenizer_bytes(tokenizer) : 0;
     memory->bookkeeping = bookkeeping_bytes(s, m);
@@ -403,7 +416,7 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
     memory->program = PROGRAM_BYTES;
     memory->host_cache = proa_sizes_host_pages(s, m) * memory->page;
     memory->total = memory->weights + memory->activations + memory->scratch + memory->kv + memory->adapters +
-                    memory->draft;
+                    memory->draft + memory->states;
     if (!m->device->host) return;
     int64_t pages = proa_max64(proa_sizes_pages(s), 1);
     memory->total += memory->tokenizer + memory->bookkeeping + memory->program + memory->host_cache;
@@ -471,7 +484,7 @@ static proa_status check_host_cache(const proa_memory *memory, const proa_model 
 proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, proa_err *err)
 {
     int64_t available = m->device->available(m->device);
-    char fits[96], rest[64] = "", adapters[64] = "", cached[64] = "", draft[64] = "";
+    char fits[96], rest[64] = "", adapters[64] = "", cached[64] = "", draft[64] = "", states[64] = "";
     PROA_TRY(check_host_cache(memory, m, err));
     if (memory->total <= available) return PROA_OK;
     say_what_fits(fits, sizeof fits, memory, m, available);
@@ -486,11 +499,13 @@ proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, pr
                  (double)memory->host_cache / 1e6);
     if (memory->draft)
         snprintf(draft, sizeof draft, ", draft model %.1f MB (--draft-model)", (double)memory->draft / 1e6);
+    if (memory->states)
+        snprintf(states, sizeof states, ", recurrent states %.1f MB (--sequences)", (double)memory->states / 1e6);
     return PROA_FAIL(
         err, NO_MEMORY,
         "needs %.1f MB of memory on %s, %.1f MB are available: weights %.1f MB, keys and values %.1f MB "
-        "(--kv-tokens), activations %.1f MB and scratch %.1f MB (--step-tokens)%s%s%s%s%s",
+        "(--kv-tokens), activations %.1f MB and scratch %.1f MB (--step-tokens)%s%s%s%s%s%s",
         (double)memory->total / 1e6, m->device->name, (double)available / 1e6, (double)memory->weights / 1e6,
-        (double)memory->kv / 1e6, (double)memory->activations / 1e6, (double)memory->scratch / 1e6, adapters,
-        cached, draft, rest, fits);
+        (double)memory->kv / 1e6, (double)memory->activations / 1e6, (double)memory->scratch / 1e6, states,
+        adapters, cached, draft, rest, fits);
 }

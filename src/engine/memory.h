@@ -49,6 +49,7 @@ typedef struct proa_memory {
     int64_t adapters;   /* slots on a device; on the host all that may be loaded */
     int64_t host_cache; /* pages of the prefix cache in memory of the host; on a device not in the total */
     int64_t draft;      /* the draft model, but for its keys and values, or draft heads */
+    int64_t states;     /* recurrent ones */
     int64_t page;       /* of kv */
 } proa_memory;
 
@@ -65,7 +66,7 @@ int32_t proa_sizes_step_tokens(const char *device, bool encoder);
  * and prompt_rows. */
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m);
 /* The plan in words, with the option that changes each part: one line without an end, at most PROA_PLAN_TEXT bytes. */
-#define PROA_PLAN_TEXT 560
+#define PROA_PLAN_TEXT 660
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m);
 /* Pages of the pool, pages of the prefix cache in memory of the host, and entries of one sequence's page table. */
 int64_t proa_sizes_pages(const proa_sizes *s);

@@ -139,6 +139,11 @@ static const struct size_range {
     SIZE(qk_nope, 0, PROA_HEAD_DIM_MAX),
     SIZE(qk_rope, 0, PROA_HEAD_DIM_MAX),
     SIZE(v_dim, 0, PROA_HEAD_DIM_MAX),
+    SIZE(key_heads, 0, PROA_HEADS_MAX),
+    SIZE(value_heads, 0, PROA_HEADS_MAX),
+    SIZE(key_dim, 0, PROA_STATE_DIM_MAX),
+    SIZE(value_dim, 0, PROA_STATE_DIM_MAX),
+    SIZE(conv_taps, 0, PROA_CONV_WIDTH_MAX),
     SIZE(window, 0, PROA_CONTEXT_MAX),
     SIZE(window_from, 0, PROA_LAYERS_MAX),
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
@@ -304,6 +309,14 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_LABELS: return c->labels;
     case PROA_DIM_BUCKETS: return c->rel_buckets;
     case PROA_DIM_RELATIVE: return 2 * c->relative.span;
+    case PROA_DIM_Q_GATED: return 2 * c->heads * c->head_dim;
+    case PROA_DIM_MIX: return 2 * (c->key_heads * c->key_dim + c->value_heads * c->value_dim);
+    case PROA_DIM_CONVOLVED: return 2 * c->key_heads * c->key_dim + c->value_heads * c->value_dim;
+    case PROA_DIM_RECALLED: return c->value_heads * c->value_dim;
+    case PROA_DIM_RECALL_HEAD: return c->value_dim;
+    case PROA_DIM_RATES: return 2 * c->value_heads;
+    case PROA_DIM_RATE_HEADS: return c->value_heads;
+    case PROA_DIM_TAPS: return c->conv_taps;
     case PROA_DIM_WINDOW: return c->conv_width * c->hidden;
     case PROA_DIM_PAIR: return 2 * c->hidden;
     case PROA_DIM_STATES: return c->states;
@@ -329,7 +342,8 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_MEANS:
     case PROA_REG_H:
     case PROA_REG_HN: return c->hidden;
-    case PROA_REG_QKV: return proa_dim_size(c, PROA_DIM_QKV);
+    case PROA_REG_QKV:
+        return proa_dim_size(c, PROA_DIM_QKV) + (c->attention_gate ? proa_dim_size(c, PROA_DIM_Q) : 0);
     case PROA_REG_A:
     case PROA_REG_CQ: return proa_dim_size(c, PROA_DIM_Q);
     case PROA_REG_U: return (c->gated ? 2 : 1) * widest_ffn(c);
@@ -355,6 +369,10 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_SUM_PART: return c->sum_part;
     case PROA_REG_SUM_PADDED: return c->sum_padded;
     case PROA_REG_SUM_IN: return c->sum_inputs;
+    case PROA_REG_MIX: return proa_dim_size(c, PROA_DIM_MIX);
+    case PROA_REG_MIXED: return proa_dim_size(c, PROA_DIM_CONVOLVED);
+    case PROA_REG_RATES: return proa_dim_size(c, PROA_DIM_RATES);
+    case PROA_REG_RECALL: return proa_dim_size(c, PROA_DIM_RECALLED);
     case PROA_REG_PAIR: return proa_dim_size(c, PROA_DIM_PAIR);
     case PROA_REG_STATES: return c->states;
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);

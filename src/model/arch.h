@@ -44,6 +44,10 @@
     R(MEANS, "means")           /* [T, hidden]: the mean of each sequence, in its first row, for the head */ \
     R(WINDOWS, "windows")       /* [T, conv_width * hidden] */                                               \
     R(PAIR, "pair")             /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                     \
+    R(MIX, "mix")               /* [T, mix]: what a recurrent layer makes of its input: q, k, v and gates */ \
+    R(MIXED, "mixed")           /* [T, convolved]: q, k and v after the convolution */                       \
+    R(RATES, "rates")           /* [T, 2 value heads]: how far each head writes and forgets */               \
+    R(RECALL, "recall")         /* [T, values]: what the recurrent state gives */                            \
     R(STATES, "states")         /* [T, states]: hidden states of another model, of several layers */         \
     R(SUM_PART, "sum_part")     /* [T, inputs of a product / ranks]: what this rank has of them, */          \
     R(SUM_PADDED, "sum_padded") /* [T, ranks * the same]: if some ranks have fewer, and */                   \
@@ -88,6 +92,12 @@ typedef enum proa_reg {
     W(O, "o", COLUMNS)                                                                                       \
     W(SINKS, "sinks", HEADS)                                                                                 \
     W(ATTN_OUT_NORM, "attn_out_norm", NONE)                                                                  \
+    W(MIX, "mix", NONE)                                                                                      \
+    W(MIX_CONV, "mix_conv", NONE)                                                                            \
+    W(RATES, "rates", NONE)                                                                                  \
+    W(DECAY, "decay", NONE)                                                                                  \
+    W(RECALL_NORM, "recall_norm", NONE)                                                                      \
+    W(MIX_OUT, "mix_out", NONE)                                                                              \
     W(CROSS_NORM, "cross_norm", NONE)                                                                        \
     W(CROSS_Q, "cross_q", HEADS)                                                                             \
     W(CROSS_KV, "cross_kv", HEADS)                                                                           \
@@ -146,6 +156,10 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(KV_APPEND, "kv_append")     /* k and v of QKV into this layer's pages */                               \
     S(ROPE_APPEND, "rope_append") /* both, fused by the plan */                                              \
     S(ATTEND, "attend")           /* A = attention of q of QKV over the sequence's pages */                  \
+    S(GATE_HEADS, "gate_heads")   /* A *= sigmoid(the gates of QKV) */                                       \
+    S(CONV_STATE, "conv_state")   /* out = act(causal convolution of in with w), over chunks of a prompt */  \
+    S(GATED_DELTA, "gated_delta") /* out = the gated delta rule of in by RATES; w is DECAY */                \
+    S(NORM_GATED, "norm_gated")   /* heads of out normed with w, times act(the gates of in) */               \
     S(UNFOLD, "unfold")           /* out = for each row the rows of in around it */                          \
     S(SPAN_MEAN, "span_mean")     /* the first row of each sequence of out = the mean of its rows of in */   \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
@@ -194,7 +208,11 @@ typedef enum proa_step_op {
     C(NOT_ROTATED, proa_config_lacks_rope(c, layer))                                                         \
     C(EXPERTS, proa_config_has_experts(c, layer)) /* the layer's FFN is a mixture of experts */              \
     C(DENSE, proa_config_has_dense(c, layer))     /* or it is dense */                                       \
+    C(ATTENDS, proa_config_attends(c, layer))     /* the layer has attention */                              \
+    C(RECURS, proa_config_recurs(c, layer))       /* or a recurrent state */                                 \
     C(EXPERTS_IN_ROWS, c->experts_in_rows)        /* how a checkpoint stores stacked experts */              \
+    C(EXPERTS_APART, c->experts_apart)            /* or one by one */                                        \
+    C(EXPERTS_STACKED, !c->experts_apart)                                                                    \
     C(EXPERTS_TURNED, !c->experts_in_rows)                                                                   \
     C(FIRST_LAYER, layer <= 0)                                                                               \
     C(LATER_LAYERS, layer != 0)                                                                              \
@@ -233,7 +251,7 @@ typedef proa_uint128 proa_flags;
 _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 128, "more conditions than bits");
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
     (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS) | PROA_IF(ROTATED) |   \
-     PROA_IF(NOT_ROTATED))
+     PROA_IF(NOT_ROTATED) | PROA_IF(ATTENDS) | PROA_IF(RECURS))
 #define PROA_SOME_LAYER (-1)
 
 enum proa_step_flags {
@@ -304,9 +322,17 @@ typedef enum proa_dim {
     PROA_DIM_SEGMENTS,
     PROA_DIM_LABELS,
     PROA_DIM_BUCKETS,
-    PROA_DIM_RELATIVE, /* 2 relative.span */
-    PROA_DIM_WINDOW,   /* conv_width * hidden */
-    PROA_DIM_PAIR,     /* 2 hidden */
+    PROA_DIM_RELATIVE,    /* 2 relative.span */
+    PROA_DIM_Q_GATED,     /* 2 Q: queries and gates of attention */
+    PROA_DIM_MIX,         /* a recurrent layer's q, k, v and gates: 2 keys + 2 values */
+    PROA_DIM_CONVOLVED,   /* q, k and v of these: 2 keys + values */
+    PROA_DIM_RECALLED,    /* values: value_heads * value_dim */
+    PROA_DIM_RECALL_HEAD, /* value_dim */
+    PROA_DIM_RATES,       /* 2 value_heads */
+    PROA_DIM_RATE_HEADS,  /* value_heads */
+    PROA_DIM_TAPS,        /* conv_taps */
+    PROA_DIM_WINDOW,      /* conv_width * hidden */
+    PROA_DIM_PAIR,        /* 2 hidden */
     PROA_DIM_STATES,
     PROA_DIM_DRAFT_VOCAB
 } proa_dim;
@@ -341,7 +367,12 @@ typedef enum proa_load {
     /* The rows of keys, or those of values, from [heads][qk_nope rows of keys, v_dim rows of values] (kv_b_proj). */
     PROA_LOAD_HEAD_KEYS,
     PROA_LOAD_HEAD_VALUES,
-    PROA_LOAD_ROPE_FIRST, /* the last qk_rope rows, then the others: DeepSeek's kv_a_proj_with_mqa */
+    PROA_LOAD_ROPE_FIRST,  /* the last qk_rope rows, then the others: DeepSeek's kv_a_proj_with_mqa */
+    PROA_LOAD_GATES_FIRST, /* from [heads][rows of q, rows of its gate] all gates, then all q: Qwen3-Next */
+    /* From [key heads][q, k, v of its value heads, their gates] all q, all k, all v, all gates; and of the two rates of
+     * each value head, which are grouped likewise: Qwen3-Next's in_proj_qkvz and in_proj_ba. */
+    PROA_LOAD_MIX_GROUPS,
+    PROA_LOAD_RATE_GROUPS,
     PROA_LOAD_EVEN_ODD,   /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
     PROA_LOAD_NORMALISED, /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
     /* A TABLE [POSITIONS, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
@@ -443,6 +474,9 @@ typedef struct proa_arch {
     A(qwen2_moe)                                                                                             \
     A(qwen3_moe)                                                                                             \
     A(qwen3_vl_moe)                                                                                          \
+    A(qwen3_next)                                                                                            \
+    A(qwen3_5)                                                                                               \
+    A(qwen3_5_moe)                                                                                           \
     A(olmoe)                                                                                                 \
     A(granitemoe)                                                                                            \
     A(glm4_moe)                                                                                              \

@@ -164,6 +164,21 @@ static void find_expert_order(const binder *b, proa_config *c)
     c->experts_in_rows = false;
 }
 
+/* Where the map has tensors of each expert and stacked ones, the names in the checkpoint tell which it is. */
+static void find_expert_names(const binder *b, proa_config *c)
+{
+    char name[PROA_TENSOR_NAME_MAX];
+    c->experts_apart = true;
+    for (const proa_name *row = b->arch->names; b->weights && row->name; row++) {
+        int64_t layer = row->flags & PROA_IF(EXPERTS_APART) ? first_layer_of(b, row) : -1;
+        if (layer < 0) continue;
+        fill_name(name, row->name, layer, 0);
+        c->experts_apart = find_tensor(b, name) != NULL;
+        return;
+    }
+    c->experts_apart = false;
+}
+
 /* Writes the numbers of the layer and of the expert or head in place of the first and the second "%d". */
 static void fill_name(char out[PROA_TENSOR_NAME_MAX], const char *name, int64_t layer, int64_t expert)
 {
@@ -287,7 +302,7 @@ static proa_row_order piece_of(int64_t groups, int64_t first, int64_t size, int6
     return (proa_row_order){first, {1, groups, size}, {0, step, 1}};
 }
 
-static int qkv_groups(proa_row_order order[3], const proa_config *c)
+static int qkv_groups(proa_row_order order[PROA_LOAD_ORDERS_MAX], const proa_config *c)
 {
     int64_t q = c->heads / c->kv_heads * c->head_dim, d = c->head_dim, step = q + 2 * d;
     order[0] = piece_of(c->kv_heads, 0, q, step);
@@ -296,7 +311,7 @@ static int qkv_groups(proa_row_order order[3], const proa_config *c)
     return 3;
 }
 
-static int qvk_quarters(proa_row_order order[3], const proa_config *c)
+static int qvk_quarters(proa_row_order order[PROA_LOAD_ORDERS_MAX], const proa_config *c)
 {
     int64_t d = c->heads * c->head_dim / 4;
     order[0] = piece_of(4, 0, d, 3 * d);
@@ -305,7 +320,26 @@ static int qvk_quarters(proa_row_order order[3], const proa_config *c)
     return 3;
 }
 
-int proa_load_orders(proa_row_order order[3], proa_load load, const proa_config *c, int64_t rows)
+/* What each key head has: q, k, and v and gates of its value heads. */
+static int mix_groups(proa_row_order order[PROA_LOAD_ORDERS_MAX], const proa_config *c)
+{
+    int64_t k = c->key_dim, v = c->value_heads / c->key_heads * c->value_dim, step = 2 * k + 2 * v;
+    order[0] = piece_of(c->key_heads, 0, k, step);
+    order[1] = piece_of(c->key_heads, k, k, step);
+    order[2] = piece_of(c->key_heads, 2 * k, v, step);
+    order[3] = piece_of(c->key_heads, 2 * k + v, v, step);
+    return 4;
+}
+
+/* Two pieces of `size` rows of each of `groups` groups. */
+static int two_pieces(proa_row_order order[PROA_LOAD_ORDERS_MAX], int64_t groups, int64_t size, bool second_first)
+{
+    order[0] = piece_of(groups, second_first ? size : 0, size, 2 * size);
+    order[1] = piece_of(groups, second_first ? 0 : size, size, 2 * size);
+    return 2;
+}
+
+int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load, const proa_config *c, int64_t rows)
 {
     switch (load) {
     case PROA_LOAD_QKV_GROUPS: return qkv_groups(order, c);
@@ -315,6 +349,9 @@ int proa_load_orders(proa_row_order order[3], proa_load load, const proa_config 
         order[0] = piece_of(1, rows - c->qk_rope, c->qk_rope, 0);
         order[1] = piece_of(1, 0, rows - c->qk_rope, 0);
         return 2;
+    case PROA_LOAD_GATES_FIRST: return two_pieces(order, c->heads, c->head_dim, true);
+    case PROA_LOAD_MIX_GROUPS: return mix_groups(order, c);
+    case PROA_LOAD_RATE_GROUPS: return two_pieces(order, c->key_heads, c->value_heads / c->key_heads, false);
     case PROA_LOAD_ROWS:
     case PROA_LOAD_SINUSOID_HALVES:
     case PROA_LOAD_SINUSOID_PAIRS:
@@ -330,7 +367,7 @@ int proa_load_orders(proa_row_order order[3], proa_load load, const proa_config 
 /* The parts of one matrix, vector or table, by the load action. */
 static void add_parts(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
 {
-    proa_row_order order[3];
+    proa_row_order order[PROA_LOAD_ORDERS_MAX];
     int orders = part.tensor->final ? 0 : proa_load_orders(order, row->load, b->c, part.source.view.shape[0]);
     part.normalised = row->load == PROA_LOAD_NORMALISED;
     if (orders == 0) add_part(b, param, part);
@@ -658,6 +695,7 @@ proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, 
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         out[s].param = PROA_ARENA_NEW(arena, proa_param, (out[s].layers + 1) * PROA_SLOT_COUNT);
     find_expert_order(&b, c);
+    find_expert_names(&b, c);
     for (const proa_name *row = arch->names; row->name; row++) PROA_TRY(bind_row(&b, row));
     for (int s = 0; s < PROA_STACK_COUNT; s++) sort_experts(&out[s]);
     return weights ? check_extra(&b) : PROA_OK;

@@ -74,9 +74,11 @@ proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_weight_sl
 PROA_MUST_CHECK proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, proa_config *c,
                                       const proa_weights *weights, proa_arena *arena, proa_err *err);
 
+enum { PROA_LOAD_ORDERS_MAX = 4 };
 /* The rows of a stored tensor as a load action takes them: those of order[0], then those of order[1], ... Returns how
  * many orders there are; 0: all rows as they are stored. rows: of the stored tensor. */
-int proa_load_orders(proa_row_order order[3], proa_load load, const proa_config *c, int64_t rows);
+int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load, const proa_config *c,
+                     int64_t rows);
 /* Whether the tensor of a row has all experts: [experts, rows, cols]. */
 bool proa_name_has_all_experts(const proa_name *row);
 

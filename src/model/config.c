@@ -169,6 +169,37 @@ bool proa_config_has_dense(const proa_config *c, int64_t layer)
     return layer < 0 ? some_layer(c, false) : !c->expert_layers[layer];
 }
 
+bool proa_config_recurs(const proa_config *c, int64_t layer)
+{
+    if (!c->recurrent_layers) return false;
+    return layer < 0 ? proa_config_attending(c, 0, c->layers) < c->layers : c->recurrent_layers[layer];
+}
+
+bool proa_config_attends(const proa_config *c, int64_t layer)
+{
+    if (!c->recurrent_layers) return true;
+    return layer < 0 ? proa_config_attending(c, 0, c->layers) > 0 : !c->recurrent_layers[layer];
+}
+
+int64_t proa_config_attending(const proa_config *c, int64_t first, int64_t end)
+{
+    int64_t count = 0;
+    for (int64_t i = first; i < end; i++) count += !c->recurrent_layers || !c->recurrent_layers[i];
+    return count;
+}
+
+int64_t proa_config_layer_state(const proa_config *c)
+{
+    int64_t convolved = 2 * c->key_heads * c->key_dim + c->value_heads * c->value_dim;
+    return (c->conv_taps - 1) * convolved + c->value_heads * c->key_dim * c->value_dim;
+}
+
+int64_t proa_config_state(const proa_config *c)
+{
+    if (!c->recurrent_layers) return 0;
+    return (c->layers - proa_config_attending(c, 0, c->layers)) * proa_config_layer_state(c);
+}
+
 int32_t proa_config_window(const proa_config *c, int64_t layer)
 {
     if (!c->window_used || (c->window_layers && !c->window_layers[layer])) return 0;

@@ -35,6 +35,7 @@ typedef struct proa_config {
     bool *expert_layers; /* [layers] which layers have experts in place of the dense FFN; NULL: all, if there are any */
     proa_router router;                 /* how they are chosen; a correction is a weight of the layer */
     double expert_limit, expert_offset; /* proa_experts */
+    bool experts_apart; /* each expert has tensors of its own (set by proa_bind, where a row has both forms) */
     bool experts_in_rows; /* stacked experts are [experts, rows, cols], not transposed (set by proa_bind) */
     /* latent attention (MLA): the sizes of q's low rank (0: none), of the latent keys, of a head's query and key
      * without and with position, of its value. head_dim is kv_lora + qk_rope then, and there is one key head */
@@ -44,7 +45,12 @@ typedef struct proa_config {
     /* synthetic.h: the layers' matrices are codes of 4 or 8 bits in groups of that many inputs; e4m3 instead of int8 */
     int64_t code_group, code_bits;
     bool code_e4m3;
-    bool shared_gate; /* the shared expert's output is multiplied by a sigmoid */
+    /* layers with a recurrent state in place of attention (gated delta rule): [layers] which they are, NULL: none; the
+     * heads of q and k, those of values, the sizes of both, and the rows that the convolution before it sees */
+    bool *recurrent_layers;
+    int64_t key_heads, value_heads, key_dim, value_dim, conv_taps;
+    bool attention_gate; /* the output of attention is multiplied by the sigmoid of a gate (Qwen3-Next) */
+    bool shared_gate;    /* the shared expert's output is multiplied by a sigmoid */
     double norm_eps;
     proa_act act;
     bool learned_positions; /* added to the tokens' embeddings */
@@ -176,6 +182,15 @@ PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json
 /* Whether the layer has experts; layer < 0: whether some layer has. */
 bool proa_config_has_experts(const proa_config *c, int64_t layer);
 bool proa_config_has_dense(const proa_config *c, int64_t layer); /* likewise a dense FFN */
+/* Whether the layer has attention, or a recurrent state in its place; layer < 0: whether some layer has. */
+bool proa_config_attends(const proa_config *c, int64_t layer);
+bool proa_config_recurs(const proa_config *c, int64_t layer);
+/* How many of the layers [first, end) have attention, and so keys and values. */
+int64_t proa_config_attending(const proa_config *c, int64_t first, int64_t end);
+/* f32 numbers of the recurrent state of a sequence in one layer, and in all of them. The last rows that the convolution
+ * has seen [conv_taps - 1][convolved] come first, then the state [value_heads][key_dim][value_dim]. */
+int64_t proa_config_layer_state(const proa_config *c);
+int64_t proa_config_state(const proa_config *c);
 /* The window of a layer, 0 for none. */
 int32_t proa_config_window(const proa_config *c, int64_t layer);
 /* Whether a layer rotates q and k; layer < 0: whether some layer does. And the contrary. */

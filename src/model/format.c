@@ -92,13 +92,15 @@ static bool first_device_format(const proa_params params[PROA_STACK_COUNT], proa
     return false;
 }
 
-/* The checkpoint's first matrix; NULL: there are no layers. */
+/* The first matrix of the first layer that has attention or a recurrent state; NULL: there are no layers. */
 static const proa_param *first_matrix(const proa_params params[PROA_STACK_COUNT])
 {
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         const proa_params *p = &params[s];
         const proa_param *qkv = p->layers ? proa_params_find(p, 0, PROA_SLOT_QKV) : NULL;
+        const proa_param *mix = p->layers ? proa_params_find(p, 0, PROA_SLOT_MIX) : NULL;
         if (qkv && qkv->parts) return qkv;
+        if (mix && mix->parts) return mix;
     }
     return NULL;
 }
@@ -215,8 +217,8 @@ static proa_wfmt stored_format(const proa_formats *f, const proa_param *param, b
  * has, and a device uses the format of its activations. */
 static proa_wfmt choose_format(const proa_formats *f, proa_weight_slot slot, const proa_param *param)
 {
-    /* Small, and what a rounding changes is which experts are chosen. */
-    bool router = slot == PROA_SLOT_ROUTER || slot == PROA_SLOT_SHARED_GATE;
+    /* Small, and what a rounding changes is which experts are chosen, or what all later rows remember. */
+    bool router = slot == PROA_SLOT_ROUTER || slot == PROA_SLOT_SHARED_GATE || slot == PROA_SLOT_RATES;
     if (router && proa_wfmt_is_quantised(f->main))
         return f->host ? plain_format(param_dtype(param)) : PROA_WFMT_F16;
     proa_wfmt format = PROA_WFMT_F32;

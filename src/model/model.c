@@ -124,6 +124,11 @@ static proa_status check_packed_rank(const proa_model *m, const char *path, cons
                      path, packed->rank, packed->ranks, part->tensor, part->tensors);
 }
 
+int64_t proa_model_state(const proa_model *m)
+{
+    return proa_config_state(&m->config);
+}
+
 /* The part of this rank, if there are several. */
 static proa_status take_part(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
@@ -134,6 +139,10 @@ static proa_status take_part(proa_model *m, const char *path, const proa_model_o
                                .shares = o->whole_sums ? &m->plan.shares : NULL,
                                .arena = &m->arena};
     if (m->packed) PROA_TRY(check_packed_rank(m, path, o, err));
+    if (m->ranks > 1 && proa_model_state(m))
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "%s: options 'tp' and 'pp': a %s has recurrent states, which are of one rank", path,
+                         m->arch->name);
     proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
     if (status == PROA_OK && part->tensors > 1)
         status = proa_shard(m->params, m->arch, &m->config, &how, err);
@@ -173,7 +182,7 @@ static int64_t rows_of_pass(const proa_model *m, const proa_model_options *o)
 /* Latent keys are values too (steps.c, self_pages). */
 static int32_t count_kv_layers(const proa_config *c, proa_layer_range layers)
 {
-    int32_t count = c->layers ? (int32_t)(layers.end - layers.first) : 1;
+    int32_t count = c->layers ? (int32_t)proa_config_attending(c, layers.first, layers.end) : 1;
     return c->kv_lora > 0 ? (count + 1) / 2 : count;
 }
 

@@ -78,6 +78,9 @@ typedef struct proa_batch {
     proa_view states;
     const int32_t *state_rows;
     const int32_t *lora; /* [self.count] the slot of each span's adapter (lora/lora.h), -1: none; NULL: all -1 */
+    /* where the model runs: recurrent states of all slots, [slots][proa_model_state] (proa_span.state of self); NULL:
+     * the model has none */
+    float *states_memory;
     proa_lora_rows lora_rows; /* the same as groups of rows: made by the pass */
 } proa_batch;
 
@@ -220,6 +223,8 @@ bool proa_model_in_folder(const char *dir);
 /* The sizes that the kernels' scratch memory must be made for. */
 proa_ctx_need proa_model_need(const proa_model *m);
 
+/* f32 numbers of the recurrent state of a sequence; 0: the model has none. */
+int64_t proa_model_state(const proa_model *m);
 /* Whether the passes need proa_batch.lengths. */
 bool proa_model_wants_lengths(const proa_model *m);
 /* One pass over a batch. kv [kv_layers]: the KV pages of each layer, of this rank (others: proa_ranks_set_kv). The

@@ -43,6 +43,7 @@ static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
     case PROA_REG_EXPERT_W:
     case PROA_REG_EXPERT_IDS:
     case PROA_REG_GATE:
+    case PROA_REG_RATES: /* a decay near 1 has few digits to lose */
     case PROA_REG_ROPE:
     case PROA_REG_LOCAL_ROPE:
     case PROA_REG_BLOCK_ROPE:
@@ -99,6 +100,21 @@ static proa_view head_columns(proa_view v, int64_t first, int64_t count)
     v.data = (char *)v.data + first * v.stride[2] * proa_dtype_bytes(v.dtype);
     v.shape[2] = count;
     return v;
+}
+
+/* The rows of q, k and v of QKV, which gates of attention may come before. */
+static proa_view qkv_rows(const proa_step_frame *f, const proa_step *s, int64_t rows)
+{
+    const proa_config *c = &f->m->config;
+    proa_view v = proa_frame_rows(f, s->in, rows);
+    return c->attention_gate ? proa_view_cols(v, c->heads * c->head_dim, v.shape[1]) : v;
+}
+
+/* The same for the rows of this frame. */
+static proa_view qkv_register(const proa_step_frame *f, const proa_step *s)
+{
+    int64_t end = f->first + f->rows;
+    return proa_view_rows(qkv_rows(f, s, end), f->first, end);
 }
 
 /* q (0), k (1) or v (2) of QKV, as heads. */
@@ -213,7 +229,7 @@ static void do_heads_norm(const proa_step_frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     bool k = s->flags & PROA_OF_K;
     int64_t count = k ? c->kv_heads : c->heads, first = (k ? c->heads : 0) * c->head_dim;
-    proa_view x = proa_view_cols(proa_frame_register(f, s->in), first, first + count * c->head_dim);
+    proa_view x = proa_view_cols(qkv_register(f, s), first, first + count * c->head_dim);
     if (s->flags & PROA_WHOLE && f->m->comm) {
         norm_heads_of_ranks(f, x, s->w);
         return;
@@ -311,7 +327,7 @@ static void do_query_scale(const proa_step_frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     int64_t longest = f->batch->self.context_max;
     if (longest > 0 && longest - 1 + c->query_scale.offset < c->query_scale.length) return;
-    proa_view q = proa_view_cols(proa_frame_register(f, s->in), 0, c->heads * c->head_dim);
+    proa_view q = proa_view_cols(qkv_register(f, s), 0, c->heads * c->head_dim);
     f->m->ctx.ops->query_scale(&f->m->ctx, q, f->batch->positions + f->first, &c->query_scale);
 }
 
@@ -393,16 +409,17 @@ static void do_rope(const proa_step_frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     proa_ctx *ctx = &f->m->ctx;
     if (!proa_config_rotates(c, f->layer)) return;
-    proa_view q_and_k = head_range(proa_frame_register(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
+    proa_view q_and_k = head_range(qkv_register(f, s), 0, c->heads + c->kv_heads, c->head_dim);
     proa_view table = s->flags & PROA_BLOCK ? proa_frame_register(f, PROA_REG_BLOCK_ROPE) : rope_of_layer(f);
     if (s->flags & PROA_BLOCK) q_and_k = second_halves(q_and_k);
     ctx->ops->rope(ctx, q_and_k, table, s->flags & PROA_INTERLEAVED);
 }
 
-/* The pages of a decoder layer, of which a rank has those of its layers. */
+/* The pages of a decoder layer, of which a rank has those of its layers with attention. */
 static const proa_kv *layer_pages(const proa_step_frame *f, int64_t layer)
 {
-    return &f->kv[layer - f->m->plan.layers[PROA_STACK_DECODER].first];
+    int64_t first = f->m->plan.layers[PROA_STACK_DECODER].first;
+    return &f->kv[proa_config_attending(&f->m->config, first, layer)];
 }
 
 /* All layers of an encoder use the first layer's pages: they are read before the next layer overwrites them. */
@@ -434,7 +451,7 @@ static proa_kv self_rows(const proa_step_frame *f, proa_view qkv)
 
 static void do_kv_append(const proa_step_frame *f, const proa_step *s)
 {
-    proa_view qkv = proa_frame_rows(f, s->in, f->first + f->rows);
+    proa_view qkv = qkv_rows(f, s, f->first + f->rows);
     if (proa_frame_attends_without_pages(f)) return;
     proa_kv pages = self_pages(f);
     proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, f->m->config.kv_lora > 0 ? 1 : 2);
@@ -453,8 +470,9 @@ static void do_rope_append(const proa_step_frame *f, const proa_step *s)
         do_kv_append(f, s);
         return;
     }
-    proa_view x = head_range(proa_frame_register(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
-    proa_view v = head_range(proa_frame_register(f, s->in), c->heads + c->kv_heads, c->kv_heads, c->head_dim);
+    proa_view qkv = qkv_register(f, s);
+    proa_view x = head_range(qkv, 0, c->heads + c->kv_heads, c->head_dim);
+    proa_view v = head_range(qkv, c->heads + c->kv_heads, c->kv_heads, c->head_dim);
     proa_kv pages = self_pages(f);
     f->m->ctx.ops->rope_append(&f->m->ctx, x, v, rope_of_layer(f), s->flags & PROA_INTERLEAVED, &pages,
                                &f->batch->self);
@@ -477,7 +495,7 @@ static void do_attend(const proa_step_frame *f, const proa_step *s)
         a.rel_buckets = (int32_t)c->rel_buckets, a.rel_distance = (int32_t)c->rel_distance;
         a.rel_bidirectional = !causal;
     }
-    proa_view qkv = proa_frame_rows(f, s->in, f->first + f->rows);
+    proa_view qkv = qkv_rows(f, s, f->first + f->rows);
     proa_view q = qkv_part(f, qkv, 0);
     proa_view y = proa_view_heads(proa_frame_rows(f, s->out, f->first + f->rows), c->heads);
     proa_relative relative;
@@ -492,6 +510,59 @@ static void do_attend(const proa_step_frame *f, const proa_step *s)
     spans.count = f->batch->prefixes;
     a.causal = false, a.rel_bidirectional = true;
     f->m->ctx.ops->attend(&f->m->ctx, y, q, &kv, &spans, &a);
+}
+
+/* ---- recurrent states ---- */
+
+static void do_gate_heads(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    if (!c->attention_gate) return;
+    proa_view gates = proa_view_cols(proa_frame_register(f, s->in), 0, c->heads * c->head_dim);
+    f->m->ctx.ops->sigmoid_mul(&f->m->ctx, proa_frame_register(f, s->out), gates);
+}
+
+/* What the sequences keep of this layer: `skip` numbers of each slot's part are those of another step. */
+static proa_layer_state layer_state(const proa_step_frame *f, int64_t skip)
+{
+    const proa_config *c = &f->m->config;
+    int64_t number = f->layer - proa_config_attending(c, 0, f->layer);
+    return (proa_layer_state){f->host_batch->states_memory + number * proa_config_layer_state(c) + skip,
+                              proa_config_state(c)};
+}
+
+static void do_conv_state(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    const proa_param *bias = layer_param(f, s->w + 1);
+    int64_t end = f->first + f->rows;
+    proa_conv conv = {.w = layer_param(f, s->w)->values, .taps = c->conv_taps, .act = c->conv_act};
+    if (bias->parts) conv.bias = bias->values;
+    proa_view y = proa_frame_rows(f, s->out, end), x = first_columns(proa_frame_rows(f, s->in, end), y.shape[1]);
+    proa_layer_state state = layer_state(f, 0);
+    f->m->ctx.ops->conv_state(&f->m->ctx, y, x, &conv, &state, &f->batch->self);
+}
+
+static void do_gated_delta(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    int64_t end = f->first + f->rows;
+    proa_view y = proa_frame_rows(f, s->out, end), x = proa_frame_rows(f, s->in, end);
+    proa_delta d = {c->key_heads, c->value_heads, c->key_dim, c->value_dim, NULL, NULL};
+    d.rate = layer_param(f, s->w)->values, d.bias = layer_param(f, s->w + 1)->values;
+    proa_layer_state state = layer_state(f, (c->conv_taps - 1) * x.shape[1]);
+    f->m->ctx.ops->gated_delta(&f->m->ctx, y, x, proa_frame_rows(f, PROA_REG_RATES, end), &d, &state,
+                               &f->batch->self);
+}
+
+/* The gates are the last columns of what a recurrent layer made of its input. */
+static void do_norm_gated(const proa_step_frame *f, const proa_step *s)
+{
+    proa_ctx *c = &f->m->ctx;
+    proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
+    proa_view heads = proa_view_heads(y, f->m->config.value_heads);
+    norm_rows(f, heads, heads, s->w);
+    c->ops->act_mul(c, y, proa_view_cols(x, x.shape[1] - y.shape[1], x.shape[1]), y, f->m->config.act);
 }
 
 static void do_unfold(const proa_step_frame *f, const proa_step *s)
@@ -620,6 +691,10 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_KV_APPEND] = do_kv_append,
     [PROA_STEP_ROPE_APPEND] = do_rope_append,
     [PROA_STEP_ATTEND] = do_attend,
+    [PROA_STEP_GATE_HEADS] = do_gate_heads,
+    [PROA_STEP_CONV_STATE] = do_conv_state,
+    [PROA_STEP_GATED_DELTA] = do_gated_delta,
+    [PROA_STEP_NORM_GATED] = do_norm_gated,
     [PROA_STEP_UNFOLD] = do_unfold,
     [PROA_STEP_SPAN_MEAN] = do_span_mean,
     [PROA_STEP_CROSS_APPEND] = do_cross_append,

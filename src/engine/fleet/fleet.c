@@ -50,6 +50,9 @@ static proa_status check_model(const proa_fleet *f, proa_err *err)
         return PROA_FAIL(
             err, UNSUPPORTED,
             "option 'disaggregate': keys and values of ranks in processes of their own are not handed on");
+    if (proa_engine_has_states(f->replica[0].engine))
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "option 'disaggregate': recurrent states of a %s are not handed on", info.arch);
     if (info.kind == PROA_KIND_DECODER) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED,
                      "option 'disaggregate': a %s has an encoder, whose outputs are not handed on", info.arch);

@@ -61,9 +61,11 @@ void proa_async_steps_init(proa_engine *e)
     a->most = a->groups + (!e->device->host && !e->model->pipe_waits);
 }
 
-static bool beams_fit_device(const proa_engine_request *req)
+/* Not with recurrent states: the host reorders them, before the next step. */
+static bool beams_fit_device(const proa_engine *e, const proa_engine_request *req)
 {
     proa_beam_params step;
+    if (e->states.numbers) return false;
     if (req->logits || req->options.prompt_logprobs || req->search.candidates > PROA_TOP_MAX) return false;
     return proa_beam_search(req->search.beam, 1, &step) && req->width == step.beams;
 }
@@ -111,7 +113,7 @@ static bool needs_host(const proa_engine_request *req)
 
 void proa_async_step_prepare(const proa_engine *e, proa_engine_request *req)
 {
-    bool fits = req->search.beam ? beams_fit_device(req) : sampling_fits_device(req);
+    bool fits = req->search.beam ? beams_fit_device(e, req) : sampling_fits_device(req);
     req->samples_on_device = fits && !needs_host(req) && !needs_rows(e, req);
 }
 

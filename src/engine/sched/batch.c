@@ -75,6 +75,7 @@ proa_batch proa_batch_of_step(const proa_engine *e)
     b.encoded = e->step.encoded;
     b.pending = e->step.pending;
     b.pending_count = e->step.pending_count;
+    b.states_memory = e->states.memory;
     b.self = (proa_spans){.span = e->step.self_spans, .count = e->step.spans, .pages = e->slots.memory};
     if (e->step.any_tree) b.self.seen = e->step.seen;
     b.cross = (proa_spans){.span = e->step.cross_spans, .count = e->step.spans, .pages = e->slots.memory};
@@ -155,6 +156,7 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
     e->step.lora[e->step.spans] = req->adapter ? req->adapter->slot : -1;
     e->step.any_lora = e->step.any_lora || e->step.lora[e->step.spans] >= 0;
     proa_batch_add_span(e, seq->table, rows, end, &e->slots.cross[req->slot], req->input.count);
+    e->step.self_spans[e->step.spans - 1].state = proa_state_slots_of(&e->states, req->slot + seq->index);
     if (proa_seq_has_tree(seq)) e->step.self_spans[e->step.spans - 1].tree = seq->drafts;
     for (int64_t i = begin; i < end; i++) {
         if (wants_logits(seq, i))
@@ -274,6 +276,13 @@ static const proa_seq *find_oldest(const proa_engine *e, int64_t count)
     return oldest;
 }
 
+/* Tokens of the next chunk at most. Others start from a recurrent state as the prompt leaves it. */
+static int64_t chunk_rows(const proa_engine *e, const proa_seq *seq)
+{
+    bool in_prompt = seq->length < seq->req->prompt_count;
+    return (e->states.numbers && in_prompt ? seq->req->prompt_count : seq->known) - seq->length;
+}
+
 static void add_chunks(proa_engine *e, int64_t count, int64_t rows)
 {
     const proa_seq *oldest = find_oldest(e, count);
@@ -285,7 +294,7 @@ static void add_chunks(proa_engine *e, int64_t count, int64_t rows)
         if (left <= 0) continue;
         if (!proa_prefix_cache_reuse(e, seq)) continue;
         write_virtual_tokens(e, seq);
-        add_seq_rows(e, seq, proa_min64(seq->known - seq->length, left));
+        add_seq_rows(e, seq, proa_min64(chunk_rows(e, seq), left));
     }
 }
 

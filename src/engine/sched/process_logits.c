@@ -274,6 +274,7 @@ static void reorder_tables(proa_engine *e, proa_engine_request *req)
         self[i] = spare[i];
         spare[i] = swap;
     }
+    proa_state_slots_reorder(&e->states, req->slot, req->search.parent, req->width);
 }
 
 /* Each beam or candidate becomes that of beam_parent, with the next token of beam_token. */

@@ -52,6 +52,7 @@ void proa_request_pages_fork(proa_engine *e, proa_engine_request *req)
         proa_seq *seq = &req->seq[i];
         if (seq == leader || seq->finish != PROA_FINISH_NONE) continue;
         proa_page_table_share(&e->pages, seq->table, leader->table, req->prompt_count);
+        proa_state_slots_share(&e->states, req->slot + i, req->slot + req->leader);
         seq->length = req->prompt_count;
         seq->cached = leader->cached;
         seq->draft_length = leader->draft_length;

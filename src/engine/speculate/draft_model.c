@@ -56,6 +56,10 @@ static proa_status check_draft_model(const proa_engine *e, const proa_draft_mode
     if (target->arch->kind != PROA_KIND_DECODER || draft->arch->kind != PROA_KIND_DECODER)
         return PROA_FAIL(err, INVALID, "option 'draft-model': a %s cannot draft for a %s, both must be decoders",
                          draft->arch->name, target->arch->name);
+    if (proa_model_state(draft))
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "option 'draft-model': a %s has recurrent states, which drafts cannot undo",
+                         draft->arch->name);
     if (target->config.prefix_end >= 0 || draft->config.prefix_end >= 0)
         return PROA_FAIL(err, INVALID,
                          "option 'draft-model': a %s sees its prompt both ways, which is not supported",

@@ -76,22 +76,33 @@ static proa_status read_predicted(const proa_engine *e, proa_engine_request *req
     return status;
 }
 
-/* Who drafts for the request: the proposer that it names, prompt lookup if it has a prediction, else the engine's. */
-static proa_status choose_proposer(const proa_engine *e, proa_engine_request *req, proa_err *err)
+/* What a request names must be there. */
+static proa_status check_proposer(const proa_engine *e, const proa_proposer *given, proa_err *err)
 {
-    const char *name = req->options.speculation;
-    /* a draft could hold ids of a prompt table */
-    bool can = req->task == PROA_TASK_GENERATE && !req->search.candidates && !req->virtuals;
-    const proa_proposer *given = name ? proa_proposer_find(name) : NULL;
-    if (name && !given)
-        return PROA_FAIL(err, INVALID, "option 'speculation' is '%.40s', must be " PROA_PROPOSER_NAMES, name);
     if (given == &proa_propose_eagle && !e->eagle)
         return PROA_FAIL(err, INVALID, "option 'speculation' is 'eagle', but the model has no EAGLE heads");
     if (given == &proa_propose_medusa && !e->medusa)
         return PROA_FAIL(err, INVALID, "option 'speculation' is 'medusa', but the model has no Medusa heads");
     if (given == &proa_propose_draft && !e->draft_model)
         return PROA_FAIL(err, INVALID, "option 'speculation' is 'draft', but the model has no draft model");
-    if (!given) given = req->predicted_count ? &proa_propose_lookup : e->speculation.proposer;
+    if (given != &proa_propose_none && e->states.numbers)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "option 'speculation' is '%s': a %s has recurrent states, so no draft tokens",
+                         given->name, e->model->arch->name);
+    return PROA_OK;
+}
+
+/* Who drafts for the request: the proposer that it names, prompt lookup if it has a prediction, else the engine's. */
+static proa_status choose_proposer(const proa_engine *e, proa_engine_request *req, proa_err *err)
+{
+    const char *name = req->options.speculation;
+    /* a draft could hold ids of a prompt table */
+    bool can = req->task == PROA_TASK_GENERATE && !req->search.candidates && !req->virtuals && !e->states.numbers;
+    const proa_proposer *given = name ? proa_proposer_find(name) : NULL;
+    if (name && !given)
+        return PROA_FAIL(err, INVALID, "option 'speculation' is '%.40s', must be " PROA_PROPOSER_NAMES, name);
+    if (given) PROA_TRY(check_proposer(e, given, err));
+    else given = req->predicted_count ? &proa_propose_lookup : e->speculation.proposer;
     req->proposer = can ? given : &proa_propose_none;
     return PROA_OK;
 }

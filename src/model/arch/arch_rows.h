@@ -105,6 +105,9 @@
  *                         CROSS_KV  X [T, H] -> CKV [T, 2K]  (of the encoder's output)
  *                         HEAD      HN [S, H] -> OUT [S, V]
  *                         ROUTER    N [T, H] -> ROUTER [T, experts]
+ *                         MIX       N [T, H] -> MIX [T, 2 Hk dk + 2 Hv dv]: q, k, v, gates of a recurrent layer
+ *                         RATES     N [T, H] -> RATES [T, 2 Hv]
+ *                         MIX_OUT   RECALL [T, Hv dv] -> X [T, H]
  *                         SHARED_GATE  N [T, H] -> GATE [T, 1]
  * LINEAR_GATED(IN, OUT, W, flags)
  *                       OUT = act(IN W_gate^T) * (IN W_up^T) [T, H] -> [T, F]; W is the two stacked, [2F, H]
@@ -134,6 +137,13 @@
  *                       EXPERT_BIAS [H] added once, if there is one
  * SIGMOID_MUL(OUT, IN, W, flags)
  *                       OUT *= sigmoid(IN), IN [T, 1]; the columns of OUT that the product with W reads
+ * GATE_HEADS            A [T, Q] *= sigmoid(the gates in QKV), which come before q, k and v there
+ * CONV_STATE(IN, OUT, W)
+ *                       OUT = act(the causal convolution of the first columns of IN with W [columns, taps])
+ * GATED_DELTA(IN, OUT, W)
+ *                       OUT [T, Hv dv] = the gated delta rule of q, k and v in IN by RATES [T, 2 Hv]; W is DECAY [Hv],
+ *                       with a bias
+ * NORM_GATED(IN, OUT, W) each head of OUT = norm(head) * W [dv], times act(the last columns of IN)
  * GATHER(OUT)           OUT [S, H] = the rows of X that the head computes
  * END                   ends a program */
 #define STEP(OP, IN, OUT, W, flags)   {PROA_STEP_##OP, PROA_REG_##IN, PROA_REG_##OUT, PROA_SLOT_##W, flags}
@@ -177,6 +187,10 @@
 #define ROUTE(W)                      STEP(ROUTE, ROUTER, EXPERT_W, W, IF(EXPERTS))
 #define EXPERTS(IN, OUT, flags)       STEP(EXPERTS, IN, OUT, EXPERT_UP, (flags) | IF(EXPERTS))
 #define SIGMOID_MUL(OUT, IN, W, flags) STEP(SIGMOID_MUL, IN, OUT, W, flags)
+#define GATE_HEADS                    STEP_BARE(GATE_HEADS, QKV, A, IF(ATTENDS))
+#define CONV_STATE(IN, OUT, W)        STEP(CONV_STATE, IN, OUT, W, IF(RECURS))
+#define GATED_DELTA(IN, OUT, W)       STEP(GATED_DELTA, IN, OUT, W, IF(RECURS))
+#define NORM_GATED(IN, OUT, W)        STEP(NORM_GATED, IN, OUT, W, IF(RECURS))
 #define GATHER(OUT)                   STEP_BARE(GATHER, X, OUT, 0)
 #define END                           {PROA_STEP_END}
 

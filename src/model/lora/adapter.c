@@ -217,7 +217,7 @@ static void put_b_rows(const reader *r, const proa_lora *l, int32_t piece, int64
 
 static void put_b(const reader *r, const proa_lora *l, int32_t piece, const proa_name *row, proa_tensor_source b)
 {
-    proa_row_order order[3];
+    proa_row_order order[PROA_LOAD_ORDERS_MAX];
     int64_t n = 0;
     int orders = proa_load_orders(order, row->load, &r->m->lora.config, b.view.shape[0]);
     if (orders == 0) put_b_rows(r, l, piece, 0, &b);

@@ -37,6 +37,9 @@ static proa_status check_model(const proa_model *m, bool keys, proa_err *err)
         return PROA_FAIL(
             err, UNSUPPORTED,
             "keys and values of virtual tokens are for one rank only, the model has %d (--tp, --pp)", m->ranks);
+    if (keys && proa_model_state(m))
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "keys and values of virtual tokens of a %s, which has recurrent states", m->arch->name);
     if (keys && m->config.kv_lora)
         return PROA_FAIL(err, UNSUPPORTED, "keys and values of virtual tokens of a %s, whose own are latent",
                          m->arch->name);

@@ -113,11 +113,11 @@ typedef struct request_case {
 } request_case;
 
 static const char *const models[] = {
-    GOLDEN "arch/bloom", GOLDEN "arch/gemma2",   GOLDEN "arch/gpt2",         GOLDEN "arch/gptj",
-    GOLDEN "arch/llama", GOLDEN "arch/llama3",   GOLDEN "arch/mistral",      GOLDEN "arch/mpt",
-    GOLDEN "arch/qwen2", GOLDEN "arch/qwen3",    GOLDEN "arch/t5",           GOLDEN "arch/t5_v1_1",
-    GOLDEN "arch/bert",  GOLDEN "arch/bert_mlm", GOLDEN "arch/bert_regress", STORIES,
-    MODELS "m30k-t5"};
+    GOLDEN "arch/bloom", GOLDEN "arch/gemma2",     GOLDEN "arch/gpt2",         GOLDEN "arch/gptj",
+    GOLDEN "arch/llama", GOLDEN "arch/llama3",     GOLDEN "arch/mistral",      GOLDEN "arch/mpt",
+    GOLDEN "arch/qwen2", GOLDEN "arch/qwen3",      GOLDEN "arch/t5",           GOLDEN "arch/t5_v1_1",
+    GOLDEN "arch/bert",  GOLDEN "arch/bert_mlm",   GOLDEN "arch/bert_regress", STORIES,
+    MODELS "m30k-t5",    GOLDEN "arch/qwen3_next", GOLDEN "arch/qwen3_5"};
 
 static int64_t length_of(int64_t context)
 {
@@ -453,6 +453,12 @@ static void choose_adapters(proa_engine_options *o, const char *model)
     o->adapter_slots = 1 + (int32_t)dice(2);
 }
 
+/* Recurrent states, which neither drafts nor cached prefixes go with. */
+static bool has_states(const char *model)
+{
+    return strstr(model, "qwen3_next") || strstr(model, "qwen3_5");
+}
+
 static void choose_round(round_of *r, const char *model)
 {
     static const char *const dtypes[] = {NULL, "f32", "f16", "bf16"};
@@ -472,6 +478,8 @@ static void choose_round(round_of *r, const char *model)
     choose_speculation(o, model);
     choose_adapters(o, model);
     if (one_in(3)) o->kv_dtype = dtypes[1 + dice(3)];
+    if (has_states(model))
+        o->speculation = o->draft_model = o->prefix_host_memory = NULL, o->draft_tokens = 0;
     if (one_in(4)) o->policy = "guaranteed_no_evict";
 }
 
@@ -490,6 +498,7 @@ static void play(uint32_t seed, const char *model)
     for (int i = 0; i < 1100; i++) common[i] = (int32_t)dice((uint32_t)info.vocab);
     for (int i = 0; i < r.count; i++)
         random_request(&all[i], &info, r.options.adapters_count > 0, &together[i]);
+    for (int i = 0; i < r.count && has_states(model); i++) all[i].request.options.speculation = NULL;
     /* Alone a request runs on one thread: the thread sanitizer has nothing to see there. Other builds compare. */
     bool compared = !PROA_SANITIZED || PROA_ASAN;
     if (compared) run_alone(&r, all, alone, false), run_alone(&r, all, alone, true);

@@ -411,6 +411,42 @@ static void ernie_moe(void **state)
     proa_arena_release(&f.arena);
 }
 
+/* Qwen/Qwen3-Next-80B-A3B-Instruct names no layer_types: each fourth layer has attention. */
+static void qwen3_next(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[2048];
+    static const char *const text =
+        "{\"architectures\":[\"Qwen3NextForCausalLM\"],\"attention_bias\":false,\"decoder_sparse_step\":1,"
+        "\"full_attention_interval\":4,\"head_dim\":256,\"hidden_act\":\"silu\",\"hidden_size\":2048,"
+        "\"intermediate_size\":5120,\"linear_conv_kernel_dim\":4,\"linear_key_head_dim\":%d,"
+        "\"linear_num_key_heads\":16,\"linear_num_value_heads\":%d,\"linear_value_head_dim\":128,"
+        "\"max_position_embeddings\":262144,\"mlp_only_layers\":[],\"model_type\":\"qwen3_next\","
+        "\"moe_intermediate_size\":512,\"norm_topk_prob\":true,\"num_attention_heads\":16,\"num_experts\":"
+        "512,"
+        "\"num_experts_per_tok\":10,\"num_hidden_layers\":48,\"num_key_value_heads\":2,"
+        "\"partial_rotary_factor\":0.25,\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":10000000,"
+        "\"shared_expert_intermediate_size\":512,\"tie_word_embeddings\":false,\"use_sliding_window\":false,%"
+        "s"
+        "\"vocab_size\":151936}";
+    snprintf(room, sizeof room, text, 128, 32, "");
+    accepted(&f, room);
+    assert_int_equal(f.c.rotary_dim, 64);
+    assert_int_equal(f.c.router.chosen, 10);
+    assert_int_equal(proa_config_attending(&f.c, 0, 48), 12);
+    assert_true(proa_config_recurs(&f.c, 0) && !proa_config_recurs(&f.c, 3));
+    assert_true(proa_config_attends(&f.c, 47) && !proa_config_attends(&f.c, 46));
+    assert_int_equal(proa_config_state(&f.c), 36 * (3 * 8192 + 32 * 128 * 128));
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, 128, 24, "");
+    refused(room, PROA_INVALID, "no multiple of 16 key heads");
+    snprintf(room, sizeof room, text, 512, 32, "");
+    refused(room, PROA_INVALID, "'linear_key_head_dim' is 512");
+    snprintf(room, sizeof room, text, 128, 32, "\"layer_types\":[\"full_attention\"],");
+    refused(room, PROA_INVALID, "'layer_types' has 1 entries for 48 layers");
+}
+
 /* Text models of multimodal checkpoints: Qwen2.5-VL's keys are not nested, Qwen3-VL says outside that the head is tied,
  * and Ministral 3 takes as many tokens as were trained without scaled queries. */
 static void multimodal(void **state)
@@ -530,7 +566,7 @@ int main(void)
         cmocka_unit_test(granite),    cmocka_unit_test(minicpm),     cmocka_unit_test(smollm_3),
         cmocka_unit_test(olmo_3),     cmocka_unit_test(exaone_4),    cmocka_unit_test(deepseek_coder),
         cmocka_unit_test(xlnet_head), cmocka_unit_test(nomic_embed), cmocka_unit_test(hunyuan_a13b),
-        cmocka_unit_test(ernie_moe),  cmocka_unit_test(multimodal),  cmocka_unit_test(llama_4),
-        cmocka_unit_test(embedders)};
+        cmocka_unit_test(ernie_moe),  cmocka_unit_test(qwen3_next),  cmocka_unit_test(multimodal),
+        cmocka_unit_test(llama_4),    cmocka_unit_test(embedders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,11 +58,18 @@ static void walk_step(walk *w, const proa_step *s)
         expect_part(w, s, s->in, true);
         w->part[s->out] = true;
         break;
+    case PROA_STEP_GATE_HEADS:
+        expect_part(w, s, s->in, true);
+        expect_part(w, s, s->out, true);
+        break;
     case PROA_STEP_SIGMOID_MUL: expect_part(w, s, s->in, false); break; /* one number for each row */
     case PROA_STEP_EMBED:
     case PROA_STEP_ROPE_TABLE: w->part[s->out] = false; break;
     case PROA_STEP_NORM:
     case PROA_STEP_SCALE:
+    case PROA_STEP_CONV_STATE: /* models with recurrent states are not divided */
+    case PROA_STEP_GATED_DELTA:
+    case PROA_STEP_NORM_GATED:
     case PROA_STEP_UNFOLD:
     case PROA_STEP_SPAN_MEAN:
     case PROA_STEP_ROUTE:

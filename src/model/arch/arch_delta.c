@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_delta.c - Qwen3-Next and the text models of Qwen3.5, dense and mixtures: three of four layers have a gated delta
+ * rule (Gated DeltaNet, Yang et al. 2024) with a recurrent state in place of attention. The attention of the others has
+ * a gate for each number of its output. Norms add 1 to their weights, but for those of the delta rule. Qwen3-Next
+ * stores what a recurrent layer makes of its input by key heads, Qwen3.5 as q, k and v, gates, and two rates.
+ * Facts: transformers' modeling_{qwen3_next,qwen3_5,qwen3_5_moe}.py. */
+#include "model/arch/arch_rows.h"
+
+#include "base/checked.h"
+
+#define STACK PROA_STACK_DECODER
+
+/* clang-format off */
+static const proa_key keys[] = {
+    REQUIRED  ("vocab_size",                      vocab,          VOCAB),
+    REQUIRED  ("hidden_size",                     hidden,         HIDDEN),
+    REQUIRED  ("num_hidden_layers",               layers,         LAYERS),
+    REQUIRED  ("num_attention_heads",             heads,          HEADS),
+    INTEGER   ("intermediate_size",               ffn,            1, FFN,        0),
+    INTEGER   ("num_key_value_heads",             kv_heads,       1, HEADS,      0),
+    INTEGER   ("head_dim",                        head_dim,       1, HEAD_DIM,   256),
+    INTEGER   ("max_position_embeddings",         context,        1, CONTEXT,    32768),
+    EPSILON   ("rms_norm_eps",                    1e-6),
+    ACTIVATION("hidden_act",                      SILU),
+    SWITCH    ("tie_word_embeddings",             tied,           0),
+    SWITCH    ("attention_bias",                  attention_bias, 0),
+    INTEGER   ("num_experts",                     experts,        0, EXPERTS,    0),
+    INTEGER   ("moe_intermediate_size",           expert_ffn,     0, FFN,        512),
+    INTEGER   ("shared_expert_intermediate_size", shared_ffn,     0, FFN,        0),
+    INTEGER   ("linear_num_key_heads",            key_heads,      1, HEADS,      16),
+    INTEGER   ("linear_num_value_heads",          value_heads,    1, HEADS,      32),
+    INTEGER   ("linear_key_head_dim",             key_dim,        1, STATE_DIM,  128),
+    INTEGER   ("linear_value_head_dim",           value_dim,      1, STATE_DIM,  128),
+    INTEGER   ("linear_conv_kernel_dim",          conv_taps,      2, CONV_WIDTH, 4),
+    END_KEYS};
+
+#define DELTA          "layers.%d.linear_attn."
+#define ATTN           "layers.%d.self_attn."
+#define RECURRENT(M, name, SLOT, ROWS, COLS) MATRIX_IF(RECURS, M DELTA name, SLOT, ROWS, COLS)
+#define COMMON_TENSORS(M) \
+    TABLE    (M "embed_tokens.weight",                        TOKENS,      VOCAB,     HIDDEN),                    \
+    VECTOR_1 (M "layers.%d.input_layernorm.weight",           ATTN_NORM,   HIDDEN),                               \
+    VECTOR_1 (M "layers.%d.post_attention_layernorm.weight",  FFN_NORM,    HIDDEN),                               \
+    MATRIX_LOADED_IF(ATTENDS, GATES_FIRST, M ATTN "q_proj.weight", QKV,    Q_GATED,   HIDDEN),                    \
+    MATRIX_IF(ATTENDS, M ATTN "k_proj.weight",                QKV,         KV,        HIDDEN),                    \
+    MATRIX_IF(ATTENDS, M ATTN "v_proj.weight",                QKV,         KV,        HIDDEN),                    \
+    MATRIX_IF(ATTENDS, M ATTN "o_proj.weight",                O,           HIDDEN,    Q),                         \
+    ATTN_BIASES(M),                                                                                               \
+    TENSOR(M ATTN "q_norm.weight", Q_NORM, VECTOR, HEAD, NONE, PROA_PLUS_ONE | IF(ATTENDS)),                      \
+    TENSOR(M ATTN "k_norm.weight", K_NORM, VECTOR, HEAD, NONE, PROA_PLUS_ONE | IF(ATTENDS)),                      \
+    TENSOR(M DELTA "conv1d.weight", MIX_CONV, F32, CONVOLVED, TAPS, IF(RECURS)),                                  \
+    VECTOR_IF(RECURS, M DELTA "A_log",                        DECAY,       RATE_HEADS),                           \
+    VECTOR_IF(RECURS, M DELTA "dt_bias",                      DECAY_B,     RATE_HEADS),                           \
+    VECTOR_IF(RECURS, M DELTA "norm.weight",                  RECALL_NORM, RECALL_HEAD),                          \
+    RECURRENT(M, "out_proj.weight",                           MIX_OUT,     HIDDEN,    RECALLED),                  \
+    MATRIX_IF(DENSE, M "layers.%d.mlp.gate_proj.weight",      UP,          FFN,       HIDDEN),                    \
+    MATRIX_IF(DENSE, M "layers.%d.mlp.up_proj.weight",        UP,          FFN,       HIDDEN),                    \
+    MATRIX_IF(DENSE, M "layers.%d.mlp.down_proj.weight",      DOWN,        HIDDEN,    FFN),                       \
+    VECTOR_1 (M "norm.weight",                                FINAL_NORM,  HIDDEN),                               \
+    MATRIX_IF(UNTIED, "lm_head.weight",                       HEAD,        VOCAB,     HIDDEN),                    \
+    TIED_HEAD(M "embed_tokens.weight")
+#define ATTN_BIAS_OF(M, LOAD, name, SLOT, ROWS) \
+    TENSOR_LOADED(LOAD, M ATTN name, SLOT, VECTOR, ROWS, NONE, IF(ATTENDS) | IF(ATTN_BIAS))
+#define ATTN_BIASES(M) \
+    ATTN_BIAS_OF(M, GATES_FIRST, "q_proj.bias", QKV_B, Q_GATED), \
+    ATTN_BIAS_OF(M, ROWS,        "k_proj.bias", QKV_B, KV),      \
+    ATTN_BIAS_OF(M, ROWS,        "v_proj.bias", QKV_B, KV),      \
+    ATTN_BIAS_OF(M, ROWS,        "o_proj.bias", O_B,   HIDDEN)
+#define ROUTED_TENSORS(M) \
+    MATRIX_IF(EXPERTS, M "layers.%d.mlp.gate.weight",                    ROUTER,      EXPERTS,    HIDDEN), \
+    MATRIX_IF(EXPERTS, M "layers.%d.mlp.shared_expert_gate.weight",      SHARED_GATE, ONE,        HIDDEN), \
+    MATRIX_IF(EXPERTS, M "layers.%d.mlp.shared_expert.gate_proj.weight", SHARED_UP,   SHARED_FFN, HIDDEN), \
+    MATRIX_IF(EXPERTS, M "layers.%d.mlp.shared_expert.up_proj.weight",   SHARED_UP,   SHARED_FFN, HIDDEN), \
+    MATRIX_IF(EXPERTS, M "layers.%d.mlp.shared_expert.down_proj.weight", SHARED_DOWN, HIDDEN,     SHARED_FFN)
+#define QWEN3_5_TENSORS(M) \
+    RECURRENT(M, "in_proj_qkv.weight", MIX,   CONVOLVED,  HIDDEN), \
+    RECURRENT(M, "in_proj_z.weight",   MIX,   RECALLED,   HIDDEN), \
+    RECURRENT(M, "in_proj_b.weight",   RATES, RATE_HEADS, HIDDEN), \
+    RECURRENT(M, "in_proj_a.weight",   RATES, RATE_HEADS, HIDDEN), \
+    COMMON_TENSORS(M)
+
+static const proa_name qwen3_next_tensors[] = {
+    MATRIX_LOADED_IF(RECURS, MIX_GROUPS,  "model." DELTA "in_proj_qkvz.weight", MIX,   MIX,   HIDDEN),
+    MATRIX_LOADED_IF(RECURS, RATE_GROUPS, "model." DELTA "in_proj_ba.weight",   RATES, RATES, HIDDEN),
+    ROUTED_TENSORS("model."),
+    EXPERT_MATRIX_IF(EXPERTS, "model.layers.%d.mlp.experts.%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, "model.layers.%d.mlp.experts.%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN, HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, "model.layers.%d.mlp.experts.%d.down_proj.weight", EXPERT_DOWN, HIDDEN, EXPERT_FFN),
+    COMMON_TENSORS("model."),
+    END_TENSORS};
+#define VL "model.language_model."
+#define EXPERTS_OF(FORM, name, SLOT, ROWS, COLS) \
+    TENSOR(VL "layers.%d.mlp.experts." name, SLOT, MATRIX, ROWS, COLS, \
+           PROA_PER_EXPERT | IF(EXPERTS) | IF(EXPERTS_##FORM))
+static const proa_name qwen3_5_tensors[] = {QWEN3_5_TENSORS(VL), END_TENSORS};
+static const proa_name qwen3_5_moe_tensors[] = {
+    ROUTED_TENSORS(VL),
+    EXPERTS_OF(STACKED, "gate_up_proj",        EXPERT_UP,   EXPERT_GATED, HIDDEN), /* as published; */
+    EXPERTS_OF(STACKED, "down_proj",           EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
+    EXPERTS_OF(APART,   "%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN,   HIDDEN), /* as transformers 5 saves them */
+    EXPERTS_OF(APART,   "%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN,   HIDDEN),
+    EXPERTS_OF(APART,   "%d.down_proj.weight", EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
+    QWEN3_5_TENSORS(VL),
+    END_TENSORS};
+static const char *const vl_aliases[] = {VL, "model.", NULL};
+static const char *const unused[] = {"mtp.", "visual.", "model.visual.", NULL}; /* mtp: drafts of further tokens */
+static const char *const ignored[] = {"lm_head.weight", NULL}; /* a tied head's copy */
+
+#define AT(OP, IN, OUT, W, flags)   STEP(OP, IN, OUT, W, (flags) | IF(ATTENDS))
+static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
+static const proa_step layer[] = {
+    NORM        (X,      N,      ATTN_NORM),
+    LINEAR      (N,      MIX,    MIX,         IF(RECURS)),
+    LINEAR      (N,      RATES,  RATES,       IF(RECURS)),
+    CONV_STATE  (MIX,    MIXED,  MIX_CONV),
+    GATED_DELTA (MIXED,  RECALL, DECAY),
+    NORM_GATED  (MIX,    RECALL, RECALL_NORM),
+    LINEAR      (RECALL, X,      MIX_OUT,     ADD | IF(RECURS)),
+    LINEAR      (N,      QKV,    QKV,         IF(ATTENDS)),
+    AT(HEADS_NORM, QKV,  QKV,    Q_NORM,      0),
+    AT(HEADS_NORM, QKV,  QKV,    K_NORM,      PROA_OF_K),
+    STEP_BARE(ROPE,      QKV,    QKV,         IF(ATTENDS)),
+    STEP_BARE(KV_APPEND, QKV,    NONE,        IF(ATTENDS)),
+    STEP_BARE(ATTEND,    QKV,    A,           IF(ATTENDS)),
+    GATE_HEADS,
+    LINEAR      (A,      X,      O,           ADD | IF(ATTENDS)),
+    NORM        (X,      N,      FFN_NORM),
+    LINEAR_GATED(N,      F,      UP,          IF(DENSE)),
+    LINEAR      (F,      X,      DOWN,        ADD | IF(DENSE)),
+    LINEAR      (N,      ROUTER, ROUTER,      IF(EXPERTS)),
+    ROUTE       (CORRECTION),
+    EXPERTS     (N,      X,      ADD),
+    LINEAR_GATED(N,      F,      SHARED_UP,   IF(EXPERTS)),
+    LINEAR      (N,      GATE,   SHARED_GATE, IF(EXPERTS)),
+    SIGMOID_MUL (F,      GATE,   SHARED_DOWN, IF(EXPERTS)),
+    LINEAR      (F,      X,      SHARED_DOWN, ADD | IF(EXPERTS)),
+    END};
+static const proa_step head[] = {LM_HEAD(0)};
+/* clang-format on */
+
+/* layer_types, or all layers but every full_attention_interval-th. */
+static proa_status read_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t interval = 4;
+    const proa_json *types = proa_json_get(json, "layer_types");
+    PROA_TRY(proa_json_get_int(&interval, json, "full_attention_interval", 1, PROA_LAYERS_MAX, err));
+    c->recurrent_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    if (types && proa_json_len(types) != c->layers)
+        return PROA_FAIL(err, INVALID, "'layer_types' has %lld entries for %lld layers",
+                         (long long)proa_json_len(types), (long long)c->layers);
+    for (int64_t i = 0; i < c->layers; i++) {
+        proa_str type = proa_json_str(proa_json_at(types, i));
+        c->recurrent_layers[i] = types ? proa_str_is(type, "linear_attention") : (i + 1) % interval != 0;
+        if (types && !c->recurrent_layers[i] && !proa_str_is(type, "full_attention"))
+            return PROA_FAIL(err, UNSUPPORTED, "'layer_types' entry %lld is '%.*s'", (long long)i,
+                             (int)type.len, type.ptr);
+    }
+    return PROA_OK;
+}
+
+/* A layer has experts where its number + 1 is a multiple of decoder_sparse_step, unless mlp_only_layers lists it. */
+static proa_status read_experts(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t step = 1, chosen = 10;
+    const proa_json *dense = proa_json_get(json, "mlp_only_layers");
+    c->router.renormalise = true;
+    c->shared_gate = true;
+    if (c->ffn == 0) c->ffn = c->shared_ffn;
+    if (c->experts == 0) return PROA_OK;
+    PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
+    PROA_TRY(proa_json_get_int(&step, json, "decoder_sparse_step", 1, PROA_LAYERS_MAX, err));
+    PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
+    c->router.chosen = (int32_t)chosen;
+    if (c->shared_ffn == 0) return PROA_FAIL(err, INVALID, "'shared_expert_intermediate_size' is missing");
+    c->expert_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) c->expert_layers[i] = (i + 1) % step == 0;
+    for (int64_t i = 0; i < proa_json_len(dense); i++) {
+        int64_t at = proa_json_int(proa_json_at(dense, i));
+        if (at < 0 || at >= c->layers)
+            return PROA_FAIL(err, INVALID, "'mlp_only_layers' names layer %lld of %lld", (long long)at,
+                             (long long)c->layers);
+        c->expert_layers[at] = false;
+    }
+    return PROA_OK;
+}
+
+static proa_status finish_delta(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->gated = c->attention_gate = true;
+    c->conv_act = c->act;
+    if (c->value_heads % c->key_heads != 0)
+        return PROA_FAIL(err, INVALID, "'linear_num_value_heads' is %lld, no multiple of %lld key heads",
+                         (long long)c->value_heads, (long long)c->key_heads);
+    PROA_TRY(read_layers(c, json, arena, err));
+    PROA_TRY(read_experts(c, json, arena, err));
+    PROA_TRY(proa_config_read_rotary_dim(c, json, 0.25, err));
+    return proa_config_read_rope(c, json, arena, err);
+}
+
+/* clang-format off */
+#define ROW(type, class, tensors, text, others) \
+    {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keys, .names = tensors##_tensors,     \
+     .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_delta,                \
+     .text_config = text, .prefix_aliases = others, .unused_parts = unused}
+
+const proa_arch proa_arch_qwen3_next = ROW("qwen3_next", STRINGS("Qwen3NextForCausalLM"), qwen3_next, NULL, NULL);
+const proa_arch proa_arch_qwen3_5 =
+    ROW("qwen3_5", STRINGS("Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"), qwen3_5,
+        "text_config", vl_aliases);
+const proa_arch proa_arch_qwen3_5_moe =
+    ROW("qwen3_5_moe", STRINGS("Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"), qwen3_5_moe,
+        "text_config", vl_aliases);
+/* clang-format on */

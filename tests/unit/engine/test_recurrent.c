@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_recurrent.c - models whose layers have recurrent states: chunks, neighbours and preemption change no bit, and
+ * what such a model cannot offer is refused by its option. test_golden_arch compares them with transformers,
+ * test_traffic runs random requests of all kinds. */
+#include "engine_test.h"
+
+#include "engine/engine.h"
+#include "engine/fleet/fleet.h"
+
+static const char *const models[] = {GOLDEN "arch/qwen3_next", GOLDEN "arch/qwen3_5", GOLDEN "arch/qwen3_5_text"};
+enum { REQUESTS = 6 };
+
+static proa_request request_of(int i)
+{
+    static int32_t ids[REQUESTS][96];
+    static const int64_t lengths[REQUESTS] = {66, 5, 64, 1, 60, 33};
+    for (int k = 0; k < 96; k++) ids[i][k] = 3 + (i * 37 + k * (11 + i)) % 190;
+    proa_request r = {.ids = ids[i], .ids_count = lengths[i]};
+    r.options = (proa_options){.max_tokens = 60, .ignore_eos = true, .logprobs = true};
+    if (i % 3 == 1) r.options.temperature = 0.8F, r.options.seed = 7;
+    if (i == 5) r.options.beams = 3, r.options.logprobs = false;
+    return r;
+}
+
+/* Preempted requests with several sequences start these from the prompt's state again. */
+static uint64_t run_all(outcome out[REQUESTS], const char *model, const proa_engine_options *options,
+                        const char *ahead, bool together)
+{
+    setenv("PROA_AHEAD", ahead, 1);
+    proa_engine *engine = open_or_fail(model, options);
+    unsetenv("PROA_AHEAD");
+    for (int i = 0; i < REQUESTS; i++) {
+        submit_or_fail(engine, request_of(i), &out[i]);
+        if (!together) proa_engine_run(engine);
+    }
+    proa_engine_run(engine);
+    proa_stats stats;
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    proa_engine_close(engine);
+    return stats.preemptions;
+}
+
+static void compare_and_release(outcome *have, outcome *want)
+{
+    for (int i = 0; i < REQUESTS; i++) {
+        assert_same_outcome(&have[i], &want[i], i % 3 == 1);
+        outcome_release(&have[i]);
+    }
+}
+
+static void chunks_and_neighbours_change_nothing(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"host", "0", "1"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        for (int i = 0; i < 3; i++) {
+            outcome alone[REQUESTS] = {0}, other[REQUESTS] = {0};
+            proa_engine_options o = {.threads = 1, .dtype = "f32"};
+            run_all(alone, models[m], &o, modes[i], false);
+            o.threads += i, o.sequences_max = 9, o.step_tokens = 9 + 8 * i;
+            run_all(other, models[m], &o, modes[i], true);
+            compare_and_release(other, alone);
+            for (int r = 0; r < REQUESTS; r++) outcome_release(&alone[r]);
+        }
+    }
+}
+
+static void preemption_changes_nothing(void **state)
+{
+    (void)state;
+    outcome alone[REQUESTS] = {0}, tight[REQUESTS] = {0};
+    proa_engine_options o = {.threads = 1, .dtype = "f32", .sequences_max = 9};
+    run_all(alone, models[0], &o, "1", false);
+    o.kv_tokens = 64 * 7;
+    assert_true(run_all(tight, models[0], &o, "1", true) > 0);
+    compare_and_release(tight, alone);
+    for (int i = 0; i < REQUESTS; i++) outcome_release(&alone[i]);
+}
+
+/* The text of each of three sequences, one after the other. */
+typedef struct three {
+    int32_t ids[3][40];
+    int count[3];
+} three;
+
+static void hear_three(const proa_event *e)
+{
+    three *t = e->arg;
+    if (e->kind == PROA_EVENT_TOKEN) t->ids[e->sequence][t->count[e->sequence]++] = e->id;
+}
+
+static three run_three(int64_t kv_tokens, int32_t step_tokens)
+{
+    three t = {.count = {0}};
+    proa_err err = {.status = PROA_OK};
+    const proa_engine_options o = {
+        .threads = 1, .dtype = "f32", .sequences_max = 4, .kv_tokens = kv_tokens, .step_tokens = step_tokens};
+    proa_engine *engine = open_or_fail(models[0], &o);
+    proa_request r = request_of(2), beside = request_of(0);
+    outcome other = {0};
+    r.options = (proa_options){.max_tokens = 40, .ignore_eos = true, .n = 3, .temperature = 1, .seed = 3};
+    r.options.priority = -1; /* it gives way */
+    r.on_event = hear_three, r.arg = &t;
+    assert_int_equal(proa_engine_submit(engine, &r, NULL, &err), PROA_OK);
+    for (int i = 0; i < 60 && t.count[0] < 20; i++) proa_engine_step(engine);
+    submit_or_fail(engine, beside, &other);
+    proa_engine_run(engine);
+    proa_stats stats;
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.preemptions > 0, kv_tokens < 1024);
+    outcome_release(&other);
+    proa_engine_close(engine);
+    return t;
+}
+
+static void sequences_part_again_after_preemption(void **state)
+{
+    (void)state;
+    three wide = run_three(4096, 512), tight = run_three(64 * 5, 11);
+    for (int i = 0; i < 3; i++) assert_int_equal(wide.count[i], 40);
+    assert_memory_equal(&wide, &tight, sizeof wide);
+    assert_memory_not_equal(wide.ids[0], wide.ids[1], sizeof wide.ids[0]);
+}
+
+static void expect_refusal(const proa_engine_options *o, const char *text)
+{
+    proa_engine *engine;
+    proa_err err = {.status = PROA_OK};
+    assert_int_equal(proa_engine_open(&engine, models[0], o, &err), PROA_UNSUPPORTED);
+    if (!strstr(err.text, text) || strchr(err.text, '\n')) fail_msg("%s", err.text);
+}
+
+static void engines_refuse(void **state)
+{
+    (void)state;
+    expect_refusal(&(proa_engine_options){.tensor_parallel = 2}, "options 'tp' and 'pp'");
+    expect_refusal(&(proa_engine_options){.pipeline_parallel = 2}, "options 'tp' and 'pp'");
+    expect_refusal(&(proa_engine_options){.speculation = "ngram"}, "option 'speculation'");
+    expect_refusal(&(proa_engine_options){.draft_model = GOLDEN "arch/qwen3"}, "option 'speculation'");
+    expect_refusal(&(proa_engine_options){.prefix_dir = "/nowhere"}, "option 'prefix-dir'");
+    expect_refusal(&(proa_engine_options){.prefix_host_memory = "1M"}, "option 'prefix-host-memory'");
+}
+
+static void a_draft_model_is_refused(void **state)
+{
+    (void)state;
+    proa_engine *engine;
+    proa_err err = {.status = PROA_OK};
+    const proa_engine_options o = {.draft_model = models[0]};
+    assert_int_equal(proa_engine_open(&engine, GOLDEN "arch/qwen3", &o, &err), PROA_UNSUPPORTED);
+    if (!strstr(err.text, "option 'draft-model'")) fail_msg("%s", err.text);
+}
+
+static void requests_and_sessions_are_refused(void **state)
+{
+    (void)state;
+    proa_err err = {.status = PROA_OK};
+    proa_engine *engine = open_or_fail(models[0], NULL);
+    proa_request r = request_of(1);
+    proa_decoder_session *session;
+    r.options.speculation = "ngram";
+    r.on_event = collect;
+    assert_int_equal(proa_engine_submit(engine, &r, NULL, &err), PROA_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "option 'speculation'"));
+    assert_int_equal(proa_decoder_session_open(&session, engine, NULL, &err), PROA_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "recurrent states"));
+    proa_engine_close(engine);
+}
+
+static void a_fleet_refuses_to_hand_on(void **state)
+{
+    (void)state;
+    proa_fleet *fleet;
+    proa_err err = {.status = PROA_OK};
+    const proa_engine_options o = {.threads = 2};
+    assert_int_equal(proa_fleet_open(&fleet, models[0], &o, &(proa_fleet_options){.count = 2, .prefill = 1}, &err),
+                     PROA_UNSUPPORTED);
+    if (!strstr(err.text, "option 'disaggregate'")) fail_msg("%s", err.text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_and_neighbours_change_nothing),
+        cmocka_unit_test(preemption_changes_nothing),
+        cmocka_unit_test(sequences_part_again_after_preemption),
+        cmocka_unit_test(engines_refuse),
+        cmocka_unit_test(a_draft_model_is_refused),
+        cmocka_unit_test(requests_and_sessions_are_refused),
+        cmocka_unit_test(a_fleet_refuses_to_hand_on),
+    };
+    return cmocka_run_group_tests_name("recurrent", tests, NULL, NULL);
+}
