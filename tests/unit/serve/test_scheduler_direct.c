@@ -446,7 +446,7 @@ static void test_own_queue(void **state)
     proa_infer_begins(running);
     assert_int_equal(proa_scheduler_pending(g.model.scheduler), 0);
     proa_infer *timed = rig_request(&g, 1, 0, 1);
-    timed->timeout_us = 10000;
+    timed->timeout_us = 500000;
     assert_int_equal(rig_send(&g, &a[1], timed, NULL), PROA_OK);
     assert_int_equal(rig_send(&g, &a[2], rig_request(&g, 2, 0, 1), NULL), PROA_OK);
     assert_int_equal(rig_send(&g, &a[3], rig_request(&g, 3, 0, 1), &err), PROA_UNAVAILABLE); /* two wait already */

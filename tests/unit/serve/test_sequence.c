@@ -424,13 +424,13 @@ static void test_idle_sequences_end(void **state)
     setup s;
     answer a[3], gone;
     begin(&s, 1, PROA_TYPE_UINT64);
-    s.sequence.max_sequence_idle_microseconds = 40000;
+    s.sequence.max_sequence_idle_microseconds = 500000;
     open_it(&s, &inlined, 1);
     send(&s, &a[0], 1, START, 1);
     send(&s, &a[1], 2, START | END, 2); /* waits for the one place */
     assert_false(answer_is_done(&a[1]));
     assert_true(answer_wait(&a[1])); /* 1 was idle */
-    assert_true(a[1].at_ns - a[0].at_ns >= 39000000);
+    assert_true(a[1].at_ns - a[0].at_ns >= 499000000);
     assert_int_equal(rig_send(&s.g, &gone, request(&s, 1, 0, 3), NULL), PROA_INVALID);
     answer_free(&gone);
     send(&s, &a[2], 1, START | END, 4);
@@ -447,7 +447,7 @@ static void test_backlog_timeout(void **state)
     send(&s, &a[0], 1, START, 1);
     assert_true(answer_wait(&a[0]));
     proa_infer *r = request(&s, 2, START, 2);
-    r->timeout_us = 20000;
+    r->timeout_us = 500000;
     int64_t now = proa_clock_ns();
     assert_int_equal(rig_send(&s.g, &a[1], r, NULL), PROA_OK);
     send(&s, &a[2], 2, 0, 3); /* goes with it */
@@ -456,7 +456,7 @@ static void test_backlog_timeout(void **state)
         assert_int_equal(a[i].status, PROA_UNAVAILABLE);
         assert_string_equal(a[i].text, "timeout of the corresponding sequence has been expired");
     }
-    assert_true(a[1].at_ns - now >= 20000000);
+    assert_true(a[1].at_ns - now >= 500000000);
     assert_int_equal(rig_send(&s.g, &gone, request(&s, 2, 0, 3), NULL), PROA_INVALID);
     answer_free(&gone);
     send(&s, &a[3], 1, END, 4);
