@@ -135,21 +135,36 @@ const proa_ops *proa_ops_cpu(proa_isa isa)
     return tables[isa].name ? &tables[isa] : NULL;
 }
 
-proa_copy_packed_fn *proa_copy_packed_find(const char *layout)
+typedef struct packed_layout {
+    const char *layout;
+    proa_copy_packed_fn *copy;
+    proa_row_scale_fn *row_scale;
+} packed_layout;
+
+static const packed_layout *find_layout(const char *layout)
 {
-    static const struct {
-        const char *layout;
-        proa_copy_packed_fn *copy;
-    } known[] = {
-        {PROA_REFERENCE_LAYOUT, proa_reference_copy},
+    static const packed_layout known[] = {
+        {PROA_REFERENCE_LAYOUT, proa_reference_copy, proa_reference_row_scale},
 #if defined(__x86_64__)
-        {PROA_PANELS_LAYOUT, proa_panels_copy},
+        {PROA_PANELS_LAYOUT, proa_panels_copy, proa_panels_row_scale},
 #endif
-        {PROA_CUDA_LAYOUT, proa_coded_copy}
+        {PROA_CUDA_LAYOUT, proa_coded_copy, NULL}
     };
     for (size_t i = 0; i < PROA_COUNT(known); i++)
-        if (strcmp(layout, known[i].layout) == 0) return known[i].copy;
+        if (strcmp(layout, known[i].layout) == 0) return &known[i];
     return NULL;
+}
+
+proa_copy_packed_fn *proa_copy_packed_find(const char *layout)
+{
+    const packed_layout *known = find_layout(layout);
+    return known ? known->copy : NULL;
+}
+
+proa_row_scale_fn *proa_row_scale_find(const char *layout)
+{
+    const packed_layout *known = find_layout(layout);
+    return known ? known->row_scale : NULL;
 }
 
 /* ---- the context ---- */

@@ -232,7 +232,8 @@ static void make_numbers(proa_encoding form, int64_t d, int64_t pos, int64_t col
 void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t col, int64_t n, float *out)
 {
     int64_t stored = proa_tensor_source_row(s, row);
-    PROA_DASSERT(stored < s->view.shape[0] && col + n <= s->view.shape[1]);
+    PROA_DASSERT(stored < s->view.shape[0] && col >= -s->cols_before &&
+                 col + n <= s->view.shape[1] + s->cols_behind);
     PROA_DASSERT(proa_encoding_is_readable(s->encoding));
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
     else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, s->first_col + col, n, out);

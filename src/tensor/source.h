@@ -85,6 +85,9 @@ typedef struct proa_tensor_source {
      * a weight takes is a matrix [rows, cols], an encoded one with the blocks along its rows, or turned: a weight row
      * is then a column of what is stored, and is read number by number. */
     proa_view view;
+    /* Of columns that a rank has of a matrix: numbers of each row before and behind them, which can be read too. What
+     * is made of whole rows, as a scale for each, is then the same in all ranks. */
+    int64_t cols_before, cols_behind;
     int64_t col_block;    /* PACKED: columns that could not be parted where it was packed; 0: 1 */
     proa_row_order order; /* count[0] 0: all rows in stored order */
     const float *factor;  /* [stored rows] multiplies each row; NULL: none */

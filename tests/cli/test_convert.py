@@ -235,15 +235,39 @@ def test_packed_for_another_number_of_ranks(family, quant, ranks, tmp_path):
     assert read >= 1
 
 
-def test_packed_in_int8_for_other_ranks(tmp_path):
-    """A row of int8 has one scale, so products by columns keep their parts; by rows (--rank-sums whole) all can read."""
-    out, source = tmp_path / "packed", GOLDEN / "arch/llama"
-    convert(source, out, "--to", "packed", "--quant", "int8", "--no-probe")
+@pytest.mark.parametrize("family, ranks", [("llama", 1), ("llama", 2), ("llama", 4), ("gpt2", 1), ("gpt2", 4), ("t5", 2), ("mixtral", 1)])
+def test_packed_in_int8_for_other_ranks(family, ranks, tmp_path):
+    """A row of int8 has one scale, in the part of each rank that of the whole row: what any number reads is the source in
+    as many ranks, and the folder that was made for that number."""
+    source, run = GOLDEN / "arch" / family, ["--ids", "5 6 7 8", "--logits", "--threads", "2"]
+    convert(source, tmp_path / "packed", "--to", "packed", "--quant", "int8", "--ranks", str(ranks), "--no-probe")
+    for readers in {1, 2, 4} - {ranks}:
+        want = ok_json("run", source, *run, "--quant", "int8", "--tp", readers)
+        assert ok_json("run", tmp_path / "packed", *run, "--tp", readers) == want, readers
+        if family == "llama":
+            own = tmp_path / f"for {readers}"
+            convert(source, own, "--to", "packed", "--quant", "int8", "--ranks", str(readers), "--no-probe")
+            assert ok_json("run", own, *run, "--tp", readers) == want
+    if ranks == 1:
+        whole = ok_json("run", source, *run, "--quant", "int8")
+        assert ok_json("run", tmp_path / "packed", *run, "--tp", 3, "--rank-sums", "whole") == whole
+
+
+def test_packed_in_int8_with_scales_of_parts(tmp_path):
+    """A folder whose parts were rounded by themselves, as older versions did, is read by its own number of ranks only."""
+    source, out = GOLDEN / "arch/llama", tmp_path / "packed"
+    convert(source, out, "--to", "packed", "--quant", "int8", "--ranks", "2", "--no-probe")
     run = ["--ids", "5 6 7 8", "--logits"]
-    line = fails("run", out, *run, "--tp", 2)
-    assert "in 'o' of layer 0 (int8) numbers with one scale would be parted or joined" in line and "with --ranks 2" in line
-    want = ok_json("run", source, *run, "--quant", "int8")
-    assert ok_json("run", out, *run, "--tp", 3, "--rank-sums", "whole") == want
+    assert ok_json("run", out, *run, "--tp", 4)
+    part = out / "model-00002-of-00002.proa"
+    row = as_f32(read(source)["model.layers.0.self_attn.o_proj.weight"])[5]
+    scale, data = np.abs(row).max() / np.float32(127), part.read_bytes()
+    assert data.count(scale.tobytes()) == 1
+    part.write_bytes(data.replace(scale.tobytes(), (scale * 2).tobytes()))
+    for readers in (1, 4):
+        line = fails("run", out, *run, "--tp", readers)
+        assert "(int8) numbers with one scale would be parted or joined" in line and "with --ranks 2" in line
+    assert ok_json("run", out, *run, "--tp", 2)
 
 
 @pytest.mark.parametrize("options", [("--tp", 2, "--pp", 2), ("--tp", 4, "--ranks", "process"), ("--tp", 2, "--expert-parallel", "on")])

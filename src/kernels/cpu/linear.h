@@ -34,6 +34,7 @@ int64_t proa_panel_bytes(proa_wfmt format, int64_t K);
 int64_t proa_panels_pack_bytes(proa_wfmt format, int64_t N, int64_t K); /* proa_ops.pack_bytes */
 proa_pack_fn proa_panels_pack;                                          /* proa_ops.pack */
 proa_copy_packed_fn proa_panels_copy;
+proa_row_scale_fn proa_panels_row_scale;
 
 /* sums[r][32 * p + j] = the chain over all steps of row r with output j of panel p. */
 typedef struct proa_tile {

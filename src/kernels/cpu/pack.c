@@ -142,13 +142,15 @@ static void write_i8(int8_t *out, float (*tile)[BLOCK], int64_t n, const float *
             }
 }
 
+/* Of whole rows, where other ranks have other columns of them. */
 static void panel_scales(const pack_job *job, int64_t panel, float *scales)
 {
     float tile[PROA_PANEL][BLOCK], largest[PROA_PANEL] = {0};
     int finite[PROA_PANEL];
+    int64_t end = job->w->K + job->sources[0].cols_behind;
     for (int j = 0; j < PROA_PANEL; j++) finite[j] = 1;
-    for (int64_t k = 0; k < job->w->K; k += BLOCK) {
-        int64_t n = proa_min64(BLOCK, job->w->K - k);
+    for (int64_t k = -job->sources[0].cols_before; k < end; k += BLOCK) {
+        int64_t n = proa_min64(BLOCK, end - k);
         read_panel(tile, job, panel, k, n);
         for (int j = 0; j < PROA_PANEL; j++) {
             int ok;
@@ -337,19 +339,40 @@ static void copy_factors(const copy_job *job, int64_t to_row, int64_t to_k, int6
     if (job->to->format == PROA_WFMT_Q4_1) memcpy(to + 64, from + 64, 2);
 }
 
-/* Scale and sum of an output in int8, which are after the panels. */
+/* The scale of an output in int8, which is after the panels, and its sum behind the scales. */
+static char *scale_at(const proa_weight *w, int64_t row)
+{
+    return (char *)w->data + proa_panel_count(w->N) * proa_panel_bytes(w->format, w->K) + 4 * row;
+}
+
+static int32_t *sum_at(const proa_weight *w, int64_t row)
+{
+    return (int32_t *)(void *)(scale_at(w, row) + 4 * proa_panel_count(w->N) * PROA_PANEL);
+}
+
+float proa_panels_row_scale(const proa_weight *w, int64_t row)
+{
+    float scale;
+    memcpy(&scale, scale_at(w, row), 4);
+    return scale;
+}
+
+/* The sum of the codes that are copied; write_i8 has that of all. */
+static int32_t sum_of_codes(const copy_job *job, int64_t row)
+{
+    int32_t sum = 0;
+    for (int64_t k = job->rect.from_col; k < job->rect.from_col + job->rect.cols; k++) {
+        int64_t bit = code_bit(PROA_WFMT_I8, row % PROA_PANEL, k % job->step_inputs);
+        sum += 128 * *(const signed char *)(step_at(job, job->from, row, k) + bit / 8);
+    }
+    return sum;
+}
+
 static void copy_tail(const copy_job *job, int64_t to_row, int64_t from_row)
 {
-    const proa_weight *w[2] = {job->to, job->from};
-    int64_t row[2] = {to_row, from_row};
-    char *scale[2], *sum[2];
-    for (int i = 0; i < 2; i++) {
-        int64_t panels = proa_panel_count(w[i]->N);
-        scale[i] = (char *)w[i]->data + panels * proa_panel_bytes(w[i]->format, w[i]->K) + 4 * row[i];
-        sum[i] = scale[i] + 4 * panels * PROA_PANEL;
-    }
-    memcpy(scale[0], scale[1], 4);
-    memcpy(sum[0], sum[1], 4);
+    bool all = job->rect.cols == job->from->K;
+    memcpy(scale_at(job->to, to_row), scale_at(job->from, from_row), 4);
+    *sum_at(job->to, to_row) += all ? *sum_at(job->from, from_row) : sum_of_codes(job, from_row);
 }
 
 static void copy_row(const copy_job *job, int64_t i)

@@ -36,12 +36,14 @@ int64_t proa_pack_bytes_reference(proa_wfmt format, int64_t N, int64_t K)
     return format == PROA_WFMT_I8 ? scales_at(N, K) + 4 * N : proa_round_up(N * K * element_bytes(format), 64);
 }
 
-static void pack_i8_row(const proa_weight *w, int64_t n, const float *row)
+/* row: with the numbers of other ranks, [before + K + behind]. */
+static void pack_i8_row(const proa_weight *w, int64_t n, const float *row, int64_t before, int64_t behind)
 {
     int8_t *q = (int8_t *)w->data + n * w->K;
     int finite;
-    float largest = proa_i8_largest(row, w->K, 1, &finite);
+    float largest = proa_i8_largest(row, before + w->K + behind, 1, &finite);
     float scale = proa_i8_scale(largest, finite);
+    row += before;
     for (int64_t k = 0; k < w->K; k++) q[k] = proa_i8_round(row[k], scale);
     ((float *)(void *)((char *)w->data + scales_at(w->N, w->K)))[n] = scale;
 }
@@ -86,10 +88,6 @@ static void pack_widened_row(const proa_weight *w, int64_t n, const float *row)
 
 static void pack_row(const proa_weight *w, int64_t n, const float *row)
 {
-    if (w->format == PROA_WFMT_I8) {
-        pack_i8_row(w, n, row);
-        return;
-    }
     if (is_widened(w->format)) {
         pack_widened_row(w, n, row);
         return;
@@ -110,9 +108,14 @@ void proa_reference_copy(proa_pool *pool, proa_weight *to, const proa_weight *fr
     }
     proa_copy_rows(to->data, to_ld * size, from->data, from_ld * size, size, &r);
     if (to->format != PROA_WFMT_I8) return;
-    r.cols = 1, r.to_col = r.from_col = 0;
+    r.cols = 1, r.to_col = r.from_col = 0; /* each part of a row has its scale */
     proa_copy_rows((char *)to->data + scales_at(to->N, to->K), 4,
                    (char *)from->data + scales_at(from->N, from->K), 4, 4, &r);
+}
+
+float proa_reference_row_scale(const proa_weight *w, int64_t row)
+{
+    return ((const float *)(const void *)((const char *)w->data + scales_at(w->N, w->K)))[row];
 }
 
 void proa_pack_reference(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
@@ -121,7 +124,10 @@ void proa_pack_reference(proa_ctx *c, proa_weight *w, const proa_tensor_source *
     int64_t n = 0;
     bool coded = proa_coded_is_kept(w->format, sources, count);
     if (proa_group_order(w)) proa_coded_order(proa_group_order(w), &sources[0]);
-    float *numbers = proa_malloc((size_t)proa_max64(w->K, 1) * sizeof *numbers);
+    bool i8 = w->format == PROA_WFMT_I8;
+    int64_t before = i8 ? sources[0].cols_before : 0, behind = i8 ? sources[0].cols_behind : 0;
+    int64_t cols = before + w->K + behind;
+    float *numbers = proa_malloc((size_t)proa_max64(cols, 1) * sizeof *numbers);
     for (int i = 0; i < count; i++)
         for (int64_t row = 0; row < proa_tensor_source_rows(&sources[i]); row++) {
             if (proa_wfmt_is_grouped(w->format)) {
@@ -132,8 +138,9 @@ void proa_pack_reference(proa_ctx *c, proa_weight *w, const proa_tensor_source *
                 proa_reference_pack_coded(w, n++, &sources[i], row);
                 continue;
             }
-            proa_tensor_source_read(&sources[i], row, 0, w->K, numbers);
-            pack_row(w, n++, numbers);
+            proa_tensor_source_read(&sources[i], row, -before, cols, numbers);
+            if (i8) pack_i8_row(w, n++, numbers, before, behind);
+            else pack_row(w, n++, numbers);
         }
     PROA_ASSERT(n == w->N);
     free(numbers);

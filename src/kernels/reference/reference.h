@@ -34,6 +34,7 @@ proa_linear_fn proa_linear_reference;
 proa_pack_fn proa_pack_reference;
 int64_t proa_pack_bytes_reference(proa_wfmt format, int64_t N, int64_t K); /* proa_ops.pack_bytes */
 proa_copy_packed_fn proa_reference_copy;
+proa_row_scale_fn proa_reference_row_scale;
 
 /* Weights in groups (groups.h): bytes of a packed weight; packs row `row` of a source as row n of w; y[i] = the sum of
  * row n + i of w with x [K], for `rows` rows, at most PROA_REFERENCE_ROWS. */

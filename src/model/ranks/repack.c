@@ -7,6 +7,7 @@
 #include "kernels/coded.h"
 #include "model/relative.h"
 #include "weights/packed.h"
+#include <math.h>
 #include <string.h>
 
 struct proa_packed_parts {
@@ -37,6 +38,7 @@ typedef struct repacker {
     const proa_weight_walk *at;
     placed_weight to;
     proa_copy_packed_fn *copy; /* NULL: it only checks */
+    proa_row_scale_fn *row_scale;
     proa_err *err;
 } repacker;
 
@@ -73,21 +75,29 @@ static bool own_row(const placed_weight *w, int64_t whole, int64_t *row, int64_t
     return cut->ranges == 0 && *count > 0;
 }
 
+/* The weight in part i. False: the part has not this one of its matrices, which is *own there. */
+static bool weight_of_part(const repacker *r, int32_t i, int64_t matrix, placed_weight *w, int64_t *own)
+{
+    const proa_model *m = r->m->parts->part[i];
+    const proa_param *param = proa_params_at(&m->params[r->at->stack], r->at->layer, r->at->slot);
+    if (!param->parts) return false;
+    *w = place_weight(m, param, (char *)(uintptr_t)m->packed->block + param->block_at);
+    *own = r->to.first + matrix - w->first;
+    return *own >= 0 && *own < w->matrices;
+}
+
 /* The largest piece from a place on, of the first part that has it; its rows and columns are at most those given. */
 static bool find_piece(const repacker *r, piece *out, int64_t matrix, int64_t row, int64_t rows, int64_t col)
 {
-    const proa_packed_parts *parts = r->m->parts;
     int64_t whole_col = r->to.param->cut.col + col, follow, whole = whole_row(&r->to, row, &follow);
     rows = proa_min64(rows, follow);
-    for (int32_t i = 0; i < parts->count; i++) {
-        const proa_model *m = parts->part[i];
-        const proa_param *param = proa_params_at(&m->params[r->at->stack], r->at->layer, r->at->slot);
-        if (!param->parts) continue;
-        placed_weight w = place_weight(m, param, (char *)(uintptr_t)m->packed->block + param->block_at);
-        int64_t own, count, own_col = whole_col - param->cut.col, own_matrix = r->to.first + matrix - w.first;
-        if (own_matrix < 0 || own_matrix >= w.matrices || own_col < 0 || own_col >= w.cols) continue;
-        if (!own_row(&w, whole, &own, &count)) continue;
-        *out = (piece){.from = m, .source = w, .matrix = own_matrix};
+    for (int32_t i = 0; i < r->m->parts->count; i++) {
+        placed_weight w;
+        int64_t own, count, own_matrix;
+        if (!weight_of_part(r, i, matrix, &w, &own_matrix)) continue;
+        int64_t own_col = whole_col - w.param->cut.col;
+        if (own_col < 0 || own_col >= w.cols || !own_row(&w, whole, &own, &count)) continue;
+        *out = (piece){.from = r->m->parts->part[i], .source = w, .matrix = own_matrix};
         out->rect = (proa_packed_rect){.rows = proa_min64(rows, count),
                                        .cols = proa_min64(r->to.cols - col, w.cols - own_col),
                                        .to_row = row,
@@ -121,13 +131,41 @@ static bool keeps_groups(const placed_weight *to, const piece *p)
     return r->to_col % group == 0 && r->from_col % group == 0 && (r->cols % group == 0 || ends);
 }
 
-static proa_status check_piece(const repacker *r, const piece *p)
+static proa_weight one_matrix(const placed_weight *w, int64_t matrix)
+{
+    proa_weight one = w->param->matrix;
+    one.data = w->data + matrix * one.stride, one.experts = 0;
+    return one;
+}
+
+/* Whether the rows of a piece have one scale in all parts that have columns of them: they are rounded as a whole. Older
+ * versions rounded what each part has. */
+static bool has_scales_of_rows(const repacker *r, const piece *p, int64_t matrix)
+{
+    if (!r->row_scale || r->to.param->matrix.format != PROA_WFMT_I8) return false;
+    const proa_weight source = one_matrix(&p->source, p->matrix);
+    for (int32_t i = 0; i < r->m->parts->count; i++) {
+        placed_weight w;
+        int64_t own_matrix, own, follow;
+        if (!weight_of_part(r, i, matrix, &w, &own_matrix)) continue;
+        const proa_weight part = one_matrix(&w, own_matrix);
+        for (int64_t k = 0; k < p->rect.rows; k++) {
+            int64_t whole = whole_row(&r->to, p->rect.to_row + k, &follow);
+            if (!own_row(&w, whole, &own, &follow)) continue;
+            float a = r->row_scale(&part, own), b = r->row_scale(&source, p->rect.from_row + k);
+            if (a != b && !(isnan(a) && isnan(b))) return false; /* NaN is a scale, too */
+        }
+    }
+    return true;
+}
+
+static proa_status check_piece(const repacker *r, const piece *p, int64_t matrix)
 {
     const proa_packed_file *file = p->from->packed;
     if (!is_same_kind(r->to.param, p->source.param))
         return PROA_FAIL(r->err, CORRUPT, "'%.200s': '%s' of layer %lld is not the same in all parts",
                          r->path, proa_slot_name(r->at->slot), (long long)r->at->layer);
-    if (keeps_groups(&r->to, p)) return PROA_OK;
+    if (keeps_groups(&r->to, p) || has_scales_of_rows(r, p, matrix)) return PROA_OK;
     return PROA_FAIL(
         r->err, UNSUPPORTED,
         "'%.200s' is packed with --ranks %d and cannot be read with --tp %d: in '%s' of layer %lld (%s) "
@@ -156,13 +194,6 @@ static void copy_numbers(const placed_weight *to, const piece *p, int64_t matrix
     }
 }
 
-static proa_weight one_matrix(const placed_weight *w, int64_t matrix)
-{
-    proa_weight one = w->param->matrix;
-    one.data = w->data + matrix * one.stride, one.experts = 0;
-    return one;
-}
-
 static void copy_matrix(const repacker *r, const piece *p, int64_t matrix)
 {
     proa_weight to = one_matrix(&r->to, matrix), from = one_matrix(&p->source, p->matrix);
@@ -174,7 +205,7 @@ static void copy_matrix(const repacker *r, const piece *p, int64_t matrix)
 
 static proa_status take_piece(const repacker *r, const piece *p, int64_t matrix)
 {
-    if (!r->copy) return check_piece(r, p);
+    if (!r->copy) return check_piece(r, p, matrix);
     if (proa_param_is_matrix(r->to.param)) copy_matrix(r, p, matrix);
     else copy_numbers(&r->to, p, matrix);
     return PROA_OK;
@@ -215,8 +246,12 @@ static proa_status repack_weight(const repacker *r)
 void proa_repack_param(proa_model *m, const proa_weight_walk *at, char *to)
 {
     proa_err err = {.status = PROA_OK};
-    const repacker r = {
-        m, m->path, at, place_weight(m, at->param, to), proa_copy_packed_find(m->ctx.ops->layout), &err};
+    const repacker r = {.m = m,
+                        .path = m->path,
+                        .at = at,
+                        .to = place_weight(m, at->param, to),
+                        .copy = proa_copy_packed_find(m->ctx.ops->layout),
+                        .err = &err};
     proa_status status = repack_weight(&r);
     PROA_ASSERT(status == PROA_OK); /* proa_repack_open has checked it */
 }
@@ -251,7 +286,12 @@ proa_status proa_repack_open(proa_model *m, const char *path, const proa_model_o
                          path, m->packed->ranks, m->plan.part.tensors, m->packed->ranks);
     PROA_TRY(open_parts(m, path, o, err));
     while (proa_model_next_weight(m, &walk)) {
-        const repacker r = {m, path, &walk, place_weight(m, walk.param, NULL), NULL, err};
+        const repacker r = {.m = m,
+                            .path = path,
+                            .at = &walk,
+                            .to = place_weight(m, walk.param, NULL),
+                            .row_scale = proa_row_scale_find(m->ctx.ops->layout),
+                            .err = err};
         PROA_TRY(repack_weight(&r));
     }
     return PROA_OK;

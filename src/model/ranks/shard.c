@@ -197,6 +197,7 @@ static proa_status cut_columns(const sharder *s, proa_param *param, range r)
                              "ranks",
                              p->tensor->name, (long long)block, s->ranks);
         p->source = proa_tensor_source_cols_of(&p->source, r.first, r.count);
+        p->source.cols_before = r.first, p->source.cols_behind = param->cols - r.first - r.count;
     }
     param->cols = r.count, param->cut.col = r.first;
     return PROA_OK;

@@ -51,6 +51,7 @@ static proa_weight packed_part(weight_case *t, int64_t row, int64_t rows, int64_
     proa_view v = proa_view_2d(&numbers[row][col], PROA_DTYPE_F32, rows, cols);
     v.stride[0] = COLS;
     proa_tensor_source source = proa_tensor_source_of(v);
+    source.cols_before = col, source.cols_behind = COLS - col - cols;
     t->c.ops->pack(&t->c, &w, &source, 1);
     return w;
 }
@@ -64,10 +65,10 @@ static void expect_equal(const weight_case *t, proa_weight *have, proa_weight *w
     proa_pages_free(want->data, want->bytes);
 }
 
-/* Where columns may be cut: anywhere, between groups, or nowhere. */
+/* Where columns may be cut: anywhere, between groups, or nowhere. A row of I8 has its scale in each part. */
 static int64_t column(const weight_case *t, int64_t any)
 {
-    int64_t group = proa_wfmt_group(t->format);
+    int64_t group = t->format == PROA_WFMT_I8 ? 1 : proa_wfmt_group(t->format);
     if (group == 0) return any < COLS ? 0 : COLS;
     return any < COLS ? any / group * group : any;
 }
@@ -182,6 +183,29 @@ static void layout_of_a_gpu(void **state)
     proa_pool_free(t.c.pool);
 }
 
+/* The scale of a row is that of the whole row, whichever columns a part has. */
+static void scales_of_rows(void **state)
+{
+    PROA_UNUSED(state);
+    proa_ctx_need need = {.rows = 1, .heads = 1, .head_dim = 64, .inputs = COLS};
+    for (int isa = 0; isa < PROA_ISA_COUNT; isa++) {
+        proa_err err;
+        const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
+        if (!ops) continue;
+        weight_case t = {.c = {.ops = ops, .pool = proa_pool_new(2)}, .format = PROA_WFMT_I8};
+        proa_row_scale_fn *scale = proa_row_scale_find(ops->layout);
+        assert_non_null(scale);
+        assert_int_equal(proa_ctx_init(&t.c, ops, t.c.pool, &need, &err), PROA_OK);
+        proa_weight whole = packed_part(&t, 0, ROWS, 0, COLS), part = packed_part(&t, 40, 60, 101, 29);
+        for (int64_t i = 0; i < part.N; i++)
+            assert_true(scale(&part, i) == scale(&whole, 40 + i) && scale(&part, i) > 0);
+        proa_pages_free(whole.data, whole.bytes), proa_pages_free(part.data, part.bytes);
+        proa_pool_free(t.c.pool);
+        proa_ctx_release(&t.c);
+    }
+    assert_null(proa_row_scale_find(PROA_CUDA_LAYOUT));
+}
+
 static void tables_of_the_cpu(void **state)
 {
     PROA_UNUSED(state);
@@ -194,6 +218,7 @@ static void tables_of_the_cpu(void **state)
 int main(void)
 {
     fill_numbers();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tables_of_the_cpu), cmocka_unit_test(layout_of_a_gpu)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tables_of_the_cpu), cmocka_unit_test(layout_of_a_gpu),
+                                       cmocka_unit_test(scales_of_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
