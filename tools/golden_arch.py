@@ -62,6 +62,8 @@ MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 
 # Layers: rotary and dense, rotary and experts, neither and dense, neither and experts.
 LLAMA4 = dict(LM, intermediate_size=24, intermediate_size_mlp=64, num_hidden_layers=4, no_rope_layers=[1, 1, 0, 0],
               interleave_moe_layer_step=2, num_local_experts=4, attention_chunk_size=5, floor_scale=6, attn_scale=0.5)
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
         "mscale_all_dim": 1.0}
 QWEN3_VL_MOE = transformers.Qwen3VLMoeConfig(
@@ -73,9 +75,11 @@ ROWS |= {
             "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 4,
             "image_size": 8, "vision_output_dim": 16, "projector_input_dim": 16, "projector_output_dim": 16}),
     "llama4_text": lambda: transformers.Llama4TextConfig(
-        use_qk_norm=False, attn_temperature_tuning=False, rope_parameters={
-            "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64}, **LLAMA4),
+        use_qk_norm=False, attn_temperature_tuning=False, rope_parameters=LLAMA3, **LLAMA4),
+    # chunks, scales and positions as the published models have them: a GGUF file knows no others
+    "llama4_usual": lambda: transformers.Llama4TextConfig(
+        rope_parameters=dict(LLAMA3, original_max_position_embeddings=32), **dict(
+            LLAMA4, no_rope_layers=[1, 1, 1, 0], attention_chunk_size=8192, floor_scale=8192, attn_scale=0.1)),
     "ministral3_long": lambda: transformers.Ministral3Config(rope_parameters=dict(
         YARN, original_max_position_embeddings=6, llama_4_scaling_beta=0.5), **LM),
     "olmoe": lambda: transformers.OlmoeConfig(num_experts=4, num_experts_per_tok=2, clip_qkv=1.5, **drop(LM, "head_dim")),
@@ -182,6 +186,9 @@ HEADS = {
     "gemma2_cls": ("Gemma2ForSequenceClassification", lambda: transformers.Gemma2Config(num_labels=1, **LM)),
     "gemma3_embed": ("Gemma3TextModel", lambda: transformers.Gemma3TextConfig(
         sliding_window=6, use_bidirectional_attention=True, layer_types=["sliding_attention", "full_attention"], **LM)),
+    "embeddinggemma": ("Gemma3TextModel", lambda: transformers.Gemma3TextConfig(
+        sliding_window=6, use_bidirectional_attention=True, query_pre_attn_scalar=12, **dict(
+            LM, num_hidden_layers=7, tie_word_embeddings=True))),
     "gemma3_cls": ("Gemma3TextForSequenceClassification", lambda: transformers.Gemma3TextConfig(
         num_labels=3, sliding_window=6, layer_types=["sliding_attention", "full_attention"], **LM)),
     "nomic_bert": ("NomicBertModel", lambda: transformers.NomicBertConfig(**SMALL)),

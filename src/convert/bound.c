@@ -229,12 +229,19 @@ static bool is_found_elsewhere(const proa_bound *t, const proa_param *param)
     return false;
 }
 
+/* Numbers that no checkpoint has: norms without weights. Positions are written where a format has a place for them. */
+static bool is_made(const proa_param *p)
+{
+    return p->part[0].source.encoding == PROA_ENCODING_ONES;
+}
+
 const char *proa_bound_left(const proa_bound *t)
 {
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         for (int64_t i = 0; i < (t->params[s].layers + 1) * PROA_SLOT_COUNT; i++) {
             const proa_param *p = &t->params[s].param[i];
             if (p->parts == 0 || t->found[s][i] >= p->rows) continue;
+            if (is_made(p)) continue;
             if (!is_found_elsewhere(t, p)) return p->part[0].tensor->name;
         }
     return NULL;
@@ -290,7 +297,7 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(learned_positions) F(gated) F(tied) F(qk_norm) F(parallel) F(one_norm) F(post_norm) F(no_final_norm) \
     F(rope_pairs) F(shared_gate) F(rotary_dim) F(rel_buckets) F(rel_distance) F(router.kind) F(router.chosen) \
     F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean) F(head_act) \
-    F(query_scale.length) F(query_scale.offset)
+    F(query_scale.length) F(query_scale.offset) F(bidirectional)
 #define FACTORS(F) \
     F(norm_eps) F(attention_scale) F(logit_scale) F(embed_scale) F(residual_scale) F(attention_cap) F(logit_cap) \
     F(qkv_clip) F(stream_scale) F(alibi_max) F(alibi_scale) F(expert_limit) F(expert_offset) \

@@ -98,6 +98,14 @@ static int64_t dense_layers(const proa_config *c)
     return n;
 }
 
+/* Every how many layers one has experts; compare_layers of bound.c finds what is not regular. */
+static int64_t expert_interval(const proa_config *c)
+{
+    int64_t first = dense_layers(c), next = first + 1;
+    while (next < c->layers && !proa_config_has_experts(c, next)) next++;
+    return next < c->layers ? next - first : first + 1;
+}
+
 /* A config.json may leave out what its class has as default, llama.cpp has others. */
 static optional_number find_experts(const proa_config *c, const char *key)
 {
@@ -106,6 +114,10 @@ static optional_number find_experts(const proa_config *c, const char *key)
         return (optional_number){true, 0}; /* they are not written */
     if (strcmp(key, "leading_dense_block_count") == 0)
         return (optional_number){true, (double)dense_layers(c)};
+    if (strcmp(key, "expert_feed_forward_length") == 0)
+        return (optional_number){c->expert_ffn > 0, (double)c->expert_ffn};
+    if (strcmp(key, "interleave_moe_layer_step") == 0)
+        return (optional_number){true, (double)expert_interval(c)};
     if (strcmp(key, "expert_shared_count") == 0) {
         int64_t shared = c->shared_ffn / proa_max64(c->expert_ffn, 1);
         return (optional_number){c->expert_ffn > 0, (double)shared};
@@ -119,6 +131,12 @@ static optional_number find_experts(const proa_config *c, const char *key)
     return (optional_number){false, 0};
 }
 
+static bool sees_both_sides(const proa_bound *t)
+{
+    return t->config.encoder_layers > 0 &&
+           (t->config.bidirectional || !t->arch->stacks[PROA_STACK_ENCODER].causal);
+}
+
 static optional_number find_by_meaning(const proa_bound *t, const proa_gguf_key *key)
 {
     const proa_config *c = &t->config;
@@ -126,8 +144,8 @@ static optional_number find_by_meaning(const proa_bound *t, const proa_gguf_key 
     if (experts.has) return experts;
     if (strcmp(key->gguf, "expert_used_count") == 0)
         return (optional_number){c->experts > 0, c->router.chosen};
-    /* a window counts the positions of one side and a row's own, ModernBERT's key those of both sides */
-    if (strcmp(key->hf, "local_attention") == 0)
+    /* a window counts the positions of one side and a row's own, the key those of both sides */
+    if (strcmp(key->gguf, "attention.sliding_window") == 0 && sees_both_sides(t))
         return (optional_number){c->window_used, 2.0 * (double)(c->window - 1)};
     if (strcmp(key->hf, "logits_scaling") == 0) return (optional_number){true, 1 / c->logit_scale};
     for (size_t i = 0; i < PROA_COUNT(members); i++)

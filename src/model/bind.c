@@ -564,7 +564,7 @@ static proa_status bind_parts(const binder *b, const wanted *w, const proa_weigh
         rows -= part.shape[row_axis(w)];
         if (rows == 0) return PROA_OK;
         snprintf(name, sizeof name, "%s#%d", w->name, number);
-        t = proa_weights_find(b->weights, name);
+        t = find_tensor(b, name);
         if (!t)
             return PROA_FAIL(b->err, INVALID, "tensor '%s' has %lld rows too few", w->name, (long long)rows);
     }
@@ -575,7 +575,7 @@ static const proa_weights_tensor *find_values(const binder *b, const wanted *w)
 {
     char name[PROA_TENSOR_NAME_MAX + 16];
     snprintf(name, sizeof name, "%s#2", w->name);
-    return proa_weights_find(b->weights, name);
+    return find_tensor(b, name);
 }
 
 static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer, int64_t number)

@@ -20,6 +20,7 @@ REFUSED = {
     "cohere_qk_norm": "qk_norm", "falcon_rw": "input_layernorm", "gptj": "computes what a gptj does",
     "modernbert_cls": "head_of_mean", "modernbert_token": "computes what a modernbert_tok does",
     "olmoe": "qkv_clip", "qwen3_vl_moe": "computes what a qwen3_vl_moe does", "umt5_encoder": "computes what a umt5_encoder does",
+    "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "tied",
     "opt": "computes what a opt does", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
 }
 # A window is not written for a Llama; contexts of the golden are longer than it.
@@ -27,7 +28,7 @@ WINDOW_LOST = {"mistral"}
 WRITTEN = [
     *[f"{form}{name}" for form in ("", "gguf_") for name in (
         "dots1_full", "ernie4_5", "ernie4_5_moe", "glm4_moe", "granitemoe", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3",
-        "mistral3", "olmoe_unclipped", "qwen2_vl", "qwen3_vl", "umt5")],
+        "llama4_usual", "mistral3", "olmoe_unclipped", "qwen2_vl", "qwen3_vl", "umt5")],
     "arcee", "chatglm2", "chatglm3", "glm", "glm4", "nemotron",
     "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "deepseek_v2", "deepseek_v3", "falcon40b", "falcon7b", "gemma",
     "gemma2_b", "gemma3", "gemma3_multimodal", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
@@ -61,7 +62,7 @@ def test_logits_are_the_same_bits(name, tmp_path):
     ids, options = case(name)
     out = convert(ARCH / name, tmp_path / "x.gguf", "--type", "f32")
     want, have = logits(ARCH / name, ids, *options), logits(out, ids, *options)
-    if name in ("llama3", "gguf_llama3"):  # rotary divisors: 1 / (divisor * power) rounds otherwise than Llama 3's formula
+    if name.removeprefix("gguf_") in ("llama3", "llama4_usual"):  # rotary divisors: 1 / (divisor * power) rounds otherwise than Llama 3's formula
         assert np.abs(have - want).max() < 1e-6 * np.abs(want).max()
     else:
         assert (have == want).all(), np.abs(have - want).max()
@@ -84,7 +85,19 @@ def test_every_fourth_layer_of_command_r7b_is_global(tmp_path):
     assert (logits(out, range(20)) == logits(tmp_path / "m", range(20))).all()
 
 
-@pytest.mark.parametrize("name", ["bert", "gguf_modernbert_bare", "gguf_nomic_bert", "modernbert_bare", "nomic_bert", "xlm_roberta"])
+def test_text_model_of_llama4(tmp_path):
+    """Chunks, scales and layers without positions as published, of the whole model; a key that the nested part leaves out."""
+    shutil.copytree(ARCH / "llama4", tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    text = config["text_config"]
+    text |= {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1, "no_rope_layers": [1, 1, 1, 0]}
+    del text["interleave_moe_layer_step"], text["layer_types"]
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    out = convert(tmp_path / "m", tmp_path / "x.gguf", "--type", "f32")
+    assert (logits(out, range(20)) == logits(tmp_path / "m", range(20))).all()
+
+
+@pytest.mark.parametrize("name", ["bert", "embeddinggemma", "gguf_embeddinggemma", "gguf_modernbert_bare", "gguf_nomic_bert", "modernbert_bare", "nomic_bert", "xlm_roberta"])
 def test_hidden_states_of_encoders(name, tmp_path):
     """The pooler has no place in a GGUF file; hidden states are the same."""
     out = convert(ARCH / name, tmp_path / "x.gguf", "--type", "f32")

@@ -62,7 +62,7 @@ extern const proa_gguf_name proa_gguf_gpt_oss_names[], proa_gguf_arcee_names[], 
 extern const proa_gguf_name proa_gguf_seed_oss_names[], proa_gguf_glm_names[], proa_gguf_glm4_names[];
 extern const proa_gguf_name proa_gguf_dots1_names[], proa_gguf_glm4_moe_names[], proa_gguf_ernie_moe_names[];
 extern const proa_gguf_name proa_gguf_hunyuan_names[], proa_gguf_hunyuan_moe_names[],
-    proa_gguf_granite_moe_names[];
+    proa_gguf_granite_moe_names[], proa_gguf_llama4_names[];
 extern const proa_gguf_name proa_gguf_gemma2_names[]; /* norms before and after attention and FFN */
 extern const proa_gguf_name proa_gguf_olmo2_names[];  /* norms after them */
 extern const proa_gguf_name proa_gguf_phi2_names[], proa_gguf_phi3_names[], proa_gguf_starcoder2_names[];

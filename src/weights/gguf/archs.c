@@ -114,6 +114,16 @@ static const proa_gguf_key hunyuan_moe_keys[] = {
     INTEGER("expert_feed_forward_length", "moe_intermediate_size"),
     INTEGER("expert_shared_count",        "num_shared_expert"),
     END};
+static const proa_gguf_key llama4_keys[] = {
+    HF_SIZES,
+    NEEDED ("feed_forward_length",        "intermediate_size_mlp"),
+    NEEDED ("expert_feed_forward_length", "intermediate_size"),
+    INTEGER("attention.head_count_kv",    "num_key_value_heads"),
+    INTEGER("attention.key_length",       "head_dim"),
+    NUMBER ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    EXPERT_COUNTS("num_local_experts"),
+    NEEDED ("interleave_moe_layer_step",  "interleave_moe_layer_step"),
+    END};
 static const proa_gguf_key gpt2_keys[] = {
     GPT2_SIZES, INTEGER("feed_forward_length", "n_inner"), LAYER_EPSILON("layer_norm_epsilon"), END};
 static const proa_gguf_key gptneox_keys[] = {
@@ -412,6 +422,18 @@ static proa_status finish_qwen_moe(const proa_gguf *g, const proa_gguf_arch *arc
     return finish_llama(g, arch, json, err);
 }
 
+/* llama.cpp knows the model whose heads are not normed by its 128 experts (Maverick). A window of 0 means a model
+ * without chunks, whose layers have other positions. */
+static proa_status finish_llama4(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t experts = 0, chunk = 8192;
+    PROA_TRY(proa_gguf_arch_int(&experts, g, arch, "expert_count", err));
+    PROA_TRY(proa_gguf_arch_int(&chunk, g, arch, "attention.sliding_window", err));
+    if (chunk == 0) return fail_part(g, arch, "attention.sliding_window", chunk, 8192, err);
+    proa_gguf_put_bool(json, "use_qk_norm", experts != 128);
+    return finish_llama(g, arch, json, err);
+}
+
 /* Scores are divided by the root of the head size; in the models of 27B, known by their layers, by that of hidden /
  * heads. */
 static proa_status finish_gemma2(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
@@ -425,6 +447,16 @@ static proa_status finish_gemma2(const proa_gguf *g, const proa_gguf_arch *arch,
     if (layers == (strcmp(arch->name, "gemma3") == 0 ? 62 : 46) && heads) scalar = hidden / heads; /* 27B */
     proa_gguf_put_int(json, "query_pre_attn_scalar", scalar);
     return proa_gguf_put_rope(json, g, arch, err);
+}
+
+/* EmbeddingGemma, whose layers with a window may have other frequencies. */
+static proa_status finish_gemma_embedding(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                          proa_err *err)
+{
+    double local = 10000;
+    PROA_TRY(proa_gguf_arch_number(&local, g, arch, "rope.freq_base_swa", err));
+    proa_gguf_put_number(json, "rope_local_base_freq", local);
+    return finish_gemma2(g, arch, json, err);
 }
 
 /* The part of the head that is rotated. The reader of rotary_pct rounds the product down, so it is a little more. */
@@ -544,6 +576,13 @@ static bool has_gate(const proa_gguf *g)
     .name = type, .hf = class, .keys = keylist##_keys, .names = proa_gguf_##namelist##_names, .finish = finisher
 #define FIXED(members) .fixed = members
 
+#define GEMMA3_FIXED \
+    "\"attn_logit_softcapping\": null, \"final_logit_softcapping\": null, \"sliding_window_pattern\": 6"
+/* Scout and Maverick; the file has no keys for these. */
+#define LLAMA4_FIXED \
+    "\"attention_chunk_size\": 8192, \"no_rope_layer_interval\": 4, \"attn_temperature_tuning\": true, " \
+    "\"floor_scale\": 8192, \"attn_scale\": 0.1"
+
 const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("llama",      "MixtralForCausalLM",    mixtral,    mixtral,    finish_llama), .fits = has_experts},
     {ROW("llama",      "LlamaForCausalLM",      llama,      llama,      finish_llama)},
@@ -570,6 +609,7 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("ernie4_5-moe", "Ernie4_5_MoeForCausalLM", ernie_moe, ernie_moe, finish_ernie)},
     {ROW("hunyuan-dense", "HunYuanDenseV1ForCausalLM", llama, hunyuan,  finish_llama)},
     {ROW("hunyuan-moe", "HunYuanMoEV1ForCausalLM", hunyuan_moe, hunyuan_moe, finish_llama)},
+    {ROW("llama4",     "Llama4ForCausalLM",     llama4,     llama4,     finish_llama4), FIXED(LLAMA4_FIXED)},
     {ROW("qwen2vl",    "Qwen2ForCausalLM",      llama,      qwen,       finish_llama)},
     {ROW("qwen3vl",    "Qwen3ForCausalLM",      llama,      qwen,       finish_llama)},
     {ROW("qwen3vlmoe", "Qwen3MoeForCausalLM",   qwen_moe,   qwen_moe,   finish_qwen_moe),
@@ -595,7 +635,9 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("gemma",      "GemmaForCausalLM",      llama,      qwen,       finish_llama)},
     {ROW("gemma2",     "Gemma2ForCausalLM",     gemma2,     gemma2,     finish_gemma2)},
     {ROW("gemma3",     "Gemma3ForCausalLM",     gemma2,     gemma2,     finish_gemma2),
-     FIXED("\"attn_logit_softcapping\": null, \"final_logit_softcapping\": null, \"sliding_window_pattern\": 6")},
+     FIXED(GEMMA3_FIXED)},
+    {ROW("gemma-embedding", "Gemma3TextModel",  gemma2,     gemma2,     finish_gemma_embedding),
+     FIXED(GEMMA3_FIXED ", \"use_bidirectional_attention\": true")},
     {ROW("phi2",       "PhiForCausalLM",        phi2,       phi2,       finish_partial)},
     {ROW("phi3",       "Phi3ForCausalLM",       llama,      phi3,       finish_phi3)},
     {ROW("starcoder2", "Starcoder2ForCausalLM", starcoder2, starcoder2, finish_partial)},

@@ -96,6 +96,18 @@ const proa_gguf_name proa_gguf_ernie_moe_names[] = {
 const proa_gguf_name proa_gguf_hunyuan_names[] = {HUNYUAN, GATED_FFN, END};
 const proa_gguf_name proa_gguf_hunyuan_moe_names[] = {
     HUNYUAN, EXPERTS_OF_FFN, SHARED_EXPERT("mlp.shared_mlp"), T("ffn_gate_inp", "mlp.gate.wg"), END};
+/* The class has the gates and the other half of each expert in one matrix. */
+const proa_gguf_name proa_gguf_llama4_names[] = {
+    EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, PLAIN_Q_AND_K, V_AND_O,
+    T("ffn_gate",             "feed_forward.gate_proj"),
+    T("ffn_up",               "feed_forward.up_proj"),
+    T("ffn_down",             "feed_forward.down_proj"),
+    T("ffn_gate_inp",         "feed_forward.router"),
+    T("ffn_gate_exps.weight", "feed_forward.experts.gate_up_proj"),
+    T("ffn_up_exps.weight",   "feed_forward.experts.gate_up_proj#2"),
+    T("ffn_down_exps.weight", "feed_forward.experts.down_proj"),
+    SHARED_EXPERT("feed_forward.shared_expert"),
+    END};
 /* The class has the gates and the other half of all experts in one tensor. */
 const proa_gguf_name proa_gguf_granite_moe_names[] = {
     EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, ROTATED_Q_AND_K, V_AND_O,
