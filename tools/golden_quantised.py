@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden/arch/deepseek_v3_fp8 and gpt_oss_mxfp4: tiny random checkpoints whose matrices are quantised as those
+"""Makes tests/golden/arch/deepseek_v3_fp8, gpt_oss_mxfp4 and llama4_fp8: tiny random checkpoints whose matrices are quantised as those
 that are published, with what transformers computes from the dequantised numbers in float32.
 
 deepseek_v3_fp8: e4m3 with one float32 scale (`weight_scale_inv`) for each block of 128 x 128, as in DeepSeek-V3. Its sizes are
 no multiples of the block, and no head of kv_b_proj begins at one.
 gpt_oss_mxfp4: the experts as `_blocks` [E, N, K/32, 16] of two e2m1 codes a byte, the lower half first, and `_scales` [E, N,
 K/32], exponents of 2 biased by 127, as in openai/gpt-oss-20b. The order of the codes is checked with transformers' own decoder.
+llama4_fp8: e4m3 with one bfloat16 scale for each row of each expert's matrices, which are tensors of their own, as in
+Llama-4-Maverick-17B-128E-Instruct-FP8 (compressed-tensors; names after the loaders of transformers and vLLM).
 
-All other tensors are bfloat16, so that the numbers are exact. Seeds as in golden_arch.py. Needs torch and transformers 5.17.0:
-    python3 tools/golden_quantised.py
+All other tensors are bfloat16, so that the numbers are exact. Seeds as in golden_arch.py. Needs torch and transformers 5.17.0,
+llama4_fp8 5.24.0:
+    python3 tools/golden_quantised.py [NAME...]
 """
 import json
 import pathlib
+import sys
 import tempfile
 
 import torch
 import transformers
-from golden_arch import CLEAR, FOLDER, IDS, PROMPTS, VOCAB, case
+from golden_arch import CLEAR, FOLDER, IDS, LLAMA4, PROMPTS, VOCAB, case
 from safetensors.torch import load_file, save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
@@ -26,6 +30,17 @@ E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -
 FP8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK]}
 MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
                                                              "model.embed_tokens", "lm_head"]}
+
+
+def arguments(**those):
+    return {"num_bits": 8, "type": "float", "symmetric": True, "group_size": None, "block_structure": None, "actorder": None, **those}
+
+
+CHANNELS = {"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
+            "global_compression_ratio": None, "kv_cache_scheme": None, "ignore": ["re:.*self_attn", "re:.*router", "re:.*lm_head",
+                                                                                  "re:.*vision_model.*", "re:.*shared_expert.*"],
+            "config_groups": {"group_0": {"targets": ["Linear"], "output_activations": None, "weights": arguments(
+                strategy="channel", dynamic=False, observer="minmax"), "input_activations": arguments(strategy="token", dynamic=True)}}}
 
 
 def deepseek():
@@ -41,6 +56,12 @@ def gpt_oss():
         hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         num_local_experts=4, num_experts_per_tok=2, sliding_window=16, max_position_embeddings=256,
         layer_types=["sliding_attention", "full_attention"], **IDS)
+
+
+def llama4():
+    """Maverick's: experts in every second layer, heads that are not normed, one expert for each row."""
+    return transformers.Llama4TextConfig(**dict(
+        LLAMA4, use_qk_norm=False, no_rope_layers=[1, 1, 1, 0], attention_chunk_size=8, floor_scale=8, attn_scale=0.1))
 
 
 def fill(model, seed):
@@ -84,6 +105,21 @@ def mxfp4(name, w):
     return {name + "_blocks": blocks, name + "_scales": scales}, back
 
 
+def channels(name, w):
+    """Stacked experts [E, K, N] as a matrix with a scale of each row for each; gate and up apart."""
+    parts, back = {}, torch.empty_like(w)
+    before, _, last = name.rpartition(".")
+    for e, matrix in enumerate(w.transpose(1, 2)):
+        scale = (matrix.abs().amax(1, keepdim=True) / 448).bfloat16()
+        codes = (matrix / scale.float()).clamp(-448, 448).to(torch.float8_e4m3fn)
+        back[e] = (codes.float() * scale.float()).T
+        for i, one in enumerate(("gate_proj", "up_proj") if last == "gate_up_proj" else ("down_proj",)):
+            rows = slice(i * len(codes) // 2, (i + 1) * len(codes) // 2) if last == "gate_up_proj" else slice(None)
+            parts[f"{before}.{e}.{one}.weight"] = codes[rows].contiguous()
+            parts[f"{before}.{e}.{one}.weight_scale"] = scale[rows].contiguous()
+    return parts, back
+
+
 def is_fp8(name):
     return "proj" in name and name.endswith("weight")
 
@@ -92,7 +128,8 @@ def is_mxfp4(name):
     return name.endswith(("experts.gate_up_proj", "experts.down_proj"))
 
 
-ROWS = {"deepseek_v3_fp8": (deepseek, is_fp8, fp8, FP8), "gpt_oss_mxfp4": (gpt_oss, is_mxfp4, mxfp4, MXFP4)}
+ROWS = {"deepseek_v3_fp8": (deepseek, is_fp8, fp8, FP8), "gpt_oss_mxfp4": (gpt_oss, is_mxfp4, mxfp4, MXFP4),
+        "llama4_fp8": (llama4, is_mxfp4, channels, CHANNELS)}
 
 
 def quantise(folder, convert, chosen):
@@ -124,6 +161,10 @@ def attempt(row, seed):
         config = {**json.loads((folder / "config.json").read_text()), "quantization_config": quantisation,
                   "dtype": "bfloat16"}
         generation = (folder / "generation_config.json").read_text()
+    if row == "llama4_fp8":  # as part of the multimodal model
+        stored = {"language_model." + name: tensor for name, tensor in stored.items()}
+        config = {"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "dtype": "bfloat16",
+                  "quantization_config": config.pop("quantization_config"), "text_config": config}
     return stored, config, generation, cases, type(exact).__name__
 
 
@@ -145,5 +186,5 @@ def make(row):
 
 
 if __name__ == "__main__":
-    for row in ROWS:
-        make(row)
+    for name in sys.argv[1:] or ROWS:
+        make(name)

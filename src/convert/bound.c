@@ -29,6 +29,7 @@ proa_status proa_bound_open(proa_bound *t, const proa_convert_job *job, proa_err
     proa_status status = read_model_config(t, job->files, err);
     if (status == PROA_OK) status = proa_bind(t->params, t->source, &t->config, t->weights, &t->arena, err);
     if (status != PROA_OK) return proa_bound_close(t), status;
+    t->config.experts_apart = false; /* the class' own form */
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         t->found[s] = PROA_ARENA_NEW(&t->arena, int64_t, (t->params[s].layers + 1) * PROA_SLOT_COUNT);
     return PROA_OK;

@@ -22,6 +22,9 @@ static const proa_key keys[] = {
     END_KEYS};
 
 #define OF_EXPERTS(name, SLOT, ROLE, ROWS, COLS, flags) TENSOR(FEED name, SLOT, ROLE, ROWS, COLS, (flags) | IF(EXPERTS))
+/* As they are published; and as quantisers leave them, among them that of Maverick's fp8. */
+#define STACKED (PROA_PER_EXPERT | IF(EXPERTS_STACKED))
+#define APART   (PROA_PER_EXPERT | IF(EXPERTS_APART))
 #define HEAD_ONES(name, SLOT) TENSOR_LOADED(ONES, LAYER name, SLOT, VECTOR, HEAD, NONE, IF(QK_NORM) | IF(ROTATED))
 static const proa_name tensors[] = {
     LLAMA_ATTENTION_BIASES(BODY),
@@ -33,8 +36,11 @@ static const proa_name tensors[] = {
     MATRIX_IF (DENSE, FEED "up_proj.weight",      UP,          FFN,        HIDDEN),
     MATRIX_IF (DENSE, FEED "down_proj.weight",    DOWN,        HIDDEN,     FFN),
     OF_EXPERTS("router.weight",                  ROUTER,      MATRIX,     EXPERTS,      HIDDEN, 0),
-    OF_EXPERTS("experts.gate_up_proj",           EXPERT_UP,   TRANSPOSED, EXPERT_GATED, HIDDEN, PROA_PER_EXPERT),
-    OF_EXPERTS("experts.down_proj",              EXPERT_DOWN, TRANSPOSED, HIDDEN,   EXPERT_FFN, PROA_PER_EXPERT),
+    OF_EXPERTS("experts.gate_up_proj",           EXPERT_UP,   TRANSPOSED, EXPERT_GATED, HIDDEN,     STACKED),
+    OF_EXPERTS("experts.down_proj",              EXPERT_DOWN, TRANSPOSED, HIDDEN,       EXPERT_FFN, STACKED),
+    OF_EXPERTS("experts.%d.gate_proj.weight",    EXPERT_UP,   MATRIX,     EXPERT_FFN,   HIDDEN,     APART),
+    OF_EXPERTS("experts.%d.up_proj.weight",      EXPERT_UP,   MATRIX,     EXPERT_FFN,   HIDDEN,     APART),
+    OF_EXPERTS("experts.%d.down_proj.weight",    EXPERT_DOWN, MATRIX,     HIDDEN,       EXPERT_FFN, APART),
     OF_EXPERTS("shared_expert.gate_proj.weight", SHARED_UP,   MATRIX,     SHARED_FFN,   HIDDEN, 0),
     OF_EXPERTS("shared_expert.up_proj.weight",   SHARED_UP,   MATRIX,     SHARED_FFN,   HIDDEN, 0),
     OF_EXPERTS("shared_expert.down_proj.weight", SHARED_DOWN, MATRIX,     HIDDEN,   SHARED_FFN, 0),
