@@ -224,6 +224,9 @@ PAIRS = {
     "t5_own_head": ("T5ForConditionalGeneration", lambda: transformers.T5Config(tie_word_embeddings=False, **T5), {}),
     "mt5_own_head": ("MT5ForConditionalGeneration", lambda: transformers.MT5Config(**T5), {}),
 }
+LONGT5 = dict(T5, encoder_attention_type="local", local_radius=2, tie_word_embeddings=False)
+PAIRS["longt5"] = ("LongT5ForConditionalGeneration", lambda: transformers.LongT5Config(**LONGT5), {})
+HEADS["longt5_encoder"] = ("LongT5EncoderModel", lambda: transformers.LongT5Config(**LONGT5))
 HEADS["umt5_encoder"] = ("UMT5EncoderModel", lambda: transformers.UMT5Config(**T5))
 
 

@@ -104,7 +104,7 @@ static void note_layer(const proa_step *s, char *out, size_t size)
 }
 
 /* The notes of a step: activation, residual, kind of rotation, window, scale, layers. */
-static void notes_text(const explained *x, const proa_step *s, char out[64])
+static void notes_text(const explained *x, proa_stack_id stack, const proa_step *s, char out[64])
 {
     const proa_config *c = &x->m->config;
     const char *act = act_text(c, s);
@@ -113,7 +113,7 @@ static void notes_text(const explained *x, const proa_step *s, char out[64])
     if (s->op == PROA_STEP_ROPE)
         n += snprintf(out + n, 64 - (size_t)n, "%s", s->flags & PROA_INTERLEAVED ? "pairs" : "halves");
     n += experts_note(c, s, out + n, 64 - (size_t)n);
-    if (s->op == PROA_STEP_ATTEND && c->window_used)
+    if (s->op == PROA_STEP_ATTEND && proa_config_has_window(c, stack == PROA_STACK_DECODER))
         n += snprintf(out + n, 64 - (size_t)n, "%s %lld", c->window_chunked ? "chunks of" : "window",
                       (long long)c->window);
     if (s->op == PROA_STEP_QUERY_SCALE)
@@ -132,7 +132,7 @@ static void make_line(const explained *x, proa_stack_id stack, const proa_step *
     snprintf(l->op, sizeof l->op, "%s", proa_step_name(s->op));
     reg_text(x, s->in, head && s->op != PROA_STEP_GATHER, l->in);
     reg_text(x, s->out, head, l->out);
-    notes_text(x, s, l->notes);
+    notes_text(x, stack, s, l->notes);
     if (!has_weight(s)) return;
     const proa_param *p = param_of(x, stack, s);
     char shape[64];

@@ -546,6 +546,8 @@ typedef struct proa_arch {
     A(t5_encoder)                                                                                            \
     A(umt5)                                                                                                  \
     A(umt5_encoder)                                                                                          \
+    A(longt5)                                                                                                \
+    A(longt5_encoder)                                                                                        \
     A(bert)                                                                                                  \
     A(bert_cls)                                                                                              \
     A(bert_token)                                                                                            \

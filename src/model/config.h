@@ -80,7 +80,8 @@ typedef struct proa_config {
     int64_t rotary_dim;
     proa_rope_params rope, local_rope;
     const bool *rotated_layers; /* [layers] which layers rotate q and k, the others know no positions; NULL: all do */
-    /* sliding window; window_layers[layer]: whether the layer uses it, NULL: all */
+    /* sliding window; window_layers[layer]: whether the layer uses it, NULL: all. Of two stacks the encoder has it
+     * (LongT5) */
     int64_t window, window_from;
     int64_t window_pattern; /* > 0: every such layer has none, the others have it (Gemma); 0: layers from window_from */
     bool window_used;
@@ -191,7 +192,12 @@ int64_t proa_config_attending(const proa_config *c, int64_t first, int64_t end);
  * has seen [conv_taps - 1][convolved] come first, then the state [value_heads][key_dim][value_dim]. */
 int64_t proa_config_layer_state(const proa_config *c);
 int64_t proa_config_state(const proa_config *c);
-/* The window of a layer, 0 for none. */
+/* Whether layers of a stack have windows. */
+static inline bool proa_config_has_window(const proa_config *c, bool decoder)
+{
+    return c->window_used && (!decoder || c->encoder_layers == 0);
+}
+/* The window of a layer of that stack, 0 for none. */
 int32_t proa_config_window(const proa_config *c, int64_t layer);
 /* Whether a layer rotates q and k; layer < 0: whether some layer does. And the contrary. */
 bool proa_config_rotates(const proa_config *c, int64_t layer);

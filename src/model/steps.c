@@ -489,7 +489,8 @@ static void do_attend(const proa_step_frame *f, const proa_step *s)
     a.soft_cap = (float)c->attention_cap;
     if (c->alibi_max > 0) a.alibi = f->m->alibi;
     if (layer_param(f, PROA_SLOT_SINKS)->parts) a.sinks = layer_param(f, PROA_SLOT_SINKS)->values;
-    a.window = proa_config_window(c, f->layer), a.chunked = c->window_chunked;
+    if (proa_config_has_window(c, f->stack == PROA_STACK_DECODER)) a.window = proa_config_window(c, f->layer);
+    a.chunked = c->window_chunked;
     if (rel->parts) {
         a.rel_bias = rel->values;
         a.rel_buckets = (int32_t)c->rel_buckets, a.rel_distance = (int32_t)c->rel_distance;

@@ -20,7 +20,7 @@ REFUSED = {
     "cohere_qk_norm": "qk_norm", "falcon_rw": "input_layernorm", "gptj": "computes what a gptj does",
     "modernbert_cls": "head_of_mean", "modernbert_token": "computes what a modernbert_tok does",
     "olmoe": "qkv_clip", "qwen3_vl_moe": "computes what a qwen3_vl_moe does", "umt5_encoder": "computes what a umt5_encoder does",
-    "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "tied",
+    "longt5": "computes what a longt5 does", "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "tied",
     "opt": "computes what a opt does", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
 }
 # A window is not written for a Llama; contexts of the golden are longer than it.

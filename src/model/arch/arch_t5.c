@@ -2,10 +2,12 @@
  * arch_t5.c - T5 v1.0 and v1.1 (FLAN, mT5): encoder and decoder with RMS norms and relative position buckets.
  * The first layer stores the position biases for all layers; scores are not divided by sqrt(d). v1.1 gates its FFN and
  * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is. UMT5 is
- * v1.1 with position biases in each layer. The encoders alone (T5EncoderModel) are rows of their own.
- * Facts: transformers' modeling_t5.py, modeling_umt5.py. */
+ * v1.1 with position biases in each layer. LongT5's encoder attends within a window (local attention). The encoders
+ * alone (T5EncoderModel) are rows of their own.
+ * Facts: transformers' modeling_t5.py, modeling_umt5.py, modeling_longt5.py; Guo et al. 2022. */
 #include "model/arch/arch_rows.h"
 
+#include "base/checked.h"
 #include <math.h>
 
 /* clang-format off */
@@ -28,13 +30,14 @@ static const proa_key keys[] = {
 static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
 
 /* T5 numbers the parts of a layer: 0 self-attention, then (decoder only) cross-attention, then the FFN. */
-#define SELF_ATTENTION_TENSORS(block, bias_layer) \
+#define ATTENTION_TENSORS(block, bias_layer, module) \
     VECTOR    (block ".%d.layer.0.layer_norm.weight",                           ATTN_NORM, HIDDEN),          \
-    MATRIX    (block ".%d.layer.0.SelfAttention.q.weight",                      QKV,       Q,       HIDDEN), \
-    MATRIX    (block ".%d.layer.0.SelfAttention.k.weight",                      QKV,       KV,      HIDDEN), \
-    MATRIX    (block ".%d.layer.0.SelfAttention.v.weight",                      QKV,       KV,      HIDDEN), \
-    MATRIX    (block ".%d.layer.0.SelfAttention.o.weight",                      O,         HIDDEN,  Q),      \
-    MATRIX_F32(block bias_layer ".layer.0.SelfAttention.relative_attention_bias.weight", REL_BIAS, BUCKETS, HEADS)
+    MATRIX    (block ".%d.layer.0." module ".q.weight",                         QKV,       Q,       HIDDEN), \
+    MATRIX    (block ".%d.layer.0." module ".k.weight",                         QKV,       KV,      HIDDEN), \
+    MATRIX    (block ".%d.layer.0." module ".v.weight",                         QKV,       KV,      HIDDEN), \
+    MATRIX    (block ".%d.layer.0." module ".o.weight",                         O,         HIDDEN,  Q),      \
+    MATRIX_F32(block bias_layer ".layer.0." module ".relative_attention_bias.weight", REL_BIAS, BUCKETS, HEADS)
+#define SELF_ATTENTION_TENSORS(block, bias_layer) ATTENTION_TENSORS(block, bias_layer, "SelfAttention")
 #define FFN_TENSORS(part) \
     VECTOR   (part ".layer_norm.weight",                 FFN_NORM, HIDDEN),         \
     MATRIX_IF(PLAIN, part ".DenseReluDense.wi.weight",   UP,       FFN,    HIDDEN), \
@@ -42,11 +45,12 @@ static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
     MATRIX_IF(GATED, part ".DenseReluDense.wi_1.weight", UP,       FFN,    HIDDEN), \
     MATRIX   (part ".DenseReluDense.wo.weight",          DOWN,     HIDDEN, FFN)
 #define CROSS "decoder.block.%d.layer.1."
-#define ENCODER_TENSORS(bias_layer) \
+#define ENCODER_TENSORS_OF(bias_layer, module) \
     TABLE                 ("shared.weight",                   TOKENS,     VOCAB, HIDDEN), \
-    SELF_ATTENTION_TENSORS("encoder.block", bias_layer),                                  \
+    ATTENTION_TENSORS     ("encoder.block", bias_layer, module),                          \
     FFN_TENSORS           ("encoder.block.%d.layer.1"),                                   \
     VECTOR                ("encoder.final_layer_norm.weight", FINAL_NORM, HIDDEN)
+#define ENCODER_TENSORS(bias_layer) ENCODER_TENSORS_OF(bias_layer, "SelfAttention")
 #define DECODER_TENSORS(bias_layer) \
     TABLE_SHARED          ("shared.weight",                   TOKENS,     VOCAB,  HIDDEN), \
     SELF_ATTENTION_TENSORS("decoder.block", bias_layer),                                   \
@@ -62,6 +66,7 @@ static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
 #define STACK PROA_STACK_ENCODER
 static const proa_name encoder_tensors[] = {ENCODER_TENSORS(".0"), END_TENSORS};
 static const proa_name umt5_encoder_tensors[] = {ENCODER_TENSORS(".%d"), END_TENSORS};
+static const proa_name longt5_encoder_tensors[] = {ENCODER_TENSORS_OF(".0", "LocalSelfAttention"), END_TENSORS};
 static const proa_name tensors[] = {
     ENCODER_TENSORS(".0"),
 #undef STACK
@@ -75,6 +80,14 @@ static const proa_name umt5_tensors[] = {
 #undef STACK
 #define STACK PROA_STACK_DECODER
     DECODER_TENSORS(".%d"),
+    END_TENSORS};
+#undef STACK
+#define STACK PROA_STACK_ENCODER
+static const proa_name longt5_tensors[] = {
+    ENCODER_TENSORS_OF(".0", "LocalSelfAttention"),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    DECODER_TENSORS(".0"),
     END_TENSORS};
 #undef STACK
 /* Copies of shared.weight, the head of a tied model, and a table that old checkpoints carry but no code reads. */
@@ -154,22 +167,53 @@ static proa_status finish_t5(proa_config *c, const proa_json *json, proa_arena *
     return PROA_OK;
 }
 
+/* The encoder sees local_radius positions on each side. The other kind of attention adds sums of blocks to the keys. */
+static proa_status finish_longt5_encoder(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t radius = 127;
+    proa_str kind = {"local", 5};
+    PROA_TRY(proa_json_get_str(&kind, json, "encoder_attention_type", err));
+    PROA_TRY(proa_json_get_int(&radius, json, "local_radius", 1, PROA_CONTEXT_MAX - 1, err));
+    if (!proa_str_is(kind, "local"))
+        return PROA_FAIL(err, UNSUPPORTED, "'encoder_attention_type' is '%.*s'; only 'local' is supported",
+                         (int)proa_min64((int64_t)kind.len, 60), kind.ptr);
+    if (c->context == 0) c->context = 16384; /* that of the paper */
+    c->window = radius + 1;
+    c->window_used = true;
+    return finish_encoder(c, json, arena, err);
+}
+
+/* tie_word_embeddings only says whether the output is scaled: files without a head of their own are tied. */
+static proa_status finish_longt5(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(finish_t5(c, json, arena, err));
+    c->tied = true;
+    return finish_longt5_encoder(c, json, arena, err);
+}
+
 /* clang-format off */
-#define PAIR(type, class, table) \
+#define PAIR(type, class, table, finisher) \
     {.name = type, .model_type = type, .hf = class, .kind = PROA_KIND_ENCODER_DECODER, .norm = PROA_NORM_RMS,    \
      .keys = keys, .names = table, .ignored = ignored,                                                           \
      .stacks = {[PROA_STACK_DECODER] = {embed, decoder_layer, NULL, true},                                       \
                 [PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}},                            \
-     .cross = cross, .head = head, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB, .finish = finish_t5}
-#define ENCODER(type, class, table) \
+     .cross = cross, .head = head, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB, .finish = finisher}
+#define ENCODER(type, class, table, finisher) \
     {.name = type "_encoder", .model_type = type, .hf = class, .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_RMS, \
      .keys = encoder_keys, .names = table, .ignored = ignored,                                                   \
      .stacks = {[PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}}, .head = encoder_head,      \
-     .head_rows = PROA_ROWS_ALL, .outputs = PROA_DIM_HIDDEN, .finish = finish_encoder}
+     .head_rows = PROA_ROWS_ALL, .outputs = PROA_DIM_HIDDEN, .finish = finisher}
 
 const proa_arch proa_arch_t5 =
-    PAIR("t5", STRINGS("T5ForConditionalGeneration", "T5WithLMHeadModel", "MT5ForConditionalGeneration"), tensors);
-const proa_arch proa_arch_t5_encoder = ENCODER("t5", STRINGS("T5EncoderModel", "MT5EncoderModel"), encoder_tensors);
-const proa_arch proa_arch_umt5 = PAIR("umt5", STRINGS("UMT5ForConditionalGeneration"), umt5_tensors);
-const proa_arch proa_arch_umt5_encoder = ENCODER("umt5", STRINGS("UMT5EncoderModel"), umt5_encoder_tensors);
+    PAIR("t5", STRINGS("T5ForConditionalGeneration", "T5WithLMHeadModel", "MT5ForConditionalGeneration"), tensors,
+         finish_t5);
+const proa_arch proa_arch_t5_encoder =
+    ENCODER("t5", STRINGS("T5EncoderModel", "MT5EncoderModel"), encoder_tensors, finish_encoder);
+const proa_arch proa_arch_umt5 = PAIR("umt5", STRINGS("UMT5ForConditionalGeneration"), umt5_tensors, finish_t5);
+const proa_arch proa_arch_umt5_encoder =
+    ENCODER("umt5", STRINGS("UMT5EncoderModel"), umt5_encoder_tensors, finish_encoder);
+const proa_arch proa_arch_longt5 =
+    PAIR("longt5", STRINGS("LongT5ForConditionalGeneration"), longt5_tensors, finish_longt5);
+const proa_arch proa_arch_longt5_encoder =
+    ENCODER("longt5", STRINGS("LongT5EncoderModel"), longt5_encoder_tensors, finish_longt5_encoder);
 /* clang-format on */
