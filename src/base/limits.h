@@ -138,8 +138,8 @@
 #define PROA_CLIENT_BYTES_MAX     4096             /* bytes of a client's name */
 #define PROA_BEAMS_MAX            256              /* beams of one search */
 #define PROA_STEP_TOKENS_MAX      (1 << 16)        /* token budget of one step */
-#define PROA_EMBED_TOKENS_MAX     (1 << 14)        /* tokens of an input that a decoder embeds: one pass takes all of
-                                                      it */
+#define PROA_EMBED_TOKENS         (1 << 14)        /* tokens of an input that a decoder embeds, if no longer step is
+                                                      chosen: one pass takes all of it */
 #define PROA_SESSIONS_MAX         4096             /* conversations whose tokens an engine keeps */
 #define PROA_SESSION_TOKENS_MAX   (16 << 20)       /* tokens of all these conversations: 64 MB */
 #define PROA_SESSION_NAME_MAX     256              /* bytes of a session's name */

@@ -167,6 +167,14 @@ static proa_status bind_model(proa_model *m, const char *path, const proa_model_
     return take_part(m, path, o, err);
 }
 
+/* A decoder that embeds or classifies knows long contexts, and a pass has the whole input: its activations are planned
+ * for more than the usual inputs only if a step is chosen to be so long. */
+static void limit_embedder(proa_model *m, const proa_model_options *o)
+{
+    if (m->arch->kind != PROA_KIND_ENCODER || !m->arch->stacks[PROA_STACK_ENCODER].causal) return;
+    m->config.context = proa_min64(m->config.context, proa_max64(PROA_EMBED_TOKENS, o->rows_max));
+}
+
 static int64_t rows_of_pass(const proa_model *m, const proa_model_options *o)
 {
     int64_t rows = o->rows_max;
@@ -198,6 +206,7 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
     proa_plan *p = &m->plan;
     m->kv_layers = count_kv_layers(&m->config, p->layers[PROA_STACK_DECODER]);
     m->kv_stride = count_kv_layers(&m->config, proa_stage_layers(m->config.layers, 0, p->part.stages));
+    limit_embedder(m, o);
     p->rows_max = rows_of_pass(m, o), p->head_rows = o->head_rows;
     p->device_head_rows = proa_max64(m->device->host ? 0 : o->device_head_rows, o->head_rows);
     p->sampled_rows = proa_min64(p->rows_max, proa_max64(o->sampled_rows, o->head_rows));

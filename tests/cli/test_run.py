@@ -5,12 +5,13 @@ import json
 import math
 import os
 import pty
+import shutil
 import signal
 import socket
 import subprocess
 
 import pytest
-from harness import BERT, GOLDEN, LM, PROA, T5, ok, ok_json, proa
+from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, ok_json, proa
 
 ARCH = GOLDEN / "arch"
 LMS = ["llama", "llama3", "mistral", "qwen2", "qwen3", "gpt2", "gptj", "bloom", "mpt", "gemma2"]
@@ -257,3 +258,16 @@ def test_progress_only_on_a_terminal(tmp_path, corpus):
     os.close(ours)
     assert p.wait() == 0
     assert b"lines/s" in seen and b"\x1b[K" in seen.rsplit(b"250 lines", 1)[0][-8:]  # cleared before the summary
+
+
+def test_longer_steps_make_longer_inputs_of_an_embedder(tmp_path):
+    """A pass has the whole input; rows of a causal model do not depend on what follows."""
+    folder = tmp_path / "m"
+    shutil.copytree(ARCH / "llama_embed", folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 20000}))
+    ids = [3 + i % 190 for i in range(16500)]
+    assert "16384" in fails("run", folder, "--ids", ids_text(ids))
+    long = ok_json("run", folder, "--ids", ids_text(ids), "--step-tokens", "16500")["hidden"]
+    short = ok_json("run", folder, "--ids", ids_text(ids[:70]))["hidden"]
+    assert len(long) == len(ids) and long[:70] == short

@@ -5,8 +5,6 @@
  * Facts: transformers' modeling_layers.py, modeling_{llama,mistral,qwen2,qwen3}.py. */
 #include "model/arch/llama_rows.h"
 
-#include "base/checked.h"
-
 #define STACK PROA_STACK_ENCODER
 #define BODY  "model."
 
@@ -38,7 +36,6 @@ proa_status proa_embedder_check(proa_config *c, const proa_json *json, proa_err 
     bool causal = true;
     PROA_TRY(proa_json_get_bool(&causal, json, "is_causal", err));
     if (!causal) return PROA_FAIL(err, UNSUPPORTED, "'is_causal' false is not supported");
-    c->context = proa_min64(c->context, PROA_EMBED_TOKENS_MAX);
     return proa_config_read_labels(c, json, err);
 }
 
