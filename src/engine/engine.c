@@ -305,7 +305,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
                                    err));
     PROA_TRY(load_drafts(e, o, err));
     PROA_TRY(proa_rank_set_pages(&e->ranks, &e->pages, e->model, err));
-    for (const proa_kv_pages *p = &e->pages; e->device->host && p; p = p->beside)
+    for (const proa_kv_pages *p = &e->pages; e->device->host && p; p = p->attached)
         proa_model_touch(e->pool, p->memory, p->bytes - 9 * p->count);
     PROA_TRY(proa_prefix_levels_open(e, o, err));
     proa_adapters_init(&e->adapters, e->model, e->sizes.adapters_max);

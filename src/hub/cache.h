@@ -8,8 +8,8 @@
  *                            trees/COMMIT.json        the list of the commit's files
  *     CACHE/.locks/models--ORG--NAME/ETAG.lock        held with flock while ETAG is downloaded
  *
- * Below CACHE no folder may be a symbolic link, and a link to a file must end inside of CACHE: so nothing is read or
- * written that somebody has linked in from elsewhere.
+ * Below CACHE no folder may be a symbolic link, and a link to a file must end inside CACHE: so nothing outside of it is
+ * read or written.
  * Owner:   the caller's struct. Threads: one at a time; processes agree by the locks. */
 #ifndef PROA_HUB_CACHE_H
 #define PROA_HUB_CACHE_H

@@ -2,8 +2,8 @@
  * download.h - one file from the hub into a blob of the cache.
  *
  * A large file is fetched in pieces by several connections. Bytes are hashed and written in order: those of the first
- * piece as they arrive, those of later ones are held in memory until it is their turn. So ETAG.incomplete is at each
- * moment the beginning of the file, and whoever finds it, after a crash too, can go on after it.
+ * piece as they arrive, those of later ones are held in memory until it is their turn. So ETAG.incomplete is always
+ * a prefix of the file, and a later download, also after a crash, continues after it.
  * Owner:   the caller's struct. Threads: one at a time.
  * Way in:  proa_hub_download_init, _begin until it has the lock, _fill before each step of the client. */
 #ifndef PROA_HUB_DOWNLOAD_H

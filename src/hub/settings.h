@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * settings.h - where the hub and the cache are and who asks: options, then the environment as huggingface_hub reads it.
+ * settings.h - the hub, the cache and the token: options, then the environment as huggingface_hub reads it.
  * Owner:   the caller's struct; it owns its texts.
  * Threads: the environment must not change meanwhile. */
 #ifndef PROA_HUB_SETTINGS_H

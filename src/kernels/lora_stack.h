@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * lora_stack.h - where the second copy of adapters is behind a matrix W [N,K], in W's own memory (op lora_stack).
- *   16 bits  as op_lora.h says.
- *   FP8      A and B are e4m3 too. A has a scale for each row, as W has. W's own scales follow W, so A begins some
- *            rows later (proa_lora_stack_gap): the product has outputs there that nobody reads. The scales of all
- *            rows of the product, those of W once more, follow A. Each panel of B of a slot has one scale, which is
- *            multiplied into the adapter's scale at the end of the panel.
+ * lora_stack.h - layout of the second copy of the adapters, which is stored after a matrix W [N,K] in W's own memory
+ *                (op lora_stack).
+ *   16 bits  as described in op_lora.h.
+ *   FP8      A and B are e4m3 too. A has one scale per row, as W has. W's own scales follow W, so A begins some rows
+ *            later (proa_lora_stack_gap); the product's outputs of the rows between are not used. The scales of all
+ *            rows of the product, including a second copy of W's, follow A. Each panel of B of a slot has one scale,
+ *            which is multiplied into the adapter's scale at the end of the panel.
  * Way in: proa_lora_stack_of. */
 #ifndef PROA_KERNELS_LORA_STACK_H
 #define PROA_KERNELS_LORA_STACK_H
@@ -18,19 +19,19 @@ typedef struct proa_lora_stack {
     int64_t scales;                    /* FP8: offset in bytes of f32 [rows] */
     int64_t b;                         /* offset of the panels of B */
     int64_t panel_bytes, panel_scales; /* size of a panel; offset in it of the scale of each slot */
-    int64_t end;                       /* bytes of W and all that is behind it, at most */
-    int32_t number_bytes;              /* of a number of A and B */
-    int32_t swap;                      /* of slot s rank j of B is at row j ^ (s & swap) */
+    int64_t end;                       /* upper bound of the bytes of W and everything after it */
+    int32_t number_bytes;              /* size of an element of A and B */
+    int32_t swap;                      /* rank j of B of slot s is at row j ^ (s & swap) */
 } proa_lora_stack;
 
-/* Whether adapters can be stored behind a matrix of this format and size. */
+/* Whether adapters can be stored after a matrix of this format and size. */
 static inline bool proa_lora_stack_takes(const proa_weight *w)
 {
     bool format = w->format == PROA_WFMT_F16 || w->format == PROA_WFMT_BF16 || w->format == PROA_WFMT_FP8;
     return format && !w->experts && w->K % 8 == 0;
 }
 
-/* Rows between the last one of W and A, FP8: W's scales have room there, and A begins at a multiple of 16 rows. */
+/* FP8: rows between the last one of W and A. They have room for W's scales, and A begins at a multiple of 16 rows. */
 static inline int64_t proa_lora_stack_gap(int64_t N, int64_t K)
 {
     proa_coded_rows own = proa_coded_rows_of(N, K);

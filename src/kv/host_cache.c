@@ -16,7 +16,7 @@ struct proa_host_image {
     int32_t count; /* of ids */
     int32_t depth; /* pages before it */
     int32_t uses;  /* how often it was loaded */
-    int32_t holds; /* it is not evicted while somebody holds it */
+    int32_t holds; /* references; it is evicted only while there are none */
     bool staged;   /* it was made to be written, or was read and loaded: it is elsewhere, too */
     bool reading;  /* its job fills it */
     bool was_read; /* since it was loaded last */
@@ -160,14 +160,14 @@ static bool begin_read(proa_host_cache *c, const proa_page_name *name)
     int32_t i = make_image(c, name);
     if (i < 0) return false;
     proa_host_image *image = &c->image[i];
-    proa_kv_page_wait(c->pages, image->copy); /* what the image had may still be on its way */
+    proa_kv_page_wait(c->pages, image->copy); /* an earlier copy into this image may still be running */
     image->reading = image->was_read = image->has_job = true;
     c->reading++;
     submit_job(c, i, false);
     return true;
 }
 
-/* An image that was not read is no image. */
+/* An image whose read failed is removed. */
 static void end_read(proa_host_cache *c, int32_t i, bool good)
 {
     c->image[i].reading = c->image[i].has_job = false;
@@ -293,7 +293,7 @@ void proa_host_cache_release(proa_host_cache *c)
     *c = (proa_host_cache){.count = 0};
 }
 
-/* A page that comes back finds its image where it left it: only its time changes. */
+/* If the image still exists from an earlier eviction, only its time is updated. */
 void proa_host_cache_put(proa_host_cache *c, const proa_page_name *name, int32_t page, bool keeps)
 {
     int32_t i = find_image(c, &name->key);

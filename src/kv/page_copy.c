@@ -6,7 +6,7 @@
 
 int64_t proa_kv_image_bytes(const proa_kv_pages *p)
 {
-    return 2 * (int64_t)p->layers * p->block_bytes + (p->beside ? proa_kv_image_bytes(p->beside) : 0);
+    return 2 * (int64_t)p->layers * p->block_bytes + (p->attached ? proa_kv_image_bytes(p->attached) : 0);
 }
 
 char *proa_kv_images_alloc(const proa_kv_pages *p, int64_t count)
@@ -35,7 +35,7 @@ int64_t proa_kv_page_save(const proa_kv_pages *p, int32_t page, char *image)
     proa_kv_pages_settle(p);
     int64_t nr = p->device->save_pieces(p->device, image, first_block(p, page), p->block_bytes, blocks,
                                         p->count * p->block_bytes);
-    return p->beside ? proa_kv_page_save(p->beside, page, image + blocks * p->block_bytes) : nr;
+    return p->attached ? proa_kv_page_save(p->attached, page, image + blocks * p->block_bytes) : nr;
 }
 
 int64_t proa_kv_page_load(const proa_kv_pages *p, int32_t page, const char *image)
@@ -44,7 +44,7 @@ int64_t proa_kv_page_load(const proa_kv_pages *p, int32_t page, const char *imag
     proa_kv_pages_settle(p);
     int64_t nr = p->device->load_pieces(p->device, first_block(p, page), image, p->block_bytes, blocks,
                                         p->count * p->block_bytes);
-    return p->beside ? proa_kv_page_load(p->beside, page, image + blocks * p->block_bytes) : nr;
+    return p->attached ? proa_kv_page_load(p->attached, page, image + blocks * p->block_bytes) : nr;
 }
 
 static bool is_alike(const proa_kv_pages *p, const proa_kv_pages *from)
@@ -55,7 +55,7 @@ static bool is_alike(const proa_kv_pages *p, const proa_kv_pages *from)
 
 bool proa_kv_pages_alike(const proa_kv_pages *p, const proa_kv_pages *from)
 {
-    while (p && from && is_alike(p, from)) p = p->beside, from = from->beside;
+    while (p && from && is_alike(p, from)) p = p->attached, from = from->attached;
     return !p && !from;
 }
 
@@ -64,7 +64,7 @@ void proa_kv_pages_fetch(const proa_kv_pages *p, const int32_t *to_page, const p
 {
     PROA_ASSERT(proa_kv_pages_alike(p, from));
     proa_kv_pages_settle(p);
-    for (; p; p = p->beside, from = from->beside) {
+    for (; p; p = p->attached, from = from->attached) {
         const proa_page_move move = {.to = p->memory,
                                      .from = from->memory,
                                      .bytes = p->block_bytes,
@@ -80,7 +80,7 @@ void proa_kv_pages_fetch(const proa_kv_pages *p, const int32_t *to_page, const p
 
 bool proa_kv_pages_fetched(const proa_kv_pages *p, const int64_t *nr)
 {
-    for (; p; p = p->beside)
+    for (; p; p = p->attached)
         if (p->device->pieces_done(p->device) < *nr++) return false;
     return true;
 }

@@ -2,7 +2,7 @@
  * page_copy.h - moves the keys and values of a page, of all layers, between the pool and memory of the host.
  *
  * An image is such a page in host memory: [layers][K, V][Hk][64][dh], without gaps, followed by the same for each pool
- * that shares its page numbers (proa_kv_pages.beside). On a GPU a copy runs at the same time as kernels, after the
+ * that shares its page numbers (proa_kv_pages.attached). On a GPU a copy runs at the same time as kernels, after the
  * passes that were submitted before it, and its number tells when it has ended. On the CPU the copy is done when the
  * call returns, and its number is 0.
  *
@@ -29,8 +29,8 @@ int64_t proa_kv_image_bytes(const proa_kv_pages *p);
 char *proa_kv_images_alloc(const proa_kv_pages *p, int64_t count);
 void proa_kv_images_free(const proa_kv_pages *p, char *images); /* when no copy is running; NULL is fine */
 
-/* Starts to copy a whole page, and returns the number of the copy. image: memory of proa_kv_images_alloc, which nobody
- * may change (save: read) until the copy has ended. */
+/* Starts to copy a whole page, and returns the number of the copy. image: memory of proa_kv_images_alloc, which must
+ * not be changed (save: not read) until the copy has ended. */
 int64_t proa_kv_page_save(const proa_kv_pages *p, int32_t page, char *image);
 int64_t proa_kv_page_load(const proa_kv_pages *p, int32_t page, const char *image);
 /* Starts to copy pages of the pool of another engine with the same model: page from_page[i] of `from` becomes

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * page_file.c - a page as a file: head, checksums, atomic writing, distrustful reading. */
+ * page_file.c - a page as a file: head, checksums, atomic writing, reading with checks. */
 #include "kv/page_file.h"
 
 #include "base/checked.h"
@@ -29,7 +29,7 @@ enum {
 
 /* ---- checksums ---- */
 
-/* Against accidents, at the speed of memory: four sums of folded products over every fourth word. */
+/* Detects accidental damage, at the speed of memory: four sums of folded products over every fourth word. */
 static uint64_t checksum_of(const void *bytes, int64_t len)
 {
     const unsigned char *p = bytes;
@@ -95,7 +95,7 @@ void proa_page_head_make(unsigned char head[PROA_PAGE_HEAD_BYTES], const proa_pa
 proa_status proa_page_head_check(const unsigned char head[PROA_PAGE_HEAD_BYTES], const proa_page_format *f,
                                  const proa_page_name *name, const char *image, proa_err *err)
 {
-    /* where each part ends, and what it is; the first that differs is named */
+    /* end and name of each part; the error names the first that differs */
     static const struct {
         int end;
         const char *what;
@@ -149,7 +149,7 @@ static proa_status read_all(int file, void *bytes, int64_t len, proa_err *err)
     return PROA_OK;
 }
 
-/* The name of a file that is being written; a name that was not renamed is old rubbish after a while. */
+/* The temporary name of a file that is being written; a file that keeps it for long was left by a crash. */
 static void temporary_name(char out[48])
 {
     uint64_t random = 0;
@@ -200,7 +200,7 @@ proa_status proa_page_file_read(int folder, const char *name, const proa_page_fo
     if (file < 0 && errno == ELOOP) return PROA_FAIL(err, CORRUPT, "it is a link");
     if (file < 0) return PROA_FAIL(err, IO, "cannot be opened: %s", strerror(errno));
     proa_status status = read_open(file, f, page, image, err);
-    if (status == PROA_OK) futimens(file, NULL); /* if that fails it only counts as older */
+    if (status == PROA_OK) futimens(file, NULL); /* on failure the file only counts as older */
     close(file);
     return status;
 }

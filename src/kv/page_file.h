@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * page_file.h - a page of keys and values as a file, for the third level of the prefix cache: a head of
  * PROA_PAGE_HEAD_BYTES, then the image (page_copy.h). The head says which model and which arithmetic made the image and
- * for which tokens, and has checksums of itself and of the image. A file that does not match in every byte of this is
- * refused; what a program with a purpose wrote to look right is not found out, so the folder must be private.
+ * for which tokens, and has checksums of itself and of the image. A file that differs in any byte of this is
+ * refused. The checksums do not detect a deliberate forgery, so the folder must be private.
  *
  *   bytes      what (numbers are little-endian)
  *   0-7        "PROAPAGE"

@@ -100,19 +100,19 @@ out:
     return status;
 }
 
-proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p, proa_device *device,
-                                      proa_kv_shape shape, proa_err *err)
+proa_status proa_kv_pages_init_attached(proa_kv_pages *attached, proa_kv_pages *p, proa_device *device,
+                                        proa_kv_shape shape, proa_err *err)
 {
-    PROA_TRY(proa_kv_pages_init(beside, device, p->count, shape, err));
-    while (p->beside) p = p->beside;
-    p->beside = beside;
+    PROA_TRY(proa_kv_pages_init(attached, device, p->count, shape, err));
+    while (p->attached) p = p->attached;
+    p->attached = attached;
     return PROA_OK;
 }
 
-void proa_kv_pages_remove_beside(proa_kv_pages *p, const proa_kv_pages *beside)
+void proa_kv_pages_detach(proa_kv_pages *p, const proa_kv_pages *attached)
 {
-    while (p && p->beside != beside) p = p->beside;
-    if (p) p->beside = beside->beside;
+    while (p && p->attached != attached) p = p->attached;
+    if (p) p->attached = attached->attached;
 }
 
 void proa_kv_pages_release(proa_kv_pages *p)
@@ -273,7 +273,7 @@ void proa_kv_pages_copy(const proa_kv_pages *p, const proa_kv_copy *copy)
     const proa_kv_pages *first = p;
     if (copy->count <= 0) return;
     proa_kv_pages_settle(p);
-    for (; p; p = p->beside) {
+    for (; p; p = p->attached) {
         int64_t head = p->block_bytes / p->kv_heads;
         proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * copy->count,
                          .count = {2 * (int64_t)p->layers, p->kv_heads},
@@ -331,10 +331,10 @@ static int64_t shared_pages(const proa_kv_pages *p, const proa_page_table *table
 
 bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token)
 {
-    return proa_page_table_own_beside(p, table, from_token, from_token);
+    return proa_page_table_own_attached(p, table, from_token, from_token);
 }
 
-bool proa_page_table_own_beside(proa_kv_pages *p, proa_page_table *table, int64_t from_token, int64_t tokens)
+bool proa_page_table_own_attached(proa_kv_pages *p, proa_page_table *table, int64_t from_token, int64_t tokens)
 {
     if (shared_pages(p, table, from_token) > proa_kv_pages_available(p)) return false;
     for (int64_t i = from_token / PROA_PAGE_TOKENS; i < table->count; i++) {

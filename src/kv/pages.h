@@ -42,8 +42,8 @@ struct proa_kv_pages {
     int32_t *stack;             /* [free] free pages; the last is taken first */
     bool *held;                 /* [count] the keeper refers to it */
     proa_kv_keeper keeper;      /* evict NULL: there is none */
-    proa_kv_pages *beside;  /* the next pool that shares the page numbers (a rank, a draft model); or NULL */
-    proa_kv_copied *copied; /* called after tokens were copied; NULL: none */
+    proa_kv_pages *attached; /* the next pool that shares the page numbers (a rank, a draft model); or NULL */
+    proa_kv_copied *copied;  /* called after tokens were copied; NULL: none */
     void *copied_arg;
     proa_kv_settle *settle; /* called before this thread reads or writes pages; NULL: no other thread uses them */
     void *settle_arg;
@@ -65,12 +65,12 @@ int64_t proa_kv_pages_bytes(int64_t count, proa_kv_shape shape);
 PROA_MUST_CHECK proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count,
                                                proa_kv_shape shape, proa_err *err);
 /* Makes a pool that shares the page numbers of p: for the keys and values that another model (a draft model) or another
- * rank has of the same tokens. Page i of `beside` is taken, shared and copied together with page i of p, so it has no
- * page tables of its own. beside must outlive p, and is released by itself. There may be several. Errors as above. */
-PROA_MUST_CHECK proa_status proa_kv_pages_init_beside(proa_kv_pages *beside, proa_kv_pages *p,
-                                                      proa_device *device, proa_kv_shape shape, proa_err *err);
+ * rank has of the same tokens. Page i of `attached` is taken, shared and copied together with page i of p, so it has no
+ * page tables of its own. attached must outlive p, and is released by itself. There may be several. Errors as above. */
+PROA_MUST_CHECK proa_status proa_kv_pages_init_attached(proa_kv_pages *attached, proa_kv_pages *p,
+                                                        proa_device *device, proa_kv_shape shape, proa_err *err);
 /* Separates the pool from p again. */
-void proa_kv_pages_remove_beside(proa_kv_pages *p, const proa_kv_pages *beside);
+void proa_kv_pages_detach(proa_kv_pages *p, const proa_kv_pages *attached);
 void proa_kv_pages_release(proa_kv_pages *p); /* page tables into it become invalid; a zero pool is fine */
 
 /* For ranks in other processes, whose pools share the page numbers: `copied` is called with each copy of tokens, so
@@ -123,10 +123,10 @@ void proa_page_tables_reorder(proa_kv_pages *p, proa_page_table *tables, proa_pa
  * from_token on is replaced by a private one. The first gets a copy of the tokens before from_token, in all layers;
  * everything else will be overwritten. False, and nothing is changed, if too few pages are available. */
 PROA_MUST_CHECK bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token);
-/* The same for pools that share page numbers (`beside`) with models that have run different numbers of tokens:
+/* The same for pools that share page numbers (`attached`) with models that have run different numbers of tokens:
  * from_token is the first token that any of them will write, and the tokens before `tokens` are copied. */
-PROA_MUST_CHECK bool proa_page_table_own_beside(proa_kv_pages *p, proa_page_table *table, int64_t from_token,
-                                                int64_t tokens);
+PROA_MUST_CHECK bool proa_page_table_own_attached(proa_kv_pages *p, proa_page_table *table,
+                                                  int64_t from_token, int64_t tokens);
 /* Makes the accepted path of a tree of draft tokens contiguous: copies the keys and values of token first + rows[i] to
  * token first + i, in all layers. rows [count] is rising; the pages must be the sequence's own (proa_page_table_own).
  * */

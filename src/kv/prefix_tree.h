@@ -23,7 +23,7 @@
 
 #include <pthread.h>
 
-/* Everything besides the tokens that decides the contents of pages (adapter, salt, ...), as bytes. Namespaces with
+/* Everything except the tokens that determines the contents of pages (adapter, salt, ...), as bytes. Namespaces with
  * equal bytes are the same. References are counted without a lock: all of them belong to the stepping thread, once the
  * namespace has been used. */
 typedef struct proa_kv_namespace {

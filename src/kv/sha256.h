@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * sha256.h - SHA-256 (FIPS 180-4), where equal hashes must mean equal bytes although strangers choose the bytes.
+ * sha256.h - SHA-256 (FIPS 180-4), for bytes that an attacker may choose: equal hashes must mean equal bytes.
  * Owner:   the caller.  Threads: one at a time for each state. */
 #ifndef PROA_KV_SHA256_H
 #define PROA_KV_SHA256_H

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * value_heap.h - a priority queue of numbered items: a binary heap that also knows where each item is, so that an item
- * can
- *                be removed or get another value.
+ * value_heap.h - a priority queue of numbered items: a binary heap that also records the place of each item, so that
+ *                an item can be removed or get another value.
  * Owner:   the caller.  Threads: one at a time. */
 #ifndef PROA_KV_VALUE_HEAP_H
 #define PROA_KV_VALUE_HEAP_H

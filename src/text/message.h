@@ -8,7 +8,7 @@
  *
  * Models mark tool calls and reasoning in forms of their own (message/README.md). A parser reads one form. It is a
  * state machine over bytes: how the text is cut into pieces does not change the events, except where one delta ends and
- * the next begins. No text is lost: what is not a complete call of the form is content. White space beside a marker
+ * the next begins. No text is lost: what is not a complete call of the form is content. White space next to a marker
  * belongs to the form.
  *
  * Owner:   the parser owns what it holds back; it borrows the tools of its setup. The text of an event is valid during

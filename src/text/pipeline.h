@@ -199,7 +199,7 @@ struct proa_tokenizer {
     proa_unigram unigram;
     proa_wordpiece wordpiece;
     int32_t size;        /* ids are below this */
-    int32_t listed;      /* > 0: the model's pieces from this id on are not of the vocabulary beside it ... */
+    int32_t listed;      /* > 0: the model's pieces from this id on are not in its separate vocabulary ... */
     int32_t unlisted_id; /* ... and become this, the unknown token */
     proa_str *texts; /* by id: the text that decoding starts from: that of the added token, or the piece */
     bool *special;
@@ -239,7 +239,7 @@ proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_text
 proa_status proa_load_model(proa_loader *ld, const proa_json *m, proa_err *err);
 proa_status proa_load_post(proa_loader *ld, const proa_json *j, proa_err *err);
 proa_status proa_load_added(proa_loader *ld, const proa_json *list, proa_err *err);
-/* A vocabulary beside a SentencePiece model, whose pieces have their places in it as ids (OpenNMT, Marian). */
+/* A separate vocabulary of a SentencePiece model: ids are places in it (OpenNMT, Marian). */
 typedef struct proa_piece_list {
     const proa_str *ptr; /* by id */
     int32_t len;

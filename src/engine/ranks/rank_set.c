@@ -219,7 +219,7 @@ proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_mod
     for (int32_t i = 1; i < s->local; i++) {
         proa_kv_shape shape = proa_kv_shape_of(proa_ranks_model(m, i));
         shape.dtype = m->formats.kv;
-        PROA_TRY(proa_kv_pages_init_beside(&s->pages[i], pages, s->device[i], shape, err));
+        PROA_TRY(proa_kv_pages_init_attached(&s->pages[i], pages, s->device[i], shape, err));
     }
     if (s->local > 1) proa_kv_pages_set_settle(pages, wait_for_stages, m);
     if (s->local == s->count) return proa_ranks_reserve(m, pages->count), PROA_OK;

@@ -115,7 +115,7 @@ proa_status proa_draft_model_load(proa_engine *e, proa_progress_fn *progress, vo
     int64_t rows = d->model->plan.rows_max, sequences = e->sizes.sequences_max;
     for (size_t i = 0; i < PROA_COUNT(d->chances); i++) proa_draft_chances_init(&d->chances[i]);
     PROA_TRY(proa_model_load(d->model, progress, arg, err));
-    PROA_TRY(proa_kv_pages_init_beside(&d->pages, &e->pages, e->device, proa_kv_shape_of(d->model), err));
+    PROA_TRY(proa_kv_pages_init_attached(&d->pages, &e->pages, e->device, proa_kv_shape_of(d->model), err));
     d->kv = PROA_ARENA_NEW(&e->arena, proa_kv, d->model->kv_layers);
     for (int32_t i = 0; i < d->model->kv_layers; i++) d->kv[i] = proa_kv_pages_layer(&d->pages, i);
     d->ids = PROA_ARENA_NEW(&e->arena, int32_t, rows);
@@ -134,7 +134,7 @@ void proa_draft_model_free(proa_engine *e)
 {
     proa_draft_model *d = e->draft_model;
     if (!d) return;
-    proa_kv_pages_remove_beside(&e->pages, &d->pages);
+    proa_kv_pages_detach(&e->pages, &d->pages);
     proa_kv_pages_release(&d->pages);
     proa_tokenizer_free(d->tokenizer);
     proa_model_free(d->model);

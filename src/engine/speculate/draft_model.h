@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * draft_model.h - a smaller model that drafts tokens for the engine's model, its target. Private to src/engine.
  *
- * It runs on the same device over the same page tables: page i of its own pool (proa_kv_pages.beside) holds its keys
+ * It runs on the same device over the same page tables: page i of its own pool (proa_kv_pages.attached) holds its keys
  * and values of the tokens whose target's ones are in page i. So admission, preemption, copies and the prefix tree have
  * no second set of books. What it has computed of a sequence is [0, draft_length):
  *

@@ -102,7 +102,7 @@ proa_status proa_eagle_proposer_load(proa_engine *e, proa_progress_fn *progress,
     proa_eagle_proposer *p = e->eagle;
     const proa_model *m = p->heads->model;
     PROA_TRY(proa_eagle_load(p->heads, progress, arg, err));
-    PROA_TRY(proa_kv_pages_init_beside(&p->pages, &e->pages, e->device, proa_kv_shape_of(m), err));
+    PROA_TRY(proa_kv_pages_init_attached(&p->pages, &e->pages, e->device, proa_kv_shape_of(m), err));
     p->kv = PROA_ARENA_NEW(&e->arena, proa_kv, m->kv_layers);
     for (int32_t i = 0; i < m->kv_layers; i++) p->kv[i] = proa_kv_pages_layer(&p->pages, i);
     make_arrays(e, p);
@@ -112,7 +112,7 @@ proa_status proa_eagle_proposer_load(proa_engine *e, proa_progress_fn *progress,
 void proa_eagle_proposer_free(proa_engine *e)
 {
     if (!e->eagle) return;
-    proa_kv_pages_remove_beside(&e->pages, &e->eagle->pages);
+    proa_kv_pages_detach(&e->pages, &e->eagle->pages);
     proa_kv_pages_release(&e->eagle->pages);
     proa_eagle_free(e->eagle->heads);
 }
@@ -212,7 +212,7 @@ static void add_states(const proa_engine *e, proa_eagle_proposer *p, proa_seq *s
 /* The sequence's pages from the head's next row on become its own. `tokens` of the target are in them. */
 static bool own_pages(proa_engine *e, proa_seq *seq, int64_t tokens)
 {
-    return proa_page_table_own_beside(&e->pages, seq->table, seq->draft_length, tokens);
+    return proa_page_table_own_attached(&e->pages, seq->table, seq->draft_length, tokens);
 }
 
 /* ---- states ---- */

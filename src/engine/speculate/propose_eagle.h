@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * propose_eagle.h - EAGLE heads (model/heads/eagle.h) as a proposer. Private to src/engine.
  *
- * The head has keys and values of its own in the pages of the sequence (proa_kv_pages.beside), as a draft model has.
+ * The head has keys and values of its own in the pages of the sequence (proa_kv_pages.attached), as a draft model has.
  * Its row i needs the target's hidden state of token i and the id of token i + 1, so it is a token behind the target:
  *
  *   0                   draft_length            length           known

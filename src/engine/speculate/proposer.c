@@ -22,6 +22,6 @@ bool proa_proposer_take_pages(proa_engine *e, proa_seq *seq, int32_t size)
 {
     int64_t end = seq->known + size - 1;
     if (!proa_proposer_may_take_pages(e, seq) && seq->table->count < proa_kv_pages_for(end)) return false;
-    return proa_page_table_own_beside(&e->pages, seq->table, seq->draft_length, seq->length) &&
+    return proa_page_table_own_attached(&e->pages, seq->table, seq->draft_length, seq->length) &&
            proa_page_table_grow(&e->pages, seq->table, end);
 }

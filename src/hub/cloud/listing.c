@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * listing.c - reads pages of listings. Nothing in them is believed: keys, sizes and tokens are checked. */
+ * listing.c - reads pages of listings, which are untrusted: keys, sizes and tokens are checked. */
 #include "hub/cloud/listing.h"
 
 #include "base/alloc.h"

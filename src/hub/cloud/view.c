@@ -224,7 +224,7 @@ proa_status proa_cloud_view_link(proa_cloud_view *v, const char *name, const cha
     return set_link(v, name, target, err);
 }
 
-/* ---- what nobody needs ---- */
+/* ---- unused snapshots ---- */
 
 /* The snapshots that links of a view lead to. */
 static void add_targets(name_set *commits, const char *view)

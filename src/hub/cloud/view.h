@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * view.h - the models of a repository as links to snapshots in the cache, and what of the cache nobody needs any more.
+ * view.h - the models of a repository as links to snapshots in the cache, and the removal of unused snapshots.
  *
  *     views/.lock          held with flock while a view is made, or snapshots are removed
  *     views/.fetch         held, shared, while files are downloaded that no view leads to yet

@@ -102,7 +102,7 @@ typedef enum proa_jnode_type {
     PROA_N_COUNT
 } proa_jnode_type;
 
-enum { PROA_J_IN = 200, PROA_J_NOT_IN }; /* further ops of COMPARE, besides token types */
+enum { PROA_J_IN = 200, PROA_J_NOT_IN }; /* further ops of COMPARE, in addition to token types */
 
 typedef struct proa_jnode proa_jnode;
 typedef struct proa_jbody {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bpe_codes.c - the codes of subword-nmt (Sennrich et al. 2016) with a vocabulary beside them, as OpenNMT-py's models
+ * bpe_codes.c - the codes of subword-nmt (Sennrich et al. 2016) with a separate vocabulary, as OpenNMT-py's models
  * have: written as a tokenizer.json whose pieces are those of the vocabulary. A piece that is not the last of its word
  * ends with the joiner "@@"; in the codes a piece that is the last ends with "</w>".
  * Facts: subword-nmt's apply_bpe.py; fastBPE's third column is a count. */

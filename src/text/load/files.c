@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * files.c - finds the tokenizer files of a model folder. The forms without tokenizer.json (vocab.txt; vocab.json with
  * merges.txt; tiktoken's ranks) are written as a tokenizer.json in memory and read as one, so that there is one reader.
- * A SentencePiece model, or subword-nmt's codes, may have a vocabulary beside it: OpenNMT's vocab.txt, Marian's
+ * A SentencePiece model, or subword-nmt's codes, may have a separate vocabulary: OpenNMT's vocab.txt, Marian's
  * vocab.json. */
 #include "base/files.h"
 #include "base/limits.h"
@@ -163,7 +163,7 @@ static proa_status open_listed(proa_tokenizer **out, folder *f, const char *voca
     return status;
 }
 
-/* The vocabulary beside a file of pieces or codes; NULL: none. With merges.txt vocab.json is GPT-2's, and leads to
+/* The separate vocabulary of a file of pieces or codes; NULL: none. With merges.txt vocab.json is GPT-2's, and leads to
  * another tokenizer of the same folder. */
 static const char *vocabulary_of(const folder *f)
 {

@@ -170,7 +170,7 @@ static proa_str trim_text(proa_str s)
     return s;
 }
 
-/* A parameter of type string is a text without the line ends beside its tags; any other is JSON if it can be. */
+/* A parameter of type string is a text without the line ends next to its tags; any other is JSON if it can be. */
 static void put_value(proa_message_parser *p, proa_str value, proa_buf *out)
 {
     bool nullable = false;

@@ -30,7 +30,7 @@ static bool all_texts(const proa_json *values)
     return true;
 }
 
-/* By its schema: the type string, alone or beside null; without a type, values that are all texts. */
+/* By its schema: the type string, alone or together with null; without a type, values that are all texts. */
 static void read_type(tool_parameter *to, const proa_json *schema)
 {
     const proa_json *type = proa_json_get(schema, "type"), *values = proa_json_get(schema, "enum");

@@ -150,7 +150,7 @@ static void another_model_drafts(void **state)
 static char *run_and_copy(proa_engine *e, const proa_request *r, outcome *o, int64_t pages, size_t *bytes)
 {
     run_with_drafts(e, *r, o);
-    const proa_kv_pages *p = e->pages.beside;
+    const proa_kv_pages *p = e->pages.attached;
     size_t each = (size_t)(pages * p->block_bytes), lists = 2 * (size_t)p->layers;
     char *copy = malloc(each * lists);
     for (size_t i = 0; i < lists; i++)
@@ -185,9 +185,9 @@ static void pages_hold_the_right_tokens(void **state)
     e = open_with(GOLDEN "arch/llama3", GOLDEN "arch/qwen2", roomy);
     char *b = run_and_copy(e, &r, &given, PAGES, &other);
     assert_int_equal(bytes, other);
-    for (int64_t i = 0, lists = 2 * (int64_t)e->pages.beside->layers; i < lists; i++)
+    for (int64_t i = 0, lists = 2 * (int64_t)e->pages.attached->layers; i < lists; i++)
         assert_memory_equal(a + i * (int64_t)bytes / lists, b + i * (int64_t)bytes / lists,
-                            (size_t)(proa_min64(cached, PAGES) * e->pages.beside->block_bytes));
+                            (size_t)(proa_min64(cached, PAGES) * e->pages.attached->block_bytes));
     proa_engine_close(e);
     free(a), free(b);
     outcome_release(&drafted), outcome_release(&given);

@@ -28,7 +28,7 @@ typedef struct pair {
     proa_pool *pool;
     proa_model *m;
     proa_eagle *h;
-    proa_kv_pages pages, beside;
+    proa_kv_pages pages, attached;
 } pair;
 
 static proa_batch batch_of(const int32_t *ids, int64_t first, int64_t rows, const proa_span *span)
@@ -44,7 +44,7 @@ static proa_batch batch_of(const int32_t *ids, int64_t first, int64_t rows, cons
 /* Rows [first, first + rows) of the head; `states` are the numbers of the states. */
 static void run_head(pair *p, const int32_t *ids, int64_t first, int64_t rows, const int32_t *states, bool own)
 {
-    proa_kv kv = proa_kv_pages_layer(&p->beside, 0);
+    proa_kv kv = proa_kv_pages_layer(&p->attached, 0);
     const proa_span span = {.rows = (int32_t)rows, .context = (int32_t)(first + rows)};
     proa_batch b = batch_of(ids, first, rows, &span);
     b.state_rows = states;
@@ -109,14 +109,15 @@ static void golden(void **state)
     assert_int_equal(proa_eagle_load(p.h, NULL, NULL, &err), PROA_OK);
     assert_int_equal(proa_kv_pages_init(&p.pages, p.device, 8, proa_kv_shape_of(p.m), &err), PROA_OK);
     assert_int_equal(
-        proa_kv_pages_init_beside(&p.beside, &p.pages, p.device, proa_kv_shape_of(p.h->model), &err), PROA_OK);
+        proa_kv_pages_init_attached(&p.attached, &p.pages, p.device, proa_kv_shape_of(p.h->model), &err),
+        PROA_OK);
     if (proa_json_load(&json, path, 1 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
     const proa_json *cases = proa_json_get(json, "cases");
     assert_true(proa_json_len(cases) > 0);
     for (int64_t i = 0; i < proa_json_len(cases); i++) check_case(&p, proa_json_at(cases, i));
     proa_json_free(json);
-    proa_kv_pages_remove_beside(&p.pages, &p.beside);
-    proa_kv_pages_release(&p.beside);
+    proa_kv_pages_detach(&p.pages, &p.attached);
+    proa_kv_pages_release(&p.attached);
     proa_eagle_free(p.h);
     proa_kv_pages_release(&p.pages);
     proa_model_free(p.m);
@@ -223,7 +224,7 @@ static void fill_prompt(int32_t *ids, int64_t count, int32_t seed)
 static char *run_and_copy(proa_engine *e, proa_request r, outcome *o)
 {
     run_with_drafts(e, r, o);
-    const proa_kv_pages *p = e->pages.beside;
+    const proa_kv_pages *p = e->pages.attached;
     char *copy = malloc((size_t)(2 * p->layers * p->block_bytes));
     for (int64_t i = 0; i < 2 * p->layers; i++)
         memcpy(copy + i * p->block_bytes, p->memory + i * p->count * p->block_bytes, (size_t)p->block_bytes);
@@ -250,7 +251,7 @@ static void pages_hold_the_right_tokens(void **state)
         proa_engine_stats(e, &stats);
         assert_true(stats.accepted > 0 && stats.drafted > stats.accepted);
         assert_int_equal(stats.pages_cached, 1);
-        int64_t bytes = 2 * e->pages.beside->layers * e->pages.beside->block_bytes;
+        int64_t bytes = 2 * e->pages.attached->layers * e->pages.attached->block_bytes;
         proa_engine_close(e);
         memcpy(ids + FIRST, drafted.ids, (ALL - FIRST) * sizeof *ids);
         r.ids_count = ALL, r.options.max_tokens = 1;

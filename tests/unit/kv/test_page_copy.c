@@ -120,8 +120,8 @@ static void pages_beside_go_along(void **state)
     size_t bytes = bytes_of(PROA_DTYPE_BF16);
     (void)state;
     make(&p, PROA_DTYPE_F32);
-    assert_int_equal(proa_kv_pages_init_beside(&beside, &p, p.device,
-                                               (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_BF16}, &err),
+    assert_int_equal(proa_kv_pages_init_attached(&beside, &p, p.device,
+                                                 (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_BF16}, &err),
                      PROA_OK);
     assert_int_equal(proa_kv_image_bytes(&p), 2 * LAYERS * (bytes_of(PROA_DTYPE_F32) + bytes));
     char *image = proa_kv_images_alloc(&p, 1);
@@ -159,12 +159,12 @@ static void pages_go_to_another_pool(void **state)
         proa_kv_pages_init(&to, from.device, MORE, (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_F32}, &err),
         PROA_OK);
     assert_true(proa_kv_pages_alike(&to, &from));
-    assert_int_equal(proa_kv_pages_init_beside(&from_beside, &from, from.device,
-                                               (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_BF16}, &err),
+    assert_int_equal(proa_kv_pages_init_attached(&from_beside, &from, from.device,
+                                                 (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_BF16}, &err),
                      PROA_OK);
     assert_false(proa_kv_pages_alike(&to, &from));
-    assert_int_equal(proa_kv_pages_init_beside(&to_beside, &to, to.device,
-                                               (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_BF16}, &err),
+    assert_int_equal(proa_kv_pages_init_attached(&to_beside, &to, to.device,
+                                                 (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_BF16}, &err),
                      PROA_OK);
     assert_true(proa_kv_pages_alike(&to, &from));
     for (int i = 0; i < 3; i++)

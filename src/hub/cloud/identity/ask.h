@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ask.h - one request to a metadata or token service. What it sends is secret: it follows no redirect, and to a service
- *         of the machine it uses no proxy and waits PROA_CLOUD_METADATA_MS.
+ * ask.h - one request to a metadata or token service. The request contains secrets, so redirects are not followed. A
+ *         request to a service of this machine uses no proxy and waits at most PROA_CLOUD_METADATA_MS.
  * Threads: any. */
 #ifndef PROA_HUB_CLOUD_IDENTITY_ASK_H
 #define PROA_HUB_CLOUD_IDENTITY_ASK_H
@@ -19,9 +19,10 @@ typedef struct proa_cloud_ask {
     bool local;                                  /* a service of the machine */
 } proa_cloud_ask;
 
-/* Appends the answer's body. UNAVAILABLE if nobody answers, NOT_FOUND for a refusal; the error names the host. */
+/* Appends the body of the response. UNAVAILABLE without a response, NOT_FOUND for a refusal; the error names the host.
+ */
 PROA_MUST_CHECK proa_status proa_cloud_ask_send(proa_buf *body, const proa_cloud_ask *ask, proa_err *err);
-/* Whether an address is https, or http to this machine itself or to one of `hosts` (NULL-terminated). */
+/* Whether a URL is https, or http to this machine itself or to one of `hosts` (NULL-terminated). */
 bool proa_cloud_is_near(const char *url, const char *const *hosts);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * aws.c - who asks S3, in the order of Amazon's tools: keys of the environment, a profile that assumes a role, a web
- *         identity, keys of the profile, the container's role, the instance's role. */
+ * aws.c - credentials for S3, searched in the order of Amazon's tools: keys of the environment, a profile that assumes
+ *         a role, a web identity, keys of the profile, the container's role, the instance's role. */
 #include "base/file.h"
 #include "hub/cloud/identity/credentials.h"
 #include "hub/cloud/identity/take.h"
@@ -19,8 +19,8 @@ typedef struct profile {
     proa_cloud_key key;
     char region[64], endpoint[1024];
     proa_cloud_role role;
-    char source[128], credential_source[64]; /* with whose keys the role is assumed */
-    char token_file[PROA_PATH_MAX];          /* or with which identity */
+    char source[128], credential_source[64]; /* profile or source of the keys that assume the role */
+    char token_file[PROA_PATH_MAX];          /* or the token of the web identity that assumes it */
     bool mfa;
     const char *unread; /* the name of another source of credentials, which is not read; NULL: none */
 } profile;
@@ -72,7 +72,7 @@ static proa_status take_line(profile *p, proa_str line, const char *path, proa_e
     return PROA_OK;
 }
 
-/* Fills what is not known yet from one file. */
+/* Fills the fields that are still empty from one file. */
 static proa_status read_file(profile *p, const char *path, const char *name, proa_err *err)
 {
     proa_buf text;
@@ -174,7 +174,7 @@ static proa_status take_env_key(proa_cloud_key *key, proa_err *err)
     return proa_cloud_take_env(key->token, sizeof key->token, "AWS_SESSION_TOKEN", err);
 }
 
-/* The keys with which the role of a profile is assumed, from another profile. */
+/* Takes the keys that assume the role of a profile from another profile. */
 static proa_status use_source_profile(proa_cloud_credentials *c, const char *name, proa_err *err)
 {
     profile p;
@@ -204,7 +204,7 @@ static proa_status use_role(proa_cloud_credentials *c, const profile *p, const c
     return use_credential_source(c, p->credential_source, err);
 }
 
-/* required: somebody has chosen the profile. */
+/* required: the profile was chosen explicitly, so it must exist. */
 static proa_status use_profile(proa_cloud_credentials *c, const char *name, bool required, proa_err *err)
 {
     const char *token_file = proa_cloud_env("AWS_WEB_IDENTITY_TOKEN_FILE");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * azure.c - who asks Azure Blob Storage: a key or a signature, then as for Azure's DefaultAzureCredential an
- *           application with a secret, a workload identity, the managed identity of an application or the instance. */
+ * azure.c - credentials for Azure Blob Storage: an account key or a shared access signature, then, as in Azure's
+ *           DefaultAzureCredential, an application with a secret, a workload identity, the managed identity of an
+ *           application or of the instance. */
 #include "hub/cloud/identity/credentials.h"
 #include "hub/cloud/identity/take.h"
 #include <string.h>

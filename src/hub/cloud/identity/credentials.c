@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * credentials.c - reads who asks an object store: Triton's file, or the chain of the store. */
+ * credentials.c - finds the credentials for an object store: Triton's file, or the chain of the store. */
 #include "hub/cloud/identity/credentials.h"
 
 #include "hub/cloud/identity/take.h"
@@ -66,7 +66,7 @@ static proa_status read_triton(proa_cloud_credentials *c, const proa_cloud_addre
     return status;
 }
 
-/* Where the store is is no secret: it is read beside Triton's file too. */
+/* The address of the store is not a secret, so it is read from the environment even if Triton's file is used. */
 static proa_status read_endpoint(proa_cloud_credentials *c, proa_cloud_kind kind, proa_err *err)
 {
     const char *emulator = proa_cloud_env("STORAGE_EMULATOR_HOST");

@@ -5,7 +5,7 @@
  * role           docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html
  * container      docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html
  * instance       docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-security-credentials.html; only version
- *                2, whose token no other machine can ask for */
+ *                2, whose token cannot be requested from another machine */
 #include "hub/cloud/identity/ask.h"
 #include "hub/cloud/identity/fetch.h"
 #include "hub/cloud/identity/grant.h"
@@ -75,7 +75,7 @@ static proa_status assume_with_token(proa_cloud_key *out, const proa_cloud_crede
     return status;
 }
 
-/* In place of `key`, which signs the request, comes that of the role. */
+/* Replaces `key`, which signs the request, with the key of the role. */
 static proa_status assume_role(proa_cloud_key *key, const proa_cloud_credentials *c,
                                const proa_crypto *crypto, proa_err *err)
 {
@@ -132,7 +132,7 @@ static proa_status ask_container(proa_cloud_key *out, const proa_cloud_credentia
 
 /* ---- the instance ---- */
 
-/* Appends what is stored at a path, with the session's token; a PUT of no token asks for one. */
+/* Appends the value at a path, read with the session's token. token NULL: requests a token, with PUT. */
 static proa_status ask_instance(proa_buf *body, const proa_cloud_credentials *c, const char *path,
                                 const char *token, proa_err *err)
 {
@@ -146,7 +146,7 @@ static proa_status ask_instance(proa_buf *body, const proa_cloud_credentials *c,
     return proa_cloud_ask_send(body, &ask, err);
 }
 
-/* A line of the instance's answer, which may have no characters but these. */
+/* A line of the instance's response, which may contain only these characters. */
 static proa_status ask_word(char *out, size_t size, const proa_cloud_credentials *c, const char *path,
                             const char *token, proa_err *err)
 {

@@ -47,7 +47,7 @@ static void user_form(proa_buf *form, const proa_cloud_credentials *c)
     add_field(form, "refresh_token", c->refresh);
 }
 
-/* The token of the other identity: the file, or a member of its JSON. */
+/* The token of the external identity: the whole file, or a member of its JSON. */
 static proa_status read_subject(proa_buf *out, const proa_cloud_credentials *c, proa_err *err)
 {
     proa_json *j = NULL;
@@ -77,7 +77,7 @@ static proa_status federated_form(proa_buf *form, const proa_cloud_credentials *
     return status;
 }
 
-/* A federated identity's token buys one of the service account that it may act as. */
+/* Exchanges a federated identity's token for one of the service account that it may impersonate. */
 static proa_status impersonate_account(proa_cloud_key *key, const proa_cloud_credentials *c, proa_err *err)
 {
     char line[PROA_CLOUD_TOKEN_MAX + 32];
@@ -140,7 +140,7 @@ static proa_status ask_client(proa_cloud_key *out, const proa_cloud_credentials 
     return status;
 }
 
-/* The identity of the application, or of the instance; AZURE_CLIENT_ID names one of several. */
+/* The managed identity of the application or of the instance; AZURE_CLIENT_ID selects one of several. */
 static proa_status ask_managed(proa_cloud_key *out, const proa_cloud_credentials *c, proa_err *err)
 {
     bool app = c->source == PROA_CLOUD_AZURE_APP;

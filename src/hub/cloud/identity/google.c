@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * google.c - who asks Google Cloud Storage, as its "application default credentials" do: a token of the environment, a
- *            file, the file of `gcloud auth application-default login`, the instance's service account. */
+ * google.c - credentials for Google Cloud Storage, in the order of its "application default credentials": a token of
+ *            the environment, a file, the file of `gcloud auth application-default login`, the instance's service
+ *            account. */
 #include "base/file.h"
 #include "hub/cloud/identity/credentials.h"
 #include "hub/cloud/identity/take.h"
@@ -30,7 +31,7 @@ static proa_status take_service_account(proa_cloud_credentials *c, const proa_js
     return PROA_FAIL(err, INVALID, "'%.200s' must have client_email, private_key and token_uri", path);
 }
 
-/* Workload identity federation: the token of another identity, which is in a file, buys one of Google's. */
+/* Workload identity federation: the token of an external identity, from a file, is exchanged for one of Google's. */
 static proa_status take_federated(proa_cloud_credentials *c, const proa_json *j, const char *path, proa_err *err)
 {
     const proa_json *source = proa_json_get(j, "credential_source"),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grant.c - reads keys and when they end. */
+ * grant.c - reads keys and their expiry. */
 #include "hub/cloud/identity/grant.h"
 
 #include "hub/cloud/identity/take.h"
@@ -63,7 +63,7 @@ static int64_t read_seconds(const proa_json *value)
     return n;
 }
 
-/* ---- what a key must be ---- */
+/* ---- form of a key ---- */
 
 /* A part of a key: one word. */
 static proa_status take_word(char *out, size_t size, proa_str text, const char *name, proa_err *err)
@@ -136,7 +136,7 @@ proa_status proa_cloud_grant_sts(proa_cloud_key *out, proa_str body, proa_err *e
 
 /* ---- Google and Azure ---- */
 
-enum { BEARER_SECS = 3600 }; /* of one whose answer does not say */
+enum { BEARER_SECS = 3600 }; /* lifetime if the response names none */
 
 static int64_t bearer_until(const proa_json *j, int64_t now_s)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * renew.c - when keys are fetched, and what a failure means. */
+ * renew.c - decides when keys are fetched, and handles failures. */
 #include "hub/cloud/identity/renew.h"
 
 #include "base/checked.h"
@@ -27,7 +27,7 @@ static proa_status fetch_key(proa_cloud_key *out, const proa_cloud_credentials *
     return PROA_OK;
 }
 
-/* A service that every machine of a cloud may have: that nobody answers is no error. */
+/* A service that a machine of the cloud may have without any configuration: no response is not an error. */
 static bool is_guess(const proa_cloud_credentials *c)
 {
     return !c->role.arn[0] && (c->source == PROA_CLOUD_AWS_INSTANCE || c->source == PROA_CLOUD_GOOGLE_INSTANCE ||
@@ -39,8 +39,8 @@ static const char *source_of(const proa_cloud_credentials *c)
     return c->role.arn[0] ? "an assumed role" : proa_cloud_source_name(c->source);
 }
 
-/* When a key is fetched again: some minutes before it ends, or after half of a short life. One that has ended, which
- * metadata services give out while their own source fails, is used meanwhile. */
+/* When a key is fetched again: some minutes before it expires, or after half of a short lifetime. Metadata services
+ * return expired keys while their own source fails; such a key is used in the meantime. */
 static int64_t next_after(const proa_cloud_key *key, int64_t now)
 {
     int64_t left = key->until_s - now;
@@ -69,7 +69,7 @@ proa_status proa_cloud_renew(proa_cloud_renewal *r, proa_cloud_credentials *c, c
     if (c->source == PROA_CLOUD_FIXED && !c->role.arn[0]) return PROA_OK;
     if (now < r->next_s) return proa_err_copy(err, &r->err);
     proa_err_clear(&r->err);
-    proa_cloud_key key = c->key; /* what the source does not give stays: Azure's account */
+    proa_cloud_key key = c->key; /* fields that the source does not set are kept: Azure's account */
     if (fetch_key(&key, c, crypto, &r->err) != PROA_OK) {
         after_failure(r, c, now);
         return proa_err_copy(err, &r->err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * take.c - copies texts of credentials and refuses what no header can hold. */
+ * take.c - copies texts of credentials and refuses those that cannot be part of a header. */
 #include "hub/cloud/identity/take.h"
 
 #include "base/file.h"
