@@ -390,7 +390,7 @@ static void put_blocks(const tensor *t, int64_t expert, int64_t row, unsigned ch
     for (int64_t k = 0; k < t->from.cols; k += PROA_GROUP) {
         proa_quant_group g;
         if (values) proa_group_quantise(format, &g, values + k, PROA_GROUP);
-        else proa_group_read(format, &g, &part->source, at, k, PROA_GROUP, NULL);
+        else proa_group_read(format, &g, &(proa_source_span){&part->source, at, k, PROA_GROUP, NULL});
         *out++ = (unsigned char)g.scale, *out++ = (unsigned char)(g.scale >> 8);
         if (format == PROA_WFMT_Q8_0)
             for (int i = 0; i < PROA_GROUP; i++) *out++ = (unsigned char)(g.code[i] - 128);

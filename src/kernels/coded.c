@@ -181,29 +181,36 @@ float proa_coded_value(proa_wfmt format, const proa_coded_group *g, int64_t i)
 }
 
 /* The source's own codes; false: it has none that the format holds. */
-static bool keep_group(proa_wfmt format, proa_coded_group *g, const proa_tensor_source *source, int64_t row,
-                       int64_t k, int64_t n, const int32_t *order)
+static bool keep_group(proa_wfmt format, proa_coded_group *g, const proa_source_span *s)
 {
-    if (format == PROA_WFMT_FP8G) return keep_e4m3(g, source, row, k, n);
-    if (n != group_inputs(format)) return false;
-    if (format == PROA_WFMT_MXFP4W) return keep_e2m1(g, source, row, k);
-    return format == PROA_WFMT_I8G ? keep_int8(g, source, row, k) : keep_codes(format, g, source, row, k, order);
+    if (format == PROA_WFMT_FP8G) return keep_e4m3(g, s->source, s->row, s->k, s->n);
+    if (s->n != group_inputs(format)) return false;
+    if (format == PROA_WFMT_MXFP4W) return keep_e2m1(g, s->source, s->row, s->k);
+    return format == PROA_WFMT_I8G ? keep_int8(g, s->source, s->row, s->k)
+                                   : keep_codes(format, g, s->source, s->row, s->k, s->order);
 }
 
-void proa_coded_read(proa_wfmt format, proa_coded_group *g, const proa_tensor_source *source, int64_t row,
-                     int64_t k, int64_t n, const int32_t *order)
+void proa_source_span_read(const proa_source_span *s, float *numbers)
+{
+    if (!s->order) {
+        proa_tensor_source_read(s->source, s->row, s->k, s->n, numbers);
+        return;
+    }
+    for (int64_t i = 0; i < s->n; i++)
+        proa_tensor_source_read(s->source, s->row, s->order[s->k + i], 1, &numbers[i]);
+}
+
+void proa_coded_read(proa_wfmt format, proa_coded_group *g, const proa_source_span *span)
 {
     float numbers[PROA_CODED_STEP];
     memset(g, 0, sizeof *g);
-    if (keep_group(format, g, source, row, k, n, order)) return;
-    if (order)
-        for (int64_t i = 0; i < n; i++) proa_tensor_source_read(source, row, order[k + i], 1, &numbers[i]);
-    else proa_tensor_source_read(source, row, k, n, numbers);
+    if (keep_group(format, g, span)) return;
+    proa_source_span_read(span, numbers);
     memset(g, 0, sizeof *g);
-    if (format == PROA_WFMT_MXFP4W) quantise_e2m1(g, numbers, n);
-    else if (format == PROA_WFMT_I8G) quantise_int8(g, numbers, n);
-    else if (format == PROA_WFMT_FP8G) quantise_e4m3(g, numbers, n);
-    else quantise_group(format, g, numbers, n);
+    if (format == PROA_WFMT_MXFP4W) quantise_e2m1(g, numbers, span->n);
+    else if (format == PROA_WFMT_I8G) quantise_int8(g, numbers, span->n);
+    else if (format == PROA_WFMT_FP8G) quantise_e4m3(g, numbers, span->n);
+    else quantise_group(format, g, numbers, span->n);
 }
 
 /* ---- which format holds a source ---- */
@@ -376,9 +383,8 @@ static void pack_rows(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t row = begin; row < end; row++)
         for (int64_t k = 0; k < padded; k += job->at.group) {
             proa_coded_group g = {.scale = 0};
-            if (k < K)
-                proa_coded_read(job->w->format, &g, job->source, row, k, proa_min64(job->at.group, K - k),
-                                job->order);
+            proa_source_span span = {job->source, row, k, proa_min64(job->at.group, K - k), job->order};
+            if (k < K) proa_coded_read(job->w->format, &g, &span);
             write_group(job, &g, job->first + row, k);
         }
 }

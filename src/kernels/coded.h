@@ -105,11 +105,17 @@ typedef struct proa_coded_group {
 /* What code i of a group stands for. */
 float proa_coded_value(proa_wfmt format, const proa_coded_group *group, int64_t i);
 
-/* Inputs [k, k + n) of a row of a source as a group, k a multiple of the format's group and n at most that: its own
- * codes if the format holds them, else its numbers rounded as weight.h says. order: NULL, or input k is the column
- * order[k]. */
-void proa_coded_read(proa_wfmt format, proa_coded_group *group, const proa_tensor_source *source, int64_t row,
-                     int64_t k, int64_t n, const int32_t *order);
+/* Inputs [k, k + n) of a row of a source. order: NULL, or input k is the column order[k] of the source. */
+typedef struct proa_source_span {
+    const proa_tensor_source *source;
+    int64_t row, k, n;
+    const int32_t *order;
+} proa_source_span;
+void proa_source_span_read(const proa_source_span *span, float *numbers); /* [n] */
+
+/* The inputs of a span as a group, k a multiple of the format's group and n at most that: its own codes if the format
+ * holds them, else its numbers rounded as weight.h says. */
+void proa_coded_read(proa_wfmt format, proa_coded_group *group, const proa_source_span *span);
 
 /* The smallest of the six formats and of I8W and FP8 that holds a source's codes, or loses least of them: codes that
  * none of them holds are rounded to I8G. False: it is plain or turned, or e4m3 in blocks that FP8G cannot have. */

@@ -121,25 +121,20 @@ static bool keep_codes(proa_wfmt format, proa_quant_group *g, const proa_code_gr
     return true;
 }
 
-static bool read_stored(proa_code_group *stored, const proa_tensor_source *source, int64_t row, int64_t k,
-                        const int32_t *order)
+static bool read_stored(proa_code_group *stored, const proa_source_span *s)
 {
-    if (!order) return proa_tensor_source_codes(source, row, k, stored);
-    return proa_scaled_read_columns(stored, source->scaled,
-                                    source->first_row + proa_tensor_source_row(source, row), order + k);
+    if (!s->order) return proa_tensor_source_codes(s->source, s->row, s->k, stored);
+    int64_t row = s->source->first_row + proa_tensor_source_row(s->source, s->row);
+    return proa_scaled_read_columns(stored, s->source->scaled, row, s->order + s->k);
 }
 
-void proa_group_read(proa_wfmt format, proa_quant_group *g, const proa_tensor_source *source, int64_t row,
-                     int64_t k, int64_t n, const int32_t *order)
+void proa_group_read(proa_wfmt format, proa_quant_group *g, const proa_source_span *span)
 {
     float numbers[PROA_GROUP];
     proa_code_group stored;
-    if (n == PROA_GROUP && read_stored(&stored, source, row, k, order) && keep_codes(format, g, &stored))
-        return;
-    if (order)
-        for (int64_t i = 0; i < n; i++) proa_tensor_source_read(source, row, order[k + i], 1, &numbers[i]);
-    else proa_tensor_source_read(source, row, k, n, numbers);
-    proa_group_quantise(format, g, numbers, n);
+    if (span->n == PROA_GROUP && read_stored(&stored, span) && keep_codes(format, g, &stored)) return;
+    proa_source_span_read(span, numbers);
+    proa_group_quantise(format, g, numbers, span->n);
 }
 
 /* 4-bit codes in groups are kept: with the middle as zero, or with a minimum for each group. Groups whose columns are

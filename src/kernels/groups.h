@@ -7,7 +7,7 @@
 #ifndef PROA_KERNELS_GROUPS_H
 #define PROA_KERNELS_GROUPS_H
 
-#include "kernels/weight.h"
+#include "kernels/coded.h"
 
 /* q8_0: code is int8 + 128, from 1 to 255. q4_0, q4_1: 0 to 15. mxfp4, iq4_nl: the number of the table + 128. */
 typedef struct proa_quant_group {
@@ -41,11 +41,9 @@ void proa_group_quantise(proa_wfmt format, proa_quant_group *group, const float 
  * among the steps of quant.h. extreme: the number of the largest magnitude. */
 float proa_i4_best_scale(const float *v, int64_t n, float extreme);
 
-/* Inputs [k, k + n) of one row of a source as a group, k a multiple of PROA_GROUP: its own codes and scales if it is
- * stored in a form that the format holds exactly, else decoded and quantised. order: NULL, or input k is the column
- * order[k]. */
-void proa_group_read(proa_wfmt format, proa_quant_group *group, const proa_tensor_source *source, int64_t row,
-                     int64_t k, int64_t n, const int32_t *order);
+/* The inputs of a span (coded.h) as a group, k a multiple of PROA_GROUP: its own codes and scales if it is stored in a
+ * form that the format holds exactly, else decoded and quantised. */
+void proa_group_read(proa_wfmt format, proa_quant_group *group, const proa_source_span *span);
 
 /* The order of the inputs of a permuted weight in groups, i32 [K] at the end of its bytes; NULL: it is not permuted.
  * w->bytes is what pack_bytes says and proa_group_order_bytes. */

@@ -97,7 +97,8 @@ static void check_groups(const proa_tensor_source *s)
     for (int64_t row = 0; row < rows; row++)
         for (int64_t k = 0; k < cols; k += PROA_GROUP) {
             proa_quant_group g;
-            proa_group_read(format, &g, s, row, k, proa_min64(PROA_GROUP, cols - k), order);
+            proa_source_span span = {s, row, k, proa_min64(PROA_GROUP, cols - k), order};
+            proa_group_read(format, &g, &span);
         }
     free(order);
 }

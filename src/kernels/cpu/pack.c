@@ -211,8 +211,8 @@ static void pack_group_panel(const pack_job *job, int64_t panel)
         if (!find_row(job, panel * PROA_PANEL + j, &source, &row)) break;
         for (int64_t k = 0; k < w->K; k += PROA_GROUP) {
             proa_quant_group group;
-            proa_group_read(w->format, &group, source, row, k, proa_min64(PROA_GROUP, w->K - k),
-                            proa_group_order(w));
+            proa_source_span span = {source, row, k, proa_min64(PROA_GROUP, w->K - k), proa_group_order(w)};
+            proa_group_read(w->format, &group, &span);
             write_group(w->format, out + k / PROA_GROUP * step_bytes(w->format), j, &group, stored);
         }
     }

@@ -16,9 +16,10 @@ int64_t proa_reference_group_bytes(int64_t N, int64_t K)
 void proa_reference_pack_groups(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row)
 {
     proa_quant_group *groups = (proa_quant_group *)w->data + n * proa_group_count(w->K);
-    for (int64_t k = 0; k < w->K; k += PROA_GROUP)
-        proa_group_read(w->format, &groups[k / PROA_GROUP], source, row, k, proa_min64(PROA_GROUP, w->K - k),
-                        proa_group_order(w));
+    for (int64_t k = 0; k < w->K; k += PROA_GROUP) {
+        proa_source_span span = {source, row, k, proa_min64(PROA_GROUP, w->K - k), proa_group_order(w)};
+        proa_group_read(w->format, &groups[k / PROA_GROUP], &span);
+    }
 }
 
 void proa_reference_dot_groups(float *y, const proa_weight *w, int64_t n, int64_t rows, const float *x)
@@ -67,9 +68,9 @@ void proa_reference_pack_coded(const proa_weight *w, int64_t n, const proa_tenso
     int64_t each = proa_coded_layout_of(w->format, w->N, w->K).group;
     for (int64_t k = 0; k < w->K; k += each) {
         proa_coded_group g;
-        int64_t count = proa_min64(each, w->K - k);
-        proa_coded_read(w->format, &g, source, row, k, count, order);
-        for (int64_t i = 0; i < count; i++)
+        proa_source_span span = {source, row, k, proa_min64(each, w->K - k), order};
+        proa_coded_read(w->format, &g, &span);
+        for (int64_t i = 0; i < span.n; i++)
             out[order ? order[k + i] : k + i] = proa_coded_value(w->format, &g, i);
     }
     free(order);

@@ -188,7 +188,8 @@ static void orders_groups(void **state)
             for (int k = 0; k < K; k++) {
                 proa_quant_group g;
                 float want;
-                proa_group_read(format, &g, &s.source, n, k / PROA_GROUP * PROA_GROUP, PROA_GROUP, order);
+                proa_source_span span = {&s.source, n, k / PROA_GROUP * PROA_GROUP, PROA_GROUP, order};
+                proa_group_read(format, &g, &span);
                 proa_tensor_source_read(&s.source, n, order[k], 1, &want);
                 float number = (float)(g.code[k % PROA_GROUP] - proa_group_zero(format)) *
                                    proa_f16_to_f32(g.scale) +
@@ -270,7 +271,7 @@ static void rounds_to_mxfp4(void **state)
     proa_tensor_source source = proa_tensor_source_of(
         proa_view_2d((void *)(uintptr_t)numbers, PROA_DTYPE_F32, 1, 32));
     proa_coded_group g;
-    proa_coded_read(PROA_WFMT_MXFP4W, &g, &source, 0, 0, 32, NULL);
+    proa_coded_read(PROA_WFMT_MXFP4W, &g, &(proa_source_span){&source, 0, 0, 32, NULL});
     assert_int_equal(g.scale, 127);
     for (int i = 0; i < 9; i++) assert_true(proa_coded_value(PROA_WFMT_MXFP4W, &g, i) == want[i]);
 }

@@ -44,7 +44,7 @@ static double largest_difference(proa_wfmt format, const proa_tensor_source *s)
     for (int64_t k = 0; k < 256; k += PROA_GROUP) {
         proa_quant_group g;
         float numbers[PROA_GROUP];
-        proa_group_read(format, &g, s, 1, k, PROA_GROUP, NULL);
+        proa_group_read(format, &g, &(proa_source_span){s, 1, k, PROA_GROUP, NULL});
         proa_tensor_source_read(s, 1, k, PROA_GROUP, numbers);
         for (int i = 0; i < PROA_GROUP; i++) {
             worst = fmax(worst, fabs((double)number_of(format, &g, i) - (double)numbers[i]));
@@ -85,8 +85,9 @@ static void keeps_middle_in_q4_1(void **state)
     proa_tensor_source s = source_of(PROA_ENCODING_Q4_0);
     for (int64_t k = 0; k < 256; k += PROA_GROUP) {
         proa_quant_group q4_0, q4_1;
-        proa_group_read(PROA_WFMT_Q4_0, &q4_0, &s, 1, k, PROA_GROUP, NULL);
-        proa_group_read(PROA_WFMT_Q4_1, &q4_1, &s, 1, k, PROA_GROUP, NULL);
+        const proa_source_span span = {&s, 1, k, PROA_GROUP, NULL};
+        proa_group_read(PROA_WFMT_Q4_0, &q4_0, &span);
+        proa_group_read(PROA_WFMT_Q4_1, &q4_1, &span);
         assert_memory_equal(q4_1.code, q4_0.code, PROA_GROUP);
         assert_int_equal(q4_1.scale, q4_0.scale);
         assert_true(proa_f16_to_f32(q4_1.min) == -8.0f * proa_f16_to_f32(q4_0.scale));
