@@ -241,7 +241,7 @@ proa_status proa_sampler_candidates(proa_sampler_scratch *s, const proa_drawn_ca
     return PROA_OK;
 }
 
-static proa_status choose_row(proa_sampler_scratch *s, proa_sampler_row *r, int64_t vocab)
+proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sampler_row *r, int64_t vocab)
 {
     PROA_ASSERT(vocab > 0 && vocab <= s->vocab);
     r->out = (proa_sample){0};
@@ -251,18 +251,6 @@ static proa_status choose_row(proa_sampler_scratch *s, proa_sampler_row *r, int6
     if (r->top && r->options->top_logprobs > 0)
         proa_sampler_top(r->top, r->options->top_logprobs, raw, vocab);
     return PROA_OK;
-}
-
-proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sample *out, const float *logits, int64_t vocab,
-                                int64_t position, const proa_options *options, const proa_history *history,
-                                proa_err *err)
-{
-    proa_sampler_row row = {.logits = logits, .position = position, .options = options, .err = err};
-    row.seed = options->seed, row.logprobs = options->logprobs;
-    if (history) row.history = *history;
-    proa_status status = choose_row(s, &row, vocab);
-    *out = row.out;
-    return status;
 }
 
 typedef struct rows_job {
@@ -275,7 +263,7 @@ static void choose_range(void *arg, int64_t begin, int64_t end, int worker)
 {
     const rows_job *job = arg;
     for (int64_t i = begin; i < end; i++)
-        job->rows[i].status = choose_row(&job->scratch[worker], &job->rows[i], job->vocab);
+        job->rows[i].status = proa_sampler_choose(&job->scratch[worker], &job->rows[i], job->vocab);
 }
 
 void proa_sampler_choose_rows(proa_pool *pool, proa_sampler_scratch *s, proa_sampler_row *rows, int64_t count,

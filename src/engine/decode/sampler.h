@@ -40,9 +40,26 @@ int64_t proa_sampler_bytes(int64_t vocab); /* what init takes, for the plan */
  * or top_k is 1 (there the temperature only scales; logits_processor.h does that). */
 bool proa_sampler_greedy(const proa_options *options);
 
-/* Samples the token at `position` of its sequence from logits[vocab] (vocab <= s->vocab), which are not
- * changed. Reads style, temperature, top_k, top_p and its decay, min_p, typical_p, epsilon_cutoff, eta_cutoff, seed and
- * logprobs of options.
+/* One row of logits, of which a token is sampled. */
+typedef struct proa_sampler_row {
+    const float *logits;  /* [vocab], after proa_logits_processor_apply */
+    const float *raw;     /* [vocab] as the model gave them, for log-probabilities; NULL: logits are that */
+    int64_t position;     /* in the sequence of the token to be chosen, prompt included */
+    proa_history history; /* zero: nothing was generated */
+    const proa_options *options; /* but for these two, which may differ between sequences that share the options */
+    uint64_t seed;
+    bool logprobs;
+    bool race;         /* drawn by proa_sampler_race, not by proa_sampler_pick */
+    proa_sample out;   /* set, */
+    proa_logprob *top; /* [options->top_logprobs] set; may be NULL */
+    float *scores; /* [vocab] set: logits over the temperature, -infinity for tokens that a filter dropped; may be
+                           NULL, or `logits` itself */
+    proa_status status; /* and this one */
+    proa_err *err;      /* may be NULL; not shared between rows */
+} proa_sampler_row;
+
+/* Samples the token of a row of [vocab] logits, vocab <= s->vocab. Reads style, temperature, top_k, top_p and its
+ * decay, min_p, typical_p, epsilon_cutoff and eta_cutoff of the options.
  *   greedy          the first index of the largest logit; all other options are ignored
  *   style hf        x = logits / temperature
  *                   top_k > 0: drops x below the k-th largest; ties with it stay
@@ -58,38 +75,17 @@ bool proa_sampler_greedy(const proa_options *options);
  *                   one weighs only what was missing, because FasterTransformer's and TensorRT-LLM's kernels draw
  *                   uniformly from (0, top_p * sum] along that order
  *                   then min_p, typical_p and the cutoffs as above
- * top_p decays as proa_sampler_top_p says. history may be NULL: nothing was generated.
+ * top_p decays as proa_sampler_top_p says.
  * The random number depends on (seed, position) alone: the same seed gives the same tokens whatever else is in the
- * batch. position is the index in the sequence of the token to be chosen, prompt included; different sequences of
- * one request need different seeds (proa_seed_of) to differ.
+ * batch. Different sequences of one request need different seeds (proa_seed_of) to differ.
  * A temperature so small that logits / temperature overflows is greedy, its limit.
  * INTERNAL, "logits are not numbers ...", if a logit is NaN or +infinity, or all are -infinity (single ones may be).
  * No allocation. */
-PROA_MUST_CHECK proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sample *out, const float *logits,
-                                                int64_t vocab, int64_t position, const proa_options *options,
-                                                const proa_history *history, proa_err *err);
+PROA_MUST_CHECK proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sampler_row *row, int64_t vocab);
 
 /* Checks a row that is sampled on a device by its log-sum-exp: INTERNAL as above, with the same text if all logits are
  * -infinity. Otherwise the row's id is not known: the text names the sum. */
 PROA_MUST_CHECK proa_status proa_sampler_check_sum(float sum, int64_t vocab, int64_t position, proa_err *err);
-
-/* One row of a step. */
-typedef struct proa_sampler_row {
-    const float *logits; /* [vocab], after proa_logits_processor_apply */
-    const float *raw;    /* [vocab] as the model gave them, for log-probabilities; NULL: logits are that */
-    int64_t position;    /* as above, and so on: */
-    proa_history history;
-    const proa_options *options; /* but for these two, which may differ between sequences that share the options */
-    uint64_t seed;
-    bool logprobs;
-    bool race;         /* drawn by proa_sampler_race, not by proa_sampler_pick */
-    proa_sample out;   /* set, */
-    proa_logprob *top; /* [options->top_logprobs] set; may be NULL */
-    float *scores; /* [vocab] set: logits over the temperature, -infinity for tokens that a filter dropped; may be
-                           NULL, or `logits` itself */
-    proa_status status; /* and this one */
-    proa_err *err;      /* may be NULL; not shared between rows */
-} proa_sampler_row;
 
 /* Samples each row as proa_sampler_choose does, spread over the pool. s: one scratch for each of the pool's threads. */
 void proa_sampler_choose_rows(proa_pool *pool, proa_sampler_scratch *s, proa_sampler_row *rows, int64_t count,

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
+#include "choose.h"
 #include "draws.h"
 #include "engine/decode/sampler.h"
 #include "golden_logits.h"
@@ -75,8 +76,7 @@ static void test_draws(void **state)
         int n = golden_row(row, proa_json_get(proa_json_at(cases, i), "logits"));
         read_probabilities(p, n, proa_json_at(cases, i));
         for (int k = 0; k < DRAWS; k++) {
-            proa_sample got;
-            assert_int_equal(proa_sampler_choose(&s, &got, row, n, k, &g.o, NULL, NULL), PROA_OK);
+            proa_sample got = choose(&s, row, n, k, &g.o);
             seen[got.id]++;
         }
         expect_distribution(seen, p, n, DRAWS);
@@ -264,12 +264,11 @@ static void fill_batch(batch *b)
 
 static void expect_as_alone(proa_sampler_scratch *s, const batch *b, int r)
 {
-    proa_sample one;
     proa_logprob expected[TOP];
     const proa_sampler_row *row = &b->rows[r];
     const float *from = row->raw ? row->raw : row->logits;
     assert_int_equal(row->status, PROA_OK);
-    assert_int_equal(proa_sampler_choose(s, &one, row->logits, N, r, row->options, NULL, NULL), PROA_OK);
+    proa_sample one = choose(s, row->logits, N, r, row->options);
     assert_int_equal(one.id, row->out.id);
     assert_true(row->out.logprob == (row->options->logprobs ? proa_sampler_logprob(from, N, one.id) : 0));
     assert_int_equal(proa_sampler_top(expected, TOP, from, N), TOP);

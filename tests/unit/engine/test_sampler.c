@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "choose.h"
 #include "draws.h"
 #include "engine/decode/row.h"
 #include "engine/decode/sampler.h"
@@ -59,8 +60,7 @@ static void draw_many(const float *logits, int n, proa_options options)
     int seen[ROW] = {0};
     exact(p, logits, n, &options);
     for (int i = 0; i < DRAWS; i++) {
-        proa_sample got;
-        assert_int_equal(proa_sampler_choose(&s, &got, logits, n, i, &options, NULL, NULL), PROA_OK);
+        proa_sample got = choose(&s, logits, n, i, &options);
         assert_in_range(got.id, 0, n - 1);
         seen[got.id]++;
     }
@@ -148,9 +148,8 @@ static void check_golden(proa_sampler_scratch *s, const proa_json *c)
         assert_int_equal(s->id[i], proa_json_int(proa_json_at(kept, i)));
         assert_true(fabs((double)s->weight[i] / sum - proa_json_double(proa_json_at(probability, i))) < 1e-6);
     }
-    proa_sample got;
     o = (proa_options){.logprobs = true};
-    assert_int_equal(proa_sampler_choose(s, &got, row, n, 0, &o, NULL, NULL), PROA_OK);
+    proa_sample got = choose(s, row, n, 0, &o);
     assert_int_equal(got.id, proa_json_int(proa_json_get(c, "greedy")));
     assert_true(fabs((double)got.logprob - proa_json_double(proa_json_get(c, "greedy_logprob"))) < 2e-6);
 }
@@ -179,7 +178,7 @@ static void test_greedy(void **state)
     proa_sampler_scratch s;
     proa_sample got;
     proa_sampler_init(&s, ROW);
-    assert_int_equal(proa_sampler_choose(&s, &got, ties, 5, 0, &o, NULL, NULL), PROA_OK);
+    got = choose(&s, ties, 5, 0, &o);
     assert_int_equal(got.id, 1);
     float row[ROW];
     for (int n = 1; n < ROW; n++)
@@ -187,7 +186,7 @@ static void test_greedy(void **state)
             for (int i = 0; i < n; i++) row[i] = -1e30F;
             row[at] = -5;
             assert_true(proa_row_largest(row, n) == -5);
-            assert_int_equal(proa_sampler_choose(&s, &got, row, n, 0, &o, NULL, NULL), PROA_OK);
+            got = choose(&s, row, n, 0, &o);
             assert_int_equal(got.id, at);
             assert_false(proa_row_has_nan(row, n));
             row[at] = NAN;
@@ -299,15 +298,14 @@ static void test_same_seed(void **state)
     int differ = 0;
     uint64_t allocations = proa_alloc_count();
     for (int i = 0; i < 200; i++) {
-        proa_sample x, y, z;
         proa_options other = o;
         other.seed = 43;
-        assert_int_equal(proa_sampler_choose(&a, &x, row, ROW, i, &o, NULL, NULL), PROA_OK);
-        assert_int_equal(proa_sampler_choose(&b, &z, row, ROW, 199 - i, &other, NULL, NULL), PROA_OK);
-        assert_int_equal(proa_sampler_choose(&b, &y, row, ROW, i, &o, NULL, NULL), PROA_OK);
+        proa_sample x = choose(&a, row, ROW, i, &o);
+        (void)choose(&b, row, ROW, 199 - i, &other);
+        proa_sample y = choose(&b, row, ROW, i, &o);
         assert_memory_equal(&x, &y, sizeof x);
         assert_true(x.logprob == proa_sampler_logprob(row, ROW, x.id));
-        assert_int_equal(proa_sampler_choose(&b, &z, row, ROW, i, &other, NULL, NULL), PROA_OK);
+        proa_sample z = choose(&b, row, ROW, i, &other);
         differ += z.id != x.id;
     }
     assert_int_equal(proa_alloc_count(), allocations);
@@ -320,10 +318,10 @@ static void expect_refused(const float *row, int n, float temperature, const cha
 {
     proa_sampler_scratch s;
     proa_sampler_init(&s, n);
-    proa_sample got;
     proa_err err = {0};
     proa_options o = {.temperature = temperature};
-    assert_int_equal(proa_sampler_choose(&s, &got, row, n, 9, &o, NULL, &err), PROA_INTERNAL);
+    proa_sampler_row bad = {.logits = row, .position = 9, .options = &o, .err = &err};
+    assert_int_equal(proa_sampler_choose(&s, &bad, n), PROA_INTERNAL);
     assert_non_null(strstr(err.text, text));
     proa_sampler_release(&s);
 }
@@ -394,7 +392,7 @@ static void test_choice(void **state)
         for (int j = 0; j < COLS && i % 3 == 0; j++) row[j] = rintf(row[j] * 2); /* ties */
         assert_true(proa_sampler_choice(&how, &o));
         how.uniform = proa_sampler_uniform(o.seed, i);
-        assert_int_equal(proa_sampler_choose(&s, &right, row, COLS, i, &o, NULL, NULL), PROA_OK);
+        right = choose(&s, row, COLS, i, &o);
         c.ops->decode->sample(&c, &id, &sum, proa_view_2d(row, PROA_DTYPE_F32, 1, COLS), &how);
         if (id != right.id) fail_msg("row %d: id %d, not %d", i, (int)id, (int)right.id);
     }
@@ -416,17 +414,17 @@ static void test_extremes(void **state)
     for (int i = 0; i < 500; i++) {
         proa_sample got;
         proa_options o = {.temperature = 1, .seed = (uint64_t)i, .top_p = i % 3 ? 0.99F : 0, .top_k = i % 5};
-        assert_int_equal(proa_sampler_choose(&s, &got, row, 8, i, &o, NULL, NULL), PROA_OK);
+        got = choose(&s, row, 8, i, &o);
         assert_true(got.id == 1 || got.id == 7);
         o.temperature = 1e-45F;
-        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL, NULL), PROA_OK);
+        got = choose(&s, small, 4, i, &o);
         assert_int_equal(got.id, 2);
         o.temperature = 3e38F;
-        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL, NULL), PROA_OK);
+        got = choose(&s, small, 4, i, &o);
         assert_int_not_equal(got.id, 1);
         o.temperature = 1;
         o.top_p = 1e-12F; /* its threshold rounds to 1: the likeliest alone stays */
-        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL, NULL), PROA_OK);
+        got = choose(&s, small, 4, i, &o);
         assert_int_equal(got.id, 2);
     }
     proa_sampler_release(&s);
