@@ -131,10 +131,15 @@ proa_config_options proa_server_config_options(const proa_server *s);
 /* Reads and checks the configuration. config_json NULL: that of the folder. */
 proa_status proa_source_new(proa_source **out, const proa_server *s, const char *name, const char *path,
                             const char *config_json, proa_err *err);
-/* The same from files that a load brought: they are written to a temporary folder. */
+/* What a load brings in place of the repository's configuration and files. */
+typedef struct proa_load_override {
+    const char *config_json; /* NULL: the repository's */
+    const proa_model_file *files;
+    int files_count; /* 0: the repository's files */
+} proa_load_override;
+/* The same from the files of a load, which are written to a temporary folder. */
 proa_status proa_source_from_files(proa_source **out, const proa_server *s, const char *name,
-                                   const char *config_json, const proa_model_file *files, int files_count,
-                                   proa_err *err);
+                                   const proa_load_override *load, proa_err *err);
 proa_source *proa_source_hold(proa_source *source);
 void proa_source_drop(proa_source *source); /* NULL is fine */
 /* The versions that the policy wants, rising; malloc'd. INVALID if there is none. */

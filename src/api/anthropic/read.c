@@ -174,7 +174,7 @@ bool proa_msg_read(proa_oai *job)
     double temperature = 1;
     if (!proa_json_get(job->body, "max_tokens"))
         return proa_oai_bad(&job->error, "max_tokens", "max_tokens: Field required");
-    if (!proa_oai_number(&job->error, job->body, "temperature", 0, 1, &temperature, NULL)) return false;
+    if (!proa_oai_number(job, "temperature", 0, 1, &temperature, NULL)) return false;
     return convert_body(job) && proa_oai_read_generation(job);
 }
 

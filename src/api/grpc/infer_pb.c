@@ -172,18 +172,24 @@ static proa_status region_number(uint64_t *out, const proa_infer_param *p, const
     return PROA_OK;
 }
 
-/* *region stays NULL if the tensor is not in shared memory. */
-static proa_status find_region(const proa_infer_pb *m, proa_arena *arena, const tensor_params *t,
-                               const char *tensor, proa_buffer **region, uint64_t *bytes, proa_err *err)
+/* The part of shared memory that a tensor is in. */
+typedef struct shared_part {
+    proa_buffer *region; /* a new reference; NULL: the tensor is not in shared memory */
+    uint64_t bytes;
+} shared_part;
+
+static proa_status find_region(shared_part *out, const proa_infer_pb *m, proa_arena *arena,
+                               const tensor_params *t, const char *tensor, proa_err *err)
 {
     uint64_t offset = 0;
+    *out = (shared_part){.region = NULL};
     if (t->region.name.ptr && t->region.kind != PROA_PARAM_STRING)
         return PROA_FAIL(err, INVALID,
                          "invalid value type for 'shared_memory_region' parameter for tensor '%s', expected "
                          "string_param.",
                          tensor);
     PROA_TRY(region_number(&offset, &t->offset, t, tensor, err));
-    PROA_TRY(region_number(bytes, &t->bytes, t, tensor, err));
+    PROA_TRY(region_number(&out->bytes, &t->bytes, t, tensor, err));
     if (!t->region.name.ptr) return PROA_OK;
     if (!t->bytes.name.ptr)
         return PROA_FAIL(
@@ -191,7 +197,7 @@ static proa_status find_region(const proa_infer_pb *m, proa_arena *arena, const 
             "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for "
             "tensor '%s'",
             tensor);
-    return m->region(m->region_arg, proa_arena_strdup(arena, t->region.s), offset, *bytes, region, err);
+    return m->region(m->region_arg, proa_arena_strdup(arena, t->region.s), offset, out->bytes, &out->region, err);
 }
 
 /* ---- inputs ---- */
@@ -249,21 +255,20 @@ static void put_slice(const proa_infer_pb *m, proa_tensor *t, proa_str bytes)
 static proa_status put_region(const proa_infer_pb *m, proa_infer *r, const input_parts *parts, proa_tensor *t,
                               proa_err *err)
 {
-    proa_buffer *region = NULL;
-    uint64_t bytes = 0;
+    shared_part part;
     if (parts->has_contents)
         return PROA_FAIL(
             err, INVALID,
             "unexpected 'content' provided when using shared memory for input tensor '%s' for model '%s'",
             t->name, r->model_name);
-    PROA_TRY(find_region(m, &r->arena, &parts->params, t->name, &region, &bytes, err));
-    if (bytes == 0) {
-        proa_buffer_drop(region);
+    PROA_TRY(find_region(&part, m, &r->arena, &parts->params, t->name, err));
+    if (part.bytes == 0) {
+        proa_buffer_drop(part.region);
         return PROA_OK;
     }
-    t->buffer = region;
-    t->data = region->data;
-    t->bytes = (size_t)bytes;
+    t->buffer = part.region;
+    t->data = part.region->data;
+    t->bytes = (size_t)part.bytes;
     return PROA_OK;
 }
 
@@ -329,13 +334,15 @@ static proa_status fill_output(proa_infer_pb *m, proa_infer *r, proa_str bytes, 
     proa_str name = {"", 0};
     tensor_params params = {.region = {.name = {NULL, 0}}};
     proa_pb_want want = {.classes = 0};
+    shared_part part;
     if (!read_output(&name, &params, bytes)) return malformed_message("output", err);
     if (!proa_infer_add_output(r, name)) return malformed_message("output", err);
     want.output = r->outputs[r->outputs_count - 1];
     PROA_TRY(read_classes(&want.classes, &params.classes, err));
     if (params.region.name.ptr && want.classes)
         return PROA_FAIL(err, INVALID, "output can't set both 'shared_memory_region' and 'classification'");
-    PROA_TRY(find_region(m, &r->arena, &params, want.output, &want.region, &want.region_bytes, err));
+    PROA_TRY(find_region(&part, m, &r->arena, &params, want.output, err));
+    want.region = part.region, want.region_bytes = part.bytes;
     if (want.region && want.region->memory) r->device_replies = true; /* proa_reply_pb_apply takes them */
     if (!want.region && !want.classes) return PROA_OK;
     if (!m->wants) m->wants = PROA_ARENA_NEW(&r->arena, proa_pb_want, m->outputs.count);

@@ -55,10 +55,10 @@ static bool is_number(const proa_json *j)
     return proa_json_kind(j) == PROA_JSON_INT || proa_json_kind(j) == PROA_JSON_DOUBLE;
 }
 
-bool proa_oai_number(proa_oai_error *e, const proa_json *body, const char *key, double min, double max,
-                     double *value, bool *given)
+bool proa_oai_number(proa_oai *job, const char *key, double min, double max, double *value, bool *given)
 {
-    const proa_json *j = proa_json_get(body, key);
+    proa_oai_error *e = &job->error;
+    const proa_json *j = proa_json_get(job->body, key);
     if (!j) return true;
     if (!is_number(j))
         return proa_oai_bad(e, key, "Invalid type for '%s': expected a number, but got %s instead.", key,
@@ -71,10 +71,10 @@ bool proa_oai_number(proa_oai_error *e, const proa_json *body, const char *key, 
     return true;
 }
 
-bool proa_oai_whole(proa_oai_error *e, const proa_json *body, const char *key, int64_t min, int64_t max,
-                    int64_t *value, bool *given)
+bool proa_oai_whole(proa_oai *job, const char *key, int64_t min, int64_t max, int64_t *value, bool *given)
 {
-    const proa_json *j = proa_json_get(body, key);
+    proa_oai_error *e = &job->error;
+    const proa_json *j = proa_json_get(job->body, key);
     if (!j) return true;
     double d = proa_json_double(j);
     bool integer = proa_json_kind(j) == PROA_JSON_INT;

@@ -246,10 +246,10 @@ bool proa_oai_take_chat(proa_oai *job);
 /* ---- json.c ---- */
 void proa_oai_put_json(proa_buf *out, const proa_json *j);
 void proa_oai_put_number(proa_buf *out, double value);
-bool proa_oai_number(proa_oai_error *e, const proa_json *body, const char *key, double min, double max,
-                     double *value, bool *given);
-bool proa_oai_whole(proa_oai_error *e, const proa_json *body, const char *key, int64_t min, int64_t max,
-                    int64_t *value, bool *given);
+/* The member `key` of the body in [min, max]; *value is kept if there is none. *given, unless NULL, is set if there is
+ * one. False with job->error. */
+bool proa_oai_number(proa_oai *job, const char *key, double min, double max, double *value, bool *given);
+bool proa_oai_whole(proa_oai *job, const char *key, int64_t min, int64_t max, int64_t *value, bool *given);
 bool proa_oai_flag(proa_oai_error *e, const proa_json *body, const char *key, bool *value);
 
 /* ---- infer.c: to the server core ---- */

@@ -71,14 +71,12 @@ static bool check_bias(proa_oai *job)
 static bool read_numbers(proa_oai *job)
 {
     proa_oai_params *p = &job->params;
-    proa_oai_error *e = &job->error;
-    const proa_json *b = job->body;
-    return proa_oai_number(e, b, "temperature", 0, 2, &p->temperature, NULL) &&
-           proa_oai_number(e, b, "top_p", 0, 1, &p->top_p, &p->has_top_p) &&
-           proa_oai_number(e, b, "presence_penalty", -2, 2, &p->presence, &p->has_presence) &&
-           proa_oai_number(e, b, "frequency_penalty", -2, 2, &p->frequency, &p->has_frequency) &&
-           proa_oai_whole(e, b, "seed", INT64_MIN, INT64_MAX, &p->seed, &p->seeded) &&
-           proa_oai_whole(e, b, "n", 1, PROA_OPENAI_CHOICES_MAX, &p->n, NULL);
+    return proa_oai_number(job, "temperature", 0, 2, &p->temperature, NULL) &&
+           proa_oai_number(job, "top_p", 0, 1, &p->top_p, &p->has_top_p) &&
+           proa_oai_number(job, "presence_penalty", -2, 2, &p->presence, &p->has_presence) &&
+           proa_oai_number(job, "frequency_penalty", -2, 2, &p->frequency, &p->has_frequency) &&
+           proa_oai_whole(job, "seed", INT64_MIN, INT64_MAX, &p->seed, &p->seeded) &&
+           proa_oai_whole(job, "n", 1, PROA_OPENAI_CHOICES_MAX, &p->n, NULL);
 }
 
 static bool read_lengths(proa_oai *job)
@@ -86,10 +84,8 @@ static bool read_lengths(proa_oai *job)
     proa_oai_params *p = &job->params;
     bool chat = job->form->chat, max = false;
     p->max_tokens = chat ? 0 : 16; /* OpenAI's: a completion has 16 tokens, a chat as many as it takes */
-    if (!proa_oai_whole(&job->error, job->body, "max_tokens", chat, PROA_CONTEXT_MAX, &p->max_tokens, &max))
-        return false;
-    if (chat && !proa_oai_whole(&job->error, job->body, "max_completion_tokens", 1, PROA_CONTEXT_MAX,
-                                &p->max_tokens, &max))
+    if (!proa_oai_whole(job, "max_tokens", chat, PROA_CONTEXT_MAX, &p->max_tokens, &max)) return false;
+    if (chat && !proa_oai_whole(job, "max_completion_tokens", 1, PROA_CONTEXT_MAX, &p->max_tokens, &max))
         return false;
     p->has_max = max;
     return true;
@@ -100,8 +96,7 @@ static bool read_chat_logprobs(proa_oai *job)
     proa_oai_params *p = &job->params;
     bool tops = false;
     if (!proa_oai_flag(&job->error, job->body, "logprobs", &p->logprobs)) return false;
-    if (!proa_oai_whole(&job->error, job->body, "top_logprobs", 0, PROA_OPENAI_LOGPROBS_MAX, &p->top_logprobs,
-                        &tops))
+    if (!proa_oai_whole(job, "top_logprobs", 0, PROA_OPENAI_LOGPROBS_MAX, &p->top_logprobs, &tops))
         return false;
     if (tops && !p->logprobs)
         return proa_oai_bad(&job->error, "top_logprobs",
@@ -114,12 +109,11 @@ static bool read_completion(proa_oai *job)
 {
     proa_oai_params *p = &job->params;
     proa_oai_error *e = &job->error;
-    if (!proa_oai_whole(e, job->body, "logprobs", 0, PROA_OPENAI_LOGPROBS_MAX, &p->top_logprobs, &p->logprobs) ||
+    if (!proa_oai_whole(job, "logprobs", 0, PROA_OPENAI_LOGPROBS_MAX, &p->top_logprobs, &p->logprobs) ||
         !proa_oai_flag(e, job->body, "echo", &p->echo))
         return false;
     p->best_of = p->n;
-    if (!proa_oai_whole(e, job->body, "best_of", p->n, PROA_OPENAI_CHOICES_MAX, &p->best_of, NULL))
-        return false;
+    if (!proa_oai_whole(job, "best_of", p->n, PROA_OPENAI_CHOICES_MAX, &p->best_of, NULL)) return false;
     if (p->best_of > p->n && job->stream)
         return proa_oai_bad(
             e, "best_of", "Only 'best_of' equal to 'n' can be streamed: which are best is known at the end.");

@@ -207,8 +207,7 @@ bool proa_oai_read_embedding(proa_oai *job)
     if (encoding && !job->params.base64 && !proa_str_is(name, "float"))
         return proa_oai_bad(&job->error, "encoding_format",
                             "Invalid 'encoding_format': expected 'float' or 'base64'.");
-    return proa_oai_whole(&job->error, job->body, "dimensions", 1, PROA_HIDDEN_MAX, &job->params.dimensions,
-                          NULL) &&
+    return proa_oai_whole(job, "dimensions", 1, PROA_HIDDEN_MAX, &job->params.dimensions, NULL) &&
            proa_oai_read_pooling(job) && proa_oai_read_prompts(job, "input");
 }
 

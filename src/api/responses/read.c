@@ -84,8 +84,7 @@ static bool convert_include(proa_oai *job)
 static bool convert_lengths(proa_oai *job)
 {
     int64_t most = 0;
-    if (!proa_oai_whole(&job->error, job->body, "max_output_tokens", 1, PROA_CONTEXT_MAX, &most, NULL))
-        return false;
+    if (!proa_oai_whole(job, "max_output_tokens", 1, PROA_CONTEXT_MAX, &most, NULL)) return false;
     proa_json *value = proa_json_take(job->body, "max_output_tokens");
     if (value) proa_json_put(job->body, "max_completion_tokens", value);
     return true;

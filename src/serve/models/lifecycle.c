@@ -207,8 +207,7 @@ static proa_status plan_outcome(plan *p, proa_err *err)
     return status;
 }
 
-static proa_status load_named(proa_server *s, const char *name, const char *config_json,
-                              const proa_model_file *files, int files_count, proa_err *err)
+static proa_status load_named(proa_server *s, const char *name, const proa_load_override *load, proa_err *err)
 {
     plan p = {.server = s};
     proa_repo_op op = {.server = s};
@@ -216,10 +215,9 @@ static proa_status load_named(proa_server *s, const char *name, const char *conf
         step *st = plan_add(&p, name);
         proa_err why = {0};
         st->requested = true;
-        if (files_count &&
-            proa_source_from_files(&st->source, s, name, config_json, files, files_count, &why) != PROA_OK)
+        if (load->files_count && proa_source_from_files(&st->source, s, name, load, &why) != PROA_OK)
             set_failure(st, &why);
-        plan_complete(&p, config_json);
+        plan_complete(&p, load->config_json);
         pthread_mutex_lock(&s->lock);
         if (plan_take(&p, &op)) break;
         pthread_mutex_unlock(&s->lock); /* another operation was at work there: read again */
@@ -387,7 +385,7 @@ static void load_at_start(failures *f, proa_server *s)
     const proa_server_options *o = &s->options;
     for (int i = 0; i < o->load_models_count; i++) {
         proa_err err = {0};
-        if (load_named(s, o->load_models[i], NULL, NULL, 0, &err) == PROA_OK) continue;
+        if (load_named(s, o->load_models[i], &(proa_load_override){0}, &err) == PROA_OK) continue;
         PROA_LOG(ERROR, "%s", err.text);
         if (f->count++ == 0) proa_err_copy(&f->first, &err);
     }
@@ -434,7 +432,7 @@ proa_status proa_server_load(proa_server *server, const char *name, const char *
     PROA_TRY(check_control(server, err));
     PROA_TRY(proa_name_check(name, err));
     PROA_TRY(proa_reserve_check(err));
-    return load_named(server, name, config_json, files, files_count, err);
+    return load_named(server, name, &(proa_load_override){config_json, files, files_count}, err);
 }
 
 /* Does a wanted ensemble other than those of the operation use it? */

@@ -433,25 +433,24 @@ static proa_status write_file(const char *folder, const proa_model_file *file, p
 }
 
 proa_status proa_source_from_files(proa_source **out, const proa_server *s, const char *name,
-                                   const char *config_json, const proa_model_file *files, int files_count,
-                                   proa_err *err)
+                                   const proa_load_override *load, proa_err *err)
 {
     const char *tmp = getenv("TMPDIR");
     char folder[PROA_PATH_MAX];
-    if (!config_json) return PROA_FAIL(err, INVALID, "override files need a 'config' parameter");
+    if (!load->config_json) return PROA_FAIL(err, INVALID, "override files need a 'config' parameter");
     snprintf(folder, sizeof folder, "%s/proa-model-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(folder))
         return PROA_FAIL(err, INTERNAL, "cannot make a folder for override files: %s", strerror(errno));
     proa_source *source = source_alloc(name, folder);
     source->temporary = source->path;
-    for (int i = 0; i < files_count; i++) {
-        proa_status status = write_file(folder, &files[i], err);
+    for (int i = 0; i < load->files_count; i++) {
+        proa_status status = write_file(folder, &load->files[i], err);
         if (status != PROA_OK) {
             proa_source_drop(source);
             return status;
         }
     }
-    return source_read(out, source, s, config_json, err);
+    return source_read(out, source, s, load->config_json, err);
 }
 
 /* ---- versions ---- */

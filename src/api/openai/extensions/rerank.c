@@ -110,7 +110,7 @@ bool proa_oai_read_rerank(proa_oai *job)
         !read_texts(job, &documents, "documents", PROA_OPENAI_PROMPTS_MAX - 1))
         return false;
     job->params.top_n = documents.count;
-    if (!proa_oai_whole(&job->error, job->body, "top_n", 1, INT32_MAX, &job->params.top_n, NULL) ||
+    if (!proa_oai_whole(job, "top_n", 1, INT32_MAX, &job->params.top_n, NULL) ||
         !proa_oai_flag(&job->error, job->body, "return_documents", &job->params.documents))
         return false;
     if (job->params.documents) keep_documents(job, &documents);
