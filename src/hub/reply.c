@@ -64,14 +64,13 @@ static void take_retry_after(proa_hub_reply *r, proa_str value)
     r->retry_after_s = left > 0 ? left : 0;
 }
 
-/* RateLimit: "api";r=0;t=55 - the hub's own: 55 seconds are left of its window. */
+/* RateLimit: "api";r=0;t=55 - the hub's own: nothing is left of its window, which ends in 55 seconds. */
 static void take_rate_limit(proa_hub_reply *r, proa_str value)
 {
-    for (size_t i = 0; i + 3 < value.len && r->retry_after_s < 0; i++)
-        if (memcmp(value.ptr + i, ";r=0", 4) == 0)
-            for (size_t k = i; k + 3 <= value.len; k++)
-                if (memcmp(value.ptr + k, ";t=", 3) == 0)
-                    r->retry_after_s = read_number((proa_str){value.ptr + k + 3, value.len - k - 3}, NULL);
+    const char *end = value.ptr + value.len, *none = memmem(value.ptr, value.len, ";r=0", 4);
+    const char *secs = none ? memmem(none, (size_t)(end - none), ";t=", 3) : NULL;
+    if (secs && r->retry_after_s < 0)
+        r->retry_after_s = read_number((proa_str){secs + 3, (size_t)(end - secs) - 3}, NULL);
 }
 
 static void take_location(proa_hub_reply *r, proa_str value)

@@ -73,6 +73,16 @@ static proa_status check_count(int64_t count, proa_err *err)
                      PROA_HUB_FILES_MAX);
 }
 
+/* Two downloads of one path would write into each other. */
+static proa_status sort_entries(proa_hub_tree *tree, proa_err *err)
+{
+    qsort(tree->entries, (size_t)tree->count, sizeof *tree->entries, compare_entries);
+    for (int64_t i = 1; i < tree->count; i++)
+        if (strcmp(tree->entries[i - 1].path, tree->entries[i].path) == 0)
+            return PROA_FAIL(err, CORRUPT, "the repository lists the file '%s' twice", tree->entries[i].path);
+    return PROA_OK;
+}
+
 static proa_status take_answer(proa_hub_tree *tree, const proa_json *root, proa_err *err)
 {
     proa_json *files = proa_json_get(root, "siblings");
@@ -90,8 +100,7 @@ static proa_status take_answer(proa_hub_tree *tree, const proa_json *root, proa_
         add_digests(&tree->entries[tree->count - 1], proa_json_str(proa_json_get(f, "blobId")),
                     proa_json_str(proa_json_get(lfs, "sha256")));
     }
-    qsort(tree->entries, (size_t)tree->count, sizeof *tree->entries, compare_entries);
-    return PROA_OK;
+    return sort_entries(tree, err);
 }
 
 proa_status proa_hub_tree_parse(proa_hub_tree *tree, proa_str json, proa_err *err)
@@ -117,8 +126,7 @@ static proa_status take_kept(proa_hub_tree *tree, const proa_json *root, proa_er
                              err));
         add_digests(&tree->entries[tree->count - 1], proa_json_str(proa_json_get(it.value, "blob_id")), sha256);
     }
-    qsort(tree->entries, (size_t)tree->count, sizeof *tree->entries, compare_entries);
-    return PROA_OK;
+    return sort_entries(tree, err);
 }
 
 proa_status proa_hub_tree_read(proa_hub_tree *tree, const char *commit, proa_str json, proa_err *err)
