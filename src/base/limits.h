@@ -106,6 +106,9 @@
 #define PROA_TOKEN_TYPES_MAX      1024             /* token types (segments) of an encoder; BERT has 2 */
 #define PROA_EXPERTS_MAX          4096             /* experts of one layer */
 #define PROA_LABELS_MAX           (1 << 20)        /* outputs of a classification head */
+#define PROA_SENTENCE_MODULES_MAX 16               /* modules of a folder of sentence-transformers; the largest seen
+                                                      have 5 */
+#define PROA_DENSE_WEIGHTS_MAX    (64 << 20)       /* weights of a module Dense, which the host keeps as f32 */
 
 /* grammars of constrained output */
 #define PROA_GRAMMAR_BYTES_MAX    (1 << 20)        /* text of one grammar or schema; the largest in use have 100 kB */

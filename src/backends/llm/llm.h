@@ -119,9 +119,13 @@ bool proa_llm_has_adapter(const proa_llm_model *s, const char *name); /* whether
 
 /* ---- sentence.c ---- */
 
-/* Reads s->modules and s->plain_relevance from the model's folder. A module that cannot be computed is refused when an
- * embedding is requested, since the model may be served for other tasks. */
+/* Reads s->modules and s->plain_relevance from the model's folder. */
 PROA_MUST_CHECK proa_status proa_llm_read_sentence(proa_llm_model *s, const proa_json *config, proa_err *err);
+/* Reads modules.json and the files that it names. hidden: the width of the model's states. A module that cannot be
+ * computed is refused when an embedding is requested, since the model may be served for other tasks. Texts and weights
+ * are in the arena. */
+PROA_MUST_CHECK proa_status proa_sentence_modules_read(proa_sentence_modules *out, const proa_files *files,
+                                                       int64_t hidden, proa_arena *arena, proa_err *err);
 
 /* ---- metrics.c ---- */
 

@@ -59,6 +59,9 @@ proa_status proa_dense_open(proa_dense *out, const char *folder, const proa_json
     PROA_TRY(proa_json_get_int(&out->outputs, config, "out_features", 1, PROA_HIDDEN_MAX, err));
     if (out->inputs == 0 || out->outputs == 0)
         return PROA_FAIL(err, INVALID, "'in_features' or 'out_features' is missing");
+    if (out->inputs * out->outputs > PROA_DENSE_WEIGHTS_MAX)
+        return PROA_FAIL(err, LIMIT, "a dense layer of %lld by %lld has more than %d weights",
+                         (long long)out->outputs, (long long)out->inputs, PROA_DENSE_WEIGHTS_MAX);
     PROA_TRY(proa_json_get_bool(&biased, config, "bias", err));
     PROA_TRY(read_act(out, config, err));
     return read_weights(out, folder, biased, arena, err);
