@@ -304,6 +304,8 @@
 #define PROA_REPLY_STATS_MAX      1024             /* replies of a request with statistics of their own; later ones
                                                       count with the last */
 #define PROA_SHM_REGIONS_MAX      4096             /* registered shared memory regions */
+#define PROA_WARMUP_RUNS_MAX      10000            /* runs of one warm-up sample, for which a model waits before it
+                                                      serves; examples have up to 100 */
 #define PROA_LABELS_BYTES_MAX     (16 * PROA_MIB)  /* one label file */
 #define PROA_CLASSES_MAX          1000000          /* elements of an output that is to be classified; Triton's own
                                                       limit */

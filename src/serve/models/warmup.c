@@ -56,26 +56,36 @@ static proa_status row_from_file(proa_buf *row, const proa_served_model *m,
     return PROA_OK;
 }
 
+/* Bytes of one row; -1: they are negative, or too many. */
+static int64_t row_bytes(const Inference__ModelWarmup__Input *in)
+{
+    int64_t bytes, elements = proa_shape_elements(in->dims, (int32_t)in->n_dims);
+    int64_t element = proa_type_bytes((proa_type)in->data_type);
+    if (in->data_type == INFERENCE__DATA_TYPE__TYPE_STRING) element = sizeof(uint32_t);
+    bool counts = elements >= 0 && element >= 0 && proa_mul(elements, element, &bytes);
+    return counts && bytes <= PROA_INFLIGHT_BYTES_MAX ? bytes : -1;
+}
+
 /* Strings are empty, for zero data as well as for random data. */
 static proa_status make_row(proa_buf *row, const proa_served_model *m, const char *name,
                             const Inference__ModelWarmup__Input *in, proa_err *err)
 {
-    int64_t bytes, element = proa_type_bytes((proa_type)in->data_type);
-    if (in->data_type == INFERENCE__DATA_TYPE__TYPE_STRING) element = sizeof(uint32_t);
+    int64_t bytes = row_bytes(in);
     for (size_t i = 0; i < in->n_dims; i++)
-        if (in->dims[i] == -1)
+        if (in->dims[i] < 0)
             return PROA_FAIL(
                 err, INVALID,
                 "warmup setting expects all variable-size dimensions are specified for input '%s'", name);
-    if (!proa_mul(proa_shape_elements(in->dims, (int32_t)in->n_dims), element, &bytes) ||
-        bytes > PROA_INFLIGHT_BYTES_MAX)
+    if (bytes < 0)
         return PROA_FAIL(err, INVALID, "byte size for tensor '%s' exceeds maximum size of %lld", name,
                          (long long)PROA_INFLIGHT_BYTES_MAX);
     if (in->input_data_type_case == INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_INPUT_DATA_FILE)
         return row_from_file(row, m, in, bytes, err);
     if (in->input_data_type_case == INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE__NOT_SET)
         return PROA_FAIL(err, INVALID, "warmup setting expects input '%s' to have input_data_type set", name);
-    proa_buf_reserve(row, (size_t)bytes);
+    if (!proa_buf_reserve(row, (size_t)bytes))
+        return PROA_FAIL(err, NO_MEMORY, "not enough memory for warmup tensor '%s' of %lld bytes", name,
+                         (long long)bytes);
     row->len = (size_t)bytes;
     if (bytes) memset(row->ptr, 0, (size_t)bytes);
     if (in->input_data_type_case == INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_RANDOM_DATA &&
@@ -99,7 +109,7 @@ static proa_status set_tensor(proa_tensor *t, const proa_served_model *m,
     if (in->n_dims) memcpy(t->shape + batched, in->dims, in->n_dims * sizeof *in->dims);
     t->bytes = (size_t)bytes;
     if (!bytes) return PROA_OK;
-    t->buffer = proa_buffer_new(t->bytes);
+    PROA_TRY(proa_buffer_try(&t->buffer, t->bytes, err));
     t->data = t->buffer->data;
     for (int64_t i = 0; i < batch; i++) memcpy(t->buffer->data + (size_t)i * row.len, row.ptr, row.len);
     return PROA_OK;
@@ -162,6 +172,9 @@ proa_status proa_served_model_warm(proa_served_model *model, proa_err *err)
     for (size_t i = 0; i < model->config->n_model_warmup; i++) {
         const Inference__ModelWarmup *sample = model->config->model_warmup[i];
         uint32_t count = sample->batch_size == 0 ? 0 : sample->count ? sample->count : 1;
+        if (count > PROA_WARMUP_RUNS_MAX)
+            return PROA_FAIL(err, LIMIT, "warmup sample '%s' has count %u, at most %d are run", sample->name,
+                             count, PROA_WARMUP_RUNS_MAX);
         for (uint32_t k = 0; k < count; k++) {
             proa_status status = run_sample(model, sample, err);
             if (status == PROA_OK) continue;

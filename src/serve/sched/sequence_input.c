@@ -82,9 +82,11 @@ static proa_status first_shape(const proa_sequences *q, const Inference__ModelSe
     return PROA_OK;
 }
 
-static proa_status read_first(const proa_sequences *q, const char *file, proa_tensor *t, proa_err *err)
+static proa_status read_first(const proa_sequences *q, const char *file, proa_tensor *t, int64_t elements,
+                              proa_err *err)
 {
     const proa_served_model *m = q->scheduler->model;
+    int64_t found;
     char path[PROA_PATH_MAX];
     proa_buf bytes;
     PROA_TRY(proa_path_join(path, m->path, "initial_state", err));
@@ -104,6 +106,9 @@ static proa_status read_first(const proa_sequences *q, const char *file, proa_te
         t->data = t->buffer->data;
         memcpy(t->buffer->data, bytes.ptr, t->bytes);
     }
+    if (status == PROA_OK && t->type == PROA_TYPE_BYTES && !proa_tensor_strings_fit(t, elements, &found))
+        status = PROA_FAIL(err, INVALID, "initial_state setting expects %lld strings in %s",
+                           (long long)elements, file);
     proa_buf_release(&bytes);
     return status;
 }
@@ -124,7 +129,7 @@ static proa_status open_state(const proa_sequences *q, proa_kept_state *s,
     s->first.bytes = (size_t)(elements * size);
     if (initial &&
         initial->state_data_case == INFERENCE__MODEL_SEQUENCE_BATCHING__INITIAL_STATE__STATE_DATA_DATA_FILE)
-        return read_first(q, initial->data_file, &s->first, err);
+        return read_first(q, initial->data_file, &s->first, elements, err);
     if (s->first.bytes == 0) return PROA_OK;
     PROA_TRY(proa_buffer_try(&s->first.buffer, s->first.bytes, err));
     s->first.data = s->first.buffer->data;
