@@ -16,6 +16,7 @@ proa_status proa_output_open(proa_output *out, const char *path, proa_err *err)
     bool standard = !path || strcmp(path, "-") == 0;
     *out = (proa_output){.fd = STDOUT_FILENO, .name = standard ? "standard output" : path};
     proa_buf_init(&out->buf, (size_t)1 << 30);
+    out->terminal = standard && isatty(STDOUT_FILENO);
     if (standard) return PROA_OK;
     out->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (out->fd >= 0) return PROA_OK;
@@ -93,6 +94,28 @@ void proa_output_printf(proa_output *out, const char *fmt, ...)
     va_end(args);
     PROA_ASSERT(n >= 0 && (size_t)n < sizeof text); /* long texts go through proa_output_str */
     proa_output_bytes(out, text, (size_t)n);
+}
+
+/* Control characters, except newline and tab: those of ASCII as the signs that Unicode has for them, those of C1 as
+ * U+FFFD. */
+static void append_visible(proa_buf *out, proa_str text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.ptr[i];
+        unsigned char next = i + 1 < text.len ? (unsigned char)text.ptr[i + 1] : 0;
+        bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0;
+        if (c < ' ' && c != '\n' && c != '\t')
+            proa_buf_append(out, (const char[]){'\xe2', '\x90', (char)(0x80 + c)}, 3);
+        else if (c == 0x7f) proa_buf_append(out, "\xe2\x90\xa1", 3);
+        else if (c1) proa_buf_append(out, "\xef\xbf\xbd", 3), i++;
+        else proa_buf_char(out, (char)c);
+    }
+}
+
+void proa_output_text(proa_output *out, proa_str text)
+{
+    if (!out->terminal) proa_output_bytes(out, text.ptr, text.len);
+    else append_visible(&out->buf, text), maybe_flush(out);
 }
 
 void proa_output_escaped(proa_output *out, proa_str text)

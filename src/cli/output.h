@@ -14,6 +14,7 @@ typedef struct proa_output {
     const char *name; /* for errors */
     proa_buf buf;     /* not yet written */
     int error;        /* errno of the first failed write; 0: none */
+    bool terminal;    /* it is one */
 } proa_output;
 
 /* path NULL or "-": standard output; else the file is made or emptied. */
@@ -28,6 +29,8 @@ bool proa_output_flush(proa_output *out);
 void proa_output_str(proa_output *out, const char *text);
 void proa_output_bytes(proa_output *out, const void *bytes, size_t len);
 void proa_output_printf(proa_output *out, const char *fmt, ...) PROA_PRINTF(2, 3);
+/* A text of a model or a server. Control characters could change a terminal's state, so there they are visible. */
+void proa_output_text(proa_output *out, proa_str text);
 /* On one line: newline, carriage return and backslash become \n, \r and \\. */
 void proa_output_escaped(proa_output *out, proa_str text);
 

@@ -51,12 +51,19 @@ class Recorder(http.server.BaseHTTPRequestHandler):
         self.server.requests.append((dict(self.headers), body))
         said = body["messages"][-1]["content"]
         if said == "fail":
-            self.send_json({"error": {"message": "out of order"}}, 503)
+            self.send_json({"error": {"message": "out of\x1b[2J order"}}, 503)
+            return
+        if said == "interim":
+            for _ in range(100):
+                self.send_response_only(100)
+                self.end_headers()
             return
         self.send_response(200)
         self.send_header("Connection", "close")
         self.end_headers()
         words = ["pong", f" {len(self.server.requests)}"] if said != "long" else [f"word{i} " for i in range(1000)]
+        if said == "escape":
+            words = ["a\tb\n\x1b]0;title\x07", "\x9b31m\x7fé"]
         try:
             if said.startswith("think"):
                 name = said.partition(" ")[2] or "reasoning_content"
@@ -182,11 +189,12 @@ def test_undo_retry_save(server, tmp_path):
 def test_errors(server):
     assert "needs a MODEL, or --url" in fails("chat", status=2)
     assert "is outside" in fails("chat", "--url", server.url, "--top-p", "7", status=2)
-    assert fails("chat", "--url", server.url, stdin="fail\n") == "proa: out of order"
+    assert fails("chat", "--url", server.url, stdin="fail\n") == "proa: out of?[2J order"
     assert "cannot connect" in fails("chat", "--url", "http://127.0.0.1:1")
     run = proa("chat", "--url", server.url, stdin="/set temprature 1\n/set temperature hot\n/what\n")
     assert run.returncode == 0 and not server.requests[1:]
     assert "did you mean 'temperature'" in run.stderr and "is not a number" in run.stderr and "unknown command '/what'" in run.stderr
+    assert "interim answers" in fails("chat", "--url", server.url, stdin="interim\n")
 
 
 def test_model_without_template():
@@ -237,6 +245,21 @@ def test_terminal(server, tmp_path):
     t.type("/exit\r")
     assert t.close() == 0
     assert messages(server)[-1] == [("user", "kept")]
+
+
+def test_control_characters(server):
+    """What a model or a server says changes no terminal; into a pipe it is written as it is."""
+    t = Terminal("chat", "--url", server.url, "--no-history")
+    t.prompt()
+    t.type("escape\r")
+    t.wait("a\tb\r\n\u241b]0;title\u2407\ufffd31m\u2421é")
+    t.prompt()
+    t.type("fail\r")
+    t.wait(r"out of\?\[2J order")
+    t.prompt()
+    t.type("\x04")
+    assert t.close() == 0
+    assert "a\tb\n\x1b]0;title\x07\x9b31m\x7fé" in ok("chat", "--url", server.url, stdin="escape\n")
 
 
 def test_interrupt_ends_the_answer_only(server):

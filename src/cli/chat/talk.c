@@ -108,7 +108,7 @@ static void show_text(proa_talk *c, proa_str text, bool thinking)
     if (thinking != c->thinking && c->terminal) proa_output_str(&c->out, thinking ? DIM : PLAIN "\n");
     else if (thinking != c->thinking && c->thinking) proa_output_str(&c->out, "\n");
     c->thinking = thinking;
-    proa_output_bytes(&c->out, text.ptr, text.len);
+    proa_output_text(&c->out, text);
     if (!thinking) proa_buf_append(&c->answer, text.ptr, text.len);
 }
 

@@ -23,7 +23,7 @@ struct proa_wire {
     SSL *ssl;
 };
 
-enum { ANSWER_HEAD_MAX = 64 << 10, READ_BYTES = 64 << 10 };
+enum { ANSWER_HEAD_MAX = 64 << 10, READ_BYTES = 64 << 10, INTERIM_MAX = 8 };
 
 proa_status proa_target_parse(proa_target *t, bool *grpc, const char *url, proa_err *err)
 {
@@ -217,7 +217,7 @@ static bool header_is(proa_str line, const char *name, proa_str *value)
     return true;
 }
 
-static proa_status read_head(answer *a, proa_err *err)
+static proa_status read_one_head(answer *a, proa_err *err)
 {
     proa_str line, value;
     PROA_TRY(next_line(a, &line, err));
@@ -232,8 +232,17 @@ static proa_status read_head(answer *a, proa_err *err)
         if (header_is(line, "content-length", &value)) a->length = strtoll(value.ptr, NULL, 10);
         if (header_is(line, "transfer-encoding", &value)) a->chunked = true;
     }
-    if (a->status == 100) return read_head(a, err);
     return PROA_OK;
+}
+
+/* A server may send heads of status 1xx before that of the answer. */
+static proa_status read_head(answer *a, proa_err *err)
+{
+    for (int i = 0; i <= INTERIM_MAX; i++) {
+        PROA_TRY(read_one_head(a, err));
+        if (a->status / 100 != 1) return PROA_OK;
+    }
+    return PROA_FAIL(err, INVALID, "the server sends more than %d interim answers", INTERIM_MAX);
 }
 
 /* `length` bytes of body, or all until the end if it is negative. */

@@ -131,7 +131,7 @@ static void show_piece(proa_result *r, proa_str text, int32_t id)
 {
     stream *s = r->arg;
     if (!s->live) return;
-    if (s->has_text) proa_output_bytes(s->out, text.ptr, text.len);
+    if (s->has_text) proa_output_text(s->out, text);
     else if (id >= 0) proa_output_printf(s->out, r->count > 1 ? " %d" : "%d", id);
     if (text.len) s->ends_line = text.ptr[text.len - 1] == '\n';
     if (!proa_output_flush(s->out)) r->stop = true;
@@ -140,7 +140,7 @@ static void show_piece(proa_result *r, proa_str text, int32_t id)
 static void print_text(proa_output *out, const stream *s, const char *text, size_t len, const int32_t *ids,
                        int64_t count)
 {
-    if (s->has_text) proa_output_bytes(out, text, len);
+    if (s->has_text) proa_output_text(out, (proa_str){text, len});
     for (int64_t i = 0; i < count && !s->has_text; i++) proa_output_printf(out, i ? " %d" : "%d", ids[i]);
     if (!s->has_text || !len || text[len - 1] != '\n') proa_output_str(out, "\n");
 }
