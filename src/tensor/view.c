@@ -47,9 +47,10 @@ bool proa_view_dense(proa_view v)
     return true;
 }
 
+/* A view without data, of a model that is bound without weights, stays so. */
 static void advance_view(proa_view *v, int64_t elements)
 {
-    v->data = (char *)v->data + elements * proa_dtype_bytes(v->dtype);
+    if (v->data) v->data = (char *)v->data + elements * proa_dtype_bytes(v->dtype);
 }
 
 proa_view proa_view_rows(proa_view v, int64_t begin, int64_t end)

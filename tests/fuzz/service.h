@@ -10,6 +10,7 @@
 #include "backends/backends.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
 
@@ -36,7 +37,9 @@ static const proa_backend *const service_backends[] = {&proa_backend_identity,  
 static struct {
     proa_server *server;
     proa_api *api;
-    char folder[64], http[96], grpc[96];
+    const char *const *models; /* folders below the project's root */
+    int models_count;
+    char folder[64], http[96], grpc[96], trace[96];
 } service;
 
 static inline void service_quiet_log(void)
@@ -50,7 +53,7 @@ static inline void service_close(void)
     proa_api_close(service.api);
     proa_server_stop(service.server, 1000);
     proa_server_free(service.server);
-    rmdir(service.folder);
+    proa_dir_remove(service.folder);
 }
 
 /* Serves these models, folders below the project's root, at the first call. */
@@ -61,6 +64,7 @@ static inline void service_open(const char *const *models, int count)
     proa_err err = {.status = PROA_OK};
     if (service.server) return;
     PROA_ASSERT(count <= SERVICE_MODELS_MAX);
+    service.models = models, service.models_count = count;
     for (int i = 0; i < count; i++) {
         snprintf(paths[i], sizeof paths[i], "%s/%s", PROA_SOURCE_DIR, models[i]);
         list[i] = paths[i];
@@ -69,6 +73,7 @@ static inline void service_open(const char *const *models, int count)
     PROA_ASSERT(mkdtemp(service.folder));
     snprintf(service.http, sizeof service.http, "unix:%s/http", service.folder);
     snprintf(service.grpc, sizeof service.grpc, "unix:%s/grpc", service.folder);
+    snprintf(service.trace, sizeof service.trace, "%s/trace", service.folder);
     const proa_setting threads = {"engine", "threads", "1"};
     proa_server_options s = {.repositories = list,
                              .repositories_count = count,
@@ -80,7 +85,8 @@ static inline void service_open(const char *const *models, int count)
     proa_api_options a = {.http = {.allow = true, .address = service.http},
                           .grpc = {.allow = true, .address = service.grpc},
                           .threads = 1,
-                          .allow_client_shm = true};
+                          .allow_client_shm = true,
+                          .trace = {.to = {.file = service.trace}}}; /* off until an input switches it on */
     service_quiet_log();
     if (proa_server_new(&service.server, &s, &err) != PROA_OK ||
         proa_api_open(&service.api, service.server, &a, &err) != PROA_OK) {
@@ -125,6 +131,20 @@ static inline int64_t service_connections(void)
     return open;
 }
 
+/* Clears what an input has set; model "": the settings of all models. */
+static inline void service_reset_trace(const char *model)
+{
+    static char keys[][16] = {"trace_level", "trace_rate", "trace_count", "log_frequency"};
+    Inference__TraceSettingRequest__SettingsEntry entry[PROA_COUNT(keys)], *entries[PROA_COUNT(keys)];
+    Inference__TraceSettingRequest request = INFERENCE__TRACE_SETTING_REQUEST__INIT;
+    for (size_t i = 0; i < PROA_COUNT(keys); i++) {
+        inference__trace_setting_request__settings_entry__init(entries[i] = &entry[i]);
+        entry[i].key = keys[i];
+    }
+    request.settings = entries, request.n_settings = PROA_COUNT(keys);
+    PROA_ASSERT(proa_trace_set(service.api, model, &request, NULL) == PROA_OK);
+}
+
 /* After an input: nothing of it runs any more, and the settings that it may have changed are back. */
 static inline void service_rest(void)
 {
@@ -135,6 +155,8 @@ static inline void service_rest(void)
         nanosleep(&pause, NULL);
     }
     service_quiet_log();
+    for (int i = 0; i < service.models_count; i++) service_reset_trace(strrchr(service.models[i], '/') + 1);
+    service_reset_trace("");
     PROA_ASSERT(proa_shm_unregister(service.server, "", NULL) == PROA_OK);
 }
 
