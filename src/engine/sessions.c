@@ -61,7 +61,7 @@ void proa_sessions_release(proa_sessions *s)
     pthread_mutex_destroy(&s->lock);
 }
 
-/* Drops sessions that nobody holds, the oldest first, until the limits hold. */
+/* Drops sessions that no request holds, the oldest first, until the limits hold. */
 static void drop_oldest(proa_sessions *s, int64_t count_max)
 {
     for (proa_engine_session *session = s->oldest, *newer; session; session = newer) {

@@ -21,7 +21,7 @@ static void read_states(const proa_step_frame *f)
     if (fuses) proa_frame_run(f, &f->m->plan.fuse);
 }
 
-/* Copies the stream before this layer, if somebody reads it. */
+/* Copies the stream before this layer, if a later step or output reads it. */
 static void keep_taps(const proa_step_frame *f)
 {
     const proa_taps *t = &f->m->taps;

@@ -43,7 +43,7 @@ const char *proa_type_config_name(proa_type type); /* "TYPE_FP32" */
 int64_t proa_type_bytes(proa_type type);
 proa_type proa_type_find(proa_str name); /* by KServe's name; INVALID if there is none */
 
-/* Memory that the host cannot read: a GPU's. Filled by whoever owns the device (backends/gpu); lives as long as the
+/* Memory that the host cannot read: a GPU's. Filled by the owner of the device (backends/gpu); lives as long as the
  * program. */
 typedef struct proa_device_memory proa_device_memory;
 struct proa_device_memory {

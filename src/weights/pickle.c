@@ -95,7 +95,7 @@ static proa_status push_new(machine *m, proa_pickle_node node)
     return push_value(m, p->count);
 }
 
-/* Values below the last MARK belong to somebody else. */
+/* Values below the last MARK belong to an enclosing value. */
 static proa_status pop_value(machine *m, proa_pickle_value *v)
 {
     if (m->depth <= (m->marks ? m->mark[m->marks - 1] : 0))

@@ -107,7 +107,7 @@ void proa_sampler_row_make(proa_engine *e, int64_t i, proa_seq *seq, int64_t pos
     }
 }
 
-/* Whether nobody reads a row as the model made it, for log-probabilities, as an output, or for another sequence. */
+/* Whether the raw logits of a row are not needed: for log-probabilities, as an output, or for another sequence. */
 static bool is_spare(const proa_engine_request *req, int64_t position)
 {
     const proa_options *o = &req->options;

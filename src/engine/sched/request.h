@@ -139,7 +139,7 @@ struct proa_engine_request {
     bool samples_on_device;           /* its tokens can be sampled where the model runs (async_step.c) */
     proa_sample_params sample_params; /* how, but for the random number of each row */
     int64_t entries; /* entries that its logits processors can need in one step on the device, all sequences */
-    const proa_proposer *proposer; /* who drafts its tokens; &proa_propose_none: nobody */
+    const proa_proposer *proposer; /* drafts its tokens; &proa_propose_none: none are drafted */
 };
 
 /* Whether the next pass runs a part of its prompt, or what is computed anew after a preemption. */

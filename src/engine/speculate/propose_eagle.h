@@ -36,7 +36,7 @@ PROA_MUST_CHECK proa_status proa_eagle_proposer_prepare(proa_engine *e, const ch
 PROA_MUST_CHECK proa_status proa_eagle_proposer_load(proa_engine *e, proa_progress_fn *progress, void *arg,
                                                      proa_err *err);
 void proa_eagle_proposer_free(proa_engine *e); /* of an engine without one, too; before the model's pages */
-/* At submit: memory for the states of the request's sequences, whoever drafts its tokens. */
+/* At submit: memory for the states of the request's sequences, whichever proposer it has. */
 void proa_eagle_proposer_admit(const proa_engine *e, proa_engine_request *req);
 /* The sequence goes on from the pages of the one that ran the prompt; or its pages were dropped (leader NULL). */
 void proa_eagle_proposer_fork(proa_seq *seq, const proa_seq *leader);

@@ -18,7 +18,7 @@
 typedef struct proa_prompt_table {
     int64_t tokens, width;
     bool keys; /* of keys and values */
-    /* Input embeddings in memory of the device on which the model runs, which somebody else owns; NULL: they are in
+    /* Input embeddings in memory of the device on which the model runs, which the table does not own; NULL: they are in
      * `values`, which are absent otherwise. */
     const float *device_values;
     /* Input embeddings: [tokens][width]. Keys and values: [layers][tokens][width], of a layer the keys of all heads,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * parameters.c - parameters of a configuration without effect: misspelt ones, and those that nobody has filled in.
+ * parameters.c - parameters of a configuration without effect: misspelt ones, and placeholders that were not filled in.
  *
  * Only a backend knows its parameters, and it ignores many that other servers' configurations have. So the names
  * that it reads while it opens a model are recorded, and a parameter that it did not read is reported only if its

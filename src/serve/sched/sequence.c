@@ -413,7 +413,7 @@ static void refuse_reschedule(proa_infer *r)
 void proa_infer_reschedule(proa_infer *r)
 {
     proa_scheduler *sched = r->model->scheduler;
-    if (r->ticket.filler) { /* the scheduler's own: nobody waits for a reply */
+    if (r->ticket.filler) { /* the scheduler's own: no client waits for a reply */
         proa_infer_drop(r);
         return;
     }

@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         cluster_wait();
         cluster_arrive<false>();
     } else compute_part<T>(job, memory, slots, count, part, parts);
-    cluster_wait(); /* nobody leaves while its sums are read */
+    cluster_wait(); /* a block stays until the others have read its sums */
 #endif
 }
 
