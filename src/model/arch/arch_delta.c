@@ -72,12 +72,6 @@ static const proa_key keys[] = {
     MATRIX_IF(EXPERTS, M "layers.%d.mlp.shared_expert.gate_proj.weight", SHARED_UP,   SHARED_FFN, HIDDEN), \
     MATRIX_IF(EXPERTS, M "layers.%d.mlp.shared_expert.up_proj.weight",   SHARED_UP,   SHARED_FFN, HIDDEN), \
     MATRIX_IF(EXPERTS, M "layers.%d.mlp.shared_expert.down_proj.weight", SHARED_DOWN, HIDDEN,     SHARED_FFN)
-#define QWEN3_5_TENSORS(M) \
-    RECURRENT(M, "in_proj_qkv.weight", MIX,   CONVOLVED,  HIDDEN), \
-    RECURRENT(M, "in_proj_z.weight",   MIX,   RECALLED,   HIDDEN), \
-    RECURRENT(M, "in_proj_b.weight",   RATES, RATE_HEADS, HIDDEN), \
-    RECURRENT(M, "in_proj_a.weight",   RATES, RATE_HEADS, HIDDEN), \
-    COMMON_TENSORS(M)
 
 static const proa_name qwen3_next_tensors[] = {
     MATRIX_LOADED_IF(RECURS, MIX_GROUPS,  "model." DELTA "in_proj_qkvz.weight", MIX,   MIX,   HIDDEN),
@@ -92,15 +86,18 @@ static const proa_name qwen3_next_tensors[] = {
 #define EXPERTS_OF(FORM, name, SLOT, ROWS, COLS) \
     TENSOR(VL "layers.%d.mlp.experts." name, SLOT, MATRIX, ROWS, COLS, \
            PROA_PER_EXPERT | IF(EXPERTS) | IF(EXPERTS_##FORM))
-static const proa_name qwen3_5_tensors[] = {QWEN3_5_TENSORS(VL), END_TENSORS};
-static const proa_name qwen3_5_moe_tensors[] = {
-    ROUTED_TENSORS(VL),
+static const proa_name qwen3_5_tensors[] = {
+    RECURRENT(VL, "in_proj_qkv.weight", MIX,   CONVOLVED,  HIDDEN),
+    RECURRENT(VL, "in_proj_z.weight",   MIX,   RECALLED,   HIDDEN),
+    RECURRENT(VL, "in_proj_b.weight",   RATES, RATE_HEADS, HIDDEN),
+    RECURRENT(VL, "in_proj_a.weight",   RATES, RATE_HEADS, HIDDEN),
+    ROUTED_TENSORS(VL), /* of the mixtures only */
     EXPERTS_OF(STACKED, "gate_up_proj",        EXPERT_UP,   EXPERT_GATED, HIDDEN), /* as published; */
     EXPERTS_OF(STACKED, "down_proj",           EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
     EXPERTS_OF(APART,   "%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN,   HIDDEN), /* as transformers 5 saves them */
     EXPERTS_OF(APART,   "%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN,   HIDDEN),
     EXPERTS_OF(APART,   "%d.down_proj.weight", EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
-    QWEN3_5_TENSORS(VL),
+    COMMON_TENSORS(VL),
     END_TENSORS};
 static const char *const vl_aliases[] = {VL, "model.", NULL};
 static const char *const unused[] = {"mtp.", "visual.", "model.visual.", NULL}; /* mtp: drafts of further tokens */
@@ -208,6 +205,6 @@ const proa_arch proa_arch_qwen3_5 =
     ROW("qwen3_5", STRINGS("Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"), qwen3_5,
         "text_config", vl_aliases);
 const proa_arch proa_arch_qwen3_5_moe =
-    ROW("qwen3_5_moe", STRINGS("Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"), qwen3_5_moe,
+    ROW("qwen3_5_moe", STRINGS("Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"), qwen3_5,
         "text_config", vl_aliases);
 /* clang-format on */
