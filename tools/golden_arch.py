@@ -310,7 +310,7 @@ def hypothesis(model, ids, beams, penalty):
 
 
 def beam_cases(model, ids):
-    """Of a decoder: the last token of the prompt, then what each search finds; None where float64 finds other tokens."""
+    """Of a decoder: the tokens that each search finds; None where float64 finds others."""
     found = []
     model.set_experts_implementation("eager")  # the fused products of experts have no float64
     for _ in range(2):
@@ -318,8 +318,8 @@ def beam_cases(model, ids):
         for beams, penalty in BEAMS[1:3]:
             out = model.generate(torch.tensor([ids]), num_beams=beams, length_penalty=penalty, max_new_tokens=BEAM_TOKENS, do_sample=False,
                                  use_cache=False, return_dict_in_generate=True, output_scores=True)
-            tokens = out.sequences[0, len(ids) - 1:].tolist()
-            while len(tokens) > 1 and tokens[-1] == model.config.get_text_config().pad_token_id:
+            tokens = out.sequences[0, len(ids):].tolist()
+            while tokens and tokens[-1] == model.config.get_text_config().pad_token_id:
                 tokens.pop()
             found[-1][f"beam{beams}_lp{penalty}"] = {"ids": tokens, "score": float(out.sequences_scores[0])}
         model.double()

@@ -63,7 +63,7 @@ static void check_greedy(proa_engine *engine, const proa_json *c, const int32_t 
     outcome_release(&o);
 }
 
-/* Keys like "beam4_lp0.6": ids with the start token, score null for width 1. */
+/* Keys like "beam4_lp0.6": ids, after the start token if there is an encoder; score null for width 1. */
 static void check_beams(proa_engine *engine, proa_str key, const proa_json *beam, const int32_t *ids, int64_t n)
 {
     char name[64];
@@ -73,15 +73,18 @@ static void check_beams(proa_engine *engine, proa_str key, const proa_json *beam
     snprintf(name, sizeof name, "%.*s", (int)key.len, key.ptr);
     if (sscanf(name, "beam%d_lp%f", &width, &penalty) != 2) return;
     const proa_json *want = proa_json_get(beam, "ids");
+    proa_info info;
+    proa_engine_info(engine, &info);
+    int64_t start = info.kind == PROA_KIND_ENCODER_DECODER;
     proa_options options = {
         .beams = width, .length_penalty = penalty, .given = {[PROA_OPTION_length_penalty] = true}};
     options.max_tokens = 20;
     run_request(engine, (proa_request){.ids = ids, .ids_count = n, .options = options}, &o);
     if (width == 1) {
-        check_ids(name, o.ids, o.count, want, 1);
+        check_ids(name, o.ids, o.count, want, start);
     } else {
         double score = proa_json_double(proa_json_get(beam, "score"));
-        check_ids(name, o.beam_ids[0], o.beam_count[0], want, 1);
+        check_ids(name, o.beam_ids[0], o.beam_count[0], want, start);
         if (fabs((double)o.beam_score[0] - score) > GOLDEN_TOLERANCE * fmax(1, fabs(score)))
             fail_msg("%s: score %g, expected %g", name, (double)o.beam_score[0], score);
     }
