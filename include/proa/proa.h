@@ -50,8 +50,11 @@ typedef struct proa_engine_options {
     const char *quant; /* "none", "int8", "int4"; on a GPU also "fp8" */
     const char *kv_dtype; /* keys and values: "auto" (follows dtype), "f32", "bf16", "f16"; on a GPU also "fp8" */
     int32_t threads;      /* 0: all CPUs that this process may use */
-    int32_t sequences_max; /* running at once, each beam counts as one; 0: 16, on a GPU 256 */
-    int32_t step_tokens;   /* token budget of a step; 0: 512, on a GPU 2048, for encoders on a GPU 16384 */
+    /* Sequences running at once, each beam counts as one. 0: sequences_default; fewer where the recurrent states of so
+     * many would take too much of the memory that the weights leave (proa_info). */
+    int32_t sequences_max;
+    int32_t sequences_default; /* 0: 16, on a GPU 256 */
+    int32_t step_tokens; /* token budget of a step; 0: 512, on a GPU 2048, for encoders on a GPU 16384 */
     /* Prompt tokens at most in a step in which other sequences decode. 0: step_tokens if that was given; otherwise it
      * is planned, and prompt_slowdown limits it further. */
     int32_t prompt_rows;
@@ -146,6 +149,7 @@ typedef struct proa_info {
     int32_t labels;   /* outputs of a head that classifies or rates an input; 0: the model has no such head */
     int32_t embedding; /* width of the input embeddings of tokens; mostly `hidden` */
     int32_t gpu;       /* the GPU it runs on, N of "cuda:N"; -1: the CPU */
+    int32_t sequences; /* that can run at once */
 } proa_info;
 
 /* Fills *info. Any thread. */

@@ -10,6 +10,11 @@
 #include <signal.h>
 #include <string.h>
 
+#define SEQUENCES_HELP                                                                                       \
+    "sequences that run concurrently (each beam counts); 0: " PROA_STR(                                      \
+        PROA_SEQUENCES_DEFAULT) ", on a GPU " PROA_STR(PROA_DEVICE_SEQUENCES) ", fewer where recurrent "     \
+                                                                              "states would take too much "  \
+                                                                              "memory"
 #define AT(field) offsetof(proa_common, field)
 static const proa_arg common_rows[] = {
     {"device", PROA_ARG_DEVICE, AT(device), 0, 0, "cpu|cuda[:N]", "cpu", "device to compute on"},
@@ -55,9 +60,7 @@ static const proa_arg engine_rows[] = {
      "keep cached prefixes as files of a private folder, for later runs and other processes"},
     {"prefix-dir-size", PROA_ARG_TEXT, AT(prefix_dir_size), 0, 0, "BYTES", NULL,
      "its files at most, such as 512M; those used least recently go first (default 16G)"},
-    {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0",
-     "sequences that run concurrently (each beam counts); 0: " PROA_STR(
-         PROA_SEQUENCES_DEFAULT) ", on a GPU " PROA_STR(PROA_DEVICE_SEQUENCES)},
+    {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0", SEQUENCES_HELP},
     {"scheduler-policy", PROA_ARG_CHOICE, AT(policy), 0, 0, "max_utilization|guaranteed_no_evict", NULL,
      "when sequences start: with room for the tokens they have, and are preempted when room runs out (the "
      "default), or with room for all they can need"},
@@ -152,7 +155,7 @@ void proa_session_room(proa_engine_options *options, int64_t beams, int64_t max_
     int64_t sequences = beams > 1 ? beams * proa_ceil_div(tokens, PROA_SEQUENCE_TOKENS) : 0;
     if (many) sequences = proa_max64(sequences, proa_max64(MANY, proa_sizes_sequences(options->device)));
     sequences = proa_min64(proa_max64(sequences, PROA_SEQUENCES_DEFAULT), PROA_SEQUENCES_MAX);
-    if (!options->sequences_max) options->sequences_max = (int32_t)sequences;
+    options->sequences_default = (int32_t)sequences;
 }
 
 static void show_loading(void *arg, const char *what, double part)

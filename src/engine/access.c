@@ -83,6 +83,7 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     info->parameters = p->parameters, info->weight_bytes = p->weight_bytes;
     info->kv_tokens = e->pages.count * PROA_PAGE_TOKENS, info->kv_bytes = e->memory.kv;
     info->memory_bytes = e->memory.total;
+    info->sequences = e->sizes.sequences_max;
     info->plan = e->plan;
     info->bos_id = (int32_t)c->bos;
     info->eos_id = c->end_count ? c->end_ids[0] : -1;

@@ -133,7 +133,11 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     PROA_TRY(in_range("sequences", o->sequences_max, 0, PROA_SEQUENCES_MAX, err));
     PROA_TRY(in_range("step-tokens", o->step_tokens, 0, PROA_STEP_TOKENS_MAX, err));
     PROA_TRY(in_range("kv-tokens", o->kv_tokens, 0, (int64_t)1 << 32, err));
-    s->sequences_max = o->sequences_max ? o->sequences_max : proa_sizes_sequences(o->device);
+    PROA_TRY(in_range("sequences-default", o->sequences_default, 0, PROA_SEQUENCES_MAX, err));
+    s->sequences_planned = o->sequences_max == 0;
+    s->sequences_max = o->sequences_max       ? o->sequences_max
+                       : o->sequences_default ? o->sequences_default
+                                              : proa_sizes_sequences(o->device);
     s->step_tokens = o->step_tokens ? o->step_tokens : proa_sizes_step_tokens(o->device, false);
     PROA_TRY(read_prompt_rows(s, o, err));
     s->kv_tokens = o->kv_tokens;
@@ -246,6 +250,9 @@ static int64_t states_bytes(const proa_sizes *s, const proa_model *m)
     return bytes < 0 ? INT64_MAX / 4 : bytes; /* more than there is */
 }
 
+/* Of what the weights leave on a host, by default: the memory is not the model's alone. */
+#define HOST_KV_SHARE 0.5
+
 /* Weights, activations and recurrent states. */
 static int64_t model_bytes(const proa_sizes *s, const proa_model *m)
 {
@@ -262,13 +269,33 @@ static int64_t draft_bytes(const proa_sizes *s)
            s->heads_bytes;
 }
 
+/* What the device has beside weights, activations, recurrent states and draft model. */
+static int64_t free_bytes(const proa_sizes *s, const proa_model *m)
+{
+    int64_t left = m->device->available(m->device) - model_bytes(s, m) - draft_bytes(s);
+    return m->device->host ? left : left - device_scratch(m);
+}
+
+/* Sequences with a recurrent state for which there is memory, at least one: beside the keys and values of the longest
+ * sequence, or those that were chosen; and of the part that keys and values would get, each with PROA_RECURRENT_TOKENS
+ * of these. */
+static int32_t recurrent_sequences(const proa_sizes *s, const proa_model *m, int64_t longest)
+{
+    int64_t pages = proa_ceil_div(s->kv_tokens ? s->kv_tokens : longest, PROA_PAGE_TOKENS);
+    int64_t each = proa_ceil_div(proa_min64(PROA_RECURRENT_TOKENS, longest), PROA_PAGE_TOKENS);
+    double page = (double)pages_bytes(s, m, 1), state = (double)proa_state_slots_bytes(1, proa_model_state(m));
+    double left = (double)free_bytes(s, m) + (double)states_bytes(s, m),
+           most = (left - page * (double)pages) / state;
+    double share = s->kv_share > 0 ? s->kv_share : HOST_KV_SHARE;
+    if (s->kv_tokens == 0) most = fmin(most, share * left / (state + page * (double)each));
+    return (int32_t)fmax(1, fmin(most, s->sequences_max));
+}
+
 /* Tokens that fit into the share of the free memory: at least one longest sequence, at most one for each that may
  * run. */
 static int64_t shared_tokens(const proa_sizes *s, const proa_model *m, int64_t longest)
 {
-    int64_t page = pages_bytes(s, m, 1);
-    int64_t left = m->device->available(m->device) - model_bytes(s, m) - draft_bytes(s);
-    if (!m->device->host) left -= device_scratch(m);
+    int64_t page = pages_bytes(s, m, 1), left = free_bytes(s, m);
     double tokens = s->kv_share * (double)proa_max64(left, 0) / (double)proa_max64(page, 1) * PROA_PAGE_TOKENS;
     double most = (double)longest * s->sequences_max;
     return proa_max64(longest, (int64_t)(tokens < most ? tokens : most));
@@ -289,13 +316,13 @@ static int64_t planned_prompt_rows(const proa_model *m)
     return rows > PROA_STEP_TOKENS_MAX ? PROA_STEP_TOKENS_MAX : proa_max64(HOST_PROMPT_ROWS, (int64_t)rows);
 }
 
-/* PROA_SEQUENCE_TOKENS for each sequence that may run, in no more than half of the memory that the weights leave: with
- * fewer pages some sequences wait. */
+/* PROA_SEQUENCE_TOKENS for each sequence that may run, in no more than HOST_KV_SHARE of the memory that the weights
+ * leave: with fewer pages some sequences wait. */
 static int64_t sequence_tokens(const proa_sizes *s, const proa_model *m)
 {
-    int64_t page = pages_bytes(s, m, 1);
-    int64_t left = m->device->available(m->device) - model_bytes(s, m) - draft_bytes(s);
-    int64_t fit = proa_max64(left, 0) / 2 / proa_max64(page, 1) * PROA_PAGE_TOKENS;
+    double pages = HOST_KV_SHARE * (double)proa_max64(free_bytes(s, m), 0) /
+                   (double)proa_max64(pages_bytes(s, m, 1), 1);
+    int64_t fit = (int64_t)pages * PROA_PAGE_TOKENS;
     return proa_min64((int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS, fit);
 }
 
@@ -322,6 +349,7 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     int64_t longest = m->config.context;
     if (m->arch->kind == PROA_KIND_ENCODER_DECODER)
         longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
+    if (s->sequences_planned && proa_model_state(m)) s->sequences_max = recurrent_sequences(s, m, longest);
     if (s->kv_tokens == 0 && s->kv_share > 0) s->kv_tokens = shared_tokens(s, m, longest);
     if (s->kv_tokens == 0) s->kv_tokens = proa_max64(longest, sequence_tokens(s, m));
     if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0 || proa_model_state(m))
@@ -352,8 +380,9 @@ void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const pr
         snprintf(folder, sizeof folder, "; a folder of %.1f GB for them (--prefix-dir-size)",
                  (double)s->folder_bytes / 1e9);
     if (proa_model_state(m))
-        snprintf(states, sizeof states, "; recurrent states of %.1f MB (--sequences), so no prefix cache",
-                 (double)states_bytes(s, m) / 1e6);
+        snprintf(states, sizeof states,
+                 "; recurrent states of %.1f MB each, %.1f MB (--sequences), so no prefix cache",
+                 (double)states_bytes(s, m) / s->sequences_max / 1e6, (double)states_bytes(s, m) / 1e6);
     snprintf(
         out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows (--step-tokens)%s%s%s%s%s; %s",
         s->sequences_max, (long long)s->step_tokens, cut, kv, states, host, folder,

@@ -22,11 +22,15 @@
 #define PROA_BEST_ROWS             512 /* rows of logits at once on a device that samples them: 256 MB */
 #define PROA_TABLES                3   /* page tables of a slot: its own, the next step's, the encoder's */
 #define PROA_SEQUENCE_TOKENS       128 /* tokens planned for each running sequence by default */
+/* With recurrent states there are as many sequences by default as have room for their states and for the keys and
+ * values of so many tokens each. Of Qwen3-Next-80B these take 100 MB, and a state 79 MB. */
+#define PROA_RECURRENT_TOKENS      4096
 
 /* An engine's options, checked, with defaults filled in. */
 typedef struct proa_sizes {
     proa_model_options model;
     int32_t sequences_max;
+    bool sequences_planned;         /* it was not chosen: the model may make it smaller */
     int64_t step_tokens, kv_tokens; /* kv_tokens 0: not yet known (it follows from the model) */
     /* The most rows of prompts in a step that has decoding rows too (pacing/prompt_budget.h). 0: not yet known. */
     int64_t prompt_rows;
@@ -63,7 +67,7 @@ PROA_MUST_CHECK proa_status proa_sizes_make(proa_sizes *s, const proa_engine_opt
 int32_t proa_sizes_sequences(const char *device);
 int32_t proa_sizes_step_tokens(const char *device, bool encoder);
 /* Fills kv_tokens when it is 0: by kv_share, else the longest sequence, or PROA_SEQUENCE_TOKENS for each that may run;
- * and prompt_rows. */
+ * and prompt_rows. Makes sequences_max smaller where it was not chosen and recurrent states would take too much. */
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m);
 /* The plan in words, with the option that changes each part: one line without an end, at most PROA_PLAN_TEXT bytes. */
 #define PROA_PLAN_TEXT 660

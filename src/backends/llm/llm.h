@@ -71,8 +71,7 @@ struct proa_llm_model {
     proa_info info;      /* the same in all replicas */
     char folder[4096];
     bool decoupled;
-    int64_t queue_max;     /* requests that may wait */
-    int32_t sequences_max; /* sequences that may run */
+    int64_t queue_max; /* requests that may wait */
     /* text */
     const proa_tokenizer *tokenizer; /* NULL: none */
     proa_token_bytes *token_bytes;   /* the bytes of each token; NULL without a tokenizer */

@@ -198,7 +198,7 @@ void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out)
     double pages = (double)(stats.pages_used + stats.pages_free), used = (double)stats.pages_used;
     uint64_t reused = stats.prefix_hits / PROA_PAGE_TOKENS;
     const sample requests[] = {{"active", stats.running + stats.waiting},
-                               {"max", (double)s->sequences_max * proa_fleet_count(s->fleet)},
+                               {"max", (double)s->info.sequences * proa_fleet_count(s->fleet)},
                                {"scheduled", stats.running},
                                {"context", 0},
                                {"waiting", stats.waiting}};

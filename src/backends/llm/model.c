@@ -345,7 +345,7 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
     *o = (proa_engine_options){.detach_files = true};
     read_device(&o->device, s);
     int32_t planned = proa_sizes_sequences(o->device);
-    o->sequences_max = planned > SERVED_SEQUENCES ? planned : SERVED_SEQUENCES;
+    o->sequences_default = planned > SERVED_SEQUENCES ? planned : SERVED_SEQUENCES;
     if (!quant && !int8) quant = setting_of(m, "quant");
     o->quant = quant ? quant : int8 && strcmp(int8, "0") != 0 ? "int8" : "none";
     o->kv_dtype = either_setting(m, "kv_dtype", "kv_dtype");
@@ -502,7 +502,6 @@ static proa_status open_served(proa_llm_model *s, proa_err *err)
     PROA_TRY(read_speculation(&options, s, err));
     PROA_TRY(read_adapters(&options, s, err));
     PROA_TRY(read_queue(s, err));
-    s->sequences_max = options.sequences_max ? options.sequences_max : proa_sizes_sequences(options.device);
     s->decoupled = config->model_transaction_policy && config->model_transaction_policy->decoupled;
     PROA_TRY(read_replicas(&fleet, s, &options, err));
     PROA_TRY(proa_fleet_open(&s->fleet, s->folder, &options, &fleet, err));

@@ -4,6 +4,7 @@
  * test_traffic runs random requests of all kinds. */
 #include "engine_test.h"
 
+#include "base/checked.h"
 #include "engine/engine.h"
 #include "engine/fleet/fleet.h"
 
@@ -123,6 +124,55 @@ static void sequences_part_again_after_preemption(void **state)
     assert_memory_not_equal(wide.ids[0], wide.ids[1], sizeof wide.ids[0]);
 }
 
+/* ---- the planned number of sequences ---- */
+
+static int64_t planned_for;
+
+static int64_t little_memory(proa_device *device)
+{
+    (void)device;
+    return planned_for;
+}
+
+/* The sequences of a plan in that much memory beside weights and activations. */
+static int32_t planned_sequences(proa_engine *engine, const proa_engine_options *o, int64_t bytes)
+{
+    proa_err err = {.status = PROA_OK};
+    proa_device *device = engine->model->device, small = *device;
+    proa_sizes sizes = {.draft = NULL};
+    small.available = little_memory;
+    planned_for = engine->memory.weights + engine->memory.activations + bytes;
+    engine->model->device = &small;
+    assert_int_equal(proa_sizes_make(&sizes, o, &err), PROA_OK);
+    proa_sizes_for_model(&sizes, engine->model);
+    engine->model->device = device;
+    return sizes.sequences_max;
+}
+
+static void sequences_follow_from_the_state(void **state)
+{
+    (void)state;
+    proa_engine *engine = open_or_fail(models[0], NULL);
+    proa_info info;
+    proa_engine_info(engine, &info);
+    assert_int_equal(info.sequences, PROA_SEQUENCES_DEFAULT);
+    assert_non_null(strstr(info.plan, "recurrent states of"));
+    const int64_t one = engine->memory.states / info.sequences, page = engine->memory.page;
+    const int64_t longest = proa_ceil_div(engine->model->config.context, PROA_PAGE_TOKENS) * page;
+    const proa_engine_options plain = {.sequences_max = 0}, served = {.sequences_default = 64},
+                              chosen = {.sequences_max = 40}, paged = {.kv_tokens = 2 * PROA_PAGE_TOKENS};
+    assert_true(PROA_RECURRENT_TOKENS >= engine->model->config.context);
+    /* half of the memory for states with the keys and values of a longest sequence each */
+    assert_int_equal(planned_sequences(engine, &plain, 2 * 5 * (one + longest)), 5);
+    assert_int_equal(planned_sequences(engine, &plain, 2 * 500 * (one + longest)), 16);
+    assert_int_equal(planned_sequences(engine, &served, 2 * 500 * (one + longest)), 64);
+    assert_int_equal(planned_sequences(engine, &served, 2 * 20 * (one + longest)), 20);
+    assert_int_equal(planned_sequences(engine, &paged, 3 * one + 2 * page), 3);
+    assert_int_equal(planned_sequences(engine, &plain, 0), 1);
+    assert_int_equal(planned_sequences(engine, &chosen, 0), 40);
+    proa_engine_close(engine);
+}
+
 static void expect_refusal(const proa_engine_options *o, const char *text)
 {
     proa_engine *engine;
@@ -185,6 +235,7 @@ int main(void)
         cmocka_unit_test(chunks_and_neighbours_change_nothing),
         cmocka_unit_test(preemption_changes_nothing),
         cmocka_unit_test(sequences_part_again_after_preemption),
+        cmocka_unit_test(sequences_follow_from_the_state),
         cmocka_unit_test(engines_refuse),
         cmocka_unit_test(a_draft_model_is_refused),
         cmocka_unit_test(requests_and_sessions_are_refused),
