@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * conn_inner.h - the inside of a connection, for conn.c (reading, ending), conn_out.c (writing), conn_tls.c and
- * listen.c.
- * Owner:   listen.c makes it, conn.c frees it.
+ * conn_inner.h - the inside of a connection, for conn.c (what a protocol asks of it), conn_out.c (writing), conn_tls.c,
+ * conn_run.c (reading, the turn, the end) and listen.c.
+ * Owner:   listen.c has it made, conn_run.c frees it.
  * Threads: the loop's. */
 #ifndef PROA_NET_CONN_INNER_H
 #define PROA_NET_CONN_INNER_H
@@ -9,13 +9,28 @@
 #include "base/limits.h"
 #include "net/conn.h"
 #include "net/loop_inner.h"
+#include "net/spare.h"
 #include <event2/event.h>
 #include <event2/event_struct.h>
 #include <sys/socket.h>
 
 typedef struct ssl_st SSL;
 typedef struct proa_conn_out proa_conn_out;
-typedef struct proa_listen_part proa_listen_part;
+
+/* The connections of a listener, on all its loops together. */
+typedef struct proa_conn_counts {
+    atomic_llong open;
+    atomic_llong leaving; /* turned away, and still open to send the reason */
+} proa_conn_counts;
+
+/* The connections of a listener on one of its loops. */
+typedef struct proa_conn_group {
+    proa_loop *loop;
+    const proa_listen_options *options; /* the listener's */
+    proa_conn_counts *counts;           /* the listener's */
+    proa_conn *first;                   /* the newest */
+    proa_spare spare;
+} proa_conn_group;
 
 /* How bytes get to and from the socket. Both return a count, or 0 - errno; EAGAIN: not now. */
 typedef struct proa_conn_io {
@@ -34,8 +49,8 @@ typedef enum proa_conn_ending {
 
 struct proa_conn {
     proa_loop *loop;
-    proa_listen_part *part;
-    proa_conn *prev, *next; /* of part */
+    proa_conn_group *group;
+    proa_conn *prev, *next; /* of the group */
     const proa_conn_io *io;
     const proa_protocol *protocol; /* NULL until it is known from the handshake or the first bytes */
     void *state;
@@ -49,7 +64,7 @@ struct proa_conn {
     bool blocked;  /* the socket takes no more for now */
     bool paused, again, want_drained;
     bool idle;        /* proa_conn_close_idle: it does not linger */
-    bool reserved;    /* accepted with a spare descriptor of its part */
+    bool reserved;    /* accepted with a spare descriptor of its group */
     bool turned_away; /* refused with a message: connections_max does not count it */
     proa_loop_task late;
     struct event event;
@@ -75,31 +90,12 @@ struct proa_conn {
     const char *peer; /* made at the first call */
 };
 
-/* One loop's share of a listener. */
-struct proa_listen_part {
-    proa_listener *listener;
-    proa_loop *loop;
-    int fd; /* -1: drained */
-    struct event *event;
-    proa_timer rest; /* out of descriptors: tries again later */
-    proa_loop_task start, drain;
-    bool draining;
-    proa_conn *first;                  /* the newest */
-    int spare[PROA_SPARE_DESCRIPTORS]; /* open for nothing but to be closed where accept finds no descriptor */
-    int spare_count;
-};
-
-/* conn.c. The connection is linked into part, reads from the next turn on, and frees itself. */
-void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl, bool reserved);
-bool proa_conn_is_quiet(const proa_conn *conn); /* no exchange has begun, and the last answer was taken */
-/* The same for a connection beyond the limit: options->http1->turn_away answers it, then it ends. */
-void proa_conn_turn_away(proa_listen_part *part, int fd);
-void proa_conn_shutdown(proa_conn *conn); /* the listener drains; may free it */
-/* Chooses the protocol; called by conn_tls.c when the handshake is done. */
-void proa_conn_start(proa_conn *conn, const proa_protocol *protocol);
+/* conn.c */
+void proa_conn_start(proa_conn *conn, const proa_protocol *protocol); /* it is known now */
 void proa_conn_late(proa_conn *conn); /* queues conn->late unless it is queued or settle_conn will run anyway */
 void proa_conn_fail(proa_conn *conn); /* ends at once: at the end of the turn */
 void proa_conn_set_deadlines(proa_conn *conn);
+bool proa_conn_is_quiet(const proa_conn *conn); /* no exchange has begun, and the last answer was taken */
 
 /* conn_out.c */
 void proa_conn_flush(proa_conn *conn);
@@ -117,10 +113,10 @@ struct bio_method_st;
 SSL *proa_tls_session(const proa_tls *shared, int64_t now_ns); /* NULL: out of memory */
 const struct bio_method_st *proa_tls_bio(const proa_tls *tls);
 
-/* listen.c */
-const proa_listen_options *proa_listen_part_options(const proa_listen_part *part);
-bool proa_listen_part_has_room(proa_listen_part *part); /* its spare descriptors are open, or could be opened again */
-void proa_listen_part_gone(proa_listen_part *part, int fd,
-                           bool turned_away); /* one connection less: closes its socket */
+/* conn_run.c. The connection is linked into the group, reads from the next turn on, and frees itself. */
+void proa_conn_new(proa_conn_group *group, int fd, SSL *ssl, bool reserved);
+/* The same for a connection beyond the limit: options->http1->turn_away answers it, then it ends. */
+void proa_conn_turn_away(proa_conn_group *group, int fd);
+void proa_conn_shutdown(proa_conn *conn); /* the listener drains; may free it */
 
 #endif

@@ -164,7 +164,7 @@ static void expect_progress(proa_conn *conn, bool progress)
     int64_t at = INT64_MAX;
     if (conn->out) {
         if (!progress && conn->write_ns != INT64_MAX) return;
-        at = proa_loop_now_ns(conn->loop) + proa_conn_options(conn)->stall_ms * 1000000;
+        at = proa_loop_now_ns(conn->loop) + conn->group->options->stall_ms * 1000000;
     }
     if (at == conn->write_ns) return;
     conn->write_ns = at;

@@ -15,7 +15,7 @@
 
 static const proa_protocol *by_alpn(const proa_conn *conn)
 {
-    const proa_listen_options *options = proa_conn_options(conn);
+    const proa_listen_options *options = conn->group->options;
     const unsigned char *name = NULL;
     unsigned len = 0;
     SSL_get0_alpn_selected(conn->ssl, &name, &len);
@@ -31,7 +31,7 @@ static void start_tls(proa_conn *conn)
     if (conn->protocol || conn->ending != PROA_CONN_OPEN || !SSL_is_init_finished(conn->ssl)) return;
     const proa_protocol *protocol = by_alpn(conn);
     if (protocol) proa_conn_start(conn, protocol);
-    else proa_conn_deadline(conn, proa_conn_options(conn)->idle_ms);
+    else proa_conn_deadline(conn, conn->group->options->idle_ms);
 }
 
 /* What a failed call means: 0 the end, -EAGAIN, -EPROTO if OpenSSL has refused to go on (and has written an alert that
@@ -117,7 +117,7 @@ const proa_conn_io proa_conn_tls_io = {tls_recv, tls_send};
 
 bool proa_conn_tls_attach(proa_conn *conn)
 {
-    BIO *bio = BIO_new(proa_tls_bio(proa_conn_options(conn)->tls));
+    BIO *bio = BIO_new(proa_tls_bio(conn->group->options->tls));
     if (!bio) return false;
     BIO_set_data(bio, conn);
     BIO_set_init(bio, 1);

@@ -8,12 +8,10 @@
 #include "net/conn_inner.h"
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +25,8 @@
 #define LOG_INTERVAL_NS                                                                                      \
     INT64_C(10000000000) /* between two log lines on refused connections, so that a flood does not fill the log */
 
+typedef struct listen_part listen_part;
+
 struct proa_listener {
     proa_listen_options options;
     char *address;
@@ -35,12 +35,23 @@ struct proa_listener {
     bool listens; /* the socket file is ours */
     atomic_bool draining;
     atomic_int accepting; /* parts that have not seen the drain yet */
-    atomic_llong connections;
+    proa_conn_counts counts;
     atomic_llong refused;   /* so far */
-    atomic_llong leaving;   /* refused connections that are still open to send the reason */
     atomic_llong logged_ns; /* when that was last logged */
     int parts_count;
-    proa_listen_part *parts;
+    listen_part *parts;
+};
+
+/* One loop's share of a listener. */
+struct listen_part {
+    proa_listener *listener;
+    proa_loop *loop;
+    int fd; /* -1: drained */
+    struct event *event;
+    proa_timer rest; /* out of descriptors: tries again later */
+    proa_loop_task start, drain;
+    bool draining;
+    proa_conn_group conns;
 };
 
 typedef struct target {
@@ -198,7 +209,7 @@ static proa_status open_sockets(proa_listener *listener, proa_err *err)
     PROA_TRY(parse_target(&to, listener->address, listener->options.port, err));
     PROA_TRY(claim_slot(listener, &to, err));
     for (int i = 0; i < listener->parts_count; i++) {
-        proa_listen_part *part = &listener->parts[i];
+        listen_part *part = &listener->parts[i];
         if (part->fd >= 0) continue;
         part->fd = listener->local ? dup(listener->parts[0].fd) : open_socket(&to, true);
         if (part->fd < 0) return fail_listen(&listener->options, err);
@@ -210,12 +221,12 @@ static proa_status open_sockets(proa_listener *listener, proa_err *err)
 
 static void on_rested(void *arg)
 {
-    proa_listen_part *part = arg;
+    listen_part *part = arg;
     if (part->event && event_add(part->event, NULL) != 0) proa_timer_start(&part->rest, REST_MS);
 }
 
 /* Out of descriptors or memory: the listening socket stays readable, so looking again at once would spin. */
-static void pause_listener(proa_listen_part *part, int error)
+static void pause_listener(listen_part *part, int error)
 {
     PROA_LOG(WARNING, "cannot accept a connection on port %d: %s", part->listener->port, strerror(error));
     event_del(part->event);
@@ -232,25 +243,21 @@ static void log_refused(proa_listener *listener, int64_t now_ns)
 }
 
 /* A few at a time get an answer with the reason. Through TLS that would take a handshake, which is expensive. */
-static void refuse_conn(proa_listen_part *part, int fd)
+static void refuse_conn(listen_part *part, int fd)
 {
     proa_listener *listener = part->listener;
     const proa_listen_options *options = &listener->options;
     log_refused(listener, proa_loop_now_ns(part->loop));
     bool can = !options->tls && options->http1 && options->http1->turn_away;
-    if (!can || atomic_load(&listener->leaving) >= PROA_LEAVING_MAX) {
-        close(fd);
-        return;
-    }
-    atomic_fetch_add(&listener->leaving, 1);
-    proa_conn_turn_away(part, fd);
+    if (!can || atomic_load(&listener->counts.leaving) >= PROA_LEAVING_MAX) close(fd);
+    else proa_conn_turn_away(&part->conns, fd);
 }
 
-static void accept_conn(proa_listen_part *part, int fd, bool reserved)
+static void accept_conn(listen_part *part, int fd, bool reserved)
 {
     proa_listener *listener = part->listener;
     SSL *ssl = NULL;
-    if (atomic_load(&listener->connections) >= listener->options.connections_max) {
+    if (atomic_load(&listener->counts.open) >= listener->options.connections_max) {
         refuse_conn(part, fd);
         return;
     }
@@ -259,62 +266,18 @@ static void accept_conn(proa_listen_part *part, int fd, bool reserved)
         close(fd);
         return;
     }
-    atomic_fetch_add(&listener->connections, 1);
-    proa_conn_new(part, fd, ssl, reserved);
+    proa_conn_new(&part->conns, fd, ssl, reserved);
 }
 
 /* ---- out of descriptors ---- */
 
-/* A descriptor that is closed for a purpose must not go to the accept of another loop. */
-static pthread_mutex_t descriptors = PTHREAD_MUTEX_INITIALIZER;
-
-static int accept_one(const proa_listen_part *part)
-{
-    pthread_mutex_lock(&descriptors);
-    int client = accept4(part->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), error = errno;
-    pthread_mutex_unlock(&descriptors);
-    errno = error;
-    return client;
-}
-
-/* True if the part has all its spare descriptors again. Lock held, or no loop accepts yet. */
-static bool fill_spare(proa_listen_part *part)
-{
-    while (part->fd >= 0 && part->spare_count < PROA_SPARE_DESCRIPTORS) {
-        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        if (fd < 0) return false;
-        part->spare[part->spare_count++] = fd;
-    }
-    return true;
-}
-
-bool proa_listen_part_has_room(proa_listen_part *part)
-{
-    pthread_mutex_lock(&descriptors);
-    bool full = fill_spare(part);
-    pthread_mutex_unlock(&descriptors);
-    return full;
-}
-
-/* Returns -1 with errno: EAGAIN if no connection waits. */
-static int accept_with_spare(proa_listen_part *part)
-{
-    pthread_mutex_lock(&descriptors);
-    close(part->spare[--part->spare_count]);
-    int client = accept4(part->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), error = errno;
-    if (client < 0) fill_spare(part);
-    pthread_mutex_unlock(&descriptors);
-    errno = error;
-    return client;
-}
-
 /* The connection without an exchange whose time is over first: it has waited longest. NULL: all are busy, or so new
  * that their requests may not have been read yet. */
-static proa_conn *find_quietest(const proa_listen_part *part)
+static proa_conn *find_quietest(const listen_part *part)
 {
     proa_conn *found = NULL;
     int64_t before_ns = proa_loop_now_ns(part->loop) - FRESH_NS;
-    for (proa_conn *conn = part->first; conn; conn = conn->next)
+    for (proa_conn *conn = part->conns.first; conn; conn = conn->next)
         if (proa_conn_is_quiet(conn) && conn->made_ns < before_ns &&
             (!found || conn->protocol_ns <= found->protocol_ns))
             found = conn;
@@ -334,7 +297,7 @@ static void log_starved(proa_listener *listener, int64_t now_ns)
 
 /* Ends one quiet connection, so that the next turn can accept another, or else accepts one with a spare descriptor.
  * False: neither can be done. */
-static bool make_room(proa_listen_part *part)
+static bool make_room(listen_part *part)
 {
     proa_conn *quiet = find_quietest(part);
     log_starved(part->listener, proa_loop_now_ns(part->loop));
@@ -342,17 +305,17 @@ static bool make_room(proa_listen_part *part)
         proa_conn_close(quiet, true);
         return true;
     }
-    if (part->spare_count == 0) return false;
-    int client = accept_with_spare(part);
+    if (part->conns.spare.count == 0) return false;
+    int client = proa_spare_accept_instead(&part->conns.spare, part->fd);
     if (client >= 0) accept_conn(part, client, true);
     return client >= 0 || errno == EAGAIN; /* without descriptors accept does not look whether a connection waits */
 }
 
 /* Returns 0, or errno if there is nothing more to accept, or no room for it. */
-static int accept_some(proa_listen_part *part, int count)
+static int accept_some(listen_part *part, int count)
 {
     for (int i = 0; i < count; i++) {
-        int client = accept_one(part);
+        int client = proa_spare_accept(part->fd);
         if (client >= 0) accept_conn(part, client, false);
         else if (errno != ECONNABORTED && errno != EINTR) return errno;
     }
@@ -363,7 +326,7 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
 {
     PROA_UNUSED(fd);
     PROA_UNUSED(what);
-    proa_listen_part *part = arg;
+    listen_part *part = arg;
     proa_loop_awake(part->loop);
     int error = accept_some(part, ACCEPTS_MAX);
     if ((error == EMFILE || error == ENFILE) && make_room(part)) return;
@@ -373,34 +336,34 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
 
 static void on_start(proa_loop_task *task)
 {
-    proa_listen_part *part = (proa_listen_part *)((char *)task - offsetof(proa_listen_part, start));
+    listen_part *part = (listen_part *)((char *)task - offsetof(listen_part, start));
     if (part->draining) return;
     part->event = event_new(part->loop->base, part->fd, EV_READ | EV_PERSIST, on_accept, part);
     PROA_ASSERT(part->event);
-    fill_spare(part);
+    proa_spare_open(&part->conns.spare);
     on_rested(part);
 }
 
 /* ---- the end ---- */
 
-static void stop_accepting(proa_listen_part *part)
+static void stop_accepting(listen_part *part)
 {
     proa_timer_release(&part->rest);
     if (part->event) event_free(part->event);
     part->event = NULL;
     if (part->fd >= 0) close(part->fd);
     part->fd = -1;
-    while (part->spare_count > 0) close(part->spare[--part->spare_count]);
+    proa_spare_close(&part->conns.spare);
 }
 
 static void on_drain(proa_loop_task *task)
 {
-    proa_listen_part *part = (proa_listen_part *)((char *)task - offsetof(proa_listen_part, drain));
+    listen_part *part = (listen_part *)((char *)task - offsetof(listen_part, drain));
     part->draining = true;
     /* connections made before the drain are served like accepted ones: the kernel would reset them */
     accept_some(part, PROA_LISTEN_BACKLOG);
     stop_accepting(part);
-    for (proa_conn *conn = part->first, *next; conn; conn = next) {
+    for (proa_conn *conn = part->conns.first, *next; conn; conn = next) {
         next = conn->next; /* this one may be freed here, and no other */
         proa_conn_shutdown(conn);
     }
@@ -415,12 +378,12 @@ void proa_listener_drain(proa_listener *listener)
 }
 
 /* Tasks of the listener may still be posted, and the end of a connection may write to another one: run them here. */
-static void end_part(proa_listen_part *part)
+static void end_part(listen_part *part)
 {
     proa_loop_run_posted(part->loop);
     stop_accepting(part);
-    while (part->first) {
-        for (proa_conn *conn = part->first; conn; conn = conn->next) proa_conn_close(conn, true);
+    while (part->conns.first) {
+        for (proa_conn *conn = part->conns.first; conn; conn = conn->next) proa_conn_close(conn, true);
         proa_loop_run_late(part->loop);
     }
 }
@@ -457,8 +420,10 @@ static proa_listener *new_listener(proa_loop *const *loops, int loops_count, con
     atomic_init(&listener->accepting, loops_count);
     listener->parts = proa_calloc((size_t)loops_count, sizeof *listener->parts);
     for (int i = 0; i < loops_count; i++) {
-        proa_listen_part *part = &listener->parts[i];
-        *part = (proa_listen_part){.listener = listener, .loop = loops[i], .fd = -1};
+        listen_part *part = &listener->parts[i];
+        *part = (listen_part){.listener = listener, .loop = loops[i], .fd = -1};
+        part->conns = (proa_conn_group){
+            .loop = loops[i], .options = &listener->options, .counts = &listener->counts};
         part->rest = (proa_timer){.loop = loops[i], .fire = on_rested, .arg = part};
         part->start.run = on_start;
         part->drain.run = on_drain;
@@ -490,7 +455,7 @@ int proa_listener_port(const proa_listener *listener)
 
 int64_t proa_listener_connections(const proa_listener *listener)
 {
-    return atomic_load(&listener->connections);
+    return atomic_load(&listener->counts.open);
 }
 
 int64_t proa_listener_refused(const proa_listener *listener)
@@ -500,19 +465,5 @@ int64_t proa_listener_refused(const proa_listener *listener)
 
 bool proa_listener_drained(const proa_listener *listener)
 {
-    return atomic_load(&listener->accepting) == 0 && atomic_load(&listener->connections) == 0;
-}
-
-const proa_listen_options *proa_listen_part_options(const proa_listen_part *part)
-{
-    return &part->listener->options;
-}
-
-void proa_listen_part_gone(proa_listen_part *part, int fd, bool turned_away)
-{
-    pthread_mutex_lock(&descriptors);
-    close(fd);
-    fill_spare(part);
-    pthread_mutex_unlock(&descriptors);
-    atomic_fetch_sub(turned_away ? &part->listener->leaving : &part->listener->connections, 1);
+    return atomic_load(&listener->accepting) == 0 && atomic_load(&listener->counts.open) == 0;
 }

@@ -100,7 +100,8 @@ static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_l
                        unsigned len, void *arg)
 {
     PROA_UNUSED(arg);
-    const proa_listen_options *options = proa_conn_options(SSL_get_app_data(ssl));
+    const proa_conn *conn = SSL_get_app_data(ssl);
+    const proa_listen_options *options = conn->group->options;
     const proa_protocol *both[2] = {options->http2, options->http1};
     for (int i = 0; i < 2; i++) {
         if (!both[i] || !offers_protocol(list, len, both[i]->alpn, out)) continue;
