@@ -10,131 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPARE_MAX    (PROA_ASAN ? 0 : 64) /* spare exchanges of a loop, each 7 KB and the memory of its arena */
-#define COUNT_BYTES  ((size_t)1 << 20)    /* a body is counted in such steps, as it arrives */
-#define DIRECT_BYTES 4096                 /* so much of a chunk is read straight to its place */
+#define COUNT_BYTES  ((size_t)1 << 20) /* a body is counted in such steps, as it arrives */
+#define DIRECT_BYTES 4096              /* so much of a chunk is read straight to its place */
 
 static int64_t parse_requests(proa_http_conn *h, const char *bytes, size_t len);
-
-/* ---- exchanges ---- */
-
-static void release_spare(void *list)
-{
-    for (proa_http_work *w = list, *next; w; w = next) {
-        next = w->next;
-        proa_arena_release(&w->arena);
-        free(w);
-    }
-}
-
-/* The codec and the headers are not cleared: they say themselves how much of them is valid. */
-static proa_http_work *take_work(proa_loop *loop)
-{
-    proa_http_work *w = loop->spare;
-    if (w) {
-        loop->spare = w->next;
-        loop->spare_count--;
-        return w;
-    }
-    w = proa_malloc(sizeof *w);
-    proa_arena_init(&w->arena);
-    return w;
-}
-
-void proa_http_give_work(proa_http_work *w)
-{
-    proa_loop *loop = w->loop;
-    proa_block_free(w->x.body);
-    if (loop->spare_count >= SPARE_MAX) {
-        proa_arena_release(&w->arena);
-        free(w);
-        return;
-    }
-    proa_arena_reset(&w->arena);
-    w->next = loop->spare;
-    loop->spare = w;
-    loop->spare_count++;
-    loop->release_spare = release_spare;
-}
-
-static void begin_exchange(proa_http_conn *h)
-{
-    proa_http_work *w = take_work(h->conn->loop);
-    memset(w, 0, offsetof(proa_http_work, arena));
-    w->on_disconnect = w->drained = NULL;
-    w->body_cap = 0;
-    w->is_head = w->begun = w->pieces = false;
-    w->owner = h;
-    w->offloaded = NULL;
-    w->loop = h->conn->loop;
-    w->x.conn = h->conn;
-    w->x.arena = &w->arena;
-    w->x.headers = w->headers;
-    w->x.start_ns = proa_loop_now_ns(h->conn->loop);
-    proa_http1_init(&w->codec);
-    h->work = w;
-    h->timing = PROA_HTTP_IDLE; /* so that each head has its own time */
-}
-
-/* Takes the exchange off the connection. */
-static proa_http_work *detach_offloaded(proa_http_conn *h)
-{
-    proa_http_work *w = h->work;
-    h->work = NULL;
-    h->dispatched = false;
-    return w;
-}
-
-static void set_timing(proa_http_conn *h)
-{
-    const proa_listen_options *options = proa_conn_options(h->conn);
-    int was = (int)h->timing;
-    if (!h->work) h->timing = PROA_HTTP_IDLE;
-    else if (h->dispatched) h->timing = PROA_HTTP_BUSY;
-    else h->timing = h->work->x.method.len ? PROA_HTTP_BODY : PROA_HTTP_HEAD;
-    switch (h->timing) {
-    case PROA_HTTP_IDLE: proa_conn_deadline(h->conn, options->idle_ms); break;
-    case PROA_HTTP_BODY: proa_conn_deadline(h->conn, options->stall_ms); break;
-    case PROA_HTTP_HEAD:
-        if (was != PROA_HTTP_HEAD) proa_conn_deadline(h->conn, options->head_ms);
-        break;
-    default: proa_conn_deadline(h->conn, 0); /* the handler has no time limit */
-    }
-}
-
-/* No further request is read, so its deadline ends; queued output keeps the limit for readers (stall_ms). */
-static void end_exchange(proa_http_conn *h)
-{
-    h->closing = true;
-    proa_conn_deadline(h->conn, 0);
-    proa_conn_close(h->conn, false);
-}
-
-void proa_http_finish(proa_http_conn *h)
-{
-    proa_http_give_work(detach_offloaded(h));
-    if (!h->keep || h->draining) h->closing = true;
-    if (h->inside) return; /* parse_requests continues */
-    if (h->closing) {
-        end_exchange(h);
-        return;
-    }
-    set_timing(h);
-    proa_conn_again(h->conn);
-}
-
-/* The client has disconnected while the handler was at work. */
-static void leave_handler(proa_http_conn *h)
-{
-    proa_http_work *w = detach_offloaded(h);
-    if (w->offloaded) { /* on_disconnect is called when it is back on the loop */
-        w->owner = NULL;
-        atomic_store(&w->offloaded->lost, true);
-        return;
-    }
-    if (w->on_disconnect) w->on_disconnect(&w->x);
-    proa_http_give_work(w);
-}
 
 /* ---- the head ---- */
 
@@ -311,7 +190,7 @@ static int64_t parse_requests(proa_http_conn *h, const char *bytes, size_t len)
     h->inside = true;
     while (is_ready(h)) {
         if (!h->work && at == len) break;
-        if (!h->work) begin_exchange(h);
+        if (!h->work) proa_http_begin_exchange(h);
         size_t used;
         proa_http1_event event = proa_http1_next(&h->work->codec, bytes + at, len - at, &used);
         on_event(h, event, bytes + at, used, len - at);
@@ -322,8 +201,8 @@ static int64_t parse_requests(proa_http_conn *h, const char *bytes, size_t len)
         }
     }
     h->inside = false;
-    if (h->closing) end_exchange(h);
-    else set_timing(h);
+    if (h->closing) proa_http_end_conn(h);
+    else proa_http_set_timing(h);
     return h->closing ? -1 : (int64_t)at;
 }
 
@@ -331,7 +210,7 @@ static void *http_open(proa_conn *conn, void *server)
 {
     proa_http_conn *h = proa_malloc(sizeof *h);
     *h = (proa_http_conn){.conn = conn, .server = server};
-    set_timing(h);
+    proa_http_set_timing(h);
     return h;
 }
 
@@ -350,7 +229,7 @@ static void http_drained(void *state)
 {
     proa_http_conn *h = state;
     if (h->reading_held) proa_conn_again(h->conn);
-    if (h->draining && is_quiet(h)) end_exchange(h);
+    if (h->draining && is_quiet(h)) proa_http_end_conn(h);
     proa_http_work *w = h->dispatched ? h->work : NULL;
     if (!w || w->offloaded || !w->drained) return;
     void (*drained)(proa_http_exchange * x) = w->drained;
@@ -361,8 +240,8 @@ static void http_drained(void *state)
 static bool http_eof(void *state)
 {
     proa_http_conn *h = state;
-    if (h->dispatched) leave_handler(h);
-    end_exchange(h);
+    if (h->dispatched) proa_http_leave_handler(h);
+    proa_http_end_conn(h);
     return true;
 }
 
@@ -372,7 +251,7 @@ static void http_shutdown(void *state)
     h->draining = true;
     if (!is_quiet(h)) return;
     bool answered = proa_conn_queued(h->conn) == 0; /* a client that may still read the answer needs the linger */
-    end_exchange(h);
+    proa_http_end_conn(h);
     if (answered) proa_conn_close_idle(h->conn);
 }
 
@@ -380,7 +259,7 @@ static bool http_expired(void *state)
 {
     proa_http_conn *h = state;
     if (!h->work && proa_conn_queued(h->conn) > 0) { /* the client still reads the answer before: it is not idle */
-        set_timing(h);
+        proa_http_set_timing(h);
         return true;
     }
     if (!h->work || h->dispatched) return false;
@@ -392,8 +271,8 @@ static void http_close(void *state)
 {
     proa_http_conn *h = state;
     h->closing = true;
-    if (h->dispatched) leave_handler(h);
-    else if (h->work) proa_http_give_work(detach_offloaded(h));
+    if (h->dispatched) proa_http_leave_handler(h);
+    else if (h->work) proa_http_drop_exchange(h);
     free(h);
 }
 
@@ -416,49 +295,3 @@ const proa_protocol proa_http_protocol = {
     .quiet = http_quiet,
     .turn_away = proa_http_turn_away,
 };
-
-/* ---- for handlers ---- */
-
-proa_loop *proa_http_loop(const proa_http_exchange *x)
-{
-    return ((const proa_http_work *)x)->loop;
-}
-
-size_t proa_http_queued(const proa_http_exchange *x)
-{
-    return ((const proa_http_work *)x)->offloaded ? 0 : proa_conn_queued(x->conn);
-}
-
-proa_str proa_http_get(const proa_http_exchange *x, const char *name)
-{
-    size_t len = strlen(name);
-    for (int i = 0; i < x->headers_count; i++) {
-        const proa_http_header *header = &x->headers[i];
-        if (header->name.len == len && proa_http1_is(header->name, name)) return header->value;
-    }
-    return (proa_str){0};
-}
-
-void proa_http_on_disconnect(proa_http_exchange *x, void (*on_disconnect)(proa_http_exchange *x))
-{
-    ((proa_http_work *)x)->on_disconnect = on_disconnect;
-}
-
-void proa_http_on_drained(proa_http_exchange *x, void (*drained)(proa_http_exchange *x))
-{
-    proa_http_work *w = (proa_http_work *)x;
-    w->drained = drained;
-    if (drained && !w->offloaded) proa_conn_want_drained(x->conn);
-}
-
-void proa_http_body_free(void *body)
-{
-    proa_block_free(body);
-}
-
-char *proa_http_take_body(proa_http_exchange *x)
-{
-    char *body = x->body;
-    x->body = NULL;
-    return body;
-}

@@ -129,12 +129,6 @@ static bool has_no_body(int status)
     return status < 200 || status == 204 || status == 304;
 }
 
-/* Where a worker's calls that answer are deferred; NULL: on the loop, where they act at once. */
-static proa_http_offloaded *offloaded_of(const proa_http_exchange *x)
-{
-    return ((const proa_http_work *)x)->offloaded;
-}
-
 /* Whose exchange it is, if it is still to be answered: on_disconnect may have been too late for a handler. */
 static proa_http_conn *answering_conn(const proa_http_exchange *x)
 {
@@ -145,6 +139,51 @@ static proa_http_conn *answering_conn(const proa_http_exchange *x)
 static void count_answer(const proa_http_conn *h, int status, size_t bytes)
 {
     if (h->server->on_answer) h->server->on_answer(status, bytes, h->server->arg);
+}
+
+/* ---- on a worker ---- */
+
+/* Where a worker's calls that answer are deferred; NULL: on the loop, where they act at once. */
+static proa_http_offloaded *offloaded_of(const proa_http_exchange *x)
+{
+    return ((const proa_http_work *)x)->offloaded;
+}
+
+/* Records a call that answers: it acts when the request is back on its loop. */
+static void defer_call(proa_http_offloaded *l, proa_http_deferred deferred)
+{
+    proa_arena *arena = &l->w->arena;
+    if (l->ended) {
+        if (deferred.release) deferred.release(deferred.arg);
+        return;
+    }
+    l->ended = deferred.kind == PROA_HTTP_RESPOND || deferred.kind == PROA_HTTP_END ||
+               deferred.kind == PROA_HTTP_ABORT;
+    if (deferred.headers.len) deferred.headers.ptr = proa_arena_strdup(arena, deferred.headers);
+    proa_http_deferred *s = PROA_ARENA_NEW(arena, proa_http_deferred, 1);
+    *s = deferred;
+    *l->last = s;
+    l->last = &s->next;
+}
+
+static void defer_respond(proa_http_offloaded *l, int status, proa_str headers, const struct iovec *body,
+                          int count, void (*release)(void *arg), void *arg)
+{
+    proa_arena *arena = &l->w->arena;
+    struct iovec *copy = PROA_ARENA_NEW(arena, struct iovec, count);
+    for (int i = 0; i < count; i++) {
+        copy[i] = body[i];
+        if (release || !body[i].iov_len) continue;
+        copy[i].iov_base = proa_arena_alloc(arena, body[i].iov_len);
+        memcpy(copy[i].iov_base, body[i].iov_base, body[i].iov_len);
+    }
+    defer_call(l, (proa_http_deferred){.kind = PROA_HTTP_RESPOND,
+                                       .status = status,
+                                       .headers = headers,
+                                       .body = copy,
+                                       .count = count,
+                                       .release = release,
+                                       .arg = arg});
 }
 
 /* ---- whole answers ---- */
@@ -173,7 +212,7 @@ void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, cons
                        int count, void (*release)(void *arg), void *arg)
 {
     if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
-        proa_http_defer_body(offloaded_of(x), status, headers, body, count, release, arg);
+        defer_respond(offloaded_of(x), status, headers, body, count, release, arg);
         return;
     }
     proa_http_conn *h = answering_conn(x);
@@ -246,8 +285,8 @@ void proa_http_busy(proa_http_conn *h)
 void proa_http_begin(proa_http_exchange *x, int status, proa_str headers)
 {
     if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
-        proa_http_defer(offloaded_of(x),
-                        (proa_http_deferred){.kind = PROA_HTTP_BEGIN, .status = status, .headers = headers});
+        defer_call(offloaded_of(x),
+                   (proa_http_deferred){.kind = PROA_HTTP_BEGIN, .status = status, .headers = headers});
         return;
     }
     proa_http_conn *h = answering_conn(x);
@@ -268,7 +307,7 @@ void proa_http_begin(proa_http_exchange *x, int status, proa_str headers)
 void proa_http_send(proa_http_exchange *x, proa_str bytes)
 {
     if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
-        proa_http_defer(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_SEND, .headers = bytes});
+        defer_call(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_SEND, .headers = bytes});
         return;
     }
     proa_http_conn *h = answering_conn(x);
@@ -287,7 +326,7 @@ void proa_http_end(proa_http_exchange *x)
 {
     static const char last[] = "0\r\n\r\n";
     if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
-        proa_http_defer(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_END});
+        defer_call(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_END});
         return;
     }
     proa_http_conn *h = answering_conn(x);
@@ -300,7 +339,7 @@ void proa_http_end(proa_http_exchange *x)
 void proa_http_abort(proa_http_exchange *x)
 {
     if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
-        proa_http_defer(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_ABORT});
+        defer_call(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_ABORT});
         return;
     }
     proa_http_conn *h = answering_conn(x);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * http_inner.h - the inside of an exchange, for http.c (requests) and http_answer.c (answers).
- * Owner:   http.c.
+ * http_inner.h - the inside of an exchange, for http_exchange.c (its life), http_answer.c (answers), http_offload.c
+ * (workers) and http.c (requests).
+ * Owner:   http_exchange.c makes and frees an exchange, http.c what a connection has.
  * Threads: the loop's. */
 #ifndef PROA_NET_HTTP_INNER_H
 #define PROA_NET_HTTP_INNER_H
@@ -68,18 +69,22 @@ struct proa_http_conn {
     enum { PROA_HTTP_IDLE, PROA_HTTP_HEAD, PROA_HTTP_BODY, PROA_HTTP_BUSY } timing;
 };
 
-/* http.c: the answer is queued. Frees the work. */
-void proa_http_finish(proa_http_conn *h);
+/* http_exchange.c */
+void proa_http_begin_exchange(proa_http_conn *h); /* the first byte of a request has come */
+void proa_http_drop_exchange(proa_http_conn *h);  /* takes it off the connection and frees it */
+void proa_http_finish(proa_http_conn *h); /* the answer is queued: frees the exchange, goes on to the next */
+void proa_http_give_work(proa_http_work *w);     /* frees it, or keeps it for the next request */
+void proa_http_leave_handler(proa_http_conn *h); /* the client has disconnected while the handler was at work */
+void proa_http_set_timing(proa_http_conn *h);    /* the deadline for what the connection waits for now */
+/* No further request is read, so its deadline ends; queued output keeps the limit for readers (stall_ms). */
+void proa_http_end_conn(proa_http_conn *h);
+
 /* http_answer.c: the server's own answer to a request that no handler sees. */
 void proa_http_refuse(proa_http_conn *h, int status, const char *why);
 void proa_http_turn_away(proa_conn *conn, void *server); /* proa_protocol.turn_away */
 void proa_http_busy(proa_http_conn *h);                  /* 503: too many requests wait for the workers */
+
 /* http_offload.c. False: too many wait. */
 PROA_MUST_CHECK bool proa_http_offload_request(proa_http_conn *h);
-void proa_http_give_work(proa_http_work *w); /* http.c: frees the work, or keeps it for the next request */
-/* Records an answering call of a handler on a worker. */
-void proa_http_defer(proa_http_offloaded *l, proa_http_deferred deferred);
-void proa_http_defer_body(proa_http_offloaded *l, int status, proa_str headers, const struct iovec *body,
-                          int count, void (*release)(void *arg), void *arg);
 
 #endif

@@ -5,8 +5,6 @@
 #include "net/http_inner.h"
 
 #include "base/alloc.h"
-#include "net/conn_inner.h"
-#include <string.h>
 
 /* ---- on the worker ---- */
 
@@ -19,42 +17,6 @@ static void run_offloaded(proa_work_item *work)
     proa_handoff_enter(l->handoff);
     l->handle(&l->w->x, l->arg);
     proa_handoff_leave();
-}
-
-void proa_http_defer(proa_http_offloaded *l, proa_http_deferred deferred)
-{
-    proa_arena *arena = &l->w->arena;
-    if (l->ended) {
-        if (deferred.release) deferred.release(deferred.arg);
-        return;
-    }
-    l->ended = deferred.kind == PROA_HTTP_RESPOND || deferred.kind == PROA_HTTP_END ||
-               deferred.kind == PROA_HTTP_ABORT;
-    if (deferred.headers.len) deferred.headers.ptr = proa_arena_strdup(arena, deferred.headers);
-    proa_http_deferred *s = PROA_ARENA_NEW(arena, proa_http_deferred, 1);
-    *s = deferred;
-    *l->last = s;
-    l->last = &s->next;
-}
-
-void proa_http_defer_body(proa_http_offloaded *l, int status, proa_str headers, const struct iovec *body,
-                          int count, void (*release)(void *arg), void *arg)
-{
-    proa_arena *arena = &l->w->arena;
-    struct iovec *copy = PROA_ARENA_NEW(arena, struct iovec, count);
-    for (int i = 0; i < count; i++) {
-        copy[i] = body[i];
-        if (release || !body[i].iov_len) continue;
-        copy[i].iov_base = proa_arena_alloc(arena, body[i].iov_len);
-        memcpy(copy[i].iov_base, body[i].iov_base, body[i].iov_len);
-    }
-    proa_http_defer(l, (proa_http_deferred){.kind = PROA_HTTP_RESPOND,
-                                            .status = status,
-                                            .headers = headers,
-                                            .body = copy,
-                                            .count = count,
-                                            .release = release,
-                                            .arg = arg});
 }
 
 /* ---- back on the loop ---- */

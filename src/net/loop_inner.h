@@ -26,7 +26,7 @@ struct proa_loop {
     proa_loop_task **late_end;
     int64_t now_ns; /* 0: not read in this turn */
     proa_wheel wheel;
-    /* spare exchanges of http.c; the loop can only free them */
+    /* spare exchanges of http_exchange.c; the loop can only free them */
     void *spare;
     int spare_count;
     void (*release_spare)(void *spare);
