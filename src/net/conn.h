@@ -2,7 +2,7 @@
  * conn.h - a connection: bytes in and out of a TCP or Unix socket, with or without TLS, under a protocol.
  * Owner:   the listener makes a connection when it accepts; it ends itself after proa_protocol.close has returned.
  * Threads: a connection belongs to one loop; every call on that loop's thread.
- * Way in:  proa_protocol, which HTTP/1.1 (http.c) and gRPC over HTTP/2 (grpc/session.c) fill. */
+ * Way in:  proa_protocol, which HTTP/1.1 (http.c) and gRPC over HTTP/2 (grpc/http2.c) fill. */
 #ifndef PROA_NET_CONN_H
 #define PROA_NET_CONN_H
 

@@ -30,13 +30,6 @@ grpc_call *proa_grpc_call_new(grpc_session *s, int32_t stream)
     return c;
 }
 
-void proa_grpc_out_drop(grpc_out *out)
-{
-    if (--out->refs > 0) return;
-    if (out->release) out->release(out->arg);
-    proa_block_free(out);
-}
-
 static void drop_list(grpc_out *out)
 {
     for (grpc_out *next; out; out = next) {

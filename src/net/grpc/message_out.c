@@ -180,10 +180,32 @@ static void packing_done(proa_work_item *work)
     free(p);
 }
 
+/* nghttp2 asks how many bytes of the queue it may send now; proa_grpc_call_write then writes them. */
+static ssize_t read_queue(nghttp2_session *h2, int32_t stream, uint8_t *buf, size_t length, uint32_t *flags,
+                          nghttp2_data_source *source, void *user)
+{
+    grpc_session *s = user;
+    grpc_call *c = source->ptr;
+    (void)buf;
+    if (proa_conn_queued(s->conn) + s->staged > PROA_CONN_HIGH_BYTES)
+        return NGHTTP2_ERR_PAUSE; /* until drained */
+    if (!c->queued && (!c->finished || c->unready)) {
+        c->deferred = true;
+        return NGHTTP2_ERR_DEFERRED;
+    }
+    *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+    if (c->queued > length) return (ssize_t)length;
+    if (c->finished && !c->unready) {
+        *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+        nghttp2_submit_trailer(h2, stream, c->trailers, c->trailers_count);
+    }
+    return (ssize_t)c->queued;
+}
+
 static void submit_head(grpc_call *c)
 {
     nghttp2_nv fields[4];
-    nghttp2_data_provider provider = {.source.ptr = c, .read_callback = proa_grpc_session_read};
+    nghttp2_data_provider provider = {.source.ptr = c, .read_callback = read_queue};
     c->answered = true;
     nghttp2_submit_response(c->session->h2, c->stream, fields, proa_grpc_call_head_fields(c, fields), &provider);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * session.h - inside net/grpc: a connection (session.c), its calls (call.c) and their messages (message_in.c,
- * message_out.c).
+ * session.h - inside net/grpc: a connection (http2.c; session.c is what its calls ask of it), its calls (call.c) and
+ * their messages (message_in.c, message_out.c).
  * Owner:   the connection owns the session, the session its calls, a call its messages in and out.
  * Threads: the loop's. */
 #ifndef PROA_NET_GRPC_SESSION_H
@@ -10,6 +10,8 @@
 #include "net/compress.h"
 #include "net/grpc/grpc.h"
 #include <nghttp2/nghttp2.h>
+
+#define NS_PER_MS ((int64_t)1000000)
 
 enum { GRPC_PREFIX = 5 }; /* before each message: is it compressed?, its length, big-endian */
 
@@ -145,7 +147,15 @@ struct grpc_call {
     PROA_ALIGNED(16) char memory[2048]; /* the arena's first block */
 };
 
-/* call.c: the life of a call, called by the session */
+/* session.c */
+void proa_grpc_session_stage(grpc_session *s, const void *bytes, size_t len); /* gathered, and written when pumped */
+void proa_grpc_session_write(grpc_session *s, const struct iovec *iov, int count, grpc_out *holder);
+void proa_grpc_session_pump(grpc_session *s); /* writes everything that nghttp2 has ready to the connection */
+void proa_grpc_session_flush_soon(grpc_session *s);
+void proa_grpc_session_wake(grpc_session *s, int64_t ns); /* the timer fires then at the latest */
+void proa_grpc_out_drop(grpc_out *out);
+
+/* call.c: the life of a call, called by the connection */
 grpc_call *proa_grpc_call_new(grpc_session *s, int32_t stream);
 void proa_grpc_call_free(grpc_call *c);
 void proa_grpc_call_header(grpc_call *c, proa_str name, proa_str value);
@@ -158,18 +168,11 @@ void proa_grpc_call_expire(grpc_call *c); /* the deadline has passed: what is st
 void proa_grpc_call_count_partial(grpc_call *c, bool partial); /* a part of a message has come, or no longer */
 size_t proa_grpc_call_head_fields(const grpc_call *c, nghttp2_nv fields[4]); /* of the answer; returns how many */
 void proa_grpc_call_wake(grpc_call *c); /* there is something to send: nghttp2 reads the stream again */
-void proa_grpc_out_drop(grpc_out *out);
 /* message_in.c */
 void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len);
 void proa_grpc_call_half_close(grpc_call *c);
 void proa_grpc_call_resume(grpc_call *c); /* not paused any more: delivers the waiting messages */
 /* message_out.c. Writes exactly len bytes of the queue, which are in it, to the connection. */
 void proa_grpc_call_write(grpc_call *c, size_t len);
-/* session.c: for calls */
-void proa_grpc_session_flush_soon(grpc_session *s);
-void proa_grpc_session_wake(grpc_session *s, int64_t ns); /* the timer fires then at the latest */
-void proa_grpc_session_write(grpc_session *s, const struct iovec *iov, int count, grpc_out *holder);
-ssize_t proa_grpc_session_read(nghttp2_session *h2, int32_t stream, uint8_t *buf, size_t length,
-                               uint32_t *flags, nghttp2_data_source *source, void *user);
 
 #endif
