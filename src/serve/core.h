@@ -113,6 +113,16 @@ struct proa_server {
     proa_gpus *gpus; /* NULL: none, or not wanted */
 };
 
+/* ---- models/agents.c: the repository agents of a source's configuration ---- */
+
+/* Asks them before a load. *folder: where the last one that moved the model has put it, else the source's own. INVALID
+ * for an agent that is not there. */
+PROA_MUST_CHECK proa_status proa_agents_ask(const char **folder, const proa_server *s, proa_source *source,
+                                            proa_err *err);
+void proa_agents_load_ended(proa_source *source, bool loaded);
+void proa_agents_unload_begins(proa_source *source); /* before its last version is closed */
+void proa_agents_end(proa_source *source);           /* of the last reference */
+
 /* ---- models/source.c: folders ---- */
 
 proa_status proa_roots_open(proa_server *s, proa_err *err);
@@ -144,12 +154,6 @@ proa_source *proa_source_hold(proa_source *source);
 void proa_source_drop(proa_source *source); /* NULL is fine */
 /* The versions that the policy wants, rising; malloc'd. INVALID if there is none. */
 proa_status proa_source_versions(const proa_source *source, int64_t **versions, int *count, proa_err *err);
-/* models/agents.c: what the configuration's agents say of the folder of e->source, which another source replaces if an
- * agent moves the model. INVALID for an agent that is not there. */
-PROA_MUST_CHECK proa_status proa_agents_begin(proa_server *s, proa_entry *e, proa_err *err);
-void proa_agents_load_ended(proa_source *source, bool loaded);
-void proa_agents_unload_begins(proa_source *source); /* before its last version is closed */
-void proa_agents_end(proa_source *source);           /* of the last reference */
 /* The folder of a version, in out[PROA_PATH_MAX]. */
 proa_status proa_source_version_path(const proa_source *source, int64_t version, char *out, proa_err *err);
 bool proa_source_is_ensemble(const proa_source *source);
@@ -170,11 +174,11 @@ proa_status proa_served_model_open(proa_served_model **out, proa_server *s, proa
                                    int64_t version, proa_model_stats *stats, proa_err *err);
 void proa_served_model_close(proa_served_model *model);                             /* refs is 0 */
 proa_status proa_served_model_warm(proa_served_model *model, proa_err *err);        /* models/warmup.c */
-proa_status proa_served_model_read_labels(proa_served_model *model, proa_err *err); /* config/labels.c */
+proa_status proa_served_model_read_labels(proa_served_model *model, proa_err *err); /* models/labels.c */
 
 /* ---- models/table.c ---- */
 
-/* A ready version with a reference, without a lock; NULL: none is ready (proa_explain_not_found gives the reason). -1:
+/* A ready version with a reference, without a lock; NULL: none is ready (proa_server_find gives the reason). -1:
  * the newest. */
 proa_served_model *proa_name_table_find(proa_server *s, const char *name, int64_t version);
 /* Builds and publishes the table of the serving versions; returns when no reader uses the old one. Lock held. */
@@ -192,8 +196,6 @@ void proa_version_slot_set(proa_version_slot *slot, proa_state state, const char
 void proa_entry_problem(proa_entry *e, const char *problem); /* lock held; copied; NULL: none */
 bool proa_entry_serves(const proa_entry *e);                 /* lock held */
 void proa_entries_free(proa_server *s);
-/* Why no version is ready: Triton's texts. */
-proa_status proa_explain_not_found(proa_server *s, const char *name, int64_t version, proa_err *err);
 const char *proa_state_name(proa_state state);
 
 /* ---- models/retire.c: versions that leave ---- */
@@ -202,8 +204,6 @@ proa_status proa_reaper_start(proa_server *s, proa_err *err);
 /* Takes the serving version out of the slot; the caller publishes, then calls proa_retire_release. Lock held. */
 proa_retired *proa_retire(proa_server *s, proa_entry *e, proa_version_slot *slot, proa_retired *list);
 void proa_retire_release(proa_server *s, proa_retired *list); /* lock held: from now on the reaper waits for them */
-void proa_retire_drained(proa_server *s,
-                         proa_served_model *model); /* only the repository's reference is left: models/model.c */
 bool proa_reaper_wait(proa_server *s, int64_t deadline_ns); /* until nothing is leaving */
 void proa_reaper_stop(proa_server *s);
 

@@ -194,13 +194,6 @@ void proa_backend_each_setting(const proa_server *server, const char *backend,
     }
 }
 
-proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_served_model **out,
-                             proa_err *err)
-{
-    *out = proa_name_table_find(server, name, version);
-    return *out ? PROA_OK : proa_explain_not_found(server, name, version, err);
-}
-
 proa_status proa_server_model_decoupled(proa_server *server, const char *name, int64_t version,
                                         bool *decoupled, proa_err *err)
 {

@@ -4,7 +4,6 @@
  * after them.
  * Owner:   a source holds what its agents know of it; it ends with the last reference to the source. */
 #include "base/alloc.h"
-#include "serve/config/config.h"
 #include "serve/core.h"
 #include <string.h>
 
@@ -75,7 +74,7 @@ static proa_status find_agent(const proa_repository_agent **out, const proa_serv
 }
 
 /* Asks the agents one after the other. *folder: the model's, then where the last one that moved it has put it. */
-static proa_status ask_agents(const proa_server *s, const proa_source *source, const char **folder, proa_err *err)
+static proa_status ask_all(const proa_server *s, const proa_source *source, const char **folder, proa_err *err)
 {
     const Inference__ModelRepositoryAgents *wanted = source->config->model_repository_agents;
     for (size_t i = 0; i < wanted->n_agents; i++) {
@@ -90,39 +89,13 @@ static proa_status ask_agents(const proa_server *s, const proa_source *source, c
     return PROA_OK;
 }
 
-/* The source of the folder that an agent has made takes the place of the entry's, and its agents. A configuration that
- * came with the load request stays; else the folder's is read. */
-static proa_status move_source(proa_server *s, proa_entry *e, const char *folder, proa_err *err)
+proa_status proa_agents_ask(const char **folder, const proa_server *s, proa_source *source, proa_err *err)
 {
-    proa_source *old = e->source, *fresh = NULL;
-    proa_buf json;
-    proa_buf_init(&json, (size_t)PROA_BACKEND_CONFIG_MAX);
-    if (old->overridden && !proa_config_print_json(&json, old->config)) {
-        proa_buf_release(&json);
-        return PROA_FAIL(err, INTERNAL, "the configuration of model '%s' is too long", old->name);
-    }
-    proa_status status = proa_source_new(&fresh, s, old->name, folder, old->overridden ? json.ptr : NULL, err);
-    proa_buf_release(&json);
-    if (status != PROA_OK) return status;
-    fresh->fingerprint = old->fingerprint; /* a change of the repository's folder is one of the model */
-    fresh->origin = proa_arena_copy_text(&fresh->arena, old->origin ? old->origin : old->path);
-    fresh->agents = old->agents;
-    old->agents = NULL;
-    pthread_mutex_lock(&s->lock);
-    e->source = fresh;
-    pthread_mutex_unlock(&s->lock);
-    proa_source_drop(old);
-    return PROA_OK;
-}
-
-proa_status proa_agents_begin(proa_server *s, proa_entry *e, proa_err *err)
-{
-    proa_source *source = e->source;
     const Inference__ModelRepositoryAgents *wanted = source->config->model_repository_agents;
-    const char *folder = source->origin ? source->origin : source->path;
     proa_agents_end(source); /* of an earlier load */
+    *folder = source->path;
     if (!wanted || wanted->n_agents == 0) return PROA_OK;
+    if (source->origin) *folder = source->origin;
     source->agents = proa_calloc(1, sizeof(proa_agent_runs) + wanted->n_agents * sizeof(agent_run));
-    PROA_TRY(ask_agents(s, source, &folder, err));
-    return strcmp(folder, source->path) == 0 ? PROA_OK : move_source(s, e, folder, err);
+    return ask_all(s, source, folder, err);
 }

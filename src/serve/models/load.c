@@ -53,6 +53,39 @@ static char *error_text(const proa_err *err)
 
 /* ---- before ---- */
 
+/* The source of the folder that an agent has made takes the place of the entry's, and its agents. A configuration that
+ * came with the load request stays; else the folder's is read. */
+static proa_status move_source(proa_server *s, proa_entry *e, const char *folder, proa_err *err)
+{
+    proa_source *old = e->source, *fresh = NULL;
+    proa_buf json;
+    proa_buf_init(&json, (size_t)PROA_BACKEND_CONFIG_MAX);
+    if (old->overridden && !proa_config_print_json(&json, old->config)) {
+        proa_buf_release(&json);
+        return PROA_FAIL(err, INTERNAL, "the configuration of model '%s' is too long", old->name);
+    }
+    proa_status status = proa_source_new(&fresh, s, old->name, folder, old->overridden ? json.ptr : NULL, err);
+    proa_buf_release(&json);
+    if (status != PROA_OK) return status;
+    fresh->fingerprint = old->fingerprint; /* a change of the repository's folder is one of the model */
+    fresh->origin = proa_arena_copy_text(&fresh->arena, old->origin ? old->origin : old->path);
+    fresh->agents = old->agents;
+    old->agents = NULL;
+    pthread_mutex_lock(&s->lock);
+    e->source = fresh;
+    pthread_mutex_unlock(&s->lock);
+    proa_source_drop(old);
+    return PROA_OK;
+}
+
+/* Asks the agents of the entry's configuration, who may move the model to another folder. */
+static proa_status ask_agents(proa_server *s, proa_entry *e, proa_err *err)
+{
+    const char *folder;
+    PROA_TRY(proa_agents_ask(&folder, s, e->source, err));
+    return strcmp(folder, e->source->path) == 0 ? PROA_OK : move_source(s, e, folder, err);
+}
+
 /* The serving version was made from the same configuration and files. Lock held. */
 static bool same_as_serving(const proa_version_slot *slot, const proa_source *source)
 {
@@ -219,7 +252,7 @@ static void nothing_to_load(proa_server *s, proa_entry *e, const proa_err *err)
 static bool begin_entry(proa_server *s, load *l, proa_entry *e)
 {
     proa_err err = {0};
-    proa_status status = proa_agents_begin(s, e, &err);
+    proa_status status = ask_agents(s, e, &err);
     *l = (load){.entry = e, .source = e->source};
     if (status == PROA_OK) status = proa_source_versions(l->source, &l->versions, &l->count, &err);
     if (status == PROA_OK) {

@@ -132,6 +132,16 @@ proa_served_model *proa_served_model_hold(proa_served_model *model)
     return model;
 }
 
+static void drop_last(proa_served_model *model)
+{
+    proa_server *s = model->server;
+    /* Under the lock: the reaper, and with it the end of the server, waits for it. */
+    pthread_mutex_lock(&s->lock);
+    if (atomic_fetch_sub_explicit(&model->refs, 1, memory_order_acq_rel) == 1)
+        pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
 void proa_served_model_drop(proa_served_model *model)
 {
     int refs = atomic_load_explicit(&model->refs, memory_order_relaxed);
@@ -139,5 +149,5 @@ void proa_served_model_drop(proa_served_model *model)
         if (atomic_compare_exchange_weak_explicit(&model->refs, &refs, refs - 1, memory_order_acq_rel,
                                                   memory_order_relaxed))
             return;
-    proa_retire_drained(model->server, model); /* after this the reaper may free it */
+    drop_last(model); /* after this the reaper may free it */
 }

@@ -105,7 +105,8 @@ static proa_status why_not_ready(proa_entry *e, int64_t version, proa_err *err)
                      e->name, (long long)version);
 }
 
-proa_status proa_explain_not_found(proa_server *s, const char *name, int64_t version, proa_err *err)
+/* Why no version is ready: Triton's texts. */
+static proa_status explain_not_found(proa_server *s, const char *name, int64_t version, proa_err *err)
 {
     if (atomic_load(&s->phase) == PROA_SERVER_STARTING)
         return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
@@ -118,6 +119,13 @@ proa_status proa_explain_not_found(proa_server *s, const char *name, int64_t ver
     else status = PROA_FAIL(err, NOT_FOUND, "Request for unknown model: '%s' is not found", name);
     pthread_mutex_unlock(&s->lock);
     return status;
+}
+
+proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_served_model **out,
+                             proa_err *err)
+{
+    *out = proa_name_table_find(server, name, version);
+    return *out ? PROA_OK : explain_not_found(server, name, version, err);
 }
 
 void proa_server_each_model(proa_server *server, void (*fn)(proa_served_model *model, void *arg), void *arg)

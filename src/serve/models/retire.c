@@ -33,15 +33,6 @@ void proa_retire_release(proa_server *s, proa_retired *list)
     pthread_cond_broadcast(&s->changed);
 }
 
-void proa_retire_drained(proa_server *s, proa_served_model *model)
-{
-    /* Under the lock: the reaper, and with it the end of the server, waits for it. */
-    pthread_mutex_lock(&s->lock);
-    if (atomic_fetch_sub_explicit(&model->refs, 1, memory_order_acq_rel) == 1)
-        pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-}
-
 static proa_retired *take_drained(proa_server *s)
 {
     for (proa_retired **at = &s->retired; *at; at = &(*at)->next) {

@@ -103,20 +103,6 @@ static const char *single_name(const char *path, proa_arena *arena)
     return proa_arena_strdup(arena, (proa_str){slash + 1, strlen(slash + 1) - strlen(".gguf")});
 }
 
-proa_served_model *proa_server_find_repo(proa_server *server, const char *repo)
-{
-    char folder[PROA_HUB_NAME_MAX + 32];
-    const char *slash = strchr(repo, '/');
-    if (!slash) return NULL;
-    int len = snprintf(folder, sizeof folder, "/models--%.*s--%s/snapshots/", (int)(slash - repo), repo,
-                       slash + 1);
-    if (len >= (int)sizeof folder) return NULL;
-    proa_served_model *model = proa_name_table_find(server, slash + 1, -1);
-    if (!model || strstr(model->path, folder)) return model;
-    proa_served_model_drop(model);
-    return NULL;
-}
-
 static proa_status open_remote(proa_root *root, proa_server *s, const char *address, proa_err *err)
 {
     const proa_remote_ops *ops = s->options.remote;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * table.c - the table in which requests look up models without a lock. */
 #include "base/alloc.h"
+#include "base/limits.h"
 #include "base/map.h"
 #include "serve/core.h"
 #include "serve/rcu.h"
@@ -41,6 +42,20 @@ proa_served_model *proa_name_table_find(proa_server *s, const char *name, int64_
     }
     proa_rcu_leave();
     return model;
+}
+
+proa_served_model *proa_server_find_repo(proa_server *server, const char *repo)
+{
+    char folder[PROA_HUB_NAME_MAX + 32];
+    const char *slash = strchr(repo, '/');
+    if (!slash) return NULL;
+    int len = snprintf(folder, sizeof folder, "/models--%.*s--%s/snapshots/", (int)(slash - repo), repo,
+                       slash + 1);
+    if (len >= (int)sizeof folder) return NULL;
+    proa_served_model *model = proa_name_table_find(server, slash + 1, -1);
+    if (!model || strstr(model->path, folder)) return model;
+    proa_served_model_drop(model);
+    return NULL;
 }
 
 static void table_free(proa_name_table *t)
