@@ -6,7 +6,7 @@
 #include "base/guard.h"
 #include "base/limits.h"
 #include "serve/recycle.h"
-#include "serve/scheduler.h"
+#include "serve/models/model.h"
 #include "serve/server.h"
 #include "serve/trace.h"
 #include <string.h>
@@ -294,8 +294,8 @@ void proa_infer_reply(proa_infer *r, proa_reply *reply, bool final)
 {
     if (reply && reply->error.status == PROA_OK) outputs_to_host(r, reply);
     if (PROA_UNLIKELY(proa_guards_any_broken()) && reply) check_regions(r, reply);
-    if (!r->model || !r->model->scheduler || proa_scheduler_replied(r->model->scheduler, r, reply, final))
-        proa_infer_deliver(r, reply, final);
+    const proa_served_model *m = r->model;
+    if (!m || !m->replied || m->replied(m->scheduler, r, reply, final)) proa_infer_deliver(r, reply, final);
 }
 
 void proa_infer_fail(proa_infer *r, const proa_err *err)

@@ -182,6 +182,8 @@ proa_infer_param *proa_reply_add_param(proa_reply *reply, const char *name);
 /* For backends: hands a reply to the request's sink, and with `final` ends the request (statistics, references). reply
  * may be NULL only with final. After the final one the request must not be touched. */
 void proa_infer_reply(proa_infer *r, proa_reply *reply, bool final);
+/* For schedulers, of a reply that they kept: to the sink; with final it then drops the scheduler's reference. */
+void proa_infer_deliver(proa_infer *r, proa_reply *reply, bool final);
 /* Do outputs in the memory of a device stay there? Else proa_infer_reply copies them to the host. */
 bool proa_infer_takes_device_outputs(const proa_infer *r);
 /* A final reply with an error. */

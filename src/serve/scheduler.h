@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * scheduler.h - inside serve: the scheduler of a model version, between an accepted request and the instances.
  * The kinds, by configuration: direct, dynamic (dynamic_batching), sequence (sequence_batching), ensemble, own (a
- * backend that queues itself). Each is a table; scheduler.c picks it.
+ * backend that queues itself). Each is a table; sched/create.c picks it.
  * Owner:   a model version owns its scheduler. Enqueue takes a reference of the request until its final reply.
  * Threads: enqueue from any thread; stop and free from the thread that unloads. */
 #ifndef PROA_SERVE_SCHEDULER_H
@@ -20,14 +20,5 @@ void proa_scheduler_stop(proa_scheduler *s);             /* refuses new requests
 /* Waits until all accepted requests have ended. Call it when model->refs is 0: a request that is still referenced may
  * be cancelled, and a cancel uses the scheduler. NULL is fine. */
 void proa_scheduler_free(proa_scheduler *s);
-
-/* ---- between infer.c and the schedulers ---- */
-
-/* Called by proa_infer_reply for each reply before the sink gets it, and with final before the references are dropped:
- * statistics, order (preserve_ordering), output reshape, cache insertion, ensemble bookkeeping. Returns false if the
- * scheduler keeps the reply and delivers it itself later (proa_infer_deliver). */
-bool proa_scheduler_replied(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final);
-/* infer.c: to the sink; with final it then drops the scheduler's reference. */
-void proa_infer_deliver(proa_infer *r, proa_reply *reply, bool final);
 
 #endif

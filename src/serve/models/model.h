@@ -68,6 +68,8 @@ struct proa_served_model {
     proa_instance *instances;
     int instances_count;
     proa_scheduler *scheduler;
+    /* The scheduler's: sees each reply before the sink; false: it keeps the reply and delivers it later. */
+    bool (*replied)(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final);
     proa_cache *cache;       /* the server's, set before proa_scheduler_new; NULL: none */
     proa_rate *rate;         /* the server's rate limiter; NULL: off */
     proa_model_stats *stats; /* belongs to the version slot: a reload goes on counting */

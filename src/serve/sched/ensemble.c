@@ -375,7 +375,8 @@ static void release_call(proa_ensemble *e, int step, proa_infer *request)
     atomic_fetch_sub(&e->scheduler->busy, 1);
 }
 
-void proa_ensemble_run_reply(proa_infer *step, proa_reply *reply, bool final)
+/* A reply of a step. */
+static void on_reply(proa_infer *step, proa_reply *reply, bool final)
 {
     proa_step_call *call = step->user;
     proa_ensemble_run *run = call->run;
@@ -394,15 +395,8 @@ void proa_ensemble_run_reply(proa_infer *step, proa_reply *reply, bool final)
     else proa_step_call_throttle(e, step, index);
 }
 
-bool proa_ensemble_run_has_ready(proa_ensemble_run *run)
-{
-    pthread_mutex_lock(&run->lock);
-    bool ready = !run->error && (run->ready[0] || run->ready[1]);
-    pthread_mutex_unlock(&run->lock);
-    return ready;
-}
-
-void proa_step_call_failed(proa_step_call *call, const proa_err *err)
+/* The call could not start. */
+static void on_failure(proa_step_call *call, const proa_err *err)
 {
     proa_ensemble_run *run = call->run;
     proa_ensemble *e = run->ensemble;
@@ -498,6 +492,8 @@ static proa_status open_ensemble(proa_scheduler *s, proa_err *err)
 {
     proa_ensemble *e = PROA_ARENA_NEW(&s->model->arena, proa_ensemble, 1);
     e->scheduler = s;
+    e->on_reply = on_reply;
+    e->on_failure = on_failure;
     s->state = e;
     PROA_TRY(proa_graph_compile(&e->graph, s->model, err));
     return proa_step_limits_open(e, s->model->config->ensemble_scheduling->max_inflight_requests);

@@ -69,6 +69,8 @@ typedef struct proa_ensemble {
     proa_graph *graph;
     proa_step_limit *limits; /* [steps]; NULL: no limit */
     uint32_t inflight_max;
+    proa_reply_fn *on_reply;                                       /* of a call; its user is the call */
+    void (*on_failure)(proa_step_call *call, const proa_err *err); /* of a call that could not start: its end */
 } proa_ensemble;
 
 struct proa_ensemble_run {
@@ -88,13 +90,6 @@ struct proa_ensemble_run {
     proa_err *error;       /* the first; NULL: none yet */
     int64_t input_ns, infer_ns, output_ns;
 };
-
-/* ---- ensemble.c ---- */
-
-/* A reply of a step, and the failure of a call that could not start. */
-void proa_ensemble_run_reply(proa_infer *step, proa_reply *reply, bool final);
-bool proa_ensemble_run_has_ready(proa_ensemble_run *run); /* is a step ready that has not been started? */
-void proa_step_call_failed(proa_step_call *call, const proa_err *err);
 
 /* ---- step_call.c ---- */
 

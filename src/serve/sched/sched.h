@@ -86,8 +86,16 @@ struct proa_scheduler {
 
 /* ---- scheduler.c ---- */
 
+/* What proa_infer_reply calls for each reply before the sink gets it, and with final before the references are dropped:
+ * statistics, order (preserve_ordering), output reshape, cache insertion, ensemble bookkeeping. Returns false if the
+ * scheduler keeps the reply and delivers it itself later (proa_infer_deliver). */
+bool proa_scheduler_replied(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final);
+
 /* The request has ended: counts it out. Just before its final reply is delivered. */
-void proa_scheduler_ended(proa_scheduler *s);
+static inline void proa_scheduler_ended(proa_scheduler *s)
+{
+    atomic_fetch_sub(&s->busy, 1);
+}
 
 /* ---- refuse.c ---- */
 

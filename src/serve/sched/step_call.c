@@ -96,7 +96,7 @@ proa_step_call *proa_step_call_new(proa_ensemble_run *run, proa_ready_step *read
     r->silent = parent->silent;
     r->inner = true;
     r->device_replies = true; /* the next step may be on the same device; else check.c copies its inputs */
-    r->on_reply = proa_ensemble_run_reply;
+    r->on_reply = run->ensemble->on_reply;
     r->user = call;
     add_inputs(r, run, ready);
     if (PROA_UNLIKELY(parent->trace != NULL)) proa_trace_add(parent, r);
@@ -114,7 +114,7 @@ static proa_status check_and_enqueue(proa_infer *r, proa_err *err)
 static void submit_call(proa_step_call *call)
 {
     proa_err err = {0};
-    if (check_and_enqueue(call->request, &err) != PROA_OK) proa_step_call_failed(call, &err);
+    if (check_and_enqueue(call->request, &err) != PROA_OK) call->run->ensemble->on_failure(call, &err);
 }
 
 /* Starts waiting calls while the limit allows. One thread at a time: a call may end while it is being started, and must
@@ -195,7 +195,7 @@ void proa_step_call_cancel(proa_step_call *call)
     proa_infer_cancel(call->request);
     if (!e->limits || !stop_waiting(&e->limits[call->step], call)) return;
     PROA_FAIL(&err, CANCELLED, "Request cancelled");
-    proa_step_call_failed(call, &err);
+    e->on_failure(call, &err);
 }
 
 static void wait_for_room(proa_step_limit *l, const proa_infer *request, int64_t until_ns)
@@ -209,6 +209,15 @@ static void wait_for_room(proa_step_limit *l, const proa_infer *request, int64_t
     pthread_mutex_unlock(&l->lock);
 }
 
+/* Is a step ready that has not been started? */
+static bool has_ready(proa_ensemble_run *run)
+{
+    pthread_mutex_lock(&run->lock);
+    bool ready = !run->error && (run->ready[0] || run->ready[1]);
+    pthread_mutex_unlock(&run->lock);
+    return ready;
+}
+
 void proa_step_call_throttle(proa_ensemble *e, const proa_infer *request, int step)
 {
     const proa_graph *g = e->graph;
@@ -216,8 +225,7 @@ void proa_step_call_throttle(proa_ensemble *e, const proa_infer *request, int st
     if (!e->limits || !proa_executor_on_instance_thread()) return;
     int64_t until_ns = proa_clock_ns() + THROTTLE_NS;
     /* Another thread drives the run and has not yet started the step that this reply is for. */
-    while (proa_ensemble_run_has_ready(((proa_step_call *)request->user)->run) && proa_clock_ns() < until_ns)
-        sched_yield();
+    while (has_ready(((proa_step_call *)request->user)->run) && proa_clock_ns() < until_ns) sched_yield();
     for (int i = 0; i < s->outputs_count; i++) {
         const proa_graph_tensor *t = &g->tensors[s->outputs[i].tensor];
         for (int j = 0; j < t->consumers_count; j++)
