@@ -16,7 +16,8 @@ static void on_request(proa_http_exchange *x, void *arg)
 {
     const reply *r = arg;
     struct iovec iov = {r->bytes, r->len};
-    proa_http_respond(x, 200, proa_str_c("Content-Type: text/plain\r\n"), &iov, 1, NULL, NULL);
+    proa_http_respond(x, 200, proa_str_c("Content-Type: text/plain\r\n"),
+                      (proa_http_body){.iov = &iov, .count = 1});
 }
 
 int main(int argc, char **argv)

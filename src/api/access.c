@@ -118,7 +118,7 @@ static void refuse_http(proa_http_exchange *x, int status, const char *extra, co
     char headers[128];
     int n = snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s", extra);
     struct iovec iov = {body.ptr, body.len};
-    proa_http_respond(x, status, (proa_str){headers, (size_t)n}, &iov, 1, NULL, NULL);
+    proa_http_respond(x, status, (proa_str){headers, (size_t)n}, (proa_http_body){.iov = &iov, .count = 1});
     proa_buf_release(&body);
 }
 

@@ -64,7 +64,7 @@ static void answer_error(proa_api *api, proa_http_exchange *x, const proa_err *e
     proa_err_json(&body, err);
     proa_buf_char(&body, '}');
     struct iovec iov = {body.ptr, body.len};
-    proa_http_respond(x, status, proa_str_c(headers), &iov, 1, NULL, NULL);
+    proa_http_respond(x, status, proa_str_c(headers), (proa_http_body){.iov = &iov, .count = 1});
     proa_buf_release(&body);
 }
 
@@ -96,6 +96,7 @@ void proa_http_json(proa_http_exchange *x, int status, proa_buf *body)
         iov = (struct iovec){(void *)(uintptr_t)too_large, sizeof too_large - 1};
         status = 500, release = NULL, arg = NULL;
     }
-    proa_http_respond(x, status, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, release, arg);
+    proa_http_respond(x, status, proa_str_c("Content-Type: application/json\r\n"),
+                      (proa_http_body){.iov = &iov, .count = 1, .release = release, .arg = arg});
     proa_buf_init(body, body->bytes_max);
 }

@@ -92,7 +92,7 @@ bool proa_metrics_frontend(proa_api *api, proa_http_exchange *x)
     proa_buf out;
     if (!proa_str_is(x->path, "/metrics") && !proa_str_is(x->path, "/metrics/")) return false;
     if (!proa_str_is(x->method, "GET")) {
-        proa_http_respond(x, 405, proa_str_c("Content-Type: text/plain\r\n"), NULL, 0, NULL, NULL);
+        proa_http_respond(x, 405, proa_str_c("Content-Type: text/plain\r\n"), (proa_http_body){0});
         return true;
     }
     proa_buf_init(&out, METRICS_BYTES_MAX);
@@ -101,7 +101,8 @@ bool proa_metrics_frontend(proa_api *api, proa_http_exchange *x)
     print_traffic(&out);
     put_traces(&out, api);
     struct iovec iov = {out.ptr, out.len};
-    proa_http_respond(x, 200, (proa_str){head, sizeof head - 1}, &iov, 1, free, out.ptr);
+    proa_http_respond(x, 200, (proa_str){head, sizeof head - 1},
+                      (proa_http_body){.iov = &iov, .count = 1, .release = free, .arg = out.ptr});
     return true;
 }
 

@@ -10,7 +10,7 @@
 static bool metrics_port(proa_endpoint *endpoint, proa_http_exchange *x)
 {
     if (proa_metrics_frontend(endpoint->api, x)) return true;
-    proa_http_respond(x, 200, (proa_str){"", 0}, NULL, 0, NULL, NULL);
+    proa_http_respond(x, 200, (proa_str){"", 0}, (proa_http_body){0});
     return true;
 }
 
@@ -53,7 +53,8 @@ void proa_route(proa_http_exchange *x, void *arg)
     proa_reserve_recover();
     if (dispatch_exchange(arg, x)) return;
     struct iovec iov = {(void *)(uintptr_t)body, sizeof body - 1};
-    proa_http_respond(x, 404, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, NULL, NULL);
+    proa_http_respond(x, 404, proa_str_c("Content-Type: application/json\r\n"),
+                      (proa_http_body){.iov = &iov, .count = 1});
 }
 
 static bool is_packed(const proa_http_exchange *x)

@@ -67,11 +67,18 @@ void proa_http_on_disconnect(proa_http_exchange *x, void (*on_disconnect)(proa_h
 char *proa_http_take_body(proa_http_exchange *x);
 void proa_http_body_free(void *body);
 
-/* A whole answer. `headers` is "Name: value\r\n..." or empty; Content-Length, Date-less, Connection are added here.
- * The body is copied if release is NULL, else it stays until release(arg), which may come before this returns. A
+/* The body of a whole answer: pieces that follow each other; all 0: none. They are copied if release is NULL, else they
+ * stay until release(arg), which may come before proa_http_respond returns. */
+typedef struct proa_http_body {
+    const struct iovec *iov;
+    int count;
+    void (*release)(void *arg);
+    void *arg;
+} proa_http_body;
+
+/* A whole answer. `headers` is "Name: value\r\n..." or empty; Content-Length, Date-less, Connection are added here. A
  * request with HEAD is answered without the body, but with its length. Ends the exchange. */
-void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, const struct iovec *body,
-                       int count, void (*release)(void *arg), void *arg);
+void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, proa_http_body body);
 /* An answer in pieces: chunked for HTTP/1.1, until the end of the connection for 1.0. Bytes are copied. */
 void proa_http_begin(proa_http_exchange *x, int status, proa_str headers);
 void proa_http_send(proa_http_exchange *x, proa_str bytes);

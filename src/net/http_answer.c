@@ -141,6 +141,11 @@ static void count_answer(const proa_http_conn *h, int status, size_t bytes)
     if (h->server->on_answer) h->server->on_answer(status, bytes, h->server->arg);
 }
 
+static void release_body(proa_http_body body)
+{
+    if (body.release) body.release(body.arg);
+}
+
 /* ---- on a worker ---- */
 
 /* Where a worker's calls that answer are deferred; NULL: on the loop, where they act at once. */
@@ -154,7 +159,7 @@ static void defer_call(proa_http_offloaded *l, proa_http_deferred deferred)
 {
     proa_arena *arena = &l->w->arena;
     if (l->ended) {
-        if (deferred.release) deferred.release(deferred.arg);
+        release_body(deferred.body);
         return;
     }
     l->ended = deferred.kind == PROA_HTTP_RESPOND || deferred.kind == PROA_HTTP_END ||
@@ -166,33 +171,27 @@ static void defer_call(proa_http_offloaded *l, proa_http_deferred deferred)
     l->last = &s->next;
 }
 
-static void defer_respond(proa_http_offloaded *l, int status, proa_str headers, const struct iovec *body,
-                          int count, void (*release)(void *arg), void *arg)
+static void defer_respond(proa_http_offloaded *l, int status, proa_str headers, proa_http_body body)
 {
     proa_arena *arena = &l->w->arena;
-    struct iovec *copy = PROA_ARENA_NEW(arena, struct iovec, count);
-    for (int i = 0; i < count; i++) {
-        copy[i] = body[i];
-        if (release || !body[i].iov_len) continue;
-        copy[i].iov_base = proa_arena_alloc(arena, body[i].iov_len);
-        memcpy(copy[i].iov_base, body[i].iov_base, body[i].iov_len);
+    struct iovec *copy = PROA_ARENA_NEW(arena, struct iovec, body.count);
+    for (int i = 0; i < body.count; i++) {
+        copy[i] = body.iov[i];
+        if (body.release || !copy[i].iov_len) continue;
+        copy[i].iov_base = proa_arena_alloc(arena, copy[i].iov_len);
+        memcpy(copy[i].iov_base, body.iov[i].iov_base, copy[i].iov_len);
     }
-    defer_call(l, (proa_http_deferred){.kind = PROA_HTTP_RESPOND,
-                                       .status = status,
-                                       .headers = headers,
-                                       .body = copy,
-                                       .count = count,
-                                       .release = release,
-                                       .arg = arg});
+    body.iov = copy;
+    defer_call(
+        l, (proa_http_deferred){.kind = PROA_HTTP_RESPOND, .status = status, .headers = headers, .body = body});
 }
 
 /* ---- whole answers ---- */
 
-static void write_answer(proa_http_conn *h, int status, proa_str headers, const struct iovec *body, int count,
-                         void (*release)(void *arg), void *arg)
+static void write_answer(proa_http_conn *h, int status, proa_str headers, proa_http_body body)
 {
     size_t length = 0;
-    for (int i = 0; i < count; i++) length += body[i].iov_len;
+    for (int i = 0; i < body.count; i++) length += body.iov[i].iov_len;
     count_answer(h, status, length);
     head out = {.back_len = 0};
     put_status(&out, status);
@@ -201,26 +200,25 @@ static void write_answer(proa_http_conn *h, int status, proa_str headers, const 
     struct iovec iov[PARTS];
     int parts = put_parts(&out, headers, iov);
     bool without = h->work->is_head || has_no_body(status) || length == 0;
-    bool joined = !without && !release && count <= PARTS - parts;
-    for (int i = 0; joined && i < count; i++) iov[parts++] = body[i];
+    bool joined = !without && !body.release && body.count <= PARTS - parts;
+    for (int i = 0; joined && i < body.count; i++) iov[parts++] = body.iov[i];
     proa_conn_write(h->conn, iov, parts, NULL, NULL);
-    if (!without && !joined) proa_conn_write(h->conn, body, count, release, arg);
-    else if (release) release(arg);
+    if (!without && !joined) proa_conn_write(h->conn, body.iov, body.count, body.release, body.arg);
+    else release_body(body);
 }
 
-void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, const struct iovec *body,
-                       int count, void (*release)(void *arg), void *arg)
+void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, proa_http_body body)
 {
     if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
-        defer_respond(offloaded_of(x), status, headers, body, count, release, arg);
+        defer_respond(offloaded_of(x), status, headers, body);
         return;
     }
     proa_http_conn *h = answering_conn(x);
     if (!h || h->work->begun) {
-        if (release) release(arg);
+        release_body(body);
         return;
     }
-    write_answer(h, status, headers, body, count, release, arg);
+    write_answer(h, status, headers, body);
     proa_http_finish(h);
 }
 
@@ -242,7 +240,7 @@ static void write_refusal(proa_http_conn *h, int status, const char *why)
     char headers[128];
     size_t n = make_refusal(h->server, status, why, &body, headers);
     struct iovec iov = {body.ptr, body.len};
-    write_answer(h, status, (proa_str){headers, n}, &iov, 1, NULL, NULL);
+    write_answer(h, status, (proa_str){headers, n}, (proa_http_body){.iov = &iov, .count = 1});
     proa_buf_release(&body);
 }
 

@@ -19,10 +19,7 @@ typedef struct proa_http_deferred {
     enum { PROA_HTTP_RESPOND, PROA_HTTP_BEGIN, PROA_HTTP_SEND, PROA_HTTP_END, PROA_HTTP_ABORT } kind;
     int status;
     proa_str headers; /* of SEND: the bytes */
-    struct iovec *body;
-    int count;
-    void (*release)(void *arg);
-    void *arg;
+    proa_http_body body;
 } proa_http_deferred;
 
 /* A request on a worker. The loop's thread makes and frees it. */

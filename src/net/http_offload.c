@@ -25,9 +25,7 @@ static void run_offloaded(proa_work_item *work)
 static void replay_call(proa_http_exchange *x, const proa_http_deferred *s)
 {
     switch (s->kind) {
-    case PROA_HTTP_RESPOND:
-        proa_http_respond(x, s->status, s->headers, s->body, s->count, s->release, s->arg);
-        break;
+    case PROA_HTTP_RESPOND: proa_http_respond(x, s->status, s->headers, s->body); break;
     case PROA_HTTP_BEGIN: proa_http_begin(x, s->status, s->headers); break;
     case PROA_HTTP_SEND: proa_http_send(x, s->headers); break;
     case PROA_HTTP_END: proa_http_end(x); break;
@@ -48,7 +46,7 @@ static void replay_all(proa_http_work *w, const proa_http_deferred *deferred)
 static void end_lost(proa_http_work *w, const proa_http_offloaded *l)
 {
     for (const proa_http_deferred *s = l->deferred; s; s = s->next)
-        if (s->release) s->release(s->arg);
+        if (s->body.release) s->body.release(s->body.arg);
     if (l->begun && !l->ended && w->on_disconnect) w->on_disconnect(&w->x);
     proa_http_give_work(w);
 }

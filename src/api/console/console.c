@@ -143,6 +143,7 @@ bool proa_console(proa_api *api, proa_http_exchange *x)
     const proa_console_file *file = find_file(x->path);
     if (!file) return false;
     struct iovec iov = {(void *)(uintptr_t)file->bytes, file->len};
-    proa_http_respond(x, 200, proa_str_c(headers_of(file)), &iov, 1, release_nothing, NULL);
+    proa_http_respond(x, 200, proa_str_c(headers_of(file)),
+                      (proa_http_body){.iov = &iov, .count = 1, .release = release_nothing});
     return true;
 }

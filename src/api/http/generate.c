@@ -77,7 +77,8 @@ static void answer_once(generate_call *c)
     else if (c->reply->error.status != PROA_OK) err = c->reply->error;
     else if (reply_json(&out, c->reply, &err) == PROA_OK) {
         struct iovec iov = {out.ptr, out.len};
-        proa_http_respond(c->x, 200, head_lines(c, "application/json"), &iov, 1, free, out.ptr);
+        proa_http_respond(c->x, 200, head_lines(c, "application/json"),
+                          (proa_http_body){.iov = &iov, .count = 1, .release = free, .arg = out.ptr});
         c->x = NULL;
         return;
     }

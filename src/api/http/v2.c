@@ -60,7 +60,8 @@ static void wrong_method(proa_http_exchange *x)
 {
     static const char body[] = "{\"error\":\"Method Not Allowed\"}";
     struct iovec iov = {(void *)(uintptr_t)body, sizeof body - 1};
-    proa_http_respond(x, 405, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, NULL, NULL);
+    proa_http_respond(x, 405, proa_str_c("Content-Type: application/json\r\n"),
+                      (proa_http_body){.iov = &iov, .count = 1});
 }
 
 static bool run_route(const v2_route *route, proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
@@ -150,7 +151,8 @@ static void refuse_nul(proa_http_exchange *x)
 {
     static const char body[] = "{\"error\":\"a name in the path has a NUL byte (%00)\"}";
     struct iovec iov = {(void *)(uintptr_t)body, sizeof body - 1};
-    proa_http_respond(x, 400, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, NULL, NULL);
+    proa_http_respond(x, 400, proa_str_c("Content-Type: application/json\r\n"),
+                      (proa_http_body){.iov = &iov, .count = 1});
 }
 
 bool proa_http_v2(proa_api *api, proa_http_exchange *x)

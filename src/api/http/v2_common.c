@@ -4,7 +4,7 @@
 
 void proa_v2_done(proa_http_exchange *x)
 {
-    proa_http_respond(x, 200, (proa_str){"", 0}, NULL, 0, NULL, NULL);
+    proa_http_respond(x, 200, (proa_str){"", 0}, (proa_http_body){0});
 }
 
 bool proa_v2_body(proa_api *api, proa_http_exchange *x, proa_jread *j)

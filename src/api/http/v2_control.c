@@ -67,7 +67,7 @@ static void answer_exchange(proa_model_control *c, const proa_err *err)
 {
     proa_http_exchange *x = c->client;
     if (err->status == PROA_OK)
-        proa_http_respond(x, 200, proa_str_c("Content-Type: application/json\r\n"), NULL, 0, NULL, NULL);
+        proa_http_respond(x, 200, proa_str_c("Content-Type: application/json\r\n"), (proa_http_body){0});
     else proa_http_fail(c->api, x, err);
 }
 

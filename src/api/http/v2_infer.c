@@ -171,7 +171,8 @@ static void send_answer(infer_call *c, const proa_reply_text *text, size_t json_
     for (int i = 0; i < blobs; i++)
         iov[count++] = (struct iovec){(void *)(uintptr_t)text->blobs[i]->data, text->blobs[i]->bytes};
     proa_str head = head_lines(lines, sizeof lines, c, json_len, text->blobs_count > 0);
-    proa_http_respond(c->x, 200, head, iov, count, call_free, c);
+    proa_http_respond(c->x, 200, head,
+                      (proa_http_body){.iov = iov, .count = count, .release = call_free, .arg = c});
 }
 
 /* On success c may have been freed: its answer may have been sent. */
@@ -409,7 +410,7 @@ static void refuse_request(proa_api *api, proa_http_exchange *x, const proa_err 
         struct iovec iov = {(void *)(uintptr_t)body, sizeof body - 1};
         proa_http_respond(x, 501,
                           proa_str_c("Content-Type: application/json\r\nAccept-Encoding: gzip, deflate\r\n"),
-                          &iov, 1, NULL, NULL);
+                          (proa_http_body){.iov = &iov, .count = 1});
     } else proa_http_fail_request(api, x, err);
 }
 

@@ -42,7 +42,7 @@ void proa_v2_server_metadata(proa_api *api, proa_http_exchange *x, const proa_v2
 
 static void answer_health(proa_http_exchange *x, bool good)
 {
-    proa_http_respond(x, good ? 200 : 400, (proa_str){"", 0}, NULL, 0, NULL, NULL);
+    proa_http_respond(x, good ? 200 : 400, (proa_str){"", 0}, (proa_http_body){0});
 }
 
 void proa_v2_live(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)

@@ -69,6 +69,6 @@ void proa_oai_fail(proa_http_exchange *x, const proa_oai_form *form, const proa_
     const char *headers = e->status == 429 || e->status == 503
                               ? "Content-Type: application/json\r\nRetry-After: 1\r\n"
                               : "Content-Type: application/json\r\n";
-    proa_http_respond(x, e->status, proa_str_c(headers), &iov, 1, NULL, NULL);
+    proa_http_respond(x, e->status, proa_str_c(headers), (proa_http_body){.iov = &iov, .count = 1});
     proa_buf_release(&body);
 }

@@ -14,15 +14,14 @@
 static int answered;
 static char answer[1024], answer_head[256];
 
-void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, const struct iovec *body,
-                       int count, void (*release)(void *), void *arg)
+void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, proa_http_body body)
 {
     (void)x;
-    assert_int_equal(count, 1);
+    assert_int_equal(body.count, 1);
     answered = status;
-    snprintf(answer, sizeof answer, "%.*s", (int)body->iov_len, (const char *)body->iov_base);
+    snprintf(answer, sizeof answer, "%.*s", (int)body.iov->iov_len, (const char *)body.iov->iov_base);
     snprintf(answer_head, sizeof answer_head, "%.*s", (int)headers.len, headers.ptr);
-    if (release) release(arg);
+    if (body.release) body.release(body.arg);
 }
 
 proa_str proa_http_get(const proa_http_exchange *x, const char *name)

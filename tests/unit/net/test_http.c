@@ -30,7 +30,7 @@ static shop *the_shop; /* a test has one at a time */
 static void say(proa_http_exchange *x, int status, const char *text)
 {
     struct iovec iov = {(void *)text, strlen(text)};
-    proa_http_respond(x, status, proa_str_c("X-Test: 1\r\n"), &iov, 1, NULL, NULL);
+    proa_http_respond(x, status, proa_str_c("X-Test: 1\r\n"), (proa_http_body){.iov = &iov, .count = 1});
 }
 
 static void on_disconnect(proa_http_exchange *x)
@@ -80,7 +80,8 @@ static void respond_big(proa_http_exchange *x, size_t n)
     char *bytes = malloc(n);
     memset(bytes, 'b', n);
     struct iovec iov = {bytes, n};
-    proa_http_respond(x, 200, proa_str_c(""), &iov, 1, release_count, bytes);
+    proa_http_respond(x, 200, proa_str_c(""),
+                      (proa_http_body){.iov = &iov, .count = 1, .release = release_count, .arg = bytes});
 }
 
 /* 64 KiB a piece, as fast as the client takes them. */
@@ -160,7 +161,8 @@ static void on_request(proa_http_exchange *x, void *arg)
     if (x->query.len < sizeof query && x->query.len) memcpy(query, x->query.ptr, x->query.len);
     long n = strtol(query, NULL, 10);
     struct iovec body = {x->body, x->body_len};
-    if (proa_str_is(x->path, "/echo")) proa_http_respond(x, 200, proa_str_c(""), &body, 1, NULL, NULL);
+    if (proa_str_is(x->path, "/echo"))
+        proa_http_respond(x, 200, proa_str_c(""), (proa_http_body){.iov = &body, .count = 1});
     else if (proa_str_is(x->path, "/later")) start_waiting(x, n);
     else if (proa_str_is(x->path, "/hang")) start_waiting(x, -1);
     else if (proa_str_is(x->path, "/big")) respond_big(x, (size_t)n);

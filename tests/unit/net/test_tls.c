@@ -114,7 +114,7 @@ static void respond_name(proa_http_exchange *x)
     if (!cert || X509_NAME_get_text_by_NID(X509_get_subject_name(cert), NID_commonName, name, sizeof name) <= 0)
         snprintf(name, sizeof name, "nobody");
     struct iovec iov = {name, strlen(name)};
-    proa_http_respond(x, 200, proa_str_c(""), &iov, 1, NULL, NULL);
+    proa_http_respond(x, 200, proa_str_c(""), (proa_http_body){.iov = &iov, .count = 1});
 }
 
 static void on_request(proa_http_exchange *x, void *arg)
@@ -128,7 +128,8 @@ static void on_request(proa_http_exchange *x, void *arg)
     if (proa_str_is(x->path, "/narrow")) setsockopt(x->conn->fd, SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
     struct iovec iov = {x->body, x->body_len};
     char *body = proa_http_take_body(x);
-    proa_http_respond(x, 200, proa_str_c(""), &iov, 1, proa_http_body_free, body);
+    proa_http_respond(x, 200, proa_str_c(""),
+                      (proa_http_body){.iov = &iov, .count = 1, .release = proa_http_body_free, .arg = body});
 }
 
 static void *h2_open(proa_conn *conn, void *server)

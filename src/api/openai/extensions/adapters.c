@@ -20,7 +20,8 @@ static void answer_client(proa_model_control *c, const proa_err *err)
     proa_buf_printf(&body, "Success: LoRA adapter '%s' %s successfully.", c->adapter,
                     c->load ? "added" : "removed");
     struct iovec iov = {body.ptr, body.len};
-    proa_http_respond(x, 200, proa_str_c("Content-Type: text/plain; charset=utf-8\r\n"), &iov, 1, NULL, NULL);
+    proa_http_respond(x, 200, proa_str_c("Content-Type: text/plain; charset=utf-8\r\n"),
+                      (proa_http_body){.iov = &iov, .count = 1});
     proa_buf_release(&body);
 }
 
