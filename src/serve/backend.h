@@ -96,12 +96,18 @@ bool proa_served_model_external(const proa_served_model *model); /* --allow-exte
 void proa_infer_input_done(proa_infer *const *requests, int count); /* compute_input ends, compute_infer begins */
 void proa_infer_output_begins(proa_infer *const *requests, int count); /* compute_infer ends, compute_output begins */
 
+/* The requests of one execution and their replies: replies[i] belongs to requests[i]. */
+typedef struct proa_batch_replies {
+    proa_infer *const *requests;
+    proa_reply *const *replies;
+    int count;
+} proa_batch_replies;
+
 /* Cuts an output of a whole batch by the shapes of an input, where the configuration has a batch_output of kind
  * BATCH_SCATTER_WITH_INPUT_SHAPE: each request's reply gets its part as output `name`, without a copy. Parts follow
- * each other in `whole`, whose bytes must be theirs in sum. replies[i] belongs to requests[i]. */
+ * each other in `whole`, whose bytes must be theirs in sum. */
 proa_status proa_batch_output_scatter(const proa_served_model *model, const char *name,
-                                      const proa_tensor *whole, proa_infer *const *requests,
-                                      proa_reply *const *replies, int count, proa_err *err);
+                                      const proa_tensor *whole, const proa_batch_replies *to, proa_err *err);
 
 /* For backends with their own queue: the request leaves the queue and is computed from now on (its time in the queue
  * ends, it no longer counts as pending). Without, it counts as queued until its final reply. */

@@ -226,19 +226,18 @@ static bool is_wanted(const output *o, const proa_infer *r)
 }
 
 /* Gives each request its rows of an output. */
-static void cut_output(const output *o, const proa_tensor *whole, proa_infer *const *requests,
-                       proa_reply *const *replies, int count, int64_t total)
+static void cut_output(const output *o, const proa_tensor *whole, const proa_batch_replies *out, int64_t total)
 {
     int64_t first = 0;
     size_t from, to = 0;
-    bool strings = whole->type == PROA_TYPE_BYTES && count > 1;
-    for (int i = 0; i < count; i++) {
-        int64_t rows = count > 1 ? requests[i]->batch : total;
+    bool strings = whole->type == PROA_TYPE_BYTES && out->count > 1;
+    for (int i = 0; i < out->count; i++) {
+        int64_t rows = out->count > 1 ? out->requests[i]->batch : total;
         from = to;
         if (strings) skip_strings(whole, &to, rows);
-        if (is_wanted(o, requests[i])) {
-            if (strings) add_strings(replies[i], whole, from, to, rows);
-            else add_rows(replies[i], whole, first, rows, total);
+        if (is_wanted(o, out->requests[i])) {
+            if (strings) add_strings(out->replies[i], whole, from, to, rows);
+            else add_rows(out->replies[i], whole, first, rows, total);
         }
         first += rows;
     }
@@ -259,13 +258,13 @@ static proa_status check_rows(const onnx_model *m, const run *r, int64_t total, 
 static void send_replies(const onnx_model *m, const run *r, proa_infer *const *requests, int count, int64_t total)
 {
     proa_reply *replies[PROA_BATCH_REQUESTS_MAX];
+    const proa_batch_replies out = {requests, replies, count};
     proa_err err = {0};
     for (int i = 0; i < count; i++) replies[i] = proa_reply_new(requests[i]);
     for (int i = 0; i < m->outputs_count; i++) {
         const output *o = &m->outputs[i];
-        if (!o->scatter) cut_output(o, &r->outputs[i], requests, replies, count, total);
-        else if (proa_batch_output_scatter(m->served, o->tensor->name, &r->outputs[i], requests, replies,
-                                           count, &err) != PROA_OK)
+        if (!o->scatter) cut_output(o, &r->outputs[i], &out, total);
+        else if (proa_batch_output_scatter(m->served, o->tensor->name, &r->outputs[i], &out, &err) != PROA_OK)
             for (int k = 0; k < count; k++) replies[k]->error = err;
     }
     for (int i = 0; i < count; i++) proa_infer_reply(requests[i], replies[i], true);

@@ -129,15 +129,14 @@ static proa_status part_bytes(const proa_tensor *source, proa_type type, int64_t
 }
 
 proa_status proa_batch_output_scatter(const proa_served_model *model, const char *name,
-                                      const proa_tensor *whole, proa_infer *const *requests,
-                                      proa_reply *const *replies, int count, proa_err *err)
+                                      const proa_tensor *whole, const proa_batch_replies *to, proa_err *err)
 {
     const char *source = source_of(model->config, name);
     int64_t at = 0, bytes = 0;
     if (!source)
         return PROA_FAIL(err, INVALID, "output '%s' of model '%s' is no batch_output", name, model->name);
-    for (int i = 0; i < count; i++) {
-        PROA_TRY(part_bytes(proa_infer_input(requests[i], source), whole->type, &bytes, err));
+    for (int i = 0; i < to->count; i++) {
+        PROA_TRY(part_bytes(proa_infer_input(to->requests[i], source), whole->type, &bytes, err));
         if (bytes > (int64_t)whole->bytes - at)
             return PROA_FAIL(err, INTERNAL, "output '%s' of model '%s' has %zu bytes, too few for its requests",
                              name, model->name, whole->bytes);
@@ -147,9 +146,9 @@ proa_status proa_batch_output_scatter(const proa_served_model *model, const char
         return PROA_FAIL(err, INTERNAL, "output '%s' of model '%s' has %zu bytes, its requests take %lld",
                          name, model->name, whole->bytes, (long long)at);
     at = 0;
-    for (int i = 0; i < count; i++) {
-        const proa_tensor *in = proa_infer_input(requests[i], source);
-        proa_tensor *t = proa_reply_add(replies[i], name);
+    for (int i = 0; i < to->count; i++) {
+        const proa_tensor *in = proa_infer_input(to->requests[i], source);
+        proa_tensor *t = proa_reply_add(to->replies[i], name);
         PROA_TRY(part_bytes(in, whole->type, &bytes, err));
         t->type = whole->type;
         t->rank = in->rank;

@@ -560,13 +560,14 @@ static void execute_ragged(void *state, proa_infer *const *requests, int count)
     whole.data = whole.buffer->data;
     for (int64_t i = 0; i < (int64_t)whole.bytes / 8; i++) memcpy(whole.buffer->data + 8 * i, &i, 8);
     const proa_served_model *m = requests[0]->model;
+    const proa_batch_replies out = {requests, replies, 3};
     proa_tensor less = whole;
     less.bytes -= 8;
-    assert_int_equal(proa_batch_output_scatter(m, "OUT", &less, requests, replies, 3, &err), PROA_INTERNAL);
+    assert_int_equal(proa_batch_output_scatter(m, "OUT", &less, &out, &err), PROA_INTERNAL);
     proa_err_clear(&err);
-    assert_int_equal(proa_batch_output_scatter(m, "IN", &whole, requests, replies, 3, &err), PROA_INVALID);
+    assert_int_equal(proa_batch_output_scatter(m, "IN", &whole, &out, &err), PROA_INVALID);
     proa_err_clear(&err);
-    assert_int_equal(proa_batch_output_scatter(m, "OUT", &whole, requests, replies, 3, &err), PROA_OK);
+    assert_int_equal(proa_batch_output_scatter(m, "OUT", &whole, &out, &err), PROA_OK);
     proa_buffer_drop(whole.buffer);
     for (int i = 0; i < 3; i++) proa_infer_reply(requests[i], replies[i], true);
 }
