@@ -296,11 +296,11 @@ static int32_t writable_page(const proa_page_table *table, int64_t full)
     return table->count > full ? table->page[full] : -1;
 }
 
-void proa_page_tables_reorder(proa_kv_pages *p, proa_page_table *tables, proa_page_table *spare,
-                              const int32_t *parent, int32_t count, int64_t tokens, bool copied)
+void proa_page_tables_reorder(proa_kv_pages *p, const proa_beam_tables *beams, const int32_t *parent, bool copied)
 {
-    int64_t full = tokens / PROA_PAGE_TOKENS, used = tokens % PROA_PAGE_TOKENS;
-    int32_t take[PROA_DEVICE_BEAMS_MAX];
+    proa_page_table *tables = beams->tables, *spare = beams->spare;
+    int64_t full = beams->tokens / PROA_PAGE_TOKENS, used = beams->tokens % PROA_PAGE_TOKENS;
+    int32_t take[PROA_DEVICE_BEAMS_MAX], count = beams->count;
     PROA_ASSERT(count <= PROA_DEVICE_BEAMS_MAX);
     proa_reorder_pages(take, parent, count);
     for (int32_t i = 0; i < count; i++) {

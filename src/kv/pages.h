@@ -112,13 +112,19 @@ void proa_page_table_release(proa_kv_pages *p, proa_page_table *table);
 /* dst, which is empty and large enough, refers to the pages that hold the first `tokens` tokens of src. Before
  * either writes to a shared page it must call proa_page_table_own. */
 void proa_page_table_share(proa_kv_pages *p, proa_page_table *dst, const proa_page_table *src, int64_t tokens);
-/* Reorders the page tables of a beam search: table i becomes that of its parent[i]. All have `tokens` tokens;
- * count is at most PROA_DEVICE_BEAMS_MAX. Full pages are shared. The page that the next token is written to is
- * never shared: the first child keeps its parent's, other children take one of a beam without children and copy
- * into it (kernels/reorder_kv.h). So no page is taken from the pool. copied: the device has made these copies already.
- * spare [count]: empty tables, large enough; their memory is swapped with that of `tables`. */
-void proa_page_tables_reorder(proa_kv_pages *p, proa_page_table *tables, proa_page_table *spare,
-                              const int32_t *parent, int32_t count, int64_t tokens, bool copied);
+/* The page tables of a beam search. */
+typedef struct proa_beam_tables {
+    proa_page_table *tables; /* [count], at most PROA_DEVICE_BEAMS_MAX; each has `tokens` tokens */
+    proa_page_table *spare; /* [count]: empty and large enough; their memory is swapped with that of `tables` */
+    int32_t count;
+    int64_t tokens;
+} proa_beam_tables;
+/* Reorders them: table i becomes that of its parent[i]. Full pages are shared. The page that the next token is written
+ * to is never shared: the first child keeps its parent's, other children take one of a beam without children and copy
+ * into it (kernels/reorder_kv.h). So no page is taken from the pool. copied: the device has made these copies
+ * already. */
+void proa_page_tables_reorder(proa_kv_pages *p, const proa_beam_tables *beams, const int32_t *parent,
+                              bool copied);
 /* Copy on write, before tokens from_token, from_token + 1, ... are written: each shared page from that of
  * from_token on is replaced by a private one. The first gets a copy of the tokens before from_token, in all layers;
  * everything else will be overwritten. False, and nothing is changed, if too few pages are available. */

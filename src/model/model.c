@@ -212,7 +212,12 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
     p->sampled_rows = proa_min64(p->rows_max, proa_max64(o->sampled_rows, o->head_rows));
     m->detach = o->detach;
     m->own_tables = !m->device->host || o->detach || m->packed;
-    PROA_TRY(proa_plan_make(p, m->params, m->arch, &m->config, m->ctx.ops, &m->formats, m->own_tables, err));
+    const proa_plan_of of = {.arch = m->arch,
+                             .config = &m->config,
+                             .ops = m->ctx.ops,
+                             .formats = &m->formats,
+                             .own_tables = m->own_tables};
+    PROA_TRY(proa_plan_make(p, m->params, &of, err));
     proa_lora_plan_part(m);
     if (!m->packed) return PROA_OK;
     return is_packed_for_rank(m, o) ? proa_packed_check(m, path, err) : proa_repack_open(m, path, o, err);

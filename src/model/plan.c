@@ -266,8 +266,8 @@ static proa_status size_matrix(proa_param *param, const proa_ops *ops, proa_wfmt
     return PROA_OK;
 }
 
-static proa_status size_param(proa_param *param, const proa_ops *ops, proa_weight_slot slot,
-                              const proa_formats *formats, bool tables, int64_t relative_rows, proa_err *err)
+static proa_status size_param(proa_param *param, proa_weight_slot slot, const proa_plan_of *of,
+                              int64_t relative_rows, proa_err *err)
 {
     int64_t count = proa_max64(param->experts, 1), bytes = 0;
     if (param->load_only) return PROA_OK;
@@ -277,8 +277,8 @@ static proa_status size_param(proa_param *param, const proa_ops *ops, proa_weigh
     if (param->projected) param->bytes = proa_round_up(relative_rows * param->rows * 4, 64);
     else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32)
         param->bytes = proa_round_up(count * 4, 64);
-    else if (param->role == PROA_ROLE_TABLE) size_table(param, formats, tables);
-    else return size_matrix(param, ops, proa_formats_of(formats, slot, param), err);
+    else if (param->role == PROA_ROLE_TABLE) size_table(param, of->formats, of->own_tables);
+    else return size_matrix(param, of->ops, proa_formats_of(of->formats, slot, param), err);
     return PROA_OK;
 }
 
@@ -316,10 +316,11 @@ int64_t proa_plan_parameters(const proa_params params[PROA_STACK_COUNT], const p
     return sum;
 }
 
-proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
-                           const proa_config *c, const proa_ops *ops, const proa_formats *formats,
-                           bool tables, proa_err *err)
+proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT], const proa_plan_of *of,
+                           proa_err *err)
 {
+    const proa_arch *arch = of->arch;
+    const proa_config *c = of->config;
     proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     link_all(plan, arch, c);
     if (plan->part.tensors > 1) add_collectives(plan, c->head_split > 0, c->sum_split > 0);
@@ -333,8 +334,8 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         for (int64_t i = 0; i < (params[s].layers + 1) * PROA_SLOT_COUNT; i++)
             if (params[s].param[i].parts)
-                PROA_TRY(size_param(&params[s].param[i], ops, (proa_weight_slot)(i % PROA_SLOT_COUNT),
-                                    formats, tables, relative_rows, err));
+                PROA_TRY(size_param(&params[s].param[i], (proa_weight_slot)(i % PROA_SLOT_COUNT), of,
+                                    relative_rows, err));
         count_bytes(plan, &params[s], c, s == (int)busiest);
     }
     return PROA_OK;

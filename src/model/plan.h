@@ -72,11 +72,17 @@ proa_reg proa_plan_hidden(const proa_plan *plan);
 /* How many numbers all bound weights have. */
 int64_t proa_plan_parameters(const proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
                              const proa_config *c);
-/* Makes the plan. The caller has set the four numbers of rows, the parameters, the part and the layers in *plan.
- * tables: embedding tables are copied to memory too, in place of being read in the mapped file. Also sets
- * param->matrix.{format,N,K,bytes} and param->bytes. LIMIT if a size overflows. */
+/* What a plan is made from. */
+typedef struct proa_plan_of {
+    const proa_arch *arch;
+    const proa_config *config;
+    const proa_ops *ops;
+    const proa_formats *formats;
+    bool own_tables; /* embedding tables are copied to memory too, in place of being read in the mapped file */
+} proa_plan_of;
+/* Makes the plan. The caller has set the four numbers of rows, the parameters, the part and the layers in *plan. Also
+ * sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT if a size overflows. */
 PROA_MUST_CHECK proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT],
-                                           const proa_arch *arch, const proa_config *c, const proa_ops *ops,
-                                           const proa_formats *formats, bool tables, proa_err *err);
+                                           const proa_plan_of *of, proa_err *err);
 
 #endif

@@ -91,7 +91,8 @@ static void check_eagle(proa_model *m)
 {
     proa_eagle *h = NULL;
     proa_err err = {.status = PROA_OK};
-    if (proa_eagle_prepare(&h, folder, m, &options, 2 * ROWS, ROWS, &err) != PROA_OK) {
+    const proa_eagle_options kept = {.model = &options, .kept_max = 2 * ROWS, .own_max = ROWS};
+    if (proa_eagle_prepare(&h, folder, m, &kept, &err) != PROA_OK) {
         PROA_ASSERT(err.text[0] != '\0' && !h);
         return;
     }

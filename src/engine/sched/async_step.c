@@ -405,10 +405,12 @@ static void complete_beam_step(proa_engine *e, const proa_beam_params *s, proa_e
                         (long long)req->search.depth);
         return;
     }
-    int64_t tokens = req->prompt_count + req->search.depth;
+    const proa_beam_tables beams = {.tables = &e->slots.self[req->slot],
+                                    .spare = &e->slots.spare[req->slot],
+                                    .count = req->width,
+                                    .tokens = req->prompt_count + req->search.depth};
     if (req->search.depth++ > 0)
-        proa_page_tables_reorder(&e->pages, &e->slots.self[req->slot], &e->slots.spare[req->slot],
-                                 req->search.parent, req->width, tokens, next_submitted);
+        proa_page_tables_reorder(&e->pages, &beams, req->search.parent, next_submitted);
 }
 
 /* Whether a step must be waited for. If none of its requests is left, its tokens are discarded unread; but when

@@ -70,8 +70,10 @@ proa_status proa_eagle_proposer_prepare(proa_engine *e, const char *folder, proa
     proa_eagle_proposer *p = e->eagle = PROA_ARENA_NEW(&e->arena, proa_eagle_proposer, 1);
     const proa_plan *plan = &e->model->plan;
     int64_t sampled = e->device->host ? plan->rows_max : plan->sampled_rows;
-    int64_t kept = plan->rows_max + KEPT_PASSES * sampled, own = e->sizes.sequences_max + plan->rows_max;
-    PROA_TRY(proa_eagle_prepare(&p->heads, folder, e->model, &e->sizes.model, kept, own, err));
+    const proa_eagle_options options = {.model = &e->sizes.model,
+                                        .kept_max = plan->rows_max + KEPT_PASSES * sampled,
+                                        .own_max = e->sizes.sequences_max + plan->rows_max};
+    PROA_TRY(proa_eagle_prepare(&p->heads, folder, e->model, &options, err));
     e->sizes.draft = p->heads->model;
     e->sizes.heads_bytes = p->heads->bytes;
     p->guesses = (int32_t)proa_min64(PROA_GUESSES, proa_eagle_outputs(p->heads));

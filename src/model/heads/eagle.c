@@ -212,14 +212,13 @@ static proa_status prepare_heads(proa_eagle *h, const char *folder, const proa_m
 }
 
 proa_status proa_eagle_prepare(proa_eagle **out, const char *folder, proa_model *target,
-                               const proa_model_options *options, int64_t kept_max, int64_t own_max,
-                               proa_err *err)
+                               const proa_eagle_options *options, proa_err *err)
 {
     proa_eagle *h = proa_calloc(1, sizeof *h);
     *out = NULL;
     h->target = target;
-    h->kept_max = kept_max, h->own_max = own_max;
-    proa_status status = prepare_heads(h, folder, options, err);
+    h->kept_max = options->kept_max, h->own_max = options->own_max;
+    proa_status status = prepare_heads(h, folder, options->model, err);
     if (status != PROA_OK) {
         proa_err_prefix(err, "option 'draft-model': EAGLE heads '%s'", folder);
         return proa_eagle_free(h), status;

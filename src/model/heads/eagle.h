@@ -40,11 +40,14 @@ typedef struct proa_eagle {
 
 /* The row of the architecture of the heads in a folder; NULL: it has none. Reads headers only. */
 const proa_arch *proa_eagle_find(const char *folder);
-/* Reads the configuration and plans the memory; takes none of it. options: the target's; kept_max, own_max: states that
- * can be kept. INVALID, naming the key or the tensor with its value, if they are not heads of this model. */
+typedef struct proa_eagle_options {
+    const proa_model_options *model; /* the target's */
+    int64_t kept_max, own_max;       /* states of the target, and of the heads themselves, that can be kept */
+} proa_eagle_options;
+/* Reads the configuration and plans the memory; takes none of it. INVALID, naming the key or the tensor with its value,
+ * if they are not heads of this model. */
 PROA_MUST_CHECK proa_status proa_eagle_prepare(proa_eagle **out, const char *folder, proa_model *target,
-                                               const proa_model_options *options, int64_t kept_max,
-                                               int64_t own_max, proa_err *err);
+                                               const proa_eagle_options *options, proa_err *err);
 /* Takes the memory and packs the weights: after those of the target, and before its first pass. */
 PROA_MUST_CHECK proa_status proa_eagle_load(proa_eagle *h, proa_progress_fn *progress, void *arg, proa_err *err);
 void proa_eagle_free(proa_eagle *h); /* NULL is fine */

@@ -103,8 +103,8 @@ static void golden(void **state)
     snprintf(path, sizeof path, "%s/golden.json", folder);
     assert_int_equal(proa_device_open(&p.device, name ? name : "cpu", &err), PROA_OK);
     assert_int_equal(proa_model_prepare(&p.m, TARGET, &options, p.device, p.pool, &err), PROA_OK);
-    if (proa_eagle_prepare(&p.h, folder, p.m, &options, 2 * ROWS, ROWS, &err) != PROA_OK)
-        fail_msg("%s", err.text);
+    const proa_eagle_options kept = {.model = &options, .kept_max = 2 * ROWS, .own_max = ROWS};
+    if (proa_eagle_prepare(&p.h, folder, p.m, &kept, &err) != PROA_OK) fail_msg("%s", err.text);
     assert_int_equal(proa_model_load(p.m, NULL, NULL, &err), PROA_OK);
     assert_int_equal(proa_eagle_load(p.h, NULL, NULL, &err), PROA_OK);
     assert_int_equal(proa_kv_pages_init(&p.pages, p.device, 8, proa_kv_shape_of(p.m), &err), PROA_OK);

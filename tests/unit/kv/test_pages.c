@@ -341,7 +341,8 @@ static void test_follow(void **state)
         memcpy(before, s->written, sizeof before);
         if (copied) follow_there(s, parent, token + 1, there);
         int64_t used = s->pool.used;
-        proa_page_tables_reorder(&s->pool, s->table, s->spare, parent, BEAMS, token + 1, copied);
+        const proa_beam_tables beams = {s->table, s->spare, BEAMS, token + 1};
+        proa_page_tables_reorder(&s->pool, &beams, parent, copied);
         assert_true(s->pool.used <= used);
         for (int i = 0; i < BEAMS; i++) {
             size_t count = (size_t)s->table[i].count;
