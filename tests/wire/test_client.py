@@ -33,7 +33,7 @@ def test_texts(models, face):
 
 
 def test_several_of_openai(models):
-    texts = said(models, "m30k-t5", DOG, "--face", "completions", "--param", "n=2", "--param", "temperature=0")
+    texts = said(models, "m30k-t5", DOG, "--endpoint-type", "completions", "--param", "n=2", "--param", "temperature=0")
     assert texts == "--- 1 ---\nEin Hund rennt.\n--- 2 ---\nEin Hund rennt.\n"
 
 
@@ -41,7 +41,7 @@ def test_several_of_openai(models):
 @pytest.mark.parametrize("route", ["completions", "generate"])
 def test_several_of_a_stream(models, face, route):
     """They come token by token in turn; each is told as a whole, the first as it comes."""
-    several = ["--stream", "--face", route, "--param", "n=3", "--param", "temperature=0"]
+    several = ["--stream", "--endpoint-type", route, "--param", "n=3", "--param", "temperature=0"]
     texts = said(models, "m30k-t5", DOG, *several, face=face)
     assert texts == "".join(f"--- {i} ---\nEin Hund rennt.\n" for i in (1, 2, 3))
 

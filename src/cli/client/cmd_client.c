@@ -22,8 +22,8 @@ static const proa_arg client_rows[] = {
     {"[TEXT]", PROA_ARG_OPERAND, AT(text), .help = "prompt"},
     {"url", PROA_ARG_TEXT, AT(url), 0, 0, "URL", "http://localhost:8000",
      "http://, https://, grpc://, grpcs:// host:port, or unix:PATH"},
-    {"face", PROA_ARG_CHOICE, AT(api), 0, 0, "auto|infer|generate|completions|chat", "auto",
-     "API to use; auto: generate for a TEXT, infer for --input"},
+    {"endpoint-type", PROA_ARG_CHOICE, AT(api), 0, 0, "auto|infer|generate|completions|chat", "auto",
+     "endpoint to use; auto: generate for a TEXT, infer for --input"},
     {"input", PROA_ARG_LIST, AT(inputs), 0, 0, "NAME=TYPE[SHAPE]:VALUES", NULL,
      "input tensor: INPUT0=INT32[1,4]:1,2,3,4"},
     {"param", PROA_ARG_LIST, AT(params), 0, 0, "NAME=VALUE", NULL, "request parameter: temperature=0.7"},
@@ -461,11 +461,10 @@ static const proa_arg_table *const client_tables[] = {&client_args, NULL};
 const proa_command proa_cmd_client = {
     .name = "client",
     .summary = "send one request to a running server and print the response",
-    .examples =
-        "  proa client classics-10m \"It was a dark night\" --max-tokens 32 --stream\n"
-        "  proa client classics-10m \"It was\" --face completions --param temperature=0.7 --param seed=1\n"
-        "  proa client classics-10m \"It was\" --url grpc://localhost:8001\n"
-        "  proa client simple --input INPUT0=INT32[1,4]:1,2,3,4 --input INPUT1=INT32[1,4]:5,6,7,8\n",
+    .examples = "  proa client classics-10m \"It was a dark night\" --max-tokens 32 --stream\n"
+                "  proa client classics-10m \"It was\" --endpoint-type completions --param temperature=0.7\n"
+                "  proa client classics-10m \"It was\" --url grpc://localhost:8001\n"
+                "  proa client simple --input INPUT0=INT32[1,4]:1,2,3,4 --input INPUT1=INT32[1,4]:5,6,7,8\n",
     .tables = client_tables,
     .run = client_command,
 };
