@@ -98,8 +98,9 @@ typedef struct proa_engine_options {
     int32_t adapter_slots;
     int32_t adapters_max; /* loaded at one time, kept in host memory; 0: adapter_slots, at least adapters_count */
     int32_t adapter_rank; /* the largest rank; 0: that of the given adapters, at least 16 */
-    /* How low-rank adapters are multiplied. "auto" (default): in f32 beside weights in f32, otherwise in 16 bits.
-     * "fp8": beside weights in fp8, steps of 17 to 64 rows multiply them in 8 bits. On GPUs of the Hopper class. */
+    /* How low-rank adapters are multiplied. "exact": in f32 beside weights in f32, otherwise in 16 bits. "auto"
+     * (default): the same, but beside weights in fp8 steps of 17 to 64 rows multiply them in fp8 too, on GPUs of the
+     * Hopper class. "fp8": as "auto", and weights of another type are refused. */
     const char *adapter_dtype;
     /* Ranks that each compute a part of every layer (tensor parallelism); 0 or 1: one. On GPUs each rank has one, from
      * `device` on; on the CPU each has a part of the threads. */

@@ -89,8 +89,8 @@ static const proa_arg engine_rows[] = {
      "adapters loaded at one time; 0: as many as --lora-slots"},
     {"lora-rank", PROA_ARG_INT, AT(lora_rank), 0, PROA_LORA_RANK_MAX, "N", "0",
      "largest rank of an adapter; 0: that of those loaded, at least 16"},
-    {"lora-dtype", PROA_ARG_CHOICE, AT(lora_dtype), 0, 0, "auto|fp8", "auto",
-     "fp8: beside weights in fp8 adapters are multiplied in fp8 too; GPUs only"},
+    {"lora-dtype", PROA_ARG_CHOICE, AT(lora_dtype), 0, 0, "auto|exact|fp8", "auto",
+     "exact: adapters in 16 bits beside weights in fp8, too; auto: in fp8 as these are"},
 };
 const proa_arg_table proa_engine_args = PROA_ARG_TABLE("engine options", engine_rows);
 #undef AT

@@ -39,9 +39,14 @@ proa_status proa_adapters_sizes(proa_sizes *s, const proa_engine_options *o, pro
                                            : (int32_t)proa_min64(low_rank, PROA_LORA_SLOTS_MAX);
     if (!s->model.lora_slots) s->model.lora_slots = (int32_t)proa_min64(o->adapters_max, PROA_LORA_SLOTS_MAX);
     const char *dtype = o->adapter_dtype ? o->adapter_dtype : "auto";
-    s->model.lora_fp8 = strcmp(dtype, "fp8") == 0;
-    if (!s->model.lora_fp8 && strcmp(dtype, "auto") != 0)
-        return PROA_FAIL(err, INVALID, "option 'lora-dtype' is '%.40s', must be auto or fp8", dtype);
+    static const char *const types[] = {
+        [PROA_LORA_AUTO] = "auto", [PROA_LORA_EXACT] = "exact", [PROA_LORA_FP8] = "fp8"};
+    const int count = (int)(sizeof types / sizeof types[0]);
+    int type = 0;
+    while (type < count && strcmp(dtype, types[type]) != 0) type++;
+    if (type == count)
+        return PROA_FAIL(err, INVALID, "option 'lora-dtype' is '%.40s', must be auto, exact or fp8", dtype);
+    s->model.lora_type = (proa_lora_type)type;
     s->adapters_max = o->adapters_max ? o->adapters_max : s->model.lora_slots;
     if (s->adapters_max < o->adapters_count) s->adapters_max = o->adapters_count;
     return PROA_OK;

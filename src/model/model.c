@@ -160,7 +160,7 @@ static proa_status bind_model(proa_model *m, const char *path, const proa_model_
     if (m->packed) PROA_TRY(proa_packed_formats(m, path, o, err));
     else PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, &formats, err));
     m->plan.parameters = proa_plan_parameters(m->params, m->arch, &m->config);
-    m->lora = (proa_lora_store){.slots = o->lora_slots, .rank = o->lora_rank, .fp8 = o->lora_fp8};
+    m->lora = (proa_lora_store){.slots = o->lora_slots, .rank = o->lora_rank, .type = o->lora_type};
     PROA_TRY(proa_lora_plan(m, err));
     const proa_params *encoder = &m->params[PROA_STACK_ENCODER];
     m->pooled = m->arch->pool && proa_params_at(encoder, encoder->layers, PROA_SLOT_POOL)->parts;

@@ -10,6 +10,13 @@
 #include "kernels/device.h"
 #include "model/plan.h"
 
+/* How the numbers of low-rank adapters are kept beside matrices in FP8, for products of some dozens of rows. */
+typedef enum proa_lora_type {
+    PROA_LORA_AUTO,  /* as e4m3 where the device multiplies them so, which halves their bytes */
+    PROA_LORA_EXACT, /* as beside other matrices: in 16 bits */
+    PROA_LORA_FP8,   /* as e4m3; a model without matrices in FP8 is refused */
+} proa_lora_type;
+
 typedef struct proa_model_options {
     const proa_arch *arch; /* the row of the architecture; NULL: as config.json says, and it is a model by itself */
     const char *dtype;    /* "auto", "exact", "f32", "bf16", "f16" */
@@ -24,7 +31,7 @@ typedef struct proa_model_options {
     bool detach;
     int32_t lora_slots; /* adapters that a batch can have at one time; 0: none */
     int32_t lora_rank;  /* the largest rank of one */
-    bool lora_fp8;      /* adapters beside matrices in FP8 are e4m3 in products of some dozens of rows */
+    proa_lora_type lora_type;
     /* which part of the model, of how many (ranks/ranks.h); ranks 0 or 1: all of it. Rank stage * (ranks / stages) + i
      * is the i-th of its stage; stages 0: one */
     int32_t rank, ranks, stages;
@@ -96,7 +103,7 @@ typedef struct proa_lora_matrix {
 /* Adapters of a model: lora/lora.h. */
 typedef struct proa_lora_store {
     int32_t slots, rank; /* rank: a multiple of 16 once they are planned */
-    bool fp8;            /* proa_model_options.lora_fp8 */
+    proa_lora_type type; /* proa_model_options.lora_type */
     proa_dtype dtype;
     proa_lora_matrix **matrix; /* [layers * PROA_SLOT_COUNT] of the whole model; NULL: no adapter changes it */
     int64_t *layer_at;         /* [layers + 1] where the numbers of each layer begin in an image */

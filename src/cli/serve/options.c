@@ -133,8 +133,8 @@ static const proa_arg engine_rows[] = {
         "adapters loaded at one time; 0: as many as --lora-slots"),
     INT("lora-rank", lora_rank, 0, PROA_LORA_RANK_MAX, "N", "0",
         "largest rank of an adapter; 0: that of those loaded, at least 16"),
-    CHOICE("lora-dtype", lora_dtype, "auto|fp8", NULL,
-           "fp8: beside weights in fp8 adapters are multiplied in fp8 too; GPUs only"),
+    CHOICE("lora-dtype", lora_dtype, "auto|exact|fp8", NULL,
+           "exact: adapters in 16 bits beside weights in fp8, too; auto: in fp8 as these are"),
 };
 const proa_arg_table proa_serve_engine_args = PROA_ARG_TABLE(
     "transformers (a model's own parameters win over these)", engine_rows);

@@ -86,7 +86,7 @@ void proa_rank_open_message(proa_rank_message *m, proa_rank_open *open)
     PROA_RANK_MESSAGE_VALUE(m, o->whole_sums);
     PROA_RANK_MESSAGE_VALUE(m, o->lora_slots);
     PROA_RANK_MESSAGE_VALUE(m, o->lora_rank);
-    PROA_RANK_MESSAGE_VALUE(m, o->lora_fp8);
+    PROA_RANK_MESSAGE_VALUE(m, o->lora_type);
 }
 
 /* ---- the same model ---- */

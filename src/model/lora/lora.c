@@ -76,13 +76,13 @@ static proa_dtype dtype_of(const proa_formats *f)
     return PROA_DTYPE_BF16;
 }
 
-/* A device reads adapters behind the matrix too, beside a matrix in FP8 only if that was asked for. The plan takes the
- * slots back where they cannot be stored there. Returns whether it is a matrix in FP8. */
+/* A device reads adapters behind the matrix too, beside a matrix in FP8 as e4m3 unless they are to be exact. The plan
+ * takes the slots back where they cannot be stored there. Returns whether it is a matrix in FP8. */
 static bool set_stack(proa_model *m, proa_param *param, proa_weight_slot slot, proa_lora_matrix *w)
 {
     bool fp8 = proa_formats_of(&m->formats, slot, param) == PROA_WFMT_FP8;
     if (!w || m->device->host || m->packed || m->lora.dtype == PROA_DTYPE_F32) return false;
-    if (fp8 && !m->lora.fp8) return false;
+    if (fp8 && m->lora.type == PROA_LORA_EXACT) return false;
     w->layout.slots = m->lora.slots;
     param->lora = &w->layout;
     return fp8;
@@ -115,7 +115,7 @@ proa_status proa_lora_plan(proa_model *m, proa_err *err)
     if (l->image_bytes == 0)
         return PROA_FAIL(err, UNSUPPORTED, "adapters of a %s: it has no matrix that they can change",
                          m->arch->name);
-    if (l->fp8 && !fp8)
+    if (l->type == PROA_LORA_FP8 && !fp8)
         return PROA_FAIL(
             err, UNSUPPORTED,
             "lora-dtype 'fp8' is offered beside weights in fp8 only (--device cuda --quant fp8)");

@@ -73,7 +73,7 @@ static void keeps_codes(void **state)
 }
 
 /* How many matrices have adapters behind them. Each begins where the one before ends, with what is behind that. */
-static int count_stacks(const char *quant, bool fp8, proa_pool *pool)
+static int count_stacks(const char *quant, proa_lora_type type, proa_pool *pool)
 {
     proa_model *m = NULL;
     proa_err err = {.status = PROA_OK};
@@ -83,7 +83,7 @@ static int count_stacks(const char *quant, bool fp8, proa_pool *pool)
                                   .head_rows = 8,
                                   .lora_slots = 1,
                                   .lora_rank = 16,
-                                  .lora_fp8 = fp8};
+                                  .lora_type = type};
     int found = 0;
     proa_status status = proa_model_prepare(&m, GOLDEN "llama", &options, &gpu, pool, &err);
     if (status != PROA_OK) fail_msg("%s", err.text);
@@ -102,10 +102,11 @@ static void adapters_are_behind_matrices(void **state)
 {
     PROA_UNUSED(state);
     proa_pool *pool = proa_pool_new(1);
-    assert_int_equal(count_stacks("none", false, pool), 8);
-    assert_int_equal(count_stacks("fp8", false, pool), 0);
-    assert_int_equal(count_stacks("fp8", true, pool), 8);
-    assert_int_equal(count_stacks("int8", false, pool), 0);
+    assert_int_equal(count_stacks("none", PROA_LORA_EXACT, pool), 8);
+    assert_int_equal(count_stacks("fp8", PROA_LORA_EXACT, pool), 0);
+    assert_int_equal(count_stacks("fp8", PROA_LORA_AUTO, pool), 8);
+    assert_int_equal(count_stacks("fp8", PROA_LORA_FP8, pool), 8);
+    assert_int_equal(count_stacks("int8", PROA_LORA_AUTO, pool), 0);
     proa_pool_free(pool);
 }
 
@@ -117,7 +118,7 @@ static void fp8_adapters_need_fp8_weights(void **state)
     proa_model *m = NULL;
     proa_err err = {.status = PROA_OK};
     proa_model_options options = {
-        .rows_max = 8, .head_rows = 8, .lora_slots = 1, .lora_rank = 16, .lora_fp8 = true};
+        .rows_max = 8, .head_rows = 8, .lora_slots = 1, .lora_rank = 16, .lora_type = PROA_LORA_FP8};
     assert_int_equal(proa_model_prepare(&m, GOLDEN "llama", &options, &gpu, pool, &err), PROA_UNSUPPORTED);
     assert_non_null(strstr(err.text, "lora-dtype 'fp8'"));
     proa_pool_free(pool);
