@@ -153,7 +153,7 @@ static double limit_of(tolerance kind)
 /* What a row's largest number counts as at least. */
 static double floor_of(tolerance kind)
 {
-    return kind == TOL_GELU || kind == TOL_BF16DOT_GELU ? 1.0 : 0;
+    return kind == TOL_GELU || kind == TOL_BF16DOT_GELU || kind == TOL_STATE ? 1.0 : 0;
 }
 
 static double row_error(const float *a, const float *b, int64_t n, tolerance kind)

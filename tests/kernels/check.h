@@ -35,6 +35,7 @@ typedef enum tolerance {
     TOL_GELU,    /* tails of negative x are ill conditioned: absolute, floor 1 */
     TOL_NORM,    /* an f32 sum of d squares */
     TOL_ATTEND,
+    TOL_STATE,
     TOL_BF16DOT,      /* other order of sums, denormals flushed */
     TOL_BF16DOT_GELU, /* the same behind GELU: floor 1, as TOL_GELU */
     TOL_COUNT

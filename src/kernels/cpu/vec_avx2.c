@@ -8,6 +8,7 @@
 #include "kernels/cpu/vec_pick.h"
 #include "kernels/cpu/vec_position.h"
 #include "kernels/cpu/vec_rows.h"
+#include "kernels/cpu/vec_state.h"
 
 void proa_overlay_vec_avx2(proa_ops *ops)
 {
@@ -25,6 +26,8 @@ void proa_overlay_vec_avx2(proa_ops *ops)
     ops->rope = rope_op;
     ops->kv_append = kv_append;
     ops->lora = lora_op;
+    ops->conv_state = conv_state;
+    ops->gated_delta = gated_delta;
     ops->attend = proa_attend_avx2;
     ops->log_sum_exp = log_sum_exp;
     ops->top_k = top_k;

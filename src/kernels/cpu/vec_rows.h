@@ -196,6 +196,17 @@ V_INLINE void act_row(float *y, const float *x, const float *up, int64_t d, proa
     v_store_n(y + j, up ? v_mul(v, v_load_n(up + j, d - j)) : v, d - j);
 }
 
+static void act_row_as(proa_act act, float *y, const float *x, const float *up, int64_t d)
+{
+    switch (act) {
+#define CASE(name, text)                                                                                     \
+    case PROA_ACT_##name: act_row(y, x, up, d, PROA_ACT_##name); break;
+        PROA_ACT_LIST(CASE)
+#undef CASE
+    case PROA_ACT_COUNT: break;
+    }
+}
+
 static void act_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
@@ -204,13 +215,7 @@ static void act_rows(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t t = begin; t < end; t++) {
         float *y = row_at(job->y, t);
         const float *x = row_at(job->a, t), *up = job->b.rank ? row_at(job->b, t) : NULL;
-        switch (job->act) {
-#define CASE(name, text)                                                                                     \
-    case PROA_ACT_##name: act_row(y, x, up, d, PROA_ACT_##name); break;
-            PROA_ACT_LIST(CASE)
-#undef CASE
-        case PROA_ACT_COUNT: break;
-        }
+        act_row_as(job->act, y, x, up, d);
     }
 }
 

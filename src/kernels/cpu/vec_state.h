@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * vec_state.h - the ops of layers with a recurrent state (kernels/op_state.h), written in simd_*.h; included by
+ * vec_avx2.c and vec_avx512.c. Lanes are columns, and each sum is a chain in rising order, so neither threads nor the
+ * pieces in which a prompt comes change a bit. */
+#ifndef PROA_KERNELS_CPU_VEC_STATE_H
+#define PROA_KERNELS_CPU_VEC_STATE_H
+
+#include "kernels/cpu/vec_rows.h"
+
+#define STATE_VECTORS 4  /* at once: a piece of a state of 128 rows is then 32 KiB with 16 lanes */
+#define DELTA_ROWS    16 /* whose q, k and rates are prepared at once */
+
+/* ---- conv_state ---- */
+
+#define CONV_COLUMNS  (STATE_VECTORS * V_WIDTH)
+
+typedef struct conv_job {
+    proa_view y, x;
+    const proa_conv *conv;
+    const proa_layer_state *state;
+    const proa_spans *spans;
+} conv_job;
+
+/* The weights and the bias of some columns, each tap's side by side. */
+typedef struct conv_weights {
+    float w[PROA_CONV_WIDTH_MAX][CONV_COLUMNS], bias[CONV_COLUMNS];
+} conv_weights;
+
+static void read_conv_weights(conv_weights *to, const proa_conv *c, int64_t begin, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t k = 0; k < c->taps; k++) to->w[k][j] = c->w[(begin + j) * c->taps + k];
+        to->bias[j] = c->bias ? c->bias[begin + j] : 0.0F;
+    }
+}
+
+/* Columns from `begin` on of row i of the span, of which rows -1, -2, ... are those that the state keeps. */
+static const float *conv_row(const conv_job *job, const proa_span *span, int64_t i, int64_t begin)
+{
+    static const float zeros[CONV_COLUMNS];
+    const float *kept = job->state->base + span->state * job->state->stride;
+    if (i >= 0) return row_at(job->x, span->row + i) + begin;
+    return proa_span_continues(span) ? kept + (job->conv->taps - 1 + i) * job->x.shape[1] + begin : zeros;
+}
+
+static void conv_columns(const conv_job *job, const proa_span *span, const conv_weights *w, int64_t begin,
+                         int64_t n)
+{
+    const int64_t taps = job->conv->taps;
+    const float *x[PROA_CONV_WIDTH_MAX];
+    for (int64_t i = 0; i < span->rows; i++) {
+        float *y = row_at(job->y, span->row + i) + begin;
+        for (int64_t k = 0; k < taps; k++) x[k] = conv_row(job, span, i - (taps - 1) + k, begin);
+        for (int64_t j = 0; j < n; j += V_WIDTH) {
+            const int64_t lanes = proa_min64(V_WIDTH, n - j);
+            vf sum = v_zero();
+            for (int64_t k = 0; k < taps; k++)
+                sum = v_fma(v_load(w->w[k] + j), v_load_n(x[k] + j, lanes), sum);
+            v_store_n(y + j, v_add(sum, v_load(w->bias + j)), lanes);
+        }
+        act_row_as(job->conv->act, y, y, NULL, n);
+    }
+}
+
+/* The rows that the state keeps may be some that it has: rising numbers are copied first. */
+static void keep_conv_rows(const conv_job *job, const proa_span *span, int64_t begin, int64_t n)
+{
+    float *kept = job->state->base + span->state * job->state->stride + begin;
+    const int64_t before = job->conv->taps - 1;
+    for (int64_t k = 0; k < before; k++)
+        memmove(kept + k * job->x.shape[1], conv_row(job, span, span->rows - before + k, begin),
+                (size_t)n * sizeof *kept);
+}
+
+/* Items are columns. */
+static void conv_state_columns(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const conv_job *job = arg;
+    conv_weights w = {{{0}}, {0}};
+    for (int64_t at = begin; at < end; at += CONV_COLUMNS) {
+        const int64_t n = proa_min64(CONV_COLUMNS, end - at);
+        read_conv_weights(&w, job->conv, at, n);
+        for (int64_t s = 0; s < job->spans->count; s++) {
+            if (job->spans->span[s].rows < 1) continue;
+            conv_columns(job, &job->spans->span[s], &w, at, n);
+            keep_conv_rows(job, &job->spans->span[s], at, n);
+        }
+    }
+}
+
+static void conv_state(proa_ctx *c, proa_view y, proa_view x, const proa_conv *conv,
+                       const proa_layer_state *state, const proa_spans *spans)
+{
+    conv_job job = {y, x, conv, state, spans};
+    proa_pool_run(c->pool, x.shape[1], CONV_COLUMNS, conv_state_columns, &job);
+}
+
+/* ---- gated_delta ---- */
+
+typedef struct delta_job {
+    proa_view y, x, rates;
+    const proa_delta *d;
+    const proa_layer_state *state;
+    const proa_spans *spans;
+} delta_job;
+
+/* Rows of a head: q and k divided by their norms, q also by sqrt(dk); the decay and sigmoid(b). */
+typedef struct delta_rows {
+    float q[DELTA_ROWS][PROA_STATE_DIM_MAX], k[DELTA_ROWS][PROA_STATE_DIM_MAX];
+    float decay[DELTA_ROWS], beta[DELTA_ROWS];
+    float *y[DELTA_ROWS];
+    const float *v[DELTA_ROWS];
+    int64_t count;
+} delta_rows;
+
+/* out = scale x / |x| */
+static void divide_by_norm(float *out, const float *x, int64_t n, double scale)
+{
+    vf sum = v_zero();
+    for (int64_t i = 0; i < n; i += V_WIDTH) {
+        vf part = v_load_n(x + i, proa_min64(V_WIDTH, n - i));
+        sum = v_fma(part, part, sum);
+    }
+    vf factor = v_set1((float)(scale / sqrt((double)v_sum(sum) + 1e-6)));
+    for (int64_t i = 0; i < n; i += V_WIDTH) {
+        const int64_t lanes = proa_min64(V_WIDTH, n - i);
+        v_store_n(out + i, v_mul(v_load_n(x + i, lanes), factor), lanes);
+    }
+}
+
+/* Rows [row, row + count) of head h. */
+static void read_delta_rows(delta_rows *r, const delta_job *job, int64_t row, int64_t count, int64_t h)
+{
+    const proa_delta *d = job->d;
+    const int64_t dk = d->key_dim, dv = d->value_dim, kh = h / (d->value_heads / d->key_heads);
+    r->count = count;
+    for (int64_t i = 0; i < count; i++) {
+        const float *x = row_at(job->x, row + i), *rates = row_at(job->rates, row + i);
+        const double sum = (double)rates[d->value_heads + h] + (double)d->bias[h];
+        const double soft_plus = sum > 20 ? sum : log1p(exp(sum));
+        divide_by_norm(r->q[i], x + kh * dk, dk, 1 / sqrt((double)dk));
+        divide_by_norm(r->k[i], x + (d->key_heads + kh) * dk, dk, 1);
+        r->v[i] = x + 2 * d->key_heads * dk + h * dv;
+        r->y[i] = row_at(job->y, row + i) + h * dv;
+        r->decay[i] = (float)exp(-exp((double)d->rate[h]) * soft_plus);
+        r->beta[i] = (float)(1 / (1 + exp(-(double)rates[h])));
+    }
+}
+
+/* Vectors of columns: `count` whole ones, or one of the first `lanes` lanes. */
+V_INLINE vf load_lanes(const float *p, int count, int64_t lanes)
+{
+    return count > 1 ? v_load(p) : v_load_n(p, lanes);
+}
+
+V_INLINE void store_lanes(float *p, vf v, int count, int64_t lanes)
+{
+    if (count > 1) v_store(p, v);
+    else v_store_n(p, v, lanes);
+}
+
+/* given = k^T S, S [dk] rows of `step`. */
+V_INLINE void read_state(vf given[STATE_VECTORS], const float *S, const float *k, int64_t dk, int64_t step,
+                         int count, int64_t lanes)
+{
+    for (int v = 0; v < count; v++) given[v] = v_zero();
+    for (int64_t i = 0; i < dk; i++) {
+        const vf key = v_set1(k[i]);
+        V_UNROLL for (int v = 0; v < count; v++)
+            given[v] = v_fma(key, load_lanes(S + i * step + v * V_WIDTH, count, lanes), given[v]);
+    }
+}
+
+/* S = decay S + k change^T; y = q^T S, and for the row behind it given = next^T S. */
+V_INLINE void change_state(vf y[STATE_VECTORS], vf given[STATE_VECTORS], float *S, const delta_rows *r,
+                           int64_t row, const vf change[STATE_VECTORS], int64_t dk, int64_t step, int count,
+                           int64_t lanes)
+{
+    const float *q = r->q[row], *k = r->k[row], *next = r->k[row + 1 < r->count ? row + 1 : row];
+    const vf decay = v_set1(r->decay[row]);
+    for (int v = 0; v < count; v++) y[v] = given[v] = v_zero();
+    for (int64_t i = 0; i < dk; i++) {
+        const vf key = v_set1(k[i]), query = v_set1(q[i]), after = v_set1(next[i]);
+        V_UNROLL for (int v = 0; v < count; v++)
+        {
+            float *at = S + i * step + v * V_WIDTH;
+            const vf state = v_fma(key, change[v], v_mul(decay, load_lanes(at, count, lanes)));
+            store_lanes(at, state, count, lanes);
+            y[v] = v_fma(query, state, y[v]);
+            given[v] = v_fma(after, state, given[v]);
+        }
+    }
+}
+
+/* The rows, of `count` vectors of columns from `column` on. A pass over S for each row, and one before the first. */
+V_INLINE void delta_columns(const delta_rows *r, float *S, int64_t column, int64_t dk, int64_t dv, int count,
+                            int64_t lanes)
+{
+    vf given[STATE_VECTORS], change[STATE_VECTORS], y[STATE_VECTORS];
+    read_state(given, S + column, r->k[0], dk, dv, count, lanes);
+    for (int64_t row = 0; row < r->count; row++) {
+        const vf decay = v_set1(r->decay[row]), beta = v_set1(r->beta[row]);
+        for (int v = 0; v < count; v++) {
+            const vf value = load_lanes(r->v[row] + column + v * V_WIDTH, count, lanes);
+            change[v] = v_mul(beta, v_fnma(decay, given[v], value));
+        }
+        change_state(y, given, S + column, r, row, change, dk, dv, count, lanes);
+        for (int v = 0; v < count; v++) store_lanes(r->y[row] + column + v * V_WIDTH, y[v], count, lanes);
+    }
+}
+
+static void delta_state(const delta_rows *r, float *S, int64_t dk, int64_t dv)
+{
+    int64_t at = 0;
+    for (; at + STATE_VECTORS * V_WIDTH <= dv; at += STATE_VECTORS * V_WIDTH)
+        delta_columns(r, S, at, dk, dv, STATE_VECTORS, V_WIDTH);
+    for (; at < dv; at += V_WIDTH) delta_columns(r, S, at, dk, dv, 1, proa_min64(V_WIDTH, dv - at));
+}
+
+/* Items are value heads. */
+static void delta_heads(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const delta_job *job = arg;
+    const int64_t dk = job->d->key_dim, dv = job->d->value_dim;
+    delta_rows rows;
+    for (int64_t s = 0; s < job->spans->count; s++) {
+        const proa_span *span = &job->spans->span[s];
+        for (int64_t h = begin; h < end && span->rows > 0; h++) {
+            float *S = job->state->base + span->state * job->state->stride + h * dk * dv;
+            if (!proa_span_continues(span)) memset(S, 0, (size_t)(dk * dv) * sizeof *S);
+            for (int64_t i = 0; i < span->rows; i += DELTA_ROWS) {
+                read_delta_rows(&rows, job, span->row + i, proa_min64(DELTA_ROWS, span->rows - i), h);
+                delta_state(&rows, S, dk, dv);
+            }
+        }
+    }
+}
+
+static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_delta *d,
+                        const proa_layer_state *state, const proa_spans *spans)
+{
+    delta_job job = {y, x, rates, d, state, spans};
+    proa_pool_run(c->pool, d->value_heads, 1, delta_heads, &job);
+}
+
+#endif
