@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * state.cu - the operations of layers with a recurrent state (kernels/op_state.h): a causal convolution whose last rows
  * are kept, and the gated delta rule. States are f32. */
-#include "kernels/cuda/runtime/cuda.h"
+#include "kernels/cuda/state.h"
 
 /* ---- conv_state ---- */
 
@@ -80,18 +80,6 @@ static void conv_state(proa_ctx *c, proa_view y, proa_view x, const proa_conv *c
 
 enum { DELTA_ROWS = 16 /* of a tile in shared memory */ };
 
-template <typename T> struct delta_args {
-    T *y;
-    const T *x;
-    const float *rates;
-    int64_t y_row, x_row, rates_row;
-    const float *rate, *bias;
-    float *state;
-    int64_t stride;
-    const proa_span *spans;
-    int key_heads, value_heads, dk, dv;
-};
-
 /* The rows of a tile: q and k divided by their norms, q also by sqrt(dk), and the two rates. */
 template <int DK> struct delta_tile {
     float q[DELTA_ROWS][DK], k[DELTA_ROWS][DK], decay[DELTA_ROWS], beta[DELTA_ROWS];
@@ -119,8 +107,7 @@ __device__ static void delta_load(delta_tile<DK> &tile, const delta_args<T> &a, 
         delta_normalise<DK>(tile.q[i], x + kh * a.dk, a.dk, rsqrtf((float)a.dk));
         delta_normalise<DK>(tile.k[i], x + (a.key_heads + kh) * a.dk, a.dk, 1.0f);
         if ((threadIdx.x & 31) != 0) continue;
-        const float s = rates[a.value_heads + h] + a.bias[h];
-        tile.decay[i] = expf(-expf(a.rate[h]) * (s > 20.0f ? s : log1pf(expf(s))));
+        tile.decay[i] = expf(delta_log_decay(a.rate[h], rates[a.value_heads + h] + a.bias[h]));
         tile.beta[i] = 1.0f / (1.0f + expf(-rates[h]));
     }
 }
@@ -144,10 +131,17 @@ __device__ static inline float delta_row(float (&S)[DK], const delta_tile<DK> &t
     return y;
 }
 
+/* The other kernel has the span. */
+template <typename T>
+__device__ static inline bool delta_is_chunked(const delta_args<T> &a, const proa_span &span)
+{
+    return a.chunked && span.rows >= DELTA_CHUNKED_MIN;
+}
+
 /* The gated delta rule over the rows of a span. Grid: value head, span. Thread j has column j of the state S [dk,dv],
  * DK registers, and reads q and k of DELTA_ROWS rows at a time from shared memory (all threads the same word, so
  * without conflicts); v, y and the state are read and written by neighbouring threads side by side. The rows of a
- * sequence follow each other, so a long prompt keeps only its heads' blocks busy. */
+ * sequence follow each other, so this is for few rows, and for prompts that delta_chunk.cu does not take. */
 template <int DK, typename T>
 __global__ void __launch_bounds__(PROA_STATE_DIM_MAX) delta_kernel(delta_args<T> a)
 {
@@ -157,7 +151,7 @@ __global__ void __launch_bounds__(PROA_STATE_DIM_MAX) delta_kernel(delta_args<T>
     const int h = blockIdx.x, j = threadIdx.x;
     const bool mine = j<a.dv, goes_on = span.context> span.rows;
     float *state = a.state + span.state * a.stride + (int64_t)h * a.dk * a.dv + j, S[DK];
-    if (span.rows < 1) return;
+    if (span.rows < 1 || delta_is_chunked(a, span)) return;
 #pragma unroll
     for (int r = 0; r < DK; r++) S[r] = goes_on && mine && r < a.dk ? state[(int64_t)r * a.dv] : 0.0f;
     for (int begin = 0; begin < span.rows; begin += DELTA_ROWS) {
@@ -200,6 +194,9 @@ static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, 
         a.spans = spans->span;
         a.key_heads = (int)d->key_heads, a.value_heads = (int)d->value_heads;
         a.dk = (int)d->key_dim, a.dv = (int)d->value_dim;
+        a.chunked = spans->rows_max >= DELTA_CHUNKED_MIN && gpu_delta_takes_chunks(d, y, x);
+        if constexpr (std::is_same<T, __nv_bfloat16>::value)
+            if (a.chunked) gpu_delta_chunks(g, a, spans->count);
         gpu_launch(g, "gated_delta", delta_kernel_of<T>(a.dk),
                    dim3((unsigned)a.value_heads, (unsigned)spans->count), (unsigned)((a.dv + 31) / 32 * 32),
                    0, a);

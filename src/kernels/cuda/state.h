@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * state.h - the arguments of the kernels of the gated delta rule: row by row (state.cu), by chunks (delta_chunk.cu). */
+#ifndef PROA_KERNELS_CUDA_STATE_H
+#define PROA_KERNELS_CUDA_STATE_H
+
+#include "kernels/cuda/runtime/cuda.h"
+
+/* A span of at least so many rows is computed by chunks, if gpu_delta_takes_chunks. */
+enum { DELTA_CHUNKED_MIN = 8 };
+
+template <typename T> struct delta_args {
+    T *y;
+    const T *x;
+    const float *rates;
+    int64_t y_row, x_row, rates_row;
+    const float *rate, *bias;
+    float *state;
+    int64_t stride;
+    const proa_span *spans;
+    int key_heads, value_heads, dk, dv;
+    bool chunked; /* spans of DELTA_CHUNKED_MIN rows are left to the other kernel */
+};
+
+/* The logarithm of a row's decay: -exp(A_log) softplus(a + dt_bias). s: that sum. */
+__device__ static inline float delta_log_decay(float rate, float s)
+{
+    return -expf(rate) * (s > 20.0f ? s : log1pf(expf(s)));
+}
+
+/* bf16 with keys of 64 or 128 numbers, values of a multiple of 16, rows that can be read by 16 bytes (delta_chunk.cu).
+ */
+bool gpu_delta_takes_chunks(const proa_delta *d, proa_view y, proa_view x);
+/* The spans of at least DELTA_CHUNKED_MIN rows, of `count`. */
+void gpu_delta_chunks(gpu *g, const delta_args<__nv_bfloat16> &a, int64_t count);
+
+#endif
