@@ -52,6 +52,11 @@ static void restart_ranks(proa_engine *e)
     proa_status status = proa_rank_set_restart(&e->ranks, e->model, e->pages.count, &why);
     int64_t now = proa_clock_ns();
     r->next_ns = 0;
+    if (status != PROA_OK && e->ranks.mpi) {
+        r->given_up = true;
+        PROA_LOG(ERROR, "the model is unavailable until the whole job is started again: %s", why.text);
+        return;
+    }
     if (status != PROA_OK) {
         plan_next_try(r, now);
         PROA_LOG(ERROR, "cannot restart the ranks: %s; next try in %.1f s", why.text, (double)r->pause_ns / 1e9);
@@ -69,7 +74,7 @@ static void restart_ranks(proa_engine *e)
 int64_t proa_recovery_step(proa_engine *e)
 {
     proa_recovery *r = &e->recovery;
-    if (!e->ranks.processes || proa_rank_set_failed(&e->ranks, NULL) == PROA_OK) return 0;
+    if (!e->ranks.processes || r->given_up || proa_rank_set_failed(&e->ranks, NULL) == PROA_OK) return 0;
     if (!r->next_ns) {
         e->now.rank_failures++;
         plan_next_try(r, proa_clock_ns());
