@@ -245,14 +245,14 @@ static proa_status check_ranks(const proa_engine *e, proa_err *err)
     return PROA_FAIL(err, UNSUPPORTED, "%d ranks (--tp, --pp): %s are for one rank only", e->ranks.count, what);
 }
 
-/* What would have to take a recurrent state back to an earlier row, or to keep it for later. */
+/* What would have to take a recurrent state back to an earlier row, or to keep it outside of the device. */
 static proa_status check_states(const proa_engine *e, const proa_engine_options *o, proa_err *err)
 {
     const char *what = NULL;
     if (!proa_model_state(e->model)) return PROA_OK;
     if (e->speculation.proposer != &proa_propose_none) what = "'speculation': draft tokens";
-    else if (o && o->prefix_dir) what = "'prefix-dir': cached prefixes";
-    else if (e->sizes.host_bytes > 0) what = "'prefix-host-memory': cached prefixes";
+    else if (o && o->prefix_dir) what = "'prefix-dir': files of prefixes";
+    else if (e->sizes.host_bytes > 0) what = "'prefix-host-memory': prefixes in host memory";
     if (!what) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "option %s are not offered for a %s, whose layers have recurrent states",
                      what, e->model->arch->name);
@@ -301,8 +301,8 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(proa_model_load(e->model, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
     PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), proa_kv_shape_of(e->model),
                                 err));
-    PROA_TRY(proa_state_slots_init(&e->states, e->device, e->sizes.sequences_max, proa_model_state(e->model),
-                                   err));
+    PROA_TRY(proa_state_slots_init(&e->states, e->device, e->sizes.sequences_max, e->sizes.states_kept,
+                                   proa_model_state(e->model), err));
     PROA_TRY(load_drafts(e, o, err));
     PROA_TRY(proa_rank_set_pages(&e->ranks, &e->pages, e->model, err));
     for (const proa_kv_pages *p = &e->pages; e->device->host && p; p = p->attached)
@@ -376,6 +376,7 @@ void proa_engine_close(proa_engine *e)
     proa_eagle_proposer_free(e);
     proa_rank_set_release_pages(&e->ranks);
     proa_kv_pages_release(&e->pages);
+    proa_state_cache_release(&e->kept_states);
     proa_state_slots_release(&e->states);
     proa_grammars_free(e->grammars);
     proa_tokenizer_free(e->tokenizer);

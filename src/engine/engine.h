@@ -45,13 +45,14 @@ struct proa_engine {
     proa_arena arena; /* lists of the defaults, and the arrays of all structs below */
 
     /* keys and values */
-    proa_kv_pages pages;        /* of rank 0 */
-    proa_kv *kv;                /* [ranks][kv_stride] */
-    proa_state_slots states;    /* recurrent ones, one for each of `slots`; zero: the model has none */
-    proa_prefix_tree prefixes;  /* zero: there is no prefix cache */
-    proa_host_cache host_cache; /* its lower levels; of capacity 0: there are none */
-    bool prefix_broken;         /* the device has failed: what is in the tree may be wrong */
-    bool writes_left;           /* pages are yet to be written to the folder */
+    proa_kv_pages pages;          /* of rank 0 */
+    proa_kv *kv;                  /* [ranks][kv_stride] */
+    proa_state_slots states;      /* recurrent ones, one for each of `slots`; zero: the model has none */
+    proa_prefix_tree prefixes;    /* zero: there is no prefix cache */
+    proa_state_cache kept_states; /* recurrent ones behind its pages; zero: none */
+    proa_host_cache host_cache;   /* its lower levels; of capacity 0: there are none */
+    bool prefix_broken;           /* the device has failed: what is in the tree may be wrong */
+    bool writes_left;             /* pages are yet to be written to the folder */
     bool reads_waited;     /* a sequence would be in this pass if a page of the folder were read already */
     int64_t session_pages; /* of all proa_decoder_session; a page of several sequences counts for each */
     int64_t handoff_pages; /* that handoffs from and to this engine hold; a page of several counts for each */

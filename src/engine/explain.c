@@ -236,8 +236,8 @@ static void text_memory(const explained *x, proa_buf *out)
              (long long)proa_sizes_pages(&x->sizes) * PROA_PAGE_TOKENS, PROA_PAGE_TOKENS,
              proa_dtype_name(x->m->formats.kv), (long long)kv_token_bytes(x));
     memory_line(out, "keys and values", m->kv, note);
-    snprintf(note, sizeof note, "of %d sequences, %lld bytes each", x->sizes.sequences_max,
-             (long long)(m->states / x->sizes.sequences_max));
+    snprintf(note, sizeof note, "of %d sequences and %d cached ones, %lld bytes each", x->sizes.sequences_max,
+             x->sizes.states_kept, (long long)(m->states / (x->sizes.sequences_max + x->sizes.states_kept)));
     if (m->states) memory_line(out, "recurrent states", m->states, note);
     memory_line(out, "activations", m->activations, "registers of the program, shared where their lives allow");
     memory_line(out, "scratch", m->scratch, "of the kernels");

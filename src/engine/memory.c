@@ -243,10 +243,10 @@ static int64_t scratch_bytes(const proa_model *m)
     return m->device->host ? of_ranks(m, rank_scratch, 1) : device_scratch(m);
 }
 
-/* Recurrent states of all sequences that can run. */
+/* Recurrent states of all sequences that can run, and of the prefix cache. */
 static int64_t states_bytes(const proa_sizes *s, const proa_model *m)
 {
-    int64_t bytes = proa_state_slots_bytes(s->sequences_max, proa_model_state(m));
+    int64_t bytes = proa_state_slots_bytes((int64_t)s->sequences_max + s->states_kept, proa_model_state(m));
     return bytes < 0 ? INT64_MAX / 4 : bytes; /* more than there is */
 }
 
@@ -289,6 +289,17 @@ static int32_t recurrent_sequences(const proa_sizes *s, const proa_model *m, int
     double share = s->kv_share > 0 ? s->kv_share : HOST_KV_SHARE;
     if (s->kv_tokens == 0) most = fmin(most, share * left / (state + page * (double)each));
     return (int32_t)fmax(1, fmin(most, s->sequences_max));
+}
+
+/* Recurrent states that the prefix cache keeps: one for each sequence, in no more than a quarter of what the keys and
+ * values of the longest sequence, or those that were chosen, leave. */
+static int32_t planned_states(const proa_sizes *s, const proa_model *m, int64_t longest)
+{
+    int64_t pages = proa_ceil_div(s->kv_tokens ? s->kv_tokens : longest, PROA_PAGE_TOKENS);
+    double left = (double)free_bytes(s, m) - (double)pages_bytes(s, m, 1) * (double)pages;
+    double share = s->kv_share > 0 ? s->kv_share : HOST_KV_SHARE;
+    double most = share / 4 * left / (double)proa_state_slots_bytes(1, proa_model_state(m));
+    return (int32_t)fmax(0, fmin(most, s->sequences_max));
 }
 
 /* Tokens that fit into the share of the free memory: at least one longest sequence, at most one for each that may
@@ -341,6 +352,25 @@ static int64_t planned_host_bytes(const proa_sizes *s, const proa_model *m)
     return proa_min64(most, proa_memory_available() / 4);
 }
 
+/* How many sequences with recurrent states run, and how many states the prefix cache keeps: without any it is off. */
+static void plan_states(proa_sizes *s, const proa_model *m, int64_t longest)
+{
+    if (!proa_model_state(m)) return;
+    if (s->sequences_planned) s->sequences_max = recurrent_sequences(s, m, longest);
+    if (s->prefix_cache && m->kv_layers) s->states_kept = planned_states(s, m, longest);
+    s->prefix_cache = s->states_kept > 0;
+}
+
+/* The levels of the prefix cache. */
+static void plan_prefixes(proa_sizes *s, const proa_model *m)
+{
+    if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
+    if (s->host_bytes < 0) s->host_bytes = planned_host_bytes(s, m);
+    if (!s->prefix_cache || proa_model_state(m)) s->host_bytes = s->folder_bytes = 0;
+    if (s->folder_bytes)
+        s->host_bytes = proa_max64(s->host_bytes, PROA_PREFIX_IMAGES_MIN * pages_bytes(s, m, 1));
+}
+
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
 {
     if (m->arch->kind == PROA_KIND_ENCODER) s->step_tokens = m->plan.rows_max;
@@ -349,15 +379,10 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     int64_t longest = m->config.context;
     if (m->arch->kind == PROA_KIND_ENCODER_DECODER)
         longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
-    if (s->sequences_planned && proa_model_state(m)) s->sequences_max = recurrent_sequences(s, m, longest);
+    plan_states(s, m, longest);
     if (s->kv_tokens == 0 && s->kv_share > 0) s->kv_tokens = shared_tokens(s, m, longest);
     if (s->kv_tokens == 0) s->kv_tokens = proa_max64(longest, sequence_tokens(s, m));
-    if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0 || proa_model_state(m))
-        s->prefix_cache = false;
-    if (s->host_bytes < 0) s->host_bytes = planned_host_bytes(s, m);
-    if (!s->prefix_cache) s->host_bytes = s->folder_bytes = 0;
-    if (s->folder_bytes)
-        s->host_bytes = proa_max64(s->host_bytes, PROA_PREFIX_IMAGES_MIN * pages_bytes(s, m, 1));
+    plan_prefixes(s, m);
 }
 
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m)
@@ -381,8 +406,9 @@ void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const pr
                  (double)s->folder_bytes / 1e9);
     if (proa_model_state(m))
         snprintf(states, sizeof states,
-                 "; recurrent states of %.1f MB each, %.1f MB (--sequences), so no prefix cache",
-                 (double)states_bytes(s, m) / s->sequences_max / 1e6, (double)states_bytes(s, m) / 1e6);
+                 "; recurrent states of %.1f MB each, %.1f MB (--sequences), %d of them cached",
+                 (double)states_bytes(s, m) / (s->sequences_max + s->states_kept) / 1e6,
+                 (double)states_bytes(s, m) / 1e6, s->states_kept);
     snprintf(
         out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows (--step-tokens)%s%s%s%s%s; %s",
         s->sequences_max, (long long)s->step_tokens, cut, kv, states, host, folder,
@@ -420,6 +446,7 @@ static int64_t bookkeeping_bytes(const proa_sizes *s, const proa_model *m)
     int64_t samplers = proa_pool_threads(m->ctx.pool) * proa_sampler_bytes(m->plan.width[PROA_REG_OUT]);
     if (m->arch->kind == PROA_KIND_ENCODER) samplers = 0;
     if (s->prefix_cache) tables += proa_prefix_tree_bytes(proa_sizes_pages(s));
+    if (s->states_kept) tables += proa_state_cache_bytes(s->states_kept, proa_sizes_pages(s));
     if (s->host_bytes) tables += proa_host_cache_bytes(proa_sizes_host_pages(s, m));
     return tables + samplers + 100 * m->plan.rows_max + (int64_t)m->arena.bytes;
 }

@@ -38,6 +38,7 @@ typedef struct proa_sizes {
     double kv_share;        /* part of the free memory, if kv_tokens is 0; 0: not used */
     int32_t threads;        /* 0: all */
     bool prefix_cache;      /* for models with keys and values */
+    int32_t states_kept;    /* recurrent states of the prefix cache; 0: none */
     int64_t host_bytes;     /* of its second level; -1: not yet known (it follows from the model) */
     int64_t folder_bytes;   /* of its third level; 0: there is none */
     bool evicts;            /* policy max_utilization: running requests can be preempted */

@@ -54,5 +54,7 @@ proa_status proa_prefix_levels_open(proa_engine *e, const proa_engine_options *o
     }
     PROA_TRY(proa_host_cache_init(&e->host_cache, &e->pages, images, folder, err));
     proa_prefix_tree_init(&e->prefixes, &e->pages, images ? &e->host_cache : NULL);
+    proa_state_cache_init(&e->kept_states, &e->states, e->pages.count);
+    e->prefixes.states = &e->kept_states;
     return PROA_OK;
 }

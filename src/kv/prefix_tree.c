@@ -164,6 +164,7 @@ static void remove_node(proa_prefix_tree *t, int32_t i)
     t->node_of[page] = -1;
     t->free_node = i;
     t->nodes--;
+    if (t->states) proa_state_cache_drop(t->states, page);
     proa_kv_pages_unhold(t->pages, page);
     if (parent < 0) return;
     proa_prefix_node *up = &t->node[parent];
@@ -373,6 +374,11 @@ proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor 
     proa_kv_pages_refer(t->pages, n->page);
     table->page[table->count++] = n->page;
     return PROA_PREFIX_DEVICE;
+}
+
+int32_t proa_prefix_tree_next(const proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_prefix_key *page)
+{
+    return advance_to(t, cursor, page) ? t->node[cursor->node].page : -1;
 }
 
 void proa_prefix_tree_leave(proa_prefix_tree *t, proa_prefix_cursor cursor)

@@ -20,6 +20,7 @@
 #define PROA_KV_PREFIX_TREE_H
 
 #include "kv/host_cache.h"
+#include "kv/state_cache.h"
 
 #include <pthread.h>
 
@@ -67,6 +68,8 @@ typedef struct proa_prefix_tree {
     int64_t nodes;    /* pages in the tree */
     int64_t evicted;  /* since the start */
     int64_t restored; /* pages that came back from the lower level */
+    /* set after init: recurrent states behind pages, which go with them; NULL: there are none */
+    proa_state_cache *states;
     /* private */
     proa_kv_pages *pages;
     proa_prefix_node *node; /* [pages->count] */
@@ -115,6 +118,9 @@ typedef enum proa_prefix_level {
  * table is full, or the page is in host memory and the pool has no page for it. NOWHERE and READING change nothing. */
 proa_prefix_level proa_prefix_tree_take(proa_prefix_tree *t, proa_prefix_cursor *cursor,
                                         const proa_prefix_key *page, bool lower, proa_page_table *table);
+/* The cached page of the pool that follows the cursor and holds these tokens, to which the cursor moves; -1: there is
+ * none. It does not count as used. */
+int32_t proa_prefix_tree_next(const proa_prefix_tree *t, proa_prefix_cursor *cursor, const proa_prefix_key *page);
 /* Gives the next page of the table, number cursor->pages, to the tree, and moves the cursor. The page must be complete
  * and hold the tokens `page`. If the tree has an equal page already, the table refers to that one afterwards, and its
  * own is returned to the pool. */

@@ -12,17 +12,17 @@ int64_t proa_state_slots_bytes(int64_t count, int64_t numbers)
     return proa_mul(count, numbers, &bytes) && proa_mul(bytes, (int64_t)sizeof(float), &bytes) ? bytes : -1;
 }
 
-proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, int64_t count, int64_t numbers,
-                                  proa_err *err)
+proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, int64_t count, int64_t kept,
+                                  int64_t numbers, proa_err *err)
 {
-    int64_t bytes = proa_state_slots_bytes(count, numbers);
+    int64_t bytes = proa_state_slots_bytes(count + kept, numbers);
     *s = (proa_state_slots){.count = 0};
     if (bytes == 0) return PROA_OK;
     float *memory = bytes > 0 ? device->alloc(device, bytes) : NULL;
     if (!memory)
         return PROA_FAIL(err, NO_MEMORY, "recurrent states of %lld sequences need %.1f MB (--sequences)",
                          (long long)count, (double)bytes / 1e6);
-    *s = (proa_state_slots){.count = count, .numbers = numbers, .memory = memory, .device = device};
+    *s = (proa_state_slots){.count = count, .kept = kept, .numbers = numbers, .memory = memory, .device = device};
     s->slot_of = proa_calloc((size_t)count, sizeof *s->slot_of);
     s->next = proa_calloc((size_t)count, sizeof *s->next);
     s->claimed = proa_calloc((size_t)count, sizeof *s->claimed);
@@ -32,7 +32,8 @@ proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, int6
 
 void proa_state_slots_release(proa_state_slots *s)
 {
-    if (s->memory) s->device->free(s->device, s->memory, proa_state_slots_bytes(s->count, s->numbers));
+    if (s->memory)
+        s->device->free(s->device, s->memory, proa_state_slots_bytes(s->count + s->kept, s->numbers));
     free(s->slot_of);
     free(s->next);
     free(s->claimed);
@@ -44,7 +45,7 @@ int32_t proa_state_slots_of(const proa_state_slots *s, int64_t sequence)
     return s->numbers ? s->slot_of[sequence] : 0;
 }
 
-static void copy_slot(proa_state_slots *s, int32_t to, int32_t from)
+static void copy_slot(proa_state_slots *s, int64_t to, int64_t from)
 {
     const proa_blocks one = {.bytes = s->numbers * (int64_t)sizeof(float), .count = {1, 1}};
     s->device->copy(s->device, s->memory + to * s->numbers, s->memory + from * s->numbers, &one);
@@ -54,6 +55,16 @@ static void copy_slot(proa_state_slots *s, int32_t to, int32_t from)
 void proa_state_slots_share(proa_state_slots *s, int64_t to, int64_t from)
 {
     if (s->numbers) copy_slot(s, s->slot_of[to], s->slot_of[from]);
+}
+
+void proa_state_slots_save(proa_state_slots *s, int64_t i, int64_t sequence)
+{
+    copy_slot(s, s->count + i, s->slot_of[sequence]);
+}
+
+void proa_state_slots_load(proa_state_slots *s, int64_t sequence, int64_t i)
+{
+    copy_slot(s, s->slot_of[sequence], s->count + i);
 }
 
 void proa_state_slots_reorder(proa_state_slots *s, int64_t first, const int32_t *parent, int32_t count)

@@ -10,11 +10,12 @@
 
 /* Keys and values of a sequence are read by all later rows; a recurrent state is all that its rows leave behind, and is
  * overwritten by each of them. So a state cannot be shared: sequences that go on from one have copies of it. Sequence i
- * has slot slot_of[i] of the memory, [count][numbers] of f32. A sequence that begins does not read its slot. */
+ * has slot slot_of[i] of the memory, [count + kept][numbers] of f32. A sequence that begins does not read its slot. The
+ * slots behind those of the sequences keep states for later (state_cache.h). */
 typedef struct proa_state_slots {
-    int64_t count, numbers; /* numbers 0: the model has no such states */
-    float *memory;          /* where the model runs */
-    int64_t copies;         /* of states since the start */
+    int64_t count, kept, numbers; /* numbers 0: the model has no such states */
+    float *memory;                /* where the model runs */
+    int64_t copies;               /* of states since the start */
     /* private */
     proa_device *device;
     int32_t *slot_of, *next; /* [count] */
@@ -25,12 +26,15 @@ typedef struct proa_state_slots {
 int64_t proa_state_slots_bytes(int64_t count, int64_t numbers);
 /* NO_MEMORY with the sum. The device stays the caller's. On failure s is zero and needs no release. */
 PROA_MUST_CHECK proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, int64_t count,
-                                                  int64_t numbers, proa_err *err);
+                                                  int64_t kept, int64_t numbers, proa_err *err);
 void proa_state_slots_release(proa_state_slots *s); /* zero slots are fine */
 /* The slot of a sequence, for proa_span.state. */
 int32_t proa_state_slots_of(const proa_state_slots *s, int64_t sequence);
 /* Sequence `to` goes on from a copy of the state of `from`. */
 void proa_state_slots_share(proa_state_slots *s, int64_t to, int64_t from);
+/* Copies the state of a sequence to kept slot i, and back. */
+void proa_state_slots_save(proa_state_slots *s, int64_t i, int64_t sequence);
+void proa_state_slots_load(proa_state_slots *s, int64_t sequence, int64_t i);
 /* Reorders the states of a beam search: sequence first + i becomes that of first + parent[i]. The first child takes its
  * parent's slot; others get copies in slots of beams without children. */
 void proa_state_slots_reorder(proa_state_slots *s, int64_t first, const int32_t *parent, int32_t count);

@@ -98,6 +98,7 @@ static void start_request(proa_engine *e, proa_engine_request *req, int32_t slot
         e->slots.used[slot + i] = true;
         req->seq[i].table = &e->slots.self[slot + i];
         req->seq[i].cached = (proa_prefix_cursor){PROA_PREFIX_SELF, 0};
+        req->seq[i].shared_pages = req->seq[i].state_pages = 0;
         if (req->leader < 0 && req->seq[i].finish == PROA_FINISH_NONE) req->leader = i;
     }
     if (slot == e->slots.first_free) e->slots.first_free = slot + req->width;

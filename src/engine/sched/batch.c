@@ -276,13 +276,6 @@ static const proa_seq *find_oldest(const proa_engine *e, int64_t count)
     return oldest;
 }
 
-/* Tokens of the next chunk at most. Others start from a recurrent state as the prompt leaves it. */
-static int64_t chunk_rows(const proa_engine *e, const proa_seq *seq)
-{
-    bool in_prompt = seq->length < seq->req->prompt_count;
-    return (e->states.numbers && in_prompt ? seq->req->prompt_count : seq->known) - seq->length;
-}
-
 static void add_chunks(proa_engine *e, int64_t count, int64_t rows)
 {
     const proa_seq *oldest = find_oldest(e, count);
@@ -294,7 +287,7 @@ static void add_chunks(proa_engine *e, int64_t count, int64_t rows)
         if (left <= 0) continue;
         if (!proa_prefix_cache_reuse(e, seq)) continue;
         write_virtual_tokens(e, seq);
-        add_seq_rows(e, seq, proa_min64(chunk_rows(e, seq), left));
+        add_seq_rows(e, seq, proa_min64(proa_prefix_cache_chunk(e, seq), left));
     }
 }
 
@@ -375,6 +368,7 @@ void proa_batch_advance(proa_engine *e)
         e->now.prompt_tokens += (uint64_t)prompt_rows;
         seq->length += rows;
         if (prompt_rows > 0) proa_prefix_cache_keep(e, seq);
+        if (prompt_rows > 0) proa_prefix_cache_keep_state(e, seq, seq->length - rows);
         if (prompt_rows > 0 && seq->length >= prompt) proa_request_pages_fork(e, seq->req);
     }
 }

@@ -6,6 +6,9 @@
  * has computed meanwhile. Its last token is always run, since its logits are needed. It gives its full pages to the
  * tree after each chunk and at its end, those of generated tokens too.
  *
+ * A sequence with a recurrent state goes on from a state that is kept behind a page (kv/state_cache.h), so its chunks
+ * end where one is to be kept.
+ *
  * Not reused: rows whose own output is wanted (log-probabilities or rows of the prompt, contrastive search), prompts
  * whose tokens see each other both ways, input embeddings, and sequences whose rotary frequencies depend on their
  * length. What decides about keys and values besides the tokens is in the request's namespace. */
@@ -189,6 +192,31 @@ static bool take_pages(proa_engine *e, proa_seq *seq, int64_t most, restored_tok
     return false;
 }
 
+/* The last page up to number `most` behind which a recurrent state is kept: a sequence goes on from there alone. Beyond
+ * it others may have begun with the same pages. */
+static int64_t pages_with_state(const proa_engine *e, proa_seq *seq, int64_t most)
+{
+    int32_t ids[PROA_PAGE_TOKENS];
+    const proa_prefix_key key = {seq->req->space, ids, PROA_PAGE_TOKENS};
+    proa_prefix_cursor at = seq->cached;
+    int64_t last = at.pages;
+    while (at.pages < most) {
+        copy_page_ids(seq, at.pages, ids);
+        int32_t page = proa_prefix_tree_next(&e->prefixes, &at, &key);
+        if (page < 0) break;
+        if (proa_state_cache_has(&e->kept_states, page)) last = at.pages;
+    }
+    seq->shared_pages = at.pages;
+    return last;
+}
+
+static void load_state(proa_engine *e, proa_seq *seq)
+{
+    PROA_ASSERT(seq->cached.pages > 0);
+    seq->state_pages = seq->cached.pages;
+    proa_state_cache_load(&e->kept_states, seq->table->page[seq->cached.pages - 1], seq->req->slot + seq->index);
+}
+
 bool proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
 {
     restored_tokens from = {0, 0};
@@ -201,8 +229,10 @@ bool proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq)
         e->now.prefix_queries += (uint64_t)(seq->req->prompt_count - seq->req->virtual_count);
     if (begin != (int64_t)seq->cached.pages * PROA_PAGE_TOKENS || seq->table->count != seq->cached.pages)
         return true;
+    if (e->states.numbers) most = pages_with_state(e, seq, most);
     bool ready = take_pages(e, seq, most, &from);
     seq->length = (int64_t)seq->cached.pages * PROA_PAGE_TOKENS;
+    if (e->states.numbers && seq->length > begin) load_state(e, seq);
     count_reuse(e, seq->req, begin, seq->length - begin, from);
     return ready;
 }
@@ -221,6 +251,50 @@ void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
         copy_page_ids(seq, seq->cached.pages, ids);
         proa_prefix_tree_add(&e->prefixes, &seq->cached, &page, seq->table);
     }
+}
+
+/* ---- recurrent states ---- */
+
+/* A state is kept for the keys and values of a part of its size at least, and behind every so many of these pages in a
+ * prompt, since requests part where nobody can know: there keys, values and states take about the same memory. */
+enum { STATE_PART = 8 };
+
+static int64_t pages_for_state(const proa_engine *e)
+{
+    int64_t state = proa_state_slots_bytes(1, e->states.numbers);
+    return proa_max64(1, proa_ceil_div(state, STATE_PART * proa_max64(e->memory.page, 1)));
+}
+
+/* Behind how many pages the state of a sequence that has run `begin` tokens is kept next: at the end of the prompt,
+ * which the next turn of a chat has in common with it; at the end of what an earlier request has in common with it; and
+ * at regular places. INT64_MAX: at none. */
+static int64_t next_state(const proa_engine *e, const proa_seq *seq, int64_t begin)
+{
+    const int64_t least = pages_for_state(e), regular = STATE_PART * least, now = begin / PROA_PAGE_TOKENS;
+    const int64_t end = (seq->req->prompt_count - 1) / PROA_PAGE_TOKENS;
+    const int64_t place[] = {seq->shared_pages, (now / regular + 1) * regular, end};
+    int64_t next = INT64_MAX;
+    if (!e->kept_states.count || !seq->req->space || e->prefix_broken) return next;
+    for (size_t i = 0; i < PROA_COUNT(place); i++)
+        if (place[i] > now && place[i] <= end && place[i] - seq->state_pages >= least)
+            next = proa_min64(next, place[i]);
+    return next;
+}
+
+int64_t proa_prefix_cache_chunk(const proa_engine *e, const proa_seq *seq)
+{
+    int64_t prompt = seq->req->prompt_count, next;
+    if (!e->states.numbers || seq->length >= prompt) return seq->known - seq->length;
+    next = next_state(e, seq, seq->length);
+    return (next == INT64_MAX ? prompt : proa_min64(prompt, next * PROA_PAGE_TOKENS)) - seq->length;
+}
+
+void proa_prefix_cache_keep_state(proa_engine *e, proa_seq *seq, int64_t begin)
+{
+    int64_t next = next_state(e, seq, begin);
+    if (next == INT64_MAX || seq->length != next * PROA_PAGE_TOKENS || seq->cached.pages != next) return;
+    seq->state_pages = seq->cached.pages;
+    proa_state_cache_save(&e->kept_states, seq->table->page[next - 1], seq->req->slot + seq->index);
 }
 
 void proa_prefix_cache_disable(proa_engine *e)

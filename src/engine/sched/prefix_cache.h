@@ -16,8 +16,14 @@ proa_kv_namespace *proa_prefix_cache_space(proa_engine *e, const proa_request *r
 /* Before a chunk of its prompt is added to a batch: cached pages that continue the sequence become its own, and its
  * length grows. False: the next one is being read from a folder, and the sequence takes no part in this pass. */
 bool proa_prefix_cache_reuse(proa_engine *e, proa_seq *seq);
+/* How many tokens of the prompt the next chunk may run at most: to its end if there are recurrent states, from which
+ * other sequences start, or to where such a state is kept. */
+int64_t proa_prefix_cache_chunk(const proa_engine *e, const proa_seq *seq);
 /* After a chunk was submitted, and before the sequence releases its pages: its full pages are given to the tree. */
 void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq);
+/* After a chunk that began at token `begin` was submitted and its pages were given to the tree: its recurrent state is
+ * kept if this is a place for it. */
+void proa_prefix_cache_keep_state(proa_engine *e, proa_seq *seq, int64_t begin);
 /* The same for the pages of an encoder's input. */
 typedef enum proa_prefix_input {
     PROA_PREFIX_INPUT_MISS,

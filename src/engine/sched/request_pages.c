@@ -65,4 +65,5 @@ void proa_request_pages_release(proa_engine *e, proa_seq *seq)
     proa_prefix_cache_keep(e, seq);
     proa_page_table_release(&e->pages, seq->table);
     seq->cached = (proa_prefix_cursor){PROA_PREFIX_SELF, 0}; /* it may be computed anew */
+    seq->shared_pages = seq->state_pages = 0;
 }

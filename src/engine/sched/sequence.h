@@ -33,6 +33,9 @@ struct proa_seq {
     proa_page_table *table; /* its pages, those of slot req->slot + index; NULL: its request is not admitted */
     int64_t length, known;  /* as above */
     proa_prefix_cursor cached; /* how many of its first pages are in the prefix tree, too */
+    /* with recurrent states, in pages: how many begin the last request that was found to begin alike, as far as that is
+     * known; and behind how many its state was kept or loaded last */
+    int32_t shared_pages, state_pages;
 
     /* the newest token, while only the device knows it */
     int32_t sampled_at; /* its index among the ids sampled last; -1: the host knows it */

@@ -157,7 +157,8 @@ static void sequences_follow_from_the_state(void **state)
     proa_engine_info(engine, &info);
     assert_int_equal(info.sequences, PROA_SEQUENCES_DEFAULT);
     assert_non_null(strstr(info.plan, "recurrent states of"));
-    const int64_t one = engine->memory.states / info.sequences, page = engine->memory.page;
+    assert_int_equal(engine->sizes.states_kept, info.sequences);
+    const int64_t one = engine->memory.states / (2 * info.sequences), page = engine->memory.page;
     const int64_t longest = proa_ceil_div(engine->model->config.context, PROA_PAGE_TOKENS) * page;
     const proa_engine_options plain = {.sequences_max = 0}, served = {.sequences_default = 64},
                               chosen = {.sequences_max = 40}, paged = {.kv_tokens = 2 * PROA_PAGE_TOKENS};

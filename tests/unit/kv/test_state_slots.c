@@ -16,7 +16,7 @@ static proa_state_slots open_slots(proa_device **device)
     proa_state_slots s;
     proa_err err = {.status = PROA_OK};
     assert_int_equal(proa_device_open(device, "cpu", &err), PROA_OK);
-    assert_int_equal(proa_state_slots_init(&s, *device, SLOTS, NUMBERS, &err), PROA_OK);
+    assert_int_equal(proa_state_slots_init(&s, *device, SLOTS, 2, NUMBERS, &err), PROA_OK);
     return s;
 }
 
@@ -89,13 +89,13 @@ static void models_without_states_need_none(void **state)
     proa_device *device;
     proa_err err = {.status = PROA_OK};
     assert_int_equal(proa_device_open(&device, "cpu", &err), PROA_OK);
-    assert_int_equal(proa_state_slots_init(&s, device, 16, 0, &err), PROA_OK);
+    assert_int_equal(proa_state_slots_init(&s, device, 16, 0, 0, &err), PROA_OK);
     assert_null(s.memory);
     proa_state_slots_share(&s, 1, 0);
     proa_state_slots_reorder(&s, 0, parent, 2);
     assert_int_equal(proa_state_slots_of(&s, 3), 0);
     proa_state_slots_release(&s);
-    assert_int_equal(proa_state_slots_init(&s, device, INT64_MAX / 2, 3, &err), PROA_NO_MEMORY);
+    assert_int_equal(proa_state_slots_init(&s, device, INT64_MAX / 2, 1, 3, &err), PROA_NO_MEMORY);
     proa_device_close(device);
 }
 
