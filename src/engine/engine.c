@@ -188,7 +188,7 @@ static void make_arrays(proa_engine *e)
     make_slots(e);
     make_step_arrays(e);
     make_encoder_passes(e);
-    e->kv = PROA_ARENA_NEW(&e->arena, proa_kv, (int64_t)e->ranks.local * e->model->kv_stride);
+    e->kv = PROA_ARENA_NEW(&e->arena, proa_kv, (int64_t)e->ranks.local * e->model->kv_layers);
     proa_rank_set_layers(&e->ranks, &e->pages, e->model, e->kv);
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
     make_async_steps(e);
@@ -305,6 +305,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
                                    proa_model_state(e->model), err));
     PROA_TRY(load_drafts(e, o, err));
     PROA_TRY(proa_rank_set_pages(&e->ranks, &e->pages, e->model, err));
+    PROA_TRY(proa_rank_set_states(&e->ranks, &e->states, e->model, err));
     for (const proa_kv_pages *p = &e->pages; e->device->host && p; p = p->attached)
         proa_model_touch(e->pool, p->memory, p->bytes - 9 * p->count);
     PROA_TRY(proa_prefix_levels_open(e, o, err));

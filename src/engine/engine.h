@@ -46,7 +46,7 @@ struct proa_engine {
 
     /* keys and values */
     proa_kv_pages pages;          /* of rank 0 */
-    proa_kv *kv;                  /* [ranks][kv_stride] */
+    proa_kv *kv;                  /* [ranks][kv_layers] */
     proa_state_slots states;      /* recurrent ones, one for each of `slots`; zero: the model has none */
     proa_prefix_tree prefixes;    /* zero: there is no prefix cache */
     proa_state_cache kept_states; /* recurrent ones behind its pages; zero: none */

@@ -243,10 +243,15 @@ static int64_t scratch_bytes(const proa_model *m)
     return m->device->host ? of_ranks(m, rank_scratch, 1) : device_scratch(m);
 }
 
+static int64_t rank_states(const proa_model *m, int64_t count)
+{
+    return proa_state_slots_bytes(count, proa_model_state(m));
+}
+
 /* Recurrent states of all sequences that can run, and of the prefix cache. */
 static int64_t states_bytes(const proa_sizes *s, const proa_model *m)
 {
-    int64_t bytes = proa_state_slots_bytes((int64_t)s->sequences_max + s->states_kept, proa_model_state(m));
+    int64_t bytes = of_ranks(m, rank_states, (int64_t)s->sequences_max + s->states_kept);
     return bytes < 0 ? INT64_MAX / 4 : bytes; /* more than there is */
 }
 
@@ -283,7 +288,7 @@ static int32_t recurrent_sequences(const proa_sizes *s, const proa_model *m, int
 {
     int64_t pages = proa_ceil_div(s->kv_tokens ? s->kv_tokens : longest, PROA_PAGE_TOKENS);
     int64_t each = proa_ceil_div(proa_min64(PROA_RECURRENT_TOKENS, longest), PROA_PAGE_TOKENS);
-    double page = (double)pages_bytes(s, m, 1), state = (double)proa_state_slots_bytes(1, proa_model_state(m));
+    double page = (double)pages_bytes(s, m, 1), state = (double)of_ranks(m, rank_states, 1);
     double left = (double)free_bytes(s, m) + (double)states_bytes(s, m),
            most = (left - page * (double)pages) / state;
     double share = s->kv_share > 0 ? s->kv_share : HOST_KV_SHARE;
@@ -298,7 +303,7 @@ static int32_t planned_states(const proa_sizes *s, const proa_model *m, int64_t 
     int64_t pages = proa_ceil_div(s->kv_tokens ? s->kv_tokens : longest, PROA_PAGE_TOKENS);
     double left = (double)free_bytes(s, m) - (double)pages_bytes(s, m, 1) * (double)pages;
     double share = s->kv_share > 0 ? s->kv_share : HOST_KV_SHARE;
-    double most = share / 4 * left / (double)proa_state_slots_bytes(1, proa_model_state(m));
+    double most = share / 4 * left / (double)of_ranks(m, rank_states, 1);
     return (int32_t)fmax(0, fmin(most, s->sequences_max));
 }
 

@@ -16,6 +16,11 @@ typedef struct proa_layer_state {
     int64_t stride; /* in numbers */
 } proa_layer_state;
 
+/* The state of one slot that is copied to another one, in all layers. */
+typedef struct proa_state_copy {
+    int64_t to, from;
+} proa_state_copy;
+
 /* A convolution of each column by itself. A slot has [taps - 1][d] numbers: the last rows, the newest one last. */
 typedef struct proa_conv {
     const float *w;    /* [d][taps], the newest row last */

@@ -12,7 +12,8 @@ int64_t proa_state_slots_bytes(int64_t count, int64_t numbers)
     return proa_mul(count, numbers, &bytes) && proa_mul(bytes, (int64_t)sizeof(float), &bytes) ? bytes : -1;
 }
 
-proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, int64_t count, int64_t kept,
+/* Slots without sequences. */
+static proa_status allocate_slots(proa_state_slots *s, proa_device *device, int64_t count, int64_t kept,
                                   int64_t numbers, proa_err *err)
 {
     int64_t bytes = proa_state_slots_bytes(count + kept, numbers);
@@ -23,10 +24,27 @@ proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, int6
         return PROA_FAIL(err, NO_MEMORY, "recurrent states of %lld sequences need %.1f MB (--sequences)",
                          (long long)count, (double)bytes / 1e6);
     *s = (proa_state_slots){.count = count, .kept = kept, .numbers = numbers, .memory = memory, .device = device};
+    return PROA_OK;
+}
+
+proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, int64_t count, int64_t kept,
+                                  int64_t numbers, proa_err *err)
+{
+    PROA_TRY(allocate_slots(s, device, count, kept, numbers, err));
+    if (!s->memory) return PROA_OK;
     s->slot_of = proa_calloc((size_t)count, sizeof *s->slot_of);
     s->next = proa_calloc((size_t)count, sizeof *s->next);
     s->claimed = proa_calloc((size_t)count, sizeof *s->claimed);
     for (int64_t i = 0; i < count; i++) s->slot_of[i] = (int32_t)i;
+    return PROA_OK;
+}
+
+proa_status proa_state_slots_init_attached(proa_state_slots *attached, proa_state_slots *s,
+                                           proa_device *device, int64_t numbers, proa_err *err)
+{
+    PROA_TRY(allocate_slots(attached, device, s->count, s->kept, numbers, err));
+    while (s->attached) s = s->attached;
+    s->attached = attached;
     return PROA_OK;
 }
 
@@ -45,10 +63,30 @@ int32_t proa_state_slots_of(const proa_state_slots *s, int64_t sequence)
     return s->numbers ? s->slot_of[sequence] : 0;
 }
 
+void proa_state_slots_set_copied(proa_state_slots *s, proa_state_copied *copied, void *arg)
+{
+    s->copied = copied, s->copied_arg = arg;
+}
+
+void proa_state_slots_set_settle(proa_state_slots *s, proa_state_settle *settle, void *arg)
+{
+    s->settle = settle, s->settle_arg = arg;
+}
+
+void proa_state_slots_copy(const proa_state_slots *s, const proa_state_copy *copy)
+{
+    const proa_state_slots *first = s;
+    if (s->settle) s->settle(s->settle_arg);
+    for (; s; s = s->attached) {
+        const proa_blocks one = {.bytes = s->numbers * (int64_t)sizeof(float), .count = {1, 1}};
+        s->device->copy(s->device, s->memory + copy->to * s->numbers, s->memory + copy->from * s->numbers, &one);
+    }
+    if (first->copied) first->copied(first->copied_arg, copy);
+}
+
 static void copy_slot(proa_state_slots *s, int64_t to, int64_t from)
 {
-    const proa_blocks one = {.bytes = s->numbers * (int64_t)sizeof(float), .count = {1, 1}};
-    s->device->copy(s->device, s->memory + to * s->numbers, s->memory + from * s->numbers, &one);
+    proa_state_slots_copy(s, &(proa_state_copy){to, from});
     s->copies++;
 }
 

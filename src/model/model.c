@@ -126,7 +126,7 @@ static proa_status check_packed_rank(const proa_model *m, const char *path, cons
 
 int64_t proa_model_state(const proa_model *m)
 {
-    return proa_config_state(&m->config);
+    return m->recurring * proa_config_layer_state(&m->config);
 }
 
 /* The part of this rank, if there are several. */
@@ -139,10 +139,9 @@ static proa_status take_part(proa_model *m, const char *path, const proa_model_o
                                .shares = o->whole_sums ? &m->plan.shares : NULL,
                                .arena = &m->arena};
     if (m->packed) PROA_TRY(check_packed_rank(m, path, o, err));
-    if (m->ranks > 1 && proa_model_state(m))
-        return PROA_FAIL(err, UNSUPPORTED,
-                         "%s: options 'tp' and 'pp': a %s has recurrent states, which are of one rank", path,
-                         m->arch->name);
+    if (part->tensors > 1 && m->config.recurrent_layers)
+        return PROA_FAIL(err, UNSUPPORTED, "%s: option 'tp': a %s has recurrent states, which are of one rank",
+                         path, m->arch->name);
     proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
     if (status == PROA_OK && part->tensors > 1)
         status = proa_shard(m->params, m->arch, &m->config, &how, err);
@@ -194,6 +193,23 @@ static int32_t count_kv_layers(const proa_config *c, proa_layer_range layers)
     return c->kv_lora > 0 ? (count + 1) / 2 : count;
 }
 
+static int32_t count_recurring(const proa_config *c, proa_layer_range layers)
+{
+    return (int32_t)(layers.end - layers.first - proa_config_attending(c, layers.first, layers.end));
+}
+
+/* Pages, and slots of recurrent states, hold as many layers in all stages: the most that one has of a kind. So rank 0,
+ * whose stage may have none of them, plans their memory. */
+static void count_layers(proa_model *m)
+{
+    int32_t stages = m->plan.part.stages;
+    for (int32_t i = 0; i < stages; i++) {
+        proa_layer_range layers = proa_stage_layers(m->config.layers, i, stages);
+        m->kv_layers = (int32_t)proa_max64(m->kv_layers, count_kv_layers(&m->config, layers));
+        m->recurring = (int32_t)proa_max64(m->recurring, count_recurring(&m->config, layers));
+    }
+}
+
 static proa_status prepare_model(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
     bool synthetic = proa_synthetic_is(path);
@@ -204,8 +220,7 @@ static proa_status prepare_model(proa_model *m, const char *path, const proa_mod
         return PROA_FAIL(err, UNSUPPORTED, "'%s': random weights are made on a GPU only (--device cuda)", path);
     PROA_TRY(bind_model(m, path, o, err));
     proa_plan *p = &m->plan;
-    m->kv_layers = count_kv_layers(&m->config, p->layers[PROA_STACK_DECODER]);
-    m->kv_stride = count_kv_layers(&m->config, proa_stage_layers(m->config.layers, 0, p->part.stages));
+    count_layers(m);
     limit_embedder(m, o);
     p->rows_max = rows_of_pass(m, o), p->head_rows = o->head_rows;
     p->device_head_rows = proa_max64(m->device->host ? 0 : o->device_head_rows, o->head_rows);

@@ -152,9 +152,10 @@ struct proa_model {
     proa_params params[PROA_STACK_COUNT];
     proa_plan plan;
     proa_formats formats;
-    int32_t number;    /* which no other model of this program has */
-    int32_t kv_layers; /* layers of the page pool: decoder layers of this rank, or 1 for an encoder's scratch */
-    int32_t kv_stride;   /* the kv_layers of rank 0, which no other rank has more of */
+    int32_t number; /* which no other model of this program has */
+    /* layers of the page pool: the most decoder layers with attention that a stage has, or 1 for an encoder's scratch;
+     * and of a slot of recurrent states: likewise layers that have these */
+    int32_t kv_layers, recurring;
     proa_device *device; /* the caller's */
     proa_ctx ctx;        /* where the model runs */
     proa_ctx host;       /* kernels of the CPU, for logits on the host */
@@ -230,7 +231,7 @@ bool proa_model_in_folder(const char *dir);
 /* The sizes that the kernels' scratch memory must be made for. */
 proa_ctx_need proa_model_need(const proa_model *m);
 
-/* f32 numbers of the recurrent state of a sequence; 0: the model has none. */
+/* f32 numbers of the recurrent state of a sequence in this rank, 0 in none or in all; 0: the model has none. */
 int64_t proa_model_state(const proa_model *m);
 /* Whether the passes need proa_batch.lengths. */
 bool proa_model_wants_lengths(const proa_model *m);

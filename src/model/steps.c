@@ -527,9 +527,10 @@ static void do_gate_heads(const proa_step_frame *f, const proa_step *s)
 static proa_layer_state layer_state(const proa_step_frame *f, int64_t skip)
 {
     const proa_config *c = &f->m->config;
-    int64_t number = f->layer - proa_config_attending(c, 0, f->layer);
+    int64_t first = f->m->plan.layers[PROA_STACK_DECODER].first;
+    int64_t number = f->layer - first - proa_config_attending(c, first, f->layer);
     return (proa_layer_state){f->host_batch->states_memory + number * proa_config_layer_state(c) + skip,
-                              proa_config_state(c)};
+                              proa_model_state(f->m)};
 }
 
 static void do_conv_state(const proa_step_frame *f, const proa_step *s)

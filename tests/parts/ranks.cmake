@@ -44,6 +44,15 @@ foreach(parts 2x1 1x2 2x2)
                        PROCESSORS 2 ENVIRONMENT "PROA_TEST_TP=${tensors};PROA_TEST_PP=${stages}")
 endforeach()
 
+# Recurrent states: chunks, copies for beams and sequences that part, preemption.
+function(add_recurrent_test name)
+  add_test(NAME engine/recurrent_${name} COMMAND engine_test_recurrent)
+  set_tests_properties(engine/recurrent_${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks"
+                       PROCESSORS 2 ENVIRONMENT "${ARGN}")
+endfunction()
+add_recurrent_test(stages_3 PROA_TEST_PP=3)
+add_recurrent_test(stages_processes PROA_TEST_PP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+
 # Requests that go from one engine to another: with the bits of one rank, since the engines' batches differ.
 foreach(test handoff fleet)
   add_test(NAME engine/${test}_ranks COMMAND engine_test_${test})

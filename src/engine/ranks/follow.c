@@ -14,6 +14,7 @@
 #include "engine/ranks/rank_set.h"
 #include "engine/ranks/step_watch.h"
 #include "kv/pages.h"
+#include "kv/state_slots.h"
 #include <stdlib.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -32,7 +33,8 @@ typedef struct follower {
     proa_pool *pool;
     proa_model *model;
     proa_kv_pages pages;
-    proa_kv *kv;       /* [kv_layers] */
+    proa_kv *kv; /* [kv_layers] */
+    proa_state_slots states;
     uint64_t print;    /* proa_rank_model_print */
     atomic_bool ended; /* by rank 0: the link may close */
     atomic_bool lost;  /* rank 0 is */
@@ -142,6 +144,20 @@ static void copy_tokens(void *arg, const proa_kv_copy *copy)
     proa_kv_pages_copy(&f->pages, copy);
 }
 
+static proa_status take_states(void *arg, int64_t count, proa_err *err)
+{
+    follower *f = arg;
+    PROA_TRY(proa_state_slots_init(&f->states, f->device, count, 0, proa_model_state(f->model), err));
+    proa_ranks_set_states(f->model, f->rank, f->states.memory);
+    return PROA_OK;
+}
+
+static void copy_state(void *arg, const proa_state_copy *copy)
+{
+    const follower *f = arg;
+    proa_state_slots_copy(&f->states, copy);
+}
+
 /* ---- life ---- */
 
 static proa_status open_rank(follower *f, proa_err *err)
@@ -160,7 +176,14 @@ static proa_status follow_calls(follower *f, proa_err *err)
 {
     enum { WAIT_US = 10000 };
     const proa_link_events events = {NULL, lost_rank_0, check_comms, f};
-    const proa_rank_hooks hooks = {take_pages, copy_tokens, send_result, connect_devices, note_step, f};
+    const proa_rank_hooks hooks = {.take_pages = take_pages,
+                                   .copy = copy_tokens,
+                                   .take_states = take_states,
+                                   .copy_state = copy_state,
+                                   .result = send_result,
+                                   .connect = connect_devices,
+                                   .steps = note_step,
+                                   .arg = f};
     proa_err why = {.status = PROA_OK};
     int fd = f->fd;
     f->fd = -1;
@@ -183,6 +206,7 @@ static proa_status follow_calls(follower *f, proa_err *err)
 static void release_all(follower *f)
 {
     proa_kv_pages_release(&f->pages);
+    proa_state_slots_release(&f->states);
     proa_model_free(f->model);
     if (f->comms.control) proa_rank_comms_close(&f->comms);
     proa_device_close(f->device);

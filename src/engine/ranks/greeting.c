@@ -28,10 +28,11 @@ static uint64_t print_bytes(uint64_t print, const void *bytes, size_t size)
 
 static uint32_t struct_sizes(void)
 {
-    const uint32_t sizes[] = {
-        sizeof(proa_span),         sizeof(proa_inputs_embeds), sizeof(proa_pending_beams),
-        sizeof(proa_beam_params),  sizeof(proa_sample_params), sizeof(proa_logits_row),
-        sizeof(proa_logits_entry), sizeof(proa_kv_copy),       sizeof(proa_rank_result)};
+    const uint32_t sizes[] = {sizeof(proa_span),          sizeof(proa_inputs_embeds),
+                              sizeof(proa_pending_beams), sizeof(proa_beam_params),
+                              sizeof(proa_sample_params), sizeof(proa_logits_row),
+                              sizeof(proa_logits_entry),  sizeof(proa_kv_copy),
+                              sizeof(proa_state_copy),    sizeof(proa_rank_result)};
     return (uint32_t)print_bytes(PRINT_BEGIN, sizes, sizeof sizes);
 }
 

@@ -140,6 +140,13 @@ static void copy_in_processes(void *arg, const proa_kv_copy *copy)
     PROA_UNUSED(status); /* a copy has no result */
 }
 
+static void copy_state_in_processes(void *arg, const proa_state_copy *copy)
+{
+    proa_rank_call call = {.kind = PROA_CALL_COPY_STATE, .state_copy = *copy};
+    proa_status status = proa_ranks_run(arg, &call, NULL);
+    PROA_UNUSED(status); /* a copy has no result */
+}
+
 /* Keeps a copy of how the processes are opened: the caller's texts may go. */
 static void keep_open(proa_rank_set *s, const proa_rank_open *open)
 {
@@ -174,16 +181,19 @@ static proa_status prepare_processes(proa_rank_set *s, proa_model **m, const cha
     return connect_all(s, *m, err);
 }
 
-/* Their parts of the weights and pages, which rank 0 still has. */
-static proa_status load_processes(const proa_rank_set *s, proa_model *m, int64_t pages, proa_err *err)
+/* Their parts of the weights, pages and states, which rank 0 still has. */
+static proa_status load_processes(const proa_rank_set *s, proa_model *m, const proa_rank_memory *memory,
+                                  proa_err *err)
 {
     proa_rank_call load = {.kind = PROA_CALL_LOAD, .others_only = true};
     PROA_TRY(connect_all(s, m, err));
     PROA_TRY(proa_ranks_run(m, &load, err));
-    return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_PAGES, .count = pages}, err);
+    PROA_TRY(proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_PAGES, .count = memory->pages}, err));
+    if (!memory->states) return PROA_OK;
+    return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_STATES, .count = memory->states}, err);
 }
 
-proa_status proa_rank_set_restart(proa_rank_set *s, proa_model *m, int64_t pages, proa_err *err)
+proa_status proa_rank_set_restart(proa_rank_set *s, proa_model *m, const proa_rank_memory *memory, proa_err *err)
 {
     proa_rank_processes *before = s->processes, *now;
     proa_err why = {.status = PROA_OK};
@@ -197,7 +207,7 @@ proa_status proa_rank_set_restart(proa_rank_set *s, proa_model *m, int64_t pages
     s->processes = now;
     atomic_fetch_add(&s->restarts, 1);
     proa_rank_processes_close(before);
-    status = load_processes(s, m, pages, &why);
+    status = load_processes(s, m, memory, &why);
     if (status == PROA_OK) return PROA_OK;
     proa_rank_processes_end(now, &why);
     if (err) *err = why;
@@ -227,11 +237,27 @@ proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_mod
     return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_PAGES, .count = pages->count}, err);
 }
 
+proa_status proa_rank_set_states(proa_rank_set *s, proa_state_slots *states, proa_model *m, proa_err *err)
+{
+    if (!states->numbers) return PROA_OK;
+    for (int32_t i = 1; i < s->local; i++) {
+        proa_status status = proa_state_slots_init_attached(&s->states[i], states, s->device[i],
+                                                            proa_model_state(proa_ranks_model(m, i)), err);
+        if (status != PROA_OK) return status;
+        proa_ranks_set_states(m, i, s->states[i].memory);
+    }
+    if (s->local > 1) proa_state_slots_set_settle(states, wait_for_stages, m);
+    if (s->local == s->count) return PROA_OK;
+    proa_state_slots_set_copied(states, copy_state_in_processes, m);
+    return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_STATES, .count = states->count + states->kept},
+                          err);
+}
+
 void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, proa_model *m, proa_kv *kv)
 {
     for (int32_t rank = 0; rank < s->local; rank++) {
-        proa_kv *own = kv + rank * m->kv_stride;
-        for (int32_t layer = 0; layer < proa_ranks_model(m, rank)->kv_layers; layer++)
+        proa_kv *own = kv + rank * m->kv_layers;
+        for (int32_t layer = 0; layer < m->kv_layers; layer++)
             own[layer] = proa_kv_pages_layer(rank ? &s->pages[rank] : pages, layer);
         proa_ranks_set_kv(m, rank, own);
     }
@@ -247,7 +273,10 @@ proa_status proa_rank_set_failed(const proa_rank_set *s, proa_err *err)
 void proa_rank_set_release_pages(proa_rank_set *s)
 {
     if (s->joined) proa_rank_processes_expect_end(s->processes);
-    for (int32_t i = 1; i < s->local; i++) proa_kv_pages_release(&s->pages[i]);
+    for (int32_t i = 1; i < s->local; i++) {
+        proa_kv_pages_release(&s->pages[i]);
+        proa_state_slots_release(&s->states[i]);
+    }
 }
 
 void proa_rank_set_close(proa_rank_set *s)

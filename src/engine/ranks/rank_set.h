@@ -8,6 +8,7 @@
 
 #include "engine/ranks/processes.h"
 #include "kv/pages.h"
+#include "kv/state_slots.h"
 #include <stdatomic.h>
 
 typedef struct proa_rank_set {
@@ -17,10 +18,11 @@ typedef struct proa_rank_set {
     const char *device_name; /* of rank 0 */
     proa_device *device[PROA_RANKS_MAX];
     proa_pool *pool[PROA_RANKS_MAX];
-    proa_kv_pages pages[PROA_RANKS_MAX]; /* of ranks 1 and up, beside those of rank 0 */
-    proa_rank_processes *processes;      /* NULL: threads */
-    const proa_mpi *mpi;                 /* the processes are its; NULL: this one starts them */
-    proa_rank_notify *notify;            /* the caller's, for processes that fail */
+    proa_kv_pages pages[PROA_RANKS_MAX];     /* of ranks 1 and up, beside those of rank 0 */
+    proa_state_slots states[PROA_RANKS_MAX]; /* likewise */
+    proa_rank_processes *processes;          /* NULL: threads */
+    const proa_mpi *mpi;                     /* the processes are its; NULL: this one starts them */
+    proa_rank_notify *notify;                /* the caller's, for processes that fail */
     void *notify_arg;
     proa_rank_open open; /* how the processes open the model; texts are in opened */
     proa_rank_message opened;
@@ -49,14 +51,22 @@ PROA_MUST_CHECK proa_status proa_rank_set_prepare(proa_rank_set *s, proa_model *
 /* Memory for the pages of ranks 1 and up; m: rank 0. */
 PROA_MUST_CHECK proa_status proa_rank_set_pages(proa_rank_set *s, proa_kv_pages *pages, proa_model *m,
                                                 proa_err *err);
-/* The pages of each layer of each rank of this process: kv [local][kv_stride], which the ranks keep; rank 0's come
+/* Likewise for the recurrent states of a model that has some. */
+PROA_MUST_CHECK proa_status proa_rank_set_states(proa_rank_set *s, proa_state_slots *states, proa_model *m,
+                                                 proa_err *err);
+/* The pages of each layer of each rank of this process: kv [local][kv_layers], which the ranks keep; rank 0's come
  * first. */
 void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, proa_model *m, proa_kv *kv);
 /* As proa_device.failed, of all ranks: the first that has failed; UNAVAILABLE if a process has ended or hangs. */
 proa_status proa_rank_set_failed(const proa_rank_set *s, proa_err *err);
-/* Processes that have failed are started once more, and load their parts; the pages of ranks 1 and up are empty then.
- * UNAVAILABLE, or what a rank reports: they have failed again. */
-PROA_MUST_CHECK proa_status proa_rank_set_restart(proa_rank_set *s, proa_model *m, int64_t pages, proa_err *err);
+/* What ranks have memory for: so many pages, and so many recurrent states. */
+typedef struct proa_rank_memory {
+    int64_t pages, states;
+} proa_rank_memory;
+/* Processes that have failed are started once more, and load their parts; the pages and states of ranks 1 and up are
+ * empty then. UNAVAILABLE, or what a rank reports: they have failed again. */
+PROA_MUST_CHECK proa_status proa_rank_set_restart(proa_rank_set *s, proa_model *m,
+                                                  const proa_rank_memory *memory, proa_err *err);
 /* Before the pages of rank 0 are released; after the model was freed, devices and processes. */
 void proa_rank_set_release_pages(proa_rank_set *s);
 void proa_rank_set_close(proa_rank_set *s);

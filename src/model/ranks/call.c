@@ -179,6 +179,8 @@ void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const pr
     case PROA_CALL_SAMPLED: PROA_RANK_MESSAGE_VALUE(m, call->ticket); return;
     case PROA_CALL_COPY: PROA_RANK_MESSAGE_VALUE(m, call->copy); return;
     case PROA_CALL_ADAPTER: adapter_message(m, call, model); return;
+    case PROA_CALL_COPY_STATE: PROA_RANK_MESSAGE_VALUE(m, call->state_copy); return;
+    case PROA_CALL_STATES:
     case PROA_CALL_PAGES: PROA_RANK_MESSAGE_VALUE(m, call->count); return;
     case PROA_CALL_LOAD: taps_message(m, &call->taps); return;
     case PROA_CALL_CONNECT:

@@ -20,10 +20,12 @@ typedef enum proa_rank_call_kind {
     PROA_CALL_SAMPLE,
     PROA_CALL_SAMPLED, /* proa_model_wait_sampled of a deferred request on devices */
     PROA_CALL_TOP_K,
-    PROA_CALL_ADAPTER, /* one layer of proa_model_set_adapter */
-    PROA_CALL_HIDDEN,  /* proa_states_hidden (states.h), of a pipeline */
-    PROA_CALL_TAPPED,  /* proa_states_tapped */
-    PROA_CALL_CONNECT, /* the ranks connect their devices (proa_rank_hooks); has a result */
+    PROA_CALL_ADAPTER,    /* one layer of proa_model_set_adapter */
+    PROA_CALL_HIDDEN,     /* proa_states_hidden (states.h), of a pipeline */
+    PROA_CALL_TAPPED,     /* proa_states_tapped */
+    PROA_CALL_STATES,     /* memory for so many recurrent states; has a result */
+    PROA_CALL_COPY_STATE, /* of one of them */
+    PROA_CALL_CONNECT,    /* the ranks connect their devices (proa_rank_hooks); has a result */
     PROA_CALL_KINDS
 } proa_rank_call_kind;
 
@@ -39,6 +41,7 @@ typedef struct proa_rank_call {
     proa_sample_request sample; /* SAMPLE */
     int32_t ticket;             /* SAMPLE, SAMPLED */
     proa_kv_copy copy;          /* COPY */
+    proa_state_copy state_copy; /* COPY_STATE */
     int32_t adapter_slot;       /* ADAPTER */
     int64_t layer;
     const char *image; /* of the layer; NULL: the slot is empty */

@@ -22,7 +22,8 @@ struct proa_ranks {
     int32_t count, threads; /* threads: those that run, of ranks 1 and up */
     proa_model *model[PROA_RANKS_MAX];
     const proa_kv *kv[PROA_RANKS_MAX];
-    proa_rank_message message; /* the call, of processes */
+    float *states[PROA_RANKS_MAX]; /* recurrent states; NULL: rank 0, or there are none */
+    proa_rank_message message;     /* the call, of processes */
     /* threads */
     pthread_t thread[PROA_RANKS_MAX];
     proa_err err[PROA_RANKS_MAX];
@@ -46,6 +47,11 @@ proa_model *proa_ranks_model(const proa_model *m, int32_t rank)
 void proa_ranks_set_kv(proa_model *m, int32_t rank, const proa_kv *kv)
 {
     if (m->group) m->group->kv[rank] = kv;
+}
+
+void proa_ranks_set_states(proa_model *m, int32_t rank, float *memory)
+{
+    if (m->group) m->group->states[rank] = memory;
 }
 
 proa_comm *proa_ranks_control(const proa_model *m)
@@ -104,6 +110,12 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
     case PROA_CALL_COPY:
         if (m->rank > 0 && hooks->copy) hooks->copy(hooks->arg, &call->copy);
         break;
+    case PROA_CALL_STATES:
+        if (m->rank > 0 && hooks->take_states) return hooks->take_states(hooks->arg, call->count, err);
+        break;
+    case PROA_CALL_COPY_STATE:
+        if (m->rank > 0 && hooks->copy_state) hooks->copy_state(hooks->arg, &call->state_copy);
+        break;
     case PROA_CALL_ENCODE: proa_run_encode(m, call); break;
     case PROA_CALL_DECODE: proa_run_decode(m, call); break;
     case PROA_CALL_HEAD: proa_run_output_head(m, call); break;
@@ -122,7 +134,8 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
 
 static bool has_result(const proa_rank_call *call)
 {
-    return call->kind == PROA_CALL_LOAD || call->kind == PROA_CALL_PAGES || call->kind == PROA_CALL_CONNECT;
+    return call->kind == PROA_CALL_LOAD || call->kind == PROA_CALL_PAGES || call->kind == PROA_CALL_STATES ||
+           call->kind == PROA_CALL_CONNECT;
 }
 
 /* Reads a call into *call, and what the rank must have of rank 0 into m. False: it is broken. */
@@ -131,6 +144,7 @@ static bool read_call(proa_model *m, proa_rank_message *message, proa_rank_call 
     *call = (proa_rank_call){.kind = PROA_CALL_END};
     proa_rank_call_message(message, call, m);
     call->kv = m->group->kv[m->rank];
+    call->batch.states_memory = m->group->states[m->rank];
     m->encoder_ticket = call->encoder_ticket;
     m->hidden_wanted = call->hidden_wanted;
     return !message->broken;

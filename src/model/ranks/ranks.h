@@ -33,6 +33,8 @@ proa_model *proa_ranks_model(const proa_model *m, int32_t rank);
 proa_comm *proa_ranks_control(const proa_model *m);
 /* The KV pages of a rank of this process: [kv_layers], the caller's. Rank 0 gets them with each pass. */
 void proa_ranks_set_kv(proa_model *m, int32_t rank, const proa_kv *kv);
+/* Likewise the memory of its recurrent states (proa_batch.states_memory). */
+void proa_ranks_set_states(proa_model *m, int32_t rank, float *memory);
 
 /* Of a rank in a process: INTERNAL or UNAVAILABLE if its device, or what connects it with others, has failed. A failure
  * is reported once. */
@@ -55,6 +57,9 @@ typedef struct proa_rank_comms {
 typedef struct proa_rank_hooks {
     proa_status (*take_pages)(void *arg, int64_t count, proa_err *err); /* of ranks 1 and up; sets their KV pages */
     void (*copy)(void *arg, const proa_kv_copy *copy);                  /* likewise */
+    /* The same of recurrent states. */
+    proa_status (*take_states)(void *arg, int64_t count, proa_err *err);
+    void (*copy_state)(void *arg, const proa_state_copy *copy);
     /* A rank above 0 has the result of a call that has one. In rank 0: returns when all others have, with the first
      * failure. */
     proa_status (*result)(void *arg, proa_status status, proa_err *err);

@@ -293,6 +293,7 @@ int main(void)
         CASE(gemma3, 4, true),
         CASE(smollm3, 4, true),
         CASE(deepseek_v2, 3, true),
+        CASE(qwen3_5, 4, true), /* the first stage has no attention, so no keys and values */
         CASE(byt5, 2, true),
         CASE(bart, 2, true),
         CASE(modernbert, 4, false),
