@@ -92,12 +92,12 @@ typedef enum proa_reg {
     W(O, "o", COLUMNS)                                                                                       \
     W(SINKS, "sinks", HEADS)                                                                                 \
     W(ATTN_OUT_NORM, "attn_out_norm", NONE)                                                                  \
-    W(MIX, "mix", NONE)                                                                                      \
-    W(MIX_CONV, "mix_conv", NONE)                                                                            \
-    W(RATES, "rates", NONE)                                                                                  \
-    W(DECAY, "decay", NONE)                                                                                  \
+    W(MIX, "mix", HEADS)                                                                                     \
+    W(MIX_CONV, "mix_conv", HEADS)                                                                           \
+    W(RATES, "rates", HEADS)                                                                                 \
+    W(DECAY, "decay", HEADS)                                                                                 \
     W(RECALL_NORM, "recall_norm", NONE)                                                                      \
-    W(MIX_OUT, "mix_out", NONE)                                                                              \
+    W(MIX_OUT, "mix_out", COLUMNS)                                                                           \
     W(CROSS_NORM, "cross_norm", NONE)                                                                        \
     W(CROSS_Q, "cross_q", HEADS)                                                                             \
     W(CROSS_KV, "cross_kv", HEADS)                                                                           \
@@ -134,7 +134,7 @@ typedef enum proa_weight_slot {
 typedef enum proa_split {
     PROA_SPLIT_NONE,    /* each rank has all of it */
     PROA_SPLIT_ROWS,    /* a part of the rows; the same of gate and up and of experts */
-    PROA_SPLIT_HEADS,   /* the rows, vectors or matrices of some heads: of q, of k and of v */
+    PROA_SPLIT_HEADS,   /* the rows, vectors or matrices of some heads: of q, of k, of v and of gates */
     PROA_SPLIT_COLUMNS, /* a part of the columns: those of its heads or FFN rows */
 } proa_split;
 /* A bias is split as the rows of its matrix. NONE if the matrix is split by columns: then one rank adds it. */

@@ -18,12 +18,15 @@ typedef struct proa_weight_part {
     bool normalised;       /* the loader divides each row by its norm (source.factor) */
 } proa_weight_part;
 
+enum { PROA_CUT_RANGES_MAX = 4 }; /* heads of q, k, v and gates */
+
 /* The rows and columns of the whole weight of which a rank's part is made (ranks/shard.h). */
 typedef struct proa_param_cut {
-    int64_t row[3], rows[3]; /* [row, row + rows) of the stacked rows, one range after the other */
-    int32_t ranges;          /* 0: all rows */
-    int64_t col;             /* the first column */
-    int64_t matrix;          /* of experts or heads: the first one */
+    int64_t row[PROA_CUT_RANGES_MAX],
+        rows[PROA_CUT_RANGES_MAX]; /* [row, row + rows) of the stacked rows, one range after the other */
+    int32_t ranges;                /* 0: all rows */
+    int64_t col;                   /* the first column */
+    int64_t matrix;                /* of experts or heads: the first one */
 } proa_param_cut;
 
 /* One weight slot of one layer. */

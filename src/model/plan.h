@@ -35,7 +35,8 @@ typedef struct proa_rank_part {
 /* How the ranks of a stage share a layer: rank i has attention heads [heads[i], heads[i + 1]), and likewise inner rows
  * of the FFN and of the shared expert. Only set where ranks exchange whole sums. */
 typedef struct proa_rank_shares {
-    int64_t heads[PROA_RANKS_MAX + 1], ffn[PROA_RANKS_MAX + 1], shared_ffn[PROA_RANKS_MAX + 1];
+    int64_t heads[PROA_RANKS_MAX + 1], value_heads[PROA_RANKS_MAX + 1]; /* of attention; of recurrent states */
+    int64_t ffn[PROA_RANKS_MAX + 1], shared_ffn[PROA_RANKS_MAX + 1];
 } proa_rank_shares;
 
 typedef struct proa_layer_range {

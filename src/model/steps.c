@@ -633,6 +633,7 @@ static void do_take_columns(const proa_step_frame *f, const proa_step *s)
 static const int64_t *shares_of(const proa_plan *p, proa_weight_slot slot)
 {
     if (slot == PROA_SLOT_DOWN) return p->shares.ffn;
+    if (slot == PROA_SLOT_MIX_OUT) return p->shares.value_heads;
     return slot == PROA_SLOT_SHARED_DOWN ? p->shares.shared_ffn : p->shares.heads;
 }
 

@@ -50,8 +50,10 @@ function(add_recurrent_test name)
   set_tests_properties(engine/recurrent_${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks"
                        PROCESSORS 2 ENVIRONMENT "${ARGN}")
 endfunction()
+add_recurrent_test(ranks_2 PROA_TEST_TP=2)
 add_recurrent_test(stages_3 PROA_TEST_PP=3)
-add_recurrent_test(stages_processes PROA_TEST_PP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+add_recurrent_test(processes_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_RANKS=process
+                   PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
 
 # Requests that go from one engine to another: with the bits of one rank, since the engines' batches differ.
 foreach(test handoff fleet)

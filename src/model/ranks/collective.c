@@ -4,22 +4,17 @@
 
 #include "base/checked.h"
 
-/* Steps may apply in some layers only (PROA_CONDITIONS_BY_LAYER), so there are four kinds of layers: dense or of
- * experts, the first or a later one. A set of kinds is a mask of four bits. */
-enum { KIND_COUNT = 4, ALL_KINDS = (1 << KIND_COUNT) - 1 };
+/* Steps may apply in some layers only (PROA_CONDITIONS_BY_LAYER). The kind of a layer is a number of three bits: it has
+ * experts, not a dense FFN; it is the first one; it has a recurrent state, not attention. A set of kinds is a mask. */
+enum { BIT_COUNT = 3, KIND_COUNT = 1 << BIT_COUNT, ALL_KINDS = (1 << KIND_COUNT) - 1 };
 
+/* The condition of a bit that is 0 or 1, and the kinds in which it is. */
 static const struct {
-    uint64_t condition;
+    proa_flags condition;
     uint32_t kinds;
-} conditions[] = {{PROA_IF(DENSE) | PROA_IF(LATER_LAYERS), 1},
-                  {PROA_IF(EXPERTS) | PROA_IF(LATER_LAYERS), 2},
-                  {PROA_IF(DENSE) | PROA_IF(FIRST_LAYER), 4},
-                  {PROA_IF(EXPERTS) | PROA_IF(FIRST_LAYER), 8},
-                  {PROA_IF(DENSE), 1 | 4},
-                  {PROA_IF(EXPERTS), 2 | 8},
-                  {PROA_IF(LATER_LAYERS), 1 | 2},
-                  {PROA_IF(FIRST_LAYER), 4 | 8},
-                  {0, ALL_KINDS}};
+} bits[BIT_COUNT][2] = {{{PROA_IF(DENSE), 0x55}, {PROA_IF(EXPERTS), 0xAA}},
+                        {{PROA_IF(LATER_LAYERS), 0x33}, {PROA_IF(FIRST_LAYER), 0xCC}},
+                        {{PROA_IF(ATTENDS), 0x0F}, {PROA_IF(RECURS), 0xF0}}};
 
 typedef struct writer {
     proa_program *out;
@@ -37,10 +32,31 @@ bool proa_step_is_partial(const proa_step *s)
 /* The kinds of layers in which a step applies. */
 static uint32_t kinds_of(const proa_step *s)
 {
-    for (size_t i = 0; i < PROA_COUNT(conditions); i++)
-        if (conditions[i].condition == (s->flags & PROA_CONDITIONS_BY_LAYER)) return conditions[i].kinds;
-    PROA_ASSERT(!"conditions that exclude each other");
-    return 0;
+    proa_flags left = s->flags & PROA_CONDITIONS_BY_LAYER;
+    uint32_t kinds = ALL_KINDS;
+    for (int i = 0; i < BIT_COUNT; i++)
+        for (int value = 0; value < 2; value++)
+            if (left & bits[i][value].condition)
+                kinds &= bits[i][value].kinds, left &= ~bits[i][value].condition;
+    PROA_ASSERT(!left && kinds); /* conditions do not exclude each other */
+    return kinds;
+}
+
+/* The condition that holds in the most of these kinds, and in no other one; *covered: in which. */
+static proa_flags widest_condition(uint32_t kinds, uint32_t *covered)
+{
+    enum { CODES = 27 }; /* a digit of base 3 for each bit: 0, 1, or 2 for both */
+    proa_flags widest = 0;
+    *covered = 0;
+    for (int code = 0; code < CODES; code++) {
+        proa_flags condition = 0;
+        uint32_t mask = ALL_KINDS;
+        for (int i = 0, digits = code; i < BIT_COUNT; i++, digits /= 3)
+            if (digits % 3 < 2) condition |= bits[i][digits % 3].condition, mask &= bits[i][digits % 3].kinds;
+        if (mask & ~kinds || PROA_POPCOUNT64(mask) <= PROA_POPCOUNT64(*covered)) continue;
+        widest = condition, *covered = mask;
+    }
+    return widest;
 }
 
 static void emit_step(writer *w, proa_step s)
@@ -49,15 +65,12 @@ static void emit_step(writer *w, proa_step s)
     w->out->step[w->out->count++] = s;
 }
 
-/* Sums in these kinds of layers: by one step, or by one for each kind. `join`: the flag, or 0. */
-static void emit_sum(writer *w, uint32_t kinds, uint64_t join)
+/* Sums in these kinds of layers: by one step, or by some that exclude each other. `join`: the flag, or 0. */
+static void emit_sum(writer *w, uint32_t kinds, proa_flags join)
 {
-    for (size_t i = PROA_COUNT(conditions); i-- > 0 && kinds;) {
-        bool fits = conditions[i].kinds == kinds || (i < KIND_COUNT && conditions[i].kinds & kinds);
-        if (!fits) continue;
-        emit_step(w, (proa_step){PROA_STEP_ALL_REDUCE, PROA_REG_PART, w->sum, 0,
-                                 w->residual | join | conditions[i].condition});
-        kinds &= ~conditions[i].kinds, join = 0;
+    for (uint32_t covered; kinds; kinds &= ~covered, join = 0) {
+        proa_flags where = widest_condition(kinds, &covered);
+        emit_step(w, (proa_step){PROA_STEP_ALL_REDUCE, PROA_REG_PART, w->sum, 0, w->residual | join | where});
     }
 }
 

@@ -13,7 +13,7 @@ typedef struct range {
 typedef struct sharder {
     proa_config whole;
     int32_t rank, ranks;
-    range heads, kv_heads, ffn, expert_ffn, experts, shared_ffn, outputs,
+    range heads, kv_heads, value_heads, key_heads, ffn, expert_ffn, experts, shared_ffn, outputs,
         sums; /* experts: whole ones; none: parts of each. sums: columns; none: a term of all */
     bool whole_experts, whole_sums;
     bool whole_norms; /* all heads of q and k are normed as one row */
@@ -38,22 +38,31 @@ static proa_status fail_few(const sharder *s, const char *what, int64_t count)
                      s->ranks);
 }
 
-/* Whole groups of a key head and its query heads; or where there are fewer than ranks, a part of the query heads of one
- * group. */
-static proa_status share_heads(sharder *s)
+/* H heads of which each has one of K key heads: whole groups of a key head and its heads; or where there are fewer than
+ * ranks, a part of the heads of one group. */
+static proa_status share_groups(const sharder *s, range *heads, range *key_heads, int64_t H, int64_t K)
 {
-    int64_t H = s->whole.heads, K = s->whole.kv_heads, each = H / K;
-    s->kv_heads = share_units(K, 1, s->rank, s->ranks);
-    s->heads = (range){s->kv_heads.first * each, s->kv_heads.count * each};
+    int64_t each = H / K;
+    *key_heads = share_units(K, 1, s->rank, s->ranks);
+    *heads = (range){key_heads->first * each, key_heads->count * each};
     if (K >= s->ranks) return PROA_OK;
     int32_t group = 0, first = 0; /* first: the first of the ranks that have this group */
     range owners = share_units(s->ranks, 1, 0, (int32_t)K);
     while (s->rank >= first + owners.count)
         first += (int32_t)owners.count, owners = share_units(s->ranks, 1, ++group, (int32_t)K);
     range part = share_units(each, 1, s->rank - first, (int32_t)owners.count);
-    s->kv_heads = (range){group, 1};
-    s->heads = (range){group * each + part.first, part.count};
+    *key_heads = (range){group, 1};
+    *heads = (range){group * each + part.first, part.count};
     return each < owners.count ? fail_few(s, "heads", H) : PROA_OK;
+}
+
+/* Of attention, queries by their key heads; of recurrent states, values by theirs. */
+static proa_status share_heads(sharder *s)
+{
+    const proa_config *c = &s->whole;
+    PROA_TRY(share_groups(s, &s->heads, &s->kv_heads, c->heads, c->kv_heads));
+    if (!c->recurrent_layers) return PROA_OK;
+    return share_groups(s, &s->value_heads, &s->key_heads, c->value_heads, c->key_heads);
 }
 
 static int64_t block_of_slot(const proa_params *p, proa_weight_slot slot)
@@ -221,17 +230,51 @@ static range heads_range(range heads, int64_t size, int64_t at)
     return (range){at + heads.first * size, heads.count * size};
 }
 
-/* A weight by heads: q, k and v side by side; keys and values of encoder memory; else blocks of all heads. */
-static int head_ranges(range out[3], const sharder *s, proa_weight_slot slot, const proa_param *param)
+/* A weight of a layer with a recurrent state: q, k, v and gates side by side, as far as it has them; of values, blocks
+ * of all heads. */
+static int recurrent_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, proa_weight_slot slot, int64_t rows)
+{
+    const proa_config *c = &s->whole;
+    int64_t d = c->value_dim, keys = c->key_heads * c->key_dim, values = c->value_heads * d;
+    if (slot == PROA_SLOT_MIX || slot == PROA_SLOT_MIX_CONV) {
+        out[0] = heads_range(s->key_heads, c->key_dim, 0);
+        out[1] = heads_range(s->key_heads, c->key_dim, keys);
+        out[2] = heads_range(s->value_heads, d, 2 * keys);
+        out[3] = heads_range(s->value_heads, d, 2 * keys + values);
+        return slot == PROA_SLOT_MIX ? 4 : 3;
+    }
+    int blocks = (int)(rows / c->value_heads);
+    for (int i = 0; i < blocks; i++) out[i] = heads_range(s->value_heads, 1, i * c->value_heads);
+    return blocks;
+}
+
+static bool is_recurrent(proa_weight_slot slot)
+{
+    return slot == PROA_SLOT_MIX || slot == PROA_SLOT_MIX_CONV || slot == PROA_SLOT_RATES ||
+           slot == PROA_SLOT_DECAY || slot == PROA_SLOT_MIX_OUT;
+}
+
+/* q, k and v of attention, behind the gates of the heads of q if it has these. */
+static int attention_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s)
+{
+    const proa_config *c = &s->whole;
+    int64_t d = c->head_dim, at = 0;
+    int count = 0;
+    if (c->attention_gate) out[count++] = heads_range(s->heads, d, 0), at = c->heads * d;
+    out[count++] = heads_range(s->heads, d, at);
+    out[count++] = heads_range(s->kv_heads, d, at + c->heads * d);
+    out[count++] = heads_range(s->kv_heads, d, at + (c->heads + c->kv_heads) * d);
+    return count;
+}
+
+/* A weight by heads: those above; keys and values of encoder memory; else blocks of all heads. */
+static int head_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, proa_weight_slot slot,
+                       const proa_param *param)
 {
     const proa_config *c = &s->whole;
     int64_t d = c->head_dim, q = c->heads * d, kv = c->kv_heads * d, rows = param->rows;
-    if (slot == PROA_SLOT_QKV) {
-        out[0] = heads_range(s->heads, d, 0);
-        out[1] = heads_range(s->kv_heads, d, q);
-        out[2] = heads_range(s->kv_heads, d, q + kv);
-        return 3;
-    }
+    if (slot == PROA_SLOT_QKV) return attention_ranges(out, s);
+    if (is_recurrent(slot)) return recurrent_ranges(out, s, slot, rows);
     if (slot == PROA_SLOT_CROSS_KV) {
         out[0] = heads_range(s->kv_heads, d, 0);
         out[1] = heads_range(s->kv_heads, d, kv);
@@ -244,7 +287,7 @@ static int head_ranges(range out[3], const sharder *s, proa_weight_slot slot, co
 }
 
 /* Rows of an FFN: of the gate and of the up product where both are in one matrix. */
-static int ffn_ranges(range out[3], range r, int64_t total, const proa_param *param)
+static int ffn_ranges(range out[PROA_CUT_RANGES_MAX], range r, int64_t total, const proa_param *param)
 {
     int blocks = param->rows == 2 * total ? 2 : 1;
     for (int i = 0; i < blocks; i++) out[i] = (range){i * total + r.first, r.count};
@@ -289,12 +332,18 @@ static bool gives_sums(const sharder *s, proa_weight_slot slot, const proa_param
     return proa_slot_split(slot & ~1U) == PROA_SPLIT_COLUMNS && (bias || proa_param_is_matrix(param));
 }
 
+static range columns_of_heads(const sharder *s, proa_weight_slot slot, int64_t cols)
+{
+    if (is_recurrent(slot)) return heads_range(s->value_heads, cols / s->whole.value_heads, 0);
+    return heads_range(s->heads, cols / s->whole.heads, 0);
+}
+
 /* Reduces a weight to the part that this rank has. The first rule that applies decides. */
 static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *param)
 {
     proa_weight_slot matrix = slot & ~1U; /* a bias slot follows that of its matrix */
     proa_split split = proa_slot_split(slot);
-    range ranges[3] = {{0, 0}};
+    range ranges[PROA_CUT_RANGES_MAX] = {{0, 0}};
     int count = 0;
     int64_t total = 0;
     const range *ffn = ffn_of(s, matrix, &total);
@@ -306,7 +355,7 @@ static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *pa
         range heads = matrix == PROA_SLOT_Q_NORM ? s->heads : s->kv_heads;
         ranges[count++] = heads_range(heads, s->whole.head_dim, 0);
     } else if (split == PROA_SPLIT_COLUMNS) {
-        return cut_columns(s, param, ffn ? *ffn : heads_range(s->heads, param->cols / s->whole.heads, 0));
+        return cut_columns(s, param, ffn ? *ffn : columns_of_heads(s, slot, param->cols));
     } else if (split == PROA_SPLIT_HEADS && param->heads) {
         cut_matrices(param, s->heads);
     } else if (split == PROA_SPLIT_HEADS) {
@@ -350,20 +399,22 @@ static proa_status share_inputs(const sharder *s, proa_rank_shares *shares, cons
 {
     int64_t head = proa_max64(proa_dim_size(&s->whole, PROA_DIM_Q), proa_dim_size(&s->whole, PROA_DIM_VALUES)) /
                    s->whole.heads;
-    int64_t unused = 0;
-    *shares = (proa_rank_shares){{0}, {0}, {0}};
+    int64_t unused = 0, recalled = proa_dim_size(&s->whole, PROA_DIM_RECALLED);
+    *shares = (proa_rank_shares){{0}, {0}, {0}, {0}};
     for (int32_t i = 0; i < s->ranks; i++) {
         sharder of = *s;
         of.rank = i;
         PROA_TRY(share_sizes(&of, params, arch, &unused));
         int64_t most = proa_max64(of.heads.count * head, proa_max64(of.ffn.count, of.shared_ffn.count));
-        c->sum_part = proa_max64(c->sum_part, most);
+        c->sum_part = proa_max64(c->sum_part, proa_max64(most, of.value_heads.count * s->whole.value_dim));
         shares->heads[i + 1] = of.heads.first + of.heads.count;
+        shares->value_heads[i + 1] = of.value_heads.first + of.value_heads.count;
         shares->ffn[i + 1] = of.ffn.first + of.ffn.count;
         shares->shared_ffn[i + 1] = of.shared_ffn.first + of.shared_ffn.count;
     }
     c->sum_padded = c->sum_part * s->ranks;
     c->sum_inputs = proa_max64(s->whole.heads * head, proa_max64(s->whole.ffn, s->whole.shared_ffn));
+    c->sum_inputs = proa_max64(c->sum_inputs, recalled);
     return PROA_OK;
 }
 
@@ -388,6 +439,7 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
                 PROA_TRY(shard_param(&s, (proa_weight_slot)(k % PROA_SLOT_COUNT), &params[i].param[k]));
     c->all_heads = c->heads, c->first_head = s.heads.first;
     c->heads = s.heads.count, c->kv_heads = s.kv_heads.count;
+    c->value_heads = s.value_heads.count, c->key_heads = s.key_heads.count;
     c->ffn = s.ffn.count, c->expert_ffn = c->experts ? s.expert_ffn.count : c->expert_ffn;
     c->own_experts = s.experts.count, c->first_expert = s.experts.first;
     c->shared_ffn = s.shared_ffn.count;

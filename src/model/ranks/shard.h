@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * shard.h - the part of a model that one rank has (tensor parallelism; Megatron-LM, Shoeybi et al. 2019): some heads of
- * each attention, some rows of each FFN, some rows of the head. Heads of keys that are fewer than the ranks are in
- * several of them. Sizes that do not divide by the number of ranks give ranks of different sizes. */
+ * each attention and recurrent state, some rows of each FFN, some rows of the head. Heads of keys that are fewer
+ * than the ranks are in several of them. Sizes that do not divide by the number of ranks give ranks of different sizes.
+ */
 #ifndef PROA_MODEL_SHARD_H
 #define PROA_MODEL_SHARD_H
 

@@ -55,7 +55,8 @@ static void check_greedy(proa_engine *engine, const proa_json *c, const int32_t 
     outcome o = {0};
     if (!greedy) return;
     proa_options options = {.max_tokens = (int32_t)proa_json_len(greedy), .ignore_eos = true, .logprobs = true};
-    double limit = getenv("PROA_TEST_DEVICE") ? 1e-3 : 1e-4;
+    bool adds_otherwise = getenv("PROA_TEST_DEVICE") || (getenv("PROA_TEST_TP") && !getenv("PROA_TEST_SUMS"));
+    double limit = adds_otherwise ? 1e-3 : 1e-4; /* qwen3_5: one rank is 9.9e-5 from transformers, three 3.2e-4 */
     run_request(engine, (proa_request){.ids = ids, .ids_count = n, .options = options}, &o);
     check_ids("greedy", o.ids, o.count, greedy, 0);
     for (int64_t i = 0; i < o.count; i++)

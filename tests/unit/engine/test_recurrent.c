@@ -186,7 +186,6 @@ static void expect_refusal(const proa_engine_options *o, const char *text)
 static void engines_refuse(void **state)
 {
     (void)state;
-    expect_refusal(&(proa_engine_options){.tensor_parallel = 2}, "option 'tp'");
     expect_refusal(&(proa_engine_options){.speculation = "ngram"}, "option 'speculation'");
     expect_refusal(&(proa_engine_options){.draft_model = GOLDEN "arch/qwen3"}, "option 'speculation'");
     expect_refusal(&(proa_engine_options){.prefix_dir = "/nowhere"}, "option 'prefix-dir'");

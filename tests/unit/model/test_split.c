@@ -58,6 +58,13 @@ static void walk_step(walk *w, const proa_step *s)
         expect_part(w, s, s->in, true);
         w->part[s->out] = true;
         break;
+    case PROA_STEP_CONV_STATE:
+    case PROA_STEP_GATED_DELTA:
+        expect_part(w, s, s->in, true);
+        expect_part(w, s, s->op == PROA_STEP_GATED_DELTA ? PROA_REG_RATES : s->in, true);
+        w->part[s->out] = true;
+        break;
+    case PROA_STEP_NORM_GATED:
     case PROA_STEP_GATE_HEADS:
         expect_part(w, s, s->in, true);
         expect_part(w, s, s->out, true);
@@ -67,9 +74,6 @@ static void walk_step(walk *w, const proa_step *s)
     case PROA_STEP_ROPE_TABLE: w->part[s->out] = false; break;
     case PROA_STEP_NORM:
     case PROA_STEP_SCALE:
-    case PROA_STEP_CONV_STATE: /* models with recurrent states are not divided */
-    case PROA_STEP_GATED_DELTA:
-    case PROA_STEP_NORM_GATED:
     case PROA_STEP_UNFOLD:
     case PROA_STEP_SPAN_MEAN:
     case PROA_STEP_ROUTE:
