@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * op_state.h - the arguments of layers with a recurrent state (ops `conv_state`, `gated_delta`).
+ * op_state.h - the arguments of layers with a recurrent state (ops `conv_state`, `gated_delta`,
+ * `selective_scan`).
  * Shapes:  Hk heads of q and k, Hv of values; dk, dv numbers of a key and of a value.
  * Owner:   the structs own nothing. kv/state_slots.h owns the states.
  * Threads: plain values. Way in: ops.def, gated_delta. */
@@ -35,6 +36,14 @@ typedef struct proa_delta {
     int64_t key_dim, value_dim;     /* dk, dv, at most PROA_STATE_DIM_MAX */
     const float *rate, *bias; /* [Hv]: the logarithm of the decay (A_log), and what is added to a (dt_bias) */
 } proa_delta;
+
+/* Mamba-2's recurrence. A slot has [H][dk][dv] numbers. */
+typedef struct proa_state_space {
+    int64_t groups, heads;           /* G, H; H is a multiple of G */
+    int64_t state_dim, value_dim;    /* dk, dv, at most PROA_STATE_DIM_MAX */
+    const float *rate, *bias, *skip; /* [H]: the logarithm of the decay (A_log), dt_bias, and D */
+    float least, most;               /* limits of a step (time_step_limit) */
+} proa_state_space;
 
 /* Whether the rows of a span go on from a state. */
 static inline bool proa_span_continues(const proa_span *span)

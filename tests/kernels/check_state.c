@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -24,6 +25,7 @@ typedef struct state_case {
     int64_t in, out, numbers;
     proa_conv conv;
     proa_delta delta;
+    proa_state_space scan;
 } state_case;
 
 /* Rows and states of one pass. */
@@ -98,7 +100,7 @@ static void expect_untouched(tester *t, const state_case *s, const state_run *mi
 static void check_case(tester *t, const state_case *s, tolerance kind)
 {
     const int64_t in[] = {ROWS, s->in},
-                  rates_shape[] = {ROWS, 2 * (s->delta.value_heads ? s->delta.value_heads : 1)};
+                  rates_shape[] = {ROWS, proa_max64(1, 2 * s->delta.value_heads + s->scan.heads)};
     if (!takes_turn(t)) return;
     canvas x = canvas_make(2, in, 3, 1), rates = canvas_make(2, rates_shape, 1, 1);
     canvas_fill(&x, (uint64_t)s->in, false), canvas_fill(&rates, 7, false);
@@ -208,4 +210,51 @@ void check_gated_delta(tester *t)
     check_delta_formula(t);
     for (size_t i = 0; i < PROA_COUNT(shapes); i++)
         delta_case(t, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3]);
+}
+
+/* ---- selective_scan ---- */
+
+static void run_scan(proa_ctx *c, const state_case *s, proa_view y, proa_view x, proa_view rates,
+                     const proa_layer_state *state, const proa_spans *spans)
+{
+    c->ops->selective_scan(c, y, x, rates, &s->scan, state, spans);
+}
+
+static void scan_case(tester *t, int64_t groups, int64_t heads, int64_t dk, int64_t dv, float most)
+{
+    char label[64];
+    float *rate = random_floats(heads, 8, 0.5F), *bias = random_floats(heads, 9, 0.5F);
+    float *skip = random_floats(heads, 10, 1);
+    snprintf(label, sizeof label, "%d groups and %d heads of %d and %d, steps up to %g", (int)groups,
+             (int)heads, (int)dk, (int)dv, (double)most);
+    state_case s = {.run = run_scan, .label = label, .in = heads * dv + 2 * groups * dk};
+    s.out = heads * dv, s.numbers = heads * dk * dv + 1;
+    s.scan = (proa_state_space){groups, heads, dk, dv, rate, bias, skip, 0.01F, most};
+    check_case(t, &s, TOL_ATTEND);
+    free(rate), free(bias), free(skip);
+}
+
+/* One head of one number, with a step of log(2): S = S / 2 + B (log(2) v), y = C S + D v. */
+static void check_scan_formula(tester *t)
+{
+    float y = 0, S = 2, dt = 0, x[] = {3, 5, 4}, rate = 0, bias = 0, skip = 7;
+    proa_span span = {0, 1, 2, 0, 0, 0};
+    const proa_spans spans = {.span = &span, .count = 1, .rows_max = 1, .context_max = 2};
+    const proa_state_space p = {1, 1, 1, 1, &rate, &bias, &skip, 0, 10};
+    const proa_layer_state state = {&S, 1};
+    t->tables[0].ops->selective_scan(&t->tables[0], proa_view_2d(&y, PROA_DTYPE_F32, 1, 1),
+                                     proa_view_2d(x, PROA_DTYPE_F32, 1, 3),
+                                     proa_view_2d(&dt, PROA_DTYPE_F32, 1, 1), &p, &state, &spans);
+    float want = 1 + 5 * 3 * 0.6931472F, off = device_mode.on ? 0.5F : 1e-4F;
+    expect(t, fabsf(S - want) < off && fabsf(y - (4 * want + 21)) < 4 * off,
+           "not half of the state and the value");
+}
+
+void check_selective_scan(tester *t)
+{
+    static const int64_t shapes[][4] = {{1, 1, 1, 1},    {2, 4, 12, 20}, {1, 3, 64, 64}, {2, 2, 128, 64},
+                                        {1, 2, 33, 100}, {1, 1, 256, 7}, {1, 1, 16, 256}};
+    check_scan_formula(t);
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+        scan_case(t, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], i % 2 ? 0.5F : 1e30F);
 }

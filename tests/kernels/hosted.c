@@ -524,6 +524,21 @@ static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, 
     download_covered();
 }
 
+static void selective_scan(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_state_space *p,
+                           const proa_layer_state *state, const proa_spans *spans)
+{
+    PROA_UNUSED(c);
+    proa_spans s = *spans;
+    proa_state_space scan = *p;
+    cover_narrow(y, true), cover_narrow(x, true), cover_narrow(rates, true);
+    cover(p->rate, p->heads * 4), cover(p->bias, p->heads * 4), cover(p->skip, p->heads * 4);
+    proa_layer_state states = device_state(state, spans, p->heads * p->state_dim * p->value_dim);
+    s.span = device_ptr(s.span), scan.rate = device_ptr(p->rate), scan.bias = device_ptr(p->bias);
+    scan.skip = device_ptr(p->skip);
+    device->ops->selective_scan(ctx(), device_view(y), device_view(x), device_view(rates), &scan, &states, &s);
+    download_covered();
+}
+
 static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans)
 {
     PROA_UNUSED(c);

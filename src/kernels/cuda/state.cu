@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * state.cu - the operations of layers with a recurrent state (kernels/op_state.h): a causal convolution whose last rows
- * are kept, and the gated delta rule. States are f32. */
+ * are kept, the gated delta rule, and the recurrence of Mamba-2. States are f32. */
 #include "kernels/cuda/state.h"
 
 /* ---- conv_state ---- */
@@ -203,7 +203,106 @@ static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, 
     });
 }
 
+/* ---- selective_scan ---- */
+
+enum { SCAN_ROWS = 16 /* of a tile in shared memory */ };
+
+template <typename T> struct scan_args {
+    T *y;
+    const T *x, *rates;
+    int64_t y_row, x_row, rates_row;
+    proa_state_space p;
+    float *state;
+    int64_t stride;
+    const proa_span *spans;
+};
+
+/* The rows of a tile: B and C, how far the state goes, and what is left of it. */
+template <int DK> struct scan_tile {
+    float b[SCAN_ROWS][DK], c[SCAN_ROWS][DK], step[SCAN_ROWS], decay[SCAN_ROWS];
+};
+
+/* Rows [0, n) of a tile, by all threads; zeros behind dk. */
+template <int DK, typename T>
+__device__ static void scan_load(scan_tile<DK> &tile, const scan_args<T> &a, int64_t row, int n, int h)
+{
+    const int dk = (int)a.p.state_dim, groups = (int)a.p.groups, group = h / ((int)a.p.heads / groups);
+    for (int at = threadIdx.x; at < n * DK; at += blockDim.x) {
+        const int i = at / DK, k = at % DK;
+        const T *b = a.x + (row + i) * a.x_row + a.p.heads * a.p.value_dim + group * dk;
+        tile.b[i][k] = k < dk ? gpu_to_f32(b[k]) : 0.0f;
+        tile.c[i][k] = k < dk ? gpu_to_f32(b[groups * dk + k]) : 0.0f;
+    }
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        const float s = gpu_to_f32(a.rates[(row + i) * a.rates_row + h]) + a.p.bias[h];
+        tile.step[i] = fminf(fmaxf(s > 20.0f ? s : log1pf(expf(s)), a.p.least), a.p.most);
+        tile.decay[i] = expf(-expf(a.p.rate[h]) * tile.step[i]);
+    }
+}
+
+/* The recurrence over the rows of a span. Grid: head, span. As in delta_kernel thread j has column j of the state
+ * S [dk,dv] in registers and reads B and C of SCAN_ROWS rows at a time from shared memory. */
+template <int DK, typename T>
+__global__ void __launch_bounds__(PROA_STATE_DIM_MAX) scan_kernel(scan_args<T> a)
+{
+    __shared__ scan_tile<DK> tile;
+    gpu_wait();
+    const proa_span span = a.spans[blockIdx.y];
+    const int h = blockIdx.x, j = threadIdx.x, dk = (int)a.p.state_dim, dv = (int)a.p.value_dim;
+    const bool mine = j<dv, goes_on = span.context> span.rows;
+    float *state = a.state + span.state * a.stride + (int64_t)h * dk * dv + j, S[DK];
+    if (span.rows < 1) return;
+#pragma unroll
+    for (int r = 0; r < DK; r++) S[r] = goes_on && mine && r < dk ? state[(int64_t)r * dv] : 0.0f;
+    for (int begin = 0; begin < span.rows; begin += SCAN_ROWS) {
+        const int n = span.rows - begin < SCAN_ROWS ? span.rows - begin : SCAN_ROWS;
+        const int64_t row = span.row + begin;
+        __syncthreads();
+        scan_load(tile, a, row, n, h);
+        __syncthreads();
+        for (int i = 0; i < n; i++) {
+            const float v = mine ? gpu_to_f32(a.x[(row + i) * a.x_row + (int64_t)h * dv + j]) : 0.0f;
+            const float taken = tile.step[i] * v, decay = tile.decay[i];
+            float y = a.p.skip[h] * v;
+#pragma unroll
+            for (int r = 0; r < DK; r++) {
+                S[r] = decay * S[r] + tile.b[i][r] * taken;
+                y += tile.c[i][r] * S[r];
+            }
+            if (mine) a.y[(row + i) * a.y_row + (int64_t)h * dv + j] = gpu_saturate<T>(y);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < DK; r++)
+        if (mine && r < dk) state[(int64_t)r * dv] = S[r];
+}
+
+/* The least number of registers that holds a column, as in delta_kernel_of. */
+template <typename T> static auto scan_kernel_of(int64_t dk)
+{
+    return dk <= 32    ? scan_kernel<32, T>
+           : dk <= 64  ? scan_kernel<64, T>
+           : dk <= 128 ? scan_kernel<128, T>
+                       : scan_kernel<PROA_STATE_DIM_MAX, T>;
+}
+
+static void selective_scan(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_state_space *p,
+                           const proa_layer_state *state, const proa_spans *spans)
+{
+    gpu *g = gpu_flushed(c, y);
+    if (spans->count == 0) return;
+    gpu_by_type(x.dtype, [&](auto type) {
+        using T = decltype(type);
+        scan_args<T> a = {(T *)y.data, (const T *)x.data, (const T *)rates.data};
+        a.y_row = y.stride[0], a.x_row = x.stride[0], a.rates_row = rates.stride[0], a.p = *p;
+        a.state = state->base, a.stride = state->stride, a.spans = spans->span;
+        gpu_launch(g, "selective_scan", scan_kernel_of<T>(p->state_dim),
+                   dim3((unsigned)p->heads, (unsigned)spans->count),
+                   (unsigned)((p->value_dim + 31) / 32 * 32), 0, a);
+    });
+}
+
 void gpu_fill_state(proa_ops *ops)
 {
-    ops->conv_state = conv_state, ops->gated_delta = gated_delta;
+    ops->conv_state = conv_state, ops->gated_delta = gated_delta, ops->selective_scan = selective_scan;
 }

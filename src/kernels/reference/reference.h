@@ -68,6 +68,7 @@ proa_lora_stack_fn proa_lora_stack_reference;
 
 proa_conv_state_fn proa_conv_state_reference;
 proa_gated_delta_fn proa_gated_delta_reference;
+proa_selective_scan_fn proa_selective_scan_reference;
 
 /* ---- logits.c, sample.c, beam.c ---- */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * state.c - the ops of layers with a recurrent state (op_state.h): a causal convolution, the gated delta rule. */
+ * state.c - the ops of layers with a recurrent state (op_state.h): a causal convolution, the gated delta rule,
+ * the recurrence of Mamba-2. */
 #include "kernels/reference/reference.h"
 
 #include "base/checked.h"
@@ -146,4 +147,64 @@ void proa_gated_delta_reference(proa_ctx *c, proa_view y, proa_view x, proa_view
 {
     delta_job job = {y, x, rates, d, state, spans};
     proa_pool_run(c->pool, d->value_heads, 1, delta_heads, &job);
+}
+
+/* ---- selective_scan, in f32: its sums have as many terms as a state has rows ---- */
+
+typedef struct scan_job {
+    proa_view y, x, rates;
+    const proa_state_space *p;
+    const proa_layer_state *state;
+    const proa_spans *spans;
+} scan_job;
+
+/* How far the state of head h goes at a row. */
+static double scan_step(const scan_job *job, int64_t row, int64_t h)
+{
+    double d = soft_plus((double)*at_row(job->rates, row, h) + (double)job->p->bias[h]);
+    return fmin(fmax(d, (double)job->p->least), (double)job->p->most);
+}
+
+/* One row of head h: its state S [dk][dv] decays, takes B v, and gives y for C. */
+static void scan_row(const scan_job *job, float *S, int64_t row, int64_t h)
+{
+    const proa_state_space *p = job->p;
+    const int64_t dk = p->state_dim, dv = p->value_dim, group = h / (p->heads / p->groups);
+    const float *v = at_row(job->x, row, h * dv), *B = at_row(job->x, row, p->heads * dv + group * dk);
+    const float *C = B + p->groups * dk;
+    double step = scan_step(job, row, h);
+    float decay = (float)exp(-exp((double)p->rate[h]) * step), taken[PROA_STATE_DIM_MAX];
+    float *y = at_row(job->y, row, h * dv);
+    for (int64_t j = 0; j < dv; j++) {
+        taken[j] = (float)step * v[j];
+        y[j] = p->skip[h] * v[j];
+    }
+    for (int64_t i = 0; i < dk; i++)
+        for (int64_t j = 0; j < dv; j++) {
+            S[i * dv + j] = decay * S[i * dv + j] + B[i] * taken[j];
+            y[j] += C[i] * S[i * dv + j];
+        }
+}
+
+static void scan_heads(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const scan_job *job = arg;
+    const int64_t size = job->p->state_dim * job->p->value_dim;
+    for (int64_t s = 0; s < job->spans->count; s++) {
+        const proa_span *span = &job->spans->span[s];
+        for (int64_t h = begin; h < end && span->rows > 0; h++) {
+            float *S = job->state->base + span->state * job->state->stride + h * size;
+            if (!proa_span_continues(span)) memset(S, 0, (size_t)size * sizeof *S);
+            for (int64_t i = 0; i < span->rows; i++) scan_row(job, S, span->row + i, h);
+        }
+    }
+}
+
+void proa_selective_scan_reference(proa_ctx *c, proa_view y, proa_view x, proa_view rates,
+                                   const proa_state_space *p, const proa_layer_state *state,
+                                   const proa_spans *spans)
+{
+    scan_job job = {y, x, rates, p, state, spans};
+    proa_pool_run(c->pool, p->heads, 1, scan_heads, &job);
 }

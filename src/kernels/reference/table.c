@@ -35,6 +35,7 @@ void proa_reference_fill(proa_ops *ops)
                       .heads_linear = proa_heads_linear_reference,
                       .conv_state = proa_conv_state_reference,
                       .gated_delta = proa_gated_delta_reference,
+                      .selective_scan = proa_selective_scan_reference,
                       .sigmoid_mul = proa_sigmoid_mul_reference,
                       .lora = proa_lora_reference,
                       .soft_cap = proa_soft_cap_reference,
