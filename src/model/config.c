@@ -163,6 +163,49 @@ bool proa_config_has_experts(const proa_config *c, int64_t layer)
     return layer < 0 ? some_layer(c, true) : c->expert_layers[layer];
 }
 
+/* Whether a layer of that type has a recurrent state; -1: the type is not known. */
+static int is_recurrent(proa_str type)
+{
+    if (proa_str_is(type, "linear_attention") || proa_str_is(type, "mamba")) return 1;
+    return proa_str_is(type, "full_attention") || proa_str_is(type, "attention") ? 0 : -1;
+}
+
+proa_status proa_config_read_recurrent(proa_config *c, const proa_json *json, proa_err *err)
+{
+    const proa_json *types = proa_json_get(json, "layer_types");
+    if (!types) types = proa_json_get(json, "layers_block_type");
+    if (!types) return PROA_OK;
+    if (proa_json_len(types) != c->layers)
+        return PROA_FAIL(err, INVALID, "'layer_types' has %lld entries for %lld layers",
+                         (long long)proa_json_len(types), (long long)c->layers);
+    for (int64_t i = 0; i < c->layers; i++) {
+        proa_str type = proa_json_str(proa_json_at(types, i));
+        int recurs = is_recurrent(type);
+        if (recurs < 0)
+            return PROA_FAIL(err, UNSUPPORTED, "'layer_types' entry %lld is '%.*s'", (long long)i,
+                             (int)type.len, type.ptr);
+        c->recurrent_layers[i] = recurs;
+    }
+    return PROA_OK;
+}
+
+proa_status proa_config_read_expert_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t step = 1;
+    const proa_json *dense = proa_json_get(json, "mlp_only_layers");
+    PROA_TRY(proa_json_get_int(&step, json, "decoder_sparse_step", 1, PROA_LAYERS_MAX, err));
+    c->expert_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) c->expert_layers[i] = (i + 1) % step == 0;
+    for (int64_t i = 0; i < proa_json_len(dense); i++) {
+        int64_t at = proa_json_int(proa_json_at(dense, i));
+        if (at < 0 || at >= c->layers)
+            return PROA_FAIL(err, INVALID, "'mlp_only_layers' names layer %lld of %lld", (long long)at,
+                             (long long)c->layers);
+        c->expert_layers[at] = false;
+    }
+    return PROA_OK;
+}
+
 bool proa_config_has_dense(const proa_config *c, int64_t layer)
 {
     if (c->experts == 0 || !c->expert_layers) return c->experts == 0;

@@ -178,6 +178,13 @@ PROA_MUST_CHECK proa_status proa_config_read_rope(proa_config *c, const proa_jso
  * max_window_layers. */
 PROA_MUST_CHECK proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_arena *arena,
                                                     proa_err *err);
+/* Where there are layer_types: which layers have a recurrent state ("linear_attention", "mamba") and which attention
+ * ("full_attention", "attention"), into c->recurrent_layers, which has what holds without them. */
+PROA_MUST_CHECK proa_status proa_config_read_recurrent(proa_config *c, const proa_json *json, proa_err *err);
+/* c->expert_layers: a layer has experts where its number + 1 is a multiple of decoder_sparse_step, unless
+ * mlp_only_layers lists it. */
+PROA_MUST_CHECK proa_status proa_config_read_expert_layers(proa_config *c, const proa_json *json,
+                                                           proa_arena *arena, proa_err *err);
 /* bos, pad, eos (a number or a list) and decoder_start_token_id; ids outside the vocabulary are INVALID. */
 PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err *err);
 /* Whether the layer has experts; layer < 0: whether some layer has. */

@@ -139,46 +139,24 @@ static const proa_step head[] = {LM_HEAD(0)};
 static proa_status read_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     int64_t interval = 4;
-    const proa_json *types = proa_json_get(json, "layer_types");
     PROA_TRY(proa_json_get_int(&interval, json, "full_attention_interval", 1, PROA_LAYERS_MAX, err));
     c->recurrent_layers = PROA_ARENA_NEW(arena, bool, c->layers);
-    if (types && proa_json_len(types) != c->layers)
-        return PROA_FAIL(err, INVALID, "'layer_types' has %lld entries for %lld layers",
-                         (long long)proa_json_len(types), (long long)c->layers);
-    for (int64_t i = 0; i < c->layers; i++) {
-        proa_str type = proa_json_str(proa_json_at(types, i));
-        c->recurrent_layers[i] = types ? proa_str_is(type, "linear_attention") : (i + 1) % interval != 0;
-        if (types && !c->recurrent_layers[i] && !proa_str_is(type, "full_attention"))
-            return PROA_FAIL(err, UNSUPPORTED, "'layer_types' entry %lld is '%.*s'", (long long)i,
-                             (int)type.len, type.ptr);
-    }
-    return PROA_OK;
+    for (int64_t i = 0; i < c->layers; i++) c->recurrent_layers[i] = (i + 1) % interval != 0;
+    return proa_config_read_recurrent(c, json, err);
 }
 
-/* A layer has experts where its number + 1 is a multiple of decoder_sparse_step, unless mlp_only_layers lists it. */
 static proa_status read_experts(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    int64_t step = 1, chosen = 10;
-    const proa_json *dense = proa_json_get(json, "mlp_only_layers");
+    int64_t chosen = 10;
     c->router.renormalise = true;
     c->shared_gate = true;
     if (c->ffn == 0) c->ffn = c->shared_ffn;
     if (c->experts == 0) return PROA_OK;
     PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
-    PROA_TRY(proa_json_get_int(&step, json, "decoder_sparse_step", 1, PROA_LAYERS_MAX, err));
     PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
     c->router.chosen = (int32_t)chosen;
     if (c->shared_ffn == 0) return PROA_FAIL(err, INVALID, "'shared_expert_intermediate_size' is missing");
-    c->expert_layers = PROA_ARENA_NEW(arena, bool, c->layers);
-    for (int64_t i = 0; i < c->layers; i++) c->expert_layers[i] = (i + 1) % step == 0;
-    for (int64_t i = 0; i < proa_json_len(dense); i++) {
-        int64_t at = proa_json_int(proa_json_at(dense, i));
-        if (at < 0 || at >= c->layers)
-            return PROA_FAIL(err, INVALID, "'mlp_only_layers' names layer %lld of %lld", (long long)at,
-                             (long long)c->layers);
-        c->expert_layers[at] = false;
-    }
-    return PROA_OK;
+    return proa_config_read_expert_layers(c, json, arena, err);
 }
 
 static proa_status finish_delta(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)

@@ -187,29 +187,11 @@ static proa_status finish_phimoe(proa_config *c, const proa_json *json, proa_are
     return finish_moe(c, json, arena, err);
 }
 
-/* A layer has experts where its number + 1 is a multiple of decoder_sparse_step, unless mlp_only_layers lists it. */
-static proa_status read_expert_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    int64_t step = 1;
-    const proa_json *dense = proa_json_get(json, "mlp_only_layers");
-    PROA_TRY(proa_json_get_int(&step, json, "decoder_sparse_step", 1, PROA_LAYERS_MAX, err));
-    c->expert_layers = PROA_ARENA_NEW(arena, bool, c->layers);
-    for (int64_t i = 0; i < c->layers; i++) c->expert_layers[i] = (i + 1) % step == 0;
-    for (int64_t i = 0; i < proa_json_len(dense); i++) {
-        int64_t at = proa_json_int(proa_json_at(dense, i));
-        if (at < 0 || at >= c->layers)
-            return PROA_FAIL(err, INVALID, "'mlp_only_layers' names layer %lld of %lld", (long long)at,
-                             (long long)c->layers);
-        c->expert_layers[at] = false;
-    }
-    return PROA_OK;
-}
-
 static proa_status finish_qwen(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     bool window = proa_json_bool(proa_json_get(json, "use_sliding_window"));
     PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
-    PROA_TRY(read_expert_layers(c, json, arena, err));
+    PROA_TRY(proa_config_read_expert_layers(c, json, arena, err));
     PROA_TRY(read_chosen(c, json, 8, err));
     c->window_from = 28;
     if (window) return finish_moe(c, json, arena, err);
