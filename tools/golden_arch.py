@@ -125,8 +125,22 @@ ROWS |= {
         tie_word_embeddings=False),
     "qwen3_5_moe_text": lambda: transformers.Qwen3_5MoeTextConfig(**DELTA_MOE, **drop(DELTA, "intermediate_size")),
 }
+# Groups of more than one head; recurrent layers first, last and side by side.
+MAMBA = dict(LM, num_hidden_layers=5, mamba_n_heads=6, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=12,
+             mamba_chunk_size=16)
+MAMBA_LAYERS = ["linear_attention", "full_attention", *2 * ["linear_attention"], "full_attention"]
+GRANITE_HYBRID = dict(GRANITE, shared_intermediate_size=24, num_experts_per_tok=2, layer_types=MAMBA_LAYERS, **drop(MAMBA, "head_dim"))
+ROWS |= {
+    "granitemoehybrid": lambda: transformers.GraniteMoeHybridConfig(num_local_experts=4, **GRANITE_HYBRID),
+    "granitemoehybrid_dense": lambda: transformers.GraniteMoeHybridConfig(
+        num_local_experts=0, position_embedding_type="rope", mamba_conv_bias=False,
+        **dict(GRANITE_HYBRID, tie_word_embeddings=True, mamba_n_groups=1)),
+    "bamba": lambda: transformers.BambaConfig(
+        attn_layer_indices=[1, 3], mamba_proj_bias=True, attention_bias=True, mlp_bias=True, mamba_d_conv=3, **drop(MAMBA, "head_dim")),
+}
+MAMBA_ROWS = ("granitemoehybrid", "granitemoehybrid_dense", "bamba")
 # Prompts of more than one page, which are run in several chunks.
-LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"), (7, 1, 70)
+LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}
@@ -242,7 +256,7 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
         if p.dim() == 2 or (p.dim() > 2 and experts):
             p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[-1] ** 0.5)
         elif name.endswith("weight") and any(n in name for n in norms):
-            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "model.layer_norm.weight", "language_model.norm.weight"))
+            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "final_layernorm.weight", "model.layer_norm.weight", "language_model.norm.weight"))
             p.data = (8.0 if last else 1.0) * (1.0 + 0.2 * values) - (1.0 if stored_plus_one else 0.0)
         else:
             p.data = 0.2 * values

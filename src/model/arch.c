@@ -294,6 +294,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_EXPERT_FFN: return c->expert_ffn;
     case PROA_DIM_EXPERT_GATED: return 2 * c->expert_ffn;
     case PROA_DIM_SHARED_FFN: return c->shared_ffn;
+    case PROA_DIM_SHARED_GATED: return 2 * c->shared_ffn;
     case PROA_DIM_ONE: return 1;
     case PROA_DIM_Q_LORA: return c->q_lora;
     case PROA_DIM_Q_HEADS: return c->heads * (c->qk_nope + c->qk_rope);
@@ -310,7 +311,9 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_BUCKETS: return c->rel_buckets;
     case PROA_DIM_RELATIVE: return 2 * c->relative.span;
     case PROA_DIM_Q_GATED: return 2 * c->heads * c->head_dim;
-    case PROA_DIM_MIX: return 2 * (c->key_heads * c->key_dim + c->value_heads * c->value_dim);
+    case PROA_DIM_MIX:
+        return 2 * (c->key_heads * c->key_dim + c->value_heads * c->value_dim) +
+               (c->mix_rates ? c->value_heads : 0);
     case PROA_DIM_CONVOLVED: return 2 * c->key_heads * c->key_dim + c->value_heads * c->value_dim;
     case PROA_DIM_RECALLED: return c->value_heads * c->value_dim;
     case PROA_DIM_RECALL_HEAD: return c->value_dim;

@@ -96,6 +96,7 @@ typedef enum proa_reg {
     W(MIX_CONV, "mix_conv", HEADS)                                                                           \
     W(RATES, "rates", HEADS)                                                                                 \
     W(DECAY, "decay", HEADS)                                                                                 \
+    W(SKIP, "skip", HEADS)                                                                                   \
     W(RECALL_NORM, "recall_norm", NONE)                                                                      \
     W(MIX_OUT, "mix_out", COLUMNS)                                                                           \
     W(CROSS_NORM, "cross_norm", NONE)                                                                        \
@@ -159,9 +160,10 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(GATE_HEADS, "gate_heads")   /* A *= sigmoid(the gates of QKV) */                                       \
     S(CONV_STATE, "conv_state")   /* out = act(causal convolution of in with w), over chunks of a prompt */  \
     S(GATED_DELTA, "gated_delta") /* out = the gated delta rule of in by RATES; w is DECAY */                \
-    S(NORM_GATED, "norm_gated")   /* heads of out normed with w, times act(the gates of in) */               \
-    S(UNFOLD, "unfold")           /* out = for each row the rows of in around it */                          \
-    S(SPAN_MEAN, "span_mean")     /* the first row of each sequence of out = the mean of its rows of in */   \
+    S(SELECTIVE_SCAN, "selective_scan") /* out = Mamba-2's recurrence of in by rates in MIX */               \
+    S(NORM_GATED, "norm_gated")         /* groups of out normed with w, and times act(the gates of in) */    \
+    S(UNFOLD, "unfold")                 /* out = for each row the rows of in around it */                    \
+    S(SPAN_MEAN, "span_mean")       /* the first row of each sequence of out = the mean of its rows of in */ \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
     S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
     S(HEADS_LINEAR, "heads_linear") /* out = in W^T, a matrix for each head */                               \
@@ -210,6 +212,8 @@ typedef enum proa_step_op {
     C(DENSE, proa_config_has_dense(c, layer))     /* or it is dense */                                       \
     C(ATTENDS, proa_config_attends(c, layer))     /* the layer has attention */                              \
     C(RECURS, proa_config_recurs(c, layer))       /* or a recurrent state */                                 \
+    C(MIX_BIAS, c->mix_bias)                      /* the products of a recurrent layer have biases */        \
+    C(CONV_BIAS, c->conv_bias)                    /* its convolution has */                                  \
     C(EXPERTS_IN_ROWS, c->experts_in_rows)        /* how a checkpoint stores stacked experts */              \
     C(EXPERTS_APART, c->experts_apart)            /* or one by one */                                        \
     C(EXPERTS_STACKED, !c->experts_apart)                                                                    \
@@ -308,6 +312,7 @@ typedef enum proa_dim {
     PROA_DIM_EXPERT_FFN,
     PROA_DIM_EXPERT_GATED, /* 2 expert_ffn: gate and up in one tensor */
     PROA_DIM_SHARED_FFN,
+    PROA_DIM_SHARED_GATED, /* 2 shared_ffn */
     PROA_DIM_ONE,
     PROA_DIM_Q_LORA,
     PROA_DIM_Q_HEADS, /* heads * (qk_nope + qk_rope) */
@@ -324,7 +329,7 @@ typedef enum proa_dim {
     PROA_DIM_BUCKETS,
     PROA_DIM_RELATIVE,    /* 2 relative.span */
     PROA_DIM_Q_GATED,     /* 2 Q: queries and gates of attention */
-    PROA_DIM_MIX,         /* a recurrent layer's q, k, v and gates: 2 keys + 2 values */
+    PROA_DIM_MIX,         /* a recurrent layer's q, k, v and gates: 2 keys + 2 values, and mix_rates */
     PROA_DIM_CONVOLVED,   /* q, k and v of these: 2 keys + values */
     PROA_DIM_RECALLED,    /* values: value_heads * value_dim */
     PROA_DIM_RECALL_HEAD, /* value_dim */
@@ -373,6 +378,7 @@ typedef enum proa_load {
      * each value head, which are grouped likewise: Qwen3-Next's in_proj_qkvz and in_proj_ba. */
     PROA_LOAD_MIX_GROUPS,
     PROA_LOAD_RATE_GROUPS,
+    PROA_LOAD_MIX_RATES, /* from [gates, convolved, rates] the second, the third, the first: Mamba-2's in_proj */
     PROA_LOAD_EVEN_ODD,   /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
     PROA_LOAD_NORMALISED, /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
     /* A TABLE [POSITIONS, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
@@ -479,6 +485,8 @@ typedef struct proa_arch {
     A(qwen3_5_moe)                                                                                           \
     A(olmoe)                                                                                                 \
     A(granitemoe)                                                                                            \
+    A(granitemoehybrid)                                                                                      \
+    A(bamba)                                                                                                 \
     A(glm4_moe)                                                                                              \
     A(dots1)                                                                                                 \
     A(llama4)                                                                                                \

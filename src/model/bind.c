@@ -331,6 +331,15 @@ static int mix_groups(proa_row_order order[PROA_LOAD_ORDERS_MAX], const proa_con
     return 4;
 }
 
+/* What is convolved, rates, gates; the gates are stored first. */
+static int mix_rates(proa_row_order order[PROA_LOAD_ORDERS_MAX], const proa_config *c)
+{
+    int64_t gates = c->value_heads * c->value_dim, convolved = gates + 2 * c->key_heads * c->key_dim;
+    order[0] = piece_of(1, gates, convolved + c->value_heads, 0);
+    order[1] = piece_of(1, 0, gates, 0);
+    return 2;
+}
+
 /* Two pieces of `size` rows of each of `groups` groups. */
 static int two_pieces(proa_row_order order[PROA_LOAD_ORDERS_MAX], int64_t groups, int64_t size, bool second_first)
 {
@@ -351,6 +360,7 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
         return 2;
     case PROA_LOAD_GATES_FIRST: return two_pieces(order, c->heads, c->head_dim, true);
     case PROA_LOAD_MIX_GROUPS: return mix_groups(order, c);
+    case PROA_LOAD_MIX_RATES: return mix_rates(order, c);
     case PROA_LOAD_RATE_GROUPS: return two_pieces(order, c->key_heads, c->value_heads / c->key_heads, false);
     case PROA_LOAD_ROWS:
     case PROA_LOAD_SINUSOID_HALVES:

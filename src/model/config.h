@@ -45,10 +45,15 @@ typedef struct proa_config {
     /* synthetic.h: the layers' matrices are codes of 4 or 8 bits in groups of that many inputs; e4m3 instead of int8 */
     int64_t code_group, code_bits;
     bool code_e4m3;
-    /* layers with a recurrent state in place of attention (gated delta rule): [layers] which they are, NULL: none; the
-     * heads of q and k, those of values, the sizes of both, and the rows that the convolution before it sees */
+    /* layers with a recurrent state in place of attention (gated delta rule, Mamba-2): [layers] which they are, NULL:
+     * none; the heads of q and k (Mamba-2's groups of C and B), those of values, the sizes of both, and the rows that
+     * the convolution before it sees; in how many groups the output is normed (0: each head), and whether it is gated
+     * before that */
     bool *recurrent_layers;
-    int64_t key_heads, value_heads, key_dim, value_dim, conv_taps;
+    int64_t key_heads, value_heads, key_dim, value_dim, conv_taps, recall_groups;
+    bool gate_first, mix_bias, conv_bias;
+    bool mix_rates;            /* one product makes the rates, too (Mamba-2) */
+    double step_min, step_max; /* limits of Mamba-2's steps */
     bool attention_gate; /* the output of attention is multiplied by the sigmoid of a gate (Qwen3-Next) */
     bool shared_gate;    /* the shared expert's output is multiplied by a sigmoid */
     double norm_eps;

@@ -139,6 +139,9 @@ static proa_status take_part(proa_model *m, const char *path, const proa_model_o
                                .shares = o->whole_sums ? &m->plan.shares : NULL,
                                .arena = &m->arena};
     if (m->packed) PROA_TRY(check_packed_rank(m, path, o, err));
+    if (part->tensors > 1 && m->config.mix_rates && proa_config_recurs(&m->config, PROA_SOME_LAYER))
+        return PROA_FAIL(err, UNSUPPORTED, "%s: option 'tp': a %s has layers of Mamba-2, which are of one rank",
+                         path, m->arch->name);
     proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
     if (status == PROA_OK && part->tensors > 1)
         status = proa_shard(m->params, m->arch, &m->config, &how, err);

@@ -148,6 +148,7 @@ static void mark_step(int first[], int last[], liveness *l, const proa_step *s, 
     mark_alive(first, last, l, s->in, step);
     mark_alive(first, last, l, s->out, step);
     if (s->op == PROA_STEP_LINEAR_GATED) mark_alive(first, last, l, PROA_REG_U, step);
+    if (s->op == PROA_STEP_SELECTIVE_SCAN) mark_alive(first, last, l, PROA_REG_MIX, step);
     if (s->op == PROA_STEP_GATED_DELTA) mark_alive(first, last, l, PROA_REG_RATES, step);
     if (s->op == PROA_STEP_ROUTE || s->op == PROA_STEP_EXPERTS) {
         mark_alive(first, last, l, PROA_REG_EXPERT_W, step);

@@ -557,14 +557,37 @@ static void do_gated_delta(const proa_step_frame *f, const proa_step *s)
                                &f->batch->self);
 }
 
+/* The rates are behind the columns of MIX that were convolved. */
+static void do_selective_scan(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    int64_t end = f->first + f->rows;
+    proa_view y = proa_frame_rows(f, s->out, end), x = proa_frame_rows(f, s->in, end);
+    proa_view rates = proa_view_cols(proa_frame_rows(f, PROA_REG_MIX, end), x.shape[1],
+                                     x.shape[1] + c->value_heads);
+    proa_state_space p = {.groups = c->key_heads,
+                          .heads = c->value_heads,
+                          .state_dim = c->key_dim,
+                          .value_dim = c->value_dim,
+                          .least = (float)c->step_min,
+                          .most = (float)c->step_max};
+    p.rate = layer_param(f, s->w)->values, p.bias = layer_param(f, s->w + 1)->values;
+    p.skip = layer_param(f, PROA_SLOT_SKIP)->values;
+    proa_layer_state state = layer_state(f, (c->conv_taps - 1) * x.shape[1]);
+    f->m->ctx.ops->selective_scan(&f->m->ctx, y, x, rates, &p, &state, &f->batch->self);
+}
+
 /* The gates are the last columns of what a recurrent layer made of its input. */
 static void do_norm_gated(const proa_step_frame *f, const proa_step *s)
 {
-    proa_ctx *c = &f->m->ctx;
+    proa_ctx *ctx = &f->m->ctx;
+    const proa_config *c = &f->m->config;
     proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
-    proa_view heads = proa_view_heads(y, f->m->config.value_heads);
-    norm_rows(f, heads, heads, s->w);
-    c->ops->act_mul(c, y, proa_view_cols(x, x.shape[1] - y.shape[1], x.shape[1]), y, f->m->config.act);
+    proa_view gates = proa_view_cols(x, x.shape[1] - y.shape[1], x.shape[1]);
+    proa_view groups = proa_view_heads(y, c->recall_groups ? c->recall_groups : c->value_heads);
+    if (c->gate_first) ctx->ops->act_mul(ctx, y, gates, y, c->conv_act);
+    norm_rows(f, groups, groups, s->w);
+    if (!c->gate_first) ctx->ops->act_mul(ctx, y, gates, y, c->conv_act);
 }
 
 static void do_unfold(const proa_step_frame *f, const proa_step *s)
@@ -697,6 +720,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_GATE_HEADS] = do_gate_heads,
     [PROA_STEP_CONV_STATE] = do_conv_state,
     [PROA_STEP_GATED_DELTA] = do_gated_delta,
+    [PROA_STEP_SELECTIVE_SCAN] = do_selective_scan,
     [PROA_STEP_NORM_GATED] = do_norm_gated,
     [PROA_STEP_UNFOLD] = do_unfold,
     [PROA_STEP_SPAN_MEAN] = do_span_mean,

@@ -105,7 +105,8 @@
  *                         CROSS_KV  X [T, H] -> CKV [T, 2K]  (of the encoder's output)
  *                         HEAD      HN [S, H] -> OUT [S, V]
  *                         ROUTER    N [T, H] -> ROUTER [T, experts]
- *                         MIX       N [T, H] -> MIX [T, 2 Hk dk + 2 Hv dv]: q, k, v, gates of a recurrent layer
+ *                         MIX       N [T, H] -> MIX [T, 2 Hk dk + 2 Hv dv]: q, k, v, gates of a recurrent layer;
+ *                                   with mix_rates also [T, Hv] before the gates
  *                         RATES     N [T, H] -> RATES [T, 2 Hv]
  *                         MIX_OUT   RECALL [T, Hv dv] -> X [T, H]
  *                         SHARED_GATE  N [T, H] -> GATE [T, 1]
@@ -143,7 +144,11 @@
  * GATED_DELTA(IN, OUT, W)
  *                       OUT [T, Hv dv] = the gated delta rule of q, k and v in IN by RATES [T, 2 Hv]; W is DECAY [Hv],
  *                       with a bias
- * NORM_GATED(IN, OUT, W) each head of OUT = norm(head) * W [dv], times act(the last columns of IN)
+ * SELECTIVE_SCAN(IN, OUT, W)
+ *                       OUT [T, H dv] = Mamba-2's recurrence of v, B and C in IN by the rates in MIX, which are behind
+ *                       the convolved columns; W is DECAY [H], with a bias; it has SKIP [H], too
+ * NORM_GATED(IN, OUT, W) each of recall_groups groups (0: each head) of OUT = norm(group) * W, before that (gate_first)
+ *                       or then times conv_act(the last columns of IN)
  * GATHER(OUT)           OUT [S, H] = the rows of X that the head computes
  * END                   ends a program */
 #define STEP(OP, IN, OUT, W, flags)   {PROA_STEP_##OP, PROA_REG_##IN, PROA_REG_##OUT, PROA_SLOT_##W, flags}
@@ -190,6 +195,7 @@
 #define GATE_HEADS                    STEP_BARE(GATE_HEADS, QKV, A, IF(ATTENDS))
 #define CONV_STATE(IN, OUT, W)        STEP(CONV_STATE, IN, OUT, W, IF(RECURS))
 #define GATED_DELTA(IN, OUT, W)       STEP(GATED_DELTA, IN, OUT, W, IF(RECURS))
+#define SELECTIVE_SCAN(IN, OUT, W)    STEP(SELECTIVE_SCAN, IN, OUT, W, IF(RECURS))
 #define NORM_GATED(IN, OUT, W)        STEP(NORM_GATED, IN, OUT, W, IF(RECURS))
 #define GATHER(OUT)                   STEP_BARE(GATHER, X, OUT, 0)
 #define END                           {PROA_STEP_END}

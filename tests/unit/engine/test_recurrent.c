@@ -8,8 +8,14 @@
 #include "engine/engine.h"
 #include "engine/fleet/fleet.h"
 
-static const char *const models[] = {GOLDEN "arch/qwen3_next", GOLDEN "arch/qwen3_5", GOLDEN "arch/qwen3_5_text"};
-enum { REQUESTS = 6 };
+static const char *const models[] = {GOLDEN "arch/qwen3_next", GOLDEN "arch/qwen3_5", GOLDEN "arch/qwen3_5_text",
+                                     GOLDEN "arch/granitemoehybrid", GOLDEN "arch/bamba"};
+enum { REQUESTS = 6, DIVIDED = 3 /* the first ones; layers of Mamba-2 are of one rank */ };
+
+static size_t models_count(void)
+{
+    return getenv("PROA_TEST_TP") ? DIVIDED : sizeof models / sizeof *models;
+}
 
 static proa_request request_of(int i)
 {
@@ -54,7 +60,7 @@ static void chunks_and_neighbours_change_nothing(void **state)
 {
     (void)state;
     static const char *const modes[] = {"host", "0", "1"};
-    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+    for (size_t m = 0; m < models_count(); m++) {
         for (int i = 0; i < 3; i++) {
             outcome alone[REQUESTS] = {0}, other[REQUESTS] = {0};
             proa_engine_options o = {.threads = 1, .dtype = "f32"};
@@ -192,6 +198,18 @@ static void engines_refuse(void **state)
     expect_refusal(&(proa_engine_options){.prefix_host_memory = "1M"}, "option 'prefix-host-memory'");
 }
 
+static void mamba_is_of_one_rank(void **state)
+{
+    (void)state;
+    proa_engine *engine;
+    proa_err err = {.status = PROA_OK};
+    const proa_engine_options o = {.tensor_parallel = 2};
+    for (size_t m = DIVIDED; m < sizeof models / sizeof *models; m++) {
+        assert_int_equal(proa_engine_open(&engine, models[m], &o, &err), PROA_UNSUPPORTED);
+        if (!strstr(err.text, "option 'tp'") || strchr(err.text, '\n')) fail_msg("%s", err.text);
+    }
+}
+
 static void a_draft_model_is_refused(void **state)
 {
     (void)state;
@@ -237,6 +255,7 @@ int main(void)
         cmocka_unit_test(sequences_part_again_after_preemption),
         cmocka_unit_test(sequences_follow_from_the_state),
         cmocka_unit_test(engines_refuse),
+        cmocka_unit_test(mamba_is_of_one_rank),
         cmocka_unit_test(a_draft_model_is_refused),
         cmocka_unit_test(requests_and_sessions_are_refused),
         cmocka_unit_test(a_fleet_refuses_to_hand_on),

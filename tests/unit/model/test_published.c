@@ -447,6 +447,43 @@ static void qwen3_next(void **state)
     refused(room, PROA_INVALID, "'layer_types' has 1 entries for 48 layers");
 }
 
+/* ibm-granite/granite-4.0-h-tiny names its layers as transformers 4 does, and has no rotary positions. */
+static void granite_hybrid(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[2048];
+    static const char *const text =
+        "{\"architectures\":[\"GraniteMoeHybridForCausalLM\"],\"attention_multiplier\":0.0078125,"
+        "\"embedding_multiplier\":12,\"hidden_act\":\"silu\",\"hidden_size\":1536,\"intermediate_size\":512,"
+        "\"layer_types\":[\"mamba\",\"mamba\",\"%s\",\"mamba\"],\"logits_scaling\":6,\"mamba_chunk_size\":"
+        "256,"
+        "\"mamba_conv_bias\":true,\"mamba_d_conv\":4,\"mamba_d_head\":64,\"mamba_d_state\":128,"
+        "\"mamba_expand\":2,\"mamba_n_groups\":%d,\"mamba_n_heads\":48,\"mamba_proj_bias\":false,"
+        "\"max_position_embeddings\":131072,\"num_attention_heads\":12,\"num_experts_per_tok\":6,"
+        "\"num_hidden_layers\":4,\"num_key_value_heads\":4,\"num_local_experts\":64,"
+        "\"position_embedding_type\":\"nope\",\"residual_multiplier\":0.22,\"rope_theta\":10000,"
+        "\"shared_intermediate_size\":1024,\"tie_word_embeddings\":true,\"vocab_size\":100352%s}";
+    snprintf(room, sizeof room, text, "attention", 1, "");
+    accepted(&f, room);
+    assert_int_equal(f.c.rotary_dim, 0);
+    assert_int_equal(f.c.router.chosen, 6);
+    assert_true(proa_config_recurs(&f.c, 1) && !proa_config_recurs(&f.c, 2));
+    assert_int_equal(proa_config_state(&f.c), 3 * (3 * (3072 + 256) + 48 * 128 * 64));
+    assert_true(f.c.step_min == 0 && f.c.step_max > 1e38);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "attention", 1, ",\"time_step_limit\":[0.001,0.1]");
+    accepted(&f, room);
+    near(f.c.step_max, 0.1);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "attention", 5, "");
+    refused(room, PROA_INVALID, "no multiple of 5 groups");
+    snprintf(room, sizeof room, text, "sliding", 1, "");
+    refused(room, PROA_UNSUPPORTED, "'layer_types' entry 2 is 'sliding'");
+    snprintf(room, sizeof room, text, "attention", 1, ",\"attention_bias\":true");
+    refused(room, PROA_UNSUPPORTED, "multiplied by 0.22");
+}
+
 /* Text models of multimodal checkpoints: Qwen2.5-VL's keys are not nested, Qwen3-VL says outside that the head is tied,
  * and Ministral 3 takes as many tokens as were trained without scaled queries. */
 static void multimodal(void **state)
@@ -566,7 +603,7 @@ int main(void)
         cmocka_unit_test(granite),    cmocka_unit_test(minicpm),     cmocka_unit_test(smollm_3),
         cmocka_unit_test(olmo_3),     cmocka_unit_test(exaone_4),    cmocka_unit_test(deepseek_coder),
         cmocka_unit_test(xlnet_head), cmocka_unit_test(nomic_embed), cmocka_unit_test(hunyuan_a13b),
-        cmocka_unit_test(ernie_moe),  cmocka_unit_test(qwen3_next),  cmocka_unit_test(multimodal),
-        cmocka_unit_test(llama_4),    cmocka_unit_test(embedders)};
+        cmocka_unit_test(ernie_moe),  cmocka_unit_test(qwen3_next),  cmocka_unit_test(granite_hybrid),
+        cmocka_unit_test(multimodal), cmocka_unit_test(llama_4),     cmocka_unit_test(embedders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

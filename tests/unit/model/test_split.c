@@ -60,6 +60,7 @@ static void walk_step(walk *w, const proa_step *s)
         break;
     case PROA_STEP_CONV_STATE:
     case PROA_STEP_GATED_DELTA:
+    case PROA_STEP_SELECTIVE_SCAN: /* but see take_part: models with it are not divided yet */
         expect_part(w, s, s->in, true);
         expect_part(w, s, s->op == PROA_STEP_GATED_DELTA ? PROA_REG_RATES : s->in, true);
         w->part[s->out] = true;

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_mamba.c - decoders with layers of Mamba-2 (Dao, Gu 2024) beside layers of attention: Granite 4 (attention
+ * without positions, as FFN a mixture and a shared FFN, factors of embedding, branches and logits) and Bamba (attention
+ * with rotary positions on half of the head, a dense FFN). in_proj makes gates, values, B and C, and rates.
+ * Facts: transformers' modeling_{granitemoehybrid,bamba}.py. */
+#include "model/arch/arch_rows.h"
+
+#include "base/checked.h"
+#include <float.h>
+
+#define STACK PROA_STACK_DECODER
+#define LAYER "model.layers.%d."
+#define MAMBA LAYER "mamba."
+#define ATTN  LAYER "self_attn."
+
+/* clang-format off */
+#define COMMON_KEYS \
+    REQUIRED  ("vocab_size",               vocab,           VOCAB),             \
+    REQUIRED  ("hidden_size",              hidden,          HIDDEN),            \
+    REQUIRED  ("num_hidden_layers",        layers,          LAYERS),            \
+    REQUIRED  ("num_attention_heads",      heads,           HEADS),             \
+    REQUIRED  ("intermediate_size",        ffn,             FFN),               \
+    INTEGER   ("head_dim",                 head_dim,        1, HEAD_DIM, 0),    \
+    ACTIVATION("hidden_act",               SILU),                               \
+    SWITCH    ("tie_word_embeddings",      tied,            0),                 \
+    SWITCH    ("attention_bias",           attention_bias,  0),                 \
+    INTEGER   ("mamba_n_heads",            value_heads,     1, HEADS,    128),  \
+    INTEGER   ("mamba_n_groups",           key_heads,       1, HEADS,    1),    \
+    INTEGER   ("mamba_d_state",            key_dim,         1, STATE_DIM, 256), \
+    INTEGER   ("mamba_d_conv",             conv_taps,       2, CONV_WIDTH, 4),  \
+    SWITCH    ("mamba_conv_bias",          conv_bias,       1),                 \
+    SWITCH    ("mamba_proj_bias",          mix_bias,        0)
+static const proa_key granite_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("num_key_value_heads",      kv_heads,        1, HEADS,    0),
+    INTEGER   ("max_position_embeddings",  context,         1, CONTEXT,  2048),
+    EPSILON   ("rms_norm_eps",             1e-6),
+    INTEGER   ("num_local_experts",        experts,         0, EXPERTS,  8),
+    INTEGER   ("shared_intermediate_size", shared_ffn,      1, FFN,      1024),
+    NUMBER    ("embedding_multiplier",     embed_scale,     1e-6, 1e6,   1),
+    NUMBER    ("attention_multiplier",     attention_scale, 1e-6, 1e6,   1),
+    NUMBER    ("residual_multiplier",      residual_scale,  1e-6, 1e6,   1),
+    END_KEYS};
+static const proa_key bamba_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("num_key_value_heads",      kv_heads,        1, HEADS,    8),
+    INTEGER   ("max_position_embeddings",  context,         1, CONTEXT,  262144),
+    EPSILON   ("rms_norm_eps",             1e-5),
+    SWITCH    ("mlp_bias",                 mlp_bias,        0),
+    END_KEYS};
+
+#define BIAS_IF(LAYERS, COND, LOAD, name, SLOT, ROWS) \
+    TENSOR_LOADED(LOAD, name, SLOT, VECTOR, ROWS, NONE, IF(LAYERS) | IF(COND))
+#define COMMON_TENSORS \
+    TABLE    ("model.embed_tokens.weight",                           TOKENS,      VOCAB,      HIDDEN), \
+    VECTOR   (LAYER "input_layernorm.weight",                        ATTN_NORM,   HIDDEN),             \
+    MATRIX_LOADED_IF(RECURS, MIX_RATES, MAMBA "in_proj.weight",      MIX,         MIX,        HIDDEN), \
+    BIAS_IF  (RECURS, MIX_BIAS, MIX_RATES, MAMBA "in_proj.bias",     MIX_B,       MIX),                \
+    TENSOR   (MAMBA "conv1d.weight", MIX_CONV, F32, CONVOLVED, TAPS, IF(RECURS)),                      \
+    BIAS_IF  (RECURS, CONV_BIAS, ROWS, MAMBA "conv1d.bias",          MIX_CONV_B,  CONVOLVED),          \
+    VECTOR_IF(RECURS, MAMBA "A_log",                                 DECAY,       RATE_HEADS),         \
+    VECTOR_IF(RECURS, MAMBA "dt_bias",                               DECAY_B,     RATE_HEADS),         \
+    VECTOR_IF(RECURS, MAMBA "D",                                     SKIP,        RATE_HEADS),         \
+    VECTOR_IF(RECURS, MAMBA "norm.weight",                           RECALL_NORM, RECALLED),           \
+    MATRIX_IF(RECURS, MAMBA "out_proj.weight",                       MIX_OUT,     HIDDEN,   RECALLED), \
+    BIAS_IF  (RECURS, MIX_BIAS, ROWS, MAMBA "out_proj.bias",         MIX_OUT_B,   HIDDEN),             \
+    MATRIX_IF(ATTENDS, ATTN "q_proj.weight",                         QKV,         Q,          HIDDEN), \
+    MATRIX_IF(ATTENDS, ATTN "k_proj.weight",                         QKV,         KV,         HIDDEN), \
+    MATRIX_IF(ATTENDS, ATTN "v_proj.weight",                         QKV,         KV,         HIDDEN), \
+    MATRIX_IF(ATTENDS, ATTN "o_proj.weight",                         O,           HIDDEN,     Q),      \
+    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, ATTN "q_proj.bias",          QKV_B,       Q),                  \
+    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, ATTN "k_proj.bias",          QKV_B,       KV),                 \
+    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, ATTN "v_proj.bias",          QKV_B,       KV),                 \
+    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, ATTN "o_proj.bias",          O_B,         HIDDEN),             \
+    MATRIX_IF(UNTIED, "lm_head.weight",                              HEAD,        VOCAB,      HIDDEN), \
+    TIED_HEAD("model.embed_tokens.weight")
+#define MOE LAYER "block_sparse_moe."
+static const proa_name granite_tensors[] = {
+    COMMON_TENSORS,
+    VECTOR   (LAYER "post_attention_layernorm.weight",               FFN_NORM,    HIDDEN),
+    MATRIX_IF(EXPERTS, MOE "router.layer.weight",                    ROUTER,      EXPERTS,      HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, MOE "input_linear.weight",             EXPERT_UP,   EXPERT_GATED, HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, MOE "output_linear.weight",            EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
+    MATRIX   (LAYER "shared_mlp.input_linear.weight",                SHARED_UP,   SHARED_GATED, HIDDEN),
+    MATRIX   (LAYER "shared_mlp.output_linear.weight",               SHARED_DOWN, HIDDEN,       SHARED_FFN),
+    VECTOR   ("model.norm.weight",                                   FINAL_NORM,  HIDDEN),
+    END_TENSORS};
+static const proa_name bamba_tensors[] = {
+    COMMON_TENSORS,
+    VECTOR   (LAYER "pre_ff_layernorm.weight",                       FFN_NORM,    HIDDEN),
+    MATRIX   (LAYER "feed_forward.gate_proj.weight",                 UP,          FFN,        HIDDEN),
+    MATRIX   (LAYER "feed_forward.up_proj.weight",                   UP,          FFN,        HIDDEN),
+    MATRIX   (LAYER "feed_forward.down_proj.weight",                 DOWN,        HIDDEN,     FFN),
+    VECTOR_IF(MLP_BIAS, LAYER "feed_forward.gate_proj.bias",         UP_B,        FFN),
+    VECTOR_IF(MLP_BIAS, LAYER "feed_forward.up_proj.bias",           UP_B,        FFN),
+    VECTOR_IF(MLP_BIAS, LAYER "feed_forward.down_proj.bias",         DOWN_B,      HIDDEN),
+    VECTOR   ("model.final_layernorm.weight",                        FINAL_NORM,  HIDDEN),
+    END_TENSORS};
+static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
+/* Names as transformers has them in memory. */
+static const char *const aliases[] = {
+    "block_sparse_moe.router.layer.weight",  "block_sparse_moe.router.weight",
+    "block_sparse_moe.input_linear.weight",  "block_sparse_moe.experts.gate_up_proj",
+    "block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj",
+    NULL};
+
+static const proa_step granite_embed[] = {EMBED_TO(X, TOKENS, SCALED | INPUTS), ROPE_TABLE_IF(ROTARY), END};
+static const proa_step bamba_embed[]   = {EMBED(TOKENS), ROPE_TABLE_IF(ROTARY), END};
+#define MIXERS \
+    NORM          (X,      N,      ATTN_NORM),                            \
+    LINEAR        (N,      MIX,    MIX,         IF(RECURS)),              \
+    CONV_STATE    (MIX,    MIXED,  MIX_CONV),                             \
+    SELECTIVE_SCAN(MIXED,  RECALL, DECAY),                                \
+    NORM_GATED    (MIX,    RECALL, RECALL_NORM),                          \
+    LINEAR        (RECALL, X,      MIX_OUT,     ADD | RESIDUAL | IF(RECURS)), \
+    LINEAR        (N,      QKV,    QKV,         IF(ATTENDS)),             \
+    STEP_BARE(ROPE,        QKV,    QKV,         IF(ATTENDS) | IF(ROTARY)), \
+    STEP_BARE(KV_APPEND,   QKV,    NONE,        IF(ATTENDS)),             \
+    STEP_BARE(ATTEND,      QKV,    A,           IF(ATTENDS)),             \
+    LINEAR        (A,      X,      O,           ADD | RESIDUAL | IF(ATTENDS)), \
+    NORM          (X,      N,      FFN_NORM)
+static const proa_step granite_layer[] = {
+    MIXERS,
+    LINEAR        (N,      ROUTER, ROUTER,      IF(EXPERTS)),
+    ROUTE         (CORRECTION),
+    EXPERTS       (N,      X,      ADD),
+    LINEAR_GATED  (N,      F,      SHARED_UP,   0),
+    LINEAR        (F,      X,      SHARED_DOWN, ADD | RESIDUAL),
+    END};
+static const proa_step bamba_layer[] = {
+    MIXERS,
+    LINEAR_GATED  (N,      F,      UP,          0),
+    LINEAR        (F,      X,      DOWN,        ADD | RESIDUAL),
+    END};
+static const proa_step head[] = {LM_HEAD(SCALED)};
+/* clang-format on */
+
+static bool is_number(const proa_json *j)
+{
+    return proa_json_kind(j) == PROA_JSON_INT || proa_json_kind(j) == PROA_JSON_DOUBLE;
+}
+
+/* Python writes an infinite limit as something that is no number: none. */
+static void read_limits(proa_config *c, const proa_json *json)
+{
+    const proa_json *limits = proa_json_get(json, "time_step_limit");
+    const proa_json *least = proa_json_at(limits, 0), *most = proa_json_at(limits, 1);
+    c->step_min = is_number(least) ? proa_json_double(least) : 0;
+    c->step_max = is_number(most) ? proa_json_double(most) : (double)FLT_MAX;
+}
+
+/* mamba_d_head may be "auto". */
+static proa_status read_value_dim(proa_config *c, const proa_json *json, proa_err *err)
+{
+    int64_t expand = 2;
+    PROA_TRY(proa_json_get_int(&expand, json, "mamba_expand", 1, PROA_HIDDEN_MAX, err));
+    c->value_dim = expand * c->hidden / c->value_heads;
+    if (proa_str_is(proa_json_str(proa_json_get(json, "mamba_d_head")), "auto")) return PROA_OK;
+    return proa_json_get_int(&c->value_dim, json, "mamba_d_head", 1, PROA_STATE_DIM_MAX, err);
+}
+
+static proa_status finish_mamba(proa_config *c, const proa_json *json, proa_err *err)
+{
+    c->gated = c->mix_rates = c->gate_first = true;
+    c->conv_act = c->act;
+    c->recall_groups = c->key_heads;
+    if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
+    if (c->act != PROA_ACT_SILU)
+        return PROA_FAIL(err, UNSUPPORTED, "'hidden_act' '%s' is not supported", proa_act_name(c->act));
+    if (c->value_heads % c->key_heads != 0)
+        return PROA_FAIL(err, INVALID, "'mamba_n_heads' is %lld, no multiple of %lld groups",
+                         (long long)c->value_heads, (long long)c->key_heads);
+    read_limits(c, json);
+    return read_value_dim(c, json, err);
+}
+
+static proa_status check_biases(const proa_config *c, proa_err *err)
+{
+    if (!(c->attention_bias || c->mix_bias) || c->residual_scale == 1) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "biases with outputs that are multiplied by %g are not supported",
+                     c->residual_scale);
+}
+
+/* Rotary positions only if position_embedding_type says so. What experts add is scaled as what attention adds: their
+ * weights are. */
+static proa_status finish_granite(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    double divisor = 1;
+    int64_t chosen = 2;
+    proa_str positions = {"", 0};
+    PROA_TRY(finish_mamba(c, json, err));
+    PROA_TRY(proa_json_get_double(&divisor, json, "logits_scaling", 1e-6, 1e6, err));
+    PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 0, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_str(&positions, json, "position_embedding_type", err));
+    PROA_TRY(check_biases(c, err));
+    c->logit_scale = 1 / divisor;
+    c->expert_ffn = c->ffn;
+    c->router.renormalise = true;
+    c->router.scale = (float)c->residual_scale;
+    if (c->experts > 0) c->router.chosen = (int32_t)chosen;
+    c->recurrent_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) c->recurrent_layers[i] = true;
+    PROA_TRY(proa_config_read_recurrent(c, json, err));
+    c->rotary_dim = proa_str_is(positions, "rope") ? c->head_dim : 0;
+    return c->rotary_dim ? proa_config_read_rope(c, json, arena, err) : PROA_OK;
+}
+
+/* The layers of attn_layer_indices have attention. */
+static proa_status finish_bamba(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    const proa_json *attending = proa_json_get(json, "attn_layer_indices");
+    PROA_TRY(finish_mamba(c, json, err));
+    c->recurrent_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) c->recurrent_layers[i] = true;
+    for (int64_t i = 0; i < proa_json_len(attending); i++) {
+        int64_t at = proa_json_int(proa_json_at(attending, i));
+        if (at < 0 || at >= c->layers)
+            return PROA_FAIL(err, INVALID, "'attn_layer_indices' names layer %lld of %lld", (long long)at,
+                             (long long)c->layers);
+        c->recurrent_layers[at] = false;
+    }
+    c->rotary_dim = c->head_dim / 2; /* whatever partial_rotary_factor says */
+    return proa_config_read_rope(c, json, arena, err);
+}
+
+/* clang-format off */
+#define ROW(type, class, form) \
+    {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = form##_keys,          \
+     .names = form##_tensors, .aliases = aliases, .ignored = ignored,                                    \
+     .stacks = {CAUSAL(form##_embed, form##_layer)}, .head = head, .finish = finish_##form}
+
+const proa_arch proa_arch_granitemoehybrid = ROW("granitemoehybrid", "GraniteMoeHybridForCausalLM", granite);
+const proa_arch proa_arch_bamba = ROW("bamba", "BambaForCausalLM", bamba);
+/* clang-format on */
