@@ -230,7 +230,7 @@ static void scan_case(tester *t, int64_t groups, int64_t heads, int64_t dk, int6
     state_case s = {.run = run_scan, .label = label, .in = heads * dv + 2 * groups * dk};
     s.out = heads * dv, s.numbers = heads * dk * dv + 1;
     s.scan = (proa_state_space){groups, heads, dk, dv, rate, bias, skip, 0.01F, most};
-    check_case(t, &s, TOL_ATTEND);
+    check_case(t, &s, TOL_STATE);
     free(rate), free(bias), free(skip);
 }
 
