@@ -17,6 +17,7 @@
 #include "kernels/connect.h"
 #include "kernels/plugin.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,24 @@ static proa_status fake_failed(proa_device *d, proa_err *err)
     return PROA_FAIL(err, INTERNAL, "the fake GPU has failed");
 }
 
+/* The reference needs scratch, which a model has on the host only, for the row between an expert's two products. */
+static void scratch_experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                            const proa_experts *e)
+{
+    static _Thread_local _Alignas(64) char memory[1 << 20];
+    if (!c->scratch) c->scratch = memory, c->scratch_bytes = sizeof memory;
+    proa_ops_cpu(PROA_ISA_GENERIC)->experts(c, y, x, weights, ids, e);
+}
+
+static proa_ops fake_ops;
+static pthread_once_t ops_are_filled = PTHREAD_ONCE_INIT;
+
+static void fill_ops(void)
+{
+    fake_ops = *proa_ops_cpu(PROA_ISA_GENERIC);
+    fake_ops.experts = scratch_experts;
+}
+
 PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err);
 PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index, proa_err *err)
 {
@@ -78,7 +97,8 @@ PROA_EXPORT proa_status proa_cuda_open(int version, proa_device **out, int index
     PROA_TRY(proa_device_open(out, "cpu", err));
     (*out)->name = "fake GPU", (*out)->host = false, (*out)->gpu = index;
     (*out)->send = fake_send, (*out)->sent = fake_sent, (*out)->failed = fake_failed;
-    (*out)->ops = proa_ops_cpu(PROA_ISA_GENERIC); /* the reference needs no scratch of the host */
+    pthread_once(&ops_are_filled, fill_ops);
+    (*out)->ops = &fake_ops;
     return PROA_OK;
 }
 
