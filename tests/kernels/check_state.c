@@ -97,6 +97,19 @@ static void expect_untouched(tester *t, const state_case *s, const state_run *mi
            s->label);
 }
 
+/* A device in 16 bits and the reference get the same numbers: with others their states drift apart, row by row. */
+static void round_rows(proa_view v)
+{
+    if (device_mode.narrow == PROA_DTYPE_F32) return;
+    uint16_t *bits = proa_malloc((size_t)v.shape[1] * sizeof *bits);
+    for (int64_t i = 0; i < v.shape[0]; i++) {
+        float *row = proa_view_f32(v) + i * v.stride[0];
+        proa_from_f32(bits, device_mode.narrow, row, v.shape[1]);
+        proa_to_f32(row, bits, device_mode.narrow, v.shape[1]);
+    }
+    free(bits);
+}
+
 static void check_case(tester *t, const state_case *s, tolerance kind)
 {
     const int64_t in[] = {ROWS, s->in},
@@ -104,6 +117,7 @@ static void check_case(tester *t, const state_case *s, tolerance kind)
     if (!takes_turn(t)) return;
     canvas x = canvas_make(2, in, 3, 1), rates = canvas_make(2, rates_shape, 1, 1);
     canvas_fill(&x, (uint64_t)s->in, false), canvas_fill(&rates, 7, false);
+    round_rows(x.view), round_rows(rates.view);
     state_run right = begin_run(s), begin = begin_run(s);
     run_spans(&t->reference, s, &right, x.view, rates.view, first_spans, PROA_COUNT(first_spans));
     for (int n = 0; n < CHECK_THREADS; n++) {
