@@ -174,8 +174,9 @@ def test_asyncio_cancellation_cancels_the_request():
             with pytest.raises(asyncio.CancelledError):
                 await task
             for _ in range(3000):
-                if model.engine.stats()["running"] == 0:
-                    return model.engine.stats()["cancelled"]
+                stats = model.engine.stats()
+                if stats["running"] == 0 and stats["cancelled"]:
+                    return stats["cancelled"]
                 await asyncio.sleep(0.01)
 
     assert asyncio.run(run()) == 1
