@@ -204,8 +204,8 @@ lint_venv() {
     cp "$list" "$stamp"
 }
 
-#>   lint                               form, names, layers, complexity, headers, banned functions, clang-tidy, shell, prose,
-#>                                      ruff and mypy over the Python code
+#>   lint                               form, names, layers, circles, complexity, headers, banned functions, clang-tidy, shell,
+#>                                      prose, ruff and mypy over the Python code
 cmd_lint() {
     # shellcheck disable=SC2086 # lists
     need $build_needs $lint_needs

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each check of tools/ that ./do lint runs over text fails on a fault that is planted here, in a small tree of its own, and
-passes without it. Run by pytest; needs no build."""
+passes without it. Run by pytest; needs no build: what a check reads of one is compiled here."""
 import os
 import pathlib
 import shutil
@@ -39,9 +39,11 @@ def put(folder, files):
 @pytest.fixture
 def tree(tmp_path):
     (tmp_path / "tools").mkdir()
-    for tool in ("check-names", "check-form", "check-layers", "check-complexity", "check-commits"):
+    for tool in ("check-names", "check-form", "check-layers", "check-complexity", "check-commits",
+                 "check-circles"):
         shutil.copy(ROOT / "tools" / tool, tmp_path / "tools")
-    put(tmp_path, {"tools/form.allow": "", "tools/complexity.allow": "", "tools/names.allow": "", **CLEAN})
+    put(tmp_path, {"tools/form.allow": "", "tools/complexity.allow": "", "tools/names.allow": "",
+                   "tools/circles.allow": "", **CLEAN})
     names = tmp_path / "tools/check-names"  # the names of this repository are not those of the small tree
     names.write_text("".join("KNOWN = set()\n" if line.startswith("KNOWN") else line for line in names.open()))
     for folder in ("include", "examples", "tests", "bench"):
@@ -192,6 +194,64 @@ def test_complexity_of_cuda(tree):
     fails(tree, {"src/base/gpu.cu": source("gpu.cu", kernel)}, "branchy_kernel has 20 lines and complexity 16", "check-complexity")
     put(tree, {"tools/complexity.allow": "src/base/gpu.cu branchy_kernel 20 16  # a reason\n"})
     assert check(tree, "check-complexity") == (0, "")
+
+
+def compiled(tree, files):
+    """Puts the files there and compiles them as the build does, each into the objects of its floor."""
+    put(tree, files)
+    for name in files:
+        target = tree / f"build/release/CMakeFiles/proa_{name.split('/')[1]}.dir/{name}.o"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cc", "-c", "-o", target, tree / name], check=True, timeout=60)
+
+
+needs_objects = pytest.mark.skipif(not (shutil.which("cc") and shutil.which("nm")), reason="no cc or no nm")
+LOW, HIGH = "int low(void) { return 1; }\n", "int low(void);\nint high(void) { return low(); }\n"
+UP = "int high(void);\nint low(void) { return high(); }\n"
+ROUND = "src/net: circle of 2 files: high.c needs low of low.c; low.c needs high of high.c\n"
+
+
+@needs_objects
+def test_circles(tree):
+    code, out = check(tree, "check-circles")
+    assert code == 1 and "build/release: no objects" in out, out
+    assert "circles: no objects in build/release" in lint(tree, "circles")[1]
+    compiled(tree, {"src/net/low.c": LOW, "src/net/high.c": HIGH})
+    assert check(tree, "check-circles") == (0, "")
+    compiled(tree, {"src/net/low.c": UP})
+    assert check(tree, "check-circles") == (1, ROUND)
+    code, out = lint(tree, "circles")
+    assert code == 1 and ROUND in out and "0 passed, 1 failed" in out, out
+
+
+@needs_objects
+def test_circles_through_a_table_and_a_third_file(tree):
+    compiled(tree, {"src/net/a.c": "extern int (*const table[1])(void);\nint a(void) { return table[0](); }\n",
+                    "src/net/b.c": "int c(void);\nint (*const table[1])(void) = {c};\n",
+                    "src/net/c.c": "int a(void);\nint c(void) { return a(); }\n"})
+    way = "src/net: circle of 3 files: a.c needs table of b.c; b.c needs c of c.c; c.c needs a of a.c\n"
+    assert check(tree, "check-circles") == (1, way)
+
+
+@needs_objects
+def test_circles_of_two_folders_and_of_moved_files_do_not_count(tree):
+    compiled(tree, {"src/net/high.c": HIGH, "src/net/inner/low.c": UP, "src/net/low.c": UP})
+    (tree / "src/net/low.c").unlink()
+    assert check(tree, "check-circles") == (0, "")
+
+
+@needs_objects
+def test_allowed_circles_only_shrink(tree):
+    compiled(tree, {"src/net/low.c": UP, "src/net/high.c": HIGH})
+    put(tree, {"tools/circles.allow": check(tree, "check-circles", "--list")[1] + "# a remark\n"})
+    assert check(tree, "check-circles") == (0, "")
+    compiled(tree, {"src/net/low.c": "int high(void), third(void);\nint low(void) { return high() + third(); }\n",
+                    "src/net/third.c": "int low(void);\nint third(void) { return low(); }\n"})
+    code, out = check(tree, "check-circles")
+    assert code == 1 and "src/net: circle of 3 files" in out, out
+    compiled(tree, {"src/net/low.c": LOW})
+    code, out = check(tree, "check-circles")
+    assert code == 1 and "tools/circles.allow: src/net/low.c is in no circle that is allowed any more" in out, out
 
 
 def test_subjects_of_commits(tree):
