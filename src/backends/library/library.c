@@ -14,11 +14,6 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static proa_library *libraries; /* under the lock; entries stay */
 
-const proa_library *proa_library_of(const proa_served_model *model)
-{
-    return (const proa_library *)(const void *)proa_served_model_backend(model);
-}
-
 /* The name of a backend or a file is one component of a path: it may come with a load request. */
 static bool is_component(const char *name)
 {

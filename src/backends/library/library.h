@@ -39,7 +39,11 @@ PROA_MUST_CHECK proa_status proa_library_plugin(char *path, const char *director
 
 const char *proa_library_plugin_name(int i); /* the backend of plug-in i; NULL: there is none */
 
-const proa_library *proa_library_of(const proa_served_model *model);
+/* The library of a model whose backend is one. */
+static inline const proa_library *proa_library_of(const proa_served_model *model)
+{
+    return (const proa_library *)(const void *)proa_served_model_backend(model);
+}
 
 /* table.c: asks the entry point of a library with Proa's interface for its table and fills library->backend. */
 PROA_MUST_CHECK proa_status proa_library_open_table(proa_library *library, proa_err *err);
