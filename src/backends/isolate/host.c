@@ -253,7 +253,7 @@ int proa_isolate_host(int argc, char **argv)
         return EXIT_FAILURE;
     }
     (void)prctl(PR_SET_NAME, "proa-backend");
-    if (proa_host_connect(argv[2], &err) != PROA_OK) {
+    if (proa_host_connect(argv[2], proa_host_device_open, &err) != PROA_OK) {
         fprintf(stderr, "proa backend-host: %s\n", err.text);
         return EXIT_FAILURE;
     }

@@ -26,8 +26,8 @@ void proa_host_jobs_add(proa_host_jobs *jobs, const proa_channel_message *messag
 /* ---- host_channel.c: the channel to the server ---- */
 
 /* Opens the channel that the server has left this process, and takes large outputs from memory that both share. name:
- * of the process; it stays the caller's. */
-PROA_MUST_CHECK proa_status proa_host_connect(const char *name, proa_err *err);
+ * of the process; it stays the caller's. device_open: opens tensors of payloads that are in memory of GPUs. */
+PROA_MUST_CHECK proa_status proa_host_connect(const char *name, proa_device_open_fn *device_open, proa_err *err);
 int proa_host_receive(proa_channel_message *in, int most, int wait_ms); /* proa_channel_receive */
 void proa_host_shutdown(void); /* the server sees the end of the channel */
 /* Sends a message with a payload. False: there is no room for it, or the server is gone. */

@@ -9,6 +9,7 @@
 
 static proa_channel *channel;
 static const char *process_name = "";
+static proa_device_open_fn *open_device;
 
 /* ---- messages ---- */
 
@@ -45,7 +46,7 @@ void proa_host_payload(proa_payload *w, const proa_channel_message *m)
 {
     proa_err err = {0};
     if (proa_payload_open(w, proa_channel_view(channel), m, &err) == PROA_OK) {
-        w->open_device = proa_host_device_open;
+        w->open_device = open_device;
         return;
     }
     fprintf(stderr, "proa backend-host: %s\n", err.text);
@@ -73,9 +74,9 @@ static proa_buffer *shared_buffer(size_t bytes)
 
 /* ---- life ---- */
 
-proa_status proa_host_connect(const char *name, proa_err *err)
+proa_status proa_host_connect(const char *name, proa_device_open_fn *device_open, proa_err *err)
 {
-    process_name = name;
+    process_name = name, open_device = device_open;
     PROA_TRY(proa_channel_open(&channel, (size_t)PROA_PROCESS_KEEP_BYTES, err));
     proa_buffer_set_source(shared_buffer, SHARED_LEAST);
     return PROA_OK;
