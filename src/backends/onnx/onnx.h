@@ -28,12 +28,20 @@ typedef struct proa_onnx_io {
 
 typedef struct proa_onnx_device proa_onnx_device; /* device.h */
 
-/* ---- options.c: settings of the command line, parameters and optimization of config.pbtxt ---- */
+/* ---- settings.c: numbers and truth values of --backend-config, and of `parameters` in config.pbtxt ---- */
 
-/* The value stays if the setting is absent; INVALID if it is no number in [0, max], or neither 0/1 nor false/true. */
+/* The value stays if the key is absent; INVALID if it is no number in [0, max], or neither 0/1 nor false/true. */
 proa_status proa_onnx_setting_number(int64_t *value, const struct proa_server *server, const char *key,
                                      int64_t max, proa_err *err);
 proa_status proa_onnx_setting_true(bool *value, const struct proa_server *server, const char *key, proa_err *err);
+proa_status proa_onnx_parameter_number(int64_t *value, const Inference__ModelConfig *c, const char *key,
+                                       int64_t max, proa_err *err);
+/* *given: is the parameter there? */
+proa_status proa_onnx_parameter_true(bool *given, bool *value, const Inference__ModelConfig *c,
+                                     const char *key, proa_err *err);
+
+/* ---- options.c: settings, `parameters` and `optimization` as options of ONNX Runtime ---- */
+
 /* Options of a session of this configuration on a CUDA device, or the CPU (-1); for *out: ReleaseSessionOptions.
  * model: NULL while it is being completed. folder: of the version, where relative paths begin. */
 PROA_MUST_CHECK proa_status proa_onnx_session_options(OrtSessionOptions **out, const proa_ort *ort,
@@ -54,6 +62,12 @@ PROA_MUST_CHECK proa_status proa_onnx_file(char *path, const Inference__ModelCon
  * are not a protobuf message. */
 PROA_MUST_CHECK proa_status proa_onnx_check_external(const unsigned char *bytes, size_t count, proa_err *err);
 
+/* ---- io.c: inputs and outputs of a session ---- */
+
+PROA_MUST_CHECK proa_status proa_onnx_read_io(proa_onnx_io *out, const proa_ort *ort,
+                                              const OrtSession *session, proa_arena *arena, proa_err *err);
+proa_onnx_tensor *proa_onnx_find(proa_onnx_tensor *tensors, int count, const char *name); /* NULL: none */
+
 /* ---- session.c ---- */
 
 /* Reads the inputs and outputs of a model whose configuration is being completed. */
@@ -64,11 +78,8 @@ PROA_MUST_CHECK proa_status proa_onnx_look(proa_onnx_io *io, const proa_ort *ort
 PROA_MUST_CHECK proa_status proa_onnx_session_open(OrtSession **out, const proa_ort *ort,
                                                    const proa_served_model *model, int device, proa_err *err);
 
-/* ---- signature.c: inputs and outputs ---- */
+/* ---- signature.c: inputs and outputs of a configuration ---- */
 
-PROA_MUST_CHECK proa_status proa_onnx_read_io(proa_onnx_io *out, const proa_ort *ort,
-                                              const OrtSession *session, proa_arena *arena, proa_err *err);
-proa_onnx_tensor *proa_onnx_find(proa_onnx_tensor *tensors, int count, const char *name); /* NULL: none */
 /* The table's `complete`: max_batch_size, inputs, outputs and dynamic_batching as Triton's backend sets them. */
 PROA_MUST_CHECK proa_status proa_onnx_complete(Inference__ModelConfig *config, const char *version_path,
                                                proa_arena *arena, proa_err *err);

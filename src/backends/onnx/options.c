@@ -4,68 +4,10 @@
 #include "backends/onnx/onnx.h"
 #include "base/alloc.h"
 #include "serve/config/config.h"
-#include <errno.h>
 #include <string.h>
-
-#define NAME "onnxruntime"
 
 typedef Inference__ModelOptimizationPolicy__ExecutionAccelerators accelerators;
 typedef Inference__ModelOptimizationPolicy__ExecutionAccelerators__Accelerator accelerator;
-
-/* ---- values ---- */
-
-static bool read_number(int64_t *value, const char *text, int64_t max)
-{
-    char *end;
-    errno = 0;
-    long long n = strtoll(text, &end, 10);
-    if (errno || end == text || *end || n < 0 || n > max) return false;
-    *value = n;
-    return true;
-}
-
-static bool read_truth(bool *value, const char *text)
-{
-    bool yes = !strcmp(text, "1") || !strcmp(text, "true") || !strcmp(text, "True");
-    bool no = !strcmp(text, "0") || !strcmp(text, "false") || !strcmp(text, "False");
-    *value = yes;
-    return yes || no;
-}
-
-proa_status proa_onnx_setting_number(int64_t *value, const struct proa_server *server, const char *key,
-                                     int64_t max, proa_err *err)
-{
-    const char *text = proa_backend_setting(server, NAME, key);
-    if (!text || read_number(value, text, max)) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "--backend-config=" NAME ",%s must be a number from 0 to %lld, got '%s'",
-                     key, (long long)max, text);
-}
-
-proa_status proa_onnx_setting_true(bool *value, const struct proa_server *server, const char *key, proa_err *err)
-{
-    const char *text = proa_backend_setting(server, NAME, key);
-    if (!text || read_truth(value, text)) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "--backend-config=" NAME ",%s must be 0 or 1, got '%s'", key, text);
-}
-
-static proa_status parameter_number(int64_t *value, const Inference__ModelConfig *c, const char *key,
-                                    int64_t max, proa_err *err)
-{
-    const char *text = proa_config_parameter(c, key);
-    if (!text || read_number(value, text, max)) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "parameter '%s' of model '%s' must be a number from 0 to %lld, got '%s'",
-                     key, c->name, (long long)max, text);
-}
-
-/* *given: is the parameter there? */
-static proa_status parameter_true(bool *given, bool *value, const Inference__ModelConfig *c, const char *key,
-                                  proa_err *err)
-{
-    const char *text = proa_config_parameter(c, key);
-    *given = text != NULL;
-    if (!text || read_truth(value, text)) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "parameter '%s' of model '%s' must be 0 or 1, got '%s'", key, c->name, text);
-}
 
 /* ---- execution providers ---- */
 
@@ -146,10 +88,10 @@ static proa_status add_old_cuda(pairs *p, const Inference__ModelConfig *c, proa_
                                                                                     "kNextPowerOfTwo",
                                                                                     "kSameAsRequested"};
     int64_t n = -1;
-    PROA_TRY(parameter_number(&n, c, "cudnn_conv_algo_search", 2, err));
+    PROA_TRY(proa_onnx_parameter_number(&n, c, "cudnn_conv_algo_search", 2, err));
     if (n >= 0) PROA_TRY(add_pair(p, "cudnn_conv_algo_search", search[n], err));
     n = -1;
-    PROA_TRY(parameter_number(&n, c, "arena_extend_strategy", 1, err));
+    PROA_TRY(proa_onnx_parameter_number(&n, c, "arena_extend_strategy", 1, err));
     if (n >= 0) PROA_TRY(add_pair(p, "arena_extend_strategy", strategy[n], err));
     const char *limit = proa_config_parameter(c, "gpu_mem_limit");
     const char *stream = proa_config_parameter(c, "do_copy_in_default_stream");
@@ -239,9 +181,9 @@ static proa_status set_threads(OrtSessionOptions *options, const proa_ort *ort,
                                const Inference__ModelConfig *c, proa_err *err)
 {
     int64_t mode = ORT_SEQUENTIAL, intra = 0, inter = 0;
-    PROA_TRY(parameter_number(&mode, c, "execution_mode", ORT_PARALLEL, err));
-    PROA_TRY(parameter_number(&intra, c, "intra_op_thread_count", PROA_ONNX_THREADS_MAX, err));
-    PROA_TRY(parameter_number(&inter, c, "inter_op_thread_count", PROA_ONNX_THREADS_MAX, err));
+    PROA_TRY(proa_onnx_parameter_number(&mode, c, "execution_mode", ORT_PARALLEL, err));
+    PROA_TRY(proa_onnx_parameter_number(&intra, c, "intra_op_thread_count", PROA_ONNX_THREADS_MAX, err));
+    PROA_TRY(proa_onnx_parameter_number(&inter, c, "inter_op_thread_count", PROA_ONNX_THREADS_MAX, err));
     PROA_TRY(proa_ort_check(ort, ort->SetSessionExecutionMode(options, (int)mode), err));
     if (ort->global_threads) return proa_ort_check(ort, ort->DisablePerSessionThreads(options), err);
     if (intra) PROA_TRY(proa_ort_check(ort, ort->SetIntraOpNumThreads(options, (int)intra), err));
@@ -252,10 +194,10 @@ static proa_status set_memory(OrtSessionOptions *options, const proa_ort *ort,
                               const Inference__ModelConfig *c, proa_err *err)
 {
     bool given, on = false;
-    PROA_TRY(parameter_true(&given, &on, c, "enable_mem_arena", err));
+    PROA_TRY(proa_onnx_parameter_true(&given, &on, c, "enable_mem_arena", err));
     if (given)
         PROA_TRY(proa_ort_check(ort, (on ? ort->EnableCpuMemArena : ort->DisableCpuMemArena)(options), err));
-    PROA_TRY(parameter_true(&given, &on, c, "enable_mem_pattern", err));
+    PROA_TRY(proa_onnx_parameter_true(&given, &on, c, "enable_mem_pattern", err));
     if (!given) return PROA_OK;
     return proa_ort_check(ort, (on ? ort->EnableMemPattern : ort->DisableMemPattern)(options), err);
 }
