@@ -208,12 +208,12 @@ PROA_MUST_CHECK proa_status proa_triton_output_memory(proa_buffer **out, const T
 /* request.c */
 /* A parameter as a pointer to its value: an unsigned number has the bytes of the signed one that Triton has. */
 void proa_triton_read_param(const proa_infer_param *p, const char **name, int *type, const void **value);
+
+/* lifecycle.c */
 TRITONBACKEND_Request *proa_triton_request_new(TRITONBACKEND_Model *model, proa_infer *infer);
 TRITONBACKEND_Request *proa_triton_request_hold(TRITONBACKEND_Request *request);
 /* The last reference: a request without a final response gets an error. */
 void proa_triton_request_drop(TRITONBACKEND_Request *request);
-
-/* response.c */
 /* Hands a reply to the server. reply NULL: only the end. False: the final response was sent before; reply is freed. */
 bool proa_triton_reply(TRITONBACKEND_Request *request, proa_reply *reply, bool final);
 /* Delivers the final reply of a model that is not decoupled: it is kept until the statistics of the request are known,

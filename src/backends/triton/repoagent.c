@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * repoagent.c - libraries that were compiled as repository agents of Triton, in terms of the server's agents
- * (serve/server.h).
- * Owner:   an agent stays until the program ends. A model of it lives from the load until nothing is left of the model,
- *          and so does the folder that it has acquired. */
-#include "backends/triton/abi.h"
+ * (serve/server.h). */
+#include "backends/triton/repoagent.h"
 #include "backends/triton/triton.h"
 
 #include "base/alloc.h"
@@ -12,66 +10,13 @@
 #include "base/log.h"
 #include "serve/config/config.h"
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
 #define ACTION_ENTRY   "TRITONREPOAGENT_ModelAction" /* what such a library must export */
 #define NAME_MAX_BYTES 127
 
-enum { API_MAJOR = 0, API_MINOR = 1 };
-enum { IN_FILES = 0 }; /* TRITONREPOAGENT_ARTIFACT_FILESYSTEM: repositories in the cloud have been fetched */
-
-#define ACTION_LIST(X) X(LOAD) X(LOAD_COMPLETE) X(LOAD_FAIL) X(UNLOAD) X(UNLOAD_COMPLETE)
-enum action {
-#define ACTION_ENUM(name) ACTION_##name,
-    ACTION_LIST(ACTION_ENUM)
-#undef ACTION_ENUM
-};
-
-struct TRITONREPOAGENT_Agent {
-    proa_repository_agent agent; /* the first member: agent_of */
-    char *name;
-    void *handle; /* of dlopen */
-    void *state;  /* the library's */
-    proa_triton_agent_fn *initialize;
-    proa_triton_agent_model_fn *model_initialize, *model_finalize;
-    proa_triton_action_fn *action;
-    TRITONREPOAGENT_Agent *next;
-};
-
-struct TRITONREPOAGENT_AgentModel {
-    TRITONREPOAGENT_Agent *agent;
-    proa_arena arena;
-    void *state; /* the library's */
-    enum action action;
-    bool initialized;
-    const char *folder;       /* where the model is: in `arena` */
-    const char *const *names; /* of parameters, as values; [count] */
-    const char *const *values;
-    uint32_t count;
-    TRITONSERVER_Message *config;
-    char *acquired; /* a folder that was made for the library; NULL: none */
-};
-
 /* ---- a model of an agent ---- */
-
-static const char *action_name(enum action action)
-{
-    static const char *const names[] = {
-#define ACTION_NAME(name) "TRITONREPOAGENT_ACTION_" #name,
-        ACTION_LIST(ACTION_NAME)
-#undef ACTION_NAME
-    };
-    return names[action];
-}
-
-static void remove_acquired(TRITONREPOAGENT_AgentModel *m)
-{
-    if (m->acquired) proa_dir_remove(m->acquired);
-    free(m->acquired);
-    m->acquired = NULL;
-}
 
 static void model_close(void *state)
 {
@@ -80,7 +25,7 @@ static void model_close(void *state)
     if (m->initialized && m->agent->model_finalize &&
         proa_triton_status(m->agent->model_finalize(m->agent, m), &err) != PROA_OK)
         PROA_LOG(ERROR, "repository agent '%s' cannot let a model go: %s", m->agent->name, err.text);
-    remove_acquired(m);
+    proa_agent_remove_acquired(m);
     TRITONSERVER_MessageDelete(m->config);
     proa_arena_release(&m->arena);
     free(m);
@@ -107,7 +52,7 @@ static proa_status print_config(TRITONREPOAGENT_AgentModel *m, const Inference__
     return fits ? PROA_OK : PROA_FAIL(err, LIMIT, "the configuration is too long");
 }
 
-static proa_status run_action(TRITONREPOAGENT_AgentModel *m, enum action action, proa_err *err)
+static proa_status run_action(TRITONREPOAGENT_AgentModel *m, proa_agent_action action, proa_err *err)
 {
     m->action = action;
     return proa_triton_status(m->agent->action(m->agent, m, (int)action), err);
@@ -115,14 +60,14 @@ static proa_status run_action(TRITONREPOAGENT_AgentModel *m, enum action action,
 
 static void model_event(void *state, proa_agent_event event)
 {
-    static const enum action actions[] = {[PROA_AGENT_LOADED] = ACTION_LOAD_COMPLETE,
-                                          [PROA_AGENT_LOAD_FAILED] = ACTION_LOAD_FAIL,
-                                          [PROA_AGENT_UNLOADS] = ACTION_UNLOAD,
-                                          [PROA_AGENT_UNLOADED] = ACTION_UNLOAD_COMPLETE};
+    static const proa_agent_action actions[] = {[PROA_AGENT_LOADED] = PROA_ACTION_LOAD_COMPLETE,
+                                                [PROA_AGENT_LOAD_FAILED] = PROA_ACTION_LOAD_FAIL,
+                                                [PROA_AGENT_UNLOADS] = PROA_ACTION_UNLOAD,
+                                                [PROA_AGENT_UNLOADED] = PROA_ACTION_UNLOAD_COMPLETE};
     TRITONREPOAGENT_AgentModel *m = state;
     proa_err err = {0};
     if (run_action(m, actions[event], &err) != PROA_OK)
-        PROA_LOG(ERROR, "Agent model returns error on %s: %s", action_name(actions[event]), err.text);
+        PROA_LOG(ERROR, "Agent model returns error on %s: %s", proa_agent_action_name(actions[event]), err.text);
 }
 
 static proa_status begin_model(TRITONREPOAGENT_AgentModel *m, const Inference__ModelConfig *config, proa_err *err)
@@ -131,7 +76,7 @@ static proa_status begin_model(TRITONREPOAGENT_AgentModel *m, const Inference__M
     if (m->agent->model_initialize)
         PROA_TRY(proa_triton_status(m->agent->model_initialize(m->agent, m), err));
     m->initialized = true;
-    return run_action(m, ACTION_LOAD, err);
+    return run_action(m, PROA_ACTION_LOAD, err);
 }
 
 static proa_status before_load(void **state, const char **moved, const proa_repository_agent *self,
@@ -227,133 +172,4 @@ proa_status proa_triton_find_agent(const proa_repository_agent **out, const char
     else if (proa_file_exists(path)) status = load_agent(out, path, name, err);
     pthread_mutex_unlock(&lock);
     return status;
-}
-
-/* ---- what an agent asks ---- */
-
-TRITONSERVER_Error *TRITONREPOAGENT_ApiVersion(uint32_t *major, uint32_t *minor)
-{
-    *major = API_MAJOR, *minor = API_MINOR;
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONREPOAGENT_ModelRepositoryLocation(TRITONREPOAGENT_Agent *agent,
-                                                            TRITONREPOAGENT_AgentModel *model, int *type,
-                                                            const char **location)
-{
-    (void)agent;
-    *type = IN_FILES;
-    *location = model->folder;
-    return NULL;
-}
-
-static TRITONSERVER_Error *refuse_type(int type)
-{
-    return proa_triton_error(PROA_TRITON_UNSUPPORTED,
-                             "artifact type %d is not supported, only TRITONREPOAGENT_ARTIFACT_FILESYSTEM",
-                             type);
-}
-
-/* An agent that acquires again gets the same folder, as in Triton. */
-TRITONSERVER_Error *TRITONREPOAGENT_ModelRepositoryLocationAcquire(TRITONREPOAGENT_Agent *agent,
-                                                                   TRITONREPOAGENT_AgentModel *model,
-                                                                   int type, const char **location)
-{
-    const char *tmp = getenv("TMPDIR");
-    char folder[PROA_PATH_MAX];
-    (void)agent;
-    if (type != IN_FILES) return refuse_type(type);
-    if (!model->acquired) {
-        snprintf(folder, sizeof folder, "%s/proa-agent-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-        if (!mkdtemp(folder))
-            return proa_triton_error(PROA_TRITON_INTERNAL, "cannot make a folder for an agent: %s",
-                                     strerror(errno));
-        model->acquired = proa_strdup(folder);
-    }
-    *location = model->acquired;
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONREPOAGENT_ModelRepositoryLocationRelease(TRITONREPOAGENT_Agent *agent,
-                                                                   TRITONREPOAGENT_AgentModel *model,
-                                                                   const char *location)
-{
-    (void)agent;
-    if (!model->acquired)
-        return proa_triton_error(PROA_TRITON_UNAVAILABLE, "No mutable location to be deleted");
-    if (strcmp(model->acquired, location) != 0)
-        return proa_triton_error(PROA_TRITON_INVALID_ARG, "location '%s' has not been acquired", location);
-    remove_acquired(model);
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONREPOAGENT_ModelRepositoryUpdate(TRITONREPOAGENT_Agent *agent,
-                                                          TRITONREPOAGENT_AgentModel *model, int type,
-                                                          const char *location)
-{
-    (void)agent;
-    if (type != IN_FILES) return refuse_type(type);
-    if (model->action != ACTION_LOAD)
-        return proa_triton_error(
-            PROA_TRITON_INVALID_ARG,
-            "location can only be updated during TRITONREPOAGENT_ACTION_LOAD, current action type is %s",
-            action_name(model->action));
-    model->folder = proa_arena_strdup(&model->arena, proa_str_c(location));
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONREPOAGENT_ModelParameterCount(TRITONREPOAGENT_Agent *agent,
-                                                        TRITONREPOAGENT_AgentModel *model, uint32_t *count)
-{
-    (void)agent;
-    *count = model->count;
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONREPOAGENT_ModelParameter(TRITONREPOAGENT_Agent *agent,
-                                                   TRITONREPOAGENT_AgentModel *model, uint32_t index,
-                                                   const char **name, const char **value)
-{
-    (void)agent;
-    if (index >= model->count)
-        return proa_triton_error(PROA_TRITON_INVALID_ARG, "index out of range for model parameters");
-    *name = model->names[index];
-    *value = model->values[index];
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONREPOAGENT_ModelConfig(TRITONREPOAGENT_Agent *agent, TRITONREPOAGENT_AgentModel *model,
-                                                uint32_t config_version, TRITONSERVER_Message **config)
-{
-    (void)agent;
-    if (config_version != 1)
-        return proa_triton_error(PROA_TRITON_UNSUPPORTED,
-                                 "model configuration version %u not supported, supported versions are: 1",
-                                 config_version);
-    *config = proa_triton_message(model->config->json, model->config->bytes);
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONREPOAGENT_ModelState(TRITONREPOAGENT_AgentModel *model, void **state)
-{
-    *state = model->state;
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONREPOAGENT_ModelSetState(TRITONREPOAGENT_AgentModel *model, void *state)
-{
-    model->state = state;
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONREPOAGENT_State(TRITONREPOAGENT_Agent *agent, void **state)
-{
-    *state = agent->state;
-    return NULL;
-}
-
-TRITONSERVER_Error *TRITONREPOAGENT_SetState(TRITONREPOAGENT_Agent *agent, void *state)
-{
-    agent->state = state;
-    return NULL;
 }

@@ -13,27 +13,6 @@ static TRITONBACKEND_Request *request_of(TRITONBACKEND_ResponseFactory *factory)
     return (TRITONBACKEND_Request *)(void *)factory;
 }
 
-/* ---- delivery ---- */
-
-void proa_triton_flush(TRITONBACKEND_Request *request)
-{
-    proa_reply *reply = atomic_exchange(&request->last, NULL);
-    if (reply) proa_infer_reply(request->infer, reply, true);
-}
-
-bool proa_triton_reply(TRITONBACKEND_Request *request, proa_reply *reply, bool final)
-{
-    final = final || !request->model->decoupled;
-    if (reply) proa_backend_check_outputs(reply);
-    if (final ? atomic_exchange(&request->ended, true) : atomic_load(&request->ended)) {
-        proa_reply_free(reply);
-        return false;
-    }
-    if (final && !request->model->decoupled && reply) atomic_store(&request->last, reply);
-    else if (reply || final) proa_infer_reply(request->infer, reply, final);
-    return true;
-}
-
 /* ---- factories ---- */
 
 TRITONSERVER_Error *TRITONBACKEND_ResponseFactoryNew(TRITONBACKEND_ResponseFactory **factory,
