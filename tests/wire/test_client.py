@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `proa client` prints of an answer: a text, several, none; numbers as they are; and what it refuses."""
+import contextlib
+import socket
 import subprocess
+import threading
 
 import pytest
 from wire import PROA, ROOT, Server
@@ -73,3 +76,50 @@ def test_addresses_that_are_none():
     assert client("x", "hi", "--url", "ftp://localhost:1").stderr == \
         "proa: 'ftp://localhost:1' is none of http://, https://, grpc://, grpcs:// and unix:PATH\n"
     assert client("x", "hi", "--url", "localhost:eight").stderr == "proa: 'eight' is not a port\n"
+
+
+def test_events_of_other_servers():
+    """Lines may end in CRLF, a space behind the colon is optional, and events may have comments and other fields."""
+    events = [': a comment\r\n\r\n', 'event: delta\r\ndata:{"text_output": "Ein"}\r\n\r\n',
+              'data: {"text_output":\ndata: " Hund"}\n\n', 'data: {"text_output": " rennt."}\n\n', 'data: [DONE]\r\n\r\n']
+    body = "".join(events).encode()
+    for step in (1, 7, len(body)):
+        with answering(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", body, step) as url:
+            assert client("m", "text", "--stream", "--url", url).stdout == "Ein Hund rennt.\n"
+
+
+@contextlib.contextmanager
+def answering(head, body, step):
+    """The URL of a server that sends the body in pieces of so many bytes, whatever one asks."""
+    def answer():
+        connection = listener.accept()[0]
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(head)
+            for at in range(0, len(body), step):
+                connection.sendall(body[at:at + step])
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 16):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+HALVES = ["1.5", "-2", "0.333251953", '"NaN"', '"-Infinity"']
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+def test_numbers_that_json_lacks(tmp_path, datatype):
+    """gRPC carries halves, NaN and infinities, which have no form in JSON."""
+    (tmp_path / "echo" / "1").mkdir(parents=True)
+    tensor = f'{{ name: "%s" data_type: TYPE_{datatype} dims: [ -1 ] }}'
+    (tmp_path / "echo" / "config.pbtxt").write_text(
+        f'backend: "identity" input {tensor % "INPUT0"} output {tensor % "OUTPUT0"}')
+    with Server(repositories=[tmp_path]) as server:
+        ran = client("echo", "--input", f"INPUT0={datatype}:1.5,-2,0.333251953,nan,-inf", "--url", f"grpc://{server.grpc}")
+        assert ran.stdout == f"OUTPUT0 {datatype} [5]: {' '.join(HALVES)}\n"

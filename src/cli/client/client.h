@@ -33,7 +33,7 @@ proa_status proa_wire_read(proa_wire *wire, char *bytes, size_t cap, size_t *got
 typedef proa_status proa_body_fn(void *arg, int status, proa_str bytes, proa_err *err);
 proa_status proa_client_http(const proa_target *target, const char *method, const char *path, proa_str body,
                              proa_body_fn *on_body, void *arg, proa_err *err);
-/* Hands over the data of each complete event "data: ...\n\n" of a stream, but for [DONE], and removes it from buf. */
+/* Hands over the data of each complete server-sent event, but for [DONE], and removes it from buf. */
 typedef proa_status proa_data_fn(void *arg, proa_str data, proa_err *err);
 proa_status proa_client_events(proa_buf *buf, proa_data_fn *on_event, void *arg, proa_err *err);
 /* One ModelInfer, or with `stream` one ModelStreamInfer: on_reply gets each answer as a reply. */

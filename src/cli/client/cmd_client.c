@@ -6,6 +6,8 @@
 #include "cli/client/client.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "tensor/dtype.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,7 +95,7 @@ static proa_status error_in(proa_json *answer, int status, proa_err *err)
 static void show_text(session *s, proa_str text, int64_t i, int64_t count)
 {
     if (count > 1) proa_output_printf(&s->out, "--- %lld ---\n", (long long)i + 1);
-    proa_output_bytes(&s->out, text.ptr, text.len);
+    proa_output_text(&s->out, text);
     if (count > 1) proa_output_str(&s->out, "\n");
     else s->text_shown |= text.len > 0;
 }
@@ -159,7 +161,8 @@ static void show_members(proa_output *out, proa_json *answer)
             proa_str_is(it.key, "id"))
             continue;
         bool list = proa_json_kind(it.value) == PROA_JSON_ARRAY;
-        proa_output_printf(out, "%.*s:", (int)it.key.len, it.key.ptr);
+        proa_output_text(out, it.key);
+        proa_output_str(out, ":");
         for (int64_t i = 0; i < (list ? proa_json_len(it.value) : 1); i++)
             show_value(out, list ? proa_json_at(it.value, i) : it.value);
         proa_output_str(out, "\n");
@@ -170,7 +173,10 @@ static void show_json_tensor(proa_output *out, proa_json *o)
 {
     proa_str name = proa_json_str(proa_json_get(o, "name")),
              type = proa_json_str(proa_json_get(o, "datatype"));
-    proa_output_printf(out, "%.*s %.*s [", (int)name.len, name.ptr, (int)type.len, type.ptr);
+    proa_output_text(out, name);
+    proa_output_str(out, " ");
+    proa_output_text(out, type);
+    proa_output_str(out, " [");
     proa_json *shape = proa_json_get(o, "shape"), *data = proa_json_get(o, "data");
     for (int64_t i = 0; i < proa_json_len(shape); i++)
         proa_output_printf(out, "%s%lld", i ? "," : "", (long long)proa_json_int(proa_json_at(shape, i)));
@@ -194,7 +200,7 @@ static proa_status show_json(session *s, proa_json *answer, proa_err *err)
 static proa_status show_answer(session *s, proa_str body, bool event, proa_err *err)
 {
     if (s->o->json) {
-        proa_output_bytes(&s->out, body.ptr, body.len);
+        proa_output_text(&s->out, body);
         proa_output_str(&s->out, "\n");
         if (event) return PROA_OK;
     }
@@ -269,22 +275,39 @@ static const char *openai_body(proa_buf *out, const session *s, const proa_infer
     return chat ? "/v1/chat/completions" : "/v1/completions";
 }
 
+/* JSON has no NaN and no infinities: they are texts, as in the JSON form of protobuf. */
+static void json_float(proa_buf *out, double d, int digits)
+{
+    if (isfinite(d)) proa_buf_printf(out, "%.*g", digits, d);
+    else proa_buf_printf(out, isnan(d) ? "\"NaN\"" : d > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+}
+
 static void json_element(proa_buf *out, const proa_tensor *t, int64_t i)
 {
+    enum { DIGITS_32 = 9, DIGITS_64 = 17 }; /* give the same number back */
     const char *p = t->data + i * proa_type_bytes(t->type);
-    int64_t v = 0;
-    float f;
-    double d;
+    union {
+        uint16_t half;
+        float f;
+        double d;
+        int8_t i8;
+        int16_t i16;
+        int32_t i32;
+        uint64_t u;
+    } v = {.u = 0};
+    memcpy(&v, p, (size_t)proa_type_bytes(t->type));
     switch (t->type) {
     case PROA_TYPE_BOOL: proa_buf_printf(out, "%s", *p ? "true" : "false"); return;
-    case PROA_TYPE_FP32: memcpy(&f, p, 4), proa_buf_printf(out, "%.9g", (double)f); return;
-    case PROA_TYPE_FP64: memcpy(&d, p, 8), proa_buf_printf(out, "%.17g", d); return;
-    case PROA_TYPE_INT8: v = (int64_t)((unsigned char)*p ^ 0x80u) - 0x80; break;
-    case PROA_TYPE_INT16: v = *(const int16_t *)(const void *)p; break;
-    case PROA_TYPE_INT32: v = *(const int32_t *)(const void *)p; break;
-    default: memcpy(&v, p, (size_t)proa_type_bytes(t->type)); break;
+    case PROA_TYPE_FP16: json_float(out, (double)proa_f16_to_f32(v.half), DIGITS_32); return;
+    case PROA_TYPE_BF16: json_float(out, (double)proa_bf16_to_f32(v.half), DIGITS_32); return;
+    case PROA_TYPE_FP32: json_float(out, (double)v.f, DIGITS_32); return;
+    case PROA_TYPE_FP64: json_float(out, v.d, DIGITS_64); return;
+    case PROA_TYPE_INT8: proa_buf_printf(out, "%d", v.i8); return;
+    case PROA_TYPE_INT16: proa_buf_printf(out, "%d", v.i16); return;
+    case PROA_TYPE_INT32: proa_buf_printf(out, "%d", v.i32); return;
+    case PROA_TYPE_INT64: proa_buf_printf(out, "%lld", (long long)v.u); return;
+    default: proa_buf_printf(out, "%llu", (unsigned long long)v.u); return;
     }
-    proa_buf_printf(out, t->type == PROA_TYPE_UINT64 ? "%llu" : "%lld", (long long)v);
 }
 
 static void json_tensor(proa_buf *out, const proa_tensor *t)

@@ -100,24 +100,36 @@ static void pack_request(proa_buf *out, const proa_infer *r)
     proa_arena_release(&arena);
 }
 
+/* The bytes of the output stay those of the message. */
+static proa_status unpack_output(proa_tensor *t, const Inference__ModelInferResponse__InferOutputTensor *o,
+                                 const ProtobufCBinaryData *raw, proa_err *err)
+{
+    t->type = proa_type_find(proa_str_c(o->datatype));
+    if (t->type == PROA_TYPE_INVALID)
+        return PROA_FAIL(err, CORRUPT, "output '%s' of the answer has the unknown datatype '%s'", o->name,
+                         o->datatype);
+    if (o->n_shape > PROA_COUNT(t->shape))
+        return PROA_FAIL(err, LIMIT, "output '%s' of the answer has %zu dimensions, at most %zu are read",
+                         o->name, o->n_shape, PROA_COUNT(t->shape));
+    t->rank = (int32_t)o->n_shape;
+    for (size_t d = 0; d < o->n_shape; d++) t->shape[d] = o->shape[d];
+    if (!raw) return PROA_OK;
+    t->data = (const char *)raw->data;
+    t->bytes = raw->len;
+    return PROA_OK;
+}
+
 static proa_status unpack_reply(call *c, const Inference__ModelInferResponse *m)
 {
     proa_infer *r = proa_infer_new();
     proa_reply *reply = proa_reply_new(r);
+    proa_status status = PROA_OK;
     reply->model_name = m->model_name;
-    for (size_t i = 0; i < m->n_outputs; i++) {
-        const Inference__ModelInferResponse__InferOutputTensor *o = m->outputs[i];
-        proa_tensor *t = proa_reply_add(reply, o->name);
-        if (o->n_shape > PROA_COUNT(t->shape)) continue;
-        t->type = proa_type_find(proa_str_c(o->datatype));
-        t->rank = (int32_t)o->n_shape;
-        for (size_t d = 0; d < o->n_shape; d++) t->shape[d] = o->shape[d];
-        if (i < m->n_raw_output_contents) {
-            t->data = (const char *)m->raw_output_contents[i].data;
-            t->bytes = m->raw_output_contents[i].len;
-        }
+    for (size_t i = 0; i < m->n_outputs && status == PROA_OK; i++) {
+        const ProtobufCBinaryData *raw = i < m->n_raw_output_contents ? &m->raw_output_contents[i] : NULL;
+        status = unpack_output(proa_reply_add(reply, m->outputs[i]->name), m->outputs[i], raw, c->err);
     }
-    proa_status status = c->on_reply(c->arg, reply, c->err);
+    if (status == PROA_OK) status = c->on_reply(c->arg, reply, c->err);
     proa_reply_free(reply);
     proa_infer_drop(r);
     return status;

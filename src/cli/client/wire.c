@@ -190,22 +190,27 @@ static proa_status fill_buffer(answer *a, size_t *got, proa_err *err)
     return PROA_OK;
 }
 
-/* The next line without its end; valid until the next fill. */
+/* The line at `*at` of buf without its LF or CRLF, after which *at is then. False: it is not complete. */
+static bool take_line(proa_str *line, const proa_buf *buf, size_t *at)
+{
+    const char *end = buf->len > *at ? memchr(buf->ptr + *at, '\n', buf->len - *at) : NULL;
+    if (!end) return false;
+    const char *start = buf->ptr + *at;
+    size_t len = (size_t)(end - start);
+    *at += len + 1;
+    *line = (proa_str){start, len && start[len - 1] == '\r' ? len - 1 : len};
+    return true;
+}
+
+/* Valid until the next fill. */
 static proa_status next_line(answer *a, proa_str *line, proa_err *err)
 {
-    for (;;) {
-        char *start = a->buf.ptr + a->at,
-             *end = a->buf.len > a->at ? memchr(start, '\n', a->buf.len - a->at) : NULL;
-        if (end) {
-            size_t len = (size_t)(end - start);
-            a->at += len + 1;
-            *line = (proa_str){start, len && end[-1] == '\r' ? len - 1 : len};
-            return PROA_OK;
-        }
+    while (!take_line(line, &a->buf, &a->at)) {
         size_t got;
         PROA_TRY(fill_buffer(a, &got, err));
         if (got == 0) return PROA_FAIL(err, UNAVAILABLE, "the server closed the connection within an answer");
     }
+    return PROA_OK;
 }
 
 static bool header_is(proa_str line, const char *name, proa_str *value)
@@ -299,16 +304,37 @@ proa_status proa_client_http(const proa_target *t, const char *method, const cha
     return status;
 }
 
+/* ---- server-sent events (the HTML Standard, section 9.2): lines end in LF or CRLF, an empty one ends an event ---- */
+
+/* The first event of buf: moves the values of its `data` lines to the front, a newline between two, and sets *used to
+ * the bytes of the event. False: it is not complete, and nothing has moved. */
+static bool take_event(proa_str *data, size_t *used, proa_buf *buf)
+{
+    proa_str line = {"", 0};
+    size_t at = 0, len = 0;
+    while (take_line(&line, buf, &at) && line.len) continue;
+    bool complete = at > 0 && line.len == 0;
+    *used = at;
+    for (at = 0; complete && take_line(&line, buf, &at) && line.len;) {
+        if (!proa_str_starts(line, proa_str_c("data:")))
+            continue; /* a comment, or a field that is not used */
+        size_t skip = line.len > 5 && line.ptr[5] == ' ' ? 6 : 5;
+        if (len) buf->ptr[len++] = '\n';
+        memmove(buf->ptr + len, line.ptr + skip, line.len - skip);
+        len += line.len - skip;
+    }
+    *data = (proa_str){buf->ptr, len};
+    return complete;
+}
+
 proa_status proa_client_events(proa_buf *buf, proa_data_fn *on_event, void *arg, proa_err *err)
 {
-    for (;;) {
-        char *end = buf->len ? memmem(buf->ptr, buf->len, "\n\n", 2) : NULL;
-        if (!end) return PROA_OK;
-        proa_str event = {buf->ptr, (size_t)(end - buf->ptr)};
-        size_t used = event.len + 2;
-        if (proa_str_starts(event, proa_str_c("data: ")) && !proa_str_is(event, "data: [DONE]"))
-            PROA_TRY(on_event(arg, (proa_str){event.ptr + 6, event.len - 6}, err));
+    proa_str data;
+    size_t used;
+    while (take_event(&data, &used, buf)) {
+        if (data.len && !proa_str_is(data, "[DONE]")) PROA_TRY(on_event(arg, data, err));
         memmove(buf->ptr, buf->ptr + used, buf->len - used);
         buf->len -= used;
     }
+    return PROA_OK;
 }
