@@ -94,13 +94,21 @@ static int accept_before(int fd, int64_t until_ns)
     return accept4(fd, NULL, NULL, SOCK_CLOEXEC);
 }
 
+/* In a time that does not say how many characters are right. */
+static bool same_secret(const char *a, const char *b)
+{
+    unsigned differs = 0;
+    for (int i = 0; i < SECRET_TEXT - 1; i++) differs |= (unsigned char)(a[i] ^ b[i]);
+    return differs == 0;
+}
+
 static void greet_guest(int fd, const char *invitation, int *link, int32_t ranks, int32_t *come)
 {
     guest g;
     proa_link_frame frame = {.kind = FRAME_GUEST, .bytes = &g, .room = sizeof g};
     proa_status status = proa_link_receive(fd, &frame, CONNECT_MS, NULL);
     bool known = status == PROA_OK && frame.size == (int64_t)sizeof g && g.rank > 0 && g.rank < ranks &&
-                 link[g.rank] < 0 && memcmp(g.secret, invitation, SECRET_TEXT - 1) == 0;
+                 link[g.rank] < 0 && same_secret(g.secret, invitation);
     if (!known) {
         close(fd);
         return;
