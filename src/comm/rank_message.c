@@ -58,10 +58,12 @@ void *proa_rank_message_own(proa_rank_message *m, const void *array, int64_t byt
 /* The next `bytes` bytes of the message; NULL: it has fewer. */
 static char *next_bytes(proa_rank_message *m, int64_t bytes)
 {
-    int64_t begin = m->at, end = 0;
-    bool fits = bytes >= 0 && proa_add(begin, proa_round_up(bytes, ALIGNMENT), &end);
+    int64_t begin = m->at, end = 0, most = m->reads ? m->size : INT64_MAX - ALIGNMENT;
+    bool fits = bytes >= 0 && bytes <= most && proa_add(begin, proa_round_up(bytes, ALIGNMENT), &end);
     if (!m->reads && fits) proa_rank_message_room(m, end), m->size = end;
     if (m->broken || !fits || end > m->size) return m->broken = true, NULL;
+    if (!m->reads)
+        memset(m->bytes + begin + bytes, 0, (size_t)(end - begin - bytes)); /* no memory of this rank */
     m->at = end;
     return m->bytes + begin;
 }
@@ -72,6 +74,18 @@ void proa_rank_message_value(proa_rank_message *m, void *value, int64_t bytes)
     if (m->reads && place) memcpy(value, place, (size_t)bytes);
     else if (m->reads) memset(value, 0, (size_t)bytes);
     else memcpy(place, value, (size_t)bytes);
+}
+
+void proa_rank_message_check_bool(proa_rank_message *m, const bool *value)
+{
+    if (*(const unsigned char *)value > 1) m->broken = true;
+}
+
+void proa_rank_message_bool(proa_rank_message *m, void *value, int64_t bytes)
+{
+    proa_rank_message_value(m, value, bytes);
+    proa_rank_message_check_bool(m, value);
+    if (m->broken && m->reads) memset(value, 0, (size_t)bytes);
 }
 
 void *proa_rank_message_reserve(proa_rank_message *m, int64_t bytes)
@@ -102,6 +116,13 @@ static void *read_array(proa_rank_message *m, int64_t bytes)
 void *proa_rank_message_array(proa_rank_message *m, const void *array, int64_t bytes)
 {
     return m->reads ? read_array(m, bytes) : write_array(m, array, bytes);
+}
+
+void *proa_rank_message_elements(proa_rank_message *m, const void *array, int64_t count, int64_t element_bytes)
+{
+    int64_t bytes;
+    if (count < 0 || !proa_mul(count, element_bytes, &bytes)) return m->broken = true, NULL;
+    return proa_rank_message_array(m, array, bytes);
 }
 
 const char *proa_rank_message_text(proa_rank_message *m, const char *text)

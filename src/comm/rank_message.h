@@ -39,13 +39,21 @@ void proa_rank_message_value(proa_rank_message *m, void *value, int64_t bytes);
  * reader whose number of bytes is not the sender's finds the message broken. NULL is sent as NULL. Returns the
  * array. */
 void *proa_rank_message_array(proa_rank_message *m, const void *array, int64_t bytes);
+void *proa_rank_message_elements(proa_rank_message *m, const void *array, int64_t count, int64_t element_bytes);
 /* Writes an array that the caller fills, before the next is written. */
 void *proa_rank_message_reserve(proa_rank_message *m, int64_t bytes);
 /* A text; NULL is sent as NULL. */
 const char *proa_rank_message_text(proa_rank_message *m, const char *text);
 
-#define PROA_RANK_MESSAGE_VALUE(m, x) proa_rank_message_value((m), &(x), (int64_t)sizeof(x))
+/* A bool that is neither 0 nor 1 breaks the message. */
+void proa_rank_message_bool(proa_rank_message *m, void *value, int64_t bytes);
+void proa_rank_message_check_bool(proa_rank_message *m, const bool *value); /* of an array that was read */
+
+#define PROA_RANK_MESSAGE_VALUE(m, x)                                                                        \
+    _Generic(&(x), bool *: proa_rank_message_bool, default: proa_rank_message_value)((m), &(x),              \
+                                                                                     (int64_t)sizeof(x))
+/* The same for `count` elements: a count that a reader has of the message may be any number. */
 #define PROA_RANK_MESSAGE_ARRAY(m, array, count)                                                             \
-    ((array) = proa_rank_message_array((m), (array), (int64_t)(count) * (int64_t)sizeof *(array)))
+    ((array) = proa_rank_message_elements((m), (array), (int64_t)(count), (int64_t)sizeof *(array)))
 
 #endif

@@ -42,12 +42,13 @@ static void write_tables(proa_rank_message *m, const proa_spans *spans)
 static void read_tables(proa_rank_message *m, proa_spans *spans)
 {
     int64_t entries = 0;
+    if (!spans->span && spans->count) m->broken = true;
     for (int64_t i = 0; i < spans->count && spans->span; i++) {
-        if (spans->span[i].table != entries) m->broken = true;
+        if (spans->span[i].table != entries || spans->span[i].context < 0) m->broken = true;
         entries += span_pages(&spans->span[i]);
     }
     spans->pages = NULL;
-    spans->pages = proa_rank_message_array(m, spans->pages, entries * (int64_t)sizeof *spans->pages);
+    PROA_RANK_MESSAGE_ARRAY(m, spans->pages, entries);
 }
 
 static void spans_message(proa_rank_message *m, proa_spans *spans, int64_t rows)
@@ -69,10 +70,13 @@ static void embeds_message(proa_rank_message *m, proa_batch *b, const proa_model
         b->inputs_embeds = read = proa_rank_message_own(m, b->inputs_embeds,
                                                         b->inputs_embeds_count * (int64_t)sizeof *read);
     for (int64_t i = 0; i < b->inputs_embeds_count && b->inputs_embeds; i++) {
+        proa_rank_message_check_bool(m, &b->inputs_embeds[i].on_device);
+        proa_rank_message_check_bool(m, &b->inputs_embeds[i].of_table);
+        if (m->broken) return;
         proa_inputs_embeds e = b->inputs_embeds[i];
         int64_t width = e.of_table ? proa_prompt_table_width(model, false) : model->plan.width[PROA_REG_X];
         if (e.on_device && !model->device->host) PROA_RANK_MESSAGE_VALUE(m, e.values); /* ranks are threads */
-        else PROA_RANK_MESSAGE_ARRAY(m, e.values, e.count * width);
+        else e.values = proa_rank_message_elements(m, e.values, e.count, width * (int64_t)sizeof *e.values);
         if (read) read[i] = e;
     }
 }
@@ -104,12 +108,14 @@ static void batch_message(proa_rank_message *m, proa_batch *b, const proa_model 
 /* The rows of all beam steps are behind those of the single tokens. */
 static int64_t sampled_rows(const proa_sample_request *r)
 {
-    const proa_beam_params *last = r->search + r->searches - 1;
-    return r->count + (r->searches && r->search ? last->row + last->rows : 0);
+    if (!r->searches || !r->search) return r->count;
+    const proa_beam_params *last = &r->search[r->searches - 1];
+    return r->count + last->row + last->rows;
 }
 
 static void sample_message(proa_rank_message *m, proa_sample_request *r, const proa_model *model)
 {
+    int64_t mask_bytes = proa_ceil_div(model->plan.width[PROA_REG_OUT], 32) * (int64_t)sizeof *r->masks;
     PROA_RANK_MESSAGE_VALUE(m, r->count);
     PROA_RANK_MESSAGE_VALUE(m, r->searches);
     PROA_RANK_MESSAGE_VALUE(m, r->entries_count);
@@ -124,7 +130,7 @@ static void sample_message(proa_rank_message *m, proa_sample_request *r, const p
     PROA_RANK_MESSAGE_ARRAY(m, r->row_processors, r->count);
     PROA_RANK_MESSAGE_ARRAY(m, r->entries, r->entries_count);
     PROA_RANK_MESSAGE_ARRAY(m, r->last_sampled_at, r->count);
-    PROA_RANK_MESSAGE_ARRAY(m, r->masks, r->masks_count * proa_ceil_div(model->plan.width[PROA_REG_OUT], 32));
+    r->masks = proa_rank_message_elements(m, r->masks, r->masks_count, mask_bytes);
     PROA_RANK_MESSAGE_ARRAY(m, r->mask_of, r->count);
 }
 
