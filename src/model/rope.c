@@ -37,9 +37,9 @@ static proa_status read_llama3(proa_rope_params *p, const proa_json *rope, proa_
     p->low = 1, p->high = 4;
     PROA_TRY(proa_json_get_double(&p->low, rope, "low_freq_factor", 1e-3, 1e6, err));
     PROA_TRY(proa_json_get_double(&p->high, rope, "high_freq_factor", 1e-3, 1e6, err));
-    if (p->high <= p->low)
-        return PROA_FAIL(err, INVALID, "'high_freq_factor' %g must be above 'low_freq_factor' %g", p->high,
-                         p->low);
+    if (p->high < p->low)
+        return PROA_FAIL(err, INVALID, "'high_freq_factor' %g must not be below 'low_freq_factor' %g",
+                         p->high, p->low);
     return PROA_OK;
 }
 
@@ -139,13 +139,14 @@ int64_t proa_rope_context(const proa_rope_params *p, int64_t context)
 
 /* ---- frequencies ---- */
 
-/* Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between are blended. */
+/* Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between are blended. Llama 4 Scout has
+ * one number for both borders. */
 static float llama3_freq(const proa_rope_params *p, float inv)
 {
     double wavelength = 2 * M_PI / (double)inv;
     double low = (double)p->original / p->low, high = (double)p->original / p->high;
     if (wavelength > low) return (float)((double)inv / p->factor);
-    if (wavelength < high) return inv;
+    if (wavelength < high || p->high == p->low) return inv;
     double s = ((double)p->original / wavelength - p->low) / (p->high - p->low);
     return (float)((1 - s) * (double)inv / p->factor + s * (double)inv);
 }

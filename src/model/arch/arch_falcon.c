@@ -120,11 +120,14 @@ static proa_status finish_neox(proa_config *c, const proa_json *json, proa_arena
     return proa_config_read_rope(c, json, arena, err);
 }
 
-/* How many key-value heads there are, and how many norms, by the generation of the model. */
+/* How many key-value heads there are, and how many norms, by the generation of the model. The first files of
+ * Falcon-40B name it by their type. */
 static proa_status read_generation(proa_config *c, const proa_json *json, proa_err *err)
 {
-    bool newer = false, multi_query = true;
+    proa_str type = {"", 0};
     int64_t norms = 0;
+    PROA_TRY(proa_json_get_str(&type, json, "model_type", err));
+    bool newer = proa_str_is(type, "RefinedWeb"), multi_query = true;
     PROA_TRY(proa_json_get_bool(&newer, json, "new_decoder_architecture", err));
     PROA_TRY(proa_json_get_bool(&multi_query, json, "multi_query", err));
     PROA_TRY(proa_json_get_int(&c->kv_heads, json, "n_head_kv", 1, PROA_HEADS_MAX, err));

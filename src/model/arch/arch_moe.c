@@ -230,22 +230,24 @@ static proa_status finish_qwen3_vl(proa_config *c, const proa_json *json, proa_a
 }
 
 /* clang-format off */
-#define ROW_OF(type, class, NORM, keylist, tensors, layer, finisher)                                \
-    .name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keylist##_keys,  \
+#define ROW_OF(type, NORM, keylist, tensors, layer, finisher)                                       \
+    .name = type, .model_type = type, DECODER(NORM), .keys = keylist##_keys,                        \
     .names = tensors##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, \
     .finish = finisher
 #define ROW(type, class, NORM, keylist, tensors, layer, finisher) \
-    {ROW_OF(type, class, NORM, keylist, tensors, layer, finisher)}
+    {.hf = STRINGS(class), ROW_OF(type, NORM, keylist, tensors, layer, finisher)}
 
 const proa_arch proa_arch_mixtral =
     ROW("mixtral",   "MixtralForCausalLM",  RMS,   mixtral, mixtral, mixtral_layer, finish_mixtral);
-const proa_arch proa_arch_phimoe =
-    ROW("phimoe",    "PhimoeForCausalLM",   LAYER, phimoe,  phimoe,  mixtral_layer, finish_phimoe);
+const proa_arch proa_arch_phimoe = {
+    .hf = STRINGS("PhimoeForCausalLM", "PhiMoEForCausalLM"), /* transformers' name, and that of the published files */
+    ROW_OF("phimoe", LAYER, phimoe, phimoe, mixtral_layer, finish_phimoe)};
 const proa_arch proa_arch_qwen2_moe =
     ROW("qwen2_moe", "Qwen2MoeForCausalLM", RMS,   qwen,    qwen2,   qwen2_layer,   finish_qwen2);
 const proa_arch proa_arch_qwen3_moe =
     ROW("qwen3_moe", "Qwen3MoeForCausalLM", RMS,   qwen,    qwen3,   qwen3_layer,   finish_qwen3);
 const proa_arch proa_arch_qwen3_vl_moe = {
-    ROW_OF("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", RMS, qwen, qwen3_vl, qwen3_layer, finish_qwen3_vl),
+    .hf = STRINGS("Qwen3VLMoeForConditionalGeneration"),
+    ROW_OF("qwen3_vl_moe", RMS, qwen, qwen3_vl, qwen3_layer, finish_qwen3_vl),
     .text_config = "text_config", .prefix_aliases = vl_aliases, .unused_parts = vl_unused};
 /* clang-format on */

@@ -595,6 +595,57 @@ static void embedders(void **state)
             PROA_UNSUPPORTED, "'relative_attention_num_buckets' is 16");
 }
 
+/* Llama-4-Scout as updated in 2025: one number for both borders of its rotary scaling, so nothing is blended. */
+static void llama_4_scout(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, "{\"architectures\":[\"Llama4ForConditionalGeneration\"],\"text_config\":{" LLAMA4_SIZES
+                 "\"max_position_embeddings\":10485760,\"num_local_experts\":16,\"rope_scaling\":{"
+                 "\"factor\":16.0,\"high_freq_factor\":1.0,\"low_freq_factor\":1.0,"
+                 "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"}}}");
+    float freq[64];
+    proa_rope_inv_freq(&f.c.rope, f.c.rotary_dim, false, freq);
+    for (int i = 0; i < 64; i++) {
+        double plain = pow(500000, -i / 64.0), scaled = 2 * M_PI / plain > 8192 ? plain / 16 : plain;
+        if (!(fabs((double)freq[i] - scaled) <= 1e-6 * scaled))
+            fail_msg("frequency %d is %g", i, (double)freq[i]);
+    }
+    proa_arena_release(&f.arena);
+}
+
+/* microsoft/Phi-3.5-MoE-instruct names its class otherwise than transformers. */
+static void phi_moe(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, "{\"architectures\":[\"PhiMoEForCausalLM\"],\"attention_bias\":true,\"lm_head_bias\":true,"
+                 "\"model_type\":\"phimoe\",\"num_experts_per_tok\":2,\"num_local_experts\":16," SIZES
+                 "\"sliding_window\":null}");
+    assert_string_equal(f.arch->name, "phimoe");
+    proa_arena_release(&f.arena);
+}
+
+/* tiiuae/falcon-40b and falcon-7b of May 2023, whose type says which generation they are. */
+static void refined_web(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+#define REFINED_WEB                                                                                          \
+    "{\"alibi\":false,\"architectures\":[\"RWForCausalLM\"],\"bias\":false,\"n_layer\":2,"                   \
+    "\"parallel_attn\":true,\"vocab_size\":65024,"
+    accepted(&f, REFINED_WEB "\"hidden_size\":8192,\"model_type\":\"RefinedWeb\",\"n_head\":128,"
+                             "\"n_head_kv\":8}");
+    assert_int_equal(f.c.kv_heads, 8);
+    assert_false(f.c.one_norm);
+    proa_arena_release(&f.arena);
+    accepted(&f, REFINED_WEB "\"hidden_size\":4544,\"model_type\":\"RefinedWebModel\",\"multi_query\":true,"
+                             "\"n_head\":71}");
+    assert_int_equal(f.c.kv_heads, 1);
+    assert_true(f.c.one_norm);
+    proa_arena_release(&f.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -604,6 +655,7 @@ int main(void)
         cmocka_unit_test(olmo_3),     cmocka_unit_test(exaone_4),    cmocka_unit_test(deepseek_coder),
         cmocka_unit_test(xlnet_head), cmocka_unit_test(nomic_embed), cmocka_unit_test(hunyuan_a13b),
         cmocka_unit_test(ernie_moe),  cmocka_unit_test(qwen3_next),  cmocka_unit_test(granite_hybrid),
-        cmocka_unit_test(multimodal), cmocka_unit_test(llama_4),     cmocka_unit_test(embedders)};
+        cmocka_unit_test(multimodal), cmocka_unit_test(llama_4),     cmocka_unit_test(embedders),
+        cmocka_unit_test(phi_moe),    cmocka_unit_test(refined_web), cmocka_unit_test(llama_4_scout)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
