@@ -260,16 +260,26 @@ proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const pro
     return proa_arch_configure_as(*out, c, config, generation, arena, err);
 }
 
+/* A text model's head is tied if its own configuration says so or the one around it does (Mistral 3 as transformers 5
+ * saves it: false inside, true outside). A head that the file has is used all the same. */
+static proa_status read_outer_tie(proa_config *c, const proa_json *text, const proa_json *config, proa_err *err)
+{
+    const char *tie = "tie_word_embeddings";
+    bool inner = proa_json_get(text, tie) && c->tied;
+    PROA_TRY(proa_json_get_bool(&c->tied, config, tie, err));
+    c->tied = c->tied || inner;
+    return PROA_OK;
+}
+
 proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const proa_json *config,
                                    const proa_json *generation, proa_arena *arena, proa_err *err)
 {
     if (proa_json_kind(config) != PROA_JSON_OBJECT) return PROA_FAIL(err, CORRUPT, "not a JSON object");
     const proa_json *text = arch->text_config ? proa_json_get(config, arch->text_config) : NULL;
     const proa_json *keys = text ? text : config;
-    const char *tie = "tie_word_embeddings"; /* of the text model it may be said outside of it */
     *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1, .prefix_end = -1};
     PROA_TRY(proa_config_read(c, keys, arch->keys, err));
-    if (text && !proa_json_get(text, tie)) PROA_TRY(proa_json_get_bool(&c->tied, config, tie, err));
+    if (text) PROA_TRY(read_outer_tie(c, text, config, err));
     PROA_TRY(arch->finish(c, keys, arena, err));
     PROA_TRY(derive_sizes(c, err));
     if (text) PROA_TRY(proa_config_read_ids(c, text, err));

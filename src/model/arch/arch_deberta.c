@@ -99,7 +99,7 @@ static const proa_name mlm_tensors[] = {
     VECTOR   ("cls.predictions.transform.LayerNorm.bias",   HEAD_NORM_B,  HIDDEN),
     TIED_HEAD("deberta.embeddings.word_embeddings.weight"),
     MATRIX_IF(UNTIED, "cls.predictions.decoder.weight",     HEAD,         VOCAB,  HIDDEN),
-    VECTOR   ("cls.predictions.bias",                       HEAD_B,       VOCAB),
+    VECTOR   ("cls.predictions.decoder.bias",               HEAD_B,       VOCAB),
     END_TENSORS};
 static const char *const prefixes[] = {"deberta.", NULL};
 /* The language model head as Microsoft's checkpoints name it, and transformers without `legacy`. */
@@ -108,7 +108,8 @@ static const char *const aliases[] = {
     "cls.predictions.transform.dense.bias",       "lm_predictions.lm_head.dense.bias",
     "cls.predictions.transform.LayerNorm.weight", "lm_predictions.lm_head.LayerNorm.weight",
     "cls.predictions.transform.LayerNorm.bias",   "lm_predictions.lm_head.LayerNorm.bias",
-    "cls.predictions.bias",                       "lm_predictions.lm_head.bias",
+    "cls.predictions.decoder.bias",               "cls.predictions.bias", /* the same where the head is tied */
+    "cls.predictions.decoder.bias",               "lm_predictions.lm_head.bias",
     NULL};
 /* Heads of the pretraining, and a table of positions that v3's checkpoints carry but do not use. */
 #define PRETRAINING_REST \
@@ -122,7 +123,8 @@ static const char *const aliases[] = {
     "mask_predictions.classifier.bias", \
     "cls.predictions.decoder.weight", \
     "cls.predictions.decoder.bias"
-static const char *const mlm_ignored[] = {PRETRAINING_REST, "pooler.dense.weight", "pooler.dense.bias", NULL};
+static const char *const mlm_ignored[] = {
+    PRETRAINING_REST, "pooler.dense.weight", "pooler.dense.bias", "cls.predictions.bias", NULL};
 static const char *const ignored[] = {
     PRETRAINING_REST,
     "pooler.dense.weight",

@@ -141,7 +141,8 @@ static void accepted(const char *arch, const char *from, const char *to)
     if (prepare(arch, &c, &err) != PROA_OK) fail_msg("%s: %s", arch, err.text);
 }
 
-/* A tied embedding is found under the name of the head or of a stack; what has such a name must be a copy. */
+/* A tied embedding is found under the name of the head or of a stack; what has such a name must be a copy. A head that
+ * is not tied has its bias under another name (DeBERTa). */
 static void other_names_of_the_embedding(void **state)
 {
     PROA_UNUSED(state);
@@ -150,6 +151,7 @@ static void other_names_of_the_embedding(void **state)
     accepted("t5_v1_1", "\"shared.weight\"", "\"decoder.embed_tokens.weight\"");
     refused("llama", (change){"model.safetensors", "\"model.embed_tokens.weight\"", "\"model.embed.weight\""},
             PROA_INVALID, "'model.embed_tokens.weight' [200, 64] is missing");
+    accepted("deberta_mlm", "\"cls.predictions.bias\"", "\"cls.predictions.decoder.bias\"");
     refused("t5_own_head",
             (change){"model.safetensors", "\"lm_head.weight\"", "\"encoder.embed_tokens.weight\""},
             PROA_UNSUPPORTED, "'encoder.embed_tokens.weight' differs from 'shared.weight'");

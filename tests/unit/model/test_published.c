@@ -520,6 +520,11 @@ static void multimodal(void **state)
     near((double)f.c.query_scale.beta, (double)0.1f);
     assert_int_equal(f.c.query_scale.length, 16384);
     assert_int_equal(f.c.query_scale.offset, 0);
+    assert_false(f.c.tied);
+    proa_arena_release(&f.arena);
+    accepted(&f, "{\"architectures\":[\"Mistral3ForConditionalGeneration\"],\"text_config\":{" SIZES
+                 "\"tie_word_embeddings\":false},\"tie_word_embeddings\":true}");
+    assert_true(f.c.tied);
     proa_arena_release(&f.arena);
 }
 
