@@ -66,11 +66,18 @@ static const proa_step layer[] = {
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
-static proa_status finish_cohere(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status read_rotary(proa_config *c, const proa_json *json, double theta, proa_arena *arena,
+                               proa_err *err)
 {
     c->gated = true;
+    c->rope.theta = theta;
     PROA_TRY(proa_config_read_rotary_dim(c, json, 1, err));
     return proa_config_read_rope(c, json, arena, err);
+}
+
+static proa_status finish_cohere(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    return read_rotary(c, json, 5e5, arena, err);
 }
 
 /* Only the layers with a window rotate. */
@@ -78,7 +85,7 @@ static proa_status finish_cohere2(proa_config *c, const proa_json *json, proa_ar
 {
     c->window = 4096;
     c->window_pattern = 4;
-    PROA_TRY(finish_cohere(c, json, arena, err));
+    PROA_TRY(read_rotary(c, json, 1e4, arena, err));
     PROA_TRY(proa_config_read_window(c, json, arena, err));
     c->rotated_layers = c->window_layers;
     return PROA_OK;

@@ -88,6 +88,8 @@ static proa_status finish_gpt_oss(proa_config *c, const proa_json *json, proa_ar
     c->router.chosen = (int32_t)chosen;
     c->router.renormalise = true; /* softmax over the chosen scores */
     c->rotary_dim = c->head_dim;
+    c->window = 128;
+    c->window_pattern = 2; /* where there are no layer_types */
     set_default_rope(c, json);
     PROA_TRY(proa_config_read_rope(c, json, arena, err));
     return proa_config_read_window(c, json, arena, err);

@@ -15,11 +15,17 @@
 #define COMMON_KEYS LLAMA_KEYS(layers)
 static const proa_key ernie_keys[] = {
     COMMON_KEYS,
+    INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 128),
+    EPSILON   ("rms_norm_eps",            1e-5),
     SWITCH    ("tie_word_embeddings",     tied,            1),
     SWITCH    ("use_bias",                attention_bias,  0),
     SWITCH    ("use_bias",                mlp_bias,        0),
     END_KEYS};
 static const proa_key keys[] = {COMMON_KEYS, END_KEYS};
+static const proa_key qwen3_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 128),
+    END_KEYS};
 static const proa_key smollm3_keys[] = {
     COMMON_KEYS,
     SWITCH    ("tie_word_embeddings",     tied,            1),
@@ -36,6 +42,7 @@ static const proa_key internlm_keys[] = {
     END_KEYS};
 static const proa_key internlm3_keys[] = {
     COMMON_KEYS,
+    EPSILON   ("rms_norm_eps",            1e-5),
     SWITCH    ("qkv_bias",                attention_bias,  0),
     SWITCH    ("bias",                    mlp_bias,        0),
     END_KEYS};
@@ -172,7 +179,8 @@ const proa_arch proa_arch_mistral =
 const proa_arch proa_arch_qwen2 =
     ROW("qwen2", STRINGS("Qwen2ForCausalLM"), keys, qwen2, layer, proa_qwen_finish, &proa_arch_qwen2_embed);
 const proa_arch proa_arch_qwen3 =
-    ROW("qwen3", STRINGS("Qwen3ForCausalLM"), keys, qwen3, layer_qk_norm, proa_qwen_finish, &proa_arch_qwen3_embed);
+    ROW("qwen3", STRINGS("Qwen3ForCausalLM"), qwen3_keys, qwen3, layer_qk_norm, proa_qwen_finish,
+        &proa_arch_qwen3_embed);
 const proa_arch proa_arch_granite =
     {.name = "granite", .model_type = "granite", .hf = STRINGS("GraniteForCausalLM"), DECODER(RMS),
      .keys = granite_keys, .names = llama_tensors, .ignored = ignored, .stacks = {CAUSAL(granite_embed, layer)},

@@ -172,6 +172,7 @@ static proa_status finish_mixtral(proa_config *c, const proa_json *json, proa_ar
 {
     c->expert_ffn = c->ffn;
     c->router.renormalise = true;
+    c->rope.theta = 1e6;
     PROA_TRY(read_chosen(c, json, 2, err));
     return finish_moe(c, json, arena, err);
 }
@@ -183,16 +184,18 @@ static proa_status finish_phimoe(proa_config *c, const proa_json *json, proa_are
     c->expert_ffn = c->ffn;
     c->router.kind = PROA_ROUTER_SPARSEMIXER;
     c->router.jitter = (float)jitter;
+    c->rope.theta = 1e6;
     PROA_TRY(read_chosen(c, json, 2, err));
     return finish_moe(c, json, arena, err);
 }
 
-static proa_status finish_qwen(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_qwen(proa_config *c, const proa_json *json, int64_t chosen, proa_arena *arena,
+                               proa_err *err)
 {
     bool window = proa_json_bool(proa_json_get(json, "use_sliding_window"));
     PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
     PROA_TRY(proa_config_read_expert_layers(c, json, arena, err));
-    PROA_TRY(read_chosen(c, json, 8, err));
+    PROA_TRY(read_chosen(c, json, chosen, err));
     c->window_from = 28;
     if (window) return finish_moe(c, json, arena, err);
     c->gated = true;
@@ -207,8 +210,7 @@ static proa_status finish_qwen2(proa_config *c, const proa_json *json, proa_aren
     PROA_TRY(proa_json_get_bool(&c->attention_bias, json, "qkv_bias", err));
     c->shared_gate = true;
     if (c->shared_ffn == 0) return PROA_FAIL(err, INVALID, "'shared_expert_intermediate_size' is missing");
-    PROA_TRY(finish_qwen(c, json, arena, err));
-    return PROA_OK;
+    return finish_qwen(c, json, 4, arena, err);
 }
 
 /* Qwen3-MoE has no shared expert: a stray size is not read. Nor is max_window_layers: a window is that of all
@@ -216,7 +218,7 @@ static proa_status finish_qwen2(proa_config *c, const proa_json *json, proa_aren
 static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->shared_ffn = 0;
-    PROA_TRY(finish_qwen(c, json, arena, err));
+    PROA_TRY(finish_qwen(c, json, 8, arena, err));
     c->window_layers = NULL;
     return PROA_OK;
 }
@@ -224,6 +226,7 @@ static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_aren
 /* Weights are always renormalised, as all files say. */
 static proa_status finish_qwen3_vl(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
+    c->rope.theta = 5e5;
     PROA_TRY(finish_qwen3(c, json, arena, err));
     c->router.renormalise = true;
     return PROA_OK;

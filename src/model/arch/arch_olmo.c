@@ -86,6 +86,7 @@ static proa_status finish_olmo3(proa_config *c, const proa_json *json, proa_aren
 {
     c->window = 4096;
     c->window_pattern = 4;
+    c->rope.theta = 5e5;
     PROA_TRY(finish_olmo(c, json, arena, err));
     if (c->local_rope.theta == 0) c->local_rope.theta = c->rope.theta;
     return proa_config_read_window(c, json, arena, err);

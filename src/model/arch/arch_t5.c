@@ -122,10 +122,14 @@ static const proa_step head[] = {LM_HEAD(SCALED)};
 static const proa_step encoder_head[] = {GATHER(OUT), END};
 /* clang-format on */
 
-/* feed_forward_proj is "relu", "gated-gelu", "gated-silu": the gated gelu is the tanh form (T5Config). */
+/* feed_forward_proj is "relu", "gated-gelu", "gated-silu": the gated gelu is the tanh form (T5Config). Where it is
+ * missing it is that of the type. */
 static proa_status read_ffn(proa_config *c, const proa_json *json, proa_err *err)
 {
-    proa_str form = {"relu", 4};
+    proa_str type = {"", 0};
+    PROA_TRY(proa_json_get_str(&type, json, "model_type", err));
+    bool gated_type = proa_str_is(type, "mt5") || proa_str_is(type, "umt5");
+    proa_str form = proa_str_c(gated_type ? "gated-gelu" : "relu");
     PROA_TRY(proa_json_get_str(&form, json, "feed_forward_proj", err));
     proa_str gated = proa_str_c("gated-");
     c->gated = proa_str_starts(form, gated);

@@ -51,6 +51,18 @@ static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_ar
     return PROA_OK;
 }
 
+static proa_status finish_qwen2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->rope.theta = 1e6;
+    return proa_qwen_finish(c, json, arena, err);
+}
+
+static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->rope.theta = 5e5;
+    return proa_qwen_finish(c, json, arena, err);
+}
+
 /* clang-format off */
 #define ROW(type, class, tensors, program, finisher, text, others, skipped) \
     {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keys, .names = tensors##_tensors,     \
@@ -63,7 +75,7 @@ const proa_arch proa_arch_ministral3 =
     ROW("ministral3", STRINGS("Ministral3ForCausalLM"), ministral, layer, finish_mistral, NULL, NULL, NULL);
 const proa_arch proa_arch_qwen2_vl =
     ROW("qwen2_vl", STRINGS("Qwen2_5_VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"), qwen2, layer,
-        proa_qwen_finish, "text_config", qwen2_aliases, unused);
+        finish_qwen2, "text_config", qwen2_aliases, unused);
 const proa_arch proa_arch_qwen3_vl = ROW("qwen3_vl", STRINGS("Qwen3VLForConditionalGeneration"), qwen3, layer_qk_norm,
-                                         proa_qwen_finish, "text_config", qwen3_aliases, unused);
+                                         finish_qwen3, "text_config", qwen3_aliases, unused);
 /* clang-format on */

@@ -651,16 +651,77 @@ static void refined_web(void **state)
     proa_arena_release(&f.arena);
 }
 
+/* Keys that are missing have the value of the class in transformers, which differs from class to class. */
+static void defaults_of_classes(void **state)
+{
+    PROA_UNUSED(state);
+    static const struct {
+        const char *class, *more;
+        double theta, eps;
+    } rows[] = {
+        {"MixtralForCausalLM", "\"num_local_experts\":4,", 1e6, 1e-6},
+        {"PhimoeForCausalLM", "\"num_local_experts\":4,", 1e6, 1e-6},
+        {"Qwen3VLForConditionalGeneration", "", 5e5, 1e-6},
+        {"Qwen2VLForConditionalGeneration", "", 1e6, 1e-6},
+        {"CohereForCausalLM", "", 5e5, 1e-5},
+        {"Cohere2ForCausalLM", "", 1e4, 1e-5},
+        {"Olmo3ForCausalLM", "", 5e5, 1e-6},
+    };
+    for (size_t i = 0; i < PROA_COUNT(rows); i++) {
+        fixture f;
+        char text[1024];
+        snprintf(text, sizeof text, "{\"architectures\":[\"%s\"]," SIZES "%s\"model_type\":\"\"}",
+                 rows[i].class, rows[i].more);
+        accepted(&f, text);
+        near(f.c.rope.theta, rows[i].theta);
+        near(f.c.norm_eps, rows[i].eps);
+        proa_arena_release(&f.arena);
+    }
+    fixture f;
+    accepted(&f, "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES "\"model_type\":\"qwen3\"}");
+    assert_int_equal(f.c.head_dim, 128);
+    proa_arena_release(&f.arena);
+    accepted(&f, "{\"architectures\":[\"Qwen2MoeForCausalLM\"]," SIZES "\"moe_intermediate_size\":64,"
+                 "\"num_experts\":8,\"shared_expert_intermediate_size\":64}");
+    assert_int_equal(f.c.router.chosen, 4);
+    proa_arena_release(&f.arena);
+    accepted(&f, "{\"architectures\":[\"GptOssForCausalLM\"]," SIZES "\"num_local_experts\":8}");
+    assert_int_equal(proa_config_window(&f.c, 0), 128);
+    assert_int_equal(proa_config_window(&f.c, 1), 0);
+    proa_arena_release(&f.arena);
+    accepted(&f, "{\"architectures\":[\"UMT5EncoderModel\"],\"d_ff\":64,\"d_kv\":16,\"d_model\":64,"
+                 "\"model_type\":\"umt5\",\"num_heads\":4,\"num_layers\":2,\"vocab_size\":200}");
+    assert_true(f.c.gated);
+    assert_int_equal(f.c.act, PROA_ACT_GELU_TANH);
+    proa_arena_release(&f.arena);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(phi_2),      cmocka_unit_test(phi_3),       cmocka_unit_test(gemma_2b),
-        cmocka_unit_test(gemma_3),    cmocka_unit_test(command_r),   cmocka_unit_test(command_r7b),
-        cmocka_unit_test(granite),    cmocka_unit_test(minicpm),     cmocka_unit_test(smollm_3),
-        cmocka_unit_test(olmo_3),     cmocka_unit_test(exaone_4),    cmocka_unit_test(deepseek_coder),
-        cmocka_unit_test(xlnet_head), cmocka_unit_test(nomic_embed), cmocka_unit_test(hunyuan_a13b),
-        cmocka_unit_test(ernie_moe),  cmocka_unit_test(qwen3_next),  cmocka_unit_test(granite_hybrid),
-        cmocka_unit_test(multimodal), cmocka_unit_test(llama_4),     cmocka_unit_test(embedders),
-        cmocka_unit_test(phi_moe),    cmocka_unit_test(refined_web), cmocka_unit_test(llama_4_scout)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(phi_2),
+                                       cmocka_unit_test(phi_3),
+                                       cmocka_unit_test(gemma_2b),
+                                       cmocka_unit_test(gemma_3),
+                                       cmocka_unit_test(command_r),
+                                       cmocka_unit_test(command_r7b),
+                                       cmocka_unit_test(granite),
+                                       cmocka_unit_test(minicpm),
+                                       cmocka_unit_test(smollm_3),
+                                       cmocka_unit_test(olmo_3),
+                                       cmocka_unit_test(exaone_4),
+                                       cmocka_unit_test(deepseek_coder),
+                                       cmocka_unit_test(xlnet_head),
+                                       cmocka_unit_test(nomic_embed),
+                                       cmocka_unit_test(hunyuan_a13b),
+                                       cmocka_unit_test(ernie_moe),
+                                       cmocka_unit_test(qwen3_next),
+                                       cmocka_unit_test(granite_hybrid),
+                                       cmocka_unit_test(multimodal),
+                                       cmocka_unit_test(llama_4),
+                                       cmocka_unit_test(embedders),
+                                       cmocka_unit_test(phi_moe),
+                                       cmocka_unit_test(refined_web),
+                                       cmocka_unit_test(llama_4_scout),
+                                       cmocka_unit_test(defaults_of_classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
