@@ -312,28 +312,48 @@ static void test_silent_rank(void **state)
     proa_engine_close(engine);
 }
 
-/* While it is idle, a failure is noticed too, and requests are refused until the ranks work again. */
+static void wait_until_ready(proa_engine *engine)
+{
+    int64_t begin = now_ms();
+    while (proa_engine_ready(engine, NULL) != PROA_OK && now_ms() - begin < 60000) usleep(10000);
+    assert_int_equal(proa_engine_ready(engine, NULL), PROA_OK);
+}
+
+/* Kills a rank of an idle engine, waits until that is noticed, and returns what a request is told then. */
+static proa_status submit_after_kill(proa_engine *engine, int32_t ranks)
+{
+    static const int32_t prompt[] = {11, 57};
+    pid_t children[4];
+    outcome out = {0};
+    proa_err why = {.status = PROA_OK};
+    proa_request request = {
+        .ids = prompt, .ids_count = 2, .options.max_tokens = 1, .on_event = collect, .arg = &out};
+    assert_int_equal(find_children(children), ranks - 1);
+    kill(children[ranks - 2], SIGKILL);
+    int64_t begin = now_ms();
+    while (proa_engine_ready(engine, &why) == PROA_OK && now_ms() - begin < 60000) usleep(1000);
+    assert_non_null(strstr(why.text, "was killed by signal 9"));
+    proa_status status = proa_engine_submit(engine, &request, NULL, NULL);
+    wait_until_ready(engine);
+    for (begin = now_ms(); status == PROA_OK && !out.done && now_ms() - begin < 60000;) usleep(1000);
+    assert_true(status != PROA_OK || out.done);
+    outcome_release(&out);
+    return status;
+}
+
+/* While it is idle, a failure is noticed too, and requests are refused until the ranks work again. On a busy machine
+ * they may do so before this thread goes on; each restart then waits longer. */
 static void test_killed_while_idle(void **state)
 {
     PROA_UNUSED(state);
+    enum { ATTEMPTS = 5 };
     pid_t children[4];
     int32_t ranks = ranks_most();
     proa_engine *engine = open_ranks(ranks, "process");
     assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
-    assert_int_equal(find_children(children), ranks - 1);
-    kill(children[ranks - 2], SIGKILL);
-    int64_t begin = now_ms();
-    proa_err why = {.status = PROA_OK};
-    while (proa_engine_ready(engine, &why) == PROA_OK && now_ms() - begin < 60000) usleep(1000);
-    assert_non_null(strstr(why.text, "was killed by signal 9"));
-    static const int32_t prompt[] = {11, 57};
-    outcome none = {0};
-    proa_request request = {.ids = prompt, .ids_count = 2, .on_event = collect, .arg = &none};
-    proa_status status = proa_engine_submit(engine, &request, NULL, NULL);
+    proa_status status = PROA_OK;
+    for (int i = 0; i < ATTEMPTS && status == PROA_OK; i++) status = submit_after_kill(engine, ranks);
     assert_int_equal(status, PROA_UNAVAILABLE);
-    for (begin = now_ms(); proa_engine_ready(engine, NULL) != PROA_OK && now_ms() - begin < 60000;)
-        usleep(10000);
-    assert_int_equal(proa_engine_ready(engine, NULL), PROA_OK);
     proa_engine_close(engine);
     assert_int_equal(find_children(children), 0);
 }
