@@ -75,7 +75,7 @@ proa_status proa_files_json(proa_json **out, const proa_files *f, const char *na
     *out = NULL;
     proa_status status = proa_files_read(&text, f, name, bytes_max, err);
     if (status == PROA_OK)
-        status = proa_json_parse(out, proa_buf_view(&text), proa_files_name(path, f, name), err);
+        status = proa_json_parse_python(out, proa_buf_view(&text), proa_files_name(path, f, name), err);
     proa_buf_release(&text);
     return status;
 }

@@ -35,7 +35,7 @@ const char *proa_files_name(char *out, const proa_files *f, const char *name);
 /* As proa_file_read. NOT_FOUND if there is neither a file nor a text. */
 PROA_MUST_CHECK proa_status proa_files_read(proa_buf *buf, const proa_files *f, const char *name,
                                             int64_t bytes_max, proa_err *err);
-/* As proa_json_load. */
+/* As proa_json_load, with proa_json_parse_python. */
 PROA_MUST_CHECK proa_status proa_files_json(proa_json **out, const proa_files *f, const char *name,
                                             int64_t bytes_max, proa_err *err);
 

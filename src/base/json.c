@@ -18,6 +18,7 @@ typedef struct scanner {
     proa_str text;
     size_t at;
     int64_t nodes;   /* commas, colons and CONTAINER_NODES for each bracket that opens */
+    bool python;     /* NaN and Infinity are let through */
     const char *why; /* what is wrong at `at`, or NULL */
 } scanner;
 
@@ -68,6 +69,17 @@ static void scan_string(scanner *s)
     }
 }
 
+/* Moves behind Python's NaN, Infinity or -Infinity. */
+static bool scan_python_number(scanner *s)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    if (!s->python || !strchr("NI-", byte_at(s, s->at))) return false;
+    proa_str rest = {s->text.ptr + s->at, s->text.len - s->at};
+    for (size_t i = 0; i < PROA_COUNT(words); i++)
+        if (proa_str_starts(rest, proa_str_c(words[i]))) return s->at += strlen(words[i]), true;
+    return false;
+}
+
 static void scan_token(scanner *s)
 {
     unsigned char c = byte_at(s, s->at);
@@ -85,10 +97,11 @@ static void scan_token(scanner *s)
     else if (c == '[' || c == '{') s->nodes += CONTAINER_NODES;
 }
 
-static proa_status scan_text(proa_str text, int64_t nodes_max, const char *what, proa_err *err)
+static proa_status scan_text(proa_str text, int64_t nodes_max, bool python, const char *what, proa_err *err)
 {
-    scanner s = {.text = text};
-    while (s.at < text.len && !s.why && s.nodes <= nodes_max) scan_token(&s);
+    scanner s = {.text = text, .python = python};
+    while (s.at < text.len && !s.why && s.nodes <= nodes_max)
+        if (!scan_python_number(&s)) scan_token(&s);
     if (s.why) return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: %s", what, s.at, s.why);
     if (s.nodes > nodes_max)
         return PROA_FAIL(err, LIMIT, "%s: at most %lld values are read (an array or object counts for %d)",
@@ -115,13 +128,13 @@ static bool is_null(proa_str text)
     return text.len - from >= 4 && memcmp(text.ptr + from, "null", 4) == 0;
 }
 
-proa_status proa_json_parse_within(proa_json **out, proa_str text, int64_t nodes_max, const char *what,
-                                   proa_err *err)
+static proa_status parse_text(proa_json **out, proa_str text, int64_t nodes_max, bool python,
+                              const char *what, proa_err *err)
 {
     *out = NULL;
     if (text.len > INT32_MAX) return PROA_FAIL(err, LIMIT, "%s: more than 2 GiB of JSON", what);
     if (text.len == 0) return PROA_FAIL(err, CORRUPT, "%s: not JSON: it is empty", what);
-    PROA_TRY(scan_text(text, nodes_max, what, err));
+    PROA_TRY(scan_text(text, nodes_max, python, what, err));
     struct json_tokener *tok = json_tokener_new_ex(PROA_JSON_DEPTH_MAX);
     if (!tok) return PROA_FAIL(err, NO_MEMORY, "%s: not enough memory to read it", what);
     json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
@@ -141,6 +154,41 @@ proa_status proa_json_parse_within(proa_json **out, proa_str text, int64_t nodes
     json_object_put(*out);
     *out = NULL;
     return status;
+}
+
+proa_status proa_json_parse_within(proa_json **out, proa_str text, int64_t nodes_max, const char *what,
+                                   proa_err *err)
+{
+    return parse_text(out, text, nodes_max, false, what, err);
+}
+
+/* NaN, Infinity or -Infinity; not 1e999, which is a number that is too large. */
+static bool is_python_number(proa_json *j)
+{
+    if (json_object_get_type(j) != json_type_double || isfinite(json_object_get_double(j))) return false;
+    const char *text = json_object_to_json_string(j); /* as it was read */
+    return text[0] == 'N' || text[text[0] == '-'] == 'I';
+}
+
+/* As deep as PROA_JSON_DEPTH_MAX. */
+static void drop_python_numbers(proa_json *j)
+{
+    for (int64_t i = 0; json_object_is_type(j, json_type_array) && i < proa_json_len(j); i++) {
+        if (is_python_number(proa_json_at(j, i))) json_object_array_put_idx(j, (size_t)i, NULL);
+        else drop_python_numbers(proa_json_at(j, i));
+    }
+    for (proa_json_iter it = proa_json_begin(j); proa_json_next(&it);) {
+        if (is_python_number(it.value)) json_object_object_add(j, it.key.ptr, NULL);
+        else drop_python_numbers(it.value);
+    }
+}
+
+proa_status proa_json_parse_python(proa_json **out, proa_str text, const char *what, proa_err *err)
+{
+    PROA_TRY(parse_text(out, text, PROA_JSON_NODES_MAX, true, what, err));
+    if (is_python_number(*out)) proa_json_free(*out), *out = NULL;
+    else drop_python_numbers(*out);
+    return PROA_OK;
 }
 
 proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err)

@@ -25,6 +25,9 @@ typedef enum proa_json_type {
  * refused. Of two members with one key the last stays; a key ends at \u0000 (json-c's keys are C strings); half a
  * surrogate pair becomes U+FFFD; an integer beyond 64 bits becomes the nearest one. */
 PROA_MUST_CHECK proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err);
+/* As proa_json_parse, for files that Python's json module has written: NaN, Infinity and -Infinity are read as null. */
+PROA_MUST_CHECK proa_status proa_json_parse_python(proa_json **out, proa_str text, const char *what,
+                                                   proa_err *err);
 /* As proa_json_parse with a limit of its own, for what a client sends: the tree takes up to 100 bytes for
  * each of nodes_max. */
 PROA_MUST_CHECK proa_status proa_json_parse_within(proa_json **out, proa_str text, int64_t nodes_max,

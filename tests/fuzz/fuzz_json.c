@@ -64,5 +64,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         PROA_ASSERT(walk(root, 0) <= PROA_JSON_NODES_MAX + 1);
     } else PROA_ASSERT(root == NULL && strlen(err.text) > 0);
     proa_json_free(root);
+    /* what is strict is read the same as a file of Python's; a document of the other kind is null or a tree, too */
+    proa_status python = proa_json_parse_python(&root, text, "fuzz", &err);
+    PROA_ASSERT(status != PROA_OK || python == PROA_OK);
+    if (python == PROA_OK) PROA_ASSERT(walk(root, 0) <= PROA_JSON_NODES_MAX + 1);
+    proa_json_free(root);
     return 0;
 }

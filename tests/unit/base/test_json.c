@@ -363,6 +363,35 @@ static void test_get_others(void **state)
     (void)state;
 }
 
+static void test_python(void **state)
+{
+    static const char text[] =
+        "{\"limit\": [0.0, Infinity, -Infinity], \"scale\": NaN, \"text\": \"NaN Infinity\", "
+        "\"large\": 1e999, \"in\": [{\"deep\": Infinity, \"b\": 2}]}";
+    static const char *const wrong[] = {"[Infinit]", "[-inf]", "[+Infinity]", "[NaN1]", "[InfinityNaN]"};
+    proa_json *j = NULL;
+    double large = 0;
+    proa_err err = {.status = PROA_OK};
+    assert_int_equal(proa_json_parse_python(&j, proa_str_c(text), "j", NULL), PROA_OK);
+    proa_json *limit = proa_json_get(j, "limit");
+    assert_int_equal(proa_json_len(limit), 3);
+    assert_int_equal(proa_json_kind(proa_json_at(limit, 0)), PROA_JSON_DOUBLE);
+    assert_null(proa_json_at(limit, 1));
+    assert_null(proa_json_at(limit, 2));
+    assert_null(proa_json_get(j, "scale"));
+    assert_true(proa_str_is(proa_json_str(proa_json_get(j, "text")), "NaN Infinity"));
+    assert_int_equal(proa_json_get_double(&large, j, "large", 0, 1e9, &err), PROA_INVALID);
+    proa_json *deep = proa_json_at(proa_json_get(j, "in"), 0);
+    assert_null(proa_json_get(deep, "deep"));
+    assert_int_equal(proa_json_int(proa_json_get(deep, "b")), 2);
+    proa_json_free(j);
+    assert_int_equal(proa_json_parse_python(&j, proa_str_c("-Infinity"), "j", NULL), PROA_OK);
+    assert_null(j);
+    for (size_t i = 0; i < PROA_COUNT(wrong); i++)
+        assert_int_equal(proa_json_parse_python(&j, proa_str_c(wrong[i]), "j", &err), PROA_CORRUPT);
+    (void)state;
+}
+
 static void test_keep(void **state)
 {
     static const char *const names[] = {"a", "c", "d"};
@@ -385,17 +414,12 @@ static void test_keep(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepts),
-        cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_where),
-        cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_order_and_twice),
-        cmocka_unit_test(test_surrogates),
-        cmocka_unit_test(test_get_int),
-        cmocka_unit_test(test_get_others),
-        cmocka_unit_test(test_keep),
+        cmocka_unit_test(test_accepts),         cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_where),           cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_nodes),           cmocka_unit_test(test_values),
+        cmocka_unit_test(test_order_and_twice), cmocka_unit_test(test_surrogates),
+        cmocka_unit_test(test_get_int),         cmocka_unit_test(test_get_others),
+        cmocka_unit_test(test_python),          cmocka_unit_test(test_keep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
