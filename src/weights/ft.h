@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ft.h - a folder of FasterTransformer while it is read. ft.c knows how its files are laid out, ft_models.c which files
- * a model has, for reading and for writing (convert/ft.c). */
+ * ft.h - a folder of FasterTransformer while it is read. ft_files.c opens its files, ft_models.c knows which files a
+ * model has, for reading and for writing (convert/ft.c), ft.c how numbers are laid out in them. */
 #ifndef PROA_WEIGHTS_FT_H
 #define PROA_WEIGHTS_FT_H
 
@@ -106,6 +106,7 @@ typedef struct proa_ft_model {
 } proa_ft_model;
 extern const proa_ft_model proa_ft_models[]; /* ft_models.c */
 
+/* ft_files.c. */
 bool proa_ft_has_file(const proa_ft *ft, const char *name);
 /* Maps a file of that many numbers, or finds it mapped. *file: its row of ft->w->files. */
 PROA_MUST_CHECK proa_status proa_ft_open_file(proa_ft *ft, const char *name, int64_t elements,
@@ -114,9 +115,9 @@ PROA_MUST_CHECK proa_status proa_ft_open_file(proa_ft *ft, const char *name, int
 PROA_MUST_CHECK proa_status proa_ft_open(proa_weights *w, const char *dir, const char *name,
                                          proa_status (*read)(proa_ft *ft, proa_buf *text, void *arg),
                                          void *arg, proa_err *err);
-/* The model of ft->ini, whose sizes are read and whose config.json is written. */
+/* ft_models.c: the model of ft->ini, whose sizes are read and whose config.json is written. */
 PROA_MUST_CHECK proa_status proa_ft_read_model(proa_ft *ft, const proa_ft_model **model, proa_buf *config);
-/* Whether the model has the tensor, and it is read. */
+/* ft.c: whether the model has the tensor, and it is read. */
 bool proa_ft_applies(const proa_ft *ft, const proa_ft_tensor *row);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * parts.h - what the files of this folder share: the open checkpoint, and the readers that fill it.
  * Owner:   proa_weights_open; a reader that fails leaves what it added, and proa_weights_close releases it.
- * Way in:  weights.c opens and looks up, formats.c chooses a reader, index.c walks a folder, safetensors.c reads one
- *          file. */
+ * Way in:  weights.c is the open checkpoint; safetensors.c and its like read one file, formats.c chooses among them,
+ *          open.c finds the files of a folder. */
 #ifndef PROA_WEIGHTS_PARTS_H
 #define PROA_WEIGHTS_PARTS_H
 
@@ -47,10 +47,10 @@ proa_weights_reader proa_packed_read;       /* packed.c */
 proa_weights_reader proa_torch_zip_read;    /* torch.c: torch.save since torch 1.6, */
 proa_weights_reader proa_torch_legacy_read; /* and before */
 
-/* formats.c: the reader of a file that begins with these bytes; that of safetensors where no other format fits. */
-proa_weights_reader *proa_weights_reader_of(const unsigned char *bytes, int64_t len);
-/* formats.c: reads the checkpoint of a folder in the first of the known forms that it has. */
-PROA_MUST_CHECK proa_status proa_weights_read_folder(proa_weights *w, const char *dir, proa_err *err);
+/* formats.c: by the reader of files that begin with these bytes; that of safetensors where no other format fits. */
+proa_weights_reader proa_weights_read_bytes;
+/* formats.c: maps the file at path and reads it. */
+PROA_MUST_CHECK proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *err);
 /* index.c: the files that dir/NAME lists; NAME is model.safetensors.index.json or its like. */
 PROA_MUST_CHECK proa_status proa_index_read(proa_weights *w, const char *dir, const char *name, proa_err *err);
 
@@ -60,16 +60,14 @@ PROA_MUST_CHECK proa_status proa_quantized_join(proa_weights *w, bool *joined, p
 /* ft.c: the folder of FasterTransformer whose config.ini has that name. */
 PROA_MUST_CHECK proa_status proa_ft_read(proa_weights *w, const char *dir, const char *name, proa_err *err);
 
-/* formats.c: whether that is the form of a folder, and no other. */
+/* open.c: whether a folder is FasterTransformer's, and has no form before that. */
 bool proa_weights_is_ft(const char *dir);
 
 /* weights.c: an empty one. */
 proa_weights *proa_weights_new(void);
 /* weights.c: a row of w->files for that name, nothing mapped yet. */
 int32_t proa_weights_add_file(proa_weights *w, const char *name);
-/* weights.c: maps the file at path and reads it. */
-PROA_MUST_CHECK proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *err);
-/* weights.c: the same by the caller's reader. */
+/* weights.c: maps the file at path and reads it by the caller's reader. */
 PROA_MUST_CHECK proa_status proa_weights_read_file_as(proa_weights *w, const char *path,
                                                       proa_weights_reader *read, proa_err *err);
 /* weights.c: a fresh row; LIMIT beyond PROA_TENSORS_MAX. The row may move when the next one is added. Its name is at
@@ -77,5 +75,7 @@ PROA_MUST_CHECK proa_status proa_weights_read_file_as(proa_weights *w, const cha
 PROA_MUST_CHECK proa_status proa_weights_add_tensor(proa_weights *w, proa_weights_tensor tensor, proa_err *err);
 /* weights.c: a text in place of a file of the folder (base/files.h). What it points to is in w->arena. */
 void proa_weights_add_made(proa_weights *w, proa_made_file made);
+/* weights.c: the list is complete, or was changed: sorts it by name and indexes it. */
+void proa_weights_index(proa_weights *w);
 
 #endif

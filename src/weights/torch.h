@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * torch.h - a file of torch.save while it is read: its pickle, where its storages are, and the tensors made of both.
- * Internal to this folder: torch.c opens both formats, torch_tensor.c makes views, opennmt.c knows what OpenNMT-py
- * saves. */
+ * Internal to this folder: torch_tensor.c makes views, torch_dict.c adds the tensors of a state dict, opennmt.c knows
+ * what OpenNMT-py saves, torch.c opens both formats. */
 #ifndef PROA_WEIGHTS_TORCH_H
 #define PROA_WEIGHTS_TORCH_H
 
@@ -30,17 +30,6 @@ typedef struct proa_torch {
 #define FAIL_TORCH(t, status, fmt, ...)                                                                      \
     PROA_FAIL((t)->err, status, "%.*s: " fmt, PROA_NAME_SHOWN, (t)->what, __VA_ARGS__)
 
-/* The members of a dict or an OrderedDict, in order; others have none. */
-typedef struct proa_torch_iter {
-    const proa_pickle *p;
-    const proa_pickle_node *list; /* of an OrderedDict that was made of a list of pairs */
-    const proa_pickle_node *node;
-    int32_t at;
-    proa_pickle_value key, value;
-} proa_torch_iter;
-proa_torch_iter proa_torch_begin(const proa_pickle *p, proa_pickle_value dict);
-bool proa_torch_next(proa_torch_iter *it);
-
 /* torch_tensor.c. UNSUPPORTED, with the name, if the pickle refers to a class or function that is not in its table. */
 PROA_MUST_CHECK proa_status proa_torch_check_globals(const proa_torch *t);
 /* Whether the value is a tensor, or a parameter, which wraps one. */
@@ -58,8 +47,19 @@ typedef struct proa_torch_storage {
 PROA_MUST_CHECK proa_status proa_torch_storage_of(const proa_torch *t, proa_pickle_value v,
                                                   proa_torch_storage *out);
 
-/* torch.c: adds the tensors of a state dict under their names, without `drop` at the beginning, with `prefix` in its
- * place. drop may be NULL. */
+/* torch_dict.c: the members of a dict or an OrderedDict, in order; others have none. */
+typedef struct proa_torch_iter {
+    const proa_pickle *p;
+    const proa_pickle_node *list; /* of an OrderedDict that was made of a list of pairs */
+    const proa_pickle_node *node;
+    int32_t at;
+    proa_pickle_value key, value;
+} proa_torch_iter;
+proa_torch_iter proa_torch_begin(const proa_pickle *p, proa_pickle_value dict);
+bool proa_torch_next(proa_torch_iter *it);
+
+/* torch_dict.c: adds the tensors of a state dict under their names, without `drop` at the beginning, with `prefix` in
+ * its place. drop may be NULL. */
 PROA_MUST_CHECK proa_status proa_torch_add_all(proa_torch *t, proa_pickle_value dict, const char *prefix,
                                                const char *drop);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * weights.c - opens a checkpoint, finds tensors by name, drops pages. */
+ * weights.c - the open checkpoint: a list of files and one of tensors, which readers fill and others search by name. */
 #include "weights/weights.h"
 
 #include "base/alloc.h"
@@ -35,30 +35,18 @@ int32_t proa_weights_add_file(proa_weights *w, const char *name)
     return w->file_count++;
 }
 
-/* read NULL: by the file's first bytes. */
-static proa_status read_file(proa_weights *w, const char *path, proa_weights_reader *read, proa_err *err)
+proa_status proa_weights_read_file_as(proa_weights *w, const char *path, proa_weights_reader *read, proa_err *err)
 {
     const char *slash = strrchr(path, '/');
     int32_t file = proa_weights_add_file(w, slash ? slash + 1 : path);
     proa_mmap *map = &w->files[file].map;
     PROA_TRY(proa_mmap_open(map, path, err));
     w->files[file].path = proa_arena_strdup(&w->arena, proa_str_c(path));
-    if (!read) read = proa_weights_reader_of(map->ptr, map->bytes);
     proa_status status = read(w, map->ptr, map->bytes, file, err);
     map = &w->files[file].map; /* the reader may have added files */
     if (!proa_guard_broken(map->guard)) return status;
     proa_err_clear(err); /* what the reader found wrong was not in the file */
     return proa_mmap_check(map, path, err);
-}
-
-proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *err)
-{
-    return read_file(w, path, NULL, err);
-}
-
-proa_status proa_weights_read_file_as(proa_weights *w, const char *path, proa_weights_reader *read, proa_err *err)
-{
-    return read_file(w, path, read, err);
 }
 
 proa_status proa_weights_add_tensor(proa_weights *w, proa_weights_tensor tensor, proa_err *err)
@@ -94,74 +82,15 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static void index_tensors(proa_weights *w)
+void proa_weights_index(proa_weights *w)
 {
+    proa_map_release(&w->by_name);
     if (w->count) qsort(w->tensors, (size_t)w->count, sizeof *w->tensors, by_name);
     proa_map_init(&w->by_name, w->count);
     for (int64_t i = 0; i < w->count; i++) {
         bool fresh = proa_map_put(&w->by_name, proa_str_c(w->tensors[i].name), (int32_t)i);
         PROA_ASSERT(fresh); /* the readers reject duplicate names */
     }
-}
-
-/* All files are read: sorts the rows, indexes them, and joins those of one quantised weight. */
-static proa_status finish_open(proa_weights *w, proa_err *err)
-{
-    bool joined;
-    index_tensors(w);
-    PROA_TRY(proa_quantized_join(w, &joined, err));
-    if (!joined) return PROA_OK;
-    proa_map_release(&w->by_name);
-    index_tensors(w);
-    return PROA_OK;
-}
-
-/* Hands w out, or closes it. */
-static proa_status deliver_weights(proa_weights **out, proa_weights *w, proa_status status, proa_err *err)
-{
-    *out = NULL;
-    if (status == PROA_OK) status = finish_open(w, err);
-    if (status != PROA_OK) {
-        proa_weights_close(w);
-        return status;
-    }
-    *out = w;
-    return PROA_OK;
-}
-
-/* The folder of a file; "." if its path names none. */
-static const char *folder_of(proa_weights *w, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash) return ".";
-    return proa_arena_strdup(&w->arena, (proa_str){path, (size_t)proa_max64(slash - path, 1)});
-}
-
-proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *err)
-{
-    return proa_weights_open_rank(out, path, 0, err);
-}
-
-proa_status proa_weights_open_rank(proa_weights **out, const char *path, int32_t rank, proa_err *err)
-{
-    proa_weights *w = proa_weights_new();
-    w->rank = rank;
-    bool folder = proa_dir_exists(path);
-    proa_status status = folder ? proa_weights_read_folder(w, path, err) : proa_weights_read_file(w, path, err);
-    w->files_by_name.what = proa_arena_strdup(&w->arena, proa_str_c(path));
-    w->files_by_name.made_first = !folder;
-    if (folder) w->files_by_name.dir = w->files_by_name.what;
-    else if (!w->self_contained) w->files_by_name.dir = folder_of(w, path);
-    return deliver_weights(out, w, status, err);
-}
-
-proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64_t len, const char *what,
-                                    proa_err *err)
-{
-    proa_weights *w = proa_weights_new();
-    int32_t file = proa_weights_add_file(w, what);
-    w->files_by_name.what = w->files[file].name;
-    return deliver_weights(out, w, proa_weights_reader_of(bytes, len)(w, bytes, len, file, err), err);
 }
 
 proa_status proa_weights_check(const proa_weights *w, proa_err *err)

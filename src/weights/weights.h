@@ -25,7 +25,7 @@ typedef struct proa_weights_tensor {
     bool final;
 } proa_weights_tensor;
 
-/* Opens the checkpoint of a folder, in the first of the forms of formats.c that it has (model.safetensors, then
+/* Opens the checkpoint of a folder, in the first of the forms of open.c that it has (model.safetensors, then
  * model.safetensors.index.json and the files it names, ...), or a single file, whose first bytes say what it is.
  * Checks everything that can be checked without reading the data: headers, dtypes, shapes times element size against
  * offsets, offsets inside the file, names unique across shards, every index entry in its file. CORRUPT, LIMIT,

@@ -104,7 +104,7 @@ bool proa_config_is_placeholder(const Inference__ModelConfig__ParametersEntry *p
 /* JSON as Triton gives it: defaults printed, enums by name, most 64-bit numbers as numbers. False if `out` is full. */
 bool proa_config_print_json(proa_buf *out, const Inference__ModelConfig *config);
 /* Whether a folder is a model itself, by the names of its files: config.json with *.safetensors or pytorch_model.bin, a
- * *.gguf, a folder of FasterTransformer or of OpenNMT-py (weights/formats.c reads them); or a file NAME.gguf. */
+ * *.gguf, a folder of FasterTransformer or of OpenNMT-py (weights/open.c reads them); or a file NAME.gguf. */
 bool proa_config_is_model_folder(const char *path);
 /* Is this a file NAME.gguf, which is a model of its own? */
 bool proa_config_is_gguf_file(const char *path);
