@@ -285,7 +285,7 @@ static bool scaled_format(proa_wfmt *format, const proa_scaled_codes *s, int64_t
 bool proa_coded_format(proa_wfmt *format, const proa_tensor_source *source)
 {
     *format = PROA_WFMT_I4A32;
-    if (source->factor || source->plus != 0.0f || proa_tensor_source_is_turned(source)) return false;
+    if (proa_tensor_source_is_changed(source) || proa_tensor_source_is_turned(source)) return false;
     if (!proa_encoding_is_readable(source->encoding) || proa_tensor_source_is_float(source)) return false;
     switch (source->encoding) {
     case PROA_ENCODING_Q4_0:

@@ -76,7 +76,7 @@ bool proa_tensor_source_is_float(const proa_tensor_source *s)
 
 bool proa_tensor_source_is_plain(const proa_tensor_source *s)
 {
-    return s->encoding == PROA_ENCODING_PLAIN && s->order.count[0] == 0 && !s->factor && s->plus == 0.0f;
+    return s->encoding == PROA_ENCODING_PLAIN && s->order.count[0] == 0 && !proa_tensor_source_is_changed(s);
 }
 
 bool proa_tensor_source_is_turned(const proa_tensor_source *s)
@@ -242,13 +242,14 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
     else if (proa_tensor_source_is_turned(s))
         for (int64_t i = 0; i < n; i++) read_blocks(s, s->first_col + col + i, stored, 1, &out[i]);
     else read_blocks(s, stored, s->first_col + col, n, out);
+    for (int64_t i = 0; s->negated_exp && i < n; i++) out[i] = (float)log(-(double)out[i]);
     for (int64_t i = 0; s->factor && i < n; i++) out[i] *= s->factor[stored];
     for (int64_t i = 0; s->plus != 0.0f && i < n; i++) out[i] += s->plus;
 }
 
 bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t col, proa_code_group *group)
 {
-    if (proa_tensor_source_is_float(s) || s->factor || s->plus != 0.0f) return false;
+    if (proa_tensor_source_is_float(s) || proa_tensor_source_is_changed(s)) return false;
     if (proa_encoding_is_computed(s->encoding) || proa_tensor_source_is_turned(s)) return false;
     col += s->first_col;
     if (s->encoding == PROA_ENCODING_SCALED)
@@ -263,7 +264,7 @@ static bool is_viewable(const proa_tensor_source *s)
 {
     proa_dtype d = s->view.dtype;
     bool known = d == PROA_DTYPE_F32 || d == PROA_DTYPE_F16 || d == PROA_DTYPE_BF16;
-    return s->encoding == PROA_ENCODING_PLAIN && !s->factor && s->plus == 0.0f && known;
+    return s->encoding == PROA_ENCODING_PLAIN && !proa_tensor_source_is_changed(s) && known;
 }
 
 /* *view: the rows from `row` on that are at equal distances in memory. Returns their number. */

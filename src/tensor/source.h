@@ -92,6 +92,7 @@ typedef struct proa_tensor_source {
     proa_row_order order; /* count[0] 0: all rows in stored order */
     const float *factor;  /* [stored rows] multiplies each row; NULL: none */
     float plus;           /* then added to each number */
+    bool negated_exp; /* what is stored is -exp(number), as rates of decay of GGUF files: read as log(-stored) */
 } proa_tensor_source;
 
 const char *proa_encoding_name(proa_encoding encoding);
@@ -101,6 +102,11 @@ static inline bool proa_encoding_is_computed(proa_encoding encoding)
 {
     return encoding == PROA_ENCODING_SINUSOID_HALVES || encoding == PROA_ENCODING_SINUSOID_PAIRS ||
            encoding == PROA_ENCODING_SINUSOID_ENDS || encoding == PROA_ENCODING_ONES;
+}
+/* Whether the numbers are other ones than those that are stored. */
+static inline bool proa_tensor_source_is_changed(const proa_tensor_source *s)
+{
+    return s->factor || s->plus != 0.0f || s->negated_exp;
 }
 /* Whether the numbers can be read from this source. */
 static inline bool proa_encoding_is_readable(proa_encoding encoding)
