@@ -21,7 +21,8 @@ import tempfile
 
 NAMES = """llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5 minicpm exaone4 olmo3 deepseek_v2 deepseek_v3
 modernbert_bare t5_encoder olmoe_unclipped granitemoe glm4_moe dots1_full ernie4_5 ernie4_5_moe hunyuan_v1_dense hunyuan_v1_moe
-nomic_bert ministral3 mistral3 qwen2_vl qwen3_vl umt5 llama4_usual embeddinggemma""".split()
+nomic_bert ministral3 mistral3 qwen2_vl qwen3_vl umt5 llama4_usual embeddinggemma granitemoehybrid granitemoehybrid_dense bamba
+qwen3_next qwen3_5_text qwen3_5_moe_text""".split()
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
 
 
@@ -37,6 +38,11 @@ def older_keys(config):
     if config["model_type"] == "hunyuan_v1_moe":
         for key, value in ("moe_topk", 1), ("num_shared_expert", 1), ("moe_intermediate_size", config["intermediate_size"]):
             config[key] = [config.get(key, value)] * config["num_hidden_layers"]
+    if config["model_type"] == "granitemoehybrid":
+        names = {"full_attention": "attention", "linear_attention": "mamba"}
+        config["layer_types"] = [names[kind] for kind in config["layer_types"]]
+    if config["model_type"] == "bamba":  # as the published configurations say how many numbers of a head rotate
+        config["attn_rotary_emb"] = config["hidden_size"] // config["num_attention_heads"] // 2
     if config["model_type"] == "nomic_bert":  # as the published configurations say it
         config.update(n_positions=8192, max_trained_positions=2048, activation_function="swiglu", causal=False, prenorm=False,
                       qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, rotary_emb_fraction=1.0,
@@ -76,7 +82,9 @@ def without_vocab(model_class):
 
 
 def mend(model_class):
-    """The converter of Baichuan calls itself without end for all but W_pack. That of NomicBERT looks into a tokenizer."""
+    """The converter of Baichuan calls itself without end for all but W_pack. That of NomicBERT looks into a tokenizer. That
+    of Granite 4 says that a model with recurrent layers has no rotary positions, whatever position_embedding_type says;
+    llama.cpp computes what the file says."""
     if model_class.__name__ == "NomicBertModel":
         model_class._is_tokenizer_xlmroberta = lambda self: False
     original = model_class.modify_tensors
@@ -109,6 +117,9 @@ def convert(source, out):
         without_vocab(model_class)
         with torch.inference_mode():
             model = model_class(pathlib.Path(folder), gguf.LlamaFileType.ALL_F32, out)
+            if config.get("position_embedding_type") == "rope":
+                write = model.gguf_writer.add_rope_scaling_finetuned
+                model.gguf_writer.add_rope_scaling_finetuned = lambda _: write(True)
             for key, value in config.items():
                 model.hparams.setdefault(key, value)
             model.write()

@@ -298,11 +298,12 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(learned_positions) F(gated) F(tied) F(qk_norm) F(parallel) F(one_norm) F(post_norm) F(no_final_norm) \
     F(rope_pairs) F(shared_gate) F(rotary_dim) F(rel_buckets) F(rel_distance) F(router.kind) F(router.chosen) \
     F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean) F(head_act) \
-    F(query_scale.length) F(query_scale.offset) F(bidirectional)
+    F(query_scale.length) F(query_scale.offset) F(bidirectional) \
+    F(key_heads) F(value_heads) F(key_dim) F(value_dim) F(conv_taps) F(conv_act) F(recall_groups)
 #define FACTORS(F) \
     F(norm_eps) F(attention_scale) F(logit_scale) F(embed_scale) F(residual_scale) F(attention_cap) F(logit_cap) \
     F(qkv_clip) F(stream_scale) F(alibi_max) F(alibi_scale) F(expert_limit) F(expert_offset) \
-    F(query_scale.beta)
+    F(query_scale.beta) F(step_min) F(step_max)
 /* clang-format on */
 
 static proa_status fail_differs(const char *what, const char *member, double is, double read, proa_err *err)
@@ -347,6 +348,9 @@ static proa_status compare_layers(const proa_config *a, const proa_config *b, co
         if (proa_config_rotates(a, i) != proa_config_rotates(b, i))
             return PROA_FAIL(err, UNSUPPORTED, "%s cannot say that layer %lld %s rotary positions", what,
                              (long long)i, proa_config_rotates(a, i) ? "has" : "has no");
+        if (proa_config_recurs(a, i) != proa_config_recurs(b, i))
+            return PROA_FAIL(err, UNSUPPORTED, "%s cannot say that layer %lld %s recurrent", what,
+                             (long long)i, proa_config_recurs(a, i) ? "is" : "is not");
         if (proa_config_has_experts(a, i) != proa_config_has_experts(b, i))
             return PROA_FAIL(err, UNSUPPORTED, "%s cannot say that layer %lld %s experts", what, (long long)i,
                              proa_config_has_experts(a, i) ? "has" : "has no");

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "kernels/groups.h"
 #include "weights/gguf/reader.h"
+#include <math.h>
 #include <string.h>
 
 enum { ALIGNMENT = 32, VERSION = 3 };
@@ -32,12 +33,14 @@ typedef struct tensor {
     proa_bound_tensor from;
     const float *values; /* instead: numbers that are computed (rotary factors) */
     proa_gguf_use use;
+    int form;              /* of proa_gguf_form */
     int64_t heads;         /* of a rotated one */
     const int64_t *stored; /* [rows] of a STORED one: the row of the slot that is row i of the class's tensor */
     proa_encoding encoding;
     proa_dtype dtype;
     int32_t rank;
     int64_t shape[PROA_RANK_MAX]; /* outermost first */
+    int64_t cols;                 /* numbers of a row; of a vector all, whatever its shape */
     int64_t row_bytes, bytes, offset;
 } tensor;
 
@@ -57,14 +60,14 @@ typedef struct writer {
 /* ---- which tensors, of which types ---- */
 
 /* llama.cpp keeps these in f32: norms and biases (all vectors), routers, tables of positions and token types, T5's
- * position biases. */
-static bool stays_f32(const char *name, int32_t rank)
+ * position biases, convolutions. */
+static bool stays_f32(const tensor *t)
 {
-    static const char *const parts[] = {"_norm.",       "ffn_gate_inp.", "position_embd.",
-                                        "token_types.", "attn_rel_b.",   ".bias"};
+    static const char *const parts[] = {"_norm.",      "ffn_gate_inp.", "position_embd.", "token_types.",
+                                        "attn_rel_b.", ".bias",         "ssm_conv1d."};
     for (size_t i = 0; i < PROA_COUNT(parts); i++)
-        if (strstr(name, parts[i])) return true;
-    return rank < 2;
+        if (strstr(t->name, parts[i])) return true;
+    return t->rank < 2 || t->form & PROA_GGUF_COLUMN;
 }
 
 /* Four bits are too few for the matrix that makes logits, where llama.cpp takes six. */
@@ -81,17 +84,19 @@ static void choose_type(const writer *w, tensor *t)
     if (t->encoding == PROA_ENCODING_Q4_0 && makes_logits(w, t->name)) t->encoding = PROA_ENCODING_Q8_0;
     if (t->encoding != PROA_ENCODING_PLAIN && cols % PROA_GROUP != 0)
         t->encoding = PROA_ENCODING_PLAIN, t->dtype = PROA_DTYPE_F16;
-    if (stays_f32(t->name, t->rank)) t->encoding = PROA_ENCODING_PLAIN, t->dtype = PROA_DTYPE_F32;
+    if (stays_f32(t)) t->encoding = PROA_ENCODING_PLAIN, t->dtype = PROA_DTYPE_F32;
 }
 
 static void set_sizes(const writer *w, tensor *t)
 {
-    int64_t cols = t->shape[t->rank - 1], rows = 1;
+    bool vector = !t->values && t->from.cols == 0;
+    int64_t count = 1;
     choose_type(w, t);
-    t->row_bytes = t->encoding == PROA_ENCODING_PLAIN ? cols * proa_dtype_bytes(t->dtype)
-                                                      : proa_encoding_row_bytes(t->encoding, cols);
-    for (int32_t i = 0; i < t->rank - 1; i++) rows *= t->shape[i];
-    t->bytes = rows * t->row_bytes;
+    t->cols = vector ? t->from.rows : t->shape[t->rank - 1];
+    t->row_bytes = t->encoding == PROA_ENCODING_PLAIN ? t->cols * proa_dtype_bytes(t->dtype)
+                                                      : proa_encoding_row_bytes(t->encoding, t->cols);
+    for (int32_t i = 0; i < t->rank; i++) count *= t->shape[i];
+    t->bytes = count / t->cols * t->row_bytes;
 }
 
 static void add_one(writer *w, tensor t)
@@ -105,11 +110,14 @@ static void add_one(writer *w, tensor t)
     w->tensors[w->count++] = t;
 }
 
-static void set_shape(tensor *t)
+static void set_shape(const writer *w, tensor *t)
 {
     const proa_bound_tensor *f = &t->from;
+    int64_t rows = f->rows, groups = t->form & PROA_GGUF_BY_GROUPS ? w->bound.config.key_heads : 0;
     if (f->experts) t->shape[t->rank++] = f->experts;
-    if (t->use != PROA_GGUF_ROW || f->rows != 1) t->shape[t->rank++] = f->rows;
+    if (groups) t->shape[t->rank++] = groups, rows /= groups;
+    if (t->use != PROA_GGUF_ROW || rows != 1) t->shape[t->rank++] = rows;
+    if (t->form & PROA_GGUF_COLUMN) t->shape[t->rank++] = 1;
     if (f->cols) t->shape[t->rank++] = f->cols;
 }
 
@@ -168,22 +176,24 @@ static proa_status add_entry(writer *w, const proa_gguf_name *entry, const char 
     const char *mark = strchr(entry->hf, '#');
     size_t base = mark ? (size_t)(mark - entry->hf) : strlen(entry->hf);
     int part = mark ? mark[1] - '1' : 0; /* the tables number few parts, from #2 on */
-    tensor t = {.use = entry->use};
+    tensor t = {.use = entry->use, .form = entry->form};
     snprintf(hf, sizeof hf, "%.*s%s", (int)base, entry->hf, ending);
     if (!proa_bound_find(&w->bound, hf, layer, part, parts_of(w->arch, entry->hf, base), &t.from))
         return PROA_OK;
     if (t.use == PROA_GGUF_UNWRITTEN) return PROA_OK; /* it counts as found */
     t.name = fill_name(w, entry->gguf, ending, layer);
-    set_shape(&t);
+    set_shape(w, &t);
     PROA_TRY(set_rotation(w, &t));
     PROA_TRY(set_stored_rows(w, &t));
     add_one(w, t);
     return PROA_OK;
 }
 
-static bool has_ending(const char *name)
+/* Whether the names of the entry are whole, so that no ending follows. */
+static bool is_whole(const proa_gguf_name *n)
 {
-    proa_str s = proa_str_c(name);
+    proa_str s = proa_str_c(n->gguf);
+    if (n->form & PROA_GGUF_NO_ENDING) return true;
     return proa_str_ends(s, proa_str_c(".weight")) || proa_str_ends(s, proa_str_c(".bias"));
 }
 
@@ -211,7 +221,7 @@ static proa_status add_tensors(writer *w)
             if (n->use == PROA_GGUF_DROPPED || n->use == PROA_GGUF_OLDER) continue;
             if ((strstr(n->gguf, "%d") != NULL) != (layer >= 0)) continue;
             for (int e = 0; e < 2; e++) {
-                bool whole = has_ending(n->gguf);
+                bool whole = is_whole(n);
                 if (whole && e) break;
                 char hf[PROA_TENSOR_NAME_MAX + 1];
                 snprintf(hf, sizeof hf, "%s%s", n->hf, whole ? "" : endings[e]);
@@ -421,6 +431,7 @@ static void put_vector(const tensor *t, int64_t e, float *row, unsigned char *ou
     float *taken = proa_malloc((size_t)n * sizeof *taken);
     proa_bound_read(&t->from, e, 0, taken);
     for (int64_t i = 0; i < n; i++) row[i] = taken[slot_row(t, i)];
+    for (int64_t i = 0; t->form & PROA_GGUF_NEGATED_EXP && i < n; i++) row[i] = (float)-exp((double)row[i]);
     proa_from_f32(out, t->dtype, row, n);
     free(taken);
 }
@@ -433,7 +444,7 @@ static void fill_item(void *context, int64_t item, int64_t from, int64_t bytes, 
         memcpy(out, (const char *)t->values + from, (size_t)bytes);
         return;
     }
-    float *row = proa_malloc((size_t)t->shape[t->rank - 1] * sizeof *row);
+    float *row = proa_malloc((size_t)t->cols * sizeof *row);
     for (int64_t done = 0; done < bytes; done += t->row_bytes) {
         int64_t r = (from + done) / t->row_bytes;
         if (t->from.cols) put_row(t, r, row, (unsigned char *)out + done);

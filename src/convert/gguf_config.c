@@ -161,11 +161,22 @@ static optional_number find_value(const proa_bound *t, const proa_gguf_key *key)
     return f.has ? f : find_configured(t, key->hf);
 }
 
+/* Heads of keys and values by layer: recurrent ones have none. */
+static void put_kv_heads(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    char full[KEY_BYTES];
+    proa_gguf_value_array(v, full_key(full, arch, "attention.head_count_kv"), PROA_GGUF_U32, c->layers);
+    for (int64_t i = 0; i < c->layers; i++)
+        proa_gguf_put_u32(&v->bytes, proa_config_recurs(c, i) ? 0 : (uint32_t)c->kv_heads);
+}
+
 static proa_status put_key(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_gguf_key *key,
                            const proa_bound *t, proa_err *err)
 {
     char full[KEY_BYTES];
     optional_number f = find_value(t, key);
+    if (arch->kv_head_list && strcmp(key->gguf, "attention.head_count_kv") == 0)
+        return put_kv_heads(v, arch, &t->config), PROA_OK;
     if (!f.has && key->required)
         return PROA_FAIL(err, UNSUPPORTED, "GGUF's '%s' needs '%s', which config.json does not say",
                          full_key(full, arch, key->gguf), key->hf);
@@ -243,6 +254,16 @@ static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const pro
     put_number(v, arch, "attention.temperature_scale", (double)c->query_scale.beta);
     put_labels(v, arch, c);
     if (!decoder) proa_gguf_value_bool(v, full_key(full, arch, "attention.causal"), false);
+}
+
+/* For models with recurrent layers. Those that may have rotary positions say whether they have. */
+static void put_recurrent(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    char full[KEY_BYTES];
+    if (!c->recurrent_layers) return;
+    put_whole(v, arch, "ssm.inner_size", c->value_heads * c->value_dim);
+    if (c->mix_rates)
+        proa_gguf_value_bool(v, full_key(full, arch, "rope.scaling.finetuned"), c->rotary_dim > 0);
 }
 
 /* Which layers have the window, where the architecture has a list of them. */
@@ -337,6 +358,7 @@ proa_status proa_gguf_put_config(proa_gguf_values *v, const proa_gguf_arch *arch
 {
     for (const proa_gguf_key *key = arch->keys; key->gguf; key++) PROA_TRY(put_key(v, arch, key, t, err));
     put_sizes(v, arch, &t->config);
+    put_recurrent(v, arch, &t->config);
     put_windows(v, arch, &t->config);
     put_rope(v, arch, &t->config);
     return PROA_OK;

@@ -194,12 +194,14 @@ static int32_t find_parts(const lister *l, proa_convert_tensor *t, const proa_we
     return t->whole_count;
 }
 
+/* Of a convolution of each channel the classes have an axis more, that of its one input. */
 static void set_final_shape(proa_convert_tensor *t, bool experts, bool vector)
 {
     int64_t shape[PROA_RANK_MAX];
     int32_t rank = 0;
     if (experts) shape[rank++] = t->slices;
     shape[rank++] = t->turned ? t->K : t->N;
+    if (t->row->slot == PROA_SLOT_MIX_CONV) shape[rank++] = 1;
     if (!vector) shape[rank++] = t->turned ? t->N : t->K;
     set_shape(t, rank, shape);
 }

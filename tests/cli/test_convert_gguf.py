@@ -23,11 +23,13 @@ REFUSED = {
     "longt5": "computes what a longt5 does", "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "tied",
     "opt": "computes what a opt does", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
 }
+RECURRENT = ["granitemoehybrid", "granitemoehybrid_dense"]
 # A window is not written for a Llama; contexts of the golden are longer than it.
 WINDOW_LOST = {"mistral"}
 WRITTEN = [
     *[f"{form}{name}" for form in ("", "gguf_") for name in (
         "dots1_full", "ernie4_5", "ernie4_5_moe", "glm4_moe", "granitemoe", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3",
+        "granitemoehybrid", "granitemoehybrid_dense",
         "llama4_usual", "mistral3", "olmoe_unclipped", "qwen2_vl", "qwen3_vl", "umt5")],
     "arcee", "chatglm2", "chatglm3", "glm", "glm4", "nemotron",
     "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "deepseek_v2", "deepseek_v3", "falcon40b", "falcon7b", "gemma",
@@ -62,8 +64,10 @@ def test_logits_are_the_same_bits(name, tmp_path):
     ids, options = case(name)
     out = convert(ARCH / name, tmp_path / "x.gguf", "--type", "f32")
     want, have = logits(ARCH / name, ids, *options), logits(out, ids, *options)
-    if name.removeprefix("gguf_") in ("llama3", "llama4_usual"):  # rotary divisors: 1 / (divisor * power) rounds otherwise than Llama 3's formula
-        assert np.abs(have - want).max() < 1e-6 * np.abs(want).max()
+    # rotary divisors: 1 / (divisor * power) rounds otherwise than Llama 3's formula; rates of decay: log(exp(A_log)) is rounded
+    rounded = {"llama3": 1e-6, "llama4_usual": 1e-6} | dict.fromkeys(RECURRENT, 1e-5)
+    if limit := rounded.get(name.removeprefix("gguf_")):
+        assert np.abs(have - want).max() < limit * np.abs(want).max()
     else:
         assert (have == want).all(), np.abs(have - want).max()
 

@@ -194,6 +194,7 @@ static proa_status finish_granite(proa_config *c, const proa_json *json, proa_ar
     PROA_TRY(proa_json_get_str(&positions, json, "position_embedding_type", err));
     PROA_TRY(check_biases(c, err));
     c->logit_scale = 1 / divisor;
+    if (c->experts == 0) c->ffn = c->shared_ffn; /* the only one */
     c->expert_ffn = c->ffn;
     c->router.renormalise = true;
     c->router.scale = (float)c->residual_scale;

@@ -23,11 +23,20 @@ typedef enum proa_gguf_use {
     PROA_GGUF_UNWRITTEN /* of the class alone, and not needed: a file has no such tensor (gguf is "") */
 } proa_gguf_use;
 
+/* What else is different of a tensor of the file. */
+typedef enum proa_gguf_form {
+    PROA_GGUF_NO_ENDING = 1, /* neither name has ".weight" or ".bias" */
+    PROA_GGUF_COLUMN = 2,    /* a vector of the class as a matrix [n, 1] */
+    PROA_GGUF_BY_GROUPS = 4, /* a vector of the class as a matrix with a row for each group of value heads */
+    PROA_GGUF_NEGATED_EXP = 8, /* -exp(number) of each number of the class */
+} proa_gguf_form;
+
 /* A tensor without its ending (".weight", ".bias"), which stays; or with it, where the class has another one. "%d" is
  * the layer in both names. */
 typedef struct proa_gguf_name {
     const char *gguf, *hf; /* hf NULL: DROPPED */
     proa_gguf_use use;
+    int form; /* of proa_gguf_form */
 } proa_gguf_name;
 
 typedef enum proa_gguf_kind { PROA_GGUF_KEY_INT, PROA_GGUF_KEY_NUMBER, PROA_GGUF_KEY_BOOL } proa_gguf_kind;
@@ -45,6 +54,7 @@ typedef struct proa_gguf_arch {
     const proa_gguf_key *keys;
     const proa_gguf_name *names;
     bool window_list;  /* which layers have the window is a list, attention.sliding_window_pattern */
+    bool kv_head_list; /* attention.head_count_kv is a list; 0: a recurrent layer */
     const char *fixed; /* members of config.json that are always the same; NULL: none */
     /* Whether this row is for the file, where several rows have one name; NULL: it is. */
     bool (*fits)(const proa_gguf *g);
@@ -72,6 +82,7 @@ extern const proa_gguf_name proa_gguf_bert_names[], proa_gguf_t5_names[], proa_g
 extern const proa_gguf_name proa_gguf_t5_encoder_names[], proa_gguf_gated_t5_encoder_names[];
 extern const proa_gguf_name proa_gguf_deepseek_names[], proa_gguf_modernbert_names[], proa_gguf_baichuan_names[];
 extern const proa_gguf_name proa_gguf_nomic_names[];
+extern const proa_gguf_name proa_gguf_granite_hybrid_names[], proa_gguf_granite_hybrid_moe_names[]; /* Mamba-2 */
 
 /* The row of the file. UNSUPPORTED names the architecture and lists the known ones. */
 PROA_MUST_CHECK proa_status proa_gguf_arch_of(const proa_gguf_arch **out, const proa_gguf *g, proa_err *err);
@@ -88,6 +99,9 @@ PROA_MUST_CHECK proa_status proa_gguf_arch_number(double *out, const proa_gguf *
 /* rope.c: rope_theta and the scaling, from the metadata or from the tensors with factors. */
 PROA_MUST_CHECK proa_status proa_gguf_put_rope(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch,
                                                proa_err *err);
+/* recurrent.c: members of config.json of models with recurrent layers. */
+PROA_MUST_CHECK proa_status proa_gguf_finish_granite_hybrid(const proa_gguf *g, const proa_gguf_arch *arch,
+                                                            proa_buf *json, proa_err *err);
 /* config.c: members of a JSON object, each with a comma before it. Numbers that are f32 in the file get the shortest
  * decimal that is the same f32. */
 void proa_gguf_put_int(proa_buf *json, const char *key, int64_t value);

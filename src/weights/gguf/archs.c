@@ -86,6 +86,13 @@ static const proa_gguf_key qwen_moe_keys[] = {
     NUMBER("logit_scale",     "logits_scaling")
 static const proa_gguf_key granite_keys[] = {GRANITE_KEYS, END};
 static const proa_gguf_key granite_moe_keys[] = {GRANITE_KEYS, EXPERT_COUNTS("num_local_experts"), END};
+#define SSM_KEYS(taps, state, groups, heads) \
+    NEEDED("ssm.conv_kernel", taps), NEEDED("ssm.state_size", state), NEEDED("ssm.group_count", groups), \
+    NEEDED("ssm.time_step_rank", heads)
+#define MAMBA_KEYS SSM_KEYS("mamba_d_conv", "mamba_d_state", "mamba_n_groups", "mamba_n_heads")
+static const proa_gguf_key granite_hybrid_keys[] = {GRANITE_KEYS, MAMBA_KEYS, END};
+static const proa_gguf_key granite_hybrid_moe_keys[] = {
+    GRANITE_KEYS, EXPERT_COUNTS("num_local_experts"), MAMBA_KEYS, END};
 #define SHARED_EXPERT_KEYS(dense, size, shared) \
     INTEGER("leading_dense_block_count",  dense), \
     INTEGER("expert_feed_forward_length", size), \
@@ -558,6 +565,11 @@ static bool has_experts(const proa_gguf *g)
     return has_tensor(g, "blk.0.ffn_gate_inp.weight");
 }
 
+static bool has_no_experts(const proa_gguf *g)
+{
+    return !has_experts(g);
+}
+
 /* UMT5, each of whose layers has relative positions of its own. */
 static bool has_biases_by_layer(const proa_gguf *g)
 {
@@ -603,6 +615,10 @@ const proa_gguf_arch proa_gguf_archs[] = {
      FIXED("\"norm_topk_prob\": true")},
     {ROW("olmoe",      "OlmoeForCausalLM",      qwen_moe,   qwen_moe,   finish_llama)},
     {ROW("granitemoe", "GraniteMoeForCausalLM", granite_moe, granite_moe, finish_llama)},
+    {ROW("granitehybrid", "GraniteMoeHybridForCausalLM", granite_hybrid, granite_hybrid,
+         proa_gguf_finish_granite_hybrid), .fits = has_no_experts, .kv_head_list = true},
+    {ROW("granitehybrid", "GraniteMoeHybridForCausalLM", granite_hybrid_moe, granite_hybrid_moe,
+         proa_gguf_finish_granite_hybrid), .kv_head_list = true},
     {ROW("glm4moe",    "Glm4MoeForCausalLM",    sigmoid_moe, glm4_moe,  finish_glm4_moe)},
     {ROW("dots1",      "Dots1ForCausalLM",      sigmoid_moe, dots1,     finish_llama)},
     {ROW("ernie4_5",   "Ernie4_5ForCausalLM",   llama,      qwen,       finish_ernie)},

@@ -279,11 +279,13 @@ proa_status proa_gguf_get_int(int64_t *out, const proa_gguf *g, const char *key,
     int64_t value = 0, other = 0;
     if (!v || v->count == 0) return PROA_OK;
     if (!proa_gguf_int_at(&value, v, 0)) return fail_kind(g, v, "an integer", err);
-    for (int64_t i = 1; i < v->count; i++)
-        if (!proa_gguf_int_at(&other, v, i) || other != value)
+    for (int64_t i = 1; i < v->count; i++) {
+        if (!proa_gguf_int_at(&other, v, i) || (other != value && other != 0 && value != 0))
             return PROA_FAIL(err, UNSUPPORTED,
                              "%s: '%s' is %lld and %lld: layers of different sizes are not supported",
                              g->what, key, (long long)value, (long long)other);
+        if (other != 0) value = other;
+    }
     if (value < min || value > max)
         return PROA_FAIL(err, INVALID, "%s: '%s' is %lld, must be %lld to %lld", g->what, key,
                          (long long)value, (long long)min, (long long)max);

@@ -80,7 +80,8 @@ bool proa_gguf_double_at(double *out, const proa_gguf_value *v, int64_t i);
 proa_str proa_gguf_next_str(const unsigned char **at);
 
 /* As proa_json_get_*: *out stays as it is if the key is absent. INVALID names the file, the key, what it is and what
- * it must be. An array of integers counts as one integer if all are equal (sizes by layer). */
+ * it must be. An array of integers counts as one integer if all are equal (sizes by layer), but for those that are 0:
+ * layers without such a part. */
 PROA_MUST_CHECK proa_status proa_gguf_get_int(int64_t *out, const proa_gguf *g, const char *key, int64_t min,
                                               int64_t max, proa_err *err);
 PROA_MUST_CHECK proa_status proa_gguf_get_double(double *out, const proa_gguf *g, const char *key, proa_err *err);

@@ -7,14 +7,14 @@
 
 /* clang-format off */
 #define EMBEDDING_AND_HEAD(table, norm, head) \
-    {"token_embd", table, 0}, {"output_norm", norm, 0}, {"output", head, 0}
+    {"token_embd", table, 0, 0}, {"output_norm", norm, 0, 0}, {"output", head, 0, 0}
 #define ROPE_FACTORS \
-    {"rope_freqs", NULL, PROA_GGUF_DROPPED}, {"rope_factors_long", NULL, PROA_GGUF_DROPPED}, \
-    {"rope_factors_short", NULL, PROA_GGUF_DROPPED}
+    {"rope_freqs", NULL, PROA_GGUF_DROPPED, 0}, {"rope_factors_long", NULL, PROA_GGUF_DROPPED, 0}, \
+    {"rope_factors_short", NULL, PROA_GGUF_DROPPED, 0}
 /* A tensor of a layer. */
-#define T(gguf, hf)        {"blk.%d." gguf, L hf, 0}
-#define USE(use, gguf, hf) {"blk.%d." gguf, L hf, PROA_GGUF_##use}
-#define END                {NULL, NULL, 0}
+#define T(gguf, hf)        {"blk.%d." gguf, L hf, 0, 0}
+#define USE(use, gguf, hf) {"blk.%d." gguf, L hf, PROA_GGUF_##use, 0}
+#define END                {NULL, NULL, 0, 0}
 
 #define L "model.layers.%d."
 #define EMBEDDING_AND_NORM EMBEDDING_AND_HEAD("model.embed_tokens", "model.norm", "lm_head")
@@ -44,7 +44,7 @@
     USE(EXPERTS, "ffn_up_exps",   "block_sparse_moe.experts.%d.w3")
 
 const proa_gguf_name proa_gguf_llama_names[] = {
-    LLAMA, NORMS, ROTATED_Q_AND_K, {"blk.%d.attn_rot_embd", NULL, PROA_GGUF_DROPPED}, END};
+    LLAMA, NORMS, ROTATED_Q_AND_K, {"blk.%d.attn_rot_embd", NULL, PROA_GGUF_DROPPED, 0}, END};
 const proa_gguf_name proa_gguf_qwen_names[] = {LLAMA, NORMS, PLAIN_Q_AND_K, NORMED_Q_AND_K, END};
 const proa_gguf_name proa_gguf_arcee_names[] = {
     EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, ROTATED_Q_AND_K, V_AND_O, UNGATED_FFN, END};
@@ -77,7 +77,7 @@ const proa_gguf_name proa_gguf_qwen_moe_names[] = {
 #define DENSE_OR_EXPERTS \
     LLAMA, PLAIN_Q_AND_K, NORMED_Q_AND_K, EXPERTS_OF_FFN, SHARED_EXPERT("mlp.shared_experts")
 const proa_gguf_name proa_gguf_dots1_names[] = {DENSE_OR_EXPERTS, NORMS, SIGMOID_ROUTER, END};
-#define NEXT_TOKENS(part) {"blk.%d.nextn." part, NULL, PROA_GGUF_DROPPED}
+#define NEXT_TOKENS(part) {"blk.%d.nextn." part, NULL, PROA_GGUF_DROPPED, 0}
 const proa_gguf_name proa_gguf_glm4_moe_names[] = {
     DENSE_OR_EXPERTS, SIGMOID_ROUTER,
     T("attn_norm",           "input_layernorm"),
@@ -115,6 +115,33 @@ const proa_gguf_name proa_gguf_granite_moe_names[] = {
     T("ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight"),
     T("ffn_up_exps.weight",   "block_sparse_moe.input_linear.weight#2"),
     T("ffn_down_exps",        "block_sparse_moe.output_linear"),
+    END};
+/* Mamba-2. in_proj makes gates, what is convolved, and rates: in the order of the class. */
+#define FORM(form, gguf, hf) {"blk.%d." gguf, L hf, PROA_GGUF_AS_IS, form}
+#define MAMBA \
+    USE(STORED, "ssm_in",    "mamba.in_proj"), \
+    T("ssm_conv1d",          "mamba.conv1d"), \
+    T("ssm_dt.bias",         "mamba.dt_bias"), \
+    FORM(PROA_GGUF_NO_ENDING | PROA_GGUF_COLUMN | PROA_GGUF_NEGATED_EXP, "ssm_a", "mamba.A_log"), \
+    FORM(PROA_GGUF_NO_ENDING | PROA_GGUF_COLUMN, "ssm_d", "mamba.D"), \
+    FORM(PROA_GGUF_BY_GROUPS, "ssm_norm", "mamba.norm"), \
+    T("ssm_out",             "mamba.out_proj")
+#define GRANITE_HYBRID EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, ROTATED_Q_AND_K, V_AND_O, MAMBA
+const proa_gguf_name proa_gguf_granite_hybrid_names[] = {
+    GRANITE_HYBRID,
+    T("ffn_gate.weight", "shared_mlp.input_linear.weight"),
+    T("ffn_up.weight",   "shared_mlp.input_linear.weight#2"),
+    T("ffn_down",        "shared_mlp.output_linear"),
+    END};
+const proa_gguf_name proa_gguf_granite_hybrid_moe_names[] = {
+    GRANITE_HYBRID,
+    T("ffn_gate_inp",          "block_sparse_moe.router.layer"),
+    T("ffn_gate_exps.weight",  "block_sparse_moe.input_linear.weight"),
+    T("ffn_up_exps.weight",    "block_sparse_moe.input_linear.weight#2"),
+    T("ffn_down_exps",         "block_sparse_moe.output_linear"),
+    T("ffn_gate_shexp.weight", "shared_mlp.input_linear.weight"),
+    T("ffn_up_shexp.weight",   "shared_mlp.input_linear.weight#2"),
+    T("ffn_down_shexp",        "shared_mlp.output_linear"),
     END};
 /* The class has the gates and the other half of each expert in one matrix. */
 const proa_gguf_name proa_gguf_gpt_oss_names[] = {
@@ -189,7 +216,7 @@ const proa_gguf_name proa_gguf_starcoder2_names[] = {
 #define L "transformer.h.%d."
 const proa_gguf_name proa_gguf_gpt2_names[] = {
     EMBEDDING_AND_HEAD("transformer.wte", "transformer.ln_f", "lm_head"),
-    {"position_embd", "transformer.wpe", 0},
+    {"position_embd", "transformer.wpe", 0, 0},
     T("attn_norm",   "ln_1"),
     T("attn_qkv",    "attn.c_attn"),
     T("attn_output", "attn.c_proj"),
@@ -206,17 +233,17 @@ const proa_gguf_name proa_gguf_gpt2_names[] = {
 const proa_gguf_name proa_gguf_falcon7b_names[] = {FALCON, T("attn_norm", "input_layernorm"), END};
 const proa_gguf_name proa_gguf_falcon40b_names[] = {FALCON, T("attn_norm", "ln_mlp"), T("attn_norm_2", "ln_attn"), END};
 const proa_gguf_name proa_gguf_bloom_names[] = {
-    FALCON, NORMS, {"token_embd_norm", "transformer.word_embeddings_layernorm", 0}, END};
+    FALCON, NORMS, {"token_embd_norm", "transformer.word_embeddings_layernorm", 0, 0}, END};
 #undef L
 
 #define L "layers.%d."
 const proa_gguf_name proa_gguf_modernbert_names[] = {
-    {"token_embd",      "embeddings.tok_embeddings", 0},
-    {"token_embd_norm", "embeddings.norm", 0},
-    {"output_norm",     "final_norm", 0},
-    {"cls",             "head.dense", 0},
-    {"cls.norm",        "head.norm", 0},
-    {"cls.output",      "classifier", 0},
+    {"token_embd",      "embeddings.tok_embeddings", 0, 0},
+    {"token_embd_norm", "embeddings.norm", 0, 0},
+    {"output_norm",     "final_norm", 0, 0},
+    {"cls",             "head.dense", 0, 0},
+    {"cls.norm",        "head.norm", 0, 0},
+    {"cls.output",      "classifier", 0, 0},
     T("attn_norm",   "attn_norm"),
     T("attn_qkv",    "attn.Wqkv"),
     T("attn_output", "attn.Wo"),
@@ -240,7 +267,7 @@ const proa_gguf_name proa_gguf_gptneox_names[] = {
 #define L "transformer.blocks.%d."
 const proa_gguf_name proa_gguf_mpt_names[] = {
     EMBEDDING_AND_HEAD("transformer.wte", "transformer.norm_f", "lm_head"),
-    {"position_embd", "transformer.wpe", 0},
+    {"position_embd", "transformer.wpe", 0, 0},
     T("attn_norm",   "norm_1"),
     T("attn_qkv",    "attn.Wqkv"),
     T("attn_output", "attn.out_proj"),
@@ -252,9 +279,9 @@ const proa_gguf_name proa_gguf_mpt_names[] = {
 
 #define L "nomic_bert.encoder.layers.%d."
 const proa_gguf_name proa_gguf_nomic_names[] = {
-    {"token_embd",      "nomic_bert.embeddings.word_embeddings", 0},
-    {"token_types",     "nomic_bert.embeddings.token_type_embeddings", 0},
-    {"token_embd_norm", "nomic_bert.emb_ln", 0},
+    {"token_embd",      "nomic_bert.embeddings.word_embeddings", 0, 0},
+    {"token_types",     "nomic_bert.embeddings.token_type_embeddings", 0, 0},
+    {"token_embd_norm", "nomic_bert.emb_ln", 0, 0},
     T("attn_qkv",          "attn.Wqkv"),
     T("attn_output",       "attn.out_proj"),
     T("attn_output_norm",  "norm1"),
@@ -267,10 +294,10 @@ const proa_gguf_name proa_gguf_nomic_names[] = {
 
 #define L "bert.encoder.layer.%d."
 const proa_gguf_name proa_gguf_bert_names[] = {
-    {"token_embd",      "bert.embeddings.word_embeddings", 0},
-    {"position_embd",   "bert.embeddings.position_embeddings", 0},
-    {"token_types",     "bert.embeddings.token_type_embeddings", 0},
-    {"token_embd_norm", "bert.embeddings.LayerNorm", 0},
+    {"token_embd",      "bert.embeddings.word_embeddings", 0, 0},
+    {"position_embd",   "bert.embeddings.position_embeddings", 0, 0},
+    {"token_types",     "bert.embeddings.token_type_embeddings", 0, 0},
+    {"token_embd_norm", "bert.embeddings.LayerNorm", 0, 0},
     T("attn_q",            "attention.self.query"),
     T("attn_k",            "attention.self.key"),
     T("attn_v",            "attention.self.value"),
@@ -279,11 +306,11 @@ const proa_gguf_name proa_gguf_bert_names[] = {
     T("ffn_up",            "intermediate.dense"),
     T("ffn_down",          "output.dense"),
     T("layer_output_norm", "output.LayerNorm"),
-    {"", "bert.pooler.dense", PROA_GGUF_UNWRITTEN},
+    {"", "bert.pooler.dense", PROA_GGUF_UNWRITTEN, 0},
     END};
 #undef L
 
-#define S(stack, gguf, hf) {stack "c.blk.%d." gguf, stack "coder.block.%d.layer." hf, 0}
+#define S(stack, gguf, hf) {stack "c.blk.%d." gguf, stack "coder.block.%d.layer." hf, 0, 0}
 #define SELF_ATTENTION(stack) \
     S(stack, "attn_norm",  "0.layer_norm"), \
     S(stack, "attn_q",     "0.SelfAttention.q"), \
@@ -297,19 +324,19 @@ const proa_gguf_name proa_gguf_bert_names[] = {
     S(stack, "ffn_up",   at ".DenseReluDense." up), \
     S(stack, "ffn_down", at ".DenseReluDense.wo")
 #define T5(up) \
-    {"token_embd", "shared", 0}, {"output", "lm_head", 0}, \
-    {"enc.output_norm", "encoder.final_layer_norm", 0}, {"dec.output_norm", "decoder.final_layer_norm", 0}, \
+    {"token_embd", "shared", 0, 0}, {"output", "lm_head", 0, 0}, \
+    {"enc.output_norm", "encoder.final_layer_norm", 0, 0}, {"dec.output_norm", "decoder.final_layer_norm", 0, 0}, \
     SELF_ATTENTION("en"), FFN("en", "1", up), SELF_ATTENTION("de"), FFN("de", "2", up), \
     S("de", "cross_attn_norm", "1.layer_norm"), \
     S("de", "cross_attn_q",    "1.EncDecAttention.q"), \
     S("de", "cross_attn_k",    "1.EncDecAttention.k"), \
     S("de", "cross_attn_v",    "1.EncDecAttention.v"), \
     S("de", "cross_attn_o",    "1.EncDecAttention.o"), \
-    {"dec.blk.%d.cross_attn_rel_b", NULL, PROA_GGUF_DROPPED} /* of no use: there are no relative positions */
+    {"dec.blk.%d.cross_attn_rel_b", NULL, PROA_GGUF_DROPPED, 0} /* of no use: there are no relative positions */
 const proa_gguf_name proa_gguf_t5_names[] = {T5("wi"), END};
 const proa_gguf_name proa_gguf_gated_t5_names[] = {T5("wi_1"), END};
 #define T5_ENCODER(up) \
-    {"token_embd", "shared", 0}, {"enc.output_norm", "encoder.final_layer_norm", 0}, SELF_ATTENTION("en"), \
+    {"token_embd", "shared", 0, 0}, {"enc.output_norm", "encoder.final_layer_norm", 0, 0}, SELF_ATTENTION("en"), \
     FFN("en", "1", up)
 const proa_gguf_name proa_gguf_t5_encoder_names[] = {T5_ENCODER("wi"), END};
 const proa_gguf_name proa_gguf_gated_t5_encoder_names[] = {T5_ENCODER("wi_1"), END};

@@ -189,10 +189,20 @@ static proa_status add_experts(const gguf_file *f, const proa_gguf_tensor *t, co
     return PROA_OK;
 }
 
+/* The numbers and the shape that the class has. */
+static void undo_form(const proa_gguf_tensor *t, int form, proa_tensor_source *s)
+{
+    int64_t count = proa_view_count(s->view);
+    s->negated_exp = form & PROA_GGUF_NEGATED_EXP;
+    if (form & (PROA_GGUF_COLUMN | PROA_GGUF_BY_GROUPS) && t->rank == 2 && s->encoding == PROA_ENCODING_PLAIN)
+        s->view = proa_view_of(s->view.data, s->view.dtype, 1, &count);
+}
+
 static proa_status add_entry(const gguf_file *f, const proa_gguf_tensor *t, const proa_gguf_name *entry,
                              int64_t layer, proa_str ending, proa_tensor_source *s)
 {
     const bool final = entry->use != PROA_GGUF_STORED && entry->use != PROA_GGUF_OLDER;
+    undo_form(t, entry->form, s);
     switch (entry->use) {
     case PROA_GGUF_DROPPED:
     case PROA_GGUF_UNWRITTEN: return PROA_OK;

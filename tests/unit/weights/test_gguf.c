@@ -381,6 +381,54 @@ static void windows_by_layer(void **state)
     refused(b, PROA_INVALID, "'exaone4.attention.sliding_window_pattern' has 2 entries for 3 layers");
 }
 
+/* A Granite 4 of three layers, `kv_heads` of them in the list of heads: 0 in a recurrent one. */
+static builder *begin_granite(int kv_heads, int64_t second)
+{
+    builder *b = begin();
+    put_text(b, "general.architecture", "granitehybrid");
+    put_u32(b, "granitehybrid.embedding_length", 8);
+    put_u32(b, "granitehybrid.block_count", 3);
+    put_u32(b, "granitehybrid.feed_forward_length", 32);
+    put_u32(b, "granitehybrid.attention.head_count", 2);
+    b->values++;
+    put_str(b, "granitehybrid.attention.head_count_kv");
+    put_number(b, ARRAY, 4), put_number(b, U32, 4), put_number(b, (uint64_t)kv_heads, 8);
+    for (int i = 0; i < kv_heads; i++) put_number(b, i == 1 ? (uint64_t)second : 0, 4);
+    put_u32(b, "granitehybrid.ssm.conv_kernel", 4);
+    put_u32(b, "granitehybrid.ssm.state_size", 4);
+    put_u32(b, "granitehybrid.ssm.group_count", 1);
+    put_u32(b, "granitehybrid.ssm.time_step_rank", 4);
+    return b;
+}
+
+static void recurrent_layers(void **state)
+{
+    PROA_UNUSED(state);
+    proa_buf text = {0};
+    proa_err err = {.status = PROA_OK};
+    builder *b = begin_granite(3, 2);
+    put_u32(b, "granitehybrid.ssm.inner_size", 16);
+    put_tensor(b, "token_embd.weight", 4, 8, 0, 0), put_tensor(b, "blk.0.ssm_a", 4, 1, 0, 128);
+    end(b, 36);
+    proa_weights *w = open_good(b);
+    assert_int_equal(proa_files_read(&text, proa_weights_files(w), "config.json", PROA_CONFIG_BYTES_MAX, &err),
+                     PROA_OK);
+    assert_non_null(strstr(text.ptr, "[\"linear_attention\", \"full_attention\", \"linear_attention\"]"));
+    assert_non_null(strstr(text.ptr, "\"num_key_value_heads\": 2"));
+    assert_non_null(strstr(text.ptr, "\"mamba_d_head\": 4"));
+    const proa_weights_tensor *decay = proa_weights_find(w, "model.layers.0.mamba.A_log");
+    assert_non_null(decay);
+    assert_true(decay->final && decay->source.negated_exp && decay->source.view.rank == 1);
+    proa_buf_release(&text), proa_weights_close(w), free(b);
+
+    b = begin_granite(2, 2), put_u32(b, "granitehybrid.ssm.inner_size", 16);
+    put_tensor(b, "token_embd.weight", 4, 8, 0, 0), end(b, 32);
+    refused(b, PROA_INVALID, "'granitehybrid.attention.head_count_kv' has 2 entries for 3 layers");
+    b = begin_granite(3, 2), put_u32(b, "granitehybrid.ssm.inner_size", 18);
+    put_tensor(b, "token_embd.weight", 4, 8, 0, 0), end(b, 32);
+    refused(b, PROA_INVALID, "'granitehybrid.ssm.inner_size' is 18, which are not 4 heads");
+}
+
 /* ---- lies of tensors ---- */
 
 /* A file with one tensor of these numbers and 32 f32 of data. */
@@ -624,6 +672,7 @@ int main(void)
         cmocka_unit_test(lying_values),
         cmocka_unit_test(sizes_by_layer),
         cmocka_unit_test(windows_by_layer),
+        cmocka_unit_test(recurrent_layers),
         cmocka_unit_test(lying_tensors),
         cmocka_unit_test(lying_pairs),
         cmocka_unit_test(experts),

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * recurrent.c - members of the config.json of models with recurrent layers, from the metadata of a GGUF file.
+ * Facts: llama.cpp's conversion/ and src/models/. */
+#include "weights/gguf/arch.h"
+
+#include "base/checked.h"
+#include <string.h>
+
+/* ---- layers ---- */
+
+/* Which layers recur: a list of them, or those without heads of keys and values. NULL: no list. */
+typedef struct layer_list {
+    const proa_gguf_value *value;
+    int64_t layers;
+} layer_list;
+
+static proa_status read_layer_list(layer_list *out, const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
+{
+    char full[96];
+    int64_t further = 0;
+    *out = (layer_list){NULL, 0};
+    PROA_TRY(proa_gguf_arch_int(&out->layers, g, arch, "block_count", err));
+    PROA_TRY(proa_gguf_arch_int(&further, g, arch, "nextn_predict_layers", err));
+    snprintf(full, sizeof full, "%s.attention.head_count_kv", arch->name);
+    const proa_gguf_value *v = proa_gguf_find(g, full);
+    if (v && v->type == PROA_GGUF_ARRAY) out->value = v;
+    if (out->value && out->value->count != out->layers)
+        return PROA_FAIL(err, INVALID, "%s: '%s' has %lld entries for %lld layers", g->what, full,
+                         (long long)out->value->count, (long long)out->layers);
+    out->layers = proa_max64(out->layers - further, 0);
+    return PROA_OK;
+}
+
+static bool layer_recurs(const layer_list *list, int64_t layer)
+{
+    int64_t heads = 1;
+    return list->value && proa_gguf_int_at(&heads, list->value, layer) && heads == 0;
+}
+
+/* layer_types; *attending and *recurrent: the first layer of each kind, -1: none. */
+static proa_status put_layer_types(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                   int64_t *attending, int64_t *recurrent, proa_err *err)
+{
+    layer_list list;
+    *attending = *recurrent = -1;
+    PROA_TRY(read_layer_list(&list, g, arch, err));
+    proa_buf_printf(json, ", \"layer_types\": [");
+    for (int64_t i = 0; i < list.layers && !json->full; i++) {
+        int64_t *first = layer_recurs(&list, i) ? recurrent : attending;
+        if (*first < 0) *first = i;
+        proa_buf_printf(json, "%s\"%s_attention\"", i ? ", " : "", first == recurrent ? "linear" : "full");
+    }
+    proa_buf_char(json, ']');
+    return PROA_OK;
+}
+
+static const proa_gguf_tensor *find_of_layer(const proa_gguf *g, int64_t layer, const char *name)
+{
+    char full[PROA_TENSOR_NAME_MAX + 1];
+    snprintf(full, sizeof full, "blk.%lld.%s", (long long)layer, name);
+    return layer < 0 ? NULL : proa_gguf_find_tensor(g, full);
+}
+
+/* ---- heads ---- */
+
+/* The size of a head of values: ssm.inner_size is that of all. */
+static proa_status put_value_dim(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                 const char *key, proa_err *err)
+{
+    int64_t inner = 0, heads = 0;
+    PROA_TRY(proa_gguf_arch_int(&inner, g, arch, "ssm.inner_size", err));
+    PROA_TRY(proa_gguf_arch_int(&heads, g, arch, "ssm.time_step_rank", err));
+    if (heads < 1 || inner % heads != 0)
+        return PROA_FAIL(err, INVALID, "%s: '%s.ssm.inner_size' is %lld, which are not %lld heads", g->what,
+                         arch->name, (long long)inner, (long long)heads);
+    proa_gguf_put_int(json, key, inner / heads);
+    return PROA_OK;
+}
+
+/* ---- architectures ---- */
+
+/* The only FFN of a model without experts, else that of all rows. */
+static proa_status put_shared_ffn(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    const proa_gguf_tensor *one = proa_gguf_find_tensor(g, "blk.0.ffn_up.weight");
+    int64_t size = 0, experts = 0;
+    PROA_TRY(proa_gguf_arch_int(&experts, g, arch, "expert_count", err));
+    PROA_TRY(proa_gguf_arch_int(&size, g, arch, "expert_shared_feed_forward_length", err));
+    if (one && one->rank == 2) size = one->shape[0];
+    if (experts == 0) proa_gguf_put_int(json, "num_local_experts", 0);
+    if (size > 0) proa_gguf_put_int(json, "shared_intermediate_size", size);
+    return PROA_OK;
+}
+
+/* Rotary positions are where the file says that the model was trained with them, which is the default. */
+proa_status proa_gguf_finish_granite_hybrid(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                            proa_err *err)
+{
+    char key[96];
+    bool rotary = true;
+    int64_t attending, recurrent;
+    snprintf(key, sizeof key, "%s.rope.scaling.finetuned", arch->name);
+    PROA_TRY(proa_gguf_get_bool(&rotary, g, key, err));
+    PROA_TRY(put_layer_types(g, arch, json, &attending, &recurrent, err));
+    PROA_TRY(put_value_dim(g, arch, json, "mamba_d_head", err));
+    PROA_TRY(put_shared_ffn(g, arch, json, err));
+    proa_gguf_put_bool(json, "mamba_conv_bias", find_of_layer(g, recurrent, "ssm_conv1d.bias") != NULL);
+    proa_gguf_put_bool(json, "mamba_proj_bias", find_of_layer(g, recurrent, "ssm_in.bias") != NULL);
+    proa_gguf_put_bool(json, "attention_bias", find_of_layer(g, attending, "attn_output.bias") != NULL);
+    proa_buf_printf(json, ", \"position_embedding_type\": \"%s\"", rotary ? "rope" : "nope");
+    return rotary ? proa_gguf_put_rope(json, g, arch, err) : PROA_OK;
+}
