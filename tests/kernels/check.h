@@ -88,11 +88,16 @@ typedef struct tester {
     proa_ctx tables[CHECK_THREADS]; /* the table under test, with 1, 2, 3 threads */
     const char *op;                 /* the op at hand, for messages */
     const char *format;             /* of weights, for linear and experts; NULL: all */
+    const proa_ops *below;          /* the table checked before this one; NULL: none */
     int64_t checks, failures;
     double worst; /* share of the tolerance, since op was set */
     bool verbose;
     int64_t every, cases; /* only each such case is run: for tools that slow everything down; 0 and 1: all */
 } tester;
+/* Whether the table below has the same product for the format, which was checked there. */
+bool checked_below(const tester *t, proa_wfmt format);
+/* Whether linear and experts of both tables run the same functions for weights of the format (same_products.c). */
+bool same_product(const proa_ops *a, const proa_ops *b, proa_wfmt format);
 /* Whether the next case is run. */
 bool takes_turn(tester *t);
 /* Counts; prints "FAIL table op: text" when ok is false. */

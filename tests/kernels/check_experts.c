@@ -365,6 +365,7 @@ void check_experts(tester *t)
     };
     for (int format = 0; format < PROA_WFMT_COUNT; format++) {
         if (t->format && strcmp(t->format, proa_wfmt_name((proa_wfmt)format)) != 0) continue;
+        if (checked_below(t, (proa_wfmt)format)) continue;
         for (size_t i = 0; i < PROA_COUNT(shapes); i++)
             for (int variant = (int)i % 2; variant < 16; variant += i < 4 ? 2 : 5)
                 experts_case(t, (proa_wfmt)format, shapes[i], variant);
@@ -433,7 +434,7 @@ void check_heads_linear(tester *t)
                                         {3, 2, 33, 17, 5},   {7, 3, 64, 128, 16}, {13, 4, 128, 64, 0},
                                         {40, 2, 72, 40, 24}, {33, 4, 16, 32, 0},  {20, 8, 256, 64, 32}};
     for (int format = 0; format < PROA_WFMT_COUNT; format++)
-        for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+        for (size_t i = 0; i < PROA_COUNT(shapes) && !checked_below(t, (proa_wfmt)format); i++)
             heads_linear_case(t, (proa_wfmt)format, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3],
                               shapes[i][4]);
 }

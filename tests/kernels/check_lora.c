@@ -246,6 +246,7 @@ void check_linear_lora(tester *t)
             for (int variant = 0; variant < 5; variant++) {
                 bool halves = cases[i].pieces == 2 && cases[i].end[1] == 2 * cases[i].end[0];
                 if (t->tables[0].ops->pack_bytes(formats[f], 16, cases[i].K) < 0) break;
+                if (checked_below(t, formats[f])) break;
                 if (variant == 4 && !halves) continue;
                 if (takes_turn(t)) linear_case(t, &cases[i], formats[f], variant % 3, variant);
             }

@@ -985,6 +985,7 @@ void check_linear(tester *t)
     for (int format = 0; format < PROA_WFMT_COUNT; format++) {
         int variant = 0;
         if (t->format && strcmp(t->format, proa_wfmt_name((proa_wfmt)format)) != 0) continue;
+        if (checked_below(t, (proa_wfmt)format)) continue;
         for (size_t n = 0; n < PROA_COUNT(Ns); n++)
             for (size_t k = 0; k < PROA_COUNT(Ks); k++, variant = (variant + 1) % 16)
                 linear_case(t, (proa_wfmt)format, Ts[(n * 5 + k) % PROA_COUNT(Ts)], Ns[n], Ks[k], variant);

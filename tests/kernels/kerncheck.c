@@ -163,6 +163,7 @@ static int check_cpu(const options *o, proa_pool *const *pools, int64_t *failure
         if (!ops) printf("skip %-12s this CPU lacks it\n", proa_isa_name((proa_isa)isa));
         if (!ops || (o->table && strcmp(o->table, ops->name) != 0)) continue;
         tester t = {.verbose = o->verbose, .format = o->format, .every = o->every, .cases = o->every - o->first};
+        t.below = tables ? checked[tables - 1] : NULL;
         check_table(&t, o, pools, ops, checked, failures);
         checked[tables++] = ops;
     }
@@ -196,6 +197,11 @@ static int check_all(const options *o)
     if (tables) printf("%lld failures\n", (long long)failures);
     else puts("nothing was checked");
     return failures || !tables;
+}
+
+bool checked_below(const tester *t, proa_wfmt format)
+{
+    return t->below && same_product(t->tables[0].ops, t->below, format);
 }
 
 bool takes_turn(tester *t)

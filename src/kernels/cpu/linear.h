@@ -101,9 +101,10 @@ void proa_linear_run_grouped(proa_ctx *c, proa_view y, proa_view x, const proa_w
 void proa_experts_run(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
                       const proa_experts *e, const proa_linear_isa *up_isa, const proa_linear_isa *down_isa);
 
-/* What the higher AVX-512 levels start from: AVX-512's own, and the same with VNNI's int8. */
+/* What the AVX-512 levels start from: AVX-512's own, the same with VNNI's int8, and with BF16's products too. */
 extern const proa_linear_isa proa_linear_avx512;
 void proa_quantise_biased_avx512(int8_t *out, float *scale, const float *x, int64_t K);
 void proa_linear_vnni_isa(proa_linear_isa *isa);
+void proa_linear_bf16_isa(proa_linear_isa *isa);
 
 #endif

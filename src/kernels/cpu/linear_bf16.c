@@ -17,6 +17,12 @@ static PROA_ALWAYS_INLINE __m512 dot_bf16(__m512 acc, __m512 x, __m512 w)
 
 DEFINE_TILE(tile_bf16dot, PROA_WFMT_BF16DOT)
 
+void proa_linear_bf16_isa(proa_linear_isa *isa)
+{
+    proa_linear_vnni_isa(isa);
+    isa->tile[PROA_WFMT_BF16DOT] = tile_bf16dot;
+}
+
 static proa_linear_isa bf16; /* written once, by the overlay */
 
 static void linear_bf16(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
@@ -32,8 +38,7 @@ static void experts_bf16(proa_ctx *c, proa_view y, proa_view x, proa_view weight
 
 void proa_overlay_linear_bf16(proa_ops *ops)
 {
-    proa_linear_vnni_isa(&bf16);
-    bf16.tile[PROA_WFMT_BF16DOT] = tile_bf16dot;
+    proa_linear_bf16_isa(&bf16);
     ops->linear = linear_bf16;
     ops->experts = experts_bf16;
 }
