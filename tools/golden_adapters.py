@@ -18,7 +18,8 @@ from transformers import AutoModelForCausalLM
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden")
 # "a": all linear modules of the layers; "b": some, with the other options.
 MODELS = ["llama", "qwen3", "gpt2", "gpt_neox", "falcon7b", "falcon40b", "bloom", "phi3", "phi", "gptj", "codegen",
-          "mpt", "opt", "stablelm", "glm4", "granite", "gemma2", "olmo3", "starcoder2", "cohere", "granitemoehybrid"]
+          "mpt", "opt", "stablelm", "glm4", "granite", "gemma2", "olmo3", "starcoder2", "cohere", "granitemoehybrid",
+          "lfm2"]
 EXCLUDED = ("lm_head", "embed", "rotary")
 
 

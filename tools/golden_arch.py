@@ -139,8 +139,18 @@ ROWS |= {
         attn_layer_indices=[1, 3], mamba_proj_bias=True, attention_bias=True, mlp_bias=True, mamba_d_conv=3, **drop(MAMBA, "head_dim")),
 }
 MAMBA_ROWS = ("granitemoehybrid", "granitemoehybrid_dense", "bamba")
+LFM2 = dict(drop(LM, "head_dim"), num_hidden_layers=5, layer_types=["conv", "full_attention", *2 * ["conv"], "full_attention"])
+ROWS |= {
+    "lfm2": lambda: transformers.Lfm2Config(
+        conv_bias=True, block_multiple_of=20, block_ffn_dim_multiplier=1.3, **dict(LFM2, tie_word_embeddings=True)),
+    "lfm2_moe": lambda: transformers.Lfm2MoeConfig(
+        num_dense_layers=1, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=20, conv_L_cache=4,
+        routed_scaling_factor=1.5, **LFM2),
+}
+LFM2_ROWS = ("lfm2", "lfm2_moe")
 # Prompts of more than one page, which are run in several chunks.
-LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS), (7, 1, 70)
+LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
+                               *LFM2_ROWS), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}
@@ -256,10 +266,13 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
         if p.dim() == 2 or (p.dim() > 2 and experts):
             p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[-1] ** 0.5)
         elif name.endswith("weight") and any(n in name for n in norms):
-            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "final_layernorm.weight", "model.layer_norm.weight", "language_model.norm.weight"))
+            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "final_layernorm.weight", "model.layer_norm.weight", "language_model.norm.weight", "embedding_norm.weight"))
             p.data = (8.0 if last else 1.0) * (1.0 + 0.2 * values) - (1.0 if stored_plus_one else 0.0)
         else:
             p.data = 0.2 * values
+    for name, b in model.named_buffers():
+        if name.endswith("feed_forward.expert_bias"):
+            b.data = 0.2 * torch.randn(b.shape, generator=random)
     if hasattr(model, "final_logits_bias"):
         model.final_logits_bias = torch.randn(model.final_logits_bias.shape, generator=random)
     return model

@@ -323,7 +323,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_Q_GATED: return 2 * c->heads * c->head_dim;
     case PROA_DIM_MIX:
         return 2 * (c->key_heads * c->key_dim + c->value_heads * c->value_dim) +
-               (c->mix_rates ? c->value_heads : 0);
+               (c->mix_rates ? c->value_heads : 0) + (c->mix_gated ? c->value_heads * c->value_dim : 0);
     case PROA_DIM_CONVOLVED: return 2 * c->key_heads * c->key_dim + c->value_heads * c->value_dim;
     case PROA_DIM_RECALLED: return c->value_heads * c->value_dim;
     case PROA_DIM_RECALL_HEAD: return c->value_dim;

@@ -159,7 +159,9 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(ATTEND, "attend")           /* A = attention of q of QKV over the sequence's pages */                  \
     S(GATE_HEADS, "gate_heads")   /* A *= sigmoid(the gates of QKV) */                                       \
     S(CONV_STATE, "conv_state")   /* out = act(causal convolution of in with w), over chunks of a prompt */  \
-    S(GATED_DELTA, "gated_delta") /* out = the gated delta rule of in by RATES; w is DECAY */                \
+    S(GATE_INPUTS, "gate_inputs") /* out = the gates in the first columns of in, times the columns behind */ \
+    S(GATE_OUTPUTS, "gate_outputs")     /* out *= the gates in the last columns of in */                     \
+    S(GATED_DELTA, "gated_delta")       /* out = the gated delta rule of in by RATES; w is DECAY */          \
     S(SELECTIVE_SCAN, "selective_scan") /* out = Mamba-2's recurrence of in by rates in MIX */               \
     S(NORM_GATED, "norm_gated")         /* groups of out normed with w, and times act(the gates of in) */    \
     S(UNFOLD, "unfold")                 /* out = for each row the rows of in around it */                    \
@@ -327,9 +329,9 @@ typedef enum proa_dim {
     PROA_DIM_SEGMENTS,
     PROA_DIM_LABELS,
     PROA_DIM_BUCKETS,
-    PROA_DIM_RELATIVE,    /* 2 relative.span */
-    PROA_DIM_Q_GATED,     /* 2 Q: queries and gates of attention */
-    PROA_DIM_MIX,         /* a recurrent layer's q, k, v and gates: 2 keys + 2 values, and mix_rates */
+    PROA_DIM_RELATIVE, /* 2 relative.span */
+    PROA_DIM_Q_GATED,  /* 2 Q: queries and gates of attention */
+    PROA_DIM_MIX, /* a recurrent layer's q, k, v and gates: 2 keys + 2 values, and mix_rates, mix_gated */
     PROA_DIM_CONVOLVED,   /* q, k and v of these: 2 keys + values */
     PROA_DIM_RECALLED,    /* values: value_heads * value_dim */
     PROA_DIM_RECALL_HEAD, /* value_dim */
@@ -379,6 +381,7 @@ typedef enum proa_load {
     PROA_LOAD_MIX_GROUPS,
     PROA_LOAD_RATE_GROUPS,
     PROA_LOAD_MIX_RATES, /* from [gates, convolved, rates] the second, the third, the first: Mamba-2's in_proj */
+    PROA_LOAD_MIX_GATES, /* from [gates of inputs, gates of outputs, inputs] the first, the third, the second: LFM2 */
     PROA_LOAD_EVEN_ODD,   /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
     PROA_LOAD_NORMALISED, /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
     /* A TABLE [POSITIONS, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
@@ -487,6 +490,8 @@ typedef struct proa_arch {
     A(granitemoe)                                                                                            \
     A(granitemoehybrid)                                                                                      \
     A(bamba)                                                                                                 \
+    A(lfm2)                                                                                                  \
+    A(lfm2_moe)                                                                                              \
     A(glm4_moe)                                                                                              \
     A(dots1)                                                                                                 \
     A(llama4)                                                                                                \

@@ -340,6 +340,16 @@ static int mix_rates(proa_row_order order[PROA_LOAD_ORDERS_MAX], const proa_conf
     return 2;
 }
 
+/* Gates of what is convolved, that, gates of what comes of it; the last of these are stored second. */
+static int mix_gates(proa_row_order order[PROA_LOAD_ORDERS_MAX], const proa_config *c)
+{
+    int64_t values = c->value_heads * c->value_dim;
+    order[0] = piece_of(1, 0, values, 0);
+    order[1] = piece_of(1, 2 * values, values, 0);
+    order[2] = piece_of(1, values, values, 0);
+    return 3;
+}
+
 /* Two pieces of `size` rows of each of `groups` groups. */
 static int two_pieces(proa_row_order order[PROA_LOAD_ORDERS_MAX], int64_t groups, int64_t size, bool second_first)
 {
@@ -361,6 +371,7 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
     case PROA_LOAD_GATES_FIRST: return two_pieces(order, c->heads, c->head_dim, true);
     case PROA_LOAD_MIX_GROUPS: return mix_groups(order, c);
     case PROA_LOAD_MIX_RATES: return mix_rates(order, c);
+    case PROA_LOAD_MIX_GATES: return mix_gates(order, c);
     case PROA_LOAD_RATE_GROUPS: return two_pieces(order, c->key_heads, c->value_heads / c->key_heads, false);
     case PROA_LOAD_ROWS:
     case PROA_LOAD_SINUSOID_HALVES:

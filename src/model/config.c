@@ -163,11 +163,34 @@ bool proa_config_has_experts(const proa_config *c, int64_t layer)
     return layer < 0 ? some_layer(c, true) : c->expert_layers[layer];
 }
 
-/* Whether a layer of that type has a recurrent state; -1: the type is not known. */
-static int is_recurrent(proa_str type)
+/* What layers of a type have. */
+static const struct mixer_type {
+    const char *name;
+    bool attends, recurs;
+} mixer_types[] = {{"linear_attention", false, true},
+                   {"mamba", false, true},
+                   {"conv", false, true},
+                   {"full_attention", true, false},
+                   {"attention", true, false}};
+
+static const struct mixer_type *find_mixer(proa_str name)
 {
-    if (proa_str_is(type, "linear_attention") || proa_str_is(type, "mamba")) return 1;
-    return proa_str_is(type, "full_attention") || proa_str_is(type, "attention") ? 0 : -1;
+    for (size_t i = 0; i < PROA_COUNT(mixer_types); i++)
+        if (proa_str_is(name, mixer_types[i].name)) return &mixer_types[i];
+    return NULL;
+}
+
+void proa_config_mix(proa_config *c, int64_t layer, bool attends, bool recurs)
+{
+    c->attending_layers[layer] = attends;
+    c->recurrent_layers[layer] = recurs;
+}
+
+void proa_config_mix_all(proa_config *c, bool attends, bool recurs, proa_arena *arena)
+{
+    c->recurrent_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    c->attending_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) proa_config_mix(c, i, attends, recurs);
 }
 
 proa_status proa_config_read_recurrent(proa_config *c, const proa_json *json, proa_err *err)
@@ -180,11 +203,11 @@ proa_status proa_config_read_recurrent(proa_config *c, const proa_json *json, pr
                          (long long)proa_json_len(types), (long long)c->layers);
     for (int64_t i = 0; i < c->layers; i++) {
         proa_str type = proa_json_str(proa_json_at(types, i));
-        int recurs = is_recurrent(type);
-        if (recurs < 0)
+        const struct mixer_type *mixer = find_mixer(type);
+        if (!mixer)
             return PROA_FAIL(err, UNSUPPORTED, "'layer_types' entry %lld is '%.*s'", (long long)i,
                              (int)type.len, type.ptr);
-        c->recurrent_layers[i] = recurs;
+        proa_config_mix(c, i, mixer->attends, mixer->recurs);
     }
     return PROA_OK;
 }
@@ -215,20 +238,30 @@ bool proa_config_has_dense(const proa_config *c, int64_t layer)
 bool proa_config_recurs(const proa_config *c, int64_t layer)
 {
     if (!c->recurrent_layers) return false;
-    return layer < 0 ? proa_config_attending(c, 0, c->layers) < c->layers : c->recurrent_layers[layer];
+    return layer < 0 ? proa_config_recurring(c, 0, c->layers) > 0 : c->recurrent_layers[layer];
 }
 
 bool proa_config_attends(const proa_config *c, int64_t layer)
 {
-    if (!c->recurrent_layers) return true;
-    return layer < 0 ? proa_config_attending(c, 0, c->layers) > 0 : !c->recurrent_layers[layer];
+    if (!c->attending_layers) return true;
+    return layer < 0 ? proa_config_attending(c, 0, c->layers) > 0 : c->attending_layers[layer];
+}
+
+static int64_t count_set(const bool *layers, int64_t first, int64_t end)
+{
+    int64_t count = 0;
+    for (int64_t i = first; i < end; i++) count += layers[i];
+    return count;
 }
 
 int64_t proa_config_attending(const proa_config *c, int64_t first, int64_t end)
 {
-    int64_t count = 0;
-    for (int64_t i = first; i < end; i++) count += !c->recurrent_layers || !c->recurrent_layers[i];
-    return count;
+    return c->attending_layers ? count_set(c->attending_layers, first, end) : end - first;
+}
+
+int64_t proa_config_recurring(const proa_config *c, int64_t first, int64_t end)
+{
+    return c->recurrent_layers ? count_set(c->recurrent_layers, first, end) : 0;
 }
 
 int64_t proa_config_layer_state(const proa_config *c)
@@ -239,8 +272,7 @@ int64_t proa_config_layer_state(const proa_config *c)
 
 int64_t proa_config_state(const proa_config *c)
 {
-    if (!c->recurrent_layers) return 0;
-    return (c->layers - proa_config_attending(c, 0, c->layers)) * proa_config_layer_state(c);
+    return proa_config_recurring(c, 0, c->layers) * proa_config_layer_state(c);
 }
 
 int32_t proa_config_window(const proa_config *c, int64_t layer)

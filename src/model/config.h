@@ -45,14 +45,17 @@ typedef struct proa_config {
     /* synthetic.h: the layers' matrices are codes of 4 or 8 bits in groups of that many inputs; e4m3 instead of int8 */
     int64_t code_group, code_bits;
     bool code_e4m3;
-    /* layers with a recurrent state in place of attention (gated delta rule, Mamba-2): [layers] which they are, NULL:
-     * none; the heads of q and k (Mamba-2's groups of C and B), those of values, the sizes of both, and the rows that
-     * the convolution before it sees; in how many groups the output is normed (0: each head), and whether it is gated
+    /* [layers] which layers have attention, NULL: all; and which a recurrent state, NULL: none. A layer may have both
+     * or neither. */
+    bool *attending_layers, *recurrent_layers;
+    /* of a recurrent state (gated delta rule, Mamba-2, a short convolution): the heads of q and k (Mamba-2's groups of
+     * C and B), those of values, the sizes of both (key_dim 0: the convolution's rows are all of the state), and the
+     * rows that the convolution sees; in how many groups the output is normed (0: each head), and whether it is gated
      * before that */
-    bool *recurrent_layers;
     int64_t key_heads, value_heads, key_dim, value_dim, conv_taps, recall_groups;
     bool gate_first, mix_bias, conv_bias;
     bool mix_rates;            /* one product makes the rates, too (Mamba-2) */
+    bool mix_gated;            /* what is convolved has gates, too (LFM2) */
     double step_min, step_max; /* limits of Mamba-2's steps */
     bool attention_gate; /* the output of attention is multiplied by the sigmoid of a gate (Qwen3-Next) */
     bool shared_gate;    /* the shared expert's output is multiplied by a sigmoid */
@@ -183,8 +186,11 @@ PROA_MUST_CHECK proa_status proa_config_read_rope(proa_config *c, const proa_jso
  * max_window_layers. */
 PROA_MUST_CHECK proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_arena *arena,
                                                     proa_err *err);
-/* Where there are layer_types: which layers have a recurrent state ("linear_attention", "mamba") and which attention
- * ("full_attention", "attention"), into c->recurrent_layers, which has what holds without them. */
+/* What all layers have, or one of them. */
+void proa_config_mix_all(proa_config *c, bool attends, bool recurs, proa_arena *arena);
+void proa_config_mix(proa_config *c, int64_t layer, bool attends, bool recurs);
+/* Where there are layer_types: which layers have a recurrent state ("linear_attention", "mamba", "conv") and which
+ * attention ("full_attention", "attention"), in place of what proa_config_mix_all made. */
 PROA_MUST_CHECK proa_status proa_config_read_recurrent(proa_config *c, const proa_json *json, proa_err *err);
 /* c->expert_layers: a layer has experts where its number + 1 is a multiple of decoder_sparse_step, unless
  * mlp_only_layers lists it. */
@@ -195,11 +201,13 @@ PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json
 /* Whether the layer has experts; layer < 0: whether some layer has. */
 bool proa_config_has_experts(const proa_config *c, int64_t layer);
 bool proa_config_has_dense(const proa_config *c, int64_t layer); /* likewise a dense FFN */
-/* Whether the layer has attention, or a recurrent state in its place; layer < 0: whether some layer has. */
+/* Whether the layer has attention, or a recurrent state; layer < 0: whether some layer has. */
 bool proa_config_attends(const proa_config *c, int64_t layer);
 bool proa_config_recurs(const proa_config *c, int64_t layer);
 /* How many of the layers [first, end) have attention, and so keys and values. */
 int64_t proa_config_attending(const proa_config *c, int64_t first, int64_t end);
+/* Likewise a recurrent state. */
+int64_t proa_config_recurring(const proa_config *c, int64_t first, int64_t end);
 /* f32 numbers of the recurrent state of a sequence in one layer, and in all of them. The last rows that the convolution
  * has seen [conv_taps - 1][convolved] come first, then the state [value_heads][key_dim][value_dim]. */
 int64_t proa_config_layer_state(const proa_config *c);

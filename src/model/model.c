@@ -193,11 +193,6 @@ static int32_t count_kv_layers(const proa_config *c, proa_layer_range layers)
     return c->kv_lora > 0 ? (count + 1) / 2 : count;
 }
 
-static int32_t count_recurring(const proa_config *c, proa_layer_range layers)
-{
-    return (int32_t)(layers.end - layers.first - proa_config_attending(c, layers.first, layers.end));
-}
-
 /* Pages, and slots of recurrent states, hold as many layers in all stages: the most that one has of a kind. So rank 0,
  * whose stage may have none of them, plans their memory. */
 static void count_layers(proa_model *m)
@@ -206,7 +201,8 @@ static void count_layers(proa_model *m)
     for (int32_t i = 0; i < stages; i++) {
         proa_layer_range layers = proa_stage_layers(m->config.layers, i, stages);
         m->kv_layers = (int32_t)proa_max64(m->kv_layers, count_kv_layers(&m->config, layers));
-        m->recurring = (int32_t)proa_max64(m->recurring, count_recurring(&m->config, layers));
+        int64_t recurring = proa_config_recurring(&m->config, layers.first, layers.end);
+        m->recurring = (int32_t)proa_max64(m->recurring, recurring);
     }
 }
 

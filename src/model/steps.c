@@ -528,7 +528,7 @@ static proa_layer_state layer_state(const proa_step_frame *f, int64_t skip)
 {
     const proa_config *c = &f->m->config;
     int64_t first = f->m->plan.layers[PROA_STACK_DECODER].first;
-    int64_t number = f->layer - first - proa_config_attending(c, first, f->layer);
+    int64_t number = proa_config_recurring(c, first, f->layer);
     return (proa_layer_state){f->host_batch->states_memory + number * proa_config_layer_state(c) + skip,
                               proa_model_state(f->m)};
 }
@@ -543,6 +543,20 @@ static void do_conv_state(const proa_step_frame *f, const proa_step *s)
     proa_view y = proa_frame_rows(f, s->out, end), x = first_columns(proa_frame_rows(f, s->in, end), y.shape[1]);
     proa_layer_state state = layer_state(f, 0);
     f->m->ctx.ops->conv_state(&f->m->ctx, y, x, &conv, &state, &f->batch->self);
+}
+
+static void do_gate_inputs(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
+    int64_t d = y.shape[1];
+    f->m->ctx.ops->act_mul(&f->m->ctx, y, proa_view_cols(x, 0, d), proa_view_cols(x, d, 2 * d), PROA_ACT_NONE);
+}
+
+static void do_gate_outputs(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
+    proa_view gates = proa_view_cols(x, x.shape[1] - y.shape[1], x.shape[1]);
+    f->m->ctx.ops->act_mul(&f->m->ctx, y, gates, y, PROA_ACT_NONE);
 }
 
 static void do_gated_delta(const proa_step_frame *f, const proa_step *s)
@@ -719,6 +733,8 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_ATTEND] = do_attend,
     [PROA_STEP_GATE_HEADS] = do_gate_heads,
     [PROA_STEP_CONV_STATE] = do_conv_state,
+    [PROA_STEP_GATE_INPUTS] = do_gate_inputs,
+    [PROA_STEP_GATE_OUTPUTS] = do_gate_outputs,
     [PROA_STEP_GATED_DELTA] = do_gated_delta,
     [PROA_STEP_SELECTIVE_SCAN] = do_selective_scan,
     [PROA_STEP_NORM_GATED] = do_norm_gated,

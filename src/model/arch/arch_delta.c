@@ -140,8 +140,8 @@ static proa_status read_layers(proa_config *c, const proa_json *json, proa_arena
 {
     int64_t interval = 4;
     PROA_TRY(proa_json_get_int(&interval, json, "full_attention_interval", 1, PROA_LAYERS_MAX, err));
-    c->recurrent_layers = PROA_ARENA_NEW(arena, bool, c->layers);
-    for (int64_t i = 0; i < c->layers; i++) c->recurrent_layers[i] = (i + 1) % interval != 0;
+    proa_config_mix_all(c, false, true, arena);
+    for (int64_t i = interval - 1; i < c->layers; i += interval) proa_config_mix(c, i, true, false);
     return proa_config_read_recurrent(c, json, err);
 }
 

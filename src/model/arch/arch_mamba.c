@@ -199,8 +199,7 @@ static proa_status finish_granite(proa_config *c, const proa_json *json, proa_ar
     c->router.renormalise = true;
     c->router.scale = (float)c->residual_scale;
     if (c->experts > 0) c->router.chosen = (int32_t)chosen;
-    c->recurrent_layers = PROA_ARENA_NEW(arena, bool, c->layers);
-    for (int64_t i = 0; i < c->layers; i++) c->recurrent_layers[i] = true;
+    proa_config_mix_all(c, false, true, arena);
     PROA_TRY(proa_config_read_recurrent(c, json, err));
     c->rotary_dim = proa_str_is(positions, "rope") ? c->head_dim : 0;
     return c->rotary_dim ? proa_config_read_rope(c, json, arena, err) : PROA_OK;
@@ -211,14 +210,13 @@ static proa_status finish_bamba(proa_config *c, const proa_json *json, proa_aren
 {
     const proa_json *attending = proa_json_get(json, "attn_layer_indices");
     PROA_TRY(finish_mamba(c, json, err));
-    c->recurrent_layers = PROA_ARENA_NEW(arena, bool, c->layers);
-    for (int64_t i = 0; i < c->layers; i++) c->recurrent_layers[i] = true;
+    proa_config_mix_all(c, false, true, arena);
     for (int64_t i = 0; i < proa_json_len(attending); i++) {
         int64_t at = proa_json_int(proa_json_at(attending, i));
         if (at < 0 || at >= c->layers)
             return PROA_FAIL(err, INVALID, "'attn_layer_indices' names layer %lld of %lld", (long long)at,
                              (long long)c->layers);
-        c->recurrent_layers[at] = false;
+        proa_config_mix(c, at, true, false);
     }
     c->rotary_dim = c->head_dim / 2; /* whatever partial_rotary_factor says */
     return proa_config_read_rope(c, json, arena, err);

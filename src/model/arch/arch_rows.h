@@ -106,7 +106,8 @@
  *                         HEAD      HN [S, H] -> OUT [S, V]
  *                         ROUTER    N [T, H] -> ROUTER [T, experts]
  *                         MIX       N [T, H] -> MIX [T, 2 Hk dk + 2 Hv dv]: q, k, v, gates of a recurrent layer;
- *                                   with mix_rates also [T, Hv] before the gates
+ *                                   with mix_rates also [T, Hv] before the gates; with mix_gated gates of what is
+ *                                   convolved, that, gates: [T, 3 Hv dv]
  *                         RATES     N [T, H] -> RATES [T, 2 Hv]
  *                         MIX_OUT   RECALL [T, Hv dv] -> X [T, H]
  *                         SHARED_GATE  N [T, H] -> GATE [T, 1]
@@ -141,6 +142,8 @@
  * GATE_HEADS            A [T, Q] *= sigmoid(the gates in QKV), which come before q, k and v there
  * CONV_STATE(IN, OUT, W)
  *                       OUT = act(the causal convolution of the first columns of IN with W [columns, taps])
+ * GATE_INPUTS(IN, OUT)  OUT [T, d] = the first d columns of IN times the next d ones
+ * GATE_OUTPUTS(IN, OUT) OUT [T, d] *= the last d columns of IN
  * GATED_DELTA(IN, OUT, W)
  *                       OUT [T, Hv dv] = the gated delta rule of q, k and v in IN by RATES [T, 2 Hv]; W is DECAY [Hv],
  *                       with a bias
@@ -194,6 +197,8 @@
 #define SIGMOID_MUL(OUT, IN, W, flags) STEP(SIGMOID_MUL, IN, OUT, W, flags)
 #define GATE_HEADS                    STEP_BARE(GATE_HEADS, QKV, A, IF(ATTENDS))
 #define CONV_STATE(IN, OUT, W)        STEP(CONV_STATE, IN, OUT, W, IF(RECURS))
+#define GATE_INPUTS(IN, OUT)          STEP_BARE(GATE_INPUTS, IN, OUT, IF(RECURS))
+#define GATE_OUTPUTS(IN, OUT)         STEP_BARE(GATE_OUTPUTS, IN, OUT, IF(RECURS))
 #define GATED_DELTA(IN, OUT, W)       STEP(GATED_DELTA, IN, OUT, W, IF(RECURS))
 #define SELECTIVE_SCAN(IN, OUT, W)    STEP(SELECTIVE_SCAN, IN, OUT, W, IF(RECURS))
 #define NORM_GATED(IN, OUT, W)        STEP(NORM_GATED, IN, OUT, W, IF(RECURS))

@@ -236,15 +236,17 @@ static int recurrent_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, pr
 {
     const proa_config *c = &s->whole;
     int64_t d = c->value_dim, keys = c->key_heads * c->key_dim, values = c->value_heads * d;
-    if (slot == PROA_SLOT_MIX || slot == PROA_SLOT_MIX_CONV) {
+    bool mixed = slot == PROA_SLOT_MIX || slot == PROA_SLOT_MIX_CONV;
+    if (mixed && !c->mix_gated) {
         out[0] = heads_range(s->key_heads, c->key_dim, 0);
         out[1] = heads_range(s->key_heads, c->key_dim, keys);
         out[2] = heads_range(s->value_heads, d, 2 * keys);
         out[3] = heads_range(s->value_heads, d, 2 * keys + values);
         return slot == PROA_SLOT_MIX ? 4 : 3;
     }
-    int blocks = (int)(rows / c->value_heads);
-    for (int i = 0; i < blocks; i++) out[i] = heads_range(s->value_heads, 1, i * c->value_heads);
+    int64_t size = mixed ? d : 1, all = c->value_heads * size;
+    int blocks = (int)(rows / all);
+    for (int i = 0; i < blocks; i++) out[i] = heads_range(s->value_heads, size, i * all);
     return blocks;
 }
 

@@ -484,6 +484,34 @@ static void granite_hybrid(void **state)
     refused(room, PROA_UNSUPPORTED, "multiplied by 0.22");
 }
 
+/* LiquidAI/LFM2-1.2B lists the layers with attention, and its FFN has 8192 rows. */
+static void lfm2(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[2048];
+    static const char *const text =
+        "{\"architectures\":[\"Lfm2ForCausalLM\"],\"block_auto_adjust_ff_dim\":true,\"block_dim\":2048,"
+        "\"block_ff_dim\":12288,\"block_ffn_dim_multiplier\":1.0,\"block_multiple_of\":256,\"conv_L_cache\":"
+        "3,"
+        "\"conv_bias\":false,\"conv_dim\":2048,\"full_attn_idxs\":[2,5,8,10,12,%d],\"hidden_size\":2048,"
+        "\"intermediate_size\":12288,\"max_position_embeddings\":128000,\"model_type\":\"lfm2\",\"norm_eps\":"
+        "1e-05,"
+        "\"num_attention_heads\":32,\"num_hidden_layers\":16,\"num_key_value_heads\":8,\"rope_theta\":"
+        "1000000.0,"
+        "\"tie_embedding\":true,\"vocab_size\":65536}";
+    snprintf(room, sizeof room, text, 14);
+    accepted(&f, room);
+    assert_true(f.c.tied);
+    assert_int_equal(f.c.ffn, 8192);
+    assert_int_equal(proa_config_attending(&f.c, 0, 16), 6);
+    assert_int_equal(proa_config_recurring(&f.c, 0, 3), 2);
+    assert_int_equal(proa_config_state(&f.c), 10 * 2 * 2048);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, 16);
+    refused(room, PROA_INVALID, "'full_attn_idxs' names layer 16 of 16");
+}
+
 /* Text models of multimodal checkpoints: Qwen2.5-VL's keys are not nested, Qwen3-VL says outside that the head is tied,
  * and Ministral 3 takes as many tokens as were trained without scaled queries. */
 static void multimodal(void **state)
@@ -698,30 +726,19 @@ static void defaults_of_classes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(phi_2),
-                                       cmocka_unit_test(phi_3),
-                                       cmocka_unit_test(gemma_2b),
-                                       cmocka_unit_test(gemma_3),
-                                       cmocka_unit_test(command_r),
-                                       cmocka_unit_test(command_r7b),
-                                       cmocka_unit_test(granite),
-                                       cmocka_unit_test(minicpm),
-                                       cmocka_unit_test(smollm_3),
-                                       cmocka_unit_test(olmo_3),
-                                       cmocka_unit_test(exaone_4),
-                                       cmocka_unit_test(deepseek_coder),
-                                       cmocka_unit_test(xlnet_head),
-                                       cmocka_unit_test(nomic_embed),
-                                       cmocka_unit_test(hunyuan_a13b),
-                                       cmocka_unit_test(ernie_moe),
-                                       cmocka_unit_test(qwen3_next),
-                                       cmocka_unit_test(granite_hybrid),
-                                       cmocka_unit_test(multimodal),
-                                       cmocka_unit_test(llama_4),
-                                       cmocka_unit_test(embedders),
-                                       cmocka_unit_test(phi_moe),
-                                       cmocka_unit_test(refined_web),
-                                       cmocka_unit_test(llama_4_scout),
-                                       cmocka_unit_test(defaults_of_classes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(phi_2),         cmocka_unit_test(phi_3),
+        cmocka_unit_test(gemma_2b),      cmocka_unit_test(gemma_3),
+        cmocka_unit_test(command_r),     cmocka_unit_test(command_r7b),
+        cmocka_unit_test(granite),       cmocka_unit_test(minicpm),
+        cmocka_unit_test(smollm_3),      cmocka_unit_test(olmo_3),
+        cmocka_unit_test(exaone_4),      cmocka_unit_test(deepseek_coder),
+        cmocka_unit_test(xlnet_head),    cmocka_unit_test(nomic_embed),
+        cmocka_unit_test(hunyuan_a13b),  cmocka_unit_test(ernie_moe),
+        cmocka_unit_test(qwen3_next),    cmocka_unit_test(granite_hybrid),
+        cmocka_unit_test(lfm2),          cmocka_unit_test(multimodal),
+        cmocka_unit_test(llama_4),       cmocka_unit_test(embedders),
+        cmocka_unit_test(phi_moe),       cmocka_unit_test(refined_web),
+        cmocka_unit_test(llama_4_scout), cmocka_unit_test(defaults_of_classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

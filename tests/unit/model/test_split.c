@@ -65,7 +65,12 @@ static void walk_step(walk *w, const proa_step *s)
         expect_part(w, s, s->op == PROA_STEP_GATED_DELTA ? PROA_REG_RATES : s->in, true);
         w->part[s->out] = true;
         break;
+    case PROA_STEP_GATE_INPUTS:
+        expect_part(w, s, s->in, true);
+        w->part[s->out] = true;
+        break;
     case PROA_STEP_NORM_GATED:
+    case PROA_STEP_GATE_OUTPUTS:
     case PROA_STEP_GATE_HEADS:
         expect_part(w, s, s->in, true);
         expect_part(w, s, s->out, true);
